@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Shared by the files of the program `invonnx`: options, the job that every command works on, messages, tables. */
+#ifndef INVONNX_CLI_H
+#define INVONNX_CLI_H
+
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "invonnx/invonnx.h"
+#include "npy.h"
+
+/** Exit statuses, as the manual promises them. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+#define CLI_PRINTF(text, first) __attribute__((format(printf, text, first)))
+
+/* --- options --- */
+
+enum {
+#define COMMAND(name, args, line, example) CLI_CMD_##name,
+#include "commands.inc"
+#undef COMMAND
+    CLI_NCOMMANDS
+};
+
+typedef struct cli_list {
+    char **item;
+    size_t n;
+} cli_list;
+
+typedef struct cli_choice {
+    const char *word; /* NULL ends the list */
+    int value;
+} cli_choice;
+
+extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_guards[];
+
+/** What the command line said. Fields named in options.inc; `argument` are the words that are no options. */
+typedef struct cli_options {
+    int command;
+    cli_list argument;
+#define FLAG(field, name, letter, on, help) bool field;
+#define TEXT(field, name, letter, on, arg, help) char *field;
+#define LIST(field, name, letter, on, arg, help) cli_list field;
+#define INT(field, name, letter, on, arg, value, least, help) int64_t field;
+#define REAL(field, name, letter, on, arg, value, least, help) double field;
+#define CHOICE(field, name, letter, on, words, value, help) int field;
+#define LATER(name, takes)
+#include "options.inc"
+#undef FLAG
+#undef TEXT
+#undef LIST
+#undef INT
+#undef REAL
+#undef CHOICE
+#undef LATER
+} cli_options;
+
+typedef struct cli_command {
+    const char *name, *args, *line, *example;
+    int (*main)(const cli_options *);
+} cli_command;
+extern const cli_command cli_commands[CLI_NCOMMANDS];
+
+#define COMMAND(name, args, line, example) int cli_main_##name(const cli_options *o);
+#include "commands.inc"
+#undef COMMAND
+
+/** Reads `argv` (without program and command name). @return CLI_OK or CLI_USAGE, said on stderr */
+int cli_options_read(cli_options *o, int command, int argc, char **argv);
+void cli_options_fini(cli_options *o);
+void cli_help(int command);
+const char *cli_choice_word(const cli_choice *choices, int value);
+
+/* --- messages --- */
+
+/** "invonnx: MESSAGE" on stderr. @return CLI_FAILED */
+int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
+/** The same with a hint to the help. @return CLI_USAGE */
+int cli_usage(const cli_options *o, const char *format, ...) CLI_PRINTF(2, 3);
+/** A remark on stderr, not an error. */
+void cli_note(const char *format, ...) CLI_PRINTF(1, 2);
+
+/* --- the job of a command: model, session, and the arrays they are given --- */
+
+/** An input or output of the model as the file declares it. */
+typedef struct cli_port {
+    const char *name; /* owned by the job's inspection */
+    inv_dtype dtype;
+    int rank;                   /* -1: not declared */
+    int64_t dims[NPY_MAX_RANK]; /* -1: symbolic or unknown */
+    const char *symbol[NPY_MAX_RANK];
+} cli_port;
+
+typedef struct cli_job {
+    const cli_options *o;
+    const char *path;
+    inv_context *ctx;
+    inv_model *model;
+    inv_session *session;
+    json_t *inspection;
+    cli_port *inputs, *outputs;
+    size_t ninputs, noutputs;
+    npy_array *feeds;  /* one per input */
+    inv_array *arrays; /* one per input, what the library is given */
+    npy_array target_file;
+    inv_array target;
+    bool has_target;
+} cli_job;
+
+/** Context, model, and what the file declares. On failure everything is said; call cli_close all the same. */
+int cli_open(cli_job *job, const cli_options *o);
+void cli_close(cli_job *job);
+/** Says what the library complains of. @return CLI_FAILED */
+int cli_library_failed(const cli_job *job, inv_status status);
+/** Session options from the command line, `job->arrays` and `job->target`; the lists inside live in `hold`. */
+typedef struct cli_hold {
+    inv_mode_rule *modes;
+    char **globs;
+} cli_hold;
+int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold);
+void cli_hold_fini(cli_hold *hold);
+/** The two in one, for commands that change nothing in between. */
+int cli_start(cli_job *job, inv_purpose purpose, bool plan_only);
+/** The session's report; NULL after saying why. Caller's reference. */
+json_t *cli_report(const cli_job *job);
+/** Prints an object on stdout. */
+int cli_print_json(const json_t *object);
+/** A number, or null where JSON has none. */
+json_t *cli_json_real(double x);
+const char *cli_dtype_name(inv_dtype t);
+
+/* --- arrays for the model --- */
+
+/** `--feed` into job->feeds and job->arrays. Everything wrong is listed at once. */
+int cli_feed(cli_job *job);
+/** Shapes without data, from the model, `--batch` and `--dim`; from files where `--feed` gives some. */
+int cli_shapes(cli_job *job);
+/** `--target` into job->target, if the loss takes one. `required`: it has to be there. */
+int cli_target(cli_job *job, bool required);
+bool cli_loss_takes_target(int loss);
+/** For the files of `list` (NAME=FILE or FILE): which input each belongs to. Complaints go to `why`. */
+bool cli_assign(const cli_job *job, const cli_list *list, const char *option, const char **file_of_input, FILE *why);
+/** True if the array can be the input; else complains. `rows`: dimension 0 counts rows and may be any number. */
+bool cli_fits(const cli_port *port, const npy_array *a, bool rows, FILE *why);
+inv_array cli_array_of(const char *name, const npy_array *a);
+
+/* --- rows of data for train and eval (data.c) --- */
+
+typedef struct cli_data {
+    size_t ninputs;
+    npy_array *inputs;
+    npy_array target;
+    bool has_target;
+    int64_t nrows;
+    int64_t *order;    /* row numbers, in the order in which they are taken */
+    inv_array *arrays; /* the present batch */
+    inv_array target_array;
+    int64_t (*dims)[NPY_MAX_RANK]; /* per input, then of the target: the batch's extents */
+    void **copies;                 /* likewise: an aligned copy of the batch's rows where the file has them unaligned */
+} cli_data;
+
+int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what);
+/** Room for batches of at most `batch` rows. */
+int cli_data_reserve(cli_data *data, int64_t batch);
+void cli_data_close(cli_data *data);
+/** Rows [start, start + n) of the order as arrays and target_array, valid until the next call. */
+void cli_data_batch(cli_data *data, int64_t start, int64_t n);
+void cli_data_shuffle(cli_data *data, uint64_t seed, uint64_t epoch);
+/** Rows of a batch: `--batch`, else as the model fixes it, else 32, never more than there are. */
+int64_t cli_batch_rows(const cli_job *job, int64_t nrows);
+/** Dimension 0 of the first input as the file fixes it; -1 if it does not. */
+int64_t cli_fixed_batch(const cli_job *job);
+/** Integer labels must lie in [0, classes); classes is known only if the file declares the output. */
+int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path);
+
+typedef struct cli_score {
+    double loss; /* mean over rows */
+    int64_t rows, correct;
+    int64_t samples;
+} cli_score;
+/** Loss and correct rows over the first `nrows` rows of the order, `batch` at a time. `stop`: NULL, or ends it early.
+ */
+int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), cli_score *score);
+/** Adds loss and, where there is one, accuracy to a JSON object, with `prefix` before the names. */
+void cli_score_json(json_t *object, const char *prefix, const cli_score *score);
+
+/* --- progress of training (progress.c) --- */
+
+typedef struct cli_progress {
+    bool terminal, shown;
+    int64_t total, batch, epochs;
+    double started, last_line, last_percent, peak;
+} cli_progress;
+void cli_progress_start(cli_progress *p, int64_t total, int64_t epochs, double peak);
+/** After a step: `done` of `total` steps, `samples` rows since the start. */
+void cli_progress_step(cli_progress *p, int64_t epoch, int64_t done, int64_t samples, double loss);
+/** Clears the line so that others can be written. */
+void cli_progress_clear(cli_progress *p);
+
+/* --- results --- */
+
+/** "out_" + name with every byte outside [A-Za-z0-9._-] as %XX + ".npy", in `dir`. Caller frees; NULL: no memory. */
+char *cli_dump_path(const char *dir, const char *prefix, const char *name);
+/** Writes by a temporary file and rename. Floating-point data goes as <f8 if `wide`, else as <f4. */
+int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank, const int64_t *dims, bool wide);
+/** Makes the directory if needed. */
+int cli_make_dir(const char *dir);
+/** A file to be written completely or not at all. */
+typedef struct cli_file {
+    char *path, *temporary;
+    FILE *f;
+} cli_file;
+int cli_file_open(cli_file *file, const char *path);
+/** Renames into place if `ok`, else drops it. */
+int cli_file_close(cli_file *file, bool ok);
+size_t cli_nelem(int rank, const int64_t *dims);
+/** Element i as double, whatever the type. */
+double cli_element(const void *data, inv_dtype dtype, size_t i);
+
+/* --- tables (show.c) --- */
+
+/** "12.3 MiB"; the text lives in one of a few static buffers. */
+const char *cli_bytes(double nbytes);
+double cli_number(const json_t *object, const char *key);
+const char *cli_string(const json_t *object, const char *key);
+void cli_show_peaks(const json_t *report);
+void cli_show_choices(const json_t *report);
+void cli_show_drift(const json_t *report);
+void cli_show_blocks(const json_t *report);
+void cli_show_refusals(const json_t *report);
+/** The names of an array, joined by ", ", at most `limit` of them. */
+void cli_show_names(FILE *f, const json_t *names, size_t limit);
+
+/** One panel per report; the titles stand above them. File by its suffix .svg or .html. */
+int cli_picture(const char *path, const char *heading, const json_t *const *reports, const char *const *titles,
+                size_t n);
+
+/** Seconds of a clock that only goes forward. */
+double cli_now(void);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Rows for training and evaluation. The files stay mapped; a batch is a list of row numbers, and rows are copied
+ * only where a file holds them unaligned (members of .npz archives usually are). */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool open_array(npy_array *a, const char *path, const char *name, FILE *why)
+{
+    const char *members[] = {name, "x"};
+    char *reason = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&reason, &length);
+    if (!f) return false;
+    bool ok = npy_open(path, members, 2, a, f);
+    if (ok && (a->rank == 0 || a->dims[0] == 0)) ok = (fputs("it has no rows", f), false);
+    fclose(f);
+    if (!ok) fprintf(why, "%s: %s\n", path, reason);
+    free(reason);
+    return ok;
+}
+
+static void open_inputs(cli_job *job, cli_data *data, const char *const *files, const char *what, FILE *why)
+{
+    for (size_t i = 0; i < job->ninputs; i++) {
+        const cli_port *port = &job->inputs[i];
+        if (!files[i]) {
+            fprintf(why, "no %s for input '%s'\n", what, port->name);
+            continue;
+        }
+        if (!open_array(&data->inputs[i], files[i], port->name, why)) continue;
+        char *reason = NULL;
+        size_t length = 0;
+        FILE *f = open_memstream(&reason, &length);
+        if (f && !cli_fits(port, &data->inputs[i], true, f)) {
+            fflush(f);
+            fprintf(why, "input '%s', %s: %s\n", port->name, files[i], reason);
+        }
+        if (f) fclose(f);
+        free(reason);
+        data->arrays[i].name = port->name;
+        if (data->nrows == 0) data->nrows = data->inputs[i].dims[0];
+        if (data->inputs[i].dims[0] != data->nrows)
+            fprintf(why, "%s has %lld rows, %s has %lld\n", files[i], (long long)data->inputs[i].dims[0], files[0],
+                    (long long)data->nrows);
+    }
+}
+
+static void open_target(cli_job *job, cli_data *data, const char *const *files, const char *target, const char *what,
+                        FILE *why)
+{
+    if (!cli_loss_takes_target(job->o->loss)) {
+        if (target) fprintf(why, "--loss %s takes no target\n", cli_choice_word(cli_losses, job->o->loss));
+        return;
+    }
+    const char *path = target ? target : files[0] && npz_has_suffix(files[0]) ? files[0] : NULL;
+    if (!path) {
+        fprintf(why, "--loss %s wants the rows' labels or values, %s FILE\n", cli_choice_word(cli_losses, job->o->loss),
+                what);
+        return;
+    }
+    static const char *const members[] = {"y", "target"};
+    if (!npy_open(path, members, 2, &data->target, why)) {
+        fprintf(why, " (target %s)\n", path);
+    } else if (data->target.rank == 0 || (data->nrows && data->target.dims[0] != data->nrows)) {
+        fprintf(why, "%s has %lld rows, the data has %lld\n", path,
+                data->target.rank ? (long long)data->target.dims[0] : 0LL, (long long)data->nrows);
+    } else {
+        data->has_target = true;
+    }
+}
+
+int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what)
+{
+    *data = (cli_data){.ninputs = job->ninputs};
+    bool validation = strncmp(what, "val", 3) == 0;
+    const char **file = calloc(job->ninputs + 1, sizeof *file);
+    char *text = NULL;
+    size_t length = 0;
+    FILE *why = open_memstream(&text, &length);
+    data->inputs = calloc(job->ninputs + 1, sizeof *data->inputs);
+    data->arrays = calloc(job->ninputs + 1, sizeof *data->arrays);
+    data->copies = calloc(job->ninputs + 1, sizeof *data->copies);
+    data->dims = calloc(job->ninputs + 1, sizeof *data->dims);
+    data->target_array.name = "target";
+    int status = CLI_OK;
+    if (!file || !why || !data->inputs || !data->arrays || !data->copies || !data->dims)
+        status = cli_fail("out of memory");
+    if (status == CLI_OK && files->n == 0)
+        status = cli_usage(job->o, "`%s` wants --%s FILE", cli_commands[job->o->command].name, what);
+    if (status == CLI_OK) {
+        cli_assign(job, files, what, file, why);
+        char option[32];
+        snprintf(option, sizeof option, "--%s", what);
+        open_inputs(job, data, file, option, why);
+        open_target(job, data, file, target, validation ? "--val-target" : "--target", why);
+    }
+    if (why) fclose(why);
+    while (length && text[length - 1] == '\n') text[--length] = 0;
+    if (status == CLI_OK && length) status = cli_fail("%s", text);
+    free(text);
+    free(file);
+    if (status == CLI_OK && data->has_target) status = cli_check_labels(job, &data->target, "the target");
+    if (status == CLI_OK) {
+        data->order = malloc((size_t)data->nrows * sizeof *data->order);
+        if (!data->order) status = cli_fail("out of memory");
+        for (int64_t r = 0; status == CLI_OK && r < data->nrows; r++) data->order[r] = r;
+    }
+    return status;
+}
+
+static const npy_array *array_at(const cli_data *data, size_t i)
+{
+    return i < data->ninputs ? &data->inputs[i] : &data->target;
+}
+
+static size_t row_nbytes(const npy_array *a)
+{
+    return a->nbytes / (size_t)a->dims[0];
+}
+
+int cli_data_reserve(cli_data *data, int64_t batch)
+{
+    for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
+        const npy_array *a = array_at(data, i);
+        if ((uintptr_t)a->data % npy_itemsize(a->dtype) == 0) continue;
+        data->copies[i] = malloc((size_t)batch * row_nbytes(a) + 1);
+        if (!data->copies[i]) return cli_fail("out of memory");
+    }
+    return CLI_OK;
+}
+
+void cli_data_batch(cli_data *data, int64_t start, int64_t n)
+{
+    for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
+        const npy_array *a = array_at(data, i);
+        inv_array *out = i < data->ninputs ? &data->arrays[i] : &data->target_array;
+        memcpy(data->dims[i], a->dims, sizeof a->dims);
+        data->dims[i][0] = n;
+        out->dtype = a->dtype;
+        out->rank = a->rank;
+        out->dims = data->dims[i];
+        out->data = a->data;
+        out->rows = data->order + start;
+        if (!data->copies[i]) continue;
+        size_t row = row_nbytes(a);
+        for (int64_t r = 0; r < n; r++)
+            memcpy((char *)data->copies[i] + (size_t)r * row,
+                   (const char *)a->data + (size_t)data->order[start + r] * row, row);
+        out->data = data->copies[i];
+        out->rows = NULL;
+    }
+}
+
+void cli_data_close(cli_data *data)
+{
+    for (size_t i = 0; data->inputs && i < data->ninputs; i++) npy_close(&data->inputs[i]);
+    npy_close(&data->target);
+    for (size_t i = 0; data->copies && i < data->ninputs + 1; i++) free(data->copies[i]);
+    free(data->copies);
+    free(data->dims);
+    free(data->inputs);
+    free(data->arrays);
+    free(data->order);
+    *data = (cli_data){0};
+}
+
+/* Counter-based: the number depends on its place only, so an epoch's order needs no state to be had again.
+ * The mixing function is that of SplitMix64 (Steele, Lea, Flood 2014). */
+static uint64_t random_at(uint64_t seed, uint64_t epoch, uint64_t counter)
+{
+    uint64_t z = seed * 0x9e3779b97f4a7c15u + epoch * 0xd1b54a32d192ed03u + 0x2545f4914f6cdd1du;
+    for (int round = 0; round < 2; round++) {
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        z ^= z >> 31;
+        if (round == 0) z += counter * 0x9e3779b97f4a7c15u;
+    }
+    return z;
+}
+
+void cli_data_shuffle(cli_data *data, uint64_t seed, uint64_t epoch)
+{
+    uint64_t counter = 0;
+    for (int64_t r = 0; r < data->nrows; r++) data->order[r] = r;
+    for (int64_t r = data->nrows - 1; r > 0; r--) {
+        uint64_t range = (uint64_t)r + 1, limit = UINT64_MAX - UINT64_MAX % range, v;
+        do v = random_at(seed, epoch, counter++);
+        while (v >= limit); /* the remainder would favour low rows */
+        int64_t k = (int64_t)(v % range), kept = data->order[r];
+        data->order[r] = data->order[k];
+        data->order[k] = kept;
+    }
+}
+
+int64_t cli_fixed_batch(const cli_job *job)
+{
+    return job->ninputs && job->inputs[0].rank > 0 ? job->inputs[0].dims[0] : -1;
+}
+
+int64_t cli_batch_rows(const cli_job *job, int64_t nrows)
+{
+    int64_t fixed = cli_fixed_batch(job), batch = job->o->batch > 0 ? job->o->batch : fixed > 0 ? fixed : 32;
+    if (batch <= nrows || (fixed > 0 && batch == fixed)) return batch;
+    return nrows;
+}
+
+/* The output that the loss is taken of, if it is clear from the declaration. */
+static const cli_port *loss_port(const cli_job *job)
+{
+    const cli_port *found = NULL;
+    for (size_t i = 0; i < job->noutputs; i++) {
+        const cli_port *port = &job->outputs[i];
+        if (job->o->loss_output.n) {
+            if (strcmp(port->name, job->o->loss_output.item[0]) == 0) return port;
+        } else if (port->dtype == INV_F32 || port->dtype == INV_F64 || port->dtype == INV_F16 ||
+                   port->dtype == INV_BF16) {
+            if (found) return NULL;
+            found = port;
+        }
+    }
+    return found;
+}
+
+int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path)
+{
+    if (job->o->loss != INV_LOSS_CROSS_ENTROPY || labels->dtype == INV_F32 || labels->dtype == INV_F64 ||
+        labels->dtype == INV_F16)
+        return CLI_OK;
+    const cli_port *port = loss_port(job);
+    int64_t axis = job->o->class_axis, classes = -1;
+    if (port && port->rank > 0) {
+        if (axis < 0) axis += port->rank;
+        if (axis >= 0 && axis < port->rank) classes = port->dims[axis];
+    }
+    size_t n = labels->nbytes / npy_itemsize(labels->dtype);
+    for (size_t i = 0; i < n; i++) {
+        double v = cli_element(labels->data, labels->dtype, i);
+        if (v < 0) return cli_fail("%s: label %.0f at element %zu; labels count from 0", path, v, i);
+        if (classes > 0 && v >= (double)classes)
+            return cli_fail("%s: label %.0f at element %zu, but output '%s' has %lld classes (labels 0 to %lld)", path,
+                            v, i, port->name, (long long)classes, (long long)classes - 1);
+    }
+    return CLI_OK;
+}

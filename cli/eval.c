@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `eval`: loss and accuracy over data, dropout off and running statistics used. Also what `train` validates with. */
+#include "cli.h"
+
+#include <math.h>
+#include <string.h>
+
+int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), cli_score *score)
+{
+    *score = (cli_score){0};
+    double sum = 0;
+    for (int64_t at = 0; at < nrows && !(stop && stop()); at += batch) {
+        int64_t n = nrows - at < batch ? nrows - at : batch;
+        inv_result result = {0};
+        cli_data_batch(data, at, n);
+        inv_status s = inv_session_eval(job->session, data->arrays, data->ninputs,
+                                        data->has_target ? &data->target_array : NULL, &result);
+        if (s != INV_OK) return cli_library_failed(job, s);
+        if (job->o->command == CLI_CMD_eval && !isfinite(result.loss))
+            return cli_fail("the loss of rows %lld to %lld is %g", (long long)at, (long long)(at + n - 1), result.loss);
+        sum += result.loss * (double)n;
+        score->samples += n;
+        score->rows += result.rows;
+        score->correct += result.correct;
+    }
+    if (score->samples) score->loss = sum / (double)score->samples;
+    return CLI_OK;
+}
+
+void cli_score_json(json_t *object, const char *prefix, const cli_score *score)
+{
+    char key[32];
+    snprintf(key, sizeof key, "%sloss", prefix);
+    json_object_set_new(object, key, cli_json_real(score->loss));
+    if (score->rows == 0) return;
+    snprintf(key, sizeof key, "%saccuracy", prefix);
+    json_object_set_new(object, key, cli_json_real((double)score->correct / (double)score->rows));
+}
+
+/* A session for `batch` rows and, if `*rest` is not 0, for that many. A model whose batch is fixed may refuse the
+ * second; then the rest is left out, aloud. */
+static int start(cli_job *job, cli_data *data, int64_t batch, int64_t *rest)
+{
+    inv_session_options so;
+    cli_hold hold;
+    cli_data_batch(data, 0, batch);
+    memcpy(job->arrays, data->arrays, job->ninputs * sizeof *job->arrays);
+    job->target = data->target_array;
+    job->has_target = data->has_target;
+    int status = cli_session_options(job, INV_FOR_EVAL, &so, &hold);
+    if (status == CLI_OK) {
+        so.tail_batch = *rest;
+        inv_status s = inv_session_create(job->model, &so, &job->session);
+        if (s == INV_E_SHAPE && *rest && cli_fixed_batch(job) == batch) {
+            cli_note("the model's batch is fixed at %lld: the last rows (%lld) are left out", (long long)batch,
+                     (long long)*rest);
+            so.tail_batch = *rest = 0;
+            s = inv_session_create(job->model, &so, &job->session);
+        }
+        if (s != INV_OK) status = cli_library_failed(job, s);
+    }
+    cli_hold_fini(&hold);
+    return status;
+}
+
+static int deliver(cli_job *job, const cli_score *score, double seconds)
+{
+    if (!job->o->json) {
+        printf("loss %.6f", score->loss);
+        if (score->rows)
+            printf("  accuracy %.4f (%lld of %lld)", (double)score->correct / (double)score->rows,
+                   (long long)score->correct, (long long)score->rows);
+        printf("  %lld samples in %.2f s\n", (long long)score->samples, seconds);
+        return CLI_OK;
+    }
+    json_t *report = cli_report(job);
+    if (!report) return CLI_FAILED;
+    cli_score_json(report, "", score);
+    json_object_set_new(report, "samples", json_integer(score->samples));
+    json_object_set_new(report, "rows", json_integer(score->rows));
+    json_object_set_new(report, "correct", json_integer(score->correct));
+    json_object_set_new(report, "seconds", cli_json_real(seconds));
+    int status = cli_print_json(report);
+    json_decref(report);
+    return status;
+}
+
+int cli_main_eval(const cli_options *o)
+{
+    cli_job job;
+    cli_data data = {0};
+    cli_score score;
+    int status = cli_open(&job, o);
+    if (status == CLI_OK && o->loss == INV_LOSS_NONE) status = cli_usage(o, "`eval` wants --loss KIND");
+    if (status == CLI_OK) status = cli_data_open(&job, &data, &o->data, o->target, "data");
+    if (status == CLI_OK) {
+        int64_t batch = cli_batch_rows(&job, data.nrows), rest = data.nrows % batch;
+        if (batch > data.nrows)
+            status = cli_fail("the data has %lld rows, but the model's batch is fixed at %lld", (long long)data.nrows,
+                              (long long)batch);
+        if (status == CLI_OK) status = cli_data_reserve(&data, batch);
+        if (status == CLI_OK) status = start(&job, &data, batch, &rest);
+        double began = cli_now();
+        if (status == CLI_OK)
+            status = cli_score_data(&job, &data, batch, data.nrows - data.nrows % batch + rest, NULL, &score);
+        if (status == CLI_OK) status = deliver(&job, &score, cli_now() - began);
+    }
+    cli_data_close(&data);
+    cli_close(&job);
+    return status;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `run` and `grad`: one forward, or one forward and backward, with results as files or as a table. */
+#include "cli.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    inv_what what;
+    const char *prefix, *key;
+} kinds[] = {{INV_GET_OUTPUT, "out_", "outputs"},
+             {INV_GET_GRAD, "grad_", "gradients"},
+             {INV_GET_INPUT_GRAD, "gradin_", "input_gradients"},
+             {INV_GET_STATE, "state_", "states"}};
+
+static double norm(const void *data, inv_dtype dtype, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double v = cli_element(data, dtype, i);
+        sum += v * v;
+    }
+    return sqrt(sum);
+}
+
+static json_t *describe(const char *name, const char *file, const void *data, inv_dtype dtype, int rank,
+                        const int64_t *dims)
+{
+    json_t *shape = json_array(), *entry;
+    for (int i = 0; i < rank; i++) json_array_append_new(shape, json_integer(dims[i]));
+    entry = json_pack("{s:s, s:s, s:o, s:o}", "name", name, "dtype", cli_dtype_name(dtype), "shape", shape, "l2",
+                      cli_json_real(norm(data, dtype, cli_nelem(rank, dims))));
+    if (file) json_object_set_new(entry, "file", json_string(file));
+    return entry;
+}
+
+/* Everything of one kind: written if `dump`, described in `report` under its key. */
+static int collect(cli_job *job, size_t kind, const char *dump, json_t *report, json_t *files)
+{
+    json_t *list = json_array();
+    int status = CLI_OK;
+    const char *name;
+    for (size_t i = 0; status == CLI_OK && (name = inv_session_name(job->session, kinds[kind].what, i)); i++) {
+        const void *data;
+        inv_dtype dtype;
+        int rank;
+        int64_t dims[NPY_MAX_RANK];
+        inv_status s = inv_session_get(job->session, kinds[kind].what, name, &data, &dtype, &rank, dims);
+        if (s != INV_OK) {
+            status = cli_library_failed(job, s);
+            break;
+        }
+        char *path = dump ? cli_dump_path(dump, kinds[kind].prefix, name) : NULL;
+        if (dump && !path) status = cli_fail("out of memory");
+        if (path) status = cli_write_npy(path, data, dtype, rank, dims, job->o->float64);
+        json_array_append_new(list, describe(name, path, data, dtype, rank, dims));
+        if (path) json_array_append_new(files, json_string(path));
+        free(path);
+    }
+    json_object_set_new(report, kinds[kind].key, list);
+    return status;
+}
+
+static int write_loss(const char *dump, double loss, json_t *files)
+{
+    char *path = malloc(strlen(dump) + 16);
+    if (!path) return cli_fail("out of memory");
+    sprintf(path, "%s/loss.npy", dump);
+    int status = cli_write_npy(path, &loss, INV_F64, 1, (const int64_t[]){1}, true);
+    json_array_append_new(files, json_string(path));
+    free(path);
+    return status;
+}
+
+static void show_tensors(const json_t *report, const char *key, const char *title)
+{
+    const json_t *list = json_object_get(report, key), *t;
+    if (json_array_size(list) == 0) return;
+    printf("\n%s\n", title);
+    size_t i;
+    json_array_foreach(list, i, t)
+    {
+        char *shape = json_dumps(json_object_get(t, "shape"), JSON_COMPACT);
+        printf("  %-12.6g %-9s %-18s %s\n", cli_number(t, "l2"), cli_string(t, "dtype"), shape ? shape : "",
+               cli_string(t, "name"));
+        free(shape);
+    }
+}
+
+static void show(const cli_job *job, const json_t *report)
+{
+    bool backward = job->o->command == CLI_CMD_grad;
+    if (backward) printf("loss %.9g\n", cli_number(report, "loss"));
+    show_tensors(report, "outputs", "outputs (L2 norm, type, shape)");
+    if (!backward) return;
+    show_tensors(report, "gradients", "gradients of initializers");
+    show_tensors(report, "input_gradients", "gradients of inputs");
+    putchar('\n');
+    cli_show_peaks(report);
+    cli_show_choices(report);
+    cli_show_drift(report);
+}
+
+/* After a successful step: files, then JSON or tables. */
+static int deliver(cli_job *job, const inv_result *result)
+{
+    const cli_options *o = job->o;
+    bool backward = o->command == CLI_CMD_grad;
+    json_t *report = cli_report(job);
+    if (!report) return CLI_FAILED;
+    json_t *files = json_array();
+    int status = o->dump ? cli_make_dir(o->dump) : CLI_OK;
+    for (size_t k = 0; k < (backward ? sizeof kinds / sizeof *kinds : 1) && status == CLI_OK; k++)
+        status = collect(job, k, o->dump, report, files);
+    if (backward && o->dump && status == CLI_OK) status = write_loss(o->dump, result->loss, files);
+    if (backward) json_object_set_new(report, "loss", cli_json_real(result->loss));
+    json_object_set_new(report, "files", files);
+    if (status == CLI_OK) {
+        if (o->json)
+            status = cli_print_json(report);
+        else if (o->dump)
+            cli_note("wrote %zu .npy to %s", json_array_size(files), o->dump);
+        else
+            show(job, report);
+    }
+    json_decref(report);
+    return status;
+}
+
+static int not_finite(const cli_job *job, inv_status s, const inv_result *result)
+{
+    const char *text = inv_context_message(job->ctx), *node = result->bad_node;
+    if (s != INV_E_NUMERIC || !node || (text && strstr(text, node))) return cli_library_failed(job, s);
+    return cli_fail("%s; first node with a non-finite output: %s", text && *text ? text : inv_status_text(s), node);
+}
+
+int cli_main_run(const cli_options *o)
+{
+    cli_job job;
+    inv_result result = {0};
+    int status = cli_open(&job, o);
+    if (status == CLI_OK) status = cli_feed(&job);
+    if (status == CLI_OK) status = cli_start(&job, INV_FOR_RUN, false);
+    if (status == CLI_OK) {
+        inv_status s = inv_session_eval(job.session, job.arrays, job.ninputs, NULL, &result);
+        status = s == INV_OK ? deliver(&job, &result) : not_finite(&job, s, &result);
+    }
+    cli_close(&job);
+    return status;
+}
+
+int cli_main_grad(const cli_options *o)
+{
+    cli_job job;
+    inv_result result = {0};
+    int status = cli_open(&job, o);
+    if (status == CLI_OK) status = cli_target(&job, true);
+    if (status == CLI_OK) status = cli_feed(&job);
+    if (status == CLI_OK) status = cli_start(&job, INV_FOR_TRAIN, false);
+    if (status == CLI_OK) {
+        inv_status s =
+            inv_session_grad(job.session, job.arrays, job.ninputs, job.has_target ? &job.target : NULL, &result);
+        status = s == INV_OK ? deliver(&job, &result) : not_finite(&job, s, &result);
+    }
+    cli_close(&job);
+    return status;
+}

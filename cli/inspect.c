@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `inspect`: what an ONNX file declares, and what stands between it and training. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void show_value(const json_t *v)
+{
+    if (json_is_string(v)) {
+        fputs(json_string_value(v), stdout);
+    } else if (json_is_array(v) && json_array_size(v) && json_is_string(json_array_get(v, 0))) {
+        cli_show_names(stdout, v, 16);
+    } else {
+        char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+        fputs(text ? text : "?", stdout);
+        free(text);
+    }
+}
+
+/* One line per entry: its name first, the rest as "key value". */
+static void show_entry(const json_t *entry)
+{
+    const char *key;
+    const json_t *v;
+    printf("  %s", *cli_string(entry, "name") ? cli_string(entry, "name") : cli_string(entry, "domain"));
+    json_object_foreach((json_t *)(uintptr_t)entry, key, v)
+    {
+        if (strcmp(key, "name") == 0 || json_is_null(v)) continue;
+        if ((json_is_array(v) && json_array_size(v) == 0 && strcmp(key, "shape") != 0) || json_is_false(v)) continue;
+        if (json_is_string(v) && !*json_string_value(v)) continue;
+        printf("  %s", key);
+        if (json_is_true(v)) continue;
+        putchar(' ');
+        show_value(v);
+    }
+    putchar('\n');
+}
+
+static void show_section(const char *title, const json_t *v)
+{
+    if (json_is_array(v)) {
+        const json_t *entry;
+        size_t i;
+        printf("%s: %zu\n", title, json_array_size(v));
+        json_array_foreach(v, i, entry)
+        {
+            if (json_is_object(entry)) {
+                show_entry(entry);
+            } else {
+                fputs("  ", stdout);
+                show_value(entry);
+                putchar('\n');
+            }
+        }
+        return;
+    }
+    printf("%s: ", title);
+    if (json_is_object(v)) {
+        const char *key, *gap = "";
+        const json_t *item;
+        json_object_foreach((json_t *)(uintptr_t)v, key, item)
+        {
+            printf("%s%s ", gap, key);
+            show_value(item);
+            gap = ", ";
+        }
+    } else {
+        show_value(v);
+    }
+    putchar('\n');
+}
+
+int cli_main_inspect(const cli_options *o)
+{
+    cli_job job;
+    int status = cli_open(&job, o);
+    if (status == CLI_OK && o->json) {
+        status = cli_print_json(job.inspection);
+    } else if (status == CLI_OK) {
+        const char *key;
+        json_t *v;
+        printf("%s\n", job.path);
+        json_object_foreach(job.inspection, key, v) show_section(key, v);
+    }
+    cli_close(&job);
+    return status;
+}

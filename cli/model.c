@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What every command begins with: the context, the model and its declared inputs and outputs, session options. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct {
+    inv_dtype dtype;
+    const char *name;
+} dtype_names[] = {{INV_F32, "float32"}, {INV_U8, "uint8"},     {INV_I8, "int8"},     {INV_U16, "uint16"},
+                   {INV_I16, "int16"},   {INV_I32, "int32"},    {INV_I64, "int64"},   {INV_STRING, "string"},
+                   {INV_BOOL, "bool"},   {INV_F16, "float16"},  {INV_F64, "float64"}, {INV_U32, "uint32"},
+                   {INV_U64, "uint64"},  {INV_BF16, "bfloat16"}};
+
+const char *cli_dtype_name(inv_dtype t)
+{
+    for (size_t i = 0; i < sizeof dtype_names / sizeof *dtype_names; i++) {
+        if (dtype_names[i].dtype == t) return dtype_names[i].name;
+    }
+    return "unknown type";
+}
+
+static inv_dtype dtype_of(const json_t *text)
+{
+    if (json_is_integer(text)) return (inv_dtype)json_integer_value(text);
+    for (size_t i = 0; json_is_string(text) && i < sizeof dtype_names / sizeof *dtype_names; i++) {
+        if (strcmp(dtype_names[i].name, json_string_value(text)) == 0) return dtype_names[i].dtype;
+    }
+    return INV_DT_NONE;
+}
+
+int cli_library_failed(const cli_job *job, inv_status status)
+{
+    const char *text = job->ctx ? inv_context_message(job->ctx) : "";
+    return cli_fail("%s", text && *text ? text : inv_status_text(status));
+}
+
+static int read_ports(const json_t *list, cli_port **out, size_t *n)
+{
+    *n = json_array_size(list);
+    *out = calloc(*n ? *n : 1, sizeof **out);
+    if (!*out) return cli_fail("out of memory");
+    for (size_t i = 0; i < *n; i++) {
+        const json_t *item = json_array_get(list, i), *shape = json_object_get(item, "shape");
+        cli_port *port = &(*out)[i];
+        port->name = cli_string(item, "name");
+        port->dtype = dtype_of(json_object_get(item, "dtype"));
+        port->rank = json_is_array(shape) && json_array_size(shape) <= NPY_MAX_RANK ? (int)json_array_size(shape) : -1;
+        for (int d = 0; d < port->rank; d++) {
+            const json_t *dim = json_array_get(shape, (size_t)d);
+            port->dims[d] = json_is_integer(dim) && json_integer_value(dim) >= 0 ? json_integer_value(dim) : -1;
+            const char *symbol = json_string_value(dim);
+            port->symbol[d] = symbol && strcmp(symbol, "?") != 0 ? symbol : NULL;
+        }
+    }
+    return CLI_OK;
+}
+
+static json_t *parse_report(const cli_job *job, char *text)
+{
+    json_error_t error;
+    json_t *object = json_loads(text, JSON_ALLOW_NUL, &error);
+    inv_free(job->ctx, text);
+    if (!object) cli_fail("the library's report cannot be read: %s", error.text);
+    return object;
+}
+
+/* Remarks of the library, such as that a value is kept from now on. */
+static void log_line(void *opaque, const char *line)
+{
+    (void)opaque;
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* over a progress line */
+    cli_note("%s", line);
+}
+
+int cli_open(cli_job *job, const cli_options *o)
+{
+    *job = (cli_job){.o = o, .path = o->argument.n ? o->argument.item[0] : NULL};
+    const inv_context_options co = {.size = sizeof co, .log = log_line};
+    inv_status s = inv_context_create(&co, &job->ctx);
+    if (s == INV_OK) s = inv_model_load(job->ctx, job->path, &job->model);
+    if (s != INV_OK) return cli_library_failed(job, s);
+    char *text = NULL;
+    s = inv_model_inspect(job->model, &text);
+    if (s != INV_OK) return cli_library_failed(job, s);
+    job->inspection = parse_report(job, text);
+    if (!job->inspection) return CLI_FAILED;
+    int status = read_ports(json_object_get(job->inspection, "inputs"), &job->inputs, &job->ninputs);
+    if (status == CLI_OK)
+        status = read_ports(json_object_get(job->inspection, "outputs"), &job->outputs, &job->noutputs);
+    if (status != CLI_OK) return status;
+    job->feeds = calloc(job->ninputs + 1, sizeof *job->feeds);
+    job->arrays = calloc(job->ninputs + 1, sizeof *job->arrays);
+    return job->feeds && job->arrays ? CLI_OK : cli_fail("out of memory");
+}
+
+void cli_close(cli_job *job)
+{
+    inv_session_destroy(job->session);
+    inv_model_destroy(job->model);
+    inv_context_destroy(job->ctx);
+    for (size_t i = 0; job->feeds && i < job->ninputs; i++) npy_close(&job->feeds[i]);
+    npy_close(&job->target_file);
+    free(job->feeds);
+    free(job->arrays);
+    free(job->inputs);
+    free(job->outputs);
+    json_decref(job->inspection);
+    *job = (cli_job){0};
+}
+
+/* "GLOB=mode"; the glob may hold '=' itself, the mode cannot. */
+static int read_modes(const cli_options *o, cli_hold *hold)
+{
+    hold->modes = calloc(o->mode.n + 1, sizeof *hold->modes);
+    hold->globs = calloc(o->mode.n + 1, sizeof *hold->globs);
+    if (!hold->modes || !hold->globs) return cli_fail("out of memory");
+    for (size_t i = 0; i < o->mode.n; i++) {
+        const char *text = o->mode.item[i], *equals = strrchr(text, '=');
+        int mode = -1;
+        for (const cli_choice *c = cli_memories; equals && c->word; c++) {
+            if (c->value != INV_MEMORY_AUTO && strcmp(c->word, equals + 1) == 0) mode = c->value;
+        }
+        if (mode < 0 || equals == text) return cli_usage(o, "--mode %s: wants GLOB=store|recompute|invert", text);
+        hold->globs[i] = strndup(text, (size_t)(equals - text));
+        if (!hold->globs[i]) return cli_fail("out of memory");
+        hold->modes[i] = (inv_mode_rule){hold->globs[i], (inv_memory)mode};
+    }
+    return CLI_OK;
+}
+
+void cli_hold_fini(cli_hold *hold)
+{
+    for (size_t i = 0; hold->globs && hold->globs[i]; i++) free(hold->globs[i]);
+    free(hold->globs);
+    free(hold->modes);
+    *hold = (cli_hold){0};
+}
+
+int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
+{
+    const cli_options *o = job->o;
+    *hold = (cli_hold){0};
+    if (o->loss == INV_LOSS_CROSS_ENTROPY && o->class_axis == 0)
+        return cli_usage(o, "--class-axis 0: axis 0 is the batch");
+    if (o->class_axis >= NPY_MAX_RANK) return cli_usage(o, "--class-axis %lld: too large", (long long)o->class_axis);
+    if (o->threads > 4096) return cli_usage(o, "--threads %lld: too many", (long long)o->threads);
+    int status = read_modes(o, hold);
+    if (status != CLI_OK) return status;
+    *so = (inv_session_options){
+        .size = sizeof *so,
+        .purpose = purpose,
+        .inputs = job->arrays,
+        .ninputs = job->ninputs,
+        .target = job->has_target ? &job->target : NULL,
+        .loss = (inv_loss)o->loss,
+        .loss_outputs = o->loss_output.n ? (const char *const *)o->loss_output.item : NULL,
+        .nloss_outputs = o->loss_output.n,
+        .logdet = o->logdet,
+        .class_axis = (int)o->class_axis,
+        .memory = (inv_memory)o->memory,
+        .keep = (const char *const *)o->keep.item,
+        .nkeep = o->keep.n,
+        .modes = hold->modes,
+        .nmodes = o->mode.n,
+        .train_only = (const char *const *)o->train_only.item,
+        .ntrain_only = o->train_only.n,
+        .freeze = (const char *const *)o->freeze.item,
+        .nfreeze = o->freeze.n,
+        .float64 = o->float64,
+        .no_dropout = o->no_dropout,
+        .device = o->device,
+        .guard = (inv_guard)o->guard,
+        .max_drift = o->max_drift,
+        .momentum = o->momentum,
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+        .epsilon = o->epsilon,
+        .weight_decay = o->weight_decay,
+        .seed = (uint64_t)o->seed,
+        .threads = (int)o->threads,
+    };
+    if (purpose == INV_FOR_TRAIN) so->optimizer = (inv_optimizer)o->optimizer;
+    /* what is planned is what would be trained */
+    if (so->optimizer == INV_OPT_NONE && (o->command == CLI_CMD_train || o->command == CLI_CMD_plan))
+        so->optimizer = INV_OPT_SGD;
+    if (o->loss_output.n > 1 && o->loss != INV_LOSS_NLL)
+        return cli_usage(o, "--loss %s takes one --loss-output", cli_choice_word(cli_losses, o->loss));
+    if (o->logdet && o->loss != INV_LOSS_NLL) return cli_usage(o, "--logdet goes with --loss nll only");
+    return CLI_OK;
+}
+
+int cli_start(cli_job *job, inv_purpose purpose, bool plan_only)
+{
+    inv_session_options so;
+    cli_hold hold;
+    int status = cli_session_options(job, purpose, &so, &hold);
+    if (status == CLI_OK) {
+        so.plan_only = plan_only;
+        so.input_grads = job->o->command == CLI_CMD_grad;
+        inv_status s = inv_session_create(job->model, &so, &job->session);
+        if (s != INV_OK) status = cli_library_failed(job, s);
+    }
+    cli_hold_fini(&hold);
+    return status;
+}
+
+json_t *cli_report(const cli_job *job)
+{
+    char *text = NULL;
+    inv_status s = inv_session_report(job->session, &text);
+    if (s == INV_OK) return parse_report(job, text);
+    cli_library_failed(job, s);
+    return NULL;
+}
+
+int cli_print_json(const json_t *object)
+{
+    if (json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0)
+        return cli_fail("the report cannot be printed");
+    putchar('\n');
+    return CLI_OK;
+}
+
+json_t *cli_json_real(double x)
+{
+    json_t *number = json_real(x);
+    return number ? number : json_null();
+}

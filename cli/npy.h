@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Arrays from .npy files (mapped) and .npz archives (stored members mapped, compressed ones inflated).
+ * NumPy format 1.0 to 3.0, little-endian, C order. What is refused is said in words. */
+#ifndef INVONNX_CLI_NPY_H
+#define INVONNX_CLI_NPY_H
+
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "invonnx/invonnx.h"
+
+#define NPY_MAX_RANK 8
+
+typedef struct npy_array {
+    inv_dtype dtype;
+    int rank;
+    int64_t dims[NPY_MAX_RANK];
+    const void *data; /* may be unaligned: the file decides */
+    size_t nbytes;
+    void *map; /* the mapped file, or NULL */
+    size_t map_nbytes;
+    void *owned; /* inflated bytes, or an aligned copy; or NULL */
+} npy_array;
+
+/** Opens a .npy file, or of a .npz archive the first member named in `members` (without .npy), or its only one.
+ *  @param why gets the reason on failure, no newline */
+bool npy_open(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why);
+/** Fills dtype, dims and data from the bytes of a .npy file. */
+bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why);
+/** The part for archives; `out->map` is the mapped file. */
+bool npz_member(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why);
+bool npz_has_suffix(const char *path);
+void npy_close(npy_array *a);
+size_t npy_itemsize(inv_dtype t);
+/** Makes the data aligned for its type, by a copy if the file has it otherwise. @return false: no memory */
+bool npy_align(npy_array *a);
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Members of .npz archives, by minizip. A stored member is used where it lies in the mapped file. */
+#include <minizip/unzip.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "npy.h"
+
+/* No deflate stream expands further than this; a larger claim is a damaged or hostile archive. */
+#define LARGEST_RATIO 1032
+
+bool npz_has_suffix(const char *path)
+{
+    size_t n = strlen(path);
+    return n >= 4 && strcmp(path + n - 4, ".npz") == 0;
+}
+
+static bool inflate_member(unzFile zip, const unz_file_info64 *info, npy_array *out, FILE *why)
+{
+    if (info->uncompressed_size / LARGEST_RATIO > info->compressed_size + 64 || info->uncompressed_size > SIZE_MAX / 2)
+        return fprintf(why, "the archive claims an impossible size"), false;
+    size_t total = (size_t)info->uncompressed_size, done = 0;
+    unsigned char *bytes = malloc(total ? total : 1);
+    if (!bytes) return fprintf(why, "out of memory for %zu bytes", total), false;
+    while (done < total) {
+        size_t want = total - done < (1u << 30) ? total - done : (1u << 30);
+        int got = unzReadCurrentFile(zip, bytes + done, (unsigned)want);
+        if (got <= 0) break;
+        done += (size_t)got;
+    }
+    if (done != total || unzCloseCurrentFile(zip) != UNZ_OK) {
+        free(bytes);
+        return fprintf(why, "the archive is damaged"), false;
+    }
+    out->owned = bytes;
+    return npy_parse(bytes, total, out, why);
+}
+
+static bool read_member(unzFile zip, npy_array *out, FILE *why)
+{
+    unz_file_info64 info;
+    if (unzGetCurrentFileInfo64(zip, &info, NULL, 0, NULL, 0, NULL, 0) != UNZ_OK)
+        return fprintf(why, "the archive is damaged"), false;
+    if (info.flag & 1) return fprintf(why, "encrypted archives are not supported"), false;
+    if (info.compression_method != 0 && info.compression_method != 8)
+        return fprintf(why, "compression method %lu is not supported", info.compression_method), false;
+    if (unzOpenCurrentFile(zip) != UNZ_OK) return fprintf(why, "the archive is damaged"), false;
+    if (info.compression_method == 8) return inflate_member(zip, &info, out, why);
+
+    ZPOS64_T at = unzGetCurrentFileZStreamPos64(zip);
+    if (info.compressed_size != info.uncompressed_size || at > out->map_nbytes ||
+        info.uncompressed_size > out->map_nbytes - at)
+        return fprintf(why, "the archive is damaged"), false;
+    return npy_parse((const unsigned char *)out->map + at, (size_t)info.uncompressed_size, out, why);
+}
+
+/* Finds the first of `members` that is there; with one member in all, that one. Leaves `zip` at it. */
+static bool find_member(unzFile zip, const char *const *members, size_t nmembers, FILE *why)
+{
+    for (size_t i = 0; i < nmembers; i++) {
+        char file[300];
+        if (snprintf(file, sizeof file, "%s.npy", members[i]) >= (int)sizeof file) continue;
+        if (unzLocateFile(zip, file, 1) == UNZ_OK || unzLocateFile(zip, members[i], 1) == UNZ_OK) return true;
+    }
+    unz_global_info64 all;
+    if (unzGetGlobalInfo64(zip, &all) == UNZ_OK && all.number_entry == 1 && unzGoToFirstFile(zip) == UNZ_OK)
+        return true;
+    fprintf(why, "the archive has no member named");
+    for (size_t i = 0; i < nmembers; i++) fprintf(why, "%s '%s'", i ? " or" : "", members[i]);
+    fprintf(why, "; it has");
+    char file[256];
+    int shown = 0;
+    for (int s = unzGoToFirstFile(zip); s == UNZ_OK && shown < 20; s = unzGoToNextFile(zip), shown++) {
+        if (unzGetCurrentFileInfo64(zip, NULL, file, sizeof file, NULL, 0, NULL, 0) != UNZ_OK) break;
+        file[sizeof file - 1] = 0;
+        fprintf(why, "%s '%s'", shown ? "," : "", file);
+    }
+    if (shown == 0) fprintf(why, " none");
+    return false;
+}
+
+bool npz_member(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why)
+{
+    unzFile zip = unzOpen64(path);
+    if (!zip) return fprintf(why, "not a .npz archive"), false;
+    bool ok = find_member(zip, members, nmembers, why) && read_member(zip, out, why);
+    unzClose(zip);
+    return ok;
+}

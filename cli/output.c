@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Files that the program writes: .npy arrays and pictures, each by a temporary file beside it and rename. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool plain(unsigned char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+}
+
+char *cli_dump_path(const char *dir, const char *prefix, const char *name)
+{
+    size_t need = strlen(dir) + strlen(prefix) + 3 * strlen(name) + 8;
+    char *path = malloc(need);
+    if (!path) return NULL;
+    int n = snprintf(path, need, "%s/%s", dir, prefix);
+    char *p = path + n;
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+        if (plain(*c))
+            *p++ = (char)*c;
+        else
+            p += snprintf(p, 4, "%%%02X", *c);
+    }
+    memcpy(p, ".npy", 5);
+    return path;
+}
+
+int cli_make_dir(const char *dir)
+{
+    char *path = strdup(dir);
+    if (!path) return cli_fail("out of memory");
+    for (char *p = path + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = 0;
+        mkdir(path, 0777); /* what matters is whether the last one is there */
+        *p = '/';
+    }
+    int status = CLI_OK;
+    struct stat st;
+    if (mkdir(path, 0777) != 0 && (errno != EEXIST || stat(path, &st) != 0 || !S_ISDIR(st.st_mode)))
+        status = cli_fail("%s: directory cannot be made: %s", dir, strerror(errno));
+    free(path);
+    return status;
+}
+
+int cli_file_open(cli_file *file, const char *path)
+{
+    *file = (cli_file){.path = strdup(path), .temporary = malloc(strlen(path) + 12)};
+    if (!file->path || !file->temporary) {
+        free(file->path);
+        free(file->temporary);
+        return cli_fail("out of memory");
+    }
+    sprintf(file->temporary, "%s.tmpXXXXXX", path);
+    int fd = mkstemp(file->temporary);
+    if (fd >= 0) {
+        /* mkstemp makes it private; give it the mode that fopen would have given */
+        mode_t mask = umask(0);
+        umask(mask);
+        fchmod(fd, 0666 & ~mask);
+        file->f = fdopen(fd, "wb");
+        if (!file->f) close(fd);
+    }
+    if (file->f) return CLI_OK;
+    int status = cli_fail("%s: cannot be written: %s", path, strerror(errno));
+    free(file->path);
+    free(file->temporary);
+    return status;
+}
+
+int cli_file_close(cli_file *file, bool ok)
+{
+    int status = ok ? CLI_OK : CLI_FAILED;
+    errno = 0;
+    bool written = !ferror(file->f) && fflush(file->f) == 0 && fsync(fileno(file->f)) == 0;
+    if (fclose(file->f) != 0) written = false;
+    if (ok && (!written || rename(file->temporary, file->path) != 0))
+        status = cli_fail("%s: cannot be written: %s", file->path, strerror(errno ? errno : EIO));
+    if (status != CLI_OK) unlink(file->temporary);
+    free(file->path);
+    free(file->temporary);
+    *file = (cli_file){0};
+    return status;
+}
+
+size_t cli_nelem(int rank, const int64_t *dims)
+{
+    size_t n = 1;
+    for (int i = 0; i < rank; i++) n *= (size_t)dims[i];
+    return n;
+}
+
+double cli_element(const void *data, inv_dtype dtype, size_t i)
+{
+    const unsigned char *p = (const unsigned char *)data + i * npy_itemsize(dtype);
+#define READ(type)               \
+    do {                         \
+        type v;                  \
+        memcpy(&v, p, sizeof v); \
+        return (double)v;        \
+    } while (0)
+    switch (dtype) {
+    case INV_F32:
+        READ(float);
+    case INV_F64:
+        READ(double);
+    case INV_I8:
+        READ(int8_t);
+    case INV_U8:
+    case INV_BOOL:
+        READ(uint8_t);
+    case INV_I16:
+        READ(int16_t);
+    case INV_U16:
+        READ(uint16_t);
+    case INV_I32:
+        READ(int32_t);
+    case INV_U32:
+        READ(uint32_t);
+    case INV_I64:
+        READ(int64_t);
+    case INV_U64:
+        READ(uint64_t);
+    default:
+        return 0;
+    }
+#undef READ
+}
+
+static const char *descr_of(inv_dtype t)
+{
+    switch (t) {
+    case INV_F32:
+        return "<f4";
+    case INV_F64:
+        return "<f8";
+    case INV_F16:
+        return "<f2";
+    case INV_I8:
+        return "|i1";
+    case INV_U8:
+        return "|u1";
+    case INV_BOOL:
+        return "|b1";
+    case INV_I16:
+        return "<i2";
+    case INV_U16:
+        return "<u2";
+    case INV_I32:
+        return "<i4";
+    case INV_U32:
+        return "<u4";
+    case INV_I64:
+        return "<i8";
+    case INV_U64:
+        return "<u8";
+    default:
+        return NULL;
+    }
+}
+
+/* Version 1.0: the header ends with a newline at a multiple of 64 bytes. */
+static void write_header(FILE *f, const char *descr, int rank, const int64_t *dims)
+{
+    char text[512];
+    int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (int i = 0; i < rank; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld%s", i ? " " : "", (long long)dims[i],
+                      i + 1 < rank || rank == 1 ? "," : "");
+    n += snprintf(text + n, sizeof text - (size_t)n, "), }");
+    int total = (10 + n + 1 + 63) / 64 * 64, length = total - 10;
+    fwrite("\x93NUMPY\x01\x00", 1, 8, f);
+    fputc(length & 255, f);
+    fputc(length >> 8, f);
+    fprintf(f, "%-*s\n", length - 1, text);
+}
+
+int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank, const int64_t *dims, bool wide)
+{
+    bool real = dtype == INV_F32 || dtype == INV_F64;
+    inv_dtype stored = real ? (wide ? INV_F64 : INV_F32) : dtype;
+    const char *descr = descr_of(stored);
+    if (!descr) return cli_fail("%s: a %s tensor has no place in a .npy file", path, cli_dtype_name(dtype));
+    cli_file file;
+    if (cli_file_open(&file, path) != CLI_OK) return CLI_FAILED;
+    write_header(file.f, descr, rank, dims);
+    size_t n = cli_nelem(rank, dims);
+    if (stored == dtype) {
+        if (n) fwrite(data, npy_itemsize(dtype), n, file.f);
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            double d = cli_element(data, dtype, i);
+            float s = (float)d;
+            if (stored == INV_F64)
+                fwrite(&d, sizeof d, 1, file.f);
+            else
+                fwrite(&s, sizeof s, 1, file.f);
+        }
+    }
+    return cli_file_close(&file, true);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Memory over one step as a picture: stacked areas by class, forward left of backward, the peak marked. SVG on its
+ * own or in an HTML page; needs nothing else, and follows the reader's light or dark setting. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 960, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46, FOOT = 58, COLUMNS = 1000, ALIVE = 10 };
+
+enum { BAND_PARAMETERS, BAND_OPTIMIZER, BAND_DATA, BAND_GRADIENTS, BAND_ACTIVATIONS, NBANDS };
+static const struct {
+    const char *css, *label, *light, *dark;
+} bands[NBANDS] = {{"p", "parameters", "#8a8f98", "#7d828c"},
+                   {"o", "optimizer", "#b08bbb", "#a680b3"},
+                   {"d", "data", "#5b9bb5", "#4f93b0"},
+                   {"g", "parameter gradients", "#7fae5e", "#78aa55"},
+                   {"a", "activations and workspace", "#e2913f", "#e0893a"}};
+
+/* Some consecutive nodes of the step, the fullest of them standing for all. */
+typedef struct column {
+    double top[NBANDS]; /* upper edge of each band, bytes */
+    const json_t *node;
+    size_t index;
+} column;
+
+typedef struct panel {
+    const json_t *report;
+    const char *title;
+    column *columns;
+    size_t n, ncolumns, backward; /* first column of backward */
+    size_t peak;
+} panel;
+
+static void put_text(FILE *f, const char *s)
+{
+    for (; *s; s++) {
+        switch (*s) {
+        case '&':
+            fputs("&amp;", f);
+            break;
+        case '<':
+            fputs("&lt;", f);
+            break;
+        case '>':
+            fputs("&gt;", f);
+            break;
+        case '"':
+            fputs("&quot;", f);
+            break;
+        default:
+            fputc((unsigned char)*s < 0x20 ? ' ' : *s, f);
+        }
+    }
+}
+
+static void edges(const json_t *report, const json_t *node, double *top)
+{
+    const json_t *classes = json_object_get(report, "classes");
+    double sum = top[BAND_PARAMETERS] = cli_number(classes, "parameters");
+    top[BAND_OPTIMIZER] = sum += cli_number(classes, "optimizer");
+    top[BAND_DATA] = sum += cli_number(node, "data_bytes");
+    top[BAND_GRADIENTS] = sum += cli_number(node, "gradient_bytes");
+    top[BAND_ACTIVATIONS] = sum + cli_number(node, "activation_bytes");
+}
+
+static bool fill_panel(panel *p, const json_t *report, const char *title)
+{
+    const json_t *timeline = json_object_get(report, "timeline");
+    *p = (panel){.report = report, .title = title, .n = json_array_size(timeline)};
+    p->ncolumns = p->n < COLUMNS ? p->n : COLUMNS;
+    p->columns = calloc(p->ncolumns + 1, sizeof *p->columns);
+    if (!p->columns) return false;
+    p->backward = p->ncolumns;
+    for (size_t i = 0; i < p->n; i++) {
+        const json_t *node = json_array_get(timeline, i);
+        size_t c = i * p->ncolumns / p->n;
+        double top[NBANDS];
+        edges(report, node, top);
+        if (!p->columns[c].node || top[NBANDS - 1] > p->columns[c].top[NBANDS - 1]) {
+            memcpy(p->columns[c].top, top, sizeof top);
+            p->columns[c].node = node;
+            p->columns[c].index = i;
+        }
+        if (p->backward == p->ncolumns && strncmp(cli_string(node, "phase"), "forward", 7) != 0) p->backward = c;
+    }
+    for (size_t c = 1; c < p->ncolumns; c++) {
+        if (p->columns[c].top[NBANDS - 1] > p->columns[p->peak].top[NBANDS - 1]) p->peak = c;
+    }
+    return true;
+}
+
+static void put_style(FILE *f)
+{
+    fputs("<style>\n.mem{color:#1d2126;background:#fff;font:12px system-ui,sans-serif}\n", f);
+    for (int b = 0; b < NBANDS; b++) fprintf(f, ".mem .%s{fill:%s}", bands[b].css, bands[b].light);
+    fputs("\n.mem text{fill:currentColor}.mem .h{font-size:15px;font-weight:600}.mem .s{opacity:.72}"
+          ".mem .l{stroke:currentColor;opacity:.3;fill:none}.mem .k{stroke:currentColor;stroke-dasharray:4 3;fill:none}"
+          ".mem .t{fill:transparent}.mem .t:hover{fill:currentColor;fill-opacity:.25}\n"
+          "@media (prefers-color-scheme:dark){.mem{color:#e3e6ea;background:#14171b}",
+          f);
+    for (int b = 0; b < NBANDS; b++) fprintf(f, ".mem .%s{fill:%s}", bands[b].css, bands[b].dark);
+    fputs("}\n</style>\n", f);
+}
+
+static double x_of(const panel *p, size_t c)
+{
+    return LEFT + (double)(WIDTH - LEFT - RIGHT) * (double)c / (double)(p->ncolumns ? p->ncolumns : 1);
+}
+
+static void put_band(FILE *f, const panel *p, int band, double y0, double scale)
+{
+    fprintf(f, "<path class=\"%s\" d=\"M%.1f %.1f", bands[band].css, x_of(p, 0), y0);
+    for (size_t c = 0; c < p->ncolumns; c++)
+        fprintf(f, "V%.1fH%.1f", y0 - p->columns[c].top[band] * scale, x_of(p, c + 1));
+    for (size_t c = p->ncolumns; c-- > 0;)
+        fprintf(f, "V%.1fH%.1f", y0 - (band ? p->columns[c].top[band - 1] * scale : 0), x_of(p, c));
+    fputs("Z\"/>\n", f);
+}
+
+static void put_axis(FILE *f, double y0, double top, double scale)
+{
+    double step = 1;
+    while (step * 5 < top) step *= step * 10 < top ? 4 : 2;
+    for (double v = 0; v <= top; v += step) {
+        fprintf(f, "<path class=\"l\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+                LEFT, y0 - v * scale, WIDTH - RIGHT, LEFT - 8, y0 - v * scale + 4, cli_bytes(v));
+    }
+}
+
+static void put_titles(FILE *f, const panel *p, double y0)
+{
+    for (size_t c = 0; c < p->ncolumns; c++) {
+        const column *col = &p->columns[c];
+        fprintf(f, "<rect class=\"t\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\"><title>", x_of(p, c),
+                y0 - PLOT, x_of(p, c + 1) - x_of(p, c), PLOT);
+        fprintf(f, "%zu  ", col->index);
+        put_text(f, cli_string(col->node, "op"));
+        fputs("  ", f);
+        put_text(f, cli_string(col->node, "node"));
+        fprintf(f, "\n%s, %s in all\nactivations %s, gradients %s, data %s", cli_string(col->node, "phase"),
+                cli_bytes(col->top[NBANDS - 1]), cli_bytes(cli_number(col->node, "activation_bytes")),
+                cli_bytes(cli_number(col->node, "gradient_bytes")), cli_bytes(cli_number(col->node, "data_bytes")));
+        fputs("</title></rect>\n", f);
+    }
+}
+
+static void put_peak(FILE *f, const panel *p, double y0, double scale)
+{
+    const column *col = &p->columns[p->peak];
+    double x = (x_of(p, p->peak) + x_of(p, p->peak + 1)) / 2, y = y0 - col->top[NBANDS - 1] * scale;
+    bool left = x > WIDTH * 0.6;
+    fprintf(
+        f,
+        "<path class=\"k\" d=\"M%.1f %.1fV%.1f\"/><circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"currentColor\"/>\n",
+        x, y0, y, x, y);
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">peak: %s alive at ", left ? x - 8 : x + 8, y - 5,
+            left ? "end" : "start", cli_bytes(col->top[NBANDS - 1]));
+    put_text(f, cli_string(col->node, "node"));
+    fputs("</text>\n", f);
+
+    const json_t *alive = json_object_get(p->report, "peak_values"), *v;
+    if (json_array_size(alive) == 0) return;
+    fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">alive at the peak: ", LEFT, y0 + 36);
+    size_t i;
+    json_array_foreach(alive, i, v)
+    {
+        if (i == ALIVE) {
+            fprintf(f, ", and %zu more", json_array_size(alive) - i);
+            break;
+        }
+        fputs(i ? ", " : "", f);
+        put_text(f, json_is_string(v) ? json_string_value(v) : cli_string(v, "value"));
+    }
+    fputs("</text>\n", f);
+}
+
+static void put_panel(FILE *f, const panel *p, double y, double top)
+{
+    double y0 = y + HEAD + PLOT, scale = PLOT / top, store = cli_number(p->report, "store_peak_bytes");
+    fprintf(f, "<text class=\"h\" x=\"%d\" y=\"%.1f\">", LEFT, y + 16);
+    put_text(f, p->title);
+    fprintf(f,
+            "</text><text class=\"s\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%zu nodes, activation peak %s</text>\n",
+            WIDTH - RIGHT, y + 16, p->n, cli_bytes(cli_number(p->report, "activation_peak_bytes")));
+    put_axis(f, y0, top, scale);
+    for (int b = 0; b < NBANDS; b++) put_band(f, p, b, y0, scale);
+    if (store > 0 && store <= top)
+        fprintf(f,
+                "<path class=\"k\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">all values stored: "
+                "%s</text>\n",
+                LEFT, y0 - store * scale, WIDTH - RIGHT, WIDTH - RIGHT - 4, y0 - store * scale - 5, cli_bytes(store));
+    double xb = x_of(p, p->backward);
+    fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">forward</text>\n", LEFT, y0 + 18);
+    if (p->backward < p->ncolumns)
+        fprintf(f, "<path class=\"l\" d=\"M%.1f %.1fV%.1f\"/><text class=\"s\" x=\"%.1f\" y=\"%.1f\">backward</text>\n",
+                xb, y0, y0 - PLOT, xb, y0 + 18);
+    if (p->ncolumns) put_peak(f, p, y0, scale);
+    put_titles(f, p, y0);
+}
+
+static void put_legend(FILE *f, double y)
+{
+    double x = LEFT;
+    for (int b = 0; b < NBANDS; b++) {
+        fprintf(f,
+                "<rect class=\"%s\" x=\"%.0f\" y=\"%.0f\" width=\"12\" height=\"12\"/><text x=\"%.0f\" "
+                "y=\"%.0f\">%s</text>\n",
+                bands[b].css, x, y, x + 17, y + 10, bands[b].label);
+        x += 34 + 7.0 * (double)strlen(bands[b].label);
+    }
+}
+
+static void put_svg(FILE *f, const char *heading, const panel *panels, size_t n)
+{
+    double top = 1;
+    for (size_t i = 0; i < n; i++) {
+        double store = cli_number(panels[i].report, "store_peak_bytes");
+        const panel *p = &panels[i];
+        if (p->ncolumns && p->columns[p->peak].top[NBANDS - 1] > top) top = p->columns[p->peak].top[NBANDS - 1];
+        if (store > top) top = store;
+    }
+    top *= 1.06;
+    int panel_height = HEAD + PLOT + FOOT, height = 70 + panel_height * (int)n;
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"mem\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+            "role=\"img\">\n",
+            WIDTH, height, WIDTH, height);
+    put_style(f);
+    fputs("<title>Memory over one training step: ", f);
+    put_text(f, heading);
+    fprintf(f, "</title>\n<text class=\"h\" x=\"%d\" y=\"24\">Memory over one training step: ", LEFT);
+    put_text(f, heading);
+    fputs("</text>\n", f);
+    put_legend(f, 36);
+    for (size_t i = 0; i < n; i++) put_panel(f, &panels[i], 66 + (double)panel_height * (double)i, top);
+    fputs("</svg>\n", f);
+}
+
+static bool ends_with(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
+int cli_picture(const char *path, const char *heading, const json_t *const *reports, const char *const *titles,
+                size_t n)
+{
+    panel *panels = calloc(n ? n : 1, sizeof *panels);
+    bool ok = panels != NULL;
+    for (size_t i = 0; ok && i < n; i++) ok = fill_panel(&panels[i], reports[i], titles[i]);
+    int status = ok ? CLI_OK : cli_fail("out of memory");
+    cli_file file;
+    if (status == CLI_OK) status = cli_file_open(&file, path);
+    if (status == CLI_OK) {
+        bool svg = ends_with(path, ".svg");
+        if (!svg)
+            fputs(
+                "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"color-scheme\" content=\"light dark\">\n"
+                "<title>invonnx: memory over one step</title>\n<style>body{margin:24px auto;max-width:1000px}"
+                "svg{max-width:100%;height:auto}@media (prefers-color-scheme:dark){body{background:#14171b}}</style>\n",
+                file.f);
+        put_svg(file.f, heading, panels, n);
+        status = cli_file_close(&file, true);
+    }
+    for (size_t i = 0; panels && i < n; i++) free(panels[i].columns);
+    free(panels);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The tables that people read, made from the library's JSON reports. A field that is not there is left out. */
+#include "cli.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *cli_bytes(double nbytes)
+{
+    static char texts[8][32];
+    static unsigned next;
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    char *text = texts[next++ % 8];
+    size_t unit = 0;
+    while (fabs(nbytes) >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+        nbytes /= 1024;
+        unit++;
+    }
+    snprintf(text, sizeof texts[0], unit ? "%.*f %s" : "%.*f %s",
+             unit == 0     ? 0
+             : nbytes < 10 ? 2
+                           : 1,
+             nbytes, units[unit]);
+    return text;
+}
+
+double cli_number(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_number(v) ? json_number_value(v) : 0;
+}
+
+const char *cli_string(const json_t *object, const char *key)
+{
+    const char *s = json_string_value(json_object_get(object, key));
+    return s ? s : "";
+}
+
+void cli_show_names(FILE *f, const json_t *names, size_t limit)
+{
+    size_t n = json_array_size(names);
+    for (size_t i = 0; i < n && i < limit; i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        fprintf(f, "%s%s", i ? ", " : "", name ? name : "?");
+    }
+    if (n > limit) fprintf(f, ", ... (%zu in all)", n);
+}
+
+static void show_classes(const json_t *report)
+{
+    const json_t *classes = json_object_get(report, "classes"), *bytes;
+    const char *name;
+    json_object_foreach((json_t *)(uintptr_t)classes, name, bytes)
+    {
+        if (json_number_value(bytes) > 0) printf("    %-20s %12s\n", name, cli_bytes(json_number_value(bytes)));
+    }
+}
+
+void cli_show_peaks(const json_t *report)
+{
+    double planned = cli_number(report, "planned_peak_bytes"), store = cli_number(report, "store_peak_bytes");
+    double flops = cli_number(report, "flops"), store_flops = cli_number(report, "store_flops");
+    printf("memory (%s)\n", *cli_string(report, "memory") ? cli_string(report, "memory") : "as planned");
+    printf("  %-22s %12s\n", "planned peak", cli_bytes(planned));
+    show_classes(report);
+    if (cli_number(report, "peak_bytes") > 0)
+        printf("  %-22s %12s\n", "allocated at most", cli_bytes(cli_number(report, "peak_bytes")));
+    printf("  %-22s %12s\n", "activation peak", cli_bytes(cli_number(report, "activation_peak_bytes")));
+    if (store > 0)
+        printf("  %-22s %12s   (%.1f %% of it)\n", "all values stored", cli_bytes(store), 100 * planned / store);
+    if (cli_number(report, "lower_bound_bytes") > 0)
+        printf("  %-22s %12s\n", "lower bound", cli_bytes(cli_number(report, "lower_bound_bytes")));
+    if (store_flops > 0)
+        printf("  %-22s %12.4g   (%.3f times a plain step)\n", "arithmetic, flops", flops, flops / store_flops);
+    const json_t *values = json_object_get(report, "values");
+    if (values)
+        printf("  values for backward: %.0f stored, %.0f recomputed, %.0f inverted\n", cli_number(values, "stored"),
+               cli_number(values, "recomputed"), cli_number(values, "inverted"));
+}
+
+void cli_show_choices(const json_t *report)
+{
+    const json_t *choices = json_object_get(report, "choices"), *c;
+    if (json_array_size(choices) == 0) return;
+    printf("\nchoices\n  %-11s %12s  %-32s %s\n", "choice", "bytes", "value", "by");
+    size_t i;
+    json_array_foreach(choices, i, c)
+    {
+        printf("  %-11s %12s  %-32s %s\n", cli_string(c, "choice"), cli_bytes(cli_number(c, "bytes")),
+               cli_string(c, "value"), cli_string(c, "by"));
+    }
+}
+
+void cli_show_drift(const json_t *report)
+{
+    const json_t *drift = json_object_get(report, "drift"), *blocks = json_object_get(drift, "blocks"), *b;
+    if (json_array_size(blocks) > 0) {
+        printf("\ndrift: relative error of reconstructed values (limit %.2g)\n", cli_number(report, "max_drift"));
+        size_t i;
+        json_array_foreach(blocks, i, b)
+        {
+            const json_t *d = json_object_get(b, "drift");
+            if (json_is_number(d))
+                printf("  %-10.3g %s\n", json_number_value(d), cli_string(b, "value"));
+            else
+                printf("  %-10s %s\n", "infinite", cli_string(b, "value"));
+        }
+        printf("  %-10.3g largest\n", cli_number(drift, "largest"));
+    }
+    const json_t *fallbacks = json_object_get(report, "fallbacks");
+    double n = json_is_array(fallbacks) ? (double)json_array_size(fallbacks) : cli_number(report, "fallbacks");
+    if (n > 0) printf("\n%.0f value%s kept after the guard refused the reconstruction\n", n, n == 1 ? "" : "s");
+}
+
+/* Whether `names` holds `name`. */
+static bool holds(const json_t *names, const char *name)
+{
+    size_t i;
+    const json_t *n;
+    json_array_foreach(names, i, n)
+    {
+        const char *s = json_string_value(n);
+        if (s && strcmp(s, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Which of the block's values are freed, and how they come back. */
+static void show_freed(const json_t *block, const json_t *choices)
+{
+    const json_t *c;
+    size_t i;
+    json_array_foreach(choices, i, c)
+    {
+        const char *value = cli_string(c, "value"), *choice = cli_string(c, "choice");
+        if (strncmp(choice, "stor", 4) == 0) continue;
+        if (!holds(json_object_get(block, "inputs"), value) && !holds(json_object_get(block, "outputs"), value))
+            continue;
+        printf("      frees %s (%s): %s%s%s\n", value, cli_bytes(cli_number(c, "bytes")), choice,
+               *cli_string(c, "by") ? " by " : "", cli_string(c, "by"));
+    }
+}
+
+void cli_show_blocks(const json_t *report)
+{
+    const json_t *blocks = json_object_get(report, "blocks"), *b;
+    printf("blocks: %zu\n", json_array_size(blocks));
+    size_t i;
+    json_array_foreach(blocks, i, b)
+    {
+        printf("  %s  %s", cli_string(b, "kind"), cli_string(b, "name"));
+        if (*cli_string(b, "rule")) printf("  (rule %s)", cli_string(b, "rule"));
+        printf("\n      nodes ");
+        cli_show_names(stdout, json_object_get(b, "nodes"), 12);
+        printf("\n      ");
+        cli_show_names(stdout, json_object_get(b, "inputs"), 8);
+        printf(" -> ");
+        cli_show_names(stdout, json_object_get(b, "outputs"), 8);
+        putchar('\n');
+        show_freed(b, json_object_get(report, "choices"));
+    }
+}
+
+void cli_show_refusals(const json_t *report)
+{
+    const json_t *refusals = json_object_get(report, "refusals"), *r;
+    printf("\nrefusals: %zu\n", json_array_size(refusals));
+    size_t i;
+    json_array_foreach(refusals, i, r)
+    {
+        printf("  %s at %s: %s\n", cli_string(r, "kind"), cli_string(r, "node"), cli_string(r, "reason"));
+    }
+}

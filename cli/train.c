@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `train`: epochs of shuffled batches, validation after each, weights written back into the model. An interrupt ends
+ * after the running step and still saves; a loss that is not finite ends at once and saves nothing. */
+#include "cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* JSON lists the loss of every step up to this many. */
+#define STEPS_LISTED 1000
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+    signal(SIGINT, SIG_DFL); /* the second one kills */
+    signal(SIGTERM, SIG_DFL);
+}
+
+static bool stop_asked(void)
+{
+    return interrupted != 0;
+}
+
+typedef struct training {
+    cli_job job;
+    cli_data data, held_out;
+    bool validates;
+    int64_t batch, rest;           /* rows of a step, and of the last one of an epoch; rest 0: none */
+    int64_t held_batch, held_rest; /* likewise for validation */
+    int64_t steps_per_epoch, total, epochs;
+    int64_t done, samples;
+    double began, last_loss;
+    cli_score score;
+    cli_progress progress;
+    json_t *epoch_list, *step_list;
+} training;
+
+static int check_out_path(const cli_options *o)
+{
+    if (!o->out) return cli_usage(o, "`train` wants -o OUT.onnx");
+    char *dir = strdup(o->out);
+    if (!dir) return cli_fail("out of memory");
+    char *slash = strrchr(dir, '/');
+    if (slash) slash[slash == dir] = 0;
+    const char *where = slash ? dir : ".";
+    int status = access(where, W_OK) == 0 ? CLI_OK : cli_fail("%s: cannot be written: %s", o->out, strerror(errno));
+    free(dir);
+    return status;
+}
+
+static int check_usage(const cli_options *o)
+{
+    if (o->loss == INV_LOSS_NONE) return cli_usage(o, "`train` wants --loss KIND");
+    if (o->epochs && o->steps) return cli_usage(o, "--epochs and --steps exclude each other");
+    if (o->shuffle && o->no_shuffle) return cli_usage(o, "--shuffle and --no-shuffle exclude each other");
+    if (o->val_target && o->val_data.n == 0) return cli_usage(o, "--val-target wants --val-data");
+    return check_out_path(o);
+}
+
+static int open_data(training *t)
+{
+    const cli_options *o = t->job.o;
+    int status = cli_data_open(&t->job, &t->data, &o->data, o->target, "data");
+    if (status == CLI_OK && o->val_data.n) {
+        t->validates = true;
+        status = cli_data_open(&t->job, &t->held_out, &o->val_data, o->val_target, "val-data");
+    }
+    if (status != CLI_OK) return status;
+    int64_t rows = t->data.nrows;
+    t->batch = cli_batch_rows(&t->job, rows);
+    if (t->batch > rows)
+        return cli_fail("the data has %lld rows, but the model's batch is fixed at %lld", (long long)rows,
+                        (long long)t->batch);
+    t->rest = o->drop_last ? 0 : rows % t->batch;
+    if (t->validates) {
+        int64_t held = t->held_out.nrows;
+        t->held_batch = t->batch <= held ? t->batch : held;
+        t->held_rest = held % t->held_batch;
+        status = cli_data_reserve(&t->held_out, t->held_batch);
+    }
+    return status == CLI_OK ? cli_data_reserve(&t->data, t->batch) : status;
+}
+
+/* A model whose batch is fixed may refuse smaller ones. Then the last rows of the order are left out: with
+ * shuffling, others in each epoch. */
+static inv_status create_session(training *t, inv_session_options *so)
+{
+    cli_job *job = &t->job;
+    so->tail_batch = t->rest;
+    so->eval_batch = t->held_batch;
+    so->eval_tail = t->held_rest;
+    inv_status s = inv_session_create(job->model, so, &job->session);
+    if (s != INV_E_SHAPE || cli_fixed_batch(job) != t->batch || (t->rest == 0 && t->held_rest == 0)) return s;
+    if (t->validates && t->held_batch != t->batch) return s;
+    so->tail_batch = so->eval_tail = 0;
+    inv_status again = inv_session_create(job->model, so, &job->session);
+    if (again != INV_OK) return again;
+    if (t->rest)
+        cli_note("the model's batch is fixed at %lld: %lld of the rows are left out of each epoch", (long long)t->batch,
+                 (long long)t->rest);
+    if (t->held_rest)
+        cli_note("the model's batch is fixed at %lld: the last rows (%lld) are left out of validation",
+                 (long long)t->batch, (long long)t->held_rest);
+    t->rest = t->held_rest = 0;
+    return INV_OK;
+}
+
+static int start(training *t)
+{
+    cli_job *job = &t->job;
+    inv_session_options so;
+    cli_hold hold;
+    cli_data_batch(&t->data, 0, t->batch);
+    memcpy(job->arrays, t->data.arrays, job->ninputs * sizeof *job->arrays);
+    job->target = t->data.target_array;
+    job->has_target = t->data.has_target;
+    int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
+    if (status == CLI_OK) {
+        inv_status s = create_session(t, &so);
+        if (s != INV_OK) status = cli_library_failed(job, s);
+    }
+    cli_hold_fini(&hold);
+    if (status != CLI_OK) return status;
+    const cli_options *o = job->o;
+    t->steps_per_epoch = t->data.nrows / t->batch + (t->rest > 0);
+    t->total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * t->steps_per_epoch;
+    t->epochs = (t->total + t->steps_per_epoch - 1) / t->steps_per_epoch;
+    json_t *report = cli_report(job);
+    if (!report) return CLI_FAILED;
+    cli_note("%lld rows, batch %lld, %lld steps; planned peak %s", (long long)t->data.nrows, (long long)t->batch,
+             (long long)t->total, cli_bytes(cli_number(report, "planned_peak_bytes")));
+    cli_progress_start(&t->progress, t->total, t->epochs, cli_number(report, "planned_peak_bytes"));
+    json_decref(report);
+    return CLI_OK;
+}
+
+static int step_failed(training *t, inv_status s, const inv_result *result)
+{
+    const char *text = inv_context_message(t->job.ctx), *node = result->bad_node;
+    cli_progress_clear(&t->progress);
+    if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
+    bool named = node && text && strstr(text, node);
+    return cli_fail("step %lld: %s%s%s; nothing was saved. A smaller --lr may help, or the data holds such values",
+                    (long long)t->done + 1, text && *text ? text : "the loss is not finite",
+                    node && !named ? "; first node with a non-finite output: " : "", node && !named ? node : "");
+}
+
+/* Steps of one epoch. `loss`: mean over its rows. */
+static int run_epoch(training *t, int64_t epoch, double *loss)
+{
+    const cli_options *o = t->job.o;
+    double sum = 0;
+    int64_t rows = 0;
+    if (!o->no_shuffle) cli_data_shuffle(&t->data, (uint64_t)o->seed, (uint64_t)epoch);
+    for (int64_t at = 0, i = 0; i < t->steps_per_epoch && t->done < t->total && !stop_asked(); i++) {
+        int64_t n = t->data.nrows - at < t->batch ? t->rest : t->batch;
+        inv_result result = {0};
+        cli_data_batch(&t->data, at, n);
+        inv_status s = inv_session_step(t->job.session, t->data.arrays, t->data.ninputs,
+                                        t->data.has_target ? &t->data.target_array : NULL, o->lr, &result);
+        if (s != INV_OK) return step_failed(t, s, &result);
+        at += n;
+        rows += n;
+        sum += result.loss * (double)n;
+        t->done++;
+        t->samples += n;
+        t->last_loss = result.loss;
+        if (t->total <= STEPS_LISTED) json_array_append_new(t->step_list, cli_json_real(result.loss));
+        cli_progress_step(&t->progress, epoch, t->done, t->samples, result.loss);
+    }
+    *loss = rows ? sum / (double)rows : 0;
+    return CLI_OK;
+}
+
+static int end_epoch(training *t, int64_t epoch, double loss, double began)
+{
+    int status = CLI_OK;
+    json_t *entry = json_object();
+    json_object_set_new(entry, "epoch", json_integer(epoch));
+    json_object_set_new(entry, "train_loss", cli_json_real(loss));
+    cli_progress_clear(&t->progress);
+    fprintf(stderr, "epoch %lld/%lld  train loss %.5f", (long long)epoch, (long long)t->epochs, loss);
+    if (t->validates && !stop_asked()) {
+        int64_t nrows = t->held_out.nrows - t->held_out.nrows % t->held_batch + t->held_rest;
+        status = cli_score_data(&t->job, &t->held_out, t->held_batch, nrows, stop_asked, &t->score);
+        if (status == CLI_OK && t->score.samples == nrows) {
+            cli_score_json(entry, "val_", &t->score);
+            fprintf(stderr, "  validation loss %.5f", t->score.loss);
+            if (t->score.rows) fprintf(stderr, "  accuracy %.4f", (double)t->score.correct / (double)t->score.rows);
+        }
+    }
+    double seconds = cli_now() - began;
+    fprintf(stderr, "  %.2f s\n", seconds);
+    json_object_set_new(entry, "seconds", cli_json_real(seconds));
+    json_array_append_new(t->epoch_list, entry);
+    return status;
+}
+
+static int run_epochs(training *t)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    t->began = cli_now();
+    int status = CLI_OK;
+    for (int64_t epoch = 1; status == CLI_OK && t->done < t->total && !stop_asked(); epoch++) {
+        double loss = 0, began = cli_now();
+        int64_t before = t->done;
+        status = run_epoch(t, epoch, &loss);
+        if (status == CLI_OK && t->done > before) status = end_epoch(t, epoch, loss, began);
+    }
+    return status;
+}
+
+static int finish(training *t)
+{
+    const cli_options *o = t->job.o;
+    inv_status s = inv_model_save(t->job.model, t->job.session, o->out);
+    if (s != INV_OK) return cli_library_failed(&t->job, s);
+    double seconds = cli_now() - t->began;
+    if (stop_asked() && t->done < t->total)
+        cli_note("stopped after step %lld of %lld; weights saved to %s", (long long)t->done, (long long)t->total,
+                 o->out);
+    else
+        cli_note("%lld steps in %.1f s; weights saved to %s", (long long)t->done, seconds, o->out);
+    json_t *report = cli_report(&t->job);
+    if (!report) return CLI_FAILED;
+    const json_t *last = json_array_get(t->epoch_list, json_array_size(t->epoch_list) - 1), *v;
+    if ((v = json_object_get(last, "train_loss"))) json_object_set(report, "loss", (json_t *)(uintptr_t)v);
+    if ((v = json_object_get(last, "val_loss"))) json_object_set(report, "val_loss", (json_t *)(uintptr_t)v);
+    if ((v = json_object_get(last, "val_accuracy"))) json_object_set(report, "val_accuracy", (json_t *)(uintptr_t)v);
+    json_object_set_new(report, "last_step_loss", cli_json_real(t->last_loss));
+    json_object_set_new(report, "steps_done", json_integer(t->done));
+    json_object_set_new(report, "interrupted", json_boolean(stop_asked()));
+    json_object_set_new(report, "seconds", cli_json_real(seconds));
+    json_object_set_new(report, "out", json_string(o->out));
+    json_object_set(report, "epochs", t->epoch_list);
+    if (t->total <= STEPS_LISTED) json_object_set(report, "steps", t->step_list);
+    int status = CLI_OK;
+    if (o->json)
+        status = cli_print_json(report);
+    else
+        cli_show_peaks(report);
+    if (!o->json) cli_show_drift(report);
+    json_decref(report);
+    return status;
+}
+
+int cli_main_train(const cli_options *o)
+{
+    training t = {.epoch_list = json_array(), .step_list = json_array()};
+    int status = check_usage(o);
+    if (status == CLI_OK) status = cli_open(&t.job, o);
+    if (status == CLI_OK) status = open_data(&t);
+    if (status == CLI_OK) status = start(&t);
+    if (status == CLI_OK) status = run_epochs(&t);
+    if (status == CLI_OK) status = finish(&t);
+    cli_data_close(&t.data);
+    cli_data_close(&t.held_out);
+    cli_close(&t.job);
+    json_decref(t.epoch_list);
+    json_decref(t.step_list);
+    return status;
+}

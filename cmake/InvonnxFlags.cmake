@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# invonnx_flags: how our own code is compiled. INVONNX_KERNEL_OPTIONS: what ops/ gets on top.
+
+add_library(invonnx_flags INTERFACE)
+
+# No contraction: a value computed twice, in forward and again in backward, must have the same bits.
+target_compile_definitions(invonnx_flags INTERFACE _XOPEN_SOURCE=700)
+target_compile_options(invonnx_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion)
+if(INVONNX_WERROR)
+    target_compile_options(invonnx_flags INTERFACE -Werror)
+endif()
+
+# clang without libomp: the loops run on one thread, with the same result.
+find_package(OpenMP COMPONENTS C QUIET)
+if(NOT OpenMP_C_FOUND)
+    target_compile_options(invonnx_flags INTERFACE -Wno-unknown-pragmas)
+endif()
+
+if(INVONNX_SANITIZE)
+    add_compile_options(-fsanitize=${INVONNX_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=${INVONNX_SANITIZE})
+    set(INVONNX_KERNEL_OPTIONS -O1)
+else()
+    # Not -ffast-math: NaN and infinity must go through kernels as they are.
+    set(INVONNX_KERNEL_OPTIONS -O3 -fno-math-errno -fno-trapping-math)
+endif()
+if(INVONNX_NATIVE)
+    list(APPEND INVONNX_KERNEL_OPTIONS -march=native)
+endif()
+if(INVONNX_FUZZ)
+    add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The one graph type, from import to execution.
+ *
+ * A graph owns nodes and values in arrays; both are named by 32-bit ids that never change. `order`
+ * lists the live nodes in execution order; a node not in it is dead. A value is defined by at most
+ * one node (single assignment). Values without a node are inputs, parameters or constants.
+ *
+ * Invariants (held by inv_graph_check after every pass):
+ *  - every id in range; each live node's inputs are sources or outputs of earlier live nodes;
+ *  - no value is defined twice; required inputs are present; output arity fits the operator;
+ *  - after lowering: static shapes, known dtypes, canonical operators only;
+ *  - `writes` operators stand in the commit part only.
+ * The plan is the same graph with an offset per value, so the executor needs no header of passes. */
+#ifndef INV_CORE_IR_H
+#define INV_CORE_IR_H
+
+#include "core/mem.h"
+#include "core/shape.h"
+
+typedef uint32_t inv_id;
+#define INV_NONE ((inv_id)0xffffffffu)
+
+struct inv_op_def;
+struct inv_graph;
+
+typedef enum inv_attr_kind {
+    INV_ATTR_INT,
+    INV_ATTR_FLOAT,
+    INV_ATTR_STRING,
+    INV_ATTR_INTS,
+    INV_ATTR_FLOATS,
+    INV_ATTR_STRINGS,
+    INV_ATTR_TENSOR,
+    INV_ATTR_OTHER /* graphs, sparse tensors, types: kept by name only; an operator that needs one refuses */
+} inv_attr_kind;
+
+/* Raw tensor data: borrowed (mapping or graph arena), perhaps unaligned. */
+typedef struct inv_data {
+    inv_dtype dtype;
+    inv_shape shape;
+    const void *bytes;
+    size_t nbytes;
+} inv_data;
+
+typedef struct inv_attr {
+    const char *name;
+    inv_attr_kind kind;
+    int64_t i;
+    double f;
+    const char *s;        /* NUL-terminated */
+    const int64_t *ints;  /* n */
+    const double *floats; /* n */
+    const char **strings; /* n */
+    size_t n;
+    inv_data tensor;
+    const char *ref; /* inside a function body: the attribute of the call that it takes; else NULL */
+} inv_attr;
+
+typedef enum inv_role {
+    INV_ROLE_NODE,  /* computed by a node */
+    INV_ROLE_INPUT, /* graph input, fed by the caller */
+    INV_ROLE_PARAM, /* initializer of the model; lives in the session, shared by its plans */
+    INV_ROLE_CONST, /* known data: Constant nodes and folded shape arithmetic */
+    INV_ROLE_OPTIM  /* optimizer state; zero at the start, lives in the session */
+} inv_role;
+
+/* What the bytes of a value count as. */
+typedef enum inv_mem_class {
+    INV_MEM_ACT,   /* forward values, clones, gradients of activations, workspace */
+    INV_MEM_PARAM, /* parameters, running statistics, constants needed at run time */
+    INV_MEM_GRAD,  /* gradients of parameters */
+    INV_MEM_OPTIM,
+    INV_MEM_DATA,  /* the arena's copy of inputs and targets */
+    INV_MEM_GUARD, /* fingerprints of the guard */
+    INV_MEM_CLASSES
+} inv_mem_class;
+
+typedef struct inv_value {
+    const char *name; /* unique among live values that have one; never NULL */
+    inv_dtype dtype;
+    inv_shape shape;
+    const char *const *dim_param; /* inputs: symbol per dim or NULL; NULL: none */
+    inv_id def;                   /* node that defines it, INV_NONE for sources */
+    uint8_t role;                 /* inv_role */
+    uint8_t mem;                  /* inv_mem_class */
+    bool is_output;               /* named as graph output */
+    bool keep;                    /* lives to the end of the step (results that are read out) */
+    bool trainable;               /* PARAM: gets a gradient and an update */
+    bool state;                   /* PARAM: running statistic, written by commit */
+    inv_data data;                /* PARAM, CONST: its data; bytes NULL if unknown */
+    inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
+    inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
+    size_t offset;                /* memplan: byte offset in the arena */
+} inv_value;
+
+typedef enum inv_phase { INV_FORWARD, INV_BACKWARD, INV_COMMIT } inv_phase;
+
+typedef struct inv_node {
+    const struct inv_op_def *op; /* NULL: not registered (import keeps it, compile names it) */
+    const char *op_type, *domain, *name;
+    inv_id *in;  /* INV_NONE: omitted optional input */
+    inv_id *out; /* INV_NONE: output not wanted */
+    uint32_t nin, nout;
+    inv_attr *attr;
+    uint32_t nattr;
+    uint8_t phase;   /* inv_phase */
+    inv_id clone_of; /* recover: the forward node that this one repeats */
+    inv_id solves;   /* recover: the forward node that this one inverts */
+    size_t ws_offset; /* memplan: of its workspace */
+    const char *const *origin; /* names of the model's nodes that it stands for */
+    uint32_t norigin;
+} inv_node;
+
+typedef struct inv_function {
+    const char *domain, *name;
+    struct inv_graph *body; /* inputs and outputs in order; attributes by `ref` */
+    const inv_attr *defaults;
+    uint32_t ndefaults;
+} inv_function;
+
+typedef struct inv_opset {
+    const char *domain; /* "" for ai.onnx */
+    int64_t version;
+} inv_opset;
+
+typedef INV_VEC(inv_id) inv_ids;
+
+struct inv_matches; /* passes/match.c: what was found; in the graph's arena */
+
+typedef struct inv_graph {
+    inv_context *ctx;
+    inv_arena arena;
+    const char *name;
+    INV_VEC(inv_value) value;
+    INV_VEC(inv_node) node;
+    inv_ids order;
+    inv_ids inputs, outputs; /* values, in the model's order; initializers listed as inputs are not in `inputs` */
+    inv_ids inits;           /* values, in the model's order */
+    INV_VEC(inv_opset) opset;
+    INV_VEC(inv_function) function;
+    struct inv_matches *matches;
+    size_t forward_end, commit_begin; /* positions in order, set by grad/order */
+    uint8_t phase;                    /* phase given to emitted nodes */
+    bool fold;                        /* emit folds nodes whose inputs are all constants */
+    inv_dtype real;                   /* type of all floating-point arithmetic: INV_F32 or INV_F64 */
+    bool eval;                        /* lowering: running statistics are used, dropout is off */
+    bool no_dropout;                  /* lowering: dropout is off */
+    const char *const *emit_origin;   /* origins given to emitted nodes */
+    uint32_t emit_norigin;
+    inv_status failed;                /* sticky: first failure of a builder call */
+    uint32_t fresh;                   /* counter for fresh names */
+    size_t arena_nbytes;              /* memplan: bytes of the transient part */
+    inv_id *name_index;               /* hash of value names (id + 1), for find and fresh */
+    size_t name_cap;
+} inv_graph;
+
+inv_status inv_graph_create(inv_context *ctx, const char *name, inv_graph **out);
+void inv_graph_destroy(inv_graph *g); /* NULL is fine */
+/* Deep copy of structure; tensor data stays borrowed from wherever it lives. */
+inv_status inv_graph_copy(const inv_graph *g, inv_graph **out);
+
+int64_t inv_graph_opset(const inv_graph *g, const char *domain); /* 0: not imported */
+
+/* --- building: ids; on failure INV_NONE and the sticky status, so that callers may check once at the end --- */
+inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype t, const inv_shape *s);
+/* Appends a node with no order entry. in/out/attr are copied. `name` may be NULL. op may be unknown. */
+inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, const char *name, uint32_t nin,
+                      const inv_id *in, uint32_t nout, const inv_id *out, uint32_t nattr, const inv_attr *attr);
+inv_id inv_graph_find(const inv_graph *g, const char *value_name); /* linear; INV_NONE */
+const char *inv_graph_fresh(inv_graph *g, const char *stem);       /* unique name "stem.N" */
+inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void *bytes); /* copies bytes */
+inv_id inv_graph_const_ints(inv_graph *g, size_t n, const int64_t *v);                    /* int64[n] */
+inv_id inv_graph_const_real(inv_graph *g, inv_dtype t, double v);                         /* scalar */
+
+static inline inv_value *inv_val(const inv_graph *g, inv_id v) { return &g->value.at[v]; }
+static inline inv_node *inv_nod(const inv_graph *g, inv_id n) { return &g->node.at[n]; }
+
+/* --- attributes --- */
+inv_attr inv_attr_of_int(const char *name, int64_t v);
+inv_attr inv_attr_of_float(const char *name, double v);
+inv_attr inv_attr_of_string(const char *name, const char *v);
+inv_attr inv_attr_of_ints(const char *name, size_t n, const int64_t *v);
+const inv_attr *inv_attr_find(const inv_node *n, const char *name); /* NULL */
+int64_t inv_attr_int(const inv_node *n, const char *name, int64_t dflt);
+double inv_attr_float(const inv_node *n, const char *name, double dflt);
+const char *inv_attr_string(const inv_node *n, const char *name, const char *dflt);
+/* NULL and *n = 0 when absent. */
+const int64_t *inv_attr_ints(const inv_node *n, const char *name, size_t *count);
+
+/* --- emitting operators (ops and passes): infers types, folds if g->fold, appends to order --- */
+/* Returns the node, or INV_NONE with the sticky status. Outputs are fresh values. */
+inv_id inv_emit(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const inv_id *in, uint32_t nattr,
+                const inv_attr *attr);
+/* One output: returns the value (perhaps a folded constant). */
+inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
+                 const inv_attr *attr);
+/* The same with the row at hand; out[nout] gets the values. INV_NONE and no failure: everything was folded. */
+inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uint32_t nin, const inv_id *in,
+                   uint32_t nattr, const inv_attr *attr, inv_id *out);
+#define INV_IN(...) (uint32_t)(sizeof((inv_id[]){__VA_ARGS__}) / sizeof(inv_id)), (inv_id[]){__VA_ARGS__}
+#define INV_ATTRS(...)                                                                                                \
+    (uint32_t)(sizeof((inv_attr[]){__VA_ARGS__}) / sizeof(inv_attr)), (inv_attr[]){__VA_ARGS__}
+#define INV_NOATTR 0, NULL
+/* e.g. inv_emit1(g, "Add", INV_IN(a, b), INV_NOATTR) */
+
+/* Constant contents: false if v is not INV_ROLE_CONST (or a non-float PARAM). At most `cap` read. */
+bool inv_const_known(const inv_graph *g, inv_id v);
+bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n);
+
+/* Runs op->infer on a node; on failure the message names node, operator, shapes. */
+inv_status inv_node_infer(inv_graph *g, inv_id node);
+/* Error about a node: prefix "node 'NAME' (Op), inputs float[2,3], ...: " + printf text. */
+inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code, const char *fmt, ...)
+    INV_PRINTF(4, 5);
+
+/* --- analysis --- */
+/* Uses of every value by the nodes in order: CSR arrays in `scratch`. */
+typedef struct inv_uses {
+    uint32_t *start;   /* nvalue + 1 */
+    inv_id *node;      /* user node, in execution order */
+    uint32_t *slot;    /* which input */
+} inv_uses;
+inv_status inv_graph_uses(const inv_graph *g, inv_arena *scratch, inv_uses *out);
+/* Stable topological order of all nodes now in `order`; INV_E_GRAPH names a cycle. */
+inv_status inv_graph_sort(inv_graph *g);
+/* Drops from order the nodes whose outputs nobody uses (not outputs, not keep, no writes). */
+inv_status inv_graph_prune(inv_graph *g);
+/* ir_check.c: the invariants above. `canonical`: after lowering. */
+inv_status inv_graph_check(const inv_graph *g, bool canonical);
+
+/* --- ir_text.c: text form, a documented subset of ONNX's textual syntax (docs/text-form.md) --- */
+inv_status inv_graph_print(const inv_graph *g, inv_str *out);
+inv_status inv_graph_parse(inv_context *ctx, const char *text, inv_graph **out);
+
+/* One parsed statement `a, b = Op<k = v, ...>(x, y)`; used for graphs and for rules. */
+typedef struct inv_stmt {
+    const char *op, *domain;
+    const char **in, **out; /* "" for omitted; a trailing "..." of a variadic is kept in the name */
+    uint32_t nin, nout;
+    inv_attr *attr;   /* bare words and calls such as `sizes(xs)`: INV_ATTR_OTHER with the text in s; `*`: name "*" */
+    uint32_t nattr;
+    const char *name; /* of the node: `[name] y = Op(x)`; "" if none */
+    /* Per input and output: what is written before the name, `float[2,3] x` or `int64[2] {3, 2}`; dtype
+     * INV_DT_NONE: nothing; bytes NULL: no data. */
+    inv_data *in_type, *out_type;
+} inv_stmt;
+typedef INV_VEC(inv_stmt) inv_stmts;
+inv_status inv_text_stmts(inv_context *ctx, inv_arena *a, const char *text, inv_stmts *out);
+
+#endif

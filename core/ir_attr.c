@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attributes: making, copying, reading. */
+#include <string.h>
+
+#include "core/ir_internal.h"
+
+inv_attr inv_attr_of_int(const char *name, int64_t v)
+{
+    return (inv_attr){.name = name, .kind = INV_ATTR_INT, .i = v};
+}
+
+inv_attr inv_attr_of_float(const char *name, double v)
+{
+    return (inv_attr){.name = name, .kind = INV_ATTR_FLOAT, .f = v};
+}
+
+inv_attr inv_attr_of_string(const char *name, const char *v)
+{
+    return (inv_attr){.name = name, .kind = INV_ATTR_STRING, .s = v, .n = strlen(v)};
+}
+
+inv_attr inv_attr_of_ints(const char *name, size_t n, const int64_t *v)
+{
+    return (inv_attr){.name = name, .kind = INV_ATTR_INTS, .ints = v, .n = n};
+}
+
+const inv_attr *inv_attr_find(const inv_node *n, const char *name)
+{
+    for (uint32_t i = 0; i < n->nattr; i++)
+        if (strcmp(n->attr[i].name, name) == 0) return &n->attr[i];
+    return NULL;
+}
+
+int64_t inv_attr_int(const inv_node *n, const char *name, int64_t dflt)
+{
+    const inv_attr *a = inv_attr_find(n, name);
+    return a && a->kind == INV_ATTR_INT ? a->i : dflt;
+}
+
+double inv_attr_float(const inv_node *n, const char *name, double dflt)
+{
+    const inv_attr *a = inv_attr_find(n, name);
+    if (a && a->kind == INV_ATTR_FLOAT) return a->f;
+    return a && a->kind == INV_ATTR_INT ? (double)a->i : dflt;
+}
+
+const char *inv_attr_string(const inv_node *n, const char *name, const char *dflt)
+{
+    const inv_attr *a = inv_attr_find(n, name);
+    return a && a->kind == INV_ATTR_STRING && a->s ? a->s : dflt;
+}
+
+const int64_t *inv_attr_ints(const inv_node *n, const char *name, size_t *count)
+{
+    const inv_attr *a = inv_attr_find(n, name);
+    *count = 0;
+    if (!a) return NULL;
+    if (a->kind == INV_ATTR_INT) {
+        *count = 1;
+        return &a->i;
+    }
+    if (a->kind != INV_ATTR_INTS) return NULL;
+    *count = a->n;
+    return a->ints;
+}
+
+/* Never NULL, so that an empty list is not an absent one. */
+static void *copy_array(inv_arena *a, size_t n, size_t size, const void *from)
+{
+    void *p = inv__arena_array(a, n ? n : 1, size);
+    if (p && n) memcpy(p, from, n * size);
+    return p;
+}
+
+static bool attr_copy(inv_arena *a, const inv_attr *from, inv_attr *to)
+{
+    *to = *from;
+    to->name = inv__arena_strdup(a, from->name);
+    if (!to->name) return false;
+    if (from->s && !(to->s = inv__arena_strdup(a, from->s))) return false;
+    if (from->ref && !(to->ref = inv__arena_strdup(a, from->ref))) return false;
+    if (from->kind == INV_ATTR_INTS && !(to->ints = copy_array(a, from->n, sizeof(int64_t), from->ints))) return false;
+    if (from->kind == INV_ATTR_FLOATS && !(to->floats = copy_array(a, from->n, sizeof(double), from->floats)))
+        return false;
+    if (from->kind != INV_ATTR_STRINGS) return true;
+    to->strings = INV_ARENA_NEW(a, const char *, from->n ? from->n : 1);
+    for (size_t i = 0; to->strings && i < from->n; i++) {
+        to->strings[i] = inv__arena_strdup(a, from->strings[i]);
+        if (!to->strings[i]) return false;
+    }
+    return to->strings != NULL;
+}
+
+inv_attr *inv__attrs_copy(inv_arena *a, size_t n, const inv_attr *attr)
+{
+    inv_attr *copy = INV_ARENA_NEW(a, inv_attr, n ? n : 1);
+    for (size_t i = 0; copy && i < n; i++)
+        if (!attr_copy(a, &attr[i], &copy[i])) return NULL;
+    return copy;
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Memory: allocator hook, arenas, growable arrays and text, the error record, hashing. */
+#include "core/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64u
+#define BLOCK_MIN ((size_t)4096)
+#define BLOCK_MAX ((size_t)1 << 20)
+
+/* What an inv_str without storage points to; inv__free ignores it. */
+static char empty_text[1];
+
+typedef struct inv_arena_block {
+    struct inv_arena_block *next;
+    size_t used, cap;
+    size_t unused; /* keeps the header a multiple of 16 bytes */
+} inv_arena_block;
+
+static void *default_alloc(void *opaque, size_t nbytes)
+{
+    (void)opaque;
+    return calloc(1, nbytes);
+}
+
+static void default_free(void *opaque, void *p)
+{
+    (void)opaque;
+    free(p);
+}
+
+bool inv__mul_size(size_t a, size_t b, size_t *out)
+{
+    *out = a * b;
+    return b == 0 || a <= SIZE_MAX / b;
+}
+
+bool inv__add_size(size_t a, size_t b, size_t *out)
+{
+    *out = a + b;
+    return a <= SIZE_MAX - b;
+}
+
+/* Records no error, so that the error record itself can use it. */
+static void *raw_alloc(const inv_allocator *allocator, size_t nbytes)
+{
+    size_t total;
+    if (!inv__add_size(nbytes ? nbytes : 1, ALIGNMENT + sizeof(void *), &total) || total > PTRDIFF_MAX) return NULL;
+    char *base = allocator->alloc(allocator->opaque, total);
+    if (!base) return NULL;
+    size_t past = ((uintptr_t)base + sizeof(void *)) % ALIGNMENT;
+    char *p = base + sizeof(void *) + (past ? ALIGNMENT - past : 0);
+    /* calloc knows which pages the system hands out zeroed; large tensors need not be touched twice */
+    if (allocator->alloc != default_alloc) memset(p, 0, nbytes);
+    memcpy(p - sizeof(void *), &base, sizeof base);
+    return p;
+}
+
+static void raw_free(const inv_allocator *allocator, void *p)
+{
+    if (!p || p == empty_text) return;
+    void *base;
+    memcpy(&base, (char *)p - sizeof(void *), sizeof base);
+    allocator->free(allocator->opaque, base);
+}
+
+void *inv__alloc(inv_context *ctx, size_t nbytes)
+{
+    void *p = raw_alloc(&ctx->allocator, nbytes);
+    if (!p) (void)inv__fail(ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
+    return p;
+}
+
+void inv__free(inv_context *ctx, void *p)
+{
+    raw_free(&ctx->allocator, p);
+}
+
+inv_status inv__context_init(const inv_context_options *options, inv_context **out)
+{
+    *out = NULL;
+    inv_context_options o = {0};
+    if (options) memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    inv_allocator allocator = {default_alloc, default_free, NULL};
+    if (o.allocator) {
+        if (!o.allocator->alloc || !o.allocator->free) return INV_E_ARG;
+        allocator = *o.allocator;
+    }
+    inv_context *ctx = raw_alloc(&allocator, sizeof *ctx);
+    if (!ctx) return INV_E_NOMEM;
+    ctx->allocator = allocator;
+    ctx->log = o.log;
+    ctx->log_opaque = o.log_opaque;
+    *out = ctx;
+    return INV_OK;
+}
+
+void inv__context_fini(inv_context *ctx)
+{
+    if (!ctx) return;
+    inv_allocator allocator = ctx->allocator;
+    raw_free(&allocator, ctx->message);
+    raw_free(&allocator, ctx);
+}
+
+inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap)
+{
+    if (!ctx) return code;
+    /* Arguments may point into the old message: it is replaced only after formatting. */
+    char text[sizeof ctx->fallback];
+    char *message = NULL;
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    if (n < 0) {
+        snprintf(text, sizeof text, "%s", inv_status_text(code));
+    } else if ((size_t)n >= sizeof text) {
+        message = raw_alloc(&ctx->allocator, (size_t)n + 1);
+        if (message) vsnprintf(message, (size_t)n + 1, fmt, again);
+    }
+    va_end(again);
+    raw_free(&ctx->allocator, ctx->message);
+    ctx->message = message;
+    memcpy(ctx->fallback, text, sizeof text);
+    ctx->code = code;
+    return code;
+}
+
+inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)inv__vfail(ctx, code, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+void inv__log(inv_context *ctx, const char *fmt, ...)
+{
+    if (!ctx->log) return;
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (n >= 0) ctx->log(ctx->log_opaque, line);
+}
+
+/* --- arena --- */
+
+void inv__arena_init(inv_arena *a, inv_context *ctx)
+{
+    a->ctx = ctx;
+    a->head = NULL;
+}
+
+void inv__arena_fini(inv_arena *a)
+{
+    for (inv_arena_block *b = a->head; b;) {
+        inv_arena_block *next = b->next;
+        inv__free(a->ctx, b);
+        b = next;
+    }
+    a->head = NULL;
+}
+
+static inv_arena_block *new_block(inv_arena *a, size_t cap)
+{
+    size_t total;
+    if (!inv__add_size(cap, sizeof(inv_arena_block), &total)) {
+        (void)inv__fail(a->ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", cap);
+        return NULL;
+    }
+    inv_arena_block *b = inv__alloc(a->ctx, total);
+    if (b) b->cap = cap;
+    return b;
+}
+
+void *inv__arena_alloc(inv_arena *a, size_t nbytes)
+{
+    if (nbytes == 0) nbytes = 1;
+    if (nbytes > PTRDIFF_MAX) {
+        (void)inv__fail(a->ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
+        return NULL;
+    }
+    nbytes = (nbytes + 15) & ~(size_t)15;
+    inv_arena_block *b = a->head;
+    if (!b || b->cap - b->used < nbytes) {
+        size_t cap = b ? b->cap * 2 : BLOCK_MIN;
+        if (cap > BLOCK_MAX) cap = BLOCK_MAX;
+        bool alone = b && nbytes > cap / 4; /* a block of its own behind the head keeps the head's rest usable */
+        inv_arena_block *fresh = new_block(a, alone || nbytes > cap ? nbytes : cap);
+        if (!fresh) return NULL;
+        if (alone) {
+            fresh->next = b->next;
+            b->next = fresh;
+        } else {
+            fresh->next = b;
+            a->head = fresh;
+        }
+        b = fresh;
+    }
+    char *p = (char *)(b + 1) + b->used;
+    b->used += nbytes;
+    return p;
+}
+
+void *inv__arena_array(inv_arena *a, size_t n, size_t size)
+{
+    size_t nbytes;
+    if (!inv__mul_size(n, size, &nbytes)) {
+        (void)inv__fail(a->ctx, INV_E_NOMEM, "out of memory: %zu elements of %zu bytes wanted", n, size);
+        return NULL;
+    }
+    return inv__arena_alloc(a, nbytes);
+}
+
+char *inv__arena_strndup(inv_arena *a, const char *s, size_t n)
+{
+    char *p = n < SIZE_MAX ? inv__arena_alloc(a, n + 1) : NULL;
+    if (p && n) memcpy(p, s, n);
+    return p;
+}
+
+char *inv__arena_strdup(inv_arena *a, const char *s)
+{
+    return inv__arena_strndup(a, s, strlen(s));
+}
+
+char *inv__arena_printf(inv_arena *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *p = inv__arena_alloc(a, n < 0 ? 1 : (size_t)n + 1);
+    if (!p || n < 0) return p;
+    va_start(ap, fmt);
+    vsnprintf(p, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return p;
+}
+
+bool inv__vec_grow(inv_arena *a, void **at, size_t *cap, size_t n, size_t size)
+{
+    size_t want = *cap ? *cap : 8;
+    while (want < n) {
+        if (want > SIZE_MAX / 2) {
+            want = n;
+            break;
+        }
+        want *= 2;
+    }
+    if (want == *cap) return true;
+    void *fresh = inv__arena_array(a, want, size);
+    if (!fresh) return false;
+    /* `at` is a pointer of another type: its bytes are read and written, not the object */
+    void *old;
+    memcpy(&old, at, sizeof old);
+    if (old && *cap) memcpy(fresh, old, *cap * size);
+    memcpy(at, &fresh, sizeof fresh);
+    *cap = want;
+    return true;
+}
+
+/* --- text --- */
+
+void inv__str_init(inv_str *b, inv_context *ctx)
+{
+    *b = (inv_str){.ctx = ctx, .s = empty_text};
+}
+
+void inv__str_fini(inv_str *b)
+{
+    if (b->cap) inv__free(b->ctx, b->s);
+    inv__str_init(b, b->ctx);
+}
+
+static bool str_reserve(inv_str *b, size_t more)
+{
+    size_t need;
+    if (b->failed) return false;
+    if (!inv__add_size(b->n, more, &need) || need == SIZE_MAX) {
+        b->failed = true;
+        (void)inv__fail(b->ctx, INV_E_NOMEM, "out of memory: text too long");
+        return false;
+    }
+    if (need + 1 <= b->cap) return true;
+    size_t cap = b->cap ? b->cap : 128;
+    while (cap < need + 1) cap = cap > SIZE_MAX / 2 ? need + 1 : cap * 2;
+    char *s = inv__alloc(b->ctx, cap);
+    if (!s) {
+        b->failed = true;
+        return false;
+    }
+    memcpy(s, b->s, b->n + 1);
+    if (b->cap) inv__free(b->ctx, b->s);
+    b->s = s;
+    b->cap = cap;
+    return true;
+}
+
+void inv__str_addv(inv_str *b, const char *fmt, va_list ap)
+{
+    if (b->failed) return;
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    if (n > 0 && str_reserve(b, (size_t)n)) {
+        vsnprintf(b->s + b->n, (size_t)n + 1, fmt, again);
+        b->n += (size_t)n;
+    }
+    va_end(again);
+}
+
+void inv__str_add(inv_str *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    inv__str_addv(b, fmt, ap);
+    va_end(ap);
+}
+
+inv_status inv__str_take(inv_str *b, char **out)
+{
+    *out = NULL;
+    if (!b->failed && str_reserve(b, 1)) {
+        *out = b->s;
+        inv__str_init(b, b->ctx);
+        return INV_OK;
+    }
+    inv__str_fini(b);
+    return INV_E_NOMEM;
+}
+
+/* The decimal point of the process's locale must not get into texts that are read back. */
+static void plain_point(char *s)
+{
+    char *point = NULL;
+    for (char *p = s; *p; p++) {
+        bool plain = (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || *p == '+' || *p == '-' || *p == '.';
+        if (plain) continue;
+        if (!point) {
+            point = p;
+            *point = '.';
+        } else {
+            memmove(p, p + 1, strlen(p)); /* a point of several bytes */
+            p--;
+        }
+    }
+}
+
+char *inv__double_text(double v, char buf[INV_DOUBLE_TEXT])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(buf, INV_DOUBLE_TEXT, "%.*g", digits, v);
+        if (digits == 17 || strtod(buf, NULL) == v) break;
+    }
+    plain_point(buf);
+    return buf;
+}
+
+uint64_t inv__hash(const void *data, size_t n, uint64_t seed)
+{
+    const unsigned char *p = data;
+    uint64_t h = 0xcbf29ce484222325u ^ seed;
+    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
+}

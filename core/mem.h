@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Memory: the allocator hook of a context, arenas, growable arrays and strings, the error record.
+ * This is the only place that calls the allocator. */
+#ifndef INV_CORE_MEM_H
+#define INV_CORE_MEM_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "invonnx/invonnx.h"
+
+#define INV_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+struct inv_registry;
+struct inv_program;
+struct inv_graph;
+
+/* Compiles a graph for the options: passes/ gives it, executor/ calls it, inverses/builtin.c joins them. */
+typedef inv_status (*inv_compile_fn)(inv_context *ctx, const struct inv_graph *source,
+                                     const inv_session_options *options, struct inv_program **out);
+
+/* Handle of a user: allocator, error record, registry. One thread at a time. */
+struct inv_context {
+    inv_allocator allocator;
+    inv_log_fn log;
+    void *log_opaque;
+    inv_status code;          /* of the newest error */
+    char *message;            /* of the newest error; owned; NULL: use `fallback` */
+    char fallback[256];       /* when there was no memory for the message */
+    struct inv_registry *registry;
+    inv_compile_fn compile;
+};
+
+/* The context without a registry; inv_context_create (inverses/builtin.c) fills that. */
+inv_status inv__context_init(const inv_context_options *options, inv_context **out);
+void inv__context_fini(inv_context *ctx); /* after the registry is gone; NULL is fine */
+
+/* Zeroed bytes, 64-byte aligned; NULL (and the error recorded) when there are none. */
+void *inv__alloc(inv_context *ctx, size_t nbytes);
+void inv__free(inv_context *ctx, void *p);
+
+/* Records an error (printf form) and returns `code`, so that `return inv__fail(...)` reads well. */
+inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...) INV_PRINTF(3, 4);
+inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap);
+void inv__log(inv_context *ctx, const char *fmt, ...) INV_PRINTF(2, 3);
+
+#define INV_TRY(call)                                                                              \
+    do {                                                                                           \
+        inv_status inv_try_ = (call);                                                              \
+        if (inv_try_ != INV_OK) return inv_try_;                                                   \
+    } while (0)
+#define INV_CHECK(cond, ctx, code, ...)                                                            \
+    do {                                                                                           \
+        if (!(cond)) return inv__fail((ctx), (code), __VA_ARGS__);                                 \
+    } while (0)
+
+/* a * b and a + b in size_t; false on overflow. */
+bool inv__mul_size(size_t a, size_t b, size_t *out);
+bool inv__add_size(size_t a, size_t b, size_t *out);
+
+/* Arena: everything in it goes at once. Allocation is zeroed and 16-byte aligned. */
+typedef struct inv_arena {
+    inv_context *ctx;
+    struct inv_arena_block *head;
+} inv_arena;
+void inv__arena_init(inv_arena *a, inv_context *ctx);
+void inv__arena_fini(inv_arena *a);
+void *inv__arena_alloc(inv_arena *a, size_t nbytes); /* NULL: error recorded */
+char *inv__arena_strdup(inv_arena *a, const char *s);
+char *inv__arena_strndup(inv_arena *a, const char *s, size_t n);
+char *inv__arena_printf(inv_arena *a, const char *fmt, ...) INV_PRINTF(2, 3);
+#define INV_ARENA_NEW(a, T, n) ((T *)inv__arena_array((a), (n), sizeof(T)))
+void *inv__arena_array(inv_arena *a, size_t n, size_t size);
+
+/* Growable array inside an arena: `INV_VEC(T) v;` zero-initialised; inv_vec_push returns false on
+ * no memory. Old storage stays in the arena until it is finished. */
+#define INV_VEC(T)                                                                                 \
+    struct {                                                                                       \
+        T *at;                                                                                     \
+        size_t n, cap;                                                                             \
+    }
+bool inv__vec_grow(inv_arena *a, void **at, size_t *cap, size_t n, size_t size);
+#define inv_vec_push(a, v, x)                                                                      \
+    (((v)->n < (v)->cap ||                                                                         \
+      inv__vec_grow((a), (void **)(void *)&(v)->at, &(v)->cap, (v)->n + 1, sizeof *(v)->at))       \
+         ? ((v)->at[(v)->n++] = (x), true)                                                         \
+         : false)
+
+/* Growable text on the context's allocator; sticky on no memory (`s` stays a valid string). */
+typedef struct inv_str {
+    inv_context *ctx;
+    char *s; /* never NULL after init */
+    size_t n, cap;
+    bool failed;
+} inv_str;
+void inv__str_init(inv_str *b, inv_context *ctx);
+void inv__str_fini(inv_str *b);
+void inv__str_add(inv_str *b, const char *fmt, ...) INV_PRINTF(2, 3);
+void inv__str_addv(inv_str *b, const char *fmt, va_list ap);
+/* Hands the text over (free with inv__free) and empties `b`; INV_E_NOMEM and *out NULL if it had failed. */
+inv_status inv__str_take(inv_str *b, char **out);
+
+/* Shortest decimal that reads back as v, whatever the locale; "inf", "nan"; returns buf. */
+#define INV_DOUBLE_TEXT 40
+char *inv__double_text(double v, char buf[INV_DOUBLE_TEXT]);
+
+uint64_t inv__hash(const void *data, size_t n, uint64_t seed); /* FNV-1a, 64 bit */
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What an operator is: one row that says everything, and the registry of rows and inverse rules. */
+#ifndef INV_CORE_OP_H
+#define INV_CORE_OP_H
+
+#include "core/ir.h"
+#include "invonnx/plugin.h"
+
+typedef struct inv_tensor {
+    void *data; /* NULL: omitted */
+    inv_dtype dtype;
+    inv_shape shape;
+    int64_t n; /* elements */
+} inv_tensor;
+
+/* One fed input or target for one step: rows of a host array. */
+typedef struct inv_feed {
+    const void *data;    /* host, row-major, borrowed for the step; may be unaligned */
+    inv_dtype dtype;     /* converted to the value's type */
+    const int64_t *rows; /* row r of the batch is row rows[r] of data; NULL: row r */
+} inv_feed;
+
+/* What changes from step to step. */
+typedef struct inv_step {
+    uint64_t seed, step, micro;
+    uint64_t first_sample; /* global index of the batch's first row */
+    double lr;
+    const inv_feed *feed; /* by the `slot` attribute of Feed nodes */
+    double *drift;        /* guard verdicts, by the `slot` attribute of GuardCheck nodes */
+} inv_step;
+
+typedef struct inv_call {
+    const inv_node *node;
+    const inv_tensor *in;
+    inv_tensor *out; /* data NULL: output not wanted */
+    uint32_t nin, nout;
+    void *ws; /* 64-byte aligned, op->workspace bytes */
+    size_t ws_nbytes;
+    const inv_step *step; /* NULL while folding constants */
+} inv_call;
+
+/* Gradient under construction: op->grad emits nodes with inv_emit1 and calls inv_grad_set. */
+typedef struct inv_grad {
+    inv_graph *g;
+    inv_id node;
+    const inv_id *out_grad; /* per output: gradient value or INV_NONE (no gradient reaches it) */
+    inv_id *in_grad;        /* per input: set by the row; stays INV_NONE if not wanted */
+    const bool *wanted;     /* per input */
+} inv_grad;
+
+enum {
+    INV_OP_COMMUTATIVE = 1 << 0, /* first two inputs */
+    INV_OP_RANDOM = 1 << 1,      /* reads step->seed; never folded */
+    INV_OP_NO_GRAD = 1 << 2,     /* has none: gradients stop here (shapes, comparisons, rounding) */
+    INV_OP_VIEW = 1 << 3,        /* output 0 is input 0's bytes with another shape; no kernel runs */
+    INV_OP_NO_CLONE = 1 << 4,    /* outputs are always stored (batch statistics: tiny; losses) */
+    INV_OP_SOURCE = 1 << 5,      /* reads the caller's memory (Feed) */
+    INV_OP_STEP = 1 << 6,        /* has an effect outside the graph (guard verdicts): never pruned */
+    INV_OP_VARIADIC_OUT = 1 << 7
+};
+
+typedef struct inv_op_def {
+    size_t size;          /* sizeof(inv_op_def) */
+    const char *domain;   /* "" ai.onnx; "ai.invonnx.ir" for operators of our own */
+    const char *name;
+    int since;            /* first opset of this form */
+    int until;            /* last opset of this form; 0: newest */
+    const char *in, *out; /* names, space separated; "?" after a name: optional; "*": variadic last */
+    uint32_t flags;
+    uint32_t inplace; /* bit i: output 0 may overwrite input i when nobody reads it later */
+    uint32_t writes;  /* bit i: input i is modified (persistent values, commit part only) */
+    /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. Required. */
+    inv_status (*infer)(inv_graph *g, inv_node *n);
+    /* Rewrites to canonical operators: out[] gets one value per output. NULL: canonical itself.
+     * Inputs of n are already lowered, shapes static. */
+    inv_status (*lower)(inv_graph *g, const inv_node *n, inv_id *out);
+    /* Emits the gradient. NULL without INV_OP_NO_GRAD: not written, and compile says so. */
+    inv_status (*grad)(inv_grad *b);
+    inv_status (*cpu)(const inv_call *c);
+    size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes; NULL: none */
+    double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */
+    const char *const *cases; /* NULL-terminated, e.g. "y = LeakyRelu<alpha = 0.1>(float[2,3] x)" */
+    const char *doc;          /* one line: what, formula, source */
+} inv_op_def;
+
+/* --- inside grad callbacks --- */
+static inline inv_id inv_I(const inv_grad *b, uint32_t i) { return inv_nod(b->g, b->node)->in[i]; }
+static inline inv_id inv_O(const inv_grad *b, uint32_t i) { return inv_nod(b->g, b->node)->out[i]; }
+static inline inv_id inv_GO(const inv_grad *b, uint32_t i) { return b->out_grad[i]; }
+static inline bool inv_wants(const inv_grad *b, uint32_t i) { return b->wanted[i]; }
+static inline void inv_grad_set(inv_grad *b, uint32_t i, inv_id v) { b->in_grad[i] = v; }
+/* Sum `v` down to the shape of `like` (undoes broadcasting); v itself when shapes agree. */
+inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like);
+
+/* --- registry --- */
+typedef struct inv_registry inv_registry;
+inv_status inv_registry_create(inv_context *ctx, inv_registry **out);
+void inv_registry_destroy(inv_registry *r);
+inv_status inv_registry_add_op(inv_registry *r, const inv_op_def *def);
+inv_status inv_registry_add_inverse(inv_registry *r, const inv_inverse_def *def); /* INV_E_EXISTS, INV_E_PARSE */
+/* domain "" also finds our own operators ("ai.invonnx.ir"); opset 0: newest. NULL if none. */
+const inv_op_def *inv_registry_op(const inv_registry *r, const char *domain, const char *name, int64_t opset);
+size_t inv_registry_nops(const inv_registry *r);
+const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i);
+size_t inv_registry_ninverses(const inv_registry *r);
+const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i); /* by falling priority */
+/* Slot i of a row's `in` or `out` list; false: the operator has no such slot. A variadic slot covers all
+ * that follow; its first is required if nothing stands before it. */
+bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);
+
+#endif

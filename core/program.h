@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What compiling gives and the executor runs: up to four plans of one model over one arena.
+ *
+ *     arena = [ persistent: parameters, constants, optimizer state | transient: the largest plan's ] */
+#ifndef INV_CORE_PROGRAM_H
+#define INV_CORE_PROGRAM_H
+
+#include "core/op.h"
+
+/* --- what matching finds (passes/match.c) --- */
+
+/* One way to get a value from others: the nodes are a template outside of the order. */
+typedef struct inv_edge {
+    const inv_inverse_def *rule;
+    inv_id frees;     /* forward value */
+    inv_id forward;   /* the node that is solved */
+    inv_id result;    /* template value that equals `frees` */
+    const inv_id *node;
+    uint32_t nnode;
+    double flops, gain; /* gain: INFINITY if unbounded */
+} inv_edge;
+typedef struct inv_block {
+    const inv_inverse_def *rule;
+    const char *kind;
+    inv_id anchor;                /* last node of the pattern */
+    const inv_id *node;           /* pattern nodes and the regions' nodes */
+    uint32_t nnode, npattern;     /* the first npattern are the pattern's own */
+    const inv_id *in, *out;       /* values */
+    uint32_t nin, nout;
+} inv_block;
+typedef struct inv_refusal {
+    const char *kind;
+    inv_id node;
+    const char *reason;
+} inv_refusal;
+typedef struct inv_matches {
+    INV_VEC(inv_edge) edge;
+    INV_VEC(inv_block) block;
+    INV_VEC(inv_refusal) refusal;
+} inv_matches;
+
+/* --- plans --- */
+
+typedef enum inv_plan_kind {
+    INV_PLAN_MAIN, /* run, eval or train, as the purpose says */
+    INV_PLAN_TAIL, /* train on the last, smaller batch */
+    INV_PLAN_EVAL,
+    INV_PLAN_EVAL_TAIL,
+    INV_PLAN_KINDS
+} inv_plan_kind;
+
+typedef enum inv_choice { INV_STORED, INV_RECOMPUTED, INV_INVERTED } inv_choice;
+
+/* How backward gets one forward value that it reads. */
+typedef struct inv_choice_row {
+    inv_id value;
+    inv_choice choice;
+    const char *by; /* rule, for inverted; operator, for recomputed */
+} inv_choice_row;
+
+typedef struct inv_feed_slot {
+    const char *name; /* model input; "target" for the target */
+    inv_id value;
+    bool is_target;
+} inv_feed_slot;
+
+/* Bytes live while one node of the order runs. */
+typedef struct inv_live {
+    size_t bytes[INV_MEM_CLASSES];
+    size_t workspace;
+} inv_live;
+
+/* A named value of the model that can be read after a call. */
+typedef struct inv_result_slot {
+    const char *name;
+    inv_id value;
+} inv_result_slot;
+
+typedef struct inv_plan {
+    inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
+    inv_graph *g;    /* the plan: order, offsets */
+    inv_memory memory;
+    INV_VEC(inv_choice_row) choice;
+    INV_VEC(inv_feed_slot) feed;
+    INV_VEC(inv_result_slot) output, grad, input_grad, state;
+    INV_VEC(inv_id) guarded; /* by guard slot: the forward value */
+    inv_id loss, correct;    /* values; INV_NONE */
+    inv_live *live;          /* per position of g->order */
+    double flops, store_flops, guard_flops;
+    size_t transient, activation_peak, workspace_peak; /* bytes */
+    size_t load;             /* lower bound of `transient` for this order: most bytes live at once */
+    size_t store_transient;  /* of the same plan with everything stored */
+    size_t peak_at;          /* position of the activation peak */
+} inv_plan;
+
+typedef enum inv_home_kind { INV_HOME_PARAM, INV_HOME_OPTIM, INV_HOME_CONST } inv_home_kind;
+
+/* One value of the persistent region. */
+typedef struct inv_home {
+    uint8_t kind;
+    inv_id init;      /* PARAM, OPTIM: index of the initializer in the model */
+    uint32_t which;   /* OPTIM: first or second state */
+    const char *name; /* PARAM: the initializer's */
+    inv_dtype dtype;  /* in the arena */
+    inv_shape shape;
+    inv_data data;    /* initial contents; bytes NULL: zero */
+    bool trainable;
+    size_t offset, nbytes;
+} inv_home;
+
+typedef struct inv_program {
+    inv_context *ctx;
+    inv_arena arena;
+    const inv_graph *source;
+    inv_session_options options; /* deep copy in `arena`; host data pointers dropped */
+    inv_plan plan[INV_PLAN_KINDS];
+    INV_VEC(inv_home) home;
+    INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */
+    double max_drift;
+    size_t persistent, transient, store_peak;
+    /* Compiles again with one more anchor. On failure the program is unusable but destroyable. */
+    inv_status (*replan)(struct inv_program *p, const char *const *names, size_t n);
+    void (*destroy)(struct inv_program *p);
+} inv_program;
+
+#endif

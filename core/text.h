@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Private to the text form (text_lex.c, ir_parse.c, ir_text.c). */
+#ifndef INV_CORE_TEXT_H
+#define INV_CORE_TEXT_H
+
+#include "core/ir.h"
+
+/* Kinds of tokens; punctuation is its own character. */
+enum { INV_TOK_END = 256, INV_TOK_WORD, INV_TOK_STRING, INV_TOK_ARROW };
+
+/* The lexer always holds one token. Copy the struct to look further ahead. */
+typedef struct inv_lexer {
+    inv_context *ctx;
+    inv_arena *a;
+    const char *p; /* rest of the text */
+    int line;
+    int kind;
+    const char *text; /* of the token, unescaped; in the arena */
+    uint8_t phase;    /* of the newest phase comment */
+} inv_lexer;
+
+inv_status inv__lex_init(inv_lexer *lx, inv_context *ctx, inv_arena *a, const char *text);
+inv_status inv__lex_next(inv_lexer *lx);
+inv_status inv__lex_wanted(inv_lexer *lx, const char *what); /* records "line N: WHAT expected, found ..." */
+inv_status inv__lex_expect(inv_lexer *lx, int kind);
+inv_status inv__lex_accept(inv_lexer *lx, int kind, bool *was);
+bool inv__is_word_char(char c);
+bool inv__word_int(const char *w, int64_t *out);
+bool inv__word_double(const char *w, double *out); /* also "inf", "0.1f" (rounded to float), "true" */
+
+/* A type: dtype and shape, the symbols of its dims; current token is the dtype's word. */
+inv_status inv__parse_type(inv_lexer *lx, inv_data *out, const char **dim_param);
+/* `{1, 2}` or `{...}` (known to be there, not written out: bytes stay NULL). */
+inv_status inv__parse_literal(inv_lexer *lx, inv_data *io);
+inv_status inv__parse_stmt(inv_lexer *lx, inv_stmt *out);
+inv_status inv__parse_name(inv_lexer *lx, const char *what, const char **out);
+/* The current word is a dtype that begins `float[2] x`, not a value called "float". */
+inv_status inv__at_type(const inv_lexer *lx, bool *yes);
+
+extern const char *const inv__attr_kinds[];
+#define INV_TEXT_WORDS "input", "param", "const", "optim" /* begin a declaration */
+#define INV_TEXT_FLAGS "trainable", "state", "keep"         /* may follow such a word */
+
+#endif

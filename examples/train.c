@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The C API in one page: trains a classifier in little memory and writes the weights back.
+ *
+ *     example_train MODEL.onnx X.npy Y.npy OUT.onnx [EPOCHS]
+ *
+ * X.npy: float32, rows of the model's only input. Y.npy: int64 labels. After `make install`:
+ *     cc train.c $(pkg-config --cflags --libs --static invonnx) */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "invonnx/invonnx.h"
+
+enum { BATCH = 32, MAX_RANK = 8 };
+
+typedef struct rows {
+    int rank;
+    int64_t dims[MAX_RANK];
+    void *data;
+} rows;
+
+/* Reads a .npy file of version 1.0 whose elements are `descr`, C order. A real program would do with less trust. */
+static int read_npy(const char *path, const char *descr, size_t elem, rows *out)
+{
+    unsigned char head[10];
+    char text[1 << 12] = "";
+    FILE *f = fopen(path, "rb");
+    int ok = f && fread(head, 1, sizeof head, f) == sizeof head && memcmp(head, "\x93NUMPY\x01", 7) == 0;
+    size_t length = ok ? head[8] + 256u * head[9] : 0;
+    ok = ok && length < sizeof text && fread(text, 1, length, f) == length && strstr(text, descr);
+    char *p = ok ? strstr(text, "'shape': (") : NULL;
+    size_t n = elem;
+    *out = (rows){0};
+    for (p = p ? p + strlen("'shape': (") : NULL; p && *p >= '0' && *p <= '9' && out->rank < MAX_RANK; out->rank++) {
+        out->dims[out->rank] = strtoll(p, &p, 10);
+        n *= (size_t)out->dims[out->rank];
+        p += strspn(p, ", ");
+    }
+    out->data = out->rank > 0 ? malloc(n) : NULL;
+    ok = out->data && fread(out->data, 1, n, f) == n;
+    if (f) fclose(f);
+    if (!ok) fprintf(stderr, "%s: not a .npy file of %s\n", path, descr);
+    return ok;
+}
+
+static int fail(inv_context *ctx, const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, inv_context_message(ctx));
+    return 1;
+}
+
+static int train(inv_context *ctx, inv_model *model, inv_session *session, const rows *x, const rows *y,
+                 const char *out, int epochs)
+{
+    int64_t x_dims[MAX_RANK], y_dims[MAX_RANK];
+    int64_t row[BATCH];
+    memcpy(x_dims, x->dims, sizeof x_dims);
+    memcpy(y_dims, y->dims, sizeof y_dims);
+    x_dims[0] = y_dims[0] = BATCH;
+    int64_t nbatches = x->dims[0] / BATCH;
+    inv_array input = {.dtype = INV_F32, .rank = x->rank, .dims = x_dims, .data = x->data, .rows = row};
+    inv_array target = {.dtype = INV_I64, .rank = y->rank, .dims = y_dims, .data = y->data, .rows = row};
+    for (int epoch = 0; epoch < epochs; epoch++) {
+        double sum = 0;
+        for (int64_t b = 0; b < nbatches; b++) {
+            inv_result result;
+            for (int64_t i = 0; i < BATCH; i++) row[i] = b + i * nbatches;
+            if (inv_session_step(session, &input, 1, &target, 0.05, &result) != INV_OK) return fail(ctx, "step");
+            sum += result.loss;
+        }
+        printf("epoch %d loss %.4f\n", epoch + 1, sum / (double)nbatches);
+    }
+    if (inv_model_save(model, session, out) != INV_OK) return fail(ctx, out);
+    printf("%s written after %" PRIu64 " steps\n", out, inv_session_steps(session));
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 5) {
+        fprintf(stderr, "usage: %s MODEL.onnx X.npy Y.npy OUT.onnx [EPOCHS]\n", argv[0]);
+        return 2;
+    }
+    rows x = {0}, y = {0};
+    inv_context *ctx = NULL;
+    inv_model *model = NULL;
+    inv_session *session = NULL;
+    int status = 1;
+    if (!read_npy(argv[2], "'<f4'", sizeof(float), &x) || !read_npy(argv[3], "'<i8'", sizeof(int64_t), &y)) goto done;
+    if (x.dims[0] < BATCH || x.dims[0] != y.dims[0]) {
+        fprintf(stderr, "need as many labels as rows, and at least %d\n", BATCH);
+        goto done;
+    }
+    if (inv_context_create(NULL, &ctx) != INV_OK) goto done;
+    if (inv_model_load(ctx, argv[1], &model) != INV_OK) {
+        fail(ctx, argv[1]);
+        goto done;
+    }
+    /* Shapes are what a session is planned for; the data comes with each step. */
+    int64_t rows_of_data = x.dims[0];
+    x.dims[0] = y.dims[0] = BATCH;
+    const inv_array input = {.dtype = INV_F32, .rank = x.rank, .dims = x.dims};
+    const inv_array target = {.dtype = INV_I64, .rank = y.rank, .dims = y.dims};
+    const inv_session_options options = {
+        .size = sizeof options,
+        .purpose = INV_FOR_TRAIN,
+        .inputs = &input,
+        .ninputs = 1,
+        .target = &target,
+        .loss = INV_LOSS_CROSS_ENTROPY,
+        .memory = INV_MEMORY_INVERT,
+        .optimizer = INV_OPT_MOMENTUM,
+        .momentum = 0.9,
+    };
+    inv_status s = inv_session_create(model, &options, &session);
+    x.dims[0] = y.dims[0] = rows_of_data;
+    if (s != INV_OK) fail(ctx, "compile");
+    else status = train(ctx, model, session, &x, &y, argv[4], argc > 5 ? atoi(argv[5]) : 1);
+done:
+    inv_session_destroy(session);
+    inv_model_destroy(model);
+    inv_context_destroy(ctx);
+    free(x.data);
+    free(y.data);
+    return status;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Reading results out of a session, setting parameters, saving them into the model. */
+#include <string.h>
+
+#include "executor/executor.h"
+
+static const inv_plan *newest_plan(const inv_session *s) { return &s->program->plan[s->newest < 0 ? 0 : s->newest]; }
+
+static const inv_result_slot *slots(const inv_plan *p, inv_what what, size_t *n)
+{
+    switch (what) {
+    case INV_GET_OUTPUT: *n = p->output.n; return p->output.at;
+    case INV_GET_GRAD: *n = p->grad.n; return p->grad.at;
+    case INV_GET_INPUT_GRAD: *n = p->input_grad.n; return p->input_grad.at;
+    case INV_GET_STATE: *n = p->state.n; return p->state.at;
+    default: *n = 0; return NULL;
+    }
+}
+
+const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
+{
+    if (what == INV_GET_PARAM) {
+        const inv_graph *g = s->model->graph;
+        return i < g->inits.n ? inv_val(g, g->inits.at[i])->name : NULL;
+    }
+    size_t n;
+    const inv_result_slot *slot = slots(newest_plan(s), what, &n);
+    return i < n ? slot[i].name : NULL;
+}
+
+static const inv_home *param_home(const inv_session *s, const char *name)
+{
+    for (size_t i = 0; i < s->program->home.n; i++)
+        if (s->program->home.at[i].kind == INV_HOME_PARAM && strcmp(s->program->home.at[i].name, name) == 0)
+            return &s->program->home.at[i];
+    return NULL;
+}
+
+static inv_status fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape, const void **data)
+{
+    size_t nbytes = 0;
+    (void)inv_shape_nbytes(shape, dtype, &nbytes);
+    if (nbytes > s->host_nbytes || !s->host) {
+        void *fresh = inv__alloc(s->ctx, nbytes ? nbytes : 1);
+        if (!fresh) return INV_E_NOMEM;
+        inv__free(s->ctx, s->host);
+        s->host = fresh;
+        s->host_nbytes = nbytes;
+    }
+    INV_TRY(s->device->download(s->self, s->host, address, nbytes));
+    *data = s->host;
+    return INV_OK;
+}
+
+inv_status inv_session_get(inv_session *s, inv_what what, const char *name, const void **data, inv_dtype *dtype, int *rank,
+                           int64_t *dims)
+{
+    *data = NULL;
+    *rank = 0;
+    *dtype = INV_DT_NONE;
+    INV_CHECK(s->arena, s->ctx, INV_E_ARG, "this session was made for planning only");
+    const inv_shape *shape = NULL;
+    const void *address = NULL;
+    const inv_plan *p = newest_plan(s);
+    if (what == INV_GET_PARAM) {
+        const inv_home *h = param_home(s, name);
+        INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
+        *dtype = h->dtype;
+        shape = &h->shape;
+        address = s->arena + h->offset;
+    } else {
+        INV_CHECK(s->newest >= 0, s->ctx, INV_E_ARG, "nothing has been run yet, so there is nothing to read");
+        size_t n;
+        const inv_result_slot *slot = slots(p, what, &n);
+        size_t i = 0;
+        while (i < n && strcmp(slot[i].name, name) != 0) i++;
+        INV_CHECK(i < n, s->ctx, INV_E_ARG, "'%s' is not among the results of this kind", name);
+        const inv_value *v = inv_val(p->g, slot[i].value);
+        INV_CHECK(v->keep || v->role != INV_ROLE_NODE, s->ctx, INV_E_ARG,
+                  "'%s' is not kept by a session with an optimizer", name);
+        *dtype = v->dtype;
+        shape = &v->shape;
+        address = inv_value_address(s, v);
+    }
+    INV_TRY(fetch(s, address, *dtype, shape, data));
+    *rank = shape->rank;
+    memcpy(dims, shape->dim, (size_t)shape->rank * sizeof *dims);
+    return INV_OK;
+}
+
+inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
+{
+    const inv_home *h = s->arena ? param_home(s, name) : NULL;
+    INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
+    INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE, "initializer '%s' has %lld elements, got %zu", name,
+              (long long)inv_shape_nelem(&h->shape), n);
+    void *temp = inv__alloc(s->ctx, h->nbytes ? h->nbytes : 1);
+    if (!temp) return INV_E_NOMEM;
+    inv_status st = inv_convert(temp, h->dtype, data, dtype, n)
+                        ? s->device->upload(s->self, s->arena + h->offset, temp, h->nbytes)
+                        : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
+    inv__free(s->ctx, temp);
+    return st;
+}
+
+uint64_t inv_session_steps(const inv_session *s) { return s->steps; }
+
+/* What inv_model_save asks for: trained parameters and running statistics. */
+static inv_status present_weight(void *opaque, const char *name, inv_dtype *dtype, const void **data, size_t *n)
+{
+    inv_session *s = opaque;
+    *data = NULL;
+    *n = 0;
+    const inv_home *h = param_home(s, name);
+    bool state = false;
+    for (size_t i = 0; i < s->program->plan[INV_PLAN_MAIN].state.n; i++)
+        state = state || strcmp(s->program->plan[INV_PLAN_MAIN].state.at[i].name, name) == 0;
+    if (!h || !(h->trainable || state)) return INV_OK;
+    *dtype = h->dtype;
+    *n = (size_t)inv_shape_nelem(&h->shape);
+    if (s->device->host) {
+        *data = s->arena + h->offset;
+        return INV_OK;
+    }
+    void *copy = inv__arena_alloc(&s->memory, h->nbytes ? h->nbytes : 1);
+    if (!copy) return INV_E_NOMEM;
+    *data = copy;
+    return s->device->download(s->self, copy, s->arena + h->offset, h->nbytes);
+}
+
+inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
+{
+    if (!session || !session->arena) return inv__model_write(model, NULL, NULL, path);
+    return inv__model_write(model, present_weight, session, path);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Device `cpu`: host memory, kernels of the operator rows. Device `checked`: the same with memory poisoned by NaN before
+ * it is written and after it is freed, and an error when freed memory was written to. */
+#include <string.h>
+
+#include "executor/executor.h"
+
+typedef struct host {
+    inv_context *ctx;
+    size_t now, peak;
+    size_t nbytes[8]; /* of the blocks handed out: an arena, for a moment two */
+    void *block[8];
+} host;
+
+static inv_status host_open(inv_context *ctx, void **self)
+{
+    host *h = inv__alloc(ctx, sizeof *h);
+    *self = h;
+    if (!h) return INV_E_NOMEM;
+    h->ctx = ctx;
+    return INV_OK;
+}
+
+static void host_free(void *self, void *p)
+{
+    host *h = self;
+    for (size_t i = 0; i < 8 && p; i++) {
+        if (h->block[i] != p) continue;
+        h->now -= h->nbytes[i];
+        h->block[i] = NULL;
+        inv__free(h->ctx, p);
+        return;
+    }
+}
+
+static void host_close(void *self)
+{
+    host *h = self;
+    if (!h) return;
+    for (size_t i = 0; i < 8; i++) host_free(h, h->block[i]);
+    inv__free(h->ctx, h);
+}
+
+static inv_status host_alloc(void *self, size_t nbytes, void **out)
+{
+    host *h = self;
+    size_t slot = 0;
+    *out = NULL;
+    while (slot < 8 && h->block[slot]) slot++;
+    if (slot == 8) return inv__fail(h->ctx, INV_E_INTERNAL, "more than 8 blocks of device memory");
+    void *p = inv__alloc(h->ctx, nbytes ? nbytes : 1);
+    if (!p) return inv__fail(h->ctx, INV_E_NOMEM, "out of memory: the arena needs %zu bytes", nbytes);
+    h->block[slot] = p;
+    h->nbytes[slot] = nbytes;
+    h->now += nbytes;
+    if (h->now > h->peak) h->peak = h->now;
+    *out = p;
+    return INV_OK;
+}
+
+static inv_status host_copy(void *self, void *dst, const void *src, size_t nbytes)
+{
+    (void)self;
+    if (nbytes) memcpy(dst, src, nbytes);
+    return INV_OK;
+}
+
+static inv_status host_run(void *self, const inv_node *node, const inv_call *call)
+{
+    (void)self;
+    return node->op->cpu(call);
+}
+
+static size_t host_peak(void *self) { return ((host *)self)->peak; }
+
+const inv_device inv_device_cpu = {.name = "cpu",
+                                   .host = true,
+                                   .open = host_open,
+                                   .close = host_close,
+                                   .alloc = host_alloc,
+                                   .free = host_free,
+                                   .upload = host_copy,
+                                   .download = host_copy,
+                                   .copy = host_copy,
+                                   .run = host_run,
+                                   .peak = host_peak};
+
+/* All bits set is a NaN in float32 and float64. */
+enum { POISON = 0xff };
+
+static inv_status checked_alloc(void *self, size_t nbytes, void **out)
+{
+    INV_TRY(host_alloc(self, nbytes, out));
+    memset(*out, POISON, nbytes);
+    return INV_OK;
+}
+
+static inv_status checked_begin(void *self, void *p, size_t nbytes)
+{
+    host *h = self;
+    const unsigned char *b = p;
+    for (size_t i = 0; i < nbytes; i++)
+        if (b[i] != POISON)
+            return inv__fail(h->ctx, INV_E_INTERNAL, "memory was written after it was freed (byte %zu of a buffer of %zu)",
+                             i, nbytes);
+    return INV_OK;
+}
+
+static inv_status checked_end(void *self, void *p, size_t nbytes)
+{
+    (void)self;
+    memset(p, POISON, nbytes);
+    return INV_OK;
+}
+
+const inv_device inv_device_checked = {.name = "checked",
+                                       .host = true,
+                                       .open = host_open,
+                                       .close = host_close,
+                                       .alloc = checked_alloc,
+                                       .free = host_free,
+                                       .upload = host_copy,
+                                       .download = host_copy,
+                                       .copy = host_copy,
+                                       .run = host_run,
+                                       .begin = checked_begin,
+                                       .end = checked_end,
+                                       .peak = host_peak};
+
+const inv_device *inv_device_find(const char *name)
+{
+    static const inv_device *const all[] = {&inv_device_cpu, &inv_device_checked};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(all[i]->name, name) == 0) return all[i];
+    return NULL;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Reports as JSON: of a session (plan, memory over the step, blocks, drift) and of the registry. */
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "executor/executor.h"
+
+static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
+static const char *const choice_names[] = {"stored", "recomputed", "inverted"};
+static const char *const phase_names[] = {"forward", "backward", "commit"};
+
+/* Text owned by the context, so that inv_free can free it. */
+static inv_status hand_over(inv_context *ctx, json_t *root, char **out)
+{
+    *out = NULL;
+    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(root);
+    if (!text) return inv__fail(ctx, INV_E_NOMEM, "out of memory while writing a report");
+    size_t n = strlen(text) + 1;
+    char *copy = inv__alloc(ctx, n);
+    if (copy) memcpy(copy, text, n);
+    free(text);
+    *out = copy;
+    return copy ? INV_OK : INV_E_NOMEM;
+}
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
+
+static const char *node_name(const inv_node *n) { return n->norigin ? n->origin[0] : n->name ? n->name : n->op_type; }
+
+static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++) {
+        const inv_node *x = inv_nod(g, node[i]);
+        for (uint32_t k = 0; k < x->norigin; k++) (void)json_array_append_new(list, json_string(x->origin[k]));
+    }
+    return list;
+}
+
+static json_t *value_names(const inv_graph *g, const inv_id *v, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        if (v[i] != INV_NONE) (void)json_array_append_new(list, json_string(inv_val(g, v[i])->name));
+    return list;
+}
+
+static json_t *block_list(const inv_graph *g)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
+        const inv_block *b = &g->matches->block.at[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name", node_name(inv_nod(g, b->anchor)),
+                            "rule", b->rule->name, "nodes", origins(g, b->node, b->nnode), "inputs",
+                            value_names(g, b->in, b->nin), "outputs", value_names(g, b->out, b->nout)));
+    }
+    return list;
+}
+
+static json_t *refusal_list(const inv_graph *g)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
+        const inv_refusal *r = &g->matches->refusal.at[i];
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:s}", "kind", r->kind, "node",
+                                                    node_name(inv_nod(g, r->node)), "nodes", origins(g, &r->node, 1),
+                                                    "reason", r->reason));
+    }
+    return list;
+}
+
+static json_t *choice_list(const inv_plan *p, json_t *counts)
+{
+    json_t *list = json_array();
+    json_int_t n[3] = {0};
+    for (size_t i = 0; i < p->choice.n; i++) {
+        const inv_choice_row *c = &p->choice.at[i];
+        const inv_value *v = inv_val(p->base, c->value);
+        size_t nbytes = 0;
+        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
+        n[c->choice]++;
+        (void)json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:s}", "value", v->name, "bytes", bytes(nbytes),
+                                                    "choice", choice_names[c->choice], "by", c->by));
+    }
+    for (int k = 0; k < 3; k++) (void)json_object_set_new(counts, choice_names[k], json_integer(n[k]));
+    return list;
+}
+
+static json_t *timeline(const inv_plan *p)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < p->g->order.n; i++) {
+        const inv_node *n = inv_nod(p->g, p->g->order.at[i]);
+        const inv_live *l = &p->live[i];
+        size_t all = l->workspace;
+        for (int c = 0; c < INV_MEM_CLASSES; c++) all += l->bytes[c];
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", node_name(n), "op", n->op->name, "phase",
+                            phase_names[n->phase], "live_bytes", bytes(all), "activation_bytes",
+                            bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes", bytes(l->bytes[INV_MEM_GRAD]),
+                            "data_bytes", bytes(l->bytes[INV_MEM_DATA])));
+    }
+    return list;
+}
+
+static size_t most(const inv_plan *p, inv_mem_class c)
+{
+    size_t m = 0;
+    for (size_t i = 0; i <= p->g->order.n; i++)
+        if (p->live[i].bytes[c] > m) m = p->live[i].bytes[c];
+    return m;
+}
+
+static json_t *classes(const inv_session *s, const inv_plan *p)
+{
+    size_t params = 0, optim = 0;
+    for (size_t i = 0; i < s->program->home.n; i++) {
+        const inv_home *h = &s->program->home.at[i];
+        *(h->kind == INV_HOME_OPTIM ? &optim : &params) += (h->nbytes + 63) / 64 * 64;
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params), "gradients",
+                     bytes(most(p, INV_MEM_GRAD)), "optimizer", bytes(optim), "activations", bytes(p->activation_peak),
+                     "workspace", bytes(p->workspace_peak), "data", bytes(most(p, INV_MEM_DATA)), "guard",
+                     bytes(most(p, INV_MEM_GUARD)));
+}
+
+static json_t *drift(const inv_session *s, const inv_plan *p)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; s->drift && i < p->guarded.n; i++)
+        (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", inv_val(p->g, p->guarded.at[i])->name, "drift",
+                                                    number(s->drift[i])));
+    return json_pack("{s:o, s:o}", "largest", number(s->worst_drift), "blocks", list);
+}
+
+static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
+{
+    const inv_graph *g = p->base;
+    for (size_t i = 0; i < g->inits.n; i++) {
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        if (v->trainable) {
+            (void)json_array_append_new(train, json_string(v->name));
+            continue;
+        }
+        const char *why = v->state                            ? "running statistic"
+                          : !inv_dtype_is_float(v->dtype)     ? "not floating point"
+                          : v->shape.rank < 1                 ? "a scalar"
+                                                              : "frozen, or not on a differentiable path to the loss";
+        (void)json_array_append_new(frozen, json_pack("{s:s, s:s}", "name", v->name, "why", why));
+    }
+}
+
+/* What is alive at the activation peak, largest first is left to the reader. */
+static json_t *alive_at_peak(const inv_plan *p)
+{
+    const inv_graph *g = p->g;
+    json_t *list = json_array();
+    for (size_t v = 0; v < g->value.n; v++) {
+        const inv_value *val = inv_val(g, (inv_id)v);
+        if (val->role != INV_ROLE_NODE || val->buffer != v) continue;
+        bool born = false, needed = val->keep;
+        for (size_t i = 0; i < g->order.n && !(born && needed); i++) {
+            const inv_node *n = inv_nod(g, g->order.at[i]);
+            if (val->def == g->order.at[i] && i <= p->peak_at) born = true;
+            for (uint32_t k = 0; k < n->nin && i >= p->peak_at; k++)
+                needed = needed || (n->in[k] != INV_NONE && inv_val(g, n->in[k])->buffer == v);
+        }
+        size_t nbytes = 0;
+        (void)inv_shape_nbytes(&val->shape, val->dtype, &nbytes);
+        if (born && needed)
+            (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", val->name, "bytes", bytes(nbytes)));
+    }
+    return list;
+}
+
+inv_status inv_session_report(inv_session *s, char **out)
+{
+    const inv_program *pr = s->program;
+    const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
+    json_t *counts = json_object(), *train = json_array(), *frozen = json_array();
+    json_t *choices = choice_list(p, counts);
+    trainables(p, train, frozen);
+    json_t *root = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
+        s->device->name, "planned_peak_bytes", bytes(pr->persistent + pr->transient), "peak_bytes",
+        bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
+        "store_peak_bytes", bytes(pr->persistent + pr->store_peak), "flops", number(p->flops), "store_flops",
+        number(p->store_flops), "guard_flops", number(p->guard_flops));
+    size_t bound = 0;
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
+    json_t *rest = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
+                             choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
+                             "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p),
+                             "timeline", timeline(p), "alive_at_peak", alive_at_peak(p), "lower_bound_bytes",
+                             bytes(pr->persistent + bound), "trainable", train, "frozen", frozen);
+    if (root && rest) (void)json_object_update(root, rest);
+    json_decref(rest);
+    return hand_over(s->ctx, root, out);
+}
+
+/* --- registry --- */
+
+static json_t *op_list(const inv_registry *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < inv_registry_nops(r); i++) {
+        const inv_op_def *d = inv_registry_op_at(r, i);
+        const char *grad = d->grad ? "yes" : d->lower ? "by lowering" : d->flags & INV_OP_NO_GRAD ? "none" : "missing";
+        bool inverse = false;
+        for (size_t k = 0; k < inv_registry_ninverses(r) && !inverse; k++) {
+            const inv_inverse_def *rule = inv_registry_inverse_at(r, k);
+            const char *at = rule->solve ? strstr(rule->match, d->name) : NULL;
+            inverse = at && at[strlen(d->name)] == '(' && !strchr(rule->match, ';');
+        }
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:s}", "name", d->name, "domain", d->domain, "since",
+                            d->since, "until", d->until, "forward",
+                            d->cpu || d->flags & INV_OP_VIEW ? "yes" : d->lower ? "by lowering" : "missing", "gradient", grad,
+                            "inverse", inverse, "doc", d->doc ? d->doc : ""));
+    }
+    return list;
+}
+
+static json_t *rule_list(const inv_registry *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < inv_registry_ninverses(r); i++) {
+        const inv_inverse_def *d = inv_registry_inverse_at(r, i);
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:s, s:i, s:s, s:s?, s:s?, s:s?, s:s?, s:s, s:s?, s:s}", "name", d->name, "kind",
+                            d->kind ? d->kind : d->name, "priority", (int)d->priority, "match", d->match, "solve", d->solve,
+                            "frees", d->frees, "when", d->when, "gain", d->gain, "exactness",
+                            d->exactness == INV_EXACT ? "exact" : "bounded", "refuse", d->refuse, "doc", d->doc ? d->doc : ""));
+    }
+    return list;
+}
+
+inv_status inv_registry_report(inv_context *ctx, const char *what, char **json)
+{
+    *json = NULL;
+    bool ops = strcmp(what, "ops") == 0;
+    INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules", what);
+    json_t *list = ops ? op_list(ctx->registry) : rule_list(ctx->registry);
+    return hand_over(ctx, json_pack("{s:o}", what, list), json);
+}

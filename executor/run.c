@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A plan made ready: addresses of every operand, in order; and the walk over it. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "executor/executor.h"
+
+void *inv_value_address(const inv_session *s, const inv_value *v)
+{
+    return s->arena + (v->role == INV_ROLE_NODE ? s->program->persistent : 0) + v->offset;
+}
+
+static inv_tensor tensor_of(const inv_session *s, const inv_graph *g, inv_id id)
+{
+    if (id == INV_NONE) return (inv_tensor){0};
+    const inv_value *v = inv_val(g, id);
+    return (inv_tensor){inv_value_address(s, v), v->dtype, v->shape, inv_shape_nelem(&v->shape)};
+}
+
+static inv_status ready_node(inv_session *s, const inv_graph *g, inv_id id, inv_ready *r)
+{
+    const inv_node *n = inv_nod(g, id);
+    inv_tensor *in = INV_ARENA_NEW(&s->memory, inv_tensor, n->nin + 1),
+               *out = INV_ARENA_NEW(&s->memory, inv_tensor, n->nout + 1);
+    if (!in || !out) return INV_E_NOMEM;
+    for (uint32_t k = 0; k < n->nin; k++) in[k] = tensor_of(s, g, n->in[k]);
+    for (uint32_t k = 0; k < n->nout; k++) out[k] = tensor_of(s, g, n->out[k]);
+    r->node = n;
+    r->call = (inv_call){.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .step = &s->step};
+    r->call.ws_nbytes = n->op->workspace ? n->op->workspace(g, n) : 0;
+    if (r->call.ws_nbytes) r->call.ws = s->arena + s->program->persistent + n->ws_offset;
+    return INV_OK;
+}
+
+typedef struct life {
+    uint32_t from, to;
+} life;
+
+static size_t rounded(size_t n) { return (n + 63) / 64 * 64; }
+
+/* When buffers begin and end, for devices that watch memory. */
+static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *r)
+{
+    life *lives = INV_ARENA_NEW(&s->memory, life, g->value.n + 1);
+    r->event = INV_ARENA_NEW(&s->memory, inv_event, 2 * g->value.n + 2 * r->n + 2);
+    if (!lives || !r->event) return INV_E_NOMEM;
+    for (size_t v = 0; v < g->value.n; v++) lives[v] = (life){UINT32_MAX, 0};
+    for (uint32_t i = 0; i < r->n; i++) {
+        const inv_node *n = r->node[i].node;
+        for (uint32_t k = 0; k < n->nin + n->nout; k++) {
+            inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
+            if (v == INV_NONE || inv_val(g, v)->role != INV_ROLE_NODE) continue;
+            life *l = &lives[inv_val(g, v)->buffer];
+            if (l->from == UINT32_MAX) l->from = i;
+            l->to = inv_val(g, v)->keep ? UINT32_MAX : l->to == UINT32_MAX ? l->to : i;
+        }
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        const inv_node *n = r->node[i].node;
+        r->node[i].first_event = (uint32_t)r->nevent;
+        for (int end = 0; end < 2; end++) {
+            for (size_t v = 0; v < g->value.n; v++) {
+                size_t nbytes = 0;
+                if (lives[v].from == UINT32_MAX || (end ? lives[v].to : lives[v].from) != i) continue;
+                (void)inv_shape_nbytes(&inv_val(g, (inv_id)v)->shape, inv_val(g, (inv_id)v)->dtype, &nbytes);
+                r->event[r->nevent++] = (inv_event){s->program->persistent + inv_val(g, (inv_id)v)->offset, rounded(nbytes), !end};
+            }
+            if (r->node[i].call.ws_nbytes)
+                r->event[r->nevent++] =
+                    (inv_event){s->program->persistent + n->ws_offset, rounded(r->node[i].call.ws_nbytes), !end};
+        }
+        r->node[i].nevents = (uint32_t)r->nevent - r->node[i].first_event;
+    }
+    return INV_OK;
+}
+
+inv_status inv_runnable_build(inv_session *s, int kind)
+{
+    const inv_graph *g = s->program->plan[kind].g;
+    inv_runnable *r = &s->run[kind];
+    memset(r, 0, sizeof *r);
+    r->n = g->order.n;
+    r->commit_begin = g->commit_begin;
+    r->node = INV_ARENA_NEW(&s->memory, inv_ready, r->n + 1);
+    if (!r->node) return INV_E_NOMEM;
+    for (size_t i = 0; i < r->n; i++) INV_TRY(ready_node(s, g, g->order.at[i], &r->node[i]));
+    return s->device->begin ? note_events(s, g, r) : INV_OK;
+}
+
+static bool finite(const inv_tensor *t)
+{
+    if (!t->data || !inv_dtype_is_float(t->dtype)) return true;
+    for (int64_t i = 0; i < t->n; i++)
+        if (!isfinite(inv_elem_double(t->data, t->dtype, (size_t)i))) return false;
+    return true;
+}
+
+static void name_bad(inv_session *s, const inv_node *n)
+{
+    const char *name = n->norigin ? n->origin[0] : n->name ? n->name : n->op->name;
+    if (n->op->flags & INV_OP_SOURCE) (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (the data fed)", n->name);
+    else (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (%s%s)", name, n->op->name,
+                        n->phase == INV_FORWARD ? "" : ", in backward");
+}
+
+static inv_status events(inv_session *s, const inv_runnable *r, const inv_ready *n, bool begin)
+{
+    for (uint32_t k = 0; k < n->nevents; k++) {
+        const inv_event *e = &r->event[n->first_event + k];
+        if (e->begin != begin) continue;
+        INV_TRY((begin ? s->device->begin : s->device->end)(s->self, s->arena + e->offset, e->nbytes));
+    }
+    return INV_OK;
+}
+
+/* Runs nodes [from, to) of a plan. `find_bad`: stop at the first node with an output that is not finite. */
+inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool find_bad, bool *bad)
+{
+    const inv_runnable *r = &s->run[kind];
+    for (size_t i = from; i < to; i++) {
+        const inv_ready *n = &r->node[i];
+        if (n->nevents) INV_TRY(events(s, r, n, true));
+        if (!(n->node->op->flags & INV_OP_VIEW) || n->call.out[0].data != n->call.in[0].data) {
+            if (n->node->op->flags & INV_OP_VIEW) { /* of a parameter: the one view that needs bytes of its own */
+                size_t nbytes = 0;
+                (void)inv_shape_nbytes(&n->call.out[0].shape, n->call.out[0].dtype, &nbytes);
+                INV_TRY(s->device->copy(s->self, n->call.out[0].data, n->call.in[0].data, nbytes));
+            } else {
+                INV_TRY(s->device->run(s->self, n->node, &n->call));
+            }
+        }
+        for (uint32_t k = 0; find_bad && k < n->call.nout; k++) {
+            if (finite(&n->call.out[k])) continue;
+            name_bad(s, n->node);
+            *bad = true;
+            return INV_OK;
+        }
+        if (n->nevents) INV_TRY(events(s, r, n, false));
+    }
+    return INV_OK;
+}

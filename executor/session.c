@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sessions: one arena, the steps over it, guards and what follows when one refuses. */
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "executor/executor.h"
+
+static void *at(const inv_session *s, size_t offset) { return s->arena + offset; }
+
+/* First contents of the persistent values, from index `first` on. */
+static inv_status fill_homes(inv_session *s, size_t first)
+{
+    const inv_program *p = s->program;
+    for (size_t i = first; i < p->home.n; i++) {
+        const inv_home *h = &p->home.at[i];
+        void *temp = inv__alloc(s->ctx, h->nbytes ? h->nbytes : 1);
+        if (!temp) return INV_E_NOMEM;
+        inv_status st = INV_OK;
+        if (h->data.bytes && !inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, (size_t)inv_shape_nelem(&h->shape)))
+            st = inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with", h->name,
+                           inv_dtype_name(h->data.dtype));
+        if (st == INV_OK) st = s->device->upload(s->self, at(s, h->offset), temp, h->nbytes);
+        inv__free(s->ctx, temp);
+        INV_TRY(st);
+    }
+    return INV_OK;
+}
+
+/* Run tables for the plans as they are now. */
+static inv_status ready_plans(inv_session *s)
+{
+    const inv_program *p = s->program;
+    size_t guards = 0, feeds = 0;
+    inv__arena_fini(&s->memory);
+    inv__arena_init(&s->memory, s->ctx);
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        if (!p->plan[k].g) continue;
+        INV_TRY(inv_runnable_build(s, k));
+        if (p->plan[k].guarded.n > guards) guards = p->plan[k].guarded.n;
+        if (p->plan[k].feed.n > feeds) feeds = p->plan[k].feed.n;
+    }
+    s->drift = INV_ARENA_NEW(&s->memory, double, guards + 1);
+    s->feed = INV_ARENA_NEW(&s->memory, inv_feed, feeds + 1);
+    if (!s->drift || !s->feed) return INV_E_NOMEM;
+    s->step.drift = s->drift;
+    s->step.feed = s->feed;
+    return INV_OK;
+}
+
+/* An arena for the plans as they are now; what it held before moves along. */
+static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_homes)
+{
+    const inv_program *p = s->program;
+    size_t need;
+    INV_CHECK(inv__add_size(p->persistent, p->transient, &need), s->ctx, INV_E_NOMEM, "the arena is too large to address");
+    if (!s->arena || need > s->arena_nbytes || p->persistent != old_persistent) {
+        void *fresh;
+        INV_TRY(s->device->alloc(s->self, need, &fresh));
+        if (s->arena) (void)s->device->copy(s->self, fresh, s->arena, old_persistent);
+        s->device->free(s->self, s->arena);
+        s->arena = fresh;
+        s->arena_nbytes = need;
+    }
+    INV_TRY(fill_homes(s, old_homes));
+    return ready_plans(s);
+}
+
+static inv_status open_session(inv_session *s, const inv_session_options *o)
+{
+    const char *device = o->device ? o->device : "cpu";
+    s->device = inv_device_find(device);
+    INV_CHECK(s->device, s->ctx, INV_E_DEVICE, "device '%s' is not in this version; there are: cpu, checked", device);
+    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
+    if (o->plan_only) return INV_OK;
+    INV_TRY(s->device->open(s->ctx, &s->self));
+    return fit_arena(s, 0, 0);
+}
+
+inv_status inv_session_create(inv_model *model, const inv_session_options *options, inv_session **out)
+{
+    *out = NULL;
+    inv_context *ctx = model->ctx;
+    inv_session *s = inv__alloc(ctx, sizeof *s);
+    if (!s) return INV_E_NOMEM;
+    s->ctx = ctx;
+    s->model = model;
+    s->newest = -1;
+    s->step.seed = options->seed;
+    inv__arena_init(&s->memory, ctx);
+    if (options->threads > 0) omp_set_num_threads(options->threads);
+    inv_status st = open_session(s, options);
+    if (st != INV_OK) {
+        inv_session_destroy(s);
+        return st;
+    }
+    *out = s;
+    return INV_OK;
+}
+
+void inv_session_destroy(inv_session *s)
+{
+    if (!s) return;
+    inv_context *ctx = s->ctx;
+    if (s->self) {
+        s->device->free(s->self, s->arena);
+        s->device->close(s->self);
+    }
+    if (s->program) s->program->destroy(s->program);
+    inv__arena_fini(&s->memory);
+    inv__free(ctx, s->host);
+    inv__free(ctx, s);
+}
+
+/* --- feeding --- */
+
+static const inv_array *array_named(const inv_array *a, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (a[i].name && strcmp(a[i].name, name) == 0) return &a[i];
+    return NULL;
+}
+
+static bool fits(const inv_plan *plan, const inv_feed_slot *slot, const inv_array *a)
+{
+    const inv_shape *shape = &inv_val(plan->g, slot->value)->shape;
+    if (a->rank != shape->rank) return false;
+    for (int d = 0; d < a->rank; d++)
+        if (a->dims[d] != shape->dim[d]) return false;
+    return true;
+}
+
+/* The plan among [first, last] whose shapes the arrays have; -1: none. */
+static int plan_for(const inv_session *s, int first, int last, const inv_array *inputs, size_t n, const inv_array *target)
+{
+    for (int k = first; k <= last; k++) {
+        const inv_plan *plan = &s->program->plan[k];
+        bool all = plan->g != NULL;
+        for (size_t i = 0; all && i < plan->feed.n; i++) {
+            const inv_feed_slot *slot = &plan->feed.at[i];
+            const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+            all = a && a->data && fits(plan, slot, a);
+        }
+        if (all) return k;
+    }
+    return -1;
+}
+
+static inv_status fail_feeds(inv_session *s, int first, const inv_array *inputs, size_t n, const inv_array *target)
+{
+    const inv_plan *plan = &s->program->plan[first];
+    inv_str text;
+    inv__str_init(&text, s->ctx);
+    for (size_t i = 0; i < plan->feed.n; i++) {
+        const inv_feed_slot *slot = &plan->feed.at[i];
+        const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+        char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT] = "nothing";
+        const char *name = slot->is_target ? "target" : slot->name;
+        if (a && a->data && a->rank >= 0 && a->rank <= INV_MAX_RANK) {
+            inv_shape shape = inv_shape_of(a->rank, a->dims);
+            inv_shape_text(&shape, got);
+        }
+        inv__str_add(&text, "%s'%s' wants %s, got %s", i ? "; " : "", name,
+                     inv_shape_text(&inv_val(plan->g, slot->value)->shape, want), got);
+    }
+    inv_status st = inv__fail(s->ctx, INV_E_SHAPE, "no plan of this session has these shapes: %s", text.s);
+    inv__str_fini(&text);
+    return st;
+}
+
+/* Integer labels within the classes; checked here because a kernel cannot report. */
+static inv_status check_labels(inv_session *s, const inv_plan *plan, const inv_array *target)
+{
+    if (!target || inv_dtype_is_float(target->dtype) || s->program->options.loss != INV_LOSS_CROSS_ENTROPY) return INV_OK;
+    const inv_node *loss = inv_nod(plan->g, inv_val(plan->g, plan->loss)->def);
+    const inv_shape *logits = &inv_val(plan->g, loss->in[0])->shape;
+    int64_t classes = logits->dim[inv_attr_int(loss, "axis", 1)], per_row = 1;
+    for (int d = 1; d < target->rank; d++) per_row *= target->dims[d];
+    int64_t nrows = target->rank ? target->dims[0] : 1;
+    for (int64_t r = 0; r < nrows; r++)
+        for (int64_t k = 0; k < per_row; k++) {
+            int64_t row = target->rows ? target->rows[r] : r;
+            int64_t label = inv_elem_int(target->data, target->dtype, (size_t)(row * per_row + k));
+            INV_CHECK(label >= 0 && label < classes, s->ctx, INV_E_ARG,
+                      "target row %lld holds label %lld, the output has classes 0 to %lld", (long long)row,
+                      (long long)label, (long long)classes - 1);
+        }
+    return INV_OK;
+}
+
+static inv_status feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n, const inv_array *target,
+                       int *kind)
+{
+    INV_CHECK(s->arena, s->ctx, INV_E_ARG, "this session was made for planning only");
+    *kind = plan_for(s, first, last, inputs, n, target);
+    if (*kind < 0) return fail_feeds(s, first, inputs, n, target);
+    const inv_plan *plan = &s->program->plan[*kind];
+    INV_TRY(check_labels(s, plan, target));
+    for (size_t i = 0; i < plan->feed.n; i++) {
+        const inv_feed_slot *slot = &plan->feed.at[i];
+        const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+        s->feed[i] = (inv_feed){a->data, a->dtype, a->rows};
+    }
+    return INV_OK;
+}
+
+/* --- steps --- */
+
+static inv_status read_double(inv_session *s, const inv_plan *plan, inv_id v, double *out)
+{
+    unsigned char bytes[8];
+    const inv_value *val = inv_val(plan->g, v);
+    size_t size = inv_dtype_size(val->dtype);
+    INV_TRY(s->device->download(s->self, bytes, inv_value_address(s, val), size < 8 ? size : 8));
+    *out = inv_elem_double(bytes, val->dtype, 0);
+    return INV_OK;
+}
+
+static inv_status begin_call(inv_session *s, int kind)
+{
+    s->newest = kind;
+    s->has_grads = false;
+    s->step.step = s->steps;
+    for (size_t i = 0; i < s->program->plan[kind].guarded.n; i++) s->drift[i] = 0;
+    if (!s->device->end) return INV_OK;
+    return s->device->end(s->self, at(s, s->program->persistent), s->arena_nbytes - s->program->persistent);
+}
+
+/* The loss is not finite: the step is repeated up to the first output that is not. */
+static inv_status find_bad(inv_session *s, int kind, inv_result *result)
+{
+    bool bad = false;
+    (void)snprintf(s->bad_node, sizeof s->bad_node, "not found again");
+    INV_TRY(begin_call(s, kind));
+    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, true, &bad));
+    result->bad_node = s->bad_node;
+    return inv__fail(s->ctx, INV_E_NUMERIC, "the loss is %g in step %llu; the first output that is not finite is that of %s",
+                     result->loss, (unsigned long long)s->steps, s->bad_node);
+}
+
+/* Values whose reconstruction the guard refused, by name; a value that is not finite compares as infinite. */
+static size_t refused(inv_session *s, int kind, const char **names, inv_result *result)
+{
+    const inv_plan *plan = &s->program->plan[kind];
+    size_t n = 0;
+    for (size_t i = 0; i < plan->guarded.n; i++) {
+        double d = isnan(s->drift[i]) ? INFINITY : s->drift[i];
+        if (d > result->drift) result->drift = d;
+        /* Later ones may only follow from the first: the earliest checked is enough. */
+        if (d > s->program->max_drift && n == 0) names[n++] = inv_val(plan->g, plan->guarded.at[i])->name;
+    }
+    return n;
+}
+
+static inv_status plan_again(inv_session *s, const char *const *names, size_t n)
+{
+    inv_program *p = s->program;
+    size_t persistent = p->persistent, homes = p->home.n;
+    inv__log(s->ctx, "step %llu: the reconstruction of '%s' is off by more than %g; it is kept from now on",
+             (unsigned long long)s->steps, names[0], p->max_drift);
+    INV_TRY(p->replan(p, names, n));
+    inv__log(s->ctx, "planned again: peak %zu bytes", p->persistent + p->transient);
+    s->fallbacks += (int)n;
+    return fit_arena(s, persistent, homes);
+}
+
+/* Compute part, repeated with more kept until every guard passes. */
+static inv_status compute(inv_session *s, int *kind, int first, int last, const inv_array *inputs, size_t n,
+                          const inv_array *target, inv_result *result)
+{
+    int before = s->fallbacks;
+    for (;;) {
+        INV_TRY(feed(s, first, last, inputs, n, target, kind));
+        const inv_plan *plan = &s->program->plan[*kind];
+        INV_TRY(begin_call(s, *kind));
+        INV_TRY(inv_runnable_compute(s, *kind, 0, s->run[*kind].commit_begin, false, NULL));
+        result->drift = 0;
+        if (plan->loss != INV_NONE) {
+            INV_TRY(read_double(s, plan, plan->loss, &result->loss));
+            if (!isfinite(result->loss)) return find_bad(s, *kind, result);
+        }
+        const char *names[1];
+        size_t bad = refused(s, *kind, names, result);
+        result->fallbacks = s->fallbacks - before;
+        if (result->drift > s->worst_drift && bad == 0) s->worst_drift = result->drift;
+        if (bad == 0) return INV_OK;
+        char name[512];
+        (void)snprintf(name, sizeof name, "%s", names[0]); /* replanning drops the graph that owns it */
+        const char *copy = name;
+        INV_TRY(plan_again(s, &copy, 1));
+    }
+}
+
+static inv_status commit(inv_session *s, int kind)
+{
+    return inv_runnable_compute(s, kind, s->run[kind].commit_begin, s->run[kind].n, false, NULL);
+}
+
+inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,
+                            inv_result *result)
+{
+    memset(result, 0, sizeof *result);
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, s->ctx, INV_E_ARG,
+              "this session has no optimizer, so there is nothing to step");
+    int kind;
+    s->step.lr = lr;
+    INV_TRY(compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, target, result));
+    INV_TRY(commit(s, kind));
+    s->steps++;
+    return INV_OK;
+}
+
+inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
+                            inv_result *result)
+{
+    memset(result, 0, sizeof *result);
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer == INV_OPT_NONE, s->ctx, INV_E_ARG,
+              "gradients are read from sessions made for training without an optimizer");
+    int kind;
+    INV_TRY(compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, target, result));
+    INV_TRY(commit(s, kind)); /* running statistics as they would be; nothing is written */
+    s->has_grads = true;
+    return INV_OK;
+}
+
+inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
+                            inv_result *result)
+{
+    memset(result, 0, sizeof *result);
+    bool train = s->program->options.purpose == INV_FOR_TRAIN;
+    int kind;
+    INV_CHECK(!train || s->program->plan[INV_PLAN_EVAL].g, s->ctx, INV_E_ARG,
+              "this session was planned without evaluation (eval_batch)");
+    INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, train ? INV_PLAN_EVAL_TAIL : INV_PLAN_EVAL_TAIL, inputs, ninputs,
+                 target, &kind));
+    INV_TRY(begin_call(s, kind));
+    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, false, NULL));
+    const inv_plan *plan = &s->program->plan[kind];
+    if (plan->loss != INV_NONE) INV_TRY(read_double(s, plan, plan->loss, &result->loss));
+    if (plan->correct != INV_NONE) {
+        int64_t counts[2];
+        INV_TRY(s->device->download(s->self, counts, inv_value_address(s, inv_val(plan->g, plan->correct)), sizeof counts));
+        result->correct = counts[0];
+        result->rows = counts[1];
+    }
+    return INV_OK;
+}

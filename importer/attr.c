@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * AttributeProto -> inv_attr. Kinds that no operator here reads (graphs, sparse tensors, types) are kept by name. */
+#include <string.h>
+
+#include "importer/importer.h"
+
+/* AttributeProto.AttributeType. */
+enum { T_UNDEFINED, T_FLOAT, T_INT, T_STRING, T_TENSOR, T_GRAPH, T_FLOATS, T_INTS, T_STRINGS };
+
+/* Files of IR version 1 leave the type out: the field that is set tells. */
+static int type_of(const Onnx__AttributeProto *p)
+{
+    if (p->has_type && (int)p->type != T_UNDEFINED) return (int)p->type;
+    if (p->has_f) return T_FLOAT;
+    if (p->has_i) return T_INT;
+    if (p->has_s) return T_STRING;
+    if (p->t) return T_TENSOR;
+    if (p->n_floats) return T_FLOATS;
+    if (p->n_ints) return T_INTS;
+    if (p->n_strings) return T_STRINGS;
+    return T_UNDEFINED;
+}
+
+static inv_status read_lists(inv_graph *g, const Onnx__AttributeProto *p, inv_attr *out)
+{
+    if (out->kind == INV_ATTR_INTS) {
+        int64_t *v = INV_ARENA_NEW(&g->arena, int64_t, p->n_ints + 1);
+        if (!v) return INV_E_NOMEM;
+        if (p->n_ints) memcpy(v, p->ints, p->n_ints * sizeof *v);
+        out->ints = v;
+        out->n = p->n_ints;
+    } else if (out->kind == INV_ATTR_FLOATS) {
+        double *v = INV_ARENA_NEW(&g->arena, double, p->n_floats + 1);
+        if (!v) return INV_E_NOMEM;
+        for (size_t i = 0; i < p->n_floats; i++) v[i] = (double)p->floats[i];
+        out->floats = v;
+        out->n = p->n_floats;
+    } else {
+        out->strings = INV_ARENA_NEW(&g->arena, const char *, p->n_strings + 1);
+        if (!out->strings) return INV_E_NOMEM;
+        for (size_t i = 0; i < p->n_strings; i++) {
+            const ProtobufCBinaryData *b = &p->strings[i];
+            out->strings[i] = inv__arena_strndup(&g->arena, b->len ? (const char *)b->data : "", b->len);
+            if (!out->strings[i]) return INV_E_NOMEM;
+        }
+        out->n = p->n_strings;
+    }
+    return INV_OK;
+}
+
+static inv_status read_tensor(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what, inv_attr *out)
+{
+    if (!p->t) {
+        inv__defect(&l->defects, INV_E_PARSE, "%s: attribute '%s' is a tensor, but has none", what, out->name);
+        return INV_OK;
+    }
+    const char *label = inv__arena_printf(&l->scratch, "attribute '%s' of %s", out->name, what);
+    if (!label) return INV_E_NOMEM;
+    return inv__tensor_read(l, &g->arena, p->t, label, &out->tensor);
+}
+
+static inv_status read_value(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what, inv_attr *out)
+{
+    switch (type_of(p)) {
+    case T_FLOAT:
+        out->kind = INV_ATTR_FLOAT;
+        out->f = (double)p->f;
+        return INV_OK;
+    case T_INT:
+        out->kind = INV_ATTR_INT;
+        out->i = p->i;
+        return INV_OK;
+    case T_STRING:
+        out->kind = INV_ATTR_STRING;
+        out->s = inv__arena_strndup(&g->arena, p->s.len ? (const char *)p->s.data : "", p->s.len);
+        return out->s ? INV_OK : INV_E_NOMEM;
+    case T_TENSOR:
+        out->kind = INV_ATTR_TENSOR;
+        return out->ref ? INV_OK : read_tensor(l, g, p, what, out);
+    case T_INTS: out->kind = INV_ATTR_INTS; return read_lists(g, p, out);
+    case T_FLOATS: out->kind = INV_ATTR_FLOATS; return read_lists(g, p, out);
+    case T_STRINGS: out->kind = INV_ATTR_STRINGS; return read_lists(g, p, out);
+    default: out->kind = INV_ATTR_OTHER; return INV_OK;
+    }
+}
+
+inv_status inv__attr_read(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,
+                          bool in_function, inv_attr *out)
+{
+    *out = (inv_attr){.kind = INV_ATTR_OTHER};
+    if (!p->name || !*p->name) inv__defect(&l->defects, INV_E_GRAPH, "%s: has an attribute without a name", what);
+    out->name = inv__arena_strdup(&g->arena, p->name ? p->name : "");
+    if (!out->name) return INV_E_NOMEM;
+    if (p->ref_attr_name && *p->ref_attr_name) {
+        if (!in_function)
+            inv__defect(&l->defects, INV_E_GRAPH,
+                        "%s: attribute '%s' refers to '%s' of a function call, but stands outside of functions", what,
+                        out->name, p->ref_attr_name);
+        out->ref = inv__arena_strdup(&g->arena, p->ref_attr_name);
+        if (!out->ref) return INV_E_NOMEM;
+    }
+    return read_value(l, g, p, what, out);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A file that appears whole or not at all: written under a temporary name in the same folder, synced, renamed,
+ * and the folder synced. Whatever was at `path` stays as it was until the rename. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "importer/importer.h"
+
+enum { BUFFER = 1 << 16, TRIES = 100 };
+
+static inv_status failed(const inv__out *o, const char *what)
+{
+    return inv__fail(o->ctx, INV_E_IO, "cannot write '%s': %s: %s", o->path, what, strerror(errno));
+}
+
+static inv_status open_temp(inv__out *o, size_t len)
+{
+    for (int i = 0; i < TRIES; i++) {
+        snprintf(o->temp, len, "%s.tmp-%ld-%d", o->path, (long)getpid(), i);
+        o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (o->fd >= 0) return INV_OK;
+        if (errno != EEXIST) break;
+    }
+    o->temp[0] = 0; /* nothing of ours to remove */
+    return failed(o, "no temporary file beside it");
+}
+
+inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o)
+{
+    struct stat st;
+    size_t n = strlen(path), len = n + 64;
+    *o = (inv__out){.ctx = ctx, .fd = -1};
+    o->path = inv__alloc(ctx, n + 1);
+    o->temp = inv__alloc(ctx, len);
+    o->buf = inv__alloc(ctx, BUFFER);
+    if (!o->path || !o->temp || !o->buf) return INV_E_NOMEM;
+    memcpy(o->path, path, n + 1);
+    bool exists = stat(path, &st) == 0;
+    if (exists && !S_ISREG(st.st_mode))
+        return inv__fail(ctx, INV_E_IO, "cannot write '%s': it exists and is not a regular file", path);
+    INV_TRY(open_temp(o, len));
+    if (exists && fchmod(o->fd, st.st_mode & 0777) != 0) return failed(o, "permissions");
+    return INV_OK;
+}
+
+static inv_status write_all(inv__out *o, const uint8_t *p, size_t n)
+{
+    while (n) {
+        ssize_t k = write(o->fd, p, n < ((size_t)1 << 30) ? n : (size_t)1 << 30);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return failed(o, "writing");
+        p += k;
+        n -= (size_t)k;
+    }
+    return INV_OK;
+}
+
+static inv_status flush(inv__out *o)
+{
+    size_t n = o->n;
+    o->n = 0;
+    return write_all(o, o->buf, n);
+}
+
+inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes)
+{
+    if (!nbytes) return INV_OK;
+    o->total += nbytes;
+    if (nbytes > BUFFER - o->n) INV_TRY(flush(o));
+    if (nbytes >= BUFFER) return write_all(o, data, nbytes);
+    memcpy(o->buf + o->n, data, nbytes);
+    o->n += nbytes;
+    return INV_OK;
+}
+
+inv_status inv__out_sync(inv__out *o)
+{
+    INV_TRY(flush(o));
+    if (fsync(o->fd) != 0) return failed(o, "sync");
+    int fd = o->fd;
+    o->fd = -1;
+    return close(fd) == 0 ? INV_OK : failed(o, "close");
+}
+
+static inv_status sync_folder(inv__out *o)
+{
+    char *slash = strrchr(o->path, '/');
+    const char *dir = ".";
+    if (slash == o->path) {
+        dir = "/";
+    } else if (slash) {
+        size_t n = (size_t)(slash - o->path);
+        memcpy(o->temp, o->path, n); /* the temporary name is no longer needed */
+        o->temp[n] = 0;
+        dir = o->temp;
+    }
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* A folder that may be written but not read, or a file system that syncs no folders: the file is there. */
+    bool ok = fd < 0 || fsync(fd) == 0 || errno == EINVAL || errno == EROFS;
+    int e = errno;
+    if (fd >= 0) close(fd);
+    errno = e;
+    o->temp[0] = 0;
+    return ok ? INV_OK : failed(o, "sync of its folder");
+}
+
+inv_status inv__out_publish(inv__out *o)
+{
+    if (rename(o->temp, o->path) != 0) return failed(o, "rename");
+    o->temp[0] = 0;
+    return sync_folder(o);
+}
+
+void inv__out_close(inv__out *o)
+{
+    if (o->fd >= 0) close(o->fd);
+    if (o->temp && o->temp[0]) unlink(o->temp);
+    if (o->ctx) {
+        inv__free(o->ctx, o->path);
+        inv__free(o->ctx, o->temp);
+        inv__free(o->ctx, o->buf);
+    }
+    *o = (inv__out){.fd = -1};
+}

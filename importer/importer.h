@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Private header of the importer: ONNX files in and out. Nobody outside this folder and its tests includes it.
+ *
+ *   map.c      files in memory: the model and its external data
+ *   wire.c     protobuf's wire format, one field at a time
+ *   prescan.c  checks the file and makes the skeleton: the file without its tensors' raw data
+ *   tables.c   names, lists of defects
+ *   tensor.c   TensorProto -> inv_data (views of the mapping where possible)
+ *   attr.c     AttributeProto -> inv_attr
+ *   import.c   GraphProto -> inv_graph;  function.c  model-local functions;  model.c  load and destroy
+ *   export.c   what to write, piece by piece;  file.c  how: temporary file, fsync, rename
+ *   inspect.c  the model as JSON */
+#ifndef INV_IMPORTER_H
+#define INV_IMPORTER_H
+
+#include <sys/types.h>
+
+#include "core/model.h"
+#include "onnx.pb-c.h"
+
+/* --- map.c --- */
+typedef struct inv__map {
+    const uint8_t *base; /* never NULL once open, also for an empty file */
+    size_t nbytes;
+    dev_t dev;
+    ino_t ino;
+} inv__map;
+
+/* Maps a regular file that is open as fd (which may be closed then). `what` names it in messages. */
+inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out);
+inv_status inv__map_path(inv_context *ctx, const char *path, inv__map *out);
+void inv__map_close(inv__map *m);
+
+/* What inv_model.impl points to. */
+typedef struct inv__impl {
+    inv_arena arena;
+    inv__map file;
+    INV_VEC(inv__map) ext;       /* external data, one mapping per file */
+    INV_VEC(const char *) ext_name; /* locations already resolved ... */
+    INV_VEC(uint32_t) ext_at;       /* ... and the mapping of each */
+    int dir;                     /* the model's folder; -1 */
+    int64_t ir_version;
+    const char *producer, *producer_version;
+} inv__impl;
+
+/* --- tables.c --- */
+typedef struct inv__name {
+    const char *key; /* borrowed */
+    uint32_t id;
+} inv__name;
+typedef struct inv__names {
+    inv_arena *a;
+    inv__name *slot;
+    size_t cap, n;
+} inv__names;
+/* INV_NONE: not there. */
+uint32_t inv__names_get(const inv__names *t, const char *key);
+/* *taken: the key was there already and keeps its id. */
+inv_status inv__names_put(inv__names *t, const char *key, uint32_t id, bool *taken);
+
+/* Everything that is wrong with a file, for one message. The code is that of the first defect. */
+typedef struct inv__defects {
+    inv_str text;
+    size_t n;
+    inv_status code;
+} inv__defects;
+void inv__defects_init(inv__defects *d, inv_context *ctx);
+void inv__defects_fini(inv__defects *d);
+void inv__defect_begin(inv__defects *d, inv_status code);
+#define inv__defect(d, code, ...) (inv__defect_begin((d), (code)), inv__str_add(&(d)->text, __VA_ARGS__))
+/* INV_OK if there are none. */
+inv_status inv__defects_report(const inv__defects *d, const char *path);
+
+/* --- wire.c --- */
+typedef struct inv__field {
+    uint32_t id;
+    unsigned wire;    /* ProtobufCWireType */
+    size_t at;        /* of the tag */
+    size_t body, end; /* payload, without a length prefix */
+} inv__field;
+#define INV__VARINT_MAX 10
+/* NULL, or what is wrong with the field at `at`. */
+const char *inv__wire_field(const uint8_t *base, size_t at, size_t end, inv__field *f);
+bool inv__wire_varint(const uint8_t *base, size_t *at, size_t end, uint64_t *out);
+size_t inv__wire_put_varint(uint8_t buf[INV__VARINT_MAX], uint64_t v); /* bytes written */
+/* Type of a message-typed field; NULL if it is something else or unknown. Knows the one newer field with
+ * tensors inside, whatever the schema's age: FunctionProto.attribute_proto. */
+const ProtobufCMessageDescriptor *inv__wire_child(const ProtobufCMessageDescriptor *d, uint32_t id);
+
+enum {
+    INV__MODEL_GRAPH = 7,
+    INV__GRAPH_INITIALIZER = 5,
+    INV__FUNCTION_ATTRIBUTE_PROTO = 11,
+    INV__TENSOR_RAW_DATA = 9,
+    INV__TENSOR_EXTERNAL_DATA = 13,
+    INV__TENSOR_DATA_LOCATION = 14,
+    INV__LOCATION_EXTERNAL = 1
+};
+
+/* --- prescan.c --- */
+/* In the skeleton every TensorProto.raw_data holds this, whatever its size was. */
+typedef struct inv__raw_record {
+    uint64_t offset, length;
+} inv__raw_record;
+/* Checks the wire format of bytes [begin, end) of the mapping as a message of type `d` and gives the
+ * skeleton (inv__free it). `path` is for messages. */
+inv_status inv__prescan(inv_context *ctx, const char *path, const inv__map *m, const ProtobufCMessageDescriptor *d,
+                        size_t begin, size_t end, uint8_t **skeleton, size_t *nbytes);
+/* Unpacks bytes [begin, end) of the mapping into `a`; nothing to free but the arena. */
+inv_status inv__unpack(inv_arena *a, const char *path, const inv__map *m, const ProtobufCMessageDescriptor *d,
+                       size_t begin, size_t end, ProtobufCMessage **out);
+/* The same for a skeleton that is made already. */
+inv_status inv__unpack_skeleton(inv_arena *a, const char *path, const ProtobufCMessageDescriptor *d,
+                                const uint8_t *skeleton, size_t nbytes, ProtobufCMessage **out);
+
+/* --- import --- */
+typedef struct inv__loader {
+    inv_context *ctx;
+    inv_model *model;
+    inv__impl *impl;
+    inv_arena scratch; /* gone after the import: protobuf-c's messages, tables */
+    inv__defects defects;
+} inv__loader;
+
+/* tensor.c. Only a want of memory is a failure; what is wrong with the tensor is a defect, with
+ * out->bytes NULL then. String tensors also have bytes NULL. `what` as in "initializer 'w'". */
+inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
+                            inv_data *out);
+const char *inv__dtype_text(int64_t t); /* also of types that are newer than this library */
+/* map.c: bytes of an external tensor of nbytes bytes; NULL and a defect if they cannot be had. */
+inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
+                              const uint8_t **out);
+
+/* attr.c: an attribute of node `what`; in_function: references to the call's attributes are allowed. */
+inv_status inv__attr_read(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,
+                          bool in_function, inv_attr *out);
+
+/* import.c */
+inv_status inv__import_model(inv__loader *l, const Onnx__ModelProto *m);
+inv_status inv__import_opsets(inv__loader *l, inv_graph *g, size_t n, Onnx__OperatorSetIdProto *const *p,
+                              const char *what);
+/* Nodes and their outputs; `names` holds the values known so far and gets the new ones. */
+inv_status inv__import_nodes(inv__loader *l, inv_graph *g, inv__names *names, size_t n, Onnx__NodeProto *const *p,
+                             const char *where, bool in_function);
+const char *inv__domain(const char *d); /* "" for ai.onnx in all spellings */
+
+/* function.c */
+inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m);
+
+/* --- file.c: a file that appears whole or not at all --- */
+typedef struct inv__out {
+    inv_context *ctx;
+    char *path, *temp; /* owned */
+    int fd;
+    uint8_t *buf;
+    size_t n;
+    uint64_t total;
+} inv__out;
+inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o);
+inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes);
+inv_status inv__out_sync(inv__out *o);    /* all on disk under the temporary name */
+inv_status inv__out_publish(inv__out *o); /* renames and makes the rename last */
+void inv__out_close(inv__out *o);         /* removes the temporary file if it is still there */
+
+#endif

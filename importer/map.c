@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Files in memory. Private read-only mappings, so weights need no copy. External data are taken only from
+ * regular files below the model's folder: every component of the location is opened without following
+ * symbolic links, so a model cannot make the program read anything else. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "importer/importer.h"
+
+static const uint8_t nothing[1];
+
+inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return inv__fail(ctx, INV_E_IO, "cannot read '%s': %s", what, strerror(errno));
+    if (!S_ISREG(st.st_mode)) return inv__fail(ctx, INV_E_IO, "cannot read '%s': not a regular file", what);
+    *out = (inv__map){.base = nothing, .nbytes = (size_t)st.st_size, .dev = st.st_dev, .ino = st.st_ino};
+    if (!out->nbytes) return INV_OK;
+    void *p = mmap(NULL, out->nbytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED) {
+        out->base = NULL;
+        return inv__fail(ctx, INV_E_IO, "cannot map '%s': %s", what, strerror(errno));
+    }
+    out->base = p;
+    return INV_OK;
+}
+
+inv_status inv__map_path(inv_context *ctx, const char *path, inv__map *out)
+{
+    /* O_NONBLOCK: opening a pipe must not wait for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return inv__fail(ctx, INV_E_IO, "cannot open '%s': %s", path, strerror(errno));
+    inv_status s = inv__map_fd(ctx, fd, path, out);
+    close(fd);
+    return s;
+}
+
+void inv__map_close(inv__map *m)
+{
+    if (m->base && m->nbytes) munmap((void *)(uintptr_t)m->base, m->nbytes);
+    m->base = NULL;
+}
+
+static bool parse_size(const char *s, uint64_t *out)
+{
+    uint64_t v = 0;
+    if (!*s) return false;
+    for (; *s; s++) {
+        if (*s < '0' || *s > '9') return false;
+        unsigned d = (unsigned)(*s - '0');
+        if (v > (UINT64_MAX - d) / 10) return false;
+        v = v * 10 + d;
+    }
+    *out = v;
+    return true;
+}
+
+/* Why a location is not allowed; NULL if it is. */
+static const char *location_refused(const char *loc)
+{
+    if (!*loc) return "its external data name no file";
+    if (*loc == '/') return "its external data have an absolute path; only files in the model's folder are read";
+    for (const char *p = loc;; p++) {
+        size_t n = strcspn(p, "/");
+        if (n == 2 && p[0] == '.' && p[1] == '.')
+            return "its external data leave the model's folder by '..'";
+        if (!p[n]) return NULL;
+        p += n;
+    }
+}
+
+/* fd, or -1 with errno. Folder by folder, no symbolic links. */
+static int open_below(int dir, const char *loc)
+{
+    char part[256];
+    int at = dir;
+    for (;;) {
+        size_t n = strcspn(loc, "/");
+        if (n >= sizeof part) {
+            errno = ENAMETOOLONG;
+            break;
+        }
+        memcpy(part, loc, n);
+        part[n] = 0;
+        bool last = !loc[n];
+        int fd = openat(at, n ? part : ".",
+                        O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (last ? O_NONBLOCK : O_DIRECTORY));
+        int e = errno;
+        if (at != dir) close(at);
+        errno = e;
+        if (fd < 0 || last) return fd;
+        at = fd;
+        loc += n + 1;
+    }
+    if (at != dir) {
+        close(at);
+        errno = ENAMETOOLONG;
+    }
+    return -1;
+}
+
+static inv_status remember(inv__impl *impl, const char *loc, uint32_t at)
+{
+    const char *name = inv__arena_strdup(&impl->arena, loc);
+    if (!name || !inv_vec_push(&impl->arena, &impl->ext_name, name)) return INV_E_NOMEM;
+    if (!inv_vec_push(&impl->arena, &impl->ext_at, at)) return INV_E_NOMEM;
+    return INV_OK;
+}
+
+/* The mapping of a location; INV_NONE and a defect if there is none. */
+static inv_status find_map(inv__loader *l, const char *loc, const char *what, uint32_t *out)
+{
+    inv__impl *impl = l->impl;
+    inv__map m = {0};
+    *out = INV_NONE;
+    for (uint32_t i = 0; i < impl->ext_at.n; i++)
+        if (!strcmp(impl->ext_name.at[i], loc)) {
+            *out = impl->ext_at.at[i];
+            return INV_OK;
+        }
+    int fd = open_below(impl->dir, loc);
+    if (fd < 0) {
+        inv__defect(&l->defects, INV_E_IO, "%s: its external data file '%s' cannot be opened: %s", what, loc,
+                    errno == ELOOP ? "it is a symbolic link" : strerror(errno));
+        return INV_OK;
+    }
+    struct stat st;
+    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        close(fd);
+        inv__defect(&l->defects, INV_E_IO, "%s: its external data file '%s' is not a regular file", what, loc);
+        return INV_OK;
+    }
+    inv_status s = inv__map_fd(l->ctx, fd, loc, &m);
+    close(fd);
+    if (s != INV_OK) return s;
+    for (uint32_t i = 0; i < impl->ext.n; i++)
+        if (impl->ext.at[i].dev == m.dev && impl->ext.at[i].ino == m.ino) *out = i;
+    if (*out != INV_NONE) {
+        inv__map_close(&m);
+    } else if (!inv_vec_push(&impl->arena, &impl->ext, m)) {
+        inv__map_close(&m);
+        return INV_E_NOMEM;
+    } else {
+        *out = (uint32_t)impl->ext.n - 1;
+    }
+    return remember(impl, loc, *out);
+}
+
+inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
+                              const uint8_t **out)
+{
+    const char *loc = "";
+    uint64_t offset = 0, length = nbytes;
+    *out = NULL;
+    for (size_t i = 0; i < t->n_external_data; i++) {
+        const Onnx__StringStringEntryProto *e = t->external_data[i];
+        const char *k = e->key ? e->key : "", *v = e->value ? e->value : "";
+        uint64_t *number = !strcmp(k, "offset") ? &offset : !strcmp(k, "length") ? &length : NULL;
+        if (!strcmp(k, "location")) loc = v;
+        if (number && !parse_size(v, number)) {
+            inv__defect(&l->defects, INV_E_PARSE, "%s: external data: '%s' is no valid %s", what, v, k);
+            return INV_OK;
+        }
+    }
+    const char *refused = location_refused(loc);
+    if (refused) {
+        inv__defect(&l->defects, INV_E_IO, "%s: %s ('%s')", what, refused, loc);
+        return INV_OK;
+    }
+    uint32_t at;
+    INV_TRY(find_map(l, loc, what, &at));
+    if (at == INV_NONE) return INV_OK;
+    const inv__map *m = &l->impl->ext.at[at];
+    if (length != nbytes) {
+        inv__defect(&l->defects, INV_E_PARSE, "%s: %llu bytes of external data in '%s', but its shape and type need %zu",
+                    what, (unsigned long long)length, loc, nbytes);
+    } else if (offset > m->nbytes || length > m->nbytes - offset) {
+        inv__defect(&l->defects, INV_E_PARSE, "%s: external data at bytes %llu to %llu of '%s', which has only %zu", what,
+                    (unsigned long long)offset, (unsigned long long)(offset + length), loc, m->nbytes);
+    } else {
+        *out = m->base + offset;
+    }
+    return INV_OK;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * inv_model: load and destroy. What lives as long as the model: the mappings and the imported graph, whose
+ * tensors are views of them. protobuf-c's messages go as soon as the import is done. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "importer/importer.h"
+
+static inv_status open_folder(inv_model *m, inv__impl *impl)
+{
+    const char *slash = strrchr(m->path, '/');
+    const char *dir = !slash              ? "."
+                      : slash == m->path ? "/"
+                                         : inv__arena_strndup(&impl->arena, m->path, (size_t)(slash - m->path));
+    if (!dir) return INV_E_NOMEM;
+    /* If it cannot be opened (search permission only), external data will say so. */
+    impl->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return INV_OK;
+}
+
+static inv_status import(inv__loader *l)
+{
+    inv__impl *impl = l->impl;
+    const char *path = l->model->path;
+    ProtobufCMessage *message = NULL;
+    INV_TRY(inv__map_path(l->ctx, path, &impl->file));
+    INV_TRY(open_folder(l->model, impl));
+    if (!impl->file.nbytes)
+        return inv__fail(l->ctx, INV_E_PARSE, "'%s' is empty: it is not an ONNX model", path);
+    INV_TRY(inv__unpack(&l->scratch, path, &impl->file, &onnx__model_proto__descriptor, 0, impl->file.nbytes,
+                        &message));
+    const Onnx__ModelProto *p = (const Onnx__ModelProto *)(const void *)message;
+    impl->ir_version = p->has_ir_version ? p->ir_version : 0;
+    impl->producer = inv__arena_strdup(&impl->arena, p->producer_name ? p->producer_name : "");
+    impl->producer_version = inv__arena_strdup(&impl->arena, p->producer_version ? p->producer_version : "");
+    if (!impl->producer || !impl->producer_version) return INV_E_NOMEM;
+    return inv__import_model(l, p);
+}
+
+static inv_status create(inv_context *ctx, const char *path, inv_model **out)
+{
+    inv_model *m = inv__alloc(ctx, sizeof *m);
+    inv__impl *impl = inv__alloc(ctx, sizeof *impl);
+    *out = NULL;
+    if (!m || !impl) {
+        inv__free(ctx, m);
+        inv__free(ctx, impl);
+        return INV_E_NOMEM;
+    }
+    m->ctx = ctx;
+    m->impl = impl;
+    impl->dir = -1;
+    inv__arena_init(&impl->arena, ctx);
+    m->path = inv__arena_strdup(&impl->arena, path);
+    *out = m;
+    return m->path ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out)
+{
+    inv_model *m;
+    *out = NULL;
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
+    inv_status s = create(ctx, path, &m);
+    if (s == INV_OK) {
+        inv__loader l = {.ctx = ctx, .model = m, .impl = m->impl};
+        inv__arena_init(&l.scratch, ctx);
+        inv__defects_init(&l.defects, ctx);
+        s = import(&l);
+        inv__defects_fini(&l.defects);
+        inv__arena_fini(&l.scratch);
+    }
+    if (s != INV_OK) {
+        inv_model_destroy(m);
+        return s;
+    }
+    *out = m;
+    return INV_OK;
+}
+
+void inv_model_destroy(inv_model *m)
+{
+    if (!m) return;
+    inv__impl *impl = m->impl;
+    inv_graph_destroy(m->graph);
+    inv__map_close(&impl->file);
+    for (size_t i = 0; i < impl->ext.n; i++) inv__map_close(&impl->ext.at[i]);
+    if (impl->dir >= 0) close(impl->dir);
+    inv__arena_fini(&impl->arena);
+    inv_context *ctx = m->ctx;
+    inv__free(ctx, impl);
+    inv__free(ctx, m);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The step before protobuf-c. Called on a file directly, protobuf-c recurses without limit, copies every tensor and stops at
+ * 2 GiB. So the file is walked here first: nesting and lengths are checked, and all but the raw data of tensors is copied into a
+ * skeleton, which is what protobuf-c unpacks. In place of raw data stands where it is in the file:
+ *
+ *     file      .. TensorProto { dims name raw_data = <400 MB> } ..
+ *     skeleton  .. TensorProto { dims name raw_data = <offset, length> } ..
+ *
+ * Every raw_data is replaced, whatever its size, so that there is nothing to tell apart later. Lengths of
+ * messages in the skeleton are written as 5 bytes, because they are known only after the content. */
+#include <limits.h>
+#include <string.h>
+
+#include "importer/importer.h"
+
+enum { MAX_DEPTH = 100, LENGTH_BYTES = 5 };
+
+typedef struct scan {
+    inv_context *ctx;
+    const char *path;
+    const inv__map *map;
+    uint8_t *out;
+    size_t n, cap;
+} scan;
+
+static inv_status reserve(scan *s, size_t more)
+{
+    if (more <= s->cap - s->n) return INV_OK;
+    if (s->n + more > INT_MAX)
+        return inv__fail(s->ctx, INV_E_PARSE,
+                         "'%s': more than 2 GiB outside the raw data of tensors; export it with raw or external data",
+                         s->path);
+    size_t cap = s->cap < 32768 ? 65536 : s->cap * 2;
+    if (cap < s->n + more) cap = s->n + more;
+    uint8_t *out = inv__alloc(s->ctx, cap);
+    if (!out) return INV_E_NOMEM;
+    if (s->n) memcpy(out, s->out, s->n);
+    inv__free(s->ctx, s->out);
+    s->out = out;
+    s->cap = cap;
+    return INV_OK;
+}
+
+static inv_status put(scan *s, const void *data, size_t n)
+{
+    if (!n) return INV_OK;
+    INV_TRY(reserve(s, n));
+    memcpy(s->out + s->n, data, n);
+    s->n += n;
+    return INV_OK;
+}
+
+static void fill_length(uint8_t *at, size_t n)
+{
+    for (int i = 0; i < LENGTH_BYTES; i++, n >>= 7)
+        at[i] = (uint8_t)((n & 0x7f) | (i < LENGTH_BYTES - 1 ? 0x80 : 0));
+}
+
+static inv_status put_raw_record(scan *s, const inv__field *f)
+{
+    uint8_t tag[INV__VARINT_MAX];
+    inv__raw_record r = {f->body, f->end - f->body};
+    INV_TRY(put(s, tag, inv__wire_put_varint(tag, INV__TENSOR_RAW_DATA << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)));
+    INV_TRY(put(s, &(uint8_t){sizeof r}, 1));
+    return put(s, &r, sizeof r);
+}
+
+static inv_status message(scan *s, const ProtobufCMessageDescriptor *d, size_t begin, size_t end, int depth)
+{
+    const uint8_t *base = s->map->base;
+    size_t run = begin; /* start of what is to be copied as it is */
+    inv__field f;
+    for (size_t pos = begin; pos < end; pos = f.end) {
+        const char *wrong = inv__wire_field(base, pos, end, &f);
+        if (wrong)
+            return inv__fail(s->ctx, INV_E_PARSE, "'%s' is not a readable ONNX file: byte %zu, in %s: %s", s->path, pos,
+                             d->short_name, wrong);
+        if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+        bool raw = d == &onnx__tensor_proto__descriptor && f.id == INV__TENSOR_RAW_DATA;
+        const ProtobufCMessageDescriptor *child = raw ? NULL : inv__wire_child(d, f.id);
+        if (!raw && !child) continue;
+        INV_TRY(put(s, base + run, f.at - run));
+        run = f.end;
+        if (raw) {
+            INV_TRY(put_raw_record(s, &f));
+            continue;
+        }
+        if (depth >= MAX_DEPTH)
+            return inv__fail(s->ctx, INV_E_PARSE, "'%s': byte %zu, in %s: more than %d messages inside each other",
+                             s->path, pos, d->short_name, MAX_DEPTH);
+        uint8_t tag[INV__VARINT_MAX];
+        INV_TRY(put(s, tag, inv__wire_put_varint(tag, (uint64_t)f.id << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)));
+        INV_TRY(reserve(s, LENGTH_BYTES));
+        size_t length_at = s->n;
+        s->n += LENGTH_BYTES;
+        INV_TRY(message(s, child, f.body, f.end, depth + 1));
+        fill_length(s->out + length_at, s->n - length_at - LENGTH_BYTES);
+    }
+    return put(s, base + run, end - run);
+}
+
+inv_status inv__prescan(inv_context *ctx, const char *path, const inv__map *m, const ProtobufCMessageDescriptor *d,
+                        size_t begin, size_t end, uint8_t **skeleton, size_t *nbytes)
+{
+    scan s = {.ctx = ctx, .path = path, .map = m};
+    *skeleton = NULL;
+    *nbytes = 0;
+    inv_status st = message(&s, d, begin, end, 1);
+    if (st != INV_OK) {
+        inv__free(ctx, s.out);
+        return st;
+    }
+    *skeleton = s.out;
+    *nbytes = s.n;
+    return INV_OK;
+}
+
+typedef struct arena_hook {
+    inv_arena *a;
+    bool failed;
+} arena_hook;
+
+static void *hook_alloc(void *opaque, size_t n)
+{
+    arena_hook *h = opaque;
+    void *p = inv__arena_alloc(h->a, n ? n : 1);
+    if (!p) h->failed = true;
+    return p;
+}
+
+static void hook_free(void *opaque, void *p)
+{
+    (void)opaque;
+    (void)p;
+}
+
+inv_status inv__unpack_skeleton(inv_arena *a, const char *path, const ProtobufCMessageDescriptor *d,
+                                const uint8_t *skeleton, size_t nbytes, ProtobufCMessage **out)
+{
+    arena_hook hook = {.a = a};
+    ProtobufCAllocator allocator = {hook_alloc, hook_free, &hook};
+    *out = protobuf_c_message_unpack(d, &allocator, nbytes, skeleton);
+    if (*out && !hook.failed) return INV_OK;
+    *out = NULL;
+    if (hook.failed) return INV_E_NOMEM;
+    return inv__fail(a->ctx, INV_E_PARSE, "'%s' is not a readable ONNX file: its fields do not fit the ONNX schema",
+                     path);
+}
+
+inv_status inv__unpack(inv_arena *a, const char *path, const inv__map *m, const ProtobufCMessageDescriptor *d,
+                       size_t begin, size_t end, ProtobufCMessage **out)
+{
+    uint8_t *skeleton;
+    size_t n;
+    *out = NULL;
+    INV_TRY(inv__prescan(a->ctx, path, m, d, begin, end, &skeleton, &n));
+    /* An empty message has no skeleton, but protobuf-c wants an address. */
+    inv_status s = inv__unpack_skeleton(a, path, d, skeleton ? skeleton : (const uint8_t *)"", n, out);
+    inv__free(a->ctx, skeleton);
+    return s;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * invonnx: train imported ONNX models in little memory. The public C API.
+ *
+ * Threads: a context and everything made from it is used by one thread at a time; different contexts
+ * are independent. The library runs its own worker threads inside a call.
+ * Ownership: what a `_create`/`_load` gives is the caller's and goes with its `_destroy`; other pointers are
+ * borrowed until the object named is destroyed. Destroy sessions before their model, models before
+ * the context. The library never prints, aborts or exits: failures are statuses, with a complete
+ * message in the context. */
+#ifndef INVONNX_INVONNX_H
+#define INVONNX_INVONNX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "invonnx/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define INV_VERSION_MAJOR 0
+#define INV_VERSION_MINOR 1
+#define INV_VERSION_PATCH 0
+#define INV_API __attribute__((visibility("default")))
+#define INV_NODISCARD __attribute__((warn_unused_result))
+
+/** Element types, numbered as in ONNX TensorProto.DataType. */
+typedef enum inv_dtype {
+    INV_DT_NONE = 0,
+    INV_F32 = 1,
+    INV_U8 = 2,
+    INV_I8 = 3,
+    INV_U16 = 4,
+    INV_I16 = 5,
+    INV_I32 = 6,
+    INV_I64 = 7,
+    INV_STRING = 8,
+    INV_BOOL = 9,
+    INV_F16 = 10,
+    INV_F64 = 11,
+    INV_U32 = 12,
+    INV_U64 = 13,
+    INV_C64 = 14,
+    INV_C128 = 15,
+    INV_BF16 = 16
+} inv_dtype;
+
+typedef struct inv_context inv_context;
+typedef struct inv_model inv_model;
+typedef struct inv_session inv_session;
+
+/* --- context --- */
+
+/** Memory from the caller: `alloc` gives at least `nbytes` (alignment of malloc) or NULL. */
+typedef struct inv_allocator {
+    void *(*alloc)(void *opaque, size_t nbytes);
+    void (*free)(void *opaque, void *p);
+    void *opaque;
+} inv_allocator;
+typedef void (*inv_log_fn)(void *opaque, const char *line);
+
+typedef struct inv_context_options {
+    size_t size;                    /* sizeof(inv_context_options) */
+    const inv_allocator *allocator; /* NULL: malloc and free */
+    inv_log_fn log;                 /* NULL: silent */
+    void *log_opaque;
+} inv_context_options;
+
+/** The library's version, "MAJOR.MINOR.PATCH". */
+INV_API const char *inv_version(void);
+/** One line for a status code. */
+INV_API const char *inv_status_text(inv_status s);
+/** A context with the built-in operators and inverse rules. `options` may be NULL.
+ *  @return INV_OK, INV_E_NOMEM */
+INV_NODISCARD INV_API inv_status inv_context_create(const inv_context_options *options, inv_context **out);
+INV_API void inv_context_destroy(inv_context *ctx);
+/** Message of the newest failure; "" if none. Borrowed until the next call with this context. */
+INV_API const char *inv_context_message(const inv_context *ctx);
+/** Frees text that the library returned. */
+INV_API void inv_free(inv_context *ctx, void *p);
+/** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. */
+INV_NODISCARD INV_API inv_status inv_registry_report(inv_context *ctx, const char *what, char **json);
+
+/* --- model --- */
+
+/** Maps and imports an ONNX file. Tensors stay in the mapping; the file must not change meanwhile.
+ *  @return INV_OK; INV_E_IO, INV_E_PARSE, INV_E_GRAPH, INV_E_UNSUPPORTED_TYPE with all that was found */
+INV_NODISCARD INV_API inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out);
+INV_API void inv_model_destroy(inv_model *model);
+/** Inputs, outputs, opsets, initializers, operators and what each lacks, as JSON. Free with inv_free. */
+INV_NODISCARD INV_API inv_status inv_model_inspect(inv_model *model, char **json);
+/** Writes the model with the session's present weights and running statistics; everything else is
+ *  as it was loaded. By a temporary file beside `path`, fsync and rename. `session` NULL: as loaded. */
+INV_NODISCARD INV_API inv_status inv_model_save(inv_model *model, inv_session *session, const char *path);
+
+/* --- session --- */
+
+typedef enum inv_purpose {
+    INV_FOR_RUN,  /* forward only, as the file says (training-mode operators stay so) */
+    INV_FOR_EVAL, /* forward and loss; dropout off, running statistics used */
+    INV_FOR_TRAIN /* forward, loss, backward; commit if an optimizer is given */
+} inv_purpose;
+
+typedef enum inv_memory { INV_MEMORY_AUTO, INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE, INV_MEMORY_INVERT } inv_memory;
+
+typedef enum inv_loss {
+    INV_LOSS_NONE,
+    INV_LOSS_CROSS_ENTROPY, /* logits; int64 labels, or soft targets of the logits' shape; mean over rows, nats */
+    INV_LOSS_MSE,           /* mean over all elements of (output - target)^2 */
+    INV_LOSS_BCE,           /* logits; mean over all elements, nats */
+    INV_LOSS_NLL,           /* flow: mean over batch of sum 0.5 z^2 + 0.5 D ln 2pi - logdet */
+    INV_LOSS_OUTPUT         /* a scalar output of the model */
+} inv_loss;
+
+typedef enum inv_optimizer { INV_OPT_NONE, INV_OPT_SGD, INV_OPT_MOMENTUM, INV_OPT_ADAM, INV_OPT_ADAMW } inv_optimizer;
+
+typedef enum inv_guard { INV_GUARD_ON, INV_GUARD_FULL, INV_GUARD_OFF } inv_guard;
+
+/** A named host array. dims[0] is the batch. `data` may be NULL where only the shape matters. */
+typedef struct inv_array {
+    const char *name; /* of the model's input or output; targets: ignored */
+    inv_dtype dtype;
+    int rank;
+    const int64_t *dims;
+    const void *data;
+    const int64_t *rows; /* NULL, or dims[0] row numbers: row r of the batch is row rows[r] of data */
+} inv_array;
+
+/** "GLOB=store|recompute|invert" split in two. */
+typedef struct inv_mode_rule {
+    const char *glob;
+    inv_memory mode;
+} inv_mode_rule;
+
+typedef struct inv_session_options {
+    size_t size; /* sizeof(inv_session_options); zero is the default of every field */
+    inv_purpose purpose;
+    /* Shapes of the inputs (one per model input; dims[0] = batch) and of the target. */
+    const inv_array *inputs;
+    size_t ninputs;
+    const inv_array *target;
+    int64_t tail_batch; /* rows of the last, smaller training batch; 0: none */
+    int64_t eval_batch, eval_tail; /* purpose train: also plan evaluation at these sizes; 0: none */
+    inv_loss loss;
+    const char *const *loss_outputs; /* NULL: the only floating-point output */
+    size_t nloss_outputs;
+    const char *logdet; /* nll: output [batch] or NULL */
+    int class_axis;     /* cross entropy; 0 means the default, 1 */
+    inv_memory memory;
+    const char *const *keep; /* globs of value names that are stored whatever the mode */
+    size_t nkeep;
+    const inv_mode_rule *modes;
+    size_t nmodes;
+    const char *const *train_only, *const *freeze; /* globs of initializer names */
+    size_t ntrain_only, nfreeze;
+    bool input_grads; /* also gradients of floating-point inputs */
+    bool float64;     /* compute everything in float64 */
+    bool no_dropout;
+    bool plan_only;   /* compile and report; allocate nothing for steps */
+    const char *device; /* "cpu" (default), "checked" */
+    inv_guard guard;
+    double max_drift; /* relative L2 error of a reconstructed value above which a step is not committed; 0: default */
+    inv_optimizer optimizer;
+    double momentum, beta1, beta2, epsilon, weight_decay; /* used as given when an optimizer is chosen */
+    uint64_t seed;
+    int threads; /* 0: as many as the machine has */
+} inv_session_options;
+
+/** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.
+ *  All that is missing is named at once. @return INV_OK; INV_E_SHAPE, INV_E_UNSUPPORTED_OP, INV_E_ARG, ... */
+INV_NODISCARD INV_API inv_status inv_session_create(inv_model *model, const inv_session_options *options,
+                                                    inv_session **out);
+INV_API void inv_session_destroy(inv_session *session);
+
+typedef struct inv_result {
+    double loss;
+    int64_t rows;     /* rows of logits that the metric counts */
+    int64_t correct;  /* evaluation with cross entropy and integer labels: rows whose largest logit is the label */
+    double drift;     /* largest relative reconstruction error of this step */
+    int fallbacks;    /* values that had to be kept after the guard refused, this step */
+    const char *bad_node; /* loss not finite: first node, in execution order, with a non-finite output; else NULL */
+} inv_result;
+
+/** One training step: forward, backward with reconstruction, guards, update.
+ *  @param inputs one per model input, float or integer, host, borrowed for the call
+ *  @param target NULL for losses without one
+ *  @param lr     learning rate
+ *  @return INV_OK; INV_E_SHAPE if a shape was not planned for; INV_E_NUMERIC if the loss is not finite (nothing
+ *          was committed; result->bad_node says where)
+ *  Cost: no allocation, unless the guard refuses a reconstruction (then the step is planned and run again). */
+INV_NODISCARD INV_API inv_status inv_session_step(inv_session *session, const inv_array *inputs, size_t ninputs,
+                                                  const inv_array *target, double lr, inv_result *result);
+/** The same without the update: gradients are left to be read. */
+INV_NODISCARD INV_API inv_status inv_session_grad(inv_session *session, const inv_array *inputs, size_t ninputs,
+                                                  const inv_array *target, inv_result *result);
+/** Forward and, if a loss is set, loss. In a training session: with dropout off and running statistics. */
+INV_NODISCARD INV_API inv_status inv_session_eval(inv_session *session, const inv_array *inputs, size_t ninputs,
+                                                  const inv_array *target, inv_result *result);
+
+typedef enum inv_what {
+    INV_GET_OUTPUT,   /* graph output of the newest call */
+    INV_GET_PARAM,    /* initializer, present value */
+    INV_GET_GRAD,     /* dLoss/dInitializer of the newest grad */
+    INV_GET_INPUT_GRAD,
+    INV_GET_STATE     /* running statistic as a commit of the newest grad would leave it */
+} inv_what;
+
+/** Names of what can be read, in the model's order; NULL past the end. Borrowed until the session goes. */
+INV_API const char *inv_session_name(const inv_session *session, inv_what what, size_t i);
+/** A tensor of the newest call, host memory, borrowed until the next call. `dims` has room for 8. */
+INV_NODISCARD INV_API inv_status inv_session_get(inv_session *session, inv_what what, const char *name,
+                                                 const void **data, inv_dtype *dtype, int *rank, int64_t *dims);
+/** Overwrites an initializer's present value: float32 or float64, row-major, `n` elements. */
+INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, const char *name, inv_dtype dtype,
+                                                       const void *data, size_t n);
+/** Number of the next step (it keys random numbers and bias correction); settable to resume. */
+INV_API uint64_t inv_session_steps(const inv_session *session);
+/** Plan, memory by class and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
+INV_NODISCARD INV_API inv_status inv_session_report(inv_session *session, char **json);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Inverse rules as data, and the door through which they come in. ABI number 0: not yet stable.
+ *
+ * A rule is a pattern over forward nodes and the nodes that compute one value of it back:
+ *
+ *     match   "y = LeakyRelu(x)"              statements of the text form (docs/text-form.md)
+ *     solve   "x = LeakyReluInverse<*>(y)"    may read every value of the pattern but `frees`
+ *
+ * In patterns: `region(x)` any single-entry subgraph that starts at x; `param(W)` a value that depends on
+ * parameters and constants only; `xs...` all inputs or outputs of a variadic operator; `A|B(x)` either
+ * operator. In solve: `<*>` all attributes of the matched node; `k = name` one of them;
+ * `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation;
+ * `k = shape(x)` the extents of x. A rule whose match is a single node is a local inverse: recovery uses
+ * it as it is. Longer patterns name blocks. */
+#ifndef INVONNX_PLUGIN_H
+#define INVONNX_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "invonnx/status.h"
+
+#define INV_PLUGIN_ABI 0u
+
+typedef enum inv_exactness { INV_BOUNDED, INV_EXACT } inv_exactness;
+
+typedef struct inv_inverse_def {
+    size_t size;        /* sizeof(inv_inverse_def); fields past it read as zero */
+    const char *name;   /* unique, lower_snake_case */
+    const char *kind;   /* what `blocks` calls it; NULL: the name; "": names no block */
+    int32_t priority;   /* higher is tried first */
+    const char *match;
+    const char *solve;  /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
+    const char *frees;  /* the value of the pattern that `solve` computes; "xs..." each one of a variadic */
+    /* Conditions, all must hold, separated by ';': same_shape(a,b) same_type(a,b) square(W) tall(W) wide(W)
+     * cond(W) < C   positive(s)   away_from_zero(s, EPS)   permutation(attr)   attr(name) > C
+     * attr(name) == C. Of parameters they are checked on the values at hand. */
+    const char *when;
+    /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s|;
+     * "inv_norm(W)" = norm of the (pseudo-)inverse; "inv_attr(alpha)" = max(1, 1/|alpha|); "unbounded". */
+    const char *gain;
+    inv_exactness exactness;
+    const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
+    const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
+    const char *doc;          /* equations, source */
+} inv_inverse_def;
+
+struct inv_registry;
+typedef struct inv_api {
+    uint32_t abi;  /* INV_PLUGIN_ABI */
+    uint32_t size; /* sizeof(inv_api) */
+    inv_status (*add_inverse)(struct inv_registry *, const inv_inverse_def *);
+} inv_api;
+
+/* One file, one set: built in as inv_plugin_init_<set>, as a shared object exporting inv_plugin_init. */
+#ifdef INV_PLUGIN_SHARED
+#define INV_INVERSES_ENTRY(set)                                                                    \
+    __attribute__((visibility("default"))) inv_status inv_plugin_init(const inv_api *, struct inv_registry *); \
+    inv_status inv_plugin_init
+#else
+#define INV_INVERSES_ENTRY(set)                                                                    \
+    inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);                      \
+    inv_status inv_plugin_init_##set
+#endif
+#define INV_INVERSES(set, ...)                                                                     \
+    INV_INVERSES_ENTRY(set)(const inv_api *api, struct inv_registry *r)                            \
+    {                                                                                              \
+        const inv_inverse_def *const defs[] = {__VA_ARGS__};                                       \
+        if (api->abi != INV_PLUGIN_ABI) return INV_E_ABI;                                          \
+        for (size_t i = 0; i < sizeof defs / sizeof *defs; i++) {                                  \
+            inv_status s = api->add_inverse(r, defs[i]);                                           \
+            if (s != INV_OK) return s;                                                             \
+        }                                                                                          \
+        return INV_OK;                                                                             \
+    }
+
+#endif

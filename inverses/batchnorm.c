@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Batch normalisation, solved for its input from the batch's (kept) or the running statistics.
+ *     y = (x - mean) / sqrt(var + eps) * scale + bias
+ *     x = (y - bias) / scale * sqrt(var + eps) + mean        In-Place ABN, arXiv 1712.02616 */
+#include "invonnx/plugin.h"
+
+static const inv_inverse_def batchnorm = {
+    .size = sizeof(inv_inverse_def),
+    .name = "batchnorm",
+    .priority = 30,
+    .match = "y = BatchNormApply(x, param(scale), param(bias), mean, var)",
+    .solve = "x = BatchNormInverse<epsilon = epsilon>(y, scale, bias, mean, var)",
+    .frees = "x",
+    .when = "attr(training) == 1; away_from_zero(scale, 1e-3)",
+    .gain = "max_inv(scale)",
+    .doc = "training mode, from the batch's mean and variance, which are kept",
+};
+static const inv_inverse_def batchnorm_eval = {
+    .size = sizeof(inv_inverse_def),
+    .name = "batchnorm_eval",
+    .priority = 30,
+    .match = "y = BatchNormApply(x, param(scale), param(bias), param(mean), param(var))",
+    .solve = "x = BatchNormInverse<epsilon = epsilon>(y, scale, bias, mean, var)",
+    .frees = "x",
+    .when = "attr(training) == 0; away_from_zero(scale, 1e-3)",
+    .gain = "max_inv(scale)",
+    .doc = "inference mode: an affine map per channel",
+};
+
+INV_INVERSES(batchnorm, &batchnorm, &batchnorm_eval)

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Joins the parts: a context with every built-in operator family and rule set, and the compiler. Rule sets come in by
+ * the same entry point as a plugin's. */
+#include "core/op.h"
+#include "ops/builtin.h"
+#include "passes/pass.h"
+
+#define RULE_SETS(X) X(coupling) X(linear) X(batchnorm) X(activations) X(rearrange)
+
+#define DECLARE(set) inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);
+RULE_SETS(DECLARE)
+#undef DECLARE
+
+static inv_status add_ops(inv_registry *r)
+{
+    static const inv_op_def *const *const families[] = {
+#define FAMILY(family) inv_ops_##family,
+        INV_OP_FAMILIES(FAMILY)
+#undef FAMILY
+    };
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++)
+        for (const inv_op_def *const *row = families[f]; *row; row++) INV_TRY(inv_registry_add_op(r, *row));
+    return INV_OK;
+}
+
+static inv_status add_rules(inv_registry *r)
+{
+    static const inv_api api = {INV_PLUGIN_ABI, sizeof(inv_api), inv_registry_add_inverse};
+    static inv_status (*const sets[])(const inv_api *, struct inv_registry *) = {
+#define SET(set) inv_plugin_init_##set,
+        RULE_SETS(SET)
+#undef SET
+    };
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) INV_TRY(sets[i](&api, r));
+    return INV_OK;
+}
+
+inv_status inv_context_create(const inv_context_options *options, inv_context **out)
+{
+    *out = NULL;
+    inv_context *ctx;
+    INV_TRY(inv__context_init(options, &ctx));
+    inv_status s = inv_registry_create(ctx, &ctx->registry);
+    if (s == INV_OK) s = add_ops(ctx->registry);
+    if (s == INV_OK) s = add_rules(ctx->registry);
+    if (s != INV_OK) {
+        inv_context_destroy(ctx);
+        return s;
+    }
+    ctx->compile = inv_compile;
+    *out = ctx;
+    return INV_OK;
+}
+
+void inv_context_destroy(inv_context *ctx)
+{
+    if (!ctx) return;
+    inv_registry_destroy(ctx->registry);
+    inv__context_fini(ctx);
+}

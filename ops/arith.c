@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Arithmetic with two operands that broadcast (Add, Mul, Pow, PRelu, Min, Mod, ...), the operators that their gradients
+ * need, and the variadic forms that lower to them. float, double, and integers for shape arithmetic. */
+#include "ops/builtin.h"
+#include "ops/util.h"
+
+#define ARITH2_OPS(X) \
+    X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(prelu) X(prelu_inv) X(prelu_dslope)
+#define ARITH3_OPS(X) X(prelu_dx) X(div_db) X(pow_dx) X(pow_de) X(max_grad) X(min_grad)
+
+#define REAL float
+#define FN(x) x##_f32
+#define M(fn) fn##f
+#include "ops/arith_kernels.inc"
+#undef REAL
+#undef FN
+#undef M
+#define REAL double
+#define FN(x) x##_f64
+#define M(fn) fn
+#include "ops/arith_kernels.inc"
+#undef REAL
+#undef FN
+#undef M
+
+typedef void (*arith_loop)(void *out, const void *const *in, const inv_loop *l);
+/* One element in integers; false: division by zero. */
+typedef bool (*arith_int)(int64_t a, int64_t b, int64_t *out);
+
+/* Wraps around, as integers of ONNX do. */
+static bool int_add(int64_t a, int64_t b, int64_t *out) { return *out = (int64_t)((uint64_t)a + (uint64_t)b), true; }
+static bool int_sub(int64_t a, int64_t b, int64_t *out) { return *out = (int64_t)((uint64_t)a - (uint64_t)b), true; }
+static bool int_mul(int64_t a, int64_t b, int64_t *out) { return *out = (int64_t)((uint64_t)a * (uint64_t)b), true; }
+static bool int_max(int64_t a, int64_t b, int64_t *out) { return *out = a > b ? a : b, true; }
+static bool int_min(int64_t a, int64_t b, int64_t *out) { return *out = a < b ? a : b, true; }
+static bool int_div(int64_t a, int64_t b, int64_t *out)
+{
+    if (b == 0) return false;
+    return *out = b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b, true;
+}
+static bool int_fmod(int64_t a, int64_t b, int64_t *out)
+{
+    if (b == 0) return false;
+    return *out = b == -1 ? 0 : a % b, true;
+}
+static bool int_pymod(int64_t a, int64_t b, int64_t *out)
+{
+    if (!int_fmod(a, b, out)) return false;
+    if (*out != 0 && (*out < 0) != (b < 0)) *out += b;
+    return true;
+}
+static bool int_pow(int64_t a, int64_t b, int64_t *out)
+{
+    uint64_t r = 1, base = (uint64_t)a;
+    if (b < 0) return *out = a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0, true;
+    for (; b; b >>= 1, base *= base) {
+        if (b & 1) r *= base;
+    }
+    return *out = (int64_t)r, true;
+}
+
+static inv_status run_ints(const inv_call *c, const inv_loop *l, arith_int f)
+{
+    const inv_tensor *x = &c->in[0], *z = &c->in[1];
+    if (f == NULL) return INV_E_UNSUPPORTED_TYPE;
+    for (int64_t r = 0; r < l->rows; r++) {
+        int64_t at[INV_LOOP_OPS];
+        inv__loop_row(l, r, at);
+        for (int64_t i = 0; i < l->inner; i++) {
+            int64_t a = inv_elem_int(x->data, x->dtype, (size_t)(at[0] + i * l->step[0]));
+            int64_t b = inv_elem_int(z->data, z->dtype, (size_t)(at[1] + i * l->step[1])), v;
+            if (!f(a, b, &v)) return INV_E_NUMERIC;
+            inv__put_int(c->out[0].data, c->out[0].dtype, r * l->inner + i, v);
+        }
+    }
+    return INV_OK;
+}
+
+static inv_status run(const inv_call *c, arith_loop f32, arith_loop f64, arith_int ints)
+{
+    const inv_shape *shape[INV_LOOP_OPS];
+    const void *in[INV_LOOP_OPS];
+    inv_loop l;
+    if (c->out[0].data == NULL) return INV_OK;
+    for (uint32_t i = 0; i < c->nin; i++) {
+        shape[i] = &c->in[i].shape;
+        in[i] = c->in[i].data;
+    }
+    inv__loop_init(&l, &c->out[0].shape, (int)c->nin, shape);
+    if (c->out[0].n == 0) return INV_OK;
+    if (c->out[0].dtype == INV_F32) return f32(c->out[0].data, in, &l), INV_OK;
+    if (c->out[0].dtype == INV_F64) return f64(c->out[0].data, in, &l), INV_OK;
+    return run_ints(c, &l, ints);
+}
+#define CALL(id, f, ints)                                                                                             \
+    static inv_status id##_cpu(const inv_call *c) { return run(c, f##_loop_f32, f##_loop_f64, ints); }
+
+static inv_status numbers_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    if (!inv_dtype_is_float(inv__in_dtype(g, n, 0)) && inv_dtype_size(inv__in_dtype(g, n, 0)) != 0)
+        return inv__infer_broadcast(g, n);
+    INV_TRY(inv__need_real(g, n, 0));
+    return inv__infer_broadcast(g, n);
+}
+
+/* Pow: the exponent may be of another type; lowering makes it the base's. */
+static inv_status reals_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    return inv__infer_broadcast(g, n);
+}
+
+/* --- gradients --- */
+static inv_id neg(inv_graph *g, inv_id v) { return inv_emit1(g, "Neg", INV_IN(v), INV_NOATTR); }
+static inv_id op2(inv_graph *g, const char *op, inv_id a, inv_id b) { return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR); }
+static inv_id op3(inv_graph *g, const char *op, inv_id a, inv_id b, inv_id c)
+{
+    return inv_emit1(g, op, INV_IN(a, b, c), INV_NOATTR);
+}
+/* The gradient of input i is v, summed down to that input's shape. */
+static void give(inv_grad *b, uint32_t i, inv_id v) { inv_grad_set(b, i, inv_emit_sum_to(b->g, v, inv_I(b, i))); }
+#define WANT(i) (inv_GO(b, 0) != INV_NONE && inv_wants(b, i))
+
+static inv_status add_grad(inv_grad *b)
+{
+    if (WANT(0)) give(b, 0, inv_GO(b, 0));
+    if (WANT(1)) give(b, 1, inv_GO(b, 0));
+    return inv__grad_done(b);
+}
+
+static inv_status sub_grad(inv_grad *b)
+{
+    if (WANT(0)) give(b, 0, inv_GO(b, 0));
+    if (WANT(1)) inv_grad_set(b, 1, neg(b->g, inv_emit_sum_to(b->g, inv_GO(b, 0), inv_I(b, 1))));
+    return inv__grad_done(b);
+}
+
+static inv_status mul_grad(inv_grad *b)
+{
+    if (WANT(0)) give(b, 0, op2(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
+    if (WANT(1)) give(b, 1, op2(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
+    return inv__grad_done(b);
+}
+
+static inv_status div_grad(inv_grad *b)
+{
+    if (WANT(0)) give(b, 0, op2(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
+    if (WANT(1)) give(b, 1, op3(b->g, "DivGradB", inv_GO(b, 0), inv_O(b, 0), inv_I(b, 1)));
+    return inv__grad_done(b);
+}
+
+static inv_status pow_grad(inv_grad *b)
+{
+    if (WANT(0)) give(b, 0, op3(b->g, "PowGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
+    if (WANT(1)) give(b, 1, op3(b->g, "PowGradE", inv_GO(b, 0), inv_I(b, 0), inv_O(b, 0)));
+    return inv__grad_done(b);
+}
+
+static inv_status prelu_grad(inv_grad *b)
+{
+    if (WANT(0)) give(b, 0, op3(b->g, "PReluGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
+    if (WANT(1)) give(b, 1, op2(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
+    return inv__grad_done(b);
+}
+
+static inv_status extreme_grad(inv_grad *b, const char *op)
+{
+    if (WANT(0)) give(b, 0, op3(b->g, op, inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
+    if (WANT(1)) give(b, 1, op3(b->g, op, inv_GO(b, 0), inv_I(b, 1), inv_I(b, 0)));
+    return inv__grad_done(b);
+}
+static inv_status max_grad(inv_grad *b) { return extreme_grad(b, "MaxGrad"); }
+static inv_status min_grad(inv_grad *b) { return extreme_grad(b, "MinGrad"); }
+
+/* y = x - k z with an integer k that is constant almost everywhere: dz = -gy k = -gy (x - y) / z. */
+static inv_status mod_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    if (WANT(0)) give(b, 0, inv_GO(b, 0));
+    if (WANT(1)) {
+        inv_id k = op2(g, "Div", op2(g, "Sub", inv_I(b, 0), inv_O(b, 0)), inv_I(b, 1));
+        give(b, 1, neg(g, op2(g, "Mul", inv_GO(b, 0), k)));
+    }
+    return inv__grad_done(b);
+}
+
+/* --- lowerings --- */
+static inv_status fold_pairs(inv_graph *g, const inv_node *n, const char *op, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 1));
+    inv_id v = n->in[0];
+    for (uint32_t i = 1; i < n->nin; i++) v = op2(g, op, v, n->in[i]);
+    out[0] = v;
+    return inv__done(g);
+}
+static inv_status sum_lower(inv_graph *g, const inv_node *n, inv_id *out) { return fold_pairs(g, n, "Add", out); }
+static inv_status max_lower(inv_graph *g, const inv_node *n, inv_id *out) { return fold_pairs(g, n, "Max", out); }
+static inv_status min_lower(inv_graph *g, const inv_node *n, inv_id *out) { return fold_pairs(g, n, "Min", out); }
+static inv_status mean_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(fold_pairs(g, n, "Add", out));
+    if (n->nin > 1) {
+        inv_id k = inv_graph_const_real(g, inv__in_dtype(g, n, 0), 1.0 / n->nin);
+        out[0] = op2(g, "Mul", out[0], k);
+    }
+    return inv__done(g);
+}
+
+static inv_status pow_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 2));
+    inv_id e = n->in[1];
+    inv_dtype t = inv__in_dtype(g, n, 0);
+    double k = inv_const_known(g, e) && inv_shape_nelem(inv__shape(g, e)) == 1 && inv_val(g, e)->data.bytes != NULL
+                   ? inv_elem_double(inv_val(g, e)->data.bytes, inv_val(g, e)->data.dtype, 0)
+                   : 0;
+    bool scalar = inv_dtype_is_float(t) && inv__shape(g, e)->rank <= inv__in_shape(g, n, 0)->rank;
+    if (scalar && k == 1) {
+        out[0] = n->in[0];
+    } else if (scalar && k == 2) {
+        out[0] = op2(g, "Mul", n->in[0], n->in[0]);
+    } else if (scalar && k == 0.5) {
+        out[0] = inv_emit1(g, "Sqrt", INV_IN(n->in[0]), INV_NOATTR);
+    } else {
+        if (inv__in_dtype(g, n, 1) != t) e = inv_emit1(g, "Cast", INV_IN(e), INV_ATTRS(inv_attr_of_int("to", t)));
+        out[0] = op2(g, "Pow", n->in[0], e);
+    }
+    return inv__done(g);
+}
+
+static inv_status mod_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 2));
+    out[0] = op2(g, inv_attr_int(n, "fmod", 0) ? "ModTruncate" : "ModFloor", n->in[0], n->in[1]);
+    return inv__done(g);
+}
+
+/* --- rows --- */
+#define CASES2(op)                                                                                                    \
+    "y = " op "(float[2,3] a, float[2,3] b)", "y = " op "(float[2,3] a, float[3] b)",                                 \
+        "y = " op "(float[2,1] a, float[4,1,3] b)", "y = " op "(float[1] a, float b)",                                \
+        "y = " op "(float[0,3] a, float[1,3] b)", NULL
+static const char *const add_cases[] = {CASES2("Add")};
+static const char *const sub_cases[] = {CASES2("Sub")};
+static const char *const mul_cases[] = {CASES2("Mul")};
+static const char *const max_cases[] = {CASES2("ai.invonnx.ir.Max")};
+static const char *const min_cases[] = {CASES2("ai.invonnx.ir.Min")};
+#define POSITIVE2(op)                                                                                                 \
+    "p = Exp(float[2,3] a)\nq = Exp(float[3] b)\ny = " op "(p, q)",                                                   \
+        "p = Exp(float[1] a)\nq = Exp(float b)\ny = " op "(p, q)", "y = " op "(float[0,3] a, float[1,3] b)", NULL
+static const char *const div_cases[] = {POSITIVE2("Div")};
+static const char *const pow_cases[] = {POSITIVE2("ai.invonnx.ir.Pow")};
+static const char *const fmod_cases[] = {POSITIVE2("ModTruncate")};
+static const char *const pymod_cases[] = {POSITIVE2("ModFloor")};
+static const char *const prelu_cases[] = {"y = PRelu(float[2,3] x, float[2,3] s)", "y = PRelu(float[2,3,4] x, float[3,1] s)",
+                                          "y = PRelu(float[1] x, float[1] s)", "y = PRelu(float[0,2] x, float[2] s)", NULL};
+static const char *const prelu_inv_cases[] = {
+    "s = Exp(float[3,1] u)\ny = PRelu(float[2,3,4] v, s)\nx = PReluInverse(y, s)",
+    "s = Exp(float[1] u)\ny = PRelu(float[1] v, s)\nx = PReluInverse(y, s)", NULL};
+#define GRAD_CASES(op)                                                                                                \
+    "d = " op "(float[2,3] gy, float[2,3] a, float[3] b)", "d = " op "(float[1] gy, float[1] a, float b)", NULL
+static const char *const div_db_cases[] = {GRAD_CASES("DivGradB")};
+static const char *const pow_dx_cases[] = {
+    "p = Exp(float[2,3] x)\nd = PowGradX(float[2,3] gy, p, float[3] e)", "p = Exp(float x)\nd = PowGradX(float[1] gy, p, float e)",
+    NULL};
+static const char *const pow_de_cases[] = {
+    "p = Exp(float[2,3] x)\nd = PowGradE(float[2,3] gy, p, float[2,3] y)",
+    "p = Exp(float x)\nd = PowGradE(float[1] gy, p, float y)", NULL};
+static const char *const prelu_dx_cases[] = {GRAD_CASES("PReluGradX")};
+static const char *const max_grad_cases[] = {GRAD_CASES("MaxGrad")};
+static const char *const min_grad_cases[] = {GRAD_CASES("MinGrad")};
+static const char *const dslope_cases[] = {"d = PReluGradSlope(float[2,3] gy, float[2,3] x)",
+                                           "d = PReluGradSlope(float[1] gy, float[1] x)", NULL};
+
+CALL(add, add, int_add)
+CALL(sub, sub, int_sub)
+CALL(mul, mul, int_mul)
+CALL(div, div, int_div)
+CALL(pow, pow, int_pow)
+CALL(max, max, int_max)
+CALL(min, min, int_min)
+CALL(fmod, fmod, int_fmod)
+CALL(pymod, pymod, int_pymod)
+CALL(prelu, prelu, NULL)
+CALL(prelu_inv, prelu_inv, NULL)
+CALL(dslope, prelu_dslope, NULL)
+CALL(prelu_dx, prelu_dx, NULL)
+CALL(div_db, div_db, NULL)
+CALL(pow_dx, pow_dx, NULL)
+CALL(pow_de, pow_de, NULL)
+CALL(max_grad, max_grad, NULL)
+CALL(min_grad, min_grad, NULL)
+
+#define ROW(id, dom, op, opset, ins, bits, how, gradient, text)                                                       \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y", .flags = bits,  \
+        .inplace = 3, .infer = how, .grad = gradient, .cpu = id##_cpu, .flops = inv__flops_out, .cases = id##_cases,  \
+        .doc = text};
+ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7")
+ROW(sub, "", "Sub", 7, "a b", 0, numbers_infer, sub_grad, "y = a - b. ONNX Sub-7")
+ROW(mul, "", "Mul", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, mul_grad, "y = a b. ONNX Mul-7")
+ROW(div, "", "Div", 7, "a b", 0, numbers_infer, div_grad, "y = a / b; integers truncate. ONNX Div-7")
+ROW(prelu, "", "PRelu", 7, "x slope", 0, reals_infer, prelu_grad, "y = x for x >= 0, slope x below. ONNX PRelu-7")
+ROW(pow, INV_IR, "Pow", 1, "x e", 0, numbers_infer, pow_grad, "y = x^e, both of one type")
+ROW(max, INV_IR, "Max", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, max_grad, "the larger of two; a tie shares the gradient")
+ROW(min, INV_IR, "Min", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, min_grad, "the smaller of two; a tie shares the gradient")
+ROW(fmod, INV_IR, "ModTruncate", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of a")
+ROW(pymod, INV_IR, "ModFloor", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of b")
+ROW(prelu_inv, INV_IR, "PReluInverse", 1, "y slope", 0, reals_infer, NULL, "the x of y = PRelu(x, slope), slope > 0")
+ROW(dslope, INV_IR, "PReluGradSlope", 1, "gy x", 0, reals_infer, NULL, "gy x for x <= 0, else 0")
+ROW(prelu_dx, INV_IR, "PReluGradX", 1, "gy x slope", 0, reals_infer, NULL, "gy for x > 0, else gy slope")
+ROW(div_db, INV_IR, "DivGradB", 1, "gy y b", 0, reals_infer, NULL, "-gy y / b: gradient of y = a / b by b")
+ROW(pow_dx, INV_IR, "PowGradX", 1, "gy x e", 0, reals_infer, NULL, "gy e x^(e-1)")
+ROW(pow_de, INV_IR, "PowGradE", 1, "gy x y", 0, reals_infer, NULL, "gy y ln x; 0 at x = 0")
+ROW(max_grad, INV_IR, "MaxGrad", 1, "gy a b", 0, reals_infer, NULL, "gy where a > b, half of it where a = b, else 0")
+ROW(min_grad, INV_IR, "MinGrad", 1, "gy a b", 0, reals_infer, NULL, "gy where a < b, half of it where a = b, else 0")
+
+#define LOWERED(id, op, opset, ins, how, text, ...)                                                                   \
+    static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
+        .infer = inv__infer_broadcast, .lower = how, .cases = id##_cases, .doc = text};
+LOWERED(onnx_sum, "Sum", 8, "x*", sum_lower, "sum of all inputs. ONNX Sum-8", "y = Sum(float[2,3] a, float[3] b, float[2,1] c)",
+        "y = Sum(float[1] a)")
+LOWERED(onnx_mean, "Mean", 8, "x*", mean_lower, "mean of all inputs. ONNX Mean-8",
+        "y = Mean(float[2,3] a, float[3] b, float[2,1] c)", "y = Mean(float[1] a)")
+LOWERED(onnx_max, "Max", 8, "x*", max_lower, "largest of all inputs. ONNX Max-8",
+        "y = Max(float[2,3] a, float[3] b, float[2,1] c)", "y = Max(float[1] a)")
+LOWERED(onnx_min, "Min", 8, "x*", min_lower, "smallest of all inputs. ONNX Min-8",
+        "y = Min(float[2,3] a, float[3] b, float[2,1] c)", "y = Min(float[1] a)")
+LOWERED(onnx_mod, "Mod", 10, "a b", mod_lower, "remainder; fmod: with the sign of a. ONNX Mod-10",
+        "p = Exp(float[3] b)\ny = Mod<fmod = 1>(float[2,3] a, p)", "p = Exp(float b)\ny = Mod<fmod = 1>(float[1] a, p)")
+static const char *const onnx_pow_cases[] = {"p = Exp(float[2,3] a)\ny = Pow(p, float[3] b)",
+                                             "p = Exp(float[1] a)\ny = Pow(p, float b)", NULL};
+static const inv_op_def onnx_pow_row = {
+    .size = sizeof(inv_op_def), .domain = "", .name = "Pow", .since = 7, .in = "x e", .out = "y",
+    .infer = inv__infer_lowered, .lower = pow_lower, .cases = onnx_pow_cases, .doc = "y = x^e. ONNX Pow-7"};
+
+const inv_op_def *const inv_ops_arith[] = {
+    &add_row,      &sub_row,    &mul_row,    &div_row,      &pow_row,      &max_row,       &min_row,
+    &fmod_row,     &pymod_row,  &prelu_row,  &prelu_inv_row, &dslope_row,  &prelu_dx_row,  &div_db_row,
+    &pow_dx_row,   &pow_de_row, &max_grad_row, &min_grad_row, &onnx_sum_row, &onnx_mean_row, &onnx_max_row,
+    &onnx_min_row, &onnx_mod_row, &onnx_pow_row, NULL};

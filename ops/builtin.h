@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The list of operator families. Each ops/<family>.c defines inv_ops_<family>: rows, NULL-terminated. */
+#ifndef INV_OPS_BUILTIN_H
+#define INV_OPS_BUILTIN_H
+
+#include "core/op.h"
+
+#define INV_OP_FAMILIES(X) X(elementwise) X(arith) X(logic) X(shape) X(move) X(slice) X(gather) X(reduce) X(matmul) X(conv) X(pool) X(norm) X(loss) X(train) X(guard)
+
+#define INV_OP_FAMILY_DECL(family) extern const inv_op_def *const inv_ops_##family[];
+INV_OP_FAMILIES(INV_OP_FAMILY_DECL)
+#undef INV_OP_FAMILY_DECL
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Convolution: ONNX Conv lowers to ConvN (explicit pads); its gradients are ConvGradX (reads gy, w), ConvGradW (reads x,
+ * gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. Kernels: conv_cpu.c. */
+#include "ops/conv.h"
+
+#include "ops/builtin.h"
+#include "ops/util.h"
+
+const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c)
+{
+    memset(c, 0, sizeof *c);
+    if (x->rank < 3 || x->rank > 5) return "the input needs one batch, one channel and 1 to 3 spatial axes";
+    if (filter->rank != x->rank) return "the filter must have the rank of the input";
+    c->group = inv_attr_int(n, "group", 1);
+    c->batch = x->dim[0];
+    c->cg = filter->dim[1];
+    if (c->group < 1) return "group must be positive";
+    if (c->cg < 1 || filter->dim[0] < 1) return "the filter has an axis of extent 0";
+    if (x->dim[1] % c->group != 0 || x->dim[1] / c->group != c->cg)
+        return "the channels of the input are not group times the channels of the filter";
+    if (filter->dim[0] % c->group != 0) return "the output channels are not a multiple of group";
+    c->mg = filter->dim[0] / c->group;
+    const char *why = inv__window_of(n, x->rank - 2, x->dim + 2, filter->dim + 2, false, &c->w);
+    if (why) return why;
+    c->direct = c->w.kvol == 1;
+    for (int i = 0; i < 3; i++) c->direct = c->direct && c->w.stride[i] == 1 && c->w.pad[i] == 0 && c->w.pad_end[i] == 0;
+    return NULL;
+}
+
+static inv_shape output_shape(const inv_conv *c)
+{
+    inv_shape s = inv_shape_of(c->w.sd + 2, (int64_t[INV_MAX_RANK]){c->batch, c->group * c->mg});
+    for (int i = 0; i < c->w.sd; i++) s.dim[2 + i] = c->w.out[3 - c->w.sd + i];
+    return s;
+}
+
+/* Operators of this file that know the filter's shape and the input's from operands or from `shape`. */
+static const char *geometry(const inv_node *n, char kind, const inv_shape *a, const inv_shape *b, inv_conv *c)
+{
+    inv_shape s = inv__attr_shape(n, "shape");
+    if (kind == 'y') return inv__conv_of(n, a, b, c);   /* x, w */
+    if (kind == 'x') return inv__conv_of(n, &s, b, c);  /* gy, w; shape of x */
+    return inv__conv_of(n, a, &s, c);                   /* x, gy; shape of w */
+}
+
+static char kind_of(const inv_node *n)
+{
+    if (strcmp(n->op_type, "ConvGradX") == 0) return 'x';
+    return strcmp(n->op_type, "ConvGradW") == 0 ? 'w' : 'y';
+}
+
+static inv_status conv_infer(inv_graph *g, inv_node *n)
+{
+    inv_conv c;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, n->nin));
+    const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
+    char kind = kind_of(n);
+    const char *why = geometry(n, kind, a, b, &c);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    inv_shape y = output_shape(&c);
+    if ((kind == 'x' && !inv_shape_equal(a, &y)) || (kind == 'w' && !inv_shape_equal(b, &y)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the convolution's output");
+    if (kind == 'y' && inv__has_in(n, 2)) {
+        const inv_shape *bias = inv__in_shape(g, n, 2);
+        if (bias->rank != 1 || bias->dim[0] != c.group * c.mg)
+            return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld",
+                                 (long long)(c.group * c.mg));
+    }
+    if (kind != 'y') return inv__infer_attr_shape(g, n);
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
+    return INV_OK;
+}
+
+static size_t conv_workspace(const inv_graph *g, const inv_node *n)
+{
+    inv_conv c;
+    char kind = kind_of(n);
+    inv_dtype t = inv__in_dtype(g, n, 0);
+    if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (kind == 'x') return inv__conv_grad_x_workspace(&c, t);
+    return kind == 'w' ? inv__conv_grad_w_workspace(&c, t) : inv__conv_workspace(&c, t);
+}
+
+static double conv_flops(const inv_graph *g, const inv_node *n)
+{
+    inv_conv c;
+    if (geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    return 2.0 * (double)c.batch * (double)c.group * (double)c.mg * (double)c.w.outvol * (double)c.cg * (double)c.w.kvol;
+}
+
+static inv_status conv_cpu(const inv_call *k)
+{
+    inv_conv c;
+    char kind = kind_of(k->node);
+    if (geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
+    const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
+    void *out = k->out[0].data;
+    bool f32 = k->in[0].dtype == INV_F32;
+    if (kind == 'y' && f32)
+        inv__conv_f32(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'y')
+        inv__conv_f64(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x' && f32)
+        inv__conv_grad_x_f32(&c, a, b, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x')
+        inv__conv_grad_x_f64(&c, a, b, out, k->ws, k->ws_nbytes);
+    else if (f32)
+        inv__conv_grad_w_f32(&c, a, b, out, k->ws, k->ws_nbytes);
+    else
+        inv__conv_grad_w_f64(&c, a, b, out, k->ws, k->ws_nbytes);
+    return INV_OK;
+}
+
+static inv_id emit_conv(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, const inv_window *w, int64_t group,
+                        const inv_shape *shape)
+{
+    inv_window_attrs a;
+    inv__window_attrs(w, &a);
+    inv_attr attr[5] = {a.attr[0], a.attr[1], a.attr[2], inv_attr_of_int("group", group)};
+    if (shape) attr[4] = inv__attr_of_shape("shape", shape);
+    return inv_emit1(g, op, nin, in, shape ? 5 : 4, attr);
+}
+
+static inv_status conv_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_conv c;
+    inv_id x = inv_I(b, 0), f = inv_I(b, 1), gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    inv_shape sx = *inv__shape(g, x), sf = *inv__shape(g, f);
+    const char *why = inv__conv_of(inv_nod(g, b->node), &sx, &sf, &c);
+    if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
+    bool bias = inv__has_in(inv_nod(g, b->node), 2) && inv_wants(b, 2);
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, f), &c.w, c.group, &sx));
+    if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvGradW", INV_IN(x, gy), &c.w, c.group, &sf));
+    if (bias) {
+        const int64_t axes[] = {0, 2, 3, 4};
+        inv_grad_set(b, 2, inv_emit1(g, "ReduceSumAxes", INV_IN(gy),
+                                     INV_ATTRS(inv_attr_of_ints("axes", (size_t)c.w.sd + 1, axes),
+                                               inv_attr_of_int("keepdims", 0))));
+    }
+    return inv__grad_done(b);
+}
+
+static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    inv_conv c;
+    INV_TRY(inv__need(g, n, 2));
+    const inv_shape *f = inv__in_shape(g, n, 1);
+    const char *why = inv__conv_of(n, inv__in_shape(g, n, 0), f, &c);
+    size_t count;
+    const int64_t *kernel = inv_attr_ints(n, "kernel_shape", &count);
+    for (size_t i = 0; i < count && why == NULL; i++) {
+        if (count != (size_t)c.w.sd || kernel[i] != f->dim[2 + i]) why = "kernel_shape is not the filter's";
+    }
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    out[0] = emit_conv(g, "ConvN", inv__has_in(n, 2) ? 3 : 2, n->in, &c.w, c.group, NULL);
+    return inv__done(g);
+}
+
+static const inv_op_def convn = {
+    .size = sizeof convn, .domain = INV_IR, .name = "ConvN", .since = 1, .in = "x w b?", .out = "y",
+    .infer = conv_infer, .grad = conv_grad, .cpu = conv_cpu, .workspace = conv_workspace, .flops = conv_flops,
+    .cases = (const char *const[]){
+        "y = ConvN<pads = [1,1,1,1]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
+        "y = ConvN<strides = [2,2], pads = [1,0,1,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
+        "y = ConvN<group = 2, dilations = [2,1]>(float[2,4,6,5] x, float[6,2,2,3] w, float[6] b)",
+        "y = ConvN(float[2,3,4,4] x, float[5,3,1,1] w)", "y = ConvN<strides = [2,2]>(float[2,3,5,5] x, float[2,3,1,1] w)",
+        "y = ConvN<pads = [2,1]>(float[2,3,7] x, float[4,3,3] w)",
+        "y = ConvN<pads = [1,0,1,0,1,1]>(float[1,2,3,4,4] x, float[3,2,2,2,3] w)",
+        "y = ConvN<group = 4, pads = [1,1,1,1]>(float[2,4,5,5] x, float[4,1,3,3] w)", NULL},
+    .doc = "cross-correlation in 1 to 3 dimensions with explicit pads, strides, dilations and groups"};
+
+static const inv_op_def conv_grad_x = {
+    .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w", .out = "gx",
+    .infer = conv_infer, .cpu = conv_cpu, .workspace = conv_workspace, .flops = conv_flops,
+    .cases = (const char *const[]){
+        "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)", NULL},
+    .doc = "gradient of ConvN to its input, whose shape is an attribute"};
+
+static const inv_op_def conv_grad_w = {
+    .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
+    .infer = conv_infer, .cpu = conv_cpu, .workspace = conv_workspace, .flops = conv_flops,
+    .cases = (const char *const[]){
+        "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)", NULL},
+    .doc = "gradient of ConvN to its filter, whose shape is an attribute"};
+
+static const inv_op_def conv = {
+    .size = sizeof conv, .domain = "", .name = "Conv", .since = 1, .in = "X W B?", .out = "Y",
+    .infer = inv__infer_lowered, .lower = conv_lower,
+    .cases = (const char *const[]){
+        "y = Conv<pads = [1,1,1,1], kernel_shape = [3,3]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
+        "y = Conv<auto_pad = \"SAME_UPPER\", strides = [2,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
+        "y = Conv<auto_pad = \"SAME_LOWER\">(float[2,3,5,6] x, float[4,3,2,2] w)",
+        "y = Conv<auto_pad = \"VALID\">(float[2,3,5,6] x, float[4,3,2,2] w)", NULL},
+    .doc = "convolution; lowers to ConvN with explicit pads"};
+
+const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv, NULL};

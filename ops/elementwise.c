@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Element-wise operators of one operand: ops/elementwise.inc expanded into loops, infer, gradients and rows; and what
+ * needs a few lines more (Neg, Gelu, Identity-like forms). Sources: the ONNX operator specifications. */
+#include "ops/builtin.h"
+#include "ops/util.h"
+
+#define REAL float
+#define FN(x) x##_f32
+#define M(fn) fn##f
+#include "ops/elementwise_kernels.inc"
+#undef REAL
+#undef FN
+#undef M
+#define REAL double
+#define FN(x) x##_f64
+#define M(fn) fn
+#include "ops/elementwise_kernels.inc"
+#undef REAL
+#undef FN
+#undef M
+
+typedef struct ew_attrs {
+    const char *name[2];
+    double dflt[2];
+} ew_attrs;
+#define A0 {{NULL, NULL}, {0, 0}}
+#define A1(n0, d0) {{n0, NULL}, {d0, 0}}
+#define A2(n0, d0, n1, d1) {{n0, n1}, {d0, d1}}
+
+typedef void (*ew_loop)(void *out, const void *x, const void *v, int64_t n, const double *attr);
+
+static void attrs_of(const inv_node *n, const ew_attrs *spec, double a[2])
+{
+    for (int i = 0; i < 2; i++) a[i] = spec->name[i] ? inv_attr_float(n, spec->name[i], spec->dflt[i]) : 0;
+}
+
+/* The functions of integers that exporters use in shape arithmetic. */
+static int64_t int_function(const char *op, int64_t x)
+{
+    if (strcmp(op, "Neg") == 0) return (int64_t)(0 - (uint64_t)x);
+    if (strcmp(op, "Abs") == 0) return x < 0 ? (int64_t)(0 - (uint64_t)x) : x;
+    if (strcmp(op, "Sign") == 0) return x > 0 ? 1 : x < 0 ? -1 : 0;
+    return x < 0 ? 0 : x; /* Relu */
+}
+
+static bool takes_ints(const char *op)
+{
+    return strcmp(op, "Neg") == 0 || strcmp(op, "Abs") == 0 || strcmp(op, "Sign") == 0 || strcmp(op, "Relu") == 0;
+}
+
+static inv_status run(const inv_call *c, const ew_attrs *spec, ew_loop f32, ew_loop f64)
+{
+    double a[2];
+    const inv_tensor *x = &c->in[0];
+    if (c->out[0].data == NULL) return INV_OK;
+    attrs_of(c->node, spec, a);
+    if (x->dtype != INV_F32 && x->dtype != INV_F64) {
+        for (int64_t i = 0; i < x->n; i++) {
+            int64_t v = inv_elem_int(x->data, x->dtype, (size_t)i);
+            inv__put_int(c->out[0].data, x->dtype, i, int_function(c->node->op_type, v));
+        }
+        return INV_OK;
+    }
+    (x->dtype == INV_F64 ? f64 : f32)(c->out[0].data, x->data, c->nin > 1 ? c->in[1].data : NULL, x->n, a);
+    return INV_OK;
+}
+
+static inv_status ew_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__infer_same(g, n));
+    inv_dtype t = inv__in_dtype(g, n, 0);
+    if (!inv_dtype_is_float(t) && inv_dtype_size(t) != 0 && takes_ints(n->op_type)) return INV_OK;
+    return inv__need_real(g, n, 0);
+}
+
+/* NAMEGrad(gy, v): both of one shape and type. */
+static inv_status ew_grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "gradient and operand must have one shape");
+    return inv__infer_same(g, n);
+}
+
+static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
+{
+    const inv_node *n = inv_nod(b->g, b->node);
+    if (inv_wants(b, 0) && inv_GO(b, 0) != INV_NONE)
+        inv_grad_set(b, 0, inv_emit1(b->g, op, INV_IN(inv_GO(b, 0), v), n->nattr, n->attr));
+    return inv__grad_done(b);
+}
+
+/* --- functions per row (attributes come last: their text has commas) --- */
+#define CALL(id, f, ...)                                                                                              \
+    static inv_status id##_cpu(const inv_call *c)                                                                     \
+    {                                                                                                                 \
+        static const ew_attrs spec = __VA_ARGS__;                                                                     \
+        return run(c, &spec, f##_loop_f32, f##_loop_f64);                                                             \
+    }
+#define GRAD_FROM(name, v)                                                                                            \
+    static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }
+#define EWN(name, since, attrs, f, dom, text) CALL(name, f, attrs)
+#define EW(name, since, attrs, f, d, dom, text)                                                                       \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_I(b, 0))
+#define EWY(name, since, attrs, f, d, dom, text)                                                                      \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0))
+#define EWR(name, since, attrs, f, d, inv, dom, text)                                                                 \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0)) CALL(name##Inverse, inv, attrs)
+#define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
+    CALL(name, f, attrs) CALL(name##Grad, dy, attrs) CALL(name##GradX, dx, attrs) CALL(name##Inverse, inv, attrs)     \
+    static inv_status name##_grad(inv_grad *b)                                                                        \
+    {                                                                                                                 \
+        static const ew_attrs spec = attrs;                                                                           \
+        double a[2];                                                                                                  \
+        attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
+        return (cond) ? emit_grad(b, #name "Grad", inv_O(b, 0)) : emit_grad(b, #name "GradX", inv_I(b, 0));           \
+    }
+#include "ops/elementwise.inc"
+CALL(Neg, neg, A0)
+#undef EWN
+#undef EW
+#undef EWY
+#undef EWR
+#undef EWI
+
+/* --- cases: inputs inside the function's domain, sizes 1 and 0 --- */
+#define CASES_ANY(name)                                                                                               \
+    "y = " name "(float[2,3] x)", "y = " name "(float[1] x)", "y = " name "(float[0,4] x)", "y = " name "(float x)"
+#define CASES_POS(name) "p = Exp(float[2,3] x)\ny = " name "(p)", "p = Exp(float[1] x)\ny = " name "(p)"
+#define CASES_UNIT(name) "p = Tanh(float[2,3] x)\ny = " name "(p)", "p = Tanh(float[1] x)\ny = " name "(p)"
+#define CASES_GE1(name)                                                                                               \
+    "p = Softplus(float[2,3] x)\nq = Exp(p)\ny = " name "(q)", "p = Softplus(float[1] x)\nq = Exp(p)\ny = " name "(q)"
+#define INVERSE_CASES_ANY(name)                                                                                       \
+    "y = " name "(float[2,3] u)\nx = " name "Inverse(y)", "y = " name "(float[1] u)\nx = " name "Inverse(y)"
+#define INVERSE_CASES_POS(name)                                                                                       \
+    "p = Exp(float[2,3] u)\ny = " name "(p)\nx = " name "Inverse(y)",                                                 \
+        "p = Exp(float[1] u)\ny = " name "(p)\nx = " name "Inverse(y)"
+
+/* --- rows --- */
+#define FORWARD(id, opset, bits, gradient, dom, text)                                                                 \
+    static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
+        .in = "x", .out = "y", .inplace = 1, .flags = bits, .infer = ew_infer, .grad = gradient, .cpu = id##_cpu,     \
+        .flops = inv__flops_out, .cases = id##_cases,                                                                 \
+        .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
+#define GRAD_ROW(id, text)                                                                                            \
+    static const char *const id##_cases[] = {"dx = " #id "(float[2,3] gy, float[2,3] v)",                             \
+                                             "dx = " #id "(float[1] gy, float[1] v)", NULL};                          \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
+        .inplace = 3, .infer = ew_grad_infer, .cpu = id##_cpu, .flops = inv__flops_out, .cases = id##_cases,          \
+        .doc = text};
+#define INVERSE_ROW(id, of, dom)                                                                                      \
+    static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                       \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
+        .infer = ew_infer, .cpu = id##_cpu, .flops = inv__flops_out, .cases = id##_cases,                             \
+        .doc = "the x of y = " #of "(x)"};
+#define EWN(name, since, attrs, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, dom, text)
+#define EW(name, since, attrs, f, d, dom, text)                                                                       \
+    FORWARD(name, since, 0, name##_grad, dom, text) GRAD_ROW(name##Grad, "gy times the derivative of " #name " at v = x")
+#define EWY(name, since, attrs, f, d, dom, text)                                                                      \
+    FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
+    GRAD_ROW(name##Grad, "gy times the derivative of " #name ", from v = y")
+#define EWR(name, since, attrs, f, d, inv, dom, text)                                                                 \
+    FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
+    GRAD_ROW(name##Grad, "gy times the derivative of " #name ", from v = y")                                          \
+    INVERSE_ROW(name##Inverse, name, dom)
+#define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
+    FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
+    GRAD_ROW(name##Grad, "gy times the derivative of " #name ", from v = y")                                          \
+    GRAD_ROW(name##GradX, "gy times the derivative of " #name " at v = x")                                            \
+    INVERSE_ROW(name##Inverse, name, dom)
+#include "ops/elementwise.inc"
+#undef EWN
+#undef EW
+#undef EWY
+#undef EWR
+#undef EWI
+
+/* --- Neg: its gradient reads no value --- */
+static inv_status neg_grad(inv_grad *b)
+{
+    if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv_emit1(b->g, "Neg", INV_IN(inv_GO(b, 0)), INV_NOATTR));
+    return inv__grad_done(b);
+}
+FORWARD(Neg, 6, 0, neg_grad, ANY, "y = -x")
+
+/* --- Gelu: one operator per formula --- */
+static inv_status gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const char *how = inv_attr_string(n, "approximate", "none");
+    if (strcmp(how, "none") != 0 && strcmp(how, "tanh") != 0)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "approximate must be none or tanh, not %s", how);
+    out[0] = inv_emit1(g, strcmp(how, "tanh") == 0 ? "GeluTanh" : "GeluErf", INV_IN(n->in[0]), INV_NOATTR);
+    return inv__done(g);
+}
+
+static const char *const gelu_cases[] = {"y = Gelu(float[2,3] x)", "y = Gelu<approximate = \"tanh\">(float[2,3] x)",
+                                         "y = Gelu(float[1] x)", NULL};
+static const inv_op_def gelu_row = {
+    .size = sizeof(inv_op_def), .domain = "", .name = "Gelu", .since = 20, .in = "x", .out = "y",
+    .infer = inv__infer_same, .lower = gelu_lower, .cases = gelu_cases,
+    .doc = "y = x Phi(x), exact or by tanh. ONNX Gelu-20"};
+
+const inv_op_def *const inv_ops_elementwise[] = {
+#define EWN(name, since, attrs, f, dom, text) &name##_row,
+#define EW(name, since, attrs, f, d, dom, text) &name##_row, &name##Grad_row,
+#define EWY(name, since, attrs, f, d, dom, text) &name##_row, &name##Grad_row,
+#define EWR(name, since, attrs, f, d, inv, dom, text) &name##_row, &name##Grad_row, &name##Inverse_row,
+#define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
+    &name##_row, &name##Grad_row, &name##GradX_row, &name##Inverse_row,
+#include "ops/elementwise.inc"
+    &Neg_row, &gelu_row, NULL};

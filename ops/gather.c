@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Gather along an axis. Constant indices lower to SliceRange (evenly spaced) or Permute (every index once), both of
+ * which have inverses. Sources: the ONNX operator specifications. */
+#include "ops/builtin.h"
+#include "ops/copy.h"
+
+static int call_axis(const inv_call *c, int rank)
+{
+    int64_t axis = inv_attr_int(c->node, "axis", 0);
+    return (int)(axis < 0 ? axis + rank : axis);
+}
+
+/* --- Permute<axis,indices>(x): out[.., i, ..] = x[.., indices[i], ..], indices a permutation --- */
+static inv_status permute_infer(inv_graph *g, inv_node *n)
+{
+    int axis;
+    size_t count;
+    INV_TRY(inv__infer_same(g, n));
+    const inv_shape *in = inv__in_shape(g, n, 0);
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), in->rank, &axis));
+    const int64_t *index = inv_attr_ints(n, "indices", &count);
+    if ((int64_t)count != in->dim[axis])
+        return inv_node_fail(g, n, INV_E_SHAPE, "%zu indices for axis %d", count, axis);
+    for (size_t i = 0; i < count; i++) {
+        if (index[i] < 0 || index[i] >= (int64_t)count)
+            return inv_node_fail(g, n, INV_E_SHAPE, "index %lld is outside axis %d", (long long)index[i], axis);
+    }
+    return INV_OK;
+}
+
+static inv_status permute_cpu(const inv_call *c)
+{
+    const inv_shape *s = &c->out[0].shape;
+    const int axis = call_axis(c, s->rank);
+    const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis];
+    const size_t block = (size_t)inv__prod(s, axis + 1, s->rank) * inv_dtype_size(c->out[0].dtype);
+    size_t count;
+    const int64_t *index = inv_attr_ints(c->node, "indices", &count);
+    char *out = c->out[0].data;
+    const char *in = c->in[0].data;
+    if (c->out[0].n == 0) return INV_OK;
+#pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN)
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < d; i++)
+            memcpy(out + (size_t)(r * d + i) * block, in + (size_t)(r * d + index[i]) * block, block);
+    }
+    return INV_OK;
+}
+
+static inv_status permute_grad(inv_grad *b)
+{
+    const inv_node *n = inv_nod(b->g, b->node);
+    size_t count;
+    const int64_t *index = inv_attr_ints(n, "indices", &count);
+    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
+    int64_t *back = INV_ARENA_NEW(&b->g->arena, int64_t, count);
+    if (back == NULL) return INV_E_NOMEM;
+    for (size_t i = 0; i < count; i++) back[index[i]] = (int64_t)i;
+    inv_grad_set(b, 0, inv_emit1(b->g, "Permute", INV_IN(inv_GO(b, 0)),
+                                 INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
+                                           inv_attr_of_ints("indices", count, back))));
+    return inv__grad_done(b);
+}
+
+/* --- Gather<axis>(data, indices), GatherGrad<axis,shape>(gy, indices) --- */
+static inv_status indices_type(const inv_graph *g, const inv_node *n)
+{
+    inv_dtype t = inv__in_dtype(g, n, 1);
+    if (t == INV_I64 || t == INV_I32) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "indices are %s; int32 or int64 is wanted", inv_dtype_name(t));
+}
+
+/* data.shape with the axis replaced by the shape of the indices. */
+static inv_status gathered_shape(const inv_graph *g, const inv_node *n, const inv_shape *data, const inv_shape *index,
+                                 inv_shape *out)
+{
+    int axis;
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), data->rank, &axis));
+    if (data->rank - 1 + index->rank > INV_MAX_RANK)
+        return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
+    *out = inv_shape_scalar();
+    for (int i = 0; i < axis; i++) out->dim[out->rank++] = data->dim[i];
+    for (int i = 0; i < index->rank; i++) out->dim[out->rank++] = index->dim[i];
+    for (int i = axis + 1; i < data->rank; i++) out->dim[out->rank++] = data->dim[i];
+    return INV_OK;
+}
+
+static inv_status gather_infer(inv_graph *g, inv_node *n)
+{
+    inv_shape s;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(indices_type(g, n));
+    INV_TRY(gathered_shape(g, n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s));
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    return INV_OK;
+}
+
+static inv_status gather_cpu(const inv_call *c)
+{
+    const inv_shape *s = &c->in[0].shape;
+    const int axis = call_axis(c, s->rank);
+    const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n;
+    const size_t block = (size_t)inv__prod(s, axis + 1, s->rank) * inv_dtype_size(c->out[0].dtype);
+    char *out = c->out[0].data;
+    const char *in = c->in[0].data;
+    if (c->out[0].n == 0) return INV_OK;
+    for (int64_t i = 0; i < k; i++) {
+        int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
+        if (at < -d || at >= d) return INV_E_NUMERIC;
+        if (at < 0) at += d;
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(out + (size_t)(r * k + i) * block, in + (size_t)(r * d + at) * block, block);
+    }
+    return INV_OK;
+}
+
+static inv_status gather_grad(inv_grad *b)
+{
+    const inv_node *n = inv_nod(b->g, b->node);
+    if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
+    inv_grad_set(b, 0, inv_emit1(b->g, "GatherGrad", INV_IN(inv_GO(b, 0), inv_I(b, 1)),
+                                 INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
+                                           inv__attr_of_shape("shape", inv__in_shape(b->g, n, 0)))));
+    return inv__grad_done(b);
+}
+
+static inv_status gather_back_infer(inv_graph *g, inv_node *n)
+{
+    inv_shape s, data;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(indices_type(g, n));
+    INV_TRY(inv__infer_attr_shape(g, n));
+    data = inv__attr_shape(n, "shape");
+    INV_TRY(gathered_shape(g, n, &data, inv__in_shape(g, n, 1), &s));
+    if (!inv_shape_equal(&s, inv__in_shape(g, n, 0)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "gy is not of the gathered shape");
+    return INV_OK;
+}
+
+/* Rows of one index are added in order: the same sums whatever the threads. */
+static inv_status gather_back_cpu(const inv_call *c)
+{
+    const inv_shape *s = &c->out[0].shape;
+    const int axis = call_axis(c, s->rank);
+    const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n, block = inv__prod(s, axis + 1, s->rank);
+    memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
+    if (c->in[0].n == 0) return INV_OK;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < k; i++) {
+            int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
+            if (at < -d || at >= d) return INV_E_NUMERIC;
+            if (at < 0) at += d;
+            const int64_t to = (r * d + at) * block, from = (r * k + i) * block;
+            if (c->out[0].dtype == INV_F64) {
+                for (int64_t j = 0; j < block; j++) ((double *)c->out[0].data)[to + j] += ((const double *)c->in[0].data)[from + j];
+            } else {
+                for (int64_t j = 0; j < block; j++) ((float *)c->out[0].data)[to + j] += ((const float *)c->in[0].data)[from + j];
+            }
+        }
+    }
+    return INV_OK;
+}
+
+/* --- ONNX Gather --- */
+static bool is_permutation(const int64_t *index, int64_t n, bool *seen)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (seen[index[i]]) return false;
+        seen[index[i]] = true;
+    }
+    return true;
+}
+
+static bool evenly_spaced(const int64_t *index, int64_t n)
+{
+    for (int64_t i = 2; i < n; i++) {
+        if (index[i] - index[i - 1] != index[1] - index[0]) return false;
+    }
+    return n < 2 || index[1] != index[0];
+}
+
+/* Scalar or 1-D constant indices, known to lie inside the axis. */
+static inv_status gather_constant(inv_graph *g, const inv_node *n, int axis, const int64_t *index, int64_t k, inv_id *out)
+{
+    const inv_shape in = *inv__in_shape(g, n, 0);
+    int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const size_t rank = (size_t)in.rank;
+    inv_shape sizes = in, s;
+    INV_TRY(gathered_shape(g, n, &in, inv__in_shape(g, n, 1), &s));
+    sizes.dim[axis] = k;
+    if (k > 0 && evenly_spaced(index, k)) {
+        inv_id v = n->in[0];
+        starts[axis] = index[0];
+        steps[axis] = k > 1 ? index[1] - index[0] : 1;
+        if (k != in.dim[axis] || steps[axis] != 1)
+            v = inv_emit1(g, "SliceRange", INV_IN(v),
+                          INV_ATTRS(inv_attr_of_ints("starts", rank, starts), inv_attr_of_ints("steps", rank, steps),
+                                    inv__attr_of_shape("sizes", &sizes)));
+        out[0] = inv__emit_view(g, v, &s);
+        return inv__done(g);
+    }
+    bool *seen = INV_ARENA_NEW(&g->arena, bool, (size_t)in.dim[axis]);
+    if (seen == NULL) return INV_E_NOMEM;
+    if (k == in.dim[axis] && is_permutation(index, k, seen))
+        out[0] = inv_emit1(g, "Permute", INV_IN(n->in[0]),
+                           INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("indices", (size_t)k, index)));
+    else
+        out[0] = inv_emit1(g, "Gather", INV_IN(n->in[0], n->in[1]), INV_ATTRS(inv_attr_of_int("axis", axis)));
+    return inv__done(g);
+}
+
+static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    int axis;
+    size_t count;
+    INV_TRY(inv__need(g, n, 2));
+    const inv_shape in = *inv__in_shape(g, n, 0), index_shape = *inv__in_shape(g, n, 1);
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
+    const int64_t k = inv_shape_nelem(&index_shape);
+    if (index_shape.rank <= 1 && inv_const_known(g, n->in[1]) && k <= (1 << 24)) {
+        int64_t *index = INV_ARENA_NEW(&g->arena, int64_t, (size_t)k);
+        if (index == NULL) return INV_E_NOMEM;
+        if (inv_const_ints(g, n->in[1], (size_t)k, index, &count) && (int64_t)count == k) {
+            for (int64_t i = 0; i < k; i++) {
+                if (index[i] < -in.dim[axis] || index[i] >= in.dim[axis])
+                    return inv_node_fail(g, n, INV_E_SHAPE, "index %lld is outside axis %d", (long long)index[i], axis);
+                if (index[i] < 0) index[i] += in.dim[axis];
+            }
+            return gather_constant(g, n, axis, index, k, out);
+        }
+    }
+    out[0] = inv_emit1(g, "Gather", INV_IN(n->in[0], n->in[1]), INV_ATTRS(inv_attr_of_int("axis", axis)));
+    return inv__done(g);
+}
+
+/* --- rows --- */
+#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
+static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,0,1]>(float[2,3] x)",
+                                            "y = Permute<axis = 0, indices = [1,0]>(float[2,2,2] x)",
+                                            "y = Permute<axis = 0, indices = [0]>(float[1] x)", NULL};
+static const inv_op_def permute_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
+    .infer = permute_infer, .grad = permute_grad, .cpu = permute_cpu, .flops = inv__flops_none, .cases = permute_cases,
+    .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
+static const char *const gather_cases[] = {INTS("i", "2, -1, 0, 2") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3] x, i)",
+                                           INTS("i", "0, 0") "y = ai.invonnx.ir.Gather<axis = 0>(float[1] x, i)", NULL};
+static const inv_op_def gather_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
+    .infer = gather_infer, .grad = gather_grad, .cpu = gather_cpu, .flops = inv__flops_none, .cases = gather_cases,
+    .doc = "parts of data along axis by index; negative indices count from the end"};
+static const char *const gather_back_cases[] = {
+    INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i)",
+    INTS("i", "0, 0") "d = GatherGrad<axis = 0, shape = [1]>(float[2] gy, i)", NULL};
+static const inv_op_def gather_back_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices", .out = "d",
+    .infer = gather_back_infer, .cpu = gather_back_cpu, .flops = inv__flops_in, .cases = gather_back_cases,
+    .doc = "gy added up at the indices, 0 elsewhere"};
+static const char *const onnx_gather_cases[] = {
+    INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)", INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",
+    "i = Constant<value_int = -1>()\ny = Gather(float[2,3] x, i)", INTS("i", "1, 1, 0") "y = Gather(float[2,1] x, i)",
+    INTS("i", "0") "y = Gather(float[1] x, i)", NULL};
+static const inv_op_def onnx_gather_row = {
+    .size = sizeof(inv_op_def), .domain = "", .name = "Gather", .since = 1, .in = "data indices", .out = "y",
+    .infer = gather_infer, .lower = onnx_gather_lower, .cases = onnx_gather_cases,
+    .doc = "to SliceRange, Permute or Gather. ONNX Gather-1, -11, -13"};
+
+const inv_op_def *const inv_ops_gather[] = {&permute_row, &gather_row, &gather_back_row, &onnx_gather_row, NULL};

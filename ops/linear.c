@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * LinearSolve(y, W): the x with x op(W) = y, W constant over the rows of y. Everything in float64 whatever the type of
+ * the data. Square: A = op(W)^T = LU with partial pivoting, A x^T = y^T. Tall (fewer columns in x than in y): A = QR,
+ * x^T = R^-1 Q^T y^T, the least squares solution, equal to y times the pseudo-inverse. A singular matrix gives NaN in
+ * every element, which the guard reports; whether W is well enough conditioned is asked before, by
+ * inv__linear_condition. Only the _work forms of LAPACKE are called: in column-major order they allocate nothing. */
+#include "ops/linear.h"
+
+#include <float.h>
+#include <lapacke.h>
+#include <limits.h>
+
+#include "ops/parallel.h"
+#include "ops/util.h"
+
+#define SOLVE_ROWS 64 /* right-hand sides per call */
+#define QR_BLOCK 32
+
+typedef struct solve {
+    bool trans;          /* W is [n,k], as transB of the product was */
+    int64_t k, n, rows;  /* features of x and y, number of right-hand sides */
+    size_t matrix, rhs, tau, work, pivots; /* doubles (pivots: ints) of scratch memory */
+} solve;
+
+static const char *solve_of(const inv_node *node, const inv_shape *y, const inv_shape *w, solve *s)
+{
+    if (y->rank < 1) return "y needs one axis or more";
+    if (w->rank != 2) return "W must be a matrix";
+    s->trans = inv_attr_int(node, "transB", 0) != 0;
+    s->k = w->dim[s->trans ? 1 : 0];
+    s->n = w->dim[s->trans ? 0 : 1];
+    s->rows = inv__prod(y, 0, y->rank - 1);
+    if (y->dim[y->rank - 1] != s->n) return "the last extent of y is not the number of columns of op(W)";
+    if (s->k > s->n) return "op(W) has more rows than columns: x is not determined by y";
+    if (s->n > INT_MAX / 64) return "the matrix is too large";
+    s->matrix = (size_t)s->n * (size_t)s->k;
+    s->rhs = (size_t)s->n * SOLVE_ROWS;
+    s->tau = s->k == s->n ? 0 : (size_t)s->k;
+    s->work = s->k == s->n ? 0 : QR_BLOCK * (size_t)inv__max64(s->k, SOLVE_ROWS) + QR_BLOCK * (QR_BLOCK + 1);
+    s->pivots = s->k == s->n ? (size_t)s->n : 0;
+    return NULL;
+}
+
+static inv_status solve_infer(inv_graph *g, inv_node *n)
+{
+    solve s;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    const char *why = solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    inv_shape out = *inv__in_shape(g, n, 0);
+    out.dim[out.rank - 1] = s.k;
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &out);
+    return INV_OK;
+}
+
+static size_t solve_workspace(const inv_graph *g, const inv_node *n)
+{
+    solve s;
+    if (solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s)) return 0;
+    return (s.matrix + s.rhs + s.tau + s.work) * sizeof(double) + s.pivots * sizeof(lapack_int);
+}
+
+static double solve_flops(const inv_graph *g, const inv_node *n)
+{
+    solve s;
+    if (solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s)) return 0;
+    double k = (double)s.k, m = (double)s.n, rows = (double)s.rows;
+    if (s.k == s.n) return 2.0 / 3.0 * m * m * m + 2 * rows * m * m;
+    return 2 * m * k * k - 2.0 / 3.0 * k * k * k + rows * (4 * m * k - k * k);
+}
+
+static double element(const inv_tensor *t, int64_t i)
+{
+    return t->dtype == INV_F32 ? (double)((const float *)t->data)[i] : ((const double *)t->data)[i];
+}
+
+/* a: column-major [n,k] with a(i,j) = op(W)[j,i]. */
+static void load_matrix(const inv_tensor *w, const solve *s, double *a)
+{
+    for (int64_t j = 0; j < s->k; j++)
+        for (int64_t i = 0; i < s->n; i++) a[j * s->n + i] = element(w, s->trans ? i * s->k + j : j * s->n + i);
+}
+
+/* True if the triangle on the diagonal of a (leading dimension n) is regular as far as float64 can tell. */
+static bool regular(const double *a, const solve *s)
+{
+    double top = 0, low = INFINITY;
+    for (int64_t j = 0; j < s->k; j++) {
+        double d = fabs(a[j * s->n + j]);
+        if (!isfinite(d)) return false;
+        top = fmax(top, d);
+        low = fmin(low, d);
+    }
+    return low > top * DBL_EPSILON * (double)s->n;
+}
+
+static bool factor(const solve *s, double *a, double *tau, double *work, lapack_int *pivot)
+{
+    lapack_int n = (lapack_int)s->n, k = (lapack_int)s->k;
+    if (s->k == s->n) return LAPACKE_dgetrf_work(LAPACK_COL_MAJOR, n, n, a, n, pivot) == 0 && regular(a, s);
+    return LAPACKE_dgeqrf_work(LAPACK_COL_MAJOR, n, k, a, n, tau, work, (lapack_int)s->work) == 0 && regular(a, s);
+}
+
+/* rhs: column-major [n,rows], solution in its first k rows. */
+static bool apply(const solve *s, lapack_int rows, double *a, double *tau, double *work, lapack_int *pivot, double *rhs)
+{
+    lapack_int n = (lapack_int)s->n, k = (lapack_int)s->k;
+    if (s->k == s->n) return LAPACKE_dgetrs_work(LAPACK_COL_MAJOR, 'N', n, rows, a, n, pivot, rhs, n) == 0;
+    return LAPACKE_dormqr_work(LAPACK_COL_MAJOR, 'L', 'T', n, rows, k, a, n, tau, rhs, n, work, (lapack_int)s->work) == 0 &&
+           LAPACKE_dtrtrs_work(LAPACK_COL_MAJOR, 'U', 'N', 'N', k, rows, a, n, rhs, n) == 0;
+}
+
+static void store(inv_tensor *out, int64_t at, double v)
+{
+    if (out->dtype == INV_F32)
+        ((float *)out->data)[at] = (float)v;
+    else
+        ((double *)out->data)[at] = v;
+}
+
+static inv_status solve_cpu(const inv_call *c)
+{
+    solve s;
+    if (solve_of(c->node, &c->in[0].shape, &c->in[1].shape, &s)) return INV_E_SHAPE;
+    if (s.rows == 0 || s.k == 0) return INV_OK;
+    double *a = c->ws, *rhs = a + s.matrix, *tau = rhs + s.rhs, *work = tau + s.tau;
+    lapack_int *pivot = (lapack_int *)(void *)(work + s.work);
+    load_matrix(&c->in[1], &s, a);
+    bool ok = factor(&s, a, tau, work, pivot);
+    for (int64_t r0 = 0; r0 < s.rows; r0 += SOLVE_ROWS) {
+        int64_t rows = inv__min64(SOLVE_ROWS, s.rows - r0);
+        for (int64_t i = 0; i < rows * s.n; i++) rhs[i] = element(&c->in[0], r0 * s.n + i);
+        bool solved = ok && apply(&s, (lapack_int)rows, a, tau, work, pivot, rhs);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < s.k; j++) store(&c->out[0], (r0 + r) * s.k + j, solved ? rhs[r * s.n + j] : (double)NAN);
+    }
+    return INV_OK;
+}
+
+const inv_op_def inv__op_linear_solve = {
+    .size = sizeof inv__op_linear_solve, .domain = INV_IR, .name = "LinearSolve", .since = 1, .in = "y W", .out = "x",
+    .infer = solve_infer, .cpu = solve_cpu, .workspace = solve_workspace, .flops = solve_flops,
+    .cases = (const char *const[]){
+        "x = LinearSolve(float[6,4] y, float[4,4] W)", "x = LinearSolve<transB = 1>(float[2,3,4] y, float[4,4] W)",
+        "x = LinearSolve(float[6,5] y, float[3,5] W)", "x = LinearSolve<transB = 1>(float[6,5] y, float[5,3] W)", NULL},
+    .doc = "x with x op(W) = y: LU in float64 for square op(W), least squares by QR when it has more columns than rows"};
+
+inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans, double *cond, double *inv_norm)
+{
+    (void)trans;
+    *cond = *inv_norm = INFINITY;
+    INV_CHECK(w->shape.rank == 2 && inv_shape_is_static(&w->shape), ctx, INV_E_SHAPE,
+              "the condition number of a tensor of rank %d was asked for; it needs a matrix", (int)w->shape.rank);
+    INV_CHECK(inv_dtype_is_float(w->dtype), ctx, INV_E_UNSUPPORTED_TYPE, "the condition number of a matrix of %s",
+              inv_dtype_name(w->dtype));
+    int64_t m = w->shape.dim[1], n = w->shape.dim[0], k = inv__min64(m, n); /* row-major as column-major: transposed */
+    INV_CHECK(m <= INT_MAX / 64 && n <= INT_MAX / 64, ctx, INV_E_SHAPE, "the matrix [%lld,%lld] is too large",
+              (long long)n, (long long)m);
+    if (k == 0) {
+        *cond = *inv_norm = 1;
+        return INV_OK;
+    }
+    lapack_int lwork = (lapack_int)(8 * k + 2 * inv__max64(m, n)), info = 0;
+    size_t count = (size_t)m * (size_t)n;
+    double *a = inv__alloc(ctx, (count + (size_t)k + (size_t)lwork) * sizeof(double)), dummy = 0;
+    if (a == NULL) return INV_E_NOMEM;
+    double *sv = a + count, *work = sv + k;
+    bool finite = inv_convert(a, INV_F64, w->bytes, w->dtype, count);
+    for (size_t i = 0; i < count && finite; i++) finite = isfinite(a[i]);
+    if (finite)
+        info = LAPACKE_dgesvd_work(LAPACK_COL_MAJOR, 'N', 'N', (lapack_int)m, (lapack_int)n, a, (lapack_int)m, sv, &dummy, 1,
+                                   &dummy, 1, work, lwork);
+    if (finite && info == 0 && sv[k - 1] > 0) {
+        *cond = sv[0] / sv[k - 1];
+        *inv_norm = 1 / sv[k - 1];
+    }
+    inv__free(ctx, a);
+    if (info != 0)
+        return inv__fail(ctx, INV_E_NUMERIC, "the singular values of a matrix [%lld,%lld] did not converge", (long long)n,
+                         (long long)m);
+    return INV_OK;
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Losses: float64 scalars, whatever the type of their operands; their gradient operators take the scalar's gradient g.
+ *   CrossEntropyMean<axis>(logits, target)   mean over rows of log sum exp(x) - x[label], or of sum t (lse - x) for soft
+ *                                            targets; a label outside the classes makes the loss NaN
+ *   MseMean(o, t), BceMean(logits, t)        means over all elements
+ *   NllMean<batch>(logdet?, z...)            mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet
+ *   CorrectCount<axis>(logits, labels)       rows whose largest logit (the first one) is the label, and rows */
+#include "ops/builtin.h"
+#include "ops/util.h"
+
+#define PARTS 64
+
+typedef struct rows {
+    int64_t outer, len, inner;
+} rows;
+
+typedef enum kind { SQUARE, LOGISTIC } kind;
+
+#define REAL float
+#define FN(x) x##_f32
+#include "ops/loss_kernels.inc"
+#undef REAL
+#undef FN
+#define REAL double
+#define FN(x) x##_f64
+#include "ops/loss_kernels.inc"
+#undef REAL
+#undef FN
+
+static const double half_ln_2pi = 0.91893853320467274178;
+
+/* --- classes --- */
+
+/* Logits with the class axis, and labels of the other axes (or soft targets of the logits' shape). */
+static inv_status class_operands(const inv_graph *g, const inv_node *n)
+{
+    int axis = 0;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    const inv_shape *x = inv__in_shape(g, n, 0), *t = inv__in_shape(g, n, 1);
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 1), x->rank, &axis));
+    if (x->dim[axis] < 1) return inv_node_fail(g, n, INV_E_SHAPE, "the class axis %d is empty", axis);
+    inv_shape labels = *x;
+    labels.rank--;
+    for (int i = axis; i < labels.rank; i++) labels.dim[i] = x->dim[i + 1];
+    if (inv__in_dtype(g, n, 1) == INV_I64 && inv_shape_equal(t, &labels)) return INV_OK;
+    if (inv__in_dtype(g, n, 1) == inv__in_dtype(g, n, 0) && inv_shape_equal(t, x)) return INV_OK;
+    char want[INV_SHAPE_TEXT], soft[INV_SHAPE_TEXT];
+    return inv_node_fail(g, n, INV_E_SHAPE,
+                         "the target must be int64%s (labels) or floating point %s (a distribution per row)",
+                         inv_shape_text(&labels, want), inv_shape_text(x, soft));
+}
+
+static rows rows_of(const inv_node *n, const inv_shape *s)
+{
+    int64_t axis = inv_attr_int(n, "axis", 1);
+    int at = (int)(axis < 0 ? axis + s->rank : axis);
+    return (rows){inv__prod(s, 0, at), s->dim[at], inv__prod(s, at + 1, s->rank)};
+}
+
+static inv_status scalar_out(inv_graph *g, const inv_node *n)
+{
+    inv_shape s = inv_shape_scalar();
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+/* The gradient of the loss is the last operand. */
+static inv_status need_scalar(const inv_graph *g, const inv_node *n, uint32_t i)
+{
+    INV_TRY(inv__need(g, n, i + 1));
+    if (inv__in_dtype(g, n, i) == INV_F64 && inv_shape_nelem(inv__in_shape(g, n, i)) == 1) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "input %u, the gradient of the loss, must be a double scalar", i);
+}
+
+static inv_status cross_entropy_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(class_operands(g, n));
+    return scalar_out(g, n);
+}
+
+static inv_status cross_entropy_grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(class_operands(g, n));
+    INV_TRY(need_scalar(g, n, 2));
+    return inv__infer_same(g, n);
+}
+
+static inv_status cross_entropy_cpu(const inv_call *c)
+{
+    rows r = rows_of(c->node, &c->in[0].shape);
+    const void *t = c->in[1].data;
+    bool hard = c->in[1].dtype == INV_I64;
+    *(double *)c->out[0].data = c->in[0].dtype == INV_F32
+                                    ? cross_entropy_f32(&r, c->in[0].data, hard ? t : NULL, hard ? NULL : t)
+                                    : cross_entropy_f64(&r, c->in[0].data, hard ? t : NULL, hard ? NULL : t);
+    return INV_OK;
+}
+
+static inv_status cross_entropy_grad_cpu(const inv_call *c)
+{
+    rows r = rows_of(c->node, &c->in[0].shape);
+    const void *t = c->in[1].data;
+    bool hard = c->in[1].dtype == INV_I64;
+    double g = *(const double *)c->in[2].data;
+    if (c->in[0].dtype == INV_F32)
+        cross_entropy_grad_f32(&r, c->in[0].data, hard ? t : NULL, hard ? NULL : t, g, c->out[0].data);
+    else
+        cross_entropy_grad_f64(&r, c->in[0].data, hard ? t : NULL, hard ? NULL : t, g, c->out[0].data);
+    return INV_OK;
+}
+
+static inv_status cross_entropy_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
+    inv_attr axis = inv_attr_of_int("axis", inv_attr_int(inv_nod(g, b->node), "axis", 1));
+    inv_grad_set(b, 0, inv_emit1(g, "CrossEntropyGrad", INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)), 1, &axis));
+    return inv__grad_done(b);
+}
+
+static inv_status correct_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(class_operands(g, n));
+    if (inv__in_dtype(g, n, 1) != INV_I64) return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "labels must be int64");
+    inv_shape s = inv_shape_of(1, (int64_t[]){2});
+    inv__set_out(g, n, 0, INV_I64, &s);
+    return INV_OK;
+}
+
+static inv_status correct_cpu(const inv_call *c)
+{
+    rows r = rows_of(c->node, &c->in[0].shape);
+    if (c->in[0].dtype == INV_F32)
+        correct_count_f32(&r, c->in[0].data, c->in[1].data, c->out[0].data);
+    else
+        correct_count_f64(&r, c->in[0].data, c->in[1].data, c->out[0].data);
+    return INV_OK;
+}
+
+/* --- means over all elements --- */
+
+static inv_status pair_operands(const inv_graph *g, const inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    if (inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1))) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "output and target must have one shape");
+}
+
+static inv_status pair_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(pair_operands(g, n));
+    return scalar_out(g, n);
+}
+
+static inv_status pair_grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(pair_operands(g, n));
+    INV_TRY(need_scalar(g, n, 2));
+    return inv__infer_same(g, n);
+}
+
+static kind kind_of(const inv_node *n) { return n->op_type[0] == 'M' ? SQUARE : LOGISTIC; }
+
+static double sum_of(kind k, const inv_tensor *x, const inv_tensor *t)
+{
+    const void *target = t ? t->data : NULL;
+    return x->dtype == INV_F32 ? sum_terms_f32(k, x->n, x->data, target) : sum_terms_f64(k, x->n, x->data, target);
+}
+
+static void scaled_grad(kind k, double factor, const inv_tensor *x, const inv_tensor *t, inv_tensor *out)
+{
+    const void *target = t ? t->data : NULL;
+    if (x->dtype == INV_F32)
+        grad_terms_f32(k, x->n, factor, x->data, target, out->data);
+    else
+        grad_terms_f64(k, x->n, factor, x->data, target, out->data);
+}
+
+static inv_status pair_cpu(const inv_call *c)
+{
+    *(double *)c->out[0].data = sum_of(kind_of(c->node), &c->in[0], &c->in[1]) / (double)c->in[0].n;
+    return INV_OK;
+}
+
+static inv_status pair_grad_cpu(const inv_call *c)
+{
+    kind k = kind_of(c->node);
+    double factor = (k == SQUARE ? 2.0 : 1.0) * *(const double *)c->in[2].data / (double)c->in[0].n;
+    scaled_grad(k, factor, &c->in[0], &c->in[1], &c->out[0]);
+    return INV_OK;
+}
+
+static inv_status pair_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
+    const char *op = kind_of(inv_nod(g, b->node)) == SQUARE ? "MseGrad" : "BceGrad";
+    inv_grad_set(b, 0, inv_emit1(g, op, INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)), INV_NOATTR));
+    return inv__grad_done(b);
+}
+
+/* --- normalising flows --- */
+
+static inv_status nll_infer(inv_graph *g, inv_node *n)
+{
+    bool logdet = inv__has_in(n, 0);
+    if (n->nin < 2 || !inv__has_in(n, 1)) return inv_node_fail(g, n, INV_E_GRAPH, "at least one z is needed");
+    INV_TRY(inv__need(g, n, 0));
+    int64_t batch = inv__in_shape(g, n, 1)->rank > 0 ? inv__in_shape(g, n, 1)->dim[0] : 1;
+    for (uint32_t i = logdet ? 0 : 1; i < n->nin; i++) {
+        if (n->in[i] == INV_NONE) return inv_node_fail(g, n, INV_E_GRAPH, "input %u is missing", i);
+        INV_TRY(inv__need_real(g, n, i));
+        const inv_shape *s = inv__in_shape(g, n, i);
+        if (s->rank < 1 || s->dim[0] != batch)
+            return inv_node_fail(g, n, INV_E_SHAPE, "every operand must begin with the batch, %lld", (long long)batch);
+        if (i == 0 && inv_shape_nelem(s) != batch)
+            return inv_node_fail(g, n, INV_E_SHAPE, "logdet must have one number per sample, [%lld]", (long long)batch);
+    }
+    return scalar_out(g, n);
+}
+
+static double sum_plain(const inv_tensor *x)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < x->n; i++)
+        sum += x->dtype == INV_F32 ? (double)((const float *)x->data)[i] : ((const double *)x->data)[i];
+    return sum;
+}
+
+static inv_status nll_cpu(const inv_call *c)
+{
+    double sum = 0;
+    for (uint32_t i = 1; i < c->nin; i++)
+        sum += 0.5 * sum_of(SQUARE, &c->in[i], NULL) + (double)c->in[i].n * half_ln_2pi;
+    if (c->in[0].data) sum -= sum_plain(&c->in[0]);
+    *(double *)c->out[0].data = sum / (double)c->in[1].shape.dim[0];
+    return INV_OK;
+}
+
+static inv_status nll_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_id gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    uint32_t nin = inv_nod(g, b->node)->nin;
+    int64_t batch = inv__shape(g, inv_I(b, 1))->dim[0];
+    for (uint32_t i = 1; i < nin; i++) {
+        if (inv_wants(b, i))
+            inv_grad_set(b, i, inv_emit1(g, "NllGradZ", INV_IN(inv_I(b, i), gy), INV_ATTRS(inv_attr_of_int("batch", batch))));
+    }
+    if (inv_I(b, 0) != INV_NONE && inv_wants(b, 0)) {
+        inv_shape s = *inv__shape(g, inv_I(b, 0));
+        int64_t t = (int64_t)inv_val(g, inv_I(b, 0))->dtype;
+        inv_grad_set(b, 0, inv_emit1(g, "NllGradLogdet", INV_IN(gy),
+                                     INV_ATTRS(inv__attr_of_shape("shape", &s), inv_attr_of_int("dtype", t),
+                                               inv_attr_of_int("batch", batch))));
+    }
+    return inv__grad_done(b);
+}
+
+static inv_status nll_z_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(need_scalar(g, n, 1));
+    return inv__infer_same(g, n);
+}
+
+static inv_status nll_z_cpu(const inv_call *c)
+{
+    double factor = *(const double *)c->in[1].data / (double)inv_attr_int(c->node, "batch", 1);
+    scaled_grad(SQUARE, factor, &c->in[0], NULL, &c->out[0]);
+    return INV_OK;
+}
+
+static inv_status nll_logdet_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_scalar(g, n, 0));
+    inv_shape s = inv__attr_shape(n, "shape");
+    int64_t t = inv_attr_int(n, "dtype", INV_F32);
+    if (t != INV_F32 && t != INV_F64) return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype must be float or double");
+    inv__set_out(g, n, 0, (inv_dtype)t, &s);
+    return INV_OK;
+}
+
+static inv_status nll_logdet_cpu(const inv_call *c)
+{
+    double v = -*(const double *)c->in[0].data / (double)inv_attr_int(c->node, "batch", 1);
+    for (int64_t i = 0; i < c->out[0].n; i++) {
+        if (c->out[0].dtype == INV_F32)
+            ((float *)c->out[0].data)[i] = (float)v;
+        else
+            ((double *)c->out[0].data)[i] = v;
+    }
+    return INV_OK;
+}
+
+/* --- rows --- */
+
+static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
+
+static const inv_op_def cross_entropy_mean = {
+    .size = sizeof cross_entropy_mean, .domain = INV_IR, .name = "CrossEntropyMean", .since = 1,
+    .in = "logits target", .out = "loss", .flags = INV_OP_NO_CLONE, .infer = cross_entropy_infer,
+    .grad = cross_entropy_grad, .cpu = cross_entropy_cpu, .flops = heavy_flops,
+    .cases = (const char *const[]){
+        "l = CrossEntropyMean<axis = 1>(float[4,5] x, float[4,5] t)",
+        "l = CrossEntropyMean<axis = 1>(float[2,5,3] x, float[2,5,3] t)", NULL},
+    .doc = "mean over rows of the cross entropy of softmax(logits) along `axis`, nats; int64 labels or soft targets; "
+           "a label outside the classes gives NaN"};
+
+static const inv_op_def cross_entropy_grad_op = {
+    .size = sizeof cross_entropy_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
+    .in = "logits target g", .out = "gx", .inplace = 0, .infer = cross_entropy_grad_infer,
+    .cpu = cross_entropy_grad_cpu, .flops = heavy_flops,
+    .cases = (const char *const[]){
+        "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)", NULL},
+    .doc = "gradient of CrossEntropyMean to its logits"};
+
+static const inv_op_def correct_count = {
+    .size = sizeof correct_count, .domain = INV_IR, .name = "CorrectCount", .since = 1, .in = "logits labels",
+    .out = "count", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = correct_infer, .cpu = correct_cpu,
+    .doc = "int64[2]: rows whose largest logit along `axis` (the first one) is the label, and rows"};
+
+static const inv_op_def mse_mean = {
+    .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss",
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_cpu,
+    .cases = (const char *const[]){"l = MseMean(float[4,5] o, float[4,5] t)", NULL},
+    .doc = "mean over all elements of (output - target)^2"};
+
+static const inv_op_def mse_grad = {
+    .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1, .in = "output target g", .out = "go",
+    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_cpu,
+    .cases = (const char *const[]){"go = MseGrad(float[4,5] o, float[4,5] t, double[] g)", NULL},
+    .doc = "2 (output - target) g / elements"};
+
+static const inv_op_def bce_mean = {
+    .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1, .in = "logits target", .out = "loss",
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_cpu, .flops = heavy_flops,
+    .cases = (const char *const[]){"l = BceMean(float[4,5] x, float[4,5] t)", NULL},
+    .doc = "mean over all elements of max(x,0) - x t + ln(1 + exp(-|x|)), nats"};
+
+static const inv_op_def bce_grad = {
+    .size = sizeof bce_grad, .domain = INV_IR, .name = "BceGrad", .since = 1, .in = "logits target g", .out = "gx",
+    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_cpu, .flops = heavy_flops,
+    .cases = (const char *const[]){"gx = BceGrad(float[4,5] x, float[4,5] t, double[] g)", NULL},
+    .doc = "(sigmoid(logits) - target) g / elements"};
+
+static const inv_op_def nll_mean = {
+    .size = sizeof nll_mean, .domain = INV_IR, .name = "NllMean", .since = 1, .in = "logdet? z*", .out = "loss",
+    .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .cpu = nll_cpu,
+    .cases = (const char *const[]){
+        "l = NllMean(float[4] logdet, float[4,5] z, float[4,2,3] w)", NULL},
+    .doc = "mean over the batch of the sum of z^2/2 + ln(2 pi)/2 over all z, minus logdet, nats"};
+
+static const inv_op_def nll_grad_z = {
+    .size = sizeof nll_grad_z, .domain = INV_IR, .name = "NllGradZ", .since = 1, .in = "z g", .out = "gz",
+    .inplace = 1, .infer = nll_z_infer, .cpu = nll_z_cpu,
+    .cases = (const char *const[]){"gz = NllGradZ<batch = 4>(float[4,5] z, double[] g)", NULL},
+    .doc = "z g / batch"};
+
+static const inv_op_def nll_grad_logdet = {
+    .size = sizeof nll_grad_logdet, .domain = INV_IR, .name = "NllGradLogdet", .since = 1, .in = "g", .out = "gl",
+    .infer = nll_logdet_infer, .cpu = nll_logdet_cpu,
+    .cases = (const char *const[]){"gl = NllGradLogdet<batch = 4, shape = [4], dtype = 1>(double[] g)", NULL},
+    .doc = "-g / batch in every element"};
+
+const inv_op_def *const inv_ops_loss[] = {&cross_entropy_mean, &cross_entropy_grad_op, &correct_count, &mse_mean,
+                                          &mse_grad, &bce_mean, &bce_grad, &nll_mean, &nll_grad_z, &nll_grad_logdet, NULL};

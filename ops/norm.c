@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Batch normalisation in separate nodes, so that a clone repeats only the normalisation:
+ *
+ *     mean, var = BatchStats(x)                              always stored (two numbers per channel)
+ *     y = BatchNormApply<training = 1>(x, scale, bias, mean, var)
+ *     running' = RunningMix<momentum>(running, batch)        written by commit
+ *
+ * Its gradient treats mean and var as functions of x inside BatchNormGrad (training = 1) or as constants (0), so neither
+ * gets a gradient of its own. The variance is biased (divided by n), as ONNX defines it. */
+#include "ops/norm.h"
+
+#include "ops/builtin.h"
+#include "ops/parallel.h"
+#include "ops/util.h"
+
+#define RUN 8
+#define BLOCK 16
+
+typedef struct layout {
+    int64_t n, c, s; /* batch, channels, spatial */
+} layout;
+
+#define REAL float
+#define FN(x) x##_f32
+#include "ops/norm_kernels.inc"
+#undef REAL
+#undef FN
+#define REAL double
+#define FN(x) x##_f64
+#include "ops/norm_kernels.inc"
+#undef REAL
+#undef FN
+
+static layout layout_of(const inv_shape *x)
+{
+    return (layout){x->dim[0], x->dim[1], inv__prod(x, 2, x->rank)};
+}
+
+/* Operand 0 has channels; operands first.. are vectors of one number per channel. */
+static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
+{
+    INV_TRY(inv__need(g, n, last));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, last));
+    const inv_shape *x = inv__in_shape(g, n, 0);
+    if (x->rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
+    for (uint32_t i = first; i < last; i++) {
+        const inv_shape *s = inv__in_shape(g, n, i);
+        if (s->rank != 1 || s->dim[0] != x->dim[1])
+            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per channel", i,
+                                 (long long)x->dim[1]);
+    }
+    return INV_OK;
+}
+
+static inv_status stats_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_channels(g, n, 1, 1));
+    inv_shape s = inv_shape_of(1, &inv__in_shape(g, n, 0)->dim[1]);
+    inv_dtype t = inv__in_dtype(g, n, 0);
+    inv__set_out(g, n, 0, t, &s);
+    inv__set_out(g, n, 1, t, &s);
+    return INV_OK;
+}
+
+static inv_status apply_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_channels(g, n, 1, 5));
+    return inv__infer_same(g, n);
+}
+
+static inv_status grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_channels(g, n, 2, 5));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
+    inv_dtype t = inv__in_dtype(g, n, 0);
+    inv__set_out(g, n, 0, t, inv__in_shape(g, n, 0));
+    inv__set_out(g, n, 1, t, inv__in_shape(g, n, 2));
+    inv__set_out(g, n, 2, t, inv__in_shape(g, n, 2));
+    return INV_OK;
+}
+
+static inv_status mix_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "the running and the batch statistic must have one shape");
+    return inv__infer_same(g, n);
+}
+
+static inv_status stats_cpu(const inv_call *c)
+{
+    layout l = layout_of(&c->in[0].shape);
+    void *mean = c->out[0].data, *var = c->nout > 1 ? c->out[1].data : NULL;
+    if (c->in[0].dtype == INV_F32)
+        batch_stats_f32(&l, c->in[0].data, mean, var);
+    else
+        batch_stats_f64(&l, c->in[0].data, mean, var);
+    return INV_OK;
+}
+
+static size_t factors_workspace(const inv_graph *g, const inv_node *n)
+{
+    return (size_t)inv__in_shape(g, n, 0)->dim[1] * inv_dtype_size(inv__in_dtype(g, n, 0));
+}
+
+/* in: x, scale, bias, mean, var */
+static inv_status apply_cpu(const inv_call *c)
+{
+    layout l = layout_of(&c->in[0].shape);
+    double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    const inv_tensor *in = c->in;
+    if (in[0].dtype == INV_F32) {
+        factors_f32(l.c, eps, false, in[1].data, in[4].data, c->ws);
+        channel_affine_f32(&l, in[0].data, in[3].data, c->ws, in[2].data, c->out[0].data);
+    } else {
+        factors_f64(l.c, eps, false, in[1].data, in[4].data, c->ws);
+        channel_affine_f64(&l, in[0].data, in[3].data, c->ws, in[2].data, c->out[0].data);
+    }
+    return INV_OK;
+}
+
+/* in: y, scale, bias, mean, var: x = (y - bias) * sqrt(var + eps) / scale + mean */
+static inv_status inverse_cpu(const inv_call *c)
+{
+    layout l = layout_of(&c->in[0].shape);
+    double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    const inv_tensor *in = c->in;
+    if (in[0].dtype == INV_F32) {
+        factors_f32(l.c, eps, true, in[1].data, in[4].data, c->ws);
+        channel_affine_f32(&l, in[0].data, in[2].data, c->ws, in[3].data, c->out[0].data);
+    } else {
+        factors_f64(l.c, eps, true, in[1].data, in[4].data, c->ws);
+        channel_affine_f64(&l, in[0].data, in[2].data, c->ws, in[3].data, c->out[0].data);
+    }
+    return INV_OK;
+}
+
+static inv_status grad_cpu(const inv_call *c)
+{
+    layout l = layout_of(&c->in[0].shape);
+    double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    bool training = inv_attr_int(c->node, "training", 0) != 0;
+    const inv_tensor *in = c->in;
+    void *out[3] = {NULL, NULL, NULL};
+    for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
+    if (in[0].dtype == INV_F32)
+        batch_grad_f32(&l, training, eps, in[0].data, in[1].data, in[2].data, in[3].data, in[4].data, out[0], out[1], out[2]);
+    else
+        batch_grad_f64(&l, training, eps, in[0].data, in[1].data, in[2].data, in[3].data, in[4].data, out[0], out[1], out[2]);
+    return INV_OK;
+}
+
+static inv_status mix_cpu(const inv_call *c)
+{
+    double momentum = inv_attr_float(c->node, "momentum", 0.9);
+    if (c->in[0].dtype == INV_F32)
+        mix_f32(c->in[0].n, momentum, c->in[0].data, c->in[1].data, c->out[0].data);
+    else
+        mix_f64(c->in[0].n, momentum, c->in[0].data, c->in[1].data, c->out[0].data);
+    return INV_OK;
+}
+
+static double stats_flops(const inv_graph *g, const inv_node *n) { return 3 * inv__flops_in(g, n); }
+static double apply_flops(const inv_graph *g, const inv_node *n) { return 2 * inv__flops_in(g, n); }
+static double grad_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
+
+static inv_status apply_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_id gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    const inv_node *n = inv_nod(g, b->node);
+    double eps = inv_attr_float(n, "epsilon", 1e-5);
+    int64_t training = inv_attr_int(n, "training", 0);
+    inv_id grad = inv_emit(g, "BatchNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4)),
+                           INV_ATTRS(inv_attr_of_float("epsilon", eps), inv_attr_of_int("training", training)));
+    if (grad == INV_NONE) return inv__grad_done(b);
+    for (uint32_t i = 0; i < 3; i++) {
+        if (inv_wants(b, i)) {
+            inv_grad_set(b, i, inv_nod(g, grad)->out[i]);
+        } else { /* not computed at all */
+            inv_val(g, inv_nod(g, grad)->out[i])->def = INV_NONE;
+            inv_nod(g, grad)->out[i] = INV_NONE;
+        }
+    }
+    return inv__grad_done(b);
+}
+
+/* Training: attribute training_mode from opset 14 on, before that the presence of further outputs. */
+static bool trains(const inv_graph *g, const inv_node *n)
+{
+    bool more = false;
+    for (uint32_t i = 1; i < n->nout; i++) more = more || n->out[i] != INV_NONE;
+    if (g->eval) return false;
+    return n->op != NULL && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : more;
+}
+
+static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(need_channels(g, n, 1, 5));
+    if (inv_attr_int(n, "spatial", 1) != 1)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "spatial = 0 is not supported");
+    double eps = inv_attr_float(n, "epsilon", 1e-5), momentum = inv_attr_float(n, "momentum", 0.9);
+    bool training = trains(g, n);
+    inv_id in[5];
+    uint32_t nout = n->nout;
+    for (int i = 0; i < 5; i++) in[i] = n->in[i];
+    for (uint32_t i = 1; i < nout && !training; i++) {
+        if (i < 5 && n->out[i] != INV_NONE) out[i] = in[i % 2 ? 3 : 4];
+    }
+    if (training) {
+        inv_id running[2] = {in[3], in[4]}, stats = inv_emit(g, "BatchStats", 2, INV_IN(in[0]), INV_NOATTR);
+        if (stats == INV_NONE) return inv__done(g);
+        for (int i = 0; i < 2; i++) in[3 + i] = inv_nod(g, stats)->out[i];
+        for (uint32_t i = 0; i < 2; i++) {
+            inv_id mixed = inv_emit1(g, "RunningMix", INV_IN(running[i], in[3 + i]),
+                                     INV_ATTRS(inv_attr_of_float("momentum", momentum)));
+            if (1 + i < nout) out[1 + i] = mixed;
+            if (3 + i < nout) out[3 + i] = in[3 + i];
+        }
+    }
+    out[0] = inv_emit1(g, "BatchNormApply", 5, in,
+                       INV_ATTRS(inv_attr_of_float("epsilon", eps), inv_attr_of_int("training", training)));
+    return inv__done(g);
+}
+
+static const inv_op_def batch_stats_op = {
+    .size = sizeof batch_stats_op, .domain = INV_IR, .name = "BatchStats", .since = 1, .in = "x", .out = "mean var",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .cpu = stats_cpu, .flops = stats_flops,
+    .cases = (const char *const[]){
+        "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
+        "mean, var = BatchStats(float[4,3,2] x)", NULL},
+    .doc = "mean and biased variance per channel, two passes in float64"};
+
+static const inv_op_def apply_op = {
+    .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
+    .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_cpu,
+    .workspace = factors_workspace, .flops = apply_flops,
+    .cases = (const char *const[]){
+        "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
+        "float[3] var)",
+        "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
+        "float[20] var)", NULL},
+    .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x"};
+
+static const inv_op_def grad_op = {
+    .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1, .in = "x gy scale mean var",
+    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_cpu, .flops = grad_flops,
+    .cases = (const char *const[]){
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
+        "float[3] scale, float[3] mean, float[3] var)", NULL},
+    .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015)"};
+
+static const inv_op_def inverse_op = {
+    .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
+    .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .cpu = inverse_cpu,
+    .workspace = factors_workspace, .flops = apply_flops,
+    .cases = (const char *const[]){
+        "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
+        "float[3] var)", NULL},
+    .doc = "x = (y - bias) sqrt(var + epsilon) / scale + mean"};
+
+static const inv_op_def mix_op = {
+    .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
+    .flags = INV_OP_NO_GRAD, .inplace = 3, .infer = mix_infer, .cpu = mix_cpu, .flops = apply_flops,
+    .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
+    .doc = "running * momentum + batch * (1 - momentum)"};
+
+static const inv_op_def batch_norm_7 = {
+    .size = sizeof batch_norm_7, .domain = "", .name = "BatchNormalization", .since = 7, .until = 13,
+    .in = "X scale B mean var", .out = "Y mean? var? saved_mean? saved_var?", .infer = inv__infer_lowered,
+    .lower = batch_norm_lower,
+    .doc = "lowers to BatchNormApply; with further outputs (training) also to BatchStats and RunningMix"};
+
+static const inv_op_def batch_norm_14 = {
+    .size = sizeof batch_norm_14, .domain = "", .name = "BatchNormalization", .since = 14,
+    .in = "X scale B input_mean input_var", .out = "Y running_mean? running_var?", .infer = inv__infer_lowered,
+    .lower = batch_norm_lower,
+    .cases = (const char *const[]){
+        "y = BatchNormalization(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)",
+        "y, m, v = BatchNormalization<training_mode = 1, momentum = 0.75>(float[4,3,2,5] x, float[3] scale, "
+        "float[3] bias, float[3] mean, float[3] var)", NULL},
+    .doc = "lowers to BatchNormApply; with training_mode = 1 also to BatchStats and RunningMix"};
+
+const inv_op_def *const inv_ops_norm[] = {
+    &batch_stats_op, &apply_op, &grad_op, &inverse_op, &mix_op, &batch_norm_7, &batch_norm_14, &inv__op_softmax,
+    &inv__op_log_softmax, &inv__op_softmax_12, &inv__op_log_softmax_12, &inv__op_softmax_grad,
+    &inv__op_log_softmax_grad, NULL};

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The commit part of a step: optimizer updates and Assign. They write their operands in place and have no outputs. The
+ * learning rate is step->lr; Adam corrects its bias by the number of updates, step->step + 1. */
+#include "ops/optim.h"
+
+#include "ops/util.h"
+
+typedef struct adam_constants {
+    double beta1, beta2, epsilon;
+    double l2, keep;   /* weight decay in the gradient; or 1 - lr * decay, decoupled (AdamW) */
+    double rate, root; /* lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
+} adam_constants;
+
+#define INV_PART_OPTIM
+#define REAL float
+#define FN(x) x##_f32
+#define M(name) name##f
+#include "ops/train_kernels.inc"
+#undef REAL
+#undef FN
+#undef M
+#define REAL double
+#define FN(x) x##_f64
+#define M(name) name
+#include "ops/train_kernels.inc"
+#undef REAL
+#undef FN
+#undef M
+
+/* All operands of one type and shape. */
+static inv_status update_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, n->nin));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, n->nin));
+    for (uint32_t i = 1; i < n->nin; i++) {
+        if (!inv_shape_equal(inv__in_shape(g, n, i), inv__in_shape(g, n, 0)))
+            return inv_node_fail(g, n, INV_E_SHAPE, "input %u has not the shape of the parameter", i);
+    }
+    return INV_OK;
+}
+
+static inv_status assign_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "the value has not the shape of the parameter");
+    return INV_OK;
+}
+
+static inv_status sgd_cpu(const inv_call *c)
+{
+    double decay = inv_attr_float(c->node, "weight_decay", 0);
+    if (c->step == NULL) return INV_E_INTERNAL;
+    if (c->in[0].dtype == INV_F32)
+        sgd_f32(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
+    else
+        sgd_f64(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
+    return INV_OK;
+}
+
+static inv_status momentum_cpu(const inv_call *c)
+{
+    double decay = inv_attr_float(c->node, "weight_decay", 0), m = inv_attr_float(c->node, "momentum", 0.9);
+    const inv_tensor *in = c->in;
+    if (c->step == NULL) return INV_E_INTERNAL;
+    if (in[0].dtype == INV_F32)
+        momentum_f32(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
+    else
+        momentum_f64(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
+    return INV_OK;
+}
+
+static inv_status adam_cpu(const inv_call *c)
+{
+    const inv_tensor *in = c->in;
+    if (c->step == NULL) return INV_E_INTERNAL;
+    double t = (double)(c->step->step + 1), lr = c->step->lr, decay = inv_attr_float(c->node, "weight_decay", 0);
+    bool decoupled = inv_attr_int(c->node, "decoupled", 0) != 0;
+    adam_constants k = {.beta1 = inv_attr_float(c->node, "beta1", 0.9), .beta2 = inv_attr_float(c->node, "beta2", 0.999),
+                        .epsilon = inv_attr_float(c->node, "epsilon", 1e-8),
+                        .l2 = decoupled ? 0 : decay, .keep = decoupled ? 1 - lr * decay : 1};
+    k.rate = lr / (1 - pow(k.beta1, t));
+    k.root = 1 / sqrt(1 - pow(k.beta2, t));
+    if (in[0].dtype == INV_F32)
+        adam_f32(in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
+    else
+        adam_f64(in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
+    return INV_OK;
+}
+
+static inv_status assign_cpu(const inv_call *c)
+{
+    size_t nbytes = (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype);
+    if (nbytes > 0 && c->in[0].data != c->in[1].data) memcpy(c->in[0].data, c->in[1].data, nbytes);
+    return INV_OK;
+}
+
+static double sgd_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
+static double adam_flops(const inv_graph *g, const inv_node *n) { return 12 * inv__flops_in(g, n); }
+
+const inv_op_def inv__op_sgd = {
+    .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .cpu = sgd_cpu, .flops = sgd_flops,
+    .doc = "w -= lr (g + weight_decay w)"};
+
+const inv_op_def inv__op_momentum = {
+    .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1, .in = "w g v", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .cpu = momentum_cpu, .flops = sgd_flops,
+    .doc = "v = momentum v + g + weight_decay w; w -= lr v (as PyTorch, dampening 0)"};
+
+const inv_op_def inv__op_adam = {
+    .size = sizeof inv__op_adam, .domain = INV_IR, .name = "AdamUpdate", .since = 1, .in = "w g m v", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .cpu = adam_cpu, .flops = adam_flops,
+    .doc = "Adam (Kingma, Ba 2015); decoupled = 1: AdamW (Loshchilov, Hutter 2019)"};
+
+const inv_op_def inv__op_assign = {
+    .size = sizeof inv__op_assign, .domain = INV_IR, .name = "Assign", .since = 1, .in = "parameter value", .out = "",
+    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = assign_infer, .cpu = assign_cpu, .flops = inv__flops_none,
+    .doc = "parameter = value"};

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Threads and vector code: what the heavy kernels share. */
+#ifndef INV_OPS_PARALLEL_H
+#define INV_OPS_PARALLEL_H
+
+#include <stdint.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* Compiles a function a second time for AVX2, picked at load time. Contraction is off and nothing is reassociated, so
+ * both give the same bits. Sanitizers start after the choice is made, hence not there. */
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__ && !defined __SANITIZE_ADDRESS__ && \
+    !defined __SANITIZE_THREAD__ && defined __OPTIMIZE__
+#define INV_SIMD __attribute__((target_clones("avx2", "default")))
+#else
+#define INV_SIMD
+#endif
+
+#define INV_MAX_LANES 8 /* threads that get scratch memory of their own */
+
+static inline int inv__threads(void)
+{
+#ifdef _OPENMP
+    int n = omp_in_parallel() ? 1 : omp_get_max_threads();
+    return n > INV_MAX_LANES ? INV_MAX_LANES : n;
+#else
+    return 1;
+#endif
+}
+
+static inline int inv__thread(void)
+{
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+static inline int64_t inv__min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t inv__max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#endif

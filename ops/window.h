@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sliding windows of convolution and pooling in one, two or three dimensions. Fewer than three are filled up in front
+ * with axes of extent 1, so that kernels know one case only. */
+#ifndef INV_OPS_WINDOW_H
+#define INV_OPS_WINDOW_H
+
+#include "core/op.h"
+
+typedef struct inv_window {
+    int sd;                                            /* spatial axes of the operator */
+    int64_t in[3], out[3], k[3], stride[3], dil[3];
+    int64_t pad[3], pad_end[3];
+    int64_t invol, outvol, kvol;
+} inv_window;
+
+/* Reads strides, dilations, pads (or auto_pad) and, if `ceil` may be, ceil_mode; computes the output's extents.
+ * `in` and `k` have `sd` entries. NULL, or what is wrong. */
+const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode, inv_window *w);
+
+/* Explicit attributes of a window for canonical operators; `buf` holds their numbers. */
+typedef struct inv_window_attrs {
+    int64_t strides[3], pads[6], dilations[3], kernel[3];
+    inv_attr attr[4]; /* strides, pads, dilations, kernel_shape */
+} inv_window_attrs;
+void inv__window_attrs(const inv_window *w, inv_window_attrs *a);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Binding: every input gets a static shape and a Feed node that copies it into the arena; all floating-point
+ * arithmetic is put into one type. */
+#include <string.h>
+
+#include "passes/pass.h"
+
+static const inv_array *given_array(const inv_request *rq, const char *name)
+{
+    for (size_t i = 0; i < rq->options->ninputs; i++)
+        if (strcmp(rq->options->inputs[i].name, name) == 0) return &rq->options->inputs[i];
+    return NULL;
+}
+
+/* One symbol stands for one number in the whole model. */
+typedef struct symbols {
+    INV_VEC(const char *) name;
+    INV_VEC(int64_t) extent;
+} symbols;
+
+static bool symbol_bind(inv_graph *g, symbols *s, const char *name, int64_t extent, int64_t *bound)
+{
+    for (size_t i = 0; i < s->name.n; i++)
+        if (strcmp(s->name.at[i], name) == 0) {
+            *bound = s->extent.at[i];
+            return true;
+        }
+    *bound = extent;
+    return inv_vec_push(&g->arena, &s->name, name) && inv_vec_push(&g->arena, &s->extent, extent);
+}
+
+/* Adds what is wrong with one input to `wrong`. */
+static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s, inv_str *wrong)
+{
+    inv_value *val = inv_val(g, v);
+    const inv_array *a = given_array(rq, val->name);
+    char want[INV_SHAPE_TEXT];
+    inv_shape_text(&val->shape, want);
+    if (!a) {
+        if (!inv_shape_is_static(&val->shape))
+            inv__str_add(wrong, "; input '%s' %s%s: no shape given for its open dimensions", val->name,
+                         inv_dtype_name(val->dtype), want);
+        else if (rq->batch > 0 && val->shape.rank > 0 && rq->rebatch)
+            val->shape.dim[0] = rq->batch;
+        return;
+    }
+    inv_shape got = inv_shape_of(a->rank, a->dims);
+    if (rq->batch > 0 && got.rank > 0) got.dim[0] = rq->batch;
+    char seen[INV_SHAPE_TEXT];
+    inv_shape_text(&got, seen);
+    bool fits = val->shape.rank < 0 || val->shape.rank == got.rank;
+    for (int d = 0; fits && d < val->shape.rank; d++) {
+        int64_t wanted = val->shape.dim[d], bound = got.dim[d];
+        const char *symbol = val->dim_param ? val->dim_param[d] : NULL;
+        if (wanted >= 0) fits = wanted == got.dim[d] || (d == 0 && rq->rebatch);
+        else if (symbol && *symbol && symbol_bind(g, s, symbol, got.dim[d], &bound) && bound != got.dim[d]) {
+            inv__str_add(wrong, "; input '%s': dimension '%s' is %lld here and %lld elsewhere", val->name, symbol,
+                         (long long)got.dim[d], (long long)bound);
+        }
+    }
+    if (!fits)
+        inv__str_add(wrong, "; input '%s' wants %s%s, got %s", val->name, inv_dtype_name(val->dtype), want, seen);
+    if (inv_dtype_is_float(val->dtype) != inv_dtype_is_float(a->dtype) && a->dtype != INV_DT_NONE)
+        inv__str_add(wrong, "; input '%s' wants elements of type %s, got %s", val->name, inv_dtype_name(val->dtype),
+                     inv_dtype_name(a->dtype));
+    val->shape = got;
+}
+
+static bool is_model_input(const inv_graph *g, const char *name)
+{
+    for (size_t i = 0; i < g->inputs.n; i++)
+        if (strcmp(inv_val(g, g->inputs.at[i])->name, name) == 0) return true;
+    return false;
+}
+
+inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target)
+{
+    inv_value *val = inv_val(g, v);
+    inv_attr attr[] = {inv_attr_of_int("slot", (int64_t)plan->feed.n),
+                       inv_attr_of_ints("shape", (size_t)val->shape.rank, val->shape.dim),
+                       inv_attr_of_int("dtype", val->dtype)};
+    inv_feed_slot slot = {val->name, v, is_target};
+    inv_id n = inv_graph_node(g, "ai.invonnx.ir", "Feed", val->name, 0, NULL, 1, &v, 3, attr);
+    if (n == INV_NONE || !inv_vec_push(&g->arena, &plan->feed, slot) || !inv_vec_push(&g->arena, &g->order, n))
+        return INV_NONE;
+    val = inv_val(g, v);
+    val->role = INV_ROLE_NODE;
+    val->def = n;
+    val->mem = INV_MEM_DATA;
+    return n;
+}
+
+inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
+{
+    symbols s = {0};
+    inv_str wrong;
+    inv__str_init(&wrong, g->ctx);
+    for (size_t i = 0; i < rq->options->ninputs; i++)
+        if (!is_model_input(g, rq->options->inputs[i].name))
+            inv__str_add(&wrong, "; the model has no input '%s'", rq->options->inputs[i].name);
+    for (size_t i = 0; i < g->inputs.n; i++) bind_input(g, rq, g->inputs.at[i], &s, &wrong);
+    inv_status st = INV_OK;
+    if (wrong.failed) st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while binding inputs");
+    else if (wrong.n) st = inv__fail(g->ctx, INV_E_SHAPE, "inputs do not fit the model: %s", wrong.s + 2);
+    inv__str_fini(&wrong);
+    INV_TRY(st);
+
+    inv_ids later = g->order;
+    memset(&g->order, 0, sizeof g->order);
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        inv_value *val = inv_val(g, g->inputs.at[i]);
+        if (inv_dtype_is_float(val->dtype)) val->dtype = g->real;
+        if (inv_bind_feed(g, plan, g->inputs.at[i], false) == INV_NONE) return INV_E_NOMEM;
+    }
+    for (size_t i = 0; i < later.n; i++)
+        if (!inv_vec_push(&g->arena, &g->order, later.at[i])) return INV_E_NOMEM;
+    return INV_OK;
+}
+
+static bool real_tensor(inv_graph *g, inv_data *t)
+{
+    if (!inv_dtype_is_float(t->dtype) || t->dtype == g->real) return true;
+    size_t n = (size_t)inv_shape_nelem(&t->shape), nbytes = 0;
+    if (!inv_shape_nbytes(&t->shape, g->real, &nbytes)) return false;
+    void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
+    if (!bytes || !inv_convert(bytes, g->real, t->bytes, t->dtype, n)) return false;
+    *t = (inv_data){g->real, t->shape, bytes, nbytes};
+    return true;
+}
+
+/* gives: every floating-point value, and every floating-point tensor in an attribute, in g->real. */
+inv_status inv_pass_real(inv_graph *g)
+{
+    for (size_t v = 0; v < g->value.n; v++) {
+        inv_value *val = &g->value.at[v];
+        if (!inv_dtype_is_float(val->dtype)) continue;
+        val->dtype = g->real;
+        if (val->role == INV_ROLE_CONST && !real_tensor(g, &val->data)) return INV_E_NOMEM;
+    }
+    for (size_t i = 0; i < g->order.n; i++) {
+        inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t a = 0; a < n->nattr; a++) {
+            inv_attr *t = &n->attr[a];
+            if (t->kind == INV_ATTR_TENSOR && !real_tensor(g, &t->tensor)) return INV_E_NOMEM;
+            if (t->kind == INV_ATTR_INT && (strcmp(t->name, "to") == 0 || strcmp(t->name, "dtype") == 0) &&
+                inv_dtype_is_float((inv_dtype)t->i))
+                t->i = g->real;
+        }
+    }
+    return INV_OK;
+}

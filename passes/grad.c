@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Reverse mode: every operator's row emits its gradient as nodes of the same graph, so liveness says what backward
+ * needs and nobody keeps a list of saved tensors. Missing gradients are all named at once.
+ * requires: plan->loss.  gives: backward nodes; plan->grad, plan->input_grad; g->forward_end. */
+#include <fnmatch.h>
+#include <string.h>
+
+#include "passes/pass.h"
+
+typedef struct reverse {
+    inv_graph *g;
+    inv_arena scratch;
+    bool *wanted;  /* per value: leads from something trained to here */
+    inv_id *grad;  /* per value: gradient so far */
+    size_t nvalue;
+} reverse;
+
+static bool any_glob(const char *const *globs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(globs[i], name) == 0 || fnmatch(globs[i], name, 0) == 0) return true;
+    return false;
+}
+
+static bool trains(const inv_request *rq, const inv_value *v)
+{
+    const inv_session_options *o = rq->options;
+    if (v->role != INV_ROLE_PARAM || v->state || v->shape.rank < 1 || !inv_dtype_is_float(v->dtype)) return false;
+    if (o->ntrain_only && !any_glob(o->train_only, o->ntrain_only, v->name)) return false;
+    return !any_glob(o->freeze, o->nfreeze, v->name);
+}
+
+/* A glob that fits no initializer is a mistake worth an error. */
+static inv_status check_globs(inv_graph *g, const char *option, const char *const *globs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool used = false;
+        for (size_t k = 0; k < g->inits.n && !used; k++) used = any_glob(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
+        INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name", option, globs[i]);
+    }
+    return INV_OK;
+}
+
+/* Running statistics are state, whatever path they lie on. */
+static void mark_state(inv_graph *g)
+{
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        bool mix = strcmp(n->op->name, "RunningMix") == 0;
+        bool eval = strcmp(n->op->name, "BatchNormApply") == 0 && !inv_attr_int(n, "training", 0);
+        for (uint32_t k = mix ? 0 : 3; k < (mix ? 1u : 5u) && (mix || eval) && k < n->nin; k++) {
+            inv_value *v = inv_val(g, n->in[k]);
+            if (v->role == INV_ROLE_PARAM) v->state = true;
+        }
+    }
+}
+
+static void mark_wanted(reverse *r, const inv_request *rq)
+{
+    inv_graph *g = r->g;
+    for (size_t v = 0; v < r->nvalue; v++) {
+        inv_value *val = inv_val(g, (inv_id)v);
+        val->trainable = trains(rq, val);
+        r->wanted[v] = val->trainable;
+    }
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        bool wanted = n->op->flags & INV_OP_SOURCE && rq->options->input_grads;
+        if (!(n->op->flags & INV_OP_NO_GRAD))
+            for (uint32_t k = 0; k < n->nin; k++) wanted = wanted || (n->in[k] != INV_NONE && r->wanted[n->in[k]]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) r->wanted[n->out[k]] = wanted && inv_dtype_is_float(inv_val(g, n->out[k])->dtype);
+    }
+}
+
+static bool reached(const reverse *r, const inv_node *n)
+{
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && r->grad[n->out[k]] != INV_NONE) return true;
+    return false;
+}
+
+static bool wants_any(const reverse *r, const inv_node *n)
+{
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != INV_NONE && r->wanted[n->in[k]]) return true;
+    return false;
+}
+
+/* Operators on the way whose rows have no gradient, all of them. */
+static inv_status name_missing(reverse *r, const inv_plan *plan)
+{
+    inv_graph *g = r->g;
+    bool *on = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
+    inv_str text;
+    if (!on) return INV_E_NOMEM;
+    inv__str_init(&text, g->ctx);
+    on[plan->loss] = true;
+    for (size_t i = g->order.n; i-- > 0;) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        bool here = false;
+        for (uint32_t k = 0; k < n->nout; k++) here = here || (n->out[k] != INV_NONE && on[n->out[k]]);
+        if (!here || !wants_any(r, n) || n->op->flags & INV_OP_NO_GRAD) continue;
+        if (!n->op->grad)
+            inv__str_add(&text, "; %s (node '%s')", n->op->name, n->norigin ? n->origin[0] : inv_val(g, n->out[0])->name);
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE && r->wanted[n->in[k]]) on[n->in[k]] = true;
+    }
+    inv_status s = text.failed ? INV_E_NOMEM : INV_OK;
+    if (text.n)
+        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
+                      "operators without a gradient lie between trained weights and the loss: %s. Freeze what comes "
+                      "before them (--freeze GLOB), or train only what follows (--train-only GLOB)", text.s + 2);
+    inv__str_fini(&text);
+    return s;
+}
+
+static inv_status accumulate(reverse *r, inv_id v, inv_id g)
+{
+    if (g == INV_NONE) return r->g->failed;
+    if (r->grad[v] != INV_NONE) g = inv_emit1(r->g, "Add", INV_IN(r->grad[v], g), INV_NOATTR);
+    r->grad[v] = g;
+    return r->g->failed;
+}
+
+static inv_status reverse_node(reverse *r, inv_id id)
+{
+    inv_graph *g = r->g;
+    inv_node n = *inv_nod(g, id);
+    if (n.op->flags & INV_OP_NO_GRAD || n.phase != INV_FORWARD || !reached(r, &n) || !wants_any(r, &n)) return INV_OK;
+    inv_id *out_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nout + 1), *in_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nin + 1);
+    bool *wanted = INV_ARENA_NEW(&r->scratch, bool, n.nin + 1);
+    if (!out_grad || !in_grad || !wanted) return INV_E_NOMEM;
+    for (uint32_t k = 0; k < n.nout; k++) out_grad[k] = n.out[k] == INV_NONE ? INV_NONE : r->grad[n.out[k]];
+    for (uint32_t k = 0; k < n.nin; k++) {
+        in_grad[k] = INV_NONE;
+        wanted[k] = n.in[k] != INV_NONE && r->wanted[n.in[k]];
+    }
+    g->emit_origin = n.origin;
+    g->emit_norigin = n.norigin;
+    inv_grad b = {g, id, out_grad, in_grad, wanted};
+    INV_TRY(n.op->grad(&b));
+    for (uint32_t k = 0; k < n.nin; k++)
+        if (wanted[k]) INV_TRY(accumulate(r, n.in[k], in_grad[k]));
+    return g->failed;
+}
+
+/* Gradients of what nothing reaches are zero. */
+static inv_status grad_or_zero(reverse *r, inv_id v, inv_id *out)
+{
+    inv_graph *g = r->g;
+    *out = r->grad[v];
+    if (*out == INV_NONE) {
+        inv_shape shape = inv_val(g, v)->shape;
+        inv_id zero = inv_graph_const_real(g, g->real, 0);
+        *out = inv_emit1(g, "BroadcastTo", INV_IN(zero),
+                         INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
+    }
+    return g->failed;
+}
+
+static inv_status collect(reverse *r, const inv_request *rq, inv_plan *plan)
+{
+    inv_graph *g = r->g;
+    bool keep = !rq->optimize;
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_id v = g->inits.at[i];
+        if (!inv_val(g, v)->trainable) continue;
+        inv_id d = r->grad[v];
+        if (d == INV_NONE && (rq->options->ntrain_only == 0 || rq->optimize)) {
+            inv_val(g, v)->trainable = false; /* not on a path to the loss */
+            continue;
+        }
+        INV_TRY(grad_or_zero(r, v, &d));
+        inv_val(g, d)->mem = INV_MEM_GRAD;
+        inv_val(g, d)->keep = keep;
+        inv_result_slot slot = {inv_val(g, v)->name, d};
+        if (!inv_vec_push(&g->arena, &plan->grad, slot)) return INV_E_NOMEM;
+    }
+    for (size_t i = 0; i < plan->feed.n && rq->options->input_grads; i++) {
+        inv_id v = plan->feed.at[i].value, d;
+        if (plan->feed.at[i].is_target || !inv_dtype_is_float(inv_val(g, v)->dtype)) continue;
+        INV_TRY(grad_or_zero(r, v, &d));
+        inv_val(g, d)->keep = true;
+        inv_result_slot slot = {plan->feed.at[i].name, d};
+        if (!inv_vec_push(&g->arena, &plan->input_grad, slot)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
+{
+    inv_graph *g = r->g;
+    r->nvalue = g->value.n;
+    size_t forward = g->order.n;
+    r->wanted = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
+    r->grad = INV_ARENA_NEW(&r->scratch, inv_id, r->nvalue);
+    if (!r->wanted || !r->grad) return INV_E_NOMEM;
+    for (size_t v = 0; v < r->nvalue; v++) r->grad[v] = INV_NONE;
+    mark_wanted(r, rq);
+    INV_TRY(name_missing(r, plan));
+    g->phase = INV_BACKWARD;
+    r->grad[plan->loss] = inv_graph_const_real(g, inv_val(g, plan->loss)->dtype, 1);
+    if (inv_val(g, plan->loss)->shape.rank > 0 && r->grad[plan->loss] != INV_NONE) {
+        inv_shape shape = inv_val(g, plan->loss)->shape;
+        r->grad[plan->loss] = inv_emit1(g, "View", INV_IN(r->grad[plan->loss]),
+                                        INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
+    }
+    if (g->failed) return g->failed;
+    for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, g->order.at[i]));
+    INV_TRY(collect(r, rq, plan));
+    g->forward_end = forward;
+    return INV_OK;
+}
+
+inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
+{
+    INV_TRY(check_globs(g, "--train-only", rq->options->train_only, rq->options->ntrain_only));
+    INV_TRY(check_globs(g, "--freeze", rq->options->freeze, rq->options->nfreeze));
+    mark_state(g);
+    g->forward_end = g->order.n;
+    if (rq->purpose != INV_FOR_TRAIN) return INV_OK;
+    INV_CHECK(plan->loss != INV_NONE, g->ctx, INV_E_ARG, "training needs a loss (--loss KIND)");
+    reverse r = {.g = g};
+    inv__arena_init(&r.scratch, g->ctx);
+    inv_status s = run(&r, rq, plan);
+    inv__arena_fini(&r.scratch);
+    g->emit_origin = NULL;
+    g->emit_norigin = 0;
+    INV_TRY(s);
+    if (plan->grad.n == 0 && !rq->options->input_grads)
+        return inv__fail(g->ctx, INV_E_ARG,
+                         "nothing to train: no floating-point initializer of rank 1 or more lies on a differentiable "
+                         "path to the loss and is not frozen ('invonnx inspect' lists them with the reason)");
+    return INV_OK;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The loss, as nodes. Definitions: enum inv_loss in invonnx.h; every loss is a float64 scalar.
+ * requires: canonical graph, plan->output.  gives: plan->loss, plan->correct, the target's Feed. */
+#include <string.h>
+
+#include "passes/pass.h"
+
+static inv_id output_named(const inv_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->output.n; i++)
+        if (strcmp(plan->output.at[i].name, name) == 0) return plan->output.at[i].value;
+    return INV_NONE;
+}
+
+static void list_outputs(const inv_graph *g, const inv_plan *plan, inv_str *text)
+{
+    for (size_t i = 0; i < plan->output.n; i++) {
+        char shape[INV_SHAPE_TEXT];
+        const inv_value *v = inv_val(g, plan->output.at[i].value);
+        inv__str_add(text, "%s'%s' %s%s", i ? ", " : "", plan->output.at[i].name, inv_dtype_name(v->dtype),
+                     inv_shape_text(&v->shape, shape));
+    }
+}
+
+static inv_status fail_outputs(inv_graph *g, const inv_plan *plan, const char *what, const char *name)
+{
+    inv_str text;
+    inv__str_init(&text, g->ctx);
+    list_outputs(g, plan, &text);
+    inv_status s = inv__fail(g->ctx, INV_E_ARG, "%s%s; the model's outputs: %s", what, name, text.s);
+    inv__str_fini(&text);
+    return s;
+}
+
+/* The outputs that the loss is of. */
+static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_ids *out)
+{
+    const inv_session_options *o = rq->options;
+    for (size_t i = 0; i < o->nloss_outputs; i++) {
+        inv_id v = output_named(plan, o->loss_outputs[i]);
+        if (v == INV_NONE) return fail_outputs(g, plan, "no output for the loss is called ", o->loss_outputs[i]);
+        if (!inv_vec_push(&g->arena, out, v)) return INV_E_NOMEM;
+    }
+    if (out->n) return INV_OK;
+    for (size_t i = 0; i < plan->output.n; i++) {
+        inv_id v = plan->output.at[i].value;
+        bool logdet = o->logdet && strcmp(o->logdet, plan->output.at[i].name) == 0;
+        if (inv_dtype_is_float(inv_val(g, v)->dtype) && !logdet && !inv_val(g, v)->state &&
+            !inv_vec_push(&g->arena, out, v))
+            return INV_E_NOMEM;
+    }
+    if (out->n != 1)
+        return fail_outputs(g, plan, out->n ? "several floating-point outputs: say which with --loss-output NAME" :
+                                              "no floating-point output for the loss", "");
+    return INV_OK;
+}
+
+/* A Feed for the target, of the shape at hand; labels become int64, all else the real type. */
+static inv_status feed_target(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id *out)
+{
+    const inv_array *t = rq->options->target;
+    if (!t) return inv__fail(g->ctx, INV_E_ARG, "this loss needs a target (--target FILE.npy)");
+    inv_shape shape = inv_shape_of(t->rank, t->dims);
+    if (rq->batch > 0 && shape.rank > 0) shape.dim[0] = rq->batch;
+    bool real = inv_dtype_is_float(t->dtype);
+    *out = inv_graph_value(g, inv_graph_fresh(g, "target"), INV_ROLE_NODE, real ? g->real : INV_I64, &shape);
+    if (*out == INV_NONE) return INV_E_NOMEM;
+    return inv_bind_feed(g, plan, *out, true) == INV_NONE ? INV_E_NOMEM : INV_OK;
+}
+
+static inv_status fail_target(inv_graph *g, inv_id output, inv_id target, const char *want)
+{
+    char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
+    const inv_value *o = inv_val(g, output), *t = inv_val(g, target);
+    return inv__fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s",
+                     inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), o->name, inv_dtype_name(o->dtype),
+                     inv_shape_text(&o->shape, a), want);
+}
+
+static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id logits)
+{
+    const inv_shape x = inv_val(g, logits)->shape;
+    int axis = rq->options->class_axis ? rq->options->class_axis : 1;
+    if (axis < 0) axis += x.rank;
+    if (axis < 0 || axis >= x.rank)
+        return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d (--class-axis)", axis,
+                         inv_val(g, logits)->name, x.rank);
+    inv_id target;
+    INV_TRY(feed_target(g, rq, plan, &target));
+    const inv_value *t = inv_val(g, target);
+    bool labels = t->dtype == INV_I64;
+    inv_shape want = x;
+    if (labels) {
+        want.rank = x.rank - 1;
+        for (int d = axis; d < want.rank; d++) want.dim[d] = x.dim[d + 1];
+    }
+    if (!inv_shape_equal(&want, &t->shape))
+        return fail_target(g, logits, target, labels ? "integer labels of the output's shape without the class axis"
+                                                     : "soft targets of the output's shape");
+    plan->loss = inv_emit1(g, "CrossEntropyMean", INV_IN(logits, target), INV_ATTRS(inv_attr_of_int("axis", axis)));
+    if (labels && rq->purpose == INV_FOR_EVAL)
+        plan->correct = inv_emit1(g, "CorrectCount", INV_IN(logits, target), INV_ATTRS(inv_attr_of_int("axis", axis)));
+    return g->failed;
+}
+
+static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id output, const char *op)
+{
+    inv_id target;
+    INV_TRY(feed_target(g, rq, plan, &target));
+    if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
+    if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))
+        return fail_target(g, output, target, "the output's shape");
+    plan->loss = inv_emit1(g, op, INV_IN(output, target), INV_NOATTR);
+    return g->failed;
+}
+
+static inv_status flow_nll(inv_graph *g, const inv_request *rq, inv_plan *plan, const inv_ids *z)
+{
+    inv_ids in = {0};
+    inv_id logdet = INV_NONE;
+    if (rq->options->logdet) {
+        logdet = output_named(plan, rq->options->logdet);
+        if (logdet == INV_NONE) return fail_outputs(g, plan, "no log-determinant output is called ", rq->options->logdet);
+    }
+    if (!inv_vec_push(&g->arena, &in, logdet)) return INV_E_NOMEM;
+    for (size_t i = 0; i < z->n; i++)
+        if (!inv_vec_push(&g->arena, &in, z->at[i])) return INV_E_NOMEM;
+    plan->loss = inv_emit1(g, "NllMean", (uint32_t)in.n, in.at, INV_NOATTR);
+    return g->failed;
+}
+
+inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
+{
+    plan->loss = plan->correct = INV_NONE;
+    g->phase = INV_FORWARD;
+    if (rq->options->loss == INV_LOSS_NONE) return INV_OK;
+    inv_ids outputs = {0};
+    INV_TRY(loss_values(g, rq, plan, &outputs));
+    if (rq->options->loss != INV_LOSS_NLL && outputs.n != 1)
+        return inv__fail(g->ctx, INV_E_ARG, "this loss is of one output, %zu were named", outputs.n);
+    switch (rq->options->loss) {
+    case INV_LOSS_CROSS_ENTROPY: INV_TRY(cross_entropy(g, rq, plan, outputs.at[0])); break;
+    case INV_LOSS_MSE: INV_TRY(elementwise_loss(g, rq, plan, outputs.at[0], "MseMean")); break;
+    case INV_LOSS_BCE: INV_TRY(elementwise_loss(g, rq, plan, outputs.at[0], "BceMean")); break;
+    case INV_LOSS_NLL: INV_TRY(flow_nll(g, rq, plan, &outputs)); break;
+    case INV_LOSS_OUTPUT:
+        if (inv_shape_nelem(&inv_val(g, outputs.at[0])->shape) != 1)
+            return fail_outputs(g, plan, "loss 'output' wants an output of one element: ", inv_val(g, outputs.at[0])->name);
+        plan->loss = outputs.at[0];
+        break;
+    case INV_LOSS_NONE: break;
+    }
+    inv_val(g, plan->loss)->keep = true;
+    if (plan->correct != INV_NONE) inv_val(g, plan->correct)->keep = true;
+    return INV_OK;
+}

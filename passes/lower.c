@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Lowering: one sweep in execution order rewrites ONNX's operators, in the spelling of whatever opset, into canonical
+ * ones. Inputs of the node at hand are lowered already and static, so shape arithmetic folds as it goes.
+ * requires: inlined graph with static inputs.  gives: canonical operators, static shapes, folded constants.
+ * breaks: node ids of the import (origins stay) */
+#include <string.h>
+
+#include "passes/pass.h"
+
+/* Every operator that is not registered, with its nodes, in one message. */
+static inv_status name_unknown(inv_graph *g)
+{
+    inv_str text;
+    inv__str_init(&text, g->ctx);
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (n->op) continue;
+        bool seen = false;
+        for (size_t j = 0; j < i && !seen; j++) {
+            const inv_node *m = inv_nod(g, g->order.at[j]);
+            seen = !m->op && strcmp(m->op_type, n->op_type) == 0 && strcmp(m->domain, n->domain) == 0;
+        }
+        if (seen) continue;
+        inv__str_add(&text, "; %s%s%s (", n->domain, *n->domain ? "::" : "", n->op_type);
+        int count = 0;
+        for (size_t j = i; j < g->order.n; j++) {
+            const inv_node *m = inv_nod(g, g->order.at[j]);
+            if (m->op || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0) continue;
+            inv__str_add(&text, "%s'%s'", count++ ? ", " : count > 1 ? "nodes " : "node ",
+                         m->name && *m->name ? m->name : inv_val(g, m->out[0])->name);
+        }
+        inv__str_add(&text, ", opset %lld)", (long long)inv_graph_opset(g, n->domain));
+    }
+    inv_status s = INV_OK;
+    if (text.failed) s = INV_E_NOMEM;
+    else if (text.n)
+        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
+                      "operators that this version does not have: %s. 'invonnx ops' lists what it has", text.s + 2);
+    inv__str_fini(&text);
+    return s;
+}
+
+static bool all_const(const inv_graph *g, const inv_node *n)
+{
+    if (!g->fold || n->nin == 0) return false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != INV_NONE && inv_val(g, n->in[i])->role != INV_ROLE_CONST) return false;
+    return true;
+}
+
+/* The name of the model goes to the value that now stands for it, unless that one has a name of the model itself. */
+static void take_name(inv_graph *g, inv_id from, inv_id to, const bool *named)
+{
+    inv_value *a = inv_val(g, from), *b = inv_val(g, to);
+    if (from == to || b->role != INV_ROLE_NODE || named[to]) return;
+    const char *spare = b->name;
+    b->name = a->name;
+    a->name = spare;
+}
+
+static inv_status set_origin(inv_graph *g, const inv_node *n)
+{
+    if (n->norigin) {
+        g->emit_origin = n->origin;
+        g->emit_norigin = n->norigin;
+        return INV_OK;
+    }
+    const char **origin = INV_ARENA_NEW(&g->arena, const char *, 1);
+    if (!origin) return INV_E_NOMEM;
+    origin[0] = n->name && *n->name ? n->name
+                : n->nout && n->out[0] != INV_NONE ? inv_val(g, n->out[0])->name
+                                                   : n->op_type;
+    g->emit_origin = origin;
+    g->emit_norigin = 1;
+    return INV_OK;
+}
+
+/* Lowers one node; out[] gets the values that stand for its outputs. */
+static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
+{
+    INV_TRY(inv_node_infer(g, id));
+    inv_node n = *inv_nod(g, id); /* a copy: emitting moves the array */
+    if (n.op->lower) {
+        for (uint32_t i = 0; i < n.nout; i++) out[i] = INV_NONE;
+        INV_TRY(n.op->lower(g, &n, out));
+        if (g->failed) return g->failed;
+        for (uint32_t i = 0; i < n.nout; i++)
+            if (n.out[i] != INV_NONE && out[i] == INV_NONE)
+                return inv_node_fail(g, &n, INV_E_UNSUPPORTED_OP, "output %u is not computed by this version", i);
+        return INV_OK;
+    }
+    if (all_const(g, &n)) {
+        inv_id folded = inv_emit_op(g, n.op, n.nout, n.nin, n.in, n.nattr, n.attr, out);
+        return folded == INV_NONE && g->failed ? g->failed : INV_OK;
+    }
+    for (uint32_t i = 0; i < n.nout; i++) out[i] = n.out[i];
+    inv_nod(g, id)->origin = g->emit_origin;
+    inv_nod(g, id)->norigin = g->emit_norigin;
+    return inv_vec_push(&g->arena, &g->order, id) ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv_pass_lower(inv_graph *g)
+{
+    INV_TRY(name_unknown(g));
+    size_t nold = g->value.n;
+    inv_id *map = INV_ARENA_NEW(&g->arena, inv_id, nold ? nold : 1);
+    if (!map) return INV_E_NOMEM;
+    for (size_t v = 0; v < nold; v++) map[v] = (inv_id)v;
+    inv_ids old = g->order;
+    memset(&g->order, 0, sizeof g->order);
+    g->fold = true;
+    g->phase = INV_FORWARD;
+    for (size_t i = 0; i < old.n; i++) {
+        inv_node *n = inv_nod(g, old.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE) n->in[k] = map[n->in[k]];
+        INV_TRY(set_origin(g, n));
+        uint32_t nout = n->nout;
+        inv_id *out = INV_ARENA_NEW(&g->arena, inv_id, nout ? nout : 1);
+        if (!out) return INV_E_NOMEM;
+        INV_TRY(lower_node(g, old.at[i], out));
+        n = inv_nod(g, old.at[i]);
+        for (uint32_t k = 0; k < nout; k++)
+            if (n->out[k] != INV_NONE) map[n->out[k]] = out[k];
+    }
+    bool *named = INV_ARENA_NEW(&g->arena, bool, g->value.n);
+    if (!named) return INV_E_NOMEM;
+    for (size_t v = 0; v < nold; v++) named[v] = map[v] == v;
+    for (size_t v = 0; v < nold; v++)
+        if (map[v] != v && map[v] >= nold && !named[map[v]]) {
+            take_name(g, (inv_id)v, map[v], named);
+            named[map[v]] = true;
+        }
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        g->outputs.at[i] = map[g->outputs.at[i]];
+        inv_val(g, g->outputs.at[i])->is_output = true;
+    }
+    g->fold = false;
+    g->emit_origin = NULL;
+    g->emit_norigin = 0;
+    /* running statistics have no reader yet: commit nodes come later (update.c) */
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (strcmp(n->op->name, "RunningMix") == 0) inv_val(g, n->out[0])->keep = true;
+    }
+    return inv_graph_prune(g);
+}

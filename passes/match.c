@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Matching: which local inverses hold at which node, which blocks the longer rules name, and why each other candidate
+ * was refused. Nothing here depends on the order of nodes or operands. Found is not used: recovery decides that.
+ * requires: canonical forward graph.  gives: g->matches; templates of solving nodes, outside of the order. */
+#include <math.h>
+#include <string.h>
+
+#include "passes/pass.h"
+
+static bool op_matches(const char *alternatives, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = alternatives; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+        if (strncmp(p, name, n) == 0 && (p[n] == '|' || p[n] == 0)) return true;
+    return false;
+}
+
+static bool variadic(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 3 && strcmp(name + n - 3, "...") == 0;
+}
+
+/* Binds a name of the pattern, `param(W)` included, to a value. */
+static bool bind_name(inv_matcher *m, inv_binding *b, const char *name, const inv_id *id)
+{
+    if (strncmp(name, "param(", 6) == 0) {
+        if (*id == INV_NONE || m->active[*id]) return false;
+        size_t n = strlen(name) - 7;
+        char *inner = inv__arena_strndup(&m->scratch, name + 6, n);
+        return inner && inv_binding_set(b, inner, id, 1);
+    }
+    return *id != INV_NONE && inv_binding_set(b, name, id, 1);
+}
+
+static bool bind_list(inv_matcher *m, inv_binding *b, const char *const *names, uint32_t n, const inv_id *ids, uint32_t nids)
+{
+    if (n == 1 && variadic(names[0])) return inv_binding_set(b, names[0], ids, nids);
+    uint32_t present = nids;
+    while (present > 0 && ids[present - 1] == INV_NONE) present--;
+    if (n != present) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!bind_name(m, b, names[i], &ids[i])) return false;
+    return true;
+}
+
+/* Binds one operator statement to a node; `swap`: first two inputs exchanged. */
+static bool bind_node(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b)
+{
+    if (!op_matches(s->op, n->op->name)) return false;
+    const inv_id *in = n->in;
+    if (swap) {
+        if (!(n->op->flags & INV_OP_COMMUTATIVE) || n->nin < 2) return false;
+        inv_id *turned = INV_ARENA_NEW(&m->scratch, inv_id, n->nin);
+        if (!turned) return false;
+        memcpy(turned, n->in, n->nin * sizeof *turned);
+        turned[0] = n->in[1];
+        turned[1] = n->in[0];
+        in = turned;
+    }
+    return bind_list(m, b, (const char *const *)s->out, s->nout, n->out, n->nout) &&
+           bind_list(m, b, (const char *const *)s->in, s->nin, in, n->nin);
+}
+
+/* --- local inverses --- */
+
+static bool invert_perm(const int64_t *p, size_t n, int64_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] < 0 || (size_t)p[i] >= n) return false;
+        out[p[i]] = (int64_t)i;
+    }
+    return true;
+}
+
+/* Attributes of a solving node: copies, `sizes(xs)`, `invert(perm)`, `shape(x)`. */
+static bool solve_attrs(inv_matcher *m, const inv_stmt *s, const inv_binding *b, const inv_node *node, inv_attr *out,
+                        uint32_t *n)
+{
+    inv_graph *g = m->g;
+    *n = 0;
+    for (uint32_t i = 0; i < s->nattr; i++) {
+        inv_attr a = s->attr[i];
+        if (strcmp(a.name, "*") == 0) {
+            for (uint32_t k = 0; k < node->nattr && *n < 16; k++) out[(*n)++] = node->attr[k];
+            continue;
+        }
+        if (a.kind == INV_ATTR_OTHER) {
+            const char *open = strchr(a.s, '(');
+            char *arg = open ? inv__arena_strndup(&g->arena, open + 1, strlen(open) - 2) : NULL;
+            const inv_attr *from = inv_attr_find(node, open ? arg : a.s);
+            if (!open) {
+                if (!from) return false;
+                const char *name = a.name;
+                a = *from;
+                a.name = name;
+            } else if (!arg) {
+                return false;
+            } else if (strncmp(a.s, "invert(", 7) == 0) {
+                int64_t *p = from ? INV_ARENA_NEW(&g->arena, int64_t, from->n + 1) : NULL;
+                if (!p || !invert_perm(from->ints, from->n, p)) return false;
+                a = inv_attr_of_ints(a.name, from->n, p);
+            } else if (strncmp(a.s, "shape(", 6) == 0) {
+                inv_id x = inv_binding_get(b, arg);
+                if (x == INV_NONE) return false;
+                inv_shape *shape = INV_ARENA_NEW(&g->arena, inv_shape, 1);
+                if (!shape) return false;
+                *shape = inv_val(g, x)->shape;
+                a = inv_attr_of_ints(a.name, (size_t)shape->rank, shape->dim);
+            } else if (strncmp(a.s, "sizes(", 6) == 0) {
+                char *list = inv__arena_printf(&g->arena, "%s...", arg);
+                int at = list ? inv_binding_find(b, list) : -1;
+                int64_t axis = inv_attr_int(node, "axis", 0);
+                if (at < 0) return false;
+                int64_t *sizes = INV_ARENA_NEW(&g->arena, int64_t, b->n_ids[at] + 1);
+                if (!sizes) return false;
+                for (uint32_t k = 0; k < b->n_ids[at]; k++) {
+                    const inv_shape *shape = &inv_val(g, b->id[at][k])->shape;
+                    sizes[k] = shape->dim[axis < 0 ? axis + shape->rank : axis];
+                }
+                a = inv_attr_of_ints(a.name, b->n_ids[at], sizes);
+            } else {
+                return false;
+            }
+        }
+        if (*n < 16) out[(*n)++] = a;
+    }
+    return true;
+}
+
+/* Emits the solving nodes as a template; *result gets the ids of the values that `frees` names. */
+static inv_status emit_template(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
+                                const inv_id **nodes, uint32_t *nnodes, const inv_id **result, uint32_t *nresult)
+{
+    inv_graph *g = m->g;
+    inv_binding local = *b;
+    size_t order = g->order.n;
+    int freed = inv_binding_find(&local, rule->def->frees);
+    if (freed >= 0) local.name[freed] = ""; /* solve defines it anew */
+    inv_id *list = INV_ARENA_NEW(&g->arena, inv_id, rule->solve.n + 1);
+    if (!list) return INV_E_NOMEM;
+    inv_status st = INV_OK;
+    *nnodes = 0;
+    *nresult = 0;
+    for (size_t i = 0; i < rule->solve.n && st == INV_OK; i++) {
+        const inv_stmt *s = &rule->solve.at[i];
+        inv_attr attr[16];
+        uint32_t nattr, nin = 0;
+        inv_id in[64];
+        bool ok = solve_attrs(m, s, b, node, attr, &nattr);
+        for (uint32_t k = 0; k < s->nin && ok; k++) {
+            int at = inv_binding_find(&local, s->in[k]);
+            ok = at >= 0 && nin + local.n_ids[at] <= 64;
+            for (uint32_t j = 0; ok && j < local.n_ids[at]; j++) in[nin++] = local.id[at][j];
+        }
+        bool list_out = s->nout == 1 && variadic(s->out[0]);
+        uint32_t nout = list_out && freed >= 0 ? b->n_ids[freed] : s->nout;
+        inv_id made = ok ? inv_emit(g, s->op, nout, nin, in, nattr, attr) : INV_NONE;
+        if (made == INV_NONE) {
+            st = g->failed ? g->failed
+                           : inv__fail(g->ctx, INV_E_PARSE, "rule '%s': its solve text cannot be applied", rule->def->name);
+            break;
+        }
+        list[(*nnodes)++] = made;
+        const inv_id *outs = inv_nod(g, made)->out;
+        if (list_out) (void)inv_binding_set(&local, s->out[0], outs, nout);
+        else
+            for (uint32_t k = 0; k < nout; k++) (void)inv_binding_set(&local, s->out[k], &outs[k], 1);
+    }
+    g->order.n = order;
+    int at = inv_binding_find(&local, rule->def->frees);
+    if (st == INV_OK && at >= 0) {
+        *result = local.id[at];
+        *nresult = local.n_ids[at];
+    }
+    *nodes = list;
+    return st;
+}
+
+static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += inv_node_flops(g, inv_nod(g, nodes[i]));
+    return sum;
+}
+
+static inv_status add_refusal(inv_matcher *m, const char *kind, inv_id node, const char *reason)
+{
+    inv_refusal r = {kind, node, reason};
+    return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
+}
+
+static const char *kind_of(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
+
+static inv_status add_block(inv_matcher *m, const inv_rule *rule, const inv_id *node, uint32_t npattern, uint32_t nnode,
+                            const inv_id *in, uint32_t nin, const inv_id *out, uint32_t nout)
+{
+    inv_arena *a = &m->g->arena;
+    inv_id *nodes = INV_ARENA_NEW(a, inv_id, nnode + 1), *ins = INV_ARENA_NEW(a, inv_id, nin + 1),
+           *outs = INV_ARENA_NEW(a, inv_id, nout + 1);
+    if (!nodes || !ins || !outs) return INV_E_NOMEM;
+    memcpy(nodes, node, nnode * sizeof *node);
+    memcpy(ins, in, nin * sizeof *in);
+    memcpy(outs, out, nout * sizeof *out);
+    inv_block b = {rule->def, kind_of(rule->def), node[npattern - 1], nodes, nnode, npattern, ins, outs, nin, nout};
+    return inv_vec_push(a, &m->out->block, b) ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status add_edges(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node)
+{
+    inv_graph *g = m->g;
+    inv_node n = *inv_nod(g, node);
+    double gain;
+    INV_TRY(inv_rule_gain(m, rule, b, &n, &gain));
+    const inv_id *nodes, *result = NULL;
+    uint32_t nnodes, nresult;
+    INV_TRY(emit_template(m, rule, b, &n, &nodes, &nnodes, &result, &nresult));
+    int freed = inv_binding_find(b, rule->def->frees);
+    if (freed < 0 || nresult != b->n_ids[freed])
+        return inv__fail(g->ctx, INV_E_PARSE, "rule '%s': solve does not give what it frees", rule->def->name);
+    double flops = template_flops(g, nodes, nnodes);
+    for (uint32_t i = 0; i < nresult; i++) {
+        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain};
+        if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* One local rule at one node. */
+static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, bool *taken)
+{
+    const inv_stmt *s = &rule->match.at[0];
+    for (int swap = 0; swap < 2; swap++) {
+        inv_binding b = {0};
+        const inv_node *n = inv_nod(m->g, node);
+        if (!bind_node(m, s, n, swap, &b)) continue;
+        int freed = inv_binding_find(&b, rule->def->frees);
+        if (freed < 0 || b.n_ids[freed] == 0 || !m->active[b.id[freed][0]]) continue;
+        bool holds, names = *kind_of(rule->def) != 0;
+        const char *reason;
+        inv_node copy = *n;
+        INV_TRY(inv_rule_when(m, rule, &b, &copy, &holds, &reason));
+        if (!holds) {
+            if (names && reason && !strstr(reason, "does not hold"))
+                INV_TRY(add_refusal(m, kind_of(rule->def), node, reason));
+            continue;
+        }
+        if (rule->def->refuse) return add_refusal(m, kind_of(rule->def), node, rule->def->refuse);
+        INV_TRY(add_edges(m, rule, &b, node));
+        if (names) {
+            INV_TRY(add_block(m, rule, &node, 1, 1, b.id[freed], b.n_ids[freed], copy.out, copy.nout));
+            *taken = true;
+            return INV_OK;
+        }
+    }
+    return INV_OK;
+}
+
+/* --- blocks of several nodes --- */
+
+typedef struct attempt {
+    inv_matcher *m;
+    const inv_rule *rule;
+    inv_binding b;
+    inv_id node[8];
+    uint32_t nnode;
+    inv_id *inside; /* region nodes */
+    uint32_t ninside;
+    bool done[8]; /* per statement */
+    const char *reason;
+    inv_id refused_at;
+} attempt;
+
+static bool condition_names(const char *when, const char *what, const char *arg)
+{
+    char text[64];
+    size_t n = strlen(what), k = strlen(arg);
+    if (!when || n + k + 3 > sizeof text) return false;
+    memcpy(text, what, n);
+    text[n] = '(';
+    memcpy(text + n + 1, arg, k);
+    text[n + k + 1] = ')';
+    text[n + k + 2] = 0;
+    return strstr(when, text) != NULL;
+}
+
+/* The value that the region leads up to is bound; which other operand does its exit meet, and what comes out? */
+static void region_context(const attempt *a, const inv_stmt *region, inv_id *apart, inv_id *known)
+{
+    *apart = *known = INV_NONE;
+    for (size_t i = 0; i < a->rule->match.n; i++) {
+        const inv_stmt *s = &a->rule->match.at[i];
+        for (uint32_t k = 0; k < s->nin; k++)
+            if (s != region && strcmp(s->in[k], region->out[0]) == 0) {
+                *apart = inv_binding_get(&a->b, s->in[1 - k]);
+                *known = inv_binding_get(&a->b, s->out[0]);
+            }
+    }
+}
+
+static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void *opaque)
+{
+    const attempt *a = opaque;
+    const inv_stmt *region = NULL;
+    for (size_t i = 0; i < a->rule->match.n && !region; i++)
+        if (strcmp(a->rule->match.at[i].op, "region") == 0 && !a->done[i] &&
+            inv_binding_get(&a->b, a->rule->match.at[i].out[0]) != INV_NONE)
+            region = &a->rule->match.at[i];
+    if (!region) return false;
+    inv_id apart, known;
+    region_context(a, region, &apart, &known);
+    /* A later statement of the pattern that solves for the entry is as good as leaving the block. */
+    if (!condition_names(a->rule->def->when, "recoverable", region->in[0])) return r->nnode > 0;
+    return r->nnode > 0 && inv_region_recoverable(m, r, entry, apart, known);
+}
+
+static inv_status match_rest(attempt *a, bool *found);
+
+static inv_status match_region(attempt *a, size_t i, bool *found)
+{
+    const inv_stmt *s = &a->rule->match.at[i];
+    inv_id exit = inv_binding_get(&a->b, s->out[0]), apart, known;
+    region_context(a, s, &apart, &known);
+    inv_region r;
+    bool have = false;
+    const char *reason = NULL;
+    INV_TRY(inv_region_find(a->m, exit, inv_binding_get(&a->b, s->in[0]), apart, accept_entry, a, &r, &have, &reason));
+    if (!have) {
+        a->reason = reason;
+        return INV_OK;
+    }
+    attempt saved = *a;
+    inv_id *entry = INV_ARENA_NEW(&a->m->scratch, inv_id, 1);
+    inv_id *inside = INV_ARENA_NEW(&a->m->scratch, inv_id, a->ninside + r.nnode + 1);
+    if (!entry || !inside) return INV_E_NOMEM;
+    *entry = r.entry;
+    if (a->ninside) memcpy(inside, a->inside, a->ninside * sizeof *inside);
+    memcpy(inside + a->ninside, r.node, r.nnode * sizeof *inside);
+    a->inside = inside;
+    a->ninside += r.nnode;
+    a->done[i] = true;
+    if (inv_binding_set(&a->b, s->in[0], entry, 1)) INV_TRY(match_rest(a, found));
+    if (!*found) {
+        const char *why = a->reason;
+        *a = saved;
+        a->reason = why;
+    }
+    return INV_OK;
+}
+
+/* Candidates for an operator statement whose inputs are partly bound: users of a bound value. */
+static inv_status match_operator(attempt *a, size_t i, bool *found)
+{
+    const inv_stmt *s = &a->rule->match.at[i];
+    inv_matcher *m = a->m;
+    inv_id via = INV_NONE;
+    for (uint32_t k = 0; k < s->nin && via == INV_NONE; k++) via = inv_binding_get(&a->b, s->in[k]);
+    if (via == INV_NONE) return INV_OK;
+    attempt saved = *a;
+    for (uint32_t u = m->uses.start[via]; u < m->uses.start[via + 1] && !*found; u++) {
+        inv_id node = m->uses.node[u];
+        for (int swap = 0; swap < 2 && !*found; swap++) {
+            if (!bind_node(m, s, inv_nod(m->g, node), swap, &a->b)) {
+                *a = saved;
+                continue;
+            }
+            a->node[a->nnode++] = node;
+            a->done[i] = true;
+            INV_TRY(match_rest(a, found));
+            if (!*found) *a = saved;
+        }
+    }
+    return INV_OK;
+}
+
+static inv_status match_rest(attempt *a, bool *found)
+{
+    size_t n = a->rule->match.n;
+    size_t next = n;
+    for (size_t i = 0; i < n && next == n; i++) {
+        const inv_stmt *s = &a->rule->match.at[i];
+        bool region = strcmp(s->op, "region") == 0;
+        if (!a->done[i] && region && inv_binding_get(&a->b, s->out[0]) != INV_NONE) next = i;
+    }
+    for (size_t i = 0; i < n && next == n; i++)
+        if (!a->done[i] && strcmp(a->rule->match.at[i].op, "region") != 0) next = i;
+    if (next < n)
+        return strcmp(a->rule->match.at[next].op, "region") == 0 ? match_region(a, next, found)
+                                                                  : match_operator(a, next, found);
+    for (size_t i = 0; i < n; i++)
+        if (!a->done[i]) return INV_OK;
+    const char *reason = NULL;
+    inv_node last = *inv_nod(a->m->g, a->node[a->nnode - 1]);
+    INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, found, &reason));
+    if (reason) a->reason = reason;
+    return INV_OK;
+}
+
+static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node, bool *found, const char **reason)
+{
+    size_t first = 0;
+    while (first < rule->match.n && strcmp(rule->match.at[first].op, "region") == 0) first++;
+    if (first == rule->match.n || rule->match.n > 8) return INV_OK;
+    for (int swap = 0; swap < 2 && !*found; swap++) {
+        attempt a = {.m = m, .rule = rule};
+        if (!bind_node(m, &rule->match.at[first], inv_nod(m->g, node), swap, &a.b)) continue;
+        bool active = true;
+        const inv_stmt *s = &rule->match.at[first];
+        for (uint32_t k = 0; k < s->nin; k++) {
+            inv_id v = inv_binding_get(&a.b, s->in[k]);
+            active = active && v != INV_NONE && m->active[v];
+        }
+        if (!active) continue;
+        a.node[a.nnode++] = node;
+        a.done[first] = true;
+        INV_TRY(match_rest(&a, found));
+        if (!*found) {
+            if (a.reason && (!*reason || !swap)) *reason = a.reason;
+            continue;
+        }
+        inv_id *all = INV_ARENA_NEW(&m->scratch, inv_id, a.nnode + a.ninside + 1);
+        if (!all) return INV_E_NOMEM;
+        memcpy(all, a.node, a.nnode * sizeof *all);
+        if (a.ninside) memcpy(all + a.nnode, a.inside, a.ninside * sizeof *all);
+        inv_id in[2] = {inv_binding_get(&a.b, rule->def->frees), inv_binding_get(&a.b, "x2")}, out[2];
+        uint32_t nin = in[1] == INV_NONE ? 1 : 2, nout = 0;
+        out[nout++] = inv_binding_get(&a.b, "y1");
+        inv_id second = inv_binding_get(&a.b, "y2");
+        out[nout++] = second != INV_NONE ? second : in[nin - 1];
+        INV_TRY(add_block(m, rule, all, a.nnode, a.nnode + a.ninside, in, nin, out, nout));
+    }
+    return INV_OK;
+}
+
+static inv_status match_node(inv_matcher *m, inv_id node)
+{
+    const char *why = NULL, *kind = NULL;
+    bool one = false;
+    for (size_t i = 0; i < m->nrule; i++) {
+        const inv_rule *rule = &m->rule[i];
+        if (rule->match.n < 2) continue;
+        bool found = false;
+        const char *reason = NULL;
+        INV_TRY(match_block(m, rule, node, &found, &reason));
+        if (reason) {
+            why = reason; /* of the shortest pattern in the end: rules come by falling priority */
+            kind = kind_of(rule->def);
+        }
+        /* A longer block and the shorter one in it are both named; of one length only the first. */
+        if (found) one = rule->match.n == 2;
+        if (one) break;
+    }
+    if (!one && why) return add_refusal(m, kind, node, why);
+    return INV_OK;
+}
+
+/* batchnorm inside a branch of a coupling is called so. */
+static inv_status name_branches(inv_matcher *m)
+{
+    inv_graph *g = m->g;
+    bool *inside = INV_ARENA_NEW(&m->scratch, bool, g->node.n);
+    if (!inside) return INV_E_NOMEM;
+    for (size_t i = 0; i < m->out->block.n; i++) {
+        const inv_block *b = &m->out->block.at[i];
+        for (uint32_t k = b->npattern; k < b->nnode; k++) inside[b->node[k]] = true;
+    }
+    for (size_t i = 0; i < m->out->block.n; i++) {
+        inv_block *b = &m->out->block.at[i];
+        if (strncmp(b->kind, "batchnorm", 9) != 0 || !inside[b->anchor]) continue;
+        b->kind = inv__arena_printf(&g->arena, "%s_in_residual_branch", b->kind);
+        if (!b->kind) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status prepare(inv_matcher *m)
+{
+    inv_graph *g = m->g;
+    size_t nv = g->value.n + 1, nn = g->node.n + 1;
+    m->nvalue = g->value.n;
+    INV_TRY(inv_graph_uses(g, &m->scratch, &m->uses));
+    m->pos = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
+    m->active = INV_ARENA_NEW(&m->scratch, bool, nv);
+    m->front = INV_ARENA_NEW(&m->scratch, inv_id, nv);
+    m->stack = INV_ARENA_NEW(&m->scratch, inv_id, nv);
+    m->inside = INV_ARENA_NEW(&m->scratch, inv_id, nn);
+    m->seen = INV_ARENA_NEW(&m->scratch, uint8_t, nv);
+    m->visited = INV_ARENA_NEW(&m->scratch, uint8_t, nv);
+    m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
+    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->seen || !m->visited || !m->out)
+        return INV_E_NOMEM;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        m->pos[g->order.at[i]] = (uint32_t)i;
+        bool active = n->op->flags & INV_OP_SOURCE;
+        for (uint32_t k = 0; k < n->nin; k++) active = active || (n->in[k] != INV_NONE && m->active[n->in[k]]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) m->active[n->out[k]] = active;
+    }
+    return inv_rules_compile(g->ctx, &g->arena, &m->rule, &m->nrule);
+}
+
+static inv_status match_all(inv_matcher *m)
+{
+    inv_graph *g = m->g;
+    g->phase = INV_BACKWARD;
+    g->fold = false;
+    size_t norder = g->order.n;
+    for (size_t i = 0; i < norder; i++) {
+        inv_id node = g->order.at[i];
+        bool taken = false;
+        for (size_t r = 0; r < m->nrule && !taken; r++)
+            if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken));
+    }
+    for (size_t i = 0; i < norder; i++) INV_TRY(match_node(m, g->order.at[i]));
+    return name_branches(m);
+}
+
+inv_status inv_pass_match(inv_graph *g)
+{
+    inv_matcher m = {.g = g};
+    inv__arena_init(&m.scratch, g->ctx);
+    inv_status st = prepare(&m);
+    if (st == INV_OK) st = match_all(&m);
+    if (st == INV_OK) g->matches = m.out;
+    inv__arena_fini(&m.scratch);
+    return st;
+}

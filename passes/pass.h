@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The passes, grouped by file. Each takes a graph that inv_graph_check accepts and leaves one. */
+#ifndef INV_PASSES_PASS_H
+#define INV_PASSES_PASS_H
+
+#include "core/program.h"
+
+/* pipeline.c */
+inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
+                       inv_program **out);
+
+/* What one plan is compiled for. */
+typedef struct inv_request {
+    const inv_session_options *options;
+    inv_purpose purpose;
+    int64_t batch;      /* rows; 0: as the given shapes say */
+    bool rebatch;       /* dims[0] may differ from the model's fixed extent */
+    bool optimize;      /* emit the update */
+} inv_request;
+
+/* bind.c: static shapes for the inputs, all arithmetic in g->real.
+ * requires: imported graph.  gives: static input shapes, Feed nodes.  breaks: nothing */
+inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* Turns value v into the output of a Feed node with a new slot; the node. */
+inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target);
+inv_status inv_pass_real(inv_graph *g); /* after inlining: all floating-point arithmetic in g->real */
+/* inline.c: calls of model-local functions replaced by their bodies */
+inv_status inv_pass_inline(inv_graph *g);
+/* lower.c: canonical operators, constants folded, static shapes everywhere. Names every unknown operator at once. */
+inv_status inv_pass_lower(inv_graph *g);
+/* simplify.c: peepholes on canonical operators, until nothing changes */
+inv_status inv_pass_simplify(inv_graph *g);
+/* match.c: blocks, refusals and local inverses of the forward nodes, into g->matches */
+inv_status inv_pass_match(inv_graph *g);
+/* loss.c: loss (and metric) nodes */
+inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
+inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* update.c: optimizer and running statistics, as commit nodes */
+inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* order.c: forward, backward, commit; feeds sink to their first reader */
+inv_status inv_pass_order(inv_graph *g);
+/* search.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */
+inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, const inv_program *program);
+/* memplan.c: liveness and peaks; with offsets as well */
+inv_status inv_pass_liveness(inv_graph *g, inv_plan *plan);
+inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan);
+
+/* Arithmetic of one node: op->flops, else the elements of its largest operand. */
+double inv_node_flops(const inv_graph *g, const inv_node *n);
+
+/* rule.c: rules compiled for matching */
+typedef struct inv_rule {
+    const inv_inverse_def *def;
+    inv_stmts match, solve;
+} inv_rule;
+#define INV_MAX_BIND 16
+/* Names of a pattern and what they stand for; a variadic holds a list. */
+typedef struct inv_binding {
+    const char *name[INV_MAX_BIND];
+    const inv_id *id[INV_MAX_BIND];
+    uint32_t n_ids[INV_MAX_BIND];
+    uint32_t n;
+} inv_binding;
+inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n);
+inv_id inv_binding_get(const inv_binding *b, const char *name); /* INV_NONE */
+int inv_binding_find(const inv_binding *b, const char *name);   /* index or -1 */
+bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32_t n);
+/* Whether the conditions hold; if not, *reason says in words why. `node`: the matched node (attributes). */
+struct inv_matcher;
+inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
+                         bool *holds, const char **reason);
+inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
+                         double *gain);
+
+/* What matching works on: graph, uses, positions, dependence. */
+typedef struct inv_matcher {
+    inv_graph *g;
+    inv_arena scratch;
+    size_t nvalue;   /* values before templates were added */
+    inv_uses uses;
+    uint32_t *pos;   /* per node: position in order */
+    bool *active;    /* per value: depends on a graph input */
+    inv_matches *out;
+    inv_rule *rule;
+    size_t nrule;
+    /* work space of the region search, allocated once */
+    inv_id *front, *stack, *inside;
+    uint8_t *seen, *visited;
+} inv_matcher;
+
+/* region.c: single-entry subgraphs */
+typedef struct inv_region {
+    inv_id entry;
+    inv_id *node;
+    uint32_t nnode;
+} inv_region;
+/* The region from `entry` (INV_NONE: nearest that `accept` takes) to `exit`, not touching `apart` nor feeding it.
+ * false: none, *reason says why. */
+inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apart,
+                           bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,
+                           inv_region *out, bool *found, const char **reason);
+/* Whether x can be solved for from what leaves the block (x1 -> y1 by the region): see region.c. */
+bool inv_region_recoverable(inv_matcher *m, const inv_region *r, inv_id x, inv_id apart, inv_id known);
+
+/* recover.c: one recovery with fixed prices; works on a fresh copy of base */
+typedef struct inv_policy {
+    bool recompute, invert;
+    double price;       /* flops that one byte kept is worth; INFINITY: derive whatever can be */
+    double invert_cost; /* factor on the cost of inverse edges */
+    bool feed_again;    /* inputs may be copied from the caller again */
+    bool hold_inverted; /* the late part keeps only values that have no inverse */
+    size_t late;        /* forward position from which on values are kept for nothing */
+    inv_guard guard;
+    double max_drift;
+    const bool *keep;   /* per value: forced */
+    const bool *no_invert, *no_recompute; /* per value */
+} inv_policy;
+inv_status inv_recover(const inv_graph *base, const inv_policy *policy, inv_plan *plan, inv_graph **out);
+
+#endif

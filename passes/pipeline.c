@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The list of passes, in order, in one function, with the checker between; and the program around its plans: options,
+ * the persistent region that the plans share, anchors. */
+#include <string.h>
+
+#include "passes/pass.h"
+
+/* Names of the outputs are the model's, whatever values come to stand for them. */
+static inv_status note_outputs(inv_graph *g, inv_plan *plan)
+{
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        inv_result_slot slot = {inv_val(g, g->outputs.at[i])->name, INV_NONE};
+        if (!inv_vec_push(&g->arena, &plan->output, slot)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* Outputs are read out after a call, except in training steps, which only report the loss. */
+static void keep_outputs(inv_graph *g, inv_plan *plan, bool keep)
+{
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        plan->output.at[i].value = g->outputs.at[i];
+        inv_val(g, g->outputs.at[i])->keep = keep;
+    }
+}
+
+static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
+{
+    INV_TRY(note_outputs(g, plan));
+    INV_TRY(inv_graph_check(g, false));
+    INV_TRY(inv_pass_bind(g, rq, plan));
+    INV_TRY(inv_pass_inline(g));
+    INV_TRY(inv_pass_real(g));
+    INV_TRY(inv_graph_sort(g));
+    INV_TRY(inv_pass_lower(g));
+    INV_TRY(inv_graph_check(g, true));
+    INV_TRY(inv_pass_simplify(g));
+    INV_TRY(inv_graph_check(g, true));
+    keep_outputs(g, plan, !rq->optimize);
+    INV_TRY(inv_pass_match(g));
+    INV_TRY(inv_pass_loss(g, rq, plan));
+    INV_TRY(inv_pass_grad(g, rq, plan));
+    INV_TRY(inv_pass_update(g, rq, plan));
+    INV_TRY(inv_graph_prune(g));
+    INV_TRY(inv_pass_order(g));
+    return inv_graph_check(g, true);
+}
+
+static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
+{
+    memset(plan, 0, sizeof *plan);
+    plan->loss = plan->correct = INV_NONE;
+    INV_TRY(inv_graph_copy(p->source, &plan->base));
+    inv_graph *g = plan->base;
+    g->real = p->options.float64 ? INV_F64 : INV_F32;
+    g->eval = rq->purpose == INV_FOR_EVAL;
+    g->no_dropout = p->options.no_dropout;
+    INV_TRY(passes(g, rq, plan));
+    INV_TRY(inv_pass_search(plan, rq, p));
+    return inv_graph_check(plan->g, true);
+}
+
+/* --- persistent region --- */
+
+static bool same_const(const inv_home *h, const inv_value *v)
+{
+    return h->kind == INV_HOME_CONST && h->dtype == v->dtype && inv_shape_equal(&h->shape, &v->shape) &&
+           h->data.nbytes == v->data.nbytes && memcmp(h->data.bytes, v->data.bytes, v->data.nbytes) == 0;
+}
+
+static bool same_home(const inv_home *h, const inv_value *v)
+{
+    switch (v->role) {
+    case INV_ROLE_PARAM: return h->kind == INV_HOME_PARAM && strcmp(h->name, v->name) == 0;
+    case INV_ROLE_OPTIM: return h->kind == INV_HOME_OPTIM && strcmp(h->name, v->name) == 0;
+    default: return same_const(h, v);
+    }
+}
+
+static inv_status house_value(inv_program *p, inv_value *v)
+{
+    size_t nbytes = 0;
+    if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
+        return inv__fail(p->ctx, INV_E_SHAPE, "'%s' is too large to address", v->name);
+    for (size_t i = 0; i < p->home.n; i++) {
+        if (!same_home(&p->home.at[i], v)) continue;
+        v->offset = p->home.at[i].offset;
+        return INV_OK;
+    }
+    inv_home h = {.dtype = v->dtype, .shape = v->shape, .offset = p->persistent, .nbytes = nbytes, .init = v->init,
+                  .trainable = v->trainable};
+    h.kind = v->role == INV_ROLE_PARAM ? INV_HOME_PARAM : v->role == INV_ROLE_OPTIM ? INV_HOME_OPTIM : INV_HOME_CONST;
+    h.name = inv__arena_strdup(&p->arena, v->name);
+    h.data = v->data;
+    if (h.kind == INV_HOME_OPTIM) {
+        h.which = (uint32_t)v->data.nbytes;
+        h.data = (inv_data){0};
+    } else if (h.kind == INV_HOME_CONST) { /* the plan's graph may go, the home stays */
+        void *copy = inv__arena_alloc(&p->arena, v->data.nbytes + 1);
+        if (!copy) return INV_E_NOMEM;
+        memcpy(copy, v->data.bytes, v->data.nbytes);
+        h.data.bytes = copy;
+    }
+    if (!h.name || !inv_vec_push(&p->arena, &p->home, h)) return INV_E_NOMEM;
+    v->offset = h.offset;
+    return inv__add_size(p->persistent, (nbytes + 63) / 64 * 64, &p->persistent)
+               ? INV_OK
+               : inv__fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
+}
+
+static inv_status house(inv_program *p, inv_graph *g)
+{
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role != INV_ROLE_NODE)
+                INV_TRY(house_value(p, inv_val(g, n->in[k])));
+    }
+    for (size_t i = 0; i < g->outputs.n; i++)
+        if (inv_val(g, g->outputs.at[i])->role != INV_ROLE_NODE) INV_TRY(house_value(p, inv_val(g, g->outputs.at[i])));
+    return INV_OK;
+}
+
+/* --- program --- */
+
+static void drop_plans(inv_program *p)
+{
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        inv_graph_destroy(p->plan[k].g);
+        inv_graph_destroy(p->plan[k].base);
+        memset(&p->plan[k], 0, sizeof p->plan[k]);
+    }
+}
+
+static inv_status build_all(inv_program *p)
+{
+    const inv_session_options *o = &p->options;
+    bool train = o->purpose == INV_FOR_TRAIN;
+    const struct {
+        inv_purpose purpose;
+        int64_t batch;
+        bool wanted;
+    } kinds[INV_PLAN_KINDS] = {
+        {o->purpose, 0, true},
+        {o->purpose, o->tail_batch, o->tail_batch > 0},
+        {INV_FOR_EVAL, o->eval_batch, train && o->eval_batch > 0},
+        {INV_FOR_EVAL, o->eval_tail, o->eval_tail > 0},
+    };
+    drop_plans(p);
+    p->transient = p->store_peak = 0;
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        if (!kinds[k].wanted) continue;
+        inv_request rq = {o, kinds[k].purpose, kinds[k].batch, kinds[k].batch > 0,
+                          kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE};
+        INV_TRY(build_plan(p, &rq, &p->plan[k]));
+        INV_TRY(house(p, p->plan[k].g));
+        if (p->plan[k].transient > p->transient) p->transient = p->plan[k].transient;
+        if (p->plan[k].store_transient > p->store_peak) p->store_peak = p->plan[k].store_transient;
+    }
+    return INV_OK;
+}
+
+static inv_status replan(inv_program *p, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *copy = inv__arena_strdup(&p->arena, names[i]);
+        if (!copy || !inv_vec_push(&p->arena, &p->anchor, copy)) return INV_E_NOMEM;
+    }
+    return build_all(p);
+}
+
+static void destroy(inv_program *p)
+{
+    if (!p) return;
+    inv_context *ctx = p->ctx;
+    drop_plans(p);
+    inv__arena_fini(&p->arena);
+    inv__free(ctx, p);
+}
+
+static inv_status copy_names(inv_arena *a, const char *const **names, size_t n)
+{
+    const char **copy = INV_ARENA_NEW(a, const char *, n + 1);
+    if (!copy) return INV_E_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        if (!(copy[i] = inv__arena_strdup(a, (*names)[i]))) return INV_E_NOMEM;
+    *names = copy;
+    return INV_OK;
+}
+
+static inv_status copy_array(inv_arena *a, inv_array *x)
+{
+    int64_t *dims = INV_ARENA_NEW(a, int64_t, (size_t)x->rank + 1);
+    const char *name = x->name ? inv__arena_strdup(a, x->name) : "target";
+    if (!dims || !name) return INV_E_NOMEM;
+    if (x->rank) memcpy(dims, x->dims, (size_t)x->rank * sizeof *dims);
+    *x = (inv_array){name, x->dtype, x->rank, dims, NULL, NULL};
+    return INV_OK;
+}
+
+static inv_status copy_options(inv_program *p, const inv_session_options *o)
+{
+    inv_arena *a = &p->arena;
+    inv_session_options *c = &p->options;
+    memcpy(c, o, o->size && o->size < sizeof *c ? o->size : sizeof *c);
+    inv_array *inputs = INV_ARENA_NEW(a, inv_array, c->ninputs + 1), *target = INV_ARENA_NEW(a, inv_array, 1);
+    inv_mode_rule *modes = INV_ARENA_NEW(a, inv_mode_rule, c->nmodes + 1);
+    if (!inputs || !target || !modes) return INV_E_NOMEM;
+    for (size_t i = 0; i < c->ninputs; i++) {
+        INV_CHECK(c->inputs[i].rank >= 0 && c->inputs[i].rank <= INV_MAX_RANK, p->ctx, INV_E_SHAPE,
+                  "input '%s' has rank %d, at most %d is supported", c->inputs[i].name, c->inputs[i].rank, INV_MAX_RANK);
+        inputs[i] = c->inputs[i];
+        INV_TRY(copy_array(a, &inputs[i]));
+    }
+    c->inputs = inputs;
+    if (c->target) {
+        INV_CHECK(c->target->rank >= 0 && c->target->rank <= INV_MAX_RANK, p->ctx, INV_E_SHAPE,
+                  "the target has rank %d, at most %d is supported", c->target->rank, INV_MAX_RANK);
+        *target = *c->target;
+        INV_TRY(copy_array(a, target));
+        c->target = target;
+    }
+    for (size_t i = 0; i < c->nmodes; i++) {
+        modes[i] = c->modes[i];
+        if (!(modes[i].glob = inv__arena_strdup(a, modes[i].glob))) return INV_E_NOMEM;
+    }
+    c->modes = modes;
+    INV_TRY(copy_names(a, &c->loss_outputs, c->nloss_outputs));
+    INV_TRY(copy_names(a, &c->keep, c->nkeep));
+    INV_TRY(copy_names(a, &c->train_only, c->ntrain_only));
+    INV_TRY(copy_names(a, &c->freeze, c->nfreeze));
+    if (c->logdet && !(c->logdet = inv__arena_strdup(a, c->logdet))) return INV_E_NOMEM;
+    if (c->device && !(c->device = inv__arena_strdup(a, c->device))) return INV_E_NOMEM;
+    return INV_OK;
+}
+
+inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options, inv_program **out)
+{
+    *out = NULL;
+    inv_program *p = inv__alloc(ctx, sizeof *p);
+    if (!p) return INV_E_NOMEM;
+    p->ctx = ctx;
+    p->source = source;
+    p->replan = replan;
+    p->destroy = destroy;
+    inv__arena_init(&p->arena, ctx);
+    inv_status s = copy_options(p, options);
+    /* docs/numerics.md: from 1e-4 on, a float32 reconstruction moves the gradient by more than 1e-3. */
+    p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : p->options.float64 ? 1e-8 : 1e-4;
+    if (s == INV_OK) s = build_all(p);
+    if (s != INV_OK) {
+        destroy(p);
+        return s;
+    }
+    *out = p;
+    return INV_OK;
+}

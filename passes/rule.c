@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Inverse rules compiled for matching: parsed patterns, bindings, conditions and gains. Conditions on parameters are
+ * judged on the values at hand; what changes during training is the guard's to watch. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/linear.h"
+#include "passes/pass.h"
+
+inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n)
+{
+    *n = inv_registry_ninverses(ctx->registry);
+    *rules = INV_ARENA_NEW(a, inv_rule, *n ? *n : 1);
+    if (!*rules) return INV_E_NOMEM;
+    for (size_t i = 0; i < *n; i++) {
+        inv_rule *r = &(*rules)[i];
+        r->def = inv_registry_inverse_at(ctx->registry, i);
+        INV_TRY(inv_text_stmts(ctx, a, r->def->match, &r->match));
+        if (r->def->solve) INV_TRY(inv_text_stmts(ctx, a, r->def->solve, &r->solve));
+    }
+    return INV_OK;
+}
+
+int inv_binding_find(const inv_binding *b, const char *name)
+{
+    for (uint32_t i = 0; i < b->n; i++)
+        if (strcmp(b->name[i], name) == 0) return (int)i;
+    return -1;
+}
+
+inv_id inv_binding_get(const inv_binding *b, const char *name)
+{
+    int i = inv_binding_find(b, name);
+    return i >= 0 && b->n_ids[i] > 0 ? b->id[i][0] : INV_NONE;
+}
+
+bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32_t n)
+{
+    int i = inv_binding_find(b, name);
+    if (i >= 0) return b->n_ids[i] == n && (n == 0 || memcmp(b->id[i], ids, n * sizeof *ids) == 0);
+    if (b->n == INV_MAX_BIND) return false;
+    b->name[b->n] = name;
+    b->id[b->n] = ids;
+    b->n_ids[b->n++] = n;
+    return true;
+}
+
+/* --- values of parameter expressions --- */
+
+enum { MAX_EVAL_DEPTH = 64 };
+
+/* The value of v, which depends on parameters and constants only, in its own type; NULL if it cannot be had. */
+static const void *evaluate(inv_matcher *m, inv_id v, int depth)
+{
+    inv_graph *g = m->g;
+    const inv_value *val = inv_val(g, v);
+    size_t nbytes = 0;
+    if (depth > MAX_EVAL_DEPTH || !inv_shape_is_static(&val->shape) || !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
+        return NULL;
+    void *bytes = inv__arena_alloc(&m->scratch, nbytes + 64);
+    if (!bytes) return NULL;
+    bytes = (void *)(((uintptr_t)bytes + 63) & ~(uintptr_t)63);
+    if (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST)
+        return val->data.bytes && inv_convert(bytes, val->dtype, val->data.bytes, val->data.dtype,
+                                              (size_t)inv_shape_nelem(&val->shape))
+                   ? bytes
+                   : NULL;
+    if (val->role != INV_ROLE_NODE || m->active[v]) return NULL;
+    const inv_node *n = inv_nod(g, val->def);
+    if (n->nin > 8 || n->nout != 1 || n->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE)) return NULL;
+    inv_tensor in[8] = {{0}}, out = {bytes, val->dtype, val->shape, inv_shape_nelem(&val->shape)};
+    for (uint32_t i = 0; i < n->nin; i++) {
+        if (n->in[i] == INV_NONE) continue;
+        const inv_value *a = inv_val(g, n->in[i]);
+        const void *data = evaluate(m, n->in[i], depth + 1);
+        if (!data) return NULL;
+        void *writable = NULL;
+        memcpy(&writable, &data, sizeof data);
+        in[i] = (inv_tensor){writable, a->dtype, a->shape, inv_shape_nelem(&a->shape)};
+    }
+    if (n->op->flags & INV_OP_VIEW) {
+        memcpy(bytes, in[0].data, nbytes);
+        return bytes;
+    }
+    size_t ws = n->op->workspace ? n->op->workspace(g, n) : 0;
+    void *scratch = ws ? inv__arena_alloc(&m->scratch, ws + 64) : NULL;
+    if (ws && !scratch) return NULL;
+    inv_call call = {.node = n, .in = in, .out = &out, .nin = n->nin, .nout = 1, .ws_nbytes = ws};
+    call.ws = ws ? (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63) : NULL;
+    return n->op->cpu && n->op->cpu(&call) == INV_OK ? bytes : NULL;
+}
+
+/* Least |s| and least s; false if s is not known. */
+static bool extremes(inv_matcher *m, inv_id s, double *least_abs, double *least)
+{
+    const void *bytes = evaluate(m, s, 0);
+    if (!bytes) return false;
+    const inv_value *val = inv_val(m->g, s);
+    *least_abs = INFINITY;
+    *least = INFINITY;
+    int64_t n = inv_shape_nelem(&val->shape);
+    for (int64_t i = 0; i < n; i++) {
+        double x = inv_elem_double(bytes, val->dtype, (size_t)i);
+        if (!(x == x)) return false;
+        if (fabs(x) < *least_abs) *least_abs = fabs(x);
+        if (x < *least) *least = x;
+    }
+    return true;
+}
+
+/* --- conditions --- */
+
+typedef struct condition {
+    char name[32], arg[2][32];
+    int nargs;
+    char relation; /* '<', '>', '=' or 0 */
+    double bound;
+} condition;
+
+/* Reads one condition from *p, past the ';'. false at the end or on text that is not one. */
+static bool next_condition(const char **p, condition *c)
+{
+    memset(c, 0, sizeof *c);
+    const char *s = *p + strspn(*p, " ;\n");
+    size_t n = strcspn(s, "(");
+    if (!*s || !s[n] || n >= sizeof c->name) return false;
+    memcpy(c->name, s, n);
+    s += n + 1;
+    while (*s && *s != ')' && c->nargs < 2) {
+        s += strspn(s, " ,");
+        size_t k = strcspn(s, ",) ");
+        if (k >= sizeof c->arg[0]) return false;
+        memcpy(c->arg[c->nargs++], s, k);
+        s += k + strspn(s + k, " ");
+    }
+    if (*s++ != ')') return false;
+    s += strspn(s, " ");
+    if (*s == '<' || *s == '>' || *s == '=') {
+        c->relation = *s;
+        s += *s == '=' ? 2 : 1;
+        char *end;
+        c->bound = strtod(s, &end);
+        s = end;
+    }
+    *p = s + strcspn(s, ";");
+    return true;
+}
+
+static bool say(inv_matcher *m, const char **reason, const char *text)
+{
+    *reason = text;
+    (void)m;
+    return false;
+}
+
+static bool matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in, int64_t *out)
+{
+    const inv_value *val = inv_val(m->g, w);
+    if (val->shape.rank != 2) return false;
+    *trans = inv_attr_int(node, "transB", 0) != 0;
+    *in = val->shape.dim[*trans ? 1 : 0];
+    *out = val->shape.dim[*trans ? 0 : 1];
+    *data = (inv_data){val->dtype, val->shape, NULL, 0};
+    return true;
+}
+
+static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm, bool *known)
+{
+    inv_data data;
+    bool trans;
+    int64_t in, out;
+    *known = matrix_of(m, w, node, &data, &trans, &in, &out) && (data.bytes = evaluate(m, w, 0)) != NULL;
+    if (!*known) return INV_OK;
+    (void)inv_shape_nbytes(&data.shape, data.dtype, &data.nbytes);
+    return inv__linear_condition(m->g->ctx, &data, trans, cond, norm);
+}
+
+static bool on_shapes(inv_matcher *m, const condition *c, const inv_binding *b, const inv_node *node, bool *known)
+{
+    inv_id a = inv_binding_get(b, c->arg[0]), z = inv_binding_get(b, c->arg[1]);
+    *known = true;
+    if (strcmp(c->name, "same_shape") == 0)
+        return a != INV_NONE && z != INV_NONE && inv_shape_equal(&inv_val(m->g, a)->shape, &inv_val(m->g, z)->shape);
+    if (strcmp(c->name, "same_type") == 0)
+        return a != INV_NONE && z != INV_NONE && inv_val(m->g, a)->dtype == inv_val(m->g, z)->dtype;
+    bool square = strcmp(c->name, "square") == 0, tall = strcmp(c->name, "tall") == 0;
+    if (square || tall || strcmp(c->name, "wide") == 0) {
+        inv_data data;
+        bool trans;
+        int64_t in, out;
+        if (a == INV_NONE || !matrix_of(m, a, node, &data, &trans, &in, &out)) return false;
+        return square ? in == out : tall ? in < out : in > out;
+    }
+    if (strcmp(c->name, "attr") == 0) {
+        const inv_attr *at = inv_attr_find(node, c->arg[0]);
+        if (!at) return false;
+        double x = at->kind == INV_ATTR_INT ? (double)at->i : at->f;
+        return c->relation == '<' ? x < c->bound : c->relation == '>' ? x > c->bound : x == c->bound;
+    }
+    *known = false;
+    return false;
+}
+
+static inv_status on_values(inv_matcher *m, const condition *c, const inv_binding *b, const inv_node *node, bool *holds,
+                            const char **reason)
+{
+    inv_graph *g = m->g;
+    inv_id a = inv_binding_get(b, c->arg[0]);
+    *holds = false;
+    if (a == INV_NONE) return INV_OK;
+    double least_abs, least, cond, norm;
+    bool known;
+    if (strcmp(c->name, "cond") == 0) {
+        INV_TRY(condition_number(m, a, node, &cond, &norm, &known));
+        *holds = known && cond < c->bound;
+        if (!*holds)
+            *reason = known ? inv__arena_printf(&g->arena, "'%s' has condition number %.3g, the limit is %.3g",
+                                                inv_val(g, a)->name, cond, c->bound)
+                            : "its matrix is not known before the run";
+        return *reason || *holds ? INV_OK : INV_E_NOMEM;
+    }
+    bool positive = strcmp(c->name, "positive") == 0;
+    double eps = positive ? 0 : strtod(c->arg[1], NULL);
+    if (!extremes(m, a, &least_abs, &least)) {
+        *reason = "its factor is not known before the run";
+        return INV_OK;
+    }
+    *holds = positive ? least > 0 : least_abs > eps;
+    if (!*holds)
+        *reason = inv__arena_printf(&g->arena, "'%s' comes as near to zero as %.3g", inv_val(g, a)->name,
+                                    positive ? least : least_abs);
+    return *reason || *holds ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, bool *holds,
+                         const char **reason)
+{
+    const char *p = rule->def->when ? rule->def->when : "";
+    condition c;
+    *holds = true;
+    *reason = NULL;
+    while (*holds && next_condition(&p, &c)) {
+        bool known;
+        if (strcmp(c.name, "recoverable") == 0) continue; /* part of the region's search */
+        *holds = on_shapes(m, &c, b, node, &known);
+        if (known) {
+            if (!*holds) {
+                const char *text = inv__arena_printf(&m->g->arena, "%s(%s%s%s) does not hold", c.name, c.arg[0],
+                                                     c.nargs > 1 ? ", " : "", c.nargs > 1 ? c.arg[1] : "");
+                if (!text) return INV_E_NOMEM;
+                say(m, reason, text);
+            }
+            continue;
+        }
+        INV_TRY(on_values(m, &c, b, node, holds, reason));
+    }
+    return INV_OK;
+}
+
+inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain)
+{
+    const char *p = rule->def->gain;
+    condition c;
+    double least_abs, least, cond, norm;
+    bool known;
+    *gain = 1;
+    if (!p) return INV_OK;
+    *gain = INFINITY;
+    if (strcmp(p, "unbounded") == 0 || !next_condition(&p, &c)) return INV_OK;
+    if (strcmp(c.name, "inv_attr") == 0) {
+        double a = fabs(inv_attr_float(node, c.arg[0], 0));
+        *gain = a >= 1 ? 1 : 1 / a;
+        return INV_OK;
+    }
+    inv_id v = inv_binding_get(b, c.arg[0]);
+    if (v == INV_NONE) return INV_OK;
+    if (strcmp(c.name, "inv_norm") == 0) {
+        INV_TRY(condition_number(m, v, node, &cond, &norm, &known));
+        if (known) *gain = norm;
+    } else if (strcmp(c.name, "max_inv") == 0 && extremes(m, v, &least_abs, &least)) {
+        *gain = 1 / least_abs;
+    }
+    return INV_OK;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which recovery: prices are tried on a geometric grid, since the peak is not monotone in the price; then the point in
+ * the forward order is sought after which keeping everything costs no peak ("the last block's values are alive anyway").
+ *   store      everything is kept
+ *   recompute  smallest peak without inverse edges
+ *   invert     most bytes rebuilt by inverses, then smallest peak
+ *   auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
+ * requires: plan->base.  gives: plan->g with liveness, plan->choice. */
+#include <fnmatch.h>
+#include <math.h>
+#include <string.h>
+
+#include "passes/pass.h"
+
+typedef struct score {
+    size_t peak; /* most bytes live at once, all classes */
+    double flops, inverted;
+} score;
+
+typedef struct search {
+    inv_plan *plan;
+    const inv_request *rq;
+    inv_context *ctx;
+    inv_arena scratch;
+    inv_policy policy;
+    inv_graph *best;
+    inv_plan best_plan;
+    score best_score;
+    inv_policy best_policy;
+    double limit; /* flops */
+    bool by_inverted;
+} search;
+
+double inv_node_flops(const inv_graph *g, const inv_node *n)
+{
+    if (n->op->flops) return n->op->flops(g, n);
+    if (n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE)) return 0;
+    int64_t most = 0;
+    for (uint32_t k = 0; k < n->nin + n->nout; k++) {
+        inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        if (v == INV_NONE) continue;
+        int64_t ne = inv_shape_nelem(&inv_val(g, v)->shape);
+        if (ne > most) most = ne;
+    }
+    return (double)most;
+}
+
+static void count_flops(const inv_graph *g, inv_plan *plan)
+{
+    plan->flops = plan->guard_flops = 0;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (strncmp(n->op->name, "Guard", 5) == 0)
+            plan->guard_flops += 9.0 * (double)inv_shape_nelem(&inv_val(g, n->in[0])->shape);
+        else
+            plan->flops += inv_node_flops(g, n);
+    }
+}
+
+static double inverted_bytes(const inv_plan *plan)
+{
+    double sum = 0;
+    for (size_t i = 0; i < plan->choice.n; i++) {
+        size_t nbytes = 0;
+        const inv_value *v = inv_val(plan->base, plan->choice.at[i].value);
+        if (plan->choice.at[i].choice != INV_INVERTED) continue;
+        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
+        sum += (double)nbytes;
+    }
+    return sum;
+}
+
+static bool better(const search *s, const score *a, const score *b)
+{
+    bool fits_a = a->flops <= s->limit, fits_b = b->flops <= s->limit;
+    if (s->by_inverted) {
+        if (fabs(a->inverted - b->inverted) > 0.5) return a->inverted > b->inverted;
+    } else if (fits_a != fits_b) {
+        return fits_a;
+    }
+    if (a->peak != b->peak) return a->peak < b->peak;
+    return a->flops < b->flops;
+}
+
+/* Tries one policy; keeps it if it is the best so far. */
+static inv_status try_policy(search *s, const inv_policy *p, score *got)
+{
+    inv_plan trial = *s->plan;
+    inv_graph *g;
+    INV_TRY(inv_recover(s->plan->base, p, &trial, &g));
+    inv_status st = inv_pass_liveness(g, &trial);
+    if (st != INV_OK) {
+        inv_graph_destroy(g);
+        return st;
+    }
+    count_flops(g, &trial);
+    *got = (score){trial.load, trial.flops, inverted_bytes(&trial)};
+    if (s->best && !better(s, got, &s->best_score)) {
+        inv_graph_destroy(g);
+        return INV_OK;
+    }
+    inv_graph_destroy(s->best);
+    s->best = g;
+    s->best_plan = trial;
+    s->best_score = *got;
+    s->best_policy = *p;
+    return INV_OK;
+}
+
+static inv_status scan_prices(search *s, bool invert)
+{
+    inv_policy p = s->policy;
+    score got;
+    p.recompute = true;
+    p.invert = invert;
+    for (double price = 0.25; price < 1e7; price *= 4) {
+        p.price = price;
+        INV_TRY(try_policy(s, &p, &got));
+    }
+    return INV_OK;
+}
+
+/* From which forward position on can everything be kept without a higher peak? Bisection. */
+static inv_status keep_late(search *s)
+{
+    size_t n = s->plan->base->forward_end, lo = 0, hi = n; /* keeping from hi on is fine */
+    if (!s->best_policy.recompute) return INV_OK;
+    inv_policy p = s->best_policy;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        score base = s->best_score, got;
+        p.late = mid;
+        INV_TRY(try_policy(s, &p, &got));
+        bool fine = got.peak <= base.peak && (!s->by_inverted || got.inverted >= base.inverted - 0.5);
+        if (fine) hi = mid;
+        else lo = mid + 1;
+    }
+    return INV_OK;
+}
+
+static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
+{
+    const inv_value *val = inv_val(g, v);
+    if (strcmp(glob, val->name) == 0 || fnmatch(glob, val->name, 0) == 0) return true;
+    const inv_node *n = val->def == INV_NONE ? NULL : inv_nod(g, val->def);
+    for (uint32_t i = 0; n && i < n->norigin; i++)
+        if (strcmp(glob, n->origin[i]) == 0 || fnmatch(glob, n->origin[i], 0) == 0) return true;
+    return false;
+}
+
+static bool mark_glob(const inv_graph *g, const char *glob, bool *mark)
+{
+    bool any = false;
+    for (size_t i = 0; i < g->forward_end; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++) {
+            if (n->out[k] == INV_NONE || !name_fits(g, n->out[k], glob)) continue;
+            any = true;
+            if (mark) mark[n->out[k]] = true;
+        }
+    }
+    return any;
+}
+
+static inv_status forced(search *s, const inv_program *program)
+{
+    const inv_graph *b = s->plan->base;
+    const inv_session_options *o = s->rq->options;
+    bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1), *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
+    if (!keep || !no_invert || !no_recompute) return INV_E_NOMEM;
+    for (size_t i = 0; i < program->anchor.n; i++) (void)mark_glob(b, program->anchor.at[i], keep);
+    for (size_t i = 0; i < o->nkeep; i++)
+        INV_CHECK(mark_glob(b, o->keep[i], keep), s->ctx, INV_E_ARG, "--keep %s: no forward value or node of that name",
+                  o->keep[i]);
+    for (size_t i = 0; i < o->nmodes; i++) {
+        inv_memory mode = o->modes[i].mode;
+        bool *mark = mode == INV_MEMORY_STORE ? keep : mode == INV_MEMORY_RECOMPUTE ? no_invert
+                     : mode == INV_MEMORY_INVERT ? no_recompute : NULL;
+        INV_CHECK(mark_glob(b, o->modes[i].glob, mark), s->ctx, INV_E_ARG,
+                  "--mode %s=...: no forward value or node of that name", o->modes[i].glob);
+    }
+    s->policy.keep = keep;
+    s->policy.no_invert = no_invert;
+    s->policy.no_recompute = no_recompute;
+    return INV_OK;
+}
+
+static inv_status run(search *s, const inv_program *program)
+{
+    inv_plan *plan = s->plan;
+    score got;
+    s->policy = (inv_policy){.price = 0, .invert_cost = 1, .feed_again = true, .late = SIZE_MAX,
+                             .guard = s->rq->options->guard, .max_drift = program->max_drift};
+    INV_TRY(forced(s, program));
+    s->limit = INFINITY;
+    INV_TRY(try_policy(s, &s->policy, &got)); /* store */
+    plan->store_flops = s->best_plan.flops;
+    s->limit = plan->store_flops * (4.0 / 3) * 1.01;
+    INV_TRY(inv_pass_memplan(s->best, &s->best_plan));
+    plan->store_transient = s->best_plan.transient;
+    plan->memory = s->rq->options->memory;
+    if (plan->memory == INV_MEMORY_STORE || s->rq->purpose != INV_FOR_TRAIN) return INV_OK;
+    if (plan->memory == INV_MEMORY_INVERT) {
+        s->by_inverted = true;
+        s->policy.invert_cost = 1e-3;
+        s->policy.feed_again = false;
+        s->policy.hold_inverted = true;
+    }
+    if (plan->memory != INV_MEMORY_INVERT) INV_TRY(scan_prices(s, false));
+    if (plan->memory != INV_MEMORY_RECOMPUTE) INV_TRY(scan_prices(s, true));
+    return keep_late(s);
+}
+
+inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, const inv_program *program)
+{
+    search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
+    inv__arena_init(&s.scratch, s.ctx);
+    inv_status st = run(&s, program);
+    if (st == INV_OK) {
+        double store_flops = plan->store_flops;
+        size_t store_transient = plan->store_transient;
+        inv_memory memory = plan->memory;
+        *plan = s.best_plan;
+        plan->g = s.best;
+        plan->store_flops = store_flops;
+        plan->store_transient = store_transient;
+        plan->memory = memory;
+        s.best = NULL;
+        st = inv_pass_memplan(plan->g, plan);
+    }
+    inv_graph_destroy(s.best);
+    inv__arena_fini(&s.scratch);
+    return st;
+}

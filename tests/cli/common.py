@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the program share: calling it. INVONNX names the program."""
+import json
+import os
+import subprocess
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+DATA = os.path.join(ROOT, "tests", "data")
+EXAMPLES = os.path.join(ROOT, "examples")
+PROGRAM = os.environ.get("INVONNX") or os.path.join(ROOT, "build", "dev", "invonnx")
+
+
+def call(*args):
+    """(exit status, stdout, stderr)"""
+    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, timeout=250)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def report(*args):
+    """The JSON of a call that has to succeed."""
+    status, out, err = call(*args, "--json")
+    assert status == 0, f"exit {status}: {args}\n{err}"
+    return json.loads(out)
+
+
+def model(name):
+    return os.path.join(DATA, "models", name)

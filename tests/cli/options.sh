@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# The command line itself: help, versions, wrong usage, what a later version will have.
+. "$(dirname "$0")/common.bash"
+model=$models/nice_chunk_ts17/model.onnx
+
+expect 0 --version; prints "invonnx 0."
+expect 0 --help; prints inspect explain run grad plan train eval compare rules ops "Exit status"
+for word in rewrite check selftest; do
+    grep -q "^  $word " "$work/out" && wrong "--help lists $word"
+    expect 2 $word "$model"; says "$word" "not in this version"
+done
+for command in inspect explain run grad plan train eval compare rules ops; do
+    expect 0 $command --help; prints "usage: invonnx $command" example --json
+    expect 2 $command --nosuch; says "--nosuch" "invonnx $command --help"
+    expect 2 $command "$model" a b c; says unexpected
+done
+expect 0 help train; prints --optimizer
+
+expect 2; says "--help"
+expect 2 nosuch; says nosuch
+expect 2 --nosuch; says --nosuch
+for command in inspect explain run grad plan train eval compare; do expect 2 $command; says MODEL; done
+for option in budget=2GiB exact precision=bf16 plan=f plugin=f train-bn untie checkpoint=d resume; do
+    expect 2 grad "$model" --$option; says "--${option%%=*}" "not in this version"
+done
+expect 2 grad "$model" --epochs 3; says "does not apply"
+expect 2 grad "$model" --memory less; says less store recompute invert auto
+expect 2 grad "$model" --loss; says "wants an argument"
+expect 2 grad "$model" --max-drift x; says "wants a number"
+expect 2 grad "$model" --threads 0; says "at least 1"
+expect 2 plan "$model" --loss mse --batch -3; says "at least 1"
+expect 2 plan "$model"; says --loss
+expect 2 plan "$model" --loss mse --mode "x=maybe"; says "GLOB=store|recompute|invert"
+expect 2 plan "$model" --loss mse --dim nosuch=3; says nosuch
+expect 2 grad "$model" --feed "$models/nice_chunk_ts17/in_x.npy" --loss mse; says --target
+expect 2 grad "$model" --feed "$models/nice_chunk_ts17/in_x.npy" --loss nll --target x.npy; says "no --target"
+expect 2 train "$model" --loss mse; says "-o"
+expect 2 train "$model" --loss mse -o "$work/o.onnx" --epochs 1 --steps 2; says exclude
+expect 2 train "$model" --loss mse -o "$work/o.onnx"; says --data
+expect 1 inspect "$work/absent.onnx"; says absent.onnx
+
+for what in ops rules; do
+    expect 0 $what --json
+    python "r = report()['$what']; assert len(r) > 5 and all(e['name'] for e in r)"
+    expect 0 $what
+done
+expect 0 inspect "$model" --json
+python "r = report(); assert [i['name'] for i in r['inputs']] == ['x'] and r['initializers'] and r['operators']"
+expect 0 inspect "$model"; prints inputs initializers
+
+# a full disk or a closed pipe is not success
+if [ -w /dev/full ]; then
+    "$INVONNX" ops --json >/dev/full 2>"$work/err" && wrong "success though stdout is full"
+    says "cannot be written"
+fi
+finish

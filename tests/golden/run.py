@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the program on models with golden training results and holds every memory mode to them.
+
+    run.py [--invonnx PROGRAM] [--families PREFIX,...] [--jobs N] [--verbose] [ROOT...]
+
+A ROOT holds one folder per model: model.onnx, golden.txt and the .npy files that it names (goldens computed in float64 by
+PyTorch). Per model, with e = the smaller of the manifest's two float32 errors, tol = 10 max(e, 1e-6), and every error
+normalised by max(max|golden|, 1e-4 gmax), gmax the largest gradient entry of the model:
+
+  store, recompute, auto without inverted values   every gradient within tol
+  recompute           loss, outputs, gradients and running statistics equal to store's bit for bit
+  invert, auto        per parameter relative L2 error at most max(3 tol, 5 x store's own, 1e-3)
+  --float64           every mode within 3e-7 (the goldens are rounded to float32)
+  running statistics  equal bit for bit in all modes, and to the golden within 1e-5
+  ten SGD steps       follow the golden losses
+  explain             finds the blocks of the manifest (0 exactly, others at least); a kind ..._not_invertible is refused
+  peak_bytes          at most planned_peak_bytes, and within 1 % of it"""
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+
+import numpy as np
+
+FAMILIES = ("linear_,mlp_,nice_,revnet8,revnet_deep,plain_lenet,hz_residual,hz_intermediate,hz_tied,hz_tensor_used_twice,"
+            "hz_dropout,hz_output_aliases,hz_plain_residual,hz_input_used_later")
+NO_FALLBACK = ("nice_", "revnet8")
+MODES = ("store", "recompute", "invert", "auto")
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Manifest:
+    """golden.txt as a list of rows per key, escapes undone."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.rows = {}
+        with open(os.path.join(folder, "golden.txt"), encoding="utf-8") as f:
+            for line in f:
+                key, *fields = [self.unescape(x) for x in line.rstrip("\n").split("\t")]
+                self.rows.setdefault(key, []).append(fields)
+
+    @staticmethod
+    def unescape(text):
+        return re.sub(r"\\(.)", lambda m: {"t": "\t", "n": "\n"}.get(m.group(1), m.group(1)), text)
+
+    def one(self, key, default=None):
+        return self.rows[key][0][0] if key in self.rows else default
+
+    def all(self, key):
+        return self.rows.get(key, [])
+
+    def load(self, file):
+        return np.load(os.path.join(self.folder, file)).astype(np.float64)
+
+
+class Checker:
+    """All checks of one model; `problems` says what does not hold."""
+
+    def __init__(self, program, folder):
+        self.program = program
+        self.folder = folder
+        self.name = os.path.basename(folder)
+        self.m = Manifest(folder)
+        self.problems = []
+        self.path = os.path.join(folder, "model.onnx")
+        errors = [float(self.m.one(k)) for k in ("torch_f32_grad_relerr", "graph_f32_grad_relerr") if self.m.one(k)]
+        self.tol = 10 * max(min(errors), 1e-6)
+        self.golden = {f"grad:{row[0]}": self.m.load(row[1]) for row in self.m.all("train")}
+        self.gmax = max((np.abs(g).max(initial=0) for g in self.golden.values()), default=1)
+        self.golden.update({f"gradin:{row[0]}": self.m.load(row[1]) for row in self.m.all("gradin")})
+
+    def expect(self, holds, message):
+        if not holds:
+            self.problems.append(message)
+
+    # --- calling the program ---
+
+    def call(self, what, *args):
+        """One call; its JSON, or None after noting the failure."""
+        command = [self.program, args[0], self.path, *args[1:], "--json"]
+        environment = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=300, env=environment)
+        except subprocess.TimeoutExpired:
+            self.problems.append(f"{what}: no end after 300 s")
+            return None
+        if done.returncode != 0:
+            # The message is at the end, but what a sanitizer or a crash says comes first.
+            error = done.stderr.decode(errors="replace").strip()
+            self.problems.append(f"{what}: exit {done.returncode}: {error[:1500]}")
+            return None
+        try:
+            return json.loads(done.stdout)
+        except ValueError as e:
+            self.problems.append(f"{what}: stdout is not one JSON object: {e}")
+            return None
+
+    def loss_options(self):
+        kind, *rest = self.m.all("loss")[0]
+        if kind == "nll":
+            options = ["--loss", "nll"]
+            for z in rest[2:]:
+                options += ["--loss-output", z]
+            return options + ([] if rest[0] == "-" else ["--logdet", rest[0]])
+        options = ["--loss", kind, "--loss-output", rest[0], "--target", os.path.join(self.folder, rest[-1])]
+        return options + (["--class-axis", rest[1]] if kind == "cross_entropy" else [])
+
+    def common_options(self):
+        options = self.loss_options()
+        for row in self.m.all("train"):
+            options += ["--train-only", row[0]]
+        return options + (["--no-dropout"] if self.m.one("stochastic") == "1" else [])
+
+    def arrays(self, option):
+        options = []
+        for row in self.m.all("input"):
+            options += [option, f"{row[0]}={os.path.join(self.folder, row[1])}"]
+        return options
+
+    def grad(self, mode, float64):
+        """(report, {kind:name -> array}) of one `invonnx grad`."""
+        what = f"grad {mode}{' float64' if float64 else ''}"
+        with tempfile.TemporaryDirectory() as folder:
+            report = self.call(what, "grad", *self.arrays("--feed"), *self.common_options(), "--memory", mode,
+                               "--dump", folder, *(["--float64"] if float64 else []))
+            if report is None:
+                return None, None
+            wanted = {"loss:": "loss.npy"}
+            for kind, prefix, names in (
+                    ("out", "out_", [r[0] for r in self.m.all("output")]),
+                    ("grad", "grad_", [r[0] for r in self.m.all("train")]),
+                    ("gradin", "gradin_", [r[0] for r in self.m.all("gradin")]),
+                    ("state", "state_", [n for r in self.m.all("bn") for n in r[:2]])):
+                wanted.update({f"{kind}:{n}": prefix + file_name(n) + ".npy" for n in names})
+            got = {}
+            for key, file in wanted.items():
+                path = os.path.join(folder, file)
+                if os.path.exists(path):
+                    got[key] = np.load(path)
+                else:
+                    self.problems.append(f"{what}: no {file}")
+            extra = {f for f in os.listdir(folder) if f.startswith("grad_")} - set(wanted.values())
+            self.expect(not extra, f"{what}: gradients of what is not trained: {sorted(extra)}")
+            return report, got
+
+    # --- what has to hold ---
+
+    def scale(self, golden):
+        return max(np.abs(golden).max(initial=0), 1e-4 * self.gmax)
+
+    def distance(self, got, golden):
+        """Largest error, normalised as the manifest's README says; infinity if shapes differ or NaN came out."""
+        if got.shape != golden.shape or not np.isfinite(got).all():
+            return np.inf
+        return np.abs(got - golden).max(initial=0) / self.scale(golden)
+
+    def distance_l2(self, got, golden):
+        if got.shape != golden.shape or not np.isfinite(got).all():
+            return np.inf
+        floor = 1e-4 * self.gmax * np.sqrt(golden.size)
+        return np.linalg.norm(got - golden) / max(np.linalg.norm(golden), floor)
+
+    def check_gradients(self, what, got, limit):
+        worst = {k: self.distance(got[k], g) for k, g in self.golden.items() if k in got}
+        bad = {k: d for k, d in worst.items() if not d <= limit}
+        self.expect(not bad, f"{what}: {len(bad)} of {len(worst)} gradients over {limit:.1e}, worst "
+                             f"{max(bad, key=bad.get, default='')} {max(bad.values(), default=0):.2e}")
+
+    def check_inverted(self, what, got, store):
+        bad = {}
+        for key, golden in self.golden.items():
+            if key in got and key in store:
+                limit = max(3 * self.tol, 5 * self.distance_l2(store[key], golden), 1e-3)
+                d = self.distance_l2(got[key], golden)
+                if not d <= limit:
+                    bad[key] = d
+        self.expect(not bad, f"{what}: {len(bad)} gradients too far, worst {max(bad, key=bad.get, default='')} "
+                             f"{max(bad.values(), default=0):.2e}")
+
+    def check_forward(self, what, got, limit):
+        for row in self.m.all("output"):
+            golden = self.m.load(row[1])
+            key = f"out:{row[0]}"
+            if key in got:
+                d = np.inf
+                if got[key].shape == golden.shape:
+                    d = np.abs(got[key] - golden).max(initial=0) / max(np.abs(golden).max(initial=0), 1e-30)
+                self.expect(d <= limit, f"{what}: output {row[0]} off by {d:.2e}")
+        value = float(self.m.one("loss_value"))
+        loss = float(got["loss:"].reshape(-1)[0]) if "loss:" in got else value
+        self.expect(abs(loss - value) <= limit * max(1, abs(value)), f"{what}: loss {loss}, golden {value}")
+
+    def check_states(self, what, got):
+        for mean, var, mean_file, var_file, *_ in self.m.all("bn"):
+            for name, file in ((mean, mean_file), (var, var_file)):
+                key = f"state:{name}"
+                if key in got:
+                    golden = self.m.load(file)
+                    d = np.abs(got[key] - golden).max(initial=0) / max(np.abs(golden).max(initial=0), 1e-3)
+                    self.expect(d <= 1e-5, f"{what}: running statistic {name} off by {d:.2e}")
+
+    def check_equal(self, what, got, store, kinds):
+        differ = [k for k in store if k.split(":")[0] in kinds and k in got and got[k].tobytes() != store[k].tobytes()]
+        self.expect(not differ, f"{what}: not equal to store bit for bit: {len(differ)}, as {differ[:3]}")
+
+    def check_report(self, what, mode, report):
+        planned, peak = report.get("planned_peak_bytes", 0), report.get("peak_bytes", 0)
+        self.expect(0.99 * planned <= peak <= planned, f"{what}: peak {peak} bytes, planned {planned}")
+        fallbacks = report.get("fallbacks")
+        count = len(fallbacks) if isinstance(fallbacks, list) else fallbacks
+        if self.name.startswith(NO_FALLBACK):
+            self.expect(count == 0, f"{what}: fallbacks {fallbacks}")
+        inverted = report.get("values", {}).get("inverted", -1)
+        if mode in ("store", "recompute"):
+            self.expect(inverted == 0, f"{what}: {inverted} values inverted")
+        elif mode == "invert" and self.name.startswith(NO_FALLBACK):
+            self.expect(inverted > 0, f"{what}: nothing was inverted")
+
+    def check_grads(self, float64):
+        store = None
+        for mode in MODES if not float64 else MODES[:3]:
+            what = f"grad {mode}{' float64' if float64 else ''}"
+            report, got = self.grad(mode, float64)
+            if report is None:
+                continue
+            self.check_report(what, mode, report)
+            self.check_states(what, got)
+            if mode == "store":
+                store = got
+            if float64:
+                self.check_gradients(what, got, 3e-7)
+                self.check_forward(what, got, 3e-7)
+            elif mode == "invert" or (mode == "auto" and report.get("values", {}).get("inverted", 0)):
+                if store is not None:
+                    self.check_inverted(what, got, store)
+                self.check_forward(what, got, self.tol)
+            else:
+                self.check_gradients(what, got, self.tol)
+                self.check_forward(what, got, self.tol)
+            if store is not None and mode != "store":
+                self.check_equal(what, got, store, {"state", "out", "loss"})
+                if mode == "recompute":
+                    self.check_equal(what, got, store, {"grad", "gradin"})
+
+    def check_training(self, mode, float64):
+        what = f"train {mode}{' float64' if float64 else ''}"
+        golden = [float(row[1]) for row in self.m.all("traj")]
+        if not golden:
+            return
+        rows = int(self.m.all("input")[0][4])
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "out.onnx")
+            report = self.call(what, "train", *self.arrays("--data"), *self.common_options(), "--memory", mode,
+                               "--optimizer", "sgd", "--lr", self.m.one("lr"), "--steps", "10", "--batch", str(rows),
+                               "--no-shuffle", "-o", out, *(["--float64"] if float64 else []))
+            if report is None:
+                return
+            self.expect(os.path.exists(out), f"{what}: no output file")
+        losses = report.get("losses")
+        if not isinstance(losses, list) or len(losses) != 10:
+            self.problems.append(f"{what}: `losses` does not have the ten losses")
+            return
+        # The first ten golden values are the losses before each step.
+        limit = 1e-6 if float64 else max(1e-4, 10 * self.tol)
+        worst = max(abs(a - b) / max(1, abs(b)) for a, b in zip(losses, golden))
+        self.expect(worst <= limit, f"{what}: losses off by {worst:.2e}: {losses}")
+
+    def check_structure(self):
+        report = self.call("explain", "explain")
+        if report is None:
+            return
+        found = Counter(b["kind"] for b in report["blocks"])
+        refused = Counter(r.get("kind") for r in report["refusals"])
+        for kind, count in self.m.all("structure"):
+            count = int(count)
+            if kind.endswith("_not_invertible"):
+                self.expect(refused[kind] >= count, f"explain: {refused[kind]} refusals of kind {kind}, not {count}")
+                self.expect(found[kind] == 0, f"explain: found {kind} as a block")
+            elif count == 0:
+                self.expect(found[kind] == 0, f"explain: {found[kind]} of {kind}, should be none")
+            else:
+                self.expect(found[kind] >= count, f"explain: {found[kind]} of {kind}, at least {count} expected")
+
+    def run(self):
+        self.check_structure()
+        self.check_grads(float64=False)
+        self.check_grads(float64=True)
+        self.check_training("store", float64=False)
+        self.check_training("invert", float64=False)
+        self.check_training("invert", float64=True)
+        return self.problems
+
+
+def file_name(name):
+    """As the program names dumped files: every byte outside [A-Za-z0-9._-] as %XX."""
+    return "".join(chr(b) if re.match(rb"[A-Za-z0-9._-]", bytes([b])) else f"%{b:02X}" for b in name.encode())
+
+
+def folders_of(roots, families):
+    found = []
+    for root in roots:
+        for name in sorted(os.listdir(root)):
+            if os.path.exists(os.path.join(root, name, "golden.txt")) and name.startswith(tuple(families)):
+                found.append(os.path.join(root, name))
+    return found
+
+
+def run_all(program, folders, jobs, verbose=False):
+    """Prints a line per model and the summary. Exit status."""
+    def one(folder):
+        checker = Checker(program, folder)
+        try:
+            return checker.name, checker.run()
+        except Exception as e:  # a bug here, or a report without what it must have
+            return checker.name, checker.problems + [f"{type(e).__name__}: {e}"]
+
+    bad = 0
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for name, problems in pool.map(one, folders):
+            bad += bool(problems)
+            print(f"{'FAIL' if problems else 'PASS'} {name}", flush=True)
+            for p in problems if verbose else problems[:8]:
+                print(f"     {p}")
+            if len(problems) > 8 and not verbose:
+                print(f"     ... {len(problems) - 8} more (--verbose)")
+    print(f"{len(folders) - bad} passed, {bad} failed")
+    return int(bad > 0 or not folders)
+
+
+def default_program():
+    build = os.path.join(HERE, "..", "..", "build")
+    candidates = [os.path.join(build, preset, "invonnx") for preset in ("release", "dev")]
+    return os.environ.get("INVONNX") or next(filter(os.path.exists, candidates), candidates[0])
+
+
+def arguments(doc):
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("roots", nargs="*", metavar="ROOT")
+    parser.add_argument("--invonnx", default=default_program(), help="the program")
+    parser.add_argument("--families", default=FAMILIES, help="prefixes of model names, by commas")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--verbose", action="store_true", help="all problems of a model, not the first eight")
+    return parser
+
+
+def default_roots():
+    roots = [os.path.join(HERE, "..", "data", "models"), os.path.join(HERE, "..", "..", "..", "shared", "models")]
+    return [os.path.normpath(r) for r in roots if os.path.isdir(r)]
+
+
+def main():
+    args = arguments(__doc__).parse_args()
+    return run_all(args.invonnx, folders_of(args.roots or default_roots(), args.families.split(",")), args.jobs,
+                   args.verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

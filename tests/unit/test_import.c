@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Import: fails if a value, attribute, encoding or function comes out differently from what the file says, if a
+ * defect is not named, or if a failing allocation crashes or leaks. */
+#define _XOPEN_SOURCE 700
+#include "onnx_build.h"
+
+#include "core/model.h"
+#include "passes/pass.h"
+
+static inv_model *load(inv_context *ctx, const char *path)
+{
+    inv_model *m;
+    if (inv_model_load(ctx, path, &m) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    return m;
+}
+
+/* The model is refused with this code, and the message has all of the given parts. */
+static void refused(pb model, inv_status code, const char *const *parts)
+{
+    inv_context *ctx = context(NULL);
+    inv_model *m;
+    const char *path = save(model, "m.onnx");
+    assert_int_equal(inv_model_load(ctx, path, &m), code);
+    assert_null(m);
+    for (; *parts; parts++) assert_has(inv_context_message(ctx), *parts);
+    inv_context_destroy(ctx);
+}
+#define REFUSED(model, code, ...) refused((model), (code), (const char *const[]){__VA_ARGS__, NULL})
+
+static const inv_value *value(const inv_model *m, const char *name)
+{
+    inv_id v = inv_graph_find(m->graph, name);
+    assert_true(v != INV_NONE);
+    return inv_val(m->graph, v);
+}
+
+static pb w3(void)
+{
+    static const float w[] = {1, 2, 3};
+    return tensor_raw("w", 1, 1, (const int64_t[]){3}, w, sizeof w);
+}
+
+static void test_small(void **state)
+{
+    (void)state;
+    inv_context *ctx = context(NULL);
+    inv_model *m = load(ctx, save(model_of(small_graph(w3())), "m.onnx"));
+    const inv_graph *g = m->graph;
+    assert_int_equal(g->order.n, 2);
+    assert_int_equal(g->inputs.n, 1);
+    assert_int_equal(g->outputs.n, 1);
+    const inv_value *x = value(m, "x"), *w = value(m, "w"), *y = value(m, "y");
+    assert_int_equal(x->role, INV_ROLE_INPUT);
+    assert_int_equal(x->dtype, INV_F32);
+    assert_int_equal(x->shape.rank, 2);
+    assert_int_equal(x->shape.dim[0], -1);
+    assert_string_equal(x->dim_param[0], "N");
+    assert_int_equal(x->shape.dim[1], 3);
+    assert_int_equal(w->role, INV_ROLE_PARAM);
+    assert_int_equal(w->data.nbytes, 12);
+    assert_memory_equal(w->data.bytes, ((const float[]){1, 2, 3}), 12);
+    assert_true(y->is_output);
+    const inv_node *relu = inv_nod(g, y->def);
+    assert_string_equal(relu->op_type, "Relu");
+    assert_string_equal(relu->name, "relu");
+    assert_int_equal(inv_graph_opset(g, ""), 17);
+    inv_model_destroy(m);
+    inv_context_destroy(ctx);
+}
+
+static void test_typed_data(void **state)
+{
+    (void)state;
+    static const struct {
+        int dtype;
+        unsigned field, n; /* numbers in the field */
+        int64_t v[2];
+        unsigned char bytes[16];
+        size_t nbytes;
+    } row[] = {
+        {INV_I32, 5, 2, {-2, 7}, {0xfe, 0xff, 0xff, 0xff, 7, 0, 0, 0}, 8},
+        {INV_I8, 5, 2, {-2, 7}, {0xfe, 7}, 2},
+        {INV_U8, 5, 2, {200, 7}, {200, 7}, 2},
+        {INV_I16, 5, 2, {-2, 7}, {0xfe, 0xff, 7, 0}, 4},
+        {INV_U16, 5, 2, {65535, 7}, {0xff, 0xff, 7, 0}, 4},
+        {INV_BOOL, 5, 2, {1, 0}, {1, 0}, 2},
+        {INV_F16, 5, 2, {0x3c00, 0xc000}, {0, 0x3c, 0, 0xc0}, 4},
+        {INV_BF16, 5, 2, {0x3f80, 0xbf80}, {0x80, 0x3f, 0x80, 0xbf}, 4},
+        {INV_I64, 7, 2, {-2, 7}, {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 7}, 16},
+        {INV_U64, 11, 2, {3, 7}, {3, 0, 0, 0, 0, 0, 0, 0, 7}, 16},
+        {INV_U32, 11, 2, {3, 7}, {3, 0, 0, 0, 7}, 8},
+    };
+    inv_context *ctx = context(NULL);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        for (int packed = 0; packed < 2; packed++) {
+            pb t = tensor_head("w", row[i].dtype, 1, (const int64_t[]){2}), list = {0};
+            for (unsigned k = 0; k < row[i].n; k++) {
+                if (packed)
+                    pb_varint(&list, (uint64_t)row[i].v[k]);
+                else
+                    pb_int(&t, row[i].field, row[i].v[k]);
+            }
+            if (packed) pb_msg(&t, row[i].field, list);
+            inv_model *m = load(ctx, save(model_of(small_graph(t)), "m.onnx"));
+            assert_int_equal(value(m, "w")->dtype, row[i].dtype);
+            assert_int_equal(value(m, "w")->data.nbytes, row[i].nbytes);
+            assert_memory_equal(value(m, "w")->data.bytes, row[i].bytes, row[i].nbytes);
+            inv_model_destroy(m);
+        }
+    }
+    static const float f[] = {1, -2};
+    static const double d[] = {1, -2};
+    for (int k = 0; k < 4; k++) {
+        static const int dtype[] = {INV_F32, INV_F64, INV_C64, INV_C128};
+        bool wide = k % 2;
+        pb t = tensor_head("w", dtype[k], 1, (const int64_t[]){k < 2 ? 2 : 1});
+        pb_bytes(&t, wide ? 10 : 4, wide ? (const void *)d : f, wide ? sizeof d : sizeof f);
+        inv_model *m = load(ctx, save(model_of(small_graph(t)), "m.onnx"));
+        assert_int_equal(value(m, "w")->data.nbytes, wide ? sizeof d : sizeof f);
+        assert_memory_equal(value(m, "w")->data.bytes, wide ? (const void *)d : f, wide ? sizeof d : sizeof f);
+        inv_model_destroy(m);
+    }
+    inv_context_destroy(ctx);
+}
+
+static void test_bad_tensors(void **state)
+{
+    (void)state;
+    static const float f[4] = {0};
+    const int64_t three[] = {3}, negative[] = {-3}, huge[] = {1LL << 32, 1LL << 32, 4}, nine[9] = {1};
+    REFUSED(model_of(small_graph(tensor_raw("w", 1, 1, three, f, 16))), INV_E_PARSE, "initializer 'w'", "16 bytes", "needs 12");
+    REFUSED(model_of(small_graph(tensor_raw("w", 1, 1, negative, f, 12))), INV_E_PARSE, "initializer 'w'", "negative");
+    REFUSED(model_of(small_graph(tensor_raw("w", 1, 3, huge, f, 16))), INV_E_PARSE, "initializer 'w'", "addressed");
+    REFUSED(model_of(small_graph(tensor_raw("w", 1, 9, nine, f, 4))), INV_E_PARSE, "9 dimensions");
+    REFUSED(model_of(small_graph(tensor_raw("w", 17, 1, three, f, 3))), INV_E_UNSUPPORTED_TYPE, "'w'", "float8e4m3fn");
+    REFUSED(model_of(small_graph(tensor_raw("w", 99, 1, three, f, 3))), INV_E_UNSUPPORTED_TYPE, "'w'", "99");
+    REFUSED(model_of(small_graph(tensor_head("w", 1, 1, three))), INV_E_PARSE, "'w'", "0 numbers", "needs 3");
+    pb t = tensor_raw("w", 1, 1, three, f, 12);
+    pb_bytes(&t, 4, f, 12);
+    REFUSED(model_of(small_graph(t)), INV_E_PARSE, "both raw data and");
+    t = tensor_head("w", 1, 1, three);
+    pb_bytes(&t, 7, "\1\2\3", 3);
+    REFUSED(model_of(small_graph(t)), INV_E_PARSE, "do not belong to its type");
+    t = tensor_head("w", 8, 1, three);
+    for (int i = 0; i < 3; i++) pb_str(&t, 6, "s");
+    REFUSED(model_of(small_graph(t)), INV_E_UNSUPPORTED_TYPE, "node 'add' (Add)", "'w'", "strings");
+    pb g = small_graph(w3()), sparse = {0};
+    pb_msg(&sparse, 1, tensor_head("s1", 1, 1, three));
+    pb_msg(&g, 15, sparse);
+    REFUSED(model_of(g), INV_E_UNSUPPORTED_TYPE, "'s1' is sparse");
+}
+
+/* Everything that is wrong is told at once. */
+static void test_bad_graphs(void **state)
+{
+    (void)state;
+    pb g = small_graph(w3());
+    pb_msg(&g, 1, node("", "Relu", "again", "h", "y"));
+    pb_msg(&g, 1, node("", "Add", "lost", "h nowhere", "z"));
+    pb_msg(&g, 1, node("", "Add", "lost2", "elsewhere h", "x"));
+    pb_msg(&g, 12, value_info("never", 1, 0, NULL));
+    REFUSED(model_of(g), INV_E_GRAPH, "5 defects", "node 'again' (Relu) defines 'y'", "'lost' (Add) reads 'nowhere'",
+            "'lost2' (Add) reads 'elsewhere'", "'lost2' (Add) defines 'x'", "output 'never' is never produced");
+    g = small_graph(w3());
+    pb_msg(&g, 1, node("", "Add", "c1", "x q", "p"));
+    pb_msg(&g, 1, node("", "Relu", "c2", "p", "q"));
+    REFUSED(model_of(g), INV_E_GRAPH, "cycle");
+    pb n = node("", "Relu", "twice", "h", "q");
+    pb_msg(&n, 5, attr_int("a", 1));
+    pb_msg(&n, 5, attr_int("a", 2));
+    g = small_graph(w3());
+    pb_msg(&g, 1, n);
+    REFUSED(model_of(g), INV_E_GRAPH, "'twice' (Relu)", "attribute 'a' twice");
+    n = node("", "Relu", "r", "h", "q");
+    pb_msg(&n, 5, attr_ref("a", "b", 2));
+    g = small_graph(w3());
+    pb_msg(&g, 1, n);
+    REFUSED(model_of(g), INV_E_GRAPH, "'r' (Relu)", "'a' refers to 'b'");
+    REFUSED((pb){0}, INV_E_PARSE, "empty");
+    pb m = {0};
+    pb_int(&m, 1, 8);
+    REFUSED(m, INV_E_PARSE, "no graph");
+}
+
+static void test_opsets(void **state)
+{
+    (void)state;
+    for (int v = 10; v <= 27; v++) {
+        pb m = {0};
+        pb_msg(&m, 7, small_graph(w3()));
+        pb_msg(&m, 8, opset("ai.onnx", v));
+        if (v < 11 || v > 26) {
+            REFUSED(m, INV_E_UNSUPPORTED_OP, "operator set", "11 to 26");
+            continue;
+        }
+        inv_context *ctx = context(NULL);
+        inv_model *model = load(ctx, save(m, "m.onnx"));
+        assert_int_equal(inv_graph_opset(model->graph, ""), v);
+        inv_model_destroy(model);
+        inv_context_destroy(ctx);
+    }
+    pb m = {0};
+    pb_msg(&m, 7, small_graph(w3()));
+    pb_msg(&m, 8, opset("other", 1));
+    REFUSED(m, INV_E_GRAPH, "'add' (Add)", "'relu' (Relu)", "no operator set is imported");
+}
+
+/* Nodes in any order; an initializer listed as input is not fed; omitted inputs and outputs. */
+static void test_graph_forms(void **state)
+{
+    (void)state;
+    const int64_t d[] = {2, 3};
+    pb g = {0};
+    pb_msg(&g, 1, node("", "Relu", "", "h", "y"));
+    pb_msg(&g, 1, node("", "Clip", "", "x - w", "h -"));
+    pb_msg(&g, 5, w3());
+    pb_msg(&g, 11, value_info("w", 1, 1, (const int64_t[]){3}));
+    pb_msg(&g, 11, value_info("x", 1, 2, d));
+    pb_msg(&g, 12, value_info("y", 1, 2, d));
+    inv_context *ctx = context(NULL);
+    inv_model *m = load(ctx, save(model_of(g), "m.onnx"));
+    assert_int_equal(m->graph->inputs.n, 1);
+    const inv_node *first = inv_nod(m->graph, m->graph->order.at[0]);
+    assert_string_equal(first->op_type, "Clip");
+    assert_int_equal(first->nin, 3);
+    assert_true(first->in[1] == INV_NONE);
+    assert_true(first->out[1] == INV_NONE);
+    inv_model_destroy(m);
+    inv_context_destroy(ctx);
+}
+
+static void test_attributes(void **state)
+{
+    (void)state;
+    static const float f[] = {1, 2, 3};
+    pb n = node("", "Thing", "t", "x w", "y"), a;
+    pb_msg(&n, 5, attr_int("i", -5));
+    pb_msg(&n, 5, attr_float("f", 0.5f));
+    a = (pb){0};
+    pb_str(&a, 1, "s");
+    pb_str(&a, 4, "text");
+    pb_msg(&n, 5, a); /* without a type: files of IR version 1 */
+    a = (pb){0};
+    pb_str(&a, 1, "is");
+    for (int i = 0; i < 3; i++) pb_int(&a, 8, i - 1);
+    pb_int(&a, 20, 7);
+    pb_msg(&n, 5, a);
+    a = (pb){0};
+    pb_str(&a, 1, "fs");
+    pb_bytes(&a, 7, f, sizeof f);
+    pb_int(&a, 20, 6);
+    pb_msg(&n, 5, a);
+    a = (pb){0};
+    pb_str(&a, 1, "ss");
+    pb_str(&a, 9, "one");
+    pb_str(&a, 9, "");
+    pb_int(&a, 20, 8);
+    pb_msg(&n, 5, a);
+    a = (pb){0};
+    pb_str(&a, 1, "t");
+    pb_msg(&a, 5, tensor_raw(NULL, 1, 1, (const int64_t[]){3}, f, sizeof f));
+    pb_int(&a, 20, 4);
+    pb_msg(&n, 5, a);
+    a = (pb){0};
+    pb_str(&a, 1, "g");
+    pb_msg(&a, 6, small_graph(w3()));
+    pb_int(&a, 20, 5);
+    pb_msg(&n, 5, a);
+    pb g = {0};
+    pb_msg(&g, 1, n);
+    pb_msg(&g, 5, w3());
+    pb_msg(&g, 11, value_info("x", 1, 0, NULL));
+    pb_msg(&g, 12, value_info("y", 1, 0, NULL));
+    inv_context *ctx = context(NULL);
+    inv_model *m = load(ctx, save(model_of(g), "m.onnx"));
+    const inv_node *t = inv_nod(m->graph, m->graph->order.at[0]);
+    size_t count;
+    assert_int_equal(t->nattr, 8);
+    assert_int_equal(inv_attr_int(t, "i", 0), -5);
+    assert_true(inv_attr_float(t, "f", 0) == 0.5);
+    assert_string_equal(inv_attr_string(t, "s", ""), "text");
+    const int64_t *is = inv_attr_ints(t, "is", &count);
+    assert_int_equal(count, 3);
+    assert_true(is[0] == -1 && is[2] == 1);
+    assert_true(inv_attr_find(t, "fs")->floats[2] == 3);
+    assert_string_equal(inv_attr_find(t, "ss")->strings[0], "one");
+    assert_string_equal(inv_attr_find(t, "ss")->strings[1], "");
+    assert_memory_equal(inv_attr_find(t, "t")->tensor.bytes, f, sizeof f);
+    assert_int_equal(inv_attr_find(t, "g")->kind, INV_ATTR_OTHER);
+    inv_model_destroy(m);
+    inv_context_destroy(ctx);
+}
+
+/* --- external data --- */
+
+static pb external(const char *location, const char *offset, const char *length)
+{
+    return model_of(small_graph(tensor_external("w", 1, 1, (const int64_t[]){3}, location, offset, length)));
+}
+
+static void test_external(void **state)
+{
+    (void)state;
+    static const float f[] = {9, 1, 2, 3};
+    char target[600];
+    write_file(in_dir("w.bin"), f, sizeof f);
+    assert_int_equal(mkdir(in_dir("sub"), 0777), 0);
+    write_file(in_dir("sub/w.bin"), f, sizeof f);
+    assert_int_equal(mkdir(in_dir("folder"), 0777), 0);
+    snprintf(target, sizeof target, "%s/w.bin", test_dir);
+    assert_int_equal(symlink(target, in_dir("link.bin")), 0);
+    assert_int_equal(symlink("sub", in_dir("sublink")), 0);
+    assert_int_equal(mkfifo(in_dir("pipe"), 0666), 0);
+    static const struct {
+        const char *location, *offset, *length;
+    } good[] = {{"w.bin", "4", "12"}, {"w.bin", "4", NULL}, {"sub/w.bin", "4", "12"}, {"./w.bin", "4", "12"}};
+    inv_context *ctx = context(NULL);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        inv_model *m = load(ctx, save(external(good[i].location, good[i].offset, good[i].length), "m.onnx"));
+        assert_memory_equal(value(m, "w")->data.bytes, f + 1, 12);
+        inv_model_destroy(m);
+    }
+    inv_context_destroy(ctx);
+    REFUSED(external("../w.bin", NULL, NULL), INV_E_IO, "initializer 'w'", "'..'");
+    REFUSED(external("sub/../w.bin", NULL, NULL), INV_E_IO, "'w'", "'..'");
+    REFUSED(external("sub/..", NULL, NULL), INV_E_IO, "'w'", "'..'");
+    REFUSED(external(target, NULL, NULL), INV_E_IO, "'w'", "absolute");
+    REFUSED(external("", NULL, NULL), INV_E_IO, "'w'", "no file");
+    REFUSED(external("link.bin", "4", "12"), INV_E_IO, "'w'", "link.bin", "symbolic link");
+    REFUSED(external("sublink/w.bin", "4", "12"), INV_E_IO, "'w'", "sublink/w.bin");
+    REFUSED(external("folder", NULL, NULL), INV_E_IO, "'w'", "not a regular file");
+    REFUSED(external("pipe", NULL, NULL), INV_E_IO, "'w'", "not a regular file");
+    REFUSED(external("missing.bin", NULL, NULL), INV_E_IO, "'w'", "missing.bin");
+    REFUSED(external("w.bin", "8", "12"), INV_E_PARSE, "'w'", "bytes 8 to 20", "only 16");
+    REFUSED(external("w.bin", "0", "16"), INV_E_PARSE, "'w'", "16 bytes", "need 12");
+    REFUSED(external("w.bin", "-4", "12"), INV_E_PARSE, "'w'", "offset");
+    REFUSED(external("w.bin", "18446744073709551615", "12"), INV_E_PARSE, "'w'", "only 16");
+    REFUSED(external("w.bin", "18446744073709551617", "12"), INV_E_PARSE, "'w'", "offset");
+}
+
+/* --- functions --- */
+
+static pb function(const char *domain, const char *name, const char *in, const char *out)
+{
+    pb f = {0};
+    pb_str(&f, 1, name);
+    words(&f, 4, in);
+    words(&f, 5, out);
+    pb_msg(&f, 9, opset("", 17));
+    pb_msg(&f, 9, opset("my", 1));
+    pb_str(&f, 10, domain);
+    return f;
+}
+
+/* outer(a, b) = { t = inner<slope = @alpha>(a), s = Clip(t, b) }; inner(x) = LeakyRelu<alpha = @slope>(x) with slope's
+ * default 0.25. Called as y = outer<alpha = 0.5>(x, w), z = outer(y), u = inner(y), and v, v2 = same(x) = x, x. */
+static pb function_model(void)
+{
+    pb n = node("", "LeakyRelu", "leak", "x", "r"), inner = function("my", "inner", "x", "r");
+    pb_msg(&n, 5, attr_ref("alpha", "slope", 1));
+    pb_msg(&inner, 7, n);
+    pb_str(&inner, 6, "unused");
+    pb_msg(&inner, 11, attr_float("slope", 0.25f));
+    pb outer = function("my", "outer", "a b", "s");
+    n = node("my", "inner", "call_inner", "a", "t");
+    pb_msg(&n, 5, attr_ref("slope", "alpha", 1));
+    pb_msg(&outer, 7, n);
+    pb_msg(&outer, 7, node("", "Clip", "", "t b", "s"));
+    pb same = function("my", "same", "p", "p p");
+    const int64_t d[] = {2, 3};
+    pb g = {0};
+    n = node("my", "outer", "first", "x w", "y");
+    pb_msg(&n, 5, attr_float("alpha", 0.5f));
+    pb_msg(&g, 1, n);
+    pb_msg(&g, 1, node("my", "outer", "second", "y", "z"));
+    pb_msg(&g, 1, node("my", "inner", "", "y", "u"));
+    pb_msg(&g, 1, node("my", "same", "both", "x", "v v2"));
+    pb_msg(&g, 5, w3());
+    pb_msg(&g, 11, value_info("x", 1, 2, d));
+    for (const char *const *o = (const char *const[]){"z", "u", "v", "v2", NULL}; *o; o++)
+        pb_msg(&g, 12, value_info(*o, 1, 2, d));
+    pb m = model_of(g);
+    pb_msg(&m, 8, opset("my", 1));
+    pb_msg(&m, 25, outer);
+    pb_msg(&m, 25, inner);
+    pb_msg(&m, 25, same);
+    return m;
+}
+
+static void test_functions(void **state)
+{
+    (void)state;
+    inv_context *ctx = context(NULL);
+    inv_model *m = load(ctx, save(function_model(), "m.onnx"));
+    assert_int_equal(m->graph->function.n, 3);
+    assert_int_equal(m->graph->order.n, 4);
+    inv_graph *g;
+    assert_int_equal(inv_graph_copy(m->graph, &g), INV_OK);
+    if (inv_pass_inline(g) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    if (inv_graph_check(g, false) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    assert_int_equal(g->order.n, 7);
+    static const struct {
+        const char *name, *op, *out;
+        double alpha;
+        unsigned norigin;
+    } want[] = {{"first/call_inner/leak", "LeakyRelu", "first/t", 0.5, 3}, {"first/Clip_1", "Clip", "y", 0, 2},
+                {"second/call_inner/leak", "LeakyRelu", "second/t", 0.25, 3}, {"second/Clip_1", "Clip", "z", 0, 2},
+                {"u/leak", "LeakyRelu", "u", 0.25, 2}, {"both/result_0", "Identity", "v", 0, 2},
+                {"both/result_1", "Identity", "v2", 0, 2}};
+    for (size_t i = 0; i < 7; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        assert_string_equal(n->name, want[i].name);
+        assert_string_equal(n->op_type, want[i].op);
+        assert_string_equal(inv_val(g, n->out[0])->name, want[i].out);
+        assert_true(inv_attr_float(n, "alpha", 0) == want[i].alpha);
+        assert_int_equal(n->norigin, want[i].norigin);
+        assert_string_equal(n->origin[0], n->name);
+    }
+    const inv_node *leak = inv_nod(g, g->order.at[0]), *clip = inv_nod(g, g->order.at[3]);
+    assert_string_equal(leak->origin[1], "my::outer");
+    assert_string_equal(leak->origin[2], "my::inner");
+    assert_true(clip->in[1] == INV_NONE);
+    inv_graph_destroy(g);
+    inv_model_destroy(m);
+    inv_context_destroy(ctx);
+}
+
+static void inline_refused(pb model, const char *part)
+{
+    inv_context *ctx = context(NULL);
+    inv_model *m = load(ctx, save(model, "m.onnx"));
+    inv_graph *g;
+    assert_int_equal(inv_graph_copy(m->graph, &g), INV_OK);
+    assert_int_equal(inv_pass_inline(g), INV_E_GRAPH);
+    assert_has(inv_context_message(ctx), part);
+    inv_graph_destroy(g);
+    inv_model_destroy(m);
+    inv_context_destroy(ctx);
+}
+
+static pb call_f0(void)
+{
+    pb g = small_graph(w3());
+    pb_msg(&g, 1, node("my", "f0", "call", "h", "q"));
+    pb m = model_of(g);
+    pb_msg(&m, 8, opset("my", 1));
+    return m;
+}
+
+static void test_bad_functions(void **state)
+{
+    (void)state;
+    pb m = call_f0();
+    for (int i = 0; i < 3; i++) {
+        char name[16], next[16];
+        snprintf(name, sizeof name, "f%d", i);
+        snprintf(next, sizeof next, "f%d", i < 2 ? i + 1 : 1);
+        pb f = function("my", name, "a", "b");
+        pb_msg(&f, 7, node("my", next, "", "a", "b"));
+        pb_msg(&m, 25, f);
+    }
+    inline_refused(m, "'f1' calls 'f2' calls 'f1'");
+    m = call_f0();
+    for (int i = 0; i < 40; i++) { /* 2^40 nodes */
+        char name[16], next[16];
+        snprintf(name, sizeof name, "f%d", i);
+        snprintf(next, sizeof next, "f%d", i + 1);
+        pb f = function("my", name, "a", "c");
+        pb_msg(&f, 7, node("my", next, "", "a", "b"));
+        pb_msg(&f, 7, node("my", next, "", "b", "c"));
+        pb_msg(&m, 25, f);
+    }
+    inline_refused(m, "expand to");
+    m = call_f0();
+    pb_msg(&m, 25, function("my", "f0", "", ""));
+    inline_refused(m, "'call' calls function my::f0 with 1 inputs and 1 outputs");
+    m = call_f0();
+    pb f = function("my", "f0", "a a", "b");
+    pb_msg(&f, 7, node("", "Relu", "r", "zz", "c"));
+    pb_msg(&m, 25, f);
+    pb_msg(&m, 25, function("my", "f0", "", ""));
+    REFUSED(m, INV_E_GRAPH, "two inputs 'a'", "node 'r' (Relu) in function 'my::f0' reads 'zz'", "output 'b'",
+            "defined twice");
+}
+
+/* --- inspect --- */
+
+static void test_inspect(void **state)
+{
+    (void)state;
+    inv_context *ctx = context(NULL);
+    inv_model *m = load(ctx, save(function_model(), "m.onnx"));
+    char *json;
+    assert_int_equal(inv_model_inspect(m, &json), INV_OK);
+    assert_has(json, "\"my::outer\": 2");
+    assert_has(json, "\"LeakyRelu\": 1");
+    assert_has(json, "\"trainable\": true");
+    inv_free(ctx, json);
+    inv_model_destroy(m);
+    const int64_t d[] = {-1, 3};
+    static const float v[] = {1, 1, 1};
+    pb g = {0}, bad_name = node("", "No\xffSuch", "n\xfe", "b", "y");
+    pb_msg(&g, 1, node("", "Identity", "", "mean", "mean2"));
+    pb_msg(&g, 1, node("", "BatchNormalization", "bn", "x w w mean2 w", "b"));
+    pb_msg(&g, 1, bad_name);
+    pb_msg(&g, 5, w3());
+    pb_msg(&g, 5, tensor_raw("mean", 1, 1, (const int64_t[]){3}, v, sizeof v));
+    pb_msg(&g, 11, value_info("x", 1, 2, d));
+    pb_msg(&g, 12, value_info("y", 1, 2, d));
+    m = load(ctx, save(model_of(g), "m.onnx"));
+    assert_int_equal(inv_model_inspect(m, &json), INV_OK);
+    assert_has(json, "running statistic");
+    assert_has(json, "merged_initializer");
+    assert_has(json, "batch_norm_eval");
+    assert_has(json, "No?Such");
+    assert_has(json, "\"N\"");
+    inv_free(ctx, json);
+    inv_model_destroy(m);
+    inv_context_destroy(ctx);
+}
+
+/* --- files from elsewhere --- */
+
+static void each_model(void (*f)(inv_context *, const char *path, const char *name))
+{
+    const char *dir = shared_models();
+    if (!dir) skip();
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    inv_context *ctx = context(NULL);
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s/model.onnx", dir, e->d_name);
+        if (access(path, R_OK) == 0) f(ctx, path, e->d_name);
+    }
+    closedir(d);
+    inv_context_destroy(ctx);
+}
+
+static void one_model(inv_context *ctx, const char *path, const char *name)
+{
+    (void)name;
+    inv_model *m = load(ctx, path);
+    char *json;
+    for (size_t i = 0; i < m->graph->inits.n; i++)
+        assert_non_null(inv_val(m->graph, m->graph->inits.at[i])->data.bytes);
+    if (inv_graph_check(m->graph, false) != INV_OK) fail_msg("%s: %s", path, inv_context_message(ctx));
+    assert_int_equal(inv_model_inspect(m, &json), INV_OK);
+    inv_free(ctx, json);
+    inv_model_destroy(m);
+}
+
+static void test_shared_models(void **state)
+{
+    (void)state;
+    each_model(one_model);
+}
+
+static void test_shared_bad(void **state)
+{
+    (void)state;
+    static const char *const refused_files[] = {
+        "cycle", "duplicate_output", "empty", "external_missing_file", "garbage", "huge_dims_overflow",
+        "length_too_long", "missing_initializer", "negative_dim", "opset_9999", "output_undefined", "raw_data_short",
+        "string_tensor", "truncated_half", "wrong_weight_shape"};
+    static const char *const loaded[] = {"deep_chain_3000", "valid_zero_batch", "unknown_op", "bomb_expand"};
+    const char *dir = shared_models();
+    if (!dir) skip();
+    inv_context *ctx = context(NULL);
+    char path[1024];
+    inv_model *m;
+    for (size_t i = 0; i < sizeof refused_files / sizeof *refused_files; i++) {
+        snprintf(path, sizeof path, "%s/bad/%s.onnx", dir, refused_files[i]);
+        assert_int_not_equal(inv_model_load(ctx, path, &m), INV_OK);
+        assert_true(strlen(inv_context_message(ctx)) > 20);
+    }
+    for (size_t i = 0; i < sizeof loaded / sizeof *loaded; i++) {
+        snprintf(path, sizeof path, "%s/bad/%s.onnx", dir, loaded[i]);
+        inv_model_destroy(load(ctx, path));
+    }
+    inv_context_destroy(ctx);
+}
+
+/* --- memory --- */
+
+/* Load, inspect, copy, inline with the n-th allocation failing, for every n until all succeed. */
+static void sweep(const char *path)
+{
+    for (long n = 0;; n++) {
+        failing f = {.countdown = -1};
+        inv_context *ctx = context(&f);
+        long before = f.live;
+        inv_model *m;
+        inv_graph *g = NULL;
+        char *json = NULL;
+        f.countdown = n;
+        inv_status s = inv_model_load(ctx, path, &m);
+        if (s == INV_OK) s = inv_model_inspect(m, &json);
+        if (s == INV_OK) s = inv_graph_copy(m->graph, &g);
+        if (s == INV_OK) s = inv_pass_inline(g);
+        bool done = f.countdown != 0;
+        if (!done && s != INV_OK) {
+            assert_int_equal(s, INV_E_NOMEM);
+            assert_true(*inv_context_message(ctx));
+        }
+        f.countdown = -1;
+        inv_free(ctx, json);
+        inv_graph_destroy(g);
+        inv_model_destroy(m);
+        assert_in_range(f.live, 0, before + 1); /* + 1: the message */
+        inv_context_destroy(ctx);
+        assert_int_equal(f.live, 0);
+        if (!done) continue;
+        assert_int_equal(s, INV_OK);
+        return;
+    }
+}
+
+static void test_allocations(void **state)
+{
+    (void)state;
+    static const float f[] = {1, 2, 3};
+    sweep(save(function_model(), "m.onnx"));
+    write_file(in_dir("w.bin"), f, sizeof f);
+    sweep(save(external("w.bin", "0", "12"), "m.onnx"));
+    pb t = tensor_head("w", 1, 1, (const int64_t[]){3});
+    pb_bytes(&t, 4, f, sizeof f);
+    sweep(save(model_of(small_graph(t)), "m.onnx"));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, dir_setup, dir_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_small),         TEST(test_typed_data),  TEST(test_bad_tensors),   TEST(test_bad_graphs),
+        TEST(test_opsets),        TEST(test_graph_forms), TEST(test_attributes),    TEST(test_external),
+        TEST(test_functions),     TEST(test_bad_functions), TEST(test_inspect),     TEST(test_shared_models),
+        TEST(test_shared_bad),    TEST(test_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * core/mem.c and core/status.c: allocation, arenas, arrays, text, error record. */
+#include "core_test.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+
+static void alloc_is_zeroed_and_aligned(void **state)
+{
+    (void)state;
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    for (size_t n = 0; n < 300; n += 7) {
+        unsigned char *p = inv__alloc(ctx, n);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        for (size_t i = 0; i < n; i++) assert_int_equal(p[i], 0);
+        inv__free(ctx, p);
+    }
+    inv__free(ctx, NULL);
+    assert_null(inv__alloc(ctx, SIZE_MAX));
+    assert_null(inv__alloc(ctx, SIZE_MAX - 64));
+    assert_int_equal(ctx->code, INV_E_NOMEM);
+    test_context_end(ctx, &c);
+}
+
+static void arena_keeps_contents(void **state)
+{
+    (void)state;
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    inv_arena a;
+    inv__arena_init(&a, ctx);
+    unsigned char *p[400];
+    for (size_t i = 0; i < 400; i++) {
+        size_t n = i * i % 9001;
+        p[i] = inv__arena_alloc(&a, n);
+        assert_non_null(p[i]);
+        assert_int_equal((uintptr_t)p[i] % 16, 0);
+        for (size_t k = 0; k < n; k++) assert_int_equal(p[i][k], 0);
+        memset(p[i], (int)(i % 255) + 1, n);
+    }
+    for (size_t i = 0; i < 400; i++)
+        for (size_t k = 0; k < i * i % 9001; k++) assert_int_equal(p[i][k], i % 255 + 1);
+    assert_true(c.live < 60); /* blocks, not one allocation each */
+    assert_null(inv__arena_alloc(&a, SIZE_MAX));
+    assert_null(inv__arena_array(&a, SIZE_MAX / 4, 8));
+    assert_string_equal(inv__arena_printf(&a, "%s-%d", "x", 3), "x-3");
+    assert_string_equal(inv__arena_strndup(&a, "hello", 2), "he");
+    inv__arena_fini(&a);
+    test_context_end(ctx, &c);
+}
+
+static void vec_grows(void **state)
+{
+    (void)state;
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    inv_arena a;
+    INV_VEC(int) v = {0};
+    inv__arena_init(&a, ctx);
+    for (int i = 0; i < 5000; i++) assert_true(inv_vec_push(&a, &v, i));
+    assert_int_equal(v.n, 5000);
+    for (int i = 0; i < 5000; i++) assert_int_equal(v.at[i], i);
+    c.fail_at = c.calls + 1;
+    size_t n = v.n;
+    while (inv_vec_push(&a, &v, 1)) n++;
+    assert_int_equal(v.n, n); /* nothing half done */
+    inv__arena_fini(&a);
+    test_context_end(ctx, &c);
+}
+
+static void messages_are_complete(void **state)
+{
+    (void)state;
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    assert_string_equal(inv_context_message(ctx), "");
+    char text[3000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(inv__fail(ctx, INV_E_SHAPE, "long %s.", text), INV_E_SHAPE);
+    assert_int_equal(strlen(inv_context_message(ctx)), 5 + 2999 + 1);
+    /* a message built from the old one */
+    (void)inv__fail(ctx, INV_E_GRAPH, "again: %s", inv_context_message(ctx));
+    assert_int_equal(strlen(inv_context_message(ctx)), 7 + 5 + 2999 + 1);
+    (void)inv__fail(ctx, INV_E_ARG, "short");
+    (void)inv__fail(ctx, INV_E_ARG, "was %s", inv_context_message(ctx));
+    assert_string_equal(inv_context_message(ctx), "was short");
+    c.fail_at = c.calls + 1; /* no memory for the message: its beginning is kept */
+    (void)inv__fail(ctx, INV_E_ARG, "cut %s", text);
+    assert_int_equal(strlen(inv_context_message(ctx)), 255);
+    assert_int_equal(ctx->code, INV_E_ARG);
+    test_context_end(ctx, &c);
+}
+
+static void text_grows_and_is_handed_over(void **state)
+{
+    (void)state;
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    inv_str b;
+    char *s;
+    inv__str_init(&b, ctx);
+    assert_int_equal(inv__str_take(&b, &s), INV_OK); /* an empty text can be freed, too */
+    assert_string_equal(s, "");
+    inv_free(ctx, s);
+    for (int i = 0; i < 1000; i++) inv__str_add(&b, "%d,", i % 10);
+    assert_int_equal(b.n, 2000);
+    assert_int_equal(strlen(b.s), 2000);
+    c.fail_at = c.calls + 1;
+    for (int i = 0; i < 1000 && !b.failed; i++) inv__str_add(&b, "%s", "0123456789");
+    assert_true(b.failed);
+    assert_int_equal(strlen(b.s), b.n);
+    assert_int_equal(inv__str_take(&b, &s), INV_E_NOMEM);
+    assert_null(s);
+    inv__str_fini(&b);
+    inv_free(ctx, b.s); /* the shared empty text is nobody's */
+    test_context_end(ctx, &c);
+}
+
+static void numbers_read_back(void **state)
+{
+    (void)state;
+    const double v[] = {0, 1, -1, 0.1, 1.0 / 3, 1e300, 5e-324, 123456789, 0.30000000000000004, 1e22};
+    char buf[INV_DOUBLE_TEXT];
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) assert_true(strtod(inv__double_text(v[i], buf), NULL) == v[i]);
+    assert_string_equal(inv__double_text(0.1, buf), "0.1");
+    assert_string_equal(inv__double_text((double)INFINITY, buf), "inf");
+    if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
+        assert_string_equal(inv__double_text(2.5, buf), "2.5");
+        setlocale(LC_NUMERIC, "C");
+    }
+}
+
+static void arithmetic_and_codes(void **state)
+{
+    (void)state;
+    size_t r;
+    assert_true(inv__mul_size(1 << 20, 1 << 20, &r));
+    assert_int_equal(r, (size_t)1 << 40);
+    assert_false(inv__mul_size(SIZE_MAX / 2, 3, &r));
+    assert_true(inv__mul_size(SIZE_MAX, 0, &r));
+    assert_false(inv__add_size(SIZE_MAX, 1, &r));
+    assert_true(inv__hash("ab", 2, 0) != inv__hash("ba", 2, 0));
+    assert_true(inv__hash("", 0, 0) == 0xcbf29ce484222325u);
+    assert_string_equal(inv_status_text(INV_OK), "done");
+    assert_string_equal(inv_status_text((inv_status)99), "unknown status");
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", INV_VERSION_MAJOR, INV_VERSION_MINOR, INV_VERSION_PATCH);
+    assert_string_equal(inv_version(), version);
+    assert_string_equal(inv_context_message(NULL), "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alloc_is_zeroed_and_aligned), cmocka_unit_test(arena_keeps_contents),
+        cmocka_unit_test(vec_grows),                   cmocka_unit_test(messages_are_complete),
+        cmocka_unit_test(text_grows_and_is_handed_over), cmocka_unit_test(numbers_read_back),
+        cmocka_unit_test(arithmetic_and_codes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what a build needs on Debian 12 and makes the virtual environment .venv of the tests.
+# Does nothing, quickly, when all is there. Needs root or sudo only if something is missing.
+#   tools/setup.sh            everything
+#   tools/setup.sh --no-venv  what the library and the program need
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+    gcc libc6-dev cmake ninja-build pkg-config
+    protobuf-c-compiler libprotobuf-c-dev libonnx-dev
+    libopenblas-openmp-dev liblapacke-dev libjansson-dev libpopt-dev libminizip-dev
+    libcmocka-dev python3 python3-venv ca-certificates
+)
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        echo "setup: not root, and no sudo; as root run: $*" >&2
+        exit 1
+    fi
+}
+
+missing=()
+for package in "${packages[@]}"; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "setup: installing ${missing[*]}"
+    log=$(mktemp)
+    if ! { as_root apt-get update && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y \
+        --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+        cat "$log" >&2
+        echo "setup: apt-get failed, see above" >&2
+        exit 1
+    fi
+    rm -f "$log"
+else
+    echo "setup: Debian packages are there"
+fi
+
+[ "${1:-}" = --no-venv ] && exit 0
+
+# The stamp holds what was installed, so that a changed list is noticed.
+if [ -x .venv/bin/python3 ] && cmp -s tests/requirements.txt .venv/requirements.done; then
+    echo "setup: .venv is there"
+    exit 0
+fi
+# Any python3 that can make a virtual environment and is one of the versions that the pinned wheels exist for.
+for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+        >/dev/null 2>&1; then
+        break
+    fi
+done
+echo "setup: making .venv (numpy, onnx, onnxruntime: for the tests only)"
+rm -rf .venv
+"$python" -m venv .venv
+.venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+cp tests/requirements.txt .venv/requirements.done
