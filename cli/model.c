@@ -9,10 +9,10 @@
 static const struct {
     inv_dtype dtype;
     const char *name;
-} dtype_names[] = {{INV_F32, "float32"}, {INV_U8, "uint8"},     {INV_I8, "int8"},     {INV_U16, "uint16"},
-                   {INV_I16, "int16"},   {INV_I32, "int32"},    {INV_I64, "int64"},   {INV_STRING, "string"},
-                   {INV_BOOL, "bool"},   {INV_F16, "float16"},  {INV_F64, "float64"}, {INV_U32, "uint32"},
-                   {INV_U64, "uint64"},  {INV_BF16, "bfloat16"}};
+} dtype_names[] = {{INV_F32, "float"},  {INV_U8, "uint8"},     {INV_I8, "int8"},    {INV_U16, "uint16"},
+                   {INV_I16, "int16"},  {INV_I32, "int32"},    {INV_I64, "int64"},  {INV_STRING, "string"},
+                   {INV_BOOL, "bool"},  {INV_F16, "float16"},  {INV_F64, "double"}, {INV_U32, "uint32"},
+                   {INV_U64, "uint64"}, {INV_BF16, "bfloat16"}};
 
 const char *cli_dtype_name(inv_dtype t)
 {
@@ -219,7 +219,7 @@ json_t *cli_report(const cli_job *job)
 int cli_print_json(const json_t *object)
 {
     if (json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0)
-        return cli_fail("the report cannot be printed");
+        return cli_fail("standard output cannot be written");
     putchar('\n');
     return CLI_OK;
 }

@@ -3,10 +3,11 @@
  * own or in an HTML page; needs nothing else, and follows the reader's light or dark setting. */
 #include "cli.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 960, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46, FOOT = 58, COLUMNS = 1000, ALIVE = 10 };
+enum { WIDTH = 960, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46, FOOT = 58, COLUMNS = 1000, ALIVE = 8 };
 
 enum { BAND_PARAMETERS, BAND_OPTIMIZER, BAND_DATA, BAND_GRADIENTS, BAND_ACTIVATIONS, NBANDS };
 static const struct {
@@ -145,6 +146,29 @@ static void put_titles(FILE *f, const panel *p, double y0)
     }
 }
 
+/* The values that fill the activation peak, largest first. */
+static void put_alive(FILE *f, const panel *p, double y0)
+{
+    const json_t *alive = json_object_get(p->report, "alive_at_peak"), *v;
+    size_t n = json_array_size(alive), i, shown = 0;
+    double limit = INFINITY;
+    if (n == 0) return;
+    fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">alive at the activation peak: ", LEFT, y0 + 36);
+    while (shown < n && shown < ALIVE) {
+        double next = -1;
+        json_array_foreach(alive, i, v) if (cli_number(v, "bytes") < limit) next = fmax(next, cli_number(v, "bytes"));
+        json_array_foreach(alive, i, v)
+        {
+            if (cli_number(v, "bytes") != next || shown == ALIVE) continue;
+            fputs(shown++ ? ", " : "", f);
+            put_text(f, cli_string(v, "value"));
+        }
+        limit = next;
+    }
+    if (shown < n) fprintf(f, ", and %zu more", n - shown);
+    fputs("</text>\n", f);
+}
+
 static void put_peak(FILE *f, const panel *p, double y0, double scale)
 {
     const column *col = &p->columns[p->peak];
@@ -159,20 +183,7 @@ static void put_peak(FILE *f, const panel *p, double y0, double scale)
     put_text(f, cli_string(col->node, "node"));
     fputs("</text>\n", f);
 
-    const json_t *alive = json_object_get(p->report, "peak_values"), *v;
-    if (json_array_size(alive) == 0) return;
-    fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">alive at the peak: ", LEFT, y0 + 36);
-    size_t i;
-    json_array_foreach(alive, i, v)
-    {
-        if (i == ALIVE) {
-            fprintf(f, ", and %zu more", json_array_size(alive) - i);
-            break;
-        }
-        fputs(i ? ", " : "", f);
-        put_text(f, json_is_string(v) ? json_string_value(v) : cli_string(v, "value"));
-    }
-    fputs("</text>\n", f);
+    put_alive(f, p, y0);
 }
 
 static void put_panel(FILE *f, const panel *p, double y, double top)

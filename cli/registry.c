@@ -21,13 +21,13 @@ static void show_op(const json_t *op)
         snprintf(since, sizeof since, "%.0f-%.0f", cli_number(op, "since"), until);
     else
         snprintf(since, sizeof since, "%.0f-", cli_number(op, "since"));
-    printf("%-22s %-8s %-8s %-9s %-8s %-15s %s\n", cli_string(op, "name"), since, mark(op, "forward"),
+    printf("%-22s %-8s %-12s %-12s %-8s %-15s %s\n", cli_string(op, "name"), since, mark(op, "forward"),
            mark(op, "gradient"), mark(op, "inverse"), *domain ? domain : "ai.onnx", cli_string(op, "doc"));
 }
 
 static void show_rule(const json_t *rule)
 {
-    static const char *const keys[] = {"match", "solve", "when", "gain", "exactness", "refuse", "doc"};
+    static const char *const keys[] = {"match", "solve", "frees", "when", "gain", "exactness", "refuse", "doc"};
     printf("%s", cli_string(rule, "name"));
     if (*cli_string(rule, "kind") && strcmp(cli_string(rule, "kind"), cli_string(rule, "name")) != 0)
         printf("  kind %s", cli_string(rule, "kind"));
@@ -61,7 +61,7 @@ static int show_registry(const cli_options *o, const char *what)
         const json_t *entry;
         size_t i;
         if (ops)
-            printf("%-22s %-8s %-8s %-9s %-8s %-15s\n", "operator", "opsets", "forward", "gradient", "inverse",
+            printf("%-22s %-8s %-12s %-12s %-8s %-15s\n", "operator", "opsets", "forward", "gradient", "inverse",
                    "domain");
         json_array_foreach(json_object_get(report, what), i, entry)
         {

@@ -124,11 +124,15 @@ const char *inv_graph_fresh(inv_graph *g, const char *stem)
 static inv_mem_class mem_of_role(inv_role role)
 {
     switch (role) {
-    case INV_ROLE_NODE: return INV_MEM_ACT;
-    case INV_ROLE_INPUT: return INV_MEM_DATA;
+    case INV_ROLE_NODE:
+        return INV_MEM_ACT;
+    case INV_ROLE_INPUT:
+        return INV_MEM_DATA;
     case INV_ROLE_PARAM:
-    case INV_ROLE_CONST: return INV_MEM_PARAM;
-    case INV_ROLE_OPTIM: return INV_MEM_OPTIM;
+    case INV_ROLE_CONST:
+        return INV_MEM_PARAM;
+    case INV_ROLE_OPTIM:
+        return INV_MEM_OPTIM;
     }
     return INV_MEM_ACT;
 }
@@ -187,7 +191,8 @@ inv_id inv_graph_const_real(inv_graph *g, inv_dtype t, double v)
     inv_shape s = inv_shape_scalar();
     unsigned char bytes[16] = {0};
     if (!inv_convert(bytes, t, &v, INV_F64, 1))
-        return fail_id(g, inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "no number constant of type %s", inv_dtype_name(t)));
+        return fail_id(g,
+                       inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "no number constant of type %s", inv_dtype_name(t)));
     return inv_graph_const(g, t, &s, bytes);
 }
 
@@ -221,8 +226,9 @@ static bool node_outputs_free(inv_graph *g, const char *op_type, uint32_t nout, 
         const inv_value *v = out[i] < g->value.n ? inv_val(g, out[i]) : NULL;
         if (v && v->def == INV_NONE && v->role == INV_ROLE_NODE) continue;
         inv__graph_fail(g, inv__fail(g->ctx, v ? INV_E_GRAPH : INV_E_INTERNAL,
-                                     "value '%s' is defined twice: operator %s gives it, and so does %s", v ? v->name : "?",
-                                     op_type, v && v->def == INV_NONE ? "an input or initializer" : "another node"));
+                                     "value '%s' is defined twice: operator %s gives it, and so does %s",
+                                     v ? v->name : "?", op_type,
+                                     v && v->def == INV_NONE ? "an input or initializer" : "another node"));
         return false;
     }
     return true;
@@ -252,7 +258,8 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
     if (g->failed) return INV_NONE;
     if (!node_inputs_exist(g, op_type, nin, in) || !node_outputs_free(g, op_type, nout, out)) return INV_NONE;
     if (!domain || strcmp(domain, "ai.onnx") == 0) domain = "";
-    inv_node n = {.nin = nin, .nout = nout, .nattr = nattr, .phase = g->phase, .clone_of = INV_NONE, .solves = INV_NONE};
+    inv_node n = {
+        .nin = nin, .nout = nout, .nattr = nattr, .phase = g->phase, .clone_of = INV_NONE, .solves = INV_NONE};
     if (g->ctx->registry) n.op = inv_registry_op(g->ctx->registry, domain, op_type, inv_graph_opset(g, domain));
     n.op_type = n.op ? n.op->name : inv__arena_strdup(&g->arena, op_type);
     n.domain = n.op ? n.op->domain : inv__arena_strdup(&g->arena, domain);

@@ -194,7 +194,7 @@ inv_id inv_emit(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const
 /* One output: returns the value (perhaps a folded constant). */
 inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
                  const inv_attr *attr);
-/* The same with the row at hand; out[nout] gets the values. INV_NONE and no failure: everything was folded. */
+/* The same with the row at hand; out[nout] gets the values (perhaps folded constants). */
 inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uint32_t nin, const inv_id *in,
                    uint32_t nattr, const inv_attr *attr, inv_id *out);
 #define INV_IN(...) (uint32_t)(sizeof((inv_id[]){__VA_ARGS__}) / sizeof(inv_id)), (inv_id[]){__VA_ARGS__}

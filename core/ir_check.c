@@ -15,12 +15,12 @@ typedef struct {
     uint8_t *live;    /* per node: it stands in the order */
 } checker;
 
-#define PROBLEM(c, ...)                                                                            \
-    do {                                                                                           \
-        if ((c)->nproblems++ < LISTED) {                                                           \
-            if ((c)->text.n) inv__str_add(&(c)->text, "; ");                                       \
-            inv__str_add(&(c)->text, __VA_ARGS__);                                                 \
-        }                                                                                          \
+#define PROBLEM(c, ...)                                      \
+    do {                                                     \
+        if ((c)->nproblems++ < LISTED) {                     \
+            if ((c)->text.n) inv__str_add(&(c)->text, "; "); \
+            inv__str_add(&(c)->text, __VA_ARGS__);           \
+        }                                                    \
     } while (0)
 
 static const char *value_name(const inv_graph *g, inv_id v)
@@ -77,7 +77,8 @@ static void check_arity(checker *c, const inv_node *n)
     for (uint32_t i = 0;; i++) {
         bool slot = inv__op_slot(n->op->in, i, &optional, &variadic);
         if (!slot) {
-            if (i < n->nin) PROBLEM(c, NODE "takes %u inputs, %u are given", NODE_ARGS(c, n), (unsigned)i, (unsigned)n->nin);
+            if (i < n->nin)
+                PROBLEM(c, NODE "takes %u inputs, %u are given", NODE_ARGS(c, n), (unsigned)i, (unsigned)n->nin);
             break;
         }
         if (!optional && (i >= n->nin || n->in[i] == INV_NONE))
@@ -87,10 +88,12 @@ static void check_arity(checker *c, const inv_node *n)
     for (uint32_t i = 0;; i++) {
         bool slot = inv__op_slot(n->op->out, i, &optional, &variadic);
         if (!slot) {
-            if (i < n->nout) PROBLEM(c, NODE "gives %u outputs, %u are listed", NODE_ARGS(c, n), (unsigned)i, (unsigned)n->nout);
+            if (i < n->nout)
+                PROBLEM(c, NODE "gives %u outputs, %u are listed", NODE_ARGS(c, n), (unsigned)i, (unsigned)n->nout);
             break;
         }
-        if (!optional && i >= n->nout) PROBLEM(c, NODE "required output %u is not listed", NODE_ARGS(c, n), (unsigned)i);
+        if (!optional && i >= n->nout)
+            PROBLEM(c, NODE "required output %u is not listed", NODE_ARGS(c, n), (unsigned)i);
         if (variadic && i + 1 >= n->nout) break;
     }
 }
@@ -112,7 +115,8 @@ static void check_canonical(checker *c, size_t pos, const inv_node *n)
             PROBLEM(c, NODE "value '%s' has type %s%s, which is not fixed", NODE_ARGS(c, n), v->name,
                     inv_dtype_name(v->dtype), inv_shape_text(&v->shape, text));
     }
-    if (n->op->writes && n->phase != INV_COMMIT) PROBLEM(c, NODE "writes, but does not belong to commit", NODE_ARGS(c, n));
+    if (n->op->writes && n->phase != INV_COMMIT)
+        PROBLEM(c, NODE "writes, but does not belong to commit", NODE_ARGS(c, n));
     if (g->commit_begin && pos < g->commit_begin && n->op->writes)
         PROBLEM(c, NODE "writes before the commit part", NODE_ARGS(c, n));
     if (g->commit_begin && pos >= g->commit_begin && n->phase != INV_COMMIT)
@@ -130,9 +134,9 @@ static void check_node(checker *c, inv_id id)
             PROBLEM(c, NODE "input %u: no value %u", NODE_ARGS(c, n), (unsigned)i, (unsigned)v);
         else if (!c->defined[v])
             PROBLEM(c, NODE "reads '%s', which %s", NODE_ARGS(c, n), value_name(g, v),
-                    inv_val(g, v)->def == INV_NONE ? "nothing defines"
+                    inv_val(g, v)->def == INV_NONE                                  ? "nothing defines"
                     : inv_val(g, v)->def < g->node.n && c->live[inv_val(g, v)->def] ? "is computed only later"
-                                                                                     : "is computed by a dead node");
+                                                                                    : "is computed by a dead node");
     }
     for (uint32_t i = 0; i < n->nout; i++) {
         inv_id v = n->out[i];
@@ -142,7 +146,8 @@ static void check_node(checker *c, inv_id id)
             continue;
         }
         if (c->defined[v]) PROBLEM(c, NODE "value '%s' is defined twice", NODE_ARGS(c, n), value_name(g, v));
-        if (inv_val(g, v)->def != id) PROBLEM(c, NODE "gives '%s', which names another origin", NODE_ARGS(c, n), value_name(g, v));
+        if (inv_val(g, v)->def != id)
+            PROBLEM(c, NODE "gives '%s', which names another origin", NODE_ARGS(c, n), value_name(g, v));
         c->defined[v] = 1;
     }
     if (n->clone_of != INV_NONE && n->clone_of >= g->node.n) PROBLEM(c, NODE "clone of nothing", NODE_ARGS(c, n));
@@ -178,7 +183,7 @@ static inv_status check_all(checker *c, bool canonical)
     c->live = INV_ARENA_NEW(&c->scratch, uint8_t, g->node.n);
     if (!c->defined || !c->live) return INV_E_NOMEM;
     check_values(c);
-    check_ids(c, &g->inputs, "input", true);
+    check_ids(c, &g->inputs, "input", false);
     check_ids(c, &g->inits, "initializer", true);
     check_ids(c, &g->outputs, "output", false);
     for (size_t i = 0; i < g->order.n; i++) {

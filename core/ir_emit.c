@@ -155,8 +155,8 @@ static inv_status fold(inv_graph *g, inv_arena *scratch, inv_node *n, bool *done
     inv_status s = fold_run(g, scratch, n, in, out);
     if (s == INV_E_UNSUPPORTED_TYPE || s == INV_E_UNSUPPORTED_OP) return INV_OK;
     if (s == INV_E_NOMEM || s == INV_E_INTERNAL) return s;
-    if (s != INV_OK) return inv_node_fail(g, n, s, "its inputs are constants, but it cannot be computed: %s",
-                                          inv_status_text(s));
+    if (s != INV_OK)
+        return inv_node_fail(g, n, s, "its inputs are constants, but it cannot be computed: %s", inv_status_text(s));
     for (uint32_t i = 0; i < n->nout; i++) {
         if (n->out[i] == INV_NONE) continue;
         inv_value *v = inv_val(g, n->out[i]);
@@ -181,12 +181,12 @@ static inv_status check_inputs(inv_graph *g, const inv_op_def *op, uint32_t nin,
                   (unsigned)i, op->name, (unsigned)in[i]);
     for (uint32_t i = 0;; i++) {
         bool slot = inv__op_slot(op->in, i, &optional, &variadic);
-        INV_CHECK(slot || i >= nin, g->ctx, INV_E_INTERNAL, "%s takes only %u inputs, %u are given", op->name, (unsigned)i,
-                  (unsigned)nin);
+        INV_CHECK(slot || i >= nin, g->ctx, INV_E_INTERNAL, "%s takes only %u inputs, %u are given", op->name,
+                  (unsigned)i, (unsigned)nin);
         if (!slot) return INV_OK;
         bool given = i < nin && in[i] != INV_NONE;
-        INV_CHECK(given || (optional && !(variadic && i < nin)), g->ctx, INV_E_INTERNAL, "%s lacks its input %u", op->name,
-                  (unsigned)i);
+        INV_CHECK(given || (optional && !(variadic && i < nin)), g->ctx, INV_E_INTERNAL, "%s lacks its input %u",
+                  op->name, (unsigned)i);
         if (variadic && i + 1 >= nin) return INV_OK;
     }
 }
@@ -216,13 +216,17 @@ static inv_id emit_node(inv_graph *g, const inv_op_def *op, uint32_t nout, uint3
     return id;
 }
 
-static inv_status emit(inv_graph *g, const char *name, uint32_t nout, uint32_t nin, const inv_id *in, uint32_t nattr,
-                       const inv_attr *attr, inv_id *id)
+static const inv_op_def *row_named(inv_graph *g, const char *name)
 {
-    const inv_registry *r = g->ctx->registry;
-    const inv_op_def *op = inv_registry_op(r, OWN_DOMAIN, name, 0);
-    if (!op) op = inv_registry_op(r, "", name, 0);
-    INV_CHECK(op, g->ctx, INV_E_UNSUPPORTED_OP, "operator %s is not registered", name);
+    const inv_op_def *op = inv_registry_op(g->ctx->registry, OWN_DOMAIN, name, 0);
+    if (!op) op = inv_registry_op(g->ctx->registry, "", name, 0);
+    if (!op) inv__graph_fail(g, inv__fail(g->ctx, INV_E_UNSUPPORTED_OP, "operator %s is not registered", name));
+    return op;
+}
+
+static inv_status emit(inv_graph *g, const inv_op_def *op, uint32_t nout, uint32_t nin, const inv_id *in,
+                       uint32_t nattr, const inv_attr *attr, inv_id *id)
+{
     INV_TRY(check_inputs(g, op, nin, in));
     *id = emit_node(g, op, nout, nin, in, nattr, attr);
     if (*id == INV_NONE) return g->failed;
@@ -243,22 +247,29 @@ inv_id inv_emit(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const
 {
     if (g->failed) return INV_NONE;
     inv_id id = INV_NONE;
-    inv_status s = emit(g, op, nout, nin, in, nattr, attr, &id);
+    const inv_op_def *row = row_named(g, op);
+    if (!row) return INV_NONE;
+    inv_status s = emit(g, row, nout, nin, in, nattr, attr, &id);
     if (s == INV_OK) return id;
     inv__graph_fail(g, s);
     return INV_NONE;
+}
+
+inv_id inv_emit_op(inv_graph *g, const inv_op_def *op, uint32_t nout, uint32_t nin, const inv_id *in, uint32_t nattr,
+                   const inv_attr *attr, inv_id *out)
+{
+    inv_id id = INV_NONE;
+    inv_status s = g->failed ? g->failed : emit(g, op, nout, nin, in, nattr, attr, &id);
+    if (s != INV_OK) {
+        inv__graph_fail(g, s);
+        return INV_NONE;
+    }
+    for (uint32_t i = 0; i < nout; i++) out[i] = inv_nod(g, id)->out[i];
+    return id;
 }
 
 inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr, const inv_attr *attr)
 {
     inv_id id = inv_emit(g, op, 1, nin, in, nattr, attr);
     return id == INV_NONE ? INV_NONE : inv_nod(g, id)->out[0];
-}
-
-inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like)
-{
-    if (g->failed || v == INV_NONE || like == INV_NONE) return INV_NONE;
-    inv_shape to = inv_val(g, like)->shape;
-    if (inv_shape_equal(&inv_val(g, v)->shape, &to)) return v;
-    return inv_emit1(g, "SumTo", INV_IN(v), INV_ATTRS(inv_attr_of_ints("shape", (size_t)(to.rank > 0 ? to.rank : 0), to.dim)));
 }

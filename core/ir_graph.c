@@ -60,11 +60,13 @@ static inv_status cycle(const inv_graph *g, const frame *stack, size_t depth, in
     from = from ? from - 1 : 0;
     inv__str_init(&b, g->ctx);
     for (size_t i = depth; i > from && depth - i < 12; i--)
-        inv__str_add(&b, "'%s' (%s) -> ", name_of(g, inv_nod(g, stack[i - 1].node)), inv_nod(g, stack[i - 1].node)->op_type);
+        inv__str_add(&b, "'%s' (%s) -> ", name_of(g, inv_nod(g, stack[i - 1].node)),
+                     inv_nod(g, stack[i - 1].node)->op_type);
     if (depth - from > 12) inv__str_add(&b, "... -> ");
-    inv_status s = b.failed ? INV_E_NOMEM
-                            : inv__fail(g->ctx, INV_E_GRAPH, "the graph has a cycle of %zu nodes (each needs the next): %s'%s'",
-                                        depth - from, b.s, name_of(g, inv_nod(g, stack[depth - 1].node)));
+    inv_status s =
+        b.failed ? INV_E_NOMEM
+                 : inv__fail(g->ctx, INV_E_GRAPH, "the graph has a cycle of %zu nodes (each needs the next): %s'%s'",
+                             depth - from, b.s, name_of(g, inv_nod(g, stack[depth - 1].node)));
     inv__str_fini(&b);
     return s;
 }

@@ -50,7 +50,8 @@ static inv_status declare(parser *p, inv_role role, inv_id *out)
     if (typed) INV_TRY(inv__parse_type(&p->lx, &type, dim_param));
     INV_TRY(inv__parse_name(&p->lx, "name of a value", &name));
     if (inv__graph_index_find(p->g, name) != INV_NONE)
-        return inv__fail(p->lx.ctx, INV_E_PARSE, "line %d: '%s' is declared after its first use, or twice", p->lx.line, name);
+        return inv__fail(p->lx.ctx, INV_E_PARSE, "line %d: '%s' is declared after its first use, or twice", p->lx.line,
+                         name);
     *out = inv_graph_value(p->g, name, role, type.dtype, &type.shape);
     if (*out == INV_NONE) return p->g->failed;
     INV_TRY(keep_symbols(p, *out, dim_param));
@@ -96,7 +97,8 @@ static inv_status operand(parser *p, const char *name, const inv_data *type, inv
     }
     inv_value *x = inv_val(p->g, *out);
     if (type->bytes && !fresh)
-        return inv__fail(p->lx.ctx, INV_E_PARSE, "line %d: '%s' has numbers here, but is known already", p->lx.line, name);
+        return inv__fail(p->lx.ctx, INV_E_PARSE, "line %d: '%s' has numbers here, but is known already", p->lx.line,
+                         name);
     if (type->bytes) return keep_data(p, *out, type);
     if (type->dtype != INV_DT_NONE && x->dtype == INV_DT_NONE) {
         x->dtype = type->dtype;
@@ -147,7 +149,8 @@ static inv_status parse_opsets(parser *p)
     bool more;
     INV_TRY(inv__lex_accept(lx, '<', &more));
     if (!more) return INV_OK;
-    if (lx->kind != INV_TOK_WORD || strncmp(lx->text, "opset_import", 12) != 0) return inv__lex_wanted(lx, "opset_import");
+    if (lx->kind != INV_TOK_WORD || strncmp(lx->text, "opset_import", 12) != 0)
+        return inv__lex_wanted(lx, "opset_import");
     INV_TRY(inv__lex_next(lx));
     if (lx->kind == INV_TOK_WORD) INV_TRY(inv__lex_next(lx)); /* a colon that stands alone */
     INV_TRY(inv__lex_expect(lx, '['));
@@ -202,7 +205,8 @@ static inv_status finish(parser *p, const names *outputs)
     inv_graph *g = p->g;
     for (size_t i = 0; i < outputs->n; i++) {
         inv_id v = inv__graph_index_find(g, outputs->at[i]);
-        if (v == INV_NONE) return inv__fail(p->lx.ctx, INV_E_PARSE, "output '%s' is computed by nothing", outputs->at[i]);
+        if (v == INV_NONE)
+            return inv__fail(p->lx.ctx, INV_E_PARSE, "output '%s' is computed by nothing", outputs->at[i]);
         inv_val(g, v)->is_output = true;
         if (!inv_vec_push(&g->arena, &g->outputs, v)) return INV_E_NOMEM;
     }

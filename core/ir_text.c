@@ -79,7 +79,8 @@ static void print_float_attr(inv_str *b, double v)
     char exact[INV_DOUBLE_TEXT], shorter[INV_DOUBLE_TEXT];
     inv__double_text(v, exact);
     if (isnan(v)) snprintf(exact, sizeof exact, "nan");
-    if (isfinite(v) && fabs(v) < 3e38 && (double)(float)v == v && strlen(float_text((float)v, shorter)) + 1 < strlen(exact))
+    if (isfinite(v) && fabs(v) < 3e38 && (double)(float)v == v &&
+        strlen(float_text((float)v, shorter)) + 1 < strlen(exact))
         inv__str_add(b, "%sf", shorter);
     else
         inv__str_add(b, "%s%s", exact, strpbrk(exact, ".en") ? "" : ".0");
@@ -160,18 +161,28 @@ static void print_attr(inv_str *b, const inv_attr *a)
         return;
     }
     switch (a->kind) {
-    case INV_ATTR_INT: inv__str_add(b, "%lld", (long long)a->i); break;
-    case INV_ATTR_FLOAT: print_float_attr(b, a->f); break;
-    case INV_ATTR_STRING: print_quoted(b, a->s); break;
+    case INV_ATTR_INT:
+        inv__str_add(b, "%lld", (long long)a->i);
+        break;
+    case INV_ATTR_FLOAT:
+        print_float_attr(b, a->f);
+        break;
+    case INV_ATTR_STRING:
+        print_quoted(b, a->s);
+        break;
     case INV_ATTR_INTS:
     case INV_ATTR_FLOATS:
-    case INV_ATTR_STRINGS: print_list(b, a); break;
+    case INV_ATTR_STRINGS:
+        print_list(b, a);
+        break;
     case INV_ATTR_TENSOR:
         print_type(b, a->tensor.dtype, &a->tensor.shape, NULL);
         inv__str_add(b, " ");
         print_literal(b, &a->tensor);
         break;
-    case INV_ATTR_OTHER: inv__str_add(b, "%s", a->s && *a->s ? a->s : "?"); break;
+    case INV_ATTR_OTHER:
+        inv__str_add(b, "%s", a->s && *a->s ? a->s : "?");
+        break;
     }
 }
 
@@ -301,7 +312,8 @@ static inv_status print_declarations(inv_str *b, const inv_graph *g)
     }
     for (int pass = 0; pass < 2; pass++) /* parameters first: reading back makes them initializers, in this order */
         for (inv_id v = 0; v < g->value.n; v++)
-            if (want[v] && inv_val(g, v)->role != INV_ROLE_NODE && (inv_val(g, v)->role == INV_ROLE_PARAM) == (pass == 0))
+            if (want[v] && inv_val(g, v)->role != INV_ROLE_NODE &&
+                (inv_val(g, v)->role == INV_ROLE_PARAM) == (pass == 0))
                 print_declaration(b, v, g);
     inv__arena_fini(&scratch);
     return INV_OK;

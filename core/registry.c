@@ -61,12 +61,13 @@ inv_status inv_registry_add_op(inv_registry *r, const inv_op_def *def)
     INV_CHECK(def->name && *def->name && def->domain && def->in && def->out && def->since >= 1, r->ctx, INV_E_ARG,
               "operator row '%s': name, domain, in, out and since are required", def->name ? def->name : "?");
     INV_CHECK(def->infer, r->ctx, INV_E_ARG, "operator row '%s': infer is required", def->name);
-    INV_CHECK(def->until == 0 || def->until >= def->since, r->ctx, INV_E_ARG, "operator row '%s': until %d before since %d",
-              def->name, def->until, def->since);
+    INV_CHECK(def->until == 0 || def->until >= def->since, r->ctx, INV_E_ARG,
+              "operator row '%s': until %d before since %d", def->name, def->until, def->since);
     size_t at = lower_bound(r, def->domain, def->name, def->since);
-    INV_CHECK(at == r->op.n || compare_key(r->op.at[at], def->domain, def->name) != 0 || r->op.at[at]->since != def->since,
-              r->ctx, INV_E_EXISTS, "operator '%s' of domain '%s' since %d is already registered", def->name, def->domain,
-              def->since);
+    INV_CHECK(at == r->op.n || compare_key(r->op.at[at], def->domain, def->name) != 0 ||
+                  r->op.at[at]->since != def->since,
+              r->ctx, INV_E_EXISTS, "operator '%s' of domain '%s' since %d is already registered", def->name,
+              def->domain, def->since);
     if (!inv_vec_push(&r->arena, &r->op, def)) return INV_E_NOMEM;
     memmove(r->op.at + at + 1, r->op.at + at, (r->op.n - 1 - at) * sizeof *r->op.at);
     r->op.at[at] = def;
@@ -156,7 +157,8 @@ static inv_inverse_def *keep_rule(inv_registry *r, const inv_inverse_def *d)
     inv_inverse_def *k = inv__arena_alloc(&r->arena, sizeof *k);
     if (!k) return NULL;
     *k = *d;
-    const char **texts[] = {&k->name, &k->kind, &k->match, &k->solve, &k->frees, &k->when, &k->gain, &k->refuse, &k->doc};
+    const char **texts[] = {&k->name, &k->kind, &k->match,  &k->solve, &k->frees,
+                            &k->when, &k->gain, &k->refuse, &k->doc};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*texts[i] && !(*texts[i] = inv__arena_strdup(&r->arena, *texts[i]))) return NULL;
     if (!d->cases) return k;

@@ -11,13 +11,12 @@
 static const struct {
     const char *name;
     size_t size;
-} types[] = {
-    [INV_DT_NONE] = {"undefined", 0}, [INV_F32] = {"float", 4},    [INV_U8] = {"uint8", 1},
-    [INV_I8] = {"int8", 1},           [INV_U16] = {"uint16", 2},   [INV_I16] = {"int16", 2},
-    [INV_I32] = {"int32", 4},         [INV_I64] = {"int64", 8},    [INV_STRING] = {"string", 0},
-    [INV_BOOL] = {"bool", 1},         [INV_F16] = {"float16", 2},  [INV_F64] = {"double", 8},
-    [INV_U32] = {"uint32", 4},        [INV_U64] = {"uint64", 8},   [INV_C64] = {"complex64", 8},
-    [INV_C128] = {"complex128", 16},  [INV_BF16] = {"bfloat16", 2}};
+} types[] = {[INV_DT_NONE] = {"undefined", 0}, [INV_F32] = {"float", 4},    [INV_U8] = {"uint8", 1},
+             [INV_I8] = {"int8", 1},           [INV_U16] = {"uint16", 2},   [INV_I16] = {"int16", 2},
+             [INV_I32] = {"int32", 4},         [INV_I64] = {"int64", 8},    [INV_STRING] = {"string", 0},
+             [INV_BOOL] = {"bool", 1},         [INV_F16] = {"float16", 2},  [INV_F64] = {"double", 8},
+             [INV_U32] = {"uint32", 4},        [INV_U64] = {"uint64", 8},   [INV_C64] = {"complex64", 8},
+             [INV_C128] = {"complex128", 16},  [INV_BF16] = {"bfloat16", 2}};
 #define NTYPES (sizeof types / sizeof *types)
 
 size_t inv_dtype_size(inv_dtype t)
@@ -144,8 +143,8 @@ char *inv_shape_text(const inv_shape *s, char buf[INV_SHAPE_TEXT])
     buf[n++] = '[';
     for (int i = 0; i < s->rank && i < INV_MAX_RANK; i++) {
         char dim[24];
-        int len = s->dim[i] < 0 ? snprintf(dim, sizeof dim, "?")
-                                : snprintf(dim, sizeof dim, "%lld", (long long)s->dim[i]);
+        int len =
+            s->dim[i] < 0 ? snprintf(dim, sizeof dim, "?") : snprintf(dim, sizeof dim, "%lld", (long long)s->dim[i]);
         if (n + (size_t)len + 8 > INV_SHAPE_TEXT) {
             memcpy(buf + n, ",...", 4);
             n += 4;
@@ -204,12 +203,12 @@ static int64_t to_int(double v)
 }
 
 #define LOAD(T, p, i) load_##T((const char *)(p) + (i) * sizeof(T))
-#define LOADER(T)                                                                                  \
-    static T load_##T(const char *p)                                                               \
-    {                                                                                              \
-        T v;                                                                                       \
-        memcpy(&v, p, sizeof v);                                                                   \
-        return v;                                                                                  \
+#define LOADER(T)                    \
+    static T load_##T(const char *p) \
+    {                                \
+        T v;                         \
+        memcpy(&v, p, sizeof v);     \
+        return v;                    \
     }
 LOADER(float)
 LOADER(double)
@@ -225,32 +224,49 @@ LOADER(int64_t)
 double inv_elem_double(const void *data, inv_dtype t, size_t i)
 {
     switch (t) {
-    case INV_F32: return (double)LOAD(float, data, i);
-    case INV_F64: return LOAD(double, data, i);
-    case INV_F16: return small_to_double(LOAD(uint16_t, data, i), 10);
-    case INV_BF16: return small_to_double(LOAD(uint16_t, data, i), 7);
-    case INV_U64: return (double)LOAD(uint64_t, data, i);
-    default: return (double)inv_elem_int(data, t, i);
+    case INV_F32:
+        return (double)LOAD(float, data, i);
+    case INV_F64:
+        return LOAD(double, data, i);
+    case INV_F16:
+        return small_to_double(LOAD(uint16_t, data, i), 10);
+    case INV_BF16:
+        return small_to_double(LOAD(uint16_t, data, i), 7);
+    case INV_U64:
+        return (double)LOAD(uint64_t, data, i);
+    default:
+        return (double)inv_elem_int(data, t, i);
     }
 }
 
 int64_t inv_elem_int(const void *data, inv_dtype t, size_t i)
 {
     switch (t) {
-    case INV_U8: return LOAD(uint8_t, data, i);
-    case INV_BOOL: return LOAD(uint8_t, data, i) != 0;
-    case INV_I8: return LOAD(int8_t, data, i);
-    case INV_U16: return LOAD(uint16_t, data, i);
-    case INV_I16: return LOAD(int16_t, data, i);
-    case INV_U32: return LOAD(uint32_t, data, i);
-    case INV_I32: return LOAD(int32_t, data, i);
-    case INV_U64: return (int64_t)LOAD(uint64_t, data, i);
-    case INV_I64: return LOAD(int64_t, data, i);
+    case INV_U8:
+        return LOAD(uint8_t, data, i);
+    case INV_BOOL:
+        return LOAD(uint8_t, data, i) != 0;
+    case INV_I8:
+        return LOAD(int8_t, data, i);
+    case INV_U16:
+        return LOAD(uint16_t, data, i);
+    case INV_I16:
+        return LOAD(int16_t, data, i);
+    case INV_U32:
+        return LOAD(uint32_t, data, i);
+    case INV_I32:
+        return LOAD(int32_t, data, i);
+    case INV_U64:
+        return (int64_t)LOAD(uint64_t, data, i);
+    case INV_I64:
+        return LOAD(int64_t, data, i);
     case INV_F32:
     case INV_F64:
     case INV_F16:
-    case INV_BF16: return to_int(inv_elem_double(data, t, i));
-    default: return 0;
+    case INV_BF16:
+        return to_int(inv_elem_double(data, t, i));
+    default:
+        return 0;
     }
 }
 
@@ -280,10 +296,18 @@ static void store_int(char *dst, inv_dtype t, size_t i, int64_t v)
     uint16_t h = (uint16_t)u;
     uint32_t w = (uint32_t)u;
     switch (inv_dtype_size(t)) {
-    case 1: memcpy(dst + i, &b, 1); break;
-    case 2: memcpy(dst + i * 2, &h, 2); break;
-    case 4: memcpy(dst + i * 4, &w, 4); break;
-    default: memcpy(dst + i * 8, &u, 8); break;
+    case 1:
+        memcpy(dst + i, &b, 1);
+        break;
+    case 2:
+        memcpy(dst + i * 2, &h, 2);
+        break;
+    case 4:
+        memcpy(dst + i * 4, &w, 4);
+        break;
+    default:
+        memcpy(dst + i * 8, &u, 8);
+        break;
     }
 }
 
@@ -305,6 +329,11 @@ bool inv_convert(void *dst, inv_dtype dt, const void *src, inv_dtype st, size_t 
         for (size_t i = 0; i < n; i++) {
             double v = (double)LOAD(float, src, i);
             memcpy(d + i * 8, &v, 8);
+        }
+    } else if (dt == INV_F32 && (st == INV_F64 || st == INV_U8)) { /* the rest of what data sets are fed as */
+        for (size_t i = 0; i < n; i++) {
+            float f = st == INV_F64 ? (float)LOAD(double, src, i) : (float)LOAD(uint8_t, src, i);
+            memcpy(d + i * 4, &f, 4);
         }
     } else if (dt == INV_F32 && (st == INV_I64 || st == INV_U64)) {
         /* not by way of double, which would round twice */

@@ -39,6 +39,6 @@ inv_status inv__at_type(const inv_lexer *lx, bool *yes);
 
 extern const char *const inv__attr_kinds[];
 #define INV_TEXT_WORDS "input", "param", "const", "optim" /* begin a declaration */
-#define INV_TEXT_FLAGS "trainable", "state", "keep"         /* may follow such a word */
+#define INV_TEXT_FLAGS "trainable", "state", "keep"       /* may follow such a word */
 
 #endif

@@ -135,8 +135,13 @@ bool inv__word_double(const char *w, double *out)
     static const struct {
         const char *text;
         double v;
-    } named[] = {{"inf", (double)INFINITY}, {"+inf", (double)INFINITY}, {"-inf", -(double)INFINITY}, {"nan", (double)NAN},
-                 {"-nan", (double)NAN}, {"true", 1.0}, {"false", 0.0}};
+    } named[] = {{"inf", (double)INFINITY},
+                 {"+inf", (double)INFINITY},
+                 {"-inf", -(double)INFINITY},
+                 {"nan", (double)NAN},
+                 {"-nan", (double)NAN},
+                 {"true", 1.0},
+                 {"false", 0.0}};
     for (size_t i = 0; i < sizeof named / sizeof *named; i++)
         if (strcmp(w, named[i].text) == 0) {
             *out = named[i].v;

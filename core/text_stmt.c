@@ -254,7 +254,11 @@ static inv_status parse_operand(inv_lexer *lx, bool input, operands *out)
     bool typed, literal = false;
     INV_TRY(inv__at_type(lx, &typed));
     if (typed) INV_TRY(inv__parse_type(lx, &type, NULL));
-    if (lx->kind == INV_TOK_WORD || lx->kind == INV_TOK_STRING)
+    if (lx->kind == INV_TOK_WORD && input && !typed) {
+        inv_attr call; /* `param(W)` of a rule, or a plain name */
+        INV_TRY(parse_call(lx, &call));
+        name = call.s;
+    } else if (lx->kind == INV_TOK_WORD || lx->kind == INV_TOK_STRING)
         INV_TRY(inv__parse_name(lx, "name", &name));
     else if (!typed && lx->kind != ',' && lx->kind != ')')
         return inv__lex_wanted(lx, "name of a value");
@@ -286,7 +290,8 @@ static inv_status parse_outputs(inv_lexer *lx, inv_stmt *out)
     bool more = true;
     inv_lexer ahead = *lx;
     INV_TRY(inv__lex_next(&ahead));
-    if ((lx->kind == INV_TOK_WORD || lx->kind == INV_TOK_STRING) && (ahead.kind == '(' || ahead.kind == '<')) return INV_OK;
+    if ((lx->kind == INV_TOK_WORD || lx->kind == INV_TOK_STRING) && (ahead.kind == '(' || ahead.kind == '<'))
+        return INV_OK;
     while (more) {
         INV_TRY(parse_operand(lx, false, &names));
         INV_TRY(inv__lex_accept(lx, ',', &more));

@@ -48,7 +48,8 @@ static inv_status read_lists(inv_graph *g, const Onnx__AttributeProto *p, inv_at
     return INV_OK;
 }
 
-static inv_status read_tensor(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what, inv_attr *out)
+static inv_status read_tensor(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,
+                              inv_attr *out)
 {
     if (!p->t) {
         inv__defect(&l->defects, INV_E_PARSE, "%s: attribute '%s' is a tensor, but has none", what, out->name);
@@ -59,7 +60,8 @@ static inv_status read_tensor(inv__loader *l, inv_graph *g, const Onnx__Attribut
     return inv__tensor_read(l, &g->arena, p->t, label, &out->tensor);
 }
 
-static inv_status read_value(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what, inv_attr *out)
+static inv_status read_value(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,
+                             inv_attr *out)
 {
     switch (type_of(p)) {
     case T_FLOAT:

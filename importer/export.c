@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The model written back with new weights. The loaded file itself is the template: it is walked once, and the result
- * is a list of pieces - runs of the file, new weights, new headers. A message that has nothing new inside is part of a run, so
- * all that this library does not know or care about comes out as it went in, byte for byte:
+ * is a list of pieces - runs of the file, new weights, new headers. A message that has nothing new inside is part of a
+ * run, so all that this library does not know or care about comes out as it went in, byte for byte:
  *
  *     [run of the file][graph: new length][run][initializer: new length][run][raw_data: weights][run] ...
  *
@@ -62,8 +62,9 @@ static inv_status ask_weight(writer *w, inv_weight_source source, void *opaque, 
     uint8_t probe[16];
     if (x->n != (size_t)inv_shape_nelem(&v->shape) || !inv_dtype_size(v->dtype) ||
         (x->n && x->dtype != v->dtype && !inv_convert(probe, v->dtype, x->data, x->dtype, 1)))
-        return inv__fail(g->ctx, INV_E_ARG, "initializer '%s': %zu elements of %s do not fit its type %s and %lld elements",
-                         v->name, x->n, inv_dtype_name(x->dtype), inv_dtype_name(v->dtype),
+        return inv__fail(g->ctx, INV_E_ARG,
+                         "initializer '%s': %zu elements of %s do not fit its type %s and %lld elements", v->name,
+                         x->n, inv_dtype_name(x->dtype), inv_dtype_name(v->dtype),
                          (long long)inv_shape_nelem(&v->shape));
     return INV_OK;
 }
@@ -120,7 +121,8 @@ static inv_status put_external(writer *w, size_t begin, size_t end, const weight
     static const uint8_t location[] = {INV__TENSOR_DATA_LOCATION << 3, INV__LOCATION_EXTERNAL};
     ProtobufCMessage *message;
     inv_data d;
-    INV_TRY(inv__unpack(&w->l.scratch, w->m->path, &w->impl->file, &onnx__tensor_proto__descriptor, begin, end, &message));
+    INV_TRY(inv__unpack(&w->l.scratch, w->m->path, &w->impl->file, &onnx__tensor_proto__descriptor, begin, end,
+                        &message));
     INV_TRY(inv__tensor_read(&w->l, &w->l.scratch, (const Onnx__TensorProto *)(const void *)message, "a tensor", &d));
     INV_TRY(inv__defects_report(&w->l.defects, w->m->path));
     size_t pad = (size_t)(-w->data_nbytes % ALIGN);
@@ -292,7 +294,8 @@ static inv_status refuse_loaded(const writer *w, const char *path)
     for (size_t i = 0; i <= w->impl->ext.n; i++) {
         const inv__map *m = i ? &w->impl->ext.at[i - 1] : &w->impl->file;
         if (m->dev == st.st_dev && m->ino == st.st_ino)
-            return inv__fail(w->l.ctx, INV_E_IO, "'%s' is a file that the model is loaded from; choose another name", path);
+            return inv__fail(w->l.ctx, INV_E_IO, "'%s' is a file that the model is loaded from; choose another name",
+                             path);
     }
     return INV_OK;
 }

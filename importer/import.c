@@ -85,8 +85,8 @@ static inv_status decl_read(inv__loader *l, inv_graph *g, const Onnx__ValueInfoP
     if (!*d->name) inv__defect(&l->defects, INV_E_GRAPH, "a graph %s has no name", kind);
     if (!p->type || p->type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET) return INV_OK;
     if (p->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
-        inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: is no tensor (sequences, maps and so on are not supported)",
-                    what);
+        inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE,
+                    "%s: is no tensor (sequences, maps and so on are not supported)", what);
         return INV_OK;
     }
     const Onnx__TypeProto__Tensor *t = p->type->tensor_type;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The model as JSON, from the imported graph alone: nothing is inferred, no shapes are bound. Model-local functions
  * that are called (from the graph or from each other) are looked into once each: their nodes count under `operators`
- * and `missing`, next to the calls. Trainable is by type and role only; the path to the loss is the session's matter. */
+ * and `missing`, next to the calls. Trainable is by type and role only; the path to the loss is the session's. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +106,8 @@ static json_t *initializers_json(view *w)
 static inv_id function_of(const inv_graph *g, const inv_node *n)
 {
     for (size_t i = 0; i < g->function.n; i++)
-        if (!strcmp(g->function.at[i].name, n->op_type) && !strcmp(g->function.at[i].domain, n->domain)) return (inv_id)i;
+        if (!strcmp(g->function.at[i].name, n->op_type) && !strcmp(g->function.at[i].domain, n->domain))
+            return (inv_id)i;
     return INV_NONE;
 }
 
@@ -236,8 +237,8 @@ static void find_traps(view *w)
         set(w, o, "kind", json_string("merged_initializer"));
         set(w, o, "initializer", text(w, inv_val(w->g, v)->name));
         set(w, o, "text",
-            json_string("used both as a running statistic of batch normalization and as something else: the exporter has "
-                        "merged tensors that were equal; export again without optimization"));
+            json_string("used both as a running statistic of batch normalization and as something else: the exporter "
+                        "has merged tensors that were equal; export again without optimization"));
         append(w, w->traps, o);
     }
     if (!json_array_size(w->eval_bn)) return;

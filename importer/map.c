@@ -178,10 +178,12 @@ inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const 
     if (at == INV_NONE) return INV_OK;
     const inv__map *m = &l->impl->ext.at[at];
     if (length != nbytes) {
-        inv__defect(&l->defects, INV_E_PARSE, "%s: %llu bytes of external data in '%s', but its shape and type need %zu",
-                    what, (unsigned long long)length, loc, nbytes);
+        inv__defect(&l->defects, INV_E_PARSE,
+                    "%s: %llu bytes of external data in '%s', but its shape and type need %zu", what,
+                    (unsigned long long)length, loc, nbytes);
     } else if (offset > m->nbytes || length > m->nbytes - offset) {
-        inv__defect(&l->defects, INV_E_PARSE, "%s: external data at bytes %llu to %llu of '%s', which has only %zu", what,
+        inv__defect(&l->defects, INV_E_PARSE,
+                    "%s: external data at bytes %llu to %llu of '%s', which has only %zu", what,
                     (unsigned long long)offset, (unsigned long long)(offset + length), loc, m->nbytes);
     } else {
         *out = m->base + offset;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The step before protobuf-c. Called on a file directly, protobuf-c recurses without limit, copies every tensor and stops at
- * 2 GiB. So the file is walked here first: nesting and lengths are checked, and all but the raw data of tensors is copied into a
- * skeleton, which is what protobuf-c unpacks. In place of raw data stands where it is in the file:
+ * The step before protobuf-c. Called on a file directly, protobuf-c recurses without limit, copies every tensor and
+ * stops at 2 GiB. So the file is walked here first: nesting and lengths are checked, and all but the raw data of
+ * tensors is copied into a skeleton, which is what protobuf-c unpacks. In place of raw data stands where it is in the
+ * file:
  *
  *     file      .. TensorProto { dims name raw_data = <400 MB> } ..
  *     skeleton  .. TensorProto { dims name raw_data = <offset, length> } ..

@@ -9,10 +9,9 @@
 const char *inv__dtype_text(int64_t t)
 {
     static const char *const name[] = {
-        "undefined",      "float",    "uint8",  "int8",         "uint16",         "int16",  "int32", "int64",      "string",
-        "bool",           "float16",  "double", "uint32",       "uint64",         "complex64", "complex128", "bfloat16",
-        "float8e4m3fn",   "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1",
-        "float8e8m0",     "uint2",    "int2"};
+        "undefined", "float", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool", "float16",
+        "double", "uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz",
+        "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2"};
     return t >= 0 && t < (int64_t)(sizeof name / sizeof *name) ? name[t] : "not known";
 }
 
@@ -53,7 +52,8 @@ static void narrow(uint8_t *dst, size_t size, const uint8_t *src, size_t unit, s
     for (size_t i = 0; i < n; i++) memcpy(dst + i * size, src + i * unit, size);
 }
 
-static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what, inv_data *out)
+static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
+                             inv_data *out)
 {
     typed f = typed_of(t, out->dtype);
     size_t n = (size_t)inv_shape_nelem(&out->shape) * f.per, total = typed_total(t);
@@ -129,7 +129,8 @@ static bool read_type(inv__loader *l, const Onnx__TensorProto *t, const char *wh
     return true;
 }
 
-inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what, inv_data *out)
+inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
+                            inv_data *out)
 {
     *out = (inv_data){.shape = inv_shape_unknown()};
     if (!read_type(l, t, what, out)) return INV_OK;

@@ -78,8 +78,10 @@ static inv_status not_cpu(const inv_call *c)
 
 static inv_status isnan_cpu(const inv_call *c)
 {
-    for (int64_t i = 0; i < c->out[0].n; i++)
-        ((uint8_t *)c->out[0].data)[i] = isnan(inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)i)) != 0;
+    for (int64_t i = 0; i < c->out[0].n; i++) {
+        const double v = inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)i);
+        ((uint8_t *)c->out[0].data)[i] = v != v;
+    }
     return INV_OK;
 }
 

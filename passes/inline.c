@@ -18,7 +18,8 @@ enum { MAX_NODES = 4000000 };
 static inv_id function_of(const inv_graph *g, const inv_node *n)
 {
     for (size_t i = 0; i < g->function.n; i++)
-        if (!strcmp(g->function.at[i].name, n->op_type) && !strcmp(g->function.at[i].domain, n->domain)) return (inv_id)i;
+        if (!strcmp(g->function.at[i].name, n->op_type) && !strcmp(g->function.at[i].domain, n->domain))
+            return (inv_id)i;
     return INV_NONE;
 }
 
@@ -262,8 +263,9 @@ static inv_status copy_results(call *c, inv_ids *order)
         inv_id out = inv_nod(c->g, c->node)->out[i], from = c->map[body->outputs.at[i]];
         if (out == INV_NONE || from == out) continue;
         if (from == INV_NONE)
-            return inv__fail(c->g->ctx, INV_E_GRAPH, "node '%s' calls function %s without its input '%s', which it returns",
-                             c->label, c->tag, inv_val(body, body->outputs.at[i])->name);
+            return inv__fail(c->g->ctx, INV_E_GRAPH,
+                             "node '%s' calls function %s without its input '%s', which it returns", c->label,
+                             c->tag, inv_val(body, body->outputs.at[i])->name);
         const char *name = inv__arena_printf(c->scratch, "%s/result_%u", c->label, i);
         if (!name) return INV_E_NOMEM;
         INV_TRY(push_node(c, inv_graph_node(c->g, "", "Identity", name, 1, &from, 1, &out, 0, NULL), order));

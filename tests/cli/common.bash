@@ -3,6 +3,8 @@
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 models=$here/../data/models
+INVONNX=${INVONNX:-$here/../../build/dev/invonnx}
+INVONNX_PYTHON=${INVONNX_PYTHON:-$here/../../.venv/bin/python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bad=0

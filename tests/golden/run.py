@@ -262,9 +262,9 @@ class Checker:
             if report is None:
                 return
             self.expect(os.path.exists(out), f"{what}: no output file")
-        losses = report.get("losses")
+        losses = report.get("steps")
         if not isinstance(losses, list) or len(losses) != 10:
-            self.problems.append(f"{what}: `losses` does not have the ten losses")
+            self.problems.append(f"{what}: `steps` does not have the ten losses")
             return
         # The first ten golden values are the losses before each step.
         limit = 1e-6 if float64 else max(1e-4, 10 * self.tol)
@@ -311,6 +311,18 @@ def folders_of(roots, families):
     return found
 
 
+def show(problems, verbose=False):
+    """One line per kind of problem, with the calls that have it."""
+    calls = {}
+    for p in problems:
+        what, _, text = p.partition(": ")
+        calls.setdefault(text, []).append(what)
+    for text, what in list(calls.items())[: None if verbose else 8]:
+        print(f"     {', '.join(what)}: {text}")
+    if len(calls) > 8 and not verbose:
+        print(f"     ... {len(calls) - 8} more (--verbose)")
+
+
 def run_all(program, folders, jobs, verbose=False):
     """Prints a line per model and the summary. Exit status."""
     def one(folder):
@@ -325,10 +337,7 @@ def run_all(program, folders, jobs, verbose=False):
         for name, problems in pool.map(one, folders):
             bad += bool(problems)
             print(f"{'FAIL' if problems else 'PASS'} {name}", flush=True)
-            for p in problems if verbose else problems[:8]:
-                print(f"     {p}")
-            if len(problems) > 8 and not verbose:
-                print(f"     ... {len(problems) - 8} more (--verbose)")
+            show(problems, verbose)
     print(f"{len(folders) - bad} passed, {bad} failed")
     return int(bad > 0 or not folders)
 

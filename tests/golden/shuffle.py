@@ -92,8 +92,7 @@ def main():
                 problems = checker.run()
             passed, failed = passed + (not problems), failed + bool(problems)
             print(f"{'FAIL' if problems else 'PASS'} {name} seed {seed}, {moved} nodes moved", flush=True)
-            for p in problems[:8]:
-                print(f"     {p}")
+            run.show(problems, args.verbose)
     print(f"{passed} passed, {failed} failed")
     return int(failed > 0 or not seen)
 

@@ -69,9 +69,10 @@ static void attributes_are_read_by_kind(void **state)
 {
     fixture *f = *state;
     inv_id x = input(f->g, "x", 3), y = inv_graph_value(f->g, "y", INV_ROLE_NODE, INV_F32, NULL);
-    inv_id n = inv_graph_node(f->g, "", "Odd", "n", INV_IN(x), INV_IN(y),
-                              INV_ATTRS(inv_attr_of_int("i", -4), inv_attr_of_float("f", 0.5), inv_attr_of_string("s", "t"),
-                                        inv_attr_of_ints("l", 2, (int64_t[]){7, 8}), inv_attr_of_ints("e", 0, NULL)));
+    inv_id n =
+        inv_graph_node(f->g, "", "Odd", "n", INV_IN(x), INV_IN(y),
+                       INV_ATTRS(inv_attr_of_int("i", -4), inv_attr_of_float("f", 0.5), inv_attr_of_string("s", "t"),
+                                 inv_attr_of_ints("l", 2, (int64_t[]){7, 8}), inv_attr_of_ints("e", 0, NULL)));
     const inv_node *node = inv_nod(f->g, n);
     size_t count;
     assert_null(node->op);
@@ -128,7 +129,7 @@ static void emit_failure_is_sticky(void **state)
 static void emit_checks_its_caller(void **state)
 {
     fixture *f = *state;
-    const char *wants[] = {"Add lacks its input 1", "Add takes only 2 inputs", "operator Nope is not registered",
+    const char *wants[] = {"Add lacks its input 1", "Add takes only 2 inputs",  "operator Nope is not registered",
                            "Add lacks its input 0", "Concat lacks its input 0", NULL};
     for (int i = 0; wants[i] || i == 5; i++) {
         inv_graph *g;
@@ -242,15 +243,14 @@ static inv_graph *parse(const fixture *f, const char *text)
 static void sort_is_stable(void **state)
 {
     fixture *f = *state;
-    inv_graph *g = parse(f, "g (float[2] x) => (d) {\n d = Add(b, c)\n c = Relu(a)\n b = Relu(a)\n e = Relu(x)\n a = Relu(x)\n}");
+    inv_graph *g =
+        parse(f, "g (float[2] x) => (d) {\n d = Add(b, c)\n c = Relu(a)\n b = Relu(a)\n e = Relu(x)\n a = Relu(x)\n}");
     assert_int_equal(inv_graph_check(g, false), INV_E_GRAPH);
     assert_int_equal(inv_graph_sort(g), INV_OK);
     const char *want[] = {"a", "b", "c", "d", "e"};
-    for (size_t i = 0; i < 5; i++)
-        assert_string_equal(inv_val(g, inv_nod(g, g->order.at[i])->out[0])->name, want[i]);
+    for (size_t i = 0; i < 5; i++) assert_string_equal(inv_val(g, inv_nod(g, g->order.at[i])->out[0])->name, want[i]);
     assert_int_equal(inv_graph_sort(g), INV_OK); /* an order that is right stays */
-    for (size_t i = 0; i < 5; i++)
-        assert_string_equal(inv_val(g, inv_nod(g, g->order.at[i])->out[0])->name, want[i]);
+    for (size_t i = 0; i < 5; i++) assert_string_equal(inv_val(g, inv_nod(g, g->order.at[i])->out[0])->name, want[i]);
     assert_int_equal(inv_graph_check(g, false), INV_OK);
     assert_int_equal(inv_graph_prune(g), INV_OK);
     assert_int_equal(g->order.n, 4); /* e is read by nobody */
@@ -313,7 +313,8 @@ static void uses_are_listed(void **state)
 static void prune_keeps_effects_and_positions(void **state)
 {
     fixture *f = *state;
-    inv_graph *g = parse(f, "g (float[2] x) => (y) {\n param float[2] W\n y = Relu(x)\n a = Relu(x)\n # backward\n d = Relu(y)\n b = Relu(y)\n"
+    inv_graph *g = parse(f, "g (float[2] x) => (y) {\n param float[2] W\n y = Relu(x)\n a = Relu(x)\n # backward\n d = "
+                            "Relu(y)\n b = Relu(y)\n"
                             " # commit\n Assign(W, d)\n}");
     assert_int_equal(g->forward_end, 2);
     assert_int_equal(g->commit_begin, 4);
@@ -328,8 +329,9 @@ static void prune_keeps_effects_and_positions(void **state)
 static void check_names_everything(void **state)
 {
     fixture *f = *state;
-    inv_graph *g = parse(f, "g (float[2] x, float[N] t) => (y) {\n param float[2] W\n [early] y = Add(x, z)\n [late] z = Relu(x)\n"
-                            " [wrong] w = Clip(W, x, x, x)\n [write] Assign(W, x)\n [what] u = Unknown(t)\n}");
+    inv_graph *g =
+        parse(f, "g (float[2] x, float[N] t) => (y) {\n param float[2] W\n [early] y = Add(x, z)\n [late] z = Relu(x)\n"
+                 " [wrong] w = Clip(W, x, x, x)\n [write] Assign(W, x)\n [what] u = Unknown(t)\n}");
     assert_int_equal(inv_graph_check(g, true), INV_E_GRAPH);
     says(f, "'early' (Add): reads 'z', which is computed only later");
     says(f, "'wrong' (Clip): takes 3 inputs, 4 are given");
@@ -380,14 +382,66 @@ static void copies_stand_alone(void **state)
     inv_graph_destroy(c);
 }
 
+static inv_status emit_and_fold(inv_context *ctx)
+{
+    inv_graph *g;
+    INV_TRY(inv_graph_create(ctx, "g", &g));
+    char raw[9] = {0}; /* not aligned: folding has to copy */
+    inv_shape s = inv_shape_of(1, (int64_t[]){2});
+    inv_id x = inv_graph_value(g, "x", INV_ROLE_INPUT, INV_F32, &s), a = inv_graph_const(g, INV_F32, &s, raw);
+    if (a != INV_NONE) inv_val(g, a)->data.bytes = raw + 1;
+    g->fold = true;
+    for (int i = 0; i < 30; i++) {
+        inv_id v = inv_emit1(g, "View", INV_IN(a), INV_ATTRS(inv_attr_of_ints("shape", 1, s.dim)));
+        a = inv_emit1(g, "Add", INV_IN(a, v), INV_NOATTR);
+        x = inv_emit1(g, "Add", INV_IN(x, a), INV_NOATTR);
+    }
+    inv_status status = g->failed; /* callers look once, at the end */
+    if (status == INV_OK) {
+        status = inv_vec_push(&g->arena, &g->outputs, x) ? inv_graph_check(g, true) : INV_E_NOMEM;
+    }
+    inv_graph_destroy(g);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    bool done = false;
+    for (long k = 1; !done; k++) {
+        counting c = {0};
+        inv_context *ctx = test_context(&c);
+        assert_int_equal(toy_registry(ctx), INV_OK);
+        c.calls = 0;
+        c.fail_at = k;
+        inv_status s = emit_and_fold(ctx);
+        done = c.calls < k;
+        assert_int_equal(s, done ? INV_OK : INV_E_NOMEM);
+        test_context_end(ctx, &c);
+    }
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(names_are_fresh_and_found), T(attributes_are_read_by_kind), T(emit_infers_and_names), T(emit_failure_is_sticky),
-        T(emit_checks_its_caller), T(constants_fold), T(large_results_are_not_folded), T(constants_are_read),
-        T(double_definition_fails), T(sort_is_stable), T(cycles_are_named), T(long_chains_do_not_recurse),
-        T(uses_are_listed), T(prune_keeps_effects_and_positions), T(check_names_everything), T(copies_stand_alone),
+        T(names_are_fresh_and_found),
+        T(attributes_are_read_by_kind),
+        T(emit_infers_and_names),
+        T(emit_failure_is_sticky),
+        T(emit_checks_its_caller),
+        T(constants_fold),
+        T(large_results_are_not_folded),
+        T(constants_are_read),
+        T(double_definition_fails),
+        T(sort_is_stable),
+        T(cycles_are_named),
+        T(long_chains_do_not_recurse),
+        T(uses_are_listed),
+        T(prune_keeps_effects_and_positions),
+        T(check_names_everything),
+        T(copies_stand_alone),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,9 +156,12 @@ static void arithmetic_and_codes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alloc_is_zeroed_and_aligned), cmocka_unit_test(arena_keeps_contents),
-        cmocka_unit_test(vec_grows),                   cmocka_unit_test(messages_are_complete),
-        cmocka_unit_test(text_grows_and_is_handed_over), cmocka_unit_test(numbers_read_back),
+        cmocka_unit_test(alloc_is_zeroed_and_aligned),
+        cmocka_unit_test(arena_keeps_contents),
+        cmocka_unit_test(vec_grows),
+        cmocka_unit_test(messages_are_complete),
+        cmocka_unit_test(text_grows_and_is_handed_over),
+        cmocka_unit_test(numbers_read_back),
         cmocka_unit_test(arithmetic_and_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,7 +101,8 @@ static void bad_rules_are_refused(void **state)
     assert_int_equal(inv_registry_create(ctx, &ctx->registry), INV_OK);
     inv_inverse_def d[8];
     for (int i = 0; i < 8; i++) d[i] = good;
-    const inv_status want[] = {INV_E_ABI, INV_E_ABI, INV_E_ARG, INV_E_ARG, INV_E_PARSE, INV_E_PARSE, INV_E_ARG, INV_E_PARSE};
+    const inv_status want[] = {INV_E_ABI,   INV_E_ABI,   INV_E_ARG, INV_E_ARG,
+                               INV_E_PARSE, INV_E_PARSE, INV_E_ARG, INV_E_PARSE};
     d[0].size = 8;
     d[1].size++;
     d[2].name = "";
@@ -148,9 +149,12 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operators_are_found_by_opset), cmocka_unit_test(gaps_between_opsets_are_gaps),
-        cmocka_unit_test(slots_of_rows), cmocka_unit_test(rules_are_sorted_and_unique),
-        cmocka_unit_test(bad_rules_are_refused), cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(operators_are_found_by_opset),
+        cmocka_unit_test(gaps_between_opsets_are_gaps),
+        cmocka_unit_test(slots_of_rows),
+        cmocka_unit_test(rules_are_sorted_and_unique),
+        cmocka_unit_test(bad_rules_are_refused),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

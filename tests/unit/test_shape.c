@@ -95,9 +95,20 @@ static void half_floats(void **state)
     const struct {
         double v;
         uint16_t f16;
-    } known[] = {{1, 0x3c00},     {65504, 0x7bff}, {65519.99, 0x7bff}, {65520, 0x7c00},   {-2, 0xc000}, {0x1p-24, 1},
-                 {0x1p-25, 0},    {0x1.8p-24, 2},  {0x1p-14, 0x0400},  {1 + 0x1p-11, 0x3c00}, /* half to even */
-                 {1 + 0x1.8p-10, 0x3c02}, {1 + 0x1p-11 + 0x1p-40, 0x3c01}, {2 - 0x1p-12, 0x4000}, {1e300, 0x7c00}};
+    } known[] = {{1, 0x3c00},
+                 {65504, 0x7bff},
+                 {65519.99, 0x7bff},
+                 {65520, 0x7c00},
+                 {-2, 0xc000},
+                 {0x1p-24, 1},
+                 {0x1p-25, 0},
+                 {0x1.8p-24, 2},
+                 {0x1p-14, 0x0400},
+                 {1 + 0x1p-11, 0x3c00}, /* half to even */
+                 {1 + 0x1.8p-10, 0x3c02},
+                 {1 + 0x1p-11 + 0x1p-40, 0x3c01},
+                 {2 - 0x1p-12, 0x4000},
+                 {1e300, 0x7c00}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         uint16_t h;
         assert_true(inv_convert(&h, INV_F16, &known[i].v, INV_F64, 1));
@@ -140,8 +151,9 @@ static void conversions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types_have_names), cmocka_unit_test(sizes_do_not_overflow), cmocka_unit_test(broadcasting),
-        cmocka_unit_test(texts),            cmocka_unit_test(half_floats),           cmocka_unit_test(conversions),
+        cmocka_unit_test(types_have_names), cmocka_unit_test(sizes_do_not_overflow),
+        cmocka_unit_test(broadcasting),     cmocka_unit_test(texts),
+        cmocka_unit_test(half_floats),      cmocka_unit_test(conversions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

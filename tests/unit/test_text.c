@@ -23,16 +23,21 @@ static inv_status reprint(inv_context *ctx, const char *text, inv_str *out)
 static const char *const same[] = {
     "g (float[2,3] x) => (y) {\n  float[2,3] y = Relu(x)\n}\n",
     "\"\" () => () {\n}\n",
-    "<opset_import: [\"\" : 13, \"my.domain\" : 2]>\ng (float[N,4] t, int64[] i, double[...] d, bool[?,\"3\"] b) => (t) {\n}\n",
-    "g (float[2] x) => (z) {\n  param trainable float[3,5] W\n  param state float[3] running\n  param int64[2] shape = {1, -2}\n"
+    "<opset_import: [\"\" : 13, \"my.domain\" : 2]>\ng (float[N,4] t, int64[] i, double[...] d, bool[?,\"3\"] b) => "
+    "(t) {\n}\n",
+    "g (float[2] x) => (z) {\n  param trainable float[3,5] W\n  param state float[3] running\n  param int64[2] shape = "
+    "{1, -2}\n"
     "  const int64[2] s = {1, 2}\n  const float[3] f = {0.1, 1e-07, inf}\n  const float[100] big = {...}\n"
     "  const double[] d = {0.1}\n  const float16[] h = {0.33325195}\n  const bool[2] q = {1, 0}\n  optim float[3,5] m\n"
     "  z = Any(W, running, shape, s, f, big, d, h, q, m, x)\n}\n",
-    "g (float[2] x) => (z) {\n  [\"/a/b c\"] a, \"\", \"q \\\"r\\n\" = my.domain.Split<axis = -1, f = 0.1f, d = 0.1, e = 1.0, "
-    "l = [1, 2], r = [0.5, 1e+20], n = [], t = [\"a\", \"b,]\"], s = \"x\\\\y\", k = sizes(xs), w = bare, * , v = @float:alpha, "
+    "g (float[2] x) => (z) {\n  [\"/a/b c\"] a, \"\", \"q \\\"r\\n\" = my.domain.Split<axis = -1, f = 0.1f, d = 0.1, e "
+    "= 1.0, "
+    "l = [1, 2], r = [0.5, 1e+20], n = [], t = [\"a\", \"b,]\"], s = \"x\\\\y\", k = sizes(xs), w = bare, * , v = "
+    "@float:alpha, "
     "u = int64[2] {3, 4}>(x, \"\")\n  z = Join(a, \"q \\\"r\\n\")\n}\n",
     "g (float[2] x) => (\"float\", 12, \"a...\") {\n  \"float\" = Relu(x)\n  12 = Relu(x)\n  \"a...\" = Relu(x)\n}\n",
-    "g (float[2] x) => (y) {\n  param float[2] W\n  y = Relu(x)\n  # backward\n  d = Relu(y)\n  # commit\n  Assign(W, d)\n}\n",
+    "g (float[2] x) => (y) {\n  param float[2] W\n  y = Relu(x)\n  # backward\n  d = Relu(y)\n  # commit\n  Assign(W, "
+    "d)\n}\n",
 };
 
 static void printed_text_reads_back(void **state)
@@ -63,7 +68,8 @@ static void plans_are_annotated(void **state)
     inv_graph *g;
     inv_str out;
     inv__str_init(&out, ctx);
-    assert_int_equal(inv_graph_parse(ctx, "g (float[2] x) => (y) { y = Relu(x); [c] z = Relu(x); w = Neg(y) }", &g), INV_OK);
+    assert_int_equal(inv_graph_parse(ctx, "g (float[2] x) => (y) { y = Relu(x); [c] z = Relu(x); w = Neg(y) }", &g),
+                     INV_OK);
     inv_nod(g, 1)->clone_of = 0;
     inv_nod(g, 2)->solves = 1;
     g->arena_nbytes = 256;
@@ -190,8 +196,8 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(printed_text_reads_back), cmocka_unit_test(plans_are_annotated),
-        cmocka_unit_test(errors_name_the_line), cmocka_unit_test(statements_of_rules),
+        cmocka_unit_test(printed_text_reads_back),   cmocka_unit_test(plans_are_annotated),
+        cmocka_unit_test(errors_name_the_line),      cmocka_unit_test(statements_of_rules),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

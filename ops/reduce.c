@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>, SumTo<shape>,
+ * and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
+#include "ops/builtin.h"
+#include "ops/util.h"
+
+#define REDUCE_CHUNK 4096 /* of the reduced index space, per partial result */
+#define REDUCE_WIDTH 64   /* neighbouring results computed together */
+#define REDUCE_LANES 8
+
+typedef enum reduce_kind { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD } reduce_kind;
+
+typedef struct reduce_plan {
+    inv_loop kept, reduced; /* operand 0: the input */
+    int64_t n;              /* input elements per result */
+    int64_t chunks, width, blocks;
+} reduce_plan;
+
+static double reduce_start(reduce_kind kind)
+{
+    return kind == REDUCE_MAX ? -HUGE_VAL : kind == REDUCE_MIN ? HUGE_VAL : kind == REDUCE_PROD ? 1 : 0;
+}
+
+static double reduce_two(reduce_kind kind, double a, double v)
+{
+    if (kind == REDUCE_MAX) return v > a || v != v ? v : a;
+    if (kind == REDUCE_MIN) return v < a || v != v ? v : a;
+    return kind == REDUCE_PROD ? a * v : a + v;
+}
+
+#define REAL float
+#define FN(x) x##_f32
+#include "ops/reduce_kernels.inc"
+#undef REAL
+#undef FN
+#define REAL double
+#define FN(x) x##_f64
+#include "ops/reduce_kernels.inc"
+#undef REAL
+#undef FN
+
+static reduce_plan plan_of(const inv_shape *in, const bool *gone)
+{
+    reduce_plan p = {0};
+    inv_shape kept = *in, reduced = *in;
+    int64_t stride[1][INV_MAX_RANK];
+    inv__strides(in, stride[0]);
+    for (int i = 0; i < in->rank; i++) *(gone[i] ? &kept.dim[i] : &reduced.dim[i]) = 1;
+    inv__loop_strided(&p.kept, &kept, 1, (const int64_t(*)[INV_MAX_RANK])stride);
+    inv__loop_strided(&p.reduced, &reduced, 1, (const int64_t(*)[INV_MAX_RANK])stride);
+    p.n = inv_shape_nelem(&reduced);
+    p.chunks = p.n > REDUCE_CHUNK ? (p.n + REDUCE_CHUNK - 1) / REDUCE_CHUNK : 1;
+    p.width = p.kept.step[0] == 1 ? REDUCE_WIDTH : 1;
+    p.blocks = (p.kept.inner + p.width - 1) / p.width;
+    return p;
+}
+
+static void mark_all(int rank, bool *gone)
+{
+    for (int i = 0; i < rank; i++) gone[i] = true;
+}
+
+/* Axes of the canonical forms: attribute `axes`, each in 0..rank-1. */
+static void axes_gone(const inv_node *n, bool *gone)
+{
+    size_t count;
+    const int64_t *axes = inv_attr_ints(n, "axes", &count);
+    for (size_t i = 0; i < count; i++) gone[axes[i]] = true;
+}
+
+/* Axes that SumTo<shape> adds up. */
+static void sum_to_gone(const inv_shape *in, const inv_shape *to, bool *gone)
+{
+    for (int i = 0; i < in->rank; i++) {
+        int j = i - (in->rank - to->rank);
+        gone[i] = j < 0 || (to->dim[j] == 1 && in->dim[i] != 1);
+    }
+}
+
+/* --- kernels --- */
+static int64_t int_two(reduce_kind kind, int64_t a, int64_t v)
+{
+    if (kind == REDUCE_MAX) return v > a ? v : a;
+    if (kind == REDUCE_MIN) return v < a ? v : a;
+    return (int64_t)(kind == REDUCE_PROD ? (uint64_t)a * (uint64_t)v : (uint64_t)a + (uint64_t)v);
+}
+
+/* Integers: for shape arithmetic, so plainly. */
+static inv_status reduce_ints(const inv_call *c, const reduce_plan *p, reduce_kind kind)
+{
+    const inv_tensor *x = &c->in[0];
+    for (int64_t k = 0; k < c->out[0].n; k++) {
+        int64_t at[INV_LOOP_OPS], in[INV_LOOP_OPS], acc = kind == REDUCE_PROD ? 1 : 0;
+        inv__loop_row(&p->kept, k / p->kept.inner, at);
+        for (int64_t r = 0; r < p->n; r++) {
+            inv__loop_row(&p->reduced, r / p->reduced.inner, in);
+            const int64_t i = at[0] + k % p->kept.inner * p->kept.step[0] + in[0] + r % p->reduced.inner * p->reduced.step[0];
+            const int64_t v = inv_elem_int(x->data, x->dtype, (size_t)i);
+            acc = r == 0 && kind != REDUCE_SUM && kind != REDUCE_MEAN ? v : int_two(kind, acc, v);
+        }
+        if (kind == REDUCE_MEAN && p->n > 0) acc /= p->n;
+        inv__put_int(c->out[0].data, c->out[0].dtype, k, acc);
+    }
+    return INV_OK;
+}
+
+static inv_status run(const inv_call *c, const bool *gone, reduce_kind kind)
+{
+    const reduce_plan p = plan_of(&c->in[0].shape, gone);
+    const double scale = kind == REDUCE_MEAN ? 1.0 / (double)p.n : 1.0;
+    if (c->out[0].data == NULL || c->out[0].n == 0) return INV_OK;
+    if (c->in[0].dtype == INV_F32)
+        reduce_f32(c, &p, kind, scale);
+    else if (c->in[0].dtype == INV_F64)
+        reduce_f64(c, &p, kind, scale);
+    else
+        return reduce_ints(c, &p, kind);
+    return INV_OK;
+}
+
+static inv_status run_axes(const inv_call *c, reduce_kind kind)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    axes_gone(c->node, gone);
+    return run(c, gone, kind);
+}
+static inv_status sum_cpu(const inv_call *c) { return run_axes(c, REDUCE_SUM); }
+static inv_status mean_cpu(const inv_call *c) { return run_axes(c, REDUCE_MEAN); }
+static inv_status max_cpu(const inv_call *c) { return run_axes(c, REDUCE_MAX); }
+static inv_status min_cpu(const inv_call *c) { return run_axes(c, REDUCE_MIN); }
+static inv_status prod_cpu(const inv_call *c) { return run_axes(c, REDUCE_PROD); }
+static inv_status sum_to_cpu(const inv_call *c)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    sum_to_gone(&c->in[0].shape, &c->out[0].shape, gone);
+    return run(c, gone, REDUCE_SUM);
+}
+
+static size_t partials(const reduce_plan *p, const inv_shape *out)
+{
+    return p->chunks > 1 ? (size_t)inv_shape_nelem(out) * (size_t)p->chunks * sizeof(double) : 0;
+}
+
+static size_t axes_workspace(const inv_graph *g, const inv_node *n)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    axes_gone(n, gone);
+    const reduce_plan p = plan_of(inv__in_shape(g, n, 0), gone);
+    return inv__has_out(n, 0) ? partials(&p, inv__shape(g, n->out[0])) : 0;
+}
+
+static size_t sum_to_workspace(const inv_graph *g, const inv_node *n)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    const inv_shape to = inv__attr_shape(n, "shape");
+    sum_to_gone(inv__in_shape(g, n, 0), &to, gone);
+    const reduce_plan p = plan_of(inv__in_shape(g, n, 0), gone);
+    return partials(&p, &to);
+}
+
+/* --- infer --- */
+static inv_status check_axes(const inv_graph *g, const inv_node *n, const inv_shape *s)
+{
+    size_t count;
+    const int64_t *axes = inv_attr_ints(n, "axes", &count);
+    for (size_t i = 0; i < count; i++) {
+        if (axes[i] < 0 || axes[i] >= s->rank)
+            return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axes[i], s->rank);
+    }
+    return INV_OK;
+}
+
+static inv_shape reduced_shape(const inv_shape *in, const bool *gone, bool keepdims)
+{
+    inv_shape s = inv_shape_scalar();
+    for (int i = 0; i < in->rank; i++) {
+        if (!gone[i] || keepdims) s.dim[s.rank++] = gone[i] ? 1 : in->dim[i];
+    }
+    return s;
+}
+
+static inv_status axes_infer(inv_graph *g, inv_node *n)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    INV_TRY(inv__need(g, n, 1));
+    const inv_shape in = *inv__in_shape(g, n, 0);
+    INV_TRY(check_axes(g, n, &in));
+    if (inv_dtype_size(inv__in_dtype(g, n, 0)) == 0) return inv__need_real(g, n, 0);
+    axes_gone(n, gone);
+    const inv_shape s = reduced_shape(&in, gone, inv_attr_int(n, "keepdims", 1) != 0);
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    return INV_OK;
+}
+
+static inv_status sum_to_infer(inv_graph *g, inv_node *n)
+{
+    inv_shape s, to;
+    INV_TRY(inv__infer_attr_shape(g, n));
+    to = inv__attr_shape(n, "shape");
+    if (!inv_shape_broadcast(inv__in_shape(g, n, 0), &to, &s) || !inv_shape_equal(&s, inv__in_shape(g, n, 0))) {
+        char text[INV_SHAPE_TEXT];
+        return inv_node_fail(g, n, INV_E_SHAPE, "%s does not broadcast to the input", inv_shape_text(&to, text));
+    }
+    return INV_OK;
+}
+
+/* --- gradients --- */
+inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like)
+{
+    if (g->failed || v == INV_NONE || like == INV_NONE) return INV_NONE;
+    const inv_shape to = *inv__shape(g, like), from = *inv__shape(g, v);
+    if (inv_shape_equal(&from, &to)) return v;
+    if (inv_shape_nelem(&to) == inv_shape_nelem(&from)) return inv__emit_view(g, v, &to);
+    return inv_emit1(g, "SumTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", &to)));
+}
+
+/* v, of the node's reduced shape, with the reduced axes as extents of 1. */
+static inv_id kept_view(inv_grad *b, inv_id v)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    const inv_node *n = inv_nod(b->g, b->node);
+    axes_gone(n, gone);
+    const inv_shape s = reduced_shape(inv__in_shape(b->g, n, 0), gone, true);
+    return inv__emit_view(b->g, v, &s);
+}
+
+static inv_id spread(inv_graph *g, inv_id v, const inv_shape *s)
+{
+    if (v == INV_NONE || inv_shape_equal(inv__shape(g, v), s)) return v;
+    return inv_emit1(g, "BroadcastTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", s)));
+}
+
+static inv_status sum_grad(inv_grad *b)
+{
+    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
+    const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
+    inv_grad_set(b, 0, spread(b->g, kept_view(b, inv_GO(b, 0)), &in));
+    return inv__grad_done(b);
+}
+
+static inv_status mean_grad(inv_grad *b)
+{
+    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
+    const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
+    const inv_value *y = inv_val(b->g, inv_O(b, 0));
+    const int64_t results = inv_shape_nelem(&y->shape);
+    const double each = results ? (double)results / (double)inv_shape_nelem(&in) : 0;
+    inv_id k = inv_graph_const_real(b->g, y->dtype, each);
+    inv_id v = inv_emit1(b->g, "Mul", INV_IN(inv_GO(b, 0), k), INV_NOATTR);
+    inv_grad_set(b, 0, spread(b->g, kept_view(b, v), &in));
+    return inv__grad_done(b);
+}
+
+static inv_status extreme_grad(inv_grad *b)
+{
+    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
+    inv_id gy = kept_view(b, inv_GO(b, 0)), y = kept_view(b, inv_O(b, 0));
+    const inv_attr *axes = inv_attr_find(inv_nod(b->g, b->node), "axes");
+    inv_grad_set(b, 0, inv_emit1(b->g, "ReduceExtremeGrad", INV_IN(gy, inv_I(b, 0), y), axes ? 1 : 0, axes));
+    return inv__grad_done(b);
+}
+
+static inv_status sum_to_grad(inv_grad *b)
+{
+    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
+    const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
+    inv_grad_set(b, 0, spread(b->g, inv_GO(b, 0), &in));
+    return inv__grad_done(b);
+}
+
+static inv_status extreme_back_infer(inv_graph *g, inv_node *n)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    INV_TRY(inv__need(g, n, 3));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 3));
+    const inv_shape in = *inv__in_shape(g, n, 1);
+    INV_TRY(check_axes(g, n, &in));
+    axes_gone(n, gone);
+    const inv_shape s = reduced_shape(&in, gone, true);
+    if (!inv_shape_equal(&s, inv__in_shape(g, n, 0)) || !inv_shape_equal(&s, inv__in_shape(g, n, 2)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "gy and y must have the reduced shape, extents of 1 kept");
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 1), &in);
+    return INV_OK;
+}
+
+static inv_status extreme_back_cpu(const inv_call *c)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    axes_gone(c->node, gone);
+    const reduce_plan p = plan_of(&c->in[1].shape, gone);
+    if (c->out[0].n == 0) return INV_OK;
+    if (c->out[0].dtype == INV_F64)
+        extreme_back_f64(c, &p);
+    else
+        extreme_back_f32(c, &p);
+    return INV_OK;
+}
+
+static double extreme_back_flops(const inv_graph *g, const inv_node *n) { return 2 * inv__flops_out(g, n); }
+
+/* --- lowerings --- */
+/* The axes of an ONNX reduction: attribute or input 1; none means all, unless noop_with_empty_axes. */
+static inv_status onnx_axes(const inv_graph *g, const inv_node *n, bool *gone)
+{
+    int64_t axes[INV_MAX_RANK * 2];
+    size_t count;
+    bool given;
+    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__ints_of(g, n, "axes", 1, axes, &count, &given));
+    const int rank = inv__in_shape(g, n, 0)->rank;
+    if (count == 0 && inv_attr_int(n, "noop_with_empty_axes", 0) == 0) mark_all(rank, gone);
+    for (size_t i = 0; i < count; i++) {
+        int a;
+        INV_TRY(inv__axis(g, n, axes[i], rank, &a));
+        gone[a] = true;
+    }
+    return INV_OK;
+}
+
+static inv_id emit_reduce(inv_graph *g, const char *op, inv_id v, const bool *gone, bool keepdims)
+{
+    int64_t axes[INV_MAX_RANK];
+    size_t count = 0;
+    if (v == INV_NONE) return INV_NONE;
+    const inv_shape in = *inv__shape(g, v), s = reduced_shape(&in, gone, keepdims);
+    for (int i = 0; i < in.rank; i++) {
+        if (gone[i]) axes[count++] = i;
+    }
+    if (inv_shape_nelem(&s) == inv_shape_nelem(&in) && inv_shape_nelem(&in) > 0) return inv__emit_view(g, v, &s);
+    return inv_emit1(g, op, INV_IN(v), INV_ATTRS(inv_attr_of_ints("axes", count, axes), inv_attr_of_int("keepdims", keepdims)));
+}
+
+static inv_id unary(inv_graph *g, const char *op, inv_id v) { return inv_emit1(g, op, INV_IN(v), INV_NOATTR); }
+static inv_id square(inv_graph *g, inv_id v) { return inv_emit1(g, "Mul", INV_IN(v, v), INV_NOATTR); }
+
+#define LOWER(id, ...)                                                                                                \
+    static inv_status id##_lower(inv_graph *g, const inv_node *n, inv_id *out)                                        \
+    {                                                                                                                 \
+        bool gone[INV_MAX_RANK] = {false};                                                                            \
+        INV_TRY(onnx_axes(g, n, gone));                                                                               \
+        const bool keep = inv_attr_int(n, "keepdims", 1) != 0;                                                        \
+        const inv_id x = n->in[0];                                                                                    \
+        out[0] = __VA_ARGS__;                                                                                         \
+        return inv__done(g);                                                                                          \
+    }
+LOWER(reduce_sum, emit_reduce(g, "ReduceSumAxes", x, gone, keep))
+LOWER(reduce_mean, emit_reduce(g, "ReduceMeanAxes", x, gone, keep))
+LOWER(reduce_max, emit_reduce(g, "ReduceMaxAxes", x, gone, keep))
+LOWER(reduce_min, emit_reduce(g, "ReduceMinAxes", x, gone, keep))
+LOWER(reduce_prod, emit_reduce(g, "ReduceProdAxes", x, gone, keep))
+LOWER(reduce_sum_square, emit_reduce(g, "ReduceSumAxes", square(g, x), gone, keep))
+LOWER(reduce_l1, emit_reduce(g, "ReduceSumAxes", unary(g, "Abs", x), gone, keep))
+LOWER(reduce_l2, unary(g, "Sqrt", emit_reduce(g, "ReduceSumAxes", square(g, x), gone, keep)))
+LOWER(reduce_log_sum, unary(g, "Log", emit_reduce(g, "ReduceSumAxes", x, gone, keep)))
+
+/* m + ln sum e^(x - m), m the largest x; the result does not depend on m, so no gradient goes through it. */
+static inv_id log_sum_exp(inv_graph *g, inv_id x, const bool *gone, bool keep)
+{
+    inv_id m = unary(g, "Detach", emit_reduce(g, "ReduceMaxAxes", x, gone, true));
+    inv_id e = unary(g, "Exp", inv_emit1(g, "Sub", INV_IN(x, m), INV_NOATTR));
+    inv_id sum = unary(g, "Log", emit_reduce(g, "ReduceSumAxes", e, gone, keep));
+    if (sum == INV_NONE || m == INV_NONE) return INV_NONE;
+    const inv_shape s = *inv__shape(g, sum);
+    return inv_emit1(g, "Add", INV_IN(sum, inv__emit_view(g, m, &s)), INV_NOATTR);
+}
+LOWER(reduce_log_sum_exp, log_sum_exp(g, x, gone, keep))
+
+static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    INV_TRY(inv__need(g, n, 1));
+    const int rank = inv__in_shape(g, n, 0)->rank;
+    if (rank < 3) return inv_node_fail(g, n, INV_E_SHAPE, "rank 3 or more is wanted: batch, channels, space");
+    mark_all(rank, gone);
+    gone[0] = gone[1] = false;
+    out[0] = emit_reduce(g, "ReduceMeanAxes", n->in[0], gone, true);
+    return inv__done(g);
+}
+
+/* --- rows --- */
+#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
+#define AXES_ROW(id, op, gradient, text)                                                                              \
+    CASES(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)", "y = " op "<axes = [0,2], keepdims = 0>(float[2,3,4] x)", \
+          "y = " op "<axes = [0], keepdims = 0>(float[1] x)", "y = " op "<axes = [1], keepdims = 1>(float[0,3] x)")   \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = "x", .out = "y",                  \
+        .infer = axes_infer, .grad = gradient, .cpu = id##_cpu, .workspace = axes_workspace, .flops = inv__flops_in,  \
+        .cases = id##_cases, .doc = text};
+AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes")
+AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes")
+AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the gradient")
+AXES_ROW(min, "ReduceMinAxes", extreme_grad, "smallest over axes; ties share the gradient")
+AXES_ROW(prod, "ReduceProdAxes", NULL, "product over axes")
+
+CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)", "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)",
+      "y = SumTo<shape = [1]>(float[1,1] x)", "y = SumTo<shape = [1,3]>(float[0,3] x)")
+static const inv_op_def sum_to_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SumTo", .since = 1, .in = "x", .out = "y", .infer = sum_to_infer,
+    .grad = sum_to_grad, .cpu = sum_to_cpu, .workspace = sum_to_workspace, .flops = inv__flops_in, .cases = sum_to_cases,
+    .doc = "sum down to a shape that broadcasts to that of x"};
+CASES(extreme_back, "d = ReduceExtremeGrad<axes = [1]>(float[2,1] gy, float[2,3] x, float[2,1] y)",
+      "d = ReduceExtremeGrad<axes = [0]>(float[1] gy, float[1] x, float[1] y)")
+static const inv_op_def extreme_back_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ReduceExtremeGrad", .since = 1, .in = "gy x y", .out = "d",
+    .inplace = 2, .infer = extreme_back_infer, .cpu = extreme_back_cpu, .flops = extreme_back_flops,
+    .cases = extreme_back_cases, .doc = "gy shared by the x that equal y, 0 elsewhere"};
+CASES(detach, "y = Detach(float[2,3] x)", "y = Detach(float[1] x)")
+static const inv_op_def detach_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Detach", .since = 1, .in = "x", .out = "y",
+    .flags = INV_OP_VIEW | INV_OP_NO_GRAD, .infer = inv__infer_same, .flops = inv__flops_none, .cases = detach_cases,
+    .doc = "x; no gradient goes through"};
+
+#define LOWERED(id, op, opset, ins, text, ...)                                                                        \
+    CASES(id, __VA_ARGS__)                                                                                            \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
+        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+#define ONNX_ROW(id, op, text)                                                                                        \
+    LOWERED(id, op, 1, "x axes?", text ". ONNX " op "-1, -11, -13, -18", "y = " op "(float[2,3] x)",                  \
+            "y = " op "<axes = [-1], keepdims = 0>(float[2,3] x)",                                                    \
+            "a = Constant<value_ints = [0]>()\ny = " op "(float[2,3,4] x, a)", "y = " op "(float[1] x)")
+ONNX_ROW(reduce_sum, "ReduceSum", "sum over axes")
+ONNX_ROW(reduce_mean, "ReduceMean", "mean over axes")
+ONNX_ROW(reduce_max, "ReduceMax", "largest over axes")
+ONNX_ROW(reduce_min, "ReduceMin", "smallest over axes")
+ONNX_ROW(reduce_prod, "ReduceProd", "product over axes")
+ONNX_ROW(reduce_sum_square, "ReduceSumSquare", "sum of x^2")
+ONNX_ROW(reduce_l1, "ReduceL1", "sum of |x|")
+ONNX_ROW(reduce_l2, "ReduceL2", "square root of the sum of x^2")
+ONNX_ROW(reduce_log_sum_exp, "ReduceLogSumExp", "ln of the sum of e^x, by the largest x")
+LOWERED(reduce_log_sum, "ReduceLogSum", 1, "x axes?", "ln of the sum. ONNX ReduceLogSum-1, -11, -13, -18",
+        "p = Exp(float[2,3] x)\ny = ReduceLogSum(p)", "p = Exp(float[1] x)\ny = ReduceLogSum<axes = [0], keepdims = 0>(p)")
+LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "mean over space. ONNX GlobalAveragePool-1",
+        "y = GlobalAveragePool(float[2,3,4,5] x)", "y = GlobalAveragePool(float[1,2,1] x)")
+
+const inv_op_def *const inv_ops_reduce[] = {
+    &sum_row,        &mean_row,       &max_row,        &min_row,         &prod_row,          &sum_to_row,
+    &extreme_back_row, &detach_row,   &reduce_sum_row, &reduce_mean_row, &reduce_max_row,    &reduce_min_row,
+    &reduce_prod_row, &reduce_sum_square_row, &reduce_l1_row, &reduce_l2_row, &reduce_log_sum_exp_row,
+    &reduce_log_sum_row, &global_average_pool_row, NULL};

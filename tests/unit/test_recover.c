@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Recovery on graphs written as text: how often a branch is evaluated, how the peak depends on depth, and that values
+ * with other readers come through. Fails if a clone is made twice, if a freed value is still read (device `checked`),
+ * or if a mode changes the gradients. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/model.h"
+#include "core/program.h"
+#include "executor/executor.h"
+
+static inv_context *ctx;
+
+static int setup(void **state)
+{
+    (void)state;
+    return inv_context_create(NULL, &ctx) == INV_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    inv_context_destroy(ctx);
+    return 0;
+}
+
+/* y = couplings(x), each half 4 of 8 features, F and G = linear, tanh, linear. */
+static char *couplings(int blocks, const char *tail)
+{
+    size_t cap = 1024 + (size_t)blocks * 1024;
+    char *s = malloc(cap);
+    size_t n = 0;
+#define ADD(...) n += (size_t)snprintf(s + n, cap - n, __VA_ARGS__)
+    ADD("g(float[64,8] x) => (y) {\n");
+    for (int i = 0; i < 2 * blocks; i++) ADD("param float[4,32] a%d\nparam float[32,4] b%d\n", i, i);
+    ADD("param float[8,8] stem\nz = MatMul(x, stem)\nu0, v0 = Split<axis = 1, num_outputs = 2>(z)\n");
+    for (int i = 0; i < blocks; i++) {
+        ADD("p%d = MatMul(v%d, a%d)\nq%d = Tanh(p%d)\nr%d = MatMul(q%d, b%d)\nu%d = Add(u%d, r%d)\n", i, i, 2 * i, i, i, i, i,
+            2 * i, i + 1, i, i);
+        ADD("l%d = MatMul(u%d, a%d)\nm%d = Tanh(l%d)\nn%d = MatMul(m%d, b%d)\nv%d = Add(v%d, n%d)\n", i, i + 1, 2 * i + 1, i,
+            i, i, i, 2 * i + 1, i + 1, i, i);
+    }
+    ADD("w = Concat<axis = 1>(u%d, v%d)\n%s\n}\n", blocks, blocks, tail);
+#undef ADD
+    return s;
+}
+
+/* Parameters of the text have no data: fill them, small and different. */
+static void fill_params(inv_graph *g)
+{
+    uint64_t h = 88172645463325252u;
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        size_t ne = (size_t)inv_shape_nelem(&v->shape);
+        float *data = inv__arena_alloc(&g->arena, ne * sizeof *data);
+        assert_non_null(data);
+        for (size_t k = 0; k < ne; k++) {
+            h ^= h << 13, h ^= h >> 7, h ^= h << 17;
+            data[k] = (float)((double)(h >> 11) * 0x1p-53 - 0.5) * 0.6f;
+        }
+        v->data = (inv_data){INV_F32, v->shape, data, ne * sizeof *data};
+    }
+}
+
+static inv_graph *parse(const char *text)
+{
+    inv_graph *g = NULL;
+    if (inv_graph_parse(ctx, text, &g) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    fill_params(g);
+    return g;
+}
+
+typedef struct outcome {
+    double loss, flops, store_flops, drift;
+    size_t activation_peak;
+    size_t nclone, ninverse, nforward;
+    float *grad; /* all parameter gradients, one after the other */
+    size_t ngrad;
+} outcome;
+
+static outcome run(inv_graph *g, inv_memory memory, const char *device, const inv_session_options *more)
+{
+    outcome o = {0};
+    inv_model model = {.ctx = ctx, .path = "text", .graph = g};
+    const inv_shape *xs = &inv_val(g, g->inputs.at[0])->shape;
+    size_t nx = (size_t)inv_shape_nelem(xs);
+    float *x = malloc(nx * sizeof *x), target[64 * 8];
+    for (size_t i = 0; i < nx; i++) x[i] = (float)sin((double)i * 0.7);
+    for (size_t i = 0; i < 64 * 8; i++) target[i] = (float)cos((double)i * 0.3);
+    int64_t td[2] = {64, 8};
+    inv_array in = {.name = "x", .dtype = INV_F32, .rank = xs->rank, .dims = xs->dim, .data = x};
+    inv_array t = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = td, .data = target};
+    inv_session_options opt = more ? *more : (inv_session_options){.size = sizeof opt};
+    opt.purpose = INV_FOR_TRAIN;
+    opt.inputs = &in;
+    opt.ninputs = 1;
+    opt.target = &t;
+    opt.loss = INV_LOSS_MSE;
+    const char *y = "y";
+    opt.loss_outputs = &y;
+    opt.nloss_outputs = 1;
+    opt.memory = memory;
+    opt.device = device;
+    inv_session *s = NULL;
+    if (inv_session_create(&model, &opt, &s) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    inv_result res;
+    for (int twice = 0; twice < 2; twice++)
+        if (inv_session_grad(s, &in, 1, &t, &res) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    o.loss = res.loss;
+    o.drift = res.drift;
+    assert_int_equal(res.fallbacks, 0);
+    const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+    o.flops = p->flops;
+    o.store_flops = p->store_flops;
+    o.activation_peak = p->activation_peak;
+    o.nforward = p->g->forward_end;
+    for (size_t i = 0; i < p->g->order.n; i++) {
+        const inv_node *n = inv_nod(p->g, p->g->order.at[i]);
+        o.nclone += n->clone_of != INV_NONE && strcmp(n->op->name, "Tanh") == 0;
+        o.ninverse += n->solves != INV_NONE && strcmp(n->op->name, "Sub") == 0;
+    }
+    for (size_t i = 0; inv_session_name(s, INV_GET_GRAD, i); i++) {
+        const void *data;
+        inv_dtype dt;
+        int rank;
+        int64_t dims[8], ne = 1;
+        assert_int_equal(inv_session_get(s, INV_GET_GRAD, inv_session_name(s, INV_GET_GRAD, i), &data, &dt, &rank, dims), INV_OK);
+        for (int d = 0; d < rank; d++) ne *= dims[d];
+        o.grad = realloc(o.grad, (o.ngrad + (size_t)ne) * sizeof *o.grad);
+        memcpy(o.grad + o.ngrad, data, (size_t)ne * sizeof *o.grad);
+        o.ngrad += (size_t)ne;
+    }
+    inv_session_destroy(s);
+    free(x);
+    return o;
+}
+
+static double distance(const outcome *a, const outcome *b)
+{
+    double d = 0, n = 0;
+    assert_int_equal(a->ngrad, b->ngrad);
+    for (size_t i = 0; i < a->ngrad; i++) {
+        d += ((double)a->grad[i] - b->grad[i]) * ((double)a->grad[i] - b->grad[i]);
+        n += (double)a->grad[i] * a->grad[i];
+    }
+    return sqrt(d / n);
+}
+
+/* Every mode on device `checked` gives the gradients of store. */
+static void modes_agree(const char *text)
+{
+    static const inv_memory modes[] = {INV_MEMORY_RECOMPUTE, INV_MEMORY_INVERT, INV_MEMORY_AUTO};
+    inv_graph *g = parse(text);
+    outcome store = run(g, INV_MEMORY_STORE, "checked", NULL);
+    for (int m = 0; m < 3; m++) {
+        outcome o = run(g, modes[m], "checked", NULL);
+        if (m == 0) assert_memory_equal(o.grad, store.grad, store.ngrad * sizeof *store.grad);
+        assert_true(distance(&store, &o) < 1e-4);
+        free(o.grad);
+    }
+    free(store.grad);
+    inv_graph_destroy(g);
+}
+
+static void test_branches_run_twice(void **state)
+{
+    (void)state;
+    char *text = couplings(16, "y = Mul(w, w)");
+    inv_graph *g = parse(text);
+    outcome o = run(g, INV_MEMORY_INVERT, "cpu", NULL);
+    assert_true(o.nclone <= 32); /* 32 branches, each Tanh cloned at most once */
+    assert_true(o.nclone >= 28);
+    assert_true(o.ninverse >= 28 && o.ninverse <= 32);
+    assert_true(o.flops <= o.store_flops * (4.0 / 3) * 1.01);
+    free(o.grad);
+    inv_graph_destroy(g);
+    free(text);
+}
+
+static void test_peak_does_not_grow(void **state)
+{
+    (void)state;
+    size_t peak[3];
+    const int depth[3] = {4, 16, 64};
+    for (int i = 0; i < 3; i++) {
+        char *text = couplings(depth[i] / 2, "y = Mul(w, w)");
+        inv_graph *g = parse(text);
+        outcome o = run(g, INV_MEMORY_INVERT, "cpu", NULL);
+        peak[i] = o.activation_peak;
+        assert_true(o.flops <= o.store_flops * (4.0 / 3) * 1.01);
+        free(o.grad);
+        inv_graph_destroy(g);
+        free(text);
+    }
+    assert_true(fabs((double)peak[1] - (double)peak[2]) <= 0.01 * (double)peak[2]);
+    assert_true(fabs((double)peak[0] - (double)peak[2]) <= 0.01 * (double)peak[2]);
+}
+
+static void test_values_with_other_readers(void **state)
+{
+    (void)state;
+    char *text = couplings(3, "y = Add(w, z)"); /* x + f(x) around the blocks */
+    modes_agree(text);
+    free(text);
+    text = couplings(3, "k = Reshape<allowzero = 0>(z, sh)\nkk = Reshape(k, sh2)\ny = Mul(w, kk)"); /* a view of it */
+    char *full = malloc(strlen(text) + 128);
+    sprintf(full, "%s", text);
+    char *brace = strchr(full, '{');
+    char *rest = strdup(brace + 1);
+    sprintf(brace + 1, "\nconst int64[3] sh = {64, 2, 4}\nconst int64[2] sh2 = {64, 8}\n%s", rest);
+    modes_agree(full);
+    free(rest);
+    free(full);
+    free(text);
+}
+
+static void test_value_that_is_an_output(void **state)
+{
+    (void)state;
+    char *text = couplings(3, "y = Mul(w, w)");
+    char *full = malloc(strlen(text) + 64), *at = strstr(text, "=> (y)");
+    sprintf(full, "%.*s=> (y, u1, v2)%s", (int)(at - text), text, at + strlen("=> (y)"));
+    modes_agree(full);
+    free(full);
+    free(text);
+}
+
+static void test_block_used_twice(void **state)
+{
+    (void)state;
+    modes_agree("g(float[64,8] x) => (y) {\n"
+                "param float[4,4] a\nparam float[4,4] b\nparam float[8,8] stem\nz = MatMul(x, stem)\n"
+                "u0, v0 = Split<axis = 1, num_outputs = 2>(z)\n"
+                "p0 = MatMul(v0, a)\nq0 = Tanh(p0)\nu1 = Add(u0, q0)\nl0 = MatMul(u1, b)\nm0 = Tanh(l0)\nv1 = Add(v0, m0)\n"
+                "p1 = MatMul(v1, a)\nq1 = Tanh(p1)\nu2 = Add(u1, q1)\nl1 = MatMul(u2, b)\nm1 = Tanh(l1)\nv2 = Add(v1, m1)\n"
+                "w = Concat<axis = 1>(u2, v2)\ny = Mul(w, w)\n}\n");
+}
+
+static void test_dropout_in_a_coupling(void **state)
+{
+    (void)state;
+    modes_agree("g(float[64,8] x) => (y) {\n"
+                "param float[4,4] a\nparam float[4,4] b\nparam float[8,8] stem\nz = MatMul(x, stem)\n"
+                "const float[] half = {0.5}\nconst bool[] yes = {1}\n"
+                "u0, v0 = Split<axis = 1, num_outputs = 2>(z)\n"
+                "p0 = MatMul(v0, a)\nq0 = Dropout(p0, half, yes)\nu1 = Add(u0, q0)\n"
+                "l0 = MatMul(u1, b)\nm0 = Dropout(l0, half, yes)\nv1 = Add(v0, m0)\n"
+                "w = Concat<axis = 1>(u1, v1)\ny = Mul(w, w)\n}\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_branches_run_twice),      cmocka_unit_test(test_peak_does_not_grow),
+        cmocka_unit_test(test_values_with_other_readers), cmocka_unit_test(test_value_that_is_an_output),
+        cmocka_unit_test(test_block_used_twice),        cmocka_unit_test(test_dropout_in_a_coupling),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
