@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 960, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46, FOOT = 58, COLUMNS = 1000, ALIVE = 8 };
+enum { WIDTH = 960, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46, FOOT = 58, COLUMNS = 1000, ALIVE_LETTERS = 100 };
 
 enum { BAND_PARAMETERS, BAND_OPTIMIZER, BAND_DATA, BAND_GRADIENTS, BAND_ACTIVATIONS, NBANDS };
 static const struct {
@@ -150,16 +150,22 @@ static void put_titles(FILE *f, const panel *p, double y0)
 static void put_alive(FILE *f, const panel *p, double y0)
 {
     const json_t *alive = json_object_get(p->report, "alive_at_peak"), *v;
-    size_t n = json_array_size(alive), i, shown = 0;
+    size_t n = json_array_size(alive), i, shown = 0, room = ALIVE_LETTERS;
     double limit = INFINITY;
     if (n == 0) return;
     fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">alive at the activation peak: ", LEFT, y0 + 36);
-    while (shown < n && shown < ALIVE) {
+    while (shown < n && room > 0) {
         double next = -1;
         json_array_foreach(alive, i, v) if (cli_number(v, "bytes") < limit) next = fmax(next, cli_number(v, "bytes"));
         json_array_foreach(alive, i, v)
         {
-            if (cli_number(v, "bytes") != next || shown == ALIVE) continue;
+            size_t letters = strlen(cli_string(v, "value")) + 2;
+            if (cli_number(v, "bytes") != next || room == 0) continue;
+            if (letters > room) {
+                room = 0;
+                continue;
+            }
+            room -= letters;
             fputs(shown++ ? ", " : "", f);
             put_text(f, cli_string(v, "value"));
         }
@@ -241,7 +247,8 @@ static void put_svg(FILE *f, const char *heading, const panel *panels, size_t n)
     fputs("<title>Memory over one training step: ", f);
     put_text(f, heading);
     fprintf(f, "</title>\n<text class=\"h\" x=\"%d\" y=\"24\">Memory over one training step: ", LEFT);
-    put_text(f, heading);
+    const char *slash = strrchr(heading, '/');
+    put_text(f, strlen(heading) > 60 && slash ? slash + 1 : heading);
     fputs("</text>\n", f);
     put_legend(f, 36);
     for (size_t i = 0; i < n; i++) put_panel(f, &panels[i], 66 + (double)panel_height * (double)i, top);

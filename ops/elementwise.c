@@ -146,9 +146,11 @@ CALL(Neg, neg, A0)
         .in = "x", .out = "y", .inplace = 1, .flags = bits, .infer = ew_infer, .grad = gradient, .cpu = id##_cpu,     \
         .flops = inv__flops_out, .cases = id##_cases,                                                                 \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
-#define GRAD_ROW(id, text)                                                                                            \
-    static const char *const id##_cases[] = {"dx = " #id "(float[2,3] gy, float[2,3] v)",                             \
-                                             "dx = " #id "(float[1] gy, float[1] v)", NULL};                          \
+#define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
+#define GRAD_CASES_UNIT(name)                                                                                         \
+    "v = Tanh(float[2,3] u)\ndx = " name "(float[2,3] gy, v)", "v = Tanh(float[1] u)\ndx = " name "(float[1] gy, v)"
+#define GRAD_ROW(id, dom, text)                                                                                       \
+    static const char *const id##_cases[] = {GRAD_CASES_##dom(#id), NULL};                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
         .inplace = 3, .infer = ew_grad_infer, .cpu = id##_cpu, .flops = inv__flops_out, .cases = id##_cases,          \
@@ -161,18 +163,19 @@ CALL(Neg, neg, A0)
         .doc = "the x of y = " #of "(x)"};
 #define EWN(name, since, attrs, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, dom, text)
 #define EW(name, since, attrs, f, d, dom, text)                                                                       \
-    FORWARD(name, since, 0, name##_grad, dom, text) GRAD_ROW(name##Grad, "gy times the derivative of " #name " at v = x")
+    FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
+    GRAD_ROW(name##Grad, dom, "gy times the derivative of " #name " at v = x")
 #define EWY(name, since, attrs, f, d, dom, text)                                                                      \
     FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
-    GRAD_ROW(name##Grad, "gy times the derivative of " #name ", from v = y")
+    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y")
 #define EWR(name, since, attrs, f, d, inv, dom, text)                                                                 \
     FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
-    GRAD_ROW(name##Grad, "gy times the derivative of " #name ", from v = y")                                          \
+    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y")                                          \
     INVERSE_ROW(name##Inverse, name, dom)
 #define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
     FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
-    GRAD_ROW(name##Grad, "gy times the derivative of " #name ", from v = y")                                          \
-    GRAD_ROW(name##GradX, "gy times the derivative of " #name " at v = x")                                            \
+    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y")                                          \
+    GRAD_ROW(name##GradX, ANY, "gy times the derivative of " #name " at v = x")                                            \
     INVERSE_ROW(name##Inverse, name, dom)
 #include "ops/elementwise.inc"
 #undef EWN

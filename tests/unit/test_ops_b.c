@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Products, convolution, pooling, normalisation, losses, training and guard operators: gradients against differences,
+ * kernels against naive loops, float32 against float64, random numbers against the published vectors, guards against known errors. */
+#include "ops_run.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "ops/builtin.h"
+#include "ops/gemm.h"
+#include "ops/linear.h"
+#include "ops/philox.h"
+
+static const inv_op_def *const *const families[] = {inv_ops_matmul, inv_ops_conv, inv_ops_pool,  inv_ops_norm,
+                                                    inv_ops_loss,   inv_ops_train, inv_ops_guard};
+#define NFAMILY (sizeof families / sizeof *families)
+
+static void threads(int n)
+{
+#ifdef _OPENMP
+    omp_set_num_threads(n);
+#else
+    (void)n;
+#endif
+}
+
+/* --- from the rows --- */
+
+static void every_case_is_differentiated(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    int checked = 0;
+    for (size_t f = 0; f < NFAMILY; f++) {
+        for (const inv_op_def *const *row = families[f]; *row; row++) {
+            if (!(*row)->cases || (!(*row)->grad && !(*row)->lower)) continue;
+            for (const char *const *c = (*row)->cases; *c; c++) {
+                ops_load(&e, *c, "double", 0);
+                if (ops_n(&e, e.g->outputs.at[0]) == 0) continue;
+                checked += ops_check_grad(&e, 2e-7);
+            }
+        }
+    }
+    assert_true(checked > 60);
+    ops_end(&e);
+}
+
+static void float_agrees_with_double(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    for (size_t f = 0; f < NFAMILY; f++) {
+        for (const inv_op_def *const *row = families[f]; *row; row++) {
+            for (const char *const *c = (*row)->cases; c && *c; c++) {
+                double want[4096], top = 0;
+                uint64_t seed = ops_seed;
+                ops_load(&e, *c, "float", 0);
+                ops_run(&e, 0);
+                int64_t n = ops_n(&e, e.g->outputs.at[0]);
+                assert_true(n < 4096);
+                for (int64_t i = 0; i < n; i++) want[i] = ops_get(&e, e.g->outputs.at[0], i);
+                ops_seed = seed;
+                ops_load(&e, *c, "double", 0);
+                ops_run(&e, 0);
+                assert_int_equal(n, ops_n(&e, e.g->outputs.at[0]));
+                for (int64_t i = 0; i < n; i++) top = fmax(top, fabs(want[i]));
+                for (int64_t i = 0; i < n; i++) {
+                    double got = ops_get(&e, e.g->outputs.at[0], i);
+                    if (!(fabs(got - want[i]) <= 2e-5 * (1 + top))) fail_msg("%s: element %lld: %g %g", *c, (long long)i, got, want[i]);
+                }
+            }
+        }
+    }
+    ops_end(&e);
+}
+
+/* --- products --- */
+
+static void gemm_matches_the_plain_kernel(void **state)
+{
+    (void)state;
+    static float a[96 * 130], b[130 * 110], c[96 * 110], d[96 * 110];
+    static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {33, 65, 66}, {96, 110, 130}, {4, 16, 0}, {1, 100, 64}};
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++) a[i] = (float)ops_random();
+    for (size_t i = 0; i < sizeof b / sizeof *b; i++) b[i] = (float)ops_random();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
+        for (int form = 0; form < 8; form++) {
+            bool ta = form & 1, tb = form & 2, add = form & 4;
+            for (int64_t i = 0; i < m * n; i++) c[i] = d[i] = add ? 1.0f : (float)NAN;
+            inv__gemm_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, c, n);
+            inv__gemm_plain_f32(ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n, add, d, n);
+            for (int64_t i = 0; i < m; i++) {
+                for (int64_t j = 0; j < n; j++) {
+                    double want = add;
+                    for (int64_t p = 0; p < k; p++)
+                        want += (double)a[ta ? p * m + i : i * k + p] * (double)b[tb ? j * k + p : p * n + j];
+                    assert_true(fabs((double)c[i * n + j] - want) < 1e-4);
+                    assert_true(fabs((double)d[i * n + j] - want) < 1e-4);
+                }
+            }
+        }
+    }
+}
+
+/* Residual of LinearSolve, and NaN for a singular matrix. */
+static void linear_solve_solves(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    static const char *const cases[] = {"x = LinearSolve(float[150,7] y, float[7,7] W)",
+                                        "x = LinearSolve<transB = 1>(float[3,50,7] y, float[7,7] W)",
+                                        "x = LinearSolve(float[150,9] y, float[7,9] W)",
+                                        "x = LinearSolve<transB = 1>(float[150,9] y, float[9,7] W)"};
+    for (int i = 0; i < 4; i++) {
+        ops_load(&e, cases[i], "double", 0);
+        inv_id y = e.g->inputs.at[0], w = e.g->inputs.at[1], x = e.g->outputs.at[0];
+        bool tb = i & 1;
+        int64_t k = 7, n = inv__shape(e.g, y)->dim[inv__shape(e.g, y)->rank - 1];
+        for (int64_t r = 0; r < 150; r++) { /* y = u op(W) with known u */
+            double u[7];
+            for (int64_t p = 0; p < k; p++) u[p] = cos((double)(r * k + p));
+            for (int64_t j = 0; j < n; j++) {
+                double sum = 0;
+                for (int64_t p = 0; p < k; p++) sum += u[p] * ops_get(&e, w, tb ? j * k + p : p * n + j);
+                ops_set(&e, y, r * n + j, sum);
+            }
+        }
+        ops_run(&e, 0);
+        for (int64_t p = 0; p < 150 * k; p++) assert_true(fabs(ops_get(&e, x, p) - cos((double)p)) < 1e-9);
+        for (int64_t p = 0; p < ops_n(&e, w); p++) ops_set(&e, w, p, 1); /* rank 1 */
+        ops_run(&e, 0);
+        for (int64_t p = 0; p < 150 * k; p++) assert_true(isnan(ops_get(&e, x, p)));
+    }
+    ops_end(&e);
+}
+
+static void condition_numbers(void **state)
+{
+    inv_context *ctx;
+    double cond, norm;
+    (void)state;
+    assert_int_equal(inv_context_create(NULL, &ctx), INV_OK);
+    unsigned char raw[1 + 6 * sizeof(float)]; /* unaligned: singular values 4, 0.5 */
+    const float m[6] = {0, 4, 0, 0, 0, 0.5f}, zero[6] = {0}, bad[6] = {(float)NAN};
+    memcpy(raw + 1, m, sizeof m);
+    inv_data w = {INV_F32, inv_shape_of(2, (int64_t[]){2, 3}), raw + 1, sizeof m};
+    assert_int_equal(inv__linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
+    assert_true(fabs(cond - 8) < 1e-12 && fabs(norm - 2) < 1e-12);
+    w.bytes = zero;
+    assert_int_equal(inv__linear_condition(ctx, &w, true, &cond, &norm), INV_OK);
+    assert_true(isinf(cond) && isinf(norm));
+    w.bytes = bad;
+    assert_int_equal(inv__linear_condition(ctx, &w, true, &cond, &norm), INV_OK);
+    assert_true(isinf(cond) && isinf(norm));
+    w.shape.rank = 1;
+    assert_int_equal(inv__linear_condition(ctx, &w, true, &cond, &norm), INV_E_SHAPE);
+    inv_context_destroy(ctx);
+}
+
+/* --- convolution and pooling --- */
+
+typedef struct naive {
+    int64_t in[2], k[2], stride[2], pad[2], dil[2], out[2];
+} naive;
+
+static void conv_matches_naive_loops(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    static const struct {
+        const char *text;
+        int64_t group;
+        naive g;
+    } cases[] = {
+        {"y = ConvN<strides = [2,1], pads = [1,2,0,1], dilations = [1,2]>(float[3,4,9,8] x, float[6,4,3,2] w, float[6] b)",
+         1, {{9, 8}, {3, 2}, {2, 1}, {1, 2}, {1, 2}, {4, 9}}},
+        {"y = ConvN<group = 3, pads = [1,1,1,1]>(float[2,6,7,5] x, float[9,2,3,3] w, float[9] b)", 3,
+         {{7, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {7, 5}}},
+        {"y = ConvN(float[2,6,7,5] x, float[9,6,1,1] w, float[9] b)", 1, {{7, 5}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, {7, 5}}},
+        {"y = ConvN<pads = [2,2,2,2]>(float[1,64,70,70] x, float[2,64,5,5] w, float[2] b)", 1,
+         {{70, 70}, {5, 5}, {1, 1}, {2, 2}, {1, 1}, {70, 70}}}, /* several tiles */
+    };
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
+        for (int real = 0; real < 2; real++) {
+            ops_load(&e, cases[t].text, real ? "double" : "float", 0);
+            ops_run(&e, 0);
+            const naive *g = &cases[t].g;
+            inv_id x = e.g->inputs.at[0], w = e.g->inputs.at[1], b = e.g->inputs.at[2], y = e.g->outputs.at[0];
+            const inv_shape *sy = inv__shape(e.g, y), *sw = inv__shape(e.g, w);
+            assert_true(sy->dim[2] == g->out[0] && sy->dim[3] == g->out[1]);
+            int64_t mg = sw->dim[0] / cases[t].group, cg = sw->dim[1], channels = cg * cases[t].group, at = 0;
+            for (int64_t i = 0; i < sy->dim[0]; i++)
+                for (int64_t m = 0; m < sy->dim[1]; m++)
+                    for (int64_t r = 0; r < g->out[0]; r++)
+                        for (int64_t s = 0; s < g->out[1]; s++, at++) {
+                            double sum = ops_get(&e, b, m);
+                            for (int64_t c = 0; c < cg; c++)
+                                for (int64_t p = 0; p < g->k[0] * g->k[1]; p++) {
+                                    int64_t u = r * g->stride[0] - g->pad[0] + p / g->k[1] * g->dil[0];
+                                    int64_t v = s * g->stride[1] - g->pad[1] + p % g->k[1] * g->dil[1];
+                                    if (u < 0 || v < 0 || u >= g->in[0] || v >= g->in[1]) continue;
+                                    sum += ops_get(&e, w, (m * cg + c) * g->k[0] * g->k[1] + p) *
+                                           ops_get(&e, x, ((i * channels + m / mg * cg + c) * g->in[0] + u) * g->in[1] + v);
+                                }
+                            assert_true(fabs(ops_get(&e, y, at) - sum) < (real ? 1e-11 : 2e-4));
+                        }
+        }
+    }
+    ops_end(&e);
+}
+
+static void expect_output(ops_env *e, const char *text, int64_t opset, int n, const double *x, int m, const double *y)
+{
+    ops_load(e, text, "float", opset);
+    for (int i = 0; i < n; i++) ops_set(e, e->g->inputs.at[0], i, x[i]);
+    ops_run(e, 0);
+    assert_int_equal(ops_n(e, e->g->outputs.at[0]), m);
+    for (int i = 0; i < m; i++) {
+        double got = ops_get(e, e->g->outputs.at[0], i);
+        if (!(fabs(got - y[i]) < 1e-6)) fail_msg("%s: element %d is %g, not %g", text, i, got, y[i]);
+    }
+}
+#define ARRAY(...) (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (const double[]){__VA_ARGS__}
+
+static void pooling_by_hand(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    expect_output(&e, "y = MaxPool<kernel_shape = [2], strides = [2]>(float[1,1,5] x)", 13, ARRAY(1, 3, 2, -4, 9), ARRAY(3, 2));
+    expect_output(&e, "y = MaxPool<kernel_shape = [2], strides = [2], ceil_mode = 1>(float[1,1,5] x)", 13,
+                  ARRAY(1, 3, 2, -4, 9), ARRAY(3, 2, 9));
+    /* A window that would begin in the trailing pad does not count. */
+    expect_output(&e, "y = MaxPool<kernel_shape = [1], strides = [2], pads = [0,1], ceil_mode = 1>(float[1,1,4] x)", 13,
+                  ARRAY(1, 3, 2, -4), ARRAY(1, 2));
+    expect_output(&e, "y = MaxPool<kernel_shape = [3], pads = [1,1]>(float[1,1,3] x)", 13, ARRAY(-5, -3, -7), ARRAY(-3, -3, -3));
+    expect_output(&e, "y = AveragePool<kernel_shape = [3], pads = [1,1]>(float[1,1,3] x)", 13, ARRAY(3, 6, 9), ARRAY(4.5, 6, 7.5));
+    expect_output(&e, "y = AveragePool<kernel_shape = [3], pads = [1,1], count_include_pad = 1>(float[1,1,3] x)", 13,
+                  ARRAY(3, 6, 9), ARRAY(3, 6, 5));
+    /* ceil_mode: the last window reaches over the padded end, by which it is cut */
+    expect_output(&e, "y = AveragePool<kernel_shape = [2], strides = [2], count_include_pad = 1, ceil_mode = 1>(float[1,1,3] x)",
+                  13, ARRAY(3, 6, 9), ARRAY(4.5, 9));
+    expect_output(&e, "y = AveragePool<kernel_shape = [2], auto_pad = \"SAME_LOWER\">(float[1,1,3] x)", 13, ARRAY(3, 6, 9),
+                  ARRAY(3, 4.5, 7.5));
+    expect_output(&e, "y = GlobalMaxPool(float[1,2,2,1] x)", 13, ARRAY(3, 6, 9, -1), ARRAY(6, 9));
+    expect_output(&e, "y = Softmax(float[2,1,2] x)", 11, ARRAY(0, 0, 0, 0), ARRAY(.5, .5, .5, .5));
+    expect_output(&e, "y = Softmax(float[1,2,2] x)", 11, ARRAY(0, 0, 0, 0), ARRAY(.25, .25, .25, .25));
+    expect_output(&e, "y = LogSoftmax<axis = 0>(float[2,2] x)", 13, ARRAY(0, 1e4, 0, 0), ARRAY(-0.6931471806, 0, -0.6931471806, -1e4));
+    ops_end(&e);
+}
+
+/* --- normalisation --- */
+
+static void batch_norm_is_inverted(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    for (int real = 0; real < 2; real++) {
+        ops_load(&e, "mean, var = BatchStats(float[5,3,4,4] x)", real ? "double" : "float", 0);
+        inv_graph *g = e.g;
+        inv_id x = g->inputs.at[0], mean = g->outputs.at[0], var = g->outputs.at[1];
+        inv_shape c = inv_shape_of(1, (int64_t[]){3});
+        inv_id scale = inv_graph_value(g, "scale", INV_ROLE_INPUT, g->real, &c);
+        inv_id bias = inv_graph_value(g, "bias", INV_ROLE_INPUT, g->real, &c);
+        for (int64_t i = 0; i < ops_n(&e, x); i++) ops_set(&e, x, i, 3 + ops_random());
+        ops_fill(&e, scale);
+        ops_fill(&e, bias);
+        inv_id y = inv_emit1(g, "BatchNormApply", INV_IN(x, scale, bias, mean, var), INV_ATTRS(inv_attr_of_int("training", 1)));
+        inv_id z = inv_emit1(g, "BatchNormInverse", INV_IN(y, scale, bias, mean, var), INV_NOATTR);
+        ops_run(&e, 0);
+        for (int64_t k = 0; k < 3; k++) {
+            double m = 0, v = 0;
+            for (int64_t i = 0; i < 80; i++) m += ops_get(&e, x, (i / 16 * 3 + k) * 16 + i % 16) / 80;
+            for (int64_t i = 0; i < 80; i++) v += pow(ops_get(&e, x, (i / 16 * 3 + k) * 16 + i % 16) - m, 2) / 80;
+            assert_true(fabs(ops_get(&e, mean, k) - m) < (real ? 1e-13 : 1e-6));
+            assert_true(fabs(ops_get(&e, var, k) - v) < (real ? 1e-13 : 1e-7));
+        }
+        for (int64_t i = 0; i < ops_n(&e, x); i++)
+            assert_true(fabs(ops_get(&e, z, i) - ops_get(&e, x, i)) < (real ? 1e-13 : 2e-6));
+    }
+    ops_end(&e);
+}
+
+/* Evaluation lowers to fixed statistics, training writes the ONNX running statistics. */
+static void batch_norm_lowers_by_mode(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    const char *text = "y, m, v = BatchNormalization<momentum = 0.75>(float[4,2,3] x, float[2] scale, float[2] bias, "
+                       "float[2] mean, float[2] var)";
+    ops_load(&e, text, "double", 9); /* more outputs: training */
+    assert_int_equal(e.g->order.n, 4);
+    ops_run(&e, 0);
+    inv_id mean = e.g->inputs.at[3];
+    double m = 0;
+    for (int64_t i = 0; i < 12; i++) m += ops_get(&e, e.g->inputs.at[0], i / 3 * 6 + i % 3) / 12;
+    assert_true(fabs(ops_get(&e, e.g->outputs.at[1], 0) - (0.75 * ops_get(&e, mean, 0) + 0.25 * m)) < 1e-14);
+    ops_load(&e, text, "double", 15); /* training_mode is 0 */
+    assert_int_equal(e.g->order.n, 1);
+    ops_clear(&e);
+    ops_parse_case(&e, text, "double");
+    e.g->eval = true;
+    ops_expect_ok(&e, ops_lower(&e, 9));
+    assert_int_equal(e.g->order.n, 1);
+    ops_end(&e);
+}
+
+/* --- losses --- */
+
+static void labels_and_counts(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    const double x[12] = {1, 2, 3, 0, 1000, -1000, 0, 0, 5, 5, 1, 0}; /* [2,3,2] */
+    const int64_t label[4] = {1, 0, 1, 2};
+    double want = 0;
+    for (int i = 0; i < 4; i++) {
+        double top = -INFINITY, sum = 0, v[3];
+        for (int k = 0; k < 3; k++) top = fmax(top, v[k] = x[i / 2 * 6 + k * 2 + i % 2]);
+        for (int k = 0; k < 3; k++) sum += exp(v[k] - top);
+        want += (top + log(sum) - v[label[i]]) / 4;
+    }
+    for (int real = 0; real < 2; real++) {
+        ops_load(&e, "l = CrossEntropyMean<axis = 1>(float[2,3,2] x, int64[2,2] t)", real ? "double" : "float", 0);
+        inv_id logits = e.g->inputs.at[0], t = e.g->inputs.at[1];
+        for (int i = 0; i < 12; i++) ops_set(&e, logits, i, x[i]);
+        for (int i = 0; i < 4; i++) ops_set(&e, t, i, (double)label[i]);
+        inv_id count = inv_emit1(e.g, "CorrectCount", INV_IN(logits, t), INV_ATTRS(inv_attr_of_int("axis", 1)));
+        ops_run(&e, 0);
+        assert_true(fabs(ops_get(&e, e.g->outputs.at[0], 0) - want) < 1e-9 * want);
+        assert_int_equal(ops_get(&e, count, 1), 4);
+        ops_set(&e, t, 2, 3); /* no such class */
+        ops_run(&e, 0);
+        assert_true(isnan(ops_get(&e, e.g->outputs.at[0], 0)));
+        ops_load(&e, "l = CrossEntropyMean<axis = 1>(float[2,3,2] x, int64[2,2] t)", "double", 0);
+        for (int i = 0; i < 4; i++) ops_set(&e, e.g->inputs.at[1], i, (double)(i % 3));
+        assert_int_equal(ops_check_grad(&e, 1e-7), 1);
+    }
+    ops_load(&e, "c = CorrectCount<axis = 1>(float[3,3] x, int64[3] t)", "float", 0);
+    for (int i = 0; i < 9; i++) ops_set(&e, e.g->inputs.at[0], i, (double[]){1, 2, 0, 5, 5, 1, 0, 0, 7}[i]);
+    for (int i = 0; i < 3; i++) ops_set(&e, e.g->inputs.at[1], i, (double[]){1, 1, 2}[i]);
+    ops_run(&e, 0);
+    assert_int_equal(ops_get(&e, e.g->outputs.at[0], 0), 2); /* a tie counts for its first class */
+    assert_int_equal(ops_get(&e, e.g->outputs.at[0], 1), 3);
+    ops_load(&e, "l = NllMean(, float[2,2] z)", "double", 0);
+    for (int i = 0; i < 4; i++) ops_set(&e, e.g->inputs.at[0], i, i);
+    ops_run(&e, 0);
+    assert_true(fabs(ops_get(&e, e.g->outputs.at[0], 0) - (14.0 / 4 + 1.8378770664093455)) < 1e-12);
+    ops_end(&e);
+}
+
+/* --- training --- */
+
+static void philox_known_answers(void **state)
+{
+    (void)state;
+    uint32_t out[4];
+    inv__philox((uint32_t[4]){0}, (uint32_t[2]){0}, out);
+    assert_memory_equal(out, ((uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}), sizeof out);
+    inv__philox((uint32_t[4]){~0u, ~0u, ~0u, ~0u}, (uint32_t[2]){~0u, ~0u}, out);
+    assert_memory_equal(out, ((uint32_t[]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}), sizeof out);
+    inv__philox((uint32_t[4]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, (uint32_t[2]){0xa4093822, 0x299f31d0}, out);
+    assert_memory_equal(out, ((uint32_t[]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}), sizeof out);
+}
+
+/* A mask depends on the global sample only, differs by step and key, and drops as often as it says. */
+static void dropout_masks(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    static float whole[40 * 5003], part[40 * 5003];
+    ops_load(&e, "y = DropoutMask<ratio = 0.25, key = 7>(float[40,5003] x)", "float", 0);
+    inv_id x = e.g->inputs.at[0], y = e.g->outputs.at[0];
+    int64_t kept = 0;
+    for (int64_t i = 0; i < ops_n(&e, x); i++) ops_set(&e, x, i, 1);
+    ops_run(&e, 0);
+    memcpy(whole, e.data[y], sizeof whole);
+    for (int64_t i = 0; i < 40 * 5003; i++) {
+        assert_true(whole[i] == 0 || fabsf(whole[i] - 4.0f / 3) < 1e-6f);
+        kept += whole[i] > 0;
+    }
+    assert_true(fabs((double)kept / (40 * 5003) - 0.75) < 0.005);
+    e.step.first_sample = 30;
+    ops_run(&e, 0);
+    memcpy(part, e.data[y], sizeof part);
+    assert_memory_equal(part, whole + 30 * 5003, 10 * 5003 * sizeof(float));
+    e.step.step++;
+    ops_run(&e, 0);
+    assert_memory_not_equal(part, e.data[y], sizeof part);
+    ops_load(&e, "m = DropoutKeep<ratio = 0.25, key = 7>(float[40,5003] x)", "float", 0);
+    e.step.step--;
+    e.step.first_sample = 0;
+    ops_run(&e, 0);
+    for (int64_t i = 0; i < 40 * 5003; i++) assert_true((ops_get(&e, e.g->outputs.at[0], i) > 0) == (whole[i] > 0));
+    ops_end(&e);
+}
+
+static void dropout_lowers_by_mode(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    static const struct {
+        const char *text;
+        int opset;
+        bool eval, off, mask;
+    } cases[] = {
+        {"y = Dropout<ratio = 0.3>(float[2,3] x)", 11, false, false, true},
+        {"y = Dropout<ratio = 0.3>(float[2,3] x)", 11, true, false, false},
+        {"y = Dropout<ratio = 0.3>(float[2,3] x)", 11, false, true, false},
+        {"y = Dropout<ratio = 0.0>(float[2,3] x)", 7, false, false, false},
+        {"y = Dropout(float[2,3] x)", 13, false, false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ops_clear(&e);
+        ops_parse_case(&e, cases[i].text, "float");
+        e.g->eval = cases[i].eval;
+        e.g->no_dropout = cases[i].off;
+        ops_expect_ok(&e, ops_lower(&e, cases[i].opset));
+        assert_int_equal(e.g->order.n, cases[i].mask ? 1 : 0);
+        assert_true((e.g->outputs.at[0] == e.g->inputs.at[0]) == !cases[i].mask);
+    }
+    ops_clear(&e);
+    ops_expect_ok(&e, inv_graph_parse(e.ctx, "g (float[2,3] x) => (y, m) { const float r = 0.5 const bool t = true "
+                                             "y, m = Dropout(x, r, t) }", &e.g));
+    ops_expect_ok(&e, ops_lower(&e, 13));
+    assert_int_equal(e.g->order.n, 2);
+    assert_true(inv_attr_float(inv_nod(e.g, e.g->order.at[0]), "ratio", 0) == 0.5);
+    ops_end(&e);
+}
+
+static void optimizers_by_hand(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    inv_shape s = inv_shape_of(1, (int64_t[]){1});
+    static const char *const op[] = {"SgdUpdate", "MomentumUpdate", "AdamUpdate", "AdamUpdate"};
+    for (int k = 0; k < 4; k++) {
+        for (int real = 0; real < 2; real++) {
+            inv_id v[4];
+            static const char *const name[] = {"w", "g", "m", "v"};
+            ops_clear(&e);
+            ops_expect_ok(&e, inv_graph_create(e.ctx, "", &e.g));
+            for (int i = 0; i < 4; i++) {
+                v[i] = inv_graph_value(e.g, name[i], INV_ROLE_INPUT, real ? INV_F64 : INV_F32, &s);
+                ops_set((ops_alloc(&e, v[i]), &e), v[i], 0, i == 0 ? 2 : i == 1 ? 0.5 : 0);
+            }
+            inv_attr attr[] = {inv_attr_of_float("weight_decay", 0.1), inv_attr_of_int("decoupled", k == 3)};
+            uint32_t nin = k < 2 ? (uint32_t)k + 2 : 4, nattr = k < 2 ? 1 : 2;
+            ops_expect_ok(&e, inv_emit(e.g, op[k], 0, nin, v, nattr, attr) == INV_NONE ? INV_E_INTERNAL : INV_OK);
+            double w = 2, m = 0, q = 0, lr = e.step.lr;
+            for (int t = 1; t <= 3; t++) {
+                double g = 0.5 + (k == 3 ? 0 : 0.1 * w);
+                e.step.step = (uint64_t)t - 1;
+                ops_run(&e, 0);
+                if (k == 0) w -= lr * g;
+                if (k == 1) w -= lr * (m = 0.9 * m + g);
+                if (k >= 2) {
+                    m = 0.9 * m + 0.1 * g;
+                    q = 0.999 * q + 0.001 * g * g;
+                    w = w * (k == 3 ? 1 - lr * 0.1 : 1) -
+                        lr * (m / (1 - pow(0.9, t))) / (sqrt(q / (1 - pow(0.999, t))) + 1e-8);
+                }
+                assert_true(fabs(ops_get(&e, v[0], 0) - w) < (real ? 1e-12 : 1e-5));
+            }
+        }
+    }
+    ops_end(&e);
+}
+
+static void feeds_pick_and_convert_rows(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    ops_load(&e, "x = Feed<slot = 1, shape = [3,2], dtype = 1>()", "float", 0);
+    unsigned char raw[1 + 8 * sizeof(double)];
+    for (int i = 0; i < 8; i++) memcpy(raw + 1 + (size_t)i * sizeof(double), &(double){i}, sizeof(double));
+    const int64_t rows[3] = {3, 0, 3};
+    inv_feed feed[2] = {{0}, {raw + 1, INV_F64, rows}};
+    e.step.feed = feed;
+    ops_run(&e, 0);
+    for (int i = 0; i < 6; i++) assert_true(ops_get(&e, e.g->outputs.at[0], i) == ((double[]){6, 7, 0, 1, 6, 7})[i]);
+    ops_end(&e);
+}
+
+/* --- guard --- */
+
+static void guard_measures_the_error(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    for (int real = 0; real < 2; real++) {
+        ops_load(&e, "fp = GuardSum<key = 5>(float[3,7001] v)", real ? "double" : "float", 0);
+        inv_id v = e.g->inputs.at[0], fp = e.g->outputs.at[0];
+        int64_t n = ops_n(&e, v);
+        double norm = 0, ratio = 0;
+        for (int64_t i = 0; i < n; i++) norm += pow(ops_get(&e, v, i), 2);
+        inv_id check = inv_emit(e.g, "GuardCheck", 0, INV_IN(v, fp),
+                                INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("slot", 2)));
+        ops_run(&e, 0);
+        assert_true(e.drift[2] == 0);
+        assert_true(fabs(ops_get(&e, fp, 4) - norm) < 1e-9 * norm);
+        for (int t = 0; t < 64; t++) { /* one bad channel; the estimate is right on average */
+            double err = 0;
+            for (int64_t i = 0; i < n; i += 100) {
+                double old = ops_get(&e, v, i);
+                ops_set(&e, v, i, old + 1e-2 * ops_random());
+                err += pow(ops_get(&e, v, i) - old, 2);
+            }
+            ops_run(&e, 1);
+            assert_int_equal(ops_call(&e, check), INV_OK);
+            ratio += pow(e.drift[2] / sqrt(err / norm), 2) / 64;
+            ops_run(&e, 0);
+        }
+        assert_true(ratio > 0.6 && ratio < 1.5);
+        double old = ops_get(&e, v, 77);
+        ops_set(&e, v, 77, INFINITY);
+        ops_run(&e, 1);
+        assert_true(isinf(e.drift[2]));
+        ops_run(&e, 0);
+        assert_true(ops_get(&e, fp, 5) == 1 && isfinite(ops_get(&e, fp, 0)));
+        assert_true(e.drift[2] == 0);
+        ops_set(&e, v, 77, old);
+    }
+    ops_end(&e);
+}
+
+/* --- the same bits, whatever the number of threads and the place of the buffers --- */
+
+static void bits_do_not_depend_on_threads(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    static const char *const cases[] = {
+        "mean, var = BatchStats(float[8,6,33,31] x)",
+        "dx, ds, db = BatchNormGrad<training = 1>(float[64,300] x, float[64,300] gy, float[300] scale, float[300] mean, float[300] var)",
+        "fp = GuardSum<key = 1>(float[50021] x)",
+        "l = CrossEntropyMean<axis = 1>(float[2000,10] x, float[2000,10] t)",
+        "l = MseMean(float[30011] x, float[30011] t)",
+        "y = ConvN<pads = [1,1,1,1]>(float[5,16,19,17] x, float[24,16,3,3] w, float[24] b)",
+        "gx = ConvGradX<pads = [1,1,1,1], shape = [5,16,19,17]>(float[5,24,19,17] gy, float[24,16,3,3] w)",
+        "gw = ConvGradW<pads = [1,1,1,1], shape = [24,16,3,3]>(float[5,16,19,17] x, float[5,24,19,17] gy)",
+        "y = MatMulT(float[70,80] a, float[80,90] b)", "y = MatMulT(float[12,30,40] a, float[12,40,20] b)",
+        "y = Softmax(float[300,70] x)"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int real = 0; real < 2; real++) {
+            size_t nbytes[3] = {0};
+            void *kept[3] = {0};
+            ops_load(&e, cases[i], real ? "double" : "float", 0);
+            for (int t = 1; t <= 3; t++) {
+                threads(t);
+                ops_run(&e, 0);
+                for (size_t k = 0; k < e.g->outputs.n; k++) {
+                    inv_id y = e.g->outputs.at[k];
+                    nbytes[k] = ops_nbytes(&e, y);
+                    if (t == 1) {
+                        kept[k] = malloc(nbytes[k]);
+                        memcpy(kept[k], e.data[y], nbytes[k]);
+                    } else if (memcmp(kept[k], e.data[y], nbytes[k]) != 0) {
+                        fail_msg("%s (%s): %d threads give other bits", cases[i], real ? "double" : "float", t);
+                    }
+                }
+            }
+            for (int k = 0; k < 3; k++) free(kept[k]);
+        }
+    }
+    threads(2);
+    ops_end(&e);
+}
+
+/* --- refusals --- */
+
+static void refusals_say_what_is_wrong(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    static const struct {
+        const char *text, *words;
+        int64_t opset;
+        inv_status code;
+    } cases[] = {
+        {"y = MatMul(float[2,3] a, float[4,5] b)", "inner extents", 13, INV_E_SHAPE},
+        {"y = Gemm(float[2,3] a, float[3,5] b, float[4] c)", "broadcast", 13, INV_E_SHAPE},
+        {"y = Conv(float[2,3,5,5] x, float[4,2,3,3] w)", "channels", 13, INV_E_SHAPE},
+        {"y = Conv(float[2,3,2,2] x, float[4,3,3,3] w)", "larger than", 13, INV_E_SHAPE},
+        {"y = Conv<kernel_shape = [2,3]>(float[2,3,5,5] x, float[4,3,3,3] w)", "kernel_shape", 13, INV_E_SHAPE},
+        {"y = Conv<strides = [0,1]>(float[2,3,5,5] x, float[4,3,3,3] w)", "positive", 13, INV_E_SHAPE},
+        {"y, i = MaxPool<kernel_shape = [2,2]>(float[2,3,5,5] x)", "Indices", 13, INV_E_UNSUPPORTED_OP},
+        {"x = LinearSolve(float[5,3] y, float[4,3] W)", "not determined", 0, INV_E_SHAPE},
+        {"l = CrossEntropyMean<axis = 1>(float[4,5] x, int64[5] t)", "int64[4]", 0, INV_E_SHAPE},
+        {"l = MseMean(float[4,5] x, float[4] t)", "one shape", 0, INV_E_SHAPE},
+        {"y = BatchNormalization(float[4,3] x, float[3] s, float[2] b, float[3] m, float[3] v)", "per channel", 15, INV_E_SHAPE},
+        {"y = Dropout<ratio = 1.5>(float[4,3] x)", "within", 11, INV_E_ARG},
+        {"y = Softmax<axis = 3>(float[4,3] x)", "axis 3", 13, INV_E_SHAPE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ops_clear(&e);
+        ops_parse_case(&e, cases[i].text, "float");
+        inv_status s = ops_lower(&e, cases[i].opset);
+        if (s != cases[i].code || !strstr(inv_context_message(e.ctx), cases[i].words))
+            fail_msg("%s: %d, %s", cases[i].text, (int)s, inv_context_message(e.ctx));
+    }
+    ops_end(&e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_case_is_differentiated), cmocka_unit_test(float_agrees_with_double),
+        cmocka_unit_test(gemm_matches_the_plain_kernel), cmocka_unit_test(linear_solve_solves),
+        cmocka_unit_test(condition_numbers), cmocka_unit_test(conv_matches_naive_loops),
+        cmocka_unit_test(pooling_by_hand), cmocka_unit_test(batch_norm_is_inverted),
+        cmocka_unit_test(batch_norm_lowers_by_mode), cmocka_unit_test(labels_and_counts),
+        cmocka_unit_test(philox_known_answers), cmocka_unit_test(dropout_masks),
+        cmocka_unit_test(dropout_lowers_by_mode), cmocka_unit_test(optimizers_by_hand),
+        cmocka_unit_test(feeds_pick_and_convert_rows), cmocka_unit_test(guard_measures_the_error),
+        cmocka_unit_test(bits_do_not_depend_on_threads), cmocka_unit_test(refusals_say_what_is_wrong)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
