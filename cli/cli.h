@@ -232,7 +232,8 @@ double cli_number(const json_t *object, const char *key);
 const char *cli_string(const json_t *object, const char *key);
 void cli_show_peaks(const json_t *report);
 void cli_show_choices(const json_t *report);
-void cli_show_drift(const json_t *report);
+/** Largest drift and fallbacks; `each`: of every value too. */
+void cli_show_drift(const json_t *report, bool each);
 void cli_show_blocks(const json_t *report);
 void cli_show_refusals(const json_t *report);
 /** The names of an array, joined by ", ", at most `limit` of them. */

@@ -99,7 +99,7 @@ static void show(const cli_job *job, const json_t *report)
     putchar('\n');
     cli_show_peaks(report);
     cli_show_choices(report);
-    cli_show_drift(report);
+    cli_show_drift(report, true);
 }
 
 /* After a successful step: files, then JSON or tables. */

@@ -29,7 +29,7 @@ typedef struct panel {
     const json_t *report;
     const char *title;
     column *columns;
-    size_t n, ncolumns, backward; /* first column of backward */
+    size_t n, ncolumns, backward, commit; /* first columns of the later phases */
     size_t peak;
 } panel;
 
@@ -72,7 +72,7 @@ static bool fill_panel(panel *p, const json_t *report, const char *title)
     p->ncolumns = p->n < COLUMNS ? p->n : COLUMNS;
     p->columns = calloc(p->ncolumns + 1, sizeof *p->columns);
     if (!p->columns) return false;
-    p->backward = p->ncolumns;
+    p->backward = p->commit = p->ncolumns;
     for (size_t i = 0; i < p->n; i++) {
         const json_t *node = json_array_get(timeline, i);
         size_t c = i * p->ncolumns / p->n;
@@ -83,7 +83,9 @@ static bool fill_panel(panel *p, const json_t *report, const char *title)
             p->columns[c].node = node;
             p->columns[c].index = i;
         }
-        if (p->backward == p->ncolumns && strncmp(cli_string(node, "phase"), "forward", 7) != 0) p->backward = c;
+        const char *phase = cli_string(node, "phase");
+        if (p->backward == p->ncolumns && strcmp(phase, "backward") == 0) p->backward = c;
+        if (p->commit == p->ncolumns && strcmp(phase, "commit") == 0) p->commit = c;
     }
     for (size_t c = 1; c < p->ncolumns; c++) {
         if (p->columns[c].top[NBANDS - 1] > p->columns[p->peak].top[NBANDS - 1]) p->peak = c;
@@ -192,6 +194,14 @@ static void put_peak(FILE *f, const panel *p, double y0, double scale)
     put_alive(f, p, y0);
 }
 
+static void put_phase(FILE *f, const panel *p, size_t first, const char *label, double y0)
+{
+    double x = x_of(p, first);
+    if (first >= p->ncolumns) return;
+    fprintf(f, "<path class=\"l\" d=\"M%.1f %.1fV%.1f\"/><text class=\"s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", x, y0,
+            y0 - PLOT, x, y0 + 18, label);
+}
+
 static void put_panel(FILE *f, const panel *p, double y, double top)
 {
     double y0 = y + HEAD + PLOT, scale = PLOT / top, store = cli_number(p->report, "store_peak_bytes");
@@ -207,11 +217,9 @@ static void put_panel(FILE *f, const panel *p, double y, double top)
                 "<path class=\"k\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">all values stored: "
                 "%s</text>\n",
                 LEFT, y0 - store * scale, WIDTH - RIGHT, WIDTH - RIGHT - 4, y0 - store * scale - 5, cli_bytes(store));
-    double xb = x_of(p, p->backward);
     fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">forward</text>\n", LEFT, y0 + 18);
-    if (p->backward < p->ncolumns)
-        fprintf(f, "<path class=\"l\" d=\"M%.1f %.1fV%.1f\"/><text class=\"s\" x=\"%.1f\" y=\"%.1f\">backward</text>\n",
-                xb, y0, y0 - PLOT, xb, y0 + 18);
+    put_phase(f, p, p->backward, "backward", y0);
+    put_phase(f, p, p->commit, "update", y0);
     if (p->ncolumns) put_peak(f, p, y0, scale);
     put_titles(f, p, y0);
 }

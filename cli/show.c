@@ -91,7 +91,7 @@ void cli_show_choices(const json_t *report)
     }
 }
 
-void cli_show_drift(const json_t *report)
+void cli_show_drift(const json_t *report, bool each)
 {
     const json_t *drift = json_object_get(report, "drift"), *blocks = json_object_get(drift, "blocks"), *b;
     if (json_array_size(blocks) > 0) {
@@ -99,6 +99,7 @@ void cli_show_drift(const json_t *report)
         size_t i;
         json_array_foreach(blocks, i, b)
         {
+            if (!each) break;
             const json_t *d = json_object_get(b, "drift");
             if (json_is_number(d))
                 printf("  %-10.3g %s\n", json_number_value(d), cli_string(b, "value"));

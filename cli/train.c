@@ -248,7 +248,7 @@ static int finish(training *t)
         status = cli_print_json(report);
     else
         cli_show_peaks(report);
-    if (!o->json) cli_show_drift(report);
+    if (!o->json) cli_show_drift(report, false);
     json_decref(report);
     return status;
 }

@@ -114,7 +114,10 @@ static inv_status reals_infer(inv_graph *g, inv_node *n)
 
 /* --- gradients --- */
 static inv_id neg(inv_graph *g, inv_id v) { return inv_emit1(g, "Neg", INV_IN(v), INV_NOATTR); }
-static inv_id op2(inv_graph *g, const char *op, inv_id a, inv_id b) { return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR); }
+static inv_id op2(inv_graph *g, const char *op, inv_id a, inv_id b)
+{
+    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
+}
 static inv_id op3(inv_graph *g, const char *op, inv_id a, inv_id b, inv_id c)
 {
     return inv_emit1(g, op, INV_IN(a, b, c), INV_NOATTR);
@@ -254,17 +257,17 @@ static const char *const div_cases[] = {POSITIVE2("Div")};
 static const char *const pow_cases[] = {POSITIVE2("ai.invonnx.ir.Pow")};
 static const char *const fmod_cases[] = {POSITIVE2("ModTruncate")};
 static const char *const pymod_cases[] = {POSITIVE2("ModFloor")};
-static const char *const prelu_cases[] = {"y = PRelu(float[2,3] x, float[2,3] s)", "y = PRelu(float[2,3,4] x, float[3,1] s)",
-                                          "y = PRelu(float[1] x, float[1] s)", "y = PRelu(float[0,2] x, float[2] s)", NULL};
+static const char *const prelu_cases[] = {
+    "y = PRelu(float[2,3] x, float[2,3] s)", "y = PRelu(float[2,3,4] x, float[3,1] s)",
+    "y = PRelu(float[1] x, float[1] s)", "y = PRelu(float[0,2] x, float[2] s)", NULL};
 static const char *const prelu_inv_cases[] = {
     "s = Exp(float[3,1] u)\ny = PRelu(float[2,3,4] v, s)\nx = PReluInverse(y, s)",
     "s = Exp(float[1] u)\ny = PRelu(float[1] v, s)\nx = PReluInverse(y, s)", NULL};
 #define GRAD_CASES(op)                                                                                                \
     "d = " op "(float[2,3] gy, float[2,3] a, float[3] b)", "d = " op "(float[1] gy, float[1] a, float b)", NULL
 static const char *const div_db_cases[] = {GRAD_CASES("DivGradB")};
-static const char *const pow_dx_cases[] = {
-    "p = Exp(float[2,3] x)\nd = PowGradX(float[2,3] gy, p, float[3] e)", "p = Exp(float x)\nd = PowGradX(float[1] gy, p, float e)",
-    NULL};
+static const char *const pow_dx_cases[] = {"p = Exp(float[2,3] x)\nd = PowGradX(float[2,3] gy, p, float[3] e)",
+                                           "p = Exp(float x)\nd = PowGradX(float[1] gy, p, float e)", NULL};
 static const char *const pow_de_cases[] = {
     "p = Exp(float[2,3] x)\nd = PowGradE(float[2,3] gy, p, float[2,3] y)",
     "p = Exp(float x)\nd = PowGradE(float[1] gy, p, float y)", NULL};
@@ -304,8 +307,10 @@ ROW(mul, "", "Mul", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, mul_grad, "y = 
 ROW(div, "", "Div", 7, "a b", 0, numbers_infer, div_grad, "y = a / b; integers truncate. ONNX Div-7")
 ROW(prelu, "", "PRelu", 7, "x slope", 0, reals_infer, prelu_grad, "y = x for x >= 0, slope x below. ONNX PRelu-7")
 ROW(pow, INV_IR, "Pow", 1, "x e", 0, numbers_infer, pow_grad, "y = x^e, both of one type")
-ROW(max, INV_IR, "Max", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, max_grad, "the larger of two; a tie shares the gradient")
-ROW(min, INV_IR, "Min", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, min_grad, "the smaller of two; a tie shares the gradient")
+ROW(max, INV_IR, "Max", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, max_grad,
+    "the larger of two; a tie shares the gradient")
+ROW(min, INV_IR, "Min", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, min_grad,
+    "the smaller of two; a tie shares the gradient")
 ROW(fmod, INV_IR, "ModTruncate", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of a")
 ROW(pymod, INV_IR, "ModFloor", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of b")
 ROW(prelu_inv, INV_IR, "PReluInverse", 1, "y slope", 0, reals_infer, NULL, "the x of y = PRelu(x, slope), slope > 0")
@@ -322,8 +327,8 @@ ROW(min_grad, INV_IR, "MinGrad", 1, "gy a b", 0, reals_infer, NULL, "gy where a 
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_broadcast, .lower = how, .cases = id##_cases, .doc = text};
-LOWERED(onnx_sum, "Sum", 8, "x*", sum_lower, "sum of all inputs. ONNX Sum-8", "y = Sum(float[2,3] a, float[3] b, float[2,1] c)",
-        "y = Sum(float[1] a)")
+LOWERED(onnx_sum, "Sum", 8, "x*", sum_lower, "sum of all inputs. ONNX Sum-8",
+        "y = Sum(float[2,3] a, float[3] b, float[2,1] c)", "y = Sum(float[1] a)")
 LOWERED(onnx_mean, "Mean", 8, "x*", mean_lower, "mean of all inputs. ONNX Mean-8",
         "y = Mean(float[2,3] a, float[3] b, float[2,1] c)", "y = Mean(float[1] a)")
 LOWERED(onnx_max, "Max", 8, "x*", max_lower, "largest of all inputs. ONNX Max-8",

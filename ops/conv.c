@@ -24,6 +24,7 @@ const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape 
     if (why) return why;
     c->direct = c->w.kvol == 1;
     for (int i = 0; i < 3; i++) c->direct = c->direct && c->w.stride[i] == 1 && c->w.pad[i] == 0 && c->w.pad_end[i] == 0;
+    c->depthwise = c->group > 1 && c->cg == 1 && !c->direct;
     return NULL;
 }
 
@@ -170,7 +171,9 @@ static const inv_op_def convn = {
         "y = ConvN(float[2,3,4,4] x, float[5,3,1,1] w)", "y = ConvN<strides = [2,2]>(float[2,3,5,5] x, float[2,3,1,1] w)",
         "y = ConvN<pads = [2,1]>(float[2,3,7] x, float[4,3,3] w)",
         "y = ConvN<pads = [1,0,1,0,1,1]>(float[1,2,3,4,4] x, float[3,2,2,2,3] w)",
-        "y = ConvN<group = 4, pads = [1,1,1,1]>(float[2,4,5,5] x, float[4,1,3,3] w)", NULL},
+        "y = ConvN<group = 4, pads = [1,1,1,1]>(float[2,4,5,5] x, float[4,1,3,3] w)",
+        "y = ConvN<group = 2, strides = [2,1], pads = [1,2,1,0], dilations = [1,2]>(float[2,2,5,6] x, float[4,1,3,2] w, "
+        "float[4] b)", NULL},
     .doc = "cross-correlation in 1 to 3 dimensions with explicit pads, strides, dilations and groups"};
 
 static const inv_op_def conv_grad_x = {

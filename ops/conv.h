@@ -10,6 +10,7 @@ typedef struct inv_conv {
     inv_window w;
     int64_t batch, group, cg, mg; /* channels per group of x and of y */
     bool direct;                  /* 1x1, stride 1, no pads: x itself is the column matrix */
+    bool depthwise;               /* one channel of x per group: loops without a column matrix */
 } inv_conv;
 
 /* From the shapes of x, the filter and the node's attributes. NULL, or what is wrong. */

@@ -8,6 +8,7 @@
 #include "ops/parallel.h"
 
 #define TILE_BYTES (512 * 1024)
+#define LEAST_WORK 5e5 /* multiplications that are worth threads */
 #define TILE_LEAST 32 /* positions; fewer starve the matrix product */
 
 /* Output positions per tile. */
@@ -22,9 +23,10 @@ static int64_t tile_of(const inv_conv *c, int64_t rows, size_t size)
 /* Threads that run tasks, each with a column matrix of `elems`; 1: the matrix product may use all of them. */
 static int lanes_of(const inv_conv *c, int64_t tasks, int64_t elems, size_t size, size_t ws_nbytes)
 {
-    int64_t lanes = inv__min64(inv__threads(), tasks);
+    double work = (double)c->batch * (double)(c->group * c->mg * c->cg) * (double)(c->w.outvol * c->w.kvol);
+    int64_t lanes = work < LEAST_WORK ? 1 : inv__min64(inv__threads(), tasks);
     size_t each = (size_t)elems * size;
-    if (!c->direct && each > 0) lanes = inv__min64(lanes, (int64_t)(ws_nbytes / each));
+    if (!c->direct && !c->depthwise && each > 0) lanes = inv__min64(lanes, (int64_t)(ws_nbytes / each));
     return (int)inv__max64(lanes, 1);
 }
 
@@ -42,7 +44,7 @@ static void split_filter(const inv_conv *c, int64_t *cstep, int64_t *mstep)
 
 static size_t scratch(const inv_conv *c, int64_t tasks, int64_t rows, size_t size)
 {
-    if (c->direct) return 0;
+    if (c->direct || c->depthwise) return 0;
     int64_t lanes = inv__min64(inv__threads(), inv__max64(tasks, 1));
     return (size_t)lanes * (size_t)rows * (size_t)tile_of(c, rows, size) * size;
 }

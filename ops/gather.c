@@ -82,7 +82,7 @@ static inv_status gathered_shape(const inv_graph *g, const inv_node *n, const in
     for (int i = 0; i < axis; i++) out->dim[out->rank++] = data->dim[i];
     for (int i = 0; i < index->rank; i++) out->dim[out->rank++] = index->dim[i];
     for (int i = axis + 1; i < data->rank; i++) out->dim[out->rank++] = data->dim[i];
-    return INV_OK;
+    return inv__need_size(g, n, out);
 }
 
 static inv_status gather_infer(inv_graph *g, inv_node *n)
@@ -143,7 +143,8 @@ static inv_status gather_back_cpu(const inv_call *c)
 {
     const inv_shape *s = &c->out[0].shape;
     const int axis = call_axis(c, s->rank);
-    const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n, block = inv__prod(s, axis + 1, s->rank);
+    const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n,
+                  block = inv__prod(s, axis + 1, s->rank);
     memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
     if (c->in[0].n == 0) return INV_OK;
     for (int64_t r = 0; r < rows; r++) {
@@ -153,9 +154,11 @@ static inv_status gather_back_cpu(const inv_call *c)
             if (at < 0) at += d;
             const int64_t to = (r * d + at) * block, from = (r * k + i) * block;
             if (c->out[0].dtype == INV_F64) {
-                for (int64_t j = 0; j < block; j++) ((double *)c->out[0].data)[to + j] += ((const double *)c->in[0].data)[from + j];
+                for (int64_t j = 0; j < block; j++)
+                    ((double *)c->out[0].data)[to + j] += ((const double *)c->in[0].data)[from + j];
             } else {
-                for (int64_t j = 0; j < block; j++) ((float *)c->out[0].data)[to + j] += ((const float *)c->in[0].data)[from + j];
+                for (int64_t j = 0; j < block; j++)
+                    ((float *)c->out[0].data)[to + j] += ((const float *)c->in[0].data)[from + j];
             }
         }
     }
@@ -181,7 +184,8 @@ static bool evenly_spaced(const int64_t *index, int64_t n)
 }
 
 /* Scalar or 1-D constant indices, known to lie inside the axis. */
-static inv_status gather_constant(inv_graph *g, const inv_node *n, int axis, const int64_t *index, int64_t k, inv_id *out)
+static inv_status gather_constant(inv_graph *g, const inv_node *n, int axis, const int64_t *index, int64_t k,
+                                  inv_id *out)
 {
     const inv_shape in = *inv__in_shape(g, n, 0);
     int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -243,8 +247,9 @@ static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
     .infer = permute_infer, .grad = permute_grad, .cpu = permute_cpu, .flops = inv__flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
-static const char *const gather_cases[] = {INTS("i", "2, -1, 0, 2") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3] x, i)",
-                                           INTS("i", "0, 0") "y = ai.invonnx.ir.Gather<axis = 0>(float[1] x, i)", NULL};
+static const char *const gather_cases[] = {
+    INTS("i", "2, -1, 0, 2") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3] x, i)",
+    INTS("i", "0, 0") "y = ai.invonnx.ir.Gather<axis = 0>(float[1] x, i)", NULL};
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
     .infer = gather_infer, .grad = gather_grad, .cpu = gather_cpu, .flops = inv__flops_none, .cases = gather_cases,
@@ -256,10 +261,12 @@ static const inv_op_def gather_back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices", .out = "d",
     .infer = gather_back_infer, .cpu = gather_back_cpu, .flops = inv__flops_in, .cases = gather_back_cases,
     .doc = "gy added up at the indices, 0 elsewhere"};
-static const char *const onnx_gather_cases[] = {
-    INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)", INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",
-    "i = Constant<value_int = -1>()\ny = Gather(float[2,3] x, i)", INTS("i", "1, 1, 0") "y = Gather(float[2,1] x, i)",
-    INTS("i", "0") "y = Gather(float[1] x, i)", NULL};
+static const char *const onnx_gather_cases[] = {INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",
+                                                INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",
+                                                "i = Constant<value_int = -1>()\ny = Gather(float[2,3] x, i)",
+                                                INTS("i", "1, 1, 0") "y = Gather(float[2,1] x, i)",
+                                                INTS("i", "0") "y = Gather(float[1] x, i)",
+                                                NULL};
 static const inv_op_def onnx_gather_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Gather", .since = 1, .in = "data indices", .out = "y",
     .infer = gather_infer, .lower = onnx_gather_lower, .cases = onnx_gather_cases,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Comparisons, And, Or, Xor, Not, IsNaN, IsInf, Where, Cast, CastLike, Clip. Any number types; the result of a comparison
- * is bool, one byte of 0 or 1. Sources: the ONNX operator specifications. */
+ * Comparisons, And, Or, Xor, Not, IsNaN, IsInf, Where, Cast, CastLike, Clip. Any number types; the result of a
+ * comparison is bool, one byte of 0 or 1. Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
 #include "ops/copy.h"
 
@@ -87,7 +87,8 @@ static inv_status isnan_cpu(const inv_call *c)
 
 static inv_status isinf_cpu(const inv_call *c)
 {
-    const bool plus = inv_attr_int(c->node, "detect_positive", 1) != 0, minus = inv_attr_int(c->node, "detect_negative", 1) != 0;
+    const bool plus = inv_attr_int(c->node, "detect_positive", 1) != 0,
+               minus = inv_attr_int(c->node, "detect_negative", 1) != 0;
     for (int64_t i = 0; i < c->out[0].n; i++) {
         double v = inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)i);
         ((uint8_t *)c->out[0].data)[i] = isinf(v) && (v > 0 ? plus : minus);
@@ -185,7 +186,9 @@ static inv_status cast_grad(inv_grad *b)
 static inv_status lower_cast(inv_graph *g, const inv_node *n, inv_dtype to, inv_id *out)
 {
     if (inv_dtype_is_float(to) && g->real) to = g->real;
-    out[0] = to == inv__in_dtype(g, n, 0) ? n->in[0] : inv_emit1(g, "Cast", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_int("to", to)));
+    out[0] = to == inv__in_dtype(g, n, 0)
+                 ? n->in[0]
+                 : inv_emit1(g, "Cast", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_int("to", to)));
     return inv__done(g);
 }
 
@@ -279,17 +282,26 @@ static const inv_op_def where_row = {
 
 CASES(cast, "y = ai.invonnx.ir.Cast<to = 7>(float[2,3] x)", "y = ai.invonnx.ir.Cast<to = 1>(int64[1] x)",
       "y = ai.invonnx.ir.Cast<to = 9>(float[2] x)")
-static const inv_op_def cast_row = {
-    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Cast", .since = 1, .in = "x", .out = "y", .infer = cast_infer,
-    .grad = cast_grad, .cpu = cast_cpu, .flops = inv__flops_out, .cases = cast_cases, .doc = "x as another number type"};
+static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
+                                    .domain = INV_IR,
+                                    .name = "Cast",
+                                    .since = 1,
+                                    .in = "x",
+                                    .out = "y",
+                                    .infer = cast_infer,
+                                    .grad = cast_grad,
+                                    .cpu = cast_cpu,
+                                    .flops = inv__flops_out,
+                                    .cases = cast_cases,
+                                    .doc = "x as another number type"};
 
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
-LOWERED(onnx_cast, "Cast", 1, "x", "floating-point types become the graph's. ONNX Cast-1, -6, -9, -13", "y = Cast<to = 1>(float[2,3] x)",
-        "y = Cast<to = 1>(int64[1] x)", "y = Cast<to = 6>(float[2] x)")
+LOWERED(onnx_cast, "Cast", 1, "x", "floating-point types become the graph's. ONNX Cast-1, -6, -9, -13",
+        "y = Cast<to = 1>(float[2,3] x)", "y = Cast<to = 1>(int64[1] x)", "y = Cast<to = 6>(float[2] x)")
 LOWERED(cast_like, "CastLike", 15, "x like", "to Cast. ONNX CastLike-15", "y = CastLike(int64[2,3] x, float[1] z)",
         "y = CastLike(float[1] x, float z)")
 LOWERED(clip, "Clip", 1, "x min? max?", "y = min(max(x, min), max). ONNX Clip-1, -6, -11, -12, -13",
@@ -297,5 +309,7 @@ LOWERED(clip, "Clip", 1, "x min? max?", "y = min(max(x, min), max). ONNX Clip-1,
         "y = Clip<min = 0.0>(float[2,3] x)", "y = Clip(float[1] x, , float b)", "y = Clip(float[2] x)")
 
 const inv_op_def *const inv_ops_logic[] = {
-    &equal_row, &less_row, &less_or_equal_row, &greater_row, &greater_or_equal_row, &and_row, &or_row,    &xor_row,  &not_row,
-    &isnan_row, &isinf_row, &where_row,        &cast_row,    &onnx_cast_row,        &cast_like_row, &clip_row, NULL};
+    &equal_row, &less_row,  &less_or_equal_row, &greater_row,   &greater_or_equal_row,
+    &and_row,   &or_row,    &xor_row,           &not_row,       &isnan_row,
+    &isinf_row, &where_row, &cast_row,          &onnx_cast_row, &cast_like_row,
+    &clip_row,  NULL};

@@ -10,8 +10,8 @@ static inv_status view_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__infer_attr_shape(g, n));
     inv_shape s = inv__attr_shape(n, "shape");
     if (inv_shape_nelem(&s) != inv_shape_nelem(inv__in_shape(g, n, 0)))
-        return inv_node_fail(g, n, INV_E_SHAPE, "shape has %lld elements, the input %lld", (long long)inv_shape_nelem(&s),
-                             (long long)inv_shape_nelem(inv__in_shape(g, n, 0)));
+        return inv_node_fail(g, n, INV_E_SHAPE, "shape has %lld elements, the input %lld",
+                             (long long)inv_shape_nelem(&s), (long long)inv_shape_nelem(inv__in_shape(g, n, 0)));
     return INV_OK;
 }
 
@@ -51,10 +51,13 @@ static inv_status reshape_lower(inv_graph *g, const inv_node *n, inv_id *out)
         }
         if (want[i] < -1 || (want[i] == -1 && free_axis >= 0))
             return inv_node_fail(g, n, INV_E_SHAPE, "the wanted shape has a wrong extent at axis %zu", i);
-        if (want[i] == -1)
+        if (want[i] == -1) {
             free_axis = (int)i;
-        else
-            known *= want[i];
+            continue;
+        }
+        if (want[i] != 0 && known > INT64_MAX / want[i])
+            return inv_node_fail(g, n, INV_E_SHAPE, "the wanted shape is larger than memory can be");
+        known *= want[i];
     }
     if (free_axis >= 0) {
         if (known == 0 || inv_shape_nelem(&in) % known != 0)
@@ -80,7 +83,8 @@ static inv_status flatten_lower(inv_graph *g, const inv_node *n, inv_id *out)
 }
 
 /* Marks of the given axes of a tensor of rank `rank`. */
-static inv_status mark_axes(const inv_graph *g, const inv_node *n, const int64_t *axes, size_t count, int rank, bool *mark)
+static inv_status mark_axes(const inv_graph *g, const inv_node *n, const int64_t *axes, size_t count, int rank,
+                            bool *mark)
 {
     for (size_t i = 0; i < count; i++) {
         int a;
@@ -274,7 +278,8 @@ static inv_status tile_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id v = n->in[0];
     for (int i = s.rank - 1; i >= 0; i--) {
         if (times[i] == 1) continue;
-        if (times[i] < 0) return inv_node_fail(g, n, INV_E_SHAPE, "repeats is negative at axis %d", i);
+        if (times[i] < 0 || (s.dim[i] > 0 && times[i] > INT64_MAX / s.dim[i]))
+            return inv_node_fail(g, n, INV_E_SHAPE, "repeats is out of range at axis %d", i);
         const int64_t in[3] = {inv__prod(&s, 0, i), 1, inv__prod(&s, i, s.rank)}, wide[3] = {in[0], times[i], in[2]};
         const inv_shape before = inv_shape_of(3, in), after = inv_shape_of(3, wide);
         s.dim[i] *= times[i];
@@ -300,7 +305,8 @@ static inv_status depth_to_space_lower(inv_graph *g, const inv_node *n, inv_id *
     const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0);
     const char *mode = inv_attr_string(n, "mode", "DCR");
     if (in.rank != 4 || k < 1 || d[1] % (k * k) != 0)
-        return inv_node_fail(g, n, INV_E_SHAPE, "needs rank 4 and channels divisible by blocksize^2 = %lld", (long long)(k * k));
+        return inv_node_fail(g, n, INV_E_SHAPE, "needs rank 4 and channels divisible by blocksize^2 = %lld",
+                             (long long)(k * k));
     const int64_t c = d[1] / (k * k), final[4] = {d[0], c, d[2] * k, d[3] * k};
     const int64_t dcr[6] = {d[0], k, k, c, d[2], d[3]}, crd[6] = {d[0], c, k, k, d[2], d[3]};
     const int64_t dcr_perm[6] = {0, 3, 4, 1, 5, 2}, crd_perm[6] = {0, 1, 4, 2, 5, 3};
@@ -315,7 +321,8 @@ static inv_status space_to_depth_lower(inv_graph *g, const inv_node *n, inv_id *
     const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0), perm[6] = {0, 3, 5, 1, 2, 4};
     if (in.rank != 4 || k < 1 || d[2] % k != 0 || d[3] % k != 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "needs rank 4 and extents divisible by blocksize %lld", (long long)k);
-    const int64_t split[6] = {d[0], d[1], d[2] / k, k, d[3] / k, k}, final[4] = {d[0], d[1] * k * k, d[2] / k, d[3] / k};
+    const int64_t split[6] = {d[0], d[1], d[2] / k, k, d[3] / k, k},
+                  final[4] = {d[0], d[1] * k * k, d[2] / k, d[3] / k};
     return rearrange(g, n, split, perm, final, out);
 }
 
@@ -328,14 +335,25 @@ static inv_status space_to_depth_lower(inv_graph *g, const inv_node *n, inv_id *
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
-CASES(view, "y = View<shape = [3,2]>(float[2,3] x)", "y = View<shape = [1,1]>(float[1] x)", "y = View<shape = [0,4]>(float[4,0] x)")
-static const inv_op_def view_row = {
-    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "View", .since = 1, .in = "x", .out = "y", .flags = INV_OP_VIEW,
-    .infer = view_infer, .grad = view_grad, .flops = inv__flops_none, .cases = view_cases,
-    .doc = "the bytes of x with another shape"};
+CASES(view, "y = View<shape = [3,2]>(float[2,3] x)", "y = View<shape = [1,1]>(float[1] x)",
+      "y = View<shape = [0,4]>(float[4,0] x)")
+static const inv_op_def view_row = {.size = sizeof(inv_op_def),
+                                    .domain = INV_IR,
+                                    .name = "View",
+                                    .since = 1,
+                                    .in = "x",
+                                    .out = "y",
+                                    .flags = INV_OP_VIEW,
+                                    .infer = view_infer,
+                                    .grad = view_grad,
+                                    .flops = inv__flops_none,
+                                    .cases = view_cases,
+                                    .doc = "the bytes of x with another shape"};
 
-CASES(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)", "y = ai.invonnx.ir.Transpose<perm = [1,0]>(float[1,5] x)",
-      "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,0,2] x)", "y = ai.invonnx.ir.Transpose<perm = [0,2,3,1]>(float[2,3,4,5] x)")
+CASES(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)",
+      "y = ai.invonnx.ir.Transpose<perm = [1,0]>(float[1,5] x)",
+      "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,0,2] x)",
+      "y = ai.invonnx.ir.Transpose<perm = [0,2,3,1]>(float[2,3,4,5] x)")
 static const inv_op_def transpose_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Transpose", .since = 1, .in = "x", .out = "y",
     .infer = transpose_infer, .grad = transpose_grad, .cpu = transpose_cpu, .flops = inv__flops_none,
@@ -353,22 +371,25 @@ LOWERED(reshape, "Reshape", 1, "x shape?", "to View. ONNX Reshape-1, -5, -14",
         "y = Reshape<shape = [3,2]>(float[2,3] x)", INTS("s", "1") "y = Reshape(float x, s)")
 LOWERED(flatten, "Flatten", 1, "x", "to View. ONNX Flatten-1, -9, -11, -13", "y = Flatten(float[2,3,4] x)",
         "y = Flatten<axis = -1>(float[2,3,4] x)", "y = Flatten<axis = 0>(float[1,2] x)")
-LOWERED(squeeze, "Squeeze", 1, "x axes?", "to View. ONNX Squeeze-1, -11, -13", "y = Squeeze<axes = [0]>(float[1,3,1] x)",
-        INTS("a", "-1") "y = Squeeze(float[1,3,1] x, a)", "y = Squeeze(float[1,3,1] x)")
+LOWERED(squeeze, "Squeeze", 1, "x axes?", "to View. ONNX Squeeze-1, -11, -13",
+        "y = Squeeze<axes = [0]>(float[1,3,1] x)", INTS("a", "-1") "y = Squeeze(float[1,3,1] x, a)",
+        "y = Squeeze(float[1,3,1] x)")
 LOWERED(unsqueeze, "Unsqueeze", 1, "x axes?", "to View. ONNX Unsqueeze-1, -11, -13",
         "y = Unsqueeze<axes = [0, 2]>(float[2,3] x)", INTS("a", "-1") "y = Unsqueeze(float[3] x, a)")
-LOWERED(identity, "Identity", 1, "x", "the input itself. ONNX Identity-1", "y = Identity(float[2,3] x)", "y = Identity(float[1] x)")
+LOWERED(identity, "Identity", 1, "x", "the input itself. ONNX Identity-1", "y = Identity(float[2,3] x)",
+        "y = Identity(float[1] x)")
 CASES(onnx_transpose, "y = Transpose(float[2,3,4] x)", "y = Transpose<perm = [1,0]>(float[1,5] x)")
 static const inv_op_def onnx_transpose_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Transpose", .since = 1, .in = "x", .out = "y",
     .infer = transpose_infer, .lower = transpose_lower, .cases = onnx_transpose_cases,
     .doc = "axes permuted; a View where only extents of 1 move. ONNX Transpose-1"};
-LOWERED(expand, "Expand", 8, "x shape", "to BroadcastTo. ONNX Expand-8", INTS("s", "4, 1, 3") "y = Expand(float[2,1] x, s)",
-        INTS("s", "1") "y = Expand(float[2,3] x, s)")
-LOWERED(tile, "Tile", 6, "x repeats", "to View, BroadcastTo, View. ONNX Tile-6", INTS("r", "2, 3") "y = Tile(float[2,2] x, r)",
-        INTS("r", "1, 1") "y = Tile(float[1,2] x, r)")
+LOWERED(expand, "Expand", 8, "x shape", "to BroadcastTo. ONNX Expand-8",
+        INTS("s", "4, 1, 3") "y = Expand(float[2,1] x, s)", INTS("s", "1") "y = Expand(float[2,3] x, s)")
+LOWERED(tile, "Tile", 6, "x repeats", "to View, BroadcastTo, View. ONNX Tile-6",
+        INTS("r", "2, 3") "y = Tile(float[2,2] x, r)", INTS("r", "1, 1") "y = Tile(float[1,2] x, r)")
 LOWERED(depth_to_space, "DepthToSpace", 1, "x", "to View, Transpose, View. ONNX DepthToSpace-1, -11",
-        "y = DepthToSpace<blocksize = 2>(float[1,8,2,3] x)", "y = DepthToSpace<blocksize = 2, mode = \"CRD\">(float[1,8,2,3] x)")
+        "y = DepthToSpace<blocksize = 2>(float[1,8,2,3] x)",
+        "y = DepthToSpace<blocksize = 2, mode = \"CRD\">(float[1,8,2,3] x)")
 LOWERED(space_to_depth, "SpaceToDepth", 1, "x", "to View, Transpose, View. ONNX SpaceToDepth-1",
         "y = SpaceToDepth<blocksize = 2>(float[1,2,4,6] x)", "y = SpaceToDepth<blocksize = 1>(float[1,2,1,1] x)")
 

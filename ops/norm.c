@@ -13,8 +13,7 @@
 #include "ops/parallel.h"
 #include "ops/util.h"
 
-#define RUN 8
-#define BLOCK 16
+#define BLOCK 16 /* channels of one task */
 
 typedef struct layout {
     int64_t n, c, s; /* batch, channels, spatial */

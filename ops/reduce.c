@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>, SumTo<shape>,
- * and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
+ * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>,
+ * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
 #include "ops/util.h"
 
@@ -94,7 +94,8 @@ static inv_status reduce_ints(const inv_call *c, const reduce_plan *p, reduce_ki
         inv__loop_row(&p->kept, k / p->kept.inner, at);
         for (int64_t r = 0; r < p->n; r++) {
             inv__loop_row(&p->reduced, r / p->reduced.inner, in);
-            const int64_t i = at[0] + k % p->kept.inner * p->kept.step[0] + in[0] + r % p->reduced.inner * p->reduced.step[0];
+            const int64_t i =
+                at[0] + k % p->kept.inner * p->kept.step[0] + in[0] + r % p->reduced.inner * p->reduced.step[0];
             const int64_t v = inv_elem_int(x->data, x->dtype, (size_t)i);
             acc = r == 0 && kind != REDUCE_SUM && kind != REDUCE_MEAN ? v : int_two(kind, acc, v);
         }
@@ -328,7 +329,8 @@ static inv_id emit_reduce(inv_graph *g, const char *op, inv_id v, const bool *go
         if (gone[i]) axes[count++] = i;
     }
     if (inv_shape_nelem(&s) == inv_shape_nelem(&in) && inv_shape_nelem(&in) > 0) return inv__emit_view(g, v, &s);
-    return inv_emit1(g, op, INV_IN(v), INV_ATTRS(inv_attr_of_ints("axes", count, axes), inv_attr_of_int("keepdims", keepdims)));
+    return inv_emit1(g, op, INV_IN(v),
+                     INV_ATTRS(inv_attr_of_ints("axes", count, axes), inv_attr_of_int("keepdims", keepdims)));
 }
 
 static inv_id unary(inv_graph *g, const char *op, inv_id v) { return inv_emit1(g, op, INV_IN(v), INV_NOATTR); }
@@ -380,25 +382,45 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
 
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
-#define AXES_ROW(id, op, gradient, text)                                                                              \
-    CASES(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)", "y = " op "<axes = [0,2], keepdims = 0>(float[2,3,4] x)", \
-          "y = " op "<axes = [0], keepdims = 0>(float[1] x)", "y = " op "<axes = [1], keepdims = 1>(float[0,3] x)")   \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = "x", .out = "y",                  \
-        .infer = axes_infer, .grad = gradient, .cpu = id##_cpu, .workspace = axes_workspace, .flops = inv__flops_in,  \
-        .cases = id##_cases, .doc = text};
+#define AXES_ROW(id, op, gradient, text)                                                                            \
+    CASES(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)",                                                 \
+          "y = " op "<axes = [0,2], keepdims = 0>(float[2,3,4] x)",                                                 \
+          "y = " op "<axes = [0], keepdims = 0>(float[1] x)", "y = " op "<axes = [1], keepdims = 1>(float[0,3] x)") \
+    static const inv_op_def id##_row = {.size = sizeof(inv_op_def),                                                 \
+                                        .domain = INV_IR,                                                           \
+                                        .name = op,                                                                 \
+                                        .since = 1,                                                                 \
+                                        .in = "x",                                                                  \
+                                        .out = "y",                                                                 \
+                                        .infer = axes_infer,                                                        \
+                                        .grad = gradient,                                                           \
+                                        .cpu = id##_cpu,                                                            \
+                                        .workspace = axes_workspace,                                                \
+                                        .flops = inv__flops_in,                                                     \
+                                        .cases = id##_cases,                                                        \
+                                        .doc = text};
 AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes")
 AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes")
 AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the gradient")
 AXES_ROW(min, "ReduceMinAxes", extreme_grad, "smallest over axes; ties share the gradient")
 AXES_ROW(prod, "ReduceProdAxes", NULL, "product over axes")
 
-CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)", "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)",
-      "y = SumTo<shape = [1]>(float[1,1] x)", "y = SumTo<shape = [1,3]>(float[0,3] x)")
-static const inv_op_def sum_to_row = {
-    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SumTo", .since = 1, .in = "x", .out = "y", .infer = sum_to_infer,
-    .grad = sum_to_grad, .cpu = sum_to_cpu, .workspace = sum_to_workspace, .flops = inv__flops_in, .cases = sum_to_cases,
-    .doc = "sum down to a shape that broadcasts to that of x"};
+CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",
+      "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)", "y = SumTo<shape = [1]>(float[1,1] x)",
+      "y = SumTo<shape = [1,3]>(float[0,3] x)")
+static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
+                                      .domain = INV_IR,
+                                      .name = "SumTo",
+                                      .since = 1,
+                                      .in = "x",
+                                      .out = "y",
+                                      .infer = sum_to_infer,
+                                      .grad = sum_to_grad,
+                                      .cpu = sum_to_cpu,
+                                      .workspace = sum_to_workspace,
+                                      .flops = inv__flops_in,
+                                      .cases = sum_to_cases,
+                                      .doc = "sum down to a shape that broadcasts to that of x"};
 CASES(extreme_back, "d = ReduceExtremeGrad<axes = [1]>(float[2,1] gy, float[2,3] x, float[2,1] y)",
       "d = ReduceExtremeGrad<axes = [0]>(float[1] gy, float[1] x, float[1] y)")
 static const inv_op_def extreme_back_row = {
@@ -430,7 +452,8 @@ ONNX_ROW(reduce_l1, "ReduceL1", "sum of |x|")
 ONNX_ROW(reduce_l2, "ReduceL2", "square root of the sum of x^2")
 ONNX_ROW(reduce_log_sum_exp, "ReduceLogSumExp", "ln of the sum of e^x, by the largest x")
 LOWERED(reduce_log_sum, "ReduceLogSum", 1, "x axes?", "ln of the sum. ONNX ReduceLogSum-1, -11, -13, -18",
-        "p = Exp(float[2,3] x)\ny = ReduceLogSum(p)", "p = Exp(float[1] x)\ny = ReduceLogSum<axes = [0], keepdims = 0>(p)")
+        "p = Exp(float[2,3] x)\ny = ReduceLogSum(p)",
+        "p = Exp(float[1] x)\ny = ReduceLogSum<axes = [0], keepdims = 0>(p)")
 LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "mean over space. ONNX GlobalAveragePool-1",
         "y = GlobalAveragePool(float[2,3,4,5] x)", "y = GlobalAveragePool(float[1,2,1] x)")
 

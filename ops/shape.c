@@ -14,7 +14,8 @@ static inv_id emit_data(inv_graph *g, const inv_data *d)
     if (t == d->dtype) return inv_graph_const(g, t, &d->shape, d->bytes);
     if (!inv_shape_nbytes(&d->shape, t, &nbytes)) return INV_NONE;
     void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
-    if (bytes == NULL || !inv_convert(bytes, t, d->bytes, d->dtype, (size_t)inv_shape_nelem(&d->shape))) return INV_NONE;
+    if (bytes == NULL || !inv_convert(bytes, t, d->bytes, d->dtype, (size_t)inv_shape_nelem(&d->shape)))
+        return INV_NONE;
     return inv_graph_const(g, t, &d->shape, bytes);
 }
 
@@ -186,7 +187,8 @@ static inv_status sequence_of(const inv_graph *g, const inv_node *n, const inv_n
 {
     const inv_id def = inv__has_in(n, 0) ? inv_val(g, n->in[0])->def : INV_NONE;
     if (def == INV_NONE || strcmp(inv_nod(g, def)->op_type, "SequenceOf") != 0)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "its input is no sequence made by SplitToSequence or SequenceConstruct");
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
+                             "its input is no sequence made by SplitToSequence or SequenceConstruct");
     *seq = inv_nod(g, def);
     return INV_OK;
 }
@@ -303,17 +305,19 @@ static inv_status concat_from_sequence_lower(inv_graph *g, const inv_node *n, in
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 #define INT(name, v) name " = Constant<value_int = " v ">()\n"
 
-LOWERED(constant, "Constant", 1, "", "a constant value. ONNX Constant-1, -9, -11, -12, -13", "y = Constant<value_ints = [1, 2]>()",
-        "y = Constant<value_float = 2.5>()")
+LOWERED(constant, "Constant", 1, "", "a constant value. ONNX Constant-1, -9, -11, -12, -13",
+        "y = Constant<value_ints = [1, 2]>()", "y = Constant<value_float = 2.5>()")
 LOWERED(shape, "Shape", 1, "x", "the extents, a constant. ONNX Shape-1, -13, -15", "y = Shape(float[2,3] x)",
         "y = Shape<start = -2, end = 5>(float[2,3,1] x)", "y = Shape(float x)")
-LOWERED(size, "Size", 1, "x", "the number of elements, a constant. ONNX Size-1", "y = Size(float[2,3] x)", "y = Size(float[0] x)")
+LOWERED(size, "Size", 1, "x", "the number of elements, a constant. ONNX Size-1", "y = Size(float[2,3] x)",
+        "y = Size(float[0] x)")
 LOWERED(constant_of_shape, "ConstantOfShape", 9, "shape", "to BroadcastTo of a constant. ONNX ConstantOfShape-9",
         INTS("s", "2, 3") "y = ConstantOfShape(s)", INTS("s", "1") "y = ConstantOfShape(s)")
 LOWERED(eye_like, "EyeLike", 9, "x", "ones on the diagonal k, a constant. ONNX EyeLike-9", "y = EyeLike(float[2,3] x)",
         "y = EyeLike<k = 1>(float[1,2] x)")
 LOWERED(range, "Range", 11, "start limit delta", "start + i delta, a constant. ONNX Range-11",
-        INT("a", "1") INT("b", "8") INT("c", "3") "y = Range(a, b, c)", INT("a", "3") INT("b", "0") INT("c", "-1") "y = Range(a, b, c)")
+        INT("a", "1") INT("b", "8") INT("c", "3") "y = Range(a, b, c)",
+        INT("a", "3") INT("b", "0") INT("c", "-1") "y = Range(a, b, c)")
 
 CASES(sequence, "q = SequenceOf(float[2] a, float[2] b)", "q = SequenceOf(float[1] a)")
 /* Never folded (INV_OP_RANDOM): the node must stay to be found. It has no kernel and is pruned after lowering. */
@@ -332,11 +336,22 @@ LOWERED(sequence_at, "SequenceAt", 11, "q at", "one tensor of a sequence. ONNX S
         INT("i", "1") INT("s", "1") "q = SplitToSequence(float[2,3] x, s)\ny = SequenceAt(q, i)",
         INT("i", "0") "q = SequenceConstruct(float[1] a)\ny = SequenceAt(q, i)")
 LOWERED(sequence_length, "SequenceLength", 11, "q", "a constant. ONNX SequenceLength-11",
-        "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceLength(q)", "q = SequenceConstruct(float[1] a)\ny = SequenceLength(q)")
+        "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceLength(q)",
+        "q = SequenceConstruct(float[1] a)\ny = SequenceLength(q)")
 LOWERED(concat_from_sequence, "ConcatFromSequence", 11, "q", "to Concat. ONNX ConcatFromSequence-11",
         "q = SequenceConstruct(float[2] a, float[1] b)\ny = ConcatFromSequence<axis = 0>(q)",
         "q = SequenceConstruct(float[2] a, float[2] b)\ny = ConcatFromSequence<axis = -1, new_axis = 1>(q)")
 
-const inv_op_def *const inv_ops_shape[] = {
-    &constant_row, &shape_row, &size_row, &constant_of_shape_row, &eye_like_row, &range_row, &sequence_row,
-    &sequence_construct_row, &split_to_sequence_row, &sequence_at_row, &sequence_length_row, &concat_from_sequence_row, NULL};
+const inv_op_def *const inv_ops_shape[] = {&constant_row,
+                                           &shape_row,
+                                           &size_row,
+                                           &constant_of_shape_row,
+                                           &eye_like_row,
+                                           &range_row,
+                                           &sequence_row,
+                                           &sequence_construct_row,
+                                           &split_to_sequence_row,
+                                           &sequence_at_row,
+                                           &sequence_length_row,
+                                           &concat_from_sequence_row,
+                                           NULL};

@@ -22,7 +22,8 @@ static inv_status slice_inside(const inv_graph *g, const inv_node *n, const inv_
     for (int i = 0; i < whole->rank; i++) {
         int64_t last = starts[i] + (sizes[i] - 1) * steps[i];
         if (sizes[i] > 0 && (starts[i] < 0 || starts[i] >= whole->dim[i] || last < 0 || last >= whole->dim[i]))
-            return inv_node_fail(g, n, INV_E_SHAPE, "the slice leaves axis %d of extent %lld", i, (long long)whole->dim[i]);
+            return inv_node_fail(g, n, INV_E_SHAPE, "the slice leaves axis %d of extent %lld", i,
+                                 (long long)whole->dim[i]);
         if (sizes[i] < 0) return inv_node_fail(g, n, INV_E_SHAPE, "negative size at axis %d", i);
     }
     return INV_OK;
@@ -64,7 +65,8 @@ static inv_status slice_cpu(const inv_call *c)
     if (c->out[0].n == 0) return INV_OK;
     int64_t at = slice_strides(c->node, &c->in[0].shape, ss);
     inv__strides(&c->out[0].shape, sd);
-    inv__copy_strided(c->out[0].data, sd, (const char *)c->in[0].data + at * (int64_t)esize, ss, &c->out[0].shape, esize);
+    inv__copy_strided(c->out[0].data, sd, (const char *)c->in[0].data + at * (int64_t)esize, ss, &c->out[0].shape,
+                      esize);
     return INV_OK;
 }
 
@@ -166,7 +168,8 @@ static inv_id emit_slice(inv_graph *g, inv_id v, const int64_t *starts, const in
     const inv_shape in = *inv__shape(g, v);
     const size_t rank = (size_t)in.rank;
     bool whole = true;
-    for (int i = 0; i < in.rank; i++) whole = whole && starts[i] == 0 && sizes[i] == in.dim[i] && (steps[i] == 1 || sizes[i] <= 1);
+    for (int i = 0; i < in.rank; i++)
+        whole = whole && starts[i] == 0 && sizes[i] == in.dim[i] && (steps[i] == 1 || sizes[i] <= 1);
     if (whole) return v;
     return inv_emit1(g, "SliceRange", INV_IN(v),
                      INV_ATTRS(inv_attr_of_ints("starts", rank, starts), inv_attr_of_ints("steps", rank, steps),
@@ -232,8 +235,14 @@ static inv_status concat_infer(inv_graph *g, inv_node *n)
 static inv_status onnx_concat_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    INV_TRY(concat_infer(g, &(inv_node){.op = n->op, .op_type = n->op_type, .domain = n->domain, .name = n->name, .in = n->in,
-                                        .nin = n->nin, .attr = n->attr, .nattr = n->nattr}));
+    INV_TRY(concat_infer(g, &(inv_node){.op = n->op,
+                                        .op_type = n->op_type,
+                                        .domain = n->domain,
+                                        .name = n->name,
+                                        .in = n->in,
+                                        .nin = n->nin,
+                                        .attr = n->attr,
+                                        .nattr = n->nattr}));
     INV_TRY(concat_axis(g, n, &axis));
     out[0] = n->nin == 1 ? n->in[0] : inv_emit1(g, "Concat", n->nin, n->in, INV_ATTRS(inv_attr_of_int("axis", axis)));
     return inv__done(g);
@@ -375,7 +384,8 @@ static inv_status split_grad(inv_grad *b)
         s.dim[axis] = sizes[i];
         parts[i] = b->out_grad[i] != INV_NONE ? b->out_grad[i] : zeros(g, t, &s);
     }
-    inv_grad_set(b, 0, nout == 1 ? parts[0] : inv_emit1(g, "Concat", nout, parts, INV_ATTRS(inv_attr_of_int("axis", axis))));
+    inv_grad_set(b, 0,
+                 nout == 1 ? parts[0] : inv_emit1(g, "Concat", nout, parts, INV_ATTRS(inv_attr_of_int("axis", axis))));
     return inv__grad_done(b);
 }
 
@@ -399,9 +409,11 @@ static inv_status split_sizes(const inv_graph *g, const inv_node *n, int64_t ext
     if (parts != (int64_t)n->nout || parts < 1)
         return inv_node_fail(g, n, INV_E_GRAPH, "num_outputs is %lld, outputs are %u", (long long)parts, n->nout);
     const int64_t size = (extent + parts - 1) / parts; /* opset 18: the last may be smaller */
-    for (int64_t i = 0, left = extent; i < parts; i++, left -= size) sizes[i] = left < 0 ? 0 : left < size ? left : size;
+    for (int64_t i = 0, left = extent; i < parts; i++, left -= size)
+        sizes[i] = left < 0 ? 0 : left < size ? left : size;
     if (extent % parts != 0 && inv_attr_find(n, "num_outputs") == NULL)
-        return inv_node_fail(g, n, INV_E_SHAPE, "extent %lld is no multiple of the %u outputs", (long long)extent, n->nout);
+        return inv_node_fail(g, n, INV_E_SHAPE, "extent %lld is no multiple of the %u outputs", (long long)extent,
+                             n->nout);
     return INV_OK;
 }
 
@@ -436,8 +448,8 @@ static int64_t pad_source(const char *mode, int64_t i, int64_t d)
     return i < d ? i : period - i;
 }
 
-static inv_status pad_by_index(inv_graph *g, const inv_node *n, const char *mode, const int64_t *before, const int64_t *after,
-                               inv_id *out)
+static inv_status pad_by_index(inv_graph *g, const inv_node *n, const char *mode, const int64_t *before,
+                               const int64_t *after, inv_id *out)
 {
     inv_id v = n->in[0];
     for (int a = 0; a < inv__in_shape(g, n, 0)->rank; a++) {
@@ -500,9 +512,10 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
     }
     out[0] = emit_slice(g, n->in[0], starts, ones, sizes);
     if (padded)
-        out[0] = inv_emit1(g, "PadRange", INV_IN(out[0]),
-                           INV_ATTRS(inv__attr_of_shape("shape", &s), inv_attr_of_ints("starts", (size_t)s.rank, before),
-                                     inv_attr_of_float("value", value)));
+        out[0] =
+            inv_emit1(g, "PadRange", INV_IN(out[0]),
+                      INV_ATTRS(inv__attr_of_shape("shape", &s), inv_attr_of_ints("starts", (size_t)s.rank, before),
+                                inv_attr_of_float("value", value)));
     return inv__done(g);
 }
 
@@ -520,33 +533,43 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
-CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_cpu, 0, "y[i] = x[starts + i steps], sizes elements per axis",
+CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_cpu, 0,
+          "y[i] = x[starts + i steps], sizes elements per axis",
           "y = SliceRange<starts = [0,1], steps = [1,1], sizes = [2,2]>(float[2,3] x)",
           "y = SliceRange<starts = [3,0], steps = [-2,1], sizes = [2,1]>(float[4,1] x)",
           "y = SliceRange<starts = [0], steps = [1], sizes = [0]>(float[3] x)")
-CANONICAL(slice_back, "SliceRangeGrad", "gy", "dx", place_infer, place_grad, place_cpu, 0, "gy at starts + i steps, 0 elsewhere",
+CANONICAL(slice_back, "SliceRangeGrad", "gy", "dx", place_infer, place_grad, place_cpu, 0,
+          "gy at starts + i steps, 0 elsewhere",
           "d = SliceRangeGrad<shape = [2,3], starts = [0,1], steps = [1,1]>(float[2,2] gy)",
           "d = SliceRangeGrad<shape = [4,1], starts = [3,0], steps = [-2,1]>(float[2,1] gy)",
           "d = SliceRangeGrad<shape = [3], starts = [0], steps = [1]>(float[0] gy)")
 CANONICAL(pad_range, "PadRange", "x", "y", place_infer, place_grad, place_cpu, 0, "x at starts, value elsewhere",
           "y = PadRange<shape = [3,5], starts = [1,2], value = 0.5>(float[2,3] x)",
           "y = PadRange<shape = [2], starts = [0], value = 0.0>(float[1] x)")
-CANONICAL(concat, "Concat", "x*", "y", concat_infer, concat_grad, concat_cpu, 0, "the inputs one after the other along axis",
-          "y = ai.invonnx.ir.Concat<axis = 1>(float[2,3] a, float[2,1] b, float[2,0] c)", "y = ai.invonnx.ir.Concat<axis = 0>(float[1] a, float[1] b)")
-CANONICAL(split, "SplitSizes", "x", "y*", split_infer, split_grad, split_cpu, INV_OP_VARIADIC_OUT, "x cut along axis in parts of the given sizes",
-          "a, b, c = SplitSizes<axis = 1, sizes = [1,2,0]>(float[2,3] x)", "a, b = SplitSizes<axis = 0, sizes = [1,1]>(float[2] x)")
+CANONICAL(concat, "Concat", "x*", "y", concat_infer, concat_grad, concat_cpu, 0,
+          "the inputs one after the other along axis",
+          "y = ai.invonnx.ir.Concat<axis = 1>(float[2,3] a, float[2,1] b, float[2,0] c)",
+          "y = ai.invonnx.ir.Concat<axis = 0>(float[1] a, float[1] b)")
+CANONICAL(split, "SplitSizes", "x", "y*", split_infer, split_grad, split_cpu, INV_OP_VARIADIC_OUT,
+          "x cut along axis in parts of the given sizes",
+          "a, b, c = SplitSizes<axis = 1, sizes = [1,2,0]>(float[2,3] x)",
+          "a, b = SplitSizes<axis = 0, sizes = [1,1]>(float[2] x)")
 
 LOWERED(onnx_slice, "Slice", 1, "x starts? ends? axes? steps?", "y", 0, "to SliceRange. ONNX Slice-1, -10, -11, -13",
         INTS("s", "0, 1") INTS("e", "9223372036854775807, 3") "y = Slice(float[2,3] x, s, e)",
-        INTS("s", "-1") INTS("e", "-9223372036854775807") INTS("a", "-1") INTS("t", "-1") "y = Slice(float[2,3] x, s, e, a, t)",
+        INTS("s", "-1") INTS("e", "-9223372036854775807") INTS("a", "-1")
+            INTS("t", "-1") "y = Slice(float[2,3] x, s, e, a, t)",
         "y = Slice<starts = [1], ends = [-1], axes = [1]>(float[2,4] x)")
-LOWERED(onnx_concat, "Concat", 1, "x*", "y", 0, "ONNX Concat-1, -4, -11, -13", "y = Concat<axis = -1>(float[2,3] a, float[2,1] b)",
-        "y = Concat<axis = 0>(float[1] a)")
+LOWERED(onnx_concat, "Concat", 1, "x*", "y", 0, "ONNX Concat-1, -4, -11, -13",
+        "y = Concat<axis = -1>(float[2,3] a, float[2,1] b)", "y = Concat<axis = 0>(float[1] a)")
 LOWERED(onnx_split, "Split", 1, "x split?", "y*", INV_OP_VARIADIC_OUT, "to SplitSizes. ONNX Split-1, -2, -11, -13, -18",
-        "a, b = Split<axis = 1, split = [1,3]>(float[2,4] x)", INTS("s", "1, 3") "a, b = Split<axis = -1>(float[2,4] x, s)",
-        "a, b = Split<axis = 1>(float[2,4] x)", "a, b = Split<axis = 1, num_outputs = 2>(float[2,3] x)")
-LOWERED(pad, "Pad", 2, "x pads? value? axes?", "y", 0, "constant to PadRange, other modes to Gather. ONNX Pad-2, -11, -13, -18, -19",
-        INTS("p", "0, 1, 2, -1") "y = Pad(float[2,3] x, p)", INTS("p", "1, 2") INTS("a", "-1") "y = Pad<mode = \"reflect\">(float[2,3] x, p, , a)",
+        "a, b = Split<axis = 1, split = [1,3]>(float[2,4] x)",
+        INTS("s", "1, 3") "a, b = Split<axis = -1>(float[2,4] x, s)", "a, b = Split<axis = 1>(float[2,4] x)",
+        "a, b = Split<axis = 1, num_outputs = 2>(float[2,3] x)")
+LOWERED(pad, "Pad", 2, "x pads? value? axes?", "y", 0,
+        "constant to PadRange, other modes to Gather. ONNX Pad-2, -11, -13, -18, -19",
+        INTS("p", "0, 1, 2, -1") "y = Pad(float[2,3] x, p)",
+        INTS("p", "1, 2") INTS("a", "-1") "y = Pad<mode = \"reflect\">(float[2,3] x, p, , a)",
         INTS("p", "1, 2") INTS("a", "0") "y = Pad<mode = \"edge\">(float[1,3] x, p, , a)")
 
 const inv_op_def *const inv_ops_slice[] = {&slice_row, &slice_back_row, &pad_range_row, &concat_row, &split_row,

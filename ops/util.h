@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the operator families share: looking at a node's operands, the usual infer functions, axes and shapes as
- * attributes, strides, broadcasting loops, picking the float or the double kernel, flops. */
+ * attributes, strides, broadcasting loops, flops. */
 #ifndef INV_OPS_UTIL_H
 #define INV_OPS_UTIL_H
 
@@ -11,7 +11,6 @@
 
 #define INV_IR "ai.invonnx.ir"
 #define INV_OMP_MIN 16384 /* elements from which a loop is worth threads */
-
 
 /* --- operands of a node --- */
 static inline bool inv__has_in(const inv_node *n, uint32_t i) { return i < n->nin && n->in[i] != INV_NONE; }
@@ -68,6 +67,14 @@ static inline inv_status inv__need_same_type(const inv_graph *g, const inv_node 
     return INV_OK;
 }
 
+/* The result is small enough to have a size in bytes. */
+static inline inv_status inv__need_size(const inv_graph *g, const inv_node *n, const inv_shape *s)
+{
+    size_t nbytes;
+    if (inv_shape_nbytes(s, INV_F64, &nbytes)) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "the result is larger than memory can be");
+}
+
 /* --- infer functions --- */
 /* Output 0 like input 0. */
 static inline inv_status inv__infer_same(inv_graph *g, inv_node *n)
@@ -90,7 +97,7 @@ static inline inv_status inv__broadcast_all(const inv_graph *g, const inv_node *
                                  "the shapes do not broadcast; from the right, extents must be equal or 1");
         *out = s;
     }
-    return INV_OK;
+    return inv__need_size(g, n, out);
 }
 
 /* Output 0: type of input 0, shape of all inputs broadcast together. */
@@ -142,6 +149,7 @@ static inline inv_status inv__infer_attr_shape(inv_graph *g, inv_node *n)
     INV_TRY(inv__need(g, n, 1));
     inv_shape s = inv__attr_shape(n, "shape");
     if (!inv_shape_is_static(&s)) return inv_node_fail(g, n, INV_E_SHAPE, "attribute `shape` is not a static shape");
+    INV_TRY(inv__need_size(g, n, &s));
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
     return INV_OK;
 }

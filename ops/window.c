@@ -52,8 +52,9 @@ static const char *extent(inv_window *w, int i, bool ceil_mode)
     int64_t reach = (w->k[i] - 1) * w->dil[i] + 1, span = w->in[i] + w->pad[i] + w->pad_end[i] - reach;
     if (span < 0) return "the kernel is larger than the padded input";
     w->out[i] = span / w->stride[i] + 1;
-    if (ceil_mode && span % w->stride[i] != 0 && w->out[i] * w->stride[i] < w->in[i] + w->pad[i])
-        w->out[i]++; /* only windows that begin inside the input or its leading pad */
+    if (ceil_mode) w->out[i] = (span + w->stride[i] - 1) / w->stride[i] + 1;
+    if (ceil_mode && w->out[i] > 1 && (w->out[i] - 1) * w->stride[i] >= w->in[i] + w->pad[i])
+        w->out[i]--; /* only windows that begin inside the input or its leading pad */
     return NULL;
 }
 

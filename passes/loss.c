@@ -55,14 +55,17 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
     return INV_OK;
 }
 
-/* A Feed for the target, of the shape at hand; labels become int64, all else the real type. */
-static inv_status feed_target(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id *out)
+/* A Feed for the target, of the shape at hand; labels become int64, all else the real type. For planning alone it may
+ * be missing: then it is of the usual kind, integer labels or values, and of the shape that the loss wants. */
+static inv_status feed_target(inv_graph *g, const inv_request *rq, inv_plan *plan, const inv_shape *usual, bool labels,
+                              inv_id *out)
 {
     const inv_array *t = rq->options->target;
-    if (!t) return inv__fail(g->ctx, INV_E_ARG, "this loss needs a target (--target FILE.npy)");
-    inv_shape shape = inv_shape_of(t->rank, t->dims);
+    if (!t && !rq->options->plan_only)
+        return inv__fail(g->ctx, INV_E_ARG, "this loss needs a target (--target FILE.npy)");
+    inv_shape shape = t ? inv_shape_of(t->rank, t->dims) : *usual;
     if (rq->batch > 0 && shape.rank > 0) shape.dim[0] = rq->batch;
-    bool real = inv_dtype_is_float(t->dtype);
+    bool real = t ? inv_dtype_is_float(t->dtype) : !labels;
     *out = inv_graph_value(g, inv_graph_fresh(g, "target"), INV_ROLE_NODE, real ? g->real : INV_I64, &shape);
     if (*out == INV_NONE) return INV_E_NOMEM;
     return inv_bind_feed(g, plan, *out, true) == INV_NONE ? INV_E_NOMEM : INV_OK;
@@ -86,15 +89,13 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
         return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d (--class-axis)", axis,
                          inv_val(g, logits)->name, x.rank);
     inv_id target;
-    INV_TRY(feed_target(g, rq, plan, &target));
+    inv_shape rows = x;
+    rows.rank = x.rank - 1;
+    for (int d = axis; d < rows.rank; d++) rows.dim[d] = x.dim[d + 1];
+    INV_TRY(feed_target(g, rq, plan, &rows, true, &target));
     const inv_value *t = inv_val(g, target);
     bool labels = t->dtype == INV_I64;
-    inv_shape want = x;
-    if (labels) {
-        want.rank = x.rank - 1;
-        for (int d = axis; d < want.rank; d++) want.dim[d] = x.dim[d + 1];
-    }
-    if (!inv_shape_equal(&want, &t->shape))
+    if (!inv_shape_equal(labels ? &rows : &x, &t->shape))
         return fail_target(g, logits, target, labels ? "integer labels of the output's shape without the class axis"
                                                      : "soft targets of the output's shape");
     plan->loss = inv_emit1(g, "CrossEntropyMean", INV_IN(logits, target), INV_ATTRS(inv_attr_of_int("axis", axis)));
@@ -106,7 +107,8 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
 static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id output, const char *op)
 {
     inv_id target;
-    INV_TRY(feed_target(g, rq, plan, &target));
+    const inv_shape shape = inv_val(g, output)->shape;
+    INV_TRY(feed_target(g, rq, plan, &shape, false, &target));
     if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
     if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))
         return fail_target(g, output, target, "the output's shape");

@@ -51,6 +51,7 @@ typedef struct recovery {
     INV_VEC(cone_edge) cone;
     heap queue;
     uint8_t *state;      /* per value: while listing picks */
+    bool *noted;         /* per value: recorded as kept */
     inv_ids backward;    /* the new backward order */
     inv_ids guard_after; /* forward nodes' guards: pairs (def node, guard node) */
 } recovery;
@@ -220,6 +221,20 @@ static bool shortest(recovery *r, inv_id target)
 
 /* --- emission --- */
 
+static bool record(recovery *r, inv_id v, inv_choice choice, const char *by)
+{
+    inv_choice_row row = {v, choice, by};
+    return inv_vec_push(&r->g->arena, &r->plan->choice, row);
+}
+
+/* Something reads what stands for v; the original counts as kept from its first reader on. */
+static bool note_read(recovery *r, inv_id v)
+{
+    if (!r->forward[v] || r->rep[v] != v || r->noted[v]) return true;
+    r->noted[v] = true;
+    return record(r, v, INV_STORED, "");
+}
+
 static inv_id clone_node(recovery *r, inv_id base_node, inv_id *local, inv_id want, inv_id clone_of, inv_id solves)
 {
     inv_graph *g = r->g;
@@ -228,6 +243,7 @@ static inv_id clone_node(recovery *r, inv_id base_node, inv_id *local, inv_id wa
     if (!in || !out) return INV_NONE;
     for (uint32_t k = 0; k < n.nin; k++) {
         inv_id v = n.in[k];
+        if (v != INV_NONE && !note_read(r, v)) return INV_NONE;
         in[k] = v == INV_NONE ? v : r->forward[v] ? r->rep[v] : local[v] != INV_NONE ? local[v] : v;
     }
     for (uint32_t k = 0; k < n.nout; k++) {
@@ -251,12 +267,6 @@ static inv_id clone_node(recovery *r, inv_id base_node, inv_id *local, inv_id wa
     for (uint32_t k = 0; k < c->nout; k++)
         if (c->out[k] != INV_NONE) inv_val(g, c->out[k])->def = id;
     return inv_vec_push(&g->arena, &r->backward, id) ? id : INV_NONE;
-}
-
-static bool record(recovery *r, inv_id v, inv_choice choice, const char *by)
-{
-    inv_choice_row row = {v, choice, by};
-    return inv_vec_push(&r->g->arena, &r->plan->choice, row);
 }
 
 /* Fingerprint in forward, comparison after the reconstruction. */
@@ -388,7 +398,7 @@ static bool has_inverse(const recovery *r, inv_id v)
     return false;
 }
 
-static bool keep_at_once(const recovery *r, inv_id v)
+static bool kept_anyway(const recovery *r, inv_id v)
 {
     const inv_policy *p = r->policy;
     const inv_value *val = inv_val(r->base, v);
@@ -399,14 +409,14 @@ static bool keep_at_once(const recovery *r, inv_id v)
 
 static bool need(recovery *r, inv_id v, inv_id *local)
 {
-    if (at_hand(r, v)) return true;
+    if (at_hand(r, v)) return note_read(r, v);
     bool done = false;
     size_t nbytes = 0;
     (void)inv_shape_nbytes(&inv_val(r->base, v)->shape, inv_val(r->base, v)->dtype, &nbytes);
-    if (!keep_at_once(r, v) && !derive(r, v, r->policy->price * (double)nbytes, local, &done)) return false;
+    if (!derive(r, v, r->policy->price * (double)nbytes, local, &done)) return false;
     if (done) return true;
     r->rep[v] = v;
-    return record(r, v, INV_STORED, "");
+    return note_read(r, v);
 }
 
 /* --- the walk --- */
@@ -430,8 +440,9 @@ static bool prepare(recovery *r)
     r->head = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->via = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->state = INV_ARENA_NEW(a, uint8_t, r->nvalue + 1);
+    r->noted = INV_ARENA_NEW(a, bool, r->nvalue + 1);
     if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->dist || !r->stamp ||
-        !r->head || !r->via || !r->state)
+        !r->head || !r->via || !r->state || !r->noted)
         return false;
     for (size_t i = 0; i < r->nedge; i++) r->edge_start[r->edge[i].frees + 1]++;
     for (size_t v = 0; v < r->nvalue; v++) r->edge_start[v + 1] += r->edge_start[v];
@@ -445,6 +456,8 @@ static bool prepare(recovery *r)
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE) r->forward[n->out[k]] = true;
     }
+    for (size_t v = 0; v < r->nvalue; v++)
+        if (r->forward[v] && kept_anyway(r, (inv_id)v)) r->rep[v] = (inv_id)v;
     return true;
 }
 

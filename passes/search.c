@@ -7,6 +7,8 @@
  *   auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
  * requires: plan->base.  gives: plan->g with liveness, plan->choice. */
 #include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <math.h>
 #include <string.h>
 
@@ -94,6 +96,7 @@ static inv_status try_policy(search *s, const inv_policy *p, score *got)
         return st;
     }
     count_flops(g, &trial);
+    if (getenv("INV_DBG")) fprintf(stderr, "price %g late %zu rec %d inv %d: load %zu flops %g inverted %g choices %zu\n", p->price, p->late, p->recompute, p->invert, trial.load, trial.flops, inverted_bytes(&trial), trial.choice.n);
     *got = (score){trial.load, trial.flops, inverted_bytes(&trial)};
     if (s->best && !better(s, got, &s->best_score)) {
         inv_graph_destroy(g);

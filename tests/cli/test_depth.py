@@ -81,7 +81,8 @@ class Seed(unittest.TestCase):
         before = open(x, "rb").read()
         p = report("grad", os.path.join(folder, "model.onnx"), "--feed", x, "--target",
                    os.path.join(folder, "target.npy"), "--loss", "mse", "--memory", "invert")
-        self.assertEqual(p["values"]["inverted"], 1)
+        by = {c["value"]: (c["choice"], c["by"]) for c in p["choices"]}
+        self.assertEqual(by["x"], ("inverted", "linear_tall"))
         self.assertEqual([b["kind"] for b in p["blocks"]], ["linear_tall"])
         drift = p["drift"]["largest"] if isinstance(p["drift"], dict) else p["drift"]
         self.assertTrue(0 < drift < 1e-4, drift)

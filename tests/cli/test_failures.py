@@ -78,7 +78,7 @@ class Failures(unittest.TestCase):
         self.assertFalse(os.path.exists(out))
 
     def test_nan_data(self):
-        write(self.model, [helper.make_node("Mul", ["x", "w"], ["h"], "first_mul"),
+        write(self.model, [helper.make_node("Mul", ["x", "w"], ["h"], "mul"),
                            helper.make_node("Relu", ["h"], ["y"], "relu")], {"w": [1, 2, 3]})
         x = np.load(self.x)
         x[2, 1] = np.nan
@@ -87,8 +87,16 @@ class Failures(unittest.TestCase):
         with open(out, "w") as f:
             f.write("as it was")
         self.refused(call("train", self.model, "--data", self.x, "--target", self.y, "--loss", "mse", "-o", out),
-                     "first_mul")
+                     "data fed")
         self.assertEqual(open(out).read(), "as it was")
+
+    def test_first_bad_node_is_named(self):
+        write(self.model, [helper.make_node("Mul", ["x", "w"], ["h"], "good_mul"),
+                           helper.make_node("Log", ["h"], ["l"], "bad_log"),
+                           helper.make_node("Abs", ["l"], ["y"], "abs")], {"w": [1, 2, 3]})
+        out = self.file("out.onnx")
+        self.refused(call("train", self.model, "--data", self.x, "--target", self.y, "--loss", "mse", "-o", out), "bad_log")
+        self.assertFalse(os.path.exists(out))
 
     def test_missing_external_file(self):
         shutil.copy(os.path.join(model("nice_external_data"), "model.onnx"), self.model)

@@ -7,7 +7,8 @@ A ROOT holds one folder per model: model.onnx, golden.txt and the .npy files tha
 PyTorch). Per model, with e = the smaller of the manifest's two float32 errors, tol = 10 max(e, 1e-6), and every error
 normalised by max(max|golden|, 1e-4 gmax), gmax the largest gradient entry of the model:
 
-  store, recompute, auto without inverted values   every gradient within tol
+  store, recompute, auto without inverted values   every gradient within tol; where PyTorch's own float32 misses that bound (a value
+                      so near zero that rounding decides about a ReLU), relative L2 error within PyTorch's
   recompute           loss, outputs, gradients and running statistics equal to store's bit for bit
   invert, auto        per parameter relative L2 error at most max(3 tol, 5 x store's own, 1e-3)
   --float64           every mode within 3e-7 (the goldens are rounded to float32)
@@ -71,6 +72,7 @@ class Checker:
         self.path = os.path.join(folder, "model.onnx")
         errors = [float(self.m.one(k)) for k in ("torch_f32_grad_relerr", "graph_f32_grad_relerr") if self.m.one(k)]
         self.tol = 10 * max(min(errors), 1e-6)
+        self.flips = max(errors) if max(errors) > self.tol else None
         self.golden = {f"grad:{row[0]}": self.m.load(row[1]) for row in self.m.all("train")}
         self.gmax = max((np.abs(g).max(initial=0) for g in self.golden.values()), default=1)
         self.golden.update({f"gradin:{row[0]}": self.m.load(row[1]) for row in self.m.all("gradin")})
@@ -167,7 +169,8 @@ class Checker:
         return np.linalg.norm(got - golden) / max(np.linalg.norm(golden), floor)
 
     def check_gradients(self, what, got, limit):
-        worst = {k: self.distance(got[k], g) for k, g in self.golden.items() if k in got}
+        distance = self.distance_l2 if limit == self.flips else self.distance
+        worst = {k: distance(got[k], g) for k, g in self.golden.items() if k in got}
         bad = {k: d for k, d in worst.items() if not d <= limit}
         self.expect(not bad, f"{what}: {len(bad)} of {len(worst)} gradients over {limit:.1e}, worst "
                              f"{max(bad, key=bad.get, default='')} {max(bad.values(), default=0):.2e}")
@@ -241,7 +244,7 @@ class Checker:
                     self.check_inverted(what, got, store)
                 self.check_forward(what, got, self.tol)
             else:
-                self.check_gradients(what, got, self.tol)
+                self.check_gradients(what, got, self.flips or self.tol)
                 self.check_forward(what, got, self.tol)
             if store is not None and mode != "store":
                 self.check_equal(what, got, store, {"state", "out", "loss"})

@@ -43,8 +43,8 @@ static inline inv_status interp_parse(inv_context *ctx, const char *text, inv_dt
         for (uint32_t k = 0; k < st.at[i].nin; k++) {
             const inv_data *t = &st.at[i].in_type[k];
             if (t->dtype == INV_DT_NONE || t->bytes != NULL || *st.at[i].in[k] == '\0') continue;
-            inv__str_add(&s, "%s%s%s %s", count++ ? ", " : "", inv_dtype_name(t->dtype), inv_shape_text(&t->shape, dims),
-                         st.at[i].in[k]);
+            inv__str_add(&s, "%s%s%s %s", count++ ? ", " : "", inv_dtype_name(t->dtype),
+                         inv_shape_text(&t->shape, dims), st.at[i].in[k]);
         }
     }
     inv__str_add(&s, ") => (");
@@ -63,8 +63,8 @@ static inline inv_status interp_parse(inv_context *ctx, const char *text, inv_dt
     return INV_OK;
 }
 
-/* Reverse mode over the lowered graph: gradients of sum(seed . y) over all floating-point outputs y, where the seeds are
- * new inputs. grad[i] for graph input i: the value, or INV_NONE. */
+/* Reverse mode over the lowered graph: gradients of sum(seed . y) over all floating-point outputs y, where the seeds
+ * are new inputs. grad[i] for graph input i: the value, or INV_NONE. */
 static inline inv_status interp_grad(inv_graph *g, inv_id *grad, inv_id *seed)
 {
     const size_t nnode = g->order.n;
@@ -132,7 +132,8 @@ static inline void *interp_data(interp *it, inv_id v)
         assert_non_null(it->data[v]);
         memset(it->data[v], 0xa5, nbytes);
         if (x->role == INV_ROLE_CONST || x->role == INV_ROLE_PARAM)
-            assert_true(inv_convert(it->data[v], x->dtype, x->data.bytes, x->data.dtype, (size_t)inv_shape_nelem(&x->shape)));
+            assert_true(
+                inv_convert(it->data[v], x->dtype, x->data.bytes, x->data.dtype, (size_t)inv_shape_nelem(&x->shape)));
     }
     return it->data[v];
 }

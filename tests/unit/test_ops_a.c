@@ -64,7 +64,8 @@ static void check_differences(interp *it, const char *text, const inv_id *grad, 
             CHECK_OK(interp_run(it), text);
             const double want = (side[1] - side[0]) / (2 * h);
             if (!(fabs(have - want) <= 1e-6 * (1 + fabs(want))))
-                fail_msg("%s: input %zu, element %lld: gradient %g, differences say %g", text, i, (long long)k, have, want);
+                fail_msg("%s: input %zu, element %lld: gradient %g, differences say %g", text, i, (long long)k, have,
+                         want);
         }
     }
 }
@@ -108,7 +109,8 @@ static void check_inplace(interp *it, const char *text)
             in[k].data = out[0].data = copy;
             inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = 1, .step = &it->step};
             CHECK_OK(n->op->cpu(&c), text);
-            if (memcmp(copy, want.data, nbytes) != 0) fail_msg("%s: %s differs in place of input %u", text, n->op_type, k);
+            if (memcmp(copy, want.data, nbytes) != 0)
+                fail_msg("%s: %s differs in place of input %u", text, n->op_type, k);
             free(copy);
         }
     }
@@ -143,8 +145,9 @@ static void check_run(const char *text)
 
 static void cases(void **state)
 {
-    static const inv_op_def *const *const families[] = {inv_ops_elementwise, inv_ops_arith, inv_ops_logic, inv_ops_shape,
-                                                        inv_ops_move,        inv_ops_slice, inv_ops_gather, inv_ops_reduce};
+    static const inv_op_def *const *const families[] = {inv_ops_elementwise, inv_ops_arith, inv_ops_logic,
+                                                        inv_ops_shape,       inv_ops_move,  inv_ops_slice,
+                                                        inv_ops_gather,      inv_ops_reduce};
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (const inv_op_def *const *row = families[f]; *row; row++) {
@@ -189,9 +192,11 @@ static void expect(const char *text, size_t n, const double *want)
 static void values(void **state)
 {
     (void)state;
-    EXPECT(INTS("s", "9") INTS("e", "-100") INTS("a", "0") INTS("t", "-2") "y = Slice(float[5] x, s, e, a, t)", 5, 3, 1);
+    EXPECT(INTS("s", "9") INTS("e", "-100") INTS("a", "0") INTS("t", "-2") "y = Slice(float[5] x, s, e, a, t)", 5, 3,
+           1);
     EXPECT(INTS("s", "-3") INTS("e", "9223372036854775807") "y = Slice(float[5] x, s, e)", 3, 4, 5);
-    EXPECT(INTS("s", "4") INTS("e", "-6") INTS("a", "0") INTS("t", "-1") "y = Slice(float[5] x, s, e, a, t)", 5, 4, 3, 2, 1);
+    EXPECT(INTS("s", "4") INTS("e", "-6") INTS("a", "0") INTS("t", "-1") "y = Slice(float[5] x, s, e, a, t)", 5, 4, 3,
+           2, 1);
     EXPECT("y = Transpose(float[2,3] x)", 1, 4, 2, 5, 3, 6);
     EXPECT("a, b, c = Split<axis = 1, num_outputs = 3>(float[2,4] x)", 1, 2, 5, 6, 3, 4, 7, 8);
     EXPECT("y = Concat<axis = 1>(float[2,2] a, float[2,1] b)", 1, 2, 5, 3, 4, 6);
@@ -219,10 +224,12 @@ static void values(void **state)
 /* A reduction long enough for several chunks and threads, against plain sums; the same for any layout of axes. */
 static void long_reductions(void **state)
 {
-    static const char *const texts[] = {"y = SumTo<shape = [1]>(float[40000] x)", "y = SumTo<shape = [1,5]>(float[20000,5] x)",
+    static const char *const texts[] = {"y = SumTo<shape = [1]>(float[40000] x)",
+                                        "y = SumTo<shape = [1,5]>(float[20000,5] x)",
                                         "y = ReduceMeanAxes<axes = [0,2], keepdims = 0>(float[30,7,300] x)",
                                         "y = ReduceMaxAxes<axes = [1], keepdims = 1>(float[3,9000] x)",
-                                        "y = BroadcastTo<shape = [300,200]>(float[200] x)", "y = Add(float[20000,3] a, float[3] b)",
+                                        "y = BroadcastTo<shape = [300,200]>(float[200] x)",
+                                        "y = Add(float[20000,3] a, float[3] b)",
                                         "y = Mul(float[50000] a, float b)"};
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check_run(texts[i]);
@@ -252,7 +259,8 @@ static void folding(void **state)
     assert_string_equal(inv_nod(g, g->order.at[0])->op_type, "View");
     inv_graph_destroy(g);
     g = lowered("a = Constant<value_int = 2>()\nb = Constant<value_int = 9>()\nc = Constant<value_int = 3>()\n"
-                "r = Range(a, b, c)\nf = Cast<to = 1>(r)\nk = Cast<to = 7>(f)\ne = Equal(k, a)\ny = Where(e, b, k)", INV_F32);
+                "r = Range(a, b, c)\nf = Cast<to = 1>(r)\nk = Cast<to = 7>(f)\ne = Equal(k, a)\ny = Where(e, b, k)",
+                INV_F32);
     assert_int_equal(g->order.n, 0);
     assert_true(inv_const_ints(g, g->outputs.at[0], 4, ints, &n));
     assert_int_equal(n, 3);
@@ -262,12 +270,16 @@ static void folding(void **state)
 
 static void inverses(void **state)
 {
-    static const char *const texts[] = {
-        "y = LeakyRelu<alpha = 0.1>(float[6] x)\nz = LeakyReluInverse<alpha = 0.1>(y)", "y = Elu<alpha = 0.5>(float[6] x)\nz = EluInverse<alpha = 0.5>(y)",
-        "y = Tanh(float[6] x)\nz = TanhInverse(y)",         "y = Sigmoid(float[6] x)\nz = SigmoidInverse(y)",
-        "y = Softplus(float[6] x)\nz = SoftplusInverse(y)", "y = Selu(float[6] x)\nz = SeluInverse(y)",
-        "y = Celu<alpha = 0.7>(float[6] x)\nz = CeluInverse<alpha = 0.7>(y)", "y = Softsign(float[6] x)\nz = SoftsignInverse(y)",
-        "y = Exp(float[6] x)\nz = ExpInverse(y)",           "y = Asinh(float[6] x)\nz = AsinhInverse(y)"};
+    static const char *const texts[] = {"y = LeakyRelu<alpha = 0.1>(float[6] x)\nz = LeakyReluInverse<alpha = 0.1>(y)",
+                                        "y = Elu<alpha = 0.5>(float[6] x)\nz = EluInverse<alpha = 0.5>(y)",
+                                        "y = Tanh(float[6] x)\nz = TanhInverse(y)",
+                                        "y = Sigmoid(float[6] x)\nz = SigmoidInverse(y)",
+                                        "y = Softplus(float[6] x)\nz = SoftplusInverse(y)",
+                                        "y = Selu(float[6] x)\nz = SeluInverse(y)",
+                                        "y = Celu<alpha = 0.7>(float[6] x)\nz = CeluInverse<alpha = 0.7>(y)",
+                                        "y = Softsign(float[6] x)\nz = SoftsignInverse(y)",
+                                        "y = Exp(float[6] x)\nz = ExpInverse(y)",
+                                        "y = Asinh(float[6] x)\nz = AsinhInverse(y)"};
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         interp it;
@@ -286,13 +298,23 @@ static void inverses(void **state)
 /* Wrong uses are named, none crashes. */
 static void refusals(void **state)
 {
-    static const char *const texts[] = {
-        "y = Add(float[2] a, float[3] b)", "y = Add(float[2] a, int64[2] b)", INTS("s", "5") "y = Reshape(float[2,3] x, s)",
-        INTS("s", "-1, -1") "y = Reshape(float[2,3] x, s)", "y = Transpose<perm = [0,0]>(float[2,3] x)", "y = Squeeze<axes = [0]>(float[2] x)",
-        "y = Concat<axis = 0>(float[2,3] a, float[2,2] b)", "a, b = Split(float[3,2] x)", INTS("i", "7") "y = Gather(float[2] x, i)",
-        "y = Reshape(float[6] x, int64[2] s)", "y = Relu(bool[2] x)\nz = Sigmoid(y)", "y = ReduceSum<axes = [3]>(float[2,2] x)",
-        INTS("s", "0") INTS("e", "1") INTS("a", "0") INTS("t", "0") "y = Slice(float[2] x, s, e, a, t)", "y = SequenceAt(float[2] x, int64 i)",
-        "y = Flatten<axis = 4>(float[2,3] x)", "y = Gelu<approximate = \"none such\">(float[2] x)"};
+    static const char *const texts[] = {"y = Add(float[2] a, float[3] b)",
+                                        "y = Add(float[2] a, int64[2] b)",
+                                        INTS("s", "5") "y = Reshape(float[2,3] x, s)",
+                                        INTS("s", "-1, -1") "y = Reshape(float[2,3] x, s)",
+                                        "y = Transpose<perm = [0,0]>(float[2,3] x)",
+                                        "y = Squeeze<axes = [0]>(float[2] x)",
+                                        "y = Concat<axis = 0>(float[2,3] a, float[2,2] b)",
+                                        "a, b = Split(float[3,2] x)",
+                                        INTS("i", "7") "y = Gather(float[2] x, i)",
+                                        "y = Reshape(float[6] x, int64[2] s)",
+                                        "y = Relu(bool[2] x)\nz = Sigmoid(y)",
+                                        "y = ReduceSum<axes = [3]>(float[2,2] x)",
+                                        INTS("s", "0") INTS("e", "1") INTS("a", "0")
+                                            INTS("t", "0") "y = Slice(float[2] x, s, e, a, t)",
+                                        "y = SequenceAt(float[2] x, int64 i)",
+                                        "y = Flatten<axis = 4>(float[2,3] x)",
+                                        "y = Gelu<approximate = \"none such\">(float[2] x)"};
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         inv_graph *g = NULL;
@@ -303,9 +325,67 @@ static void refusals(void **state)
     }
 }
 
+/* --- every allocation of parsing, lowering and differentiating fails once: no crash, nothing is left behind --- */
+typedef struct failing {
+    long calls, fail_at, live;
+} failing;
+
+static void *failing_alloc(void *opaque, size_t nbytes)
+{
+    failing *f = opaque;
+    if (++f->calls == f->fail_at) return NULL;
+    void *p = malloc(nbytes ? nbytes : 1);
+    f->live += p != NULL;
+    return p;
+}
+
+static void failing_free(void *opaque, void *p)
+{
+    ((failing *)opaque)->live -= p != NULL;
+    free(p);
+}
+
+static bool build(inv_context *c, const char *text)
+{
+    inv_id grad[16], seed[16];
+    inv_graph *g = NULL;
+    inv_status s = interp_parse(c, text, INV_F32, &g);
+    if (s == INV_OK) s = inv_pass_lower(g);
+    if (s == INV_OK) s = interp_grad(g, grad, seed);
+    inv_graph_destroy(g);
+    return s == INV_OK || s == INV_E_UNSUPPORTED_OP;
+}
+
+static void out_of_memory(void **state)
+{
+    static const inv_op_def *const *const families[] = {inv_ops_shape, inv_ops_slice, inv_ops_gather, inv_ops_reduce};
+    failing f = {0};
+    const inv_allocator allocator = {failing_alloc, failing_free, &f};
+    const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
+    inv_context *c = NULL;
+    (void)state;
+    assert_int_equal(inv_context_create(&options, &c), INV_OK);
+    for (size_t k = 0; k < sizeof families / sizeof *families; k++) {
+        for (const inv_op_def *const *row = families[k]; *row; row++) {
+            bool done = false;
+            for (long n = 1; !done; n++) {
+                f.calls = 0;
+                f.fail_at = n;
+                done = build(c, (*row)->cases[0]) && f.calls < n;
+                assert_true(n < 10000);
+            }
+            f.fail_at = 0;
+        }
+    }
+    inv_context_destroy(c);
+    assert_int_equal(f.live, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cases),     cmocka_unit_test(values),   cmocka_unit_test(long_reductions),
-                                       cmocka_unit_test(folding),   cmocka_unit_test(inverses), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cases),           cmocka_unit_test(values),
+                                       cmocka_unit_test(long_reductions), cmocka_unit_test(folding),
+                                       cmocka_unit_test(inverses),        cmocka_unit_test(refusals),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -431,7 +431,7 @@ static void dropout_lowers_by_mode(void **state)
         assert_true((e.g->outputs.at[0] == e.g->inputs.at[0]) == !cases[i].mask);
     }
     ops_clear(&e);
-    ops_expect_ok(&e, inv_graph_parse(e.ctx, "g (float[2,3] x) => (y, m) { const float r = 0.5 const bool t = true "
+    ops_expect_ok(&e, inv_graph_parse(e.ctx, "g (float[2,3] x) => (y, m) { const float[] r = {0.5} const bool[] t = {1} "
                                              "y, m = Dropout(x, r, t) }", &e.g));
     ops_expect_ok(&e, ops_lower(&e, 13));
     assert_int_equal(e.g->order.n, 2);
