@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The C API in one page: trains a classifier in little memory and writes the weights back.
  *
- *     example_train MODEL.onnx X.npy Y.npy OUT.onnx [EPOCHS]
+ *     example_train MODEL.onnx INPUT X.npy Y.npy OUT.onnx [EPOCHS]
  *
- * X.npy: float32, rows of the model's only input. Y.npy: int64 labels. After `make install`:
+ * INPUT: name of the model's only input. X.npy: float32, its rows. Y.npy: int64 labels. After `make install`:
  *     cc train.c $(pkg-config --cflags --libs --static invonnx) */
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,8 +50,8 @@ static int fail(inv_context *ctx, const char *what)
     return 1;
 }
 
-static int train(inv_context *ctx, inv_model *model, inv_session *session, const rows *x, const rows *y,
-                 const char *out, int epochs)
+static int train(inv_context *ctx, inv_model *model, inv_session *session, const char *name, const rows *x,
+                 const rows *y, const char *out, int epochs)
 {
     int64_t x_dims[MAX_RANK], y_dims[MAX_RANK];
     int64_t row[BATCH];
@@ -59,7 +59,7 @@ static int train(inv_context *ctx, inv_model *model, inv_session *session, const
     memcpy(y_dims, y->dims, sizeof y_dims);
     x_dims[0] = y_dims[0] = BATCH;
     int64_t nbatches = x->dims[0] / BATCH;
-    inv_array input = {.dtype = INV_F32, .rank = x->rank, .dims = x_dims, .data = x->data, .rows = row};
+    inv_array input = {.name = name, .dtype = INV_F32, .rank = x->rank, .dims = x_dims, .data = x->data, .rows = row};
     inv_array target = {.dtype = INV_I64, .rank = y->rank, .dims = y_dims, .data = y->data, .rows = row};
     for (int epoch = 0; epoch < epochs; epoch++) {
         double sum = 0;
@@ -78,8 +78,8 @@ static int train(inv_context *ctx, inv_model *model, inv_session *session, const
 
 int main(int argc, char **argv)
 {
-    if (argc < 5) {
-        fprintf(stderr, "usage: %s MODEL.onnx X.npy Y.npy OUT.onnx [EPOCHS]\n", argv[0]);
+    if (argc < 6) {
+        fprintf(stderr, "usage: %s MODEL.onnx INPUT X.npy Y.npy OUT.onnx [EPOCHS]\n", argv[0]);
         return 2;
     }
     rows x = {0}, y = {0};
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     inv_model *model = NULL;
     inv_session *session = NULL;
     int status = 1;
-    if (!read_npy(argv[2], "'<f4'", sizeof(float), &x) || !read_npy(argv[3], "'<i8'", sizeof(int64_t), &y)) goto done;
+    if (!read_npy(argv[3], "'<f4'", sizeof(float), &x) || !read_npy(argv[4], "'<i8'", sizeof(int64_t), &y)) goto done;
     if (x.dims[0] < BATCH || x.dims[0] != y.dims[0]) {
         fprintf(stderr, "need as many labels as rows, and at least %d\n", BATCH);
         goto done;
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     /* Shapes are what a session is planned for; the data comes with each step. */
     int64_t rows_of_data = x.dims[0];
     x.dims[0] = y.dims[0] = BATCH;
-    const inv_array input = {.dtype = INV_F32, .rank = x.rank, .dims = x.dims};
+    const inv_array input = {.name = argv[2], .dtype = INV_F32, .rank = x.rank, .dims = x.dims};
     const inv_array target = {.dtype = INV_I64, .rank = y.rank, .dims = y.dims};
     const inv_session_options options = {
         .size = sizeof options,
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
     inv_status s = inv_session_create(model, &options, &session);
     x.dims[0] = y.dims[0] = rows_of_data;
     if (s != INV_OK) fail(ctx, "compile");
-    else status = train(ctx, model, session, &x, &y, argv[4], argc > 5 ? atoi(argv[5]) : 1);
+    else status = train(ctx, model, session, argv[2], &x, &y, argv[5], argc > 6 ? atoi(argv[6]) : 1);
 done:
     inv_session_destroy(session);
     inv_model_destroy(model);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Convolution: ONNX Conv lowers to ConvN (explicit pads); its gradients are ConvGradX (reads gy, w), ConvGradW (reads x,
- * gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. Kernels: conv_cpu.c. */
+ * Convolution: ONNX Conv lowers to ConvN (explicit pads); its gradients are ConvGradX (reads gy, w), ConvGradW (reads
+ * x, gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. Kernels: conv_cpu.c. */
 #include "ops/conv.h"
 
 #include "ops/builtin.h"
@@ -23,7 +23,8 @@ const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape 
     const char *why = inv__window_of(n, x->rank - 2, x->dim + 2, filter->dim + 2, false, &c->w);
     if (why) return why;
     c->direct = c->w.kvol == 1;
-    for (int i = 0; i < 3; i++) c->direct = c->direct && c->w.stride[i] == 1 && c->w.pad[i] == 0 && c->w.pad_end[i] == 0;
+    for (int i = 0; i < 3; i++)
+        c->direct = c->direct && c->w.stride[i] == 1 && c->w.pad[i] == 0 && c->w.pad_end[i] == 0;
     c->depthwise = c->group > 1 && c->cg == 1 && !c->direct;
     return NULL;
 }
@@ -88,7 +89,8 @@ static double conv_flops(const inv_graph *g, const inv_node *n)
 {
     inv_conv c;
     if (geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
-    return 2.0 * (double)c.batch * (double)c.group * (double)c.mg * (double)c.w.outvol * (double)c.cg * (double)c.w.kvol;
+    return 2.0 * (double)c.batch * (double)c.group * (double)c.mg * (double)c.w.outvol * (double)c.cg *
+           (double)c.w.kvol;
 }
 
 static inv_status conv_cpu(const inv_call *k)
@@ -114,8 +116,8 @@ static inv_status conv_cpu(const inv_call *k)
     return INV_OK;
 }
 
-static inv_id emit_conv(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, const inv_window *w, int64_t group,
-                        const inv_shape *shape)
+static inv_id emit_conv(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, const inv_window *w,
+                        int64_t group, const inv_shape *shape)
 {
     inv_window_attrs a;
     inv__window_attrs(w, &a);
@@ -162,18 +164,30 @@ static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 }
 
 static const inv_op_def convn = {
-    .size = sizeof convn, .domain = INV_IR, .name = "ConvN", .since = 1, .in = "x w b?", .out = "y",
-    .infer = conv_infer, .grad = conv_grad, .cpu = conv_cpu, .workspace = conv_workspace, .flops = conv_flops,
-    .cases = (const char *const[]){
-        "y = ConvN<pads = [1,1,1,1]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
-        "y = ConvN<strides = [2,2], pads = [1,0,1,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
-        "y = ConvN<group = 2, dilations = [2,1]>(float[2,4,6,5] x, float[6,2,2,3] w, float[6] b)",
-        "y = ConvN(float[2,3,4,4] x, float[5,3,1,1] w)", "y = ConvN<strides = [2,2]>(float[2,3,5,5] x, float[2,3,1,1] w)",
-        "y = ConvN<pads = [2,1]>(float[2,3,7] x, float[4,3,3] w)",
-        "y = ConvN<pads = [1,0,1,0,1,1]>(float[1,2,3,4,4] x, float[3,2,2,2,3] w)",
-        "y = ConvN<group = 4, pads = [1,1,1,1]>(float[2,4,5,5] x, float[4,1,3,3] w)",
-        "y = ConvN<group = 2, strides = [2,1], pads = [1,2,1,0], dilations = [1,2]>(float[2,2,5,6] x, float[4,1,3,2] w, "
-        "float[4] b)", NULL},
+    .size = sizeof convn,
+    .domain = INV_IR,
+    .name = "ConvN",
+    .since = 1,
+    .in = "x w b?",
+    .out = "y",
+    .infer = conv_infer,
+    .grad = conv_grad,
+    .cpu = conv_cpu,
+    .workspace = conv_workspace,
+    .flops = conv_flops,
+    .cases =
+        (const char *const[]){"y = ConvN<pads = [1,1,1,1]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
+                              "y = ConvN<strides = [2,2], pads = [1,0,1,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
+                              "y = ConvN<group = 2, dilations = [2,1]>(float[2,4,6,5] x, float[6,2,2,3] w, float[6] b)",
+                              "y = ConvN(float[2,3,4,4] x, float[5,3,1,1] w)",
+                              "y = ConvN<strides = [2,2]>(float[2,3,5,5] x, float[2,3,1,1] w)",
+                              "y = ConvN<pads = [2,1]>(float[2,3,7] x, float[4,3,3] w)",
+                              "y = ConvN<pads = [1,0,1,0,1,1]>(float[1,2,3,4,4] x, float[3,2,2,2,3] w)",
+                              "y = ConvN<group = 4, pads = [1,1,1,1]>(float[2,4,5,5] x, float[4,1,3,3] w)",
+                              "y = ConvN<group = 2, strides = [2,1], pads = [1,2,1,0], dilations = "
+                              "[1,2]>(float[2,2,5,6] x, float[4,1,3,2] w, "
+                              "float[4] b)",
+                              NULL},
     .doc = "cross-correlation in 1 to 3 dimensions with explicit pads, strides, dilations and groups"};
 
 static const inv_op_def conv_grad_x = {

@@ -21,7 +21,8 @@ size_t inv__conv_grad_x_workspace(const inv_conv *c, inv_dtype t);
 size_t inv__conv_grad_w_workspace(const inv_conv *c, inv_dtype t);
 
 /* `ws`, `ws_nbytes`: scratch memory of the size that the workspace function gave. */
-void inv__conv_f32(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws, size_t ws_nbytes);
+void inv__conv_f32(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws,
+                   size_t ws_nbytes);
 void inv__conv_f64(const inv_conv *c, const double *x, const double *f, const double *bias, double *y, void *ws,
                    size_t ws_nbytes);
 void inv__conv_grad_x_f32(const inv_conv *c, const float *gy, const float *f, float *gx, void *ws, size_t ws_nbytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Convolution on the CPU: image to columns and a matrix product (Chellapilla, Puri, Simard 2006), in tiles that keep the
- * column matrix within the cache and the scratch memory small whatever the image size. */
+ * Convolution on the CPU: image to columns and a matrix product (Chellapilla, Puri, Simard 2006), in tiles that keep
+ * the column matrix within the cache and the scratch memory small whatever the image size. */
 #include <string.h>
 
 #include "ops/conv.h"

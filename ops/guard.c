@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The guard: a fingerprint of a value taken in forward, and its comparison after reconstruction.
  *
- * GuardSum<key>(v) -> float64[6]: four projections of the whole tensor on random signs, the sum of squares, the number of
- * non-finite elements (which count as 0 elsewhere). For an error e of norm |e|, a projection of e has mean 0 and variance
- * |e|^2 whatever the distribution of e over channels, so one bad channel cannot hide. GuardCheck<key, slot>(v, fp) writes
- * sqrt(mean over projections of (p - p')^2) / sqrt(sum of squares), an estimate of the relative L2 error.
+ * GuardSum<key>(v) -> float64[6]: four projections of the whole tensor on random signs, the sum of squares, the number
+ * of non-finite elements (which count as 0 elsewhere). For an error e of norm |e|, a projection of e has mean 0 and
+ * variance |e|^2 whatever the distribution of e over channels, so one bad channel cannot hide. GuardCheck<key, slot>(v,
+ * fp) writes sqrt(mean over projections of (p - p')^2) / sqrt(sum of squares), an estimate of the relative L2 error.
  *
  * The bits of a fingerprint depend on values only: PARTS fixed shares, four lanes each, added in order. */
 #include "ops/builtin.h"

@@ -108,7 +108,8 @@ static bool apply(const solve *s, lapack_int rows, double *a, double *tau, doubl
 {
     lapack_int n = (lapack_int)s->n, k = (lapack_int)s->k;
     if (s->k == s->n) return LAPACKE_dgetrs_work(LAPACK_COL_MAJOR, 'N', n, rows, a, n, pivot, rhs, n) == 0;
-    return LAPACKE_dormqr_work(LAPACK_COL_MAJOR, 'L', 'T', n, rows, k, a, n, tau, rhs, n, work, (lapack_int)s->work) == 0 &&
+    return LAPACKE_dormqr_work(LAPACK_COL_MAJOR, 'L', 'T', n, rows, k, a, n, tau, rhs, n, work, (lapack_int)s->work) ==
+               0 &&
            LAPACKE_dtrtrs_work(LAPACK_COL_MAJOR, 'U', 'N', 'N', k, rows, a, n, rhs, n) == 0;
 }
 
@@ -134,18 +135,29 @@ static inv_status solve_cpu(const inv_call *c)
         for (int64_t i = 0; i < rows * s.n; i++) rhs[i] = element(&c->in[0], r0 * s.n + i);
         bool solved = ok && apply(&s, (lapack_int)rows, a, tau, work, pivot, rhs);
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t j = 0; j < s.k; j++) store(&c->out[0], (r0 + r) * s.k + j, solved ? rhs[r * s.n + j] : (double)NAN);
+            for (int64_t j = 0; j < s.k; j++)
+                store(&c->out[0], (r0 + r) * s.k + j, solved ? rhs[r * s.n + j] : (double)NAN);
     }
     return INV_OK;
 }
 
 const inv_op_def inv__op_linear_solve = {
-    .size = sizeof inv__op_linear_solve, .domain = INV_IR, .name = "LinearSolve", .since = 1, .in = "y W", .out = "x",
-    .infer = solve_infer, .cpu = solve_cpu, .workspace = solve_workspace, .flops = solve_flops,
-    .cases = (const char *const[]){
-        "x = LinearSolve(float[6,4] y, float[4,4] W)", "x = LinearSolve<transB = 1>(float[2,3,4] y, float[4,4] W)",
-        "x = LinearSolve(float[6,5] y, float[3,5] W)", "x = LinearSolve<transB = 1>(float[6,5] y, float[5,3] W)", NULL},
-    .doc = "x with x op(W) = y: LU in float64 for square op(W), least squares by QR when it has more columns than rows"};
+    .size = sizeof inv__op_linear_solve,
+    .domain = INV_IR,
+    .name = "LinearSolve",
+    .since = 1,
+    .in = "y W",
+    .out = "x",
+    .infer = solve_infer,
+    .cpu = solve_cpu,
+    .workspace = solve_workspace,
+    .flops = solve_flops,
+    .cases = (const char *const[]){"x = LinearSolve(float[6,4] y, float[4,4] W)",
+                                   "x = LinearSolve<transB = 1>(float[2,3,4] y, float[4,4] W)",
+                                   "x = LinearSolve(float[6,5] y, float[3,5] W)",
+                                   "x = LinearSolve<transB = 1>(float[6,5] y, float[5,3] W)", NULL},
+    .doc =
+        "x with x op(W) = y: LU in float64 for square op(W), least squares by QR when it has more columns than rows"};
 
 inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans, double *cond, double *inv_norm)
 {
@@ -170,15 +182,15 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
     bool finite = inv_convert(a, INV_F64, w->bytes, w->dtype, count);
     for (size_t i = 0; i < count && finite; i++) finite = isfinite(a[i]);
     if (finite)
-        info = LAPACKE_dgesvd_work(LAPACK_COL_MAJOR, 'N', 'N', (lapack_int)m, (lapack_int)n, a, (lapack_int)m, sv, &dummy, 1,
-                                   &dummy, 1, work, lwork);
+        info = LAPACKE_dgesvd_work(LAPACK_COL_MAJOR, 'N', 'N', (lapack_int)m, (lapack_int)n, a, (lapack_int)m, sv,
+                                   &dummy, 1, &dummy, 1, work, lwork);
     if (finite && info == 0 && sv[k - 1] > 0) {
         *cond = sv[0] / sv[k - 1];
         *inv_norm = 1 / sv[k - 1];
     }
     inv__free(ctx, a);
     if (info != 0)
-        return inv__fail(ctx, INV_E_NUMERIC, "the singular values of a matrix [%lld,%lld] did not converge", (long long)n,
-                         (long long)m);
+        return inv__fail(ctx, INV_E_NUMERIC, "the singular values of a matrix [%lld,%lld] did not converge",
+                         (long long)n, (long long)m);
     return INV_OK;
 }

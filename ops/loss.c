@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Losses: float64 scalars, whatever the type of their operands; their gradient operators take the scalar's gradient g.
- *   CrossEntropyMean<axis>(logits, target)   mean over rows of log sum exp(x) - x[label], or of sum t (lse - x) for soft
- *                                            targets; a label outside the classes makes the loss NaN
- *   MseMean(o, t), BceMean(logits, t)        means over all elements
- *   NllMean<batch>(logdet?, z...)            mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet
+ *   CrossEntropyMean<axis>(logits, target)   mean over rows of log sum exp(x) - x[label], or of sum t (lse - x) for
+ * soft targets; a label outside the classes makes the loss NaN MseMean(o, t), BceMean(logits, t)        means over all
+ * elements NllMean<batch>(logdet?, z...)            mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet
  *   CorrectCount<axis>(logits, labels)       rows whose largest logit (the first one) is the label, and rows */
 #include "ops/builtin.h"
 #include "ops/util.h"
@@ -249,7 +248,8 @@ static inv_status nll_grad(inv_grad *b)
     int64_t batch = inv__shape(g, inv_I(b, 1))->dim[0];
     for (uint32_t i = 1; i < nin; i++) {
         if (inv_wants(b, i))
-            inv_grad_set(b, i, inv_emit1(g, "NllGradZ", INV_IN(inv_I(b, i), gy), INV_ATTRS(inv_attr_of_int("batch", batch))));
+            inv_grad_set(b, i,
+                         inv_emit1(g, "NllGradZ", INV_IN(inv_I(b, i), gy), INV_ATTRS(inv_attr_of_int("batch", batch))));
     }
     if (inv_I(b, 0) != INV_NONE && inv_wants(b, 0)) {
         inv_shape s = *inv__shape(g, inv_I(b, 0));
@@ -281,7 +281,8 @@ static inv_status nll_logdet_infer(inv_graph *g, inv_node *n)
     INV_TRY(need_scalar(g, n, 0));
     inv_shape s = inv__attr_shape(n, "shape");
     int64_t t = inv_attr_int(n, "dtype", INV_F32);
-    if (t != INV_F32 && t != INV_F64) return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype must be float or double");
+    if (t != INV_F32 && t != INV_F64)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype must be float or double");
     inv__set_out(g, n, 0, (inv_dtype)t, &s);
     return INV_OK;
 }
@@ -368,5 +369,14 @@ static const inv_op_def nll_grad_logdet = {
     .cases = (const char *const[]){"gl = NllGradLogdet<batch = 4, shape = [4], dtype = 1>(double[] g)", NULL},
     .doc = "-g / batch in every element"};
 
-const inv_op_def *const inv_ops_loss[] = {&cross_entropy_mean, &cross_entropy_grad_op, &correct_count, &mse_mean,
-                                          &mse_grad, &bce_mean, &bce_grad, &nll_mean, &nll_grad_z, &nll_grad_logdet, NULL};
+const inv_op_def *const inv_ops_loss[] = {&cross_entropy_mean,
+                                          &cross_entropy_grad_op,
+                                          &correct_count,
+                                          &mse_mean,
+                                          &mse_grad,
+                                          &bce_mean,
+                                          &bce_grad,
+                                          &nll_mean,
+                                          &nll_grad_z,
+                                          &nll_grad_logdet,
+                                          NULL};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Matrix products. ONNX MatMul and Gemm lower to MatMulT, Mul and Add; MatMulT multiplies the last two axes (each operand
- * transposed or not) and broadcasts the axes before them. LinearSolve, its inverse, is in linear.c. */
+ * Matrix products. ONNX MatMul and Gemm lower to MatMulT, Mul and Add; MatMulT multiplies the last two axes (each
+ * operand transposed or not) and broadcasts the axes before them. LinearSolve, its inverse, is in linear.c. */
 #include "ops/builtin.h"
 #include "ops/gemm.h"
 #include "ops/linear.h"
@@ -35,7 +35,8 @@ static const char *product_of(const inv_node *node, const inv_shape *a, const in
     if (p->k != b->dim[p->tb ? rb - 1 : rb - 2]) return "the inner extents differ (columns of a, rows of b)";
     p->lead[0] = without_matrix(a);
     p->lead[1] = without_matrix(b);
-    if (!inv_shape_broadcast(&p->lead[0], &p->lead[1], &p->lead[2])) return "the axes before the last two do not broadcast";
+    if (!inv_shape_broadcast(&p->lead[0], &p->lead[1], &p->lead[2]))
+        return "the axes before the last two do not broadcast";
     if (p->lead[2].rank + 2 > INV_MAX_RANK) return "too many axes";
     p->out = p->lead[2];
     p->out.dim[p->out.rank++] = p->m;
@@ -72,10 +73,12 @@ static void one_product(const inv_call *c, const product *p, const int64_t offse
 {
     if (c->in[0].dtype == INV_F32)
         inv__gemm_f32(p->ta, p->tb, p->m, p->n, p->k, (const float *)c->in[0].data + offset[0], p->lda,
-                      (const float *)c->in[1].data + offset[1], p->ldb, false, (float *)c->out[0].data + offset[2], p->n);
+                      (const float *)c->in[1].data + offset[1], p->ldb, false, (float *)c->out[0].data + offset[2],
+                      p->n);
     else
         inv__gemm_f64(p->ta, p->tb, p->m, p->n, p->k, (const double *)c->in[0].data + offset[0], p->lda,
-                      (const double *)c->in[1].data + offset[1], p->ldb, false, (double *)c->out[0].data + offset[2], p->n);
+                      (const double *)c->in[1].data + offset[1], p->ldb, false, (double *)c->out[0].data + offset[2],
+                      p->n);
 }
 
 static inv_status matmult_cpu(const inv_call *c)
@@ -176,8 +179,8 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const char *why = sa->rank != 2 || sb->rank != 2 ? "A and B must be matrices" : product_of(n, sa, sb, &p);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     if (c != INV_NONE && (!inv_shape_broadcast(inv__shape(g, c), &p.out, &both) || !inv_shape_equal(&both, &p.out)))
-        return inv_node_fail(g, n, INV_E_SHAPE, "C does not broadcast to the result [%lld,%lld]", (long long)p.out.dim[0],
-                             (long long)p.out.dim[1]);
+        return inv_node_fail(g, n, INV_E_SHAPE, "C does not broadcast to the result [%lld,%lld]",
+                             (long long)p.out.dim[0], (long long)p.out.dim[1]);
     inv_id y = emit_product(g, ta, n->in[0], tb, n->in[1]);
     if (alpha != 1 && y != INV_NONE)
         y = inv_emit1(g, "Mul", INV_IN(y, inv_graph_const_real(g, t, alpha)), INV_NOATTR);

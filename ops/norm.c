@@ -5,8 +5,8 @@
  *     y = BatchNormApply<training = 1>(x, scale, bias, mean, var)
  *     running' = RunningMix<momentum>(running, batch)        written by commit
  *
- * Its gradient treats mean and var as functions of x inside BatchNormGrad (training = 1) or as constants (0), so neither
- * gets a gradient of its own. The variance is biased (divided by n), as ONNX defines it. */
+ * Its gradient treats mean and var as functions of x inside BatchNormGrad (training = 1) or as constants (0), so
+ * neither gets a gradient of its own. The variance is biased (divided by n), as ONNX defines it. */
 #include "ops/norm.h"
 
 #include "ops/builtin.h"
@@ -147,9 +147,11 @@ static inv_status grad_cpu(const inv_call *c)
     void *out[3] = {NULL, NULL, NULL};
     for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
     if (in[0].dtype == INV_F32)
-        batch_grad_f32(&l, training, eps, in[0].data, in[1].data, in[2].data, in[3].data, in[4].data, out[0], out[1], out[2]);
+        batch_grad_f32(&l, training, eps, in[0].data, in[1].data, in[2].data, in[3].data, in[4].data, out[0], out[1],
+                       out[2]);
     else
-        batch_grad_f64(&l, training, eps, in[0].data, in[1].data, in[2].data, in[3].data, in[4].data, out[0], out[1], out[2]);
+        batch_grad_f64(&l, training, eps, in[0].data, in[1].data, in[2].data, in[3].data, in[4].data, out[0], out[1],
+                       out[2]);
     return INV_OK;
 }
 

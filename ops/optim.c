@@ -78,9 +78,11 @@ static inv_status adam_cpu(const inv_call *c)
     if (c->step == NULL) return INV_E_INTERNAL;
     double t = (double)(c->step->step + 1), lr = c->step->lr, decay = inv_attr_float(c->node, "weight_decay", 0);
     bool decoupled = inv_attr_int(c->node, "decoupled", 0) != 0;
-    adam_constants k = {.beta1 = inv_attr_float(c->node, "beta1", 0.9), .beta2 = inv_attr_float(c->node, "beta2", 0.999),
+    adam_constants k = {.beta1 = inv_attr_float(c->node, "beta1", 0.9),
+                        .beta2 = inv_attr_float(c->node, "beta2", 0.999),
                         .epsilon = inv_attr_float(c->node, "epsilon", 1e-8),
-                        .l2 = decoupled ? 0 : decay, .keep = decoupled ? 1 - lr * decay : 1};
+                        .l2 = decoupled ? 0 : decay,
+                        .keep = decoupled ? 1 - lr * decay : 1};
     k.rate = lr / (1 - pow(k.beta1, t));
     k.root = 1 / sqrt(1 - pow(k.beta2, t));
     if (in[0].dtype == INV_F32)

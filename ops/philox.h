@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Counter-based random numbers: Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3,
- * SC 2011). The same key and counter give the same four words anywhere, so masks are computed again, not stored. */
+ * Counter-based random numbers: Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2,
+ * 3, SC 2011). The same key and counter give the same four words anywhere, so masks are computed again, not stored. */
 #ifndef INV_OPS_PHILOX_H
 #define INV_OPS_PHILOX_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pooling: ONNX MaxPool, AveragePool and GlobalMaxPool lower to MaxPoolN and AveragePoolN with explicit pads. A window's
- * maximum is its first one (rising index) and takes the whole gradient; MaxPoolGrad finds it again from x. */
+ * Pooling: ONNX MaxPool, AveragePool and GlobalMaxPool lower to MaxPoolN and AveragePoolN with explicit pads. A
+ * window's maximum is its first one (rising index) and takes the whole gradient; MaxPoolGrad finds it again from x. */
 #include "ops/builtin.h"
 #include "ops/parallel.h"
 #include "ops/util.h"
@@ -129,8 +129,8 @@ static inv_status average_pool_grad_cpu(const inv_call *c)
 }
 
 /* `op` with the window's attributes, explicit pads, ceil_mode and count_include_pad as given. */
-static inv_id emit_pool(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, const inv_window *w, bool ceil_mode,
-                        bool pad, const inv_shape *shape)
+static inv_id emit_pool(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, const inv_window *w,
+                        bool ceil_mode, bool pad, const inv_shape *shape)
 {
     inv_window_attrs a;
     inv__window_attrs(w, &a);
@@ -203,13 +203,24 @@ static const inv_op_def max_pool_g = {
     .doc = "gradient of MaxPoolN: gy goes to the first maximum of its window"};
 
 static const inv_op_def average_pool_n = {
-    .size = sizeof average_pool_n, .domain = INV_IR, .name = "AveragePoolN", .since = 1, .in = "x", .out = "y",
-    .infer = pool_infer, .grad = pool_grad, .cpu = average_pool_cpu, .flops = pool_flops,
-    .cases = (const char *const[]){
-        "y = AveragePoolN<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
-        "y = AveragePoolN<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(float[1,2,5,5] x)",
-        "y = AveragePoolN<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1], count_include_pad = 1, ceil_mode = 1>"
-        "(float[1,2,6,6] x)", NULL},
+    .size = sizeof average_pool_n,
+    .domain = INV_IR,
+    .name = "AveragePoolN",
+    .since = 1,
+    .in = "x",
+    .out = "y",
+    .infer = pool_infer,
+    .grad = pool_grad,
+    .cpu = average_pool_cpu,
+    .flops = pool_flops,
+    .cases =
+        (const char *const[]){
+            "y = AveragePoolN<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
+            "y = AveragePoolN<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(float[1,2,5,5] x)",
+            "y = AveragePoolN<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1], count_include_pad = 1, "
+            "ceil_mode = 1>"
+            "(float[1,2,6,6] x)",
+            NULL},
     .doc = "mean of each window over the elements inside the input (count_include_pad: inside the padded input)"};
 
 static const inv_op_def average_pool_g = {
@@ -228,11 +239,20 @@ static const inv_op_def max_pool = {
     .doc = "lowers to MaxPoolN; the output Indices is not supported"};
 
 static const inv_op_def average_pool = {
-    .size = sizeof average_pool, .domain = "", .name = "AveragePool", .since = 7, .in = "X", .out = "Y",
-    .infer = inv__infer_lowered, .lower = pool_lower,
-    .cases = (const char *const[]){
-        "y = AveragePool<kernel_shape = [2,2], strides = [2,2], count_include_pad = 1, pads = [1,1,1,1]>(float[2,3,4,6] x)",
-        "y = AveragePool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,2,5,6] x)", NULL},
+    .size = sizeof average_pool,
+    .domain = "",
+    .name = "AveragePool",
+    .since = 7,
+    .in = "X",
+    .out = "Y",
+    .infer = inv__infer_lowered,
+    .lower = pool_lower,
+    .cases =
+        (const char *const[]){
+            "y = AveragePool<kernel_shape = [2,2], strides = [2,2], count_include_pad = 1, pads = "
+            "[1,1,1,1]>(float[2,3,4,6] x)",
+            "y = AveragePool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,2,5,6] x)",
+            NULL},
     .doc = "lowers to AveragePoolN"};
 
 static const inv_op_def global_max_pool = {

@@ -248,7 +248,7 @@ static inv_status split_to_sequence_lower(inv_graph *g, const inv_node *n, inv_i
 
 static inv_status sequence_at_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_node *seq;
+    const inv_node *seq = NULL;
     int64_t at;
     size_t have;
     INV_TRY(sequence_of(g, n, &seq));
@@ -263,7 +263,7 @@ static inv_status sequence_at_lower(inv_graph *g, const inv_node *n, inv_id *out
 
 static inv_status sequence_length_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_node *seq;
+    const inv_node *seq = NULL;
     const inv_shape scalar = inv_shape_scalar();
     INV_TRY(sequence_of(g, n, &seq));
     const int64_t count = seq->nin;
@@ -273,7 +273,7 @@ static inv_status sequence_length_lower(inv_graph *g, const inv_node *n, inv_id 
 
 static inv_status concat_from_sequence_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    const inv_node *seq;
+    const inv_node *seq = NULL;
     int axis;
     const bool fresh = inv_attr_int(n, "new_axis", 0) != 0;
     INV_TRY(sequence_of(g, n, &seq));

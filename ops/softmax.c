@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Softmax and LogSoftmax along one axis, with gradients from the output. Before opset 13 the axis meant: everything from
- * it on is one row; that form lowers to a view as a matrix. */
+ * Softmax and LogSoftmax along one axis, with gradients from the output. Before opset 13 the axis meant: everything
+ * from it on is one row; that form lowers to a view as a matrix. */
 #include "ops/norm.h"
 #include "ops/util.h"
 

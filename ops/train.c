@@ -77,7 +77,8 @@ static bool drop_of(const inv_call *c, drop *d)
     double ratio = inv_attr_float(c->node, "ratio", 0.5);
     const inv_step *s = c->step;
     if (s == NULL) return false;
-    uint64_t key = inv__mix64(inv__mix64(inv__mix64(s->seed, s->step), s->micro), (uint64_t)inv_attr_int(c->node, "key", 0));
+    uint64_t key =
+        inv__mix64(inv__mix64(inv__mix64(s->seed, s->step), s->micro), (uint64_t)inv_attr_int(c->node, "key", 0));
     d->key[0] = (uint32_t)key;
     d->key[1] = (uint32_t)(key >> 32);
     d->below = ratio >= 1 ? (uint64_t)1 << 32 : (uint64_t)(ratio * 4294967296.0);
@@ -91,7 +92,8 @@ static inv_status drop_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     if (!(ratio >= 0 && ratio <= 1)) return inv_node_fail(g, n, INV_E_ARG, "the ratio %g is not within [0, 1]", ratio);
-    inv__set_out(g, n, 0, strcmp(n->op_type, "DropoutKeep") == 0 ? INV_BOOL : inv__in_dtype(g, n, 0), inv__in_shape(g, n, 0));
+    inv__set_out(g, n, 0, strcmp(n->op_type, "DropoutKeep") == 0 ? INV_BOOL : inv__in_dtype(g, n, 0),
+                 inv__in_shape(g, n, 0));
     return INV_OK;
 }
 
@@ -114,9 +116,11 @@ static inv_status drop_cpu(const inv_call *c)
         int64_t r = t / shares, e0 = t % shares * DROP_SHARE, e1 = inv__min64(e0 + DROP_SHARE, each);
         uint64_t row = c->step->first_sample + (uint64_t)r;
         if (c->in[0].dtype == INV_F32)
-            drop_range_f32(&d, row, e0, e1, (const float *)c->in[0].data + r * each, (float *)c->out[0].data + r * each);
+            drop_range_f32(&d, row, e0, e1, (const float *)c->in[0].data + r * each,
+                           (float *)c->out[0].data + r * each);
         else
-            drop_range_f64(&d, row, e0, e1, (const double *)c->in[0].data + r * each, (double *)c->out[0].data + r * each);
+            drop_range_f64(&d, row, e0, e1, (const double *)c->in[0].data + r * each,
+                           (double *)c->out[0].data + r * each);
     }
     return INV_OK;
 }
@@ -145,7 +149,8 @@ static inv_status drop_grad(inv_grad *b)
     inv_graph *g = b->g;
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     const inv_node *n = inv_nod(g, b->node);
-    inv_grad_set(b, 0, emit_drop(g, "DropoutMask", inv_GO(b, 0), inv_attr_float(n, "ratio", 0.5), inv_attr_int(n, "key", 0)));
+    inv_grad_set(b, 0,
+                 emit_drop(g, "DropoutMask", inv_GO(b, 0), inv_attr_float(n, "ratio", 0.5), inv_attr_int(n, "key", 0)));
     return inv__grad_done(b);
 }
 

@@ -58,7 +58,8 @@ static const char *extent(inv_window *w, int i, bool ceil_mode)
     return NULL;
 }
 
-const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode, inv_window *w)
+const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode,
+                           inv_window *w)
 {
     memset(w, 0, sizeof *w);
     if (sd < 1 || sd > 3) return "only 1, 2 or 3 spatial axes are supported";

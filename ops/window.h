@@ -15,7 +15,8 @@ typedef struct inv_window {
 
 /* Reads strides, dilations, pads (or auto_pad) and, if `ceil` may be, ceil_mode; computes the output's extents.
  * `in` and `k` have `sd` entries. NULL, or what is wrong. */
-const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode, inv_window *w);
+const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode,
+                           inv_window *w);
 
 /* Explicit attributes of a window for canonical operators; `buf` holds their numbers. */
 typedef struct inv_window_attrs {

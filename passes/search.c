@@ -7,15 +7,13 @@
  *   auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
  * requires: plan->base.  gives: plan->g with liveness, plan->choice. */
 #include <fnmatch.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <math.h>
 #include <string.h>
 
 #include "passes/pass.h"
 
 typedef struct score {
-    size_t peak; /* most bytes live at once, all classes */
+    size_t peak, activations; /* most bytes live at once, of all classes and of activations alone */
     double flops, inverted;
 } score;
 
@@ -81,6 +79,7 @@ static bool better(const search *s, const score *a, const score *b)
         return fits_a;
     }
     if (a->peak != b->peak) return a->peak < b->peak;
+    if (a->activations != b->activations) return a->activations < b->activations;
     return a->flops < b->flops;
 }
 
@@ -96,8 +95,7 @@ static inv_status try_policy(search *s, const inv_policy *p, score *got)
         return st;
     }
     count_flops(g, &trial);
-    if (getenv("INV_DBG")) fprintf(stderr, "price %g late %zu rec %d inv %d: load %zu flops %g inverted %g choices %zu\n", p->price, p->late, p->recompute, p->invert, trial.load, trial.flops, inverted_bytes(&trial), trial.choice.n);
-    *got = (score){trial.load, trial.flops, inverted_bytes(&trial)};
+    *got = (score){trial.load, trial.activation_peak, trial.flops, inverted_bytes(&trial)};
     if (s->best && !better(s, got, &s->best_score)) {
         inv_graph_destroy(g);
         return INV_OK;
@@ -129,12 +127,16 @@ static inv_status keep_late(search *s)
     size_t n = s->plan->base->forward_end, lo = 0, hi = n; /* keeping from hi on is fine */
     if (!s->best_policy.recompute) return INV_OK;
     inv_policy p = s->best_policy;
+    if (s->by_inverted) { /* hold_inverted sees to it that what can be inverted is not kept */
+        s->by_inverted = false;
+        s->limit = INFINITY;
+    }
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
         score base = s->best_score, got;
         p.late = mid;
         INV_TRY(try_policy(s, &p, &got));
-        bool fine = got.peak <= base.peak && (!s->by_inverted || got.inverted >= base.inverted - 0.5);
+        bool fine = got.peak <= base.peak && got.activations <= base.activations;
         if (fine) hi = mid;
         else lo = mid + 1;
     }

@@ -4,7 +4,7 @@
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$1" examples/revnet_digits.onnx examples/data/digits_val_x.npy examples/data/digits_val_y.npy "$folder/out.onnx" 3 |
+"$1" examples/revnet_digits.onnx x examples/data/digits_val_x.npy examples/data/digits_val_y.npy "$folder/out.onnx" 3 |
     tee "$folder/log"
 first=$(sed -n 's/^epoch 1 loss //p' "$folder/log")
 last=$(sed -n 's/^epoch 3 loss //p' "$folder/log")

@@ -137,7 +137,14 @@ static inline inv_status ops_call(ops_env *e, inv_id node)
     size_t ws = n->op->workspace ? n->op->workspace(e->g, n) : 0;
     void *scratch = ws ? malloc(ws) : NULL, *shifted = NULL;
     if (ws) memset(scratch, 0xff, ws);
-    inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .ws = scratch, .ws_nbytes = ws, .step = &e->step};
+    inv_call c = {.node = n,
+                  .in = in,
+                  .out = out,
+                  .nin = n->nin,
+                  .nout = n->nout,
+                  .ws = scratch,
+                  .ws_nbytes = ws,
+                  .step = &e->step};
     inv_status s = n->op->cpu(&c);
     free(scratch);
     free(shifted);
