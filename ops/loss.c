@@ -315,7 +315,7 @@ static const inv_op_def cross_entropy_mean = {
 
 static const inv_op_def cross_entropy_grad_op = {
     .size = sizeof cross_entropy_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
-    .in = "logits target g", .out = "gx", .inplace = 0, .infer = cross_entropy_grad_infer,
+    .in = "logits target g", .out = "gx", .inplace = 1, .infer = cross_entropy_grad_infer,
     .cpu = cross_entropy_grad_cpu, .flops = heavy_flops,
     .cases = (const char *const[]){
         "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)", NULL},

@@ -109,8 +109,8 @@ typedef struct inv_policy {
     double price;       /* flops that one byte kept is worth; INFINITY: derive whatever can be */
     double invert_cost; /* factor on the cost of inverse edges */
     bool feed_again;    /* inputs may be copied from the caller again */
-    bool hold_inverted; /* the late part keeps only values that have no inverse */
     size_t late;        /* forward position from which on values are kept for nothing */
+    const bool *hold;   /* per value: not kept for being late; NULL: none */
     inv_guard guard;
     double max_drift;
     const bool *keep;   /* per value: forced */

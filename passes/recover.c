@@ -389,22 +389,13 @@ static bool derive(recovery *r, inv_id target, double cap, inv_id *local, bool *
     return true;
 }
 
-static bool has_inverse(const recovery *r, inv_id v)
-{
-    for (uint32_t i = r->edge_start[v]; i < r->edge_start[v + 1]; i++) {
-        const inv_edge *e = &r->edge[r->edge_of[i]];
-        if (may_invert(r, e) && e->rule->exactness != INV_EXACT) return true;
-    }
-    return false;
-}
-
 static bool kept_anyway(const recovery *r, inv_id v)
 {
     const inv_policy *p = r->policy;
     const inv_value *val = inv_val(r->base, v);
     if (p->keep[v] || val->keep || !(p->recompute || p->invert)) return true;
     if (inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE) return true;
-    return r->pos[val->def] >= p->late && !(p->hold_inverted && has_inverse(r, v));
+    return r->pos[val->def] >= p->late && !(p->hold && p->hold[v]);
 }
 
 static bool need(recovery *r, inv_id v, inv_id *local)

@@ -127,7 +127,12 @@ static inv_status keep_late(search *s)
     size_t n = s->plan->base->forward_end, lo = 0, hi = n; /* keeping from hi on is fine */
     if (!s->best_policy.recompute) return INV_OK;
     inv_policy p = s->best_policy;
-    if (s->by_inverted) { /* hold_inverted sees to it that what can be inverted is not kept */
+    if (s->by_inverted) { /* what was inverted stays so; from here on the peak decides */
+        bool *hold = INV_ARENA_NEW(&s->scratch, bool, s->plan->base->value.n + 1);
+        if (!hold) return INV_E_NOMEM;
+        for (size_t i = 0; i < s->best_plan.choice.n; i++)
+            if (s->best_plan.choice.at[i].choice == INV_INVERTED) hold[s->best_plan.choice.at[i].value] = true;
+        p.hold = hold;
         s->by_inverted = false;
         s->limit = INFINITY;
     }
@@ -210,7 +215,6 @@ static inv_status run(search *s, const inv_program *program)
         s->by_inverted = true;
         s->policy.invert_cost = 1e-3;
         s->policy.feed_again = false;
-        s->policy.hold_inverted = true;
     }
     if (plan->memory != INV_MEMORY_INVERT) INV_TRY(scan_prices(s, false));
     if (plan->memory != INV_MEMORY_RECOMPUTE) INV_TRY(scan_prices(s, true));

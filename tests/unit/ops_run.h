@@ -135,7 +135,7 @@ static inline inv_status ops_call(ops_env *e, inv_id node)
         return INV_OK;
     }
     size_t ws = n->op->workspace ? n->op->workspace(e->g, n) : 0;
-    void *scratch = ws ? malloc(ws) : NULL, *shifted = NULL;
+    void *scratch = ws ? malloc(ws) : NULL;
     if (ws) memset(scratch, 0xff, ws);
     inv_call c = {.node = n,
                   .in = in,
@@ -147,7 +147,6 @@ static inline inv_status ops_call(ops_env *e, inv_id node)
                   .step = &e->step};
     inv_status s = n->op->cpu(&c);
     free(scratch);
-    free(shifted);
     return s;
 }
 
