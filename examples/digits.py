@@ -2,7 +2,8 @@
 """Writes examples/data/digits_{train,val}_{x,y}.npy from the handwritten digits that ship with scikit-learn.
 
 x: float32 [N, 1, 8, 8] in -1..1;  y: int64 [N];  a fixed 80/20 split, stratified by digit.
-The data: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, CC BY 4.0."""
+The data: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository,
+CC BY 4.0."""
 import os
 
 import numpy as np

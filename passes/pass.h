@@ -110,7 +110,6 @@ typedef struct inv_policy {
     double invert_cost; /* factor on the cost of inverse edges */
     bool feed_again;    /* inputs may be copied from the caller again */
     size_t late;        /* forward position from which on values are kept for nothing */
-    const bool *hold;   /* per value: not kept for being late; NULL: none */
     inv_guard guard;
     double max_drift;
     const bool *keep;   /* per value: forced */

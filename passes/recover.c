@@ -12,6 +12,8 @@
 #include "passes/pass.h"
 
 enum { MAX_CONE = 20000 };
+enum { FREE = 4 }; /* cost of a few edges without arithmetic */
+#define KEEP UINT32_MAX /* edge id: the value itself is kept, at the price of its bytes */
 
 typedef struct heap_item {
     double cost;
@@ -25,7 +27,7 @@ typedef struct link {
 } link;
 
 typedef struct cone_edge {
-    uint32_t id; /* < nnode: forward node; else nnode + index of the inverse edge */
+    uint32_t id; /* < nnode: forward node; KEEP; else nnode + index of the inverse edge */
     uint32_t open;
     double cost;
     inv_id frees;
@@ -91,8 +93,8 @@ static bool for_sources(const recovery *r, uint32_t id, bool (*f)(void *, inv_id
 {
     uint32_t one = id;
     const inv_id *nodes = &one;
-    uint32_t n = 1;
-    if (id >= r->nnode) {
+    uint32_t n = id == KEEP ? 0 : 1;
+    if (id >= r->nnode && id != KEEP) {
         nodes = r->edge[id - r->nnode].node;
         n = r->edge[id - r->nnode].nnode;
     }
@@ -104,8 +106,16 @@ static bool for_sources(const recovery *r, uint32_t id, bool (*f)(void *, inv_id
     return true;
 }
 
-static double edge_cost(const recovery *r, uint32_t id)
+static double price_of(const recovery *r, inv_id v)
 {
+    size_t nbytes = 0;
+    (void)inv_shape_nbytes(&inv_val(r->base, v)->shape, inv_val(r->base, v)->dtype, &nbytes);
+    return r->policy->price * (double)nbytes;
+}
+
+static double edge_cost(const recovery *r, uint32_t id, inv_id frees)
+{
+    if (id == KEEP) return price_of(r, frees);
     if (id < r->nnode) return 1 + inv_node_flops(r->base, inv_nod(r->base, id));
     return 1 + r->policy->invert_cost * r->edge[id - r->nnode].flops;
 }
@@ -161,7 +171,7 @@ static bool visit_source(void *opaque, inv_id s)
 
 static bool add_cone_edge(recovery *r, uint32_t id, inv_id frees, double path, double cap)
 {
-    double cost = edge_cost(r, id);
+    double cost = edge_cost(r, id, frees);
     if (path + cost > cap || r->cone.n >= MAX_CONE) return true;
     cone_edge e = {id, 0, cost, frees};
     visit x = {r, (uint32_t)r->cone.n, path + cost, cap, false};
@@ -180,6 +190,7 @@ static bool collect_cone(recovery *r, inv_id target, double cap)
     while (r->queue.n) {
         heap_item it = heap_pop(&r->queue);
         inv_id v = it.v;
+        if (v != target && !add_cone_edge(r, KEEP, v, it.cost, cap)) return false;
         if (may_clone(r, v) && !add_cone_edge(r, inv_val(r->base, v)->def, v, it.cost, cap)) return false;
         for (uint32_t i = r->edge_start[v]; i < r->edge_start[v + 1]; i++)
             if (may_invert(r, &r->edge[r->edge_of[i]]) &&
@@ -291,6 +302,10 @@ static bool guard(recovery *r, inv_id v)
 
 static bool emit_edge(recovery *r, uint32_t id, inv_id frees, inv_id *local)
 {
+    if (id == KEEP) {
+        r->rep[frees] = frees;
+        return true;
+    }
     if (id < r->nnode) {
         if (clone_node(r, id, local, frees, id, INV_NONE) == INV_NONE) return false;
         r->rep[frees] = local[frees];
@@ -327,10 +342,24 @@ static double edge_error(const recovery *r, uint32_t id)
 {
     worst w = {r, 0};
     (void)for_sources(r, id, worst_source, &w);
-    if (id < r->nnode) return w.err;
+    if (id < r->nnode || id == KEEP) return w.err;
     const inv_edge *e = &r->edge[id - r->nnode];
     double eps = e->rule->exactness == INV_EXACT ? 0 : r->g->real == INV_F64 ? 0x1p-52 : 0x1p-23;
     return e->gain * (w.err + eps);
+}
+
+typedef struct pending {
+    recovery *r;
+    inv_ids *stack;
+    bool failed;
+} pending;
+
+static bool push_source(void *opaque, inv_id s)
+{
+    pending *p = opaque;
+    if (at_hand(p->r, s) || p->r->state[s]) return true;
+    p->failed = !inv_vec_push(&p->r->scratch, p->stack, s);
+    return !p->failed;
 }
 
 /* The picked edges below target, sources first. */
@@ -350,20 +379,9 @@ static bool list_picks(recovery *r, inv_id target, inv_ids *picks)
             continue;
         }
         state[v] = 1;
-        uint32_t id = r->cone.at[r->via[v]].id, one = id, n = 1;
-        const inv_id *nodes = &one;
-        if (id >= r->nnode) {
-            nodes = r->edge[id - r->nnode].node;
-            n = r->edge[id - r->nnode].nnode;
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            const inv_node *node = inv_nod(r->base, nodes[i]);
-            for (uint32_t k = 0; k < node->nin; k++) {
-                inv_id s = node->in[k];
-                if (s == INV_NONE || !r->forward[s] || at_hand(r, s) || state[s]) continue;
-                if (!inv_vec_push(&r->scratch, &stack, s)) return false;
-            }
-        }
+        pending p = {r, &stack, false};
+        (void)for_sources(r, r->cone.at[r->via[v]].id, push_source, &p);
+        if (p.failed) return false;
     }
     for (size_t i = 0; i < picks->n; i++) state[picks->at[i]] = 0;
     return true;
@@ -393,18 +411,17 @@ static bool kept_anyway(const recovery *r, inv_id v)
 {
     const inv_policy *p = r->policy;
     const inv_value *val = inv_val(r->base, v);
-    if (p->keep[v] || val->keep || !(p->recompute || p->invert)) return true;
-    if (inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE) return true;
-    return r->pos[val->def] >= p->late && !(p->hold && p->hold[v]);
+    return p->keep[v] || val->keep || !(p->recompute || p->invert) ||
+           inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE;
 }
 
 static bool need(recovery *r, inv_id v, inv_id *local)
 {
     if (at_hand(r, v)) return note_read(r, v);
     bool done = false;
-    size_t nbytes = 0;
-    (void)inv_shape_nbytes(&inv_val(r->base, v)->shape, inv_val(r->base, v)->dtype, &nbytes);
-    if (!derive(r, v, r->policy->price * (double)nbytes, local, &done)) return false;
+    /* What is kept for being late is still not kept twice in two arrangements. */
+    double cap = r->pos[inv_val(r->base, v)->def] >= r->policy->late ? FREE : price_of(r, v);
+    if (!derive(r, v, cap, local, &done)) return false;
     if (done) return true;
     r->rep[v] = v;
     return note_read(r, v);

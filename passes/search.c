@@ -28,6 +28,7 @@ typedef struct search {
     score best_score;
     inv_policy best_policy;
     double limit; /* flops */
+    double floor; /* bytes that must be inverted */
     bool by_inverted;
 } search;
 
@@ -96,7 +97,7 @@ static inv_status try_policy(search *s, const inv_policy *p, score *got)
     }
     count_flops(g, &trial);
     *got = (score){trial.load, trial.activation_peak, trial.flops, inverted_bytes(&trial)};
-    if (s->best && !better(s, got, &s->best_score)) {
+    if (s->best && (got->inverted < s->floor || !better(s, got, &s->best_score))) {
         inv_graph_destroy(g);
         return INV_OK;
     }
@@ -121,27 +122,40 @@ static inv_status scan_prices(search *s, bool invert)
     return INV_OK;
 }
 
-/* From which forward position on can everything be kept without a higher peak? Bisection. */
+/* One point from which on everything is kept. In mode invert three quarters of what could be inverted must stay so. */
+static inv_status try_late(search *s, const inv_policy *base, size_t late, double inverted, bool *fine)
+{
+    inv_policy p = *base;
+    score before = s->best_score, got;
+    p.late = late;
+    s->floor = 0.75 * inverted;
+    INV_TRY(try_policy(s, &p, &got));
+    *fine = got.peak <= before.peak && got.activations <= before.activations && got.inverted >= s->floor;
+    return INV_OK;
+}
+
+/* From which forward position on can everything be kept without a higher peak? A coarse grid, since the peak is not
+ * monotone, then bisection. */
 static inv_status keep_late(search *s)
 {
-    size_t n = s->plan->base->forward_end, lo = 0, hi = n; /* keeping from hi on is fine */
+    enum { GRID = 16 };
     if (!s->best_policy.recompute) return INV_OK;
-    inv_policy p = s->best_policy;
-    if (s->by_inverted) { /* what was inverted stays so; from here on the peak decides */
-        bool *hold = INV_ARENA_NEW(&s->scratch, bool, s->plan->base->value.n + 1);
-        if (!hold) return INV_E_NOMEM;
-        for (size_t i = 0; i < s->best_plan.choice.n; i++)
-            if (s->best_plan.choice.at[i].choice == INV_INVERTED) hold[s->best_plan.choice.at[i].value] = true;
-        p.hold = hold;
+    const inv_policy base = s->best_policy;
+    double inverted = s->by_inverted ? s->best_score.inverted : 0;
+    size_t n = s->plan->base->forward_end, lo = 0, hi = n; /* keeping from hi on is fine */
+    bool fine;
+    if (s->by_inverted) {
         s->by_inverted = false;
         s->limit = INFINITY;
     }
+    for (size_t k = GRID; k-- > 1 && n > 2 * GRID;) {
+        INV_TRY(try_late(s, &base, n * k / GRID, inverted, &fine));
+        if (fine) hi = n * k / GRID;
+        else if (lo < n * k / GRID && hi > n * k / GRID) lo = n * k / GRID;
+    }
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        score base = s->best_score, got;
-        p.late = mid;
-        INV_TRY(try_policy(s, &p, &got));
-        bool fine = got.peak <= base.peak && got.activations <= base.activations;
+        INV_TRY(try_late(s, &base, mid, inverted, &fine));
         if (fine) hi = mid;
         else lo = mid + 1;
     }

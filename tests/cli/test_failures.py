@@ -95,7 +95,8 @@ class Failures(unittest.TestCase):
                            helper.make_node("Log", ["h"], ["l"], "bad_log"),
                            helper.make_node("Abs", ["l"], ["y"], "abs")], {"w": [1, 2, 3]})
         out = self.file("out.onnx")
-        self.refused(call("train", self.model, "--data", self.x, "--target", self.y, "--loss", "mse", "-o", out), "bad_log")
+        self.refused(call("train", self.model, "--data", self.x, "--target", self.y, "--loss", "mse", "-o", out),
+                     "bad_log")
         self.assertFalse(os.path.exists(out))
 
     def test_missing_external_file(self):
@@ -127,7 +128,8 @@ class Weights(unittest.TestCase):
             before, after = onnx.load(source), onnx.load(out)
             onnx.checker.check_model(after, full_check=True)
             changed = {a.name for a, b in zip(after.graph.initializer, before.graph.initializer) if a != b}
-            statistics = {n for node in before.graph.node if node.op_type == "BatchNormalization" for n in node.input[3:]}
+            norms = [node for node in before.graph.node if node.op_type == "BatchNormalization"]
+            statistics = {name for node in norms for name in node.input[3:]}
             self.assertEqual(changed - statistics, {"head.weight", "head.bias"})
             self.assertEqual(changed & statistics, statistics)
             del before.graph.initializer[:], after.graph.initializer[:]

@@ -3,19 +3,23 @@
 
     run.py [--invonnx PROGRAM] [--families PREFIX,...] [--jobs N] [--verbose] [ROOT...]
 
-A ROOT holds one folder per model: model.onnx, golden.txt and the .npy files that it names (goldens computed in float64 by
-PyTorch). Per model, with e = the smaller of the manifest's two float32 errors, tol = 10 max(e, 1e-6), and every error
-normalised by max(max|golden|, 1e-4 gmax), gmax the largest gradient entry of the model:
+A ROOT holds one folder per model: model.onnx, golden.txt and the .npy files that it names (goldens computed in
+float64 by PyTorch). Per model, with e = the smaller of the manifest's two float32 errors, tol = 10 max(e, 1e-6), and
+every error normalised by max(max|golden|, 1e-4 gmax), gmax the largest gradient entry of the model:
 
-  store, recompute, auto without inverted values   every gradient within tol; where PyTorch's own float32 misses that bound (a value
-                      so near zero that rounding decides about a ReLU), relative L2 error within PyTorch's
+  store, recompute,   every gradient within tol
+  auto if it inverts nothing
   recompute           loss, outputs, gradients and running statistics equal to store's bit for bit
   invert, auto        per parameter relative L2 error at most max(3 tol, 5 x store's own, 1e-3)
   --float64           every mode within 3e-7 (the goldens are rounded to float32)
   running statistics  equal bit for bit in all modes, and to the golden within 1e-5
   ten SGD steps       follow the golden losses
-  explain             finds the blocks of the manifest (0 exactly, others at least); a kind ..._not_invertible is refused
-  peak_bytes          at most planned_peak_bytes, and within 1 % of it"""
+  explain             finds the blocks of the manifest (0 exactly, others at least); ..._not_invertible is refused
+  peak_bytes          at most planned_peak_bytes, and within 1 % of it
+
+Where the larger of the two float32 errors is above tol, a value is so near zero that rounding decides about a ReLU
+(revnet_deep: 7e-8 in front of the last one, rounding error 7e-7): whether float32 meets tol is then luck, and depends
+on the BLAS kernel. There float32 gradients have to be within that larger error in relative L2, and float64 judges."""
 import argparse
 import concurrent.futures
 import json
@@ -28,8 +32,8 @@ from collections import Counter
 
 import numpy as np
 
-FAMILIES = ("linear_,mlp_,nice_,revnet8,revnet_deep,plain_lenet,hz_residual,hz_intermediate,hz_tied,hz_tensor_used_twice,"
-            "hz_dropout,hz_output_aliases,hz_plain_residual,hz_input_used_later")
+FAMILIES = ("linear_,mlp_,nice_,revnet8,revnet_deep,plain_lenet,hz_residual,hz_intermediate,hz_tied,"
+            "hz_tensor_used_twice,hz_dropout,hz_output_aliases,hz_plain_residual,hz_input_used_later")
 NO_FALLBACK = ("nice_", "revnet8")
 MODES = ("store", "recompute", "invert", "auto")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -179,7 +183,7 @@ class Checker:
         bad = {}
         for key, golden in self.golden.items():
             if key in got and key in store:
-                limit = max(3 * self.tol, 5 * self.distance_l2(store[key], golden), 1e-3)
+                limit = max(3 * self.tol, 5 * self.distance_l2(store[key], golden), 1e-3, self.flips or 0)
                 d = self.distance_l2(got[key], golden)
                 if not d <= limit:
                     bad[key] = d

@@ -14,7 +14,8 @@ from collections import Counter
 import onnx
 import run
 
-FAMILIES = "nice_chunk_ts17,nice_slice_ts17,nice_split_uneven,revnet8_slice_ts17,linear_chain_3d_ts17,mlp_lrelu_seq_ts17"
+FAMILIES = ("nice_chunk_ts17,nice_slice_ts17,nice_split_uneven,revnet8_slice_ts17,linear_chain_3d_ts17,"
+            "mlp_lrelu_seq_ts17")
 
 
 def shuffled(graph, rng):
