@@ -136,8 +136,9 @@ static inv_status conv_grad(inv_grad *b)
     const char *why = inv__conv_of(inv_nod(g, b->node), &sx, &sf, &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
     bool bias = inv__has_in(inv_nod(g, b->node), 2) && inv_wants(b, 2);
-    if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, f), &c.w, c.group, &sx));
+    /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
     if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvGradW", INV_IN(x, gy), &c.w, c.group, &sf));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, f), &c.w, c.group, &sx));
     if (bias) {
         const int64_t axes[] = {0, 2, 3, 4};
         inv_grad_set(b, 2, inv_emit1(g, "ReduceSumAxes", INV_IN(gy),

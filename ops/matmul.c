@@ -127,18 +127,19 @@ static inv_status matmult_grad(inv_grad *b)
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
     inv_id x = inv_I(b, 0), w = inv_I(b, 1), gy = inv_GO(b, 0);
     if (gy == INV_NONE) return INV_OK;
+    if (inv_wants(b, 1)) { /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
+        inv_id rows = x, grows = gy;
+        if (!ta && inv__shape(g, w)->rank == 2) { /* one product over all rows, not one per batch and a sum */
+            rows = emit_rows(g, x);
+            grows = emit_rows(g, gy);
+        }
+        if (rows == INV_NONE || grows == INV_NONE) return inv__grad_done(b);
+        inv_id gw = tb ? emit_product(g, true, grows, ta, rows) : emit_product(g, !ta, rows, false, grows);
+        if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, w));
+    }
     if (inv_wants(b, 0)) {
         inv_id gx = ta ? emit_product(g, tb, w, true, gy) : emit_product(g, false, gy, !tb, w);
         if (gx != INV_NONE) inv_grad_set(b, 0, inv_emit_sum_to(g, gx, x));
-    }
-    if (inv_wants(b, 1)) {
-        if (!ta && inv__shape(g, w)->rank == 2) { /* one product over all rows, not one per batch and a sum */
-            x = emit_rows(g, x);
-            gy = emit_rows(g, gy);
-        }
-        if (x == INV_NONE || gy == INV_NONE) return inv__grad_done(b);
-        inv_id gw = tb ? emit_product(g, true, gy, ta, x) : emit_product(g, !ta, x, false, gy);
-        if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, w));
     }
     return inv__grad_done(b);
 }

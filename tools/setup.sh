@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 packages=(
     gcc libc6-dev cmake ninja-build pkg-config
     protobuf-c-compiler libprotobuf-c-dev libonnx-dev
-    libopenblas-openmp-dev liblapacke-dev libjansson-dev libpopt-dev libminizip-dev
+    libopenblas-openmp-dev liblapacke-dev libjansson-dev libpopt-dev libminizip-dev zlib1g-dev
     libcmocka-dev python3 python3-venv ca-certificates
 )
 
