@@ -23,6 +23,7 @@ typedef struct inv_block {
     const inv_inverse_def *rule;
     const char *kind;
     inv_id anchor;                /* last node of the pattern */
+    uint32_t at;                  /* its position */
     const inv_id *node;           /* pattern nodes and the regions' nodes */
     uint32_t nnode, npattern;     /* the first npattern are the pattern's own */
     const inv_id *in, *out;       /* values */

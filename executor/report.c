@@ -36,7 +36,12 @@ static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
     json_t *list = json_array();
     for (uint32_t i = 0; i < n; i++) {
         const inv_node *x = inv_nod(g, node[i]);
-        for (uint32_t k = 0; k < x->norigin; k++) (void)json_array_append_new(list, json_string(x->origin[k]));
+        for (uint32_t k = 0; k < x->norigin; k++) {
+            bool listed = false; /* one ONNX node may have become several */
+            for (size_t j = 0; j < json_array_size(list) && !listed; j++)
+                listed = strcmp(json_string_value(json_array_get(list, j)), x->origin[k]) == 0;
+            if (!listed) (void)json_array_append_new(list, json_string(x->origin[k]));
+        }
     }
     return list;
 }

@@ -21,12 +21,12 @@ static inv_status name_unknown(inv_graph *g)
             seen = !m->op && strcmp(m->op_type, n->op_type) == 0 && strcmp(m->domain, n->domain) == 0;
         }
         if (seen) continue;
-        inv__str_add(&text, "; %s%s%s (", n->domain, *n->domain ? "::" : "", n->op_type);
+        inv__str_add(&text, "; %s%s%s (node", n->domain, *n->domain ? "::" : "", n->op_type);
         int count = 0;
         for (size_t j = i; j < g->order.n; j++) {
             const inv_node *m = inv_nod(g, g->order.at[j]);
             if (m->op || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0) continue;
-            inv__str_add(&text, "%s'%s'", count++ ? ", " : count > 1 ? "nodes " : "node ",
+            inv__str_add(&text, "%s'%s'", count++ ? ", " : " ",
                          m->name && *m->name ? m->name : inv_val(g, m->out[0])->name);
         }
         inv__str_add(&text, ", opset %lld)", (long long)inv_graph_opset(g, n->domain));

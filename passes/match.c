@@ -2,7 +2,7 @@
  * Matching: which local inverses hold at which node, which blocks the longer rules name, and why each other candidate
  * was refused. Nothing here depends on the order of nodes or operands. Found is not used: recovery decides that.
  * requires: canonical forward graph.  gives: g->matches; templates of solving nodes, outside of the order. */
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "passes/pass.h"
@@ -202,7 +202,8 @@ static inv_status add_block(inv_matcher *m, const inv_rule *rule, const inv_id *
     memcpy(nodes, node, nnode * sizeof *node);
     memcpy(ins, in, nin * sizeof *in);
     memcpy(outs, out, nout * sizeof *out);
-    inv_block b = {rule->def, kind_of(rule->def), node[npattern - 1], nodes, nnode, npattern, ins, outs, nin, nout};
+    inv_id anchor = node[npattern - 1];
+    inv_block b = {rule->def, kind_of(rule->def), anchor, m->pos[anchor], nodes, nnode, npattern, ins, outs, nin, nout};
     return inv_vec_push(a, &m->out->block, b) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -418,6 +419,10 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
             if (a.reason && (!*reason || !swap)) *reason = a.reason;
             continue;
         }
+        bool taken = false; /* blocks of several operators do not overlap */
+        for (uint32_t k = 0; k < a.nnode && a.nnode > 1; k++) taken = taken || m->paired[a.node[k]];
+        if (taken) continue;
+        for (uint32_t k = 0; k < a.nnode && a.nnode > 1; k++) m->paired[a.node[k]] = true;
         inv_id *all = INV_ARENA_NEW(&m->scratch, inv_id, a.nnode + a.ninside + 1);
         if (!all) return INV_E_NOMEM;
         memcpy(all, a.node, a.nnode * sizeof *all);
@@ -484,10 +489,11 @@ static inv_status prepare(inv_matcher *m)
     m->front = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->stack = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->inside = INV_ARENA_NEW(&m->scratch, inv_id, nn);
+    m->paired = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->seen = INV_ARENA_NEW(&m->scratch, uint8_t, nv);
     m->visited = INV_ARENA_NEW(&m->scratch, uint8_t, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
-    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->seen || !m->visited || !m->out)
+    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->seen || !m->visited || !m->out)
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -498,6 +504,13 @@ static inv_status prepare(inv_matcher *m)
             if (n->out[k] != INV_NONE) m->active[n->out[k]] = active;
     }
     return inv_rules_compile(g->ctx, &g->arena, &m->rule, &m->nrule);
+}
+
+static int by_position(const void *a, const void *b)
+{
+    const inv_block *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return x->nnode != y->nnode ? (x->nnode > y->nnode ? -1 : 1) : strcmp(x->rule->name, y->rule->name);
 }
 
 static inv_status match_all(inv_matcher *m)
@@ -513,7 +526,9 @@ static inv_status match_all(inv_matcher *m)
             if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken));
     }
     for (size_t i = 0; i < norder; i++) INV_TRY(match_node(m, g->order.at[i]));
-    return name_branches(m);
+    INV_TRY(name_branches(m));
+    if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);
+    return INV_OK;
 }
 
 inv_status inv_pass_match(inv_graph *g)

@@ -84,6 +84,7 @@ typedef struct inv_matcher {
     inv_matches *out;
     inv_rule *rule;
     size_t nrule;
+    bool *paired;    /* per node: in a block of a pattern with several operators */
     /* work space of the region search, allocated once */
     inv_id *front, *stack, *inside;
     uint8_t *seen, *visited;

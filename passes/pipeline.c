@@ -46,6 +46,28 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
     return inv_graph_check(g, true);
 }
 
+/* A model exported for one batch size may have it in its reshapes: then say so. */
+static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_status st)
+{
+    for (size_t i = 0; i < p->source->inputs.n && rq->rebatch && st != INV_E_NOMEM; i++) {
+        const inv_value *v = inv_val(p->source, p->source->inputs.at[i]);
+        int64_t batch = rq->batch;
+        for (size_t k = 0; k < rq->options->ninputs && !rq->batch; k++)
+            if (strcmp(rq->options->inputs[k].name, v->name) == 0 && rq->options->inputs[k].rank > 0)
+                batch = rq->options->inputs[k].dims[0];
+        if (v->shape.rank < 1 || v->shape.dim[0] < 0 || batch == 0 || v->shape.dim[0] == batch) continue;
+        inv_str text;
+        inv__str_init(&text, p->ctx);
+        inv__str_add(&text, "%s. The model was exported for a batch of %lld and is asked for %lld: use a batch of %lld "
+                     "(--batch, --drop-last), or export it with a dynamic batch axis", inv_context_message(p->ctx),
+                     (long long)v->shape.dim[0], (long long)batch, (long long)v->shape.dim[0]);
+        st = inv__fail(p->ctx, INV_E_SHAPE, "%s", text.s);
+        inv__str_fini(&text);
+        return st;
+    }
+    return st;
+}
+
 static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     memset(plan, 0, sizeof *plan);
@@ -55,7 +77,8 @@ static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *pl
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
     g->no_dropout = p->options.no_dropout;
-    INV_TRY(passes(g, rq, plan));
+    inv_status st = passes(g, rq, plan);
+    if (st != INV_OK) return explain_rebatch(p, rq, st);
     INV_TRY(inv_pass_search(plan, rq, p));
     return inv_graph_check(plan->g, true);
 }
@@ -150,8 +173,9 @@ static inv_status build_all(inv_program *p)
     p->transient = p->store_peak = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!kinds[k].wanted) continue;
-        inv_request rq = {o, kinds[k].purpose, kinds[k].batch, kinds[k].batch > 0,
-                          kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE};
+        bool optimize = kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE;
+        inv_request rq = {o, kinds[k].purpose, kinds[k].batch,
+                          kinds[k].batch > 0 || optimize || kinds[k].purpose == INV_FOR_EVAL, optimize};
         INV_TRY(build_plan(p, &rq, &p->plan[k]));
         INV_TRY(house(p, p->plan[k].g));
         if (p->plan[k].transient > p->transient) p->transient = p->plan[k].transient;
