@@ -56,7 +56,12 @@ enum {
     INV_OP_NO_CLONE = 1 << 4,    /* outputs are always stored (batch statistics: tiny; losses) */
     INV_OP_SOURCE = 1 << 5,      /* reads the caller's memory (Feed) */
     INV_OP_STEP = 1 << 6,        /* has an effect outside the graph (guard verdicts): never pruned */
-    INV_OP_VARIADIC_OUT = 1 << 7
+    INV_OP_VARIADIC_OUT = 1 << 7,
+    /* Whole ranges of inputs give one output (Relu: 0), and the gradient tells by that very output which branch was
+     * taken: it must never be rebuilt with rounding. */
+    INV_OP_ATOMS = 1 << 8,
+    /* The gradient tells the branch by the output, where an error counts times the gain of the operator's inverse. */
+    INV_OP_KINK = 1 << 9
 };
 
 typedef struct inv_op_def {

@@ -3,7 +3,10 @@
  * block, and recovery leaves it alone. */
 #include "invonnx/plugin.h"
 
-#define ACT(id, label, op, condition, magnifies, text)                                                                       \
+/* x = tanh(in) is wanted by the gradient of tanh, y by that of the product. */
+#define CASE(statement) "g(float[4,6] in) => (z) { param float[6,5] B; x = Tanh(in); " statement "; z = MatMul(y, B) }"
+
+#define ACT(id, label, op, condition, magnifies, text, ...)                                                           \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
                                        .name = label,                                                                 \
                                        .priority = 20,                                                                \
@@ -12,16 +15,22 @@
                                        .frees = "x",                                                                  \
                                        .when = condition,                                                             \
                                        .gain = magnifies,                                                             \
+                                       .cases = INV_CASES(__VA_ARGS__),                                               \
                                        .doc = text};
 
-ACT(leaky_relu, "leaky_relu", "LeakyRelu", "attr(alpha) > 0", "inv_attr(alpha)", "x = y where y > 0, else y / alpha")
-ACT(elu, "elu", "Elu", "attr(alpha) > 0", "unbounded", "x = y where y > 0, else log(1 + y / alpha)")
-ACT(selu, "selu", "Selu", "attr(alpha) > 0; attr(gamma) > 0", "unbounded", "inverse of gamma * elu")
-ACT(celu, "celu", "Celu", "attr(alpha) > 0", "unbounded", "x = y where y > 0, else alpha * log(1 + y / alpha)")
-ACT(tanh_activation, "tanh", "Tanh", NULL, "unbounded", "x = atanh(y)")
-ACT(sigmoid, "sigmoid", "Sigmoid", NULL, "unbounded", "x = log(y / (1 - y))")
-ACT(softplus, "softplus", "Softplus", NULL, "unbounded", "x = log(exp(y) - 1)")
-ACT(exponential, "exp", "Exp", NULL, "unbounded", "x = log(y)")
+ACT(leaky_relu, "leaky_relu", "LeakyRelu", "attr(alpha, 0.01) > 0", "inv_attr(alpha, 0.01)",
+    "x = y where y > 0, else y / alpha",
+    CASE("y = LeakyRelu<alpha = 0.1>(x)"), CASE("y = LeakyRelu(x)"), CASE("y = LeakyRelu<alpha = 2.0>(x)"))
+ACT(elu, "elu", "Elu", "attr(alpha, 1) > 0", "unbounded", "x = y where y > 0, else log(1 + y / alpha)",
+    CASE("y = Elu(x)"), CASE("y = Elu<alpha = 0.5>(x)"))
+ACT(selu, "selu", "Selu", "attr(alpha, 1.67326) > 0; attr(gamma, 1.0507) > 0", "unbounded", "inverse of gamma * elu",
+    CASE("y = Selu(x)"), CASE("y = Selu<alpha = 1.2, gamma = 0.8>(x)"))
+ACT(celu, "celu", "Celu", "attr(alpha, 1) > 0", "unbounded", "x = y where y > 0, else alpha * log(1 + y / alpha)",
+    CASE("y = Celu(x)"), CASE("y = Celu<alpha = 2.0>(x)"))
+ACT(tanh_activation, "tanh", "Tanh", NULL, "unbounded", "x = atanh(y)", CASE("y = Tanh(x)"))
+ACT(sigmoid, "sigmoid", "Sigmoid", NULL, "unbounded", "x = log(y / (1 - y))", CASE("y = Sigmoid(x)"))
+ACT(softplus, "softplus", "Softplus", NULL, "unbounded", "x = log(exp(y) - 1)", CASE("y = Softplus(x)"))
+ACT(exponential, "exp", "Exp", NULL, "unbounded", "x = log(y)", CASE("y = Exp(x)"))
 
 static const inv_inverse_def prelu = {
     .size = sizeof(inv_inverse_def),
@@ -33,6 +42,8 @@ static const inv_inverse_def prelu = {
     .frees = "x",
     .when = "same_shape(x, y); positive(slope)",
     .gain = "max_inv(slope)",
+    .cases = INV_CASES(CASE("param float[1] a = {0.25}; y = PRelu(x, a)"),
+                       CASE("param float[6] a = {0.25, 0.5, 1.5, 0.1, 1, 2}; y = PRelu(x, a)")),
     .doc = "x = y where y > 0, else y / slope",
 };
 static const inv_inverse_def relu = {
@@ -42,6 +53,7 @@ static const inv_inverse_def relu = {
     .match = "y = Relu(x)",
     .frees = "x",
     .refuse = "every negative input gives 0",
+    .cases = INV_CASES(CASE("y = Relu(x)")),
     .doc = "not injective",
 };
 

@@ -13,12 +13,14 @@
 #include "ops/parallel.h"
 #include "ops/util.h"
 
-#define SOLVE_ROWS 64 /* right-hand sides per call */
-#define QR_BLOCK 32
+#define SOLVE_ROWS 64       /* right-hand sides per call, at most */
+#define QR_BLOCK 32         /* up to so many columns LAPACK takes one at a time and needs a vector; else blocks, */
+#define QR_FACTOR (65 * 64) /* whose triangular factor dormqr keeps there, too */
 
 typedef struct solve {
     bool trans;          /* W is [n,k], as transB of the product was */
     int64_t k, n, rows;  /* features of x and y, number of right-hand sides */
+    int64_t chunk;       /* right-hand sides per call */
     size_t matrix, rhs, tau, work, pivots; /* doubles (pivots: ints) of scratch memory */
 } solve;
 
@@ -34,9 +36,11 @@ static const char *solve_of(const inv_node *node, const inv_shape *y, const inv_
     if (s->k > s->n) return "op(W) has more rows than columns: x is not determined by y";
     if (s->n > INT_MAX / 64) return "the matrix is too large";
     s->matrix = (size_t)s->n * (size_t)s->k;
-    s->rhs = (size_t)s->n * SOLVE_ROWS;
+    s->chunk = inv__min64(s->rows, SOLVE_ROWS);
+    s->rhs = (size_t)(s->n * s->chunk);
     s->tau = s->k == s->n ? 0 : (size_t)s->k;
-    s->work = s->k == s->n ? 0 : QR_BLOCK * (size_t)inv__max64(s->k, SOLVE_ROWS) + QR_BLOCK * (QR_BLOCK + 1);
+    s->work = s->k == s->n ? 0 : (size_t)inv__max64(s->k, s->chunk);
+    if (s->k > QR_BLOCK && s->work > 0) s->work = QR_BLOCK * s->work + QR_FACTOR;
     s->pivots = s->k == s->n ? (size_t)s->n : 0;
     return NULL;
 }
@@ -130,8 +134,8 @@ static inv_status solve_cpu(const inv_call *c)
     lapack_int *pivot = (lapack_int *)(void *)(work + s.work);
     load_matrix(&c->in[1], &s, a);
     bool ok = factor(&s, a, tau, work, pivot);
-    for (int64_t r0 = 0; r0 < s.rows; r0 += SOLVE_ROWS) {
-        int64_t rows = inv__min64(SOLVE_ROWS, s.rows - r0);
+    for (int64_t r0 = 0; r0 < s.rows; r0 += s.chunk) {
+        int64_t rows = inv__min64(s.chunk, s.rows - r0);
         for (int64_t i = 0; i < rows * s.n; i++) rhs[i] = element(&c->in[0], r0 * s.n + i);
         bool solved = ok && apply(&s, (lapack_int)rows, a, tau, work, pivot, rhs);
         for (int64_t r = 0; r < rows; r++)

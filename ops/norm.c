@@ -5,7 +5,9 @@
  *     y = BatchNormApply<training = 1>(x, scale, bias, mean, var)
  *     running' = RunningMix<momentum>(running, batch)        written by commit
  *
- * Its gradient treats mean and var as functions of x inside BatchNormGrad (training = 1) or as constants (0), so
+ * The batch's mean and var are float64 whatever x is: two numbers per channel cost nothing, and rounding them would
+ * shift a whole channel at once, which moves elements near 0 over the kink of a following Relu. Given statistics
+ * (inference) have the type of x. Its gradient treats mean and var as functions of x inside BatchNormGrad (training = 1) or as constants (0), so
  * neither gets a gradient of its own. The variance is biased (divided by n), as ONNX defines it. */
 #include "ops/norm.h"
 
@@ -18,6 +20,16 @@
 typedef struct layout {
     int64_t n, c, s; /* batch, channels, spatial */
 } layout;
+
+typedef struct affine {
+    double *sub, *mul, *add; /* per channel */
+} affine;
+
+/* Element i of a mean or variance, which is float64 or has the type of x. */
+static double statistic(const inv_tensor *t, int64_t i)
+{
+    return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+}
 
 #define REAL float
 #define FN(x) x##_f32
@@ -35,12 +47,22 @@ static layout layout_of(const inv_shape *x)
     return (layout){x->dim[0], x->dim[1], inv__prod(x, 2, x->rank)};
 }
 
-/* Operand 0 has channels; operands first.. are vectors of one number per channel. */
+/* Operand i, a statistic, is float64 or has the type of operand 0. */
+static inv_status need_statistic(const inv_graph *g, const inv_node *n, uint32_t i)
+{
+    inv_dtype t = inv__in_dtype(g, n, i);
+    if (t == INV_F64 || t == inv__in_dtype(g, n, 0)) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u is %s; it must be double or of the type of input 0, %s",
+                         i, inv_dtype_name(t), inv_dtype_name(inv__in_dtype(g, n, 0)));
+}
+
+/* Operand 0 has channels; operands first..last are vectors of one number per channel, those from 3 on statistics. */
 static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
 {
     INV_TRY(inv__need(g, n, last));
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, last));
+    INV_TRY(inv__need_same_type(g, n, last < 3 ? last : 3));
+    for (uint32_t i = 3; i < last; i++) INV_TRY(need_statistic(g, n, i));
     const inv_shape *x = inv__in_shape(g, n, 0);
     if (x->rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
     for (uint32_t i = first; i < last; i++) {
@@ -56,9 +78,8 @@ static inv_status stats_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 1, 1));
     inv_shape s = inv_shape_of(1, &inv__in_shape(g, n, 0)->dim[1]);
-    inv_dtype t = inv__in_dtype(g, n, 0);
-    inv__set_out(g, n, 0, t, &s);
-    inv__set_out(g, n, 1, t, &s);
+    inv__set_out(g, n, 0, INV_F64, &s);
+    inv__set_out(g, n, 1, INV_F64, &s);
     return INV_OK;
 }
 
@@ -84,7 +105,7 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
+    INV_TRY(need_statistic(g, n, 1));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the running and the batch statistic must have one shape");
     return inv__infer_same(g, n);
@@ -101,57 +122,36 @@ static inv_status stats_cpu(const inv_call *c)
     return INV_OK;
 }
 
-static size_t factors_workspace(const inv_graph *g, const inv_node *n)
+static size_t affine_workspace(const inv_graph *g, const inv_node *n)
 {
-    return (size_t)inv__in_shape(g, n, 0)->dim[1] * inv_dtype_size(inv__in_dtype(g, n, 0));
+    return (size_t)inv__in_shape(g, n, 0)->dim[1] * 3 * sizeof(double);
 }
 
-/* in: x, scale, bias, mean, var */
-static inv_status apply_cpu(const inv_call *c)
+static inv_status normalise(const inv_call *c, bool inverse)
 {
     layout l = layout_of(&c->in[0].shape);
     double eps = inv_attr_float(c->node, "epsilon", 1e-5);
-    const inv_tensor *in = c->in;
-    if (in[0].dtype == INV_F32) {
-        factors_f32(l.c, eps, false, in[1].data, in[4].data, c->ws);
-        channel_affine_f32(&l, in[0].data, in[3].data, c->ws, in[2].data, c->out[0].data);
-    } else {
-        factors_f64(l.c, eps, false, in[1].data, in[4].data, c->ws);
-        channel_affine_f64(&l, in[0].data, in[3].data, c->ws, in[2].data, c->out[0].data);
-    }
+    if (c->in[0].dtype == INV_F32)
+        normalise_f32(&l, eps, inverse, c->in, c->ws, c->out[0].data);
+    else
+        normalise_f64(&l, eps, inverse, c->in, c->ws, c->out[0].data);
     return INV_OK;
 }
 
-/* in: y, scale, bias, mean, var: x = (y - bias) * sqrt(var + eps) / scale + mean */
-static inv_status inverse_cpu(const inv_call *c)
-{
-    layout l = layout_of(&c->in[0].shape);
-    double eps = inv_attr_float(c->node, "epsilon", 1e-5);
-    const inv_tensor *in = c->in;
-    if (in[0].dtype == INV_F32) {
-        factors_f32(l.c, eps, true, in[1].data, in[4].data, c->ws);
-        channel_affine_f32(&l, in[0].data, in[2].data, c->ws, in[3].data, c->out[0].data);
-    } else {
-        factors_f64(l.c, eps, true, in[1].data, in[4].data, c->ws);
-        channel_affine_f64(&l, in[0].data, in[2].data, c->ws, in[3].data, c->out[0].data);
-    }
-    return INV_OK;
-}
+static inv_status apply_cpu(const inv_call *c) { return normalise(c, false); }
+static inv_status inverse_cpu(const inv_call *c) { return normalise(c, true); }
 
 static inv_status grad_cpu(const inv_call *c)
 {
     layout l = layout_of(&c->in[0].shape);
     double eps = inv_attr_float(c->node, "epsilon", 1e-5);
     bool training = inv_attr_int(c->node, "training", 0) != 0;
-    const inv_tensor *in = c->in;
     void *out[3] = {NULL, NULL, NULL};
     for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
-    if (in[0].dtype == INV_F32)
-        batch_grad_f32(&l, training, eps, in[0].data, in[1].data, in[2].data, in[3].data, in[4].data, out[0], out[1],
-                       out[2]);
+    if (c->in[0].dtype == INV_F32)
+        batch_grad_f32(&l, training, eps, c->in, out);
     else
-        batch_grad_f64(&l, training, eps, in[0].data, in[1].data, in[2].data, in[3].data, in[4].data, out[0], out[1],
-                       out[2]);
+        batch_grad_f64(&l, training, eps, c->in, out);
     return INV_OK;
 }
 
@@ -159,9 +159,9 @@ static inv_status mix_cpu(const inv_call *c)
 {
     double momentum = inv_attr_float(c->node, "momentum", 0.9);
     if (c->in[0].dtype == INV_F32)
-        mix_f32(c->in[0].n, momentum, c->in[0].data, c->in[1].data, c->out[0].data);
+        mix_f32(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
     else
-        mix_f64(c->in[0].n, momentum, c->in[0].data, c->in[1].data, c->out[0].data);
+        mix_f64(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
     return INV_OK;
 }
 
@@ -221,7 +221,10 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
             inv_id mixed = inv_emit1(g, "RunningMix", INV_IN(running[i], in[3 + i]),
                                      INV_ATTRS(inv_attr_of_float("momentum", momentum)));
             if (1 + i < nout) out[1 + i] = mixed;
-            if (3 + i < nout) out[3 + i] = in[3 + i];
+            if (3 + i < nout && n->out[3 + i] != INV_NONE)
+                out[3 + i] = g->real == INV_F64 ? in[3 + i]
+                                                : inv_emit1(g, "Cast", INV_IN(in[3 + i]),
+                                                            INV_ATTRS(inv_attr_of_int("to", g->real)));
         }
     }
     out[0] = inv_emit1(g, "BatchNormApply", 5, in,
@@ -235,17 +238,21 @@ static const inv_op_def batch_stats_op = {
     .cases = (const char *const[]){
         "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
         "mean, var = BatchStats(float[4,3,2] x)", NULL},
-    .doc = "mean and biased variance per channel, two passes in float64"};
+    .doc = "mean and biased variance per channel, two passes in float64; both are float64 for either type of x"};
 
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
     .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_cpu,
-    .workspace = factors_workspace, .flops = apply_flops,
+    .workspace = affine_workspace, .flops = apply_flops,
     .cases = (const char *const[]){
         "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
         "float[3] var)",
         "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
-        "float[20] var)", NULL},
+        "float[20] var)",
+        "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, double[3] mean, "
+        "double[3] var)",
+        "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, double[20] mean, "
+        "double[20] var)", NULL},
     .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x"};
 
 static const inv_op_def grad_op = {
@@ -253,22 +260,27 @@ static const inv_op_def grad_op = {
     .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_cpu, .flops = grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
-        "float[3] scale, float[3] mean, float[3] var)", NULL},
+        "float[3] scale, float[3] mean, float[3] var)",
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
+        "float[3] scale, double[3] mean, double[3] var)", NULL},
     .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015)"};
 
 static const inv_op_def inverse_op = {
     .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
     .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .cpu = inverse_cpu,
-    .workspace = factors_workspace, .flops = apply_flops,
+    .workspace = affine_workspace, .flops = apply_flops,
     .cases = (const char *const[]){
         "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
-        "float[3] var)", NULL},
+        "float[3] var)",
+        "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, double[3] mean, "
+        "double[3] var)", NULL},
     .doc = "x = (y - bias) sqrt(var + epsilon) / scale + mean"};
 
 static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
-    .flags = INV_OP_NO_GRAD, .inplace = 3, .infer = mix_infer, .cpu = mix_cpu, .flops = apply_flops,
-    .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
+    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .cpu = mix_cpu, .flops = apply_flops,
+    .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
+                                   "m = RunningMix<momentum = 0.75>(float[5] running, double[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};
 
 static const inv_op_def batch_norm_7 = {

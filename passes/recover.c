@@ -46,6 +46,7 @@ typedef struct recovery {
     bool *forward;                  /* per value: computed in the forward part */
     inv_id *rep;                    /* per forward value: what backward reads for it */
     double *err;                    /* per forward value: estimated relative error of rep */
+    double *steep;                  /* per forward value: what an error of it counts for the gradient's branches */
     /* derivation */
     double *dist;
     uint32_t *stamp, *head, *via, now; /* per value */
@@ -397,8 +398,11 @@ static bool derive(recovery *r, inv_id target, double cap, inv_id *local, bool *
     if (!list_picks(r, target, &picks)) return false;
     bool good = true;
     for (size_t i = 0; i < picks.n && good; i++) {
-        r->err[picks.at[i]] = edge_error(r, r->cone.at[r->via[picks.at[i]]].id);
+        uint32_t id = r->cone.at[r->via[picks.at[i]]].id;
+        r->err[picks.at[i]] = edge_error(r, id);
         good = r->err[picks.at[i]] <= r->policy->max_drift;
+        if (id >= r->nnode && id != KEEP && r->edge[id - r->nnode].rule->exactness != INV_EXACT)
+            good = good && r->err[picks.at[i]] * r->steep[picks.at[i]] <= r->policy->max_drift;
     }
     for (size_t i = 0; i < picks.n && !good; i++) r->err[picks.at[i]] = 0;
     for (size_t i = 0; i < picks.n && good; i++)
@@ -427,6 +431,39 @@ static bool need(recovery *r, inv_id v, inv_id *local)
     return note_read(r, v);
 }
 
+/* Whether op only moves elements, so that its outputs are as steep as its inputs. */
+static bool moves(const recovery *r, inv_id node)
+{
+    const inv_node *n = inv_nod(r->base, node);
+    for (uint32_t k = 0; k < n->nin; k++) {
+        if (n->in[k] == INV_NONE || !r->forward[n->in[k]]) continue;
+        for (uint32_t i = r->edge_start[n->in[k]]; i < r->edge_start[n->in[k] + 1]; i++) {
+            const inv_edge *e = &r->edge[r->edge_of[i]];
+            if (e->forward == node && e->rule->exactness == INV_EXACT && e->flops <= 0) return true;
+        }
+    }
+    return inv_node_flops(r->base, n) <= 0 && !(n->op->flags & INV_OP_SOURCE);
+}
+
+/* How an error of each output counts: see INV_OP_ATOMS and INV_OP_KINK. */
+static void note_steep(recovery *r, inv_id node)
+{
+    const inv_node *n = inv_nod(r->base, node);
+    double steep = 1;
+    if (n->op->flags & INV_OP_ATOMS) steep = INFINITY;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        inv_id x = n->in[k];
+        if (x == INV_NONE || !r->forward[x]) continue;
+        if (moves(r, node) && r->steep[x] > steep) steep = r->steep[x];
+        for (uint32_t i = r->edge_start[x]; n->op->flags & INV_OP_KINK && i < r->edge_start[x + 1]; i++) {
+            const inv_edge *e = &r->edge[r->edge_of[i]];
+            if (e->forward == node && isfinite(e->gain) && e->gain > steep) steep = e->gain;
+        }
+    }
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE) r->steep[n->out[k]] = steep;
+}
+
 /* --- the walk --- */
 
 static bool prepare(recovery *r)
@@ -443,13 +480,14 @@ static bool prepare(recovery *r)
     r->forward = INV_ARENA_NEW(a, bool, r->nvalue + 1);
     r->rep = INV_ARENA_NEW(a, inv_id, r->nvalue + 1);
     r->err = INV_ARENA_NEW(a, double, r->nvalue + 1);
+    r->steep = INV_ARENA_NEW(a, double, r->nvalue + 1);
     r->dist = INV_ARENA_NEW(a, double, r->nvalue + 1);
     r->stamp = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->head = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->via = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->state = INV_ARENA_NEW(a, uint8_t, r->nvalue + 1);
     r->noted = INV_ARENA_NEW(a, bool, r->nvalue + 1);
-    if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->dist || !r->stamp ||
+    if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->steep || !r->dist || !r->stamp ||
         !r->head || !r->via || !r->state || !r->noted)
         return false;
     for (size_t i = 0; i < r->nedge; i++) r->edge_start[r->edge[i].frees + 1]++;
@@ -464,6 +502,7 @@ static bool prepare(recovery *r)
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE) r->forward[n->out[k]] = true;
     }
+    for (size_t i = 0; i < b->forward_end; i++) note_steep(r, b->order.at[i]);
     for (size_t v = 0; v < r->nvalue; v++)
         if (r->forward[v] && kept_anyway(r, (inv_id)v)) r->rep[v] = (inv_id)v;
     return true;

@@ -194,8 +194,8 @@ static bool on_shapes(inv_matcher *m, const condition *c, const inv_binding *b, 
     }
     if (strcmp(c->name, "attr") == 0) {
         const inv_attr *at = inv_attr_find(node, c->arg[0]);
-        if (!at) return false;
-        double x = at->kind == INV_ATTR_INT ? (double)at->i : at->f;
+        if (!at && c->nargs < 2) return false;
+        double x = !at ? strtod(c->arg[1], NULL) : at->kind == INV_ATTR_INT ? (double)at->i : at->f;
         return c->relation == '<' ? x < c->bound : c->relation == '>' ? x > c->bound : x == c->bound;
     }
     *known = false;
@@ -269,7 +269,7 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = INFINITY;
     if (strcmp(p, "unbounded") == 0 || !next_condition(&p, &c)) return INV_OK;
     if (strcmp(c.name, "inv_attr") == 0) {
-        double a = fabs(inv_attr_float(node, c.arg[0], 0));
+        double a = fabs(inv_attr_float(node, c.arg[0], c.nargs > 1 ? strtod(c.arg[1], NULL) : 0));
         *gain = a >= 1 ? 1 : 1 / a;
         return INV_OK;
     }

@@ -34,16 +34,19 @@ typedef struct inv_inverse_def {
     const char *frees;  /* the value of the pattern that `solve` computes; "xs..." each one of a variadic */
     /* Conditions, all must hold, separated by ';': same_shape(a,b) same_type(a,b) square(W) tall(W) wide(W)
      * cond(W) < C   positive(s)   away_from_zero(s, EPS)   permutation(attr)   attr(name) > C
-     * attr(name) == C. Of parameters they are checked on the values at hand. */
+     * attr(name) == C; attr(name, DEFAULT) where the model may leave it out. Of parameters they are checked on the values at hand. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s|;
-     * "inv_norm(W)" = norm of the (pseudo-)inverse; "inv_attr(alpha)" = max(1, 1/|alpha|); "unbounded". */
+     * "inv_norm(W)" = norm of the (pseudo-)inverse; "inv_attr(alpha)" = max(1, 1/|alpha|), as attr() with a default or without; "unbounded". */
     const char *gain;
     inv_exactness exactness;
     const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
     const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
     const char *doc;          /* equations, source */
 } inv_inverse_def;
+
+/* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */
+#define INV_CASES(...) (const char *const[]){__VA_ARGS__, NULL}
 
 struct inv_registry;
 typedef struct inv_api {

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Conformance of every registered inverse rule, from its own `cases`: the rule is found, its template gives back the
+ * value that it frees, the plan uses it if its gain is bounded, and gradients are those of mode store. Then what must not
+ * be found: singular and shrinking maps, lost inputs, residuals without a split. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/model.h"
+#include "core/program.h"
+#include "executor/executor.h"
+
+#define EPS 0x1p-23
+enum { MAX_IN = 4 };
+
+static inv_context *ctx;
+
+static int setup(void **state)
+{
+    (void)state;
+    return inv_context_create(NULL, &ctx) == INV_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    inv_context_destroy(ctx);
+    return 0;
+}
+
+static double noise(uint64_t *h)
+{
+    *h ^= *h << 13, *h ^= *h >> 7, *h ^= *h << 17;
+    return (double)(*h >> 11) * 0x1p-53 - 0.5;
+}
+
+/* The graph; its parameters without numbers get small random ones. */
+static inv_graph *parse(const char *text)
+{
+    inv_graph *g = NULL;
+    uint64_t h = 88172645463325252u;
+    if (inv_graph_parse(ctx, text, &g) != INV_OK) fail_msg("%s\n%s", inv_context_message(ctx), text);
+    assert_int_equal(inv_graph_sort(g), INV_OK); /* statements may stand in any order */
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        if (v->data.bytes) continue;
+        size_t ne = (size_t)inv_shape_nelem(&v->shape);
+        float *data = inv__arena_alloc(&g->arena, ne * sizeof *data);
+        assert_non_null(data);
+        for (size_t k = 0; k < ne; k++) data[k] = (float)(0.6 * noise(&h));
+        v->data = (inv_data){INV_F32, v->shape, data, ne * sizeof *data};
+    }
+    return g;
+}
+
+/* --- sessions on a graph: the loss is MSE of its first output --- */
+
+typedef struct feeds {
+    inv_array in[MAX_IN], target;
+    float *data[MAX_IN + 1];
+    int64_t dims[MAX_IN + 1][INV_MAX_RANK];
+    size_t n;
+} feeds;
+
+static void fill(feeds *f, size_t at, inv_array *a, const char *name, const inv_shape *s)
+{
+    size_t ne = (size_t)inv_shape_nelem(s);
+    f->data[at] = malloc((ne ? ne : 1) * sizeof(float));
+    for (size_t i = 0; i < ne; i++) f->data[at][i] = (float)sin(0.7 * (double)i + 0.3 + (double)at);
+    memcpy(f->dims[at], s->dim, sizeof s->dim);
+    *a = (inv_array){.name = name, .dtype = INV_F32, .rank = s->rank, .dims = f->dims[at], .data = f->data[at]};
+}
+
+static void drop_feeds(feeds *f)
+{
+    for (size_t i = 0; i <= f->n; i++) free(f->data[i]);
+}
+
+static inv_session *session(inv_model *m, inv_memory memory, feeds *f, bool plan_only)
+{
+    const char *first = inv_val(m->graph, m->graph->outputs.at[0])->name;
+    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .loss = INV_LOSS_MSE, .nloss_outputs = 1};
+    o.inputs = f->in;
+    o.ninputs = f->n;
+    o.target = plan_only ? NULL : &f->target;
+    o.loss_outputs = &first;
+    o.memory = memory;
+    o.input_grads = true;
+    o.plan_only = plan_only;
+    o.device = "checked";
+    inv_session *s = NULL;
+    if (inv_session_create(m, &o, &s) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    return s;
+}
+
+/* A plan without a target tells the shape of one. */
+static void make_feeds(inv_model *m, feeds *f)
+{
+    memset(f, 0, sizeof *f);
+    f->n = m->graph->inputs.n;
+    assert_in_range(f->n, 1, MAX_IN);
+    for (size_t i = 0; i < f->n; i++) {
+        const inv_value *v = inv_val(m->graph, m->graph->inputs.at[i]);
+        fill(f, i, &f->in[i], v->name, &v->shape);
+    }
+    inv_session *s = session(m, INV_MEMORY_STORE, f, true);
+    const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+    fill(f, f->n, &f->target, "target", &inv_val(p->g, p->output.at[0].value)->shape);
+    inv_session_destroy(s);
+}
+
+static size_t gradients(inv_session *s, feeds *f, inv_result *r, double **out)
+{
+    static const inv_what kinds[] = {INV_GET_GRAD, INV_GET_INPUT_GRAD};
+    size_t n = 0;
+    *out = NULL;
+    for (int twice = 0; twice < 2; twice++)
+        if (inv_session_grad(s, f->in, f->n, &f->target, r) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; inv_session_name(s, kinds[k], i); i++) {
+            const void *data;
+            inv_dtype dt;
+            int rank;
+            int64_t dims[INV_MAX_RANK], ne = 1;
+            assert_int_equal(inv_session_get(s, kinds[k], inv_session_name(s, kinds[k], i), &data, &dt, &rank, dims), INV_OK);
+            for (int d = 0; d < rank; d++) ne *= dims[d];
+            *out = realloc(*out, (n + (size_t)ne) * sizeof **out);
+            for (int64_t e = 0; e < ne; e++) (*out)[n++] = inv_elem_double(data, dt, (size_t)e);
+        }
+    return n;
+}
+
+/* --- values of the forward graph and of templates, one buffer each --- */
+
+static void run_node(const inv_graph *g, inv_id id, void **value, const inv_step *step)
+{
+    const inv_node *n = inv_nod(g, id);
+    inv_tensor in[16] = {{0}}, out[16] = {{0}};
+    assert_true(n->nin <= 16 && n->nout <= 16);
+    for (uint32_t k = 0; k < n->nin + n->nout; k++) {
+        inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        if (v == INV_NONE) continue;
+        const inv_value *x = inv_val(g, v);
+        size_t nbytes = 0, ne = (size_t)inv_shape_nelem(&x->shape);
+        assert_true(inv_shape_nbytes(&x->shape, x->dtype, &nbytes));
+        if (!value[v]) {
+            value[v] = aligned_alloc(64, (nbytes + 64) / 64 * 64);
+            if (k < n->nin && !inv_convert(value[v], x->dtype, x->data.bytes, x->data.dtype, ne))
+                fail_msg("'%s' has no data", x->name);
+        }
+        *(k < n->nin ? &in[k] : &out[k - n->nin]) = (inv_tensor){value[v], x->dtype, x->shape, (int64_t)ne};
+    }
+    if (n->op->flags & INV_OP_VIEW) {
+        memcpy(out[0].data, in[0].data, (size_t)out[0].n * inv_dtype_size(out[0].dtype));
+        return;
+    }
+    size_t ws = n->op->workspace ? n->op->workspace(g, n) : 0;
+    void *scratch = aligned_alloc(64, (ws + 64) / 64 * 64);
+    inv_call call = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .ws = scratch, .ws_nbytes = ws};
+    call.step = step;
+    assert_int_equal(n->op->cpu(&call), INV_OK);
+    free(scratch);
+}
+
+static double norm_of(const inv_graph *g, inv_id v, void *const *value, inv_id minus)
+{
+    double sum = 0;
+    const inv_value *x = inv_val(g, v);
+    for (int64_t i = 0; i < inv_shape_nelem(&x->shape); i++) {
+        double e = inv_elem_double(value[v], x->dtype, (size_t)i);
+        if (minus != INV_NONE) e -= inv_elem_double(value[minus], x->dtype, (size_t)i);
+        sum += e * e;
+    }
+    return sqrt(sum);
+}
+
+static double margin(double gain)
+{
+    return 64 * EPS * (isfinite(gain) && gain > 1 ? gain : 1);
+}
+
+/* Every template of the rule, evaluated on true forward values, gives what it frees; number of templates, worst gain. */
+static size_t check_templates(const inv_plan *p, const inv_inverse_def *rule, const feeds *f, const char *text, double *gain)
+{
+    const inv_graph *g = p->base;
+    void **value = calloc(g->value.n, sizeof *value);
+    inv_feed slot[MAX_IN + 1];
+    inv_step step = {.feed = slot};
+    size_t found = 0;
+    *gain = 1;
+    for (size_t i = 0; i < p->feed.n; i++) {
+        slot[i] = (inv_feed){f->target.data, INV_F32, NULL};
+        for (size_t k = 0; k < f->n; k++)
+            if (!p->feed.at[i].is_target && strcmp(f->in[k].name, p->feed.at[i].name) == 0) slot[i].data = f->in[k].data;
+    }
+    for (size_t i = 0; i < g->forward_end; i++) run_node(g, g->order.at[i], value, &step);
+    for (size_t i = 0; i < g->matches->edge.n; i++) {
+        const inv_edge *e = &g->matches->edge.at[i];
+        if (strcmp(e->rule->name, rule->name) != 0) continue;
+        found++;
+        if (e->gain > *gain) *gain = e->gain;
+        for (uint32_t k = 0; k < e->nnode; k++) run_node(g, e->node[k], value, &step);
+        assert_true(inv_shape_equal(&inv_val(g, e->frees)->shape, &inv_val(g, e->result)->shape));
+        double off = norm_of(g, e->result, value, e->frees) / norm_of(g, e->frees, value, INV_NONE);
+        if (rule->exactness == INV_EXACT && off != 0) fail_msg("%s is called exact: %g\n%s", rule->name, off, text);
+        if (!(off <= margin(e->gain))) fail_msg("%s: error %g, gain %g\n%s", rule->name, off, e->gain, text);
+    }
+    for (size_t v = 0; v < g->value.n; v++) free(value[v]);
+    free(value);
+    return found;
+}
+
+/* --- the rules --- */
+
+static const char *kind_of(const inv_inverse_def *rule) { return rule->kind ? rule->kind : rule->name; }
+
+static const inv_block *block_of(const inv_graph *g, const char *rule)
+{
+    for (size_t i = 0; i < g->matches->block.n; i++)
+        if (strcmp(g->matches->block.at[i].rule->name, rule) == 0) return &g->matches->block.at[i];
+    return NULL;
+}
+
+static const char *refusal_of(const inv_graph *g, const char *kind, const char *words)
+{
+    for (size_t i = 0; i < g->matches->refusal.n; i++)
+        if (strcmp(g->matches->refusal.at[i].kind, kind) == 0 && strstr(g->matches->refusal.at[i].reason, words))
+            return g->matches->refusal.at[i].reason;
+    return NULL;
+}
+
+static bool inverted(const inv_plan *p, inv_id v, const char *by)
+{
+    for (size_t i = 0; i < p->choice.n; i++) {
+        const inv_choice_row *c = &p->choice.at[i];
+        if (c->choice == INV_INVERTED && (v == INV_NONE || c->value == v) && (!by || strcmp(c->by, by) == 0)) return true;
+    }
+    return false;
+}
+
+/* What the rule must have left in the plan of one case; the gain that bounds errors. */
+static double check_found(const inv_plan *p, const inv_inverse_def *rule, const feeds *f, const char *text)
+{
+    double gain = 1;
+    if (rule->refuse) {
+        if (!refusal_of(p->base, kind_of(rule), rule->refuse)) fail_msg("%s refuses nothing in\n%s", rule->name, text);
+        return 1;
+    }
+    const inv_block *b = block_of(p->base, rule->name);
+    if (*kind_of(rule) && !b) fail_msg("%s names no block in\n%s", rule->name, text);
+    if (b) assert_true(strncmp(b->kind, kind_of(rule), strlen(kind_of(rule))) == 0);
+    if (!rule->solve) {
+        if (!inverted(p, b->in[0], NULL)) fail_msg("%s: what it frees is not inverted in\n%s", rule->name, text);
+        return 1;
+    }
+    if (!check_templates(p, rule, f, text, &gain)) fail_msg("%s does not match in\n%s", rule->name, text);
+    if (inverted(p, INV_NONE, rule->name) != (gain < 1e30))
+        fail_msg("%s, gain %g: %s in\n%s", rule->name, gain, gain < 1e30 ? "not used" : "used", text);
+    return gain < 1e30 ? gain : 1;
+}
+
+static void check_case(const inv_inverse_def *rule, const char *text)
+{
+    feeds f;
+    inv_result r, kept;
+    double *got, *want, off = 0, size = 0;
+    inv_model m = {.ctx = ctx, .path = "text", .graph = parse(text)};
+    make_feeds(&m, &f);
+    inv_session *s = session(&m, INV_MEMORY_INVERT, &f, false), *store = session(&m, INV_MEMORY_STORE, &f, false);
+    double gain = check_found(&s->program->plan[INV_PLAN_MAIN], rule, &f, text);
+    size_t n = gradients(s, &f, &r, &got), nwant = gradients(store, &f, &kept, &want);
+    assert_int_equal(n, nwant);
+    assert_int_equal(r.fallbacks, 0);
+    for (size_t i = 0; i < n; i++) off += (got[i] - want[i]) * (got[i] - want[i]), size += want[i] * want[i];
+    if (r.loss != kept.loss) fail_msg("%s: loss %.17g, stored %.17g\n%s", rule->name, r.loss, kept.loss, text);
+    if (!(r.drift <= 4 * margin(gain))) fail_msg("%s: drift %g, gain %g\n%s", rule->name, r.drift, gain, text);
+    if (!(sqrt(off) <= 4 * margin(gain) * sqrt(size))) fail_msg("%s: gradients off by %g\n%s", rule->name, sqrt(off / size), text);
+    free(got);
+    free(want);
+    inv_session_destroy(s);
+    inv_session_destroy(store);
+    drop_feeds(&f);
+    inv_graph_destroy(m.graph);
+}
+
+static void test_cases_of_every_rule(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++) {
+        const inv_inverse_def *rule = inv_registry_inverse_at(ctx->registry, i);
+        if (!rule->cases || !rule->cases[0]) fail_msg("rule '%s' has no cases", rule->name);
+        for (size_t c = 0; rule->cases[c]; c++) check_case(rule, rule->cases[c]);
+    }
+}
+
+/* --- what must not be found --- */
+
+#define HEAD "g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; param float[6,6] F; x = Tanh(in); "
+#define TAIL " z = MatMul(y, B) }"
+#define HALVES HEAD "x1, x2 = Split<axis = 1, num_outputs = 2>(x); "
+#define IMAGES                                                                                                        \
+    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3] b; param float[3] m; param float[3] v = {1, 1, 1}; " \
+    "param float[3] s = {1, 0, 1}; x = Tanh(in); "
+
+static const struct refused {
+    const char *rule; /* must not be found */
+    const char *kind, *reason; /* must be said; NULL: nothing */
+    const char *text;
+} refused[] = {
+    {"leaky_relu", NULL, NULL, HEAD "y = LeakyRelu<alpha = 0.0>(x);" TAIL},
+    {"leaky_relu", NULL, NULL, HEAD "y = LeakyRelu<alpha = -0.1>(x);" TAIL},
+    {"prelu", "prelu_positive_slope", "'s' comes as near to zero as -0.25",
+     HEAD "param float[6] s = {1, 1, -0.25, 1, 1, 1}; y = PRelu(x, s);" TAIL},
+    {"linear_square", "linear_square", "condition number",
+     "g(float[4,3] in) => (z) { param float[3,3] W = {1, 2, 3, 4, 5, 6, 7, 8, 9}; x = Tanh(in); z = MatMul(x, W) }"},
+    {"linear_square", "linear_square", "condition number",
+     "g(float[4,2] in) => (z) { param float[2,2] W = {0, 0, 0, 0}; x = Tanh(in); z = MatMul(x, W) }"},
+    {"linear_tall", "linear_tall", "condition number",
+     "g(float[4,2] in) => (z) { param float[2,3] W = {1, 2, 3, 2, 4, 6}; x = Tanh(in); z = MatMul(x, W) }"},
+    {"scale", "scale", "'s' comes as near to zero as 0",
+     HEAD "param float[6] s = {1, 0, 1, 1, 1, 1}; y = Mul(x, s);" TAIL},
+    {"scale", NULL, NULL, HEAD "r = Tanh(x); y = Mul(x, r);" TAIL}, /* no parameter */
+    {"batchnorm", "batchnorm", "'s' comes as near to zero as 0",
+     IMAGES "y = BatchNormalization<training_mode = 1>(x, s, b, m, v);" TAIL},
+    {"batchnorm_eval", "batchnorm_eval", "'s' comes as near to zero as 0",
+     IMAGES "y = BatchNormalization(x, s, b, m, v);" TAIL},
+    {"add_left", NULL, NULL, "g(float[4,1] in, float[4,6] big) => (z, b) { param float[6,5] B; a = Tanh(in); b = Tanh(big); "
+     "y = Add(a, b);" TAIL}, /* a is broadcast: b can be freed, a cannot */
+    {"permute", NULL, NULL, HEAD "const int64[6] p = {0, 1, 2, 3, 4, 4}; y = Gather<axis = 1>(x, p);" TAIL},
+    /* x + f(x): neither operand is known without the other */
+    {"additive_coupling", "additive_coupling", "reads the value that would be freed",
+     HEAD "f = MatMul(x, F); t = Tanh(f); y = Add(x, t);" TAIL},
+    {"additive_coupling", "additive_coupling", "both operands come from the same value",
+     HEAD "k = MatMul(x, F); f = Mul(x, x); t = Tanh(f); y = Add(k, t);" TAIL},
+    /* the branch of x1 reads both halves */
+    {"additive_coupling", "additive_coupling", "", HALVES "p = Mul(x1, x2); f = MatMul(p, A); t = Tanh(f); y1 = Add(x1, t); "
+     "y = Concat<axis = 1>(y1, x2);" TAIL},
+    /* x2 leaves through a Relu only */
+    {"additive_coupling", "additive_coupling", "does not leave the block",
+     HALVES "f = MatMul(x2, A); t = Tanh(f); y1 = Add(x1, t); y2 = Relu(x2); y = Concat<axis = 1>(y1, y2);" TAIL},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const struct refused *c = &refused[i];
+        feeds f;
+        inv_model m = {.ctx = ctx, .path = "text", .graph = parse(c->text)};
+        make_feeds(&m, &f);
+        inv_session *s = session(&m, INV_MEMORY_INVERT, &f, false);
+        const inv_graph *g = s->program->plan[INV_PLAN_MAIN].base;
+        if (block_of(g, c->rule)) fail_msg("%s was found in\n%s", c->rule, c->text);
+        for (size_t e = 0; e < g->matches->edge.n; e++) {
+            const inv_edge *edge = &g->matches->edge.at[e];
+            bool left = strcmp(c->rule, "add_left") == 0 && inv_val(g, edge->frees)->shape.dim[1] == 6;
+            if (strcmp(edge->rule->name, c->rule) == 0 && !left) fail_msg("%s has an edge in\n%s", c->rule, c->text);
+        }
+        if (c->kind && !refusal_of(g, c->kind, c->reason)) {
+            for (size_t k = 0; k < g->matches->refusal.n; k++)
+                print_error("%s: %s\n", g->matches->refusal.at[k].kind, g->matches->refusal.at[k].reason);
+            fail_msg("%s: \"%s\" is not said of\n%s", c->kind, c->reason, c->text);
+        }
+        double *grad;
+        inv_result r;
+        (void)gradients(s, &f, &r, &grad);
+        free(grad);
+        inv_session_destroy(s);
+        drop_feeds(&f);
+        inv_graph_destroy(m.graph);
+    }
+}
+
+/* --- what makes no difference --- */
+
+/* "KIND(in...)->(out...)" of every block, sorted. */
+static void blocks_text(const char *text, char *out, size_t cap)
+{
+    feeds f;
+    char line[32][256];
+    size_t n = 0, used = 0;
+    inv_model m = {.ctx = ctx, .path = "text", .graph = parse(text)};
+    make_feeds(&m, &f);
+    inv_session *s = session(&m, INV_MEMORY_INVERT, &f, true);
+    const inv_graph *g = s->program->plan[INV_PLAN_MAIN].base;
+    for (size_t i = 0; i < g->matches->block.n && n < 32; i++) {
+        const inv_block *b = &g->matches->block.at[i];
+        int k = snprintf(line[n], sizeof line[n], "%s", b->kind);
+        for (uint32_t v = 0; v < b->nin + b->nout; v++) {
+            const inv_value *x = inv_val(g, v < b->nin ? b->in[v] : b->out[v - b->nin]);
+            k += snprintf(line[n] + k, sizeof line[n] - (size_t)k, "%s%s", v == b->nin ? " -> " : " ", x->name);
+        }
+        n++;
+    }
+    qsort(line, n, sizeof *line, (int (*)(const void *, const void *))strcmp);
+    out[0] = 0;
+    for (size_t i = 0; i < n; i++) used += (size_t)snprintf(out + used, cap - used, "%s\n", line[i]);
+    inv_session_destroy(s);
+    drop_feeds(&f);
+    inv_graph_destroy(m.graph);
+}
+
+static void test_order_makes_no_difference(void **state)
+{
+    (void)state;
+    static const char *const forms[] = {
+        HALVES "param float[6] s = {1, 2, 3, 4, 5, 6}; f = MatMul(x2, A); t = Tanh(f); y1 = Add(x1, t); g = MatMul(y1, A); "
+               "u = Sigmoid(g); y2 = Add(x2, u); c = Concat<axis = 1>(y1, y2); y = Mul(c, s);" TAIL,
+        HALVES "param float[6] s = {1, 2, 3, 4, 5, 6}; f = MatMul(x2, A); t = Tanh(f); y1 = Add(t, x1); g = MatMul(y1, A); "
+               "u = Sigmoid(g); y2 = Add(u, x2); c = Concat<axis = 1>(y1, y2); y = Mul(s, c);" TAIL,
+        "g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; param float[6] s = {1, 2, 3, 4, 5, 6}; "
+        "z = MatMul(y, B); y = Mul(c, s); c = Concat<axis = 1>(y1, y2); y2 = Add(u, x2); u = Sigmoid(g); g = MatMul(y1, A); "
+        "y1 = Add(x1, t); t = Tanh(f); f = MatMul(x2, A); x1, x2 = Split<axis = 1, num_outputs = 2>(x); x = Tanh(in) }",
+    };
+    char first[2048], other[2048];
+    blocks_text(forms[0], first, sizeof first);
+    assert_non_null(strstr(first, "additive_block_fg x1 x2 -> y1 y2"));
+    assert_non_null(strstr(first, "additive_coupling x1 x2 -> y1 x2"));
+    assert_non_null(strstr(first, "scale c -> y"));
+    for (size_t i = 1; i < sizeof forms / sizeof *forms; i++) {
+        blocks_text(forms[i], other, sizeof other);
+        assert_string_equal(first, other);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases_of_every_rule),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_order_makes_no_difference),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
