@@ -215,27 +215,67 @@ static size_t first_fit(buffer **order, size_t n, buffer **near)
     return need;
 }
 
+typedef struct placement {
+    buffer **order, **trial, **near;
+    size_t n, need;
+    size_t *offset; /* per buffer: best so far */
+} placement;
+
+static void remember(const planner *p, placement *s, size_t need)
+{
+    s->need = need;
+    for (size_t i = 0; i < s->n; i++) s->offset[i] = p->buf.at[i].offset;
+}
+
+/* Buffers that touch the top are placed earlier, as long as that does no harm. Deterministic; bounded work. */
+static void improve(const planner *p, placement *s, size_t bound)
+{
+    double work = (double)s->n * (double)s->n + 1;
+    size_t tries = work > 2e7 ? 8 : work > 2e5 ? (size_t)(1.6e8 / work) : 800;
+    for (size_t t = 0; t < tries && s->need > bound; t++) {
+        size_t top = s->n, seen = 0;
+        for (size_t i = 0; i < s->n; i++) {
+            const buffer *b = s->order[i];
+            size_t end = s->offset[b - p->buf.at] + align_up(b->nbytes);
+            if (end == s->need && (top == s->n || seen++ == t % 3)) top = i;
+        }
+        if (top == s->n || top == 0) return;
+        size_t to = t % 2 ? top / 2 : top - 1 - t % top;
+        memcpy(s->trial, s->order, s->n * sizeof *s->order);
+        memmove(s->trial + to + 1, s->trial + to, (top - to) * sizeof *s->order);
+        s->trial[to] = s->order[top];
+        size_t need = first_fit(s->trial, s->n, s->near);
+        if (need > s->need) continue;
+        memcpy(s->order, s->trial, s->n * sizeof *s->order);
+        remember(p, s, need);
+    }
+}
+
 static inv_status place(planner *p, inv_plan *plan)
 {
     inv_graph *g = p->g;
     size_t n = p->buf.n;
-    buffer **order = INV_ARENA_NEW(&p->scratch, buffer *, n + 1), **near = INV_ARENA_NEW(&p->scratch, buffer *, n + 1);
-    size_t *best = INV_ARENA_NEW(&p->scratch, size_t, n + 1);
-    if (!order || !near || !best) return INV_E_NOMEM;
+    placement s = {INV_ARENA_NEW(&p->scratch, buffer *, n + 1), INV_ARENA_NEW(&p->scratch, buffer *, n + 1),
+                   INV_ARENA_NEW(&p->scratch, buffer *, n + 1), n, SIZE_MAX, INV_ARENA_NEW(&p->scratch, size_t, n + 1)};
+    if (!s.order || !s.trial || !s.near || !s.offset) return INV_E_NOMEM;
     int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
-    plan->transient = SIZE_MAX;
-    for (size_t o = 0; o < 3 && plan->transient > plan->load; o++) {
-        for (size_t i = 0; i < n; i++) order[i] = &p->buf.at[i];
-        qsort(order, n, sizeof *order, orders[o]);
-        size_t need = first_fit(order, n, near);
-        if (need >= plan->transient) continue;
-        plan->transient = need;
-        for (size_t i = 0; i < n; i++) best[i] = p->buf.at[i].offset;
+    int best = 0;
+    for (int o = 0; o < 3 && s.need > plan->load; o++) {
+        for (size_t i = 0; i < n; i++) s.order[i] = &p->buf.at[i];
+        qsort(s.order, n, sizeof *s.order, orders[o]);
+        size_t need = first_fit(s.order, n, s.near);
+        if (need >= s.need) continue;
+        remember(p, &s, need);
+        best = o;
     }
+    for (size_t i = 0; i < n; i++) s.order[i] = &p->buf.at[i];
+    qsort(s.order, n, sizeof *s.order, orders[best]);
+    improve(p, &s, plan->load);
+    plan->transient = s.need;
     for (size_t v = 0; v < g->value.n; v++)
-        if (p->of[v] != UINT32_MAX) g->value.at[v].offset = best[p->of[v]];
+        if (p->of[v] != UINT32_MAX) g->value.at[v].offset = s.offset[p->of[v]];
     for (size_t i = 0; i < n; i++)
-        if (p->buf.at[i].value == INV_NONE) inv_nod(g, g->order.at[p->buf.at[i].from])->ws_offset = best[i];
+        if (p->buf.at[i].value == INV_NONE) inv_nod(g, g->order.at[p->buf.at[i].from])->ws_offset = s.offset[i];
     g->arena_nbytes = plan->transient;
     return INV_OK;
 }

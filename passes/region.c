@@ -74,11 +74,26 @@ static bool computed_from(inv_matcher *m, inv_id v, inv_id entry, const uint8_t 
     return false;
 }
 
+static bool in_region(const inv_region *r, inv_id node)
+{
+    for (uint32_t i = 0; i < r->nnode; i++)
+        if (r->node[i] == node) return true;
+    return false;
+}
+
+static bool read_outside(const inv_matcher *m, const inv_region *r, inv_id v)
+{
+    for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1]; u++)
+        if (!in_region(r, m->uses.node[u])) return true;
+    return false;
+}
+
 inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apart,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id, void *), void *opaque,
                            inv_region *out, bool *found, const char **reason)
 {
-        frontier f = {m->front, 0, m->seen};
+    frontier f = {m->front, 0, m->seen};
+    bool lost = false; /* an entry was refused that something else reads: further up is no better reason */
     *out = (inv_region){INV_NONE, m->inside, 0};
     memset(m->seen, 0, m->nvalue);
     *found = false;
@@ -88,7 +103,7 @@ inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apa
     while (f.n) {
         inv_id v = pop_last(m, &f);
         if (v == apart) {
-            *reason = "the branch reads the value that would be freed";
+            if (!lost) *reason = "the branch reads the value that would be freed";
             return INV_OK;
         }
         if (f.n == 0 && v != exit && (entry == INV_NONE || v == entry)) {
@@ -96,7 +111,7 @@ inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apa
             bool apart_from = !computed_from(m, apart, v, f.seen, place(m, v));
             f.seen[v] = 1;
             if (!apart_from) {
-                *reason = "both operands come from the same value, so neither is known without the other";
+                if (!lost) *reason = "both operands come from the same value, so neither is known without the other";
                 return INV_OK;
             }
             if (accept(m, out, v, opaque)) {
@@ -105,18 +120,12 @@ inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apa
                 return INV_OK;
             }
             *reason = "the branch's input does not leave the block in a form that can be solved for";
+            lost = lost || read_outside(m, out, v);
             if (v == entry) return INV_OK;
         }
         open_value(m, &f, out, v);
     }
     return INV_OK;
-}
-
-static bool in_region(const inv_region *r, inv_id node)
-{
-    for (uint32_t i = 0; i < r->nnode; i++)
-        if (r->node[i] == node) return true;
-    return false;
 }
 
 /* Whether w can be computed when `known` is, without x or apart or what they come from. */
@@ -136,8 +145,7 @@ static bool computable(inv_matcher *m, inv_id w, inv_id x, inv_id apart, inv_id 
         inv_id d = inv_val(m->g, v)->def;
         if (d == INV_NONE) return false;
         const inv_node *node = inv_nod(m->g, d);
-        for (uint32_t k = 0; k < node->nin; k++)
-        {
+        for (uint32_t k = 0; k < node->nin; k++) {
             inv_id in = node->in[k];
             if (in == INV_NONE || in == known || !m->active[in] || visited[in]) continue;
             visited[in] = 1;

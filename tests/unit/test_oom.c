@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Out of memory anywhere: the n-th allocation fails, for n = 1, 2, 3, ..., while a context is made, models are loaded,
+ * sessions are compiled and a step is planned again. Every attempt must say so, and leave nothing behind. jansson and
+ * protobuf-c's own error paths are outside of this allocator only where they do not use it. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "core/model.h"
+#include "core/program.h"
+#include "executor/executor.h"
+
+#define NICE INV_TEST_DATA "/models/nice_split_uneven_ts17/model.onnx"
+#define EXTERNAL INV_TEST_DATA "/models/nice_external_data/model.onnx"
+#define RESIDUAL INV_TEST_DATA "/models/hz_residual_around_coupling_ts17/model.onnx"
+
+/* --- an allocator that counts, and fails once --- */
+
+typedef struct counter {
+    size_t made, live, fail_at; /* fail_at 0: never */
+} counter;
+
+static void *counted_alloc(void *opaque, size_t nbytes)
+{
+    counter *c = opaque;
+    if (++c->made == c->fail_at) return NULL;
+    void *p = malloc(nbytes);
+    c->live += p != NULL;
+    return p;
+}
+
+static void counted_free(void *opaque, void *p)
+{
+    counter *c = opaque;
+    c->live -= p != NULL;
+    free(p);
+}
+
+/* --- what is attempted --- */
+
+typedef struct attempt {
+    counter c;
+    inv_allocator allocator;
+    inv_context *ctx;
+    inv_model *model;
+    inv_session *session;
+    inv_array in, target;
+    int64_t dims[2][INV_MAX_RANK];
+    float *data[2];
+} attempt;
+
+static void close_all(attempt *a)
+{
+    inv_session_destroy(a->session);
+    inv_model_destroy(a->model);
+    inv_context_destroy(a->ctx);
+    a->session = NULL;
+    a->model = NULL;
+    a->ctx = NULL;
+}
+
+static inv_status make_context(attempt *a)
+{
+    a->allocator = (inv_allocator){counted_alloc, counted_free, &a->c};
+    inv_context_options o = {.size = sizeof o, .allocator = &a->allocator};
+    return inv_context_create(&o, &a->ctx);
+}
+
+static void shape_array(attempt *a, int i, inv_array *x, const char *name, const inv_shape *s)
+{
+    size_t n = (size_t)inv_shape_nelem(s);
+    for (int d = 0; d < s->rank; d++) a->dims[i][d] = s->dim[d];
+    free(a->data[i]);
+    a->data[i] = malloc(n * sizeof(float));
+    for (size_t k = 0; k < n; k++) a->data[i][k] = (float)sin(0.7 * (double)k + i);
+    *x = (inv_array){.name = name, .dtype = INV_F32, .rank = s->rank, .dims = a->dims[i], .data = a->data[i]};
+}
+
+/* Everything up to what is swept succeeds. */
+static void ready_model(attempt *a, const char *path)
+{
+    assert_int_equal(make_context(a), INV_OK);
+    assert_int_equal(inv_model_load(a->ctx, path, &a->model), INV_OK);
+    const inv_graph *g = a->model->graph;
+    const inv_value *in = inv_val(g, g->inputs.at[0]), *out = inv_val(g, g->outputs.at[0]);
+    shape_array(a, 0, &a->in, in->name, &in->shape);
+    shape_array(a, 1, &a->target, "target", &out->shape);
+}
+
+static inv_status make_session(attempt *a, inv_memory memory, bool plan_only, double max_drift)
+{
+    const char *first = inv_val(a->model->graph, a->model->graph->outputs.at[0])->name;
+    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .loss = INV_LOSS_MSE, .inputs = &a->in,
+                             .ninputs = 1, .target = &a->target, .loss_outputs = &first, .nloss_outputs = 1,
+                             .memory = memory, .plan_only = plan_only, .max_drift = max_drift,
+                             .optimizer = INV_OPT_ADAM, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
+    return inv_session_create(a->model, &o, &a->session);
+}
+
+typedef struct sweep {
+    const char *what, *path;
+    inv_memory memory;
+    bool plan_only, step;
+} sweep;
+
+static inv_status before(attempt *a, const sweep *w)
+{
+    if (!w->path) return INV_OK;
+    ready_model(a, w->path);
+    return w->step ? make_session(a, w->memory, false, 1e-9) : INV_OK;
+}
+
+static inv_status swept(attempt *a, const sweep *w)
+{
+    inv_result r;
+    if (!w->path) return make_context(a);
+    if (!w->step) return make_session(a, w->memory, w->plan_only, 0);
+    inv_status s = inv_session_step(a->session, &a->in, 1, &a->target, 1e-3, &r);
+    if (s == INV_OK) assert_true(r.fallbacks > 0); /* the point of the sweep */
+    return s;
+}
+
+static double seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
+
+/* Fails the n-th allocation for every n up to `dense`, then at a stride that keeps to the time given, until one attempt
+ * needs fewer. `load` is a model that is loaded in the swept part. */
+static void run_sweep(const sweep *w, const char *load, double time_limit)
+{
+    enum { DENSE = 150 };
+    double begin = seconds();
+    size_t stride = 1, tried = 0, total = 0;
+    for (size_t n = 0;; n += n && n < total ? stride : 1) { /* n = 0: how many there are */
+        attempt a = {0};
+        inv_status s;
+        if (load) assert_int_equal(make_context(&a), INV_OK);
+        else assert_int_equal(before(&a, w), INV_OK);
+        size_t base = a.c.made;
+        a.c.fail_at = n ? base + n : 0;
+        s = load ? inv_model_load(a.ctx, load, &a.model) : swept(&a, w);
+        size_t made = a.c.made - base;
+        a.c.fail_at = 0;
+        if (n == 0) {
+            total = made;
+            assert_int_equal(s, INV_OK);
+        } else if (n <= made && s != INV_E_NOMEM) {
+            fail_msg("%s: allocation %zu of %zu fails, status %d (%s)", w->what, n, total, (int)s,
+                     a.ctx ? inv_context_message(a.ctx) : "");
+        } else if (n > made) {
+            assert_int_equal(s, INV_OK);
+        }
+        close_all(&a);
+        free(a.data[0]);
+        free(a.data[1]);
+        if (a.c.live) fail_msg("%s: allocation %zu of %zu fails, %zu blocks are left", w->what, n, total, a.c.live);
+        if (n > total) break;
+        tried++;
+        if (tried > DENSE) { /* the rest in the time that is left */
+            double each = (seconds() - begin) / (double)tried, left = begin + time_limit - seconds();
+            double more = left > 0 ? left / each : 1;
+            stride = (size_t)((double)(total - (n < total ? n : total)) / more) + 1;
+        }
+    }
+}
+
+static void test_context(void **state)
+{
+    (void)state;
+    run_sweep(&(sweep){.what = "context"}, NULL, 1);
+}
+
+static void test_load(void **state)
+{
+    (void)state;
+    run_sweep(&(sweep){.what = "load"}, NICE, 1);
+    run_sweep(&(sweep){.what = "load, external data"}, EXTERNAL, 1);
+}
+
+static void test_session(void **state)
+{
+    (void)state;
+    run_sweep(&(sweep){.what = "store", .path = NICE, .memory = INV_MEMORY_STORE}, NULL, 0.7);
+    run_sweep(&(sweep){.what = "store, plan only", .path = RESIDUAL, .memory = INV_MEMORY_STORE, .plan_only = true}, NULL, 0.7);
+    run_sweep(&(sweep){.what = "invert", .path = NICE, .memory = INV_MEMORY_INVERT}, NULL, 1.5);
+    run_sweep(&(sweep){.what = "invert, plan only", .path = RESIDUAL, .memory = INV_MEMORY_INVERT, .plan_only = true}, NULL, 1.5);
+}
+
+static void test_step_that_plans_again(void **state)
+{
+    (void)state;
+    run_sweep(&(sweep){.what = "step", .path = NICE, .memory = INV_MEMORY_INVERT, .step = true}, NULL, 1.5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_load),
+        cmocka_unit_test(test_session),
+        cmocka_unit_test(test_step_that_plans_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
