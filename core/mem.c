@@ -154,6 +154,7 @@ void inv__arena_init(inv_arena *a, inv_context *ctx)
 {
     a->ctx = ctx;
     a->head = NULL;
+    a->failed = false;
 }
 
 void inv__arena_fini(inv_arena *a)
@@ -183,6 +184,7 @@ void *inv__arena_alloc(inv_arena *a, size_t nbytes)
     if (nbytes == 0) nbytes = 1;
     if (nbytes > PTRDIFF_MAX) {
         (void)inv__fail(a->ctx, INV_E_NOMEM, "out of memory: %zu bytes wanted", nbytes);
+        a->failed = true;
         return NULL;
     }
     nbytes = (nbytes + 15) & ~(size_t)15;
@@ -192,7 +194,10 @@ void *inv__arena_alloc(inv_arena *a, size_t nbytes)
         if (cap > BLOCK_MAX) cap = BLOCK_MAX;
         bool alone = b && nbytes > cap / 4; /* a block of its own behind the head keeps the head's rest usable */
         inv_arena_block *fresh = new_block(a, alone || nbytes > cap ? nbytes : cap);
-        if (!fresh) return NULL;
+        if (!fresh) {
+            a->failed = true;
+            return NULL;
+        }
         if (alone) {
             fresh->next = b->next;
             b->next = fresh;
@@ -212,6 +217,7 @@ void *inv__arena_array(inv_arena *a, size_t n, size_t size)
     size_t nbytes;
     if (!inv__mul_size(n, size, &nbytes)) {
         (void)inv__fail(a->ctx, INV_E_NOMEM, "out of memory: %zu elements of %zu bytes wanted", n, size);
+        a->failed = true;
         return NULL;
     }
     return inv__arena_alloc(a, nbytes);

@@ -64,6 +64,7 @@ bool inv__add_size(size_t a, size_t b, size_t *out);
 typedef struct inv_arena {
     inv_context *ctx;
     struct inv_arena_block *head;
+    bool failed; /* an allocation has failed: for callers that can only say "no" and are asked once at the end */
 } inv_arena;
 void inv__arena_init(inv_arena *a, inv_context *ctx);
 void inv__arena_fini(inv_arena *a);

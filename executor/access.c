@@ -30,9 +30,12 @@ const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
 
 static const inv_home *param_home(const inv_session *s, const char *name)
 {
-    for (size_t i = 0; i < s->program->home.n; i++)
-        if (s->program->home.at[i].kind == INV_HOME_PARAM && strcmp(s->program->home.at[i].name, name) == 0)
-            return &s->program->home.at[i];
+    const inv_program *p = s->program;
+    for (size_t i = 0; i < p->home.n; i++) {
+        const inv_home *h = &p->home.at[i];
+        bool within = h->offset <= s->arena_nbytes && h->nbytes <= s->arena_nbytes - h->offset; /* a plan may have failed */
+        if (h->kind == INV_HOME_PARAM && within && strcmp(h->name, name) == 0) return h;
+    }
     return NULL;
 }
 
@@ -69,6 +72,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
         shape = &h->shape;
         address = s->arena + h->offset;
     } else {
+        INV_TRY(inv_session_whole(s));
         INV_CHECK(s->newest >= 0, s->ctx, INV_E_ARG, "nothing has been run yet, so there is nothing to read");
         size_t n;
         const inv_result_slot *slot = slots(p, what, &n);
@@ -131,5 +135,6 @@ static inv_status present_weight(void *opaque, const char *name, inv_dtype *dtyp
 inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
 {
     if (!session || !session->arena) return inv__model_write(model, NULL, NULL, path);
+    INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
     return inv__model_write(model, present_weight, session, path);
 }

@@ -61,6 +61,7 @@ struct inv_session {
     inv_feed *feed;
     int newest;           /* plan of the newest call, -1: none */
     bool has_grads;
+    bool lost;            /* planning again has failed: no plan fits what the arena holds */
     uint64_t steps;
     int fallbacks;
     double worst_drift;
@@ -69,6 +70,8 @@ struct inv_session {
     char bad_node[256];
 };
 
+/* session.c: an error for sessions that have no plan any more */
+inv_status inv_session_whole(const inv_session *s);
 /* run.c */
 void *inv_value_address(const inv_session *s, const inv_value *v);
 inv_status inv_runnable_build(inv_session *s, int kind);

@@ -160,31 +160,37 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
     }
 }
 
-/* What is alive at the activation peak, largest first is left to the reader. */
-static json_t *alive_at_peak(const inv_plan *p)
+/* What is alive at the activation peak: buffers that begin by then and are read then or later. */
+static json_t *alive_at_peak(inv_context *ctx, const inv_plan *p)
 {
     const inv_graph *g = p->g;
     json_t *list = json_array();
-    for (size_t v = 0; v < g->value.n; v++) {
+    uint8_t *state = inv__alloc(ctx, g->value.n + 1); /* 1: begun, 2: needed, 3: both */
+    for (size_t i = 0; state && i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout && i <= p->peak_at; k++)
+            if (n->out[k] != INV_NONE) state[inv_val(g, n->out[k])->buffer] |= inv_val(g, n->out[k])->keep ? 3 : 1;
+        for (uint32_t k = 0; k < n->nin && i >= p->peak_at; k++)
+            if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role == INV_ROLE_NODE) state[inv_val(g, n->in[k])->buffer] |= 2;
+        if (i == p->peak_at)
+            for (uint32_t k = 0; k < n->nout; k++)
+                if (n->out[k] != INV_NONE) state[inv_val(g, n->out[k])->buffer] |= 2;
+    }
+    for (size_t v = 0; state && v < g->value.n; v++) {
+        if (state[v] != 3) continue;
         const inv_value *val = inv_val(g, (inv_id)v);
-        if (val->role != INV_ROLE_NODE || val->buffer != v) continue;
-        bool born = false, needed = val->keep;
-        for (size_t i = 0; i < g->order.n && !(born && needed); i++) {
-            const inv_node *n = inv_nod(g, g->order.at[i]);
-            if (val->def == g->order.at[i] && i <= p->peak_at) born = true;
-            for (uint32_t k = 0; k < n->nin && i >= p->peak_at; k++)
-                needed = needed || (n->in[k] != INV_NONE && inv_val(g, n->in[k])->buffer == v);
-        }
         size_t nbytes = 0;
         (void)inv_shape_nbytes(&val->shape, val->dtype, &nbytes);
-        if (born && needed)
-            (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", val->name, "bytes", bytes(nbytes)));
+        (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", val->name, "bytes", bytes(nbytes)));
     }
+    inv__free(ctx, state);
     return list;
 }
 
 inv_status inv_session_report(inv_session *s, char **out)
 {
+    *out = NULL;
+    INV_TRY(inv_session_whole(s));
     const inv_program *pr = s->program;
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
     json_t *counts = json_object(), *train = json_array(), *frozen = json_array();
@@ -202,7 +208,7 @@ inv_status inv_session_report(inv_session *s, char **out)
     json_t *rest = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
                              choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
                              "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p),
-                             "timeline", timeline(p), "alive_at_peak", alive_at_peak(p), "lower_bound_bytes",
+                             "timeline", timeline(p), "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
                              bytes(pr->persistent + bound), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     json_decref(rest);

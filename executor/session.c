@@ -113,6 +113,13 @@ void inv_session_destroy(inv_session *s)
     inv__free(ctx, s);
 }
 
+inv_status inv_session_whole(const inv_session *s)
+{
+    INV_CHECK(!s->lost, s->ctx, INV_E_ARG,
+              "this session could not be planned again when a reconstruction was refused; only its parameters can be read");
+    return INV_OK;
+}
+
 /* --- feeding --- */
 
 static const inv_array *array_named(const inv_array *a, size_t n, const char *name)
@@ -192,6 +199,7 @@ static inv_status check_labels(inv_session *s, const inv_plan *plan, const inv_a
 static inv_status feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n, const inv_array *target,
                        int *kind)
 {
+    INV_TRY(inv_session_whole(s));
     INV_CHECK(s->arena, s->ctx, INV_E_ARG, "this session was made for planning only");
     *kind = plan_for(s, first, last, inputs, n, target);
     if (*kind < 0) return fail_feeds(s, first, inputs, n, target);
@@ -259,10 +267,13 @@ static inv_status plan_again(inv_session *s, const char *const *names, size_t n)
     size_t persistent = p->persistent, homes = p->home.n;
     inv__log(s->ctx, "step %llu: the reconstruction of '%s' is off by more than %g; it is kept from now on",
              (unsigned long long)s->steps, names[0], p->max_drift);
+    s->lost = true; /* until it has worked */
     INV_TRY(p->replan(p, names, n));
     inv__log(s->ctx, "planned again: peak %zu bytes", p->persistent + p->transient);
     s->fallbacks += (int)n;
-    return fit_arena(s, persistent, homes);
+    INV_TRY(fit_arena(s, persistent, homes));
+    s->lost = false;
+    return INV_OK;
 }
 
 /* Compute part, repeated with more kept until every guard passes. */

@@ -23,7 +23,8 @@ static const inv_inverse_def additive_coupling = {
     .frees = "x1",
     .when = "same_shape(x1, y1); recoverable(x2)",
     .exactness = INV_BOUNDED,
-    .cases = INV_CASES(CASE("y1 = Add(x1, t);" OUT), CASE("y1 = Add(t, x1);" OUT_SWAPPED), CASE("y1 = Sum(x1, t);" OUT)),
+    .cases = INV_CASES(CASE("y1 = Add(x1, t);" OUT), CASE("y1 = Add(t, x1);" OUT_SWAPPED),
+                       CASE("y1 = Sum(x1, t);" OUT)),
     .doc = "y1 = x1 + F(x2): x1 = y1 - F(x2). NICE, arXiv 1410.8516",
 };
 

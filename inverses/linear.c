@@ -44,14 +44,16 @@ RULE(scale_div)
     .doc = "y = x / s, s from parameters: x = y * s" };
 
 RULE(linear_square)
-    .priority = 30, .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)", .frees = "x",
+    .priority = 30, .frees = "x",
+    .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)",
     .when = "attr(transA) == 0; square(W); cond(W) < 1e5", .gain = "inv_norm(W)",
     .cases = INV_CASES(LINEAR(SQUARE "z = MatMul(x, W)"),
                        LINEAR(SQUARE "param float[3] c; z = Gemm<transB = 1>(x, W, c)"),
                        LINEAR(SQUARE "V = Transpose<perm = [1, 0]>(W); z = MatMul(x, V)")),
     .doc = "y = x W: x = y W^-1, by LU with partial pivoting in double" };
 RULE(linear_tall)
-    .priority = 30, .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)", .frees = "x",
+    .priority = 30, .frees = "x",
+    .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)",
     .when = "attr(transA) == 0; tall(W); cond(W) < 1e5", .gain = "inv_norm(W)",
     .cases = INV_CASES(LINEAR("param float[3,5] W = {2, 0.5, 0, 1, -1, -1, 1, 0.25, 0, 2, 0.5, 0, -1.5, 1, 1}; "
                               "z = MatMul(x, W)"),

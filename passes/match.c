@@ -537,6 +537,9 @@ inv_status inv_pass_match(inv_graph *g)
     inv__arena_init(&m.scratch, g->ctx);
     inv_status st = prepare(&m);
     if (st == INV_OK) st = match_all(&m);
+    /* What could not be looked at for want of memory must not pass for a rule that does not hold. */
+    if (m.scratch.failed || g->arena.failed)
+        st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while matching inverse rules");
     if (st == INV_OK) g->matches = m.out;
     inv__arena_fini(&m.scratch);
     return st;

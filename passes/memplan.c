@@ -188,35 +188,34 @@ static int by_length(const void *a, const void *b)
     return by_size(a, b);
 }
 
-static int by_offset(const void *a, const void *b)
-{
-    const buffer *x = *(buffer *const *)a, *y = *(buffer *const *)b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* First fit in the given order; the bytes needed. */
-static size_t first_fit(buffer **order, size_t n, buffer **near)
+/* First fit in the given order; the bytes needed. `placed` stays sorted by offset. */
+static size_t first_fit(buffer **order, size_t n, buffer **placed)
 {
     size_t need = 0;
     for (size_t i = 0; i < n; i++) {
         buffer *b = order[i];
-        size_t k = 0, at = 0, size = align_up(b->nbytes);
-        for (size_t j = 0; j < i; j++)
-            if (order[j]->from <= b->to && b->from <= order[j]->to) near[k++] = order[j];
-        qsort(near, k, sizeof *near, by_offset);
-        for (size_t j = 0; j < k; j++) {
-            if (near[j]->offset >= at + size) break;
-            size_t end = near[j]->offset + align_up(near[j]->nbytes);
+        size_t at = 0, size = align_up(b->nbytes);
+        for (size_t j = 0; j < i && placed[j]->offset < at + size; j++) {
+            if (placed[j]->from > b->to || b->from > placed[j]->to) continue;
+            size_t end = placed[j]->offset + align_up(placed[j]->nbytes);
             if (end > at) at = end;
         }
         b->offset = at;
         if (at + size > need) need = at + size;
+        size_t lo = 0, hi = i;
+        while (lo < hi) {
+            size_t mid = lo + (hi - lo) / 2;
+            if (placed[mid]->offset < at) lo = mid + 1;
+            else hi = mid;
+        }
+        memmove(placed + lo + 1, placed + lo, (i - lo) * sizeof *placed);
+        placed[lo] = b;
     }
     return need;
 }
 
 typedef struct placement {
-    buffer **order, **trial, **near;
+    buffer **order, **trial, **placed;
     size_t n, need;
     size_t *offset; /* per buffer: best so far */
 } placement;
@@ -244,7 +243,7 @@ static void improve(const planner *p, placement *s, size_t bound)
         memcpy(s->trial, s->order, s->n * sizeof *s->order);
         memmove(s->trial + to + 1, s->trial + to, (top - to) * sizeof *s->order);
         s->trial[to] = s->order[top];
-        size_t need = first_fit(s->trial, s->n, s->near);
+        size_t need = first_fit(s->trial, s->n, s->placed);
         if (need > s->need) continue;
         memcpy(s->order, s->trial, s->n * sizeof *s->order);
         remember(p, s, need);
@@ -257,13 +256,13 @@ static inv_status place(planner *p, inv_plan *plan)
     size_t n = p->buf.n;
     placement s = {INV_ARENA_NEW(&p->scratch, buffer *, n + 1), INV_ARENA_NEW(&p->scratch, buffer *, n + 1),
                    INV_ARENA_NEW(&p->scratch, buffer *, n + 1), n, SIZE_MAX, INV_ARENA_NEW(&p->scratch, size_t, n + 1)};
-    if (!s.order || !s.trial || !s.near || !s.offset) return INV_E_NOMEM;
+    if (!s.order || !s.trial || !s.placed || !s.offset) return INV_E_NOMEM;
     int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
     int best = 0;
     for (int o = 0; o < 3 && s.need > plan->load; o++) {
         for (size_t i = 0; i < n; i++) s.order[i] = &p->buf.at[i];
         qsort(s.order, n, sizeof *s.order, orders[o]);
-        size_t need = first_fit(s.order, n, s.near);
+        size_t need = first_fit(s.order, n, s.placed);
         if (need >= s.need) continue;
         remember(p, &s, need);
         best = o;

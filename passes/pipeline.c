@@ -68,6 +68,13 @@ static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_sta
     return st;
 }
 
+/* Whatever went wrong for want of memory is that, also where a pass took it for "does not apply". */
+static inv_status settle(const inv_graph *g, inv_status s)
+{
+    if (!g->arena.failed || s == INV_E_NOMEM) return s;
+    return inv__fail(g->ctx, INV_E_NOMEM, "out of memory while compiling");
+}
+
 static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     memset(plan, 0, sizeof *plan);
@@ -77,10 +84,10 @@ static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *pl
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
     g->no_dropout = p->options.no_dropout;
-    inv_status st = passes(g, rq, plan);
+    inv_status st = settle(g, passes(g, rq, plan));
     if (st != INV_OK) return explain_rebatch(p, rq, st);
     INV_TRY(inv_pass_search(plan, rq, p));
-    return inv_graph_check(plan->g, true);
+    return settle(plan->g, inv_graph_check(plan->g, true));
 }
 
 /* --- persistent region --- */

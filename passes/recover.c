@@ -46,6 +46,7 @@ typedef struct recovery {
     bool *forward;                  /* per value: computed in the forward part */
     inv_id *rep;                    /* per forward value: what backward reads for it */
     double *err;                    /* per forward value: estimated relative error of rep */
+    double *flops;                  /* per forward node */
     double *steep;                  /* per forward value: what an error of it counts for the gradient's branches */
     /* derivation */
     double *dist;
@@ -117,7 +118,7 @@ static double price_of(const recovery *r, inv_id v)
 static double edge_cost(const recovery *r, uint32_t id, inv_id frees)
 {
     if (id == KEEP) return price_of(r, frees);
-    if (id < r->nnode) return 1 + inv_node_flops(r->base, inv_nod(r->base, id));
+    if (id < r->nnode) return 1 + r->flops[id];
     return 1 + r->policy->invert_cost * r->edge[id - r->nnode].flops;
 }
 
@@ -442,7 +443,7 @@ static bool moves(const recovery *r, inv_id node)
             if (e->forward == node && e->rule->exactness == INV_EXACT && e->flops <= 0) return true;
         }
     }
-    return inv_node_flops(r->base, n) <= 0 && !(n->op->flags & INV_OP_SOURCE);
+    return r->flops[node] <= 0 && !(n->op->flags & INV_OP_SOURCE);
 }
 
 /* How an error of each output counts: see INV_OP_ATOMS and INV_OP_KINK. */
@@ -481,13 +482,14 @@ static bool prepare(recovery *r)
     r->rep = INV_ARENA_NEW(a, inv_id, r->nvalue + 1);
     r->err = INV_ARENA_NEW(a, double, r->nvalue + 1);
     r->steep = INV_ARENA_NEW(a, double, r->nvalue + 1);
+    r->flops = INV_ARENA_NEW(a, double, r->nnode + 1);
     r->dist = INV_ARENA_NEW(a, double, r->nvalue + 1);
     r->stamp = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->head = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->via = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->state = INV_ARENA_NEW(a, uint8_t, r->nvalue + 1);
     r->noted = INV_ARENA_NEW(a, bool, r->nvalue + 1);
-    if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->steep || !r->dist || !r->stamp ||
+    if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->flops || !r->steep || !r->dist || !r->stamp ||
         !r->head || !r->via || !r->state || !r->noted)
         return false;
     for (size_t i = 0; i < r->nedge; i++) r->edge_start[r->edge[i].frees + 1]++;
@@ -499,6 +501,7 @@ static bool prepare(recovery *r)
     for (size_t i = 0; i < b->forward_end; i++) {
         const inv_node *n = inv_nod(b, b->order.at[i]);
         r->pos[b->order.at[i]] = (uint32_t)i;
+        r->flops[b->order.at[i]] = inv_node_flops(b, n);
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE) r->forward[n->out[k]] = true;
     }
@@ -523,7 +526,6 @@ static bool walk(recovery *r)
             if (!need(r, v, local)) return false;
             inv_nod(r->g, id)->in[k] = r->rep[v];
         }
-        if (i == b->commit_begin) r->g->commit_begin = r->backward.n; /* corrected in assemble */
         if (!inv_vec_push(&r->g->arena, &r->backward, id)) return false;
     }
     return true;
@@ -533,11 +535,18 @@ static bool assemble(recovery *r)
 {
     inv_graph *g = r->g;
     inv_ids order = {0};
+    uint32_t *first = INV_ARENA_NEW(&r->scratch, uint32_t, r->nnode + 1),
+             *next = INV_ARENA_NEW(&r->scratch, uint32_t, r->guard_after.n + 2);
+    if (!first || !next) return false;
+    for (uint32_t k = 0; k < r->guard_after.n; k += 2) { /* a list of guards per forward node; 0: none */
+        next[k / 2] = first[r->guard_after.at[k]];
+        first[r->guard_after.at[k]] = k / 2 + 1;
+    }
     for (size_t i = 0; i < r->base->forward_end; i++) {
         inv_id id = r->base->order.at[i];
         if (!inv_vec_push(&g->arena, &order, id)) return false;
-        for (size_t k = 0; k < r->guard_after.n; k += 2)
-            if (r->guard_after.at[k] == id && !inv_vec_push(&g->arena, &order, r->guard_after.at[k + 1])) return false;
+        for (uint32_t k = first[id]; k; k = next[k - 1])
+            if (!inv_vec_push(&g->arena, &order, r->guard_after.at[2 * (k - 1) + 1])) return false;
     }
     g->forward_end = order.n;
     for (size_t i = 0; i < r->backward.n; i++)

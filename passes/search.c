@@ -109,13 +109,31 @@ static inv_status try_policy(search *s, const inv_policy *p, score *got)
     return INV_OK;
 }
 
+/* The dearest single evaluation, in flops per byte that it gives. */
+static double dearest(const inv_graph *g)
+{
+    double most = 1;
+    for (size_t i = 0; i < g->forward_end; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t nbytes = 0;
+        if (n->nout == 0 || n->out[0] == INV_NONE) continue;
+        (void)inv_shape_nbytes(&inv_val(g, n->out[0])->shape, inv_val(g, n->out[0])->dtype, &nbytes);
+        double ratio = inv_node_flops(g, n) / (double)(nbytes ? nbytes : 1);
+        if (ratio > most) most = ratio;
+    }
+    return most;
+}
+
+/* Up to the price of a longer run of evaluations; far beyond, everything would be derived from the input. */
 static inv_status scan_prices(search *s, bool invert)
 {
+    enum { RUN = 64 };
     inv_policy p = s->policy;
     score got;
     p.recompute = true;
     p.invert = invert;
-    for (double price = 0.25; price < 1e7; price *= 4) {
+    double last = RUN * dearest(s->plan->base);
+    for (double price = 0.25; price < last; price *= 4) {
         p.price = price;
         INV_TRY(try_policy(s, &p, &got));
     }

@@ -34,10 +34,12 @@ typedef struct inv_inverse_def {
     const char *frees;  /* the value of the pattern that `solve` computes; "xs..." each one of a variadic */
     /* Conditions, all must hold, separated by ';': same_shape(a,b) same_type(a,b) square(W) tall(W) wide(W)
      * cond(W) < C   positive(s)   away_from_zero(s, EPS)   permutation(attr)   attr(name) > C
-     * attr(name) == C; attr(name, DEFAULT) where the model may leave it out. Of parameters they are checked on the values at hand. */
+     * attr(name) == C; attr(name, DEFAULT) where the model may leave it out. Of parameters they are checked on the
+     * values at hand. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s|;
-     * "inv_norm(W)" = norm of the (pseudo-)inverse; "inv_attr(alpha)" = max(1, 1/|alpha|), as attr() with a default or without; "unbounded". */
+     * "inv_norm(W)" = norm of the (pseudo-)inverse; "inv_attr(alpha)" = max(1, 1/|alpha|), with a
+     * default as in attr(); "unbounded". */
     const char *gain;
     inv_exactness exactness;
     const char *refuse; /* rule that refuses: the reason in words; solve is NULL */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Conformance of every registered inverse rule, from its own `cases`: the rule is found, its template gives back the
- * value that it frees, the plan uses it if its gain is bounded, and gradients are those of mode store. Then what must not
- * be found: singular and shrinking maps, lost inputs, residuals without a split. */
+ * value that it frees, the plan uses it if its gain is bounded, and gradients are those of mode store. Then what must
+ * not be found: singular and shrinking maps, lost inputs, residuals without a split. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,7 +129,8 @@ static size_t gradients(inv_session *s, feeds *f, inv_result *r, double **out)
             inv_dtype dt;
             int rank;
             int64_t dims[INV_MAX_RANK], ne = 1;
-            assert_int_equal(inv_session_get(s, kinds[k], inv_session_name(s, kinds[k], i), &data, &dt, &rank, dims), INV_OK);
+            assert_int_equal(inv_session_get(s, kinds[k], inv_session_name(s, kinds[k], i), &data, &dt, &rank, dims),
+                             INV_OK);
             for (int d = 0; d < rank; d++) ne *= dims[d];
             *out = realloc(*out, (n + (size_t)ne) * sizeof **out);
             for (int64_t e = 0; e < ne; e++) (*out)[n++] = inv_elem_double(data, dt, (size_t)e);
@@ -186,8 +187,10 @@ static double margin(double gain)
     return 64 * EPS * (isfinite(gain) && gain > 1 ? gain : 1);
 }
 
-/* Every template of the rule, evaluated on true forward values, gives what it frees; number of templates, worst gain. */
-static size_t check_templates(const inv_plan *p, const inv_inverse_def *rule, const feeds *f, const char *text, double *gain)
+/* Every template of the rule, evaluated on true forward values, gives what it frees; number of templates, worst gain.
+ */
+static size_t check_templates(const inv_plan *p, const inv_inverse_def *rule, const feeds *f, const char *text,
+                              double *gain)
 {
     const inv_graph *g = p->base;
     void **value = calloc(g->value.n, sizeof *value);
@@ -198,7 +201,8 @@ static size_t check_templates(const inv_plan *p, const inv_inverse_def *rule, co
     for (size_t i = 0; i < p->feed.n; i++) {
         slot[i] = (inv_feed){f->target.data, INV_F32, NULL};
         for (size_t k = 0; k < f->n; k++)
-            if (!p->feed.at[i].is_target && strcmp(f->in[k].name, p->feed.at[i].name) == 0) slot[i].data = f->in[k].data;
+            if (!p->feed.at[i].is_target && strcmp(f->in[k].name, p->feed.at[i].name) == 0)
+                slot[i].data = f->in[k].data;
     }
     for (size_t i = 0; i < g->forward_end; i++) run_node(g, g->order.at[i], value, &step);
     for (size_t i = 0; i < g->matches->edge.n; i++) {
@@ -219,7 +223,10 @@ static size_t check_templates(const inv_plan *p, const inv_inverse_def *rule, co
 
 /* --- the rules --- */
 
-static const char *kind_of(const inv_inverse_def *rule) { return rule->kind ? rule->kind : rule->name; }
+static const char *kind_of(const inv_inverse_def *rule)
+{
+    return rule->kind ? rule->kind : rule->name;
+}
 
 static const inv_block *block_of(const inv_graph *g, const char *rule)
 {
@@ -240,7 +247,8 @@ static bool inverted(const inv_plan *p, inv_id v, const char *by)
 {
     for (size_t i = 0; i < p->choice.n; i++) {
         const inv_choice_row *c = &p->choice.at[i];
-        if (c->choice == INV_INVERTED && (v == INV_NONE || c->value == v) && (!by || strcmp(c->by, by) == 0)) return true;
+        if (c->choice == INV_INVERTED && (v == INV_NONE || c->value == v) && (!by || strcmp(c->by, by) == 0))
+            return true;
     }
     return false;
 }
@@ -281,7 +289,8 @@ static void check_case(const inv_inverse_def *rule, const char *text)
     for (size_t i = 0; i < n; i++) off += (got[i] - want[i]) * (got[i] - want[i]), size += want[i] * want[i];
     if (r.loss != kept.loss) fail_msg("%s: loss %.17g, stored %.17g\n%s", rule->name, r.loss, kept.loss, text);
     if (!(r.drift <= 4 * margin(gain))) fail_msg("%s: drift %g, gain %g\n%s", rule->name, r.drift, gain, text);
-    if (!(sqrt(off) <= 4 * margin(gain) * sqrt(size))) fail_msg("%s: gradients off by %g\n%s", rule->name, sqrt(off / size), text);
+    if (!(sqrt(off) <= 4 * margin(gain) * sqrt(size)))
+        fail_msg("%s: gradients off by %g\n%s", rule->name, sqrt(off / size), text);
     free(got);
     free(want);
     inv_session_destroy(s);
@@ -300,17 +309,50 @@ static void test_cases_of_every_rule(void **state)
     }
 }
 
+/* The gain of the rule's only edge in a case. */
+static double gain_in(const char *rule, const char *text)
+{
+    feeds f;
+    double gain = 0;
+    inv_model m = {.ctx = ctx, .path = "text", .graph = parse(text)};
+    make_feeds(&m, &f);
+    inv_session *s = session(&m, INV_MEMORY_INVERT, &f, true);
+    const inv_matches *found = s->program->plan[INV_PLAN_MAIN].base->matches;
+    for (size_t i = 0; i < found->edge.n; i++)
+        if (strcmp(found->edge.at[i].rule->name, rule) == 0) gain = found->edge.at[i].gain;
+    inv_session_destroy(s);
+    drop_feeds(&f);
+    inv_graph_destroy(m.graph);
+    return gain;
+}
+
+static void test_gains(void **state)
+{
+    (void)state;
+#define GAIN(rule, statements, want)                                                                                   \
+    assert_float_equal(gain_in(rule, "g(float[4,2] in) => (y) { x = Tanh(in); " statements " }"), want, 1e-5 * (want))
+    GAIN("leaky_relu", "y = LeakyRelu<alpha = 0.125>(x)", 8);
+    GAIN("leaky_relu", "y = LeakyRelu<alpha = 4.0>(x)", 1);
+    GAIN("prelu", "param float[2] s = {0.5, 2}; y = PRelu(x, s)", 2);
+    GAIN("scale", "param float[2] s = {-0.25, 2}; y = Mul(x, s)", 4);
+    GAIN("linear_square", "param float[2,2] W = {0.5, 0, 0, 8}; y = MatMul(x, W)", 2);
+    GAIN("linear_tall", "param float[2,3] W = {0, 0.25, 0, 3, 0, 0}; y = MatMul(x, W)", 4);
+    assert_true(isinf(gain_in("tanh", "g(float[4,2] in) => (y) { y = Tanh(in) }")));
+#undef GAIN
+}
+
 /* --- what must not be found --- */
 
 #define HEAD "g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; param float[6,6] F; x = Tanh(in); "
 #define TAIL " z = MatMul(y, B) }"
 #define HALVES HEAD "x1, x2 = Split<axis = 1, num_outputs = 2>(x); "
-#define IMAGES                                                                                                        \
-    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3] b; param float[3] m; param float[3] v = {1, 1, 1}; " \
+#define IMAGES                                                                                                         \
+    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3] b; param float[3] m; param float[3] v = {1, 1, " \
+    "1}; "                                                                                                             \
     "param float[3] s = {1, 0, 1}; x = Tanh(in); "
 
 static const struct refused {
-    const char *rule; /* must not be found */
+    const char *rule;          /* must not be found */
     const char *kind, *reason; /* must be said; NULL: nothing */
     const char *text;
 } refused[] = {
@@ -331,7 +373,8 @@ static const struct refused {
      IMAGES "y = BatchNormalization<training_mode = 1>(x, s, b, m, v);" TAIL},
     {"batchnorm_eval", "batchnorm_eval", "'s' comes as near to zero as 0",
      IMAGES "y = BatchNormalization(x, s, b, m, v);" TAIL},
-    {"add_left", NULL, NULL, "g(float[4,1] in, float[4,6] big) => (z, b) { param float[6,5] B; a = Tanh(in); b = Tanh(big); "
+    {"add_left", NULL, NULL,
+     "g(float[4,1] in, float[4,6] big) => (z, b) { param float[6,5] B; a = Tanh(in); b = Tanh(big); "
      "y = Add(a, b);" TAIL}, /* a is broadcast: b can be freed, a cannot */
     {"permute", NULL, NULL, HEAD "const int64[6] p = {0, 1, 2, 3, 4, 4}; y = Gather<axis = 1>(x, p);" TAIL},
     /* x + f(x): neither operand is known without the other */
@@ -340,8 +383,9 @@ static const struct refused {
     {"additive_coupling", "additive_coupling", "both operands come from the same value",
      HEAD "k = MatMul(x, F); f = Mul(x, x); t = Tanh(f); y = Add(k, t);" TAIL},
     /* the branch of x1 reads both halves */
-    {"additive_coupling", "additive_coupling", "", HALVES "p = Mul(x1, x2); f = MatMul(p, A); t = Tanh(f); y1 = Add(x1, t); "
-     "y = Concat<axis = 1>(y1, x2);" TAIL},
+    {"additive_coupling", "additive_coupling", "",
+     HALVES "p = Mul(x1, x2); f = MatMul(p, A); t = Tanh(f); y1 = Add(x1, t); "
+            "y = Concat<axis = 1>(y1, x2);" TAIL},
     /* x2 leaves through a Relu only */
     {"additive_coupling", "additive_coupling", "does not leave the block",
      HALVES "f = MatMul(x2, A); t = Tanh(f); y1 = Add(x1, t); y2 = Relu(x2); y = Concat<axis = 1>(y1, y2);" TAIL},
@@ -411,12 +455,15 @@ static void test_order_makes_no_difference(void **state)
 {
     (void)state;
     static const char *const forms[] = {
-        HALVES "param float[6] s = {1, 2, 3, 4, 5, 6}; f = MatMul(x2, A); t = Tanh(f); y1 = Add(x1, t); g = MatMul(y1, A); "
-               "u = Sigmoid(g); y2 = Add(x2, u); c = Concat<axis = 1>(y1, y2); y = Mul(c, s);" TAIL,
-        HALVES "param float[6] s = {1, 2, 3, 4, 5, 6}; f = MatMul(x2, A); t = Tanh(f); y1 = Add(t, x1); g = MatMul(y1, A); "
-               "u = Sigmoid(g); y2 = Add(u, x2); c = Concat<axis = 1>(y1, y2); y = Mul(s, c);" TAIL,
+        HALVES
+        "param float[6] s = {1, 2, 3, 4, 5, 6}; f = MatMul(x2, A); t = Tanh(f); y1 = Add(x1, t); g = MatMul(y1, A); "
+        "u = Sigmoid(g); y2 = Add(x2, u); c = Concat<axis = 1>(y1, y2); y = Mul(c, s);" TAIL,
+        HALVES
+        "param float[6] s = {1, 2, 3, 4, 5, 6}; f = MatMul(x2, A); t = Tanh(f); y1 = Add(t, x1); g = MatMul(y1, A); "
+        "u = Sigmoid(g); y2 = Add(u, x2); c = Concat<axis = 1>(y1, y2); y = Mul(s, c);" TAIL,
         "g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; param float[6] s = {1, 2, 3, 4, 5, 6}; "
-        "z = MatMul(y, B); y = Mul(c, s); c = Concat<axis = 1>(y1, y2); y2 = Add(u, x2); u = Sigmoid(g); g = MatMul(y1, A); "
+        "z = MatMul(y, B); y = Mul(c, s); c = Concat<axis = 1>(y1, y2); y2 = Add(u, x2); u = Sigmoid(g); g = "
+        "MatMul(y1, A); "
         "y1 = Add(x1, t); t = Tanh(f); f = MatMul(x2, A); x1, x2 = Split<axis = 1, num_outputs = 2>(x); x = Tanh(in) }",
     };
     char first[2048], other[2048];
@@ -434,6 +481,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases_of_every_rule),
+        cmocka_unit_test(test_gains),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_order_makes_no_difference),
     };
