@@ -5,10 +5,10 @@
  *     y = BatchNormApply<training = 1>(x, scale, bias, mean, var)
  *     running' = RunningMix<momentum>(running, batch)        written by commit
  *
- * The batch's mean and var are float64 whatever x is: two numbers per channel cost nothing, and rounding them would
- * shift a whole channel at once, which moves elements near 0 over the kink of a following Relu. Given statistics
- * (inference) have the type of x. Its gradient treats mean and var as functions of x inside BatchNormGrad (training = 1) or as constants (0), so
- * neither gets a gradient of its own. The variance is biased (divided by n), as ONNX defines it. */
+ * Arithmetic is in double per element and rounded once; what is kept of the statistics has the type of x, since it is
+ * kept per layer and must not grow with depth more than it has to. The gradient treats mean and var as functions of x
+ * inside BatchNormGrad (training = 1) or as constants (0), so neither gets a gradient of its own. The variance is biased
+ * (divided by n), as ONNX defines it. */
 #include "ops/norm.h"
 
 #include "ops/builtin.h"
@@ -25,7 +25,7 @@ typedef struct affine {
     double *sub, *mul, *add; /* per channel */
 } affine;
 
-/* Element i of a mean or variance, which is float64 or has the type of x. */
+/* Element i of a mean or variance. */
 static double statistic(const inv_tensor *t, int64_t i)
 {
     return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
@@ -47,22 +47,12 @@ static layout layout_of(const inv_shape *x)
     return (layout){x->dim[0], x->dim[1], inv__prod(x, 2, x->rank)};
 }
 
-/* Operand i, a statistic, is float64 or has the type of operand 0. */
-static inv_status need_statistic(const inv_graph *g, const inv_node *n, uint32_t i)
-{
-    inv_dtype t = inv__in_dtype(g, n, i);
-    if (t == INV_F64 || t == inv__in_dtype(g, n, 0)) return INV_OK;
-    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u is %s; it must be double or of the type of input 0, %s",
-                         i, inv_dtype_name(t), inv_dtype_name(inv__in_dtype(g, n, 0)));
-}
-
-/* Operand 0 has channels; operands first..last are vectors of one number per channel, those from 3 on statistics. */
+/* Operand 0 has channels; operands first..last are vectors of one number per channel. */
 static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
 {
     INV_TRY(inv__need(g, n, last));
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, last < 3 ? last : 3));
-    for (uint32_t i = 3; i < last; i++) INV_TRY(need_statistic(g, n, i));
+    INV_TRY(inv__need_same_type(g, n, last));
     const inv_shape *x = inv__in_shape(g, n, 0);
     if (x->rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
     for (uint32_t i = first; i < last; i++) {
@@ -78,8 +68,8 @@ static inv_status stats_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 1, 1));
     inv_shape s = inv_shape_of(1, &inv__in_shape(g, n, 0)->dim[1]);
-    inv__set_out(g, n, 0, INV_F64, &s);
-    inv__set_out(g, n, 1, INV_F64, &s);
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    inv__set_out(g, n, 1, inv__in_dtype(g, n, 0), &s);
     return INV_OK;
 }
 
@@ -105,7 +95,7 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(need_statistic(g, n, 1));
+    INV_TRY(inv__need_same_type(g, n, 2));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the running and the batch statistic must have one shape");
     return inv__infer_same(g, n);
@@ -221,10 +211,7 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
             inv_id mixed = inv_emit1(g, "RunningMix", INV_IN(running[i], in[3 + i]),
                                      INV_ATTRS(inv_attr_of_float("momentum", momentum)));
             if (1 + i < nout) out[1 + i] = mixed;
-            if (3 + i < nout && n->out[3 + i] != INV_NONE)
-                out[3 + i] = g->real == INV_F64 ? in[3 + i]
-                                                : inv_emit1(g, "Cast", INV_IN(in[3 + i]),
-                                                            INV_ATTRS(inv_attr_of_int("to", g->real)));
+            if (3 + i < nout) out[3 + i] = in[3 + i];
         }
     }
     out[0] = inv_emit1(g, "BatchNormApply", 5, in,
@@ -249,10 +236,10 @@ static const inv_op_def apply_op = {
         "float[3] var)",
         "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
         "float[20] var)",
-        "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, double[3] mean, "
-        "double[3] var)",
-        "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, double[20] mean, "
-        "double[20] var)", NULL},
+        "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
+        "float[3] var)",
+        "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
+        "float[20] var)", NULL},
     .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x"};
 
 static const inv_op_def grad_op = {
@@ -262,7 +249,7 @@ static const inv_op_def grad_op = {
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
         "float[3] scale, float[3] mean, float[3] var)",
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
-        "float[3] scale, double[3] mean, double[3] var)", NULL},
+        "float[3] scale, float[3] mean, float[3] var)", NULL},
     .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015)"};
 
 static const inv_op_def inverse_op = {
@@ -272,15 +259,15 @@ static const inv_op_def inverse_op = {
     .cases = (const char *const[]){
         "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
         "float[3] var)",
-        "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, double[3] mean, "
-        "double[3] var)", NULL},
+        "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
+        "float[3] var)", NULL},
     .doc = "x = (y - bias) sqrt(var + epsilon) / scale + mean"};
 
 static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
     .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .cpu = mix_cpu, .flops = apply_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
-                                   "m = RunningMix<momentum = 0.75>(float[5] running, double[5] batch)", NULL},
+                                   "m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};
 
 static const inv_op_def batch_norm_7 = {

@@ -276,8 +276,8 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     p->destroy = destroy;
     inv__arena_init(&p->arena, ctx);
     inv_status s = copy_options(p, options);
-    /* docs/numerics.md: from 1e-4 on, a float32 reconstruction moves the gradient by more than 1e-3. */
-    p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : p->options.float64 ? 1e-8 : 1e-4;
+    /* docs/numerics.md: above 2e-5 a float32 reconstruction moves gradients by more than a few 1e-3. */
+    p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : p->options.float64 ? 1e-8 : 2e-5;
     if (s == INV_OK) s = build_all(p);
     if (s != INV_OK) {
         destroy(p);
