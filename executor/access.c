@@ -33,7 +33,8 @@ static const inv_home *param_home(const inv_session *s, const char *name)
     const inv_program *p = s->program;
     for (size_t i = 0; i < p->home.n; i++) {
         const inv_home *h = &p->home.at[i];
-        bool within = h->offset <= s->arena_nbytes && h->nbytes <= s->arena_nbytes - h->offset; /* a plan may have failed */
+        bool within =
+            h->offset <= s->arena_nbytes && h->nbytes <= s->arena_nbytes - h->offset; /* a plan may have failed */
         if (h->kind == INV_HOME_PARAM && within && strcmp(h->name, name) == 0) return h;
     }
     return NULL;
@@ -55,8 +56,8 @@ static inv_status fetch(inv_session *s, const void *address, inv_dtype dtype, co
     return INV_OK;
 }
 
-inv_status inv_session_get(inv_session *s, inv_what what, const char *name, const void **data, inv_dtype *dtype, int *rank,
-                           int64_t *dims)
+inv_status inv_session_get(inv_session *s, inv_what what, const char *name, const void **data, inv_dtype *dtype,
+                           int *rank, int64_t *dims)
 {
     *data = NULL;
     *rank = 0;
@@ -96,13 +97,14 @@ inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dty
 {
     const inv_home *h = s->arena ? param_home(s, name) : NULL;
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
-    INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE, "initializer '%s' has %lld elements, got %zu", name,
-              (long long)inv_shape_nelem(&h->shape), n);
+    INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE,
+              "initializer '%s' has %lld elements, got %zu", name, (long long)inv_shape_nelem(&h->shape), n);
     void *temp = inv__alloc(s->ctx, h->nbytes ? h->nbytes : 1);
     if (!temp) return INV_E_NOMEM;
-    inv_status st = inv_convert(temp, h->dtype, data, dtype, n)
-                        ? s->device->upload(s->self, s->arena + h->offset, temp, h->nbytes)
-                        : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
+    inv_status st =
+        inv_convert(temp, h->dtype, data, dtype, n)
+            ? s->device->upload(s->self, s->arena + h->offset, temp, h->nbytes)
+            : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
     inv__free(s->ctx, temp);
     return st;
 }

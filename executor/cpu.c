@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Device `cpu`: host memory, kernels of the operator rows. Device `checked`: the same with memory poisoned by NaN before
- * it is written and after it is freed, and an error when freed memory was written to. */
+ * Device `cpu`: host memory, kernels of the operator rows. Device `checked`: the same with memory poisoned by NaN
+ * before it is written and after it is freed, and an error when freed memory was written to. */
 #include <string.h>
 
 #include "executor/executor.h"
@@ -101,8 +101,8 @@ static inv_status checked_begin(void *self, void *p, size_t nbytes)
     const unsigned char *b = p;
     for (size_t i = 0; i < nbytes; i++)
         if (b[i] != POISON)
-            return inv__fail(h->ctx, INV_E_INTERNAL, "memory was written after it was freed (byte %zu of a buffer of %zu)",
-                             i, nbytes);
+            return inv__fail(h->ctx, INV_E_INTERNAL,
+                             "memory was written after it was freed (byte %zu of a buffer of %zu)", i, nbytes);
     return INV_OK;
 }
 

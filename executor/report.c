@@ -107,8 +107,8 @@ static json_t *timeline(const inv_plan *p)
         (void)json_array_append_new(
             list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", node_name(n), "op", n->op->name, "phase",
                             phase_names[n->phase], "live_bytes", bytes(all), "activation_bytes",
-                            bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes", bytes(l->bytes[INV_MEM_GRAD]),
-                            "data_bytes", bytes(l->bytes[INV_MEM_DATA])));
+                            bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
+                            bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA])));
     }
     return list;
 }
@@ -138,8 +138,8 @@ static json_t *drift(const inv_session *s, const inv_plan *p)
 {
     json_t *list = json_array();
     for (size_t i = 0; s->drift && i < p->guarded.n; i++)
-        (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", inv_val(p->g, p->guarded.at[i])->name, "drift",
-                                                    number(s->drift[i])));
+        (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", inv_val(p->g, p->guarded.at[i])->name,
+                                                    "drift", number(s->drift[i])));
     return json_pack("{s:o, s:o}", "largest", number(s->worst_drift), "blocks", list);
 }
 
@@ -171,7 +171,8 @@ static json_t *alive_at_peak(inv_context *ctx, const inv_plan *p)
         for (uint32_t k = 0; k < n->nout && i <= p->peak_at; k++)
             if (n->out[k] != INV_NONE) state[inv_val(g, n->out[k])->buffer] |= inv_val(g, n->out[k])->keep ? 3 : 1;
         for (uint32_t k = 0; k < n->nin && i >= p->peak_at; k++)
-            if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role == INV_ROLE_NODE) state[inv_val(g, n->in[k])->buffer] |= 2;
+            if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role == INV_ROLE_NODE)
+                state[inv_val(g, n->in[k])->buffer] |= 2;
         if (i == p->peak_at)
             for (uint32_t k = 0; k < n->nout; k++)
                 if (n->out[k] != INV_NONE) state[inv_val(g, n->out[k])->buffer] |= 2;
@@ -205,11 +206,12 @@ inv_status inv_session_report(inv_session *s, char **out)
     size_t bound = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
-    json_t *rest = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
-                             choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
-                             "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p),
-                             "timeline", timeline(p), "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
-                             bytes(pr->persistent + bound), "trainable", train, "frozen", frozen);
+    json_t *rest =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
+                  choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
+                  "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
+                  timeline(p), "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
+                  bytes(pr->persistent + bound), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     json_decref(rest);
     return hand_over(s->ctx, root, out);
@@ -229,11 +231,13 @@ static json_t *op_list(const inv_registry *r)
             const char *at = rule->solve ? strstr(rule->match, d->name) : NULL;
             inverse = at && at[strlen(d->name)] == '(' && !strchr(rule->match, ';');
         }
-        (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:s}", "name", d->name, "domain", d->domain, "since",
-                            d->since, "until", d->until, "forward",
-                            d->cpu || d->flags & INV_OP_VIEW ? "yes" : d->lower ? "by lowering" : "missing", "gradient", grad,
-                            "inverse", inverse, "doc", d->doc ? d->doc : ""));
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:s}", "name", d->name, "domain",
+                                              d->domain, "since", d->since, "until", d->until, "forward",
+                                              d->cpu || d->flags & INV_OP_VIEW ? "yes"
+                                              : d->lower                       ? "by lowering"
+                                                                               : "missing",
+                                              "gradient", grad, "inverse", inverse, "doc", d->doc ? d->doc : ""));
     }
     return list;
 }
@@ -243,11 +247,12 @@ static json_t *rule_list(const inv_registry *r)
     json_t *list = json_array();
     for (size_t i = 0; i < inv_registry_ninverses(r); i++) {
         const inv_inverse_def *d = inv_registry_inverse_at(r, i);
-        (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:i, s:s, s:s?, s:s?, s:s?, s:s?, s:s, s:s?, s:s}", "name", d->name, "kind",
-                            d->kind ? d->kind : d->name, "priority", (int)d->priority, "match", d->match, "solve", d->solve,
-                            "frees", d->frees, "when", d->when, "gain", d->gain, "exactness",
-                            d->exactness == INV_EXACT ? "exact" : "bounded", "refuse", d->refuse, "doc", d->doc ? d->doc : ""));
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:s, s:s?, s:s?, s:s?, s:s?, s:s, s:s?, s:s}",
+                                                    "name", d->name, "kind", d->kind ? d->kind : d->name, "priority",
+                                                    (int)d->priority, "match", d->match, "solve", d->solve, "frees",
+                                                    d->frees, "when", d->when, "gain", d->gain, "exactness",
+                                                    d->exactness == INV_EXACT ? "exact" : "bounded", "refuse",
+                                                    d->refuse, "doc", d->doc ? d->doc : ""));
     }
     return list;
 }
@@ -256,7 +261,8 @@ inv_status inv_registry_report(inv_context *ctx, const char *what, char **json)
 {
     *json = NULL;
     bool ops = strcmp(what, "ops") == 0;
-    INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules", what);
+    INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules",
+              what);
     json_t *list = ops ? op_list(ctx->registry) : rule_list(ctx->registry);
     return hand_over(ctx, json_pack("{s:o}", what, list), json);
 }

@@ -64,7 +64,8 @@ static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *
                 size_t nbytes = 0;
                 if (lives[v].from == UINT32_MAX || (end ? lives[v].to : lives[v].from) != i) continue;
                 (void)inv_shape_nbytes(&inv_val(g, (inv_id)v)->shape, inv_val(g, (inv_id)v)->dtype, &nbytes);
-                r->event[r->nevent++] = (inv_event){s->program->persistent + inv_val(g, (inv_id)v)->offset, rounded(nbytes), !end};
+                r->event[r->nevent++] =
+                    (inv_event){s->program->persistent + inv_val(g, (inv_id)v)->offset, rounded(nbytes), !end};
             }
             if (r->node[i].call.ws_nbytes)
                 r->event[r->nevent++] =

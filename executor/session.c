@@ -18,9 +18,10 @@ static inv_status fill_homes(inv_session *s, size_t first)
         void *temp = inv__alloc(s->ctx, h->nbytes ? h->nbytes : 1);
         if (!temp) return INV_E_NOMEM;
         inv_status st = INV_OK;
-        if (h->data.bytes && !inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, (size_t)inv_shape_nelem(&h->shape)))
-            st = inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with", h->name,
-                           inv_dtype_name(h->data.dtype));
+        if (h->data.bytes &&
+            !inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, (size_t)inv_shape_nelem(&h->shape)))
+            st = inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with",
+                           h->name, inv_dtype_name(h->data.dtype));
         if (st == INV_OK) st = s->device->upload(s->self, at(s, h->offset), temp, h->nbytes);
         inv__free(s->ctx, temp);
         INV_TRY(st);
@@ -54,7 +55,8 @@ static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_ho
 {
     const inv_program *p = s->program;
     size_t need;
-    INV_CHECK(inv__add_size(p->persistent, p->transient, &need), s->ctx, INV_E_NOMEM, "the arena is too large to address");
+    INV_CHECK(inv__add_size(p->persistent, p->transient, &need), s->ctx, INV_E_NOMEM,
+              "the arena is too large to address");
     if (!s->arena || need > s->arena_nbytes || p->persistent != old_persistent) {
         void *fresh;
         INV_TRY(s->device->alloc(s->self, need, &fresh));
@@ -115,8 +117,9 @@ void inv_session_destroy(inv_session *s)
 
 inv_status inv_session_whole(const inv_session *s)
 {
-    INV_CHECK(!s->lost, s->ctx, INV_E_ARG,
-              "this session could not be planned again when a reconstruction was refused; only its parameters can be read");
+    INV_CHECK(
+        !s->lost, s->ctx, INV_E_ARG,
+        "this session could not be planned again when a reconstruction was refused; only its parameters can be read");
     return INV_OK;
 }
 
@@ -139,7 +142,8 @@ static bool fits(const inv_plan *plan, const inv_feed_slot *slot, const inv_arra
 }
 
 /* The plan among [first, last] whose shapes the arrays have; -1: none. */
-static int plan_for(const inv_session *s, int first, int last, const inv_array *inputs, size_t n, const inv_array *target)
+static int plan_for(const inv_session *s, int first, int last, const inv_array *inputs, size_t n,
+                    const inv_array *target)
 {
     for (int k = first; k <= last; k++) {
         const inv_plan *plan = &s->program->plan[k];
@@ -179,7 +183,8 @@ static inv_status fail_feeds(inv_session *s, int first, const inv_array *inputs,
 /* Integer labels within the classes; checked here because a kernel cannot report. */
 static inv_status check_labels(inv_session *s, const inv_plan *plan, const inv_array *target)
 {
-    if (!target || inv_dtype_is_float(target->dtype) || s->program->options.loss != INV_LOSS_CROSS_ENTROPY) return INV_OK;
+    if (!target || inv_dtype_is_float(target->dtype) || s->program->options.loss != INV_LOSS_CROSS_ENTROPY)
+        return INV_OK;
     const inv_node *loss = inv_nod(plan->g, inv_val(plan->g, plan->loss)->def);
     const inv_shape *logits = &inv_val(plan->g, loss->in[0])->shape;
     int64_t classes = logits->dim[inv_attr_int(loss, "axis", 1)], per_row = 1;
@@ -243,8 +248,9 @@ static inv_status find_bad(inv_session *s, int kind, inv_result *result)
     INV_TRY(begin_call(s, kind));
     INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, true, &bad));
     result->bad_node = s->bad_node;
-    return inv__fail(s->ctx, INV_E_NUMERIC, "the loss is %g in step %llu; the first output that is not finite is that of %s",
-                     result->loss, (unsigned long long)s->steps, s->bad_node);
+    return inv__fail(s->ctx, INV_E_NUMERIC,
+                     "the loss is %g in step %llu; the first output that is not finite is that of %s", result->loss,
+                     (unsigned long long)s->steps, s->bad_node);
 }
 
 /* Values whose reconstruction the guard refused, by name; a value that is not finite compares as infinite. */
@@ -345,15 +351,16 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     int kind;
     INV_CHECK(!train || s->program->plan[INV_PLAN_EVAL].g, s->ctx, INV_E_ARG,
               "this session was planned without evaluation (eval_batch)");
-    INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, train ? INV_PLAN_EVAL_TAIL : INV_PLAN_EVAL_TAIL, inputs, ninputs,
-                 target, &kind));
+    INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, train ? INV_PLAN_EVAL_TAIL : INV_PLAN_EVAL_TAIL, inputs,
+                 ninputs, target, &kind));
     INV_TRY(begin_call(s, kind));
     INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, false, NULL));
     const inv_plan *plan = &s->program->plan[kind];
     if (plan->loss != INV_NONE) INV_TRY(read_double(s, plan, plan->loss, &result->loss));
     if (plan->correct != INV_NONE) {
         int64_t counts[2];
-        INV_TRY(s->device->download(s->self, counts, inv_value_address(s, inv_val(plan->g, plan->correct)), sizeof counts));
+        INV_TRY(
+            s->device->download(s->self, counts, inv_value_address(s, inv_val(plan->g, plan->correct)), sizeof counts));
         result->correct = counts[0];
         result->rows = counts[1];
     }

@@ -165,8 +165,8 @@ CALL(Neg, neg, A0)
 #define EW(name, since, attrs, f, d, dom, text)                                                                       \
     FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
     GRAD_ROW(name##Grad, dom, "gy times the derivative of " #name " at v = x")
-#define EWY(name, since, attrs, f, d, dom, text)                                                                      \
-    FORWARD(name, since, INV_OP_ATOMS, name##_grad, dom, text)                                                                   \
+#define EWY(name, since, attrs, f, d, dom, text)               \
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, dom, text) \
     GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y")
 #define EWR(name, since, attrs, f, d, inv, dom, text)                             \
     FORWARD(name, since, 0, name##_grad, dom, text)                               \

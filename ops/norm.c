@@ -7,8 +7,8 @@
  *
  * Arithmetic is in double per element and rounded once; what is kept of the statistics has the type of x, since it is
  * kept per layer and must not grow with depth more than it has to. The gradient treats mean and var as functions of x
- * inside BatchNormGrad (training = 1) or as constants (0), so neither gets a gradient of its own. The variance is biased
- * (divided by n), as ONNX defines it. */
+ * inside BatchNormGrad (training = 1) or as constants (0), so neither gets a gradient of its own. The variance is
+ * biased (divided by n), as ONNX defines it. */
 #include "ops/norm.h"
 
 #include "ops/builtin.h"

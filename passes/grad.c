@@ -35,7 +35,8 @@ static inv_status check_globs(inv_graph *g, const char *option, const char *cons
 {
     for (size_t i = 0; i < n; i++) {
         bool used = false;
-        for (size_t k = 0; k < g->inits.n && !used; k++) used = any_glob(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
+        for (size_t k = 0; k < g->inits.n && !used; k++)
+            used = any_glob(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
         INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name", option, globs[i]);
     }
     return INV_OK;
@@ -69,7 +70,8 @@ static void mark_wanted(reverse *r, const inv_request *rq)
         if (!(n->op->flags & INV_OP_NO_GRAD))
             for (uint32_t k = 0; k < n->nin; k++) wanted = wanted || (n->in[k] != INV_NONE && r->wanted[n->in[k]]);
         for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) r->wanted[n->out[k]] = wanted && inv_dtype_is_float(inv_val(g, n->out[k])->dtype);
+            if (n->out[k] != INV_NONE)
+                r->wanted[n->out[k]] = wanted && inv_dtype_is_float(inv_val(g, n->out[k])->dtype);
     }
 }
 
@@ -102,7 +104,8 @@ static inv_status name_missing(reverse *r, const inv_plan *plan)
         for (uint32_t k = 0; k < n->nout; k++) here = here || (n->out[k] != INV_NONE && on[n->out[k]]);
         if (!here || !wants_any(r, n) || n->op->flags & INV_OP_NO_GRAD) continue;
         if (!n->op->grad)
-            inv__str_add(&text, "; %s (node '%s')", n->op->name, n->norigin ? n->origin[0] : inv_val(g, n->out[0])->name);
+            inv__str_add(&text, "; %s (node '%s')", n->op->name,
+                         n->norigin ? n->origin[0] : inv_val(g, n->out[0])->name);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE && r->wanted[n->in[k]]) on[n->in[k]] = true;
     }
@@ -128,7 +131,8 @@ static inv_status reverse_node(reverse *r, inv_id id)
     inv_graph *g = r->g;
     inv_node n = *inv_nod(g, id);
     if (n.op->flags & INV_OP_NO_GRAD || n.phase != INV_FORWARD || !reached(r, &n) || !wants_any(r, &n)) return INV_OK;
-    inv_id *out_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nout + 1), *in_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nin + 1);
+    inv_id *out_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nout + 1),
+           *in_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nin + 1);
     bool *wanted = INV_ARENA_NEW(&r->scratch, bool, n.nin + 1);
     if (!out_grad || !in_grad || !wanted) return INV_E_NOMEM;
     for (uint32_t k = 0; k < n.nout; k++) out_grad[k] = n.out[k] == INV_NONE ? INV_NONE : r->grad[n.out[k]];

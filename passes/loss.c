@@ -122,7 +122,8 @@ static inv_status flow_nll(inv_graph *g, const inv_request *rq, inv_plan *plan, 
     inv_id logdet = INV_NONE;
     if (rq->options->logdet) {
         logdet = output_named(plan, rq->options->logdet);
-        if (logdet == INV_NONE) return fail_outputs(g, plan, "no log-determinant output is called ", rq->options->logdet);
+        if (logdet == INV_NONE)
+            return fail_outputs(g, plan, "no log-determinant output is called ", rq->options->logdet);
     }
     if (!inv_vec_push(&g->arena, &in, logdet)) return INV_E_NOMEM;
     for (size_t i = 0; i < z->n; i++)
@@ -147,7 +148,8 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
     case INV_LOSS_NLL: INV_TRY(flow_nll(g, rq, plan, &outputs)); break;
     case INV_LOSS_OUTPUT:
         if (inv_shape_nelem(&inv_val(g, outputs.at[0])->shape) != 1)
-            return fail_outputs(g, plan, "loss 'output' wants an output of one element: ", inv_val(g, outputs.at[0])->name);
+            return fail_outputs(g, plan,
+                                "loss 'output' wants an output of one element: ", inv_val(g, outputs.at[0])->name);
         plan->loss = outputs.at[0];
         break;
     case INV_LOSS_NONE: break;

@@ -33,7 +33,8 @@ static bool bind_name(inv_matcher *m, inv_binding *b, const char *name, const in
     return *id != INV_NONE && inv_binding_set(b, name, id, 1);
 }
 
-static bool bind_list(inv_matcher *m, inv_binding *b, const char *const *names, uint32_t n, const inv_id *ids, uint32_t nids)
+static bool bind_list(inv_matcher *m, inv_binding *b, const char *const *names, uint32_t n, const inv_id *ids,
+                      uint32_t nids)
 {
     if (n == 1 && variadic(names[0])) return inv_binding_set(b, names[0], ids, nids);
     uint32_t present = nids;
@@ -157,8 +158,9 @@ static inv_status emit_template(inv_matcher *m, const inv_rule *rule, const inv_
         uint32_t nout = list_out && freed >= 0 ? b->n_ids[freed] : s->nout;
         inv_id made = ok ? inv_emit(g, s->op, nout, nin, in, nattr, attr) : INV_NONE;
         if (made == INV_NONE) {
-            st = g->failed ? g->failed
-                           : inv__fail(g->ctx, INV_E_PARSE, "rule '%s': its solve text cannot be applied", rule->def->name);
+            st = g->failed
+                     ? g->failed
+                     : inv__fail(g->ctx, INV_E_PARSE, "rule '%s': its solve text cannot be applied", rule->def->name);
             break;
         }
         list[(*nnodes)++] = made;
@@ -493,7 +495,8 @@ static inv_status prepare(inv_matcher *m)
     m->seen = INV_ARENA_NEW(&m->scratch, uint8_t, nv);
     m->visited = INV_ARENA_NEW(&m->scratch, uint8_t, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
-    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->seen || !m->visited || !m->out)
+    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->seen || !m->visited ||
+        !m->out)
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);

@@ -17,7 +17,8 @@ static inv_status reorder(inv_graph *g, inv_arena *scratch)
     for (size_t i = 0; i < old.n; i++) {
         const inv_node *n = inv_nod(g, old.at[i]);
         if (!(n->op->flags & INV_OP_SOURCE)) continue;
-        feed_before[sources.n] = uses.start[n->out[0]] < uses.start[n->out[0] + 1] ? uses.node[uses.start[n->out[0]]] : INV_NONE;
+        feed_before[sources.n] =
+            uses.start[n->out[0]] < uses.start[n->out[0] + 1] ? uses.node[uses.start[n->out[0]]] : INV_NONE;
         if (!inv_vec_push(scratch, &sources, old.at[i])) return INV_E_NOMEM;
     }
     g->order = empty;
@@ -30,7 +31,8 @@ static inv_status reorder(inv_graph *g, inv_arena *scratch)
             const inv_node *n = inv_nod(g, old.at[i]);
             if (n->phase != phase || n->op->flags & INV_OP_SOURCE) continue;
             for (size_t f = 0; f < sources.n; f++)
-                if (feed_before[f] == old.at[i] && !inv_vec_push(&g->arena, &g->order, sources.at[f])) return INV_E_NOMEM;
+                if (feed_before[f] == old.at[i] && !inv_vec_push(&g->arena, &g->order, sources.at[f]))
+                    return INV_E_NOMEM;
             if (!inv_vec_push(&g->arena, &g->order, old.at[i])) return INV_E_NOMEM;
         }
     }

@@ -239,7 +239,8 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     if (!inputs || !target || !modes) return INV_E_NOMEM;
     for (size_t i = 0; i < c->ninputs; i++) {
         INV_CHECK(c->inputs[i].rank >= 0 && c->inputs[i].rank <= INV_MAX_RANK, p->ctx, INV_E_SHAPE,
-                  "input '%s' has rank %d, at most %d is supported", c->inputs[i].name, c->inputs[i].rank, INV_MAX_RANK);
+                  "input '%s' has rank %d, at most %d is supported", c->inputs[i].name, c->inputs[i].rank,
+                  INV_MAX_RANK);
         inputs[i] = c->inputs[i];
         INV_TRY(copy_array(a, &inputs[i]));
     }

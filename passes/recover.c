@@ -317,7 +317,8 @@ static bool emit_edge(recovery *r, uint32_t id, inv_id frees, inv_id *local)
     }
     const inv_edge *e = &r->edge[id - r->nnode];
     for (uint32_t i = 0; i < e->nnode; i++)
-        if (clone_node(r, e->node[i], local, i + 1 == e->nnode ? e->result : INV_NONE, INV_NONE, e->forward) == INV_NONE)
+        if (clone_node(r, e->node[i], local, i + 1 == e->nnode ? e->result : INV_NONE, INV_NONE, e->forward) ==
+            INV_NONE)
             return false;
     r->rep[frees] = local[e->result];
     inv_val(r->g, r->rep[frees])->mem = inv_val(r->base, frees)->mem;
@@ -489,8 +490,8 @@ static bool prepare(recovery *r)
     r->via = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->state = INV_ARENA_NEW(a, uint8_t, r->nvalue + 1);
     r->noted = INV_ARENA_NEW(a, bool, r->nvalue + 1);
-    if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->flops || !r->steep || !r->dist || !r->stamp ||
-        !r->head || !r->via || !r->state || !r->noted)
+    if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->flops || !r->steep ||
+        !r->dist || !r->stamp || !r->head || !r->via || !r->state || !r->noted)
         return false;
     for (size_t i = 0; i < r->nedge; i++) r->edge_start[r->edge[i].frees + 1]++;
     for (size_t v = 0; v < r->nvalue; v++) r->edge_start[v + 1] += r->edge_start[v];
@@ -567,7 +568,9 @@ inv_status inv_recover(const inv_graph *base, const inv_policy *policy, inv_plan
     inv__arena_init(&r.scratch, base->ctx);
     bool ok = prepare(&r) && walk(&r) && assemble(&r);
     inv__arena_fini(&r.scratch);
-    inv_status s = ok ? INV_OK : r.g->failed ? r.g->failed : inv__fail(base->ctx, INV_E_NOMEM, "out of memory in recovery");
+    inv_status s = ok            ? INV_OK
+                   : r.g->failed ? r.g->failed
+                                 : inv__fail(base->ctx, INV_E_NOMEM, "out of memory in recovery");
     if (s == INV_OK) s = inv_pass_order(r.g);
     if (s != INV_OK) {
         inv_graph_destroy(r.g);

@@ -56,7 +56,8 @@ static const void *evaluate(inv_matcher *m, inv_id v, int depth)
     inv_graph *g = m->g;
     const inv_value *val = inv_val(g, v);
     size_t nbytes = 0;
-    if (depth > MAX_EVAL_DEPTH || !inv_shape_is_static(&val->shape) || !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
+    if (depth > MAX_EVAL_DEPTH || !inv_shape_is_static(&val->shape) ||
+        !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
         return NULL;
     void *bytes = inv__arena_alloc(&m->scratch, nbytes + 64);
     if (!bytes) return NULL;
@@ -154,7 +155,8 @@ static bool say(inv_matcher *m, const char **reason, const char *text)
     return false;
 }
 
-static bool matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in, int64_t *out)
+static bool matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in,
+                      int64_t *out)
 {
     const inv_value *val = inv_val(m->g, w);
     if (val->shape.rank != 2) return false;
@@ -165,7 +167,8 @@ static bool matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *
     return true;
 }
 
-static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm, bool *known)
+static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm,
+                                   bool *known)
 {
     inv_data data;
     bool trans;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Which recovery: prices are tried on a geometric grid, since the peak is not monotone in the price; then the point in
- * the forward order is sought after which keeping everything costs no peak ("the last block's values are alive anyway").
- *   store      everything is kept
- *   recompute  smallest peak without inverse edges
- *   invert     most bytes rebuilt by inverses, then smallest peak
- *   auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
+ * the forward order is sought after which keeping everything costs no peak ("the last block's values are alive
+ * anyway"). store      everything is kept recompute  smallest peak without inverse edges invert     most bytes rebuilt
+ * by inverses, then smallest peak auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
  * requires: plan->base.  gives: plan->g with liveness, plan->choice. */
 #include <fnmatch.h>
 #include <math.h>
@@ -208,7 +206,8 @@ static inv_status forced(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
     const inv_session_options *o = s->rq->options;
-    bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1), *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+    bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
     if (!keep || !no_invert || !no_recompute) return INV_E_NOMEM;
     for (size_t i = 0; i < program->anchor.n; i++) (void)mark_glob(b, program->anchor.at[i], keep);

@@ -52,7 +52,8 @@ static bool same_attr(const inv_attr *a, const inv_attr *b)
     case INV_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
     case INV_ATTR_STRING: return strcmp(a->s, b->s) == 0;
     case INV_ATTR_INTS: return a->n == b->n && same_ints(a->ints, b->ints, a->n);
-    case INV_ATTR_FLOATS: return a->n == b->n && (a->n == 0 || memcmp(a->floats, b->floats, a->n * sizeof(double)) == 0);
+    case INV_ATTR_FLOATS:
+        return a->n == b->n && (a->n == 0 || memcmp(a->floats, b->floats, a->n * sizeof(double)) == 0);
     default: return false;
     }
 }
@@ -163,7 +164,8 @@ static void collect_cover(const inv_graph *g, const inv_ids *nodes, const inv_no
         const inv_node *m = inv_nod(g, nodes->at[i]);
         int ax;
         int64_t start, size;
-        if (!is_op(m, "SliceRange") || m->in[0] != first->in[0] || !one_axis_slice(g, m, &ax, &start, &size) || ax != axis)
+        if (!is_op(m, "SliceRange") || m->in[0] != first->in[0] || !one_axis_slice(g, m, &ax, &start, &size) ||
+            ax != axis)
             continue;
         size_t j = c->n++;
         for (; j > 0 && c->start[j - 1] > start; j--) {

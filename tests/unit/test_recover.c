@@ -43,10 +43,10 @@ static char *couplings(int blocks, const char *tail)
     for (int i = 0; i < 2 * blocks; i++) ADD("param float[4,32] a%d\nparam float[32,4] b%d\n", i, i);
     ADD("param float[8,8] stem\nz = MatMul(x, stem)\nu0, v0 = Split<axis = 1, num_outputs = 2>(z)\n");
     for (int i = 0; i < blocks; i++) {
-        ADD("p%d = MatMul(v%d, a%d)\nq%d = Tanh(p%d)\nr%d = MatMul(q%d, b%d)\nu%d = Add(u%d, r%d)\n", i, i, 2 * i, i, i, i, i,
-            2 * i, i + 1, i, i);
-        ADD("l%d = MatMul(u%d, a%d)\nm%d = Tanh(l%d)\nn%d = MatMul(m%d, b%d)\nv%d = Add(v%d, n%d)\n", i, i + 1, 2 * i + 1, i,
-            i, i, i, 2 * i + 1, i + 1, i, i);
+        ADD("p%d = MatMul(v%d, a%d)\nq%d = Tanh(p%d)\nr%d = MatMul(q%d, b%d)\nu%d = Add(u%d, r%d)\n", i, i, 2 * i, i, i,
+            i, i, 2 * i, i + 1, i, i);
+        ADD("l%d = MatMul(u%d, a%d)\nm%d = Tanh(l%d)\nn%d = MatMul(m%d, b%d)\nv%d = Add(v%d, n%d)\n", i, i + 1,
+            2 * i + 1, i, i, i, i, 2 * i + 1, i + 1, i, i);
     }
     ADD("w = Concat<axis = 1>(u%d, v%d)\n%s\n}\n", blocks, blocks, tail);
 #undef ADD
@@ -132,7 +132,8 @@ static outcome run(inv_graph *g, inv_memory memory, const char *device, const in
         inv_dtype dt;
         int rank;
         int64_t dims[8], ne = 1;
-        assert_int_equal(inv_session_get(s, INV_GET_GRAD, inv_session_name(s, INV_GET_GRAD, i), &data, &dt, &rank, dims), INV_OK);
+        assert_int_equal(
+            inv_session_get(s, INV_GET_GRAD, inv_session_name(s, INV_GET_GRAD, i), &data, &dt, &rank, dims), INV_OK);
         for (int d = 0; d < rank; d++) ne *= dims[d];
         o.grad = realloc(o.grad, (o.ngrad + (size_t)ne) * sizeof *o.grad);
         memcpy(o.grad + o.ngrad, data, (size_t)ne * sizeof *o.grad);
@@ -236,12 +237,13 @@ static void test_value_that_is_an_output(void **state)
 static void test_block_used_twice(void **state)
 {
     (void)state;
-    modes_agree("g(float[64,8] x) => (y) {\n"
-                "param float[4,4] a\nparam float[4,4] b\nparam float[8,8] stem\nz = MatMul(x, stem)\n"
-                "u0, v0 = Split<axis = 1, num_outputs = 2>(z)\n"
-                "p0 = MatMul(v0, a)\nq0 = Tanh(p0)\nu1 = Add(u0, q0)\nl0 = MatMul(u1, b)\nm0 = Tanh(l0)\nv1 = Add(v0, m0)\n"
-                "p1 = MatMul(v1, a)\nq1 = Tanh(p1)\nu2 = Add(u1, q1)\nl1 = MatMul(u2, b)\nm1 = Tanh(l1)\nv2 = Add(v1, m1)\n"
-                "w = Concat<axis = 1>(u2, v2)\ny = Mul(w, w)\n}\n");
+    modes_agree(
+        "g(float[64,8] x) => (y) {\n"
+        "param float[4,4] a\nparam float[4,4] b\nparam float[8,8] stem\nz = MatMul(x, stem)\n"
+        "u0, v0 = Split<axis = 1, num_outputs = 2>(z)\n"
+        "p0 = MatMul(v0, a)\nq0 = Tanh(p0)\nu1 = Add(u0, q0)\nl0 = MatMul(u1, b)\nm0 = Tanh(l0)\nv1 = Add(v0, m0)\n"
+        "p1 = MatMul(v1, a)\nq1 = Tanh(p1)\nu2 = Add(u1, q1)\nl1 = MatMul(u2, b)\nm1 = Tanh(l1)\nv2 = Add(v1, m1)\n"
+        "w = Concat<axis = 1>(u2, v2)\ny = Mul(w, w)\n}\n");
 }
 
 static void test_dropout_in_a_coupling(void **state)
