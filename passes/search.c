@@ -28,6 +28,7 @@ typedef struct search {
     double limit; /* flops */
     double floor; /* bytes that must be inverted */
     bool by_inverted;
+    bool activations_first; /* mode invert: the activations decide, then all classes together */
 } search;
 
 double inv_node_flops(const inv_graph *g, const inv_node *n)
@@ -77,6 +78,7 @@ static bool better(const search *s, const score *a, const score *b)
     } else if (fits_a != fits_b) {
         return fits_a;
     }
+    if (s->activations_first && a->activations != b->activations) return a->activations < b->activations;
     if (a->peak != b->peak) return a->peak < b->peak;
     if (a->activations != b->activations) return a->activations < b->activations;
     return a->flops < b->flops;
@@ -243,7 +245,7 @@ static inv_status run(search *s, const inv_program *program)
     plan->memory = s->rq->options->memory;
     if (plan->memory == INV_MEMORY_STORE || s->rq->purpose != INV_FOR_TRAIN) return INV_OK;
     if (plan->memory == INV_MEMORY_INVERT) {
-        s->by_inverted = true;
+        s->by_inverted = s->activations_first = true;
         s->policy.invert_cost = 1e-3;
         s->policy.feed_again = false;
     }
