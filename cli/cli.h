@@ -191,6 +191,14 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
 /** Adds loss and, where there is one, accuracy to a JSON object, with `prefix` before the names. */
 void cli_score_json(json_t *object, const char *prefix, const cli_score *score);
 
+/* --- the trained model's file (out.c) --- */
+
+/** Whether `-o` can be written and is no file that is read; `path`: what to write, caller frees.
+ *  @return CLI_OK, or what was said */
+int cli_out_check(const cli_options *o, char **path);
+/** Saves the session's weights to `path`; if that fails, once beside it or in TMPDIR. @return CLI_OK or CLI_FAILED */
+int cli_out_save(const cli_job *job, const char *path);
+
 /* --- progress of training (progress.c) --- */
 
 typedef struct cli_progress {
@@ -210,8 +218,8 @@ void cli_progress_clear(cli_progress *p);
 char *cli_dump_path(const char *dir, const char *prefix, const char *name);
 /** Writes by a temporary file and rename. Floating-point data goes as <f8 if `wide`, else as <f4. */
 int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank, const int64_t *dims, bool wide);
-/** Makes the directory if needed. */
-int cli_make_dir(const char *dir);
+/** Makes the directory if needed. `made`: whether it was not there before. */
+int cli_make_dir(const char *dir, bool *made);
 /** A file to be written completely or not at all. */
 typedef struct cli_file {
     char *path, *temporary;
@@ -231,6 +239,8 @@ const char *cli_bytes(double nbytes);
 double cli_number(const json_t *object, const char *key);
 const char *cli_string(const json_t *object, const char *key);
 void cli_show_peaks(const json_t *report);
+/** One line if the mode saves nothing against storing all values. */
+void cli_show_saving(const json_t *report);
 void cli_show_choices(const json_t *report);
 /** Largest drift and fallbacks; `each`: of every value too. */
 void cli_show_drift(const json_t *report, bool each);
@@ -242,6 +252,9 @@ void cli_show_names(FILE *f, const json_t *names, size_t limit);
 /** One panel per report; the titles stand above them. File by its suffix .svg or .html. */
 int cli_picture(const char *path, const char *heading, const json_t *const *reports, const char *const *titles,
                 size_t n);
+
+/** As it is, but without the sign that a NaN may have. */
+double cli_unsigned_nan(double x);
 
 /** Seconds of a clock that only goes forward. */
 double cli_now(void);

@@ -153,8 +153,8 @@ static void show(const outcome *outs, size_t n)
            "activations", "s/step", "drift", "fallbacks");
     for (size_t i = 0; i < n; i++) {
         const outcome *out = &outs[i];
-        printf("%-10s %14.9g %12.3g %12s %12s %12s %10.4f %10.3g %9d\n", out->title, out->result.loss, out->distance,
-               cli_bytes(cli_number(out->report, "planned_peak_bytes")),
+        printf("%-10s %14.9g %12.3g %12s %12s %12s %10.4f %10.3g %9d\n", out->title, cli_unsigned_nan(out->result.loss),
+               out->distance, cli_bytes(cli_number(out->report, "planned_peak_bytes")),
                cli_bytes(cli_number(out->report, "peak_bytes")),
                cli_bytes(cli_number(out->report, "activation_peak_bytes")), out->seconds, drift_of(out),
                out->result.fallbacks);

@@ -17,7 +17,8 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
                                         data->has_target ? &data->target_array : NULL, &result);
         if (s != INV_OK) return cli_library_failed(job, s);
         if (job->o->command == CLI_CMD_eval && !isfinite(result.loss))
-            return cli_fail("the loss of rows %lld to %lld is %g", (long long)at, (long long)(at + n - 1), result.loss);
+            return cli_fail("the loss of rows %lld to %lld is %g", (long long)at, (long long)(at + n - 1),
+                            cli_unsigned_nan(result.loss));
         sum += result.loss * (double)n;
         score->samples += n;
         score->rows += result.rows;
@@ -66,7 +67,7 @@ static int start(cli_job *job, cli_data *data, int64_t batch, int64_t *rest)
 static int deliver(cli_job *job, const cli_score *score, double seconds)
 {
     if (!job->o->json) {
-        printf("loss %.6f", score->loss);
+        printf("loss %.6f", cli_unsigned_nan(score->loss));
         if (score->rows)
             printf("  accuracy %.4f (%lld of %lld)", (double)score->correct / (double)score->rows,
                    (long long)score->correct, (long long)score->rows);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     inv_what what;
@@ -55,7 +56,7 @@ static int collect(cli_job *job, size_t kind, const char *dump, json_t *report, 
         if (dump && !path) status = cli_fail("out of memory");
         if (path) status = cli_write_npy(path, data, dtype, rank, dims, job->o->float64);
         json_array_append_new(list, describe(name, path, data, dtype, rank, dims));
-        if (path) json_array_append_new(files, json_string(path));
+        if (path && status == CLI_OK) json_array_append_new(files, json_string(path));
         free(path);
     }
     json_object_set_new(report, kinds[kind].key, list);
@@ -68,9 +69,18 @@ static int write_loss(const char *dump, double loss, json_t *files)
     if (!path) return cli_fail("out of memory");
     sprintf(path, "%s/loss.npy", dump);
     int status = cli_write_npy(path, &loss, INV_F64, 1, (const int64_t[]){1}, true);
-    json_array_append_new(files, json_string(path));
+    if (status == CLI_OK) json_array_append_new(files, json_string(path));
     free(path);
     return status;
+}
+
+/* A dump is complete or not there. */
+static void drop_dump(const char *dump, const json_t *files, bool made)
+{
+    size_t i;
+    const json_t *file;
+    json_array_foreach(files, i, file) unlink(json_string_value(file));
+    if (made) rmdir(dump);
 }
 
 static void show_tensors(const json_t *report, const char *key, const char *title)
@@ -91,13 +101,14 @@ static void show_tensors(const json_t *report, const char *key, const char *titl
 static void show(const cli_job *job, const json_t *report)
 {
     bool backward = job->o->command == CLI_CMD_grad;
-    if (backward) printf("loss %.9g\n", cli_number(report, "loss"));
+    if (backward) printf("loss %.9g\n", cli_unsigned_nan(cli_number(report, "loss")));
     show_tensors(report, "outputs", "outputs (L2 norm, type, shape)");
     if (!backward) return;
     show_tensors(report, "gradients", "gradients of initializers");
     show_tensors(report, "input_gradients", "gradients of inputs");
     putchar('\n');
     cli_show_peaks(report);
+    cli_show_saving(report);
     cli_show_choices(report);
     cli_show_drift(report, true);
 }
@@ -110,10 +121,12 @@ static int deliver(cli_job *job, const inv_result *result)
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
     json_t *files = json_array();
-    int status = o->dump ? cli_make_dir(o->dump) : CLI_OK;
+    bool made = false;
+    int status = o->dump ? cli_make_dir(o->dump, &made) : CLI_OK;
     for (size_t k = 0; k < (backward ? sizeof kinds / sizeof *kinds : 1) && status == CLI_OK; k++)
         status = collect(job, k, o->dump, report, files);
     if (backward && o->dump && status == CLI_OK) status = write_loss(o->dump, result->loss, files);
+    if (status != CLI_OK && o->dump) drop_dump(o->dump, files, made);
     if (backward) json_object_set_new(report, "loss", cli_json_real(result->loss));
     json_object_set_new(report, "files", files);
     if (status == CLI_OK) {

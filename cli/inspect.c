@@ -18,6 +18,23 @@ static void show_value(const json_t *v)
     }
 }
 
+/* "[N,6]": symbols, numbers, and "?" for what the file leaves open. */
+static void show_shape(const json_t *shape)
+{
+    size_t i;
+    const json_t *dim;
+    putchar('[');
+    json_array_foreach(shape, i, dim)
+    {
+        if (i) putchar(',');
+        if (json_is_integer(dim))
+            printf("%lld", (long long)json_integer_value(dim));
+        else
+            fputs(json_string_value(dim) ? json_string_value(dim) : "?", stdout);
+    }
+    putchar(']');
+}
+
 /* One line per entry: its name first, the rest as "key value". */
 static void show_entry(const json_t *entry)
 {
@@ -29,10 +46,13 @@ static void show_entry(const json_t *entry)
         if (strcmp(key, "name") == 0 || json_is_null(v)) continue;
         if ((json_is_array(v) && json_array_size(v) == 0 && strcmp(key, "shape") != 0) || json_is_false(v)) continue;
         if (json_is_string(v) && !*json_string_value(v)) continue;
-        printf("  %s", key);
+        printf("  %s", strcmp(key, "why") == 0 ? "not trained:" : key);
         if (json_is_true(v)) continue;
         putchar(' ');
-        show_value(v);
+        if (json_is_array(v) && strcmp(key, "shape") == 0)
+            show_shape(v);
+        else
+            show_value(v);
     }
     putchar('\n');
 }

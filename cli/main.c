@@ -2,6 +2,8 @@
  * The program `invonnx`: finds the command, reads its options, runs it. Messages go to stderr, results to stdout. */
 #include "cli.h"
 
+#include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +54,11 @@ void cli_note(const char *format, ...)
     va_start(args, format);
     message(format, args);
     va_end(args);
+}
+
+double cli_unsigned_nan(double x)
+{
+    return isnan(x) ? (double)NAN : x;
 }
 
 double cli_now(void)
@@ -134,6 +141,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     set_environment(argv);
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is a failed write, which is reported */
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (status == CLI_OK) status = cli_fail("standard output cannot be written");

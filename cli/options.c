@@ -124,6 +124,10 @@ static int read_real(cli_options *o, const row *r, const char *text)
 {
     char *end;
     double v = strtod(text, &end);
+    /* the library takes 0 as "the default", which nobody who gives a number means */
+    bool drift = r->offset == offsetof(cli_options, max_drift);
+    if (drift && (end == text || *end || !isfinite(v) || v <= 0))
+        return wrong_value(o, r, text, "wants a number above 0 (default 2e-5, with --float64 1e-8)");
     if (end == text || *end || !isfinite(v)) return wrong_value(o, r, text, "wants a number");
     if (v < r->least) return wrong_value(o, r, text, "must not be negative");
     *(double *)(void *)((char *)o + r->offset) = v;

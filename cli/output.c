@@ -31,8 +31,9 @@ char *cli_dump_path(const char *dir, const char *prefix, const char *name)
     return path;
 }
 
-int cli_make_dir(const char *dir)
+int cli_make_dir(const char *dir, bool *made)
 {
+    *made = false;
     char *path = strdup(dir);
     if (!path) return cli_fail("out of memory");
     for (char *p = path + 1; *p; p++) {
@@ -43,7 +44,9 @@ int cli_make_dir(const char *dir)
     }
     int status = CLI_OK;
     struct stat st;
-    if (mkdir(path, 0777) != 0 && (errno != EEXIST || stat(path, &st) != 0 || !S_ISDIR(st.st_mode)))
+    if (mkdir(path, 0777) == 0)
+        *made = true;
+    else if (errno != EEXIST || stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         status = cli_fail("%s: directory cannot be made: %s", dir, strerror(errno));
     free(path);
     return status;
@@ -67,7 +70,10 @@ int cli_file_open(cli_file *file, const char *path)
         file->f = fdopen(fd, "wb");
         if (!file->f) close(fd);
     }
-    if (file->f) return CLI_OK;
+    if (file->f) {
+        errno = 0;
+        return CLI_OK;
+    }
     int status = cli_fail("%s: cannot be written: %s", path, strerror(errno));
     free(file->path);
     free(file->temporary);
@@ -77,11 +83,19 @@ int cli_file_open(cli_file *file, const char *path)
 int cli_file_close(cli_file *file, bool ok)
 {
     int status = ok ? CLI_OK : CLI_FAILED;
-    errno = 0;
+    /* After a failed write nothing but further failed writes came: errno, 0 since the opening, still says why. */
+    if (!ferror(file->f)) errno = 0;
     bool written = !ferror(file->f) && fflush(file->f) == 0 && fsync(fileno(file->f)) == 0;
-    if (fclose(file->f) != 0) written = false;
-    if (ok && (!written || rename(file->temporary, file->path) != 0))
-        status = cli_fail("%s: cannot be written: %s", file->path, strerror(errno ? errno : EIO));
+    int error = written ? 0 : errno;
+    if (fclose(file->f) != 0 && written) {
+        written = false;
+        error = errno;
+    }
+    if (written && ok && rename(file->temporary, file->path) != 0) {
+        written = false;
+        error = errno;
+    }
+    if (ok && !written) status = cli_fail("%s: cannot be written: %s", file->path, strerror(error ? error : EIO));
     if (status != CLI_OK) unlink(file->temporary);
     free(file->path);
     free(file->temporary);

@@ -20,6 +20,7 @@ int cli_main_plan(const cli_options *o)
             status = cli_print_json(report);
         } else {
             cli_show_peaks(report);
+            cli_show_saving(report);
             cli_show_choices(report);
         }
     }

@@ -47,7 +47,8 @@ void cli_progress_step(cli_progress *p, int64_t epoch, int64_t done, int64_t sam
         print_bar(share);
     }
     fprintf(stderr, "epoch %lld/%lld  step %lld/%lld  loss %.4f  %.4g samples/s  ETA ", (long long)epoch,
-            (long long)p->epochs, (long long)done, (long long)p->total, loss, spent > 0 ? (double)samples / spent : 0);
+            (long long)p->epochs, (long long)done, (long long)p->total, cli_unsigned_nan(loss),
+            spent > 0 ? (double)samples / spent : 0);
     print_eta(spent * (double)(p->total - done) / (double)done);
     fprintf(stderr, "  peak %s%s", cli_bytes(p->peak), p->terminal ? "" : "\n");
     p->shown = p->terminal;

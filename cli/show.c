@@ -78,6 +78,18 @@ void cli_show_peaks(const json_t *report)
                cli_number(values, "recomputed"), cli_number(values, "inverted"));
 }
 
+void cli_show_saving(const json_t *report)
+{
+    double planned = cli_number(report, "planned_peak_bytes"), store = cli_number(report, "store_peak_bytes");
+    const char *memory = cli_string(report, "memory");
+    if (store <= 0 || strcmp(memory, "store") == 0 || planned <= 0.98 * store) return;
+    printf("%s saves nothing here: planned peak %s; --memory store needs %s\n",
+           strcmp(memory, "recompute") == 0 ? "recomputation"
+           : strcmp(memory, "invert") == 0  ? "inversion"
+                                            : "inversion or recomputation",
+           cli_bytes(planned), cli_bytes(store));
+}
+
 void cli_show_choices(const json_t *report)
 {
     const json_t *choices = json_object_get(report, "choices"), *c;

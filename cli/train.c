@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * `train`: epochs of shuffled batches, validation after each, weights written back into the model. An interrupt ends
- * after the running step and still saves; a loss that is not finite ends at once and saves nothing. */
+ * `train`: epochs of shuffled batches, validation after each, weights written back into the model. An interrupt or a
+ * hang-up ends after the running step and still saves; a loss that is not finite ends at once and saves nothing. */
 #include "cli.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-/* JSON lists the loss of every step up to this many. */
+/* JSON lists the losses of so many steps at most. */
 #define STEPS_LISTED 1000
 
 static volatile sig_atomic_t interrupted;
@@ -20,6 +18,7 @@ static void on_signal(int number)
     interrupted = 1;
     signal(SIGINT, SIG_DFL); /* the second one kills */
     signal(SIGTERM, SIG_DFL);
+    /* not SIGHUP: shell and terminal may both send one */
 }
 
 static bool stop_asked(void)
@@ -38,29 +37,17 @@ typedef struct training {
     double began, last_loss;
     cli_score score;
     cli_progress progress;
+    char *out; /* what is written: -o, or what it links to */
     json_t *epoch_list, *step_list;
 } training;
 
-static int check_out_path(const cli_options *o)
-{
-    if (!o->out) return cli_usage(o, "`train` wants -o OUT.onnx");
-    char *dir = strdup(o->out);
-    if (!dir) return cli_fail("out of memory");
-    char *slash = strrchr(dir, '/');
-    if (slash) slash[slash == dir] = 0;
-    const char *where = slash ? dir : ".";
-    int status = access(where, W_OK) == 0 ? CLI_OK : cli_fail("%s: cannot be written: %s", o->out, strerror(errno));
-    free(dir);
-    return status;
-}
-
-static int check_usage(const cli_options *o)
+static int check_usage(const cli_options *o, char **out)
 {
     if (o->loss == INV_LOSS_NONE) return cli_usage(o, "`train` wants --loss KIND");
     if (o->epochs && o->steps) return cli_usage(o, "--epochs and --steps exclude each other");
     if (o->shuffle && o->no_shuffle) return cli_usage(o, "--shuffle and --no-shuffle exclude each other");
     if (o->val_target && o->val_data.n == 0) return cli_usage(o, "--val-target wants --val-data");
-    return check_out_path(o);
+    return cli_out_check(o, out);
 }
 
 static int open_data(training *t)
@@ -140,15 +127,21 @@ static int start(training *t)
     return CLI_OK;
 }
 
+/* The library's message says which step; its "-nan" has a sign that means nothing. */
 static int step_failed(training *t, inv_status s, const inv_result *result)
 {
     const char *text = inv_context_message(t->job.ctx), *node = result->bad_node;
     cli_progress_clear(&t->progress);
     if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
-    bool named = node && text && strstr(text, node);
-    return cli_fail("step %lld: %s%s%s; nothing was saved. A smaller --lr may help, or the data holds such values",
-                    (long long)t->done + 1, text && *text ? text : "the loss is not finite",
-                    node && !named ? "; first node with a non-finite output: " : "", node && !named ? node : "");
+    if (!text || !*text) text = "the loss is not finite";
+    static const char before[] = "the loss is ";
+    const char *sign = strstr(text, "the loss is -nan");
+    if (sign) sign += sizeof before - 1;
+    int head = sign ? (int)(sign - text) : 0;
+    bool named = node && strstr(text, node);
+    return cli_fail("%.*s%s%s%s; nothing was saved. A smaller --lr may help, or the data holds such values", head, text,
+                    sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
+                    node && !named ? node : "");
 }
 
 /* Steps of one epoch. `loss`: mean over its rows. */
@@ -171,7 +164,7 @@ static int run_epoch(training *t, int64_t epoch, double *loss)
         t->done++;
         t->samples += n;
         t->last_loss = result.loss;
-        if (t->total <= STEPS_LISTED) json_array_append_new(t->step_list, cli_json_real(result.loss));
+        if (t->done <= STEPS_LISTED) json_array_append_new(t->step_list, cli_json_real(result.loss));
         cli_progress_step(&t->progress, epoch, t->done, t->samples, result.loss);
     }
     *loss = rows ? sum / (double)rows : 0;
@@ -185,13 +178,13 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
     json_object_set_new(entry, "epoch", json_integer(epoch));
     json_object_set_new(entry, "train_loss", cli_json_real(loss));
     cli_progress_clear(&t->progress);
-    fprintf(stderr, "epoch %lld/%lld  train loss %.5f", (long long)epoch, (long long)t->epochs, loss);
+    fprintf(stderr, "epoch %lld/%lld  train loss %.5f", (long long)epoch, (long long)t->epochs, cli_unsigned_nan(loss));
     if (t->validates && !stop_asked()) {
         int64_t nrows = t->held_out.nrows - t->held_out.nrows % t->held_batch + t->held_rest;
         status = cli_score_data(&t->job, &t->held_out, t->held_batch, nrows, stop_asked, &t->score);
         if (status == CLI_OK && t->score.samples == nrows) {
             cli_score_json(entry, "val_", &t->score);
-            fprintf(stderr, "  validation loss %.5f", t->score.loss);
+            fprintf(stderr, "  validation loss %.5f", cli_unsigned_nan(t->score.loss));
             if (t->score.rows) fprintf(stderr, "  accuracy %.4f", (double)t->score.correct / (double)t->score.rows);
         }
     }
@@ -208,6 +201,9 @@ static int run_epochs(training *t)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup stays in force */
+        sigaction(SIGHUP, &action, NULL);
     t->began = cli_now();
     int status = CLI_OK;
     for (int64_t epoch = 1; status == CLI_OK && t->done < t->total && !stop_asked(); epoch++) {
@@ -222,8 +218,8 @@ static int run_epochs(training *t)
 static int finish(training *t)
 {
     const cli_options *o = t->job.o;
-    inv_status s = inv_model_save(t->job.model, t->job.session, o->out);
-    if (s != INV_OK) return cli_library_failed(&t->job, s);
+    int status = cli_out_save(&t->job, t->out);
+    if (status != CLI_OK) return status;
     double seconds = cli_now() - t->began;
     if (stop_asked() && t->done < t->total)
         cli_note("stopped after step %lld of %lld; weights saved to %s", (long long)t->done, (long long)t->total,
@@ -242,13 +238,15 @@ static int finish(training *t)
     json_object_set_new(report, "seconds", cli_json_real(seconds));
     json_object_set_new(report, "out", json_string(o->out));
     json_object_set(report, "epochs", t->epoch_list);
-    if (t->total <= STEPS_LISTED) json_object_set(report, "steps", t->step_list);
-    int status = CLI_OK;
-    if (o->json)
+    json_object_set(report, "steps", t->step_list);
+    if (t->done > STEPS_LISTED) json_object_set_new(report, "steps_truncated", json_true());
+    if (o->json) {
         status = cli_print_json(report);
-    else
+    } else {
         cli_show_peaks(report);
-    if (!o->json) cli_show_drift(report, false);
+        cli_show_saving(report);
+        cli_show_drift(report, false);
+    }
     json_decref(report);
     return status;
 }
@@ -256,7 +254,7 @@ static int finish(training *t)
 int cli_main_train(const cli_options *o)
 {
     training t = {.epoch_list = json_array(), .step_list = json_array()};
-    int status = check_usage(o);
+    int status = check_usage(o, &t.out);
     if (status == CLI_OK) status = cli_open(&t.job, o);
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
@@ -267,5 +265,6 @@ int cli_main_train(const cli_options *o)
     cli_close(&t.job);
     json_decref(t.epoch_list);
     json_decref(t.step_list);
+    free(t.out);
     return status;
 }

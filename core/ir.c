@@ -91,14 +91,24 @@ inv_id inv__graph_index_find(const inv_graph *g, const char *name)
     return INV_NONE;
 }
 
-inv_id inv_graph_find(const inv_graph *g, const char *value_name)
+inv_id inv_graph_find(const inv_graph *g, const char *value_name) { return inv__graph_index_find(g, value_name); }
+
+/* The entry of v under its present name, or NULL. */
+static inv_id *index_entry(inv_graph *g, inv_id v)
 {
-    inv_id v = inv__graph_index_find(g, value_name);
-    if (v != INV_NONE) return v;
-    /* a pass may have renamed a value: the index does not know */
-    for (size_t i = 0; i < g->value.n; i++)
-        if (strcmp(g->value.at[i].name, value_name) == 0) return (inv_id)i;
-    return INV_NONE;
+    for (size_t slot = name_slot(g, g->value.at[v].name); g->name_index[slot]; slot = (slot + 1) & (g->name_cap - 1))
+        if (g->name_index[slot] == v + 1) return &g->name_index[slot];
+    return NULL;
+}
+
+void inv_graph_swap_names(inv_graph *g, inv_id a, inv_id b)
+{
+    inv_id *at_a = index_entry(g, a), *at_b = index_entry(g, b);
+    const char *name = g->value.at[a].name;
+    g->value.at[a].name = g->value.at[b].name;
+    g->value.at[b].name = name;
+    if (at_a) *at_a = b + 1;
+    if (at_b) *at_b = a + 1;
 }
 
 const char *inv_graph_fresh(inv_graph *g, const char *stem)

@@ -166,7 +166,8 @@ inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype 
 /* Appends a node with no order entry. in/out/attr are copied. `name` may be NULL. op may be unknown. */
 inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, const char *name, uint32_t nin,
                       const inv_id *in, uint32_t nout, const inv_id *out, uint32_t nattr, const inv_attr *attr);
-inv_id inv_graph_find(const inv_graph *g, const char *value_name); /* linear; INV_NONE */
+inv_id inv_graph_find(const inv_graph *g, const char *value_name); /* INV_NONE */
+void inv_graph_swap_names(inv_graph *g, inv_id a, inv_id b);
 const char *inv_graph_fresh(inv_graph *g, const char *stem);       /* unique name "stem.N" */
 inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void *bytes); /* copies bytes */
 inv_id inv_graph_const_ints(inv_graph *g, size_t n, const int64_t *v);                    /* int64[n] */

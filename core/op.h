@@ -60,8 +60,8 @@ enum {
     /* Whole ranges of inputs give one output (Relu: 0), and the gradient tells by that very output which branch was
      * taken: it must never be rebuilt with rounding. */
     INV_OP_ATOMS = 1 << 8,
-    /* The gradient tells the branch by the output, where an error counts times the gain of the operator's inverse. */
-    INV_OP_KINK = 1 << 9
+    /* The gradient is computed from the output, where an error counts times the gain of the operator's inverse. */
+    INV_OP_FROM_OUT = 1 << 9
 };
 
 typedef struct inv_op_def {

@@ -86,6 +86,7 @@ typedef struct inv_plan {
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
     INV_VEC(inv_id) guarded; /* by guard slot: the forward value */
     inv_id loss, correct;    /* values; INV_NONE */
+    inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */
     inv_live *live;          /* per position of g->order */
     double flops, store_flops, guard_flops;
     size_t transient, activation_peak, workspace_peak; /* bytes */
@@ -93,6 +94,13 @@ typedef struct inv_plan {
     size_t store_transient;  /* of the same plan with everything stored */
     size_t peak_at;          /* position of the activation peak */
 } inv_plan;
+
+/* What the search found: enough to recover again without searching. */
+typedef struct inv_found_policy {
+    bool known, recompute, invert, feed_again;
+    double price, invert_cost;
+    size_t late;
+} inv_found_policy;
 
 typedef enum inv_home_kind { INV_HOME_PARAM, INV_HOME_OPTIM, INV_HOME_CONST } inv_home_kind;
 
@@ -117,6 +125,7 @@ typedef struct inv_program {
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;
     INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */
+    inv_found_policy found; /* by the main training plan; the tail and plans made again use it as it is */
     double max_drift;
     size_t persistent, transient, store_peak;
     /* Compiles again with one more anchor. On failure the program is unusable but destroyable. */

@@ -2,6 +2,7 @@
  * The registry: operator rows sorted for lookup, inverse rules by falling priority. */
 #include <string.h>
 
+#include "core/condition.h"
 #include "core/ir_internal.h"
 
 #define OWN_DOMAIN "ai.invonnx.ir"
@@ -148,6 +149,7 @@ static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
         INV_CHECK(strcmp(r->inverse.at[i]->name, d->name) != 0, r->ctx, INV_E_EXISTS,
                   "inverse rule '%s' is already registered", d->name);
     INV_TRY(check_text(r, d->name, "match", d->match));
+    INV_TRY(inv__condition_check(r->ctx, d));
     return d->solve ? check_text(r, d->name, "solve", d->solve) : INV_OK;
 }
 

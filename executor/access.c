@@ -34,7 +34,7 @@ static const inv_home *param_home(const inv_session *s, const char *name)
     for (size_t i = 0; i < p->home.n; i++) {
         const inv_home *h = &p->home.at[i];
         bool within =
-            h->offset <= s->arena_nbytes && h->nbytes <= s->arena_nbytes - h->offset; /* a plan may have failed */
+            h->offset <= s->persistent_nbytes && h->nbytes <= s->persistent_nbytes - h->offset; /* a plan may have failed */
         if (h->kind == INV_HOME_PARAM && within && strcmp(h->name, name) == 0) return h;
     }
     return NULL;
@@ -62,7 +62,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     *data = NULL;
     *rank = 0;
     *dtype = INV_DT_NONE;
-    INV_CHECK(s->arena, s->ctx, INV_E_ARG, "this session was made for planning only");
+    INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
     const inv_shape *shape = NULL;
     const void *address = NULL;
     const inv_plan *p = newest_plan(s);
@@ -71,7 +71,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
         INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
         *dtype = h->dtype;
         shape = &h->shape;
-        address = s->arena + h->offset;
+        address = s->persistent + h->offset;
     } else {
         INV_TRY(inv_session_whole(s));
         INV_CHECK(s->newest >= 0, s->ctx, INV_E_ARG, "nothing has been run yet, so there is nothing to read");
@@ -95,7 +95,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
 
 inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
 {
-    const inv_home *h = s->arena ? param_home(s, name) : NULL;
+    const inv_home *h = s->persistent ? param_home(s, name) : NULL;
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
     INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE,
               "initializer '%s' has %lld elements, got %zu", name, (long long)inv_shape_nelem(&h->shape), n);
@@ -103,7 +103,7 @@ inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dty
     if (!temp) return INV_E_NOMEM;
     inv_status st =
         inv_convert(temp, h->dtype, data, dtype, n)
-            ? s->device->upload(s->self, s->arena + h->offset, temp, h->nbytes)
+            ? s->device->upload(s->self, s->persistent + h->offset, temp, h->nbytes)
             : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
     inv__free(s->ctx, temp);
     return st;
@@ -125,18 +125,18 @@ static inv_status present_weight(void *opaque, const char *name, inv_dtype *dtyp
     *dtype = h->dtype;
     *n = (size_t)inv_shape_nelem(&h->shape);
     if (s->device->host) {
-        *data = s->arena + h->offset;
+        *data = s->persistent + h->offset;
         return INV_OK;
     }
     void *copy = inv__arena_alloc(&s->memory, h->nbytes ? h->nbytes : 1);
     if (!copy) return INV_E_NOMEM;
     *data = copy;
-    return s->device->download(s->self, copy, s->arena + h->offset, h->nbytes);
+    return s->device->download(s->self, copy, s->persistent + h->offset, h->nbytes);
 }
 
 inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
 {
-    if (!session || !session->arena) return inv__model_write(model, NULL, NULL, path);
+    if (!session || !session->persistent) return inv__model_write(model, NULL, NULL, path);
     INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
     return inv__model_write(model, present_weight, session, path);
 }

@@ -52,15 +52,14 @@ struct inv_session {
     inv_program *program;
     const inv_device *device;
     void *self;
-    unsigned char *arena; /* device memory: persistent, then transient */
-    size_t arena_nbytes;
+    unsigned char *persistent, *transient; /* device memory: the two parts of the arena */
+    size_t persistent_nbytes, transient_nbytes;
     inv_arena memory;     /* run tables, one per plan; rebuilt when planned again */
     inv_runnable run[INV_PLAN_KINDS];
     inv_step step;
     double *drift;        /* per guard slot, of the plan at hand */
     inv_feed *feed;
     int newest;           /* plan of the newest call, -1: none */
-    bool has_grads;
     bool lost;            /* planning again has failed: no plan fits what the arena holds */
     uint64_t steps;
     int fallbacks;
@@ -72,6 +71,12 @@ struct inv_session {
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
+/* What a message calls a node: the model's name for it. */
+static inline const char *inv_node_label(const inv_node *n)
+{
+    return n->norigin ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
+}
+
 /* run.c */
 void *inv_value_address(const inv_session *s, const inv_value *v);
 inv_status inv_runnable_build(inv_session *s, int kind);

@@ -29,8 +29,6 @@ static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
 
-static const char *node_name(const inv_node *n) { return n->norigin ? n->origin[0] : n->name ? n->name : n->op_type; }
-
 static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
 {
     json_t *list = json_array();
@@ -60,7 +58,7 @@ static json_t *block_list(const inv_graph *g)
     for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
         const inv_block *b = &g->matches->block.at[i];
         (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name", node_name(inv_nod(g, b->anchor)),
+            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name", inv_node_label(inv_nod(g, b->anchor)),
                             "rule", b->rule->name, "nodes", origins(g, b->node, b->nnode), "inputs",
                             value_names(g, b->in, b->nin), "outputs", value_names(g, b->out, b->nout)));
     }
@@ -73,7 +71,7 @@ static json_t *refusal_list(const inv_graph *g)
     for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
         const inv_refusal *r = &g->matches->refusal.at[i];
         (void)json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:s}", "kind", r->kind, "node",
-                                                    node_name(inv_nod(g, r->node)), "nodes", origins(g, &r->node, 1),
+                                                    inv_node_label(inv_nod(g, r->node)), "nodes", origins(g, &r->node, 1),
                                                     "reason", r->reason));
     }
     return list;
@@ -105,7 +103,7 @@ static json_t *timeline(const inv_plan *p)
         size_t all = l->workspace;
         for (int c = 0; c < INV_MEM_CLASSES; c++) all += l->bytes[c];
         (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", node_name(n), "op", n->op->name, "phase",
+            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", inv_node_label(n), "op", n->op->name, "phase",
                             phase_names[n->phase], "live_bytes", bytes(all), "activation_bytes",
                             bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
                             bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA])));
@@ -213,6 +211,10 @@ inv_status inv_session_report(inv_session *s, char **out)
                   timeline(p), "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
                   bytes(pr->persistent + bound), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
+    if (!rest) { /* out of memory, or a name that is not UTF-8 */
+        json_decref(root);
+        root = NULL;
+    }
     json_decref(rest);
     return hand_over(s->ctx, root, out);
 }

@@ -8,7 +8,7 @@
 
 void *inv_value_address(const inv_session *s, const inv_value *v)
 {
-    return s->arena + (v->role == INV_ROLE_NODE ? s->program->persistent : 0) + v->offset;
+    return (v->role == INV_ROLE_NODE ? s->transient : s->persistent) + v->offset;
 }
 
 static inv_tensor tensor_of(const inv_session *s, const inv_graph *g, inv_id id)
@@ -29,7 +29,7 @@ static inv_status ready_node(inv_session *s, const inv_graph *g, inv_id id, inv_
     r->node = n;
     r->call = (inv_call){.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .step = &s->step};
     r->call.ws_nbytes = n->op->workspace ? n->op->workspace(g, n) : 0;
-    if (r->call.ws_nbytes) r->call.ws = s->arena + s->program->persistent + n->ws_offset;
+    if (r->call.ws_nbytes) r->call.ws = s->transient + n->ws_offset;
     return INV_OK;
 }
 
@@ -65,11 +65,11 @@ static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *
                 if (lives[v].from == UINT32_MAX || (end ? lives[v].to : lives[v].from) != i) continue;
                 (void)inv_shape_nbytes(&inv_val(g, (inv_id)v)->shape, inv_val(g, (inv_id)v)->dtype, &nbytes);
                 r->event[r->nevent++] =
-                    (inv_event){s->program->persistent + inv_val(g, (inv_id)v)->offset, rounded(nbytes), !end};
+                    (inv_event){inv_val(g, (inv_id)v)->offset, rounded(nbytes), !end};
             }
             if (r->node[i].call.ws_nbytes)
                 r->event[r->nevent++] =
-                    (inv_event){s->program->persistent + n->ws_offset, rounded(r->node[i].call.ws_nbytes), !end};
+                    (inv_event){n->ws_offset, rounded(r->node[i].call.ws_nbytes), !end};
         }
         r->node[i].nevents = (uint32_t)r->nevent - r->node[i].first_event;
     }
@@ -99,7 +99,7 @@ static bool finite(const inv_tensor *t)
 
 static void name_bad(inv_session *s, const inv_node *n)
 {
-    const char *name = n->norigin ? n->origin[0] : n->name ? n->name : n->op->name;
+    const char *name = inv_node_label(n);
     if (n->op->flags & INV_OP_SOURCE) (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (the data fed)", n->name);
     else (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (%s%s)", name, n->op->name,
                         n->phase == INV_FORWARD ? "" : ", in backward");
@@ -110,7 +110,7 @@ static inv_status events(inv_session *s, const inv_runnable *r, const inv_ready 
     for (uint32_t k = 0; k < n->nevents; k++) {
         const inv_event *e = &r->event[n->first_event + k];
         if (e->begin != begin) continue;
-        INV_TRY((begin ? s->device->begin : s->device->end)(s->self, s->arena + e->offset, e->nbytes));
+        INV_TRY((begin ? s->device->begin : s->device->end)(s->self, s->transient + e->offset, e->nbytes));
     }
     return INV_OK;
 }

@@ -7,23 +7,22 @@
 
 #include "executor/executor.h"
 
-static void *at(const inv_session *s, size_t offset) { return s->arena + offset; }
-
 /* First contents of the persistent values, from index `first` on. */
 static inv_status fill_homes(inv_session *s, size_t first)
 {
     const inv_program *p = s->program;
     for (size_t i = first; i < p->home.n; i++) {
         const inv_home *h = &p->home.at[i];
-        void *temp = inv__alloc(s->ctx, h->nbytes ? h->nbytes : 1);
+        size_t n = (size_t)inv_shape_nelem(&h->shape);
+        void *home = s->persistent + h->offset, *temp = s->device->host ? home : inv__alloc(s->ctx, h->nbytes + 1);
         if (!temp) return INV_E_NOMEM;
         inv_status st = INV_OK;
-        if (h->data.bytes &&
-            !inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, (size_t)inv_shape_nelem(&h->shape)))
+        if (!h->data.bytes) memset(temp, 0, h->nbytes);
+        else if (!inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, n))
             st = inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with",
                            h->name, inv_dtype_name(h->data.dtype));
-        if (st == INV_OK) st = s->device->upload(s->self, at(s, h->offset), temp, h->nbytes);
-        inv__free(s->ctx, temp);
+        if (st == INV_OK && temp != home) st = s->device->upload(s->self, home, temp, h->nbytes);
+        if (temp != home) inv__free(s->ctx, temp);
         INV_TRY(st);
     }
     return INV_OK;
@@ -50,20 +49,28 @@ static inv_status ready_plans(inv_session *s)
     return INV_OK;
 }
 
-/* An arena for the plans as they are now; what it held before moves along. */
+/* Memory for the plans as they are now. The transient part goes before its successor comes, so that no more than the
+ * plan is ever allocated; the persistent part moves only if planning again has found further constants. */
 static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_homes)
 {
     const inv_program *p = s->program;
-    size_t need;
-    INV_CHECK(inv__add_size(p->persistent, p->transient, &need), s->ctx, INV_E_NOMEM,
-              "the arena is too large to address");
-    if (!s->arena || need > s->arena_nbytes || p->persistent != old_persistent) {
+    if (!s->transient || p->transient > s->transient_nbytes) {
+        s->device->free(s->self, s->transient);
+        s->transient = NULL;
+    }
+    if (!s->persistent || p->persistent != old_persistent) {
         void *fresh;
-        INV_TRY(s->device->alloc(s->self, need, &fresh));
-        if (s->arena) (void)s->device->copy(s->self, fresh, s->arena, old_persistent);
-        s->device->free(s->self, s->arena);
-        s->arena = fresh;
-        s->arena_nbytes = need;
+        INV_TRY(s->device->alloc(s->self, p->persistent, &fresh));
+        if (s->persistent) (void)s->device->copy(s->self, fresh, s->persistent, old_persistent);
+        s->device->free(s->self, s->persistent);
+        s->persistent = fresh;
+        s->persistent_nbytes = p->persistent;
+    }
+    if (!s->transient) {
+        void *fresh;
+        INV_TRY(s->device->alloc(s->self, p->transient, &fresh));
+        s->transient = fresh;
+        s->transient_nbytes = p->transient;
     }
     INV_TRY(fill_homes(s, old_homes));
     return ready_plans(s);
@@ -71,10 +78,15 @@ static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_ho
 
 static inv_status open_session(inv_session *s, const inv_session_options *o)
 {
+    INV_CHECK(o->size > 0 && o->size <= sizeof *o, s->ctx, INV_E_ABI,
+              "session options of %zu bytes: this library knows at most %zu (set .size)", o->size, sizeof *o);
+    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
+    o = &s->program->options; /* complete, also where the caller's is of an older version */
     const char *device = o->device ? o->device : "cpu";
     s->device = inv_device_find(device);
     INV_CHECK(s->device, s->ctx, INV_E_DEVICE, "device '%s' is not in this version; there are: cpu, checked", device);
-    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
+    s->step.seed = o->seed;
+    if (o->threads > 0) omp_set_num_threads(o->threads);
     if (o->plan_only) return INV_OK;
     INV_TRY(s->device->open(s->ctx, &s->self));
     return fit_arena(s, 0, 0);
@@ -89,9 +101,7 @@ inv_status inv_session_create(inv_model *model, const inv_session_options *optio
     s->ctx = ctx;
     s->model = model;
     s->newest = -1;
-    s->step.seed = options->seed;
     inv__arena_init(&s->memory, ctx);
-    if (options->threads > 0) omp_set_num_threads(options->threads);
     inv_status st = open_session(s, options);
     if (st != INV_OK) {
         inv_session_destroy(s);
@@ -106,7 +116,8 @@ void inv_session_destroy(inv_session *s)
     if (!s) return;
     inv_context *ctx = s->ctx;
     if (s->self) {
-        s->device->free(s->self, s->arena);
+        s->device->free(s->self, s->persistent);
+        s->device->free(s->self, s->transient);
         s->device->close(s->self);
     }
     if (s->program) s->program->destroy(s->program);
@@ -205,7 +216,7 @@ static inv_status feed(inv_session *s, int first, int last, const inv_array *inp
                        int *kind)
 {
     INV_TRY(inv_session_whole(s));
-    INV_CHECK(s->arena, s->ctx, INV_E_ARG, "this session was made for planning only");
+    INV_CHECK(s->transient, s->ctx, INV_E_ARG, "this session was made for planning only");
     *kind = plan_for(s, first, last, inputs, n, target);
     if (*kind < 0) return fail_feeds(s, first, inputs, n, target);
     const inv_plan *plan = &s->program->plan[*kind];
@@ -233,24 +244,22 @@ static inv_status read_double(inv_session *s, const inv_plan *plan, inv_id v, do
 static inv_status begin_call(inv_session *s, int kind)
 {
     s->newest = kind;
-    s->has_grads = false;
     s->step.step = s->steps;
     for (size_t i = 0; i < s->program->plan[kind].guarded.n; i++) s->drift[i] = 0;
     if (!s->device->end) return INV_OK;
-    return s->device->end(s->self, at(s, s->program->persistent), s->arena_nbytes - s->program->persistent);
+    return s->device->end(s->self, s->transient, s->transient_nbytes);
 }
 
-/* The loss is not finite: the step is repeated up to the first output that is not. */
-static inv_status find_bad(inv_session *s, int kind, inv_result *result)
+/* The step is repeated up to the first output that is not finite. Nothing has been committed. */
+static inv_status find_bad(inv_session *s, int kind, const char *what, inv_result *result)
 {
     bool bad = false;
-    (void)snprintf(s->bad_node, sizeof s->bad_node, "not found again");
+    (void)snprintf(s->bad_node, sizeof s->bad_node, "a node that was not found again");
     INV_TRY(begin_call(s, kind));
     INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, true, &bad));
     result->bad_node = s->bad_node;
-    return inv__fail(s->ctx, INV_E_NUMERIC,
-                     "the loss is %g in step %llu; the first output that is not finite is that of %s", result->loss,
-                     (unsigned long long)s->steps, s->bad_node);
+    return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s",
+                     (unsigned long long)s->steps, what, s->bad_node);
 }
 
 /* Values whose reconstruction the guard refused, by name; a value that is not finite compares as infinite. */
@@ -295,16 +304,19 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
         result->drift = 0;
         if (plan->loss != INV_NONE) {
             INV_TRY(read_double(s, plan, plan->loss, &result->loss));
-            if (!isfinite(result->loss)) return find_bad(s, *kind, result);
+            if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
         }
-        const char *names[1];
+        double bad_grads = 0;
+        if (plan->finite != INV_NONE) INV_TRY(read_double(s, plan, plan->finite, &bad_grads));
+        if (bad_grads > 0) return find_bad(s, *kind, "the loss is finite, but its gradients are not", result);
+        const char *names[1] = {NULL};
         size_t bad = refused(s, *kind, names, result);
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && bad == 0) s->worst_drift = result->drift;
         if (bad == 0) return INV_OK;
-        char name[512];
-        (void)snprintf(name, sizeof name, "%s", names[0]); /* replanning drops the graph that owns it */
-        const char *copy = name;
+        /* replanning drops the graph that owns the name */
+        const char *copy = inv__arena_strdup(&s->program->arena, names[0]);
+        if (!copy) return INV_E_NOMEM;
         INV_TRY(plan_again(s, &copy, 1));
     }
 }
@@ -339,7 +351,6 @@ inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninp
     int kind;
     INV_TRY(compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, target, result));
     INV_TRY(commit(s, kind)); /* running statistics as they would be; nothing is written */
-    s->has_grads = true;
     return INV_OK;
 }
 
@@ -351,7 +362,7 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     int kind;
     INV_CHECK(!train || s->program->plan[INV_PLAN_EVAL].g, s->ctx, INV_E_ARG,
               "this session was planned without evaluation (eval_batch)");
-    INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, train ? INV_PLAN_EVAL_TAIL : INV_PLAN_EVAL_TAIL, inputs,
+    INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs,
                  ninputs, target, &kind));
     INV_TRY(begin_call(s, kind));
     INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, false, NULL));

@@ -169,11 +169,11 @@ CALL(Neg, neg, A0)
     FORWARD(name, since, INV_OP_ATOMS, name##_grad, dom, text) \
     GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y")
 #define EWR(name, since, attrs, f, d, inv, dom, text)                             \
-    FORWARD(name, since, 0, name##_grad, dom, text)                               \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, dom, text)                               \
     GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y") \
     INVERSE_ROW(name##Inverse, name, dom)
 #define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                  \
-    FORWARD(name, since, INV_OP_KINK, name##_grad, dom, text)                               \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, dom, text)                               \
     GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y") \
     GRAD_ROW(name##GradX, ANY, "gy times the derivative of " #name " at v = x")   \
     INVERSE_ROW(name##Inverse, name, dom)

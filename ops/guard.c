@@ -79,6 +79,28 @@ static inv_status check_cpu(const inv_call *c)
     return INV_OK;
 }
 
+static inv_status count_infer(inv_graph *g, inv_node *n)
+{
+    for (uint32_t i = 0; i < n->nin; i++) INV_TRY(inv__need_real(g, n, i));
+    inv_shape s = inv_shape_scalar();
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+static inv_status count_cpu(const inv_call *c)
+{
+    int64_t count = 0;
+    for (uint32_t i = 0; i < c->nin; i++) {
+        int64_t n = c->in[i].n;
+        const float *f = c->in[i].dtype == INV_F32 ? c->in[i].data : NULL;
+        const double *d = f ? NULL : c->in[i].data;
+#pragma omp parallel for schedule(static) reduction(+ : count) if (n > INV_OMP_MIN)
+        for (int64_t k = 0; k < n; k++) count += f ? !isfinite(f[k]) : !isfinite(d[k]);
+    }
+    *(double *)c->out[0].data = (double)count;
+    return INV_OK;
+}
+
 static const inv_op_def guard_sum = {
     .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_cpu, .flops = inv__flops_none,
@@ -91,4 +113,10 @@ static const inv_op_def guard_check = {
     .flops = inv__flops_none,
     .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]"};
 
-const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_check, NULL};
+static const inv_op_def count_nonfinite = {
+    .size = sizeof count_nonfinite, .domain = INV_IR, .name = "CountNonFinite", .since = 1, .in = "xs*", .out = "n",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = count_infer, .cpu = count_cpu, .flops = inv__flops_none,
+    .cases = (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)", NULL},
+    .doc = "how many elements are NaN or infinite"};
+
+const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_check, &count_nonfinite, NULL};

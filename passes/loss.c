@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The loss, as nodes. Definitions: enum inv_loss in invonnx.h; every loss is a float64 scalar.
+ * The loss, as nodes. Definitions: enum inv_loss in invonnx.h; every loss is a float64 scalar, but INV_LOSS_OUTPUT.
  * requires: canonical graph, plan->output.  gives: plan->loss, plan->correct, the target's Feed. */
 #include <string.h>
 

@@ -51,11 +51,7 @@ static bool all_const(const inv_graph *g, const inv_node *n)
 /* The name of the model goes to the value that now stands for it, unless that one has a name of the model itself. */
 static void take_name(inv_graph *g, inv_id from, inv_id to, const bool *named)
 {
-    inv_value *a = inv_val(g, from), *b = inv_val(g, to);
-    if (from == to || b->role != INV_ROLE_NODE || named[to]) return;
-    const char *spare = b->name;
-    b->name = a->name;
-    a->name = spare;
+    if (from != to && inv_val(g, to)->role == INV_ROLE_NODE && !named[to]) inv_graph_swap_names(g, from, to);
 }
 
 static inv_status set_origin(inv_graph *g, const inv_node *n)

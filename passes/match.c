@@ -15,12 +15,6 @@ static bool op_matches(const char *alternatives, const char *name)
     return false;
 }
 
-static bool variadic(const char *name)
-{
-    size_t n = strlen(name);
-    return n > 3 && strcmp(name + n - 3, "...") == 0;
-}
-
 /* Binds a name of the pattern, `param(W)` included, to a value. */
 static bool bind_name(inv_matcher *m, inv_binding *b, const char *name, const inv_id *id)
 {
@@ -36,7 +30,7 @@ static bool bind_name(inv_matcher *m, inv_binding *b, const char *name, const in
 static bool bind_list(inv_matcher *m, inv_binding *b, const char *const *names, uint32_t n, const inv_id *ids,
                       uint32_t nids)
 {
-    if (n == 1 && variadic(names[0])) return inv_binding_set(b, names[0], ids, nids);
+    if (n == 1 && inv_is_variadic(names[0])) return inv_binding_set(b, names[0], ids, nids);
     uint32_t present = nids;
     while (present > 0 && ids[present - 1] == INV_NONE) present--;
     if (n != present) return false;
@@ -65,120 +59,6 @@ static bool bind_node(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool
 
 /* --- local inverses --- */
 
-static bool invert_perm(const int64_t *p, size_t n, int64_t *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (p[i] < 0 || (size_t)p[i] >= n) return false;
-        out[p[i]] = (int64_t)i;
-    }
-    return true;
-}
-
-/* Attributes of a solving node: copies, `sizes(xs)`, `invert(perm)`, `shape(x)`. */
-static bool solve_attrs(inv_matcher *m, const inv_stmt *s, const inv_binding *b, const inv_node *node, inv_attr *out,
-                        uint32_t *n)
-{
-    inv_graph *g = m->g;
-    *n = 0;
-    for (uint32_t i = 0; i < s->nattr; i++) {
-        inv_attr a = s->attr[i];
-        if (strcmp(a.name, "*") == 0) {
-            for (uint32_t k = 0; k < node->nattr && *n < 16; k++) out[(*n)++] = node->attr[k];
-            continue;
-        }
-        if (a.kind == INV_ATTR_OTHER) {
-            const char *open = strchr(a.s, '(');
-            char *arg = open ? inv__arena_strndup(&g->arena, open + 1, strlen(open) - 2) : NULL;
-            const inv_attr *from = inv_attr_find(node, open ? arg : a.s);
-            if (!open) {
-                if (!from) return false;
-                const char *name = a.name;
-                a = *from;
-                a.name = name;
-            } else if (!arg) {
-                return false;
-            } else if (strncmp(a.s, "invert(", 7) == 0) {
-                int64_t *p = from ? INV_ARENA_NEW(&g->arena, int64_t, from->n + 1) : NULL;
-                if (!p || !invert_perm(from->ints, from->n, p)) return false;
-                a = inv_attr_of_ints(a.name, from->n, p);
-            } else if (strncmp(a.s, "shape(", 6) == 0) {
-                inv_id x = inv_binding_get(b, arg);
-                if (x == INV_NONE) return false;
-                inv_shape *shape = INV_ARENA_NEW(&g->arena, inv_shape, 1);
-                if (!shape) return false;
-                *shape = inv_val(g, x)->shape;
-                a = inv_attr_of_ints(a.name, (size_t)shape->rank, shape->dim);
-            } else if (strncmp(a.s, "sizes(", 6) == 0) {
-                char *list = inv__arena_printf(&g->arena, "%s...", arg);
-                int at = list ? inv_binding_find(b, list) : -1;
-                int64_t axis = inv_attr_int(node, "axis", 0);
-                if (at < 0) return false;
-                int64_t *sizes = INV_ARENA_NEW(&g->arena, int64_t, b->n_ids[at] + 1);
-                if (!sizes) return false;
-                for (uint32_t k = 0; k < b->n_ids[at]; k++) {
-                    const inv_shape *shape = &inv_val(g, b->id[at][k])->shape;
-                    sizes[k] = shape->dim[axis < 0 ? axis + shape->rank : axis];
-                }
-                a = inv_attr_of_ints(a.name, b->n_ids[at], sizes);
-            } else {
-                return false;
-            }
-        }
-        if (*n < 16) out[(*n)++] = a;
-    }
-    return true;
-}
-
-/* Emits the solving nodes as a template; *result gets the ids of the values that `frees` names. */
-static inv_status emit_template(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
-                                const inv_id **nodes, uint32_t *nnodes, const inv_id **result, uint32_t *nresult)
-{
-    inv_graph *g = m->g;
-    inv_binding local = *b;
-    size_t order = g->order.n;
-    int freed = inv_binding_find(&local, rule->def->frees);
-    if (freed >= 0) local.name[freed] = ""; /* solve defines it anew */
-    inv_id *list = INV_ARENA_NEW(&g->arena, inv_id, rule->solve.n + 1);
-    if (!list) return INV_E_NOMEM;
-    inv_status st = INV_OK;
-    *nnodes = 0;
-    *nresult = 0;
-    for (size_t i = 0; i < rule->solve.n && st == INV_OK; i++) {
-        const inv_stmt *s = &rule->solve.at[i];
-        inv_attr attr[16];
-        uint32_t nattr, nin = 0;
-        inv_id in[64];
-        bool ok = solve_attrs(m, s, b, node, attr, &nattr);
-        for (uint32_t k = 0; k < s->nin && ok; k++) {
-            int at = inv_binding_find(&local, s->in[k]);
-            ok = at >= 0 && nin + local.n_ids[at] <= 64;
-            for (uint32_t j = 0; ok && j < local.n_ids[at]; j++) in[nin++] = local.id[at][j];
-        }
-        bool list_out = s->nout == 1 && variadic(s->out[0]);
-        uint32_t nout = list_out && freed >= 0 ? b->n_ids[freed] : s->nout;
-        inv_id made = ok ? inv_emit(g, s->op, nout, nin, in, nattr, attr) : INV_NONE;
-        if (made == INV_NONE) {
-            st = g->failed
-                     ? g->failed
-                     : inv__fail(g->ctx, INV_E_PARSE, "rule '%s': its solve text cannot be applied", rule->def->name);
-            break;
-        }
-        list[(*nnodes)++] = made;
-        const inv_id *outs = inv_nod(g, made)->out;
-        if (list_out) (void)inv_binding_set(&local, s->out[0], outs, nout);
-        else
-            for (uint32_t k = 0; k < nout; k++) (void)inv_binding_set(&local, s->out[k], &outs[k], 1);
-    }
-    g->order.n = order;
-    int at = inv_binding_find(&local, rule->def->frees);
-    if (st == INV_OK && at >= 0) {
-        *result = local.id[at];
-        *nresult = local.n_ids[at];
-    }
-    *nodes = list;
-    return st;
-}
-
 static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
 {
     double sum = 0;
@@ -202,14 +82,14 @@ static inv_status add_block(inv_matcher *m, const inv_rule *rule, const inv_id *
            *outs = INV_ARENA_NEW(a, inv_id, nout + 1);
     if (!nodes || !ins || !outs) return INV_E_NOMEM;
     memcpy(nodes, node, nnode * sizeof *node);
-    memcpy(ins, in, nin * sizeof *in);
-    memcpy(outs, out, nout * sizeof *out);
+    if (nin) memcpy(ins, in, nin * sizeof *in);
+    if (nout) memcpy(outs, out, nout * sizeof *out);
     inv_id anchor = node[npattern - 1];
     inv_block b = {rule->def, kind_of(rule->def), anchor, m->pos[anchor], nodes, nnode, npattern, ins, outs, nin, nout};
     return inv_vec_push(a, &m->out->block, b) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status add_edges(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node)
+static inv_status add_edges(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made)
 {
     inv_graph *g = m->g;
     inv_node n = *inv_nod(g, node);
@@ -217,10 +97,10 @@ static inv_status add_edges(inv_matcher *m, const inv_rule *rule, const inv_bind
     INV_TRY(inv_rule_gain(m, rule, b, &n, &gain));
     const inv_id *nodes, *result = NULL;
     uint32_t nnodes, nresult;
-    INV_TRY(emit_template(m, rule, b, &n, &nodes, &nnodes, &result, &nresult));
+    INV_TRY(inv_template_emit(m, rule, b, &n, &nodes, &nnodes, &result, &nresult));
     int freed = inv_binding_find(b, rule->def->frees);
-    if (freed < 0 || nresult != b->n_ids[freed])
-        return inv__fail(g->ctx, INV_E_PARSE, "rule '%s': solve does not give what it frees", rule->def->name);
+    *made = freed >= 0 && nresult == b->n_ids[freed];
+    if (!*made) return INV_OK;
     double flops = template_flops(g, nodes, nnodes);
     for (uint32_t i = 0; i < nresult; i++) {
         inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain};
@@ -239,17 +119,19 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
         if (!bind_node(m, s, n, swap, &b)) continue;
         int freed = inv_binding_find(&b, rule->def->frees);
         if (freed < 0 || b.n_ids[freed] == 0 || !m->active[b.id[freed][0]]) continue;
-        bool holds, names = *kind_of(rule->def) != 0;
+        bool names = *kind_of(rule->def) != 0, made;
+        inv_verdict verdict;
         const char *reason;
         inv_node copy = *n;
-        INV_TRY(inv_rule_when(m, rule, &b, &copy, &holds, &reason));
-        if (!holds) {
-            if (names && reason && !strstr(reason, "does not hold"))
-                INV_TRY(add_refusal(m, kind_of(rule->def), node, reason));
+        INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &reason));
+        if (verdict != INV_HOLDS) {
+            if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, kind_of(rule->def), node, reason));
             continue;
         }
         if (rule->def->refuse) return add_refusal(m, kind_of(rule->def), node, rule->def->refuse);
-        INV_TRY(add_edges(m, rule, &b, node));
+        INV_TRY(add_edges(m, rule, &b, node, &made));
+        if (!made && !names) return INV_OK;
+        if (!made) return add_refusal(m, kind_of(rule->def), node, "its solve text cannot be applied here");
         if (names) {
             INV_TRY(add_block(m, rule, &node, 1, 1, b.id[freed], b.n_ids[freed], copy.out, copy.nout));
             *taken = true;
@@ -295,7 +177,7 @@ static void region_context(const attempt *a, const inv_stmt *region, inv_id *apa
         const inv_stmt *s = &a->rule->match.at[i];
         for (uint32_t k = 0; k < s->nin; k++)
             if (s != region && strcmp(s->in[k], region->out[0]) == 0) {
-                *apart = inv_binding_get(&a->b, s->in[1 - k]);
+                if (s->nin > 1) *apart = inv_binding_get(&a->b, s->in[k == 0]);
                 *known = inv_binding_get(&a->b, s->out[0]);
             }
     }
@@ -314,7 +196,21 @@ static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void
     region_context(a, region, &apart, &known);
     /* A later statement of the pattern that solves for the entry is as good as leaving the block. */
     if (!condition_names(a->rule->def->when, "recoverable", region->in[0])) return r->nnode > 0;
-    return r->nnode > 0 && inv_region_recoverable(m, r, entry, apart, known);
+    return r->nnode > 0 && inv_region_recoverable(m, entry, apart, known);
+}
+
+/* Whether this very search has failed before; it may have been a long one. */
+static bool lost_before(const inv_matcher *m, const inv_walk *w, const char **reason)
+{
+    for (uint32_t i = 0; i < m->nlost; i++) {
+        const inv_walk *l = &m->lost[i];
+        if (l->exit == w->exit && l->entry == w->entry && l->apart == w->apart && l->known == w->known &&
+            l->recoverable == w->recoverable) {
+            *reason = l->reason;
+            return true;
+        }
+    }
+    return false;
 }
 
 static inv_status match_rest(attempt *a, bool *found);
@@ -326,10 +222,13 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     region_context(a, s, &apart, &known);
     inv_region r;
     bool have = false;
-    const char *reason = NULL;
-    INV_TRY(inv_region_find(a->m, exit, inv_binding_get(&a->b, s->in[0]), apart, accept_entry, a, &r, &have, &reason));
+    inv_walk w = {exit, inv_binding_get(&a->b, s->in[0]), apart, known,
+                  condition_names(a->rule->def->when, "recoverable", s->in[0]), NULL};
+    if (lost_before(a->m, &w, &a->reason)) return INV_OK;
+    INV_TRY(inv_region_find(a->m, exit, w.entry, apart, accept_entry, a, &r, &have, &w.reason));
     if (!have) {
-        a->reason = reason;
+        a->reason = w.reason;
+        if (a->m->nlost < sizeof a->m->lost / sizeof *a->m->lost) a->m->lost[a->m->nlost++] = w;
         return INV_OK;
     }
     attempt saved = *a;
@@ -394,8 +293,65 @@ static inv_status match_rest(attempt *a, bool *found)
         if (!a->done[i]) return INV_OK;
     const char *reason = NULL;
     inv_node last = *inv_nod(a->m->g, a->node[a->nnode - 1]);
-    INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, found, &reason));
+    inv_verdict verdict;
+    INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, &verdict, &reason));
+    *found = verdict == INV_HOLDS;
     if (reason) a->reason = reason;
+    return INV_OK;
+}
+
+static bool is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
+
+/* In how many ways the pattern uses a name: read by an operator, read by a region, given by either. */
+typedef struct role {
+    uint32_t read, entered, made, led_to;
+} role;
+
+static role role_of(const inv_rule *rule, const char *name)
+{
+    role r = {0};
+    for (size_t i = 0; i < rule->match.n; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        for (uint32_t k = 0; k < s->nin; k++)
+            if (strcmp(s->in[k], name) == 0) *(is_region(s) ? &r.entered : &r.read) += 1;
+        for (uint32_t k = 0; k < s->nout; k++)
+            if (strcmp(s->out[k], name) == 0) *(is_region(s) ? &r.led_to : &r.made) += 1;
+    }
+    return r;
+}
+
+static inv_status take(inv_matcher *m, const inv_binding *b, const char *name, inv_ids *to)
+{
+    int at = inv_binding_find(b, name);
+    for (uint32_t j = 0; at >= 0 && j < b->n_ids[at]; j++) {
+        bool listed = false;
+        for (size_t i = 0; i < to->n && !listed; i++) listed = to->at[i] == b->id[at][j];
+        if (!listed && !inv_vec_push(&m->scratch, to, b->id[at][j])) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* What enters and leaves a block. In: the freed value, then all that is bound but not made inside; parameters are not.
+ * Out: what the operators make and no operator of the block takes up again, then what only feeds a region: it passes
+ * through the block unchanged. */
+static inv_status block_ends(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_ids *in, inv_ids *out)
+{
+    INV_TRY(take(m, b, rule->def->frees ? rule->def->frees : "", in));
+    for (size_t i = 0; i < rule->match.n; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        for (uint32_t k = 0; k < s->nin; k++) {
+            role r = role_of(rule, s->in[k]);
+            if (strncmp(s->in[k], "param(", 6) != 0 && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[k], in));
+        }
+        for (uint32_t k = 0; k < s->nout; k++)
+            if (!is_region(s) && !role_of(rule, s->out[k]).read) INV_TRY(take(m, b, s->out[k], out));
+    }
+    for (size_t i = 0; i < rule->match.n; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        if (!is_region(s)) continue;
+        role r = role_of(rule, s->in[0]);
+        if (!r.read && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[0], out));
+    }
     return INV_OK;
 }
 
@@ -429,12 +385,9 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
         if (!all) return INV_E_NOMEM;
         memcpy(all, a.node, a.nnode * sizeof *all);
         if (a.ninside) memcpy(all + a.nnode, a.inside, a.ninside * sizeof *all);
-        inv_id in[2] = {inv_binding_get(&a.b, rule->def->frees), inv_binding_get(&a.b, "x2")}, out[2];
-        uint32_t nin = in[1] == INV_NONE ? 1 : 2, nout = 0;
-        out[nout++] = inv_binding_get(&a.b, "y1");
-        inv_id second = inv_binding_get(&a.b, "y2");
-        out[nout++] = second != INV_NONE ? second : in[nin - 1];
-        INV_TRY(add_block(m, rule, all, a.nnode, a.nnode + a.ninside, in, nin, out, nout));
+        inv_ids in = {0}, out = {0};
+        INV_TRY(block_ends(m, rule, &a.b, &in, &out));
+        INV_TRY(add_block(m, rule, all, a.nnode, a.nnode + a.ninside, in.at, (uint32_t)in.n, out.at, (uint32_t)out.n));
     }
     return INV_OK;
 }
@@ -443,6 +396,7 @@ static inv_status match_node(inv_matcher *m, inv_id node)
 {
     const char *why = NULL, *kind = NULL;
     bool one = false;
+    m->nlost = 0;
     for (size_t i = 0; i < m->nrule; i++) {
         const inv_rule *rule = &m->rule[i];
         if (rule->match.n < 2) continue;
@@ -492,21 +446,44 @@ static inv_status prepare(inv_matcher *m)
     m->stack = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->inside = INV_ARENA_NEW(&m->scratch, inv_id, nn);
     m->paired = INV_ARENA_NEW(&m->scratch, bool, nn);
-    m->seen = INV_ARENA_NEW(&m->scratch, uint8_t, nv);
-    m->visited = INV_ARENA_NEW(&m->scratch, uint8_t, nv);
+    m->seen = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
+    m->visited = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
+    m->in_region = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
+    m->height = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
+    m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
     if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->seen || !m->visited ||
-        !m->out)
+        !m->in_region || !m->height || !m->known || !m->out)
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         m->pos[g->order.at[i]] = (uint32_t)i;
         bool active = n->op->flags & INV_OP_SOURCE;
         for (uint32_t k = 0; k < n->nin; k++) active = active || (n->in[k] != INV_NONE && m->active[n->in[k]]);
+        uint32_t height = 0;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE && m->height[n->in[k]] > height) height = m->height[n->in[k]];
         for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) m->active[n->out[k]] = active;
+            if (n->out[k] != INV_NONE) {
+                m->active[n->out[k]] = active;
+                m->height[n->out[k]] = height + 1;
+            }
     }
     return inv_rules_compile(g->ctx, &g->arena, &m->rule, &m->nrule);
+}
+
+/* Edges by the value that they free, in the order in which they were found. */
+static inv_status index_edges(inv_matcher *m)
+{
+    size_t n = m->out->edge.n;
+    m->edge_start = INV_ARENA_NEW(&m->scratch, uint32_t, m->nvalue + 2);
+    m->edge_of = INV_ARENA_NEW(&m->scratch, uint32_t, n + 1);
+    if (!m->edge_start || !m->edge_of) return INV_E_NOMEM;
+    uint32_t *start = m->edge_start; /* counted two places on, so that filling moves it to where it belongs */
+    for (size_t e = 0; e < n; e++) start[m->out->edge.at[e].frees + 2]++;
+    for (size_t v = 2; v <= m->nvalue + 1; v++) start[v] += start[v - 1];
+    for (size_t e = 0; e < n; e++) m->edge_of[start[m->out->edge.at[e].frees + 1]++] = (uint32_t)e;
+    return INV_OK;
 }
 
 static int by_position(const void *a, const void *b)
@@ -528,6 +505,7 @@ static inv_status match_all(inv_matcher *m)
         for (size_t r = 0; r < m->nrule && !taken; r++)
             if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken));
     }
+    INV_TRY(index_edges(m));
     for (size_t i = 0; i < norder; i++) INV_TRY(match_node(m, g->order.at[i]));
     INV_TRY(name_branches(m));
     if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);

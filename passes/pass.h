@@ -41,7 +41,7 @@ inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* order.c: forward, backward, commit; feeds sink to their first reader */
 inv_status inv_pass_order(inv_graph *g);
 /* search.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */
-inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, const inv_program *program);
+inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
 /* memplan.c: liveness and peaks; with offsets as well */
 inv_status inv_pass_liveness(inv_graph *g, inv_plan *plan);
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan);
@@ -67,11 +67,30 @@ inv_id inv_binding_get(const inv_binding *b, const char *name); /* INV_NONE */
 int inv_binding_find(const inv_binding *b, const char *name);   /* index or -1 */
 bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32_t n);
 /* Whether the conditions hold; if not, *reason says in words why. `node`: the matched node (attributes). */
+typedef enum inv_verdict {
+    INV_HOLDS,
+    INV_UNFIT,  /* shapes, types or attributes are not those that the rule is about */
+    INV_REFUSED /* they are, but values forbid it */
+} inv_verdict;
 struct inv_matcher;
 inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
-                         bool *holds, const char **reason);
+                         inv_verdict *verdict, const char **reason);
 inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          double *gain);
+
+/* What is known before the run of a value that depends on parameters only (rule.c). */
+typedef struct inv_known {
+    bool tried, measured;
+    const void *bytes;
+    double cond, norm; /* as a matrix, if measured: condition number, norm of the inverse */
+} inv_known;
+
+/* A region search that found nothing: rules and swapped operands ask for the same one again. */
+typedef struct inv_walk {
+    inv_id exit, entry, apart, known;
+    bool recoverable;
+    const char *reason;
+} inv_walk;
 
 /* What matching works on: graph, uses, positions, dependence. */
 typedef struct inv_matcher {
@@ -85,10 +104,23 @@ typedef struct inv_matcher {
     inv_rule *rule;
     size_t nrule;
     bool *paired;    /* per node: in a block of a pattern with several operators */
-    /* work space of the region search, allocated once */
+    uint32_t *height; /* per value that does not depend on inputs: of its expression */
+    inv_known *known; /* per value */
+    /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
+    uint32_t *edge_start, *edge_of;
+    /* work space of the region search, allocated once; marked is what holds the newest stamp */
     inv_id *front, *stack, *inside;
-    uint8_t *seen, *visited;
+    uint32_t *seen, *visited, *in_region; /* per value, value, node */
+    uint32_t walk, visit;                 /* stamps: of seen and in_region; of visited */
+    inv_walk lost[4];                     /* at the node being looked at */
+    uint32_t nlost;
 } inv_matcher;
+
+/* template.c: emits the solving nodes, outside of the order; *result gets the ids of the values that `frees` names:
+ * none of them if the template cannot be made here. */
+inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
+                             const inv_id **nodes, uint32_t *nnodes, const inv_id **result, uint32_t *nresult);
+bool inv_is_variadic(const char *name); /* "xs..." */
 
 /* region.c: single-entry subgraphs */
 typedef struct inv_region {
@@ -101,8 +133,8 @@ typedef struct inv_region {
 inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apart,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,
                            inv_region *out, bool *found, const char **reason);
-/* Whether x can be solved for from what leaves the block (x1 -> y1 by the region): see region.c. */
-bool inv_region_recoverable(inv_matcher *m, const inv_region *r, inv_id x, inv_id apart, inv_id known);
+/* Whether x, entry of the region that is being searched for, can be solved for from what leaves the block. */
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known);
 
 /* recover.c: one recovery with fixed prices; works on a fresh copy of base */
 typedef struct inv_policy {

@@ -24,32 +24,37 @@ static void keep_outputs(inv_graph *g, inv_plan *plan, bool keep)
     }
 }
 
+/* One pass and the checker after it. */
+#define PASS(call, canonical)                                                                                         \
+    do {                                                                                                              \
+        INV_TRY(call);                                                                                                \
+        INV_TRY(inv_graph_check(g, canonical));                                                                       \
+    } while (0)
+
 static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(note_outputs(g, plan));
     INV_TRY(inv_graph_check(g, false));
-    INV_TRY(inv_pass_bind(g, rq, plan));
-    INV_TRY(inv_pass_inline(g));
-    INV_TRY(inv_pass_real(g));
-    INV_TRY(inv_graph_sort(g));
-    INV_TRY(inv_pass_lower(g));
-    INV_TRY(inv_graph_check(g, true));
-    INV_TRY(inv_pass_simplify(g));
-    INV_TRY(inv_graph_check(g, true));
+    PASS(inv_pass_bind(g, rq, plan), false);
+    PASS(inv_pass_inline(g), false);
+    PASS(inv_pass_real(g), false);
+    PASS(inv_graph_sort(g), false);
+    PASS(inv_pass_lower(g), true);
+    PASS(inv_pass_simplify(g), true);
     keep_outputs(g, plan, !rq->optimize);
-    INV_TRY(inv_pass_match(g));
-    INV_TRY(inv_pass_loss(g, rq, plan));
-    INV_TRY(inv_pass_grad(g, rq, plan));
-    INV_TRY(inv_pass_update(g, rq, plan));
-    INV_TRY(inv_graph_prune(g));
-    INV_TRY(inv_pass_order(g));
-    return inv_graph_check(g, true);
+    PASS(inv_pass_match(g), true);
+    PASS(inv_pass_loss(g, rq, plan), true);
+    PASS(inv_pass_grad(g, rq, plan), true);
+    PASS(inv_pass_update(g, rq, plan), true);
+    PASS(inv_graph_prune(g), true);
+    PASS(inv_pass_order(g), true);
+    return INV_OK;
 }
 
 /* A model exported for one batch size may have it in its reshapes: then say so. */
 static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_status st)
 {
-    for (size_t i = 0; i < p->source->inputs.n && rq->rebatch && st != INV_E_NOMEM; i++) {
+    for (size_t i = 0; i < p->source->inputs.n && rq->rebatch && st == INV_E_SHAPE; i++) {
         const inv_value *v = inv_val(p->source, p->source->inputs.at[i]);
         int64_t batch = rq->batch;
         for (size_t k = 0; k < rq->options->ninputs && !rq->batch; k++)
@@ -78,7 +83,7 @@ static inv_status settle(const inv_graph *g, inv_status s)
 static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     memset(plan, 0, sizeof *plan);
-    plan->loss = plan->correct = INV_NONE;
+    plan->loss = plan->correct = plan->finite = INV_NONE;
     INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
     g->real = p->options.float64 ? INV_F64 : INV_F32;
@@ -177,7 +182,7 @@ static inv_status build_all(inv_program *p)
         {INV_FOR_EVAL, o->eval_tail, o->eval_tail > 0},
     };
     drop_plans(p);
-    p->transient = p->store_peak = 0;
+    p->store_peak = 0; /* `transient` does not shrink when planning again: what was allocated stays */
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!kinds[k].wanted) continue;
         bool optimize = kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE;
@@ -233,7 +238,7 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
 {
     inv_arena *a = &p->arena;
     inv_session_options *c = &p->options;
-    memcpy(c, o, o->size && o->size < sizeof *c ? o->size : sizeof *c);
+    memcpy(c, o, o->size < sizeof *c ? o->size : sizeof *c);
     inv_array *inputs = INV_ARENA_NEW(a, inv_array, c->ninputs + 1), *target = INV_ARENA_NEW(a, inv_array, 1);
     inv_mode_rule *modes = INV_ARENA_NEW(a, inv_mode_rule, c->nmodes + 1);
     if (!inputs || !target || !modes) return INV_E_NOMEM;

@@ -286,6 +286,7 @@ static inv_id clone_node(recovery *r, inv_id base_node, inv_id *local, inv_id wa
 static bool guard(recovery *r, inv_id v)
 {
     inv_graph *g = r->g;
+    if (!inv_dtype_is_float(inv_val(g, v)->dtype)) return true;
     int64_t slot = (int64_t)r->plan->guarded.n;
     size_t order = g->order.n;
     inv_attr key = inv_attr_of_int("key", slot + 1);
@@ -403,7 +404,7 @@ static bool derive(recovery *r, inv_id target, double cap, inv_id *local, bool *
         uint32_t id = r->cone.at[r->via[picks.at[i]]].id;
         r->err[picks.at[i]] = edge_error(r, id);
         good = r->err[picks.at[i]] <= r->policy->max_drift;
-        if (id >= r->nnode && id != KEEP && r->edge[id - r->nnode].rule->exactness != INV_EXACT)
+        if (id >= r->nnode && id != KEEP && r->err[picks.at[i]] > 0) /* an exact inverse passes its source's error on */
             good = good && r->err[picks.at[i]] * r->steep[picks.at[i]] <= r->policy->max_drift;
     }
     for (size_t i = 0; i < picks.n && !good; i++) r->err[picks.at[i]] = 0;
@@ -447,7 +448,7 @@ static bool moves(const recovery *r, inv_id node)
     return r->flops[node] <= 0 && !(n->op->flags & INV_OP_SOURCE);
 }
 
-/* How an error of each output counts: see INV_OP_ATOMS and INV_OP_KINK. */
+/* How an error of each output counts: see INV_OP_ATOMS and INV_OP_FROM_OUT. */
 static void note_steep(recovery *r, inv_id node)
 {
     const inv_node *n = inv_nod(r->base, node);
@@ -457,9 +458,9 @@ static void note_steep(recovery *r, inv_id node)
         inv_id x = n->in[k];
         if (x == INV_NONE || !r->forward[x]) continue;
         if (moves(r, node) && r->steep[x] > steep) steep = r->steep[x];
-        for (uint32_t i = r->edge_start[x]; n->op->flags & INV_OP_KINK && i < r->edge_start[x + 1]; i++) {
+        for (uint32_t i = r->edge_start[x]; n->op->flags & INV_OP_FROM_OUT && i < r->edge_start[x + 1]; i++) {
             const inv_edge *e = &r->edge[r->edge_of[i]];
-            if (e->forward == node && isfinite(e->gain) && e->gain > steep) steep = e->gain;
+            if (e->forward == node && e->gain > steep) steep = e->gain;
         }
     }
     for (uint32_t k = 0; k < n->nout; k++)

@@ -7,84 +7,91 @@
  *
  * The walk goes up from the exit, always opening the value that comes last in the order; whenever one value alone is
  * left, that value dominates the exit. */
-#include <string.h>
-
 #include "passes/pass.h"
 
+/* Values still to be opened, a heap: the one that comes last in the order on top. */
 typedef struct frontier {
     inv_id *v;
     uint32_t n;
-    uint8_t *seen; /* per value */
 } frontier;
 
 static uint32_t place(const inv_matcher *m, inv_id v)
 {
-    inv_id d = inv_val(m->g, v)->def;
+    inv_id d = v == INV_NONE ? INV_NONE : inv_val(m->g, v)->def;
     return d == INV_NONE ? 0 : m->pos[d] + 1;
+}
+
+static void push(const inv_matcher *m, frontier *f, inv_id v)
+{
+    uint32_t i = f->n++;
+    for (; i > 0 && place(m, f->v[(i - 1) / 2]) < place(m, v); i = (i - 1) / 2) f->v[i] = f->v[(i - 1) / 2];
+    f->v[i] = v;
 }
 
 static inv_id pop_last(const inv_matcher *m, frontier *f)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < f->n; i++)
-        if (place(m, f->v[i]) > place(m, f->v[best])) best = i;
-    inv_id v = f->v[best];
-    f->v[best] = f->v[--f->n];
-    return v;
+    inv_id top = f->v[0], v = f->v[--f->n];
+    uint32_t i = 0;
+    for (uint32_t k = 1; k < f->n; k = 2 * i + 1) {
+        if (k + 1 < f->n && place(m, f->v[k + 1]) > place(m, f->v[k])) k++;
+        if (place(m, f->v[k]) <= place(m, v)) break;
+        f->v[i] = f->v[k];
+        i = k;
+    }
+    f->v[i] = v;
+    return top;
 }
 
 /* Opens v: its producer joins the region, its active inputs the frontier. */
-static void open_value(const inv_matcher *m, frontier *f, inv_region *r, inv_id v)
+static void open_value(inv_matcher *m, frontier *f, inv_region *r, inv_id v)
 {
     inv_id d = inv_val(m->g, v)->def;
-    if (d == INV_NONE) return;
+    if (d == INV_NONE || m->in_region[d] == m->walk) return;
     const inv_node *n = inv_nod(m->g, d);
-    bool listed = false;
-    for (uint32_t i = 0; i < r->nnode && !listed; i++) listed = r->node[i] == d;
-    if (!listed) r->node[r->nnode++] = d;
+    m->in_region[d] = m->walk;
+    r->node[r->nnode++] = d;
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id in = n->in[k];
-        if (in == INV_NONE || !m->active[in] || f->seen[in]) continue;
-        f->seen[in] = 1;
-        f->v[f->n++] = in;
+        if (in == INV_NONE || !m->active[in] || m->seen[in] == m->walk) continue;
+        m->seen[in] = m->walk;
+        push(m, f, in);
     }
 }
 
-/* Whether `v` is computed from any value marked in `seen` or from `entry`. */
-static bool computed_from(inv_matcher *m, inv_id v, inv_id entry, const uint8_t *seen, uint32_t lowest)
+/* Puts the inputs of `d` that a walk upwards has not met on its stack. */
+static uint32_t climb(inv_matcher *m, inv_id d, inv_id but, uint32_t n)
 {
-    inv_id *stack = m->stack;
-    uint8_t *visited = m->visited;
+    const inv_node *node = inv_nod(m->g, d);
+    for (uint32_t k = 0; k < node->nin; k++) {
+        inv_id in = node->in[k];
+        if (in == INV_NONE || in == but || !m->active[in] || m->visited[in] == m->visit) continue;
+        m->visited[in] = m->visit;
+        m->stack[n++] = in;
+    }
+    return n;
+}
+
+/* Whether `v` is computed from any value that the walk has seen; the entry is one of them. */
+static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
+{
+    if (v == INV_NONE) return false;
     uint32_t n = 0;
-    memset(visited, 0, m->nvalue);
-    stack[n++] = v;
-    visited[v] = 1;
+    m->visit++;
+    m->stack[n++] = v;
+    m->visited[v] = m->visit;
     while (n) {
-        inv_id x = stack[--n], d = inv_val(m->g, x)->def;
-        if (x == entry || seen[x]) return true;
+        inv_id x = m->stack[--n], d = inv_val(m->g, x)->def;
+        if (m->seen[x] == m->walk) return true;
         if (d == INV_NONE || m->pos[d] + 1 < lowest) continue;
-        const inv_node *node = inv_nod(m->g, d);
-        for (uint32_t k = 0; k < node->nin; k++) {
-            inv_id in = node->in[k];
-            if (in == INV_NONE || !m->active[in] || visited[in]) continue;
-            visited[in] = 1;
-            stack[n++] = in;
-        }
+        n = climb(m, d, INV_NONE, n);
     }
     return false;
 }
 
-static bool in_region(const inv_region *r, inv_id node)
-{
-    for (uint32_t i = 0; i < r->nnode; i++)
-        if (r->node[i] == node) return true;
-    return false;
-}
-
-static bool read_outside(const inv_matcher *m, const inv_region *r, inv_id v)
+static bool read_outside(const inv_matcher *m, inv_id v)
 {
     for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1]; u++)
-        if (!in_region(r, m->uses.node[u])) return true;
+        if (m->in_region[m->uses.node[u]] != m->walk) return true;
     return false;
 }
 
@@ -92,14 +99,14 @@ inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apa
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id, void *), void *opaque,
                            inv_region *out, bool *found, const char **reason)
 {
-    frontier f = {m->front, 0, m->seen};
+    frontier f = {m->front, 0};
     bool lost = false; /* an entry was refused that something else reads: further up is no better reason */
     *out = (inv_region){INV_NONE, m->inside, 0};
-    memset(m->seen, 0, m->nvalue);
+    m->walk++;
     *found = false;
     *reason = "no single value feeds the branch";
-    f.v[f.n++] = exit;
-    f.seen[exit] = 1;
+    push(m, &f, exit);
+    m->seen[exit] = m->walk;
     while (f.n) {
         inv_id v = pop_last(m, &f);
         if (v == apart) {
@@ -107,10 +114,7 @@ inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apa
             return INV_OK;
         }
         if (f.n == 0 && v != exit && (entry == INV_NONE || v == entry)) {
-            f.seen[v] = 0; /* the entry itself lies outside */
-            bool apart_from = !computed_from(m, apart, v, f.seen, place(m, v));
-            f.seen[v] = 1;
-            if (!apart_from) {
+            if (computed_from(m, apart, place(m, v))) {
                 if (!lost) *reason = "both operands come from the same value, so neither is known without the other";
                 return INV_OK;
             }
@@ -120,7 +124,7 @@ inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apa
                 return INV_OK;
             }
             *reason = "the branch's input does not leave the block in a form that can be solved for";
-            lost = lost || read_outside(m, out, v);
+            lost = lost || read_outside(m, v);
             if (v == entry) return INV_OK;
         }
         open_value(m, &f, out, v);
@@ -131,45 +135,48 @@ inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apa
 /* Whether w can be computed when `known` is, without x or apart or what they come from. */
 static bool computable(inv_matcher *m, inv_id w, inv_id x, inv_id apart, inv_id known)
 {
-    inv_id *stack = m->stack;
-    uint8_t *visited = m->visited;
-    uint32_t lowest = place(m, x) < place(m, apart) ? place(m, x) : place(m, apart), n = 0;
-    memset(visited, 0, m->nvalue);
-    if (!m->active[w]) return true;
-    if (w == known) return true;
-    visited[w] = 1;
-    stack[n++] = w;
+    if (!m->active[w] || w == known) return true;
+    uint32_t lowest = place(m, x), n = 0;
+    if (apart != INV_NONE && place(m, apart) < lowest) lowest = place(m, apart);
+    m->visit++;
+    m->visited[w] = m->visit;
+    m->stack[n++] = w;
     while (n) {
-        inv_id v = stack[--n];
-        if (v == x || v == apart || place(m, v) < lowest) return false;
-        inv_id d = inv_val(m->g, v)->def;
-        if (d == INV_NONE) return false;
-        const inv_node *node = inv_nod(m->g, d);
-        for (uint32_t k = 0; k < node->nin; k++) {
-            inv_id in = node->in[k];
-            if (in == INV_NONE || in == known || !m->active[in] || visited[in]) continue;
-            visited[in] = 1;
-            stack[n++] = in;
+        inv_id v = m->stack[--n], d = inv_val(m->g, v)->def;
+        if (v == x || v == apart || place(m, v) < lowest || d == INV_NONE) return false;
+        n = climb(m, d, known, n);
+    }
+    return true;
+}
+
+static bool gives(const inv_node *n, inv_id v)
+{
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] == v) return true;
+    return false;
+}
+
+/* Whether all that the edge reads, but what it starts from, can be computed. */
+static bool solvable(inv_matcher *m, const inv_edge *e, inv_id x, inv_id apart, inv_id known)
+{
+    const inv_node *user = inv_nod(m->g, e->forward);
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(m->g, e->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            inv_id w = n->in[k];
+            if (w == INV_NONE || w >= m->nvalue || gives(user, w)) continue; /* past nvalue: the template's own */
+            if (!computable(m, w, x, apart, known)) return false;
         }
     }
     return true;
 }
 
-bool inv_region_recoverable(inv_matcher *m, const inv_region *r, inv_id x, inv_id apart, inv_id known)
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known)
 {
-    const inv_graph *g = m->g;
-    if (inv_val(g, x)->is_output) return true;
-    for (size_t e = 0; e < m->out->edge.n; e++) {
-        const inv_edge *edge = &m->out->edge.at[e];
-        if (edge->frees != x || in_region(r, edge->forward)) continue;
-        const inv_node *user = inv_nod(g, edge->forward);
-        bool solvable = true;
-        for (uint32_t k = 0; k < user->nin && solvable; k++) {
-            inv_id w = user->in[k];
-            if (w == INV_NONE || w == x || strcmp(user->op->name, "Concat") == 0) continue;
-            solvable = computable(m, w, x, apart, known);
-        }
-        if (solvable) return true;
+    if (inv_val(m->g, x)->is_output) return true;
+    for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1]; i++) {
+        const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
+        if (m->in_region[e->forward] != m->walk && solvable(m, e, x, apart, known)) return true;
     }
     return false;
 }

@@ -2,9 +2,9 @@
  * Inverse rules compiled for matching: parsed patterns, bindings, conditions and gains. Conditions on parameters are
  * judged on the values at hand; what changes during training is the guard's to watch. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "core/condition.h"
 #include "ops/linear.h"
 #include "passes/pass.h"
 
@@ -48,15 +48,17 @@ bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32
 
 /* --- values of parameter expressions --- */
 
-enum { MAX_EVAL_DEPTH = 64 };
+/* Of the expression, not of the way that led to it, so that the verdict does not depend on who asks first. */
+enum { MAX_EVAL_HEIGHT = 64 };
 
-/* The value of v, which depends on parameters and constants only, in its own type; NULL if it cannot be had. */
-static const void *evaluate(inv_matcher *m, inv_id v, int depth)
+static const void *evaluate(inv_matcher *m, inv_id v);
+
+static const void *compute(inv_matcher *m, inv_id v)
 {
     inv_graph *g = m->g;
     const inv_value *val = inv_val(g, v);
     size_t nbytes = 0;
-    if (depth > MAX_EVAL_DEPTH || !inv_shape_is_static(&val->shape) ||
+    if (m->height[v] > MAX_EVAL_HEIGHT || !inv_shape_is_static(&val->shape) ||
         !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
         return NULL;
     void *bytes = inv__arena_alloc(&m->scratch, nbytes + 64);
@@ -74,7 +76,7 @@ static const void *evaluate(inv_matcher *m, inv_id v, int depth)
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->in[i] == INV_NONE) continue;
         const inv_value *a = inv_val(g, n->in[i]);
-        const void *data = evaluate(m, n->in[i], depth + 1);
+        const void *data = evaluate(m, n->in[i]);
         if (!data) return NULL;
         void *writable = NULL;
         memcpy(&writable, &data, sizeof data);
@@ -92,10 +94,22 @@ static const void *evaluate(inv_matcher *m, inv_id v, int depth)
     return n->op->cpu && n->op->cpu(&call) == INV_OK ? bytes : NULL;
 }
 
+/* The value of v, which depends on parameters and constants only, in its own type; NULL if it cannot be had. Each is
+ * computed once: expressions may share operands, and one that cannot be had is asked for again as well. */
+static const void *evaluate(inv_matcher *m, inv_id v)
+{
+    inv_known *k = &m->known[v];
+    if (!k->tried) {
+        k->bytes = compute(m, v);
+        k->tried = true;
+    }
+    return k->bytes;
+}
+
 /* Least |s| and least s; false if s is not known. */
 static bool extremes(inv_matcher *m, inv_id s, double *least_abs, double *least)
 {
-    const void *bytes = evaluate(m, s, 0);
+    const void *bytes = evaluate(m, s);
     if (!bytes) return false;
     const inv_value *val = inv_val(m->g, s);
     *least_abs = INFINITY;
@@ -112,49 +126,6 @@ static bool extremes(inv_matcher *m, inv_id s, double *least_abs, double *least)
 
 /* --- conditions --- */
 
-typedef struct condition {
-    char name[32], arg[2][32];
-    int nargs;
-    char relation; /* '<', '>', '=' or 0 */
-    double bound;
-} condition;
-
-/* Reads one condition from *p, past the ';'. false at the end or on text that is not one. */
-static bool next_condition(const char **p, condition *c)
-{
-    memset(c, 0, sizeof *c);
-    const char *s = *p + strspn(*p, " ;\n");
-    size_t n = strcspn(s, "(");
-    if (!*s || !s[n] || n >= sizeof c->name) return false;
-    memcpy(c->name, s, n);
-    s += n + 1;
-    while (*s && *s != ')' && c->nargs < 2) {
-        s += strspn(s, " ,");
-        size_t k = strcspn(s, ",) ");
-        if (k >= sizeof c->arg[0]) return false;
-        memcpy(c->arg[c->nargs++], s, k);
-        s += k + strspn(s + k, " ");
-    }
-    if (*s++ != ')') return false;
-    s += strspn(s, " ");
-    if (*s == '<' || *s == '>' || *s == '=') {
-        c->relation = *s;
-        s += *s == '=' ? 2 : 1;
-        char *end;
-        c->bound = strtod(s, &end);
-        s = end;
-    }
-    *p = s + strcspn(s, ";");
-    return true;
-}
-
-static bool say(inv_matcher *m, const char **reason, const char *text)
-{
-    *reason = text;
-    (void)m;
-    return false;
-}
-
 static bool matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in,
                       int64_t *out)
 {
@@ -167,19 +138,28 @@ static bool matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *
     return true;
 }
 
+/* Asked for by `when` and by `gain`, perhaps of several rules: computed once per value. Neither number depends on
+ * which way the matrix is used. */
 static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm,
                                    bool *known)
 {
     inv_data data;
     bool trans;
     int64_t in, out;
-    *known = matrix_of(m, w, node, &data, &trans, &in, &out) && (data.bytes = evaluate(m, w, 0)) != NULL;
+    *known = matrix_of(m, w, node, &data, &trans, &in, &out) && (data.bytes = evaluate(m, w)) != NULL;
     if (!*known) return INV_OK;
-    (void)inv_shape_nbytes(&data.shape, data.dtype, &data.nbytes);
-    return inv__linear_condition(m->g->ctx, &data, trans, cond, norm);
+    inv_known *k = &m->known[w];
+    if (!k->measured) {
+        (void)inv_shape_nbytes(&data.shape, data.dtype, &data.nbytes);
+        INV_TRY(inv__linear_condition(m->g->ctx, &data, trans, &k->cond, &k->norm));
+        k->measured = true;
+    }
+    *cond = k->cond;
+    *norm = k->norm;
+    return INV_OK;
 }
 
-static bool on_shapes(inv_matcher *m, const condition *c, const inv_binding *b, const inv_node *node, bool *known)
+static bool on_shapes(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node, bool *known)
 {
     inv_id a = inv_binding_get(b, c->arg[0]), z = inv_binding_get(b, c->arg[1]);
     *known = true;
@@ -198,15 +178,16 @@ static bool on_shapes(inv_matcher *m, const condition *c, const inv_binding *b, 
     if (strcmp(c->name, "attr") == 0) {
         const inv_attr *at = inv_attr_find(node, c->arg[0]);
         if (!at && c->nargs < 2) return false;
-        double x = !at ? strtod(c->arg[1], NULL) : at->kind == INV_ATTR_INT ? (double)at->i : at->f;
+        if (at && at->kind != INV_ATTR_INT && at->kind != INV_ATTR_FLOAT) return false;
+        double x = !at ? c->number : at->kind == INV_ATTR_INT ? (double)at->i : at->f;
         return c->relation == '<' ? x < c->bound : c->relation == '>' ? x > c->bound : x == c->bound;
     }
     *known = false;
     return false;
 }
 
-static inv_status on_values(inv_matcher *m, const condition *c, const inv_binding *b, const inv_node *node, bool *holds,
-                            const char **reason)
+static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
+                            bool *holds, const char **reason)
 {
     inv_graph *g = m->g;
     inv_id a = inv_binding_get(b, c->arg[0]);
@@ -224,39 +205,37 @@ static inv_status on_values(inv_matcher *m, const condition *c, const inv_bindin
         return *reason || *holds ? INV_OK : INV_E_NOMEM;
     }
     bool positive = strcmp(c->name, "positive") == 0;
-    double eps = positive ? 0 : strtod(c->arg[1], NULL);
-    if (!extremes(m, a, &least_abs, &least)) {
+        if (!extremes(m, a, &least_abs, &least)) {
         *reason = "its factor is not known before the run";
         return INV_OK;
     }
-    *holds = positive ? least > 0 : least_abs > eps;
+    *holds = positive ? least > 0 : least_abs > c->number;
     if (!*holds)
         *reason = inv__arena_printf(&g->arena, "'%s' comes as near to zero as %.3g", inv_val(g, a)->name,
                                     positive ? least : least_abs);
     return *reason || *holds ? INV_OK : INV_E_NOMEM;
 }
 
-inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, bool *holds,
-                         const char **reason)
+inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
+                         inv_verdict *verdict, const char **reason)
 {
     const char *p = rule->def->when ? rule->def->when : "";
-    condition c;
-    *holds = true;
+    inv_condition c;
+    *verdict = INV_HOLDS;
     *reason = NULL;
-    while (*holds && next_condition(&p, &c)) {
+    while (*verdict == INV_HOLDS && inv__condition_next(&p, false, &c) > 0) {
         bool known;
         if (strcmp(c.name, "recoverable") == 0) continue; /* part of the region's search */
-        *holds = on_shapes(m, &c, b, node, &known);
-        if (known) {
-            if (!*holds) {
-                const char *text = inv__arena_printf(&m->g->arena, "%s(%s%s%s) does not hold", c.name, c.arg[0],
-                                                     c.nargs > 1 ? ", " : "", c.nargs > 1 ? c.arg[1] : "");
-                if (!text) return INV_E_NOMEM;
-                say(m, reason, text);
-            }
-            continue;
+        bool holds = on_shapes(m, &c, b, node, &known);
+        if (!known) {
+            INV_TRY(on_values(m, &c, b, node, &holds, reason));
+            if (!holds) *verdict = *reason ? INV_REFUSED : INV_UNFIT;
+        } else if (!holds) {
+            *verdict = INV_UNFIT;
+            *reason = inv__arena_printf(&m->g->arena, "%s(%s%s%s) does not hold", c.name, c.arg[0],
+                                        c.nargs > 1 ? ", " : "", c.nargs > 1 ? c.arg[1] : "");
+            if (!*reason) return INV_E_NOMEM;
         }
-        INV_TRY(on_values(m, &c, b, node, holds, reason));
     }
     return INV_OK;
 }
@@ -264,15 +243,15 @@ inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding
 inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain)
 {
     const char *p = rule->def->gain;
-    condition c;
+    inv_condition c;
     double least_abs, least, cond, norm;
     bool known;
     *gain = 1;
     if (!p) return INV_OK;
     *gain = INFINITY;
-    if (strcmp(p, "unbounded") == 0 || !next_condition(&p, &c)) return INV_OK;
+    if (inv__condition_next(&p, true, &c) <= 0 || strcmp(c.name, "unbounded") == 0) return INV_OK;
     if (strcmp(c.name, "inv_attr") == 0) {
-        double a = fabs(inv_attr_float(node, c.arg[0], c.nargs > 1 ? strtod(c.arg[1], NULL) : 0));
+        double a = fabs(inv_attr_float(node, c.arg[0], c.number));
         *gain = a >= 1 ? 1 : 1 / a;
         return INV_OK;
     }

@@ -212,7 +212,15 @@ static inv_status forced(search *s, const inv_program *program)
          *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
     if (!keep || !no_invert || !no_recompute) return INV_E_NOMEM;
-    for (size_t i = 0; i < program->anchor.n; i++) (void)mark_glob(b, program->anchor.at[i], keep);
+    s->policy.keep = keep;
+    s->policy.no_invert = no_invert;
+    s->policy.no_recompute = no_recompute;
+    if (s->rq->purpose != INV_FOR_TRAIN) return INV_OK; /* nothing is recovered, and other values may exist */
+    for (size_t i = 0; i < program->anchor.n; i++) {
+        size_t v = 0;
+        while (v < b->value.n && strcmp(inv_val(b, (inv_id)v)->name, program->anchor.at[i]) != 0) v++;
+        if (v < b->value.n) keep[v] = true;
+    }
     for (size_t i = 0; i < o->nkeep; i++)
         INV_CHECK(mark_glob(b, o->keep[i], keep), s->ctx, INV_E_ARG, "--keep %s: no forward value or node of that name",
                   o->keep[i]);
@@ -223,13 +231,26 @@ static inv_status forced(search *s, const inv_program *program)
         INV_CHECK(mark_glob(b, o->modes[i].glob, mark), s->ctx, INV_E_ARG,
                   "--mode %s=...: no forward value or node of that name", o->modes[i].glob);
     }
-    s->policy.keep = keep;
-    s->policy.no_invert = no_invert;
-    s->policy.no_recompute = no_recompute;
     return INV_OK;
 }
 
-static inv_status run(search *s, const inv_program *program)
+/* The policy of an earlier search, with the anchors that have come since. */
+static inv_status try_found(search *s, const inv_found_policy *f)
+{
+    inv_policy p = s->policy;
+    score got;
+    p.recompute = f->recompute;
+    p.invert = f->invert;
+    p.feed_again = f->feed_again;
+    p.price = f->price;
+    p.invert_cost = f->invert_cost;
+    p.late = f->late;
+    inv_graph_destroy(s->best);
+    s->best = NULL;
+    return try_policy(s, &p, &got);
+}
+
+static inv_status run(search *s, inv_program *program)
 {
     inv_plan *plan = s->plan;
     score got;
@@ -244,6 +265,7 @@ static inv_status run(search *s, const inv_program *program)
     plan->store_transient = s->best_plan.transient;
     plan->memory = s->rq->options->memory;
     if (plan->memory == INV_MEMORY_STORE || s->rq->purpose != INV_FOR_TRAIN) return INV_OK;
+    if (program->found.known) return try_found(s, &program->found);
     if (plan->memory == INV_MEMORY_INVERT) {
         s->by_inverted = s->activations_first = true;
         s->policy.invert_cost = 1e-3;
@@ -251,10 +273,14 @@ static inv_status run(search *s, const inv_program *program)
     }
     if (plan->memory != INV_MEMORY_INVERT) INV_TRY(scan_prices(s, false));
     if (plan->memory != INV_MEMORY_RECOMPUTE) INV_TRY(scan_prices(s, true));
-    return keep_late(s);
+    INV_TRY(keep_late(s));
+    const inv_policy *best = &s->best_policy;
+    program->found = (inv_found_policy){true, best->recompute, best->invert, best->feed_again,
+                                        best->price, best->invert_cost, best->late};
+    return INV_OK;
 }
 
-inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, const inv_program *program)
+inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program)
 {
     search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
     inv__arena_init(&s.scratch, s.ctx);

@@ -23,7 +23,7 @@ static inv_id resolve(const simplifier *s, inv_id v)
     return v;
 }
 
-/* `from` is replaced by `to`; the model's name moves along when `to` has none of its own. */
+/* `from` is replaced by `to`, which keeps the name that it has: the name of `from` is given up. */
 static void replace(simplifier *s, inv_id from, inv_id to)
 {
     if (from == INV_NONE || from == to) return;
@@ -62,6 +62,8 @@ static bool same_node(const inv_node *a, const inv_node *b)
 {
     if (a->op != b->op || a->nin != b->nin || a->nout != b->nout || a->nattr != b->nattr) return false;
     if (a->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP) || a->op->writes) return false;
+    /* Twins read the same running statistic, but each is to update it once, one after the other: passes/update.c. */
+    if (is_op(a, "RunningMix")) return false;
     if (a->nin && memcmp(a->in, b->in, a->nin * sizeof(inv_id)) != 0) return false;
     for (uint32_t i = 0; i < a->nattr; i++)
         if (!same_attr(&a->attr[i], &b->attr[i])) return false;
@@ -150,17 +152,18 @@ static bool one_axis_slice(const inv_graph *g, const inv_node *n, int *axis, int
     return *axis >= 0;
 }
 
-/* Slices of one value along one axis, in order of their start. */
+/* Slices of one value along one axis, in order of their start; a tiling by more than MAX_PARTS stays as it is. */
+enum { MAX_PARTS = 64 };
 typedef struct cover {
-    inv_id node[64];
-    int64_t start[64], size[64];
+    inv_id node[MAX_PARTS];
+    int64_t start[MAX_PARTS], size[MAX_PARTS];
     size_t n;
 } cover;
 
 static void collect_cover(const inv_graph *g, const inv_ids *nodes, const inv_node *first, int axis, cover *c)
 {
     c->n = 0;
-    for (size_t i = 0; i < nodes->n && c->n < 64; i++) {
+    for (size_t i = 0; i < nodes->n && c->n < MAX_PARTS; i++) {
         const inv_node *m = inv_nod(g, nodes->at[i]);
         int ax;
         int64_t start, size;

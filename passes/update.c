@@ -8,7 +8,10 @@
 static inv_status optimizer_state(inv_graph *g, inv_id param, const char *what, uint32_t which, inv_id *out)
 {
     inv_value p = *inv_val(g, param);
-    *out = inv_graph_value(g, inv__arena_printf(&g->arena, "%s.%s", p.name, what), INV_ROLE_OPTIM, p.dtype, &p.shape);
+    const char *name = inv__arena_printf(&g->arena, "%s/%s", p.name, what);
+    if (!name) return INV_E_NOMEM;
+    if (inv_graph_find(g, name) != INV_NONE) name = inv_graph_fresh(g, name);
+    *out = name ? inv_graph_value(g, name, INV_ROLE_OPTIM, p.dtype, &p.shape) : INV_NONE;
     if (*out == INV_NONE) return INV_E_NOMEM;
     inv_value *v = inv_val(g, *out);
     v->mem = INV_MEM_OPTIM;
@@ -72,8 +75,24 @@ static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_pl
     return g->failed;
 }
 
+/* Weights are not updated from gradients that are not finite: they are counted before the commit part. */
+static inv_status count_nonfinite(inv_graph *g, inv_plan *plan)
+{
+    inv_ids in = {0};
+    for (size_t i = 0; i < plan->grad.n; i++)
+        if (!inv_vec_push(&g->arena, &in, plan->grad.at[i].value)) return INV_E_NOMEM;
+    if (in.n == 0) return INV_OK;
+    g->phase = INV_BACKWARD;
+    plan->finite = inv_emit1(g, "CountNonFinite", (uint32_t)in.n, in.at, INV_NOATTR);
+    if (plan->finite == INV_NONE) return g->failed;
+    inv_val(g, plan->finite)->keep = true;
+    inv_val(g, plan->finite)->mem = INV_MEM_GUARD;
+    return INV_OK;
+}
+
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
+    INV_TRY(count_nonfinite(g, plan));
     g->phase = INV_COMMIT;
     INV_TRY(running_statistics(g, rq, plan));
     if (!rq->optimize) return INV_OK;

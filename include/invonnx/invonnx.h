@@ -2,7 +2,8 @@
  * invonnx: train imported ONNX models in little memory. The public C API.
  *
  * Threads: a context and everything made from it is used by one thread at a time; different contexts
- * are independent. The library runs its own worker threads inside a call.
+ * are independent. The library runs worker threads (OpenMP) inside a call; inv_session_options.threads sets their number
+ * for the calling thread, as omp_set_num_threads does.
  * Ownership: what a `_create`/`_load` gives is the caller's and goes with its `_destroy`; other pointers are
  * borrowed until the object named is destroyed. Destroy sessions before their model, models before
  * the context. The library never prints, aborts or exits: failures are statuses, with a complete
@@ -187,8 +188,8 @@ typedef struct inv_result {
  *  @param inputs one per model input, float or integer, host, borrowed for the call
  *  @param target NULL for losses without one
  *  @param lr     learning rate
- *  @return INV_OK; INV_E_SHAPE if a shape was not planned for; INV_E_NUMERIC if the loss is not finite (nothing
- *          was committed; result->bad_node says where)
+ *  @return INV_OK; INV_E_SHAPE if a shape was not planned for; INV_E_NUMERIC if the loss or a gradient is not
+ *          finite (nothing was committed; result->bad_node says where)
  *  Cost: no allocation, unless the guard refuses a reconstruction (then the step is planned and run again). */
 INV_NODISCARD INV_API inv_status inv_session_step(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, double lr, inv_result *result);
@@ -207,7 +208,7 @@ typedef enum inv_what {
     INV_GET_STATE     /* running statistic as a commit of the newest grad would leave it */
 } inv_what;
 
-/** Names of what can be read, in the model's order; NULL past the end. Borrowed until the session goes. */
+/** Names of what can be read, in the model's order; NULL past the end. Borrowed until the next call. */
 INV_API const char *inv_session_name(const inv_session *session, inv_what what, size_t i);
 /** A tensor of the newest call, host memory, borrowed until the next call. `dims` has room for 8. */
 INV_NODISCARD INV_API inv_status inv_session_get(inv_session *session, inv_what what, const char *name,
@@ -215,7 +216,7 @@ INV_NODISCARD INV_API inv_status inv_session_get(inv_session *session, inv_what 
 /** Overwrites an initializer's present value: float32 or float64, row-major, `n` elements. */
 INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, const char *name, inv_dtype dtype,
                                                        const void *data, size_t n);
-/** Number of the next step (it keys random numbers and bias correction); settable to resume. */
+/** Number of the next step; it keys random numbers and bias correction. */
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_session_report(inv_session *session, char **json);

@@ -33,9 +33,10 @@ typedef struct inv_inverse_def {
     const char *solve;  /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
     const char *frees;  /* the value of the pattern that `solve` computes; "xs..." each one of a variadic */
     /* Conditions, all must hold, separated by ';': same_shape(a,b) same_type(a,b) square(W) tall(W) wide(W)
-     * cond(W) < C   positive(s)   away_from_zero(s, EPS)   permutation(attr)   attr(name) > C
-     * attr(name) == C; attr(name, DEFAULT) where the model may leave it out. Of parameters they are checked on the
-     * values at hand. */
+     * cond(W) < C   positive(s)   away_from_zero(s, EPS)   attr(name) > C   attr(name) < C
+     * attr(name) == C; attr(name, DEFAULT) where the model may leave it out; recoverable(x), of a region's entry: what
+     * leaves the block lets it be solved for. Of parameters they are checked on the values at hand. Anything else is
+     * refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s|;
      * "inv_norm(W)" = norm of the (pseudo-)inverse; "inv_attr(alpha)" = max(1, 1/|alpha|), with a

@@ -26,7 +26,7 @@ done
 expect 2 grad "$model" --epochs 3; says "does not apply"
 expect 2 grad "$model" --memory less; says less store recompute invert auto
 expect 2 grad "$model" --loss; says "wants an argument"
-expect 2 grad "$model" --max-drift x; says "wants a number"
+for drift in 0 0.0 -1e-3 x nan inf 1e-999; do expect 2 grad "$model" --max-drift $drift; says "above 0" 2e-5; done
 expect 2 grad "$model" --threads 0; says "at least 1"
 expect 2 plan "$model" --loss mse --batch -3; says "at least 1"
 expect 2 plan "$model"; says --loss
@@ -47,6 +47,7 @@ done
 expect 0 inspect "$model" --json
 python "r = report(); assert [i['name'] for i in r['inputs']] == ['x'] and r['initializers'] and r['operators']"
 expect 0 inspect "$model"; prints inputs initializers
+expect 0 inspect "$models/nice_dynbatch_ts17/model.onnx"; prints "shape [batch,"
 
 # a full disk or a closed pipe is not success
 if [ -w /dev/full ]; then

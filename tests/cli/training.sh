@@ -53,6 +53,59 @@ expect 1 train "$model" --data "$work/nan.npy" --target "$work/y.npy" --loss mse
 expect 1 train "$model" $xy -o "$work/no/such/folder/out.onnx"; says folder
 [ -e "$out" ] && wrong "a failed training wrote a model"
 
+# -o: what cannot be written, or is read, is refused before the first step and left alone
+cp "$model" "$work/in.onnx"; ln -s x.npy "$work/soft"; ln "$work/y.npy" "$work/hard"; ln -s nowhere "$work/broken"
+mkdir "$work/folder"; sha256sum "$work"/*.np? "$work/in.onnx" >"$work/sums"
+mse="--data x=$work/x.npy --target $work/y.npy --val-data $work/xy.npz --loss mse --epochs 1000000 -o"
+for bad_out in x.npy y.npy xy.npz in.onnx soft hard folder/../x.npy ./folder/.././in.onnx; do
+    expect 1 train "$work/in.onnx" $mse "$work/$bad_out"; says "$bad_out" reads
+    grep -q "planned peak" "$work/err" && wrong "trained before it looked at -o $bad_out"
+done
+expect 1 train "$work/in.onnx" $mse "$work/folder"; says "is a folder"
+expect 1 train "$work/in.onnx" $mse "$work/no/out.onnx"; says "its folder" "No such file"
+expect 1 train "$work/in.onnx" $mse "$work/x.npy/out.onnx"; says "x.npy/out.onnx"
+expect 1 train "$work/in.onnx" $mse "$work/broken"; says "leads nowhere"
+expect 1 train "$work/in.onnx" $mse /dev/null; says "not a regular file"
+expect 2 train "$work/in.onnx" $mse "$work/folder/"; says "is a folder"
+expect 2 train "$work/in.onnx" $mse ""; says "-o OUT.onnx"
+sha256sum -c --quiet "$work/sums" >"$work/py" 2>&1 || wrong "a file that is read was changed"
+[ -z "$(ls -A "$work/folder")" ] || wrong "something was left in a folder"
+
+# a link stays, what it points to is written
+echo old >"$work/folder/real.onnx"; ln -s folder/real.onnx "$work/link.onnx"
+expect 0 train "$model" $xy --steps 1 -o "$work/link.onnx"
+[ -L "$work/link.onnx" ] || wrong "the link was replaced"
+expect 0 inspect "$work/folder/real.onnx"
+
+# over the limit of file sizes: said, not killed; nothing half-written stays
+net=$models/revnet8_ts17
+limited() { "$INVONNX_PYTHON" -c "
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+os.execv(sys.argv[1], sys.argv[1:])" "$INVONNX" "$@" >"$work/out" 2>"$work/err"; }
+limited train "$net/model.onnx" --data "$net/in_x.npy" --target "$net/target.npy" --loss cross_entropy -o "$work/folder/big.onnx"
+[ $? = 1 ] || wrong "over the limit of file sizes: not exit 1"
+says "File too large" "big.onnx" "elsewhere"
+limited grad "$net/model.onnx" --feed "$net/in_x.npy" --target "$net/target.npy" --loss cross_entropy --dump "$work/dump"
+[ $? = 1 ] || wrong "a dump over the limit of file sizes: not exit 1"
+says "File too large"
+[ -e "$work/dump" ] && wrong "half a dump stayed"
+[ "$(ls "$work/folder")" = real.onnx ] || wrong "a temporary file stayed"
+
+# what cannot be saved where it should is saved beside it
+"$INVONNX" train "$model" $xy --batch 1 --epochs 1000000 -o "$work/folder/late.onnx" >"$work/out" 2>"$work/err" &
+pid=$!
+sleep 1.5
+mkdir "$work/folder/late.onnx"
+kill -HUP $pid
+wait $pid && wrong "success though the model could not be saved"
+says "rescued-$pid.onnx"
+expect 0 inspect "$work/folder/late.onnx.rescued-$pid.onnx"
+
+# the losses of the first 1000 steps are listed
+expect 0 train "$model" $xy --steps 1001 --json
+python "assert len(report()['steps']) == 1000 and report()['steps_truncated'] is True"
+
 # an interrupt ends after the step, saves and is success
 "$INVONNX" train "$model" $xy --batch 1 --epochs 1000000 --json >"$work/out" 2>"$work/err" &
 pid=$!

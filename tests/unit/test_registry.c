@@ -123,6 +123,55 @@ static void bad_rules_are_refused(void **state)
     test_context_end(ctx, &c);
 }
 
+static void conditions_and_gains_are_a_closed_list(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *when, *gain;
+        bool fine;
+    } text[] = {
+        {"same_shape(x, y); cond(W) < 1e5;\n attr(k, 0.5) == 1", "max_inv(W)", true},
+        {"", "unbounded", true},
+        {"away_from_zero(W, 1e-3); attr(k) > -1; recoverable(x)", "inv_attr(alpha, 0.01)", true},
+        {"permutation(k)", NULL, false},          /* no such condition */
+        {"same_shape(x, y) positive(W)", NULL, false}, /* no ';' */
+        {"same_shape(x)", NULL, false},
+        {"same_shape(x, y, W)", NULL, false},
+        {"cond(W)", NULL, false},
+        {"cond(W) > 3", NULL, false},
+        {"cond(W) < many", NULL, false},
+        {"cond(W) < 1,5", NULL, false},
+        {"attr(k) = 1", NULL, false},
+        {"attr(k) == ", NULL, false},
+        {"away_from_zero(W)", NULL, false},
+        {"away_from_zero(W, x)", NULL, false},
+        {"positive(W", NULL, false},
+        {"positive", NULL, false},
+        {"positive(s)", NULL, false}, /* no such value */
+        {"max_inv(W)", NULL, false},
+        {NULL, "max_inv(s)", false},
+        {NULL, "max_inv", false},
+        {NULL, "inv_norm(W); max_inv(W)", false},
+        {NULL, "2", false},
+        {NULL, "bounded", false},
+    };
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    assert_int_equal(inv_registry_create(ctx, &ctx->registry), INV_OK);
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "r%zu", i);
+        inv_inverse_def d = good;
+        d.name = name;
+        d.match = "y = MatMul(x, param(W))";
+        d.when = text[i].when;
+        d.gain = text[i].gain;
+        inv_status s = inv_registry_add_inverse(ctx->registry, &d);
+        if (s != (text[i].fine ? INV_OK : INV_E_PARSE)) fail_msg("%zu: %s", i, inv_context_message(ctx));
+    }
+    test_context_end(ctx, &c);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -138,6 +187,7 @@ static void every_allocation_may_fail(void **state)
             inv_inverse_def d = good;
             snprintf(name, sizeof name, "r%d", i);
             d.name = name;
+            d.when = "same_shape(x, y)";
             s = inv_registry_add_inverse(ctx->registry, &d);
         }
         done = c.calls < k;
@@ -154,6 +204,7 @@ int main(void)
         cmocka_unit_test(slots_of_rows),
         cmocka_unit_test(rules_are_sorted_and_unique),
         cmocka_unit_test(bad_rules_are_refused),
+        cmocka_unit_test(conditions_and_gains_are_a_closed_list),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Where `train` writes: everything that can be wrong with -o is found before the first step, and if saving fails all
+ * the same, the weights go elsewhere once. */
+#include "cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool same_file(const struct stat *st, const char *path)
+{
+    struct stat other;
+    return stat(path, &other) == 0 && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
+}
+
+/* The file that `text`, FILE or NAME=FILE, reads, if that is `st`; names may hold '=' themselves. */
+static const char *reads(const struct stat *st, const char *text)
+{
+    if (same_file(st, text)) return text;
+    for (const char *equals = strchr(text, '='); equals; equals = strchr(equals + 1, '=')) {
+        if (same_file(st, equals + 1)) return equals + 1;
+    }
+    return NULL;
+}
+
+/* `path` is about to be written (or, with external weights, a file beside it): it must be none of what is read. */
+static int check_distinct(const cli_options *o, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return CLI_OK;
+    const char *what = NULL, *read = NULL;
+    if (o->argument.n && same_file(&st, o->argument.item[0])) {
+        what = "MODEL";
+        read = o->argument.item[0];
+    }
+    const cli_list *lists[] = {&o->data, &o->val_data};
+    const char *const options[] = {"--data", "--val-data"};
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t i = 0; i < lists[k]->n && !read; i++) {
+            if ((read = reads(&st, lists[k]->item[i]))) what = options[k];
+        }
+    }
+    const char *const targets[] = {o->target, o->val_target};
+    const char *const target_options[] = {"--target", "--val-target"};
+    for (size_t k = 0; k < 2 && !read; k++) {
+        if (targets[k] && same_file(&st, targets[k])) {
+            what = target_options[k];
+            read = targets[k];
+        }
+    }
+    if (!read) return CLI_OK;
+    return cli_fail("-o %s: would overwrite %s, which %s reads; choose another name", o->out, read, what);
+}
+
+static int check_kind(const char *given, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        if (errno == ENOENT) return CLI_OK; /* what is missing is the file itself or its folder, checked next */
+        return cli_fail("-o %s: cannot be written: %s", given, strerror(errno));
+    }
+    if (S_ISDIR(st.st_mode)) return cli_fail("-o %s: is a folder; name a file in it", given);
+    if (!S_ISREG(st.st_mode)) return cli_fail("-o %s: is not a regular file", given);
+    if (access(path, W_OK) != 0) return cli_fail("-o %s: exists and cannot be written: %s", given, strerror(errno));
+    return CLI_OK;
+}
+
+/* The model is written beside its place and renamed, so files must be creatable there: one is, and removed. */
+static int check_folder(const char *given, const char *path)
+{
+    char *dir = strdup(path), *probe = malloc(strlen(path) + 40);
+    if (!dir || !probe) {
+        free(dir);
+        free(probe);
+        return cli_fail("out of memory");
+    }
+    char *slash = strrchr(dir, '/');
+    if (slash) slash[slash == dir] = 0;
+    const char *where = slash ? dir : ".";
+    struct stat st;
+    int status = CLI_OK;
+    /* as long as the longest of the names that saving makes */
+    sprintf(probe, "%s.data.tmp-%ld-0XXXXXX", path, (long)getpid());
+    if (stat(where, &st) != 0) {
+        status = cli_fail("-o %s: cannot be written, its folder %s: %s", given, where, strerror(errno));
+    } else if (!S_ISDIR(st.st_mode)) {
+        status = cli_fail("-o %s: cannot be written: %s is not a folder", given, where);
+    } else {
+        int fd = mkstemp(probe);
+        if (fd < 0) {
+            status = cli_fail("-o %s: cannot be written, no file can be made in folder %s: %s", given, where,
+                              strerror(errno));
+        } else {
+            close(fd);
+            unlink(probe);
+        }
+    }
+    free(dir);
+    free(probe);
+    return status;
+}
+
+/* The path that is written: of a symbolic link what it points to, so that the link stays. NULL after saying why. */
+static char *follow(const char *given)
+{
+    struct stat st;
+    bool link = lstat(given, &st) == 0 && S_ISLNK(st.st_mode);
+    char *path = link ? realpath(given, NULL) : strdup(given);
+    if (path) return path;
+    if (link)
+        cli_fail("-o %s: is a symbolic link that leads nowhere: %s", given, strerror(errno));
+    else
+        cli_fail("out of memory");
+    return NULL;
+}
+
+int cli_out_check(const cli_options *o, char **path)
+{
+    *path = NULL;
+    if (!o->out || !*o->out) return cli_usage(o, "`train` wants -o OUT.onnx");
+    if (o->out[strlen(o->out) - 1] == '/') return cli_usage(o, "-o %s: is a folder; name a file in it", o->out);
+    *path = follow(o->out);
+    if (!*path) return CLI_FAILED;
+    char *data = malloc(strlen(*path) + 6);
+    if (!data) return cli_fail("out of memory");
+    sprintf(data, "%s.data", *path);
+    int status = check_kind(o->out, *path);
+    if (status == CLI_OK) status = check_distinct(o, *path);
+    if (status == CLI_OK) status = check_distinct(o, data);
+    if (status == CLI_OK) status = check_folder(o->out, *path);
+    free(data);
+    return status;
+}
+
+/* Saves as `dir`/`base`.rescued-PID.onnx; with `dir` NULL beside the original. */
+static bool rescue_to(const cli_job *job, const char *dir, const char *base)
+{
+    char *path = malloc((dir ? strlen(dir) : 0) + strlen(base) + 48);
+    if (!path) return false;
+    sprintf(path, "%s%s%s.rescued-%ld.onnx", dir ? dir : "", dir ? "/" : "", base, (long)getpid());
+    bool ok = inv_model_save(job->model, job->session, path) == INV_OK;
+    if (ok) cli_note("the trained weights were saved to %s instead", path);
+    free(path);
+    return ok;
+}
+
+int cli_out_save(const cli_job *job, const char *path)
+{
+    inv_status s = inv_model_save(job->model, job->session, path);
+    if (s == INV_OK) return CLI_OK;
+    int status = cli_library_failed(job, s);
+    const char *slash = strrchr(path, '/'), *tmp = getenv("TMPDIR");
+    if (!rescue_to(job, NULL, path) && !rescue_to(job, tmp && *tmp ? tmp : "/tmp", slash ? slash + 1 : path))
+        cli_note("nor could the trained weights be saved elsewhere: %s", inv_context_message(job->ctx));
+    return status;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The conditions and gains of inverse rules (inv_inverse_def's `when` and `gain`): a closed list, read in one place. */
+#ifndef INV_CORE_CONDITION_H
+#define INV_CORE_CONDITION_H
+
+#include "core/ir.h"
+#include "invonnx/plugin.h"
+
+typedef struct inv_condition {
+    char name[32], arg[2][32];
+    int nargs;
+    double number; /* the second argument, where that is one */
+    char relation; /* '<', '>', '=' or 0 */
+    double bound;
+} inv_condition;
+
+/* The next condition of *p (next gain, if `gain`), past its ';'. 1: one; 0: there is no more; -1: not of the list. */
+int inv__condition_next(const char **p, bool gain, inv_condition *c);
+/* INV_E_PARSE if `when` or `gain` is not of the list or speaks of values that `match` does not name. */
+inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d);
+
+#endif
