@@ -33,8 +33,8 @@ static const inv_home *param_home(const inv_session *s, const char *name)
     const inv_program *p = s->program;
     for (size_t i = 0; i < p->home.n; i++) {
         const inv_home *h = &p->home.at[i];
-        bool within =
-            h->offset <= s->persistent_nbytes && h->nbytes <= s->persistent_nbytes - h->offset; /* a plan may have failed */
+        bool within = h->offset <= s->persistent_nbytes &&
+                      h->nbytes <= s->persistent_nbytes - h->offset; /* a plan may have failed */
         if (h->kind == INV_HOME_PARAM && within && strcmp(h->name, name) == 0) return h;
     }
     return NULL;

@@ -57,10 +57,11 @@ static json_t *block_list(const inv_graph *g)
     json_t *list = json_array();
     for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
         const inv_block *b = &g->matches->block.at[i];
-        (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name", inv_node_label(inv_nod(g, b->anchor)),
-                            "rule", b->rule->name, "nodes", origins(g, b->node, b->nnode), "inputs",
-                            value_names(g, b->in, b->nin), "outputs", value_names(g, b->out, b->nout)));
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name",
+                                              inv_node_label(inv_nod(g, b->anchor)), "rule", b->rule->name, "nodes",
+                                              origins(g, b->node, b->nnode), "inputs", value_names(g, b->in, b->nin),
+                                              "outputs", value_names(g, b->out, b->nout)));
     }
     return list;
 }
@@ -71,8 +72,8 @@ static json_t *refusal_list(const inv_graph *g)
     for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
         const inv_refusal *r = &g->matches->refusal.at[i];
         (void)json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:s}", "kind", r->kind, "node",
-                                                    inv_node_label(inv_nod(g, r->node)), "nodes", origins(g, &r->node, 1),
-                                                    "reason", r->reason));
+                                                    inv_node_label(inv_nod(g, r->node)), "nodes",
+                                                    origins(g, &r->node, 1), "reason", r->reason));
     }
     return list;
 }
@@ -103,8 +104,8 @@ static json_t *timeline(const inv_plan *p)
         size_t all = l->workspace;
         for (int c = 0; c < INV_MEM_CLASSES; c++) all += l->bytes[c];
         (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", inv_node_label(n), "op", n->op->name, "phase",
-                            phase_names[n->phase], "live_bytes", bytes(all), "activation_bytes",
+            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", inv_node_label(n), "op", n->op->name,
+                            "phase", phase_names[n->phase], "live_bytes", bytes(all), "activation_bytes",
                             bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
                             bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA])));
     }

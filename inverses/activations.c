@@ -3,8 +3,9 @@
  * block, and recovery leaves it alone. */
 #include "invonnx/plugin.h"
 
-/* x = tanh(in) is wanted by the gradient of tanh, y by that of the product. */
-#define CASE(statement) "g(float[4,6] in) => (z) { param float[6,5] B; x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
+/* x is wanted by the gradient of LeakyRelu, y by that of the product. */
+#define CASE(statement) "g(float[4,6] in) => (z) { param float[6,5] B; " \
+    "x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
 
 #define ACT(id, label, op, condition, magnifies, text, ...)                                                           \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \

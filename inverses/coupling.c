@@ -7,9 +7,10 @@
  *     two of them, G reading y1: one RevNet block, Gomez et al. 2017 (arXiv 1707.04585) */
 #include "invonnx/plugin.h"
 
-/* Halves of tanh(in), whose gradient wants both; y1 and x2 leave the block. */
+/* Halves of a value that its own gradient wants; y1 and x2 leave the block. */
 #define CASE(statements)                                                                                              \
-    "g(float[4,6] in) => (z) { param float[3,3] A; param float[3,3] C; param float[6,5] B; x = LeakyRelu<alpha = 0.9>(in); "            \
+    "g(float[4,6] in) => (z) { param float[3,3] A; param float[3,3] C; param float[6,5] B; " \
+    "x = LeakyRelu<alpha = 0.9>(in); " \
     "x1, x2 = Split<axis = 1, num_outputs = 2>(x); f = MatMul(x2, A); t = Tanh(f); " statements
 #define OUT " y = Concat<axis = 1>(y1, x2); z = MatMul(y, B) }"
 #define OUT_SWAPPED " y = Concat<axis = 1>(x2, y1); z = MatMul(y, B) }"

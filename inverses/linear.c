@@ -2,11 +2,13 @@
  * Sums, differences, scales and linear maps, solved for one operand. */
 #include "invonnx/plugin.h"
 
-/* x = tanh(in) is wanted by the gradient of tanh, y by that of the product. */
-#define CASE(statement) "g(float[4,6] in) => (z) { param float[6,5] B; x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
+/* x is wanted by the gradient of LeakyRelu, y by that of the product. */
+#define CASE(statement) "g(float[4,6] in) => (z) { param float[6,5] B; " \
+    "x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
 /* b is an output, so it is at hand. */
 #define PAIR(y, given)                                                                                                \
-    "g(float[4,6] ina, float[4,6] inb) => (z, " given ") { param float[6,5] B; a = LeakyRelu<alpha = 0.9>(ina); b = LeakyRelu<alpha = 0.9>(inb); " y      \
+    "g(float[4,6] ina, float[4,6] inb) => (z, " given ") { param float[6,5] B; " \
+    "a = LeakyRelu<alpha = 0.9>(ina); b = LeakyRelu<alpha = 0.9>(inb); " y \
     "; z = MatMul(y, B) }"
 #define SQUARE "param float[3,3] W = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5}; "
 #define LINEAR(statements) "g(float[4,3] in) => (z) { x = LeakyRelu<alpha = 0.9>(in); " statements " }"

@@ -2,9 +2,10 @@
  * Rearrangements: exact, no arithmetic. */
 #include "invonnx/plugin.h"
 
-/* x = tanh(in) is wanted by the gradient of tanh, y by that of the product. */
+/* x is wanted by the gradient of LeakyRelu, y by that of the product. */
 #define CASE(type, width, statement)                                                                                  \
-    "g(" type " in) => (z) { param float[" width ",5] B; x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
+    "g(" type " in) => (z) { param float[" width ",5] B; " \
+    "x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
 
 #define RULE(id)                                                                                                      \
     static const inv_inverse_def id = { .size = sizeof(inv_inverse_def), .exactness = INV_EXACT, .name = #id,
@@ -30,18 +31,22 @@ RULE(permute)
 RULE(split) .kind = "",
     .match = "ys... = SplitSizes(x)", .solve = "x = Concat<axis = axis>(ys...)", .frees = "x",
     .cases = INV_CASES("g(float[4,6] in) => (z) { param float[2,5] A; param float[4,5] B; const int64[2] n = {2, 4}; "
-                       "x = LeakyRelu<alpha = 0.9>(in); u, v = Split<axis = 1>(x, n); p = MatMul(u, A); q = MatMul(v, B); "
+                       "x = LeakyRelu<alpha = 0.9>(in); u, v = Split<axis = 1>(x, n); p = MatMul(u, A); "
+                       "q = MatMul(v, B); "
                        "z = Add(p, q) }",
                        "g(float[4,6] in) => (z) { param float[3,5] A; param float[3,5] B; "
                        "const int64[1] b = {0}; const int64[1] m = {3}; const int64[1] e = {6}; "
-                       "const int64[1] a = {1}; x = LeakyRelu<alpha = 0.9>(in); v = Slice(x, m, e, a); u = Slice(x, b, m, a); "
+                       "const int64[1] a = {1}; "
+                       "x = LeakyRelu<alpha = 0.9>(in); v = Slice(x, m, e, a); u = Slice(x, b, m, a); "
                        "p = MatMul(u, A); q = MatMul(v, B); z = Add(p, q) }"),
     .doc = "the parts cover x" };
 RULE(concat) .kind = "",
     .match = "y = Concat(xs...)", .solve = "xs... = SplitSizes<axis = axis, sizes = sizes(xs)>(y)", .frees = "xs...",
-    .cases = INV_CASES("g(float[4,2] ina, float[4,3] inb) => (z) { param float[5,5] B; a = LeakyRelu<alpha = 0.9>(ina); "
+    .cases = INV_CASES("g(float[4,2] ina, float[4,3] inb) => (z) { param float[5,5] B; "
+                       "a = LeakyRelu<alpha = 0.9>(ina); "
                        "b = Sigmoid(inb); y = Concat<axis = 1>(a, b); z = MatMul(y, B) }",
-                       "g(float[4,2] ina, float[3,2] inb) => (z) { param float[2,5] B; a = LeakyRelu<alpha = 0.9>(ina); b = LeakyRelu<alpha = 0.9>(inb); "
+                       "g(float[4,2] ina, float[3,2] inb) => (z) { param float[2,5] B; "
+                       "a = LeakyRelu<alpha = 0.9>(ina); b = LeakyRelu<alpha = 0.9>(inb); "
                        "y = Concat<axis = -2>(b, a); z = MatMul(y, B) }"),
     .doc = "each part is a piece of y" };
 

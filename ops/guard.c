@@ -114,9 +114,18 @@ static const inv_op_def guard_check = {
     .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]"};
 
 static const inv_op_def count_nonfinite = {
-    .size = sizeof count_nonfinite, .domain = INV_IR, .name = "CountNonFinite", .since = 1, .in = "xs*", .out = "n",
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = count_infer, .cpu = count_cpu, .flops = inv__flops_none,
-    .cases = (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)", NULL},
+    .size = sizeof count_nonfinite,
+    .domain = INV_IR,
+    .name = "CountNonFinite",
+    .since = 1,
+    .in = "xs*",
+    .out = "n",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD,
+    .infer = count_infer,
+    .cpu = count_cpu,
+    .flops = inv__flops_none,
+    .cases =
+        (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)", NULL},
     .doc = "how many elements are NaN or infinite"};
 
 const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_check, &count_nonfinite, NULL};
