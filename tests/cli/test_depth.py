@@ -72,6 +72,23 @@ class Depth(unittest.TestCase):
         self.assertLessEqual(np.median(distances), 1e-3, distances)
 
 
+class Evaluations(unittest.TestCase):
+    """Every convolution of a branch runs twice in all: once in forward, once for the inverse and the gradient together."""
+
+    def test_branches_of_a_revnet(self):
+        path = os.path.join(DATA, "revnet_c16.onnx")
+        p = report("plan", path, "--loss", "cross_entropy", "--memory", "invert", "--batch", "8")
+        runs = {}
+        for row in p["timeline"]:
+            if row["op"] == "ConvN":
+                runs.setdefault(row["node"], []).append(row["phase"])
+        self.assertEqual(len(runs), 17)  # the stem and 16 branches
+        for node, phases in runs.items():
+            self.assertEqual(phases[0], "forward")
+            self.assertLessEqual(len(phases), 2, (node, phases))
+        self.assertGreaterEqual(sum(len(phases) == 2 for phases in runs.values()), 14)
+
+
 class Seed(unittest.TestCase):
     """A 3-to-5 linear map, batch 10: its input is freed after forward and reconstructed in backward."""
 
