@@ -97,7 +97,7 @@ typedef struct inv_plan {
 
 /* What the search found: enough to recover again without searching. */
 typedef struct inv_found_policy {
-    bool known, recompute, invert, feed_again;
+    bool known, recompute, invert, feed_again, second;
     double price, invert_cost;
     size_t late;
 } inv_found_policy;

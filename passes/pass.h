@@ -146,6 +146,7 @@ typedef struct inv_policy {
     inv_guard guard;
     double max_drift;
     const bool *keep;   /* per value: forced */
+    const bool *likely; /* per value: kept by an earlier walk, so that others may build on it for nothing; NULL: none */
     const bool *no_invert, *no_recompute; /* per value */
 } inv_policy;
 inv_status inv_recover(const inv_graph *base, const inv_policy *policy, inv_plan *plan, inv_graph **out);

@@ -3,8 +3,9 @@
  * (recomputed) or by solving nodes (inverted), each inserted just before its first reader. Backward is walked in order;
  * what is not at hand is derived by the cheapest hyperpath from what is (Knuth 1977, a generalisation of Dijkstra's
  * algorithm), if that costs no more than the price of keeping it; otherwise it is kept. Clones stay at hand for the
- * gradient that needs the same values next, so nothing is evaluated a third time. Nothing is marked as freed: liveness
- * sees who still reads what.
+ * gradient that needs the same values next, so nothing is evaluated a third time. A second walk that knows what the
+ * first one kept (`likely`) derives from it what did not pay by itself, and so keeps less. Nothing is marked as freed:
+ * liveness sees who still reads what.
  * requires: base graph with matches and order.  gives: a copy with recovery nodes, guards. */
 #include <math.h>
 #include <string.h>
@@ -117,7 +118,7 @@ static double price_of(const recovery *r, inv_id v)
 
 static double edge_cost(const recovery *r, uint32_t id, inv_id frees)
 {
-    if (id == KEEP) return price_of(r, frees);
+    if (id == KEEP) return r->policy->likely && r->policy->likely[frees] ? 1 : price_of(r, frees);
     if (id < r->nnode) return 1 + r->flops[id];
     return 1 + r->policy->invert_cost * r->edge[id - r->nnode].flops;
 }

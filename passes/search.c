@@ -27,6 +27,7 @@ typedef struct search {
     inv_policy best_policy;
     double limit; /* flops */
     double floor; /* bytes that must be inverted */
+    bool *kept;   /* per value: what a walk kept is noted here; NULL: nowhere */
     bool by_inverted;
     bool activations_first; /* mode invert: the activations decide, then all classes together */
 } search;
@@ -96,6 +97,8 @@ static inv_status try_policy(search *s, const inv_policy *p, score *got)
         return st;
     }
     count_flops(g, &trial);
+    for (size_t i = 0; s->kept && i < trial.choice.n; i++)
+        if (trial.choice.at[i].choice == INV_STORED) s->kept[trial.choice.at[i].value] = true;
     *got = (score){trial.load, trial.activation_peak, trial.flops, inverted_bytes(&trial)};
     if (s->best && (got->inverted < s->floor || !better(s, got, &s->best_score))) {
         inv_graph_destroy(g);
@@ -124,29 +127,41 @@ static double dearest(const inv_graph *g)
     return most;
 }
 
+/* A walk, and a second one that knows what the first has kept. */
+static inv_status try_twice(search *s, const inv_policy *first)
+{
+    inv_policy p = *first;
+    score got;
+    p.likely = NULL;
+    s->kept = INV_ARENA_NEW(&s->scratch, bool, s->plan->base->value.n + 1);
+    if (!s->kept) return INV_E_NOMEM;
+    inv_status st = try_policy(s, &p, &got);
+    p.likely = s->kept;
+    s->kept = NULL;
+    return st == INV_OK ? try_policy(s, &p, &got) : st;
+}
+
 /* Up to the price of a longer run of evaluations; far beyond, everything would be derived from the input. */
 static inv_status scan_prices(search *s, bool invert)
 {
     enum { RUN = 64 };
     inv_policy p = s->policy;
-    score got;
     p.recompute = true;
     p.invert = invert;
     double last = RUN * dearest(s->plan->base);
     for (double price = 0.25; price < last; price *= 4) {
         p.price = price;
-        INV_TRY(try_policy(s, &p, &got));
+        INV_TRY(try_twice(s, &p));
     }
     return INV_OK;
 }
 
-/* One point from which on everything is kept. In mode invert three quarters of what could be inverted must stay so. */
-static inv_status try_late(search *s, const inv_policy *base, size_t late, double inverted, bool *fine)
+/* One point from which on everything is kept. */
+static inv_status try_late(search *s, const inv_policy *base, size_t late, bool *fine)
 {
     inv_policy p = *base;
     score before = s->best_score, got;
     p.late = late;
-    s->floor = 0.75 * inverted;
     INV_TRY(try_policy(s, &p, &got));
     *fine = got.peak <= before.peak && got.activations <= before.activations && got.inverted >= s->floor;
     return INV_OK;
@@ -159,25 +174,34 @@ static inv_status keep_late(search *s)
     enum { GRID = 16 };
     if (!s->best_policy.recompute) return INV_OK;
     const inv_policy base = s->best_policy;
-    double inverted = s->by_inverted ? s->best_score.inverted : 0;
     size_t n = s->plan->base->forward_end, lo = 0, hi = n; /* keeping from hi on is fine */
     bool fine;
-    if (s->by_inverted) {
-        s->by_inverted = false;
-        s->limit = INFINITY;
-    }
     for (size_t k = GRID; k-- > 1 && n > 2 * GRID;) {
-        INV_TRY(try_late(s, &base, n * k / GRID, inverted, &fine));
+        INV_TRY(try_late(s, &base, n * k / GRID, &fine));
         if (fine) hi = n * k / GRID;
         else if (lo < n * k / GRID && hi > n * k / GRID) lo = n * k / GRID;
     }
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        INV_TRY(try_late(s, &base, mid, inverted, &fine));
+        INV_TRY(try_late(s, &base, mid, &fine));
         if (fine) hi = mid;
         else lo = mid + 1;
     }
     return INV_OK;
+}
+
+/* Mode invert: what inverts most, so that the peak does not depend on depth; then the late part, of which the peak
+ * decides as long as three quarters stay inverted. */
+static inv_status search_inverted(search *s)
+{
+    s->policy.invert_cost = 1e-3;
+    s->policy.feed_again = false;
+    s->by_inverted = s->activations_first = true;
+    INV_TRY(scan_prices(s, true));
+    s->by_inverted = false;
+    s->limit = INFINITY;
+    s->floor = 0.75 * s->best_score.inverted;
+    return keep_late(s);
 }
 
 static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
@@ -244,6 +268,13 @@ static inv_status try_found(search *s, const inv_found_policy *f)
     p.feed_again = f->feed_again;
     p.price = f->price;
     p.invert_cost = f->invert_cost;
+    if (f->second) { /* the first walk again, without its late part, for what it keeps */
+        s->kept = INV_ARENA_NEW(&s->scratch, bool, s->plan->base->value.n + 1);
+        if (!s->kept) return INV_E_NOMEM;
+        INV_TRY(try_policy(s, &p, &got));
+        p.likely = s->kept;
+        s->kept = NULL;
+    }
     p.late = f->late;
     inv_graph_destroy(s->best);
     s->best = NULL;
@@ -267,15 +298,17 @@ static inv_status run(search *s, inv_program *program)
     if (plan->memory == INV_MEMORY_STORE || s->rq->purpose != INV_FOR_TRAIN) return INV_OK;
     if (program->found.known) return try_found(s, &program->found);
     if (plan->memory == INV_MEMORY_INVERT) {
-        s->by_inverted = s->activations_first = true;
-        s->policy.invert_cost = 1e-3;
-        s->policy.feed_again = false;
+        INV_TRY(search_inverted(s));
+    } else {
+        INV_TRY(scan_prices(s, false));
+        INV_TRY(keep_late(s));
     }
-    if (plan->memory != INV_MEMORY_INVERT) INV_TRY(scan_prices(s, false));
-    if (plan->memory != INV_MEMORY_RECOMPUTE) INV_TRY(scan_prices(s, true));
-    INV_TRY(keep_late(s));
+    if (plan->memory == INV_MEMORY_AUTO) {
+        INV_TRY(scan_prices(s, true));
+        INV_TRY(keep_late(s));
+    }
     const inv_policy *best = &s->best_policy;
-    program->found = (inv_found_policy){true, best->recompute, best->invert, best->feed_again,
+    program->found = (inv_found_policy){true, best->recompute, best->invert, best->feed_again, best->likely != NULL,
                                         best->price, best->invert_cost, best->late};
     return INV_OK;
 }
