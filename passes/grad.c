@@ -15,10 +15,15 @@ typedef struct reverse {
     size_t nvalue;
 } reverse;
 
+bool inv_glob_fits(const char *glob, const char *name)
+{
+    return strcmp(glob, name) == 0 || fnmatch(glob, name, 0) == 0;
+}
+
 static bool any_glob(const char *const *globs, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
-        if (strcmp(globs[i], name) == 0 || fnmatch(globs[i], name, 0) == 0) return true;
+        if (inv_glob_fits(globs[i], name)) return true;
     return false;
 }
 

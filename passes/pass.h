@@ -36,6 +36,8 @@ inv_status inv_pass_match(inv_graph *g);
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* Whether a name is the glob to the letter, or fits it. */
+bool inv_glob_fits(const char *glob, const char *name);
 /* update.c: optimizer and running statistics, as commit nodes */
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* order.c: forward, backward, commit; feeds sink to their first reader */

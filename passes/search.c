@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Which recovery: prices are tried on a geometric grid, since the peak is not monotone in the price; then the point in
- * the forward order is sought after which keeping everything costs no peak ("the last block's values are alive
- * anyway"). store      everything is kept recompute  smallest peak without inverse edges invert     most bytes rebuilt
- * by inverses, then smallest peak auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
- * requires: plan->base.  gives: plan->g with liveness, plan->choice. */
-#include <fnmatch.h>
+ * the forward order is sought after which keeping everything costs no peak (the last block's values live anyway).
+ *   store      everything is kept
+ *   recompute  smallest peak without inverse edges
+ *   invert     most bytes rebuilt by inverses, then smallest peak of activations, then of all
+ *   auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
+ * requires: plan->base.  gives: plan->g with offsets, plan->choice. */
 #include <math.h>
 #include <string.h>
 
@@ -207,10 +208,10 @@ static inv_status search_inverted(search *s)
 static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
 {
     const inv_value *val = inv_val(g, v);
-    if (strcmp(glob, val->name) == 0 || fnmatch(glob, val->name, 0) == 0) return true;
+    if (inv_glob_fits(glob, val->name)) return true;
     const inv_node *n = val->def == INV_NONE ? NULL : inv_nod(g, val->def);
     for (uint32_t i = 0; n && i < n->norigin; i++)
-        if (strcmp(glob, n->origin[i]) == 0 || fnmatch(glob, n->origin[i], 0) == 0) return true;
+        if (inv_glob_fits(glob, n->origin[i])) return true;
     return false;
 }
 
@@ -328,7 +329,7 @@ inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *p
         plan->store_transient = store_transient;
         plan->memory = memory;
         s.best = NULL;
-        st = inv_pass_memplan(plan->g, plan);
+        if (plan->g->arena_nbytes == 0) st = inv_pass_memplan(plan->g, plan); /* store has its offsets */
     }
     inv_graph_destroy(s.best);
     inv__arena_fini(&s.scratch);
