@@ -1,15 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA backend: C++17 in .cu files only, contraction off so that it stays comparable with the CPU.
+# The CUDA backend. Sets INVONNX_CUDA_INCLUDE, INVONNX_CUDA_LIBRARIES and INVONNX_CUDA_LDFLAGS (for pkg-config), and
+# makes invonnx_kernels: ops/*.cu compiled by nvcc. (The same files are compiled for the host as well, see
+# CMakeLists.txt.) cuDNN is opened when the program runs; of it only a header is needed, if there is one.
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS ops/*.cu executor/*.cu executor/cuda/*.cu)
-if(NOT cuda_sources)
-    message(WARNING "INVONNX_CUDA: this version has no CUDA sources; building for the CPU only")
-    return()
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80 90)
 endif()
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    file(GLOB unpacked ${CMAKE_SOURCE_DIR}/.nvcc/nvidia/cu*/bin)
+    find_program(INVONNX_NVCC nvcc HINTS ENV NVCC_DIR ${CUDAToolkit_ROOT}/bin PATHS /usr/local/cuda/bin ${unpacked} REQUIRED)
+    set(CMAKE_CUDA_COMPILER ${INVONNX_NVCC})
+endif()
+set(CMAKE_CUDA_STANDARD 17)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
-set(CMAKE_CUDA_STANDARD 17)
-target_sources(invonnx_objects PRIVATE ${cuda_sources})
-target_compile_definitions(invonnx_objects PUBLIC INV_HAVE_CUDA=1)
-target_link_libraries(invonnx_objects PUBLIC CUDA::cudart CUDA::cublas CUDA::cublasLt)
-target_compile_options(invonnx_objects PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
+
+# Where libraries and headers may lie that are not in the toolkit: wheels beside a Python package.
+execute_process(COMMAND python3 -c "import nvidia; print(';'.join(nvidia.__path__))"
+    OUTPUT_VARIABLE wheels OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+if(failed)
+    set(wheels "")
+endif()
+set(places ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib64 ${CUDAToolkit_LIBRARY_ROOT}/lib)
+set(include_places ${CUDAToolkit_INCLUDE_DIRS})
+foreach(folder IN LISTS wheels)
+    file(GLOB found ${folder}/*/lib)
+    list(APPEND places ${found})
+    file(GLOB found ${folder}/*/include)
+    list(APPEND include_places ${found})
+endforeach()
+
+# Wheels have libcublasLt.so.13 and no libcublasLt.so, which find_library would want.
+set(cublaslt ${CUDA_cublasLt_LIBRARY})
+foreach(folder IN LISTS places)
+    if(NOT cublaslt)
+        file(GLOB found ${folder}/libcublasLt.so ${folder}/libcublasLt.so.[0-9]*)
+        if(found)
+            list(GET found 0 cublaslt)
+        endif()
+    endif()
+endforeach()
+if(NOT cublaslt)
+    message(FATAL_ERROR "cuBLASLt not found; set CUDAToolkit_ROOT, or INVONNX_CUDA=OFF to build for the CPU only")
+endif()
+find_path(INVONNX_CUBLASLT_INCLUDE cublasLt.h HINTS ${include_places} REQUIRED)
+find_path(INVONNX_CUDNN_INCLUDE cudnn.h HINTS ${include_places})
+message(STATUS "cuBLASLt: ${cublaslt}")
+
+set(INVONNX_CUDA_INCLUDE ${CUDAToolkit_INCLUDE_DIRS} ${INVONNX_CUBLASLT_INCLUDE})
+if(INVONNX_CUDNN_INCLUDE)
+    list(APPEND INVONNX_CUDA_INCLUDE ${INVONNX_CUDNN_INCLUDE})
+    message(STATUS "cuDNN header: ${INVONNX_CUDNN_INCLUDE}")
+endif()
+list(REMOVE_DUPLICATES INVONNX_CUDA_INCLUDE)
+set(INVONNX_CUDA_LIBRARIES ${cublaslt} CUDA::cudart_static)
+get_filename_component(cublaslt_folder ${cublaslt} DIRECTORY)
+set(INVONNX_CUDA_LDFLAGS
+    " ${cublaslt} -Wl,-rpath,${cublaslt_folder} ${CUDA_cudart_static_LIBRARY} -lrt -ldl -lpthread")
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+target_compile_definitions(invonnx_flags INTERFACE INV_HAVE_CUDA=1)
+
+file(GLOB cuda_sources CONFIGURE_DEPENDS ops/*.cu)
+add_library(invonnx_kernels OBJECT ${cuda_sources})
+target_include_directories(invonnx_kernels PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+target_compile_definitions(invonnx_kernels PRIVATE INV_HAVE_CUDA=1)
+# No contraction, as on the CPU: a value computed twice must have the same bits. Nothing of the C++ runtime is used.
+target_compile_options(invonnx_kernels PRIVATE --fmad=false
+    "SHELL:-Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics")
+if(INVONNX_WERROR)
+    target_compile_options(invonnx_kernels PRIVATE "SHELL:-Werror all-warnings")
+endif()

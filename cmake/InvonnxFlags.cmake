@@ -5,7 +5,8 @@ add_library(invonnx_flags INTERFACE)
 
 # No contraction: a value computed twice, in forward and again in backward, must have the same bits.
 target_compile_definitions(invonnx_flags INTERFACE _XOPEN_SOURCE=700)
-target_compile_options(invonnx_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion)
+target_compile_options(invonnx_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions -fno-rtti -fno-threadsafe-statics>)
 if(INVONNX_WERROR)
     target_compile_options(invonnx_flags INTERFACE -Werror)
 endif()

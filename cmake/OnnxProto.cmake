@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # onnx_proto: the ONNX schema in C, generated from the onnx.proto of an installed package.
-
-find_program(PROTOC_C protoc-c REQUIRED)
+# With INVONNX_ONNX_GENERATED, a folder that has onnx.pb-c.c and onnx.pb-c.h already, neither it nor protoc-c is needed.
 
 # Sets `out` to the onnx.proto inside the onnx package of the first Python that has one, or to "".
 function(invonnx_find_python_proto out)
@@ -19,28 +18,35 @@ print(os.path.join(os.path.dirname(s.origin), 'onnx.proto') if s and s.origin el
     endforeach()
 endfunction()
 
-set(onnx_proto_file "${INVONNX_ONNX_PROTO}")
-if(NOT onnx_proto_file)
-    invonnx_find_python_proto(onnx_proto_file)
-endif()
-if(NOT onnx_proto_file AND EXISTS /usr/include/onnx/onnx.proto)
-    set(onnx_proto_file /usr/include/onnx/onnx.proto)
-endif()
-if(NOT onnx_proto_file OR NOT EXISTS "${onnx_proto_file}")
-    message(FATAL_ERROR "onnx.proto not found. Install Debian's libonnx-dev or PyPI's onnx, or give "
-                        "-DINVONNX_ONNX_PROTO=/path/to/onnx.proto")
-endif()
-message(STATUS "ONNX schema: ${onnx_proto_file}")
-
 set(onnx_proto_dir ${CMAKE_BINARY_DIR}/generated)
 file(MAKE_DIRECTORY ${onnx_proto_dir})
-configure_file(${onnx_proto_file} ${onnx_proto_dir}/onnx.proto COPYONLY)
-add_custom_command(
-    OUTPUT ${onnx_proto_dir}/onnx.pb-c.c ${onnx_proto_dir}/onnx.pb-c.h
-    COMMAND ${PROTOC_C} --proto_path=${onnx_proto_dir} --c_out=${onnx_proto_dir} onnx.proto
-    DEPENDS ${onnx_proto_dir}/onnx.proto
-    COMMENT "Generating onnx.pb-c"
-    VERBATIM)
+if(INVONNX_ONNX_GENERATED)
+    configure_file(${INVONNX_ONNX_GENERATED}/onnx.pb-c.c ${onnx_proto_dir}/onnx.pb-c.c COPYONLY)
+    configure_file(${INVONNX_ONNX_GENERATED}/onnx.pb-c.h ${onnx_proto_dir}/onnx.pb-c.h COPYONLY)
+else()
+    find_program(PROTOC_C protoc-c REQUIRED)
+    set(onnx_proto_file "${INVONNX_ONNX_PROTO}")
+    if(NOT onnx_proto_file)
+        invonnx_find_python_proto(onnx_proto_file)
+    endif()
+    if(NOT onnx_proto_file AND EXISTS /usr/include/onnx/onnx.proto)
+        set(onnx_proto_file /usr/include/onnx/onnx.proto)
+    endif()
+    if(NOT onnx_proto_file OR NOT EXISTS "${onnx_proto_file}")
+        message(FATAL_ERROR "onnx.proto not found. Install Debian's libonnx-dev or PyPI's onnx, or give "
+                            "-DINVONNX_ONNX_PROTO=/path/to/onnx.proto")
+    endif()
+    message(STATUS "ONNX schema: ${onnx_proto_file}")
+
+    configure_file(${onnx_proto_file} ${onnx_proto_dir}/onnx.proto COPYONLY)
+    add_custom_command(
+        OUTPUT ${onnx_proto_dir}/onnx.pb-c.c ${onnx_proto_dir}/onnx.pb-c.h
+        COMMAND ${PROTOC_C} --proto_path=${onnx_proto_dir} --c_out=${onnx_proto_dir} onnx.proto
+        DEPENDS ${onnx_proto_dir}/onnx.proto
+        COMMENT "Generating onnx.pb-c"
+        VERBATIM)
+endif()
 add_library(onnx_proto OBJECT ${onnx_proto_dir}/onnx.pb-c.c ${onnx_proto_dir}/onnx.pb-c.h)
-target_include_directories(onnx_proto SYSTEM PUBLIC ${onnx_proto_dir})
+target_include_directories(onnx_proto SYSTEM PUBLIC ${onnx_proto_dir}
+    $<TARGET_PROPERTY:PkgConfig::PROTOBUF_C,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_options(onnx_proto PRIVATE -w)

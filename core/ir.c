@@ -377,6 +377,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->real = g->real;
     c->eval = g->eval;
     c->no_dropout = g->no_dropout;
+    c->gpu = g->gpu;
     c->fresh = g->fresh;
     c->failed = g->failed;
     c->arena_nbytes = g->arena_nbytes;

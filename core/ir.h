@@ -145,6 +145,7 @@ typedef struct inv_graph {
     inv_dtype real;                   /* type of all floating-point arithmetic: INV_F32 or INV_F64 */
     bool eval;                        /* lowering: running statistics are used, dropout is off */
     bool no_dropout;                  /* lowering: dropout is off */
+    bool gpu;                         /* will run on kernels of the column `cuda` */
     const char *const *emit_origin;   /* origins given to emitted nodes */
     uint32_t emit_norigin;
     inv_status failed;                /* sticky: first failure of a builder call */

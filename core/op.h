@@ -36,7 +36,8 @@ typedef struct inv_call {
     uint32_t nin, nout;
     void *ws; /* 64-byte aligned, op->workspace bytes */
     size_t ws_nbytes;
-    const inv_step *step; /* NULL while folding constants */
+    const inv_step *step; /* NULL while folding constants, and where `gpu` is set */
+    const struct inv_gpu *gpu; /* ops/gpu.h; NULL on the host */
 } inv_call;
 
 /* Gradient under construction: op->grad emits nodes with inv_emit1 and calls inv_grad_set. */
@@ -82,7 +83,8 @@ typedef struct inv_op_def {
     /* Emits the gradient. NULL without INV_OP_NO_GRAD: not written, and compile says so. */
     inv_status (*grad)(inv_grad *b);
     inv_status (*cpu)(const inv_call *c);
-    size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes; NULL: none */
+    inv_status (*cuda)(const inv_call *c); /* starts kernels on c->gpu and returns (ops/gpu.h). NULL: has none */
+    size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
     double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */
     const char *const *cases; /* NULL-terminated, e.g. "y = LeakyRelu<alpha = 0.1>(float[2,3] x)" */
     const char *doc;          /* one line: what, formula, source */

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Arithmetic with two operands that broadcast (Add, Mul, Pow, PRelu, Min, Mod, ...), the operators that their gradients
  * need, and the variadic forms that lower to them. float, double, and integers for shape arithmetic. */
+#include "ops/arith_gpu.h"
 #include "ops/builtin.h"
 #include "ops/util.h"
-
-#define ARITH2_OPS(X) \
-    X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(prelu) X(prelu_inv) X(prelu_dslope)
-#define ARITH3_OPS(X) X(prelu_dx) X(div_db) X(pow_dx) X(pow_de) X(max_grad) X(min_grad)
 
 #define REAL float
 #define FN(x) x##_f32
@@ -76,7 +73,7 @@ static inv_status run_ints(const inv_call *c, const inv_loop *l, arith_int f)
     return INV_OK;
 }
 
-static inv_status run(const inv_call *c, arith_loop f32, arith_loop f64, arith_int ints)
+static inv_status run(const inv_call *c, inv_arith id, arith_loop f32, arith_loop f64, arith_int ints)
 {
     const inv_shape *shape[INV_LOOP_OPS];
     const void *in[INV_LOOP_OPS];
@@ -88,12 +85,16 @@ static inv_status run(const inv_call *c, arith_loop f32, arith_loop f64, arith_i
     }
     inv__loop_init(&l, &c->out[0].shape, (int)c->nin, shape);
     if (c->out[0].n == 0) return INV_OK;
+    if (c->gpu) {
+        INV_GPU(c->gpu, arith)(c->gpu, id, c->out[0].dtype, &l, c->out[0].data, in);
+        return INV_OK;
+    }
     if (c->out[0].dtype == INV_F32) return f32(c->out[0].data, in, &l), INV_OK;
     if (c->out[0].dtype == INV_F64) return f64(c->out[0].data, in, &l), INV_OK;
     return run_ints(c, &l, ints);
 }
 #define CALL(id, f, ints)                                                                                             \
-    static inv_status id##_cpu(const inv_call *c) { return run(c, f##_loop_f32, f##_loop_f64, ints); }
+    static inv_status id##_run(const inv_call *c) { return run(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints); }
 
 static inv_status numbers_infer(inv_graph *g, inv_node *n)
 {
@@ -299,7 +300,8 @@ CALL(min_grad, min_grad, NULL)
 #define ROW(id, dom, op, opset, ins, bits, how, gradient, text)                                                       \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y", .flags = bits,  \
-        .inplace = 3, .infer = how, .grad = gradient, .cpu = id##_cpu, .flops = inv__flops_out, .cases = id##_cases,  \
+        .inplace = 3, .infer = how, .grad = gradient, .cpu = id##_run, .cuda = id##_run,                              \
+        .flops = inv__flops_out, .cases = id##_cases,                                                                 \
         .doc = text};
 ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7")
 ROW(sub, "", "Sub", 7, "a b", 0, numbers_infer, sub_grad, "y = a - b. ONNX Sub-7")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Convolution: ONNX Conv lowers to ConvN (explicit pads); its gradients are ConvGradX (reads gy, w), ConvGradW (reads
- * x, gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. Kernels: conv_cpu.c. */
+ * x, gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. Kernels: conv_cpu.c,
+ * conv_gpu.c. */
 #include "ops/conv.h"
 
 #include "ops/builtin.h"
@@ -51,6 +52,11 @@ static char kind_of(const inv_node *n)
     return strcmp(n->op_type, "ConvGradW") == 0 ? 'w' : 'y';
 }
 
+static inv_conv_part part_of(char kind)
+{
+    return kind == 'x' ? INV_CONV_GRAD_X : kind == 'w' ? INV_CONV_GRAD_W : INV_CONV_FORWARD;
+}
+
 static inv_status conv_infer(inv_graph *g, inv_node *n)
 {
     inv_conv c;
@@ -81,6 +87,7 @@ static size_t conv_workspace(const inv_graph *g, const inv_node *n)
     char kind = kind_of(n);
     inv_dtype t = inv__in_dtype(g, n, 0);
     if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (g->gpu) return inv__conv_gpu_workspace(&c, part_of(kind), t);
     if (kind == 'x') return inv__conv_grad_x_workspace(&c, t);
     return kind == 'w' ? inv__conv_grad_w_workspace(&c, t) : inv__conv_workspace(&c, t);
 }
@@ -93,11 +100,12 @@ static double conv_flops(const inv_graph *g, const inv_node *n)
            (double)c.w.kvol;
 }
 
-static inv_status conv_cpu(const inv_call *k)
+static inv_status conv_run(const inv_call *k)
 {
     inv_conv c;
     char kind = kind_of(k->node);
     if (geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
+    if (k->gpu) return inv__conv_gpu(k, &c, part_of(kind));
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
     void *out = k->out[0].data;
     bool f32 = k->in[0].dtype == INV_F32;
@@ -173,7 +181,8 @@ static const inv_op_def convn = {
     .out = "y",
     .infer = conv_infer,
     .grad = conv_grad,
-    .cpu = conv_cpu,
+    .cpu = conv_run,
+    .cuda = conv_run,
     .workspace = conv_workspace,
     .flops = conv_flops,
     .cases =
@@ -188,19 +197,28 @@ static const inv_op_def convn = {
                               "y = ConvN<group = 2, strides = [2,1], pads = [1,2,1,0], dilations = "
                               "[1,2]>(float[2,2,5,6] x, float[4,1,3,2] w, "
                               "float[4] b)",
+                              "y = ConvN<group = 3, pads = [1,1,1,1]>(float[2,6,5,5] x, float[6,2,3,3] w)",
+                              "y = ConvN<group = 2>(float[1,4,4,4] x, float[6,2,1,1] w)",
+                              "y = ConvN(float[0,3,4,4] x, float[5,3,3,3] w, float[5] b)",
+                              /* column matrices of some images, and of parts of an image, at a time */
+                              "y = ConvN<pads = [5,5,5,5]>(float[5,1,24,24] x, float[1,1,11,11] w)",
+                              "y = ConvN<pads = [7,7,7,7]>(float[1,2,30,30] x, float[1,2,15,15] w)",
+                              "y = ConvN<pads = [2,3,3,2,3,3], strides = [2,1,1]>"
+                              "(float[1,1,12,14,14] x, float[1,1,5,7,7] w)",
+                              "y = ConvN<strides = [2]>(float[1,1,3000] x, float[1,1,251] w)",
                               NULL},
     .doc = "cross-correlation in 1 to 3 dimensions with explicit pads, strides, dilations and groups"};
 
 static const inv_op_def conv_grad_x = {
     .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w", .out = "gx",
-    .infer = conv_infer, .cpu = conv_cpu, .workspace = conv_workspace, .flops = conv_flops,
+    .infer = conv_infer, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace, .flops = conv_flops,
     .cases = (const char *const[]){
         "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)", NULL},
     .doc = "gradient of ConvN to its input, whose shape is an attribute"};
 
 static const inv_op_def conv_grad_w = {
     .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
-    .infer = conv_infer, .cpu = conv_cpu, .workspace = conv_workspace, .flops = conv_flops,
+    .infer = conv_infer, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace, .flops = conv_flops,
     .cases = (const char *const[]){
         "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)", NULL},
     .doc = "gradient of ConvN to its filter, whose shape is an attribute"};

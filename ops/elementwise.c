@@ -2,6 +2,7 @@
  * Element-wise operators of one operand: ops/elementwise.inc expanded into loops, infer, gradients and rows; and what
  * needs a few lines more (Neg, Gelu, Identity-like forms). Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
+#include "ops/elementwise_gpu.h"
 #include "ops/util.h"
 
 #define REAL float
@@ -48,12 +49,17 @@ static bool takes_ints(const char *op)
     return strcmp(op, "Neg") == 0 || strcmp(op, "Abs") == 0 || strcmp(op, "Sign") == 0 || strcmp(op, "Relu") == 0;
 }
 
-static inv_status run(const inv_call *c, const ew_attrs *spec, ew_loop f32, ew_loop f64)
+static inv_status run(const inv_call *c, const ew_attrs *spec, inv_ew id, ew_loop f32, ew_loop f64)
 {
     double a[2];
     const inv_tensor *x = &c->in[0];
+    const void *second = c->nin > 1 ? c->in[1].data : NULL;
     if (c->out[0].data == NULL) return INV_OK;
     attrs_of(c->node, spec, a);
+    if (c->gpu) {
+        INV_GPU(c->gpu, elementwise)(c->gpu, id, x->dtype, x->n, c->out[0].data, x->data, second, a);
+        return INV_OK;
+    }
     if (x->dtype != INV_F32 && x->dtype != INV_F64) {
         for (int64_t i = 0; i < x->n; i++) {
             int64_t v = inv_elem_int(x->data, x->dtype, (size_t)i);
@@ -61,7 +67,7 @@ static inv_status run(const inv_call *c, const ew_attrs *spec, ew_loop f32, ew_l
         }
         return INV_OK;
     }
-    (x->dtype == INV_F64 ? f64 : f32)(c->out[0].data, x->data, c->nin > 1 ? c->in[1].data : NULL, x->n, a);
+    (x->dtype == INV_F64 ? f64 : f32)(c->out[0].data, x->data, second, x->n, a);
     return INV_OK;
 }
 
@@ -94,10 +100,10 @@ static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
 
 /* --- functions per row (attributes come last: their text has commas) --- */
 #define CALL(id, f, ...)                                                                                              \
-    static inv_status id##_cpu(const inv_call *c)                                                                     \
+    static inv_status id##_run(const inv_call *c)                                                                     \
     {                                                                                                                 \
         static const ew_attrs spec = __VA_ARGS__;                                                                     \
-        return run(c, &spec, f##_loop_f32, f##_loop_f64);                                                             \
+        return run(c, &spec, INV_EW_##f, f##_loop_f32, f##_loop_f64);                                                 \
     }
 #define GRAD_FROM(name, v)                                                                                            \
     static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }
@@ -143,7 +149,8 @@ CALL(Neg, neg, A0)
     static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
-        .in = "x", .out = "y", .inplace = 1, .flags = bits, .infer = ew_infer, .grad = gradient, .cpu = id##_cpu,     \
+        .in = "x", .out = "y", .inplace = 1, .flags = bits, .infer = ew_infer, .grad = gradient,                      \
+        .cpu = id##_run, .cuda = id##_run,                                                                            \
         .flops = inv__flops_out, .cases = id##_cases,                                                                 \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
 #define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
@@ -153,13 +160,15 @@ CALL(Neg, neg, A0)
     static const char *const id##_cases[] = {GRAD_CASES_##dom(#id), NULL};                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
-        .inplace = 3, .infer = ew_grad_infer, .cpu = id##_cpu, .flops = inv__flops_out, .cases = id##_cases,          \
+        .inplace = 3, .infer = ew_grad_infer,                                                                         \
+        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .cases = id##_cases,                              \
         .doc = text};
 #define INVERSE_ROW(id, of, dom)                                                                                      \
     static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                       \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
-        .infer = ew_infer, .cpu = id##_cpu, .flops = inv__flops_out, .cases = id##_cases,                             \
+        .infer = ew_infer,                                                                                            \
+        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .cases = id##_cases,                              \
         .doc = "the x of y = " #of "(x)"};
 #define EWN(name, since, attrs, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, dom, text)
 #define EW(name, since, attrs, f, d, dom, text)                                                                       \

@@ -3,12 +3,26 @@
  * which have inverses. Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
 #include "ops/copy.h"
+#include "ops/gather_gpu.h"
 
 static int call_axis(const inv_call *c, int rank)
 {
     int64_t axis = inv_attr_int(c->node, "axis", 0);
     return (int)(axis < 0 ? axis + rank : axis);
 }
+
+/* The gathering along `axis` of a tensor of shape s by k indices of type t. */
+static inv_gather gather_of(const inv_shape *s, int axis, int64_t k, inv_dtype t)
+{
+    return (inv_gather){.rows = inv__prod(s, 0, axis),
+                        .d = s->dim[axis],
+                        .k = k,
+                        .block = inv__prod(s, axis + 1, s->rank),
+                        .wide = t == INV_I64};
+}
+
+/* An element that device code can move. */
+static bool movable(inv_dtype t) { return inv_dtype_size(t) > 0 && inv_dtype_size(t) <= 16; }
 
 /* --- Permute<axis,indices>(x): out[.., i, ..] = x[.., indices[i], ..], indices a permutation --- */
 static inv_status permute_infer(inv_graph *g, inv_node *n)
@@ -44,6 +58,28 @@ static inv_status permute_cpu(const inv_call *c)
         for (int64_t i = 0; i < d; i++)
             memcpy(out + (size_t)(r * d + i) * block, in + (size_t)(r * d + index[i]) * block, block);
     }
+    return INV_OK;
+}
+
+static size_t permute_workspace(const inv_graph *g, const inv_node *n)
+{
+    size_t count;
+    (void)inv_attr_ints(n, "indices", &count);
+    return g->gpu ? count * sizeof(int64_t) : 0;
+}
+
+/* The indices go to the device in scratch memory. */
+static inv_status permute_cuda(const inv_call *c)
+{
+    size_t count;
+    const int64_t *index = inv_attr_ints(c->node, "indices", &count);
+    const inv_shape *s = &c->out[0].shape;
+    if (c->out[0].n == 0) return INV_OK;
+    if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
+    if (c->ws == NULL || c->ws_nbytes < count * sizeof *index) return INV_E_INTERNAL;
+    const inv_gather g = gather_of(s, call_axis(c, s->rank), (int64_t)count, INV_I64);
+    INV_GPU(c->gpu, integers)(c->gpu, g.k, c->ws, index);
+    INV_GPU(c->gpu, gather)(c->gpu, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->ws);
     return INV_OK;
 }
 
@@ -114,6 +150,17 @@ static inv_status gather_cpu(const inv_call *c)
     return INV_OK;
 }
 
+static inv_status gather_cuda(const inv_call *c)
+{
+    const inv_shape *s = &c->in[0].shape;
+    if (c->out[0].n == 0) return INV_OK;
+    if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
+    const inv_gather g = gather_of(s, call_axis(c, s->rank), c->in[1].n, c->in[1].dtype);
+    INV_GPU(c->gpu, gather)
+    (c->gpu, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->in[1].data);
+    return INV_OK;
+}
+
 static inv_status gather_grad(inv_grad *b)
 {
     const inv_node *n = inv_nod(b->g, b->node);
@@ -162,6 +209,22 @@ static inv_status gather_back_cpu(const inv_call *c)
             }
         }
     }
+    return INV_OK;
+}
+
+static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
+{
+    return g->gpu ? inv__gather_grad_workspace(inv_shape_nelem(inv__in_shape(g, n, 1))) : 0;
+}
+
+static inv_status gather_back_cuda(const inv_call *c)
+{
+    const inv_tensor *out = &c->out[0];
+    INV_GPU(c->gpu, fill)(c->gpu, out->n, inv_dtype_size(out->dtype), out->data, 0);
+    if (out->n == 0 || c->in[0].n == 0) return INV_OK;
+    const inv_gather g = gather_of(&out->shape, call_axis(c, out->shape.rank), c->in[1].n, c->in[1].dtype);
+    if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(g.k)) return INV_E_INTERNAL;
+    INV_GPU(c->gpu, gather_grad)(c->gpu, &g, out->dtype, out->data, c->in[0].data, c->in[1].data, c->ws);
     return INV_OK;
 }
 
@@ -242,24 +305,31 @@ static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,0,1]>(float[2,3] x)",
                                             "y = Permute<axis = 0, indices = [1,0]>(float[2,2,2] x)",
-                                            "y = Permute<axis = 0, indices = [0]>(float[1] x)", NULL};
+                                            "y = Permute<axis = 0, indices = [0]>(float[1] x)",
+                                            "y = Permute<axis = 1, indices = [2,1,0]>(bool[2,3,1] x)", NULL};
 static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
-    .infer = permute_infer, .grad = permute_grad, .cpu = permute_cpu, .flops = inv__flops_none, .cases = permute_cases,
+    .infer = permute_infer, .grad = permute_grad, .cpu = permute_cpu, .cuda = permute_cuda,
+    .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
 static const char *const gather_cases[] = {
     INTS("i", "2, -1, 0, 2") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3] x, i)",
-    INTS("i", "0, 0") "y = ai.invonnx.ir.Gather<axis = 0>(float[1] x, i)", NULL};
+    INTS("i", "0, 0") "y = ai.invonnx.ir.Gather<axis = 0>(float[1] x, i)",
+    INTS("i", "1, -1, 1, 0, 2, 1") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3,4] x, i)",
+    INTS("i", "1, 0, -1") "k = ai.invonnx.ir.Cast<to = 6>(i)\ny = ai.invonnx.ir.Gather<axis = 0>(float[2,3] x, k)",
+    INTS("i", "1, 1, 0") "y = ai.invonnx.ir.Gather<axis = 1>(bool[3,2,2] x, i)", NULL};
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
-    .infer = gather_infer, .grad = gather_grad, .cpu = gather_cpu, .flops = inv__flops_none, .cases = gather_cases,
+    .infer = gather_infer, .grad = gather_grad, .cpu = gather_cpu, .cuda = gather_cuda,
+    .flops = inv__flops_none, .cases = gather_cases,
     .doc = "parts of data along axis by index; negative indices count from the end"};
 static const char *const gather_back_cases[] = {
     INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i)",
     INTS("i", "0, 0") "d = GatherGrad<axis = 0, shape = [1]>(float[2] gy, i)", NULL};
 static const inv_op_def gather_back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices", .out = "d",
-    .infer = gather_back_infer, .cpu = gather_back_cpu, .flops = inv__flops_in, .cases = gather_back_cases,
+    .infer = gather_back_infer, .cpu = gather_back_cpu, .cuda = gather_back_cuda,
+    .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
     .doc = "gy added up at the indices, 0 elsewhere"};
 static const char *const onnx_gather_cases[] = {INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",
                                                 INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",

@@ -8,13 +8,15 @@
  *
  * The bits of a fingerprint depend on values only: PARTS fixed shares, four lanes each, added in order. */
 #include "ops/builtin.h"
+#include "ops/guard_gpu.h"
 #include "ops/parallel.h"
 #include "ops/philox.h"
 #include "ops/util.h"
 
 #define PARTS 64
-#define NPROJ 4
-#define NSUM (NPROJ + 2)
+#define NPROJ INV_GUARD_NPROJ
+#define NSUM INV_GUARD_NSUM
+#define COUNT_SHARE 2048 /* elements per block of the count on a device */
 
 /* Four signs per nibble. */
 static const double sign[16][4] = {
@@ -59,24 +61,41 @@ static inv_status check_infer(inv_graph *g, inv_node *n)
     return inv_node_fail(g, n, INV_E_SHAPE, "input 1 must be a fingerprint, double[%d]", NSUM);
 }
 
-static inv_status sum_cpu(const inv_call *c)
+static inv_status sum_run(const inv_call *c)
 {
-    fingerprint(&c->in[0], (uint64_t)inv_attr_int(c->node, "key", 0), c->out[0].data);
+    const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
+    if (c->gpu)
+        INV_GPU(c->gpu, guard)(c->gpu, c->in[0].dtype, c->in[0].n, key, c->in[0].data, c->ws, c->out[0].data, NULL,
+                               NULL);
+    else
+        fingerprint(&c->in[0], key, c->out[0].data);
     return INV_OK;
 }
 
-static inv_status check_cpu(const inv_call *c)
+static inv_status check_run(const inv_call *c)
 {
     double now[NSUM], d = 0;
     const double *then = c->in[1].data;
+    const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
+    const int64_t slot = inv_attr_int(c->node, "slot", 0);
+    if (c->gpu) {
+        INV_GPU(c->gpu, guard)(c->gpu, c->in[0].dtype, c->in[0].n, key, c->in[0].data, c->ws, NULL, then,
+                               c->gpu->drift + slot);
+        return INV_OK;
+    }
     if (c->step == NULL || c->step->drift == NULL) return INV_E_INTERNAL;
-    fingerprint(&c->in[0], (uint64_t)inv_attr_int(c->node, "key", 0), now);
+    fingerprint(&c->in[0], key, now);
     for (int k = 0; k < NPROJ; k++) d += (now[k] - then[k]) * (now[k] - then[k]);
     d = sqrt(d / NPROJ);
     double drift = d == 0 ? 0 : d / fmax(sqrt(then[NPROJ]), 1e-30);
     if (now[NPROJ + 1] != then[NPROJ + 1] || isnan(drift)) drift = INFINITY;
-    c->step->drift[inv_attr_int(c->node, "slot", 0)] = drift;
+    c->step->drift[slot] = drift;
     return INV_OK;
+}
+
+static size_t guard_workspace(const inv_graph *g, const inv_node *n)
+{
+    return g->gpu ? (size_t)inv__guard_blocks(inv_shape_nelem(inv__in_shape(g, n, 0))) * NSUM * sizeof(double) : 0;
 }
 
 static inv_status count_infer(inv_graph *g, inv_node *n)
@@ -87,9 +106,37 @@ static inv_status count_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status count_cpu(const inv_call *c)
+/* The host's lists are read at once, the launches pass them on by value. */
+static inv_status count_gpu(const inv_call *c)
+{
+    inv_guard_list list = {.count = 0};
+    bool first = true;
+    const int64_t blocks = (int64_t)(c->ws_nbytes / sizeof(double));
+    for (uint32_t i = 0; i < c->nin; i++) {
+        list.x[list.count] = c->in[i].data;
+        list.n[list.count] = c->in[i].n;
+        list.wide[list.count++] = c->in[i].dtype == INV_F64;
+        if (list.count < INV_GUARD_LIST && i + 1 < c->nin) continue;
+        INV_GPU(c->gpu, count_nonfinite)(c->gpu, &list, blocks, first, c->ws);
+        first = false;
+        list.count = 0;
+    }
+    INV_GPU(c->gpu, count_nonfinite_end)(c->gpu, first ? 0 : blocks, c->ws, c->out[0].data);
+    return INV_OK;
+}
+
+static size_t count_workspace(const inv_graph *g, const inv_node *n)
+{
+    int64_t all = 0;
+    for (uint32_t i = 0; i < n->nin && g->gpu; i++) all += inv_shape_nelem(inv__in_shape(g, n, i));
+    const int64_t blocks = all / COUNT_SHARE + 1;
+    return g->gpu ? (size_t)inv__min64(blocks, INV_GUARD_MOST) * sizeof(double) : 0;
+}
+
+static inv_status count_run(const inv_call *c)
 {
     int64_t count = 0;
+    if (c->gpu) return count_gpu(c);
     for (uint32_t i = 0; i < c->nin; i++) {
         int64_t n = c->in[i].n;
         const float *f = c->in[i].dtype == INV_F32 ? c->in[i].data : NULL;
@@ -103,13 +150,16 @@ static inv_status count_cpu(const inv_call *c)
 
 static const inv_op_def guard_sum = {
     .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_cpu, .flops = inv__flops_none,
-    .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", NULL},
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_run, .cuda = sum_run,
+    .workspace = guard_workspace, .flops = inv__flops_none,
+    .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
+                                   "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)", NULL},
     .doc = "fingerprint of a tensor: four random-sign projections, sum of squares, number of non-finite elements"};
 
 static const inv_op_def guard_check = {
     .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp", .out = "",
-    .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .cpu = check_cpu,
+    .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .cpu = check_run,
+    .cuda = check_run, .workspace = guard_workspace,
     .flops = inv__flops_none,
     .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]"};
 
@@ -122,10 +172,13 @@ static const inv_op_def count_nonfinite = {
     .out = "n",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD,
     .infer = count_infer,
-    .cpu = count_cpu,
+    .cpu = count_run,
+    .cuda = count_run,
+    .workspace = count_workspace,
     .flops = inv__flops_none,
     .cases =
-        (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)", NULL},
+        (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)",
+                              "v = Log(float[3,1300] x)\nn = CountNonFinite(v, float[4] y, v)", NULL},
     .doc = "how many elements are NaN or infinite"};
 
 const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_check, &count_nonfinite, NULL};

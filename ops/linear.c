@@ -11,6 +11,7 @@
 #include <lapacke.h>
 #include <limits.h>
 
+#include "ops/linear_gpu.h"
 #include "ops/parallel.h"
 #include "ops/util.h"
 
@@ -60,10 +61,23 @@ static inv_status solve_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
+/* On a device: more right-hand sides at a time, a quarter of them within 1 and 16 MiB. */
+static inv_solve device_solve(const solve *s)
+{
+    double most = fmin(fmax((double)s->rows * (double)s->n * 2, 1 << 20), 16 << 20);
+    int64_t fit = (int64_t)(most / (8 * (double)inv__max64(s->n, 1)));
+    return (inv_solve){.trans = s->trans, .k = s->k, .n = s->n, .rows = s->rows,
+                       .chunk = inv__min64(s->rows, inv__max64(fit, 4 * SOLVE_ROWS))};
+}
+
 static size_t solve_workspace(const inv_graph *g, const inv_node *n)
 {
     solve s;
     if (solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s)) return 0;
+    if (g->gpu) {
+        inv_solve d = device_solve(&s);
+        return (size_t)inv__solve_doubles(&d) * sizeof(double);
+    }
     return (s.matrix + s.rhs + s.tau + s.work) * sizeof(double) + s.pivots * sizeof(lapack_int);
 }
 
@@ -146,6 +160,16 @@ static inv_status solve_cpu(const inv_call *c)
     return INV_OK;
 }
 
+static inv_status solve_cuda(const inv_call *c)
+{
+    solve s;
+    if (solve_of(c->node, &c->in[0].shape, &c->in[1].shape, &s)) return INV_E_SHAPE;
+    if (s.rows == 0 || s.k == 0) return INV_OK;
+    inv_solve d = device_solve(&s);
+    INV_GPU(c->gpu, linear_solve)(c->gpu, &d, c->in[0].dtype, c->in[0].data, c->in[1].data, c->out[0].data, c->ws);
+    return INV_OK;
+}
+
 const inv_op_def inv__op_linear_solve = {
     .size = sizeof inv__op_linear_solve,
     .domain = INV_IR,
@@ -155,12 +179,20 @@ const inv_op_def inv__op_linear_solve = {
     .out = "x",
     .infer = solve_infer,
     .cpu = solve_cpu,
+    .cuda = solve_cuda,
     .workspace = solve_workspace,
     .flops = solve_flops,
     .cases = (const char *const[]){"x = LinearSolve(float[6,4] y, float[4,4] W)",
                                    "x = LinearSolve<transB = 1>(float[2,3,4] y, float[4,4] W)",
                                    "x = LinearSolve(float[6,5] y, float[3,5] W)",
-                                   "x = LinearSolve<transB = 1>(float[6,5] y, float[5,3] W)", NULL},
+                                   "x = LinearSolve<transB = 1>(float[6,5] y, float[5,3] W)",
+                                   /* several panels, every row from another one: w is v + 32 P, P a permutation */
+                                   "v = Neg(float[60,60] r)\nl = EyeLike<k = -30>(v)\nu = EyeLike<k = 30>(v)\n"
+                                   "p = Add(l, u)\na = Add(p, p)\nb = Add(a, a)\nc = Add(b, b)\nd = Add(c, c)\n"
+                                   "e = Add(d, d)\nw = Add(v, e)\nx = LinearSolve(float[7,60] y, w)",
+                                   "x = LinearSolve<transB = 1>(float[3,200] y, float[200,40] W)",
+                                   "x = LinearSolve(float[300,600] y, float[2,600] W)",
+                                   "x = LinearSolve(float[0,4] y, float[4,4] W)", NULL},
     .doc =
         "x with x op(W) = y: LU in float64 for square op(W), least squares by QR when it has more columns than rows"};
 

@@ -3,6 +3,7 @@
  * comparison is bool, one byte of 0 or 1. Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
 #include "ops/copy.h"
+#include "ops/logic_gpu.h"
 
 /* --- comparisons and logic of two operands --- */
 static inv_status compare_infer(inv_graph *g, inv_node *n)
@@ -16,6 +17,21 @@ static inv_status compare_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
+/* Numbers that device code reads: all but complex ones. */
+static bool is_number(inv_dtype t) { return inv_dtype_size(t) > 0 && t != INV_C64 && t != INV_C128; }
+
+static inv_status compare_cuda(const inv_call *c, inv_compare f)
+{
+    const inv_dtype t = c->in[0].dtype;
+    const inv_shape *shape[2] = {&c->in[0].shape, &c->in[1].shape};
+    inv_loop l;
+    if (c->out[0].n == 0) return INV_OK;
+    if (!is_number(t) || t == INV_F16 || t == INV_BF16) return INV_E_UNSUPPORTED_TYPE;
+    inv__loop_init(&l, &c->out[0].shape, 2, shape);
+    INV_GPU(c->gpu, compare)(c->gpu, f, t, &l, c->out[0].data, c->in[0].data, c->in[1].data);
+    return INV_OK;
+}
+
 #define COMPARE_AS(T, expr)                                                                                           \
     do {                                                                                                              \
         const T *pa = (const T *)c->in[0].data + at[0], *pb = (const T *)c->in[1].data + at[1];                       \
@@ -25,6 +41,7 @@ static inv_status compare_infer(inv_graph *g, inv_node *n)
         }                                                                                                             \
     } while (0)
 #define COMPARE(name, expr)                                                                                           \
+    static inv_status name##_cuda(const inv_call *c) { return compare_cuda(c, INV_COMPARE_##name); }                  \
     static inv_status name##_cpu(const inv_call *c)                                                                   \
     {                                                                                                                 \
         const inv_shape *shape[2] = {&c->in[0].shape, &c->in[1].shape};                                               \
@@ -96,6 +113,26 @@ static inv_status isinf_cpu(const inv_call *c)
     return INV_OK;
 }
 
+static inv_status flag_cuda(const inv_call *c, inv_flag f)
+{
+    if (c->out[0].n == 0) return INV_OK;
+    if (!is_number(c->in[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
+    INV_GPU(c->gpu, flag)(c->gpu, f, c->in[0].dtype, c->out[0].n, c->out[0].data, c->in[0].data);
+    return INV_OK;
+}
+
+static inv_status not_cuda(const inv_call *c) { return flag_cuda(c, INV_FLAG_NOT); }
+static inv_status isnan_cuda(const inv_call *c) { return flag_cuda(c, INV_FLAG_NAN); }
+static inv_status isinf_cuda(const inv_call *c)
+{
+    const bool plus = inv_attr_int(c->node, "detect_positive", 1) != 0,
+               minus = inv_attr_int(c->node, "detect_negative", 1) != 0;
+    if (plus && minus) return flag_cuda(c, INV_FLAG_INF);
+    if (plus || minus) return flag_cuda(c, plus ? INV_FLAG_PLUS_INF : INV_FLAG_MINUS_INF);
+    INV_GPU(c->gpu, fill)(c->gpu, c->out[0].n, 1, c->out[0].data, 0);
+    return INV_OK;
+}
+
 /* --- Where --- */
 static inv_status where_infer(inv_graph *g, inv_node *n)
 {
@@ -114,13 +151,19 @@ static inv_status where_infer(inv_graph *g, inv_node *n)
         const T *x = (const T *)c->in[1].data + at[1], *z = (const T *)c->in[2].data + at[2];                         \
         for (int64_t i = 0; i < l.inner; i++) o[i] = k[i * l.step[0]] ? x[i * l.step[1]] : z[i * l.step[2]];          \
     } while (0)
-static inv_status where_cpu(const inv_call *c)
+static inv_status where_run(const inv_call *c)
 {
     const inv_shape *shape[3] = {&c->in[0].shape, &c->in[1].shape, &c->in[2].shape};
     const size_t esize = inv_dtype_size(c->out[0].dtype);
     inv_loop l;
     if (c->out[0].n == 0) return INV_OK;
     inv__loop_init(&l, &c->out[0].shape, 3, shape);
+    if (c->gpu) {
+        if (esize != 1 && esize != 2 && esize != 4 && esize != 8) return INV_E_UNSUPPORTED_TYPE;
+        INV_GPU(c->gpu, where)
+        (c->gpu, esize, &l, c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data);
+        return INV_OK;
+    }
 #pragma omp parallel for schedule(static) if (l.rows * l.inner > INV_OMP_MIN)
     for (int64_t r = 0; r < l.rows; r++) {
         int64_t at[INV_LOOP_OPS];
@@ -173,6 +216,20 @@ static inv_status cast_cpu(const inv_call *c)
         return INV_OK;
     }
     return inv_convert(y->data, y->dtype, x->data, x->dtype, (size_t)y->n) ? INV_OK : INV_E_UNSUPPORTED_TYPE;
+}
+
+static inv_status cast_cuda(const inv_call *c)
+{
+    const inv_tensor *x = &c->in[0], *y = &c->out[0];
+    const size_t nbytes = (size_t)y->n * inv_dtype_size(y->dtype);
+    if (y->n == 0) return INV_OK;
+    if (x->dtype == y->dtype && y->dtype != INV_BOOL) {
+        inv__copy_rows_gpu(c->gpu, y->data, nbytes, x->data, nbytes, nbytes, 1);
+        return INV_OK;
+    }
+    if (!is_number(x->dtype) || !is_number(y->dtype)) return INV_E_UNSUPPORTED_TYPE;
+    INV_GPU(c->gpu, cast)(c->gpu, y->n, y->dtype, y->data, x->dtype, x->data);
+    return INV_OK;
 }
 
 static inv_status cast_grad(inv_grad *b)
@@ -248,11 +305,11 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 #define COMPARE_ROW(id, op, opset, bits, type, text)                                                                  \
     CASES(id, "y = " op "(" type "[2,3] a, " type "[3] b)", "y = " op "(" type "[1] a, " type " b)",                  \
-          "y = " op "(" type "[0,3] a, " type "[1,3] b)")                                                             \
+          "y = " op "(" type "[0,3] a, " type "[1,3] b)", "y = " op "(int64[2,1] a, int64[3] b)")                     \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "a b", .out = "y",                \
-        .flags = INV_OP_NO_GRAD | (bits), .infer = compare_infer, .cpu = id##_cpu, .flops = inv__flops_out,           \
-        .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
+        .flags = INV_OP_NO_GRAD | (bits), .infer = compare_infer, .cpu = id##_cpu, .cuda = id##_cuda,                 \
+        .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 COMPARE_ROW(equal, "Equal", 7, INV_OP_COMMUTATIVE, "float", "a = b")
 COMPARE_ROW(less, "Less", 7, 0, "float", "a < b")
 COMPARE_ROW(less_or_equal, "LessOrEqual", 12, 0, "float", "a <= b")
@@ -266,22 +323,25 @@ COMPARE_ROW(xor, "Xor", 7, INV_OP_COMMUTATIVE, "bool", "one of the two")
     CASES(id, "y = " op "(" type "[2,3] x)", "y = " op "(" type "[1] x)", "y = " op "(" type "[0] x)")                \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x", .out = "y",                  \
-        .flags = INV_OP_NO_GRAD, .infer = flag_infer, .cpu = id##_cpu, .flops = inv__flops_out, .cases = id##_cases,  \
-        .doc = text ". ONNX " op "-" #opset};
+        .flags = INV_OP_NO_GRAD, .infer = flag_infer, .cpu = id##_cpu, .cuda = id##_cuda,                             \
+        .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 FLAG_ROW(not, "Not", 1, "bool", "negation")
 FLAG_ROW(isnan, "IsNaN", 9, "float", "x is not a number")
 FLAG_ROW(isinf, "IsInf", 10, "float", "x is infinite")
 
 CASES(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[2,3] a, float[4,1,3] b)",
       "k = Greater(float[1] c, float d)\ny = Where(k, float[1] a, float b)",
-      "k = Greater(float[0,3] c, float d)\ny = Where(k, float[1,3] a, float b)")
+      "k = Greater(float[0,3] c, float d)\ny = Where(k, float[1,3] a, float b)",
+      "y = Where(bool[2,3] k, int32[3] a, int32 b)", "y = Where(bool[3] k, bool[2,1] a, bool[3] b)")
 static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
-    .infer = where_infer, .grad = where_grad, .cpu = where_cpu, .flops = inv__flops_out, .cases = where_cases,
-    .doc = "a where cond holds, else b. ONNX Where-9"};
+    .infer = where_infer, .grad = where_grad, .cpu = where_run, .cuda = where_run, .flops = inv__flops_out,
+    .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
 
 CASES(cast, "y = ai.invonnx.ir.Cast<to = 7>(float[2,3] x)", "y = ai.invonnx.ir.Cast<to = 1>(int64[1] x)",
-      "y = ai.invonnx.ir.Cast<to = 9>(float[2] x)")
+      "y = ai.invonnx.ir.Cast<to = 9>(float[2] x)", "y = ai.invonnx.ir.Cast<to = 1>(bool[5] x)",
+      "k = ai.invonnx.ir.Cast<to = 3>(int32[5] x)\ny = ai.invonnx.ir.Cast<to = 7>(k)",
+      "k = ai.invonnx.ir.Cast<to = 10>(int64[5] x)\ny = ai.invonnx.ir.Cast<to = 6>(k)")
 static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .domain = INV_IR,
                                     .name = "Cast",
@@ -291,6 +351,7 @@ static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .infer = cast_infer,
                                     .grad = cast_grad,
                                     .cpu = cast_cpu,
+                                    .cuda = cast_cuda,
                                     .flops = inv__flops_out,
                                     .cases = cast_cases,
                                     .doc = "x as another number type"};

@@ -5,15 +5,15 @@
  * elements NllMean<batch>(logdet?, z...)            mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet
  *   CorrectCount<axis>(logits, labels)       rows whose largest logit (the first one) is the label, and rows */
 #include "ops/builtin.h"
+#include "ops/loss_gpu.h"
 #include "ops/util.h"
 
 #define PARTS 64
 
-typedef struct rows {
-    int64_t outer, len, inner;
-} rows;
-
-typedef enum kind { SQUARE, LOGISTIC } kind;
+typedef inv_loss_rows rows;
+typedef inv_loss_term kind;
+#define SQUARE INV_TERM_SQUARE
+#define LOGISTIC INV_TERM_LOGISTIC
 
 #define REAL float
 #define FN(x) x##_f32
@@ -57,6 +57,13 @@ static rows rows_of(const inv_node *n, const inv_shape *s)
     return (rows){inv__prod(s, 0, at), s->dim[at], inv__prod(s, at + 1, s->rank)};
 }
 
+/* Room for the sums of blocks on a device. */
+static size_t part_workspace(const inv_graph *g, const inv_node *n)
+{
+    (void)n;
+    return g->gpu ? INV_LOSS_PARTS * sizeof(double) : 0;
+}
+
 static inv_status scalar_out(inv_graph *g, const inv_node *n)
 {
     inv_shape s = inv_shape_scalar();
@@ -85,27 +92,33 @@ static inv_status cross_entropy_grad_infer(inv_graph *g, inv_node *n)
     return inv__infer_same(g, n);
 }
 
-static inv_status cross_entropy_cpu(const inv_call *c)
+static inv_status cross_entropy_run(const inv_call *c)
 {
     rows r = rows_of(c->node, &c->in[0].shape);
-    const void *t = c->in[1].data;
     bool hard = c->in[1].dtype == INV_I64;
-    *(double *)c->out[0].data = c->in[0].dtype == INV_F32
-                                    ? cross_entropy_f32(&r, c->in[0].data, hard ? t : NULL, hard ? NULL : t)
-                                    : cross_entropy_f64(&r, c->in[0].data, hard ? t : NULL, hard ? NULL : t);
+    const void *x = c->in[0].data, *label = hard ? c->in[1].data : NULL, *soft = hard ? NULL : c->in[1].data;
+    double *loss = c->out[0].data;
+    if (c->gpu)
+        INV_GPU(c->gpu, cross_entropy)(c->gpu, c->in[0].dtype, &r, x, label, soft, c->ws, loss);
+    else if (c->in[0].dtype == INV_F32)
+        *loss = cross_entropy_f32(&r, x, label, soft);
+    else
+        *loss = cross_entropy_f64(&r, x, label, soft);
     return INV_OK;
 }
 
-static inv_status cross_entropy_grad_cpu(const inv_call *c)
+static inv_status cross_entropy_grad_run(const inv_call *c)
 {
     rows r = rows_of(c->node, &c->in[0].shape);
-    const void *t = c->in[1].data;
     bool hard = c->in[1].dtype == INV_I64;
-    double g = *(const double *)c->in[2].data;
-    if (c->in[0].dtype == INV_F32)
-        cross_entropy_grad_f32(&r, c->in[0].data, hard ? t : NULL, hard ? NULL : t, g, c->out[0].data);
+    const void *x = c->in[0].data, *label = hard ? c->in[1].data : NULL, *soft = hard ? NULL : c->in[1].data;
+    const double *g = c->in[2].data;
+    if (c->gpu)
+        INV_GPU(c->gpu, cross_entropy_grad)(c->gpu, c->in[0].dtype, &r, x, label, soft, g, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
+        cross_entropy_grad_f32(&r, x, label, soft, *g, c->out[0].data);
     else
-        cross_entropy_grad_f64(&r, c->in[0].data, hard ? t : NULL, hard ? NULL : t, g, c->out[0].data);
+        cross_entropy_grad_f64(&r, x, label, soft, *g, c->out[0].data);
     return INV_OK;
 }
 
@@ -127,10 +140,12 @@ static inv_status correct_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status correct_cpu(const inv_call *c)
+static inv_status correct_run(const inv_call *c)
 {
     rows r = rows_of(c->node, &c->in[0].shape);
-    if (c->in[0].dtype == INV_F32)
+    if (c->gpu)
+        INV_GPU(c->gpu, correct_count)(c->gpu, c->in[0].dtype, &r, c->in[0].data, c->in[1].data, c->ws, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
         correct_count_f32(&r, c->in[0].data, c->in[1].data, c->out[0].data);
     else
         correct_count_f64(&r, c->in[0].data, c->in[1].data, c->out[0].data);
@@ -178,17 +193,35 @@ static void scaled_grad(kind k, double factor, const inv_tensor *x, const inv_te
         grad_terms_f64(k, x->n, factor, x->data, target, out->data);
 }
 
-static inv_status pair_cpu(const inv_call *c)
+/* The device's part: out = ((add ? out : 0) + factor * sum + constant) / divide. */
+static void sum_on_device(const inv_call *c, kind k, uint32_t x, uint32_t t, inv_loss_sum s)
 {
-    *(double *)c->out[0].data = sum_of(kind_of(c->node), &c->in[0], &c->in[1]) / (double)c->in[0].n;
+    const inv_tensor *in = &c->in[x];
+    INV_GPU(c->gpu, loss_terms)(c->gpu, in->dtype, k, in->n, in->data, t ? c->in[t].data : NULL, &s, c->ws,
+                                c->out[0].data);
+}
+
+static inv_status pair_run(const inv_call *c)
+{
+    kind k = kind_of(c->node);
+    double n = (double)c->in[0].n;
+    if (c->gpu)
+        sum_on_device(c, k, 0, 1, (inv_loss_sum){.factor = 1, .divide = n});
+    else
+        *(double *)c->out[0].data = sum_of(k, &c->in[0], &c->in[1]) / n;
     return INV_OK;
 }
 
-static inv_status pair_grad_cpu(const inv_call *c)
+static inv_status pair_grad_run(const inv_call *c)
 {
     kind k = kind_of(c->node);
-    double factor = (k == SQUARE ? 2.0 : 1.0) * *(const double *)c->in[2].data / (double)c->in[0].n;
-    scaled_grad(k, factor, &c->in[0], &c->in[1], &c->out[0]);
+    double two = k == SQUARE ? 2.0 : 1.0, n = (double)c->in[0].n;
+    const double *g = c->in[2].data;
+    if (c->gpu)
+        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, c->in[0].dtype, k, c->in[0].n, two, n, g, c->in[0].data,
+                                         c->in[1].data, c->out[0].data);
+    else
+        scaled_grad(k, two * *g / n, &c->in[0], &c->in[1], &c->out[0]);
     return INV_OK;
 }
 
@@ -229,9 +262,23 @@ static double sum_plain(const inv_tensor *x)
     return sum;
 }
 
-static inv_status nll_cpu(const inv_call *c)
+/* One operand after the other, added up in the output. */
+static void nll_on_device(const inv_call *c)
+{
+    bool logdet = c->in[0].data != NULL;
+    double batch = (double)c->in[1].shape.dim[0];
+    for (uint32_t i = 1; i < c->nin; i++) {
+        bool last = i + 1 == c->nin && !logdet;
+        inv_loss_sum s = {0.5, (double)c->in[i].n * half_ln_2pi, last ? batch : 1, i > 1};
+        sum_on_device(c, SQUARE, i, 0, s);
+    }
+    if (logdet) sum_on_device(c, INV_TERM_PLAIN, 0, 0, (inv_loss_sum){-1, 0, batch, true});
+}
+
+static inv_status nll_run(const inv_call *c)
 {
     double sum = 0;
+    if (c->gpu) return nll_on_device(c), INV_OK;
     for (uint32_t i = 1; i < c->nin; i++)
         sum += 0.5 * sum_of(SQUARE, &c->in[i], NULL) + (double)c->in[i].n * half_ln_2pi;
     if (c->in[0].data) sum -= sum_plain(&c->in[0]);
@@ -269,10 +316,14 @@ static inv_status nll_z_infer(inv_graph *g, inv_node *n)
     return inv__infer_same(g, n);
 }
 
-static inv_status nll_z_cpu(const inv_call *c)
+static inv_status nll_z_run(const inv_call *c)
 {
-    double factor = *(const double *)c->in[1].data / (double)inv_attr_int(c->node, "batch", 1);
-    scaled_grad(SQUARE, factor, &c->in[0], NULL, &c->out[0]);
+    const double *g = c->in[1].data, batch = (double)inv_attr_int(c->node, "batch", 1);
+    if (c->gpu)
+        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, c->in[0].dtype, SQUARE, c->in[0].n, 1, batch, g, c->in[0].data, NULL,
+                                         c->out[0].data);
+    else
+        scaled_grad(SQUARE, *g / batch, &c->in[0], NULL, &c->out[0]);
     return INV_OK;
 }
 
@@ -287,14 +338,21 @@ static inv_status nll_logdet_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status nll_logdet_cpu(const inv_call *c)
+static inv_status nll_logdet_run(const inv_call *c)
 {
-    double v = -*(const double *)c->in[0].data / (double)inv_attr_int(c->node, "batch", 1);
-    for (int64_t i = 0; i < c->out[0].n; i++) {
-        if (c->out[0].dtype == INV_F32)
-            ((float *)c->out[0].data)[i] = (float)v;
+    const double *g = c->in[0].data, batch = (double)inv_attr_int(c->node, "batch", 1);
+    inv_tensor *out = &c->out[0];
+    if (c->gpu) {
+        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, out->dtype, INV_TERM_PLAIN, out->n, -1, batch, g, NULL, NULL,
+                                         out->data);
+        return INV_OK;
+    }
+    double v = -*g / batch;
+    for (int64_t i = 0; i < out->n; i++) {
+        if (out->dtype == INV_F32)
+            ((float *)out->data)[i] = (float)v;
         else
-            ((double *)c->out[0].data)[i] = v;
+            ((double *)out->data)[i] = v;
     }
     return INV_OK;
 }
@@ -306,66 +364,88 @@ static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * in
 static const inv_op_def cross_entropy_mean = {
     .size = sizeof cross_entropy_mean, .domain = INV_IR, .name = "CrossEntropyMean", .since = 1,
     .in = "logits target", .out = "loss", .flags = INV_OP_NO_CLONE, .infer = cross_entropy_infer,
-    .grad = cross_entropy_grad, .cpu = cross_entropy_cpu, .flops = heavy_flops,
+    .grad = cross_entropy_grad, .cpu = cross_entropy_run, .cuda = cross_entropy_run, .workspace = part_workspace,
+    .flops = heavy_flops,
     .cases = (const char *const[]){
         "l = CrossEntropyMean<axis = 1>(float[4,5] x, float[4,5] t)",
-        "l = CrossEntropyMean<axis = 1>(float[2,5,3] x, float[2,5,3] t)", NULL},
+        "l = CrossEntropyMean<axis = 1>(float[2,5,3] x, float[2,5,3] t)",
+        "l = CrossEntropyMean<axis = 0>(float[40,3] x, float[40,3] var_t)",
+        "l = CrossEntropyMean<axis = 1>(float[150,2] x, int64[150] var_label)",
+        "l = CrossEntropyMean<axis = -1>(float[2,3,33] x, int64[2,3] var_label)",
+        "l = CrossEntropyMean<axis = 1>(float[2,515] x, int64[2] var_label)", NULL},
     .doc = "mean over rows of the cross entropy of softmax(logits) along `axis`, nats; int64 labels or soft targets; "
            "a label outside the classes gives NaN"};
 
 static const inv_op_def cross_entropy_grad_op = {
     .size = sizeof cross_entropy_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
     .in = "logits target g", .out = "gx", .inplace = 1, .infer = cross_entropy_grad_infer,
-    .cpu = cross_entropy_grad_cpu, .flops = heavy_flops,
+    .cpu = cross_entropy_grad_run, .cuda = cross_entropy_grad_run, .flops = heavy_flops,
     .cases = (const char *const[]){
-        "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)", NULL},
+        "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1>(float[2,520] x, float[2,520] t, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1>(float[2,5,3] x, int64[2,3] var_label, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1>(float[2,40,3] x, int64[2,3] var_label, double[] g)", NULL},
     .doc = "gradient of CrossEntropyMean to its logits"};
 
 static const inv_op_def correct_count = {
     .size = sizeof correct_count, .domain = INV_IR, .name = "CorrectCount", .since = 1, .in = "logits labels",
-    .out = "count", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = correct_infer, .cpu = correct_cpu,
+    .out = "count", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = correct_infer, .cpu = correct_run,
+    .cuda = correct_run, .workspace = part_workspace,
+    .cases = (const char *const[]){
+        "c = CorrectCount<axis = 1>(float[200,3] x, int64[200] var_label)",
+        "c = CorrectCount<axis = 1>(float[2,5,3] x, int64[2,3] var_label)",
+        "c = CorrectCount<axis = -1>(float[5,2,3] x, int64[5,2] var_label)",
+        "c = CorrectCount<axis = 0>(float[40,7] x, int64[7] var_label)",
+        "c = CorrectCount<axis = 1>(float[3,600] x, int64[3] var_label)",
+        "c = CorrectCount<axis = 1>(float[0,4] x, int64[0] var_label)", NULL},
     .doc = "int64[2]: rows whose largest logit along `axis` (the first one) is the label, and rows"};
 
 static const inv_op_def mse_mean = {
     .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_cpu,
-    .cases = (const char *const[]){"l = MseMean(float[4,5] o, float[4,5] t)", NULL},
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run, .cuda = pair_run,
+    .workspace = part_workspace,
+    .cases = (const char *const[]){"l = MseMean(float[4,5] o, float[4,5] t)",
+                                  "l = MseMean(float[10,60] o, float[10,60] t)",
+                                  NULL},
     .doc = "mean over all elements of (output - target)^2"};
 
 static const inv_op_def mse_grad = {
     .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1, .in = "output target g", .out = "go",
-    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_cpu,
+    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run,
     .cases = (const char *const[]){"go = MseGrad(float[4,5] o, float[4,5] t, double[] g)", NULL},
     .doc = "2 (output - target) g / elements"};
 
 static const inv_op_def bce_mean = {
     .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1, .in = "logits target", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_cpu, .flops = heavy_flops,
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run, .cuda = pair_run,
+    .workspace = part_workspace, .flops = heavy_flops,
     .cases = (const char *const[]){"l = BceMean(float[4,5] x, float[4,5] t)", NULL},
     .doc = "mean over all elements of max(x,0) - x t + ln(1 + exp(-|x|)), nats"};
 
 static const inv_op_def bce_grad = {
     .size = sizeof bce_grad, .domain = INV_IR, .name = "BceGrad", .since = 1, .in = "logits target g", .out = "gx",
-    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_cpu, .flops = heavy_flops,
+    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run, .flops = heavy_flops,
     .cases = (const char *const[]){"gx = BceGrad(float[4,5] x, float[4,5] t, double[] g)", NULL},
     .doc = "(sigmoid(logits) - target) g / elements"};
 
 static const inv_op_def nll_mean = {
     .size = sizeof nll_mean, .domain = INV_IR, .name = "NllMean", .since = 1, .in = "logdet? z*", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .cpu = nll_cpu,
+    .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .cpu = nll_run, .cuda = nll_run,
+    .workspace = part_workspace,
     .cases = (const char *const[]){
-        "l = NllMean(float[4] logdet, float[4,5] z, float[4,2,3] w)", NULL},
+        "l = NllMean(float[4] logdet, float[4,5] z, float[4,2,3] w)",
+        "l = NllMean(, float[4,5] z, float[4,80] w)", NULL},
     .doc = "mean over the batch of the sum of z^2/2 + ln(2 pi)/2 over all z, minus logdet, nats"};
 
 static const inv_op_def nll_grad_z = {
     .size = sizeof nll_grad_z, .domain = INV_IR, .name = "NllGradZ", .since = 1, .in = "z g", .out = "gz",
-    .inplace = 1, .infer = nll_z_infer, .cpu = nll_z_cpu,
+    .inplace = 1, .infer = nll_z_infer, .cpu = nll_z_run, .cuda = nll_z_run,
     .cases = (const char *const[]){"gz = NllGradZ<batch = 4>(float[4,5] z, double[] g)", NULL},
     .doc = "z g / batch"};
 
 static const inv_op_def nll_grad_logdet = {
     .size = sizeof nll_grad_logdet, .domain = INV_IR, .name = "NllGradLogdet", .since = 1, .in = "g", .out = "gl",
-    .infer = nll_logdet_infer, .cpu = nll_logdet_cpu,
+    .infer = nll_logdet_infer, .cpu = nll_logdet_run, .cuda = nll_logdet_run,
     .cases = (const char *const[]){"gl = NllGradLogdet<batch = 4, shape = [4], dtype = 1>(double[] g)", NULL},
     .doc = "-g / batch in every element"};
 

@@ -81,15 +81,25 @@ static void one_product(const inv_call *c, const product *p, const int64_t offse
                       p->n);
 }
 
+/* Elements between matrices that are neighbours along the batch axes of the result, per operand and result. */
+static void batch_strides(const inv_call *c, const product *p, int64_t stride[3][INV_MAX_RANK])
+{
+    int64_t size[3];
+    size[0] = c->in[0].shape.dim[c->in[0].shape.rank - 2] * p->lda;
+    size[1] = c->in[1].shape.dim[c->in[1].shape.rank - 2] * p->ldb;
+    size[2] = p->m * p->n;
+    for (int i = 0; i < 3; i++) {
+        inv__broadcast_strides(&p->lead[i], &p->lead[2], stride[i]);
+        for (int d = 0; d < p->lead[2].rank; d++) stride[i][d] *= size[i];
+    }
+}
+
 static inv_status matmult_cpu(const inv_call *c)
 {
     product p;
     if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
-    int64_t stride[3][INV_MAX_RANK] = {{0}}, size[3];
-    size[0] = c->in[0].shape.dim[c->in[0].shape.rank - 2] * p.lda;
-    size[1] = c->in[1].shape.dim[c->in[1].shape.rank - 2] * p.ldb;
-    size[2] = p.m * p.n;
-    for (int i = 0; i < 3; i++) inv__broadcast_strides(&p.lead[i], &p.lead[2], stride[i]);
+    int64_t stride[3][INV_MAX_RANK] = {{0}};
+    batch_strides(c, &p, stride);
     bool outer = p.batch >= 2 * inv__threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5;
 #pragma omp parallel for schedule(static) if (outer)
     for (int64_t i = 0; i < p.batch; i++) {
@@ -97,11 +107,63 @@ static inv_status matmult_cpu(const inv_call *c)
         for (int d = p.lead[2].rank - 1; d >= 0; d--) {
             int64_t at = left % p.lead[2].dim[d];
             left /= p.lead[2].dim[d];
-            for (int o = 0; o < 3; o++) offset[o] += at * stride[o][d] * size[o];
+            for (int o = 0; o < 3; o++) offset[o] += at * stride[o][d];
         }
         one_product(c, &p, offset);
     }
     return INV_OK;
+}
+
+/* The longest axis becomes the last: one call does all its products. */
+static void longest_inside(inv_loop *l)
+{
+    int at = 0, last = l->rank - 1;
+    if (l->rank < 2) return;
+    for (int i = 1; i < l->rank; i++) {
+        if (l->dim[i] > l->dim[at]) at = i;
+    }
+    int64_t dim = l->dim[at];
+    l->dim[at] = l->dim[last];
+    l->dim[last] = dim;
+    l->inner = dim;
+    for (int k = 0; k < l->nop; k++) {
+        l->step[k] = l->stride[k][at];
+        l->stride[k][at] = l->stride[k][last];
+        l->stride[k][last] = l->step[k];
+    }
+    l->rows = 1;
+    for (int i = 0; i < last; i++) l->rows *= l->dim[i];
+}
+
+static inv_status matmult_cuda(const inv_call *c)
+{
+    product p;
+    inv_loop l;
+    if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
+    int64_t stride[3][INV_MAX_RANK] = {{0}}, at[INV_LOOP_OPS];
+    batch_strides(c, &p, stride);
+    inv__loop_strided(&l, &p.lead[2], 3, (const int64_t(*)[INV_MAX_RANK])stride);
+    longest_inside(&l);
+    if (p.batch == 0 || p.m == 0 || p.n == 0) return INV_OK;
+    size_t size = inv_dtype_size(c->in[0].dtype);
+    for (int64_t r = 0; r < l.rows; r++) {
+        inv__loop_row(&l, r, at);
+        inv_gemm g = {.dtype = c->in[0].dtype, .ta = p.ta, .tb = p.tb, .m = p.m, .n = p.n, .k = p.k,
+                      .lda = p.lda, .ldb = p.ldb, .ldc = p.n, .batch = l.inner,
+                      .step_a = l.step[0], .step_b = l.step[1], .step_c = l.step[2],
+                      .a = (const char *)c->in[0].data + (size_t)at[0] * size,
+                      .b = (const char *)c->in[1].data + (size_t)at[1] * size,
+                      .c = (char *)c->out[0].data + (size_t)at[2] * size};
+        INV_TRY(c->gpu->gemm(c->gpu, &g, c->ws, c->ws_nbytes));
+    }
+    return INV_OK;
+}
+
+static size_t matmult_workspace(const inv_graph *g, const inv_node *n)
+{
+    product p;
+    if (!g->gpu || product_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
+    return inv__gpu_gemm_workspace(p.m * p.batch, p.n, p.k, inv__in_dtype(g, n, 0));
 }
 
 static inv_id emit_product(inv_graph *g, bool ta, inv_id a, bool tb, inv_id b)
@@ -195,7 +257,8 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static const inv_op_def matmult = {
     .size = sizeof matmult, .domain = INV_IR, .name = "MatMulT", .since = 1, .in = "a b", .out = "y",
-    .infer = matmult_infer, .grad = matmult_grad, .cpu = matmult_cpu, .flops = matmult_flops,
+    .infer = matmult_infer, .grad = matmult_grad, .cpu = matmult_cpu, .cuda = matmult_cuda,
+    .workspace = matmult_workspace, .flops = matmult_flops,
     .cases = (const char *const[]){
         "y = MatMulT(float[3,4] a, float[4,5] b)",
         "y = MatMulT<transA = 1>(float[4,3] a, float[4,5] b)",
@@ -203,7 +266,11 @@ static const inv_op_def matmult = {
         "y = MatMulT<transA = 1, transB = 1>(float[2,4,3] a, float[5,4] b)",
         "y = MatMulT(float[2,1,3,4] a, float[3,4,2] b)",
         "y = MatMulT<transA = 1, transB = 1>(float[2,4,3] a, float[2,5,4] b)",
-        "y = MatMulT(float[3,0] a, float[0,5] b)", NULL},
+        "y = MatMulT(float[3,0] a, float[0,5] b)",
+        "y = MatMulT(float[2,1,3,2,4] a, float[5,1,4,3] b)",
+        "y = MatMulT<transA = 1>(float[3,2,4,2] a, float[3,1,4,5] b)",
+        "y = MatMulT<transA = 1>(float[2,0,3] a, float[2,0,5] b)",
+        "y = MatMulT(float[0,3,4] a, float[0,4,5] b)", NULL},
     .doc = "y = op(a) op(b) over the last two axes, the others broadcast; transA and transB transpose the last two"};
 
 static const inv_op_def matmul = {

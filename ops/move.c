@@ -196,7 +196,7 @@ static inv_status transpose_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
-static inv_status transpose_cpu(const inv_call *c)
+static inv_status transpose_run(const inv_call *c)
 {
     size_t count;
     const int64_t *perm = inv_attr_ints(c->node, "perm", &count);
@@ -208,8 +208,7 @@ static inv_status transpose_cpu(const inv_call *c)
         int64_t a = count ? perm[i] : s->rank - 1 - i;
         ss[i] = in[a < 0 ? a + s->rank : a];
     }
-    inv__copy_strided(c->out[0].data, sd, c->in[0].data, ss, s, inv_dtype_size(c->out[0].dtype));
-    return INV_OK;
+    return inv__copy_strided(c, c->out[0].data, sd, c->in[0].data, ss, s, inv_dtype_size(c->out[0].dtype));
 }
 
 /* --- BroadcastTo<shape> --- */
@@ -231,13 +230,13 @@ static inv_status broadcast_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
-static inv_status broadcast_cpu(const inv_call *c)
+static inv_status broadcast_run(const inv_call *c)
 {
     int64_t sd[INV_MAX_RANK], ss[INV_MAX_RANK];
     inv__strides(&c->out[0].shape, sd);
     inv__broadcast_strides(&c->in[0].shape, &c->out[0].shape, ss);
-    inv__copy_strided(c->out[0].data, sd, c->in[0].data, ss, &c->out[0].shape, inv_dtype_size(c->out[0].dtype));
-    return INV_OK;
+    return inv__copy_strided(c, c->out[0].data, sd, c->in[0].data, ss, &c->out[0].shape,
+                             inv_dtype_size(c->out[0].dtype));
 }
 
 static inv_id emit_broadcast(inv_graph *g, inv_id v, const inv_shape *s)
@@ -353,18 +352,23 @@ static const inv_op_def view_row = {.size = sizeof(inv_op_def),
 CASES(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)",
       "y = ai.invonnx.ir.Transpose<perm = [1,0]>(float[1,5] x)",
       "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,0,2] x)",
-      "y = ai.invonnx.ir.Transpose<perm = [0,2,3,1]>(float[2,3,4,5] x)")
+      "y = ai.invonnx.ir.Transpose<perm = [0,2,3,1]>(float[2,3,4,5] x)",
+      "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,4,6] x)",
+      "y = ai.invonnx.ir.Transpose<perm = [2,1,0]>(float[17,2,18] x)",
+      "y = ai.invonnx.ir.Transpose<perm = [1,0]>(bool[33,18] x)")
 static const inv_op_def transpose_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Transpose", .since = 1, .in = "x", .out = "y",
-    .infer = transpose_infer, .grad = transpose_grad, .cpu = transpose_cpu, .flops = inv__flops_none,
-    .cases = transpose_cases, .doc = "axes of x in the order perm"};
+    .infer = transpose_infer, .grad = transpose_grad, .cpu = transpose_run, .cuda = transpose_run,
+    .flops = inv__flops_none, .cases = transpose_cases, .doc = "axes of x in the order perm"};
 
 CASES(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = BroadcastTo<shape = [2,3]>(float x)",
-      "y = BroadcastTo<shape = [0,3]>(float[1,3] x)", "y = BroadcastTo<shape = [1]>(float[1] x)")
+      "y = BroadcastTo<shape = [0,3]>(float[1,3] x)", "y = BroadcastTo<shape = [1]>(float[1] x)",
+      "y = BroadcastTo<shape = [3,8]>(float[8] x)")
 static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
-    .infer = broadcast_infer, .grad = broadcast_grad, .cpu = broadcast_cpu, .flops = inv__flops_none,
-    .cases = broadcast_cases, .doc = "x repeated along axes where its extent is 1 or missing"};
+    .infer = broadcast_infer, .grad = broadcast_grad, .cpu = broadcast_run, .cuda = broadcast_run,
+    .flops = inv__flops_none, .cases = broadcast_cases,
+    .doc = "x repeated along axes where its extent is 1 or missing"};
 
 LOWERED(reshape, "Reshape", 1, "x shape?", "to View. ONNX Reshape-1, -5, -14",
         INTS("s", "-1, 2") "y = Reshape(float[2,3] x, s)", INTS("s", "0, 1, -1") "y = Reshape(float[2,3] x, s)",

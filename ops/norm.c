@@ -12,6 +12,7 @@
 #include "ops/norm.h"
 
 #include "ops/builtin.h"
+#include "ops/norm_gpu.h"
 #include "ops/parallel.h"
 #include "ops/util.h"
 
@@ -45,6 +46,14 @@ static double statistic(const inv_tensor *t, int64_t i)
 static layout layout_of(const inv_shape *x)
 {
     return (layout){x->dim[0], x->dim[1], inv__prod(x, 2, x->rank)};
+}
+
+/* On the device, a channel is reduced over all other axes. */
+static inv_fold fold_of(const inv_shape *x)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    for (int i = 0; i < x->rank; i++) gone[i] = i != 1;
+    return inv__fold_of(x, gone);
 }
 
 /* Operand 0 has channels; operands first..last are vectors of one number per channel. */
@@ -101,10 +110,15 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
     return inv__infer_same(g, n);
 }
 
-static inv_status stats_cpu(const inv_call *c)
+static inv_status stats_run(const inv_call *c)
 {
     layout l = layout_of(&c->in[0].shape);
     void *mean = c->out[0].data, *var = c->nout > 1 ? c->out[1].data : NULL;
+    if (c->gpu) {
+        const inv_fold f = fold_of(&c->in[0].shape);
+        INV_GPU(c->gpu, batch_stats)(c->gpu, &f, c->in[0].dtype, c->in[0].data, c->ws, mean, var);
+        return INV_OK;
+    }
     if (c->in[0].dtype == INV_F32)
         batch_stats_f32(&l, c->in[0].data, mean, var);
     else
@@ -112,8 +126,23 @@ static inv_status stats_cpu(const inv_call *c)
     return INV_OK;
 }
 
+static size_t stats_workspace(const inv_graph *g, const inv_node *n)
+{
+    if (!g->gpu) return 0;
+    const inv_fold f = fold_of(inv__in_shape(g, n, 0));
+    return (size_t)f.nout * (size_t)f.parts * 2 * sizeof(double);
+}
+
+static size_t grad_workspace(const inv_graph *g, const inv_node *n)
+{
+    if (!g->gpu) return 0;
+    const inv_fold f = fold_of(inv__in_shape(g, n, 0));
+    return (size_t)f.nout * (size_t)(f.parts + 1) * 2 * sizeof(double);
+}
+
 static size_t affine_workspace(const inv_graph *g, const inv_node *n)
 {
+    if (g->gpu) return 0;
     return (size_t)inv__in_shape(g, n, 0)->dim[1] * 3 * sizeof(double);
 }
 
@@ -121,6 +150,14 @@ static inv_status normalise(const inv_call *c, bool inverse)
 {
     layout l = layout_of(&c->in[0].shape);
     double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    if (c->gpu) {
+        const inv_fold f = fold_of(&c->in[0].shape);
+        const inv_norm a = {.dtype = c->in[0].dtype, .eps = eps, .inverse = inverse, .x = c->in[0].data,
+                            .scale = c->in[1].data, .bias = c->in[2].data, .mean = c->in[3].data,
+                            .var = c->in[4].data};
+        INV_GPU(c->gpu, batch_norm)(c->gpu, &f, &a, c->out[0].data);
+        return INV_OK;
+    }
     if (c->in[0].dtype == INV_F32)
         normalise_f32(&l, eps, inverse, c->in, c->ws, c->out[0].data);
     else
@@ -128,16 +165,24 @@ static inv_status normalise(const inv_call *c, bool inverse)
     return INV_OK;
 }
 
-static inv_status apply_cpu(const inv_call *c) { return normalise(c, false); }
-static inv_status inverse_cpu(const inv_call *c) { return normalise(c, true); }
+static inv_status apply_run(const inv_call *c) { return normalise(c, false); }
+static inv_status inverse_run(const inv_call *c) { return normalise(c, true); }
 
-static inv_status grad_cpu(const inv_call *c)
+static inv_status grad_run(const inv_call *c)
 {
     layout l = layout_of(&c->in[0].shape);
     double eps = inv_attr_float(c->node, "epsilon", 1e-5);
     bool training = inv_attr_int(c->node, "training", 0) != 0;
     void *out[3] = {NULL, NULL, NULL};
     for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
+    if (c->gpu) {
+        const inv_fold f = fold_of(&c->in[0].shape);
+        const inv_norm a = {.dtype = c->in[0].dtype, .eps = eps, .training = training, .x = c->in[0].data,
+                            .gy = c->in[1].data, .scale = c->in[2].data, .mean = c->in[3].data,
+                            .var = c->in[4].data};
+        INV_GPU(c->gpu, batch_norm_grad)(c->gpu, &f, &a, c->ws, out[0], out[1], out[2]);
+        return INV_OK;
+    }
     if (c->in[0].dtype == INV_F32)
         batch_grad_f32(&l, training, eps, c->in, out);
     else
@@ -145,9 +190,14 @@ static inv_status grad_cpu(const inv_call *c)
     return INV_OK;
 }
 
-static inv_status mix_cpu(const inv_call *c)
+static inv_status mix_run(const inv_call *c)
 {
     double momentum = inv_attr_float(c->node, "momentum", 0.9);
+    if (c->gpu) {
+        INV_GPU(c->gpu, running_mix)(c->gpu, c->in[0].dtype, c->in[0].n, momentum, c->in[0].data, c->in[1].data,
+                                     c->out[0].data);
+        return INV_OK;
+    }
     if (c->in[0].dtype == INV_F32)
         mix_f32(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
     else
@@ -221,15 +271,17 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static const inv_op_def batch_stats_op = {
     .size = sizeof batch_stats_op, .domain = INV_IR, .name = "BatchStats", .since = 1, .in = "x", .out = "mean var",
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .cpu = stats_cpu, .flops = stats_flops,
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .cpu = stats_run, .cuda = stats_run,
+    .workspace = stats_workspace, .flops = stats_flops,
     .cases = (const char *const[]){
         "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
-        "mean, var = BatchStats(float[4,3,2] x)", NULL},
+        "mean, var = BatchStats(float[4,3,2] x)", "mean, var = BatchStats(float[3,2,700] x)",
+        "mean, var = BatchStats(float[2100,2] x)", NULL},
     .doc = "mean and biased variance per channel, two passes in float64; both are float64 for either type of x"};
 
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
-    .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_cpu,
+    .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run, .cuda = apply_run,
     .workspace = affine_workspace, .flops = apply_flops,
     .cases = (const char *const[]){
         "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
@@ -244,28 +296,34 @@ static const inv_op_def apply_op = {
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1, .in = "x gy scale mean var",
-    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_cpu, .flops = grad_flops,
+    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_run, .cuda = grad_run,
+    .workspace = grad_workspace, .flops = grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
         "float[3] scale, float[3] mean, float[3] var)",
-        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
-        "float[3] scale, float[3] mean, float[3] var)", NULL},
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 0>(float[4,3,2,5] x, float[4,3,2,5] gy, "
+        "float[3] scale, float[3] mean, float[3] var)",
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[3,1,700] x, float[3,1,700] gy, "
+        "float[1] scale, float[1] mean, float[1] var)",
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[6,20] x, float[6,20] gy, "
+        "float[20] scale, float[20] mean, float[20] var)", NULL},
     .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015)"};
 
 static const inv_op_def inverse_op = {
     .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
-    .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .cpu = inverse_cpu,
+    .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .cpu = inverse_run,
+    .cuda = inverse_run,
     .workspace = affine_workspace, .flops = apply_flops,
     .cases = (const char *const[]){
         "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
         "float[3] var)",
-        "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
-        "float[3] var)", NULL},
+        "x = BatchNormInverse<epsilon = 0.001>(float[3,1,700] y, float[1] scale, float[1] bias, float[1] mean, "
+        "float[1] var)", NULL},
     .doc = "x = (y - bias) sqrt(var + epsilon) / scale + mean"};
 
 static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
-    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .cpu = mix_cpu, .flops = apply_flops,
+    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .cpu = mix_run, .cuda = mix_run, .flops = apply_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
                                    "m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};

@@ -3,6 +3,8 @@
  * learning rate is step->lr; Adam corrects its bias by the number of updates, step->step + 1. */
 #include "ops/optim.h"
 
+#include "ops/copy.h"
+#include "ops/optim_gpu.h"
 #include "ops/util.h"
 
 typedef struct adam_constants {
@@ -49,9 +51,13 @@ static inv_status assign_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status sgd_cpu(const inv_call *c)
+static inv_status sgd_run(const inv_call *c)
 {
     double decay = inv_attr_float(c->node, "weight_decay", 0);
+    if (c->gpu) {
+        INV_GPU(c->gpu, sgd)(c->gpu, c->in[0].dtype, c->in[0].n, decay, c->in[0].data, c->in[1].data);
+        return INV_OK;
+    }
     if (c->step == NULL) return INV_E_INTERNAL;
     if (c->in[0].dtype == INV_F32)
         sgd_f32(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
@@ -60,10 +66,14 @@ static inv_status sgd_cpu(const inv_call *c)
     return INV_OK;
 }
 
-static inv_status momentum_cpu(const inv_call *c)
+static inv_status momentum_run(const inv_call *c)
 {
     double decay = inv_attr_float(c->node, "weight_decay", 0), m = inv_attr_float(c->node, "momentum", 0.9);
     const inv_tensor *in = c->in;
+    if (c->gpu) {
+        INV_GPU(c->gpu, momentum)(c->gpu, in[0].dtype, in[0].n, decay, m, in[0].data, in[1].data, in[2].data);
+        return INV_OK;
+    }
     if (c->step == NULL) return INV_E_INTERNAL;
     if (in[0].dtype == INV_F32)
         momentum_f32(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
@@ -72,17 +82,25 @@ static inv_status momentum_cpu(const inv_call *c)
     return INV_OK;
 }
 
-static inv_status adam_cpu(const inv_call *c)
+static inv_status adam_run(const inv_call *c)
 {
     const inv_tensor *in = c->in;
+    inv_adam a = {.beta1 = inv_attr_float(c->node, "beta1", 0.9),
+                  .beta2 = inv_attr_float(c->node, "beta2", 0.999),
+                  .epsilon = inv_attr_float(c->node, "epsilon", 1e-8),
+                  .decay = inv_attr_float(c->node, "weight_decay", 0),
+                  .decoupled = inv_attr_int(c->node, "decoupled", 0) != 0};
+    if (c->gpu) {
+        INV_GPU(c->gpu, adam)(c->gpu, in[0].dtype, in[0].n, &a, in[0].data, in[1].data, in[2].data, in[3].data);
+        return INV_OK;
+    }
     if (c->step == NULL) return INV_E_INTERNAL;
-    double t = (double)(c->step->step + 1), lr = c->step->lr, decay = inv_attr_float(c->node, "weight_decay", 0);
-    bool decoupled = inv_attr_int(c->node, "decoupled", 0) != 0;
-    adam_constants k = {.beta1 = inv_attr_float(c->node, "beta1", 0.9),
-                        .beta2 = inv_attr_float(c->node, "beta2", 0.999),
-                        .epsilon = inv_attr_float(c->node, "epsilon", 1e-8),
-                        .l2 = decoupled ? 0 : decay,
-                        .keep = decoupled ? 1 - lr * decay : 1};
+    double t = (double)(c->step->step + 1), lr = c->step->lr;
+    adam_constants k = {.beta1 = a.beta1,
+                        .beta2 = a.beta2,
+                        .epsilon = a.epsilon,
+                        .l2 = a.decoupled ? 0 : a.decay,
+                        .keep = a.decoupled ? 1 - lr * a.decay : 1};
     k.rate = lr / (1 - pow(k.beta1, t));
     k.root = 1 / sqrt(1 - pow(k.beta2, t));
     if (in[0].dtype == INV_F32)
@@ -92,10 +110,14 @@ static inv_status adam_cpu(const inv_call *c)
     return INV_OK;
 }
 
-static inv_status assign_cpu(const inv_call *c)
+static inv_status assign_run(const inv_call *c)
 {
     size_t nbytes = (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype);
-    if (nbytes > 0 && c->in[0].data != c->in[1].data) memcpy(c->in[0].data, c->in[1].data, nbytes);
+    if (c->in[0].data == c->in[1].data) return INV_OK;
+    if (c->gpu)
+        inv__copy_rows_gpu(c->gpu, c->in[0].data, nbytes, c->in[1].data, nbytes, nbytes, 1);
+    else if (nbytes > 0)
+        memcpy(c->in[0].data, c->in[1].data, nbytes);
     return INV_OK;
 }
 
@@ -104,20 +126,23 @@ static double adam_flops(const inv_graph *g, const inv_node *n) { return 12 * in
 
 const inv_op_def inv__op_sgd = {
     .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .cpu = sgd_cpu, .flops = sgd_flops,
+    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .cpu = sgd_run, .cuda = sgd_run,
+    .flops = sgd_flops,
     .doc = "w -= lr (g + weight_decay w)"};
 
 const inv_op_def inv__op_momentum = {
     .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1, .in = "w g v", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .cpu = momentum_cpu, .flops = sgd_flops,
+    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .cpu = momentum_run,
+    .cuda = momentum_run, .flops = sgd_flops,
     .doc = "v = momentum v + g + weight_decay w; w -= lr v (as PyTorch, dampening 0)"};
 
 const inv_op_def inv__op_adam = {
     .size = sizeof inv__op_adam, .domain = INV_IR, .name = "AdamUpdate", .since = 1, .in = "w g m v", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .cpu = adam_cpu, .flops = adam_flops,
+    .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .cpu = adam_run, .cuda = adam_run,
+    .flops = adam_flops,
     .doc = "Adam (Kingma, Ba 2015); decoupled = 1: AdamW (Loshchilov, Hutter 2019)"};
 
 const inv_op_def inv__op_assign = {
     .size = sizeof inv__op_assign, .domain = INV_IR, .name = "Assign", .since = 1, .in = "parameter value", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = assign_infer, .cpu = assign_cpu, .flops = inv__flops_none,
-    .doc = "parameter = value"};
+    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = assign_infer, .cpu = assign_run, .cuda = assign_run,
+    .flops = inv__flops_none, .doc = "parameter = value"};

@@ -6,7 +6,9 @@
 
 #include <stdint.h>
 
-static inline void inv__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+#include "ops/device_code.h"
+
+INV_HD void inv__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
@@ -26,7 +28,7 @@ static inline void inv__philox(const uint32_t counter[4], const uint32_t key[2],
 }
 
 /* Mixes one more number into a 64-bit key (the finaliser of splitmix64; Steele, Lea, Flood 2014). */
-static inline uint64_t inv__mix64(uint64_t h, uint64_t v)
+INV_HD uint64_t inv__mix64(uint64_t h, uint64_t v)
 {
     h += 0x9E3779B97F4A7C15u + v;
     h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9u;

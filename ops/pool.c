@@ -3,8 +3,8 @@
  * window's maximum is its first one (rising index) and takes the whole gradient; MaxPoolGrad finds it again from x. */
 #include "ops/builtin.h"
 #include "ops/parallel.h"
+#include "ops/pool_gpu.h"
 #include "ops/util.h"
-#include "ops/window.h"
 
 #define REAL float
 #define FN(x) x##_f32
@@ -78,50 +78,69 @@ static double pool_flops(const inv_graph *g, const inv_node *n)
     return (double)inv__prod(&x, 0, 2) * (double)w.outvol * (double)w.kvol;
 }
 
-static inv_status max_pool_cpu(const inv_call *c)
+static size_t max_grad_workspace(const inv_graph *g, const inv_node *n)
+{
+    inv_window w;
+    const inv_shape *x = inv__in_shape(g, n, 0);
+    if (!g->gpu || pool_of(n, x, &w)) return 0;
+    return inv__max_pool_workspace(&w, inv__prod(x, 0, 2));
+}
+
+static inv_status max_pool_run(const inv_call *c)
 {
     inv_window w;
     if (pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
     int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
-    if (c->in[0].dtype == INV_F32)
+    if (c->gpu)
+        INV_GPU(c->gpu, max_pool)(c->gpu, c->in[0].dtype, &w, planes, c->in[0].data, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
         max_pool_f32(&w, planes, c->in[0].data, c->out[0].data);
     else
         max_pool_f64(&w, planes, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
-static inv_status max_pool_grad_cpu(const inv_call *c)
+static inv_status max_pool_grad_run(const inv_call *c)
 {
     inv_window w;
     if (pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
     int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
-    if (c->in[0].dtype == INV_F32)
+    if (c->gpu)
+        INV_GPU(c->gpu, max_pool_grad)(c->gpu, c->in[0].dtype, &w, planes, c->in[0].data, c->in[1].data,
+                                       c->out[0].data, c->ws);
+    else if (c->in[0].dtype == INV_F32)
         max_pool_grad_f32(&w, planes, c->in[0].data, c->in[1].data, c->out[0].data);
     else
         max_pool_grad_f64(&w, planes, c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
-static inv_status average_pool_cpu(const inv_call *c)
+static inv_status average_pool_run(const inv_call *c)
 {
     inv_window w;
     if (pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
     int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
     bool pad = inv_attr_int(c->node, "count_include_pad", 0) != 0;
-    if (c->in[0].dtype == INV_F32)
+    if (c->gpu)
+        INV_GPU(c->gpu, average_pool)(c->gpu, c->in[0].dtype, &w, planes, pad, c->in[0].data,
+                                      c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
         average_pool_f32(&w, planes, pad, c->in[0].data, c->out[0].data);
     else
         average_pool_f64(&w, planes, pad, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
-static inv_status average_pool_grad_cpu(const inv_call *c)
+static inv_status average_pool_grad_run(const inv_call *c)
 {
     inv_window w;
     if (pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
     int64_t planes = inv__prod(&c->out[0].shape, 0, 2);
     bool pad = inv_attr_int(c->node, "count_include_pad", 0) != 0;
-    if (c->in[0].dtype == INV_F32)
+    if (c->gpu)
+        INV_GPU(c->gpu, average_pool_grad)(c->gpu, c->in[0].dtype, &w, planes, pad, c->in[0].data,
+                                           c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
         average_pool_grad_f32(&w, planes, pad, c->in[0].data, c->out[0].data);
     else
         average_pool_grad_f64(&w, planes, pad, c->in[0].data, c->out[0].data);
@@ -187,19 +206,24 @@ static inv_status global_max_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static const inv_op_def max_pool_n = {
     .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y",
-    .infer = pool_infer, .grad = pool_grad, .cpu = max_pool_cpu, .flops = pool_flops,
+    .infer = pool_infer, .grad = pool_grad, .cpu = max_pool_run, .cuda = max_pool_run, .flops = pool_flops,
     .cases = (const char *const[]){
         "y = MaxPoolN<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
         "y = MaxPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
         "y = MaxPoolN<kernel_shape = [3], strides = [2], ceil_mode = 1>(float[1,2,6] x)",
-        "y = MaxPoolN<kernel_shape = [2,2,2]>(float[1,1,3,3,3] x)", NULL},
+        "y = MaxPoolN<kernel_shape = [2,2,2]>(float[1,1,3,3,3] x)",
+        "y = MaxPoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)", NULL},
     .doc = "largest element of each window, pads never win; windows as in ONNX MaxPool with explicit pads"};
 
 static const inv_op_def max_pool_g = {
     .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "x gy", .out = "gx",
-    .infer = pool_grad_infer, .cpu = max_pool_grad_cpu, .flops = pool_flops,
+    .infer = pool_grad_infer, .cpu = max_pool_grad_run, .cuda = max_pool_grad_run, .workspace = max_grad_workspace,
+    .flops = pool_flops,
     .cases = (const char *const[]){
-        "gx = MaxPoolGrad<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x, float[2,3,2,3] gy)", NULL},
+        "gx = MaxPoolGrad<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x, float[2,3,2,3] gy)",
+        "gx = MaxPoolGrad<kernel_shape = [3,3], dilations = [2,1], pads = [1,2,1,2]>(float[1,2,6,5] x, "
+        "float[1,2,4,7] gy)",
+        "gx = MaxPoolGrad<kernel_shape = [2], strides = [3]>(float[0,2,6] x, float[0,2,2] gy)", NULL},
     .doc = "gradient of MaxPoolN: gy goes to the first maximum of its window"};
 
 static const inv_op_def average_pool_n = {
@@ -211,7 +235,8 @@ static const inv_op_def average_pool_n = {
     .out = "y",
     .infer = pool_infer,
     .grad = pool_grad,
-    .cpu = average_pool_cpu,
+    .cpu = average_pool_run,
+    .cuda = average_pool_run,
     .flops = pool_flops,
     .cases =
         (const char *const[]){
@@ -220,14 +245,19 @@ static const inv_op_def average_pool_n = {
             "y = AveragePoolN<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1], count_include_pad = 1, "
             "ceil_mode = 1>"
             "(float[1,2,6,6] x)",
+            "y = AveragePoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>"
+            "(float[1,2,6,5] x)",
+            "y = AveragePoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)",
             NULL},
     .doc = "mean of each window over the elements inside the input (count_include_pad: inside the padded input)"};
 
 static const inv_op_def average_pool_g = {
     .size = sizeof average_pool_g, .domain = INV_IR, .name = "AveragePoolGrad", .since = 1, .in = "gy", .out = "gx",
-    .infer = pool_grad_infer, .cpu = average_pool_grad_cpu, .flops = pool_flops,
+    .infer = pool_grad_infer, .cpu = average_pool_grad_run, .cuda = average_pool_grad_run, .flops = pool_flops,
     .cases = (const char *const[]){
-        "gx = AveragePoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy)", NULL},
+        "gx = AveragePoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy)",
+        "gx = AveragePoolGrad<kernel_shape = [3,3], strides = [1,2], pads = [1,1,1,1], count_include_pad = 1, "
+        "shape = [1,2,4,5]>(float[1,2,4,3] gy)", NULL},
     .doc = "gradient of AveragePoolN to its input, whose shape is an attribute"};
 
 static const inv_op_def max_pool = {

@@ -2,11 +2,14 @@
  * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>,
  * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
+#include "ops/reduce_gpu.h"
 #include "ops/util.h"
 
 #define REDUCE_CHUNK 4096 /* of the reduced index space, per partial result */
 #define REDUCE_WIDTH 64   /* neighbouring results computed together */
 #define REDUCE_LANES 8
+#define FOLD_BLOCKS 768 /* of threads: about what fills a large device */
+#define FOLD_LEAST 16    /* elements per thread, below which shares do not pay */
 
 typedef enum reduce_kind { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD } reduce_kind;
 
@@ -77,6 +80,40 @@ static void sum_to_gone(const inv_shape *in, const inv_shape *to, bool *gone)
     }
 }
 
+static inv_fold_axes axes_of(const inv_loop *l)
+{
+    inv_fold_axes a = {.rank = l->rank, .inner = l->inner, .step = l->step[0]};
+    memcpy(a.dim, l->dim, sizeof a.dim);
+    memcpy(a.stride, l->stride[0], sizeof a.stride);
+    return a;
+}
+
+/* Neighbouring threads should read neighbouring elements (32 of them fill the lines of a cache), and there should be
+ * enough of them: more per result first, then shares of results. */
+inv_fold inv__fold_of(const inv_shape *in, const bool *gone)
+{
+    const reduce_plan p = plan_of(in, gone);
+    inv_fold f = {.kept = axes_of(&p.kept), .gone = axes_of(&p.reduced), .n = p.n, .parts = 1, .part = p.n, .depth = 1};
+    f.nout = p.kept.rows * p.kept.inner;
+    f.columns = p.kept.step[0] == 1;
+    int most = INV_FOLD_THREADS;
+    for (int w = 1; f.columns && w < 32 && w < p.kept.inner; w *= 2) most /= 2;
+    while (f.depth < most && f.depth < f.n) {
+        const bool few = f.nout * f.depth < (int64_t)FOLD_BLOCKS * INV_FOLD_THREADS && f.depth * 8 <= f.n;
+        if (!few && (f.columns || f.depth >= 32)) break;
+        f.depth *= 2;
+    }
+    inv__fold_steps(&f);
+    const int64_t groups = (f.nout + f.width - 1) / f.width, least = (int64_t)FOLD_LEAST * f.depth;
+    if (groups > 0 && groups < FOLD_BLOCKS && f.n > least) {
+        const int64_t want = (FOLD_BLOCKS + groups - 1) / groups, can = (f.n + least - 1) / least;
+        const int64_t parts = want < can ? want : can;
+        f.part = ((f.n + parts - 1) / parts + f.depth - 1) / f.depth * f.depth;
+        f.parts = (int)((f.n + f.part - 1) / f.part);
+    }
+    return f;
+}
+
 /* --- kernels --- */
 static int64_t int_two(reduce_kind kind, int64_t a, int64_t v)
 {
@@ -105,11 +142,23 @@ static inv_status reduce_ints(const inv_call *c, const reduce_plan *p, reduce_ki
     return INV_OK;
 }
 
+static inv_status run_gpu(const inv_call *c, const bool *gone, reduce_kind kind, double scale)
+{
+    static const inv_fold_kind fold[] = {[REDUCE_SUM] = INV_FOLD_SUM, [REDUCE_MEAN] = INV_FOLD_SUM,
+                                         [REDUCE_MAX] = INV_FOLD_MAX, [REDUCE_MIN] = INV_FOLD_MIN,
+                                         [REDUCE_PROD] = INV_FOLD_PROD};
+    const inv_fold f = inv__fold_of(&c->in[0].shape, gone);
+    if (!inv_dtype_is_float(c->in[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
+    INV_GPU(c->gpu, reduce)(c->gpu, &f, fold[kind], c->in[0].dtype, scale, c->in[0].data, c->ws, c->out[0].data);
+    return INV_OK;
+}
+
 static inv_status run(const inv_call *c, const bool *gone, reduce_kind kind)
 {
     const reduce_plan p = plan_of(&c->in[0].shape, gone);
     const double scale = kind == REDUCE_MEAN ? 1.0 / (double)p.n : 1.0;
     if (c->out[0].data == NULL || c->out[0].n == 0) return INV_OK;
+    if (c->gpu) return run_gpu(c, gone, kind, scale);
     if (c->in[0].dtype == INV_F32)
         reduce_f32(c, &p, kind, scale);
     else if (c->in[0].dtype == INV_F64)
@@ -125,29 +174,29 @@ static inv_status run_axes(const inv_call *c, reduce_kind kind)
     axes_gone(c->node, gone);
     return run(c, gone, kind);
 }
-static inv_status sum_cpu(const inv_call *c) { return run_axes(c, REDUCE_SUM); }
-static inv_status mean_cpu(const inv_call *c) { return run_axes(c, REDUCE_MEAN); }
-static inv_status max_cpu(const inv_call *c) { return run_axes(c, REDUCE_MAX); }
-static inv_status min_cpu(const inv_call *c) { return run_axes(c, REDUCE_MIN); }
-static inv_status prod_cpu(const inv_call *c) { return run_axes(c, REDUCE_PROD); }
-static inv_status sum_to_cpu(const inv_call *c)
+static inv_status sum_run(const inv_call *c) { return run_axes(c, REDUCE_SUM); }
+static inv_status mean_run(const inv_call *c) { return run_axes(c, REDUCE_MEAN); }
+static inv_status max_run(const inv_call *c) { return run_axes(c, REDUCE_MAX); }
+static inv_status min_run(const inv_call *c) { return run_axes(c, REDUCE_MIN); }
+static inv_status prod_run(const inv_call *c) { return run_axes(c, REDUCE_PROD); }
+static inv_status sum_to_run(const inv_call *c)
 {
     bool gone[INV_MAX_RANK] = {false};
     sum_to_gone(&c->in[0].shape, &c->out[0].shape, gone);
     return run(c, gone, REDUCE_SUM);
 }
 
-static size_t partials(const reduce_plan *p, const inv_shape *out)
+static size_t partials(const inv_graph *g, const inv_shape *in, const bool *gone, const inv_shape *out)
 {
-    return p->chunks > 1 ? (size_t)inv_shape_nelem(out) * (size_t)p->chunks * sizeof(double) : 0;
+    const int64_t shares = g->gpu ? inv__fold_of(in, gone).parts : plan_of(in, gone).chunks;
+    return shares > 1 ? (size_t)inv_shape_nelem(out) * (size_t)shares * sizeof(double) : 0;
 }
 
 static size_t axes_workspace(const inv_graph *g, const inv_node *n)
 {
     bool gone[INV_MAX_RANK] = {false};
     axes_gone(n, gone);
-    const reduce_plan p = plan_of(inv__in_shape(g, n, 0), gone);
-    return inv__has_out(n, 0) ? partials(&p, inv__shape(g, n->out[0])) : 0;
+    return inv__has_out(n, 0) ? partials(g, inv__in_shape(g, n, 0), gone, inv__shape(g, n->out[0])) : 0;
 }
 
 static size_t sum_to_workspace(const inv_graph *g, const inv_node *n)
@@ -155,8 +204,7 @@ static size_t sum_to_workspace(const inv_graph *g, const inv_node *n)
     bool gone[INV_MAX_RANK] = {false};
     const inv_shape to = inv__attr_shape(n, "shape");
     sum_to_gone(inv__in_shape(g, n, 0), &to, gone);
-    const reduce_plan p = plan_of(inv__in_shape(g, n, 0), gone);
-    return partials(&p, &to);
+    return partials(g, inv__in_shape(g, n, 0), gone, &to);
 }
 
 /* --- infer --- */
@@ -285,17 +333,32 @@ static inv_status extreme_back_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status extreme_back_cpu(const inv_call *c)
+static inv_status extreme_back_run(const inv_call *c)
 {
     bool gone[INV_MAX_RANK] = {false};
     axes_gone(c->node, gone);
-    const reduce_plan p = plan_of(&c->in[1].shape, gone);
     if (c->out[0].n == 0) return INV_OK;
+    if (c->gpu) {
+        const inv_fold f = inv__fold_of(&c->in[1].shape, gone);
+        INV_GPU(c->gpu, reduce_extreme_grad)(c->gpu, &f, c->out[0].dtype, c->in[0].data, c->in[1].data, c->in[2].data,
+                                             c->ws, c->out[0].data);
+        return INV_OK;
+    }
+    const reduce_plan p = plan_of(&c->in[1].shape, gone);
     if (c->out[0].dtype == INV_F64)
         extreme_back_f64(c, &p);
     else
         extreme_back_f32(c, &p);
     return INV_OK;
+}
+
+static size_t extreme_back_workspace(const inv_graph *g, const inv_node *n)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    axes_gone(n, gone);
+    if (!g->gpu) return 0;
+    const inv_fold f = inv__fold_of(inv__in_shape(g, n, 1), gone);
+    return (size_t)f.nout * (size_t)(f.parts + 1) * sizeof(double);
 }
 
 static double extreme_back_flops(const inv_graph *g, const inv_node *n) { return 2 * inv__flops_out(g, n); }
@@ -385,7 +448,8 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
 #define AXES_ROW(id, op, gradient, text)                                                                            \
     CASES(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)",                                                 \
           "y = " op "<axes = [0,2], keepdims = 0>(float[2,3,4] x)",                                                 \
-          "y = " op "<axes = [0], keepdims = 0>(float[1] x)", "y = " op "<axes = [1], keepdims = 1>(float[0,3] x)") \
+          "y = " op "<axes = [0], keepdims = 0>(float[1] x)", "y = " op "<axes = [1], keepdims = 1>(float[0,3] x)", \
+          "p = Exp(float[2100] x)\ny = " op "<axes = [0], keepdims = 1>(p)")                                         \
     static const inv_op_def id##_row = {.size = sizeof(inv_op_def),                                                 \
                                         .domain = INV_IR,                                                           \
                                         .name = op,                                                                 \
@@ -394,7 +458,8 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
                                         .out = "y",                                                                 \
                                         .infer = axes_infer,                                                        \
                                         .grad = gradient,                                                           \
-                                        .cpu = id##_cpu,                                                            \
+                                        .cpu = id##_run,                                                            \
+                                        .cuda = id##_run,                                                           \
                                         .workspace = axes_workspace,                                                \
                                         .flops = inv__flops_in,                                                     \
                                         .cases = id##_cases,                                                        \
@@ -407,7 +472,8 @@ AXES_ROW(prod, "ReduceProdAxes", NULL, "product over axes")
 
 CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",
       "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)", "y = SumTo<shape = [1]>(float[1,1] x)",
-      "y = SumTo<shape = [1,3]>(float[0,3] x)")
+      "y = SumTo<shape = [1,3]>(float[0,3] x)", "y = SumTo<shape = [1,3,1,2,1]>(float[2,3,4,2,5] x)",
+      "y = SumTo<shape = [2]>(float[2100,2] x)")
 static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .domain = INV_IR,
                                       .name = "SumTo",
@@ -416,17 +482,20 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .out = "y",
                                       .infer = sum_to_infer,
                                       .grad = sum_to_grad,
-                                      .cpu = sum_to_cpu,
+                                      .cpu = sum_to_run,
+                                      .cuda = sum_to_run,
                                       .workspace = sum_to_workspace,
                                       .flops = inv__flops_in,
                                       .cases = sum_to_cases,
                                       .doc = "sum down to a shape that broadcasts to that of x"};
 CASES(extreme_back, "d = ReduceExtremeGrad<axes = [1]>(float[2,1] gy, float[2,3] x, float[2,1] y)",
-      "d = ReduceExtremeGrad<axes = [0]>(float[1] gy, float[1] x, float[1] y)")
+      "d = ReduceExtremeGrad<axes = [0]>(float[1] gy, float[1] x, float[1] y)",
+      "d = ReduceExtremeGrad<axes = [1]>(float[2,1] gy, float[2,2100] x, float[2,1] y)")
 static const inv_op_def extreme_back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ReduceExtremeGrad", .since = 1, .in = "gy x y", .out = "d",
-    .inplace = 2, .infer = extreme_back_infer, .cpu = extreme_back_cpu, .flops = extreme_back_flops,
-    .cases = extreme_back_cases, .doc = "gy shared by the x that equal y, 0 elsewhere"};
+    .inplace = 2, .infer = extreme_back_infer, .cpu = extreme_back_run, .cuda = extreme_back_run,
+    .workspace = extreme_back_workspace, .flops = extreme_back_flops, .cases = extreme_back_cases,
+    .doc = "gy shared by the x that equal y, 0 elsewhere"};
 CASES(detach, "y = Detach(float[2,3] x)", "y = Detach(float[1] x)")
 static const inv_op_def detach_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Detach", .since = 1, .in = "x", .out = "y",

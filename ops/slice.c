@@ -58,16 +58,15 @@ static int64_t slice_strides(const inv_node *n, const inv_shape *whole, int64_t 
     return at;
 }
 
-static inv_status slice_cpu(const inv_call *c)
+static inv_status slice_run(const inv_call *c)
 {
     int64_t sd[INV_MAX_RANK], ss[INV_MAX_RANK];
     const size_t esize = inv_dtype_size(c->out[0].dtype);
     if (c->out[0].n == 0) return INV_OK;
     int64_t at = slice_strides(c->node, &c->in[0].shape, ss);
     inv__strides(&c->out[0].shape, sd);
-    inv__copy_strided(c->out[0].data, sd, (const char *)c->in[0].data + at * (int64_t)esize, ss, &c->out[0].shape,
-                      esize);
-    return INV_OK;
+    return inv__copy_strided(c, c->out[0].data, sd, (const char *)c->in[0].data + at * (int64_t)esize, ss,
+                             &c->out[0].shape, esize);
 }
 
 static inv_status slice_grad(inv_grad *b)
@@ -109,17 +108,30 @@ static void fill(const inv_tensor *t, double value)
     }
 }
 
-static inv_status place_cpu(const inv_call *c)
+static inv_status fill_gpu(const inv_gpu *gpu, const inv_tensor *t, double value)
+{
+    uint64_t one[1] = {0}; /* the bytes of one element */
+    const inv_tensor element = {.data = one, .dtype = t->dtype, .n = 1};
+    const size_t esize = inv_dtype_size(t->dtype);
+    if (esize == 0 || esize > 8) return INV_E_UNSUPPORTED_TYPE;
+    fill(&element, value);
+    INV_GPU(gpu, fill)(gpu, t->n, esize, t->data, one[0]);
+    return INV_OK;
+}
+
+static inv_status place_run(const inv_call *c)
 {
     int64_t sd[INV_MAX_RANK], ss[INV_MAX_RANK];
     const size_t esize = inv_dtype_size(c->out[0].dtype);
+    const double value = inv_attr_float(c->node, "value", 0);
     if (c->out[0].n == 0) return INV_OK;
-    if (c->in[0].n < c->out[0].n) fill(&c->out[0], inv_attr_float(c->node, "value", 0));
+    if (c->in[0].n < c->out[0].n && c->gpu) INV_TRY(fill_gpu(c->gpu, &c->out[0], value));
+    if (c->in[0].n < c->out[0].n && !c->gpu) fill(&c->out[0], value);
     if (c->in[0].n == 0) return INV_OK;
     int64_t at = slice_strides(c->node, &c->out[0].shape, sd);
     inv__strides(&c->in[0].shape, ss);
-    inv__copy_strided((char *)c->out[0].data + at * (int64_t)esize, sd, c->in[0].data, ss, &c->in[0].shape, esize);
-    return INV_OK;
+    return inv__copy_strided(c, (char *)c->out[0].data + at * (int64_t)esize, sd, c->in[0].data, ss, &c->in[0].shape,
+                             esize);
 }
 
 /* The part of gy where the input was placed. */
@@ -249,8 +261,13 @@ static inv_status onnx_concat_lower(inv_graph *g, const inv_node *n, inv_id *out
 }
 
 /* Copies between a whole tensor and its part at `at` along an axis: rows of `part` bytes in rows of `whole` bytes. */
-static void copy_part(char *dst, size_t dst_row, const char *src, size_t src_row, size_t nbytes, int64_t rows)
+static void copy_part(const inv_call *c, char *dst, size_t dst_row, const char *src, size_t src_row, size_t nbytes,
+                      int64_t rows)
 {
+    if (c->gpu) {
+        inv__copy_rows_gpu(c->gpu, dst, dst_row, src, src_row, nbytes, rows);
+        return;
+    }
 #pragma omp parallel for schedule(static) if (rows * (int64_t)nbytes > 4 * INV_OMP_MIN)
     for (int64_t r = 0; r < rows; r++) memcpy(dst + (size_t)r * dst_row, src + (size_t)r * src_row, nbytes);
 }
@@ -266,7 +283,7 @@ static int call_axis(const inv_call *c, int rank)
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
-static inv_status concat_cpu(const inv_call *c)
+static inv_status concat_run(const inv_call *c)
 {
     const int axis = call_axis(c, c->out[0].shape.rank);
     const size_t whole = row_nbytes(&c->out[0], axis);
@@ -274,7 +291,7 @@ static inv_status concat_cpu(const inv_call *c)
     char *at = c->out[0].data;
     for (uint32_t i = 0; i < c->nin; i++) {
         size_t part = row_nbytes(&c->in[i], axis);
-        if (c->in[i].n > 0) copy_part(at, whole, c->in[i].data, part, part, rows);
+        if (c->in[i].n > 0) copy_part(c, at, whole, c->in[i].data, part, part, rows);
         at += part;
     }
     return INV_OK;
@@ -324,7 +341,7 @@ static inv_status split_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status split_cpu(const inv_call *c)
+static inv_status split_run(const inv_call *c)
 {
     const int rank = c->in[0].shape.rank;
     const int64_t given = inv_attr_int(c->node, "axis", 0);
@@ -338,7 +355,7 @@ static inv_status split_cpu(const inv_call *c)
     for (uint32_t i = 0; i < c->nout; i++) {
         size_t part = (size_t)sizes[i] * inner;
         if (c->out[i].data != NULL && part > 0)
-            copy_part(c->out[i].data, part, (const char *)c->in[0].data + at, whole, part, rows);
+            copy_part(c, c->out[i].data, part, (const char *)c->in[0].data + at, whole, part, rows);
         at += part;
     }
     return INV_OK;
@@ -525,7 +542,8 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = outs, .flags = bits,  \
-        .infer = how, .grad = gradient, .cpu = kernel, .flops = inv__flops_none, .cases = id##_cases, .doc = text};
+        .infer = how, .grad = gradient, .cpu = kernel, .cuda = kernel, .flops = inv__flops_none, .cases = id##_cases, \
+        .doc = text};
 #define LOWERED(id, op, opset, ins, outs, bits, text, ...)                                                            \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
@@ -533,24 +551,29 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
-CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_cpu, 0,
+CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_run, 0,
           "y[i] = x[starts + i steps], sizes elements per axis",
           "y = SliceRange<starts = [0,1], steps = [1,1], sizes = [2,2]>(float[2,3] x)",
           "y = SliceRange<starts = [3,0], steps = [-2,1], sizes = [2,1]>(float[4,1] x)",
-          "y = SliceRange<starts = [0], steps = [1], sizes = [0]>(float[3] x)")
-CANONICAL(slice_back, "SliceRangeGrad", "gy", "dx", place_infer, place_grad, place_cpu, 0,
+          "y = SliceRange<starts = [0], steps = [1], sizes = [0]>(float[3] x)",
+          "y = SliceRange<starts = [1,4], steps = [2,1], sizes = [2,4]>(float[4,8] x)")
+CANONICAL(slice_back, "SliceRangeGrad", "gy", "dx", place_infer, place_grad, place_run, 0,
           "gy at starts + i steps, 0 elsewhere",
           "d = SliceRangeGrad<shape = [2,3], starts = [0,1], steps = [1,1]>(float[2,2] gy)",
           "d = SliceRangeGrad<shape = [4,1], starts = [3,0], steps = [-2,1]>(float[2,1] gy)",
           "d = SliceRangeGrad<shape = [3], starts = [0], steps = [1]>(float[0] gy)")
-CANONICAL(pad_range, "PadRange", "x", "y", place_infer, place_grad, place_cpu, 0, "x at starts, value elsewhere",
+CANONICAL(pad_range, "PadRange", "x", "y", place_infer, place_grad, place_run, 0, "x at starts, value elsewhere",
           "y = PadRange<shape = [3,5], starts = [1,2], value = 0.5>(float[2,3] x)",
-          "y = PadRange<shape = [2], starts = [0], value = 0.0>(float[1] x)")
-CANONICAL(concat, "Concat", "x*", "y", concat_infer, concat_grad, concat_cpu, 0,
+          "y = PadRange<shape = [2], starts = [0], value = 0.0>(float[1] x)",
+          "y = PadRange<shape = [3,4], starts = [1,2], value = 7.0>(int64[2,2] x)",
+          "y = PadRange<shape = [8], starts = [2], value = 1.0>(bool[3] x)")
+CANONICAL(concat, "Concat", "x*", "y", concat_infer, concat_grad, concat_run, 0,
           "the inputs one after the other along axis",
           "y = ai.invonnx.ir.Concat<axis = 1>(float[2,3] a, float[2,1] b, float[2,0] c)",
-          "y = ai.invonnx.ir.Concat<axis = 0>(float[1] a, float[1] b)")
-CANONICAL(split, "SplitSizes", "x", "y*", split_infer, split_grad, split_cpu, INV_OP_VARIADIC_OUT,
+          "y = ai.invonnx.ir.Concat<axis = 0>(float[1] a, float[1] b)",
+          "y = ai.invonnx.ir.Concat<axis = 1>(float[3,8] a, float[3,4] b)",
+          "y = ai.invonnx.ir.Concat<axis = 1>(bool[3,3] a, bool[3,2] b)")
+CANONICAL(split, "SplitSizes", "x", "y*", split_infer, split_grad, split_run, INV_OP_VARIADIC_OUT,
           "x cut along axis in parts of the given sizes",
           "a, b, c = SplitSizes<axis = 1, sizes = [1,2,0]>(float[2,3] x)",
           "a, b = SplitSizes<axis = 0, sizes = [1,1]>(float[2] x)")

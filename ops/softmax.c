@@ -2,6 +2,7 @@
  * Softmax and LogSoftmax along one axis, with gradients from the output. Before opset 13 the axis meant: everything
  * from it on is one row; that form lowers to a view as a matrix. */
 #include "ops/norm.h"
+#include "ops/softmax_gpu.h"
 #include "ops/util.h"
 
 typedef struct rows {
@@ -44,22 +45,28 @@ static inv_status softmax_infer(inv_graph *g, inv_node *n)
     return inv__infer_same(g, n);
 }
 
-static inv_status softmax_cpu(const inv_call *c)
+static inv_status softmax_run(const inv_call *c)
 {
     if (c->in[0].n == 0) return INV_OK;
     rows r = rows_of(&c->in[0].shape, c->node);
-    if (c->in[0].dtype == INV_F32)
+    if (c->gpu)
+        INV_GPU(c->gpu, softmax)(c->gpu, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, NULL,
+                                 c->in[0].data, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
         softmax_f32(&r, log_form(c->node), c->in[0].data, c->out[0].data);
     else
         softmax_f64(&r, log_form(c->node), c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
-static inv_status softmax_grad_cpu(const inv_call *c)
+static inv_status softmax_grad_run(const inv_call *c)
 {
     if (c->in[0].n == 0) return INV_OK;
     rows r = rows_of(&c->in[0].shape, c->node);
-    if (c->in[0].dtype == INV_F32)
+    if (c->gpu)
+        INV_GPU(c->gpu, softmax)(c->gpu, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, c->in[0].data,
+                                 c->in[1].data, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
         softmax_grad_f32(&r, log_form(c->node), c->in[0].data, c->in[1].data, c->out[0].data);
     else
         softmax_grad_f64(&r, log_form(c->node), c->in[0].data, c->in[1].data, c->out[0].data);
@@ -95,15 +102,19 @@ static inv_status softmax_12_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 const inv_op_def inv__op_softmax = {
     .size = sizeof inv__op_softmax, .domain = "", .name = "Softmax", .since = 13, .in = "input", .out = "output",
-    .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .cpu = softmax_cpu, .flops = softmax_flops,
-    .cases = (const char *const[]){"y = Softmax(float[3,5] x)", "y = Softmax<axis = 1>(float[2,4,3] x)", NULL},
+    .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .cpu = softmax_run, .cuda = softmax_run,
+    .flops = softmax_flops,
+    .cases = (const char *const[]){"y = Softmax(float[3,5] x)", "y = Softmax<axis = 1>(float[2,4,3] x)",
+                                   "y = Softmax(float[5,40] x)", "y = Softmax(float[1,1100] x)", NULL},
     .doc = "exp(x) / sum exp(x) along `axis`; gradient from the output"};
 
 const inv_op_def inv__op_log_softmax = {
     .size = sizeof inv__op_log_softmax, .domain = "", .name = "LogSoftmax", .since = 13, .in = "input",
-    .out = "output", .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .cpu = softmax_cpu,
+    .out = "output", .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .cpu = softmax_run,
+    .cuda = softmax_run,
     .flops = softmax_flops,
-    .cases = (const char *const[]){"y = LogSoftmax(float[3,5] x)", "y = LogSoftmax<axis = 1>(float[2,4,3] x)", NULL},
+    .cases = (const char *const[]){"y = LogSoftmax(float[3,5] x)", "y = LogSoftmax<axis = 1>(float[2,4,3] x)",
+                                   "y = LogSoftmax<axis = 0>(float[70,3] x)", NULL},
     .doc = "x - log sum exp(x) along `axis`; gradient from the output"};
 
 const inv_op_def inv__op_softmax_12 = {
@@ -118,12 +129,14 @@ const inv_op_def inv__op_log_softmax_12 = {
 
 const inv_op_def inv__op_softmax_grad = {
     .size = sizeof inv__op_softmax_grad, .domain = INV_IR, .name = "SoftmaxGrad", .since = 1, .in = "gy y",
-    .out = "gx", .inplace = 3, .infer = softmax_infer, .cpu = softmax_grad_cpu, .flops = softmax_flops,
+    .out = "gx", .inplace = 3, .infer = softmax_infer, .cpu = softmax_grad_run, .cuda = softmax_grad_run,
+    .flops = softmax_flops,
     .cases = (const char *const[]){"gx = SoftmaxGrad<axis = 1>(float[2,4,3] gy, float[2,4,3] y)", NULL},
     .doc = "y (gy - sum gy y)"};
 
 const inv_op_def inv__op_log_softmax_grad = {
     .size = sizeof inv__op_log_softmax_grad, .domain = INV_IR, .name = "LogSoftmaxGrad", .since = 1, .in = "gy y",
-    .out = "gx", .inplace = 3, .infer = softmax_infer, .cpu = softmax_grad_cpu, .flops = softmax_flops,
+    .out = "gx", .inplace = 3, .infer = softmax_infer, .cpu = softmax_grad_run, .cuda = softmax_grad_run,
+    .flops = softmax_flops,
     .cases = (const char *const[]){"gx = LogSoftmaxGrad<axis = 1>(float[2,4,3] gy, float[2,4,3] y)", NULL},
     .doc = "gy - exp(y) sum gy"};

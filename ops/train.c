@@ -9,6 +9,7 @@
 #include "ops/optim.h"
 #include "ops/parallel.h"
 #include "ops/philox.h"
+#include "ops/train_gpu.h"
 #include "ops/util.h"
 
 typedef struct drop {
@@ -72,17 +73,27 @@ static inv_status feed_cpu(const inv_call *c)
 
 /* --- dropout --- */
 
-static bool drop_of(const inv_call *c, drop *d)
+/* What the node alone says. */
+static inv_drop drop_of_node(const inv_call *c, int64_t rows, int64_t each)
 {
     double ratio = inv_attr_float(c->node, "ratio", 0.5);
+    return (inv_drop){.key = (uint64_t)inv_attr_int(c->node, "key", 0),
+                      .below = ratio >= 1 ? (uint64_t)1 << 32 : (uint64_t)(ratio * 4294967296.0),
+                      .scale = ratio >= 1 ? 0 : 1 / (1 - ratio),
+                      .rows = rows,
+                      .each = each};
+}
+
+static bool drop_of(const inv_call *c, drop *d)
+{
+    const inv_drop k = drop_of_node(c, 0, 0);
     const inv_step *s = c->step;
     if (s == NULL) return false;
-    uint64_t key =
-        inv__mix64(inv__mix64(inv__mix64(s->seed, s->step), s->micro), (uint64_t)inv_attr_int(c->node, "key", 0));
+    uint64_t key = inv__mix64(inv__mix64(inv__mix64(s->seed, s->step), s->micro), k.key);
     d->key[0] = (uint32_t)key;
     d->key[1] = (uint32_t)(key >> 32);
-    d->below = ratio >= 1 ? (uint64_t)1 << 32 : (uint64_t)(ratio * 4294967296.0);
-    d->scale = ratio >= 1 ? 0 : 1 / (1 - ratio);
+    d->below = k.below;
+    d->scale = k.scale;
     return true;
 }
 
@@ -106,10 +117,15 @@ static int64_t samples_of(const inv_tensor *x, int64_t *each, int64_t *shares)
     return rows;
 }
 
-static inv_status drop_cpu(const inv_call *c)
+static inv_status drop_run(const inv_call *c)
 {
     drop d;
     int64_t each, shares, rows = samples_of(&c->in[0], &each, &shares);
+    if (c->gpu) {
+        const inv_drop k = drop_of_node(c, rows, each);
+        INV_GPU(c->gpu, dropout)(c->gpu, c->in[0].dtype, &k, c->in[0].data, c->out[0].data);
+        return INV_OK;
+    }
     if (!drop_of(c, &d)) return INV_E_INTERNAL;
 #pragma omp parallel for schedule(static) if (c->in[0].n > INV_OMP_MIN)
     for (int64_t t = 0; t < rows * shares; t++) {
@@ -125,11 +141,16 @@ static inv_status drop_cpu(const inv_call *c)
     return INV_OK;
 }
 
-static inv_status keep_cpu(const inv_call *c)
+static inv_status keep_run(const inv_call *c)
 {
     drop d;
     int64_t each, shares, rows = samples_of(&c->in[0], &each, &shares);
     uint8_t *out = c->out[0].data;
+    if (c->gpu) {
+        const inv_drop k = drop_of_node(c, rows, each);
+        INV_GPU(c->gpu, dropout_keep)(c->gpu, &k, out);
+        return INV_OK;
+    }
     if (!drop_of(c, &d)) return INV_E_INTERNAL;
     for (int64_t i = 0; i < rows * each; i++) {
         uint32_t word[4];
@@ -192,13 +213,16 @@ static const inv_op_def feed = {
 
 static const inv_op_def dropout_mask = {
     .size = sizeof dropout_mask, .domain = INV_IR, .name = "DropoutMask", .since = 1, .in = "x", .out = "y",
-    .flags = INV_OP_RANDOM, .inplace = 1, .infer = drop_infer, .grad = drop_grad, .cpu = drop_cpu,
-    .cases = (const char *const[]){"y = DropoutMask<ratio = 0.25, key = 7>(float[3,10] x)", NULL},
+    .flags = INV_OP_RANDOM, .inplace = 1, .infer = drop_infer, .grad = drop_grad, .cpu = drop_run,
+    .cuda = drop_run,
+    .cases = (const char *const[]){"y = DropoutMask<ratio = 0.25, key = 7>(float[3,10] x)",
+                                  "y = DropoutMask<ratio = 0.5, key = 8>(float[0,3] x)", NULL},
     .doc = "x mask / (1 - ratio); the mask is a function of seed, step, key, global sample and element (Philox)"};
 
 static const inv_op_def dropout_keep = {
     .size = sizeof dropout_keep, .domain = INV_IR, .name = "DropoutKeep", .since = 1, .in = "x", .out = "mask",
-    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = drop_infer, .cpu = keep_cpu,
+    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = drop_infer, .cpu = keep_run,
+    .cuda = keep_run,
     .doc = "the mask of DropoutMask with the same attributes, as bool"};
 
 static const inv_op_def dropout_7 = {

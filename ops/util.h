@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "core/op.h"
+#include "ops/gpu.h"
+#include "ops/loop.h"
 
 #define INV_IR "ai.invonnx.ir"
 #define INV_OMP_MIN 16384 /* elements from which a loop is worth threads */
@@ -193,19 +195,7 @@ static inline int64_t inv__prod(const inv_shape *s, int from, int to)
     return k;
 }
 
-/* --- loops over an output that operands broadcast to (stride 0 along broadcast axes) ---
- * Neighbouring axes that all operands walk alike are merged, axes of extent 1 are dropped. The last axis (extent
- * `inner`, strides step[k]) is the caller's inner loop; inv__loop_row gives the operands' offsets for row r of
- * `rows`. */
-#define INV_LOOP_OPS 4
-typedef struct inv_loop {
-    int rank, nop;
-    int64_t rows, inner;
-    int64_t dim[INV_MAX_RANK];
-    int64_t stride[INV_LOOP_OPS][INV_MAX_RANK];
-    int64_t step[INV_LOOP_OPS];
-} inv_loop;
-
+/* --- making loops (ops/loop.h) --- */
 /* From explicit strides per operand (in elements; negative and 0 allowed), one per axis of `out`. */
 static inline void inv__loop_strided(inv_loop *l, const inv_shape *out, int nop,
                                      const int64_t (*stride)[INV_MAX_RANK])
@@ -243,16 +233,6 @@ static inline void inv__loop_init(inv_loop *l, const inv_shape *out, int nop, co
     int64_t stride[INV_LOOP_OPS][INV_MAX_RANK] = {{0}};
     for (int k = 0; k < nop; k++) inv__broadcast_strides(shape[k], out, stride[k]);
     inv__loop_strided(l, out, nop, (const int64_t(*)[INV_MAX_RANK])stride);
-}
-
-static inline void inv__loop_row(const inv_loop *l, int64_t row, int64_t offset[INV_LOOP_OPS])
-{
-    for (int k = 0; k < l->nop; k++) offset[k] = 0;
-    for (int i = l->rank - 2; i >= 0; i--) {
-        int64_t q = row / l->dim[i], at = row - q * l->dim[i];
-        row = q;
-        for (int k = 0; k < l->nop; k++) offset[k] += at * l->stride[k][i];
-    }
 }
 
 /* --- single elements --- */

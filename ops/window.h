@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sliding windows of convolution and pooling in one, two or three dimensions. Fewer than three are filled up in front
- * with axes of extent 1, so that kernels know one case only. */
+ * with axes of extent 1, so that kernels know one case only. The geometry is read by C and by device code. */
 #ifndef INV_OPS_WINDOW_H
 #define INV_OPS_WINDOW_H
 
+#include <stdint.h>
+
+#ifndef __cplusplus
 #include "core/op.h"
+#endif
 
 typedef struct inv_window {
     int sd;                                            /* spatial axes of the operator */
@@ -13,6 +17,7 @@ typedef struct inv_window {
     int64_t invol, outvol, kvol;
 } inv_window;
 
+#ifndef __cplusplus
 /* Reads strides, dilations, pads (or auto_pad) and, if `ceil` may be, ceil_mode; computes the output's extents.
  * `in` and `k` have `sd` entries. NULL, or what is wrong. */
 const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode,
@@ -24,5 +29,6 @@ typedef struct inv_window_attrs {
     inv_attr attr[4]; /* strides, pads, dilations, kernel_shape */
 } inv_window_attrs;
 void inv__window_attrs(const inv_window *w, inv_window_attrs *a);
+#endif
 
 #endif

@@ -26,7 +26,7 @@ typedef struct interp {
 } interp;
 
 /* The statements of a case as a graph: typed names that nothing defines are inputs, the last statement's results are
- * outputs. Not lowered; floating-point inputs are of type `real`. */
+ * outputs. Not lowered; float inputs are of type `real`. */
 static inline inv_status interp_parse(inv_context *ctx, const char *text, inv_dtype real, inv_graph **out)
 {
     inv_arena a;
@@ -58,7 +58,7 @@ static inline inv_status interp_parse(inv_context *ctx, const char *text, inv_dt
     (*out)->real = real;
     for (size_t i = 0; i < (*out)->inputs.n; i++) {
         inv_value *v = inv_val(*out, (*out)->inputs.at[i]);
-        if (inv_dtype_is_float(v->dtype)) v->dtype = real;
+        if (v->dtype == INV_F32) v->dtype = real;
     }
     return INV_OK;
 }

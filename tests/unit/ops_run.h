@@ -260,7 +260,8 @@ static inline double ops_objective(ops_env *e, size_t n, inv_id seed)
     return sum;
 }
 
-/* Gradients of every input that gets one against central differences, in float64. Returns how many were compared. */
+/* Gradients of every input that gets one against central differences, in float64; of long inputs about 64 elements.
+ * Returns how many were compared. */
 static inline int ops_check_grad(ops_env *e, double tol)
 {
     inv_graph *g = e->g;
@@ -278,7 +279,7 @@ static inline int ops_check_grad(ops_env *e, double tol)
         assert_true(inv_shape_equal(inv__shape(g, grad[x]), inv__shape(g, x)));
         assert_int_equal(inv_val(g, grad[x])->dtype, inv_val(g, x)->dtype);
         compared++;
-        for (int64_t k = 0; k < ops_n(e, x); k++) {
+        for (int64_t k = 0; k < ops_n(e, x); k += 1 + ops_n(e, x) / 64 * (ops_n(e, x) > 256)) {
             double old = ops_get(e, x, k), h = 1e-5, got = ops_get(e, grad[x], k);
             ops_set(e, x, k, old + h);
             double up = ops_objective(e, forward, seed);

@@ -65,9 +65,10 @@ static void float_agrees_with_double(void **state)
                 ops_load(&e, *c, "double", 0);
                 ops_run(&e, 0);
                 assert_int_equal(n, ops_n(&e, e.g->outputs.at[0]));
-                for (int64_t i = 0; i < n; i++) top = fmax(top, fabs(want[i]));
+                for (int64_t i = 0; i < n; i++) top = isnan(want[i]) ? top : fmax(top, fabs(want[i]));
                 for (int64_t i = 0; i < n; i++) {
                     double got = ops_get(&e, e.g->outputs.at[0], i);
+                    if (isnan(got) && isnan(want[i])) continue;
                     if (!(fabs(got - want[i]) <= 2e-5 * (1 + top)))
                         fail_msg("%s: element %lld: %g %g", *c, (long long)i, got, want[i]);
                 }

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Functions of two and three operands that broadcast (ops/scalar.h), and their device kernels. */
+#ifndef INV_OPS_ARITH_GPU_H
+#define INV_OPS_ARITH_GPU_H
+
+#include "ops/gpu.h"
+#include "ops/loop.h"
+
+#define ARITH2_OPS(X) \
+    X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(prelu) X(prelu_inv) X(prelu_dslope)
+#define ARITH3_OPS(X) X(prelu_dx) X(div_db) X(pow_dx) X(pow_de) X(max_grad) X(min_grad)
+
+typedef enum inv_arith {
+#define ARITH_ID(f) INV_ARITH_##f,
+    ARITH2_OPS(ARITH_ID) ARITH3_OPS(ARITH_ID)
+#undef ARITH_ID
+    INV_ARITH_COUNT
+} inv_arith;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* out, contiguous, of l->rows * l->inner elements; two or three operands in `in`, float32 or float64. */
+INV_LAUNCHER(arith, inv_arith f, inv_dtype t, const inv_loop *l, void *out, const void *const *in);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

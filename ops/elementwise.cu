@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Element-wise operators on the device, from the scalar functions that the host uses (ops/scalar.h). */
+#include "ops/device.cuh"
+#include "ops/elementwise_gpu.h"
+
+#define INV_SCALAR INV_DEVICE
+#define REAL float
+#define FN(x) x##_f32
+#define M(fn) fn##f
+#include "ops/elementwise_device.inc"
+#undef REAL
+#undef FN
+#undef M
+#define REAL double
+#define FN(x) x##_f64
+#define M(fn) fn
+#include "ops/elementwise_device.inc"
+
+extern "C" void INV_GPU_NAME(elementwise)(const inv_gpu *gpu, inv_ew f, inv_dtype t, int64_t n, void *out,
+                                          const void *x, const void *v, const double attr[2])
+{
+    (t == INV_F64 ? elementwise_f64 : elementwise_f32)(gpu, f, n, out, x, v, attr);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Device kernels of the element-wise operators: one per function that ops/elementwise.inc names. */
+#ifndef INV_OPS_ELEMENTWISE_GPU_H
+#define INV_OPS_ELEMENTWISE_GPU_H
+
+#include "ops/gpu.h"
+
+/* EW_SCALARS(F, G): F(f) for every out = f(x), G(f) for every out = gy f(v), in a fixed order. */
+typedef enum inv_ew {
+#define EW_F(f) INV_EW_##f,
+#define EW_G(f) INV_EW_##f,
+#include "ops/elementwise_scalars.inc"
+#undef EW_F
+#undef EW_G
+    INV_EW_COUNT
+} inv_ew;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* n elements of float32 or float64; x is the operand (gy), v the second one of derivatives. out may be either. */
+INV_LAUNCHER(elementwise, inv_ew f, inv_dtype t, int64_t n, void *out, const void *x, const void *v,
+             const double attr[2]);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Device kernels against the host's, on the cases of every operator row and on the gradients of those cases: the same
+ * operands, float32 and float64. Fails where they differ by more than LIMIT units in the last place of the largest
+ * entry, where a result is not written, or where an operator that a plan can hold has no device kernel.
+ * Without arguments the kernels are those compiled for the host, on buffers of the exact size. `test_device cuda` runs
+ * them on the GPU, and what a faulty kernel does to it; exit status 77 where there is none. */
+#include "executor/executor.h"
+#include "interp.h"
+#include "ops/gpu.h"
+
+#define LIMIT 64
+
+static inv_gpu gpu;
+static inv_gpu_step gpu_step;
+static double gpu_drift[8];
+static double host_drift[8];
+static int compared, missing;
+static double largest[2]; /* distance, float32 and float64 */
+
+/* The GPU; NULL: the emulation. Operands of one call are placed in its memory one after the other. */
+static const inv_device *device;
+static void *self;
+static unsigned char *memory;
+static size_t used;
+enum { MEMORY = 64 << 20, CONTROL = 256 };
+static char missing_names[4096];
+
+/* Runs on the host for folded shapes only, or on any device by copying (Feed). */
+static bool never_on_device(const inv_op_def *op) { return op->flags & (INV_OP_VIEW | INV_OP_SOURCE); }
+
+static void note_missing(const inv_op_def *op)
+{
+    if (strstr(missing_names, op->name)) return;
+    missing++;
+    strncat(missing_names, op->name, sizeof missing_names - strlen(missing_names) - 2);
+    strncat(missing_names, " ", 2);
+}
+
+/* Largest difference in units in the last place of the largest entry. */
+static double distance(const void *want, const void *got, inv_dtype t, int64_t n)
+{
+    double most = 0, worst = 0, unit = t == INV_F64 ? 0x1p-52 : 0x1p-23;
+    if (!inv_dtype_is_float(t)) return memcmp(want, got, (size_t)n * inv_dtype_size(t)) == 0 ? 0 : INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double w = inv_elem_double(want, t, (size_t)i), g = inv_elem_double(got, t, (size_t)i);
+        if (isfinite(w) && fabs(w) > most) most = fabs(w);
+        if (isfinite(w) != isfinite(g) || (!isfinite(w) && !isnan(w) && w != g)) return INFINITY;
+        if (isfinite(w) && fabs(w - g) > worst) worst = fabs(w - g);
+    }
+    return worst == 0 ? 0 : worst / (most * unit);
+}
+
+static void need(inv_status s, inv_context *ctx)
+{
+    if (s != INV_OK) fail_msg("%s", inv_context_message(ctx));
+}
+
+static size_t nbytes_of(const inv_tensor *t) { return (size_t)t->n * inv_dtype_size(t->dtype); }
+
+static void *copy_of(const inv_tensor *t)
+{
+    void *copy = malloc(nbytes_of(t) + 1);
+    assert_non_null(copy);
+    return memcpy(copy, t->data, nbytes_of(t));
+}
+
+/* Scratch memory as the plan for that device would give it. */
+static size_t workspace(interp *it, const inv_node *n, bool on_device)
+{
+    it->g->gpu = on_device;
+    return n->op->workspace ? n->op->workspace(it->g, n) : 0;
+}
+
+static inv_status call_here(interp *it, inv_call *c, bool emulated)
+{
+    const inv_op_def *op = c->node->op;
+    c->ws_nbytes = workspace(it, c->node, emulated);
+    c->ws = c->ws_nbytes ? aligned_alloc(64, (c->ws_nbytes + 63) / 64 * 64) : NULL;
+    if (c->ws) memset(c->ws, 0xff, c->ws_nbytes);
+    c->gpu = emulated ? &gpu : NULL;
+    c->step = emulated ? NULL : &it->step;
+    inv_status s = (emulated ? op->cuda : op->cpu)(c);
+    free(c->ws);
+    return s;
+}
+
+static void *place(const void *data, size_t nbytes, inv_context *ctx)
+{
+    unsigned char *at = memory + used;
+    used += (nbytes + 63) / 64 * 64;
+    assert_true(used <= MEMORY);
+    if (data && nbytes) need(device->upload(self, at, data, nbytes), ctx);
+    return at;
+}
+
+/* The same on the GPU: operands and what is to be overwritten go there and come back. */
+static void call_there(interp *it, const inv_call *host)
+{
+    inv_tensor in[64], out[64];
+    inv_context *ctx = it->g->ctx;
+    inv_call c = *host;
+    used = CONTROL;
+    c.in = in;
+    c.out = out;
+    for (uint32_t i = 0; i < c.nin + c.nout; i++) {
+        inv_tensor *t = i < c.nin ? &in[i] : &out[i - c.nin];
+        *t = i < c.nin ? host->in[i] : host->out[i - c.nin];
+        if (t->data) t->data = place(t->data, nbytes_of(t), ctx);
+    }
+    c.ws_nbytes = workspace(it, c.node, true);
+    c.ws = c.ws_nbytes ? place(NULL, c.ws_nbytes, ctx) : NULL;
+    need(device->upload(self, memory, &gpu_step, sizeof gpu_step), ctx);
+    need(device->run(self, c.node, &c), ctx);
+    need(device->finish(self), ctx);
+    for (uint32_t i = 0; i < c.nin + c.nout; i++) {
+        const inv_tensor *t = i < c.nin ? &in[i] : &out[i - c.nin];
+        void *back = i < c.nin ? host->in[i].data : host->out[i - c.nin].data;
+        if (back && nbytes_of(t)) need(device->download(self, back, t->data, nbytes_of(t)), ctx);
+    }
+    need(device->download(self, gpu_drift, memory + INV_CONTROL_STEP, sizeof gpu_drift), ctx);
+}
+
+static void compare_node(interp *it, const inv_node *n, const char *text)
+{
+    inv_tensor in[64], out[64];
+    void *want[64] = {NULL};
+    const inv_op_def *op = n->op;
+    for (uint32_t i = 0; i < n->nin; i++) in[i] = interp_tensor(it, n->in[i]);
+    for (uint32_t i = 0; i < n->nout; i++) out[i] = interp_tensor(it, n->out[i]);
+    inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout};
+    if (op->flags & INV_OP_VIEW) memcpy(out[0].data, in[0].data, nbytes_of(&in[0]));
+    if (never_on_device(op)) return;
+    /* What the node writes: outputs, or operands that change in place, which must start alike both times. */
+    bool writes = op->writes != 0;
+    inv_tensor *result = writes ? in : out;
+    uint32_t nresult = writes ? n->nin : n->nout;
+    void *before[64] = {NULL};
+    for (uint32_t i = 0; writes && i < nresult; i++) before[i] = copy_of(&result[i]);
+    assert_int_equal(call_here(it, &c, false), INV_OK);
+    for (uint32_t i = 0; i < nresult; i++) {
+        if (!result[i].data) continue;
+        want[i] = copy_of(&result[i]);
+        if (writes) memcpy(result[i].data, before[i], nbytes_of(&result[i]));
+        else memset(result[i].data, 0xff, nbytes_of(&result[i]));
+        free(before[i]);
+    }
+    if (op->cuda) {
+        if (device) call_there(it, &c);
+        else assert_int_equal(call_here(it, &c, true), INV_OK);
+        compared++;
+    } else {
+        note_missing(op);
+    }
+    for (uint32_t i = 0; i < nresult; i++) {
+        if (!want[i]) continue;
+        double d = op->cuda ? distance(want[i], result[i].data, result[i].dtype, result[i].n) : 0;
+        if (d > largest[result[i].dtype == INV_F64]) largest[result[i].dtype == INV_F64] = d;
+        if (!(d <= LIMIT))
+            fail_msg("%s: %s (%s): %g ulp from the host's", text, op->name, inv_dtype_name(result[i].dtype), d);
+        memcpy(result[i].data, want[i], nbytes_of(&result[i]));
+        free(want[i]);
+    }
+    for (int k = 0; k < 8 && op->cuda && op->flags & INV_OP_STEP; k++)
+        assert_true(fabs(gpu_drift[k] - host_drift[k]) <= 1e-9 * (1 + fabs(host_drift[k])));
+}
+
+/* Labels are 0 or 1; of names that begin with "var" or "scale", numbers are positive. */
+static void fill(interp *it, inv_id v, uint64_t *state)
+{
+    const inv_value *x = inv_val(it->g, v);
+    bool positive =
+        !inv_dtype_is_float(x->dtype) || strncmp(x->name, "var", 3) == 0 || strncmp(x->name, "scale", 5) == 0;
+    interp_fill(it, v, state);
+    for (int64_t i = 0; positive && i < inv_shape_nelem(&x->shape); i++)
+        interp_put(it, v, i, fabs(interp_get(it, v, i)));
+}
+
+static void compare_case(inv_context *ctx, const char *text, inv_dtype real)
+{
+    interp it;
+    inv_graph *g;
+    inv_id grad[64], seed[64];
+    uint64_t random = 7;
+    if (interp_parse(ctx, text, real, &g) != INV_OK || inv_pass_lower(g) != INV_OK)
+        fail_msg("%s: %s", text, inv_context_message(ctx));
+    for (size_t i = 0; i < g->outputs.n; i++) seed[i] = INV_NONE;
+    (void)interp_grad(g, grad, seed); /* as far as there are gradients */
+    interp_init(&it, g);
+    it.step = (inv_step){.seed = gpu_step.seed,
+                         .step = gpu_step.step,
+                         .micro = gpu_step.micro,
+                         .first_sample = gpu_step.first_sample,
+                         .lr = gpu_step.lr,
+                         .drift = host_drift};
+    for (size_t i = 0; i < g->inputs.n; i++) fill(&it, g->inputs.at[i], &random);
+    for (size_t i = 0; i < g->outputs.n; i++)
+        if (seed[i] != INV_NONE) fill(&it, seed[i], &random);
+    for (size_t i = 0; i < g->order.n; i++) compare_node(&it, inv_nod(g, g->order.at[i]), text);
+    interp_fini(&it);
+}
+
+/* Operators without cases, because they act on what a graph does not hold. */
+static const char *const more[] = {
+    "fp = GuardSum<key = 5>(float[3,50] v)\nGuardCheck<key = 5, slot = 1>(float[3,50] w, fp)",
+    "k = DropoutKeep<ratio = 0.25, key = 7>(float[3,10] x)",
+    "y = Neg(float[3,7] g)\nSgdUpdate<weight_decay = 0.1>(float[3,7] w, y)",
+    "y = Neg(float[3,7] g)\nMomentumUpdate<momentum = 0.8>(float[3,7] w, y, float[3,7] v)",
+    "y = Neg(float[3,7] g)\nAdamUpdate<weight_decay = 0.1>(float[3,7] w, y, float[3,7] m, float[3,7] vary)",
+    "y = Neg(float[3,7] g)\nAdamUpdate<weight_decay = 0.1, decoupled = 1>(float[3,7] w, y, float[3,7] m, "
+    "float[3,7] vary)",
+    "y = Neg(float[3,7] g)\nAssign(float[3,7] w, y)"};
+
+static void every_row(void **state)
+{
+    (void)state;
+    inv_context *ctx;
+    const char *only = getenv("INVONNX_ONLY"); /* an operator's name, while writing its kernel */
+    assert_int_equal(inv_context_create(NULL, &ctx), INV_OK);
+    gpu_step = (inv_gpu_step){.seed = 3, .step = 4, .micro = 1, .first_sample = 5, .lr = 0.1};
+    if (device) {
+        need(device->open(ctx, &self), ctx);
+        need(device->alloc(self, MEMORY, (void **)&memory), ctx);
+        device->bind(self, (inv_gpu_step *)(void *)memory, (double *)(void *)(memory + INV_CONTROL_STEP));
+    } else {
+        gpu.step = &gpu_step;
+        gpu.drift = gpu_drift;
+        inv__gpu_emulate(&gpu);
+    }
+    for (size_t r = 0; r < inv_registry_nops(ctx->registry); r++) {
+        const inv_op_def *op = inv_registry_op_at(ctx->registry, r);
+        if ((only && strcmp(only, op->name) != 0) || op->until || strcmp(op->name, "SequenceOf") == 0) continue;
+        for (const char *const *text = op->cases; text && *text; text++) {
+            compare_case(ctx, *text, INV_F32);
+            compare_case(ctx, *text, INV_F64);
+        }
+    }
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        compare_case(ctx, more[i], INV_F32);
+        compare_case(ctx, more[i], INV_F64);
+    }
+    if (device) {
+        device->free(self, memory);
+        device->close(self);
+    }
+    inv_context_destroy(ctx);
+    printf("%d calls compared, largest distance %.0f ulp in float32, %.0f in float64; no device kernel: %s\n", compared,
+           largest[0], largest[1], missing ? missing_names : "none");
+    assert_true(compared > 0);
+    if (!only) assert_int_equal(missing, 0);
+}
+
+/* A kernel that writes where there is no memory: an error, at the latest from `finish`, and nothing hangs. Last, since
+ * the GPU can not be used by this process any more. */
+static void faulty_kernel(void **state)
+{
+    (void)state;
+    inv_context *ctx;
+    interp it;
+    inv_graph *g;
+    assert_int_equal(inv_context_create(NULL, &ctx), INV_OK);
+    need(interp_parse(ctx, "y = Relu(float[1000] x)", INV_F32, &g), ctx);
+    need(inv_pass_lower(g), ctx);
+    interp_init(&it, g);
+    const inv_node *n = inv_nod(g, g->order.at[0]);
+    need(device->open(ctx, &self), ctx);
+    inv_tensor in = interp_tensor(&it, n->in[0]), out = interp_tensor(&it, n->out[0]);
+    in.data = out.data = (void *)(uintptr_t)64;
+    inv_call c = {.node = n, .in = &in, .out = &out, .nin = 1, .nout = 1};
+    inv_status s = device->run(self, n, &c);
+    if (s == INV_OK) s = device->finish(self);
+    assert_int_equal(s, INV_E_DEVICE);
+    printf("a faulty kernel: %s\n", inv_context_message(ctx));
+    device->close(self);
+    interp_fini(&it);
+    inv_context_destroy(ctx);
+}
+
+static bool find_gpu(void)
+{
+    inv_context *ctx;
+    void *opened = NULL;
+    if (inv_context_create(NULL, &ctx) != INV_OK) return false;
+    bool found = inv_device_find(ctx, "cuda", &device) == INV_OK && device->open(ctx, &opened) == INV_OK;
+    if (found) device->close(opened);
+    else printf("skipped: %s\n", inv_context_message(ctx));
+    inv_context_destroy(ctx);
+    return found;
+}
+
+int main(int argc, char **argv)
+{
+    bool on_gpu = argc > 1 && strcmp(argv[1], "cuda") == 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row), cmocka_unit_test(faulty_kernel)};
+    const struct CMUnitTest emulated[] = {cmocka_unit_test(every_row)};
+    if (!on_gpu) return cmocka_run_group_tests(emulated, NULL, NULL);
+    return find_gpu() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+}
