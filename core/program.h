@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What compiling gives and the executor runs: up to four plans of one model over one arena.
  *
- *     arena = [ persistent: parameters, constants, optimizer state | transient: the largest plan's ] */
+ *     arena = [ persistent: parameters, constants, optimizer state | control | transient: the largest plan's ]
+ *
+ * `control` is there for devices with queues: what changes from step to step (INV_CONTROL_STEP bytes), and the guards'
+ * verdicts. */
 #ifndef INV_CORE_PROGRAM_H
 #define INV_CORE_PROGRAM_H
 
@@ -117,6 +120,9 @@ typedef struct inv_home {
     size_t offset, nbytes;
 } inv_home;
 
+#define INV_CONTROL_STEP 64
+static inline size_t inv_control_nbytes(size_t guards) { return (INV_CONTROL_STEP + 8 * guards + 63) / 64 * 64; }
+
 typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
@@ -127,7 +133,8 @@ typedef struct inv_program {
     INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */
     inv_found_policy found; /* by the main training plan; the tail and plans made again use it as it is */
     double max_drift;
-    size_t persistent, transient, store_peak;
+    size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
+    size_t persistent, control, transient, store_peak;
     /* Compiles again with one more anchor. On failure the program is unusable but destroyable. */
     inv_status (*replan)(struct inv_program *p, const char *const *names, size_t n);
     void (*destroy)(struct inv_program *p);

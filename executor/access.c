@@ -40,7 +40,8 @@ static const inv_home *param_home(const inv_session *s, const char *name)
     return NULL;
 }
 
-static inv_status fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape, const void **data)
+inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
+                             const void **data)
 {
     size_t nbytes = 0;
     (void)inv_shape_nbytes(shape, dtype, &nbytes);
@@ -87,7 +88,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
         shape = &v->shape;
         address = inv_value_address(s, v);
     }
-    INV_TRY(fetch(s, address, *dtype, shape, data));
+    INV_TRY(inv_session_fetch(s, address, *dtype, shape, data));
     *rank = shape->rank;
     memcpy(dims, shape->dim, (size_t)shape->rank * sizeof *dims);
     return INV_OK;

@@ -85,31 +85,27 @@ const inv_device inv_device_cpu = {.name = "cpu",
                                    .run = host_run,
                                    .peak = host_peak};
 
-/* All bits set is a NaN in float32 and float64. */
-enum { POISON = 0xff };
-
 static inv_status checked_alloc(void *self, size_t nbytes, void **out)
 {
     INV_TRY(host_alloc(self, nbytes, out));
-    memset(*out, POISON, nbytes);
+    memset(*out, INV_POISON, nbytes);
     return INV_OK;
 }
 
-static inv_status checked_begin(void *self, void *p, size_t nbytes)
+static inv_status checked_begin(void *self, int queue, void *p, size_t nbytes)
 {
+    (void)queue;
     host *h = self;
-    const unsigned char *b = p;
-    for (size_t i = 0; i < nbytes; i++)
-        if (b[i] != POISON)
-            return inv__fail(h->ctx, INV_E_INTERNAL,
-                             "memory was written after it was freed (byte %zu of a buffer of %zu)", i, nbytes);
+    size_t i = inv_first_unpoisoned(p, nbytes);
+    INV_CHECK(i == nbytes, h->ctx, INV_E_INTERNAL,
+              "memory was written after it was freed (byte %zu of a buffer of %zu)", i, nbytes);
     return INV_OK;
 }
 
-static inv_status checked_end(void *self, void *p, size_t nbytes)
+static inv_status checked_end(void *self, int queue, void *p, size_t nbytes)
 {
-    (void)self;
-    memset(p, POISON, nbytes);
+    (void)self, (void)queue;
+    memset(p, INV_POISON, nbytes);
     return INV_OK;
 }
 
@@ -126,11 +122,3 @@ const inv_device inv_device_checked = {.name = "checked",
                                        .begin = checked_begin,
                                        .end = checked_end,
                                        .peak = host_peak};
-
-const inv_device *inv_device_find(const char *name)
-{
-    static const inv_device *const all[] = {&inv_device_cpu, &inv_device_checked};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strcmp(all[i]->name, name) == 0) return all[i];
-    return NULL;
-}

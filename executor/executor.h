@@ -3,29 +3,58 @@
 #ifndef INV_EXECUTOR_EXECUTOR_H
 #define INV_EXECUTOR_EXECUTOR_H
 
+#include <string.h>
+
 #include "core/model.h"
 #include "core/program.h"
+#include "ops/gpu.h"
 
-/* A device is a table of functions. `self` is its own state. All return statuses; none allocates in a step. */
+/* A device is a table of functions. `self` is its own state. All return statuses; none allocates in a step.
+ *
+ * Host devices do at once what they are told. The others have two queues (streams) and do it some time before `finish`
+ * returns: what stands in one queue in its order, what stands in different ones in any order that `mark` and `wait`
+ * allow. Host memory given to `send` and `fetch` comes from `pin` and must stay as it is until `finish`. */
+enum { INV_QUEUE_COMPUTE, INV_QUEUE_SEND, INV_QUEUES };
+
 typedef struct inv_device {
     const char *name;
-    bool host; /* its memory can be read in place */
+    bool host; /* memory of the host, kernels of the column `cpu`; the functions below `peak` are NULL */
     inv_status (*open)(inv_context *ctx, void **self);
     void (*close)(void *self);
     inv_status (*alloc)(void *self, size_t nbytes, void **out); /* 64-byte aligned */
     void (*free)(void *self, void *p);
-    inv_status (*upload)(void *self, void *dst, const void *src, size_t nbytes);
-    inv_status (*download)(void *self, void *dst, const void *src, size_t nbytes);
-    inv_status (*copy)(void *self, void *dst, const void *src, size_t nbytes); /* on the device */
-    inv_status (*run)(void *self, const inv_node *node, const inv_call *call);
+    inv_status (*upload)(void *self, void *dst, const void *src, size_t nbytes);   /* done when it returns, after all */
+    inv_status (*download)(void *self, void *dst, const void *src, size_t nbytes); /* that was queued before */
+    inv_status (*copy)(void *self, void *dst, const void *src, size_t nbytes); /* on the device; compute queue */
+    inv_status (*run)(void *self, const inv_node *node, const inv_call *call); /* compute queue */
     /* A buffer begins (nothing in it may be read) or ends its life; NULL: nobody cares. */
-    inv_status (*begin)(void *self, void *p, size_t nbytes);
-    inv_status (*end)(void *self, void *p, size_t nbytes);
+    inv_status (*begin)(void *self, int queue, void *p, size_t nbytes);
+    inv_status (*end)(void *self, int queue, void *p, size_t nbytes);
     size_t (*peak)(void *self); /* most bytes ever allocated at once */
+
+    inv_status (*pin)(void *self, size_t nbytes, void **out); /* host memory; freed by unpin */
+    void (*unpin)(void *self, void *p);
+    /* Device memory that kernels take step values from and write verdicts to (ops/gpu.h). */
+    void (*bind)(void *self, const inv_gpu_step *step, double *drift);
+    inv_status (*send)(void *self, int queue, void *dst, const void *src, size_t nbytes); /* to the device */
+    inv_status (*fetch)(void *self, void *dst, const void *src, size_t nbytes); /* compute queue, to the host */
+    /* The queue goes on after all that stood before the newest `mark` of that event. Events count from 0. */
+    inv_status (*mark)(void *self, int queue, size_t event);
+    inv_status (*wait)(void *self, int queue, size_t event);
+    inv_status (*finish)(void *self); /* waits; says what failed since the last time */
+    /* What is queued between the two is not done but kept, to be queued as a whole by `replay`. */
+    inv_status (*record)(void *self);
+    inv_status (*recorded)(void *self, void **graph); /* ends the recording, also a failed one */
+    inv_status (*replay)(void *self, void *graph);
+    void (*forget)(void *self, void *graph);
 } inv_device;
 
-extern const inv_device inv_device_cpu, inv_device_checked;
-const inv_device *inv_device_find(const char *name); /* NULL: none of that name */
+extern const inv_device inv_device_cpu, inv_device_checked, inv_device_sim;
+#ifdef INV_HAVE_CUDA
+extern const inv_device inv_device_cuda;
+#endif
+/* INV_E_DEVICE names those of this build. */
+inv_status inv_device_find(inv_context *ctx, const char *name, const inv_device **out);
 
 /* One node ready to run. */
 typedef struct inv_ready {
@@ -39,11 +68,23 @@ typedef struct inv_event {
     bool begin;
 } inv_event;
 
+/* A feed on a device with queues: the send queue copies it while the compute queue goes on to the first reader. */
+typedef struct inv_sending {
+    size_t at, reader; /* positions in the order; the first reader, at latest the end of the compute part */
+    size_t staged;     /* offset in the pinned host memory */
+    size_t nbytes;
+    bool again;        /* an earlier one has staged the same feed */
+} inv_sending;
+
 typedef struct inv_runnable {
     inv_ready *node;
     size_t n, commit_begin;
     inv_event *event;
     size_t nevent;
+    inv_sending *sending;
+    size_t nsending;
+    bool warm[2];   /* compute, commit: has run once, so that all is loaded: from now on it is recorded */
+    void *graph[2]; /* as recorded; NULL: not yet */
 } inv_runnable;
 
 struct inv_session {
@@ -53,14 +94,16 @@ struct inv_session {
     const inv_device *device;
     void *self;
     unsigned char *persistent, *transient; /* device memory: the two parts of the arena */
-    size_t persistent_nbytes, transient_nbytes;
+    unsigned char *control; /* device memory before `transient`, program->control bytes: step values, guard verdicts */
+    size_t persistent_nbytes, transient_nbytes; /* the second counts `control` */
     inv_arena memory;     /* run tables, one per plan; rebuilt when planned again */
     inv_runnable run[INV_PLAN_KINDS];
     inv_step step;
     double *drift;        /* per guard slot, of the plan at hand */
+    unsigned char *pinned; /* host memory that queues read and write: a mirror of `control`, results, feeds */
     inv_feed *feed;
     int newest;           /* plan of the newest call, -1: none */
-    bool lost;            /* planning again has failed: no plan fits what the arena holds */
+    const char *lost;     /* why no step can be made any more: planning again or the device has failed; NULL: it can */
     uint64_t steps;
     int fallbacks;
     double worst_drift;
@@ -68,6 +111,17 @@ struct inv_session {
     size_t host_nbytes;
     char bad_node[256];
 };
+
+/* Poisoned memory, of devices that watch it: all bits set, a NaN in float32 and float64. */
+enum { INV_POISON = 0xff };
+/* The first byte that is not poison; nbytes: there is none. */
+static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
+{
+    size_t i = 0;
+    if (nbytes == 0 || (p[0] == INV_POISON && memcmp(p, p + 1, nbytes - 1) == 0)) return nbytes;
+    while (p[i] == INV_POISON) i++;
+    return i;
+}
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
@@ -77,9 +131,23 @@ static inline const char *inv_node_label(const inv_node *n)
     return n->norigin ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
 }
 
+/* access.c: a device tensor in host memory, valid until the next call */
+inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
+                             const void **data);
+
 /* run.c */
+typedef enum inv_part { INV_PART_COMPUTE, INV_PART_COMMIT } inv_part;
 void *inv_value_address(const inv_session *s, const inv_value *v);
 inv_status inv_runnable_build(inv_session *s, int kind);
-inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool find_bad, bool *bad);
+/* Runs nodes [from, to) of a plan. `bad`, unless NULL: stops at the first output that is not finite (s->bad_node). */
+inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool *bad);
+
+/* queue.c: all of it does what the device needs, on those of the host very little */
+inv_status inv_queues_ready(inv_session *s);  /* after the run tables are built */
+void inv_queues_forget(inv_session *s);       /* before they go */
+inv_status inv_queues_begin(inv_session *s, int kind); /* sends feeds and step values, clears the verdicts */
+inv_status inv_queues_part(inv_session *s, int kind, inv_part part);
+/* Contents of two small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift, once all is done. */
+inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[2], unsigned char bytes[2][16]);
 
 #endif

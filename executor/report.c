@@ -198,10 +198,11 @@ inv_status inv_session_report(inv_session *s, char **out)
     trainables(p, train, frozen);
     json_t *root = json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
-        s->device->name, "planned_peak_bytes", bytes(pr->persistent + pr->transient), "peak_bytes",
+        pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
+        bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
         bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
-        "store_peak_bytes", bytes(pr->persistent + pr->store_peak), "flops", number(p->flops), "store_flops",
-        number(p->store_flops), "guard_flops", number(p->guard_flops));
+        "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", number(p->flops),
+        "store_flops", number(p->store_flops), "guard_flops", number(p->guard_flops));
     size_t bound = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
@@ -210,7 +211,7 @@ inv_status inv_session_report(inv_session *s, char **out)
                   choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
                   "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
                   timeline(p), "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
-                  bytes(pr->persistent + bound), "trainable", train, "frozen", frozen);
+                  bytes(pr->persistent + pr->control + bound), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);

@@ -89,12 +89,15 @@ inv_status inv_runnable_build(inv_session *s, int kind)
     return s->device->begin ? note_events(s, g, r) : INV_OK;
 }
 
-static bool finite(const inv_tensor *t)
+/* Whether all elements are finite. A tensor of another memory is fetched first. */
+static inv_status finite(inv_session *s, const inv_tensor *t, bool *yes)
 {
-    if (!t->data || !inv_dtype_is_float(t->dtype)) return true;
-    for (int64_t i = 0; i < t->n; i++)
-        if (!isfinite(inv_elem_double(t->data, t->dtype, (size_t)i))) return false;
-    return true;
+    *yes = true;
+    if (!t->data || !inv_dtype_is_float(t->dtype)) return INV_OK;
+    const void *data = t->data;
+    if (!s->device->host) INV_TRY(inv_session_fetch(s, t->data, t->dtype, &t->shape, &data));
+    for (int64_t i = 0; i < t->n && *yes; i++) *yes = isfinite(inv_elem_double(data, t->dtype, (size_t)i));
+    return INV_OK;
 }
 
 static void name_bad(inv_session *s, const inv_node *n)
@@ -105,39 +108,65 @@ static void name_bad(inv_session *s, const inv_node *n)
                         n->phase == INV_FORWARD ? "" : ", in backward");
 }
 
-static inv_status events(inv_session *s, const inv_runnable *r, const inv_ready *n, bool begin)
+static inv_status events(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue, bool begin)
 {
     for (uint32_t k = 0; k < n->nevents; k++) {
         const inv_event *e = &r->event[n->first_event + k];
         if (e->begin != begin) continue;
-        INV_TRY((begin ? s->device->begin : s->device->end)(s->self, s->transient + e->offset, e->nbytes));
+        INV_TRY((begin ? s->device->begin : s->device->end)(s->self, queue, s->transient + e->offset, e->nbytes));
     }
     return INV_OK;
 }
 
-/* Runs nodes [from, to) of a plan. `find_bad`: stop at the first node with an output that is not finite. */
-inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool find_bad, bool *bad)
+/* Events 2i and 2i + 1: the memory of sending i is free, its data is there. */
+static inv_status await_sendings(inv_session *s, const inv_runnable *r, size_t from, size_t at)
+{
+    for (size_t i = 0; i < r->nsending; i++)
+        if (r->sending[i].at >= from && r->sending[i].reader == at)
+            INV_TRY(s->device->wait(s->self, INV_QUEUE_COMPUTE, 2 * i + 1));
+    return INV_OK;
+}
+
+static inv_status send(inv_session *s, const inv_runnable *r, const inv_ready *n)
+{
+    size_t i = 0;
+    while (&r->node[r->sending[i].at] != n) i++;
+    INV_TRY(s->device->mark(s->self, INV_QUEUE_COMPUTE, 2 * i));
+    INV_TRY(s->device->wait(s->self, INV_QUEUE_SEND, 2 * i));
+    INV_TRY(events(s, r, n, INV_QUEUE_SEND, true));
+    INV_TRY(s->device->send(s->self, INV_QUEUE_SEND, n->call.out[0].data, s->pinned + r->sending[i].staged,
+                            r->sending[i].nbytes));
+    return s->device->mark(s->self, INV_QUEUE_SEND, 2 * i + 1);
+}
+
+static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_ready *n)
+{
+    const inv_call *c = &n->call;
+    if (n->node->op->flags & INV_OP_SOURCE && !s->device->host) return send(s, r, n);
+    INV_TRY(events(s, r, n, INV_QUEUE_COMPUTE, true));
+    if (!(n->node->op->flags & INV_OP_VIEW)) return s->device->run(s->self, n->node, c);
+    if (c->out[0].data == c->in[0].data) return INV_OK;
+    size_t nbytes = 0; /* of a parameter: the one view that needs bytes of its own */
+    (void)inv_shape_nbytes(&c->out[0].shape, c->out[0].dtype, &nbytes);
+    return s->device->copy(s->self, c->out[0].data, c->in[0].data, nbytes);
+}
+
+inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool *bad)
 {
     const inv_runnable *r = &s->run[kind];
     for (size_t i = from; i < to; i++) {
         const inv_ready *n = &r->node[i];
-        if (n->nevents) INV_TRY(events(s, r, n, true));
-        if (!(n->node->op->flags & INV_OP_VIEW) || n->call.out[0].data != n->call.in[0].data) {
-            if (n->node->op->flags & INV_OP_VIEW) { /* of a parameter: the one view that needs bytes of its own */
-                size_t nbytes = 0;
-                (void)inv_shape_nbytes(&n->call.out[0].shape, n->call.out[0].dtype, &nbytes);
-                INV_TRY(s->device->copy(s->self, n->call.out[0].data, n->call.in[0].data, nbytes));
-            } else {
-                INV_TRY(s->device->run(s->self, n->node, &n->call));
-            }
-        }
-        for (uint32_t k = 0; find_bad && k < n->call.nout; k++) {
-            if (finite(&n->call.out[k])) continue;
+        INV_TRY(await_sendings(s, r, from, i));
+        INV_TRY(run_node(s, r, n));
+        for (uint32_t k = 0; bad && k < n->call.nout; k++) {
+            bool fine;
+            INV_TRY(finite(s, &n->call.out[k], &fine));
+            if (fine) continue;
             name_bad(s, n->node);
             *bad = true;
             return INV_OK;
         }
-        if (n->nevents) INV_TRY(events(s, r, n, false));
+        INV_TRY(events(s, r, n, INV_QUEUE_COMPUTE, false));
     }
-    return INV_OK;
+    return await_sendings(s, r, from, to);
 }

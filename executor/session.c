@@ -33,6 +33,7 @@ static inv_status ready_plans(inv_session *s)
 {
     const inv_program *p = s->program;
     size_t guards = 0, feeds = 0;
+    inv_queues_forget(s);
     inv__arena_fini(&s->memory);
     inv__arena_init(&s->memory, s->ctx);
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
@@ -46,7 +47,7 @@ static inv_status ready_plans(inv_session *s)
     if (!s->drift || !s->feed) return INV_E_NOMEM;
     s->step.drift = s->drift;
     s->step.feed = s->feed;
-    return INV_OK;
+    return inv_queues_ready(s);
 }
 
 /* Memory for the plans as they are now. The transient part goes before its successor comes, so that no more than the
@@ -54,9 +55,10 @@ static inv_status ready_plans(inv_session *s)
 static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_homes)
 {
     const inv_program *p = s->program;
-    if (!s->transient || p->transient > s->transient_nbytes) {
-        s->device->free(s->self, s->transient);
-        s->transient = NULL;
+    size_t transient = p->control + p->transient;
+    if (!s->control || transient > s->transient_nbytes) {
+        s->device->free(s->self, s->control);
+        s->control = s->transient = NULL;
     }
     if (!s->persistent || p->persistent != old_persistent) {
         void *fresh;
@@ -66,12 +68,13 @@ static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_ho
         s->persistent = fresh;
         s->persistent_nbytes = p->persistent;
     }
-    if (!s->transient) {
+    if (!s->control) {
         void *fresh;
-        INV_TRY(s->device->alloc(s->self, p->transient, &fresh));
-        s->transient = fresh;
-        s->transient_nbytes = p->transient;
+        INV_TRY(s->device->alloc(s->self, transient, &fresh));
+        s->control = fresh;
+        s->transient_nbytes = transient;
     }
+    s->transient = s->control + p->control;
     INV_TRY(fill_homes(s, old_homes));
     return ready_plans(s);
 }
@@ -82,11 +85,11 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
               "session options of %zu bytes: this library knows at most %zu (set .size)", o->size, sizeof *o);
     INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
     o = &s->program->options; /* complete, also where the caller's is of an older version */
-    const char *device = o->device ? o->device : "cpu";
-    s->device = inv_device_find(device);
-    INV_CHECK(s->device, s->ctx, INV_E_DEVICE, "device '%s' is not in this version; there are: cpu, checked", device);
     s->step.seed = o->seed;
     if (o->threads > 0) omp_set_num_threads(o->threads);
+    const char *device = o->device ? o->device : "cpu";
+    if (o->plan_only && strcmp(device, "cuda") == 0) return INV_OK; /* also where it is not built in */
+    INV_TRY(inv_device_find(s->ctx, device, &s->device));
     if (o->plan_only) return INV_OK;
     INV_TRY(s->device->open(s->ctx, &s->self));
     return fit_arena(s, 0, 0);
@@ -116,8 +119,9 @@ void inv_session_destroy(inv_session *s)
     if (!s) return;
     inv_context *ctx = s->ctx;
     if (s->self) {
+        inv_queues_forget(s);
         s->device->free(s->self, s->persistent);
-        s->device->free(s->self, s->transient);
+        s->device->free(s->self, s->control);
         s->device->close(s->self);
     }
     if (s->program) s->program->destroy(s->program);
@@ -128,9 +132,7 @@ void inv_session_destroy(inv_session *s)
 
 inv_status inv_session_whole(const inv_session *s)
 {
-    INV_CHECK(
-        !s->lost, s->ctx, INV_E_ARG,
-        "this session could not be planned again when a reconstruction was refused; only its parameters can be read");
+    INV_CHECK(!s->lost, s->ctx, INV_E_ARG, "this session has ended: %s", s->lost);
     return INV_OK;
 }
 
@@ -231,23 +233,23 @@ static inv_status feed(inv_session *s, int first, int last, const inv_array *inp
 
 /* --- steps --- */
 
-static inv_status read_double(inv_session *s, const inv_plan *plan, inv_id v, double *out)
+static double as_double(const inv_plan *plan, inv_id v, const unsigned char *bytes)
 {
-    unsigned char bytes[8];
-    const inv_value *val = inv_val(plan->g, v);
-    size_t size = inv_dtype_size(val->dtype);
-    INV_TRY(s->device->download(s->self, bytes, inv_value_address(s, val), size < 8 ? size : 8));
-    *out = inv_elem_double(bytes, val->dtype, 0);
-    return INV_OK;
+    return inv_elem_double(bytes, inv_val(plan->g, v)->dtype, 0);
+}
+
+/* The device is not asked again once it has failed: what is in its memory cannot be told. */
+static inv_status lost_if_failed(inv_session *s, inv_status st)
+{
+    if (st == INV_E_DEVICE) s->lost = "its device has failed; train from the newest saved model or checkpoint";
+    return st;
 }
 
 static inv_status begin_call(inv_session *s, int kind)
 {
     s->newest = kind;
     s->step.step = s->steps;
-    for (size_t i = 0; i < s->program->plan[kind].guarded.n; i++) s->drift[i] = 0;
-    if (!s->device->end) return INV_OK;
-    return s->device->end(s->self, s->transient, s->transient_nbytes);
+    return inv_queues_begin(s, kind);
 }
 
 /* The step is repeated up to the first output that is not finite. Nothing has been committed. */
@@ -256,7 +258,7 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
     bool bad = false;
     (void)snprintf(s->bad_node, sizeof s->bad_node, "a node that was not found again");
     INV_TRY(begin_call(s, kind));
-    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, true, &bad));
+    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, &bad));
     result->bad_node = s->bad_node;
     return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s",
                      (unsigned long long)s->steps, what, s->bad_node);
@@ -282,12 +284,13 @@ static inv_status plan_again(inv_session *s, const char *const *names, size_t n)
     size_t persistent = p->persistent, homes = p->home.n;
     inv__log(s->ctx, "step %llu: the reconstruction of '%s' is off by more than %g; it is kept from now on",
              (unsigned long long)s->steps, names[0], p->max_drift);
-    s->lost = true; /* until it has worked */
+    /* until it has worked */
+    s->lost = "it could not be planned again when a reconstruction was refused; only its parameters can be read";
     INV_TRY(p->replan(p, names, n));
-    inv__log(s->ctx, "planned again: peak %zu bytes", p->persistent + p->transient);
+    inv__log(s->ctx, "planned again: peak %zu bytes", p->persistent + p->control + p->transient);
     s->fallbacks += (int)n;
     INV_TRY(fit_arena(s, persistent, homes));
-    s->lost = false;
+    s->lost = NULL;
     return INV_OK;
 }
 
@@ -299,16 +302,16 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
     for (;;) {
         INV_TRY(feed(s, first, last, inputs, n, target, kind));
         const inv_plan *plan = &s->program->plan[*kind];
+        const inv_id wanted[2] = {plan->loss, plan->finite};
+        unsigned char bytes[2][16];
         INV_TRY(begin_call(s, *kind));
-        INV_TRY(inv_runnable_compute(s, *kind, 0, s->run[*kind].commit_begin, false, NULL));
+        INV_TRY(inv_queues_part(s, *kind, INV_PART_COMPUTE));
+        INV_TRY(inv_queues_results(s, *kind, wanted, bytes));
         result->drift = 0;
-        if (plan->loss != INV_NONE) {
-            INV_TRY(read_double(s, plan, plan->loss, &result->loss));
-            if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
-        }
-        double bad_grads = 0;
-        if (plan->finite != INV_NONE) INV_TRY(read_double(s, plan, plan->finite, &bad_grads));
-        if (bad_grads > 0) return find_bad(s, *kind, "the loss is finite, but its gradients are not", result);
+        if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
+        if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
+        if (plan->finite != INV_NONE && as_double(plan, plan->finite, bytes[1]) > 0)
+            return find_bad(s, *kind, "the loss is finite, but its gradients are not", result);
         const char *names[1] = {NULL};
         size_t bad = refused(s, *kind, names, result);
         result->fallbacks = s->fallbacks - before;
@@ -321,9 +324,13 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
     }
 }
 
-static inv_status commit(inv_session *s, int kind)
+/* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. */
+static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const inv_array *target, inv_result *result)
 {
-    return inv_runnable_compute(s, kind, s->run[kind].commit_begin, s->run[kind].n, false, NULL);
+    int kind;
+    inv_status st = compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, n, target, result);
+    if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMMIT);
+    return lost_if_failed(s, st);
 }
 
 inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,
@@ -333,10 +340,8 @@ inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninp
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, s->ctx, INV_E_ARG,
               "this session has no optimizer, so there is nothing to step");
-    int kind;
     s->step.lr = lr;
-    INV_TRY(compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, target, result));
-    INV_TRY(commit(s, kind));
+    INV_TRY(step(s, inputs, ninputs, target, result));
     s->steps++;
     return INV_OK;
 }
@@ -348,10 +353,7 @@ inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninp
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer == INV_OPT_NONE, s->ctx, INV_E_ARG,
               "gradients are read from sessions made for training without an optimizer");
-    int kind;
-    INV_TRY(compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, ninputs, target, result));
-    INV_TRY(commit(s, kind)); /* running statistics as they would be; nothing is written */
-    return INV_OK;
+    return step(s, inputs, ninputs, target, result); /* running statistics as they would be; nothing is written */
 }
 
 inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
@@ -364,14 +366,16 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
               "this session was planned without evaluation (eval_batch)");
     INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs,
                  ninputs, target, &kind));
-    INV_TRY(begin_call(s, kind));
-    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, false, NULL));
     const inv_plan *plan = &s->program->plan[kind];
-    if (plan->loss != INV_NONE) INV_TRY(read_double(s, plan, plan->loss, &result->loss));
+    const inv_id wanted[2] = {plan->loss, plan->correct};
+    unsigned char bytes[2][16];
+    INV_TRY(begin_call(s, kind));
+    INV_TRY(inv_queues_part(s, kind, INV_PART_COMPUTE));
+    INV_TRY(lost_if_failed(s, inv_queues_results(s, kind, wanted, bytes)));
+    if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
     if (plan->correct != INV_NONE) {
         int64_t counts[2];
-        INV_TRY(
-            s->device->download(s->self, counts, inv_value_address(s, inv_val(plan->g, plan->correct)), sizeof counts));
+        memcpy(counts, bytes[1], sizeof counts);
         result->correct = counts[0];
         result->rows = counts[1];
     }

@@ -80,21 +80,6 @@ static inv_status settle(const inv_graph *g, inv_status s)
     return inv__fail(g->ctx, INV_E_NOMEM, "out of memory while compiling");
 }
 
-static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
-{
-    memset(plan, 0, sizeof *plan);
-    plan->loss = plan->correct = plan->finite = INV_NONE;
-    INV_TRY(inv_graph_copy(p->source, &plan->base));
-    inv_graph *g = plan->base;
-    g->real = p->options.float64 ? INV_F64 : INV_F32;
-    g->eval = rq->purpose == INV_FOR_EVAL;
-    g->no_dropout = p->options.no_dropout;
-    inv_status st = settle(g, passes(g, rq, plan));
-    if (st != INV_OK) return explain_rebatch(p, rq, st);
-    INV_TRY(inv_pass_search(plan, rq, p));
-    return settle(plan->g, inv_graph_check(plan->g, true));
-}
-
 /* --- persistent region --- */
 
 static bool same_const(const inv_home *h, const inv_value *v)
@@ -156,6 +141,68 @@ static inv_status house(inv_program *p, inv_graph *g)
     return INV_OK;
 }
 
+/* --- plans --- */
+
+static bool has_queues(const inv_session_options *o)
+{
+    return o->device && (strcmp(o->device, "cuda") == 0 || strcmp(o->device, "sim") == 0);
+}
+
+static bool has_kernel(const inv_node *n) { return n->op->cuda || n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE); }
+
+/* Every operator of the plan must have a kernel on its device; those that lack one are named, each with its first
+ * node. */
+static inv_status check_kernels(const inv_graph *g)
+{
+    inv_str missing;
+    inv__str_init(&missing, g->ctx);
+    for (size_t i = 0; g->gpu && i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t first = i;
+        for (size_t k = 0; k < i && first == i; k++)
+            if (inv_nod(g, g->order.at[k])->op == n->op) first = k;
+        if (has_kernel(n) || first < i) continue;
+        const char *at = n->norigin ? n->origin[0] : n->phase == INV_FORWARD ? "forward" : "backward or update";
+        inv__str_add(&missing, "%s%s (%s)", missing.n ? ", " : "", n->op->name, at);
+    }
+    inv_status s = INV_OK;
+    if (missing.n)
+        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
+                      "these operators have no kernel for this device: %s; train on the host with device cpu",
+                      missing.s);
+    inv__str_fini(&missing);
+    return s;
+}
+
+/* What a budget leaves for the transient part. */
+static inv_status spend_on_homes(inv_program *p, inv_graph *g)
+{
+    INV_TRY(house(p, g));
+    INV_CHECK(p->options.budget > p->persistent, p->ctx, INV_E_NOMEM,
+              "the budget of %llu bytes cannot be met: parameters, constants and optimizer state alone take %zu",
+              (unsigned long long)p->options.budget, p->persistent);
+    p->budget_left = (size_t)p->options.budget - p->persistent;
+    return INV_OK;
+}
+
+static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
+{
+    memset(plan, 0, sizeof *plan);
+    plan->loss = plan->correct = plan->finite = INV_NONE;
+    INV_TRY(inv_graph_copy(p->source, &plan->base));
+    inv_graph *g = plan->base;
+    g->real = p->options.float64 ? INV_F64 : INV_F32;
+    g->eval = rq->purpose == INV_FOR_EVAL;
+    g->no_dropout = p->options.no_dropout;
+    g->gpu = has_queues(&p->options);
+    inv_status st = settle(g, passes(g, rq, plan));
+    if (st != INV_OK) return explain_rebatch(p, rq, st);
+    if (p->options.budget) INV_TRY(spend_on_homes(p, g));
+    INV_TRY(inv_pass_search(plan, rq, p));
+    INV_TRY(check_kernels(plan->g));
+    return settle(plan->g, inv_graph_check(plan->g, true));
+}
+
 /* --- program --- */
 
 static void drop_plans(inv_program *p)
@@ -192,7 +239,13 @@ static inv_status build_all(inv_program *p)
         INV_TRY(house(p, p->plan[k].g));
         if (p->plan[k].transient > p->transient) p->transient = p->plan[k].transient;
         if (p->plan[k].store_transient > p->store_peak) p->store_peak = p->plan[k].store_transient;
+        size_t control = has_queues(o) ? inv_control_nbytes(p->plan[k].guarded.n) : 0;
+        if (control > p->control) p->control = control;
     }
+    size_t peak = p->persistent + p->control + p->transient;
+    INV_CHECK(!o->budget || peak <= o->budget, p->ctx, INV_E_NOMEM,
+              "the budget of %llu bytes cannot be met: the plan needs %zu; raise --budget, or use a smaller batch",
+              (unsigned long long)o->budget, peak);
     return INV_OK;
 }
 

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Device `cuda`: one GPU. Two streams, events between them, memory by cudaMalloc (twice per session: the arena's two
+ * parts), recorded parts as CUDA graphs. Written for the runtime API of CUDA 12 and later.
+ *
+ * With CUDA_LAUNCH_BLOCKING=1 nothing is recorded and every node is waited for, so that a fault is reported with the
+ * name of the node. */
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/cuda_libs.h"
+#include "executor/executor.h"
+
+enum { MOST_BLOCKS = 8 };
+
+typedef struct cuda {
+    inv_context *ctx;
+    inv_gpu gpu;
+    cudaStream_t stream[INV_QUEUES];
+    inv_arena arena; /* list of events */
+    INV_VEC(cudaEvent_t) event;
+    void *block[MOST_BLOCKS];
+    size_t nbytes[MOST_BLOCKS], now, peak;
+    bool blocking;
+} cuda;
+
+static inv_status fail(const cuda *d, cudaError_t e, const char *what)
+{
+    return inv__fail(d->ctx, INV_E_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+#define CUDA_TRY(d, call, what)                                                                                       \
+    do {                                                                                                              \
+        cudaError_t cuda_e_ = (call);                                                                                 \
+        if (cuda_e_ != cudaSuccess) return fail(d, cuda_e_, what);                                                    \
+    } while (0)
+
+/* What keeps this machine from having a device, and what to do about it. */
+static inv_status no_device(const cuda *d, cudaError_t e)
+{
+    int runtime = 0;
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (e == cudaErrorInsufficientDriver)
+        return inv__fail(d->ctx, INV_E_DEVICE,
+                         "device cuda: there is no NVIDIA driver, or it is older than CUDA %d.%d, which this program "
+                         "was built with; install a newer driver, or use device cpu",
+                         runtime / 1000, runtime % 1000 / 10);
+    if (e == cudaErrorNoDevice || e == cudaSuccess)
+        return inv__fail(d->ctx, INV_E_DEVICE,
+                         "device cuda: the driver finds no GPU (look at nvidia-smi and CUDA_VISIBLE_DEVICES); use "
+                         "device cpu");
+    return fail(d, e, "device cuda cannot be used");
+}
+
+static inv_status set_up(cuda *d)
+{
+    int count = 0;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e != cudaSuccess || count == 0) return no_device(d, e);
+    CUDA_TRY(d, cudaSetDevice(0), "device cuda cannot be used");
+    for (int q = 0; q < INV_QUEUES; q++)
+        CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream[q], cudaStreamNonBlocking), "no stream on the device");
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    d->blocking = blocking && strcmp(blocking, "0") != 0;
+    d->gpu.stream = d->stream[INV_QUEUE_COMPUTE];
+    return inv_cuda_libs_open(d->ctx, &d->gpu);
+}
+
+static void cuda_close(void *self);
+
+static inv_status cuda_open(inv_context *ctx, void **self)
+{
+    cuda *d = inv__alloc(ctx, sizeof *d);
+    *self = NULL;
+    if (!d) return INV_E_NOMEM;
+    d->ctx = ctx;
+    inv__arena_init(&d->arena, ctx);
+    inv_status st = set_up(d);
+    if (st != INV_OK) cuda_close(d);
+    else *self = d;
+    return st;
+}
+
+/* --- memory --- */
+
+static inv_status cuda_alloc(void *self, size_t nbytes, void **out)
+{
+    cuda *d = self;
+    size_t slot = 0, free_nbytes = 0, total = 0;
+    *out = NULL;
+    while (slot < MOST_BLOCKS && d->block[slot]) slot++;
+    INV_CHECK(slot < MOST_BLOCKS, d->ctx, INV_E_INTERNAL, "more than %d blocks of device memory", MOST_BLOCKS);
+    cudaError_t e = cudaMalloc(out, nbytes ? nbytes : 1);
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError(); /* not sticky */
+        (void)cudaMemGetInfo(&free_nbytes, &total);
+        return inv__fail(d->ctx, INV_E_NOMEM,
+                         "out of device memory: %zu bytes are needed, %zu of %zu are free; a smaller batch, --budget "
+                         "or --memory auto needs less", nbytes, free_nbytes, total);
+    }
+    CUDA_TRY(d, e, "device memory");
+    d->block[slot] = *out;
+    d->nbytes[slot] = nbytes;
+    d->now += nbytes;
+    if (d->now > d->peak) d->peak = d->now;
+    return INV_OK;
+}
+
+static void cuda_free(void *self, void *p)
+{
+    cuda *d = self;
+    for (size_t i = 0; p && i < MOST_BLOCKS; i++) {
+        if (d->block[i] != p) continue;
+        (void)cudaFree(p); /* waits for the device */
+        d->now -= d->nbytes[i];
+        d->block[i] = NULL;
+    }
+}
+
+static void cuda_close(void *self)
+{
+    cuda *d = self;
+    if (!d) return;
+    for (size_t i = 0; i < MOST_BLOCKS; i++) cuda_free(d, d->block[i]);
+    if (d->gpu.library) inv_cuda_libs_close(d->ctx, &d->gpu);
+    for (size_t i = 0; i < d->event.n; i++) (void)cudaEventDestroy(d->event.at[i]);
+    for (int q = 0; q < INV_QUEUES; q++)
+        if (d->stream[q]) (void)cudaStreamDestroy(d->stream[q]);
+    inv__arena_fini(&d->arena);
+    inv__free(d->ctx, d);
+}
+
+static size_t cuda_peak(void *self) { return ((cuda *)self)->peak; }
+
+static inv_status cuda_pin(void *self, size_t nbytes, void **out)
+{
+    CUDA_TRY((cuda *)self, cudaHostAlloc(out, nbytes ? nbytes : 1, cudaHostAllocDefault), "pinned host memory");
+    return INV_OK;
+}
+
+static void cuda_unpin(void *self, void *p)
+{
+    (void)self;
+    (void)cudaFreeHost(p);
+}
+
+static void cuda_bind(void *self, const inv_gpu_step *step, double *drift)
+{
+    cuda *d = self;
+    d->gpu.step = step;
+    d->gpu.drift = drift;
+}
+
+/* --- queues --- */
+
+static inv_status cuda_finish(void *self)
+{
+    cuda *d = self;
+    for (int q = 0; q < INV_QUEUES; q++) {
+        cudaError_t e = cudaStreamSynchronize(d->stream[q]);
+        if (e != cudaSuccess)
+            return inv__fail(d->ctx, INV_E_DEVICE,
+                             "the device failed while it ran the step: %s (%s); with CUDA_LAUNCH_BLOCKING=1 in the "
+                             "environment the node is named", cudaGetErrorString(e), cudaGetErrorName(e));
+    }
+    return INV_OK;
+}
+
+static inv_status cuda_run(void *self, const inv_node *node, const inv_call *call)
+{
+    cuda *d = self;
+    inv_call c = *call;
+    c.gpu = &d->gpu;
+    c.step = NULL;
+    INV_TRY(node->op->cuda(&c));
+    cudaError_t e = cudaGetLastError();
+    if (e == cudaSuccess && d->blocking) e = cudaStreamSynchronize(d->stream[INV_QUEUE_COMPUTE]);
+    if (e == cudaSuccess) return INV_OK;
+    return inv__fail(d->ctx, INV_E_DEVICE, "node '%s' (%s) failed on the device: %s (%s)", inv_node_label(node),
+                     node->op->name, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+static inv_status cuda_send(void *self, int queue, void *dst, const void *src, size_t nbytes)
+{
+    cuda *d = self;
+    if (nbytes)
+        CUDA_TRY(d, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyHostToDevice, d->stream[queue]), "copy to the device");
+    return INV_OK;
+}
+
+static inv_status cuda_fetch(void *self, void *dst, const void *src, size_t nbytes)
+{
+    cuda *d = self;
+    if (nbytes)
+        CUDA_TRY(d, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDeviceToHost, d->stream[INV_QUEUE_COMPUTE]),
+                 "copy from the device");
+    return INV_OK;
+}
+
+static inv_status cuda_copy(void *self, void *dst, const void *src, size_t nbytes)
+{
+    cuda *d = self;
+    if (nbytes)
+        CUDA_TRY(d, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDeviceToDevice, d->stream[INV_QUEUE_COMPUTE]),
+                 "copy on the device");
+    return INV_OK;
+}
+
+/* From memory that is not pinned the runtime copies by itself before it returns. */
+static inv_status cuda_upload(void *self, void *dst, const void *src, size_t nbytes)
+{
+    INV_TRY(cuda_send(self, INV_QUEUE_COMPUTE, dst, src, nbytes));
+    return cuda_finish(self);
+}
+
+static inv_status cuda_download(void *self, void *dst, const void *src, size_t nbytes)
+{
+    INV_TRY(cuda_finish(self));
+    INV_TRY(cuda_fetch(self, dst, src, nbytes));
+    return cuda_finish(self);
+}
+
+static inv_status event_at(cuda *d, size_t i, cudaEvent_t *out)
+{
+    while (d->event.n <= i) {
+        cudaEvent_t fresh = NULL;
+        CUDA_TRY(d, cudaEventCreateWithFlags(&fresh, cudaEventDisableTiming), "no event on the device");
+        if (!inv_vec_push(&d->arena, &d->event, fresh)) {
+            (void)cudaEventDestroy(fresh);
+            return INV_E_NOMEM;
+        }
+    }
+    *out = d->event.at[i];
+    return INV_OK;
+}
+
+static inv_status cuda_mark(void *self, int queue, size_t i)
+{
+    cuda *d = self;
+    cudaEvent_t e;
+    INV_TRY(event_at(d, i, &e));
+    CUDA_TRY(d, cudaEventRecord(e, d->stream[queue]), "event on the device");
+    return INV_OK;
+}
+
+static inv_status cuda_wait(void *self, int queue, size_t i)
+{
+    cuda *d = self;
+    cudaEvent_t e;
+    INV_TRY(event_at(d, i, &e));
+    CUDA_TRY(d, cudaStreamWaitEvent(d->stream[queue], e, 0), "waiting on the device");
+    return INV_OK;
+}
+
+/* --- recording: a CUDA graph, captured from the compute stream; the send stream joins by events --- */
+
+static inv_status cuda_record(void *self)
+{
+    cuda *d = self;
+    if (d->blocking) return INV_OK;
+    CUDA_TRY(d, cudaStreamBeginCapture(d->stream[INV_QUEUE_COMPUTE], cudaStreamCaptureModeThreadLocal),
+             "recording the step");
+    return INV_OK;
+}
+
+static inv_status cuda_recorded(void *self, void **out)
+{
+    cuda *d = self;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    *out = NULL;
+    if (d->blocking) return INV_OK;
+    cudaError_t e = cudaStreamEndCapture(d->stream[INV_QUEUE_COMPUTE], &graph);
+    if (e == cudaSuccess) e = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph) (void)cudaGraphDestroy(graph);
+    *out = exec;
+    CUDA_TRY(d, e, "recording the step");
+    return INV_OK;
+}
+
+static inv_status cuda_replay(void *self, void *graph)
+{
+    cuda *d = self;
+    CUDA_TRY(d, cudaGraphLaunch((cudaGraphExec_t)graph, d->stream[INV_QUEUE_COMPUTE]), "the recorded step");
+    return INV_OK;
+}
+
+static void cuda_forget(void *self, void *graph)
+{
+    (void)self;
+    (void)cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
+const inv_device inv_device_cuda = {.name = "cuda",
+                                    .open = cuda_open,
+                                    .close = cuda_close,
+                                    .alloc = cuda_alloc,
+                                    .free = cuda_free,
+                                    .upload = cuda_upload,
+                                    .download = cuda_download,
+                                    .copy = cuda_copy,
+                                    .run = cuda_run,
+                                    .peak = cuda_peak,
+                                    .pin = cuda_pin,
+                                    .unpin = cuda_unpin,
+                                    .bind = cuda_bind,
+                                    .send = cuda_send,
+                                    .fetch = cuda_fetch,
+                                    .mark = cuda_mark,
+                                    .wait = cuda_wait,
+                                    .finish = cuda_finish,
+                                    .record = cuda_record,
+                                    .recorded = cuda_recorded,
+                                    .replay = cuda_replay,
+                                    .forget = cuda_forget};

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Libraries of device `cuda`: matrix products by cuBLASLt; convolutions by cuDNN where it is installed, which is looked
+ * for at run time (INVONNX_NO_CUDNN=1 turns it off). Float32 is never rounded to less (no TF32), results depend on
+ * shapes only, and scratch memory is the caller's. */
+#ifndef INV_EXECUTOR_CUDA_LIBS_H
+#define INV_EXECUTOR_CUDA_LIBS_H
+
+#include "core/mem.h"
+#include "ops/gpu.h"
+
+/* Sets gpu->library, gemm and conv; the stream is set. What was opened before an error is closed again.
+ * @return INV_OK; INV_E_NOMEM, INV_E_DEVICE */
+inv_status inv_cuda_libs_open(inv_context *ctx, inv_gpu *gpu);
+void inv_cuda_libs_close(inv_context *ctx, inv_gpu *gpu); /* library NULL is fine */
+
+#endif

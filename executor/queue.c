@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Steps on devices with queues. What a step needs from the host is put into pinned memory, sent, and what it found is
+ * fetched and waited for once:
+ *
+ *     send control -> compute part (feeds by the send queue) -> fetch loss, verdicts -> finish -> commit part
+ *
+ * The first run of a plan is queued node by node, which loads libraries and kernels; from the second on each part is a
+ * recorded graph, queued as a whole. Nothing that changes from step to step may therefore be an argument of a kernel:
+ * it stands in `control`. */
+#include <string.h>
+
+#include "executor/executor.h"
+
+enum { RESULTS = 32 }; /* bytes for two fetched values */
+
+static size_t nbytes_of(const inv_tensor *t) { return (size_t)t->n * inv_dtype_size(t->dtype); }
+
+static size_t rounded(size_t n) { return (n + 63) / 64 * 64; }
+
+static bool reads(const inv_ready *r, const void *data)
+{
+    for (uint32_t k = 0; k < r->call.nin; k++)
+        if (r->call.in[k].data == data) return true;
+    return false;
+}
+
+/* Where each feed of the plan is staged (offsets from `from`), and who reads it first. Two feeds of one slot share. */
+static inv_status note_sendings(inv_session *s, inv_runnable *r, size_t from, size_t *need)
+{
+    r->sending = INV_ARENA_NEW(&s->memory, inv_sending, r->n + 1);
+    if (!r->sending) return INV_E_NOMEM;
+    for (size_t i = 0; i < r->n; i++) {
+        const inv_node *n = r->node[i].node;
+        if (!(n->op->flags & INV_OP_SOURCE)) continue;
+        inv_sending *q = &r->sending[r->nsending++];
+        *q = (inv_sending){.at = i, .reader = i + 1, .nbytes = nbytes_of(&r->node[i].call.out[0]), .staged = from};
+        while (q->reader < r->commit_begin && !reads(&r->node[q->reader], r->node[i].call.out[0].data)) q->reader++;
+        for (const inv_sending *p = r->sending; p < q && !q->again; p++) {
+            int64_t slot = inv_attr_int(n, "slot", 0);
+            if (inv_attr_int(r->node[p->at].node, "slot", 0) != slot) continue;
+            q->staged = p->staged;
+            q->again = true;
+        }
+        if (!q->again) from += rounded(q->nbytes);
+    }
+    if (from > *need) *need = from;
+    return INV_OK;
+}
+
+inv_status inv_queues_ready(inv_session *s)
+{
+    if (s->device->host) return INV_OK;
+    size_t control = s->program->control, need = control + RESULTS;
+    void *pinned;
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        if (s->program->plan[k].g) INV_TRY(note_sendings(s, &s->run[k], rounded(control + RESULTS), &need));
+    INV_TRY(s->device->pin(s->self, need, &pinned));
+    s->pinned = pinned;
+    s->device->bind(s->self, (inv_gpu_step *)(void *)s->control, (double *)(void *)(s->control + INV_CONTROL_STEP));
+    return INV_OK;
+}
+
+void inv_queues_forget(inv_session *s)
+{
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        for (int part = 0; part < 2; part++) {
+            if (s->run[k].graph[part]) s->device->forget(s->self, s->run[k].graph[part]);
+            s->run[k].graph[part] = NULL;
+        }
+    if (s->pinned) s->device->unpin(s->self, s->pinned);
+    s->pinned = NULL;
+}
+
+inv_status inv_queues_begin(inv_session *s, int kind)
+{
+    size_t guards = s->program->plan[kind].guarded.n;
+    for (size_t i = 0; i < guards; i++) s->drift[i] = 0;
+    if (s->device->host) return s->device->end ? s->device->end(s->self, 0, s->transient, s->transient_nbytes) : INV_OK;
+    const inv_runnable *r = &s->run[kind];
+    const inv_step *step = &s->step;
+    for (size_t i = 0; i < r->nsending; i++) {
+        const inv_sending *q = &r->sending[i];
+        inv_tensor out = r->node[q->at].call.out[0];
+        if (q->again) continue;
+        out.data = s->pinned + q->staged;
+        inv_call c = {.node = r->node[q->at].node, .out = &out, .nout = 1, .step = step};
+        INV_TRY(c.node->op->cpu(&c));
+    }
+    memset(s->pinned, 0, s->program->control);
+    *(inv_gpu_step *)(void *)s->pinned =
+        (inv_gpu_step){step->seed, step->step, step->micro, step->first_sample, step->lr};
+    INV_TRY(s->device->send(s->self, INV_QUEUE_COMPUTE, s->control, s->pinned, s->program->control));
+    if (!s->device->end) return INV_OK;
+    return s->device->end(s->self, INV_QUEUE_COMPUTE, s->transient, s->transient_nbytes - s->program->control);
+}
+
+static inv_status record(inv_session *s, int kind, inv_part part, size_t from, size_t to)
+{
+    void *graph = NULL;
+    INV_TRY(s->device->record(s->self));
+    inv_status st = inv_runnable_compute(s, kind, from, to, NULL), end = s->device->recorded(s->self, &graph);
+    s->run[kind].graph[part] = graph;
+    return st != INV_OK ? st : end;
+}
+
+inv_status inv_queues_part(inv_session *s, int kind, inv_part part)
+{
+    inv_runnable *r = &s->run[kind];
+    size_t from = part == INV_PART_COMPUTE ? 0 : r->commit_begin;
+    size_t to = part == INV_PART_COMPUTE ? r->commit_begin : r->n;
+    if (s->device->host || !r->warm[part]) {
+        r->warm[part] = true;
+        return inv_runnable_compute(s, kind, from, to, NULL);
+    }
+    if (!r->graph[part]) INV_TRY(record(s, kind, part, from, to));
+    return r->graph[part] ? s->device->replay(s->self, r->graph[part]) : INV_OK; /* NULL: nothing was recorded */
+}
+
+inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[2], unsigned char bytes[2][16])
+{
+    const inv_plan *plan = &s->program->plan[kind];
+    size_t control = s->program->control, guards = plan->guarded.n * sizeof(double);
+    for (int i = 0; i < 2; i++) {
+        if (value[i] == INV_NONE) continue;
+        const inv_value *v = inv_val(plan->g, value[i]);
+        size_t nbytes = 0;
+        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
+        if (nbytes > 16) nbytes = 16;
+        if (s->device->host) memcpy(bytes[i], inv_value_address(s, v), nbytes);
+        else INV_TRY(s->device->fetch(s->self, s->pinned + control + 16 * i, inv_value_address(s, v), nbytes));
+    }
+    if (s->device->host) return INV_OK;
+    if (guards) INV_TRY(s->device->fetch(s->self, s->pinned + INV_CONTROL_STEP, s->control + INV_CONTROL_STEP, guards));
+    INV_TRY(s->device->finish(s->self));
+    memcpy(bytes, s->pinned + control, RESULTS);
+    memcpy(s->drift, s->pinned + INV_CONTROL_STEP, guards);
+    return INV_OK;
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Device `sim`: host memory posing as that of a GPU, kernels being the device code compiled for the host.
+ *
+ * Nothing is done when it is queued. `finish` takes the queues' heads in a random order that marks and waits allow, so
+ * that a missing wait, a result read too early, or staging memory changed too soon shows. The memory of the device can
+ * be touched by kernels and copies only (it is unmapped at all other times), ends in a red zone before an unmapped
+ * page, and is poisoned before it is written and after it is freed. Plans run on it as on `cuda`. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "executor/executor.h"
+#include "executor/sim.h"
+#include "ops/philox.h"
+
+enum { RED = 0xa5, RED_BYTES = 64, MOST_BLOCKS = 8 };
+
+inv_sim_faults inv_sim_faults_next;
+
+typedef enum kind { RUN, COPY, MARK, WAIT, BEGIN, END } kind;
+
+typedef struct task {
+    kind kind;
+    int queue;
+    const inv_node *node;
+    const inv_call *call;
+    void *dst;
+    const void *src;
+    size_t nbytes;
+    size_t event, count; /* MARK: this is the count-th of the event; WAIT: for that one */
+} task;
+
+typedef INV_VEC(task) tasks;
+
+typedef struct event {
+    size_t queued, done; /* marks */
+} event;
+
+typedef struct graph {
+    inv_arena arena;
+    tasks task;
+} graph;
+
+typedef struct block {
+    unsigned char *p; /* of `mapped` bytes and one more page that is never mapped */
+    size_t nbytes, mapped;
+} block;
+
+typedef struct sim {
+    inv_context *ctx;
+    inv_gpu gpu;
+    inv_sim_faults faults;
+    block block[MOST_BLOCKS];
+    size_t now, peak, runs;
+    inv_arena arena; /* queues and events; emptied by finish */
+    tasks queue[INV_QUEUES];
+    size_t head[INV_QUEUES];
+    INV_VEC(event) event;
+    graph *recording;
+    uint64_t random;
+    const char *broken; /* why nothing works any more */
+} sim;
+
+static _Thread_local sim *current; /* whose memory kernels may touch */
+
+static void protect(const sim *s, bool open)
+{
+    for (size_t i = 0; i < MOST_BLOCKS; i++)
+        if (s->block[i].p) (void)mprotect(s->block[i].p, s->block[i].mapped, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+static void guard(bool begin)
+{
+    if (current) protect(current, begin);
+}
+
+static inv_status sim_open(inv_context *ctx, void **self)
+{
+    sim *s = inv__alloc(ctx, sizeof *s);
+    *self = s;
+    if (!s) return INV_E_NOMEM;
+    s->ctx = ctx;
+    s->faults = inv_sim_faults_next;
+    s->random = s->faults.seed + 1;
+    inv__arena_init(&s->arena, ctx);
+    inv__gpu_emulate(&s->gpu);
+    inv_emu_guard = guard;
+    return INV_OK;
+}
+
+/* --- memory --- */
+
+static inv_status check_red(const sim *s, const block *b)
+{
+    inv_status st = INV_OK;
+    protect(s, true);
+    for (size_t i = b->nbytes; i < b->mapped && st == INV_OK; i++)
+        if (b->p[i] != RED)
+            st = inv__fail(s->ctx, INV_E_INTERNAL, "a kernel wrote %zu bytes past the end of a block of %zu",
+                           i - b->nbytes + 1, b->nbytes);
+    protect(s, false);
+    return st;
+}
+
+static inv_status sim_alloc(void *self, size_t nbytes, void **out)
+{
+    sim *s = self;
+    size_t slot = 0, page = (size_t)sysconf(_SC_PAGESIZE), mapped = (nbytes + RED_BYTES + page - 1) / page * page;
+    *out = NULL;
+    while (slot < MOST_BLOCKS && s->block[slot].p) slot++;
+    INV_CHECK(slot < MOST_BLOCKS, s->ctx, INV_E_INTERNAL, "more than %d blocks of device memory", MOST_BLOCKS);
+    INV_CHECK(!s->faults.memory || nbytes <= s->faults.memory - s->now, s->ctx, INV_E_NOMEM,
+              "out of device memory: %zu bytes are needed, %zu of %zu are free; a smaller batch, --budget or --memory "
+              "auto needs less", nbytes, s->faults.memory - s->now, s->faults.memory);
+    unsigned char *p = mmap(NULL, mapped + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    INV_CHECK(p != MAP_FAILED, s->ctx, INV_E_NOMEM, "out of memory: %zu bytes for the simulated device", mapped);
+    s->block[slot] = (block){p, nbytes, mapped};
+    protect(s, true);
+    memset(p, INV_POISON, nbytes);
+    memset(p + nbytes, RED, mapped - nbytes);
+    protect(s, false);
+    s->now += nbytes;
+    if (s->now > s->peak) s->peak = s->now;
+    *out = p;
+    return INV_OK;
+}
+
+static inv_status sim_finish(void *self);
+
+static void sim_free(void *self, void *p)
+{
+    sim *s = self;
+    if (!p) return;
+    (void)sim_finish(s);
+    for (size_t i = 0; i < MOST_BLOCKS; i++) {
+        block *b = &s->block[i];
+        if (b->p != p) continue;
+        (void)munmap(b->p, b->mapped + (size_t)sysconf(_SC_PAGESIZE));
+        s->now -= b->nbytes;
+        *b = (block){0};
+    }
+}
+
+static void sim_close(void *self)
+{
+    sim *s = self;
+    if (!s) return;
+    for (size_t i = 0; i < MOST_BLOCKS; i++) sim_free(s, s->block[i].p);
+    inv__arena_fini(&s->arena);
+    if (current == s) current = NULL;
+    inv__free(s->ctx, s);
+}
+
+static size_t sim_peak(void *self) { return ((sim *)self)->peak; }
+
+static inv_status sim_pin(void *self, size_t nbytes, void **out)
+{
+    *out = inv__alloc(((sim *)self)->ctx, nbytes ? nbytes : 1);
+    return *out ? INV_OK : INV_E_NOMEM;
+}
+
+static void sim_unpin(void *self, void *p) { inv__free(((sim *)self)->ctx, p); }
+
+static void sim_bind(void *self, const inv_gpu_step *step, double *drift)
+{
+    sim *s = self;
+    s->gpu.step = step;
+    s->gpu.drift = drift;
+}
+
+/* --- queueing --- */
+
+static inv_status event_at(sim *s, size_t i, event **out)
+{
+    while (s->event.n <= i)
+        if (!inv_vec_push(&s->arena, &s->event, (event){0})) return INV_E_NOMEM;
+    *out = &s->event.at[i];
+    return INV_OK;
+}
+
+static inv_status enqueue(sim *s, task t)
+{
+    INV_CHECK(!s->broken, s->ctx, INV_E_DEVICE, "%s", s->broken);
+    if (s->recording) return inv_vec_push(&s->recording->arena, &s->recording->task, t) ? INV_OK : INV_E_NOMEM;
+    if (t.kind == MARK || t.kind == WAIT) {
+        event *e;
+        INV_TRY(event_at(s, t.event, &e));
+        if (t.kind == WAIT && s->faults.drop_waits) return INV_OK;
+        t.count = t.kind == MARK ? ++e->queued : e->queued;
+    }
+    return inv_vec_push(&s->arena, &s->queue[t.queue], t) ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status sim_run(void *self, const inv_node *node, const inv_call *call)
+{
+    return enqueue(self, (task){.kind = RUN, .queue = INV_QUEUE_COMPUTE, .node = node, .call = call});
+}
+
+static inv_status sim_send(void *self, int queue, void *dst, const void *src, size_t nbytes)
+{
+    return enqueue(self, (task){.kind = COPY, .queue = queue, .dst = dst, .src = src, .nbytes = nbytes});
+}
+
+static inv_status sim_copy(void *self, void *dst, const void *src, size_t nbytes)
+{
+    return sim_send(self, INV_QUEUE_COMPUTE, dst, src, nbytes);
+}
+
+static inv_status sim_mark(void *self, int queue, size_t i)
+{
+    return enqueue(self, (task){.kind = MARK, .queue = queue, .event = i});
+}
+
+static inv_status sim_wait(void *self, int queue, size_t i)
+{
+    return enqueue(self, (task){.kind = WAIT, .queue = queue, .event = i});
+}
+
+static inv_status sim_begin(void *self, int queue, void *p, size_t nbytes)
+{
+    return enqueue(self, (task){.kind = BEGIN, .queue = queue, .dst = p, .nbytes = nbytes});
+}
+
+static inv_status sim_end(void *self, int queue, void *p, size_t nbytes)
+{
+    return enqueue(self, (task){.kind = END, .queue = queue, .dst = p, .nbytes = nbytes});
+}
+
+/* --- doing --- */
+
+static inv_status run_kernel(sim *s, const task *t)
+{
+    if (++s->runs == s->faults.fail_run) {
+        s->broken = "the device has failed before";
+        return inv__fail(s->ctx, INV_E_DEVICE, "node '%s' (%s): a kernel failed on the device (injected)",
+                         inv_node_label(t->node), t->node->op->name);
+    }
+    inv_call c = *t->call;
+    c.gpu = &s->gpu;
+    c.step = NULL;
+    current = s;
+    inv_status st = t->node->op->cuda(&c);
+    current = NULL;
+    INV_CHECK(!inv_emu_failed(), s->ctx, INV_E_NOMEM, "out of memory: stacks for the threads of a simulated kernel");
+    return st;
+}
+
+static inv_status touch(sim *s, const task *t)
+{
+    size_t fine = t->nbytes;
+    protect(s, true);
+    if (t->kind == COPY && t->nbytes) memmove(t->dst, t->src, t->nbytes);
+    if (t->kind == END) memset(t->dst, INV_POISON, t->nbytes);
+    if (t->kind == BEGIN) fine = inv_first_unpoisoned(t->dst, t->nbytes);
+    protect(s, false);
+    INV_CHECK(fine == t->nbytes, s->ctx, INV_E_INTERNAL,
+              "memory was written after it was freed (byte %zu of a buffer of %zu)", fine, t->nbytes);
+    return INV_OK;
+}
+
+static bool ready(const sim *s, int queue)
+{
+    if (s->head[queue] == s->queue[queue].n) return false;
+    const task *t = &s->queue[queue].at[s->head[queue]];
+    return t->kind != WAIT || s->event.at[t->event].done >= t->count;
+}
+
+static inv_status do_next(sim *s, int queue)
+{
+    const task *t = &s->queue[queue].at[s->head[queue]++];
+    if (t->kind == MARK) s->event.at[t->event].done = t->count;
+    if (t->kind == MARK || t->kind == WAIT) return INV_OK;
+    return t->kind == RUN ? run_kernel(s, t) : touch(s, t);
+}
+
+static inv_status sim_finish(void *self)
+{
+    sim *s = self;
+    inv_status st = INV_OK;
+    INV_CHECK(!s->recording, s->ctx, INV_E_INTERNAL, "waited for the device while recording");
+    for (bool left = true; left && st == INV_OK;) {
+        s->random = inv__mix64(s->random, 1);
+        int first = (int)(s->random % INV_QUEUES), queue = -1;
+        left = false;
+        for (int k = 0; k < INV_QUEUES; k++) {
+            int q = (first + k) % INV_QUEUES;
+            left = left || s->head[q] < s->queue[q].n;
+            if (queue < 0 && ready(s, q)) queue = q;
+        }
+        if (queue >= 0) st = do_next(s, queue);
+        else if (left) st = inv__fail(s->ctx, INV_E_INTERNAL, "the queues wait for each other");
+    }
+    for (int q = 0; q < INV_QUEUES; q++) s->queue[q] = (tasks){0}, s->head[q] = 0;
+    memset(&s->event, 0, sizeof s->event);
+    inv__arena_fini(&s->arena);
+    inv__arena_init(&s->arena, s->ctx);
+    for (size_t i = 0; i < MOST_BLOCKS && st == INV_OK; i++)
+        if (s->block[i].p) st = check_red(s, &s->block[i]);
+    return st;
+}
+
+static inv_status sim_upload(void *self, void *dst, const void *src, size_t nbytes)
+{
+    INV_TRY(sim_send(self, INV_QUEUE_COMPUTE, dst, src, nbytes));
+    return sim_finish(self);
+}
+
+static inv_status sim_fetch(void *self, void *dst, const void *src, size_t nbytes)
+{
+    return sim_send(self, INV_QUEUE_COMPUTE, dst, src, nbytes);
+}
+
+/* --- recording --- */
+
+static inv_status sim_record(void *self)
+{
+    sim *s = self;
+    s->recording = inv__alloc(s->ctx, sizeof *s->recording);
+    if (!s->recording) return INV_E_NOMEM;
+    inv__arena_init(&s->recording->arena, s->ctx);
+    return INV_OK;
+}
+
+static inv_status sim_recorded(void *self, void **out)
+{
+    sim *s = self;
+    *out = s->recording;
+    s->recording = NULL;
+    return INV_OK;
+}
+
+static inv_status sim_replay(void *self, void *p)
+{
+    const graph *g = p;
+    for (size_t i = 0; i < g->task.n; i++) INV_TRY(enqueue(self, g->task.at[i]));
+    return INV_OK;
+}
+
+static void sim_forget(void *self, void *p)
+{
+    graph *g = p;
+    inv__arena_fini(&g->arena);
+    inv__free(((sim *)self)->ctx, g);
+}
+
+const inv_device inv_device_sim = {.name = "sim",
+                                   .open = sim_open,
+                                   .close = sim_close,
+                                   .alloc = sim_alloc,
+                                   .free = sim_free,
+                                   .upload = sim_upload,
+                                   .download = sim_upload,
+                                   .copy = sim_copy,
+                                   .run = sim_run,
+                                   .begin = sim_begin,
+                                   .end = sim_end,
+                                   .peak = sim_peak,
+                                   .pin = sim_pin,
+                                   .unpin = sim_unpin,
+                                   .bind = sim_bind,
+                                   .send = sim_send,
+                                   .fetch = sim_fetch,
+                                   .mark = sim_mark,
+                                   .wait = sim_wait,
+                                   .finish = sim_finish,
+                                   .record = sim_record,
+                                   .recorded = sim_recorded,
+                                   .replay = sim_replay,
+                                   .forget = sim_forget};

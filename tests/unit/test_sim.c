@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sessions on device `sim`: what the executor does with queues. Training there equals training on the host, whatever
+ * the order in which queues take turns; recorded steps take their numbers from the step they run in; failures are
+ * errors that end the session, never a hang or a wrong number; memory is what was planned. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "core/model.h"
+#include "executor/executor.h"
+#include "executor/sim.h"
+
+#define MODELS INV_TEST_DATA "/models/"
+#define MOST 4096
+
+typedef struct job {
+    const char *model;
+    const char *device;
+    inv_memory memory;
+    inv_optimizer optimizer;
+    bool float64;
+    double max_drift;
+    uint64_t budget;
+} job;
+
+typedef struct fixture {
+    inv_context *ctx;
+    inv_model *model;
+    inv_session *session;
+    inv_array in, target, tail_in, tail_target;
+    int64_t dims[4][INV_MAX_RANK];
+    float *data[2];
+} fixture;
+
+static void make_array(fixture *f, int i, inv_array *x, inv_array *tail, const char *name, const inv_value *v)
+{
+    inv_shape s = v->shape;
+    if (s.dim[0] < 2) s.dim[0] = 4;
+    size_t n = (size_t)inv_shape_nelem(&s);
+    memcpy(f->dims[i], s.dim, sizeof s.dim);
+    memcpy(f->dims[i + 2], s.dim, sizeof s.dim);
+    f->dims[i + 2][0] = s.dim[0] - 1;
+    f->data[i] = malloc(n * sizeof(float));
+    for (size_t k = 0; k < n; k++) f->data[i][k] = (float)sin(0.7 * (double)k + i);
+    *x = (inv_array){.name = name, .dtype = INV_F32, .rank = s.rank, .dims = f->dims[i], .data = f->data[i]};
+    *tail = *x;
+    tail->dims = f->dims[i + 2];
+}
+
+static inv_status begin(fixture *f, const job *j)
+{
+    memset(f, 0, sizeof *f);
+    assert_int_equal(inv_context_create(NULL, &f->ctx), INV_OK);
+    if (inv_model_load(f->ctx, j->model, &f->model) != INV_OK) fail_msg("%s", inv_context_message(f->ctx));
+    const inv_graph *g = f->model->graph;
+    const inv_value *in = inv_val(g, g->inputs.at[0]), *out = inv_val(g, g->outputs.at[0]);
+    make_array(f, 0, &f->in, &f->tail_in, in->name, in);
+    make_array(f, 1, &f->target, &f->tail_target, "target", out);
+    f->dims[1][0] = f->dims[0][0];
+    f->dims[3][0] = f->dims[2][0];
+    inv_session_options o = {.size = sizeof o,
+                             .purpose = INV_FOR_TRAIN,
+                             .loss = INV_LOSS_MSE,
+                             .inputs = &f->in,
+                             .ninputs = 1,
+                             .target = &f->target,
+                             .loss_outputs = &out->name,
+                             .nloss_outputs = 1,
+                             .memory = j->memory,
+                             .device = j->device,
+                             .float64 = j->float64,
+                             .max_drift = j->max_drift,
+                             .budget = j->budget,
+                             .optimizer = j->optimizer,
+                             .tail_batch = j->optimizer ? f->dims[2][0] : 0,
+                             .eval_batch = j->optimizer ? f->dims[0][0] : 0,
+                             .momentum = 0.9,
+                             .beta1 = 0.9,
+                             .beta2 = 0.999,
+                             .epsilon = 1e-8};
+    return inv_session_create(f->model, &o, &f->session);
+}
+
+static void end(fixture *f)
+{
+    inv_session_destroy(f->session);
+    inv_model_destroy(f->model);
+    inv_context_destroy(f->ctx);
+    free(f->data[0]);
+    free(f->data[1]);
+}
+
+static void check(const fixture *f, inv_status s)
+{
+    if (s != INV_OK) fail_msg("%s", inv_context_message(f->ctx));
+}
+
+/* Six steps with another learning rate each, the fourth on the smaller batch, then an evaluation; all results in
+ * `out`: losses, then every parameter. */
+static size_t train(fixture *f, double *out)
+{
+    size_t n = 0;
+    inv_result r;
+    for (int i = 0; i < 6; i++) {
+        bool tail = i == 3;
+        check(f, inv_session_step(f->session, tail ? &f->tail_in : &f->in, 1, tail ? &f->tail_target : &f->target,
+                                  0.01 / (i + 1), &r));
+        out[n++] = r.loss;
+    }
+    check(f, inv_session_eval(f->session, &f->in, 1, &f->target, &r));
+    out[n++] = r.loss;
+    const char *name;
+    for (size_t i = 0; (name = inv_session_name(f->session, INV_GET_PARAM, i)); i++) {
+        const void *data;
+        inv_dtype t;
+        int rank;
+        int64_t dims[INV_MAX_RANK], count = 1;
+        if (inv_session_get(f->session, INV_GET_PARAM, name, &data, &t, &rank, dims) != INV_OK) continue;
+        for (int d = 0; d < rank; d++) count *= dims[d];
+        for (int64_t k = 0; k < count && n < MOST; k++) out[n++] = inv_elem_double(data, t, (size_t)k);
+    }
+    return n;
+}
+
+static double distance(const double *a, const double *b, size_t n)
+{
+    double sum = 0, of = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += (a[i] - b[i]) * (a[i] - b[i]);
+        of += b[i] * b[i];
+    }
+    return sqrt(sum / of);
+}
+
+static double report_number(fixture *f, const char *key)
+{
+    char *text;
+    check(f, inv_session_report(f->session, &text));
+    json_t *root = json_loads(text, 0, NULL);
+    double v = json_number_value(json_object_get(root, key));
+    json_decref(root);
+    inv_free(f->ctx, text);
+    return v;
+}
+
+/* Dropout (masks of the step), batch norm (running statistics), couplings, convolutions. */
+static const char *const models[] = {MODELS "hz_dropout_train_ts17/model.onnx", MODELS "revnet8_ts17/model.onnx",
+                                     MODELS "nice_split_uneven_ts17/model.onnx", MODELS "plain_lenet_ts17/model.onnx"};
+
+static void equals_host(void **state)
+{
+    (void)state;
+    static const inv_memory memories[] = {INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE, INV_MEMORY_INVERT};
+    static const inv_optimizer optimizers[] = {INV_OPT_SGD, INV_OPT_MOMENTUM, INV_OPT_ADAM, INV_OPT_ADAMW};
+    static double host[MOST], sim[MOST];
+    int turn = 0;
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+        for (size_t k = 0; k < 3; k++, turn++) {
+            fixture f;
+            job j = {.model = models[m], .device = "checked", .memory = memories[k],
+                     .optimizer = optimizers[turn % 4], .float64 = true};
+            check(&f, begin(&f, &j));
+            size_t n = train(&f, host);
+            end(&f);
+            j.device = "sim";
+            inv_sim_faults_next = (inv_sim_faults){.seed = (uint64_t)turn};
+            check(&f, begin(&f, &j));
+            assert_int_equal(train(&f, sim), n);
+            double d = distance(sim, host, n);
+            if (!(d < 1e-7)) fail_msg("%s, memory %d: %g from the host's", models[m], (int)memories[k], d);
+            assert_true(f.session->run[INV_PLAN_MAIN].graph[INV_PART_COMPUTE] != NULL); /* else nothing was replayed */
+            assert_true(f.session->run[INV_PLAN_MAIN].graph[INV_PART_COMMIT] != NULL);
+            assert_true(report_number(&f, "planned_peak_bytes") == report_number(&f, "peak_bytes"));
+            end(&f);
+        }
+}
+
+/* The wait between the queues is what makes fed data arrive in time: without it the losses must change or fail. */
+static void waits_matter(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        fixture f;
+        inv_result r;
+        double right;
+        job j = {.model = models[2], .device = "sim", .memory = INV_MEMORY_STORE};
+        inv_sim_faults_next = (inv_sim_faults){.seed = seed};
+        check(&f, begin(&f, &j));
+        check(&f, inv_session_grad(f.session, &f.in, 1, &f.target, &r));
+        right = r.loss;
+        end(&f);
+        inv_sim_faults_next = (inv_sim_faults){.seed = seed, .drop_waits = true};
+        check(&f, begin(&f, &j));
+        inv_status s = inv_session_grad(f.session, &f.in, 1, &f.target, &r);
+        wrong += s != INV_OK || r.loss != right;
+        end(&f);
+    }
+    inv_sim_faults_next = (inv_sim_faults){0};
+    assert_true(wrong > 0);
+}
+
+/* The n-th kernel fails, in eager and in recorded steps: an error that names the node, and a session that has ended. */
+static void failing_kernels(void **state)
+{
+    (void)state;
+    bool all = false;
+    for (size_t n = 1; !all; n += n < 20 ? 1 : 37) {
+        fixture f;
+        inv_result r;
+        inv_status s = INV_OK;
+        job j = {.model = models[2], .device = "sim", .memory = INV_MEMORY_INVERT, .optimizer = INV_OPT_SGD};
+        inv_sim_faults_next = (inv_sim_faults){.fail_run = n};
+        check(&f, begin(&f, &j));
+        for (int i = 0; i < 4 && s == INV_OK; i++) s = inv_session_step(f.session, &f.in, 1, &f.target, 0.01, &r);
+        if (s == INV_OK) { /* perhaps in the last commit, which is not waited for */
+            double x[MOST];
+            all = inv_session_step(f.session, &f.in, 1, &f.target, 0.01, &r) == INV_OK;
+            (void)x;
+        } else {
+            assert_int_equal(s, INV_E_DEVICE);
+            assert_non_null(strstr(inv_context_message(f.ctx), "node '"));
+            assert_int_equal(inv_session_step(f.session, &f.in, 1, &f.target, 0.01, &r), INV_E_ARG);
+            assert_non_null(strstr(inv_context_message(f.ctx), "device has failed"));
+            assert_int_equal(inv_model_save(f.model, f.session, "lost.onnx"), INV_E_ARG);
+        }
+        end(&f);
+    }
+    inv_sim_faults_next = (inv_sim_faults){0};
+}
+
+static void too_little_memory(void **state)
+{
+    (void)state;
+    fixture f;
+    inv_result r;
+    job j = {.model = models[1], .device = "sim", .memory = INV_MEMORY_INVERT, .optimizer = INV_OPT_SGD};
+    check(&f, begin(&f, &j));
+    size_t peak = (size_t)report_number(&f, "planned_peak_bytes");
+    end(&f);
+    inv_sim_faults_next = (inv_sim_faults){.memory = peak};
+    check(&f, begin(&f, &j));
+    check(&f, inv_session_step(f.session, &f.in, 1, &f.target, 0.01, &r));
+    end(&f);
+    inv_sim_faults_next = (inv_sim_faults){.memory = peak - 1};
+    assert_int_equal(begin(&f, &j), INV_E_NOMEM);
+    assert_non_null(strstr(inv_context_message(f.ctx), "--budget"));
+    end(&f);
+    inv_sim_faults_next = (inv_sim_faults){0};
+}
+
+/* A guard that refuses: planned again on the device, within its memory, and the step is right. */
+static void planned_again(void **state)
+{
+    (void)state;
+    static double host[MOST], sim[MOST];
+    fixture f;
+    inv_result r;
+    job j = {.model = models[2], .device = "cpu", .memory = INV_MEMORY_STORE, .optimizer = INV_OPT_SGD};
+    check(&f, begin(&f, &j));
+    size_t n = train(&f, host);
+    end(&f);
+    j.device = "sim";
+    j.memory = INV_MEMORY_INVERT;
+    check(&f, begin(&f, &j));
+    check(&f, inv_session_step(f.session, &f.in, 1, &f.target, 0, &r)); /* so that there are graphs to forget */
+    check(&f, inv_session_step(f.session, &f.in, 1, &f.target, 0, &r));
+    assert_true(r.drift > 0);
+    f.session->program->max_drift = r.drift / 2;
+    assert_int_equal(train(&f, sim), n);
+    assert_true(f.session->fallbacks > 0);
+    assert_true(distance(sim, host, n) < 1e-4);
+    end(&f);
+}
+
+/* The choice of plan holds to the budget on every device, and the session allocates what the plan says. */
+static void budgets(void **state)
+{
+    (void)state;
+    double previous = 0;
+    fixture f;
+    job j = {.model = models[1], .device = "sim", .memory = INV_MEMORY_STORE, .optimizer = INV_OPT_SGD};
+    check(&f, begin(&f, &j));
+    double store = report_number(&f, "planned_peak_bytes");
+    end(&f);
+    j.memory = INV_MEMORY_AUTO;
+    check(&f, begin(&f, &j));
+    double least = report_number(&f, "planned_peak_bytes");
+    end(&f);
+    for (int i = 4; i >= 0; i--) {
+        j.budget = (uint64_t)(least + (store - least) * i / 4);
+        check(&f, begin(&f, &j));
+        assert_true(report_number(&f, "planned_peak_bytes") <= (double)j.budget);
+        assert_true(report_number(&f, "peak_bytes") == report_number(&f, "planned_peak_bytes"));
+        assert_true(report_number(&f, "flops") >= previous); /* less memory is never cheaper */
+        previous = report_number(&f, "flops");
+        end(&f);
+    }
+    j.budget = 65536;
+    assert_int_equal(begin(&f, &j), INV_E_NOMEM);
+    assert_non_null(strstr(inv_context_message(f.ctx), "smallest plan found needs"));
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_host),       cmocka_unit_test(waits_matter),  cmocka_unit_test(failing_kernels),
+        cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_again), cmocka_unit_test(budgets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
