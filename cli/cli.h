@@ -49,6 +49,7 @@ typedef struct cli_options {
 #define TEXT(field, name, letter, on, arg, help) char *field;
 #define LIST(field, name, letter, on, arg, help) cli_list field;
 #define INT(field, name, letter, on, arg, value, least, help) int64_t field;
+#define SIZE(field, name, letter, on, arg, help) int64_t field;
 #define REAL(field, name, letter, on, arg, value, least, help) double field;
 #define CHOICE(field, name, letter, on, words, value, help) int field;
 #define LATER(name, takes)
@@ -57,6 +58,7 @@ typedef struct cli_options {
 #undef TEXT
 #undef LIST
 #undef INT
+#undef SIZE
 #undef REAL
 #undef CHOICE
 #undef LATER

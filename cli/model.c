@@ -161,6 +161,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .logdet = o->logdet,
         .class_axis = (int)o->class_axis,
         .memory = (inv_memory)o->memory,
+        .budget = (uint64_t)o->budget,
         .keep = (const char *const *)o->keep.item,
         .nkeep = o->keep.n,
         .modes = hold->modes,

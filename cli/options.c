@@ -25,7 +25,7 @@ const cli_choice cli_memories[] = {{"store", INV_MEMORY_STORE},
                                    {NULL, 0}};
 const cli_choice cli_guards[] = {{"on", INV_GUARD_ON}, {"full", INV_GUARD_FULL}, {"off", INV_GUARD_OFF}, {NULL, 0}};
 
-enum { ROW_FLAG, ROW_TEXT, ROW_LIST, ROW_INT, ROW_REAL, ROW_CHOICE, ROW_LATER };
+enum { ROW_FLAG, ROW_TEXT, ROW_LIST, ROW_INT, ROW_SIZE, ROW_REAL, ROW_CHOICE, ROW_LATER };
 
 typedef struct row {
     int kind;
@@ -52,6 +52,7 @@ typedef struct row {
 #define LIST(field, name, letter, on, arg, help) {ROW_LIST, AT(field), name, letter, on, arg, NULL, 0, help},
 #define INT(field, name, letter, on, arg, value, least, help) \
     {ROW_INT, AT(field), name, letter, on, arg, NULL, (double)(least), help},
+#define SIZE(field, name, letter, on, arg, help) {ROW_SIZE, AT(field), name, letter, on, arg, NULL, 1, help},
 #define REAL(field, name, letter, on, arg, value, least, help) \
     {ROW_REAL, AT(field), name, letter, on, arg, NULL, (double)(least), help},
 #define CHOICE(field, name, letter, on, words, value, help) \
@@ -64,6 +65,7 @@ static const row rows[] = {
 #undef TEXT
 #undef LIST
 #undef INT
+#undef SIZE
 #undef REAL
 #undef CHOICE
 #undef LATER
@@ -75,6 +77,7 @@ static void set_defaults(cli_options *o)
 #define TEXT(field, name, letter, on, arg, help)
 #define LIST(field, name, letter, on, arg, help)
 #define INT(field, name, letter, on, arg, value, least, help) o->field = (value);
+#define SIZE(field, name, letter, on, arg, help)
 #define REAL(field, name, letter, on, arg, value, least, help) o->field = (value);
 #define CHOICE(field, name, letter, on, words, value, help) o->field = (value);
 #define LATER(name, takes)
@@ -117,6 +120,20 @@ static int read_int(cli_options *o, const row *r, const char *text)
         return wrong_value(o, r, text, wanted);
     }
     *(int64_t *)(void *)((char *)o + r->offset) = v;
+    return CLI_OK;
+}
+
+static int read_size(cli_options *o, const row *r, const char *text)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    char *end;
+    double v = strtod(text, &end), factor = 0;
+    for (int i = 0; i < 5; i++)
+        if (strcmp(end, units[i]) == 0) factor = ldexp(1, 10 * i);
+    v *= factor;
+    if (end == text || !isfinite(v) || v < r->least || v > 0x1p62)
+        return wrong_value(o, r, text, "wants a number of bytes, as 1500000, 512MiB or 2GiB");
+    *(int64_t *)(void *)((char *)o + r->offset) = (int64_t)v;
     return CLI_OK;
 }
 
@@ -174,6 +191,9 @@ static int apply(cli_options *o, const row *r, char *text)
         return CLI_OK;
     case ROW_INT:
         status = read_int(o, r, text);
+        break;
+    case ROW_SIZE:
+        status = read_size(o, r, text);
         break;
     case ROW_REAL:
         status = read_real(o, r, text);

@@ -5,6 +5,7 @@
  *   recompute  smallest peak without inverse edges
  *   invert     most bytes rebuilt by inverses, then smallest peak of activations, then of all
  *   auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
+ * With a budget in bytes, all but store take the least arithmetic that fits it, by the means that the mode allows.
  * requires: plan->base.  gives: plan->g with offsets, plan->choice. */
 #include <math.h>
 #include <string.h>
@@ -27,6 +28,7 @@ typedef struct search {
     score best_score;
     inv_policy best_policy;
     double limit; /* flops */
+    size_t budget; /* bytes for the peak; 0: none */
     double floor; /* bytes that must be inverted */
     bool *kept;   /* per value: what a walk kept is noted here; NULL: nowhere */
     bool by_inverted;
@@ -75,6 +77,12 @@ static double inverted_bytes(const inv_plan *plan)
 static bool better(const search *s, const score *a, const score *b)
 {
     bool fits_a = a->flops <= s->limit, fits_b = b->flops <= s->limit;
+    if (s->budget) {
+        bool within_a = a->peak <= s->budget, within_b = b->peak <= s->budget;
+        if (within_a != within_b) return within_a;
+        if (!within_a && a->peak != b->peak) return a->peak < b->peak;
+        return a->flops != b->flops ? a->flops < b->flops : a->peak < b->peak;
+    }
     if (s->by_inverted) {
         if (fabs(a->inverted - b->inverted) > 0.5) return a->inverted > b->inverted;
     } else if (fits_a != fits_b) {
@@ -84,6 +92,15 @@ static bool better(const search *s, const score *a, const score *b)
     if (a->peak != b->peak) return a->peak < b->peak;
     if (a->activations != b->activations) return a->activations < b->activations;
     return a->flops < b->flops;
+}
+
+/* The peak that a budget is held against: as placed, with what the device's control takes. */
+static inv_status place(search *s, inv_graph *g, inv_plan *trial, score *got)
+{
+    size_t control = g->gpu ? inv_control_nbytes(trial->guarded.n) : 0;
+    if (trial->load + control <= s->budget) INV_TRY(inv_pass_memplan(g, trial));
+    got->peak = (trial->load + control <= s->budget ? trial->transient : trial->load) + control;
+    return INV_OK;
 }
 
 /* Tries one policy; keeps it if it is the best so far. */
@@ -101,6 +118,11 @@ static inv_status try_policy(search *s, const inv_policy *p, score *got)
     for (size_t i = 0; s->kept && i < trial.choice.n; i++)
         if (trial.choice.at[i].choice == INV_STORED) s->kept[trial.choice.at[i].value] = true;
     *got = (score){trial.load, trial.activation_peak, trial.flops, inverted_bytes(&trial)};
+    if (s->budget) st = place(s, g, &trial, got);
+    if (st != INV_OK) {
+        inv_graph_destroy(g);
+        return st;
+    }
     if (s->best && (got->inverted < s->floor || !better(s, got, &s->best_score))) {
         inv_graph_destroy(g);
         return INV_OK;
@@ -164,7 +186,8 @@ static inv_status try_late(search *s, const inv_policy *base, size_t late, bool 
     score before = s->best_score, got;
     p.late = late;
     INV_TRY(try_policy(s, &p, &got));
-    *fine = got.peak <= before.peak && got.activations <= before.activations && got.inverted >= s->floor;
+    if (s->budget) *fine = got.peak <= s->budget;
+    else *fine = got.peak <= before.peak && got.activations <= before.activations && got.inverted >= s->floor;
     return INV_OK;
 }
 
@@ -201,7 +224,7 @@ static inv_status search_inverted(search *s)
     INV_TRY(scan_prices(s, true));
     s->by_inverted = false;
     s->limit = INFINITY;
-    s->floor = 0.75 * s->best_score.inverted;
+    s->floor = s->budget ? 0 : 0.75 * s->best_score.inverted;
     return keep_late(s);
 }
 
@@ -282,6 +305,16 @@ static inv_status try_found(search *s, const inv_found_policy *f)
     return try_policy(s, &p, &got);
 }
 
+static inv_status within_budget(const search *s, const inv_program *program)
+{
+    size_t rest = s->rq->options->budget - program->budget_left;
+    INV_CHECK(!s->budget || s->best_score.peak <= s->budget, s->ctx, INV_E_NOMEM,
+              "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them parameters, "
+              "constants and optimizer state); raise --budget, or use a smaller batch",
+              (unsigned long long)s->rq->options->budget, rest + s->best_score.peak, rest);
+    return INV_OK;
+}
+
 static inv_status run(search *s, inv_program *program)
 {
     inv_plan *plan = s->plan;
@@ -296,8 +329,13 @@ static inv_status run(search *s, inv_program *program)
     INV_TRY(inv_pass_memplan(s->best, &s->best_plan));
     plan->store_transient = s->best_plan.transient;
     plan->memory = s->rq->options->memory;
-    if (plan->memory == INV_MEMORY_STORE || s->rq->purpose != INV_FOR_TRAIN) return INV_OK;
-    if (program->found.known) return try_found(s, &program->found);
+    s->budget = program->budget_left;
+    if (s->budget) INV_TRY(place(s, s->best, &s->best_plan, &s->best_score));
+    if (plan->memory == INV_MEMORY_STORE || s->rq->purpose != INV_FOR_TRAIN) return within_budget(s, program);
+    if (program->found.known) {
+        INV_TRY(try_found(s, &program->found));
+        if (!s->budget || s->best_score.peak <= s->budget) return INV_OK;
+    }
     if (plan->memory == INV_MEMORY_INVERT) {
         INV_TRY(search_inverted(s));
     } else {
@@ -308,6 +346,7 @@ static inv_status run(search *s, inv_program *program)
         INV_TRY(scan_prices(s, true));
         INV_TRY(keep_late(s));
     }
+    INV_TRY(within_budget(s, program));
     const inv_policy *best = &s->best_policy;
     program->found = (inv_found_policy){true, best->recompute, best->invert, best->feed_again, best->likely != NULL,
                                         best->price, best->invert_cost, best->late};

@@ -159,13 +159,14 @@ typedef struct inv_session_options {
     bool float64;     /* compute everything in float64 */
     bool no_dropout;
     bool plan_only;   /* compile and report; allocate nothing for steps */
-    const char *device; /* "cpu" (default), "checked" */
+    const char *device; /* "cpu" (default), "cuda"; for tests "checked", "sim". Plans for any need no device */
     inv_guard guard;
     double max_drift; /* relative L2 error of a reconstructed value above which a step is not committed; 0: default */
     inv_optimizer optimizer;
     double momentum, beta1, beta2, epsilon, weight_decay; /* used as given when an optimizer is chosen */
     uint64_t seed;
     int threads; /* 0: as many as the machine has */
+    uint64_t budget; /* bytes for all of session and step: the plan of least arithmetic within it; 0: none */
 } inv_session_options;
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.

@@ -20,13 +20,21 @@ expect 2; says "--help"
 expect 2 nosuch; says nosuch
 expect 2 --nosuch; says --nosuch
 for command in inspect explain run grad plan train eval compare; do expect 2 $command; says MODEL; done
-for option in budget=2GiB exact precision=bf16 plan=f plugin=f train-bn untie checkpoint=d resume; do
+for option in exact precision=bf16 plan=f plugin=f train-bn untie checkpoint=d resume; do
     expect 2 grad "$model" --$option; says "--${option%%=*}" "not in this version"
 done
 expect 2 grad "$model" --epochs 3; says "does not apply"
 expect 2 grad "$model" --memory less; says less store recompute invert auto
 expect 2 grad "$model" --loss; says "wants an argument"
 for drift in 0 0.0 -1e-3 x nan inf 1e-999; do expect 2 grad "$model" --max-drift $drift; says "above 0" 2e-5; done
+for size in 0 -3 1MB 2gib GiB x; do expect 2 plan "$model" --loss mse --budget $size; says 512MiB; done
+nll=(--loss nll --loss-output z --logdet logdet)
+expect 1 plan "$model" "${nll[@]}" --budget 100; says "budget of 100 bytes" parameters
+expect 0 plan "$model" "${nll[@]}" --device cuda --budget 2GiB --json
+python "r = report(); assert r['device'] == 'cuda' and 0 < r['planned_peak_bytes'] <= 2**31 and r['peak_bytes'] == 0"
+expect 1 plan "$model" "${nll[@]}" --device cuda --budget 5KiB; says "smallest plan found needs"
+expect 1 grad "$model" --feed "$models/nice_chunk_ts17/in_x.npy" "${nll[@]}" --device abacus; says "no device 'abacus'"
+expect 1 plan "$model" "${nll[@]}" --device abacus; says "no device 'abacus'"
 expect 2 grad "$model" --threads 0; says "at least 1"
 expect 2 plan "$model" --loss mse --batch -3; says "at least 1"
 expect 2 plan "$model"; says --loss
