@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what a build needs on Debian 12 and makes the virtual environment .venv of the tests.
+# Installs what a build needs on Debian 12, makes the virtual environment .venv of the tests, and sees to a CUDA compiler
+# (tools/nvcc.sh) for the test that device code compiles.
 # Does nothing, quickly, when all is there. Needs root or sudo only if something is missing.
 #   tools/setup.sh            everything
 #   tools/setup.sh --no-venv  what the library and the program need
@@ -8,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(
-    gcc libc6-dev cmake ninja-build pkg-config
+    gcc g++ libc6-dev cmake ninja-build pkg-config
     protobuf-c-compiler libprotobuf-c-dev libonnx-dev
     libopenblas-openmp-dev liblapacke-dev libjansson-dev libpopt-dev libminizip-dev zlib1g-dev
     libcmocka-dev python3 python3-venv ca-certificates
@@ -49,17 +50,20 @@ fi
 # The stamp holds what was installed, so that a changed list is noticed.
 if [ -x .venv/bin/python3 ] && cmp -s tests/requirements.txt .venv/requirements.done; then
     echo "setup: .venv is there"
-    exit 0
+else
+    # Any python3 that can make a virtual environment and is one of the versions that the pinned wheels exist for.
+    for python in python3 /usr/bin/python3; do
+        if "$python" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+            >/dev/null 2>&1; then
+            break
+        fi
+    done
+    echo "setup: making .venv (numpy, onnx, onnxruntime: for the tests only)"
+    rm -rf .venv
+    "$python" -m venv .venv
+    .venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+    cp tests/requirements.txt .venv/requirements.done
 fi
-# Any python3 that can make a virtual environment and is one of the versions that the pinned wheels exist for.
-for python in python3 /usr/bin/python3; do
-    if "$python" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-        >/dev/null 2>&1; then
-        break
-    fi
-done
-echo "setup: making .venv (numpy, onnx, onnxruntime: for the tests only)"
-rm -rf .venv
-"$python" -m venv .venv
-.venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
-cp tests/requirements.txt .venv/requirements.done
+
+nvcc=$(tools/nvcc.sh)
+echo "setup: CUDA compiler $nvcc"

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory must not grow with depth when values are inverted, at no more than a third more arithmetic."""
+"""Memory must not grow with depth when values are inverted, at no more than a third more arithmetic. INVONNX_DEVICE
+names the device that plans are made for and steps run on; without it, the CPU."""
 import os
 import unittest
 
+import common
 import numpy as np
-from common import DATA, EXAMPLES, model, report
+from common import DATA, EXAMPLES, model
 
 DEPTHS = (4, 16, 64)
+DEVICE = ["--device", os.environ["INVONNX_DEVICE"]] if os.environ.get("INVONNX_DEVICE") else []
+
+
+def report(*args):
+    return common.report(*args, *DEVICE)
 
 
 def plan(couplings, memory):

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Compiles every ops/*.cu for sm_80 and sm_90, warnings being errors. Needs no device.
+#   tools/check_cuda.sh [BUILD_DIR]   objects go to BUILD_DIR/cuda-check (default: build); one is made again only when
+#                                     the compiler, the options or a file that it includes has changed
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+nvcc=$(tools/nvcc.sh)
+out=${1:-build}/cuda-check
+# shellcheck disable=SC2054  # the commas are nvcc's
+options=(-std=c++17 -O2 --fmad=false -DINV_HAVE_CUDA=1 -I. -Iinclude
+    -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+    -Werror all-warnings -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fPIC)
+mkdir -p "$out"
+how="$("$nvcc" --version) ${options[*]}"
+[ "$(cat "$out/how" 2>/dev/null)" = "$how" ] || echo "$how" >"$out/how"
+
+# Is the object newer than all that it was made from? A file that is gone counts as changed.
+fresh() {
+    local -a from
+    [ -f "$out/$1.o" ] && [ -f "$out/$1.d" ] || return 1
+    mapfile -t from < <(sed -e 's/^[^:]*: //' -e 's/\\$//' -e 's/^ *//; s/ *$//' "$out/$1.d" | grep .)
+    [ -z "$(find "${from[@]}" "$out/how" -newer "$out/$1.o" 2>&1 | head -n 1)" ]
+}
+
+todo=()
+n=0
+for file in ops/*.cu; do
+    n=$((n + 1))
+    fresh "$(basename "$file" .cu)" || todo+=("$(basename "$file" .cu)")
+done
+if [ ${#todo[@]} -gt 0 ]; then
+    # The object appears only when all went well; after a failure the next call tries again.
+    # shellcheck disable=SC2016
+    printf '%s\n' "${todo[@]}" | xargs -P 2 -I NAME bash -c '
+        out=$1 nvcc=$2
+        shift 2
+        rm -f "$out/NAME.o"
+        "$nvcc" "$@" -MD -MF "$out/NAME.d" -c ops/NAME.cu -o "$out/NAME.part.o" && mv "$out/NAME.part.o" "$out/NAME.o" ||
+            { echo "ops/NAME.cu: does not compile"; exit 1; }' compile "$out" "$nvcc" "${options[@]}"
+fi
+echo "device code: $n files compile for sm_80 and sm_90 (${#todo[@]} compiled now)"

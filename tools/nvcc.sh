@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Prints the path of a CUDA compiler: $NVCC, that of the PATH, of /usr/local/cuda, else one unpacked from PyPI's wheels
+# (tests/nvcc-requirements.txt, 130 MB) into .nvcc, which is made when it is not there. Needs python3 with pip or .venv.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+works() { [ -n "$1" ] && command -v "$1" >/dev/null && "$1" --version >/dev/null 2>&1; }
+
+if [ -n "${NVCC:-}" ]; then
+    works "$NVCC" || { echo "nvcc: NVCC=$NVCC does not run" >&2; exit 1; }
+    command -v "$NVCC"
+    exit 0
+fi
+if [ "${1:-}" != --wheels ]; then # to test the way below where a toolkit is installed
+    for nvcc in nvcc /usr/local/cuda/bin/nvcc; do
+        if works "$nvcc"; then
+            command -v "$nvcc"
+            exit 0
+        fi
+    done
+fi
+
+list=tests/nvcc-requirements.txt
+# The stamp holds what was unpacked, so that a changed list is noticed.
+if ! cmp -s $list .nvcc/requirements.done; then
+    echo "nvcc: unpacking a CUDA compiler from PyPI into .nvcc" >&2
+    python=.venv/bin/python3
+    [ -x $python ] || python=python3
+    rm -rf .nvcc .nvcc.part
+    mkdir -p .nvcc.part/wheels
+    trap 'rm -rf .nvcc.part' EXIT
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --no-cache-dir -d .nvcc.part/wheels -r $list >&2
+    for wheel in .nvcc.part/wheels/*.whl; do
+        "$python" -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' "$wheel" .nvcc.part
+    done
+    rm -rf .nvcc.part/wheels
+    chmod +x .nvcc.part/nvidia/cu*/bin/* .nvcc.part/nvidia/cu*/nvvm/bin/*
+    cp $list .nvcc.part/requirements.done
+    mv .nvcc.part .nvcc
+    trap - EXIT
+fi
+for nvcc in .nvcc/nvidia/cu*/bin/nvcc; do
+    if works "$nvcc"; then
+        echo "$PWD/$nvcc"
+        exit 0
+    fi
+done
+echo "nvcc: what .nvcc holds does not run; remove it and try again" >&2
+exit 1
