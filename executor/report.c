@@ -127,10 +127,10 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
         const inv_home *h = &s->program->home.at[i];
         *(h->kind == INV_HOME_OPTIM ? &optim : &params) += (h->nbytes + 63) / 64 * 64;
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params), "gradients",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params), "gradients",
                      bytes(most(p, INV_MEM_GRAD)), "optimizer", bytes(optim), "activations", bytes(p->activation_peak),
                      "workspace", bytes(p->workspace_peak), "data", bytes(most(p, INV_MEM_DATA)), "guard",
-                     bytes(most(p, INV_MEM_GUARD)));
+                     bytes(most(p, INV_MEM_GUARD)), "control", bytes(s->program->control));
 }
 
 static json_t *drift(const inv_session *s, const inv_plan *p)
@@ -235,13 +235,11 @@ static json_t *op_list(const inv_registry *r)
             const char *at = rule->solve ? strstr(rule->match, d->name) : NULL;
             inverse = at && at[strlen(d->name)] == '(' && !strchr(rule->match, ';');
         }
-        (void)json_array_append_new(list,
-                                    json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:s}", "name", d->name, "domain",
-                                              d->domain, "since", d->since, "until", d->until, "forward",
-                                              d->cpu || d->flags & INV_OP_VIEW ? "yes"
-                                              : d->lower                       ? "by lowering"
-                                                                               : "missing",
-                                              "gradient", grad, "inverse", inverse, "doc", d->doc ? d->doc : ""));
+        const char *forward = d->cpu || d->flags & INV_OP_VIEW ? "yes" : d->lower ? "by lowering" : "missing";
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:b, s:s}", "name", d->name, "domain", d->domain, "since",
+                            d->since, "until", d->until, "forward", forward, "gradient", grad, "inverse", inverse,
+                            "cuda", d->cuda != NULL, "doc", d->doc ? d->doc : ""));
     }
     return list;
 }

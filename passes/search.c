@@ -94,15 +94,6 @@ static bool better(const search *s, const score *a, const score *b)
     return a->flops < b->flops;
 }
 
-/* The peak that a budget is held against: as placed, with what the device's control takes. */
-static inv_status place(search *s, inv_graph *g, inv_plan *trial, score *got)
-{
-    size_t control = g->gpu ? inv_control_nbytes(trial->guarded.n) : 0;
-    if (trial->load + control <= s->budget) INV_TRY(inv_pass_memplan(g, trial));
-    got->peak = (trial->load + control <= s->budget ? trial->transient : trial->load) + control;
-    return INV_OK;
-}
-
 /* Tries one policy; keeps it if it is the best so far. */
 static inv_status try_policy(search *s, const inv_policy *p, score *got)
 {
@@ -118,14 +109,17 @@ static inv_status try_policy(search *s, const inv_policy *p, score *got)
     for (size_t i = 0; s->kept && i < trial.choice.n; i++)
         if (trial.choice.at[i].choice == INV_STORED) s->kept[trial.choice.at[i].value] = true;
     *got = (score){trial.load, trial.activation_peak, trial.flops, inverted_bytes(&trial)};
-    if (s->budget) st = place(s, g, &trial, got);
-    if (st != INV_OK) {
+    bool keep = got->inverted >= s->floor || !s->best;
+    if (s->budget) got->peak += g->gpu ? inv_control_nbytes(trial.guarded.n) : 0;
+    keep = keep && (!s->best || better(s, got, &s->best_score));
+    if (keep && s->budget && got->peak <= s->budget) { /* placing takes long: only what would be the best */
+        st = inv_pass_memplan(g, &trial);
+        got->peak += trial.transient - trial.load;
+        keep = st == INV_OK && (!s->best || better(s, got, &s->best_score));
+    }
+    if (!keep) {
         inv_graph_destroy(g);
         return st;
-    }
-    if (s->best && (got->inverted < s->floor || !better(s, got, &s->best_score))) {
-        inv_graph_destroy(g);
-        return INV_OK;
     }
     inv_graph_destroy(s->best);
     s->best = g;
@@ -305,14 +299,16 @@ static inv_status try_found(search *s, const inv_found_policy *f)
     return try_policy(s, &p, &got);
 }
 
-static inv_status within_budget(const search *s, const inv_program *program)
+static inv_status within_budget(search *s, const inv_program *program)
 {
-    size_t rest = s->rq->options->budget - program->budget_left;
-    INV_CHECK(!s->budget || s->best_score.peak <= s->budget, s->ctx, INV_E_NOMEM,
-              "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them parameters, "
-              "constants and optimizer state); raise --budget, or use a smaller batch",
-              (unsigned long long)s->rq->options->budget, rest + s->best_score.peak, rest);
-    return INV_OK;
+    size_t rest = (size_t)s->rq->options->budget - program->budget_left, need = s->best_score.peak;
+    if (!s->budget || need <= s->budget) return INV_OK;
+    INV_TRY(inv_pass_memplan(s->best, &s->best_plan));
+    need += s->best_plan.transient - s->best_plan.load;
+    return inv__fail(s->ctx, INV_E_NOMEM,
+                     "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them parameters, "
+                     "constants and optimizer state); raise --budget, or use a smaller batch",
+                     (unsigned long long)s->rq->options->budget, rest + need, rest);
 }
 
 static inv_status run(search *s, inv_program *program)
@@ -330,7 +326,8 @@ static inv_status run(search *s, inv_program *program)
     plan->store_transient = s->best_plan.transient;
     plan->memory = s->rq->options->memory;
     s->budget = program->budget_left;
-    if (s->budget) INV_TRY(place(s, s->best, &s->best_plan, &s->best_score));
+    if (s->budget) s->best_score.peak = s->best_plan.transient;
+    if (s->budget && s->best->gpu) s->best_score.peak += inv_control_nbytes(s->best_plan.guarded.n);
     if (plan->memory == INV_MEMORY_STORE || s->rq->purpose != INV_FOR_TRAIN) return within_budget(s, program);
     if (program->found.known) {
         INV_TRY(try_found(s, &program->found));

@@ -158,12 +158,12 @@ static const char *const models[] = {MODELS "hz_dropout_train_ts17/model.onnx", 
 static void equals_host(void **state)
 {
     (void)state;
-    static const inv_memory memories[] = {INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE, INV_MEMORY_INVERT};
+    static const inv_memory memories[] = {INV_MEMORY_INVERT, INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE};
     static const inv_optimizer optimizers[] = {INV_OPT_SGD, INV_OPT_MOMENTUM, INV_OPT_ADAM, INV_OPT_ADAMW};
     static double host[MOST], sim[MOST];
     int turn = 0;
     for (size_t m = 0; m < sizeof models / sizeof *models; m++)
-        for (size_t k = 0; k < 3; k++, turn++) {
+        for (size_t k = 0; k < (m == 2 ? 3 : 1); k++, turn++) { /* all modes for the small model */
             fixture f;
             job j = {.model = models[m], .device = "checked", .memory = memories[k],
                      .optimizer = optimizers[turn % 4], .float64 = true};
@@ -222,9 +222,7 @@ static void failing_kernels(void **state)
         check(&f, begin(&f, &j));
         for (int i = 0; i < 4 && s == INV_OK; i++) s = inv_session_step(f.session, &f.in, 1, &f.target, 0.01, &r);
         if (s == INV_OK) { /* perhaps in the last commit, which is not waited for */
-            double x[MOST];
             all = inv_session_step(f.session, &f.in, 1, &f.target, 0.01, &r) == INV_OK;
-            (void)x;
         } else {
             assert_int_equal(s, INV_E_DEVICE);
             assert_non_null(strstr(inv_context_message(f.ctx), "node '"));
@@ -242,7 +240,7 @@ static void too_little_memory(void **state)
     (void)state;
     fixture f;
     inv_result r;
-    job j = {.model = models[1], .device = "sim", .memory = INV_MEMORY_INVERT, .optimizer = INV_OPT_SGD};
+    job j = {.model = models[2], .device = "sim", .memory = INV_MEMORY_INVERT, .optimizer = INV_OPT_SGD};
     check(&f, begin(&f, &j));
     size_t peak = (size_t)report_number(&f, "planned_peak_bytes");
     end(&f);
@@ -287,7 +285,7 @@ static void budgets(void **state)
     (void)state;
     double previous = 0;
     fixture f;
-    job j = {.model = models[1], .device = "sim", .memory = INV_MEMORY_STORE, .optimizer = INV_OPT_SGD};
+    job j = {.model = models[1], .device = "sim", .memory = INV_MEMORY_STORE};
     check(&f, begin(&f, &j));
     double store = report_number(&f, "planned_peak_bytes");
     end(&f);
@@ -295,8 +293,8 @@ static void budgets(void **state)
     check(&f, begin(&f, &j));
     double least = report_number(&f, "planned_peak_bytes");
     end(&f);
-    for (int i = 4; i >= 0; i--) {
-        j.budget = (uint64_t)(least + (store - least) * i / 4);
+    for (int i = 3; i >= 0; i--) {
+        j.budget = (uint64_t)(least + (store - least) * i / 3);
         check(&f, begin(&f, &j));
         assert_true(report_number(&f, "planned_peak_bytes") <= (double)j.budget);
         assert_true(report_number(&f, "peak_bytes") == report_number(&f, "planned_peak_bytes"));
