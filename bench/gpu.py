@@ -111,6 +111,8 @@ def measure(args):
                 continue
             try:
                 row.update(run(args, couplings, batch))
+                if not row["seconds"]:
+                    row["error"] = "no step was timed"
             except ImportError as e:
                 absent.add(name)
                 row["error"] = f"not here ({e.name})"

@@ -62,7 +62,8 @@ enum {
      * taken: it must never be rebuilt with rounding. */
     INV_OP_ATOMS = 1 << 8,
     /* The gradient is computed from the output, where an error counts times the gain of the operator's inverse. */
-    INV_OP_FROM_OUT = 1 << 9
+    INV_OP_FROM_OUT = 1 << 9,
+    INV_OP_CUDA_REAL = 1 << 10 /* the column `cuda` takes float32 and float64 only */
 };
 
 typedef struct inv_op_def {

@@ -121,6 +121,7 @@ typedef struct inv_home {
 } inv_home;
 
 #define INV_CONTROL_STEP 64
+#define INV_CONTROL_FAULT 56 /* within them: the node that met data it cannot use */
 static inline size_t inv_control_nbytes(size_t guards) { return (INV_CONTROL_STEP + 8 * guards + 63) / 64 * 64; }
 
 typedef struct inv_program {

@@ -67,8 +67,8 @@ static inv_status host_copy(void *self, void *dst, const void *src, size_t nbyte
 
 static inv_status host_run(void *self, const inv_node *node, const inv_call *call)
 {
-    (void)self;
-    return node->op->cpu(call);
+    inv_status st = node->op->cpu(call);
+    return st == INV_OK ? st : inv_node_failed(((host *)self)->ctx, node, st);
 }
 
 static size_t host_peak(void *self) { return ((host *)self)->peak; }

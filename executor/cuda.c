@@ -26,6 +26,7 @@ typedef struct cuda {
 
 static inv_status fail(const cuda *d, cudaError_t e, const char *what)
 {
+    (void)cudaGetLastError(); /* else the next kernel would be blamed */
     return inv__fail(d->ctx, INV_E_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
@@ -134,8 +135,13 @@ static size_t cuda_peak(void *self) { return ((cuda *)self)->peak; }
 
 static inv_status cuda_pin(void *self, size_t nbytes, void **out)
 {
-    CUDA_TRY((cuda *)self, cudaHostAlloc(out, nbytes ? nbytes : 1, cudaHostAllocDefault), "pinned host memory");
-    return INV_OK;
+    cuda *d = self;
+    cudaError_t e = cudaHostAlloc(out, nbytes ? nbytes : 1, cudaHostAllocDefault);
+    if (e == cudaSuccess) return INV_OK;
+    (void)fail(d, e, "pinned host memory");
+    INV_CHECK(e != cudaErrorMemoryAllocation, d->ctx, INV_E_NOMEM, "out of memory: %zu bytes of pinned host memory",
+              nbytes);
+    return INV_E_DEVICE;
 }
 
 static void cuda_unpin(void *self, void *p)
@@ -144,12 +150,7 @@ static void cuda_unpin(void *self, void *p)
     (void)cudaFreeHost(p);
 }
 
-static void cuda_bind(void *self, const inv_gpu_step *step, double *drift)
-{
-    cuda *d = self;
-    d->gpu.step = step;
-    d->gpu.drift = drift;
-}
+static void cuda_bind(void *self, unsigned char *control) { inv_gpu_bind(&((cuda *)self)->gpu, control); }
 
 /* --- queues --- */
 
@@ -172,7 +173,9 @@ static inv_status cuda_run(void *self, const inv_node *node, const inv_call *cal
     inv_call c = *call;
     c.gpu = &d->gpu;
     c.step = NULL;
-    INV_TRY(node->op->cuda(&c));
+    inv_status st = node->op->cuda(&c);
+    if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(d->ctx, node, st);
+    INV_TRY(st);
     cudaError_t e = cudaGetLastError();
     if (e == cudaSuccess && d->blocking) e = cudaStreamSynchronize(d->stream[INV_QUEUE_COMPUTE]);
     if (e == cudaSuccess) return INV_OK;

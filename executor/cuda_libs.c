@@ -11,9 +11,11 @@
 
 #if defined __has_include
 #if __has_include(<cudnn.h>)
-#define WITH_CUDNN
 #include <cudnn.h>
 #include <dlfcn.h>
+#if CUDNN_MAJOR >= 9 /* status codes are grouped by thousands from then on */
+#define WITH_CUDNN
+#endif
 #endif
 #endif
 

@@ -34,8 +34,8 @@ typedef struct inv_device {
 
     inv_status (*pin)(void *self, size_t nbytes, void **out); /* host memory; freed by unpin */
     void (*unpin)(void *self, void *p);
-    /* Device memory that kernels take step values from and write verdicts to (ops/gpu.h). */
-    void (*bind)(void *self, const inv_gpu_step *step, double *drift);
+    /* Device memory, laid out as `control` of the program: step values for kernels, faults and verdicts from them. */
+    void (*bind)(void *self, unsigned char *control);
     inv_status (*send)(void *self, int queue, void *dst, const void *src, size_t nbytes); /* to the device */
     inv_status (*fetch)(void *self, void *dst, const void *src, size_t nbytes); /* compute queue, to the host */
     /* The queue goes on after all that stood before the newest `mark` of that event. Events count from 0. */
@@ -112,6 +112,27 @@ struct inv_session {
     char bad_node[256];
 };
 
+/* What a message calls a node: the model's name for it. */
+static inline const char *inv_node_label(const inv_node *n)
+{
+    return n->norigin ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
+}
+
+/* The message of a kernel that gave only a status. */
+static inline inv_status inv_node_failed(inv_context *ctx, const inv_node *n, inv_status s)
+{
+    return inv__fail(ctx, s, "node '%s' (%s): %s", inv_node_label(n), n->op->name,
+                     s == INV_E_NUMERIC ? "an index is outside its axis, or an integer is divided by zero"
+                                        : inv_status_text(s));
+}
+
+static inline void inv_gpu_bind(inv_gpu *gpu, unsigned char *control)
+{
+    gpu->step = (const inv_gpu_step *)(void *)control;
+    gpu->fault = (uint64_t *)(void *)(control + INV_CONTROL_FAULT);
+    gpu->drift = (double *)(void *)(control + INV_CONTROL_STEP);
+}
+
 /* Poisoned memory, of devices that watch it: all bits set, a NaN in float32 and float64. */
 enum { INV_POISON = 0xff };
 /* The first byte that is not poison; nbytes: there is none. */
@@ -125,12 +146,6 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
-/* What a message calls a node: the model's name for it. */
-static inline const char *inv_node_label(const inv_node *n)
-{
-    return n->norigin ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
-}
-
 /* access.c: a device tensor in host memory, valid until the next call */
 inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
                              const void **data);
@@ -145,6 +160,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
 /* queue.c: all of it does what the device needs, on those of the host very little */
 inv_status inv_queues_ready(inv_session *s);  /* after the run tables are built */
 void inv_queues_forget(inv_session *s);       /* before they go */
+void inv_queues_drain(inv_session *s);        /* waits for what is left of a step that failed, whatever comes of it */
 inv_status inv_queues_begin(inv_session *s, int kind); /* sends feeds and step values, clears the verdicts */
 inv_status inv_queues_part(inv_session *s, int kind, inv_part part);
 /* Contents of two small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift, once all is done. */

@@ -56,12 +56,24 @@ inv_status inv_queues_ready(inv_session *s)
         if (s->program->plan[k].g) INV_TRY(note_sendings(s, &s->run[k], rounded(control + RESULTS), &need));
     INV_TRY(s->device->pin(s->self, need, &pinned));
     s->pinned = pinned;
-    s->device->bind(s->self, (inv_gpu_step *)(void *)s->control, (double *)(void *)(s->control + INV_CONTROL_STEP));
+    s->device->bind(s->self, s->control);
     return INV_OK;
+}
+
+void inv_queues_drain(inv_session *s)
+{
+    inv_context *ctx = s->ctx;
+    char *message = ctx->message; /* of what made this necessary; it stays */
+    if (s->device->host) return;
+    ctx->message = NULL;
+    (void)s->device->finish(s->self);
+    inv__free(ctx, ctx->message);
+    ctx->message = message;
 }
 
 void inv_queues_forget(inv_session *s)
 {
+    inv_queues_drain(s); /* what is queued reads what goes */
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         for (int part = 0; part < 2; part++) {
             if (s->run[k].graph[part]) s->device->forget(s->self, s->run[k].graph[part]);
@@ -99,8 +111,10 @@ static inv_status record(inv_session *s, int kind, inv_part part, size_t from, s
     void *graph = NULL;
     INV_TRY(s->device->record(s->self));
     inv_status st = inv_runnable_compute(s, kind, from, to, NULL), end = s->device->recorded(s->self, &graph);
-    s->run[kind].graph[part] = graph;
-    return st != INV_OK ? st : end;
+    if (st == INV_OK) st = end;
+    if (st == INV_OK) s->run[kind].graph[part] = graph;
+    else if (graph) s->device->forget(s->self, graph); /* it has a part of the step */
+    return st;
 }
 
 inv_status inv_queues_part(inv_session *s, int kind, inv_part part)
@@ -109,8 +123,9 @@ inv_status inv_queues_part(inv_session *s, int kind, inv_part part)
     size_t from = part == INV_PART_COMPUTE ? 0 : r->commit_begin;
     size_t to = part == INV_PART_COMPUTE ? r->commit_begin : r->n;
     if (s->device->host || !r->warm[part]) {
+        INV_TRY(inv_runnable_compute(s, kind, from, to, NULL));
         r->warm[part] = true;
-        return inv_runnable_compute(s, kind, from, to, NULL);
+        return INV_OK;
     }
     if (!r->graph[part]) INV_TRY(record(s, kind, part, from, to));
     return r->graph[part] ? s->device->replay(s->self, r->graph[part]) : INV_OK; /* NULL: nothing was recorded */
@@ -130,9 +145,13 @@ inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[2], u
         else INV_TRY(s->device->fetch(s->self, s->pinned + control + 16 * i, inv_value_address(s, v), nbytes));
     }
     if (s->device->host) return INV_OK;
-    if (guards) INV_TRY(s->device->fetch(s->self, s->pinned + INV_CONTROL_STEP, s->control + INV_CONTROL_STEP, guards));
+    uint64_t fault;
+    size_t found = INV_CONTROL_STEP - INV_CONTROL_FAULT + guards;
+    INV_TRY(s->device->fetch(s->self, s->pinned + INV_CONTROL_FAULT, s->control + INV_CONTROL_FAULT, found));
     INV_TRY(s->device->finish(s->self));
     memcpy(bytes, s->pinned + control, RESULTS);
     memcpy(s->drift, s->pinned + INV_CONTROL_STEP, guards);
-    return INV_OK;
+    memcpy(&fault, s->pinned + INV_CONTROL_FAULT, sizeof fault);
+    const inv_node *n = (const inv_node *)(uintptr_t)fault; /* of this plan */
+    return n ? inv_node_failed(s->ctx, n, INV_E_NUMERIC) : INV_OK;
 }

@@ -237,7 +237,8 @@ static json_t *op_list(const inv_registry *r)
         }
         const char *forward = d->cpu || d->flags & INV_OP_VIEW ? "yes" : d->lower ? "by lowering" : "missing";
         (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:b, s:s}", "name", d->name, "domain", d->domain, "since",
+            list,
+            json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:b, s:s}", "name", d->name, "domain", d->domain, "since",
                             d->since, "until", d->until, "forward", forward, "gradient", grad, "inverse", inverse,
                             "cuda", d->cuda != NULL, "doc", d->doc ? d->doc : ""));
     }

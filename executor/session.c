@@ -63,8 +63,9 @@ static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_ho
     if (!s->persistent || p->persistent != old_persistent) {
         void *fresh;
         INV_TRY(s->device->alloc(s->self, p->persistent, &fresh));
-        if (s->persistent) (void)s->device->copy(s->self, fresh, s->persistent, old_persistent);
-        s->device->free(s->self, s->persistent);
+        inv_status st = s->persistent ? s->device->copy(s->self, fresh, s->persistent, old_persistent) : INV_OK;
+        s->device->free(s->self, st == INV_OK ? s->persistent : fresh);
+        INV_TRY(st);
         s->persistent = fresh;
         s->persistent_nbytes = p->persistent;
     }
@@ -238,10 +239,14 @@ static double as_double(const inv_plan *plan, inv_id v, const unsigned char *byt
     return inv_elem_double(bytes, inv_val(plan->g, v)->dtype, 0);
 }
 
-/* The device is not asked again once it has failed: what is in its memory cannot be told. */
-static inv_status lost_if_failed(inv_session *s, inv_status st)
+/* What a failure in the middle of a call leaves: nothing that is still queued; no session if the device has failed
+ * (what is in its memory cannot be told) or parameters are half updated. */
+static inv_status call_failed(inv_session *s, inv_status st, inv_part part)
 {
-    if (st == INV_E_DEVICE) s->lost = "its device has failed; train from the newest saved model or checkpoint";
+    if (st == INV_OK) return st;
+    inv_queues_drain(s);
+    if (part == INV_PART_COMMIT) s->lost = "its update failed half way; go on from the newest saved model";
+    if (st == INV_E_DEVICE) s->lost = "its device has failed; go on from the newest saved model";
     return st;
 }
 
@@ -329,8 +334,8 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
 {
     int kind;
     inv_status st = compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, n, target, result);
-    if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMMIT);
-    return lost_if_failed(s, st);
+    if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
+    return call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT);
 }
 
 inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,
@@ -369,9 +374,10 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     const inv_plan *plan = &s->program->plan[kind];
     const inv_id wanted[2] = {plan->loss, plan->correct};
     unsigned char bytes[2][16];
-    INV_TRY(begin_call(s, kind));
-    INV_TRY(inv_queues_part(s, kind, INV_PART_COMPUTE));
-    INV_TRY(lost_if_failed(s, inv_queues_results(s, kind, wanted, bytes)));
+    inv_status st = begin_call(s, kind);
+    if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMPUTE);
+    if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);
+    INV_TRY(call_failed(s, st, INV_PART_COMPUTE));
     if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
     if (plan->correct != INV_NONE) {
         int64_t counts[2];

@@ -162,12 +162,7 @@ static inv_status sim_pin(void *self, size_t nbytes, void **out)
 
 static void sim_unpin(void *self, void *p) { inv__free(((sim *)self)->ctx, p); }
 
-static void sim_bind(void *self, const inv_gpu_step *step, double *drift)
-{
-    sim *s = self;
-    s->gpu.step = step;
-    s->gpu.drift = drift;
-}
+static void sim_bind(void *self, unsigned char *control) { inv_gpu_bind(&((sim *)self)->gpu, control); }
 
 /* --- queueing --- */
 
@@ -242,7 +237,10 @@ static inv_status run_kernel(sim *s, const task *t)
     current = s;
     inv_status st = t->node->op->cuda(&c);
     current = NULL;
-    INV_CHECK(!inv_emu_failed(), s->ctx, INV_E_NOMEM, "out of memory: stacks for the threads of a simulated kernel");
+    if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(s->ctx, t->node, st);
+    INV_CHECK(!inv_emu_failed(), s->ctx, INV_E_NOMEM,
+              "node '%s' (%s): no memory for a simulated kernel's stacks, or its threads did not meet at its barriers",
+              inv_node_label(t->node), t->node->op->name);
     return st;
 }
 

@@ -3,6 +3,7 @@
  * need, and the variadic forms that lower to them. float, double, and integers for shape arithmetic. */
 #include "ops/arith_gpu.h"
 #include "ops/builtin.h"
+#include "ops/integers.h"
 #include "ops/util.h"
 
 #define REAL float
@@ -23,38 +24,6 @@
 typedef void (*arith_loop)(void *out, const void *const *in, const inv_loop *l);
 /* One element in integers; false: division by zero. */
 typedef bool (*arith_int)(int64_t a, int64_t b, int64_t *out);
-
-/* Wraps around, as integers of ONNX do. */
-static bool int_add(int64_t a, int64_t b, int64_t *out) { return *out = (int64_t)((uint64_t)a + (uint64_t)b), true; }
-static bool int_sub(int64_t a, int64_t b, int64_t *out) { return *out = (int64_t)((uint64_t)a - (uint64_t)b), true; }
-static bool int_mul(int64_t a, int64_t b, int64_t *out) { return *out = (int64_t)((uint64_t)a * (uint64_t)b), true; }
-static bool int_max(int64_t a, int64_t b, int64_t *out) { return *out = a > b ? a : b, true; }
-static bool int_min(int64_t a, int64_t b, int64_t *out) { return *out = a < b ? a : b, true; }
-static bool int_div(int64_t a, int64_t b, int64_t *out)
-{
-    if (b == 0) return false;
-    return *out = b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b, true;
-}
-static bool int_fmod(int64_t a, int64_t b, int64_t *out)
-{
-    if (b == 0) return false;
-    return *out = b == -1 ? 0 : a % b, true;
-}
-static bool int_pymod(int64_t a, int64_t b, int64_t *out)
-{
-    if (!int_fmod(a, b, out)) return false;
-    if (*out != 0 && (*out < 0) != (b < 0)) *out += b;
-    return true;
-}
-static bool int_pow(int64_t a, int64_t b, int64_t *out)
-{
-    uint64_t r = 1, base = (uint64_t)a;
-    if (b < 0) return *out = a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0, true;
-    for (; b; b >>= 1, base *= base) {
-        if (b & 1) r *= base;
-    }
-    return *out = (int64_t)r, true;
-}
 
 static inv_status run_ints(const inv_call *c, const inv_loop *l, arith_int f)
 {
@@ -86,7 +55,7 @@ static inv_status run(const inv_call *c, inv_arith id, arith_loop f32, arith_loo
     inv__loop_init(&l, &c->out[0].shape, (int)c->nin, shape);
     if (c->out[0].n == 0) return INV_OK;
     if (c->gpu) {
-        INV_GPU(c->gpu, arith)(c->gpu, id, c->out[0].dtype, &l, c->out[0].data, in);
+        INV_GPU(c->gpu, arith)(c->gpu, c->node, id, c->out[0].dtype, &l, c->out[0].data, in);
         return INV_OK;
     }
     if (c->out[0].dtype == INV_F32) return f32(c->out[0].data, in, &l), INV_OK;
@@ -245,7 +214,8 @@ static inv_status mod_lower(inv_graph *g, const inv_node *n, inv_id *out)
 #define CASES2(op)                                                                                                    \
     "y = " op "(float[2,3] a, float[2,3] b)", "y = " op "(float[2,3] a, float[3] b)",                                 \
         "y = " op "(float[2,1] a, float[4,1,3] b)", "y = " op "(float[1] a, float b)",                                \
-        "y = " op "(float[0,3] a, float[1,3] b)", NULL
+        "y = " op "(float[0,3] a, float[1,3] b)", "y = " op "(int64[2,3] a, int64[3] b)",                             \
+        "y = " op "(int32[2,1] a, int32[4] b)", "y = " op "(int8[5] a, int8[5] b)", NULL
 static const char *const add_cases[] = {CASES2("Add")};
 static const char *const sub_cases[] = {CASES2("Sub")};
 static const char *const mul_cases[] = {CASES2("Mul")};
@@ -278,15 +248,15 @@ static const char *const min_grad_cases[] = {GRAD_CASES("MinGrad")};
 static const char *const dslope_cases[] = {"d = PReluGradSlope(float[2,3] gy, float[2,3] x)",
                                            "d = PReluGradSlope(float[1] gy, float[1] x)", NULL};
 
-CALL(add, add, int_add)
-CALL(sub, sub, int_sub)
-CALL(mul, mul, int_mul)
-CALL(div, div, int_div)
-CALL(pow, pow, int_pow)
-CALL(max, max, int_max)
-CALL(min, min, int_min)
-CALL(fmod, fmod, int_fmod)
-CALL(pymod, pymod, int_pymod)
+CALL(add, add, inv__int_add)
+CALL(sub, sub, inv__int_sub)
+CALL(mul, mul, inv__int_mul)
+CALL(div, div, inv__int_div)
+CALL(pow, pow, inv__int_pow)
+CALL(max, max, inv__int_max)
+CALL(min, min, inv__int_min)
+CALL(fmod, fmod, inv__int_fmod)
+CALL(pymod, pymod, inv__int_pymod)
 CALL(prelu, prelu, NULL)
 CALL(prelu_inv, prelu_inv, NULL)
 CALL(dslope, prelu_dslope, NULL)

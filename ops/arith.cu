@@ -2,6 +2,7 @@
  * Operators with two or three operands that broadcast, on the device (ops/scalar.h). */
 #include "ops/arith_gpu.h"
 #include "ops/device.cuh"
+#include "ops/integers.h"
 
 #define INV_SCALAR INV_DEVICE
 #define REAL float
@@ -16,8 +17,41 @@
 #define M(fn) fn
 #include "ops/arith_device.inc"
 
-extern "C" void INV_GPU_NAME(arith)(const inv_gpu *gpu, inv_arith f, inv_dtype t, const inv_loop *l, void *out,
-                                    const void *const *in)
+typedef struct int_arith {
+    inv_arith f;
+    inv_dtype t;
+    inv_loop l;
+    inv_fault fault;
+} int_arith;
+
+INV_KERNEL integers_kernel(int_arith k, void *out, const void *a, const void *b)
 {
-    (t == INV_F64 ? arith_f64 : arith_f32)(gpu, f, l, out, in);
+    INV_EACH(i, k.l.rows * k.l.inner)
+    {
+        int64_t at[INV_LOOP_OPS], v = 0;
+        bool fine = true;
+        inv__loop_at(&k.l, i, at);
+        const int64_t x = inv__int_at(a, k.t, at[0]), z = inv__int_at(b, k.t, at[1]);
+        switch (k.f) {
+#define INTEGER_CASE(f)                                                                                               \
+    case INV_ARITH_##f: fine = inv__int_##f(x, z, &v); break;
+            INTEGER2_OPS(INTEGER_CASE)
+#undef INTEGER_CASE
+        default: break;
+        }
+        inv__int_put(out, k.t, i, v);
+        if (!fine) inv_report(k.fault);
+    }
+}
+
+extern "C" void INV_GPU_NAME(arith)(const inv_gpu *gpu, const struct inv_node *node, inv_arith f, inv_dtype t,
+                                    const inv_loop *l, void *out, const void *const *in)
+{
+    if (t == INV_F32)
+        arith_f32(gpu, f, l, out, in);
+    else if (t == INV_F64)
+        arith_f64(gpu, f, l, out, in);
+    else
+        inv_start(gpu, integers_kernel, inv_blocks(l->rows * l->inner), INV_THREADS,
+                  int_arith{f, t, *l, inv_fault_of(gpu, node)}, out, in[0], in[1]);
 }

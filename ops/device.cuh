@@ -51,6 +51,17 @@ static inline int64_t inv_blocks(int64_t n)
     return b < 4096 ? b : 4096;
 }
 
+/* By what a kernel reports data that it cannot use: an index outside, a division by zero. The step then fails and names
+ * the node; which of several it is does not matter. */
+typedef struct inv_fault {
+    uint64_t *at, node;
+} inv_fault;
+static inline inv_fault inv_fault_of(const inv_gpu *gpu, const struct inv_node *node)
+{
+    return inv_fault{gpu->fault, (uint64_t)(uintptr_t)node};
+}
+INV_DEVICE void inv_report(inv_fault f) { *(volatile uint64_t *)f.at = f.node; }
+
 /* This thread's share of 0..n-1. */
 #define INV_EACH(i, n)                                                                                                \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)

@@ -35,18 +35,29 @@ static void attrs_of(const inv_node *n, const ew_attrs *spec, double a[2])
     for (int i = 0; i < 2; i++) a[i] = spec->name[i] ? inv_attr_float(n, spec->name[i], spec->dflt[i]) : 0;
 }
 
-/* The functions of integers that exporters use in shape arithmetic. */
-static int64_t int_function(const char *op, int64_t x)
+/* Operators that also take integers. */
+static bool takes_ints(const char *op, inv_int1 *f)
 {
-    if (strcmp(op, "Neg") == 0) return (int64_t)(0 - (uint64_t)x);
-    if (strcmp(op, "Abs") == 0) return x < 0 ? (int64_t)(0 - (uint64_t)x) : x;
-    if (strcmp(op, "Sign") == 0) return x > 0 ? 1 : x < 0 ? -1 : 0;
-    return x < 0 ? 0 : x; /* Relu */
+    static const char *const names[] = {
+        [INV_INT_NEG] = "Neg", [INV_INT_ABS] = "Abs", [INV_INT_SIGN] = "Sign", [INV_INT_RELU] = "Relu"};
+    for (int i = 0; i < 4; i++) {
+        *f = (inv_int1)i;
+        if (strcmp(op, names[i]) == 0) return true;
+    }
+    return false;
 }
 
-static bool takes_ints(const char *op)
+static inv_status run_ints(const inv_call *c, const inv_tensor *x)
 {
-    return strcmp(op, "Neg") == 0 || strcmp(op, "Abs") == 0 || strcmp(op, "Sign") == 0 || strcmp(op, "Relu") == 0;
+    inv_int1 f;
+    if (!takes_ints(c->node->op_type, &f)) return INV_E_UNSUPPORTED_TYPE;
+    if (c->gpu) {
+        INV_GPU(c->gpu, integers1)(c->gpu, f, x->dtype, x->n, c->out[0].data, x->data);
+        return INV_OK;
+    }
+    for (int64_t i = 0; i < x->n; i++)
+        inv__put_int(c->out[0].data, x->dtype, i, inv__int1(f, inv_elem_int(x->data, x->dtype, (size_t)i)));
+    return INV_OK;
 }
 
 static inv_status run(const inv_call *c, const ew_attrs *spec, inv_ew id, ew_loop f32, ew_loop f64)
@@ -55,16 +66,10 @@ static inv_status run(const inv_call *c, const ew_attrs *spec, inv_ew id, ew_loo
     const inv_tensor *x = &c->in[0];
     const void *second = c->nin > 1 ? c->in[1].data : NULL;
     if (c->out[0].data == NULL) return INV_OK;
+    if (x->dtype != INV_F32 && x->dtype != INV_F64) return run_ints(c, x);
     attrs_of(c->node, spec, a);
     if (c->gpu) {
         INV_GPU(c->gpu, elementwise)(c->gpu, id, x->dtype, x->n, c->out[0].data, x->data, second, a);
-        return INV_OK;
-    }
-    if (x->dtype != INV_F32 && x->dtype != INV_F64) {
-        for (int64_t i = 0; i < x->n; i++) {
-            int64_t v = inv_elem_int(x->data, x->dtype, (size_t)i);
-            inv__put_int(c->out[0].data, x->dtype, i, int_function(c->node->op_type, v));
-        }
         return INV_OK;
     }
     (x->dtype == INV_F64 ? f64 : f32)(c->out[0].data, x->data, second, x->n, a);
@@ -75,7 +80,8 @@ static inv_status ew_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(inv__infer_same(g, n));
     inv_dtype t = inv__in_dtype(g, n, 0);
-    if (!inv_dtype_is_float(t) && inv_dtype_size(t) != 0 && takes_ints(n->op_type)) return INV_OK;
+    inv_int1 f;
+    if (!inv_dtype_is_float(t) && inv_dtype_size(t) != 0 && takes_ints(n->op_type, &f)) return INV_OK;
     return inv__need_real(g, n, 0);
 }
 

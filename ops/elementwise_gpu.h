@@ -4,6 +4,7 @@
 #define INV_OPS_ELEMENTWISE_GPU_H
 
 #include "ops/gpu.h"
+#include "ops/integers.h"
 
 /* EW_SCALARS(F, G): F(f) for every out = f(x), G(f) for every out = gy f(v), in a fixed order. */
 typedef enum inv_ew {
@@ -21,6 +22,8 @@ extern "C" {
 /* n elements of float32 or float64; x is the operand (gy), v the second one of derivatives. out may be either. */
 INV_LAUNCHER(elementwise, inv_ew f, inv_dtype t, int64_t n, void *out, const void *x, const void *v,
              const double attr[2]);
+/* n integers of any type. */
+INV_LAUNCHER(integers1, inv_int1 f, inv_dtype t, int64_t n, void *out, const void *x);
 #ifdef __cplusplus
 }
 #endif

@@ -24,7 +24,7 @@ thread_local inv_dim3 inv_emu_thread, inv_emu_block, inv_emu_threads, inv_emu_bl
 typedef struct fiber {
     ucontext_t context;
     bool done;
-    unsigned shuffles;
+    unsigned shuffles, barriers;
     void *asan;
 } fiber;
 
@@ -93,10 +93,19 @@ static void run(void)
     setcontext(&here->home);
 }
 
-void inv_emu_barrier(void) { next((int)inv_emu_thread.x); }
+/* In a kernel that was started without fibers, a barrier is a defect of it. */
+void inv_emu_barrier(void)
+{
+    failed = failed || !here;
+    if (!here) return;
+    here->fibers[inv_emu_thread.x].barriers++;
+    next((int)inv_emu_thread.x);
+}
 
 void inv_emu_shuffle_xor(const void *v, void *other, size_t nbytes, int mask)
 {
+    memcpy(other, v, nbytes);
+    if (!here) return inv_emu_barrier();
     unsigned self = inv_emu_thread.x, parity = here->fibers[self].shuffles++ % 2;
     memcpy(here->slot[parity][self], v, nbytes);
     inv_emu_barrier();
@@ -107,7 +116,7 @@ void inv_emu_shuffle_xor(const void *v, void *other, size_t nbytes, int mask)
 static void make_fiber(fiber *f, char *stack)
 {
     f->done = false;
-    f->shuffles = 0;
+    f->shuffles = f->barriers = 0;
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = stack;
     f->context.uc_stack.ss_size = STACK;
@@ -118,19 +127,19 @@ static void make_fiber(fiber *f, char *stack)
 /* Memory for the fibers of this thread, once. */
 static bool get_ready(void)
 {
-    here = &mine;
-    if (here->stacks) return true;
+    if (mine.stacks) return true;
     (void)pthread_once(&once, make_key);
-    if (!here->fibers) here->fibers = static_cast<fiber *>(calloc(MOST, sizeof(fiber)));
-    if (!has_key || !here->fibers || pthread_setspecific(key, here) != 0) return false;
-    here->stacks = static_cast<char *>(malloc(MOST * STACK));
-    return here->stacks != NULL;
+    if (!mine.fibers) mine.fibers = static_cast<fiber *>(calloc(MOST, sizeof(fiber)));
+    if (!has_key || !mine.fibers || pthread_setspecific(key, &mine) != 0) return false;
+    mine.stacks = static_cast<char *>(malloc(MOST * STACK));
+    return mine.stacks != NULL;
 }
 
 void inv_emu_fibers(int threads, void (*body)(void *arg), void *arg)
 {
     failed = failed || threads > MOST || !get_ready();
     if (failed) return;
+    here = &mine;
     here->n = here->left = threads;
     here->body = body;
     here->arg = arg;
@@ -139,4 +148,6 @@ void inv_emu_fibers(int threads, void (*body)(void *arg), void *arg)
     BEFORE_SWITCH(&here->home_asan, &here->fibers[0].context);
     swapcontext(&here->home, &here->fibers[0].context);
     AFTER_SWITCH(here->home_asan);
+    for (int t = 1; t < threads; t++) failed = failed || here->fibers[t].barriers != here->fibers[0].barriers;
+    here = NULL;
 }

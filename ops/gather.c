@@ -79,7 +79,7 @@ static inv_status permute_cuda(const inv_call *c)
     if (c->ws == NULL || c->ws_nbytes < count * sizeof *index) return INV_E_INTERNAL;
     const inv_gather g = gather_of(s, call_axis(c, s->rank), (int64_t)count, INV_I64);
     INV_GPU(c->gpu, integers)(c->gpu, g.k, c->ws, index);
-    INV_GPU(c->gpu, gather)(c->gpu, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->ws);
+    INV_GPU(c->gpu, gather)(c->gpu, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->ws);
     return INV_OK;
 }
 
@@ -157,7 +157,7 @@ static inv_status gather_cuda(const inv_call *c)
     if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
     const inv_gather g = gather_of(s, call_axis(c, s->rank), c->in[1].n, c->in[1].dtype);
     INV_GPU(c->gpu, gather)
-    (c->gpu, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->in[1].data);
+    (c->gpu, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->in[1].data);
     return INV_OK;
 }
 

@@ -23,19 +23,17 @@ template <class I> INV_DEVICE void place(const inv_gather *g, int64_t e, int64_t
     *r = (int64_t)row;
 }
 
-template <class T, class I> INV_KERNEL gather_kernel(inv_gather g, T *y, const T *x, const void *index)
+template <class T, class I> INV_KERNEL gather_kernel(inv_gather g, inv_fault fault, T *y, const T *x, const void *index)
 {
     INV_EACH(e, g.rows * g.k * g.block)
     {
         int64_t r, i, j;
         place<I>(&g, e, &r, &i, &j);
         const int64_t at = inside(&g, index, i);
-        T v;
         if (at >= 0)
-            v = x[(r * g.d + at) * g.block + j];
+            y[e] = x[(r * g.d + at) * g.block + j];
         else
-            memset(&v, 0xff, sizeof v);
-        y[e] = v;
+            inv_report(fault);
     }
 }
 
@@ -81,28 +79,30 @@ INV_KERNEL integers_kernel(int64_t n, int64_t *dst, inv_few few)
 }
 
 template <class T>
-static void gather_as(const inv_gpu *gpu, const inv_gather *g, void *y, const void *x, const void *index)
+static void gather_as(const inv_gpu *gpu, const struct inv_node *node, const inv_gather *g, void *y, const void *x,
+                      const void *index)
 {
     const int64_t n = g->rows * g->k * g->block;
+    const inv_fault fault = inv_fault_of(gpu, node);
     if (n <= INT32_MAX)
-        inv_start(gpu, gather_kernel<T, uint32_t>, inv_blocks(n), INV_THREADS, *g, (T *)y, (const T *)x, index);
+        inv_start(gpu, gather_kernel<T, uint32_t>, inv_blocks(n), INV_THREADS, *g, fault, (T *)y, (const T *)x, index);
     else
-        inv_start(gpu, gather_kernel<T, int64_t>, inv_blocks(n), INV_THREADS, *g, (T *)y, (const T *)x, index);
+        inv_start(gpu, gather_kernel<T, int64_t>, inv_blocks(n), INV_THREADS, *g, fault, (T *)y, (const T *)x, index);
 }
 
-extern "C" void INV_GPU_NAME(gather)(const inv_gpu *gpu, const inv_gather *from, size_t esize, void *y, const void *x,
-                                     const void *index)
+extern "C" void INV_GPU_NAME(gather)(const inv_gpu *gpu, const struct inv_node *node, const inv_gather *from,
+                                     size_t esize, void *y, const void *x, const void *index)
 {
     inv_gather g = *from;
     /* As large units as the blocks allow. */
     const uintptr_t both = (uintptr_t)x | (uintptr_t)y;
     for (; esize < 16 && g.block > 0 && g.block % 2 == 0 && both % (2 * esize) == 0; esize *= 2) g.block /= 2;
     switch (esize) {
-    case 1: gather_as<uint8_t>(gpu, &g, y, x, index); break;
-    case 2: gather_as<uint16_t>(gpu, &g, y, x, index); break;
-    case 4: gather_as<uint32_t>(gpu, &g, y, x, index); break;
-    case 8: gather_as<uint64_t>(gpu, &g, y, x, index); break;
-    default: gather_as<inv_quad>(gpu, &g, y, x, index);
+    case 1: gather_as<uint8_t>(gpu, node, &g, y, x, index); break;
+    case 2: gather_as<uint16_t>(gpu, node, &g, y, x, index); break;
+    case 4: gather_as<uint32_t>(gpu, node, &g, y, x, index); break;
+    case 8: gather_as<uint64_t>(gpu, node, &g, y, x, index); break;
+    default: gather_as<inv_quad>(gpu, node, &g, y, x, index);
     }
 }
 

@@ -28,6 +28,7 @@ typedef struct inv_gemm {
 } inv_gemm;
 
 struct inv_conv;
+struct inv_node;
 typedef enum inv_conv_part { INV_CONV_FORWARD, INV_CONV_GRAD_X, INV_CONV_GRAD_W } inv_conv_part;
 
 typedef struct inv_gpu {
@@ -35,6 +36,7 @@ typedef struct inv_gpu {
     bool emulated;            /* kernels are those compiled for the host */
     const inv_gpu_step *step; /* device memory */
     double *drift;            /* device memory: guard verdicts by slot */
+    uint64_t *fault;          /* device memory: the node that met data it cannot use; 0: none */
     void *library;            /* handles of the backend */
     inv_status (*gemm)(const struct inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes);
     /* Convolution by a library; *done stays false where it has none for this call. NULL: no library. Operands as in
@@ -60,7 +62,8 @@ extern "C" {
 void inv__gpu_emulate(inv_gpu *gpu);
 /* Called around everything that emulated kernels and libraries do with device memory. NULL: nobody minds. */
 extern void (*inv_emu_guard)(bool begin);
-/* Whether a kernel of this thread could not be run for want of memory since the last time this was asked. */
+/* Whether a kernel of this thread could not be run since the last time this was asked: no memory for its threads' stacks,
+ * or they did not all arrive at the same barriers. */
 bool inv_emu_failed(void);
 #ifdef __cplusplus
 }

@@ -148,7 +148,6 @@ static inv_status run_gpu(const inv_call *c, const bool *gone, reduce_kind kind,
                                          [REDUCE_MAX] = INV_FOLD_MAX, [REDUCE_MIN] = INV_FOLD_MIN,
                                          [REDUCE_PROD] = INV_FOLD_PROD};
     const inv_fold f = inv__fold_of(&c->in[0].shape, gone);
-    if (!inv_dtype_is_float(c->in[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
     INV_GPU(c->gpu, reduce)(c->gpu, &f, fold[kind], c->in[0].dtype, scale, c->in[0].data, c->ws, c->out[0].data);
     return INV_OK;
 }
@@ -456,6 +455,7 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
                                         .since = 1,                                                                 \
                                         .in = "x",                                                                  \
                                         .out = "y",                                                                 \
+                                        .flags = INV_OP_CUDA_REAL,                                                  \
                                         .infer = axes_infer,                                                        \
                                         .grad = gradient,                                                           \
                                         .cpu = id##_run,                                                            \
@@ -480,6 +480,7 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .since = 1,
                                       .in = "x",
                                       .out = "y",
+                                      .flags = INV_OP_CUDA_REAL,
                                       .infer = sum_to_infer,
                                       .grad = sum_to_grad,
                                       .cpu = sum_to_run,

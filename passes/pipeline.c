@@ -148,7 +148,15 @@ static bool has_queues(const inv_session_options *o)
     return o->device && (strcmp(o->device, "cuda") == 0 || strcmp(o->device, "sim") == 0);
 }
 
-static bool has_kernel(const inv_node *n) { return n->op->cuda || n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE); }
+static bool has_kernel(const inv_graph *g, const inv_node *n)
+{
+    if (n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE)) return true;
+    inv_dtype first = n->nin && n->in[0] != INV_NONE ? inv_val(g, n->in[0])->dtype : INV_F32;
+    if (n->op->flags & INV_OP_CUDA_REAL && first != INV_F32 && first != INV_F64) return false;
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != INV_NONE && inv_dtype_size(inv_val(g, n->in[k])->dtype) > 8) return false;
+    return n->op->cuda != NULL;
+}
 
 /* Every operator of the plan must have a kernel on its device; those that lack one are named, each with its first
  * node. */
@@ -158,12 +166,13 @@ static inv_status check_kernels(const inv_graph *g)
     inv__str_init(&missing, g->ctx);
     for (size_t i = 0; g->gpu && i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        size_t first = i;
-        for (size_t k = 0; k < i && first == i; k++)
-            if (inv_nod(g, g->order.at[k])->op == n->op) first = k;
-        if (has_kernel(n) || first < i) continue;
+        size_t first = 0;
+        if (has_kernel(g, n)) continue;
+        while (inv_nod(g, g->order.at[first])->op != n->op || has_kernel(g, inv_nod(g, g->order.at[first]))) first++;
+        if (first < i) continue;
         const char *at = n->norigin ? n->origin[0] : n->phase == INV_FORWARD ? "forward" : "backward or update";
-        inv__str_add(&missing, "%s%s (%s)", missing.n ? ", " : "", n->op->name, at);
+        inv_dtype t = n->nin && n->in[0] != INV_NONE ? inv_val(g, n->in[0])->dtype : g->real;
+        inv__str_add(&missing, "%s%s of %s (%s)", missing.n ? ", " : "", n->op->name, inv_dtype_name(t), at);
     }
     inv_status s = INV_OK;
     if (missing.n)

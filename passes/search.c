@@ -306,8 +306,8 @@ static inv_status within_budget(search *s, const inv_program *program)
     INV_TRY(inv_pass_memplan(s->best, &s->best_plan));
     need += s->best_plan.transient - s->best_plan.load;
     return inv__fail(s->ctx, INV_E_NOMEM,
-                     "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them parameters, "
-                     "constants and optimizer state); raise --budget, or use a smaller batch",
+                     "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them "
+                     "parameters, constants and optimizer state); raise --budget, or use a smaller batch",
                      (unsigned long long)s->rq->options->budget, rest + need, rest);
 }
 

@@ -40,4 +40,14 @@ if [ ${#todo[@]} -gt 0 ]; then
         "$nvcc" "$@" -MD -MF "$out/NAME.d" -c ops/NAME.cu -o "$out/NAME.part.o" && mv "$out/NAME.part.o" "$out/NAME.o" ||
             { echo "ops/NAME.cu: does not compile"; exit 1; }' compile "$out" "$nvcc" "${options[@]}"
 fi
+# The backend's C files, as far as the headers are there (the wheels have none of cuBLAS and cuDNN).
+include=$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include
+for dir in "$include" "$(dirname "$include")"/targets/*/include; do [ -f "$dir/cuda_runtime_api.h" ] && include=$dir; done
+c=(executor/cuda.c)
+[ -f "$include/cublasLt.h" ] && c+=(executor/cuda_libs.c)
+for file in "${c[@]}" $(grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*.c executor/device.c); do
+    gcc -std=c17 -D_XOPEN_SOURCE=700 -DINV_HAVE_CUDA=1 -Wall -Wextra -Wshadow -Wconversion -Werror -fopenmp \
+        -fsyntax-only -I. -Iinclude -isystem "$include" "$file"
+done
+echo "backend: ${c[*]} and the operators compile with CUDA"
 echo "device code: $n files compile for sm_80 and sm_90 (${#todo[@]} compiled now)"

@@ -32,6 +32,8 @@ typedef struct job {
 } job;
 
 typedef struct fixture {
+    size_t made, fail_at; /* allocations; the one that fails, 0: none */
+    inv_allocator allocator;
     inv_context *ctx;
     inv_model *model;
     inv_session *session;
@@ -39,6 +41,18 @@ typedef struct fixture {
     int64_t dims[4][INV_MAX_RANK];
     float *data[2];
 } fixture;
+
+static void *counted_alloc(void *opaque, size_t nbytes)
+{
+    fixture *f = opaque;
+    return ++f->made == f->fail_at ? NULL : malloc(nbytes);
+}
+
+static void counted_free(void *opaque, void *p)
+{
+    (void)opaque;
+    free(p);
+}
 
 static void make_array(fixture *f, int i, inv_array *x, inv_array *tail, const char *name, const inv_value *v)
 {
@@ -58,7 +72,9 @@ static void make_array(fixture *f, int i, inv_array *x, inv_array *tail, const c
 static inv_status begin(fixture *f, const job *j)
 {
     memset(f, 0, sizeof *f);
-    assert_int_equal(inv_context_create(NULL, &f->ctx), INV_OK);
+    f->allocator = (inv_allocator){counted_alloc, counted_free, f};
+    inv_context_options c = {.size = sizeof c, .allocator = &f->allocator};
+    assert_int_equal(inv_context_create(&c, &f->ctx), INV_OK);
     if (inv_model_load(f->ctx, j->model, &f->model) != INV_OK) fail_msg("%s", inv_context_message(f->ctx));
     const inv_graph *g = f->model->graph;
     const inv_value *in = inv_val(g, g->inputs.at[0]), *out = inv_val(g, g->outputs.at[0]);
@@ -235,6 +251,43 @@ static void failing_kernels(void **state)
     inv_sim_faults_next = (inv_sim_faults){0};
 }
 
+/* The n-th allocation of a step fails, and the step is tried again: it is right then, or the session has ended; and
+ * when it is destroyed nothing that is still queued is read (the sanitizers would see it). */
+static void failing_allocations(void **state)
+{
+    (void)state;
+    double right[4];
+    int ended = 0, repeated = 0;
+    for (size_t n = 0, total = 1; n <= total; n++)
+        for (int at = 0; at < (n ? 3 : 1); at++) { /* the eager step, the recorded one, a replayed one */
+            fixture f;
+            inv_result r;
+            job j = {.model = models[2], .device = "sim", .memory = INV_MEMORY_INVERT, .optimizer = INV_OPT_SGD};
+            check(&f, begin(&f, &j));
+            for (int i = 0; i < 4; i++) {
+                size_t before = f.made;
+                f.fail_at = n && i == at ? before + n : 0;
+                inv_status s = inv_session_step(f.session, &f.in, 1, &f.target, 0.1, &r);
+                if (!n && f.made - before > total) total = f.made - before;
+                if (s != INV_OK) {
+                    assert_int_equal(s, INV_E_NOMEM);
+                    f.fail_at = 0;
+                    repeated++;
+                    s = inv_session_step(f.session, &f.in, 1, &f.target, 0.1, &r);
+                }
+                if (s != INV_OK) {
+                    assert_non_null(strstr(inv_context_message(f.ctx), "this session has ended"));
+                    ended++;
+                    break;
+                }
+                if (!n) right[i] = r.loss;
+                else assert_true(r.loss == right[i]);
+            }
+            end(&f);
+        }
+    assert_true(repeated > ended);
+}
+
 static void too_little_memory(void **state)
 {
     (void)state;
@@ -312,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_host),       cmocka_unit_test(waits_matter),  cmocka_unit_test(failing_kernels),
+        cmocka_unit_test(failing_allocations),
         cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_again), cmocka_unit_test(budgets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

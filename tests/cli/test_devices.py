@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device sim against the host where tensors are integers, and what a device cannot do: refused by name before a step,
+or reported by the node that met it."""
+import os
+import shutil
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+from common import call
+from onnx import TensorProto, helper, numpy_helper
+
+INTEGERS = {TensorProto.INT64: np.int64, TensorProto.INT32: np.int32, TensorProto.INT8: np.int8,
+            TensorProto.UINT8: np.uint8}
+
+
+class Devices(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def model(self, nodes, kind, shape=(6,), **params):
+        """i [shape] -> y, with the nodes and parameters."""
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("i", kind, shape)],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                                  [numpy_helper.from_array(v, k) for k, v in params.items()])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8),
+                  self.file("m.onnx"))
+
+    def run_on(self, device, i):
+        np.save(self.file("i.npy"), i)
+        dump = self.file(device)
+        status, _, err = call("run", self.file("m.onnx"), "--feed", self.file("i.npy"), "--device", device, "--dump",
+                              dump)
+        return status, err, np.load(os.path.join(dump, "out_y.npy")) if status == 0 else None
+
+    def test_integer_arithmetic(self):
+        for kind, dtype in INTEGERS.items():
+            for op in ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min"):
+                nodes = [helper.make_node(op, ["i", "k"], ["a"]), helper.make_node("Cast", ["a"], ["f"], to=1),
+                         helper.make_node("Mul", ["f", "w"], ["y"])]
+                self.model(nodes, kind, k=np.array([1, 2, 3, 1, 2, 5], dtype), w=np.ones(6, np.float32))
+                i = np.array([7, 100, 3, 0, 5, 9], dtype)
+                host, device = self.run_on("cpu", i), self.run_on("sim", i)
+                self.assertEqual((host[0], device[0]), (0, 0), host[1] + device[1])
+                np.testing.assert_array_equal(host[2], device[2], f"{op} of {dtype.__name__}")
+
+    def test_bad_index_and_division_are_named(self):
+        gather = [helper.make_node("Gather", ["w", "i"], ["y"], "look")]
+        divide = [helper.make_node("Div", ["k", "i"], ["a"], "look"), helper.make_node("Cast", ["a"], ["f"], to=1),
+                  helper.make_node("Mul", ["f", "w"], ["y"])]
+        for nodes, bad in ((gather, [0, 1, 2, 6, 0, 0]), (divide, [1, 1, 0, 1, 1, 1])):
+            self.model(nodes, TensorProto.INT64, k=np.ones(6, np.int64), w=np.ones(6, np.float32))
+            for device in ("cpu", "sim"):
+                self.assertEqual(self.run_on(device, np.array([0, 1, 2, 3, -1, 5]) if nodes is gather
+                                             else np.ones(6, np.int64))[0], 0)
+                status, err, _ = self.run_on(device, np.array(bad))
+                self.assertEqual(status, 1)
+                self.assertIn("'look'", err)
+                self.assertIn("outside", err)
+
+    def test_types_without_kernel_are_named_by_the_plan(self):
+        nodes = [helper.make_node("ReduceMax", ["i"], ["a"], "most", keepdims=0),
+                 helper.make_node("Cast", ["a"], ["f"], to=1), helper.make_node("Mul", ["f", "w"], ["y"])]
+        self.model(nodes, TensorProto.INT64, w=np.ones(6, np.float32))
+        for device, want in (("cpu", 0), ("cuda", 1), ("sim", 1)):
+            status, _, err = call("plan", self.file("m.onnx"), "--loss", "mse", "--device", device)
+            self.assertEqual(status, want, err)
+            if want:
+                self.assertIn("int64 (most)", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
