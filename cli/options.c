@@ -131,8 +131,9 @@ static int read_size(cli_options *o, const row *r, const char *text)
     for (int i = 0; i < 5; i++)
         if (strcmp(end, units[i]) == 0) factor = ldexp(1, 10 * i);
     v *= factor;
+    bool plain = end > text && strspn(text, "0123456789.") == (size_t)(end - text);
     bool whole = factor > 1 || v == floor(v);
-    if (end == text || !whole || strspn(text, "0123456789.") != (size_t)(end - text) || !isfinite(v) || v < r->least || v > 0x1p62)
+    if (!plain || !whole || v < r->least || v > 0x1p62)
         return wrong_value(o, r, text, "wants a number of bytes, as 1500000, 512MiB or 2GiB");
     *(int64_t *)(void *)((char *)o + r->offset) = (int64_t)v;
     return CLI_OK;

@@ -20,9 +20,10 @@ typedef enum inv_arith {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* out, contiguous, of l->rows * l->inner elements; two or three operands in `in`, float32 or float64, or two integers of
- * one type. `node` is reported where an integer is divided by zero. */
-INV_LAUNCHER(arith, const struct inv_node *node, inv_arith f, inv_dtype t, const inv_loop *l, void *out, const void *const *in);
+/* out, contiguous, of l->rows * l->inner elements; two or three operands in `in`, float32 or float64, or two integers
+ * of one type. `node` is reported where an integer is divided by zero. */
+INV_LAUNCHER(arith, const struct inv_node *node, inv_arith f, inv_dtype t, const inv_loop *l, void *out,
+             const void *const *in);
 #ifdef __cplusplus
 }
 #endif

@@ -24,7 +24,8 @@ static inline size_t inv__gather_grad_workspace(int64_t k) { return (size_t)k * 
 extern "C" {
 #endif
 /* Elements of 1, 2, 4, 8 or 16 bytes. Where an index is outside, `node` is reported. */
-INV_LAUNCHER(gather, const struct inv_node *node, const inv_gather *g, size_t esize, void *y, const void *x, const void *index);
+INV_LAUNCHER(gather, const struct inv_node *node, const inv_gather *g, size_t esize, void *y, const void *x,
+             const void *index);
 /* x, all zeros before, gets the sums of gy by index, float32 or float64; nothing for an index outside. */
 INV_LAUNCHER(gather_grad, const inv_gather *g, inv_dtype t, void *x, const void *gy, const void *index, int64_t *ws);
 /* n integers of the host to device memory, as part of what is captured. */

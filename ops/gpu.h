@@ -62,8 +62,8 @@ extern "C" {
 void inv__gpu_emulate(inv_gpu *gpu);
 /* Called around everything that emulated kernels and libraries do with device memory. NULL: nobody minds. */
 extern void (*inv_emu_guard)(bool begin);
-/* Whether a kernel of this thread could not be run since the last time this was asked: no memory for its threads' stacks,
- * or they did not all arrive at the same barriers. */
+/* Whether a kernel of this thread could not be run since the last time this was asked: no memory for its threads'
+ * stacks, or they did not all arrive at the same barriers. */
 bool inv_emu_failed(void);
 #ifdef __cplusplus
 }
