@@ -56,6 +56,9 @@ void inv__log(inv_context *ctx, const char *fmt, ...) INV_PRINTF(2, 3);
         if (!(cond)) return inv__fail((ctx), (code), __VA_ARGS__);                                 \
     } while (0)
 
+/* What n bytes take in an arena: buffers begin at multiples of 64. */
+static inline size_t inv__round64(size_t n) { return (n + 63) / 64 * 64; }
+
 /* a * b and a + b in size_t; false on overflow. */
 bool inv__mul_size(size_t a, size_t b, size_t *out);
 bool inv__add_size(size_t a, size_t b, size_t *out);

@@ -122,7 +122,7 @@ typedef struct inv_home {
 
 #define INV_CONTROL_STEP 64
 #define INV_CONTROL_FAULT 56 /* within them: the node that met data it cannot use */
-static inline size_t inv_control_nbytes(size_t guards) { return (INV_CONTROL_STEP + 8 * guards + 63) / 64 * 64; }
+static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV_CONTROL_STEP + 8 * guards); }
 
 typedef struct inv_program {
     inv_context *ctx;

@@ -15,8 +15,6 @@ enum { RESULTS = 32 }; /* bytes for two fetched values */
 
 static size_t nbytes_of(const inv_tensor *t) { return (size_t)t->n * inv_dtype_size(t->dtype); }
 
-static size_t rounded(size_t n) { return (n + 63) / 64 * 64; }
-
 static bool reads(const inv_ready *r, const void *data)
 {
     for (uint32_t k = 0; k < r->call.nin; k++)
@@ -41,7 +39,7 @@ static inv_status note_sendings(inv_session *s, inv_runnable *r, size_t from, si
             q->staged = p->staged;
             q->again = true;
         }
-        if (!q->again) from += rounded(q->nbytes);
+        if (!q->again) from += inv__round64(q->nbytes);
     }
     if (from > *need) *need = from;
     return INV_OK;
@@ -53,7 +51,7 @@ inv_status inv_queues_ready(inv_session *s)
     size_t control = s->program->control, need = control + RESULTS;
     void *pinned;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
-        if (s->program->plan[k].g) INV_TRY(note_sendings(s, &s->run[k], rounded(control + RESULTS), &need));
+        if (s->program->plan[k].g) INV_TRY(note_sendings(s, &s->run[k], inv__round64(control + RESULTS), &need));
     INV_TRY(s->device->pin(s->self, need, &pinned));
     s->pinned = pinned;
     s->device->bind(s->self, s->control);

@@ -125,7 +125,7 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
     size_t params = 0, optim = 0;
     for (size_t i = 0; i < s->program->home.n; i++) {
         const inv_home *h = &s->program->home.at[i];
-        *(h->kind == INV_HOME_OPTIM ? &optim : &params) += (h->nbytes + 63) / 64 * 64;
+        *(h->kind == INV_HOME_OPTIM ? &optim : &params) += inv__round64(h->nbytes);
     }
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params), "gradients",
                      bytes(most(p, INV_MEM_GRAD)), "optimizer", bytes(optim), "activations", bytes(p->activation_peak),

@@ -37,8 +37,6 @@ typedef struct life {
     uint32_t from, to;
 } life;
 
-static size_t rounded(size_t n) { return (n + 63) / 64 * 64; }
-
 /* When buffers begin and end, for devices that watch memory. */
 static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *r)
 {
@@ -65,11 +63,11 @@ static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *
                 if (lives[v].from == UINT32_MAX || (end ? lives[v].to : lives[v].from) != i) continue;
                 (void)inv_shape_nbytes(&inv_val(g, (inv_id)v)->shape, inv_val(g, (inv_id)v)->dtype, &nbytes);
                 r->event[r->nevent++] =
-                    (inv_event){inv_val(g, (inv_id)v)->offset, rounded(nbytes), !end};
+                    (inv_event){inv_val(g, (inv_id)v)->offset, inv__round64(nbytes), !end};
             }
             if (r->node[i].call.ws_nbytes)
                 r->event[r->nevent++] =
-                    (inv_event){n->ws_offset, rounded(r->node[i].call.ws_nbytes), !end};
+                    (inv_event){n->ws_offset, inv__round64(r->node[i].call.ws_nbytes), !end};
         }
         r->node[i].nevents = (uint32_t)r->nevent - r->node[i].first_event;
     }

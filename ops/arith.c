@@ -6,20 +6,8 @@
 #include "ops/integers.h"
 #include "ops/util.h"
 
-#define REAL float
-#define FN(x) x##_f32
-#define M(fn) fn##f
-#include "ops/arith_kernels.inc"
-#undef REAL
-#undef FN
-#undef M
-#define REAL double
-#define FN(x) x##_f64
-#define M(fn) fn
-#include "ops/arith_kernels.inc"
-#undef REAL
-#undef FN
-#undef M
+#define INV_BOTH "ops/arith_kernels.inc"
+#include "ops/both_reals.inc"
 
 typedef void (*arith_loop)(void *out, const void *const *in, const inv_loop *l);
 /* One element in integers; false: division by zero. */

@@ -5,17 +5,8 @@
 #include "ops/integers.h"
 
 #define INV_SCALAR INV_DEVICE
-#define REAL float
-#define FN(x) x##_f32
-#define M(fn) fn##f
-#include "ops/arith_device.inc"
-#undef REAL
-#undef FN
-#undef M
-#define REAL double
-#define FN(x) x##_f64
-#define M(fn) fn
-#include "ops/arith_device.inc"
+#define INV_BOTH "ops/arith_device.inc"
+#include "ops/both_reals.inc"
 
 typedef struct int_arith {
     inv_arith f;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Convolution: ONNX Conv lowers to ConvN (explicit pads); its gradients are ConvGradX (reads gy, w), ConvGradW (reads
- * x, gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. Kernels: conv_cpu.c,
- * conv_gpu.c. */
+ * x, gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. ConvTranspose is
+ * ConvGradX with the filter as it is. Kernels: conv_cpu.c, conv_gpu.c. */
 #include "ops/conv.h"
 
 #include "ops/builtin.h"
@@ -156,6 +156,37 @@ static inv_status conv_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* gx is linear in gy and in the filter; h, the gradient of gx, stands where x stood in the convolution. */
+static inv_status conv_grad_x_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_conv c;
+    inv_id gy = inv_I(b, 0), f = inv_I(b, 1), h = inv_GO(b, 0);
+    if (h == INV_NONE) return INV_OK;
+    const inv_shape sf = *inv__shape(g, f);
+    const char *why = geometry(inv_nod(g, b->node), 'x', inv__shape(g, gy), &sf, &c);
+    if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
+    /* the weights first, as in conv_grad */
+    if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvGradW", INV_IN(h, gy), &c.w, c.group, &sf));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvN", INV_IN(h, f), &c.w, c.group, NULL));
+    return inv__grad_done(b);
+}
+
+/* The same of gw, where h, its gradient, stands for the filter. */
+static inv_status conv_grad_w_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_conv c;
+    inv_id x = inv_I(b, 0), gy = inv_I(b, 1), h = inv_GO(b, 0);
+    if (h == INV_NONE) return INV_OK;
+    const inv_shape sx = *inv__shape(g, x);
+    const char *why = geometry(inv_nod(g, b->node), 'w', &sx, inv__shape(g, gy), &c);
+    if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
+    if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvN", INV_IN(x, h), &c.w, c.group, NULL));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, h), &c.w, c.group, &sx));
+    return inv__grad_done(b);
+}
+
 static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     inv_conv c;
@@ -169,6 +200,110 @@ static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
     }
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     out[0] = emit_conv(g, "ConvN", inv__has_in(n, 2) ? 3 : 2, n->in, &c.w, c.group, NULL);
+    return inv__done(g);
+}
+
+/* --- ConvTranspose --- */
+/* A list with one entry per spatial axis, or with those of batch and channels in front; absent: `dflt`. */
+static bool axis_ints(const inv_node *n, const char *name, int sd, int64_t dflt, int64_t out[3])
+{
+    size_t count;
+    const int64_t *v = inv_attr_ints(n, name, &count);
+    for (int i = 0; i < sd; i++) out[i] = dflt;
+    if (count == 0) return true;
+    if (count != (size_t)sd && count != (size_t)sd + 2) return false;
+    for (int i = 0; i < sd; i++) {
+        out[i] = v[(int)count - sd + i];
+        if (out[i] < 0 || out[i] > INT32_MAX) return false;
+    }
+    return true;
+}
+
+/* What ConvTranspose is the gradient of: `out` of those extents, convolved with these pads, gives the input. */
+typedef struct transposed {
+    int64_t out[3], strides[3], dilations[3], pads[6];
+} transposed;
+
+/* Axis i, after the specification of ConvTranspose; pads[i] and pads[sd + i] are set if `pads` was. `out` > 0: wanted
+ * extent. Negative sums of pads count as none: the rest of the output has no input that reaches it. */
+static const char *transposed_axis(transposed *t, int i, int sd, int64_t in, int64_t k, int64_t extra, int64_t out,
+                                   bool upper)
+{
+    int64_t full = t->strides[i] * (in - 1) + (k - 1) * t->dilations[i] + 1, total = full + extra - out;
+    if (in < 1) return "a spatial axis of the input has extent 0";
+    if (out > 0) {
+        total = total < 0 ? 0 : total;
+        t->pads[i] = upper ? total / 2 : total - total / 2;
+    } else {
+        out = full + extra - t->pads[i] - t->pads[sd + i];
+    }
+    if (out < 1) return "the pads leave nothing of the output";
+    int64_t end = full - t->pads[i] - out; /* output_padding first takes back what the pads cut off */
+    if (-end >= t->strides[i])
+        return "output_padding or output_shape reach a whole stride or more beyond the last window; that is not "
+               "supported";
+    t->pads[sd + i] = end < 0 ? 0 : end;
+    t->out[i] = out;
+    return NULL;
+}
+
+static const char *transposed_of(const inv_node *n, const inv_shape *x, const inv_shape *f, transposed *t)
+{
+    const int sd = x->rank - 2;
+    int64_t extra[3], out[3], kernel[3];
+    size_t count;
+    memset(t, 0, sizeof *t);
+    if (sd < 1 || sd > 3) return "the input needs one batch, one channel and 1 to 3 spatial axes";
+    if (f->rank != x->rank) return "the filter must have the rank of the input";
+    if (f->dim[0] != x->dim[1]) return "the filter's first extent is not the channels of the input";
+    if (!axis_ints(n, "strides", sd, 1, t->strides) || !axis_ints(n, "dilations", sd, 1, t->dilations) ||
+        !axis_ints(n, "output_padding", sd, 0, extra) || !axis_ints(n, "output_shape", sd, 0, out) ||
+        !axis_ints(n, "kernel_shape", sd, 0, kernel))
+        return "strides, dilations, output_padding, output_shape and kernel_shape need one entry per spatial axis";
+    const char *pad = inv_attr_string(n, "auto_pad", "NOTSET");
+    const bool notset = strcmp(pad, "NOTSET") == 0 || *pad == 0, valid = strcmp(pad, "VALID") == 0;
+    const bool upper = strcmp(pad, "SAME_UPPER") == 0, lower = strcmp(pad, "SAME_LOWER") == 0;
+    if (!notset && !valid && !upper && !lower) return "auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER";
+    const int64_t *pads = inv_attr_ints(n, "pads", &count);
+    if (notset && count != 0 && count != 2 * (size_t)sd) return "pads needs two entries per spatial axis";
+    for (int i = 0; notset && i < (int)count; i++) {
+        if (pads[i] < 0 || pads[i] > INT32_MAX) return "negative pads are not supported";
+        t->pads[i] = pads[i];
+    }
+    for (int i = 0; i < sd; i++) {
+        if (t->strides[i] < 1 || t->dilations[i] < 1) return "strides and dilations must be positive";
+        if (f->dim[2 + i] < 1 || f->dim[2 + i] > INT32_MAX) return "the kernel's extents must be positive";
+        if (kernel[i] != 0 && kernel[i] != f->dim[2 + i]) return "kernel_shape is not the filter's";
+        if (x->dim[2 + i] > INT32_MAX) return "the input is too large";
+        if ((upper || lower) && out[i] == 0) out[i] = x->dim[2 + i] * t->strides[i];
+        const char *why = transposed_axis(t, i, sd, x->dim[2 + i], f->dim[2 + i], extra[i], out[i], upper);
+        if (why) return why;
+    }
+    return NULL;
+}
+
+static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    transposed t;
+    INV_TRY(inv__need(g, n, 2));
+    const inv_shape x = *inv__in_shape(g, n, 0), f = *inv__in_shape(g, n, 1);
+    const size_t sd = (size_t)(x.rank - 2);
+    const int64_t group = inv_attr_int(n, "group", 1);
+    const char *why = group < 1 ? "group must be positive" : transposed_of(n, &x, &f, &t);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    const int64_t m = f.dim[1] * group;
+    inv_shape y = inv_shape_of(x.rank, x.dim), b = inv_shape_of(x.rank, (int64_t[]){1, m, 1, 1, 1});
+    y.dim[1] = m;
+    for (size_t i = 0; i < sd; i++) y.dim[2 + i] = t.out[i];
+    out[0] = inv_emit1(g, "ConvGradX", INV_IN(n->in[0], n->in[1]),
+                       INV_ATTRS(inv_attr_of_ints("strides", sd, t.strides), inv_attr_of_ints("pads", 2 * sd, t.pads),
+                                 inv_attr_of_ints("dilations", sd, t.dilations), inv_attr_of_int("group", group),
+                                 inv__attr_of_shape("shape", &y)));
+    if (!inv__has_in(n, 2)) return inv__done(g);
+    const inv_shape *bias = inv__in_shape(g, n, 2);
+    if (bias->rank != 1 || bias->dim[0] != m)
+        return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld", (long long)m);
+    out[0] = inv_emit1(g, "Add", INV_IN(out[0], inv__emit_view(g, n->in[2], &b)), INV_NOATTR);
     return inv__done(g);
 }
 
@@ -211,14 +346,17 @@ static const inv_op_def convn = {
 
 static const inv_op_def conv_grad_x = {
     .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w", .out = "gx",
-    .infer = conv_infer, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace, .flops = conv_flops,
+    .infer = conv_infer, .grad = conv_grad_x_grad, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace,
+    .flops = conv_flops,
     .cases = (const char *const[]){
-        "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)", NULL},
+        "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)",
+        "gx = ConvGradX<strides = [3,2], shape = [1,2,9,8]>(float[1,4,3,4] gy, float[4,2,2,1] w)", NULL},
     .doc = "gradient of ConvN to its input, whose shape is an attribute"};
 
 static const inv_op_def conv_grad_w = {
     .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
-    .infer = conv_infer, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace, .flops = conv_flops,
+    .infer = conv_infer, .grad = conv_grad_w_grad, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace,
+    .flops = conv_flops,
     .cases = (const char *const[]){
         "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)", NULL},
     .doc = "gradient of ConvN to its filter, whose shape is an attribute"};
@@ -233,4 +371,18 @@ static const inv_op_def conv = {
         "y = Conv<auto_pad = \"VALID\">(float[2,3,5,6] x, float[4,3,2,2] w)", NULL},
     .doc = "convolution; lowers to ConvN with explicit pads"};
 
-const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv, NULL};
+static const inv_op_def conv_transpose = {
+    .size = sizeof conv_transpose, .domain = "", .name = "ConvTranspose", .since = 1, .in = "X W B?", .out = "Y",
+    .infer = inv__infer_lowered, .lower = conv_transpose_lower,
+    .cases = (const char *const[]){
+        "y = ConvTranspose<strides = [2,2], kernel_shape = [2,2]>(float[2,3,4,3] x, float[3,2,2,2] w, float[2] b)",
+        "y = ConvTranspose<strides = [3,2], pads = [1,0,0,2], dilations = [1,2], group = 2, output_padding = [2,1]>"
+        "(float[1,4,3,4] x, float[4,3,3,2] w, float[6] b)",
+        "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
+        "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
+        "y = ConvTranspose<strides = [3,2], output_shape = [10,8]>(float[1,1,3,3] x, float[1,2,3,3] w)",
+        "y = ConvTranspose<pads = [2,1]>(float[2,3,5] x, float[3,4,3] w)",
+        "y = ConvTranspose<strides = [2,1,2], group = 2>(float[1,2,2,2,2] x, float[2,1,2,3,1] w)", NULL},
+    .doc = "transposed convolution: ConvGradX with the filter as it is, plus the bias. ONNX ConvTranspose-1, -11"};
+
+const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv, &conv_transpose, NULL};

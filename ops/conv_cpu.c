@@ -70,13 +70,5 @@ size_t inv__conv_grad_w_workspace(const inv_conv *c, inv_dtype t)
     return scratch(c, tasks, cstep * c->w.kvol, inv_dtype_size(t));
 }
 
-#define REAL float
-#define FN(x) x##_f32
-#include "ops/conv_kernels.inc"
-#undef REAL
-#undef FN
-#define REAL double
-#define FN(x) x##_f64
-#include "ops/conv_kernels.inc"
-#undef REAL
-#undef FN
+#define INV_BOTH "ops/conv_kernels.inc"
+#include "ops/both_reals.inc"

@@ -5,20 +5,8 @@
 #include "ops/elementwise_gpu.h"
 #include "ops/util.h"
 
-#define REAL float
-#define FN(x) x##_f32
-#define M(fn) fn##f
-#include "ops/elementwise_kernels.inc"
-#undef REAL
-#undef FN
-#undef M
-#define REAL double
-#define FN(x) x##_f64
-#define M(fn) fn
-#include "ops/elementwise_kernels.inc"
-#undef REAL
-#undef FN
-#undef M
+#define INV_BOTH "ops/elementwise_kernels.inc"
+#include "ops/both_reals.inc"
 
 typedef struct ew_attrs {
     const char *name[2];

@@ -4,17 +4,8 @@
 #include "ops/elementwise_gpu.h"
 
 #define INV_SCALAR INV_DEVICE
-#define REAL float
-#define FN(x) x##_f32
-#define M(fn) fn##f
-#include "ops/elementwise_device.inc"
-#undef REAL
-#undef FN
-#undef M
-#define REAL double
-#define FN(x) x##_f64
-#define M(fn) fn
-#include "ops/elementwise_device.inc"
+#define INV_BOTH "ops/elementwise_device.inc"
+#include "ops/both_reals.inc"
 
 extern "C" void INV_GPU_NAME(elementwise)(const inv_gpu *gpu, inv_ew f, inv_dtype t, int64_t n, void *out,
                                           const void *x, const void *v, const double attr[2])

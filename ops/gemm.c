@@ -12,16 +12,8 @@
 #define TILE_N 64
 #define TILE_K 64
 
-#define REAL float
-#define FN(x) x##_f32
-#include "ops/gemm_kernels.inc"
-#undef REAL
-#undef FN
-#define REAL double
-#define FN(x) x##_f64
-#include "ops/gemm_kernels.inc"
-#undef REAL
-#undef FN
+#define INV_BOTH "ops/gemm_kernels.inc"
+#include "ops/both_reals.inc"
 
 void inv__gemm_f32(INV_GEMM_ARGS(float))
 {

@@ -24,16 +24,8 @@ static const double sign[16][4] = {
     {1, -1, -1, 1}, {-1, -1, -1, 1}, {1, 1, 1, -1},   {-1, 1, 1, -1},   {1, -1, 1, -1},  {-1, -1, 1, -1},
     {1, 1, -1, -1}, {-1, 1, -1, -1}, {1, -1, -1, -1}, {-1, -1, -1, -1}};
 
-#define REAL float
-#define FN(x) x##_f32
-#include "ops/guard_kernels.inc"
-#undef REAL
-#undef FN
-#define REAL double
-#define FN(x) x##_f64
-#include "ops/guard_kernels.inc"
-#undef REAL
-#undef FN
+#define INV_BOTH "ops/guard_kernels.inc"
+#include "ops/both_reals.inc"
 
 static void fingerprint(const inv_tensor *v, uint64_t key, double out[NSUM])
 {

@@ -15,16 +15,8 @@ typedef inv_loss_term kind;
 #define SQUARE INV_TERM_SQUARE
 #define LOGISTIC INV_TERM_LOGISTIC
 
-#define REAL float
-#define FN(x) x##_f32
-#include "ops/loss_kernels.inc"
-#undef REAL
-#undef FN
-#define REAL double
-#define FN(x) x##_f64
-#include "ops/loss_kernels.inc"
-#undef REAL
-#undef FN
+#define INV_BOTH "ops/loss_kernels.inc"
+#include "ops/both_reals.inc"
 
 static const double half_ln_2pi = 0.91893853320467274178;
 

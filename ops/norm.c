@@ -32,16 +32,8 @@ static double statistic(const inv_tensor *t, int64_t i)
     return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
 }
 
-#define REAL float
-#define FN(x) x##_f32
-#include "ops/norm_kernels.inc"
-#undef REAL
-#undef FN
-#define REAL double
-#define FN(x) x##_f64
-#include "ops/norm_kernels.inc"
-#undef REAL
-#undef FN
+#define INV_BOTH "ops/norm_kernels.inc"
+#include "ops/both_reals.inc"
 
 static layout layout_of(const inv_shape *x)
 {

@@ -14,20 +14,8 @@ typedef struct adam_constants {
 } adam_constants;
 
 #define INV_PART_OPTIM
-#define REAL float
-#define FN(x) x##_f32
-#define M(name) name##f
-#include "ops/train_kernels.inc"
-#undef REAL
-#undef FN
-#undef M
-#define REAL double
-#define FN(x) x##_f64
-#define M(name) name
-#include "ops/train_kernels.inc"
-#undef REAL
-#undef FN
-#undef M
+#define INV_BOTH "ops/train_kernels.inc"
+#include "ops/both_reals.inc"
 
 /* All operands of one type and shape. */
 static inv_status update_infer(inv_graph *g, inv_node *n)

@@ -6,16 +6,8 @@
 #include "ops/pool_gpu.h"
 #include "ops/util.h"
 
-#define REAL float
-#define FN(x) x##_f32
-#include "ops/pool_kernels.inc"
-#undef REAL
-#undef FN
-#define REAL double
-#define FN(x) x##_f64
-#include "ops/pool_kernels.inc"
-#undef REAL
-#undef FN
+#define INV_BOTH "ops/pool_kernels.inc"
+#include "ops/both_reals.inc"
 
 /* NULL, or what is wrong. */
 static const char *pool_of(const inv_node *n, const inv_shape *x, inv_window *w)

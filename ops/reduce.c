@@ -31,16 +31,8 @@ static double reduce_two(reduce_kind kind, double a, double v)
     return kind == REDUCE_PROD ? a * v : a + v;
 }
 
-#define REAL float
-#define FN(x) x##_f32
-#include "ops/reduce_kernels.inc"
-#undef REAL
-#undef FN
-#define REAL double
-#define FN(x) x##_f64
-#include "ops/reduce_kernels.inc"
-#undef REAL
-#undef FN
+#define INV_BOTH "ops/reduce_kernels.inc"
+#include "ops/both_reals.inc"
 
 static reduce_plan plan_of(const inv_shape *in, const bool *gone)
 {

@@ -9,20 +9,8 @@ typedef struct rows {
     int64_t outer, len, inner;
 } rows;
 
-#define REAL float
-#define FN(x) x##_f32
-#define M(name) name##f
-#include "ops/softmax_kernels.inc"
-#undef REAL
-#undef FN
-#undef M
-#define REAL double
-#define FN(x) x##_f64
-#define M(name) name
-#include "ops/softmax_kernels.inc"
-#undef REAL
-#undef FN
-#undef M
+#define INV_BOTH "ops/softmax_kernels.inc"
+#include "ops/both_reals.inc"
 
 static rows rows_of(const inv_shape *s, const inv_node *n)
 {

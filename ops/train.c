@@ -26,16 +26,8 @@ static void drop_words(const drop *d, uint64_t row, int64_t e, uint32_t word[4])
 }
 
 #define INV_PART_DROPOUT
-#define REAL float
-#define FN(x) x##_f32
-#include "ops/train_kernels.inc"
-#undef REAL
-#undef FN
-#define REAL double
-#define FN(x) x##_f64
-#include "ops/train_kernels.inc"
-#undef REAL
-#undef FN
+#define INV_BOTH "ops/train_kernels.inc"
+#include "ops/both_reals.inc"
 
 #define DROP_SHARE 4096 /* elements per task */
 

@@ -123,7 +123,7 @@ static inv_status house_value(inv_program *p, inv_value *v)
     }
     if (!h.name || !inv_vec_push(&p->arena, &p->home, h)) return INV_E_NOMEM;
     v->offset = h.offset;
-    return inv__add_size(p->persistent, (nbytes + 63) / 64 * 64, &p->persistent)
+    return inv__add_size(p->persistent, inv__round64(nbytes), &p->persistent)
                ? INV_OK
                : inv__fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
 }

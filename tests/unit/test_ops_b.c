@@ -12,7 +12,9 @@
 #include "ops/linear.h"
 
 static const inv_op_def *const *const families[] = {inv_ops_matmul, inv_ops_conv, inv_ops_pool,  inv_ops_norm,
-                                                    inv_ops_loss,   inv_ops_train, inv_ops_guard};
+                                                    inv_ops_layernorm, inv_ops_attention,
+                                                    inv_ops_loss,   inv_ops_train, inv_ops_guard,
+                                                    inv_ops_resize, inv_ops_det,   inv_ops_scatter};
 #define NFAMILY (sizeof families / sizeof *families)
 
 static void threads(int n)
