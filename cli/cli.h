@@ -158,6 +158,7 @@ inv_array cli_array_of(const char *name, const npy_array *a);
 typedef struct cli_data {
     size_t ninputs;
     npy_array *inputs;
+    bool *whole; /* per input: not made of rows; every step gets all of it */
     npy_array target;
     bool has_target;
     int64_t nrows;

@@ -21,6 +21,14 @@ static bool open_array(npy_array *a, const char *path, const char *name, FILE *w
     return ok;
 }
 
+/* An input whose first extent is declared, and is another than the batch, has no rows if the file is just as declared:
+ * it is given whole with every step. */
+static bool is_whole(const cli_job *job, const cli_port *port, const npy_array *a)
+{
+    int64_t batch = cli_fixed_batch(job);
+    return batch >= 0 && port->rank > 0 && port->dims[0] >= 0 && port->dims[0] != batch && a->dims[0] == port->dims[0];
+}
+
 static void open_inputs(cli_job *job, cli_data *data, const char *const *files, const char *what, FILE *why)
 {
     for (size_t i = 0; i < job->ninputs; i++) {
@@ -40,6 +48,8 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
         if (f) fclose(f);
         free(reason);
         data->arrays[i].name = port->name;
+        data->whole[i] = is_whole(job, port, &data->inputs[i]);
+        if (data->whole[i]) continue;
         if (data->nrows == 0) data->nrows = data->inputs[i].dims[0];
         if (data->inputs[i].dims[0] != data->nrows)
             fprintf(why, "%s has %lld rows, %s has %lld\n", files[i], (long long)data->inputs[i].dims[0], files[0],
@@ -80,12 +90,13 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     size_t length = 0;
     FILE *why = open_memstream(&text, &length);
     data->inputs = calloc(job->ninputs + 1, sizeof *data->inputs);
+    data->whole = calloc(job->ninputs + 1, sizeof *data->whole);
     data->arrays = calloc(job->ninputs + 1, sizeof *data->arrays);
     data->copies = calloc(job->ninputs + 1, sizeof *data->copies);
     data->dims = calloc(job->ninputs + 1, sizeof *data->dims);
     data->target_array.name = "target";
     int status = CLI_OK;
-    if (!file || !why || !data->inputs || !data->arrays || !data->copies || !data->dims)
+    if (!file || !why || !data->inputs || !data->whole || !data->arrays || !data->copies || !data->dims)
         status = cli_fail("out of memory");
     if (status == CLI_OK && files->n == 0)
         status = cli_usage(job->o, "`%s` wants --%s FILE", cli_commands[job->o->command].name, what);
@@ -125,7 +136,7 @@ int cli_data_reserve(cli_data *data, int64_t batch)
     for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
         const npy_array *a = array_at(data, i);
         if ((uintptr_t)a->data % npy_itemsize(a->dtype) == 0) continue;
-        data->copies[i] = malloc((size_t)batch * row_nbytes(a) + 1);
+        data->copies[i] = malloc(data->whole[i] ? a->nbytes + 1 : (size_t)batch * row_nbytes(a) + 1);
         if (!data->copies[i]) return cli_fail("out of memory");
     }
     return CLI_OK;
@@ -137,13 +148,18 @@ void cli_data_batch(cli_data *data, int64_t start, int64_t n)
         const npy_array *a = array_at(data, i);
         inv_array *out = i < data->ninputs ? &data->arrays[i] : &data->target_array;
         memcpy(data->dims[i], a->dims, sizeof a->dims);
-        data->dims[i][0] = n;
+        if (!data->whole[i]) data->dims[i][0] = n;
         out->dtype = a->dtype;
         out->rank = a->rank;
         out->dims = data->dims[i];
         out->data = a->data;
-        out->rows = data->order + start;
+        out->rows = data->whole[i] ? NULL : data->order + start;
         if (!data->copies[i]) continue;
+        if (data->whole[i]) {
+            memcpy(data->copies[i], a->data, a->nbytes);
+            out->data = data->copies[i];
+            continue;
+        }
         size_t row = row_nbytes(a);
         for (int64_t r = 0; r < n; r++)
             memcpy((char *)data->copies[i] + (size_t)r * row,
@@ -161,6 +177,7 @@ void cli_data_close(cli_data *data)
     free(data->copies);
     free(data->dims);
     free(data->inputs);
+    free(data->whole);
     free(data->arrays);
     free(data->order);
     *data = (cli_data){0};

@@ -218,6 +218,18 @@ static int check_dims(const cli_job *job)
     return CLI_OK;
 }
 
+/* Any number does where only the structure is looked at. */
+static int64_t invented(const cli_port *port, int d)
+{
+    enum { SMALL = 8 };
+    if (port->symbol[d])
+        cli_note("input '%s': dimension %d (%s) is open; looking at the model with %s=%d (--dim %s=N for another)",
+                 port->name, d, port->symbol[d], port->symbol[d], SMALL, port->symbol[d]);
+    else
+        cli_note("input '%s': dimension %d is open; looking at the model with %d", port->name, d, SMALL);
+    return SMALL;
+}
+
 /* Numbers for one input's dimensions, in place of the feed's. */
 static void resolve_shape(cli_job *job, size_t i, int64_t batch, FILE *why)
 {
@@ -243,6 +255,7 @@ static void resolve_shape(cli_job *job, size_t i, int64_t batch, FILE *why)
             const char *first = job->inputs[j].rank > 0 ? job->inputs[j].symbol[0] : NULL;
             if (first && strcmp(first, port->symbol[d]) == 0) n = batch;
         }
+        if (n < 0 && job->o->command == CLI_CMD_explain) n = invented(port, d);
         if (n < 0)
             fprintf(why, "input '%s': dimension %d (%s) is open; give --dim %s=N or --feed\n", port->name, d,
                     port->symbol[d] ? port->symbol[d] : "unnamed", port->symbol[d] ? port->symbol[d] : "NAME");

@@ -10,10 +10,11 @@
 typedef struct form {
     const char *name, *args, *relations;
 } form;
-static const form conditions[] = {{"same_shape", "vv", ""}, {"same_type", "vv", ""},      {"square", "v", ""},
-                                  {"tall", "v", ""},        {"wide", "v", ""},            {"cond", "v", "<"},
-                                  {"positive", "v", ""},    {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
-                                  {"recoverable", "v", ""}, {NULL, NULL, NULL}};
+static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "vv", ""},      {"square", "v", ""},
+                                  {"tall", "v", ""},            {"wide", "v", ""},            {"cond", "v", "<"},
+                                  {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
+                                  {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
+                                  {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {NULL, NULL, NULL}};
 static const form gains[] = {{"max_inv", "v", ""},
                              {"inv_norm", "v", ""},
                              {"inv_attr", "a?n", ""},

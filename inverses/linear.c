@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sums, differences, scales and linear maps, solved for one operand. */
+ * Sums, differences, scales and linear maps (1x1 convolutions among them), solved for one operand. */
 #include "invonnx/plugin.h"
 
 /* x is wanted by the gradient of LeakyRelu, y by that of the product. */
@@ -45,6 +45,56 @@ RULE(scale_div)
     .cases = INV_CASES(CASE("param float[6] s = {1.5, -2, 0.25, 1, 3, -0.5}; y = Div(x, s)")),
     .doc = "y = x / s, s from parameters: x = y * s" };
 
+/* By a factor that is computed from inputs: only where operators bound it away from zero, and then by that bound. */
+RULE(mul_bounded)
+    .kind = "", .priority = 5, .match = "y = Mul(x, s)", .solve = "x = Div(y, s)", .frees = "x",
+    .when = "same_shape(x, y); away_from_zero(s, 1e-6)", .gain = "max_inv(s)",
+    .cases = INV_CASES(PAIR("t = Tanh(b); s = Exp(t); y = Mul(a, s)", "s"),
+                       PAIR("t = Tanh(b); s = Exp(t); y = Mul(s, a)", "s")),
+    .doc = "y = x * s, s bounded away from zero by how it is computed: x = y / s" };
+RULE(div_bounded)
+    .kind = "", .priority = 5, .match = "y = Div(x, s)", .solve = "x = Mul(y, s)", .frees = "x",
+    .when = "same_shape(x, y); away_from_zero(s, 1e-6)",
+    .cases = INV_CASES(PAIR("t = Tanh(b); s = Exp(t); y = Div(a, s)", "s")),
+    .doc = "y = x / s, s bounded away from zero by how it is computed: x = y * s" };
+
+/* x is an image here: the two steps of an ActNorm, in either order. */
+#define ACTNORM(statements)                                                                                           \
+    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3,1,1] l; param float[1,3,1,1] b; "                \
+    "x = LeakyRelu<alpha = 0.9>(in); s = Exp(l); " statements "; z = MatMul(y, B) }"
+RULE(actnorm)
+    .priority = 60, .match = "a = Add|Sub(x, param(b)); y = Mul|Div(a, param(s))", .frees = "x",
+    .when = "same_shape(x, y); per_channel(b, x); per_channel(s, x); away_from_zero(s, 1e-6)",
+    .cases = INV_CASES(ACTNORM("a = Add(x, b); y = Mul(a, s)"), ACTNORM("a = Sub(x, b); y = Mul(s, a)"),
+                       ACTNORM("a = Add(b, x); y = Div(a, s)")),
+    .doc = "y = (x + b) * s, a number of each per channel: x = y / s - b. Glow, arXiv 1807.03039" };
+RULE(actnorm_scaled)
+    .kind = "actnorm", .priority = 59, .match = "m = Mul|Div(x, param(s)); y = Add|Sub(m, param(b))", .frees = "x",
+    .when = "same_shape(x, y); per_channel(b, x); per_channel(s, x); away_from_zero(s, 1e-6)",
+    .cases = INV_CASES(ACTNORM("m = Mul(x, s); y = Add(m, b)")),
+    .doc = "y = x * s + b, a number of each per channel: x = (y - b) / s" };
+
+#define CONV1X1(statements)                                                                                           \
+    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3,3] V = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5}; " \
+    "param float[3] b; const int64[4] k = {3, 3, 1, 1}; W = Reshape(V, k); x = LeakyRelu<alpha = 0.9>(in); "          \
+    statements "; z = MatMul(y, B) }"
+RULE(invertible_conv1x1)
+    .priority = 30, .frees = "x", .match = "y = ConvN(x, param(W))",
+    .solve = "t = Transpose<perm = [0, 2, 3, 1]>(y); V = View<shape = matrix(W)>(W); "
+             "u = LinearSolve<transB = 1>(t, V); x = Transpose<perm = [0, 3, 1, 2]>(u)",
+    .when = "same_shape(x, y); attr(group) == 1; attr(strides) == 1; attr(pads) == 0; square(W); cond(W) < 1e5",
+    .gain = "inv_norm(W)",
+    .cases = INV_CASES(CONV1X1("y = Conv(x, W)")),
+    .doc = "y = W x at every place: x = W^-1 y, by LU with partial pivoting in double. Glow, arXiv 1807.03039" };
+RULE(invertible_conv1x1_bias)
+    .kind = "invertible_conv1x1", .priority = 30, .frees = "x", .match = "y = ConvN(x, param(W), param(b))",
+    .solve = "t = Transpose<perm = [0, 2, 3, 1]>(y); V = View<shape = matrix(W)>(W); c = Sub(t, b); "
+             "u = LinearSolve<transB = 1>(c, V); x = Transpose<perm = [0, 3, 1, 2]>(u)",
+    .when = "same_shape(x, y); attr(group) == 1; attr(strides) == 1; attr(pads) == 0; square(W); cond(W) < 1e5",
+    .gain = "inv_norm(W)",
+    .cases = INV_CASES(CONV1X1("y = Conv(x, W, b)")),
+    .doc = "y = W x + b at every place: x = W^-1 (y - b)" };
+
 RULE(linear_square)
     .priority = 30, .frees = "x",
     .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)",
@@ -70,5 +120,6 @@ RULE(linear_wide)
                        LINEAR("param float[2,3] W; z = Gemm<transB = 1>(x, W)")),
     .doc = "y = x W with fewer features out than in has no inverse" };
 
-INV_INVERSES(linear, &add_left, &sub_left, &sub_right, &neg, &scale, &scale_div, &linear_square, &linear_tall,
+INV_INVERSES(linear, &add_left, &sub_left, &sub_right, &neg, &scale, &scale_div, &mul_bounded, &div_bounded, &actnorm,
+             &actnorm_scaled, &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_tall,
              &linear_wide)

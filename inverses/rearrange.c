@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rearrangements: exact, no arithmetic. */
+ * Rearrangements: exact, no arithmetic. Those of flows and reversible networks have names. */
 #include "invonnx/plugin.h"
 
 /* x is wanted by the gradient of LeakyRelu, y by that of the product. */
@@ -50,4 +50,35 @@ RULE(concat) .kind = "",
                        "y = Concat<axis = -2>(b, a); z = MatMul(y, B) }"),
     .doc = "each part is a piece of y" };
 
-INV_INVERSES(rearrange, &view, &transpose, &permute, &split, &concat)
+RULE(multiscale_split) .priority = 10,
+    .match = "ys... = SplitSizes(x)", .solve = "x = Concat<axis = axis>(ys...)", .frees = "x",
+    .when = "some_leave(ys...)",
+    .cases = INV_CASES("g(float[4,6] in) => (z, w) { param float[2,5] B; const int64[2] n = {2, 4}; "
+                       "x = LeakyRelu<alpha = 0.9>(in); u, v = Split<axis = 1>(x, n); z = MatMul(u, B); "
+                       "w = Identity(v) }"),
+    .doc = "some of the parts of x are outputs of the model, the others go on. RealNVP, arXiv 1605.08803" };
+RULE(injective_pad) .priority = 10,
+    .match = "y = PadRange(x)", .solve = "x = SliceRange<starts = starts, steps = ones(starts), sizes = shape(x)>(y)",
+    .frees = "x", .when = "attr(starts) > -1",
+    .cases = INV_CASES("g(float[4,3] in) => (y) { const int64[4] p = {0, 0, 0, 3}; x = LeakyRelu<alpha = 0.9>(in); "
+                       "y = Pad(x, p) }",
+                       "g(float[4,3] in) => (y) { const int64[4] p = {1, 2, 0, 1}; x = LeakyRelu<alpha = 0.9>(in); "
+                       "y = Pad(x, p) }"),
+    .doc = "x among constants. i-RevNet, arXiv 1802.07088" };
+
+RULE(squeeze) .priority = 60,
+    .match = "v = View(x); t = Transpose(v); y = View(t)", .frees = "x", .when = "space_to_depth(x, y)",
+    .cases = INV_CASES("g(float[2,3,4,6] in) => (z) { param float[3,5] B; x = LeakyRelu<alpha = 0.9>(in); "
+                       "y = SpaceToDepth<blocksize = 2>(x); z = MatMul(y, B) }",
+                       "g(float[2,3,4,6] in) => (z) { param float[3,5] B; const int64[6] s = {2, 3, 2, 2, 3, 2}; "
+                       "const int64[4] q = {2, 12, 2, 3}; x = LeakyRelu<alpha = 0.9>(in); v = Reshape(x, s); "
+                       "t = Transpose<perm = [0, 1, 3, 5, 2, 4]>(v); y = Reshape(t, q); z = MatMul(y, B) }"),
+    .doc = "blocks of neighbours in space become channels, in any order. RealNVP, arXiv 1605.08803" };
+RULE(unsqueeze) .priority = 60,
+    .match = "v = View(x); t = Transpose(v); y = View(t)", .frees = "x", .when = "space_to_depth(y, x)",
+    .cases = INV_CASES(CASE("float[2,12,2,3]", "6", "y = DepthToSpace<blocksize = 2>(x)"),
+                       CASE("float[2,12,2,3]", "6", "y = DepthToSpace<blocksize = 2, mode = \"CRD\">(x)")),
+    .doc = "channels become blocks of neighbours in space: the inverse of squeeze" };
+
+INV_INVERSES(rearrange, &view, &transpose, &permute, &split, &concat, &multiscale_split, &injective_pad, &squeeze,
+             &unsqueeze)

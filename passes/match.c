@@ -74,21 +74,6 @@ static inv_status add_refusal(inv_matcher *m, const char *kind, inv_id node, con
 
 static const char *kind_of(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
 
-static inv_status add_block(inv_matcher *m, const inv_rule *rule, const inv_id *node, uint32_t npattern, uint32_t nnode,
-                            const inv_id *in, uint32_t nin, const inv_id *out, uint32_t nout)
-{
-    inv_arena *a = &m->g->arena;
-    inv_id *nodes = INV_ARENA_NEW(a, inv_id, nnode + 1), *ins = INV_ARENA_NEW(a, inv_id, nin + 1),
-           *outs = INV_ARENA_NEW(a, inv_id, nout + 1);
-    if (!nodes || !ins || !outs) return INV_E_NOMEM;
-    memcpy(nodes, node, nnode * sizeof *node);
-    if (nin) memcpy(ins, in, nin * sizeof *in);
-    if (nout) memcpy(outs, out, nout * sizeof *out);
-    inv_id anchor = node[npattern - 1];
-    inv_block b = {rule->def, kind_of(rule->def), anchor, m->pos[anchor], nodes, nnode, npattern, ins, outs, nin, nout};
-    return inv_vec_push(a, &m->out->block, b) ? INV_OK : INV_E_NOMEM;
-}
-
 static inv_status add_edges(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made)
 {
     inv_graph *g = m->g;
@@ -133,7 +118,9 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
         if (!made && !names) return INV_OK;
         if (!made) return add_refusal(m, kind_of(rule->def), node, "its solve text cannot be applied here");
         if (names) {
-            INV_TRY(add_block(m, rule, &node, 1, 1, b.id[freed], b.n_ids[freed], copy.out, copy.nout));
+            inv_block block;
+            INV_TRY(inv_block_make(m, rule, &b, &node, 1, NULL, 0, &block));
+            if (!inv_vec_push(&m->g->arena, &m->out->block, block)) return INV_E_NOMEM;
             *taken = true;
             return INV_OK;
         }
@@ -142,6 +129,12 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
 }
 
 /* --- blocks of several nodes --- */
+
+/* Why an attempt failed, the later the better: there was no region, or there was, but a condition forbids it. */
+typedef struct excuse {
+    const char *text;
+    int stage;
+} excuse;
 
 typedef struct attempt {
     inv_matcher *m;
@@ -152,9 +145,16 @@ typedef struct attempt {
     inv_id *inside; /* region nodes */
     uint32_t ninside;
     bool done[8]; /* per statement */
-    const char *reason;
-    inv_id refused_at;
+    bool step;    /* looks for a step of a longer block */
+    excuse why;
 } attempt;
+
+static bool is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
+
+static void excuse_by(excuse *e, const char *text, int stage)
+{
+    if (text && stage > e->stage) *e = (excuse){text, stage};
+}
 
 static bool condition_names(const char *when, const char *what, const char *arg)
 {
@@ -169,18 +169,51 @@ static bool condition_names(const char *when, const char *what, const char *arg)
     return strstr(when, text) != NULL;
 }
 
-/* The value that the region leads up to is bound; which other operand does its exit meet, and what comes out? */
+static bool leads_to(const inv_stmt *region, const char *name)
+{
+    for (uint32_t i = 0; i < region->nout; i++)
+        if (strcmp(region->out[i], name) == 0) return true;
+    return false;
+}
+
+/* What the region leads up to is bound. Which other operand does the first of its exits meet, and what comes out where
+ * the last one is taken up? */
 static void region_context(const attempt *a, const inv_stmt *region, inv_id *apart, inv_id *known)
 {
     *apart = *known = INV_NONE;
     for (size_t i = 0; i < a->rule->match.n; i++) {
         const inv_stmt *s = &a->rule->match.at[i];
-        for (uint32_t k = 0; k < s->nin; k++)
-            if (s != region && strcmp(s->in[k], region->out[0]) == 0) {
-                if (s->nin > 1) *apart = inv_binding_get(&a->b, s->in[k == 0]);
-                *known = inv_binding_get(&a->b, s->out[0]);
-            }
+        uint32_t exits = 0, other = 0;
+        for (uint32_t k = 0; k < s->nin && !is_region(s); k++) {
+            if (leads_to(region, s->in[k])) exits++;
+            else other = k;
+        }
+        if (!exits) continue;
+        if (*apart == INV_NONE && exits < s->nin) *apart = inv_binding_get(&a->b, s->in[other]);
+        *known = inv_binding_get(&a->b, s->out[0]);
     }
+}
+
+/* All its exits are bound, and it has not been found yet. */
+static bool region_is_next(const attempt *a, size_t i)
+{
+    const inv_stmt *s = &a->rule->match.at[i];
+    if (a->done[i] || !is_region(s)) return false;
+    for (uint32_t k = 0; k < s->nout; k++)
+        if (inv_binding_get(&a->b, s->out[k]) == INV_NONE) return false;
+    return true;
+}
+
+/* The value that would be freed may feed the region itself if the block gives it back another way: by an operator of
+ * the pattern, or because it is a step of a block that does. */
+static bool may_be_twins(const attempt *a, const inv_stmt *region)
+{
+    bool read = a->step;
+    for (size_t i = 0; i < a->rule->match.n && !read; i++) {
+        const inv_stmt *s = &a->rule->match.at[i];
+        for (uint32_t k = 0; k < s->nin && !is_region(s); k++) read = read || strcmp(s->in[k], region->in[0]) == 0;
+    }
+    return read;
 }
 
 static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void *opaque)
@@ -188,25 +221,24 @@ static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void
     const attempt *a = opaque;
     const inv_stmt *region = NULL;
     for (size_t i = 0; i < a->rule->match.n && !region; i++)
-        if (strcmp(a->rule->match.at[i].op, "region") == 0 && !a->done[i] &&
-            inv_binding_get(&a->b, a->rule->match.at[i].out[0]) != INV_NONE)
-            region = &a->rule->match.at[i];
-    if (!region) return false;
+        if (region_is_next(a, i)) region = &a->rule->match.at[i];
+    if (!region || r->nnode == 0) return false;
     inv_id apart, known;
     region_context(a, region, &apart, &known);
     /* A later statement of the pattern that solves for the entry is as good as leaving the block. */
-    if (!condition_names(a->rule->def->when, "recoverable", region->in[0])) return r->nnode > 0;
-    return r->nnode > 0 && inv_region_recoverable(m, entry, apart, known);
+    if (entry == apart && !may_be_twins(a, region)) return false;
+    bool asked = condition_names(a->rule->def->when, "recoverable", region->in[0]);
+    return (!asked && entry != apart) || inv_region_recoverable(m, entry, apart, known);
 }
 
 /* Whether this very search has failed before; it may have been a long one. */
-static bool lost_before(const inv_matcher *m, const inv_walk *w, const char **reason)
+static bool lost_before(const inv_matcher *m, inv_walk *w)
 {
     for (uint32_t i = 0; i < m->nlost; i++) {
         const inv_walk *l = &m->lost[i];
-        if (l->exit == w->exit && l->entry == w->entry && l->apart == w->apart && l->known == w->known &&
-            l->recoverable == w->recoverable) {
-            *reason = l->reason;
+        if (l->nexit == w->nexit && memcmp(l->exit, w->exit, w->nexit * sizeof *w->exit) == 0 &&
+            l->entry == w->entry && l->apart == w->apart && l->known == w->known && l->recoverable == w->recoverable) {
+            w->reason = l->reason;
             return true;
         }
     }
@@ -218,17 +250,18 @@ static inv_status match_rest(attempt *a, bool *found);
 static inv_status match_region(attempt *a, size_t i, bool *found)
 {
     const inv_stmt *s = &a->rule->match.at[i];
-    inv_id exit = inv_binding_get(&a->b, s->out[0]), apart, known;
-    region_context(a, s, &apart, &known);
     inv_region r;
     bool have = false;
-    inv_walk w = {exit, inv_binding_get(&a->b, s->in[0]), apart, known,
-                  condition_names(a->rule->def->when, "recoverable", s->in[0]), NULL};
-    if (lost_before(a->m, &w, &a->reason)) return INV_OK;
-    INV_TRY(inv_region_find(a->m, exit, w.entry, apart, accept_entry, a, &r, &have, &w.reason));
+    inv_walk w = {.entry = inv_binding_get(&a->b, s->in[0]), .nexit = s->nout};
+    if (s->nout > INV_MAX_EXIT) return INV_OK;
+    region_context(a, s, &w.apart, &w.known);
+    for (uint32_t k = 0; k < s->nout; k++) w.exit[k] = inv_binding_get(&a->b, s->out[k]);
+    w.recoverable = condition_names(a->rule->def->when, "recoverable", s->in[0]);
+    bool lost = lost_before(a->m, &w);
+    if (!lost) INV_TRY(inv_region_find(a->m, &w, accept_entry, a, &r, &have));
     if (!have) {
-        a->reason = w.reason;
-        if (a->m->nlost < sizeof a->m->lost / sizeof *a->m->lost) a->m->lost[a->m->nlost++] = w;
+        excuse_by(&a->why, w.reason, 1);
+        if (!lost && a->m->nlost < sizeof a->m->lost / sizeof *a->m->lost) a->m->lost[a->m->nlost++] = w;
         return INV_OK;
     }
     attempt saved = *a;
@@ -243,9 +276,9 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     a->done[i] = true;
     if (inv_binding_set(&a->b, s->in[0], entry, 1)) INV_TRY(match_rest(a, found));
     if (!*found) {
-        const char *why = a->reason;
+        excuse why = a->why;
         *a = saved;
-        a->reason = why;
+        a->why = why;
     }
     return INV_OK;
 }
@@ -269,7 +302,10 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
             a->node[a->nnode++] = node;
             a->done[i] = true;
             INV_TRY(match_rest(a, found));
-            if (!*found) *a = saved;
+            if (!*found) {
+                excuse_by(&saved.why, a->why.text, a->why.stage);
+                *a = saved;
+            }
         }
     }
     return INV_OK;
@@ -277,18 +313,15 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
 
 static inv_status match_rest(attempt *a, bool *found)
 {
-    size_t n = a->rule->match.n;
-    size_t next = n;
-    for (size_t i = 0; i < n && next == n; i++) {
-        const inv_stmt *s = &a->rule->match.at[i];
-        bool region = strcmp(s->op, "region") == 0;
-        if (!a->done[i] && region && inv_binding_get(&a->b, s->out[0]) != INV_NONE) next = i;
+    size_t n = a->rule->match.n, next = n;
+    bool regions = false;
+    for (size_t i = 0; i < n; i++) {
+        regions = regions || is_region(&a->rule->match.at[i]);
+        if (next == n && region_is_next(a, i)) next = i;
     }
-    for (size_t i = 0; i < n && next == n; i++)
-        if (!a->done[i] && strcmp(a->rule->match.at[i].op, "region") != 0) next = i;
-    if (next < n)
-        return strcmp(a->rule->match.at[next].op, "region") == 0 ? match_region(a, next, found)
-                                                                  : match_operator(a, next, found);
+    if (next < n) return match_region(a, next, found);
+    for (size_t i = 0; i < n; i++)
+        if (!a->done[i] && !is_region(&a->rule->match.at[i])) return match_operator(a, i, found);
     for (size_t i = 0; i < n; i++)
         if (!a->done[i]) return INV_OK;
     const char *reason = NULL;
@@ -296,98 +329,55 @@ static inv_status match_rest(attempt *a, bool *found)
     inv_verdict verdict;
     INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, &verdict, &reason));
     *found = verdict == INV_HOLDS;
-    if (reason) a->reason = reason;
+    /* Without a region, operators that do not fit are no candidate at all. */
+    if (regions || verdict == INV_REFUSED) excuse_by(&a->why, reason, 2);
     return INV_OK;
 }
 
-static bool is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
-
-/* In how many ways the pattern uses a name: read by an operator, read by a region, given by either. */
-typedef struct role {
-    uint32_t read, entered, made, led_to;
-} role;
-
-static role role_of(const inv_rule *rule, const char *name)
+static bool all_active(const attempt *a, const inv_stmt *s)
 {
-    role r = {0};
-    for (size_t i = 0; i < rule->match.n; i++) {
-        const inv_stmt *s = &rule->match.at[i];
-        for (uint32_t k = 0; k < s->nin; k++)
-            if (strcmp(s->in[k], name) == 0) *(is_region(s) ? &r.entered : &r.read) += 1;
-        for (uint32_t k = 0; k < s->nout; k++)
-            if (strcmp(s->out[k], name) == 0) *(is_region(s) ? &r.led_to : &r.made) += 1;
+    for (uint32_t k = 0; k < s->nin; k++) {
+        if (strncmp(s->in[k], "param(", 6) == 0) continue;
+        inv_id v = inv_binding_get(&a->b, s->in[k]);
+        if (v == INV_NONE || !a->m->active[v]) return false;
     }
-    return r;
+    return true;
 }
 
-static inv_status take(inv_matcher *m, const inv_binding *b, const char *name, inv_ids *to)
+/* Blocks of several operators do not overlap. Inside a longer one that begins at the same node, a shorter one is a step
+ * if what it gives leaves the longer one. */
+static inv_status claim(attempt *a, uint32_t longer, bool *found)
 {
-    int at = inv_binding_find(b, name);
-    for (uint32_t j = 0; at >= 0 && j < b->n_ids[at]; j++) {
-        bool listed = false;
-        for (size_t i = 0; i < to->n && !listed; i++) listed = to->at[i] == b->id[at][j];
-        if (!listed && !inv_vec_push(&m->scratch, to, b->id[at][j])) return INV_E_NOMEM;
-    }
-    return INV_OK;
+    inv_matcher *m = a->m;
+    inv_block b;
+    bool step = longer == INV_NONE;
+    *found = false;
+    for (uint32_t k = 0; k < a->nnode && a->nnode > 1; k++)
+        if (m->paired[a->node[k]]) return INV_OK;
+    INV_TRY(inv_block_make(m, a->rule, &a->b, a->node, a->nnode, a->inside, a->ninside, &b));
+    for (uint32_t k = 0; !step && b.nout && k < m->out->block.at[longer].nout; k++)
+        step = m->out->block.at[longer].out[k] == b.out[0];
+    if (!step) return INV_OK;
+    for (uint32_t k = 0; k < a->nnode && a->nnode > 1; k++) m->paired[a->node[k]] = true;
+    *found = true;
+    return inv_vec_push(&m->g->arena, &m->out->block, b) ? INV_OK : INV_E_NOMEM;
 }
 
-/* What enters and leaves a block. In: the freed value, then all that is bound but not made inside; parameters are not.
- * Out: what the operators make and no operator of the block takes up again, then what only feeds a region: it passes
- * through the block unchanged. */
-static inv_status block_ends(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_ids *in, inv_ids *out)
-{
-    INV_TRY(take(m, b, rule->def->frees ? rule->def->frees : "", in));
-    for (size_t i = 0; i < rule->match.n; i++) {
-        const inv_stmt *s = &rule->match.at[i];
-        for (uint32_t k = 0; k < s->nin; k++) {
-            role r = role_of(rule, s->in[k]);
-            if (strncmp(s->in[k], "param(", 6) != 0 && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[k], in));
-        }
-        for (uint32_t k = 0; k < s->nout; k++)
-            if (!is_region(s) && !role_of(rule, s->out[k]).read) INV_TRY(take(m, b, s->out[k], out));
-    }
-    for (size_t i = 0; i < rule->match.n; i++) {
-        const inv_stmt *s = &rule->match.at[i];
-        if (!is_region(s)) continue;
-        role r = role_of(rule, s->in[0]);
-        if (!r.read && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[0], out));
-    }
-    return INV_OK;
-}
-
-static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node, bool *found, const char **reason)
+static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node, uint32_t longer, bool *found,
+                              excuse *why)
 {
     size_t first = 0;
-    while (first < rule->match.n && strcmp(rule->match.at[first].op, "region") == 0) first++;
+    while (first < rule->match.n && is_region(&rule->match.at[first])) first++;
     if (first == rule->match.n || rule->match.n > 8) return INV_OK;
+    const inv_stmt *s = &rule->match.at[first];
     for (int swap = 0; swap < 2 && !*found; swap++) {
-        attempt a = {.m = m, .rule = rule};
-        if (!bind_node(m, &rule->match.at[first], inv_nod(m->g, node), swap, &a.b)) continue;
-        bool active = true;
-        const inv_stmt *s = &rule->match.at[first];
-        for (uint32_t k = 0; k < s->nin; k++) {
-            inv_id v = inv_binding_get(&a.b, s->in[k]);
-            active = active && v != INV_NONE && m->active[v];
-        }
-        if (!active) continue;
+        attempt a = {.m = m, .rule = rule, .step = longer != INV_NONE};
+        if (!bind_node(m, s, inv_nod(m->g, node), swap, &a.b) || !all_active(&a, s)) continue;
         a.node[a.nnode++] = node;
         a.done[first] = true;
         INV_TRY(match_rest(&a, found));
-        if (!*found) {
-            if (a.reason && (!*reason || !swap)) *reason = a.reason;
-            continue;
-        }
-        bool taken = false; /* blocks of several operators do not overlap */
-        for (uint32_t k = 0; k < a.nnode && a.nnode > 1; k++) taken = taken || m->paired[a.node[k]];
-        if (taken) continue;
-        for (uint32_t k = 0; k < a.nnode && a.nnode > 1; k++) m->paired[a.node[k]] = true;
-        inv_id *all = INV_ARENA_NEW(&m->scratch, inv_id, a.nnode + a.ninside + 1);
-        if (!all) return INV_E_NOMEM;
-        memcpy(all, a.node, a.nnode * sizeof *all);
-        if (a.ninside) memcpy(all + a.nnode, a.inside, a.ninside * sizeof *all);
-        inv_ids in = {0}, out = {0};
-        INV_TRY(block_ends(m, rule, &a.b, &in, &out));
-        INV_TRY(add_block(m, rule, all, a.nnode, a.nnode + a.ninside, in.at, (uint32_t)in.n, out.at, (uint32_t)out.n));
+        if (*found) INV_TRY(claim(&a, longer, found));
+        else excuse_by(why, a.why.text, a.why.stage);
     }
     return INV_OK;
 }
@@ -395,27 +385,31 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
 static inv_status match_node(inv_matcher *m, inv_id node)
 {
     const char *why = NULL, *kind = NULL;
+    uint32_t longer = INV_NONE;
     bool one = false;
     m->nlost = 0;
-    for (size_t i = 0; i < m->nrule; i++) {
+    for (size_t i = 0; i < m->nrule && !one; i++) {
         const inv_rule *rule = &m->rule[i];
         if (rule->match.n < 2) continue;
         bool found = false;
-        const char *reason = NULL;
-        INV_TRY(match_block(m, rule, node, &found, &reason));
-        if (reason) {
-            why = reason; /* of the shortest pattern in the end: rules come by falling priority */
+        excuse e = {NULL, 0};
+        INV_TRY(match_block(m, rule, node, longer, &found, &e));
+        if (e.text) {
+            why = e.text; /* of the shortest pattern in the end: rules come by falling priority */
             kind = kind_of(rule->def);
         }
         /* A longer block and the shorter one in it are both named; of one length only the first. */
+        if (found && longer == INV_NONE) {
+            longer = (uint32_t)m->out->block.n - 1;
+            m->nlost = 0; /* a step is looked for in another way */
+        }
         if (found) one = rule->match.n == 2;
-        if (one) break;
     }
-    if (!one && why) return add_refusal(m, kind, node, why);
+    if (!one && why && !m->paired[node]) return add_refusal(m, kind, node, why);
     return INV_OK;
 }
 
-/* batchnorm inside a branch of a coupling is called so. */
+/* What is inside a branch of a coupling is called so, if it is also a step of reversible networks by itself. */
 static inv_status name_branches(inv_matcher *m)
 {
     inv_graph *g = m->g;
@@ -427,7 +421,8 @@ static inv_status name_branches(inv_matcher *m)
     }
     for (size_t i = 0; i < m->out->block.n; i++) {
         inv_block *b = &m->out->block.at[i];
-        if (strncmp(b->kind, "batchnorm", 9) != 0 || !inside[b->anchor]) continue;
+        bool step = strncmp(b->kind, "batchnorm", 9) == 0 || strcmp(b->kind, "invertible_conv1x1") == 0;
+        if (!step || !inside[b->anchor]) continue;
         b->kind = inv__arena_printf(&g->arena, "%s_in_residual_branch", b->kind);
         if (!b->kind) return INV_E_NOMEM;
     }
@@ -486,6 +481,17 @@ static inv_status index_edges(inv_matcher *m)
     return INV_OK;
 }
 
+/* A name of one node gives way to that of the longer pattern which it is part of. */
+static void drop_parts(inv_matcher *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->out->block.n; i++) {
+        const inv_block *b = &m->out->block.at[i];
+        if (b->npattern > 1 || b->rule->solve == NULL || !m->paired[b->anchor]) m->out->block.at[n++] = *b;
+    }
+    m->out->block.n = n;
+}
+
 static int by_position(const void *a, const void *b)
 {
     const inv_block *x = a, *y = b;
@@ -508,6 +514,7 @@ static inv_status match_all(inv_matcher *m)
     INV_TRY(index_edges(m));
     for (size_t i = 0; i < norder; i++) INV_TRY(match_node(m, g->order.at[i]));
     INV_TRY(name_branches(m));
+    drop_parts(m);
     if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);
     return INV_OK;
 }

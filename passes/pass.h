@@ -3,6 +3,7 @@
 #ifndef INV_PASSES_PASS_H
 #define INV_PASSES_PASS_H
 
+#include "core/condition.h"
 #include "core/program.h"
 
 /* pipeline.c */
@@ -30,6 +31,8 @@ inv_status inv_pass_inline(inv_graph *g);
 inv_status inv_pass_lower(inv_graph *g);
 /* simplify.c: peepholes on canonical operators, until nothing changes */
 inv_status inv_pass_simplify(inv_graph *g);
+/* overwrite.c: what stands for an update in place (ScatterNDN); INV_NONE: nothing, or g->failed */
+inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch);
 /* match.c: blocks, refusals and local inverses of the forward nodes, into g->matches */
 inv_status inv_pass_match(inv_graph *g);
 /* loss.c: loss (and metric) nodes */
@@ -87,11 +90,14 @@ typedef struct inv_known {
     double cond, norm; /* as a matrix, if measured: condition number, norm of the inverse */
 } inv_known;
 
-/* A region search that found nothing: rules and swapped operands ask for the same one again. */
+/* A region search: from the exits up to `entry` (INV_NONE: the nearest that is accepted), not through `apart`. Those
+ * that found nothing are remembered: rules and swapped operands ask for the same one again. */
+#define INV_MAX_EXIT 4
 typedef struct inv_walk {
-    inv_id exit, entry, apart, known;
+    inv_id exit[INV_MAX_EXIT], entry, apart, known;
+    uint32_t nexit;
     bool recoverable;
-    const char *reason;
+    const char *reason; /* why nothing was found */
 } inv_walk;
 
 /* What matching works on: graph, uses, positions, dependence. */
@@ -118,6 +124,31 @@ typedef struct inv_matcher {
     uint32_t nlost;
 } inv_matcher;
 
+/* rule.c: of s, which depends on parameters only: its least magnitude, least and largest entry; false if not known */
+typedef struct inv_extremes {
+    double least_abs, least, most;
+} inv_extremes;
+bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out);
+
+/* range.c: bounds of the entries of any value, from the operators that give it. `above`: lo itself is never taken. */
+typedef struct inv_range {
+    double lo, hi;
+    bool above;
+} inv_range;
+inv_range inv_value_range(inv_matcher *m, inv_id v);
+
+/* fit.c: the conditions on shapes, types and attributes. *known: whether c is one of them. */
+bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
+                             bool *known);
+/* The parameter of a linear map as a matrix, out x in if *trans; convolutions have 1x1 kernels. */
+bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in,
+                   int64_t *out);
+
+/* block.c: a block from the nodes of its pattern and of its regions: with the expressions of parameters that nobody
+ * else reads, and what enters and leaves. */
+inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_id *pattern,
+                          uint32_t npattern, const inv_id *inside, uint32_t ninside, inv_block *out);
+
 /* template.c: emits the solving nodes, outside of the order; *result gets the ids of the values that `frees` names:
  * none of them if the template cannot be made here. */
 inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
@@ -130,11 +161,10 @@ typedef struct inv_region {
     inv_id *node;
     uint32_t nnode;
 } inv_region;
-/* The region from `entry` (INV_NONE: nearest that `accept` takes) to `exit`, not touching `apart` nor feeding it.
- * false: none, *reason says why. */
-inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apart,
+/* The region of a walk, not feeding `apart` either. false: none, w->reason says why. */
+inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,
-                           inv_region *out, bool *found, const char **reason);
+                           inv_region *out, bool *found);
 /* Whether x, entry of the region that is being searched for, can be solved for from what leaves the block. */
 bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known);
 

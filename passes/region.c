@@ -5,8 +5,9 @@
  *     x2 --+--[ region ]---t               apart = x1: not read inside, not computed from x2
  *          +---------------------->        x2 leaves the block: something else lets it be solved for
  *
- * The walk goes up from the exit, always opening the value that comes last in the order; whenever one value alone is
- * left, that value dominates the exit. */
+ * The walk goes up from the exits, always opening the value that comes last in the order; whenever one value alone is
+ * left, that value dominates the exits. The entry may be `apart` itself (x1 = x2 in the picture) if something outside
+ * of the block gives it back. */
 #include "passes/pass.h"
 
 /* Values still to be opened, a heap: the one that comes last in the order on top. */
@@ -95,27 +96,40 @@ static bool read_outside(const inv_matcher *m, inv_id v)
     return false;
 }
 
-inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apart,
+static bool is_exit(const inv_walk *w, inv_id v)
+{
+    for (uint32_t i = 0; i < w->nexit; i++)
+        if (w->exit[i] == v) return true;
+    return false;
+}
+
+inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id, void *), void *opaque,
-                           inv_region *out, bool *found, const char **reason)
+                           inv_region *out, bool *found)
 {
     frontier f = {m->front, 0};
     bool lost = false; /* an entry was refused that something else reads: further up is no better reason */
     *out = (inv_region){INV_NONE, m->inside, 0};
     m->walk++;
     *found = false;
-    *reason = "no single value feeds the branch";
-    push(m, &f, exit);
-    m->seen[exit] = m->walk;
+    w->reason = "no single value feeds the branch";
+    for (uint32_t i = 0; i < w->nexit; i++) {
+        if (m->seen[w->exit[i]] == m->walk) continue;
+        m->seen[w->exit[i]] = m->walk;
+        push(m, &f, w->exit[i]);
+    }
     while (f.n) {
         inv_id v = pop_last(m, &f);
-        if (v == apart) {
-            if (!lost) *reason = "the branch reads the value that would be freed";
+        bool alone = f.n == 0 && !is_exit(w, v) && (w->entry == INV_NONE || v == w->entry);
+        if (v == w->apart) {
+            *found = alone && accept(m, out, v, opaque);
+            if (*found) out->entry = v;
+            else if (!lost) w->reason = "the branch reads the value that would be freed";
             return INV_OK;
         }
-        if (f.n == 0 && v != exit && (entry == INV_NONE || v == entry)) {
-            if (computed_from(m, apart, place(m, v))) {
-                if (!lost) *reason = "both operands come from the same value, so neither is known without the other";
+        if (alone) {
+            if (computed_from(m, w->apart, place(m, v))) {
+                if (!lost) w->reason = "both operands come from the same value, so neither is known without the other";
                 return INV_OK;
             }
             if (accept(m, out, v, opaque)) {
@@ -123,9 +137,9 @@ inv_status inv_region_find(inv_matcher *m, inv_id exit, inv_id entry, inv_id apa
                 *found = true;
                 return INV_OK;
             }
-            *reason = "the branch's input does not leave the block in a form that can be solved for";
+            w->reason = "the branch's input does not leave the block in a form that can be solved for";
             lost = lost || read_outside(m, v);
-            if (v == entry) return INV_OK;
+            if (v == w->entry) return INV_OK;
         }
         open_value(m, &f, out, v);
     }

@@ -106,37 +106,24 @@ static const void *evaluate(inv_matcher *m, inv_id v)
     return k->bytes;
 }
 
-/* Least |s| and least s; false if s is not known. */
-static bool extremes(inv_matcher *m, inv_id s, double *least_abs, double *least)
+bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
 {
     const void *bytes = evaluate(m, s);
     if (!bytes) return false;
     const inv_value *val = inv_val(m->g, s);
-    *least_abs = INFINITY;
-    *least = INFINITY;
+    *out = (inv_extremes){INFINITY, INFINITY, -INFINITY};
     int64_t n = inv_shape_nelem(&val->shape);
     for (int64_t i = 0; i < n; i++) {
         double x = inv_elem_double(bytes, val->dtype, (size_t)i);
         if (!(x == x)) return false;
-        if (fabs(x) < *least_abs) *least_abs = fabs(x);
-        if (x < *least) *least = x;
+        out->least_abs = fmin(out->least_abs, fabs(x));
+        out->least = fmin(out->least, x);
+        out->most = fmax(out->most, x);
     }
     return true;
 }
 
 /* --- conditions --- */
-
-static bool matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in,
-                      int64_t *out)
-{
-    const inv_value *val = inv_val(m->g, w);
-    if (val->shape.rank != 2) return false;
-    *trans = inv_attr_int(node, "transB", 0) != 0;
-    *in = val->shape.dim[*trans ? 1 : 0];
-    *out = val->shape.dim[*trans ? 0 : 1];
-    *data = (inv_data){val->dtype, val->shape, NULL, 0};
-    return true;
-}
 
 /* Asked for by `when` and by `gain`, perhaps of several rules: computed once per value. Neither number depends on
  * which way the matrix is used. */
@@ -146,7 +133,7 @@ static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *nod
     inv_data data;
     bool trans;
     int64_t in, out;
-    *known = matrix_of(m, w, node, &data, &trans, &in, &out) && (data.bytes = evaluate(m, w)) != NULL;
+    *known = inv_matrix_of(m, w, node, &data, &trans, &in, &out) && (data.bytes = evaluate(m, w)) != NULL;
     if (!*known) return INV_OK;
     inv_known *k = &m->known[w];
     if (!k->measured) {
@@ -159,31 +146,19 @@ static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *nod
     return INV_OK;
 }
 
-static bool on_shapes(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node, bool *known)
+/* Of what depends on inputs no entry is known, but perhaps bounds. */
+static inv_status on_range(inv_matcher *m, const inv_condition *c, inv_id a, bool *holds, const char **reason)
 {
-    inv_id a = inv_binding_get(b, c->arg[0]), z = inv_binding_get(b, c->arg[1]);
-    *known = true;
-    if (strcmp(c->name, "same_shape") == 0)
-        return a != INV_NONE && z != INV_NONE && inv_shape_equal(&inv_val(m->g, a)->shape, &inv_val(m->g, z)->shape);
-    if (strcmp(c->name, "same_type") == 0)
-        return a != INV_NONE && z != INV_NONE && inv_val(m->g, a)->dtype == inv_val(m->g, z)->dtype;
-    bool square = strcmp(c->name, "square") == 0, tall = strcmp(c->name, "tall") == 0;
-    if (square || tall || strcmp(c->name, "wide") == 0) {
-        inv_data data;
-        bool trans;
-        int64_t in, out;
-        if (a == INV_NONE || !matrix_of(m, a, node, &data, &trans, &in, &out)) return false;
-        return square ? in == out : tall ? in < out : in > out;
-    }
-    if (strcmp(c->name, "attr") == 0) {
-        const inv_attr *at = inv_attr_find(node, c->arg[0]);
-        if (!at && c->nargs < 2) return false;
-        if (at && at->kind != INV_ATTR_INT && at->kind != INV_ATTR_FLOAT) return false;
-        double x = !at ? c->number : at->kind == INV_ATTR_INT ? (double)at->i : at->f;
-        return c->relation == '<' ? x < c->bound : c->relation == '>' ? x > c->bound : x == c->bound;
-    }
-    *known = false;
-    return false;
+    inv_range r = inv_value_range(m, a);
+    bool positive = strcmp(c->name, "positive") == 0;
+    *holds = positive ? r.lo > 0 || (r.lo == 0 && r.above) : r.lo > c->number || r.hi < -c->number;
+    if (*holds) return INV_OK;
+    const inv_value *val = inv_val(m->g, a);
+    const char *by = val->def == INV_NONE ? "the caller" : inv_nod(m->g, val->def)->op->name;
+    *reason = isinf(r.lo) ? inv__arena_printf(&m->g->arena, "'%s', given by %s, may be zero or negative", val->name, by)
+                          : inv__arena_printf(&m->g->arena, "'%s', given by %s, may be as small as %.3g", val->name, by,
+                                              r.lo);
+    return *reason ? INV_OK : INV_E_NOMEM;
 }
 
 static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
@@ -193,8 +168,9 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
     inv_id a = inv_binding_get(b, c->arg[0]);
     *holds = false;
     if (a == INV_NONE) return INV_OK;
-    double least_abs, least, cond, norm;
+    double cond, norm;
     bool known;
+    inv_extremes x;
     if (strcmp(c->name, "cond") == 0) {
         INV_TRY(condition_number(m, a, node, &cond, &norm, &known));
         *holds = known && cond < c->bound;
@@ -204,15 +180,16 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
                             : "its matrix is not known before the run";
         return *reason || *holds ? INV_OK : INV_E_NOMEM;
     }
-    bool positive = strcmp(c->name, "positive") == 0;
-        if (!extremes(m, a, &least_abs, &least)) {
+    if (m->active[a]) return on_range(m, c, a, holds, reason);
+    if (!inv_known_extremes(m, a, &x)) {
         *reason = "its factor is not known before the run";
         return INV_OK;
     }
-    *holds = positive ? least > 0 : least_abs > c->number;
+    bool positive = strcmp(c->name, "positive") == 0;
+    *holds = positive ? x.least > 0 : x.least_abs > c->number;
     if (!*holds)
         *reason = inv__arena_printf(&g->arena, "'%s' comes as near to zero as %.3g", inv_val(g, a)->name,
-                                    positive ? least : least_abs);
+                                    positive ? x.least : x.least_abs);
     return *reason || *holds ? INV_OK : INV_E_NOMEM;
 }
 
@@ -226,14 +203,16 @@ inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding
     while (*verdict == INV_HOLDS && inv__condition_next(&p, false, &c) > 0) {
         bool known;
         if (strcmp(c.name, "recoverable") == 0) continue; /* part of the region's search */
-        bool holds = on_shapes(m, &c, b, node, &known);
+        bool holds = inv_condition_on_shapes(m, &c, b, node, &known);
         if (!known) {
             INV_TRY(on_values(m, &c, b, node, &holds, reason));
             if (!holds) *verdict = *reason ? INV_REFUSED : INV_UNFIT;
         } else if (!holds) {
             *verdict = INV_UNFIT;
-            *reason = inv__arena_printf(&m->g->arena, "%s(%s%s%s) does not hold", c.name, c.arg[0],
-                                        c.nargs > 1 ? ", " : "", c.nargs > 1 ? c.arg[1] : "");
+            *reason = strcmp(c.name, "has_features") == 0
+                          ? "what would be freed is one number per row"
+                          : inv__arena_printf(&m->g->arena, "%s(%s%s%s) does not hold", c.name, c.arg[0],
+                                              c.nargs > 1 ? ", " : "", c.nargs > 1 ? c.arg[1] : "");
             if (!*reason) return INV_E_NOMEM;
         }
     }
@@ -244,8 +223,9 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
 {
     const char *p = rule->def->gain;
     inv_condition c;
-    double least_abs, least, cond, norm;
+    double cond, norm;
     bool known;
+    inv_extremes x;
     *gain = 1;
     if (!p) return INV_OK;
     *gain = INFINITY;
@@ -260,8 +240,11 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     if (strcmp(c.name, "inv_norm") == 0) {
         INV_TRY(condition_number(m, v, node, &cond, &norm, &known));
         if (known) *gain = norm;
-    } else if (strcmp(c.name, "max_inv") == 0 && extremes(m, v, &least_abs, &least)) {
-        *gain = 1 / least_abs;
+    } else if (strcmp(c.name, "max_inv") == 0 && m->active[v]) {
+        inv_range r = inv_value_range(m, v);
+        if (r.lo > 0 || r.hi < 0) *gain = r.lo > 0 ? 1 / r.lo : -1 / r.hi;
+    } else if (strcmp(c.name, "max_inv") == 0 && inv_known_extremes(m, v, &x)) {
+        *gain = 1 / x.least_abs;
     }
     return INV_OK;
 }

@@ -4,6 +4,8 @@
  *   View/Transpose/Permute that change nothing, View of View, Transpose of Transpose
  *   slices along one axis that tile x        -> SplitSizes(x)
  *   SplitSizes(Concat(xs)), parts as joined  -> xs;  SliceRange inside one part of a Concat -> of that part
+ *     (but not where some of the parts are outputs of the model: a multi-scale architecture has its name from that)
+ *   ScatterNDN of a box with one free axis  -> Concat with pieces of a SplitSizes: overwrite.c
  *   MatMulT of a Transpose of the last two axes -> transA / transB
  * requires, gives: canonical forward graph. */
 #include <string.h>
@@ -13,7 +15,7 @@
 typedef struct simplifier {
     inv_graph *g;
     inv_id *to; /* per value: what stands for it */
-    size_t cap;
+    size_t cap, fresh; /* values from `fresh` on were made by this sweep */
     bool changed;
 } simplifier;
 
@@ -23,10 +25,11 @@ static inv_id resolve(const simplifier *s, inv_id v)
     return v;
 }
 
-/* `from` is replaced by `to`, which keeps the name that it has: the name of `from` is given up. */
+/* `from` is replaced by `to`, which takes over the name if it is new itself; else the name of `from` is given up. */
 static void replace(simplifier *s, inv_id from, inv_id to)
 {
     if (from == INV_NONE || from == to) return;
+    if (to >= s->fresh && from < s->fresh) inv_graph_swap_names(s->g, from, to);
     s->to[from] = to;
     s->changed = true;
 }
@@ -205,8 +208,26 @@ static inv_status slices_to_split(simplifier *s, const inv_ids *nodes, const inv
     return INV_OK;
 }
 
+static bool leaves(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->is_output; }
+
+/* Slices along one axis that meet at the joints of a Concat, some of them outputs of the model, some not. */
+static bool scales_part(const inv_graph *g, const inv_ids *nodes, const inv_node *n, const inv_node *concat, int axis)
+{
+    cover c;
+    size_t out = 0;
+    collect_cover(g, nodes, n, axis, &c);
+    if (c.n != concat->nin) return false;
+    int64_t at = 0;
+    for (size_t i = 0; i < c.n; i++) {
+        if (c.start[i] != at || c.size[i] != inv_val(g, concat->in[i])->shape.dim[axis]) return false;
+        at += c.size[i];
+        out += leaves(g, inv_nod(g, c.node[i])->out[0]);
+    }
+    return out > 0 && out < c.n;
+}
+
 /* SplitSizes of a Concat with the same joints, or SliceRange inside one part. */
-static inv_status through_concat(simplifier *s, const inv_node *n, bool *done)
+static inv_status through_concat(simplifier *s, const inv_ids *nodes, const inv_node *n, bool *done)
 {
     inv_graph *g = s->g;
     const inv_node *c = def_of(g, n->in[0]);
@@ -219,15 +240,19 @@ static inv_status through_concat(simplifier *s, const inv_node *n, bool *done)
         size_t k = 0;
         const int64_t *sizes = inv_attr_ints(n, "sizes", &k);
         if (inv_attr_int(n, "axis", 0) != axis || k != c->nin) return INV_OK;
-        for (size_t i = 0; i < k; i++)
+        size_t out = 0;
+        for (size_t i = 0; i < k; i++) {
             if (inv_val(g, c->in[i])->shape.dim[axis] != sizes[i]) return INV_OK;
+            out += leaves(g, n->out[i]);
+        }
+        if (out > 0 && out < k) return INV_OK;
         for (size_t i = 0; i < k; i++) replace(s, n->out[i], c->in[i]);
         *done = true;
         return INV_OK;
     }
     int ax;
     int64_t start, size, at = 0;
-    if (!one_axis_slice(g, n, &ax, &start, &size) || ax != axis) return INV_OK;
+    if (!one_axis_slice(g, n, &ax, &start, &size) || ax != axis || scales_part(g, nodes, n, c, ax)) return INV_OK;
     for (uint32_t i = 0; i < c->nin; i++) {
         inv_id part_id = c->in[i];
         inv_shape part = inv_val(g, part_id)->shape;
@@ -266,7 +291,7 @@ static inv_id earlier_twin(const inv_graph *g, const inv_node *n, const inv_id *
     return INV_NONE;
 }
 
-static inv_status rewrite(simplifier *s, const inv_ids *old, inv_id id, bool *done)
+static inv_status rewrite(simplifier *s, inv_arena *scratch, const inv_ids *old, inv_id id, bool *done)
 {
     inv_graph *g = s->g;
     inv_node n = *inv_nod(g, id);
@@ -274,9 +299,10 @@ static inv_status rewrite(simplifier *s, const inv_ids *old, inv_id id, bool *do
     *done = false;
     if (is_op(&n, "View") || is_op(&n, "Transpose") || is_op(&n, "Permute")) to = fold_rearrangement(s, &n);
     else if (is_op(&n, "MatMulT")) to = absorb_transpose(s, &n);
-    else if (is_op(&n, "SplitSizes")) return through_concat(s, &n, done);
+    else if (is_op(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);
+    else if (is_op(&n, "SplitSizes")) return through_concat(s, old, &n, done);
     else if (is_op(&n, "SliceRange")) {
-        INV_TRY(through_concat(s, &n, done));
+        INV_TRY(through_concat(s, old, &n, done));
         return *done ? INV_OK : slices_to_split(s, old, &n, done);
     }
     if (g->failed) return g->failed;
@@ -296,6 +322,7 @@ static inv_status sweep(simplifier *s, inv_arena *scratch)
     s->to = INV_ARENA_NEW(scratch, inv_id, nvalue);
     if (!last_user || !prev_user || !s->to) return INV_E_NOMEM;
     s->cap = nvalue;
+    s->fresh = g->value.n;
     for (size_t v = 0; v < nvalue; v++) {
         s->to[v] = (inv_id)v;
         last_user[v] = INV_NONE;
@@ -309,7 +336,7 @@ static inv_status sweep(simplifier *s, inv_arena *scratch)
         bool replaced = n->nout > 0 && n->out[0] != INV_NONE && resolve(s, n->out[0]) != n->out[0];
         if (replaced) continue; /* a slice that became part of a split */
         bool done = false;
-        INV_TRY(rewrite(s, &old, old.at[i], &done));
+        INV_TRY(rewrite(s, scratch, &old, old.at[i], &done));
         n = inv_nod(g, old.at[i]);
         inv_id twin = done ? INV_NONE : earlier_twin(g, n, last_user, prev_user);
         if (twin != INV_NONE) {

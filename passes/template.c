@@ -19,7 +19,7 @@ static bool invert_perm(const int64_t *p, size_t n, int64_t *out)
     return true;
 }
 
-/* Attributes of a solving node: copies, `sizes(xs)`, `invert(perm)`, `shape(x)`. */
+/* Attributes of a solving node: copies, `sizes(xs)`, `invert(perm)`, `shape(x)`, `matrix(W)`, `ones(starts)`. */
 static bool solve_attrs(inv_matcher *m, const inv_stmt *s, const inv_binding *b, const inv_node *node, inv_attr *out,
                         uint32_t *n)
 {
@@ -46,6 +46,18 @@ static bool solve_attrs(inv_matcher *m, const inv_stmt *s, const inv_binding *b,
                 int64_t *p = from ? INV_ARENA_NEW(&g->arena, int64_t, from->n + 1) : NULL;
                 if (!p || !invert_perm(from->ints, from->n, p)) return false;
                 a = inv_attr_of_ints(a.name, from->n, p);
+            } else if (strncmp(a.s, "ones(", 5) == 0) {
+                int64_t *ones = from ? INV_ARENA_NEW(&g->arena, int64_t, from->n + 1) : NULL;
+                if (!ones) return false;
+                for (size_t k = 0; k < from->n; k++) ones[k] = 1;
+                a = inv_attr_of_ints(a.name, from->n, ones);
+            } else if (strncmp(a.s, "matrix(", 7) == 0) {
+                inv_id w = inv_binding_get(b, arg);
+                int64_t *dims = w == INV_NONE ? NULL : INV_ARENA_NEW(&g->arena, int64_t, 2);
+                if (!dims || inv_val(g, w)->shape.rank < 1) return false;
+                dims[0] = inv_val(g, w)->shape.dim[0];
+                dims[1] = inv_shape_nelem(&inv_val(g, w)->shape) / (dims[0] ? dims[0] : 1);
+                a = inv_attr_of_ints(a.name, 2, dims);
             } else if (strncmp(a.s, "shape(", 6) == 0) {
                 inv_id x = inv_binding_get(b, arg);
                 if (x == INV_NONE) return false;

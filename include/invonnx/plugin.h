@@ -6,12 +6,14 @@
  *     match   "y = LeakyRelu(x)"              statements of the text form (docs/text-form.md)
  *     solve   "x = LeakyReluInverse<*>(y)"    may read every value of the pattern but `frees`
  *
- * In patterns: `region(x)` any single-entry subgraph that starts at x; `param(W)` a value that depends on
- * parameters and constants only; `xs...` all inputs or outputs of a variadic operator; `A|B(x)` either
- * operator. In solve: `<*>` all attributes of the matched node; `k = name` one of them;
- * `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation;
- * `k = shape(x)` the extents of x. A rule whose match is a single node is a local inverse: recovery uses
- * it as it is. Longer patterns name blocks. */
+ * In patterns: `t = region(x)` any single-entry subgraph that starts at x, `s, t = region(x)` one that gives several
+ * values (at most four); `param(W)` a value that depends on parameters and constants only; `xs...` all inputs or
+ * outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either order. In
+ * solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = sizes(xs)` extents of xs along its
+ * `axis`; `k = invert(perm)` the inverse permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x;
+ * `k = matrix(W)` those of W with all axes but the first made one. A rule whose match is a single node is a local
+ * inverse: recovery uses it as it is. Longer patterns name blocks, and leave solving to the inverses of their nodes;
+ * the entry of a region may be the freed value itself only where another operator of the pattern reads it. */
 #ifndef INVONNX_PLUGIN_H
 #define INVONNX_PLUGIN_H
 
@@ -32,13 +34,19 @@ typedef struct inv_inverse_def {
     const char *match;
     const char *solve;  /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
     const char *frees;  /* the value of the pattern that `solve` computes; "xs..." each one of a variadic */
-    /* Conditions, all must hold, separated by ';': same_shape(a,b) same_type(a,b) square(W) tall(W) wide(W)
-     * cond(W) < C   positive(s)   away_from_zero(s, EPS)   attr(name) > C   attr(name) < C
-     * attr(name) == C; attr(name, DEFAULT) where the model may leave it out; recoverable(x), of a region's entry: what
-     * leaves the block lets it be solved for. Of parameters they are checked on the values at hand. Anything else is
-     * refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
+    /* Conditions, all must hold, separated by ';'.
+     * Of shapes: same_shape(a,b) same_type(a,b); square(W) tall(W) wide(W), of a matrix or a 1x1 convolution;
+     * has_features(x), axes besides the batch; per_channel(s,x), s broadcasts against x with one number per index of
+     * axis 1; space_to_depth(x,y), View, Transpose and View lead from one to the other, and y has the blocks of x's
+     * spatial axes as channels; some_leave(ys...), some of them are outputs of the model, not all.
+     * Of values: cond(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at hand, what is
+     * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...).
+     * Of attributes: attr(name) > C  attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where
+     * the model may leave it out. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
+     * Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
-    /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s|;
+    /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s|, by values or
+     * bounds as above;
      * "inv_norm(W)" = norm of the (pseudo-)inverse; "inv_attr(alpha)" = max(1, 1/|alpha|), with a
      * default as in attr(); "unbounded". */
     const char *gain;

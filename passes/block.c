@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A named block: its nodes, and the values at its boundary. What a node of the block reads and none of them makes
+ * enters; what one of them makes and another node reads, or the caller, leaves. In front of those stand, in the order
+ * of the rule, the values that the rule is about. */
+#include <string.h>
+
+#include "passes/pass.h"
+
+static bool is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
+
+/* In how many ways the pattern uses a name: read by an operator, read by a region, given by either. */
+typedef struct role {
+    uint32_t read, entered, made, led_to;
+} role;
+
+static role role_of(const inv_rule *rule, const char *name)
+{
+    role r = {0};
+    for (size_t i = 0; i < rule->match.n; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        for (uint32_t k = 0; k < s->nin; k++)
+            if (strcmp(s->in[k], name) == 0) *(is_region(s) ? &r.entered : &r.read) += 1;
+        for (uint32_t k = 0; k < s->nout; k++)
+            if (strcmp(s->out[k], name) == 0) *(is_region(s) ? &r.led_to : &r.made) += 1;
+    }
+    return r;
+}
+
+static inv_status add(inv_matcher *m, inv_ids *to, inv_id v)
+{
+    for (size_t i = 0; i < to->n; i++)
+        if (to->at[i] == v) return INV_OK;
+    return v == INV_NONE || inv_vec_push(&m->g->arena, to, v) ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status take(inv_matcher *m, const inv_binding *b, const char *name, inv_ids *to)
+{
+    int at = inv_binding_find(b, name);
+    for (uint32_t j = 0; at >= 0 && j < b->n_ids[at]; j++) INV_TRY(add(m, to, b->id[at][j]));
+    return INV_OK;
+}
+
+/* The values of the rule. In: the freed one, then all that is bound but not made inside; parameters come later. Out:
+ * what the operators make and no operator of the pattern takes up again, then what only feeds a region: it passes
+ * through the block unchanged. */
+static inv_status ends_of_rule(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_ids *in, inv_ids *out)
+{
+    INV_TRY(take(m, b, rule->def->frees ? rule->def->frees : "", in));
+    for (size_t i = 0; i < rule->match.n; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        for (uint32_t k = 0; k < s->nin; k++) {
+            role r = role_of(rule, s->in[k]);
+            if (strncmp(s->in[k], "param(", 6) != 0 && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[k], in));
+        }
+        for (uint32_t k = 0; k < s->nout; k++)
+            if (!is_region(s) && !role_of(rule, s->out[k]).read) INV_TRY(take(m, b, s->out[k], out));
+    }
+    for (size_t i = 0; i < rule->match.n; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        if (!is_region(s)) continue;
+        role r = role_of(rule, s->in[0]);
+        if (!r.read && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[0], out));
+    }
+    return INV_OK;
+}
+
+/* Nodes of the block are marked in m->in_region. */
+static bool inside(const inv_matcher *m, inv_id node) { return m->in_region[node] == m->walk; }
+
+static bool leaves(const inv_matcher *m, inv_id v)
+{
+    bool out = inv_val(m->g, v)->is_output;
+    for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1] && !out; u++) out = !inside(m, m->uses.node[u]);
+    return out;
+}
+
+static inv_status join(inv_matcher *m, inv_ids *nodes, inv_id node)
+{
+    if (inside(m, node)) return INV_OK;
+    m->in_region[node] = m->walk;
+    return inv_vec_push(&m->g->arena, nodes, node) ? INV_OK : INV_E_NOMEM;
+}
+
+/* An expression of parameters that only the block reads belongs to it: the block then reads the parameter. Again, until
+ * nothing joins: of two nodes that read one, the later may have joined first. */
+static inv_status join_expressions(inv_matcher *m, inv_ids *nodes)
+{
+    for (size_t before = 0; before != nodes->n;) {
+        before = nodes->n;
+        for (size_t i = 0; i < nodes->n; i++) {
+            const inv_node *n = inv_nod(m->g, nodes->at[i]);
+            for (uint32_t k = 0; k < n->nin; k++) {
+                inv_id v = n->in[k], d = v == INV_NONE ? INV_NONE : inv_val(m->g, v)->def;
+                if (d == INV_NONE || m->active[v] || inside(m, d)) continue;
+                const inv_node *from = inv_nod(m->g, d);
+                bool kept = false;
+                for (uint32_t o = 0; o < from->nout; o++)
+                    kept = kept || (from->out[o] != INV_NONE && leaves(m, from->out[o]));
+                if (!kept) INV_TRY(join(m, nodes, d));
+            }
+        }
+    }
+    return INV_OK;
+}
+
+/* What else enters and leaves: first what depends on the model's inputs, then parameters. Constants are no inputs. */
+static inv_status ends_of_nodes(inv_matcher *m, const inv_ids *nodes, inv_ids *in, inv_ids *out)
+{
+    for (int parameters = 0; parameters < 2; parameters++)
+        for (size_t i = 0; i < nodes->n; i++) {
+            const inv_node *n = inv_nod(m->g, nodes->at[i]);
+            for (uint32_t k = 0; k < n->nin; k++) {
+                inv_id v = n->in[k];
+                if (v == INV_NONE || m->active[v] == (parameters == 1)) continue;
+                const inv_value *val = inv_val(m->g, v);
+                bool made = val->def != INV_NONE && inside(m, val->def);
+                if (val->role != INV_ROLE_CONST && !made) INV_TRY(add(m, in, v));
+            }
+        }
+    for (size_t i = 0; i < nodes->n; i++) {
+        const inv_node *n = inv_nod(m->g, nodes->at[i]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE && leaves(m, n->out[k])) INV_TRY(add(m, out, n->out[k]));
+    }
+    return INV_OK;
+}
+
+inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_id *pattern,
+                          uint32_t npattern, const inv_id *region, uint32_t nregion, inv_block *out)
+{
+    inv_ids nodes = {0}, in = {0}, outs = {0};
+    m->walk++;
+    for (uint32_t i = 0; i < npattern; i++) INV_TRY(join(m, &nodes, pattern[i]));
+    for (uint32_t i = 0; i < nregion; i++) INV_TRY(join(m, &nodes, region[i]));
+    INV_TRY(join_expressions(m, &nodes));
+    INV_TRY(ends_of_rule(m, rule, b, &in, &outs));
+    INV_TRY(ends_of_nodes(m, &nodes, &in, &outs));
+    inv_id anchor = pattern[npattern - 1];
+    *out = (inv_block){rule->def, rule->def->kind ? rule->def->kind : rule->def->name, anchor, m->pos[anchor],
+                       nodes.at, (uint32_t)nodes.n, npattern, in.at, outs.at, (uint32_t)in.n, (uint32_t)outs.n};
+    return INV_OK;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The conditions of inverse rules that shapes, types and attributes decide. */
+#include <string.h>
+
+#include "passes/pass.h"
+
+static bool is_op(const inv_node *n, const char *name) { return strcmp(n->op->name, name) == 0; }
+
+bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in,
+                   int64_t *out)
+{
+    const inv_value *val = inv_val(m->g, w);
+    inv_shape s = val->shape;
+    bool conv = is_op(node, "ConvN");
+    if (conv)
+        for (; s.rank > 2 && s.dim[s.rank - 1] == 1; s.rank--) {}
+    if (s.rank != 2) return false;
+    *trans = conv || inv_attr_int(node, "transB", 0) != 0;
+    *in = s.dim[*trans ? 1 : 0];
+    *out = s.dim[*trans ? 0 : 1];
+    *data = (inv_data){val->dtype, s, NULL, 0};
+    return true;
+}
+
+/* s, broadcast against x, has one entry per index of axis 1 and is constant along the others. */
+static bool per_channel(const inv_shape *s, const inv_shape *x)
+{
+    if (x->rank < 2 || s->rank > x->rank || s->rank < x->rank - 1) return false;
+    for (int d = x->rank - s->rank; d < x->rank; d++)
+        if (s->dim[d - (x->rank - s->rank)] != (d == 1 ? x->dim[1] : 1)) return false;
+    return true;
+}
+
+/* --- space to depth --- */
+
+/* View, Transpose, View from `from` to `to`: the two values between, and the permutation. */
+typedef struct shuffle {
+    inv_shape from, apart, turned, to;
+    const int64_t *perm;
+} shuffle;
+
+static bool shuffle_of(const inv_matcher *m, inv_id from, inv_id to, shuffle *s)
+{
+    static const char *const ops[] = {"View", "Transpose", "View"};
+    inv_shape *const shapes[] = {&s->to, &s->turned, &s->apart};
+    inv_id v = to;
+    size_t n = 0;
+    for (int i = 0; i < 3; i++) {
+        inv_id d = v == INV_NONE ? INV_NONE : inv_val(m->g, v)->def;
+        if (d == INV_NONE || !is_op(inv_nod(m->g, d), ops[i])) return false;
+        if (i == 1) s->perm = inv_attr_ints(inv_nod(m->g, d), "perm", &n);
+        *shapes[i] = inv_val(m->g, v)->shape;
+        v = inv_nod(m->g, d)->in[0];
+    }
+    if (v != from || !s->perm || (int)n != s->turned.rank) return false;
+    s->from = inv_val(m->g, from)->shape;
+    return true;
+}
+
+/* `wide` [N, C, H, W], seen as `blocks` [N, C, H', b, W', b], turned by perm to [N, {C, b, b}, H', W'] is `deep`. */
+static bool is_space_to_depth(const inv_shape *wide, const inv_shape *blocks, const int64_t *perm,
+                              const inv_shape *deep)
+{
+    int spatial = wide->rank - 2;
+    if (spatial < 1 || blocks->rank != 2 + 2 * spatial || deep->rank != wide->rank || perm[0] != 0) return false;
+    int64_t factor = 1;
+    if (blocks->dim[0] != wide->dim[0] || blocks->dim[1] != wide->dim[1] || deep->dim[0] != wide->dim[0]) return false;
+    for (int i = 0; i < spatial; i++) {
+        int64_t coarse = blocks->dim[2 + 2 * i], b = blocks->dim[3 + 2 * i];
+        if (perm[2 + spatial + i] != 2 + 2 * i || deep->dim[2 + i] != coarse || wide->dim[2 + i] != coarse * b)
+            return false;
+        factor *= b;
+    }
+    return factor > 1 && deep->dim[1] == wide->dim[1] * factor;
+}
+
+static bool space_to_depth(const inv_matcher *m, inv_id wide, inv_id deep)
+{
+    shuffle s;
+    if (wide == INV_NONE || deep == INV_NONE) return false;
+    if (shuffle_of(m, wide, deep, &s)) return is_space_to_depth(&s.from, &s.apart, s.perm, &s.to);
+    if (!shuffle_of(m, deep, wide, &s)) return false;
+    int64_t back[INV_MAX_RANK];
+    for (int i = 0; i < s.turned.rank; i++) back[s.perm[i]] = i;
+    return is_space_to_depth(&s.to, &s.turned, back, &s.from);
+}
+
+/* --- the list --- */
+
+/* Of some values of a variadic, not of all, the caller gets to know. */
+static bool some_leave(const inv_matcher *m, const inv_binding *b, const char *list)
+{
+    int at = inv_binding_find(b, list);
+    uint32_t n = 0;
+    for (uint32_t k = 0; at >= 0 && k < b->n_ids[at]; k++) {
+        inv_id v = b->id[at][k];
+        n += v != INV_NONE && inv_val(m->g, v)->is_output;
+    }
+    return n > 0 && n < b->n_ids[at];
+}
+
+static bool compare(char relation, double x, double bound)
+{
+    return relation == '<' ? x < bound : relation == '>' ? x > bound : x == bound;
+}
+
+/* All numbers of a list have to meet the condition. */
+static bool on_attribute(const inv_condition *c, const inv_node *node)
+{
+    const inv_attr *at = inv_attr_find(node, c->arg[0]);
+    if (!at) return c->nargs >= 2 && compare(c->relation, c->number, c->bound);
+    if (at->kind == INV_ATTR_INT) return compare(c->relation, (double)at->i, c->bound);
+    if (at->kind == INV_ATTR_FLOAT) return compare(c->relation, at->f, c->bound);
+    if (at->kind != INV_ATTR_INTS) return false;
+    for (size_t i = 0; i < at->n; i++)
+        if (!compare(c->relation, (double)at->ints[i], c->bound)) return false;
+    return true;
+}
+
+bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
+                             bool *known)
+{
+    inv_id a = inv_binding_get(b, c->arg[0]), z = inv_binding_get(b, c->arg[1]);
+    const inv_value *va = a == INV_NONE ? NULL : inv_val(m->g, a), *vz = z == INV_NONE ? NULL : inv_val(m->g, z);
+    *known = true;
+    if (strcmp(c->name, "same_shape") == 0) return va && vz && inv_shape_equal(&va->shape, &vz->shape);
+    if (strcmp(c->name, "same_type") == 0) return va && vz && va->dtype == vz->dtype;
+    if (strcmp(c->name, "per_channel") == 0) return va && vz && per_channel(&va->shape, &vz->shape);
+    if (strcmp(c->name, "has_features") == 0) return va && va->shape.rank > 1;
+    if (strcmp(c->name, "space_to_depth") == 0) return space_to_depth(m, a, z);
+    if (strcmp(c->name, "some_leave") == 0) return some_leave(m, b, c->arg[0]);
+    if (strcmp(c->name, "attr") == 0) return on_attribute(c, node);
+    bool square = strcmp(c->name, "square") == 0, tall = strcmp(c->name, "tall") == 0;
+    if (square || tall || strcmp(c->name, "wide") == 0) {
+        inv_data data;
+        bool trans;
+        int64_t in, out;
+        if (!va || !inv_matrix_of(m, a, node, &data, &trans, &in, &out)) return false;
+        return square ? in == out : tall ? in < out : in > out;
+    }
+    *known = false;
+    return false;
+}

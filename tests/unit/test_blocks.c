@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Blocks: found whatever the order of nodes and operands and however an exporter spells them, with boundaries that make
+ * their nodes a graph of its own. */
+#include "rule_test.h"
+
+#define HEAD "g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; param float[6,6] F; x = Sin(in); "
+#define TAIL " z = MatMul(y, B) }"
+#define HALVES HEAD "x1, x2 = Split<axis = 1, num_outputs = 2>(x); "
+
+/* --- what makes no difference --- */
+
+/* "KIND(in...)->(out...)" of every block, sorted. */
+static void blocks_text(const char *text, char *out, size_t cap)
+{
+    feeds f;
+    char line[32][256];
+    size_t n = 0, used = 0;
+    inv_model m = {.ctx = ctx, .path = "text", .graph = parse(text)};
+    make_feeds(&m, &f);
+    inv_session *s = session(&m, INV_MEMORY_INVERT, &f, true);
+    const inv_graph *g = s->program->plan[INV_PLAN_MAIN].base;
+    for (size_t i = 0; i < g->matches->block.n && n < 32; i++) {
+        const inv_block *b = &g->matches->block.at[i];
+        int k = snprintf(line[n], sizeof line[n], "%s", b->kind);
+        for (uint32_t v = 0; v < b->nin + b->nout; v++) {
+            const inv_value *x = inv_val(g, v < b->nin ? b->in[v] : b->out[v - b->nin]);
+            k += snprintf(line[n] + k, sizeof line[n] - (size_t)k, "%s%s", v == b->nin ? " -> " : " ", x->name);
+        }
+        n++;
+    }
+    qsort(line, n, sizeof *line, (int (*)(const void *, const void *))strcmp);
+    out[0] = 0;
+    for (size_t i = 0; i < n; i++) used += (size_t)snprintf(out + used, cap - used, "%s\n", line[i]);
+    inv_session_destroy(s);
+    drop_feeds(&f);
+    inv_graph_destroy(m.graph);
+}
+
+static void test_order_makes_no_difference(void **state)
+{
+    (void)state;
+    static const char *const forms[] = {
+        HALVES
+        "param float[6] s = {1, 2, 3, 4, 5, 6}; f = MatMul(x2, A); t = Tanh(f); y1 = Add(x1, t); g = MatMul(y1, A); "
+        "u = Sigmoid(g); y2 = Add(x2, u); c = Concat<axis = 1>(y1, y2); y = Mul(c, s);" TAIL,
+        HALVES
+        "param float[6] s = {1, 2, 3, 4, 5, 6}; f = MatMul(x2, A); t = Tanh(f); y1 = Add(t, x1); g = MatMul(y1, A); "
+        "u = Sigmoid(g); y2 = Add(u, x2); c = Concat<axis = 1>(y1, y2); y = Mul(s, c);" TAIL,
+        "g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; param float[6] s = {1, 2, 3, 4, 5, 6}; "
+        "z = MatMul(y, B); y = Mul(c, s); c = Concat<axis = 1>(y1, y2); y2 = Add(u, x2); u = Sigmoid(g); g = "
+        "MatMul(y1, A); "
+        "y1 = Add(x1, t); t = Tanh(f); f = MatMul(x2, A); x1, x2 = Split<axis = 1, num_outputs = 2>(x); x = Sin(in) }",
+    };
+    char first[2048], other[2048];
+    blocks_text(forms[0], first, sizeof first);
+    assert_non_null(strstr(first, "additive_block_fg x1 x2 A -> y1 y2"));
+    assert_non_null(strstr(first, "additive_coupling x1 x2 A -> y1 x2"));
+    assert_non_null(strstr(first, "scale c s -> y"));
+    for (size_t i = 1; i < sizeof forms / sizeof *forms; i++) {
+        blocks_text(forms[i], other, sizeof other);
+        assert_string_equal(first, other);
+    }
+}
+
+/* --- boundaries --- */
+
+static bool listed(const inv_id *list, uint32_t n, inv_id v)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == v) return true;
+    return false;
+}
+
+/* What the nodes of a block read is made by them, enters, or is constant; what others read of them leaves; nothing else
+ * enters; all that leaves is made or passes through. */
+static void check_boundary(const inv_graph *g, const inv_block *b, const char *text)
+{
+    bool *entered = calloc(g->value.n, sizeof *entered), ok = true;
+    for (uint32_t i = 0; i < b->nnode; i++) {
+        const inv_node *n = inv_nod(g, b->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
+            if (!v || v->role == INV_ROLE_CONST || (v->def != INV_NONE && listed(b->node, b->nnode, v->def))) continue;
+            entered[n->in[k]] = true;
+            ok = ok && listed(b->in, b->nin, n->in[k]);
+        }
+    }
+    for (uint32_t i = 0; i < b->nin; i++) ok = ok && entered[b->in[i]];
+    for (size_t i = 0; i < g->forward_end; i++) {
+        inv_id id = g->order.at[i];
+        const inv_node *n = inv_nod(g, id);
+        if (listed(b->node, b->nnode, id)) continue;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            inv_id d = n->in[k] == INV_NONE ? INV_NONE : inv_val(g, n->in[k])->def;
+            if (d != INV_NONE && listed(b->node, b->nnode, d)) ok = ok && listed(b->out, b->nout, n->in[k]);
+        }
+    }
+    for (uint32_t i = 0; i < b->nout; i++) {
+        inv_id d = inv_val(g, b->out[i])->def;
+        ok = ok && ((d != INV_NONE && listed(b->node, b->nnode, d)) || listed(b->in, b->nin, b->out[i]));
+    }
+    free(entered);
+    if (!ok) fail_msg("block %s does not have the boundary that it states, in\n%s", b->kind, text);
+}
+
+static void test_boundaries(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++) {
+        const inv_inverse_def *rule = inv_registry_inverse_at(ctx->registry, i);
+        for (size_t c = 0; rule->cases[c]; c++) {
+            feeds f;
+            inv_model m = {.ctx = ctx, .path = "text", .graph = parse(rule->cases[c])};
+            make_feeds(&m, &f);
+            inv_session *s = session(&m, INV_MEMORY_INVERT, &f, true);
+            const inv_graph *g = s->program->plan[INV_PLAN_MAIN].base;
+            for (size_t b = 0; b < g->matches->block.n; b++)
+                check_boundary(g, &g->matches->block.at[b], rule->cases[c]);
+            inv_session_destroy(s);
+            drop_feeds(&f);
+            inv_graph_destroy(m.graph);
+        }
+    }
+}
+
+/* --- one form for what exporters write --- */
+
+static void test_spellings(void **state)
+{
+    (void)state;
+    char got[2048];
+    /* both halves of the first block are one tensor: the pair is a block, each half of it a step */
+    blocks_text("g(float[4,3] in) => (z) { param float[3,3] A; param float[6,5] B; x = Sin(in); f = MatMul(x, A); "
+                "t = Tanh(f); y1 = Add(x, t); h = MatMul(y1, A); u = Sigmoid(h); y2 = Add(x, u); "
+                "y = Concat<axis = 1>(y1, y2);" TAIL, got, sizeof got);
+    assert_non_null(strstr(got, "additive_block_fg x A -> y1 y2"));
+    assert_non_null(strstr(got, "additive_coupling x A -> y1"));
+    assert_non_null(strstr(got, "additive_coupling x y1 A -> y2"));
+    /* an update in place, by indices, with transposes around it */
+    blocks_text("g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; const int64[3,1] i = {3, 4, 5}; "
+                "x = Sin(in); x1, x2 = Split<axis = 1, num_outputs = 2>(x); f = MatMul(x1, A); t = Tanh(f); "
+                "c = Add(x2, t); ct = Transpose(c); xt = Transpose(x); st = ScatterND(xt, i, ct); "
+                "y = Transpose(st);" TAIL, got, sizeof got);
+    assert_non_null(strstr(got, "additive_coupling x2 x1 A -> c x1"));
+    /* what an affine coupling shifts by is no coupling of its own; the log of its scale leaves with the rest */
+    blocks_text(HALVES "f = MatMul(x2, A); l = Tanh(f); s = Exp(l); a = Add(x1, f); y1 = Mul(a, s); "
+                "y2 = Concat<axis = 1>(y1, x2); l2 = Concat<axis = 1>(l, l); y = Add(y2, l2);" TAIL, got, sizeof got);
+    assert_non_null(strstr(got, "affine_coupling x1 x2 A -> y1 x2"));
+    assert_null(strstr(got, "additive_coupling x1"));
+}
+
+/* --- sizes and repetitions --- */
+
+enum { PARTS = 70 };
+
+/* A split into many parts, and their concatenation in reverse order: both are solved. */
+static void test_many_parts(void **state)
+{
+    (void)state;
+    char text[8192];
+    int n = snprintf(text, sizeof text, "g(float[4,%d] in) => (z) { param float[%d,5] B; x = Tanh(in); ", PARTS, PARTS);
+    for (int i = 0; i < PARTS; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%ss%d", i ? ", " : "", i);
+    n += snprintf(text + n, sizeof text - (size_t)n, " = Split<axis = 1, num_outputs = %d>(x); y = Concat<axis = 1>(",
+                  PARTS);
+    for (int i = PARTS; i-- > 0;) n += snprintf(text + n, sizeof text - (size_t)n, "s%d%s", i, i ? ", " : "");
+    (void)snprintf(text + n, sizeof text - (size_t)n, "); z = MatMul(y, B) }");
+    feeds f;
+    inv_model m = {.ctx = ctx, .path = "text", .graph = parse(text)};
+    make_feeds(&m, &f);
+    inv_session *s = session(&m, INV_MEMORY_INVERT, &f, true);
+    const inv_matches *found = s->program->plan[INV_PLAN_MAIN].base->matches;
+    size_t split = 0, concat = 0;
+    for (size_t e = 0; e < found->edge.n; e++) {
+        split += strcmp(found->edge.at[e].rule->name, "split") == 0;
+        concat += strcmp(found->edge.at[e].rule->name, "concat") == 0;
+    }
+    assert_int_equal(split, 1);
+    assert_int_equal(concat, PARTS);
+    inv_session_destroy(s);
+    drop_feeds(&f);
+    inv_graph_destroy(m.graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order_makes_no_difference),
+        cmocka_unit_test(test_boundaries),
+        cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_many_parts),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
