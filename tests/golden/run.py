@@ -34,8 +34,6 @@ from collections import Counter
 
 import numpy as np
 
-FAMILIES = ("linear_,mlp_,nice_,revnet8,revnet_deep,plain_lenet,hz_residual,hz_intermediate,hz_tied,"
-            "hz_tensor_used_twice,hz_dropout,hz_output_aliases,hz_plain_residual,hz_input_used_later")
 NO_FALLBACK = ("nice_", "revnet8")
 MODES = ("store", "recompute", "invert", "auto")
 DEVICE_FAMILIES = ("linear_chain_ts17,linear_chain_3d_ts17,linear_square_ts17,linear_tall_ts13,mlp_lrelu_seq_ts17,"
@@ -382,7 +380,7 @@ def default_roots():
 
 def main():
     args = arguments(__doc__).parse_args()
-    families = args.families or (DEVICE_FAMILIES if args.device else FAMILIES)
+    families = args.families or (DEVICE_FAMILIES if args.device else "")
     return run_all(args.invonnx, folders_of(args.roots or default_roots(), families.split(",")), args.jobs,
                    args.verbose, args.device)
 
