@@ -8,7 +8,7 @@ import unittest
 
 import numpy as np
 import onnx
-from common import call
+from common import DATA, call, report
 from onnx import TensorProto, helper, numpy_helper
 
 INTEGERS = {TensorProto.INT64: np.int64, TensorProto.INT32: np.int32, TensorProto.INT8: np.int8,
@@ -72,6 +72,13 @@ class Devices(unittest.TestCase):
             self.assertEqual(status, want, err)
             if want:
                 self.assertIn("int64 (most)", err)
+
+    def test_peak_does_not_grow_with_depth(self):
+        """As planned for a GPU, scratch memory of its kernels included; no GPU is needed."""
+        options = ("--loss", "cross_entropy", "--batch", 8, "--device", "cuda", "--memory", "invert")
+        peaks = [report("plan", os.path.join(DATA, f"revnet_c{n}.onnx"), *options)["activation_peak_bytes"]
+                 for n in (4, 16, 64)]
+        self.assertLess(max(peaks), 1.01 * min(peaks))
 
 
 if __name__ == "__main__":
