@@ -16,6 +16,7 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
                                   {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
                                   {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {NULL, NULL, NULL}};
 static const form gains[] = {{"max_inv", "v", ""},
+                             {"max_abs", "v", ""},
                              {"inv_norm", "v", ""},
                              {"inv_attr", "a?n", ""},
                              {"unbounded", "", ""},

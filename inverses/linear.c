@@ -41,7 +41,7 @@ RULE(scale)
     .doc = "y = x * s, s from parameters: x = y / s" };
 RULE(scale_div)
     .kind = "scale", .priority = 20, .match = "y = Div(x, param(s))", .solve = "x = Mul(y, s)", .frees = "x",
-    .when = "same_shape(x, y); away_from_zero(s, 1e-6)",
+    .when = "same_shape(x, y); away_from_zero(s, 1e-6)", .gain = "max_abs(s)",
     .cases = INV_CASES(CASE("param float[6] s = {1.5, -2, 0.25, 1, 3, -0.5}; y = Div(x, s)")),
     .doc = "y = x / s, s from parameters: x = y * s" };
 
@@ -54,7 +54,7 @@ RULE(mul_bounded)
     .doc = "y = x * s, s bounded away from zero by how it is computed: x = y / s" };
 RULE(div_bounded)
     .kind = "", .priority = 5, .match = "y = Div(x, s)", .solve = "x = Mul(y, s)", .frees = "x",
-    .when = "same_shape(x, y); away_from_zero(s, 1e-6)",
+    .when = "same_shape(x, y); away_from_zero(s, 1e-6)", .gain = "max_abs(s)",
     .cases = INV_CASES(PAIR("t = Tanh(b); s = Exp(t); y = Div(a, s)", "s")),
     .doc = "y = x / s, s bounded away from zero by how it is computed: x = y * s" };
 

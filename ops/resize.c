@@ -91,8 +91,8 @@ static const char *resize_of(const inv_node *n, const inv_shape *x, const inv_sh
         if (!(all.scale[i] > 0 && all.scale[i] < 1e9) && y->dim[i] > 0) return "scales must be positive";
         if (!(all.begin[i] <= all.end[i]) || !isfinite(all.begin[i]) || !isfinite(all.end[i]))
             return "a region of interest that runs backwards is not supported";
-        all.same[i] = all.in[i] == all.out[i] && all.exact[i] && all.coordinate != INV_TF_HALF_PIXEL_FOR_NN &&
-                      (!crop || (all.begin[i] == 0 && all.end[i] == 1));
+        /* Axes that stay as they are, also where the formula of tf_half_pixel_for_nn would shift them by a half. */
+        all.same[i] = all.in[i] == all.out[i] && all.exact[i] && (!crop || (all.begin[i] == 0 && all.end[i] == 1));
         resized += !all.same[i];
     }
     if (all.linear && resized > INV_RESIZE_AXES) return "linear interpolation along more than 3 axes is not supported";
@@ -325,7 +325,7 @@ static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, con
     if (inv_attr_int(n, "antialias", 0) != 0 && strcmp(mode, "nearest") != 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "antialias = 1 is not supported");
     INV_TRY(wanted_of(g, n, scales, &w));
-    if (inv_shape_equal(&w.y, inv__in_shape(g, n, 0)) && !w.scaled && strncmp(coordinate, "tf_", 3) != 0) {
+    if (inv_shape_equal(&w.y, inv__in_shape(g, n, 0)) && !w.scaled && strcmp(coordinate, "tf_crop_and_resize") != 0) {
         out[0] = n->in[0];
         return INV_OK;
     }

@@ -30,9 +30,10 @@ static bool box_of(const int64_t *index, size_t n, const inv_shape *x, box *b)
     if (n == 0 || n % k != 0) return false;
     for (size_t d = 0; d < k; d++) {
         int64_t first = index[d], last = index[n - k + d], extent = x->dim[d];
+        if (first < -extent || first >= extent || last < -extent || last >= extent) return false;
         b->start[d] = first < 0 ? first + extent : first;
         b->size[d] = (last < 0 ? last + extent : last) - b->start[d] + 1;
-        if (b->start[d] < 0 || b->size[d] < 1 || b->start[d] + b->size[d] > extent) return false;
+        if (b->size[d] < 1) return false;
         count *= b->size[d];
         if (count > MOST_INDICES) return false;
     }

@@ -101,7 +101,7 @@ static inv_range of_node(inv_matcher *m, const inv_node *n, int *left)
     bool square = strcmp(op, "Mul") == 0 && n->in[0] == n->in[1];
     if (square || strcmp(op, "Abs") == 0) {
         double far = fmax(fabs(a.lo), fabs(a.hi)), near = a.lo > 0 ? a.lo : a.hi < 0 ? -a.hi : 0;
-        if (square) return (inv_range){near * near, far * far, positive(a)};
+        if (square) return (inv_range){near * near, far * far, positive(a) && (near == 0 || a.above)};
         return (inv_range){near, far, positive(a) && a.above};
     }
     return n->nin == 2 ? of_two(op, a, range_of(m, n->in[1], left)) : anything;
@@ -115,6 +115,9 @@ static inv_range range_of(inv_matcher *m, inv_id v, int *left)
     const inv_value *val = inv_val(m->g, v);
     if (val->role != INV_ROLE_NODE || inv_nod(m->g, val->def)->nin == 0) return anything;
     inv_range r = of_node(m, inv_nod(m->g, val->def), left);
+    /* What float32 rounds an entry to; what is near zero by cancellation is then not taken for positive. */
+    r.lo -= isfinite(r.lo) ? fabs(r.lo) * 0x1p-22 : 0;
+    r.hi += isfinite(r.hi) ? fabs(r.hi) * 0x1p-22 : 0;
     /* infinity less infinity */
     if (isnan(r.lo)) r.lo = -INFINITY;
     if (isnan(r.hi)) r.hi = INFINITY;

@@ -240,11 +240,13 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     if (strcmp(c.name, "inv_norm") == 0) {
         INV_TRY(condition_number(m, v, node, &cond, &norm, &known));
         if (known) *gain = norm;
-    } else if (strcmp(c.name, "max_inv") == 0 && m->active[v]) {
-        inv_range r = inv_value_range(m, v);
-        if (r.lo > 0 || r.hi < 0) *gain = r.lo > 0 ? 1 / r.lo : -1 / r.hi;
-    } else if (strcmp(c.name, "max_inv") == 0 && inv_known_extremes(m, v, &x)) {
-        *gain = 1 / x.least_abs;
+        return INV_OK;
     }
+    inv_range r = inv_value_range(m, v);
+    bool inverse = strcmp(c.name, "max_inv") == 0, given = !m->active[v] && inv_known_extremes(m, v, &x);
+    if (!inverse) *gain = fmax(fabs(r.lo), fabs(r.hi));
+    else if (given) *gain = 1 / x.least_abs;
+    else if (r.lo > 0 || r.hi < 0) *gain = r.lo > 0 ? 1 / r.lo : -1 / r.hi;
+    if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
     return INV_OK;
 }

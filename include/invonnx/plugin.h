@@ -45,10 +45,9 @@ typedef struct inv_inverse_def {
      * the model may leave it out. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
      * Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
-    /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s|, by values or
-     * bounds as above;
-     * "inv_norm(W)" = norm of the (pseudo-)inverse; "inv_attr(alpha)" = max(1, 1/|alpha|), with a
-     * default as in attr(); "unbounded". */
+    /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
+     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse;
+     * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "unbounded". */
     const char *gain;
     inv_exactness exactness;
     const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
