@@ -67,8 +67,7 @@ static inv_status host_copy(void *self, void *dst, const void *src, size_t nbyte
 
 static inv_status host_run(void *self, const inv_node *node, const inv_call *call)
 {
-    inv_status st = node->op->cpu(call);
-    return st == INV_OK ? st : inv_node_failed(((host *)self)->ctx, node, st);
+    return inv_run_on_host(((host *)self)->ctx, node, call);
 }
 
 static size_t host_peak(void *self) { return ((host *)self)->peak; }

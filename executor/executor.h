@@ -126,6 +126,12 @@ static inline inv_status inv_node_failed(inv_context *ctx, const inv_node *n, in
                                         : inv_status_text(s));
 }
 
+static inline inv_status inv_run_on_host(inv_context *ctx, const inv_node *n, const inv_call *call)
+{
+    inv_status s = n->op->cpu(call);
+    return s == INV_OK ? s : inv_node_failed(ctx, n, s);
+}
+
 static inline void inv_gpu_bind(inv_gpu *gpu, unsigned char *control)
 {
     gpu->step = (const inv_gpu_step *)(void *)control;

@@ -94,7 +94,7 @@ inv_status inv_queues_begin(inv_session *s, int kind)
         if (q->again) continue;
         out.data = s->pinned + q->staged;
         inv_call c = {.node = r->node[q->at].node, .out = &out, .nout = 1, .step = step};
-        INV_TRY(c.node->op->cpu(&c));
+        INV_TRY(inv_run_on_host(s->ctx, c.node, &c));
     }
     memset(s->pinned, 0, s->program->control);
     *(inv_gpu_step *)(void *)s->pinned =

@@ -14,7 +14,6 @@ typedef enum inv_arith {
 #define ARITH_ID(f) INV_ARITH_##f,
     ARITH2_OPS(ARITH_ID) ARITH3_OPS(ARITH_ID)
 #undef ARITH_ID
-    INV_ARITH_COUNT
 } inv_arith;
 
 #ifdef __cplusplus

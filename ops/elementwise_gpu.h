@@ -13,7 +13,6 @@ typedef enum inv_ew {
 #include "ops/elementwise_scalars.inc"
 #undef EW_F
 #undef EW_G
-    INV_EW_COUNT
 } inv_ew;
 
 #ifdef __cplusplus

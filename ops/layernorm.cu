@@ -100,10 +100,8 @@ template <class X> INV_KERNEL columns_kernel(inv_fold f, const X *x, const X *gy
         int64_t at[FOLD_TAKE];
         X g[FOLD_TAKE], v[FOLD_TAKE];
         fold_take(f, p, at);
-        for (int u = 0; u < FOLD_TAKE; u++) {
-            g[u] = at[u] >= 0 ? gy[at[u]] : (X)0;
-            v[u] = at[u] >= 0 ? x[at[u]] : (X)0;
-        }
+        fold_load(gy, at, (X)0, g);
+        fold_load(x, at, (X)0, v);
         for (int u = 0; u < FOLD_TAKE; u++) {
             if (at[u] < 0) continue;
             const double *s = stats + 2 * (row + (int64_t)u * f.depth);

@@ -27,7 +27,7 @@ template <class X> INV_KERNEL stats_kernel(inv_fold f, const X *x, double *share
         int64_t at[FOLD_TAKE];
         X v[FOLD_TAKE];
         fold_take(f, p, at);
-        for (int u = 0; u < FOLD_TAKE; u++) v[u] = at[u] >= 0 ? x[at[u]] : (X)0;
+        fold_load(x, at, (X)0, v);
         for (int u = 0; u < FOLD_TAKE; u++) {
             const double d = at[u] >= 0 ? (double)v[u] - shift : 0;
             sum += d;
@@ -80,7 +80,7 @@ INV_KERNEL affine_kernel(inv_fold f, double eps, bool inverse, const X *x, const
         int64_t at[FOLD_TAKE];
         X v[FOLD_TAKE];
         fold_take(f, p, at);
-        for (int u = 0; u < FOLD_TAKE; u++) v[u] = at[u] >= 0 ? x[at[u]] : (X)0;
+        fold_load(x, at, (X)0, v);
         for (int u = 0; u < FOLD_TAKE; u++) {
             if (at[u] >= 0) y[at[u]] = (X)(((double)v[u] - sub) * mul + add);
         }
@@ -97,10 +97,8 @@ template <class X> INV_KERNEL products_kernel(inv_fold f, const X *x, const X *g
         int64_t at[FOLD_TAKE];
         X g[FOLD_TAKE], v[FOLD_TAKE];
         fold_take(f, p, at);
-        for (int u = 0; u < FOLD_TAKE; u++) {
-            g[u] = at[u] >= 0 ? gy[at[u]] : (X)0;
-            v[u] = at[u] >= 0 ? x[at[u]] : (X)0;
-        }
+        fold_load(gy, at, (X)0, g);
+        fold_load(x, at, (X)0, v);
         for (int u = 0; u < FOLD_TAKE; u++) { /* where there is none, g is 0 */
             sum += (double)g[u];
             product += (double)g[u] * ((double)v[u] - m);
@@ -154,10 +152,8 @@ INV_KERNEL grad_kernel(inv_fold f, double eps, const X *x, const X *gy, const X 
         int64_t at[FOLD_TAKE];
         X v[FOLD_TAKE], g[FOLD_TAKE];
         fold_take(f, p, at);
-        for (int u = 0; u < FOLD_TAKE; u++) {
-            v[u] = at[u] >= 0 ? x[at[u]] : (X)0;
-            g[u] = at[u] >= 0 ? gy[at[u]] : (X)0;
-        }
+        fold_load(x, at, (X)0, v);
+        fold_load(gy, at, (X)0, g);
         for (int u = 0; u < FOLD_TAKE; u++) {
             if (at[u] >= 0) dx[at[u]] = (X)(a * ((double)g[u] - k0 - ((double)v[u] - m) * k1));
         }

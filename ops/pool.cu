@@ -94,10 +94,7 @@ template <class T, class I> INV_KERNEL max_alone(inv_window w, int64_t n, const 
         inv_best<T> best = {0, -1};
         position(w.out, i - q * w.outvol, o);
         window_at(w, o, &v);
-        each_alone(w, v, [&](int64_t j, int64_t k) {
-            T a = xq[j];
-            if (best.at < 0 || a > best.v || (a != a && best.v == best.v)) best = {a, k};
-        });
+        each_alone(w, v, [&](int64_t j, int64_t k) { inv_best_take(best, xq[j], k); });
         put_best(best, i, y, tap);
     }
 }
@@ -111,10 +108,7 @@ template <class T, class I> INV_KERNEL max_together(inv_window w, int64_t n, con
         inv_best<T> best = {0, -1};
         position(w.out, i - q * w.outvol, o);
         window_at(w, o, &v);
-        each_together(w, v, [&](int64_t j, int64_t k) {
-            T a = xq[j];
-            if (best.at < 0 || a > best.v || (a != a && best.v == best.v)) best = {a, k};
-        });
+        each_together(w, v, [&](int64_t j, int64_t k) { inv_best_take(best, xq[j], k); });
         best = inv_block_best(best);
         if (threadIdx.x == 0) put_best(best, i, y, tap);
     }

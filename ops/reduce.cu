@@ -16,7 +16,7 @@ INV_KERNEL fold_kernel(inv_fold f, const X *x, const X *y, double scale, Y *out)
         int64_t at[FOLD_TAKE];
         X v[FOLD_TAKE];
         fold_take(f, p, at);
-        for (int u = 0; u < FOLD_TAKE; u++) v[u] = at[u] >= 0 ? x[at[u]] : (X)fold_start<KIND>();
+        fold_load(x, at, (X)fold_start<KIND>(), v);
         for (int u = 0; u < FOLD_TAKE; u++) {
             if (KIND == INV_FOLD_TIES)
                 acc += at[u] >= 0 && v[u] == same ? 1 : 0;
@@ -36,7 +36,7 @@ template <class X> INV_KERNEL extreme_kernel(inv_fold f, const X *gy, const X *x
         int64_t at[FOLD_TAKE];
         X v[FOLD_TAKE];
         fold_take(f, p, at);
-        for (int u = 0; u < FOLD_TAKE; u++) v[u] = at[u] >= 0 ? x[at[u]] : (X)0;
+        fold_load(x, at, (X)0, v);
         for (int u = 0; u < FOLD_TAKE; u++) {
             if (at[u] >= 0) dx[at[u]] = v[u] == same ? share : (X)0;
         }

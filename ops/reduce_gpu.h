@@ -56,7 +56,6 @@ typedef enum inv_fold_kind {
     INV_FOLD_MIN,
     INV_FOLD_PROD,
     INV_FOLD_TIES, /* how many equal the result */
-    INV_FOLD_KINDS
 } inv_fold_kind;
 
 static inline int64_t inv__fold_blocks(const inv_fold *f) { return (f->nout + f->width - 1) / f->width * f->parts; }

@@ -18,24 +18,10 @@
 #include "core/model.h"
 #include "core/program.h"
 #include "executor/executor.h"
+#include "with_context.h"
 
 #define EPS 0x1p-23
 enum { MAX_IN = 4 };
-
-static inv_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    return inv_context_create(NULL, &ctx) == INV_OK ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    inv_context_destroy(ctx);
-    return 0;
-}
 
 static double noise(uint64_t *h)
 {

@@ -4,21 +4,7 @@
  * hand-made ones. */
 #include "interp.h"
 #include "ops/builtin.h"
-
-static inv_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    return inv_context_create(NULL, &ctx) == INV_OK ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    inv_context_destroy(ctx);
-    return 0;
-}
+#include "with_context.h"
 
 #define CHECK_OK(call, what)                                                                                          \
     do {                                                                                                              \

@@ -16,21 +16,7 @@
 #include "core/model.h"
 #include "core/program.h"
 #include "executor/executor.h"
-
-static inv_context *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    return inv_context_create(NULL, &ctx) == INV_OK ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    inv_context_destroy(ctx);
-    return 0;
-}
+#include "with_context.h"
 
 /* y = couplings(x), each half 4 of 8 features, F and G = linear, tanh, linear. */
 static char *couplings(int blocks, const char *tail)
