@@ -4,8 +4,10 @@
 #include "ops/arith_gpu.h"
 #include "ops/builtin.h"
 #include "ops/integers.h"
+#include "ops/parallel.h"
 #include "ops/util.h"
 
+#define ARITH_PIECE 16384 /* elements in a row on one thread */
 #define INV_BOTH "ops/arith_kernels.inc"
 #include "ops/both_reals.inc"
 
@@ -174,20 +176,8 @@ static inv_status pow_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 2));
     inv_id e = n->in[1];
     inv_dtype t = inv__in_dtype(g, n, 0);
-    double k = inv_const_known(g, e) && inv_shape_nelem(inv__shape(g, e)) == 1 && inv_val(g, e)->data.bytes != NULL
-                   ? inv_elem_double(inv_val(g, e)->data.bytes, inv_val(g, e)->data.dtype, 0)
-                   : 0;
-    bool scalar = inv_dtype_is_float(t) && inv__shape(g, e)->rank <= inv__in_shape(g, n, 0)->rank;
-    if (scalar && k == 1) {
-        out[0] = n->in[0];
-    } else if (scalar && k == 2) {
-        out[0] = op2(g, "Mul", n->in[0], n->in[0]);
-    } else if (scalar && k == 0.5) {
-        out[0] = inv_emit1(g, "Sqrt", INV_IN(n->in[0]), INV_NOATTR);
-    } else {
-        if (inv__in_dtype(g, n, 1) != t) e = inv_emit1(g, "Cast", INV_IN(e), INV_ATTRS(inv_attr_of_int("to", t)));
-        out[0] = op2(g, "Pow", n->in[0], e);
-    }
+    if (inv__in_dtype(g, n, 1) != t) e = inv_emit1(g, "Cast", INV_IN(e), INV_ATTRS(inv_attr_of_int("to", t)));
+    out[0] = op2(g, "Pow", n->in[0], e);
     return inv__done(g);
 }
 
