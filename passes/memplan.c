@@ -118,6 +118,7 @@ static inv_status buffers(planner *p)
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE) INV_TRY(place_output(p, n, k, (uint32_t)i));
         size_t ws = n->op->workspace ? n->op->workspace(g, n) : 0;
+        inv_nod(g, g->order.at[i])->ws_nbytes = ws;
         if (!ws) continue;
         buffer b = {ws, 0, (uint32_t)i, (uint32_t)i, INV_MEM_ACT, INV_NONE};
         if (!inv_vec_push(&p->scratch, &p->buf, b)) return INV_E_NOMEM;

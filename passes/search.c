@@ -3,7 +3,8 @@
  * the forward order is sought after which keeping everything costs no peak (the last block's values live anyway).
  *   store      everything is kept
  *   recompute  smallest peak without inverse edges
- *   invert     most bytes rebuilt by inverses, then smallest peak of activations, then of all
+ *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
+ *              bytes that any does
  *   auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
  * With a budget in bytes, all but store take the least arithmetic that fits it, by the means that the mode allows.
  * requires: plan->base.  gives: plan->g with offsets, plan->choice. */
@@ -17,6 +18,11 @@ typedef struct score {
     double flops, inverted;
 } score;
 
+typedef struct attempt {
+    inv_policy policy;
+    score got;
+} attempt;
+
 typedef struct search {
     inv_plan *plan;
     const inv_request *rq;
@@ -29,10 +35,10 @@ typedef struct search {
     inv_policy best_policy;
     double limit; /* flops */
     size_t budget; /* bytes for the peak; 0: none */
-    double floor; /* bytes that must be inverted */
+    double floor; /* bytes that inverses with arithmetic must rebuild */
     bool *kept;   /* per value: what a walk kept is noted here; NULL: nowhere */
-    bool by_inverted;
     bool activations_first; /* mode invert: the activations decide, then all classes together */
+    INV_VEC(attempt) trials;
 } search;
 
 double inv_node_flops(const inv_graph *g, const inv_node *n)
@@ -61,13 +67,14 @@ static void count_flops(const inv_graph *g, inv_plan *plan)
     }
 }
 
+/* By more than a rearrangement. */
 static double inverted_bytes(const inv_plan *plan)
 {
     double sum = 0;
     for (size_t i = 0; i < plan->choice.n; i++) {
         size_t nbytes = 0;
         const inv_value *v = inv_val(plan->base, plan->choice.at[i].value);
-        if (plan->choice.at[i].choice != INV_INVERTED) continue;
+        if (plan->choice.at[i].choice != INV_INVERTED || plan->choice.at[i].moved) continue;
         (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
         sum += (double)nbytes;
     }
@@ -83,11 +90,7 @@ static bool better(const search *s, const score *a, const score *b)
         if (!within_a && a->peak != b->peak) return a->peak < b->peak;
         return a->flops != b->flops ? a->flops < b->flops : a->peak < b->peak;
     }
-    if (s->by_inverted) {
-        if (fabs(a->inverted - b->inverted) > 0.5) return a->inverted > b->inverted;
-    } else if (fits_a != fits_b) {
-        return fits_a;
-    }
+    if (fits_a != fits_b) return fits_a;
     if (s->activations_first && a->activations != b->activations) return a->activations < b->activations;
     if (a->peak != b->peak) return a->peak < b->peak;
     if (a->activations != b->activations) return a->activations < b->activations;
@@ -109,6 +112,10 @@ static inv_status try_policy(search *s, const inv_policy *p, score *got)
     for (size_t i = 0; s->kept && i < trial.choice.n; i++)
         if (trial.choice.at[i].choice == INV_STORED) s->kept[trial.choice.at[i].value] = true;
     *got = (score){trial.load, trial.activation_peak, trial.flops, inverted_bytes(&trial)};
+    if (!inv_vec_push(&s->scratch, &s->trials, ((attempt){*p, *got}))) {
+        inv_graph_destroy(g);
+        return INV_E_NOMEM;
+    }
     bool keep = got->inverted >= s->floor || !s->best;
     if (s->budget) got->peak += g->gpu ? inv_control_nbytes(trial.guarded.n) : 0;
     keep = keep && (!s->best || better(s, got, &s->best_score));
@@ -208,18 +215,46 @@ static inv_status keep_late(search *s)
     return INV_OK;
 }
 
-/* Mode invert: what inverts most, so that the peak does not depend on depth; then the late part, of which the peak
- * decides as long as three quarters stay inverted. */
+/* The best so far with what a walk can do otherwise. */
+static inv_status try_variants(search *s)
+{
+    inv_policy p = s->best_policy;
+    for (int k = 1; k < 4 && p.recompute; k++) {
+        p.apart = k & 1;
+        p.lean = k & 2;
+        INV_TRY(try_twice(s, &p));
+    }
+    return INV_OK;
+}
+
+static inv_status refine(search *s)
+{
+    INV_TRY(try_variants(s));
+    return keep_late(s);
+}
+
+/* Mode invert. Which trial inverts enough is known when all have been made. */
 static inv_status search_inverted(search *s)
 {
-    s->policy.invert_cost = 1e-3;
+    size_t first = s->trials.n, best = first;
+    double most = 0;
     s->policy.feed_again = false;
-    s->by_inverted = s->activations_first = true;
+    s->activations_first = true;
     INV_TRY(scan_prices(s, true));
-    s->by_inverted = false;
-    s->limit = INFINITY;
-    s->floor = s->budget ? 0 : 0.75 * s->best_score.inverted;
-    return keep_late(s);
+    if (s->budget) return refine(s);
+    for (size_t i = first; i < s->trials.n; i++) most = fmax(most, s->trials.at[i].got.inverted);
+    s->floor = 0.75 * most;
+    for (size_t i = first; i < s->trials.n; i++) {
+        const score *a = &s->trials.at[i].got, *b = &s->trials.at[best].got;
+        bool enough = a->inverted >= s->floor;
+        if (enough != (b->inverted >= s->floor) ? enough : better(s, a, b)) best = i;
+    }
+    score got;
+    inv_policy p = s->trials.at[best].policy;
+    inv_graph_destroy(s->best);
+    s->best = NULL;
+    INV_TRY(try_policy(s, &p, &got));
+    return refine(s);
 }
 
 static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
@@ -246,6 +281,28 @@ static bool mark_glob(const inv_graph *g, const char *glob, bool *mark)
     return any;
 }
 
+/* What the guard refused is kept, the newest first: an anchor before it in the forward order was found when errors had
+ * come from further, and is given up until it is refused again. */
+static inv_status keep_anchors(search *s, const inv_program *program, bool *keep)
+{
+    const inv_graph *b = s->plan->base;
+    bool *refused = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
+    if (!refused) return INV_E_NOMEM;
+    size_t after = 0; /* position of the last anchor that was taken */
+    for (size_t i = program->anchor.n; i-- > 0;) {
+        for (size_t at = after; at < b->forward_end; at++) {
+            const inv_node *n = inv_nod(b, b->order.at[at]);
+            for (uint32_t k = 0; k < n->nout; k++) {
+                if (n->out[k] == INV_NONE || strcmp(inv_val(b, n->out[k])->name, program->anchor.at[i]) != 0) continue;
+                keep[n->out[k]] = refused[n->out[k]] = true;
+                after = at;
+            }
+        }
+    }
+    s->policy.refused = refused;
+    return INV_OK;
+}
+
 static inv_status forced(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
@@ -258,11 +315,7 @@ static inv_status forced(search *s, const inv_program *program)
     s->policy.no_invert = no_invert;
     s->policy.no_recompute = no_recompute;
     if (s->rq->purpose != INV_FOR_TRAIN) return INV_OK; /* nothing is recovered, and other values may exist */
-    for (size_t i = 0; i < program->anchor.n; i++) {
-        size_t v = 0;
-        while (v < b->value.n && strcmp(inv_val(b, (inv_id)v)->name, program->anchor.at[i]) != 0) v++;
-        if (v < b->value.n) keep[v] = true;
-    }
+    INV_TRY(keep_anchors(s, program, keep));
     for (size_t i = 0; i < o->nkeep; i++)
         INV_CHECK(mark_glob(b, o->keep[i], keep), s->ctx, INV_E_ARG, "--keep %s: no forward value or node of that name",
                   o->keep[i]);
@@ -284,8 +337,9 @@ static inv_status try_found(search *s, const inv_found_policy *f)
     p.recompute = f->recompute;
     p.invert = f->invert;
     p.feed_again = f->feed_again;
+    p.apart = f->apart;
+    p.lean = f->lean;
     p.price = f->price;
-    p.invert_cost = f->invert_cost;
     if (f->second) { /* the first walk again, without its late part, for what it keeps */
         s->kept = INV_ARENA_NEW(&s->scratch, bool, s->plan->base->value.n + 1);
         if (!s->kept) return INV_E_NOMEM;
@@ -315,7 +369,7 @@ static inv_status run(search *s, inv_program *program)
 {
     inv_plan *plan = s->plan;
     score got;
-    s->policy = (inv_policy){.price = 0, .invert_cost = 1, .feed_again = true, .late = SIZE_MAX,
+    s->policy = (inv_policy){.price = 0, .feed_again = true, .late = SIZE_MAX,
                              .guard = s->rq->options->guard, .max_drift = program->max_drift};
     INV_TRY(forced(s, program));
     s->limit = INFINITY;
@@ -337,16 +391,13 @@ static inv_status run(search *s, inv_program *program)
         INV_TRY(search_inverted(s));
     } else {
         INV_TRY(scan_prices(s, false));
-        INV_TRY(keep_late(s));
-    }
-    if (plan->memory == INV_MEMORY_AUTO) {
-        INV_TRY(scan_prices(s, true));
-        INV_TRY(keep_late(s));
+        if (plan->memory == INV_MEMORY_AUTO) INV_TRY(scan_prices(s, true));
+        INV_TRY(refine(s));
     }
     INV_TRY(within_budget(s, program));
     const inv_policy *best = &s->best_policy;
     program->found = (inv_found_policy){true, best->recompute, best->invert, best->feed_again, best->likely != NULL,
-                                        best->price, best->invert_cost, best->late};
+                                        best->apart, best->lean, best->price, best->late};
     return INV_OK;
 }
 

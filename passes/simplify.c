@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Peepholes on canonical operators, so that one meaning has one form whatever the exporter wrote:
  *   the same node twice                      -> once
- *   View/Transpose/Permute that change nothing, View of View, Transpose of Transpose
- *   slices along one axis that tile x        -> SplitSizes(x)
+ *   View/Transpose/Permute that change nothing, View of View, Transpose of Transpose, Permute of Permute
+ *   slices and gathers along one axis that take each entry of x once -> SplitSizes(x), or of a Permute of x
  *   SplitSizes(Concat(xs)), parts as joined  -> xs;  SliceRange inside one part of a Concat -> of that part
  *     (but not where some of the parts are outputs of the model: a multi-scale architecture has its name from that)
  *   ScatterNDN of a box with one free axis  -> Concat with pieces of a SplitSizes: overwrite.c
@@ -14,23 +14,16 @@
 
 typedef struct simplifier {
     inv_graph *g;
-    inv_id *to; /* per value: what stands for it */
-    size_t cap, fresh; /* values from `fresh` on were made by this sweep */
+    size_t fresh; /* values from `fresh` on were made by this sweep */
     bool changed;
 } simplifier;
-
-static inv_id resolve(const simplifier *s, inv_id v)
-{
-    while (v != INV_NONE && v < s->cap && s->to[v] != v) v = s->to[v];
-    return v;
-}
 
 /* `from` is replaced by `to`, which takes over the name if it is new itself; else the name of `from` is given up. */
 static void replace(simplifier *s, inv_id from, inv_id to)
 {
     if (from == INV_NONE || from == to) return;
     if (to >= s->fresh && from < s->fresh) inv_graph_swap_names(s->g, from, to);
-    s->to[from] = to;
+    inv_val(s->g, from)->same = to;
     s->changed = true;
 }
 
@@ -82,6 +75,13 @@ static bool identity_perm(const int64_t *p, size_t n)
     return true;
 }
 
+/* Of a node whose output has its input's rank. */
+static int axis_of(const inv_graph *g, const inv_node *n)
+{
+    int64_t axis = inv_attr_int(n, "axis", 0);
+    return (int)(axis < 0 ? axis + inv_val(g, n->in[0])->shape.rank : axis);
+}
+
 /* View, Transpose, Permute: what stands for the output, or INV_NONE. */
 static inv_id fold_rearrangement(simplifier *s, const inv_node *n)
 {
@@ -110,6 +110,15 @@ static inv_id fold_rearrangement(simplifier *s, const inv_node *n)
     if (is_op(n, "Permute")) {
         const int64_t *p = inv_attr_ints(n, "indices", &np);
         if (p && identity_perm(p, np)) return n->in[0];
+        const int64_t *q = d && is_op(d, "Permute") ? inv_attr_ints(d, "indices", &nd) : NULL;
+        if (p && q && np == nd && axis_of(g, n) == axis_of(g, d)) {
+            int64_t *both = INV_ARENA_NEW(&g->arena, int64_t, np);
+            for (size_t i = 0; both && i < np; i++) both[i] = q[p[i]];
+            return both ? inv_emit1(g, "Permute", INV_IN(d->in[0]),
+                                    INV_ATTRS(inv_attr_of_int("axis", axis_of(g, n)),
+                                              inv_attr_of_ints("indices", np, both)))
+                        : INV_NONE;
+        }
     }
     return INV_NONE;
 }
@@ -135,101 +144,163 @@ static inv_id absorb_transpose(simplifier *s, const inv_node *n)
                                inv_attr_of_int("transB", inv_attr_int(n, "transB", 0) ^ (int64_t)tb)));
 }
 
-/* A slice with step 1 along one axis only: the axis and its range. */
-static bool one_axis_slice(const inv_graph *g, const inv_node *n, int *axis, int64_t *start, int64_t *size)
+/* What one node takes of its input along one axis: entries at even distances, or those of a list. */
+typedef struct piece {
+    inv_id node;
+    const int64_t *index; /* NULL: start, start + step, ... */
+    int64_t start, step, size, least;
+} piece;
+
+static int64_t entry(const piece *p, int64_t i) { return p->index ? p->index[i] : p->start + i * p->step; }
+static bool contiguous(const piece *p) { return !p->index && p->step == 1; }
+
+static bool piece_of_slice(const inv_graph *g, const inv_node *n, int *axis, piece *p)
 {
     size_t k = 0, ks = 0;
-    if (!is_op(n, "SliceRange")) return false;
     const int64_t *starts = inv_attr_ints(n, "starts", &k), *steps = inv_attr_ints(n, "steps", &ks);
     const inv_shape *x = &inv_val(g, n->in[0])->shape, *y = &inv_val(g, n->out[0])->shape;
     if (!starts || !steps || (int)k != x->rank || ks != k) return false;
     *axis = -1;
     for (int d = 0; d < x->rank; d++) {
-        if (steps[d] != 1) return false;
-        if (x->dim[d] == y->dim[d]) continue;
+        if (x->dim[d] == y->dim[d] && (steps[d] == 1 || y->dim[d] < 2)) continue;
         if (*axis >= 0) return false;
         *axis = d;
-        *start = starts[d];
-        *size = y->dim[d];
+        p->index = NULL;
+        p->start = starts[d];
+        p->size = y->dim[d];
+        p->step = p->size < 2 ? 1 : steps[d];
+        p->least = p->step < 0 ? p->start + (p->size - 1) * p->step : p->start;
     }
     return *axis >= 0;
 }
 
-/* Slices of one value along one axis, in order of their start; a tiling by more than MAX_PARTS stays as it is. */
-enum { MAX_PARTS = 64 };
+static bool piece_of_gather(const inv_graph *g, const inv_node *n, inv_arena *scratch, int *axis, piece *p)
+{
+    const inv_shape *x = &inv_val(g, n->in[0])->shape, *index = &inv_val(g, n->in[1])->shape;
+    *axis = axis_of(g, n);
+    int64_t extent = x->dim[*axis];
+    if (index->rank != 1 || index->dim[0] < 1 || index->dim[0] > extent || !inv_const_known(g, n->in[1])) return false;
+    size_t k = 0;
+    int64_t *list = INV_ARENA_NEW(scratch, int64_t, (size_t)index->dim[0]);
+    if (!list || !inv_const_ints(g, n->in[1], (size_t)index->dim[0], list, &k)) return false;
+    *p = (piece){.index = list, .size = (int64_t)k, .least = extent};
+    for (size_t i = 0; i < k; i++) {
+        if (list[i] < 0) list[i] += extent;
+        if (list[i] < p->least) p->least = list[i];
+    }
+    return true;
+}
+
+static bool piece_of(const inv_graph *g, inv_id id, inv_arena *scratch, int *axis, piece *p)
+{
+    const inv_node *n = inv_nod(g, id);
+    if (is_op(n, "SliceRange") ? !piece_of_slice(g, n, axis, p)
+                               : !is_op(n, "Gather") || !piece_of_gather(g, n, scratch, axis, p))
+        return false;
+    p->node = id;
+    return true;
+}
+
+/* Pieces of one value along one axis, in order of their least entry; more than MAX_PARTS stay as they are. */
+enum { MAX_PARTS = 64, MAX_LISTED = 1 << 16 };
 typedef struct cover {
-    inv_id node[MAX_PARTS];
-    int64_t start[MAX_PARTS], size[MAX_PARTS];
+    piece part[MAX_PARTS];
     size_t n;
 } cover;
 
-static void collect_cover(const inv_graph *g, const inv_ids *nodes, const inv_node *first, int axis, cover *c)
+/* `nodes`: all nodes, inputs resolved. */
+static void collect_cover(const inv_graph *g, const inv_ids *nodes, inv_id x, int axis, inv_arena *scratch, cover *c)
 {
     c->n = 0;
     for (size_t i = 0; i < nodes->n && c->n < MAX_PARTS; i++) {
         const inv_node *m = inv_nod(g, nodes->at[i]);
+        piece p;
         int ax;
-        int64_t start, size;
-        if (!is_op(m, "SliceRange") || m->in[0] != first->in[0] || !one_axis_slice(g, m, &ax, &start, &size) ||
-            ax != axis)
-            continue;
+        if (m->nin == 0 || m->in[0] != x || !piece_of(g, nodes->at[i], scratch, &ax, &p) || ax != axis) continue;
         size_t j = c->n++;
-        for (; j > 0 && c->start[j - 1] > start; j--) {
-            c->node[j] = c->node[j - 1];
-            c->start[j] = c->start[j - 1];
-            c->size[j] = c->size[j - 1];
-        }
-        c->node[j] = nodes->at[i];
-        c->start[j] = start;
-        c->size[j] = size;
+        for (; j > 0 && c->part[j - 1].least > p.least; j--) c->part[j] = c->part[j - 1];
+        c->part[j] = p;
     }
 }
 
-/* Slices that tile their input become one SplitSizes. `nodes`: all nodes, inputs resolved. */
-static inv_status slices_to_split(simplifier *s, const inv_ids *nodes, const inv_node *n, bool *done)
+/* The entries of all parts, one after the other, if each of 0 .. extent - 1 is among them once; else NULL. */
+static const int64_t *entries_once(const cover *c, int64_t extent, inv_arena *scratch)
+{
+    int64_t *all = INV_ARENA_NEW(scratch, int64_t, (size_t)extent), at = 0;
+    bool *seen = INV_ARENA_NEW(scratch, bool, (size_t)extent);
+    if (!all || !seen) return NULL;
+    for (size_t i = 0; i < c->n; i++) {
+        for (int64_t k = 0; k < c->part[i].size; k++) {
+            int64_t e = entry(&c->part[i], k);
+            if (e < 0 || e >= extent || seen[e]) return NULL;
+            seen[e] = true;
+            all[at++] = e;
+        }
+    }
+    return all;
+}
+
+/* Pieces that partition their input become one SplitSizes; of a Permute of it, unless they are ranges side by side. */
+static inv_status pieces_to_split(simplifier *s, inv_arena *scratch, const inv_ids *nodes, inv_id id, bool *done)
 {
     inv_graph *g = s->g;
     int axis;
-    int64_t start, size, at = 0;
+    piece p;
     cover c;
     *done = false;
-    if (!one_axis_slice(g, n, &axis, &start, &size)) return INV_OK;
-    collect_cover(g, nodes, n, axis, &c);
+    if (!piece_of(g, id, scratch, &axis, &p)) return INV_OK;
+    inv_id x = inv_nod(g, id)->in[0];
+    int64_t sizes[MAX_PARTS], extent = inv_val(g, x)->shape.dim[axis], sum = 0;
+    bool tiles = true;
+    collect_cover(g, nodes, x, axis, scratch, &c);
     for (size_t i = 0; i < c.n; i++) {
-        if (c.start[i] != at) return INV_OK;
-        at += c.size[i];
+        tiles = tiles && contiguous(&c.part[i]) && c.part[i].start == sum;
+        sum += sizes[i] = c.part[i].size;
     }
-    if (c.n < 2 || at != inv_val(g, n->in[0])->shape.dim[axis]) return INV_OK;
-    inv_id split = inv_emit(g, "SplitSizes", (uint32_t)c.n, INV_IN(n->in[0]),
-                            INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("sizes", c.n, c.size)));
-    if (split == INV_NONE) return g->failed;
-    for (size_t i = 0; i < c.n; i++) replace(s, inv_nod(g, c.node[i])->out[0], inv_nod(g, split)->out[i]);
+    if (sum != extent) return INV_OK;
+    if (!tiles) {
+        const int64_t *all = extent <= MAX_LISTED ? entries_once(&c, extent, scratch) : NULL;
+        if (!all) return INV_OK;
+        x = inv_emit1(g, "Permute", INV_IN(x),
+                      INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("indices", (size_t)extent, all)));
+        if (x == INV_NONE) return g->failed;
+    }
     *done = true;
+    if (c.n == 1) {
+        replace(s, inv_nod(g, c.part[0].node)->out[0], x);
+        return INV_OK;
+    }
+    inv_id split = inv_emit(g, "SplitSizes", (uint32_t)c.n, INV_IN(x),
+                            INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("sizes", c.n, sizes)));
+    if (split == INV_NONE) return g->failed;
+    for (size_t i = 0; i < c.n; i++) replace(s, inv_nod(g, c.part[i].node)->out[0], inv_nod(g, split)->out[i]);
     return INV_OK;
 }
 
 static bool leaves(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->is_output; }
 
 /* Slices along one axis that meet at the joints of a Concat, some of them outputs of the model, some not. */
-static bool scales_part(const inv_graph *g, const inv_ids *nodes, const inv_node *n, const inv_node *concat, int axis)
+static bool scales_part(const inv_graph *g, const inv_ids *nodes, const inv_node *concat, int axis, inv_arena *scratch)
 {
     cover c;
     size_t out = 0;
-    collect_cover(g, nodes, n, axis, &c);
+    collect_cover(g, nodes, concat->out[0], axis, scratch, &c);
     if (c.n != concat->nin) return false;
     int64_t at = 0;
     for (size_t i = 0; i < c.n; i++) {
-        if (c.start[i] != at || c.size[i] != inv_val(g, concat->in[i])->shape.dim[axis]) return false;
-        at += c.size[i];
-        out += leaves(g, inv_nod(g, c.node[i])->out[0]);
+        const piece *p = &c.part[i];
+        if (!contiguous(p) || p->start != at || p->size != inv_val(g, concat->in[i])->shape.dim[axis]) return false;
+        at += p->size;
+        out += leaves(g, inv_nod(g, p->node)->out[0]);
     }
     return out > 0 && out < c.n;
 }
 
 /* SplitSizes of a Concat with the same joints, or SliceRange inside one part. */
-static inv_status through_concat(simplifier *s, const inv_ids *nodes, const inv_node *n, bool *done)
+static inv_status through_concat(simplifier *s, inv_arena *scratch, const inv_ids *nodes, inv_id id, bool *done)
 {
     inv_graph *g = s->g;
+    const inv_node *n = inv_nod(g, id);
     const inv_node *c = def_of(g, n->in[0]);
     *done = false;
     if (!c || !is_op(c, "Concat")) return INV_OK;
@@ -251,22 +322,24 @@ static inv_status through_concat(simplifier *s, const inv_ids *nodes, const inv_
         return INV_OK;
     }
     int ax;
-    int64_t start, size, at = 0;
-    if (!one_axis_slice(g, n, &ax, &start, &size) || ax != axis || scales_part(g, nodes, n, c, ax)) return INV_OK;
+    piece p;
+    int64_t at = 0;
+    if (!piece_of(g, id, scratch, &ax, &p) || ax != axis || !contiguous(&p) || scales_part(g, nodes, c, ax, scratch))
+        return INV_OK;
     for (uint32_t i = 0; i < c->nin; i++) {
         inv_id part_id = c->in[i];
         inv_shape part = inv_val(g, part_id)->shape;
         int64_t extent = part.dim[axis];
-        if (start >= at && start + size <= at + extent) {
+        if (p.start >= at && p.start + p.size <= at + extent) {
             inv_id to = part_id, out = n->out[0];
-            if (size != extent) {
+            if (p.size != extent) {
                 int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK], sizes[INV_MAX_RANK];
                 for (int d = 0; d < rank; d++) {
                     steps[d] = 1;
                     sizes[d] = part.dim[d];
                 }
-                starts[axis] = start - at;
-                sizes[axis] = size;
+                starts[axis] = p.start - at;
+                sizes[axis] = p.size;
                 to = inv_emit1(g, "SliceRange", INV_IN(part_id),
                                INV_ATTRS(inv_attr_of_ints("starts", (size_t)rank, starts),
                                          inv_attr_of_ints("steps", (size_t)rank, steps),
@@ -300,10 +373,10 @@ static inv_status rewrite(simplifier *s, inv_arena *scratch, const inv_ids *old,
     if (is_op(&n, "View") || is_op(&n, "Transpose") || is_op(&n, "Permute")) to = fold_rearrangement(s, &n);
     else if (is_op(&n, "MatMulT")) to = absorb_transpose(s, &n);
     else if (is_op(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);
-    else if (is_op(&n, "SplitSizes")) return through_concat(s, old, &n, done);
-    else if (is_op(&n, "SliceRange")) {
-        INV_TRY(through_concat(s, old, &n, done));
-        return *done ? INV_OK : slices_to_split(s, old, &n, done);
+    else if (is_op(&n, "SplitSizes")) return through_concat(s, scratch, old, id, done);
+    else if (is_op(&n, "SliceRange") || is_op(&n, "Gather")) {
+        INV_TRY(through_concat(s, scratch, old, id, done));
+        return *done ? INV_OK : pieces_to_split(s, scratch, old, id, done);
     }
     if (g->failed) return g->failed;
     if (to != INV_NONE) {
@@ -319,22 +392,18 @@ static inv_status sweep(simplifier *s, inv_arena *scratch)
     inv_ids old = g->order;
     size_t nvalue = g->value.n + 4 * old.n + 64, nnode = g->node.n + 4 * old.n + 64;
     inv_id *last_user = INV_ARENA_NEW(scratch, inv_id, nvalue), *prev_user = INV_ARENA_NEW(scratch, inv_id, nnode);
-    s->to = INV_ARENA_NEW(scratch, inv_id, nvalue);
-    if (!last_user || !prev_user || !s->to) return INV_E_NOMEM;
-    s->cap = nvalue;
+    if (!last_user || !prev_user) return INV_E_NOMEM;
     s->fresh = g->value.n;
-    for (size_t v = 0; v < nvalue; v++) {
-        s->to[v] = (inv_id)v;
-        last_user[v] = INV_NONE;
-    }
+    for (size_t v = 0; v < nvalue; v++) last_user[v] = INV_NONE;
     memset(&g->order, 0, sizeof g->order);
     for (size_t i = 0; i < old.n; i++) {
         inv_node *n = inv_nod(g, old.at[i]);
-        for (uint32_t k = 0; k < n->nin; k++) n->in[k] = resolve(s, n->in[k]);
+        for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
         g->emit_origin = n->origin;
         g->emit_norigin = n->norigin;
-        bool replaced = n->nout > 0 && n->out[0] != INV_NONE && resolve(s, n->out[0]) != n->out[0];
-        if (replaced) continue; /* a slice that became part of a split */
+        g->emit_source = n->source;
+        bool replaced = n->nout > 0 && n->out[0] != INV_NONE && inv_graph_stands(g, n->out[0]) != n->out[0];
+        if (replaced) continue; /* a piece that became part of a split */
         bool done = false;
         INV_TRY(rewrite(s, scratch, &old, old.at[i], &done));
         n = inv_nod(g, old.at[i]);
@@ -351,7 +420,7 @@ static inv_status sweep(simplifier *s, inv_arena *scratch)
         }
     }
     for (size_t i = 0; i < g->outputs.n; i++) {
-        g->outputs.at[i] = resolve(s, g->outputs.at[i]);
+        g->outputs.at[i] = inv_graph_stands(g, g->outputs.at[i]);
         inv_val(g, g->outputs.at[i])->is_output = true;
     }
     return inv_graph_prune(g);
@@ -371,5 +440,6 @@ inv_status inv_pass_simplify(inv_graph *g)
     }
     g->emit_origin = NULL;
     g->emit_norigin = 0;
+    g->emit_source = INV_NONE;
     return g->failed;
 }

@@ -226,7 +226,10 @@ static void test_gains(void **state)
     GAIN("scale", "param float[2] s = {-0.25, 2}; y = Mul(x, s)", 4);
     GAIN("linear_square", "param float[2,2] W = {0.5, 0, 0, 8}; y = MatMul(x, W)", 2);
     GAIN("linear_tall", "param float[2,3] W = {0, 0.25, 0, 3, 0, 0}; y = MatMul(x, W)", 4);
-    GAIN("mul_bounded", "t = Tanh(x); s = Exp(t); y = Mul(x, s)", 2.71828183f);
+    /* between 1/e and e, between 1/e and 1/e^2, from 1 on: what is expected, or else the bound */
+    GAIN("mul_bounded", "t = Tanh(x); s = Exp(t); y = Mul(x, s)", 1);
+    GAIN("mul_bounded", "t = Sigmoid(x); u = Add(t, float[] {1}); v = Neg(u); s = Exp(v); y = Mul(x, s)", exp(1.5));
+    GAIN("mul_bounded", "t = Exp(x); s = Add(t, float[] {1}); y = Mul(x, s)", 1);
     GAIN("invertible_conv1x1", "k = Reshape(x, int64[4] {4, 2, 1, 1}); param float[2,2,1,1] W = {0.5, 0, 0, 8}; "
                                "y = Conv(k, W)", 2);
     assert_true(isinf(gain_in("tanh", "g(float[4,2] in) => (y) { y = Tanh(in) }")));
