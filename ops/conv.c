@@ -6,6 +6,7 @@
 
 #include "ops/builtin.h"
 #include "ops/util.h"
+#include "ops/winograd.h"
 
 const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c)
 {
@@ -88,6 +89,7 @@ static size_t conv_workspace(const inv_graph *g, const inv_node *n)
     inv_dtype t = inv__in_dtype(g, n, 0);
     if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
     if (g->gpu) return inv__conv_gpu_workspace(&c, part_of(kind), t);
+    if (inv__winograd_serves(&c, t)) return inv__winograd_workspace(&c, kind == 'w');
     if (kind == 'x') return inv__conv_grad_x_workspace(&c, t);
     return kind == 'w' ? inv__conv_grad_w_workspace(&c, t) : inv__conv_workspace(&c, t);
 }
@@ -108,17 +110,17 @@ static inv_status conv_run(const inv_call *k)
     if (k->gpu) return inv__conv_gpu(k, &c, part_of(kind));
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
     void *out = k->out[0].data;
-    bool f32 = k->in[0].dtype == INV_F32;
+    bool f32 = k->in[0].dtype == INV_F32, few = inv__winograd_serves(&c, k->in[0].dtype);
     if (kind == 'y' && f32)
-        inv__conv_f32(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+        (few ? inv__winograd : inv__conv_f32)(&c, a, b, bias, out, k->ws, k->ws_nbytes);
     else if (kind == 'y')
         inv__conv_f64(&c, a, b, bias, out, k->ws, k->ws_nbytes);
     else if (kind == 'x' && f32)
-        inv__conv_grad_x_f32(&c, a, b, out, k->ws, k->ws_nbytes);
+        (few ? inv__winograd_grad_x : inv__conv_grad_x_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
     else if (kind == 'x')
         inv__conv_grad_x_f64(&c, a, b, out, k->ws, k->ws_nbytes);
     else if (f32)
-        inv__conv_grad_w_f32(&c, a, b, out, k->ws, k->ws_nbytes);
+        (few ? inv__winograd_grad_w : inv__conv_grad_w_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
     else
         inv__conv_grad_w_f64(&c, a, b, out, k->ws, k->ws_nbytes);
     return INV_OK;
@@ -341,6 +343,9 @@ static const inv_op_def convn = {
                               "y = ConvN<pads = [2,3,3,2,3,3], strides = [2,1,1]>"
                               "(float[1,1,12,14,14] x, float[1,1,5,7,7] w)",
                               "y = ConvN<strides = [2]>(float[1,1,3000] x, float[1,1,251] w)",
+                              /* tiles (winograd.c): odd extents, uneven pads, several bands */
+                              "y = ConvN<pads = [1,1,1,1]>(float[1,16,3,4] x, float[16,16,3,3] w, float[16] b)",
+                              "y = ConvN<pads = [2,0,1,1]>(float[2,16,4,5] x, float[17,16,3,3] w)",
                               NULL},
     .doc = "cross-correlation in 1 to 3 dimensions with explicit pads, strides, dilations and groups"};
 

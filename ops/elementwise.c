@@ -3,8 +3,12 @@
  * needs a few lines more (Neg, Gelu, Identity-like forms). Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
 #include "ops/elementwise_gpu.h"
+#include "ops/float_math.h"
+#include "ops/parallel.h"
 #include "ops/util.h"
 
+#define EW_PART 16384 /* elements in a row on one thread */
+#define V(f) FN(inv__##f)
 #define INV_BOTH "ops/elementwise_kernels.inc"
 #include "ops/both_reals.inc"
 

@@ -199,6 +199,7 @@ const inv_op_def inv__op_linear_solve = {
 /* --- condition numbers --- */
 
 #define SVD_MOST 256 /* columns up to which all singular values are computed */
+#define QR_ROOM (4 << 20) /* doubles that a matrix is taken apart in, if its shorter side is not more than 1448 */
 #define POWER_STEPS 24
 
 /* Largest and smallest singular value of the triangle r (leading dimension ld): power iteration on r' r and on its
@@ -228,31 +229,53 @@ static void triangle_range(const double *r, lapack_int k, lapack_int ld, double 
     }
 }
 
-/* Extreme singular values by QR (those of the matrix are those of R). a: column-major [m,n], m >= n; x: n doubles. */
-static lapack_int range_by_qr(double *a, lapack_int m, lapack_int n, double *x, double *work, lapack_int lwork,
-                              double *most, double *least)
+/* Entries as doubles; false: not all are finite. */
+static bool load(double *a, const inv_data *w, size_t from, size_t count)
 {
-    lapack_int info = LAPACKE_dgeqrf_work(LAPACK_COL_MAJOR, m, n, a, m, x, work, lwork);
-    *most = *least = 0;
-    for (lapack_int j = 0; j < n && info == 0; j++)
-        if (a[(size_t)j * (size_t)m + (size_t)j] == 0) return 0; /* singular */
-    if (info == 0) triangle_range(a, n, m, x, most, least);
-    return info;
-}
-
-static bool load_finite(double *a, const inv_data *w, size_t count)
-{
-    if (!inv_convert(a, INV_F64, w->bytes, w->dtype, count)) return false;
+    const uint8_t *bytes = (const uint8_t *)w->bytes + from * inv_dtype_size(w->dtype);
+    if (!inv_convert(a, INV_F64, bytes, w->dtype, count)) return false;
     for (size_t i = 0; i < count; i++)
         if (!isfinite(a[i])) return false;
     return true;
 }
 
-/* Column-major [m,n] to [n,m]. */
-static void turn(const double *a, double *out, size_t m, size_t n)
+/* Rows [from, from + rows) of w, or of its transpose, whichever is tall with k columns, to row `at` of a column-major
+ * matrix. row: work space for one of w's rows. */
+static bool load_rows(double *a, size_t ld, size_t at, const inv_data *w, size_t k, size_t from, size_t rows,
+                      double *row)
 {
-    for (size_t j = 0; j < n; j++)
-        for (size_t i = 0; i < m; i++) out[i * n + j] = a[j * m + i];
+    size_t width = (size_t)w->shape.dim[1];
+    bool transposed = (size_t)w->shape.dim[0] == k;
+    for (size_t j = 0; transposed && j < k; j++)
+        if (!load(a + j * ld + at, w, j * width + from, rows)) return false;
+    for (size_t i = 0; !transposed && i < rows; i++) {
+        if (!load(row, w, (from + i) * width, k)) return false;
+        for (size_t j = 0; j < k; j++) a[j * ld + at + i] = row[j];
+    }
+    return true;
+}
+
+/* Extreme singular values by QR: those of the matrix are those of R. Of a matrix with many more rows than columns, so
+ * many at a time as there is room for in a, [ld,k], below the R of those before. x: k doubles. *least 0: singular, or
+ * not finite. */
+static lapack_int range_by_qr(const inv_data *w, double *a, size_t ld, size_t k, double *x, double *work,
+                              lapack_int lwork, double *most, double *least)
+{
+    size_t rows = (size_t)inv__max64(w->shape.dim[0], w->shape.dim[1]), done = 0;
+    *most = *least = 0;
+    for (size_t top = 0; done < rows; top = k) {
+        size_t next = ld - top < rows - done ? ld - top : rows - done;
+        for (size_t j = 0; j < k && top; j++) memset(a + j * ld + j + 1, 0, (k - 1 - j) * sizeof *a);
+        if (!load_rows(a, ld, top, w, k, done, next, x)) return 0;
+        done += next;
+        lapack_int info = LAPACKE_dgeqrf_work(LAPACK_COL_MAJOR, (lapack_int)(top + next), (lapack_int)k, a,
+                                              (lapack_int)ld, x, work, lwork);
+        if (info != 0) return info;
+    }
+    for (size_t j = 0; j < k; j++)
+        if (a[j * ld + j] == 0) return 0;
+    triangle_range(a, (lapack_int)k, (lapack_int)ld, x, most, least);
+    return 0;
 }
 
 inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans, double *cond, double *inv_norm)
@@ -270,23 +293,20 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
         *cond = *inv_norm = 1;
         return INV_OK;
     }
-    bool large = k > SVD_MOST, wide = large && m < n;
-    lapack_int lwork = large ? (lapack_int)(QR_BLOCK * k) : (lapack_int)(8 * k + 2 * inv__max64(m, n)), info = 0;
-    size_t count = (size_t)m * (size_t)n, most = (size_t)k + (size_t)lwork + count * (wide ? 2 : 1);
-    double *a = inv__alloc(ctx, most * sizeof(double)), dummy = 0, top = 0, low = 0;
+    bool large = k > SVD_MOST || inv__max64(m, n) > QR_ROOM / k;
+    int64_t rows = inv__min64(inv__max64(m, n), inv__max64(2 * k, QR_ROOM / k));
+    lapack_int lwork = (lapack_int)(large ? QR_BLOCK * k : 8 * k + 2 * inv__max64(m, n)), info = 0;
+    size_t count = (size_t)k * (size_t)(large ? rows : inv__max64(m, n));
+    double *a = inv__alloc(ctx, (count + (size_t)k + (size_t)lwork) * sizeof(double)), dummy = 0, top = 0, low = 0;
     if (a == NULL) return INV_E_NOMEM;
     double *sv = a + count, *work = sv + k;
-    if (load_finite(a, w, count)) {
-        if (large) {
-            double *tall = wide ? work + lwork : a;
-            if (wide) turn(a, tall, (size_t)m, (size_t)n);
-            info = range_by_qr(tall, (lapack_int)inv__max64(m, n), (lapack_int)k, sv, work, lwork, &top, &low);
-        } else {
-            info = LAPACKE_dgesvd_work(LAPACK_COL_MAJOR, 'N', 'N', (lapack_int)m, (lapack_int)n, a, (lapack_int)m, sv,
-                                       &dummy, 1, &dummy, 1, work, lwork);
-            top = sv[0];
-            low = sv[k - 1];
-        }
+    if (large) {
+        info = range_by_qr(w, a, (size_t)rows, (size_t)k, sv, work, lwork, &top, &low);
+    } else if (load(a, w, 0, count)) {
+        info = LAPACKE_dgesvd_work(LAPACK_COL_MAJOR, 'N', 'N', (lapack_int)m, (lapack_int)n, a, (lapack_int)m, sv,
+                                   &dummy, 1, &dummy, 1, work, lwork);
+        top = sv[0];
+        low = sv[k - 1];
     }
     if (info == 0 && low > 0) {
         *cond = top / low;

@@ -5,10 +5,14 @@
  * elements NllMean<batch>(logdet?, z...)            mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet
  *   CorrectCount<axis>(logits, labels)       rows whose largest logit (the first one) is the label, and rows */
 #include "ops/builtin.h"
+#include "ops/float_math.h"
 #include "ops/loss_gpu.h"
+#include "ops/parallel.h"
 #include "ops/util.h"
 
 #define PARTS 64
+#define BLOCK 64
+#define V(f) FN(inv__##f)
 
 typedef inv_loss_rows rows;
 typedef inv_loss_term kind;

@@ -229,7 +229,18 @@ static bool trains(const inv_graph *g, const inv_node *n)
     bool more = false;
     for (uint32_t i = 1; i < n->nout; i++) more = more || n->out[i] != INV_NONE;
     if (g->eval) return false;
+    if (g->train_bn) return true;
     return n->op != NULL && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : more;
+}
+
+/* A node that is made to train has nowhere to leave its statistics but in the initializers that it reads. */
+static inv_status need_running(inv_graph *g, const inv_node *n)
+{
+    for (uint32_t i = 3; i < 5 && g->train_bn; i++)
+        if (inv_val(g, n->in[i])->role != INV_ROLE_PARAM)
+            return inv_node_fail(g, n, INV_E_ARG,
+                                 "--train-bn updates running statistics, but input %u is not an initializer", i);
+    return INV_OK;
 }
 
 static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -239,6 +250,7 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "spatial = 0 is not supported");
     double eps = inv_attr_float(n, "epsilon", 1e-5), momentum = inv_attr_float(n, "momentum", 0.9);
     bool training = trains(g, n);
+    if (training) INV_TRY(need_running(g, n));
     inv_id in[5];
     uint32_t nout = n->nout;
     for (int i = 0; i < 5; i++) in[i] = n->in[i];

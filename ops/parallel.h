@@ -17,16 +17,29 @@
 #define INV_SIMD
 #endif
 
+/* Into its caller, and so compiled as often as that. */
+#ifdef __GNUC__
+#define INV_INLINE static inline __attribute__((always_inline))
+#else
+#define INV_INLINE static inline
+#endif
+
 #define INV_MAX_LANES 8 /* threads that get scratch memory of their own */
 
-static inline int inv__threads(void)
+/* Threads of the next parallel region; 1 inside of one. */
+static inline int inv__all_threads(void)
 {
 #ifdef _OPENMP
-    int n = omp_in_parallel() ? 1 : omp_get_max_threads();
-    return n > INV_MAX_LANES ? INV_MAX_LANES : n;
+    return omp_in_parallel() ? 1 : omp_get_max_threads();
 #else
     return 1;
 #endif
+}
+
+static inline int inv__threads(void)
+{
+    const int n = inv__all_threads();
+    return n > INV_MAX_LANES ? INV_MAX_LANES : n;
 }
 
 static inline int inv__thread(void)
@@ -35,6 +48,27 @@ static inline int inv__thread(void)
     return omp_get_thread_num();
 #else
     return 0;
+#endif
+}
+
+/* Libraries called by this thread start no threads from here on; what it returns undoes that. */
+static inline int inv__take_threads(void)
+{
+#ifdef _OPENMP
+    const int n = omp_get_max_threads();
+    omp_set_num_threads(1);
+    return n;
+#else
+    return 1;
+#endif
+}
+
+static inline void inv__give_threads(int n)
+{
+#ifdef _OPENMP
+    omp_set_num_threads(n);
+#else
+    (void)n;
 #endif
 }
 

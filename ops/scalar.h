@@ -2,12 +2,16 @@
  * Scalar functions of the element-wise operators, over REAL: included once per floating-point type, with
  *     REAL   the type            M(f)   libm's function of that type, e.g. tanhf for tanh
  *     FN(x)  a name per type     INV_SCALAR   qualifiers (static inline, or a device function's)
+ *     V(f)   where given, a form of libm's exp, expm1, tanh and erf for vector code (ops/float_math.h)
  * May call only what libm and CUDA both have. No include guard, on purpose.
  *
  * Names: f is the forward function, f_dx its derivative from the input, f_dy from the output, f_inv its inverse.
  * a[0], a[1] are the attributes in the order of ops/elementwise.inc. NaN goes through every forward function. */
 #ifndef INV_SCALAR
 #define INV_SCALAR static inline
+#endif
+#ifndef V
+#define V(f) M(f)
 #endif
 #define R(c) ((REAL)(c))
 #define UN(name, expr)                                                                                                \
@@ -35,19 +39,19 @@ DY(leaky_relu_inv, y < 0 ? y / a[0] : y)
 UN(thresholded_relu, x <= a[0] ? R(0) : x)
 DY(thresholded_relu_dy, y != 0 ? R(1) : R(0))
 
-UN(elu, x < 0 ? a[0] * M(expm1)(x) : x)
-UN(elu_dx, x > 0 ? R(1) : a[0] * M(exp)(x))
+UN(elu, x < 0 ? a[0] * V(expm1)(x) : x)
+UN(elu_dx, x > 0 ? R(1) : a[0] * V(exp)(x))
 DY(elu_dy, y > 0 ? R(1) : y + a[0])
 DY(elu_inv, y < 0 ? M(log1p)(y / a[0]) : y)
 
 /* a = {alpha, gamma} */
-UN(selu, x < 0 ? a[1] * (a[0] * M(expm1)(x)) : a[1] * x)
-UN(selu_dx, x > 0 ? a[1] : a[1] * a[0] * M(exp)(x))
+UN(selu, x < 0 ? a[1] * (a[0] * V(expm1)(x)) : a[1] * x)
+UN(selu_dx, x > 0 ? a[1] : a[1] * a[0] * V(exp)(x))
 DY(selu_dy, y > 0 ? a[1] : y + a[1] * a[0])
 DY(selu_inv, y < 0 ? M(log1p)(y / (a[1] * a[0])) : y / a[1])
 
-UN(celu, x < 0 ? a[0] * M(expm1)(x / a[0]) : x)
-UN(celu_dx, x > 0 ? R(1) : M(exp)(x / a[0]))
+UN(celu, x < 0 ? a[0] * V(expm1)(x / a[0]) : x)
+UN(celu_dx, x > 0 ? R(1) : V(exp)(x / a[0]))
 DY(celu_dy, y > 0 ? R(1) : y / a[0] + R(1))
 DY(celu_inv, y < 0 ? a[0] * M(log1p)(y / a[0]) : y)
 
@@ -67,45 +71,50 @@ UN(shrink, x < -a[0] ? x + a[1] : x > a[0] ? x - a[1] : x != x ? x : R(0))
 UN(shrink_dx, x < -a[0] || x > a[0] ? R(1) : R(0))
 
 /* --- smooth activations --- */
-UN(tanh, M(tanh)(x))
+UN(tanh, V(tanh)(x))
 DY(tanh_dy, R(1) - y *y)
 DY(tanh_inv, M(atanh)(y))
 
-/* The branch keeps exp from overflowing. */
-UN(sigmoid, x < 0 ? M(exp)(x) / (R(1) + M(exp)(x)) : R(1) / (R(1) + M(exp)(-x)))
+/* exp of what is not positive does not overflow. */
+INV_SCALAR REAL FN(sigmoid)(REAL x, const REAL *a)
+{
+    const REAL e = V(exp)(-M(fabs)(x));
+    (void)a;
+    return (x < 0 ? e : R(1)) / (R(1) + e);
+}
 DY(sigmoid_dy, y *(R(1) - y))
 DY(sigmoid_inv, M(log)(y / (R(1) - y)))
 
-UN(softplus, x > 0 ? x + M(log1p)(M(exp)(-x)) : M(log1p)(M(exp)(x)))
-DY(softplus_dy, -M(expm1)(-y))
-DY(softplus_inv, y > 1 ? y + M(log1p)(-M(exp)(-y)) : M(log)(M(expm1)(y)))
+UN(softplus, x > 0 ? x + M(log1p)(V(exp)(-x)) : M(log1p)(V(exp)(x)))
+DY(softplus_dy, -V(expm1)(-y))
+DY(softplus_inv, y > 1 ? y + M(log1p)(-V(exp)(-y)) : M(log)(V(expm1)(y)))
 
 UN(softsign, x / (R(1) + M(fabs)(x)))
 DY(softsign_dy, (R(1) - M(fabs)(y)) * (R(1) - M(fabs)(y)))
 DY(softsign_inv, y / (R(1) - M(fabs)(y)))
 
-UN(erf, M(erf)(x))
-UN(erf_dx, R(1.12837916709551257390) * M(exp)(-x * x))
+UN(erf, V(erf)(x))
+UN(erf_dx, R(1.12837916709551257390) * V(exp)(-x * x))
 
 /* 0.5 x (1 + erf(x / sqrt 2)) */
-UN(gelu_erf, R(0.5) * x *(R(1) + M(erf)(x * R(0.70710678118654752440))))
-UN(gelu_erf_dx, R(0.5) * (R(1) + M(erf)(x * R(0.70710678118654752440))) +
-                    x * R(0.39894228040143267794) * M(exp)(R(-0.5) * x * x))
+UN(gelu_erf, R(0.5) * x *(R(1) + V(erf)(x * R(0.70710678118654752440))))
+UN(gelu_erf_dx, R(0.5) * (R(1) + V(erf)(x * R(0.70710678118654752440))) +
+                    x * R(0.39894228040143267794) * V(exp)(R(-0.5) * x * x))
 
 /* 0.5 x (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3) */
 INV_SCALAR REAL FN(gelu_u)(REAL x) { return R(0.79788456080286535588) * (x + R(0.044715) * x * x * x); }
-UN(gelu_tanh, R(0.5) * x *(R(1) + M(tanh)(FN(gelu_u)(x))))
+UN(gelu_tanh, R(0.5) * x *(R(1) + V(tanh)(FN(gelu_u)(x))))
 INV_SCALAR REAL FN(gelu_tanh_dx)(REAL x, const REAL *a)
 {
-    REAL t = M(tanh)(FN(gelu_u)(x)), du = R(0.79788456080286535588) * (R(1) + R(3 * 0.044715) * x * x);
+    REAL t = V(tanh)(FN(gelu_u)(x)), du = R(0.79788456080286535588) * (R(1) + R(3 * 0.044715) * x * x);
     (void)a;
     return R(0.5) * (R(1) + t) + R(0.5) * x * (R(1) - t * t) * du;
 }
 
-UN(mish, x *M(tanh)(FN(softplus)(x, a)))
+UN(mish, x *V(tanh)(FN(softplus)(x, a)))
 INV_SCALAR REAL FN(mish_dx)(REAL x, const REAL *a)
 {
-    REAL t = M(tanh)(FN(softplus)(x, a));
+    REAL t = V(tanh)(FN(softplus)(x, a));
     return t + x * (R(1) - t * t) * FN(sigmoid)(x, a);
 }
 
@@ -118,13 +127,13 @@ INV_SCALAR REAL FN(swish_dx)(REAL x, const REAL *a)
 }
 
 /* --- powers, exponentials, roots --- */
-UN(exp, M(exp)(x))
+UN(exp, V(exp)(x))
 DY(exp_dy, y)
 DY(exp_inv, M(log)(y))
 
 UN(log, M(log)(x))
-DY(log_dy, M(exp)(-y))
-DY(log_inv, M(exp)(y))
+DY(log_dy, V(exp)(-y))
+DY(log_inv, V(exp)(y))
 
 UN(sqrt, M(sqrt)(x))
 DY(sqrt_dy, R(0.5) / y)

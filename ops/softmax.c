@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Softmax and LogSoftmax along one axis, with gradients from the output. Before opset 13 the axis meant: everything
  * from it on is one row; that form lowers to a view as a matrix. */
+#include "ops/float_math.h"
 #include "ops/norm.h"
+#include "ops/parallel.h"
 #include "ops/softmax_gpu.h"
 #include "ops/util.h"
+
+#define BLOCK 64
+#define V(f) FN(inv__##f)
 
 typedef struct rows {
     int64_t outer, len, inner;

@@ -12,7 +12,7 @@
 #include "ops/loop.h"
 
 #define INV_IR "ai.invonnx.ir"
-#define INV_OMP_MIN 16384 /* elements from which a loop is worth threads */
+#define INV_OMP_MIN 65536 /* elements from which a loop is worth threads */
 
 /* --- operands of a node --- */
 static inline bool inv__has_in(const inv_node *n, uint32_t i) { return i < n->nin && n->in[i] != INV_NONE; }

@@ -14,7 +14,7 @@
 static const inv_op_def *const *const families[] = {inv_ops_matmul, inv_ops_conv, inv_ops_pool,  inv_ops_norm,
                                                     inv_ops_layernorm, inv_ops_attention,
                                                     inv_ops_loss,   inv_ops_train, inv_ops_guard,
-                                                    inv_ops_resize, inv_ops_det,   inv_ops_scatter};
+                                                    inv_ops_resize, inv_ops_det,   inv_ops_scatter, inv_ops_quantize};
 #define NFAMILY (sizeof families / sizeof *families)
 
 static void threads(int n)
@@ -162,6 +162,32 @@ static void condition_numbers(void **state)
     assert_true(isinf(cond) && isinf(norm));
     w.shape.rank = 1;
     assert_int_equal(inv__linear_condition(ctx, &w, true, &cond, &norm), INV_E_SHAPE);
+    inv_context_destroy(ctx);
+}
+
+/* Too large to be taken apart at once: orthogonal columns of lengths 1 .. 8 times 64, as rows and as columns. */
+static void condition_in_parts(void **state)
+{
+    enum { N = 64 * 64 * 256, K = 8 };
+    static float m[(size_t)N * K];
+    inv_context *ctx;
+    (void)state;
+    assert_int_equal(inv_context_create(NULL, &ctx), INV_OK);
+    for (int wide = 0; wide < 2; wide++) {
+        double cond, norm, unit = sqrt(N / K);
+        memset(m, 0, sizeof m);
+        for (size_t i = 0; i < N; i++) {
+            size_t j = i % K;
+            m[wide ? j * N + i : i * K + j] = (float)(j + 1);
+        }
+        inv_data w = {INV_F32, inv_shape_of(2, (int64_t[]){wide ? K : N, wide ? N : K}), m, sizeof m};
+        assert_int_equal(inv__linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
+        assert_true(cond > 7.5 && cond < 8.001);
+        assert_true(norm * unit > 0.95 && norm * unit < 1.001);
+        m[(size_t)N * K - 1] = NAN;
+        assert_int_equal(inv__linear_condition(ctx, &w, false, &cond, &norm), INV_OK);
+        assert_true(isinf(cond) && isinf(norm));
+    }
     inv_context_destroy(ctx);
 }
 
@@ -423,7 +449,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_case_is_differentiated), cmocka_unit_test(float_agrees_with_double),
         cmocka_unit_test(gemm_matches_the_plain_kernel), cmocka_unit_test(linear_solve_solves),
-        cmocka_unit_test(condition_numbers), cmocka_unit_test(conv_matches_naive_loops),
+        cmocka_unit_test(condition_numbers), cmocka_unit_test(condition_in_parts),
+        cmocka_unit_test(conv_matches_naive_loops),
         cmocka_unit_test(pooling_by_hand), cmocka_unit_test(batch_norm_is_inverted),
         cmocka_unit_test(batch_norm_lowers_by_mode), cmocka_unit_test(bits_do_not_depend_on_threads),
         cmocka_unit_test(refusals_say_what_is_wrong)};
