@@ -18,6 +18,7 @@ inv_status inv_graph_create(inv_context *ctx, const char *name, inv_graph **out)
     g->name = inv__arena_strdup(&g->arena, name ? name : "");
     g->real = INV_F32;
     g->phase = INV_FORWARD;
+    g->emit_source = INV_NONE;
     if (!g->name) {
         inv_graph_destroy(g);
         return INV_E_NOMEM;
@@ -31,6 +32,7 @@ void inv_graph_destroy(inv_graph *g)
     if (!g) return;
     inv_context *ctx = g->ctx;
     for (size_t i = 0; i < g->function.n; i++) inv_graph_destroy(g->function.at[i].body);
+    for (size_t i = 0; i < g->body.n; i++) inv_graph_destroy(g->body.at[i]);
     inv__arena_fini(&g->arena);
     inv__free(ctx, g);
 }
@@ -101,6 +103,12 @@ static inv_id *index_entry(inv_graph *g, inv_id v)
     return NULL;
 }
 
+inv_id inv_graph_stands(const inv_graph *g, inv_id v)
+{
+    while (v != INV_NONE && inv_val(g, v)->same != INV_NONE) v = inv_val(g, v)->same;
+    return v;
+}
+
 void inv_graph_swap_names(inv_graph *g, inv_id a, inv_id b)
 {
     inv_id *at_a = index_entry(g, a), *at_b = index_entry(g, b);
@@ -158,6 +166,7 @@ inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype 
                        .dtype = t,
                        .shape = s ? *s : inv_shape_unknown(),
                        .def = INV_NONE,
+                       .same = INV_NONE,
                        .role = (uint8_t)role,
                        .mem = (uint8_t)mem_of_role(role),
                        .init = INV_NONE,
@@ -279,6 +288,7 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
     n.attr = inv__attrs_copy(&g->arena, nattr, attr);
     n.origin = g->emit_origin;
     n.norigin = g->emit_norigin;
+    n.source = g->emit_source;
     if (!n.op_type || !n.domain || !n.name || !n.in || !n.out || !n.attr) return fail_id(g, INV_E_NOMEM);
     inv_id id = (inv_id)g->node.n;
     if (!inv_vec_push(&g->arena, &g->node, n)) return fail_id(g, INV_E_NOMEM);
@@ -313,6 +323,7 @@ static bool copy_values(const inv_graph *g, inv_graph *c)
         inv_value v = g->value.at[i];
         v.name = inv__arena_strdup(&c->arena, v.name);
         if (!v.name) return false;
+        if (v.inverse_of && !(v.inverse_of = inv__arena_strdup(&c->arena, v.inverse_of))) return false;
         if (v.dim_param && v.shape.rank >= 0) {
             v.dim_param = copy_texts(&c->arena, (size_t)v.shape.rank, v.dim_param);
             if (!v.dim_param) return false;
@@ -377,6 +388,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->real = g->real;
     c->eval = g->eval;
     c->no_dropout = g->no_dropout;
+    c->train_bn = g->train_bn;
     c->gpu = g->gpu;
     c->fresh = g->fresh;
     c->failed = g->failed;

@@ -31,7 +31,8 @@ typedef enum inv_attr_kind {
     INV_ATTR_FLOATS,
     INV_ATTR_STRINGS,
     INV_ATTR_TENSOR,
-    INV_ATTR_OTHER /* graphs, sparse tensors, types: kept by name only; an operator that needs one refuses */
+    INV_ATTR_GRAPH,
+    INV_ATTR_OTHER /* sparse tensors, types, lists of graphs: kept by name only; an operator that needs one refuses */
 } inv_attr_kind;
 
 /* Raw tensor data: borrowed (mapping or graph arena), perhaps unaligned. */
@@ -42,6 +43,9 @@ typedef struct inv_data {
     size_t nbytes;
 } inv_data;
 
+/* GRAPH: the body of an If, Loop or Scan, an imported graph of its own. Its inputs are the formal ones and then a value
+ * for each one of the graph around it that it reads. Those are inputs of its node, in[captured] and on, behind the
+ * listed ones; so what looks at uses need not look into bodies. Initializers of a body are values of role CONST. */
 typedef struct inv_attr {
     const char *name;
     inv_attr_kind kind;
@@ -53,6 +57,10 @@ typedef struct inv_attr {
     const char **strings; /* n */
     size_t n;
     inv_data tensor;
+    const struct inv_graph *graph; /* borrowed by copies, as data are; NULL: in a function body, `ref` */
+    uint32_t captured, ncaptured;  /* GRAPH: the node's inputs behind the graph's formal ones */
+    const struct inv_attr *args;   /* GRAPH: n attributes that references inside refer to, once the function around is
+                                      inlined */
     const char *ref; /* inside a function body: the attribute of the call that it takes; else NULL */
 } inv_attr;
 
@@ -87,7 +95,10 @@ typedef struct inv_value {
     bool keep;                    /* lives to the end of the step (results that are read out) */
     bool trainable;               /* PARAM: gets a gradient and an update */
     bool state;                   /* PARAM: running statistic, written by commit */
+    bool number;                  /* PARAM: part of formulas (core/merge.h), trained only if it is named */
+    inv_id same;                  /* the value that took its place (lowering, simplification); INV_NONE */
     inv_data data;                /* PARAM, CONST: its data; bytes NULL if unknown */
+    const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */
     inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
     inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
     size_t offset;                /* memplan: byte offset in the arena */
@@ -106,7 +117,8 @@ typedef struct inv_node {
     uint8_t phase;   /* inv_phase */
     inv_id clone_of; /* recover: the forward node that this one repeats */
     inv_id solves;   /* recover: the forward node that this one inverts */
-    size_t ws_offset; /* memplan: of its workspace */
+    size_t ws_offset, ws_nbytes; /* memplan: its workspace */
+    inv_id source;    /* import: number of the file's node: the main graph's first, then function by function */
     const char *const *origin; /* names of the model's nodes that it stands for */
     uint32_t norigin;
 } inv_node;
@@ -116,6 +128,7 @@ typedef struct inv_function {
     struct inv_graph *body; /* inputs and outputs in order; attributes by `ref` */
     const inv_attr *defaults;
     uint32_t ndefaults;
+    bool block; /* made by a rewriting: a block of the model, or the inverse of one (docs/rewriting.md) */
 } inv_function;
 
 typedef struct inv_opset {
@@ -138,6 +151,7 @@ typedef struct inv_graph {
     inv_ids inits;           /* values, in the model's order */
     INV_VEC(inv_opset) opset;
     INV_VEC(inv_function) function;
+    INV_VEC(struct inv_graph *) body; /* owned: of its nodes' GRAPH attributes. Copies of the graph own none */
     struct inv_matches *matches;
     size_t forward_end, commit_begin; /* positions in order, set by grad/order */
     uint8_t phase;                    /* phase given to emitted nodes */
@@ -145,9 +159,11 @@ typedef struct inv_graph {
     inv_dtype real;                   /* type of all floating-point arithmetic: INV_F32 or INV_F64 */
     bool eval;                        /* lowering: running statistics are used, dropout is off */
     bool no_dropout;                  /* lowering: dropout is off */
+    bool train_bn;                    /* lowering: batch normalization in inference form trains */
     bool gpu;                         /* will run on kernels of the column `cuda` */
     const char *const *emit_origin;   /* origins given to emitted nodes */
     uint32_t emit_norigin;
+    inv_id emit_source;
     inv_status failed;                /* sticky: first failure of a builder call */
     uint32_t fresh;                   /* counter for fresh names */
     size_t arena_nbytes;              /* memplan: bytes of the transient part */
@@ -157,7 +173,7 @@ typedef struct inv_graph {
 
 inv_status inv_graph_create(inv_context *ctx, const char *name, inv_graph **out);
 void inv_graph_destroy(inv_graph *g); /* NULL is fine */
-/* Deep copy of structure; tensor data stays borrowed from wherever it lives. */
+/* Deep copy of structure; tensor data and bodies of control flow stay borrowed from wherever they live. */
 inv_status inv_graph_copy(const inv_graph *g, inv_graph **out);
 
 int64_t inv_graph_opset(const inv_graph *g, const char *domain); /* 0: not imported */
@@ -169,6 +185,7 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
                       const inv_id *in, uint32_t nout, const inv_id *out, uint32_t nattr, const inv_attr *attr);
 inv_id inv_graph_find(const inv_graph *g, const char *value_name); /* INV_NONE */
 void inv_graph_swap_names(inv_graph *g, inv_id a, inv_id b);
+inv_id inv_graph_stands(const inv_graph *g, inv_id v); /* the value that has taken the place of v, or v */
 const char *inv_graph_fresh(inv_graph *g, const char *stem);       /* unique name "stem.N" */
 inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void *bytes); /* copies bytes */
 inv_id inv_graph_const_ints(inv_graph *g, size_t n, const int64_t *v);                    /* int64[n] */
@@ -186,6 +203,8 @@ const inv_attr *inv_attr_find(const inv_node *n, const char *name); /* NULL */
 int64_t inv_attr_int(const inv_node *n, const char *name, int64_t dflt);
 double inv_attr_float(const inv_node *n, const char *name, double dflt);
 const char *inv_attr_string(const inv_node *n, const char *name, const char *dflt);
+/* Inputs that the file lists for the node; those behind them are what its GRAPH attributes capture. */
+uint32_t inv_node_listed(const inv_node *n);
 /* NULL and *n = 0 when absent. */
 const int64_t *inv_attr_ints(const inv_node *n, const char *name, size_t *count);
 

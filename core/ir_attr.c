@@ -50,6 +50,13 @@ const char *inv_attr_string(const inv_node *n, const char *name, const char *dfl
     return a && a->kind == INV_ATTR_STRING && a->s ? a->s : dflt;
 }
 
+uint32_t inv_node_listed(const inv_node *n)
+{
+    for (uint32_t i = 0; i < n->nattr; i++)
+        if (n->attr[i].kind == INV_ATTR_GRAPH) return n->attr[i].captured;
+    return n->nin;
+}
+
 const int64_t *inv_attr_ints(const inv_node *n, const char *name, size_t *count)
 {
     const inv_attr *a = inv_attr_find(n, name);
@@ -82,6 +89,7 @@ static bool attr_copy(inv_arena *a, const inv_attr *from, inv_attr *to)
     if (from->kind == INV_ATTR_INTS && !(to->ints = copy_array(a, from->n, sizeof(int64_t), from->ints))) return false;
     if (from->kind == INV_ATTR_FLOATS && !(to->floats = copy_array(a, from->n, sizeof(double), from->floats)))
         return false;
+    if (from->args && !(to->args = inv__attrs_copy(a, from->n, from->args))) return false;
     if (from->kind != INV_ATTR_STRINGS) return true;
     to->strings = INV_ARENA_NEW(a, const char *, from->n ? from->n : 1);
     for (size_t i = 0; to->strings && i < from->n; i++) {

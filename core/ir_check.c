@@ -223,5 +223,6 @@ inv_status inv_graph_check(const inv_graph *g, bool canonical)
         const inv_graph *body = g->function.at[i].body;
         if (body && body != g) s = inv_graph_check(body, false);
     }
+    for (size_t i = 0; i < g->body.n && s == INV_OK; i++) s = inv_graph_check(g->body.at[i], false);
     return s;
 }

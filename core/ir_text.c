@@ -180,6 +180,7 @@ static void print_attr(inv_str *b, const inv_attr *a)
         inv__str_add(b, " ");
         print_literal(b, &a->tensor);
         break;
+    case INV_ATTR_GRAPH:
     case INV_ATTR_OTHER:
         inv__str_add(b, "%s", a->s && *a->s ? a->s : "?");
         break;

@@ -21,6 +21,12 @@ struct inv_graph;
 typedef inv_status (*inv_compile_fn)(inv_context *ctx, const struct inv_graph *source,
                                      const inv_session_options *options, struct inv_program **out);
 
+/* How a model is to be written, its blocks as functions (core/outline.h): joined in the same way. `options`: shapes of
+ * the inputs, as for a session; the rest is ignored. The values of initializers are those of `source`. */
+struct inv_rewriting;
+typedef inv_status (*inv_rewrite_fn)(inv_context *ctx, const struct inv_graph *source,
+                                     const inv_session_options *options, struct inv_rewriting **out);
+
 /* Handle of a user: allocator, error record, registry. One thread at a time. */
 struct inv_context {
     inv_allocator allocator;
@@ -31,6 +37,8 @@ struct inv_context {
     char fallback[256];       /* when there was no memory for the message */
     struct inv_registry *registry;
     inv_compile_fn compile;
+    inv_rewrite_fn rewrite;  /* all of it */
+    inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
 };
 
 /* The context without a registry; inv_context_create (inverses/builtin.c) fills that. */

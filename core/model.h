@@ -13,15 +13,30 @@ struct inv_model {
     void *impl;       /* importer/: mappings, facts for inspect */
 };
 
-/* Present value of an initializer: sets *data (NULL: unchanged), its type and its number of elements.
- * The data stay valid and unchanged until inv__model_write returns; it asks once per initializer. */
-typedef inv_status (*inv_weight_source)(void *opaque, const char *initializer, inv_dtype *dtype, const void **data,
-                                        size_t *n);
+/* Entries that are made when they are written, so that not all of them have to be there at once. *data is valid until
+ * the next call. */
+typedef struct inv_maker {
+    inv_status (*make)(void *opaque, size_t i, const void **data); /* NULL: there is none */
+    void *opaque;
+    size_t i;
+} inv_maker;
+
+/* Present value of an initializer. */
+typedef struct inv_weight {
+    inv_dtype dtype;
+    size_t n;         /* elements */
+    const void *data; /* valid and unchanged until inv__model_write returns */
+    inv_maker maker;  /* in place of data */
+} inv_weight;
+
+/* Fills *out, which is zero, or leaves it: unchanged. It is asked once per initializer. */
+typedef inv_status (*inv_weight_source)(void *opaque, const char *initializer, inv_weight *out);
 
 /* Writes the model with the weights of `source` (NULL: none changed), converted to each initializer's own
- * type; every other byte is as in the file. External tensors go to one new file `<basename>.data` beside
- * `path` if one of them changed or `path` is in another folder. Temporary files, fsync, rename: on failure
- * `path` is untouched. Refuses to replace a file that the model is read from. */
+ * type; every other byte is as in the file. A file of external data is replaced by a new one, `<path>.data` (further
+ * ones `<path>.data.1`, ...), if a tensor in it changed or `path` is in another folder; tensors keep their offsets.
+ * Temporary files, fsync, rename: on failure `path` is untouched. Refuses to replace a file that the model is read
+ * from. */
 inv_status inv__model_write(inv_model *model, inv_weight_source source, void *opaque, const char *path);
 
 #endif

@@ -20,7 +20,8 @@ typedef struct inv_edge {
     inv_id result;    /* template value that equals `frees` */
     const inv_id *node;
     uint32_t nnode;
-    double flops, gain; /* gain: INFINITY if unbounded */
+    double flops;
+    double gain, bound; /* expected of the error, and at most; INFINITY if unbounded */
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;
@@ -31,6 +32,7 @@ typedef struct inv_block {
     uint32_t nnode, npattern;     /* the first npattern are the pattern's own */
     const inv_id *in, *out;       /* values */
     uint32_t nin, nout;
+    uint32_t nrule_in, nrule_out; /* the first of them are those that the rule is about */
 } inv_block;
 typedef struct inv_refusal {
     const char *kind;
@@ -60,6 +62,7 @@ typedef struct inv_choice_row {
     inv_id value;
     inv_choice choice;
     const char *by; /* rule, for inverted; operator, for recomputed */
+    bool moved;     /* without arithmetic */
 } inv_choice_row;
 
 typedef struct inv_feed_slot {
@@ -100,8 +103,8 @@ typedef struct inv_plan {
 
 /* What the search found: enough to recover again without searching. */
 typedef struct inv_found_policy {
-    bool known, recompute, invert, feed_again, second;
-    double price, invert_cost;
+    bool known, recompute, invert, feed_again, second, apart, lean;
+    double price;
     size_t late;
 } inv_found_policy;
 
@@ -127,7 +130,8 @@ static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV
 typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
-    const inv_graph *source;
+    const inv_graph *source; /* the model's graph, or `own` */
+    inv_graph *own;          /* with merged initializers apart (passes/untie.c); NULL: nothing was merged */
     inv_session_options options; /* deep copy in `arena`; host data pointers dropped */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;

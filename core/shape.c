@@ -16,7 +16,10 @@ static const struct {
              [INV_I32] = {"int32", 4},         [INV_I64] = {"int64", 8},    [INV_STRING] = {"string", 0},
              [INV_BOOL] = {"bool", 1},         [INV_F16] = {"float16", 2},  [INV_F64] = {"double", 8},
              [INV_U32] = {"uint32", 4},        [INV_U64] = {"uint64", 8},   [INV_C64] = {"complex64", 8},
-             [INV_C128] = {"complex128", 16},  [INV_BF16] = {"bfloat16", 2}};
+             [INV_C128] = {"complex128", 16},  [INV_BF16] = {"bfloat16", 2},
+             /* carried along, never computed with */
+             {"float8e4m3fn", 0},   {"float8e4m3fnuz", 0}, {"float8e5m2", 0}, {"float8e5m2fnuz", 0}, {"uint4", 0},
+             {"int4", 0},           {"float4e2m1", 0},     {"float8e8m0", 0}, {"uint2", 0},          {"int2", 0}};
 #define NTYPES (sizeof types / sizeof *types)
 
 size_t inv_dtype_size(inv_dtype t)

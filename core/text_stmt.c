@@ -4,7 +4,9 @@
 
 #include "core/text.h"
 
-const char *const inv__attr_kinds[] = {"int", "float", "string", "ints", "floats", "strings", "tensor", "other", NULL};
+const char *const inv__attr_kinds[] = {
+    "int", "float", "string", "ints", "floats", "strings", "tensor", "graph", "other", NULL,
+};
 
 inv_status inv__parse_name(inv_lexer *lx, const char *what, const char **out)
 {

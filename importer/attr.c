@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * AttributeProto -> inv_attr. Kinds that no operator here reads (graphs, sparse tensors, types) are kept by name. */
+ * AttributeProto -> inv_attr. Kinds that no operator here reads (sparse tensors, types) are kept by name. */
 #include <string.h>
 
 #include "importer/importer.h"
 
-/* AttributeProto.AttributeType. */
-enum { T_UNDEFINED, T_FLOAT, T_INT, T_STRING, T_TENSOR, T_GRAPH, T_FLOATS, T_INTS, T_STRINGS };
-
 /* Files of IR version 1 leave the type out: the field that is set tells. */
 static int type_of(const Onnx__AttributeProto *p)
 {
-    if (p->has_type && (int)p->type != T_UNDEFINED) return (int)p->type;
-    if (p->has_f) return T_FLOAT;
-    if (p->has_i) return T_INT;
-    if (p->has_s) return T_STRING;
-    if (p->t) return T_TENSOR;
-    if (p->n_floats) return T_FLOATS;
-    if (p->n_ints) return T_INTS;
-    if (p->n_strings) return T_STRINGS;
-    return T_UNDEFINED;
+    if (p->has_type && (int)p->type != INV__TYPE_UNDEFINED) return (int)p->type;
+    if (p->has_f) return INV__TYPE_FLOAT;
+    if (p->has_i) return INV__TYPE_INT;
+    if (p->has_s) return INV__TYPE_STRING;
+    if (p->t) return INV__TYPE_TENSOR;
+    if (p->g) return INV__TYPE_GRAPH;
+    if (p->n_floats) return INV__TYPE_FLOATS;
+    if (p->n_ints) return INV__TYPE_INTS;
+    if (p->n_strings) return INV__TYPE_STRINGS;
+    return INV__TYPE_UNDEFINED;
 }
 
 static inv_status read_lists(inv_graph *g, const Onnx__AttributeProto *p, inv_attr *out)
@@ -57,31 +55,34 @@ static inv_status read_tensor(inv__loader *l, inv_graph *g, const Onnx__Attribut
     }
     const char *label = inv__arena_printf(&l->scratch, "attribute '%s' of %s", out->name, what);
     if (!label) return INV_E_NOMEM;
-    return inv__tensor_read(l, &g->arena, p->t, label, &out->tensor);
+    INV_TRY(inv__tensor_read(l, &g->arena, p->t, label, &out->tensor));
+    (void)inv__tensor_carried(l, &out->tensor, label);
+    return INV_OK;
 }
 
 static inv_status read_value(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,
                              inv_attr *out)
 {
     switch (type_of(p)) {
-    case T_FLOAT:
+    case INV__TYPE_FLOAT:
         out->kind = INV_ATTR_FLOAT;
         out->f = (double)p->f;
         return INV_OK;
-    case T_INT:
+    case INV__TYPE_INT:
         out->kind = INV_ATTR_INT;
         out->i = p->i;
         return INV_OK;
-    case T_STRING:
+    case INV__TYPE_STRING:
         out->kind = INV_ATTR_STRING;
         out->s = inv__arena_strndup(&g->arena, p->s.len ? (const char *)p->s.data : "", p->s.len);
         return out->s ? INV_OK : INV_E_NOMEM;
-    case T_TENSOR:
+    case INV__TYPE_TENSOR:
         out->kind = INV_ATTR_TENSOR;
         return out->ref ? INV_OK : read_tensor(l, g, p, what, out);
-    case T_INTS: out->kind = INV_ATTR_INTS; return read_lists(g, p, out);
-    case T_FLOATS: out->kind = INV_ATTR_FLOATS; return read_lists(g, p, out);
-    case T_STRINGS: out->kind = INV_ATTR_STRINGS; return read_lists(g, p, out);
+    case INV__TYPE_GRAPH: out->kind = INV_ATTR_GRAPH; return INV_OK;
+    case INV__TYPE_INTS: out->kind = INV_ATTR_INTS; return read_lists(g, p, out);
+    case INV__TYPE_FLOATS: out->kind = INV_ATTR_FLOATS; return read_lists(g, p, out);
+    case INV__TYPE_STRINGS: out->kind = INV_ATTR_STRINGS; return read_lists(g, p, out);
     default: out->kind = INV_ATTR_OTHER; return INV_OK;
     }
 }

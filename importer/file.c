@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A file that appears whole or not at all: written under a temporary name in the same folder, synced, renamed,
- * and the folder synced. Whatever was at `path` stays as it was until the rename. */
-#define _POSIX_C_SOURCE 200809L
+ * A file that appears whole or not at all: written without a name in the same folder, synced, given a temporary name,
+ * renamed, and the folder synced. Whatever was at `path` stays as it was until the rename; a program that is killed
+ * before leaves nothing behind. File systems that know no files without names get the temporary name at once. */
+#define _GNU_SOURCE /* O_TMPFILE */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,16 +20,37 @@ static inv_status failed(const inv__out *o, const char *what)
     return inv__fail(o->ctx, INV_E_IO, "cannot write '%s': %s: %s", o->path, what, strerror(errno));
 }
 
-static inv_status open_temp(inv__out *o, size_t len)
+/* The folder of the path, in o->temp. */
+static const char *folder_of(inv__out *o)
 {
+    const char *slash = strrchr(o->path, '/');
+    size_t n = slash == o->path ? 1 : slash ? (size_t)(slash - o->path) : 0;
+    memcpy(o->temp, slash ? o->path : ".", slash ? n : 1);
+    o->temp[slash ? n : 1] = 0;
+    return o->temp;
+}
+
+/* A free temporary name, taken by a new file or, where there is one without a name, by that. */
+static inv_status take_name(inv__out *o)
+{
+    char source[32];
+    snprintf(source, sizeof source, "/proc/self/fd/%d", o->fd);
     for (int i = 0; i < TRIES; i++) {
-        snprintf(o->temp, len, "%s.tmp-%ld-%d", o->path, (long)getpid(), i);
-        o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (o->fd >= 0) return INV_OK;
+        snprintf(o->temp, o->temp_size, "%s.tmp-%ld-%d", o->path, (long)getpid(), i);
+        if (o->fd < 0 && (o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) >= 0) return INV_OK;
+        if (o->unnamed && linkat(AT_FDCWD, source, AT_FDCWD, o->temp, AT_SYMLINK_FOLLOW) == 0) return INV_OK;
         if (errno != EEXIST) break;
     }
     o->temp[0] = 0; /* nothing of ours to remove */
     return failed(o, "no temporary file beside it");
+}
+
+static inv_status open_temp(inv__out *o)
+{
+    o->fd = access("/proc/self/fd", X_OK) == 0 ? open(folder_of(o), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666) : -1;
+    o->unnamed = o->fd >= 0;
+    o->temp[0] = 0;
+    return o->unnamed ? INV_OK : take_name(o);
 }
 
 inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o)
@@ -44,7 +66,8 @@ inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o)
     bool exists = stat(path, &st) == 0;
     if (exists && !S_ISREG(st.st_mode))
         return inv__fail(ctx, INV_E_IO, "cannot write '%s': it exists and is not a regular file", path);
-    INV_TRY(open_temp(o, len));
+    o->temp_size = len;
+    INV_TRY(open_temp(o));
     if (exists && fchmod(o->fd, st.st_mode & 0777) != 0) return failed(o, "permissions");
     return INV_OK;
 }
@@ -79,28 +102,23 @@ inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes)
     return INV_OK;
 }
 
+inv_status inv__out_skip(inv__out *o, uint64_t nbytes)
+{
+    o->total += nbytes;
+    INV_TRY(flush(o));
+    if (nbytes > INT64_MAX || lseek(o->fd, (off_t)nbytes, SEEK_CUR) < 0) return failed(o, "size");
+    return INV_OK;
+}
+
 inv_status inv__out_sync(inv__out *o)
 {
     INV_TRY(flush(o));
-    if (fsync(o->fd) != 0) return failed(o, "sync");
-    int fd = o->fd;
-    o->fd = -1;
-    return close(fd) == 0 ? INV_OK : failed(o, "close");
+    return fsync(o->fd) == 0 ? INV_OK : failed(o, "sync");
 }
 
 static inv_status sync_folder(inv__out *o)
 {
-    char *slash = strrchr(o->path, '/');
-    const char *dir = ".";
-    if (slash == o->path) {
-        dir = "/";
-    } else if (slash) {
-        size_t n = (size_t)(slash - o->path);
-        memcpy(o->temp, o->path, n); /* the temporary name is no longer needed */
-        o->temp[n] = 0;
-        dir = o->temp;
-    }
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(folder_of(o), /* the temporary name is no longer needed */ O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* A folder that may be written but not read, or a file system that syncs no folders: the file is there. */
     bool ok = fd < 0 || fsync(fd) == 0 || errno == EINVAL || errno == EROFS;
     int e = errno;
@@ -112,8 +130,11 @@ static inv_status sync_folder(inv__out *o)
 
 inv_status inv__out_publish(inv__out *o)
 {
+    if (o->unnamed) INV_TRY(take_name(o));
+    int fd = o->fd;
+    o->fd = -1;
+    if (close(fd) != 0) return failed(o, "close");
     if (rename(o->temp, o->path) != 0) return failed(o, "rename");
-    o->temp[0] = 0;
     return sync_folder(o);
 }
 

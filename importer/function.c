@@ -3,15 +3,16 @@
  * are the formal ones; attributes of the call are referred to by name and put in by the inlining pass. */
 #include <string.h>
 
+#include "core/outline.h"
 #include "importer/importer.h"
 
-static inv_status formal_inputs(inv__loader *l, inv_graph *g, inv__names *names, const Onnx__FunctionProto *p,
-                                const char *what)
+static inv_status formal_inputs(inv__loader *l, inv__scope *s, const Onnx__FunctionProto *p, const char *what)
 {
+    inv_graph *g = s->g;
     inv_shape unknown = inv_shape_unknown();
     for (size_t i = 0; i < p->n_input; i++) {
         bool taken;
-        INV_TRY(inv__names_put(names, p->input[i], (uint32_t)g->value.n, &taken));
+        INV_TRY(inv__names_put(&s->names, p->input[i], (uint32_t)g->value.n, &taken));
         if (taken) {
             inv__defect(&l->defects, INV_E_GRAPH, "%s has two inputs '%s'", what, p->input[i]);
             continue;
@@ -23,11 +24,11 @@ static inv_status formal_inputs(inv__loader *l, inv_graph *g, inv__names *names,
     return INV_OK;
 }
 
-static inv_status formal_outputs(inv__loader *l, inv_graph *g, const inv__names *names, const Onnx__FunctionProto *p,
-                                 const char *what)
+static inv_status formal_outputs(inv__loader *l, inv__scope *s, const Onnx__FunctionProto *p, const char *what)
 {
+    inv_graph *g = s->g;
     for (size_t i = 0; i < p->n_output; i++) {
-        uint32_t v = inv__names_get(names, p->output[i]);
+        uint32_t v = inv__names_get(&s->names, p->output[i]);
         if (v == INV_NONE) {
             inv__defect(&l->defects, INV_E_GRAPH, "%s: output '%s' is never produced", what, p->output[i]);
             continue;
@@ -86,27 +87,48 @@ static inv_status import_body(inv__loader *l, const Onnx__ModelProto *m, const O
                               inv_function *f)
 {
     inv_graph *g = f->body;
-    inv__names names = {.a = &l->scratch};
-    const char *where = inv__arena_printf(&l->scratch, " in %s", what);
-    if (!where) return INV_E_NOMEM;
+    inv__scope s = {.g = g, .names.a = &l->scratch, .in_function = true};
+    s.where = inv__arena_printf(&l->scratch, " in %s", what);
+    if (!s.where) return INV_E_NOMEM;
     /* A function without imports of its own takes the model's. */
     if (p->n_opset_import)
         INV_TRY(inv__import_opsets(l, g, p->n_opset_import, p->opset_import, what));
     else
         INV_TRY(inv__import_opsets(l, g, m->n_opset_import, m->opset_import, what));
     INV_TRY(import_defaults(l, g, p, what, f));
-    INV_TRY(formal_inputs(l, g, &names, p, what));
-    INV_TRY(inv__import_nodes(l, g, &names, p->n_node, p->node, where, true));
-    INV_TRY(formal_outputs(l, g, &names, p, what));
+    INV_TRY(formal_inputs(l, &s, p, what));
+    INV_TRY(inv__import_nodes(l, &s, p->n_node, p->node));
+    INV_TRY(formal_outputs(l, &s, p, what));
     if (g->failed != INV_OK) return g->failed;
     /* Sorting a body with defects would hide them behind a cycle that is none. */
     return l->defects.n ? INV_OK : inv_graph_sort(g);
 }
 
+/* Whether a rewriting made the function: the model's metadata say so. One that only has the domain is somebody's. */
+static inv_status is_block(inv__loader *l, const inv__names *facts, const Onnx__FunctionProto *p, bool *block)
+{
+    static const char suffix[] = "_inverse";
+    size_t n = p->name ? strlen(p->name) : 0, k = sizeof suffix - 1;
+    *block = false;
+    if (strcmp(inv__domain(p->domain), INV_OUTLINE_DOMAIN) != 0 || !n || p->n_attribute) return INV_OK;
+    bool inverse = n > k && strcmp(p->name + n - k, suffix) == 0;
+    const char *key = inv__arena_printf(&l->scratch, "%s.fn.%.*s", INV_OUTLINE_DOMAIN, (int)(inverse ? n - k : n),
+                                        p->name);
+    if (!key) return INV_E_NOMEM;
+    *block = inv__names_get(facts, key) != INV_NONE;
+    return INV_OK;
+}
+
 inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m)
 {
     inv_graph *g = l->model->graph;
-    inv__names names = {.a = &l->scratch};
+    inv__names names = {.a = &l->scratch}, facts = {.a = &l->scratch};
+    for (size_t i = 0; i < m->n_metadata_props; i++) {
+        bool again;
+        const char *key = m->metadata_props[i]->key;
+        if (key && strncmp(key, INV_OUTLINE_DOMAIN, strlen(INV_OUTLINE_DOMAIN)) == 0)
+            INV_TRY(inv__names_put(&facts, key, 0, &again));
+    }
     for (size_t i = 0; i < m->n_functions; i++) {
         const Onnx__FunctionProto *p = m->functions[i];
         const char *name = p->name ? p->name : "", *domain = inv__domain(p->domain);
@@ -114,6 +136,7 @@ inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m)
         const char *what = inv__arena_printf(&l->scratch, "function '%s::%s'", domain, name);
         bool taken;
         if (!f.domain || !f.name || !what) return INV_E_NOMEM;
+        INV_TRY(is_block(l, &facts, p, &f.block));
         INV_TRY(inv__names_put(&names, what, 0, &taken));
         if (taken) inv__defect(&l->defects, INV_E_GRAPH, "%s is defined twice (overloads are not supported)", what);
         INV_TRY(inv_graph_create(l->ctx, f.name, &f.body));

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * GraphProto -> inv_graph, with the operators as they are in the file. Everything that is wrong with the file is
- * collected and told at once. Nodes may stand in any order in the file; the graph's order is sorted at the end. */
+ * GraphProto -> inv_graph, with the operators as they are in the file; bodies of control flow are graphs of their own.
+ * Everything that is wrong with the file is collected and told at once. Nodes may stand in any order in the file; the
+ * graph's order is sorted at the end. */
 #include <string.h>
 
 #include "core/op.h"
+#include "core/outline.h"
 #include "importer/importer.h"
 
 /* ai.onnx operator sets that this library knows how to read. */
@@ -77,12 +79,13 @@ typedef struct decl {
 } decl;
 
 /* A graph input or output. */
-static inv_status decl_read(inv__loader *l, inv_graph *g, const Onnx__ValueInfoProto *p, const char *kind, decl *d)
+static inv_status decl_read(inv__loader *l, const inv__scope *s, const Onnx__ValueInfoProto *p, const char *kind,
+                            decl *d)
 {
-    const char *what = inv__arena_printf(&l->scratch, "graph %s '%s'", kind, p->name ? p->name : "");
+    const char *what = inv__arena_printf(&l->scratch, "graph %s '%s'%s", kind, p->name ? p->name : "", s->where);
     if (!what) return INV_E_NOMEM;
     *d = (decl){.name = p->name ? p->name : "", .shape = inv_shape_unknown()};
-    if (!*d->name) inv__defect(&l->defects, INV_E_GRAPH, "a graph %s has no name", kind);
+    if (!*d->name) inv__defect(&l->defects, INV_E_GRAPH, "a graph %s has no name%s", kind, s->where);
     if (!p->type || p->type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET) return INV_OK;
     if (p->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
         inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE,
@@ -93,19 +96,36 @@ static inv_status decl_read(inv__loader *l, inv_graph *g, const Onnx__ValueInfoP
     int32_t dt = t->has_elem_type ? t->elem_type : 0;
     if (dt < INV_DT_NONE || dt > INV_BF16)
         inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what, dt,
-                    inv__dtype_text(dt));
+                    inv_dtype_name((inv_dtype)dt));
     else
         d->dtype = (inv_dtype)dt;
-    return shape_read(l, g, t->shape, what, &d->shape, &d->symbols);
+    return shape_read(l, s->g, t->shape, what, &d->shape, &d->symbols);
+}
+
+inv_status inv__scope_find(inv__scope *s, const char *name, inv_id *out)
+{
+    inv_id outside;
+    bool taken;
+    *out = inv__names_get(&s->names, name);
+    if (*out != INV_NONE || !s->outer) return INV_OK;
+    INV_TRY(inv__scope_find(s->outer, name, &outside)); /* as deep as messages may be nested (prescan.c) */
+    if (outside == INV_NONE) return INV_OK;
+    *out = inv_graph_value(s->g, name, INV_ROLE_INPUT, INV_DT_NONE, NULL);
+    if (*out == INV_NONE) return s->g->failed;
+    INV_TRY(inv__names_put(&s->names, name, *out, &taken));
+    return inv_vec_push(&s->g->arena, &s->g->inputs, *out) && inv_vec_push(&s->g->arena, &s->captured, outside)
+               ? INV_OK
+               : INV_E_NOMEM;
 }
 
 /* A new value under a name that must be new. INV_NONE in *out if it was not. */
-static inv_status define(inv__loader *l, inv_graph *g, inv__names *names, const char *name, inv_role role, inv_dtype t,
+static inv_status define(inv__loader *l, inv__scope *scope, const char *name, inv_role role, inv_dtype t,
                          const inv_shape *s, const char *what, inv_id *out)
 {
+    inv_graph *g = scope->g;
     bool taken;
     *out = INV_NONE;
-    INV_TRY(inv__names_put(names, name, (uint32_t)g->value.n, &taken));
+    INV_TRY(inv__names_put(&scope->names, name, (uint32_t)g->value.n, &taken));
     if (taken) {
         inv__defect(&l->defects, INV_E_GRAPH, "%s defines '%s', which is already defined", what, name);
         return INV_OK;
@@ -114,21 +134,25 @@ static inv_status define(inv__loader *l, inv_graph *g, inv__names *names, const 
     return *out == INV_NONE ? g->failed : INV_OK;
 }
 
-static inv_status import_initializers(inv__loader *l, inv_graph *g, inv__names *names, const Onnx__GraphProto *p)
+static inv_status import_initializers(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
 {
+    inv_graph *g = s->g;
     for (size_t i = 0; i < p->n_initializer; i++) {
         const Onnx__TensorProto *t = p->initializer[i];
         const char *name = t->name ? t->name : "";
-        const char *what = inv__arena_printf(&l->scratch, "initializer '%s'", name);
+        const char *what = inv__arena_printf(&l->scratch, "initializer '%s'%s", name, s->where);
         inv_data data;
         inv_id v;
         if (!what) return INV_E_NOMEM;
-        if (!*name) inv__defect(&l->defects, INV_E_GRAPH, "initializer %zu has no name", i);
+        if (!*name) inv__defect(&l->defects, INV_E_GRAPH, "initializer %zu has no name%s", i, s->where);
         INV_TRY(inv__tensor_read(l, &g->arena, t, what, &data));
-        INV_TRY(define(l, g, names, name, INV_ROLE_PARAM, data.dtype, &data.shape, "an initializer", &v));
+        if (s->outer) (void)inv__tensor_carried(l, &data, what);
+        INV_TRY(define(l, s, name, s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, data.dtype, &data.shape,
+                       "an initializer", &v));
         if (v == INV_NONE) continue;
         inv_val(g, v)->data = data;
         inv_val(g, v)->mem = INV_MEM_PARAM;
+        if (s->outer) continue;
         inv_val(g, v)->init = (inv_id)g->inits.n;
         if (!inv_vec_push(&g->arena, &g->inits, v)) return INV_E_NOMEM;
     }
@@ -140,16 +164,17 @@ static inv_status import_initializers(inv__loader *l, inv_graph *g, inv__names *
     return INV_OK;
 }
 
-static inv_status import_inputs(inv__loader *l, inv_graph *g, inv__names *names, const Onnx__GraphProto *p)
+static inv_status import_inputs(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
 {
+    inv_graph *g = s->g;
     for (size_t i = 0; i < p->n_input; i++) {
         decl d;
         inv_id v;
-        INV_TRY(decl_read(l, g, p->input[i], "input", &d));
-        uint32_t known = inv__names_get(names, d.name);
+        INV_TRY(decl_read(l, s, p->input[i], "input", &d));
+        uint32_t known = inv__names_get(&s->names, d.name);
         /* Up to IR version 3 initializers had to be listed as inputs too; they are not fed. */
         if (known != INV_NONE && inv_val(g, known)->role == INV_ROLE_PARAM) continue;
-        INV_TRY(define(l, g, names, d.name, INV_ROLE_INPUT, d.dtype, &d.shape, "the list of graph inputs", &v));
+        INV_TRY(define(l, s, d.name, INV_ROLE_INPUT, d.dtype, &d.shape, "the list of graph inputs", &v));
         if (v == INV_NONE) continue;
         inv_val(g, v)->dim_param = d.symbols;
         inv_val(g, v)->mem = INV_MEM_DATA;
@@ -158,17 +183,20 @@ static inv_status import_inputs(inv__loader *l, inv_graph *g, inv__names *names,
     return INV_OK;
 }
 
-static inv_status import_outputs(inv__loader *l, inv_graph *g, const inv__names *names, const Onnx__GraphProto *p)
+static inv_status import_outputs(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
 {
+    inv_graph *g = s->g;
     for (size_t i = 0; i < p->n_output; i++) {
         decl d;
-        INV_TRY(decl_read(l, g, p->output[i], "output", &d));
-        uint32_t v = inv__names_get(names, d.name);
+        inv_id v;
+        INV_TRY(decl_read(l, s, p->output[i], "output", &d));
+        INV_TRY(inv__scope_find(s, d.name, &v));
         if (v == INV_NONE) {
-            inv__defect(&l->defects, INV_E_GRAPH, "graph output '%s' is never produced", d.name);
+            inv__defect(&l->defects, INV_E_GRAPH, "graph output '%s' is never produced%s", d.name, s->where);
             continue;
         }
-        if (inv_val(g, v)->is_output) {
+        /* Results of a body are told apart by their place, so one may be listed twice. */
+        if (inv_val(g, v)->is_output && !s->outer) {
             inv__defect(&l->defects, INV_E_GRAPH, "graph output '%s' is listed twice", d.name);
             continue;
         }
@@ -185,6 +213,8 @@ static inv_status import_outputs(inv__loader *l, inv_graph *g, const inv__names 
     return INV_OK;
 }
 
+/* --- nodes --- */
+
 static const char *node_label(inv__loader *l, const Onnx__NodeProto *p, const char *where)
 {
     const char *op = p->op_type ? p->op_type : "";
@@ -193,64 +223,124 @@ static const char *node_label(inv__loader *l, const Onnx__NodeProto *p, const ch
                              p->n_output ? p->output[0] : "", where);
 }
 
-static inv_status read_inputs(inv__loader *l, const inv_graph *g, const inv__names *names, const Onnx__NodeProto *p,
-                              const char *what, inv_id *in)
+static inv_status read_inputs(inv__loader *l, inv__scope *s, const Onnx__NodeProto *p, const char *what, inv_ids *in)
 {
     for (size_t i = 0; i < p->n_input; i++) {
-        in[i] = *p->input[i] ? inv__names_get(names, p->input[i]) : INV_NONE;
-        if (*p->input[i] && in[i] == INV_NONE)
+        inv_id v = INV_NONE;
+        if (*p->input[i]) INV_TRY(inv__scope_find(s, p->input[i], &v));
+        if (*p->input[i] && v == INV_NONE)
             inv__defect(&l->defects, INV_E_GRAPH, "%s reads '%s', which nothing defines", what, p->input[i]);
-        if (in[i] == INV_NONE) continue;
-        const inv_value *v = inv_val(g, in[i]);
-        if (v->role == INV_ROLE_PARAM && v->dtype == INV_STRING)
+        if (!inv_vec_push(&l->scratch, in, v)) return INV_E_NOMEM;
+        if (v == INV_NONE) continue;
+        const inv_value *val = inv_val(s->g, v);
+        if (val->data.dtype == INV_STRING)
             inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s reads initializer '%s', which holds strings", what,
-                        v->name);
+                        val->name);
     }
     return INV_OK;
 }
 
-static inv_status import_node(inv__loader *l, inv_graph *g, inv__names *names, const Onnx__NodeProto *p,
-                              const inv_id *out, const char *where, bool in_function)
+static inv_status fill_body(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
 {
-    const char *what = node_label(l, p, where);
-    inv_id *in = INV_ARENA_NEW(&l->scratch, inv_id, p->n_input + 1);
+    inv_graph *g = s->g, *around = s->outer->g;
+    for (size_t i = 0; i < around->opset.n; i++) {
+        inv_opset o = {inv__arena_strdup(&g->arena, around->opset.at[i].domain), around->opset.at[i].version};
+        if (!o.domain || !inv_vec_push(&g->arena, &g->opset, o)) return INV_E_NOMEM;
+    }
+    INV_TRY(import_initializers(l, s, p));
+    INV_TRY(import_inputs(l, s, p));
+    INV_TRY(inv__import_nodes(l, s, p->n_node, p->node));
+    INV_TRY(import_outputs(l, s, p));
+    if (g->failed != INV_OK) return g->failed;
+    return l->defects.n ? INV_OK : inv_graph_sort(g);
+}
+
+/* A graph as attribute `a` of a node of scope `around`; what it captures is added to the node's inputs. */
+static inv_status import_body(inv__loader *l, inv__scope *around, const Onnx__GraphProto *p, const char *what,
+                              inv_attr *a, inv_ids *in)
+{
+    inv__scope s = {.names.a = &l->scratch, .outer = around, .in_function = around->in_function};
+    a->captured = (uint32_t)in->n;
+    if (a->ref) return INV_OK;
+    if (!p) {
+        inv__defect(&l->defects, INV_E_PARSE, "%s: attribute '%s' is a graph, but has none", what, a->name);
+        return INV_OK;
+    }
+    s.where = inv__arena_printf(&l->scratch, " in attribute '%s' of %s", a->name, what);
+    if (!s.where) return INV_E_NOMEM;
+    inv_id source = l->source;
+    INV_TRY(inv_graph_create(l->ctx, p->name ? p->name : "", &s.g));
+    if (!inv_vec_push(&around->g->arena, &around->g->body, s.g)) {
+        inv_graph_destroy(s.g);
+        return INV_E_NOMEM;
+    }
+    INV_TRY(fill_body(l, &s, p));
+    l->source = source; /* the file's nodes are those outside of bodies */
+    a->graph = s.g;
+    a->ncaptured = (uint32_t)s.captured.n;
+    for (size_t i = 0; i < s.captured.n; i++)
+        if (!inv_vec_push(&l->scratch, in, s.captured.at[i])) return INV_E_NOMEM;
+    return INV_OK;
+}
+
+static inv_status import_node(inv__loader *l, inv__scope *s, const Onnx__NodeProto *p, const inv_id *out)
+{
+    inv_graph *g = s->g;
+    inv_ids in = {0};
+    const char *what = node_label(l, p, s->where);
     inv_attr *attr = INV_ARENA_NEW(&l->scratch, inv_attr, p->n_attribute + 1);
     const char *op = p->op_type ? p->op_type : "", *domain = inv__domain(p->domain);
-    if (!what || !in || !attr) return INV_E_NOMEM;
+    if (!what || !attr) return INV_E_NOMEM;
     if (!*op) inv__defect(&l->defects, INV_E_GRAPH, "%s has no operator", what);
     if (!*domain && !inv_graph_opset(g, ""))
         inv__defect(&l->defects, INV_E_GRAPH, "%s: an operator of ai.onnx, of which no operator set is imported", what);
-    INV_TRY(read_inputs(l, g, names, p, what, in));
+    INV_TRY(read_inputs(l, s, p, what, &in));
     for (size_t i = 0; i < p->n_attribute; i++) {
-        INV_TRY(inv__attr_read(l, g, p->attribute[i], what, in_function, &attr[i]));
+        INV_TRY(inv__attr_read(l, g, p->attribute[i], what, s->in_function, &attr[i]));
+        if (attr[i].kind == INV_ATTR_GRAPH) INV_TRY(import_body(l, s, p->attribute[i]->g, what, &attr[i], &in));
         for (size_t k = 0; k < i; k++)
             if (!strcmp(attr[k].name, attr[i].name))
                 inv__defect(&l->defects, INV_E_GRAPH, "%s: has attribute '%s' twice", what, attr[i].name);
     }
-    inv_id n = inv_graph_node(g, domain, op, p->name && *p->name ? p->name : NULL, (uint32_t)p->n_input, in,
+    inv_id n = inv_graph_node(g, domain, op, p->name && *p->name ? p->name : NULL, (uint32_t)in.n, in.at,
                               (uint32_t)p->n_output, out, (uint32_t)p->n_attribute, attr);
     if (n == INV_NONE) return g->failed;
+    inv_nod(g, n)->source = l->source++;
     return inv_vec_push(&g->arena, &g->order, n) ? INV_OK : INV_E_NOMEM;
 }
 
 /* In two rounds, because a node may read what a later one defines. */
-inv_status inv__import_nodes(inv__loader *l, inv_graph *g, inv__names *names, size_t n, Onnx__NodeProto *const *p,
-                             const char *where, bool in_function)
+inv_status inv__import_nodes(inv__loader *l, inv__scope *s, size_t n, Onnx__NodeProto *const *p)
 {
     inv_id **out = INV_ARENA_NEW(&l->scratch, inv_id *, n + 1);
     inv_shape unknown = inv_shape_unknown();
     if (!out) return INV_E_NOMEM;
     for (size_t i = 0; i < n; i++) {
-        const char *what = node_label(l, p[i], where);
+        const char *what = node_label(l, p[i], s->where);
         out[i] = INV_ARENA_NEW(&l->scratch, inv_id, p[i]->n_output + 1);
         if (!what || !out[i]) return INV_E_NOMEM;
         for (size_t k = 0; k < p[i]->n_output; k++) {
             out[i][k] = INV_NONE;
             if (!*p[i]->output[k]) continue;
-            INV_TRY(define(l, g, names, p[i]->output[k], INV_ROLE_NODE, INV_DT_NONE, &unknown, what, &out[i][k]));
+            INV_TRY(define(l, s, p[i]->output[k], INV_ROLE_NODE, INV_DT_NONE, &unknown, what, &out[i][k]));
         }
     }
-    for (size_t i = 0; i < n; i++) INV_TRY(import_node(l, g, names, p[i], out[i], where, in_function));
+    for (size_t i = 0; i < n; i++) INV_TRY(import_node(l, s, p[i], out[i]));
+    return INV_OK;
+}
+
+/* The facts that a rewriting left in the model's metadata: "ai.invonnx.inv.<initializer>" names its original. */
+static inv_status import_inverses(inv_graph *g, const Onnx__ModelProto *m)
+{
+    static const char prefix[] = INV_OUTLINE_DOMAIN ".inv.";
+    for (size_t i = 0; i < m->n_metadata_props; i++) {
+        const char *key = m->metadata_props[i]->key, *of = m->metadata_props[i]->value;
+        if (!key || !of || strncmp(key, prefix, sizeof prefix - 1) != 0) continue;
+        inv_id v = inv_graph_find(g, key + sizeof prefix - 1);
+        if (v == INV_NONE || inv_val(g, v)->role != INV_ROLE_PARAM) continue;
+        inv_val(g, v)->inverse_of = inv__arena_strdup(&g->arena, of);
+        if (!inv_val(g, v)->inverse_of) return INV_E_NOMEM;
+    }
     return INV_OK;
 }
 
@@ -258,16 +348,20 @@ inv_status inv__import_model(inv__loader *l, const Onnx__ModelProto *m)
 {
     const Onnx__GraphProto *p = m->graph;
     const char *path = l->model->path;
-    inv__names names = {.a = &l->scratch};
+    inv__scope s = {.names.a = &l->scratch, .where = ""};
     if (!p) return inv__fail(l->ctx, INV_E_PARSE, "'%s' holds no graph: it is not an ONNX model", path);
     INV_TRY(inv_graph_create(l->ctx, p->name ? p->name : "", &l->model->graph));
-    inv_graph *g = l->model->graph;
+    inv_graph *g = s.g = l->model->graph;
     INV_TRY(inv__import_opsets(l, g, m->n_opset_import, m->opset_import, "the model"));
+    l->source = (inv_id)p->n_node;
     INV_TRY(inv__import_functions(l, m));
-    INV_TRY(import_initializers(l, g, &names, p));
-    INV_TRY(import_inputs(l, g, &names, p));
-    INV_TRY(inv__import_nodes(l, g, &names, p->n_node, p->node, "", false));
-    INV_TRY(import_outputs(l, g, &names, p));
+    l->source = 0;
+    INV_TRY(import_initializers(l, &s, p));
+    INV_TRY(import_inverses(g, m));
+    INV_TRY(import_inputs(l, &s, p));
+    INV_TRY(inv__import_nodes(l, &s, p->n_node, p->node));
+    INV_TRY(import_outputs(l, &s, p));
+    INV_TRY(inv__external_check(l));
     INV_TRY(inv__defects_report(&l->defects, path));
     if (g->failed != INV_OK) return g->failed;
     return inv_graph_sort(g);

@@ -7,8 +7,10 @@
  *   tables.c   names, lists of defects
  *   tensor.c   TensorProto -> inv_data (views of the mapping where possible)
  *   attr.c     AttributeProto -> inv_attr
- *   import.c   GraphProto -> inv_graph;  function.c  model-local functions;  model.c  load and destroy
- *   export.c   what to write, piece by piece;  file.c  how: temporary file, fsync, rename
+ *   import.c   GraphProto -> inv_graph, bodies of control flow included
+ *   function.c model-local functions;  model.c  load and destroy
+ *   export.c   the file with new weights;  outline.c  with blocks as functions;  encode.c  messages that are new
+ *   pieces.c   files as lists of pieces (writer.h);  file.c  how they are written: temporary file, fsync, rename
  *   inspect.c  the model as JSON */
 #ifndef INV_IMPORTER_H
 #define INV_IMPORTER_H
@@ -88,13 +90,58 @@ size_t inv__wire_put_varint(uint8_t buf[INV__VARINT_MAX], uint64_t v); /* bytes 
 const ProtobufCMessageDescriptor *inv__wire_child(const ProtobufCMessageDescriptor *d, uint32_t id);
 
 enum {
+    INV__MODEL_IR_VERSION = 1,
     INV__MODEL_GRAPH = 7,
+    INV__MODEL_OPSET_IMPORT = 8,
+    INV__MODEL_METADATA = 14,
+    INV__MODEL_FUNCTION = 25,
+    INV__GRAPH_NODE = 1,
     INV__GRAPH_INITIALIZER = 5,
+    INV__GRAPH_INPUT = 11,
+    INV__GRAPH_VALUE_INFO = 13,
+    INV__FUNCTION_NAME = 1,
+    INV__FUNCTION_INPUT = 4,
+    INV__FUNCTION_OUTPUT = 5,
+    INV__FUNCTION_NODE = 7,
+    INV__FUNCTION_DOC = 8,
+    INV__FUNCTION_OPSET_IMPORT = 9,
+    INV__FUNCTION_DOMAIN = 10,
     INV__FUNCTION_ATTRIBUTE_PROTO = 11,
+    INV__NODE_INPUT = 1,
+    INV__NODE_OUTPUT = 2,
+    INV__NODE_NAME = 3,
+    INV__NODE_OP_TYPE = 4,
+    INV__NODE_ATTRIBUTE = 5,
+    INV__NODE_DOMAIN = 7,
+    INV__ATTR_NAME = 1,
+    INV__ATTR_F = 2,
+    INV__ATTR_I = 3,
+    INV__ATTR_S = 4,
+    INV__ATTR_T = 5,
+    INV__ATTR_FLOATS = 7,
+    INV__ATTR_INTS = 8,
+    INV__ATTR_STRINGS = 9,
+    INV__ATTR_TYPE = 20,
+    INV__TENSOR_DIMS = 1,
+    INV__TENSOR_DATA_TYPE = 2,
+    INV__TENSOR_NAME = 8,
     INV__TENSOR_RAW_DATA = 9,
     INV__TENSOR_EXTERNAL_DATA = 13,
     INV__TENSOR_DATA_LOCATION = 14,
     INV__LOCATION_EXTERNAL = 1
+};
+
+/* AttributeProto.AttributeType. */
+enum {
+    INV__TYPE_UNDEFINED,
+    INV__TYPE_FLOAT,
+    INV__TYPE_INT,
+    INV__TYPE_STRING,
+    INV__TYPE_TENSOR,
+    INV__TYPE_GRAPH,
+    INV__TYPE_FLOATS,
+    INV__TYPE_INTS,
+    INV__TYPE_STRINGS
 };
 
 /* --- prescan.c --- */
@@ -114,24 +161,48 @@ inv_status inv__unpack_skeleton(inv_arena *a, const char *path, const ProtobufCM
                                 const uint8_t *skeleton, size_t nbytes, ProtobufCMessage **out);
 
 /* --- import --- */
+/* Where a tensor lies in a file of external data. */
+typedef struct inv__range {
+    uint32_t file; /* in inv__impl.ext */
+    uint64_t begin, end;
+    const char *what, *location;
+} inv__range;
+
 typedef struct inv__loader {
     inv_context *ctx;
     inv_model *model;
     inv__impl *impl;
     inv_arena scratch; /* gone after the import: protobuf-c's messages, tables */
     inv__defects defects;
+    inv_id source; /* number of the file's next node (inv_node.source) */
+    INV_VEC(inv__range) range; /* of all external tensors so far */
 } inv__loader;
 
 /* tensor.c. Only a want of memory is a failure; what is wrong with the tensor is a defect, with
  * out->bytes NULL then. String tensors also have bytes NULL. `what` as in "initializer 'w'". */
 inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
                             inv_data *out);
-const char *inv__dtype_text(int64_t t); /* also of types that are newer than this library */
+/* Whether the elements are of a type that is only carried along; then that is a defect. */
+bool inv__tensor_carried(inv__loader *l, const inv_data *d, const char *what);
 /* map.c: bytes of an external tensor of nbytes bytes; NULL and a defect if they cannot be had. */
 inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
                               const uint8_t **out);
+/* map.c: a defect for external tensors that share bytes: they could not be written back with new weights. */
+inv_status inv__external_check(inv__loader *l);
 
-/* attr.c: an attribute of node `what`; in_function: references to the call's attributes are allowed. */
+/* A graph that is being made, and the names of its values. */
+typedef struct inv__scope {
+    inv_graph *g;
+    inv__names names;
+    struct inv__scope *outer; /* of a body of control flow: the graph around it; else NULL */
+    inv_ids captured;         /* values of `outer` that g reads; each has an input of g, behind the formal ones */
+    const char *where;        /* for messages: " in function 'f'", or "" */
+    bool in_function;         /* references to the call's attributes are allowed */
+} inv__scope;
+/* The value of that name in s->g, captured from outside if need be; INV_NONE: there is none. */
+inv_status inv__scope_find(inv__scope *s, const char *name, inv_id *out);
+
+/* attr.c: an attribute of node `what`. Graphs are left to inv__import_body. */
 inv_status inv__attr_read(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,
                           bool in_function, inv_attr *out);
 
@@ -139,9 +210,8 @@ inv_status inv__attr_read(inv__loader *l, inv_graph *g, const Onnx__AttributePro
 inv_status inv__import_model(inv__loader *l, const Onnx__ModelProto *m);
 inv_status inv__import_opsets(inv__loader *l, inv_graph *g, size_t n, Onnx__OperatorSetIdProto *const *p,
                               const char *what);
-/* Nodes and their outputs; `names` holds the values known so far and gets the new ones. */
-inv_status inv__import_nodes(inv__loader *l, inv_graph *g, inv__names *names, size_t n, Onnx__NodeProto *const *p,
-                             const char *where, bool in_function);
+/* Nodes and their outputs; s->names holds the values known so far and gets the new ones. */
+inv_status inv__import_nodes(inv__loader *l, inv__scope *s, size_t n, Onnx__NodeProto *const *p);
 const char *inv__domain(const char *d); /* "" for ai.onnx in all spellings */
 
 /* function.c */
@@ -150,7 +220,9 @@ inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m);
 /* --- file.c: a file that appears whole or not at all --- */
 typedef struct inv__out {
     inv_context *ctx;
-    char *path, *temp; /* owned */
+    char *path, *temp; /* owned; temp[0] 0: no temporary name is taken */
+    size_t temp_size;
+    bool unnamed;
     int fd;
     uint8_t *buf;
     size_t n;
@@ -158,6 +230,7 @@ typedef struct inv__out {
 } inv__out;
 inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o);
 inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes);
+inv_status inv__out_skip(inv__out *o, uint64_t nbytes); /* zeros, where possible without taking up space */
 inv_status inv__out_sync(inv__out *o);    /* all on disk under the temporary name */
 inv_status inv__out_publish(inv__out *o); /* renames and makes the rename last */
 void inv__out_close(inv__out *o);         /* removes the temporary file if it is still there */

@@ -6,26 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/merge.h"
 #include "core/op.h"
-#include "importer/importer.h"
+#include "importer/view.h"
 
-typedef struct view {
-    inv_context *ctx;
-    const inv_graph *g;
-    inv_arena scratch;
-    bool *called;         /* per function */
-    bool **fstat;         /* per function and formal input: becomes a running statistic inside */
-    bool *stat, *other;   /* per value of g: used as running statistic; used as something else */
-    json_t *root, *operators, *missing, *groups, *traps, *eval_bn;
-    bool failed;          /* jansson had no memory */
-} view;
+typedef inv__view view;
+#define set inv__view_set
+#define append inv__view_append
+#define text inv__view_text
 
-static void set(view *w, json_t *object, const char *key, json_t *v)
+void inv__view_set(view *w, json_t *object, const char *key, json_t *v)
 {
     if (json_object_set_new(object, key, v) != 0) w->failed = true;
 }
 
-static void append(view *w, json_t *array, json_t *v)
+void inv__view_append(view *w, json_t *array, json_t *v)
 {
     if (json_array_append_new(array, v) != 0) w->failed = true;
 }
@@ -48,7 +43,7 @@ static const char *clean(view *w, const char *s)
     return copy;
 }
 
-static json_t *text(view *w, const char *s)
+json_t *inv__view_text(view *w, const char *s)
 {
     return json_string(clean(w, s));
 }
@@ -83,15 +78,23 @@ static json_t *values_json(view *w, const inv_ids *ids)
     return a;
 }
 
+static bool is_statistic(uint32_t roles)
+{
+    return roles & (1u << INV_USE_MEAN | 1u << INV_USE_VARIANCE | 1u << INV_USE_FIXED);
+}
+
 static json_t *initializers_json(view *w)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < w->g->inits.n; i++) {
         const inv_value *v = inv_val(w->g, w->g->inits.at[i]);
-        const char *why = !inv_dtype_is_float(v->dtype)          ? "not of a floating-point type"
-                          : v->shape.rank == 0                   ? "a scalar"
-                          : w->stat[w->g->inits.at[i]]           ? "a running statistic of batch normalization"
-                                                                 : NULL;
+        const char *why = !inv_dtype_is_float(v->dtype) ? "not of a floating-point type"
+                          : v->shape.rank == 0          ? "a scalar"
+                          : v->inverse_of ? "inverse of another parameter, refreshed when the model is written"
+                          : is_statistic(w->roles[w->g->inits.at[i]]) ? "a running statistic of batch normalization"
+                          : w->number[w->g->inits.at[i]]
+                              ? "one number that several nodes compute with: part of a formula (--train-only trains it)"
+                              : NULL;
         json_t *o = value_json(w, w->g->inits.at[i]);
         set(w, o, "bytes", json_integer((json_int_t)v->data.nbytes));
         set(w, o, "trainable", json_boolean(!why));
@@ -111,8 +114,10 @@ static inv_id function_of(const inv_graph *g, const inv_node *n)
     return INV_NONE;
 }
 
+/* Bodies of control flow are inside each other at most as deep as messages may be (prescan.c). */
 static void mark_called(view *w, const inv_graph *g, bool *again)
 {
+    for (size_t i = 0; i < g->body.n; i++) mark_called(w, g->body.at[i], again);
     for (size_t i = 0; i < g->order.n; i++) {
         inv_id f = function_of(w->g, inv_nod(g, g->order.at[i]));
         if (f == INV_NONE || w->called[f]) continue;
@@ -124,50 +129,6 @@ static void mark_called(view *w, const inv_graph *g, bool *again)
 static bool is_op(const inv_node *n, const char *name)
 {
     return !strcmp(n->op_type, name) && !*n->domain;
-}
-
-/* Against the order, so that Identity nodes (which exporters put after merged initializers) are passed. */
-static void mark_stats(const view *w, const inv_graph *g, bool *stat, bool *other)
-{
-    for (size_t i = g->order.n; i-- > 0;) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        inv_id f = function_of(w->g, n);
-        bool bn = f == INV_NONE && is_op(n, "BatchNormalization"), id = f == INV_NONE && is_op(n, "Identity");
-        for (uint32_t k = 0; k < n->nin; k++) {
-            if (n->in[k] == INV_NONE) continue;
-            bool through = id && n->nout && n->out[0] != INV_NONE;
-            bool s = (bn && k >= 3) || (through && stat[n->out[0]]) ||
-                     (f != INV_NONE && k < w->g->function.at[f].body->inputs.n && w->fstat[f][k]);
-            if (s) stat[n->in[k]] = true;
-            if (through ? other[n->out[0]] : !s) other[n->in[k]] = true;
-        }
-    }
-}
-
-static inv_status find_stats(view *w)
-{
-    size_t nf = w->g->function.n;
-    bool again = true;
-    for (size_t f = 0; f < nf; f++) {
-        w->fstat[f] = INV_ARENA_NEW(&w->scratch, bool, w->g->function.at[f].body->inputs.n + 1);
-        if (!w->fstat[f]) return INV_E_NOMEM;
-    }
-    for (size_t round = 0; again && round <= nf; round++) {
-        again = false;
-        for (size_t f = 0; f < nf; f++) {
-            const inv_graph *body = w->g->function.at[f].body;
-            bool *stat = INV_ARENA_NEW(&w->scratch, bool, body->value.n + 1);
-            bool *other = INV_ARENA_NEW(&w->scratch, bool, body->value.n + 1);
-            if (!stat || !other) return INV_E_NOMEM;
-            mark_stats(w, body, stat, other);
-            for (size_t i = 0; i < body->inputs.n; i++) {
-                if (!stat[body->inputs.at[i]] || w->fstat[f][i]) continue;
-                w->fstat[f][i] = again = true;
-            }
-        }
-    }
-    mark_stats(w, w->g, w->stat, w->other);
-    return INV_OK;
 }
 
 /* --- operators --- */
@@ -204,6 +165,21 @@ static void add_missing(view *w, const inv_node *n, const char *name, const char
     append(w, json_object_get(group, "nodes"), text(w, name));
 }
 
+/* Nodes that compiling unrolls if it can (passes/unroll.c). */
+static bool is_control(const inv_node *n) { return is_op(n, "If") || is_op(n, "Loop") || is_op(n, "Scan"); }
+
+static void look_at(view *w, const inv_graph *g, const char *prefix);
+
+static void look_into(view *w, const inv_attr *a, const char *node)
+{
+    for (size_t v = 0; v < a->graph->value.n; v++) {
+        const inv_value *val = inv_val(a->graph, (inv_id)v);
+        if (val->role == INV_ROLE_CONST && inv_dtype_is_float(val->dtype) && val->shape.rank > 0)
+            append(w, w->inner, text(w, val->name));
+    }
+    look_at(w, a->graph, node);
+}
+
 static void look_at(view *w, const inv_graph *g, const char *prefix)
 {
     for (size_t i = 0; i < g->order.n && !w->failed; i++) {
@@ -218,36 +194,15 @@ static void look_at(view *w, const inv_graph *g, const char *prefix)
         }
         key = clean(w, key);
         set(w, w->operators, key, json_integer(json_integer_value(json_object_get(w->operators, key)) + 1));
-        if (is_op(n, "BatchNormalization") && inv_graph_opset(g, "") >= 14 && !inv_attr_int(n, "training_mode", 0))
-            append(w, w->eval_bn, text(w, name));
-        if (function_of(w->g, n) != INV_NONE) continue;
+        inv__traps_look(w, g, n, name);
+        for (uint32_t k = 0; k < n->nattr; k++)
+            if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph) look_into(w, &n->attr[k], name);
+        if (function_of(w->g, n) != INV_NONE || is_control(n)) continue;
         if (!n->op)
             add_missing(w, n, name, "operator");
         else if (!n->op->lower && !n->op->grad && !(n->op->flags & INV_OP_NO_GRAD))
             add_missing(w, n, name, "gradient");
     }
-}
-
-static void find_traps(view *w)
-{
-    for (size_t i = 0; i < w->g->inits.n; i++) {
-        inv_id v = w->g->inits.at[i];
-        if (!w->stat[v] || !w->other[v]) continue;
-        json_t *o = json_object();
-        set(w, o, "kind", json_string("merged_initializer"));
-        set(w, o, "initializer", text(w, inv_val(w->g, v)->name));
-        set(w, o, "text",
-            json_string("used both as a running statistic of batch normalization and as something else: the exporter "
-                        "has merged tensors that were equal; export again without optimization"));
-        append(w, w->traps, o);
-    }
-    if (!json_array_size(w->eval_bn)) return;
-    json_t *o = json_object();
-    set(w, o, "kind", json_string("batch_norm_eval"));
-    set(w, o, "nodes", json_incref(w->eval_bn));
-    set(w, o, "text",
-        json_string("exported in evaluation mode: training uses the stored statistics and leaves them as they are"));
-    append(w, w->traps, o);
 }
 
 static json_t *opsets_json(view *w)
@@ -263,14 +218,16 @@ static json_t *opsets_json(view *w)
 static inv_status describe(view *w, const inv_model *m)
 {
     const inv__impl *impl = m->impl;
-    size_t nf = w->g->function.n, nv = w->g->value.n;
+    size_t nf = w->g->function.n;
     bool again = true;
     w->called = INV_ARENA_NEW(&w->scratch, bool, nf + 1);
-    w->fstat = INV_ARENA_NEW(&w->scratch, bool *, nf + 1);
-    w->stat = INV_ARENA_NEW(&w->scratch, bool, nv + 1);
-    w->other = INV_ARENA_NEW(&w->scratch, bool, nv + 1);
-    if (!w->called || !w->fstat || !w->stat || !w->other) return INV_E_NOMEM;
-    INV_TRY(find_stats(w));
+    if (!w->called) return INV_E_NOMEM;
+    uint32_t *roles;
+    bool *number;
+    INV_TRY(inv_param_roles(w->g, false, &w->scratch, &roles));
+    INV_TRY(inv_param_numbers(w->g, &w->scratch, &number));
+    w->roles = roles;
+    w->number = number;
     mark_called(w, w->g, &again);
     while (again) {
         again = false;
@@ -290,7 +247,7 @@ static inv_status describe(view *w, const inv_model *m)
     look_at(w, w->g, "");
     for (size_t f = 0; f < nf; f++)
         if (w->called[f]) look_at(w, w->g->function.at[f].body, w->g->function.at[f].name);
-    find_traps(w);
+    INV_TRY(inv__traps_report(w));
     set(w, w->root, "operators", json_incref(w->operators));
     set(w, w->root, "missing", json_incref(w->missing));
     set(w, w->root, "traps", json_incref(w->traps));
@@ -311,7 +268,7 @@ static inv_status dump(view *w, char **json)
 
 inv_status inv_model_inspect(inv_model *m, char **json)
 {
-    view w = {.ctx = m->ctx, .g = m->graph};
+    view w = {.ctx = m->ctx, .m = m, .g = m->graph};
     *json = NULL;
     inv__arena_init(&w.scratch, m->ctx);
     w.root = json_object();
@@ -319,11 +276,12 @@ inv_status inv_model_inspect(inv_model *m, char **json)
     w.missing = json_array();
     w.groups = json_object();
     w.traps = json_array();
-    w.eval_bn = json_array();
-    w.failed = !w.root || !w.operators || !w.missing || !w.groups || !w.traps || !w.eval_bn;
+    w.trap_nodes = json_object();
+    w.inner = json_array();
+    w.failed = !w.root || !w.operators || !w.missing || !w.groups || !w.traps || !w.trap_nodes || !w.inner;
     inv_status s = w.failed ? inv__fail(m->ctx, INV_E_NOMEM, "out of memory") : describe(&w, m);
     if (s == INV_OK) s = dump(&w, json);
-    json_t *all[] = {w.root, w.operators, w.missing, w.groups, w.traps, w.eval_bn};
+    json_t *all[] = {w.root, w.operators, w.missing, w.groups, w.traps, w.trap_nodes, w.inner};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
     inv__arena_fini(&w.scratch);
     return s;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Files in memory. Private read-only mappings, so weights need no copy. External data are taken only from
  * regular files below the model's folder: every component of the location is opened without following
- * symbolic links, so a model cannot make the program read anything else. */
+ * symbolic links, and files with further names elsewhere are refused, so a model cannot make the program read
+ * anything else. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -131,9 +133,13 @@ static inv_status find_map(inv__loader *l, const char *loc, const char *what, ui
         return INV_OK;
     }
     struct stat st;
-    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+    const char *wrong = fstat(fd, &st) != 0       ? strerror(errno)
+                        : !S_ISREG(st.st_mode)    ? "is not a regular file"
+                        : st.st_nlink > 1         ? "has another name elsewhere (a hard link); make a copy of it"
+                                                  : NULL;
+    if (wrong) {
         close(fd);
-        inv__defect(&l->defects, INV_E_IO, "%s: its external data file '%s' is not a regular file", what, loc);
+        inv__defect(&l->defects, INV_E_IO, "%s: its external data file '%s' %s", what, loc, wrong);
         return INV_OK;
     }
     inv_status s = inv__map_fd(l->ctx, fd, loc, &m);
@@ -187,6 +193,32 @@ inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const 
                     (unsigned long long)offset, (unsigned long long)(offset + length), loc, m->nbytes);
     } else {
         *out = m->base + offset;
+        inv__range r = {at, offset, offset + length, what, loc};
+        if (!inv_vec_push(&l->scratch, &l->range, r)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const inv__range *x = a, *y = b;
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+inv_status inv__external_check(inv__loader *l)
+{
+    const inv__range *last = NULL; /* that which reaches furthest */
+    if (l->range.n) qsort(l->range.at, l->range.n, sizeof *l->range.at, by_place);
+    for (size_t i = 0; i < l->range.n; i++) {
+        const inv__range *r = &l->range.at[i];
+        if (r->begin == r->end) continue;
+        if (last && last->file == r->file && r->begin < last->end)
+            inv__defect(&l->defects, INV_E_PARSE, "%s and %s overlap in '%s': bytes %llu to %llu and %llu to %llu",
+                        last->what, r->what, r->location, (unsigned long long)last->begin,
+                        (unsigned long long)last->end, (unsigned long long)r->begin, (unsigned long long)r->end);
+        if (!last || last->file != r->file || r->end > last->end) last = r;
     }
     return INV_OK;
 }

@@ -5,14 +5,20 @@
 
 #include "importer/importer.h"
 
-/* Names by ONNX TensorProto.DataType, for messages; the schema at hand may be older than the file. */
-const char *inv__dtype_text(int64_t t)
+/* Bits of an element of the types behind bfloat16, which this library carries along but does not compute with. */
+static size_t carried_bits(int32_t t)
 {
-    static const char *const name[] = {
-        "undefined", "float", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool", "float16",
-        "double", "uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz",
-        "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2"};
-    return t >= 0 && t < (int64_t)(sizeof name / sizeof *name) ? name[t] : "not known";
+    static const uint8_t bits[] = {8, 8, 8, 8, 4, 4, 4, 8, 2, 2};
+    return t > INV_BF16 && t - INV_BF16 <= (int32_t)sizeof bits ? bits[t - INV_BF16 - 1] : 0;
+}
+
+bool inv__tensor_carried(inv__loader *l, const inv_data *d, const char *what)
+{
+    bool carried = carried_bits((int32_t)d->dtype) > 0;
+    if (carried)
+        inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what,
+                    (int)d->dtype, inv_dtype_name(d->dtype));
+    return carried;
 }
 
 /* Where the typed fields of a tensor keep elements of type t, `per` numbers for each. */
@@ -56,10 +62,11 @@ static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__Tensor
                              inv_data *out)
 {
     typed f = typed_of(t, out->dtype);
+    if (carried_bits((int32_t)out->dtype)) return INV_OK; /* the file's bytes are all that is needed */
     size_t n = (size_t)inv_shape_nelem(&out->shape) * f.per, total = typed_total(t);
     if (total != f.n) {
         inv__defect(&l->defects, INV_E_PARSE, "%s: has data in fields that do not belong to its type, %s", what,
-                    inv__dtype_text(out->dtype));
+                    inv_dtype_name(out->dtype));
         return INV_OK;
     }
     if (f.n != n) {
@@ -88,7 +95,7 @@ static inv_status read_raw(inv__loader *l, const Onnx__TensorProto *t, const cha
     } else if (r.length != out->nbytes) {
         char shape[INV_SHAPE_TEXT];
         inv__defect(&l->defects, INV_E_PARSE, "%s: has %llu bytes of data, but its shape %s of %s needs %zu", what,
-                    (unsigned long long)r.length, inv_shape_text(&out->shape, shape), inv__dtype_text(out->dtype),
+                    (unsigned long long)r.length, inv_shape_text(&out->shape, shape), inv_dtype_name(out->dtype),
                     out->nbytes);
     } else {
         out->bytes = l->impl->file.base + r.offset;
@@ -100,9 +107,9 @@ static inv_status read_raw(inv__loader *l, const Onnx__TensorProto *t, const cha
 static bool read_type(inv__loader *l, const Onnx__TensorProto *t, const char *what, inv_data *out)
 {
     int32_t dt = t->has_data_type ? t->data_type : 0;
-    if (dt < INV_F32 || dt > INV_BF16) {
+    if (dt < INV_F32 || (dt > INV_BF16 && !carried_bits(dt))) {
         inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what, dt,
-                    inv__dtype_text(dt));
+                    inv_dtype_name((inv_dtype)dt));
         return false;
     }
     out->dtype = (inv_dtype)dt;
@@ -118,14 +125,15 @@ static bool read_type(inv__loader *l, const Onnx__TensorProto *t, const char *wh
             return false;
         }
     out->shape = inv_shape_of((int)t->n_dims, t->dims);
-    /* Strings have no size of their own: their records' size is what must not overflow. */
-    if (!inv_shape_nbytes(&out->shape, dt == INV_STRING ? INV_C128 : out->dtype, &out->nbytes)) {
+    /* Strings have no size of their own: their records' size is what must not overflow; nor have parts of bytes. */
+    if (!inv_shape_nbytes(&out->shape, dt == INV_STRING || dt > INV_BF16 ? INV_C128 : out->dtype, &out->nbytes)) {
         char shape[INV_SHAPE_TEXT];
         inv__defect(&l->defects, INV_E_PARSE, "%s: shape %s of %s is more than can be addressed", what,
-                    inv_shape_text(&out->shape, shape), inv__dtype_text(dt));
+                    inv_shape_text(&out->shape, shape), inv_dtype_name((inv_dtype)dt));
         return false;
     }
     if (dt == INV_STRING) out->nbytes = 0;
+    if (dt > INV_BF16) out->nbytes = ((size_t)inv_shape_nelem(&out->shape) * carried_bits(dt) + 7) / 8;
     return true;
 }
 

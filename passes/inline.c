@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Expands calls of model-local functions.
+ * Expands calls of model-local functions, and puts bodies of control flow in place (unroll.c).
  *
  * requires  a sorted graph as imported; g->function with bodies
  * gives     no call of a model-local function is left in the order. The nodes of a body are named "CALL/NODE" and
- *           have as origins that name and, outermost first, the functions "DOMAIN::NAME" they come from
+ *           have as origins that name and, outermost first, the functions "DOMAIN::NAME" they come from; their source
+ *           is the outermost call. Functions of domain ai.invonnx, the blocks of a rewritten model, leave no trace:
+ *           nodes and values are called, and come from, what they did before the model was rewritten
  * breaks    nothing: values keep their names; those inside a body are named "CALL/VALUE"
  *
  * Sweeps over the order until nothing is left to expand; nothing recurses. Before the first sweep the calls between
@@ -11,15 +13,43 @@
 #include <string.h>
 
 #include "core/op.h"
+#include "core/outline.h"
 #include "passes/pass.h"
 
 enum { MAX_NODES = 4000000 };
 
-static inv_id function_of(const inv_graph *g, const inv_node *n)
+/* The functions by name, open addressing. */
+typedef struct callees {
+    const inv_graph *g;
+    inv_id *slot; /* 1 + function; 0: empty */
+    size_t cap;
+} callees;
+
+static size_t callee_hash(const char *domain, const char *name)
 {
-    for (size_t i = 0; i < g->function.n; i++)
-        if (!strcmp(g->function.at[i].name, n->op_type) && !strcmp(g->function.at[i].domain, n->domain))
-            return (inv_id)i;
+    return (size_t)inv__hash(name, strlen(name), inv__hash(domain, strlen(domain), 0));
+}
+
+static bool callees_init(callees *c, const inv_graph *g, inv_arena *scratch)
+{
+    *c = (callees){.g = g, .cap = 16};
+    while (c->cap < 2 * g->function.n + 2) c->cap *= 2;
+    c->slot = INV_ARENA_NEW(scratch, inv_id, c->cap);
+    for (size_t i = 0; c->slot && i < g->function.n; i++) {
+        size_t at = callee_hash(g->function.at[i].domain, g->function.at[i].name) & (c->cap - 1);
+        while (c->slot[at]) at = (at + 1) & (c->cap - 1);
+        c->slot[at] = (inv_id)i + 1;
+    }
+    return c->slot;
+}
+
+static inv_id function_of(const callees *c, const inv_node *n)
+{
+    size_t at = callee_hash(n->domain, n->op_type) & (c->cap - 1);
+    for (; c->slot[at]; at = (at + 1) & (c->cap - 1)) {
+        const inv_function *f = &c->g->function.at[c->slot[at] - 1];
+        if (!strcmp(f->name, n->op_type) && !strcmp(f->domain, n->domain)) return c->slot[at] - 1;
+    }
     return INV_NONE;
 }
 
@@ -44,8 +74,9 @@ static inv_status refuse_cycle(const inv_graph *g, const visit *stack, size_t de
 }
 
 /* Nodes of each function when all is expanded; 0: not known yet. */
-static inv_status measure(const inv_graph *g, inv_arena *scratch, inv_id root, double *size)
+static inv_status measure(const callees *c, inv_arena *scratch, inv_id root, double *size)
 {
+    const inv_graph *g = c->g;
     size_t nf = g->function.n, depth = 0;
     visit *stack = INV_ARENA_NEW(scratch, visit, nf + 1);
     bool *open = INV_ARENA_NEW(scratch, bool, nf + 1);
@@ -62,7 +93,7 @@ static inv_status measure(const inv_graph *g, inv_arena *scratch, inv_id root, d
             depth--;
             continue;
         }
-        inv_id callee = function_of(g, inv_nod(body, body->order.at[v->next]));
+        inv_id callee = function_of(c, inv_nod(body, body->order.at[v->next]));
         if (callee != INV_NONE && open[callee]) return refuse_cycle(g, stack, depth, callee);
         if (callee != INV_NONE && size[callee] == 0) {
             stack[depth++] = (visit){callee, 0};
@@ -75,13 +106,14 @@ static inv_status measure(const inv_graph *g, inv_arena *scratch, inv_id root, d
     return INV_OK;
 }
 
-static inv_status check_calls(const inv_graph *g, inv_arena *scratch)
+static inv_status check_calls(const callees *c, const inv_ids *list, inv_arena *scratch)
 {
+    const inv_graph *g = c->g;
     double *size = INV_ARENA_NEW(scratch, double, g->function.n + 1), total = 0;
     if (!size) return INV_E_NOMEM;
-    for (size_t i = 0; i < g->order.n; i++) {
-        inv_id f = function_of(g, inv_nod(g, g->order.at[i]));
-        if (f != INV_NONE && size[f] == 0) INV_TRY(measure(g, scratch, f, size));
+    for (size_t i = 0; i < list->n; i++) {
+        inv_id f = function_of(c, inv_nod(g, list->at[i]));
+        if (f != INV_NONE && size[f] == 0) INV_TRY(measure(c, scratch, f, size));
         total += f == INV_NONE ? 1 : size[f];
     }
     if (total > MAX_NODES)
@@ -90,232 +122,243 @@ static inv_status check_calls(const inv_graph *g, inv_arena *scratch)
     return INV_OK;
 }
 
-/* --- names in use --- */
+/* --- a body in place --- */
 
-typedef struct names {
-    const char **slot;
-    size_t cap, n;
-} names;
-
-/* Where the name is or would be. */
-static const char **names_slot(const names *t, const char *name)
+static inv_id local_value(inv_expansion *x, const inv_value *v)
 {
-    size_t i = (size_t)inv__hash(name, strlen(name), 0) & (t->cap - 1);
-    while (t->slot[i] && strcmp(t->slot[i], name) != 0) i = (i + 1) & (t->cap - 1);
-    return &t->slot[i];
-}
-
-static bool names_add(inv_arena *a, names *t, const char *name)
-{
-    if (2 * (t->n + 1) > t->cap) {
-        names old = *t;
-        t->cap = old.cap ? 2 * old.cap : 256;
-        t->slot = INV_ARENA_NEW(a, const char *, t->cap);
-        if (!t->slot) return false;
-        for (size_t i = 0; i < old.cap; i++)
-            if (old.slot[i]) *names_slot(t, old.slot[i]) = old.slot[i];
-    }
-    const char **slot = names_slot(t, name);
-    if (!*slot) t->n++;
-    *slot = name;
-    return true;
-}
-
-/* --- one call --- */
-
-typedef struct call {
-    inv_graph *g;
-    names *names; /* of all values of g */
-    const inv_function *f;
-    inv_arena *scratch;
-    inv_id node;       /* the call; not a pointer: g->node moves */
-    const char *label; /* its name, or what stands for it */
-    inv_id *map;       /* value of the body -> value of g */
-    const char *tag;
-} call;
-
-static inv_status call_label(call *c)
-{
-    const inv_node *n = inv_nod(c->g, c->node);
-    c->label = n->name;
-    for (uint32_t i = 0; i < n->nout && !*c->label; i++)
-        if (n->out[i] != INV_NONE) c->label = inv_val(c->g, n->out[i])->name;
-    c->tag = inv__arena_printf(&c->g->arena, "%s::%s", c->f->domain, c->f->name);
-    return c->tag ? INV_OK : INV_E_NOMEM;
-}
-
-static inv_status check_arity(const call *c)
-{
-    const inv_node *n = inv_nod(c->g, c->node);
-    const inv_graph *body = c->f->body;
-    if (n->nin > body->inputs.n || n->nout > body->outputs.n)
-        return inv__fail(c->g->ctx, INV_E_GRAPH,
-                         "node '%s' calls function %s with %u inputs and %u outputs, but it has %zu and %zu", c->label,
-                         c->tag, n->nin, n->nout, body->inputs.n, body->outputs.n);
-    return INV_OK;
-}
-
-static inv_id local_value(call *c, const inv_value *v)
-{
-    const char *name = inv__arena_printf(c->scratch, "%s/%s", c->label, v->name);
+    const char *name = x->block ? v->name : inv__arena_printf(x->scratch, "%s/%s", x->label, v->name);
     if (!name) {
-        c->g->failed = INV_E_NOMEM;
+        x->g->failed = INV_E_NOMEM;
         return INV_NONE;
     }
     /* Two calls may have one name; and a file may use any name for anything. */
-    if (c->names->cap && *names_slot(c->names, name)) name = inv_graph_fresh(c->g, name);
+    if (inv_graph_find(x->g, name) != INV_NONE) name = inv_graph_fresh(x->g, name);
     inv_shape unknown = inv_shape_unknown();
-    inv_id id = name ? inv_graph_value(c->g, name, INV_ROLE_NODE, INV_DT_NONE, &unknown) : INV_NONE;
-    if (id == INV_NONE || names_add(c->scratch, c->names, inv_val(c->g, id)->name)) return id;
-    c->g->failed = INV_E_NOMEM;
-    return INV_NONE;
+    return name ? inv_graph_value(x->g, name, INV_ROLE_NODE, INV_DT_NONE, &unknown) : INV_NONE;
 }
 
-/* Formal inputs are the call's; results that the call asks for keep the call's names; the rest is new. */
-static inv_status map_values(call *c)
+/* What an attribute of the body stands for; NULL: left out, because neither the call nor a default gives it. */
+static const inv_attr *resolve(const inv_expansion *x, const inv_attr *a)
 {
-    const inv_graph *body = c->f->body;
-    c->map = INV_ARENA_NEW(c->scratch, inv_id, body->value.n + 1);
-    if (!c->map) return INV_E_NOMEM;
-    for (size_t i = 0; i < body->value.n; i++) c->map[i] = INV_NONE;
-    const inv_node *n = inv_nod(c->g, c->node);
-    for (uint32_t i = 0; i < n->nin; i++) c->map[body->inputs.at[i]] = n->in[i];
-    for (uint32_t i = 0; i < n->nout; i++) {
-        if (n->out[i] == INV_NONE) continue;
-        inv_val(c->g, n->out[i])->def = INV_NONE; /* the body defines it now */
-        inv_id inner = body->outputs.at[i];
-        if (inv_val(body, inner)->def != INV_NONE && c->map[inner] == INV_NONE) c->map[inner] = n->out[i];
-    }
-    for (inv_id i = 0; i < body->value.n; i++) {
-        if (inv_val(body, i)->def == INV_NONE || c->map[i] != INV_NONE) continue;
-        c->map[i] = local_value(c, inv_val(body, i));
-        if (c->map[i] == INV_NONE) return c->g->failed;
-    }
-    return INV_OK;
+    if (!a->ref) return a;
+    for (uint32_t i = 0; i < x->narg; i++)
+        if (!strcmp(x->arg[i].name, a->ref)) return &x->arg[i];
+    return NULL;
 }
 
-/* The value of a reference: the call's attribute, else the default; NULL: left out. */
-static const inv_attr *resolve(const call *c, const char *ref)
+static inv_attr *body_attrs(const inv_expansion *x, const inv_node *b, uint32_t *n)
 {
-    const inv_attr *a = inv_attr_find(inv_nod(c->g, c->node), ref);
-    for (uint32_t i = 0; !a && i < c->f->ndefaults; i++)
-        if (!strcmp(c->f->defaults[i].name, ref)) a = &c->f->defaults[i];
-    return a;
-}
-
-static inv_attr *body_attrs(call *c, const inv_node *b, uint32_t *n)
-{
-    inv_attr *attr = INV_ARENA_NEW(c->scratch, inv_attr, b->nattr + 1);
+    inv_attr *attr = INV_ARENA_NEW(x->scratch, inv_attr, b->nattr + 1);
     *n = 0;
     for (uint32_t i = 0; attr && i < b->nattr; i++) {
-        const inv_attr *a = b->attr[i].ref ? resolve(c, b->attr[i].ref) : &b->attr[i];
-        if (!a) continue;
-        attr[*n] = *a;
-        attr[(*n)++].name = b->attr[i].name;
+        const inv_attr *from = resolve(x, &b->attr[i]);
+        if (!from) continue;
+        inv_attr *a = &attr[(*n)++];
+        *a = *from;
+        a->name = b->attr[i].name;
+        if (a->kind != INV_ATTR_GRAPH) continue;
+        a->args = x->arg;
+        a->n = x->narg;
+        if (b->attr[i].ref) a->graph = NULL; /* it captures values where the call is, which the body does not have */
     }
     return attr;
 }
 
-static inv_status set_origin(call *c, inv_node *n)
+static inv_status set_origin(const inv_expansion *x, inv_node *n)
 {
-    const inv_node *from = inv_nod(c->g, c->node);
+    const inv_node *from = inv_nod(x->g, x->node);
     uint32_t outer = from->norigin > 1 ? from->norigin - 1 : 0; /* origin 0 is the call's own name */
-    const char **origin = INV_ARENA_NEW(&c->g->arena, const char *, outer + 2);
+    const char **origin = INV_ARENA_NEW(&x->g->arena, const char *, outer + 2);
     if (!origin) return INV_E_NOMEM;
     origin[0] = n->name;
     for (uint32_t i = 0; i < outer; i++) origin[1 + i] = from->origin[1 + i];
-    origin[1 + outer] = c->tag;
+    if (x->tag) origin[1 + outer] = x->tag;
     n->origin = origin;
-    n->norigin = outer + 2;
+    n->norigin = outer + (x->tag ? 2 : 1);
     return INV_OK;
 }
 
-static inv_status push_node(call *c, inv_id id, inv_ids *order)
+static inv_status push_node(inv_expansion *x, inv_id id, inv_ids *order)
 {
-    if (id == INV_NONE) return c->g->failed;
-    inv_nod(c->g, id)->phase = inv_nod(c->g, c->node)->phase;
-    INV_TRY(set_origin(c, inv_nod(c->g, id)));
-    return inv_vec_push(c->scratch, order, id) ? INV_OK : INV_E_NOMEM;
+    if (id == INV_NONE) return x->g->failed;
+    inv_nod(x->g, id)->phase = inv_nod(x->g, x->node)->phase;
+    if (!x->block) {
+        INV_TRY(set_origin(x, inv_nod(x->g, id)));
+        inv_nod(x->g, id)->source = inv_nod(x->g, x->node)->source;
+    }
+    return inv_vec_push(x->scratch, order, id) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status copy_node(call *c, size_t at, inv_ids *order)
+static inv_status copy_node(inv_expansion *x, size_t at, inv_ids *order)
 {
-    const inv_node *b = inv_nod(c->f->body, c->f->body->order.at[at]);
-    inv_id *in = INV_ARENA_NEW(c->scratch, inv_id, b->nin + 1), *out = INV_ARENA_NEW(c->scratch, inv_id, b->nout + 1);
+    const inv_node *b = inv_nod(x->body, x->body->order.at[at]);
+    inv_id *in = INV_ARENA_NEW(x->scratch, inv_id, b->nin + 1), *out = INV_ARENA_NEW(x->scratch, inv_id, b->nout + 1);
     uint32_t nattr;
-    inv_attr *attr = body_attrs(c, b, &nattr);
-    const char *name = *b->name ? inv__arena_printf(c->scratch, "%s/%s", c->label, b->name)
-                                : inv__arena_printf(c->scratch, "%s/%s_%zu", c->label, b->op_type, at);
+    inv_attr *attr = body_attrs(x, b, &nattr);
+    const char *name = x->block  ? b->name
+                       : *b->name ? inv__arena_printf(x->scratch, "%s/%s", x->label, b->name)
+                                  : inv__arena_printf(x->scratch, "%s/%s_%zu", x->label, b->op_type, at);
     if (!in || !out || !attr || !name) return INV_E_NOMEM;
-    for (uint32_t i = 0; i < b->nin; i++) in[i] = b->in[i] == INV_NONE ? INV_NONE : c->map[b->in[i]];
-    for (uint32_t i = 0; i < b->nout; i++) out[i] = b->out[i] == INV_NONE ? INV_NONE : c->map[b->out[i]];
-    inv_id id = inv_graph_node(c->g, b->domain, b->op_type, name, b->nin, in, b->nout, out, nattr, attr);
+    for (uint32_t i = 0; i < b->nin; i++) in[i] = b->in[i] == INV_NONE ? INV_NONE : x->map[b->in[i]];
+    for (uint32_t i = 0; i < b->nout; i++) out[i] = b->out[i] == INV_NONE ? INV_NONE : x->map[b->out[i]];
+    inv_id id = inv_graph_node(x->g, b->domain, b->op_type, name, b->nin, in, b->nout, out, nattr, attr);
     /* The body has its own operator sets. */
-    if (id != INV_NONE) inv_nod(c->g, id)->op = b->op;
-    return push_node(c, id, order);
+    if (id != INV_NONE) {
+        inv_nod(x->g, id)->op = b->op;
+        inv_nod(x->g, id)->source = b->source;
+    }
+    return push_node(x, id, order);
+}
+
+inv_status inv_expand(inv_expansion *x, inv_ids *order)
+{
+    for (inv_id i = 0; i < x->body->value.n; i++) {
+        if (inv_val(x->body, i)->def == INV_NONE || x->map[i] != INV_NONE) continue;
+        x->map[i] = local_value(x, inv_val(x->body, i));
+        if (x->map[i] == INV_NONE) return x->g->failed;
+    }
+    for (size_t i = 0; i < x->body->order.n; i++) INV_TRY(copy_node(x, i, order));
+    return INV_OK;
+}
+
+const char *inv_expand_label(const inv_graph *g, const inv_node *n)
+{
+    for (uint32_t i = 0; i < n->nout && !*n->name; i++)
+        if (n->out[i] != INV_NONE) return inv_val(g, n->out[i])->name;
+    return n->name;
+}
+
+/* --- one call --- */
+
+static inv_status check_arity(const inv_expansion *x)
+{
+    const inv_node *n = inv_nod(x->g, x->node);
+    if (n->nin > x->body->inputs.n || n->nout > x->body->outputs.n)
+        return inv__fail(x->g->ctx, INV_E_GRAPH,
+                         "node '%s' calls function %s with %u inputs and %u outputs, but it has %zu and %zu", x->label,
+                         x->tag, n->nin, n->nout, x->body->inputs.n, x->body->outputs.n);
+    return INV_OK;
+}
+
+/* What references in the body refer to: the call's attributes, and the defaults of those that it does not have. */
+static inv_status call_args(inv_expansion *x, const inv_function *f)
+{
+    const inv_node *n = inv_nod(x->g, x->node);
+    inv_attr *arg = INV_ARENA_NEW(x->scratch, inv_attr, n->nattr + f->ndefaults + 1);
+    if (!arg) return INV_E_NOMEM;
+    if (n->nattr) memcpy(arg, n->attr, n->nattr * sizeof *arg);
+    if (f->ndefaults) memcpy(arg + n->nattr, f->defaults, f->ndefaults * sizeof *arg);
+    x->arg = arg; /* the first of a name counts */
+    x->narg = n->nattr + f->ndefaults;
+    return INV_OK;
+}
+
+/* Formal inputs are the call's; results that the call asks for keep the call's names; the rest is new. */
+static inv_status map_ends(inv_expansion *x)
+{
+    const inv_graph *body = x->body;
+    x->map = INV_ARENA_NEW(x->scratch, inv_id, body->value.n + 1);
+    if (!x->map) return INV_E_NOMEM;
+    for (size_t i = 0; i < body->value.n; i++) x->map[i] = INV_NONE;
+    const inv_node *n = inv_nod(x->g, x->node);
+    for (uint32_t i = 0; i < n->nin; i++) x->map[body->inputs.at[i]] = n->in[i];
+    for (uint32_t i = 0; i < n->nout; i++) {
+        if (n->out[i] == INV_NONE) continue;
+        inv_val(x->g, n->out[i])->def = INV_NONE; /* the body defines it now */
+        inv_id inner = body->outputs.at[i];
+        if (inv_val(body, inner)->def != INV_NONE && x->map[inner] == INV_NONE) x->map[inner] = n->out[i];
+    }
+    return INV_OK;
 }
 
 /* Results that are a formal input, or the same as another result, need a node of their own. */
-static inv_status copy_results(call *c, inv_ids *order)
+static inv_status copy_results(inv_expansion *x, inv_ids *order)
 {
-    const inv_graph *body = c->f->body;
-    for (uint32_t i = 0; i < inv_nod(c->g, c->node)->nout; i++) {
-        inv_id out = inv_nod(c->g, c->node)->out[i], from = c->map[body->outputs.at[i]];
+    const inv_graph *body = x->body;
+    for (uint32_t i = 0; i < inv_nod(x->g, x->node)->nout; i++) {
+        inv_id out = inv_nod(x->g, x->node)->out[i], from = x->map[body->outputs.at[i]];
         if (out == INV_NONE || from == out) continue;
         if (from == INV_NONE)
-            return inv__fail(c->g->ctx, INV_E_GRAPH,
-                             "node '%s' calls function %s without its input '%s', which it returns", c->label,
-                             c->tag, inv_val(body, body->outputs.at[i])->name);
-        const char *name = inv__arena_printf(c->scratch, "%s/result_%u", c->label, i);
+            return inv__fail(x->g->ctx, INV_E_GRAPH,
+                             "node '%s' calls function %s without its input '%s', which it returns", x->label,
+                             x->tag, inv_val(body, body->outputs.at[i])->name);
+        const char *name = inv__arena_printf(x->scratch, "%s/result_%u", x->label, i);
         if (!name) return INV_E_NOMEM;
-        INV_TRY(push_node(c, inv_graph_node(c->g, "", "Identity", name, 1, &from, 1, &out, 0, NULL), order));
+        INV_TRY(push_node(x, inv_graph_node(x->g, "", "Identity", name, 1, &from, 1, &out, 0, NULL), order));
     }
     return INV_OK;
 }
 
-static inv_status expand(call *c, inv_ids *order)
+static inv_status expand_call(inv_graph *g, inv_arena *scratch, inv_id node, const inv_function *f, inv_ids *order)
 {
-    INV_TRY(call_label(c));
-    INV_TRY(check_arity(c));
-    INV_TRY(map_values(c));
-    for (size_t i = 0; i < c->f->body->order.n; i++) INV_TRY(copy_node(c, i, order));
-    return copy_results(c, order);
+    inv_expansion x = {.g = g, .body = f->body, .scratch = scratch, .node = node};
+    x.label = inv_expand_label(g, inv_nod(g, node));
+    x.tag = inv__arena_printf(&g->arena, "%s::%s", f->domain, f->name);
+    x.block = f->block;
+    if (!x.tag) return INV_E_NOMEM;
+    INV_TRY(check_arity(&x));
+    INV_TRY(call_args(&x, f));
+    INV_TRY(map_ends(&x));
+    INV_TRY(inv_expand(&x, order));
+    return copy_results(&x, order);
 }
 
-static inv_status sweep(inv_graph *g, bool *again)
+/* One sweep over `list`, which is replaced if there is a call in it; *again: there was. */
+static inv_status sweep(inv_graph *g, const callees *c, inv_arena *scratch, inv_ids *list, bool blocks_only,
+                        bool *again)
 {
-    inv_arena scratch;
     inv_ids order = {0};
-    names used = {0};
-    inv_status s = INV_OK;
-    inv__arena_init(&scratch, g->ctx);
     *again = false;
-    for (size_t i = 0; i < g->value.n && s == INV_OK; i++)
-        if (!names_add(&scratch, &used, inv_val(g, (inv_id)i)->name)) s = INV_E_NOMEM;
-    for (size_t i = 0; i < g->order.n && s == INV_OK; i++) {
-        inv_id n = g->order.at[i], f = function_of(g, inv_nod(g, n));
-        if (f == INV_NONE) {
-            s = inv_vec_push(&scratch, &order, n) ? INV_OK : INV_E_NOMEM;
-            continue;
-        }
-        call c = {.g = g, .names = &used, .f = &g->function.at[f], .scratch = &scratch, .node = n};
-        s = expand(&c, &order);
-        *again = true;
+    for (size_t i = 0; i < list->n; i++) {
+        inv_id n = list->at[i], f = function_of(c, inv_nod(g, n));
+        bool open = f != INV_NONE && (!blocks_only || g->function.at[f].block);
+        *again = *again || open;
+        if (open)
+            INV_TRY(expand_call(g, scratch, n, &g->function.at[f], &order));
+        else if (!inv_vec_push(scratch, &order, n))
+            return INV_E_NOMEM;
     }
-    g->order.n = 0;
-    for (size_t i = 0; i < order.n && s == INV_OK; i++)
-        if (!inv_vec_push(&g->arena, &g->order, order.at[i])) s = INV_E_NOMEM;
-    inv__arena_fini(&scratch);
-    return s;
+    if (*again) *list = order;
+    return INV_OK;
 }
 
-inv_status inv_pass_inline(inv_graph *g)
+inv_status inv_inline_calls(inv_graph *g, inv_arena *scratch, inv_ids *list, bool blocks_only)
+{
+    callees c;
+    if (!g->function.n) return INV_OK;
+    if (!callees_init(&c, g, scratch)) return INV_E_NOMEM;
+    INV_TRY(check_calls(&c, list, scratch));
+    for (bool again = true; again;) INV_TRY(sweep(g, &c, scratch, list, blocks_only, &again));
+    return INV_OK;
+}
+
+/* Blocks are called from the graph and from each other only, so nobody needs them any more; there may be many, and
+ * every copy of the graph would hold them. */
+static void drop_blocks(inv_graph *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->node.n; i++)
+        for (uint32_t k = 0; k < g->node.at[i].nattr; k++)
+            if (g->node.at[i].attr[k].kind == INV_ATTR_GRAPH) return; /* a body may call one all the same */
+    for (size_t i = 0; i < g->function.n; i++) {
+        if (g->function.at[i].block) inv_graph_destroy(g->function.at[i].body);
+        else g->function.at[n++] = g->function.at[i];
+    }
+    g->function.n = n;
+}
+
+inv_status inv_pass_inline(inv_graph *g, bool blocks_only)
 {
     inv_arena scratch;
-    if (!g->function.n) return INV_OK;
+    inv_ids list = g->order;
     inv__arena_init(&scratch, g->ctx);
-    inv_status s = check_calls(g, &scratch);
+    inv_status s = inv_inline_calls(g, &scratch, &list, blocks_only);
+    if (list.at != g->order.at) {
+        g->order.n = 0;
+        for (size_t i = 0; i < list.n && s == INV_OK; i++)
+            if (!inv_vec_push(&g->arena, &g->order, list.at[i])) s = INV_E_NOMEM;
+    }
     inv__arena_fini(&scratch);
-    for (bool again = true; again && s == INV_OK;) s = sweep(g, &again);
+    if (s == INV_OK) drop_blocks(g);
     return s;
 }

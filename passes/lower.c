@@ -7,27 +7,28 @@
 
 #include "passes/pass.h"
 
+static bool is_unknown(const inv_node *n) { return !n->op && !inv_is_control(n); }
+
 /* Every operator that is not registered, with its nodes, in one message. */
-static inv_status name_unknown(inv_graph *g)
+static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
 {
     inv_str text;
     inv__str_init(&text, g->ctx);
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (n->op) continue;
+    for (size_t i = 0; i < list->n; i++) {
+        const inv_node *n = inv_nod(g, list->at[i]);
+        if (!is_unknown(n)) continue;
         bool seen = false;
         for (size_t j = 0; j < i && !seen; j++) {
-            const inv_node *m = inv_nod(g, g->order.at[j]);
-            seen = !m->op && strcmp(m->op_type, n->op_type) == 0 && strcmp(m->domain, n->domain) == 0;
+            const inv_node *m = inv_nod(g, list->at[j]);
+            seen = is_unknown(m) && strcmp(m->op_type, n->op_type) == 0 && strcmp(m->domain, n->domain) == 0;
         }
         if (seen) continue;
         inv__str_add(&text, "; %s%s%s (node", n->domain, *n->domain ? "::" : "", n->op_type);
         int count = 0;
-        for (size_t j = i; j < g->order.n; j++) {
-            const inv_node *m = inv_nod(g, g->order.at[j]);
-            if (m->op || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0) continue;
-            inv__str_add(&text, "%s'%s'", count++ ? ", " : " ",
-                         m->name && *m->name ? m->name : inv_val(g, m->out[0])->name);
+        for (size_t j = i; j < list->n; j++) {
+            const inv_node *m = inv_nod(g, list->at[j]);
+            if (!is_unknown(m) || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0) continue;
+            inv__str_add(&text, "%s'%s'", count++ ? ", " : " ", inv_expand_label(g, m));
         }
         inv__str_add(&text, ", opset %lld)", (long long)inv_graph_opset(g, n->domain));
     }
@@ -54,8 +55,9 @@ static void take_name(inv_graph *g, inv_id from, inv_id to, const bool *named)
     if (from != to && inv_val(g, to)->role == INV_ROLE_NODE && !named[to]) inv_graph_swap_names(g, from, to);
 }
 
-static inv_status set_origin(inv_graph *g, const inv_node *n)
+inv_status inv_lower_origin(inv_graph *g, const inv_node *n)
 {
+    g->emit_source = n->source;
     if (n->norigin) {
         g->emit_origin = n->origin;
         g->emit_norigin = n->norigin;
@@ -95,45 +97,65 @@ static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
     return inv_vec_push(&g->arena, &g->order, id) ? INV_OK : INV_E_NOMEM;
 }
 
+inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list)
+{
+    inv_graph *g = l->g;
+    INV_TRY(name_unknown(g, list));
+    for (size_t i = 0; i < list->n; i++) {
+        inv_node *n = inv_nod(g, list->at[i]);
+        INV_TRY(inv_lower_origin(g, n));
+        uint32_t nout = n->nout;
+        inv_id *out = INV_ARENA_NEW(&l->scratch, inv_id, nout + 1);
+        if (!out) return INV_E_NOMEM;
+        if (inv_is_control(n)) {
+            INV_TRY(inv_unroll(l, list->at[i], out));
+        } else {
+            for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
+            INV_TRY(lower_node(g, list->at[i], out));
+        }
+        n = inv_nod(g, list->at[i]);
+        for (uint32_t k = 0; k < nout; k++)
+            if (n->out[k] != INV_NONE && n->out[k] != out[k]) inv_val(g, n->out[k])->same = out[k];
+    }
+    return INV_OK;
+}
+
+/* Values that the model named, or a body that was put in place, give their names to what stands for them. */
+static inv_status take_names(inv_graph *g, inv_arena *scratch, size_t nold)
+{
+    bool *named = INV_ARENA_NEW(scratch, bool, g->value.n + 1);
+    if (!named) return INV_E_NOMEM;
+    for (size_t v = 0; v < nold; v++) named[v] = inv_val(g, (inv_id)v)->same == INV_NONE;
+    for (size_t v = 0; v < g->value.n; v++) {
+        inv_id to = inv_graph_stands(g, (inv_id)v);
+        if (to == v || to < nold || named[to]) continue;
+        take_name(g, (inv_id)v, to, named);
+        named[to] = true;
+    }
+    return INV_OK;
+}
+
 inv_status inv_pass_lower(inv_graph *g)
 {
-    INV_TRY(name_unknown(g));
+    inv_lowering l = {.g = g};
     size_t nold = g->value.n;
-    inv_id *map = INV_ARENA_NEW(&g->arena, inv_id, nold ? nold : 1);
-    if (!map) return INV_E_NOMEM;
-    for (size_t v = 0; v < nold; v++) map[v] = (inv_id)v;
     inv_ids old = g->order;
     memset(&g->order, 0, sizeof g->order);
     g->fold = true;
     g->phase = INV_FORWARD;
-    for (size_t i = 0; i < old.n; i++) {
-        inv_node *n = inv_nod(g, old.at[i]);
-        for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE) n->in[k] = map[n->in[k]];
-        INV_TRY(set_origin(g, n));
-        uint32_t nout = n->nout;
-        inv_id *out = INV_ARENA_NEW(&g->arena, inv_id, nout ? nout : 1);
-        if (!out) return INV_E_NOMEM;
-        INV_TRY(lower_node(g, old.at[i], out));
-        n = inv_nod(g, old.at[i]);
-        for (uint32_t k = 0; k < nout; k++)
-            if (n->out[k] != INV_NONE) map[n->out[k]] = out[k];
-    }
-    bool *named = INV_ARENA_NEW(&g->arena, bool, g->value.n);
-    if (!named) return INV_E_NOMEM;
-    for (size_t v = 0; v < nold; v++) named[v] = map[v] == v;
-    for (size_t v = 0; v < nold; v++)
-        if (map[v] != v && map[v] >= nold && !named[map[v]]) {
-            take_name(g, (inv_id)v, map[v], named);
-            named[map[v]] = true;
-        }
+    inv__arena_init(&l.scratch, g->ctx);
+    inv_status s = inv_lower_nodes(&l, &old);
+    if (s == INV_OK) s = take_names(g, &l.scratch, nold);
+    inv__arena_fini(&l.scratch);
+    INV_TRY(s);
     for (size_t i = 0; i < g->outputs.n; i++) {
-        g->outputs.at[i] = map[g->outputs.at[i]];
+        g->outputs.at[i] = inv_graph_stands(g, g->outputs.at[i]);
         inv_val(g, g->outputs.at[i])->is_output = true;
     }
     g->fold = false;
     g->emit_origin = NULL;
     g->emit_norigin = 0;
+    g->emit_source = INV_NONE;
     /* running statistics have no reader yet: commit nodes come later (update.c) */
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);

@@ -55,7 +55,7 @@ static UNUSED void sweep(const char *path)
         inv_status s = inv_model_load(ctx, path, &m);
         if (s == INV_OK) s = inv_model_inspect(m, &json);
         if (s == INV_OK) s = inv_graph_copy(m->graph, &g);
-        if (s == INV_OK) s = inv_pass_inline(g);
+        if (s == INV_OK) s = inv_pass_inline(g, false);
         bool done = f.countdown != 0;
         if (!done && s != INV_OK) {
             assert_int_equal(s, INV_E_NOMEM);

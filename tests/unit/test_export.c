@@ -31,24 +31,19 @@ typedef struct weights {
     size_t n;
 } weights;
 
-static inv_status given(void *opaque, const char *name, inv_dtype *dtype, const void **data, size_t *n)
+static inv_status given(void *opaque, const char *name, inv_weight *out)
 {
     const weights *w = opaque;
-    *data = NULL;
-    if (strncmp(name, w->prefix, strlen(w->prefix)) != 0) return INV_OK;
-    *dtype = w->dtype;
-    *data = w->data;
-    *n = w->n;
+    if (strncmp(name, w->prefix, strlen(w->prefix)) == 0)
+        *out = (inv_weight){.dtype = w->dtype, .n = w->n, .data = w->data};
     return INV_OK;
 }
 
 /* Every initializer's present data, as if it were new. */
-static inv_status as_loaded(void *opaque, const char *name, inv_dtype *dtype, const void **data, size_t *n)
+static inv_status as_loaded(void *opaque, const char *name, inv_weight *out)
 {
     const inv_value *v = value(opaque, name);
-    *dtype = v->dtype;
-    *data = v->data.bytes;
-    *n = (size_t)inv_shape_nelem(&v->shape);
+    *out = (inv_weight){.dtype = v->dtype, .n = (size_t)inv_shape_nelem(&v->shape), .data = v->data.bytes};
     return INV_OK;
 }
 
@@ -202,7 +197,7 @@ static pb external_model(void)
     pb g = small_graph(tensor_external("w", 1, 1, d, "in.bin", "4", "12"));
     pb c = node("", "Constant", "c", "", "k"), a = {0};
     pb_str(&a, 1, "value");
-    pb_msg(&a, 5, tensor_external(NULL, 1, 1, d, "in.bin", "8", "12"));
+    pb_msg(&a, 5, tensor_external(NULL, 1, 1, d, "in.bin", "16", "12"));
     pb_int(&a, 20, 4);
     pb_msg(&c, 5, a);
     pb_msg(&g, 1, c);
@@ -224,7 +219,7 @@ static void check_external(inv_context *ctx, const char *path, const float *w, c
 static void test_external(void **state)
 {
     (void)state;
-    static const float file[] = {0, 1, 2, 3, 4}, new[] = {7, 8, 9};
+    static const float file[] = {0, 1, 2, 3, 2, 3, 4}, new[] = {7, 8, 9};
     inv_context *ctx = context(NULL);
     write_file(in_dir("in.bin"), file, sizeof file);
     inv_model *m = load(ctx, save(external_model(), "in.onnx"));
@@ -247,6 +242,7 @@ static void test_external(void **state)
     assert_int_equal(inv__model_write(m, given, &(weights){"w", INV_F32, new, 3}, in_dir("e.onnx")), INV_E_IO);
     assert_has(inv_context_message(ctx), "loaded from");
     assert_int_equal(access(in_dir("e.onnx"), F_OK), -1);
+    assert_int_equal(unlink(in_dir("e.onnx.data")), 0);
     assert_int_equal(inv__model_write(m, NULL, NULL, in_dir("in.bin")), INV_E_IO);
     assert_int_equal(inv__model_write(m, NULL, NULL, in_dir("in.onnx")), INV_E_IO);
     assert_int_equal(inv__model_write(m, NULL, NULL, in_dir("sub/../in.onnx")), INV_E_IO);
@@ -306,7 +302,7 @@ static void test_full_disk(void **state)
 static void test_allocations(void **state)
 {
     (void)state;
-    static const float file[] = {0, 1, 2, 3, 4}, new[] = {7, 8, 9};
+    static const float file[] = {0, 1, 2, 3, 2, 3, 4}, new[] = {7, 8, 9};
     failing f = {.countdown = -1};
     inv_context *ctx = context(&f);
     write_file(in_dir("in.bin"), file, sizeof file);

@@ -97,7 +97,8 @@ static void test_bad_tensors(void **state)
     REFUSED(model_of(small_graph(tensor_raw("w", 1, 1, negative, f, 12))), INV_E_PARSE, "initializer 'w'", "negative");
     REFUSED(model_of(small_graph(tensor_raw("w", 1, 3, huge, f, 16))), INV_E_PARSE, "initializer 'w'", "addressed");
     REFUSED(model_of(small_graph(tensor_raw("w", 1, 9, nine, f, 4))), INV_E_PARSE, "9 dimensions");
-    REFUSED(model_of(small_graph(tensor_raw("w", 17, 1, three, f, 3))), INV_E_UNSUPPORTED_TYPE, "'w'", "float8e4m3fn");
+    REFUSED(model_of(small_graph(tensor_raw("w", 17, 1, three, f, 4))), INV_E_PARSE, "'w'", "float8e4m3fn needs 3");
+    REFUSED(model_of(small_graph(tensor_raw("w", 22, 1, three, f, 3))), INV_E_PARSE, "'w'", "int4 needs 2");
     REFUSED(model_of(small_graph(tensor_raw("w", 99, 1, three, f, 3))), INV_E_UNSUPPORTED_TYPE, "'w'", "99");
     REFUSED(model_of(small_graph(tensor_head("w", 1, 1, three))), INV_E_PARSE, "'w'", "0 numbers", "needs 3");
     pb t = tensor_raw("w", 1, 1, three, f, 12);
@@ -251,7 +252,7 @@ static void test_attributes(void **state)
     assert_string_equal(inv_attr_find(t, "ss")->strings[0], "one");
     assert_string_equal(inv_attr_find(t, "ss")->strings[1], "");
     assert_memory_equal(inv_attr_find(t, "t")->tensor.bytes, f, sizeof f);
-    assert_int_equal(inv_attr_find(t, "g")->kind, INV_ATTR_OTHER);
+    assert_int_equal(inv_attr_find(t, "g")->kind, INV_ATTR_GRAPH);
     inv_model_destroy(m);
     inv_context_destroy(ctx);
 }

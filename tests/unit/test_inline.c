@@ -62,7 +62,7 @@ static void test_functions(void **state)
     assert_int_equal(m->graph->order.n, 4);
     inv_graph *g;
     assert_int_equal(inv_graph_copy(m->graph, &g), INV_OK);
-    if (inv_pass_inline(g) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    if (inv_pass_inline(g, false) != INV_OK) fail_msg("%s", inv_context_message(ctx));
     if (inv_graph_check(g, false) != INV_OK) fail_msg("%s", inv_context_message(ctx));
     assert_int_equal(g->order.n, 7);
     static const struct {
@@ -97,7 +97,7 @@ static void inline_refused(pb model, const char *part)
     inv_model *m = load(ctx, save(model, "m.onnx"));
     inv_graph *g;
     assert_int_equal(inv_graph_copy(m->graph, &g), INV_OK);
-    assert_int_equal(inv_pass_inline(g), INV_E_GRAPH);
+    assert_int_equal(inv_pass_inline(g, false), INV_E_GRAPH);
     assert_has(inv_context_message(ctx), part);
     inv_graph_destroy(g);
     inv_model_destroy(m);

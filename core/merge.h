@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Initializers that an exporter merged because their values were equal (docs/exporting.md). Exporters join equal
+ * tensors to save space: all biases that are zero yet, all scales that are one. Training would tie them; and what is a
+ * running statistic in one place and a parameter in another could not be trained at all.
+ *
+ * A use is an input of a node that reads an initializer: directly, or by Identity, Cast, Transpose and whatever else
+ * computes with this one initializer and constants only. Uses belong together, in one group, if they are
+ *
+ *   - of an initializer with different elements: exporters do not meet two of these by accident, so it is shared on
+ *     purpose; but running statistics are apart from all else;
+ *   - of an initializer whose elements are all equal: in one layer, that is, at the same input of nodes of one type
+ *     that read the same initializers with different elements, or whose operands come from nodes that do;
+ *   - arithmetic with a single number, which is part of a formula (a square root of a width) and no parameter.
+ *
+ * An initializer whose uses make more than one group is taken for merged. */
+#ifndef INV_CORE_MERGE_H
+#define INV_CORE_MERGE_H
+
+#include "core/ir.h"
+
+typedef enum inv_use_role {
+    INV_USE_NONE,
+    INV_USE_MEAN, /* running statistics that training updates */
+    INV_USE_VARIANCE,
+    INV_USE_FIXED, /* running statistics that it does not */
+    INV_USE_SCALE,
+    INV_USE_BIAS,
+    INV_USE_WEIGHT,
+    INV_USE_TABLE,
+    INV_USE_OPERAND,
+    INV_USE_SEVERAL /* of a function that reads it in more than one of these */
+} inv_use_role;
+
+typedef struct inv_param_use {
+    inv_id node;
+    uint32_t slot, group;
+    inv_use_role role;
+} inv_param_use;
+
+typedef struct inv_merge {
+    inv_id param;
+    const inv_param_use *use; /* in execution order; the first is of group 0 */
+    uint32_t nuse, ngroup;
+    bool updates; /* is among other things a running statistic that training updates */
+} inv_merge;
+typedef INV_VEC(inv_merge) inv_merges;
+
+typedef struct inv_merge_options {
+    bool train_bn; /* batch normalization in evaluation mode trains too */
+    bool (*tied)(const void *opaque, const char *name); /* shared on purpose; NULL: none */
+    const void *opaque;
+} inv_merge_options;
+
+const char *inv_use_role_name(inv_use_role role);
+/* The initializer that a value is, or is computed of together with constants only; INV_NONE. Per value of g. */
+inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out);
+/* Roles of all uses of a value of g, as bits: 1 << role. Per value. */
+inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out);
+/* Whether an initializer has one element and several nodes do arithmetic with it: exporters put the numbers of formulas
+ * so. Per value. */
+inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out);
+/* The merged initializers of an imported graph, in their order. */
+inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_arena *a, inv_merges *out);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A model as it shall be written with its blocks as functions (docs/rewriting.md). passes/outline.c says what,
+ * importer/outline.c writes it. Everything is in one arena; texts may also be borrowed from the model's graph. */
+#ifndef INV_CORE_OUTLINE_H
+#define INV_CORE_OUTLINE_H
+
+#include "core/model.h"
+
+#define INV_OUTLINE_DOMAIN "ai.invonnx"
+
+/* A node of the file, perhaps with other names (raw bytes else), or a new one: a call, or part of an inverse. */
+typedef struct inv_outline_node {
+    uint32_t source;             /* inv_node.source of the file's node; INV_NONE: new */
+    const char *domain, *op_type; /* of new nodes; domain "" is ai.onnx */
+    const char *name;            /* of new nodes; may be "" */
+    const char *const *in, *const *out; /* value names, "" where omitted; of nodes of either kind */
+    uint32_t nin, nout;
+    uint32_t ncaptured;  /* of the inputs, the last: what bodies of control flow read, which the file does not list */
+    const inv_attr *attr; /* of new nodes: ints, floats, strings, lists of them, tensors */
+    uint32_t nattr;
+} inv_outline_node;
+
+typedef INV_VEC(inv_outline_node) inv_outline_nodes;
+
+typedef struct inv_outline_function {
+    const char *name, *doc;             /* in domain ai.invonnx */
+    const char *const *in, *const *out; /* formal names */
+    uint32_t nin, nout;
+    inv_outline_nodes node; /* in execution order */
+} inv_outline_function;
+
+typedef struct inv_outline_tensor {
+    const char *name;
+    inv_data data;   /* float32 or float64, row-major */
+    inv_maker maker; /* of the entries, in place of data.bytes */
+} inv_outline_tensor;
+
+typedef struct inv_outline_fact {
+    const char *key, *value; /* entry of the model's metadata_props; keys begin with "ai.invonnx." */
+} inv_outline_fact;
+
+/* What became of a block: a row of the report. */
+typedef struct inv_outline_block {
+    uint32_t block;              /* index in the matches of the graph that was looked at */
+    uint32_t at;                 /* index of the function; its inverse, if it has one, is the next */
+    const char *function;        /* NULL: left as it was, for `reason` */
+    const char *parent;          /* function that calls it; NULL: the main graph */
+    const char *inverse;         /* NULL: has none, for `reason` */
+    const char *const *freed, *const *given; /* values that the inverse gives; others that it needs besides outputs */
+    uint32_t nfreed, ngiven;
+    double gain;                 /* product of the gains of the inverses used; INFINITY: unbounded */
+    const char *reason;
+} inv_outline_block;
+
+typedef struct inv_outline {
+    bool rewritten; /* the blocks of an earlier rewriting give way to those here */
+    inv_outline_nodes node; /* of the main graph, in execution order */
+    INV_VEC(inv_outline_function) function;
+    INV_VEC(inv_outline_tensor) tensor; /* initializers to add */
+    INV_VEC(const char *) drop;         /* initializers to leave out (an earlier rewriting added them) */
+    INV_VEC(inv_outline_fact) fact;
+    INV_VEC(inv_outline_block) block;
+    inv_weight_source source; /* of the file's initializers; NULL: none changed */
+    void *opaque;
+} inv_outline;
+
+/* What inv_rewrite_fn gives. `outline.block` speaks of the matches of g. */
+typedef struct inv_rewriting {
+    inv_context *ctx;
+    inv_arena a;
+    inv_graph *flat, *g; /* the file's nodes, and the canonical ones; may be NULL */
+    inv_outline outline;
+    void *maker; /* of the outline's tensors (passes/rewrite.c) */
+    void (*release)(void *maker);
+} inv_rewriting;
+
+static inline void inv_rewriting_destroy(inv_rewriting *r)
+{
+    if (!r) return;
+    inv_context *ctx = r->ctx;
+    if (r->maker) r->release(r->maker);
+    inv_graph_destroy(r->g);
+    inv_graph_destroy(r->flat);
+    inv__arena_fini(&r->a);
+    inv__free(ctx, r);
+}
+
+/* importer/outline.c: writes the model as `o` says, by temporary file, fsync and rename. What is not spoken of in `o`
+ * is as in the file, byte for byte, unknown fields included. If it is `rewritten`, the functions that an earlier
+ * rewriting made, and what the metadata say of them, are left out, and those of `o` take their place. If `o` has
+ * functions, the operator set ai.invonnx 1 is imported and the IR version is at least 8; if it adds initializers, at
+ * least 4. External tensors as inv__model_write does it.
+ * @return INV_OK; INV_E_IO, INV_E_NOMEM, INV_E_ARG */
+inv_status inv__outline_write(inv_model *model, const inv_outline *o, const char *path);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Messages that are in no file yet, with the fields of ONNX's schema as of IR version 8. Data stay where they are:
+ * pieces refer to them. */
+#include "importer/writer.h"
+
+inv_status inv__put_tensor(inv__pieces *p, uint32_t id, const char *name, const inv_data *d, const inv_maker *maker)
+{
+    inv__mark m;
+    size_t nbytes;
+    if (d->shape.rank < 0 || !inv_shape_nbytes(&d->shape, d->dtype, &nbytes) || nbytes != d->nbytes ||
+        !inv_dtype_size(d->dtype) || (nbytes && !d->bytes && !maker))
+        return inv__fail(p->a->ctx, INV_E_ARG, "tensor '%s': no data that fit its type and shape", name);
+    INV_TRY(inv__put_open(p, &m));
+    for (int i = 0; i < d->shape.rank; i++) INV_TRY(inv__put_int(p, INV__TENSOR_DIMS, d->shape.dim[i]));
+    INV_TRY(inv__put_int(p, INV__TENSOR_DATA_TYPE, (int64_t)d->dtype));
+    if (*name) INV_TRY(inv__put_text(p, INV__TENSOR_NAME, name));
+    INV_TRY(inv__put_header(p, INV__TENSOR_RAW_DATA, nbytes));
+    inv_weight x = {.dtype = d->dtype, .n = nbytes / inv_dtype_size(d->dtype), .data = d->bytes};
+    if (maker) x.maker = *maker;
+    INV_TRY(inv__put_elements(p, &x, d->dtype));
+    return inv__put_close(p, &m, id);
+}
+
+static inv_status put_value(inv__pieces *p, const inv_attr *a, int *type)
+{
+    switch (a->kind) {
+    case INV_ATTR_INT: *type = INV__TYPE_INT; return inv__put_int(p, INV__ATTR_I, a->i);
+    case INV_ATTR_FLOAT: *type = INV__TYPE_FLOAT; return inv__put_float(p, INV__ATTR_F, (float)a->f);
+    case INV_ATTR_STRING: *type = INV__TYPE_STRING; return inv__put_text(p, INV__ATTR_S, a->s);
+    case INV_ATTR_INTS:
+        *type = INV__TYPE_INTS;
+        for (size_t i = 0; i < a->n; i++) INV_TRY(inv__put_int(p, INV__ATTR_INTS, a->ints[i]));
+        return INV_OK;
+    case INV_ATTR_FLOATS:
+        *type = INV__TYPE_FLOATS;
+        for (size_t i = 0; i < a->n; i++) INV_TRY(inv__put_float(p, INV__ATTR_FLOATS, (float)a->floats[i]));
+        return INV_OK;
+    case INV_ATTR_STRINGS:
+        *type = INV__TYPE_STRINGS;
+        for (size_t i = 0; i < a->n; i++) INV_TRY(inv__put_text(p, INV__ATTR_STRINGS, a->strings[i]));
+        return INV_OK;
+    case INV_ATTR_TENSOR: *type = INV__TYPE_TENSOR; return inv__put_tensor(p, INV__ATTR_T, "", &a->tensor, NULL);
+    default: break;
+    }
+    return inv__fail(p->a->ctx, INV_E_ARG, "attribute '%s' is of a kind that cannot be written", a->name);
+}
+
+inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a)
+{
+    inv__mark m;
+    int type;
+    INV_CHECK(!a->ref, p->a->ctx, INV_E_ARG, "attribute '%s' refers to a call's, which cannot be written", a->name);
+    INV_TRY(inv__put_open(p, &m));
+    INV_TRY(inv__put_text(p, INV__ATTR_NAME, a->name));
+    INV_TRY(put_value(p, a, &type));
+    INV_TRY(inv__put_int(p, INV__ATTR_TYPE, type));
+    return inv__put_close(p, &m, id);
+}
+
+inv_status inv__put_opset(inv__pieces *p, uint32_t id, const char *domain, int64_t version)
+{
+    inv__mark m;
+    INV_TRY(inv__put_open(p, &m));
+    INV_TRY(inv__put_text(p, 1, domain));
+    INV_TRY(inv__put_int(p, 2, version));
+    return inv__put_close(p, &m, id);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What is to be written: lists of pieces, and from these to files that appear together or not at all. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "importer/writer.h"
+
+enum { CHUNK = 4096 };
+
+/* --- pieces --- */
+
+static inv_status push(inv__pieces *p, inv__piece x, uint64_t nbytes)
+{
+    if (!inv_vec_push(p->a, &p->list, x)) return INV_E_NOMEM;
+    p->nbytes += nbytes;
+    return INV_OK;
+}
+
+inv_status inv__put(inv__pieces *p, const void *data, size_t nbytes)
+{
+    if (!nbytes) return INV_OK;
+    inv__piece *last = p->list.n ? &p->list.at[p->list.n - 1] : NULL;
+    if (last && last->data && last->from == last->to && (const uint8_t *)last->data + last->n == data) {
+        last->n += nbytes;
+        p->nbytes += nbytes;
+        return INV_OK;
+    }
+    return push(p, (inv__piece){.data = data, .n = nbytes}, nbytes);
+}
+
+inv_status inv__put_elements(inv__pieces *p, const inv_weight *x, inv_dtype to)
+{
+    uint64_t nbytes = (uint64_t)x->n * inv_dtype_size(to);
+    if (!x->maker.make && x->dtype == to) return inv__put(p, x->data, (size_t)nbytes);
+    inv__piece made = {.data = x->data, .n = x->dtype == to ? (size_t)nbytes : x->n, .maker = x->maker};
+    if (x->dtype != to) {
+        made.from = x->dtype;
+        made.to = to;
+    }
+    return push(p, made, nbytes);
+}
+
+static size_t put_tag(uint8_t *h, uint32_t id, unsigned wire)
+{
+    return inv__wire_put_varint(h, (uint64_t)id << 3 | wire);
+}
+
+static inv__piece header(inv__pieces *p, uint32_t id, uint64_t length)
+{
+    uint8_t *h = inv__arena_alloc(p->a, 2 * INV__VARINT_MAX);
+    if (!h) return (inv__piece){0};
+    size_t n = put_tag(h, id, PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED);
+    return (inv__piece){.data = h, .n = n + inv__wire_put_varint(h + n, length)};
+}
+
+inv_status inv__put_header(inv__pieces *p, uint32_t id, uint64_t length)
+{
+    inv__piece h = header(p, id, length);
+    return h.data ? push(p, h, h.n) : INV_E_NOMEM;
+}
+
+inv_status inv__put_int(inv__pieces *p, uint32_t id, int64_t v)
+{
+    uint8_t *h = inv__arena_alloc(p->a, 2 * INV__VARINT_MAX);
+    if (!h) return INV_E_NOMEM;
+    size_t n = put_tag(h, id, PROTOBUF_C_WIRE_TYPE_VARINT);
+    return inv__put(p, h, n + inv__wire_put_varint(h + n, (uint64_t)v));
+}
+
+inv_status inv__put_float(inv__pieces *p, uint32_t id, float v)
+{
+    uint8_t *h = inv__arena_alloc(p->a, INV__VARINT_MAX + sizeof v);
+    if (!h) return INV_E_NOMEM;
+    size_t n = put_tag(h, id, PROTOBUF_C_WIRE_TYPE_32BIT);
+    memcpy(h + n, &v, sizeof v);
+    return inv__put(p, h, n + sizeof v);
+}
+
+inv_status inv__put_text(inv__pieces *p, uint32_t id, const char *s)
+{
+    size_t n = strlen(s);
+    INV_TRY(inv__put_header(p, id, n));
+    return inv__put(p, s, n);
+}
+
+inv_status inv__put_pair(inv__pieces *p, uint32_t id, const char *key, const char *value)
+{
+    inv__mark m;
+    INV_TRY(inv__put_open(p, &m));
+    INV_TRY(inv__put_text(p, 1, key));
+    INV_TRY(inv__put_text(p, 2, value));
+    return inv__put_close(p, &m, id);
+}
+
+/* An empty piece keeps the header's place; nothing joins it. */
+inv_status inv__put_open(inv__pieces *p, inv__mark *m)
+{
+    *m = (inv__mark){p->list.n, p->nbytes};
+    return push(p, (inv__piece){0}, 0);
+}
+
+inv_status inv__put_close(inv__pieces *p, const inv__mark *m, uint32_t id)
+{
+    inv__piece h = header(p, id, p->nbytes - m->nbytes);
+    if (!h.data) return INV_E_NOMEM;
+    p->list.at[m->at] = h;
+    p->nbytes += h.n;
+    return INV_OK;
+}
+
+void inv__put_undo(inv__pieces *p, const inv__mark *m)
+{
+    p->list.n = m->at;
+    p->nbytes = m->nbytes;
+}
+
+/* --- files --- */
+
+static inv_status write_piece(inv__out *o, const inv__piece *p)
+{
+    uint8_t buf[CHUNK * 16];
+    const void *data = p->data;
+    if (p->maker.make) INV_TRY(p->maker.make(p->maker.opaque, p->maker.i, &data));
+    if (!data) return inv__out_skip(o, p->n);
+    if (p->from == p->to) return inv__out_write(o, data, p->n);
+    size_t from = inv_dtype_size(p->from), to = inv_dtype_size(p->to);
+    for (size_t i = 0; i < p->n; i += CHUNK) {
+        size_t k = p->n - i < CHUNK ? p->n - i : CHUNK;
+        if (!inv_convert(buf, p->to, (const uint8_t *)data + i * from, p->from, k))
+            return inv__fail(o->ctx, INV_E_INTERNAL, "no conversion from %s to %s", inv_dtype_name(p->from),
+                             inv_dtype_name(p->to));
+        INV_TRY(inv__out_write(o, buf, k * to));
+    }
+    return INV_OK;
+}
+
+static inv_status write_pieces(inv__out *o, const char *path, const inv__pieces *p)
+{
+    INV_TRY(inv__out_open(p->a->ctx, path, o));
+    for (size_t i = 0; i < p->list.n; i++) INV_TRY(write_piece(o, &p->list.at[i]));
+    INV_TRY(inv__out_sync(o));
+    if (o->total == p->nbytes) return INV_OK;
+    return inv__fail(o->ctx, INV_E_INTERNAL, "'%s': wrong lengths", path);
+}
+
+/* Replacing a file that is mapped would be harmless (the rename leaves the mapping alone), but a user who names the
+ * loaded file by accident loses the original; so it is refused. */
+static inv_status refuse_loaded(const inv__writer *w, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return INV_OK;
+    for (size_t i = 0; i <= w->impl->ext.n; i++) {
+        const inv__map *m = i ? &w->impl->ext.at[i - 1] : &w->impl->file;
+        if (m->dev == st.st_dev && m->ino == st.st_ino)
+            return inv__fail(w->l.ctx, INV_E_IO, "'%s' is a file that the model is loaded from; choose another name",
+                             path);
+    }
+    return INV_OK;
+}
+
+static inv_status same_folder(inv__writer *w, bool *same)
+{
+    struct stat a, b;
+    const char *slash = strrchr(w->path, '/');
+    size_t n = slash && slash != w->path ? (size_t)(slash - w->path) : 1;
+    const char *dir = slash ? inv__arena_strndup(&w->l.scratch, w->path, n) : ".";
+    if (!dir) return INV_E_NOMEM;
+    *same = w->impl->dir >= 0 && fstat(w->impl->dir, &a) == 0 && stat(dir, &b) == 0 && a.st_dev == b.st_dev &&
+            a.st_ino == b.st_ino;
+    return INV_OK;
+}
+
+inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path)
+{
+    *w = (inv__writer){.m = m, .impl = m->impl, .l = {.ctx = m->ctx, .model = m, .impl = m->impl}, .path = path};
+    inv__arena_init(&w->l.scratch, m->ctx);
+    inv__defects_init(&w->l.defects, m->ctx);
+    w->inits.a = w->model.a = &w->l.scratch;
+    INV_CHECK(path && *path, m->ctx, INV_E_ARG, "no path given to write the model to");
+    w->weight = INV_ARENA_NEW(&w->l.scratch, inv_weight, m->graph->inits.n + 1);
+    w->data = INV_ARENA_NEW(&w->l.scratch, inv__data_file, w->impl->ext.n + 1);
+    if (!w->weight || !w->data) return INV_E_NOMEM;
+    bool same;
+    INV_TRY(same_folder(w, &same));
+    for (size_t i = 0; i < w->impl->ext.n; i++)
+        w->data[i] = (inv__data_file){.move = !same, .pieces.a = &w->l.scratch, .out.fd = -1};
+    return refuse_loaded(w, path);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const inv__moved *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return x->old.nbytes < y->old.nbytes ? -1 : x->old.nbytes > y->old.nbytes;
+}
+
+static inv_status write_data(inv__writer *w, inv__data_file *f)
+{
+    inv__pieces *p = &f->pieces;
+    if (f->tensor.n) qsort(f->tensor.at, f->tensor.n, sizeof *f->tensor.at, by_place);
+    for (size_t i = 0; i < f->tensor.n; i++) {
+        const inv__moved *t = &f->tensor.at[i];
+        if (!t->old.nbytes) continue;
+        INV_TRY(inv__put(p, NULL, (size_t)(t->at - p->nbytes)));
+        INV_TRY(t->x ? inv__put_elements(p, t->x, t->old.dtype) : inv__put(p, t->old.bytes, t->old.nbytes));
+    }
+    INV_TRY(refuse_loaded(w, f->path));
+    return write_pieces(&f->out, f->path, p);
+}
+
+static inv_status publish(inv__writer *w, inv__out *model)
+{
+    for (size_t i = 0; i < w->impl->ext.n; i++)
+        if (w->data[i].move) INV_TRY(write_data(w, &w->data[i]));
+    INV_TRY(write_pieces(model, w->path, &w->model));
+    /* The model appears last: a model file that is seen has its data. */
+    for (size_t i = 0; i < w->impl->ext.n; i++)
+        if (w->data[i].move) INV_TRY(inv__out_publish(&w->data[i].out));
+    return inv__out_publish(model);
+}
+
+inv_status inv__writer_publish(inv__writer *w)
+{
+    inv__out model = {.fd = -1};
+    inv_status s = publish(w, &model);
+    inv__out_close(&model);
+    for (size_t i = 0; i < w->impl->ext.n; i++) inv__out_close(&w->data[i].out);
+    return s;
+}
+
+void inv__writer_end(inv__writer *w)
+{
+    inv__defects_fini(&w->l.defects);
+    inv__arena_fini(&w->l.scratch);
+}
+
+inv_status inv__writer_field(const inv__writer *w, size_t at, size_t end, inv__field *f)
+{
+    const char *wrong = inv__wire_field(w->impl->file.base, at, end, f);
+    if (!wrong) return INV_OK;
+    return inv__fail(w->l.ctx, INV_E_IO, "'%s' was changed while it was loaded: byte %zu: %s", w->m->path, at, wrong);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What exporters do to a model that stands in the way of training it, each with the remedy (docs/exporting.md). Most is
+ * read off the graph; what an exporter has taken out leaves marks only in names and metadata, which are read from the
+ * file, because older schemas do not know the fields. */
+#include <string.h>
+
+#include "core/merge.h"
+#include "core/op.h"
+#include "importer/view.h"
+
+enum { GRAPH_METADATA = 16, NODE_METADATA = 9, ENTRY_KEY = 1, ENTRY_VALUE = 2, MAX_USES = 64 };
+
+static const struct {
+    const char *kind, *text;
+} texts[] = {
+    {"batch_norm_eval",
+     "exported in evaluation mode: training uses the stored statistics and leaves them as they are; --train-bn "
+     "normalizes by the batch and updates them"},
+    {"batch_norm_folded",
+     "batch normalization was folded into these nodes: its scale, shift and statistics are gone, and training goes on "
+     "without normalization; export without folding to train it"},
+    {"computed_initializer",
+     "computed by the exporter from constants or parameters (masks, tables of positions), and trained like parameters: "
+     "--freeze what shall stay as it is"},
+    {"dropout_off",
+     "these drop nothing, also in training: exported in evaluation mode; export in training mode to have dropout"},
+    {"quantized_weight",
+     "integer weights are constants: only their scales are trained; export before quantizing to train them"},
+};
+
+static bool is_op(const inv_node *n, const char *name) { return !strcmp(n->op_type, name) && !*n->domain; }
+
+static void note(inv__view *w, const char *kind, const char *name)
+{
+    json_t *list = json_object_get(w->trap_nodes, kind);
+    if (!list) inv__view_set(w, w->trap_nodes, kind, list = json_array());
+    inv__view_append(w, list, inv__view_text(w, name));
+}
+
+/* --- signs in the graph --- */
+
+static const inv_data *constant_of(const inv_graph *g, inv_id v)
+{
+    const inv_value *x = inv_val(g, v);
+    if (x->data.bytes) return &x->data;
+    const inv_attr *a = x->def == INV_NONE || !is_op(inv_nod(g, x->def), "Constant")
+                            ? NULL
+                            : inv_attr_find(inv_nod(g, x->def), "value");
+    return a && a->kind == INV_ATTR_TENSOR ? &a->tensor : NULL;
+}
+
+static bool never_drops(const inv_graph *g, const inv_node *n)
+{
+    if (!n->op || n->op->since < 12) return false; /* in those forms the caller's mode decides */
+    if (n->nin < 3 || n->in[2] == INV_NONE) return true;
+    const inv_data *on = constant_of(g, n->in[2]);
+    return on && on->dtype == INV_BOOL && on->nbytes && !*(const uint8_t *)on->bytes;
+}
+
+static bool is_eval(const inv_node *n)
+{
+    if (n->op && n->op->since >= 14) return !inv_attr_int(n, "training_mode", 0);
+    return n->nout < 2;
+}
+
+/* PyTorch's older exporter calls tensors that it has computed after the node that reads them: "onnx::Conv_123". */
+static bool is_computed(const inv_graph *g, const inv_node *n, uint32_t slot)
+{
+    static const char prefix[] = "onnx::Conv_";
+    if (slot >= n->nin || n->in[slot] == INV_NONE) return false;
+    const char *name = inv_val(g, n->in[slot])->name, *digits = name + sizeof prefix - 1;
+    return !strncmp(name, prefix, sizeof prefix - 1) && *digits && strspn(digits, "0123456789") == strlen(digits);
+}
+
+/* TensorFlow calls a kernel that it has multiplied by a scale "merged_input". */
+static bool is_folded(const inv_graph *g, const inv_node *n)
+{
+    if (is_computed(g, n, 1) && is_computed(g, n, 2)) return true;
+    return n->nin > 1 && n->in[1] != INV_NONE && strstr(inv_val(g, n->in[1])->name, "/merged_input");
+}
+
+void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const char *name)
+{
+    if (is_op(n, "BatchNormalization") && is_eval(n)) note(w, "batch_norm_eval", name);
+    if (is_op(n, "Dropout") && never_drops(g, n)) note(w, "dropout_off", name);
+    if (is_op(n, "Conv") && is_folded(g, n)) note(w, "batch_norm_folded", name);
+    if (is_op(n, "DequantizeLinear") && n->nin && n->in[0] != INV_NONE &&
+        inv_val(g, n->in[0])->role == INV_ROLE_PARAM)
+        note(w, "quantized_weight", name);
+}
+
+static inv_status report_merges(inv__view *w)
+{
+    const inv_merge_options o = {.train_bn = true};
+    inv_merges merges = {0};
+    INV_TRY(inv_merges_find(w->g, &o, &w->scratch, &merges));
+    for (size_t i = 0; i < merges.n; i++) {
+        const inv_merge *m = &merges.at[i];
+        json_t *trap = json_object(), *uses = json_array();
+        uint32_t group = 0;
+        for (uint32_t k = 0; k < m->nuse && group < MAX_USES; k++) {
+            if (m->use[k].group != group) continue;
+            group++;
+            const inv_node *n = inv_nod(w->g, m->use[k].node);
+            const char *name = *n->name || n->out[0] == INV_NONE ? n->name : inv_val(w->g, n->out[0])->name;
+            const char *use = inv__arena_printf(&w->scratch, "%s of '%s' (%s)", inv_use_role_name(m->use[k].role),
+                                                name, n->op_type);
+            if (!use) return INV_E_NOMEM;
+            inv__view_append(w, uses, inv__view_text(w, use));
+        }
+        inv__view_set(w, trap, "kind", json_string("merged_initializer"));
+        inv__view_set(w, trap, "initializer", inv__view_text(w, inv_val(w->g, m->param)->name));
+        inv__view_set(w, trap, "count", json_integer(m->ngroup));
+        inv__view_set(w, trap, "uses", uses);
+        inv__view_set(w, trap, "text",
+                      json_string("equal tensors that the exporter has merged: training would tie them and is "
+                                  "refused; --untie gives each use its own, --tied GLOB keeps them together"));
+        inv__view_append(w, w->traps, trap);
+    }
+    return INV_OK;
+}
+
+/* --- signs in the file --- */
+
+typedef struct span {
+    const char *text;
+    size_t n;
+} span;
+
+/* The value of the metadata entry `key` in a message whose entries are fields `id`. Loading has checked the file. */
+static span entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key)
+{
+    const uint8_t *base = impl->file.base;
+    inv__field f, e;
+    for (size_t pos = in->body; pos < in->end && !inv__wire_field(base, pos, in->end, &f); pos = f.end) {
+        span k = {0}, v = {0};
+        if (f.id != id || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+        for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end) {
+            if (e.id == ENTRY_KEY) k = (span){(const char *)base + e.body, e.end - e.body};
+            if (e.id == ENTRY_VALUE) v = (span){(const char *)base + e.body, e.end - e.body};
+        }
+        if (k.n == strlen(key) && !memcmp(k.text, key, k.n)) return v;
+    }
+    return (span){0};
+}
+
+static const char *find(span s, const char *what)
+{
+    size_t n = strlen(what);
+    for (size_t i = 0; i + n <= s.n; i++)
+        if (!memcmp(s.text + i, what, n)) return s.text + i;
+    return NULL;
+}
+
+/* Nodes of the main graph, in the file's order, which is that of their `source`. */
+static inv_status read_nodes(inv__view *w, const inv__field *graph, const char **label)
+{
+    const inv__impl *impl = w->m->impl;
+    inv__field f;
+    uint32_t source = 0;
+    for (size_t pos = graph->body; pos < graph->end && !inv__wire_field(impl->file.base, pos, graph->end, &f);
+         pos = f.end) {
+        if (f.id != INV__GRAPH_NODE) continue;
+        span rules = entry(impl, &f, NODE_METADATA, "pkg.onnxscript.rewriter.rule_name");
+        if (source < w->g->node.n && find(rules, "FuseBatchNorm") && label[source])
+            note(w, "batch_norm_folded", label[source]);
+        source++;
+    }
+    return INV_OK;
+}
+
+/* Initializers that no parameter is called like and that nodes only do arithmetic with. */
+static void note_computed(inv__view *w, const bool *listed)
+{
+    for (size_t i = 0; i < w->g->inits.n; i++) {
+        inv_id v = w->g->inits.at[i];
+        const inv_value *x = inv_val(w->g, v);
+        bool unnamed = listed ? !listed[v] : !strncmp(x->name, "onnx::", 6) || strstr(x->name, "const_fold_opt__");
+        if (unnamed && inv_dtype_is_float(x->dtype) && x->shape.rank > 0 && !w->number[v] &&
+            w->roles[v] == 1u << INV_USE_OPERAND)
+            note(w, "computed_initializer", x->name);
+    }
+}
+
+/* Parameters that the signature of the exported program lists and that the file does not have by that name. */
+static inv_status read_signature(inv__view *w, const inv__field *graph)
+{
+    static const char mark[] = ": PARAMETER target='";
+    span s = entry(w->m->impl, graph, GRAPH_METADATA, "pkg.torch.export.ExportedProgram.graph_signature");
+    json_t *gone = json_array(), *trap;
+    json_int_t all = 0;
+    bool *listed = INV_ARENA_NEW(&w->scratch, bool, w->g->value.n + 1);
+    for (const char *p; (p = find(s, mark)) != NULL; all++) {
+        p += sizeof mark - 1;
+        s = (span){p, s.n - (size_t)(p - s.text)};
+        const char *end = memchr(s.text, '\'', s.n);
+        if (!end) break;
+        const char *name = inv__arena_strndup(&w->scratch, s.text, (size_t)(end - s.text));
+        if (!name || !listed) break;
+        inv_id v = inv_graph_find(w->g, name);
+        if (v == INV_NONE || inv_val(w->g, v)->role != INV_ROLE_PARAM)
+            inv__view_append(w, gone, inv__view_text(w, name));
+        else
+            listed[v] = true;
+    }
+    if (!w->scratch.failed) note_computed(w, all ? listed : NULL);
+    if (json_array_size(gone)) {
+        trap = json_object();
+        inv__view_set(w, trap, "kind", json_string("parameters_changed"));
+        inv__view_set(w, trap, "of", json_integer(all));
+        inv__view_set(w, trap, "parameters", json_incref(gone));
+        inv__view_set(w, trap, "text",
+                      json_string("parameters of the PyTorch model that the file does not have by these names: stored "
+                                  "transposed, merged with equal ones, folded into others, or left out because they "
+                                  "were zero (biases); export with optimize=False to keep them"));
+        inv__view_append(w, w->traps, trap);
+    }
+    json_decref(gone);
+    return w->scratch.failed ? INV_E_NOMEM : INV_OK;
+}
+
+static inv_status read_file(inv__view *w)
+{
+    const inv__impl *impl = w->m->impl;
+    size_t n = w->g->node.n;
+    const char **label = INV_ARENA_NEW(&w->scratch, const char *, n + 1);
+    inv__field f;
+    if (!label) return INV_E_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const inv_node *x = inv_nod(w->g, (inv_id)i);
+        const char *name = *x->name || !x->nout || x->out[0] == INV_NONE ? x->name : inv_val(w->g, x->out[0])->name;
+        if (x->source < n) label[x->source] = name;
+    }
+    for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(impl->file.base, pos, impl->file.nbytes, &f);
+         pos = f.end) {
+        if (f.id != INV__MODEL_GRAPH) continue;
+        INV_TRY(read_nodes(w, &f, label));
+        INV_TRY(read_signature(w, &f));
+    }
+    return INV_OK;
+}
+
+/* --- all of them --- */
+
+inv_status inv__traps_report(inv__view *w)
+{
+    INV_TRY(report_merges(w));
+    INV_TRY(read_file(w));
+    if (json_array_size(w->inner)) {
+        json_t *o = json_object();
+        inv__view_set(w, o, "kind", json_string("inner_initializer"));
+        inv__view_set(w, o, "initializers", json_incref(w->inner));
+        inv__view_set(w, o, "text",
+                      json_string("initializers of bodies of If, Loop or Scan are constants: they are not trained. "
+                                  "Initializers of the model that bodies read are"));
+        inv__view_append(w, w->traps, o);
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_t *nodes = json_object_get(w->trap_nodes, texts[i].kind);
+        if (!nodes) continue;
+        json_t *o = json_object();
+        inv__view_set(w, o, "kind", json_string(texts[i].kind));
+        bool tensors = !strcmp(texts[i].kind, "computed_initializer");
+        inv__view_set(w, o, tensors ? "initializers" : "nodes", json_incref(nodes));
+        inv__view_set(w, o, "text", json_string(texts[i].text));
+        inv__view_append(w, w->traps, o);
+    }
+    return INV_OK;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Private to the importer: describing a model as JSON. inspect.c says what is there, traps.c what exporters have done
+ * to it that training will meet. */
+#ifndef INV_IMPORTER_VIEW_H
+#define INV_IMPORTER_VIEW_H
+
+#include <jansson.h>
+
+#include "importer/importer.h"
+
+typedef struct inv__view {
+    inv_context *ctx;
+    const inv_model *m;
+    const inv_graph *g;
+    inv_arena scratch;
+    bool *called;           /* per function */
+    const uint32_t *roles;  /* per value of g: of its uses, as bits (core/merge.h) */
+    const bool *number;     /* per value of g: a number of formulas */
+    json_t *root, *operators, *missing, *groups, *traps, *inner;
+    json_t *trap_nodes;     /* kind of trap -> names of nodes */
+    bool failed;            /* jansson had no memory */
+} inv__view;
+
+/* inspect.c */
+void inv__view_set(inv__view *w, json_t *object, const char *key, json_t *v);
+void inv__view_append(inv__view *w, json_t *array, json_t *v);
+json_t *inv__view_text(inv__view *w, const char *s);
+
+/* traps.c */
+/* Notes what one node is a sign of; `name`: as reported. */
+void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const char *name);
+/* All traps, into w->traps. */
+inv_status inv__traps_report(inv__view *w);
+
+#endif

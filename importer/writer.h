@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Private to the importer: writing models. The loaded file itself is the template: it is walked once, and the result is
+ * a list of pieces - runs of the file, new headers, new data - that go to disk when all lengths are known. A message
+ * that has nothing new inside is part of a run, so all that this library does not know or care about comes out as it
+ * went in, byte for byte:
+ *
+ *     [run of the file][graph: new length][run][initializer: new length][run][raw_data: weights][run] ...
+ *
+ * Weights are converted to the initializer's own type while they are written; nothing is copied before. */
+#ifndef INV_IMPORTER_WRITER_H
+#define INV_IMPORTER_WRITER_H
+
+#include "importer/importer.h"
+
+/* --- pieces.c: a message, piece by piece --- */
+typedef struct inv__piece {
+    const void *data; /* borrowed; NULL: zeros, or the maker's */
+    size_t n;         /* bytes; elements if the types differ */
+    inv_dtype from, to;
+    inv_maker maker;
+} inv__piece;
+
+typedef struct inv__pieces {
+    inv_arena *a;
+    INV_VEC(inv__piece) list;
+    uint64_t nbytes; /* of all pieces */
+} inv__pieces;
+
+/* Bytes as they are, joined to the piece before where they continue it; zeros if data is NULL. */
+inv_status inv__put(inv__pieces *p, const void *data, size_t nbytes);
+inv_status inv__put_elements(inv__pieces *p, const inv_weight *x, inv_dtype to);
+/* Fields. */
+inv_status inv__put_header(inv__pieces *p, uint32_t id, uint64_t length);
+inv_status inv__put_int(inv__pieces *p, uint32_t id, int64_t v);
+inv_status inv__put_float(inv__pieces *p, uint32_t id, float v);
+inv_status inv__put_text(inv__pieces *p, uint32_t id, const char *s);
+/* A message of two texts, fields 1 and 2: StringStringEntryProto. */
+inv_status inv__put_pair(inv__pieces *p, uint32_t id, const char *key, const char *value);
+
+/* A message whose length is known when all that is inside is put. */
+typedef struct inv__mark {
+    size_t at;
+    uint64_t nbytes;
+} inv__mark;
+inv_status inv__put_open(inv__pieces *p, inv__mark *m);
+inv_status inv__put_close(inv__pieces *p, const inv__mark *m, uint32_t id);
+void inv__put_undo(inv__pieces *p, const inv__mark *m); /* as if it had not been opened */
+
+/* --- pieces.c: and into files --- */
+/* An external tensor that goes to a new file. */
+typedef struct inv__moved {
+    uint64_t at;
+    inv_data old;
+    const inv_weight *x; /* NULL: unchanged */
+} inv__moved;
+
+/* What becomes of a file of external data: it serves the written model too, or a new one takes its place, with every
+ * tensor where it was. */
+typedef struct inv__data_file {
+    bool move;
+    const char *path, *location;
+    INV_VEC(inv__moved) tensor;
+    inv__pieces pieces;
+    inv__out out;
+} inv__data_file;
+
+typedef struct inv__writer {
+    inv_model *m;
+    inv__impl *impl;
+    inv__loader l;
+    inv_weight *weight; /* per initializer; neither data nor maker: unchanged */
+    inv__names inits;    /* name -> index */
+    inv__data_file *data; /* per file in impl->ext */
+    const char *path;
+    inv__pieces model;
+} inv__writer;
+
+inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path);
+inv_status inv__writer_publish(inv__writer *w); /* all files, the model last */
+void inv__writer_end(inv__writer *w);           /* always, also after a failure of begin */
+/* The field of the loaded file at `at`. */
+inv_status inv__writer_field(const inv__writer *w, size_t at, size_t end, inv__field *f);
+
+/* --- export.c --- */
+/* Asks for the present weights of all initializers; source NULL: none changed. */
+inv_status inv__writer_ask(inv__writer *w, inv_weight_source source, void *opaque);
+/* Field f of a message of type d as it is in the file, but with present weights, if d is the main graph; external
+ * tensors inside move if their file does. */
+inv_status inv__put_field(inv__writer *w, const ProtobufCMessageDescriptor *d, const inv__field *f);
+
+/* --- encode.c: messages that are in no file yet --- */
+/* maker: NULL, or in place of d->bytes. */
+inv_status inv__put_tensor(inv__pieces *p, uint32_t id, const char *name, const inv_data *d, const inv_maker *maker);
+inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a);
+inv_status inv__put_opset(inv__pieces *p, uint32_t id, const char *domain, int64_t version);
+
+#endif
