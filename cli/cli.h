@@ -130,6 +130,8 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
 void cli_hold_fini(cli_hold *hold);
 /** The two in one, for commands that change nothing in between. */
 int cli_start(cli_job *job, inv_purpose purpose, bool plan_only);
+/** A report of the library as JSON; frees the text. NULL after saying why. */
+json_t *cli_parse_report(const cli_job *job, char *text);
 /** The session's report; NULL after saying why. Caller's reference. */
 json_t *cli_report(const cli_job *job);
 /** Prints an object on stdout. */

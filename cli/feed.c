@@ -255,7 +255,8 @@ static void resolve_shape(cli_job *job, size_t i, int64_t batch, FILE *why)
             const char *first = job->inputs[j].rank > 0 ? job->inputs[j].symbol[0] : NULL;
             if (first && strcmp(first, port->symbol[d]) == 0) n = batch;
         }
-        if (n < 0 && job->o->command == CLI_CMD_explain) n = invented(port, d);
+        if (n < 0 && (job->o->command == CLI_CMD_explain || job->o->command == CLI_CMD_rewrite))
+            n = invented(port, d);
         if (n < 0)
             fprintf(why, "input '%s': dimension %d (%s) is open; give --dim %s=N or --feed\n", port->name, d,
                     port->symbol[d] ? port->symbol[d] : "unnamed", port->symbol[d] ? port->symbol[d] : "NAME");
@@ -271,7 +272,8 @@ int cli_shapes(cli_job *job)
     if (status != CLI_OK) return status;
     complaints c;
     if (!complaints_open(&c)) return cli_fail("out of memory");
-    int64_t batch = job->o->batch > 0 ? job->o->batch : 1;
+    /* Written shapes must tell an open batch from other extents: an unlikely number does. */
+    int64_t batch = job->o->batch > 0 ? job->o->batch : job->o->command == CLI_CMD_rewrite ? 7 : 1;
     for (size_t i = 0; i < job->ninputs && job->o->batch <= 0; i++) {
         if (job->arrays[i].rank > 0) batch = job->arrays[i].dims[0];
     }

@@ -58,7 +58,7 @@ static int read_ports(const json_t *list, cli_port **out, size_t *n)
     return CLI_OK;
 }
 
-static json_t *parse_report(const cli_job *job, char *text)
+json_t *cli_parse_report(const cli_job *job, char *text)
 {
     json_error_t error;
     json_t *object = json_loads(text, JSON_ALLOW_NUL, &error);
@@ -85,7 +85,7 @@ int cli_open(cli_job *job, const cli_options *o)
     char *text = NULL;
     s = inv_model_inspect(job->model, &text);
     if (s != INV_OK) return cli_library_failed(job, s);
-    job->inspection = parse_report(job, text);
+    job->inspection = cli_parse_report(job, text);
     if (!job->inspection) return CLI_FAILED;
     int status = read_ports(json_object_get(job->inspection, "inputs"), &job->inputs, &job->ninputs);
     if (status == CLI_OK)
@@ -172,6 +172,10 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .nfreeze = o->freeze.n,
         .float64 = o->float64,
         .no_dropout = o->no_dropout,
+        .train_bn = o->train_bn,
+        .untie = o->untie,
+        .tied = (const char *const *)o->tied.item,
+        .ntied = o->tied.n,
         .device = o->device,
         .guard = (inv_guard)o->guard,
         .max_drift = o->max_drift,
@@ -212,7 +216,7 @@ json_t *cli_report(const cli_job *job)
 {
     char *text = NULL;
     inv_status s = inv_session_report(job->session, &text);
-    if (s == INV_OK) return parse_report(job, text);
+    if (s == INV_OK) return cli_parse_report(job, text);
     cli_library_failed(job, s);
     return NULL;
 }

@@ -120,7 +120,7 @@ static char *follow(const char *given)
 int cli_out_check(const cli_options *o, char **path)
 {
     *path = NULL;
-    if (!o->out || !*o->out) return cli_usage(o, "`train` wants -o OUT.onnx");
+    if (!o->out || !*o->out) return cli_usage(o, "`%s` wants -o OUT.onnx", cli_commands[o->command].name);
     if (o->out[strlen(o->out) - 1] == '/') return cli_usage(o, "-o %s: is a folder; name a file in it", o->out);
     *path = follow(o->out);
     if (!*path) return CLI_FAILED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reading results out of a session, setting parameters, saving them into the model. */
+ * Reading results out of a session, setting parameters. */
 #include <string.h>
 
 #include "executor/executor.h"
@@ -20,7 +20,7 @@ static const inv_result_slot *slots(const inv_plan *p, inv_what what, size_t *n)
 const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
 {
     if (what == INV_GET_PARAM) {
-        const inv_graph *g = s->model->graph;
+        const inv_graph *g = s->program->source;
         return i < g->inits.n ? inv_val(g, g->inits.at[i])->name : NULL;
     }
     size_t n;
@@ -28,7 +28,7 @@ const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
     return i < n ? slot[i].name : NULL;
 }
 
-static const inv_home *param_home(const inv_session *s, const char *name)
+const inv_home *inv_session_home(const inv_session *s, const char *name)
 {
     const inv_program *p = s->program;
     for (size_t i = 0; i < p->home.n; i++) {
@@ -68,7 +68,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     const void *address = NULL;
     const inv_plan *p = newest_plan(s);
     if (what == INV_GET_PARAM) {
-        const inv_home *h = param_home(s, name);
+        const inv_home *h = inv_session_home(s, name);
         INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
         *dtype = h->dtype;
         shape = &h->shape;
@@ -96,7 +96,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
 
 inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
 {
-    const inv_home *h = s->persistent ? param_home(s, name) : NULL;
+    const inv_home *h = s->persistent ? inv_session_home(s, name) : NULL;
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
     INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE,
               "initializer '%s' has %lld elements, got %zu", name, (long long)inv_shape_nelem(&h->shape), n);
@@ -111,33 +111,3 @@ inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dty
 }
 
 uint64_t inv_session_steps(const inv_session *s) { return s->steps; }
-
-/* What inv_model_save asks for: trained parameters and running statistics. */
-static inv_status present_weight(void *opaque, const char *name, inv_dtype *dtype, const void **data, size_t *n)
-{
-    inv_session *s = opaque;
-    *data = NULL;
-    *n = 0;
-    const inv_home *h = param_home(s, name);
-    bool state = false;
-    for (size_t i = 0; i < s->program->plan[INV_PLAN_MAIN].state.n; i++)
-        state = state || strcmp(s->program->plan[INV_PLAN_MAIN].state.at[i].name, name) == 0;
-    if (!h || !(h->trainable || state)) return INV_OK;
-    *dtype = h->dtype;
-    *n = (size_t)inv_shape_nelem(&h->shape);
-    if (s->device->host) {
-        *data = s->persistent + h->offset;
-        return INV_OK;
-    }
-    void *copy = inv__arena_alloc(&s->memory, h->nbytes ? h->nbytes : 1);
-    if (!copy) return INV_E_NOMEM;
-    *data = copy;
-    return s->device->download(s->self, copy, s->persistent + h->offset, h->nbytes);
-}
-
-inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
-{
-    if (!session || !session->persistent) return inv__model_write(model, NULL, NULL, path);
-    INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
-    return inv__model_write(model, present_weight, session, path);
-}

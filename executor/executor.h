@@ -152,7 +152,9 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
-/* access.c: a device tensor in host memory, valid until the next call */
+/* access.c: where an initializer lives; NULL: nowhere in this session */
+const inv_home *inv_session_home(const inv_session *s, const char *name);
+/* a device tensor in host memory, valid until the next call */
 inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
                              const void **data);
 

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reports as JSON: of a session (plan, memory over the step, blocks, drift) and of the registry. */
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
-#include "executor/executor.h"
+#include "executor/report.h"
 
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
 static const char *const choice_names[] = {"stored", "recomputed", "inverted"};
 static const char *const phase_names[] = {"forward", "backward", "commit"};
 
-/* Text owned by the context, so that inv_free can free it. */
-static inv_status hand_over(inv_context *ctx, json_t *root, char **out)
+inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
 {
     *out = NULL;
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
@@ -52,17 +50,18 @@ static json_t *value_names(const inv_graph *g, const inv_id *v, uint32_t n)
     return list;
 }
 
+json_t *inv_report_block(const inv_graph *g, const inv_block *b)
+{
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name", inv_node_label(inv_nod(g, b->anchor)),
+                     "rule", b->rule->name, "nodes", origins(g, b->node, b->nnode), "inputs",
+                     value_names(g, b->in, b->nin), "outputs", value_names(g, b->out, b->nout));
+}
+
 static json_t *block_list(const inv_graph *g)
 {
     json_t *list = json_array();
-    for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
-        const inv_block *b = &g->matches->block.at[i];
-        (void)json_array_append_new(list,
-                                    json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name",
-                                              inv_node_label(inv_nod(g, b->anchor)), "rule", b->rule->name, "nodes",
-                                              origins(g, b->node, b->nnode), "inputs", value_names(g, b->in, b->nin),
-                                              "outputs", value_names(g, b->out, b->nout)));
-    }
+    for (size_t i = 0; g->matches && i < g->matches->block.n; i++)
+        (void)json_array_append_new(list, inv_report_block(g, &g->matches->block.at[i]));
     return list;
 }
 
@@ -218,7 +217,7 @@ inv_status inv_session_report(inv_session *s, char **out)
         root = NULL;
     }
     json_decref(rest);
-    return hand_over(s->ctx, root, out);
+    return inv_report_text(s->ctx, root, out);
 }
 
 /* --- registry --- */
@@ -267,5 +266,5 @@ inv_status inv_registry_report(inv_context *ctx, const char *what, char **json)
     INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules",
               what);
     json_t *list = ops ? op_list(ctx->registry) : rule_list(ctx->registry);
-    return hand_over(ctx, json_pack("{s:o}", what, list), json);
+    return inv_report_text(ctx, json_pack("{s:o}", what, list), json);
 }

@@ -28,7 +28,7 @@ static inv_status ready_node(inv_session *s, const inv_graph *g, inv_id id, inv_
     for (uint32_t k = 0; k < n->nout; k++) out[k] = tensor_of(s, g, n->out[k]);
     r->node = n;
     r->call = (inv_call){.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .step = &s->step};
-    r->call.ws_nbytes = n->op->workspace ? n->op->workspace(g, n) : 0;
+    r->call.ws_nbytes = n->ws_nbytes;
     if (r->call.ws_nbytes) r->call.ws = s->transient + n->ws_offset;
     return INV_OK;
 }

@@ -84,10 +84,12 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
 {
     INV_CHECK(o->size > 0 && o->size <= sizeof *o, s->ctx, INV_E_ABI,
               "session options of %zu bytes: this library knows at most %zu (set .size)", o->size, sizeof *o);
+    /* Workspaces are planned for so many threads. */
+    if (o->size >= offsetof(inv_session_options, threads) + sizeof o->threads && o->threads > 0)
+        omp_set_num_threads(o->threads);
     INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
     o = &s->program->options; /* complete, also where the caller's is of an older version */
     s->step.seed = o->seed;
-    if (o->threads > 0) omp_set_num_threads(o->threads);
     const char *device = o->device ? o->device : "cpu";
     if (o->plan_only && strcmp(device, "cuda") == 0) return INV_OK; /* also where it is not built in */
     INV_TRY(inv_device_find(s->ctx, device, &s->device));

@@ -48,6 +48,8 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
         return s;
     }
     ctx->compile = inv_compile;
+    ctx->rewrite = inv_rewrite_blocks;
+    ctx->inverses = inv_rewrite_inverses;
     *out = ctx;
     return INV_OK;
 }

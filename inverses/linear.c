@@ -58,6 +58,18 @@ RULE(div_bounded)
     .cases = INV_CASES(PAIR("t = Tanh(b); s = Exp(t); y = Div(a, s)", "s")),
     .doc = "y = x / s, s bounded away from zero by how it is computed: x = y * s" };
 
+/* By a factor of which only the sign is known: solvable, but with no bound on the gain, so recovery leaves it alone. */
+RULE(mul_positive)
+    .kind = "", .priority = 4, .match = "y = Mul(x, s)", .solve = "x = Div(y, s)", .frees = "x",
+    .when = "same_shape(x, y); positive(s)", .gain = "max_inv(s)",
+    .cases = INV_CASES(PAIR("s = Sigmoid(b); y = Mul(a, s)", "s"), PAIR("s = Exp(b); y = Mul(s, a)", "s")),
+    .doc = "y = x * s, s > 0: x = y / s" };
+RULE(div_positive)
+    .kind = "", .priority = 4, .match = "y = Div(x, s)", .solve = "x = Mul(y, s)", .frees = "x",
+    .when = "same_shape(x, y); positive(s)", .gain = "max_abs(s)",
+    .cases = INV_CASES(PAIR("s = Exp(b); y = Div(a, s)", "s")),
+    .doc = "y = x / s, s > 0: x = y * s" };
+
 /* x is an image here: the two steps of an ActNorm, in either order. */
 #define ACTNORM(statements)                                                                                           \
     "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3,1,1] l; param float[1,3,1,1] b; "                \
@@ -120,6 +132,7 @@ RULE(linear_wide)
                        LINEAR("param float[2,3] W; z = Gemm<transB = 1>(x, W)")),
     .doc = "y = x W with fewer features out than in has no inverse" };
 
-INV_INVERSES(linear, &add_left, &sub_left, &sub_right, &neg, &scale, &scale_div, &mul_bounded, &div_bounded, &actnorm,
+INV_INVERSES(linear, &add_left, &sub_left, &sub_right, &neg, &scale, &scale_div, &mul_bounded, &div_bounded,
+             &mul_positive, &div_positive, &actnorm,
              &actnorm_scaled, &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_tall,
              &linear_wide)

@@ -123,7 +123,7 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
     return INV_OK;
 }
 
-static bool real_tensor(inv_graph *g, inv_data *t)
+bool inv_real_tensor(inv_graph *g, inv_data *t)
 {
     if (!inv_dtype_is_float(t->dtype) || t->dtype == g->real) return true;
     size_t n = (size_t)inv_shape_nelem(&t->shape), nbytes = 0;
@@ -134,24 +134,52 @@ static bool real_tensor(inv_graph *g, inv_data *t)
     return true;
 }
 
-/* gives: every floating-point value, and every floating-point tensor in an attribute, in g->real. */
-inv_status inv_pass_real(inv_graph *g)
+inv_status inv_real_nodes(inv_graph *g, const inv_ids *list)
 {
-    for (size_t v = 0; v < g->value.n; v++) {
-        inv_value *val = &g->value.at[v];
-        if (!inv_dtype_is_float(val->dtype)) continue;
-        val->dtype = g->real;
-        if (val->role == INV_ROLE_CONST && !real_tensor(g, &val->data)) return INV_E_NOMEM;
-    }
-    for (size_t i = 0; i < g->order.n; i++) {
-        inv_node *n = inv_nod(g, g->order.at[i]);
+    for (size_t i = 0; i < list->n; i++) {
+        inv_node *n = inv_nod(g, list->at[i]);
         for (uint32_t a = 0; a < n->nattr; a++) {
             inv_attr *t = &n->attr[a];
-            if (t->kind == INV_ATTR_TENSOR && !real_tensor(g, &t->tensor)) return INV_E_NOMEM;
+            if (t->kind == INV_ATTR_TENSOR && !inv_real_tensor(g, &t->tensor)) return INV_E_NOMEM;
             if (t->kind == INV_ATTR_INT && (strcmp(t->name, "to") == 0 || strcmp(t->name, "dtype") == 0) &&
                 inv_dtype_is_float((inv_dtype)t->i))
                 t->i = g->real;
         }
     }
     return INV_OK;
+}
+
+/* Types that files may hold and that nothing here computes with. */
+static inv_status name_types(inv_graph *g)
+{
+    inv_str text;
+    inv__str_init(&text, g->ctx);
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
+            if (!v || v->role != INV_ROLE_PARAM || inv_dtype_size(v->dtype)) continue;
+            inv__str_add(&text, "; initializer '%s' of type %s, read by node '%s' (%s)", v->name,
+                         inv_dtype_name(v->dtype), *n->name || !n->nout ? n->name : inv_val(g, n->out[0])->name,
+                         n->op_type);
+        }
+    }
+    inv_status s = text.failed ? INV_E_NOMEM : INV_OK;
+    if (text.n)
+        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "types that cannot be computed with: %s", text.s + 2);
+    inv__str_fini(&text);
+    return s;
+}
+
+/* gives: every floating-point value, and every floating-point tensor in an attribute, in g->real. */
+inv_status inv_pass_real(inv_graph *g)
+{
+    INV_TRY(name_types(g));
+    for (size_t v = 0; v < g->value.n; v++) {
+        inv_value *val = &g->value.at[v];
+        if (!inv_dtype_is_float(val->dtype)) continue;
+        val->dtype = g->real;
+        if (val->role == INV_ROLE_CONST && !inv_real_tensor(g, &val->data)) return INV_E_NOMEM;
+    }
+    return inv_real_nodes(g, &g->order);
 }

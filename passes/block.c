@@ -134,9 +134,11 @@ inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_bindin
     for (uint32_t i = 0; i < nregion; i++) INV_TRY(join(m, &nodes, region[i]));
     INV_TRY(join_expressions(m, &nodes));
     INV_TRY(ends_of_rule(m, rule, b, &in, &outs));
+    uint32_t nrule_in = (uint32_t)in.n, nrule_out = (uint32_t)outs.n;
     INV_TRY(ends_of_nodes(m, &nodes, &in, &outs));
     inv_id anchor = pattern[npattern - 1];
     *out = (inv_block){rule->def, rule->def->kind ? rule->def->kind : rule->def->name, anchor, m->pos[anchor],
-                       nodes.at, (uint32_t)nodes.n, npattern, in.at, outs.at, (uint32_t)in.n, (uint32_t)outs.n};
+                       nodes.at, (uint32_t)nodes.n, npattern, in.at, outs.at, (uint32_t)in.n, (uint32_t)outs.n,
+                       nrule_in, nrule_out};
     return INV_OK;
 }

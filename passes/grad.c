@@ -31,7 +31,7 @@ static bool trains(const inv_request *rq, const inv_value *v)
 {
     const inv_session_options *o = rq->options;
     if (v->role != INV_ROLE_PARAM || v->state || v->shape.rank < 1 || !inv_dtype_is_float(v->dtype)) return false;
-    if (o->ntrain_only && !any_glob(o->train_only, o->ntrain_only, v->name)) return false;
+    if (o->ntrain_only ? !any_glob(o->train_only, o->ntrain_only, v->name) : v->number) return false;
     return !any_glob(o->freeze, o->nfreeze, v->name);
 }
 
@@ -226,6 +226,7 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(check_globs(g, "--train-only", rq->options->train_only, rq->options->ntrain_only));
     INV_TRY(check_globs(g, "--freeze", rq->options->freeze, rq->options->nfreeze));
+    INV_TRY(check_globs(g, "--tied", rq->options->tied, rq->options->ntied));
     mark_state(g);
     g->forward_end = g->order.n;
     if (rq->purpose != INV_FOR_TRAIN) return INV_OK;

@@ -78,8 +78,8 @@ static inv_status add_edges(inv_matcher *m, const inv_rule *rule, const inv_bind
 {
     inv_graph *g = m->g;
     inv_node n = *inv_nod(g, node);
-    double gain;
-    INV_TRY(inv_rule_gain(m, rule, b, &n, &gain));
+    double gain, bound;
+    INV_TRY(inv_rule_gain(m, rule, b, &n, &gain, &bound));
     const inv_id *nodes, *result = NULL;
     uint32_t nnodes, nresult;
     INV_TRY(inv_template_emit(m, rule, b, &n, &nodes, &nnodes, &result, &nresult));
@@ -88,7 +88,7 @@ static inv_status add_edges(inv_matcher *m, const inv_rule *rule, const inv_bind
     if (!*made) return INV_OK;
     double flops = template_flops(g, nodes, nnodes);
     for (uint32_t i = 0; i < nresult; i++) {
-        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain};
+        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound};
         if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -429,9 +429,11 @@ static inv_status name_branches(inv_matcher *m)
     return INV_OK;
 }
 
-static inv_status prepare(inv_matcher *m)
+inv_status inv_matcher_init(inv_matcher *m)
 {
     inv_graph *g = m->g;
+    inv__arena_init(&m->scratch, g->ctx);
+    inv__arena_init(&m->entries, g->ctx);
     size_t nv = g->value.n + 1, nn = g->node.n + 1;
     m->nvalue = g->value.n;
     INV_TRY(inv_graph_uses(g, &m->scratch, &m->uses));
@@ -465,6 +467,12 @@ static inv_status prepare(inv_matcher *m)
             }
     }
     return inv_rules_compile(g->ctx, &g->arena, &m->rule, &m->nrule);
+}
+
+void inv_matcher_fini(inv_matcher *m)
+{
+    inv__arena_fini(&m->entries);
+    inv__arena_fini(&m->scratch);
 }
 
 /* Edges by the value that they free, in the order in which they were found. */
@@ -522,13 +530,12 @@ static inv_status match_all(inv_matcher *m)
 inv_status inv_pass_match(inv_graph *g)
 {
     inv_matcher m = {.g = g};
-    inv__arena_init(&m.scratch, g->ctx);
-    inv_status st = prepare(&m);
+    inv_status st = inv_matcher_init(&m);
     if (st == INV_OK) st = match_all(&m);
     /* What could not be looked at for want of memory must not pass for a rule that does not hold. */
-    if (m.scratch.failed || g->arena.failed)
+    if (m.scratch.failed || m.entries.failed || g->arena.failed)
         st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while matching inverse rules");
     if (st == INV_OK) g->matches = m.out;
-    inv__arena_fini(&m.scratch);
+    inv_matcher_fini(&m);
     return st;
 }

@@ -10,6 +10,16 @@
 inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                        inv_program **out);
 
+/* untie.c: merged initializers are refused, or get copies in a graph of the program's own */
+inv_status inv_pass_untie(inv_program *p);
+
+/* rewrite.c: what inv_context.rewrite and inverses point to */
+struct inv_rewriting;
+inv_status inv_rewrite_blocks(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
+                              struct inv_rewriting **out);
+inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
+                                struct inv_rewriting **out);
+
 /* What one plan is compiled for. */
 typedef struct inv_request {
     const inv_session_options *options;
@@ -19,18 +29,56 @@ typedef struct inv_request {
     bool optimize;      /* emit the update */
 } inv_request;
 
+/* pipeline.c: the passes up to matching, on a copy of an imported graph: canonical forward nodes and what was found. */
+inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan);
+
 /* bind.c: static shapes for the inputs, all arithmetic in g->real.
  * requires: imported graph.  gives: static input shapes, Feed nodes.  breaks: nothing */
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* Turns value v into the output of a Feed node with a new slot; the node. */
 inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target);
 inv_status inv_pass_real(inv_graph *g); /* after inlining: all floating-point arithmetic in g->real */
-/* inline.c: calls of model-local functions replaced by their bodies */
-inv_status inv_pass_inline(inv_graph *g);
-/* lower.c: canonical operators, constants folded, static shapes everywhere. Names every unknown operator at once. */
+/* inline.c: calls of model-local functions replaced by their bodies; blocks_only: of those that rewriting made */
+inv_status inv_pass_inline(inv_graph *g, bool blocks_only);
+/* A body, of a function or of control flow, that is put into g in place of a node. */
+typedef struct inv_expansion {
+    inv_graph *g;
+    inv_arena *scratch;
+    const inv_graph *body;
+    inv_id node;          /* in place of it: where its nodes come from */
+    const char *label;    /* they and their values are called "LABEL/NAME" ... */
+    bool block;           /* ... unless they keep their names */
+    const char *tag;      /* further origin of the nodes; NULL: none */
+    const inv_attr *arg;  /* what references in the body refer to */
+    uint32_t narg;
+    inv_id *map;          /* value of the body -> value of g; INV_NONE: to be made, if a node of the body gives it */
+} inv_expansion;
+inv_status inv_expand(inv_expansion *x, inv_ids *order); /* nodes of g, appended */
+const char *inv_expand_label(const inv_graph *g, const inv_node *n); /* its name, or what stands for it */
+/* The same as the pass, for a list of nodes. */
+inv_status inv_inline_calls(inv_graph *g, inv_arena *scratch, inv_ids *list, bool blocks_only);
+/* bind.c: the same for a tensor, and for attributes of nodes */
+bool inv_real_tensor(inv_graph *g, inv_data *t);
+inv_status inv_real_nodes(inv_graph *g, const inv_ids *list);
+/* lower.c: canonical operators, constants folded, static shapes everywhere, control flow unrolled. Names every unknown
+ * operator at once. */
 inv_status inv_pass_lower(inv_graph *g);
+typedef struct inv_lowering {
+    inv_graph *g;
+    inv_arena scratch;
+    size_t unrolled; /* nodes so far */
+    unsigned depth;  /* of bodies inside each other */
+} inv_lowering;
+/* Lowers nodes of g that are not in the order yet; values that others stand for then say so (inv_value.same). */
+inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list);
+inv_status inv_lower_origin(inv_graph *g, const inv_node *n); /* what is emitted from now on comes from n */
+/* unroll.c: what control flow computes in place of the node; out[] gets the values that stand for its outputs. */
+bool inv_is_control(const inv_node *n);
+inv_status inv_unroll(inv_lowering *l, inv_id node, inv_id *out);
 /* simplify.c: peepholes on canonical operators, until nothing changes */
 inv_status inv_pass_simplify(inv_graph *g);
+/* spelling.c: what is written in several operators as the one that says it, by a table */
+inv_status inv_pass_spelling(inv_graph *g);
 /* overwrite.c: what stands for an update in place (ScatterNDN); INV_NONE: nothing, or g->failed */
 inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch);
 /* match.c: blocks, refusals and local inverses of the forward nodes, into g->matches */
@@ -81,7 +129,7 @@ struct inv_matcher;
 inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          inv_verdict *verdict, const char **reason);
 inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
-                         double *gain);
+                         double *gain, double *bound);
 
 /* What is known before the run of a value that depends on parameters only (rule.c). */
 typedef struct inv_known {
@@ -114,6 +162,9 @@ typedef struct inv_matcher {
     bool *paired;    /* per node: in a block of a pattern with several operators */
     uint32_t *height; /* per value that does not depend on inputs: of its expression */
     inv_known *known; /* per value */
+    inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
+    size_t nentries;   /* bytes */
+    inv_ids tried;     /* values that have been looked at since */
     /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
     uint32_t *edge_start, *edge_of;
     /* work space of the region search, allocated once; marked is what holds the newest stamp */
@@ -124,6 +175,14 @@ typedef struct inv_matcher {
     uint32_t nlost;
 } inv_matcher;
 
+/* match.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
+inv_status inv_matcher_init(inv_matcher *m);
+void inv_matcher_fini(inv_matcher *m);
+
+/* rule.c: the entries of v, which depends on parameters and constants only, in its own type; NULL if they cannot be
+ * had. Borrowed from the matcher. */
+const void *inv_known_bytes(inv_matcher *m, inv_id v);
+void inv_known_forget(inv_matcher *m, size_t beyond); /* all of these, if they take more bytes than that */
 /* rule.c: of s, which depends on parameters only: its least magnitude, least and largest entry; false if not known */
 typedef struct inv_extremes {
     double least_abs, least, most;
@@ -172,12 +231,14 @@ bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known
 typedef struct inv_policy {
     bool recompute, invert;
     double price;       /* flops that one byte kept is worth; INFINITY: derive whatever can be */
-    double invert_cost; /* factor on the cost of inverse edges */
     bool feed_again;    /* inputs may be copied from the caller again */
+    bool apart;         /* rather than what is joined or permuted, its operands are kept */
+    bool lean;          /* what others are to be built on is itself derived where that pays */
     size_t late;        /* forward position from which on values are kept for nothing */
     inv_guard guard;
     double max_drift;
     const bool *keep;   /* per value: forced */
+    const bool *refused; /* per value: kept because the guard refused its reconstruction */
     const bool *likely; /* per value: kept by an earlier walk, so that others may build on it for nothing; NULL: none */
     const bool *no_invert, *no_recompute; /* per value */
 } inv_policy;

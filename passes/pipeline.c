@@ -3,6 +3,7 @@
  * the persistent region that the plans share, anchors. */
 #include <string.h>
 
+#include "core/merge.h"
 #include "passes/pass.h"
 
 /* Names of the outputs are the model's, whatever values come to stand for them. */
@@ -31,18 +32,25 @@ static void keep_outputs(inv_graph *g, inv_plan *plan, bool keep)
         INV_TRY(inv_graph_check(g, canonical));                                                                       \
     } while (0)
 
-static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
+inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(note_outputs(g, plan));
     INV_TRY(inv_graph_check(g, false));
     PASS(inv_pass_bind(g, rq, plan), false);
-    PASS(inv_pass_inline(g), false);
+    PASS(inv_pass_inline(g, false), false);
     PASS(inv_pass_real(g), false);
     PASS(inv_graph_sort(g), false);
     PASS(inv_pass_lower(g), true);
     PASS(inv_pass_simplify(g), true);
+    PASS(inv_pass_spelling(g), true);
     keep_outputs(g, plan, !rq->optimize);
     if (rq->purpose != INV_FOR_EVAL) PASS(inv_pass_match(g), true); /* evaluation recovers nothing */
+    return INV_OK;
+}
+
+static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
+{
+    INV_TRY(inv_compile_front(g, rq, plan));
     PASS(inv_pass_loss(g, rq, plan), true);
     PASS(inv_pass_grad(g, rq, plan), true);
     PASS(inv_pass_update(g, rq, plan), true);
@@ -183,6 +191,16 @@ static inv_status check_kernels(const inv_graph *g)
     return s;
 }
 
+static bool has_batch_norm(const inv_graph *g)
+{
+    bool any = false;
+    for (size_t i = 0; i < g->order.n && !any; i++)
+        any = !strcmp(inv_nod(g, g->order.at[i])->op_type, "BatchNormalization");
+    for (size_t i = 0; i < g->function.n && !any; i++) any = has_batch_norm(g->function.at[i].body);
+    for (size_t i = 0; i < g->body.n && !any; i++) any = has_batch_norm(g->body.at[i]);
+    return any;
+}
+
 /* What a budget leaves for the transient part. */
 static inv_status spend_on_homes(inv_program *p, inv_graph *g)
 {
@@ -194,15 +212,29 @@ static inv_status spend_on_homes(inv_program *p, inv_graph *g)
     return INV_OK;
 }
 
+static inv_status mark_numbers(inv_graph *g)
+{
+    inv_arena scratch;
+    bool *number;
+    inv__arena_init(&scratch, g->ctx);
+    inv_status s = inv_param_numbers(g, &scratch, &number);
+    for (size_t i = 0; i < g->inits.n && s == INV_OK; i++)
+        inv_val(g, g->inits.at[i])->number = number[g->inits.at[i]];
+    inv__arena_fini(&scratch);
+    return s;
+}
+
 static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     memset(plan, 0, sizeof *plan);
     plan->loss = plan->correct = plan->finite = INV_NONE;
     INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
+    INV_TRY(mark_numbers(g));
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
     g->no_dropout = p->options.no_dropout;
+    g->train_bn = p->options.train_bn && rq->purpose == INV_FOR_TRAIN;
     g->gpu = has_queues(&p->options);
     inv_status st = settle(g, passes(g, rq, plan));
     if (st != INV_OK) return explain_rebatch(p, rq, st);
@@ -272,6 +304,7 @@ static void destroy(inv_program *p)
     if (!p) return;
     inv_context *ctx = p->ctx;
     drop_plans(p);
+    inv_graph_destroy(p->own);
     inv__arena_fini(&p->arena);
     inv__free(ctx, p);
 }
@@ -328,6 +361,7 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     INV_TRY(copy_names(a, &c->keep, c->nkeep));
     INV_TRY(copy_names(a, &c->train_only, c->ntrain_only));
     INV_TRY(copy_names(a, &c->freeze, c->nfreeze));
+    INV_TRY(copy_names(a, &c->tied, c->ntied));
     if (c->logdet && !(c->logdet = inv__arena_strdup(a, c->logdet))) return INV_E_NOMEM;
     if (c->device && !(c->device = inv__arena_strdup(a, c->device))) return INV_E_NOMEM;
     return INV_OK;
@@ -346,6 +380,10 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     inv_status s = copy_options(p, options);
     /* docs/numerics.md: above 2e-5 a float32 reconstruction moves gradients by more than a few 1e-3. */
     p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : p->options.float64 ? 1e-8 : 2e-5;
+    if (s == INV_OK && p->options.train_bn && !has_batch_norm(source))
+        s = inv__fail(ctx, INV_E_ARG, "--train-bn: the model has no BatchNormalization. If the exporter has folded it "
+                      "into convolutions, `inspect` says so, and it has to be exported again without that");
+    if (s == INV_OK) s = inv_pass_untie(p);
     if (s == INV_OK) s = build_all(p);
     if (s != INV_OK) {
         destroy(p);

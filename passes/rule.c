@@ -50,8 +50,8 @@ bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32
 
 /* Of the expression, not of the way that led to it, so that the verdict does not depend on who asks first. */
 enum { MAX_EVAL_HEIGHT = 64 };
-
-static const void *evaluate(inv_matcher *m, inv_id v);
+/* Bytes of computed entries that are kept for the next question. */
+enum { MAX_KEPT = 16 << 20 };
 
 static const void *compute(inv_matcher *m, inv_id v)
 {
@@ -61,8 +61,9 @@ static const void *compute(inv_matcher *m, inv_id v)
     if (m->height[v] > MAX_EVAL_HEIGHT || !inv_shape_is_static(&val->shape) ||
         !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
         return NULL;
-    void *bytes = inv__arena_alloc(&m->scratch, nbytes + 64);
+    void *bytes = inv__arena_alloc(&m->entries, nbytes + 64);
     if (!bytes) return NULL;
+    m->nentries += nbytes;
     bytes = (void *)(((uintptr_t)bytes + 63) & ~(uintptr_t)63);
     if (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST)
         return val->data.bytes && inv_convert(bytes, val->dtype, val->data.bytes, val->data.dtype,
@@ -76,7 +77,7 @@ static const void *compute(inv_matcher *m, inv_id v)
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->in[i] == INV_NONE) continue;
         const inv_value *a = inv_val(g, n->in[i]);
-        const void *data = evaluate(m, n->in[i]);
+        const void *data = inv_known_bytes(m, n->in[i]);
         if (!data) return NULL;
         void *writable = NULL;
         memcpy(&writable, &data, sizeof data);
@@ -87,28 +88,44 @@ static const void *compute(inv_matcher *m, inv_id v)
         return bytes;
     }
     size_t ws = n->op->workspace ? n->op->workspace(g, n) : 0;
-    void *scratch = ws ? inv__arena_alloc(&m->scratch, ws + 64) : NULL;
+    void *scratch = ws ? inv__arena_alloc(&m->entries, ws + 64) : NULL;
     if (ws && !scratch) return NULL;
     inv_call call = {.node = n, .in = in, .out = &out, .nin = n->nin, .nout = 1, .ws_nbytes = ws};
     call.ws = ws ? (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63) : NULL;
     return n->op->cpu && n->op->cpu(&call) == INV_OK ? bytes : NULL;
 }
 
-/* The value of v, which depends on parameters and constants only, in its own type; NULL if it cannot be had. Each is
- * computed once: expressions may share operands, and one that cannot be had is asked for again as well. */
-static const void *evaluate(inv_matcher *m, inv_id v)
+/* Each is computed once, until it is forgotten: expressions may share operands, and one that cannot be had is asked for
+ * again as well. */
+const void *inv_known_bytes(inv_matcher *m, inv_id v)
 {
     inv_known *k = &m->known[v];
     if (!k->tried) {
         k->bytes = compute(m, v);
         k->tried = true;
+        if (!inv_vec_push(&m->scratch, &m->tried, v)) return NULL;
     }
     return k->bytes;
 }
 
+void inv_known_forget(inv_matcher *m, size_t beyond)
+{
+    if (m->nentries <= beyond) return;
+    m->scratch.failed = m->scratch.failed || m->entries.failed;
+    inv__arena_fini(&m->entries);
+    inv__arena_init(&m->entries, m->g->ctx);
+    m->nentries = 0;
+    for (size_t i = 0; i < m->tried.n; i++) {
+        m->known[m->tried.at[i]].tried = false;
+        m->known[m->tried.at[i]].bytes = NULL;
+    }
+    m->tried.n = 0;
+}
+
 bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
 {
-    const void *bytes = evaluate(m, s);
+    inv_known_forget(m, MAX_KEPT);
+    const void *bytes = inv_known_bytes(m, s);
     if (!bytes) return false;
     const inv_value *val = inv_val(m->g, s);
     *out = (inv_extremes){INFINITY, INFINITY, -INFINITY};
@@ -133,9 +150,17 @@ static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *nod
     inv_data data;
     bool trans;
     int64_t in, out;
-    *known = inv_matrix_of(m, w, node, &data, &trans, &in, &out) && (data.bytes = evaluate(m, w)) != NULL;
-    if (!*known) return INV_OK;
     inv_known *k = &m->known[w];
+    *known = inv_matrix_of(m, w, node, &data, &trans, &in, &out);
+    if (*known && !k->measured) {
+        inv_known_forget(m, MAX_KEPT);
+        const inv_value *val = inv_val(m->g, w);
+        bool stored = (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST) && val->data.bytes;
+        data.bytes = stored ? val->data.bytes : inv_known_bytes(m, w);
+        if (stored) data.dtype = val->data.dtype;
+        *known = data.bytes != NULL;
+    }
+    if (!*known) return INV_OK;
     if (!k->measured) {
         (void)inv_shape_nbytes(&data.shape, data.dtype, &data.nbytes);
         INV_TRY(inv__linear_condition(m->g->ctx, &data, trans, &k->cond, &k->norm));
@@ -219,34 +244,46 @@ inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding
     return INV_OK;
 }
 
-inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain)
+/* Of a factor that is computed from inputs only bounds are known, which no tensor reaches in all its entries, block
+ * after block: the geometric mean of the gains at the two bounds is expected, and the guard measures. */
+static double expected_gain(inv_range r, bool inverse)
+{
+    double most = fmax(fabs(r.lo), fabs(r.hi)), least = r.lo > 0 ? r.lo : r.hi < 0 ? -r.hi : 0;
+    if (least > 0 && isfinite(most)) return inverse ? 1 / sqrt(least * most) : sqrt(least * most);
+    return inverse ? 1 / least : most;
+}
+
+inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain,
+                         double *bound)
 {
     const char *p = rule->def->gain;
     inv_condition c;
     double cond, norm;
     bool known;
     inv_extremes x;
-    *gain = 1;
+    *gain = *bound = 1;
     if (!p) return INV_OK;
-    *gain = INFINITY;
+    *gain = *bound = INFINITY;
     if (inv__condition_next(&p, true, &c) <= 0 || strcmp(c.name, "unbounded") == 0) return INV_OK;
     if (strcmp(c.name, "inv_attr") == 0) {
         double a = fabs(inv_attr_float(node, c.arg[0], c.number));
-        *gain = a >= 1 ? 1 : 1 / a;
+        *gain = *bound = a >= 1 ? 1 : 1 / a;
         return INV_OK;
     }
     inv_id v = inv_binding_get(b, c.arg[0]);
     if (v == INV_NONE) return INV_OK;
     if (strcmp(c.name, "inv_norm") == 0) {
         INV_TRY(condition_number(m, v, node, &cond, &norm, &known));
-        if (known) *gain = norm;
+        if (known) *gain = *bound = norm;
         return INV_OK;
     }
     inv_range r = inv_value_range(m, v);
     bool inverse = strcmp(c.name, "max_inv") == 0, given = !m->active[v] && inv_known_extremes(m, v, &x);
-    if (!inverse) *gain = fmax(fabs(r.lo), fabs(r.hi));
-    else if (given) *gain = 1 / x.least_abs;
-    else if (r.lo > 0 || r.hi < 0) *gain = r.lo > 0 ? 1 / r.lo : -1 / r.hi;
+    if (given && inverse) *bound = 1 / x.least_abs;
+    else if (!inverse) *bound = fmax(fabs(r.lo), fabs(r.hi));
+    else if (r.lo > 0 || r.hi < 0) *bound = r.lo > 0 ? 1 / r.lo : -1 / r.hi;
+    *gain = given ? *bound : expected_gain(r, inverse);
     if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
+    if (*bound < 1 && !inverse) *bound = 1;
     return INV_OK;
 }

@@ -95,6 +95,16 @@ INV_NODISCARD INV_API inv_status inv_model_inspect(inv_model *model, char **json
  *  as it was loaded. By a temporary file beside `path`, fsync and rename. `session` NULL: as loaded. */
 INV_NODISCARD INV_API inv_status inv_model_save(inv_model *model, inv_session *session, const char *path);
 
+/** Writes the model with its matched blocks as model-local functions of domain ai.invonnx, and beside each the function
+ *  that inverts it (docs/rewriting.md). Any runtime runs it as it runs the original; this library takes either. A
+ *  rewritten model is opened up and rewritten anew.
+ *  @param options shapes of the inputs, as for a session; NULL if the model fixes them all
+ *  @param json    NULL, or gets what became of each block, as JSON. Free with inv_free
+ *  @return INV_OK, also if nothing matched; what inv_session_create and inv_model_save return */
+struct inv_session_options;
+INV_NODISCARD INV_API inv_status inv_model_rewrite(inv_model *model, const struct inv_session_options *options,
+                                                   const char *path, char **json);
+
 /* --- session --- */
 
 typedef enum inv_purpose {
@@ -167,6 +177,10 @@ typedef struct inv_session_options {
     uint64_t seed;
     int threads; /* 0: as many as the machine has */
     uint64_t budget; /* bytes for all of session and step: the plan of least arithmetic within it; 0: none */
+    bool train_bn; /* batch normalization that was exported in evaluation mode uses and updates batch statistics */
+    bool untie;    /* initializers that an exporter merged get a copy for each of their uses (docs/exporting.md) */
+    const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged */
+    size_t ntied;
 } inv_session_options;
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `rewrite`: the model with its blocks as functions, and their inverses beside them. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* model.onnx -> model.inv.onnx */
+static char *default_out(const char *model)
+{
+    static const char ending[] = ".onnx";
+    size_t n = strlen(model), k = sizeof ending - 1;
+    if (n > k && strcmp(model + n - k, ending) == 0) n -= k;
+    char *path = malloc(n + sizeof ".inv.onnx");
+    if (path) sprintf(path, "%.*s.inv.onnx", (int)n, model);
+    return path;
+}
+
+/* The report goes beside the model, not over it; that it can be written is known before the model is. */
+static int open_report(const cli_options *o, const char *out, cli_file *file)
+{
+    struct stat report, other;
+    const char *const taken[] = {o->argument.item[0], out};
+    *file = (cli_file){0};
+    if (!o->report) return CLI_OK;
+    for (size_t i = 0; i < 2; i++) {
+        bool both = stat(o->report, &report) == 0 && stat(taken[i], &other) == 0;
+        if (strcmp(o->report, taken[i]) == 0 ||
+            (both && report.st_dev == other.st_dev && report.st_ino == other.st_ino))
+            return cli_fail("--report %s: would overwrite the model; choose another name", o->report);
+    }
+    return cli_file_open(file, o->report);
+}
+
+static void show(const json_t *report)
+{
+    const json_t *row;
+    size_t i;
+    printf("%s: %.0f functions, %.0f of them with an inverse\n", cli_string(report, "model"),
+           cli_number(report, "functions"), cli_number(report, "inverses"));
+    json_array_foreach(json_object_get(report, "blocks"), i, row)
+    {
+        const json_t *function = json_object_get(row, "function"), *inverse = json_object_get(row, "inverse");
+        const char *reason = cli_string(row, "reason");
+        printf("  %s  %s", cli_string(row, "kind"), cli_string(row, "name"));
+        if (json_is_null(function)) printf("  is left as it was: %s", reason);
+        else printf("  -> %s", cli_string(function, "name"));
+        if (!json_is_null(function) && json_is_null(inverse)) printf(", without an inverse: %s", reason);
+        putchar('\n');
+        if (json_is_null(inverse)) continue;
+        printf("      %s(", cli_string(inverse, "name"));
+        cli_show_names(stdout, json_object_get(inverse, "inputs"), 6);
+        printf(") -> ");
+        cli_show_names(stdout, json_object_get(inverse, "outputs"), 6);
+        putchar('\n');
+    }
+}
+
+static int rewrite(cli_job *job, const char *path, FILE *to)
+{
+    const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs};
+    char *text = NULL;
+    inv_status s = inv_model_rewrite(job->model, &so, path, &text);
+    if (s != INV_OK) return cli_library_failed(job, s);
+    json_t *report = cli_parse_report(job, text);
+    int status = report ? CLI_OK : CLI_FAILED;
+    if (report && to && (json_dumpf(report, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) || fputc('\n', to) == EOF))
+        status = cli_fail("--report %s: cannot be written", job->o->report);
+    if (status == CLI_OK && job->o->json) status = cli_print_json(report);
+    else if (status == CLI_OK) show(report);
+    json_decref(report);
+    return status;
+}
+
+int cli_main_rewrite(const cli_options *o)
+{
+    cli_options with_out = *o;
+    cli_job job = {0};
+    cli_file report = {0};
+    char *made = o->out ? NULL : default_out(o->argument.item[0]), *path = NULL;
+    if (!o->out && !made) return cli_fail("out of memory");
+    if (made) with_out.out = made;
+    int status = cli_out_check(&with_out, &path);
+    if (status == CLI_OK) status = open_report(o, path, &report);
+    if (status == CLI_OK) {
+        status = cli_open(&job, &with_out);
+        if (status == CLI_OK) status = cli_shapes(&job);
+        if (status == CLI_OK) status = rewrite(&job, path, report.f);
+        cli_close(&job);
+    }
+    if (report.f && cli_file_close(&report, status == CLI_OK) != CLI_OK) status = CLI_FAILED;
+    free(path);
+    free(made);
+    return status;
+}

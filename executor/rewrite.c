@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Writing models: with their blocks as functions, and with a session's present weights. */
+#include <math.h>
+#include <string.h>
+
+#include "core/outline.h"
+#include "executor/report.h"
+
+static json_t *texts(const char *const *text, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) (void)json_array_append_new(list, json_string(text[i]));
+    return list;
+}
+
+static json_t *signature(const inv_outline_function *f)
+{
+    return f ? json_pack("{s:s, s:o, s:o}", "name", f->name, "inputs", texts(f->in, f->nin), "outputs",
+                         texts(f->out, f->nout))
+             : json_null();
+}
+
+static json_t *block(const inv_rewriting *r, const inv_outline_block *row)
+{
+    const inv_outline_function *f = row->function ? &r->outline.function.at[row->at] : NULL;
+    json_t *b = inv_report_block(r->g, &r->g->matches->block.at[row->block]);
+    json_t *more = json_pack("{s:o, s:s?, s:o, s:o, s:o, s:o, s:s?}", "function",
+                             signature(f), "called_by", row->parent, "inverse",
+                             signature(row->inverse ? f + 1 : NULL), "frees",
+                             texts(row->freed, row->nfreed), "given", texts(row->given, row->ngiven), "gain",
+                             isfinite(row->gain) ? json_real(row->gain) : json_null(), "reason", row->reason);
+    if (b && more) (void)json_object_update(b, more);
+    json_decref(more);
+    return b;
+}
+
+static json_t *report(const inv_rewriting *r, const char *path)
+{
+    const inv_outline *o = &r->outline;
+    json_t *blocks = json_array(), *added = json_array();
+    size_t functions = 0, inverses = 0;
+    for (size_t i = 0; i < o->block.n; i++) {
+        functions += o->block.at[i].function != NULL;
+        inverses += o->block.at[i].inverse != NULL;
+        (void)json_array_append_new(blocks, block(r, &o->block.at[i]));
+    }
+    for (size_t i = 0; i < o->tensor.n; i++) (void)json_array_append_new(added, json_string(o->tensor.at[i].name));
+    return json_pack("{s:s, s:i, s:i, s:o, s:o}", "model", path, "functions", (int)functions, "inverses", (int)inverses,
+                     "initializers_added", added, "blocks", blocks);
+}
+
+inv_status inv_model_rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
+{
+    const inv_session_options none = {.size = sizeof none};
+    inv_rewriting *r;
+    if (json) *json = NULL;
+    INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
+    INV_TRY(model->ctx->rewrite(model->ctx, model->graph, options ? options : &none, &r));
+    inv_status s = inv__outline_write(model, &r->outline, path);
+    if (s == INV_OK && json) s = inv_report_text(model->ctx, report(r, path), json);
+    inv_rewriting_destroy(r);
+    return s;
+}
+
+/* --- present weights --- */
+
+typedef struct source {
+    inv_session *session;
+    inv_rewriting *inverses; /* of the present weights; NULL: the model has none */
+} source;
+
+/* Trained parameters and running statistics; of others *out stays as it is. */
+static inv_status session_weight(inv_session *s, const char *name, inv_weight *out)
+{
+    const inv_home *h = inv_session_home(s, name);
+    bool state = false;
+    for (size_t i = 0; i < s->program->plan[INV_PLAN_MAIN].state.n; i++)
+        state = state || strcmp(s->program->plan[INV_PLAN_MAIN].state.at[i].name, name) == 0;
+    if (!h || !(h->trainable || state)) return INV_OK;
+    out->dtype = h->dtype;
+    out->n = (size_t)inv_shape_nelem(&h->shape);
+    if (s->device->host) {
+        out->data = s->persistent + h->offset;
+        return INV_OK;
+    }
+    void *copy = inv__arena_alloc(&s->memory, h->nbytes ? h->nbytes : 1);
+    if (!copy) return INV_E_NOMEM;
+    out->data = copy;
+    return s->device->download(s->self, copy, s->persistent + h->offset, h->nbytes);
+}
+
+static inv_status present_weight(void *opaque, const char *name, inv_weight *out)
+{
+    source *from = opaque;
+    for (size_t i = 0; from->inverses && i < from->inverses->outline.tensor.n; i++) {
+        const inv_outline_tensor *t = &from->inverses->outline.tensor.at[i];
+        if (strcmp(t->name, name) != 0) continue;
+        *out = (inv_weight){t->data.dtype, (size_t)inv_shape_nelem(&t->data.shape), t->data.bytes, t->maker};
+        return INV_OK;
+    }
+    return session_weight(from->session, name, out);
+}
+
+/* The inverses of present weights, by a copy of the model that holds these. */
+static inv_status invert_weights(inv_session *s, inv_rewriting **out)
+{
+    const inv_graph *model = s->model->graph;
+    inv_graph *g;
+    bool any = false;
+    *out = NULL;
+    for (size_t i = 0; i < model->inits.n; i++) any = any || inv_val(model, model->inits.at[i])->inverse_of;
+    if (!any) return INV_OK;
+    INV_TRY(inv_graph_copy(model, &g));
+    inv_status st = INV_OK;
+    for (size_t i = 0; i < g->inits.n && st == INV_OK; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        inv_weight w = {0};
+        st = session_weight(s, v->name, &w);
+        if (w.data) v->data = (inv_data){w.dtype, v->data.shape, w.data, w.n * inv_dtype_size(w.dtype)};
+    }
+    if (st == INV_OK) st = s->ctx->inverses(s->ctx, g, &s->program->options, out);
+    inv_graph_destroy(g);
+    if (st == INV_OK || st == INV_E_NOMEM) return st;
+    inv__log(s->ctx, "the inverses in the model are those of the old weights: %s", inv_context_message(s->ctx));
+    return INV_OK; /* the weights are what counts */
+}
+
+/* --- merged initializers, written apart --- */
+
+/* An initializer that the file does not have, in its own type. */
+static inv_status new_tensor(inv_session *s, inv_arena *a, const inv_value *v, inv_outline_tensor *out)
+{
+    inv_weight w = {0};
+    *out = (inv_outline_tensor){.name = v->name, .data = v->data};
+    INV_TRY(session_weight(s, v->name, &w));
+    if (!w.data) return INV_OK;
+    void *bytes = inv__arena_alloc(a, v->data.nbytes ? v->data.nbytes : 1);
+    if (!bytes) return INV_E_NOMEM;
+    INV_CHECK(inv_convert(bytes, v->dtype, w.data, w.dtype, w.n), s->ctx, INV_E_UNSUPPORTED_TYPE,
+              "initializer '%s': %s cannot be written as %s", v->name, inv_dtype_name(w.dtype),
+              inv_dtype_name(v->dtype));
+    out->data.bytes = bytes;
+    return INV_OK;
+}
+
+static inv_status value_names(const inv_graph *g, inv_arena *a, uint32_t n, const inv_id *v, const char *const **out)
+{
+    const char **name = INV_ARENA_NEW(a, const char *, n + 1);
+    if (!name) return INV_E_NOMEM;
+    for (uint32_t i = 0; i < n; i++) name[i] = v[i] == INV_NONE ? "" : inv_val(g, v[i])->name;
+    *out = name;
+    return INV_OK;
+}
+
+static inv_status outline_apart(inv_session *s, inv_arena *a, inv_outline *o)
+{
+    const inv_graph *g = s->program->own;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        inv_outline_node x = {.source = n->source, .domain = n->domain, .op_type = n->op_type, .name = n->name,
+                              .nin = inv_node_listed(n), .nout = n->nout, .attr = n->attr, .nattr = n->nattr};
+        INV_TRY(value_names(g, a, x.nin, n->in, &x.in));
+        INV_TRY(value_names(g, a, n->nout, n->out, &x.out));
+        if (!inv_vec_push(a, &o->node, x)) return INV_E_NOMEM;
+    }
+    for (size_t i = s->model->graph->inits.n; i < g->inits.n; i++) {
+        inv_outline_tensor t;
+        INV_TRY(new_tensor(s, a, inv_val(g, g->inits.at[i]), &t));
+        if (!inv_vec_push(a, &o->tensor, t)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status save_apart(inv_model *model, source *from, const char *path)
+{
+    inv_outline o = {.source = present_weight, .opaque = from};
+    inv_arena a;
+    inv__arena_init(&a, model->ctx);
+    inv_status s = outline_apart(from->session, &a, &o);
+    if (s == INV_OK) s = inv__outline_write(model, &o, path);
+    inv__arena_fini(&a);
+    return s;
+}
+
+inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
+{
+    if (!session || !session->persistent) return inv__model_write(model, NULL, NULL, path);
+    INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
+    source from = {session, NULL};
+    INV_TRY(invert_weights(session, &from.inverses));
+    inv_status s = session->program->own ? save_apart(model, &from, path)
+                                         : inv__model_write(model, present_weight, &from, path);
+    inv_rewriting_destroy(from.inverses);
+    return s;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Private to rewriting: blocks as sets of the file's nodes (outline.c), in which order they are written
+ * (written_order.c), and bodies that invert them (derive.c). */
+#ifndef INV_PASSES_OUTLINE_H
+#define INV_PASSES_OUTLINE_H
+
+#include "core/outline.h"
+#include "passes/pass.h"
+#include "passes/raise.h"
+
+/* A block as a set of items, nodes of the file. */
+typedef struct inv_cut {
+    const inv_block *block;
+    uint32_t *item;  /* positions in flat->order, ascending */
+    uint32_t nitem;
+    inv_ids in, out; /* values of flat that enter and leave; the rule's own in front */
+    inv_ids saved;   /* values of g that the forward function gives besides, for its inverse ... */
+    const char **saved_name; /* ... and how they are called */
+    bool made;       /* into a function; else row.reason says why not */
+    bool part;       /* of what its items compute: others than the block's canonical nodes come from them */
+    inv_outline_function inverse;
+    inv_outline_block row;
+    uint32_t parent; /* the cut around it; INV_NONE: the main graph */
+    inv_ids order_cut, order_item; /* how its body is written: functions called (INV_NONE: none) and items */
+} inv_cut;
+
+/* A value of g whose pseudo-inverse becomes an initializer. */
+typedef struct inv_solver {
+    inv_id matrix;    /* the value of g; of a convolution's kernel, all axes but the first are one */
+    const char *of;   /* the file's name for it */
+    const char *name; /* of the initializer */
+} inv_solver;
+
+/* Value ids of `flat` mean the same values in `g`, where others may have taken their place (inv_graph_stands). */
+typedef struct inv_outliner {
+    inv_context *ctx;
+    inv_arena *a;      /* of what is handed out */
+    inv_arena scratch;
+    inv_graph *flat;   /* the file's nodes, blocks of an earlier rewriting opened up */
+    inv_graph *g;      /* canonical, with what was matched */
+    size_t nvalue;     /* values of flat */
+    inv_plan plan;     /* of g; nobody reads it */
+    bool *gone;        /* per value of flat: given by a node that an earlier rewriting put there, and dropped */
+    bool *carries;     /* per value of flat or g: data that depend on the model's inputs; not shapes that were folded */
+    inv_uses uses;     /* of flat */
+    uint32_t *item_at; /* per node of flat: its item; INV_NONE: not in the order */
+    uint32_t *item_of; /* per node of g: its item; INV_NONE: none */
+    uint32_t *made_start;
+    bool *live;        /* per node of g: in the order */
+    inv_id *made;      /* nodes of g in order, by item: made[made_start[i]] and on */
+    uint32_t *alias_start;
+    inv_id *alias;     /* values of flat, by the value of g that stands for them */
+    uint32_t *edge_start, *edge; /* indices of local inverses, by the item of the node that they solve */
+    const char **name; /* work space of derive.c, per value of g: all NULL between calls */
+    uint32_t *held, *ran, stamp; /* the same, per item */
+    inv_dtype real;    /* of the file's floating-point tensors; INV_DT_NONE: mixed, or not float32 or float64 */
+    INV_VEC(inv_solver) solver;
+    inv_ids unit;      /* values of g: unit matrices that the solvers need */
+    inv_outline *out;
+} inv_outliner;
+
+static inline const inv_node *inv_item(const inv_outliner *o, uint32_t i)
+{
+    return inv_nod(o->flat, o->flat->order.at[i]);
+}
+/* The item that gives v; INV_NONE: it is an input or initializer. */
+static inline uint32_t inv_item_giving(const inv_outliner *o, inv_id v)
+{
+    inv_id d = inv_val(o->flat, v)->def;
+    return d == INV_NONE ? INV_NONE : o->item_at[d];
+}
+
+/* Work on all blocks of a model. */
+typedef struct inv_cutter {
+    inv_outliner *o;
+    uint32_t *mark, stamp; /* per item: in the cut that is being made */
+    uint32_t *after;       /* per item: computed from an item of the cut */
+    bool *needed;          /* per item: an item of the cut is computed from it */
+    uint32_t *owner;       /* per item: the innermost cut; INV_NONE */
+    uint32_t *unit_of, *unit_of_cut; /* work space of written_order.c */
+    uint32_t *written;     /* per item: its place in the written model */
+    inv_cut *cut;
+    size_t ncut;
+    const inv_inverse_def **rule; /* those that have functions ... */
+    uint32_t *count;              /* ... and how many */
+    size_t nrule;
+    inv_cut all;  /* the main graph; only its order matters */
+    inv_ids turn; /* cuts as they are written: those of the main graph, then what is inside of these, and so on */
+} inv_cutter;
+
+bool inv_ids_have(const inv_id *list, size_t n, inv_id v);
+
+/* outline.c: fills o->out from the matches of o->g. */
+inv_status inv_outline_cut(inv_outliner *o);
+/* written_order.c: fills the order of c->all and of every cut that is made, and c->turn. */
+inv_status inv_outline_order(inv_cutter *c);
+/* derive.c: the function that gives the values freed by a block from what leaves it, yet without a name: cut->inverse,
+ * cut->saved, cut->row. Without outputs: there is none, for cut->row.reason. */
+inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut);
+/* derive.c: appends the nodes that compute cut->saved to the forward function. */
+inv_status inv_derive_saved(inv_outliner *o, const inv_cut *cut, inv_outline_function *fn);
+/* solvers.c: an initializer for each solver, and the fact that says what it is the inverse of. */
+inv_status inv_outline_solvers(inv_outliner *o);
+/* outline.c: names in facts: all but letters, digits and . _ / : - as %XX, so that commas and semicolons part them. */
+const char *inv_outline_encode(inv_arena *a, const char *const *name, size_t n);
+
+#endif

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Rewriting a model: what a written model looks like (outline.c, derive.c), and the initializers with pseudo-inverses,
+ * which are made here and made anew whenever weights are written. */
+#include <math.h>
+#include <string.h>
+
+#include "passes/outline.h"
+
+/* --- tables --- */
+
+/* Lists by key, all in one array: list[start[k]] and on. Filled in the order of the items. */
+static bool by_key(inv_arena *a, size_t nkey, size_t n, const uint32_t *key, const uint32_t *item, uint32_t **start,
+                   uint32_t **list)
+{
+    uint32_t *s = INV_ARENA_NEW(a, uint32_t, nkey + 3), *l = INV_ARENA_NEW(a, uint32_t, n + 1);
+    if (!s || !l) return false;
+    for (size_t i = 0; i < n; i++)
+        if (key[i] != INV_NONE) s[key[i] + 2]++; /* two places on: filling moves it to where it belongs */
+    for (size_t k = 2; k < nkey + 2; k++) s[k] += s[k - 1];
+    for (size_t i = 0; i < n; i++)
+        if (key[i] != INV_NONE) l[s[key[i] + 1]++] = item[i];
+    *start = s;
+    *list = l;
+    return true;
+}
+
+/* Adds a type to what is known of the file's floating-point types; false: they differ. */
+static bool same_real(inv_dtype *real, inv_dtype t)
+{
+    if (!inv_dtype_is_float(t)) return true;
+    if (*real == INV_DT_NONE) *real = t;
+    return *real == t;
+}
+
+/* Types that nodes ask for: of a Cast and the like, of constants. */
+static bool same_in_nodes(inv_dtype *real, const inv_graph *g)
+{
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nattr; k++) {
+            const inv_attr *at = &n->attr[k];
+            bool type = at->kind == INV_ATTR_INT && (strcmp(at->name, "to") == 0 || strcmp(at->name, "dtype") == 0);
+            if (type && !same_real(real, (inv_dtype)at->i)) return false;
+            if (at->kind == INV_ATTR_TENSOR && !same_real(real, at->tensor.dtype)) return false;
+        }
+    }
+    return true;
+}
+
+/* The one type of all floating-point tensors of the file; INV_DT_NONE: there are several, or it is none that inverses
+ * are written for. */
+static inv_dtype real_of_file(const inv_graph *flat)
+{
+    inv_dtype real = INV_DT_NONE;
+    bool same = same_in_nodes(&real, flat);
+    for (size_t i = 0; i < flat->function.n && same; i++) same = same_in_nodes(&real, flat->function.at[i].body);
+    for (size_t v = 0; v < flat->value.n && same; v++) {
+        const inv_value *val = inv_val(flat, (inv_id)v);
+        if (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_INPUT) same = same_real(&real, val->dtype);
+    }
+    if (same && real == INV_DT_NONE) return INV_F32;
+    return same && (real == INV_F32 || real == INV_F64) ? real : INV_DT_NONE;
+}
+
+static inv_status items(inv_outliner *o)
+{
+    inv_arena *s = &o->scratch;
+    const inv_graph *flat = o->flat, *g = o->g;
+    size_t nsource = 0, nn = g->order.n, nv = flat->value.n, ne = g->matches->edge.n;
+    for (size_t i = 0; i < flat->node.n; i++)
+        if (flat->node.at[i].source != INV_NONE && flat->node.at[i].source >= nsource)
+            nsource = (size_t)flat->node.at[i].source + 1;
+    uint32_t *of_source = INV_ARENA_NEW(s, uint32_t, nsource + 1);
+    size_t nkey = nn > nv ? nn : nv;
+    nkey = nkey > ne ? nkey : ne;
+    uint32_t *key = INV_ARENA_NEW(s, uint32_t, nkey + 1), *item = INV_ARENA_NEW(s, uint32_t, nkey + 1);
+    o->item_at = INV_ARENA_NEW(s, uint32_t, flat->node.n + 1);
+    o->item_of = INV_ARENA_NEW(s, uint32_t, g->node.n + 1);
+    o->live = INV_ARENA_NEW(s, bool, g->node.n + 1);
+    if (!o->live || !of_source || !key || !item || !o->item_at || !o->item_of) return INV_E_NOMEM;
+    memset(of_source, 0xff, nsource * sizeof *of_source);
+    memset(o->item_at, 0xff, flat->node.n * sizeof *o->item_at);
+    memset(o->item_of, 0xff, g->node.n * sizeof *o->item_of);
+    for (uint32_t i = 0; i < flat->order.n; i++) {
+        uint32_t source = inv_item(o, i)->source;
+        o->item_at[flat->order.at[i]] = i;
+        INV_CHECK(source != INV_NONE && of_source[source] == INV_NONE, o->ctx, INV_E_GRAPH,
+                  "node '%s' is in a function of an earlier rewriting that is called twice; inline the model's "
+                  "functions first (onnx.inliner), then rewrite it", inv_item(o, i)->name);
+        of_source[source] = i;
+    }
+    for (size_t i = 0; i < nn; i++) {
+        o->live[g->order.at[i]] = true;
+        uint32_t source = inv_nod(g, g->order.at[i])->source;
+        item[i] = g->order.at[i];
+        key[i] = o->item_of[g->order.at[i]] = source == INV_NONE ? INV_NONE : of_source[source];
+    }
+    if (!by_key(s, flat->order.n, nn, key, item, &o->made_start, &o->made)) return INV_E_NOMEM;
+    for (uint32_t v = 0; v < nv; v++) {
+        item[v] = v;
+        key[v] = inv_graph_stands(g, v);
+    }
+    if (!by_key(s, g->value.n, nv, key, item, &o->alias_start, &o->alias)) return INV_E_NOMEM;
+    for (uint32_t e = 0; e < ne; e++) {
+        item[e] = e;
+        key[e] = o->item_of[g->matches->edge.at[e].forward];
+    }
+    return by_key(s, flat->order.n, ne, key, item, &o->edge_start, &o->edge) ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status tables(inv_outliner *o)
+{
+    size_t ni = o->flat->order.n + 1;
+    INV_TRY(items(o));
+    o->name = INV_ARENA_NEW(&o->scratch, const char *, o->g->value.n + 1);
+    o->held = INV_ARENA_NEW(&o->scratch, uint32_t, ni);
+    o->ran = INV_ARENA_NEW(&o->scratch, uint32_t, ni);
+    if (!o->name || !o->held || !o->ran) return INV_E_NOMEM;
+    return INV_OK;
+}
+
+/* --- pseudo-inverses --- */
+
+/* The unit matrix; one for all matrices of that size. */
+static inv_id unit_matrix(inv_outliner *o, int64_t n)
+{
+    inv_graph *g = o->g;
+    const double one = 1;
+    size_t each = inv_dtype_size(g->real);
+    inv_shape shape = inv_shape_of(2, (int64_t[]){n, n});
+    for (size_t i = 0; i < o->unit.n; i++)
+        if (inv_shape_equal(&inv_val(g, o->unit.at[i])->shape, &shape)) return o->unit.at[i];
+    uint8_t *entries = inv__arena_alloc(&o->scratch, (size_t)(n * n) * each + 1);
+    if (!entries) return INV_NONE;
+    memset(entries, 0, (size_t)(n * n) * each);
+    for (int64_t i = 0; i < n; i++) (void)inv_convert(entries + (size_t)(i * n + i) * each, g->real, &one, INV_F64, 1);
+    inv_id unit = inv_graph_const(g, g->real, &shape, entries);
+    return unit != INV_NONE && inv_vec_push(&o->scratch, &o->unit, unit) ? unit : INV_NONE;
+}
+
+/* Emits the nodes that compute the pseudo-inverse of a value as a matrix, outside of the order. */
+static inv_id emit_inverse(inv_outliner *o, inv_id matrix)
+{
+    inv_graph *g = o->g;
+    inv_shape s = inv_val(g, matrix)->shape;
+    int64_t rows = s.rank ? s.dim[0] : 1, columns = inv_shape_nelem(&s) / (rows ? rows : 1);
+    int64_t dims[] = {rows, columns};
+    bool tall = rows > columns;
+    inv_id unit = unit_matrix(o, tall ? rows : columns);
+    if (unit == INV_NONE) return INV_NONE;
+    inv_id m = inv_emit1(g, "View", INV_IN(matrix), INV_ATTRS(inv_attr_of_ints("shape", 2, dims)));
+    if (m == INV_NONE) return INV_NONE;
+    inv_id x = inv_emit1(g, "LinearSolve", INV_IN(unit, m), INV_ATTRS(inv_attr_of_int("transB", tall)));
+    if (x == INV_NONE || !tall) return x;
+    return inv_emit1(g, "Transpose", INV_IN(x), INV_ATTRS(inv_attr_of_ints("perm", 2, (int64_t[]){1, 0})));
+}
+
+/* Makes the entries of the pseudo-inverses, one at a time, when they are written. */
+typedef struct maker {
+    inv_context *ctx;
+    inv_matcher m;
+    inv_dtype real;
+    inv_solver *solver;
+    inv_id *value; /* per solver: its pseudo-inverse */
+    void *entries; /* of the newest */
+} maker;
+
+static void release(void *opaque)
+{
+    maker *k = opaque;
+    inv_context *ctx = k->ctx;
+    inv_matcher_fini(&k->m);
+    inv__free(ctx, k->entries);
+    inv__free(ctx, k);
+}
+
+/* A matrix that training has made singular has none: NaN says so, and nothing else of the model is lost. */
+static inv_status make_inverse(void *opaque, size_t i, const void **data)
+{
+    maker *k = opaque;
+    const inv_value *v = inv_val(k->m.g, k->value[i]);
+    size_t n = (size_t)inv_shape_nelem(&v->shape), nbytes = n * inv_dtype_size(k->real);
+    inv_known_forget(&k->m, 0);
+    inv__free(k->ctx, k->entries);
+    if (!(k->entries = inv__alloc(k->ctx, nbytes + 1))) return INV_E_NOMEM;
+    const void *bytes = inv_known_bytes(&k->m, k->value[i]);
+    bool finite = bytes != NULL;
+    for (size_t e = 0; e < n && finite; e++) finite = isfinite(inv_elem_double(bytes, v->dtype, e));
+    if (finite) (void)inv_convert(k->entries, k->real, bytes, v->dtype, n);
+    else memset(k->entries, 0xff, nbytes);
+    if (!finite)
+        inv__log(k->ctx, "'%s' has no inverse any more: '%s' is filled with NaN", k->solver[i].of, k->solver[i].name);
+    *data = k->entries;
+    return INV_OK;
+}
+
+static inv_status put_inverses(inv_outliner *o, inv_rewriting *r)
+{
+    inv_graph *g = o->g;
+    size_t order = g->order.n, n = o->solver.n;
+    maker *k = n ? inv__alloc(o->ctx, sizeof *k) : NULL;
+    if (!k) return n ? INV_E_NOMEM : INV_OK;
+    *k = (maker){.ctx = o->ctx, .m = {.g = g}, .real = o->real};
+    r->maker = k;
+    r->release = release;
+    k->solver = INV_ARENA_NEW(o->a, inv_solver, n);
+    k->value = INV_ARENA_NEW(o->a, inv_id, n);
+    if (!k->solver || !k->value) return INV_E_NOMEM;
+    g->fold = false;
+    for (size_t i = 0; i < n; i++) {
+        k->solver[i] = o->solver.at[i];
+        k->value[i] = emit_inverse(o, o->solver.at[i].matrix);
+        if (k->value[i] == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
+        const inv_value *v = inv_val(g, k->value[i]);
+        size_t nbytes = (size_t)inv_shape_nelem(&v->shape) * inv_dtype_size(o->real);
+        inv_outline_tensor t = {k->solver[i].name, {o->real, v->shape, NULL, nbytes}, {make_inverse, k, i}};
+        if (!inv_vec_push(o->a, &o->out->tensor, t)) return INV_E_NOMEM;
+    }
+    g->order.n = order;
+    return inv_matcher_init(&k->m);
+}
+
+inv_status inv_outline_solvers(inv_outliner *o)
+{
+    for (size_t i = 0; i < o->solver.n; i++) {
+        const inv_solver *s = &o->solver.at[i];
+        inv_outline_fact f = {inv__arena_printf(o->a, "ai.invonnx.inv.%s", s->name), s->of};
+        if (!f.key || !inv_vec_push(o->a, &o->out->fact, f)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* --- the whole --- */
+
+/* What an earlier rewriting has put into functions besides the file's nodes, to save values for inverses. */
+static inv_status drop_saved(inv_outliner *o, const inv_graph *source)
+{
+    inv_graph *flat = o->flat;
+    bool *live = INV_ARENA_NEW(&o->scratch, bool, flat->value.n + 1);
+    size_t n = 0;
+    o->gone = INV_ARENA_NEW(&o->scratch, bool, flat->value.n + 1);
+    if (!live || !o->gone) return INV_E_NOMEM;
+    for (size_t i = flat->order.n; i-- > 0;) {
+        const inv_node *x = inv_nod(flat, flat->order.at[i]);
+        bool needed = x->source < source->node.n;
+        for (uint32_t k = 0; k < x->nout && !needed; k++)
+            needed = x->out[k] != INV_NONE && (live[x->out[k]] || inv_val(flat, x->out[k])->is_output);
+        if (!needed) flat->order.at[i] = INV_NONE;
+        for (uint32_t k = 0; k < x->nin && needed; k++)
+            if (x->in[k] != INV_NONE) live[x->in[k]] = true;
+        for (uint32_t k = 0; k < x->nout && !needed; k++)
+            if (x->out[k] != INV_NONE) o->gone[x->out[k]] = true;
+    }
+    for (size_t i = 0; i < flat->order.n; i++)
+        if (flat->order.at[i] != INV_NONE) flat->order.at[n++] = flat->order.at[i];
+    flat->order.n = n;
+    return INV_OK;
+}
+
+static inv_status find_data(inv_outliner *o)
+{
+    inv_matcher m = {.g = o->g};
+    inv_status s = inv_matcher_init(&m);
+    o->carries = INV_ARENA_NEW(&o->scratch, bool, o->g->value.n + 1);
+    if (s == INV_OK && !o->carries) s = INV_E_NOMEM;
+    if (s == INV_OK) memcpy(o->carries, m.active, o->g->value.n * sizeof *o->carries);
+    inv_matcher_fini(&m);
+    INV_TRY(s);
+    /* Values between merged nodes live in the file only. */
+    for (uint32_t i = 0; i < o->flat->order.n; i++) {
+        const inv_node *n = inv_item(o, i);
+        bool any = false;
+        for (uint32_t k = 0; k < n->nin; k++) any = any || (n->in[k] != INV_NONE && o->carries[n->in[k]]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE)
+                o->carries[n->out[k]] = any && inv_val(o->g, inv_graph_stands(o->g, n->out[k]))->role != INV_ROLE_CONST;
+    }
+    return INV_OK;
+}
+
+/* Whether an initializer is what an earlier rewriting put there, for inverses only to read; the metadata alone do not
+ * prove it. */
+static bool is_inverse(const inv_outliner *o, inv_id v)
+{
+    const inv_value *val = inv_val(o->flat, v);
+    inv_id of = val->inverse_of ? inv_graph_find(o->flat, val->inverse_of) : INV_NONE;
+    if (of == INV_NONE || of == v || o->carries[of] || val->is_output || !inv_dtype_is_float(val->dtype) ||
+        o->uses.start[v] != o->uses.start[v + 1])
+        return false;
+    inv_shape s = inv_val(o->g, inv_graph_stands(o->g, of))->shape;
+    if (s.rank < 2 || val->shape.rank != 2 || s.dim[0] < 1) return false;
+    return val->shape.dim[1] == s.dim[0] && val->shape.dim[0] == inv_shape_nelem(&s) / s.dim[0];
+}
+
+/* A call of a function that a rewriting made, from where it cannot be opened up; NULL: none. */
+static const inv_node *stray_call(const inv_graph *source, const inv_graph *g, bool here)
+{
+    const inv_node *found = NULL;
+    for (size_t i = 0; i < g->order.n && !found; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (size_t k = 0; here && k < source->function.n && !found; k++) {
+            const inv_function *f = &source->function.at[k];
+            if (f->block && strcmp(f->name, n->op_type) == 0 && strcmp(f->domain, n->domain) == 0) found = n;
+        }
+        for (uint32_t k = 0; k < n->nattr && !found; k++)
+            if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph)
+                found = stray_call(source, n->attr[k].graph, true);
+    }
+    return found;
+}
+
+static inv_status refuse_stray_calls(const inv_graph *source)
+{
+    const inv_node *n = stray_call(source, source, false);
+    for (size_t i = 0; i < source->function.n && !n; i++)
+        n = stray_call(source, source->function.at[i].body, !source->function.at[i].block);
+    if (!n) return INV_OK;
+    return inv__fail(source->ctx, INV_E_GRAPH,
+                     "function '%s' of an earlier rewriting is called from a function or body of control flow; inline "
+                     "the model's functions first (onnx.inliner), then rewrite it", n->op_type);
+}
+
+static inv_status open_up(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
+                          inv_purpose purpose)
+{
+    inv_request rq = {.options = options, .purpose = purpose};
+    INV_TRY(inv_graph_copy(source, &o->flat));
+    INV_TRY(inv_pass_inline(o->flat, true));
+    INV_TRY(drop_saved(o, source));
+    INV_TRY(inv_graph_uses(o->flat, &o->scratch, &o->uses));
+    INV_TRY(inv_graph_copy(o->flat, &o->g));
+    o->real = real_of_file(o->flat);
+    if (o->real == INV_F64) o->g->real = INV_F64;
+    o->nvalue = o->flat->value.n;
+    INV_TRY(inv_compile_front(o->g, &rq, &o->plan));
+    INV_TRY(find_data(o));
+    for (size_t i = 0; i < o->flat->inits.n; i++) {
+        inv_id v = o->flat->inits.at[i];
+        if (!is_inverse(o, v)) inv_val(o->flat, v)->inverse_of = NULL;
+        else if (!inv_vec_push(o->a, &o->out->drop, inv_val(o->flat, v)->name)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status outline(inv_outliner *o, const inv_graph *source, const inv_session_options *options)
+{
+    o->out->rewritten = true;
+    INV_TRY(refuse_stray_calls(source));
+    INV_TRY(open_up(o, source, options, INV_FOR_RUN));
+    INV_TRY(tables(o));
+    return inv_outline_cut(o);
+}
+
+/* The initializers that are inverses of others, for the weights of `source`. */
+static inv_status refresh(inv_outliner *o, const inv_graph *source, const inv_session_options *options)
+{
+    INV_TRY(open_up(o, source, options, INV_FOR_EVAL));
+    o->real = o->g->real; /* written in each initializer's own type */
+    for (size_t i = 0; i < source->inits.n; i++) {
+        const inv_value *v = inv_val(o->flat, o->flat->inits.at[i]);
+        if (!v->inverse_of) continue;
+        inv_solver s = {inv_graph_stands(o->g, inv_graph_find(o->flat, v->inverse_of)), v->inverse_of, v->name};
+        if (!inv_vec_push(&o->scratch, &o->solver, s)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status rewriting(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
+                            inv_status (*make)(inv_outliner *, const inv_graph *, const inv_session_options *),
+                            inv_rewriting **out)
+{
+    *out = NULL;
+    inv_rewriting *r = inv__alloc(ctx, sizeof *r);
+    if (!r) return INV_E_NOMEM;
+    r->ctx = ctx;
+    inv__arena_init(&r->a, ctx);
+    inv_outliner o = {.ctx = ctx, .a = &r->a, .out = &r->outline};
+    inv__arena_init(&o.scratch, ctx);
+    inv_session_options all = {0};
+    memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
+    inv_status s = make(&o, source, &all);
+    if (s == INV_OK) s = put_inverses(&o, r);
+    if (s == INV_OK && (r->a.failed || o.scratch.failed)) s = INV_E_NOMEM;
+    inv__arena_fini(&o.scratch);
+    r->flat = o.flat;
+    r->g = o.g;
+    if (s == INV_OK) *out = r;
+    else inv_rewriting_destroy(r);
+    return s;
+}
+
+inv_status inv_rewrite_blocks(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
+                              inv_rewriting **out)
+{
+    return rewriting(ctx, source, options, outline, out);
+}
+
+inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
+                                inv_rewriting **out)
+{
+    return rewriting(ctx, source, options, refresh, out);
+}

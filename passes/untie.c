@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Initializers that an exporter merged (core/merge.h) are refused for training, or get a copy for each group of uses.
+ *
+ * requires  an imported graph
+ * gives     with --untie: program->own, a copy of the source in which group 0 keeps the initializer, and group k reads
+ *           a new one, NAME_untied_k, by copies of the nodes that hand it on. The file's nodes keep their `source`, so
+ *           that the model can be written so (executor/rewrite.c)
+ * breaks    nothing */
+#include <string.h>
+
+#include "core/merge.h"
+#include "passes/pass.h"
+
+enum { MAX_NAMED = 3 };
+
+static bool any_glob(const char *const *globs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (inv_glob_fits(globs[i], name)) return true;
+    return false;
+}
+
+static bool is_tied(const void *opaque, const char *name)
+{
+    const inv_session_options *o = opaque;
+    return any_glob(o->tied, o->ntied, name);
+}
+
+static bool is_trained(const inv_session_options *o, const char *name)
+{
+    if (o->ntrain_only && !any_glob(o->train_only, o->ntrain_only, name)) return false;
+    return !any_glob(o->freeze, o->nfreeze, name);
+}
+
+/* Its name, else that of its result. */
+static const char *label_of(const inv_graph *g, const inv_node *n)
+{
+    if (*n->name || !n->nout || n->out[0] == INV_NONE) return n->name;
+    return inv_val(g, n->out[0])->name;
+}
+
+/* --- refusing --- */
+
+static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
+{
+    inv__str_add(text, "'%s' is ", inv_val(g, m->param)->name);
+    uint32_t named = 0;
+    for (uint32_t i = 0; i < m->nuse && named < MAX_NAMED; i++) {
+        bool first = true; /* of its group */
+        for (uint32_t k = 0; k < i && first; k++) first = m->use[k].group != m->use[i].group;
+        if (!first) continue;
+        const inv_node *n = inv_nod(g, m->use[i].node);
+        inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role),
+                     label_of(g, n), n->op_type);
+    }
+    if (m->ngroup > named) inv__str_add(text, " and %u more", m->ngroup - named);
+}
+
+static inv_status refuse(const inv_graph *g, const inv_merges *merges)
+{
+    inv_str text;
+    inv__str_init(&text, g->ctx);
+    for (size_t i = 0; i < merges->n && i < MAX_NAMED; i++) {
+        inv__str_add(&text, "%s", i ? "; " : "");
+        name_merge(&text, g, &merges->at[i]);
+    }
+    if (merges->n > MAX_NAMED) inv__str_add(&text, "; and %zu more initializers", merges->n - MAX_NAMED);
+    inv_status s = inv__fail(g->ctx, INV_E_ARG,
+                             "the exporter has merged tensors whose values were equal, and training would tie them: "
+                             "%s. --untie gives each its own copy; --tied GLOB says that they are shared on purpose; "
+                             "--freeze GLOB leaves them as they are", text.s);
+    inv__str_fini(&text);
+    return s;
+}
+
+/* --- separating --- */
+
+typedef struct untier {
+    inv_graph *g;
+    inv_arena *scratch;
+    const inv_id *root;
+    inv_id param, fresh; /* at hand: the merged initializer, and what takes its place */
+    uint32_t group;
+    inv_id *copy; /* per value: what stands for it in this group; INV_NONE: nothing yet */
+    size_t nvalue;
+} untier;
+
+static const char *untied_name(untier *u, const char *name)
+{
+    const char *own = inv__arena_printf(&u->g->arena, "%s_untied_%u", name, u->group);
+    if (own && inv_graph_find(u->g, own) != INV_NONE) own = inv_graph_fresh(u->g, own);
+    return own;
+}
+
+static inv_status add_param(untier *u)
+{
+    inv_graph *g = u->g;
+    inv_value old = *inv_val(g, u->param);
+    const char *name = untied_name(u, old.name);
+    u->fresh = name ? inv_graph_value(g, name, INV_ROLE_PARAM, old.dtype, &old.shape) : INV_NONE;
+    if (u->fresh == INV_NONE) return INV_E_NOMEM;
+    inv_value *v = inv_val(g, u->fresh);
+    v->mem = old.mem;
+    v->data = old.data;
+    v->init = (inv_id)g->inits.n;
+    return inv_vec_push(&g->arena, &g->inits, u->fresh) ? INV_OK : INV_E_NOMEM;
+}
+
+/* The nodes from the initializer to v, for this group; those that change nothing are left out. */
+static inv_status stand_in(untier *u, inv_id v, inv_id *out)
+{
+    inv_graph *g = u->g;
+    inv_ids chain = {0};
+    while (v != u->param && u->copy[v] == INV_NONE) {
+        if (!inv_vec_push(u->scratch, &chain, v)) return INV_E_NOMEM;
+        const inv_node *n = inv_nod(g, inv_val(g, v)->def);
+        uint32_t k = 0;
+        while (n->in[k] == INV_NONE || u->root[n->in[k]] != u->param) k++;
+        v = n->in[k];
+    }
+    *out = v == u->param ? u->fresh : u->copy[v];
+    for (size_t i = chain.n; i-- > 0;) {
+        inv_node n = *inv_nod(g, inv_val(g, chain.at[i])->def);
+        if (strcmp(n.op_type, "Identity") != 0) {
+            inv_value old = *inv_val(g, chain.at[i]);
+            const char *name = untied_name(u, old.name), *label = untied_name(u, label_of(g, &n));
+            inv_id *in = INV_ARENA_NEW(u->scratch, inv_id, n.nin);
+            inv_id result = name ? inv_graph_value(g, name, INV_ROLE_NODE, old.dtype, &old.shape) : INV_NONE;
+            if (!in || !label || result == INV_NONE) return INV_E_NOMEM;
+            for (uint32_t k = 0; k < n.nin; k++)
+                in[k] = n.in[k] != INV_NONE && u->root[n.in[k]] == u->param ? *out : n.in[k];
+            inv_id made = inv_graph_node(g, n.domain, n.op_type, label, n.nin, in, 1, &result, n.nattr, n.attr);
+            if (made == INV_NONE || !inv_vec_push(&g->arena, &g->order, made)) return INV_E_NOMEM;
+            inv_nod(g, made)->op = n.op;
+            inv_nod(g, made)->source = INV_NONE;
+            *out = result;
+        }
+        u->copy[chain.at[i]] = *out;
+    }
+    return INV_OK;
+}
+
+static inv_status separate(untier *u, const inv_merge *m)
+{
+    u->param = m->param;
+    for (uint32_t i = 0; i < m->nuse; i++) {
+        const inv_node *n = inv_nod(u->g, m->use[i].node);
+        INV_CHECK(m->use[i].slot < inv_node_listed(n), u->g->ctx, INV_E_UNSUPPORTED_OP,
+                  "--untie: '%s' is read inside of '%s' (%s), where names cannot be changed",
+                  inv_val(u->g, m->param)->name, label_of(u->g, n), n->op_type);
+    }
+    for (u->group = 1; u->group < m->ngroup; u->group++) {
+        memset(u->copy, 0xff, u->nvalue * sizeof *u->copy);
+        INV_TRY(add_param(u));
+        for (uint32_t i = 0; i < m->nuse; i++) {
+            inv_id own;
+            if (m->use[i].group != u->group) continue;
+            INV_TRY(stand_in(u, inv_nod(u->g, m->use[i].node)->in[m->use[i].slot], &own));
+            inv_nod(u->g, m->use[i].node)->in[m->use[i].slot] = own;
+        }
+    }
+    return INV_OK;
+}
+
+static inv_status separate_all(inv_program *p, inv_arena *scratch, const inv_merges *merges)
+{
+    inv_id *root;
+    INV_TRY(inv_graph_copy(p->source, &p->own));
+    inv_graph *g = p->own;
+    INV_TRY(inv_param_roots(g, scratch, &root));
+    untier u = {.g = g, .scratch = scratch, .root = root, .nvalue = g->value.n};
+    u.copy = INV_ARENA_NEW(scratch, inv_id, u.nvalue + 1);
+    if (!u.copy) return INV_E_NOMEM;
+    for (size_t i = 0; i < merges->n; i++) INV_TRY(separate(&u, &merges->at[i]));
+    INV_TRY(inv_graph_sort(g));
+    p->source = g;
+    return INV_OK;
+}
+
+/* --- both --- */
+
+static inv_status untie(inv_program *p, const inv_graph *flat, inv_arena *scratch)
+{
+    const inv_session_options *o = &p->options;
+    const inv_merge_options how = {.train_bn = o->train_bn, .tied = is_tied, .opaque = o};
+    inv_merges all = {0}, merges = {0};
+    INV_TRY(inv_merges_find(flat, &how, scratch, &all));
+    for (size_t i = 0; i < all.n; i++) {
+        bool matters = all.at[i].updates || is_trained(o, inv_val(flat, all.at[i].param)->name);
+        if (matters && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
+    }
+    if (!merges.n) return INV_OK;
+    if (!o->untie) return refuse(flat, &merges);
+    if (p->source->function.n)
+        return inv__fail(p->ctx, INV_E_UNSUPPORTED_OP, "--untie cannot change models with functions; inline these "
+                         "first (onnx.inliner), or untie the model before it is rewritten");
+    return separate_all(p, scratch, &merges);
+}
+
+inv_status inv_pass_untie(inv_program *p)
+{
+    inv_arena scratch;
+    inv_graph *flat = NULL;
+    inv_status s = INV_OK;
+    if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
+    if (p->source->function.n) { /* roles are told by the nodes inside */
+        s = inv_graph_copy(p->source, &flat);
+        if (s == INV_OK) s = inv_pass_inline(flat, false);
+        if (s == INV_OK) s = inv_graph_sort(flat);
+    }
+    inv__arena_init(&scratch, p->ctx);
+    if (s == INV_OK) s = untie(p, flat ? flat : p->source, &scratch);
+    inv__arena_fini(&scratch);
+    inv_graph_destroy(flat);
+    return s;
+}
