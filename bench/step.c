@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Training steps on request, for bench/compare.py: a contestant that says what each step takes. Linux only.
+ *
+ *     bench_step MODEL.onnx input=NAME:TYPE:DIMS:FILE target=TYPE:DIMS:FILE loss=KIND [output=NAME] [logdet=NAME]
+ *                [axis=K] [memory=MODE] [threads=N] [lr=X]
+ *
+ * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements. Prints a line of JSON when a first step is made, then
+ * answers each line read:
+ *     mem N    bytes by which one step raised the resident memory
+ *     time     wall and CPU seconds of a step, and the share of a core that other programs took meanwhile
+ *     report   the session's report
+ *
+ * Memory. All of a session's memory is there before its first step, so a peak would show nothing. N is the size of the
+ * arena's part for a step (the report has it: planned peak less parameters and optimizer state); before the measured
+ * step its pages are given back to the system. What the step touches of them, and whatever else it takes, is then seen
+ * as VmHWM after it less VmRSS before it, as for any program that allocates when it needs. The first page holds the
+ * allocator's own notes and stays; it is added. The gradients lie in that part, too: the reader subtracts them. */
+#define _GNU_SOURCE
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "invonnx/invonnx.h"
+
+enum { MAX_RANK = 8, WORD = 64, PAGE = 4096, LARGE = 1 << 16, HEADER = 128 };
+
+/* --- allocator: large blocks are mapped, and known --- */
+
+typedef struct block {
+    struct block *next;
+    char *at;
+    size_t nbytes;
+} block;
+
+static void *give(void *opaque, size_t nbytes)
+{
+    block **list = opaque;
+    if (nbytes < LARGE) return malloc(nbytes);
+    block *b = malloc(sizeof *b);
+    void *p = b ? mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (p == MAP_FAILED) {
+        free(b);
+        return NULL;
+    }
+    *b = (block){*list, p, nbytes};
+    *list = b;
+    return p;
+}
+
+static void take(void *opaque, void *p)
+{
+    for (block **at = opaque; *at; at = &(*at)->next) {
+        block *b = *at;
+        if (b->at != p) continue;
+        *at = b->next;
+        (void)munmap(b->at, b->nbytes);
+        free(b);
+        return;
+    }
+    free(p);
+}
+
+/* The only block made for `nbytes` bytes, which the library aligns with less than HEADER more. */
+static block *block_of(block *list, size_t nbytes)
+{
+    block *found = NULL;
+    for (block *b = list; b; b = b->next) {
+        if (b->nbytes < nbytes || b->nbytes - nbytes >= HEADER) continue;
+        if (found) return NULL;
+        found = b;
+    }
+    return found;
+}
+
+/* --- the system's figures --- */
+
+static size_t status_bytes(const char *key)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0) kib = strtoull(line + strlen(key), NULL, 10);
+    if (f) (void)fclose(f);
+    return kib * 1024;
+}
+
+static int reset_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    int ok = f && fputs("5", f) >= 0;
+    if (f && fclose(f) != 0) ok = 0;
+    return ok;
+}
+
+/* CPU seconds of all programs since the start of the machine. */
+static double machine_busy(void)
+{
+    char line[512] = "", *p = line + 4;
+    unsigned long long v[8] = {0};
+    FILE *f = fopen("/proc/stat", "r");
+    if (f && fgets(line, sizeof line, f))
+        for (int i = 0; i < 8; i++) v[i] = strtoull(p, &p, 10);
+    if (f) (void)fclose(f);
+    return (double)(v[0] + v[1] + v[2] + v[5] + v[6] + v[7]) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static double seconds(clockid_t clock)
+{
+    struct timespec t;
+    (void)clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* --- the session --- */
+
+typedef struct runner {
+    block *blocks;
+    inv_context *ctx;
+    inv_model *model;
+    inv_session *session;
+    inv_array input, target;
+    int64_t dims[2][MAX_RANK];
+    char name[WORD];
+    double lr;
+    inv_result result;
+    int refused; /* reconstructions that the guards have refused so far; each had the session planned again */
+    int reps;
+} runner;
+
+static int complain(const runner *r, const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, r->ctx ? inv_context_message(r->ctx) : "no context");
+    return 0;
+}
+
+/* TYPE:DIMS:FILE */
+static int read_array(const char *text, inv_array *a, int64_t *dims)
+{
+    int is_float = strncmp(text, "f32:", 4) == 0;
+    if (!is_float && strncmp(text, "i64:", 4) != 0) return 0;
+    size_t nbytes = is_float ? sizeof(float) : sizeof(int64_t);
+    char *p = (char *)(uintptr_t)(text + 3);
+    *a = (inv_array){.dtype = is_float ? INV_F32 : INV_I64, .dims = dims};
+    do {
+        dims[a->rank] = strtoll(p + 1, &p, 10);
+        nbytes *= (size_t)dims[a->rank++];
+    } while (*p == 'x' && a->rank < MAX_RANK);
+    if (*p != ':') return 0;
+    FILE *f = fopen(p + 1, "rb");
+    void *data = f ? malloc(nbytes) : NULL;
+    int ok = data && fread(data, 1, nbytes, f) == nbytes;
+    if (f) (void)fclose(f);
+    if (ok) a->data = data;
+    else free(data);
+    return ok;
+}
+
+static int choose(const char *word, const char *const *words, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(word, words[i]) == 0) return i;
+    return -1;
+}
+
+/* One KEY=VALUE; 0: not understood. */
+static int set(runner *r, inv_session_options *o, const char **output, const char *text)
+{
+    static const char *const losses[] = {"none", "cross_entropy", "mse", "bce", "nll", "output"};
+    static const char *const memories[] = {"auto", "store", "recompute", "invert"};
+    const char *value = strchr(text, '=');
+    if (!value++) return 0;
+    size_t key = (size_t)(value - text);
+    if (strncmp(text, "input=", key) == 0) {
+        const char *colon = strchr(value, ':');
+        if (!colon || (size_t)(colon - value) >= WORD || !read_array(colon + 1, &r->input, r->dims[0])) return 0;
+        memcpy(r->name, value, (size_t)(colon - value));
+        r->input.name = r->name;
+        return 1;
+    }
+    if (strncmp(text, "target=", key) == 0) return read_array(value, &r->target, r->dims[1]);
+    if (strncmp(text, "output=", key) == 0) {
+        *output = value;
+        o->loss_outputs = output;
+        o->nloss_outputs = 1;
+        return 1;
+    }
+    if (strncmp(text, "logdet=", key) == 0) return (o->logdet = value) != NULL;
+    if (strncmp(text, "axis=", key) == 0) return (o->class_axis = atoi(value)) != 0;
+    if (strncmp(text, "threads=", key) == 0) return (o->threads = atoi(value)) > 0;
+    if (strncmp(text, "lr=", key) == 0) return (r->lr = strtod(value, NULL)) > 0;
+    int loss = strncmp(text, "loss=", key) == 0 ? choose(value, losses, 6) : -1;
+    int memory = strncmp(text, "memory=", key) == 0 ? choose(value, memories, 4) : -1;
+    if (loss >= 0) o->loss = (inv_loss)loss;
+    if (memory >= 0) o->memory = (inv_memory)memory;
+    return loss >= 0 || memory >= 0;
+}
+
+static int step(runner *r)
+{
+    const inv_array *target = r->target.data ? &r->target : NULL;
+    int ok = inv_session_step(r->session, &r->input, 1, target, r->lr, &r->result) == INV_OK || complain(r, "step");
+    r->refused += r->result.fallbacks;
+    return ok;
+}
+
+static int begin(runner *r, int argc, char **argv)
+{
+    const char *output = NULL;
+    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .optimizer = INV_OPT_SGD};
+    const inv_allocator allocator = {give, take, &r->blocks};
+    const inv_context_options context = {.size = sizeof context, .allocator = &allocator};
+    for (int i = 2; i < argc; i++)
+        if (!set(r, &o, &output, argv[i])) return (fprintf(stderr, "not understood: %s\n", argv[i]), 0);
+    if (!r->input.data) return (fprintf(stderr, "input= is missing\n"), 0);
+    o.inputs = &r->input;
+    o.ninputs = 1;
+    o.target = r->target.data ? &r->target : NULL;
+    double start = seconds(CLOCK_MONOTONIC);
+    if (inv_context_create(&context, &r->ctx) != INV_OK) return complain(r, "context");
+    if (inv_model_load(r->ctx, argv[1], &r->model) != INV_OK) return complain(r, argv[1]);
+    if (inv_session_create(r->model, &o, &r->session) != INV_OK) return complain(r, "compile");
+    if (!step(r)) return 0;
+    printf("{\"loss\": %.9g, \"first_call_s\": %.3f}\n", r->result.loss, seconds(CLOCK_MONOTONIC) - start);
+    return 1;
+}
+
+/* --- answers --- */
+
+static int answer_mem(runner *r, size_t nbytes)
+{
+    block *b = block_of(r->blocks, nbytes);
+    if (!b) return (fprintf(stderr, "no block of %zu bytes, or several\n", nbytes), 0);
+    if (b->nbytes > PAGE && madvise(b->at + PAGE, b->nbytes - PAGE, MADV_DONTNEED) != 0) return 0;
+    if (!reset_peak()) return (fprintf(stderr, "the peak cannot be reset\n"), 0);
+    size_t before = status_bytes("VmRSS:");
+    double start = seconds(CLOCK_MONOTONIC);
+    if (!step(r)) return 0;
+    double took = seconds(CLOCK_MONOTONIC) - start;
+    printf("{\"growth\": %zu, \"s_trim\": %.6f, \"fallbacks\": %d, \"drift\": %.3g}\n",
+           status_bytes("VmHWM:") - before + PAGE, took, r->result.fallbacks, r->result.drift);
+    return 1;
+}
+
+static int answer_time(runner *r)
+{
+    if (r->reps == 0) { /* the usual thresholds of malloc come back before anything is timed, as with the others */
+        (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
+        (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
+        if (!step(r)) return 0;
+        double start = seconds(CLOCK_MONOTONIC);
+        if (!step(r)) return 0;
+        double one = seconds(CLOCK_MONOTONIC) - start;
+        r->reps = one < 0.3 ? (int)(0.3 / one + 0.5) : 1;
+    }
+    double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID), busy = machine_busy(), wall = seconds(CLOCK_MONOTONIC);
+    for (int i = 0; i < r->reps; i++)
+        if (!step(r)) return 0;
+    wall = seconds(CLOCK_MONOTONIC) - wall;
+    cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    double others = (machine_busy() - busy - cpu) / wall;
+    printf("{\"s\": %.6f, \"cpu\": %.6f, \"others\": %.4f, \"refused\": %d}\n", wall / r->reps, cpu / r->reps,
+           others > 0 ? others : 0, r->refused);
+    return 1;
+}
+
+static int answer_report(runner *r)
+{
+    char *json;
+    if (inv_session_report(r->session, &json) != INV_OK) return complain(r, "report");
+    for (char *p = json; *p; p++)
+        if (*p == '\n') *p = ' ';
+    printf("%s\n", json);
+    inv_free(r->ctx, json);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3) {
+        fprintf(stderr, "usage: %s MODEL.onnx input=NAME:TYPE:DIMS:FILE ...; see the source\n", argv[0]);
+        return 2;
+    }
+    runner r = {.lr = 1e-6};
+    char line[WORD];
+    int ok = begin(&r, argc, argv);
+    while (ok && fflush(stdout) == 0 && fgets(line, sizeof line, stdin)) {
+        if (strncmp(line, "mem ", 4) == 0) ok = answer_mem(&r, strtoull(line + 4, NULL, 10));
+        else if (strcmp(line, "time\n") == 0) ok = answer_time(&r);
+        else if (strcmp(line, "report\n") == 0) ok = answer_report(&r);
+        else ok = 0;
+    }
+    inv_session_destroy(r.session);
+    inv_model_destroy(r.model);
+    inv_context_destroy(r.ctx);
+    free((void *)(uintptr_t)r.input.data);
+    free((void *)(uintptr_t)r.target.data);
+    return ok ? 0 : 1;
+}
