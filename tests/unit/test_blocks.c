@@ -149,6 +149,61 @@ static void test_spellings(void **state)
     assert_null(strstr(got, "additive_coupling x1"));
 }
 
+/* --- pieces --- */
+
+#define SLICE(start, end, step)                                                                                        \
+    "Slice(x, int64[1] {" #start "}, int64[1] {" #end "}, int64[1] {1}, int64[1] {" #step "})"
+#define TAKE(...) "Gather<axis = 1>(x, int64[3] {" #__VA_ARGS__ "})"
+
+/* What takes each entry once is a split, of a permutation if need be; so the value can be put together again. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pieces, *ops, *indices;
+    } cases[] = {
+        {"a = " TAKE(4, 0, 3) "; b = " TAKE(1, 5, 2) "; y = Concat<axis = 1>(a, b);", "Permute SplitSizes Concat",
+         "4 0 3 1 5 2"},
+        {"a = " TAKE(-1, 1, 2) "; b = " TAKE(-2, 0, -3) "; y = Concat<axis = 1>(a, b);", "Permute SplitSizes Concat",
+         "4 0 3 5 1 2"},
+        {"a = " SLICE(0, 6, 2) "; b = " SLICE(1, 6, 2) "; y = Concat<axis = 1>(a, b);", "Permute SplitSizes Concat",
+         "0 2 4 1 3 5"},
+        {"a = " TAKE(4, 1, 2) "; b = " SLICE(0, 1, 1) "; c = " SLICE(5, 2, -2) "; y = Concat<axis = 1>(a, b, c);",
+         "Permute SplitSizes Concat", "0 4 1 2 5 3"},
+        {"a = " SLICE(3, 6, 1) "; b = " TAKE(0, 1, 2) "; y = Concat<axis = 1>(a, b);", "SplitSizes Concat", ""},
+        {"y = " SLICE(5, -7, -1) ";", "Permute", "5 4 3 2 1 0"},
+        {"y = Gather<axis = 1>(p, int64[6] {5, 3, 0, 1, 2, 4}); p = Gather<axis = 1>(x, int64[6] {1, 2, 0, 3, 5, 4});",
+         "Permute", "4 3 1 2 0 5"},
+        /* an entry twice and one not at all; as many entries as x has, but not the same */
+        {"a = " TAKE(4, 0, 3) "; b = " TAKE(1, 4, 2) "; y = Concat<axis = 1>(a, b);", "Gather Gather Concat", ""},
+        {"a = " SLICE(0, 6, 2) "; b = " SLICE(1, 4, 2) "; c = " SLICE(0, 1, 1) "; y = Concat<axis = 1>(a, b, c);",
+         "SliceRange SliceRange SliceRange Concat", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024], ops[256] = "", indices[64] = "", want[256];
+        feeds f;
+        (void)snprintf(text, sizeof text, HEAD "%s" TAIL, cases[i].pieces);
+        (void)snprintf(want, sizeof want, "Feed Sin %s MatMulT ", cases[i].ops);
+        inv_model m = {.ctx = ctx, .path = "text", .graph = parse(text)};
+        make_feeds(&m, &f);
+        inv_session *s = session(&m, INV_MEMORY_INVERT, &f, true);
+        const inv_graph *g = s->program->plan[INV_PLAN_MAIN].base;
+        size_t used = 0, at = 0, count;
+        for (size_t k = 0; k < g->forward_end && strstr(ops, "MatMulT") == NULL; k++) {
+            const inv_node *n = inv_nod(g, g->order.at[k]);
+            used += (size_t)snprintf(ops + used, sizeof ops - used, "%s ", n->op->name);
+            const int64_t *list = inv_attr_ints(n, "indices", &count);
+            for (size_t e = 0; list && e < count; e++)
+                at += (size_t)snprintf(indices + at, sizeof indices - at, e ? " %d" : "%d", (int)list[e]);
+        }
+        if (strcmp(ops, want) != 0 || strcmp(indices, cases[i].indices) != 0)
+            fail_msg("%s: %s(%s), not %s(%s)", text, ops, indices, want, cases[i].indices);
+        inv_session_destroy(s);
+        drop_feeds(&f);
+        inv_graph_destroy(m.graph);
+    }
+}
+
 /* --- sizes and repetitions --- */
 
 enum { PARTS = 70 };
@@ -188,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_order_makes_no_difference),
         cmocka_unit_test(test_boundaries),
         cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_many_parts),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

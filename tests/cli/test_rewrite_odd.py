@@ -1,0 +1,528 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rewrite`, and `train` of what it wrote, for files that are odd: metadata that lie, names that functions would take,
+functions that others put into the domain, types that are mixed, matrices without an inverse.
+
+    test_rewrite_odd.py [NAME...]
+
+The models are made here, small, with fixed seeds. What is common is held to by test_rewrite.py."""
+import json
+import os
+import stat
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnx.inliner
+from onnx import TensorProto, helper, numpy_helper
+from onnx.helper import make_node as node
+
+import common
+from test_rewrite import DOMAIN, all_values, call_function, error_of, functions_of, session
+
+N = 6  # columns of the linear models
+CASES = {}
+
+
+def case(f):
+    CASES[f.__name__] = f
+    return f
+
+
+def expect(holds, message):
+    assert holds, message
+
+
+# --- models ---
+
+def random(*shape, seed=0, dtype=np.float32):
+    return (np.random.default_rng(seed).standard_normal(shape) * 0.5).astype(dtype)
+
+
+def orthogonal(seed):
+    return np.linalg.qr(random(N, N, seed=seed, dtype=np.float64))[0].astype(np.float32)
+
+
+def value(name, *dims, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, dims)
+
+
+def make(nodes, inputs, outputs, weights, functions=(), domains=(), metadata=None):
+    """weights: {name: array}"""
+    tensors = [numpy_helper.from_array(np.asarray(a), k) for k, a in weights.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    model = helper.make_model(graph, opset_imports=opsets(*domains), functions=list(functions), ir_version=8)
+    helper.set_model_props(model, metadata or {})
+    return model
+
+
+def opsets(*domains):
+    return [helper.make_opsetid("", 17)] + [helper.make_opsetid(d, 1) for d in domains]
+
+
+def function(domain, name, inputs, outputs, nodes, attributes=(), domains=()):
+    return helper.make_function(domain, name, inputs, outputs, nodes, opsets(*domains), attributes)
+
+
+def linear(extra=None, metadata=None):
+    """h = x Wa, r = leaky(h), y = r Wb + b"""
+    nodes = [node("MatMul", ["x", "Wa"], ["h"]), node("LeakyRelu", ["h"], ["r"], alpha=0.3),
+             node("Gemm", ["r", "Wb", "b"], ["y"])]
+    weights = {"Wa": orthogonal(1), "Wb": orthogonal(2), "b": np.zeros(N, np.float32), **(extra or {})}
+    return make(nodes, [value("x", "n", N)], [value("y", "n", N)], weights, metadata=metadata)
+
+
+COUPLING = {"W1": random(2, 8, seed=3), "b1": random(8, seed=4), "W2": random(8, 2, seed=5), "b2": random(2, seed=6)}
+
+
+def coupling(x="x", y="y"):
+    return [node("Split", [x], ["x2", "x1"], axis=1), node("Gemm", ["x2", "W1", "b1"], ["h"], name="first"),
+            node("Relu", ["h"], ["r"]), node("Gemm", ["r", "W2", "b2"], ["t"]),
+            node("Add", ["x1", "t"], ["y1"], name="sum"), node("Concat", ["x2", "y1"], [y], axis=1)]
+
+
+def coupled(nodes, weights=None, **more):
+    return make(nodes, [value("x", 3, 4)], [value("y", 3, 4)], {**COUPLING, **(weights or {})}, **more)
+
+
+FEEDS = {"x": random(3, 4, seed=7)}
+
+
+# --- what is done with them ---
+
+class Place:
+    """A folder for the files of one case."""
+
+    def __init__(self, top):
+        self.top = top
+
+    def at(self, name):
+        return os.path.join(self.top, name)
+
+    def save(self, model, name="model.onnx"):
+        onnx.checker.check_model(model, full_check=True)
+        onnx.save(model, self.at(name))
+        return self.at(name)
+
+    def rewrite(self, model, out="out.onnx"):
+        """(the rewritten model, {kind: block of the report}); checked, and of the outputs of the original"""
+        path = self.save(model)
+        report = common.report("rewrite", path, "-o", self.at(out))
+        onnx.checker.check_model(self.at(out), full_check=True)
+        return onnx.load(self.at(out)), {b["kind"]: b for b in report["blocks"]}
+
+    def same_outputs(self, feeds):
+        a, b = session(self.at("model.onnx")), session(self.at("out.onnx"))
+        for x, y in zip(a.run(None, feeds), b.run(None, feeds)):
+            expect(x.dtype == y.dtype and x.tobytes() == y.tobytes(), "outputs are not the same bit for bit")
+
+    def inverses(self, model, feeds):
+        """Runs all inverses; how many there are."""
+        values, count = all_values(self.at("out.onnx"), feeds), 0
+        for name, facts in functions_of(model).items():
+            if "inverse" not in facts:
+                continue
+            count += 1
+            for v, x in call_function(model, facts["inverse"], values).items():
+                error = error_of(x, values[v])
+                expect(error <= 1e-5 * max(1, min(float(facts["gain"]), 100)), f"{name}: {v} is off by {error:.1e}")
+        return count
+
+    def train(self, path, *more):
+        """(initializers of the trained model, stderr)"""
+        for i, name in enumerate(("data.npy", "target.npy")):
+            np.save(self.at(name), random(32, N, seed=10 + i))
+        status, _, err = common.call("train", path, "--data", "x=" + self.at("data.npy"), "--target", self.at("target.npy"),
+                                     "--loss", "mse", "--loss-output", "y", "--batch", 16, "--lr", 0.1, "--seed", 1,
+                                     "--threads", 1, *more, "-o", self.at("trained.onnx"))
+        expect(status == 0, f"train: exit {status}: {err[:400]}")
+        onnx.checker.check_model(self.at("trained.onnx"), full_check=True)
+        return arrays(onnx.load(self.at("trained.onnx"))), err
+
+    def refused(self, *args, says):
+        status, _, err = common.call(*args)
+        expect(status != 0, f"accepted: {args}")
+        expect(says in err, f"no {says!r} in: {err[:300]}")
+
+
+def arrays(model):
+    return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+
+
+def untouched(before, after, name):
+    expect(before[name].dtype == after[name].dtype and before[name].tobytes() == after[name].tobytes(),
+           f"{name} has changed")
+
+
+def is_inverse(weights, name, of, limit=1e-5):
+    error = np.abs(weights[name].astype(float) - np.linalg.pinv(weights[of].astype(float))).max()
+    expect(error < limit, f"{name} is off from the inverse of {of} by {error:.1e}")
+
+
+# --- training ---
+
+@case
+def facts_that_lie(p):
+    """Only an initializer that can be the inverse is taken for it."""
+    eye = np.eye(N, dtype=np.float32)
+    for what, z, of in (("another shape", eye[0], "Wa"), ("integers", eye.astype(np.int64), "Wa"),
+                        ("other columns", np.ones((N, N - 1), np.float32), "Wa"), ("not a matrix", np.ones((N, 1), np.float32), "b"),
+                        ("of an input", eye, "x"), ("depends on inputs", eye, "h"), ("of nothing", eye, "nowhere")):
+        model = linear({"Z": z}, {DOMAIN + ".inv.Z": of})
+        got, _ = p.train(p.save(model))
+        try:
+            untouched(arrays(model), got, "Z")
+        except AssertionError as e:
+            raise AssertionError(f"{what}: {e}") from e
+        expect((got["Wa"] != arrays(model)["Wa"]).any(), "nothing was trained")
+    for real in (np.float32, np.float64):
+        got, _ = p.train(p.save(linear({"Z": eye.astype(real)}, {DOMAIN + ".inv.Z": "Wa"})))
+        expect(got["Z"].dtype == real, f"Z has become {got['Z'].dtype}")
+        is_inverse(got, "Z", "Wa")
+
+
+@case
+def mixed_types(p):
+    """A float64 part beside the rewritten model; then the rewritten model in float16. Inverses keep their type."""
+    rewritten, _ = p.rewrite(linear())
+    expect({"Wa_inv", "Wb_inv"} <= set(arrays(rewritten)), "no inverses of matrices")
+    model = onnx.ModelProto.FromString(rewritten.SerializeToString())
+    model.graph.initializer.append(numpy_helper.from_array(np.arange(2.0), "side"))
+    model.graph.node.append(node("Neg", ["side"], ["negative"]))
+    model.graph.output.append(value("negative", 2, kind=TensorProto.DOUBLE))
+    got, _ = p.train(p.save(model, "mixed.onnx"))
+    is_inverse(got, "Wa_inv", "Wa")
+    untouched(arrays(model), got, "side")
+    model = onnx.ModelProto.FromString(rewritten.SerializeToString())
+    for t in model.graph.initializer:
+        t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(t).astype(np.float16), t.name))
+    for v in (*model.graph.input, *model.graph.output):
+        v.type.tensor_type.elem_type = TensorProto.FLOAT16
+    got, _ = p.train(p.save(model, "half.onnx"))
+    expect(got["Wa_inv"].dtype == np.float16, f"Wa_inv has become {got['Wa_inv'].dtype}")
+    is_inverse(got, "Wa_inv", "Wa", 1e-2)
+    expect((got["Wa"] != arrays(model)["Wa"]).any(), "nothing was trained")
+    expect((got["Wa_inv"] != arrays(model)["Wa_inv"]).any(), "Wa_inv was not made anew")
+
+
+@case
+def untied_when_inlined(p):
+    model = linear()
+    model.graph.node[0].CopyFrom(node("Gemm", ["x", "Wa", "b"], ["h"]))
+    rewritten, _ = p.rewrite(model)
+    path = p.save(onnx.inliner.inline_local_functions(rewritten), "inlined.onnx")
+    got, _ = p.train(path, "--untie")
+    expect(len(got) == len(arrays(rewritten)) + 1, f"the bias has not been untied: {sorted(got)}")
+    for of in ("Wa", "Wb"):
+        expect((got[of] != arrays(rewritten)[of]).any(), f"{of} was not trained")
+        is_inverse(got, of + "_inv", of)
+
+
+@case
+def singular(p):
+    """Two equal columns, which stay equal since nothing trains them."""
+    model, _ = p.rewrite(linear())
+    weights = arrays(model)
+    twice = weights["Wa"].copy()
+    twice[:, 1] = twice[:, 0]
+    next(t for t in model.graph.initializer if t.name == "Wa").CopyFrom(numpy_helper.from_array(twice, "Wa"))
+    got, err = p.train(p.save(model, "singular.onnx"), "--freeze", "Wa")
+    expect(np.isnan(got["Wa_inv"]).all() and got["Wa_inv"].shape == (N, N), "Wa_inv is not NaN")
+    expect("'Wa' has no inverse any more: 'Wa_inv'" in err, f"it is not said: {err[:300]}")
+    expect(err.count("no inverse any more") == 1, "it is said of others")
+    untouched({"Wa": twice}, got, "Wa")
+    is_inverse(got, "Wb_inv", "Wb")
+
+
+# --- where the report goes ---
+
+def content(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def keeps(p, model, out, report, *, says="choose another name", given=True):
+    """The call is refused, and leaves all files as they were, and no others."""
+    before = {name: content(p.at(name)) for name in os.listdir(p.top) if os.path.isfile(p.at(name))}
+    try:
+        p.refused("rewrite", model, *(("-o", out) if given else ()), "--report", report, says=says)
+    finally:
+        after = {name: content(p.at(name)) for name in os.listdir(p.top) if os.path.isfile(p.at(name))}
+    expect(before == after, f"{report}: files have changed: {[k for k in after if after[k] != before.get(k)]}")
+
+
+@case
+def report_over_the_model(p):
+    model, out = p.save(linear()), p.at("out.onnx")
+    os.symlink(model, p.at("to_model"))
+    os.link(model, p.at("also_model"))
+    for report in (model, p.at("to_model"), p.at("also_model")):
+        keeps(p, model, out, report)
+
+
+@case
+def report_over_what_is_there(p):
+    model, out = p.save(linear()), p.at("out.onnx")
+    default = p.at("model.inv.onnx")
+    for path in (out, default):
+        with open(path, "wb") as f:
+            f.write(b"older")
+    os.symlink(out, p.at("to_out"))
+    keeps(p, model, out, out)
+    keeps(p, model, out, p.at("to_out"))
+    keeps(p, model, None, default, given=False)
+    keeps(p, model, p.at("to_out"), out)
+
+
+@case
+def report_over_what_is_to_come(p):
+    """OUT is not there yet, so only its name can be compared."""
+    model, out = p.save(linear()), p.at("out.onnx")
+    keeps(p, model, out, out)
+    keeps(p, model, None, p.at("model.inv.onnx"), given=False)
+    keeps(p, model, out, p.at("./out.onnx"))
+
+
+@case
+def report_over_external_weights(p):
+    onnx.save(linear(), p.at("outside.onnx"), save_as_external_data=True, location="weights.bin", size_threshold=16)
+    keeps(p, p.at("outside.onnx"), p.at("out.onnx"), p.at("weights.bin"))
+
+
+@case
+def report_that_cannot_be_written(p):
+    model, out = p.save(linear()), p.at("out.onnx")
+    keeps(p, model, out, p.at("nowhere/report.json"), says="nowhere/report.json: cannot be written")
+
+
+@case
+def report_that_is_a_folder(p):
+    os.mkdir(p.at("folder"))
+    keeps(p, p.save(linear()), p.at("out.onnx"), p.at("folder"), says="folder")
+
+
+@case
+def report_to_a_pipe(p):
+    """Whether it is written to or refused: what is no regular file is not replaced by one."""
+    os.mkfifo(p.at("pipe"))
+    reader = os.open(p.at("pipe"), os.O_RDWR | os.O_NONBLOCK)
+    try:
+        common.call("rewrite", p.save(linear()), "-o", p.at("out.onnx"), "--report", p.at("pipe"))
+    finally:
+        os.close(reader)
+    expect(stat.S_ISFIFO(os.lstat(p.at("pipe")).st_mode), "the pipe has been replaced by a file")
+
+
+@case
+def report_when_all_is_well(p):
+    """The cases above are not refused for another reason."""
+    model = p.save(linear())
+    os.symlink(model, p.at("link.onnx"))
+    status, _, err = common.call("rewrite", p.at("link.onnx"), "-o", p.at("out.onnx"), "--report", p.at("report.json"))
+    expect(status == 0, f"exit {status}: {err}")
+    with open(p.at("report.json"), encoding="utf-8") as f:
+        expect(json.load(f)["functions"] == 3, "not the report")
+
+
+@case
+def out_without_a_name(p):
+    p.refused("rewrite", p.save(linear()), "-o", "", says="`rewrite` wants -o OUT.onnx")
+
+
+# --- what is in the file ---
+
+@case
+def names_of_values_between(p):
+    """Inverses of several steps, of models whose values have the names that steps are given."""
+    for op in ("Sigmoid", "Softplus", "Elu", "Selu", "Celu", "Tanh", "HardSwish", "Softsign"):
+        for x, y in (("_v0", "y"), ("x", "_v0"), ("_v1", "_v0"), ("_v2", "_v1")):
+            model = make([node(op, [x], [y])], [value(x, 3, 4)], [value(y, 3, 4)], {})
+            out, _ = p.rewrite(model)
+            feeds = {x: FEEDS["x"]}
+            p.same_outputs(feeds)
+            expect(p.inverses(out, feeds) == 1, f"{op}: no inverse")
+            inner = next(f for f in out.functions if f.name.endswith("_inverse"))
+            expect(any(v.startswith("_v") and v not in (x, y) for n in inner.node for v in n.output),
+                   f"{op}: nothing is called _v..., so nothing is tested")
+    for k in range(3):
+        names = dict(zip(("t", "h", "x1", "s0", "b2"), (f"_v{(k + i) % 5}" for i in range(5))))
+        out, blocks = p.rewrite(renamed(affine(), names))
+        p.same_outputs(FEEDS)
+        p.inverses(out, FEEDS)
+        expect(blocks["affine_coupling"]["inverse"], "the coupling has no inverse")
+
+
+def affine():
+    """x1 exp(tanh(...)) + t"""
+    nodes = coupling()
+    nodes[4:5] = [node("Gemm", ["r", "W3", "b2"], ["s0"]), node("Tanh", ["s0"], ["s1"]), node("Exp", ["s1"], ["s"]),
+                  node("Mul", ["x1", "s"], ["m"]), node("Add", ["m", "t"], ["y1"])]
+    return coupled(nodes, {"W3": random(8, 2, seed=8)})
+
+
+def renamed(model, names):
+    for n in model.graph.node:
+        for part in (n.input, n.output):
+            for i, v in enumerate(part):
+                part[i] = names.get(v, v)
+    for t in model.graph.initializer:
+        t.name = names.get(t.name, t.name)
+    return model
+
+
+@case
+def gain_is_a_bound(p):
+    out, blocks = p.rewrite(affine())
+    gain = blocks["affine_coupling"]["gain"]
+    expect(gain is not None and abs(gain - np.e) < 1e-4, f"gain is {gain}, not e")
+    facts = functions_of(out)[blocks["affine_coupling"]["function"]["name"]]
+    values = all_values(p.at("out.onnx"), FEEDS)
+    step, moved = np.float32(0.25), dict(values)
+    moved["y1"] = values["y1"] + step
+    a, b = (call_function(out, facts["inverse"], v)["x1"] for v in (values, moved))
+    ratio = np.abs(b - a).max() / step
+    expect(1 < ratio <= gain * (1 + 1e-5), f"an error is magnified {ratio:.4f} times, the gain is {gain}")
+    expect(abs(float(facts["gain"]) - gain) < 1e-4, "metadata and report differ")
+
+
+@case
+def functions_of_others(p):
+    """In the domain, but not of a rewriting: kept as they are, wherever they are called from."""
+    leaky = node("LeakyRelu", ["a"], ["c"])
+    leaky.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
+    one = [node("Neg", ["a"], ["c"])]
+    theirs = [function(DOMAIN, "WithSlope", ["a"], ["c"], [leaky], ["slope"]),
+              function(DOMAIN, "Uncalled", ["a"], ["c"], [node("Relu", ["a"], ["c"])]),
+              function(DOMAIN, "InBody", ["a"], ["c"], one),
+              function(DOMAIN, "InFunction", ["a"], ["c"], one),
+              function("user", "Outer", ["a"], ["c"], [node("InFunction", ["a"], ["c"], domain=DOMAIN)], domains=[DOMAIN])]
+    taken = helper.make_graph([node("InBody", ["u"], ["k"], domain=DOMAIN)], "then", [], [value("k", 3, 4)])
+    other = helper.make_graph([node("Neg", ["u"], ["j"])], "else", [], [value("j", 3, 4)])
+    nodes = [node("WithSlope", ["x"], ["u"], domain=DOMAIN, slope=0.4),
+             node("If", ["yes"], ["w"], then_branch=taken, else_branch=other),
+             node("Outer", ["w"], ["z"], domain="user"), *coupling("z")]
+    model = coupled(nodes, {"yes": np.array(True)}, functions=theirs, domains=[DOMAIN, "user"],
+                    metadata={DOMAIN + ".user": "mine", DOMAIN: "theirs"})
+    out, blocks = p.rewrite(model)
+    p.same_outputs(FEEDS)
+    expect(blocks["additive_coupling"]["inverse"], "the coupling has no inverse")
+    kept = {(f.domain, f.name): f.SerializeToString(deterministic=True) for f in out.functions}
+    for f in theirs:
+        expect(kept.get((f.domain, f.name)) == f.SerializeToString(deterministic=True), f"{f.name} is lost or changed")
+    props = {q.key: q.value for q in out.metadata_props}
+    expect(props.get(DOMAIN + ".user") == "mine" and props.get(DOMAIN) == "theirs", "metadata of others are lost")
+
+
+@case
+def functions_used_otherwise(p):
+    """Functions of a rewriting that somebody calls in a way that no rewriting does."""
+    first, _ = p.rewrite(coupled(coupling()))
+    name = next(f for f, facts in functions_of(first).items() if facts["rule"] == "additive_coupling")
+    call = next(n for n in first.graph.node if n.op_type == name)
+    again = node(name, call.input, ["y1_again"], name="again", domain=DOMAIN)
+    shape = value("y1_again", 3, 2)
+
+    def edited(*nodes, functions=(), domains=()):
+        model = onnx.ModelProto.FromString(first.SerializeToString())
+        model.graph.node.extend(nodes)
+        model.graph.output.append(shape)
+        model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+        model.functions.extend(functions)
+        model.opset_import.extend(helper.make_opsetid(d, 1) for d in domains)
+        return model
+
+    branch = helper.make_graph([node(name, call.input, ["k"], domain=DOMAIN)], "then", [], [value("k", 3, 2)])
+    other = helper.make_graph([node("Neg", ["x2"], ["j"])], "else", [], [value("j", 3, 2)])
+    inputs = [f"i{i}" for i in range(len(call.input))]
+    outer = function("user", "Outer", inputs, ["o"], [node(name, inputs, ["o"], domain=DOMAIN)], domains=[DOMAIN])
+    for what, model in (
+            ("twice", edited(again)),
+            ("If", edited(node("If", ["yes"], ["y1_again"], then_branch=branch, else_branch=other))),
+            ("function", edited(node("Outer", call.input, ["y1_again"], domain="user"), functions=[outer],
+                                domains=["user"]))):
+        path = p.save(model, what + ".onnx")
+        session(path).run(None, FEEDS)
+        p.refused("rewrite", path, "-o", p.at("refused.onnx"), says="onnx.inliner")
+        expect(not os.path.exists(p.at("refused.onnx")), f"{what}: a file has been written")
+    inlined = onnx.inliner.inline_local_functions(onnx.load(p.at("twice.onnx")))
+    out, _ = p.rewrite(inlined)
+    expect(p.inverses(out, FEEDS) >= 2, "what the message advises does not help")
+
+
+@case
+def casts_inside(p):
+    """Inverses of mixed types would need casts, which the rules do not have."""
+    for kind in (TensorProto.DOUBLE, TensorProto.FLOAT16):
+        nodes = coupling()
+        nodes[4:5] = [node("Cast", ["t"], ["wide"], to=kind), node("Sigmoid", ["wide"], ["squashed"]),
+                      node("Cast", ["squashed"], ["back"], to=TensorProto.FLOAT),
+                      node("Add", ["x1", "back"], ["y1"], name="sum")]
+        out, blocks = p.rewrite(coupled(nodes))
+        p.same_outputs(FEEDS)
+        block = blocks["additive_coupling"]
+        expect(block["function"] and not block["inverse"], "not a function without an inverse")
+        expect("mixes floating-point types" in block["reason"], f"reason: {block['reason']}")
+        expect(not any(f.name.endswith("_inverse") for f in out.functions), "there is an inverse")
+
+
+@case
+def parts_of_a_node(p):
+    """Blocks in an If body, in a function, in an operator."""
+    taken = helper.make_graph(coupling(), "then", [], [value("y", 3, 4)])
+    other = helper.make_graph([node("Neg", ["x"], ["j"])], "else", [], [value("j", 3, 4)])
+    body = coupled([node("If", ["yes"], ["z"], name="choice", then_branch=taken, else_branch=other),
+                    node("Relu", ["z"], ["y"])], {"yes": np.array(True)})
+    body.graph.node[0].attribute[0].g.output[0].name = "inner"
+    body.graph.node[0].attribute[0].g.node[-1].output[0] = "inner"
+    names = ["x", *COUPLING]
+    called = coupled([node("Whole", names, ["y"], domain="user", name="whole")], domains=["user"],
+                     functions=[function("user", "Whole", names, ["y"], coupling())])
+    for model, said, kind in ((body, "'choice' (If)", "additive_coupling"),
+                              (called, "'whole' (Whole)", "additive_coupling"),
+                              (coupled(halved()), "'first' (Gemm)", "linear_tall")):
+        out, blocks = p.rewrite(model)
+        p.same_outputs(FEEDS)
+        reason = blocks[kind]["reason"] or ""
+        expect(blocks[kind]["function"] is None, f"{said}: a function was made of it")
+        expect(f"only a part of what node {said}" in reason, f"{said}: reason is {reason!r}")
+        expect(not any(f["rule"] == kind for f in functions_of(out).values()), f"{said}: metadata name it")
+
+
+def halved():
+    """Matched as a linear layer and an addition of what was one Gemm; of mixed types, so neither has an inverse."""
+    return [*coupling()[:4], node("Cast", ["t"], ["wide"], to=TensorProto.DOUBLE),
+            node("Cast", ["wide"], ["back"], to=TensorProto.FLOAT),
+            node("Add", ["x1", "back"], ["y1"]), node("Concat", ["x2", "y1"], ["y"], axis=1)]
+
+
+@case
+def control_flow_twice(p):
+    """Rewriting a rewritten model gives the same file, also with control flow in it."""
+    taken = helper.make_graph([node("Mul", ["x", "two"], ["k"])], "then", [], [value("k", 3, 4)])
+    other = helper.make_graph([node("Neg", ["x"], ["j"])], "else", [], [value("j", 3, 4)])
+    out, _ = p.rewrite(coupled([node("If", ["yes"], ["z"], then_branch=taken, else_branch=other), *coupling("z")],
+                               {"yes": np.array(True), "two": np.float32(2)}))
+    p.same_outputs(FEEDS)
+    expect(p.inverses(out, FEEDS) >= 2, "no inverses")
+    status, _, err = common.call("rewrite", p.at("out.onnx"), "-o", p.at("again.onnx"))
+    expect(status == 0, f"exit {status}: {err[:300]}")
+    expect(content(p.at("out.onnx")) == content(p.at("again.onnx")), "rewriting twice gives other bytes")
+
+
+def main():
+    bad = 0
+    unknown = set(sys.argv[1:]) - set(CASES)
+    assert not unknown, f"no cases called {unknown}"
+    for name in sys.argv[1:] or CASES:
+        with tempfile.TemporaryDirectory() as top:
+            try:
+                CASES[name](Place(top))
+                print(f"PASS {name}", flush=True)
+            except Exception as e:  # what a checker or a runtime says of a file
+                bad += 1
+                print(f"FAIL {name}: {type(e).__name__}: {str(e)[:600]}", flush=True)
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
