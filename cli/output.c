@@ -54,6 +54,10 @@ int cli_make_dir(const char *dir, bool *made)
 
 int cli_file_open(cli_file *file, const char *path)
 {
+    struct stat st;
+    if (!*path) return cli_fail("a file to be written has an empty name");
+    /* A rename would put a file in the place of a device, a pipe or what a link leads to. */
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) return cli_fail("%s: exists and is not a regular file", path);
     *file = (cli_file){.path = strdup(path), .temporary = malloc(strlen(path) + 12)};
     if (!file->path || !file->temporary) {
         free(file->path);

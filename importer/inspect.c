@@ -215,6 +215,15 @@ static json_t *opsets_json(view *w)
     return o;
 }
 
+/* Files with external data, as the model names them: relative to its folder. */
+static json_t *data_files_json(view *w, const inv__impl *impl)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < impl->ext_name.n; i++)
+        (void)json_array_append_new(list, text(w, impl->ext_name.at[i]));
+    return list;
+}
+
 static inv_status describe(view *w, const inv_model *m)
 {
     const inv__impl *impl = m->impl;
@@ -238,6 +247,7 @@ static inv_status describe(view *w, const inv_model *m)
                                              impl->producer_version);
     if (!producer) return INV_E_NOMEM;
     set(w, w->root, "path", text(w, m->path));
+    set(w, w->root, "data_files", data_files_json(w, impl));
     set(w, w->root, "ir_version", json_integer(impl->ir_version));
     set(w, w->root, "producer", text(w, producer));
     set(w, w->root, "opsets", opsets_json(w));

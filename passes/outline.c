@@ -277,12 +277,14 @@ static uint32_t *counter(inv_cutter *c, const inv_inverse_def *rule)
     return &c->count[i];
 }
 
-/* Whether a function of the file that no rewriting made has the name. */
+/* Whether a function of the file that no rewriting made has the name, or that of its inverse. */
 static bool is_foreign(const inv_graph *flat, const char *name)
 {
+    size_t n = strlen(name);
     for (size_t i = 0; i < flat->function.n; i++)
-        if (strcmp(flat->function.at[i].name, name) == 0 &&
-            strcmp(flat->function.at[i].domain, INV_OUTLINE_DOMAIN) == 0)
+        if (!flat->function.at[i].block && strcmp(flat->function.at[i].domain, INV_OUTLINE_DOMAIN) == 0 &&
+            strncmp(flat->function.at[i].name, name, n) == 0 &&
+            (!flat->function.at[i].name[n] || strcmp(flat->function.at[i].name + n, "_inverse") == 0))
             return true;
     return false;
 }
