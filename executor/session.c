@@ -271,26 +271,30 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
                      (unsigned long long)s->steps, what, s->bad_node);
 }
 
-/* Values whose reconstruction the guard refused, by name; a value that is not finite compares as infinite. */
-static size_t refused(inv_session *s, int kind, const char **names, inv_result *result)
+#define NEAR_LIMIT 0.7
+/* The value to keep when the guard has refused a reconstruction, by name; one that is not finite compares as infinite.
+ * It is the earliest checked that came near the limit: what follows may only follow from it, and errors begin anew
+ * where there is room for them to grow a little from step to step. */
+static size_t value_to_keep(inv_session *s, int kind, const char **names, inv_result *result)
 {
     const inv_plan *plan = &s->program->plan[kind];
     size_t n = 0;
+    bool refused = false;
     for (size_t i = 0; i < plan->guarded.n; i++) {
         double d = isnan(s->drift[i]) ? INFINITY : s->drift[i];
         if (d > result->drift) result->drift = d;
-        /* Later ones may only follow from the first: the earliest checked is enough. */
-        if (d > s->program->max_drift && n == 0) names[n++] = inv_val(plan->g, plan->guarded.at[i])->name;
+        if (d > NEAR_LIMIT * s->program->max_drift && n == 0) names[n++] = inv_val(plan->g, plan->guarded.at[i])->name;
+        refused = refused || d > s->program->max_drift;
     }
-    return n;
+    return refused ? n : 0;
 }
 
 static inv_status plan_again(inv_session *s, const char *const *names, size_t n)
 {
     inv_program *p = s->program;
     size_t persistent = p->persistent, homes = p->home.n;
-    inv__log(s->ctx, "step %llu: the reconstruction of '%s' is off by more than %g; it is kept from now on",
-             (unsigned long long)s->steps, names[0], p->max_drift);
+    inv__log(s->ctx, "step %llu: a reconstruction is off by more than %g; '%s' is kept from now on",
+             (unsigned long long)s->steps, p->max_drift, names[0]);
     /* until it has worked */
     s->lost = "it could not be planned again when a reconstruction was refused; only its parameters can be read";
     INV_TRY(p->replan(p, names, n));
@@ -320,7 +324,7 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
         if (plan->finite != INV_NONE && as_double(plan, plan->finite, bytes[1]) > 0)
             return find_bad(s, *kind, "the loss is finite, but its gradients are not", result);
         const char *names[1] = {NULL};
-        size_t bad = refused(s, *kind, names, result);
+        size_t bad = value_to_keep(s, *kind, names, result);
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && bad == 0) s->worst_drift = result->drift;
         if (bad == 0) return INV_OK;
