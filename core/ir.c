@@ -109,6 +109,21 @@ inv_id inv_graph_stands(const inv_graph *g, inv_id v)
     return v;
 }
 
+void inv_graph_stand_outputs(inv_graph *g)
+{
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        g->outputs.at[i] = inv_graph_stands(g, g->outputs.at[i]);
+        inv_val(g, g->outputs.at[i])->is_output = true;
+    }
+}
+
+void inv_emit_for(inv_graph *g, const inv_node *n)
+{
+    g->emit_origin = n ? n->origin : NULL;
+    g->emit_norigin = n ? n->norigin : 0;
+    g->emit_source = n ? n->source : INV_NONE;
+}
+
 void inv_graph_swap_names(inv_graph *g, inv_id a, inv_id b)
 {
     inv_id *at_a = index_entry(g, a), *at_b = index_entry(g, b);

@@ -161,7 +161,7 @@ typedef struct inv_graph {
     bool no_dropout;                  /* lowering: dropout is off */
     bool train_bn;                    /* lowering: batch normalization in inference form trains */
     bool gpu;                         /* will run on kernels of the column `cuda` */
-    const char *const *emit_origin;   /* origins given to emitted nodes */
+    const char *const *emit_origin;   /* given to emitted nodes (inv_emit_for) */
     uint32_t emit_norigin;
     inv_id emit_source;
     inv_status failed;                /* sticky: first failure of a builder call */
@@ -186,6 +186,8 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
 inv_id inv_graph_find(const inv_graph *g, const char *value_name); /* INV_NONE */
 void inv_graph_swap_names(inv_graph *g, inv_id a, inv_id b);
 inv_id inv_graph_stands(const inv_graph *g, inv_id v); /* the value that has taken the place of v, or v */
+void inv_graph_stand_outputs(inv_graph *g);            /* the outputs are those that stand for them */
+void inv_emit_for(inv_graph *g, const inv_node *n);    /* emitted nodes come from where n does; NULL: from nowhere */
 const char *inv_graph_fresh(inv_graph *g, const char *stem);       /* unique name "stem.N" */
 inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void *bytes); /* copies bytes */
 inv_id inv_graph_const_ints(inv_graph *g, size_t n, const int64_t *v);                    /* int64[n] */

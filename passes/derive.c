@@ -454,7 +454,7 @@ static inv_status finish(derivation *d, const inv_ids *freed)
 }
 
 /* What turned out not to be read by the inverse need not be saved. */
-static void drop_saved(derivation *d, const inv_outline_function *fn)
+static void forget_unread(derivation *d, const inv_outline_function *fn)
 {
     size_t n = 0;
     const char **name = d->cut->saved_name;
@@ -489,7 +489,7 @@ static inv_status inverse(derivation *d)
     INV_TRY(derive(d, &freed, &ok));
     if (ok) {
         INV_TRY(finish(d, &freed));
-        drop_saved(d, &d->cut->inverse);
+        forget_unread(d, &d->cut->inverse);
         return INV_OK;
     }
     d->cut->saved.n = 0;

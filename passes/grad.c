@@ -145,8 +145,7 @@ static inv_status reverse_node(reverse *r, inv_id id)
         in_grad[k] = INV_NONE;
         wanted[k] = n.in[k] != INV_NONE && r->wanted[n.in[k]];
     }
-    g->emit_origin = n.origin;
-    g->emit_norigin = n.norigin;
+    inv_emit_for(g, &n);
     inv_grad b = {g, id, out_grad, in_grad, wanted};
     INV_TRY(n.op->grad(&b));
     for (uint32_t k = 0; k < n.nin; k++)
@@ -235,8 +234,7 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
     inv__arena_init(&r.scratch, g->ctx);
     inv_status s = run(&r, rq, plan);
     inv__arena_fini(&r.scratch);
-    g->emit_origin = NULL;
-    g->emit_norigin = 0;
+    inv_emit_for(g, NULL);
     INV_TRY(s);
     if (plan->grad.n == 0 && !rq->options->input_grads)
         return inv__fail(g->ctx, INV_E_ARG,

@@ -57,12 +57,8 @@ static void take_name(inv_graph *g, inv_id from, inv_id to, const bool *named)
 
 inv_status inv_lower_origin(inv_graph *g, const inv_node *n)
 {
-    g->emit_source = n->source;
-    if (n->norigin) {
-        g->emit_origin = n->origin;
-        g->emit_norigin = n->norigin;
-        return INV_OK;
-    }
+    inv_emit_for(g, n);
+    if (n->norigin) return INV_OK;
     const char **origin = INV_ARENA_NEW(&g->arena, const char *, 1);
     if (!origin) return INV_E_NOMEM;
     origin[0] = n->name && *n->name ? n->name
@@ -148,14 +144,9 @@ inv_status inv_pass_lower(inv_graph *g)
     if (s == INV_OK) s = take_names(g, &l.scratch, nold);
     inv__arena_fini(&l.scratch);
     INV_TRY(s);
-    for (size_t i = 0; i < g->outputs.n; i++) {
-        g->outputs.at[i] = inv_graph_stands(g, g->outputs.at[i]);
-        inv_val(g, g->outputs.at[i])->is_output = true;
-    }
+    inv_graph_stand_outputs(g);
     g->fold = false;
-    g->emit_origin = NULL;
-    g->emit_norigin = 0;
-    g->emit_source = INV_NONE;
+    inv_emit_for(g, NULL);
     /* running statistics have no reader yet: commit nodes come later (update.c) */
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);

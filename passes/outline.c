@@ -363,7 +363,8 @@ static inv_status put_fact(inv_outliner *o, const char *key, const char *value)
     return key && value && inv_vec_push(o->a, &o->out->fact, ((inv_outline_fact){key, value})) ? INV_OK : INV_E_NOMEM;
 }
 
-const char *inv_outline_encode(inv_arena *a, const char *const *name, size_t n)
+/* Names in facts: all but letters, digits and . _ / : - as %XX, so that commas and semicolons part them. */
+static const char *encode(inv_arena *a, const char *const *name, size_t n)
 {
     static const char hex[] = "0123456789ABCDEF";
     size_t length = 1;
@@ -394,8 +395,8 @@ static inv_status put_facts(inv_outliner *o, const inv_cut *cut)
     if (!row->inverse) {
         value = inv__arena_printf(a, "rule=%s", rule);
     } else {
-        const char *freed = inv_outline_encode(a, row->freed, row->nfreed);
-        const char *saved = inv_outline_encode(a, cut->saved_name, cut->saved.n);
+        const char *freed = encode(a, row->freed, row->nfreed);
+        const char *saved = encode(a, cut->saved_name, cut->saved.n);
         if (!freed || !saved) return INV_E_NOMEM;
         value = inv__arena_printf(a, "rule=%s;inverse=%s;free=%s;gain=%.6g%s%s", rule, row->inverse, freed, row->gain,
                                   cut->saved.n ? ";aux=" : "", saved);

@@ -38,7 +38,6 @@ typedef struct inv_outliner {
     inv_arena scratch;
     inv_graph *flat;   /* the file's nodes, blocks of an earlier rewriting opened up */
     inv_graph *g;      /* canonical, with what was matched */
-    size_t nvalue;     /* values of flat */
     inv_plan plan;     /* of g; nobody reads it */
     bool *gone;        /* per value of flat: given by a node that an earlier rewriting put there, and dropped */
     bool *carries;     /* per value of flat or g: data that depend on the model's inputs; not shapes that were folded */
@@ -101,7 +100,5 @@ inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut);
 inv_status inv_derive_saved(inv_outliner *o, const inv_cut *cut, inv_outline_function *fn);
 /* solvers.c: an initializer for each solver, and the fact that says what it is the inverse of. */
 inv_status inv_outline_solvers(inv_outliner *o);
-/* outline.c: names in facts: all but letters, digits and . _ / : - as %XX, so that commas and semicolons part them. */
-const char *inv_outline_encode(inv_arena *a, const char *const *name, size_t n);
 
 #endif

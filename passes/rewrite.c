@@ -331,7 +331,6 @@ static inv_status open_up(inv_outliner *o, const inv_graph *source, const inv_se
     INV_TRY(inv_graph_copy(o->flat, &o->g));
     o->real = real_of_file(o->flat);
     if (o->real == INV_F64) o->g->real = INV_F64;
-    o->nvalue = o->flat->value.n;
     INV_TRY(inv_compile_front(o->g, &rq, &o->plan));
     INV_TRY(find_data(o));
     for (size_t i = 0; i < o->flat->inits.n; i++) {

@@ -399,9 +399,7 @@ static inv_status sweep(simplifier *s, inv_arena *scratch)
     for (size_t i = 0; i < old.n; i++) {
         inv_node *n = inv_nod(g, old.at[i]);
         for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
-        g->emit_origin = n->origin;
-        g->emit_norigin = n->norigin;
-        g->emit_source = n->source;
+        inv_emit_for(g, n);
         bool replaced = n->nout > 0 && n->out[0] != INV_NONE && inv_graph_stands(g, n->out[0]) != n->out[0];
         if (replaced) continue; /* a piece that became part of a split */
         bool done = false;
@@ -419,10 +417,7 @@ static inv_status sweep(simplifier *s, inv_arena *scratch)
             last_user[n->in[0]] = old.at[i];
         }
     }
-    for (size_t i = 0; i < g->outputs.n; i++) {
-        g->outputs.at[i] = inv_graph_stands(g, g->outputs.at[i]);
-        inv_val(g, g->outputs.at[i])->is_output = true;
-    }
+    inv_graph_stand_outputs(g);
     return inv_graph_prune(g);
 }
 
@@ -438,8 +433,6 @@ inv_status inv_pass_simplify(inv_graph *g)
         INV_TRY(st);
         if (!s.changed) break;
     }
-    g->emit_origin = NULL;
-    g->emit_norigin = 0;
-    g->emit_source = INV_NONE;
+    inv_emit_for(g, NULL);
     return g->failed;
 }

@@ -239,18 +239,13 @@ static inv_status sweep(inv_speller *s)
     for (size_t i = 0; i < old.n; i++) {
         inv_node *n = inv_nod(g, old.at[i]);
         for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
-        g->emit_origin = n->origin;
-        g->emit_norigin = n->norigin;
-        g->emit_source = n->source;
+        inv_emit_for(g, n);
         inv_id to;
         INV_TRY(respell(s, old.at[i], &to));
         if (to != INV_NONE) replace(s, inv_nod(g, old.at[i])->out[0], to);
         else if (!inv_vec_push(&g->arena, &g->order, old.at[i])) return INV_E_NOMEM;
     }
-    for (size_t i = 0; i < g->outputs.n; i++) {
-        g->outputs.at[i] = inv_graph_stands(g, g->outputs.at[i]);
-        inv_val(g, g->outputs.at[i])->is_output = true;
-    }
+    inv_graph_stand_outputs(g);
     return inv_graph_prune(g);
 }
 
@@ -283,8 +278,6 @@ inv_status inv_pass_spelling(inv_graph *g)
         if (st == INV_OK && more) st = inv_pass_simplify(g);
     }
     inv__arena_fini(&rows);
-    g->emit_origin = NULL;
-    g->emit_norigin = 0;
-    g->emit_source = INV_NONE;
+    inv_emit_for(g, NULL);
     return st == INV_OK ? g->failed : st;
 }
