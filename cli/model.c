@@ -84,6 +84,7 @@ int cli_open(cli_job *job, const cli_options *o)
     const inv_context_options co = {.size = sizeof co, .log = log_line};
     inv_status s = inv_context_create(&co, &job->ctx);
     if (s == INV_OK) s = inv_model_load(job->ctx, job->path, &job->model);
+    if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s != INV_OK) return cli_library_failed(job, s);
     char *text = NULL;
     s = inv_model_inspect(job->model, &text);
