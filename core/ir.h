@@ -230,6 +230,14 @@ inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uin
 bool inv_const_known(const inv_graph *g, inv_id v);
 bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n);
 
+/* constant.c: INV_E_NOT_CONSTANT for a value that must be known before the run, with what it depends on. `what` as in
+ * "trip count"; `called`: its name in the model, NULL: the value's own. */
+inv_status inv_node_fail_varying(const inv_graph *g, const inv_node *n, inv_id v, const char *what, const char *called);
+/* INV_OK if v is known (inv_const_known), else that failure. */
+inv_status inv_node_need_const(const inv_graph *g, const inv_node *n, inv_id v, const char *what);
+/* Inputs, outputs of Feed nodes, on which the value depends that the newest such failure was about. */
+inv_status inv_graph_varying(const inv_graph *g, inv_arena *scratch, inv_ids *inputs);
+
 /* Runs op->infer on a node; on failure the message names node, operator, shapes. */
 inv_status inv_node_infer(inv_graph *g, inv_id node);
 /* Error about a node: prefix "node 'NAME' (Op), inputs float[2,3], ...: " + printf text. */

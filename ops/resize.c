@@ -233,8 +233,9 @@ static inv_status numbers_of(const inv_graph *g, const inv_node *n, uint32_t i, 
     const bool known = v->role == INV_ROLE_CONST || v->role == INV_ROLE_PARAM;
     const int64_t k = inv_shape_nelem(&v->shape);
     if (k == 0) return INV_OK;
-    if (!known || v->data.bytes == NULL || v->shape.rank > 1 || k > cap)
-        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a short constant list; it depends on data", i);
+    if (!known || v->data.bytes == NULL)
+        return inv_node_fail_varying(g, n, n->in[i], i == 1 ? "roi" : i == 2 ? "scales" : "sizes", NULL);
+    if (v->shape.rank > 1 || k > cap) return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a short list", i);
     for (int64_t e = 0; e < k; e++) out[e] = inv_elem_double(v->data.bytes, v->data.dtype, (size_t)e);
     *count = (int)k;
     return INV_OK;

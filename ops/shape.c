@@ -145,8 +145,8 @@ static inv_status range_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 3));
     for (uint32_t i = 0; i < 3; i++) {
         const inv_value *x = inv_val(g, n->in[i]);
-        if (!inv_const_known(g, n->in[i]) || x->data.bytes == NULL || inv_shape_nelem(&x->shape) != 1)
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a constant scalar", i);
+        INV_TRY(inv_node_need_const(g, n, n->in[i], i == 0 ? "start" : i == 1 ? "limit" : "delta"));
+        if (inv_shape_nelem(&x->shape) != 1) return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a scalar", i);
         v[i] = inv_elem_double(x->data.bytes, x->data.dtype, 0);
     }
     const inv_dtype t = real_of(g, inv__in_dtype(g, n, 0));
@@ -209,10 +209,11 @@ static inv_status sequence_sizes(inv_graph *g, const inv_node *n, int64_t extent
         if (*sizes == NULL) return INV_E_NOMEM;
         *count = (uint32_t)have;
         if (inv_const_ints(g, n->in[1], have, *sizes, &have)) return INV_OK;
-        return inv_node_fail(g, n, INV_E_SHAPE, "the sizes (input 1) must be constant");
+        return inv_node_need_const(g, n, n->in[1], "split");
     }
+    if (inv__has_in(n, 1)) INV_TRY(inv_node_need_const(g, n, n->in[1], "split"));
     if (inv__has_in(n, 1) && (!inv_const_ints(g, n->in[1], 1, &each, &have) || have != 1 || each < 1))
-        return inv_node_fail(g, n, INV_E_SHAPE, "the size of the parts (input 1) must be a constant above 0");
+        return inv_node_fail(g, n, INV_E_SHAPE, "the size of the parts (input 1) must be above 0");
     *count = (uint32_t)((extent + each - 1) / each);
     *sizes = INV_ARENA_NEW(&g->arena, int64_t, (size_t)*count + 1);
     if (*sizes == NULL) return INV_E_NOMEM;
@@ -252,8 +253,9 @@ static inv_status sequence_at_lower(inv_graph *g, const inv_node *n, inv_id *out
     int64_t at;
     size_t have;
     INV_TRY(sequence_of(g, n, &seq));
-    if (!inv__has_in(n, 1) || !inv_const_ints(g, n->in[1], 1, &at, &have) || have != 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "the position (input 1) must be constant");
+    INV_TRY(inv_node_need_const(g, n, n->in[1], "position"));
+    if (!inv_const_ints(g, n->in[1], 1, &at, &have) || have != 1)
+        return inv_node_fail(g, n, INV_E_SHAPE, "the position (input 1) must be a scalar");
     if (at < 0) at += seq->nin;
     if (at < 0 || at >= (int64_t)seq->nin)
         return inv_node_fail(g, n, INV_E_SHAPE, "position %lld of a sequence of %u", (long long)at, seq->nin);

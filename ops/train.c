@@ -174,8 +174,10 @@ static inv_status constant(const inv_graph *g, const inv_node *n, uint32_t i, do
     if (!inv__has_in(n, i)) return INV_OK;
     const inv_data *d = &inv_val(g, n->in[i])->data;
     bool known = inv_val(g, n->in[i])->role == INV_ROLE_CONST || inv_val(g, n->in[i])->role == INV_ROLE_PARAM;
-    if (!known || d->bytes == NULL || d->nbytes < inv_dtype_size(d->dtype) || d->nbytes == 0)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "input %u (ratio or training_mode) must be a constant", i);
+    if (!known || d->bytes == NULL)
+        return inv_node_fail_varying(g, n, n->in[i], i == 1 ? "ratio" : "training_mode", NULL);
+    if (d->nbytes < inv_dtype_size(d->dtype) || d->nbytes == 0)
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a scalar", i);
     *out = d->dtype == INV_BOOL ? (double)(*(const uint8_t *)d->bytes != 0) : inv_elem_double(d->bytes, d->dtype, 0);
     return INV_OK;
 }
