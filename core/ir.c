@@ -402,6 +402,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->fold = g->fold;
     c->real = g->real;
     c->eval = g->eval;
+    c->train = g->train;
     c->no_dropout = g->no_dropout;
     c->train_bn = g->train_bn;
     c->gpu = g->gpu;

@@ -158,6 +158,7 @@ typedef struct inv_graph {
     bool fold;                        /* emit folds nodes whose inputs are all constants */
     inv_dtype real;                   /* type of all floating-point arithmetic: INV_F32 or INV_F64 */
     bool eval;                        /* lowering: running statistics are used, dropout is off */
+    bool train;                       /* lowering: for training steps */
     bool no_dropout;                  /* lowering: dropout is off */
     bool train_bn;                    /* lowering: batch normalization in inference form trains */
     bool gpu;                         /* will run on kernels of the column `cuda` */

@@ -184,7 +184,7 @@ static inv_status constant(const inv_graph *g, const inv_node *n, uint32_t i, do
 
 static inv_status dropout_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    double ratio = inv_attr_float(n, "ratio", 0.5), training = 1;
+    double ratio = inv_attr_float(n, "ratio", 0.5), training = g->train; /* before 12 the file does not say */
     INV_TRY(inv__need(g, n, 1));
     if (n->op != NULL && n->op->since >= 12) {
         INV_TRY(constant(g, n, 1, 0.5, &ratio));
@@ -222,7 +222,7 @@ static const inv_op_def dropout_keep = {
 static const inv_op_def dropout_7 = {
     .size = sizeof dropout_7, .domain = "", .name = "Dropout", .since = 7, .until = 11, .in = "data",
     .out = "output mask?", .infer = inv__infer_lowered, .lower = dropout_lower,
-    .doc = "lowers to DropoutMask with ratio an attribute; the identity when evaluating"};
+    .doc = "lowers to DropoutMask with ratio an attribute; the identity but when training"};
 
 static const inv_op_def dropout_12 = {
     .size = sizeof dropout_12, .domain = "", .name = "Dropout", .since = 12, .in = "data ratio? training_mode?",

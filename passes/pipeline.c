@@ -233,6 +233,7 @@ static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *pl
     INV_TRY(mark_numbers(g));
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
+    g->train = rq->purpose == INV_FOR_TRAIN;
     g->no_dropout = p->options.no_dropout;
     g->train_bn = p->options.train_bn && rq->purpose == INV_FOR_TRAIN;
     g->gpu = has_queues(&p->options);

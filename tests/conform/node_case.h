@@ -129,6 +129,10 @@ static bool read_side(node_case *c, int set, const char *side, size_t n, Onnx__V
         (void)snprintf(path, sizeof path, "%s/test_data_set_%d/%s_%zu.pb", c->folder, set, side, i);
         (void)snprintf(t[i].name, sizeof t[i].name, "%s", port[i]->name);
         if (!is_tensor(c, port[i]) || !read_tensor(c, path, &t[i])) return false;
+        const Onnx__TypeProto *type = port[i]->type;
+        if (type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t[i].dtype == INV_U16 &&
+            type->tensor_type->elem_type == INV_BF16)
+            t[i].dtype = INV_BF16; /* ONNX 1.12 had no other way to write them */
     }
     return true;
 }
