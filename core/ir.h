@@ -87,6 +87,7 @@ typedef struct inv_value {
     const char *name; /* unique among live values that have one; never NULL */
     const char *type; /* what it is if it is no tensor, as "seq(tensor(float))"; else NULL */
     inv_dtype dtype;
+    inv_dtype stated; /* the small type (core/shape.h) that it is rounded to, where dtype only carries it; else NONE */
     inv_shape shape;
     const char *const *dim_param; /* inputs: symbol per dim or NULL; NULL: none */
     inv_id def;                   /* node that defines it, INV_NONE for sources */

@@ -9,19 +9,24 @@ static inv_dtype real_of(const inv_graph *g, inv_dtype t) { return inv_dtype_is_
 
 static inv_id emit_data(inv_graph *g, const inv_data *d)
 {
-    const inv_dtype t = real_of(g, d->dtype);
+    const inv_dtype t = inv_dtype_carrier(d->dtype, g->real ? g->real : d->dtype);
     size_t nbytes;
     if (t == d->dtype) return inv_graph_const(g, t, &d->shape, d->bytes);
     if (!inv_shape_nbytes(&d->shape, t, &nbytes)) return INV_NONE;
     void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
     if (bytes == NULL || !inv_convert(bytes, t, d->bytes, d->dtype, (size_t)inv_shape_nelem(&d->shape)))
         return INV_NONE;
-    return inv_graph_const(g, t, &d->shape, bytes);
+    const inv_id v = inv_graph_const(g, t, &d->shape, bytes);
+    if (v != INV_NONE && inv_dtype_bits(d->dtype)) inv_val(g, v)->stated = d->dtype;
+    return v;
 }
 
 static bool data_is_whole(const inv_data *d)
 {
     size_t nbytes;
+    if (inv_dtype_bits(d->dtype)) /* packed */
+        return d->bytes != NULL && inv_shape_is_static(&d->shape) && inv_shape_nbytes(&d->shape, INV_U8, &nbytes) &&
+               (nbytes * inv_dtype_bits(d->dtype) + 7) / 8 <= d->nbytes;
     return inv_dtype_size(d->dtype) != 0 && inv_shape_is_static(&d->shape) &&
            inv_shape_nbytes(&d->shape, d->dtype, &nbytes) && nbytes <= d->nbytes && (d->bytes != NULL || nbytes == 0);
 }
