@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention and Trilu. Both lower to operators that exist: a mask is a constant once shapes are known, and Where with
  * it is exact for infinities and NaN. Sources: the ONNX operator specifications. */
+#include "ops/attention.h"
 #include "ops/builtin.h"
 #include "ops/util.h"
 
@@ -269,4 +270,5 @@ static const inv_op_def attention_23 = {
         "float[1,2,3,4] past_k, float[1,2,3,3] past_v)", NULL},
     .doc = "softmax(q k' scale + mask) v per head; to MatMulT and Softmax. ONNX Attention-23, -24"};
 
-const inv_op_def *const inv_ops_attention[] = {&trilu_14, &attention_23, NULL};
+const inv_op_def *const inv_ops_attention[] = {&trilu_14, &attention_23, &inv__op_attention_core,
+                                                &inv__op_attention_grad, NULL};
