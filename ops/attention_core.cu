@@ -32,6 +32,7 @@ INV_DEVICE X score_of(const inv_attention &a, int64_t head, int64_t i, int64_t j
     return s;
 }
 
+/* Of o and lse either may be NULL: not wanted. */
 template <class X> INV_KERNEL attention_kernel(inv_attention a, X *o, X *lse)
 {
     INV_SHARED X part[TILE];
@@ -46,13 +47,13 @@ template <class X> INV_KERNEL attention_kernel(inv_attention a, X *o, X *lse)
     }
     top = inv_block_max(top);
     const bool any = top != (X)-HUGE_VAL;
-    for (int64_t e = t; e < a.dv; e += TILE) o[row * a.dv + e] = 0;
+    for (int64_t e = t; e < a.dv && o; e += TILE) o[row * a.dv + e] = 0;
     for (int64_t j0 = 0; j0 < a.cols && any; j0 += TILE) {
         const int64_t n = a.cols - j0 < TILE ? a.cols - j0 : TILE;
         part[t] = t < n ? exp_of(score_of<X>(a, head, i, j0 + t, mask_at, slope) - top) : (X)0;
         sum += (double)part[t];
         __syncthreads();
-        for (int64_t e = t; e < a.dv; e += TILE) {
+        for (int64_t e = t; e < a.dv && o; e += TILE) {
             X y = o[row * a.dv + e];
             for (int64_t j = 0; j < n; j++) y += part[j] * v[(j0 + j) * a.dv + e];
             o[row * a.dv + e] = y;
@@ -60,8 +61,8 @@ template <class X> INV_KERNEL attention_kernel(inv_attention a, X *o, X *lse)
         __syncthreads();
     }
     sum = inv_block_sum(sum);
-    for (int64_t e = t; e < a.dv && any; e += TILE) o[row * a.dv + e] *= (X)(1 / sum);
-    if (t == 0) lse[row] = any ? top + (X)log(sum) : (X)0;
+    for (int64_t e = t; e < a.dv && any && o; e += TILE) o[row * a.dv + e] *= (X)(1 / sum);
+    if (t == 0 && lse) lse[row] = any ? top + (X)log(sum) : (X)0;
 }
 
 /* delta, and the gradients of a row of q and of its scores */
