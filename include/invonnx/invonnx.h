@@ -196,6 +196,7 @@ typedef struct inv_session_options {
     const char *const *constant_inputs;
     size_t nconstant_inputs;
     bool constants_as_needed; /* so may every other input on which a shape or a branch depends, where `inputs` has its values */
+    bool profile; /* time every node; the report's timeline tells. Host devices only */
 } inv_session_options;
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.
