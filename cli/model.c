@@ -174,6 +174,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .no_dropout = o->no_dropout,
         .train_bn = o->train_bn,
         .untie = o->untie,
+        .profile = o->profile,
         .tied = (const char *const *)o->tied.item,
         .ntied = o->tied.n,
         .device = o->device,

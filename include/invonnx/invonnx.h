@@ -181,6 +181,7 @@ typedef struct inv_session_options {
     bool untie;    /* initializers that an exporter merged get a copy for each of their uses (docs/exporting.md) */
     const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged */
     size_t ntied;
+    bool profile; /* time every node; the report's timeline tells. Host devices only */
 } inv_session_options;
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.
