@@ -437,14 +437,15 @@ def check_types(at, x, t):
         got = numpy_helper.to_array(after.graph.initializer[0])
         equal(got, master.astype(got.dtype), f"{name} weights")
         assert not np.array_equal(got.astype(np.float32), start)
-    # named where they are on the path
-    for kind, word in ((TensorProto.FLOAT8E4M3FN, "w8"), (TensorProto.INT4, "w8")):
+    # constants where they are on the path, and said to be
+    for kind in (TensorProto.FLOAT8E4M3FN, TensorProto.INT4):
         nodes = [node("Flatten", ["x"], "f"), node("Cast", ["w8"], "wf", to=TensorProto.FLOAT),
                  node("MatMul", ["f", "wf"], "y")]
         size = 540 if kind == TensorProto.FLOAT8E4M3FN else 270
         bad = save(at("bad.onnx"), nodes, {"w8": helper.make_tensor("w8", kind, [108, 5], b"\x11" * size, raw=True)},
                    ["N", 3, 6, 6], "y", ["N", 5], opset=21)
-        refused("train", bad, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"), words=(word,))
+        refused("train", bad, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"), words=("nothing to train",))
+        assert not traps(bad)[1]["w8"]["trainable"] and traps(bad)[1]["w8"]["why"]
 
 
 def check_integers(at, x, t):
