@@ -415,7 +415,8 @@ CASES(sequence, "q = SequenceOf(float[2] a, float[2] b)", "q = SequenceOf(float[
 /* Never folded (INV_OP_RANDOM): the node must stay to be found. It has no kernel and is pruned after lowering. */
 static const inv_op_def sequence_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SequenceOf", .since = 1, .in = "first? rest*",
-    .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer, .flops = inv__flops_none, .cases = sequence_cases,
+    .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer,
+    .flops = inv__flops_none, .cases = sequence_cases,
     .doc = "stands for a sequence of tensors, or an optional, while lowering"};
 LOWERED(sequence_construct, "SequenceConstruct", 11, "x*", "ONNX SequenceConstruct-11",
         INT("i", "0") "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceAt(q, i)",

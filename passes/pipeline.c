@@ -372,7 +372,8 @@ static inv_status check_constants(const inv_program *p, const inv_session_option
             if (!inv_glob_fits(glob, given->inputs[i].name)) continue;
             any = true;
             INV_CHECK(given->inputs[i].data, p->ctx, INV_E_ARG,
-                      "input '%s' is to be a constant of the session, but it is given without values", given->inputs[i].name);
+                      "input '%s' is to be a constant of the session, but it is given without values",
+                      given->inputs[i].name);
         }
         INV_CHECK(any, p->ctx, INV_E_ARG, "'%s' is to be a constant of the session, but no such input is given", glob);
     }

@@ -186,7 +186,8 @@ typedef struct inv_session_options {
      * none. */
     const char *const *constant_inputs;
     size_t nconstant_inputs;
-    bool constants_as_needed; /* so may every other input on which a shape or a branch depends, where `inputs` has its values */
+    /* So is every other input on which a shape or a branch depends, where `inputs` has its values. */
+    bool constants_as_needed;
 } inv_session_options;
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.
