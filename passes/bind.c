@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Binding: every input gets a static shape and a Feed node that copies it into the arena, or is a constant; all
- * floating-point  * arithmetic is put into one type. */
+ * floating-point arithmetic is put into one type. */
 #include <string.h>
 
 #include "passes/pass.h"
