@@ -302,6 +302,39 @@ static inv_status cast_like_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return lower_cast(g, n, stated ? stated : inv__in_dtype(g, n, 1), out);
 }
 
+/* --- BitCastTo<to>: the bytes are taken for another type of the same size --- */
+static inv_status bit_cast_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 1));
+    const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0), from = inv__in_dtype(g, n, 0);
+    if (inv_dtype_size(to) == 0 || inv_dtype_size(to) != inv_dtype_size(from))
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "elements of %s and %s differ in size", inv_dtype_name(from),
+                             inv_dtype_name(to));
+    inv__set_out(g, n, 0, to, inv__in_shape(g, n, 0));
+    return INV_OK;
+}
+
+static inv_status bit_cast_run(const inv_call *c)
+{
+    const size_t nbytes = (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype);
+    if (c->gpu) inv__copy_rows_gpu(c->gpu, c->out[0].data, nbytes, c->in[0].data, nbytes, nbytes, 1);
+    else memmove(c->out[0].data, c->in[0].data, nbytes);
+    return INV_OK;
+}
+
+/* float16 and bfloat16 do not exist here: they are computed with as the graph's type. */
+static inv_status bit_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 1));
+    const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0);
+    inv_id v = n->in[0];
+    if (to != inv__in_dtype(g, n, 0)) v = inv_emit1(g, "BitCastTo", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", to)));
+    if (v != INV_NONE && inv_dtype_is_float(to) && g->real && to != g->real)
+        v = inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", g->real)));
+    out[0] = v;
+    return inv__done(g);
+}
+
 /* --- Clip: constant bounds to ClipRange, others (and integers) to Max and Min --- */
 static bool bound(const inv_graph *g, const inv_node *n, const char *attr, uint32_t input, double *v, bool *constant)
 {
@@ -393,6 +426,13 @@ static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .cases = cast_cases,
                                     .doc = "x as another number type"};
 
+CASES(bits, "y = BitCastTo<to = 12>(int32[2,3] x)", "y = BitCastTo<to = 2>(int8[5] x)",
+      "y = BitCastTo<to = 13>(int64[0] x)")
+static const inv_op_def bits_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BitCastTo", .since = 1, .in = "x", .out = "y",
+    .flags = INV_OP_NO_GRAD, .infer = bit_cast_infer, .cpu = bit_cast_run, .cuda = bit_cast_run,
+    .flops = inv__flops_none, .cases = bits_cases, .doc = "the bytes of x as another type of the same size"};
+
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
@@ -402,6 +442,8 @@ LOWERED(onnx_cast, "Cast", 1, "x", "floating-point types become the graph's. ONN
         "y = Cast<to = 1>(float[2,3] x)", "y = Cast<to = 1>(int64[1] x)", "y = Cast<to = 6>(float[2] x)")
 LOWERED(cast_like, "CastLike", 15, "x like", "to Cast. ONNX CastLike-15", "y = CastLike(int64[2,3] x, float[1] z)",
         "y = CastLike(float[1] x, float z)")
+LOWERED(bit_cast, "BitCast", 26, "x", "to BitCastTo. ONNX BitCast-26", "y = BitCast<to = 12>(int32[2,3] x)",
+        "y = BitCast<to = 7>(int64[1] x)")
 LOWERED(clip, "Clip", 1, "x min? max?", "y = min(max(x, min), max). ONNX Clip-1, -6, -11, -12, -13",
         "a = Constant<value_float = -0.5>()\nb = Constant<value_float = 0.75>()\ny = Clip(float[2,3] x, a, b)",
         "y = Clip<min = 0.0>(float[2,3] x)", "y = Clip(float[1] x, , float b)", "y = Clip(float[2] x)")
@@ -410,4 +452,4 @@ const inv_op_def *const inv_ops_logic[] = {
     &equal_row, &less_row,  &less_or_equal_row, &greater_row,   &greater_or_equal_row,
     &and_row,   &or_row,    &xor_row,           &not_row,       &isnan_row,
     &isinf_row, &where_row, &cast_row,          &onnx_cast_row, &cast_like_row,
-    &clip_row,  NULL};
+    &clip_row,  &bits_row,  &bit_cast_row,      NULL};
