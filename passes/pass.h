@@ -82,6 +82,9 @@ inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list);
 inv_status inv_lower_origin(inv_graph *g, const inv_node *n); /* what is emitted from now on comes from n */
 /* unroll.c: what control flow computes in place of the node; out[] gets the values that stand for its outputs. */
 bool inv_is_control(const inv_node *n);
+/* grad.c: the operator Gradient, which stands for reverse mode between values of the model; out: one per `xs` */
+bool inv_is_gradient(const inv_node *n);
+inv_status inv_lower_gradient(inv_graph *g, const inv_node *n, inv_id *out);
 inv_status inv_unroll(inv_lowering *l, inv_id node, inv_id *out);
 /* simplify.c: peepholes on canonical operators, until nothing changes */
 inv_status inv_pass_simplify(inv_graph *g);
