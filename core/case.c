@@ -4,7 +4,7 @@
 
 #include "core/ir_internal.h"
 
-#define NEWEST_OPSET 26
+#define NEWEST_OPSET 28
 
 static void head(inv_str *s, const inv_stmts *st)
 {

@@ -186,6 +186,14 @@ static json_t *alive_at_peak(inv_context *ctx, const inv_plan *p)
     return list;
 }
 
+static json_t *constant_list(const inv_program *pr)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < pr->options.ninputs; i++)
+        if (pr->options.inputs[i].data) (void)json_array_append_new(list, json_string(pr->options.inputs[i].name));
+    return list;
+}
+
 inv_status inv_session_report(inv_session *s, char **out)
 {
     *out = NULL;
@@ -206,11 +214,12 @@ inv_status inv_session_report(inv_session *s, char **out)
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
     json_t *rest =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
                   choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
                   "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
                   timeline(p), "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
-                  bytes(pr->persistent + pr->control + bound), "trainable", train, "frozen", frozen);
+                  bytes(pr->persistent + pr->control + bound), "constant_inputs", constant_list(pr), "trainable", train,
+                  "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);
@@ -232,7 +241,8 @@ static json_t *type_lists(const inv_op_def *d, const inv_support *f)
         json_t *list = json_array();
         for (int t = 1; t < 32; t++) {
             const char *name = inv_dtype_name((inv_dtype)t);
-            if (f->types[i] >> t & 1 && t != INV_F64) (void)json_array_append_new(list, json_string(name));
+            if (inv_dtype_is_float((inv_dtype)t) && t != INV_F32) continue;
+            if (f->types[i] >> t & 1) (void)json_array_append_new(list, json_string(name));
         }
         (void)json_object_setn_new(all, at, n, list);
         at += strcspn(at, " ");

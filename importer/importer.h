@@ -6,6 +6,7 @@
  *   prescan.c  checks the file and makes the skeleton: the file without its tensors' raw data
  *   tables.c   names, lists of defects
  *   tensor.c   TensorProto -> inv_data (views of the mapping where possible)
+ *   type.c     TypeProto in words
  *   attr.c     AttributeProto -> inv_attr
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
  *   function.c model-local functions;  model.c  load and destroy
@@ -182,8 +183,8 @@ typedef struct inv__loader {
  * out->bytes NULL then. String tensors also have bytes NULL. `what` as in "initializer 'w'". */
 inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
                             inv_data *out);
-/* Whether the elements are of a type that is only carried along; then that is a defect. */
-bool inv__tensor_carried(inv__loader *l, const inv_data *d, const char *what);
+/* Text of a type that is no tensor, "map(int64,tensor(float))"; NULL: no memory. */
+const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p);
 /* map.c: bytes of an external tensor of nbytes bytes; NULL and a defect if they cannot be had. */
 inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
                               const uint8_t **out);

@@ -29,8 +29,8 @@ static inv_status number(const inv_graph *g, const inv_node *n, uint32_t i, doub
     if (!inv__has_in(n, i)) return INV_OK;
     const inv_value *v = inv_val(g, n->in[i]);
     const bool known = v->role == INV_ROLE_CONST || v->role == INV_ROLE_PARAM;
-    if (!known || v->data.bytes == NULL || inv_shape_nelem(&v->shape) != 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a constant number", i);
+    if (!known || v->data.bytes == NULL) return inv_node_fail_varying(g, n, n->in[i], "input", NULL);
+    if (inv_shape_nelem(&v->shape) != 1) return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be one number", i);
     *out = inv_elem_double(v->data.bytes, v->data.dtype, 0);
     return INV_OK;
 }

@@ -17,62 +17,63 @@ static inv_id target_of(const inv_graph *g, const inv_op_def *row)
     return INV_NONE;
 }
 
-/* Type of the case's inputs that stand for the node's input `slot`; INV_DT_NONE: a constant, or none. */
-static inv_dtype type_at(const inv_graph *g, inv_id node, uint32_t slot)
-{
-    const inv_node *n = inv_nod(g, node);
-    if (slot >= n->nin || n->in[slot] == INV_NONE) return INV_DT_NONE;
-    const inv_value *v = inv_val(g, n->in[slot]);
-    if (v->role == INV_ROLE_INPUT) return v->dtype;
-    if (v->def == INV_NONE || inv_nod(g, v->def)->nin == 0) return INV_DT_NONE;
-    return INV_F32; /* computed by the case, of its floating-point inputs */
-}
+typedef struct lowered {
+    inv_graph *g; /* NULL: the case does not lower so */
+    inv_id target;
+    const char *origin; /* of the nodes that the target became */
+} lowered;
 
-/* The case lowered, its inputs of type `from` being of type `to`. *out NULL: it does not lower so. */
+/* The case lowered, its inputs of type `from` being of type `to`. */
 static inv_status lower_case(inv_context *ctx, const inv_op_def *row, const char *text, inv_dtype from, inv_dtype to,
-                             const char *origin[1], inv_graph **out)
+                             lowered *out)
 {
-    inv_graph *g = NULL;
-    INV_TRY(inv_case_parse(ctx, text, row->until, INV_F32, &g));
-    const inv_id target = target_of(g, row);
-    inv_status s = INV_OK;
-    *out = NULL;
-    if (target == INV_NONE) {
+    inv_graph *g;
+    *out = (lowered){0};
+    INV_TRY(inv_case_parse(ctx, text, row->until, to == INV_F64 ? to : INV_F32, &g));
+    out->target = target_of(g, row);
+    if (out->target == INV_NONE) {
         inv_graph_destroy(g);
         return INV_OK;
     }
-    const inv_node *n = inv_nod(g, target);
-    origin[0] = n->nout && n->out[0] != INV_NONE ? inv_val(g, n->out[0])->name : n->op_type;
-    if (to == INV_F64) g->real = to;
+    const inv_node *n = inv_nod(g, out->target);
+    out->origin = n->nout && n->out[0] != INV_NONE ? inv_val(g, n->out[0])->name : n->op_type;
+    g->train = true;
     for (size_t i = 0; i < g->inputs.n; i++) {
         inv_value *v = inv_val(g, g->inputs.at[i]);
         if (v->dtype == from) v->dtype = to;
     }
-    s = inv_pass_lower(g);
-    if (s == INV_OK) *out = g;
+    inv_status s = inv_pass_lower(g);
+    if (g->arena.failed) s = INV_E_NOMEM;
+    if (s == INV_OK) out->g = g;
     else inv_graph_destroy(g);
     return s == INV_E_NOMEM ? s : INV_OK;
 }
 
+/* Types at the operator's inputs, other than constants. */
+static void note_types(const lowered *l, inv_support *out)
+{
+    const inv_node *n = inv_nod(l->g, l->target);
+    for (uint32_t i = 0; i < n->nin && i < INV_SUPPORT_IN; i++) {
+        const inv_value *v = n->in[i] == INV_NONE ? NULL : inv_val(l->g, n->in[i]);
+        if (v && v->role != INV_ROLE_CONST && (unsigned)v->dtype < 32) out->types[i] |= (uint32_t)1 << v->dtype;
+    }
+}
+
+/* All inputs of the case that are of one type change together. */
 static inv_status see_types(inv_context *ctx, const inv_op_def *row, const char *text, inv_support *out)
 {
-    inv_graph *g = NULL, *lowered;
-    const char *origin[1];
-    inv_dtype from[INV_SUPPORT_IN] = {INV_DT_NONE};
+    inv_graph *g;
+    uint32_t given = (uint32_t)1 << INV_F32;
     INV_TRY(inv_case_parse(ctx, text, row->until, INV_F32, &g));
-    const inv_id target = target_of(g, row);
-    for (uint32_t i = 0; i < INV_SUPPORT_IN && target != INV_NONE; i++) from[i] = type_at(g, target, i);
+    for (size_t i = 0; i < g->inputs.n; i++) given |= (uint32_t)1 << inv_val(g, g->inputs.at[i])->dtype;
     inv_graph_destroy(g);
     for (size_t t = 0; t < sizeof tried / sizeof *tried; t++) {
-        for (uint32_t i = 0; i < INV_SUPPORT_IN; i++) {
-            const uint32_t bit = (uint32_t)1 << tried[t];
-            bool again = false; /* inputs of one type change together */
-            for (uint32_t k = 0; k < i; k++) again = again || from[k] == from[i];
-            if (from[i] == INV_DT_NONE || again || out->types[i] & bit) continue;
-            INV_TRY(lower_case(ctx, row, text, from[i], tried[t], origin, &lowered));
-            for (uint32_t k = i; lowered && k < INV_SUPPORT_IN; k++)
-                if (from[k] == from[i]) out->types[k] |= bit;
-            inv_graph_destroy(lowered);
+        for (int from = 1; from < 32; from++) {
+            lowered l;
+            if (!(given >> from & 1)) continue;
+            INV_TRY(lower_case(ctx, row, text, (inv_dtype)from, tried[t], &l));
+            if (l.g) note_types(&l, out);
+            inv_graph_destroy(l.g);
         }
     }
     return INV_OK;
@@ -127,22 +128,21 @@ static void see_operator(inv_support *out, const inv_op_def *op)
 static inv_status see_case(inv_context *ctx, const inv_op_def *row, const char *text, inv_support *out, bool *some,
                            bool *missing)
 {
-    inv_graph *g;
-    const char *origin[1];
+    lowered l;
     bool all = true;
     uint32_t count = 0;
-    INV_TRY(lower_case(ctx, row, text, INV_DT_NONE, INV_DT_NONE, origin, &g));
-    if (!g) return INV_OK;
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (!made_by(n, origin[0])) continue;
+    INV_TRY(lower_case(ctx, row, text, INV_F32, INV_F32, &l));
+    if (!l.g) return INV_OK;
+    for (size_t i = 0; i < l.g->order.n; i++) {
+        const inv_node *n = inv_nod(l.g, l.g->order.at[i]);
+        if (!made_by(n, l.origin)) continue;
         see_operator(out, n->op);
         all = all && has_rule(ctx->registry, n->op);
         count++;
     }
     out->inverse = out->inverse || (count && all);
-    inv_status s = see_gradient(g, some, missing);
-    inv_graph_destroy(g);
+    inv_status s = see_gradient(l.g, some, missing);
+    inv_graph_destroy(l.g);
     return s;
 }
 

@@ -350,7 +350,9 @@ static bool build(inv_context *c, const char *text)
 
 static void out_of_memory(void **state)
 {
-    static const inv_op_def *const *const families[] = {inv_ops_shape, inv_ops_slice, inv_ops_gather, inv_ops_reduce};
+    static const inv_op_def *const *const families[] = {inv_ops_shape,  inv_ops_slice,    inv_ops_gather,
+                                                        inv_ops_reduce, inv_ops_quantize, inv_ops_random,
+                                                        inv_ops_signal};
     failing f = {0};
     const inv_allocator allocator = {failing_alloc, failing_free, &f};
     const inv_context_options options = {.size = sizeof options, .allocator = &allocator};

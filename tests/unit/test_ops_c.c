@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Quantized training (what passes gradients and what does not), exact products of integers; random numbers: their
- * functions against libm's, their distributions, and what they depend on. */
+ * functions against libm's, their distributions, and what they depend on; what `invonnx ops` says of rows. */
 #include "interp.h"
 #include "ops/random.h"
 #include "with_context.h"
@@ -187,11 +187,74 @@ static void what_random_numbers_depend_on(void **state)
     assert_memory_equal(a + 12, b, 12 * sizeof *a);
 }
 
+/* --- what rows support, seen in their cases --- */
+
+#define BIT(t) ((uint32_t)1 << (t))
+#define FLOATS (BIT(INV_F32) | BIT(INV_F64))
+#define INTEGERS                                                                                                      \
+    (BIT(INV_I8) | BIT(INV_I16) | BIT(INV_I32) | BIT(INV_I64) | BIT(INV_U8) | BIT(INV_U16) | BIT(INV_U32) |           \
+     BIT(INV_U64))
+#define ANY (FLOATS | INTEGERS | BIT(INV_BOOL))
+
+static void support_is_what_cases_show(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t types[2];
+        inv_support_grad gradient;
+        bool inverse;
+        const char *runs; /* among others */
+    } want[] = {
+        {"Relu", {ANY}, INV_GRAD_YES, false, "Relu"},
+        {"Tanh", {FLOATS}, INV_GRAD_YES, true, "Tanh"},
+        {"MatMul", {FLOATS, FLOATS}, INV_GRAD_YES, true, "MatMulT"},
+        {"DequantizeLinear", {BIT(INV_U8) | BIT(INV_I8) | BIT(INV_U16) | BIT(INV_I16) | BIT(INV_I32), FLOATS},
+         INV_GRAD_YES, false, "Mul"},
+        {"Where", {BIT(INV_BOOL), ANY}, INV_GRAD_YES, false, "Where"},
+        {"Reshape", {ANY, 0}, INV_GRAD_YES, true, "View"},
+        {"Shape", {ANY}, INV_GRAD_NONE, false, NULL},
+        {"Floor", {FLOATS}, INV_GRAD_NONE, false, "Floor"},
+        {"ReluGrad", {FLOATS, FLOATS}, INV_GRAD_MISSING, false, "ReluGrad"},
+        {"ConvInteger", {BIT(INV_U8) | BIT(INV_I8), BIT(INV_U8) | BIT(INV_I8)}, INV_GRAD_NONE, false, "ConvN"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        inv_support have;
+        const inv_op_def *row = inv_registry_op(ctx->registry, "", want[i].name, 0);
+        assert_non_null(row);
+        assert_int_equal(inv_support_of(ctx, row, &have), INV_OK);
+        bool runs = !want[i].runs && have.nto == 0;
+        for (uint32_t k = 0; k < have.nto && want[i].runs; k++) runs = runs || !strcmp(have.to[k]->name, want[i].runs);
+        if (!runs || have.gradient != want[i].gradient || have.inverse != want[i].inverse || !have.cpu || !have.cuda ||
+            have.types[0] != want[i].types[0] || have.types[1] != want[i].types[1])
+            fail_msg("%s: gradient %d, inverse %d, types %x %x", want[i].name, (int)have.gradient, (int)have.inverse,
+                     (unsigned)have.types[0], (unsigned)have.types[1]);
+    }
+}
+
+/* A kernel or a gradient that a row lacks is seen. */
+static void want_of_kernels_shows(void **state)
+{
+    inv_support have;
+    (void)state;
+    inv_op_def row = *inv_registry_op(ctx->registry, "", "Relu", 0);
+    row.cuda = NULL;
+    row.grad = NULL;
+    assert_int_equal(inv_support_of(ctx, &row, &have), INV_OK);
+    assert_true(have.cpu && !have.cuda && have.gradient == INV_GRAD_MISSING);
+    row.cpu = NULL;
+    row.flags |= INV_OP_NO_GRAD;
+    assert_int_equal(inv_support_of(ctx, &row, &have), INV_OK);
+    assert_true(!have.cpu && have.gradient == INV_GRAD_NONE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fake_quantization),
                                        cmocka_unit_test(integer_products_are_exact),
                                        cmocka_unit_test(functions_of_random_numbers), cmocka_unit_test(distributions),
-                                       cmocka_unit_test(what_random_numbers_depend_on)};
+                                       cmocka_unit_test(what_random_numbers_depend_on),
+                                       cmocka_unit_test(support_is_what_cases_show),
+                                       cmocka_unit_test(want_of_kernels_shows)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
