@@ -485,11 +485,14 @@ static const inv_op_def onnx_resize_row = {
 static const inv_op_def resize_10_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Resize", .since = 10, .until = 10, .in = "X scales", .out = "Y",
     .infer = inv__infer_lowered, .lower = upsample_lower,
+    .cases = (const char *const[]){"y = Resize<mode = \"linear\">(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,0.6})", NULL},
     .doc = "to ResizeN with asymmetric coordinates. ONNX Resize-10"};
 
 static const inv_op_def upsample_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Upsample", .since = 7, .until = 9, .in = "X scales?", .out = "Y",
     .infer = inv__infer_lowered, .lower = upsample_lower,
+    .cases = (const char *const[]){"y = Upsample(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,3.0})",
+                                   "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(float[1,1,2,2] x)", NULL},
     .doc = "to ResizeN with asymmetric coordinates. ONNX Upsample-7, -9"};
 
 const inv_op_def *const inv_ops_resize[] = {&resize_row,    &resize_grad_row, &onnx_resize_row,

@@ -20,6 +20,9 @@ inv_status inv_rewrite_blocks(inv_context *ctx, const inv_graph *source, const i
 inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                                 struct inv_rewriting **out);
 
+/* support.c: what inv_context.support points to */
+inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);
+
 /* What one plan is compiled for. */
 typedef struct inv_request {
     const inv_session_options *options;
