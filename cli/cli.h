@@ -125,6 +125,7 @@ int cli_library_failed(const cli_job *job, inv_status status);
 typedef struct cli_hold {
     inv_mode_rule *modes;
     char **globs;
+    double *weights;
 } cli_hold;
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold);
 void cli_hold_fini(cli_hold *hold);

@@ -7,7 +7,7 @@
 
 #include "passes/pass.h"
 
-static bool is_unknown(const inv_node *n) { return !n->op && !inv_is_control(n); }
+static bool is_unknown(const inv_node *n) { return !n->op && !inv_is_control(n) && !inv_is_gradient(n); }
 
 /* Every operator that is not registered, with its nodes, in one message. */
 static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
@@ -108,7 +108,7 @@ inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list)
             INV_TRY(inv_unroll(l, list->at[i], out));
         } else {
             for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
-            INV_TRY(lower_node(g, list->at[i], out));
+            INV_TRY(inv_is_gradient(n) ? inv_lower_gradient(g, n, out) : lower_node(g, list->at[i], out));
         }
         n = inv_nod(g, list->at[i]);
         for (uint32_t k = 0; k < nout; k++)

@@ -12,12 +12,17 @@
         if (check_ != INV_OK) fail_msg("%s: status %d, %s", what, (int)check_, inv_context_message(ctx));             \
     } while (0)
 
-static inv_graph *lowered(const char *text, inv_dtype real)
+static inv_graph *lowered_at(int opset, const char *text, inv_dtype real)
 {
     inv_graph *g = NULL;
-    CHECK_OK(interp_parse(ctx, text, real, &g), text);
+    CHECK_OK(inv_case_parse(ctx, text, opset, real, &g), text);
     CHECK_OK(inv_pass_lower(g), text);
     return g;
+}
+
+static inv_graph *lowered(const char *text, inv_dtype real)
+{
+    return lowered_at(0, text, real);
 }
 
 static double weighted(interp *it, const inv_id *seed)
@@ -56,12 +61,12 @@ static void check_differences(interp *it, const char *text, const inv_id *grad, 
     }
 }
 
-static void check_gradient(const char *text)
+static void check_gradient(const char *text, int opset)
 {
     interp it;
     inv_id grad[16], seed[16];
     uint64_t state = 7;
-    inv_graph *g = lowered(text, INV_F64);
+    inv_graph *g = lowered_at(opset, text, INV_F64);
     inv_status s = interp_grad(g, grad, seed);
     if (s == INV_E_UNSUPPORTED_OP) { /* derivative operators have no second derivative */
         inv_graph_destroy(g);
@@ -102,12 +107,12 @@ static void check_inplace(interp *it, const char *text)
     }
 }
 
-static void check_run(const char *text)
+static void check_run(const char *text, int opset)
 {
     interp f32, f64;
     uint64_t a = 7, b = 7;
-    interp_init(&f32, lowered(text, INV_F32));
-    interp_init(&f64, lowered(text, INV_F64));
+    interp_init(&f32, lowered_at(opset, text, INV_F32));
+    interp_init(&f64, lowered_at(opset, text, INV_F64));
     for (size_t i = 0; i < f32.g->inputs.n; i++) {
         interp_fill(&f32, f32.g->inputs.at[i], &a);
         interp_fill(&f64, f64.g->inputs.at[i], &b);
@@ -133,16 +138,18 @@ static void cases(void **state)
 {
     static const inv_op_def *const *const families[] = {inv_ops_elementwise, inv_ops_arith, inv_ops_logic,
                                                         inv_ops_shape,       inv_ops_move,  inv_ops_slice,
-                                                        inv_ops_gather,      inv_ops_reduce, inv_ops_topk,
-                                                        inv_ops_cumulate,    inv_ops_index, inv_ops_dynamic};
+                                                        inv_ops_gather, inv_ops_reduce, inv_ops_topk,
+                                                        inv_ops_cumulate, inv_ops_index, inv_ops_dynamic,
+                                                        inv_ops_sample, inv_ops_quantize, inv_ops_random,
+                                                        inv_ops_signal};
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (const inv_op_def *const *row = families[f]; *row; row++) {
             int count = 0;
             for (const char *const *text = (*row)->cases; *text; text++, count++) {
                 if (strcmp((*row)->name, "SequenceOf") == 0) continue;
-                check_run(*text);
-                if (!((*row)->flags & INV_OP_NO_GRAD)) check_gradient(*text);
+                check_run(*text, (*row)->until);
+                if (!((*row)->flags & (INV_OP_NO_GRAD | INV_OP_STRAIGHT))) check_gradient(*text, (*row)->until);
             }
             if (strcmp((*row)->name, "SequenceOf") != 0 && count < 2) fail_msg("%s has too few cases", (*row)->name);
             assert_non_null((*row)->doc);
@@ -219,7 +226,7 @@ static void long_reductions(void **state)
                                         "y = Add(float[20000,3] a, float[3] b)",
                                         "y = Mul(float[50000] a, float b)"};
     (void)state;
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check_run(texts[i]);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check_run(texts[i], 0);
     interp it;
     double want = 0;
     interp_init(&it, lowered(texts[0], INV_F64));
@@ -345,7 +352,9 @@ static bool build(inv_context *c, const char *text)
 
 static void out_of_memory(void **state)
 {
-    static const inv_op_def *const *const families[] = {inv_ops_shape, inv_ops_slice, inv_ops_gather, inv_ops_reduce};
+    static const inv_op_def *const *const families[] = {inv_ops_shape,  inv_ops_slice,    inv_ops_gather,
+                                                        inv_ops_reduce, inv_ops_quantize, inv_ops_random,
+                                                        inv_ops_signal};
     failing f = {0};
     const inv_allocator allocator = {failing_alloc, failing_free, &f};
     const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
