@@ -160,6 +160,28 @@ class Losses(unittest.TestCase):
                 else:
                     self.assertEqual(gradient.tobytes(), again[1][name].tobytes(), name)
 
+    def test_activation_behind_its_pooling(self):
+        """A Relu that only a MaxPool reads is taken of the pooled values: the same bits, less memory."""
+        random = np.random.default_rng(9)
+        text = POOLED.replace("{F}", "{" + numbers(random.standard_normal((4, 2, 3, 3))) + "}")
+        self.save(x=random.standard_normal((2, 2, 6, 6)), t=random.standard_normal((2, 4, 3, 3)))
+        for name in ("Relu", "Clip"):
+            results = []
+            for outputs in ("", ", float[2,4,6,6] t"):  # an output stays as it is
+                one = text.replace("Tanh(i)", name + ("(i)" if name == "Relu" else "(i, low, high)"))
+                one = one.replace("float[2,4,3,3] y)", "float[2,4,3,3] y" + outputs + ")")
+                one = one.replace("float[3] r =", "float low = {-0.5}, float high = {0.5}, float[3] r =")
+                out = self.file("out")
+                shutil.rmtree(out, ignore_errors=True)
+                r = report("grad", self.model(one), "--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
+                           "mse", "--loss-output", "y", "--memory", "store", "--dump", out)
+                results.append((r["peak_bytes"], {n: np.load(os.path.join(out, n)) for n in sorted(os.listdir(out))
+                                                  if n.startswith("grad_")}))
+            self.assertLess(results[0][0], results[1][0])
+            self.assertTrue(any(np.any(v) for v in results[0][1].values()))
+            for n, gradient in results[0][1].items():
+                self.assertEqual(gradient.tobytes(), results[1][1][n].tobytes(), f"{name} {n}")
+
     def test_gradient_as_an_operator(self):
         a, b = np.array([0.1, 0.7, -1.2]), np.array([1.0, -2.0, 0.5])
         self.save(a=a, b=b)
