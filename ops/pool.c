@@ -8,6 +8,8 @@
 #include "ops/pool_gpu.h"
 #include "ops/util.h"
 
+#define PART 128 /* windows of a row that are compared together */
+
 /* Of each kernel element from the first, in elements of the input; far outside for the number that means none. */
 static void tap_offsets(const inv_window *w, int64_t offset[INV_POOL_BYTE + 1])
 {

@@ -96,8 +96,9 @@ class Losses(unittest.TestCase):
     def test_class_weights_and_ignored_labels(self):
         weights = ["--class-weights", self.file("k.npy")]
         self.close(self.linear(self.labels, "--loss", "cross_entropy", *weights), *self.expected(K, None))
-        self.close(self.linear(self.labels, "--loss", "cross_entropy", *weights, "--ignore-index", 1),
-                   *self.expected(K, 1))
+        for device in ("cpu", "sim"):
+            self.close(self.linear(self.labels, "--loss", "cross_entropy", *weights, "--ignore-index", 1, "--device",
+                                   device), *self.expected(K, 1))
         labels, self.labels = np.where(self.labels == 1, -100, self.labels), np.where(self.labels == 1, 1, self.labels)
         self.close(self.linear(labels, "--loss", "cross_entropy", "--ignore-index=-100"), *self.expected(np.ones(4), 1))
 
@@ -123,10 +124,10 @@ class Losses(unittest.TestCase):
             "n = SoftmaxCrossEntropyLoss<reduction = \"none\">(y, t) l = ReduceMean<keepdims = 0>(n)": (np.ones(4), None),
         }
         for body, (weight, ignore) in forms.items():
-            for memory in ("store", "recompute"):
+            for options in (("--memory", "store"), ("--memory", "recompute"), ("--device", "sim")):
                 got = self.grad(OWN_LOSS.replace("BODY", body), "--feed", "x=" + self.file("x.npy"), "--feed",
                                 "t=" + self.file("labels.npy"), "--loss", "output", "--loss-output", "l", "--float64",
-                                "--memory", memory)
+                                *options)
                 self.close(got, *self.expected(weight, ignore))
 
     def test_wrong_options(self):
