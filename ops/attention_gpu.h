@@ -6,7 +6,7 @@
 #include "ops/device_code.h"
 #include "ops/gpu.h"
 
-/* q is [heads, rows, d], k [heads / group, cols, d] or with the last two axes exchanged, v [heads / group, cols, dv]. */
+/* q [heads, rows, d], k [heads / group, cols, d] or with the last two axes exchanged, v [heads / group, cols, dv]. */
 typedef struct inv_attention {
     inv_dtype dtype;
     bool tk; /* k is [.., d, cols] */

@@ -205,7 +205,7 @@ static inv_status emit_direction(const layer *y, int d, inv_id *hs, inv_id *cs)
     return INV_OK;
 }
 
-/* One value per direction, each [.., batch, hidden]: with an axis of directions before these two, or after the batch. */
+/* One value per direction, each [.., batch, hidden]: with an axis of directions before these, or after the batch. */
 static inv_id joined(const layer *y, const inv_id *v, bool all_steps)
 {
     inv_graph *g = y->g;
