@@ -61,8 +61,7 @@ bool cli_assign(const cli_job *job, const cli_list *list, const char *option, co
         if (!file) {
             if (equals)
                 fprintf(why, "--%s %s: the model has no input '%.*s' to feed (it has ", option, text,
-                        (int)(equals - text),
-                        text);
+                        (int)(equals - text), text);
             else
                 fprintf(why, "--%s %s: with %zu inputs say NAME=FILE (inputs: ", option, text, job->ninputs);
             list_inputs(job, why);

@@ -8,13 +8,17 @@
 #include "ops/pool_gpu.h"
 #include "ops/util.h"
 
-/* Notes the kernel element of a maximum; -1: none. */
-static void put_tap(const inv_window *w, void *taps, int64_t i, int64_t tap)
+#define PART 128 /* windows of a row that are compared together */
+
+/* Of each kernel element from the first, in elements of the input; far outside for the number that means none. */
+static void tap_offsets(const inv_window *w, int64_t offset[INV_POOL_BYTE + 1])
 {
-    if (inv__pool_byte(w))
-        ((uint8_t *)taps)[i] = (uint8_t)(tap < 0 ? INV_POOL_BYTE : tap);
-    else
-        ((int32_t *)taps)[i] = (int32_t)tap;
+    for (int64_t t = 0; t <= INV_POOL_BYTE; t++) {
+        const int64_t row = t / w->k[2];
+        offset[t] = row / w->k[1] * w->dil[0] * w->in[1] * w->in[2] + row % w->k[1] * w->dil[1] * w->in[2] +
+                    t % w->k[2] * w->dil[2];
+        if (t >= w->kvol) offset[t] = INT64_MIN / 2;
+    }
 }
 
 static inv_dtype tap_type(const inv_window *w) { return inv__pool_byte(w) ? INV_U8 : INV_I32; }

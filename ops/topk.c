@@ -146,9 +146,11 @@ static inv_status onnx_topk_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id both[2];
     INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), inv__in_shape(g, n, 0)->rank, &axis));
-    if (inv__has_in(n, 1)) INV_TRY(inv_node_need_const(g, n, n->in[1], "K"));
-    if (inv__has_in(n, 1) && (!inv_const_ints(g, n->in[1], 1, &k, &count) || count != 1))
-        return inv_node_fail(g, n, INV_E_SHAPE, "input 1 (K) must be one whole number");
+    if (inv__has_in(n, 1)) {
+        INV_TRY(inv_node_need_const(g, n, n->in[1], "K"));
+        if (!inv_const_ints(g, n->in[1], 1, &k, &count) || count != 1)
+            return inv_node_fail(g, n, INV_E_SHAPE, "K (input 1) must be one integer");
+    }
     INV_TRY(emit_topk(g, n, axis, k, inv_attr_int(n, "largest", 1) != 0, false, both));
     for (uint32_t i = 0; i < n->nout && i < 2; i++) out[i] = both[i];
     return INV_OK;

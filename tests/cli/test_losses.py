@@ -96,8 +96,9 @@ class Losses(unittest.TestCase):
     def test_class_weights_and_ignored_labels(self):
         weights = ["--class-weights", self.file("k.npy")]
         self.close(self.linear(self.labels, "--loss", "cross_entropy", *weights), *self.expected(K, None))
-        self.close(self.linear(self.labels, "--loss", "cross_entropy", *weights, "--ignore-index", 1),
-                   *self.expected(K, 1))
+        for device in ("cpu", "sim"):
+            self.close(self.linear(self.labels, "--loss", "cross_entropy", *weights, "--ignore-index", 1, "--device",
+                                   device), *self.expected(K, 1))
         labels, self.labels = np.where(self.labels == 1, -100, self.labels), np.where(self.labels == 1, 1, self.labels)
         self.close(self.linear(labels, "--loss", "cross_entropy", "--ignore-index=-100"), *self.expected(np.ones(4), 1))
 
@@ -123,10 +124,10 @@ class Losses(unittest.TestCase):
             "n = SoftmaxCrossEntropyLoss<reduction = \"none\">(y, t) l = ReduceMean<keepdims = 0>(n)": (np.ones(4), None),
         }
         for body, (weight, ignore) in forms.items():
-            for memory in ("store", "recompute"):
+            for options in (("--memory", "store"), ("--memory", "recompute"), ("--device", "sim")):
                 got = self.grad(OWN_LOSS.replace("BODY", body), "--feed", "x=" + self.file("x.npy"), "--feed",
                                 "t=" + self.file("labels.npy"), "--loss", "output", "--loss-output", "l", "--float64",
-                                "--memory", memory)
+                                *options)
                 self.close(got, *self.expected(weight, ignore))
 
     def test_wrong_options(self):
@@ -159,6 +160,28 @@ class Losses(unittest.TestCase):
                     np.testing.assert_allclose(again[1][name], gradient, rtol=1e-4, atol=1e-6)
                 else:
                     self.assertEqual(gradient.tobytes(), again[1][name].tobytes(), name)
+
+    def test_activation_behind_its_pooling(self):
+        """A Relu that only a MaxPool reads is taken of the pooled values: the same bits, less memory."""
+        random = np.random.default_rng(9)
+        text = POOLED.replace("{F}", "{" + numbers(random.standard_normal((4, 2, 3, 3))) + "}")
+        self.save(x=random.standard_normal((2, 2, 6, 6)), t=random.standard_normal((2, 4, 3, 3)))
+        for name in ("Relu", "Clip"):
+            results = []
+            for outputs in ("", ", float[2,4,6,6] t"):  # an output stays as it is
+                one = text.replace("Tanh(i)", name + ("(i)" if name == "Relu" else "(i, low, high)"))
+                one = one.replace("float[2,4,3,3] y)", "float[2,4,3,3] y" + outputs + ")")
+                one = one.replace("float[3] r =", "float low = {-0.5}, float high = {0.5}, float[3] r =")
+                out = self.file("out")
+                shutil.rmtree(out, ignore_errors=True)
+                r = report("grad", self.model(one), "--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
+                           "mse", "--loss-output", "y", "--memory", "store", "--dump", out)
+                results.append((r["peak_bytes"], {n: np.load(os.path.join(out, n)) for n in sorted(os.listdir(out))
+                                                  if n.startswith("grad_")}))
+            self.assertLess(results[0][0], results[1][0])
+            self.assertTrue(any(np.any(v) for v in results[0][1].values()))
+            for n, gradient in results[0][1].items():
+                self.assertEqual(gradient.tobytes(), results[1][1][n].tobytes(), f"{name} {n}")
 
     def test_gradient_as_an_operator(self):
         a, b = np.array([0.1, 0.7, -1.2]), np.array([1.0, -2.0, 0.5])

@@ -138,10 +138,10 @@ static void cases(void **state)
 {
     static const inv_op_def *const *const families[] = {inv_ops_elementwise, inv_ops_arith, inv_ops_logic,
                                                         inv_ops_shape,       inv_ops_move,  inv_ops_slice,
-                                                        inv_ops_gather, inv_ops_reduce, inv_ops_topk,
-                                                        inv_ops_cumulate, inv_ops_index, inv_ops_dynamic,
-                                                        inv_ops_sample, inv_ops_quantize, inv_ops_random,
-                                                        inv_ops_signal};
+                                                        inv_ops_gather,      inv_ops_reduce, inv_ops_topk,
+                                                        inv_ops_cumulate,    inv_ops_index, inv_ops_dynamic,
+                                                        inv_ops_sample,      inv_ops_roi,   inv_ops_ml,
+                                                        inv_ops_quantize,    inv_ops_random, inv_ops_signal};
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (const inv_op_def *const *row = families[f]; *row; row++) {
@@ -213,6 +213,39 @@ static void values(void **state)
     EXPECT("y = Softplus(float[1] x)", log(1 + exp(1)));
     EXPECT("y = SumTo<shape = [2,1]>(float[2,2,2] x)", 14, 22);
     EXPECT("s = Shape(float[2,3] x)\ny = ReduceProd(s)", 6);
+}
+
+static void values_by_index(void **state)
+{
+    (void)state;
+    EXPECT("y = ScatterElements<reduction = \"max\">(float[2] x, int64[3]{1,1,0}, float[3] u)", 5, 4);
+    EXPECT("y = ScatterElements(float[2] x, int64[3]{1,-1,0}, float[3] u)", 5, 4);
+    EXPECT("y = ScatterND<reduction = \"mul\">(float[2] x, int64[3,1]{1,1,0}, float[3] u)", 5, 24);
+    EXPECT("y = GatherElements<axis = 1>(float[2,3] x, int64[2,2]{2,0,-2,1})", 3, 1, 5, 5);
+    EXPECT("v, i = TopKN<axis = 0, k = 3, largest = 0>(float[5] x)", 1, 2, 3, 0, 1, 2);
+    EXPECT("s = Sign(float[4] x)\nv, i = TopKN<axis = 0, k = 2>(s)", 1, 1, 0, 1);
+    EXPECT("s = Sign(float[4] x)\nv, i = TopKN<axis = 0, k = 2, last = 1>(s)", 1, 1, 3, 2);
+    EXPECT("k = Neg(float[3] x)\ny = ArgMin<keepdims = 0>(k)", 2);
+    EXPECT("l = Neg(float[3] x)\nm = Sqrt(l)\nc = Concat<axis = 0>(x, m)\ny = ArgMax<keepdims = 0>(c)", 3);
+    EXPECT(INTS("a", "0") "y = CumSum<exclusive = 1, reverse = 1>(float[4] x, a)", 9, 7, 4, 0);
+    EXPECT(INTS("a", "0") "y = CumProd(float[4] x, a)", 1, 2, 6, 24);
+    EXPECT("y = CumSumInverse<axis = 0, reverse = 1>(float[3] x)", -1, -1, 3);
+    EXPECT(INTS("d", "3") "y = OneHot(int64[3]{0,-1,3}, d, float[2] v)", 2, 1, 1, 1, 1, 2, 1, 1, 1);
+    EXPECT(INTS("l", "2, 3") "y = ReverseSequence<time_axis = 1, batch_axis = 0>(float[2,3] x, l)", 2, 1, 3, 6, 5, 4);
+    EXPECT("y = TensorScatter<mode = \"circular\">(float[1,3,1] x, float[1,2,1] u, int64[1]{2})", 5, 2, 4);
+    EXPECT(INTS("s", "2") "y = CenterCropPad(float[5] x, s)", 2, 3);
+    EXPECT(INTS("s", "4") "y = CenterCropPad(float[1] x, s)", 0, 1, 0, 0);
+    EXPECT(INTS("i", "3") INTS("b", "2") "y = Col2Im(float[1,2,2] x, i, b)", 1, 5, 4);
+    EXPECT("y = BitShift<direction = \"LEFT\">(uint8[3]{16,4,1}, uint8[3]{1,2,8})", 32, 16, 0);
+    EXPECT("y = BitwiseNot(int8[2]{5,-1})", -6, 0);
+    EXPECT("y, i, v, c = Unique<sorted = 0>(int64[6]{2,1,1,3,4,3})", 2, 1, 3, 4, 0, 1, 3, 4, 0, 1, 1, 2, 3, 2, 1, 2, 2,
+           1);
+    EXPECT("y = NonZero(int64[2,2]{0,5,7,0})", 0, 1, 1, 0);
+    EXPECT("y = Compress<axis = 1>(float[2,3] x, bool[3]{0,1,1})", 2, 3, 5, 6);
+    EXPECT("c = Constant<value_floats = [0.0, 0.0]>()\np = Reshape(c, int64[4]{1,1,1,2})\n"
+           "y = GridSample(float[1,1,2,2] x, p)", 2.5);
+    EXPECT("c = Constant<value_floats = [0.0, 0.0, 2.0, 2.0]>()\nr = Reshape(c, int64[2]{1,4})\n"
+           "y = RoiAlign(float[1,1,2,2] x, r, int64[1]{0})", 2.5);
 }
 
 /* A reduction long enough for several chunks and threads, against plain sums; the same for any layout of axes. */
@@ -352,9 +385,9 @@ static bool build(inv_context *c, const char *text)
 
 static void out_of_memory(void **state)
 {
-    static const inv_op_def *const *const families[] = {inv_ops_shape,  inv_ops_slice,    inv_ops_gather,
-                                                        inv_ops_reduce, inv_ops_quantize, inv_ops_random,
-                                                        inv_ops_signal};
+    static const inv_op_def *const *const families[] = {
+        inv_ops_shape, inv_ops_slice,   inv_ops_gather, inv_ops_reduce,  inv_ops_topk,     inv_ops_cumulate, inv_ops_index,
+        inv_ops_dynamic, inv_ops_sample, inv_ops_roi,   inv_ops_scatter, inv_ops_quantize, inv_ops_random,   inv_ops_signal};
     failing f = {0};
     const inv_allocator allocator = {failing_alloc, failing_free, &f};
     const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
@@ -380,6 +413,7 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cases),           cmocka_unit_test(values),
+                                       cmocka_unit_test(values_by_index),
                                        cmocka_unit_test(long_reductions), cmocka_unit_test(folding),
                                        cmocka_unit_test(inverses),        cmocka_unit_test(refusals),
                                        cmocka_unit_test(out_of_memory)};
