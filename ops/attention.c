@@ -34,8 +34,9 @@ static inv_status trilu_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const bool upper = inv_attr_int(n, "upper", 1) != 0;
     if (s.rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs two axes or more");
     const int64_t rows = s.dim[s.rank - 2], cols = s.dim[s.rank - 1];
+    if (inv__has_in(n, 1)) INV_TRY(inv_node_need_const(g, n, n->in[1], "k"));
     if (inv__has_in(n, 1) && (!inv_const_ints(g, n->in[1], 1, &k, &count) || count != 1))
-        return inv_node_fail(g, n, INV_E_SHAPE, "k must be one constant integer; it depends on data");
+        return inv_node_fail(g, n, INV_E_SHAPE, "k must be one integer");
     if (inv_dtype_size(t) == 0 || inv_dtype_size(t) > 8)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "%s is not supported", inv_dtype_name(t));
     const inv_id mask = emit_band(g, rows, cols, upper ? k : -rows, upper ? cols : k);
