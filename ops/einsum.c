@@ -292,6 +292,6 @@ static const inv_op_def einsum_12 = {
         "y = Einsum<equation = \"a...,...b\">(float[2,3,1] a, float[1,4,2] b)",
         "y = Einsum<equation = \"ij,ij->\">(float[2,3] a, float[2,3] b)",
         "y = Einsum<equation = \"iij->j\">(float[3,3,2] a)", "y = Einsum<equation = \"->\">(float[] a)", NULL},
-    .doc = "sums of products by an equation; to Transpose, View, MatMulT, Mul, ReduceSumAxes and Gather. ONNX Einsum-12"};
+    .doc = "sums of products by an equation; to Transpose, View, MatMulT, Mul, ReduceSumAxes, Gather. ONNX Einsum-12"};
 
 const inv_op_def *const inv_ops_einsum[] = {&einsum_12, NULL};
