@@ -39,7 +39,7 @@ typedef struct cli_choice {
     int value;
 } cli_choice;
 
-extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_guards[];
+extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_guards[], cli_layouts[];
 
 /** What the command line said. Fields named in options.inc; `argument` are the words that are no options. */
 typedef struct cli_options {
@@ -249,6 +249,8 @@ void cli_show_saving(const json_t *report);
 void cli_show_choices(const json_t *report);
 /** Largest drift and fallbacks; `each`: of every value too. */
 void cli_show_drift(const json_t *report, bool each);
+/* Which operators and which nodes take longest; nothing if nodes were not timed. */
+void cli_show_profile(const json_t *report);
 void cli_show_blocks(const json_t *report);
 void cli_show_refusals(const json_t *report);
 /** The names of an array, joined by ", ", at most `limit` of them. */

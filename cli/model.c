@@ -84,6 +84,7 @@ int cli_open(cli_job *job, const cli_options *o)
     const inv_context_options co = {.size = sizeof co, .log = log_line};
     inv_status s = inv_context_create(&co, &job->ctx);
     if (s == INV_OK) s = inv_model_load(job->ctx, job->path, &job->model);
+    if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s != INV_OK) return cli_library_failed(job, s);
     char *text = NULL;
     s = inv_model_inspect(job->model, &text);
@@ -177,6 +178,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .no_dropout = o->no_dropout,
         .train_bn = o->train_bn,
         .untie = o->untie,
+        .profile = o->profile,
         .tied = (const char *const *)o->tied.item,
         .ntied = o->tied.n,
         /* where the inputs are given whole; training and evaluation go on to other rows */

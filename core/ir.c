@@ -105,7 +105,7 @@ static inv_id *index_entry(inv_graph *g, inv_id v)
 
 bool inv_value_carried(const inv_value *v)
 {
-    return v->type || v->dtype == INV_STRING || v->dtype > INV_BF16;
+    return v->type || v->dtype == INV_STRING;
 }
 
 const char *inv_value_type(const inv_value *v) { return v->type ? v->type : inv_dtype_name(v->dtype); }

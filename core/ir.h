@@ -87,6 +87,7 @@ typedef struct inv_value {
     const char *name; /* unique among live values that have one; never NULL */
     const char *type; /* what it is if it is no tensor, as "seq(tensor(float))"; else NULL */
     inv_dtype dtype;
+    inv_dtype stated; /* the small type (core/shape.h) that it is rounded to, where dtype only carries it; else NONE */
     inv_shape shape;
     const char *const *dim_param; /* inputs: symbol per dim or NULL; NULL: none */
     inv_id def;                   /* node that defines it, INV_NONE for sources */
@@ -226,6 +227,8 @@ inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, u
 /* The same with the row at hand; out[nout] gets the values (perhaps folded constants). */
 inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uint32_t nin, const inv_id *in,
                    uint32_t nattr, const inv_attr *attr, inv_id *out);
+/* Output i of a node that was emitted without it, for a gradient that reads what nobody else does: now it is made. */
+inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i);
 #define INV_IN(...) (uint32_t)(sizeof((inv_id[]){__VA_ARGS__}) / sizeof(inv_id)), (inv_id[]){__VA_ARGS__}
 #define INV_ATTRS(...)                                                                                                \
     (uint32_t)(sizeof((inv_attr[]){__VA_ARGS__}) / sizeof(inv_attr)), (inv_attr[]){__VA_ARGS__}

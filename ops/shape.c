@@ -9,19 +9,24 @@ static inv_dtype real_of(const inv_graph *g, inv_dtype t) { return inv_dtype_is_
 
 static inv_id emit_data(inv_graph *g, const inv_data *d)
 {
-    const inv_dtype t = real_of(g, d->dtype);
+    const inv_dtype t = inv_dtype_carrier(d->dtype, g->real ? g->real : d->dtype);
     size_t nbytes;
     if (t == d->dtype) return inv_graph_const(g, t, &d->shape, d->bytes);
     if (!inv_shape_nbytes(&d->shape, t, &nbytes)) return INV_NONE;
     void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
     if (bytes == NULL || !inv_convert(bytes, t, d->bytes, d->dtype, (size_t)inv_shape_nelem(&d->shape)))
         return INV_NONE;
-    return inv_graph_const(g, t, &d->shape, bytes);
+    const inv_id v = inv_graph_const(g, t, &d->shape, bytes);
+    if (v != INV_NONE && inv_dtype_bits(d->dtype)) inv_val(g, v)->stated = d->dtype;
+    return v;
 }
 
 static bool data_is_whole(const inv_data *d)
 {
     size_t nbytes;
+    if (inv_dtype_bits(d->dtype)) /* packed */
+        return d->bytes != NULL && inv_shape_is_static(&d->shape) && inv_shape_nbytes(&d->shape, INV_U8, &nbytes) &&
+               (nbytes * inv_dtype_bits(d->dtype) + 7) / 8 <= d->nbytes;
     return inv_dtype_size(d->dtype) != 0 && inv_shape_is_static(&d->shape) &&
            inv_shape_nbytes(&d->shape, d->dtype, &nbytes) && nbytes <= d->nbytes && (d->bytes != NULL || nbytes == 0);
 }
@@ -410,7 +415,8 @@ CASES(sequence, "q = SequenceOf(float[2] a, float[2] b)", "q = SequenceOf(float[
 /* Never folded (INV_OP_RANDOM): the node must stay to be found. It has no kernel and is pruned after lowering. */
 static const inv_op_def sequence_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SequenceOf", .since = 1, .in = "first? rest*",
-    .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer, .flops = inv__flops_none, .cases = sequence_cases,
+    .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer,
+    .flops = inv__flops_none, .cases = sequence_cases,
     .doc = "stands for a sequence of tensors, or an optional, while lowering"};
 LOWERED(sequence_construct, "SequenceConstruct", 11, "x*", "ONNX SequenceConstruct-11",
         INT("i", "0") "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceAt(q, i)",

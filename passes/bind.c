@@ -69,7 +69,8 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
     }
     if (!fits)
         inv__str_add(wrong, "; input '%s' wants %s%s, got %s", val->name, inv_dtype_name(val->dtype), want, seen);
-    if (inv_dtype_is_float(val->dtype) != inv_dtype_is_float(a->dtype) && a->dtype != INV_DT_NONE)
+    if (inv_dtype_is_float(inv_dtype_carrier(val->dtype, g->real)) != inv_dtype_is_float(a->dtype) &&
+        a->dtype != INV_DT_NONE)
         inv__str_add(wrong, "; input '%s' wants elements of type %s, got %s", val->name, inv_dtype_name(val->dtype),
                      inv_dtype_name(a->dtype));
     val->shape = got;
@@ -121,6 +122,13 @@ inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target)
     return n;
 }
 
+/* The type in which the value is computed with. */
+static void settle_type(const inv_graph *g, inv_value *v)
+{
+    if (inv_dtype_bits(v->dtype)) v->stated = v->dtype;
+    v->dtype = inv_dtype_carrier(v->dtype, g->real);
+}
+
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     symbols s = {0};
@@ -142,7 +150,7 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
     for (size_t i = 0; i < g->inputs.n; i++) {
         inv_value *val = inv_val(g, g->inputs.at[i]);
         if (inv_value_carried(val)) continue; /* whoever reads it is refused when lowered */
-        if (inv_dtype_is_float(val->dtype)) val->dtype = g->real;
+        settle_type(g, val);
         const inv_array *a = given_array(rq, val->name);
         if (inv_input_is_constant(rq->options, a)) INV_TRY(bind_constant(g, g->inputs.at[i], a));
         else if (inv_bind_feed(g, plan, g->inputs.at[i], false) == INV_NONE) return INV_E_NOMEM;
@@ -154,12 +162,13 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
 
 bool inv_real_tensor(inv_graph *g, inv_data *t)
 {
-    if (!inv_dtype_is_float(t->dtype) || t->dtype == g->real) return true;
+    const inv_dtype carrier = inv_dtype_carrier(t->dtype, g->real);
+    if (carrier == t->dtype) return true;
     size_t n = (size_t)inv_shape_nelem(&t->shape), nbytes = 0;
-    if (!inv_shape_nbytes(&t->shape, g->real, &nbytes)) return false;
+    if (!inv_shape_nbytes(&t->shape, carrier, &nbytes)) return false;
     void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
-    if (!bytes || !inv_convert(bytes, g->real, t->bytes, t->dtype, n)) return false;
-    *t = (inv_data){g->real, t->shape, bytes, nbytes};
+    if (!bytes || !inv_convert(bytes, carrier, t->bytes, t->dtype, n)) return false;
+    *t = (inv_data){carrier, t->shape, bytes, nbytes};
     return true;
 }
 
@@ -169,7 +178,8 @@ inv_status inv_real_nodes(inv_graph *g, const inv_ids *list)
         inv_node *n = inv_nod(g, list->at[i]);
         for (uint32_t a = 0; a < n->nattr; a++) {
             inv_attr *t = &n->attr[a];
-            if (t->kind == INV_ATTR_TENSOR && !inv_real_tensor(g, &t->tensor)) return INV_E_NOMEM;
+            if (t->kind == INV_ATTR_TENSOR && !inv_dtype_bits(t->tensor.dtype) && !inv_real_tensor(g, &t->tensor))
+                return INV_E_NOMEM;
             if (t->kind == INV_ATTR_INT && (strcmp(t->name, "to") == 0 || strcmp(t->name, "dtype") == 0) &&
                 inv_dtype_is_float((inv_dtype)t->i))
                 t->i = g->real;
@@ -183,8 +193,8 @@ inv_status inv_pass_real(inv_graph *g)
 {
     for (size_t v = 0; v < g->value.n; v++) {
         inv_value *val = &g->value.at[v];
-        if (!inv_dtype_is_float(val->dtype)) continue;
-        val->dtype = g->real;
+        if (inv_dtype_bits(val->dtype) && val->role == INV_ROLE_PARAM) val->role = INV_ROLE_CONST; /* not trained */
+        settle_type(g, val);
         if (val->role == INV_ROLE_CONST && !inv_real_tensor(g, &val->data)) return INV_E_NOMEM;
     }
     return inv_real_nodes(g, &g->order);

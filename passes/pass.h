@@ -102,6 +102,8 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
 bool inv_glob_fits(const char *glob, const char *name);
 /* update.c: optimizer and running statistics, as commit nodes */
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* layout.c: channels last where convolutions gain by it */
+inv_status inv_pass_layout(inv_graph *g);
 /* order.c: forward, backward, commit; feeds sink to their first reader */
 inv_status inv_pass_order(inv_graph *g);
 /* search.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */

@@ -81,6 +81,23 @@ static bool read_fields(const Onnx__TensorProto *p, tensor *t, size_t width)
     return true;
 }
 
+/* A small type (core/shape.h), in one that carries it. */
+static bool read_small(node_case *c, const Onnx__TensorProto *p, tensor *t, const inv_shape *s)
+{
+    const inv_dtype small = t->dtype;
+    t->n = (size_t)inv_shape_nelem(s);
+    const size_t packed = (t->n * inv_dtype_bits(small) + 7) / 8;
+    uint8_t *bytes = malloc(packed + 1);
+    t->dtype = inv_dtype_carrier(small, INV_F32);
+    t->data = malloc(t->n * sizeof(float) + 1);
+    for (size_t i = 0; bytes && i < packed && i < p->n_int32_data; i++) bytes[i] = (uint8_t)p->int32_data[i];
+    if (bytes && p->raw_data.len == packed) memcpy(bytes, p->raw_data.data, packed);
+    bool ok = bytes && t->data && (p->raw_data.len == packed || p->n_int32_data == packed) &&
+              inv_convert(t->data, t->dtype, bytes, small, t->n);
+    free(bytes);
+    return ok ? true : no(c, "the test's data cannot be read");
+}
+
 static bool read_tensor(node_case *c, const char *path, tensor *t)
 {
     size_t nbytes, have;
@@ -94,8 +111,9 @@ static bool read_tensor(node_case *c, const char *path, tensor *t)
     if (ok && t->rank) memcpy(t->dims, p->dims, p->n_dims * sizeof *p->dims);
     inv_shape s = ok ? inv_shape_of(t->rank, t->dims) : inv_shape_unknown();
     if (!ok) no(c, "more than %d dimensions", INV_MAX_RANK);
+    else if (inv_dtype_bits(t->dtype)) ok = read_small(c, p, t, &s);
     else if (!inv_dtype_size(t->dtype)) ok = no(c, "tensors of %s", inv_dtype_name(t->dtype));
-    if (ok) {
+    if (ok && !t->data) {
         t->n = (size_t)inv_shape_nelem(&s);
         ok = inv_shape_nbytes(&s, t->dtype, &nbytes) && (t->data = malloc(nbytes + 1)) != NULL;
         if (ok && p->has_raw_data) {
