@@ -14,8 +14,8 @@
  * sizes (Esser et al. 2020).
  * Products of integers are exact: in float32 while every sum stays below 2^24, in float64 else.
  * Sources: ONNX QuantizeLinear-10 to -25, DequantizeLinear-10 to -25, DynamicQuantizeLinear-11, MatMulInteger-10,
- * ConvInteger-10, QLinearMatMul-10, -21, QLinearConv-10. Types of 8-bit floating point and of less than 8 bits are
- * refused. */
+ * ConvInteger-10, QLinearMatMul-10, -21, QLinearConv-10. Small types (core/shape.h) are read in
+ * what carries them; results are not rounded to them yet: a zero point of 4 or 2 bits saturates as its carrier does. */
 #include "ops/builtin.h"
 #include "ops/util.h"
 
@@ -141,7 +141,8 @@ static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 1));
     const inv_shape shape = *inv__in_shape(g, n, 0);
-    INV_TRY(need_type(g, n, "x", inv__in_dtype(g, n, 0), QUANTIZED | BIT(INV_I32)));
+    if (inv__in_dtype(g, n, 0) != g->real) /* numbers of 8-bit floating-point types are read as such */
+        INV_TRY(need_type(g, n, "x", inv__in_dtype(g, n, 0), QUANTIZED | BIT(INV_I32)));
     INV_TRY(spread(g, n, 1, &shape, axis, block, g->real, &scale));
     inv_id x = as_real(g, n->in[0]);
     if (inv__has_in(n, 2)) {
