@@ -83,6 +83,11 @@ typedef struct inv_result_slot {
     inv_id value;
 } inv_result_slot;
 
+/* An output that is not computed. */
+typedef struct inv_left_slot {
+    const char *name, *type; /* type NULL: the loss does not need it */
+} inv_left_slot;
+
 typedef struct inv_plan {
     inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
     inv_graph *g;    /* the plan: order, offsets */
@@ -90,6 +95,7 @@ typedef struct inv_plan {
     INV_VEC(inv_choice_row) choice;
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
+    INV_VEC(inv_left_slot) left;
     INV_VEC(inv_id) guarded; /* by guard slot: the forward value */
     inv_id loss, correct;    /* values; INV_NONE */
     inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */
@@ -132,7 +138,7 @@ typedef struct inv_program {
     inv_arena arena;
     const inv_graph *source; /* the model's graph, or `own` */
     inv_graph *own;          /* with merged initializers apart (passes/untie.c); NULL: nothing was merged */
-    inv_session_options options; /* deep copy in `arena`; host data pointers dropped */
+    inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;
     INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */

@@ -189,6 +189,14 @@ static json_t *alive_at_peak(inv_context *ctx, const inv_plan *p)
     return list;
 }
 
+static json_t *constant_list(const inv_program *pr)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < pr->options.ninputs; i++)
+        if (pr->options.inputs[i].data) (void)json_array_append_new(list, json_string(pr->options.inputs[i].name));
+    return list;
+}
+
 inv_status inv_session_report(inv_session *s, char **out)
 {
     *out = NULL;
@@ -209,11 +217,12 @@ inv_status inv_session_report(inv_session *s, char **out)
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
     json_t *rest =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
                   choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
                   "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
-                  timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
-                  bytes(pr->persistent + pr->control + bound), "trainable", train, "frozen", frozen);
+                  timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
+                  alive_at_peak(s->ctx, p), "lower_bound_bytes", bytes(pr->persistent + pr->control + bound),
+                  "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);
