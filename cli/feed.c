@@ -60,8 +60,8 @@ bool cli_assign(const cli_job *job, const cli_list *list, const char *option, co
         if (there) fclose(there);
         if (!file) {
             if (equals)
-                fprintf(why, "--%s %s: the model has no input '%.*s' (it has ", option, text, (int)(equals - text),
-                        text);
+                fprintf(why, "--%s %s: the model has no input '%.*s' to feed (it has ", option, text,
+                        (int)(equals - text), text);
             else
                 fprintf(why, "--%s %s: with %zu inputs say NAME=FILE (inputs: ", option, text, job->ninputs);
             list_inputs(job, why);

@@ -37,14 +37,17 @@ int cli_library_failed(const cli_job *job, inv_status status)
     return cli_fail("%s", text && *text ? text : inv_status_text(status));
 }
 
+/* Without those of types that cannot be fed, strings and sequences among them. */
 static int read_ports(const json_t *list, cli_port **out, size_t *n)
 {
-    *n = json_array_size(list);
-    *out = calloc(*n ? *n : 1, sizeof **out);
+    size_t all = json_array_size(list);
+    *n = 0;
+    *out = calloc(all ? all : 1, sizeof **out);
     if (!*out) return cli_fail("out of memory");
-    for (size_t i = 0; i < *n; i++) {
+    for (size_t i = 0; i < all; i++) {
         const json_t *item = json_array_get(list, i), *shape = json_object_get(item, "shape");
-        cli_port *port = &(*out)[i];
+        if (json_is_true(json_object_get(item, "carried"))) continue;
+        cli_port *port = &(*out)[(*n)++];
         port->name = cli_string(item, "name");
         port->dtype = dtype_of(json_object_get(item, "dtype"));
         port->rank = json_is_array(shape) && json_array_size(shape) <= NPY_MAX_RANK ? (int)json_array_size(shape) : -1;
@@ -81,6 +84,7 @@ int cli_open(cli_job *job, const cli_options *o)
     const inv_context_options co = {.size = sizeof co, .log = log_line};
     inv_status s = inv_context_create(&co, &job->ctx);
     if (s == INV_OK) s = inv_model_load(job->ctx, job->path, &job->model);
+    if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s != INV_OK) return cli_library_failed(job, s);
     char *text = NULL;
     s = inv_model_inspect(job->model, &text);

@@ -23,6 +23,8 @@ const cli_choice cli_memories[] = {{"store", INV_MEMORY_STORE},
                                    {"invert", INV_MEMORY_INVERT},
                                    {"auto", INV_MEMORY_AUTO},
                                    {NULL, 0}};
+const cli_choice cli_layouts[] = {
+    {"keep", INV_LAYOUT_KEEP}, {"inline", INV_LAYOUT_INLINE}, {"external", INV_LAYOUT_EXTERNAL}, {NULL, 0}};
 const cli_choice cli_guards[] = {{"on", INV_GUARD_ON}, {"full", INV_GUARD_FULL}, {"off", INV_GUARD_OFF}, {NULL, 0}};
 
 enum { ROW_FLAG, ROW_TEXT, ROW_LIST, ROW_INT, ROW_SIZE, ROW_REAL, ROW_CHOICE, ROW_LATER };

@@ -48,7 +48,11 @@ static int open_report(const cli_job *job, const char *out, cli_file *file)
     const json_t *files = json_object_get(job->inspection, "data_files"), *entry;
     size_t i;
     if (!report) return CLI_OK;
-    bool taken = same_file(report, job->path) || same_file(report, out);
+    char *data = malloc(strlen(out) + sizeof ".data");
+    if (!data) return cli_fail("out of memory");
+    sprintf(data, "%s.data", out);
+    bool taken = same_file(report, job->path) || same_file(report, out) || same_file(report, data);
+    free(data);
     json_array_foreach(files, i, entry)
     {
         char *folder = folder_of(job->path), *path = NULL;

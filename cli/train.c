@@ -251,11 +251,24 @@ static int finish(training *t)
     return status;
 }
 
+/* A file may say itself how it is to be trained; that is not what happens. */
+static void note_algorithm(const cli_job *job)
+{
+    const json_t *trap;
+    size_t i;
+    json_array_foreach(json_object_get(job->inspection, "traps"), i, trap)
+    {
+        if (strcmp(cli_string(trap, "kind"), "training_info") == 0)
+            cli_note("training_info: %s", cli_string(trap, "text"));
+    }
+}
+
 int cli_main_train(const cli_options *o)
 {
     training t = {.epoch_list = json_array(), .step_list = json_array()};
     int status = check_usage(o, &t.out);
     if (status == CLI_OK) status = cli_open(&t.job, o);
+    if (status == CLI_OK) note_algorithm(&t.job);
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
     if (status == CLI_OK) status = run_epochs(&t);

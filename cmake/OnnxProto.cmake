@@ -18,8 +18,26 @@ print(os.path.join(os.path.dirname(s.origin), 'onnx.proto') if s and s.origin el
     endforeach()
 endfunction()
 
+# A target that is the schema `proto` in C, made in folder `dir`; proto "": onnx.pb-c.[ch] are in it already.
+function(invonnx_onnx_proto target dir proto)
+    file(MAKE_DIRECTORY ${dir})
+    if(proto)
+        configure_file(${proto} ${dir}/onnx.proto COPYONLY)
+        add_custom_command(
+            OUTPUT ${dir}/onnx.pb-c.c ${dir}/onnx.pb-c.h
+            COMMAND ${PROTOC_C} --proto_path=${dir} --c_out=${dir} onnx.proto
+            DEPENDS ${dir}/onnx.proto
+            COMMENT "Generating onnx.pb-c from ${proto}"
+            VERBATIM)
+    endif()
+    add_library(${target} OBJECT ${dir}/onnx.pb-c.c ${dir}/onnx.pb-c.h)
+    target_include_directories(${target} SYSTEM PUBLIC ${dir}
+        $<TARGET_PROPERTY:PkgConfig::PROTOBUF_C,INTERFACE_INCLUDE_DIRECTORIES>)
+    target_compile_options(${target} PRIVATE -w)
+endfunction()
+
 set(onnx_proto_dir ${CMAKE_BINARY_DIR}/generated)
-file(MAKE_DIRECTORY ${onnx_proto_dir})
+set(onnx_proto_file "")
 if(INVONNX_ONNX_GENERATED)
     configure_file(${INVONNX_ONNX_GENERATED}/onnx.pb-c.c ${onnx_proto_dir}/onnx.pb-c.c COPYONLY)
     configure_file(${INVONNX_ONNX_GENERATED}/onnx.pb-c.h ${onnx_proto_dir}/onnx.pb-c.h COPYONLY)
@@ -37,16 +55,5 @@ else()
                             "-DINVONNX_ONNX_PROTO=/path/to/onnx.proto")
     endif()
     message(STATUS "ONNX schema: ${onnx_proto_file}")
-
-    configure_file(${onnx_proto_file} ${onnx_proto_dir}/onnx.proto COPYONLY)
-    add_custom_command(
-        OUTPUT ${onnx_proto_dir}/onnx.pb-c.c ${onnx_proto_dir}/onnx.pb-c.h
-        COMMAND ${PROTOC_C} --proto_path=${onnx_proto_dir} --c_out=${onnx_proto_dir} onnx.proto
-        DEPENDS ${onnx_proto_dir}/onnx.proto
-        COMMENT "Generating onnx.pb-c"
-        VERBATIM)
 endif()
-add_library(onnx_proto OBJECT ${onnx_proto_dir}/onnx.pb-c.c ${onnx_proto_dir}/onnx.pb-c.h)
-target_include_directories(onnx_proto SYSTEM PUBLIC ${onnx_proto_dir}
-    $<TARGET_PROPERTY:PkgConfig::PROTOBUF_C,INTERFACE_INCLUDE_DIRECTORIES>)
-target_compile_options(onnx_proto PRIVATE -w)
+invonnx_onnx_proto(onnx_proto ${onnx_proto_dir} "${onnx_proto_file}")

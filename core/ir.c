@@ -103,6 +103,13 @@ static inv_id *index_entry(inv_graph *g, inv_id v)
     return NULL;
 }
 
+bool inv_value_carried(const inv_value *v)
+{
+    return v->type || v->dtype == INV_STRING || v->dtype > INV_BF16;
+}
+
+const char *inv_value_type(const inv_value *v) { return v->type ? v->type : inv_dtype_name(v->dtype); }
+
 inv_id inv_graph_stands(const inv_graph *g, inv_id v)
 {
     while (v != INV_NONE && inv_val(g, v)->same != INV_NONE) v = inv_val(g, v)->same;

@@ -86,6 +86,7 @@ typedef enum inv_mem_class {
 
 typedef struct inv_value {
     const char *name; /* unique among live values that have one; never NULL */
+    const char *type; /* what it is if it is no tensor, as "seq(tensor(float))"; else NULL */
     inv_dtype dtype;
     inv_shape shape;
     const char *const *dim_param; /* inputs: symbol per dim or NULL; NULL: none */
@@ -197,6 +198,10 @@ const char *inv_graph_fresh(inv_graph *g, const char *stem);       /* unique nam
 inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void *bytes); /* copies bytes */
 inv_id inv_graph_const_ints(inv_graph *g, size_t n, const int64_t *v);                    /* int64[n] */
 inv_id inv_graph_const_real(inv_graph *g, inv_dtype t, double v);                         /* scalar */
+
+/* Of a type that files may hold and nothing here computes with; its name. */
+bool inv_value_carried(const inv_value *v);
+const char *inv_value_type(const inv_value *v);
 
 static inline inv_value *inv_val(const inv_graph *g, inv_id v) { return &g->value.at[v]; }
 static inline inv_node *inv_nod(const inv_graph *g, inv_id n) { return &g->node.at[n]; }

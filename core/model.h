@@ -10,6 +10,7 @@ struct inv_model {
     inv_context *ctx;
     const char *path; /* as given to inv_model_load */
     inv_graph *graph; /* as in the file; passes work on copies. Its tensors are views of the mapped file */
+    inv_layout layout; /* of what is written */
     void *impl;       /* importer/: mappings, facts for inspect */
 };
 
@@ -33,8 +34,9 @@ typedef struct inv_weight {
 typedef inv_status (*inv_weight_source)(void *opaque, const char *initializer, inv_weight *out);
 
 /* Writes the model with the weights of `source` (NULL: none changed), converted to each initializer's own
- * type; every other byte is as in the file. A file of external data is replaced by a new one, `<path>.data` (further
- * ones `<path>.data.1`, ...), if a tensor in it changed or `path` is in another folder; tensors keep their offsets.
+ * type; every other byte is as in the file. Unless model->layout says otherwise: a file of external data is replaced by
+ * a new one, `<path>.data` (further ones `<path>.data.1`, ...), if a tensor in it changed or `path` is in another
+ * folder; tensors keep their offsets.
  * Temporary files, fsync, rename: on failure `path` is untouched. Refuses to replace a file that the model is read
  * from. */
 inv_status inv__model_write(inv_model *model, inv_weight_source source, void *opaque, const char *path);

@@ -83,6 +83,11 @@ typedef struct inv_result_slot {
     inv_id value;
 } inv_result_slot;
 
+/* An output that is not computed. */
+typedef struct inv_left_slot {
+    const char *name, *type; /* type NULL: the loss does not need it */
+} inv_left_slot;
+
 typedef struct inv_plan {
     inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
     inv_graph *g;    /* the plan: order, offsets */
@@ -90,6 +95,7 @@ typedef struct inv_plan {
     INV_VEC(inv_choice_row) choice;
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
+    INV_VEC(inv_left_slot) left;
     INV_VEC(inv_id) guarded; /* by guard slot: the forward value */
     inv_id loss, correct;    /* values; INV_NONE */
     inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */

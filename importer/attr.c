@@ -56,9 +56,7 @@ static inv_status read_tensor(inv__loader *l, inv_graph *g, const Onnx__Attribut
     /* Cut, so that a long name is not copied for each attribute. */
     const char *label = inv__arena_printf(&l->scratch, "attribute '%.200s' of %.500s", out->name, what);
     if (!label) return INV_E_NOMEM;
-    INV_TRY(inv__tensor_read(l, &g->arena, p->t, label, &out->tensor));
-    (void)inv__tensor_carried(l, &out->tensor, label);
-    return INV_OK;
+    return inv__tensor_read(l, &g->arena, p->t, label, &out->tensor);
 }
 
 static inv_status read_value(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,

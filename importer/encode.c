@@ -3,6 +3,13 @@
  * pieces refer to them. */
 #include "importer/writer.h"
 
+inv_status inv__put_tensor_head(inv__pieces *p, const char *name, const inv_data *d)
+{
+    for (int i = 0; i < d->shape.rank; i++) INV_TRY(inv__put_int(p, INV__TENSOR_DIMS, d->shape.dim[i]));
+    INV_TRY(inv__put_int(p, INV__TENSOR_DATA_TYPE, (int64_t)d->dtype));
+    return *name ? inv__put_text(p, INV__TENSOR_NAME, name) : INV_OK;
+}
+
 inv_status inv__put_tensor(inv__pieces *p, uint32_t id, const char *name, const inv_data *d, const inv_maker *maker)
 {
     inv__mark m;
@@ -11,9 +18,7 @@ inv_status inv__put_tensor(inv__pieces *p, uint32_t id, const char *name, const 
         !inv_dtype_size(d->dtype) || (nbytes && !d->bytes && !maker))
         return inv__fail(p->a->ctx, INV_E_ARG, "tensor '%s': no data that fit its type and shape", name);
     INV_TRY(inv__put_open(p, &m));
-    for (int i = 0; i < d->shape.rank; i++) INV_TRY(inv__put_int(p, INV__TENSOR_DIMS, d->shape.dim[i]));
-    INV_TRY(inv__put_int(p, INV__TENSOR_DATA_TYPE, (int64_t)d->dtype));
-    if (*name) INV_TRY(inv__put_text(p, INV__TENSOR_NAME, name));
+    INV_TRY(inv__put_tensor_head(p, name, d));
     INV_TRY(inv__put_header(p, INV__TENSOR_RAW_DATA, nbytes));
     inv_weight x = {.dtype = d->dtype, .n = nbytes / inv_dtype_size(d->dtype), .data = d->bytes};
     if (maker) x.maker = *maker;

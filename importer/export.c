@@ -6,6 +6,10 @@
 
 #include "importer/writer.h"
 
+/* What other tools take for small, too; and the page size, which ONNX's documentation advises offsets to be
+ * multiples of. */
+enum { EXTERNAL_LEAST = 1024, EXTERNAL_ALIGN = 4096 };
+
 /* --- what changed --- */
 
 static bool is_new(const inv_weight *x) { return x->data || x->maker.make; }
@@ -31,23 +35,14 @@ static inv_status ask_weight(inv__writer *w, inv_weight_source source, void *opa
     return INV_OK;
 }
 
-/* The file of external data that the bytes are in; INV_NONE: they are in the model's own. */
-static uint32_t file_of(const inv__writer *w, const inv_data *d)
-{
-    for (uint32_t i = 0; i < w->impl->ext.n; i++) {
-        uintptr_t base = (uintptr_t)w->impl->ext.at[i].base, p = (uintptr_t)d->bytes;
-        if (p >= base && p + d->nbytes <= base + w->impl->ext.at[i].nbytes) return i;
-    }
-    return INV_NONE;
-}
-
 /* "OUT.data", "OUT.data.1", ... in the order in which the model names the files that they replace. */
 static inv_status name_files(inv__writer *w)
 {
     unsigned n = 0;
-    for (size_t i = 0; i < w->impl->ext.n; i++) {
+    for (size_t i = 0; i < w->ndata; i++) {
         inv__data_file *f = &w->data[i];
-        if (!f->move) continue;
+        bool may = i + 1 == w->ndata && w->m->layout == INV_LAYOUT_EXTERNAL;
+        if (!f->move && !may) continue;
         f->path = n ? inv__arena_printf(&w->l.scratch, "%s.data.%u", w->path, n)
                     : inv__arena_printf(&w->l.scratch, "%s.data", w->path);
         if (!f->path) return INV_E_NOMEM;
@@ -63,45 +58,74 @@ inv_status inv__writer_ask(inv__writer *w, inv_weight_source source, void *opaqu
     const inv_graph *g = w->m->graph;
     for (size_t i = 0; i < g->inits.n; i++) {
         INV_TRY(ask_weight(w, source, opaque, i));
-        uint32_t file = is_new(&w->weight[i]) ? file_of(w, &inv_val(g, g->inits.at[i])->data) : INV_NONE;
-        if (file != INV_NONE) w->data[file].move = true;
+        uint32_t file = is_new(&w->weight[i]) ? inv__map_of(w->impl, &inv_val(g, g->inits.at[i])->data) : INV_NONE;
+        if (file != INV_NONE && w->m->layout == INV_LAYOUT_KEEP) w->data[file].move = true;
     }
     return name_files(w);
 }
 
 /* --- tensors --- */
 
-/* *file: where the external tensor lies, if that file moves; else INV_NONE. */
-static inv_status read_moved(inv__writer *w, size_t begin, size_t end, uint32_t *file, inv_data *d)
+/* Where a tensor was and goes. INV_NONE: into the model's file. */
+typedef struct move {
+    inv_data d;
+    uint32_t from, to; /* in w->data */
+} move;
+
+static inv_status read_tensor(inv__writer *w, size_t begin, size_t end, move *v)
 {
     ProtobufCMessage *message;
     inv_arena *a = &w->l.scratch;
     INV_TRY(inv__unpack(a, w->m->path, &w->impl->file, &onnx__tensor_proto__descriptor, begin, end, &message));
-    INV_TRY(inv__tensor_read(&w->l, a, (const Onnx__TensorProto *)(const void *)message, "a tensor", d));
+    INV_TRY(inv__tensor_read(&w->l, a, (const Onnx__TensorProto *)(const void *)message, "a tensor", &v->d));
     INV_TRY(inv__defects_report(&w->l.defects, w->m->path));
-    *file = file_of(w, d);
-    if (*file != INV_NONE && !w->data[*file].move) *file = INV_NONE;
+    v->from = inv__map_of(w->impl, &v->d);
     return INV_OK;
 }
 
-/* The tensor's bytes go to the new data file, its place there into the model. */
-static inv_status put_external(inv__writer *w, uint32_t file, const inv_data *d, const inv_weight *x)
+static bool goes_outside(const inv__writer *w, const inv_data *d)
+{
+    return w->m->layout == INV_LAYOUT_EXTERNAL && d->nbytes >= EXTERNAL_LEAST;
+}
+
+/* *moves: its data are to be in another file than before. */
+static inv_status decide(inv__writer *w, size_t begin, size_t end, bool external, bool initializer, move *v,
+                         bool *moves)
+{
+    inv_layout layout = w->m->layout;
+    *v = (move){.from = INV_NONE, .to = INV_NONE};
+    *moves = false;
+    if (!external && (layout != INV_LAYOUT_EXTERNAL || !initializer)) return INV_OK;
+    INV_TRY(read_tensor(w, begin, end, v));
+    if (layout == INV_LAYOUT_KEEP) {
+        *moves = v->from != INV_NONE && w->data[v->from].move;
+        if (*moves) v->to = v->from;
+    } else if (external || (v->d.bytes && goes_outside(w, &v->d))) {
+        *moves = true;
+        if (layout == INV_LAYOUT_EXTERNAL) v->to = (uint32_t)w->ndata - 1;
+    }
+    return INV_OK;
+}
+
+/* The tensor's bytes go to the data file, its place there into the model. */
+static inv_status put_external(inv__writer *w, const move *v, const inv_weight *x)
 {
     inv_arena *a = &w->l.scratch;
-    inv__data_file *f = &w->data[file];
-    inv__moved moved = {(uint64_t)((const uint8_t *)d->bytes - w->impl->ext.at[file].base), *d, x};
-    const char *offset = inv__arena_printf(a, "%" PRIu64, moved.at), *length = inv__arena_printf(a, "%zu", d->nbytes);
+    inv__data_file *f = &w->data[v->to];
+    inv__moved moved = {0, v->d, x};
+    if (v->to == v->from) {
+        moved.at = (uint64_t)((const uint8_t *)v->d.bytes - w->impl->ext.at[v->from].base);
+    } else {
+        moved.at = (f->end + EXTERNAL_ALIGN - 1) / EXTERNAL_ALIGN * EXTERNAL_ALIGN;
+        f->end = moved.at + v->d.nbytes;
+        f->move = true;
+    }
+    const char *offset = inv__arena_printf(a, "%" PRIu64, moved.at), *length = inv__arena_printf(a, "%zu", v->d.nbytes);
     if (!offset || !length || !inv_vec_push(a, &f->tensor, moved)) return INV_E_NOMEM;
     INV_TRY(inv__put_pair(&w->model, INV__TENSOR_EXTERNAL_DATA, "location", f->location));
     INV_TRY(inv__put_pair(&w->model, INV__TENSOR_EXTERNAL_DATA, "offset", offset));
     INV_TRY(inv__put_pair(&w->model, INV__TENSOR_EXTERNAL_DATA, "length", length));
     return inv__put_int(&w->model, INV__TENSOR_DATA_LOCATION, INV__LOCATION_EXTERNAL);
-}
-
-static inv_status put_raw(inv__writer *w, const inv_weight *x, inv_dtype to)
-{
-    INV_TRY(inv__put_header(&w->model, INV__TENSOR_RAW_DATA, (uint64_t)x->n * inv_dtype_size(to)));
-    return inv__put_elements(&w->model, x, to);
 }
 
 /* Fields that say where data are: 4 to 7, 9 to 11, 13, 14. */
@@ -111,66 +135,87 @@ static bool is_data_field(uint32_t id)
            id == INV__TENSOR_DATA_LOCATION;
 }
 
-/* `to`: the tensor's own type. file INV_NONE: its data are in the model's file. */
-static inv_status put_data(inv__writer *w, uint32_t file, const inv_data *d, const inv_weight *x, inv_dtype to)
+/* `to`: the tensor's own type, of new elements x. */
+static inv_status put_data(inv__writer *w, const move *v, const inv_weight *x, inv_dtype to)
 {
-    return file == INV_NONE ? put_raw(w, x, to) : put_external(w, file, d, x);
+    if (v->to != INV_NONE) return put_external(w, v, x);
+    INV_TRY(inv__put_header(&w->model, INV__TENSOR_RAW_DATA, x ? (uint64_t)x->n * inv_dtype_size(to) : v->d.nbytes));
+    return x ? inv__put_elements(&w->model, x, to) : inv__put(&w->model, v->d.bytes, v->d.nbytes);
 }
 
-static inv_status rewrite_tensor(inv__writer *w, size_t begin, size_t end, uint32_t file, const inv_data *d,
-                                 const inv_weight *x, inv_dtype to)
+static inv_status rewrite_tensor(inv__writer *w, size_t begin, size_t end, const move *v, const inv_weight *x,
+                                 inv_dtype to)
 {
-    uint32_t place = file == INV_NONE ? INV__TENSOR_RAW_DATA : INV__TENSOR_EXTERNAL_DATA;
+    uint32_t place = v->to == INV_NONE ? INV__TENSOR_RAW_DATA : INV__TENSOR_EXTERNAL_DATA;
     bool done = false;
     inv__field f;
     for (size_t pos = begin; pos < end; pos = f.end) {
         INV_TRY(inv__writer_field(w, pos, end, &f));
         if (is_data_field(f.id)) continue;
         if (!done && f.id > place) {
-            INV_TRY(put_data(w, file, d, x, to));
+            INV_TRY(put_data(w, v, x, to));
             done = true;
         }
         INV_TRY(inv__put(&w->model, w->impl->file.base + f.at, f.end - f.at));
     }
-    return done ? INV_OK : put_data(w, file, d, x, to);
+    return done ? INV_OK : put_data(w, v, x, to);
 }
 
-static inv_status tensor(inv__writer *w, size_t begin, size_t end, bool initializer, bool *changed)
+inv_status inv__put_initializer(inv__writer *w, uint32_t id, const char *name, const inv_data *d,
+                                const inv_maker *maker)
+{
+    inv__pieces *p = &w->model;
+    move v = {.d = *d, .from = INV_NONE, .to = (uint32_t)w->ndata - 1};
+    inv__mark m;
+    if (!goes_outside(w, d)) return inv__put_tensor(p, id, name, d, maker);
+    inv_weight *x = INV_ARENA_NEW(&w->l.scratch, inv_weight, 1);
+    if (!x) return INV_E_NOMEM;
+    *x = (inv_weight){.dtype = d->dtype, .n = d->nbytes / inv_dtype_size(d->dtype), .data = d->bytes};
+    if (maker) x->maker = *maker;
+    INV_TRY(inv__put_open(p, &m));
+    INV_TRY(inv__put_tensor_head(p, name, d));
+    INV_TRY(put_external(w, &v, x));
+    return inv__put_close(p, &m, id);
+}
+
+typedef enum place { AT_MODEL, AT_GRAPH, IN_GRAPH, AT_INITIALIZER, AT_INNER_INITIALIZER, ELSEWHERE } place;
+
+static inv_status tensor(inv__writer *w, size_t begin, size_t end, place at, bool *changed)
 {
     const uint8_t *base = w->impl->file.base;
     const inv_graph *g = w->m->graph;
     const char *name = "";
     uint64_t location = 0;
     inv__field f;
-    *changed = false;
+    move v;
     for (size_t pos = begin; pos < end; pos = f.end) {
         INV_TRY(inv__writer_field(w, pos, end, &f));
         if (f.id == INV__TENSOR_NAME && f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
             name = inv__arena_strndup(&w->l.scratch, (const char *)base + f.body, f.end - f.body);
         if (!name) return INV_E_NOMEM;
         if (f.id == INV__TENSOR_DATA_LOCATION && f.wire == PROTOBUF_C_WIRE_TYPE_VARINT) {
-            size_t at = f.body;
-            (void)inv__wire_varint(base, &at, f.end, &location);
+            size_t pos_in = f.body;
+            (void)inv__wire_varint(base, &pos_in, f.end, &location);
         }
     }
-    uint32_t i = initializer ? inv__names_get(&w->inits, name) : INV_NONE, file = INV_NONE;
+    uint32_t i = at == AT_INITIALIZER ? inv__names_get(&w->inits, name) : INV_NONE;
     const inv_weight *x = i != INV_NONE && is_new(&w->weight[i]) ? &w->weight[i] : NULL;
-    inv_data d = {0};
-    if (location == INV__LOCATION_EXTERNAL) INV_TRY(read_moved(w, begin, end, &file, &d));
-    if (!x && file == INV_NONE) return INV_OK;
-    *changed = true;
-    return rewrite_tensor(w, begin, end, file, &d, x, x ? inv_val(g, g->inits.at[i])->dtype : INV_DT_NONE);
+    bool moves;
+    INV_TRY(decide(w, begin, end, location == INV__LOCATION_EXTERNAL,
+                   at == AT_INITIALIZER || at == AT_INNER_INITIALIZER, &v, &moves));
+    *changed = x || moves;
+    if (!*changed) return INV_OK;
+    return rewrite_tensor(w, begin, end, &v, x, x ? inv_val(g, g->inits.at[i])->dtype : INV_DT_NONE);
 }
 
 /* --- messages around them --- */
 
-typedef enum place { AT_MODEL, AT_GRAPH, AT_INITIALIZER, ELSEWHERE } place;
-
-static place place_of(place outer, uint32_t id)
+static place place_of(const ProtobufCMessageDescriptor *d, place outer, uint32_t id)
 {
-    if (outer == AT_MODEL && id == INV__MODEL_GRAPH) return AT_GRAPH;
-    if (outer == AT_GRAPH && id == INV__GRAPH_INITIALIZER) return AT_INITIALIZER;
-    return ELSEWHERE;
+    if (outer == AT_MODEL) return id == INV__MODEL_GRAPH ? AT_GRAPH : ELSEWHERE;
+    if (outer != AT_GRAPH && outer != IN_GRAPH) return ELSEWHERE;
+    if (d != &onnx__graph_proto__descriptor || id != INV__GRAPH_INITIALIZER) return IN_GRAPH;
+    return outer == AT_GRAPH ? AT_INITIALIZER : AT_INNER_INITIALIZER;
 }
 
 static inv_status message(inv__writer *w, const ProtobufCMessageDescriptor *d, place at, size_t begin, size_t end,
@@ -186,7 +231,7 @@ static inv_status field(inv__writer *w, const ProtobufCMessageDescriptor *d, pla
         inv__mark m;
         bool inner;
         INV_TRY(inv__put_open(&w->model, &m));
-        INV_TRY(message(w, child, place_of(at, f->id), f->body, f->end, &inner));
+        INV_TRY(message(w, child, place_of(d, at, f->id), f->body, f->end, &inner));
         if (inner) {
             *changed = true;
             return inv__put_close(&w->model, &m, f->id);
@@ -202,7 +247,7 @@ static inv_status message(inv__writer *w, const ProtobufCMessageDescriptor *d, p
 {
     inv__field f;
     *changed = false;
-    if (d == &onnx__tensor_proto__descriptor) return tensor(w, begin, end, at == AT_INITIALIZER, changed);
+    if (d == &onnx__tensor_proto__descriptor) return tensor(w, begin, end, at, changed);
     for (size_t pos = begin; pos < end; pos = f.end) {
         INV_TRY(inv__writer_field(w, pos, end, &f));
         INV_TRY(field(w, d, at, &f, changed));
@@ -213,7 +258,10 @@ static inv_status message(inv__writer *w, const ProtobufCMessageDescriptor *d, p
 inv_status inv__put_field(inv__writer *w, const ProtobufCMessageDescriptor *d, const inv__field *f)
 {
     bool changed;
-    return field(w, d, d == &onnx__graph_proto__descriptor ? AT_GRAPH : ELSEWHERE, f, &changed);
+    place at = d == &onnx__graph_proto__descriptor  ? AT_GRAPH
+               : d == &onnx__node_proto__descriptor ? IN_GRAPH
+                                                    : ELSEWHERE;
+    return field(w, d, at, f, &changed);
 }
 
 inv_status inv__model_write(inv_model *m, inv_weight_source source, void *opaque, const char *path)

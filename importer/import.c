@@ -79,7 +79,7 @@ static inv_status shape_read(inv__loader *l, inv_graph *g, const Onnx__TensorSha
 }
 
 typedef struct decl {
-    const char *name;
+    const char *name, *type;
     inv_dtype dtype;
     inv_shape shape;
     const char *const *symbols;
@@ -93,15 +93,15 @@ static inv_status decl_read(inv__loader *l, const inv__scope *s, const Onnx__Val
     if (!what) return INV_E_NOMEM;
     *d = (decl){.name = p->name ? p->name : "", .shape = inv_shape_unknown()};
     if (!*d->name) inv__defect(&l->defects, INV_E_GRAPH, "a graph %s has no name%s", kind, s->where);
-    if (!p->type || p->type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET) return INV_OK;
-    if (p->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
-        inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE,
-                    "%s: is no tensor (sequences, maps and so on are not supported)", what);
+    if (!p->type || (p->type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET && !p->type->base.n_unknown_fields))
         return INV_OK;
+    if (p->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
+        d->type = inv__type_text(&s->g->arena, p->type);
+        return d->type ? INV_OK : INV_E_NOMEM;
     }
     const Onnx__TypeProto__Tensor *t = p->type->tensor_type;
     int32_t dt = t->has_elem_type ? t->elem_type : 0;
-    if (dt < INV_DT_NONE || dt > INV_BF16)
+    if (dt < INV_DT_NONE || !strcmp(inv_dtype_name((inv_dtype)dt), "unknown"))
         inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what, dt,
                     inv_dtype_name((inv_dtype)dt));
     else
@@ -141,6 +141,33 @@ static inv_status define(inv__loader *l, inv__scope *scope, const char *name, in
     return *out == INV_NONE ? g->failed : INV_OK;
 }
 
+/* Sparse initializers are carried along; their elements are not looked at. */
+static inv_status import_sparse(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
+{
+    inv_graph *g = s->g;
+    for (size_t i = 0; i < p->n_sparse_initializer; i++) {
+        const Onnx__SparseTensorProto *x = p->sparse_initializer[i];
+        const Onnx__TensorProto *t = x->values;
+        inv_shape shape = x->n_dims <= INV_MAX_RANK ? inv_shape_of((int)x->n_dims, x->dims) : inv_shape_unknown();
+        inv_id v;
+        size_t nbytes;
+        if (!inv_shape_is_static(&shape) || !inv_shape_nbytes(&shape, INV_C128, &nbytes)) shape = inv_shape_unknown();
+        if (!t || !t->name || !*t->name)
+            inv__defect(&l->defects, INV_E_GRAPH, "sparse initializer %zu has no name%s", i, s->where);
+        INV_TRY(define(l, s, t && t->name ? t->name : "", s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, INV_DT_NONE,
+                       &shape, "a sparse initializer", &v));
+        if (v == INV_NONE) continue;
+        inv_val(g, v)->type = inv__arena_printf(&g->arena, "sparse_tensor(%s)",
+                                                inv_dtype_name((inv_dtype)(t ? t->data_type : 0)));
+        if (!inv_val(g, v)->type) return INV_E_NOMEM;
+        inv_val(g, v)->mem = INV_MEM_PARAM;
+        if (s->outer) continue;
+        inv_val(g, v)->init = (inv_id)g->inits.n;
+        if (!inv_vec_push(&g->arena, &g->inits, v)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
 static inv_status import_initializers(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
 {
     inv_graph *g = s->g;
@@ -153,7 +180,6 @@ static inv_status import_initializers(inv__loader *l, inv__scope *s, const Onnx_
         if (!what) return INV_E_NOMEM;
         if (!*name) inv__defect(&l->defects, INV_E_GRAPH, "initializer %zu has no name%s", i, s->where);
         INV_TRY(inv__tensor_read(l, &g->arena, t, what, &data));
-        if (s->outer) (void)inv__tensor_carried(l, &data, what);
         INV_TRY(define(l, s, name, s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, data.dtype, &data.shape,
                        "an initializer", &v));
         if (v == INV_NONE) continue;
@@ -163,12 +189,7 @@ static inv_status import_initializers(inv__loader *l, inv__scope *s, const Onnx_
         inv_val(g, v)->init = (inv_id)g->inits.n;
         if (!inv_vec_push(&g->arena, &g->inits, v)) return INV_E_NOMEM;
     }
-    for (size_t i = 0; i < p->n_sparse_initializer; i++) {
-        const Onnx__TensorProto *t = p->sparse_initializer[i]->values;
-        inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "initializer '%s' is sparse, which is not supported",
-                    t && t->name ? t->name : "");
-    }
-    return INV_OK;
+    return import_sparse(l, s, p);
 }
 
 static inv_status import_inputs(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
@@ -183,6 +204,7 @@ static inv_status import_inputs(inv__loader *l, inv__scope *s, const Onnx__Graph
         if (known != INV_NONE && inv_val(g, known)->role == INV_ROLE_PARAM) continue;
         INV_TRY(define(l, s, d.name, INV_ROLE_INPUT, d.dtype, &d.shape, "the list of graph inputs", &v));
         if (v == INV_NONE) continue;
+        inv_val(g, v)->type = d.type;
         inv_val(g, v)->dim_param = d.symbols;
         inv_val(g, v)->mem = INV_MEM_DATA;
         if (!inv_vec_push(&g->arena, &g->inputs, v)) return INV_E_NOMEM;
@@ -211,6 +233,7 @@ static inv_status import_outputs(inv__loader *l, inv__scope *s, const Onnx__Grap
         val->is_output = true;
         /* What the file says about an output that is computed is a claim, useful for inspect; inference has its own. */
         if (val->role == INV_ROLE_NODE) {
+            val->type = d.type;
             val->dtype = d.dtype;
             val->shape = d.shape;
             val->dim_param = d.symbols;
@@ -238,11 +261,6 @@ static inv_status read_inputs(inv__loader *l, inv__scope *s, const Onnx__NodePro
         if (*p->input[i] && v == INV_NONE)
             inv__defect(&l->defects, INV_E_GRAPH, "%s reads '%s', which nothing defines", what, p->input[i]);
         if (!inv_vec_push(&l->scratch, in, v)) return INV_E_NOMEM;
-        if (v == INV_NONE) continue;
-        const inv_value *val = inv_val(s->g, v);
-        if (val->data.dtype == INV_STRING)
-            inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s reads initializer '%s', which holds strings", what,
-                        val->name);
     }
     return INV_OK;
 }

@@ -6,6 +6,7 @@
  *   prescan.c  checks the file and makes the skeleton: the file without its tensors' raw data
  *   tables.c   names, lists of defects
  *   tensor.c   TensorProto -> inv_data (views of the mapping where possible)
+ *   type.c     TypeProto in words
  *   attr.c     AttributeProto -> inv_attr
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
  *   function.c model-local functions;  model.c  load and destroy
@@ -86,6 +87,7 @@ typedef struct inv__field {
     size_t body, end; /* payload, without a length prefix */
 } inv__field;
 #define INV__VARINT_MAX 10
+#define INV__INLINE_END INT32_MAX /* bytes that protobuf's users stop at */
 /* NULL, or what is wrong with the field at `at`. */
 const char *inv__wire_field(const uint8_t *base, size_t at, size_t end, inv__field *f);
 bool inv__wire_varint(const uint8_t *base, size_t *at, size_t end, uint64_t *out);
@@ -99,7 +101,9 @@ enum {
     INV__MODEL_GRAPH = 7,
     INV__MODEL_OPSET_IMPORT = 8,
     INV__MODEL_METADATA = 14,
+    INV__MODEL_TRAINING_INFO = 20,
     INV__MODEL_FUNCTION = 25,
+    INV__TRAINING_UPDATE_BINDING = 4,
     INV__GRAPH_NODE = 1,
     INV__GRAPH_INITIALIZER = 5,
     INV__GRAPH_INPUT = 11,
@@ -187,11 +191,13 @@ typedef struct inv__loader {
  * out->bytes NULL then. String tensors also have bytes NULL. `what` as in "initializer 'w'". */
 inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,
                             inv_data *out);
-/* Whether the elements are of a type that is only carried along; then that is a defect. */
-bool inv__tensor_carried(inv__loader *l, const inv_data *d, const char *what);
+/* Text of a type that is no tensor, "map(int64,tensor(float))"; NULL: no memory. */
+const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p);
 /* map.c: bytes of an external tensor of nbytes bytes; NULL and a defect if they cannot be had. */
 inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
                               const uint8_t **out);
+/* map.c: the file in impl->ext that the bytes are in; INV_NONE: they are in none. */
+uint32_t inv__map_of(const inv__impl *impl, const inv_data *d);
 /* map.c: a defect for external tensors that share bytes: they could not be written back with new weights. */
 inv_status inv__external_check(inv__loader *l);
 

@@ -66,8 +66,9 @@ static json_t *value_json(view *w, inv_id id)
     const inv_value *v = inv_val(w->g, id);
     json_t *o = json_object();
     set(w, o, "name", text(w, v->name));
-    set(w, o, "dtype", json_string(v->dtype == INV_DT_NONE ? "?" : inv_dtype_name(v->dtype)));
+    set(w, o, "dtype", text(w, v->type || v->dtype != INV_DT_NONE ? inv_value_type(v) : "?"));
     set(w, o, "shape", shape_json(w, v));
+    if (inv_value_carried(v)) set(w, o, "carried", json_true()); /* written back, never computed with */
     return o;
 }
 
@@ -88,7 +89,8 @@ static json_t *initializers_json(view *w)
     json_t *a = json_array();
     for (size_t i = 0; i < w->g->inits.n; i++) {
         const inv_value *v = inv_val(w->g, w->g->inits.at[i]);
-        const char *why = !inv_dtype_is_float(v->dtype) ? "not of a floating-point type"
+        const char *why = v->type                         ? "no dense tensor"
+                          : !inv_dtype_is_float(v->dtype) ? "not of a floating-point type"
                           : v->shape.rank == 0          ? "a scalar"
                           : v->inverse_of ? "inverse of another parameter, refreshed when the model is written"
                           : is_statistic(w->roles[w->g->inits.at[i]]) ? "a running statistic of batch normalization"

@@ -199,6 +199,15 @@ inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const 
     return INV_OK;
 }
 
+uint32_t inv__map_of(const inv__impl *impl, const inv_data *d)
+{
+    for (uint32_t i = 0; i < impl->ext.n; i++) {
+        uintptr_t base = (uintptr_t)impl->ext.at[i].base, p = (uintptr_t)d->bytes;
+        if (p >= base && p + d->nbytes <= base + impl->ext.at[i].nbytes) return i;
+    }
+    return INV_NONE;
+}
+
 static int by_place(const void *a, const void *b)
 {
     const inv__range *x = a, *y = b;

@@ -197,7 +197,7 @@ static inv_status keep_named(outliner *x, edit *e, const inv__field *f, bool *ke
 static inv_status put_initializer(outliner *x, const edit *e, size_t i)
 {
     const inv_outline_tensor *t = &x->o->tensor.at[i];
-    return inv__put_tensor(&x->w.model, e->field, t->name, &t->data, t->maker.make ? &t->maker : NULL);
+    return inv__put_initializer(&x->w, e->field, t->name, &t->data, t->maker.make ? &t->maker : NULL);
 }
 
 enum { GRAPH_EDITS = 4 };

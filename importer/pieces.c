@@ -185,8 +185,10 @@ inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path)
     if (!w->weight || !w->data) return INV_E_NOMEM;
     bool same;
     INV_TRY(same_folder(w, &same));
-    for (size_t i = 0; i < w->impl->ext.n; i++)
-        w->data[i] = (inv__data_file){.move = !same, .pieces.a = &w->l.scratch, .out.fd = -1};
+    w->ndata = w->impl->ext.n + 1;
+    for (size_t i = 0; i < w->ndata; i++)
+        w->data[i] = (inv__data_file){.move = !same && i < w->impl->ext.n && m->layout == INV_LAYOUT_KEEP,
+                                      .pieces.a = &w->l.scratch, .out.fd = -1};
     return refuse_loaded(w, path);
 }
 
@@ -213,11 +215,14 @@ static inv_status write_data(inv__writer *w, inv__data_file *f)
 
 static inv_status publish(inv__writer *w, inv__out *model)
 {
-    for (size_t i = 0; i < w->impl->ext.n; i++)
+    INV_CHECK(w->m->layout != INV_LAYOUT_INLINE || w->model.nbytes < INV__INLINE_END, w->l.ctx, INV_E_ARG,
+              "cannot write '%s': with all tensors inside it would have %llu bytes, and ONNX files end before 2 GiB; "
+              "keep the layout or put them outside", w->path, (unsigned long long)w->model.nbytes);
+    for (size_t i = 0; i < w->ndata; i++)
         if (w->data[i].move) INV_TRY(write_data(w, &w->data[i]));
     INV_TRY(write_pieces(model, w->path, &w->model));
     /* The model appears last: a model file that is seen has its data. */
-    for (size_t i = 0; i < w->impl->ext.n; i++)
+    for (size_t i = 0; i < w->ndata; i++)
         if (w->data[i].move) INV_TRY(inv__out_publish(&w->data[i].out));
     return inv__out_publish(model);
 }
@@ -227,7 +232,7 @@ inv_status inv__writer_publish(inv__writer *w)
     inv__out model = {.fd = -1};
     inv_status s = publish(w, &model);
     inv__out_close(&model);
-    for (size_t i = 0; i < w->impl->ext.n; i++) inv__out_close(&w->data[i].out);
+    for (size_t i = 0; i < w->ndata; i++) inv__out_close(&w->data[i].out);
     return s;
 }
 

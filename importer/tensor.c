@@ -12,15 +12,6 @@ static size_t carried_bits(int32_t t)
     return t > INV_BF16 && t - INV_BF16 <= (int32_t)sizeof bits ? bits[t - INV_BF16 - 1] : 0;
 }
 
-bool inv__tensor_carried(inv__loader *l, const inv_data *d, const char *what)
-{
-    bool carried = carried_bits((int32_t)d->dtype) > 0;
-    if (carried)
-        inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what,
-                    (int)d->dtype, inv_dtype_name(d->dtype));
-    return carried;
-}
-
 /* Where the typed fields of a tensor keep elements of type t, `per` numbers for each. */
 typedef struct typed {
     const void *data;

@@ -24,6 +24,9 @@ static const struct {
      "--freeze what shall stay as it is"},
     {"dropout_off",
      "these drop nothing, also in training: exported in evaluation mode; export in training mode to have dropout"},
+    {"training_info",
+     "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, which "
+     "trains them too; --freeze what shall stay as it is"},
     {"quantized_weight",
      "integer weights are constants: only their scales are trained; export before quantizing to train them"},
 };
@@ -219,11 +222,32 @@ static inv_status read_signature(inv__view *w, const inv__field *graph)
     return w->scratch.failed ? INV_E_NOMEM : INV_OK;
 }
 
+/* Initializers that a training algorithm in the file gives new values: here another one does. */
+static inv_status read_training(inv__view *w, const inv__field *info, json_t *bound)
+{
+    const inv__impl *impl = w->m->impl;
+    const uint8_t *base = impl->file.base;
+    inv__field f, e;
+    for (size_t pos = info->body; pos < info->end && !inv__wire_field(base, pos, info->end, &f); pos = f.end) {
+        if (f.id != INV__TRAINING_UPDATE_BINDING || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+        for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end) {
+            if (e.id != ENTRY_KEY || e.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+            const char *name = inv__arena_strndup(&w->scratch, (const char *)base + e.body, e.end - e.body);
+            if (!name) return INV_E_NOMEM;
+            inv_id v = inv_graph_find(w->g, name);
+            if (v != INV_NONE && inv_val(w->g, v)->role == INV_ROLE_PARAM)
+                inv__view_append(w, bound, inv__view_text(w, name));
+        }
+    }
+    return INV_OK;
+}
+
 static inv_status read_file(inv__view *w)
 {
     const inv__impl *impl = w->m->impl;
     size_t n = w->g->node.n;
     const char **label = INV_ARENA_NEW(&w->scratch, const char *, n + 1);
+    json_t *list = NULL; /* initializers that training_info binds */
     inv__field f;
     if (!label) return INV_E_NOMEM;
     for (size_t i = 0; i < n; i++) {
@@ -233,6 +257,9 @@ static inv_status read_file(inv__view *w)
     }
     for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(impl->file.base, pos, impl->file.nbytes, &f);
          pos = f.end) {
+        if (f.id == INV__MODEL_TRAINING_INFO && !list)
+            inv__view_set(w, w->trap_nodes, "training_info", list = json_array());
+        if (f.id == INV__MODEL_TRAINING_INFO) INV_TRY(read_training(w, &f, list));
         if (f.id != INV__MODEL_GRAPH) continue;
         INV_TRY(read_nodes(w, &f, label));
         INV_TRY(read_signature(w, &f));
@@ -260,7 +287,7 @@ inv_status inv__traps_report(inv__view *w)
         if (!nodes) continue;
         json_t *o = json_object();
         inv__view_set(w, o, "kind", json_string(texts[i].kind));
-        bool tensors = !strcmp(texts[i].kind, "computed_initializer");
+        bool tensors = !strcmp(texts[i].kind, "computed_initializer") || !strcmp(texts[i].kind, "training_info");
         inv__view_set(w, o, tensors ? "initializers" : "nodes", json_incref(nodes));
         inv__view_set(w, o, "text", json_string(texts[i].text));
         inv__view_append(w, w->traps, o);

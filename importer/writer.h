@@ -55,9 +55,10 @@ typedef struct inv__moved {
 } inv__moved;
 
 /* What becomes of a file of external data: it serves the written model too, or a new one takes its place, with every
- * tensor where it was. */
+ * tensor where it was. Or a file that has none before it: one tensor after the other. */
 typedef struct inv__data_file {
     bool move;
+    uint64_t end; /* of what is in it, if none was before it */
     const char *path, *location;
     INV_VEC(inv__moved) tensor;
     inv__pieces pieces;
@@ -70,7 +71,8 @@ typedef struct inv__writer {
     inv__loader l;
     inv_weight *weight; /* per initializer; neither data nor maker: unchanged */
     inv__names inits;    /* name -> index */
-    inv__data_file *data; /* per file in impl->ext */
+    inv__data_file *data; /* per file in impl->ext, then the one that none was before */
+    size_t ndata;
     const char *path;
     inv__pieces model;
 } inv__writer;
@@ -88,7 +90,12 @@ inv_status inv__writer_ask(inv__writer *w, inv_weight_source source, void *opaqu
  * tensors inside move if their file does. */
 inv_status inv__put_field(inv__writer *w, const ProtobufCMessageDescriptor *d, const inv__field *f);
 
+/* A new initializer, as field `id`. maker: NULL, or in place of d->bytes. */
+inv_status inv__put_initializer(inv__writer *w, uint32_t id, const char *name, const inv_data *d,
+                                const inv_maker *maker);
+
 /* --- encode.c: messages that are in no file yet --- */
+inv_status inv__put_tensor_head(inv__pieces *p, const char *name, const inv_data *d); /* all but the data */
 /* maker: NULL, or in place of d->bytes. */
 inv_status inv__put_tensor(inv__pieces *p, uint32_t id, const char *name, const inv_data *d, const inv_maker *maker);
 inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a);

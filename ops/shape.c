@@ -169,12 +169,18 @@ static inv_status range_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* --- sequences: SequenceOf<axis>(parts*) stands for one; whoever takes an element looks at its inputs --- */
+/* --- sequences and optionals: SequenceOf(parts*) stands for one; whoever takes an element looks at its inputs --- */
 static inv_status sequence_infer(inv_graph *g, inv_node *n)
 {
     const inv_shape scalar = inv_shape_scalar();
-    inv__set_out(g, n, 0, n->nin ? inv__in_dtype(g, n, 0) : INV_F32, &scalar);
-    return INV_OK;
+    const char *kind = inv_attr_int(n, "optional", 0) ? "optional" : "seq", *type;
+    const inv_value *part = inv__has_in(n, 0) ? inv_val(g, n->in[0]) : NULL;
+    inv__set_out(g, n, 0, part ? part->dtype : INV_F32, &scalar);
+    if (!part) type = inv__arena_printf(&g->arena, "%s()", kind);
+    else if (part->type) type = inv__arena_printf(&g->arena, "%s(%s)", kind, part->type);
+    else type = inv__arena_printf(&g->arena, "%s(tensor(%s))", kind, inv_dtype_name(part->dtype));
+    inv_val(g, n->out[0])->type = type;
+    return type ? INV_OK : INV_E_NOMEM;
 }
 
 static inv_status emit_sequence(inv_graph *g, uint32_t count, const inv_id *parts, inv_id *out)
@@ -183,14 +189,21 @@ static inv_status emit_sequence(inv_graph *g, uint32_t count, const inv_id *part
     return inv__done(g);
 }
 
-static inv_status sequence_of(const inv_graph *g, const inv_node *n, const inv_node **seq)
+/* What made input 0, if it is a sequence (or an optional); else NULL. */
+static const inv_node *made_of(const inv_graph *g, const inv_node *n, bool optional)
 {
     const inv_id def = inv__has_in(n, 0) ? inv_val(g, n->in[0])->def : INV_NONE;
-    if (def == INV_NONE || strcmp(inv_nod(g, def)->op_type, "SequenceOf") != 0)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
-                             "its input is no sequence made by SplitToSequence or SequenceConstruct");
-    *seq = inv_nod(g, def);
-    return INV_OK;
+    const inv_node *made = def == INV_NONE ? NULL : inv_nod(g, def);
+    bool fits = made && !strcmp(made->op_type, "SequenceOf") && (inv_attr_int(made, "optional", 0) != 0) == optional;
+    return fits ? made : NULL;
+}
+
+static inv_status sequence_of(const inv_graph *g, const inv_node *n, const inv_node **seq)
+{
+    *seq = made_of(g, n, false);
+    if (*seq != NULL) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
+                         "its input is no sequence made by SequenceConstruct, SplitToSequence and the like");
 }
 
 static inv_status sequence_construct_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -246,18 +259,90 @@ static inv_status split_to_sequence_lower(inv_graph *g, const inv_node *n, inv_i
     return emit_sequence(g, count, parts, out);
 }
 
+/* Input `slot`, a position from 0 to `count` - 1, counted from the end if negative; without it, the last. */
+static inv_status sequence_position(inv_graph *g, const inv_node *n, uint32_t slot, int64_t count, uint32_t *at)
+{
+    int64_t k = count - 1;
+    size_t have = 1;
+    if (inv__has_in(n, slot) && (!inv_const_ints(g, n->in[slot], 1, &k, &have) || have != 1))
+        return inv_node_fail(g, n, INV_E_SHAPE, "the position (input %u) must be constant", slot);
+    const int64_t from = k < 0 ? k + count : k;
+    if (from < 0 || from >= count)
+        return inv_node_fail(g, n, INV_E_SHAPE, "position %lld of %lld", (long long)k, (long long)count);
+    *at = (uint32_t)from;
+    return INV_OK;
+}
+
 static inv_status sequence_at_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const inv_node *seq = NULL;
-    int64_t at;
-    size_t have;
+    uint32_t at = 0;
     INV_TRY(sequence_of(g, n, &seq));
-    if (!inv__has_in(n, 1) || !inv_const_ints(g, n->in[1], 1, &at, &have) || have != 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "the position (input 1) must be constant");
-    if (at < 0) at += seq->nin;
-    if (at < 0 || at >= (int64_t)seq->nin)
-        return inv_node_fail(g, n, INV_E_SHAPE, "position %lld of a sequence of %u", (long long)at, seq->nin);
+    INV_TRY(sequence_position(g, n, 1, seq->nin, &at));
     out[0] = seq->in[at];
+    return INV_OK;
+}
+
+static inv_status sequence_empty_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    (void)n;
+    return emit_sequence(g, 0, NULL, out);
+}
+
+static inv_status sequence_insert_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const inv_node *seq = NULL;
+    uint32_t at = 0;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(sequence_of(g, n, &seq));
+    const uint32_t count = seq->nin;
+    /* A negative position counts from the end of the sequence as it is, so -1 is before its last. */
+    int64_t from = 0;
+    size_t have = 0;
+    bool back = inv__has_in(n, 2) && inv_const_ints(g, n->in[2], 1, &from, &have) && have == 1 && from < 0;
+    INV_TRY(sequence_position(g, n, 2, (int64_t)count + !back, &at));
+    inv_id *parts = INV_ARENA_NEW(&g->arena, inv_id, (size_t)count + 1);
+    if (parts == NULL) return INV_E_NOMEM;
+    for (uint32_t i = 0; i < count; i++) parts[i + (i >= at)] = seq->in[i];
+    parts[at] = n->in[1];
+    return emit_sequence(g, count + 1, parts, out);
+}
+
+static inv_status sequence_erase_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const inv_node *seq = NULL;
+    uint32_t at = 0;
+    INV_TRY(sequence_of(g, n, &seq));
+    const uint32_t count = seq->nin;
+    INV_TRY(sequence_position(g, n, 1, count, &at));
+    inv_id *parts = INV_ARENA_NEW(&g->arena, inv_id, (size_t)count + 1);
+    if (parts == NULL) return INV_E_NOMEM;
+    for (uint32_t i = 0; i + 1 < count; i++) parts[i] = seq->in[i + (i >= at)];
+    return emit_sequence(g, count - 1, parts, out);
+}
+
+static inv_status optional_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    out[0] = inv_emit1(g, "SequenceOf", inv__has_in(n, 0) ? 1 : 0, n->in, INV_ATTRS(inv_attr_of_int("optional", 1)));
+    return inv__done(g);
+}
+
+/* From opset 18 on these two also take what is no optional; that has its element. */
+static inv_status optional_has_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const inv_node *made = made_of(g, n, true);
+    const inv_shape scalar = inv_shape_scalar();
+    const uint8_t has = inv__has_in(n, 0) && (made == NULL || made->nin > 0);
+    out[0] = inv_graph_const(g, INV_BOOL, &scalar, &has);
+    return inv__done(g);
+}
+
+static inv_status optional_get_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const inv_node *made = made_of(g, n, true);
+    INV_TRY(inv__need(g, n, 1));
+    if (made != NULL && made->nin == 0) return inv_node_fail(g, n, INV_E_SHAPE, "the optional is empty");
+    out[0] = made != NULL ? made->in[0] : n->in[0];
     return INV_OK;
 }
 
@@ -322,9 +407,10 @@ LOWERED(range, "Range", 11, "start limit delta", "start + i delta, a constant. O
 CASES(sequence, "q = SequenceOf(float[2] a, float[2] b)", "q = SequenceOf(float[1] a)")
 /* Never folded (INV_OP_RANDOM): the node must stay to be found. It has no kernel and is pruned after lowering. */
 static const inv_op_def sequence_row = {
-    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SequenceOf", .since = 1, .in = "x*", .out = "y",
-    .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer, .flops = inv__flops_none, .cases = sequence_cases,
-    .doc = "stands for a sequence of tensors while lowering"};
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SequenceOf", .since = 1, .in = "first? rest*",
+    .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer,
+    .flops = inv__flops_none, .cases = sequence_cases,
+    .doc = "stands for a sequence of tensors, or an optional, while lowering"};
 LOWERED(sequence_construct, "SequenceConstruct", 11, "x*", "ONNX SequenceConstruct-11",
         INT("i", "0") "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceAt(q, i)",
         INT("i", "-1") "q = SequenceConstruct(float[1] a)\ny = SequenceAt(q, i)")
@@ -335,6 +421,26 @@ LOWERED(split_to_sequence, "SplitToSequence", 11, "x split?", "to SplitSizes. ON
 LOWERED(sequence_at, "SequenceAt", 11, "q at", "one tensor of a sequence. ONNX SequenceAt-11",
         INT("i", "1") INT("s", "1") "q = SplitToSequence(float[2,3] x, s)\ny = SequenceAt(q, i)",
         INT("i", "0") "q = SequenceConstruct(float[1] a)\ny = SequenceAt(q, i)")
+LOWERED(sequence_empty, "SequenceEmpty", 11, "", "ONNX SequenceEmpty-11",
+        "q = SequenceEmpty()\nr = SequenceInsert(q, float[2] x)\ny = ConcatFromSequence<axis = 0>(r)",
+        "q = SequenceEmpty()\ny = SequenceLength(q)")
+LOWERED(sequence_insert, "SequenceInsert", 11, "q x at?", "ONNX SequenceInsert-11",
+        INT("i", "0") "q = SequenceConstruct(float[2] a)\nr = SequenceInsert(q, float[3] b)\n"
+                      "s = SequenceInsert(r, float[1] c, i)\ny = ConcatFromSequence<axis = 0>(s)",
+        INT("i", "-1") "q = SequenceConstruct(float[2] a, float[1] b)\nr = SequenceInsert(q, float[3] c, i)\n"
+                       "y = ConcatFromSequence<axis = 0>(r)")
+LOWERED(sequence_erase, "SequenceErase", 11, "q at?", "ONNX SequenceErase-11",
+        INT("i", "-2") "q = SequenceConstruct(float[2] a, float[1] b, float[3] c)\nr = SequenceErase(q, i)\n"
+                       "y = ConcatFromSequence<axis = 0>(r)",
+        "q = SequenceConstruct(float[2] a, float[1] b)\nr = SequenceErase(q)\ny = ConcatFromSequence<axis = 0>(r)")
+LOWERED(optional, "Optional", 15, "x?", "ONNX Optional-15", "o = Optional(float[2] x)\ny = OptionalGetElement(o)",
+        "o = Optional()\ny = OptionalHasElement(o)")
+LOWERED(optional_has, "OptionalHasElement", 15, "x?", "a constant. ONNX OptionalHasElement-15, -18",
+        "o = Optional(float[2] x)\ny = OptionalHasElement(o)", "y = OptionalHasElement(float[2] x)")
+LOWERED(optional_get, "OptionalGetElement", 15, "x", "ONNX OptionalGetElement-15, -18",
+        "q = SequenceConstruct(float[2] a)\no = Optional(q)\nr = OptionalGetElement(o)\n"
+        "y = ConcatFromSequence<axis = 0>(r)",
+        "y = OptionalGetElement(float[2] x)")
 LOWERED(sequence_length, "SequenceLength", 11, "q", "a constant. ONNX SequenceLength-11",
         "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceLength(q)",
         "q = SequenceConstruct(float[1] a)\ny = SequenceLength(q)")
@@ -352,6 +458,12 @@ const inv_op_def *const inv_ops_shape[] = {&constant_row,
                                            &sequence_construct_row,
                                            &split_to_sequence_row,
                                            &sequence_at_row,
+                                           &sequence_empty_row,
+                                           &sequence_insert_row,
+                                           &sequence_erase_row,
+                                           &optional_row,
+                                           &optional_has_row,
+                                           &optional_get_row,
                                            &sequence_length_row,
                                            &concat_from_sequence_row,
                                            NULL};

@@ -104,7 +104,8 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
     for (size_t i = 0; i < rq->options->ninputs; i++)
         if (!is_model_input(g, rq->options->inputs[i].name))
             inv__str_add(&wrong, "; the model has no input '%s'", rq->options->inputs[i].name);
-    for (size_t i = 0; i < g->inputs.n; i++) bind_input(g, rq, g->inputs.at[i], &s, &wrong);
+    for (size_t i = 0; i < g->inputs.n; i++)
+        if (!inv_value_carried(inv_val(g, g->inputs.at[i]))) bind_input(g, rq, g->inputs.at[i], &s, &wrong);
     inv_status st = INV_OK;
     if (wrong.failed) st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while binding inputs");
     else if (wrong.n) st = inv__fail(g->ctx, INV_E_SHAPE, "inputs do not fit the model: %s", wrong.s + 2);
@@ -115,6 +116,7 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
     memset(&g->order, 0, sizeof g->order);
     for (size_t i = 0; i < g->inputs.n; i++) {
         inv_value *val = inv_val(g, g->inputs.at[i]);
+        if (inv_value_carried(val)) continue; /* whoever reads it is refused when lowered */
         if (inv_dtype_is_float(val->dtype)) val->dtype = g->real;
         if (inv_bind_feed(g, plan, g->inputs.at[i], false) == INV_NONE) return INV_E_NOMEM;
     }
@@ -149,32 +151,9 @@ inv_status inv_real_nodes(inv_graph *g, const inv_ids *list)
     return INV_OK;
 }
 
-/* Types that files may hold and that nothing here computes with. */
-static inv_status name_types(inv_graph *g)
-{
-    inv_str text;
-    inv__str_init(&text, g->ctx);
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; k < n->nin; k++) {
-            const inv_value *v = n->in[k] == INV_NONE ? NULL : inv_val(g, n->in[k]);
-            if (!v || v->role != INV_ROLE_PARAM || inv_dtype_size(v->dtype)) continue;
-            inv__str_add(&text, "; initializer '%s' of type %s, read by node '%s' (%s)", v->name,
-                         inv_dtype_name(v->dtype), *n->name || !n->nout ? n->name : inv_val(g, n->out[0])->name,
-                         n->op_type);
-        }
-    }
-    inv_status s = text.failed ? INV_E_NOMEM : INV_OK;
-    if (text.n)
-        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "types that cannot be computed with: %s", text.s + 2);
-    inv__str_fini(&text);
-    return s;
-}
-
 /* gives: every floating-point value, and every floating-point tensor in an attribute, in g->real. */
 inv_status inv_pass_real(inv_graph *g)
 {
-    INV_TRY(name_types(g));
     for (size_t v = 0; v < g->value.n; v++) {
         inv_value *val = &g->value.at[v];
         if (!inv_dtype_is_float(val->dtype)) continue;

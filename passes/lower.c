@@ -124,6 +124,7 @@ static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
 inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list)
 {
     inv_graph *g = l->g;
+    INV_TRY(inv_reach_types(g, list));
     INV_TRY(name_unknown(g, list));
     for (size_t i = 0; i < list->n; i++) {
         inv_node *n = inv_nod(g, list->at[i]);

@@ -32,6 +32,12 @@ typedef struct inv_request {
 /* pipeline.c: the passes up to matching, on a copy of an imported graph: canonical forward nodes and what was found. */
 inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan);
 
+/* reach.c: outputs of types that nothing here computes with are left out, and what only they need */
+inv_status inv_pass_reach(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* Names every input and initializer of such a type that nodes of the list read. */
+inv_status inv_reach_types(const inv_graph *g, const inv_ids *list);
+/* Names a canonical node that reads a sequence or an optional, which only exist while lowering. */
+inv_status inv_reach_tensors(const inv_graph *g);
 /* bind.c: static shapes for the inputs, all arithmetic in g->real.
  * requires: imported graph.  gives: static input shapes, Feed nodes.  breaks: nothing */
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan);

@@ -36,11 +36,14 @@ inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan
 {
     INV_TRY(note_outputs(g, plan));
     INV_TRY(inv_graph_check(g, false));
-    PASS(inv_pass_bind(g, rq, plan), false);
     PASS(inv_pass_inline(g, false), false);
-    PASS(inv_pass_real(g), false);
     PASS(inv_graph_sort(g), false);
+    PASS(inv_pass_reach(g, rq, plan), false);
+    PASS(inv_pass_bind(g, rq, plan), false);
+    PASS(inv_pass_real(g), false);
     PASS(inv_pass_lower(g), true);
+    PASS(inv_pass_reach(g, rq, plan), true); /* outputs whose type the file does not tell */
+    INV_TRY(inv_reach_tensors(g));
     PASS(inv_pass_simplify(g), true);
     PASS(inv_pass_spelling(g), true);
     keep_outputs(g, plan, !rq->optimize);
@@ -48,9 +51,22 @@ inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan
     return INV_OK;
 }
 
+/* What `run` would have given, in words. */
+static inv_status say_left(const inv_graph *g, const inv_plan *plan)
+{
+    for (size_t i = 0; i < plan->left.n; i++)
+        inv__log(g->ctx, "output '%s' is left out: it is of type %s, which nothing here computes with",
+                 plan->left.at[i].name, plan->left.at[i].type);
+    if (plan->output.n || !plan->left.n) return INV_OK;
+    return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
+                     "nothing to compute: every output is of a type that nothing here computes with, such as '%s' of "
+                     "type %s", plan->left.at[0].name, plan->left.at[0].type);
+}
+
 static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(inv_compile_front(g, rq, plan));
+    if (rq->purpose == INV_FOR_RUN) INV_TRY(say_left(g, plan));
     PASS(inv_pass_loss(g, rq, plan), true);
     PASS(inv_pass_grad(g, rq, plan), true);
     PASS(inv_pass_update(g, rq, plan), true);

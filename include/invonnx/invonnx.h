@@ -95,6 +95,15 @@ INV_NODISCARD INV_API inv_status inv_model_inspect(inv_model *model, char **json
  *  as it was loaded. By a temporary file beside `path`, fsync and rename. `session` NULL: as loaded. */
 INV_NODISCARD INV_API inv_status inv_model_save(inv_model *model, inv_session *session, const char *path);
 
+/** Where the elements of tensors go when a model is written. */
+typedef enum inv_layout {
+    INV_LAYOUT_KEEP,    /* where they were: in the model's file, or in one beside it */
+    INV_LAYOUT_INLINE,  /* into the model's file, which must not have 2 GiB then */
+    INV_LAYOUT_EXTERNAL /* initializers of 1024 bytes and more, and whatever was outside, into one file PATH.data */
+} inv_layout;
+/** Chooses it for all that is written of this model from now on. @return INV_OK, INV_E_ARG */
+INV_NODISCARD INV_API inv_status inv_model_set_layout(inv_model *model, inv_layout layout);
+
 /** Writes the model with its matched blocks as model-local functions of domain ai.invonnx, and beside each the function
  *  that inverts it (docs/rewriting.md). Any runtime runs it as it runs the original; this library takes either. A
  *  rewritten model is opened up and rewritten anew.

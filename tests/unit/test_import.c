@@ -109,11 +109,17 @@ static void test_bad_tensors(void **state)
     REFUSED(model_of(small_graph(t)), INV_E_PARSE, "do not belong to its type");
     t = tensor_head("w", 8, 1, three);
     for (int i = 0; i < 3; i++) pb_str(&t, 6, "s");
-    REFUSED(model_of(small_graph(t)), INV_E_UNSUPPORTED_TYPE, "node 'add' (Add)", "'w'", "strings");
+    pb_str(&t, 6, "s");
+    REFUSED(model_of(small_graph(t)), INV_E_PARSE, "'w'", "4 numbers");
     pb g = small_graph(w3()), sparse = {0};
-    pb_msg(&sparse, 1, tensor_head("s1", 1, 1, three));
+    pb_msg(&sparse, 1, tensor_head(NULL, 1, 1, three));
     pb_msg(&g, 15, sparse);
-    REFUSED(model_of(g), INV_E_UNSUPPORTED_TYPE, "'s1' is sparse");
+    REFUSED(model_of(g), INV_E_GRAPH, "sparse initializer 0 has no name");
+    g = small_graph(w3());
+    sparse = (pb){0};
+    pb_msg(&sparse, 1, tensor_head("w", 1, 1, three));
+    pb_msg(&g, 15, sparse);
+    REFUSED(model_of(g), INV_E_GRAPH, "a sparse initializer defines 'w', which is already defined");
 }
 
 /* Everything that is wrong is told at once. */
@@ -347,8 +353,9 @@ static void test_shared_bad(void **state)
     static const char *const refused_files[] = {
         "cycle", "duplicate_output", "empty", "external_missing_file", "garbage", "huge_dims_overflow",
         "length_too_long", "missing_initializer", "negative_dim", "opset_9999", "output_undefined", "raw_data_short",
-        "string_tensor", "truncated_half", "wrong_weight_shape"};
-    static const char *const loaded[] = {"deep_chain_3000", "valid_zero_batch", "unknown_op", "bomb_expand"};
+        "truncated_half", "wrong_weight_shape"};
+    static const char *const loaded[] = {"deep_chain_3000", "valid_zero_batch", "unknown_op", "bomb_expand",
+                                         "string_tensor"};
     const char *dir = shared_models();
     if (!dir) skip();
     inv_context *ctx = context(NULL);
