@@ -9,7 +9,7 @@
 #include "importer/importer.h"
 
 /* ai.onnx operator sets that this library knows how to read. */
-enum { OPSET_OLDEST = 11, OPSET_NEWEST = 26 };
+enum { OPSET_OLDEST = 1, OPSET_NEWEST = 28 };
 /* More than any exporter writes: some steps take time with their square. */
 enum { MOST_DOMAINS = 64, MOST_ATTRIBUTES = 256, MOST_INPUTS = 65536 };
 

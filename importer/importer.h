@@ -61,8 +61,8 @@ uint32_t inv__names_get(const inv__names *t, const char *key);
 /* *taken: the key was there already and keeps its id. */
 inv_status inv__names_put(inv__names *t, const char *key, uint32_t id, bool *taken);
 
-/* What is wrong with a file, for one message: all of it, up to a number and a length that are of use to nobody. The code
- * is that of the first defect. */
+/* What is wrong with a file, for one message: all of it, up to a number and a length that are of use to nobody. The
+ * code is that of the first defect. */
 typedef struct inv__defects {
     inv_str text;
     size_t n, told;

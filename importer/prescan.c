@@ -18,9 +18,11 @@
 #include "importer/importer.h"
 
 enum { MAX_DEPTH = 100, LENGTH_BYTES = 5, LONGEST_NAME = 65535 };
-/* Estimates: of a field, of one that the schema does not know, of a message beyond its struct, of a graph of its own (a body, a function). What may be
- * taken: so much, and so many times the file's size without its raw data. */
-enum { FIELD_COST = 32, UNKNOWN_COST = 96, MESSAGE_COST = 64, GRAPH_COST = 8192, MOST_COST = 64 << 20, MOST_COST_PER_BYTE = 12 };
+/* Estimates of bytes: for a field, for one that the schema does not know, for a message beyond its struct, for a graph
+ * of its own (a body, a function). */
+enum { FIELD_COST = 32, UNKNOWN_COST = 128, MESSAGE_COST = 64, GRAPH_COST = 8192 };
+/* What may be taken: so much, and so many times the file's size without its raw data. */
+enum { MOST_COST = 64 << 20, MOST_COST_PER_BYTE = 24 };
 
 typedef struct scan {
     inv_context *ctx;

@@ -88,8 +88,8 @@ static inv_status check_attributes(const inv_graph *g, const inv_node *n)
 {
     for (uint32_t i = 0; i < n->nattr; i++)
         if (n->attr[i].wanted)
-            return inv_node_fail(g, n, INV_E_GRAPH, "attribute '%s' is of type %s; the operator wants %s", n->attr[i].name,
-                                 inv_attr_kind_name(n->attr[i].kind), n->attr[i].wanted);
+            return inv_node_fail(g, n, INV_E_GRAPH, "attribute '%s' is of type %s; the operator wants %s",
+                                 n->attr[i].name, inv_attr_kind_name(n->attr[i].kind), n->attr[i].wanted);
     return INV_OK;
 }
 

@@ -13,7 +13,7 @@ static void remove_saved(void)
 static void save(fuzz_context *f, inv_model *model, const uint8_t *data, size_t size)
 {
     if (!*saved_path) {
-        (void)snprintf(saved_path, sizeof saved_path, "/tmp/fuzz-import-%d.onnx", (int)getpid());
+        (void)snprintf(saved_path, sizeof saved_path, P_tmpdir "/fuzz-import-%d.onnx", (int)getpid());
         (void)atexit(remove_saved);
     }
     if (!fuzz_ok(f, inv_model_save(model, NULL, saved_path))) return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Property: any model that imports is planned, for running or for training under any options, or refused with a message,
- * within the memory that it is given. The input is four bytes of options and a model. */
+ * Property: any model that imports is planned, for running or for training under any options, or refused with a
+ * message, within the memory that it is given. The input is four bytes of options and a model. */
 #include "fuzz.h"
 
 #include "core/model.h"
