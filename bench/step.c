@@ -2,12 +2,13 @@
  * Training steps on request, for bench/compare.py: a contestant that says what each step takes. Linux only.
  *
  *     bench_step MODEL.onnx input=NAME:TYPE:DIMS:FILE target=TYPE:DIMS:FILE loss=KIND [output=NAME] [logdet=NAME]
- *                [axis=K] [memory=MODE] [threads=N] [lr=X]
+ *                [axis=K] [memory=MODE] [optimizer=KIND] [threads=N] [lr=X]
  *
  * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements. Prints a line of JSON when a first step is made, then
  * answers each line read:
  *     mem N    bytes by which one step raised the resident memory
- *     time     wall and CPU seconds of a step, and the share of a core that other programs took meanwhile
+ *     time     wall and CPU seconds of a step, the share of a core that other programs took meanwhile, and the most
+ *              memory that was resident so far
  *     report   the session's report
  *
  * Memory. All of a session's memory is there before its first step, so a peak would show nothing. N is the size of the
@@ -172,6 +173,7 @@ static int set(runner *r, inv_session_options *o, const char **output, const cha
 {
     static const char *const losses[] = {"none", "cross_entropy", "mse", "bce", "nll", "output"};
     static const char *const memories[] = {"auto", "store", "recompute", "invert"};
+    static const char *const optimizers[] = {"none", "sgd", "momentum", "adam", "adamw"};
     const char *value = strchr(text, '=');
     if (!value++) return 0;
     size_t key = (size_t)(value - text);
@@ -195,9 +197,11 @@ static int set(runner *r, inv_session_options *o, const char **output, const cha
     if (strncmp(text, "lr=", key) == 0) return (r->lr = strtod(value, NULL)) > 0;
     int loss = strncmp(text, "loss=", key) == 0 ? choose(value, losses, 6) : -1;
     int memory = strncmp(text, "memory=", key) == 0 ? choose(value, memories, 4) : -1;
+    int optimizer = strncmp(text, "optimizer=", key) == 0 ? choose(value, optimizers, 5) : -1;
     if (loss >= 0) o->loss = (inv_loss)loss;
     if (memory >= 0) o->memory = (inv_memory)memory;
-    return loss >= 0 || memory >= 0;
+    if (optimizer >= 0) o->optimizer = (inv_optimizer)optimizer;
+    return loss >= 0 || memory >= 0 || optimizer >= 0;
 }
 
 static int step(runner *r)
@@ -211,7 +215,8 @@ static int step(runner *r)
 static int begin(runner *r, int argc, char **argv)
 {
     const char *output = NULL;
-    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .optimizer = INV_OPT_SGD};
+    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .optimizer = INV_OPT_SGD, .momentum = 0.9,
+                             .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
     const inv_allocator allocator = {give, take, &r->blocks};
     const inv_context_options context = {.size = sizeof context, .allocator = &allocator};
     for (int i = 2; i < argc; i++)
@@ -263,8 +268,8 @@ static int answer_time(runner *r)
     wall = seconds(CLOCK_MONOTONIC) - wall;
     cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     double others = (machine_busy() - busy - cpu) / wall;
-    printf("{\"s\": %.6f, \"cpu\": %.6f, \"others\": %.4f, \"refused\": %d}\n", wall / r->reps, cpu / r->reps,
-           others > 0 ? others : 0, r->refused);
+    printf("{\"s\": %.6f, \"cpu\": %.6f, \"others\": %.4f, \"refused\": %d, \"peak\": %zu}\n", wall / r->reps,
+           cpu / r->reps, others > 0 ? others : 0, r->refused, status_bytes("VmHWM:"));
     return 1;
 }
 

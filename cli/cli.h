@@ -253,6 +253,8 @@ void cli_show_saving(const json_t *report);
 void cli_show_choices(const json_t *report);
 /** Largest drift and fallbacks; `each`: of every value too. */
 void cli_show_drift(const json_t *report, bool each);
+/* Which operators and which nodes take longest; nothing if nodes were not timed. */
+void cli_show_profile(const json_t *report);
 void cli_show_blocks(const json_t *report);
 void cli_show_refusals(const json_t *report);
 /** The names of an array, joined by ", ", at most `limit` of them. */

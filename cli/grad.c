@@ -103,7 +103,10 @@ static void show(const cli_job *job, const json_t *report)
     bool backward = job->o->command == CLI_CMD_grad;
     if (backward) printf("loss %.9g\n", cli_unsigned_nan(cli_number(report, "loss")));
     show_tensors(report, "outputs", "outputs (L2 norm, type, shape)");
-    if (!backward) return;
+    if (!backward) {
+        cli_show_profile(report);
+        return;
+    }
     show_tensors(report, "gradients", "gradients of initializers");
     show_tensors(report, "input_gradients", "gradients of inputs");
     putchar('\n');
@@ -111,6 +114,7 @@ static void show(const cli_job *job, const json_t *report)
     cli_show_saving(report);
     cli_show_choices(report);
     cli_show_drift(report, true);
+    cli_show_profile(report);
 }
 
 /* After a successful step: files, then JSON or tables. */

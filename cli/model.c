@@ -178,8 +178,11 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .no_dropout = o->no_dropout,
         .train_bn = o->train_bn,
         .untie = o->untie,
+        .profile = o->profile,
         .tied = (const char *const *)o->tied.item,
         .ntied = o->tied.n,
+        /* where the inputs are given whole; training and evaluation go on to other rows */
+        .constants_as_needed = o->command != CLI_CMD_train && o->command != CLI_CMD_eval,
         .device = o->device,
         .guard = (inv_guard)o->guard,
         .max_drift = o->max_drift,

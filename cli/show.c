@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *cli_bytes(double nbytes)
@@ -183,4 +184,60 @@ void cli_show_refusals(const json_t *report)
     {
         printf("  %s at %s: %s\n", cli_string(r, "kind"), cli_string(r, "node"), cli_string(r, "reason"));
     }
+}
+
+/* --- --profile --- */
+
+typedef struct share {
+    const char *op, *phase, *node;
+    double seconds;
+    int nodes;
+} share;
+
+static int slower(const void *a, const void *b)
+{
+    const share *x = a, *y = b;
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+}
+
+static void show_shares(share *s, size_t n, size_t limit, double all)
+{
+    qsort(s, n, sizeof *s, slower);
+    for (size_t i = 0; i < n && i < limit; i++) {
+        printf("  %10.3f %6.1f  %-20s %-9s", 1e3 * s[i].seconds, 100 * s[i].seconds / all, s[i].op, s[i].phase);
+        if (s[i].node)
+            printf(" %s\n", s[i].node);
+        else
+            printf(" %6d\n", s[i].nodes);
+    }
+}
+
+void cli_show_profile(const json_t *report)
+{
+    const json_t *timeline = json_object_get(report, "timeline"), *t;
+    size_t n = 0, kinds = 0, i, room = json_array_size(timeline) + 1;
+    share *node = calloc(room, sizeof *node), *kind = calloc(room, sizeof *kind);
+    double all = 0;
+    json_array_foreach(timeline, i, t)
+    {
+        double seconds = cli_number(t, "seconds");
+        if (seconds <= 0 || !node || !kind) continue;
+        const share s = {cli_string(t, "op"), cli_string(t, "phase"), cli_string(t, "node"), seconds, 1};
+        size_t k = 0;
+        while (k < kinds && (strcmp(kind[k].op, s.op) != 0 || strcmp(kind[k].phase, s.phase) != 0)) k++;
+        if (k == kinds) kind[kinds++] = (share){.op = s.op, .phase = s.phase};
+        kind[k].seconds += seconds;
+        kind[k].nodes++;
+        node[n++] = s;
+        all += seconds;
+    }
+    if (n > 0) {
+        printf("\nprofile: %.3f ms a step in %zu nodes\n  %10s %6s  %-20s %-9s %7s\n", 1e3 * all, n, "ms", "%", "operator",
+               "phase", "nodes");
+        show_shares(kind, kinds, kinds, all);
+        printf("the slowest\n");
+        show_shares(node, n, 10, all);
+    }
+    free(node);
+    free(kind);
 }

@@ -246,6 +246,7 @@ static int finish(training *t)
         cli_show_peaks(report);
         cli_show_saving(report);
         cli_show_drift(report, false);
+        cli_show_profile(report);
     }
     json_decref(report);
     return status;

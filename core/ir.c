@@ -105,7 +105,7 @@ static inv_id *index_entry(inv_graph *g, inv_id v)
 
 bool inv_value_carried(const inv_value *v)
 {
-    return v->type || v->dtype == INV_STRING || v->dtype > INV_BF16;
+    return v->type || v->dtype == INV_STRING;
 }
 
 const char *inv_value_type(const inv_value *v) { return v->type ? v->type : inv_dtype_name(v->dtype); }
@@ -412,6 +412,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->fold = g->fold;
     c->real = g->real;
     c->eval = g->eval;
+    c->train = g->train;
     c->no_dropout = g->no_dropout;
     c->train_bn = g->train_bn;
     c->gpu = g->gpu;

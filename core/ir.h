@@ -88,6 +88,7 @@ typedef struct inv_value {
     const char *name; /* unique among live values that have one; never NULL */
     const char *type; /* what it is if it is no tensor, as "seq(tensor(float))"; else NULL */
     inv_dtype dtype;
+    inv_dtype stated; /* the small type (core/shape.h) that it is rounded to, where dtype only carries it; else NONE */
     inv_shape shape;
     const char *const *dim_param; /* inputs: symbol per dim or NULL; NULL: none */
     inv_id def;                   /* node that defines it, INV_NONE for sources */
@@ -160,6 +161,7 @@ typedef struct inv_graph {
     bool fold;                        /* emit folds nodes whose inputs are all constants */
     inv_dtype real;                   /* type of all floating-point arithmetic: INV_F32 or INV_F64 */
     bool eval;                        /* lowering: running statistics are used, dropout is off */
+    bool train;                       /* lowering: for training steps */
     bool no_dropout;                  /* lowering: dropout is off */
     bool train_bn;                    /* lowering: batch normalization in inference form trains */
     bool gpu;                         /* will run on kernels of the column `cuda` */
@@ -231,6 +233,8 @@ inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, u
 /* The same with the row at hand; out[nout] gets the values (perhaps folded constants). */
 inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uint32_t nin, const inv_id *in,
                    uint32_t nattr, const inv_attr *attr, inv_id *out);
+/* Output i of a node that was emitted without it, for a gradient that reads what nobody else does: now it is made. */
+inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i);
 #define INV_IN(...) (uint32_t)(sizeof((inv_id[]){__VA_ARGS__}) / sizeof(inv_id)), (inv_id[]){__VA_ARGS__}
 #define INV_ATTRS(...)                                                                                                \
     (uint32_t)(sizeof((inv_attr[]){__VA_ARGS__}) / sizeof(inv_attr)), (inv_attr[]){__VA_ARGS__}
@@ -240,6 +244,14 @@ inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uin
 /* Constant contents: false if v is not INV_ROLE_CONST (or a non-float PARAM). At most `cap` read. */
 bool inv_const_known(const inv_graph *g, inv_id v);
 bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n);
+
+/* constant.c: INV_E_NOT_CONSTANT for a value that must be known before the run, with what it depends on. `what` as in
+ * "trip count"; `called`: its name in the model, NULL: the value's own. */
+inv_status inv_node_fail_varying(const inv_graph *g, const inv_node *n, inv_id v, const char *what, const char *called);
+/* INV_OK if v is known (inv_const_known), else that failure. */
+inv_status inv_node_need_const(const inv_graph *g, const inv_node *n, inv_id v, const char *what);
+/* Inputs, outputs of Feed nodes, on which the value depends that the newest such failure was about. */
+inv_status inv_graph_varying(const inv_graph *g, inv_arena *scratch, inv_ids *inputs);
 
 /* Runs op->infer on a node; on failure the message names node, operator, shapes. */
 inv_status inv_node_infer(inv_graph *g, inv_id node);

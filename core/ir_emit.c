@@ -273,3 +273,27 @@ inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, u
     inv_id id = inv_emit(g, op, 1, nin, in, nattr, attr);
     return id == INV_NONE ? INV_NONE : inv_nod(g, id)->out[0];
 }
+
+inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i)
+{
+    if (g->failed) return INV_NONE;
+    const inv_node n = *inv_nod(g, node);
+    if (i < n.nout && n.out[i] != INV_NONE) return n.out[i];
+    const uint32_t nout = i < n.nout ? n.nout : i + 1;
+    inv_id *out = INV_ARENA_NEW(&g->arena, inv_id, nout);
+    const char *name = inv_graph_fresh(g, n.norigin ? n.origin[0] : n.op_type);
+    inv_id v = name ? inv_graph_value(g, name, INV_ROLE_NODE, INV_DT_NONE, NULL) : INV_NONE;
+    if (!out || v == INV_NONE) {
+        inv__graph_fail(g, INV_E_NOMEM);
+        return INV_NONE;
+    }
+    for (uint32_t k = 0; k < nout; k++) out[k] = k < n.nout ? n.out[k] : INV_NONE;
+    out[i] = v;
+    inv_val(g, v)->def = node;
+    inv_nod(g, node)->out = out;
+    inv_nod(g, node)->nout = nout;
+    const inv_status s = inv_node_infer(g, node);
+    if (s == INV_OK) return v;
+    inv__graph_fail(g, s);
+    return INV_NONE;
+}

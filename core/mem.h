@@ -35,6 +35,7 @@ struct inv_context {
     inv_status code;          /* of the newest error */
     char *message;            /* of the newest error; owned; NULL: use `fallback` */
     char fallback[256];       /* when there was no memory for the message */
+    uint32_t not_constant;    /* what the newest INV_E_NOT_CONSTANT is about: a value of the graph */
     struct inv_registry *registry;
     inv_compile_fn compile;
     inv_rewrite_fn rewrite;  /* all of it */

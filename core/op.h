@@ -63,7 +63,8 @@ enum {
     INV_OP_ATOMS = 1 << 8,
     /* The gradient is computed from the output, where an error counts times the gain of the operator's inverse. */
     INV_OP_FROM_OUT = 1 << 9,
-    INV_OP_CUDA_REAL = 1 << 10 /* the column `cuda` takes float32 and float64 only */
+    INV_OP_CUDA_REAL = 1 << 10, /* the column `cuda` takes float32 and float64 only */
+    INV_OP_ELEMENTWISE = 1 << 11 /* operands are broadcast and read at the output's index; no attribute is about axes */
 };
 
 typedef struct inv_op_def {

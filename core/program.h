@@ -138,7 +138,7 @@ typedef struct inv_program {
     inv_arena arena;
     const inv_graph *source; /* the model's graph, or `own` */
     inv_graph *own;          /* with merged initializers apart (passes/untie.c); NULL: nothing was merged */
-    inv_session_options options; /* deep copy in `arena`; host data pointers dropped */
+    inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;
     INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */

@@ -17,7 +17,7 @@ static const struct {
              [INV_BOOL] = {"bool", 1},         [INV_F16] = {"float16", 2},  [INV_F64] = {"double", 8},
              [INV_U32] = {"uint32", 4},        [INV_U64] = {"uint64", 8},   [INV_C64] = {"complex64", 8},
              [INV_C128] = {"complex128", 16},  [INV_BF16] = {"bfloat16", 2},
-             /* carried along, never computed with */
+             /* small types: rounded to, never computed with */
              {"float8e4m3fn", 0},   {"float8e4m3fnuz", 0}, {"float8e5m2", 0}, {"float8e5m2fnuz", 0}, {"uint4", 0},
              {"int4", 0},           {"float4e2m1", 0},     {"float8e8m0", 0}, {"uint2", 0},          {"int2", 0}};
 #define NTYPES (sizeof types / sizeof *types)
@@ -238,7 +238,7 @@ double inv_elem_double(const void *data, inv_dtype t, size_t i)
     case INV_U64:
         return (double)LOAD(uint64_t, data, i);
     default:
-        return (double)inv_elem_int(data, t, i);
+        return inv_dtype_bits(t) ? inv_small_elem(data, t, i) : (double)inv_elem_int(data, t, i);
     }
 }
 
@@ -269,7 +269,7 @@ int64_t inv_elem_int(const void *data, inv_dtype t, size_t i)
     case INV_BF16:
         return to_int(inv_elem_double(data, t, i));
     default:
-        return 0;
+        return inv_dtype_bits(t) ? to_int(inv_small_elem(data, t, i)) : 0;
     }
 }
 
@@ -321,12 +321,12 @@ static void to_bool(char *dst, const void *src, inv_dtype st, size_t n)
 
 bool inv_convert(void *dst, inv_dtype dt, const void *src, inv_dtype st, size_t n)
 {
-    if (n == 0) return inv_dtype_size(dt) > 0 && inv_dtype_size(st) > 0;
+    if (n == 0) return inv_dtype_size(dt) > 0 && (inv_dtype_size(st) > 0 || inv_dtype_bits(st) > 0);
     if (dt == st && inv_dtype_size(dt) > 0) {
         memcpy(dst, src, n * inv_dtype_size(dt));
         return true;
     }
-    if (!is_number(dt) || !is_number(st)) return false;
+    if (!is_number(dt) || (!is_number(st) && !inv_dtype_bits(st))) return false;
     char *d = dst;
     if (dt == INV_F64 && st == INV_F32) {
         for (size_t i = 0; i < n; i++) {

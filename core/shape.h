@@ -15,6 +15,13 @@ size_t inv_dtype_size(inv_dtype t); /* bytes per element; 0: no fixed size or un
 const char *inv_dtype_name(inv_dtype t);
 bool inv_dtype_parse(const char *name, inv_dtype *out); /* ONNX text names: float, int64, ... */
 bool inv_dtype_is_float(inv_dtype t);                   /* f16, bf16, f32, f64 */
+/* Small types (small.c): floating point of 8 bits and fewer, integers of fewer; ONNX's numbers from 17 on. Packed in
+ * files; nothing computes in them, but values are rounded to them and carried in larger types. */
+enum { INV_F8E4M3FN = 17, INV_F8E4M3FNUZ, INV_F8E5M2, INV_F8E5M2FNUZ, INV_U4, INV_I4, INV_F4E2M1, INV_F8E8M0, INV_U2, INV_I2 };
+unsigned inv_dtype_bits(inv_dtype t); /* of an element of a small type, else 0 */
+/* The type in which values of type t are computed with: `real`, int8, uint8, or t itself. */
+inv_dtype inv_dtype_carrier(inv_dtype t, inv_dtype real);
+double inv_small_elem(const void *data, inv_dtype t, size_t i);
 
 /* rank -1: nothing known. dim -1: not known yet (only before bind). */
 typedef struct inv_shape {
@@ -35,7 +42,7 @@ bool inv_shape_broadcast(const inv_shape *a, const inv_shape *b, inv_shape *out)
 char *inv_shape_text(const inv_shape *s, char buf[INV_SHAPE_TEXT]);
 
 /* One element of a typed, possibly unaligned buffer as double / int64; conversion of whole buffers
- * (float <-> float, any number -> number, rounding to nearest even for f16 and bf16). */
+ * (float <-> float, any number -> number, rounding to nearest even for f16 and bf16; from small types, not to them). */
 double inv_elem_double(const void *data, inv_dtype t, size_t i);
 int64_t inv_elem_int(const void *data, inv_dtype t, size_t i);
 bool inv_convert(void *dst, inv_dtype dt, const void *src, inv_dtype st, size_t n);

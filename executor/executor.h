@@ -61,6 +61,8 @@ typedef struct inv_ready {
     const inv_node *node;
     inv_call call;
     uint32_t first_event, nevents; /* buffers that begin before and end after it */
+    uint32_t runs;                 /* while the session is profiled: */
+    double seconds;                /* of all of them */
 } inv_ready;
 
 typedef struct inv_event {

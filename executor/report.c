@@ -94,7 +94,8 @@ static json_t *choice_list(const inv_plan *p, json_t *counts)
     return list;
 }
 
-static json_t *timeline(const inv_plan *p)
+/* `ready`: the same nodes as they ran, with times; NULL: they were not timed. */
+static json_t *timeline(const inv_plan *p, const inv_ready *ready)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < p->g->order.n; i++) {
@@ -102,11 +103,13 @@ static json_t *timeline(const inv_plan *p)
         const inv_live *l = &p->live[i];
         size_t all = l->workspace;
         for (int c = 0; c < INV_MEM_CLASSES; c++) all += l->bytes[c];
-        (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", inv_node_label(n), "op", n->op->name,
-                            "phase", phase_names[n->phase], "live_bytes", bytes(all), "activation_bytes",
-                            bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
-                            bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA])));
+        json_t *row = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", inv_node_label(n), "op", n->op->name,
+                                "phase", phase_names[n->phase], "live_bytes", bytes(all), "activation_bytes",
+                                bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
+                                bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
+        if (row && ready && ready[i].runs)
+            (void)json_object_set_new(row, "seconds", number(ready[i].seconds / ready[i].runs));
+        (void)json_array_append_new(list, row);
     }
     return list;
 }
@@ -186,6 +189,14 @@ static json_t *alive_at_peak(inv_context *ctx, const inv_plan *p)
     return list;
 }
 
+static json_t *constant_list(const inv_program *pr)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < pr->options.ninputs; i++)
+        if (pr->options.inputs[i].data) (void)json_array_append_new(list, json_string(pr->options.inputs[i].name));
+    return list;
+}
+
 inv_status inv_session_report(inv_session *s, char **out)
 {
     *out = NULL;
@@ -206,11 +217,12 @@ inv_status inv_session_report(inv_session *s, char **out)
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
     json_t *rest =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
                   choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
                   "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
-                  timeline(p), "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
-                  bytes(pr->persistent + pr->control + bound), "trainable", train, "frozen", frozen);
+                  timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
+                  alive_at_peak(s->ctx, p), "lower_bound_bytes", bytes(pr->persistent + pr->control + bound),
+                  "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);

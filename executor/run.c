@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "executor/executor.h"
 
@@ -149,13 +150,30 @@ static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_read
     return s->device->copy(s->self, c->out[0].data, c->in[0].data, nbytes);
 }
 
+static double now(void)
+{
+    struct timespec t;
+    (void)timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inv_status time_node(inv_session *s, const inv_runnable *r, inv_ready *n)
+{
+    double began = now();
+    INV_TRY(run_node(s, r, n));
+    n->seconds += now() - began;
+    n->runs++;
+    return INV_OK;
+}
+
 inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool *bad)
 {
     const inv_runnable *r = &s->run[kind];
+    const bool profile = s->program->options.profile;
     for (size_t i = from; i < to; i++) {
-        const inv_ready *n = &r->node[i];
+        inv_ready *n = &r->node[i];
         INV_TRY(await_sendings(s, r, from, i));
-        INV_TRY(run_node(s, r, n));
+        INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n));
         for (uint32_t k = 0; bad && k < n->call.nout; k++) {
             bool fine;
             INV_TRY(finite(s, &n->call.out[k], &fine));

@@ -94,6 +94,8 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     if (o->plan_only && strcmp(device, "cuda") == 0) return INV_OK; /* also where it is not built in */
     INV_TRY(inv_device_find(s->ctx, device, &s->device));
     if (o->plan_only) return INV_OK;
+    INV_CHECK(s->device->host || !o->profile, s->ctx, INV_E_ARG,
+              "nodes are timed on the CPU only, not on device '%s', which works through a queue", device);
     INV_TRY(s->device->open(s->ctx, &s->self));
     return fit_arena(s, 0, 0);
 }
@@ -217,6 +219,40 @@ static inv_status check_labels(inv_session *s, const inv_plan *plan, const inv_a
     return INV_OK;
 }
 
+static bool same_values(const inv_array *kept, const inv_array *a)
+{
+    bool same = a->rank == kept->rank && inv_dtype_is_float(a->dtype) == inv_dtype_is_float(kept->dtype);
+    size_t n = 1, each = 1;
+    for (int d = 0; same && d < a->rank; d++) {
+        same = a->dims[d] == kept->dims[d];
+        n *= (size_t)kept->dims[d];
+        if (d > 0) each *= (size_t)kept->dims[d];
+    }
+    for (size_t i = 0; same && i < n; i++) {
+        const size_t at = a->rows && a->rank ? (size_t)a->rows[i / each] * each + i % each : i;
+        if (inv_dtype_is_float(a->dtype)) {
+            double x = inv_elem_double(kept->data, kept->dtype, i), y = inv_elem_double(a->data, a->dtype, at);
+            same = x == y || (isnan(x) && isnan(y));
+        } else {
+            same = inv_elem_int(kept->data, kept->dtype, i) == inv_elem_int(a->data, a->dtype, at);
+        }
+    }
+    return same;
+}
+
+/* Inputs that are constants of the session have the values that they had when it was made. */
+static inv_status check_constants(inv_session *s, const inv_array *inputs, size_t n)
+{
+    const inv_session_options *o = &s->program->options;
+    for (size_t i = 0; i < o->ninputs; i++) {
+        const inv_array *a = o->inputs[i].data ? array_named(inputs, n, o->inputs[i].name) : NULL;
+        INV_CHECK(!a || !a->data || same_values(&o->inputs[i], a), s->ctx, INV_E_ARG,
+                  "input '%s' is a constant of this session, which was planned for the values it had then; for others "
+                  "make another session", o->inputs[i].name);
+    }
+    return INV_OK;
+}
+
 static inv_status feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n, const inv_array *target,
                        int *kind)
 {
@@ -226,6 +262,7 @@ static inv_status feed(inv_session *s, int first, int last, const inv_array *inp
     if (*kind < 0) return fail_feeds(s, first, inputs, n, target);
     const inv_plan *plan = &s->program->plan[*kind];
     INV_TRY(check_labels(s, plan, target));
+    INV_TRY(check_constants(s, inputs, n));
     for (size_t i = 0; i < plan->feed.n; i++) {
         const inv_feed_slot *slot = &plan->feed.at[i];
         const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);

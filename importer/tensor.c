@@ -5,13 +5,6 @@
 
 #include "importer/importer.h"
 
-/* Bits of an element of the types behind bfloat16, which this library carries along but does not compute with. */
-static size_t carried_bits(int32_t t)
-{
-    static const uint8_t bits[] = {8, 8, 8, 8, 4, 4, 4, 8, 2, 2};
-    return t > INV_BF16 && t - INV_BF16 <= (int32_t)sizeof bits ? bits[t - INV_BF16 - 1] : 0;
-}
-
 /* Where the typed fields of a tensor keep elements of type t, `per` numbers for each. */
 typedef struct typed {
     const void *data;
@@ -53,8 +46,8 @@ static inv_status read_typed(inv__loader *l, inv_arena *into, const Onnx__Tensor
                              inv_data *out)
 {
     typed f = typed_of(t, out->dtype);
-    if (carried_bits((int32_t)out->dtype)) return INV_OK; /* the file's bytes are all that is needed */
     size_t n = (size_t)inv_shape_nelem(&out->shape) * f.per, total = typed_total(t);
+    if (inv_dtype_bits(out->dtype)) n = out->nbytes; /* a number per byte, packed */
     if (total != f.n) {
         inv__defect(&l->defects, INV_E_PARSE, "%s: has data in fields that do not belong to its type, %s", what,
                     inv_dtype_name(out->dtype));
@@ -98,7 +91,7 @@ static inv_status read_raw(inv__loader *l, const Onnx__TensorProto *t, const cha
 static bool read_type(inv__loader *l, const Onnx__TensorProto *t, const char *what, inv_data *out)
 {
     int32_t dt = t->has_data_type ? t->data_type : 0;
-    if (dt < INV_F32 || (dt > INV_BF16 && !carried_bits(dt))) {
+    if (dt < INV_F32 || (dt > INV_BF16 && !inv_dtype_bits((inv_dtype)dt))) {
         inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what, dt,
                     inv_dtype_name((inv_dtype)dt));
         return false;
@@ -124,7 +117,7 @@ static bool read_type(inv__loader *l, const Onnx__TensorProto *t, const char *wh
         return false;
     }
     if (dt == INV_STRING) out->nbytes = 0;
-    if (dt > INV_BF16) out->nbytes = ((size_t)inv_shape_nelem(&out->shape) * carried_bits(dt) + 7) / 8;
+    if (dt > INV_BF16) out->nbytes = ((size_t)inv_shape_nelem(&out->shape) * inv_dtype_bits((inv_dtype)dt) + 7) / 8;
     return true;
 }
 

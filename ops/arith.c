@@ -44,6 +44,7 @@ static inv_status run(const inv_call *c, inv_arith id, arith_loop f32, arith_loo
     }
     inv__loop_init(&l, &c->out[0].shape, (int)c->nin, shape);
     if (c->out[0].n == 0) return INV_OK;
+    if (f32 == NULL && inv_dtype_is_float(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
     if (c->gpu) {
         INV_GPU(c->gpu, arith)(c->gpu, c->node, id, c->out[0].dtype, &l, c->out[0].data, in);
         return INV_OK;
@@ -54,6 +55,18 @@ static inv_status run(const inv_call *c, inv_arith id, arith_loop f32, arith_loo
 }
 #define CALL(id, f, ints)                                                                                             \
     static inv_status id##_run(const inv_call *c) { return run(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints); }
+
+#define BITS(id)                                                                                                      \
+    static inv_status id##_run(const inv_call *c) { return run(c, INV_ARITH_##id, NULL, NULL, inv__int_##id); }
+
+static inv_status integers_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    if (inv_dtype_is_float(t) || t == INV_BOOL || inv_dtype_size(t) == 0 || inv_dtype_size(t) > 8 || t == INV_C64)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "integers are wanted, not %s", inv_dtype_name(t));
+    return inv__infer_broadcast(g, n);
+}
 
 static inv_status numbers_infer(inv_graph *g, inv_node *n)
 {
@@ -188,6 +201,28 @@ static inv_status mod_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* Without a sign, 64 bits: zeros come in. Narrower ones are positive when they are widened. */
+static inv_status shift_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const char *way = inv_attr_string(n, "direction", "");
+    const bool right = strcmp(way, "RIGHT") == 0;
+    INV_TRY(inv__need(g, n, 2));
+    if (!right && strcmp(way, "LEFT") != 0)
+        return inv_node_fail(g, n, INV_E_GRAPH, "direction must be LEFT or RIGHT, not '%s'", way);
+    const char *op = inv__in_dtype(g, n, 0) == INV_U64 ? "ShiftRightLogical" : "ShiftRight";
+    out[0] = op2(g, right ? op : "ShiftLeft", n->in[0], n->in[1]);
+    return inv__done(g);
+}
+
+static inv_status bitwise_not_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const inv_shape scalar = inv_shape_scalar();
+    const int64_t ones = -1;
+    INV_TRY(inv__need(g, n, 1));
+    out[0] = op2(g, "BitwiseXor", n->in[0], inv_graph_const(g, inv__in_dtype(g, n, 0), &scalar, &ones));
+    return inv__done(g);
+}
+
 /* --- rows --- */
 #define CASES2(op)                                                                                                    \
     "y = " op "(float[2,3] a, float[2,3] b)", "y = " op "(float[2,3] a, float[3] b)",                                 \
@@ -226,6 +261,23 @@ static const char *const min_grad_cases[] = {GRAD_CASES("MinGrad")};
 static const char *const dslope_cases[] = {"d = PReluGradSlope(float[2,3] gy, float[2,3] x)",
                                            "d = PReluGradSlope(float[1] gy, float[1] x)", NULL};
 
+#define BITS2(op)                                                                                                     \
+    "y = " op "(int64[2,3] a, int64[3] b)", "y = " op "(uint8[2,3] a, uint8[1] b)", "y = " op "(int8[1] a, int8 b)",  \
+        "y = " op "(int32[0,3] a, int32[3] b)", NULL
+static const char *const and_cases[] = {BITS2("BitwiseAnd")};
+static const char *const or_cases[] = {BITS2("BitwiseOr")};
+static const char *const xor_cases[] = {BITS2("BitwiseXor")};
+static const char *const shl_cases[] = {"y = ShiftLeft(uint8[4]{1,128,3,255},uint8[4]{1,1,7,9})", BITS2("ShiftLeft")};
+static const char *const shr_cases[] = {"y = ShiftRight(int8[4]{-128,127,-1,64},int8[4]{1,1,7,-1})",
+                                        BITS2("ShiftRight")};
+static const char *const shr_logical_cases[] = {"y = ShiftRightLogical(uint64[2] a, uint64[1] b)",
+                                                "y = ShiftRightLogical(int64[2]{-1,5},int64[2]{63,1})", NULL};
+BITS(and)
+BITS(or)
+BITS(xor)
+BITS(shl)
+BITS(shr)
+BITS(shr_logical)
 CALL(add, add, inv__int_add)
 CALL(sub, sub, inv__int_sub)
 CALL(mul, mul, inv__int_mul)
@@ -247,8 +299,8 @@ CALL(min_grad, min_grad, NULL)
 
 #define ROW(id, dom, op, opset, ins, bits, how, gradient, text)                                                       \
     static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y", .flags = bits,  \
-        .inplace = 3, .infer = how, .grad = gradient, .cpu = id##_run, .cuda = id##_run,                              \
+        .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y",                 \
+        .flags = INV_OP_ELEMENTWISE | (bits), .inplace = 3, .infer = how, .grad = gradient, .cpu = id##_run, .cuda = id##_run,                              \
         .flops = inv__flops_out, .cases = id##_cases,                                                                 \
         .doc = text};
 ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7")
@@ -271,6 +323,17 @@ ROW(pow_dx, INV_IR, "PowGradX", 1, "gy x e", 0, reals_infer, NULL, "gy e x^(e-1)
 ROW(pow_de, INV_IR, "PowGradE", 1, "gy x y", 0, reals_infer, NULL, "gy y ln x; 0 at x = 0")
 ROW(max_grad, INV_IR, "MaxGrad", 1, "gy a b", 0, reals_infer, NULL, "gy where a > b, half of it where a = b, else 0")
 ROW(min_grad, INV_IR, "MinGrad", 1, "gy a b", 0, reals_infer, NULL, "gy where a < b, half of it where a = b, else 0")
+ROW(and, "", "BitwiseAnd", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
+    "bits of both integers. ONNX BitwiseAnd-18")
+ROW(or, "", "BitwiseOr", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
+    "bits of either integer. ONNX BitwiseOr-18")
+ROW(xor, "", "BitwiseXor", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
+    "bits of one of two integers. ONNX BitwiseXor-18")
+ROW(shl, INV_IR, "ShiftLeft", 1, "a b", INV_OP_NO_GRAD, integers_infer, NULL, "a with its bits b places further up")
+ROW(shr, INV_IR, "ShiftRight", 1, "a b", INV_OP_NO_GRAD, integers_infer, NULL,
+    "a with its bits b places further down; its sign comes in")
+ROW(shr_logical, INV_IR, "ShiftRightLogical", 1, "a b", INV_OP_NO_GRAD, integers_infer, NULL,
+    "a of 64 bits with its bits b places further down; zeros come in")
 
 #define LOWERED(id, op, opset, ins, how, text, ...)                                                                   \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
@@ -293,7 +356,17 @@ static const inv_op_def onnx_pow_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Pow", .since = 7, .in = "x e", .out = "y",
     .infer = inv__infer_lowered, .lower = pow_lower, .cases = onnx_pow_cases, .doc = "y = x^e. ONNX Pow-7"};
 
+LOWERED(bit_shift, "BitShift", 11, "X Y", shift_lower,
+        "to ShiftLeft, ShiftRight or ShiftRightLogical. ONNX BitShift-11",
+        "y = BitShift<direction = \"LEFT\">(uint8[3]{16,4,1},uint8[3]{1,2,3})",
+        "y = BitShift<direction = \"RIGHT\">(uint32[3]{16,4,1},uint32[3]{1,2,3})",
+        "y = BitShift<direction = \"RIGHT\">(uint64[2] a, uint64[1] b)")
+LOWERED(bitwise_not, "BitwiseNot", 18, "X", bitwise_not_lower, "to BitwiseXor with ones. ONNX BitwiseNot-18",
+        "y = BitwiseNot(int32[3] x)", "y = BitwiseNot(uint16[2]{0,65535})")
+
 const inv_op_def *const inv_ops_arith[] = {
+    &and_row,      &or_row,     &xor_row,    &shl_row,      &shr_row,      &shr_logical_row, &bit_shift_row,
+    &bitwise_not_row,
     &add_row,      &sub_row,    &mul_row,    &div_row,      &pow_row,      &max_row,       &min_row,
     &fmod_row,     &pymod_row,  &prelu_row,  &prelu_inv_row, &dslope_row,  &prelu_dx_row,  &div_db_row,
     &pow_dx_row,   &pow_de_row, &max_grad_row, &min_grad_row, &onnx_sum_row, &onnx_mean_row, &onnx_max_row,

@@ -10,9 +10,12 @@
     X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(prelu) X(prelu_inv) X(prelu_dslope)
 #define ARITH3_OPS(X) X(prelu_dx) X(div_db) X(pow_dx) X(pow_de) X(max_grad) X(min_grad)
 
+/* Of integers only (ops/integers.h). */
+#define BITS_OPS(X) X(and) X(or) X(xor) X(shl) X(shr) X(shr_logical)
+
 typedef enum inv_arith {
 #define ARITH_ID(f) INV_ARITH_##f,
-    ARITH2_OPS(ARITH_ID) ARITH3_OPS(ARITH_ID)
+    ARITH2_OPS(ARITH_ID) ARITH3_OPS(ARITH_ID) BITS_OPS(ARITH_ID)
 #undef ARITH_ID
 } inv_arith;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention and Trilu. Both lower to operators that exist: a mask is a constant once shapes are known, and Where with
- * it is exact for infinities and NaN. Sources: the ONNX operator specifications. */
+ * ONNX's Attention, to attention of heads (attention_core.c), and Trilu, to Where with a constant mask, which is exact
+ * for infinities and NaN. Sources: the ONNX operator specifications. */
+#include "ops/attention.h"
 #include "ops/builtin.h"
 #include "ops/util.h"
 
@@ -33,8 +34,9 @@ static inv_status trilu_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const bool upper = inv_attr_int(n, "upper", 1) != 0;
     if (s.rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs two axes or more");
     const int64_t rows = s.dim[s.rank - 2], cols = s.dim[s.rank - 1];
+    if (inv__has_in(n, 1)) INV_TRY(inv_node_need_const(g, n, n->in[1], "k"));
     if (inv__has_in(n, 1) && (!inv_const_ints(g, n->in[1], 1, &k, &count) || count != 1))
-        return inv_node_fail(g, n, INV_E_SHAPE, "k must be one constant integer; it depends on data");
+        return inv_node_fail(g, n, INV_E_SHAPE, "k must be one integer");
     if (inv_dtype_size(t) == 0 || inv_dtype_size(t) > 8)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "%s is not supported", inv_dtype_name(t));
     const inv_id mask = emit_band(g, rows, cols, upper ? k : -rows, upper ? cols : k);
@@ -49,8 +51,12 @@ typedef struct heads {
     int64_t batch, q, kv; /* heads of queries, and of keys and values */
     int64_t len, past, total; /* queries; keys before and with those given here */
     int64_t d, dv;
+    int64_t band[2];
     bool packed; /* heads lie side by side in the last axis of three */
+    double scale, cap;
 } heads;
+
+#define FAR ((int64_t)1 << 48) /* no limit of a band */
 
 /* Input i as [batch, heads, length, size]. */
 static inv_status emit_heads(inv_graph *g, const inv_node *n, uint32_t i, bool packed, int64_t count, inv_id *out)
@@ -66,17 +72,22 @@ static inv_status emit_heads(inv_graph *g, const inv_node *n, uint32_t i, bool p
     return *out == INV_NONE ? failed(g) : INV_OK;
 }
 
-static inv_status need_served(const inv_graph *g, const inv_node *n)
+/* Attributes, once shapes are known. Row i of the queries stands at position past + i. */
+static inv_status settings(const inv_graph *g, const inv_node *n, heads *h)
 {
-    if (inv__has_in(n, 6)) return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "nonpad_kv_seqlen is not supported");
-    if (inv_attr_int(n, "left_window_size", -1) != -1 || inv_attr_int(n, "right_window_size", -1) != -1)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "left_window_size and right_window_size are not supported");
+    const int64_t left = inv_attr_int(n, "left_window_size", -1), right = inv_attr_int(n, "right_window_size", -1);
     const int64_t mode = inv_attr_int(n, "qk_matmul_output_mode", 0);
-    if (inv__has_out(n, 3) && mode != 0 && mode != 3) /* releases of the specification exchanged 1 and 2 */
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "qk_matmul_output_mode %lld is not supported, only 0 and 3",
+    h->scale = inv_attr_float(n, "scale", 1 / sqrt((double)h->d));
+    h->cap = inv_attr_float(n, "softcap", 0);
+    h->band[0] = left < 0 ? -FAR : h->past - left;
+    h->band[1] = right < 0 ? FAR : h->past + right;
+    if (inv_attr_int(n, "is_causal", 0) != 0 && h->band[1] > h->past) h->band[1] = h->past;
+    if (left < -1 || right < -1) return inv_node_fail(g, n, INV_E_GRAPH, "window sizes are -1 (none), 0 or more");
+    if (mode < 0 || mode > 3)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "qk_matmul_output_mode %lld is not one of 0 to 3",
                              (long long)mode);
-    if (inv__has_in(n, 4) != inv__has_in(n, 5))
-        return inv_node_fail(g, n, INV_E_GRAPH, "past_key and past_value are given together or not at all");
+    if (inv__has_in(n, 6) && inv__has_in(n, 4))
+        return inv_node_fail(g, n, INV_E_GRAPH, "nonpad_kv_seqlen and past_key exclude each other");
     return INV_OK;
 }
 
@@ -87,6 +98,8 @@ static inv_status operands(inv_graph *g, const inv_node *n, heads *h, inv_id v[3
     const int rank = inv__in_shape(g, n, 0)->rank;
     memset(h, 0, sizeof *h);
     h->packed = rank == 3;
+    if (inv__has_in(n, 4) != inv__has_in(n, 5))
+        return inv_node_fail(g, n, INV_E_GRAPH, "past_key and past_value are given together or not at all");
     for (uint32_t i = 0; i < 6; i++) {
         if (!inv__has_in(n, i) || i == 3) continue;
         INV_TRY(inv__need_real(g, n, i));
@@ -115,75 +128,46 @@ static inv_status operands(inv_graph *g, const inv_node *n, heads *h, inv_id v[3
     if (h->kv == 0 || h->q % h->kv != 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "%lld query heads are not a multiple of %lld key heads",
                              (long long)h->q, (long long)h->kv);
-    return INV_OK;
+    return settings(g, n, h);
 }
 
-/* What is added to the scores, from the mask and is_causal; INV_NONE: nothing. */
-static inv_status emit_bias(inv_graph *g, const inv_node *n, const heads *h, inv_id *out)
+/* attn_mask as numbers to add, of all columns; the last ones may be left out and are then not seen. */
+static inv_status emit_mask(inv_graph *g, const inv_node *n, const heads *h, inv_id *out)
 {
-    const inv_dtype t = inv__in_dtype(g, n, 0);
-    const bool masked = inv__has_in(n, 3), causal = inv_attr_int(n, "is_causal", 0) != 0;
-    const inv_id zero = inv_graph_const_real(g, t, 0), never = inv_graph_const_real(g, t, -INFINITY);
-    inv_id bias = zero;
-    *out = INV_NONE;
-    if (!masked && !causal) return INV_OK;
-    if (masked) {
-        const inv_shape scores = inv_shape_of(4, (int64_t[]){h->batch, h->q, h->len, h->total});
-        const inv_dtype m = inv__in_dtype(g, n, 3);
-        inv_shape both;
-        if (!inv_shape_broadcast(inv__in_shape(g, n, 3), &scores, &both) || !inv_shape_equal(&both, &scores))
-            return inv_node_fail(g, n, INV_E_SHAPE, "attn_mask does not broadcast to the scores [%lld,%lld,%lld,%lld]",
-                                 (long long)h->batch, (long long)h->q, (long long)h->len, (long long)h->total);
-        if (m != INV_BOOL && m != t)
-            return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "attn_mask is %s; it must be bool or as Q",
-                                 inv_dtype_name(m));
-        bias = n->in[3];
-        if (m == INV_BOOL) bias = inv_emit1(g, "Where", INV_IN(bias, zero, never), INV_NOATTR);
+    const inv_dtype t = inv__in_dtype(g, n, 0), m = inv__in_dtype(g, n, 3);
+    const inv_shape scores = inv_shape_of(4, (int64_t[]){h->batch, h->q, h->len, h->total});
+    inv_shape s = *inv__in_shape(g, n, 3), both;
+    const int64_t given = s.rank ? s.dim[s.rank - 1] : 1;
+    const inv_id never = inv_graph_const_real(g, t, -INFINITY), zero = inv_graph_const_real(g, t, 0);
+    inv_id mask = n->in[3];
+    if (m != INV_BOOL && m != t)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "attn_mask is %s; it must be bool or as Q",
+                             inv_dtype_name(m));
+    if (m == INV_BOOL) mask = inv_emit1(g, "Where", INV_IN(mask, zero, never), INV_NOATTR);
+    if (given != 1 && given < h->total && mask != INV_NONE) {
+        s.dim[s.rank - 1] = h->total - given;
+        const inv_id rest = inv_emit1(g, "BroadcastTo", INV_IN(never), INV_ATTRS(inv__attr_of_shape("shape", &s)));
+        s.dim[s.rank - 1] = h->total;
+        if (rest != INV_NONE)
+            mask = inv_emit1(g, "Concat", INV_IN(mask, rest), INV_ATTRS(inv_attr_of_int("axis", s.rank - 1)));
     }
-    if (causal && bias != INV_NONE) {
-        const inv_id seen = emit_band(g, h->len, h->total, -h->len, h->past);
-        bias = seen == INV_NONE ? INV_NONE : inv_emit1(g, "Where", INV_IN(seen, bias, never), INV_NOATTR);
+    if (!inv_shape_broadcast(&s, &scores, &both) || !inv_shape_equal(&both, &scores))
+        return inv_node_fail(g, n, INV_E_SHAPE, "attn_mask does not broadcast to the scores [%lld,%lld,%lld,%lld]",
+                             (long long)h->batch, (long long)h->q, (long long)h->len, (long long)h->total);
+    *out = mask;
+    return mask == INV_NONE ? failed(g) : INV_OK;
+}
+
+/* int64 [rows, cols], or [1, cols]: element [i, j] is j + with_row * i + start. */
+static inv_id emit_ramp(inv_graph *g, int64_t rows, int64_t cols, int64_t with_row, int64_t start)
+{
+    const inv_shape s = inv_shape_of(2, (int64_t[]){rows, cols});
+    int64_t *v = INV_ARENA_NEW(&g->arena, int64_t, (size_t)(rows * cols) + 1);
+    if (v == NULL) return INV_NONE;
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < cols; j++) v[i * cols + j] = j + with_row * i + start;
     }
-    *out = bias;
-    return bias == INV_NONE ? failed(g) : INV_OK;
-}
-
-/* Where a row of a mask forbids everything, its probabilities are zeros. The condition per row, or INV_NONE where a
- * constant shows that there is no such row. */
-static inv_status emit_forbidden(inv_graph *g, const inv_node *n, inv_id bias, inv_id *out)
-{
-    *out = INV_NONE;
-    if (bias == INV_NONE || !inv__has_in(n, 3)) return INV_OK; /* causal alone leaves the first key */
-    const inv_shape s = *inv__shape(g, bias);
-    if (s.rank == 0 || s.dim[s.rank - 1] == 0) return INV_OK;
-    const int64_t last = s.rank - 1;
-    const inv_id top = inv_emit1(g, "ReduceMaxAxes", INV_IN(bias),
-                                 INV_ATTRS(inv_attr_of_ints("axes", 1, &last), inv_attr_of_int("keepdims", 1)));
-    const inv_id never = inv_graph_const_real(g, inv_val(g, bias)->dtype, -INFINITY);
-    if (top == INV_NONE || never == INV_NONE) return failed(g);
-    const inv_id row = inv_emit1(g, "Equal", INV_IN(top, never), INV_NOATTR);
-    if (row == INV_NONE) return failed(g);
-    const inv_value *v = inv_val(g, row);
-    bool any = !inv_const_known(g, row) || v->data.bytes == NULL;
-    for (int64_t i = 0; !any && i < inv_shape_nelem(&v->shape); i++) any = ((const uint8_t *)v->data.bytes)[i] != 0;
-    if (any) *out = row;
-    return INV_OK;
-}
-
-/* Two products with the heads of `b` shared among groups of heads of `a`: [batch, heads, ...] both, and the result. */
-static inv_id emit_product(inv_graph *g, const heads *h, inv_id a, inv_id b, bool tb)
-{
-    if (a == INV_NONE || b == INV_NONE) return INV_NONE;
-    const inv_attr attr[2] = {inv_attr_of_int("transA", 0), inv_attr_of_int("transB", tb)};
-    if (h->q == h->kv) return inv_emit1(g, "MatMulT", INV_IN(a, b), 2, attr);
-    const inv_shape sa = *inv__shape(g, a), sb = *inv__shape(g, b);
-    const inv_shape ga = inv_shape_of(5, (int64_t[]){h->batch, h->kv, h->q / h->kv, sa.dim[2], sa.dim[3]});
-    const inv_shape gb = inv_shape_of(5, (int64_t[]){h->batch, h->kv, 1, sb.dim[2], sb.dim[3]});
-    const inv_shape y = inv_shape_of(4, (int64_t[]){h->batch, h->q, sa.dim[2], sb.dim[tb ? 2 : 3]});
-    a = inv__emit_view(g, a, &ga);
-    b = inv__emit_view(g, b, &gb);
-    if (a == INV_NONE || b == INV_NONE) return INV_NONE;
-    return inv__emit_view(g, inv_emit1(g, "MatMulT", INV_IN(a, b), 2, attr), &y);
+    return inv_graph_const(g, INV_I64, &s, v);
 }
 
 static inv_id emit_two(inv_graph *g, const char *op, inv_id a, inv_id b)
@@ -191,52 +175,111 @@ static inv_id emit_two(inv_graph *g, const char *op, inv_id a, inv_id b)
     return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
 }
 
-/* Probabilities from scores. softmax_precision is not looked at: real types are one type at run time, and sums are
- * float64. */
-static inv_status emit_probabilities(inv_graph *g, const inv_node *n, const heads *h, inv_id scores, inv_id *out)
+/* Where a sample has only so many keys, the queries are the last of its positions: query i stands at count - len + i,
+ * and the band, which depends on the sample then, becomes a part of the mask. */
+static inv_status emit_lengths(inv_graph *g, const inv_node *n, heads *h, inv_id *mask)
 {
     const inv_dtype t = inv__in_dtype(g, n, 0);
-    const double cap = inv_attr_float(n, "softcap", 0);
-    inv_id bias, row, y = scores;
-    INV_TRY(emit_bias(g, n, h, &bias));
-    INV_TRY(emit_forbidden(g, n, bias, &row));
-    const inv_id zero = inv_graph_const_real(g, t, 0);
-    if (cap != 0) {
-        y = emit_two(g, "Mul", y, inv_graph_const_real(g, t, 1 / cap));
-        y = y == INV_NONE ? y : inv_emit1(g, "Tanh", INV_IN(y), INV_NOATTR);
-        y = emit_two(g, "Mul", y, inv_graph_const_real(g, t, cap));
+    const inv_shape *have = inv__in_shape(g, n, 6), column = inv_shape_of(4, (int64_t[]){h->batch, 1, 1, 1});
+    if (inv_shape_nelem(have) != h->batch)
+        return inv_node_fail(g, n, INV_E_SHAPE, "nonpad_kv_seqlen needs a number per sample, %lld",
+                             (long long)h->batch);
+    inv_id count = inv_emit1(g, "Cast", INV_IN(n->in[6]), INV_ATTRS(inv_attr_of_int("to", 7)));
+    count = inv__emit_view(g, count, &column);
+    inv_id seen = emit_two(g, "Less", emit_ramp(g, 1, h->total, 0, 0), count);
+    if (h->band[1] < FAR) { /* j <= i + count - len + band */
+        const inv_id ramp = emit_ramp(g, h->len, h->total, -1, h->len - h->band[1]);
+        seen = emit_two(g, "And", seen, emit_two(g, "LessOrEqual", ramp, count));
     }
-    /* A forbidden row goes through the softmax without its bias, so that nothing on the way back is NaN. */
-    if (row != INV_NONE) bias = inv_emit1(g, "Where", INV_IN(row, zero, bias), INV_NOATTR);
-    if (bias != INV_NONE) y = emit_two(g, "Add", y, bias);
-    if (y == INV_NONE) return failed(g);
-    y = inv_emit1(g, "Softmax", INV_IN(y), INV_ATTRS(inv_attr_of_int("axis", -1)));
-    if (row != INV_NONE && y != INV_NONE) y = inv_emit1(g, "Where", INV_IN(row, zero, y), INV_NOATTR);
+    if (h->band[0] > -FAR) {
+        const inv_id ramp = emit_ramp(g, h->len, h->total, -1, h->len - h->band[0]);
+        seen = emit_two(g, "And", seen, emit_two(g, "GreaterOrEqual", ramp, count));
+    }
+    h->band[0] = -FAR, h->band[1] = FAR;
+    const inv_id kept = *mask != INV_NONE ? *mask : inv_graph_const_real(g, t, 0);
+    const inv_id never = inv_graph_const_real(g, t, -INFINITY);
+    if (seen == INV_NONE || kept == INV_NONE || never == INV_NONE) return failed(g);
+    *mask = inv_emit1(g, "Where", INV_IN(seen, kept, never), INV_NOATTR);
+    return *mask == INV_NONE ? failed(g) : INV_OK;
+}
+
+static inv_id emit_core(inv_graph *g, const heads *h, inv_id q, inv_id k, inv_id v, inv_id mask)
+{
+    inv_attr attr[3] = {inv_attr_of_float("scale", h->scale)};
+    uint32_t nattr = 1;
+    if (q == INV_NONE || k == INV_NONE || v == INV_NONE) return INV_NONE;
+    if (h->cap != 0) attr[nattr++] = inv_attr_of_float("softcap", h->cap);
+    if (h->band[0] > -FAR || h->band[1] < FAR) attr[nattr++] = inv_attr_of_ints("band", 2, h->band);
+    const inv_id n = inv_emit(g, "AttentionCore", 2, mask == INV_NONE ? 3 : 4, (inv_id[]){q, k, v, mask}, nattr, attr);
+    return n == INV_NONE ? INV_NONE : inv_nod(g, n)->out[0];
+}
+
+/* Products of queries and keys, which are shared among groups of heads, times the scale. */
+static inv_id emit_scores(inv_graph *g, const heads *h, inv_id q, inv_id k)
+{
+    const inv_shape sq = inv_shape_of(5, (int64_t[]){h->batch, h->kv, h->q / h->kv, h->len, h->d});
+    const inv_shape sk = inv_shape_of(5, (int64_t[]){h->batch, h->kv, 1, h->total, h->d});
+    const inv_shape y = inv_shape_of(4, (int64_t[]){h->batch, h->q, h->len, h->total});
+    q = inv__emit_view(g, q, &sq);
+    k = inv__emit_view(g, k, &sk);
+    if (q == INV_NONE || k == INV_NONE) return INV_NONE;
+    const inv_id s = inv_emit1(g, "MatMulT", INV_IN(q, k),
+                               INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
+    if (s == INV_NONE) return s;
+    return inv__emit_view(g, emit_two(g, "Mul", s, inv_graph_const_real(g, inv_val(g, s)->dtype, h->scale)), &y);
+}
+
+/* Probabilities: attention to the rows of an identity matrix. */
+static inv_id emit_probabilities(inv_graph *g, const heads *h, inv_id q, inv_id k, inv_id mask)
+{
+    const inv_shape s = inv_shape_of(4, (int64_t[]){h->batch, h->kv, h->total, h->total});
+    const inv_dtype t = inv_val(g, q)->dtype;
+    const inv_id one = inv_graph_const_real(g, t, 1), zero = inv_graph_const_real(g, t, 0);
+    const inv_id same = emit_band(g, h->total, h->total, 0, 0);
+    if (one == INV_NONE || zero == INV_NONE || same == INV_NONE) return INV_NONE;
+    inv_id eye = inv_emit1(g, "Where", INV_IN(same, one, zero), INV_NOATTR);
+    if (eye != INV_NONE) eye = inv_emit1(g, "BroadcastTo", INV_IN(eye), INV_ATTRS(inv__attr_of_shape("shape", &s)));
+    return emit_core(g, h, q, k, eye, mask);
+}
+
+/* What Attention shows of its inside on demand: scores, these with softcap, these with the mask, probabilities. */
+static inv_status emit_inside(inv_graph *g, const inv_node *n, const heads *h, const inv_id v[3], inv_id mask,
+                              inv_id *out)
+{
+    const int64_t mode = inv_attr_int(n, "qk_matmul_output_mode", 0);
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    inv_id y = mode == 3 ? emit_probabilities(g, h, v[0], v[1], mask) : emit_scores(g, h, v[0], v[1]);
+    if ((mode == 1 || mode == 2) && h->cap != 0) {
+        y = emit_two(g, "Mul", y, inv_graph_const_real(g, t, 1 / h->cap));
+        y = y == INV_NONE ? y : inv_emit1(g, "Tanh", INV_IN(y), INV_NOATTR);
+        y = emit_two(g, "Mul", y, inv_graph_const_real(g, t, h->cap));
+    }
+    if (mode == 2 && mask != INV_NONE) y = emit_two(g, "Add", y, mask);
+    if (mode == 2 && (h->band[0] > -FAR || h->band[1] < FAR)) {
+        const inv_id seen = emit_band(g, h->len, h->total, h->band[0], h->band[1]);
+        const inv_id never = inv_graph_const_real(g, t, -INFINITY);
+        if (seen == INV_NONE || never == INV_NONE || y == INV_NONE) return failed(g);
+        y = inv_emit1(g, "Where", INV_IN(seen, y, never), INV_NOATTR);
+    }
     *out = y;
     return y == INV_NONE ? failed(g) : INV_OK;
 }
 
+/* softmax_precision is not looked at: real types are one type at run time, and sums are float64. */
 static inv_status attention_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     heads h;
-    inv_id v[3], p, y;
-    INV_TRY(need_served(g, n));
+    inv_id v[3], mask = INV_NONE;
+    const bool wants_y = inv__has_out(n, 0), wants_inside = inv__has_out(n, 3);
     INV_TRY(operands(g, n, &h, v));
-    const inv_attr *given = inv_attr_find(n, "scale");
-    const double scale = given ? given->f : 1 / sqrt((double)h.d);
-    if (!(scale >= 0)) return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "scale must not be negative");
-    const bool wants_scores = inv__has_out(n, 3), late = inv_attr_int(n, "qk_matmul_output_mode", 0) == 3;
-    const bool wants_y = inv__has_out(n, 0);
     for (uint32_t i = 1; i < 3; i++) {
         if (inv__has_out(n, i)) out[i] = v[i];
     }
-    const inv_id root = inv_graph_const_real(g, inv__in_dtype(g, n, 0), sqrt(scale));
-    const inv_id scores = emit_product(g, &h, emit_two(g, "Mul", v[0], root), emit_two(g, "Mul", v[1], root), true);
-    if (scores == INV_NONE) return failed(g);
-    INV_TRY(emit_probabilities(g, n, &h, scores, &p));
-    if (wants_scores) out[3] = late ? p : scores;
+    if (inv__has_in(n, 3)) INV_TRY(emit_mask(g, n, &h, &mask));
+    if (inv__has_in(n, 6)) INV_TRY(emit_lengths(g, n, &h, &mask));
+    if (wants_inside) INV_TRY(emit_inside(g, n, &h, v, mask, &out[3]));
     if (!wants_y) return inv__done(g);
-    y = emit_product(g, &h, p, v[2], false);
+    inv_id y = emit_core(g, &h, v[0], v[1], v[2], mask);
     if (h.packed) {
         const inv_shape s = inv_shape_of(3, (int64_t[]){h.batch, h.len, h.q * h.dv});
         y = inv__emit_view(g, inv__emit_transpose(g, y, 4, (int64_t[]){0, 2, 1, 3}), &s);
@@ -266,7 +309,12 @@ static const inv_op_def attention_23 = {
         "float[2,1,3] mask)",
         "y = Attention(float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,2] v, bool[3,3] mask)",
         "y, pk, pv = Attention<is_causal = 1>(float[1,2,2,4] q, float[1,2,2,4] k, float[1,2,2,3] v, float[2,5] mask, "
-        "float[1,2,3,4] past_k, float[1,2,3,3] past_v)", NULL},
-    .doc = "softmax(q k' scale + mask) v per head; to MatMulT and Softmax. ONNX Attention-23, -24"};
+        "float[1,2,3,4] past_k, float[1,2,3,3] past_v)",
+        "y, pk, pv, s = Attention<qk_matmul_output_mode = 1, softcap = 0.7, left_window_size = 1>(float[1,2,2,4] q, "
+        "float[1,2,2,4] k, float[1,2,2,3] v, float[2,5] mask, float[1,2,3,4] past_k, float[1,2,3,3] past_v)",
+        "y, pk, pv, p = Attention<qk_matmul_output_mode = 3>(float[1,2,2,4] q, float[1,1,2,4] k, float[1,1,2,3] v, "
+        "float[2,4] mask, float[1,1,3,4] past_k, float[1,1,3,3] past_v)", NULL},
+    .doc = "softmax(q k' scale + mask) v per head; to AttentionCore. ONNX Attention-23 to -25"};
 
-const inv_op_def *const inv_ops_attention[] = {&trilu_14, &attention_23, NULL};
+const inv_op_def *const inv_ops_attention[] = {&trilu_14, &attention_23, &inv__op_attention_core,
+                                                &inv__op_attention_grad, NULL};

@@ -6,8 +6,9 @@
 #include "core/op.h"
 
 #define INV_OP_FAMILIES(X)                                                                                             \
-    X(elementwise) X(arith) X(logic) X(shape) X(move) X(slice) X(gather) X(reduce) X(matmul) X(conv) X(pool) X(norm)   \
-        X(layernorm) X(attention) X(loss) X(train) X(guard) X(resize) X(det) X(scatter) X(quantize)
+    X(elementwise) X(arith) X(logic) X(shape) X(move) X(slice) X(gather) X(reduce) X(matmul) X(conv) X(pool)           \
+        X(norm) X(layernorm) X(attention) X(loss) X(train) X(guard) X(resize) X(det) X(scatter) X(quantize)            \
+        X(topk) X(cumulate) X(index) X(dynamic) X(groupnorm) X(normalize)
 
 #define INV_OP_FAMILY_DECL(family) extern const inv_op_def *const inv_ops_##family[];
 INV_OP_FAMILIES(INV_OP_FAMILY_DECL)

@@ -31,20 +31,32 @@ const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape 
     return NULL;
 }
 
-static inv_shape output_shape(const inv_conv *c)
+static bool is_last(const inv_node *n) { return inv_attr_int(n, "channels_last", 0) != 0; }
+
+/* [N,C,spatial...] of what may have the channels last. */
+static inv_shape channels_second(const inv_node *n, const inv_shape *s)
 {
-    inv_shape s = inv_shape_of(c->w.sd + 2, (int64_t[INV_MAX_RANK]){c->batch, c->group * c->mg});
-    for (int i = 0; i < c->w.sd; i++) s.dim[2 + i] = c->w.out[3 - c->w.sd + i];
+    inv_shape t = *s;
+    if (!is_last(n) || s->rank < 3) return t;
+    t.dim[1] = s->dim[s->rank - 1];
+    for (int i = 2; i < s->rank; i++) t.dim[i] = s->dim[i - 1];
+    return t;
+}
+
+static inv_shape output_shape(const inv_node *n, const inv_conv *c)
+{
+    const int sd = c->w.sd, last = is_last(n);
+    inv_shape s = inv_shape_of(sd + 2, (int64_t[INV_MAX_RANK]){c->batch});
+    s.dim[last ? sd + 1 : 1] = c->group * c->mg;
+    for (int i = 0; i < sd; i++) s.dim[2 - last + i] = c->w.out[3 - sd + i];
     return s;
 }
 
 /* Operators of this file that know the filter's shape and the input's from operands or from `shape`. */
 static const char *geometry(const inv_node *n, char kind, const inv_shape *a, const inv_shape *b, inv_conv *c)
 {
-    inv_shape s = inv__attr_shape(n, "shape");
-    if (kind == 'y') return inv__conv_of(n, a, b, c);   /* x, w */
-    if (kind == 'x') return inv__conv_of(n, &s, b, c);  /* gy, w; shape of x */
-    return inv__conv_of(n, a, &s, c);                   /* x, gy; shape of w */
+    const inv_shape s = inv__attr_shape(n, "shape"), x = channels_second(n, kind == 'x' ? &s : a);
+    return inv__conv_of(n, &x, kind == 'w' ? &s : b, c); /* of x, w; gy, w and shape of x; x, gy and shape of w */
 }
 
 static char kind_of(const inv_node *n)
@@ -68,7 +80,7 @@ static inv_status conv_infer(inv_graph *g, inv_node *n)
     char kind = kind_of(n);
     const char *why = geometry(n, kind, a, b, &c);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    inv_shape y = output_shape(&c);
+    inv_shape y = output_shape(n, &c);
     if ((kind == 'x' && !inv_shape_equal(a, &y)) || (kind == 'w' && !inv_shape_equal(b, &y)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the convolution's output");
     if (kind == 'y' && inv__has_in(n, 2)) {
@@ -89,6 +101,7 @@ static size_t conv_workspace(const inv_graph *g, const inv_node *n)
     inv_dtype t = inv__in_dtype(g, n, 0);
     if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
     if (g->gpu) return inv__conv_gpu_workspace(&c, part_of(kind), t);
+    if (is_last(n)) return inv__conv_last_workspace(&c, part_of(kind), inv__has_in(n, 2));
     if (inv__winograd_serves(&c, t)) return inv__winograd_workspace(&c, kind == 'w');
     if (kind == 'x') return inv__conv_grad_x_workspace(&c, t);
     return kind == 'w' ? inv__conv_grad_w_workspace(&c, t) : inv__conv_workspace(&c, t);
@@ -102,12 +115,22 @@ static double conv_flops(const inv_graph *g, const inv_node *n)
            (double)c.w.kvol;
 }
 
+static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
+{
+    void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL, *out = k->out[0].data;
+    const inv_conv_data d = {kind == 'x' ? out : a, kind == 'w' ? out : b, bias,
+                             kind == 'y' ? out : kind == 'x' ? a : b};
+    if (!inv__conv_last_serves(c, part_of(kind), k->in[0].dtype)) return INV_E_UNSUPPORTED_OP;
+    return inv__conv_last(c, part_of(kind), &d, k->ws);
+}
+
 static inv_status conv_run(const inv_call *k)
 {
     inv_conv c;
     char kind = kind_of(k->node);
     if (geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
     if (k->gpu) return inv__conv_gpu(k, &c, part_of(kind));
+    if (is_last(k->node)) return conv_last_run(k, &c, kind);
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
     void *out = k->out[0].data;
     bool f32 = k->in[0].dtype == INV_F32, few = inv__winograd_serves(&c, k->in[0].dtype);
@@ -124,6 +147,21 @@ static inv_status conv_run(const inv_call *k)
     else
         inv__conv_grad_w_f64(&c, a, b, out, k->ws, k->ws_nbytes);
     return INV_OK;
+}
+
+/* For passes/layout.c: the node is not last yet. */
+bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain)
+{
+    inv_conv c;
+    const char kind = kind_of(n);
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    if (g->gpu || geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
+    if (!inv__conv_last_serves(&c, part_of(kind), t)) return false;
+    /* floating-point operations per nanosecond of one thread, as measured (bench/results/layout.md) */
+    const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
+    const double there = c.depthwise ? 40 : 100;
+    *gain = conv_flops(g, n) * (1 / here - 1 / there);
+    return true;
 }
 
 static inv_id emit_conv(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, const inv_window *w,

@@ -147,7 +147,7 @@ CALL(Neg, neg, A0)
     static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
-        .in = "x", .out = "y", .inplace = 1, .flags = bits, .infer = ew_infer, .grad = gradient,                      \
+        .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer, .grad = gradient,                      \
         .cpu = id##_run, .cuda = id##_run,                                                                            \
         .flops = inv__flops_out, .cases = id##_cases,                                                                 \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
@@ -158,14 +158,14 @@ CALL(Neg, neg, A0)
     static const char *const id##_cases[] = {GRAD_CASES_##dom(#id), NULL};                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
-        .inplace = 3, .infer = ew_grad_infer,                                                                         \
+        .inplace = 3, .flags = INV_OP_ELEMENTWISE, .infer = ew_grad_infer,                                                                     \
         .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .cases = id##_cases,                              \
         .doc = text};
 #define INVERSE_ROW(id, of, dom)                                                                                      \
     static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                       \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
-        .infer = ew_infer,                                                                                            \
+        .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
         .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .cases = id##_cases,                              \
         .doc = "the x of y = " #of "(x)"};
 #define EWN(name, since, attrs, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, dom, text)

@@ -5,6 +5,8 @@
 #include "ops/copy.h"
 #include "ops/gather_gpu.h"
 
+#define COLUMNS 64 /* that a thread adds up at a time */
+
 static int call_axis(const inv_call *c, int rank)
 {
     int64_t axis = inv_attr_int(c->node, "axis", 0);
@@ -187,31 +189,39 @@ static inv_status gather_back_infer(inv_graph *g, inv_node *n)
     INV_TRY(gathered_shape(g, n, &data, inv__in_shape(g, n, 1), &s));
     if (!inv_shape_equal(&s, inv__in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy is not of the gathered shape");
+    if (inv_shape_nelem(inv__in_shape(g, n, 1)) >= UINT32_MAX || inv_shape_nelem(&data) >= UINT32_MAX)
+        return inv_node_fail(g, n, INV_E_SHAPE, "more than 4294967294 indices or elements");
     return INV_OK;
 }
 
-/* Rows of one index are added in order: the same sums whatever the threads. */
+/* Rows of one index are added in order: the same sums whatever the threads, which share the columns. */
+#define ADD_AS(T)                                                                                                     \
+    do {                                                                                                              \
+        T *to = (T *)c->out[0].data + ((r * d + at) * block + first);                                                 \
+        const T *from = (const T *)c->in[0].data + ((r * k + i) * block + first);                                     \
+        for (int64_t j = 0; j < count; j++) to[j] += from[j];                                                         \
+    } while (0)
 static inv_status gather_back_cpu(const inv_call *c)
 {
     const inv_shape *s = &c->out[0].shape;
     const int axis = call_axis(c, s->rank);
     const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n,
-                  block = inv__prod(s, axis + 1, s->rank);
+                  block = inv__prod(s, axis + 1, s->rank), pieces = (block + COLUMNS - 1) / COLUMNS;
     memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
     if (c->in[0].n == 0) return INV_OK;
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t i = 0; i < k; i++) {
+        const int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
+        if (at < -d || at >= d) return INV_E_NUMERIC;
+    }
+#pragma omp parallel for schedule(static) if (c->in[0].n > INV_OMP_MIN)
+    for (int64_t piece = 0; piece < rows * pieces; piece++) {
+        const int64_t r = piece / pieces, first = piece % pieces * COLUMNS,
+                      count = block - first < COLUMNS ? block - first : COLUMNS;
         for (int64_t i = 0; i < k; i++) {
             int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
-            if (at < -d || at >= d) return INV_E_NUMERIC;
             if (at < 0) at += d;
-            const int64_t to = (r * d + at) * block, from = (r * k + i) * block;
-            if (c->out[0].dtype == INV_F64) {
-                for (int64_t j = 0; j < block; j++)
-                    ((double *)c->out[0].data)[to + j] += ((const double *)c->in[0].data)[from + j];
-            } else {
-                for (int64_t j = 0; j < block; j++)
-                    ((float *)c->out[0].data)[to + j] += ((const float *)c->in[0].data)[from + j];
-            }
+            if (c->out[0].dtype == INV_F64) ADD_AS(double);
+            else ADD_AS(float);
         }
     }
     return INV_OK;
@@ -219,7 +229,11 @@ static inv_status gather_back_cpu(const inv_call *c)
 
 static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
 {
-    return g->gpu ? inv__gather_grad_workspace(inv_shape_nelem(inv__in_shape(g, n, 1))) : 0;
+    const inv_shape s = inv__attr_shape(n, "shape");
+    const int64_t axis = inv_attr_int(n, "axis", 0);
+    const inv_gather f = gather_of(&s, (int)(axis < 0 ? axis + s.rank : axis),
+                                   inv_shape_nelem(inv__in_shape(g, n, 1)), inv__in_dtype(g, n, 1));
+    return g->gpu ? inv__gather_grad_workspace(&f) : 0;
 }
 
 static inv_status gather_back_cuda(const inv_call *c)
@@ -228,9 +242,19 @@ static inv_status gather_back_cuda(const inv_call *c)
     INV_GPU(c->gpu, fill)(c->gpu, out->n, inv_dtype_size(out->dtype), out->data, 0);
     if (out->n == 0 || c->in[0].n == 0) return INV_OK;
     const inv_gather g = gather_of(&out->shape, call_axis(c, out->shape.rank), c->in[1].n, c->in[1].dtype);
-    if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(g.k)) return INV_E_INTERNAL;
+    if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(&g)) return INV_E_INTERNAL;
     INV_GPU(c->gpu, gather_grad)(c->gpu, &g, out->dtype, out->data, c->in[0].data, c->in[1].data, c->ws);
     return INV_OK;
+}
+
+/* Linear, so its gradient is the gathering. */
+static inv_status gather_back_grad(inv_grad *b)
+{
+    const int64_t axis = inv_attr_int(inv_nod(b->g, b->node), "axis", 0);
+    if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
+    inv_grad_set(b, 0, inv_emit1(b->g, "Gather", INV_IN(inv_GO(b, 0), inv_I(b, 1)),
+                                 INV_ATTRS(inv_attr_of_int("axis", axis))));
+    return inv__grad_done(b);
 }
 
 /* --- ONNX Gather --- */
@@ -330,10 +354,13 @@ static const inv_op_def gather_row = {
     .doc = "parts of data along axis by index; negative indices count from the end"};
 static const char *const gather_back_cases[] = {
     INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i)",
-    INTS("i", "0, 0") "d = GatherGrad<axis = 0, shape = [1]>(float[2] gy, i)", NULL};
+    INTS("i", "0, 0") "d = GatherGrad<axis = 0, shape = [1]>(float[2] gy, i)",
+    /* an index with more positions than a chunk and a tile have; several digits */
+    "d = GatherGrad<axis = 0, shape = [3,2]>(float[331,2] gy, int64[331] i)",
+    "d = GatherGrad<axis = 1, shape = [2,300]>(float[2,700] gy, int64[700] i)", NULL};
 static const inv_op_def gather_back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices", .out = "d",
-    .infer = gather_back_infer, .cpu = gather_back_cpu, .cuda = gather_back_cuda,
+    .infer = gather_back_infer, .grad = gather_back_grad, .cpu = gather_back_cpu, .cuda = gather_back_cuda,
     .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
     .doc = "gy added up at the indices, 0 elsewhere"};
 static const char *const onnx_gather_cases[] = {INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gather, its gradient, and Permute on the device. The gradient adds the rows of one index in order, without atomics:
- * positions with one index are a chain, which the thread at its first position walks. */
+ * Gather, its gradient, and Permute on the device. */
 #include "ops/gather_gpu.h"
 
 #include "ops/copy_gpu.h"
-#include "ops/device.cuh"
+#include "ops/group.cuh"
 
 /* Index i as 0..d-1, or -1 where it is outside. */
 INV_DEVICE int64_t inside(const inv_gather *g, const void *index, int64_t i)
@@ -37,39 +36,12 @@ template <class T, class I> INV_KERNEL gather_kernel(inv_gather g, inv_fault fau
     }
 }
 
-INV_KERNEL start_kernel(inv_gather g, const void *index, int64_t *at, int64_t *first)
+INV_KERNEL keys_kernel(inv_gather g, const void *index, uint32_t *key)
 {
     INV_EACH(i, g.k)
     {
-        at[i] = inside(&g, index, i);
-        first[i] = at[i] >= 0;
-    }
-}
-
-/* next[i]: the next position with the index of position i, or k. first[i]: there is none before. */
-INV_KERNEL chain_kernel(int64_t k, const int64_t *at, int64_t *first, int64_t *next)
-{
-    INV_EACH(i, k)
-    {
-        const int64_t own = at[i];
-        int64_t p = own < 0 ? k : i + 1;
-        while (p < k && at[p] != own) p++;
-        next[i] = p;
-        if (p < k) first[p] = 0;
-    }
-}
-
-template <class T, class I>
-INV_KERNEL add_kernel(inv_gather g, T *x, const T *gy, const int64_t *at, const int64_t *first, const int64_t *next)
-{
-    INV_EACH(e, g.rows * g.k * g.block)
-    {
-        int64_t r, i, j;
-        place<I>(&g, e, &r, &i, &j);
-        if (!first[i]) continue;
-        T sum = 0;
-        for (int64_t p = i; p < g.k; p = next[p]) sum += gy[(r * g.k + p) * g.block + j];
-        x[(r * g.d + at[i]) * g.block + j] = sum;
+        const int64_t at = inside(&g, index, i);
+        key[i] = (uint32_t)(at < 0 ? g.d : at);
     }
 }
 
@@ -107,26 +79,19 @@ extern "C" void INV_GPU_NAME(gather)(const inv_gpu *gpu, const struct inv_node *
 }
 
 template <class T>
-static void gather_grad_as(const inv_gpu *gpu, const inv_gather *g, void *x, const void *gy, const void *index,
-                           int64_t *ws)
+static void gather_grad_as(const inv_gpu *gpu, const inv_gather *g, void *x, const void *gy, const inv_groups *groups)
 {
-    const int64_t n = g->rows * g->k * g->block;
-    int64_t *at = ws, *first = ws + g->k, *next = ws + 2 * g->k;
-    inv_start(gpu, start_kernel, inv_blocks(g->k), INV_THREADS, *g, index, at, first);
-    inv_start(gpu, chain_kernel, (g->k + 63) / 64 < 4096 ? (g->k + 63) / 64 : 4096, 64, g->k, (const int64_t *)at,
-              first, next);
-    if (n <= INT32_MAX)
-        inv_start(gpu, add_kernel<T, uint32_t>, inv_blocks(n), INV_THREADS, *g, (T *)x, (const T *)gy,
-                  (const int64_t *)at, (const int64_t *)first, (const int64_t *)next);
-    else
-        inv_start(gpu, add_kernel<T, int64_t>, inv_blocks(n), INV_THREADS, *g, (T *)x, (const T *)gy,
-                  (const int64_t *)at, (const int64_t *)first, (const int64_t *)next);
+    inv_group_join(gpu, groups, g->rows * g->block, inv_group_rows<T>{g->d, g->k, g->block, (T *)x, (const T *)gy});
 }
 
 extern "C" void INV_GPU_NAME(gather_grad)(const inv_gpu *gpu, const inv_gather *g, inv_dtype t, void *x,
-                                          const void *gy, const void *index, int64_t *ws)
+                                          const void *gy, const void *index, void *ws)
 {
-    (t == INV_F64 ? gather_grad_as<double> : gather_grad_as<float>)(gpu, g, x, gy, index, ws);
+    inv_groups groups;
+    inv__groups_of(&groups, g->k, g->d, g->rows * g->block, ws);
+    inv_start(gpu, keys_kernel, inv_blocks(g->k), INV_THREADS, *g, index, groups.unsorted);
+    INV_GPU_NAME(group)(gpu, &groups);
+    (t == INV_F64 ? gather_grad_as<double> : gather_grad_as<float>)(gpu, g, x, gy, &groups);
 }
 
 extern "C" void INV_GPU_NAME(integers)(const inv_gpu *gpu, int64_t n, int64_t *dst, const int64_t *host)

@@ -3,7 +3,7 @@
 #ifndef INV_OPS_GATHER_GPU_H
 #define INV_OPS_GATHER_GPU_H
 
-#include "ops/gpu.h"
+#include "ops/group_gpu.h"
 
 /* y[r, i, j] = x[r, index[i], j]: r < rows, i < k, j < block, index[i] in -d..d-1. */
 typedef struct inv_gather {
@@ -18,7 +18,10 @@ typedef struct inv_few {
 } inv_few;
 
 /* Scratch memory of gather_grad. */
-static inline size_t inv__gather_grad_workspace(int64_t k) { return (size_t)k * 3 * sizeof(int64_t); }
+static inline size_t inv__gather_grad_workspace(const inv_gather *g)
+{
+    return inv__group_workspace(g->k, g->d, g->rows * g->block);
+}
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,7 +30,7 @@ extern "C" {
 INV_LAUNCHER(gather, const struct inv_node *node, const inv_gather *g, size_t esize, void *y, const void *x,
              const void *index);
 /* x, all zeros before, gets the sums of gy by index, float32 or float64; nothing for an index outside. */
-INV_LAUNCHER(gather_grad, const inv_gather *g, inv_dtype t, void *x, const void *gy, const void *index, int64_t *ws);
+INV_LAUNCHER(gather_grad, const inv_gather *g, inv_dtype t, void *x, const void *gy, const void *index, void *ws);
 /* n integers of the host to device memory, as part of what is captured. */
 INV_LAUNCHER(integers, int64_t n, int64_t *dst, const int64_t *host);
 #ifdef __cplusplus

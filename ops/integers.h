@@ -89,7 +89,39 @@ INV_HD bool inv__int_pow(int64_t a, int64_t b, int64_t *out)
     *out = (int64_t)r;
     return true;
 }
-#define INTEGER2_OPS(X) X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod)
+INV_HD bool inv__int_and(int64_t a, int64_t b, int64_t *out)
+{
+    *out = a & b;
+    return true;
+}
+INV_HD bool inv__int_or(int64_t a, int64_t b, int64_t *out)
+{
+    *out = a | b;
+    return true;
+}
+INV_HD bool inv__int_xor(int64_t a, int64_t b, int64_t *out)
+{
+    *out = a ^ b;
+    return true;
+}
+/* By more bits than there are, or by a negative number: only what comes in from the end is left. */
+INV_HD bool inv__int_shl(int64_t a, int64_t b, int64_t *out)
+{
+    *out = b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b);
+    return true;
+}
+INV_HD bool inv__int_shr(int64_t a, int64_t b, int64_t *out)
+{
+    *out = b < 0 || b > 63 ? (a < 0 ? -1 : 0) : a >> b;
+    return true;
+}
+INV_HD bool inv__int_shr_logical(int64_t a, int64_t b, int64_t *out)
+{
+    *out = b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a >> b);
+    return true;
+}
+#define INTEGER2_OPS(X)                                                                                               \
+    X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(and) X(or) X(xor) X(shl) X(shr) X(shr_logical)
 
 /* Functions of one integer that exporters use. */
 typedef enum inv_int1 { INV_INT_NEG, INV_INT_ABS, INV_INT_SIGN, INV_INT_RELU } inv_int1;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Layer normalisation: a row is everything from `axis` on, one element of scale and bias for each of its elements.
+ * Layer normalisation: a row is everything from `axis` on, one element of scale and bias for each of its elements. RMS
+ * normalisation is the same with 0 in place of the mean.
  *
  *     y = LayerNormApply<axis, epsilon>(x, scale, bias?)
  *     dx, dscale, dbias = LayerNormGrad<axis, epsilon>(x, gy, scale)
+ *     y = RmsNormApply<axis, epsilon>(x, scale)
+ *     dx, dscale = RmsNormGrad<axis, epsilon>(x, gy, scale)
  *
  * Arithmetic is in double per element and rounded once. The gradient computes mean and variance again: they cost one
  * pass over a row that is read anyway, and stored they would be a tensor per layer. */
@@ -17,6 +20,7 @@
 
 typedef struct layout {
     int64_t rows, len;
+    bool rms;
 } layout;
 
 /* How rows are dealt out for sums over them, from the shape alone. */
@@ -43,7 +47,7 @@ static int axis_of(const inv_node *n, const inv_shape *x)
 static layout layout_of(const inv_node *n, const inv_shape *x)
 {
     const int at = axis_of(n, x);
-    return (layout){inv__prod(x, 0, at), inv__prod(x, at, x->rank)};
+    return (layout){inv__prod(x, 0, at), inv__prod(x, at, x->rank), strncmp(n->op_type, "Rms", 3) == 0};
 }
 
 /* The extents of a row. */
@@ -102,7 +106,7 @@ static inv_status apply_run(const inv_call *c)
     const void *bias = c->nin > 2 ? c->in[2].data : NULL;
     if (c->in[0].n == 0) return INV_OK;
     if (c->gpu) {
-        const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len,
+        const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .rms = l.rms,
                                  .x = c->in[0].data, .scale = c->in[1].data, .bias = bias};
         INV_GPU(c->gpu, layer_norm)(c->gpu, &a, c->out[0].data);
     } else if (c->in[0].dtype == INV_F32) {
@@ -122,8 +126,8 @@ static inv_status grad_run(const inv_call *c)
     for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
     if (c->gpu) {
         const inv_fold f = fold_of(&l);
-        const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .x = x, .gy = gy,
-                                 .scale = scale};
+        const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .rms = l.rms,
+                                 .x = x, .gy = gy, .scale = scale};
         INV_GPU(c->gpu, layer_norm_grad)(c->gpu, &a, &f, c->ws, out[0], out[1], out[2]);
     } else if (c->in[0].dtype == INV_F32) {
         layer_norm_grad_f32(&l, eps, (const float *const[]){x, gy, scale}, c->ws,
@@ -156,12 +160,14 @@ static inv_status apply_grad(inv_grad *b)
     if (gy == INV_NONE) return INV_OK;
     const inv_node *n = inv_nod(g, b->node);
     const uint32_t nin = n->nin;
+    const bool rms = strncmp(n->op_type, "Rms", 3) == 0;
     const double eps = inv_attr_float(n, "epsilon", 1e-5);
     const int64_t axis = inv_attr_int(n, "axis", -1);
-    const inv_id grad = inv_emit(g, "LayerNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1)),
+    const inv_id grad = inv_emit(g, rms ? "RmsNormGrad" : "LayerNormGrad", rms ? 2 : 3,
+                                 INV_IN(inv_I(b, 0), gy, inv_I(b, 1)),
                                  INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_float("epsilon", eps)));
     if (grad == INV_NONE) return inv__grad_done(b);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < (rms ? 2u : 3u); i++) {
         if (i < nin && inv_I(b, i) != INV_NONE && inv_wants(b, i)) {
             inv_grad_set(b, i, inv_nod(g, grad)->out[i]);
         } else { /* not computed at all */
@@ -173,6 +179,14 @@ static inv_status apply_grad(inv_grad *b)
 }
 
 /* --- ONNX LayerNormalization --- */
+
+/* The arithmetic is in double, so any floating-point stash type is served. */
+static inv_status need_float_stash(const inv_graph *g, const inv_node *n)
+{
+    const int64_t t = inv_attr_int(n, "stash_type", 1);
+    if (t > 0 && inv_dtype_is_float((inv_dtype)t)) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "stash_type %lld is no floating-point type", (long long)t);
+}
 
 /* Scale or bias in the extents of a row, from what broadcasts to them. */
 static inv_status as_row(inv_graph *g, const inv_node *n, uint32_t i, const inv_shape *row, inv_id *out)
@@ -221,9 +235,7 @@ static inv_status layer_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need_same_type(g, n, 3));
     const inv_shape x = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
-    if (inv_attr_int(n, "stash_type", 1) != 1)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "stash_type %lld is not supported, only 1 (float)",
-                             (long long)inv_attr_int(n, "stash_type", 1));
+    INV_TRY(need_float_stash(g, n));
     const inv_shape row = row_shape(&x, axis);
     const bool wants_stats = inv__has_out(n, 1) || inv__has_out(n, 2), has_bias = inv__has_in(n, 2);
     const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
@@ -233,6 +245,24 @@ static inv_status layer_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (has_bias) INV_TRY(as_row(g, n, 2, &row, &in[2]));
     if (wants_stats) emit_statistics(g, n, in[0], axis, out);
     out[0] = inv_emit1(g, "LayerNormApply", has_bias ? 3 : 2, in, 2, attr);
+    return inv__done(g);
+}
+
+static inv_status rms_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    int axis = 0;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    const inv_shape x = *inv__in_shape(g, n, 0);
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
+    INV_TRY(need_float_stash(g, n));
+    const inv_shape row = row_shape(&x, axis);
+    inv_id scale;
+    INV_TRY(as_row(g, n, 1, &row, &scale));
+    out[0] = inv_emit1(g, "RmsNormApply", INV_IN(n->in[0], scale),
+                       INV_ATTRS(inv_attr_of_int("axis", axis),
+                                 inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
     return inv__done(g);
 }
 
@@ -273,4 +303,36 @@ static const inv_op_def layer_norm_17 = {
         "y, m = LayerNormalization<axis = 1>(float[2,3,5] x, float[3,5] scale, float[5] bias)", NULL},
     .doc = "to LayerNormApply; Mean and InvStdDev, where wanted, to reductions. ONNX LayerNormalization-17"};
 
-const inv_op_def *const inv_ops_layernorm[] = {&apply_op, &grad_op, &layer_norm_17, NULL};
+static const inv_op_def rms_apply_op = {
+    .size = sizeof rms_apply_op, .domain = INV_IR, .name = "RmsNormApply", .since = 1, .in = "x scale", .out = "y",
+    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run, .cuda = apply_run,
+    .flops = apply_flops,
+    .cases = (const char *const[]){
+        "y = RmsNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale)",
+        "y = RmsNormApply<axis = 1, epsilon = 0.001>(float[3,4,5] x, float[4,5] scale)",
+        "y = RmsNormApply<axis = 0, epsilon = 0.001>(float[1100] x, float[1100] scale)",
+        "y = RmsNormApply<axis = 0>(float[1] x, float[1] scale)",
+        "y = RmsNormApply(float[0,3] x, float[3] scale)", NULL},
+    .doc = "y = x scale / sqrt(mean of x^2 + epsilon) over everything from `axis` on (Zhang, Sennrich 2019)"};
+
+static const inv_op_def rms_grad_op = {
+    .size = sizeof rms_grad_op, .domain = INV_IR, .name = "RmsNormGrad", .since = 1, .in = "x gy scale",
+    .out = "dx dscale", .inplace = 3, .infer = grad_infer, .cpu = grad_run, .cuda = grad_run,
+    .workspace = grad_workspace, .flops = grad_flops,
+    .cases = (const char *const[]){
+        "dx, dscale = RmsNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, float[5] scale)",
+        "dx, dscale = RmsNormGrad<axis = 1, epsilon = 0.001>(float[40,70] x, float[40,70] gy, float[70] scale)",
+        "dx, dscale = RmsNormGrad(float[0,3] x, float[0,3] gy, float[3] scale)", NULL},
+    .doc = "gradient of RmsNormApply, the mean square computed again"};
+
+static const inv_op_def rms_norm_23 = {
+    .size = sizeof rms_norm_23, .domain = "", .name = "RMSNormalization", .since = 23, .in = "X scale", .out = "Y",
+    .infer = inv__infer_lowered, .lower = rms_norm_lower,
+    .cases = (const char *const[]){
+        "y = RMSNormalization(float[2,3,5] x, float[5] scale)",
+        "y = RMSNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
+        "y = RMSNormalization<axis = 0>(float[2,3] x, float scale)", NULL},
+    .doc = "to RmsNormApply. ONNX RMSNormalization-23"};
+
+const inv_op_def *const inv_ops_layernorm[] = {&apply_op,    &grad_op,       &rms_apply_op, &rms_grad_op,
+                                               &rms_norm_23, &layer_norm_17, NULL};

@@ -240,8 +240,42 @@ static inv_status cast_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* v of integers, wrapped to as many bits. */
+static inv_id emit_wrap(inv_graph *g, inv_id v, unsigned bits, bool is_signed)
+{
+    const inv_shape scalar = inv_shape_scalar();
+    const int32_t all = 1 << bits, below = is_signed ? all / 2 : 0;
+    v = inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", INV_I32)));
+    const inv_id half = inv_graph_const(g, INV_I32, &scalar, &below), whole = inv_graph_const(g, INV_I32, &scalar, &all);
+    v = inv_emit1(g, "ModFloor", INV_IN(inv_emit1(g, "Add", INV_IN(v, half), INV_NOATTR), whole), INV_NOATTR);
+    v = inv_emit1(g, "Sub", INV_IN(v, half), INV_NOATTR);
+    return inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", is_signed ? INV_I8 : INV_U8)));
+}
+
+/* To a small type: the same type carries the result, rounded or wrapped. */
+static inv_status lower_small_cast(inv_graph *g, const inv_node *n, inv_dtype to, inv_id *out)
+{
+    const inv_dtype carrier = inv_dtype_carrier(to, g->real ? g->real : INV_F32);
+    const char *mode = inv_attr_string(n, "round_mode", "up");
+    const int64_t way = strcmp(mode, "down") == 0 ? 2 : strcmp(mode, "nearest") == 0 ? 3 : 1;
+    const int64_t saturate = (int)to == INV_F8E8M0 ? way : inv_attr_int(n, "saturate", 1);
+    out[0] = n->in[0];
+    if (inv_val(g, n->in[0])->stated == to) return INV_OK;
+    if (inv_dtype_is_float(carrier)) {
+        if (inv__in_dtype(g, n, 0) != carrier)
+            out[0] = inv_emit1(g, "Cast", INV_IN(out[0]), INV_ATTRS(inv_attr_of_int("to", carrier)));
+        out[0] = inv_emit1(g, "RoundSmall", INV_IN(out[0]),
+                           INV_ATTRS(inv_attr_of_float("format", to), inv_attr_of_float("saturate", (double)saturate)));
+    } else {
+        out[0] = emit_wrap(g, out[0], inv_dtype_bits(to), carrier == INV_I8);
+    }
+    if (out[0] != INV_NONE) inv_val(g, out[0])->stated = to;
+    return inv__done(g);
+}
+
 static inv_status lower_cast(inv_graph *g, const inv_node *n, inv_dtype to, inv_id *out)
 {
+    if (inv_dtype_bits(to)) return lower_small_cast(g, n, to, out);
     if (inv_dtype_is_float(to) && g->real) to = g->real;
     out[0] = to == inv__in_dtype(g, n, 0)
                  ? n->in[0]
@@ -255,14 +289,49 @@ static inv_status onnx_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_attr *to = inv_attr_find(n, "to");
     inv_dtype t = to ? (inv_dtype)to->i : INV_DT_NONE;
     if (to && to->kind == INV_ATTR_STRING && !inv_dtype_parse(to->s, &t)) t = INV_DT_NONE; /* opset 1 */
-    if (inv_dtype_size(t) == 0) return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "cast to %s", inv_dtype_name(t));
+    if (inv_dtype_size(t) == 0 && inv_dtype_bits(t) == 0)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "cast to %s", inv_dtype_name(t));
     return lower_cast(g, n, t, out);
 }
 
 static inv_status cast_like_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(inv__need(g, n, 2));
-    return lower_cast(g, n, inv__in_dtype(g, n, 1), out);
+    const inv_dtype stated = inv_val(g, n->in[1])->stated;
+    return lower_cast(g, n, stated ? stated : inv__in_dtype(g, n, 1), out);
+}
+
+/* --- BitCastTo<to>: the bytes are taken for another type of the same size --- */
+static inv_status bit_cast_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 1));
+    const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0), from = inv__in_dtype(g, n, 0);
+    if (inv_dtype_size(to) == 0 || inv_dtype_size(to) != inv_dtype_size(from))
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "elements of %s and %s differ in size", inv_dtype_name(from),
+                             inv_dtype_name(to));
+    inv__set_out(g, n, 0, to, inv__in_shape(g, n, 0));
+    return INV_OK;
+}
+
+static inv_status bit_cast_run(const inv_call *c)
+{
+    const size_t nbytes = (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype);
+    if (c->gpu) inv__copy_rows_gpu(c->gpu, c->out[0].data, nbytes, c->in[0].data, nbytes, nbytes, 1);
+    else memmove(c->out[0].data, c->in[0].data, nbytes);
+    return INV_OK;
+}
+
+/* float16 and bfloat16 do not exist here: they are computed with as the graph's type. */
+static inv_status bit_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 1));
+    const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0);
+    inv_id v = n->in[0];
+    if (to != inv__in_dtype(g, n, 0)) v = inv_emit1(g, "BitCastTo", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", to)));
+    if (v != INV_NONE && inv_dtype_is_float(to) && g->real && to != g->real)
+        v = inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", g->real)));
+    out[0] = v;
+    return inv__done(g);
 }
 
 /* --- Clip: constant bounds to ClipRange, others (and integers) to Max and Min --- */
@@ -308,7 +377,7 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
           "y = " op "(" type "[0,3] a, " type "[1,3] b)", "y = " op "(int64[2,1] a, int64[3] b)")                     \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "a b", .out = "y",                \
-        .flags = INV_OP_NO_GRAD | (bits), .infer = compare_infer, .cpu = id##_cpu, .cuda = id##_cuda,                 \
+        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD | (bits), .infer = compare_infer, .cpu = id##_cpu, .cuda = id##_cuda,                 \
         .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 COMPARE_ROW(equal, "Equal", 7, INV_OP_COMMUTATIVE, "float", "a = b")
 COMPARE_ROW(less, "Less", 7, 0, "float", "a < b")
@@ -323,7 +392,7 @@ COMPARE_ROW(xor, "Xor", 7, INV_OP_COMMUTATIVE, "bool", "one of the two")
     CASES(id, "y = " op "(" type "[2,3] x)", "y = " op "(" type "[1] x)", "y = " op "(" type "[0] x)")                \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x", .out = "y",                  \
-        .flags = INV_OP_NO_GRAD, .infer = flag_infer, .cpu = id##_cpu, .cuda = id##_cuda,                             \
+        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .cpu = id##_cpu, .cuda = id##_cuda,                             \
         .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 FLAG_ROW(not, "Not", 1, "bool", "negation")
 FLAG_ROW(isnan, "IsNaN", 9, "float", "x is not a number")
@@ -335,7 +404,7 @@ CASES(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[2,3] a, 
       "y = Where(bool[2,3] k, int32[3] a, int32 b)", "y = Where(bool[3] k, bool[2,1] a, bool[3] b)")
 static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
-    .infer = where_infer, .grad = where_grad, .cpu = where_run, .cuda = where_run, .flops = inv__flops_out,
+    .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .cpu = where_run, .cuda = where_run, .flops = inv__flops_out,
     .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
 
 CASES(cast, "y = ai.invonnx.ir.Cast<to = 7>(float[2,3] x)", "y = ai.invonnx.ir.Cast<to = 1>(int64[1] x)",
@@ -348,6 +417,7 @@ static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .since = 1,
                                     .in = "x",
                                     .out = "y",
+                                    .flags = INV_OP_ELEMENTWISE,
                                     .infer = cast_infer,
                                     .grad = cast_grad,
                                     .cpu = cast_cpu,
@@ -355,6 +425,13 @@ static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .flops = inv__flops_out,
                                     .cases = cast_cases,
                                     .doc = "x as another number type"};
+
+CASES(bits, "y = BitCastTo<to = 12>(int32[2,3] x)", "y = BitCastTo<to = 2>(int8[5] x)",
+      "y = BitCastTo<to = 13>(int64[0] x)")
+static const inv_op_def bits_row = {
+    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BitCastTo", .since = 1, .in = "x", .out = "y",
+    .flags = INV_OP_NO_GRAD, .infer = bit_cast_infer, .cpu = bit_cast_run, .cuda = bit_cast_run,
+    .flops = inv__flops_none, .cases = bits_cases, .doc = "the bytes of x as another type of the same size"};
 
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \
     CASES(id, __VA_ARGS__)                                                                                            \
@@ -365,6 +442,8 @@ LOWERED(onnx_cast, "Cast", 1, "x", "floating-point types become the graph's. ONN
         "y = Cast<to = 1>(float[2,3] x)", "y = Cast<to = 1>(int64[1] x)", "y = Cast<to = 6>(float[2] x)")
 LOWERED(cast_like, "CastLike", 15, "x like", "to Cast. ONNX CastLike-15", "y = CastLike(int64[2,3] x, float[1] z)",
         "y = CastLike(float[1] x, float z)")
+LOWERED(bit_cast, "BitCast", 26, "x", "to BitCastTo. ONNX BitCast-26", "y = BitCast<to = 12>(int32[2,3] x)",
+        "y = BitCast<to = 7>(int64[1] x)")
 LOWERED(clip, "Clip", 1, "x min? max?", "y = min(max(x, min), max). ONNX Clip-1, -6, -11, -12, -13",
         "a = Constant<value_float = -0.5>()\nb = Constant<value_float = 0.75>()\ny = Clip(float[2,3] x, a, b)",
         "y = Clip<min = 0.0>(float[2,3] x)", "y = Clip(float[1] x, , float b)", "y = Clip(float[2] x)")
@@ -373,4 +452,4 @@ const inv_op_def *const inv_ops_logic[] = {
     &equal_row, &less_row,  &less_or_equal_row, &greater_row,   &greater_or_equal_row,
     &and_row,   &or_row,    &xor_row,           &not_row,       &isnan_row,
     &isinf_row, &where_row, &cast_row,          &onnx_cast_row, &cast_like_row,
-    &clip_row,  NULL};
+    &clip_row,  &bits_row,  &bit_cast_row,      NULL};

@@ -35,16 +35,20 @@ static double statistic(const inv_tensor *t, int64_t i)
 #define INV_BOTH "ops/norm_kernels.inc"
 #include "ops/both_reals.inc"
 
-static layout layout_of(const inv_shape *x)
+/* The channels are axis 1, or those of attribute `axis`. */
+static int channel_axis(const inv_node *n) { return (int)inv_attr_int(n, "axis", 1); }
+
+static layout layout_of(const inv_node *n, const inv_shape *x)
 {
-    return (layout){x->dim[0], x->dim[1], inv__prod(x, 2, x->rank)};
+    const int a = channel_axis(n);
+    return (layout){inv__prod(x, 0, a), x->dim[a], inv__prod(x, a + 1, x->rank)};
 }
 
 /* On the device, a channel is reduced over all other axes. */
-static inv_fold fold_of(const inv_shape *x)
+static inv_fold fold_of(const inv_node *n, const inv_shape *x)
 {
     bool gone[INV_MAX_RANK] = {false};
-    for (int i = 0; i < x->rank; i++) gone[i] = i != 1;
+    for (int i = 0; i < x->rank; i++) gone[i] = i != channel_axis(n);
     return inv__fold_of(x, gone);
 }
 
@@ -55,12 +59,14 @@ static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t 
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, last));
     const inv_shape *x = inv__in_shape(g, n, 0);
-    if (x->rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
+    const int a = channel_axis(n);
+    if (x->rank < 2 || a < 1 || a >= x->rank)
+        return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
     for (uint32_t i = first; i < last; i++) {
         const inv_shape *s = inv__in_shape(g, n, i);
-        if (s->rank != 1 || s->dim[0] != x->dim[1])
+        if (s->rank != 1 || s->dim[0] != x->dim[a])
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per channel", i,
-                                 (long long)x->dim[1]);
+                                 (long long)x->dim[a]);
     }
     return INV_OK;
 }
@@ -68,7 +74,7 @@ static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t 
 static inv_status stats_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 1, 1));
-    inv_shape s = inv_shape_of(1, &inv__in_shape(g, n, 0)->dim[1]);
+    inv_shape s = inv_shape_of(1, &inv__in_shape(g, n, 0)->dim[channel_axis(n)]);
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
     inv__set_out(g, n, 1, inv__in_dtype(g, n, 0), &s);
     return INV_OK;
@@ -104,10 +110,10 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
 
 static inv_status stats_run(const inv_call *c)
 {
-    layout l = layout_of(&c->in[0].shape);
+    layout l = layout_of(c->node, &c->in[0].shape);
     void *mean = c->out[0].data, *var = c->nout > 1 ? c->out[1].data : NULL;
     if (c->gpu) {
-        const inv_fold f = fold_of(&c->in[0].shape);
+        const inv_fold f = fold_of(c->node, &c->in[0].shape);
         INV_GPU(c->gpu, batch_stats)(c->gpu, &f, c->in[0].dtype, c->in[0].data, c->ws, mean, var);
         return INV_OK;
     }
@@ -121,29 +127,29 @@ static inv_status stats_run(const inv_call *c)
 static size_t stats_workspace(const inv_graph *g, const inv_node *n)
 {
     if (!g->gpu) return 0;
-    const inv_fold f = fold_of(inv__in_shape(g, n, 0));
+    const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
     return (size_t)f.nout * (size_t)f.parts * 2 * sizeof(double);
 }
 
 static size_t grad_workspace(const inv_graph *g, const inv_node *n)
 {
     if (!g->gpu) return 0;
-    const inv_fold f = fold_of(inv__in_shape(g, n, 0));
+    const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
     return (size_t)f.nout * (size_t)(f.parts + 1) * 2 * sizeof(double);
 }
 
 static size_t affine_workspace(const inv_graph *g, const inv_node *n)
 {
     if (g->gpu) return 0;
-    return (size_t)inv__in_shape(g, n, 0)->dim[1] * 3 * sizeof(double);
+    return (size_t)inv__in_shape(g, n, 0)->dim[channel_axis(n)] * 3 * sizeof(double);
 }
 
 static inv_status normalise(const inv_call *c, bool inverse)
 {
-    layout l = layout_of(&c->in[0].shape);
+    layout l = layout_of(c->node, &c->in[0].shape);
     double eps = inv_attr_float(c->node, "epsilon", 1e-5);
     if (c->gpu) {
-        const inv_fold f = fold_of(&c->in[0].shape);
+        const inv_fold f = fold_of(c->node, &c->in[0].shape);
         const inv_norm a = {.dtype = c->in[0].dtype, .eps = eps, .inverse = inverse, .x = c->in[0].data,
                             .scale = c->in[1].data, .bias = c->in[2].data, .mean = c->in[3].data,
                             .var = c->in[4].data};
@@ -162,13 +168,13 @@ static inv_status inverse_run(const inv_call *c) { return normalise(c, true); }
 
 static inv_status grad_run(const inv_call *c)
 {
-    layout l = layout_of(&c->in[0].shape);
+    layout l = layout_of(c->node, &c->in[0].shape);
     double eps = inv_attr_float(c->node, "epsilon", 1e-5);
     bool training = inv_attr_int(c->node, "training", 0) != 0;
     void *out[3] = {NULL, NULL, NULL};
     for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
     if (c->gpu) {
-        const inv_fold f = fold_of(&c->in[0].shape);
+        const inv_fold f = fold_of(c->node, &c->in[0].shape);
         const inv_norm a = {.dtype = c->in[0].dtype, .eps = eps, .training = training, .x = c->in[0].data,
                             .gy = c->in[1].data, .scale = c->in[2].data, .mean = c->in[3].data,
                             .var = c->in[4].data};

@@ -1,16 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pooling: ONNX MaxPool, AveragePool and GlobalMaxPool lower to MaxPoolN and AveragePoolN with explicit pads. A
- * window's maximum is its first one (rising index) and takes the whole gradient; MaxPoolGrad finds it again from x. */
+ * Pooling: MaxPoolN, AveragePoolN and SumPoolN with explicit pads; ONNX's operators, which lower to them, are in
+ * pool_onnx.c. A window's maximum is its first one (rising index) and takes the whole gradient, as in PyTorch. Which
+ * one it is, is the second output of MaxPoolN: a byte, that the gradient reads in place of the whole input. */
 #include "ops/builtin.h"
 #include "ops/parallel.h"
+#include "ops/pool.h"
 #include "ops/pool_gpu.h"
 #include "ops/util.h"
+
+/* Notes the kernel element of a maximum; -1: none. */
+static void put_tap(const inv_window *w, void *taps, int64_t i, int64_t tap)
+{
+    if (inv__pool_byte(w))
+        ((uint8_t *)taps)[i] = (uint8_t)(tap < 0 ? INV_POOL_BYTE : tap);
+    else
+        ((int32_t *)taps)[i] = (int32_t)tap;
+}
+
+static inv_dtype tap_type(const inv_window *w) { return inv__pool_byte(w) ? INV_U8 : INV_I32; }
+
+static inv_pool_divide divide_by(const inv_node *n)
+{
+    if (strncmp(n->op_type, "Sum", 3) == 0) return INV_POOL_SUM;
+    return inv_attr_int(n, "count_include_pad", 0) != 0 ? INV_POOL_PADDED : INV_POOL_INSIDE;
+}
 
 #define INV_BOTH "ops/pool_kernels.inc"
 #include "ops/both_reals.inc"
 
-/* NULL, or what is wrong. */
-static const char *pool_of(const inv_node *n, const inv_shape *x, inv_window *w)
+const char *inv__pool_of(const inv_node *n, const inv_shape *x, inv_window *w)
 {
     size_t count;
     const int64_t *kernel = inv_attr_ints(n, "kernel_shape", &count);
@@ -26,7 +44,7 @@ static inv_shape pooled(const inv_shape *x, const inv_window *w)
     return s;
 }
 
-/* Shape of x: operand 0, or the attribute of AveragePoolGrad, which does not read x. */
+/* Shape of x: operand 0, or the attribute of gradients, which do not read x. */
 static inv_shape input_shape(const inv_graph *g, const inv_node *n)
 {
     return inv_attr_find(n, "shape") ? inv__attr_shape(n, "shape") : *inv__in_shape(g, n, 0);
@@ -38,27 +56,47 @@ static inv_status pool_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     inv_shape x = input_shape(g, n);
-    const char *why = pool_of(n, &x, &w);
+    const char *why = inv__pool_of(n, &x, &w);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape y = pooled(&x, &w);
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
+    inv__set_out(g, n, 1, tap_type(&w), &y);
     return INV_OK;
+}
+
+/* Input i says which element of its window each maximum is. */
+static inv_status need_taps(const inv_graph *g, const inv_node *n, uint32_t i, const inv_window *w, const inv_shape *x)
+{
+    const inv_shape y = pooled(x, w);
+    INV_TRY(inv__need(g, n, i + 1));
+    if (inv__in_dtype(g, n, i) == tap_type(w) && inv_shape_equal(&y, inv__in_shape(g, n, i))) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be the second output of MaxPoolN", i);
 }
 
 static inv_status pool_grad_infer(inv_graph *g, inv_node *n)
 {
     inv_window w;
-    uint32_t last = inv_attr_find(n, "shape") ? 0 : 1; /* gy */
-    INV_TRY(inv__need(g, n, last + 1));
+    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, last + 1));
     inv_shape x = input_shape(g, n);
-    const char *why = pool_of(n, &x, &w);
+    const char *why = inv__pool_of(n, &x, &w);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape y = pooled(&x, &w);
-    if (!inv_shape_equal(&y, inv__in_shape(g, n, last)))
+    if (!inv_shape_equal(&y, inv__in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the pooled output");
+    if (n->nin > 1) INV_TRY(need_taps(g, n, 1, &w, &x));
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &x);
+    return INV_OK;
+}
+
+static inv_status indices_infer(inv_graph *g, inv_node *n)
+{
+    inv_window w;
+    inv_shape x = input_shape(g, n);
+    const char *why = inv__pool_of(n, &x, &w);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    INV_TRY(need_taps(g, n, 0, &w, &x));
+    inv__set_out(g, n, 0, INV_I64, inv__in_shape(g, n, 0));
     return INV_OK;
 }
 
@@ -66,157 +104,156 @@ static double pool_flops(const inv_graph *g, const inv_node *n)
 {
     inv_window w;
     inv_shape x = input_shape(g, n);
-    if (pool_of(n, &x, &w)) return 0;
+    if (inv__pool_of(n, &x, &w)) return 0;
     return (double)inv__prod(&x, 0, 2) * (double)w.outvol * (double)w.kvol;
-}
-
-static size_t max_grad_workspace(const inv_graph *g, const inv_node *n)
-{
-    inv_window w;
-    const inv_shape *x = inv__in_shape(g, n, 0);
-    if (!g->gpu || pool_of(n, x, &w)) return 0;
-    return inv__max_pool_workspace(&w, inv__prod(x, 0, 2));
 }
 
 static inv_status max_pool_run(const inv_call *c)
 {
     inv_window w;
-    if (pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
-    int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
+    if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
+    const int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
+    void *y = c->out[0].data, *taps = c->nout > 1 ? c->out[1].data : NULL;
     if (c->gpu)
-        INV_GPU(c->gpu, max_pool)(c->gpu, c->in[0].dtype, &w, planes, c->in[0].data, c->out[0].data);
+        INV_GPU(c->gpu, max_pool)(c->gpu, c->in[0].dtype, &w, planes, c->in[0].data, y, taps);
     else if (c->in[0].dtype == INV_F32)
-        max_pool_f32(&w, planes, c->in[0].data, c->out[0].data);
+        max_pool_f32(&w, planes, c->in[0].data, y, taps);
     else
-        max_pool_f64(&w, planes, c->in[0].data, c->out[0].data);
+        max_pool_f64(&w, planes, c->in[0].data, y, taps);
     return INV_OK;
 }
 
 static inv_status max_pool_grad_run(const inv_call *c)
 {
     inv_window w;
-    if (pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
-    int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
+    if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
+    const int64_t planes = inv__prod(&c->out[0].shape, 0, 2);
+    const void *gy = c->in[0].data, *taps = c->in[1].data;
     if (c->gpu)
-        INV_GPU(c->gpu, max_pool_grad)(c->gpu, c->in[0].dtype, &w, planes, c->in[0].data, c->in[1].data,
-                                       c->out[0].data, c->ws);
+        INV_GPU(c->gpu, max_pool_grad)(c->gpu, c->in[0].dtype, &w, planes, taps, gy, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
-        max_pool_grad_f32(&w, planes, c->in[0].data, c->in[1].data, c->out[0].data);
+        max_pool_grad_f32(&w, planes, taps, gy, c->out[0].data);
     else
-        max_pool_grad_f64(&w, planes, c->in[0].data, c->in[1].data, c->out[0].data);
+        max_pool_grad_f64(&w, planes, taps, gy, c->out[0].data);
+    return INV_OK;
+}
+
+static inv_status indices_run(const inv_call *c)
+{
+    inv_window w;
+    const inv_shape x = inv__attr_shape(c->node, "shape");
+    const bool first = inv_attr_int(c->node, "storage_order", 0) != 0;
+    int64_t *index = c->out[0].data;
+    if (inv__pool_of(c->node, &x, &w)) return INV_E_SHAPE;
+    const int64_t planes = inv__prod(&x, 0, 2);
+    if (c->gpu) {
+        INV_GPU(c->gpu, pool_indices)(c->gpu, &w, planes, first, c->in[0].data, index);
+        return INV_OK;
+    }
+    for (int64_t i = 0; i < planes * w.outvol; i++) {
+        const int64_t tap = inv__pool_tap(&w, c->in[0].data, i), at = inv__pool_position(&w, i % w.outvol, tap, first);
+        index[i] = at < 0 ? -1 : i / w.outvol * w.invol + at;
+    }
     return INV_OK;
 }
 
 static inv_status average_pool_run(const inv_call *c)
 {
     inv_window w;
-    if (pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
-    int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
-    bool pad = inv_attr_int(c->node, "count_include_pad", 0) != 0;
+    if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
+    const int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
+    const inv_pool_divide by = divide_by(c->node);
     if (c->gpu)
-        INV_GPU(c->gpu, average_pool)(c->gpu, c->in[0].dtype, &w, planes, pad, c->in[0].data,
-                                      c->out[0].data);
+        INV_GPU(c->gpu, average_pool)(c->gpu, c->in[0].dtype, &w, planes, by, c->in[0].data, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
-        average_pool_f32(&w, planes, pad, c->in[0].data, c->out[0].data);
+        average_pool_f32(&w, planes, by, c->in[0].data, c->out[0].data);
     else
-        average_pool_f64(&w, planes, pad, c->in[0].data, c->out[0].data);
+        average_pool_f64(&w, planes, by, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
 static inv_status average_pool_grad_run(const inv_call *c)
 {
     inv_window w;
-    if (pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
-    int64_t planes = inv__prod(&c->out[0].shape, 0, 2);
-    bool pad = inv_attr_int(c->node, "count_include_pad", 0) != 0;
+    if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
+    const int64_t planes = inv__prod(&c->out[0].shape, 0, 2);
+    const inv_pool_divide by = divide_by(c->node);
     if (c->gpu)
-        INV_GPU(c->gpu, average_pool_grad)(c->gpu, c->in[0].dtype, &w, planes, pad, c->in[0].data,
-                                           c->out[0].data);
+        INV_GPU(c->gpu, average_pool_grad)(c->gpu, c->in[0].dtype, &w, planes, by, c->in[0].data, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
-        average_pool_grad_f32(&w, planes, pad, c->in[0].data, c->out[0].data);
+        average_pool_grad_f32(&w, planes, by, c->in[0].data, c->out[0].data);
     else
-        average_pool_grad_f64(&w, planes, pad, c->in[0].data, c->out[0].data);
+        average_pool_grad_f64(&w, planes, by, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
-/* `op` with the window's attributes, explicit pads, ceil_mode and count_include_pad as given. */
-static inv_id emit_pool(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, const inv_window *w,
-                        bool ceil_mode, bool pad, const inv_shape *shape)
+inv_id inv__emit_pool(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const inv_id *in, const inv_window *w,
+                      bool ceil_mode, uint32_t nmore, const inv_attr *more)
 {
     inv_window_attrs a;
+    inv_attr attr[8];
     inv__window_attrs(w, &a);
-    inv_attr attr[7] = {a.attr[0], a.attr[1], a.attr[2], a.attr[3], inv_attr_of_int("ceil_mode", ceil_mode),
-                        inv_attr_of_int("count_include_pad", pad)};
-    if (shape) attr[6] = inv__attr_of_shape("shape", shape);
-    return inv_emit1(g, op, nin, in, shape ? 7 : 6, attr);
+    for (uint32_t i = 0; i < 4; i++) attr[i] = a.attr[i];
+    attr[4] = inv_attr_of_int("ceil_mode", ceil_mode);
+    for (uint32_t i = 0; i < nmore && i < 3; i++) attr[5 + i] = more[i];
+    return inv_emit(g, op, nout, nin, in, 5 + nmore, attr);
 }
 
 static inv_status pool_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     inv_window w;
-    inv_id x = inv_I(b, 0), gy = inv_GO(b, 0);
-    const inv_node *n = inv_nod(g, b->node);
+    inv_id gy = inv_GO(b, 0), node;
     if (gy == INV_NONE || !inv_wants(b, 0)) return INV_OK;
-    inv_shape s = *inv__shape(g, x);
-    const char *why = pool_of(n, &s, &w);
+    const inv_shape s = *inv__shape(g, inv_I(b, 0));
+    const inv_node *n = inv_nod(g, b->node);
+    const char *why = inv__pool_of(n, &s, &w);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    bool up = inv_attr_int(n, "ceil_mode", 0) != 0, pad = inv_attr_int(n, "count_include_pad", 0) != 0;
-    bool max = strcmp(n->op_type, "MaxPoolN") == 0;
-    inv_grad_set(b, 0, max ? emit_pool(g, "MaxPoolGrad", INV_IN(x, gy), &w, up, pad, NULL)
-                           : emit_pool(g, "AveragePoolGrad", INV_IN(gy), &w, up, pad, &s));
+    const inv_pool_divide by = divide_by(n);
+    const bool up = inv_attr_int(n, "ceil_mode", 0) != 0, max = strcmp(n->op_type, "MaxPoolN") == 0;
+    const inv_attr more[2] = {inv__attr_of_shape("shape", &s),
+                              inv_attr_of_int("count_include_pad", by == INV_POOL_PADDED)};
+    if (max)
+        node = inv__emit_pool(g, "MaxPoolGrad", 1, INV_IN(gy, inv_node_want(g, b->node, 1)), &w, up, 1, more);
+    else
+        node = inv__emit_pool(g, by == INV_POOL_SUM ? "SumPoolGrad" : "AveragePoolGrad", 1, INV_IN(gy), &w, up, 2,
+                              more);
+    if (node != INV_NONE) inv_grad_set(b, 0, inv_nod(g, node)->out[0]);
     return inv__grad_done(b);
 }
 
-static inv_status pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
-{
-    inv_window w;
-    INV_TRY(inv__need(g, n, 1));
-    const char *why = pool_of(n, inv__in_shape(g, n, 0), &w);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    if (inv_attr_int(n, "storage_order", 0) != 0)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "storage_order = 1 is not supported");
-    if (inv__has_out(n, 1))
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "the second output (Indices) is not supported");
-    const char *auto_pad = inv_attr_string(n, "auto_pad", "NOTSET");
-    bool up = inv_attr_int(n, "ceil_mode", 0) != 0 && strcmp(auto_pad, "NOTSET") == 0;
-    bool pad = inv_attr_int(n, "count_include_pad", 0) != 0, max = strcmp(n->op_type, "MaxPool") == 0;
-    out[0] = emit_pool(g, max ? "MaxPoolN" : "AveragePoolN", INV_IN(n->in[0]), &w, up, pad, NULL);
-    return inv__done(g);
-}
-
-static inv_status global_max_lower(inv_graph *g, const inv_node *n, inv_id *out)
-{
-    INV_TRY(inv__need(g, n, 1));
-    inv_shape s = *inv__in_shape(g, n, 0);
-    if (s.rank < 3 || s.rank > 5)
-        return inv_node_fail(g, n, INV_E_SHAPE, "the input needs one batch, one channel and 1 to 3 spatial axes");
-    out[0] = inv_emit1(g, "MaxPoolN", INV_IN(n->in[0]),
-                       INV_ATTRS(inv_attr_of_ints("kernel_shape", (size_t)s.rank - 2, s.dim + 2)));
-    return inv__done(g);
-}
-
 static const inv_op_def max_pool_n = {
-    .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y",
+    .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y tap?",
     .infer = pool_infer, .grad = pool_grad, .cpu = max_pool_run, .cuda = max_pool_run, .flops = pool_flops,
     .cases = (const char *const[]){
         "y = MaxPoolN<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
         "y = MaxPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
         "y = MaxPoolN<kernel_shape = [3], strides = [2], ceil_mode = 1>(float[1,2,6] x)",
         "y = MaxPoolN<kernel_shape = [2,2,2]>(float[1,1,3,3,3] x)",
-        "y = MaxPoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)", NULL},
-    .doc = "largest element of each window, pads never win; windows as in ONNX MaxPool with explicit pads"};
+        "y = MaxPoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)",
+        "y, tap = MaxPoolN<kernel_shape = [3,2], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
+        "y = MaxPoolN<kernel_shape = [2], strides = [3]>(float[0,2,6] x)", NULL},
+    .doc = "largest element of each window, pads never win; windows as in ONNX MaxPool with explicit pads. tap: the "
+           "number of the first largest in its window, 255 if none (int32 and -1 for windows of more than 255)"};
 
 static const inv_op_def max_pool_g = {
-    .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "x gy", .out = "gx",
-    .infer = pool_grad_infer, .cpu = max_pool_grad_run, .cuda = max_pool_grad_run, .workspace = max_grad_workspace,
-    .flops = pool_flops,
+    .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "gy tap", .out = "gx",
+    .infer = pool_grad_infer, .cpu = max_pool_grad_run, .cuda = max_pool_grad_run, .flops = inv__flops_out,
     .cases = (const char *const[]){
-        "gx = MaxPoolGrad<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x, float[2,3,2,3] gy)",
-        "gx = MaxPoolGrad<kernel_shape = [3,3], dilations = [2,1], pads = [1,2,1,2]>(float[1,2,6,5] x, "
-        "float[1,2,4,7] gy)",
-        "gx = MaxPoolGrad<kernel_shape = [2], strides = [3]>(float[0,2,6] x, float[0,2,2] gy)", NULL},
+        "gx = MaxPoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy, "
+        "uint8[2,3,2,3] tap)",
+        "gx = MaxPoolGrad<kernel_shape = [2], strides = [3], shape = [0,2,6]>(float[0,2,2] gy, uint8[0,2,2] tap)",
+        NULL},
     .doc = "gradient of MaxPoolN: gy goes to the first maximum of its window"};
+
+static const inv_op_def pool_indices = {
+    .size = sizeof pool_indices, .domain = INV_IR, .name = "PoolIndices", .since = 1, .in = "tap", .out = "index",
+    .flags = INV_OP_NO_GRAD, .infer = indices_infer, .cpu = indices_run, .cuda = indices_run, .flops = inv__flops_none,
+    .cases = (const char *const[]){
+        "i = PoolIndices<kernel_shape = [2,2], strides = [2,1], shape = [2,3,4,6]>(uint8[2,3,2,5] var_tap)",
+        "i = PoolIndices<kernel_shape = [2,3], strides = [2,1], pads = [1,0,0,2], shape = [1,2,5,6], "
+        "storage_order = 1>(uint8[1,2,3,6] var_tap)", NULL},
+    .doc = "int64: the number in the whole input of each window's maximum; storage_order 1: column-major in a plane"};
 
 static const inv_op_def average_pool_n = {
     .size = sizeof average_pool_n,
@@ -252,36 +289,23 @@ static const inv_op_def average_pool_g = {
         "shape = [1,2,4,5]>(float[1,2,4,3] gy)", NULL},
     .doc = "gradient of AveragePoolN to its input, whose shape is an attribute"};
 
-static const inv_op_def max_pool = {
-    .size = sizeof max_pool, .domain = "", .name = "MaxPool", .since = 1, .in = "X", .out = "Y Indices?",
-    .infer = inv__infer_lowered, .lower = pool_lower,
+static const inv_op_def sum_pool_n = {
+    .size = sizeof sum_pool_n, .domain = INV_IR, .name = "SumPoolN", .since = 1, .in = "x", .out = "y",
+    .infer = pool_infer, .grad = pool_grad, .cpu = average_pool_run, .cuda = average_pool_run, .flops = pool_flops,
     .cases = (const char *const[]){
-        "y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
-        "y = MaxPool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,2,5,6] x)", NULL},
-    .doc = "lowers to MaxPoolN; the output Indices is not supported"};
+        "y = SumPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
+        "y = SumPoolN<kernel_shape = [3], strides = [2], ceil_mode = 1>(float[1,2,6] x)", NULL},
+    .doc = "sum of each window"};
 
-static const inv_op_def average_pool = {
-    .size = sizeof average_pool,
-    .domain = "",
-    .name = "AveragePool",
-    .since = 7,
-    .in = "X",
-    .out = "Y",
-    .infer = inv__infer_lowered,
-    .lower = pool_lower,
-    .cases =
-        (const char *const[]){
-            "y = AveragePool<kernel_shape = [2,2], strides = [2,2], count_include_pad = 1, pads = "
-            "[1,1,1,1]>(float[2,3,4,6] x)",
-            "y = AveragePool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,2,5,6] x)",
-            NULL},
-    .doc = "lowers to AveragePoolN"};
+static const inv_op_def sum_pool_g = {
+    .size = sizeof sum_pool_g, .domain = INV_IR, .name = "SumPoolGrad", .since = 1, .in = "gy", .out = "gx",
+    .infer = pool_grad_infer, .cpu = average_pool_grad_run, .cuda = average_pool_grad_run, .flops = pool_flops,
+    .cases = (const char *const[]){
+        "gx = SumPoolGrad<kernel_shape = [3,3], strides = [1,2], pads = [1,1,1,1], shape = [1,2,4,5]>(float[1,2,4,3] "
+        "gy)", NULL},
+    .doc = "gradient of SumPoolN to its input, whose shape is an attribute"};
 
-static const inv_op_def global_max_pool = {
-    .size = sizeof global_max_pool, .domain = "", .name = "GlobalMaxPool", .since = 1, .in = "X", .out = "Y",
-    .infer = inv__infer_lowered, .lower = global_max_lower,
-    .cases = (const char *const[]){"y = GlobalMaxPool(float[2,3,4,5] x)", NULL},
-    .doc = "lowers to MaxPoolN with a window as large as the input"};
-
-const inv_op_def *const inv_ops_pool[] = {&max_pool_n, &max_pool_g, &average_pool_n, &average_pool_g,
-                                          &max_pool, &average_pool, &global_max_pool, NULL};
+const inv_op_def *const inv_ops_pool[] = {
+    &max_pool_n, &max_pool_g,   &pool_indices,       &average_pool_n, &average_pool_g,      &sum_pool_n,
+    &sum_pool_g, &inv__op_max_pool, &inv__op_average_pool, &inv__op_global_max_pool, &inv__op_lp_pool,
+    &inv__op_global_lp_pool, &inv__op_max_unpool, NULL};

@@ -64,13 +64,14 @@ template <class F> INV_DEVICE void each_together(const inv_window &w, const visi
     }
 }
 
-/* Elements that an average divides by: those inside the input or, with `pad`, inside the padded input. */
-INV_DEVICE int64_t count_of(const inv_window &w, const visit &v, bool pad)
+/* What a window's sum is divided by. */
+INV_DEVICE int64_t count_of(const inv_window &w, const visit &v, inv_pool_divide by)
 {
     int64_t n = 1;
+    if (by == INV_POOL_SUM) return 1;
     for (int i = 0; i < 3; i++) {
         int64_t fit = (w.in[i] + w.pad_end[i] - v.base[i] + w.dil[i] - 1) / w.dil[i];
-        n *= !pad ? v.hi[i] - v.lo[i] : fit < w.k[i] ? fit : w.k[i];
+        n *= by == INV_POOL_INSIDE ? v.hi[i] - v.lo[i] : fit < w.k[i] ? fit : w.k[i];
     }
     return n > 0 ? n : 1;
 }
@@ -114,7 +115,7 @@ template <class T, class I> INV_KERNEL max_together(inv_window w, int64_t n, con
     }
 }
 
-template <class T> INV_KERNEL average_alone(inv_window w, int64_t n, bool pad, const T *x, T *y)
+template <class T> INV_KERNEL average_alone(inv_window w, int64_t n, inv_pool_divide by, const T *x, T *y)
 {
     INV_EACH(i, n)
     {
@@ -125,11 +126,11 @@ template <class T> INV_KERNEL average_alone(inv_window w, int64_t n, bool pad, c
         position(w.out, i - q * w.outvol, o);
         window_at(w, o, &v);
         each_alone(w, v, [&](int64_t j, int64_t) { sum += (double)xq[j]; });
-        y[i] = (T)(sum / (double)count_of(w, v, pad));
+        y[i] = (T)(sum / (double)count_of(w, v, by));
     }
 }
 
-template <class T> INV_KERNEL average_together(inv_window w, int64_t n, bool pad, const T *x, T *y)
+template <class T> INV_KERNEL average_together(inv_window w, int64_t n, inv_pool_divide by, const T *x, T *y)
 {
     for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
         visit v;
@@ -140,7 +141,7 @@ template <class T> INV_KERNEL average_together(inv_window w, int64_t n, bool pad
         window_at(w, o, &v);
         each_together(w, v, [&](int64_t j, int64_t) { sum += (double)xq[j]; });
         sum = inv_block_sum(sum);
-        if (threadIdx.x == 0) y[i] = (T)(sum / (double)count_of(w, v, pad));
+        if (threadIdx.x == 0) y[i] = (T)(sum / (double)count_of(w, v, by));
     }
 }
 
@@ -194,7 +195,7 @@ template <class T, class I> INV_KERNEL max_gather(inv_window w, int64_t n, const
     }
 }
 
-template <class T> INV_KERNEL average_gather(inv_window w, int64_t n, bool pad, const T *gy, T *gx)
+template <class T> INV_KERNEL average_gather(inv_window w, int64_t n, inv_pool_divide by, const T *gy, T *gx)
 {
     INV_EACH(i, n)
     {
@@ -205,9 +206,19 @@ template <class T> INV_KERNEL average_gather(inv_window w, int64_t n, bool pad, 
         each_window(w, at, [&](const int64_t *o, int64_t p, int64_t) {
             visit v;
             window_at(w, o, &v);
-            sum += gq[p] / (T)count_of(w, v, pad);
+            sum += gq[p] / (T)count_of(w, v, by);
         });
         gx[i] = sum;
+    }
+}
+
+INV_KERNEL indices_of(inv_window w, int64_t n, bool first_fastest, const void *taps, int64_t *index)
+{
+    INV_EACH(i, n)
+    {
+        const int64_t q = i / w.outvol, at = inv__pool_position(&w, i - q * w.outvol, inv__pool_tap(&w, taps, i),
+                                                                first_fastest);
+        index[i] = at < 0 ? -1 : q * w.invol + at;
     }
 }
 
@@ -225,64 +236,74 @@ static void start_max(const inv_gpu *gpu, const inv_window *w, int64_t planes, c
         inv_start(gpu, max_alone<T, I>, inv_blocks(n), INV_THREADS, *w, n, x, y, tap);
 }
 
-template <class T, class I>
-static void start_max_grad(const inv_gpu *gpu, const inv_window *w, int64_t planes, const T *x, const T *gy, T *gx,
-                           I *tap)
-{
-    int64_t n = planes * w->invol;
-    start_max(gpu, w, planes, x, (T *)NULL, tap);
-    inv_start(gpu, max_gather<T, I>, inv_blocks(n), INV_THREADS, *w, n, (const I *)tap, gy, gx);
-}
-
 template <class T>
-static void start_average(const inv_gpu *gpu, const inv_window *w, int64_t planes, bool pad, const T *x, T *y)
+static void start_average(const inv_gpu *gpu, const inv_window *w, int64_t planes, inv_pool_divide by, const T *x, T *y)
 {
     int64_t n = planes * w->outvol;
     if (w->kvol >= LARGE)
-        inv_start_sync(gpu, average_together<T>, one_block_each(n), INV_SYNC_THREADS, *w, n, pad, x, y);
+        inv_start_sync(gpu, average_together<T>, one_block_each(n), INV_SYNC_THREADS, *w, n, by, x, y);
     else
-        inv_start(gpu, average_alone<T>, inv_blocks(n), INV_THREADS, *w, n, pad, x, y);
+        inv_start(gpu, average_alone<T>, inv_blocks(n), INV_THREADS, *w, n, by, x, y);
+}
+
+template <class T>
+static void start_either_max(const inv_gpu *gpu, const inv_window *w, int64_t planes, const void *x, void *y,
+                             void *taps)
+{
+    if (inv__pool_byte(w))
+        start_max(gpu, w, planes, (const T *)x, (T *)y, (uint8_t *)taps);
+    else
+        start_max(gpu, w, planes, (const T *)x, (T *)y, (int32_t *)taps);
+}
+
+template <class T>
+static void start_max_grad(const inv_gpu *gpu, const inv_window *w, int64_t planes, const void *taps, const void *gy,
+                           void *gx)
+{
+    const int64_t n = planes * w->invol;
+    if (inv__pool_byte(w))
+        inv_start(gpu, max_gather<T, uint8_t>, inv_blocks(n), INV_THREADS, *w, n, (const uint8_t *)taps, (const T *)gy,
+                  (T *)gx);
+    else
+        inv_start(gpu, max_gather<T, int32_t>, inv_blocks(n), INV_THREADS, *w, n, (const int32_t *)taps, (const T *)gy,
+                  (T *)gx);
 }
 
 extern "C" void INV_GPU_NAME(max_pool)(const inv_gpu *gpu, inv_dtype t, const inv_window *w, int64_t planes,
-                                       const void *x, void *y)
+                                       const void *x, void *y, void *taps)
 {
-    if (t == INV_F64)
-        start_max(gpu, w, planes, (const double *)x, (double *)y, (uint8_t *)NULL);
-    else
-        start_max(gpu, w, planes, (const float *)x, (float *)y, (uint8_t *)NULL);
+    (t == INV_F64 ? start_either_max<double> : start_either_max<float>)(gpu, w, planes, x, y, taps);
 }
 
 extern "C" void INV_GPU_NAME(max_pool_grad)(const inv_gpu *gpu, inv_dtype t, const inv_window *w, int64_t planes,
-                                            const void *x, const void *gy, void *gx, void *ws)
+                                            const void *taps, const void *gy, void *gx)
 {
-    bool byte = w->kvol <= INV_POOL_BYTE;
-    if (t == INV_F64 && byte)
-        start_max_grad(gpu, w, planes, (const double *)x, (const double *)gy, (double *)gx, (uint8_t *)ws);
-    else if (t == INV_F64)
-        start_max_grad(gpu, w, planes, (const double *)x, (const double *)gy, (double *)gx, (int64_t *)ws);
-    else if (byte)
-        start_max_grad(gpu, w, planes, (const float *)x, (const float *)gy, (float *)gx, (uint8_t *)ws);
-    else
-        start_max_grad(gpu, w, planes, (const float *)x, (const float *)gy, (float *)gx, (int64_t *)ws);
+    (t == INV_F64 ? start_max_grad<double> : start_max_grad<float>)(gpu, w, planes, taps, gy, gx);
+}
+
+extern "C" void INV_GPU_NAME(pool_indices)(const inv_gpu *gpu, const inv_window *w, int64_t planes, bool first_fastest,
+                                           const void *taps, int64_t *index)
+{
+    const int64_t n = planes * w->outvol;
+    inv_start(gpu, indices_of, inv_blocks(n), INV_THREADS, *w, n, first_fastest, taps, index);
 }
 
 extern "C" void INV_GPU_NAME(average_pool)(const inv_gpu *gpu, inv_dtype t, const inv_window *w, int64_t planes,
-                                           bool pad, const void *x, void *y)
+                                           inv_pool_divide by, const void *x, void *y)
 {
     if (t == INV_F64)
-        start_average(gpu, w, planes, pad, (const double *)x, (double *)y);
+        start_average(gpu, w, planes, by, (const double *)x, (double *)y);
     else
-        start_average(gpu, w, planes, pad, (const float *)x, (float *)y);
+        start_average(gpu, w, planes, by, (const float *)x, (float *)y);
 }
 
 extern "C" void INV_GPU_NAME(average_pool_grad)(const inv_gpu *gpu, inv_dtype t, const inv_window *w, int64_t planes,
-                                                bool pad, const void *gy, void *gx)
+                                                inv_pool_divide by, const void *gy, void *gx)
 {
     int64_t n = planes * w->invol;
     if (t == INV_F64)
-        inv_start(gpu, average_gather<double>, inv_blocks(n), INV_THREADS, *w, n, pad, (const double *)gy,
+        inv_start(gpu, average_gather<double>, inv_blocks(n), INV_THREADS, *w, n, by, (const double *)gy,
                   (double *)gx);
     else
-        inv_start(gpu, average_gather<float>, inv_blocks(n), INV_THREADS, *w, n, pad, (const float *)gy, (float *)gx);
+        inv_start(gpu, average_gather<float>, inv_blocks(n), INV_THREADS, *w, n, by, (const float *)gy, (float *)gx);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Resize and Upsample lower to ResizeN, where the output's shape is an attribute, and so are scales unless they are
  * exactly output / input. Nearest and linear; linear interpolation is separable, axis by axis in one pass. The gradient
- * is a gather. Sources: the ONNX operator specifications. */
+ * is a gather. Wider kernels (cubic, antialias) are products with a constant matrix per axis. Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
 #include "ops/resize_gpu.h"
 #include "ops/util.h"
@@ -233,8 +233,9 @@ static inv_status numbers_of(const inv_graph *g, const inv_node *n, uint32_t i, 
     const bool known = v->role == INV_ROLE_CONST || v->role == INV_ROLE_PARAM;
     const int64_t k = inv_shape_nelem(&v->shape);
     if (k == 0) return INV_OK;
-    if (!known || v->data.bytes == NULL || v->shape.rank > 1 || k > cap)
-        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a short constant list; it depends on data", i);
+    if (!known || v->data.bytes == NULL)
+        return inv_node_fail_varying(g, n, n->in[i], i == 1 ? "roi" : i == 2 ? "scales" : "sizes", NULL);
+    if (v->shape.rank > 1 || k > cap) return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a short list", i);
     for (int64_t e = 0; e < k; e++) out[e] = inv_elem_double(v->data.bytes, v->data.dtype, (size_t)e);
     *count = (int)k;
     return INV_OK;
@@ -311,6 +312,81 @@ static inv_attr reals(const char *name, int n, const double *v)
     return (inv_attr){.name = name, .kind = INV_ATTR_FLOATS, .floats = v, .n = (size_t)n};
 }
 
+/* --- cubic, and anything with antialias: one matrix per axis --- */
+
+/* Keys' cubic convolution kernel with coefficient a (1981), or, for linear, the triangle. */
+static double kernel_at(double d, bool cubic, double a)
+{
+    d = fabs(d);
+    if (!cubic) return d < 1 ? 1 - d : 0;
+    if (d < 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+    return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
+}
+
+/* Weights with which output element o of axis a reads the inputs: row of r->in[a] numbers. Elements outside count as the
+ * border, or not at all. With antialias the kernel is as much wider as the output is coarser. */
+static void fill_row(const inv_resize *r, const inv_node *n, int a, int64_t o, double *row)
+{
+    const bool cubic = strcmp(inv_attr_string(n, "mode", "nearest"), "cubic") == 0;
+    const bool inside = inv_attr_int(n, "exclude_outside", 0) != 0, smooth = inv_attr_int(n, "antialias", 0) != 0;
+    const double coefficient = inv_attr_float(n, "cubic_coeff_a", -0.75), at = inv__resize_at(r, a, o);
+    const double narrow = smooth && r->scale[a] < 1 ? r->scale[a] : 1, reach = (cubic ? 2 : 1) / narrow;
+    double sum = 0;
+    memset(row, 0, (size_t)r->in[a] * sizeof *row);
+    for (double i = ceil(at - reach); i <= at + reach; i++) {
+        const double w = kernel_at((i - at) * narrow, cubic, coefficient);
+        if (inside && (i < 0 || i >= (double)r->in[a])) continue;
+        row[i < 0 ? 0 : i >= (double)r->in[a] ? r->in[a] - 1 : (int64_t)i] += w;
+        sum += w;
+    }
+    for (int64_t i = 0; i < r->in[a] && sum != 0; i++) row[i] /= sum;
+}
+
+/* The matrix of axis a, a constant of r->out[a] by r->in[a]. */
+static inv_status emit_matrix(inv_graph *g, const inv_resize *r, const inv_node *n, int a, inv_id *out)
+{
+    const inv_shape s = inv_shape_of(2, (int64_t[]){r->out[a], r->in[a]});
+    double *w = INV_ARENA_NEW(&g->arena, double, (size_t)inv_shape_nelem(&s) + 1);
+    if (w == NULL) return INV_E_NOMEM;
+    for (int64_t o = 0; o < r->out[a]; o++) fill_row(r, n, a, o, w + o * r->in[a]);
+    void *real = w;
+    const size_t count = (size_t)inv_shape_nelem(&s);
+    if (g->real != INV_F64 && ((real = INV_ARENA_NEW(&g->arena, float, count + 1)) == NULL ||
+                               !inv_convert(real, g->real, w, INV_F64, count)))
+        return INV_E_NOMEM;
+    *out = inv_graph_const(g, g->real, &s, real);
+    return inv__done(g);
+}
+
+static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, const char *coordinate, inv_id *out)
+{
+    inv_shape s = *inv__in_shape(g, n, 0);
+    inv_resize r = {.rank = s.rank, .coordinate = index_of(coordinates, coordinate)};
+    if (r.coordinate < 0 || r.coordinate == INV_TF_CROP_AND_RESIZE)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "coordinate_transformation_mode = %s is not supported for cubic "
+                             "interpolation and with antialias", coordinate);
+    out[0] = n->in[0];
+    for (int a = 0; a < s.rank; a++) {
+        const int64_t pre = inv__prod(&s, 0, a), post = inv__prod(&s, a + 1, s.rank);
+        inv_id matrix;
+        r.in[a] = s.dim[a];
+        r.out[a] = w->y.dim[a];
+        r.exact[a] = !w->scaled;
+        r.scale[a] = w->scaled ? w->scale[a] : (double)r.out[a] / (double)r.in[a];
+        if (r.in[a] == r.out[a] && r.scale[a] == 1) continue;
+        if (r.in[a] < 1) return inv_node_fail(g, n, INV_E_SHAPE, "an axis of extent 0 can not be made longer");
+        INV_TRY(emit_matrix(g, &r, n, a, &matrix));
+        const inv_shape flat = post == 1 ? inv_shape_of(2, (int64_t[]){pre, r.in[a]})
+                                         : inv_shape_of(3, (int64_t[]){pre, r.in[a], post});
+        const inv_id x = inv__emit_view(g, out[0], &flat);
+        s.dim[a] = r.out[a];
+        out[0] = post == 1 ? inv_emit1(g, "MatMulT", INV_IN(x, matrix), INV_ATTRS(inv_attr_of_int("transB", 1)))
+                           : inv_emit1(g, "MatMulT", INV_IN(matrix, x), INV_NOATTR);
+        out[0] = inv__emit_view(g, out[0], &s);
+    }
+    return inv__done(g);
+}
+
 static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, const char *coordinate,
                            const char *rounding, inv_id *out)
 {
@@ -320,11 +396,9 @@ static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, con
     INV_TRY(inv__need(g, n, 1));
     const int rank = inv__in_shape(g, n, 0)->rank;
     const char *mode = inv_attr_string(n, "mode", "nearest");
-    if (strcmp(mode, "cubic") == 0)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "mode = cubic is not supported; nearest and linear are");
-    if (inv_attr_int(n, "antialias", 0) != 0 && strcmp(mode, "nearest") != 0)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "antialias = 1 is not supported");
     INV_TRY(wanted_of(g, n, scales, &w));
+    if (strcmp(mode, "cubic") == 0 || (inv_attr_int(n, "antialias", 0) != 0 && strcmp(mode, "linear") == 0))
+        return by_matrices(g, n, &w, coordinate, out);
     if (inv_shape_equal(&w.y, inv__in_shape(g, n, 0)) && !w.scaled && strcmp(coordinate, "tf_crop_and_resize") != 0) {
         out[0] = n->in[0];
         return INV_OK;
@@ -394,6 +468,10 @@ static const char *const onnx_resize_cases[] = {
     "y = Resize<mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\">"
     "(float[1,2,3,4] x,,,int64[4]{1,2,6,8})",
     "y = Resize<mode = \"linear\">(float[1,2,3,4] x,,float[4]{1.0,1.0,2.0,0.6})",
+    "y = Resize<mode = \"cubic\">(float[1,2,3,4] x,,float[4]{1.0,1.0,2.0,0.6})",
+    "y = Resize<mode = \"cubic\", antialias = 1, exclude_outside = 1, cubic_coeff_a = -0.5, "
+    "coordinate_transformation_mode = \"align_corners\">(float[2,5,3] x,,,int64[3]{2,3,7})",
+    "y = Resize<mode = \"linear\", antialias = 1>(float[1,1,9,7] x,,,int64[4]{1,1,4,3})",
     "y = Resize<mode = \"linear\", axes = [3,1], keep_aspect_ratio_policy = \"not_larger\">"
     "(float[1,2,3,4] x,,,int64[2]{7,6})",
     "y = Resize<coordinate_transformation_mode = \"tf_crop_and_resize\", mode = \"linear\", axes = [1]>"
@@ -401,7 +479,7 @@ static const char *const onnx_resize_cases[] = {
 static const inv_op_def onnx_resize_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Resize", .since = 11, .in = "X roi? scales? sizes?", .out = "Y",
     .infer = inv__infer_lowered, .lower = onnx_resize_lower, .cases = onnx_resize_cases,
-    .doc = "to ResizeN; scales and sizes are constant. No cubic, no antialias. ONNX Resize-11, -13, -18, -19"};
+    .doc = "to ResizeN, cubic and antialias to products with a matrix per axis. ONNX Resize-11, -13, -18, -19"};
 
 static const inv_op_def resize_10_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Resize", .since = 10, .until = 10, .in = "X scales", .out = "Y",

@@ -180,6 +180,32 @@ UN(floor, M(floor)(x))
 UN(ceil, M(ceil)(x))
 UN(round_even, M(rint)(x)) /* the rounding mode is never changed: halves go to even */
 
+
+/* The nearest number of a small floating-point type, halves to even. a = {type, saturate}: beyond the largest number
+ * that one, or infinity or NaN, whichever the type has. float8e8m0: the power of two above (saturate 1), below (2) or
+ * nearest (3); float4e2m1 always saturates. */
+INV_SCALAR REAL FN(round_small)(REAL x, const REAL *a)
+{
+    const int type = (int)a[0], how = (int)a[1];
+    const int wide = type == INV_F8E5M2 || type == INV_F8E5M2FNUZ, mantissa = type == INV_F4E2M1 ? 1 : wide ? 2 : 3;
+    const int least = type == INV_F4E2M1 ? 0 : type == INV_F8E4M3FN ? -6 : type == INV_F8E4M3FNUZ ? -7
+                      : type == INV_F8E5M2 ? -14 : -15;
+    const REAL most = type == INV_F4E2M1 ? R(6) : wide ? R(57344) : type == INV_F8E4M3FN ? R(448) : R(240);
+    int e = 0;
+    if (x != x) return type == INV_F4E2M1 ? R(0) : x;
+    const REAL size = M(fabs)(x), fraction = M(frexp)(size, &e);
+    if (type == INV_F8E8M0) {
+        if (fraction == R(0.5) || how == 2 || (how == 3 && fraction < R(0.75))) e--;
+        if (size == 0 || e < -127) e = -127;
+        return x < 0 ? R(NAN) : M(ldexp)(R(1), size > R(1.7014118e38) || e > 127 ? 127 : e);
+    }
+    if (size > 2 * most) e = 0; /* and infinity: it has no exponent */
+    e = (e - 1 < least ? least : e - 1) - mantissa;
+    const REAL near = size > 2 * most ? size : M(ldexp)(M(rint)(M(ldexp)(size, -e)), e);
+    const REAL beyond = how != 0 || type == INV_F4E2M1 ? most : type == INV_F8E5M2 ? R(INFINITY) : R(NAN);
+    return M(copysign)(near > most ? beyond : near, x);
+}
+
 #undef UN
 #undef DY
 

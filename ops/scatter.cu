@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ScatterND, GatherND and their gradients on the device. Which tuple is the last (or first) to name a part is found by
- * a maximum (minimum) of integers, which is the same in whatever order it is taken; sums go along the tuples. */
+ * Scattering, gathering and their gradients on the device. Which tuple is the last to name a part is found by a maximum
+ * of integers, which is the same in whatever order it is taken. */
 #include "ops/scatter_gpu.h"
 
 #include "ops/copy_gpu.h"
-#include "ops/device.cuh"
+#include "ops/group.cuh"
 
 #ifdef __CUDACC__
 INV_DEVICE void raise_to(uint32_t *at, uint32_t v) { atomicMax(at, v); }
-INV_DEVICE void lower_to(uint32_t *at, uint32_t v) { atomicMin(at, v); }
-INV_DEVICE void count_up(uint32_t *at) { atomicAdd(at, 1u); }
 #else
 INV_DEVICE void raise_to(uint32_t *at, uint32_t v) { *at = v > *at ? v : *at; }
-INV_DEVICE void lower_to(uint32_t *at, uint32_t v) { *at = v < *at ? v : *at; }
-INV_DEVICE void count_up(uint32_t *at) { ++*at; }
 #endif
 
 INV_KERNEL clear_kernel(int64_t n, uint32_t *table, uint32_t v)
@@ -31,15 +27,12 @@ INV_KERNEL last_kernel(inv_places p, const int64_t *index, uint32_t *last)
     }
 }
 
-/* first[part]: the first tuple that names it; times[part]: how many do. */
-INV_KERNEL first_kernel(inv_places p, const int64_t *index, uint32_t *first, uint32_t *times)
+INV_KERNEL keys_kernel(inv_places p, const int64_t *index, uint32_t *key)
 {
     INV_EACH(i, p.count)
     {
         const int64_t at = inv__place(&p, index, i);
-        if (at < 0) continue;
-        lower_to(&first[at], (uint32_t)i);
-        count_up(&times[at]);
+        key[i] = (uint32_t)(at < 0 ? p.parts : at);
     }
 }
 
@@ -57,24 +50,34 @@ INV_KERNEL scatter_kernel(inv_places p, T *y, const int64_t *index, const T *u, 
     }
 }
 
-template <class T>
-INV_KERNEL add_kernel(inv_places p, T *y, const int64_t *index, const T *u, const uint32_t *first,
-                      const uint32_t *times)
-{
-    INV_EACH(e, p.count * p.block)
+INV_DEVICE double plus(double a, double b) { return a + b; }
+INV_DEVICE double times(double a, double b) { return a * b; }
+INV_DEVICE int64_t plus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+INV_DEVICE int64_t times(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
+/* A is what T is joined in: double, or int64. A NaN stays one. */
+template <class T, class A> struct joined {
+    typedef A acc;
+    inv_joining how;
+    int64_t block;
+    T *y;
+    const T *u;
+    INV_GROUP_MEMBER acc get(uint32_t at, int64_t lane) const { return (acc)u[at * block + lane]; }
+    INV_GROUP_MEMBER acc join(acc a, acc b) const
     {
-        const int64_t i = e / p.block, j = e - i * p.block, at = inv__place(&p, index, i);
-        if (at < 0 || first[at] != (uint32_t)i) continue;
-        T sum = y[at * p.block + j] + u[e];
-        uint32_t left = times[at] - 1;
-        for (int64_t k = i + 1; left > 0; k++) {
-            if (inv__place(&p, index, k) != at) continue;
-            sum += u[k * p.block + j];
-            left--;
+        switch (how) {
+        case INV_JOIN_MUL: return times(a, b);
+        case INV_JOIN_MAX: return b > a || b != b ? b : a;
+        case INV_JOIN_MIN: return b < a || b != b ? b : a;
+        default: return plus(a, b);
         }
-        y[at * p.block + j] = sum;
     }
-}
+    INV_GROUP_MEMBER void put(uint32_t part, int64_t lane, acc v)
+    {
+        T *to = &y[part * block + lane];
+        *to = (T)join((acc)*to, v);
+    }
+};
 
 template <class T>
 INV_KERNEL gather_kernel(inv_places p, T *y, const T *x, const int64_t *index, const uint32_t *last)
@@ -128,23 +131,26 @@ extern "C" void INV_GPU_NAME(scatter)(const inv_gpu *gpu, const inv_places *from
     }
 }
 
-template <class T>
-static void add_as(const inv_gpu *gpu, const inv_places *p, T *y, const int64_t *index, const T *u, uint32_t *ws)
+template <class T, class A>
+static void join_as(const inv_gpu *gpu, const inv_places *p, inv_joining how, void *y, const void *u,
+                    const inv_groups *groups)
 {
-    const uint32_t zero = 0, most = UINT32_MAX;
-    uint32_t *first = ws, *times = ws + p->parts;
-    inv_start(gpu, clear_kernel, inv_blocks(p->parts), INV_THREADS, p->parts, first, most);
-    inv_start(gpu, clear_kernel, inv_blocks(p->parts), INV_THREADS, p->parts, times, zero);
-    inv_start(gpu, first_kernel, inv_blocks(p->count), INV_THREADS, *p, index, first, times);
-    inv_start(gpu, add_kernel<T>, inv_blocks(p->count * p->block), INV_THREADS, *p, y, index, u,
-              (const uint32_t *)first, (const uint32_t *)times);
+    inv_group_join(gpu, groups, p->block, joined<T, A>{how, p->block, (T *)y, (const T *)u});
 }
 
-extern "C" void INV_GPU_NAME(scatter_add)(const inv_gpu *gpu, const inv_places *p, inv_dtype t, void *y,
-                                          const int64_t *index, const void *u, uint32_t *ws)
+extern "C" void INV_GPU_NAME(scatter_join)(const inv_gpu *gpu, const inv_places *p, inv_joining how, inv_dtype t,
+                                           void *y, const int64_t *index, const void *u, void *ws)
 {
-    if (t == INV_F64) add_as(gpu, p, (double *)y, index, (const double *)u, ws);
-    else add_as(gpu, p, (float *)y, index, (const float *)u, ws);
+    inv_groups groups;
+    inv__groups_of(&groups, p->count, p->parts, p->block, ws);
+    inv_start(gpu, keys_kernel, inv_blocks(p->count), INV_THREADS, *p, index, groups.unsorted);
+    INV_GPU_NAME(group)(gpu, &groups);
+    switch (t) {
+    case INV_F64: join_as<double, double>(gpu, p, how, y, u, &groups); break;
+    case INV_F32: join_as<float, double>(gpu, p, how, y, u, &groups); break;
+    case INV_I64: join_as<int64_t, int64_t>(gpu, p, how, y, u, &groups); break;
+    default: join_as<int32_t, int64_t>(gpu, p, how, y, u, &groups);
+    }
 }
 
 template <class T>

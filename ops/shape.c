@@ -9,19 +9,24 @@ static inv_dtype real_of(const inv_graph *g, inv_dtype t) { return inv_dtype_is_
 
 static inv_id emit_data(inv_graph *g, const inv_data *d)
 {
-    const inv_dtype t = real_of(g, d->dtype);
+    const inv_dtype t = inv_dtype_carrier(d->dtype, g->real ? g->real : d->dtype);
     size_t nbytes;
     if (t == d->dtype) return inv_graph_const(g, t, &d->shape, d->bytes);
     if (!inv_shape_nbytes(&d->shape, t, &nbytes)) return INV_NONE;
     void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
     if (bytes == NULL || !inv_convert(bytes, t, d->bytes, d->dtype, (size_t)inv_shape_nelem(&d->shape)))
         return INV_NONE;
-    return inv_graph_const(g, t, &d->shape, bytes);
+    const inv_id v = inv_graph_const(g, t, &d->shape, bytes);
+    if (v != INV_NONE && inv_dtype_bits(d->dtype)) inv_val(g, v)->stated = d->dtype;
+    return v;
 }
 
 static bool data_is_whole(const inv_data *d)
 {
     size_t nbytes;
+    if (inv_dtype_bits(d->dtype)) /* packed */
+        return d->bytes != NULL && inv_shape_is_static(&d->shape) && inv_shape_nbytes(&d->shape, INV_U8, &nbytes) &&
+               (nbytes * inv_dtype_bits(d->dtype) + 7) / 8 <= d->nbytes;
     return inv_dtype_size(d->dtype) != 0 && inv_shape_is_static(&d->shape) &&
            inv_shape_nbytes(&d->shape, d->dtype, &nbytes) && nbytes <= d->nbytes && (d->bytes != NULL || nbytes == 0);
 }
@@ -145,8 +150,8 @@ static inv_status range_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 3));
     for (uint32_t i = 0; i < 3; i++) {
         const inv_value *x = inv_val(g, n->in[i]);
-        if (!inv_const_known(g, n->in[i]) || x->data.bytes == NULL || inv_shape_nelem(&x->shape) != 1)
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a constant scalar", i);
+        INV_TRY(inv_node_need_const(g, n, n->in[i], i == 0 ? "start" : i == 1 ? "limit" : "delta"));
+        if (inv_shape_nelem(&x->shape) != 1) return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a scalar", i);
         v[i] = inv_elem_double(x->data.bytes, x->data.dtype, 0);
     }
     const inv_dtype t = real_of(g, inv__in_dtype(g, n, 0));
@@ -222,10 +227,11 @@ static inv_status sequence_sizes(inv_graph *g, const inv_node *n, int64_t extent
         if (*sizes == NULL) return INV_E_NOMEM;
         *count = (uint32_t)have;
         if (inv_const_ints(g, n->in[1], have, *sizes, &have)) return INV_OK;
-        return inv_node_fail(g, n, INV_E_SHAPE, "the sizes (input 1) must be constant");
+        return inv_node_need_const(g, n, n->in[1], "split");
     }
+    if (inv__has_in(n, 1)) INV_TRY(inv_node_need_const(g, n, n->in[1], "split"));
     if (inv__has_in(n, 1) && (!inv_const_ints(g, n->in[1], 1, &each, &have) || have != 1 || each < 1))
-        return inv_node_fail(g, n, INV_E_SHAPE, "the size of the parts (input 1) must be a constant above 0");
+        return inv_node_fail(g, n, INV_E_SHAPE, "the size of the parts (input 1) must be above 0");
     *count = (uint32_t)((extent + each - 1) / each);
     *sizes = INV_ARENA_NEW(&g->arena, int64_t, (size_t)*count + 1);
     if (*sizes == NULL) return INV_E_NOMEM;
@@ -264,8 +270,9 @@ static inv_status sequence_position(inv_graph *g, const inv_node *n, uint32_t sl
 {
     int64_t k = count - 1;
     size_t have = 1;
+    if (inv__has_in(n, slot)) INV_TRY(inv_node_need_const(g, n, n->in[slot], "position"));
     if (inv__has_in(n, slot) && (!inv_const_ints(g, n->in[slot], 1, &k, &have) || have != 1))
-        return inv_node_fail(g, n, INV_E_SHAPE, "the position (input %u) must be constant", slot);
+        return inv_node_fail(g, n, INV_E_SHAPE, "the position (input %u) must be one whole number", slot);
     const int64_t from = k < 0 ? k + count : k;
     if (from < 0 || from >= count)
         return inv_node_fail(g, n, INV_E_SHAPE, "position %lld of %lld", (long long)k, (long long)count);

@@ -412,8 +412,9 @@ static inv_status split_sizes(const inv_graph *g, const inv_node *n, int64_t ext
     const bool by_input = inv__has_in(n, 1);
     size_t count = 0;
     if (by_input) {
+        INV_TRY(inv_node_need_const(g, n, n->in[1], "split"));
         if (!inv_const_ints(g, n->in[1], n->nout, sizes, &count))
-            return inv_node_fail(g, n, INV_E_SHAPE, "the sizes (input 1) must be constant");
+            return inv_node_fail(g, n, INV_E_SHAPE, "more sizes (input 1) than its %u outputs", n->nout);
     } else if (inv_attr_find(n, "split") != NULL) {
         const int64_t *v = inv_attr_ints(n, "split", &count);
         for (size_t i = 0; i < count && i < n->nout; i++) sizes[i] = v[i];
@@ -513,8 +514,7 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (strcmp(mode, "constant") != 0) return pad_by_index(g, n, mode, before, after, out);
     if (inv__has_in(n, 2)) {
         const inv_value *v = inv_val(g, n->in[2]);
-        if (!inv_const_known(g, n->in[2]) || v->data.bytes == NULL)
-            return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "the padding value (input 2) must be constant");
+        INV_TRY(inv_node_need_const(g, n, n->in[2], "constant_value"));
         value = inv_shape_nelem(&v->shape) ? inv_elem_double(v->data.bytes, v->data.dtype, 0) : 0;
     }
     inv_shape s = *inv__in_shape(g, n, 0);

@@ -174,15 +174,17 @@ static inv_status constant(const inv_graph *g, const inv_node *n, uint32_t i, do
     if (!inv__has_in(n, i)) return INV_OK;
     const inv_data *d = &inv_val(g, n->in[i])->data;
     bool known = inv_val(g, n->in[i])->role == INV_ROLE_CONST || inv_val(g, n->in[i])->role == INV_ROLE_PARAM;
-    if (!known || d->bytes == NULL || d->nbytes < inv_dtype_size(d->dtype) || d->nbytes == 0)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "input %u (ratio or training_mode) must be a constant", i);
+    if (!known || d->bytes == NULL)
+        return inv_node_fail_varying(g, n, n->in[i], i == 1 ? "ratio" : "training_mode", NULL);
+    if (d->nbytes < inv_dtype_size(d->dtype) || d->nbytes == 0)
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be a scalar", i);
     *out = d->dtype == INV_BOOL ? (double)(*(const uint8_t *)d->bytes != 0) : inv_elem_double(d->bytes, d->dtype, 0);
     return INV_OK;
 }
 
 static inv_status dropout_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    double ratio = inv_attr_float(n, "ratio", 0.5), training = 1;
+    double ratio = inv_attr_float(n, "ratio", 0.5), training = g->train; /* before 12 the file does not say */
     INV_TRY(inv__need(g, n, 1));
     if (n->op != NULL && n->op->since >= 12) {
         INV_TRY(constant(g, n, 1, 0.5, &ratio));
@@ -220,7 +222,7 @@ static const inv_op_def dropout_keep = {
 static const inv_op_def dropout_7 = {
     .size = sizeof dropout_7, .domain = "", .name = "Dropout", .since = 7, .until = 11, .in = "data",
     .out = "output mask?", .infer = inv__infer_lowered, .lower = dropout_lower,
-    .doc = "lowers to DropoutMask with ratio an attribute; the identity when evaluating"};
+    .doc = "lowers to DropoutMask with ratio an attribute; the identity but when training"};
 
 static const inv_op_def dropout_12 = {
     .size = sizeof dropout_12, .domain = "", .name = "Dropout", .since = 12, .in = "data ratio? training_mode?",

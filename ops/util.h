@@ -165,7 +165,8 @@ static inline inv_status inv__ints_of(const inv_graph *g, const inv_node *n, con
     *given = true;
     if (inv__has_in(n, input)) {
         if (inv_const_ints(g, n->in[input], INV_MAX_RANK * 2, out, count) && *count <= INV_MAX_RANK * 2) return INV_OK;
-        return inv_node_fail(g, n, INV_E_SHAPE, "input %u (%s) must be a constant; it depends on data", input, attr);
+        INV_TRY(inv_node_need_const(g, n, n->in[input], attr));
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u (%s) is longer than any tensor has axes", input, attr);
     }
     if (a == NULL) {
         *given = false;

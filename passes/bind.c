@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Binding: every input gets a static shape and a Feed node that copies it into the arena; all floating-point
+ * Binding: every input gets a static shape and a Feed node that copies it into the arena, or is a constant; all floating-point
  * arithmetic is put into one type. */
 #include <string.h>
 
@@ -53,14 +53,15 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
         return;
     }
     inv_shape got = inv_shape_of(a->rank, a->dims);
-    if (rq->batch > 0 && got.rank > 0 && got.dim[0] == given_rows(rq->options)) got.dim[0] = rq->batch;
+    const bool rebatch = rq->rebatch && !inv_input_is_constant(rq->options, a);
+    if (rq->batch > 0 && !inv_input_is_constant(rq->options, a) && got.rank > 0 && got.dim[0] == given_rows(rq->options)) got.dim[0] = rq->batch;
     char seen[INV_SHAPE_TEXT];
     inv_shape_text(&got, seen);
     bool fits = val->shape.rank < 0 || val->shape.rank == got.rank;
     for (int d = 0; fits && d < val->shape.rank; d++) {
         int64_t wanted = val->shape.dim[d], bound = got.dim[d];
         const char *symbol = val->dim_param ? val->dim_param[d] : NULL;
-        if (wanted >= 0) fits = wanted == got.dim[d] || (d == 0 && rq->rebatch);
+        if (wanted >= 0) fits = wanted == got.dim[d] || (d == 0 && rebatch);
         else if (symbol && *symbol && symbol_bind(g, s, symbol, got.dim[d], &bound) && bound != got.dim[d]) {
             inv__str_add(wrong, "; input '%s': dimension '%s' is %lld here and %lld elsewhere", val->name, symbol,
                          (long long)got.dim[d], (long long)bound);
@@ -68,10 +69,35 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
     }
     if (!fits)
         inv__str_add(wrong, "; input '%s' wants %s%s, got %s", val->name, inv_dtype_name(val->dtype), want, seen);
-    if (inv_dtype_is_float(val->dtype) != inv_dtype_is_float(a->dtype) && a->dtype != INV_DT_NONE)
+    if (inv_dtype_is_float(inv_dtype_carrier(val->dtype, g->real)) != inv_dtype_is_float(a->dtype) &&
+        a->dtype != INV_DT_NONE)
         inv__str_add(wrong, "; input '%s' wants elements of type %s, got %s", val->name, inv_dtype_name(val->dtype),
                      inv_dtype_name(a->dtype));
     val->shape = got;
+}
+
+bool inv_input_is_constant(const inv_session_options *o, const inv_array *a)
+{
+    for (size_t i = 0; a && a->data && i < o->nconstant_inputs; i++)
+        if (inv_glob_fits(o->constant_inputs[i], a->name)) return true;
+    return false;
+}
+
+/* The input's values are known from here on. */
+static inv_status bind_constant(inv_graph *g, inv_id v, const inv_array *a)
+{
+    inv_value *val = inv_val(g, v);
+    size_t n = (size_t)inv_shape_nelem(&val->shape), nbytes;
+    void *bytes = NULL;
+    if (!inv_shape_nbytes(&val->shape, val->dtype, &nbytes)) return INV_E_NOMEM;
+    if (!(bytes = inv__arena_alloc(&g->arena, nbytes + 1))) return INV_E_NOMEM;
+    if (!inv_convert(bytes, val->dtype, a->data, a->dtype, n))
+        return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "input '%s' of type %s cannot be a constant of the session",
+                         val->name, inv_dtype_name(val->dtype));
+    val->role = INV_ROLE_CONST;
+    val->mem = INV_MEM_PARAM;
+    val->data = (inv_data){val->dtype, val->shape, bytes, nbytes};
+    return INV_OK;
 }
 
 static bool is_model_input(const inv_graph *g, const char *name)
@@ -96,6 +122,13 @@ inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target)
     return n;
 }
 
+/* The type in which the value is computed with. */
+static void settle_type(const inv_graph *g, inv_value *v)
+{
+    if (inv_dtype_bits(v->dtype)) v->stated = v->dtype;
+    v->dtype = inv_dtype_carrier(v->dtype, g->real);
+}
+
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     symbols s = {0};
@@ -117,8 +150,10 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
     for (size_t i = 0; i < g->inputs.n; i++) {
         inv_value *val = inv_val(g, g->inputs.at[i]);
         if (inv_value_carried(val)) continue; /* whoever reads it is refused when lowered */
-        if (inv_dtype_is_float(val->dtype)) val->dtype = g->real;
-        if (inv_bind_feed(g, plan, g->inputs.at[i], false) == INV_NONE) return INV_E_NOMEM;
+        settle_type(g, val);
+        const inv_array *a = given_array(rq, val->name);
+        if (inv_input_is_constant(rq->options, a)) INV_TRY(bind_constant(g, g->inputs.at[i], a));
+        else if (inv_bind_feed(g, plan, g->inputs.at[i], false) == INV_NONE) return INV_E_NOMEM;
     }
     for (size_t i = 0; i < later.n; i++)
         if (!inv_vec_push(&g->arena, &g->order, later.at[i])) return INV_E_NOMEM;
@@ -127,12 +162,13 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
 
 bool inv_real_tensor(inv_graph *g, inv_data *t)
 {
-    if (!inv_dtype_is_float(t->dtype) || t->dtype == g->real) return true;
+    const inv_dtype carrier = inv_dtype_carrier(t->dtype, g->real);
+    if (carrier == t->dtype) return true;
     size_t n = (size_t)inv_shape_nelem(&t->shape), nbytes = 0;
-    if (!inv_shape_nbytes(&t->shape, g->real, &nbytes)) return false;
+    if (!inv_shape_nbytes(&t->shape, carrier, &nbytes)) return false;
     void *bytes = inv__arena_alloc(&g->arena, nbytes ? nbytes : 1);
-    if (!bytes || !inv_convert(bytes, g->real, t->bytes, t->dtype, n)) return false;
-    *t = (inv_data){g->real, t->shape, bytes, nbytes};
+    if (!bytes || !inv_convert(bytes, carrier, t->bytes, t->dtype, n)) return false;
+    *t = (inv_data){carrier, t->shape, bytes, nbytes};
     return true;
 }
 
@@ -142,7 +178,8 @@ inv_status inv_real_nodes(inv_graph *g, const inv_ids *list)
         inv_node *n = inv_nod(g, list->at[i]);
         for (uint32_t a = 0; a < n->nattr; a++) {
             inv_attr *t = &n->attr[a];
-            if (t->kind == INV_ATTR_TENSOR && !inv_real_tensor(g, &t->tensor)) return INV_E_NOMEM;
+            if (t->kind == INV_ATTR_TENSOR && !inv_dtype_bits(t->tensor.dtype) && !inv_real_tensor(g, &t->tensor))
+                return INV_E_NOMEM;
             if (t->kind == INV_ATTR_INT && (strcmp(t->name, "to") == 0 || strcmp(t->name, "dtype") == 0) &&
                 inv_dtype_is_float((inv_dtype)t->i))
                 t->i = g->real;
@@ -156,8 +193,8 @@ inv_status inv_pass_real(inv_graph *g)
 {
     for (size_t v = 0; v < g->value.n; v++) {
         inv_value *val = &g->value.at[v];
-        if (!inv_dtype_is_float(val->dtype)) continue;
-        val->dtype = g->real;
+        if (inv_dtype_bits(val->dtype) && val->role == INV_ROLE_PARAM) val->role = INV_ROLE_CONST; /* not trained */
+        settle_type(g, val);
         if (val->role == INV_ROLE_CONST && !inv_real_tensor(g, &val->data)) return INV_E_NOMEM;
     }
     return inv_real_nodes(g, &g->order);

@@ -45,7 +45,8 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
     for (size_t i = 0; i < plan->output.n; i++) {
         inv_id v = plan->output.at[i].value;
         bool logdet = o->logdet && strcmp(o->logdet, plan->output.at[i].name) == 0;
-        if (inv_dtype_is_float(inv_val(g, v)->dtype) && !logdet && !inv_val(g, v)->state &&
+        const inv_value *val = inv_val(g, v);
+        if (inv_dtype_is_float(val->dtype) && !val->stated && !logdet && !val->state &&
             !inv_vec_push(&g->arena, out, v))
             return INV_E_NOMEM;
     }

@@ -77,6 +77,7 @@ static inv_id replaced(inv_graph *g, inv_id x, inv_id u, int axis, int64_t start
 inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch)
 {
     if (strcmp(inv_attr_string(n, "reduction", "none"), "none") != 0 || !inv_const_known(g, n->in[1])) return INV_NONE;
+    if (inv_attr_find(n, "axis")) return INV_NONE; /* single elements */
     inv_id x = n->in[0], u = n->in[2];
     inv_shape whole = inv_val(g, x)->shape, is = inv_val(g, n->in[1])->shape;
     int64_t nindex = inv_shape_nelem(&is);

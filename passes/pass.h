@@ -41,6 +41,8 @@ inv_status inv_reach_tensors(const inv_graph *g);
 /* bind.c: static shapes for the inputs, all arithmetic in g->real.
  * requires: imported graph.  gives: static input shapes, Feed nodes.  breaks: nothing */
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* Whether the values of this input, one of the options', are constants of the session. */
+bool inv_input_is_constant(const inv_session_options *o, const inv_array *a);
 /* Turns value v into the output of a Feed node with a new slot; the node. */
 inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target);
 inv_status inv_pass_real(inv_graph *g); /* after inlining: all floating-point arithmetic in g->real */
@@ -97,6 +99,8 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
 bool inv_glob_fits(const char *glob, const char *name);
 /* update.c: optimizer and running statistics, as commit nodes */
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* layout.c: channels last where convolutions gain by it */
+inv_status inv_pass_layout(inv_graph *g);
 /* order.c: forward, backward, commit; feeds sink to their first reader */
 inv_status inv_pass_order(inv_graph *g);
 /* search.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */

@@ -71,6 +71,7 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
     PASS(inv_pass_grad(g, rq, plan), true);
     PASS(inv_pass_update(g, rq, plan), true);
     PASS(inv_graph_prune(g), true);
+    PASS(inv_pass_layout(g), true);
     PASS(inv_pass_order(g), true);
     return INV_OK;
 }
@@ -249,6 +250,7 @@ static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *pl
     INV_TRY(mark_numbers(g));
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
+    g->train = rq->purpose == INV_FOR_TRAIN;
     g->no_dropout = p->options.no_dropout;
     g->train_bn = p->options.train_bn && rq->purpose == INV_FOR_TRAIN;
     g->gpu = has_queues(&p->options);
@@ -345,6 +347,39 @@ static inv_status copy_array(inv_arena *a, inv_array *x)
     return INV_OK;
 }
 
+/* The values of a constant input, its rows in the order of the session's. */
+static inv_status copy_data(inv_program *p, const inv_array *from, inv_array *to)
+{
+    inv_shape s = inv_shape_of(from->rank, from->dims);
+    size_t nbytes, nrows = from->rank && from->rows ? (size_t)from->dims[0] : 1;
+    INV_CHECK(inv_dtype_size(from->dtype) && inv_shape_nbytes(&s, from->dtype, &nbytes), p->ctx, INV_E_UNSUPPORTED_TYPE,
+              "input '%s' of type %s cannot be a constant of the session", from->name, inv_dtype_name(from->dtype));
+    char *copy = inv__arena_alloc(&p->arena, nbytes + 1);
+    if (!copy) return INV_E_NOMEM;
+    const size_t each = nrows ? nbytes / nrows : 0;
+    for (size_t r = 0; r < nrows && each; r++)
+        memcpy(copy + r * each, (const char *)from->data + (from->rows ? (size_t)from->rows[r] : r) * each, each);
+    to->data = copy;
+    return INV_OK;
+}
+
+/* Every glob of constant_inputs must be about inputs that have values. */
+static inv_status check_constants(const inv_program *p, const inv_session_options *given)
+{
+    for (size_t k = 0; k < p->options.nconstant_inputs; k++) {
+        const char *glob = p->options.constant_inputs[k];
+        bool any = false;
+        for (size_t i = 0; i < given->ninputs; i++) {
+            if (!inv_glob_fits(glob, given->inputs[i].name)) continue;
+            any = true;
+            INV_CHECK(given->inputs[i].data, p->ctx, INV_E_ARG,
+                      "input '%s' is to be a constant of the session, but it is given without values", given->inputs[i].name);
+        }
+        INV_CHECK(any, p->ctx, INV_E_ARG, "'%s' is to be a constant of the session, but no such input is given", glob);
+    }
+    return INV_OK;
+}
+
 static inv_status copy_options(inv_program *p, const inv_session_options *o)
 {
     inv_arena *a = &p->arena;
@@ -359,6 +394,7 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
                   INV_MAX_RANK);
         inputs[i] = c->inputs[i];
         INV_TRY(copy_array(a, &inputs[i]));
+        if (inv_input_is_constant(c, &o->inputs[i])) INV_TRY(copy_data(p, &o->inputs[i], &inputs[i]));
     }
     c->inputs = inputs;
     if (c->target) {
@@ -378,9 +414,58 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     INV_TRY(copy_names(a, &c->train_only, c->ntrain_only));
     INV_TRY(copy_names(a, &c->freeze, c->nfreeze));
     INV_TRY(copy_names(a, &c->tied, c->ntied));
+    INV_TRY(copy_names(a, &c->constant_inputs, c->nconstant_inputs));
     if (c->logdet && !(c->logdet = inv__arena_strdup(a, c->logdet))) return INV_E_NOMEM;
     if (c->device && !(c->device = inv__arena_strdup(a, c->device))) return INV_E_NOMEM;
     return INV_OK;
+}
+
+/* After a refusal for a value that is not constant: the inputs that it depends on become constants of the session, as
+ * far as their values are given. *more: planning again may go further. */
+static inv_status fix_varying(inv_program *p, const inv_session_options *given, bool *more)
+{
+    inv_session_options *c = &p->options;
+    const size_t before = c->nconstant_inputs;
+    const char **names = INV_ARENA_NEW(&p->arena, const char *, before + c->ninputs + 1);
+    inv_array *inputs = INV_ARENA_NEW(&p->arena, inv_array, c->ninputs + 1);
+    if (!names || !inputs) return INV_E_NOMEM;
+    for (size_t i = 0; i < before; i++) names[i] = c->constant_inputs[i];
+    for (size_t i = 0; i < c->ninputs; i++) inputs[i] = c->inputs[i];
+    c->constant_inputs = names;
+    c->inputs = inputs;
+    const inv_graph *g = NULL;
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        if (p->plan[k].base) g = p->plan[k].base; /* the one that failed came last */
+    inv_ids varying = {0};
+    if (g) INV_TRY(inv_graph_varying(g, &p->arena, &varying));
+    for (size_t j = 0; j < varying.n; j++)
+        for (size_t i = 0; i < c->ninputs; i++) {
+            if (strcmp(inputs[i].name, inv_val(g, varying.at[j])->name) != 0) continue;
+            if (!given->inputs[i].data || inputs[i].data) continue;
+            INV_TRY(copy_data(p, &given->inputs[i], &inputs[i]));
+            names[c->nconstant_inputs++] = inputs[i].name;
+        }
+    *more = c->nconstant_inputs > before;
+    p->home.n = 0;
+    p->persistent = p->transient = p->control = 0;
+    p->found = (inv_found_policy){0};
+    return INV_OK;
+}
+
+/* All plans; if the options allow it, with as many inputs as constants as that takes. */
+static inv_status build_with_constants(inv_program *p, const inv_session_options *given)
+{
+    inv_status s = check_constants(p, given);
+    bool more = s == INV_OK;
+    while (more) {
+        s = build_all(p);
+        more = false;
+        if (s == INV_E_NOT_CONSTANT && p->options.constants_as_needed) {
+            const inv_status fixed = fix_varying(p, given, &more);
+            if (fixed != INV_OK) return fixed;
+        }
+    }
+    return s;
 }
 
 inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options, inv_program **out)
@@ -400,7 +485,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
         s = inv__fail(ctx, INV_E_ARG, "--train-bn: the model has no BatchNormalization. If the exporter has folded it "
                       "into convolutions, `inspect` says so, and it has to be exported again without that");
     if (s == INV_OK) s = inv_pass_untie(p);
-    if (s == INV_OK) s = build_all(p);
+    if (s == INV_OK) s = build_with_constants(p, options);
     if (s != INV_OK) {
         destroy(p);
         return s;

@@ -184,7 +184,7 @@ static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
         if (inv_binding_set(&a.value, r->match[r->nmatch - 1].s->out[0], &n->out[0], 1) && inv_spelling_fits(&a))
             INV_TRY(solve(&a, to));
     }
-    return INV_OK;
+    return *to == INV_NONE ? inv_spell_attention(s, inv_nod(s->g, node), to) : INV_OK;
 }
 
 /* Axes count from the front. */

@@ -60,6 +60,10 @@ typedef struct inv_attempt {
 bool inv_spelling_fits(inv_attempt *a);
 /* Attribute k of a step of either text; *out gets its name. false: it has no value here. `ints`: room for lists. */
 bool inv_spelling_attr(const inv_attempt *a, const inv_spelling_step *st, uint32_t k, inv_attr *out, int64_t *ints);
+/* Whether v is a constant whose entries are all one number: that. */
+bool inv_spelling_uniform(const inv_graph *g, inv_id v, double *out);
+/* spelling_attention.c: what stands for the output of a node; INV_NONE: nothing */
+inv_status inv_spell_attention(const inv_speller *s, const inv_node *node, inv_id *to);
 const inv_given *inv_given_find(const inv_attempt *a, const char *name); /* NULL */
 
 #endif

@@ -38,7 +38,7 @@ static bool give(inv_attempt *a, const char *name, const inv_attr *attr, double 
 }
 
 /* A constant whose entries are all one number: a Constant, or an initializer of rank 0, which nothing trains. */
-static bool uniform(const inv_graph *g, inv_id v, double *out)
+bool inv_spelling_uniform(const inv_graph *g, inv_id v, double *out)
 {
     const inv_value *x = inv_val(g, v);
     bool fixed = x->role == INV_ROLE_CONST || (x->role == INV_ROLE_PARAM && x->shape.rank == 0 && !x->state);
@@ -142,8 +142,8 @@ static bool bind_operand(inv_attempt *a, const inv_term *t, const inv_id *v)
 {
     double c;
     if (*v == INV_NONE) return false;
-    if (t->is_number) return uniform(a->s->g, *v, &c) && near(c, t->number);
-    if (wants_constant(t)) return uniform(a->s->g, *v, &c) && bind_constant(a, t, *v, c);
+    if (t->is_number) return inv_spelling_uniform(a->s->g, *v, &c) && near(c, t->number);
+    if (wants_constant(t)) return inv_spelling_uniform(a->s->g, *v, &c) && bind_constant(a, t, *v, c);
     if (t->is_call && (strcmp(t->what, "count") == 0 || strcmp(t->what, "share") == 0)) return true;
     return inv_binding_set(&a->value, t->is_call ? t->arg[0] : t->text, v, 1);
 }
@@ -186,7 +186,7 @@ static bool is_count(const inv_attempt *a, const inv_term *t, inv_id v, bool sha
     const inv_attr *axes = list_of(a, t->arg[1]);
     inv_id x = inv_binding_get(&a->value, t->arg[0]);
     double c, n = 1;
-    if (!axes || x == INV_NONE || !uniform(a->s->g, v, &c)) return false;
+    if (!axes || x == INV_NONE || !inv_spelling_uniform(a->s->g, v, &c)) return false;
     for (size_t i = 0; i < axes->n; i++) n *= (double)inv_val(a->s->g, x)->shape.dim[axes->ints[i]];
     return n > 0 && near(c, share ? 1 / n : n);
 }

@@ -12,7 +12,7 @@
 #include "core/op.h"
 #include "passes/pass.h"
 
-enum { MAX_DEPTH = 64, MAX_CAUSES = 3 };
+enum { MAX_DEPTH = 64 };
 
 bool inv_is_control(const inv_node *n)
 {
@@ -33,78 +33,12 @@ typedef struct unroller {
     inv_id *formal, *result; /* of one trip */
 } unroller;
 
-/* --- why something is not constant --- */
-
-typedef struct causes {
-    inv_graph *g;
-    inv_str text;
-    unsigned n;
-} causes;
-
-static void add_cause(causes *c, const char *what, const char *name)
-{
-    if (++c->n <= MAX_CAUSES) inv__str_add(&c->text, "%s%s '%s'", c->n > 1 ? ", " : "", what, name);
-}
-
-/* Notes v if it is where values come from; else gives the node to look behind. */
-static inv_id look_at(causes *c, inv_id v)
-{
-    const inv_value *val = inv_val(c->g, v);
-    if (val->role == INV_ROLE_PARAM) add_cause(c, "parameter", val->name);
-    if (val->def == INV_NONE) return INV_NONE;
-    const inv_node *n = inv_nod(c->g, val->def);
-    if (n->op && n->op->flags & INV_OP_SOURCE) add_cause(c, "input", val->name);
-    if (n->op && n->op->flags & INV_OP_RANDOM) add_cause(c, "random numbers of node", n->norigin ? n->origin[0] : "?");
-    return val->def;
-}
-
-static inv_status find_causes(causes *c, inv_arena *scratch, inv_id v)
-{
-    bool *seen = INV_ARENA_NEW(scratch, bool, c->g->value.n + 1);
-    inv_ids open = {0};
-    if (!seen || !inv_vec_push(scratch, &open, v)) return INV_E_NOMEM;
-    seen[v] = true;
-    for (size_t at = 0; at < open.n; at++) {
-        inv_id def = look_at(c, open.at[at]);
-        if (def == INV_NONE) continue;
-        const inv_node *n = inv_nod(c->g, def);
-        for (uint32_t k = 0; k < n->nin; k++) {
-            if (n->in[k] == INV_NONE || seen[n->in[k]]) continue;
-            seen[n->in[k]] = true;
-            if (!inv_vec_push(scratch, &open, n->in[k])) return INV_E_NOMEM;
-        }
-    }
-    return INV_OK;
-}
-
-/* `called`: the value under the name that the model has for it. */
-static inv_status refuse(unroller *u, const char *what, const char *called, inv_id v)
-{
-    causes c = {.g = u->g};
-    const inv_value *val = inv_val(u->g, v);
-    inv__str_init(&c.text, u->g->ctx);
-    inv_status s = find_causes(&c, &u->l->scratch, v);
-    if (c.n > MAX_CAUSES) inv__str_add(&c.text, ", ...");
-    if (s == INV_OK && c.text.failed) s = INV_E_NOMEM;
-    if (s == INV_OK && !c.n)
-        s = inv_node_fail(u->g, &u->n, INV_E_UNSUPPORTED_OP, "its %s '%s' is not one whole number", what, called);
-    else if (s == INV_OK)
-        s = inv_node_fail(u->g, &u->n, INV_E_UNSUPPORTED_OP,
-                          "its %s '%s'%s%s%s is not constant: it depends on %s. Control flow is supported where it "
-                          "can be decided before the run",
-                          what, called, val->def != INV_NONE ? ", computed by node '" : "",
-                          val->def != INV_NONE && inv_nod(u->g, val->def)->norigin
-                              ? inv_nod(u->g, val->def)->origin[0]
-                              : "",
-                          val->def != INV_NONE ? "'," : "", c.text.s);
-    inv__str_fini(&c.text);
-    return s;
-}
-
 static inv_status read_number(unroller *u, const char *what, const char *called, inv_id v, int64_t *number)
 {
     size_t n;
-    return inv_const_ints(u->g, v, 1, number, &n) && n == 1 ? INV_OK : refuse(u, what, called, v);
+    if (inv_const_ints(u->g, v, 1, number, &n) && n == 1) return INV_OK;
+    if (!inv_const_known(u->g, v)) return inv_node_fail_varying(u->g, &u->n, v, what, called);
+    return inv_node_fail(u->g, &u->n, INV_E_SHAPE, "its %s '%s' is not one whole number", what, called);
 }
 
 /* --- bodies --- */

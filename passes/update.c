@@ -51,11 +51,12 @@ static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_pl
     for (size_t i = 0; i < norder; i++) {
         inv_node *n = inv_nod(g, g->order.at[i]);
         if (strcmp(n->op->name, "RunningMix") != 0) continue;
-        n->phase = INV_COMMIT;
         inv_value *out = inv_val(g, n->out[0]);
         out->keep = false;
+        for (size_t k = 0; k < g->outputs.n && !rq->optimize; k++) out->keep |= g->outputs.at[k] == n->out[0];
+        if (rq->purpose != INV_FOR_TRAIN || inv_val(g, n->in[0])->role != INV_ROLE_PARAM) continue; /* just a result */
+        n->phase = INV_COMMIT;
         out->mem = INV_MEM_PARAM;
-        if (rq->purpose != INV_FOR_TRAIN || inv_val(g, n->in[0])->role != INV_ROLE_PARAM) continue;
         const char *name = inv_val(g, n->in[0])->name;
         size_t k = 0;
         while (k < plan->state.n && strcmp(plan->state.at[k].name, name) != 0) k++;

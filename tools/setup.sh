@@ -12,7 +12,7 @@ packages=(
     gcc g++ libc6-dev cmake ninja-build pkg-config
     protobuf-c-compiler libprotobuf-c-dev libonnx-dev
     libopenblas-openmp-dev liblapacke-dev libjansson-dev libpopt-dev libminizip-dev zlib1g-dev
-    libcmocka-dev python3 python3-venv ca-certificates
+    libcmocka-dev libonnx-testdata python3 python3-venv ca-certificates
 )
 
 as_root() {

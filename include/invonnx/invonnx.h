@@ -190,10 +190,18 @@ typedef struct inv_session_options {
     bool untie;    /* initializers that an exporter merged get a copy for each of their uses (docs/exporting.md) */
     const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged */
     size_t ntied;
+    /* Globs of inputs whose values, which `inputs` gives then, are constants of the session: what follows from them is
+     * computed once, when it is made. So they may decide shapes and control flow. A call gives the same values, or
+     * none. */
+    const char *const *constant_inputs;
+    size_t nconstant_inputs;
+    bool constants_as_needed; /* so may every other input on which a shape or a branch depends, where `inputs` has its values */
+    bool profile; /* time every node; the report's timeline tells. Host devices only */
 } inv_session_options;
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.
- *  All that is missing is named at once. @return INV_OK; INV_E_SHAPE, INV_E_UNSUPPORTED_OP, INV_E_ARG, ... */
+ *  All that is missing is named at once. @return INV_OK; INV_E_SHAPE, INV_E_UNSUPPORTED_OP, INV_E_ARG, ...;
+ *  INV_E_NOT_CONSTANT if values of inputs decide shapes or control flow (see constant_inputs) */
 INV_NODISCARD INV_API inv_status inv_session_create(inv_model *model, const inv_session_options *options,
                                                     inv_session **out);
 INV_API void inv_session_destroy(inv_session *session);
@@ -211,7 +219,8 @@ typedef struct inv_result {
  *  @param inputs one per model input, float or integer, host, borrowed for the call
  *  @param target NULL for losses without one
  *  @param lr     learning rate
- *  @return INV_OK; INV_E_SHAPE if a shape was not planned for; INV_E_NUMERIC if the loss or a gradient is not
+ *  @return INV_OK; INV_E_SHAPE if a shape was not planned for; INV_E_ARG if an input that is a constant of the session
+ *          has other values; INV_E_NUMERIC if the loss or a gradient is not
  *          finite (nothing was committed; result->bad_node says where)
  *  Cost: no allocation, unless the guard refuses a reconstruction (then the step is planned and run again). */
 INV_NODISCARD INV_API inv_status inv_session_step(inv_session *session, const inv_array *inputs, size_t ninputs,

@@ -333,9 +333,12 @@ class Control(unittest.TestCase):
         model.graph.output[0].name = "whole"
         np.testing.assert_allclose(forward(model, self.x, "whole"), self.x, rtol=1e-5, atol=1e-6)
 
-    def refused(self, text, *words):
+    def refused(self, text, *words, command="run"):
         self.save(parser.parse_model(text))
-        status, _, err = call("run", self.model, "--feed", self.file("x.npy"))
+        options = {"run": ("--feed", self.file("x.npy")),
+                   "train": ("--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss", "mse", "-o",
+                             self.file("out.onnx"))}
+        status, _, err = call(command, self.model, *options[command])
         self.assertEqual(status, 1, err)
         for word in words:
             self.assertIn(word, err)
@@ -349,14 +352,15 @@ class Control(unittest.TestCase):
                     v2 = MatMul(v, w)
                     s = ReduceSum<keepdims = 0>(v2)
                     [test] go_on = Greater(s, zero) }>
-            }""", "node 'walk' (Loop)", "condition 'go_on'", "'walk/0/test'", "input 'x'", "parameter 'w'")
-        self.refused(HEAD + """{
+            }""", "node 'walk' (Loop)", "condition 'go_on'", "'walk/0/test'", "parameter 'w'")
+        counted = HEAD + """{
             s = ReduceMax<keepdims = 0>(x)
             many = Cast<to = 7>(s)
             [count] y = Loop(many, , x) <body = body (int64 i, bool c, float[4,3] v) => (bool c2, float[4,3] v2) {
                     c2 = Identity(c)
                     v2 = MatMul(v, w) }>
-            }""", "node 'count' (Loop)", "trip count 'many'", "input 'x'")
+            }"""
+        self.refused(counted, "node 'count' (Loop)", "trip count 'many'", "input 'x'", "constant inputs", command="train")
         self.refused(HEAD + """{
             s = ReduceSum<keepdims = 0>(b)
             zero = Constant<value = float {0}>()
@@ -370,6 +374,29 @@ class Control(unittest.TestCase):
                     c2 = Identity(c)
                     v2 = Identity(v) }>
             }""", "node 'forever' (Loop)", "more than 500000 nodes")
+
+    def test_constant_inputs(self):
+        """What an input's values decide is decided when the session is made, as far as one call goes."""
+        self.save(parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+            g (float[4,3] x, int64 n, int64[2] s) => (float[?,?] y) <float[3,3] w = {0.5, -0.2, 0.1, 0.3, 0.4, -0.6, 0.2,
+                0.1, -0.3}> {
+            h = Loop(n, , x) <body = body (int64 i, bool c, float[4,3] v) => (bool c2, float[4,3] v2) {
+                    c2 = Identity(c)
+                    v2 = MatMul(v, w) }>
+            y = Reshape(h, s)
+            }"""))
+        w = np.array([0.5, -0.2, 0.1, 0.3, 0.4, -0.6, 0.2, 0.1, -0.3], np.float32).reshape(3, 3)
+        np.save(self.file("n.npy"), np.array(2))
+        np.save(self.file("s.npy"), np.array([2, 6]))
+        feeds = [x for name in "xns" for x in ("--feed", f"{name}={self.file(name + '.npy')}")]
+        out = self.file("out")
+        seen = report("run", self.model, *feeds, "--dump", out)
+        self.assertEqual(sorted(seen["constant_inputs"]), ["n", "s"])
+        np.testing.assert_allclose(np.load(os.path.join(out, "out_y.npy")), (self.x @ w @ w).reshape(2, 6), rtol=1e-5,
+                                   atol=1e-6)
+        np.save(self.file("t.npy"), np.zeros((2, 6), np.float32))
+        seen = report("grad", self.model, *feeds, "--target", self.file("t.npy"), "--loss", "mse", "--dump", out)
+        self.assertEqual(sorted(seen["constant_inputs"]), ["n", "s"])
 
     def test_inspect(self):
         self.save(parse("if_twice"))

@@ -141,7 +141,7 @@ class Types(unittest.TestCase):
         self.assertEqual(m.SerializeToString(), out.SerializeToString())
 
     def test_the_loss_output_may_be_found(self):
-        """logits is the only output of a floating-point type that is computed."""
+        """logits is the only output of a floating-point type that is computed and not quantized."""
         self.save(classifier())
         status, _, err = self.train()
         self.assertEqual(status, 0, err)
@@ -150,11 +150,14 @@ class Types(unittest.TestCase):
         self.save(run_only())
         status, out, err = call("run", self.model, "--feed", self.file("x.npy"), "--dump", self.file("out"))
         self.assertEqual(status, 0, err)
-        self.assertEqual(sorted(n for n in os.listdir(self.file("out")) if n.startswith("out_")), ["out_logits.npy"])
+        self.assertEqual(sorted(n for n in os.listdir(self.file("out")) if n.startswith("out_")),
+                         ["out_c8_out.npy", "out_logits.npy", "out_q8_out.npy"])
+        for name in ("c8", "q8"):  # in float32, which carries them
+            np.testing.assert_array_equal(np.load(self.file(f"out/out_{name}_out.npy")), np.array([1, 2], np.float32))
         w, b = (numpy_helper.to_array(i) for i in weights())
         np.testing.assert_allclose(np.load(self.file("out/out_logits.npy")), self.x @ w + b, rtol=1e-5, atol=1e-6)
         for name, kind in (("scores", "seq(map(int64,tensor(float)))"), ("label", "string"),
-                           ("both", "seq(tensor(float))"), ("c8_out", "float8e4m3fn"), ("spread", "sparse_tensor(float)")):
+                           ("both", "seq(tensor(float))"), ("spread", "sparse_tensor(float)")):
             self.assertIn(f"output '{name}' is left out: it is of type {kind}", err)
 
     def test_rewriting_carries_them_along(self):

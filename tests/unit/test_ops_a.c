@@ -133,7 +133,8 @@ static void cases(void **state)
 {
     static const inv_op_def *const *const families[] = {inv_ops_elementwise, inv_ops_arith, inv_ops_logic,
                                                         inv_ops_shape,       inv_ops_move,  inv_ops_slice,
-                                                        inv_ops_gather,      inv_ops_reduce};
+                                                        inv_ops_gather,      inv_ops_reduce, inv_ops_topk,
+                                                        inv_ops_cumulate,    inv_ops_index, inv_ops_dynamic};
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (const inv_op_def *const *row = families[f]; *row; row++) {

@@ -12,7 +12,8 @@
 #include "ops/linear.h"
 
 static const inv_op_def *const *const families[] = {inv_ops_matmul, inv_ops_conv, inv_ops_pool,  inv_ops_norm,
-                                                    inv_ops_layernorm, inv_ops_attention,
+                                                    inv_ops_layernorm, inv_ops_groupnorm, inv_ops_normalize,
+                                                    inv_ops_attention,
                                                     inv_ops_loss,   inv_ops_train, inv_ops_guard,
                                                     inv_ops_resize, inv_ops_det,   inv_ops_scatter, inv_ops_quantize};
 #define NFAMILY (sizeof families / sizeof *families)
@@ -296,6 +297,40 @@ static void pooling_by_hand(void **state)
     ops_end(&e);
 }
 
+/* Indices count through the whole input, along columns of a plane if asked to; of equal elements the first one is
+ * meant, and unpooling brings each back to its place. */
+static void pool_indices_by_hand(void **state)
+{
+    static const char *const rows = "y, i = MaxPool<kernel_shape = [2,2], strides = [2,2]>(float[1,2,2,4] x)",
+                      *const columns =
+                          "y, i = MaxPool<kernel_shape = [2,2], strides = [2,2], storage_order = 1>(float[1,2,2,4] x)";
+    static const double x[16] = {1, 5, 2, 2, 5, 0, 2, 2, 0, 0, 0, 7, 0, 3, 0, 7};
+    static const double want[2][4] = {{1, 2, 13, 11}, {2, 4, 11, 14}};
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    for (int k = 0; k < 2; k++) {
+        ops_load(&e, k ? columns : rows, "float", 13);
+        for (int i = 0; i < 16; i++) ops_set(&e, e.g->inputs.at[0], i, x[i]);
+        ops_run(&e, 0);
+        for (int i = 0; i < 4; i++) assert_true(ops_get(&e, e.g->outputs.at[1], i) == want[k][i]);
+    }
+    ops_load(&e, "y = MaxUnpool<kernel_shape = [2,2], strides = [2,2]>(float[1,2,1,2] x, int64[1,2,1,2] i)", "float",
+             13);
+    for (int i = 0; i < 4; i++) {
+        ops_set(&e, e.g->inputs.at[0], i, i + 1);
+        ops_set(&e, e.g->inputs.at[1], i, want[0][i]);
+    }
+    ops_run(&e, 0);
+    assert_int_equal(ops_n(&e, e.g->outputs.at[0]), 16);
+    for (int i = 0; i < 16; i++) {
+        double there = 0;
+        for (int k = 0; k < 4; k++) there += want[0][k] == i ? k + 1 : 0;
+        assert_true(ops_get(&e, e.g->outputs.at[0], i) == there);
+    }
+    ops_end(&e);
+}
+
 /* --- normalisation --- */
 
 static void batch_norm_is_inverted(void **state)
@@ -425,7 +460,7 @@ static void refusals_say_what_is_wrong(void **state)
         {"y = Conv(float[2,3,2,2] x, float[4,3,3,3] w)", "larger than", 13, INV_E_SHAPE},
         {"y = Conv<kernel_shape = [2,3]>(float[2,3,5,5] x, float[4,3,3,3] w)", "kernel_shape", 13, INV_E_SHAPE},
         {"y = Conv<strides = [0,1]>(float[2,3,5,5] x, float[4,3,3,3] w)", "positive", 13, INV_E_SHAPE},
-        {"y, i = MaxPool<kernel_shape = [2,2]>(float[2,3,5,5] x)", "Indices", 13, INV_E_UNSUPPORTED_OP},
+        {"y = MaxUnpool<kernel_shape = [2]>(float[1,1,5] x, int64[1,1,4] i)", "indices", 13, INV_E_SHAPE},
         {"x = LinearSolve(float[5,3] y, float[4,3] W)", "not determined", 0, INV_E_SHAPE},
         {"l = CrossEntropyMean<axis = 1>(float[4,5] x, int64[5] t)", "int64[4]", 0, INV_E_SHAPE},
         {"l = MseMean(float[4,5] x, float[4] t)", "one shape", 0, INV_E_SHAPE},
@@ -451,7 +486,8 @@ int main(void)
         cmocka_unit_test(gemm_matches_the_plain_kernel), cmocka_unit_test(linear_solve_solves),
         cmocka_unit_test(condition_numbers), cmocka_unit_test(condition_in_parts),
         cmocka_unit_test(conv_matches_naive_loops),
-        cmocka_unit_test(pooling_by_hand), cmocka_unit_test(batch_norm_is_inverted),
+        cmocka_unit_test(pooling_by_hand), cmocka_unit_test(pool_indices_by_hand),
+        cmocka_unit_test(batch_norm_is_inverted),
         cmocka_unit_test(batch_norm_lowers_by_mode), cmocka_unit_test(bits_do_not_depend_on_threads),
         cmocka_unit_test(refusals_say_what_is_wrong)};
     return cmocka_run_group_tests(tests, NULL, NULL);

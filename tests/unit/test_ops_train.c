@@ -117,6 +117,7 @@ static void dropout_lowers_by_mode(void **state)
         ops_clear(&e);
         ops_parse_case(&e, cases[i].text, "float");
         e.g->eval = cases[i].eval;
+        e.g->train = !cases[i].eval;
         e.g->no_dropout = cases[i].off;
         ops_expect_ok(&e, ops_lower(&e, cases[i].opset));
         assert_int_equal(e.g->order.n, cases[i].mask ? 1 : 0);

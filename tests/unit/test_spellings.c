@@ -14,6 +14,8 @@ typedef struct pair {
 
 #define X "float[2,4,6] x"
 #define IMAGE "float[2,3,4,6] x"
+#define QKV "float[2,2,4,6] q, float[2,2,5,6] k, float[2,2,5,3] v"
+#define SELF "float[2,2,3,6] q, float[2,2,3,6] k, float[2,2,3,6] v"
 #define CHANNEL_PARAMS                                                                                                \
     "param float[3] g; param float[3] b; param float[3] m; param float[3] v = {0.5, 1, 2}; "                          \
     "param float[3,1,1] g3; param float[3,1,1] b3; param float[3,1,1] m3; param float[3,1,1] v3 = {0.5, 1, 2}; "
@@ -256,10 +258,42 @@ static const pair same[] = {
      "u = Unsqueeze(g, int64[1] {1}); v = Unsqueeze(u, int64[2] {0, 3}); y = Mul(v, x)"},
     {"bias of zeros", IMAGE, "param float[5,3,3,3] w; ", "y = Conv(x, w)",
      "z = Expand(float {0}, int64[1] {5}); b = CastLike(z, w); y = Conv(x, w, b)"},
-    {"attention", "float[2,2,4,6] q, float[2,2,5,6] k, float[2,2,5,3] v", "const float[] h = {0.5}; ",
+    {"attention", QKV, "const float[] h = {0.5}; ",
      "y = Attention<scale = 0.25>(q, k, v)",
      "t = Transpose<perm = [0, 1, 3, 2]>(k); r = Mul(t, h); s = Mul(h, q); c = MatMul(s, r); "
      "p = Softmax(c); y = MatMul(p, v)"},
+    {"attention, scores divided", QKV, "", "y = Attention<scale = 0.5>(q, k, v)",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Div(c, float {2}); p = Softmax(d); "
+     "y = MatMul(p, v)"},
+    {"attention, queries multiplied, a mask", QKV ", float[2,1,1,5] m", "",
+     "y = Attention<scale = 0.3f>(q, k, v, m)",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); u = Mul(q, float {0.3f}); c = MatMul(u, t); d = Add(c, m); "
+     "p = Softmax(d); y = MatMul(p, v)"},
+    {"attention, softcap and a mask by replacement", QKV ", bool[5] m", "const float n = {-inf}; ",
+     "y = Attention<scale = 0.5, softcap = 2.0>(q, k, v, m)",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); a = Mul(c, float {0.25}); b = Tanh(a); "
+     "d = Mul(b, float {2}); w = Where(m, d, n); p = Softmax(w); y = MatMul(p, v)"},
+    {"attention, causal by an added constant", SELF, "const float[3,3] m = {0, -inf, -inf, 0, 0, -inf, 0, 0, 0}; ",
+     "y = Attention<is_causal = 1, scale = 1.0>(q, k, v)",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Add(c, m); p = Softmax(d); y = MatMul(p, v)"},
+    {"attention, causal by a finite replacement", SELF, "const bool[1,1,3,3] m = {0, 1, 1, 0, 0, 1, 0, 0, 0}; ",
+     "y = Attention<is_causal = 1, scale = 1.0>(q, k, v)",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Where(m, float {-3e38}, c); p = Softmax(d); "
+     "y = MatMul(p, v)"},
+    {"attention, heads apart and shared", "float[2,3,8] q, float[2,5,4] k, float[2,5,4] v", "",
+     "y = Attention<q_num_heads = 4, kv_num_heads = 2, scale = 0.25>(q, k, v)",
+     "q4 = Reshape(q, int64[4] {2, 3, 4, 2}); qt = Transpose<perm = [0, 2, 1, 3]>(q4); "
+     "k4 = Reshape(k, int64[4] {2, 5, 2, 2}); kt = Transpose<perm = [0, 2, 1, 3]>(k4); "
+     "k5 = Reshape(kt, int64[5] {2, 2, 1, 5, 2}); kw = Expand(k5, int64[5] {2, 2, 2, 5, 2}); "
+     "kk = Reshape(kw, int64[4] {2, 4, 5, 2}); t = Transpose<perm = [0, 1, 3, 2]>(kk); "
+     "v4 = Reshape(v, int64[4] {2, 5, 2, 2}); vt = Transpose<perm = [0, 2, 1, 3]>(v4); "
+     "v5 = Reshape(vt, int64[5] {2, 2, 1, 5, 2}); vw = Expand(v5, int64[5] {2, 2, 2, 5, 2}); "
+     "vv = Reshape(vw, int64[4] {2, 4, 5, 2}); c = MatMul(qt, t); d = Mul(c, float {0.25}); p = Softmax(d); "
+     "o = MatMul(p, vv); ot = Transpose<perm = [0, 2, 1, 3]>(o); y = Reshape(ot, int64[3] {2, 3, 8})"},
+    {"attention, keys scaled before they are rearranged", "float[2,2,4,6] q, float[2,5,2,6] k, float[2,2,5,3] v", "",
+     "r = Transpose<perm = [0, 2, 1, 3]>(k); y = Attention<scale = 0.5>(q, r, v)",
+     "u = Mul(k, float {0.5}); t = Transpose<perm = [0, 2, 3, 1]>(u); c = MatMul(q, t); p = Softmax(c); "
+     "y = MatMul(p, v)"},
     {"reversed by indices and by a slice", X, "", "y = Gather<axis = 1>(x, int64[4] {3, 2, 1, 0})",
      "y = Slice(x, int64[1] {-1}, int64[1] {-9223372036854775807}, int64[1] {1}, int64[1] {-1})"},
 };
@@ -284,6 +318,21 @@ static const pair apart[] = {
      "y = Mul(m, float[2,1,1] {0.5, 0.5})", "GeluErf"},
     {"GELU whose factor is trained", X, "param float[1] half = {0.5}; ",
      "d = Div(x, float {1.4142135}); e = Erf(d); a = Add(e, float {1}); m = Mul(x, a); y = Mul(m, half)", "GeluErf"},
+    {"attention whose probabilities are an output", SELF, "",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); also = Softmax(c); y = MatMul(also, v) # also\n",
+     "AttentionCore"},
+    {"attention with probabilities changed", SELF, "",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); p = Softmax(c); u = Mul(p, p); y = MatMul(u, v)",
+     "AttentionCore"},
+    {"attention, mask times scale", SELF ", float[3] m", "",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); a = Add(c, m); d = Mul(a, float {0.5}); "
+     "p = Softmax(d); y = MatMul(p, v)", "AttentionCore"},
+    {"attention, softmax over queries", SELF, "",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); p = Softmax<axis = 2>(c); y = MatMul(p, v)",
+     "AttentionCore"},
+    {"attention, finite replacement of whole rows", SELF, "const bool[1,1,3,1] m = {0, 1, 0}; ",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Where(m, float {-3e38}, c); p = Softmax(d); "
+     "y = MatMul(p, v)", "AttentionCore"},
     {"swish of another value", X ", float[2,4,6] u", "", "s = Sigmoid(u); y = Mul(x, s)", "Swish"},
     {"slope above 1", X, "", "s = Mul(x, float {2}); y = Max(x, s)", "LeakyRelu"},
     {"softmax over two axes", X, "", "e = Exp(x); s = ReduceSum(e, int64[2] {1, 2}); y = Div(e, s)", "Softmax"},

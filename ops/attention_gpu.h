@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attention of heads: what kernels of the host and of the device work on. */
+#ifndef INV_OPS_ATTENTION_GPU_H
+#define INV_OPS_ATTENTION_GPU_H
+
+#include "ops/device_code.h"
+#include "ops/gpu.h"
+
+/* q is [heads, rows, d], k [heads / group, cols, d] or with its last two axes exchanged, v [heads / group, cols, dv]. */
+typedef struct inv_attention {
+    inv_dtype dtype;
+    bool tk; /* k is [.., d, cols] */
+    int64_t heads, group, rows, cols, d, dv;
+    double scale, cap; /* cap 0: scores have none */
+    int64_t from, to;  /* row i sees the columns from i + from to i + to */
+    int nlead;         /* the mask: axes that the heads are, and its strides along them, rows and columns */
+    int64_t lead[INV_MAX_RANK], lead_stride[INV_MAX_RANK], row_stride, col_stride;
+    const void *q, *k, *v, *mask; /* mask may be NULL */
+} inv_attention;
+
+/* For the gradient: what came out, the gradients of that (glse may be NULL), and where results go (NULL: not wanted). */
+typedef struct inv_attention_grad {
+    const void *gy, *o, *lse, *glse;
+    void *dq, *dk, *dv, *ds;
+} inv_attention_grad;
+
+/* Elements from the begin of the mask to that of a head. */
+INV_HD int64_t inv__attention_mask_at(const inv_attention *a, int64_t head)
+{
+    int64_t at = 0;
+    for (int i = a->nlead - 1; i >= 0; i--) {
+        at += head % a->lead[i] * a->lead_stride[i];
+        head /= a->lead[i];
+    }
+    return at;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+INV_LAUNCHER(attention, const inv_attention *a, void *o, void *lse);
+/* delta: scratch, a number of the operands' type per head and row */
+INV_LAUNCHER(attention_grad, const inv_attention *a, const inv_attention_grad *g, void *delta);
+#ifdef __cplusplus
+}
+#endif
+
+#endif
