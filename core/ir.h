@@ -175,7 +175,7 @@ typedef struct inv_graph {
     size_t name_cap;
 } inv_graph;
 
-/* Nodes of a file, of its functions put in place, of its loops unrolled; and of the graph that comes of them. More are
+/* Nodes of a file, of its functions put in place; and of the graph that comes of them. More are
  * taken for an attack. */
 enum { INV_MAX_NODES = 500000, INV_MAX_EMITTED = 2 * INV_MAX_NODES };
 

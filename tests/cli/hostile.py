@@ -161,7 +161,8 @@ def _():
 
 @case("reject", "Op49 (node", "and more", name="many_unknown_operators")
 def _():
-    return model([node(f"Op{i}", ["x"], [f"v{i}"]) for i in range(20_000)] + [node("Relu", ["v7"], ["y"])])
+    return model([node(f"Op{i}", [f"v{i}"], [f"v{i + 1}"]) for i in range(20_000)] + [
+        node("Relu", ["x"], ["v0"]), node("Relu", ["v20000"], ["y"])])
 
 
 @case("reject", "nothing defines", "more", name="many_defects")
