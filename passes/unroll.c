@@ -12,7 +12,7 @@
 #include "core/op.h"
 #include "passes/pass.h"
 
-enum { MAX_DEPTH = 64, MAX_UNROLLED = 200000 };
+enum { MAX_DEPTH = 64, MAX_UNROLLED = 100000 };
 
 bool inv_is_control(const inv_node *n)
 {

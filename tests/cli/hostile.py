@@ -485,7 +485,7 @@ def laughs(wide, deep):
     return model([node(f"F{deep}", ["x"], ["y"], domain="my")], functions=made)
 
 
-@case("reject", name="functions_five_thousand_deep")
+@case("large", name="functions_five_thousand_deep")
 def _():
     made = [function("F0", [node("Relu", ["a"], ["b"])])]
     made += [function(f"F{k}", [node(f"F{k - 1}", ["a"], ["b"], domain="my")]) for k in range(1, 5000)]
