@@ -235,6 +235,7 @@ static const inv_op_def max_pool_n = {
         "y = MaxPoolN<kernel_shape = [3], strides = [2], ceil_mode = 1>(float[1,2,6] x)",
         "y = MaxPoolN<kernel_shape = [2,2,2]>(float[1,1,3,3,3] x)",
         "y = MaxPoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)",
+        "y = MaxPoolN<kernel_shape = [3], strides = [2], pads = [1,2]>(float[1,2,300] x)",
         "y, tap = MaxPoolN<kernel_shape = [3,2], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
         "y = MaxPoolN<kernel_shape = [2], strides = [3]>(float[0,2,6] x)", NULL},
     .doc = "largest element of each window, pads never win; windows as in ONNX MaxPool with explicit pads. tap: the "
@@ -280,6 +281,9 @@ static const inv_op_def average_pool_n = {
             "(float[1,2,6,6] x)",
             "y = AveragePoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>"
             "(float[1,2,6,5] x)",
+            "y = AveragePoolN<kernel_shape = [3], strides = [2], pads = [1,2], count_include_pad = 1>(float[1,1,300] "
+            "x)",
+            "y = AveragePoolN<kernel_shape = [3], pads = [2,1]>(float[1,1,140] x)",
             "y = AveragePoolN<kernel_shape = [16,17], strides = [3,3], pads = [2,1,2,2]>(float[1,2,16,18] x)",
             NULL},
     .doc = "mean of each window over the elements inside the input (count_include_pad: inside the padded input)"};

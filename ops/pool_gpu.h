@@ -42,7 +42,7 @@ typedef enum inv_pool_divide { INV_POOL_INSIDE, INV_POOL_PADDED, INV_POOL_SUM } 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* taps may be NULL. */
+/* y or taps may be NULL. */
 INV_LAUNCHER(max_pool, inv_dtype t, const inv_window *w, int64_t planes, const void *x, void *y, void *taps);
 INV_LAUNCHER(max_pool_grad, inv_dtype t, const inv_window *w, int64_t planes, const void *taps, const void *gy,
              void *gx);
