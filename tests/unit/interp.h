@@ -37,7 +37,7 @@ static inline inv_status interp_parse(inv_context *ctx, const char *text, inv_dt
     inv__arena_init(&a, ctx);
     inv__str_init(&s, ctx);
     inv_status status = inv_text_stmts(ctx, &a, text, &st);
-    inv__str_add(&s, "<opset_import: [\"\" : 26]>\ncase (");
+    inv__str_add(&s, "<opset_import: [\"\" : 28, \"ai.onnx.preview\" : 1]>\ncase (");
     int count = 0;
     for (size_t i = 0; i < st.n && status == INV_OK; i++) {
         for (uint32_t k = 0; k < st.at[i].nin; k++) {
