@@ -20,7 +20,8 @@ static inv_id emit_one(inv_graph *g, const char *op, inv_id a)
 static inv_id emit_product(inv_graph *g, inv_id a, bool ta, inv_id b, bool tb)
 {
     if (a == INV_NONE || b == INV_NONE) return INV_NONE;
-    return inv_emit1(g, "MatMulT", INV_IN(a, b), INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
+    return inv_emit1(g, "MatMulT", INV_IN(a, b),
+                     INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
 }
 
 /* `count` entries of v along an axis, from `start` on. */
@@ -140,7 +141,8 @@ static inv_status causal_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
     const char *f = inv_attr_string(n, "activation", "none");
     const bool swish = strcmp(f, "silu") == 0 || strcmp(f, "swish") == 0;
     if (x.rank != 3 || w.rank != 3 || w.dim[0] != x.dim[1] || w.dim[1] != 1 || w.dim[2] < 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "input [batch, channels, length] and weight [channels, 1, k] are wanted");
+        return inv_node_fail(g, n, INV_E_SHAPE, "input [batch, channels, length] and weight [channels, 1, k] are "
+                             "wanted");
     if (!swish && strcmp(f, "none") != 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "activation \"%s\" is none of silu, swish, none", f);
     const int64_t past = w.dim[2] - 1, one = 1, none[2] = {0, 0};
