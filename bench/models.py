@@ -34,7 +34,7 @@ def made(args, model):
     if not os.path.exists(stem + ".json"):
         os.makedirs(args.dir, exist_ok=True)
         contestant.output_of([args.python, os.path.join(HERE, "torch_step.py"), "export", model, args.dir, "--threads",
-                              args.threads], dict(os.environ), args.timeout)
+                              args.threads], dict(os.environ), 4 * args.timeout)
     with open(stem + ".json") as f:
         return dict(json.load(f), stem=stem)
 

@@ -64,8 +64,8 @@ enum {
     /* The gradient is computed from the output, where an error counts times the gain of the operator's inverse. */
     INV_OP_FROM_OUT = 1 << 9,
     INV_OP_CUDA_REAL = 1 << 10, /* the column `cuda` takes float32 and float64 only */
-    INV_OP_ELEMENTWISE = 1 << 11, /* operands are broadcast and read at the output's index; no attribute is about axes */
-    INV_OP_STRAIGHT = 1 << 12   /* its gradient is a convention, not the derivative */
+    INV_OP_ELEMENTWISE = 1 << 11, /* operands broadcast, read at the output's index; no attribute is about axes */
+    INV_OP_STRAIGHT = 1 << 12     /* its gradient is a convention, not the derivative */
 };
 
 typedef struct inv_op_def {

@@ -126,6 +126,7 @@ static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id scale, zero = INV_NONE;
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 1));
+    if (inv__in_dtype(g, n, 0) != INV_I32) INV_TRY(inv__need_real(g, n, 0));
     const inv_shape x = *inv__in_shape(g, n, 0);
     if (inv__has_in(n, 2)) t = type_of(g, n->in[2]);
     if (t == INV_DT_NONE) t = INV_U8;
@@ -163,7 +164,7 @@ static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 1));
     const inv_shape shape = *inv__in_shape(g, n, 0);
-    if (!is_small_float(type_of(g, n->in[0])))
+    if (inv__in_dtype(g, n, 0) != g->real) /* numbers of 8-bit floating-point types are read as such */
         INV_TRY(need_type(g, n, "x", inv__in_dtype(g, n, 0), QUANTIZED | BIT(INV_I32)));
     INV_TRY(spread(g, n, 1, &shape, axis, block, g->real, &scale));
     inv_id x = as_real(g, n->in[0]);
@@ -302,13 +303,19 @@ static inv_status qlinear_conv_lower(inv_graph *g, const inv_node *n, inv_id *ou
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = outs,                 \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
-ROW(quantize, "QuantizeLinear", 10, "x y_scale y_zero_point?", "y",
-    "round(x / scale) + zero_point, saturated; gradients pass to a DequantizeLinear that follows, within the range",
+static const char *const quantize_cases[] = {
     "y = QuantizeLinear(float[2,3] x, float scale, int8 z)",
     "y = QuantizeLinear<axis = 0>(float[2,3] x, float[2] scale, uint8[2] z)",
     "y = QuantizeLinear<axis = 1, block_size = 2>(float[2,5] x, float[2,3] scale, int16[2,3] z)",
     "y = QuantizeLinear<output_dtype = 22>(float[2,3] x, float scale)",
-    "y = QuantizeLinear<output_dtype = 4>(float[0,3] x, float[1] scale)")
+    "y = QuantizeLinear<output_dtype = 4>(float[0,3] x, float[1] scale)",
+    "y = QuantizeLinear(int32[2,3] x, float scale)",
+    "q = QuantizeLinear(float[2,3] x, float scale, uint8 z)\ny = DequantizeLinear(q, scale, z)", NULL};
+static const inv_op_def quantize_row = {
+    .size = sizeof(inv_op_def), .domain = "", .name = "QuantizeLinear", .since = 10, .in = "x y_scale y_zero_point?",
+    .out = "y", .flags = INV_OP_STRAIGHT, .infer = inv__infer_lowered, .lower = quantize_lower,
+    .cases = quantize_cases,
+    .doc = "round(x / scale) + zero_point, saturated; gradients pass straight through, if DequantizeLinear follows"};
 ROW(dequantize, "DequantizeLinear", 10, "x x_scale x_zero_point?", "y", "(x - zero_point) scale",
     "y = DequantizeLinear<axis = 1>(int8[2,3,2] x, float[3] s, int8[3] z)",
     "y = DequantizeLinear<axis = -2>(uint8[2,3] x, float[2] s)", "y = DequantizeLinear(int32[2,3] x, float s)",

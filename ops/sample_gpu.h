@@ -156,7 +156,7 @@ INV_HD int64_t inv__sample_tap(const inv_sample *s, const inv_sample_taps *t, in
 static inline size_t inv__sample_workspace(const inv_sample *s)
 {
     const int64_t taps = s->n * s->points * inv__sample_count(s);
-    return (size_t)taps * sizeof(double) + inv__group_workspace(taps, s->n * s->pixels, s->channels);
+    return (size_t)taps * sizeof(double) + inv__group_workspace(taps, s->channels);
 }
 
 #ifdef __cplusplus

@@ -44,10 +44,11 @@ typedef struct line {
     int64_t base, step, *list;
 } line;
 
+static uint64_t key_of(const line *l, int64_t i) { return inv__topk_key(l->p, l->x, l->base + i * l->step); }
+
 static bool later(const line *l, int64_t i, int64_t j)
 {
-    return inv__topk_before(l->p, inv__topk_key(l->p, l->x, l->base + j * l->step), j,
-                            inv__topk_key(l->p, l->x, l->base + i * l->step), i);
+    return inv__topk_before(l->p, key_of(l, j), j, key_of(l, i), i);
 }
 
 static void sift_down(const line *l, int64_t n, int64_t i)
@@ -72,14 +73,17 @@ static void sift_up(const line *l, int64_t at, int64_t i)
 static void first_of_line(const line *l)
 {
     const int64_t k = l->p->k;
-    for (int64_t i = 0; i < l->p->d; i++) {
-        if (i < k) sift_up(l, i, i);
-        else if (later(l, l->list[0], i)) sift_down(l, k, i);
+    for (int64_t i = 0; i < k; i++) sift_up(l, i, i);
+    uint64_t top = key_of(l, l->list[0]);
+    for (int64_t i = k; i < l->p->d; i++) {
+        if (!inv__topk_before(l->p, key_of(l, i), i, top, l->list[0])) continue;
+        sift_down(l, k, i);
+        top = key_of(l, l->list[0]);
     }
     for (int64_t n = k - 1; n > 0; n--) {
-        const int64_t top = l->list[0], end = l->list[n * l->step];
+        const int64_t last = l->list[0], end = l->list[n * l->step];
         sift_down(l, n, end);
-        l->list[n * l->step] = top;
+        l->list[n * l->step] = last;
     }
 }
 

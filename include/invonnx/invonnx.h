@@ -80,7 +80,8 @@ INV_API void inv_context_destroy(inv_context *ctx);
 INV_API const char *inv_context_message(const inv_context *ctx);
 /** Frees text that the library returned. */
 INV_API void inv_free(inv_context *ctx, void *p);
-/** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. */
+/** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. Of operators it says what compiling
+ *  their test cases showed: gradient, inverse, element types per input, devices, what runs in their place. */
 INV_NODISCARD INV_API inv_status inv_registry_report(inv_context *ctx, const char *what, char **json);
 
 /* --- model --- */
