@@ -151,15 +151,17 @@ class Losses(unittest.TestCase):
         text = POOLED.replace("{F}", "{" + numbers(random.standard_normal((4, 2, 3, 3))) + "}")
         self.save(x=random.standard_normal((2, 2, 6, 6)), t=random.standard_normal((2, 4, 3, 3)))
         common = ("--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--loss", "mse")
-        kept = self.grad(text, *common, "--memory", "store")
-        for options in (("--memory", "recompute"), ("--memory", "auto"), ("--memory", "store", "--device", "sim")):
-            again = self.grad(text, *common, *options)
-            self.assertEqual(sorted(kept[1]), sorted(again[1]))
-            for name, gradient in kept[1].items():
-                if "--device" in options:
-                    np.testing.assert_allclose(again[1][name], gradient, rtol=1e-4, atol=1e-6)
-                else:
-                    self.assertEqual(gradient.tobytes(), again[1][name].tobytes(), name)
+        for form in (text, text.replace("Tanh(i)", "Relu(i)")):
+            kept = self.grad(form, *common, "--memory", "store")
+            for options in (("--memory", "recompute"), ("--memory", "invert"), ("--memory", "auto"),
+                            ("--memory", "store", "--device", "sim")):
+                again = self.grad(form, *common, *options)
+                self.assertEqual(sorted(kept[1]), sorted(again[1]))
+                for name, gradient in kept[1].items():
+                    if "--device" in options or "invert" in options:
+                        np.testing.assert_allclose(again[1][name], gradient, rtol=1e-4, atol=1e-6)
+                    else:
+                        self.assertEqual(gradient.tobytes(), again[1][name].tobytes(), name)
 
     def test_activation_behind_its_pooling(self):
         """A Relu that only a MaxPool reads is taken of the pooled values: the same bits, less memory."""
