@@ -124,6 +124,7 @@ static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
 #include "ops/elementwise.inc"
 CALL(Neg, neg, A0)
 CALL(RoundThrough, round_even, A0)
+CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
 #undef EWN
 #undef EW
 #undef EWY
@@ -209,6 +210,9 @@ static inv_status through_grad(inv_grad *b)
 FORWARD(RoundThrough, 0, INV_OP_STRAIGHT, through_grad, ANY,
         "y = the nearest integer, halves to even; its gradient is 1 (Bengio, Leonard, Courville 2013)")
 
+FORWARD(RoundSmall, 0, INV_OP_STRAIGHT, through_grad, ANY,
+        "y = the nearest number of a floating-point type of 8 bits or fewer, given by ONNX's number; its gradient is 1")
+
 /* --- Gelu: one operator per formula --- */
 static inv_status gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -234,4 +238,4 @@ const inv_op_def *const inv_ops_elementwise[] = {
 #define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
     &name##_row, &name##Grad_row, &name##GradX_row, &name##Inverse_row,
 #include "ops/elementwise.inc"
-    &Neg_row, &RoundThrough_row, &gelu_row, NULL};
+    &Neg_row, &RoundThrough_row, &RoundSmall_row, &gelu_row, NULL};

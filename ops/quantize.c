@@ -14,8 +14,8 @@
  * sizes (Esser et al. 2020).
  * Products of integers are exact: in float32 while every sum stays below 2^24, in float64 else.
  * Sources: ONNX QuantizeLinear-10 to -25, DequantizeLinear-10 to -25, DynamicQuantizeLinear-11, MatMulInteger-10,
- * ConvInteger-10, QLinearMatMul-10, -21, QLinearConv-10. Small types (core/shape.h) are read in
- * what carries them; results are not rounded to them yet: a zero point of 4 or 2 bits saturates as its carrier does. */
+ * ConvInteger-10, QLinearMatMul-10, -21, QLinearConv-10. Small types (core/shape.h) are those of QuantizeLinear and
+ * DequantizeLinear only. */
 #include "ops/builtin.h"
 #include "ops/util.h"
 
@@ -96,13 +96,27 @@ static inv_status need_type(const inv_graph *g, const inv_node *n, const char *w
 /* round(v) + zero, saturated to the range of type t; floating point. */
 static inv_id saturated(inv_graph *g, inv_id v, inv_id zero, inv_dtype t)
 {
-    const double half = t == INV_U16 || t == INV_I16 ? 32768 : 128;
-    const bool is_signed = t == INV_I8 || t == INV_I16;
+    const unsigned bits = inv_dtype_bits(t) ? inv_dtype_bits(t) : 8 * (unsigned)inv_dtype_size(t);
+    const inv_dtype as = inv_dtype_carrier(t, INV_F32);
+    const double half = (double)(1u << (bits - 1));
+    const bool is_signed = as == INV_I8 || as == INV_I16;
     v = inv_emit1(g, "RoundThrough", INV_IN(v), INV_NOATTR);
     if (zero != INV_NONE) v = op2(g, "Add", v, zero);
     return inv_emit1(g, "Saturate", INV_IN(v),
                      INV_ATTRS(inv_attr_of_float("min", is_signed ? -half : 0),
                                inv_attr_of_float("max", is_signed ? half - 1 : 2 * half - 1)));
+}
+
+/* The type that value v is of, in words of the file: it may only be carried by another. */
+static inv_dtype type_of(const inv_graph *g, inv_id v)
+{
+    const inv_value *x = inv_val(g, v);
+    return x->stated ? x->stated : x->dtype;
+}
+
+static bool is_small_float(inv_dtype t)
+{
+    return inv_dtype_bits(t) && inv_dtype_is_float(inv_dtype_carrier(t, INV_F32));
 }
 
 static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -114,12 +128,21 @@ static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need_real(g, n, 1));
     if (inv__in_dtype(g, n, 0) != INV_I32) INV_TRY(inv__need_real(g, n, 0));
     const inv_shape x = *inv__in_shape(g, n, 0);
-    if (inv__has_in(n, 2)) t = inv__in_dtype(g, n, 2);
+    if (inv__has_in(n, 2)) t = type_of(g, n->in[2]);
     if (t == INV_DT_NONE) t = INV_U8;
-    INV_TRY(need_type(g, n, "the result", t, QUANTIZED));
+    if (!inv_dtype_bits(t)) INV_TRY(need_type(g, n, "the result", t, QUANTIZED));
     INV_TRY(spread(g, n, 1, &x, axis, block, g->real, &scale));
     if (inv__has_in(n, 2)) INV_TRY(spread(g, n, 2, &x, axis, block, g->real, &zero));
-    out[0] = cast(g, saturated(g, op2(g, "Div", cast(g, n->in[0], g->real), scale), zero, t), t);
+    inv_id v = op2(g, "Div", cast(g, n->in[0], g->real), scale);
+    if (is_small_float(t)) {
+        if (zero != INV_NONE) v = op2(g, "Add", v, zero);
+        out[0] = inv_emit1(g, "RoundSmall", INV_IN(v),
+                           INV_ATTRS(inv_attr_of_float("format", (double)t),
+                                     inv_attr_of_float("saturate", (double)inv_attr_int(n, "saturate", 1))));
+    } else {
+        out[0] = cast(g, saturated(g, v, zero, t), inv_dtype_carrier(t, g->real));
+    }
+    if (out[0] != INV_NONE && inv_dtype_bits(t)) inv_val(g, out[0])->stated = t;
     return inv__done(g);
 }
 
@@ -284,6 +307,7 @@ static const char *const quantize_cases[] = {
     "y = QuantizeLinear(float[2,3] x, float scale, int8 z)",
     "y = QuantizeLinear<axis = 0>(float[2,3] x, float[2] scale, uint8[2] z)",
     "y = QuantizeLinear<axis = 1, block_size = 2>(float[2,5] x, float[2,3] scale, int16[2,3] z)",
+    "y = QuantizeLinear<output_dtype = 22>(float[2,3] x, float scale)",
     "y = QuantizeLinear<output_dtype = 4>(float[0,3] x, float[1] scale)",
     "y = QuantizeLinear(int32[2,3] x, float scale)",
     "q = QuantizeLinear(float[2,3] x, float scale, uint8 z)\ny = DequantizeLinear(q, scale, z)", NULL};

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -179,11 +180,58 @@ static void test_parameter(void **state)
     end(&c);
 }
 
+typedef struct failing {
+    long left, live; /* allocations until one fails, none if negative; blocks in use */
+} failing;
+
+static void *failing_alloc(void *opaque, size_t nbytes)
+{
+    failing *f = opaque;
+    if (f->left == 0) return NULL;
+    f->left -= f->left > 0;
+    void *p = malloc(nbytes);
+    f->live += p != NULL;
+    return p;
+}
+
+static void failing_free(void *opaque, void *p)
+{
+    ((failing *)opaque)->live -= p != NULL;
+    free(p);
+}
+
+/* Each allocation of a session that is planned twice fails in turn: out of memory, never anything else, no leak. */
+static void test_allocations(void **state)
+{
+    (void)state;
+    inv_context *usual = ctx;
+    const int64_t shape[2] = {3, 2};
+    inv_status s = INV_E_NOMEM;
+    for (long n = 0; s != INV_OK; n++) {
+        failing f = {.left = -1};
+        const inv_allocator a = {failing_alloc, failing_free, &f};
+        const inv_context_options o = {.size = sizeof o, .allocator = &a};
+        call c;
+        assert_int_equal(inv_context_create(&o, &ctx), INV_OK);
+        assert_int_equal(begin(&c, reshape, shape, false, NULL), INV_E_NOT_CONSTANT);
+        c.o.constants_as_needed = true;
+        f.left = n;
+        s = inv_session_create(&c.model, &c.o, &c.s);
+        if (s != INV_OK) assert_int_equal(s, INV_E_NOMEM);
+        f.left = -1;
+        end(&c);
+        inv_context_destroy(ctx);
+        assert_int_equal(f.live, 0);
+    }
+    ctx = usual;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),  cmocka_unit_test(test_as_needed), cmocka_unit_test(test_named),
         cmocka_unit_test(test_training), cmocka_unit_test(test_parameter),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
