@@ -82,6 +82,10 @@ const char *cli_choice_word(const cli_choice *choices, int value);
 
 /* --- messages --- */
 
+/** Text with control characters written as \u001b. Messages go through it, and after cli_plain_stdout all of stdout. */
+void cli_put_plain(FILE *f, const char *text, size_t n);
+void cli_plain_stdout(void);
+
 /** "invonnx: MESSAGE" on stderr. @return CLI_FAILED */
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
 /** The same with a hint to the help. @return CLI_USAGE */
@@ -125,6 +129,7 @@ int cli_library_failed(const cli_job *job, inv_status status);
 typedef struct cli_hold {
     inv_mode_rule *modes;
     char **globs;
+    double *weights;
 } cli_hold;
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold);
 void cli_hold_fini(cli_hold *hold);

@@ -254,6 +254,7 @@ int cli_check_labels(const cli_job *job, const npy_array *labels, const char *pa
     size_t n = labels->nbytes / npy_itemsize(labels->dtype);
     for (size_t i = 0; i < n; i++) {
         double v = cli_element(labels->data, labels->dtype, i);
+        if (v == (double)job->o->ignore_index) continue;
         if (v < 0) return cli_fail("%s: label %.0f at element %zu; labels count from 0", path, v, i);
         if (classes > 0 && v >= (double)classes)
             return cli_fail("%s: label %.0f at element %zu, but output '%s' has %lld classes (labels 0 to %lld)", path,

@@ -285,7 +285,8 @@ int cli_shapes(cli_job *job)
 
 bool cli_loss_takes_target(int loss)
 {
-    return loss == INV_LOSS_CROSS_ENTROPY || loss == INV_LOSS_MSE || loss == INV_LOSS_BCE;
+    return loss == INV_LOSS_CROSS_ENTROPY || loss == INV_LOSS_MSE || loss == INV_LOSS_BCE ||
+           loss == INV_LOSS_HUBER;
 }
 
 int cli_target(cli_job *job, bool required)

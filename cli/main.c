@@ -21,9 +21,17 @@ static const char *const later_commands[] = {"check", "selftest"};
 static void message(const char *format, va_list args)
 {
     fflush(stdout);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (f) {
+        vfprintf(f, format, args);
+        fclose(f);
+    }
     fputs("invonnx: ", stderr);
-    vfprintf(stderr, format, args);
+    if (text) cli_put_plain(stderr, text, n);
     fputc('\n', stderr);
+    free(text);
 }
 
 int cli_fail(const char *format, ...)
@@ -141,6 +149,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     set_environment(argv);
+    cli_plain_stdout();
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is a failed write, which is reported */
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {

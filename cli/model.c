@@ -140,7 +140,33 @@ void cli_hold_fini(cli_hold *hold)
     for (size_t i = 0; hold->globs && hold->globs[i]; i++) free(hold->globs[i]);
     free(hold->globs);
     free(hold->modes);
+    free(hold->weights);
     *hold = (cli_hold){0};
+}
+
+/* The file's numbers, one per class. */
+static int read_class_weights(const cli_options *o, cli_hold *hold, inv_session_options *so)
+{
+    if (!o->class_weights) return CLI_OK;
+    npy_array a;
+    char *text = NULL;
+    size_t ntext = 0;
+    FILE *why = open_memstream(&text, &ntext);
+    if (!why) return cli_fail("out of memory");
+    const bool read = npy_open(o->class_weights, NULL, 0, &a, why);
+    fclose(why);
+    int status = read ? CLI_OK : cli_fail("%s: %s", o->class_weights, text);
+    free(text);
+    if (!read) return status;
+    const size_t n = a.rank == 1 ? (size_t)a.dims[0] : 0;
+    hold->weights = calloc(n + 1, sizeof *hold->weights);
+    for (size_t i = 0; hold->weights && i < n; i++) hold->weights[i] = cli_element(a.data, a.dtype, i);
+    npy_close(&a);
+    if (!hold->weights) return cli_fail("out of memory");
+    if (n == 0) return cli_fail("%s: wants one axis, a number per class", o->class_weights);
+    so->class_weights = hold->weights;
+    so->nclass_weights = n;
+    return CLI_OK;
 }
 
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
@@ -164,6 +190,9 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .nloss_outputs = o->loss_output.n,
         .logdet = o->logdet,
         .class_axis = (int)o->class_axis,
+        .huber_delta = o->huber_delta,
+        .ignores = o->ignore_index != INT64_MIN,
+        .ignore_index = o->ignore_index,
         .memory = (inv_memory)o->memory,
         .budget = (uint64_t)o->budget,
         .keep = (const char *const *)o->keep.item,
@@ -194,6 +223,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .seed = (uint64_t)o->seed,
         .threads = (int)o->threads,
     };
+    if ((status = read_class_weights(o, hold, so)) != CLI_OK) return status;
     if (purpose == INV_FOR_TRAIN) so->optimizer = (inv_optimizer)o->optimizer;
     /* what is planned is what would be trained */
     if (so->optimizer == INV_OPT_NONE && (o->command == CLI_CMD_train || o->command == CLI_CMD_plan))
@@ -201,6 +231,9 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     if (o->loss_output.n > 1 && o->loss != INV_LOSS_NLL)
         return cli_usage(o, "--loss %s takes one --loss-output", cli_choice_word(cli_losses, o->loss));
     if (o->logdet && o->loss != INV_LOSS_NLL) return cli_usage(o, "--logdet goes with --loss nll only");
+    if ((o->class_weights || so->ignores) && o->loss != INV_LOSS_CROSS_ENTROPY)
+        return cli_usage(o, "--class-weights and --ignore-index go with --loss cross_entropy only");
+    if (o->huber_delta <= 0) return cli_usage(o, "--huber-delta %g: must be above 0", o->huber_delta);
     return CLI_OK;
 }
 

@@ -13,6 +13,7 @@
 const cli_choice cli_losses[] = {{"cross_entropy", INV_LOSS_CROSS_ENTROPY},
                                  {"mse", INV_LOSS_MSE},
                                  {"bce", INV_LOSS_BCE},
+                                 {"huber", INV_LOSS_HUBER},
                                  {"nll", INV_LOSS_NLL},
                                  {"output", INV_LOSS_OUTPUT},
                                  {NULL, 0}};

@@ -5,11 +5,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *mark(const json_t *op, const char *key)
+#define EVERY_TYPE 10 /* float, bool, eight integers */
+
+static void show_names(const json_t *list)
 {
-    const json_t *v = json_object_get(op, key);
-    if (json_is_string(v)) return json_string_value(v);
-    return json_is_true(v) || (json_is_integer(v) && json_integer_value(v)) ? "yes" : "-";
+    const json_t *name;
+    size_t i;
+    if (json_array_size(list) == EVERY_TYPE && strcmp(json_string_value(json_array_get(list, 0)), "float") == 0) {
+        printf("any");
+        return;
+    }
+    json_array_foreach(list, i, name) printf("%s%s", i ? " " : "", json_string_value(name));
+}
+
+/* Element types; neighbouring inputs that take the same are one group, and a single group needs no names. */
+static void show_types(json_t *types)
+{
+    const char *key;
+    json_t *list, *last = NULL;
+    size_t groups = 0;
+    json_object_foreach(types, key, list)
+    {
+        if (json_array_size(list) == 0) continue;
+        groups += !last || !json_equal(list, last);
+        last = list;
+    }
+    last = NULL;
+    json_object_foreach(types, key, list)
+    {
+        if (json_array_size(list) == 0) continue;
+        const bool fresh = !last || !json_equal(list, last);
+        if (last && fresh) {
+            printf(": ");
+            show_names(last);
+            printf("; ");
+        }
+        if (groups > 1) printf("%s%s", last && !fresh ? " " : "", key);
+        last = list;
+    }
+    if (groups > 1) printf(": ");
+    show_names(last);
 }
 
 static void show_op(const json_t *op)
@@ -21,8 +56,17 @@ static void show_op(const json_t *op)
         snprintf(since, sizeof since, "%.0f-%.0f", cli_number(op, "since"), until);
     else
         snprintf(since, sizeof since, "%.0f-", cli_number(op, "since"));
-    printf("%-22s %-8s %-12s %-12s %-8s %-15s %s\n", cli_string(op, "name"), since, mark(op, "forward"),
-           mark(op, "gradient"), mark(op, "inverse"), *domain ? domain : "ai.onnx", cli_string(op, "doc"));
+    printf("%-22s %-8s %-8s %-8s %-8s %-4s %-6s %-14s ", cli_string(op, "name"), since, cli_string(op, "forward"),
+           cli_string(op, "gradient"), json_is_true(json_object_get(op, "inverse")) ? "yes" : "-",
+           json_is_true(json_object_get(op, "cpu")) ? "yes" : "no", cli_string(op, "cuda"),
+           *domain ? domain : "ai.onnx");
+    show_types(json_object_get(op, "types"));
+    printf("  %s", cli_string(op, "doc"));
+    if (json_array_size(json_object_get(op, "lowers_to"))) {
+        printf(" -> ");
+        show_names(json_object_get(op, "lowers_to"));
+    }
+    printf("\n");
 }
 
 static void show_rule(const json_t *rule)
@@ -61,8 +105,8 @@ static int show_registry(const cli_options *o, const char *what)
         const json_t *entry;
         size_t i;
         if (ops)
-            printf("%-22s %-8s %-12s %-12s %-8s %-15s\n", "operator", "opsets", "forward", "gradient", "inverse",
-                   "domain");
+            printf("%-22s %-8s %-8s %-8s %-8s %-4s %-6s %-14s %s\n", "operator", "opsets", "forward", "gradient",
+                   "inverse", "cpu", "cuda", "domain", "types  doc -> what runs in its place");
         json_array_foreach(json_object_get(report, what), i, entry)
         {
             if (ops)

@@ -60,8 +60,8 @@ static inv_status say(const causes *c, const inv_node *n, inv_id v, const char *
     const inv_node *by = val->def == INV_NONE ? NULL : inv_nod(c->g, val->def);
     const bool computed = by && by->norigin && !(by->op && by->op->flags & INV_OP_SOURCE);
     return inv_node_fail(c->g, n, INV_E_NOT_CONSTANT,
-                         "its %s '%s'%s%s%s is not constant: it depends on %s%s. It decides shapes or what is computed, "
-                         "so it must be known before the run: %s",
+                         "its %s '%s'%s%s%s is not constant: it depends on %s%s. It decides shapes or what is "
+                         "computed, so it must be known before the run: %s",
                          what, called, computed ? ", computed by node '" : "", computed ? by->origin[0] : "",
                          computed ? "'," : "", c->n ? c->text.s : "what is computed in the run",
                          c->n > MAX_CAUSES ? ", ..." : "",

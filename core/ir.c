@@ -298,6 +298,9 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
 {
     if (g->failed) return INV_NONE;
     if (!node_inputs_exist(g, op_type, nin, in) || !node_outputs_free(g, op_type, nout, out)) return INV_NONE;
+    if (g->node.n >= INV_MAX_EMITTED) {
+        return fail_id(g, inv__fail(g->ctx, INV_E_GRAPH, "the graph has grown to more than %d nodes", INV_MAX_EMITTED));
+    }
     if (!domain || strcmp(domain, "ai.onnx") == 0) domain = "";
     inv_node n = {
         .nin = nin, .nout = nout, .nattr = nattr, .phase = g->phase, .clone_of = INV_NONE, .solves = INV_NONE};

@@ -62,6 +62,7 @@ typedef struct inv_attr {
     const struct inv_attr *args;   /* GRAPH: n attributes that references inside refer to, once the function around is
                                       inlined */
     const char *ref; /* inside a function body: the attribute of the call that it takes; else NULL */
+    const char *wanted; /* NULL, or the type that an operator tried in vain to read it as (inv_attr_int, ...) */
 } inv_attr;
 
 typedef enum inv_role {
@@ -174,6 +175,10 @@ typedef struct inv_graph {
     size_t name_cap;
 } inv_graph;
 
+/* Nodes of a file, of its functions put in place; and of the graph that comes of them. More are
+ * taken for an attack. */
+enum { INV_MAX_NODES = 500000, INV_MAX_EMITTED = 2 * INV_MAX_NODES };
+
 inv_status inv_graph_create(inv_context *ctx, const char *name, inv_graph **out);
 void inv_graph_destroy(inv_graph *g); /* NULL is fine */
 /* Deep copy of structure; tensor data and bodies of control flow stay borrowed from wherever they live. */
@@ -209,6 +214,7 @@ inv_attr inv_attr_of_float(const char *name, double v);
 inv_attr inv_attr_of_string(const char *name, const char *v);
 inv_attr inv_attr_of_ints(const char *name, size_t n, const int64_t *v);
 const inv_attr *inv_attr_find(const inv_node *n, const char *name); /* NULL */
+const char *inv_attr_kind_name(inv_attr_kind k);
 int64_t inv_attr_int(const inv_node *n, const char *name, int64_t dflt);
 double inv_attr_float(const inv_node *n, const char *name, double dflt);
 const char *inv_attr_string(const inv_node *n, const char *name, const char *dflt);

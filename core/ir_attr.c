@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/ir_internal.h"
+#include "core/text.h"
 
 inv_attr inv_attr_of_int(const char *name, int64_t v)
 {
@@ -31,23 +32,40 @@ const inv_attr *inv_attr_find(const inv_node *n, const char *name)
     return NULL;
 }
 
+const char *inv_attr_kind_name(inv_attr_kind k)
+{
+    return k < INV_ATTR_OTHER ? inv__attr_kinds[k] : "another one";
+}
+
+/* The attribute, if it is of that kind; else that is noted for whoever lowers the node. */
+static const inv_attr *find_kind(const inv_node *n, const char *name, inv_attr_kind kind, inv_attr_kind or_kind)
+{
+    for (uint32_t i = 0; i < n->nattr; i++) {
+        inv_attr *a = &n->attr[i];
+        if (strcmp(a->name, name) != 0) continue;
+        if (a->kind == kind || a->kind == or_kind) return a;
+        a->wanted = inv_attr_kind_name(kind);
+        return NULL;
+    }
+    return NULL;
+}
+
 int64_t inv_attr_int(const inv_node *n, const char *name, int64_t dflt)
 {
-    const inv_attr *a = inv_attr_find(n, name);
-    return a && a->kind == INV_ATTR_INT ? a->i : dflt;
+    const inv_attr *a = find_kind(n, name, INV_ATTR_INT, INV_ATTR_INT);
+    return a ? a->i : dflt;
 }
 
 double inv_attr_float(const inv_node *n, const char *name, double dflt)
 {
-    const inv_attr *a = inv_attr_find(n, name);
-    if (a && a->kind == INV_ATTR_FLOAT) return a->f;
-    return a && a->kind == INV_ATTR_INT ? (double)a->i : dflt;
+    const inv_attr *a = find_kind(n, name, INV_ATTR_FLOAT, INV_ATTR_INT);
+    return !a ? dflt : a->kind == INV_ATTR_INT ? (double)a->i : a->f;
 }
 
 const char *inv_attr_string(const inv_node *n, const char *name, const char *dflt)
 {
-    const inv_attr *a = inv_attr_find(n, name);
-    return a && a->kind == INV_ATTR_STRING && a->s ? a->s : dflt;
+    const inv_attr *a = find_kind(n, name, INV_ATTR_STRING, INV_ATTR_STRING);
+    return a && a->s ? a->s : dflt;
 }
 
 uint32_t inv_node_listed(const inv_node *n)
@@ -59,14 +77,13 @@ uint32_t inv_node_listed(const inv_node *n)
 
 const int64_t *inv_attr_ints(const inv_node *n, const char *name, size_t *count)
 {
-    const inv_attr *a = inv_attr_find(n, name);
+    const inv_attr *a = find_kind(n, name, INV_ATTR_INTS, INV_ATTR_INT);
     *count = 0;
     if (!a) return NULL;
     if (a->kind == INV_ATTR_INT) {
         *count = 1;
         return &a->i;
     }
-    if (a->kind != INV_ATTR_INTS) return NULL;
     *count = a->n;
     return a->ints;
 }

@@ -105,6 +105,16 @@ void inv__context_fini(inv_context *ctx)
     raw_free(&allocator, ctx);
 }
 
+/* Names in a file may be as long as the file; what is wrong with them is said at the end. */
+static void shorten(char *message, size_t n)
+{
+    enum { LONGEST = 32768 };
+    static const char gap[] = " ... ";
+    if (n <= LONGEST) return;
+    memcpy(message + LONGEST / 2, gap, sizeof gap - 1);
+    memmove(message + LONGEST / 2 + sizeof gap - 1, message + n - LONGEST / 2, LONGEST / 2 + 1);
+}
+
 inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap)
 {
     if (!ctx) return code;
@@ -118,7 +128,10 @@ inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_lis
         snprintf(text, sizeof text, "%s", inv_status_text(code));
     } else if ((size_t)n >= sizeof text) {
         message = raw_alloc(&ctx->allocator, (size_t)n + 1);
-        if (message) vsnprintf(message, (size_t)n + 1, fmt, again);
+        if (message) {
+            vsnprintf(message, (size_t)n + 1, fmt, again);
+            shorten(message, (size_t)n);
+        }
     }
     va_end(again);
     raw_free(&ctx->allocator, ctx->message);

@@ -27,6 +27,11 @@ struct inv_rewriting;
 typedef inv_status (*inv_rewrite_fn)(inv_context *ctx, const struct inv_graph *source,
                                      const inv_session_options *options, struct inv_rewriting **out);
 
+/* What a row supports (core/op.h): joined in the same way. */
+struct inv_op_def;
+struct inv_support;
+typedef inv_status (*inv_support_fn)(inv_context *ctx, const struct inv_op_def *row, struct inv_support *out);
+
 /* Handle of a user: allocator, error record, registry. One thread at a time. */
 struct inv_context {
     inv_allocator allocator;
@@ -40,6 +45,7 @@ struct inv_context {
     inv_compile_fn compile;
     inv_rewrite_fn rewrite;  /* all of it */
     inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
+    inv_support_fn support;
 };
 
 /* The context without a registry; inv_context_create (inverses/builtin.c) fills that. */

@@ -6,12 +6,30 @@
 
 #include "core/op.h"
 
+/* A graph, a function's body for one call, or the body of a control flow node. */
+typedef struct frame {
+    const inv_graph *g;
+    const struct frame *outer; /* NULL: the main graph */
+    const inv_id *arg;         /* per value: the value of `outer` that it is; INV_NONE. NULL: main graph */
+    inv_id *root;              /* per value: the main graph's initializer that it comes from; INV_NONE */
+    uint32_t *slot;            /* per value with a root: the input of main graph's `node` that brings it */
+    bool *fixed;               /* per value: nothing changes it */
+    inv_id node;
+    const char *label; /* put before the names of nodes inside, with a slash; "" */
+    unsigned depth;
+} frame;
+
+typedef INV_VEC(inv_param_use) use_list;
+
+enum { MAX_DEPTH = 64, MAX_NODES = 500000 }; /* such models are refused when they are compiled */
+
 typedef struct finder {
     const inv_graph *g;
     inv_arena *a;
     bool train_bn;
     uint32_t **formal; /* per function and formal input: roles inside */
-    inv_id *root;      /* per value of g */
+    use_list *use;     /* per value of g: of the initializer */
+    size_t looked;     /* nodes in frames so far */
     int8_t *varied;    /* per value: its elements differ; -1: not looked yet */
     const inv_graph *body; /* newest body of control flow that was looked into ... */
     uint32_t *inside;      /* ... and the roles of its values */
@@ -27,8 +45,7 @@ const char *inv_use_role_name(inv_use_role role)
                                        "bias",
                                        "weight",
                                        "table",
-                                       "operand",
-                                       "several roles"};
+                                       "operand"};
     return name[role];
 }
 
@@ -143,23 +160,49 @@ static void note_fixed(const inv_graph *g, const inv_node *n, bool *fixed)
         if (n->out[k] != INV_NONE) fixed[n->out[k]] = true;
 }
 
-inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out)
+/* Roots of the values of a frame, from those of the values around it. */
+static inv_status find_roots(const inv_graph *functions, frame *x, inv_arena *a)
 {
-    inv_id *root = INV_ARENA_NEW(a, inv_id, g->value.n + 1);
-    bool *fixed = INV_ARENA_NEW(a, bool, g->value.n + 1);
-    if (!root || !fixed) return INV_E_NOMEM;
-    for (size_t v = 0; v < g->value.n; v++) {
-        const inv_value *x = inv_val(g, (inv_id)v);
-        bool is_param = x->role == INV_ROLE_PARAM && inv_dtype_is_float(x->dtype) && x->shape.rank > 0;
-        root[v] = is_param ? (inv_id)v : INV_NONE;
+    const inv_graph *g = x->g;
+    size_t nv = g->value.n;
+    x->root = INV_ARENA_NEW(a, inv_id, nv + 1);
+    x->slot = INV_ARENA_NEW(a, uint32_t, nv + 1);
+    x->fixed = INV_ARENA_NEW(a, bool, nv + 1);
+    if (!x->root || !x->slot || !x->fixed) return INV_E_NOMEM;
+    for (inv_id v = 0; v < nv; v++) {
+        const inv_value *val = inv_val(g, v);
+        inv_id outside = x->arg ? x->arg[v] : INV_NONE;
+        bool param = val->role == INV_ROLE_PARAM && inv_dtype_is_float(val->dtype) && val->shape.rank > 0;
+        x->root[v] = outside != INV_NONE ? x->outer->root[outside] : param ? v : INV_NONE;
+        if (outside != INV_NONE) x->fixed[v] = is_fixed(x->outer->g, outside, x->outer->fixed);
     }
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        uint32_t slot;
-        note_fixed(g, n, fixed);
-        if (function_of(g, n) == INV_NONE && hands_on(g, n, root, fixed, &slot)) root[n->out[0]] = root[n->in[slot]];
+        uint32_t k;
+        note_fixed(g, n, x->fixed);
+        if (function_of(functions, n) != INV_NONE || !hands_on(g, n, x->root, x->fixed, &k)) continue;
+        x->root[n->out[0]] = x->root[n->in[k]];
     }
-    *out = root;
+    return INV_OK;
+}
+
+/* Which input of the main graph's node brings each value with a root. */
+static void find_slots(frame *x)
+{
+    const inv_graph *g = x->g;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (!n->nout || n->out[0] == INV_NONE || x->root[n->out[0]] == INV_NONE) continue;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE && x->root[n->in[k]] != INV_NONE) x->slot[n->out[0]] = x->slot[n->in[k]];
+    }
+}
+
+inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out)
+{
+    frame x = {.g = g};
+    INV_TRY(find_roots(g, &x, a));
+    *out = x.root;
     return INV_OK;
 }
 
@@ -240,11 +283,11 @@ static bool varied(finder *f, inv_id v)
 }
 
 /* The initializers with different elements that a node reads; false: none. */
-static bool varied_inputs(finder *f, const inv_node *n, uint64_t *key)
+static bool varied_inputs(finder *f, const frame *x, const inv_node *n, uint64_t *key)
 {
     bool any = false;
     for (uint32_t k = 0; k < n->nin; k++) {
-        inv_id r = n->in[k] == INV_NONE ? INV_NONE : f->root[n->in[k]];
+        inv_id r = n->in[k] == INV_NONE ? INV_NONE : x->root[n->in[k]];
         if (r == INV_NONE || !varied(f, r)) continue;
         *key = inv__hash(&r, sizeof r, inv__hash(&k, sizeof k, *key));
         any = true;
@@ -253,29 +296,22 @@ static bool varied_inputs(finder *f, const inv_node *n, uint64_t *key)
 }
 
 /* Two uses of one initializer with equal elements are of one layer if their keys are equal. */
-static uint64_t layer_key(finder *f, inv_id node, uint32_t slot)
+static uint64_t layer_key(finder *f, const frame *x, const inv_node *n, uint32_t slot, const char *label)
 {
-    const inv_node *n = inv_nod(f->g, node);
     uint64_t key = inv__hash(&slot, sizeof slot, inv__hash(n->op_type, strlen(n->op_type), 0));
-    bool any = varied_inputs(f, n, &key);
+    bool any = varied_inputs(f, x, n, &key);
     for (uint32_t k = 0; k < n->nin && !any; k++) {
         inv_id v = n->in[k];
-        if (v == INV_NONE || f->root[v] != INV_NONE || inv_val(f->g, v)->def == INV_NONE) continue;
-        any = varied_inputs(f, inv_nod(f->g, inv_val(f->g, v)->def), &key);
+        const frame *y = x;
+        if (v == INV_NONE || x->root[v] != INV_NONE) continue;
+        for (; y->arg && y->arg[v] != INV_NONE; y = y->outer) v = y->arg[v];
+        inv_id def = inv_val(y->g, v)->def;
+        if (def != INV_NONE) any = varied_inputs(f, y, inv_nod(y->g, def), &key);
     }
-    return any ? key : inv__hash(&node, sizeof node, key);
+    return any ? key : inv__hash(label, strlen(label), key);
 }
 
 static bool is_statistic(inv_use_role r) { return r == INV_USE_MEAN || r == INV_USE_VARIANCE || r == INV_USE_FIXED; }
-
-static inv_use_role one_role(uint32_t bits)
-{
-    if (!bits) return INV_USE_NONE;
-    if (bits & (bits - 1)) return INV_USE_SEVERAL;
-    int r = 0;
-    while (!(bits >> r & 1u)) r++;
-    return (inv_use_role)r;
-}
 
 static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *m, inv_param_use *use)
 {
@@ -289,7 +325,7 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
     for (uint32_t i = 0; i < m->nuse; i++) {
         inv_use_role r = use[i].role;
         m->updates = m->updates || r == INV_USE_MEAN || r == INV_USE_VARIANCE;
-        key[i] = r == INV_USE_FIXED ? 1 : !shared ? layer_key(f, use[i].node, use[i].slot) : is_statistic(r) ? r : 0;
+        key[i] = r == INV_USE_FIXED ? 1 : !shared ? use[i].key : is_statistic(r) ? r : 0;
         uint32_t k = 0;
         while (k < i && key[k] != key[i]) k++;
         use[i].group = k < i ? use[k].group : m->ngroup++;
@@ -298,26 +334,77 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
     return INV_OK;
 }
 
-/* All uses, by root: nodes that only hand a value on are none. */
-static inv_status count_uses(finder *f, uint32_t *count, inv_param_use **list)
+/* --- uses, inside of functions and bodies too --- */
+
+static inv_status look(finder *f, const frame *x);
+
+/* Name of node n, told from all others by what it is inside of. */
+static const char *label_of(finder *f, const frame *x, const inv_node *n)
 {
-    const inv_graph *g = f->g;
-    for (int fill = 0; fill < 2; fill++) {
-        for (size_t v = 0; v < g->value.n && fill; v++) {
-            if (count[v] > 1 && !(list[v] = INV_ARENA_NEW(f->a, inv_param_use, count[v]))) return INV_E_NOMEM;
-            count[v] = 0;
+    const char *name = *n->name || !n->nout || n->out[0] == INV_NONE ? n->name : inv_val(x->g, n->out[0])->name;
+    return *x->label ? inv__arena_printf(f->a, "%s/%s", x->label, name) : name;
+}
+
+/* Goes into `body`, whose inputs from `first` on are inputs from `slot` on of node `id` of frame x. */
+static inv_status enter(finder *f, const frame *x, inv_id id, const inv_graph *body, size_t first, uint32_t slot,
+                        uint32_t count, const char *label)
+{
+    const inv_node *n = inv_nod(x->g, id);
+    frame y = {.g = body, .outer = x, .node = x->outer ? x->node : id, .label = label, .depth = x->depth + 1};
+    inv_id *arg = INV_ARENA_NEW(f->a, inv_id, body->value.n + 1);
+    if (!label || !arg) return INV_E_NOMEM;
+    f->looked += body->order.n;
+    if (y.depth > MAX_DEPTH || f->looked > MAX_NODES) return INV_OK;
+    memset(arg, 0xff, body->value.n * sizeof *arg);
+    for (uint32_t k = 0; k < count && first + k < body->inputs.n && slot + k < n->nin; k++)
+        arg[body->inputs.at[first + k]] = n->in[slot + k];
+    y.arg = arg;
+    INV_TRY(find_roots(f->g, &y, f->a));
+    for (uint32_t k = 0; k < count && first + k < body->inputs.n && slot + k < n->nin; k++)
+        if (n->in[slot + k] != INV_NONE)
+            y.slot[body->inputs.at[first + k]] = x->outer ? x->slot[n->in[slot + k]] : slot + k;
+    find_slots(&y);
+    return look(f, &y);
+}
+
+static inv_status enter_all(finder *f, const frame *x, inv_id id, inv_id fn)
+{
+    const inv_node *n = inv_nod(x->g, id);
+    const char *label = label_of(f, x, n);
+    if (fn != INV_NONE) {
+        const inv_function *call = &f->g->function.at[fn];
+        return enter(f, x, id, call->body, 0, 0, inv_node_listed(n), call->block ? x->label : label);
+    }
+    for (uint32_t i = 0; i < n->nattr; i++) {
+        const inv_attr *a = &n->attr[i];
+        if (a->kind != INV_ATTR_GRAPH || !a->graph || !a->ncaptured) continue;
+        INV_TRY(enter(f, x, id, a->graph, a->graph->inputs.n - a->ncaptured, a->captured, a->ncaptured, label));
+    }
+    return INV_OK;
+}
+
+/* Nodes that only hand a value on do not use it. */
+static inv_status look(finder *f, const frame *x)
+{
+    const inv_graph *g = x->g;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        inv_id fn = function_of(f->g, n);
+        uint32_t listed = inv_node_listed(n);
+        bool inside = false;
+        if (n->nout && n->out[0] != INV_NONE && x->root[n->out[0]] != INV_NONE) continue;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            inv_id r = n->in[k] == INV_NONE ? INV_NONE : x->root[n->in[k]];
+            if (r == INV_NONE) continue;
+            inside = inside || fn != INV_NONE || k >= listed;
+            if (fn != INV_NONE || k >= listed) continue;
+            inv_param_use u = {.node = x->outer ? x->node : g->order.at[i], .slot = x->outer ? x->slot[n->in[k]] : k,
+                               .role = role_of(f, n, k), .label = label_of(f, x, n), .op_type = n->op_type};
+            if (!u.label) return INV_E_NOMEM;
+            u.key = layer_key(f, x, n, k, u.label);
+            if (!inv_vec_push(f->a, &f->use[r], u)) return INV_E_NOMEM;
         }
-        for (size_t i = 0; i < g->order.n; i++) {
-            const inv_node *n = inv_nod(g, g->order.at[i]);
-            if (n->nout && n->out[0] != INV_NONE && f->root[n->out[0]] != INV_NONE) continue;
-            for (uint32_t k = 0; k < n->nin; k++) {
-                inv_id r = n->in[k] == INV_NONE ? INV_NONE : f->root[n->in[k]];
-                if (r == INV_NONE) continue;
-                if (fill && list[r])
-                    list[r][count[r]] = (inv_param_use){g->order.at[i], k, 0, one_role(roles_at(f, n, k))};
-                count[r]++;
-            }
-        }
+        if (inside) INV_TRY(enter_all(f, x, g->order.at[i], fn));
     }
     return INV_OK;
 }
@@ -344,20 +431,19 @@ inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out)
 inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_arena *a, inv_merges *out)
 {
     finder f = {.g = g, .a = a, .train_bn = o->train_bn};
+    frame x = {.g = g, .node = INV_NONE, .label = ""};
     size_t nv = g->value.n;
-    uint32_t *count = INV_ARENA_NEW(a, uint32_t, nv + 1);
-    inv_param_use **list = INV_ARENA_NEW(a, inv_param_use *, nv + 1);
+    f.use = INV_ARENA_NEW(a, use_list, nv + 1);
     f.varied = INV_ARENA_NEW(a, int8_t, nv + 1);
-    if (!count || !list || !f.varied) return INV_E_NOMEM;
+    if (!f.use || !f.varied) return INV_E_NOMEM;
     memset(f.varied, -1, nv);
-    INV_TRY(inv_param_roots(g, a, &f.root));
-    INV_TRY(find_formal_roles(&f));
-    INV_TRY(count_uses(&f, count, list));
+    INV_TRY(find_roots(g, &x, a));
+    INV_TRY(look(&f, &x));
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_id v = g->inits.at[i];
-        if (count[v] < 2) continue;
-        inv_merge m = {.param = v, .nuse = count[v]};
-        INV_TRY(find_groups(&f, o, &m, list[v]));
+        if (f.use[v].n < 2) continue;
+        inv_merge m = {.param = v, .nuse = (uint32_t)f.use[v].n};
+        INV_TRY(find_groups(&f, o, &m, f.use[v].at));
         if (m.ngroup > 1 && !inv_vec_push(a, out, m)) return INV_E_NOMEM;
     }
     return a->failed ? INV_E_NOMEM : INV_OK;

@@ -27,19 +27,21 @@ typedef enum inv_use_role {
     INV_USE_BIAS,
     INV_USE_WEIGHT,
     INV_USE_TABLE,
-    INV_USE_OPERAND,
-    INV_USE_SEVERAL /* of a function that reads it in more than one of these */
+    INV_USE_OPERAND
 } inv_use_role;
 
+/* Inside of functions and of bodies of control flow as well, once per call. */
 typedef struct inv_param_use {
-    inv_id node;
+    inv_id node; /* of the graph: that which reads it, or that in which it is read */
     uint32_t slot, group;
     inv_use_role role;
+    const char *label, *op_type; /* of the node that reads it: "CALL/INNER" */
+    uint64_t key;                /* equal: one layer */
 } inv_param_use;
 
 typedef struct inv_merge {
     inv_id param;
-    const inv_param_use *use; /* in execution order; the first is of group 0 */
+    inv_param_use *use; /* in execution order; the first is of group 0 */
     uint32_t nuse, ngroup;
     bool updates; /* is among other things a running statistic that training updates */
 } inv_merge;

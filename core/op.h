@@ -64,7 +64,8 @@ enum {
     /* The gradient is computed from the output, where an error counts times the gain of the operator's inverse. */
     INV_OP_FROM_OUT = 1 << 9,
     INV_OP_CUDA_REAL = 1 << 10, /* the column `cuda` takes float32 and float64 only */
-    INV_OP_ELEMENTWISE = 1 << 11 /* operands are broadcast and read at the output's index; no attribute is about axes */
+    INV_OP_ELEMENTWISE = 1 << 11, /* operands broadcast, read at the output's index; no attribute is about axes */
+    INV_OP_STRAIGHT = 1 << 12     /* its gradient is a convention, not the derivative */
 };
 
 typedef struct inv_op_def {
@@ -116,5 +117,22 @@ const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i);
 /* Slot i of a row's `in` or `out` list; false: the operator has no such slot. A variadic slot covers all
  * that follow; its first is required if nothing stands before it. */
 bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);
+
+/* case.c: a case as a graph, not lowered. Typed names that nothing defines are inputs, the last statement's results
+ * are outputs; float inputs are of type `real`. opset 0: the newest. */
+inv_status inv_case_parse(inv_context *ctx, const char *text, int opset, inv_dtype real, inv_graph **out);
+
+/* What the cases of a row show when they are lowered (passes/support.c, called through inv_context.support). */
+enum { INV_SUPPORT_IN = 16, INV_SUPPORT_OPS = 12 };
+typedef enum inv_support_grad { INV_GRAD_NONE, INV_GRAD_MISSING, INV_GRAD_PARTLY, INV_GRAD_YES } inv_support_grad;
+typedef struct inv_support {
+    uint32_t types[INV_SUPPORT_IN]; /* per name of `in`: 1 << inv_dtype of what it may be; 0: a constant, or not seen */
+    const inv_op_def *to[INV_SUPPORT_OPS]; /* canonical operators that run in its place, by first appearance */
+    uint32_t nto;
+    inv_support_grad gradient;
+    bool inverse; /* in one case at least every one of `to` has an inverse rule of its own */
+    bool cpu, cuda;
+    bool cuda_real; /* on a device floating-point numbers only */
+} inv_support;
 
 #endif

@@ -60,7 +60,8 @@ double inv_small_elem(const void *data, inv_dtype t, size_t i)
 {
     const format *f = format_of(t);
     if (!f) return 0;
-    const unsigned per = 8u / f->bits, v = ((const uint8_t *)data)[i / per] >> (i % per * f->bits) & ((1u << f->bits) - 1);
+    const unsigned per = 8u / f->bits, byte = ((const uint8_t *)data)[i / per];
+    const unsigned v = byte >> (i % per * f->bits) & ((1u << f->bits) - 1);
     const unsigned sign = 1u << (f->bits - 1);
     double special;
     if (!f->is_float) return f->is_signed && v & sign ? (double)v - (double)(2 * sign) : (double)v;

@@ -234,26 +234,52 @@ inv_status inv_session_report(inv_session *s, char **out)
 
 /* --- registry --- */
 
-static json_t *op_list(const inv_registry *r)
+/* {"x": ["float", ...], ...}: float stands for all floating-point types, which are computed as float or double. */
+static json_t *type_lists(const inv_op_def *d, const inv_support *f)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < inv_registry_nops(r); i++) {
-        const inv_op_def *d = inv_registry_op_at(r, i);
-        const char *grad = d->grad ? "yes" : d->lower ? "by lowering" : d->flags & INV_OP_NO_GRAD ? "none" : "missing";
-        bool inverse = false;
-        for (size_t k = 0; k < inv_registry_ninverses(r) && !inverse; k++) {
-            const inv_inverse_def *rule = inv_registry_inverse_at(r, k);
-            const char *at = rule->solve ? strstr(rule->match, d->name) : NULL;
-            inverse = at && at[strlen(d->name)] == '(' && !strchr(rule->match, ';');
+    json_t *all = json_object();
+    const char *at = d->in;
+    for (uint32_t i = 0; i < INV_SUPPORT_IN && *at; i++) {
+        const size_t n = strcspn(at, " ?*");
+        json_t *list = json_array();
+        for (int t = 1; t < 32; t++) {
+            const char *name = inv_dtype_name((inv_dtype)t);
+            if (inv_dtype_is_float((inv_dtype)t) && t != INV_F32) continue;
+            if (f->types[i] >> t & 1) (void)json_array_append_new(list, json_string(name));
         }
-        const char *forward = d->cpu || d->flags & INV_OP_VIEW ? "yes" : d->lower ? "by lowering" : "missing";
-        (void)json_array_append_new(
-            list,
-            json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:b, s:s}", "name", d->name, "domain", d->domain, "since",
-                            d->since, "until", d->until, "forward", forward, "gradient", grad, "inverse", inverse,
-                            "cuda", d->cuda != NULL, "doc", d->doc ? d->doc : ""));
+        (void)json_object_setn_new(all, at, n, list);
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
     }
-    return list;
+    return all;
+}
+
+static json_t *op_entry(const inv_op_def *d, const inv_support *f)
+{
+    static const char *const gradient[] = {
+        [INV_GRAD_NONE] = "none", [INV_GRAD_MISSING] = "missing", [INV_GRAD_PARTLY] = "partly", [INV_GRAD_YES] = "yes"};
+    const bool own = d->cpu || d->flags & INV_OP_VIEW;
+    json_t *to = json_array();
+    for (uint32_t i = 0; i < f->nto && d->lower; i++) (void)json_array_append_new(to, json_string(f->to[i]->name));
+    return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s}", "name", d->name, "domain",
+                     d->domain, "since", d->since, "until", d->until, "forward",
+                     own        ? "yes"
+                     : d->lower ? "lowered"
+                                : "missing",
+                     "gradient", gradient[f->gradient], "inverse", f->inverse, "types", type_lists(d, f), "cpu", f->cpu,
+                     "cuda", !f->cuda ? "no" : f->cuda_real ? "float" : "yes", "lowers_to", to, "doc",
+                     d->doc ? d->doc : "");
+}
+
+static inv_status op_list(inv_context *ctx, json_t *list)
+{
+    for (size_t i = 0; i < inv_registry_nops(ctx->registry); i++) {
+        const inv_op_def *d = inv_registry_op_at(ctx->registry, i);
+        inv_support f;
+        INV_TRY(ctx->support(ctx, d, &f));
+        (void)json_array_append_new(list, op_entry(d, &f));
+    }
+    return INV_OK;
 }
 
 static json_t *rule_list(const inv_registry *r)
@@ -277,6 +303,11 @@ inv_status inv_registry_report(inv_context *ctx, const char *what, char **json)
     bool ops = strcmp(what, "ops") == 0;
     INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules",
               what);
-    json_t *list = ops ? op_list(ctx->registry) : rule_list(ctx->registry);
+    json_t *list = ops ? json_array() : rule_list(ctx->registry);
+    inv_status s = ops ? op_list(ctx, list) : INV_OK;
+    if (s != INV_OK) {
+        json_decref(list);
+        return s;
+    }
     return inv_report_text(ctx, json_pack("{s:o}", what, list), json);
 }

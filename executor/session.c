@@ -212,6 +212,7 @@ static inv_status check_labels(inv_session *s, const inv_plan *plan, const inv_a
         for (int64_t k = 0; k < per_row; k++) {
             int64_t row = target->rows ? target->rows[r] : r;
             int64_t label = inv_elem_int(target->data, target->dtype, (size_t)(row * per_row + k));
+            if (s->program->options.ignores && label == s->program->options.ignore_index) continue;
             INV_CHECK(label >= 0 && label < classes, s->ctx, INV_E_ARG,
                       "target row %lld holds label %lld, the output has classes 0 to %lld", (long long)row,
                       (long long)label, (long long)classes - 1);

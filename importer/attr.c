@@ -53,7 +53,8 @@ static inv_status read_tensor(inv__loader *l, inv_graph *g, const Onnx__Attribut
         inv__defect(&l->defects, INV_E_PARSE, "%s: attribute '%s' is a tensor, but has none", what, out->name);
         return INV_OK;
     }
-    const char *label = inv__arena_printf(&l->scratch, "attribute '%s' of %s", out->name, what);
+    /* Cut, so that a long name is not copied for each attribute. */
+    const char *label = inv__arena_printf(&l->scratch, "attribute '%.200s' of %.500s", out->name, what);
     if (!label) return INV_E_NOMEM;
     return inv__tensor_read(l, &g->arena, p->t, label, &out->tensor);
 }

@@ -116,8 +116,9 @@ static inv_status put_external(inv__writer *w, const move *v, const inv_weight *
     if (v->to == v->from) {
         moved.at = (uint64_t)((const uint8_t *)v->d.bytes - w->impl->ext.at[v->from].base);
     } else {
-        moved.at = (f->end + EXTERNAL_ALIGN - 1) / EXTERNAL_ALIGN * EXTERNAL_ALIGN;
-        f->end = moved.at + v->d.nbytes;
+        /* Nothing at all lies anywhere, but not behind the end. */
+        if (v->d.nbytes) moved.at = (f->end + EXTERNAL_ALIGN - 1) / EXTERNAL_ALIGN * EXTERNAL_ALIGN;
+        f->end = v->d.nbytes ? moved.at + v->d.nbytes : f->end;
         f->move = true;
     }
     const char *offset = inv__arena_printf(a, "%" PRIu64, moved.at), *length = inv__arena_printf(a, "%zu", v->d.nbytes);

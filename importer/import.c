@@ -10,6 +10,8 @@
 
 /* ai.onnx operator sets that this library knows how to read. */
 enum { OPSET_OLDEST = 1, OPSET_NEWEST = 28 };
+/* More than any exporter writes: some steps take time with their square. */
+enum { MOST_DOMAINS = 64, MOST_ATTRIBUTES = 256, MOST_INPUTS = 65536 };
 
 const char *inv__domain(const char *d)
 {
@@ -19,6 +21,11 @@ const char *inv__domain(const char *d)
 inv_status inv__import_opsets(inv__loader *l, inv_graph *g, size_t n, Onnx__OperatorSetIdProto *const *p,
                               const char *what)
 {
+    if (n > MOST_DOMAINS) {
+        inv__defect(&l->defects, INV_E_GRAPH, "%s imports %zu operator sets; at most %d are supported", what, n,
+                    MOST_DOMAINS);
+        n = MOST_DOMAINS;
+    }
     for (size_t i = 0; i < n; i++) {
         const char *domain = inv__domain(p[i]->domain);
         int64_t version = p[i]->has_version ? p[i]->version : 0, known = inv_graph_opset(g, domain);
@@ -310,6 +317,12 @@ static inv_status import_node(inv__loader *l, inv__scope *s, const Onnx__NodePro
     const char *op = p->op_type ? p->op_type : "", *domain = inv__domain(p->domain);
     if (!what || !attr) return INV_E_NOMEM;
     if (!*op) inv__defect(&l->defects, INV_E_GRAPH, "%s has no operator", what);
+    if (p->n_attribute > MOST_ATTRIBUTES || p->n_input > MOST_INPUTS || p->n_output > MOST_INPUTS) {
+        inv__defect(&l->defects, INV_E_GRAPH,
+                    "%s has %zu inputs, %zu outputs and %zu attributes; at most %d, %d and %d are supported", what,
+                    p->n_input, p->n_output, p->n_attribute, MOST_INPUTS, MOST_INPUTS, MOST_ATTRIBUTES);
+        return INV_OK;
+    }
     if (!*domain && !inv_graph_opset(g, ""))
         inv__defect(&l->defects, INV_E_GRAPH, "%s: an operator of ai.onnx, of which no operator set is imported", what);
     INV_TRY(read_inputs(l, s, p, what, &in));

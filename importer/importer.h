@@ -61,16 +61,21 @@ uint32_t inv__names_get(const inv__names *t, const char *key);
 /* *taken: the key was there already and keeps its id. */
 inv_status inv__names_put(inv__names *t, const char *key, uint32_t id, bool *taken);
 
-/* Everything that is wrong with a file, for one message. The code is that of the first defect. */
+/* What is wrong with a file, for one message: all of it, up to a number and a length that are of use to nobody. The
+ * code is that of the first defect. */
 typedef struct inv__defects {
     inv_str text;
-    size_t n;
+    size_t n, told;
     inv_status code;
 } inv__defects;
 void inv__defects_init(inv__defects *d, inv_context *ctx);
 void inv__defects_fini(inv__defects *d);
-void inv__defect_begin(inv__defects *d, inv_status code);
-#define inv__defect(d, code, ...) (inv__defect_begin((d), (code)), inv__str_add(&(d)->text, __VA_ARGS__))
+/* False: counted, but not to be told. */
+bool inv__defect_begin(inv__defects *d, inv_status code);
+#define inv__defect(d, code, ...)                                                                                      \
+    do {                                                                                                               \
+        if (inv__defect_begin((d), (code))) inv__str_add(&(d)->text, __VA_ARGS__);                                     \
+    } while (0)
 /* INV_OK if there are none. */
 inv_status inv__defects_report(const inv__defects *d, const char *path);
 

@@ -108,24 +108,40 @@ static json_t *initializers_json(view *w)
 
 /* --- functions --- */
 
-static inv_id function_of(const inv_graph *g, const inv_node *n)
+static inv_id function_of(const view *w, const inv_node *n)
 {
-    for (size_t i = 0; i < g->function.n; i++)
+    const inv_graph *g = w->g;
+    for (size_t i = inv__names_get(&w->function, n->op_type); i < g->function.n; i++)
         if (!strcmp(g->function.at[i].name, n->op_type) && !strcmp(g->function.at[i].domain, n->domain))
             return (inv_id)i;
     return INV_NONE;
 }
 
 /* Bodies of control flow are inside each other at most as deep as messages may be (prescan.c). */
-static void mark_called(view *w, const inv_graph *g, bool *again)
+static void mark_called(view *w, const inv_graph *g, inv_ids *found)
 {
-    for (size_t i = 0; i < g->body.n; i++) mark_called(w, g->body.at[i], again);
+    for (size_t i = 0; i < g->body.n; i++) mark_called(w, g->body.at[i], found);
     for (size_t i = 0; i < g->order.n; i++) {
-        inv_id f = function_of(w->g, inv_nod(g, g->order.at[i]));
+        inv_id f = function_of(w, inv_nod(g, g->order.at[i]));
         if (f == INV_NONE || w->called[f]) continue;
         w->called[f] = true;
-        *again = true;
+        if (!inv_vec_push(&w->scratch, found, f)) w->failed = true;
     }
+}
+
+static inv_status find_called(view *w)
+{
+    inv_ids found = {0};
+    w->function.a = &w->scratch;
+    w->called = INV_ARENA_NEW(&w->scratch, bool, w->g->function.n + 1);
+    if (!w->called) return INV_E_NOMEM;
+    for (size_t f = 0; f < w->g->function.n; f++) {
+        bool taken; /* the first one of the name counts: function_of looks on from there */
+        INV_TRY(inv__names_put(&w->function, w->g->function.at[f].name, (uint32_t)f, &taken));
+    }
+    mark_called(w, w->g, &found);
+    for (size_t i = 0; i < found.n; i++) mark_called(w, w->g->function.at[found.at[i]].body, &found);
+    return INV_OK;
 }
 
 static bool is_op(const inv_node *n, const char *name)
@@ -199,7 +215,7 @@ static void look_at(view *w, const inv_graph *g, const char *prefix)
         inv__traps_look(w, g, n, name);
         for (uint32_t k = 0; k < n->nattr; k++)
             if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph) look_into(w, &n->attr[k], name);
-        if (function_of(w->g, n) != INV_NONE || is_control(n)) continue;
+        if (function_of(w, n) != INV_NONE || is_control(n)) continue;
         if (!n->op)
             add_missing(w, n, name, "operator");
         else if (!n->op->lower && !n->op->grad && !(n->op->flags & INV_OP_NO_GRAD))
@@ -230,21 +246,13 @@ static inv_status describe(view *w, const inv_model *m)
 {
     const inv__impl *impl = m->impl;
     size_t nf = w->g->function.n;
-    bool again = true;
-    w->called = INV_ARENA_NEW(&w->scratch, bool, nf + 1);
-    if (!w->called) return INV_E_NOMEM;
+    INV_TRY(find_called(w));
     uint32_t *roles;
     bool *number;
     INV_TRY(inv_param_roles(w->g, false, &w->scratch, &roles));
     INV_TRY(inv_param_numbers(w->g, &w->scratch, &number));
     w->roles = roles;
     w->number = number;
-    mark_called(w, w->g, &again);
-    while (again) {
-        again = false;
-        for (size_t f = 0; f < nf; f++)
-            if (w->called[f]) mark_called(w, w->g->function.at[f].body, &again);
-    }
     const char *producer = inv__arena_printf(&w->scratch, *impl->producer_version ? "%s %s" : "%s%s", impl->producer,
                                              impl->producer_version);
     if (!producer) return INV_E_NOMEM;

@@ -8,13 +8,21 @@
  *     skeleton  .. TensorProto { dims name raw_data = <offset, length> } ..
  *
  * Every raw_data is replaced, whatever its size, so that there is nothing to tell apart later. Lengths of
- * messages in the skeleton are written as 5 bytes, because they are known only after the content. */
+ * messages in the skeleton are written as 5 bytes, because they are known only after the content.
+ *
+ * Two bytes of a file can be a message, which is hundreds of bytes once it is unpacked. So nodes are counted, and what
+ * all will take is estimated, before anything is unpacked; files that no exporter writes are refused. */
 #include <limits.h>
 #include <string.h>
 
 #include "importer/importer.h"
 
-enum { MAX_DEPTH = 100, LENGTH_BYTES = 5 };
+enum { MAX_DEPTH = 100, LENGTH_BYTES = 5, LONGEST_NAME = 65535 };
+/* Estimates of bytes: for a field, for one that the schema does not know, for a message beyond its struct, for a graph
+ * of its own (a body, a function). */
+enum { FIELD_COST = 32, UNKNOWN_COST = 128, MESSAGE_COST = 64, GRAPH_COST = 8192 };
+/* What may be taken: so much, and so many times the file's size without its raw data. */
+enum { MOST_COST = 64 << 20, MOST_COST_PER_BYTE = 24 };
 
 typedef struct scan {
     inv_context *ctx;
@@ -22,6 +30,7 @@ typedef struct scan {
     const inv__map *map;
     uint8_t *out;
     size_t n, cap;
+    size_t nodes, cost, small; /* so far; small: bytes that are not raw data */
 } scan;
 
 static inv_status reserve(scan *s, size_t more)
@@ -66,6 +75,39 @@ static inv_status put_raw_record(scan *s, const inv__field *f)
     return put(s, &r, sizeof r);
 }
 
+static inv_status count(scan *s, const ProtobufCMessageDescriptor *d, const inv__field *f,
+                        const ProtobufCMessageDescriptor *child, bool raw)
+{
+    s->small += f->body - f->at + (child || raw ? 0 : f->end - f->body);
+    s->cost += child                                                 ? child->sizeof_message + MESSAGE_COST
+               : protobuf_c_message_descriptor_get_field(d, f->id) ? FIELD_COST
+                                                                     : UNKNOWN_COST;
+    if (child == &onnx__graph_proto__descriptor || child == &onnx__function_proto__descriptor) s->cost += GRAPH_COST;
+    if (child == &onnx__node_proto__descriptor && ++s->nodes > INV_MAX_NODES)
+        return inv__fail(s->ctx, INV_E_PARSE, "'%s' has more than %d nodes, which is not supported", s->path,
+                         INV_MAX_NODES);
+    if (s->cost > MOST_COST && (s->cost - MOST_COST) / MOST_COST_PER_BYTE > s->small)
+        return inv__fail(s->ctx, INV_E_PARSE,
+                         "'%s': byte %zu: so many tiny fields that reading them would take far more memory than the "
+                         "file has bytes; no exporter writes such a file",
+                         s->path, f->at);
+    return INV_OK;
+}
+
+/* Documentation and metadata may be long, names may not. */
+static inv_status check_name(scan *s, const ProtobufCMessageDescriptor *d, const inv__field *f)
+{
+    size_t n = f->end - f->body;
+    const char *wrong = n > LONGEST_NAME                                ? "is longer than 65535 bytes"
+                        : n && memchr(s->map->base + f->body, 0, n) ? "has a zero byte in it"
+                                                                        : NULL;
+    if (!wrong || d == &onnx__string_string_entry_proto__descriptor) return INV_OK;
+    const ProtobufCFieldDescriptor *p = protobuf_c_message_descriptor_get_field(d, f->id);
+    if (!p || p->type != PROTOBUF_C_TYPE_STRING || strcmp(p->name, "doc_string") == 0) return INV_OK;
+    return inv__fail(s->ctx, INV_E_PARSE, "'%s': byte %zu, in %s: a name (field %s) %s", s->path, f->at, d->short_name,
+                     p->name, wrong);
+}
+
 static inv_status message(scan *s, const ProtobufCMessageDescriptor *d, size_t begin, size_t end, int depth)
 {
     const uint8_t *base = s->map->base;
@@ -76,10 +118,14 @@ static inv_status message(scan *s, const ProtobufCMessageDescriptor *d, size_t b
         if (wrong)
             return inv__fail(s->ctx, INV_E_PARSE, "'%s' is not a readable ONNX file: byte %zu, in %s: %s", s->path, pos,
                              d->short_name, wrong);
-        if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        bool raw = d == &onnx__tensor_proto__descriptor && f.id == INV__TENSOR_RAW_DATA;
-        const ProtobufCMessageDescriptor *child = raw ? NULL : inv__wire_child(d, f.id);
-        if (!raw && !child) continue;
+        bool prefixed = f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
+        bool raw = prefixed && d == &onnx__tensor_proto__descriptor && f.id == INV__TENSOR_RAW_DATA;
+        const ProtobufCMessageDescriptor *child = raw || !prefixed ? NULL : inv__wire_child(d, f.id);
+        INV_TRY(count(s, d, &f, child, raw));
+        if (!raw && !child) {
+            if (prefixed) INV_TRY(check_name(s, d, &f));
+            continue;
+        }
         INV_TRY(put(s, base + run, f.at - run));
         run = f.end;
         if (raw) {

@@ -54,11 +54,14 @@ void inv__defects_fini(inv__defects *d)
     inv__str_fini(&d->text);
 }
 
-void inv__defect_begin(inv__defects *d, inv_status code)
+bool inv__defect_begin(inv__defects *d, inv_status code)
 {
+    enum { MOST_TOLD = 100, LONGEST = 20000 };
     if (!d->n) d->code = code;
-    d->n++;
+    if (d->n++ >= MOST_TOLD || d->text.n > LONGEST) return false;
+    d->told++;
     inv__str_add(&d->text, "\n  ");
+    return true;
 }
 
 inv_status inv__defects_report(const inv__defects *d, const char *path)
@@ -66,5 +69,8 @@ inv_status inv__defects_report(const inv__defects *d, const char *path)
     if (!d->n) return INV_OK;
     if (d->text.failed) return inv__fail(d->text.ctx, INV_E_NOMEM, "out of memory");
     if (d->n == 1) return inv__fail(d->text.ctx, d->code, "'%s': %s", path, d->text.s + 3);
+    if (d->told < d->n)
+        return inv__fail(d->text.ctx, d->code, "'%s': %zu defects:%s\n  ... and %zu more", path, d->n, d->text.s,
+                         d->n - d->told);
     return inv__fail(d->text.ctx, d->code, "'%s': %zu defects:%s", path, d->n, d->text.s);
 }

@@ -25,8 +25,8 @@ static const struct {
     {"dropout_off",
      "these drop nothing, also in training: exported in evaluation mode; export in training mode to have dropout"},
     {"training_info",
-     "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, which "
-     "trains them too; --freeze what shall stay as it is"},
+     "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, "
+     "which trains them too; --freeze what shall stay as it is"},
     {"quantized_weight",
      "integer weights are constants: only their scales are trained; export before quantizing to train them"},
 };
@@ -104,10 +104,8 @@ static inv_status report_merges(inv__view *w)
         for (uint32_t k = 0; k < m->nuse && group < MAX_USES; k++) {
             if (m->use[k].group != group) continue;
             group++;
-            const inv_node *n = inv_nod(w->g, m->use[k].node);
-            const char *name = *n->name || n->out[0] == INV_NONE ? n->name : inv_val(w->g, n->out[0])->name;
             const char *use = inv__arena_printf(&w->scratch, "%s of '%s' (%s)", inv_use_role_name(m->use[k].role),
-                                                name, n->op_type);
+                                                m->use[k].label, m->use[k].op_type);
             if (!use) return INV_E_NOMEM;
             inv__view_append(w, uses, inv__view_text(w, use));
         }

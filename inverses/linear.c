@@ -32,6 +32,12 @@ RULE(neg)
     .cases = INV_CASES(CASE("y = Neg(x)")),
     .doc = "y = -x: x = -y" };
 
+RULE(cumulative_sum)
+    .kind = "", .match = "y = CumSumAxis(x)", .solve = "x = CumSumInverse<*>(y)", .frees = "x",
+    .when = "attr(exclusive, 0) == 0", .gain = "times(2)",
+    .cases = INV_CASES(CASE("const int64[1] a = {1}; y = CumSum(x, a)"),
+                       CASE("const int64[1] a = {0}; y = CumSum<reverse = 1>(x, a)")),
+    .doc = "y = sums of x along an axis: x = differences of neighbours" };
 RULE(scale)
     .priority = 20, .match = "y = Mul(x, param(s))", .solve = "x = Div(y, s)", .frees = "x",
     .when = "same_shape(x, y); away_from_zero(s, 1e-6)", .gain = "max_inv(s)",
@@ -132,7 +138,6 @@ RULE(linear_wide)
                        LINEAR("param float[2,3] W; z = Gemm<transB = 1>(x, W)")),
     .doc = "y = x W with fewer features out than in has no inverse" };
 
-INV_INVERSES(linear, &add_left, &sub_left, &sub_right, &neg, &scale, &scale_div, &mul_bounded, &div_bounded,
-             &mul_positive, &div_positive, &actnorm,
-             &actnorm_scaled, &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_tall,
-             &linear_wide)
+INV_INVERSES(linear, &add_left, &sub_left, &sub_right, &neg, &cumulative_sum, &scale, &scale_div, &mul_bounded,
+             &div_bounded, &mul_positive, &div_positive, &actnorm, &actnorm_scaled, &invertible_conv1x1,
+             &invertible_conv1x1_bias, &linear_square, &linear_tall, &linear_wide)

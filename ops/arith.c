@@ -176,6 +176,8 @@ static inv_status max_lower(inv_graph *g, const inv_node *n, inv_id *out) { retu
 static inv_status min_lower(inv_graph *g, const inv_node *n, inv_id *out) { return fold_pairs(g, n, "Min", out); }
 static inv_status mean_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
+    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(fold_pairs(g, n, "Add", out));
     if (n->nin > 1) {
         inv_id k = inv_graph_const_real(g, inv__in_dtype(g, n, 0), 1.0 / n->nin);
@@ -349,8 +351,10 @@ LOWERED(onnx_max, "Max", 8, "x*", max_lower, "largest of all inputs. ONNX Max-8"
 LOWERED(onnx_min, "Min", 8, "x*", min_lower, "smallest of all inputs. ONNX Min-8",
         "y = Min(float[2,3] a, float[3] b, float[2,1] c)", "y = Min(float[1] a)")
 LOWERED(onnx_mod, "Mod", 10, "a b", mod_lower, "remainder; fmod: with the sign of a. ONNX Mod-10",
-        "p = Exp(float[3] b)\ny = Mod<fmod = 1>(float[2,3] a, p)", "p = Exp(float b)\ny = Mod<fmod = 1>(float[1] a, p)")
-static const char *const onnx_pow_cases[] = {"p = Exp(float[2,3] a)\ny = Pow(p, float[3] b)",
+        "p = Exp(float[3] b)\ny = Mod<fmod = 1>(float[2,3] a, p)", "p = Exp(float b)\ny = Mod<fmod = 1>(float[1] a, p)",
+        "y = Mod<fmod = 1>(float[0,3] a, float[1,3] b)")
+static const char *const onnx_pow_cases[] = {"y = Pow(float[0,3] a, int64[1,3] b)",
+                                             "p = Exp(float[2,3] a)\ny = Pow(p, float[3] b)",
                                              "p = Exp(float[1] a)\ny = Pow(p, float b)", NULL};
 static const inv_op_def onnx_pow_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Pow", .since = 7, .in = "x e", .out = "y",

@@ -256,4 +256,4 @@ const inv_op_def inv__op_attention_grad = {
         "dq, dk, dv, ds = AttentionGrad<scale = 0.5, softcap = 2.0, band = [-3, 1]>(float[2,4,5,3] gy, "
         "float[2,4,5,6] q, float[2,2,7,6] k, float[2,2,7,3] v, float[2,4,5,3] o, float[2,4,5] scale_lse, "
         "float[5,7] mask, float[2,4,5] glse)", NULL},
-    .doc = "gradient of AttentionCore, scores computed again a tile at a time; dscores: before they are summed to a mask"};
+    .doc = "gradient of AttentionCore, scores computed again a tile at a time; dscores: of the mask, to be summed"};

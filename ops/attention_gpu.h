@@ -6,7 +6,7 @@
 #include "ops/device_code.h"
 #include "ops/gpu.h"
 
-/* q is [heads, rows, d], k [heads / group, cols, d] or with its last two axes exchanged, v [heads / group, cols, dv]. */
+/* q [heads, rows, d], k [heads / group, cols, d] or with the last two axes exchanged, v [heads / group, cols, dv]. */
 typedef struct inv_attention {
     inv_dtype dtype;
     bool tk; /* k is [.., d, cols] */
@@ -18,7 +18,7 @@ typedef struct inv_attention {
     const void *q, *k, *v, *mask; /* mask may be NULL */
 } inv_attention;
 
-/* For the gradient: what came out, the gradients of that (glse may be NULL), and where results go (NULL: not wanted). */
+/* For the gradient: what came out, the gradients of that (glse may be NULL), where results go (NULL: not wanted). */
 typedef struct inv_attention_grad {
     const void *gy, *o, *lse, *glse;
     void *dq, *dk, *dv, *ds;

@@ -162,8 +162,9 @@ static inv_status cumulate_lower(inv_graph *g, const inv_node *n, const char *op
     size_t count;
     int axis;
     INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv_node_need_const(g, n, n->in[1], "axis"));
     if (!inv_const_ints(g, n->in[1], 1, &at, &count) || count != 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "input 1 (axis) must be a constant number");
+        return inv_node_fail(g, n, INV_E_SHAPE, "the axis (input 1) must be one integer");
     INV_TRY(inv__axis(g, n, at, inv__in_shape(g, n, 0)->rank, &axis));
     out[0] = inv_emit1(g, op, INV_IN(n->in[0]),
                        INV_ATTRS(inv_attr_of_int("axis", axis),

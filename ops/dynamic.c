@@ -11,9 +11,9 @@ static inv_status need_data(const inv_graph *g, const inv_node *n, uint32_t i, c
 {
     const inv_value *v = inv_val(g, n->in[i]);
     *out = (inv_data){v->data.dtype, v->shape, v->data.bytes, v->data.nbytes};
-    if (inv_const_known(g, n->in[i]) && (v->data.bytes != NULL || inv_shape_nelem(&v->shape) == 0)) return INV_OK;
-    return inv_node_fail(g, n, INV_E_SHAPE, "input %u (%s) must be a constant: the result's shape depends on it", i,
-                         name);
+    INV_TRY(inv_node_need_const(g, n, n->in[i], name));
+    if (v->data.bytes != NULL || inv_shape_nelem(&v->shape) == 0) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "the data of %s (input %u) are not known", name, i);
 }
 
 static int64_t *integers(inv_graph *g, int64_t n) { return INV_ARENA_NEW(&g->arena, int64_t, (size_t)n + 1); }

@@ -123,6 +123,7 @@ static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
     }
 #include "ops/elementwise.inc"
 CALL(Neg, neg, A0)
+CALL(RoundThrough, round_even, A0)
 #undef EWN
 #undef EW
 #undef EWY
@@ -199,6 +200,15 @@ static inv_status neg_grad(inv_grad *b)
 }
 FORWARD(Neg, 6, 0, neg_grad, ANY, "y = -x")
 
+/* --- RoundThrough: Round for quantized training; by convention (straight-through) the gradient passes --- */
+static inv_status through_grad(inv_grad *b)
+{
+    inv_grad_set(b, 0, inv_GO(b, 0));
+    return inv__grad_done(b);
+}
+FORWARD(RoundThrough, 0, INV_OP_STRAIGHT, through_grad, ANY,
+        "y = the nearest integer, halves to even; its gradient is 1 (Bengio, Leonard, Courville 2013)")
+
 /* --- Gelu: one operator per formula --- */
 static inv_status gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -224,4 +234,4 @@ const inv_op_def *const inv_ops_elementwise[] = {
 #define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
     &name##_row, &name##Grad_row, &name##GradX_row, &name##Inverse_row,
 #include "ops/elementwise.inc"
-    &Neg_row, &gelu_row, NULL};
+    &Neg_row, &RoundThrough_row, &gelu_row, NULL};

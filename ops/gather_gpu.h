@@ -20,7 +20,7 @@ typedef struct inv_few {
 /* Scratch memory of gather_grad. */
 static inline size_t inv__gather_grad_workspace(const inv_gather *g)
 {
-    return inv__group_workspace(g->k, g->d, g->rows * g->block);
+    return inv__group_workspace(g->k, g->rows * g->block);
 }
 
 #ifdef __cplusplus

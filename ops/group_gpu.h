@@ -37,30 +37,30 @@ static inline int64_t inv__group_stride(int64_t entries)
     return s;
 }
 
-/* Fills *g from scratch memory; returns how much of it is used. `lanes`: results per part. */
-static inline size_t inv__groups_of(inv_groups *g, int64_t n, int64_t parts, int64_t lanes, void *ws)
+static inline int64_t inv__group_entries(int64_t n) { return (n + INV_GROUP_TILE - 1) / INV_GROUP_TILE * 256; }
+
+/* `lanes`: results per part. */
+static inline size_t inv__group_workspace(int64_t n, int64_t lanes)
 {
-    const size_t entries = (size_t)((n + INV_GROUP_TILE - 1) / INV_GROUP_TILE) * 256, count = (size_t)n;
-    const size_t partial = (size_t)(inv__group_chunks(n) * lanes) * sizeof(double);
-    uint32_t *p = (uint32_t *)(void *)((char *)ws + partial);
+    const int64_t entries = inv__group_entries(n);
+    return (size_t)(inv__group_chunks(n) * lanes) * sizeof(double) +
+           (size_t)(4 * n + entries + inv__group_stride(entries)) * sizeof(uint32_t);
+}
+
+/* Lays them out in scratch memory of that size. */
+static inline void inv__groups_of(inv_groups *g, int64_t n, int64_t parts, int64_t lanes, void *ws)
+{
+    uint32_t *p = (uint32_t *)(void *)((double *)ws + inv__group_chunks(n) * lanes);
     g->n = n;
     g->parts = parts;
     g->partial = ws;
     g->key = p;
-    g->at = p + count;
-    g->spare_key = p + 2 * count;
-    g->spare_at = p + 3 * count;
-    g->table = p + 4 * count;
-    g->sums = g->table + entries;
+    g->at = p + n;
+    g->spare_key = p + 2 * n;
+    g->spare_at = p + 3 * n;
+    g->table = p + 4 * n;
+    g->sums = g->table + inv__group_entries(n);
     g->unsorted = inv__group_passes(parts) % 2 ? g->spare_key : g->key;
-    return partial + (4 * count + entries + (size_t)inv__group_stride((int64_t)entries)) * sizeof(uint32_t);
-}
-
-static inline size_t inv__group_workspace(int64_t n, int64_t parts, int64_t lanes)
-{
-    static char none;
-    inv_groups g;
-    return inv__groups_of(&g, n, parts, lanes, &none);
 }
 
 #ifdef __cplusplus

@@ -61,9 +61,9 @@ static inv_status one_hot_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 3));
     const inv_shape in = *inv__in_shape(g, n, 0), pair = *inv__in_shape(g, n, 2);
     const inv_value *d = inv_val(g, n->in[1]);
-    if (!inv_const_known(g, n->in[1]) || d->data.bytes == NULL || inv_shape_nelem(&d->shape) != 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "input 1 (depth) must be a constant number: the result's shape depends "
-                                                "on it");
+    INV_TRY(inv_node_need_const(g, n, n->in[1], "depth"));
+    if (d->data.bytes == NULL || inv_shape_nelem(&d->shape) != 1)
+        return inv_node_fail(g, n, INV_E_SHAPE, "the depth (input 1) must be one number");
     const double depth = inv_elem_double(d->data.bytes, d->data.dtype, 0);
     if (!(depth >= 1 && depth < 0x1p40)) return inv_node_fail(g, n, INV_E_SHAPE, "depth is not positive");
     if (in.rank == INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);

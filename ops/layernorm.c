@@ -311,7 +311,7 @@ static const inv_op_def rms_apply_op = {
         "y = RmsNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale)",
         "y = RmsNormApply<axis = 1, epsilon = 0.001>(float[3,4,5] x, float[4,5] scale)",
         "y = RmsNormApply<axis = 0, epsilon = 0.001>(float[1100] x, float[1100] scale)",
-        "y = RmsNormApply<axis = 0>(float[1] x, float[1] scale)",
+        "y = RmsNormApply<axis = 0, epsilon = 0.1>(float[1] x, float[1] scale)",
         "y = RmsNormApply(float[0,3] x, float[3] scale)", NULL},
     .doc = "y = x scale / sqrt(mean of x^2 + epsilon) over everything from `axis` on (Zhang, Sennrich 2019)"};
 

@@ -246,7 +246,8 @@ static inv_id emit_wrap(inv_graph *g, inv_id v, unsigned bits, bool is_signed)
     const inv_shape scalar = inv_shape_scalar();
     const int32_t all = 1 << bits, below = is_signed ? all / 2 : 0;
     v = inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", INV_I32)));
-    const inv_id half = inv_graph_const(g, INV_I32, &scalar, &below), whole = inv_graph_const(g, INV_I32, &scalar, &all);
+    const inv_id half = inv_graph_const(g, INV_I32, &scalar, &below);
+    const inv_id whole = inv_graph_const(g, INV_I32, &scalar, &all);
     v = inv_emit1(g, "ModFloor", INV_IN(inv_emit1(g, "Add", INV_IN(v, half), INV_NOATTR), whole), INV_NOATTR);
     v = inv_emit1(g, "Sub", INV_IN(v, half), INV_NOATTR);
     return inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", is_signed ? INV_I8 : INV_U8)));

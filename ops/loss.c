@@ -1,57 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Losses: float64 scalars, whatever the type of their operands; their gradient operators take the scalar's gradient g.
- *   CrossEntropyMean<axis>(logits, target)   mean over rows of log sum exp(x) - x[label], or of sum t (lse - x) for
- * soft targets; a label outside the classes makes the loss NaN MseMean(o, t), BceMean(logits, t)        means over all
- * elements NllMean<batch>(logdet?, z...)            mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet
- *   CorrectCount<axis>(logits, labels)       rows whose largest logit (the first one) is the label, and rows */
+ * Losses of single elements: float64 scalars, whatever the type of their operands; their gradient operators take the
+ * scalar's gradient g. Those of classes are in class_loss.c.
+ *   MseMean(o, t), BceMean(logits, t), HuberMean<delta>(o, t)    means over all elements
+ *   NllMean<batch>(logdet?, z...)    mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet */
 #include "ops/builtin.h"
-#include "ops/float_math.h"
+#include "ops/loss.h"
 #include "ops/loss_gpu.h"
 #include "ops/parallel.h"
 #include "ops/util.h"
 
 #define PARTS 64
-#define BLOCK 64
-#define V(f) FN(inv__##f)
 
-typedef inv_loss_rows rows;
 typedef inv_loss_term kind;
-#define SQUARE INV_TERM_SQUARE
-#define LOGISTIC INV_TERM_LOGISTIC
+static const kind SQUARE = {INV_TERM_SQUARE, 0}, PLAIN = {INV_TERM_PLAIN, 0};
 
 #define INV_BOTH "ops/loss_kernels.inc"
 #include "ops/both_reals.inc"
 
 static const double half_ln_2pi = 0.91893853320467274178;
-
-/* --- classes --- */
-
-/* Logits with the class axis, and labels of the other axes (or soft targets of the logits' shape). */
-static inv_status class_operands(const inv_graph *g, const inv_node *n)
-{
-    int axis = 0;
-    INV_TRY(inv__need(g, n, 2));
-    INV_TRY(inv__need_real(g, n, 0));
-    const inv_shape *x = inv__in_shape(g, n, 0), *t = inv__in_shape(g, n, 1);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 1), x->rank, &axis));
-    if (x->dim[axis] < 1) return inv_node_fail(g, n, INV_E_SHAPE, "the class axis %d is empty", axis);
-    inv_shape labels = *x;
-    labels.rank--;
-    for (int i = axis; i < labels.rank; i++) labels.dim[i] = x->dim[i + 1];
-    if (inv__in_dtype(g, n, 1) == INV_I64 && inv_shape_equal(t, &labels)) return INV_OK;
-    if (inv__in_dtype(g, n, 1) == inv__in_dtype(g, n, 0) && inv_shape_equal(t, x)) return INV_OK;
-    char want[INV_SHAPE_TEXT], soft[INV_SHAPE_TEXT];
-    return inv_node_fail(g, n, INV_E_SHAPE,
-                         "the target must be int64%s (labels) or floating point %s (a distribution per row)",
-                         inv_shape_text(&labels, want), inv_shape_text(x, soft));
-}
-
-static rows rows_of(const inv_node *n, const inv_shape *s)
-{
-    int64_t axis = inv_attr_int(n, "axis", 1);
-    int at = (int)(axis < 0 ? axis + s->rank : axis);
-    return (rows){inv__prod(s, 0, at), s->dim[at], inv__prod(s, at + 1, s->rank)};
-}
 
 /* Room for the sums of blocks on a device. */
 static size_t part_workspace(const inv_graph *g, const inv_node *n)
@@ -64,87 +30,6 @@ static inv_status scalar_out(inv_graph *g, const inv_node *n)
 {
     inv_shape s = inv_shape_scalar();
     inv__set_out(g, n, 0, INV_F64, &s);
-    return INV_OK;
-}
-
-/* The gradient of the loss is the last operand. */
-static inv_status need_scalar(const inv_graph *g, const inv_node *n, uint32_t i)
-{
-    INV_TRY(inv__need(g, n, i + 1));
-    if (inv__in_dtype(g, n, i) == INV_F64 && inv_shape_nelem(inv__in_shape(g, n, i)) == 1) return INV_OK;
-    return inv_node_fail(g, n, INV_E_SHAPE, "input %u, the gradient of the loss, must be a double scalar", i);
-}
-
-static inv_status cross_entropy_infer(inv_graph *g, inv_node *n)
-{
-    INV_TRY(class_operands(g, n));
-    return scalar_out(g, n);
-}
-
-static inv_status cross_entropy_grad_infer(inv_graph *g, inv_node *n)
-{
-    INV_TRY(class_operands(g, n));
-    INV_TRY(need_scalar(g, n, 2));
-    return inv__infer_same(g, n);
-}
-
-static inv_status cross_entropy_run(const inv_call *c)
-{
-    rows r = rows_of(c->node, &c->in[0].shape);
-    bool hard = c->in[1].dtype == INV_I64;
-    const void *x = c->in[0].data, *label = hard ? c->in[1].data : NULL, *soft = hard ? NULL : c->in[1].data;
-    double *loss = c->out[0].data;
-    if (c->gpu)
-        INV_GPU(c->gpu, cross_entropy)(c->gpu, c->in[0].dtype, &r, x, label, soft, c->ws, loss);
-    else if (c->in[0].dtype == INV_F32)
-        *loss = cross_entropy_f32(&r, x, label, soft);
-    else
-        *loss = cross_entropy_f64(&r, x, label, soft);
-    return INV_OK;
-}
-
-static inv_status cross_entropy_grad_run(const inv_call *c)
-{
-    rows r = rows_of(c->node, &c->in[0].shape);
-    bool hard = c->in[1].dtype == INV_I64;
-    const void *x = c->in[0].data, *label = hard ? c->in[1].data : NULL, *soft = hard ? NULL : c->in[1].data;
-    const double *g = c->in[2].data;
-    if (c->gpu)
-        INV_GPU(c->gpu, cross_entropy_grad)(c->gpu, c->in[0].dtype, &r, x, label, soft, g, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        cross_entropy_grad_f32(&r, x, label, soft, *g, c->out[0].data);
-    else
-        cross_entropy_grad_f64(&r, x, label, soft, *g, c->out[0].data);
-    return INV_OK;
-}
-
-static inv_status cross_entropy_grad(inv_grad *b)
-{
-    inv_graph *g = b->g;
-    if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
-    inv_attr axis = inv_attr_of_int("axis", inv_attr_int(inv_nod(g, b->node), "axis", 1));
-    inv_grad_set(b, 0, inv_emit1(g, "CrossEntropyGrad", INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)), 1, &axis));
-    return inv__grad_done(b);
-}
-
-static inv_status correct_infer(inv_graph *g, inv_node *n)
-{
-    INV_TRY(class_operands(g, n));
-    if (inv__in_dtype(g, n, 1) != INV_I64) return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "labels must be int64");
-    inv_shape s = inv_shape_of(1, (int64_t[]){2});
-    inv__set_out(g, n, 0, INV_I64, &s);
-    return INV_OK;
-}
-
-static inv_status correct_run(const inv_call *c)
-{
-    rows r = rows_of(c->node, &c->in[0].shape);
-    if (c->gpu)
-        INV_GPU(c->gpu, correct_count)(c->gpu, c->in[0].dtype, &r, c->in[0].data, c->in[1].data, c->ws, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        correct_count_f32(&r, c->in[0].data, c->in[1].data, c->out[0].data);
-    else
-        correct_count_f64(&r, c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -168,11 +53,19 @@ static inv_status pair_infer(inv_graph *g, inv_node *n)
 static inv_status pair_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(pair_operands(g, n));
-    INV_TRY(need_scalar(g, n, 2));
+    INV_TRY(inv__need_loss_grad(g, n, 2));
     return inv__infer_same(g, n);
 }
 
-static kind kind_of(const inv_node *n) { return n->op_type[0] == 'M' ? SQUARE : LOGISTIC; }
+/* MseMean, BceMean, HuberMean and their gradients. */
+static kind kind_of(const inv_node *n)
+{
+    switch (n->op_type[0]) {
+    case 'M': return SQUARE;
+    case 'B': return (kind){INV_TERM_LOGISTIC, 0};
+    default: return (kind){INV_TERM_HUBER, inv_attr_float(n, "delta", 1)};
+    }
+}
 
 static double sum_of(kind k, const inv_tensor *x, const inv_tensor *t)
 {
@@ -211,7 +104,7 @@ static inv_status pair_run(const inv_call *c)
 static inv_status pair_grad_run(const inv_call *c)
 {
     kind k = kind_of(c->node);
-    double two = k == SQUARE ? 2.0 : 1.0, n = (double)c->in[0].n;
+    double two = k.kind == INV_TERM_SQUARE ? 2.0 : 1.0, n = (double)c->in[0].n;
     const double *g = c->in[2].data;
     if (c->gpu)
         INV_GPU(c->gpu, loss_terms_grad)(c->gpu, c->in[0].dtype, k, c->in[0].n, two, n, g, c->in[0].data,
@@ -225,8 +118,12 @@ static inv_status pair_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
-    const char *op = kind_of(inv_nod(g, b->node)) == SQUARE ? "MseGrad" : "BceGrad";
-    inv_grad_set(b, 0, inv_emit1(g, op, INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)), INV_NOATTR));
+    static const char *const op[] = {
+        [INV_TERM_SQUARE] = "MseGrad", [INV_TERM_LOGISTIC] = "BceGrad", [INV_TERM_HUBER] = "HuberGrad"};
+    const kind k = kind_of(inv_nod(g, b->node));
+    const inv_attr delta = inv_attr_of_float("delta", k.delta);
+    inv_grad_set(b, 0, inv_emit1(g, op[k.kind], INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)),
+                                 k.kind == INV_TERM_HUBER, &delta));
     return inv__grad_done(b);
 }
 
@@ -268,7 +165,7 @@ static void nll_on_device(const inv_call *c)
         inv_loss_sum s = {0.5, (double)c->in[i].n * half_ln_2pi, last ? batch : 1, i > 1};
         sum_on_device(c, SQUARE, i, 0, s);
     }
-    if (logdet) sum_on_device(c, INV_TERM_PLAIN, 0, 0, (inv_loss_sum){-1, 0, batch, true});
+    if (logdet) sum_on_device(c, PLAIN, 0, 0, (inv_loss_sum){-1, 0, batch, true});
 }
 
 static inv_status nll_run(const inv_call *c)
@@ -308,7 +205,7 @@ static inv_status nll_z_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(need_scalar(g, n, 1));
+    INV_TRY(inv__need_loss_grad(g, n, 1));
     return inv__infer_same(g, n);
 }
 
@@ -325,7 +222,7 @@ static inv_status nll_z_run(const inv_call *c)
 
 static inv_status nll_logdet_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(need_scalar(g, n, 0));
+    INV_TRY(inv__need_loss_grad(g, n, 0));
     inv_shape s = inv__attr_shape(n, "shape");
     int64_t t = inv_attr_int(n, "dtype", INV_F32);
     if (t != INV_F32 && t != INV_F64)
@@ -339,7 +236,7 @@ static inv_status nll_logdet_run(const inv_call *c)
     const double *g = c->in[0].data, batch = (double)inv_attr_int(c->node, "batch", 1);
     inv_tensor *out = &c->out[0];
     if (c->gpu) {
-        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, out->dtype, INV_TERM_PLAIN, out->n, -1, batch, g, NULL, NULL,
+        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, out->dtype, PLAIN, out->n, -1, batch, g, NULL, NULL,
                                          out->data);
         return INV_OK;
     }
@@ -356,45 +253,6 @@ static inv_status nll_logdet_run(const inv_call *c)
 /* --- rows --- */
 
 static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
-
-static const inv_op_def cross_entropy_mean = {
-    .size = sizeof cross_entropy_mean, .domain = INV_IR, .name = "CrossEntropyMean", .since = 1,
-    .in = "logits target", .out = "loss", .flags = INV_OP_NO_CLONE, .infer = cross_entropy_infer,
-    .grad = cross_entropy_grad, .cpu = cross_entropy_run, .cuda = cross_entropy_run, .workspace = part_workspace,
-    .flops = heavy_flops,
-    .cases = (const char *const[]){
-        "l = CrossEntropyMean<axis = 1>(float[4,5] x, float[4,5] t)",
-        "l = CrossEntropyMean<axis = 1>(float[2,5,3] x, float[2,5,3] t)",
-        "l = CrossEntropyMean<axis = 0>(float[40,3] x, float[40,3] var_t)",
-        "l = CrossEntropyMean<axis = 1>(float[150,2] x, int64[150] var_label)",
-        "l = CrossEntropyMean<axis = -1>(float[2,3,33] x, int64[2,3] var_label)",
-        "l = CrossEntropyMean<axis = 1>(float[2,515] x, int64[2] var_label)", NULL},
-    .doc = "mean over rows of the cross entropy of softmax(logits) along `axis`, nats; int64 labels or soft targets; "
-           "a label outside the classes gives NaN"};
-
-static const inv_op_def cross_entropy_grad_op = {
-    .size = sizeof cross_entropy_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
-    .in = "logits target g", .out = "gx", .inplace = 1, .infer = cross_entropy_grad_infer,
-    .cpu = cross_entropy_grad_run, .cuda = cross_entropy_grad_run, .flops = heavy_flops,
-    .cases = (const char *const[]){
-        "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)",
-        "gx = CrossEntropyGrad<axis = 1>(float[2,520] x, float[2,520] t, double[] g)",
-        "gx = CrossEntropyGrad<axis = 1>(float[2,5,3] x, int64[2,3] var_label, double[] g)",
-        "gx = CrossEntropyGrad<axis = 1>(float[2,40,3] x, int64[2,3] var_label, double[] g)", NULL},
-    .doc = "gradient of CrossEntropyMean to its logits"};
-
-static const inv_op_def correct_count = {
-    .size = sizeof correct_count, .domain = INV_IR, .name = "CorrectCount", .since = 1, .in = "logits labels",
-    .out = "count", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = correct_infer, .cpu = correct_run,
-    .cuda = correct_run, .workspace = part_workspace,
-    .cases = (const char *const[]){
-        "c = CorrectCount<axis = 1>(float[200,3] x, int64[200] var_label)",
-        "c = CorrectCount<axis = 1>(float[2,5,3] x, int64[2,3] var_label)",
-        "c = CorrectCount<axis = -1>(float[5,2,3] x, int64[5,2] var_label)",
-        "c = CorrectCount<axis = 0>(float[40,7] x, int64[7] var_label)",
-        "c = CorrectCount<axis = 1>(float[3,600] x, int64[3] var_label)",
-        "c = CorrectCount<axis = 1>(float[0,4] x, int64[0] var_label)", NULL},
-    .doc = "int64[2]: rows whose largest logit along `axis` (the first one) is the label, and rows"};
 
 static const inv_op_def mse_mean = {
     .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss",
@@ -424,6 +282,19 @@ static const inv_op_def bce_grad = {
     .cases = (const char *const[]){"gx = BceGrad(float[4,5] x, float[4,5] t, double[] g)", NULL},
     .doc = "(sigmoid(logits) - target) g / elements"};
 
+static const inv_op_def huber_mean = {
+    .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1, .in = "output target", .out = "loss",
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run, .cuda = pair_run,
+    .workspace = part_workspace,
+    .cases = (const char *const[]){"l = HuberMean<delta = 0.4>(float[4,5] o, float[4,5] t)", NULL},
+    .doc = "mean over all elements of d^2/2, and delta (|d| - delta/2) beyond delta, d = output - target (Huber 1964)"};
+
+static const inv_op_def huber_grad = {
+    .size = sizeof huber_grad, .domain = INV_IR, .name = "HuberGrad", .since = 1, .in = "output target g",
+    .out = "go", .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run,
+    .cases = (const char *const[]){"go = HuberGrad<delta = 0.4>(float[4,5] o, float[4,5] t, double[] g)", NULL},
+    .doc = "output - target, within -delta and delta, times g / elements"};
+
 static const inv_op_def nll_mean = {
     .size = sizeof nll_mean, .domain = INV_IR, .name = "NllMean", .since = 1, .in = "logdet? z*", .out = "loss",
     .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .cpu = nll_run, .cuda = nll_run,
@@ -445,14 +316,5 @@ static const inv_op_def nll_grad_logdet = {
     .cases = (const char *const[]){"gl = NllGradLogdet<batch = 4, shape = [4], dtype = 1>(double[] g)", NULL},
     .doc = "-g / batch in every element"};
 
-const inv_op_def *const inv_ops_loss[] = {&cross_entropy_mean,
-                                          &cross_entropy_grad_op,
-                                          &correct_count,
-                                          &mse_mean,
-                                          &mse_grad,
-                                          &bce_mean,
-                                          &bce_grad,
-                                          &nll_mean,
-                                          &nll_grad_z,
-                                          &nll_grad_logdet,
-                                          NULL};
+const inv_op_def *const inv_ops_loss[] = {&mse_mean,   &mse_grad, &bce_mean,   &bce_grad,        &huber_mean,
+                                          &huber_grad, &nll_mean, &nll_grad_z, &nll_grad_logdet, NULL};

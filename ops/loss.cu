@@ -22,11 +22,32 @@ INV_KERNEL finish_sum(int64_t count, const double *part, inv_loss_sum s, double 
     if (threadIdx.x == 0) *out = ((s.add ? *out : 0) + s.factor * sum + s.constant) / s.divide;
 }
 
-INV_KERNEL finish_count(int64_t count, const int64_t *part, int64_t rows, int64_t *out)
+/* part: of the losses, then of what the rows count. */
+INV_KERNEL finish_mean(int64_t count, const double *part, double total, double *out, double *all)
 {
-    int64_t sum = 0;
-    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += part[i];
+    double sum = 0, weight = 0;
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+        sum += part[i];
+        weight += part[INV_LOSS_PARTS + i];
+    }
     sum = inv_block_sum(sum);
+    weight = inv_block_sum(weight);
+    if (threadIdx.x == 0) {
+        total = total > 0 ? total : weight;
+        *out = sum / total;
+        if (all) *all = total;
+    }
+}
+
+INV_KERNEL finish_count(int64_t count, const int64_t *part, int64_t *out)
+{
+    int64_t sum = 0, rows = 0;
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+        sum += part[i];
+        rows += part[INV_LOSS_PARTS + i];
+    }
+    sum = inv_block_sum(sum);
+    rows = inv_block_sum(rows);
     if (threadIdx.x == 0) {
         out[0] = sum;
         out[1] = rows;
@@ -83,75 +104,130 @@ template <class W, class T> INV_DEVICE double row_lse(const T *x, int64_t len, i
     return top + log(W::sum(sum));
 }
 
-template <class W, class T>
-INV_DEVICE double row_loss(const inv_loss_rows &r, int64_t row, const T *x, const int64_t *label, const T *soft)
+template <class T> INV_DEVICE double row_weight(const inv_loss_rows &r, const inv_loss_target &t, int64_t row)
 {
-    int64_t at = row_at(r, row);
-    double lse = row_lse<W>(x + at, r.len, r.inner), loss = 0;
-    if (label) {
-        int64_t k = label[row];
-        return k < 0 || k >= r.len ? (double)NAN : lse - (double)x[at + k * r.inner];
+    const T *weight = (const T *)t.weight;
+    if (!t.label) return 1;
+    const int64_t k = t.label[row];
+    if (inv__loss_ignored(&r, k)) return 0;
+    return weight && k >= 0 && k < r.len ? (double)weight[k] : 1;
+}
+
+/* A target's share of class i, its weight in it. */
+template <class T> INV_DEVICE double soft_at(const inv_loss_rows &r, const inv_loss_target &t, int64_t at, int64_t i)
+{
+    const T *weight = (const T *)t.weight;
+    return (double)((const T *)t.soft)[at + i * r.inner] * (weight ? (double)weight[i] : 1);
+}
+
+template <class W, class T>
+INV_DEVICE double row_loss(const inv_loss_rows &r, const inv_loss_target &t, int64_t row, const T *x)
+{
+    const int64_t at = row_at(r, row);
+    double loss = 0;
+    if (t.label && inv__loss_ignored(&r, t.label[row])) return 0;
+    const double lse = r.known ? 0 : row_lse<W>(x + at, r.len, r.inner);
+    if (t.label) {
+        const int64_t k = t.label[row];
+        if (k < 0 || k >= r.len) return (double)NAN;
+        return (lse - (double)x[at + k * r.inner]) * row_weight<T>(r, t, row);
     }
     EACH_CLASS(W, i, r.len)
     {
-        double t = (double)soft[at + i * r.inner];
-        if (t != 0) loss += t * (lse - (double)x[at + i * r.inner]);
+        const double p = soft_at<T>(r, t, at, i);
+        if (p != 0) loss += p * (lse - (double)x[at + i * r.inner]);
     }
     return W::sum(loss);
 }
 
-template <class T>
-INV_KERNEL rows_alone(inv_loss_rows r, const T *x, const int64_t *label, const T *soft, double *part)
+template <class T> INV_KERNEL rows_alone(inv_loss_rows r, inv_loss_target t, const T *x, double *part)
 {
-    double sum = 0;
-    INV_EACH(row, r.outer * r.inner) sum += row_loss<Alone>(r, row, x, label, soft);
+    double sum = 0, weight = 0;
+    INV_EACH(row, r.outer * r.inner)
+    {
+        sum += row_loss<Alone>(r, t, row, x);
+        weight += row_weight<T>(r, t, row);
+    }
     sum = inv_block_sum(sum);
-    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+    weight = inv_block_sum(weight);
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = sum;
+        part[INV_LOSS_PARTS + blockIdx.x] = weight;
+    }
 }
 
-template <class T>
-INV_KERNEL rows_together(inv_loss_rows r, const T *x, const int64_t *label, const T *soft, double *part)
+template <class T> INV_KERNEL rows_together(inv_loss_rows r, inv_loss_target t, const T *x, double *part)
 {
-    double sum = 0;
-    for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x)
-        sum += row_loss<Together>(r, row, x, label, soft);
-    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+    double sum = 0, weight = 0;
+    for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x) {
+        sum += row_loss<Together>(r, t, row, x);
+        weight += row_weight<T>(r, t, row);
+    }
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = sum;
+        part[INV_LOSS_PARTS + blockIdx.x] = weight;
+    }
+}
+
+template <class T> INV_KERNEL each_alone(inv_loss_rows r, inv_loss_target t, const T *x, T *out)
+{
+    INV_EACH(row, r.outer * r.inner) out[row] = (T)row_loss<Alone>(r, t, row, x);
+}
+
+template <class T> INV_KERNEL each_together(inv_loss_rows r, inv_loss_target t, const T *x, T *out)
+{
+    for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x) {
+        const double loss = row_loss<Together>(r, t, row, x);
+        if (threadIdx.x == 0) out[row] = (T)loss;
+    }
+}
+
+/* By what a row's gradient is multiplied, but for its weight. */
+struct shares {
+    double total;
+    const double *all, *g;
+    const void *gy;
+};
+template <class T> INV_DEVICE double share_of(const shares &s, int64_t row)
+{
+    return s.g ? *s.g / (s.all ? *s.all : s.total) : (double)((const T *)s.gy)[row];
 }
 
 template <class W, class T>
-INV_DEVICE void row_grad(const inv_loss_rows &r, int64_t row, const T *x, const int64_t *label, const T *soft,
-                         double share, T *gx)
+INV_DEVICE void row_grad(const inv_loss_rows &r, const inv_loss_target &t, int64_t row, const T *x, double share, T *gx)
 {
-    int64_t at = row_at(r, row), k = label ? label[row] : -1;
-    double lse = row_lse<W>(x + at, r.len, r.inner), total = 0;
-    if (label && (k < 0 || k >= r.len)) lse = (double)NAN;
-    if (soft) {
-        EACH_CLASS(W, i, r.len) total += (double)soft[at + i * r.inner];
+    const int64_t at = row_at(r, row), k = t.label ? t.label[row] : -1;
+    if (t.label && inv__loss_ignored(&r, k)) {
+        EACH_CLASS(W, i, r.len) gx[at + i * r.inner] = 0;
+        return;
+    }
+    double lse = r.known ? 0 : row_lse<W>(x + at, r.len, r.inner), total = 0;
+    if (t.label && (k < 0 || k >= r.len)) lse = (double)NAN;
+    share *= row_weight<T>(r, t, row);
+    if (t.soft) {
+        EACH_CLASS(W, i, r.len) total += soft_at<T>(r, t, at, i);
         total = W::sum(total);
     } else {
         total = 1;
     }
+    if (r.known) total = 0;
     EACH_CLASS(W, i, r.len)
     {
-        int64_t j = at + i * r.inner;
-        double t = label ? (double)(k == i) : (double)soft[j];
-        gx[j] = (T)(share * (exp((double)x[j] - lse) * total - t));
+        const int64_t j = at + i * r.inner;
+        const double p = t.label ? (double)(k == i) : soft_at<T>(r, t, at, i);
+        gx[j] = (T)(share * (exp((double)x[j] - lse) * total - p));
     }
 }
 
-template <class T>
-INV_KERNEL rows_grad_alone(inv_loss_rows r, const T *x, const int64_t *label, const T *soft, const double *g, T *gx)
+template <class T> INV_KERNEL rows_grad_alone(inv_loss_rows r, inv_loss_target t, shares s, const T *x, T *gx)
 {
-    double share = *g / (double)(r.outer * r.inner);
-    INV_EACH(row, r.outer * r.inner) row_grad<Alone>(r, row, x, label, soft, share, gx);
+    INV_EACH(row, r.outer * r.inner) row_grad<Alone>(r, t, row, x, share_of<T>(s, row), gx);
 }
 
-template <class T>
-INV_KERNEL rows_grad_together(inv_loss_rows r, const T *x, const int64_t *label, const T *soft, const double *g, T *gx)
+template <class T> INV_KERNEL rows_grad_together(inv_loss_rows r, inv_loss_target t, shares s, const T *x, T *gx)
 {
-    double share = *g / (double)(r.outer * r.inner);
     for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x)
-        row_grad<Together>(r, row, x, label, soft, share, gx);
+        row_grad<Together>(r, t, row, x, share_of<T>(s, row), gx);
 }
 
 /* Whether the first largest logit is the label. As on the host, a NaN is largest only as element 0. */
@@ -169,45 +245,70 @@ template <class W, class T> INV_DEVICE bool row_correct(const inv_loss_rows &r, 
 
 template <class T> INV_KERNEL count_alone(inv_loss_rows r, const T *x, const int64_t *label, int64_t *part)
 {
-    int64_t sum = 0;
-    INV_EACH(row, r.outer * r.inner) sum += row_correct<Alone>(r, row, x, label[row]);
+    int64_t sum = 0, rows = 0;
+    INV_EACH(row, r.outer * r.inner)
+    {
+        if (inv__loss_ignored(&r, label[row])) continue;
+        sum += row_correct<Alone>(r, row, x, label[row]);
+        rows++;
+    }
     sum = inv_block_sum(sum);
-    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+    rows = inv_block_sum(rows);
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = sum;
+        part[INV_LOSS_PARTS + blockIdx.x] = rows;
+    }
 }
 
 template <class T> INV_KERNEL count_together(inv_loss_rows r, const T *x, const int64_t *label, int64_t *part)
 {
-    int64_t sum = 0;
-    for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x)
+    int64_t sum = 0, rows = 0;
+    for (int64_t row = blockIdx.x; row < r.outer * r.inner; row += gridDim.x) {
+        if (inv__loss_ignored(&r, label[row])) continue;
         sum += row_correct<Together>(r, row, x, label[row]);
-    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+        rows++;
+    }
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = sum;
+        part[INV_LOSS_PARTS + blockIdx.x] = rows;
+    }
 }
 
 template <class T>
-static void start_rows(const inv_gpu *gpu, const inv_loss_rows *r, const T *x, const int64_t *label, const T *soft,
-                       double *part, double *out)
+static void start_mean(const inv_gpu *gpu, const inv_loss_rows *r, const inv_loss_target *t, const void *x,
+                       double total, double *part, double *out, double *all)
 {
     int64_t n = r->outer * r->inner, blocks = parts_of(n, INV_SYNC_THREADS);
     int threads = row_threads(r);
-    inv_loss_sum mean = {1, 0, (double)n, false};
     if (threads > 0) {
         blocks = row_blocks(r, INV_LOSS_PARTS);
-        inv_start_sync(gpu, rows_together<T>, blocks, threads, *r, x, label, soft, part);
+        inv_start_sync(gpu, rows_together<T>, blocks, threads, *r, *t, (const T *)x, part);
     } else {
-        inv_start_sync(gpu, rows_alone<T>, blocks, INV_SYNC_THREADS, *r, x, label, soft, part);
+        inv_start_sync(gpu, rows_alone<T>, blocks, INV_SYNC_THREADS, *r, *t, (const T *)x, part);
     }
-    inv_start_sync(gpu, finish_sum, 1, INV_SYNC_THREADS, blocks, (const double *)part, mean, out);
+    inv_start_sync(gpu, finish_mean, 1, INV_SYNC_THREADS, blocks, (const double *)part, total, out, all);
 }
 
 template <class T>
-static void start_rows_grad(const inv_gpu *gpu, const inv_loss_rows *r, const T *x, const int64_t *label, const T *soft,
-                            const double *g, T *gx)
+static void start_each(const inv_gpu *gpu, const inv_loss_rows *r, const inv_loss_target *t, const void *x, void *out)
 {
     int threads = row_threads(r);
     if (threads > 0)
-        inv_start_sync(gpu, rows_grad_together<T>, row_blocks(r, 1 << 20), threads, *r, x, label, soft, g, gx);
+        inv_start_sync(gpu, each_together<T>, row_blocks(r, 1 << 20), threads, *r, *t, (const T *)x, (T *)out);
     else
-        inv_start(gpu, rows_grad_alone<T>, inv_blocks(r->outer * r->inner), INV_THREADS, *r, x, label, soft, g, gx);
+        inv_start(gpu, each_alone<T>, inv_blocks(r->outer * r->inner), INV_THREADS, *r, *t, (const T *)x, (T *)out);
+}
+
+template <class T>
+static void start_grad(const inv_gpu *gpu, const inv_loss_rows *r, const inv_loss_target *t, const void *x,
+                       const shares &s, void *gx)
+{
+    int threads = row_threads(r);
+    if (threads > 0)
+        inv_start_sync(gpu, rows_grad_together<T>, row_blocks(r, 1 << 20), threads, *r, *t, s, (const T *)x, (T *)gx);
+    else
+        inv_start(gpu, rows_grad_alone<T>, inv_blocks(r->outer * r->inner), INV_THREADS, *r, *t, s, (const T *)x,
+                  (T *)gx);
 }
 
 template <class T>
@@ -222,26 +323,27 @@ static void start_count(const inv_gpu *gpu, const inv_loss_rows *r, const T *x, 
     } else {
         inv_start_sync(gpu, count_alone<T>, blocks, INV_SYNC_THREADS, *r, x, label, part);
     }
-    inv_start_sync(gpu, finish_count, 1, INV_SYNC_THREADS, blocks, (const int64_t *)part, n, out);
+    inv_start_sync(gpu, finish_count, 1, INV_SYNC_THREADS, blocks, (const int64_t *)part, out);
 }
 
-extern "C" void INV_GPU_NAME(cross_entropy)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r, const void *x,
-                                            const int64_t *label, const void *soft, double *part, double *out)
+extern "C" void INV_GPU_NAME(cross_entropy)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
+                                            const inv_loss_target *y, const void *x, double total, double *part,
+                                            double *out, double *all)
 {
-    if (t == INV_F64)
-        start_rows(gpu, r, (const double *)x, label, (const double *)soft, part, out);
-    else
-        start_rows(gpu, r, (const float *)x, label, (const float *)soft, part, out);
+    (t == INV_F64 ? start_mean<double> : start_mean<float>)(gpu, r, y, x, total, part, out, all);
+}
+
+extern "C" void INV_GPU_NAME(cross_entropy_rows)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
+                                                 const inv_loss_target *y, const void *x, void *out)
+{
+    (t == INV_F64 ? start_each<double> : start_each<float>)(gpu, r, y, x, out);
 }
 
 extern "C" void INV_GPU_NAME(cross_entropy_grad)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
-                                                 const void *x, const int64_t *label, const void *soft,
-                                                 const double *g, void *gx)
+                                                 const inv_loss_target *y, const void *x, double total,
+                                                 const double *all, const double *g, const void *gy, void *gx)
 {
-    if (t == INV_F64)
-        start_rows_grad(gpu, r, (const double *)x, label, (const double *)soft, g, (double *)gx);
-    else
-        start_rows_grad(gpu, r, (const float *)x, label, (const float *)soft, g, (float *)gx);
+    (t == INV_F64 ? start_grad<double> : start_grad<float>)(gpu, r, y, x, shares{total, all, g, gy}, gx);
 }
 
 extern "C" void INV_GPU_NAME(correct_count)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r, const void *x,
@@ -257,8 +359,9 @@ extern "C" void INV_GPU_NAME(correct_count)(const inv_gpu *gpu, inv_dtype t, con
 
 INV_DEVICE double term_of(inv_loss_term k, double v, double d)
 {
-    if (k == INV_TERM_PLAIN) return v;
-    if (k == INV_TERM_SQUARE) return (v - d) * (v - d);
+    if (k.kind == inv_loss_term::INV_TERM_PLAIN) return v;
+    if (k.kind == inv_loss_term::INV_TERM_SQUARE) return (v - d) * (v - d);
+    if (k.kind == inv_loss_term::INV_TERM_HUBER) return inv__huber(v - d, k.delta);
     return fmax(v, 0.0) - v * d + log1p(exp(-fabs(v)));
 }
 
@@ -278,7 +381,10 @@ INV_KERNEL terms_grad(inv_loss_term k, int64_t n, double factor, double divide, 
     INV_EACH(i, n)
     {
         double v = x ? (double)x[i] : 1, d = t ? (double)t[i] : 0;
-        gx[i] = (T)(scale * ((k == INV_TERM_LOGISTIC ? 1 / (1 + exp(-v)) : v) - d));
+        if (k.kind == inv_loss_term::INV_TERM_HUBER)
+            gx[i] = (T)(scale * fmin(fmax(v - d, -k.delta), k.delta));
+        else
+            gx[i] = (T)(scale * ((k.kind == inv_loss_term::INV_TERM_LOGISTIC ? 1 / (1 + exp(-v)) : v) - d));
     }
 }
 

@@ -360,6 +360,8 @@ static const inv_op_def batch_norm_7 = {
     .size = sizeof batch_norm_7, .domain = "", .name = "BatchNormalization", .since = 7, .until = 13,
     .in = "X scale B mean var", .out = "Y mean? var? saved_mean? saved_var?", .infer = inv__infer_lowered,
     .lower = batch_norm_lower,
+    .cases = (const char *const[]){
+        "y = BatchNormalization(float[4,3,2] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)", NULL},
     .doc = "lowers to BatchNormApply; with further outputs (training) also to BatchStats and RunningMix"};
 
 static const inv_op_def batch_norm_14 = {

@@ -1,26 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Normalisations of ONNX that lower to other operators: MeanVarianceNormalization, LpNormalization, LRN, Hardmax. */
 #include "ops/builtin.h"
-#include "ops/util.h"
+#include "ops/emit.h"
 
 static inv_id emit_axes(inv_graph *g, const char *op, inv_id x, size_t n, const int64_t *axes)
 {
     return inv_emit1(g, op, INV_IN(x), INV_ATTRS(inv_attr_of_ints("axes", n, axes), inv_attr_of_int("keepdims", 1)));
-}
-
-static inv_id unary(inv_graph *g, const char *op, inv_id x)
-{
-    return inv_emit1(g, op, INV_IN(x), INV_NOATTR);
-}
-
-static inv_id pair(inv_graph *g, const char *op, inv_id a, inv_id b)
-{
-    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
-}
-
-static inv_id number(inv_graph *g, inv_id like, double v)
-{
-    return inv_graph_const_real(g, inv_val(g, like)->dtype, v);
 }
 
 /* --- MeanVarianceNormalization --- */
@@ -68,7 +53,7 @@ static inv_status mvn_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (moved == INV_NONE) return inv__done(g);
     inv_shape row = inv_shape_scalar();
     for (int i = kept; i < x.rank; i++) row.dim[row.rank++] = inv__shape(g, moved)->dim[i];
-    const inv_id one = inv_emit1(g, "BroadcastTo", INV_IN(number(g, moved, 1)),
+    const inv_id one = inv_emit1(g, "BroadcastTo", INV_IN(inv__number(g, moved, 1)),
                                  INV_ATTRS(inv__attr_of_shape("shape", &row)));
     const inv_id y = inv_emit1(g, "LayerNormApply", INV_IN(moved, one),
                                INV_ATTRS(inv_attr_of_int("axis", kept),
@@ -87,10 +72,10 @@ static inv_status lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), inv__in_shape(g, n, 0)->rank, &axis));
     if (p != 1 && p != 2) return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "p must be 1 or 2, not %lld", (long long)p);
     const int64_t at = axis;
-    const inv_id x = n->in[0], terms = p == 1 ? unary(g, "Abs", x) : pair(g, "Mul", x, x);
+    const inv_id x = n->in[0], terms = p == 1 ? inv__unary(g, "Abs", x) : inv__pair(g, "Mul", x, x);
     inv_id sum = emit_axes(g, "ReduceSumAxes", terms, 1, &at);
-    sum = inv_emit1(g, "Where", INV_IN(pair(g, "Equal", sum, number(g, x, 0)), number(g, x, 1), sum), INV_NOATTR);
-    out[0] = pair(g, "Div", x, p == 1 ? sum : unary(g, "Sqrt", sum));
+    sum = inv__choose(g, inv__pair(g, "Equal", sum, inv__number(g, x, 0)), inv__number(g, x, 1), sum);
+    out[0] = inv__pair(g, "Div", x, p == 1 ? sum : inv__unary(g, "Sqrt", sum));
     return inv__done(g);
 }
 
@@ -106,15 +91,15 @@ static inv_status lrn_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const double alpha = inv_attr_float(n, "alpha", 0.0001), beta = inv_attr_float(n, "beta", 0.75);
     const inv_shape planes = inv_shape_of(4, (int64_t[]){s.dim[0], 1, s.dim[1], inv__prod(&s, 2, s.rank)});
     const int64_t kernel[2] = {size, 1}, pads[4] = {(size - 1) / 2, 0, size / 2, 0};
-    const inv_id x = n->in[0], square = inv__emit_view(g, pair(g, "Mul", x, x), &planes);
+    const inv_id x = n->in[0], square = inv__emit_view(g, inv__pair(g, "Mul", x, x), &planes);
     const inv_id mean = inv_emit1(g, "AveragePoolN", INV_IN(square),
                                   INV_ATTRS(inv_attr_of_ints("kernel_shape", 2, kernel),
                                             inv_attr_of_ints("pads", 4, pads),
                                             inv_attr_of_int("count_include_pad", 1)));
-    inv_id base = pair(g, "Mul", inv__emit_view(g, mean, &s), number(g, x, alpha));
-    base = pair(g, "Add", base, number(g, x, inv_attr_float(n, "bias", 1)));
-    const inv_id exponent = number(g, x, beta);
-    out[0] = pair(g, "Div", x, inv_emit1(g, "Pow", INV_IN(base, exponent), INV_NOATTR));
+    inv_id base = inv__pair(g, "Mul", inv__emit_view(g, mean, &s), inv__number(g, x, alpha));
+    base = inv__pair(g, "Add", base, inv__number(g, x, inv_attr_float(n, "bias", 1)));
+    const inv_id exponent = inv__number(g, x, beta);
+    out[0] = inv__pair(g, "Div", x, inv__pair(g, "Pow", base, exponent));
     return inv__done(g);
 }
 
@@ -144,11 +129,11 @@ static inv_status hardmax_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape rows = inv_shape_of(3, (int64_t[]){inv__prod(&s, 0, axis), len, inv__prod(&s, last, s.rank)});
     if (len < 1 || len > 1 << 24)
         return inv_node_fail(g, n, INV_E_SHAPE, "%lld elements in a row; 1 to 2^24 are supported", (long long)len);
-    const inv_id x = inv__emit_view(g, unary(g, "Detach", n->in[0]), &rows), at = positions(g, t, len);
-    const inv_id top = pair(g, "Equal", x, emit_axes(g, "ReduceMaxAxes", x, 1, &one));
-    const inv_id candidates = inv_emit1(g, "Where", INV_IN(top, at, number(g, n->in[0], (double)len)), INV_NOATTR);
-    const inv_id first = pair(g, "Equal", at, emit_axes(g, "ReduceMinAxes", candidates, 1, &one));
-    out[0] = inv__emit_view(g, inv_emit1(g, "Cast", INV_IN(first), INV_ATTRS(inv_attr_of_int("to", (int64_t)t))),
+    const inv_id x = inv__emit_view(g, inv__unary(g, "Detach", n->in[0]), &rows), at = positions(g, t, len);
+    const inv_id top = inv__pair(g, "Equal", x, emit_axes(g, "ReduceMaxAxes", x, 1, &one));
+    const inv_id candidates = inv__choose(g, top, at, inv__number(g, n->in[0], (double)len));
+    const inv_id first = inv__pair(g, "Equal", at, emit_axes(g, "ReduceMinAxes", candidates, 1, &one));
+    out[0] = inv__emit_view(g, inv__cast(g, first, t),
                             &s);
     return inv__done(g);
 }

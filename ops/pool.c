@@ -8,6 +8,15 @@
 #include "ops/pool_gpu.h"
 #include "ops/util.h"
 
+#define PART 128 /* windows of a row that are compared together */
+#define LANES 64 /* of one task */
+
+/* Planes are pooled by themselves: images of one channel each, or, channels last, images whose elements are rows of
+ * one lane per channel. */
+typedef struct planes {
+    int64_t n, lanes;
+} planes;
+
 /* Notes the kernel element of a maximum; -1: none. */
 static void put_tap(const inv_window *w, void *taps, int64_t i, int64_t tap)
 {
@@ -15,6 +24,17 @@ static void put_tap(const inv_window *w, void *taps, int64_t i, int64_t tap)
         ((uint8_t *)taps)[i] = (uint8_t)(tap < 0 ? INV_POOL_BYTE : tap);
     else
         ((int32_t *)taps)[i] = (int32_t)tap;
+}
+
+/* Of each kernel element from the first, in elements of the input; far outside for the number that means none. */
+static void tap_offsets(const inv_window *w, int64_t offset[INV_POOL_BYTE + 1])
+{
+    for (int64_t t = 0; t <= INV_POOL_BYTE; t++) {
+        const int64_t row = t / w->k[2];
+        offset[t] = row / w->k[1] * w->dil[0] * w->in[1] * w->in[2] + row % w->k[1] * w->dil[1] * w->in[2] +
+                    t % w->k[2] * w->dil[2];
+        if (t >= w->kvol) offset[t] = INT64_MIN / 2;
+    }
 }
 
 static inv_dtype tap_type(const inv_window *w) { return inv__pool_byte(w) ? INV_U8 : INV_I32; }
@@ -28,20 +48,29 @@ static inv_pool_divide divide_by(const inv_node *n)
 #define INV_BOTH "ops/pool_kernels.inc"
 #include "ops/both_reals.inc"
 
+/* The first spatial axis. */
+static int space_axis(const inv_node *n) { return inv_attr_int(n, "channels_last", 0) ? 1 : 2; }
+
 const char *inv__pool_of(const inv_node *n, const inv_shape *x, inv_window *w)
 {
     size_t count;
     const int64_t *kernel = inv_attr_ints(n, "kernel_shape", &count);
     if (x->rank < 3 || x->rank > 5) return "the input needs one batch, one channel and 1 to 3 spatial axes";
     if (count != (size_t)(x->rank - 2)) return "kernel_shape needs one entry per spatial axis";
-    return inv__window_of(n, x->rank - 2, x->dim + 2, kernel, inv_attr_int(n, "ceil_mode", 0) != 0, w);
+    return inv__window_of(n, x->rank - 2, x->dim + space_axis(n), kernel, inv_attr_int(n, "ceil_mode", 0) != 0, w);
 }
 
-static inv_shape pooled(const inv_shape *x, const inv_window *w)
+static inv_shape pooled(const inv_node *n, const inv_shape *x, const inv_window *w)
 {
     inv_shape s = *x;
-    for (int i = 0; i < w->sd; i++) s.dim[2 + i] = w->out[3 - w->sd + i];
+    for (int i = 0; i < w->sd; i++) s.dim[space_axis(n) + i] = w->out[3 - w->sd + i];
     return s;
+}
+
+static planes planes_of(const inv_node *n, const inv_shape *x)
+{
+    if (space_axis(n) == 1) return (planes){x->dim[0], x->dim[x->rank - 1]};
+    return (planes){inv__prod(x, 0, 2), 1};
 }
 
 /* Shape of x: operand 0, or the attribute of gradients, which do not read x. */
@@ -58,7 +87,7 @@ static inv_status pool_infer(inv_graph *g, inv_node *n)
     inv_shape x = input_shape(g, n);
     const char *why = inv__pool_of(n, &x, &w);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    inv_shape y = pooled(&x, &w);
+    inv_shape y = pooled(n, &x, &w);
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
     inv__set_out(g, n, 1, tap_type(&w), &y);
     return INV_OK;
@@ -67,7 +96,7 @@ static inv_status pool_infer(inv_graph *g, inv_node *n)
 /* Input i says which element of its window each maximum is. */
 static inv_status need_taps(const inv_graph *g, const inv_node *n, uint32_t i, const inv_window *w, const inv_shape *x)
 {
-    const inv_shape y = pooled(x, w);
+    const inv_shape y = pooled(n, x, w);
     INV_TRY(inv__need(g, n, i + 1));
     if (inv__in_dtype(g, n, i) == tap_type(w) && inv_shape_equal(&y, inv__in_shape(g, n, i))) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be the second output of MaxPoolN", i);
@@ -81,7 +110,7 @@ static inv_status pool_grad_infer(inv_graph *g, inv_node *n)
     inv_shape x = input_shape(g, n);
     const char *why = inv__pool_of(n, &x, &w);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    inv_shape y = pooled(&x, &w);
+    inv_shape y = pooled(n, &x, &w);
     if (!inv_shape_equal(&y, inv__in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the pooled output");
     if (n->nin > 1) INV_TRY(need_taps(g, n, 1, &w, &x));
@@ -105,21 +134,22 @@ static double pool_flops(const inv_graph *g, const inv_node *n)
     inv_window w;
     inv_shape x = input_shape(g, n);
     if (inv__pool_of(n, &x, &w)) return 0;
-    return (double)inv__prod(&x, 0, 2) * (double)w.outvol * (double)w.kvol;
+    const planes l = planes_of(n, &x);
+    return (double)l.n * (double)l.lanes * (double)w.outvol * (double)w.kvol;
 }
 
 static inv_status max_pool_run(const inv_call *c)
 {
     inv_window w;
     if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
-    const int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
+    const planes l = planes_of(c->node, &c->in[0].shape);
     void *y = c->out[0].data, *taps = c->nout > 1 ? c->out[1].data : NULL;
     if (c->gpu)
-        INV_GPU(c->gpu, max_pool)(c->gpu, c->in[0].dtype, &w, planes, c->in[0].data, y, taps);
+        INV_GPU(c->gpu, max_pool)(c->gpu, c->in[0].dtype, &w, l.n, c->in[0].data, y, taps);
     else if (c->in[0].dtype == INV_F32)
-        max_pool_f32(&w, planes, c->in[0].data, y, taps);
+        max_pool_f32(&w, &l, c->in[0].data, y, taps);
     else
-        max_pool_f64(&w, planes, c->in[0].data, y, taps);
+        max_pool_f64(&w, &l, c->in[0].data, y, taps);
     return INV_OK;
 }
 
@@ -127,14 +157,14 @@ static inv_status max_pool_grad_run(const inv_call *c)
 {
     inv_window w;
     if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
-    const int64_t planes = inv__prod(&c->out[0].shape, 0, 2);
+    const planes l = planes_of(c->node, &c->out[0].shape);
     const void *gy = c->in[0].data, *taps = c->in[1].data;
     if (c->gpu)
-        INV_GPU(c->gpu, max_pool_grad)(c->gpu, c->in[0].dtype, &w, planes, taps, gy, c->out[0].data);
+        INV_GPU(c->gpu, max_pool_grad)(c->gpu, c->in[0].dtype, &w, l.n, taps, gy, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
-        max_pool_grad_f32(&w, planes, taps, gy, c->out[0].data);
+        max_pool_grad_f32(&w, &l, taps, gy, c->out[0].data);
     else
-        max_pool_grad_f64(&w, planes, taps, gy, c->out[0].data);
+        max_pool_grad_f64(&w, &l, taps, gy, c->out[0].data);
     return INV_OK;
 }
 
@@ -145,12 +175,12 @@ static inv_status indices_run(const inv_call *c)
     const bool first = inv_attr_int(c->node, "storage_order", 0) != 0;
     int64_t *index = c->out[0].data;
     if (inv__pool_of(c->node, &x, &w)) return INV_E_SHAPE;
-    const int64_t planes = inv__prod(&x, 0, 2);
+    const int64_t n = inv__prod(&x, 0, 2);
     if (c->gpu) {
-        INV_GPU(c->gpu, pool_indices)(c->gpu, &w, planes, first, c->in[0].data, index);
+        INV_GPU(c->gpu, pool_indices)(c->gpu, &w, n, first, c->in[0].data, index);
         return INV_OK;
     }
-    for (int64_t i = 0; i < planes * w.outvol; i++) {
+    for (int64_t i = 0; i < n * w.outvol; i++) {
         const int64_t tap = inv__pool_tap(&w, c->in[0].data, i), at = inv__pool_position(&w, i % w.outvol, tap, first);
         index[i] = at < 0 ? -1 : i / w.outvol * w.invol + at;
     }
@@ -161,14 +191,14 @@ static inv_status average_pool_run(const inv_call *c)
 {
     inv_window w;
     if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
-    const int64_t planes = inv__prod(&c->in[0].shape, 0, 2);
+    const planes l = planes_of(c->node, &c->in[0].shape);
     const inv_pool_divide by = divide_by(c->node);
     if (c->gpu)
-        INV_GPU(c->gpu, average_pool)(c->gpu, c->in[0].dtype, &w, planes, by, c->in[0].data, c->out[0].data);
+        INV_GPU(c->gpu, average_pool)(c->gpu, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
-        average_pool_f32(&w, planes, by, c->in[0].data, c->out[0].data);
+        average_pool_f32(&w, &l, by, c->in[0].data, c->out[0].data);
     else
-        average_pool_f64(&w, planes, by, c->in[0].data, c->out[0].data);
+        average_pool_f64(&w, &l, by, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -176,14 +206,14 @@ static inv_status average_pool_grad_run(const inv_call *c)
 {
     inv_window w;
     if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
-    const int64_t planes = inv__prod(&c->out[0].shape, 0, 2);
+    const planes l = planes_of(c->node, &c->out[0].shape);
     const inv_pool_divide by = divide_by(c->node);
     if (c->gpu)
-        INV_GPU(c->gpu, average_pool_grad)(c->gpu, c->in[0].dtype, &w, planes, by, c->in[0].data, c->out[0].data);
+        INV_GPU(c->gpu, average_pool_grad)(c->gpu, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
-        average_pool_grad_f32(&w, planes, by, c->in[0].data, c->out[0].data);
+        average_pool_grad_f32(&w, &l, by, c->in[0].data, c->out[0].data);
     else
-        average_pool_grad_f64(&w, planes, by, c->in[0].data, c->out[0].data);
+        average_pool_grad_f64(&w, &l, by, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 

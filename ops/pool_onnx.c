@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ONNX's pooling operators, lowered to those of pool.c. */
+#include "ops/emit.h"
 #include "ops/pool.h"
-#include "ops/util.h"
 
 static inv_id first_out(inv_graph *g, inv_id node) { return node == INV_NONE ? INV_NONE : inv_nod(g, node)->out[0]; }
 
@@ -24,7 +24,7 @@ static inv_status as_real(inv_graph *g, const inv_node *n, inv_id *x)
     if (t != INV_I8 && t != INV_U8)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input 0 is %s; it must be floating point, int8 or uint8",
                              inv_dtype_name(t));
-    *x = inv_emit1(g, "Cast", INV_IN(*x), INV_ATTRS(inv_attr_of_int("to", (int64_t)real)));
+    *x = inv__cast(g, *x, real);
     return inv__done(g);
 }
 
@@ -45,8 +45,7 @@ static inv_status max_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
                                   inv_attr_of_int("storage_order", inv_attr_int(n, "storage_order", 0))};
         out[1] = first_out(g, inv__emit_pool(g, "PoolIndices", 1, INV_IN(inv_nod(g, pool)->out[1]), &w, up, 2, more));
     }
-    if (!inv_dtype_is_float(t))
-        out[0] = inv_emit1(g, "Cast", INV_IN(out[0]), INV_ATTRS(inv_attr_of_int("to", (int64_t)t)));
+    if (!inv_dtype_is_float(t)) out[0] = inv__cast(g, out[0], t);
     return inv__done(g);
 }
 
@@ -84,15 +83,15 @@ static inv_status order_of(const inv_graph *g, const inv_node *n, double *p)
 static inv_id power(inv_graph *g, inv_id x, double p)
 {
     if (p == 1 || g->failed) return x;
-    if (p == 2) return inv_emit1(g, "Mul", INV_IN(x, x), INV_NOATTR);
-    if (p == 0.5) return inv_emit1(g, "Sqrt", INV_IN(x), INV_NOATTR);
-    return inv_emit1(g, "Pow", INV_IN(x, inv_graph_const_real(g, inv_val(g, x)->dtype, p)), INV_NOATTR);
+    if (p == 2) return inv__pair(g, "Mul", x, x);
+    if (p == 0.5) return inv__unary(g, "Sqrt", x);
+    return inv__pair(g, "Pow", x, inv__number(g, x, p));
 }
 
 /* |x|^p */
 static inv_id terms(inv_graph *g, inv_id x, double p)
 {
-    return power(g, p == 2 ? x : inv_emit1(g, "Abs", INV_IN(x), INV_NOATTR), p);
+    return power(g, p == 2 ? x : inv__unary(g, "Abs", x), p);
 }
 
 static inv_status lp_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -167,7 +166,7 @@ static inv_status max_unpool_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape flat = inv_shape_of(1, (int64_t[]){inv_shape_nelem(&y)}),
                     list = inv_shape_of(1, (int64_t[]){inv_shape_nelem(&x)}),
                     column = inv_shape_of(2, (int64_t[]){inv_shape_nelem(&x), 1});
-    const inv_id zeros = inv_emit1(g, "BroadcastTo", INV_IN(inv_graph_const_real(g, inv__in_dtype(g, n, 0), 0)),
+    const inv_id zeros = inv_emit1(g, "BroadcastTo", INV_IN(inv__number(g, n->in[0], 0)),
                                    INV_ATTRS(inv__attr_of_shape("shape", &flat)));
     const inv_id index = inv__emit_view(g, n->in[1], &column), updates = inv__emit_view(g, n->in[0], &list);
     out[0] = inv__emit_view(g, inv_emit1(g, "ScatterNDN", INV_IN(zeros, index, updates), INV_NOATTR), &y);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Resize and Upsample lower to ResizeN, where the output's shape is an attribute, and so are scales unless they are
  * exactly output / input. Nearest and linear; linear interpolation is separable, axis by axis in one pass. The gradient
- * is a gather. Wider kernels (cubic, antialias) are products with a constant matrix per axis. Sources: the ONNX operator specifications. */
+ * is a gather. Wider kernels (cubic, antialias) are products with a constant matrix per axis. Sources: the ONNX
+ * operator specifications. */
 #include "ops/builtin.h"
 #include "ops/resize_gpu.h"
 #include "ops/util.h"
@@ -323,8 +324,8 @@ static double kernel_at(double d, bool cubic, double a)
     return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
-/* Weights with which output element o of axis a reads the inputs: row of r->in[a] numbers. Elements outside count as the
- * border, or not at all. With antialias the kernel is as much wider as the output is coarser. */
+/* Weights with which output element o of axis a reads the inputs: row of r->in[a] numbers. Elements outside count as
+ * the border, or not at all. With antialias the kernel is as much wider as the output is coarser. */
 static void fill_row(const inv_resize *r, const inv_node *n, int a, int64_t o, double *row)
 {
     const bool cubic = strcmp(inv_attr_string(n, "mode", "nearest"), "cubic") == 0;
@@ -363,8 +364,8 @@ static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, 
     inv_shape s = *inv__in_shape(g, n, 0);
     inv_resize r = {.rank = s.rank, .coordinate = index_of(coordinates, coordinate)};
     if (r.coordinate < 0 || r.coordinate == INV_TF_CROP_AND_RESIZE)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "coordinate_transformation_mode = %s is not supported for cubic "
-                             "interpolation and with antialias", coordinate);
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "coordinate_transformation_mode = %s is not supported for "
+                             "cubic interpolation and with antialias", coordinate);
     out[0] = n->in[0];
     for (int a = 0; a < s.rank; a++) {
         const int64_t pre = inv__prod(&s, 0, a), post = inv__prod(&s, a + 1, s.rank);
@@ -484,11 +485,14 @@ static const inv_op_def onnx_resize_row = {
 static const inv_op_def resize_10_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Resize", .since = 10, .until = 10, .in = "X scales", .out = "Y",
     .infer = inv__infer_lowered, .lower = upsample_lower,
+    .cases = (const char *const[]){"y = Resize<mode = \"linear\">(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,0.6})", NULL},
     .doc = "to ResizeN with asymmetric coordinates. ONNX Resize-10"};
 
 static const inv_op_def upsample_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Upsample", .since = 7, .until = 9, .in = "X scales?", .out = "Y",
     .infer = inv__infer_lowered, .lower = upsample_lower,
+    .cases = (const char *const[]){"y = Upsample(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,3.0})",
+                                   "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(float[1,1,2,2] x)", NULL},
     .doc = "to ResizeN with asymmetric coordinates. ONNX Upsample-7, -9"};
 
 const inv_op_def *const inv_ops_resize[] = {&resize_row,    &resize_grad_row, &onnx_resize_row,

@@ -113,11 +113,13 @@ const inv_op_def inv__op_log_softmax = {
 const inv_op_def inv__op_softmax_12 = {
     .size = sizeof inv__op_softmax_12, .domain = "", .name = "Softmax", .since = 1, .until = 12, .in = "input",
     .out = "output", .infer = inv__infer_lowered, .lower = softmax_12_lower,
+    .cases = (const char *const[]){"y = Softmax(float[2,3,2] x)", "y = Softmax<axis = 2>(float[2,3,2] x)", NULL},
     .doc = "softmax over everything from `axis` on; lowers to a view and Softmax"};
 
 const inv_op_def inv__op_log_softmax_12 = {
     .size = sizeof inv__op_log_softmax_12, .domain = "", .name = "LogSoftmax", .since = 1, .until = 12,
     .in = "input", .out = "output", .infer = inv__infer_lowered, .lower = softmax_12_lower,
+    .cases = (const char *const[]){"y = LogSoftmax(float[2,3,2] x)", "y = LogSoftmax<axis = -1>(float[2,3] x)", NULL},
     .doc = "log-softmax over everything from `axis` on; lowers to a view and LogSoftmax"};
 
 const inv_op_def inv__op_softmax_grad = {

@@ -44,10 +44,11 @@ typedef struct line {
     int64_t base, step, *list;
 } line;
 
+static uint64_t key_of(const line *l, int64_t i) { return inv__topk_key(l->p, l->x, l->base + i * l->step); }
+
 static bool later(const line *l, int64_t i, int64_t j)
 {
-    return inv__topk_before(l->p, inv__topk_key(l->p, l->x, l->base + j * l->step), j,
-                            inv__topk_key(l->p, l->x, l->base + i * l->step), i);
+    return inv__topk_before(l->p, key_of(l, j), j, key_of(l, i), i);
 }
 
 static void sift_down(const line *l, int64_t n, int64_t i)
@@ -72,14 +73,17 @@ static void sift_up(const line *l, int64_t at, int64_t i)
 static void first_of_line(const line *l)
 {
     const int64_t k = l->p->k;
-    for (int64_t i = 0; i < l->p->d; i++) {
-        if (i < k) sift_up(l, i, i);
-        else if (later(l, l->list[0], i)) sift_down(l, k, i);
+    for (int64_t i = 0; i < k; i++) sift_up(l, i, i);
+    uint64_t top = key_of(l, l->list[0]);
+    for (int64_t i = k; i < l->p->d; i++) {
+        if (!inv__topk_before(l->p, key_of(l, i), i, top, l->list[0])) continue;
+        sift_down(l, k, i);
+        top = key_of(l, l->list[0]);
     }
     for (int64_t n = k - 1; n > 0; n--) {
-        const int64_t top = l->list[0], end = l->list[n * l->step];
+        const int64_t last = l->list[0], end = l->list[n * l->step];
         sift_down(l, n, end);
-        l->list[n * l->step] = top;
+        l->list[n * l->step] = last;
     }
 }
 
@@ -146,9 +150,11 @@ static inv_status onnx_topk_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id both[2];
     INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), inv__in_shape(g, n, 0)->rank, &axis));
-    if (inv__has_in(n, 1) && (!inv_const_ints(g, n->in[1], 1, &k, &count) || count != 1))
-        return inv_node_fail(g, n, INV_E_SHAPE, "input 1 (K) must be a constant number: the result's shape depends on "
-                                                "it");
+    if (inv__has_in(n, 1)) {
+        INV_TRY(inv_node_need_const(g, n, n->in[1], "K"));
+        if (!inv_const_ints(g, n->in[1], 1, &k, &count) || count != 1)
+            return inv_node_fail(g, n, INV_E_SHAPE, "K (input 1) must be one integer");
+    }
     INV_TRY(emit_topk(g, n, axis, k, inv_attr_int(n, "largest", 1) != 0, false, both));
     for (uint32_t i = 0; i < n->nout && i < 2; i++) out[i] = both[i];
     return INV_OK;

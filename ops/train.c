@@ -217,16 +217,20 @@ static const inv_op_def dropout_keep = {
     .size = sizeof dropout_keep, .domain = INV_IR, .name = "DropoutKeep", .since = 1, .in = "x", .out = "mask",
     .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = drop_infer, .cpu = keep_run,
     .cuda = keep_run,
+    .cases = (const char *const[]){"k = DropoutKeep<ratio = 0.25, key = 7>(float[3,10] x)", NULL},
     .doc = "the mask of DropoutMask with the same attributes, as bool"};
 
 static const inv_op_def dropout_7 = {
     .size = sizeof dropout_7, .domain = "", .name = "Dropout", .since = 7, .until = 11, .in = "data",
     .out = "output mask?", .infer = inv__infer_lowered, .lower = dropout_lower,
+    .cases = (const char *const[]){"y = Dropout<ratio = 0.3>(float[2,3] x)", NULL},
     .doc = "lowers to DropoutMask with ratio an attribute; the identity but when training"};
 
 static const inv_op_def dropout_12 = {
     .size = sizeof dropout_12, .domain = "", .name = "Dropout", .since = 12, .in = "data ratio? training_mode?",
     .out = "output mask?", .infer = inv__infer_lowered, .lower = dropout_lower,
+    .cases = (const char *const[]){"y = Dropout(float[2,3] x, float{0.3}, bool{true})",
+                                   "y = Dropout(float[2,3] x, float{0.3})", NULL},
     .doc = "lowers to DropoutMask if training_mode is true and ratio > 0 (constants), else to the identity"};
 
 const inv_op_def *const inv_ops_train[] = {&feed, &dropout_mask, &dropout_keep, &dropout_7, &dropout_12,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Binding: every input gets a static shape and a Feed node that copies it into the arena, or is a constant; all floating-point
- * arithmetic is put into one type. */
+ * Binding: every input gets a static shape and a Feed node that copies it into the arena, or is a constant; all
+ * floating-point arithmetic is put into one type. */
 #include <string.h>
 
 #include "passes/pass.h"
@@ -53,15 +53,15 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
         return;
     }
     inv_shape got = inv_shape_of(a->rank, a->dims);
-    const bool rebatch = rq->rebatch && !inv_input_is_constant(rq->options, a);
-    if (rq->batch > 0 && !inv_input_is_constant(rq->options, a) && got.rank > 0 && got.dim[0] == given_rows(rq->options)) got.dim[0] = rq->batch;
+    const bool whole = inv_input_is_constant(rq->options, a);
+    if (rq->batch > 0 && !whole && got.rank > 0 && got.dim[0] == given_rows(rq->options)) got.dim[0] = rq->batch;
     char seen[INV_SHAPE_TEXT];
     inv_shape_text(&got, seen);
     bool fits = val->shape.rank < 0 || val->shape.rank == got.rank;
     for (int d = 0; fits && d < val->shape.rank; d++) {
         int64_t wanted = val->shape.dim[d], bound = got.dim[d];
         const char *symbol = val->dim_param ? val->dim_param[d] : NULL;
-        if (wanted >= 0) fits = wanted == got.dim[d] || (d == 0 && rebatch);
+        if (wanted >= 0) fits = wanted == got.dim[d] || (d == 0 && rq->rebatch && !whole);
         else if (symbol && *symbol && symbol_bind(g, s, symbol, got.dim[d], &bound) && bound != got.dim[d]) {
             inv__str_add(wrong, "; input '%s': dimension '%s' is %lld here and %lld elsewhere", val->name, symbol,
                          (long long)got.dim[d], (long long)bound);

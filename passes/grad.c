@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reverse mode: every operator's row emits its gradient as nodes of the same graph, so liveness says what backward
  * needs and nobody keeps a list of saved tensors. Missing gradients are all named at once.
+ * The operator Gradient is lowered by the same means.
  * requires: plan->loss.  gives: backward nodes; plan->grad, plan->input_grad; g->forward_end. */
 #include <fnmatch.h>
 #include <string.h>
@@ -95,14 +96,14 @@ static bool wants_any(const reverse *r, const inv_node *n)
 }
 
 /* Operators on the way whose rows have no gradient, all of them. */
-static inv_status name_missing(reverse *r, const inv_plan *plan)
+static inv_status name_missing(reverse *r, inv_id loss)
 {
     inv_graph *g = r->g;
     bool *on = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
     inv_str text;
     if (!on) return INV_E_NOMEM;
     inv__str_init(&text, g->ctx);
-    on[plan->loss] = true;
+    on[loss] = true;
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         bool here = false;
@@ -196,17 +197,23 @@ static inv_status collect(reverse *r, const inv_request *rq, inv_plan *plan)
     return INV_OK;
 }
 
-static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
+static inv_status begin(reverse *r)
 {
-    inv_graph *g = r->g;
-    r->nvalue = g->value.n;
-    size_t forward = g->order.n;
+    r->nvalue = r->g->value.n;
     r->wanted = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
     r->grad = INV_ARENA_NEW(&r->scratch, inv_id, r->nvalue);
     if (!r->wanted || !r->grad) return INV_E_NOMEM;
     for (size_t v = 0; v < r->nvalue; v++) r->grad[v] = INV_NONE;
+    return INV_OK;
+}
+
+static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
+{
+    inv_graph *g = r->g;
+    size_t forward = g->order.n;
+    INV_TRY(begin(r));
     mark_wanted(r, rq);
-    INV_TRY(name_missing(r, plan));
+    INV_TRY(name_missing(r, plan->loss));
     g->phase = INV_BACKWARD;
     r->grad[plan->loss] = inv_graph_const_real(g, inv_val(g, plan->loss)->dtype, 1);
     if (inv_val(g, plan->loss)->shape.rank > 0 && r->grad[plan->loss] != INV_NONE) {
@@ -241,4 +248,83 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
                          "nothing to train: no floating-point initializer of rank 1 or more lies on a differentiable "
                          "path to the loss and is not frozen ('invonnx inspect' lists them with the reason)");
     return INV_OK;
+}
+
+/* --- the operator Gradient --- */
+
+bool inv_is_gradient(const inv_node *n)
+{
+    return strcmp(n->op_type, "Gradient") == 0 && strcmp(n->domain, "ai.onnx.preview.training") == 0;
+}
+
+/* Inputs first..first+count-1 of the node must be the very values that the attribute names: then what has been computed
+ * from them is what is differentiated. */
+static inv_status named_inputs(const inv_graph *g, const inv_node *n, const char *attr, uint32_t first, size_t *count)
+{
+    const inv_attr *names = inv_attr_find(n, attr);
+    *count = names ? names->n : 0;
+    for (size_t i = 0; i < *count; i++) {
+        const inv_id v = inv_graph_find(g, names->strings[i]);
+        if (first + i >= n->nin || v == INV_NONE || inv_graph_stands(g, v) != n->in[first + i])
+            return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
+                                 "input %zu must be '%s', as attribute %s says; other points are not supported",
+                                 first + i, names->strings[i], attr);
+        if (inv_val(g, n->in[first + i])->role == INV_ROLE_CONST)
+            return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "'%s' is a constant here", names->strings[i]);
+    }
+    return INV_OK;
+}
+
+/* wanted: what depends on the first `nx` inputs, but not by way of the others. */
+static void mark_between(reverse *r, const inv_node *gradient, size_t nx)
+{
+    const inv_graph *g = r->g;
+    for (size_t i = 0; i < nx; i++) r->wanted[gradient->in[i]] = true;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        const bool wanted = !(n->op->flags & INV_OP_NO_GRAD) && wants_any(r, n);
+        for (uint32_t k = 0; k < n->nout; k++) {
+            if (n->out[k] == INV_NONE || !wanted || !inv_dtype_is_float(inv_val(g, n->out[k])->dtype)) continue;
+            bool held = false;
+            for (size_t z = nx; z < gradient->nin; z++) held = held || gradient->in[z] == n->out[k];
+            r->wanted[n->out[k]] = !held;
+        }
+    }
+}
+
+static inv_status between(reverse *r, const inv_node *n, inv_id y, size_t nx, inv_id *out)
+{
+    inv_graph *g = r->g;
+    const size_t forward = g->order.n;
+    INV_TRY(begin(r));
+    mark_between(r, n, nx);
+    INV_TRY(name_missing(r, y));
+    const inv_shape shape = inv_val(g, y)->shape;
+    const inv_id one = inv_graph_const_real(g, inv_val(g, y)->dtype, 1);
+    r->grad[y] = inv_emit1(g, "BroadcastTo", INV_IN(one),
+                           INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
+    if (g->failed) return g->failed;
+    for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, g->order.at[i]));
+    for (size_t i = 0; i < nx && i < n->nout; i++) INV_TRY(grad_or_zero(r, n->in[i], &out[i]));
+    return INV_OK;
+}
+
+inv_status inv_lower_gradient(inv_graph *g, const inv_node *node, inv_id *out)
+{
+    const inv_node n = *node; /* emitting moves the array */
+    size_t nx, nz;
+    const inv_id y = inv_graph_find(g, inv_attr_string(&n, "y", ""));
+    INV_TRY(named_inputs(g, &n, "xs", 0, &nx));
+    INV_TRY(named_inputs(g, &n, "zs", (uint32_t)nx, &nz));
+    for (uint32_t i = 0; i < n.nout; i++) out[i] = INV_NONE;
+    if (y == INV_NONE || nx == 0 || n.nin != nx + nz || n.nout > nx)
+        return inv_node_fail(g, &n, INV_E_GRAPH, "attribute y must name a value, xs and zs all inputs");
+    const inv_id at = inv_graph_stands(g, y);
+    if (!inv_dtype_is_float(inv_val(g, at)->dtype))
+        return inv_node_fail(g, &n, INV_E_UNSUPPORTED_TYPE, "y is not floating point");
+    reverse r = {.g = g};
+    inv__arena_init(&r.scratch, g->ctx);
+    inv_status s = between(&r, &n, at, nx, out);
+    inv__arena_fini(&r.scratch);
+    return s;
 }

@@ -16,7 +16,6 @@
 #include "core/outline.h"
 #include "passes/pass.h"
 
-enum { MAX_NODES = 4000000 };
 
 /* The functions by name, open addressing. */
 typedef struct callees {
@@ -116,9 +115,9 @@ static inv_status check_calls(const callees *c, const inv_ids *list, inv_arena *
         if (f != INV_NONE && size[f] == 0) INV_TRY(measure(c, scratch, f, size));
         total += f == INV_NONE ? 1 : size[f];
     }
-    if (total > MAX_NODES)
+    if (total > INV_MAX_NODES)
         return inv__fail(g->ctx, INV_E_GRAPH, "the model's functions expand to %.0f nodes; at most %d are supported",
-                         total, MAX_NODES);
+                         total, INV_MAX_NODES);
     return INV_OK;
 }
 

@@ -81,6 +81,21 @@ static inv_status fail_target(inv_graph *g, inv_id output, inv_id target, const 
                      inv_shape_text(&o->shape, a), want);
 }
 
+static inv_status class_weights(inv_graph *g, const inv_request *rq, inv_id logits, int64_t classes, inv_id *out)
+{
+    const inv_session_options *o = rq->options;
+    const inv_shape s = inv_shape_of(1, &classes);
+    double *v;
+    if (!o->nclass_weights) return INV_OK;
+    if ((int64_t)o->nclass_weights != classes)
+        return inv__fail(g->ctx, INV_E_SHAPE, "%zu class weights are given, output '%s' has %lld classes",
+                         o->nclass_weights, inv_val(g, logits)->name, (long long)classes);
+    if (!(v = INV_ARENA_NEW(&g->arena, double, o->nclass_weights))) return INV_E_NOMEM;
+    if (!inv_convert(v, g->real, o->class_weights, INV_F64, o->nclass_weights)) return INV_E_INTERNAL;
+    *out = inv_graph_const(g, g->real, &s, v);
+    return g->failed;
+}
+
 static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id logits)
 {
     const inv_shape x = inv_val(g, logits)->shape;
@@ -99,21 +114,29 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (!inv_shape_equal(labels ? &rows : &x, &t->shape))
         return fail_target(g, logits, target, labels ? "integer labels of the output's shape without the class axis"
                                                      : "soft targets of the output's shape");
-    plan->loss = inv_emit1(g, "CrossEntropyMean", INV_IN(logits, target), INV_ATTRS(inv_attr_of_int("axis", axis)));
+    inv_id weights = INV_NONE;
+    INV_TRY(class_weights(g, rq, logits, x.dim[axis], &weights));
+    const bool ignores = labels && rq->options->ignores;
+    const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
+                              inv_attr_of_int("ignore_index", rq->options->ignore_index)};
+    plan->loss = inv_emit1(g, "CrossEntropyMean", weights == INV_NONE ? 2 : 3, (inv_id[]){logits, target, weights},
+                           ignores ? 2 : 1, attr);
     if (labels && rq->purpose == INV_FOR_EVAL)
-        plan->correct = inv_emit1(g, "CorrectCount", INV_IN(logits, target), INV_ATTRS(inv_attr_of_int("axis", axis)));
+        plan->correct = inv_emit1(g, "CorrectCount", INV_IN(logits, target), ignores ? 2 : 1, attr);
     return g->failed;
 }
 
 static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id output, const char *op)
 {
+    const double delta = rq->options->huber_delta;
     inv_id target;
     const inv_shape shape = inv_val(g, output)->shape;
     INV_TRY(feed_target(g, rq, plan, &shape, false, &target));
     if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
     if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))
         return fail_target(g, output, target, "the output's shape");
-    plan->loss = inv_emit1(g, op, INV_IN(output, target), INV_NOATTR);
+    const inv_attr attr = inv_attr_of_float("delta", delta > 0 ? delta : 1);
+    plan->loss = inv_emit1(g, op, INV_IN(output, target), rq->options->loss == INV_LOSS_HUBER, &attr);
     return g->failed;
 }
 
@@ -146,6 +169,7 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
     case INV_LOSS_CROSS_ENTROPY: INV_TRY(cross_entropy(g, rq, plan, outputs.at[0])); break;
     case INV_LOSS_MSE: INV_TRY(elementwise_loss(g, rq, plan, outputs.at[0], "MseMean")); break;
     case INV_LOSS_BCE: INV_TRY(elementwise_loss(g, rq, plan, outputs.at[0], "BceMean")); break;
+    case INV_LOSS_HUBER: INV_TRY(elementwise_loss(g, rq, plan, outputs.at[0], "HuberMean")); break;
     case INV_LOSS_NLL: INV_TRY(flow_nll(g, rq, plan, &outputs)); break;
     case INV_LOSS_OUTPUT:
         if (inv_shape_nelem(&inv_val(g, outputs.at[0])->shape) != 1)

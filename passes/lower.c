@@ -7,36 +7,50 @@
 
 #include "passes/pass.h"
 
-static bool is_unknown(const inv_node *n) { return !n->op && !inv_is_control(n); }
+static bool is_unknown(const inv_node *n) { return !n->op && !inv_is_control(n) && !inv_is_gradient(n); }
 
-/* Every operator that is not registered, with its nodes, in one message. */
+/* The nodes of one operator that is not registered. */
+static void name_nodes(const inv_graph *g, const inv_ids *list, size_t first, inv_str *text)
+{
+    enum { MOST_NODES = 20 };
+    const inv_node *n = inv_nod(g, list->at[first]);
+    inv__str_add(text, "; %s%s%s (node", n->domain, *n->domain ? "::" : "", n->op_type);
+    size_t count = 0;
+    for (size_t j = first; j < list->n; j++) {
+        const inv_node *m = inv_nod(g, list->at[j]);
+        if (!is_unknown(m) || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0) continue;
+        if (++count <= MOST_NODES) inv__str_add(text, "%s'%s'", count > 1 ? ", " : " ", inv_expand_label(g, m));
+    }
+    if (count > MOST_NODES) inv__str_add(text, " and %zu more", count - MOST_NODES);
+    inv__str_add(text, ", opset %lld)", (long long)inv_graph_opset(g, n->domain));
+}
+
+/* The operators that are not registered, with their nodes, in one message. */
 static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
 {
+    enum { MOST_OPERATORS = 50 };
+    const inv_node *seen[MOST_OPERATORS];
+    size_t nseen = 0;
+    bool more = false;
     inv_str text;
     inv__str_init(&text, g->ctx);
     for (size_t i = 0; i < list->n; i++) {
         const inv_node *n = inv_nod(g, list->at[i]);
         if (!is_unknown(n)) continue;
-        bool seen = false;
-        for (size_t j = 0; j < i && !seen; j++) {
-            const inv_node *m = inv_nod(g, list->at[j]);
-            seen = is_unknown(m) && strcmp(m->op_type, n->op_type) == 0 && strcmp(m->domain, n->domain) == 0;
-        }
-        if (seen) continue;
-        inv__str_add(&text, "; %s%s%s (node", n->domain, *n->domain ? "::" : "", n->op_type);
-        int count = 0;
-        for (size_t j = i; j < list->n; j++) {
-            const inv_node *m = inv_nod(g, list->at[j]);
-            if (!is_unknown(m) || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0) continue;
-            inv__str_add(&text, "%s'%s'", count++ ? ", " : " ", inv_expand_label(g, m));
-        }
-        inv__str_add(&text, ", opset %lld)", (long long)inv_graph_opset(g, n->domain));
+        size_t k = 0;
+        while (k < nseen && (strcmp(seen[k]->op_type, n->op_type) != 0 || strcmp(seen[k]->domain, n->domain) != 0)) k++;
+        if (k < nseen) continue;
+        more = nseen == MOST_OPERATORS;
+        if (more) break;
+        seen[nseen++] = n;
+        name_nodes(g, list, i, &text);
     }
     inv_status s = INV_OK;
     if (text.failed) s = INV_E_NOMEM;
     else if (text.n)
         s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
-                      "operators that this version does not have: %s. 'invonnx ops' lists what it has", text.s + 2);
+                      "operators that this version does not have: %s%s. 'invonnx ops' lists what it has", text.s + 2,
+                      more ? "; and more" : "");
     inv__str_fini(&text);
     return s;
 }
@@ -69,14 +83,28 @@ inv_status inv_lower_origin(inv_graph *g, const inv_node *n)
     return INV_OK;
 }
 
+/* An attribute that the operator reads, of another type than it wants. */
+static inv_status check_attributes(const inv_graph *g, const inv_node *n)
+{
+    for (uint32_t i = 0; i < n->nattr; i++)
+        if (n->attr[i].wanted)
+            return inv_node_fail(g, n, INV_E_GRAPH, "attribute '%s' is of type %s; the operator wants %s",
+                                 n->attr[i].name, inv_attr_kind_name(n->attr[i].kind), n->attr[i].wanted);
+    return INV_OK;
+}
+
 /* Lowers one node; out[] gets the values that stand for its outputs. */
 static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
 {
-    INV_TRY(inv_node_infer(g, id));
+    inv_status s = inv_node_infer(g, id);
     inv_node n = *inv_nod(g, id); /* a copy: emitting moves the array */
+    INV_TRY(check_attributes(g, &n)); /* the default that was taken instead may be why it failed */
+    INV_TRY(s);
     if (n.op->lower) {
         for (uint32_t i = 0; i < n.nout; i++) out[i] = INV_NONE;
-        INV_TRY(n.op->lower(g, &n, out));
+        s = n.op->lower(g, &n, out);
+        INV_TRY(check_attributes(g, &n));
+        INV_TRY(s);
         if (g->failed) return g->failed;
         for (uint32_t i = 0; i < n.nout; i++)
             if (n.out[i] != INV_NONE && out[i] == INV_NONE)
@@ -108,7 +136,7 @@ inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list)
             INV_TRY(inv_unroll(l, list->at[i], out));
         } else {
             for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
-            INV_TRY(lower_node(g, list->at[i], out));
+            INV_TRY(inv_is_gradient(n) ? inv_lower_gradient(g, n, out) : lower_node(g, list->at[i], out));
         }
         n = inv_nod(g, list->at[i]);
         for (uint32_t k = 0; k < nout; k++)

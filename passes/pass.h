@@ -20,6 +20,9 @@ inv_status inv_rewrite_blocks(inv_context *ctx, const inv_graph *source, const i
 inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                                 struct inv_rewriting **out);
 
+/* support.c: what inv_context.support points to */
+inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);
+
 /* What one plan is compiled for. */
 typedef struct inv_request {
     const inv_session_options *options;
@@ -82,6 +85,9 @@ inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list);
 inv_status inv_lower_origin(inv_graph *g, const inv_node *n); /* what is emitted from now on comes from n */
 /* unroll.c: what control flow computes in place of the node; out[] gets the values that stand for its outputs. */
 bool inv_is_control(const inv_node *n);
+/* grad.c: the operator Gradient, which stands for reverse mode between values of the model; out: one per `xs` */
+bool inv_is_gradient(const inv_node *n);
+inv_status inv_lower_gradient(inv_graph *g, const inv_node *n, inv_id *out);
 inv_status inv_unroll(inv_lowering *l, inv_id node, inv_id *out);
 /* simplify.c: peepholes on canonical operators, until nothing changes */
 inv_status inv_pass_simplify(inv_graph *g);

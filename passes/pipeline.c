@@ -373,7 +373,8 @@ static inv_status check_constants(const inv_program *p, const inv_session_option
             if (!inv_glob_fits(glob, given->inputs[i].name)) continue;
             any = true;
             INV_CHECK(given->inputs[i].data, p->ctx, INV_E_ARG,
-                      "input '%s' is to be a constant of the session, but it is given without values", given->inputs[i].name);
+                      "input '%s' is to be a constant of the session, but it is given without values",
+                      given->inputs[i].name);
         }
         INV_CHECK(any, p->ctx, INV_E_ARG, "'%s' is to be a constant of the session, but no such input is given", glob);
     }
@@ -415,6 +416,10 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     INV_TRY(copy_names(a, &c->freeze, c->nfreeze));
     INV_TRY(copy_names(a, &c->tied, c->ntied));
     INV_TRY(copy_names(a, &c->constant_inputs, c->nconstant_inputs));
+    double *weights = INV_ARENA_NEW(a, double, c->nclass_weights + 1);
+    if (!weights) return INV_E_NOMEM;
+    if (c->nclass_weights) memcpy(weights, c->class_weights, c->nclass_weights * sizeof *weights);
+    c->class_weights = c->nclass_weights ? weights : NULL;
     if (c->logdet && !(c->logdet = inv__arena_strdup(a, c->logdet))) return INV_E_NOMEM;
     if (c->device && !(c->device = inv__arena_strdup(a, c->device))) return INV_E_NOMEM;
     return INV_OK;

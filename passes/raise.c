@@ -322,6 +322,21 @@ static bool slice(const raising *b)
 
 /* --- linear maps --- */
 
+/* x = y - (y moved on by one along the axis, 0 in front). */
+static bool cum_sum_inv(const raising *b)
+{
+    inv_raise *r = b->r;
+    const inv_shape *s = shape_of(b, 0);
+    const int64_t axis = inv_attr_int(b->n, "axis", 0), reverse = inv_attr_int(b->n, "reverse", 0) != 0;
+    const int64_t from = reverse, to = s->dim[axis] - 1 + reverse;
+    int64_t pads[INV_MAX_RANK * 2] = {0};
+    pads[axis + (reverse ? s->rank : 0)] = 1;
+    if (s->dim[axis] < 1) return last1(b, "Identity", input(b, 0));
+    const char *y = input(b, 0), *starts = ints(r, 1, &from), *ends = ints(r, 1, &to), *axes = ints(r, 1, &axis);
+    const char *rest = emit(r, inv_raise_fresh(r), "Slice", NAMES(y, starts, ends, axes), INV_NOATTR);
+    return last2(b, "Sub", y, op2(r, "Pad", rest, ints(r, (size_t)s->rank * 2, pads)));
+}
+
 /* x = y M+; if x M' = y, then x = y M+'. */
 static bool linear_solve(const raising *b)
 {
@@ -401,6 +416,7 @@ static const form forms[] = {
     FORM("Transpose", 1, plain, A0) FORM("Concat", 4, plain, A0) FORM("View", 5, view, A0)
     FORM("Permute", 1, permute, A0) FORM("SplitSizes", 2, split, A0) FORM("SliceRange", 10, slice, A0)
     FORM("LinearSolve", 1, linear_solve, A0) FORM("BatchNormInverse", 7, batch_norm_inv, A0)
+    FORM("CumSumInverse", 11, cum_sum_inv, A0)
     FORM("BatchStats", 1, batch_stats, A0)};
 
 static const form *form_of(const char *op_type)

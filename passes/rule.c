@@ -270,6 +270,10 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
         *gain = *bound = a >= 1 ? 1 : 1 / a;
         return INV_OK;
     }
+    if (strcmp(c.name, "times") == 0) {
+        *gain = *bound = c.number;
+        return INV_OK;
+    }
     inv_id v = inv_binding_get(b, c.arg[0]);
     if (v == INV_NONE) return INV_OK;
     if (strcmp(c.name, "inv_norm") == 0) {

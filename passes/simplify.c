@@ -7,6 +7,7 @@
  *     (but not where some of the parts are outputs of the model: a multi-scale architecture has its name from that)
  *   ScatterNDN of a box with one free axis  -> Concat with pieces of a SplitSizes: overwrite.c
  *   MatMulT of a Transpose of the last two axes -> transA / transB
+ *   MaxPoolN of a Relu or a clip that nobody else reads -> that of the MaxPoolN
  * requires, gives: canonical forward graph. */
 #include <string.h>
 
@@ -364,6 +365,41 @@ static inv_id earlier_twin(const inv_graph *g, const inv_node *n, const inv_id *
     return INV_NONE;
 }
 
+/* Every window of a pooling has elements of the input. */
+static bool windows_reach_in(const inv_node *n)
+{
+    size_t npad, nkernel, ndil;
+    const int64_t *pad = inv_attr_ints(n, "pads", &npad), *kernel = inv_attr_ints(n, "kernel_shape", &nkernel),
+                  *dil = inv_attr_ints(n, "dilations", &ndil);
+    for (size_t i = 0; i < npad; i++)
+        if (pad[i] && (nkernel == 0 || pad[i] >= kernel[i % nkernel] || (ndil && dil[i % ndil] != 1))) return false;
+    return true;
+}
+
+/* MaxPoolN(f(x)) = f(MaxPoolN(x)) where f never falls. The activation is of the smaller tensor then, and nothing of the
+ * larger one is left for backward to read. Only for what is strict or flat: where it is flat no gradient comes through
+ * either way, elsewhere the same element is the largest. INV_NONE: not so, or somebody else reads f(x). */
+static inv_id pool_before(simplifier *s, const inv_ids *nodes, const inv_node *n)
+{
+    inv_graph *g = s->g;
+    const inv_node *d = def_of(g, n->in[0]);
+    uint32_t uses = 0;
+    if (!d || n->nout != 1 || (!is_op(d, "Relu") && !is_op(d, "ClipRange"))) return INV_NONE;
+    if (inv_val(g, n->in[0])->is_output || !windows_reach_in(n)) return INV_NONE;
+    for (size_t i = 0; i < nodes->n; i++) {
+        const inv_node *user = inv_nod(g, nodes->at[i]);
+        for (uint32_t k = 0; k < user->nin; k++)
+            uses += user->in[k] != INV_NONE && inv_graph_stands(g, user->in[k]) == n->in[0];
+    }
+    if (uses != 1) return INV_NONE;
+    const inv_node f = *d; /* emitting moves the array */
+    const inv_id y = inv_emit1(g, "MaxPoolN", INV_IN(f.in[0]), n->nattr, n->attr);
+    inv_emit_for(g, &f);
+    const inv_id to = inv_emit1(g, f.op->name, INV_IN(y), f.nattr, f.attr);
+    inv_emit_for(g, n);
+    return to;
+}
+
 static inv_status rewrite(simplifier *s, inv_arena *scratch, const inv_ids *old, inv_id id, bool *done)
 {
     inv_graph *g = s->g;
@@ -372,6 +408,7 @@ static inv_status rewrite(simplifier *s, inv_arena *scratch, const inv_ids *old,
     *done = false;
     if (is_op(&n, "View") || is_op(&n, "Transpose") || is_op(&n, "Permute")) to = fold_rearrangement(s, &n);
     else if (is_op(&n, "MatMulT")) to = absorb_transpose(s, &n);
+    else if (is_op(&n, "MaxPoolN")) to = pool_before(s, old, &n);
     else if (is_op(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);
     else if (is_op(&n, "SplitSizes")) return through_concat(s, scratch, old, id, done);
     else if (is_op(&n, "SliceRange") || is_op(&n, "Gather")) {

@@ -12,7 +12,7 @@
 #include "core/op.h"
 #include "passes/pass.h"
 
-enum { MAX_DEPTH = 64, MAX_NODES = 500000 };
+enum { MAX_DEPTH = 64, MAX_UNROLLED = 100000 };
 
 bool inv_is_control(const inv_node *n)
 {
@@ -101,8 +101,8 @@ static inv_status run_body(unroller *u)
     INV_TRY(inv_inline_calls(u->g, &l->scratch, &list, false));
     INV_TRY(inv_real_nodes(u->g, &list));
     l->unrolled += list.n + 1;
-    if (l->unrolled > MAX_NODES)
-        return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "control flow unrolls to more than %d nodes", MAX_NODES);
+    if (l->unrolled > MAX_UNROLLED)
+        return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "control flow unrolls to more than %d nodes", MAX_UNROLLED);
     INV_TRY(inv_lower_nodes(l, &list));
     for (size_t i = 0; i < body->outputs.n; i++) {
         u->result[i] = inv_graph_stands(u->g, u->x.map[body->outputs.at[i]]);
@@ -264,8 +264,8 @@ static inv_status scan_rows(unroller *u, uint32_t i, inv_id v, int64_t *trips, i
     int64_t n = s.dim[axis];
     if (*trips >= 0 && *trips != n) return wrong(u, "the inputs that it scans have different lengths");
     *trips = n;
-    if (n > MAX_NODES)
-        return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "control flow unrolls to more than %d nodes", MAX_NODES);
+    if (n > MAX_UNROLLED)
+        return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "control flow unrolls to more than %d nodes", MAX_UNROLLED);
     inv_id *row = *rows = INV_ARENA_NEW(&u->l->scratch, inv_id, (size_t)n + 1);
     int64_t *size = INV_ARENA_NEW(&u->l->scratch, int64_t, (size_t)n + 1);
     if (!row || !size) return INV_E_NOMEM;

@@ -49,9 +49,8 @@ static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
         bool first = true; /* of its group */
         for (uint32_t k = 0; k < i && first; k++) first = m->use[k].group != m->use[i].group;
         if (!first) continue;
-        const inv_node *n = inv_nod(g, m->use[i].node);
         inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role),
-                     label_of(g, n), n->op_type);
+                     m->use[i].label, m->use[i].op_type);
     }
     if (m->ngroup > named) inv__str_add(text, " and %u more", m->ngroup - named);
 }
@@ -140,29 +139,57 @@ static inv_status stand_in(untier *u, inv_id v, inv_id *out)
     return INV_OK;
 }
 
-static inv_status separate(untier *u, const inv_merge *m)
+static inv_status cannot(const untier *u, const inv_param_use *a, const inv_param_use *b)
+{
+    return inv__fail(u->g->ctx, INV_E_UNSUPPORTED_OP,
+                     "--untie: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, where "
+                     "names cannot be changed; inline the model's functions first (onnx.inliner), or say --tied",
+                     inv_val(u->g, u->param)->name, inv_use_role_name(a->role), a->label, a->op_type,
+                     inv_use_role_name(b->role), b->label, b->op_type);
+}
+
+/* What is inside of bodies keeps the name that they read it by: it is of group 0 then. And one input of a call cannot
+ * be two. */
+static inv_status arrange(const untier *u, inv_merge *m)
+{
+    const inv_param_use *in_body = NULL;
+    for (uint32_t i = 0; i < m->nuse; i++) {
+        const inv_param_use *a = &m->use[i];
+        bool body = a->slot >= inv_node_listed(inv_nod(u->g, a->node));
+        if (body && in_body && in_body->group != a->group) return cannot(u, in_body, a);
+        if (body) in_body = a;
+        for (uint32_t k = 0; k < i; k++)
+            if (m->use[k].node == a->node && m->use[k].slot == a->slot && m->use[k].group != a->group)
+                return cannot(u, &m->use[k], a);
+    }
+    uint32_t first = in_body ? in_body->group : 0;
+    for (uint32_t i = 0; i < m->nuse; i++) {
+        uint32_t *group = &m->use[i].group;
+        *group = *group == first ? 0 : *group == 0 ? first : *group;
+    }
+    return INV_OK;
+}
+
+static inv_status separate(untier *u, inv_merge *m)
 {
     u->param = m->param;
-    for (uint32_t i = 0; i < m->nuse; i++) {
-        const inv_node *n = inv_nod(u->g, m->use[i].node);
-        INV_CHECK(m->use[i].slot < inv_node_listed(n), u->g->ctx, INV_E_UNSUPPORTED_OP,
-                  "--untie: '%s' is read inside of '%s' (%s), where names cannot be changed",
-                  inv_val(u->g, m->param)->name, label_of(u->g, n), n->op_type);
-    }
+    INV_TRY(arrange(u, m));
     for (u->group = 1; u->group < m->ngroup; u->group++) {
         memset(u->copy, 0xff, u->nvalue * sizeof *u->copy);
         INV_TRY(add_param(u));
         for (uint32_t i = 0; i < m->nuse; i++) {
             inv_id own;
             if (m->use[i].group != u->group) continue;
-            INV_TRY(stand_in(u, inv_nod(u->g, m->use[i].node)->in[m->use[i].slot], &own));
+            inv_id old = inv_nod(u->g, m->use[i].node)->in[m->use[i].slot];
+            if (old >= u->nvalue || u->root[old] != u->param) continue; /* done: a call that uses it twice */
+            INV_TRY(stand_in(u, old, &own));
             inv_nod(u->g, m->use[i].node)->in[m->use[i].slot] = own;
         }
     }
     return INV_OK;
 }
 
-static inv_status separate_all(inv_program *p, inv_arena *scratch, const inv_merges *merges)
+static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *merges)
 {
     inv_id *root;
     INV_TRY(inv_graph_copy(p->source, &p->own));
@@ -179,38 +206,26 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, const inv_mer
 
 /* --- both --- */
 
-static inv_status untie(inv_program *p, const inv_graph *flat, inv_arena *scratch)
+static inv_status untie(inv_program *p, inv_arena *scratch)
 {
     const inv_session_options *o = &p->options;
     const inv_merge_options how = {.train_bn = o->train_bn, .tied = is_tied, .opaque = o};
     inv_merges all = {0}, merges = {0};
-    INV_TRY(inv_merges_find(flat, &how, scratch, &all));
+    INV_TRY(inv_merges_find(p->source, &how, scratch, &all));
     for (size_t i = 0; i < all.n; i++) {
-        bool matters = all.at[i].updates || is_trained(o, inv_val(flat, all.at[i].param)->name);
+        bool matters = all.at[i].updates || is_trained(o, inv_val(p->source, all.at[i].param)->name);
         if (matters && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
     }
     if (!merges.n) return INV_OK;
-    if (!o->untie) return refuse(flat, &merges);
-    if (p->source->function.n)
-        return inv__fail(p->ctx, INV_E_UNSUPPORTED_OP, "--untie cannot change models with functions; inline these "
-                         "first (onnx.inliner), or untie the model before it is rewritten");
-    return separate_all(p, scratch, &merges);
+    return o->untie ? separate_all(p, scratch, &merges) : refuse(p->source, &merges);
 }
 
 inv_status inv_pass_untie(inv_program *p)
 {
     inv_arena scratch;
-    inv_graph *flat = NULL;
-    inv_status s = INV_OK;
     if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
-    if (p->source->function.n) { /* roles are told by the nodes inside */
-        s = inv_graph_copy(p->source, &flat);
-        if (s == INV_OK) s = inv_pass_inline(flat, false);
-        if (s == INV_OK) s = inv_graph_sort(flat);
-    }
     inv__arena_init(&scratch, p->ctx);
-    if (s == INV_OK) s = untie(p, flat ? flat : p->source, &scratch);
+    inv_status s = untie(p, &scratch);
     inv__arena_fini(&scratch);
-    inv_graph_destroy(flat);
     return s;
 }

@@ -80,7 +80,8 @@ INV_API void inv_context_destroy(inv_context *ctx);
 INV_API const char *inv_context_message(const inv_context *ctx);
 /** Frees text that the library returned. */
 INV_API void inv_free(inv_context *ctx, void *p);
-/** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. */
+/** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. Of operators it says what compiling
+ *  their test cases showed: gradient, inverse, element types per input, devices, what runs in their place. */
 INV_NODISCARD INV_API inv_status inv_registry_report(inv_context *ctx, const char *what, char **json);
 
 /* --- model --- */
@@ -130,7 +131,8 @@ typedef enum inv_loss {
     INV_LOSS_MSE,           /* mean over all elements of (output - target)^2 */
     INV_LOSS_BCE,           /* logits; mean over all elements, nats */
     INV_LOSS_NLL,           /* flow: mean over batch of sum 0.5 z^2 + 0.5 D ln 2pi - logdet */
-    INV_LOSS_OUTPUT         /* a scalar output of the model */
+    INV_LOSS_OUTPUT,        /* a scalar output of the model */
+    INV_LOSS_HUBER          /* mean of d^2 / 2, and of delta (|d| - delta / 2) beyond delta; d = output - target */
 } inv_loss;
 
 typedef enum inv_optimizer { INV_OPT_NONE, INV_OPT_SGD, INV_OPT_MOMENTUM, INV_OPT_ADAM, INV_OPT_ADAMW } inv_optimizer;
@@ -195,7 +197,14 @@ typedef struct inv_session_options {
      * none. */
     const char *const *constant_inputs;
     size_t nconstant_inputs;
-    bool constants_as_needed; /* so may every other input on which a shape or a branch depends, where `inputs` has its values */
+    /* So is every other input on which a shape or a branch depends, where `inputs` has its values. */
+    bool constants_as_needed;
+    double huber_delta;          /* huber; 0 means the default, 1 */
+    const double *class_weights; /* cross entropy: by what a class's terms are multiplied; with labels the mean is then
+                                    over the sum of the rows' weights. NULL: 1 */
+    size_t nclass_weights;
+    bool ignores; /* cross entropy: rows with the label `ignore_index` count neither in the loss nor in the metric */
+    int64_t ignore_index;
     bool profile; /* time every node; the report's timeline tells. Host devices only */
 } inv_session_options;
 

@@ -373,7 +373,7 @@ class Control(unittest.TestCase):
             [forever] y = Loop( , yes, x) <body = body (int64 i, bool c, float[4,3] v) => (bool c2, float[4,3] v2) {
                     c2 = Identity(c)
                     v2 = Identity(v) }>
-            }""", "node 'forever' (Loop)", "more than 500000 nodes")
+            }""", "node 'forever' (Loop)", "more than 100000 nodes")
 
     def test_constant_inputs(self):
         """What an input's values decide is decided when the session is made, as far as one call goes."""

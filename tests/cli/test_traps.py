@@ -6,7 +6,8 @@ train_bn   a model with batch normalization in inference form trains, with --tra
 untie      initializers that look merged are refused, by name, role and remedy, for training only; with --untie the model
            trains bit for bit as one whose initializers were never merged, and is written so. What is shared on purpose
            stays shared
-functions  and what is merged inside of functions and bodies of control flow
+functions  and what is merged inside of functions ...
+bodies     ... and of bodies of control flow
 inspect    names each trap, and says what is trained
 types      float16, bfloat16 and float64 initializers train in float32 masters and are written back in their own type;
            types that cannot be computed with are left alone off the trained path and named on it
@@ -250,8 +251,16 @@ def check_views(at, x, t):
     equal(values[0], values[1], "what onnxruntime gives")
 
 
+def with_functions(path, *functions):
+    model = onnx.load(path)
+    model.functions.extend(functions)
+    model.opset_import.append(helper.make_opsetid("my", 1))
+    onnx.save(model, path)
+    return path
+
+
 def check_functions(at, x, t):
-    """Roles are told inside of functions and bodies, but names cannot be changed there."""
+    """Roles are told inside of functions, call by call. What calls are given can be told apart; names inside cannot."""
     plain = onnx.load(two_blocks(at("inner.onnx"), True))
     body = [n for n in plain.graph.node if n.op_type in ("Conv", "BatchNormalization", "Relu")]
     inputs = ["x", "w1", "w2", "zeros", "ones"]
@@ -259,26 +268,96 @@ def check_functions(at, x, t):
     rest = [n for n in plain.graph.node if n not in body]
     del plain.graph.node[:]
     plain.graph.node.extend([helper.make_node("Blocks", inputs, ["r2"], "call", domain="my"), *rest])
-    plain.functions.append(function)
-    plain.opset_import.append(helper.make_opsetid("my", 1))
     onnx.save(plain, at("inner.onnx"))
+    with_functions(at("inner.onnx"), function)
+    found, initializers = traps(at("inner.onnx"))
+    assert {m["initializer"] for m in found["merged_initializer"]} == {"zeros", "ones"}
+    assert "bias of 'call/conv1' (Conv)" in found["merged_initializer"][0]["uses"] + found["merged_initializer"][1]["uses"]
+    assert not initializers["ones"]["trainable"]
     base = ("train", at("inner.onnx"), "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"))
     refused(*base, words=("'zeros'", "bias of 'call/conv1' (Conv)"))
-    refused(*base, "--untie", words=("--untie", "functions"))
-    assert not traps(at("inner.onnx"))[1]["ones"]["trainable"]
-    then = helper.make_graph([node("Add", ["h", "b"], "h2")], "then", [],
-                             [helper.make_tensor_value_info("h2", TensorProto.FLOAT, None)])
-    other = helper.make_graph([node("Sub", ["h", "b"], "h3")], "else", [],
-                              [helper.make_tensor_value_info("h3", TensorProto.FLOAT, None)])
-    nodes = [node("Flatten", ["x"], "f"), node("MatMul", ["f", "w1"], "m"), node("Add", ["m", "b"], "h"),
-             helper.make_node("If", ["yes"], ["k"], "if", then_branch=then, else_branch=other),
+    refused(*base, "--untie", words=("--untie", "'zeros'", "bias of 'call/conv1'", "inside of functions"))
+    # one function, two calls, one merged bias; and a function inside of a function
+    linear = helper.make_function("my", "Linear", ["a", "w", "b"], ["r"],
+                                  [node("MatMul", ["a", "w"], "m"), node("Add", ["m", "b"], "r")],
+                                  [helper.make_opsetid("", 17)])
+    outer = helper.make_function("my", "Outer", ["a", "w", "b"], ["r"],
+                                 [helper.make_node("Linear", ["a", "w", "b"], ["r"], "inner", domain="my")],
+                                 [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)])
+    init = {"w0": f32(108, 6), "w1": f32(6, 6), "w2": f32(6, 5), "b": np.zeros(6, np.float32)}
+
+    def calls(name, second, weights):
+        nodes = [node("Flatten", ["x"], "f"), helper.make_node("Linear", ["f", "w0", "b"], ["h1"], "one", domain="my"),
+                 node("Relu", ["h1"], "r1"),
+                 helper.make_node("Outer", ["r1", "w1", second], ["h2"], "two", domain="my"),
+                 node("MatMul", ["h2", "w2"], "y")]
+        return with_functions(save(at(name), nodes, weights, ["N", 3, 6, 6], "y", ["N", 5]), linear, outer)
+
+    merged = calls("calls.onnx", "b", init)
+    apart = calls("calls.apart.onnx", "c", {**init, "c": np.zeros(6, np.float32)})
+    assert "merged_initializer" not in traps(apart)[0]
+    uses = traps(merged)[0]["merged_initializer"][0]["uses"]
+    assert uses == ["operand of 'one/r' (Add)", "operand of 'two/inner/r' (Add)"], uses
+    base = ("train", merged, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"))
+    refused(*base, words=("'b'", "'two/inner/r' (Add)"))
+    got, want = train(merged, at("c1.onnx"), x, t, "--untie"), train(apart, at("c2.onnx"), x, t)
+    for a, c in (("b", "b"), ("b_untied_1", "c"), ("w0", "w0"), ("w1", "w1"), ("w2", "w2")):
+        equal(got[a], want[c], a)
+    written = onnx.load(at("c1.onnx"))
+    onnx.checker.check_model(written, full_check=True)
+    assert [f.SerializeToString() for f in written.functions] == [f.SerializeToString() for f in onnx.load(merged).functions]
+    values = [onnxruntime.InferenceSession(at(p)).run(None, {"x": np.load(x)})[0] for p in ("c1.onnx", "c2.onnx")]
+    equal(values[0], values[1], "what onnxruntime gives")
+    # one layer called twice is one layer
+    again = calls("calls.again.onnx", "b", {**init, "w0": f32(108, 108), "b": np.zeros(108, np.float32)})
+    model = onnx.load(again)
+    model.graph.node[3].input[1] = "w0"
+    del model.graph.initializer[1]
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(f32(108, 5), "w2"))
+    onnx.save(model, again)
+    assert "merged_initializer" not in traps(again)[0]
+
+
+def check_bodies(at, x, t):
+    """The same inside of control flow: bodies keep the name that they read, the others change theirs."""
+    def branch(name, *nodes):
+        return helper.make_graph(list(nodes), name, [], [helper.make_tensor_value_info(nodes[-1].output[0],
+                                                                                      TensorProto.FLOAT, None)])
+
+    def build(name, outside):
+        nodes = [node("Flatten", ["x"], "f"), node("MatMul", ["f", "w1"], "m"), node("Add", ["m", outside], "h"),
+                 helper.make_node("If", ["yes"], ["k"], "if", then_branch=branch("then", node("Add", ["h", "b"], "h2")),
+                                  else_branch=branch("else", node("Identity", ["h"], "h3"))),
+                 node("MatMul", ["k", "w2"], "y")]
+        init = {"w1": W, "w2": ARANGE[:6, :5], "b": np.zeros(6, np.float32), "yes": np.array(True)}
+        return save(at(name), nodes, init | ({"c": np.zeros(6, np.float32)} if outside == "c" else {}),
+                    ["N", 3, 6, 6], "y", ["N", 5])
+
+    W = f32(108, 6)
+    merged, apart = build("inside.onnx", "b"), build("inside.apart.onnx", "c")
+    uses = traps(merged)[0]["merged_initializer"][0]["uses"]
+    assert uses == ["operand of 'h' (Add)", "operand of 'if/h2' (Add)"], uses
+    base = ("train", merged, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"))
+    refused(*base, words=("'b'", "'if/h2' (Add)"))
+    got, want = train(merged, at("i1.onnx"), x, t, "--untie"), train(apart, at("i2.onnx"), x, t)
+    for a, c in (("b", "b"), ("b_untied_1", "c"), ("w1", "w1"), ("w2", "w2")):
+        equal(got[a], want[c], a)
+    onnx.checker.check_model(onnx.load(at("i1.onnx")), full_check=True)
+    train(merged, at("i3.onnx"), x, t, "--tied", "b")
+    # two roles inside of one body
+    nodes = [node("Flatten", ["x"], "f"), node("MatMul", ["f", "w1"], "m"),
+             helper.make_node("If", ["yes"], ["k"], "if",
+                              then_branch=branch("then", node("Add", ["m", "b"], "h1"), node("MatMul", ["h1", "w"], "h2"),
+                                                 node("Add", ["h2", "b"], "h3")),
+                              else_branch=branch("else", node("Identity", ["m"], "h4"))),
              node("MatMul", ["k", "w2"], "y")]
-    inside = save(at("inside.onnx"), nodes, {"w1": f32(108, 6), "w2": f32(6, 5), "b": np.zeros(6, np.float32),
-                                             "yes": np.array(True)}, ["N", 3, 6, 6], "y", ["N", 5])
-    base = ("train", inside, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"))
-    refused(*base, words=("'b'", "'if' (If)"))
-    refused(*base, "--untie", words=("--untie", "inside of 'if'"))
-    train(inside, at("inside.out.onnx"), x, t, "--tied", "b")
+    both = save(at("both_inside.onnx"), nodes, {"w1": W, "w": f32(6, 6), "w2": f32(6, 5), "b": np.zeros(6, np.float32),
+                                                "yes": np.array(True)}, ["N", 3, 6, 6], "y", ["N", 5])
+    uses = traps(both)[0]["merged_initializer"][0]["uses"]
+    assert uses == ["operand of 'if/h1' (Add)", "operand of 'if/h3' (Add)"], uses
+    base = ("train", both, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"))
+    refused(*base, words=("'b'", "'if/h1' (Add)", "'if/h3' (Add)"))
+    refused(*base, "--untie", words=("--untie", "'if/h1' (Add)", "'if/h3' (Add)", "--tied"))
 
 
 def check_signs(at, x, t):
@@ -358,14 +437,15 @@ def check_types(at, x, t):
         got = numpy_helper.to_array(after.graph.initializer[0])
         equal(got, master.astype(got.dtype), f"{name} weights")
         assert not np.array_equal(got.astype(np.float32), start)
-    # named where they are on the path
-    for kind, word in ((TensorProto.FLOAT8E4M3FN, "w8"), (TensorProto.INT4, "w8")):
+    # constants where they are on the path, and said to be
+    for kind in (TensorProto.FLOAT8E4M3FN, TensorProto.INT4):
         nodes = [node("Flatten", ["x"], "f"), node("Cast", ["w8"], "wf", to=TensorProto.FLOAT),
                  node("MatMul", ["f", "wf"], "y")]
         size = 540 if kind == TensorProto.FLOAT8E4M3FN else 270
         bad = save(at("bad.onnx"), nodes, {"w8": helper.make_tensor("w8", kind, [108, 5], b"\x11" * size, raw=True)},
                    ["N", 3, 6, 6], "y", ["N", 5], opset=21)
-        refused("train", bad, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"), words=(word,))
+        refused("train", bad, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"), words=("nothing to train",))
+        assert not traps(bad)[1]["w8"]["trainable"] and traps(bad)[1]["w8"]["why"]
 
 
 def check_integers(at, x, t):

@@ -260,6 +260,24 @@ class Types(unittest.TestCase):
         np.testing.assert_allclose(np.load(self.file("out/out_y.npy")), want, rtol=1e-5, atol=1e-6)
         self.assertIn("output 'q' is left out", err)
 
+    def test_a_sequence_that_a_loop_makes(self):
+        self.save(parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> g (float[N,3] x) => (float[N,9] y) {
+            three = Constant<value_int = 3>()
+            yes = Constant<value = bool {1}>()
+            none = SequenceEmpty()
+            q, last = Loop(three, yes, none, x) <body = body (int64 i, bool c, seq(float) s, float[N,3] v)
+                => (bool c2, seq(float) s2, float[N,3] v2) {
+                    c2 = Identity(c)
+                    two = Constant<value = float {2.0}>()
+                    v2 = Mul(v, two)
+                    s2 = SequenceInsert(s, v2) }>
+            y = ConcatFromSequence<axis = 1>(q)
+        }"""))
+        status, _, err = call("run", self.model, "--feed", self.file("x.npy"), "--dump", self.file("out"))
+        self.assertEqual(status, 0, err)
+        np.testing.assert_array_equal(np.load(self.file("out/out_y.npy")),
+                                      np.concatenate([self.x * 2, self.x * 4, self.x * 8], 1))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -185,7 +185,7 @@ static bool refused(node_case *c, inv_status s)
         text = rest + 2;
     }
     if (*text == '\'' && (rest = strstr(text, "': "))) text = rest + 3; /* the file */
-    if ((rest = strstr(text, " defects:"))) text = rest + strlen(" defects:") + strspn(rest + strlen(" defects:"), " \n");
+    if ((rest = strstr(text, " defects:"))) text = rest + strlen(" defects:"), text += strspn(text, " \n");
     put_reason(c, *text ? text : inv_status_text(s));
     return false;
 }

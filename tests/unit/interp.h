@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "core/op.h"
+#include "ops/util.h"
 #include "passes/pass.h"
 
 typedef struct interp {
@@ -25,42 +26,9 @@ typedef struct interp {
     inv_step step;
 } interp;
 
-/* The statements of a case as a graph: typed names that nothing defines are inputs, the last statement's results are
- * outputs. Not lowered; float inputs are of type `real`. */
 static inline inv_status interp_parse(inv_context *ctx, const char *text, inv_dtype real, inv_graph **out)
 {
-    inv_arena a;
-    inv_stmts st = {0};
-    inv_str s;
-    char dims[INV_SHAPE_TEXT];
-    *out = NULL;
-    inv__arena_init(&a, ctx);
-    inv__str_init(&s, ctx);
-    inv_status status = inv_text_stmts(ctx, &a, text, &st);
-    inv__str_add(&s, "<opset_import: [\"\" : 26]>\ncase (");
-    int count = 0;
-    for (size_t i = 0; i < st.n && status == INV_OK; i++) {
-        for (uint32_t k = 0; k < st.at[i].nin; k++) {
-            const inv_data *t = &st.at[i].in_type[k];
-            if (t->dtype == INV_DT_NONE || t->bytes != NULL || *st.at[i].in[k] == '\0') continue;
-            inv__str_add(&s, "%s%s%s %s", count++ ? ", " : "", inv_dtype_name(t->dtype),
-                         inv_shape_text(&t->shape, dims), st.at[i].in[k]);
-        }
-    }
-    inv__str_add(&s, ") => (");
-    for (uint32_t k = 0; st.n && k < st.at[st.n - 1].nout; k++)
-        inv__str_add(&s, "%s%s", k ? ", " : "", st.at[st.n - 1].out[k]);
-    inv__str_add(&s, ") {\n%s\n}\n", text);
-    if (status == INV_OK) status = inv_graph_parse(ctx, s.s, out);
-    inv__str_fini(&s);
-    inv__arena_fini(&a);
-    if (status != INV_OK) return status;
-    (*out)->real = real;
-    for (size_t i = 0; i < (*out)->inputs.n; i++) {
-        inv_value *v = inv_val(*out, (*out)->inputs.at[i]);
-        if (v->dtype == INV_F32) v->dtype = real;
-    }
-    return INV_OK;
+    return inv_case_parse(ctx, text, 0, real, out);
 }
 
 /* Reverse mode over the lowered graph: gradients of sum(seed . y) over all floating-point outputs y, where the seeds
@@ -186,10 +154,10 @@ static inline void interp_put(interp *it, inv_id v, int64_t i, double value)
         ((float *)p)[i] = (float)value;
     else if (x->dtype == INV_I64)
         ((int64_t *)p)[i] = (int64_t)value;
-    else if (x->dtype == INV_I32)
-        ((int32_t *)p)[i] = (int32_t)value;
-    else
+    else if (x->dtype == INV_BOOL)
         ((uint8_t *)p)[i] = value > 0;
+    else
+        inv__put_int(p, x->dtype, i, (int64_t)value);
 }
 
 /* Numbers in (-1.5, 1.5), away from 0 and from each other's steps. */

@@ -280,7 +280,7 @@ static inline int ops_check_grad(ops_env *e, double tol)
         assert_int_equal(inv_val(g, grad[x])->dtype, inv_val(g, x)->dtype);
         compared++;
         for (int64_t k = 0; k < ops_n(e, x); k += 1 + ops_n(e, x) / 64 * (ops_n(e, x) > 256)) {
-            double old = ops_get(e, x, k), h = 1e-5, got = ops_get(e, grad[x], k);
+            double old = ops_get(e, x, k), h = 2e-6, got = ops_get(e, grad[x], k);
             ops_set(e, x, k, old + h);
             double up = ops_objective(e, forward, seed);
             ops_set(e, x, k, old - h);

@@ -146,23 +146,24 @@ static void compare_node(interp *it, const inv_node *n, const char *text)
         else memset(result[i].data, 0xff, nbytes_of(&result[i]));
         free(before[i]);
     }
-    if (op->cuda) {
+    const bool runs = op->cuda && !(op->flags & INV_OP_CUDA_REAL && n->nin && !inv_dtype_is_float(in[0].dtype));
+    if (runs) {
         if (device) call_there(it, &c);
         else assert_int_equal(call_here(it, &c, true), INV_OK);
         compared++;
-    } else {
+    } else if (!op->cuda) {
         note_missing(op);
     }
     for (uint32_t i = 0; i < nresult; i++) {
         if (!want[i]) continue;
-        double d = op->cuda ? distance(want[i], result[i].data, result[i].dtype, result[i].n) : 0;
+        double d = runs ? distance(want[i], result[i].data, result[i].dtype, result[i].n) : 0;
         if (d > largest[result[i].dtype == INV_F64]) largest[result[i].dtype == INV_F64] = d;
-        if (!(d <= LIMIT))
+        if (!(d <= (op->flags & INV_OP_RANDOM ? 0 : LIMIT))) /* random numbers are the same in every bit */
             fail_msg("%s: %s (%s): %g ulp from the host's", text, op->name, inv_dtype_name(result[i].dtype), d);
         memcpy(result[i].data, want[i], nbytes_of(&result[i]));
         free(want[i]);
     }
-    for (int k = 0; k < 8 && op->cuda && op->flags & INV_OP_STEP; k++)
+    for (int k = 0; k < 8 && runs && op->flags & INV_OP_STEP; k++)
         assert_true(fabs(gpu_drift[k] - host_drift[k]) <= 1e-9 * (1 + fabs(host_drift[k])));
 }
 
@@ -177,14 +178,29 @@ static void fill(interp *it, inv_id v, uint64_t *state)
         interp_put(it, v, i, fabs(interp_get(it, v, i)));
 }
 
-static void compare_case(inv_context *ctx, const char *text, inv_dtype real)
+/* The case with its inputs of type `from` as `to`; false: it does not take them. */
+static bool parse_as(inv_context *ctx, const char *text, int opset, inv_dtype from, inv_dtype to, inv_graph **g)
+{
+    need(inv_case_parse(ctx, text, opset, to == INV_F64 ? to : INV_F32, g), ctx);
+    for (size_t i = 0; i < (*g)->inputs.n; i++) {
+        inv_value *x = inv_val(*g, (*g)->inputs.at[i]);
+        if (x->dtype == from) x->dtype = to;
+    }
+    if (inv_pass_lower(*g) == INV_OK) return true;
+    inv_graph_destroy(*g);
+    return false;
+}
+
+static void compare_case(inv_context *ctx, const char *text, int opset, inv_dtype from, inv_dtype to)
 {
     interp it;
     inv_graph *g;
     inv_id grad[64], seed[64];
     uint64_t random = 7;
-    if (interp_parse(ctx, text, real, &g) != INV_OK || inv_pass_lower(g) != INV_OK)
-        fail_msg("%s: %s", text, inv_context_message(ctx));
+    if (!parse_as(ctx, text, opset, from, to, &g)) {
+        if (from == INV_F32 && inv_dtype_is_float(to)) fail_msg("%s: %s", text, inv_context_message(ctx));
+        return;
+    }
     for (size_t i = 0; i < g->outputs.n; i++) seed[i] = INV_NONE;
     (void)interp_grad(g, grad, seed); /* as far as there are gradients */
     interp_init(&it, g);
@@ -201,6 +217,24 @@ static void compare_case(inv_context *ctx, const char *text, inv_dtype real)
     interp_fini(&it);
 }
 
+/* In every element type that lowering takes: what `invonnx ops` prints, kernels must do. */
+static void compare_types(inv_context *ctx, const char *text, int opset)
+{
+    static const inv_dtype from[] = {INV_F32, INV_I64, INV_I32, INV_I8, INV_U8, INV_BOOL};
+    static const inv_dtype to[] = {INV_F32, INV_F64, INV_BOOL, INV_I8,  INV_I16, INV_I32,
+                                   INV_I64, INV_U8,  INV_U16,  INV_U32, INV_U64};
+    inv_graph *g;
+    bool has[32] = {false};
+    need(inv_case_parse(ctx, text, opset, INV_F32, &g), ctx);
+    for (size_t i = 0; i < g->inputs.n; i++) has[inv_val(g, g->inputs.at[i])->dtype] = true;
+    inv_graph_destroy(g);
+    for (size_t t = 0; t < sizeof to / sizeof *to; t++) {
+        for (size_t f = 0; f < sizeof from / sizeof *from; f++)
+            if (has[from[f]] || (from[f] == INV_F32 && inv_dtype_is_float(to[t])))
+                compare_case(ctx, text, opset, from[f], to[t]);
+    }
+}
+
 /* Integers; then operators without cases, because they act on what a graph does not hold. */
 #define THREE "k = Constant<value_ints = [2, -3, 1]>()\n"
 static const char *const more[] = {
@@ -213,7 +247,6 @@ static const char *const more[] = {
     THREE "y = ModTruncate(int64[2,3] a, k)",
     THREE "y = Pow(k, int64[2,3] a)",
     "fp = GuardSum<key = 5>(float[3,50] v)\nGuardCheck<key = 5, slot = 1>(float[3,50] w, fp)",
-    "k = DropoutKeep<ratio = 0.25, key = 7>(float[3,10] x)",
     "y = Neg(float[3,7] g)\nSgdUpdate<weight_decay = 0.1>(float[3,7] w, y)",
     "y = Neg(float[3,7] g)\nMomentumUpdate<momentum = 0.8>(float[3,7] w, y, float[3,7] v)",
     "y = Neg(float[3,7] g)\nAdamUpdate<weight_decay = 0.1>(float[3,7] w, y, float[3,7] m, float[3,7] vary)",
@@ -240,15 +273,12 @@ static void every_row(void **state)
     }
     for (size_t r = 0; r < inv_registry_nops(ctx->registry); r++) {
         const inv_op_def *op = inv_registry_op_at(ctx->registry, r);
-        if ((only && strcmp(only, op->name) != 0) || op->until || strcmp(op->name, "SequenceOf") == 0) continue;
-        for (const char *const *text = op->cases; text && *text; text++) {
-            compare_case(ctx, *text, INV_F32);
-            compare_case(ctx, *text, INV_F64);
-        }
+        if ((only && strcmp(only, op->name) != 0) || strcmp(op->name, "SequenceOf") == 0) continue;
+        for (const char *const *text = op->cases; text && *text; text++) compare_types(ctx, *text, op->until);
     }
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
-        compare_case(ctx, more[i], INV_F32);
-        compare_case(ctx, more[i], INV_F64);
+        compare_case(ctx, more[i], 0, INV_F32, INV_F32);
+        compare_case(ctx, more[i], 0, INV_F32, INV_F64);
     }
     if (device) {
         device->free(self, memory);

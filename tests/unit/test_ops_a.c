@@ -12,12 +12,17 @@
         if (check_ != INV_OK) fail_msg("%s: status %d, %s", what, (int)check_, inv_context_message(ctx));             \
     } while (0)
 
-static inv_graph *lowered(const char *text, inv_dtype real)
+static inv_graph *lowered_at(int opset, const char *text, inv_dtype real)
 {
     inv_graph *g = NULL;
-    CHECK_OK(interp_parse(ctx, text, real, &g), text);
+    CHECK_OK(inv_case_parse(ctx, text, opset, real, &g), text);
     CHECK_OK(inv_pass_lower(g), text);
     return g;
+}
+
+static inv_graph *lowered(const char *text, inv_dtype real)
+{
+    return lowered_at(0, text, real);
 }
 
 static double weighted(interp *it, const inv_id *seed)
@@ -56,12 +61,12 @@ static void check_differences(interp *it, const char *text, const inv_id *grad, 
     }
 }
 
-static void check_gradient(const char *text)
+static void check_gradient(const char *text, int opset)
 {
     interp it;
     inv_id grad[16], seed[16];
     uint64_t state = 7;
-    inv_graph *g = lowered(text, INV_F64);
+    inv_graph *g = lowered_at(opset, text, INV_F64);
     inv_status s = interp_grad(g, grad, seed);
     if (s == INV_E_UNSUPPORTED_OP) { /* derivative operators have no second derivative */
         inv_graph_destroy(g);
@@ -102,12 +107,12 @@ static void check_inplace(interp *it, const char *text)
     }
 }
 
-static void check_run(const char *text)
+static void check_run(const char *text, int opset)
 {
     interp f32, f64;
     uint64_t a = 7, b = 7;
-    interp_init(&f32, lowered(text, INV_F32));
-    interp_init(&f64, lowered(text, INV_F64));
+    interp_init(&f32, lowered_at(opset, text, INV_F32));
+    interp_init(&f64, lowered_at(opset, text, INV_F64));
     for (size_t i = 0; i < f32.g->inputs.n; i++) {
         interp_fill(&f32, f32.g->inputs.at[i], &a);
         interp_fill(&f64, f64.g->inputs.at[i], &b);
@@ -133,16 +138,19 @@ static void cases(void **state)
 {
     static const inv_op_def *const *const families[] = {inv_ops_elementwise, inv_ops_arith, inv_ops_logic,
                                                         inv_ops_shape,       inv_ops_move,  inv_ops_slice,
-                                                        inv_ops_gather,      inv_ops_reduce, inv_ops_topk,
-                                                        inv_ops_cumulate,    inv_ops_index, inv_ops_dynamic};
+                                                        inv_ops_gather, inv_ops_reduce, inv_ops_topk,
+                                                        inv_ops_cumulate, inv_ops_index, inv_ops_dynamic,
+                                                        inv_ops_sample, inv_ops_roi, inv_ops_ml, inv_ops_quantize,
+                                                        inv_ops_random, inv_ops_signal, inv_ops_recurrent,
+                                                        inv_ops_einsum, inv_ops_sequence};
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (const inv_op_def *const *row = families[f]; *row; row++) {
             int count = 0;
             for (const char *const *text = (*row)->cases; *text; text++, count++) {
                 if (strcmp((*row)->name, "SequenceOf") == 0) continue;
-                check_run(*text);
-                if (!((*row)->flags & INV_OP_NO_GRAD)) check_gradient(*text);
+                check_run(*text, (*row)->until);
+                if (!((*row)->flags & (INV_OP_NO_GRAD | INV_OP_STRAIGHT))) check_gradient(*text, (*row)->until);
             }
             if (strcmp((*row)->name, "SequenceOf") != 0 && count < 2) fail_msg("%s has too few cases", (*row)->name);
             assert_non_null((*row)->doc);
@@ -208,6 +216,39 @@ static void values(void **state)
     EXPECT("s = Shape(float[2,3] x)\ny = ReduceProd(s)", 6);
 }
 
+static void values_by_index(void **state)
+{
+    (void)state;
+    EXPECT("y = ScatterElements<reduction = \"max\">(float[2] x, int64[3]{1,1,0}, float[3] u)", 5, 4);
+    EXPECT("y = ScatterElements(float[2] x, int64[3]{1,-1,0}, float[3] u)", 5, 4);
+    EXPECT("y = ScatterND<reduction = \"mul\">(float[2] x, int64[3,1]{1,1,0}, float[3] u)", 5, 24);
+    EXPECT("y = GatherElements<axis = 1>(float[2,3] x, int64[2,2]{2,0,-2,1})", 3, 1, 5, 5);
+    EXPECT("v, i = TopKN<axis = 0, k = 3, largest = 0>(float[5] x)", 1, 2, 3, 0, 1, 2);
+    EXPECT("s = Sign(float[4] x)\nv, i = TopKN<axis = 0, k = 2>(s)", 1, 1, 0, 1);
+    EXPECT("s = Sign(float[4] x)\nv, i = TopKN<axis = 0, k = 2, last = 1>(s)", 1, 1, 3, 2);
+    EXPECT("k = Neg(float[3] x)\ny = ArgMin<keepdims = 0>(k)", 2);
+    EXPECT("l = Neg(float[3] x)\nm = Sqrt(l)\nc = Concat<axis = 0>(x, m)\ny = ArgMax<keepdims = 0>(c)", 3);
+    EXPECT(INTS("a", "0") "y = CumSum<exclusive = 1, reverse = 1>(float[4] x, a)", 9, 7, 4, 0);
+    EXPECT(INTS("a", "0") "y = CumProd(float[4] x, a)", 1, 2, 6, 24);
+    EXPECT("y = CumSumInverse<axis = 0, reverse = 1>(float[3] x)", -1, -1, 3);
+    EXPECT(INTS("d", "3") "y = OneHot(int64[3]{0,-1,3}, d, float[2] v)", 2, 1, 1, 1, 1, 2, 1, 1, 1);
+    EXPECT(INTS("l", "2, 3") "y = ReverseSequence<time_axis = 1, batch_axis = 0>(float[2,3] x, l)", 2, 1, 3, 6, 5, 4);
+    EXPECT("y = TensorScatter<mode = \"circular\">(float[1,3,1] x, float[1,2,1] u, int64[1]{2})", 5, 2, 4);
+    EXPECT(INTS("s", "2") "y = CenterCropPad(float[5] x, s)", 2, 3);
+    EXPECT(INTS("s", "4") "y = CenterCropPad(float[1] x, s)", 0, 1, 0, 0);
+    EXPECT(INTS("i", "3") INTS("b", "2") "y = Col2Im(float[1,2,2] x, i, b)", 1, 5, 4);
+    EXPECT("y = BitShift<direction = \"LEFT\">(uint8[3]{16,4,1}, uint8[3]{1,2,8})", 32, 16, 0);
+    EXPECT("y = BitwiseNot(int8[2]{5,-1})", -6, 0);
+    EXPECT("y, i, v, c = Unique<sorted = 0>(int64[6]{2,1,1,3,4,3})", 2, 1, 3, 4, 0, 1, 3, 4, 0, 1, 1, 2, 3, 2, 1, 2, 2,
+           1);
+    EXPECT("y = NonZero(int64[2,2]{0,5,7,0})", 0, 1, 1, 0);
+    EXPECT("y = Compress<axis = 1>(float[2,3] x, bool[3]{0,1,1})", 2, 3, 5, 6);
+    EXPECT("c = Constant<value_floats = [0.0, 0.0]>()\np = Reshape(c, int64[4]{1,1,1,2})\n"
+           "y = GridSample(float[1,1,2,2] x, p)", 2.5);
+    EXPECT("c = Constant<value_floats = [0.0, 0.0, 2.0, 2.0]>()\nr = Reshape(c, int64[2]{1,4})\n"
+           "y = RoiAlign(float[1,1,2,2] x, r, int64[1]{0})", 2.5);
+}
+
 /* A reduction long enough for several chunks and threads, against plain sums; the same for any layout of axes. */
 static void long_reductions(void **state)
 {
@@ -219,7 +260,7 @@ static void long_reductions(void **state)
                                         "y = Add(float[20000,3] a, float[3] b)",
                                         "y = Mul(float[50000] a, float b)"};
     (void)state;
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check_run(texts[i]);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check_run(texts[i], 0);
     interp it;
     double want = 0;
     interp_init(&it, lowered(texts[0], INV_F64));
@@ -345,7 +386,10 @@ static bool build(inv_context *c, const char *text)
 
 static void out_of_memory(void **state)
 {
-    static const inv_op_def *const *const families[] = {inv_ops_shape, inv_ops_slice, inv_ops_gather, inv_ops_reduce};
+    static const inv_op_def *const *const families[] = {
+        inv_ops_shape,   inv_ops_slice,  inv_ops_gather, inv_ops_reduce,  inv_ops_topk,     inv_ops_cumulate, inv_ops_index,
+        inv_ops_dynamic, inv_ops_sample, inv_ops_roi,    inv_ops_scatter, inv_ops_quantize, inv_ops_random,
+        inv_ops_signal};
     failing f = {0};
     const inv_allocator allocator = {failing_alloc, failing_free, &f};
     const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
@@ -371,6 +415,7 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cases),           cmocka_unit_test(values),
+                                       cmocka_unit_test(values_by_index),
                                        cmocka_unit_test(long_reductions), cmocka_unit_test(folding),
                                        cmocka_unit_test(inverses),        cmocka_unit_test(refusals),
                                        cmocka_unit_test(out_of_memory)};

@@ -63,10 +63,10 @@ static const char **names_of(inv_arena *a, const inv_graph *g)
     return name;
 }
 
-static inv_graph *canonical(const char *text, inv_dtype real)
+static inv_graph *canonical(const char *text, int written_for, inv_dtype real)
 {
     inv_graph *g = NULL;
-    if (interp_parse(ctx, text, real, &g) != INV_OK || inv_pass_lower(g) != INV_OK)
+    if (inv_case_parse(ctx, text, written_for, real, &g) != INV_OK || inv_pass_lower(g) != INV_OK)
         fail_msg("%s: %s", text, inv_context_message(ctx));
     return g;
 }
@@ -74,7 +74,7 @@ static inv_graph *canonical(const char *text, inv_dtype real)
 /* What the one node of the text is raised to, or "refused: REASON". */
 static void expect(const char *text, int64_t opset, inv_dtype real, const char *want)
 {
-    inv_graph *g = canonical(text, real == INV_DT_NONE ? INV_F32 : real);
+    inv_graph *g = canonical(text, 0, real == INV_DT_NONE ? INV_F32 : real);
     inv_arena a;
     inv_str s;
     inv_outline_nodes nodes = {0};
@@ -181,7 +181,7 @@ static void test_no_memory(void **state)
     const inv_allocator allocator = {no_memory, give_back, &out};
     const inv_context_options o = {.size = sizeof o, .allocator = &allocator};
     inv_context *poor = NULL;
-    inv_graph *g = canonical("x = SeluInverse(float[3] y)", INV_F32);
+    inv_graph *g = canonical("x = SeluInverse(float[3] y)", 0, INV_F32);
     inv_arena a, names;
     inv_outline_nodes nodes = {0};
     assert_int_equal(inv_context_create(&o, &poor), INV_OK);
@@ -336,10 +336,10 @@ static void compare(const char *text, interp *have, interp *want, double limit)
 }
 
 /* Runs the case as it is and as written; false: it cannot be written for this opset. */
-static bool check_case(const char *text, inv_dtype real, int64_t opset)
+static bool check_case(const char *text, int written_for, inv_dtype real, int64_t opset)
 {
     uint64_t state = 7;
-    inv_graph *g = canonical(text, real);
+    inv_graph *g = canonical(text, written_for, real);
     written w;
     interp want, have;
     bool ok = write_graph(&w, g, opset, real);
@@ -380,16 +380,16 @@ static void test_values(void **state)
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         for (size_t o = 0; o < sizeof opsets / sizeof *opsets; o++) {
             bool old = opsets[o] < 12 && strstr(more[i], "Celu");
-            assert_int_equal(check_case(more[i], INV_F32, opsets[o]), !old);
-            assert_int_equal(check_case(more[i], INV_F64, opsets[o]), !old);
+            assert_int_equal(check_case(more[i], 0, INV_F32, opsets[o]), !old);
+            assert_int_equal(check_case(more[i], 0, INV_F64, opsets[o]), !old);
         }
     for (size_t i = 0; i < inv_registry_nops(ctx->registry); i++) {
         const inv_op_def *op = inv_registry_op_at(ctx->registry, i);
         size_t written_at[2] = {0, 0};
         for (const char *const *c = op->cases; c && *c; c++)
             for (size_t o = 0; o < sizeof opsets / sizeof *opsets; o++) {
-                written_at[0] += check_case(*c, INV_F32, opsets[o]);
-                written_at[1] += check_case(*c, INV_F64, opsets[o]);
+                written_at[0] += check_case(*c, op->until, INV_F32, opsets[o]);
+                written_at[1] += check_case(*c, op->until, INV_F64, opsets[o]);
             }
         if (!op->lower && inv_raise_knows(op->name) && (!written_at[0] || !written_at[1]))
             fail_msg("no case of %s was compared", op->name);

@@ -70,7 +70,7 @@ static double rounded(int t, double x, int saturate, inv_dtype real)
     return y;
 }
 
-/* Every number of the type rounds to itself, and what lies between two to the nearer one, the middle to the even one. */
+/* Every number of the type rounds to itself, and what lies between two to the nearer one, a middle to the even. */
 static void check_rounding(int t, inv_dtype real)
 {
     const unsigned patterns = (1u << inv_dtype_bits((inv_dtype)t)) / 2; /* not negative, rising */

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses and their options against formulas in NumPy: cross entropy with class weights and a label to be ignored, Huber's
+loss, and ONNX's loss operators as the model's own. Normalisations and pooling give the same gradients whether their
+results are kept or computed again. The operator Gradient, against the derivative by hand."""
+import os
+import shutil
+import tempfile
+import unittest
+
+import numpy as np
+from common import call, report
+from onnx import parser, save
+
+LINEAR = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[6,3] x) => (float[6,4] y) <float[3,4] w = {W}> { y = MatMul(x, w) }"""
+OWN_LOSS = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[6,3] x, int64[6] t) => (float l) <float[3,4] w = {W}, float[4] k = {0.5, 2.0, 1.0, 0.25}> {
+    y = MatMul(x, w)
+    BODY
+}"""
+POOLED = """<ir_version: 10, opset_import: ["" : 23]>
+g (float[2,2,6,6] x) => (float[2,4,3,3] y)
+<float[4,2,3,3] w = {F}, float[4] s = {0.5, 2.0, 1.0, 0.7}, float[4] b = {0.1, 0.2, -0.1, 0.0}, float[3] r = {1.0, 0.5, 2.0}> {
+    c = Conv<pads = [1,1,1,1]>(x, w)
+    i = InstanceNormalization(c, s, b)
+    t = Tanh(i)
+    p = MaxPool<kernel_shape = [2,2], strides = [2,2]>(t)
+    n = GroupNormalization<num_groups = 2>(p, s, b)
+    m = RMSNormalization(n, r)
+    y = Sin(m)
+}"""
+GRADIENT = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.preview.training" : 1]>
+g (float[3] a, float[3] b) => (float[3] c, float[3] da, float[3] db) {
+    s = Sin(a)
+    m = Mul(s, b)
+    c = Add(m, a)
+    da, db = ai.onnx.preview.training.Gradient<xs = ["a", "b"], y = "c">(a, b)
+}"""
+K = np.array([0.5, 2.0, 1.0, 0.25])
+
+
+def numbers(values):
+    return ", ".join(f"{v:.6f}" for v in np.ravel(values))
+
+
+def softmax(y):
+    e = np.exp(y - y.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+class Losses(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        random = np.random.default_rng(5)
+        self.x = random.standard_normal((6, 3)).astype(np.float32).astype(float)
+        self.w = np.round(random.standard_normal((3, 4)), 6).astype(np.float32).astype(float)
+        self.labels = np.array([0, 3, 1, 2, 1, 0])
+        self.save(x=self.x, labels=self.labels, k=K)
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def save(self, **arrays):
+        for name, array in arrays.items():
+            np.save(self.file(name + ".npy"), array)
+
+    def model(self, text):
+        path = self.file("m.onnx")
+        save(parser.parse_model(text.replace("{W}", "{" + numbers(self.w) + "}")), path)
+        return path
+
+    def grad(self, text, *options):
+        """(loss, gradients by name)"""
+        out = self.file("out")
+        shutil.rmtree(out, ignore_errors=True)
+        r = report("grad", self.model(text), "--dump", out, *options)
+        return r["loss"], {n[5:-4]: np.load(os.path.join(out, n)) for n in os.listdir(out) if n.startswith("grad_")}
+
+    def linear(self, target, *options):
+        self.save(t=target)
+        return self.grad(LINEAR, "--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--float64", *options)
+
+    def close(self, got, loss, dy):
+        self.assertAlmostEqual(got[0], loss, places=12)
+        np.testing.assert_allclose(got[1]["w"], self.x.T @ dy, rtol=1e-10, atol=1e-12)
+
+    def expected(self, weight, ignore):
+        """Cross entropy with labels: mean over the weights of the rows that count."""
+        y = self.x @ self.w
+        row = np.where(self.labels == ignore, 0, weight[self.labels])
+        p = softmax(y)
+        loss = -(row * np.log(p[np.arange(6), self.labels])).sum() / row.sum()
+        return loss, row[:, None] / row.sum() * (p - np.eye(4)[self.labels])
+
+    def test_class_weights_and_ignored_labels(self):
+        weights = ["--class-weights", self.file("k.npy")]
+        self.close(self.linear(self.labels, "--loss", "cross_entropy", *weights), *self.expected(K, None))
+        for device in ("cpu", "sim"):
+            self.close(self.linear(self.labels, "--loss", "cross_entropy", *weights, "--ignore-index", 1, "--device",
+                                   device), *self.expected(K, 1))
+        labels, self.labels = np.where(self.labels == 1, -100, self.labels), np.where(self.labels == 1, 1, self.labels)
+        self.close(self.linear(labels, "--loss", "cross_entropy", "--ignore-index=-100"), *self.expected(np.ones(4), 1))
+
+    def test_soft_targets_with_class_weights(self):
+        t = softmax(np.random.default_rng(6).standard_normal((6, 4)))
+        p = softmax(self.x @ self.w)
+        got = self.linear(t, "--loss", "cross_entropy", "--class-weights", self.file("k.npy"))
+        self.close(got, -(t * K * np.log(p)).sum() / 6, ((t * K).sum(1, keepdims=True) * p - t * K) / 6)
+
+    def test_huber(self):
+        t = np.random.default_rng(7).standard_normal((6, 4))
+        d = self.x @ self.w - t
+        far = np.abs(d) > 0.7
+        self.assertTrue(0 < far.sum() < far.size)
+        loss = np.where(far, 0.7 * (np.abs(d) - 0.35), d * d / 2).mean()
+        self.close(self.linear(t, "--loss", "huber", "--huber-delta", 0.7), loss, np.clip(d, -0.7, 0.7) / d.size)
+
+    def test_losses_of_the_model(self):
+        forms = {
+            "l = SoftmaxCrossEntropyLoss<ignore_index = 1>(y, t, k)": (K, 1),
+            "l, p = SoftmaxCrossEntropyLoss(y, t)": (np.ones(4), None),
+            "p = LogSoftmax(y) l = NegativeLogLikelihoodLoss(p, t, k)": (K, None),
+            "n = SoftmaxCrossEntropyLoss<reduction = \"none\">(y, t) l = ReduceMean<keepdims = 0>(n)": (np.ones(4), None),
+        }
+        for body, (weight, ignore) in forms.items():
+            for options in (("--memory", "store"), ("--memory", "recompute"), ("--device", "sim")):
+                got = self.grad(OWN_LOSS.replace("BODY", body), "--feed", "x=" + self.file("x.npy"), "--feed",
+                                "t=" + self.file("labels.npy"), "--loss", "output", "--loss-output", "l", "--float64",
+                                *options)
+                self.close(got, *self.expected(weight, ignore))
+
+    def test_wrong_options(self):
+        model = self.model(LINEAR)
+        self.save(t=self.labels)
+        feed = ["grad", model, "--feed", self.file("x.npy"), "--target", self.file("t.npy")]
+        for options, word in ((["--loss", "mse", "--ignore-index", 1], "cross_entropy only"),
+                              (["--loss", "huber", "--huber-delta", 0], "above 0"),
+                              (["--loss", "cross_entropy", "--class-weights", self.file("x.npy")], "one axis"),
+                              (["--loss", "cross_entropy", "--class-weights", self.file("none.npy")], "none.npy")):
+            status, _, err = call(*feed, *options)
+            self.assertIn(status, (1, 2), err)
+            self.assertIn(word, err)
+        self.save(few=K[:2])
+        status, _, err = call(*feed, "--loss", "cross_entropy", "--class-weights", self.file("few.npy"))
+        self.assertEqual(status, 1)
+        self.assertIn("4 classes", err)
+
+    def test_memory_modes_agree(self):
+        random = np.random.default_rng(8)
+        text = POOLED.replace("{F}", "{" + numbers(random.standard_normal((4, 2, 3, 3))) + "}")
+        self.save(x=random.standard_normal((2, 2, 6, 6)), t=random.standard_normal((2, 4, 3, 3)))
+        common = ("--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--loss", "mse")
+        kept = self.grad(text, *common, "--memory", "store")
+        for options in (("--memory", "recompute"), ("--memory", "auto"), ("--memory", "store", "--device", "sim")):
+            again = self.grad(text, *common, *options)
+            self.assertEqual(sorted(kept[1]), sorted(again[1]))
+            for name, gradient in kept[1].items():
+                if "--device" in options:
+                    np.testing.assert_allclose(again[1][name], gradient, rtol=1e-4, atol=1e-6)
+                else:
+                    self.assertEqual(gradient.tobytes(), again[1][name].tobytes(), name)
+
+    def test_activation_behind_its_pooling(self):
+        """A Relu that only a MaxPool reads is taken of the pooled values: the same bits, less memory."""
+        random = np.random.default_rng(9)
+        text = POOLED.replace("{F}", "{" + numbers(random.standard_normal((4, 2, 3, 3))) + "}")
+        self.save(x=random.standard_normal((2, 2, 6, 6)), t=random.standard_normal((2, 4, 3, 3)))
+        for name in ("Relu", "Clip"):
+            results = []
+            for outputs in ("", ", float[2,4,6,6] t"):  # an output stays as it is
+                one = text.replace("Tanh(i)", name + ("(i)" if name == "Relu" else "(i, low, high)"))
+                one = one.replace("float[2,4,3,3] y)", "float[2,4,3,3] y" + outputs + ")")
+                one = one.replace("float[3] r =", "float low = {-0.5}, float high = {0.5}, float[3] r =")
+                out = self.file("out")
+                shutil.rmtree(out, ignore_errors=True)
+                r = report("grad", self.model(one), "--feed", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
+                           "mse", "--loss-output", "y", "--memory", "store", "--dump", out)
+                results.append((r["peak_bytes"], {n: np.load(os.path.join(out, n)) for n in sorted(os.listdir(out))
+                                                  if n.startswith("grad_")}))
+            self.assertLess(results[0][0], results[1][0])
+            self.assertTrue(any(np.any(v) for v in results[0][1].values()))
+            for n, gradient in results[0][1].items():
+                self.assertEqual(gradient.tobytes(), results[1][1][n].tobytes(), f"{name} {n}")
+
+    def test_gradient_as_an_operator(self):
+        a, b = np.array([0.1, 0.7, -1.2]), np.array([1.0, -2.0, 0.5])
+        self.save(a=a, b=b)
+        out = self.file("out")
+        report("run", self.model(GRADIENT), "--feed", "a=" + self.file("a.npy"), "--feed", "b=" + self.file("b.npy"),
+               "--float64", "--dump", out)
+        for name, want in (("da", np.cos(a) * b + 1), ("db", np.sin(a))):
+            np.testing.assert_allclose(np.load(os.path.join(out, f"out_{name}.npy")), want, rtol=1e-12)
+        other = GRADIENT.replace("Gradient<xs = [\"a\", \"b\"], y = \"c\">(a, b)",
+                                 "Gradient<xs = [\"a\", \"b\"], y = \"c\">(b, a)")
+        status, _, err = call("run", self.model(other), "--feed", "a=" + self.file("a.npy"), "--feed",
+                              "b=" + self.file("b.npy"))
+        self.assertEqual(status, 1)
+        self.assertIn("other points", err)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Channels last: networks as they are, and with the values around their convolutions turned, give the same results and
+ * gradients. Fails if a node gets an operand in the wrong order, if an attribute is not turned with its operands, or if
+ * nothing is turned at all. Does nothing in a build without oneDNN. */
+#include "interp.h"
+#include "ops/conv.h"
+#include "with_context.h"
+
+static bool is_built(void)
+{
+    inv_conv c = {.batch = 1, .group = 16, .cg = 1, .mg = 1};
+    c.w = (inv_window){2, {1, 8, 8}, {1, 6, 6}, {1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 64, 36, 9};
+    c.depthwise = true;
+    return inv__conv_last_serves(&c, INV_CONV_FORWARD, INV_F32);
+}
+
+static size_t count_last(const inv_graph *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *node = inv_nod(g, g->order.at[i]);
+        n += inv_attr_int(node, "channels_last", 0) != 0;
+    }
+    return n;
+}
+
+/* The case with gradients, run; turned or not. */
+static void run_case(const char *text, bool turn, interp *it, inv_id *grad)
+{
+    inv_graph *g;
+    inv_id seed[64];
+    uint64_t state = 11;
+    assert_int_equal(interp_parse(ctx, text, INV_F32, &g), INV_OK);
+    g->fold = true;
+    inv_status s = inv_pass_lower(g);
+    g->fold = false;
+    if (s == INV_OK) s = interp_grad(g, grad, seed);
+    for (size_t i = 0; i < g->inputs.n; i++)
+        if (grad[i] != INV_NONE) inv_val(g, grad[i])->keep = true;
+    if (s == INV_OK) s = inv_graph_prune(g);
+    if (s == INV_OK && turn) s = inv_pass_layout(g);
+    if (s == INV_OK) s = inv_graph_check(g, true);
+    if (s != INV_OK) fail_msg("%s: %s", text, inv_context_message(ctx));
+    if (turn && count_last(g) < 3) fail_msg("nothing was turned: %s", text);
+    interp_init(it, g);
+    for (size_t i = 0; i < g->inputs.n; i++) interp_fill(it, g->inputs.at[i], &state);
+    for (size_t i = 0; i < g->outputs.n; i++)
+        if (seed[i] != INV_NONE) interp_fill(it, seed[i], &state);
+    if (interp_run(it) != INV_OK) fail_msg("cannot be run: %s", text);
+}
+
+static void compare(interp *a, inv_id x, interp *b, inv_id y, const char *text)
+{
+    const int64_t n = inv_shape_nelem(&inv_val(a->g, x)->shape);
+    double most = 0, far = 0;
+    assert_true(inv_shape_equal(&inv_val(a->g, x)->shape, &inv_val(b->g, y)->shape));
+    for (int64_t k = 0; k < n; k++) {
+        most = fmax(most, fabs(interp_get(a, x, k)));
+        far = fmax(far, fabs(interp_get(a, x, k) - interp_get(b, y, k)));
+    }
+    if (!(far <= 2e-5 * most)) fail_msg("%s: apart by %g of %g: %s", inv_val(a->g, x)->name, far, most, text);
+}
+
+#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
+#define DEPTH(y, x, w) y " = Conv<group = 16, pads = [1,1,1,1]>(" x ", " w ")\n"
+
+static const char *const networks[] = {
+    /* batch norm, pooling, squeeze and excitation, joins */
+    DEPTH("a", "float[2,16,9,8] x", "float[16,1,3,3] v")
+    "b, m, s = BatchNormalization<training_mode = 1>(a, float[16] scale, float[16] bias, float[16] mean, float[16] var)\n"
+    "r = Relu(b)\np = MaxPool<kernel_shape = [3,3], strides = [2,1], pads = [1,1,1,1]>(r)\n"
+    "q = GlobalAveragePool(p)\nc = Conv(q, float[4,16,1,1] w1)\nd = Conv(c, float[16,4,1,1] w2)\ne = Sigmoid(d)\n"
+    "t = Mul(p, e)\nu = Concat<axis = 1>(t, p)\nk, l = Split<axis = -3, num_outputs = 2>(u)\nn = Sub(k, l)\n"
+    "o = AveragePool<kernel_shape = [2,2]>(n)\nf = Flatten(o)\ny = MatMul(f, float[448,5] W)",
+    /* operands of fewer axes, reductions, pads and slices, a value that is an output as well */
+    DEPTH("a", "float[2,16,7,6] x", "float[16,1,3,3] v")
+    "b = Mul(a, float[16,1,1] gain)\nc = Add(b, float[1,16,7,6] place)\nd = PRelu(c, float[16,1,1] slope)\n"
+    INTS("p", "0, 0, 1, 0, 0, 0, 0, 2") "e = Pad(d, p)\n"
+    INTS("s", "1, 0") INTS("t", "8, 5") INTS("ax", "2, 3") "f = Slice(e, s, t, ax)\n"
+    DEPTH("h", "f", "float[16,1,3,3] w") INTS("sp", "2, 3")
+    "i = ReduceMean<keepdims = 0>(h, sp)\nj = ReduceMean<keepdims = 1>(h, sp)\nk = Sub(h, j)\nl = Abs(k)\n"
+    INTS("one", "1") "m = ReduceSum(l, one)\nz = Greater(k, j)\ny = Where(z, k, f)",
+    /* around a normalisation of the channels, as in ConvNeXt; strides, dilations, a residual */
+    DEPTH("a", "float[2,16,8,8] x", "float[16,1,3,3] v")
+    "t = Transpose<perm = [0,2,3,1]>(a)\nn = LayerNormalization(t, float[16] scale, float[16] bias)\n"
+    "u = MatMul(n, float[16,32] W1)\ng = Gelu(u)\nw = MatMul(g, float[32,16] W2)\nb = Transpose<perm = [0,3,1,2]>(w)\n"
+    "c = Add(x, b)\nd = Conv<strides = [2,2], pads = [1,1,1,1], group = 2>(c, float[32,8,3,3] k, float[32] kb)\n"
+    "e = Conv<dilations = [2,1], pads = [2,0,2,0]>(d, float[16,32,3,1] l)\n"
+    DEPTH("y", "e", "float[16,1,3,3] q"),
+    /* up again; one axis of space; three */
+    DEPTH("a", "float[1,16,5,4] x", "float[16,1,3,3] v")
+    "b = ConvTranspose<strides = [2,2]>(a, float[16,16,2,2] w, float[16] wb)\n"
+    DEPTH("c", "b", "float[16,1,3,3] v2") "f = Constant<value_floats = [1.0, 1.0, 2.0, 1.0]>()\n"
+    "d = Resize<mode = \"nearest\">(c, , f)\n" DEPTH("e", "d", "float[16,1,3,3] v3") "y = Clip<max = 1.0>(e)",
+    "a = Conv<group = 24, pads = [2,2]>(float[2,24,40] x, float[24,1,5] v)\nb = Tanh(a)\n"
+    "y = Conv<group = 24>(b, float[24,1,3] w, float[24] wb)",
+    "a = Conv<group = 20, pads = [1,1,1,1,1,1]>(float[1,20,4,5,6] x, float[20,1,3,3,3] v)\nb = Tanh(a)\n"
+    "y = Conv<group = 20>(b, float[20,1,2,2,2] w, float[20] wb)",
+    /* large kernels: the filter's gradient by a loop of our own */
+    "a = Conv<group = 24, pads = [3,3,3,3]>(float[2,24,9,10] x, float[24,1,7,7] v)\nb = Tanh(a)\n"
+    "y = Conv<group = 24, strides = [2,1], pads = [1,0,2,1]>(b, float[24,1,5,5] w)",
+};
+
+static void test_turned(void **state)
+{
+    (void)state;
+    if (!is_built()) skip();
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) {
+        interp plain, last;
+        inv_id g[64], h[64];
+        run_case(networks[i], false, &plain, g);
+        run_case(networks[i], true, &last, h);
+        for (size_t k = 0; k < plain.g->outputs.n; k++)
+            compare(&plain, plain.g->outputs.at[k], &last, last.g->outputs.at[k], networks[i]);
+        for (size_t k = 0; k < plain.g->inputs.n; k++) {
+            assert_int_equal(g[k] == INV_NONE, h[k] == INV_NONE);
+            if (g[k] != INV_NONE) compare(&plain, g[k], &last, h[k], networks[i]);
+        }
+        interp_fini(&plain);
+        interp_fini(&last);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
