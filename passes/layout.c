@@ -153,12 +153,10 @@ static bool keeps_order(const inv_graph *g, const inv_node *n)
     return gone[1] || !space;
 }
 
-static bool is_resize(const inv_node *n) { return strncmp(n->op->name, "Resize", 6) == 0; }
-
-/* Attributes with a number per axis that are there only sometimes: none of them may be. */
-static bool is_plain_resize(const inv_node *n)
+/* Lists of a number per axis that the table does not have. */
+static bool has_more_axes(const inv_node *n)
 {
-    return !inv_attr_find(n, "scales") && !inv_attr_find(n, "roi_begin") && !inv_attr_find(n, "roi_end");
+    return inv_attr_find(n, "scales") || inv_attr_find(n, "roi_begin") || inv_attr_find(n, "roi_end");
 }
 
 /* Slots of n that hold images, as masks; false: n cannot be turned. */
@@ -170,7 +168,7 @@ static bool image_slots(const inv_graph *g, const inv_node *n, int *rank, uint32
     *in = each ? ALL : k ? k->in : 0;
     *out = each ? ALL : k ? k->out : 0;
     *rank = image_rank(g, n);
-    if ((!each && !k) || *rank == 0 || !keeps_order(g, n) || (is_resize(n) && !is_plain_resize(n))) return false;
+    if ((!each && !k) || *rank == 0 || !keeps_order(g, n) || has_more_axes(n)) return false;
     for (uint32_t i = 0; i < n->nin; i++) (void)is_image(g, n->in[i], bit(*in, i), *rank, &fits);
     const bool dropped = n->nout && n->out[0] != INV_NONE && rank_of(g, n->out[0]) < *rank &&
                          inv_attr_find(n, "keepdims") && !inv_attr_int(n, "keepdims", 1);
@@ -226,13 +224,6 @@ static bool is_turned(turning *t, inv_id v)
     return s->gain > s->cost;
 }
 
-/* The order of axes that the node wants of a slot; with costs only: its group may still not be turned. */
-static bool wants_turned(turning *t, inv_id node, inv_id v, bool slot, int rank)
-{
-    bool fits = true;
-    return t->node_of[node] != INV_NONE && is_image(t->g, v, slot, rank, &fits);
-}
-
 static double move_cost(const inv_graph *g, inv_id v, int rank)
 {
     const inv_shape s = padded(&inv_val(g, v)->shape, rank);
@@ -248,13 +239,14 @@ static void count_costs(turning *t)
         const inv_node *n = inv_nod(g, node);
         uint32_t in = 0, out = 0;
         int rank = 0;
+        bool fits = true;
         if (is_transpose(n)) continue;
         (void)image_slots(g, n, &rank, &in, &out);
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
             const inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
             const bool slot = k < n->nin ? bit(in, k) : bit(out, k - n->nin);
             if (v == INV_NONE) continue;
-            const bool wants = wants_turned(t, node, v, slot, rank);
+            const bool wants = t->node_of[node] != INV_NONE && is_image(g, v, slot, rank, &fits);
             if (wants && t->fixed[v]) t->groups[find(t, t->node_of[node])].cost += move_cost(g, v, rank);
             if (!wants && !t->fixed[v] && t->other[v] == INV_NONE) {
                 t->groups[find(t, v)].cost += move_cost(g, v, rank_of(g, v));
@@ -279,29 +271,23 @@ static void settle_groups(turning *t)
 
 /* --- turning --- */
 
-static inv_attr *turn_ints(inv_graph *g, inv_attr *a, about what, int rank)
+static bool turn_ints(inv_graph *g, inv_attr *a, about what, int rank)
 {
     int64_t *v = INV_ARENA_NEW(&g->arena, int64_t, INV_MAX_RANK);
-    inv_shape low = {0};
-    if (!v) return NULL;
-    const inv_shape *from = &low;
+    size_t n = 0;
+    if (!v) return false;
     if (what == PER_AXIS) { /* of fewer axes: a shape that is broadcast to */
-        low = padded(&(inv_shape){0}, rank);
-        for (size_t i = 0; i < a->n; i++) low.dim[(size_t)rank - a->n + i] = a->ints[i];
-        for (int i = 0; i < rank; i++) v[i] = from->dim[turned(rank, i)];
-        *a = inv_attr_of_ints(a->name, (size_t)rank, v);
-        return a;
+        const inv_shape given = inv_shape_of((int)a->n, a->ints), all = padded(&given, rank), t = turn_shape(&all);
+        for (; n < (size_t)rank; n++) v[n] = t.dim[n];
+    } else {
+        bool on[INV_MAX_RANK] = {false};
+        for (size_t i = 0; i < a->n; i++)
+            on[turned_back(rank, (int)(a->ints[i] < 0 ? a->ints[i] + rank : a->ints[i]))] = true;
+        for (int i = 0; i < rank; i++)
+            if (on[i]) v[n++] = i;
     }
-    for (size_t i = 0; i < a->n; i++)
-        v[i] = turned_back(rank, (int)(a->ints[i] < 0 ? a->ints[i] + rank : a->ints[i]));
-    for (size_t i = 1; i < a->n; i++)
-        for (size_t k = i; k > 0 && v[k - 1] > v[k]; k--) {
-            const int64_t swap = v[k];
-            v[k] = v[k - 1];
-            v[k - 1] = swap;
-        }
-    *a = inv_attr_of_ints(a->name, a->n, v);
-    return a;
+    *a = inv_attr_of_ints(a->name, n, v);
+    return true;
 }
 
 static bool turn_attrs(inv_graph *g, inv_node *n, int rank)
