@@ -30,7 +30,7 @@ inv_status inv_case_parse(inv_context *ctx, const char *text, int opset, inv_dty
     inv__str_init(&s, ctx);
     inv_status status = inv_text_stmts(ctx, &a, text, &st);
     if (status == INV_OK) {
-        inv__str_add(&s, "<opset_import: [\"\" : %d]>\ncase (", opset ? opset : NEWEST_OPSET);
+        inv__str_add(&s, "<opset_import: [\"\" : %d, \"ai.onnx.preview\" : 1]>\ncase (", opset ? opset : NEWEST_OPSET);
         head(&s, &st);
         inv__str_add(&s, ") => (");
         for (uint32_t k = 0; st.n && k < st.at[st.n - 1].nout; k++)

@@ -302,7 +302,8 @@ CALL(min_grad, min_grad, NULL)
 #define ROW(id, dom, op, opset, ins, bits, how, gradient, text)                                                       \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y",                 \
-        .flags = INV_OP_ELEMENTWISE | (bits), .inplace = 3, .infer = how, .grad = gradient, .cpu = id##_run, .cuda = id##_run,                              \
+        .flags = INV_OP_ELEMENTWISE | (bits), .inplace = 3, .infer = how, .grad = gradient, .cpu = id##_run,          \
+        .cuda = id##_run,                                                                                             \
         .flops = inv__flops_out, .cases = id##_cases,                                                                 \
         .doc = text};
 ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7")

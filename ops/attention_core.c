@@ -141,11 +141,14 @@ static const char *of_call(const inv_call *c, inv_attention *a)
     return why;
 }
 
+/* NULL: not wanted. */
+static void *output(const inv_call *c, uint32_t i) { return i < c->nout ? c->out[i].data : NULL; }
+
 static inv_status attention_run(const inv_call *c)
 {
     inv_attention a;
     if (of_call(c, &a)) return INV_E_SHAPE;
-    void *o = c->out[0].data, *lse = c->out[1].data;
+    void *o = output(c, 0), *lse = output(c, 1);
     if (a.heads == 0 || a.rows == 0) return INV_OK;
     if (c->gpu)
         INV_GPU(c->gpu, attention)(c->gpu, &a, o, lse);
@@ -161,8 +164,8 @@ static inv_status attention_grad_run(const inv_call *c)
     inv_attention a;
     if (of_call(c, &a)) return INV_E_SHAPE;
     const inv_attention_grad g = {.gy = c->in[0].data, .o = c->in[4].data, .lse = c->in[5].data,
-                                  .glse = c->nin > 7 ? c->in[7].data : NULL, .dq = c->out[0].data,
-                                  .dk = c->out[1].data, .dv = c->out[2].data, .ds = c->out[3].data};
+                                  .glse = c->nin > 7 ? c->in[7].data : NULL, .dq = output(c, 0),
+                                  .dk = output(c, 1), .dv = output(c, 2), .ds = output(c, 3)};
     if (a.heads == 0) return INV_OK;
     if (c->gpu)
         INV_GPU(c->gpu, attention_grad)(c->gpu, &a, &g, c->ws);

@@ -145,7 +145,8 @@ __attribute__((destructor)) static void table_free(void)
 static dnnl_status_t make_shapes(const inv_conv *c, bool bias, shapes *s)
 {
     static const dnnl_format_tag_t last[] = {dnnl_nwc, dnnl_nhwc, dnnl_ndhwc};
-    static const dnnl_format_tag_t filter[2][3] = {{dnnl_oiw, dnnl_oihw, dnnl_oidhw}, {dnnl_goiw, dnnl_goihw, dnnl_goidhw}};
+    static const dnnl_format_tag_t filter[2][3] = {{dnnl_oiw, dnnl_oihw, dnnl_oidhw},
+                                                   {dnnl_goiw, dnnl_goihw, dnnl_goidhw}};
     const inv_window *w = &c->w;
     const int sd = w->sd, grouped = c->group > 1;
     dnnl_dims_t x = {c->batch, c->group * c->cg}, y = {c->batch, c->group * c->mg}, b = {c->group * c->mg};

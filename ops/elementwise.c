@@ -149,7 +149,8 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
     static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
-        .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer, .grad = gradient,                      \
+        .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
+        .grad = gradient,                                                                                             \
         .cpu = id##_run, .cuda = id##_run,                                                                            \
         .flops = inv__flops_out, .cases = id##_cases,                                                                 \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
@@ -160,7 +161,7 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
     static const char *const id##_cases[] = {GRAD_CASES_##dom(#id), NULL};                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
-        .inplace = 3, .flags = INV_OP_ELEMENTWISE, .infer = ew_grad_infer,                                                                     \
+        .inplace = 3, .flags = INV_OP_ELEMENTWISE, .infer = ew_grad_infer,                                            \
         .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .cases = id##_cases,                              \
         .doc = text};
 #define INVERSE_ROW(id, of, dom)                                                                                      \

@@ -378,7 +378,8 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
           "y = " op "(" type "[0,3] a, " type "[1,3] b)", "y = " op "(int64[2,1] a, int64[3] b)")                     \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "a b", .out = "y",                \
-        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD | (bits), .infer = compare_infer, .cpu = id##_cpu, .cuda = id##_cuda,                 \
+        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD | (bits), .infer = compare_infer, .cpu = id##_cpu,               \
+        .cuda = id##_cuda,                                                                                            \
         .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 COMPARE_ROW(equal, "Equal", 7, INV_OP_COMMUTATIVE, "float", "a = b")
 COMPARE_ROW(less, "Less", 7, 0, "float", "a < b")
@@ -393,7 +394,7 @@ COMPARE_ROW(xor, "Xor", 7, INV_OP_COMMUTATIVE, "bool", "one of the two")
     CASES(id, "y = " op "(" type "[2,3] x)", "y = " op "(" type "[1] x)", "y = " op "(" type "[0] x)")                \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x", .out = "y",                  \
-        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .cpu = id##_cpu, .cuda = id##_cuda,                             \
+        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .cpu = id##_cpu, .cuda = id##_cuda,        \
         .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 FLAG_ROW(not, "Not", 1, "bool", "negation")
 FLAG_ROW(isnan, "IsNaN", 9, "float", "x is not a number")
@@ -405,7 +406,8 @@ CASES(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[2,3] a, 
       "y = Where(bool[2,3] k, int32[3] a, int32 b)", "y = Where(bool[3] k, bool[2,1] a, bool[3] b)")
 static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
-    .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .cpu = where_run, .cuda = where_run, .flops = inv__flops_out,
+    .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .cpu = where_run, .cuda = where_run,
+    .flops = inv__flops_out,
     .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
 
 CASES(cast, "y = ai.invonnx.ir.Cast<to = 7>(float[2,3] x)", "y = ai.invonnx.ir.Cast<to = 1>(int64[1] x)",

@@ -16,7 +16,10 @@
 #include "ops/parallel.h"
 #include "ops/util.h"
 
-#define BLOCK 16 /* channels of one task */
+#define BLOCK 16         /* channels of one task */
+#define LEAST_ROWS 256   /* of one task, where the channels come last */
+#define MOST_PARTS 64
+#define TASK_ELEMS 16384 /* of a task that sums nothing */
 
 typedef struct layout {
     int64_t n, c, s; /* batch, channels, spatial */
@@ -31,6 +34,14 @@ static double statistic(const inv_tensor *t, int64_t i)
 {
     return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
 }
+
+/* Channels last: in how many parts rows are summed, and how many rows are a task where nothing is summed. */
+static int64_t parts_of(const layout *l)
+{
+    return inv__max64(inv__min64((l->n + LEAST_ROWS - 1) / LEAST_ROWS, MOST_PARTS), 1);
+}
+
+static int64_t rows_of(const layout *l) { return inv__max64(TASK_ELEMS / inv__max64(l->c, 1), 1); }
 
 #define INV_BOTH "ops/norm_kernels.inc"
 #include "ops/both_reals.inc"
@@ -118,22 +129,29 @@ static inv_status stats_run(const inv_call *c)
         return INV_OK;
     }
     if (c->in[0].dtype == INV_F32)
-        batch_stats_f32(&l, c->in[0].data, mean, var);
+        batch_stats_f32(&l, c->in[0].data, c->ws, mean, var);
     else
-        batch_stats_f64(&l, c->in[0].data, mean, var);
+        batch_stats_f64(&l, c->in[0].data, c->ws, mean, var);
     return INV_OK;
+}
+
+/* Sums of parts, and `more` numbers per channel. */
+static size_t sums_workspace(const inv_graph *g, const inv_node *n, int64_t more)
+{
+    const layout l = layout_of(n, inv__in_shape(g, n, 0));
+    return (size_t)(l.c * (more + 2 * (l.s == 1 ? parts_of(&l) : 1))) * sizeof(double);
 }
 
 static size_t stats_workspace(const inv_graph *g, const inv_node *n)
 {
-    if (!g->gpu) return 0;
+    if (!g->gpu) return sums_workspace(g, n, 1);
     const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
     return (size_t)f.nout * (size_t)f.parts * 2 * sizeof(double);
 }
 
 static size_t grad_workspace(const inv_graph *g, const inv_node *n)
 {
-    if (!g->gpu) return 0;
+    if (!g->gpu) return sums_workspace(g, n, 4);
     const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
     return (size_t)f.nout * (size_t)(f.parts + 1) * 2 * sizeof(double);
 }
@@ -182,9 +200,9 @@ static inv_status grad_run(const inv_call *c)
         return INV_OK;
     }
     if (c->in[0].dtype == INV_F32)
-        batch_grad_f32(&l, training, eps, c->in, out);
+        batch_grad_f32(&l, training, eps, c->in, c->ws, out);
     else
-        batch_grad_f64(&l, training, eps, c->in, out);
+        batch_grad_f64(&l, training, eps, c->in, c->ws, out);
     return INV_OK;
 }
 
@@ -286,8 +304,8 @@ static const inv_op_def batch_stats_op = {
     .cases = (const char *const[]){
         "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
         "mean, var = BatchStats(float[4,3,2] x)", "mean, var = BatchStats(float[3,2,700] x)",
-        "mean, var = BatchStats(float[2100,2] x)", NULL},
-    .doc = "mean and biased variance per channel, two passes in float64; both are float64 for either type of x"};
+        "mean, var = BatchStats(float[2100,2] x)", "mean, var = BatchStats<axis = 3>(float[3,30,7,20] x)", NULL},
+    .doc = "mean and biased variance per channel, summed in float64"};
 
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",

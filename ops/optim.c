@@ -5,7 +5,10 @@
 
 #include "ops/copy.h"
 #include "ops/optim_gpu.h"
+#include "ops/parallel.h"
 #include "ops/util.h"
+
+#define UPDATE_PIECE 16384 /* elements on one thread */
 
 typedef struct adam_constants {
     double beta1, beta2, epsilon;

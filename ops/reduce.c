@@ -2,6 +2,7 @@
  * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>,
  * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
 #include "ops/builtin.h"
+#include "ops/parallel.h"
 #include "ops/reduce_gpu.h"
 #include "ops/util.h"
 

@@ -20,7 +20,8 @@ static inv_id emit_one(inv_graph *g, const char *op, inv_id a)
 static inv_id emit_product(inv_graph *g, inv_id a, bool ta, inv_id b, bool tb)
 {
     if (a == INV_NONE || b == INV_NONE) return INV_NONE;
-    return inv_emit1(g, "MatMulT", INV_IN(a, b), INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
+    return inv_emit1(g, "MatMulT", INV_IN(a, b),
+                     INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
 }
 
 /* `count` entries of v along an axis, from `start` on. */
@@ -140,7 +141,8 @@ static inv_status causal_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
     const char *f = inv_attr_string(n, "activation", "none");
     const bool swish = strcmp(f, "silu") == 0 || strcmp(f, "swish") == 0;
     if (x.rank != 3 || w.rank != 3 || w.dim[0] != x.dim[1] || w.dim[1] != 1 || w.dim[2] < 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "input [batch, channels, length] and weight [channels, 1, k] are wanted");
+        return inv_node_fail(g, n, INV_E_SHAPE, "input [batch, channels, length] and weight [channels, 1, k] are "
+                             "wanted");
     if (!swish && strcmp(f, "none") != 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "activation \"%s\" is none of silu, swish, none", f);
     const int64_t past = w.dim[2] - 1, one = 1, none[2] = {0, 0};
@@ -287,24 +289,38 @@ static const inv_op_def rotary_23 = {
 static const inv_op_def swiglu_28 = {
     .size = sizeof swiglu_28, .domain = "", .name = "SwiGLU", .since = 28, .in = "A B", .out = "Y",
     .infer = inv__infer_lowered, .lower = swiglu_lower,
+    .cases = (const char *const[]){
+        "y = SwiGLU(float[2,3] a, float[2,3] b)",
+        "y = SwiGLU<alpha = 0.7>(float[4] a, float[4] b)", NULL},
     .doc = "a sigmoid(alpha a) b; to Swish and Mul. ONNX SwiGLU-28"};
 
 static const inv_op_def causal_conv_27 = {
     .size = sizeof causal_conv_27, .domain = "", .name = "CausalConvWithState", .since = 27,
     .in = "input weight bias? past_state?", .out = "output present_state?", .infer = inv__infer_lowered,
     .lower = causal_conv_lower,
+    .cases = (const char *const[]){
+        "y, p = CausalConvWithState<activation = \"silu\">(float[2,3,4] x, float[3,1,3] w, float[3] b, float[2,3,2] s)",
+        "y, p = CausalConvWithState(float[1,2,1] x, float[2,1,4] w)", NULL},
     .doc = "depthwise convolution with what came before; to Concat, ConvN, Swish. ONNX CausalConvWithState-27"};
 
 static const inv_op_def linear_attention_27 = {
     .size = sizeof linear_attention_27, .domain = "", .name = "LinearAttention", .since = 27,
     .in = "query key value past_state? decay? beta?", .out = "output present_state?", .infer = inv__infer_lowered,
     .lower = linear_attention_lower,
+    .cases = (const char *const[]){
+        "y, p = LinearAttention<q_num_heads = 4, kv_num_heads = 2>(float[2,3,8] q, float[2,3,4] k, "
+        "float[2,3,6] v, float[2,2,2,3] s, float[2,3,4] g, float[2,3,2] b)",
+        "y, p = LinearAttention<q_num_heads = 2, kv_num_heads = 2, update_rule = \"linear\", scale = 0.3>("
+        "float[1,2,4] q, float[1,2,4] k, float[1,2,4] v)", NULL},
     .doc = "attention with a state that every step writes into, step by step; to MatMulT, Mul, Add. ONNX "
            "LinearAttention-27"};
 
 static const inv_op_def flex_1 = {
     .size = sizeof flex_1, .domain = "ai.onnx.preview", .name = "FlexAttention", .since = 1, .in = "Q K V", .out = "Y",
     .infer = inv__infer_lowered, .lower = flex_lower,
+    .cases = (const char *const[]){
+        "y = ai.onnx.preview.FlexAttention(float[2,4,3,5] q, float[2,2,6,5] k, float[2,2,6,3] v)",
+        "y = ai.onnx.preview.FlexAttention<scale = 0.3>(float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,4] v)", NULL},
     .doc = "attention, without functions of its user; to AttentionCore. ONNX preview FlexAttention-1"};
 
 const inv_op_def *const inv_ops_sequence[] = {&rotary_23, &swiglu_28, &causal_conv_27, &linear_attention_27, &flex_1,

@@ -67,7 +67,8 @@ static void compare(interp *a, inv_id x, interp *b, inv_id y, const char *text)
 static const char *const networks[] = {
     /* batch norm, pooling, squeeze and excitation, joins */
     DEPTH("a", "float[2,16,9,8] x", "float[16,1,3,3] v")
-    "b, m, s = BatchNormalization<training_mode = 1>(a, float[16] scale, float[16] bias, float[16] mean, float[16] var)\n"
+    "b, m, s = BatchNormalization<training_mode = 1>(a, float[16] scale, float[16] bias, float[16] mean, "
+    "float[16] var)\n"
     "r = Relu(b)\np = MaxPool<kernel_shape = [3,3], strides = [2,1], pads = [1,1,1,1]>(r)\n"
     "q = GlobalAveragePool(p)\nc = Conv(q, float[4,16,1,1] w1)\nd = Conv(c, float[16,4,1,1] w2)\ne = Sigmoid(d)\n"
     "t = Mul(p, e)\nu = Concat<axis = 1>(t, p)\nk, l = Split<axis = -3, num_outputs = 2>(u)\nn = Sub(k, l)\n"

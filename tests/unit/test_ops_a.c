@@ -387,7 +387,8 @@ static bool build(inv_context *c, const char *text)
 static void out_of_memory(void **state)
 {
     static const inv_op_def *const *const families[] = {
-        inv_ops_shape,   inv_ops_slice,  inv_ops_gather, inv_ops_reduce,  inv_ops_topk,     inv_ops_cumulate, inv_ops_index,
+        inv_ops_shape,   inv_ops_slice,  inv_ops_gather, inv_ops_reduce,  inv_ops_topk,     inv_ops_cumulate,
+        inv_ops_index,
         inv_ops_dynamic, inv_ops_sample, inv_ops_roi,    inv_ops_scatter, inv_ops_quantize, inv_ops_random,
         inv_ops_signal};
     failing f = {0};

@@ -415,7 +415,13 @@ static void bits_do_not_depend_on_threads(void **state)
         "gw = ConvGradW<pads = [1,1,1,1], shape = [24,16,3,3]>(float[5,16,19,17] x, float[5,24,19,17] gy)",
         "y = MatMulT(float[70,80] a, float[80,90] b)",
         "y = MatMulT(float[12,30,40] a, float[12,40,20] b)",
-        "y = Softmax(float[300,70] x)"};
+        "y = Softmax(float[300,70] x)",
+        "o, lse = AttentionCore<band = [-900, 20]>(float[2,4,150,16] q, float[2,2,300,16] k, float[2,2,300,8] v)",
+        "dq, dk, dv = AttentionGrad<scale = 0.1>(float[2,4,150,8] gy, float[2,4,150,16] q, float[2,2,300,16] k, "
+        "float[2,2,300,8] v, float[2,4,150,8] o, float[2,4,150] lse)",
+        "hs, cs = Recurrent<cell = \"LSTM\">(float[9,64,400] xw, float[400,100] r, float[64,100] h, float[64,100] c)",
+        "dxw, dr, dh = RecurrentGrad<cell = \"GRU\">(float[9,64,300] xw, float[300,100] r, float[64,100] h, , , , , "
+        "float[9,64,100] hs, , float[9,64,100] gh)"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int real = 0; real < 2; real++) {
             size_t nbytes[3] = {0};
