@@ -317,12 +317,14 @@ static inv_status space_to_depth_lower(inv_graph *g, const inv_node *n, inv_id *
 {
     INV_TRY(inv__need(g, n, 1));
     const inv_shape in = *inv__in_shape(g, n, 0);
-    const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0), perm[6] = {0, 3, 5, 1, 2, 4};
+    const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0);
+    const int64_t dcr_perm[6] = {0, 3, 5, 1, 2, 4}, crd_perm[6] = {0, 1, 3, 5, 2, 4};
+    const bool is_crd = strcmp(inv_attr_string(n, "mode", "DCR"), "CRD") == 0;
     if (in.rank != 4 || k < 1 || d[2] % k != 0 || d[3] % k != 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "needs rank 4 and extents divisible by blocksize %lld", (long long)k);
     const int64_t split[6] = {d[0], d[1], d[2] / k, k, d[3] / k, k},
                   final[4] = {d[0], d[1] * k * k, d[2] / k, d[3] / k};
-    return rearrange(g, n, split, perm, final, out);
+    return rearrange(g, n, split, is_crd ? crd_perm : dcr_perm, final, out);
 }
 
 /* --- rows --- */
@@ -394,7 +396,8 @@ LOWERED(tile, "Tile", 6, "x repeats", "to View, BroadcastTo, View. ONNX Tile-6",
 LOWERED(depth_to_space, "DepthToSpace", 1, "x", "to View, Transpose, View. ONNX DepthToSpace-1, -11",
         "y = DepthToSpace<blocksize = 2>(float[1,8,2,3] x)",
         "y = DepthToSpace<blocksize = 2, mode = \"CRD\">(float[1,8,2,3] x)")
-LOWERED(space_to_depth, "SpaceToDepth", 1, "x", "to View, Transpose, View. ONNX SpaceToDepth-1",
+LOWERED(space_to_depth, "SpaceToDepth", 1, "x", "to View, Transpose, View. ONNX SpaceToDepth-1, -28",
+        "y = SpaceToDepth<blocksize = 2, mode = \"CRD\">(float[1,2,4,6] x)",
         "y = SpaceToDepth<blocksize = 2>(float[1,2,4,6] x)", "y = SpaceToDepth<blocksize = 1>(float[1,2,1,1] x)")
 
 const inv_op_def *const inv_ops_move[] = {
