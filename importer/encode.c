@@ -53,7 +53,7 @@ static inv_status put_value(inv__pieces *p, const inv_attr *a, int *type)
 inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a)
 {
     inv__mark m;
-    int type;
+    int type = 0;
     INV_CHECK(!a->ref, p->a->ctx, INV_E_ARG, "attribute '%s' refers to a call's, which cannot be written", a->name);
     INV_TRY(inv__put_open(p, &m));
     INV_TRY(inv__put_text(p, INV__ATTR_NAME, a->name));

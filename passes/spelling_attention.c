@@ -90,7 +90,7 @@ static inv_id exchanged(inv_graph *g, inv_id v)
 {
     const inv_node *d = def_of(g, v);
     const int rank = inv_val(g, v)->shape.rank;
-    int64_t perm[INV_MAX_RANK];
+    int64_t perm[INV_MAX_RANK] = {0};
     size_t n = 0;
     const int64_t *p = is_op(d, "Transpose") ? inv_attr_ints(d, "perm", &n) : NULL;
     bool same = true;
