@@ -404,7 +404,9 @@ static void bits_do_not_depend_on_threads(void **state)
     (void)state;
     ops_begin(&e);
     static const char *const cases[] = {
-        "mean, var = BatchStats(float[8,6,33,31] x)",
+        "mean, var = BatchStats(float[8,6,33,31] x)", "mean, var = BatchStats<axis = 3>(float[16,30,10,20] x)",
+        "dx, ds, db = BatchNormGrad<training = 1, axis = 3>(float[16,30,10,20] x, float[16,30,10,20] gy, float[20] "
+        "scale, float[20] mean, float[20] var)",
         "dx, ds, db = BatchNormGrad<training = 1>(float[64,300] x, float[64,300] gy, float[300] scale, float[300] "
         "mean, float[300] var)",
         "fp = GuardSum<key = 1>(float[50021] x)",
