@@ -433,6 +433,8 @@ bool inv_raise_node(inv_raise *r, const inv_node *n, const char *solver)
     const form *f = form_of(n->op_type);
     raising b = {.r = r, .n = n, .solver = solver};
     r->reason = NULL;
+    if (strncmp(n->op_type, "Batch", 5) == 0 && inv_attr_int(n, "axis", 1) != 1)
+        return refuse(r, "its channels are last; in files they are second");
     if (f == NULL) return refuse(r, inv__arena_printf(r->a, "%s has no form in ONNX", n->op_type));
     if (r->opset < OLDEST_OPSET || r->opset < f->since)
         return refuse(r, inv__arena_printf(r->a, "%s needs operator set %d, the model has %lld", n->op_type,

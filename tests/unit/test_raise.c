@@ -297,6 +297,7 @@ static bool write_graph(written *w, inv_graph *of, int64_t opset, inv_dtype real
         if (!inv_raise_node(&r, &n, w->solver == INV_NONE ? NULL : "solver")) {
             if (r.reason && strstr(r.reason, "needs operator set")) return false;
             if (r.reason && strstr(r.reason, "ambiguous")) return false;
+            if (r.reason && strstr(r.reason, "channels are last")) return false;
             fail_msg("%s: %s", n.op_type, r.reason ? r.reason : inv_context_message(ctx));
         }
     }
