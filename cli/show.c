@@ -232,8 +232,8 @@ void cli_show_profile(const json_t *report)
         all += seconds;
     }
     if (n > 0) {
-        printf("\nprofile: %.3f ms a step in %zu nodes\n  %10s %6s  %-20s %-9s %7s\n", 1e3 * all, n, "ms", "%", "operator",
-               "phase", "nodes");
+        printf("\nprofile: %.3f ms a step in %zu nodes\n  %10s %6s  %-20s %-9s %7s\n", 1e3 * all, n, "ms", "%",
+               "operator", "phase", "nodes");
         show_shares(kind, kinds, kinds, all);
         printf("the slowest\n");
         show_shares(node, n, 10, all);
