@@ -33,17 +33,12 @@ what to do about each trap. A training step is planned with --memory store.
 
 # --- making them ---
 
+EXPORTED = ("resnet18", "mobilenet_v3_small", "efficientnet_b0", "vit_ti_16", "swin_t", "convnext_tiny", "densenet121")
+
+
 def networks():
-    import torchvision.models as tv
-    return {
-        "resnet18": lambda: tv.resnet18(),
-        "mobilenet_v3_small": lambda: tv.mobilenet_v3_small(),
-        "efficientnet_b0": lambda: tv.efficientnet_b0(),
-        "vit_ti_16": lambda: tv.VisionTransformer(224, 16, 12, 3, 192, 768),
-        "swin_t": lambda: tv.swin_t(),
-        "convnext_tiny": lambda: tv.convnext_tiny(),
-        "densenet121": lambda: tv.densenet121(),
-    }
+    from networks import NETWORKS
+    return {name: NETWORKS[name].build for name in EXPORTED}
 
 
 def facts(net):
