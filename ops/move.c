@@ -303,9 +303,9 @@ static inv_status depth_to_space_lower(inv_graph *g, const inv_node *n, inv_id *
     const inv_shape in = *inv__in_shape(g, n, 0);
     const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0);
     const char *mode = inv_attr_string(n, "mode", "DCR");
-    if (in.rank != 4 || k < 1 || d[1] % (k * k) != 0)
-        return inv_node_fail(g, n, INV_E_SHAPE, "needs rank 4 and channels divisible by blocksize^2 = %lld",
-                             (long long)(k * k));
+    if (in.rank != 4 || k < 1 || k > INT32_MAX || d[1] % (k * k) != 0 || d[2] > INT32_MAX || d[3] > INT32_MAX)
+        return inv_node_fail(g, n, INV_E_SHAPE, "needs rank 4 and channels divisible by the square of blocksize, %lld",
+                             (long long)k);
     const int64_t c = d[1] / (k * k), final[4] = {d[0], c, d[2] * k, d[3] * k};
     const int64_t dcr[6] = {d[0], k, k, c, d[2], d[3]}, crd[6] = {d[0], c, k, k, d[2], d[3]};
     const int64_t dcr_perm[6] = {0, 3, 4, 1, 5, 2}, crd_perm[6] = {0, 1, 4, 2, 5, 3};

@@ -331,6 +331,9 @@ static inv_status split_infer(inv_graph *g, inv_node *n)
     if (count != n->nout) return inv_node_fail(g, n, INV_E_SHAPE, "%zu sizes for %u outputs", count, n->nout);
     for (size_t i = 0; i < count; i++) {
         if (sizes[i] < 0) return inv_node_fail(g, n, INV_E_SHAPE, "negative size of output %zu", i);
+        if (sizes[i] > extent - sum)
+            return inv_node_fail(g, n, INV_E_SHAPE, "the sizes add up to more than axis %d has, %lld", axis,
+                                 (long long)extent);
         sum += sizes[i];
         s.dim[axis] = sizes[i];
         inv__set_out(g, n, (uint32_t)i, inv__in_dtype(g, n, 0), &s);
@@ -520,9 +523,13 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_shape s = *inv__in_shape(g, n, 0);
     bool padded = false;
     for (int i = 0; i < s.rank; i++) {
+        const int64_t most = INT64_MAX / 4; /* no sum of these overflows */
+        if (before[i] > most || after[i] > most || s.dim[i] > most)
+            return inv_node_fail(g, n, INV_E_SHAPE, "axis %d is padded to more than memory can hold", i);
+        if (before[i] < -s.dim[i] || after[i] < -s.dim[i] || before[i] + after[i] < -s.dim[i])
+            return inv_node_fail(g, n, INV_E_SHAPE, "axis %d is cut by more than its extent", i);
         starts[i] = before[i] < 0 ? -before[i] : 0; /* negative pads cut */
         sizes[i] = s.dim[i] - starts[i] + (after[i] < 0 ? after[i] : 0);
-        if (sizes[i] < 0) return inv_node_fail(g, n, INV_E_SHAPE, "axis %d is cut by more than its extent", i);
         before[i] = before[i] < 0 ? 0 : before[i];
         s.dim[i] = sizes[i] + before[i] + (after[i] < 0 ? 0 : after[i]);
         padded = padded || s.dim[i] != sizes[i];

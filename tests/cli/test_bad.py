@@ -58,6 +58,8 @@ class Bad(unittest.TestCase):
                               timeout=120, cwd=self.folder)
         status, seconds, megabytes = json.loads(content(self.measured))
         out, err = (text.decode("utf-8", "surrogateescape") for text in (done.stdout, done.stderr))
+        if sanitized():  # of an allocation that is refused
+            err = re.sub("^==[0-9]+==WARNING: AddressSanitizer failed to allocate .*\n", "", err, flags=re.M)
         what = f"{args[0]}: exit {status}\n{err[:2000]}"
         self.assertIn(status, (0, 1), what)
         self.assertTrue(status == 0 or err.startswith("invonnx: "), what)
@@ -90,7 +92,8 @@ class Bad(unittest.TestCase):
         feeds = None
         if status == 0:
             feeds = self.feeds(json.loads(out))
-            self.call("inspect", model, limits=limits)
+            if not sanitized():
+                self.call("inspect", model, limits=limits)
             self.call("plan", model, "--loss", "mse", limits=limits)
         self.assertEqual(files_below(self.folder), before)
         rewritten = os.path.join(self.folder, "rewritten.onnx")
@@ -142,7 +145,7 @@ def made(name, expected, words, write):
 
 def add_tests():
     for folder in (os.path.join(DATA, "bad"), SHARED):
-        if not os.path.isdir(folder):
+        if not os.path.isdir(folder) or (folder == SHARED and sanitized()):  # those are the same files
             continue
         for line in content(os.path.join(folder, "bad.txt")).splitlines():
             file, expected = line.split("\t")[:2]
@@ -150,6 +153,8 @@ def add_tests():
             where = "" if folder.startswith(DATA) else "shared_"
             setattr(Bad, f"test_{where}{name}", listed(os.path.join(folder, file), expected, WORDS.get(name, [])))
     for name, expected, words, write in hostile.CASES:
+        if expected == "large" and sanitized():
+            continue
         assert not hasattr(Bad, f"test_hostile_{name}"), name
         setattr(Bad, f"test_hostile_{name}", made(name, expected, words, write))
 
