@@ -76,7 +76,8 @@ typedef struct inv_op_def {
     int until;            /* last opset of this form; 0: newest */
     const char *in, *out; /* names, space separated; "?" after a name: optional; "*": variadic last */
     uint32_t flags;
-    uint32_t inplace; /* bit i: output 0 may overwrite input i when nobody reads it later */
+    uint32_t inplace; /* bit i: output `inplace_out` may overwrite input i when nobody reads it later */
+    uint32_t inplace_out;
     uint32_t writes;  /* bit i: input i is modified (persistent values, commit part only) */
     /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. Required. */
     inv_status (*infer)(inv_graph *g, inv_node *n);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One direction of a recurrent layer: its states after every step. What the cells read of x is computed outside, one
- * product for all steps; here a step is the product with the recurrent weights and the cell. In backward, products of
- * all steps are computed again at once (their inputs are at hand), then steps are gone back through, and the gradient
- * of the weights is one product again. Nothing is kept but states, and what the cells read of x. */
+ * product for all steps; here a step is the product with the recurrent weights and the cell. Where a gradient will ask
+ * for them the gates of all steps are kept, in the place of what the cells have read of x; backward puts the gradients
+ * of these reads in the place of the gates. The gradient of the weights is one product for all steps. */
 #include "ops/recurrent.h"
 #include "ops/float_math.h"
 #include "ops/gemm.h"
@@ -17,8 +17,9 @@
 #define INV_BOTH "ops/recurrent_kernels.inc"
 #include "ops/both_reals.inc"
 
-/* Inputs of Recurrent; those of its gradient are the same, then hs, cs and the gradients of these. */
+/* Inputs of Recurrent; those of its gradient are the same, with the gates for xw, then hs, cs and their gradients. */
 enum { XW, WEIGHT, H0, C0, PEEP, RBIAS, LENS, HS, CS, GH, GC };
+enum { STATES, CELLS, GATES };
 enum { DXW, DWEIGHT, DH0, DC0, DPEEP, DRBIAS };
 
 static const struct {
@@ -113,7 +114,8 @@ static inv_status recurrent_infer(inv_graph *g, inv_node *n)
     inv_recurrent r;
     INV_TRY(need_operands(g, n, &r));
     const inv_shape s = inv_shape_of(3, (int64_t[]){r.steps, r.batch, r.hidden});
-    for (uint32_t i = 0; i < 2; i++) inv__set_out(g, n, i, inv__in_dtype(g, n, XW), &s);
+    for (uint32_t i = 0; i < GATES; i++) inv__set_out(g, n, i, inv__in_dtype(g, n, XW), &s);
+    inv__set_out(g, n, GATES, inv__in_dtype(g, n, XW), inv__in_shape(g, n, XW));
     return INV_OK;
 }
 
@@ -238,8 +240,7 @@ static matrix weight(const job *w, int64_t k, bool t)
 static inv_cell step_of(const job *w, int part, int64_t s, const void *hs, const void *cs)
 {
     const int64_t t = time_of(w, s);
-    return (inv_cell){.part = part, .t = t, .lens = input(w, LENS), .x = at(w, input(w, XW), t * w->wide),
-                      .h = before(w, hs, input(w, H0), s),
+    return (inv_cell){.part = part, .t = t, .lens = input(w, LENS), .h = before(w, hs, input(w, H0), s),
                       .c = input(w, C0) ? before(w, cs, input(w, C0), s) : NULL, .p = input(w, PEEP),
                       .rb = input(w, RBIAS)};
 }
@@ -251,11 +252,12 @@ static inv_status recurrent_run(const inv_call *c)
     INV_TRY(begin(&w, c, false));
     const int64_t b = w.r.batch, h = w.r.hidden, ld = w.r.gates * h, direct = direct_gates(&w);
     char *z = w.scratch, *rh = at(&w, z, w.wide), *unwanted = at(&w, rh, w.state);
-    char *hs = output(&w, 0), *cs = output(&w, 1);
+    char *hs = output(&w, STATES), *cs = output(&w, CELLS);
     if (!hs) hs = unwanted;
     else if (!cs) cs = unwanted;
     for (int64_t s = 0; s < w.r.steps; s++) {
         inv_cell e = step_of(&w, INV_CELL_RESET, s, hs, cs);
+        e.x = at(&w, input(&w, XW), e.t * w.wide);
         e.z = z;
         INV_TRY(product(&w, b, direct * h, h, (matrix){e.h, h, false}, weight(&w, 0, true), false, z, ld));
         if (resets_state(&w)) {
@@ -264,6 +266,7 @@ static inv_status recurrent_run(const inv_call *c)
             INV_TRY(product(&w, b, h, h, (matrix){rh, h, false}, weight(&w, 2, true), false, at(&w, z, 2 * h), ld));
         }
         e.part = INV_CELL_STEP;
+        e.y = at(&w, output(&w, GATES), e.t * w.wide);
         e.hy = at(&w, hs, e.t * w.state);
         e.cy = w.r.cell == INV_CELL_LSTM ? at(&w, cs, e.t * w.state) : NULL;
         cell(&w, &e);
@@ -288,22 +291,14 @@ static void runs_of(const job *w, run out[2])
                    at(w, cs, from * w->state)};
 }
 
-/* What gates read of the states, for all steps, into dxw; `rec`: for a GRU the reset states. */
+/* GRULinear: the products that its reset gates work on, for all steps; gates do not tell them. */
 static inv_status products_again(const job *w, const run runs[2], char *rec)
 {
-    const int64_t h = w->r.hidden, ld = w->r.gates * h, rows = w->r.batch;
-    char *z = output(w, DXW);
+    const int64_t h = w->r.hidden;
     for (int i = 0; i < 2; i++)
-        INV_TRY(product(w, runs[i].steps * rows, direct_gates(w) * h, h, (matrix){runs[i].h, h, false},
-                        weight(w, 0, true), false, at(w, z, runs[i].t * w->wide), ld));
-    if (!resets_state(w)) return INV_OK;
-    for (int64_t s = 0; s < w->r.steps; s++) {
-        inv_cell e = step_of(w, INV_CELL_RESET, s, input(w, HS), NULL);
-        e.z = at(w, z, e.t * w->wide);
-        e.hy = at(w, rec, e.t * w->state);
-        cell(w, &e);
-    }
-    return product(w, w->r.steps * rows, h, h, (matrix){rec, h, false}, weight(w, 2, true), false, at(w, z, 2 * h), ld);
+        INV_TRY(product(w, runs[i].steps * w->r.batch, h, h, (matrix){runs[i].h, h, false}, weight(w, 2, true), false,
+                        at(w, rec, runs[i].t * w->state), h));
+    return INV_OK;
 }
 
 /* Back through step s; dh and dc, gradients of the states behind it, become those of the states before it. */
@@ -312,12 +307,14 @@ static inv_status step_back(const job *w, int64_t s, char *rec, char *drh, char 
     const int64_t h = w->r.hidden, ld = w->r.gates * h, b = w->r.batch;
     const bool linear = w->r.cell == INV_CELL_GRU_LINEAR;
     inv_cell e = step_of(w, INV_CELL_GRAD, s, input(w, HS), input(w, CS));
+    e.y = at(w, input(w, XW), e.t * w->wide);
     e.z = at(w, output(w, DXW), e.t * w->wide);
+    e.cy = at(w, input(w, CS), e.t * w->state);
     e.gy = at(w, input(w, GH), e.t * w->state);
     e.gc = at(w, input(w, GC), e.t * w->state);
     e.dh = dh;
     e.dc = input(w, C0) ? dc : NULL;
-    e.rec = linear ? at(w, rec, e.t * w->state) : NULL;
+    e.rec = w->r.gates == 3 ? at(w, rec, e.t * w->state) : NULL;
     cell(w, &e);
     if (resets_state(w)) {
         INV_TRY(product(w, b, h, h, (matrix){at(w, e.z, 2 * h), ld, false}, weight(w, 2, false), false, drh, h));
@@ -378,7 +375,7 @@ static inv_status recurrent_grad_run(const inv_call *c)
     INV_TRY(product(&w, b, h, 0, none, none, false, dh, h)); /* zeros */
     if (lstm) INV_TRY(product(&w, b, h, 0, none, none, false, dc, h));
     runs_of(&w, runs);
-    INV_TRY(products_again(&w, runs, rec));
+    if (w.r.cell == INV_CELL_GRU_LINEAR) INV_TRY(products_again(&w, runs, rec));
     for (int64_t s = w.r.steps; s-- > 0;) INV_TRY(step_back(&w, s, rec, drh, dh, dc));
     return weight_grads(&w, runs, rec);
 }
@@ -400,7 +397,7 @@ static double recurrent_flops(const inv_graph *g, const inv_node *n)
     inv_recurrent r;
     if (recurrent_of(n, inv__in_shape(g, n, XW), inv__in_shape(g, n, H0), &r)) return 0;
     const double gates = (double)r.steps * (double)r.batch * (double)r.hidden * r.gates;
-    return gates * (2.0 * (double)r.hidden + 10) * (n->op == &inv__op_recurrent_grad ? 3 : 1);
+    return gates * (2.0 * (double)r.hidden + 10) * (n->op == &inv__op_recurrent_grad ? 2 : 1);
 }
 
 static inv_status recurrent_grad(inv_grad *b)
@@ -414,6 +411,7 @@ static inv_status recurrent_grad(inv_grad *b)
     in[GH] = inv_GO(b, 0);
     in[GC] = n.nout > 1 ? inv_GO(b, 1) : INV_NONE;
     if (in[GH] == INV_NONE && in[GC] == INV_NONE) return INV_OK;
+    in[XW] = inv_node_want(g, b->node, GATES);
     const inv_id grad = inv_emit(g, "RecurrentGrad", DRBIAS + 1, GC + 1, in, n.nattr, n.attr);
     for (uint32_t i = 0; i <= DRBIAS && grad != INV_NONE; i++) {
         inv_id *out = &inv_nod(g, grad)->out[i];
@@ -429,7 +427,8 @@ static inv_status recurrent_grad(inv_grad *b)
 
 const inv_op_def inv__op_recurrent = {
     .size = sizeof inv__op_recurrent, .domain = INV_IR, .name = "Recurrent", .since = 1,
-    .in = "xw R h0 c0? P? rb? lens?", .out = "hs cs?", .infer = recurrent_infer, .grad = recurrent_grad,
+    .in = "xw R h0 c0? P? rb? lens?", .out = "hs cs? gates?", .inplace = 1 << XW, .inplace_out = GATES,
+    .infer = recurrent_infer, .grad = recurrent_grad,
     .cpu = recurrent_run, .cuda = recurrent_run, .workspace = recurrent_workspace, .flops = recurrent_flops,
     .cases = (const char *const[]){
         "hs, cs = Recurrent<cell = \"LSTM\">(float[3,2,20] xw, float[20,5] r, float[2,5] h, float[2,5] c)",
@@ -448,16 +447,16 @@ const inv_op_def inv__op_recurrent = {
         "hs = Recurrent<cell = \"RNN\">(float[0,2,3] xw, float[3,3] r, float[2,3] h)",
         "hs = Recurrent<cell = \"RNN\", f = \"Relu\">(float[1,2,3] xw, float[3,3] r, float[2,3] h)", NULL},
     .doc = "states of a recurrent layer after every step, from what its cells read of the input (all steps at once): "
-           "RNN, GRU, GRULinear or LSTM as ONNX has them, one direction"};
+           "RNN, GRU, GRULinear or LSTM as ONNX has them, one direction; its gradient reads the gates"};
 
 const inv_op_def inv__op_recurrent_grad = {
     .size = sizeof inv__op_recurrent_grad, .domain = INV_IR, .name = "RecurrentGrad", .since = 1,
-    .in = "xw R h0 c0? P? rb? lens? hs? cs? gh? gc?", .out = "dxw dR? dh0? dc0? dP? drb?",
+    .in = "gates R h0 c0? P? rb? lens? hs? cs? gh? gc?", .out = "dxw dR? dh0? dc0? dP? drb?", .inplace = 1 << XW,
     .infer = recurrent_grad_infer, .cpu = recurrent_grad_run, .cuda = recurrent_grad_run,
     .workspace = recurrent_workspace, .flops = recurrent_flops,
     .cases = (const char *const[]){
-        "dxw, dr, dh, dc, dp = RecurrentGrad<cell = \"LSTM\">(float[3,2,12] xw, float[12,3] r, float[2,3] h, "
+        "dxw, dr, dh, dc, dp = RecurrentGrad<cell = \"LSTM\">(float[3,2,12] gates, float[12,3] r, float[2,3] h, "
         "float[2,3] c, float[9] p, , , float[3,2,3] hs, float[3,2,3] cs, float[3,2,3] gh, float[3,2,3] gc)",
-        "dxw, dr, dh = RecurrentGrad<cell = \"GRULinear\", reverse = 1>(float[3,2,9] xw, float[9,3] r, "
+        "dxw, dr, dh = RecurrentGrad<cell = \"GRULinear\", reverse = 1>(float[3,2,9] gates, float[9,3] r, "
         "float[2,3] h, , , float[3] rb, , float[3,2,3] hs, , float[3,2,3] gh)", NULL},
-    .doc = "gradient of Recurrent; products with the states and gates are computed again"};
+    .doc = "gradient of Recurrent, from the gates and states of all steps"};

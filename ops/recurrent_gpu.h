@@ -33,19 +33,22 @@ typedef struct inv_recurrent {
 } inv_recurrent;
 
 enum {
-    INV_CELL_STEP,      /* hy, cy from x, z, h, c */
-    INV_CELL_RESET,     /* GRU: hy = reset gate times h */
-    INV_CELL_GRAD,      /* products in z to the gradients of gates; dh, dc to what goes past the products */
+    INV_CELL_STEP,      /* hy, cy, y from x, z, h, c */
+    INV_CELL_RESET,     /* GRU: hy = reset gate times h; z becomes the first two gates */
+    INV_CELL_GRAD,      /* z: gradients of what gates y have read; dh, dc become what goes past the products */
     INV_CELL_GRAD_RESET /* GRU: the reset gate's part of that, from drh, the gradient of its product with h */
 };
 
-/* One step: [batch, hidden], x and z [batch, gates * hidden]; p, rb vectors. What a cell does not have is NULL. */
+/* One step: [batch, hidden], x, y and z [batch, gates * hidden]; p, rb vectors. What a cell does not have is NULL. y
+ * may be x, and in backward z. */
 typedef struct inv_cell {
     int part;
     int64_t t;
     const int64_t *lens; /* a sample takes part in steps below its length; its state stays as it is in others */
-    const void *x, *h, *c, *p, *rb, *cs, *gy, *gc, *drh;
-    void *z, *hy, *cy, *dh, *dc, *rec; /* rec: GRU_LINEAR: the gradient of the product that the reset gate works on */
+    const void *x, *h, *c, *p, *rb, *gy, *gc, *drh;
+    void *y, *z, *hy, *cy, *dh, *dc;
+    /* GRU: the reset state, for the weights; GRU_LINEAR: the product that the reset gate works on, to its gradient */
+    void *rec;
 } inv_cell;
 
 #ifdef __cplusplus

@@ -68,15 +68,15 @@ static bool aliased(const planner *p, const inv_node *n, uint32_t k)
     return false;
 }
 
-/* The input whose bytes output 0 may take over, or INV_NONE. */
-static inv_id overwritten(const planner *p, const inv_node *n, uint32_t at, size_t nbytes)
+/* The input whose bytes output `out` may take over, or INV_NONE. */
+static inv_id overwritten(const planner *p, const inv_node *n, inv_id out, uint32_t at, size_t nbytes)
 {
     const inv_graph *g = p->g;
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
         if (!(n->op->inplace >> k & 1) || n->in[k] == INV_NONE) continue;
         const inv_value *v = inv_val(g, n->in[k]);
-        if (!transient(v) || p->of[n->in[k]] == UINT32_MAX || v->dtype != inv_val(g, n->out[0])->dtype) continue;
-        if (v->mem != inv_val(g, n->out[0])->mem || aliased(p, n, k)) continue;
+        if (!transient(v) || p->of[n->in[k]] == UINT32_MAX || v->dtype != inv_val(g, out)->dtype) continue;
+        if (v->mem != inv_val(g, out)->mem || aliased(p, n, k)) continue;
         const buffer *b = &p->buf.at[p->of[n->in[k]]];
         size_t used = 0;
         if (b->to == at && inv_shape_nbytes(&v->shape, v->dtype, &used) && used == nbytes && b->nbytes == nbytes)
@@ -95,7 +95,7 @@ static inv_status place_output(planner *p, const inv_node *n, uint32_t k, uint32
         return inv_node_fail(g, n, INV_E_SHAPE, "its output is too large to address");
     inv_id shared = INV_NONE;
     if (k == 0 && n->op->flags & INV_OP_VIEW && transient(inv_val(g, n->in[0]))) shared = n->in[0];
-    else if (k == 0) shared = overwritten(p, n, at, nbytes);
+    else if (k == n->op->inplace_out) shared = overwritten(p, n, out, at, nbytes);
     if (shared != INV_NONE) {
         p->of[out] = p->of[shared];
         buffer *b = &p->buf.at[p->of[shared]];

@@ -61,6 +61,36 @@ static void check_differences(interp *it, const char *text, const inv_id *grad, 
     }
 }
 
+/* Every operator that may work in place gives the same bytes when it does. */
+static void check_inplace(interp *it, const char *text)
+{
+    for (size_t i = 0; i < it->g->order.n; i++) {
+        const inv_node *n = inv_nod(it->g, it->g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin && n->op->cpu != NULL; k++) {
+            if (!(n->op->inplace >> k & 1)) continue;
+            const uint32_t to = n->op->inplace_out;
+            if (to >= n->nout || n->out[to] == INV_NONE) continue;
+            inv_tensor in[64] = {{0}}, out[64] = {{0}}, want = interp_tensor(it, n->out[to]);
+            for (uint32_t j = 0; j < n->nin; j++) in[j] = interp_tensor(it, n->in[j]);
+            if (!inv_shape_equal(&in[k].shape, &want.shape) || in[k].dtype != want.dtype || want.n == 0) continue;
+            const size_t nbytes = (size_t)want.n * inv_dtype_size(want.dtype);
+            void *copy = malloc(nbytes);
+            assert_non_null(copy);
+            memcpy(copy, in[k].data, nbytes);
+            for (uint32_t j = 0; j < n->nout; j++) out[j] = interp_tensor(it, n->out[j]);
+            in[k].data = out[to].data = copy;
+            inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .step = &it->step};
+            c.ws_nbytes = n->op->workspace ? n->op->workspace(it->g, n) : 0;
+            c.ws = c.ws_nbytes ? aligned_alloc(64, (c.ws_nbytes + 63) / 64 * 64) : NULL;
+            CHECK_OK(n->op->cpu(&c), text);
+            free(c.ws);
+            if (memcmp(copy, want.data, nbytes) != 0)
+                fail_msg("%s: %s differs in place of input %u", text, n->op_type, k);
+            free(copy);
+        }
+    }
+}
+
 static void check_gradient(const char *text, int opset)
 {
     interp it;
@@ -79,32 +109,9 @@ static void check_gradient(const char *text, int opset)
         if (seed[i] != INV_NONE) interp_fill(&it, seed[i], &state);
     }
     CHECK_OK(interp_run(&it), text);
+    check_inplace(&it, text);
     check_differences(&it, text, grad, seed);
     interp_fini(&it);
-}
-
-/* Every operator that may work in place gives the same bytes when it does. */
-static void check_inplace(interp *it, const char *text)
-{
-    for (size_t i = 0; i < it->g->order.n; i++) {
-        const inv_node *n = inv_nod(it->g, it->g->order.at[i]);
-        for (uint32_t k = 0; k < n->nin && n->op->cpu != NULL; k++) {
-            if (!(n->op->inplace >> k & 1)) continue;
-            inv_tensor in[64] = {{0}}, out[1] = {interp_tensor(it, n->out[0])}, want = out[0];
-            for (uint32_t j = 0; j < n->nin; j++) in[j] = interp_tensor(it, n->in[j]);
-            if (!inv_shape_equal(&in[k].shape, &want.shape) || in[k].dtype != want.dtype || want.n == 0) continue;
-            const size_t nbytes = (size_t)want.n * inv_dtype_size(want.dtype);
-            void *copy = malloc(nbytes);
-            assert_non_null(copy);
-            memcpy(copy, in[k].data, nbytes);
-            in[k].data = out[0].data = copy;
-            inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = 1, .step = &it->step};
-            CHECK_OK(n->op->cpu(&c), text);
-            if (memcmp(copy, want.data, nbytes) != 0)
-                fail_msg("%s: %s differs in place of input %u", text, n->op_type, k);
-            free(copy);
-        }
-    }
 }
 
 static void check_run(const char *text, int opset)

@@ -421,8 +421,9 @@ static void bits_do_not_depend_on_threads(void **state)
         "o, lse = AttentionCore<band = [-900, 20]>(float[2,4,150,16] q, float[2,2,300,16] k, float[2,2,300,8] v)",
         "dq, dk, dv = AttentionGrad<scale = 0.1>(float[2,4,150,8] gy, float[2,4,150,16] q, float[2,2,300,16] k, "
         "float[2,2,300,8] v, float[2,4,150,8] o, float[2,4,150] lse)",
-        "hs, cs = Recurrent<cell = \"LSTM\">(float[9,64,400] xw, float[400,100] r, float[64,100] h, float[64,100] c)",
-        "dxw, dr, dh = RecurrentGrad<cell = \"GRU\">(float[9,64,300] xw, float[300,100] r, float[64,100] h, , , , , "
+        "hs, cs, gates = Recurrent<cell = \"LSTM\">(float[9,64,400] xw, float[400,100] r, float[64,100] h, "
+        "float[64,100] c)",
+        "dxw, dr, dh = RecurrentGrad<cell = \"GRU\">(float[9,64,300] gates, float[300,100] r, float[64,100] h, , , , , "
         "float[9,64,100] hs, , float[9,64,100] gh)"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int real = 0; real < 2; real++) {
