@@ -202,7 +202,8 @@ static pb model_with_unread(bool in_attribute, const char *location, const char 
 {
     const int64_t d[] = {-1, 3};
     pb q = tensor_external("q", 1, 1, three, location, offset, "12");
-    pb g = small_graph(tensor_external("w", 1, 1, three, "w.bin", "0", "12")), n = node("", "LeakyRelu", "leak", "y", "z");
+    pb g = small_graph(tensor_external("w", 1, 1, three, "w.bin", "0", "12"));
+    pb n = node("", "LeakyRelu", "leak", "y", "z");
     pb a = attr_float("alpha", 0.5f), info = {0}, algorithm = {0};
     if (in_attribute) pb_msg(&a, 5, q);
     else pb_msg(&algorithm, 5, q);
@@ -305,8 +306,9 @@ static void test_other_keys(void **state)
         bool change;
         inv_layout layout;
         int digests, keys;
-    } cases[] = {{6, false, INV_LAYOUT_KEEP, 2, 2},     {6, true, INV_LAYOUT_KEEP, 0, 2}, {7, false, INV_LAYOUT_KEEP, 0, 2},
-                 {6, false, INV_LAYOUT_EXTERNAL, 0, 2}, {6, false, INV_LAYOUT_INLINE, 0, 0}};
+    } cases[] = {{6, false, INV_LAYOUT_KEEP, 2, 2},     {6, true, INV_LAYOUT_KEEP, 0, 2},
+                 {7, false, INV_LAYOUT_KEEP, 0, 2},     {6, false, INV_LAYOUT_EXTERNAL, 0, 2},
+                 {6, false, INV_LAYOUT_INLINE, 0, 0}};
     assert_int_equal(mkdir(in_dir("sub"), 0777), 0);
     inv_context *ctx = context(NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
