@@ -14,6 +14,8 @@ enum { EXTERNAL_LEAST = 1024, EXTERNAL_ALIGN = 4096 };
 
 static bool is_new(const inv_weight *x) { return x->data || x->maker.make; }
 
+static inv__data_file *fresh_file(const inv__writer *w) { return &w->data[w->ndata - 1]; }
+
 static inv_status ask_weight(inv__writer *w, inv_weight_source source, void *opaque, size_t i)
 {
     const inv_graph *g = w->m->graph;
@@ -41,7 +43,7 @@ static inv_status name_files(inv__writer *w)
     unsigned n = 0;
     for (size_t i = 0; i < w->ndata; i++) {
         inv__data_file *f = &w->data[i];
-        bool may = i + 1 == w->ndata && w->m->layout == INV_LAYOUT_EXTERNAL;
+        bool may = f->fresh && w->m->layout == INV_LAYOUT_EXTERNAL;
         if (!f->move && !may) continue;
         f->path = n ? inv__arena_printf(&w->l.scratch, "%s.data.%u", w->path, n)
                     : inv__arena_printf(&w->l.scratch, "%s.data", w->path);
@@ -59,27 +61,31 @@ inv_status inv__writer_ask(inv__writer *w, inv_weight_source source, void *opaqu
     for (size_t i = 0; i < g->inits.n; i++) {
         INV_TRY(ask_weight(w, source, opaque, i));
         uint32_t file = is_new(&w->weight[i]) ? inv__map_of(w->impl, &inv_val(g, g->inits.at[i])->data) : INV_NONE;
-        if (file != INV_NONE && w->m->layout == INV_LAYOUT_KEEP) w->data[file].move = true;
+        if (file == INV_NONE) continue;
+        w->data[file].trained = true;
+        if (w->m->layout == INV_LAYOUT_KEEP) w->data[file].move = true;
     }
     return name_files(w);
 }
 
 /* --- tensors --- */
 
-/* Where a tensor was and goes. INV_NONE: into the model's file. */
+/* Where a tensor was and goes. */
 typedef struct move {
     inv_data d;
-    uint32_t from, to; /* in w->data */
+    const inv__external *from; /* NULL: it was in the model's file */
+    inv__data_file *to;        /* NULL: into the model's file */
 } move;
 
+/* A tensor of the model's own file; v->d.bytes NULL: the library cannot read it. */
 static inv_status read_tensor(inv__writer *w, size_t begin, size_t end, move *v)
 {
     ProtobufCMessage *message;
     inv_arena *a = &w->l.scratch;
     INV_TRY(inv__unpack(a, w->m->path, &w->impl->file, &onnx__tensor_proto__descriptor, begin, end, &message));
     INV_TRY(inv__tensor_read(&w->l, a, (const Onnx__TensorProto *)(const void *)message, "a tensor", &v->d));
-    INV_TRY(inv__defects_report(&w->l.defects, w->m->path));
-    v->from = inv__map_of(w->impl, &v->d);
+    inv__defects_fini(&w->l.defects); /* not of interest: it stays as it is */
+    inv__defects_init(&w->l.defects, w->l.ctx);
     return INV_OK;
 }
 
@@ -89,20 +95,58 @@ static bool goes_outside(const inv__writer *w, const inv_data *d)
 }
 
 /* *moves: its data are to be in another file than before. */
-static inv_status decide(inv__writer *w, size_t begin, size_t end, bool external, bool initializer, move *v,
-                         bool *moves)
+static inv_status decide(inv__writer *w, size_t begin, size_t end, bool initializer, move *v, bool *moves)
 {
     inv_layout layout = w->m->layout;
-    *v = (move){.from = INV_NONE, .to = INV_NONE};
+    *v = (move){.from = inv__external_at(w->impl, begin)};
     *moves = false;
-    if (!external && (layout != INV_LAYOUT_EXTERNAL || !initializer)) return INV_OK;
-    INV_TRY(read_tensor(w, begin, end, v));
-    if (layout == INV_LAYOUT_KEEP) {
-        *moves = v->from != INV_NONE && w->data[v->from].move;
-        if (*moves) v->to = v->from;
-    } else if (external || (v->d.bytes && goes_outside(w, &v->d))) {
-        *moves = true;
-        if (layout == INV_LAYOUT_EXTERNAL) v->to = (uint32_t)w->ndata - 1;
+    if (v->from) {
+        v->d = v->from->d;
+        if (layout == INV_LAYOUT_KEEP) v->to = &w->data[v->from->file];
+        *moves = !v->to || v->to->move;
+    } else if (layout == INV_LAYOUT_EXTERNAL && initializer) {
+        INV_TRY(read_tensor(w, begin, end, v));
+        *moves = v->d.bytes && goes_outside(w, &v->d);
+    }
+    if (*moves && layout == INV_LAYOUT_EXTERNAL) v->to = fresh_file(w);
+    return INV_OK;
+}
+
+/* The file's digest still holds if all bytes of the file come along and none is new. */
+static bool same_bytes(const inv__writer *w, const move *v)
+{
+    return !v->to->fresh && !v->to->trained && v->to->tensors == w->impl->ext.at[v->from->file].nbytes;
+}
+
+static bool is_key(const uint8_t *base, const inv__field *f, const char *key)
+{
+    return f->end - f->body == strlen(key) && !memcmp(base + f->body, key, f->end - f->body);
+}
+
+/* Whether an entry of external_data still holds where the tensor goes. */
+static inv_status still_holds(inv__writer *w, const move *v, const inv__field *entry, bool *holds)
+{
+    const uint8_t *base = w->impl->file.base;
+    inv__field f;
+    *holds = true;
+    for (size_t pos = entry->body; pos < entry->end; pos = f.end) {
+        INV_TRY(inv__writer_field(w, pos, entry->end, &f));
+        if (f.id != 1) continue;
+        *holds = !is_key(base, &f, "location") && !is_key(base, &f, "offset") && !is_key(base, &f, "length") &&
+                 (!is_key(base, &f, "checksum") || same_bytes(w, v));
+    }
+    return INV_OK;
+}
+
+/* What else the file says of the tensor's data. */
+static inv_status put_other_keys(inv__writer *w, const move *v)
+{
+    inv__field f;
+    for (size_t pos = v->from ? v->from->at : 0; v->from && pos < v->from->end; pos = f.end) {
+        INV_TRY(inv__writer_field(w, pos, v->from->end, &f));
+        bool holds = f.id == INV__TENSOR_EXTERNAL_DATA && f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
+        if (holds) INV_TRY(still_holds(w, v, &f, &holds));
+        if (holds) INV_TRY(inv__put(&w->model, w->impl->file.base + f.at, f.end - f.at));
     }
     return INV_OK;
 }
@@ -111,10 +155,10 @@ static inv_status decide(inv__writer *w, size_t begin, size_t end, bool external
 static inv_status put_external(inv__writer *w, const move *v, const inv_weight *x)
 {
     inv_arena *a = &w->l.scratch;
-    inv__data_file *f = &w->data[v->to];
+    inv__data_file *f = v->to;
     inv__moved moved = {0, v->d, x};
-    if (v->to == v->from) {
-        moved.at = (uint64_t)((const uint8_t *)v->d.bytes - w->impl->ext.at[v->from].base);
+    if (!f->fresh) {
+        moved.at = v->from->offset;
     } else {
         /* Nothing at all lies anywhere, but not behind the end. */
         if (v->d.nbytes) moved.at = (f->end + EXTERNAL_ALIGN - 1) / EXTERNAL_ALIGN * EXTERNAL_ALIGN;
@@ -126,6 +170,7 @@ static inv_status put_external(inv__writer *w, const move *v, const inv_weight *
     INV_TRY(inv__put_pair(&w->model, INV__TENSOR_EXTERNAL_DATA, "location", f->location));
     INV_TRY(inv__put_pair(&w->model, INV__TENSOR_EXTERNAL_DATA, "offset", offset));
     INV_TRY(inv__put_pair(&w->model, INV__TENSOR_EXTERNAL_DATA, "length", length));
+    INV_TRY(put_other_keys(w, v));
     return inv__put_int(&w->model, INV__TENSOR_DATA_LOCATION, INV__LOCATION_EXTERNAL);
 }
 
@@ -139,25 +184,23 @@ static bool is_data_field(uint32_t id)
 /* `to`: the tensor's own type, of new elements x. */
 static inv_status put_data(inv__writer *w, const move *v, const inv_weight *x, inv_dtype to)
 {
-    if (v->to != INV_NONE) return put_external(w, v, x);
+    if (v->to) return put_external(w, v, x);
     INV_TRY(inv__put_header(&w->model, INV__TENSOR_RAW_DATA, x ? (uint64_t)x->n * inv_dtype_size(to) : v->d.nbytes));
     return x ? inv__put_elements(&w->model, x, to) : inv__put(&w->model, v->d.bytes, v->d.nbytes);
 }
 
+/* In the place of its first data field; a file may have its fields in any order. */
 static inv_status rewrite_tensor(inv__writer *w, size_t begin, size_t end, const move *v, const inv_weight *x,
                                  inv_dtype to)
 {
-    uint32_t place = v->to == INV_NONE ? INV__TENSOR_RAW_DATA : INV__TENSOR_EXTERNAL_DATA;
     bool done = false;
     inv__field f;
     for (size_t pos = begin; pos < end; pos = f.end) {
         INV_TRY(inv__writer_field(w, pos, end, &f));
-        if (is_data_field(f.id)) continue;
-        if (!done && f.id > place) {
-            INV_TRY(put_data(w, v, x, to));
-            done = true;
-        }
-        INV_TRY(inv__put(&w->model, w->impl->file.base + f.at, f.end - f.at));
+        bool data = is_data_field(f.id);
+        if (data && !done) INV_TRY(put_data(w, v, x, to));
+        if (data) done = true;
+        else INV_TRY(inv__put(&w->model, w->impl->file.base + f.at, f.end - f.at));
     }
     return done ? INV_OK : put_data(w, v, x, to);
 }
@@ -166,7 +209,7 @@ inv_status inv__put_initializer(inv__writer *w, uint32_t id, const char *name, c
                                 const inv_maker *maker)
 {
     inv__pieces *p = &w->model;
-    move v = {.d = *d, .from = INV_NONE, .to = (uint32_t)w->ndata - 1};
+    move v = {.d = *d, .to = fresh_file(w)};
     inv__mark m;
     if (!goes_outside(w, d)) return inv__put_tensor(p, id, name, d, maker);
     inv_weight *x = INV_ARENA_NEW(&w->l.scratch, inv_weight, 1);
@@ -186,7 +229,6 @@ static inv_status tensor(inv__writer *w, size_t begin, size_t end, place at, boo
     const uint8_t *base = w->impl->file.base;
     const inv_graph *g = w->m->graph;
     const char *name = "";
-    uint64_t location = 0;
     inv__field f;
     move v;
     for (size_t pos = begin; pos < end; pos = f.end) {
@@ -194,16 +236,11 @@ static inv_status tensor(inv__writer *w, size_t begin, size_t end, place at, boo
         if (f.id == INV__TENSOR_NAME && f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
             name = inv__arena_strndup(&w->l.scratch, (const char *)base + f.body, f.end - f.body);
         if (!name) return INV_E_NOMEM;
-        if (f.id == INV__TENSOR_DATA_LOCATION && f.wire == PROTOBUF_C_WIRE_TYPE_VARINT) {
-            size_t pos_in = f.body;
-            (void)inv__wire_varint(base, &pos_in, f.end, &location);
-        }
     }
     uint32_t i = at == AT_INITIALIZER ? inv__names_get(&w->inits, name) : INV_NONE;
-    const inv_weight *x = i != INV_NONE && is_new(&w->weight[i]) ? &w->weight[i] : NULL;
+    const inv_weight *x = i != INV_NONE && is_new(&w->weight[i]) && w->weight[i].n ? &w->weight[i] : NULL;
     bool moves;
-    INV_TRY(decide(w, begin, end, location == INV__LOCATION_EXTERNAL,
-                   at == AT_INITIALIZER || at == AT_INNER_INITIALIZER, &v, &moves));
+    INV_TRY(decide(w, begin, end, at == AT_INITIALIZER || at == AT_INNER_INITIALIZER, &v, &moves));
     *changed = x || moves;
     if (!*changed) return INV_OK;
     return rewrite_tensor(w, begin, end, &v, x, x ? inv_val(g, g->inits.at[i])->dtype : INV_DT_NONE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Private header of the importer: ONNX files in and out. Nobody outside this folder and its tests includes it.
  *
- *   map.c      files in memory: the model and its external data
+ *   map.c      files in memory: the model and its external data;  external.c  all external tensors of a file
  *   wire.c     protobuf's wire format, one field at a time
  *   prescan.c  checks the file and makes the skeleton: the file without its tensors' raw data
  *   tables.c   names, lists of defects
@@ -34,6 +34,15 @@ inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out
 inv_status inv__map_path(inv_context *ctx, const char *path, inv__map *out);
 void inv__map_close(inv__map *m);
 
+/* An external tensor of the file, wherever it stands there. */
+typedef struct inv__external {
+    size_t at, end;   /* its message in the file */
+    inv_data d;       /* a view of the mapping */
+    uint32_t file;    /* in inv__impl.ext */
+    uint64_t offset;  /* there */
+    const char *what; /* "initializer 'w' in training_info" */
+} inv__external;
+
 /* What inv_model.impl points to. */
 typedef struct inv__impl {
     inv_arena arena;
@@ -41,6 +50,7 @@ typedef struct inv__impl {
     INV_VEC(inv__map) ext;       /* external data, one mapping per file */
     INV_VEC(const char *) ext_name; /* locations already resolved ... */
     INV_VEC(uint32_t) ext_at;       /* ... and the mapping of each */
+    INV_VEC(inv__external) external; /* all, in the file's order; nothing is added after loading */
     int dir;                     /* the model's folder; -1 */
     int64_t ir_version;
     const char *producer, *producer_version;
@@ -170,13 +180,6 @@ inv_status inv__unpack_skeleton(inv_arena *a, const char *path, const ProtobufCM
                                 const uint8_t *skeleton, size_t nbytes, ProtobufCMessage **out);
 
 /* --- import --- */
-/* Where a tensor lies in a file of external data. */
-typedef struct inv__range {
-    uint32_t file; /* in inv__impl.ext */
-    uint64_t begin, end;
-    const char *what, *location;
-} inv__range;
-
 typedef struct inv__loader {
     inv_context *ctx;
     inv_model *model;
@@ -184,7 +187,6 @@ typedef struct inv__loader {
     inv_arena scratch; /* gone after the import: protobuf-c's messages, tables */
     inv__defects defects;
     inv_id source; /* number of the file's next node (inv_node.source) */
-    INV_VEC(inv__range) range; /* of all external tensors so far */
 } inv__loader;
 
 /* tensor.c. Only a want of memory is a failure; what is wrong with the tensor is a defect, with
@@ -193,13 +195,16 @@ inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorP
                             inv_data *out);
 /* Text of a type that is no tensor, "map(int64,tensor(float))"; NULL: no memory. */
 const char *inv__type_text(inv_arena *a, const Onnx__TypeProto *p);
-/* map.c: bytes of an external tensor of nbytes bytes; NULL and a defect if they cannot be had. */
-inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
-                              const uint8_t **out);
+/* map.c: where the bytes of an external tensor of nbytes bytes are: file in impl->ext, and offset; INV_NONE and a
+ * defect if they cannot be had. */
+inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
+                               uint32_t *file, uint64_t *offset);
 /* map.c: the file in impl->ext that the bytes are in; INV_NONE: they are in none. */
 uint32_t inv__map_of(const inv__impl *impl, const inv_data *d);
-/* map.c: a defect for external tensors that share bytes: they could not be written back with new weights. */
-inv_status inv__external_check(inv__loader *l);
+/* external.c: finds all external tensors of the file; defects for those that cannot be had or that share bytes. */
+inv_status inv__external_all(inv__loader *l);
+/* The one whose message is at `at`; NULL: there is none. */
+const inv__external *inv__external_at(const inv__impl *impl, size_t at);
 
 /* A graph that is being made, and the names of its values. */
 typedef struct inv__scope {

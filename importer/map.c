@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -158,16 +157,17 @@ static inv_status find_map(inv__loader *l, const char *loc, const char *what, ui
     return remember(impl, loc, *out);
 }
 
-inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
-                              const uint8_t **out)
+inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const char *what, size_t nbytes,
+                               uint32_t *file, uint64_t *offset)
 {
     const char *loc = "";
-    uint64_t offset = 0, length = nbytes;
-    *out = NULL;
+    uint64_t length = nbytes;
+    *file = INV_NONE;
+    *offset = 0;
     for (size_t i = 0; i < t->n_external_data; i++) {
         const Onnx__StringStringEntryProto *e = t->external_data[i];
         const char *k = e->key ? e->key : "", *v = e->value ? e->value : "";
-        uint64_t *number = !strcmp(k, "offset") ? &offset : !strcmp(k, "length") ? &length : NULL;
+        uint64_t *number = !strcmp(k, "offset") ? offset : !strcmp(k, "length") ? &length : NULL;
         if (!strcmp(k, "location")) loc = v;
         if (number && !parse_size(v, number)) {
             inv__defect(&l->defects, INV_E_PARSE, "%s: external data: '%s' is no valid %s", what, v, k);
@@ -183,19 +183,19 @@ inv_status inv__external_read(inv__loader *l, const Onnx__TensorProto *t, const 
     INV_TRY(find_map(l, loc, what, &at));
     if (at == INV_NONE) return INV_OK;
     const inv__map *m = &l->impl->ext.at[at];
-    if (length != nbytes) {
+    if (length != nbytes)
         inv__defect(&l->defects, INV_E_PARSE,
                     "%s: %llu bytes of external data in '%s', but its shape and type need %zu", what,
                     (unsigned long long)length, loc, nbytes);
-    } else if (offset > m->nbytes || length > m->nbytes - offset) {
+    else if (*offset > m->nbytes)
+        inv__defect(&l->defects, INV_E_PARSE, "%s: external data from byte %llu of '%s', which has only %zu", what,
+                    (unsigned long long)*offset, loc, m->nbytes);
+    else if (length > m->nbytes - *offset)
         inv__defect(&l->defects, INV_E_PARSE,
                     "%s: external data at bytes %llu to %llu of '%s', which has only %zu", what,
-                    (unsigned long long)offset, (unsigned long long)(offset + length), loc, m->nbytes);
-    } else {
-        *out = m->base + offset;
-        inv__range r = {at, offset, offset + length, what, loc};
-        if (!inv_vec_push(&l->scratch, &l->range, r)) return INV_E_NOMEM;
-    }
+                    (unsigned long long)*offset, (unsigned long long)(*offset + length), loc, m->nbytes);
+    else
+        *file = at;
     return INV_OK;
 }
 
@@ -206,28 +206,4 @@ uint32_t inv__map_of(const inv__impl *impl, const inv_data *d)
         if (p >= base && p + d->nbytes <= base + impl->ext.at[i].nbytes) return i;
     }
     return INV_NONE;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const inv__range *x = a, *y = b;
-    if (x->file != y->file) return x->file < y->file ? -1 : 1;
-    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-    return x->end < y->end ? -1 : x->end > y->end;
-}
-
-inv_status inv__external_check(inv__loader *l)
-{
-    const inv__range *last = NULL; /* that which reaches furthest */
-    if (l->range.n) qsort(l->range.at, l->range.n, sizeof *l->range.at, by_place);
-    for (size_t i = 0; i < l->range.n; i++) {
-        const inv__range *r = &l->range.at[i];
-        if (r->begin == r->end) continue;
-        if (last && last->file == r->file && r->begin < last->end)
-            inv__defect(&l->defects, INV_E_PARSE, "%s and %s overlap in '%s': bytes %llu to %llu and %llu to %llu",
-                        last->what, r->what, r->location, (unsigned long long)last->begin,
-                        (unsigned long long)last->end, (unsigned long long)r->begin, (unsigned long long)r->end);
-        if (!last || last->file != r->file || r->end > last->end) last = r;
-    }
-    return INV_OK;
 }

@@ -187,8 +187,13 @@ inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path)
     INV_TRY(same_folder(w, &same));
     w->ndata = w->impl->ext.n + 1;
     for (size_t i = 0; i < w->ndata; i++)
-        w->data[i] = (inv__data_file){.move = !same && i < w->impl->ext.n && m->layout == INV_LAYOUT_KEEP,
+        w->data[i] = (inv__data_file){.fresh = i == w->impl->ext.n,
+                                      .move = !same && i < w->impl->ext.n && m->layout == INV_LAYOUT_KEEP,
                                       .pieces.a = &w->l.scratch, .out.fd = -1};
+    for (size_t i = 0; i < w->impl->external.n; i++) {
+        const inv__external *e = &w->impl->external.at[i];
+        w->data[e->file].tensors += e->d.nbytes;
+    }
     return refuse_loaded(w, path);
 }
 
@@ -206,6 +211,7 @@ static inv_status write_data(inv__writer *w, inv__data_file *f)
     for (size_t i = 0; i < f->tensor.n; i++) {
         const inv__moved *t = &f->tensor.at[i];
         if (!t->old.nbytes) continue;
+        INV_CHECK(t->at >= p->nbytes, w->l.ctx, INV_E_INTERNAL, "'%s': tensors overlap", f->path);
         INV_TRY(inv__put(p, NULL, (size_t)(t->at - p->nbytes)));
         INV_TRY(t->x ? inv__put_elements(p, t->x, t->old.dtype) : inv__put(p, t->old.bytes, t->old.nbytes));
     }

@@ -139,9 +139,10 @@ inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorP
             inv__defect(&l->defects, INV_E_PARSE, "%s: strings cannot be external data", what);
             return INV_OK;
         }
-        const uint8_t *p;
-        INV_TRY(inv__external_read(l, t, what, out->nbytes, &p));
-        out->bytes = p;
+        uint32_t file;
+        uint64_t offset;
+        INV_TRY(inv__external_place(l, t, what, out->nbytes, &file, &offset));
+        if (file != INV_NONE) out->bytes = l->impl->ext.at[file].base + offset;
         return INV_OK;
     }
     return t->has_raw_data ? read_raw(l, t, what, out) : read_typed(l, into, t, what, out);

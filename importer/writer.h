@@ -55,10 +55,12 @@ typedef struct inv__moved {
 } inv__moved;
 
 /* What becomes of a file of external data: it serves the written model too, or a new one takes its place, with every
- * tensor where it was. Or a file that has none before it: one tensor after the other. */
+ * tensor where it was. Or a fresh file, with none before it: one tensor after the other. */
 typedef struct inv__data_file {
-    bool move;
-    uint64_t end; /* of what is in it, if none was before it */
+    bool fresh, move;
+    bool trained;     /* some of it is new */
+    uint64_t tensors; /* bytes that belong to one */
+    uint64_t end; /* of what is in it, if it is fresh */
     const char *path, *location;
     INV_VEC(inv__moved) tensor;
     inv__pieces pieces;
@@ -71,7 +73,7 @@ typedef struct inv__writer {
     inv__loader l;
     inv_weight *weight; /* per initializer; neither data nor maker: unchanged */
     inv__names inits;    /* name -> index */
-    inv__data_file *data; /* per file in impl->ext, then the one that none was before */
+    inv__data_file *data; /* per file in impl->ext, then the fresh one */
     size_t ndata;
     const char *path;
     inv__pieces model;

@@ -209,6 +209,24 @@ class Layout(unittest.TestCase):
         self.assertEqual(read(self.file("out.onnx.data")), before)
         self.assertFalse(os.path.exists(self.file("out.onnx")))
 
+    def test_data_files_are_refused_before_training(self):
+        m = build()
+        external_data_helper.convert_model_to_external_data(m, location="out.onnx.data", size_threshold=0)
+        onnx.save(m, self.file("m.onnx"))
+        before = {n: read(self.file(n)) for n in os.listdir(self.folder)}
+        for out, layout, refused in (("out.onnx", "keep", True), ("out.onnx", "external", True),
+                                     ("out.onnx.data", "inline", True), ("out.onnx", "inline", False)):
+            with self.subTest(out=out, layout=layout):
+                status, _, err = call("train", self.file("m.onnx"), "--data", "x=" + self.file("x.npy"), "--target",
+                                      self.file("t.npy"), "--loss", "mse", "--batch", 4, "--steps", 1, "--tied", "*",
+                                      "-o", self.file(out), "--layout", layout)
+                self.assertEqual(status, int(refused), err)
+                if refused:
+                    self.assertIn("would overwrite out.onnx.data, a data file of the model", err)
+                    self.assertNotIn("planned peak", err)
+                    self.assertEqual(sorted(os.listdir(self.folder)), sorted(before))
+                self.assertEqual(before, {n: read(self.file(n)) for n in before})
+
     def test_two_gigabytes_do_not_go_inside(self):
         path = self.file("m.onnx")
         graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g",

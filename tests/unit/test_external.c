@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * External data, in and out: fails if bytes are taken from anywhere but regular files of one name below the model's
  * folder, if ranges that are short, cut off or overlap get through, if writing changes where tensors are without need,
- * or if a file that is read could be replaced. */
+ * if tensors that the graph does not read are not seen, or if a file that is read could be replaced. */
 #define _XOPEN_SOURCE 700
 #include "load_model.h"
+
+#include "importer/importer.h"
 
 static const int64_t three[] = {3};
 
@@ -193,11 +195,147 @@ static void test_no_overwriting(void **state)
     inv_context_destroy(ctx);
 }
 
+/* --- tensors that the graph does not read --- */
+
+/* w at bytes 0 to 12 of w.bin, and q where it is of no use: in training_info, or in an attribute that is a number. */
+static pb model_with_unread(bool in_attribute, const char *location, const char *offset)
+{
+    const int64_t d[] = {-1, 3};
+    pb q = tensor_external("q", 1, 1, three, location, offset, "12");
+    pb g = small_graph(tensor_external("w", 1, 1, three, "w.bin", "0", "12"));
+    pb n = node("", "LeakyRelu", "leak", "y", "z");
+    pb a = attr_float("alpha", 0.5f), info = {0}, algorithm = {0};
+    if (in_attribute) pb_msg(&a, 5, q);
+    else pb_msg(&algorithm, 5, q);
+    pb_msg(&n, 5, a);
+    pb_msg(&g, 1, n);
+    pb_msg(&g, 12, value_info("z", 1, 2, d));
+    pb m = model_of(g);
+    pb_str(&algorithm, 2, "algorithm");
+    pb_msg(&info, 2, algorithm);
+    pb_msg(&m, 20, info);
+    return m;
+}
+
+static void test_unread(void **state)
+{
+    (void)state;
+    static const char *const where[] = {"initializer 'q' in training_info",
+                                        "tensor 'q' in attribute 'alpha' in node 'leak'"};
+    fill("w.bin", 16);
+    for (int k = 0; k < 2; k++) {
+        REFUSED(model_with_unread(k, "../outside.bin", "0"), INV_E_IO, where[k], "'..'");
+        REFUSED(model_with_unread(k, "gone.bin", "0"), INV_E_IO, where[k], "'gone.bin' cannot be opened");
+        REFUSED(model_with_unread(k, "w.bin", "56"), INV_E_PARSE, where[k], "bytes 56 to 68", "only 64");
+        REFUSED(model_with_unread(k, "w.bin", "18446744073709551615"), INV_E_PARSE, where[k],
+                "from byte 18446744073709551615 of");
+        REFUSED(model_with_unread(k, "w.bin", "8"), INV_E_PARSE, where[k], "initializer 'w' and", "overlap in 'w.bin'");
+    }
+}
+
+static void finds_unread(inv_context *ctx, const char *path, inv_layout layout, const float want[3])
+{
+    inv_model *back = load(ctx, path);
+    const inv__impl *impl = back->impl;
+    assert_int_equal(impl->external.n, layout == INV_LAYOUT_INLINE ? 0 : 2);
+    for (size_t i = 0; i < impl->external.n; i++)
+        if (strstr(impl->external.at[i].what, "'q'"))
+            assert_memory_equal(impl->external.at[i].d.bytes, want, 12);
+        else
+            assert_non_null(strstr(impl->external.at[i].what, "'w'"));
+    inv_model_destroy(back);
+}
+
+/* They move as all others do. */
+static void test_unread_moves(void **state)
+{
+    (void)state;
+    static const char *const file[] = {"w.bin", "q.bin"}, *const to[] = {"o.onnx", "sub/o.onnx"};
+    static const inv_layout layouts[] = {INV_LAYOUT_KEEP, INV_LAYOUT_INLINE, INV_LAYOUT_EXTERNAL};
+    const float want[] = {4, 5, 6};
+    fill("w.bin", 16);
+    fill("q.bin", 16);
+    assert_int_equal(mkdir(in_dir("sub"), 0777), 0);
+    inv_context *ctx = context(NULL);
+    for (int i = 0; i < 24; i++) {
+        inv_layout layout = layouts[i % 3];
+        inv_model *m = load(ctx, save(model_with_unread(i / 3 % 2, file[i / 6 % 2], "16"), "m.onnx"));
+        size_t files = ((inv__impl *)m->impl)->ext.n;
+        assert_int_equal(inv_model_set_layout(m, layout), INV_OK);
+        written(m, &(change){"w", {-1, -2, -3}}, in_dir(to[i / 12]));
+        assert_int_equal(((inv__impl *)m->impl)->ext.n, files); /* nothing is first read while writing */
+        inv_model_destroy(m);
+        finds_unread(ctx, in_dir(to[i / 12]), layout, want);
+        (void)unlink(in_dir("o.onnx.data"));
+        (void)unlink(in_dir("o.onnx"));
+    }
+    inv_context_destroy(ctx);
+}
+
+/* --- what else is said of the data --- */
+
+static pb keyed(const char *name, const char *offset)
+{
+    pb t = tensor_head(name, 1, 1, three);
+    pb_int(&t, 14, 1); /* before the place, and some of it behind the documentation */
+    pb_msg(&t, 13, pair("checksum", "digest"));
+    pb_msg(&t, 13, pair("location", "w.bin"));
+    pb_str(&t, 12, "documentation");
+    pb_msg(&t, 13, pair("offset", offset));
+    pb_msg(&t, 13, pair("mine", name));
+    return t;
+}
+
+static int count_text(const char *path, const char *text)
+{
+    size_t n, k = strlen(text);
+    int found = 0;
+    unsigned char *p = read_file(path, &n);
+    for (size_t i = 0; i + k <= n; i++) found += !memcmp(p + i, text, k);
+    free(p);
+    return found;
+}
+
+/* Unknown keys stay with the tensor; a digest is of the file, and goes when that is not the same any more. */
+static void test_other_keys(void **state)
+{
+    (void)state;
+    const int64_t d[] = {-1, 3};
+    static const struct {
+        size_t fill; /* numbers in w.bin, of which 6 are tensors */
+        bool change;
+        inv_layout layout;
+        int digests, keys;
+    } cases[] = {{6, false, INV_LAYOUT_KEEP, 2, 2},     {6, true, INV_LAYOUT_KEEP, 0, 2},
+                 {7, false, INV_LAYOUT_KEEP, 0, 2},     {6, false, INV_LAYOUT_EXTERNAL, 0, 2},
+                 {6, false, INV_LAYOUT_INLINE, 0, 0}};
+    assert_int_equal(mkdir(in_dir("sub"), 0777), 0);
+    inv_context *ctx = context(NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fill("w.bin", cases[i].fill);
+        pb g = small_graph(keyed("w", "0"));
+        pb_msg(&g, 5, keyed("b", "12"));
+        pb_msg(&g, 1, node("", "Add", "plus_b", "h b", "h2"));
+        pb_msg(&g, 12, value_info("h2", 1, 2, d));
+        inv_model *m = load(ctx, save(model_of(g), "m.onnx"));
+        assert_int_equal(inv_model_set_layout(m, cases[i].layout), INV_OK);
+        written(m, cases[i].change ? &(change){"b", {-1, -2, -3}} : NULL, in_dir("sub/o.onnx"));
+        inv_model_destroy(m);
+        assert_int_equal(count_text(in_dir("sub/o.onnx"), "digest"), cases[i].digests);
+        assert_int_equal(count_text(in_dir("sub/o.onnx"), "mine"), cases[i].keys);
+        m = load(ctx, in_dir("sub/o.onnx"));
+        assert_memory_equal(value(m, "w")->data.bytes, ((const float[]){0, 1, 2}), 12);
+        inv_model_destroy(m);
+    }
+    inv_context_destroy(ctx);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, dir_setup, dir_teardown)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_overlaps), TEST(test_hard_links), TEST(test_layout), TEST(test_distance), TEST(test_no_overwriting),
+        TEST(test_unread),   TEST(test_unread_moves), TEST(test_other_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
