@@ -201,9 +201,18 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
 /** Adds loss and, where there is one, accuracy to a JSON object, with `prefix` before the names. */
 void cli_score_json(json_t *object, const char *prefix, const cli_score *score);
 
+/* --- nothing that is read is overwritten (files.c) --- */
+
+/** `path`, which `option` `given` makes the command write, is none of the files that the command reads.
+ *  @return CLI_OK, or what was said */
+int cli_check_write(const cli_job *job, const char *option, const char *given, const char *path);
+/** The same for all files that options name, and that they are different files. cli_open calls it; what --dump writes
+ *  is known only with the session. */
+int cli_check_writes(const cli_job *job);
+
 /* --- the trained model's file (out.c) --- */
 
-/** Whether `-o` can be written and is no file that is read; `path`: what to write, caller frees.
+/** Whether `-o` can be written; `path`: what to write, caller frees.
  *  @return CLI_OK, or what was said */
 int cli_out_check(const cli_options *o, char **path);
 /** Whether neither `path` nor a data file beside it is one that the model reads. @return CLI_OK, or what was said */

@@ -74,6 +74,26 @@ static int write_loss(const char *dump, double loss, json_t *files)
     return status;
 }
 
+/* None of the files of a dump is read by the command: before anything is computed. */
+static int check_dump(cli_job *job)
+{
+    const char *dump = job->o->dump, *name;
+    bool backward = job->o->command == CLI_CMD_grad;
+    int status = CLI_OK;
+    if (!dump) return CLI_OK;
+    for (size_t k = 0; k < (backward ? sizeof kinds / sizeof *kinds : 1); k++) {
+        for (size_t i = 0; status == CLI_OK && (name = inv_session_name(job->session, kinds[k].what, i)); i++) {
+            char *path = cli_dump_path(dump, kinds[k].prefix, name);
+            status = path ? cli_check_write(job, "--dump", dump, path) : cli_fail("out of memory");
+            free(path);
+        }
+    }
+    char *loss = backward && status == CLI_OK ? cli_dump_path(dump, "loss", "") : NULL;
+    if (loss) status = cli_check_write(job, "--dump", dump, loss);
+    free(loss);
+    return status;
+}
+
 /* A dump is complete or not there. */
 static void drop_dump(const char *dump, const json_t *files, bool made)
 {
@@ -159,6 +179,7 @@ int cli_main_run(const cli_options *o)
     int status = cli_open(&job, o);
     if (status == CLI_OK) status = cli_feed(&job);
     if (status == CLI_OK) status = cli_start(&job, INV_FOR_RUN, false);
+    if (status == CLI_OK) status = check_dump(&job);
     if (status == CLI_OK) {
         inv_status s = inv_session_eval(job.session, job.arrays, job.ninputs, NULL, &result);
         status = s == INV_OK ? deliver(&job, &result) : not_finite(&job, s, &result);
@@ -175,6 +196,7 @@ int cli_main_grad(const cli_options *o)
     if (status == CLI_OK) status = cli_target(&job, true);
     if (status == CLI_OK) status = cli_feed(&job);
     if (status == CLI_OK) status = cli_start(&job, INV_FOR_TRAIN, false);
+    if (status == CLI_OK) status = check_dump(&job);
     if (status == CLI_OK) {
         inv_status s =
             inv_session_grad(job.session, job.arrays, job.ninputs, job.has_target ? &job.target : NULL, &result);

@@ -91,7 +91,9 @@ int cli_open(cli_job *job, const cli_options *o)
     if (s != INV_OK) return cli_library_failed(job, s);
     job->inspection = cli_parse_report(job, text);
     if (!job->inspection) return CLI_FAILED;
-    int status = read_ports(json_object_get(job->inspection, "inputs"), &job->inputs, &job->ninputs);
+    int status = cli_check_writes(job);
+    if (status == CLI_OK)
+        status = read_ports(json_object_get(job->inspection, "inputs"), &job->inputs, &job->ninputs);
     if (status == CLI_OK)
         status = read_ports(json_object_get(job->inspection, "outputs"), &job->outputs, &job->noutputs);
     if (status != CLI_OK) return status;

@@ -10,51 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool same_file(const struct stat *st, const char *path)
-{
-    struct stat other;
-    return stat(path, &other) == 0 && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
-}
-
-/* The file that `text`, FILE or NAME=FILE, reads, if that is `st`; names may hold '=' themselves. */
-static const char *reads(const struct stat *st, const char *text)
-{
-    if (same_file(st, text)) return text;
-    for (const char *equals = strchr(text, '='); equals; equals = strchr(equals + 1, '=')) {
-        if (same_file(st, equals + 1)) return equals + 1;
-    }
-    return NULL;
-}
-
-/* `path` is about to be written (or, with external weights, a file beside it): it must be none of what is read. */
-static int check_distinct(const cli_options *o, const char *path)
-{
-    struct stat st;
-    if (stat(path, &st) != 0) return CLI_OK;
-    const char *what = NULL, *read = NULL;
-    if (o->argument.n && same_file(&st, o->argument.item[0])) {
-        what = "MODEL";
-        read = o->argument.item[0];
-    }
-    const cli_list *lists[] = {&o->data, &o->val_data};
-    const char *const options[] = {"--data", "--val-data"};
-    for (size_t k = 0; k < 2; k++) {
-        for (size_t i = 0; i < lists[k]->n && !read; i++) {
-            if ((read = reads(&st, lists[k]->item[i]))) what = options[k];
-        }
-    }
-    const char *const targets[] = {o->target, o->val_target};
-    const char *const target_options[] = {"--target", "--val-target"};
-    for (size_t k = 0; k < 2 && !read; k++) {
-        if (targets[k] && same_file(&st, targets[k])) {
-            what = target_options[k];
-            read = targets[k];
-        }
-    }
-    if (!read) return CLI_OK;
-    return cli_fail("-o %s: would overwrite %s, which %s reads; choose another name", o->out, read, what);
-}
-
 static int check_kind(const char *given, const char *path)
 {
     struct stat st;
@@ -124,14 +79,8 @@ int cli_out_check(const cli_options *o, char **path)
     if (o->out[strlen(o->out) - 1] == '/') return cli_usage(o, "-o %s: is a folder; name a file in it", o->out);
     *path = follow(o->out);
     if (!*path) return CLI_FAILED;
-    char *data = malloc(strlen(*path) + 6);
-    if (!data) return cli_fail("out of memory");
-    sprintf(data, "%s.data", *path);
     int status = check_kind(o->out, *path);
-    if (status == CLI_OK) status = check_distinct(o, *path);
-    if (status == CLI_OK) status = check_distinct(o, data);
     if (status == CLI_OK) status = check_folder(o->out, *path);
-    free(data);
     return status;
 }
 

@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* model.onnx -> model.inv.onnx */
 static char *default_out(const char *model)
@@ -15,56 +14,6 @@ static char *default_out(const char *model)
     char *path = malloc(n + sizeof ".inv.onnx");
     if (path) sprintf(path, "%.*s.inv.onnx", (int)n, model);
     return path;
-}
-
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return strndup(slash ? path : ".", slash == path ? 1 : slash ? (size_t)(slash - path) : 1);
-}
-
-static bool same_inode(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-/* Whether both paths name one file, which need not be there yet. */
-static bool same_file(const char *a, const char *b)
-{
-    const char *x = strrchr(a, '/'), *y = strrchr(b, '/');
-    char *folder_a = folder_of(a), *folder_b = folder_of(b);
-    bool same = same_inode(a, b) || (folder_a && folder_b && same_inode(folder_a, folder_b) &&
-                                     strcmp(x ? x + 1 : a, y ? y + 1 : b) == 0);
-    free(folder_a);
-    free(folder_b);
-    return same;
-}
-
-/* The report goes beside the model, not over it; that it can be written is known before the model is. */
-static int open_report(const cli_job *job, const char *out, cli_file *file)
-{
-    const char *report = job->o->report, *location;
-    const json_t *files = json_object_get(job->inspection, "data_files"), *entry;
-    size_t i;
-    if (!report) return CLI_OK;
-    char *data = malloc(strlen(out) + sizeof ".data");
-    if (!data) return cli_fail("out of memory");
-    sprintf(data, "%s.data", out);
-    bool taken = same_file(report, job->path) || same_file(report, out) || same_file(report, data);
-    free(data);
-    json_array_foreach(files, i, entry)
-    {
-        char *folder = folder_of(job->path), *path = NULL;
-        location = json_string_value(entry);
-        if (folder && location) path = malloc(strlen(folder) + strlen(location) + 2);
-        if (path) sprintf(path, "%s/%s", folder, location);
-        taken = taken || !path || same_file(report, path);
-        free(path);
-        free(folder);
-    }
-    if (taken) return cli_fail("--report %s: would overwrite the model; choose another name", report);
-    return cli_file_open(file, report);
 }
 
 static void show(const json_t *report)
@@ -118,7 +67,8 @@ int cli_main_rewrite(const cli_options *o)
     int status = cli_out_check(&with_out, &path);
     if (status == CLI_OK) {
         status = cli_open(&job, &with_out);
-        if (status == CLI_OK) status = open_report(&job, path, &report);
+        /* that it can be written is known before the model is */
+        if (status == CLI_OK && o->report) status = cli_file_open(&report, o->report);
         if (status == CLI_OK) status = cli_shapes(&job);
         if (status == CLI_OK) status = rewrite(&job, path, report.f);
         cli_close(&job);

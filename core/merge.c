@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "core/node.h"
 #include "core/op.h"
 
 /* A graph, a function's body for one call, or the body of a control flow node. */
@@ -14,6 +15,7 @@ typedef struct frame {
     inv_id *root;              /* per value: the main graph's initializer that it comes from; INV_NONE */
     uint32_t *slot;            /* per value with a root: the input of main graph's `node` that brings it */
     bool *fixed;               /* per value: nothing changes it */
+    uint64_t *reads;           /* per node: its initializers with different elements, hashed; 1: none; 0: not looked */
     inv_id node;
     const char *label; /* put before the names of nodes inside, with a slash; "" */
     unsigned depth;
@@ -21,16 +23,20 @@ typedef struct frame {
 
 typedef INV_VEC(inv_param_use) use_list;
 
-enum { MAX_DEPTH = 64, MAX_NODES = 500000 }; /* such models are refused when they are compiled */
+/* MAX_LOOKED: nodes and values. Beyond, the search says that it was cut. */
+enum { MAX_DEPTH = 1000, MAX_LOOKED = 4000000 };
+/* Of larger tensors so many elements tell whether all are equal, until it matters. */
+enum { SAMPLED = 256 };
 
 typedef struct finder {
     const inv_graph *g;
     inv_arena *a;
-    bool train_bn;
+    inv_callees callees;
+    bool train_bn, cut;
     uint32_t **formal; /* per function and formal input: roles inside */
     use_list *use;     /* per value of g: of the initializer */
-    size_t looked;     /* nodes in frames so far */
-    int8_t *varied;    /* per value: its elements differ; -1: not looked yet */
+    size_t looked;     /* nodes and values in frames so far */
+    int8_t *varied;    /* per value: its elements differ; -1: not looked yet; 0: those that were looked at do not */
     const inv_graph *body; /* newest body of control flow that was looked into ... */
     uint32_t *inside;      /* ... and the roles of its values */
 } finder;
@@ -47,19 +53,6 @@ const char *inv_use_role_name(inv_use_role role)
                                        "table",
                                        "operand"};
     return name[role];
-}
-
-static bool is_op(const inv_node *n, const char *name)
-{
-    return !strcmp(n->op_type, name) && !*n->domain;
-}
-
-static inv_id function_of(const inv_graph *g, const inv_node *n)
-{
-    for (size_t i = 0; i < g->function.n; i++)
-        if (!strcmp(g->function.at[i].name, n->op_type) && !strcmp(g->function.at[i].domain, n->domain))
-            return (inv_id)i;
-    return INV_NONE;
 }
 
 /* --- roles --- */
@@ -85,13 +78,13 @@ static inv_use_role role_of(const finder *f, const inv_node *n, uint32_t slot)
         {"GRU", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_WEIGHT, INV_USE_BIAS}},
         {"LSTM", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_WEIGHT, INV_USE_BIAS}},
     };
-    if (is_op(n, "BatchNormalization") && slot >= 3) {
+    if (inv_node_is(n, "BatchNormalization") && slot >= 3) {
         bool trains = n->op && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : n->nout > 1;
         if (!trains && !f->train_bn) return INV_USE_FIXED;
         return slot == 3 ? INV_USE_MEAN : INV_USE_VARIANCE;
     }
     for (size_t i = 0; i < sizeof table / sizeof *table && slot < 4; i++)
-        if (is_op(n, table[i].op)) return table[i].role[slot];
+        if (inv_node_is(n, table[i].op)) return table[i].role[slot];
     return INV_USE_OPERAND;
 }
 
@@ -122,7 +115,7 @@ static uint32_t roles_inside(finder *f, const inv_node *n, uint32_t slot)
 static uint32_t roles_at(finder *f, const inv_node *n, uint32_t slot)
 {
     if (slot >= inv_node_listed(n)) return roles_inside(f, n, slot);
-    inv_id fn = function_of(f->g, n);
+    inv_id fn = inv_callee(&f->callees, n);
     if (fn == INV_NONE) return 1u << role_of(f, n, slot);
     return slot < f->g->function.at[fn].body->inputs.n ? f->formal[fn][slot] : 0;
 }
@@ -161,14 +154,15 @@ static void note_fixed(const inv_graph *g, const inv_node *n, bool *fixed)
 }
 
 /* Roots of the values of a frame, from those of the values around it. */
-static inv_status find_roots(const inv_graph *functions, frame *x, inv_arena *a)
+static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
 {
     const inv_graph *g = x->g;
     size_t nv = g->value.n;
     x->root = INV_ARENA_NEW(a, inv_id, nv + 1);
     x->slot = INV_ARENA_NEW(a, uint32_t, nv + 1);
     x->fixed = INV_ARENA_NEW(a, bool, nv + 1);
-    if (!x->root || !x->slot || !x->fixed) return INV_E_NOMEM;
+    x->reads = INV_ARENA_NEW(a, uint64_t, g->node.n + 1);
+    if (!x->root || !x->slot || !x->fixed || !x->reads) return INV_E_NOMEM;
     for (inv_id v = 0; v < nv; v++) {
         const inv_value *val = inv_val(g, v);
         inv_id outside = x->arg ? x->arg[v] : INV_NONE;
@@ -180,7 +174,7 @@ static inv_status find_roots(const inv_graph *functions, frame *x, inv_arena *a)
         const inv_node *n = inv_nod(g, g->order.at[i]);
         uint32_t k;
         note_fixed(g, n, x->fixed);
-        if (function_of(functions, n) != INV_NONE || !hands_on(g, n, x->root, x->fixed, &k)) continue;
+        if (inv_callee(callees, n) != INV_NONE || !hands_on(g, n, x->root, x->fixed, &k)) continue;
         x->root[n->out[0]] = x->root[n->in[k]];
     }
     return INV_OK;
@@ -201,7 +195,9 @@ static void find_slots(frame *x)
 inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out)
 {
     frame x = {.g = g};
-    INV_TRY(find_roots(g, &x, a));
+    inv_callees callees;
+    INV_TRY(inv_callees_init(&callees, g, a));
+    INV_TRY(find_roots(&callees, &x, a));
     *out = x.root;
     return INV_OK;
 }
@@ -216,9 +212,9 @@ static uint32_t roles_of_result(const inv_node *n, const uint32_t *roles)
     const uint32_t statistic = 1u << INV_USE_MEAN | 1u << INV_USE_VARIANCE | 1u << INV_USE_FIXED;
     if (!n->nout || n->out[0] == INV_NONE) return 0;
     uint32_t of = roles[n->out[0]];
-    if (is_op(n, "Identity") || is_op(n, "Cast")) return of;
+    if (inv_node_is(n, "Identity") || inv_node_is(n, "Cast")) return of;
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
-        if (is_op(n, views[i])) return of & statistic ? 0 : of;
+        if (inv_node_is(n, views[i])) return of & statistic ? 0 : of;
     return 0;
 }
 
@@ -233,27 +229,56 @@ static void find_roles(finder *f, const inv_graph *g, uint32_t *roles)
     }
 }
 
-/* Functions may call functions: once per level of calls. */
+/* Functions that g calls, those in bodies of control flow among them. */
+static bool list_calls(const finder *f, const inv_graph *g, inv_ids *out)
+{
+    for (size_t i = 0; i < g->body.n; i++)
+        if (!list_calls(f, g->body.at[i], out)) return false; /* as deep as messages may be nested */
+    for (size_t i = 0; i < g->order.n; i++) {
+        inv_id fn = inv_callee(&f->callees, inv_nod(g, g->order.at[i]));
+        if (fn != INV_NONE && !inv_vec_push(f->a, out, fn)) return false;
+    }
+    return true;
+}
+
+static inv_status find_formal_roles_of(finder *f, inv_id fn)
+{
+    const inv_graph *body = f->g->function.at[fn].body;
+    uint32_t *roles = INV_ARENA_NEW(f->a, uint32_t, body->value.n + 1);
+    if (!roles) return INV_E_NOMEM;
+    find_roles(f, body, roles);
+    for (size_t k = 0; k < body->inputs.n; k++) f->formal[fn][k] = roles[body->inputs.at[k]];
+    return INV_OK;
+}
+
+/* Functions may call functions: what is called comes first. Cycles are refused when a model is compiled. */
 static inv_status find_formal_roles(finder *f)
 {
     const inv_graph *g = f->g;
     size_t nf = g->function.n;
-    bool again = true;
+    inv_ids *calls = INV_ARENA_NEW(f->a, inv_ids, nf + 1);
+    inv_ids stack = {0};
+    bool *seen = INV_ARENA_NEW(f->a, bool, nf + 1);
     f->formal = INV_ARENA_NEW(f->a, uint32_t *, nf + 1);
-    if (!f->formal) return INV_E_NOMEM;
-    for (size_t i = 0; i < nf; i++)
-        if (!(f->formal[i] = INV_ARENA_NEW(f->a, uint32_t, g->function.at[i].body->inputs.n + 1))) return INV_E_NOMEM;
-    for (size_t round = 0; again && round <= nf; round++) {
-        again = false;
-        for (size_t i = 0; i < nf; i++) {
-            const inv_graph *body = g->function.at[i].body;
-            uint32_t *roles = INV_ARENA_NEW(f->a, uint32_t, body->value.n + 1);
-            if (!roles) return INV_E_NOMEM;
-            find_roles(f, body, roles);
-            for (size_t k = 0; k < body->inputs.n; k++) {
-                again = again || f->formal[i][k] != roles[body->inputs.at[k]];
-                f->formal[i][k] = roles[body->inputs.at[k]];
+    if (!f->formal || !calls || !seen) return INV_E_NOMEM;
+    for (size_t i = 0; i < nf; i++) {
+        const inv_graph *body = g->function.at[i].body;
+        f->formal[i] = INV_ARENA_NEW(f->a, uint32_t, body->inputs.n + 1);
+        if (!f->formal[i] || !list_calls(f, body, &calls[i])) return INV_E_NOMEM;
+    }
+    for (size_t i = 0; i < nf; i++) {
+        if (!seen[i] && !inv_vec_push(f->a, &stack, (inv_id)i)) return INV_E_NOMEM;
+        seen[i] = true;
+        while (stack.n) {
+            inv_id top = stack.at[stack.n - 1];
+            if (!calls[top].n) {
+                stack.n--;
+                INV_TRY(find_formal_roles_of(f, top));
+                continue;
             }
+            inv_id next = calls[top].at[--calls[top].n];
+            if (!seen[next] && !inv_vec_push(f->a, &stack, next)) return INV_E_NOMEM;
+            seen[next] = true;
         }
     }
     return INV_OK;
@@ -262,6 +287,7 @@ static inv_status find_formal_roles(finder *f)
 inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out)
 {
     finder f = {.g = g, .a = a, .train_bn = train_bn};
+    INV_TRY(inv_callees_init(&f.callees, g, a));
     INV_TRY(find_formal_roles(&f));
     *out = INV_ARENA_NEW(a, uint32_t, g->value.n + 1);
     if (!*out) return INV_E_NOMEM;
@@ -271,44 +297,67 @@ inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint
 
 /* --- groups --- */
 
+/* Whether elements differ: of a large tensor by a sample, since all of it would have to be read from the file. */
 static bool varied(finder *f, inv_id v)
 {
     if (f->varied[v] < 0) {
         const inv_data *d = &inv_val(f->g, v)->data;
-        size_t size = inv_dtype_size(d->dtype);
+        size_t size = inv_dtype_size(d->dtype), n = d->bytes && size ? d->nbytes / size : 0;
+        size_t step = n / SAMPLED + 1;
         const char *p = d->bytes;
-        f->varied[v] = p && size && d->nbytes > size && memcmp(p, p + size, d->nbytes - size) != 0;
+        f->varied[v] = 0;
+        for (size_t i = step; i < n && !f->varied[v]; i += step) f->varied[v] = memcmp(p, p + i * size, size) != 0;
     }
     return f->varied[v] > 0;
 }
 
-/* The initializers with different elements that a node reads; false: none. */
-static bool varied_inputs(finder *f, const frame *x, const inv_node *n, uint64_t *key)
+/* The same of all elements. */
+static bool all_varied(finder *f, inv_id v)
 {
+    const inv_data *d = &inv_val(f->g, v)->data;
+    size_t size = inv_dtype_size(d->dtype);
+    const char *p = d->bytes;
+    if (varied(f, v)) return true;
+    return p && size && d->nbytes > size && memcmp(p, p + size, d->nbytes - size) != 0;
+}
+
+/* The initializers with different elements that a node reads, as a hash; 1: none. */
+static uint64_t varied_inputs(finder *f, const frame *x, inv_id id)
+{
+    const inv_node *n = inv_nod(x->g, id);
+    uint64_t key = 0;
     bool any = false;
+    if (x->reads[id]) return x->reads[id];
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id r = n->in[k] == INV_NONE ? INV_NONE : x->root[n->in[k]];
         if (r == INV_NONE || !varied(f, r)) continue;
-        *key = inv__hash(&r, sizeof r, inv__hash(&k, sizeof k, *key));
+        key = inv__hash(&r, sizeof r, inv__hash(&k, sizeof k, key));
         any = true;
     }
-    return any;
+    return x->reads[id] = any ? key | 2 : 1;
 }
 
-/* Two uses of one initializer with equal elements are of one layer if their keys are equal. */
-static uint64_t layer_key(finder *f, const frame *x, const inv_node *n, uint32_t slot, const char *label)
+/* What tells the layer of a node: initializers that it reads, else those that its operands come from; 1: nothing. */
+static uint64_t layer_of(finder *f, const frame *x, inv_id id)
 {
-    uint64_t key = inv__hash(&slot, sizeof slot, inv__hash(n->op_type, strlen(n->op_type), 0));
-    bool any = varied_inputs(f, x, n, &key);
-    for (uint32_t k = 0; k < n->nin && !any; k++) {
+    const inv_node *n = inv_nod(x->g, id);
+    uint64_t key = varied_inputs(f, x, id);
+    for (uint32_t k = 0; k < n->nin && key == 1; k++) {
         inv_id v = n->in[k];
         const frame *y = x;
         if (v == INV_NONE || x->root[v] != INV_NONE) continue;
         for (; y->arg && y->arg[v] != INV_NONE; y = y->outer) v = y->arg[v];
         inv_id def = inv_val(y->g, v)->def;
-        if (def != INV_NONE) any = varied_inputs(f, y, inv_nod(y->g, def), &key);
+        if (def != INV_NONE) key = varied_inputs(f, y, def);
     }
-    return any ? key : inv__hash(label, strlen(label), key);
+    return key;
+}
+
+/* Two uses of one initializer with equal elements are of one layer if their keys are equal. */
+static uint64_t layer_key(uint64_t layer, const inv_node *n, uint32_t slot, const char *label)
+{
+    uint64_t key = inv__hash(&slot, sizeof slot, inv__hash(n->op_type, strlen(n->op_type), layer));
+    return layer != 1 ? key : inv__hash(label, strlen(label), key);
 }
 
 static bool is_statistic(inv_use_role r) { return r == INV_USE_MEAN || r == INV_USE_VARIANCE || r == INV_USE_FIXED; }
@@ -317,18 +366,24 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
 {
     const inv_value *v = inv_val(f->g, m->param);
     bool number = inv_shape_nelem(&v->shape) == 1;
-    uint64_t *key = INV_ARENA_NEW(f->a, uint64_t, m->nuse + 1);
-    if (!key) return INV_E_NOMEM;
+    size_t cap = 4;
+    while (cap < 2 * (size_t)m->nuse) cap *= 2;
+    struct { uint64_t key; uint32_t group1; } *slot = inv__arena_array(f->a, cap, sizeof *slot);
+    if (!slot) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++) number = number && use[i].role == INV_USE_OPERAND;
-    bool shared = number || varied(f, m->param) || (o->tied && o->tied(o->opaque, v->name));
+    bool shared = number || all_varied(f, m->param) || (o->tied && o->tied(o->opaque, v->name));
     m->ngroup = 0;
     for (uint32_t i = 0; i < m->nuse; i++) {
         inv_use_role r = use[i].role;
         m->updates = m->updates || r == INV_USE_MEAN || r == INV_USE_VARIANCE;
-        key[i] = r == INV_USE_FIXED ? 1 : !shared ? use[i].key : is_statistic(r) ? r : 0;
-        uint32_t k = 0;
-        while (k < i && key[k] != key[i]) k++;
-        use[i].group = k < i ? use[k].group : m->ngroup++;
+        uint64_t key = r == INV_USE_FIXED ? 1 : !shared ? use[i].key : is_statistic(r) ? r : 0;
+        size_t at = (size_t)inv__hash(&key, sizeof key, 0) & (cap - 1);
+        while (slot[at].group1 && slot[at].key != key) at = (at + 1) & (cap - 1);
+        if (!slot[at].group1) {
+            slot[at].key = key;
+            slot[at].group1 = ++m->ngroup;
+        }
+        use[i].group = slot[at].group1 - 1;
     }
     m->use = use;
     return INV_OK;
@@ -341,7 +396,7 @@ static inv_status look(finder *f, const frame *x);
 /* Name of node n, told from all others by what it is inside of. */
 static const char *label_of(finder *f, const frame *x, const inv_node *n)
 {
-    const char *name = *n->name || !n->nout || n->out[0] == INV_NONE ? n->name : inv_val(x->g, n->out[0])->name;
+    const char *name = inv_node_called(x->g, n);
     return *x->label ? inv__arena_printf(f->a, "%s/%s", x->label, name) : name;
 }
 
@@ -351,15 +406,18 @@ static inv_status enter(finder *f, const frame *x, inv_id id, const inv_graph *b
 {
     const inv_node *n = inv_nod(x->g, id);
     frame y = {.g = body, .outer = x, .node = x->outer ? x->node : id, .label = label, .depth = x->depth + 1};
+    f->looked += body->order.n + body->value.n + 1;
+    if (y.depth > MAX_DEPTH || f->looked > MAX_LOOKED) {
+        f->cut = true;
+        return INV_OK;
+    }
     inv_id *arg = INV_ARENA_NEW(f->a, inv_id, body->value.n + 1);
     if (!label || !arg) return INV_E_NOMEM;
-    f->looked += body->order.n;
-    if (y.depth > MAX_DEPTH || f->looked > MAX_NODES) return INV_OK;
     memset(arg, 0xff, body->value.n * sizeof *arg);
     for (uint32_t k = 0; k < count && first + k < body->inputs.n && slot + k < n->nin; k++)
         arg[body->inputs.at[first + k]] = n->in[slot + k];
     y.arg = arg;
-    INV_TRY(find_roots(f->g, &y, f->a));
+    INV_TRY(find_roots(&f->callees, &y, f->a));
     for (uint32_t k = 0; k < count && first + k < body->inputs.n && slot + k < n->nin; k++)
         if (n->in[slot + k] != INV_NONE)
             y.slot[body->inputs.at[first + k]] = x->outer ? x->slot[n->in[slot + k]] : slot + k;
@@ -389,9 +447,10 @@ static inv_status look(finder *f, const frame *x)
     const inv_graph *g = x->g;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        inv_id fn = function_of(f->g, n);
+        inv_id fn = inv_callee(&f->callees, n);
         uint32_t listed = inv_node_listed(n);
         bool inside = false;
+        uint64_t layer = 0;
         if (n->nout && n->out[0] != INV_NONE && x->root[n->out[0]] != INV_NONE) continue;
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id r = n->in[k] == INV_NONE ? INV_NONE : x->root[n->in[k]];
@@ -401,7 +460,8 @@ static inv_status look(finder *f, const frame *x)
             inv_param_use u = {.node = x->outer ? x->node : g->order.at[i], .slot = x->outer ? x->slot[n->in[k]] : k,
                                .role = role_of(f, n, k), .label = label_of(f, x, n), .op_type = n->op_type};
             if (!u.label) return INV_E_NOMEM;
-            u.key = layer_key(f, x, n, k, u.label);
+            if (!layer) layer = layer_of(f, x, g->order.at[i]);
+            u.key = layer_key(layer, n, k, u.label);
             if (!inv_vec_push(f->a, &f->use[r], u)) return INV_E_NOMEM;
         }
         if (inside) INV_TRY(enter_all(f, x, g->order.at[i], fn));
@@ -437,8 +497,10 @@ inv_status inv_merges_find(const inv_graph *g, const inv_merge_options *o, inv_a
     f.varied = INV_ARENA_NEW(a, int8_t, nv + 1);
     if (!f.use || !f.varied) return INV_E_NOMEM;
     memset(f.varied, -1, nv);
-    INV_TRY(find_roots(g, &x, a));
+    INV_TRY(inv_callees_init(&f.callees, g, a));
+    INV_TRY(find_roots(&f.callees, &x, a));
     INV_TRY(look(&f, &x));
+    out->cut = f.cut;
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_id v = g->inits.at[i];
         if (f.use[v].n < 2) continue;

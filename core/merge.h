@@ -45,7 +45,11 @@ typedef struct inv_merge {
     uint32_t nuse, ngroup;
     bool updates; /* is among other things a running statistic that training updates */
 } inv_merge;
-typedef INV_VEC(inv_merge) inv_merges;
+typedef struct inv_merges {
+    inv_merge *at;
+    size_t n, cap;
+    bool cut; /* functions or bodies were too many or too deep to look into all of them */
+} inv_merges;
 
 typedef struct inv_merge_options {
     bool train_bn; /* batch normalization in evaluation mode trains too */

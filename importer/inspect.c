@@ -108,21 +108,12 @@ static json_t *initializers_json(view *w)
 
 /* --- functions --- */
 
-static inv_id function_of(const view *w, const inv_node *n)
-{
-    const inv_graph *g = w->g;
-    for (size_t i = inv__names_get(&w->function, n->op_type); i < g->function.n; i++)
-        if (!strcmp(g->function.at[i].name, n->op_type) && !strcmp(g->function.at[i].domain, n->domain))
-            return (inv_id)i;
-    return INV_NONE;
-}
-
 /* Bodies of control flow are inside each other at most as deep as messages may be (prescan.c). */
 static void mark_called(view *w, const inv_graph *g, inv_ids *found)
 {
     for (size_t i = 0; i < g->body.n; i++) mark_called(w, g->body.at[i], found);
     for (size_t i = 0; i < g->order.n; i++) {
-        inv_id f = function_of(w, inv_nod(g, g->order.at[i]));
+        inv_id f = inv_callee(&w->callees, inv_nod(g, g->order.at[i]));
         if (f == INV_NONE || w->called[f]) continue;
         w->called[f] = true;
         if (!inv_vec_push(&w->scratch, found, f)) w->failed = true;
@@ -132,21 +123,12 @@ static void mark_called(view *w, const inv_graph *g, inv_ids *found)
 static inv_status find_called(view *w)
 {
     inv_ids found = {0};
-    w->function.a = &w->scratch;
+    INV_TRY(inv_callees_init(&w->callees, w->g, &w->scratch));
     w->called = INV_ARENA_NEW(&w->scratch, bool, w->g->function.n + 1);
     if (!w->called) return INV_E_NOMEM;
-    for (size_t f = 0; f < w->g->function.n; f++) {
-        bool taken; /* the first one of the name counts: function_of looks on from there */
-        INV_TRY(inv__names_put(&w->function, w->g->function.at[f].name, (uint32_t)f, &taken));
-    }
     mark_called(w, w->g, &found);
     for (size_t i = 0; i < found.n; i++) mark_called(w, w->g->function.at[found.at[i]].body, &found);
     return INV_OK;
-}
-
-static bool is_op(const inv_node *n, const char *name)
-{
-    return !strcmp(n->op_type, name) && !*n->domain;
 }
 
 /* --- operators --- */
@@ -184,7 +166,10 @@ static void add_missing(view *w, const inv_node *n, const char *name, const char
 }
 
 /* Nodes that compiling unrolls if it can (passes/unroll.c). */
-static bool is_control(const inv_node *n) { return is_op(n, "If") || is_op(n, "Loop") || is_op(n, "Scan"); }
+static bool is_control(const inv_node *n)
+{
+    return inv_node_is(n, "If") || inv_node_is(n, "Loop") || inv_node_is(n, "Scan");
+}
 
 static void look_at(view *w, const inv_graph *g, const char *prefix);
 
@@ -215,7 +200,7 @@ static void look_at(view *w, const inv_graph *g, const char *prefix)
         inv__traps_look(w, g, n, name);
         for (uint32_t k = 0; k < n->nattr; k++)
             if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph) look_into(w, &n->attr[k], name);
-        if (function_of(w, n) != INV_NONE || is_control(n)) continue;
+        if (inv_callee(&w->callees, n) != INV_NONE || is_control(n)) continue;
         if (!n->op)
             add_missing(w, n, name, "operator");
         else if (!n->op->lower && !n->op->grad && !(n->op->flags & INV_OP_NO_GRAD))

@@ -31,8 +31,6 @@ static const struct {
      "integer weights are constants: only their scales are trained; export before quantizing to train them"},
 };
 
-static bool is_op(const inv_node *n, const char *name) { return !strcmp(n->op_type, name) && !*n->domain; }
-
 static void note(inv__view *w, const char *kind, const char *name)
 {
     json_t *list = json_object_get(w->trap_nodes, kind);
@@ -46,7 +44,7 @@ static const inv_data *constant_of(const inv_graph *g, inv_id v)
 {
     const inv_value *x = inv_val(g, v);
     if (x->data.bytes) return &x->data;
-    const inv_attr *a = x->def == INV_NONE || !is_op(inv_nod(g, x->def), "Constant")
+    const inv_attr *a = x->def == INV_NONE || !inv_node_is(inv_nod(g, x->def), "Constant")
                             ? NULL
                             : inv_attr_find(inv_nod(g, x->def), "value");
     return a && a->kind == INV_ATTR_TENSOR ? &a->tensor : NULL;
@@ -84,10 +82,10 @@ static bool is_folded(const inv_graph *g, const inv_node *n)
 
 void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const char *name)
 {
-    if (is_op(n, "BatchNormalization") && is_eval(n)) note(w, "batch_norm_eval", name);
-    if (is_op(n, "Dropout") && never_drops(g, n)) note(w, "dropout_off", name);
-    if (is_op(n, "Conv") && is_folded(g, n)) note(w, "batch_norm_folded", name);
-    if (is_op(n, "DequantizeLinear") && n->nin && n->in[0] != INV_NONE &&
+    if (inv_node_is(n, "BatchNormalization") && is_eval(n)) note(w, "batch_norm_eval", name);
+    if (inv_node_is(n, "Dropout") && never_drops(g, n)) note(w, "dropout_off", name);
+    if (inv_node_is(n, "Conv") && is_folded(g, n)) note(w, "batch_norm_folded", name);
+    if (inv_node_is(n, "DequantizeLinear") && n->nin && n->in[0] != INV_NONE &&
         inv_val(g, n->in[0])->role == INV_ROLE_PARAM)
         note(w, "quantized_weight", name);
 }
@@ -116,6 +114,14 @@ static inv_status report_merges(inv__view *w)
         inv__view_set(w, trap, "text",
                       json_string("equal tensors that the exporter has merged: training would tie them and is "
                                   "refused; --untie gives each use its own, --tied GLOB keeps them together"));
+        inv__view_append(w, w->traps, trap);
+    }
+    if (merges.cut) {
+        json_t *trap = json_object();
+        inv__view_set(w, trap, "kind", json_string("merges_unknown"));
+        inv__view_set(w, trap, "text",
+                      json_string("calls of functions are too many or too deep to find all merged initializers inside; "
+                                  "inline the model's functions first (onnx.inliner)"));
         inv__view_append(w, w->traps, trap);
     }
     return INV_OK;
@@ -250,8 +256,7 @@ static inv_status read_file(inv__view *w)
     if (!label) return INV_E_NOMEM;
     for (size_t i = 0; i < n; i++) {
         const inv_node *x = inv_nod(w->g, (inv_id)i);
-        const char *name = *x->name || !x->nout || x->out[0] == INV_NONE ? x->name : inv_val(w->g, x->out[0])->name;
-        if (x->source < n) label[x->source] = name;
+        if (x->source < n) label[x->source] = inv_node_called(w->g, x);
     }
     for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(impl->file.base, pos, impl->file.nbytes, &f);
          pos = f.end) {

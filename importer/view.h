@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "core/node.h"
 #include "importer/importer.h"
 
 typedef struct inv__view {
@@ -14,7 +15,7 @@ typedef struct inv__view {
     const inv_graph *g;
     inv_arena scratch;
     bool *called;           /* per function */
-    inv__names function;    /* name -> the first function called so */
+    inv_callees callees;
     const uint32_t *roles;  /* per value of g: of its uses, as bits (core/merge.h) */
     const bool *number;     /* per value of g: a number of formulas */
     json_t *root, *operators, *missing, *groups, *traps, *inner;

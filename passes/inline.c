@@ -12,45 +12,10 @@
  * functions are followed once: a cycle is refused by its chain, and so is a model that would grow without measure. */
 #include <string.h>
 
+#include "core/node.h"
 #include "core/op.h"
 #include "core/outline.h"
 #include "passes/pass.h"
-
-
-/* The functions by name, open addressing. */
-typedef struct callees {
-    const inv_graph *g;
-    inv_id *slot; /* 1 + function; 0: empty */
-    size_t cap;
-} callees;
-
-static size_t callee_hash(const char *domain, const char *name)
-{
-    return (size_t)inv__hash(name, strlen(name), inv__hash(domain, strlen(domain), 0));
-}
-
-static bool callees_init(callees *c, const inv_graph *g, inv_arena *scratch)
-{
-    *c = (callees){.g = g, .cap = 16};
-    while (c->cap < 2 * g->function.n + 2) c->cap *= 2;
-    c->slot = INV_ARENA_NEW(scratch, inv_id, c->cap);
-    for (size_t i = 0; c->slot && i < g->function.n; i++) {
-        size_t at = callee_hash(g->function.at[i].domain, g->function.at[i].name) & (c->cap - 1);
-        while (c->slot[at]) at = (at + 1) & (c->cap - 1);
-        c->slot[at] = (inv_id)i + 1;
-    }
-    return c->slot;
-}
-
-static inv_id function_of(const callees *c, const inv_node *n)
-{
-    size_t at = callee_hash(n->domain, n->op_type) & (c->cap - 1);
-    for (; c->slot[at]; at = (at + 1) & (c->cap - 1)) {
-        const inv_function *f = &c->g->function.at[c->slot[at] - 1];
-        if (!strcmp(f->name, n->op_type) && !strcmp(f->domain, n->domain)) return c->slot[at] - 1;
-    }
-    return INV_NONE;
-}
 
 /* --- calls between functions --- */
 
@@ -73,7 +38,7 @@ static inv_status refuse_cycle(const inv_graph *g, const visit *stack, size_t de
 }
 
 /* Nodes of each function when all is expanded; 0: not known yet. */
-static inv_status measure(const callees *c, inv_arena *scratch, inv_id root, double *size)
+static inv_status measure(const inv_callees *c, inv_arena *scratch, inv_id root, double *size)
 {
     const inv_graph *g = c->g;
     size_t nf = g->function.n, depth = 0;
@@ -92,7 +57,7 @@ static inv_status measure(const callees *c, inv_arena *scratch, inv_id root, dou
             depth--;
             continue;
         }
-        inv_id callee = function_of(c, inv_nod(body, body->order.at[v->next]));
+        inv_id callee = inv_callee(c, inv_nod(body, body->order.at[v->next]));
         if (callee != INV_NONE && open[callee]) return refuse_cycle(g, stack, depth, callee);
         if (callee != INV_NONE && size[callee] == 0) {
             stack[depth++] = (visit){callee, 0};
@@ -105,13 +70,13 @@ static inv_status measure(const callees *c, inv_arena *scratch, inv_id root, dou
     return INV_OK;
 }
 
-static inv_status check_calls(const callees *c, const inv_ids *list, inv_arena *scratch)
+static inv_status check_calls(const inv_callees *c, const inv_ids *list, inv_arena *scratch)
 {
     const inv_graph *g = c->g;
     double *size = INV_ARENA_NEW(scratch, double, g->function.n + 1), total = 0;
     if (!size) return INV_E_NOMEM;
     for (size_t i = 0; i < list->n; i++) {
-        inv_id f = function_of(c, inv_nod(g, list->at[i]));
+        inv_id f = inv_callee(c, inv_nod(g, list->at[i]));
         if (f != INV_NONE && size[f] == 0) INV_TRY(measure(c, scratch, f, size));
         total += f == INV_NONE ? 1 : size[f];
     }
@@ -303,13 +268,13 @@ static inv_status expand_call(inv_graph *g, inv_arena *scratch, inv_id node, con
 }
 
 /* One sweep over `list`, which is replaced if there is a call in it; *again: there was. */
-static inv_status sweep(inv_graph *g, const callees *c, inv_arena *scratch, inv_ids *list, bool blocks_only,
+static inv_status sweep(inv_graph *g, const inv_callees *c, inv_arena *scratch, inv_ids *list, bool blocks_only,
                         bool *again)
 {
     inv_ids order = {0};
     *again = false;
     for (size_t i = 0; i < list->n; i++) {
-        inv_id n = list->at[i], f = function_of(c, inv_nod(g, n));
+        inv_id n = list->at[i], f = inv_callee(c, inv_nod(g, n));
         bool open = f != INV_NONE && (!blocks_only || g->function.at[f].block);
         *again = *again || open;
         if (open)
@@ -323,9 +288,9 @@ static inv_status sweep(inv_graph *g, const callees *c, inv_arena *scratch, inv_
 
 inv_status inv_inline_calls(inv_graph *g, inv_arena *scratch, inv_ids *list, bool blocks_only)
 {
-    callees c;
+    inv_callees c;
     if (!g->function.n) return INV_OK;
-    if (!callees_init(&c, g, scratch)) return INV_E_NOMEM;
+    INV_TRY(inv_callees_init(&c, g, scratch));
     INV_TRY(check_calls(&c, list, scratch));
     for (bool again = true; again;) INV_TRY(sweep(g, &c, scratch, list, blocks_only, &again));
     return INV_OK;

@@ -6,9 +6,11 @@
  *           a new one, NAME_untied_k, by copies of the nodes that hand it on. The file's nodes keep their `source`, so
  *           that the model can be written so (executor/rewrite.c)
  * breaks    nothing */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/merge.h"
+#include "core/node.h"
 #include "passes/pass.h"
 
 enum { MAX_NAMED = 3 };
@@ -32,13 +34,6 @@ static bool is_trained(const inv_session_options *o, const char *name)
     return !any_glob(o->freeze, o->nfreeze, name);
 }
 
-/* Its name, else that of its result. */
-static const char *label_of(const inv_graph *g, const inv_node *n)
-{
-    if (*n->name || !n->nout || n->out[0] == INV_NONE) return n->name;
-    return inv_val(g, n->out[0])->name;
-}
-
 /* --- refusing --- */
 
 static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
@@ -46,9 +41,7 @@ static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
     inv__str_add(text, "'%s' is ", inv_val(g, m->param)->name);
     uint32_t named = 0;
     for (uint32_t i = 0; i < m->nuse && named < MAX_NAMED; i++) {
-        bool first = true; /* of its group */
-        for (uint32_t k = 0; k < i && first; k++) first = m->use[k].group != m->use[i].group;
-        if (!first) continue;
+        if (m->use[i].group != named) continue; /* groups are numbered as they are met */
         inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role),
                      m->use[i].label, m->use[i].op_type);
     }
@@ -80,8 +73,10 @@ typedef struct untier {
     const inv_id *root;
     inv_id param, fresh; /* at hand: the merged initializer, and what takes its place */
     uint32_t group;
-    inv_id *copy; /* per value: what stands for it in this group; INV_NONE: nothing yet */
+    inv_id *copy;  /* per value: what stands for it in this group; INV_NONE: nothing yet */
+    inv_ids copied; /* those that have one */
     size_t nvalue;
+    const inv_param_use **by_slot; /* per input of the node at hand: the first use there */
 } untier;
 
 static const char *untied_name(untier *u, const char *name)
@@ -122,7 +117,7 @@ static inv_status stand_in(untier *u, inv_id v, inv_id *out)
         inv_node n = *inv_nod(g, inv_val(g, chain.at[i])->def);
         if (strcmp(n.op_type, "Identity") != 0) {
             inv_value old = *inv_val(g, chain.at[i]);
-            const char *name = untied_name(u, old.name), *label = untied_name(u, label_of(g, &n));
+            const char *name = untied_name(u, old.name), *label = untied_name(u, inv_node_called(g, &n));
             inv_id *in = INV_ARENA_NEW(u->scratch, inv_id, n.nin);
             inv_id result = name ? inv_graph_value(g, name, INV_ROLE_NODE, old.dtype, &old.shape) : INV_NONE;
             if (!in || !label || result == INV_NONE) return INV_E_NOMEM;
@@ -135,6 +130,7 @@ static inv_status stand_in(untier *u, inv_id v, inv_id *out)
             *out = result;
         }
         u->copy[chain.at[i]] = *out;
+        if (!inv_vec_push(u->scratch, &u->copied, chain.at[i])) return INV_E_NOMEM;
     }
     return INV_OK;
 }
@@ -158,9 +154,10 @@ static inv_status arrange(const untier *u, inv_merge *m)
         bool body = a->slot >= inv_node_listed(inv_nod(u->g, a->node));
         if (body && in_body && in_body->group != a->group) return cannot(u, in_body, a);
         if (body) in_body = a;
-        for (uint32_t k = 0; k < i; k++)
-            if (m->use[k].node == a->node && m->use[k].slot == a->slot && m->use[k].group != a->group)
-                return cannot(u, &m->use[k], a);
+        const inv_param_use *b = u->by_slot[a->slot];
+        bool same = b && b->node == a->node && b->slot == a->slot; /* uses of a node are together */
+        if (same && b->group != a->group) return cannot(u, b, a);
+        if (!same) u->by_slot[a->slot] = a;
     }
     uint32_t first = in_body ? in_body->group : 0;
     for (uint32_t i = 0; i < m->nuse; i++) {
@@ -170,21 +167,35 @@ static inv_status arrange(const untier *u, inv_merge *m)
     return INV_OK;
 }
 
+static int by_group(const void *a, const void *b)
+{
+    const inv_param_use *x = *(const inv_param_use *const *)a, *y = *(const inv_param_use *const *)b;
+    if (x->group != y->group) return x->group < y->group ? -1 : 1;
+    return x < y ? -1 : x > y; /* in execution order */
+}
+
 static inv_status separate(untier *u, inv_merge *m)
 {
     u->param = m->param;
     INV_TRY(arrange(u, m));
-    for (u->group = 1; u->group < m->ngroup; u->group++) {
-        memset(u->copy, 0xff, u->nvalue * sizeof *u->copy);
-        INV_TRY(add_param(u));
-        for (uint32_t i = 0; i < m->nuse; i++) {
-            inv_id own;
-            if (m->use[i].group != u->group) continue;
-            inv_id old = inv_nod(u->g, m->use[i].node)->in[m->use[i].slot];
-            if (old >= u->nvalue || u->root[old] != u->param) continue; /* done: a call that uses it twice */
-            INV_TRY(stand_in(u, old, &own));
-            inv_nod(u->g, m->use[i].node)->in[m->use[i].slot] = own;
+    const inv_param_use **use = INV_ARENA_NEW(u->scratch, const inv_param_use *, m->nuse);
+    if (!use) return INV_E_NOMEM;
+    for (uint32_t i = 0; i < m->nuse; i++) use[i] = &m->use[i];
+    qsort(use, m->nuse, sizeof *use, by_group);
+    u->group = 0;
+    for (uint32_t i = 0; i < m->nuse; i++) {
+        inv_id own;
+        if (!use[i]->group) continue;
+        if (use[i]->group != u->group) {
+            for (size_t k = 0; k < u->copied.n; k++) u->copy[u->copied.at[k]] = INV_NONE;
+            u->copied.n = 0;
+            u->group = use[i]->group;
+            INV_TRY(add_param(u));
         }
+        inv_id old = inv_nod(u->g, use[i]->node)->in[use[i]->slot];
+        if (old >= u->nvalue || u->root[old] != u->param) continue; /* done: a call that uses it twice */
+        INV_TRY(stand_in(u, old, &own));
+        inv_nod(u->g, use[i]->node)->in[use[i]->slot] = own;
     }
     return INV_OK;
 }
@@ -196,8 +207,13 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
     inv_graph *g = p->own;
     INV_TRY(inv_param_roots(g, scratch, &root));
     untier u = {.g = g, .scratch = scratch, .root = root, .nvalue = g->value.n};
+    uint32_t widest = 0;
+    for (size_t i = 0; i < g->node.n; i++)
+        if (inv_nod(g, (inv_id)i)->nin > widest) widest = inv_nod(g, (inv_id)i)->nin;
     u.copy = INV_ARENA_NEW(scratch, inv_id, u.nvalue + 1);
-    if (!u.copy) return INV_E_NOMEM;
+    u.by_slot = INV_ARENA_NEW(scratch, const inv_param_use *, (size_t)widest + 1);
+    if (!u.copy || !u.by_slot) return INV_E_NOMEM;
+    memset(u.copy, 0xff, u.nvalue * sizeof *u.copy);
     for (size_t i = 0; i < merges->n; i++) INV_TRY(separate(&u, &merges->at[i]));
     INV_TRY(inv_graph_sort(g));
     p->source = g;
@@ -212,6 +228,9 @@ static inv_status untie(inv_program *p, inv_arena *scratch)
     const inv_merge_options how = {.train_bn = o->train_bn, .tied = is_tied, .opaque = o};
     inv_merges all = {0}, merges = {0};
     INV_TRY(inv_merges_find(p->source, &how, scratch, &all));
+    INV_CHECK(!all.cut, p->ctx, INV_E_GRAPH,
+              "calls of functions are too many or too deep to find all initializers that the exporter has merged, "
+              "which training would tie; inline the model's functions first (onnx.inliner)");
     for (size_t i = 0; i < all.n; i++) {
         bool matters = all.at[i].updates || is_trained(o, inv_val(p->source, all.at[i].param)->name);
         if (matters && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a command reads is never what it writes: every file to be written is compared with all files that are read and
+ * with all others that are written, before anything is done. */
+#include "cli.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const struct {
+    const char *option;
+    size_t list;
+} read_lists[] = {{"--feed", offsetof(cli_options, feed)},
+                  {"--data", offsetof(cli_options, data)},
+                  {"--val-data", offsetof(cli_options, val_data)}};
+
+static const struct {
+    const char *option;
+    size_t text;
+} read_texts[] = {{"--target", offsetof(cli_options, target)},
+                  {"--val-target", offsetof(cli_options, val_target)},
+                  {"--class-weights", offsetof(cli_options, class_weights)}};
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strndup(slash ? path : ".", slash == path ? 1 : slash ? (size_t)(slash - path) : 1);
+}
+
+static bool same_inode(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Whether both paths name one file, which need not be there yet. */
+static bool same_file(const char *a, const char *b)
+{
+    if (same_inode(a, b)) return true;
+    const char *x = strrchr(a, '/'), *y = strrchr(b, '/');
+    if (strcmp(x ? x + 1 : a, y ? y + 1 : b) != 0) return false;
+    char *folder_a = folder_of(a), *folder_b = folder_of(b);
+    bool same = !folder_a || !folder_b || same_inode(folder_a, folder_b);
+    free(folder_a);
+    free(folder_b);
+    return same;
+}
+
+/* Whether `text`, FILE or NAME=FILE, names the file; names may hold '=' themselves. */
+static bool named_in(const char *path, const char *text)
+{
+    bool named = same_file(path, text);
+    for (const char *equals = strchr(text, '='); equals && !named; equals = strchr(equals + 1, '='))
+        named = same_file(path, equals + 1);
+    return named;
+}
+
+/* External data is named relative to the model's folder. */
+static bool is_data_of_model(const cli_job *job, const char *path)
+{
+    const json_t *entry;
+    size_t i;
+    char *folder = folder_of(job->path);
+    bool same = !folder;
+    json_array_foreach(json_object_get(job->inspection, "data_files"), i, entry)
+    {
+        const char *location = json_string_value(entry);
+        if (same || !location) break;
+        char *file = malloc(strlen(folder) + strlen(location) + 2);
+        if (file) sprintf(file, "%s/%s", folder, location);
+        same = !file || same_file(path, file);
+        free(file);
+    }
+    free(folder);
+    return same;
+}
+
+/* What reads the file; NULL: nothing. */
+static const char *reader_of(const cli_job *job, const char *path)
+{
+    const char *o = (const char *)job->o;
+    if (same_file(path, job->path) || is_data_of_model(job, path)) return "MODEL";
+    for (size_t k = 0; k < sizeof read_lists / sizeof *read_lists; k++) {
+        const cli_list *list = (const cli_list *)(const void *)(o + read_lists[k].list);
+        for (size_t i = 0; i < list->n; i++)
+            if (named_in(path, list->item[i])) return read_lists[k].option;
+    }
+    for (size_t k = 0; k < sizeof read_texts / sizeof *read_texts; k++) {
+        const char *text = *(char *const *)(const void *)(o + read_texts[k].text);
+        if (text && same_file(path, text)) return read_texts[k].option;
+    }
+    return NULL;
+}
+
+int cli_check_write(const cli_job *job, const char *option, const char *given, const char *path)
+{
+    const char *reader = reader_of(job, path);
+    if (!reader) return CLI_OK;
+    return cli_fail("%s %s: would overwrite %s, which %s reads; choose another name", option, given, path, reader);
+}
+
+int cli_check_writes(const cli_job *job)
+{
+    const cli_options *o = job->o;
+    char *linked = o->out ? realpath(o->out, NULL) : NULL; /* weights go beside what -o links to */
+    const char *out = linked ? linked : o->out;
+    char *data = out ? malloc(strlen(out) + sizeof ".data") : NULL;
+    if (data) sprintf(data, "%s.data", out);
+    free(linked);
+    if (o->out && !data) return cli_fail("out of memory");
+    const struct {
+        const char *option, *given, *path;
+    } written[] = {{"-o", o->out, o->out}, {"-o", o->out, data}, {"--report", o->report, o->report},
+                   {"--html", o->html, o->html}};
+    int status = CLI_OK;
+    for (size_t i = 0; i < sizeof written / sizeof *written && status == CLI_OK; i++) {
+        if (!written[i].path) continue;
+        status = cli_check_write(job, written[i].option, written[i].given, written[i].path);
+        for (size_t k = 0; k < i && status == CLI_OK; k++) {
+            if (written[k].path && same_file(written[i].path, written[k].path))
+                status = cli_fail("%s %s: would overwrite %s, which %s writes; choose another name", written[i].option,
+                                  written[i].given, written[i].path, written[k].option);
+        }
+    }
+    free(data);
+    return status;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a node is, which function it calls, and what it is called in messages. */
+#ifndef INV_CORE_NODE_H
+#define INV_CORE_NODE_H
+
+#include <string.h>
+
+#include "core/ir.h"
+
+/* Of the operators that ONNX itself defines. */
+static inline bool inv_node_is(const inv_node *n, const char *op_type)
+{
+    return !strcmp(n->op_type, op_type) && !*n->domain;
+}
+
+/* The node's name; where it has none, that of its first result. */
+static inline const char *inv_node_called(const inv_graph *g, const inv_node *n)
+{
+    if (*n->name) return n->name;
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE) return inv_val(g, n->out[k])->name;
+    return "";
+}
+
+/* The functions of a graph by domain and name. */
+typedef struct inv_callees {
+    const inv_graph *g;
+    inv_id *slot; /* 1 + function; 0: empty */
+    size_t cap;
+} inv_callees;
+/* In `a`. */
+inv_status inv_callees_init(inv_callees *c, const inv_graph *g, inv_arena *a);
+/* INV_NONE: the node calls none. */
+inv_id inv_callee(const inv_callees *c, const inv_node *n);
+
+#endif
