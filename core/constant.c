@@ -25,7 +25,7 @@ static inv_status look_at(causes *c, inv_id v, inv_id *def)
 {
     const inv_value *val = inv_val(c->g, v);
     *def = val->def;
-    if (val->role == INV_ROLE_PARAM) add_cause(c, "parameter", val->name);
+    if (val->role == INV_ROLE_PARAM && !inv_const_known(c->g, v)) add_cause(c, "parameter", val->name);
     if (val->def == INV_NONE) return INV_OK;
     const inv_node *n = inv_nod(c->g, val->def);
     if (n->op && n->op->flags & INV_OP_RANDOM) add_cause(c, "random numbers of node", n->norigin ? n->origin[0] : "?");

@@ -243,7 +243,8 @@ bool inv_const_known(const inv_graph *g, inv_id v)
     const inv_value *x = inv_val(g, v);
     if (!x->data.bytes || x->def != INV_NONE) return false;
     if (x->role == INV_ROLE_CONST) return true;
-    return x->role == INV_ROLE_PARAM && !x->state && !x->trainable && !inv_dtype_is_float(x->dtype);
+    const bool number = !inv_dtype_is_float(x->dtype) || x->shape.rank == 0; /* never trained */
+    return x->role == INV_ROLE_PARAM && !x->state && !x->trainable && number;
 }
 
 bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n)

@@ -233,6 +233,8 @@ inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, u
 /* The same with the row at hand; out[nout] gets the values (perhaps folded constants). */
 inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uint32_t nin, const inv_id *in,
                    uint32_t nattr, const inv_attr *attr, inv_id *out);
+/* Whether emitting the node, its outputs' types known, would fold it: all its inputs are known, and g->fold. */
+bool inv_node_foldable(const inv_graph *g, const inv_node *n);
 /* Output i of a node that was emitted without it, for a gradient that reads what nobody else does: now it is made. */
 inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i);
 #define INV_IN(...) (uint32_t)(sizeof((inv_id[]){__VA_ARGS__}) / sizeof(inv_id)), (inv_id[]){__VA_ARGS__}
@@ -241,7 +243,8 @@ inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i);
 #define INV_NOATTR 0, NULL
 /* e.g. inv_emit1(g, "Add", INV_IN(a, b), INV_NOATTR) */
 
-/* Constant contents: false if v is not INV_ROLE_CONST (or a non-float PARAM). At most `cap` read. */
+/* Constant contents: false if v is not INV_ROLE_CONST, nor a PARAM that is never trained (integers, bool, floats of rank
+ * 0). At most `cap` read. */
 bool inv_const_known(const inv_graph *g, inv_id v);
 bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n);
 

@@ -67,7 +67,7 @@ inv_status inv_node_infer(inv_graph *g, inv_id node)
 
 /* --- folding --- */
 
-static bool foldable(const inv_graph *g, const inv_node *n)
+bool inv_node_foldable(const inv_graph *g, const inv_node *n)
 {
     const inv_op_def *op = n->op;
     if (!g->fold || op->writes || (op->flags & (INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP))) return false;
@@ -231,7 +231,7 @@ static inv_status emit(inv_graph *g, const inv_op_def *op, uint32_t nout, uint32
     *id = emit_node(g, op, nout, nin, in, nattr, attr);
     if (*id == INV_NONE) return g->failed;
     INV_TRY(inv_node_infer(g, *id));
-    if (foldable(g, inv_nod(g, *id))) {
+    if (inv_node_foldable(g, inv_nod(g, *id))) {
         inv_arena scratch;
         bool done;
         inv__arena_init(&scratch, g->ctx);

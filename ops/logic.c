@@ -360,6 +360,7 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 1));
     const bool has_lo = bound(g, n, "min", 1, &lo, &lo_constant), has_hi = bound(g, n, "max", 2, &hi, &hi_constant);
     out[0] = n->in[0];
+    if (has_lo && has_hi && lo > hi) lo = hi; /* all elements become max */
     if (inv_dtype_is_float(inv__in_dtype(g, n, 0)) && lo_constant && hi_constant) {
         if (has_lo) attr[nattr++] = inv_attr_of_float("min", lo);
         if (has_hi) attr[nattr++] = inv_attr_of_float("max", hi);
@@ -449,7 +450,8 @@ LOWERED(bit_cast, "BitCast", 26, "x", "to BitCastTo. ONNX BitCast-26", "y = BitC
         "y = BitCast<to = 7>(int64[1] x)")
 LOWERED(clip, "Clip", 1, "x min? max?", "y = min(max(x, min), max). ONNX Clip-1, -6, -11, -12, -13",
         "a = Constant<value_float = -0.5>()\nb = Constant<value_float = 0.75>()\ny = Clip(float[2,3] x, a, b)",
-        "y = Clip<min = 0.0>(float[2,3] x)", "y = Clip(float[1] x, , float b)", "y = Clip(float[2] x)")
+        "y = Clip<min = 0.0>(float[2,3] x)", "y = Clip(float[1] x, , float b)", "y = Clip(float[2] x)",
+        "y = Clip<min = 0.5, max = -0.5>(float[2,3] x)")
 
 const inv_op_def *const inv_ops_logic[] = {
     &equal_row, &less_row,  &less_or_equal_row, &greater_row,   &greater_or_equal_row,

@@ -55,14 +55,6 @@ static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
     return s;
 }
 
-static bool all_const(const inv_graph *g, const inv_node *n)
-{
-    if (!g->fold || n->nin == 0) return false;
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (n->in[i] != INV_NONE && inv_val(g, n->in[i])->role != INV_ROLE_CONST) return false;
-    return true;
-}
-
 /* The name of the model goes to the value that now stands for it, unless that one has a name of the model itself. */
 static void take_name(inv_graph *g, inv_id from, inv_id to, const bool *named)
 {
@@ -111,7 +103,7 @@ static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
                 return inv_node_fail(g, &n, INV_E_UNSUPPORTED_OP, "output %u is not computed by this version", i);
         return INV_OK;
     }
-    if (all_const(g, &n)) {
+    if (inv_node_foldable(g, inv_nod(g, id))) {
         inv_id folded = inv_emit_op(g, n.op, n.nout, n.nin, n.in, n.nattr, n.attr, out);
         return folded == INV_NONE && g->failed ? g->failed : INV_OK;
     }

@@ -7,6 +7,8 @@
 
 #include "passes/pass.h"
 
+enum { MOST_STEPS = 20000000 };
+
 static bool op_matches(const char *alternatives, const char *name)
 {
     size_t n = strlen(name);
@@ -294,6 +296,7 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
     attempt saved = *a;
     for (uint32_t u = m->uses.start[via]; u < m->uses.start[via + 1] && !*found; u++) {
         inv_id node = m->uses.node[u];
+        if (!inv_region_pay(m, 1)) break;
         for (int swap = 0; swap < 2 && !*found; swap++) {
             if (!bind_node(m, s, inv_nod(m->g, node), swap, &a->b)) {
                 *a = saved;
@@ -520,7 +523,12 @@ static inv_status match_all(inv_matcher *m)
             if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken));
     }
     INV_TRY(index_edges(m));
-    for (size_t i = 0; i < norder; i++) INV_TRY(match_node(m, g->order.at[i]));
+    /* Searches of one node may be as long as the graph, so all of them share what a graph of that size is worth. */
+    m->steps = MOST_STEPS;
+    for (size_t i = 0; i < norder; i++) {
+        INV_TRY(match_node(m, g->order.at[i]));
+        m->steps += MOST_STEPS / norder;
+    }
     INV_TRY(name_branches(m));
     drop_parts(m);
     if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);

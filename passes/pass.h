@@ -189,6 +189,7 @@ typedef struct inv_matcher {
     uint32_t walk, visit;                 /* stamps: of seen and in_region; of visited */
     inv_walk lost[4];                     /* at the node being looked at */
     uint32_t nlost;
+    uint64_t steps; /* that searches for blocks may still take: every node adds some (match.c) */
 } inv_matcher;
 
 /* match.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
@@ -236,6 +237,8 @@ typedef struct inv_region {
     inv_id *node;
     uint32_t nnode;
 } inv_region;
+/* Takes steps of a search from what is left; false: nothing is. */
+bool inv_region_pay(inv_matcher *m, uint32_t steps);
 /* The region of a walk, not feeding `apart` either. false: none, w->reason says why. */
 inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,

@@ -43,12 +43,19 @@ static inv_id pop_last(const inv_matcher *m, frontier *f)
     return top;
 }
 
+bool inv_region_pay(inv_matcher *m, uint32_t steps)
+{
+    m->steps -= m->steps < steps ? m->steps : steps;
+    return m->steps > 0;
+}
+
 /* Opens v: its producer joins the region, its active inputs the frontier. */
 static void open_value(inv_matcher *m, frontier *f, inv_region *r, inv_id v)
 {
     inv_id d = inv_val(m->g, v)->def;
     if (d == INV_NONE || m->in_region[d] == m->walk) return;
     const inv_node *n = inv_nod(m->g, d);
+    inv_region_pay(m, n->nin + 1);
     m->in_region[d] = m->walk;
     r->node[r->nnode++] = d;
     for (uint32_t k = 0; k < n->nin; k++) {
@@ -63,6 +70,7 @@ static void open_value(inv_matcher *m, frontier *f, inv_region *r, inv_id v)
 static uint32_t climb(inv_matcher *m, inv_id d, inv_id but, uint32_t n)
 {
     const inv_node *node = inv_nod(m->g, d);
+    inv_region_pay(m, node->nin + 1);
     for (uint32_t k = 0; k < node->nin; k++) {
         inv_id in = node->in[k];
         if (in == INV_NONE || in == but || !m->active[in] || m->visited[in] == m->visit) continue;
@@ -120,6 +128,10 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
     }
     while (f.n) {
         inv_id v = pop_last(m, &f);
+        if (m->steps == 0) {
+            w->reason = "the search for a value that feeds the branch has become too long";
+            return INV_OK;
+        }
         bool alone = f.n == 0 && !is_exit(w, v) && (w->entry == INV_NONE || v == w->entry);
         if (v == w->apart) {
             *found = alone && accept(m, out, v, opaque);

@@ -160,6 +160,43 @@ BODIES = {
         y = Transpose<perm = [1, 0]>(yt)
     }""",
 }
+# Constants are also what follows from initializers of integers, of bool and of single numbers. More of them: name -> text.
+CONSTANTS = {
+    "if_size": ("int64 k = {12}", "size = Size(x)\nyes = Equal(size, k)"),
+    "if_size_of_rank_1": ("int64[1] k = {12}", "size = Size(x)\nyes = Equal(size, k)"),
+    "if_not": ("bool k = {0}", "yes = Not(k)"),
+    "if_greater": ("int64 k = {12}, int64 k2 = {13}", "yes = Greater(k2, k)"),
+    "if_cast": ("int64 k = {11}", "size = Size(x)\nd = Sub(size, k)\nyes = Cast<to = 9>(d)"),
+    "if_float": ("float k = {2.0}, float k2 = {3.0}", "yes = Greater(k2, k)"),
+    "loop_while_less": ("int64 k = {2}, int64 most = {9}, bool go = {1}", """h = Loop(most, go, x) <body = body (int64 i, bool c,
+            float[4,3] v) => (bool c2, float[4,3] v2) {
+        c2 = Less(i, k)
+        v2 = Add(v, b) }>"""),
+    "reshape_sub": ("int64[2] k = {7, 3}, int64[2] k2 = {1, 1}", "to = Sub(k, k2)\nh = Reshape(x, to)"),
+    "reshape_mul": ("int64[2] k = {3, 2}, int64[2] k2 = {2, 1}", "to = Mul(k, k2)\nh = Reshape(x, to)"),
+    "reshape_where": ("bool[2] q = {1, 0}, int64[2] k = {3, 9}, int64[2] k2 = {8, 4}",
+                      "to = Where(q, k, k2)\nh = Reshape(x, to)"),
+    "expand_where": ("int64[3] k = {2, -1, -1}, int64[3] k2 = {-1, -1, -1}, int64[3] one = {1, 1, 1}",
+                     "q = Equal(k, k2)\nto = Where(q, one, k)\nh = Expand(x, to)"),
+    "slice_div": ("int64[1] k = {5}, int64[1] k2 = {2}, int64[1] none = {0}", "e = Div(k, k2)\nh = Slice(x, none, e)"),
+    "compress_not": ("bool[3] k = {1, 0, 0}", "q = Not(k)\nh = Compress<axis = 1>(x, q)"),
+    "range": ("float k = {0.5}, float k2 = {3.0}, float k3 = {1.0}", "r = Range(k, k2, k3)\nh = Add(x, r)"),
+    "clip_swapped": ("float k = {0.5}, float k2 = {-0.25}", "h = Clip(x, k, k2)"),
+}
+
+
+def constant_text(name):
+    inits, nodes = CONSTANTS[name]
+    taken = """h = If(yes) <then_branch = t () => (float[4,3] r) { r = Mul(x, b) },
+        else_branch = e () => (float[4,3] s) { s = Identity(x) }>""" if "yes =" in nodes else ""
+    return f"""<ir_version: 8, opset_import: ["" : 17]>
+g (float[4,3] x) => (float y)
+<float[3] b = {{0.1, -0.2, 0.3}}, {inits}>
+{{ {nodes}
+{taken}
+y = ReduceSum<keepdims = 0>(h) }}"""
+
+
 FUNCTION = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]>
 g (float[4,3] x) => (float[4,3] y)
 <float[3,3] w = {0.5, -0.2, 0.1, 0.3, 0.4, -0.6, 0.2, 0.1, -0.3}, float[3] b = {0.1, -0.2, 0.3}>
@@ -252,6 +289,25 @@ class Control(unittest.TestCase):
                 want = forward(oracle_form(name), self.x)
                 np.testing.assert_allclose(self.run_y(self.model), want, rtol=2e-6, atol=2e-6)
                 np.testing.assert_allclose(self.run_y(self.model, "--float64"), want, rtol=2e-6, atol=2e-6)
+
+    def test_what_follows_from_initializers_that_nothing_trains_is_constant(self):
+        for name in CONSTANTS:
+            with self.subTest(name):
+                model = parser.parse_model(constant_text(name))
+                self.save(model)
+                want = forward(model, self.x)
+                np.testing.assert_allclose(self.run_y(self.model), want, rtol=2e-6, atol=2e-6)
+                np.testing.assert_allclose(self.run_y(self.model, "--float64"), want, rtol=2e-6, atol=2e-6)
+
+    def test_a_number_to_compare_with_leaves_the_input_to_blame(self):
+        text = constant_text("if_float").replace("yes = Greater(k2, k)", "sum = ReduceSum<keepdims = 0>(x)\nyes = Greater(sum, k)")
+        model = parser.parse_model(text)
+        self.save(model)
+        np.testing.assert_allclose(self.run_y(self.model), forward(model, self.x), rtol=2e-6, atol=2e-6)
+        status, _, err = call("train", self.model, "--data", self.file("x.npy"), "--loss", "output", "--steps", 1,
+                              "-o", self.file("out.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("it depends on input 'x'. ", err)
 
     def differences(self, name):
         """dLoss/dw and dLoss/db of mean((y - t)^2)."""
