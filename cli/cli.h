@@ -97,7 +97,7 @@ void cli_note(const char *format, ...) CLI_PRINTF(1, 2);
 
 /** An input or output of the model as the file declares it. */
 typedef struct cli_port {
-    const char *name; /* owned by the job's inspection */
+    const char *name, *label; /* owned by the job's inspection; label: for messages */
     inv_dtype dtype;
     int rank;                   /* -1: not declared */
     int64_t dims[NPY_MAX_RANK]; /* -1: symbolic or unknown */
@@ -110,7 +110,7 @@ typedef struct cli_job {
     inv_context *ctx;
     inv_model *model;
     inv_session *session;
-    json_t *inspection;
+    json_t *inspection, *shown; /* as it is, and for listings */
     cli_port *inputs, *outputs;
     size_t ninputs, noutputs;
     npy_array *feeds;  /* one per input */

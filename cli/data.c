@@ -34,7 +34,7 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
     for (size_t i = 0; i < job->ninputs; i++) {
         const cli_port *port = &job->inputs[i];
         if (!files[i]) {
-            fprintf(why, "no %s for input '%s'\n", what, port->name);
+            fprintf(why, "no %s for input '%s'\n", what, port->label);
             continue;
         }
         if (!open_array(&data->inputs[i], files[i], port->name, why)) continue;
@@ -43,7 +43,7 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
         FILE *f = open_memstream(&reason, &length);
         if (f && !cli_fits(port, &data->inputs[i], true, f)) {
             fflush(f);
-            fprintf(why, "input '%s', %s: %s\n", port->name, files[i], reason);
+            fprintf(why, "input '%s', %s: %s\n", port->label, files[i], reason);
         }
         if (f) fclose(f);
         free(reason);
@@ -258,7 +258,7 @@ int cli_check_labels(const cli_job *job, const npy_array *labels, const char *pa
         if (v < 0) return cli_fail("%s: label %.0f at element %zu; labels count from 0", path, v, i);
         if (classes > 0 && v >= (double)classes)
             return cli_fail("%s: label %.0f at element %zu, but output '%s' has %lld classes (labels 0 to %lld)", path,
-                            v, i, port->name, (long long)classes, (long long)classes - 1);
+                            v, i, port->label, (long long)classes, (long long)classes - 1);
     }
     return CLI_OK;
 }

@@ -38,7 +38,7 @@ static const char *plural(size_t n)
 
 static void list_inputs(const cli_job *job, FILE *why)
 {
-    for (size_t i = 0; i < job->ninputs; i++) fprintf(why, "%s'%s'", i ? ", " : "", job->inputs[i].name);
+    for (size_t i = 0; i < job->ninputs; i++) fprintf(why, "%s'%s'", i ? ", " : "", job->inputs[i].label);
 }
 
 bool cli_assign(const cli_job *job, const cli_list *list, const char *option, const char **file_of_input, FILE *why)
@@ -68,7 +68,7 @@ bool cli_assign(const cli_job *job, const cli_list *list, const char *option, co
             fputs(")\n", why);
             ok = false;
         } else if (file_of_input[which]) {
-            fprintf(why, "--%s: input '%s' is given twice\n", option, job->inputs[which].name);
+            fprintf(why, "--%s: input '%s' is given twice\n", option, job->inputs[which].label);
             ok = false;
         } else {
             file_of_input[which] = file;
@@ -143,7 +143,7 @@ static void load_feed(cli_job *job, size_t i, const char *path, FILE *why)
     if (ok && !npy_align(&job->feeds[i])) ok = (fprintf(f, "out of memory"), false);
     fclose(f);
     if (!ok)
-        fprintf(why, "input '%s', %s: %s\n", port->name, path, reason);
+        fprintf(why, "input '%s', %s: %s\n", port->label, path, reason);
     else
         job->arrays[i] = cli_array_of(port->name, &job->feeds[i]);
     free(reason);
@@ -165,7 +165,7 @@ static int feed_files(cli_job *job, bool all)
         fprintf(c.f, "no --feed for input%s", plural(missing));
         for (size_t i = 0; i < job->ninputs; i++) {
             if (files[i]) continue;
-            fprintf(c.f, " '%s' (%s ", job->inputs[i].name, cli_dtype_name(job->inputs[i].dtype));
+            fprintf(c.f, " '%s' (%s ", job->inputs[i].label, cli_dtype_name(job->inputs[i].dtype));
             if (job->inputs[i].rank < 0)
                 fputs("of any shape", c.f);
             else
@@ -224,9 +224,9 @@ static int64_t invented(const cli_port *port, int d)
     enum { SMALL = 8 };
     if (port->symbol[d])
         cli_note("input '%s': dimension %d (%s) is open; looking at the model with %s=%d (--dim %s=N for another)",
-                 port->name, d, port->symbol[d], port->symbol[d], SMALL, port->symbol[d]);
+                 port->label, d, port->symbol[d], port->symbol[d], SMALL, port->symbol[d]);
     else
-        cli_note("input '%s': dimension %d is open; looking at the model with %d", port->name, d, SMALL);
+        cli_note("input '%s': dimension %d is open; looking at the model with %d", port->label, d, SMALL);
     return SMALL;
 }
 
@@ -237,7 +237,7 @@ static void resolve_shape(cli_job *job, size_t i, int64_t batch, FILE *why)
     npy_array *shape = &job->feeds[i];
     int64_t fixed = cli_fixed_batch(job);
     if (port->rank < 0) {
-        fprintf(why, "input '%s' has no declared shape; give --feed %s=FILE.npy\n", port->name, port->name);
+        fprintf(why, "input '%s' has no declared shape; give --feed %s=FILE.npy\n", port->label, port->label);
         return;
     }
     shape->rank = port->rank;
@@ -258,7 +258,7 @@ static void resolve_shape(cli_job *job, size_t i, int64_t batch, FILE *why)
         if (n < 0 && (job->o->command == CLI_CMD_explain || job->o->command == CLI_CMD_rewrite))
             n = invented(port, d);
         if (n < 0)
-            fprintf(why, "input '%s': dimension %d (%s) is open; give --dim %s=N or --feed\n", port->name, d,
+            fprintf(why, "input '%s': dimension %d (%s) is open; give --dim %s=N or --feed\n", port->label, d,
                     port->symbol[d] ? port->symbol[d] : "unnamed", port->symbol[d] ? port->symbol[d] : "NAME");
         shape->dims[d] = n < 0 ? 1 : n;
     }

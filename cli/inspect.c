@@ -101,7 +101,7 @@ int cli_main_inspect(const cli_options *o)
         const char *key;
         json_t *v;
         printf("%s\n", job.path);
-        json_object_foreach(job.inspection, key, v) show_section(key, v);
+        json_object_foreach(job.shown, key, v) show_section(key, v);
     }
     cli_close(&job);
     return status;

@@ -38,8 +38,9 @@ int cli_library_failed(const cli_job *job, inv_status status)
 }
 
 /* Without those of types that cannot be fed, strings and sequences among them. */
-static int read_ports(const json_t *list, cli_port **out, size_t *n)
+static int read_ports(const cli_job *job, const char *key, cli_port **out, size_t *n)
 {
+    const json_t *list = json_object_get(job->inspection, key), *shown = json_object_get(job->shown, key);
     size_t all = json_array_size(list);
     *n = 0;
     *out = calloc(all ? all : 1, sizeof **out);
@@ -49,6 +50,7 @@ static int read_ports(const json_t *list, cli_port **out, size_t *n)
         if (json_is_true(json_object_get(item, "carried"))) continue;
         cli_port *port = &(*out)[(*n)++];
         port->name = cli_string(item, "name");
+        port->label = cli_string(json_array_get(shown, i), "name");
         port->dtype = dtype_of(json_object_get(item, "dtype"));
         port->rank = json_is_array(shape) && json_array_size(shape) <= NPY_MAX_RANK ? (int)json_array_size(shape) : -1;
         for (int d = 0; d < port->rank; d++) {
@@ -61,12 +63,37 @@ static int read_ports(const json_t *list, cli_port **out, size_t *n)
     return CLI_OK;
 }
 
-json_t *cli_parse_report(const cli_job *job, char *text)
+static json_t *parse(const char *text)
 {
     json_error_t error;
-    json_t *object = json_loads(text, JSON_ALLOW_NUL, &error);
+    json_t *object = text ? json_loads(text, JSON_ALLOW_NUL, &error) : NULL;
+    if (!object) cli_fail("the library's report cannot be read: %s", text ? error.text : "out of memory");
+    return object;
+}
+
+/* For listings, where a line break in a name would make a line of its own: it comes out as \u000a. `text` is JSON. */
+static json_t *parse_shown(const char *text)
+{
+    size_t n = 0, extra = 0;
+    for (const char *s = text; *s; s++)
+        if (*s == '\\' && *++s == 'n') extra++;
+    char *shown = malloc(strlen(text) + 5 * extra + 1);
+    for (const char *s = text; shown && *s; s++) {
+        shown[n++] = *s;
+        if (*s != '\\') continue;
+        if (*++s == 'n') n += (size_t)sprintf(shown + n, "\\u000a");
+        else shown[n++] = *s;
+    }
+    if (shown) shown[n] = 0;
+    json_t *object = parse(shown);
+    free(shown);
+    return object;
+}
+
+json_t *cli_parse_report(const cli_job *job, char *text)
+{
+    json_t *object = job->o->json ? parse(text) : parse_shown(text);
     inv_free(job->ctx, text);
-    if (!object) cli_fail("the library's report cannot be read: %s", error.text);
     return object;
 }
 
@@ -89,13 +116,13 @@ int cli_open(cli_job *job, const cli_options *o)
     char *text = NULL;
     s = inv_model_inspect(job->model, &text);
     if (s != INV_OK) return cli_library_failed(job, s);
-    job->inspection = cli_parse_report(job, text);
-    if (!job->inspection) return CLI_FAILED;
+    job->inspection = parse(text);
+    if (job->inspection) job->shown = parse_shown(text);
+    inv_free(job->ctx, text);
+    if (!job->shown) return CLI_FAILED;
     int status = cli_check_writes(job);
-    if (status == CLI_OK)
-        status = read_ports(json_object_get(job->inspection, "inputs"), &job->inputs, &job->ninputs);
-    if (status == CLI_OK)
-        status = read_ports(json_object_get(job->inspection, "outputs"), &job->outputs, &job->noutputs);
+    if (status == CLI_OK) status = read_ports(job, "inputs", &job->inputs, &job->ninputs);
+    if (status == CLI_OK) status = read_ports(job, "outputs", &job->outputs, &job->noutputs);
     if (status != CLI_OK) return status;
     job->feeds = calloc(job->ninputs + 1, sizeof *job->feeds);
     job->arrays = calloc(job->ninputs + 1, sizeof *job->arrays);
@@ -114,6 +141,7 @@ void cli_close(cli_job *job)
     free(job->inputs);
     free(job->outputs);
     json_decref(job->inspection);
+    json_decref(job->shown);
     *job = (cli_job){0};
 }
 

@@ -44,7 +44,7 @@ static void put(plain *p, unsigned char c)
     } else {
         release(p);
         p->follow = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : c >= 0xc0 ? 1 : 0;
-        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || more) fprintf(p->f, "\\u%04x", c);
+        if ((c < 0x20 && c != '\n') || c == 0x7f || more) fprintf(p->f, "\\u%04x", c);
         else if (c == 0xc2 || c == 0xe2) p->held[p->nheld++] = c;
         else putc(c, p->f);
     }

@@ -115,29 +115,73 @@ static void shorten(char *message, size_t n)
     memmove(message + LONGEST / 2 + sizeof gap - 1, message + n - LONGEST / 2, LONGEST / 2 + 1);
 }
 
-inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap)
+static const char line_codes[] = "\n\r\t";
+
+/* `s` has room for `codes` times five more. */
+static void escape_lines(char *s, size_t codes)
 {
-    if (!ctx) return code;
+    size_t n = strlen(s);
+    for (s[n + 5 * codes] = 0; codes; n--) {
+        char c = s[n - 1], *to = &s[n - 1 + 5 * codes];
+        if (!strchr(line_codes, c)) {
+            *to = c;
+            continue;
+        }
+        codes--;
+        snprintf(to - 5, 6, "\\u000");
+        *to = c == '\n' ? 'a' : c == '\r' ? 'd' : '9';
+    }
+}
+
+static size_t count_lines(const char *s)
+{
+    size_t n = 0;
+    while (*(s += strcspn(s, line_codes))) n++, s++;
+    return n;
+}
+
+/* The text of a message that does not fit into `fallback` as it is; NULL: it does, or there is no memory. */
+static char *long_message(inv_context *ctx, size_t n, bool lines, const char *fmt, va_list ap)
+{
+    char *message = raw_alloc(&ctx->allocator, n + 1), *wide;
+    if (!message) return NULL;
+    vsnprintf(message, n + 1, fmt, ap);
+    shorten(message, n);
+    size_t codes = lines ? 0 : count_lines(message);
+    if (!codes) return message;
+    size_t now = strlen(message);
+    wide = raw_alloc(&ctx->allocator, now + 5 * codes + 1);
+    if (wide) {
+        memcpy(wide, message, now + 1);
+        escape_lines(wide, codes);
+    }
+    raw_free(&ctx->allocator, message);
+    return wide;
+}
+
+static void vfail(inv_context *ctx, inv_status code, bool lines, const char *fmt, va_list ap)
+{
+    if (!ctx) return;
     /* Arguments may point into the old message: it is replaced only after formatting. */
     char text[sizeof ctx->fallback];
     char *message = NULL;
     va_list again;
     va_copy(again, ap);
     int n = vsnprintf(text, sizeof text, fmt, ap);
-    if (n < 0) {
-        snprintf(text, sizeof text, "%s", inv_status_text(code));
-    } else if ((size_t)n >= sizeof text) {
-        message = raw_alloc(&ctx->allocator, (size_t)n + 1);
-        if (message) {
-            vsnprintf(message, (size_t)n + 1, fmt, again);
-            shorten(message, (size_t)n);
-        }
-    }
+    if (n < 0) snprintf(text, sizeof text, "%s", inv_status_text(code));
+    else if ((size_t)n >= sizeof text || (!lines && count_lines(text)))
+        message = long_message(ctx, (size_t)n, lines, fmt, again);
     va_end(again);
+    for (char *s = text; !lines && *(s += strcspn(s, line_codes)); s++) *s = ' ';
     raw_free(&ctx->allocator, ctx->message);
     ctx->message = message;
     memcpy(ctx->fallback, text, sizeof text);
     ctx->code = code;
+}
+
+inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap)
+{
+    vfail(ctx, code, false, fmt, ap);
     return code;
 }
 
@@ -145,7 +189,16 @@ inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    (void)inv__vfail(ctx, code, fmt, ap);
+    vfail(ctx, code, false, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+inv_status inv__fail_lines(inv_context *ctx, inv_status code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vfail(ctx, code, true, fmt, ap);
     va_end(ap);
     return code;
 }
@@ -158,7 +211,9 @@ void inv__log(inv_context *ctx, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    if (n >= 0) ctx->log(ctx->log_opaque, line);
+    if (n < 0) return;
+    for (char *s = line; *(s += strcspn(s, line_codes)); s++) *s = ' ';
+    ctx->log(ctx->log_opaque, line);
 }
 
 /* --- arena --- */
@@ -340,6 +395,17 @@ void inv__str_add(inv_str *b, const char *fmt, ...)
     va_start(ap, fmt);
     inv__str_addv(b, fmt, ap);
     va_end(ap);
+}
+
+void inv__str_add_line(inv_str *b, const char *s)
+{
+    for (;; s++) {
+        size_t n = strcspn(s, line_codes);
+        inv__str_add(b, "%.*s", (int)n, s);
+        s += n;
+        if (!*s) return;
+        inv__str_add(b, "\\u%04x", (unsigned)*s);
+    }
 }
 
 inv_status inv__str_take(inv_str *b, char **out)

@@ -58,6 +58,9 @@ void inv__free(inv_context *ctx, void *p);
 
 /* Records an error (printf form) and returns `code`, so that `return inv__fail(...)` reads well. */
 inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...) INV_PRINTF(3, 4);
+/* The same for a message of several lines. In others, line breaks and tabs come out as \u000a: they are of names, and a
+ * file is not to add lines of its own. */
+inv_status inv__fail_lines(inv_context *ctx, inv_status code, const char *fmt, ...) INV_PRINTF(3, 4);
 inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap);
 void inv__log(inv_context *ctx, const char *fmt, ...) INV_PRINTF(2, 3);
 
@@ -118,6 +121,7 @@ void inv__str_init(inv_str *b, inv_context *ctx);
 void inv__str_fini(inv_str *b);
 void inv__str_add(inv_str *b, const char *fmt, ...) INV_PRINTF(2, 3);
 void inv__str_addv(inv_str *b, const char *fmt, va_list ap);
+void inv__str_add_line(inv_str *b, const char *s); /* line breaks and tabs as \u000a */
 /* Hands the text over (free with inv__free) and empties `b`; INV_E_NOMEM and *out NULL if it had failed. */
 inv_status inv__str_take(inv_str *b, char **out);
 

@@ -80,12 +80,7 @@ typedef struct inv__defects {
 } inv__defects;
 void inv__defects_init(inv__defects *d, inv_context *ctx);
 void inv__defects_fini(inv__defects *d);
-/* False: counted, but not to be told. */
-bool inv__defect_begin(inv__defects *d, inv_status code);
-#define inv__defect(d, code, ...)                                                                                      \
-    do {                                                                                                               \
-        if (inv__defect_begin((d), (code))) inv__str_add(&(d)->text, __VA_ARGS__);                                     \
-    } while (0)
+void inv__defect(inv__defects *d, inv_status code, const char *fmt, ...) INV_PRINTF(3, 4);
 /* INV_OK if there are none. */
 inv_status inv__defects_report(const inv__defects *d, const char *path);
 

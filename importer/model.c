@@ -87,10 +87,7 @@ inv_status inv_model_set_layout(inv_model *m, inv_layout layout)
               INV_E_ARG, "there is no layout %d", (int)layout);
     const inv__impl *impl = m->impl;
     uint64_t nbytes = impl->file.nbytes; /* at least; writing knows it all, but then a training may be over */
-    for (size_t i = 0; i < m->graph->inits.n; i++) {
-        const inv_data *d = &inv_val(m->graph, m->graph->inits.at[i])->data;
-        if (inv__map_of(impl, d) != INV_NONE) nbytes += d->nbytes;
-    }
+    for (size_t i = 0; i < impl->external.n; i++) nbytes += impl->external.at[i].d.nbytes;
     INV_CHECK(layout != INV_LAYOUT_INLINE || nbytes < INV__INLINE_END, m->ctx, INV_E_ARG,
               "'%s' with all tensors inside would have %llu bytes, and ONNX files end before 2 GiB; keep the layout, "
               "or put them outside", m->path, (unsigned long long)nbytes);

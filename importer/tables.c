@@ -54,14 +54,22 @@ void inv__defects_fini(inv__defects *d)
     inv__str_fini(&d->text);
 }
 
-bool inv__defect_begin(inv__defects *d, inv_status code)
+void inv__defect(inv__defects *d, inv_status code, const char *fmt, ...)
 {
     enum { MOST_TOLD = 100, LONGEST = 20000 };
+    inv_str line;
+    va_list ap;
     if (!d->n) d->code = code;
-    if (d->n++ >= MOST_TOLD || d->text.n > LONGEST) return false;
+    if (d->n++ >= MOST_TOLD || d->text.n > LONGEST) return;
     d->told++;
+    inv__str_init(&line, d->text.ctx);
+    va_start(ap, fmt);
+    inv__str_addv(&line, fmt, ap);
+    va_end(ap);
     inv__str_add(&d->text, "\n  ");
-    return true;
+    if (line.failed) d->text.failed = true;
+    else inv__str_add_line(&d->text, line.s);
+    inv__str_fini(&line);
 }
 
 inv_status inv__defects_report(const inv__defects *d, const char *path)
@@ -70,7 +78,7 @@ inv_status inv__defects_report(const inv__defects *d, const char *path)
     if (d->text.failed) return inv__fail(d->text.ctx, INV_E_NOMEM, "out of memory");
     if (d->n == 1) return inv__fail(d->text.ctx, d->code, "'%s': %s", path, d->text.s + 3);
     if (d->told < d->n)
-        return inv__fail(d->text.ctx, d->code, "'%s': %zu defects:%s\n  ... and %zu more", path, d->n, d->text.s,
-                         d->n - d->told);
-    return inv__fail(d->text.ctx, d->code, "'%s': %zu defects:%s", path, d->n, d->text.s);
+        return inv__fail_lines(d->text.ctx, d->code, "'%s': %zu defects:%s\n  ... and %zu more", path, d->n,
+                               d->text.s, d->n - d->told);
+    return inv__fail_lines(d->text.ctx, d->code, "'%s': %zu defects:%s", path, d->n, d->text.s);
 }

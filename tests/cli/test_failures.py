@@ -7,7 +7,7 @@ import unittest
 
 import numpy as np
 import onnx
-from common import EXAMPLES, call, model
+from common import EXAMPLES, call, model, report
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -134,6 +134,60 @@ class Weights(unittest.TestCase):
             self.assertEqual(changed & statistics, statistics)
             del before.graph.initializer[:], after.graph.initializer[:]
             self.assertEqual(before, after)
+
+
+class Lines(unittest.TestCase):
+    """Names in a file make no lines of their own in messages and listings."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.model = self.file("m.onnx")
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def assert_no_forged_line(self, text):
+        self.assertFalse([line for line in text.splitlines() if line.startswith("forged")], text)
+        self.assertIn("\\u000aforged\\u0009tab\\u000d", text)
+
+    def test_names(self):
+        evil = "a\nforged\ttab\r"
+        write(self.model, [helper.make_node("Relu", ["x" + evil], ["h"], name="n"),
+                           helper.make_node("Relu", ["z" + evil], ["y"], name=evil)], {})
+        status, out, err = call("inspect", self.model) # two defects, on a line each
+        self.assertEqual(status, 1)
+        self.assertEqual(len(err.splitlines()), 3)
+        self.assert_no_forged_line(err)
+        write(self.model, [helper.make_node(evil, ["x"], ["y"], domain="my", name=evil)], {})
+        status, out, err = call("plan", self.model, "--loss", "mse")
+        self.assertEqual(status, 1)
+        self.assert_no_forged_line(err)
+        write(self.model, [helper.make_node("Mul", ["x", evil], ["y"], name=evil)], {evil: np.ones(3)})
+        for command in ("inspect", "explain"):
+            status, out, err = call(command, self.model)
+            self.assertEqual(status, 0, err)
+            self.assert_no_forged_line(out)
+        names = [i["name"] for i in report("inspect", self.model)["initializers"]] # in JSON it is itself
+        self.assertEqual(names, [evil])
+
+    def test_locations(self):
+        evil = "a\nforged\ttab\r"
+        write(self.model, [helper.make_node("Mul", ["x", "w"], ["y"])], {"w": np.ones(3)})
+        m = onnx.load(self.model)
+        w = m.graph.initializer[0]
+        w.ClearField("raw_data")
+        w.data_location = TensorProto.EXTERNAL
+        w.external_data.add(key="location", value=evil)
+        with open(self.model, "wb") as f:
+            f.write(m.SerializeToString())
+        status, _, err = call("inspect", self.model)
+        self.assertEqual(status, 1)
+        self.assert_no_forged_line(err)
+        np.ones(3, np.float32).tofile(self.file(evil))
+        status, out, _ = call("inspect", self.model)
+        self.assertEqual(status, 0)
+        self.assert_no_forged_line(out)
 
 
 if __name__ == "__main__":
