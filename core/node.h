@@ -20,7 +20,7 @@ static inline const char *inv_node_called(const inv_graph *g, const inv_node *n)
     if (n->norigin && *n->origin[0]) return n->origin[0];
     for (uint32_t k = 0; k < n->nout; k++)
         if (n->out[k] < g->value.n) return inv_val(g, n->out[k])->name;
-    return n->op_type;
+    return g->emit_norigin ? g->emit_origin[0] : n->op_type; /* while it is being emitted */
 }
 
 /* The functions of a graph by domain and name. */
