@@ -100,29 +100,39 @@ int cli_check_write(const cli_job *job, const char *option, const char *given, c
     return cli_fail("%s %s: would overwrite %s, which %s reads; choose another name", option, given, path, reader);
 }
 
+/* The files beside `path` that weights go into, if any: as many as the model has, or one. */
+static int check_weights(const cli_job *job, const char *path)
+{
+    const cli_options *o = job->o;
+    size_t n = o->layout == INV_LAYOUT_EXTERNAL ? 1 : 0;
+    if (o->layout == INV_LAYOUT_KEEP) n = json_array_size(json_object_get(job->inspection, "data_files"));
+    char *data = malloc(strlen(path) + 32);
+    if (!data) return cli_fail("out of memory");
+    int status = CLI_OK;
+    for (size_t i = 0; i < n && status == CLI_OK; i++) {
+        sprintf(data, "%s.data", path);
+        if (i) sprintf(data + strlen(data), ".%zu", i);
+        status = cli_check_write(job, "-o", o->out, data);
+        if (status == CLI_OK && o->report && same_file(o->report, data))
+            status = cli_fail("--report %s: would overwrite %s, which -o writes; choose another name", o->report, data);
+    }
+    free(data);
+    return status;
+}
+
 int cli_check_writes(const cli_job *job)
 {
     const cli_options *o = job->o;
-    char *linked = o->out ? realpath(o->out, NULL) : NULL; /* weights go beside what -o links to */
-    const char *out = linked ? linked : o->out;
-    char *data = out ? malloc(strlen(out) + sizeof ".data") : NULL;
-    if (data) sprintf(data, "%s.data", out);
-    free(linked);
-    if (o->out && !data) return cli_fail("out of memory");
-    const struct {
-        const char *option, *given, *path;
-    } written[] = {{"-o", o->out, o->out}, {"-o", o->out, data}, {"--report", o->report, o->report},
-                   {"--html", o->html, o->html}};
     int status = CLI_OK;
-    for (size_t i = 0; i < sizeof written / sizeof *written && status == CLI_OK; i++) {
-        if (!written[i].path) continue;
-        status = cli_check_write(job, written[i].option, written[i].given, written[i].path);
-        for (size_t k = 0; k < i && status == CLI_OK; k++) {
-            if (written[k].path && same_file(written[i].path, written[k].path))
-                status = cli_fail("%s %s: would overwrite %s, which %s writes; choose another name", written[i].option,
-                                  written[i].given, written[i].path, written[k].option);
-        }
+    if (o->out) status = cli_check_write(job, "-o", o->out, o->out);
+    if (status == CLI_OK && o->report) status = cli_check_write(job, "--report", o->report, o->report);
+    if (status == CLI_OK && o->html) status = cli_check_write(job, "--html", o->html, o->html);
+    if (status == CLI_OK && o->out && o->report && same_file(o->report, o->out))
+        status = cli_fail("--report %s: would overwrite %s, which -o writes; choose another name", o->report, o->out);
+    if (status == CLI_OK && o->out) {
+        char *linked = realpath(o->out, NULL); /* weights go beside what -o links to */
+        status = check_weights(job, linked ? linked : o->out);
+        free(linked);
     }
-    free(data);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/ir_internal.h"
+#include "core/node.h"
 
 enum { MAX_CAUSES = 3 };
 
@@ -28,7 +29,7 @@ static inv_status look_at(causes *c, inv_id v, inv_id *def)
     if (val->role == INV_ROLE_PARAM && !inv_const_known(c->g, v)) add_cause(c, "parameter", val->name);
     if (val->def == INV_NONE) return INV_OK;
     const inv_node *n = inv_nod(c->g, val->def);
-    if (n->op && n->op->flags & INV_OP_RANDOM) add_cause(c, "random numbers of node", n->norigin ? n->origin[0] : "?");
+    if (n->op && n->op->flags & INV_OP_RANDOM) add_cause(c, "random numbers of node", inv_node_called(c->g, n));
     if (!n->op || !(n->op->flags & INV_OP_SOURCE)) return INV_OK;
     add_cause(c, "input", val->name);
     return inv_vec_push(c->scratch, &c->inputs, v) ? INV_OK : INV_E_NOMEM;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/ir_internal.h"
+#include "core/node.h"
 
 #define LISTED 20u
 
@@ -28,15 +29,8 @@ static const char *value_name(const inv_graph *g, inv_id v)
     return v < g->value.n ? inv_val(g, v)->name : "?";
 }
 
-static const char *node_name(const inv_graph *g, const inv_node *n)
-{
-    if (*n->name) return n->name;
-    for (uint32_t i = 0; i < n->nout; i++)
-        if (n->out[i] < g->value.n) return value_name(g, n->out[i]);
-    return n->norigin ? n->origin[0] : "?";
-}
 #define NODE "node '%s' (%s): "
-#define NODE_ARGS(c, n) node_name((c)->g, (n)), (n)->op_type
+#define NODE_ARGS(c, n) inv_node_called((c)->g, (n)), (n)->op_type
 
 static bool is_source(const inv_value *v)
 {

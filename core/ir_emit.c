@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/ir_internal.h"
+#include "core/node.h"
 
 #define OWN_DOMAIN "ai.invonnx.ir"
 #define FOLD_NBYTES_MAX ((size_t)16 << 20) /* larger results are cheaper to compute in the step than to keep */
@@ -17,18 +18,9 @@ void inv__str_type(inv_str *b, inv_dtype t, const inv_shape *s)
     inv__str_add(b, "%s%s", inv_dtype_name(t), inv_shape_text(s, text));
 }
 
-static const char *node_name(const inv_graph *g, const inv_node *n)
-{
-    if (n->name && *n->name) return n->name;
-    if (n->norigin) return n->origin[0];
-    for (uint32_t i = 0; i < n->nout; i++)
-        if (n->out[i] < g->value.n) return inv_val(g, n->out[i])->name;
-    return "?";
-}
-
 static void describe(inv_str *b, const inv_graph *g, const inv_node *n)
 {
-    inv__str_add(b, "node '%s' (%s%s%s)", node_name(g, n), n->domain, *n->domain ? "." : "", n->op_type);
+    inv__str_add(b, "node '%s' (%s%s%s)", inv_node_called(g, n), n->domain, *n->domain ? "." : "", n->op_type);
     for (uint32_t i = 0; i < n->nin && i < LISTED_INPUTS; i++) {
         inv__str_add(b, "%s", i ? ", " : ", inputs ");
         if (n->in[i] < g->value.n)

@@ -25,8 +25,8 @@ typedef INV_VEC(inv_param_use) use_list;
 
 /* MAX_LOOKED: nodes and values. Beyond, the search says that it was cut. */
 enum { MAX_DEPTH = 1000, MAX_LOOKED = 4000000 };
-/* Of larger tensors so many elements tell whether all are equal, until it matters. */
-enum { SAMPLED = 256 };
+/* Of tensors of more bytes than that so many elements tell whether all are equal, until it matters. */
+enum { READ_WHOLE = 1 << 20, SAMPLED = 32 };
 
 typedef struct finder {
     const inv_graph *g;
@@ -303,7 +303,7 @@ static bool varied(finder *f, inv_id v)
     if (f->varied[v] < 0) {
         const inv_data *d = &inv_val(f->g, v)->data;
         size_t size = inv_dtype_size(d->dtype), n = d->bytes && size ? d->nbytes / size : 0;
-        size_t step = n / SAMPLED + 1;
+        size_t step = d->nbytes <= READ_WHOLE ? 1 : n / SAMPLED + 1;
         const char *p = d->bytes;
         f->varied[v] = 0;
         for (size_t i = step; i < n && !f->varied[v]; i += step) f->varied[v] = memcmp(p, p + i * size, size) != 0;

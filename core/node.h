@@ -13,13 +13,14 @@ static inline bool inv_node_is(const inv_node *n, const char *op_type)
     return !strcmp(n->op_type, op_type) && !*n->domain;
 }
 
-/* The node's name; where it has none, that of its first result. */
+/* The node's name; where it has none, that of the file's node that it comes from, else that of its first result. */
 static inline const char *inv_node_called(const inv_graph *g, const inv_node *n)
 {
-    if (*n->name) return n->name;
+    if (n->name && *n->name) return n->name;
+    if (n->norigin && *n->origin[0]) return n->origin[0];
     for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE) return inv_val(g, n->out[k])->name;
-    return "";
+        if (n->out[k] < g->value.n) return inv_val(g, n->out[k])->name;
+    return g->emit_norigin ? g->emit_origin[0] : n->op_type; /* while it is being emitted */
 }
 
 /* The functions of a graph by domain and name. */

@@ -117,7 +117,7 @@ struct inv_session {
 /* What a message calls a node: the model's name for it. */
 static inline const char *inv_node_label(const inv_node *n)
 {
-    return n->norigin ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
+    return n->norigin && *n->origin[0] ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
 }
 
 /* The message of a kernel that gave only a status. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/node.h"
 #include "executor/executor.h"
 
 /* First contents of the persistent values, from index `first` on. */
@@ -50,6 +51,36 @@ static inv_status ready_plans(inv_session *s)
     return inv_queues_ready(s);
 }
 
+/* Says which value of the plans is the largest: that is where the model or its feeds can be changed. */
+static inv_status no_memory(const inv_session *s, size_t nbytes)
+{
+    const inv_graph *of = NULL;
+    inv_id largest = INV_NONE;
+    size_t most = 0;
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        const inv_graph *g = s->program->plan[k].g;
+        for (size_t v = 0; g && v < g->value.n; v++) {
+            const inv_value *x = inv_val(g, (inv_id)v);
+            size_t size;
+            if (x->role == INV_ROLE_PARAM || !inv_shape_nbytes(&x->shape, x->dtype, &size) || size <= most) continue;
+            most = size;
+            largest = (inv_id)v;
+            of = g;
+        }
+    }
+    if (!of) return inv__fail(s->ctx, INV_E_NOMEM, "out of memory: a step needs %zu bytes", nbytes);
+    char shape[INV_SHAPE_TEXT];
+    inv_id def = inv_val(of, largest)->def;
+    const char *name = inv_val(of, largest)->name;
+    const char *node = def != INV_NONE ? inv_node_called(of, inv_nod(of, def)) : NULL;
+    if (node && !strcmp(node, name)) node = NULL;
+    return inv__fail(s->ctx, INV_E_NOMEM,
+                     "out of memory: a step needs %zu bytes; the largest of its values, '%s'%s%s%s, is %s%s, %zu bytes",
+                     nbytes, name, node ? " of node '" : "", node ? node : "", node ? "'" : "",
+                     inv_dtype_name(inv_val(of, largest)->dtype), inv_shape_text(&inv_val(of, largest)->shape, shape),
+                     most);
+}
+
 /* Memory for the plans as they are now. The transient part goes before its successor comes, so that no more than the
  * plan is ever allocated; the persistent part moves only if planning again has found further constants. */
 static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_homes)
@@ -71,7 +102,9 @@ static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_ho
     }
     if (!s->control) {
         void *fresh;
-        INV_TRY(s->device->alloc(s->self, transient, &fresh));
+        inv_status st = s->device->alloc(s->self, transient, &fresh);
+        if (st == INV_E_NOMEM) return no_memory(s, transient);
+        INV_TRY(st);
         s->control = fresh;
         s->transient_nbytes = transient;
     }

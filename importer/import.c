@@ -125,6 +125,28 @@ inv_status inv__scope_find(inv__scope *s, const char *name, inv_id *out)
                : INV_E_NOMEM;
 }
 
+static const char *node_label(inv__loader *l, const Onnx__NodeProto *p, const char *where)
+{
+    const char *op = p->op_type ? p->op_type : "";
+    if (p->name && *p->name) return inv__arena_printf(&l->scratch, "node '%s' (%s)%s", p->name, op, where);
+    return inv__arena_printf(&l->scratch, "node without a name (%s, giving '%s')%s", op,
+                             p->n_output ? p->output[0] : "", where);
+}
+
+/* What has defined a value, for messages. */
+static const char *definer(inv__loader *l, const inv__scope *s, inv_id v)
+{
+    const inv_value *val = inv_val(s->g, v);
+    if (val->role == INV_ROLE_INPUT) return "the list of graph inputs";
+    for (size_t i = 0; i < s->ninit; i++)
+        if (s->init[i]->name && !strcmp(s->init[i]->name, val->name))
+            return inv__arena_printf(&l->scratch, "initializer %zu%s", i, s->where);
+    for (size_t i = 0; i < s->nnode; i++)
+        for (size_t k = 0; k < s->node[i]->n_output; k++)
+            if (!strcmp(s->node[i]->output[k], val->name)) return node_label(l, s->node[i], s->where);
+    return val->role == INV_ROLE_NODE ? "another node" : "a sparse initializer";
+}
+
 /* A new value under a name that must be new. INV_NONE in *out if it was not. */
 static inv_status define(inv__loader *l, inv__scope *scope, const char *name, inv_role role, inv_dtype t,
                          const inv_shape *s, const char *what, inv_id *out)
@@ -134,7 +156,13 @@ static inv_status define(inv__loader *l, inv__scope *scope, const char *name, in
     *out = INV_NONE;
     INV_TRY(inv__names_put(&scope->names, name, (uint32_t)g->value.n, &taken));
     if (taken) {
-        inv__defect(&l->defects, INV_E_GRAPH, "%s defines '%s', which is already defined", what, name);
+        enum { MOST_SOUGHT = 100 };
+        inv_id known = inv__names_get(&scope->names, name);
+        const char *first = l->defects.n < MOST_SOUGHT ? definer(l, scope, known) : "another";
+        if (!first) return INV_E_NOMEM;
+        inv__defect(&l->defects, INV_E_GRAPH,
+                    "%s defines '%s', which is already defined by %s; a name means one value: rename or remove one",
+                    what, name, first);
         return INV_OK;
     }
     *out = inv_graph_value(g, name, role, t, s);
@@ -171,17 +199,20 @@ static inv_status import_sparse(inv__loader *l, inv__scope *s, const Onnx__Graph
 static inv_status import_initializers(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
 {
     inv_graph *g = s->g;
+    s->init = p->initializer;
+    s->ninit = p->n_initializer;
     for (size_t i = 0; i < p->n_initializer; i++) {
         const Onnx__TensorProto *t = p->initializer[i];
         const char *name = t->name ? t->name : "";
         const char *what = inv__arena_printf(&l->scratch, "initializer '%s'%s", name, s->where);
+        const char *place = inv__arena_printf(&l->scratch, "initializer %zu%s", i, s->where);
         inv_data data;
         inv_id v;
-        if (!what) return INV_E_NOMEM;
+        if (!what || !place) return INV_E_NOMEM;
         if (!*name) inv__defect(&l->defects, INV_E_GRAPH, "initializer %zu has no name%s", i, s->where);
         INV_TRY(inv__tensor_read(l, &g->arena, t, what, &data));
         INV_TRY(define(l, s, name, s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, data.dtype, &data.shape,
-                       "an initializer", &v));
+                       place, &v));
         if (v == INV_NONE) continue;
         inv_val(g, v)->data = data;
         inv_val(g, v)->mem = INV_MEM_PARAM;
@@ -244,14 +275,6 @@ static inv_status import_outputs(inv__loader *l, inv__scope *s, const Onnx__Grap
 }
 
 /* --- nodes --- */
-
-static const char *node_label(inv__loader *l, const Onnx__NodeProto *p, const char *where)
-{
-    const char *op = p->op_type ? p->op_type : "";
-    if (p->name && *p->name) return inv__arena_printf(&l->scratch, "node '%s' (%s)%s", p->name, op, where);
-    return inv__arena_printf(&l->scratch, "node without a name (%s, giving '%s')%s", op,
-                             p->n_output ? p->output[0] : "", where);
-}
 
 static inv_status read_inputs(inv__loader *l, inv__scope *s, const Onnx__NodeProto *p, const char *what, inv_ids *in)
 {
@@ -346,6 +369,8 @@ inv_status inv__import_nodes(inv__loader *l, inv__scope *s, size_t n, Onnx__Node
     inv_id **out = INV_ARENA_NEW(&l->scratch, inv_id *, n + 1);
     inv_shape unknown = inv_shape_unknown();
     if (!out) return INV_E_NOMEM;
+    s->node = p;
+    s->nnode = n;
     for (size_t i = 0; i < n; i++) {
         const char *what = node_label(l, p[i], s->where);
         out[i] = INV_ARENA_NEW(&l->scratch, inv_id, p[i]->n_output + 1);

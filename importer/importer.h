@@ -205,6 +205,9 @@ const inv__external *inv__external_at(const inv__impl *impl, size_t at);
 typedef struct inv__scope {
     inv_graph *g;
     inv__names names;
+    Onnx__TensorProto *const *init; /* for messages: what defines values */
+    Onnx__NodeProto *const *node;
+    size_t ninit, nnode;
     struct inv__scope *outer; /* of a body of control flow: the graph around it; else NULL */
     inv_ids captured;         /* values of `outer` that g reads; each has an input of g, behind the formal ones */
     const char *where;        /* for messages: " in function 'f'", or "" */

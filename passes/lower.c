@@ -5,6 +5,7 @@
  * breaks: node ids of the import (origins stay) */
 #include <string.h>
 
+#include "core/node.h"
 #include "passes/pass.h"
 
 static bool is_unknown(const inv_node *n) { return !n->op && !inv_is_control(n) && !inv_is_gradient(n); }
@@ -67,9 +68,7 @@ inv_status inv_lower_origin(inv_graph *g, const inv_node *n)
     if (n->norigin) return INV_OK;
     const char **origin = INV_ARENA_NEW(&g->arena, const char *, 1);
     if (!origin) return INV_E_NOMEM;
-    origin[0] = n->name && *n->name ? n->name
-                : n->nout && n->out[0] != INV_NONE ? inv_val(g, n->out[0])->name
-                                                   : n->op_type;
+    origin[0] = inv_node_called(g, n);
     g->emit_origin = origin;
     g->emit_norigin = 1;
     return INV_OK;

@@ -48,6 +48,26 @@ static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
     if (m->ngroup > named) inv__str_add(text, " and %u more", m->ngroup - named);
 }
 
+/* Only what can help: running statistics are apart from all else, and those that training updates do not freeze. */
+static void add_remedies(inv_str *text, const inv_merges *merges)
+{
+    size_t statistics = 0, updated = 0;
+    for (size_t i = 0; i < merges->n; i++) {
+        const inv_merge *m = &merges->at[i];
+        bool any = false;
+        for (uint32_t k = 0; k < m->nuse && !any; k++) {
+            inv_use_role r = m->use[k].role;
+            any = r == INV_USE_MEAN || r == INV_USE_VARIANCE || r == INV_USE_FIXED;
+        }
+        statistics += any;
+        updated += m->updates;
+    }
+    if (statistics < merges->n) inv__str_add(text, "; --tied GLOB says that they are shared on purpose");
+    if (statistics) inv__str_add(text, "; --tied does not help where one use is a running statistic");
+    if (updated < merges->n) inv__str_add(text, "; --freeze GLOB leaves them as they are");
+    if (updated && updated < merges->n) inv__str_add(text, ", unless training updates them as running statistics");
+}
+
 static inv_status refuse(const inv_graph *g, const inv_merges *merges)
 {
     inv_str text;
@@ -57,10 +77,11 @@ static inv_status refuse(const inv_graph *g, const inv_merges *merges)
         name_merge(&text, g, &merges->at[i]);
     }
     if (merges->n > MAX_NAMED) inv__str_add(&text, "; and %zu more initializers", merges->n - MAX_NAMED);
+    inv__str_add(&text, ". --untie gives each its own copy");
+    add_remedies(&text, merges);
     inv_status s = inv__fail(g->ctx, INV_E_ARG,
-                             "the exporter has merged tensors whose values were equal, and training would tie them: "
-                             "%s. --untie gives each its own copy; --tied GLOB says that they are shared on purpose; "
-                             "--freeze GLOB leaves them as they are", text.s);
+                             "the exporter has merged tensors whose values were equal, and training would tie them: %s",
+                             text.s);
     inv__str_fini(&text);
     return s;
 }

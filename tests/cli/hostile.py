@@ -203,7 +203,7 @@ def _():
 each("reject", {
     "duplicate_outputs": (("already defined",), lambda: model(
         [node("Relu", ["x"], ["h"]), node("Abs", ["x"], ["h"]), node("Relu", ["h"], ["y"])])),
-    "duplicate_initializers": (("already defined",), lambda: model(
+    "duplicate_initializers": (("already defined", "initializer 1", "by initializer 0", "rename"), lambda: model(
         [node("Mul", ["x", "w"], ["y"])], [array("w", 1.0), array("w", 2.0)])),
     "duplicate_inputs": (("already defined",), lambda: model([node("Relu", ["x"], ["y"])], inputs=[info("x"), info("x")])),
     "duplicate_outputs_of_a_node": (("already defined",), lambda: model([node("Split", ["x"], ["y", "y"], num_outputs=2)])),

@@ -122,8 +122,9 @@ WORDS = {
     "wrong_weight_shape": ["'w'", "64 bytes", "80"], "gemm_mismatch": ["Gemm", "[2,4]", "[7,3]"],
     "huge_dims_overflow": ["'w'", "addressed"], "negative_dim": ["'w'", "negative"], "unknown_op": ["FrobnicateV2"],
     "unknown_domain": ["com.acme.custom::Relu"], "opset_9999": ["9999"], "duplicate_output": ["'h'", "already defined"],
-    "output_undefined": ["'nope'"], "string_tensor": ["'w'", "string"], "axis_out_of_range": ["Concat", "axis 7"],
-    "negative_axis_out_of_range": ["Softmax", "axis -9"], "conv_group_zero": ["Conv", "group"], "bomb_expand": ["bytes"],
+    "output_undefined": ["'nope'"], "string_tensor": ["'w'", "string"], "axis_out_of_range": ["'y' (Concat)", "axis 7"],
+    "negative_axis_out_of_range": ["Softmax", "axis -9"], "conv_group_zero": ["Conv", "group"],
+    "bomb_expand": ["bytes", "the largest of its values, 'y'", "[2097152,2097152]"],
     "external_missing_file": ["not_there.bin"], "function_recursive": ["'F'", "calls itself"],
 }
 

@@ -202,7 +202,7 @@ class Layout(unittest.TestCase):
         before = read(self.file("out.onnx.data"))
         status, _, err = call("rewrite", path, "--layout", "external", "-o", self.file("out.onnx"))
         self.assertEqual(status, 1)
-        self.assertIn("is a file that the model is loaded from", err)
+        self.assertIn("out.onnx.data, which MODEL reads; choose another name", err)
         status, _, err = call("rewrite", path, "--layout", "inline", "-o", self.file("out.onnx"), "--report",
                               self.file("out.onnx.data"))
         self.assertEqual(status, 1)

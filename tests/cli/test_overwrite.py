@@ -72,8 +72,8 @@ class Overwrite(unittest.TestCase):
                      says="which --feed reads")
         self.refused("rewrite", self.at("outside.onnx"), "-o", self.at("weights.bin"), says="which MODEL reads")
         os.rename(self.at("x.npy"), self.at("n.onnx.data"))
-        self.refused("rewrite", self.at("m.onnx"), "-o", self.at("n.onnx"), "--feed", "x=" + self.at("n.onnx.data"),
-                     says="which --feed reads")
+        self.refused("rewrite", self.at("m.onnx"), "-o", self.at("n.onnx"), "--layout", "external",
+                     "--feed", "x=" + self.at("n.onnx.data"), says="which --feed reads")
 
     def test_train(self):
         for name, option in (("m.onnx", "MODEL"), ("x.npy", "--data"), ("y.npy", "--target"), ("vx.npy", "--val-data"),
