@@ -215,8 +215,6 @@ int cli_check_writes(const cli_job *job);
 /** Whether `-o` can be written; `path`: what to write, caller frees.
  *  @return CLI_OK, or what was said */
 int cli_out_check(const cli_options *o, char **path);
-/** Whether neither `path` nor a data file beside it is one that the model reads. @return CLI_OK, or what was said */
-int cli_out_check_data(const cli_job *job, const char *path);
 /** Saves the session's weights to `path`; if that fails, once beside it or in TMPDIR. @return CLI_OK or CLI_FAILED */
 int cli_out_save(const cli_job *job, const char *path);
 

@@ -84,47 +84,6 @@ int cli_out_check(const cli_options *o, char **path)
     return status;
 }
 
-/* Files of external data as they are now; one that is not there (any more) is none that could be overwritten. */
-static struct stat *data_files(const cli_job *job, const json_t *files)
-{
-    const char *slash = strrchr(job->path, '/');
-    int folder = slash ? (int)(slash + 1 - job->path) : 0;
-    struct stat *read = calloc(json_array_size(files) + 1, sizeof *read);
-    for (size_t i = 0; read && i < json_array_size(files); i++) {
-        const char *location = json_string_value(json_array_get(files, i));
-        char *path = malloc((size_t)folder + strlen(location) + 1);
-        if (path) sprintf(path, "%.*s%s", folder, job->path, location);
-        if (!path || stat(path, &read[i]) != 0) read[i] = (struct stat){0};
-        free(path);
-    }
-    return read;
-}
-
-/* The new ones are path.data, path.data.1 and so on. How many there are depends on what is trained, so with the layout
- * of before no name is taken that may be needed. */
-int cli_out_check_data(const cli_job *job, const char *path)
-{
-    const json_t *files = json_object_get(job->inspection, "data_files");
-    size_t n = json_array_size(files), size = strlen(path) + 32;
-    size_t written = job->o->layout == INV_LAYOUT_INLINE ? 0 : job->o->layout == INV_LAYOUT_EXTERNAL ? 1 : n;
-    struct stat *read = data_files(job, files);
-    char *name = malloc(size);
-    int status = read && name ? CLI_OK : cli_fail("out of memory");
-    for (size_t k = 0; status == CLI_OK && n && k <= written; k++) {
-        struct stat there;
-        snprintf(name, size, "%s%s", path, k ? ".data" : "");
-        if (k > 1) snprintf(name, size, "%s.data.%zu", path, k - 1);
-        bool taken = stat(name, &there) == 0;
-        for (size_t i = 0; taken && status == CLI_OK && i < n; i++)
-            if (read[i].st_dev == there.st_dev && read[i].st_ino == there.st_ino)
-                status = cli_fail("-o %s: would overwrite %s, a data file of the model; choose another name",
-                                  job->o->out, json_string_value(json_array_get(files, i)));
-    }
-    free(read);
-    free(name);
-    return status;
-}
-
 /* Saves as `dir`/`base`.rescued-PID.onnx; with `dir` NULL beside the original. */
 static bool rescue_to(const cli_job *job, const char *dir, const char *base)
 {

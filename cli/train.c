@@ -269,7 +269,6 @@ int cli_main_train(const cli_options *o)
     training t = {.epoch_list = json_array(), .step_list = json_array()};
     int status = check_usage(o, &t.out);
     if (status == CLI_OK) status = cli_open(&t.job, o);
-    if (status == CLI_OK) status = cli_out_check_data(&t.job, t.out);
     if (status == CLI_OK) note_algorithm(&t.job);
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);

@@ -295,9 +295,14 @@ static inv_status mean_grad(inv_grad *b)
 static inv_status extreme_grad(inv_grad *b)
 {
     if (inv_GO(b, 0) == INV_NONE) return INV_OK;
-    inv_id gy = kept_view(b, inv_GO(b, 0)), y = kept_view(b, inv_O(b, 0));
+    const inv_id gy = kept_view(b, inv_GO(b, 0)), x = inv_I(b, 0);
+    const char *op = inv_nod(b->g, b->node)->op->name;
+    inv_attr attr[2] = {inv_attr_of_int("keepdims", 1)};
     const inv_attr *axes = inv_attr_find(inv_nod(b->g, b->node), "axes");
-    inv_grad_set(b, 0, inv_emit1(b->g, "ReduceExtremeGrad", INV_IN(gy, inv_I(b, 0), y), axes ? 1 : 0, axes));
+    if (axes) attr[1] = *axes;
+    /* of this very x: the extreme is looked for by equality, and either may be rebuilt with rounding */
+    const inv_id y = inv_emit1(b->g, op, INV_IN(x), axes ? 2 : 1, attr);
+    inv_grad_set(b, 0, inv_emit1(b->g, "ReduceExtremeGrad", INV_IN(gy, x, y), axes ? 1 : 0, axes));
     return inv__grad_done(b);
 }
 
