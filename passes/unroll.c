@@ -100,7 +100,7 @@ static inv_status run_body(unroller *u)
     INV_TRY(inv_expand(&u->x, &list));
     INV_TRY(inv_inline_calls(u->g, &l->scratch, &list, false));
     INV_TRY(inv_real_nodes(u->g, &list));
-    l->unrolled += list.n + 1;
+    l->unrolled += list.n + 1 + body->value.n / 64; /* initializers are no work, but all of them are looked at */
     if (l->unrolled > MAX_UNROLLED)
         return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "control flow unrolls to more than %d nodes", MAX_UNROLLED);
     INV_TRY(inv_lower_nodes(l, &list));
