@@ -243,8 +243,8 @@ inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i);
 #define INV_NOATTR 0, NULL
 /* e.g. inv_emit1(g, "Add", INV_IN(a, b), INV_NOATTR) */
 
-/* Constant contents: false if v is not INV_ROLE_CONST, nor a PARAM that is never trained (integers, bool, floats of rank
- * 0). At most `cap` read. */
+/* Constant contents: false if v is not INV_ROLE_CONST, nor a PARAM that is never trained (integers, bool, floats of
+ * rank 0). At most `cap` read. */
 bool inv_const_known(const inv_graph *g, inv_id v);
 bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n);
 

@@ -47,14 +47,29 @@ inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code,
     return code;
 }
 
+/* Extents that are known, of more elements than memory can hold. */
+static inv_status check_sizes(const inv_graph *g, const inv_node *n)
+{
+    for (uint32_t i = 0; i < n->nout; i++) {
+        size_t nbytes;
+        if (n->out[i] == INV_NONE) continue;
+        const inv_value *v = inv_val(g, n->out[i]);
+        bool given = v->shape.rank >= 0 && inv_dtype_size(v->dtype) > 0;
+        for (int k = 0; k < v->shape.rank; k++) given = given && v->shape.dim[k] >= 0;
+        if (given && !inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
+            return inv_node_fail(g, n, INV_E_SHAPE, "its output %u is larger than memory can be", i);
+    }
+    return INV_OK;
+}
+
 inv_status inv_node_infer(inv_graph *g, inv_id node)
 {
     inv_node *n = inv_nod(g, node);
     if (!n->op)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "operator not known at opset %lld of domain '%s'",
                              (long long)inv_graph_opset(g, n->domain), n->domain);
-    inv_status s = n->op->infer(g, n);
-    return s == INV_OK ? g->failed : s;
+    INV_TRY(n->op->infer(g, n));
+    return g->failed ? g->failed : check_sizes(g, inv_nod(g, node));
 }
 
 /* --- folding --- */

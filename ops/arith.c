@@ -15,6 +15,18 @@ typedef void (*arith_loop)(void *out, const void *const *in, const inv_loop *l);
 /* One element in integers; false: division by zero. */
 typedef bool (*arith_int)(int64_t a, int64_t b, int64_t *out);
 
+/* Of numbers without a sign what differs, else f. */
+static arith_int unsigned_form(inv_arith id, arith_int f)
+{
+    switch (id) {
+#define UNSIGNED_FORM(f, as)                                                                                          \
+    case INV_ARITH_##f: return inv__uint_##as;
+        UNSIGNED2_OPS(UNSIGNED_FORM)
+#undef UNSIGNED_FORM
+    default: return f;
+    }
+}
+
 static inv_status run_ints(const inv_call *c, const inv_loop *l, arith_int f)
 {
     const inv_tensor *x = &c->in[0], *z = &c->in[1];
@@ -51,7 +63,7 @@ static inv_status run(const inv_call *c, inv_arith id, arith_loop f32, arith_loo
     }
     if (c->out[0].dtype == INV_F32) return f32(c->out[0].data, in, &l), INV_OK;
     if (c->out[0].dtype == INV_F64) return f64(c->out[0].data, in, &l), INV_OK;
-    return run_ints(c, &l, ints);
+    return run_ints(c, &l, c->out[0].dtype == INV_U64 ? unsigned_form(id, ints) : ints);
 }
 #define CALL(id, f, ints)                                                                                             \
     static inv_status id##_run(const inv_call *c) { return run(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints); }
@@ -231,18 +243,22 @@ static inv_status bitwise_not_lower(inv_graph *g, const inv_node *n, inv_id *out
         "y = " op "(float[2,1] a, float[4,1,3] b)", "y = " op "(float[1] a, float b)",                                \
         "y = " op "(float[0,3] a, float[1,3] b)", "y = " op "(int64[2,3] a, int64[3] b)",                             \
         "y = " op "(int32[2,1] a, int32[4] b)", "y = " op "(int8[5] a, int8[5] b)", NULL
+/* Above half of the range, where the sign would be. */
+#define UNSIGNED2(op)                                                                                                 \
+    "h = Cast<to = 13>(int64[4]{0,-1,5,-9})\na = BitwiseOr(uint64[4] x, h)\n"                                        \
+    "i = Cast<to = 13>(int64[4]{1,2,-3,3})\nb = BitwiseOr(uint64[4] z, i)\ny = " op "(a, b)"
 static const char *const add_cases[] = {CASES2("Add")};
 static const char *const sub_cases[] = {CASES2("Sub")};
 static const char *const mul_cases[] = {CASES2("Mul")};
-static const char *const max_cases[] = {CASES2("ai.invonnx.ir.Max")};
-static const char *const min_cases[] = {CASES2("ai.invonnx.ir.Min")};
+static const char *const max_cases[] = {UNSIGNED2("ai.invonnx.ir.Max"), CASES2("ai.invonnx.ir.Max")};
+static const char *const min_cases[] = {UNSIGNED2("ai.invonnx.ir.Min"), CASES2("ai.invonnx.ir.Min")};
 #define POSITIVE2(op)                                                                                                 \
     "p = Exp(float[2,3] a)\nq = Exp(float[3] b)\ny = " op "(p, q)",                                                   \
         "p = Exp(float[1] a)\nq = Exp(float b)\ny = " op "(p, q)", "y = " op "(float[0,3] a, float[1,3] b)", NULL
-static const char *const div_cases[] = {POSITIVE2("Div")};
-static const char *const pow_cases[] = {POSITIVE2("ai.invonnx.ir.Pow")};
-static const char *const fmod_cases[] = {POSITIVE2("ModTruncate")};
-static const char *const pymod_cases[] = {POSITIVE2("ModFloor")};
+static const char *const div_cases[] = {UNSIGNED2("Div"), POSITIVE2("Div")};
+static const char *const pow_cases[] = {UNSIGNED2("ai.invonnx.ir.Pow"), POSITIVE2("ai.invonnx.ir.Pow")};
+static const char *const fmod_cases[] = {UNSIGNED2("ModTruncate"), POSITIVE2("ModTruncate")};
+static const char *const pymod_cases[] = {UNSIGNED2("ModFloor"), POSITIVE2("ModFloor")};
 static const char *const prelu_cases[] = {
     "y = PRelu(float[2,3] x, float[2,3] s)", "y = PRelu(float[2,3,4] x, float[3,1] s)",
     "y = PRelu(float[1] x, float[1] s)", "y = PRelu(float[0,2] x, float[2] s)", NULL};

@@ -23,7 +23,15 @@ INV_KERNEL integers_kernel(int_arith k, void *out, const void *a, const void *b)
         bool fine = true;
         inv__loop_at(&k.l, i, at);
         const int64_t x = inv__int_at(a, k.t, at[0]), z = inv__int_at(b, k.t, at[1]);
-        switch (k.f) {
+        bool done = k.t == INV_U64;
+        switch (done ? k.f : INV_ARITH_add) {
+#define UNSIGNED_CASE(f, as)                                                                                          \
+    case INV_ARITH_##f: fine = inv__uint_##as(x, z, &v); break;
+            UNSIGNED2_OPS(UNSIGNED_CASE)
+#undef UNSIGNED_CASE
+        default: done = false;
+        }
+        switch (done ? INV_ARITH_prelu : k.f) {
 #define INTEGER_CASE(f)                                                                                               \
     case INV_ARITH_##f: fine = inv__int_##f(x, z, &v); break;
             INTEGER2_OPS(INTEGER_CASE)

@@ -48,7 +48,7 @@ static inv_status run_ints(const inv_call *c, const inv_tensor *x)
         return INV_OK;
     }
     for (int64_t i = 0; i < x->n; i++)
-        inv__put_int(c->out[0].data, x->dtype, i, inv__int1(f, inv_elem_int(x->data, x->dtype, (size_t)i)));
+        inv__put_int(c->out[0].data, x->dtype, i, inv__int1(f, x->dtype, inv_elem_int(x->data, x->dtype, (size_t)i)));
     return INV_OK;
 }
 

@@ -120,13 +120,45 @@ INV_HD bool inv__int_shr_logical(int64_t a, int64_t b, int64_t *out)
     *out = b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a >> b);
     return true;
 }
+/* The same for 64 bits without a sign: numbers of narrower types keep their value as int64. */
+INV_HD bool inv__uint_div(int64_t a, int64_t b, int64_t *out)
+{
+    *out = b != 0 ? (int64_t)((uint64_t)a / (uint64_t)b) : 0;
+    return b != 0;
+}
+INV_HD bool inv__uint_mod(int64_t a, int64_t b, int64_t *out)
+{
+    *out = b != 0 ? (int64_t)((uint64_t)a % (uint64_t)b) : 0;
+    return b != 0;
+}
+INV_HD bool inv__uint_pow(int64_t a, int64_t b, int64_t *out)
+{
+    uint64_t r = 1, base = (uint64_t)a;
+    for (uint64_t e = (uint64_t)b; e; e >>= 1, base *= base) {
+        if (e & 1) r *= base;
+    }
+    *out = (int64_t)r;
+    return true;
+}
+INV_HD bool inv__uint_max(int64_t a, int64_t b, int64_t *out)
+{
+    *out = (uint64_t)a > (uint64_t)b ? a : b;
+    return true;
+}
+INV_HD bool inv__uint_min(int64_t a, int64_t b, int64_t *out)
+{
+    *out = (uint64_t)a < (uint64_t)b ? a : b;
+    return true;
+}
+#define UNSIGNED2_OPS(X) X(div, div) X(fmod, mod) X(pymod, mod) X(pow, pow) X(max, max) X(min, min)
 #define INTEGER2_OPS(X)                                                                                               \
     X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(and) X(or) X(xor) X(shl) X(shr) X(shr_logical)
 
 /* Functions of one integer that exporters use. */
 typedef enum inv_int1 { INV_INT_NEG, INV_INT_ABS, INV_INT_SIGN, INV_INT_RELU } inv_int1;
-INV_HD int64_t inv__int1(inv_int1 f, int64_t x)
+INV_HD int64_t inv__int1(inv_int1 f, inv_dtype t, int64_t x)
 {
+    if (t == INV_U64 && f != INV_INT_NEG) return f == INV_INT_SIGN ? x != 0 : x;
     switch (f) {
     case INV_INT_NEG: return (int64_t)(0 - (uint64_t)x);
     case INV_INT_ABS: return x < 0 ? (int64_t)(0 - (uint64_t)x) : x;

@@ -108,10 +108,11 @@ inv_fold inv__fold_of(const inv_shape *in, const bool *gone)
 }
 
 /* --- kernels --- */
-static int64_t int_two(reduce_kind kind, int64_t a, int64_t v)
+static int64_t int_two(reduce_kind kind, inv_dtype t, int64_t a, int64_t v)
 {
-    if (kind == REDUCE_MAX) return v > a ? v : a;
-    if (kind == REDUCE_MIN) return v < a ? v : a;
+    const bool less = t == INV_U64 ? (uint64_t)v < (uint64_t)a : v < a;
+    if (kind == REDUCE_MAX) return less ? a : v;
+    if (kind == REDUCE_MIN) return less ? v : a;
     return (int64_t)(kind == REDUCE_PROD ? (uint64_t)a * (uint64_t)v : (uint64_t)a + (uint64_t)v);
 }
 
@@ -127,9 +128,10 @@ static inv_status reduce_ints(const inv_call *c, const reduce_plan *p, reduce_ki
             const int64_t i =
                 at[0] + k % p->kept.inner * p->kept.step[0] + in[0] + r % p->reduced.inner * p->reduced.step[0];
             const int64_t v = inv_elem_int(x->data, x->dtype, (size_t)i);
-            acc = r == 0 && kind != REDUCE_SUM && kind != REDUCE_MEAN ? v : int_two(kind, acc, v);
+            acc = r == 0 && kind != REDUCE_SUM && kind != REDUCE_MEAN ? v : int_two(kind, x->dtype, acc, v);
         }
-        if (kind == REDUCE_MEAN && p->n > 0) acc /= p->n;
+        if (kind == REDUCE_MEAN && p->n > 0)
+            acc = x->dtype == INV_U64 ? (int64_t)((uint64_t)acc / (uint64_t)p->n) : acc / p->n;
         inv__put_int(c->out[0].data, c->out[0].dtype, k, acc);
     }
     return INV_OK;

@@ -537,6 +537,12 @@ static inv_status init(turning *t)
     return INV_OK;
 }
 
+/* A node with many outputs (a Concat undone) is the template of as many edges: nodes of edge i that are new. */
+static uint32_t fresh_nodes(const inv_edge *e, size_t i)
+{
+    return i && e->nnode == 1 && e[-1].nnode == 1 && e->node[0] == e[-1].node[0] ? 0 : e->nnode;
+}
+
 /* Groups over the order and the templates; the result of a template goes with what it frees. */
 static void make_groups(turning *t)
 {
@@ -544,14 +550,13 @@ static void make_groups(turning *t)
     const inv_matches *m = g->matches;
     for (size_t i = 0; m && i < m->edge.n; i++) {
         const inv_edge *e = &m->edge.at[i];
-        for (uint32_t j = 0; j < e->nnode; j++) {
+        for (uint32_t j = 0; j < fresh_nodes(e, i); j++) {
             const inv_node *n = inv_nod(g, e->node[j]);
             for (uint32_t k = 0; k < n->nout; k++)
                 if (n->out[k] != INV_NONE) t->fixed[n->out[k]] = is_fixed(g, inv_val(g, n->out[k]));
         }
     }
-    for (size_t i = 0; m && i < m->edge.n; i++) {
-        const inv_edge *e = &m->edge.at[i];
+    for (const inv_edge *e = m ? m->edge.at : NULL; e && e < m->edge.at + m->edge.n; e++) {
         if (t->fixed[e->frees] || t->fixed[e->result])
             t->fixed[e->frees] = t->fixed[e->result] = true;
         else
@@ -559,7 +564,7 @@ static void make_groups(turning *t)
     }
     for (size_t i = 0; i < g->order.n; i++) join_node(t, g->order.at[i]);
     for (size_t i = 0; m && i < m->edge.n; i++)
-        for (uint32_t j = 0; j < m->edge.at[i].nnode; j++) join_node(t, m->edge.at[i].node[j]);
+        for (uint32_t j = 0; j < fresh_nodes(&m->edge.at[i], i); j++) join_node(t, m->edge.at[i].node[j]);
 }
 
 static inv_status turn(turning *t)

@@ -201,7 +201,7 @@ static void note_steep(inv_recovery *r, inv_id node)
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id x = n->in[k];
         if (x == INV_NONE || !r->forward[x]) continue;
-        if (moves(r, node) && r->steep[x] > steep) steep = r->steep[x];
+        if (r->steep[x] > steep && moves(r, node)) steep = r->steep[x];
         for (uint32_t i = r->edge_start[x]; n->op->flags & INV_OP_FROM_OUT && i < r->edge_start[x + 1]; i++) {
             const inv_edge *e = &r->edge[r->edge_of[i]];
             if (e->forward == node && e->gain > steep) steep = e->gain;

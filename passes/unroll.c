@@ -100,7 +100,7 @@ static inv_status run_body(unroller *u)
     INV_TRY(inv_expand(&u->x, &list));
     INV_TRY(inv_inline_calls(u->g, &l->scratch, &list, false));
     INV_TRY(inv_real_nodes(u->g, &list));
-    l->unrolled += list.n + 1;
+    l->unrolled += list.n + 1 + body->value.n / 64; /* initializers are no work, but all of them are looked at */
     if (l->unrolled > MAX_UNROLLED)
         return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "control flow unrolls to more than %d nodes", MAX_UNROLLED);
     INV_TRY(inv_lower_nodes(l, &list));
@@ -141,20 +141,19 @@ static inv_id with_axis(unroller *u, inv_id v, int axis, bool in)
     return inv_emit1(u->g, "View", INV_IN(v), INV_ATTRS(inv_attr_of_ints("shape", (size_t)n, dim)));
 }
 
-/* No trip, no rows: the type is what the body declares. */
+/* No trip, no rows: type and rank are what the body declares; an extent that it leaves open is 0. */
 static inv_status join_nothing(unroller *u, inv_id declared, int64_t axis, inv_id *out)
 {
     const inv_value *v = inv_val(u->attr->graph, declared);
     inv_dtype t = inv_dtype_is_float(v->dtype) ? u->g->real : v->dtype;
     inv_shape s = {.rank = v->shape.rank + 1};
     if (v->dtype == INV_DT_NONE || v->shape.rank < 0 || v->shape.rank >= INV_MAX_RANK)
-        return wrong(u, "it makes no trip, and its body does not declare the type of what would be collected");
+        return wrong(u, "it makes no trip, and its body does not declare type and rank of what would be collected");
     if (axis < 0) axis += s.rank;
     if (axis < 0 || axis >= s.rank) return wrong(u, "an axis of its outputs is out of range");
     for (int i = 0; i < s.rank; i++) {
         s.dim[i] = i == axis ? 0 : v->shape.dim[i < axis ? i : i - 1];
-        if (s.dim[i] < 0)
-            return wrong(u, "it makes no trip, and its body does not declare the shape of what would be collected");
+        if (s.dim[i] < 0) s.dim[i] = 0; /* of no rows, so it can be anything */
     }
     *out = inv_graph_const(u->g, t, &s, "");
     return *out == INV_NONE ? u->g->failed : INV_OK;
@@ -288,6 +287,10 @@ static inv_status scan_rows(unroller *u, uint32_t i, inv_id v, int64_t *trips, i
 
 static inv_status unroll_scan(unroller *u, inv_id *out)
 {
+    if (inv_graph_opset(u->g, "") == 8)
+        return inv_node_fail(u->g, &u->n, INV_E_UNSUPPORTED_OP,
+                             "Scan of opset 8, with sequence_lens and a batch axis, is not supported: export the model "
+                             "with opset 9 or later");
     INV_TRY(choose_body(u, "body"));
     const inv_graph *body = u->attr->graph;
     int64_t scanned = inv_attr_int(&u->n, "num_scan_inputs", 0), trips = -1;

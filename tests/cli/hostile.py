@@ -384,6 +384,8 @@ each("reject", {
     "einsum_long": ((), lambda: shaped("Einsum", equation="i" * 1_000_000 + "->i")),
     "loop_2_to_62": ((), lambda: loop(HUGE)),
     "loop_400000": ((), lambda: loop(400_000)),
+    "loop_30000_of_a_large_body": (("unrolls",), lambda: large_body(30_000, 20_000)),
+    "loop_doubles_80_times": (("larger than memory can be",), lambda: doubling(80)),
     "loops_inside_loops": ((), lambda: nested_loops(3, 1000)),
     "function_calls_itself": (("calls itself",), lambda: functions([["G"], ["F"]], ["F", "G"])),
     "billion_laughs": ((), lambda: laughs(10, 12)),
@@ -444,6 +446,26 @@ def loop(trips):
     return model([node("Loop", ["m", "", "x"], ["y"], name="n", body=b)], [ints("m", trips)])
 
 
+def doubling(trips):
+    b = body([node("Concat", ["s", "s"], ["t"], axis=0), node("Identity", ["c"], ["d"])],
+             [info("i", (), I64), info("c", (), BOOL), info("s", None)], [info("d", (), BOOL), info("t", None)])
+    return model([node("Loop", ["m", "", "x"], ["y"], name="n", body=b)], [ints("m", trips)])
+
+
+def large_body(trips, constants):
+    b = body([node("Relu", ["s"], ["t"]), node("Identity", ["c"], ["d"])],
+             [info("i", (), I64), info("c", (), BOOL), info("s", None)], [info("d", (), BOOL), info("t", None)])
+    b.initializer.extend(array(f"k{k}", [1.0]) for k in range(constants))
+    return model([node("Loop", ["m", "", "x"], ["y"], name="n", body=b)], [ints("m", trips)])
+
+
+def collecting(trips):
+    b = body([node("Relu", ["s"], ["t"]), node("Identity", ["c"], ["d"]), node("Identity", ["t"], ["o"])],
+             [info("i", (), I64), info("c", (), BOOL), info("s", None)],
+             [info("d", (), BOOL), info("t", None), info("o", None)])
+    return model([node("Loop", ["m", "", "x"], ["y", "all"], name="n", body=b)], [ints("m", trips)])
+
+
 def nested_loops(depth, trips):
     inner = [node("Relu", ["s0"], ["t0"])]
     for k in range(depth):
@@ -453,6 +475,12 @@ def nested_loops(depth, trips):
         inner = [node("Loop", ["m", "", f"s{k + 1}"], [f"t{k + 1}"], body=b)]
     inner[0].input[2], inner[0].output[0] = "x", "y"
     return model(inner, [ints("m", trips)])
+
+
+each("large", {
+    "loop_collects_20000_times": ((), lambda: collecting(20_000)),
+    "sum_of_a_thousand_times_one_value": ((), lambda: model([node("Sum", ["x"] * 1000, ["y"])])),
+})
 
 
 @case("accept", name="thirty_ifs_inside_each_other")

@@ -299,6 +299,28 @@ class Control(unittest.TestCase):
                 np.testing.assert_allclose(self.run_y(self.model), want, rtol=2e-6, atol=2e-6)
                 np.testing.assert_allclose(self.run_y(self.model, "--float64"), want, rtol=2e-6, atol=2e-6)
 
+    def test_no_trip_with_open_extents(self):
+        model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+            g (float[4,3] x) => (float[r,p,q] y) <int64 n = {0}> {
+            last, y = Loop(n, , x) <body = body (int64 i, bool c, float[] v) => (bool c2, float[] v2, float[a,b] o) {
+                c2 = Identity(c)
+                v2 = Tanh(v)
+                o = Identity(v2) }> }""")
+        self.save(model)
+        self.assertEqual(self.run_y(self.model).shape, forward(model, self.x).shape)
+
+    def test_scan_of_opset_8_is_refused_by_name(self):
+        model = parser.parse_model("""<ir_version: 3, opset_import: ["" : 8]>
+            g (float[2,4,3] x, float[2,3] h) => (float[2,4,3] y) {
+            last, y = Scan( , h, x) <num_scan_inputs = 1, body = body (float[3] s, float[3] r) => (float[3] t, float[3] o) {
+                t = Add(s, r)
+                o = Tanh(t) }> }""")
+        self.save(model)
+        status, _, err = call("plan", self.model, "--loss", "mse")
+        self.assertEqual(status, 1)
+        self.assertIn("Scan of opset 8", err)
+        self.assertIn("opset 9 or later", err)
+
     def test_a_number_to_compare_with_leaves_the_input_to_blame(self):
         text = constant_text("if_float").replace("yes = Greater(k2, k)", "sum = ReduceSum<keepdims = 0>(x)\nyes = Greater(sum, k)")
         model = parser.parse_model(text)

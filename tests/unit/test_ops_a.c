@@ -244,6 +244,21 @@ static void values_by_index(void **state)
     EXPECT(INTS("s", "2") "y = CenterCropPad(float[5] x, s)", 2, 3);
     EXPECT(INTS("s", "4") "y = CenterCropPad(float[1] x, s)", 0, 1, 0, 0);
     EXPECT(INTS("i", "3") INTS("b", "2") "y = Col2Im(float[1,2,2] x, i, b)", 1, 5, 4);
+    /* numbers of 64 bits without a sign, above half of their range */
+#define UNSIGNED "a = Cast<to = 13>(int64[4]{0,-1,5,7})\nb = Cast<to = 13>(int64[4]{1,2,3,-1})\n"
+    EXPECT(UNSIGNED "y = Div(a, b)", 0, 0x1p63, 1, 0);
+    EXPECT(UNSIGNED "y = Mod(a, b)", 0, 1, 2, 7);
+    EXPECT(UNSIGNED "y = Min(a, b)", 0, 2, 3, 7);
+    EXPECT(UNSIGNED "y = Max(a, b)", 1, 0x1p64, 5, 0x1p64);
+    EXPECT(UNSIGNED "y = Less(a, b)", 1, 0, 0, 1);
+    EXPECT(UNSIGNED "y = Pow(a, b)", 0, 1, 125, 0x1.b6db6db6db6dbp62); /* 1/7 modulo 2^64 */
+    EXPECT(UNSIGNED "y = ReduceMax<keepdims = 0>(a)", 0x1p64);
+    EXPECT(UNSIGNED "y = ReduceMin<keepdims = 0>(b)", 1);
+    EXPECT(UNSIGNED "y = Sign(a)", 0, 1, 1, 1);
+    EXPECT(UNSIGNED "y = Abs(a)", 0, 0x1p64, 5, 7);
+    EXPECT(UNSIGNED "y = Clip(a, uint64{1}, uint64{6})", 1, 6, 5, 6);
+#undef UNSIGNED
+    EXPECT("y = Clip<min = 0.5, max = -0.5>(float[3]{-1,0,1})", -0.5, -0.5, -0.5);
     EXPECT("y = BitShift<direction = \"LEFT\">(uint8[3]{16,4,1}, uint8[3]{1,2,8})", 32, 16, 0);
     EXPECT("y = BitwiseNot(int8[2]{5,-1})", -6, 0);
     EXPECT("y, i, v, c = Unique<sorted = 0>(int64[6]{2,1,1,3,4,3})", 2, 1, 3, 4, 0, 1, 3, 4, 0, 1, 1, 2, 3, 2, 1, 2, 2,
