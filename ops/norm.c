@@ -267,6 +267,46 @@ static inv_status need_running(inv_graph *g, const inv_node *n)
     return INV_OK;
 }
 
+/* Whether v is computed from what is fed: then it is no statistic that was stored, and has a gradient. */
+static bool is_computed(inv_graph *g, inv_id v)
+{
+    inv_arena scratch;
+    inv_ids open = {0};
+    bool fed = false;
+    inv__arena_init(&scratch, g->ctx);
+    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
+    bool ok = seen && inv_vec_push(&scratch, &open, v);
+    while (ok && open.n && !fed) {
+        const inv_value *x = inv_val(g, open.at[--open.n]);
+        if (x->role == INV_ROLE_INPUT) fed = true;
+        if (x->role != INV_ROLE_NODE || x->def == INV_NONE) continue;
+        const inv_node *d = inv_nod(g, x->def);
+        fed = fed || (d->op->flags & INV_OP_SOURCE);
+        for (uint32_t k = 0; k < d->nin && ok; k++) {
+            if (d->in[k] == INV_NONE || seen[d->in[k]]) continue;
+            seen[d->in[k]] = true;
+            ok = inv_vec_push(&scratch, &open, d->in[k]);
+        }
+    }
+    inv__arena_fini(&scratch);
+    return fed;
+}
+
+/* (x - mean) scale / sqrt(var + epsilon) + bias, as operators that have gradients to all of these. */
+static inv_id spelled_out(inv_graph *g, const inv_id *in, double eps)
+{
+    const inv_shape x = *inv__shape(g, in[0]);
+    inv_shape s = inv_shape_of(x.rank, (int64_t[INV_MAX_RANK]){1, 1, 1, 1, 1, 1, 1, 1});
+    inv_id v[5];
+    s.dim[1] = x.dim[1];
+    for (int i = 1; i < 5; i++) v[i] = inv__emit_view(g, in[i], &s);
+    const inv_id more = inv_emit1(g, "Add", INV_IN(v[4], inv_graph_const_real(g, g->real, eps)), INV_NOATTR);
+    const inv_id root = inv_emit1(g, "Sqrt", INV_IN(more), INV_NOATTR);
+    const inv_id factor = inv_emit1(g, "Div", INV_IN(v[1], root), INV_NOATTR);
+    const inv_id moved = inv_emit1(g, "Sub", INV_IN(in[0], v[3]), INV_NOATTR);
+    return inv_emit1(g, "Add", INV_IN(inv_emit1(g, "Mul", INV_IN(moved, factor), INV_NOATTR), v[2]), INV_NOATTR);
+}
+
 static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(need_channels(g, n, 1, 5));
@@ -280,6 +320,10 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     for (int i = 0; i < 5; i++) in[i] = n->in[i];
     for (uint32_t i = 1; i < nout && !training; i++) {
         if (i < 5 && n->out[i] != INV_NONE) out[i] = in[i % 2 ? 3 : 4];
+    }
+    if (!training && (is_computed(g, in[3]) || is_computed(g, in[4]))) {
+        out[0] = spelled_out(g, in, eps);
+        return inv__done(g);
     }
     if (training) {
         inv_id running[2] = {in[3], in[4]}, stats = inv_emit(g, "BatchStats", 2, INV_IN(in[0]), INV_NOATTR);
