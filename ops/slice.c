@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Movement of parts of tensors: SliceRange (Slice), Concat, SplitSizes (Split), PadRange (Pad). Gather is in gather.c.
- * Canonical forms carry all numbers as attributes, one entry per axis. Gradients read shapes only. Sources: the ONNX
- * operator specifications. */
+ * Canonical forms carry all numbers as attributes, one entry per axis. Gradients read shapes only. */
 #include "ops/builtin.h"
 #include "ops/copy.h"
 
@@ -238,8 +237,7 @@ static inv_status concat_infer(inv_graph *g, inv_node *n)
         bool fits = t->rank == s.rank;
         for (int i = 0; i < s.rank && fits; i++) fits = i == axis || t->dim[i] == s.dim[i];
         if (!fits) return inv_node_fail(g, n, INV_E_SHAPE, "inputs 0 and %u differ outside axis %d", k, axis);
-        if (t->dim[axis] > INT64_MAX - s.dim[axis])
-            return inv_node_fail(g, n, INV_E_SHAPE, "its output is larger than memory can be");
+        if (t->dim[axis] > INT64_MAX - s.dim[axis]) return inv_node_fail(g, n, INV_E_SHAPE, "too large for memory");
         s.dim[axis] += t->dim[axis];
     }
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
@@ -249,9 +247,8 @@ static inv_status concat_infer(inv_graph *g, inv_node *n)
 static inv_status onnx_concat_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    inv_node checked = *n;
-    checked.nout = 0;
-    INV_TRY(concat_infer(g, &checked));
+    INV_TRY(concat_infer(g, &(inv_node){.op = n->op, .op_type = n->op_type, .name = n->name, .domain = n->domain,
+                                        .in = n->in, .nin = n->nin, .attr = n->attr, .nattr = n->nattr}));
     INV_TRY(concat_axis(g, n, &axis));
     out[0] = n->nin == 1 ? n->in[0] : inv_emit1(g, "Concat", n->nin, n->in, INV_ATTRS(inv_attr_of_int("axis", axis)));
     return inv__done(g);
