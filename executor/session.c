@@ -103,7 +103,7 @@ static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_ho
     if (!s->control) {
         void *fresh;
         inv_status st = s->device->alloc(s->self, transient, &fresh);
-        if (st == INV_E_NOMEM) return no_memory(s, transient);
+        if (st == INV_E_NOMEM && s->device->host) return no_memory(s, transient); /* others say what they have */
         INV_TRY(st);
         s->control = fresh;
         s->transient_nbytes = transient;

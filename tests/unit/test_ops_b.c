@@ -386,13 +386,16 @@ static void batch_norm_lowers_by_mode(void **state)
     double m = 0;
     for (int64_t i = 0; i < 12; i++) m += ops_get(&e, e.g->inputs.at[0], i / 3 * 6 + i % 3) / 12;
     assert_true(fabs(ops_get(&e, e.g->outputs.at[1], 0) - (0.75 * ops_get(&e, mean, 0) + 0.25 * m)) < 1e-14);
-    ops_load(&e, text, "double", 15); /* training_mode is 0 */
-    assert_int_equal(e.g->order.n, 1);
-    ops_clear(&e);
-    ops_parse_case(&e, text, "double");
-    e.g->eval = true;
-    ops_expect_ok(&e, ops_lower(&e, 9));
-    assert_int_equal(e.g->order.n, 1);
+    for (int eval = 0; eval < 2; eval++) { /* statistics that the model keeps; training_mode is 0 */
+        ops_clear(&e);
+        ops_parse_case(&e, text, "double");
+        e.g->eval = eval;
+        for (int i = 3; i < 5; i++) inv_val(e.g, e.g->inputs.at[i])->role = INV_ROLE_PARAM;
+        ops_expect_ok(&e, ops_lower(&e, eval ? 9 : 15));
+        assert_int_equal(e.g->order.n, 1);
+    }
+    ops_load(&e, text, "double", 15); /* those that are fed have gradients */
+    assert_true(ops_check_grad(&e, 2e-7) == 5);
     ops_end(&e);
 }
 
