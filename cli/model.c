@@ -263,6 +263,8 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     if (o->logdet && o->loss != INV_LOSS_NLL) return cli_usage(o, "--logdet goes with --loss nll only");
     if ((o->class_weights || so->ignores) && o->loss != INV_LOSS_CROSS_ENTROPY)
         return cli_usage(o, "--class-weights and --ignore-index go with --loss cross_entropy only");
+    if (o->huber_delta != 1 && o->loss != INV_LOSS_HUBER)
+        return cli_usage(o, "--huber-delta goes with --loss huber only");
     if (o->huber_delta <= 0) return cli_usage(o, "--huber-delta %g: must be above 0", o->huber_delta);
     return CLI_OK;
 }

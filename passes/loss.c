@@ -116,7 +116,10 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
                                                      : "soft targets of the output's shape");
     inv_id weights = INV_NONE;
     INV_TRY(class_weights(g, rq, logits, x.dim[axis], &weights));
-    const bool ignores = labels && rq->options->ignores;
+    const bool ignores = rq->options->ignores;
+    INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
+              "--ignore-index is about integer labels; the target for '%s' is of soft targets",
+              inv_val(g, logits)->name);
     const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
                               inv_attr_of_int("ignore_index", rq->options->ignore_index)};
     plan->loss = inv_emit1(g, "CrossEntropyMean", weights == INV_NONE ? 2 : 3, (inv_id[]){logits, target, weights},
