@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention of heads without a matrix of all scores: tiles of them are computed with a running maximum and sum per row,
- * and computed again in backward from these two (Rabe and Staats 2021; Dao, Fu, Ermon, Rudra, Re 2022). They stay apart:
- * beside a maximum of -1e9, where all of a row is masked, the logarithm of the sum would be rounded away.
+ * and computed again in backward from these two (Rabe and Staats 2021; Dao, Fu, Ermon, Rudra, Re 2022), which stay
+ * apart: beside a maximum of -1e9, where all of a row is masked, the logarithm of the sum would be rounded away.
  * Which rows and columns share a tile is fixed, so results do not depend on the number of threads. */
 #include "ops/attention.h"
 #include "ops/attention_gpu.h"
@@ -254,5 +254,6 @@ const inv_op_def inv__op_attention_grad = {
         "float[2,4,5,6] q, float[2,2,7,6] k, float[2,2,7,3] v, float[2,4,5,3] o, float[2,4,5,2] scale_stats, "
         "float[5,7] mask)",
         "dq, dk, dv, ds = AttentionGrad<band = [-1, 1], transK = 1>(float[4,2,6,2] gy, float[4,2,6,3] q, "
-        "float[4,1,3,5] k, float[4,1,5,2] v, float[4,2,6,2] o, float[4,2,6,2] scale_stats, float[4,1,6,1] mask)", NULL},
+        "float[4,1,3,5] k, float[4,1,5,2] v, float[4,2,6,2] o, float[4,2,6,2] scale_stats, "
+        "float[4,1,6,1] mask)", NULL},
     .doc = "gradient of AttentionCore, scores computed again a tile at a time; dscores: of the mask, to be summed"};

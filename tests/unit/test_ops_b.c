@@ -335,8 +335,8 @@ static void pool_indices_by_hand(void **state)
 
 /* --- attention --- */
 
-/* Equal scores, also far below zero, where numbers are farther apart than the logarithm of a row's sum: every column has
- * the same share of a row, in the gradient as in the result. The last row sees nothing: it has no share at all. */
+/* Equal scores, also far below zero, where numbers are farther apart than the logarithm of a row's sum: every column
+ * has the same share of a row, in the gradient as in the result. The last row sees nothing: it has no share at all. */
 static void attention_where_all_is_masked(void **state)
 {
     static const double mask[] = {0, -1e4, -1e9, -FLT_MAX};
