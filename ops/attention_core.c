@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention of heads without a matrix of all scores: tiles of them are computed with a running maximum and sum per row,
- * and computed again in backward from the logarithm of that sum (Rabe and Staats 2021; Dao, Fu, Ermon, Rudra, Re 2022).
+ * and computed again in backward from these two (Rabe and Staats 2021; Dao, Fu, Ermon, Rudra, Re 2022), which stay
+ * apart: beside a maximum of -1e9, where all of a row is masked, the logarithm of the sum would be rounded away.
  * Which rows and columns share a tile is fixed, so results do not depend on the number of threads. */
 #include "ops/attention.h"
 #include "ops/attention_gpu.h"
@@ -88,10 +89,10 @@ static const char *of_node(const inv_graph *g, const inv_node *n, inv_attention 
                         inv__has_in(n, m) ? inv__in_shape(g, n, m) : NULL, a);
 }
 
-static inv_shape replaced(const inv_shape *s, int rank, int64_t last)
+static inv_shape replaced(const inv_shape *s, int64_t last)
 {
-    inv_shape r = inv_shape_of(rank, s->dim);
-    if (rank == s->rank) r.dim[rank - 1] = last;
+    inv_shape r = *s;
+    r.dim[r.rank - 1] = last;
     return r;
 }
 
@@ -104,9 +105,9 @@ static inv_status attention_infer(inv_graph *g, inv_node *n)
     const char *why = of_node(g, n, &a);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const inv_shape q = *inv__in_shape(g, n, 0);
-    const inv_shape o = replaced(&q, q.rank, a.dv), lse = replaced(&q, q.rank - 1, 0);
+    const inv_shape o = replaced(&q, a.dv), stats = replaced(&q, 2);
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &o);
-    inv__set_out(g, n, 1, inv__in_dtype(g, n, 0), &lse);
+    inv__set_out(g, n, 1, inv__in_dtype(g, n, 0), &stats);
     return INV_OK;
 }
 
@@ -119,13 +120,11 @@ static inv_status attention_grad_infer(inv_graph *g, inv_node *n)
     const char *why = of_node(g, n, &a);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const inv_shape q = *inv__in_shape(g, n, 1);
-    const inv_shape o = replaced(&q, q.rank, a.dv), lse = replaced(&q, q.rank - 1, 0), s = replaced(&q, q.rank, a.cols);
+    const inv_shape o = replaced(&q, a.dv), stats = replaced(&q, 2), s = replaced(&q, a.cols);
     if (!inv_shape_equal(inv__in_shape(g, n, 0), &o) || !inv_shape_equal(inv__in_shape(g, n, 4), &o))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy and o must have the extents of q with the last axis of v");
-    for (uint32_t i = 5; i < 8; i += 2) {
-        if (inv__has_in(n, i) && !inv_shape_equal(inv__in_shape(g, n, i), &lse))
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must have the extents of q without the last axis", i);
-    }
+    if (!inv_shape_equal(inv__in_shape(g, n, 5), &stats))
+        return inv_node_fail(g, n, INV_E_SHAPE, "stats must have the extents of q with a last axis of 2");
     for (uint32_t i = 0; i < 3; i++) inv__set_out(g, n, i, inv__in_dtype(g, n, 0), inv__in_shape(g, n, 1 + i));
     inv__set_out(g, n, 3, inv__in_dtype(g, n, 0), &s);
     return INV_OK;
@@ -148,14 +147,14 @@ static inv_status attention_run(const inv_call *c)
 {
     inv_attention a;
     if (of_call(c, &a)) return INV_E_SHAPE;
-    void *o = output(c, 0), *lse = output(c, 1);
+    void *o = output(c, 0), *stats = output(c, 1);
     if (a.heads == 0 || a.rows == 0) return INV_OK;
     if (c->gpu)
-        INV_GPU(c->gpu, attention)(c->gpu, &a, o, lse);
+        INV_GPU(c->gpu, attention)(c->gpu, &a, o, stats);
     else if (a.dtype == INV_F32)
-        attention_f32(&a, c->ws, o, lse);
+        attention_f32(&a, c->ws, o, stats);
     else
-        attention_f64(&a, c->ws, o, lse);
+        attention_f64(&a, c->ws, o, stats);
     return INV_OK;
 }
 
@@ -163,9 +162,8 @@ static inv_status attention_grad_run(const inv_call *c)
 {
     inv_attention a;
     if (of_call(c, &a)) return INV_E_SHAPE;
-    const inv_attention_grad g = {.gy = c->in[0].data, .o = c->in[4].data, .lse = c->in[5].data,
-                                  .glse = c->nin > 7 ? c->in[7].data : NULL, .dq = output(c, 0),
-                                  .dk = output(c, 1), .dv = output(c, 2), .ds = output(c, 3)};
+    const inv_attention_grad g = {.gy = c->in[0].data, .o = c->in[4].data, .stats = c->in[5].data,
+                                  .dq = output(c, 0), .dk = output(c, 1), .dv = output(c, 2), .ds = output(c, 3)};
     if (a.heads == 0) return INV_OK;
     if (c->gpu)
         INV_GPU(c->gpu, attention_grad)(c->gpu, &a, &g, c->ws);
@@ -205,20 +203,16 @@ static inv_id take(inv_graph *g, inv_id grad, uint32_t i, bool wanted)
     return INV_NONE;
 }
 
+/* None through `stats`, which nothing but this reads. */
 static inv_status attention_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
-    inv_id gy = inv_GO(b, 0);
-    const inv_id glse = inv_GO(b, 1), o = inv_O(b, 0);
+    const inv_id gy = inv_GO(b, 0);
     const inv_node *n = inv_nod(g, b->node);
     const inv_id mask = inv__has_in(n, 3) ? n->in[3] : INV_NONE;
-    if (gy == INV_NONE && glse == INV_NONE) return INV_OK;
-    if (gy == INV_NONE)
-        gy = inv_emit1(g, "BroadcastTo", INV_IN(inv_graph_const_real(g, inv_val(g, o)->dtype, 0)),
-                       INV_ATTRS(inv__attr_of_shape("shape", inv__shape(g, o))));
-    if (gy == INV_NONE) return inv__grad_done(b);
+    if (gy == INV_NONE) return INV_OK;
     const inv_id grad = inv_emit(g, "AttentionGrad", 4,
-                                 INV_IN(gy, inv_I(b, 0), inv_I(b, 1), inv_I(b, 2), o, inv_O(b, 1), mask, glse),
+                                 INV_IN(gy, inv_I(b, 0), inv_I(b, 1), inv_I(b, 2), inv_O(b, 0), inv_O(b, 1), mask),
                                  n->nattr, n->attr);
     if (grad == INV_NONE) return inv__grad_done(b);
     for (uint32_t i = 0; i < 3; i++) {
@@ -233,30 +227,33 @@ static inv_status attention_grad(inv_grad *b)
 
 const inv_op_def inv__op_attention_core = {
     .size = sizeof inv__op_attention_core, .domain = INV_IR, .name = "AttentionCore", .since = 1, .in = "q k v mask?",
-    .out = "o lse", .infer = attention_infer, .grad = attention_grad, .cpu = attention_run, .cuda = attention_run,
+    .out = "o stats", .infer = attention_infer, .grad = attention_grad, .cpu = attention_run, .cuda = attention_run,
     .workspace = attention_workspace, .flops = attention_flops,
     .cases = (const char *const[]){
-        "o, lse = AttentionCore<scale = 0.5>(float[2,3,4,5] q, float[2,3,6,5] k, float[2,3,6,2] v)",
-        "o, lse = AttentionCore<scale = 0.7>(float[2,4,5,3] q, float[2,2,4,3] k, float[2,2,4,2] v, float[1,4] mask)",
-        "o, lse = AttentionCore<transK = 1, softcap = 0.8>(float[2,3,4] q, float[2,4,5] k, float[2,5,3] v, "
+        "o, stats = AttentionCore<scale = 0.5>(float[2,3,4,5] q, float[2,3,6,5] k, float[2,3,6,2] v)",
+        "o, stats = AttentionCore<scale = 0.7>(float[2,4,5,3] q, float[2,2,4,3] k, float[2,2,4,2] v, float[1,4] mask)",
+        "o, stats = AttentionCore<transK = 1, softcap = 0.8>(float[2,3,4] q, float[2,4,5] k, float[2,5,3] v, "
         "float[3,5] mask)",
-        "o, lse = AttentionCore<band = [-100000, 0]>(float[1,3,4] q, float[1,3,4] k, float[1,3,4] v)",
-        "o, lse = AttentionCore<band = [-1, 1], transK = 1>(float[4,2,6,3] q, float[4,1,3,5] k, float[4,1,5,2] v, "
-        "float[4,1,6,1] mask)",
-        "o, lse = AttentionCore<scale = 0.5, band = [-40, 210]>(float[1,70,3] q, float[1,300,3] k, float[1,300,2] v)",
-        "o, lse = AttentionCore(float[2,2,3,4] q, float[2,2,0,4] k, float[2,2,0,3] v)",
-        "o, lse = AttentionCore(float[2,0,3,4] q, float[2,0,5,4] k, float[2,0,5,3] v)",
-        "o, lse = AttentionCore<band = [2, 9]>(float[1,3,4] q, float[1,3,4] k, float[1,3,4] v)", NULL},
-    .doc = "softmax(cap tanh(scale q k' / cap) + mask) v per head without the matrix of scores, and the log of each "
-           "row's sum; band: row i sees columns i + band[0] to i + band[1]; a row that sees nothing gives zeros"};
+        "o, stats = AttentionCore<band = [-100000, 0]>(float[1,3,4] q, float[1,3,4] k, float[1,3,4] v)",
+        "o, stats = AttentionCore<band = [-1, 1], transK = 1>(float[4,2,6,3] q, float[4,1,3,5] k, float[4,1,5,2] v, "
+        "float[4,1,1,5] mask)",
+        "o, stats = AttentionCore<scale = 0.5, band = [-40, 210]>(float[1,70,3] q, float[1,300,3] k, float[1,300,2] v)",
+        "o, stats = AttentionCore(float[2,2,3,4] q, float[2,2,0,4] k, float[2,2,0,3] v)",
+        "o, stats = AttentionCore(float[2,0,3,4] q, float[2,0,5,4] k, float[2,0,5,3] v)",
+        "o, stats = AttentionCore<band = [2, 9]>(float[1,3,4] q, float[1,3,4] k, float[1,3,4] v)", NULL},
+    .doc = "softmax(cap tanh(scale q k' / cap) + mask) v per head without the matrix of scores, and each row's maximum "
+           "and sum relative to it; band: row i sees columns i + band[0] to i + band[1]; a row that sees nothing gives zeros"};
 
 const inv_op_def inv__op_attention_grad = {
     .size = sizeof inv__op_attention_grad, .domain = INV_IR, .name = "AttentionGrad", .since = 1,
-    .in = "gy q k v o lse mask? glse?", .out = "dq dk dv dscores", .infer = attention_grad_infer,
+    .in = "gy q k v o stats mask?", .out = "dq dk dv dscores", .infer = attention_grad_infer,
     .cpu = attention_grad_run, .cuda = attention_grad_run, .workspace = attention_workspace,
     .flops = attention_flops,
     .cases = (const char *const[]){
         "dq, dk, dv, ds = AttentionGrad<scale = 0.5, softcap = 2.0, band = [-3, 1]>(float[2,4,5,3] gy, "
-        "float[2,4,5,6] q, float[2,2,7,6] k, float[2,2,7,3] v, float[2,4,5,3] o, float[2,4,5] scale_lse, "
-        "float[5,7] mask, float[2,4,5] glse)", NULL},
+        "float[2,4,5,6] q, float[2,2,7,6] k, float[2,2,7,3] v, float[2,4,5,3] o, float[2,4,5,2] scale_stats, "
+        "float[5,7] mask)",
+        "dq, dk, dv, ds = AttentionGrad<band = [-1, 1], transK = 1>(float[4,2,6,2] gy, float[4,2,6,3] q, "
+        "float[4,1,3,5] k, float[4,1,5,2] v, float[4,2,6,2] o, float[4,2,6,2] scale_stats, "
+        "float[4,1,6,1] mask)", NULL},
     .doc = "gradient of AttentionCore, scores computed again a tile at a time; dscores: of the mask, to be summed"};

@@ -32,8 +32,8 @@ INV_DEVICE X score_of(const inv_attention &a, int64_t head, int64_t i, int64_t j
     return s;
 }
 
-/* Of o and lse either may be NULL: not wanted. */
-template <class X> INV_KERNEL attention_kernel(inv_attention a, X *o, X *lse)
+/* Of o and stats either may be NULL: not wanted. */
+template <class X> INV_KERNEL attention_kernel(inv_attention a, X *o, X *stats)
 {
     INV_SHARED X part[TILE];
     const int64_t row = blockIdx.x, head = row / a.rows, i = row % a.rows, t = threadIdx.x;
@@ -62,7 +62,14 @@ template <class X> INV_KERNEL attention_kernel(inv_attention a, X *o, X *lse)
     }
     sum = inv_block_sum(sum);
     for (int64_t e = t; e < a.dv && any && o; e += TILE) o[row * a.dv + e] *= (X)(1 / sum);
-    if (t == 0 && lse) lse[row] = any ? top + (X)log(sum) : (X)0;
+    if (t == 0 && stats) stats[2 * row] = any ? top : (X)0, stats[2 * row + 1] = (X)sum;
+}
+
+/* The probability of a score of that row. */
+template <class X> INV_DEVICE X probability(const inv_attention_grad &g, int64_t row, X score)
+{
+    const X *of_row = (const X *)g.stats + 2 * row;
+    return of_row[1] == 0 ? (X)0 : exp_of(score - of_row[0]) * (1 / of_row[1]);
 }
 
 /* delta, and the gradients of a row of q and of its scores */
@@ -78,7 +85,7 @@ template <class X> INV_KERNEL rows_kernel(inv_attention a, inv_attention_grad g,
     double sum = 0;
     for (int64_t e = t; e < a.dv; e += TILE) sum += (double)gy[e] * (double)o[e];
     sum = inv_block_sum(sum);
-    const X d = (X)(g.glse ? sum - (double)((const X *)g.glse)[row] : sum);
+    const X d = (X)sum;
     if (t == 0) delta[row] = d;
     if (!g.dq && !g.ds) return;
     for (int64_t e = t; e < a.d && g.dq; e += TILE) dq[e] = 0;
@@ -88,7 +95,7 @@ template <class X> INV_KERNEL rows_kernel(inv_attention a, inv_attention_grad g,
             const X s = score_of<X>(a, head, i, j0 + t, mask_at, slope);
             X dp = 0;
             for (int64_t e = 0; e < a.dv; e++) dp += gy[e] * v[(j0 + t) * a.dv + e];
-            const X ds = exp_of(s - ((const X *)g.lse)[row]) * (dp - d);
+            const X ds = probability(g, row, s) * (dp - d);
             if (g.ds) ((X *)g.ds)[row * a.cols + j0 + t] = ds;
             part[t] = ds * slope * (X)a.scale;
         }
@@ -122,7 +129,7 @@ template <class X> INV_KERNEL columns_kernel(inv_attention a, inv_attention_grad
             const X *gy = (const X *)g.gy + row * a.dv;
             X dp = 0;
             for (int64_t e = 0; e < a.dv; e++) dp += gy[e] * v[e];
-            prob[t] = exp_of(s - ((const X *)g.lse)[row]);
+            prob[t] = probability(g, row, s);
             part[t] = prob[t] * (dp - delta[row]) * slope * (X)a.scale;
         }
         __syncthreads();
@@ -140,13 +147,13 @@ template <class X> INV_KERNEL columns_kernel(inv_attention a, inv_attention_grad
     }
 }
 
-extern "C" void INV_GPU_NAME(attention)(const inv_gpu *gpu, const inv_attention *a, void *o, void *lse)
+extern "C" void INV_GPU_NAME(attention)(const inv_gpu *gpu, const inv_attention *a, void *o, void *stats)
 {
     const int64_t rows = a->heads * a->rows;
     if (a->dtype == INV_F64)
-        inv_start_sync(gpu, attention_kernel<double>, rows, TILE, *a, (double *)o, (double *)lse);
+        inv_start_sync(gpu, attention_kernel<double>, rows, TILE, *a, (double *)o, (double *)stats);
     else
-        inv_start_sync(gpu, attention_kernel<float>, rows, TILE, *a, (float *)o, (float *)lse);
+        inv_start_sync(gpu, attention_kernel<float>, rows, TILE, *a, (float *)o, (float *)stats);
 }
 
 template <class X>

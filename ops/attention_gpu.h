@@ -18,9 +18,10 @@ typedef struct inv_attention {
     const void *q, *k, *v, *mask; /* mask may be NULL */
 } inv_attention;
 
-/* For the gradient: what came out, the gradients of that (glse may be NULL), where results go (NULL: not wanted). */
+/* For the gradient: that of o, what came out, where results go (NULL: not wanted). stats: per row the largest score and
+ * the sum of e^(score - that); 0 and 0 where nothing is seen. */
 typedef struct inv_attention_grad {
-    const void *gy, *o, *lse, *glse;
+    const void *gy, *o, *stats;
     void *dq, *dk, *dv, *ds;
 } inv_attention_grad;
 
@@ -38,7 +39,7 @@ INV_HD int64_t inv__attention_mask_at(const inv_attention *a, int64_t head)
 #ifdef __cplusplus
 extern "C" {
 #endif
-INV_LAUNCHER(attention, const inv_attention *a, void *o, void *lse);
+INV_LAUNCHER(attention, const inv_attention *a, void *o, void *stats);
 /* delta: scratch, a number of the operands' type per head and row */
 INV_LAUNCHER(attention_grad, const inv_attention *a, const inv_attention_grad *g, void *delta);
 #ifdef __cplusplus

@@ -15,6 +15,7 @@ typedef struct masking {
     inv_id cond;         /* INV_NONE: `mask` is added */
     inv_id mask;         /* else what scores are replaced by ... */
     bool where_true;     /* ... where cond is so */
+    bool finite;         /* that is a finite number */
 } masking;
 
 typedef struct found {
@@ -163,13 +164,21 @@ static bool step_up(found *f, const inv_node *d, inv_id *v, uint32_t depth)
     if (!is_op(d, "Where")) return false;
     for (uint32_t i = 1; i < 3; i++) {
         if (!inv_spelling_uniform(g, d->in[i], &c) || !forbids(c)) continue;
-        *m = (masking){.cond = d->in[0], .mask = d->in[i], .where_true = i == 1};
+        *m = (masking){.cond = d->in[0], .mask = d->in[i], .where_true = i == 1, .finite = isfinite(c)};
         if (!sees_something(g, m, c)) return false;
         f->nstep++;
         *v = d->in[3 - i];
         return true;
     }
     return false;
+}
+
+/* What steps forbid together may be a whole row, of which sees_something, looking at each alone, knows nothing. */
+static bool replaces_among_others(const found *f)
+{
+    bool finite = false;
+    for (uint32_t i = 0; i < f->nstep; i++) finite = finite || f->step[i].finite;
+    return finite && f->nstep > 1;
 }
 
 /* Whether steps lead from v up to a product. */
@@ -299,7 +308,7 @@ inv_status inv_spell_attention(const inv_speller *s, const inv_node *node, inv_i
     inv_id v = soft->in[0];
     for (const inv_node *d = only_for(&f, v); d && step_up(&f, d, &v, 0);) d = only_for(&f, v);
     const inv_node *at = find_product(&f, v);
-    if (!at || !inv_shape_equal(&inv_val(g, at->out[0])->shape, &p)) return INV_OK;
+    if (!at || replaces_among_others(&f) || !inv_shape_equal(&inv_val(g, at->out[0])->shape, &p)) return INV_OK;
     const inv_node product = *at;
     const size_t order = g->order.n;
     *to = as_attention(&f, &product, &last);

@@ -3,6 +3,8 @@
  * against differences, kernels against naive loops, float32 against float64, one thread against several. */
 #include "ops_run.h"
 
+#include <float.h>
+
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -331,6 +333,50 @@ static void pool_indices_by_hand(void **state)
     ops_end(&e);
 }
 
+/* --- attention --- */
+
+/* Equal scores, also far below zero, where numbers are farther apart than the logarithm of a row's sum: every column
+ * has the same share of a row, in the gradient as in the result. The last row sees nothing: it has no share at all. */
+static void attention_where_all_is_masked(void **state)
+{
+    static const double mask[] = {0, -1e4, -1e9, -FLT_MAX};
+    enum { ROWS = 8, COLS = 8, D = 4 };
+    ops_env e;
+    inv_id grad[OPS_MAX];
+    (void)state;
+    ops_begin(&e);
+    for (size_t i = 0; i < 2 * sizeof mask / sizeof *mask; i++) {
+        const double tol = i % 2 ? 1e-13 : 2e-6;
+        ops_load(&e, "y = Attention<scale = 0>(float[1,2,8,4] q, float[1,2,8,4] k, float[1,2,8,4] v, float[8,8] m)",
+                 i % 2 ? "double" : "float", 23);
+        inv_graph *g = e.g;
+        const inv_id y = g->outputs.at[0], v = g->inputs.at[2], m = g->inputs.at[3];
+        const inv_shape s = *inv__shape(g, y);
+        for (int64_t k = 0; k < ROWS * COLS; k++) ops_set(&e, m, k, k / COLS < ROWS - 1 ? mask[i / 2] : -INFINITY);
+        const inv_id seed = inv_graph_value(g, "seed", INV_ROLE_INPUT, g->real, &s);
+        ops_alloc(&e, seed);
+        for (int64_t k = 0; k < 2 * ROWS * D; k++) ops_set(&e, seed, k, 1);
+        ops_reverse(&e, seed, grad);
+        ops_run(&e, 0);
+        for (int64_t k = 0; k < 2 * ROWS * D; k++) {
+            const double share = (ROWS - 1.0) / COLS;
+            double mean = 0;
+            for (int64_t c = 0; c < COLS; c++) mean += ops_get(&e, v, (k / (ROWS * D) * COLS + c) * D + k % D) / COLS;
+            if (!(fabs(ops_get(&e, grad[v], k) - share) < tol))
+                fail_msg("mask %g: dv[%d] is %.9g, not %g", mask[i / 2], (int)k, ops_get(&e, grad[v], k), share);
+            assert_true(fabs(ops_get(&e, y, k) - (k / D % ROWS < ROWS - 1 ? mean : 0)) < tol);
+        }
+        for (int64_t k = 0; k < ROWS * COLS; k++) { /* a share of what the column has more than the mean */
+            double more = 0;
+            for (int64_t h = 0; h < 2 && k / COLS < ROWS - 1; h++)
+                for (int64_t d = 0; d < D; d++)
+                    more += ops_get(&e, v, (h * COLS + k % COLS) * D + d) - ops_get(&e, y, h * ROWS * D + d);
+            assert_true(fabs(ops_get(&e, grad[m], k) - more / COLS) < 4 * tol);
+        }
+    }
+    ops_end(&e);
+}
+
 /* --- normalisation --- */
 
 static void batch_norm_is_inverted(void **state)
@@ -421,9 +467,9 @@ static void bits_do_not_depend_on_threads(void **state)
         "y = MatMulT(float[70,80] a, float[80,90] b)",
         "y = MatMulT(float[12,30,40] a, float[12,40,20] b)",
         "y = Softmax(float[300,70] x)",
-        "o, lse = AttentionCore<band = [-900, 20]>(float[2,4,150,16] q, float[2,2,300,16] k, float[2,2,300,8] v)",
+        "o, stats = AttentionCore<band = [-900, 20]>(float[2,4,150,16] q, float[2,2,300,16] k, float[2,2,300,8] v)",
         "dq, dk, dv = AttentionGrad<scale = 0.1>(float[2,4,150,8] gy, float[2,4,150,16] q, float[2,2,300,16] k, "
-        "float[2,2,300,8] v, float[2,4,150,8] o, float[2,4,150] lse)",
+        "float[2,2,300,8] v, float[2,4,150,8] o, float[2,4,150,2] scale_stats)",
         "hs, cs, gates = Recurrent<cell = \"LSTM\">(float[9,64,400] xw, float[400,100] r, float[64,100] h, "
         "float[64,100] c)",
         "dxw, dr, dh = RecurrentGrad<cell = \"GRU\">(float[9,64,300] gates, float[300,100] r, float[64,100] h, , , , , "
@@ -499,7 +545,7 @@ int main(void)
         cmocka_unit_test(condition_numbers), cmocka_unit_test(condition_in_parts),
         cmocka_unit_test(conv_matches_naive_loops),
         cmocka_unit_test(pooling_by_hand), cmocka_unit_test(pool_indices_by_hand),
-        cmocka_unit_test(batch_norm_is_inverted),
+        cmocka_unit_test(attention_where_all_is_masked), cmocka_unit_test(batch_norm_is_inverted),
         cmocka_unit_test(batch_norm_lowers_by_mode), cmocka_unit_test(bits_do_not_depend_on_threads),
         cmocka_unit_test(refusals_say_what_is_wrong)};
     return cmocka_run_group_tests(tests, NULL, NULL);

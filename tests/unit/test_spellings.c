@@ -280,6 +280,11 @@ static const pair same[] = {
      "y = Attention<is_causal = 1, scale = 1.0>(q, k, v)",
      "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Where(m, float {-3e38}, c); p = Softmax(d); "
      "y = MatMul(p, v)"},
+    {"attention, two masks that leave out", QKV ", float[2,1,1,5] u",
+     "const bool[5] m = {1, 0, 1, 1, 1}; const float n = {-inf}; ",
+     "z = Where(m, float {0}, n); a = Add(z, u); y = Attention<scale = 1.0>(q, k, v, a)",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Where(m, c, n); e = Add(d, u); p = Softmax(e); "
+     "y = MatMul(p, v)"},
     {"attention, heads apart and shared", "float[2,3,8] q, float[2,5,4] k, float[2,5,4] v", "",
      "y = Attention<q_num_heads = 4, kv_num_heads = 2, scale = 0.25>(q, k, v)",
      "q4 = Reshape(q, int64[4] {2, 3, 4, 2}); qt = Transpose<perm = [0, 2, 1, 3]>(q4); "
@@ -333,6 +338,18 @@ static const pair apart[] = {
     {"attention, finite replacement of whole rows", SELF, "const bool[1,1,3,1] m = {0, 1, 0}; ",
      "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Where(m, float {-3e38}, c); p = Softmax(d); "
      "y = MatMul(p, v)", "AttentionCore"},
+    {"attention, two finite replacements, together of a whole row", SELF,
+     "const bool[1,1,3,3] m = {1, 0, 0, 1, 1, 0, 1, 1, 1}; const bool[3] u = {0, 1, 1}; ",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Where(m, c, float {-1e9}); "
+     "e = Where(u, d, float {-1e9}); p = Softmax(e); y = MatMul(p, v)", "AttentionCore"},
+    {"attention, a finite replacement, then a mask", SELF ", float[3] u",
+     "const bool[1,1,3,3] m = {1, 0, 0, 1, 1, 0, 1, 1, 1}; ",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Where(m, c, float {-1e9}); e = Add(d, u); "
+     "p = Softmax(e); y = MatMul(p, v)", "AttentionCore"},
+    {"attention, a mask, then a finite replacement", SELF ", float[3] u",
+     "const bool[1,1,3,3] m = {1, 0, 0, 1, 1, 0, 1, 1, 1}; ",
+     "t = Transpose<perm = [0, 1, 3, 2]>(k); c = MatMul(q, t); d = Add(c, u); e = Where(m, d, float {-1e9}); "
+     "p = Softmax(e); y = MatMul(p, v)", "AttentionCore"},
     {"swish of another value", X ", float[2,4,6] u", "", "s = Sigmoid(u); y = Mul(x, s)", "Swish"},
     {"slope above 1", X, "", "s = Mul(x, float {2}); y = Max(x, s)", "LeakyRelu"},
     {"softmax over two axes", X, "", "e = Exp(x); s = ReduceSum(e, int64[2] {1, 2}); y = Div(e, s)", "Softmax"},
