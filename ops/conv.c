@@ -120,7 +120,7 @@ static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
     void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL, *out = k->out[0].data;
     const inv_conv_data d = {kind == 'x' ? out : a, kind == 'w' ? out : b, bias,
                              kind == 'y' ? out : kind == 'x' ? a : b};
-    if (!inv__conv_last_serves(c, part_of(kind), k->in[0].dtype)) return INV_E_UNSUPPORTED_OP;
+    if (k->in[0].dtype != INV_F32) return INV_E_UNSUPPORTED_OP;
     return inv__conv_last(c, part_of(kind), &d, k->ws);
 }
 
@@ -156,7 +156,7 @@ bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain)
     const char kind = kind_of(n);
     const inv_dtype t = inv__in_dtype(g, n, 0);
     if (g->gpu || geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
-    if (!inv__conv_last_serves(&c, part_of(kind), t)) return false;
+    if (!inv__dnnl_serves(&c, part_of(kind), t)) return false;
     /* floating-point operations per nanosecond of one thread, as measured (bench/results/layout.md) */
     const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
     const double there = c.depthwise ? 40 : 100;

@@ -30,7 +30,6 @@ bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain); 
 typedef struct inv_conv_data {
     void *x, *f, *bias, *y; /* or their gradients; the part says which one is written */
 } inv_conv_data;
-bool inv__conv_last_serves(const inv_conv *c, inv_conv_part part, inv_dtype t);
 size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias);
 inv_status inv__conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws);
 bool inv__dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t); /* false in a build without oneDNN */

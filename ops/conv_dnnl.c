@@ -312,7 +312,8 @@ static dnnl_status_t execute(const entry *e)
 inv_status inv__dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws)
 {
     entry *e = entry_of(c, part, d->bias != NULL);
-    if (!e || !e->served) return INV_E_NOMEM;
+    if (!e) return INV_E_NOMEM;
+    if (!e->served) return INV_E_UNSUPPORTED_OP;
     char *at = ws;
     (void)pthread_mutex_lock(&e->busy);
     dnnl_status_t r = dnnl_memory_set_data_handle(e->x, d->x);

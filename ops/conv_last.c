@@ -75,11 +75,6 @@ static void filter_gradient(const inv_conv *c, const float *x, const float *gy, 
         for (int64_t k = 0; k < w->kvol; k++) gf[(c0 + j) * w->kvol + k] = (float)total[k][j];
 }
 
-bool inv__conv_last_serves(const inv_conv *c, inv_conv_part part, inv_dtype t)
-{
-    return inv__dnnl_serves(c, part, t);
-}
-
 size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias)
 {
     return is_own(c, part) ? 0 : inv__dnnl_workspace(c, part, bias);

@@ -15,11 +15,10 @@
 #include "passes/pass.h"
 
 #define MOVE_COST 1.0 /* nanoseconds of one thread per element transposed */
+#define ALL 0xffffffffu /* slots */
 
 /* What an attribute holds: an axis, axes, one number per axis; or a mark that is set. */
 typedef enum about { AXIS, AXES, PER_AXIS, LAST_AXIS, MARK } about;
-
-#define ALL 0xffffffffu
 
 /* Operators besides element-wise ones that can do with either order; in, out: slots that hold an image. */
 static const struct knowing {
@@ -55,9 +54,7 @@ static const struct knowing {
     {"ResizeGrad", 1, 1, {{"shape", PER_AXIS}}},
 };
 
-typedef struct group {
-    double gain, cost;
-} group;
+typedef struct group { double gain, cost; } group;
 
 typedef struct moved {
     inv_id node;
@@ -67,7 +64,7 @@ typedef struct moved {
 typedef struct turning {
     inv_graph *g;
     inv_arena scratch;
-    size_t nvalue, nnode;
+    size_t nvalue, nnode; /* before moves were added */
     bool *fixed;     /* per value: not to be turned */
     inv_id *parent;  /* per value: towards the value that stands for its group */
     inv_id *node_of; /* per node: a value of the group that it is turned with; INV_NONE: it is not */
@@ -126,17 +123,20 @@ static int image_rank(const inv_graph *g, const inv_node *n)
     return rank >= 3 && rank <= 5 ? rank : 0;
 }
 
-/* Whether slot k holds an image of that rank. An operand of fewer axes is one that is broadcast: it takes part if that
- * moves nothing; *fits false: it would. */
-static bool is_image(const inv_graph *g, inv_id v, bool slot, int rank, bool *fits)
+/* Whether v, in a slot for an image of that rank, is one; also of fewer axes, to be broadcast, but no single number. */
+static bool is_image(const inv_graph *g, inv_id v, bool slot, int rank)
 {
     if (v == INV_NONE || !slot) return false;
     const inv_shape *s = &inv_val(g, v)->shape;
-    if (s->rank == rank) return true;
-    if (inv_shape_nelem(s) == 1) return false;
-    const inv_shape p = padded(s, rank);
-    *fits = *fits && s->rank < rank && is_still(&p);
-    return true;
+    return s->rank == rank || inv_shape_nelem(s) != 1;
+}
+
+/* Of fewer axes it can take part only if turning it moves nothing. */
+static bool fits(const inv_graph *g, inv_id v, bool slot, int rank)
+{
+    if (!is_image(g, v, slot, rank) || rank_of(g, v) == rank) return true;
+    const inv_shape p = padded(&inv_val(g, v)->shape, rank);
+    return rank_of(g, v) < rank && is_still(&p);
 }
 
 /* Axes that a reduction removes are gone from either order; those that stay must stay in order. */
@@ -164,17 +164,18 @@ static bool image_slots(const inv_graph *g, const inv_node *n, int *rank, uint32
 {
     const struct knowing *k = knowing_of(n);
     const bool each = (n->op->flags & INV_OP_ELEMENTWISE) != 0;
-    bool fits = true;
     *in = each ? ALL : k ? k->in : 0;
     *out = each ? ALL : k ? k->out : 0;
     *rank = image_rank(g, n);
     if ((!each && !k) || *rank == 0 || !keeps_order(g, n) || has_more_axes(n)) return false;
-    for (uint32_t i = 0; i < n->nin; i++) (void)is_image(g, n->in[i], bit(*in, i), *rank, &fits);
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (!fits(g, n->in[i], bit(*in, i), *rank)) return false;
     const bool dropped = n->nout && n->out[0] != INV_NONE && rank_of(g, n->out[0]) < *rank &&
                          inv_attr_find(n, "keepdims") && !inv_attr_int(n, "keepdims", 1);
     if (dropped) *out = 0;
-    for (uint32_t i = 0; i < n->nout; i++) (void)is_image(g, n->out[i], bit(*out, i), *rank, &fits);
-    return fits;
+    for (uint32_t i = 0; i < n->nout; i++)
+        if (!fits(g, n->out[i], bit(*out, i), *rank)) return false;
+    return true;
 }
 
 /* --- groups --- */
@@ -239,14 +240,13 @@ static void count_costs(turning *t)
         const inv_node *n = inv_nod(g, node);
         uint32_t in = 0, out = 0;
         int rank = 0;
-        bool fits = true;
         if (is_transpose(n)) continue;
         (void)image_slots(g, n, &rank, &in, &out);
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
             const inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
             const bool slot = k < n->nin ? bit(in, k) : bit(out, k - n->nin);
             if (v == INV_NONE) continue;
-            const bool wants = t->node_of[node] != INV_NONE && is_image(g, v, slot, rank, &fits);
+            const bool wants = t->node_of[node] != INV_NONE && is_image(g, v, slot, rank);
             if (wants && t->fixed[v]) t->groups[find(t, t->node_of[node])].cost += move_cost(g, v, rank);
             if (!wants && !t->fixed[v] && t->other[v] == INV_NONE) {
                 t->groups[find(t, v)].cost += move_cost(g, v, rank_of(g, v));
@@ -368,10 +368,10 @@ static inv_id move(inv_graph *g, inv_id from, inv_id to, bool back, const inv_no
 {
     inv_val(g, to)->def = INV_NONE;
     const int rank = rank_of(g, back ? from : to);
-    const inv_shape in = padded(&inv_val(g, from)->shape, rank), out = padded(&inv_val(g, to)->shape, rank);
+    const inv_shape plain = padded(&inv_val(g, back ? to : from)->shape, rank);
     int64_t perm[INV_MAX_RANK];
     for (int i = 0; i < rank; i++) perm[i] = back ? turned_back(rank, i) : turned(rank, i);
-    const bool view = is_still(back ? &out : &in);
+    const bool view = is_still(&plain);
     const inv_attr attr = view ? inv__attr_of_shape("shape", &inv_val(g, to)->shape)
                                : inv_attr_of_ints("perm", (size_t)rank, perm);
     inv_emit_for(g, at);
@@ -424,7 +424,6 @@ static inv_status place(turning *t, inv_id node)
     const inv_node n = *inv_nod(g, node);
     uint32_t in = 0, out = 0;
     int rank = 0;
-    bool fits = true;
     const bool with = t->node_of[node] != INV_NONE && is_turned(t, t->node_of[node]);
     if (with) (void)image_slots(g, &n, &rank, &in, &out);
     if (is_transpose(&n) && (is_turned(t, n.in[0]) || is_turned(t, n.out[0]))) {
@@ -432,12 +431,12 @@ static inv_status place(turning *t, inv_id node)
         return inv_vec_push(&g->arena, &g->order, node) ? INV_OK : INV_E_NOMEM;
     }
     for (uint32_t k = 0; k < n.nin; k++)
-        if (n.in[k] != INV_NONE && is_image(g, n.in[k], bit(in, k), rank, &fits) != is_turned(t, n.in[k]))
+        if (n.in[k] != INV_NONE && is_image(g, n.in[k], bit(in, k), rank) != is_turned(t, n.in[k]))
             INV_TRY(place_input(t, node, k, with && !is_turned(t, n.in[k]) ? rank : rank_of(g, n.in[k])));
     if (with && !turn_attrs(g, inv_nod(g, node), rank)) return INV_E_NOMEM;
     if (!inv_vec_push(&g->arena, &g->order, node)) return INV_E_NOMEM;
     for (uint32_t k = 0; k < n.nout; k++)
-        if (n.out[k] != INV_NONE && is_image(g, n.out[k], bit(out, k), rank, &fits) != is_turned(t, n.out[k]))
+        if (n.out[k] != INV_NONE && is_image(g, n.out[k], bit(out, k), rank) != is_turned(t, n.out[k]))
             INV_TRY(place_output(t, node, k, with && !is_turned(t, n.out[k]) ? rank : rank_of(g, n.out[k])));
     return INV_OK;
 }
@@ -513,7 +512,7 @@ static bool is_fixed(const inv_graph *g, const inv_value *v)
 
 static inv_status init(turning *t)
 {
-    inv_graph *g = t->g;
+    const inv_graph *g = t->g;
     t->nvalue = g->value.n;
     t->nnode = g->node.n;
     t->fixed = INV_ARENA_NEW(&t->scratch, bool, t->nvalue + 1);
@@ -588,13 +587,13 @@ inv_status inv_pass_layout(inv_graph *g)
     turning t = {.g = g};
     inv__arena_init(&t.scratch, g->ctx);
     inv_status s = init(&t);
-    bool any = false;
     if (s == INV_OK) {
         make_groups(&t);
         settle_groups(&t);
+        bool any = false;
         for (inv_id v = 0; v < t.nvalue && !any; v++) any = is_turned(&t, v);
+        if (any) s = turn(&t);
     }
-    if (any) s = turn(&t);
     inv__arena_fini(&t.scratch);
     return s;
 }
