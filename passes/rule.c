@@ -213,8 +213,8 @@ static double factor_at(inv_matcher *m, const inv_node *n, int64_t i, int64_t j)
     return bytes ? inv_elem_double(bytes, v->dtype, (size_t)(i * width + j)) : (double)NAN;
 }
 
-/* d = x U, o = d V: whether x - o is a reflection at right angles, so that doing it twice gives x and magnifies nothing:
- * V U = 2, and U V is no larger than twice a projection. */
+/* d = x U, o = d V: whether x - o is a reflection at right angles, so that doing it twice gives x and magnifies
+ * nothing: V U = 2, and U V is no larger than twice a projection. */
 static inv_status reflects(inv_matcher *m, inv_id d, inv_id o, bool *holds, const char **reason)
 {
     inv_graph *g = m->g;

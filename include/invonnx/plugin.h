@@ -7,16 +7,17 @@
  *     solve   "x = LeakyReluInverse<*>(y)"    may read every value of the pattern but `frees`
  *
  * Solve texts may have several statements, and so may patterns, eight at most; then the node that is spoken of as the
- * matched one is that of the pattern's last operator. In patterns: `t = region(x)` any single-entry subgraph that starts at x, `s, t = region(x)` one that gives several
- * values (at most four); `param(W)` a value that depends on parameters and constants only; `xs...` all inputs or
- * outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either order. In
- * solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of the node that gives t; `k = sizes(xs)` extents of xs along its
- * `axis`; `k = invert(perm)` the inverse permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x;
- * `k = matrix(W)` those of W with all axes but the first made one. A rule whose match is a single node is a local
- * inverse. Recovery may use every solve text wherever its pattern is found, a longer one's beside those of its nodes,
- * and checks what it gives. Longer patterns also name blocks, and with no solve text leave solving to the inverses of
- * their nodes. Regions are run forward again, their exits are values like any other; the entry of one may be the freed
- * value itself only where another operator of the pattern reads it. */
+ * matched one is that of the pattern's last operator. In patterns: `t = region(x)` any single-entry subgraph that
+ * starts at x, `s, t = region(x)` one that gives several values (at most four); `param(W)` a value that depends on
+ * parameters and constants only; `xs...` all inputs or outputs of a variadic operator; `A|B(x)` either operator.
+ * Operands of commutative operators match in either order. In solve: `<*>` all attributes of the matched node; `k =
+ * name` one of them; `k = t.name` one of the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k =
+ * invert(perm)` the inverse permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k =
+ * matrix(W)` those of W with all axes but the first made one. A rule whose match is a single node is a local inverse.
+ * Recovery may use every solve text wherever its pattern is found, a longer one's beside those of its nodes, and checks
+ * what it gives. Longer patterns also name blocks, and with no solve text leave solving to the inverses of their nodes.
+ * Regions are run forward again, their exits are values like any other; the entry of one may be the freed value itself
+ * only where another operator of the pattern reads it. */
 #ifndef INVONNX_PLUGIN_H
 #define INVONNX_PLUGIN_H
 
