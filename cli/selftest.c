@@ -67,5 +67,5 @@ int cli_main_selftest(const cli_options *o)
         json_array_foreach(reports, i, report) show(report);
     }
     json_decref(reports);
-    return status == CLI_OK && failed > 0 ? CLI_FAILED : status;
+    return status == CLI_OK && failed > 0 ? cli_fail("%.0f checks failed", failed) : status;
 }

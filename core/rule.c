@@ -5,7 +5,7 @@
 #include "core/condition.h"
 #include "core/ir_internal.h"
 
-enum { MOST_STATEMENTS = 8, MOST_NAMES = 16, MOST_EXITS = 4 }; /* as matching has room for */
+enum { MOST_NAMES = 16, MOST_EXITS = 4 }; /* as matching has room for */
 
 #define TEXT(field) {#field, offsetof(inv_inverse_def, field)}
 const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
@@ -79,8 +79,8 @@ static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_d
 {
     inv_stmts st = {0};
     INV_TRY(parse(r, a, d->name, "match", d->match, &st));
-    INV_CHECK(st.n <= MOST_STATEMENTS, r->ctx, INV_E_PARSE, "inverse rule '%s', match: %zu statements, at most %d",
-              d->name, st.n, MOST_STATEMENTS);
+    INV_CHECK(st.n <= INV_MAX_PATTERN, r->ctx, INV_E_PARSE, "inverse rule '%s', match: %zu statements, at most %d",
+              d->name, st.n, INV_MAX_PATTERN);
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "match", s));
@@ -131,8 +131,14 @@ static inv_status check_texts(inv_registry *r, const inv_inverse_def *d)
     if (s == INV_OK && d->solve) s = check_solve(r, &scratch, d, &known);
     inv__arena_fini(&scratch);
     INV_TRY(s);
+    inv_inverse_def part = *d;
+    part.gain = NULL;
     r->field = "when";
-    return inv__condition_check(r->ctx, d);
+    INV_TRY(inv__condition_check(r->ctx, &part));
+    part = *d;
+    part.when = NULL;
+    r->field = "gain";
+    return inv__condition_check(r->ctx, &part);
 }
 
 /* Graphs of a plugin's cases: an error in one is better heard now than when it is tested. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The conformance suite (`invonnx selftest`): every rule and operator of a plugin, or of the library, and the report. */
+ * The conformance suite (`invonnx selftest`): rules and operators of a plugin, or the library's rules; the report. */
 #include <math.h>
 #include <string.h>
 
