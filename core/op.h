@@ -115,6 +115,22 @@ size_t inv_registry_nops(const inv_registry *r);
 const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i);
 size_t inv_registry_ninverses(const inv_registry *r);
 const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i); /* by falling priority */
+/* Path of the plugin that brought it; NULL: the library did. */
+const char *inv_registry_op_plugin(const inv_registry *r, size_t i);
+const char *inv_registry_inverse_plugin(const inv_registry *r, size_t i);
+extern const inv_api inv__plugin_api; /* plugin.c: what every rule set gets, built in or not */
+/* The texts of a rule, in the order in which they are printed; `name` NULL ends the list. */
+typedef struct inv_rule_field {
+    const char *name;
+    size_t offset; /* of a `const char *` in inv_inverse_def */
+} inv_rule_field;
+extern const inv_rule_field inv__rule_fields[];
+static inline const char *inv__rule_text(const inv_inverse_def *d, const inv_rule_field *f)
+{
+    return *(const char *const *)(const void *)((const char *)d + f->offset);
+}
+/* rule_text.c: the rule as `invonnx rules` prints it and a plugin may have it (docs/text-form.md) */
+void inv_rule_print(const inv_inverse_def *d, inv_str *out);
 /* Slot i of a row's `in` or `out` list; false: the operator has no such slot. A variadic slot covers all
  * that follow; its first is required if nothing stands before it. */
 bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);

@@ -313,6 +313,22 @@ static double expected_gain(inv_range r, bool inverse)
     return inverse ? 1 / least : most;
 }
 
+/* max sqrt(var + epsilon) / |s|, entry by entry: what undoing a normalization by known statistics magnifies. */
+static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *node)
+{
+    inv_known_forget(m, MAX_KEPT);
+    const void *v = var == INV_NONE ? NULL : inv_known_bytes(m, var), *f = inv_known_bytes(m, s);
+    int64_t n = inv_shape_nelem(&inv_val(m->g, s)->shape);
+    double most = 0;
+    if (!v || !f || inv_shape_nelem(&inv_val(m->g, var)->shape) != n) return INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double spread = inv_elem_double(v, inv_val(m->g, var)->dtype, (size_t)i);
+        spread += inv_attr_float(node, "epsilon", 1e-5);
+        most = fmax(most, sqrt(spread) / fabs(inv_elem_double(f, inv_val(m->g, s)->dtype, (size_t)i)));
+    }
+    return most;
+}
+
 inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain,
                          double *bound)
 {
@@ -350,5 +366,6 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = given ? *bound : expected_gain(r, inverse);
     if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
     if (*bound < 1 && !inverse) *bound = 1;
+    if (inverse && c.nargs == 2) *bound = most_spread(m, inv_binding_get(b, c.arg[1]), v, node);
     return INV_OK;
 }
