@@ -50,6 +50,9 @@ static const struct knowing {
     {"SliceRange", 1, 1, {{"starts", PER_AXIS}, {"steps", PER_AXIS}, {"sizes", PER_AXIS}}},
     {"SliceRangeGrad", 1, 1, {{"shape", PER_AXIS}, {"starts", PER_AXIS}, {"steps", PER_AXIS}}},
     {"PadRange", 1, 1, {{"shape", PER_AXIS}, {"starts", PER_AXIS}}},
+    {"CompareBits", ALL, 1, {{"axis", AXIS}}},
+    {"EqualBits", ALL, 1, {{"axis", AXIS}}},
+    {"SelectBits", ALL, 1, {{"axis", AXIS}, {"shape", PER_AXIS}}},
     {"ResizeN", 1, 1, {{"shape", PER_AXIS}}},
     {"ResizeGrad", 1, 1, {{"shape", PER_AXIS}}},
 };

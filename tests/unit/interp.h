@@ -64,7 +64,7 @@ static inline inv_status interp_grad(inv_graph *g, inv_id *grad, inv_id *seed)
         }
         if (!any || (n.op->flags & INV_OP_NO_GRAD)) continue;
         if (n.op->grad == NULL) return INV_E_UNSUPPORTED_OP;
-        inv_grad b = {g, g->order.at[i], og, ig, wanted};
+        inv_grad b = {g, g->order.at[i], og, ig, wanted, NULL, 0};
         INV_TRY(n.op->grad(&b));
         for (uint32_t k = 0; k < n.nin; k++) {
             if (ig[k] == INV_NONE || !wanted[k]) continue;
