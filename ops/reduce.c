@@ -295,6 +295,14 @@ static inv_status mean_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* v, of the shape of the node's input, reduced over its axes, which stay as extents of 1. */
+static inv_id reduce_alike(inv_grad *b, const char *op, inv_id v)
+{
+    const inv_attr *axes = inv_attr_find(inv_nod(b->g, b->node), "axes"), keep = inv_attr_of_int("keepdims", 1);
+    const inv_attr attr[2] = {keep, axes ? *axes : keep};
+    return inv_emit1(b->g, op, INV_IN(v), axes ? 2 : 1, attr);
+}
+
 static inv_status extreme_grad(inv_grad *b)
 {
     if (inv_GO(b, 0) == INV_NONE) return INV_OK;
@@ -305,12 +313,28 @@ static inv_status extreme_grad(inv_grad *b)
     const inv_id y = kept_view(b, inv_O(b, 0));
     g->phase = phase;
     const inv_bits m = inv_emit_equal_bits(g, inv_I(b, 0), y);
-    const inv_attr *axes = inv_attr_find(inv_nod(g, b->node), "axes");
-    const inv_attr attr[2] = {inv_attr_of_int("keepdims", 1), axes ? *axes : inv_attr_of_int("keepdims", 1)};
     const inv_id ones = inv_emit_select(g, inv_graph_const_real(g, g->real, 1), &m, equal);
-    const inv_id ties = inv_emit1(g, "ReduceSumAxes", INV_IN(ones), axes ? 2 : 1, attr);
+    const inv_id ties = reduce_alike(b, "ReduceSumAxes", ones);
     const inv_id share = inv_emit1(g, "Div", INV_IN(kept_view(b, inv_GO(b, 0)), ties), INV_NOATTR);
     inv_grad_set(b, 0, inv_emit_select(g, share, &m, equal));
+    return inv__grad_done(b);
+}
+
+/* The product of the others. p: of all that are not 0. Without a zero it is p / x; a zero's is p if it is the only one;
+ * all other elements beside a zero have none: it is where the number of zeros is that of the element itself. */
+static inv_status prod_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
+    const inv_id x = inv_I(b, 0), gy = kept_view(b, inv_GO(b, 0));
+    const inv_id none = inv_graph_const_real(g, g->real, 0), one = inv_graph_const_real(g, g->real, 1);
+    const inv_id is_zero = inv_emit1(g, "Equal", INV_IN(x, none), INV_NOATTR);
+    const inv_id rest = inv_emit1(g, "Where", INV_IN(is_zero, one, x), INV_NOATTR);
+    const inv_id count = inv_emit1(g, "Where", INV_IN(is_zero, one, none), INV_NOATTR);
+    const inv_id counts = inv_emit1(g, "Equal", INV_IN(count, reduce_alike(b, "ReduceSumAxes", count)), INV_NOATTR);
+    const inv_id p = inv_emit1(g, "Mul", INV_IN(gy, reduce_alike(b, "ReduceProdAxes", rest)), INV_NOATTR);
+    const inv_id others = inv_emit1(g, "Div", INV_IN(p, rest), INV_NOATTR);
+    inv_grad_set(b, 0, inv_emit1(g, "Where", INV_IN(counts, others, none), INV_NOATTR));
     return inv__grad_done(b);
 }
 
@@ -428,7 +452,7 @@ AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes")
 AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes")
 AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the gradient")
 AXES_ROW(min, "ReduceMinAxes", extreme_grad, "smallest over axes; ties share the gradient")
-AXES_ROW(prod, "ReduceProdAxes", NULL, "product over axes")
+AXES_ROW(prod, "ReduceProdAxes", prod_grad, "product over axes; its gradient is right with zeros too")
 
 CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",
       "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)", "y = SumTo<shape = [1]>(float[1,1] x)",
