@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime training's side of models.py: trains the file that torch_step.py has exported. Needs onnxruntime-training.
+"""ONNX Runtime training's side of models.py: trains the file that torch_step.py has exported, in the forms of ort_forms.py.
+Needs onnxruntime-training.
 
     ort_step.py check NETWORK DIR [--threads N]   losses on the batches that PyTorch's losses in NETWORK.json are of, beside
                                                   them; of a momentum network only the first is to agree: see OPTIMIZERS
@@ -17,6 +18,7 @@ import onnxruntime
 from onnxruntime.training import artifacts, onnxblock
 from onnxruntime.training.api import CheckpointState, Module, Optimizer
 
+import ort_forms
 from peers.contestant import machine_busy
 
 # There are only SGD, which has no momentum, and AdamW: the one cheaper than PyTorch's, the other Adam with these options.
@@ -52,36 +54,10 @@ def parameters(graph):
     return [i.name for i in graph.initializer if i.data_type == onnx.TensorProto.FLOAT and i.name not in buffers]
 
 
-def hard(node, alpha):
-    """HardSigmoid, and HardSwish, which is x times one, by operators that have a gradient."""
-    x, y = node.input[0], node.output[0]
-    constants = {y + ".alpha": alpha, y + ".beta": 0.5, y + ".least": 0.0, y + ".most": 1.0}
-    made = [onnx.helper.make_node("Constant", [], [name], value_float=value) for name, value in constants.items()]
-    operand, last = x, y if node.op_type == "HardSigmoid" else y + ".gate"
-    for op, more, out in (("Mul", [".alpha"], y + ".scaled"), ("Add", [".beta"], y + ".moved"),
-                          ("Clip", [".least", ".most"], last)):
-        made.append(onnx.helper.make_node(op, [operand, *(y + m for m in more)], [out], out))
-        operand = out
-    return made if last == y else [*made, onnx.helper.make_node("Mul", [x, last], [y], y)]
-
-
-def adapted(graph):
-    """The same network in operators that ONNX Runtime has gradients for, where that is a matter of form."""
-    nodes = []
-    for n in graph.node:
-        if n.op_type == "LayerNormalization" and len(n.output) == 1:  # its gradient reads the optional outputs
-            n.output.extend([n.output[0] + ".mean", n.output[0] + ".scale"])
-        alpha = next((a.f for a in n.attribute if a.name == "alpha"), 1 / 6)
-        nodes += hard(n, alpha) if n.op_type in ("HardSwish", "HardSigmoid") else [n]
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
 def made(stem, known, target, threads):
     """A function of a batch that makes a step and returns the loss."""
     model = onnx.load(stem + ".onnx")
-    adapted(model.graph)
+    ort_forms.adapt(model)
     trained = parameters(model.graph)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
