@@ -110,7 +110,7 @@ struct inv_session {
     uint64_t steps;
     int fallbacks;
     double worst_drift;
-    struct inv_mode_set *modes; /* modes.c: those at hand, with those that open scopes restore behind; NULL: never set */
+    struct inv_mode_set *modes; /* modes.c: those at hand, behind them what open scopes restore; NULL: never set */
     void *host;           /* download buffer for inv_session_get, grows */
     size_t host_nbytes;
     char bad_node[256];
@@ -150,8 +150,8 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
-/* session.c: plans again after the program's options, modes or anchors have changed, and moves the arena; parameters and
- * all that persists keep their bytes. `former`: the program as it was before; on failure it is that again. */
+/* session.c: plans again after the program's options, modes or anchors have changed, and moves the arena; parameters
+ * and all that persists keep their bytes. `former`: the program as it was before; on failure it is that again. */
 inv_status inv_session_plan_again(inv_session *s, const inv_program *former);
 /* session.c: waits for what is queued, the newest update too */
 inv_status inv_session_settle(inv_session *s);

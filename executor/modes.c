@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Modes that change between steps: the session is planned again from the graphs it has, so all that persists stays where
- * it is. Scopes are a stack: what holds now, and behind it what each `pop` restores. */
+ * Modes that change between steps: the session is planned again from the graphs it has, so all that persists stays
+ * where it is. Scopes are a stack: what holds now, and behind it what each `pop` restores. */
 #include "executor/executor.h"
 
 /* The memory mode and the rules, with their texts, in an arena of their own. */
@@ -85,8 +85,8 @@ static inv_status check(inv_session *s, const inv_modes *change)
     if (!change) return INV_OK;
     INV_CHECK(change->size == sizeof *change, s->ctx, INV_E_ABI,
               "modes of %zu bytes: this library knows %zu (set .size)", change->size, sizeof *change);
-    INV_CHECK(!change->memory || *change->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG, "no memory mode has number %d",
-              change->memory ? (int)*change->memory : 0);
+    INV_CHECK(!change->memory || *change->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
+              "no memory mode has number %d", change->memory ? (int)*change->memory : 0);
     for (size_t i = 0; i < change->nrules; i++)
         INV_CHECK(change->rules[i].glob && change->rules[i].mode <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
                   "rule %zu of %zu has no glob, or a mode that there is not", i + 1, change->nrules);

@@ -150,9 +150,9 @@ typedef struct inv_array {
 } inv_array;
 
 /** "GLOB=store|recompute|invert" split in two. The glob is about forward values, by their own names or those of the
- *  nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a block
- *  takes and computes inside, for `invert` what it takes alone. Of several rules that fit a value the last one counts;
- *  INV_MEMORY_AUTO lifts those before it. */
+ *  nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a
+ *  block takes and computes inside, for `invert` what it takes alone. Of several rules that fit a value the last one
+ *  counts; INV_MEMORY_AUTO lifts those before it. */
 typedef struct inv_mode_rule {
     const char *glob;
     inv_memory mode;
@@ -231,12 +231,12 @@ typedef struct inv_modes {
 /** Changes the modes of a training session between two steps. Plans again from the graphs that the session has;
  *  parameters, optimizer state, running statistics, the number of the step and with it all random numbers stay as they
  *  are, bit for bit. Outputs and gradients of the newest call cannot be read any more.
- *  @return INV_OK; INV_E_ARG for a glob that fits nothing, INV_E_NOMEM, also if the budget cannot be met: then the session
- *          is as it was, and goes on. Only if there is not even the memory to go back, it ends, and says so from then on.
+ *  @return INV_OK; INV_E_ARG for a glob that fits nothing, INV_E_NOMEM, also if the budget cannot be met: then the
+ *          session is as it was, and goes on. Only if there is not even the memory to go back, it ends, and says so.
  *  Cost: a search for a plan, and the transient memory anew. */
 INV_NODISCARD INV_API inv_status inv_session_set_modes(inv_session *session, const inv_modes *modes);
-/** The same for a while: `pop` restores what held before the newest `push`, whatever was set since. Scopes nest. A `pop`
- *  that fails has restored nothing and may be tried again. */
+/** The same for a while: `pop` restores what held before the newest `push`, whatever was set since. Scopes nest. A
+ *  `pop` that fails has restored nothing and may be tried again. */
 INV_NODISCARD INV_API inv_status inv_session_push_modes(inv_session *session, const inv_modes *modes);
 INV_NODISCARD INV_API inv_status inv_session_pop_modes(inv_session *session);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Out of memory anywhere: the n-th allocation fails, for n = 1, 2, 3, ..., while a context is made, models are loaded,
- * sessions are compiled and a step is planned again. Every attempt must say so, and leave nothing behind; a session goes
- * on. Reports are not swept: jansson allocates on its own. */
+ * sessions are compiled and a step is planned again. Every attempt must say so, and leave nothing behind; a session
+ * goes on. Reports are not swept: jansson allocates on its own. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
