@@ -24,7 +24,8 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     if (!*made) return INV_OK;
     double flops = template_flops(g, nodes, nnodes);
     for (uint32_t i = 0; i < nresult; i++) {
-        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound};
+        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound,
+                      inv_known_cond(m, b)};
         if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
     }
     return INV_OK;

@@ -184,6 +184,14 @@ static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *nod
     return INV_OK;
 }
 
+double inv_known_cond(const inv_matcher *m, const inv_binding *b)
+{
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->n_ids[i] == 1 && b->id[i][0] < m->nvalue && m->known[b->id[i][0]].measured)
+            return m->known[b->id[i][0]].cond;
+    return 0;
+}
+
 /* Of what depends on inputs no entry is known, but perhaps bounds. */
 static inv_status on_range(inv_matcher *m, const inv_condition *c, inv_id a, bool *holds, const char **reason)
 {

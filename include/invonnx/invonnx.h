@@ -255,6 +255,16 @@ INV_NODISCARD INV_API inv_status inv_session_set_modes(inv_session *session, con
 INV_NODISCARD INV_API inv_status inv_session_push_modes(inv_session *session, const inv_modes *modes);
 INV_NODISCARD INV_API inv_status inv_session_pop_modes(inv_session *session);
 
+/** Tries every inverse that recovery could use on the data of `options->inputs`: error of its round trip in float32 and
+ *  float64, stated and measured gain, condition numbers, what the drift limit refuses, and how errors grow from the
+ *  model's end to its beginning in a training step (docs/numerics.md). With a loss also what inverting does to the
+ *  gradient; without, half the sum of squares of the outputs stands in. Nothing is trained. Findings are no failure.
+ *  @param options as of a training session, inputs with data
+ *  @param json    the report; free with inv_free
+ *  @return INV_OK; what inv_session_create and inv_session_grad return */
+INV_NODISCARD INV_API inv_status inv_model_check(inv_model *model, const struct inv_session_options *options,
+                                                 char **json);
+
 typedef struct inv_result {
     double loss;
     int64_t rows;     /* rows of logits that the metric counts */
