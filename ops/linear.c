@@ -318,3 +318,22 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
                          (long long)n, (long long)m);
     return INV_OK;
 }
+
+inv_status inv__linear_logdet(inv_context *ctx, const inv_data *w, double *logdet)
+{
+    size_t n = w->shape.rank > 0 ? (size_t)w->shape.dim[0] : 0, count = (size_t)inv_shape_nelem(&w->shape);
+    INV_CHECK(n > 0 && count == n * n && n <= INT_MAX / 64, ctx, INV_E_SHAPE,
+              "the determinant of a matrix that is not square was asked for");
+    double *a = inv__alloc(ctx, count * sizeof(double));
+    lapack_int *pivot = inv__alloc(ctx, n * sizeof *pivot);
+    *logdet = NAN;
+    if (a && pivot && load(a, w, 0, count)) {
+        *logdet = 0;
+        (void)LAPACKE_dgetrf_work(LAPACK_COL_MAJOR, (lapack_int)n, (lapack_int)n, a, (lapack_int)n, pivot);
+        for (size_t i = 0; i < n; i++) *logdet += log(fabs(a[i * n + i]));
+    }
+    bool enough = a && pivot;
+    inv__free(ctx, a);
+    inv__free(ctx, pivot);
+    return enough ? INV_OK : INV_E_NOMEM;
+}

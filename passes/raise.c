@@ -153,6 +153,11 @@ static const char *ints(inv_raise *r, size_t n, const int64_t *v)
     return constant(r, &(inv_data){INV_I64, inv_shape_of(1, &count), copy, n * sizeof *v});
 }
 
+const char *inv_raise_cast(inv_raise *r, const char *x, inv_dtype to)
+{
+    return emit(r, inv_raise_fresh(r), "Cast", NAMES(x), INV_ATTRS(inv_attr_of_int("to", (int64_t)to)));
+}
+
 /* --- operators that are what ONNX calls so --- */
 
 static bool plain(const raising *b)
@@ -342,6 +347,7 @@ static bool linear_solve(const raising *b)
 {
     static const int64_t turned[2] = {1, 0};
     const char *m = b->solver;
+    if (b->r->by_operator) return plain(b);
     if (m == NULL) return refuse(b->r, "the inverse of the matrix is not known before the run");
     if (inv_attr_int(b->n, "transB", 0))
         m = emit(b->r, inv_raise_fresh(b->r), "Transpose", NAMES(m), INV_ATTRS(inv_attr_of_ints("perm", 2, turned)));
