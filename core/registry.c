@@ -149,8 +149,8 @@ static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
         INV_CHECK(strcmp(r->inverse.at[i]->name, d->name) != 0, r->ctx, INV_E_EXISTS,
                   "inverse rule '%s' is already registered", d->name);
     INV_TRY(check_text(r, d->name, "match", d->match));
-    INV_TRY(inv__condition_check(r->ctx, d));
-    return d->solve ? check_text(r, d->name, "solve", d->solve) : INV_OK;
+    if (d->solve) INV_TRY(check_text(r, d->name, "solve", d->solve));
+    return inv__condition_check(r->ctx, d);
 }
 
 /* A copy of our own: a plugin may have built its texts on the fly. */

@@ -176,7 +176,10 @@ typedef struct inv_array {
     const int64_t *rows; /* NULL, or dims[0] row numbers: row r of the batch is row rows[r] of data */
 } inv_array;
 
-/** "GLOB=store|recompute|invert" split in two. */
+/** "GLOB=store|recompute|invert" split in two. The glob is about forward values, by their own names or those of the
+ *  nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a
+ *  block takes and computes inside, for `invert` what it takes alone. Of several rules that fit a value the last one
+ *  counts; INV_MEMORY_AUTO lifts those before it. */
 typedef struct inv_mode_rule {
     const char *glob;
     inv_memory mode;
@@ -197,7 +200,7 @@ typedef struct inv_session_options {
     const char *logdet; /* nll: output [batch] or NULL */
     int class_axis;     /* cross entropy; 0 means the default, 1 */
     inv_memory memory;
-    const char *const *keep; /* globs of value names that are stored whatever the mode */
+    const char *const *keep; /* globs, as in inv_mode_rule, of what is stored whatever the mode */
     size_t nkeep;
     const inv_mode_rule *modes;
     size_t nmodes;
@@ -241,6 +244,28 @@ typedef struct inv_session_options {
 INV_NODISCARD INV_API inv_status inv_session_create(inv_model *model, const inv_session_options *options,
                                                     inv_session **out);
 INV_API void inv_session_destroy(inv_session *session);
+
+/** A change of the modes of a session. */
+typedef struct inv_modes {
+    size_t size;              /* sizeof(inv_modes) */
+    const inv_memory *memory; /* mode of the session from now on; NULL: as it is */
+    bool replace;             /* the rules and the `keep` of before are dropped; else these come behind them, so that
+                                 they win over rules, but not over `keep` */
+    const inv_mode_rule *rules;
+    size_t nrules;
+} inv_modes;
+
+/** Changes the modes of a training session between two steps. Plans again from the graphs that the session has;
+ *  parameters, optimizer state, running statistics, the number of the step and with it all random numbers stay as they
+ *  are, bit for bit. Outputs and gradients of the newest call cannot be read any more.
+ *  @return INV_OK; INV_E_ARG for a glob that fits nothing, INV_E_NOMEM, also if the budget cannot be met: then the
+ *          session is as it was, and goes on. Only if there is not even the memory to go back, it ends, and says so
+ *  from then on. Cost: a search for a plan, and the transient memory anew. */
+INV_NODISCARD INV_API inv_status inv_session_set_modes(inv_session *session, const inv_modes *modes);
+/** The same for a while: `pop` restores what held before the newest `push`, whatever was set since. Scopes nest. A
+ *  `pop` that fails has restored nothing and may be tried again. */
+INV_NODISCARD INV_API inv_status inv_session_push_modes(inv_session *session, const inv_modes *modes);
+INV_NODISCARD INV_API inv_status inv_session_pop_modes(inv_session *session);
 
 typedef struct inv_result {
     double loss;

@@ -6,14 +6,18 @@
  *     match   "y = LeakyRelu(x)"              statements of the text form (docs/text-form.md)
  *     solve   "x = LeakyReluInverse<*>(y)"    may read every value of the pattern but `frees`
  *
- * In patterns: `t = region(x)` any single-entry subgraph that starts at x, `s, t = region(x)` one that gives several
- * values (at most four); `param(W)` a value that depends on parameters and constants only; `xs...` all inputs or
- * outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either order. In
- * solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = sizes(xs)` extents of xs along its
- * `axis`; `k = invert(perm)` the inverse permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x;
- * `k = matrix(W)` those of W with all axes but the first made one. A rule whose match is a single node is a local
- * inverse: recovery uses it as it is. Longer patterns name blocks, and leave solving to the inverses of their nodes;
- * the entry of a region may be the freed value itself only where another operator of the pattern reads it. */
+ * Solve texts may have several statements, and so may patterns, eight at most; then the node that is spoken of as the
+ * matched one is that of the pattern's last operator. In patterns: `t = region(x)` any single-entry subgraph that
+ * starts at x, `s, t = region(x)` one that gives several values (at most four); `param(W)` a value that depends on
+ * parameters and constants only; `xs...` all inputs or outputs of a variadic operator; `A|B(x)` either operator.
+ * Operands of commutative operators match in either order. In solve: `<*>` all attributes of the matched node; `k =
+ * name` one of them; `k = t.name` one of the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k =
+ * invert(perm)` the inverse permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k =
+ * matrix(W)` those of W with all axes but the first made one. A rule whose match is a single node is a local inverse.
+ * Recovery may use every solve text wherever its pattern is found, a longer one's beside those of its nodes, and checks
+ * what it gives. Longer patterns also name blocks, and with no solve text leave solving to the inverses of their nodes.
+ * Regions are run forward again, their exits are values like any other; the entry of one may be the freed value itself
+ * only where another operator of the pattern reads it. */
 #ifndef INVONNX_PLUGIN_H
 #define INVONNX_PLUGIN_H
 
@@ -42,7 +46,8 @@ typedef struct inv_inverse_def {
      * Of values: cond(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at hand, what is
      * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...).
      * Of attributes: attr(name) > C  attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where
-     * the model may leave it out. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
+     * the model may leave it out; name may be t.name, as in solve. reflects(d,o), for d = x U and o = d V: x - o is a
+     * reflection. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
      * Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and

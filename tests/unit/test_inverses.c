@@ -314,6 +314,16 @@ static const struct refused {
      "z = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, W) }"}, /* of the same shape, but of other places */
     {"invertible_conv1x1", "invertible_conv1x1", "condition number",
      "g(float[4,2,3,3] in) => (z) { param float[2,2,1,1] W = {1, 2, 2, 4}; x = Sin(in); z = Conv(x, W) }"},
+    /* too short, along another direction than it measures, of another value */
+    {"householder", "householder", "done twice",
+     "g(float[4,3] in) => (z) { param float[3,1] u = {1, 0, 0}; param float[1,3] v = {1, 0, 0}; x = Sin(in); "
+     "d = MatMul(x, u); o = MatMul(d, v); z = Sub(x, o) }"},
+    {"householder_outer", "householder", "not at right angles",
+     "g(float[4,3] in) => (z) { param float[3,1] u = {1, 0, 0}; param float[1,3] v = {2, 1, 0}; x = Sin(in); "
+     "d = MatMul(x, u); o = Mul(d, v); z = Sub(x, o) }"},
+    {"householder", NULL, NULL,
+     "g(float[4,3] in) => (z) { param float[3,1] u = {1, 0, 0}; param float[1,3] v = {2, 0, 0}; x = Sin(in); "
+     "k = Sin(x); d = MatMul(k, u); o = MatMul(d, v); z = Sub(x, o) }"},
     {"squeeze", NULL, NULL,
      "g(float[2,3,4,4] in) => (z) { param float[2,5] B; const int64[6] k = {2, 3, 2, 2, 2, 2}; "
      "const int64[4] q = {2, 12, 2, 2}; x = Sin(in); v = Reshape(x, k); "
@@ -352,6 +362,51 @@ static void test_refused(void **state)
         drop_feeds(&f);
         inv_graph_destroy(m.graph);
     }
+}
+
+/* --- rules of several nodes --- */
+
+/* With a region, and both operators solved in one step: cheaper by an edge, so recovery takes it. */
+static void test_rule_with_region(void **state)
+{
+    (void)state;
+    static const inv_inverse_def rule = {
+        .size = sizeof rule,
+        .name = "scaled_in_one_step",
+        .priority = -1,
+        .match = "s, t = region(x2); m = Mul(x1, s); y1 = Add(m, t)",
+        .solve = "d = Sub(y1, t); x1 = Div(d, s)",
+        .frees = "x1",
+        .when = "same_shape(x1, y1); recoverable(x2); positive(s)",
+        .gain = "max_inv(s)",
+    };
+    assert_int_equal(inv_registry_add_inverse(ctx->registry, &rule), INV_OK);
+    feeds f;
+    inv_result r, kept;
+    double *got, *want, gain, off = 0, size = 0;
+    const char *text = HALVES "p = MatMul(x2, A); l = Tanh(p); s = Exp(l); t = Relu(p); m = Mul(x1, s); "
+                              "y1 = Add(m, t); y = Concat<axis = 1>(y1, x2);" TAIL;
+    inv_model m = {.ctx = ctx, .path = "text", .graph = parse(text)};
+    make_feeds(&m, &f);
+    inv_session *s = session(&m, INV_MEMORY_INVERT, &f, false), *store = session(&m, INV_MEMORY_STORE, &f, false);
+    const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+    assert_int_equal(check_templates(p, &rule, &f, text, &gain), 1);
+    assert_true(inverted(p, INV_NONE, rule.name));
+    assert_null(block_of(p->base, rule.name)); /* the name is the affine coupling's, of higher priority */
+    assert_non_null(block_of(p->base, "affine_coupling"));
+    assert_true(p->guarded.n > 0);
+    size_t n = gradients(s, &f, &r, &got);
+    assert_int_equal(gradients(store, &f, &kept, &want), n);
+    assert_int_equal(r.fallbacks, 0);
+    assert_true(r.drift > 0 && r.drift < margin(gain));
+    for (size_t i = 0; i < n; i++) off += (got[i] - want[i]) * (got[i] - want[i]), size += want[i] * want[i];
+    assert_true(sqrt(off) <= margin(gain) * sqrt(size));
+    free(got);
+    free(want);
+    inv_session_destroy(s);
+    inv_session_destroy(store);
+    drop_feeds(&f);
+    inv_graph_destroy(m.graph);
 }
 
 /* --- repetitions --- */
@@ -396,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_gains),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_repeated_batchnorm),
+        cmocka_unit_test(test_rule_with_region), /* last: it adds a rule */
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
