@@ -146,6 +146,7 @@ static bool ready(const inv_derivation *d, const inv_edge *e)
     if (inv_derive_name(d, e->frees) || !d->o->carries[e->frees]) return false;
     for (uint32_t i = 0; i < e->nnode; i++) {
         const inv_node *n = inv_nod(g, e->node[i]);
+        if (!inv_raise_knows(n->op_type)) return false;
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id v = n->in[k];
             if (v == INV_NONE || makes(g, e, v) || is_matrix(d->o, e, v)) continue;

@@ -115,6 +115,8 @@ static inv_status take_all(inv_reversal *x)
 /* *ok: all that is wanted is known. If not, what is known stays so, for the message. */
 static inv_status attempt(inv_reversal *x, bool *ok)
 {
+    if (x->d.o) inv_derive_end(&x->d);
+    x->o->solver.n = 0;
     x->d = (inv_derivation){.o = x->o, .cut = &x->cut};
     inv_derive_begin(&x->d);
     INV_TRY(know_names(x, &x->o->flat->inits));
@@ -281,7 +283,10 @@ static inv_status end_graph(inv_reversal *x)
         inv_val(h, v)->is_output = true;
         if (!inv_vec_push(&h->arena, &h->outputs, v)) return INV_E_NOMEM;
     }
-    return INV_OK;
+    if (!x->logdet_name) return INV_OK;
+    inv_id logdet = inv_graph_find(h, x->logdet_name);
+    inv_val(h, logdet)->is_output = true;
+    return inv_vec_push(&h->arena, &h->outputs, logdet) ? INV_OK : INV_E_NOMEM;
 }
 
 static inv_status build_graph(inv_reversal *x)
@@ -403,6 +408,36 @@ static inv_status note_training(inv_reversal *x)
     return note ? INV_OK : INV_E_NOMEM;
 }
 
+/* Of the outputs to start from, the one that is computed first of those not tried yet: its place, or their number. */
+static size_t earliest(const inv_reversal *x, const inv_ids *tried)
+{
+    size_t best = x->known.n;
+    for (size_t i = 0; i < x->known.n; i++) {
+        inv_id v = x->known.at[i];
+        if (inv_ids_have(tried->at, tried->n, v)) continue;
+        if (best == x->known.n || inv_item_giving(x->o, v) + 1 < inv_item_giving(x->o, x->known.at[best]) + 1) best = i;
+    }
+    return best;
+}
+
+/* Outputs that the others determine are not needed: values on the way that are outputs, too. */
+static inv_status spare(inv_reversal *x)
+{
+    enum { MOST = 8 };
+    inv_ids tried = {0};
+    bool ok = true;
+    for (size_t i; x->known.n > 1 && x->known.n <= MOST && (i = earliest(x, &tried)) < x->known.n;) {
+        inv_id v = x->known.at[i];
+        if (!inv_vec_push(&x->o->scratch, &tried, v)) return INV_E_NOMEM;
+        memmove(&x->known.at[i], &x->known.at[i + 1], (--x->known.n - i) * sizeof v);
+        INV_TRY(attempt(x, &ok));
+        if (ok) continue;
+        memmove(&x->known.at[i + 1], &x->known.at[i], (x->known.n++ - i) * sizeof v);
+        x->known.at[i] = v;
+    }
+    return ok ? INV_OK : attempt(x, &ok);
+}
+
 static inv_status derive(inv_reversal *x)
 {
     bool ok;
@@ -411,11 +446,9 @@ static inv_status derive(inv_reversal *x)
     if (!ok && x->aside.n && !x->d.r.reason) {
         for (size_t i = 0; i < x->aside.n; i++)
             if (!inv_vec_push(&x->o->scratch, &x->known, x->aside.at[i])) return INV_E_NOMEM;
-        inv_derive_end(&x->d);
-        x->o->solver.n = 0;
         INV_TRY(attempt(x, &ok));
     }
-    return ok ? INV_OK : fail_unknown(x);
+    return ok ? spare(x) : fail_unknown(x);
 }
 
 static inv_status finish(inv_reversal *x)
@@ -423,6 +456,11 @@ static inv_status finish(inv_reversal *x)
     x->out->gain = 1;
     INV_TRY(build_graph(x));
     INV_TRY(prune(x));
+    if (x->o->reverse->with_logdet) {
+        INV_TRY(inv_reversal_logdet(x));
+        INV_TRY(build_graph(x));
+        INV_TRY(prune(x));
+    }
     for (size_t i = 0; i < x->d.used.n; i++) {
         if (!inv_reversal_needs(x, &x->d.used.at[i])) continue;
         x->out->ninverse++;

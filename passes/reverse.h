@@ -21,4 +21,7 @@ typedef struct inv_reversal {
 /* Whether the wanted inputs come from this inverse; once the graph is pruned. */
 bool inv_reversal_needs(const inv_reversal *x, const inv_derived *u);
 
+/* logdet.c: appends the log-determinant to the body, as x->logdet_name. The graph is pruned, and made again after. */
+inv_status inv_reversal_logdet(inv_reversal *x);
+
 #endif

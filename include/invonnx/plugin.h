@@ -58,6 +58,11 @@ typedef struct inv_inverse_def {
     const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
     const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
     const char *doc;          /* equations, source */
+    /* log |det dy/dx| of one sample, y being what `solve` starts from and x what it frees: terms separated by ';', which
+     * are added. "0": it keeps volumes. "log_abs(s)", "-log_abs(s)": of s, once for each element of x that it is for;
+     * "log_deriv": of the derivative of the matched operator; "log_det(W)": of a square W at every place of x;
+     * "-log_std(v)": of 1 / sqrt(v + attribute epsilon). NULL: not known. */
+    const char *logdet;
 } inv_inverse_def;
 
 /* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */
