@@ -19,6 +19,7 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
 static const form gains[] = {{"max_inv", "v", ""},
                              {"max_abs", "v", ""},
                              {"inv_norm", "v", ""},
+                             {"norm", "v", ""},
                              {"inv_attr", "a?n", ""},
                              {"times", "n", ""},
                              {"unbounded", "", ""},

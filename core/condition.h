@@ -22,8 +22,8 @@ typedef enum inv_language { INV_IN_WHEN, INV_IN_GAIN, INV_IN_LOGDET } inv_langua
 
 /* The next form of *p, past its ';'. 1: one; 0: there is no more; -1: not of the list. */
 int inv__condition_next(const char **p, inv_language l, inv_condition *c);
-/* INV_E_PARSE if `when`, `gain` or `logdet` is not of the list, or they or `solve` speak of values that `match` does not
- * name. */
+/* INV_E_PARSE if `when`, `gain` or `logdet` is not of the list, or they or `solve` speak of values that `match` does
+ * not name. */
 inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d);
 
 #endif

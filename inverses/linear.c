@@ -135,6 +135,12 @@ RULE(linear_square)
                        LINEAR(SQUARE "param float[3] c; z = Gemm<transB = 1>(x, W, c)"),
                        LINEAR(SQUARE "V = Transpose<perm = [1, 0]>(W); z = MatMul(x, V)")),
     .doc = "y = x W: x = y W^-1, by LU with partial pivoting in double" };
+RULE(linear_solved)
+    .kind = "", .priority = 30, .frees = "x",
+    .match = "y = LinearSolve(x, param(W))", .solve = "x = MatMulT<*>(y, W)",
+    .when = "same_shape(x, y); cond(W) < 1e5", .gain = "norm(W)",
+    .cases = INV_CASES(LINEAR(SQUARE "z = LinearSolve(x, W)"), LINEAR(SQUARE "z = LinearSolve<transB = 1>(x, W)")),
+    .doc = "y = x W^-1, of a model in its inverse direction: x = y W" };
 RULE(linear_tall)
     .priority = 30, .frees = "x",
     .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)",
@@ -181,4 +187,4 @@ RULE(householder_outer)
 
 INV_INVERSES(linear, &householder, &householder_outer, &add_left, &sub_left, &sub_right, &neg, &cumulative_sum, &scale,
              &scale_div, &mul_bounded, &div_bounded, &mul_positive, &div_positive, &actnorm, &actnorm_scaled,
-             &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_tall, &linear_wide)
+             &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_solved, &linear_tall, &linear_wide)

@@ -337,9 +337,9 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     }
     inv_id v = inv_binding_get(b, c.arg[0]);
     if (v == INV_NONE) return INV_OK;
-    if (strcmp(c.name, "inv_norm") == 0) {
+    if (strcmp(c.name, "inv_norm") == 0 || strcmp(c.name, "norm") == 0) {
         INV_TRY(condition_number(m, v, node, &cond, &norm, &known));
-        if (known) *gain = *bound = norm;
+        if (known) *gain = *bound = c.name[0] == 'i' ? norm : cond / norm;
         return INV_OK;
     }
     inv_range r = inv_value_range(m, v);
