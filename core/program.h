@@ -12,6 +12,20 @@
 
 /* --- what matching finds (passes/match.c) --- */
 
+/* log |det| of what an edge solves (inv_inverse_def.logdet), its names bound. */
+typedef struct inv_volume_term {
+    const char *form; /* "log_abs", ... */
+    inv_id arg;       /* INV_NONE: takes none */
+} inv_volume_term;
+enum { INV_MAX_VOLUME = 4 };
+typedef struct inv_volume {
+    const inv_id *from; /* what the pattern's operators give and the edge starts from */
+    uint32_t nfrom;
+    bool known;
+    inv_volume_term term[INV_MAX_VOLUME];
+    uint32_t nterm;
+} inv_volume;
+
 /* One way to get a value from others: the nodes are a template outside of the order. */
 typedef struct inv_edge {
     const inv_inverse_def *rule;
@@ -23,6 +37,7 @@ typedef struct inv_edge {
     double flops;
     double gain, bound; /* expected of the error, and at most; INFINITY if unbounded */
     double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
+    const inv_volume *volume;
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;
