@@ -19,13 +19,15 @@ typedef struct planes {
     int64_t n, lanes;
 } planes;
 
-/* Notes the kernel element of a maximum; -1: none. */
-static void put_tap(const inv_window *w, void *taps, int64_t i, int64_t tap)
+/* Notes the kernel elements of n neighbouring maxima from number `at` on; -1: none. */
+INV_SIMD static void put_taps(const inv_window *w, int64_t n, const int32_t *tap, void *taps, int64_t at)
 {
-    if (inv__pool_byte(w))
-        ((uint8_t *)taps)[i] = (uint8_t)(tap < 0 ? INV_POOL_BYTE : tap);
-    else
-        ((int32_t *)taps)[i] = (int32_t)tap;
+    if (inv__pool_byte(w)) {
+        uint8_t *to = (uint8_t *)taps + at;
+        for (int64_t c = 0; c < n; c++) to[c] = (uint8_t)(tap[c] < 0 ? INV_POOL_BYTE : tap[c]);
+    } else {
+        memcpy((int32_t *)taps + at, tap, (size_t)n * sizeof *tap);
+    }
 }
 
 /* Of each kernel element from the first, in elements of the input; far outside for the number that means none. */
