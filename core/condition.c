@@ -14,8 +14,9 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
                                   {"tall", "v", ""},            {"wide", "v", ""},            {"cond", "v", "<"},
                                   {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
                                   {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
-                                  {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {NULL, NULL, NULL}};
-static const form gains[] = {{"max_inv", "v", ""},
+                                  {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
+                                  {NULL, NULL, NULL}};
+static const form gains[] = {{"max_inv", "v?v", ""},
                              {"max_abs", "v", ""},
                              {"inv_norm", "v", ""},
                              {"inv_attr", "a?n", ""},
