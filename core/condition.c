@@ -16,7 +16,7 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
                                   {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
                                   {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
                                   {NULL, NULL, NULL}};
-static const form gains[] = {{"max_inv", "v", ""},
+static const form gains[] = {{"max_inv", "v?v", ""},
                              {"max_abs", "v", ""},
                              {"inv_norm", "v", ""},
                              {"inv_attr", "a?n", ""},
@@ -123,38 +123,13 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
     return INV_OK;
 }
 
-/* What the solve text reads has to be there: values of the pattern but the freed one, and what it makes itself. */
-static inv_status check_solve(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match,
-                              const inv_stmts *solve)
-{
-    for (size_t i = 0; i < solve->n; i++) {
-        const inv_stmt *s = &solve->at[i];
-        for (uint32_t k = 0; k < s->nin; k++) {
-            bool there = strcmp(s->in[k], d->frees) != 0 && in_pattern(match, s->in[k]);
-            for (size_t j = 0; j < i && !there; j++)
-                for (uint32_t o = 0; o < solve->at[j].nout && !there; o++)
-                    there = strcmp(solve->at[j].out[o], s->in[k]) == 0;
-            INV_CHECK(there, ctx, INV_E_PARSE,
-                      "inverse rule '%s', solve: '%s' is neither a value of the pattern other than what it frees, nor "
-                      "made by a statement before", d->name, s->in[k]);
-        }
-    }
-    return INV_OK;
-}
-
 inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d)
 {
+    if (!d->when && !d->gain) return INV_OK;
     inv_arena scratch;
-    inv_stmts match = {0}, solve = {0};
+    inv_stmts match = {0};
     inv__arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
-    if (s == INV_OK && d->solve) s = inv_text_stmts(ctx, &scratch, d->solve, &solve);
-    if (s == INV_OK && match.n > INV_MAX_PATTERN)
-        s = inv__fail(ctx, INV_E_PARSE, "inverse rule '%s': match has %zu statements, at most %d are supported",
-                      d->name, match.n, INV_MAX_PATTERN);
-    if (s == INV_OK && d->frees && !in_pattern(&match, d->frees))
-        s = inv__fail(ctx, INV_E_PARSE, "inverse rule '%s', frees: match names no value '%s'", d->name, d->frees);
-    if (s == INV_OK) s = check_solve(ctx, d, &match, &solve);
     if (s == INV_OK) s = check_one(ctx, d, &match, false);
     if (s == INV_OK) s = check_one(ctx, d, &match, true);
     inv__arena_fini(&scratch);

@@ -18,7 +18,7 @@ typedef struct inv_condition {
 
 /* The next condition of *p (next gain, if `gain`), past its ';'. 1: one; 0: there is no more; -1: not of the list. */
 int inv__condition_next(const char **p, bool gain, inv_condition *c);
-/* INV_E_PARSE if `when` or `gain` is not of the list, or they or `solve` speak of values that `match` does not name. */
+/* INV_E_PARSE if `when` or `gain` is not of the list or speaks of values that `match` does not name. */
 inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d);
 
 #endif

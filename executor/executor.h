@@ -110,7 +110,7 @@ struct inv_session {
     uint64_t steps;
     int fallbacks;
     double worst_drift;
-    struct inv_mode_set *modes; /* modes.c: those at hand, behind them what open scopes restore; NULL: never set */
+    struct inv_mode_set *modes; /* modes.c: those at hand; behind, what open scopes restore; NULL: never set */
     void *host;           /* download buffer for inv_session_get, grows */
     size_t host_nbytes;
     char bad_node[256];

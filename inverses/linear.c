@@ -140,8 +140,9 @@ RULE(linear_wide)
 
 /* d is one number per row, or several for several directions at once. */
 #define REFLECTED(statements)                                                                                         \
-    "g(float[4,3] in) => (z) { param float[3,5] B; param float[3,1] v = {0.5, -1, 2}; x = LeakyRelu<alpha = 0.9>(in); " \
-    "q = Mul(v, v); n = ReduceSum<keepdims = 0>(q); w = Div(v, n); u = Add(w, w); " statements "; z = MatMul(y, B) }"
+    "g(float[4,3] in) => (z) { param float[3,5] B; param float[3,1] v = {0.5, -1, 2}; "                               \
+    "x = LeakyRelu<alpha = 0.9>(in); q = Mul(v, v); n = ReduceSum<keepdims = 0>(q); w = Div(v, n); "                   \
+    "u = Add(w, w); " statements "; z = MatMul(y, B) }"
 RULE(householder)
     .priority = 70, .frees = "x",
     .match = "d = MatMulT(x, param(U)); o = MatMulT(d, param(V)); y = Sub(x, o)",
@@ -162,6 +163,6 @@ RULE(householder_outer)
                                  "y = Sub(x, o)")),
     .doc = "the same with the outer product as a product of a column and a row" };
 
-INV_INVERSES(linear, &householder, &householder_outer, &add_left, &sub_left, &sub_right, &neg, &cumulative_sum, &scale, &scale_div, &mul_bounded,
-             &div_bounded, &mul_positive, &div_positive, &actnorm, &actnorm_scaled, &invertible_conv1x1,
-             &invertible_conv1x1_bias, &linear_square, &linear_tall, &linear_wide)
+INV_INVERSES(linear, &householder, &householder_outer, &add_left, &sub_left, &sub_right, &neg, &cumulative_sum, &scale,
+             &scale_div, &mul_bounded, &div_bounded, &mul_positive, &div_positive, &actnorm, &actnorm_scaled,
+             &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_tall, &linear_wide)

@@ -221,8 +221,8 @@ static double factor_at(inv_matcher *m, const inv_node *n, int64_t i, int64_t j)
     return bytes ? inv_elem_double(bytes, v->dtype, (size_t)(i * width + j)) : (double)NAN;
 }
 
-/* d = x U, o = d V: whether x - o is a reflection at right angles, so that doing it twice gives x and magnifies nothing:
- * V U = 2, and U V is no larger than twice a projection. */
+/* d = x U, o = d V: whether x - o is a reflection at right angles, so that doing it twice gives x and magnifies
+ * nothing: V U = 2, and U V is no larger than twice a projection. */
 static inv_status reflects(inv_matcher *m, inv_id d, inv_id o, bool *holds, const char **reason)
 {
     inv_graph *g = m->g;
@@ -321,6 +321,22 @@ static double expected_gain(inv_range r, bool inverse)
     return inverse ? 1 / least : most;
 }
 
+/* max sqrt(var + epsilon) / |s|, entry by entry: what undoing a normalization by known statistics magnifies. */
+static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *node)
+{
+    inv_known_forget(m, MAX_KEPT);
+    const void *v = var == INV_NONE ? NULL : inv_known_bytes(m, var), *f = inv_known_bytes(m, s);
+    int64_t n = inv_shape_nelem(&inv_val(m->g, s)->shape);
+    double most = 0;
+    if (!v || !f || inv_shape_nelem(&inv_val(m->g, var)->shape) != n) return INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double spread = inv_elem_double(v, inv_val(m->g, var)->dtype, (size_t)i);
+        spread += inv_attr_float(node, "epsilon", 1e-5);
+        most = fmax(most, sqrt(spread) / fabs(inv_elem_double(f, inv_val(m->g, s)->dtype, (size_t)i)));
+    }
+    return most;
+}
+
 inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain,
                          double *bound)
 {
@@ -358,5 +374,6 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = given ? *bound : expected_gain(r, inverse);
     if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
     if (*bound < 1 && !inverse) *bound = 1;
+    if (inverse && c.nargs == 2) *bound = most_spread(m, inv_binding_get(b, c.arg[1]), v, node);
     return INV_OK;
 }

@@ -66,6 +66,7 @@ typedef struct inv_context_options {
     const inv_allocator *allocator; /* NULL: malloc and free */
     inv_log_fn log;                 /* NULL: silent */
     void *log_opaque;
+    bool no_rules; /* operators only: inverse rules come from plugins */
 } inv_context_options;
 
 /** The library's version, "MAJOR.MINOR.PATCH". */
@@ -76,6 +77,13 @@ INV_API const char *inv_status_text(inv_status s);
  *  @return INV_OK, INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_context_create(const inv_context_options *options, inv_context **out);
 INV_API void inv_context_destroy(inv_context *ctx);
+/** Adds the inverse rules and operators of a plugin (docs/plugin-abi.md): a shared object, or a text of rules.
+ *  All of it or, on failure, nothing. Code of a shared object runs in this process, here and whenever its operators do;
+ *  it stays loaded until the context goes. Load plugins before models: a model keeps the operators that were there when
+ *  it was loaded.
+ *  @return INV_OK; INV_E_IO, INV_E_PARSE, INV_E_ABI (not made for this library), INV_E_EXISTS (a name is taken), or
+ *  what the plugin failed with */
+INV_NODISCARD INV_API inv_status inv_context_load_plugin(inv_context *ctx, const char *path);
 /** Message of the newest failure; "" if none. Borrowed until the next call with this context. */
 INV_API const char *inv_context_message(const inv_context *ctx);
 /** Frees text that the library returned. */
@@ -83,6 +91,13 @@ INV_API void inv_free(inv_context *ctx, void *p);
 /** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. Of operators it says what compiling
  *  their test cases showed: gradient, inverse, element types per input, devices, what runs in their place. */
 INV_NODISCARD INV_API inv_status inv_registry_report(inv_context *ctx, const char *what, char **json);
+
+/** The conformance suite: every inverse rule and operator of one plugin, named as it was loaded (NULL: the library's
+ *  own rules), from their cases: round trip, stated against measured gain, aliasing, extreme values, gradients against
+ *  differences, each element type and device. What fails is in the report: `failed` (a number) and `failures`.
+ *  @param json free with inv_free
+ *  @return INV_OK if the suite ran, whatever came of it */
+INV_NODISCARD INV_API inv_status inv_selftest(inv_context *ctx, const char *plugin, char **json);
 
 /* --- model --- */
 
@@ -232,8 +247,8 @@ typedef struct inv_modes {
  *  parameters, optimizer state, running statistics, the number of the step and with it all random numbers stay as they
  *  are, bit for bit. Outputs and gradients of the newest call cannot be read any more.
  *  @return INV_OK; INV_E_ARG for a glob that fits nothing, INV_E_NOMEM, also if the budget cannot be met: then the
- *          session is as it was, and goes on. Only if there is not even the memory to go back, it ends, and says so.
- *  Cost: a search for a plan, and the transient memory anew. */
+ *          session is as it was, and goes on. Only if there is not even the memory to go back, it ends, and says so
+ *  from then on. Cost: a search for a plan, and the transient memory anew. */
 INV_NODISCARD INV_API inv_status inv_session_set_modes(inv_session *session, const inv_modes *modes);
 /** The same for a while: `pop` restores what held before the newest `push`, whatever was set since. Scopes nest. A
  *  `pop` that fails has restored nothing and may be tried again. */

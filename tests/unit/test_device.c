@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Device kernels against the host's, on the cases of every operator row and on the gradients of those cases: the same
  * operands, float32 and float64. Fails where they differ by more than LIMIT units in the last place of the largest
- * entry, where a result is not written, where one output computed alone, as clones are, has other bits, or where an operator that a plan can hold has no device kernel.
- * Without arguments the kernels are those compiled for the host, on buffers of the exact size. `test_device cuda` runs
- * them on the GPU, and what a faulty kernel does to it; exit status 77 in a build without CUDA. */
+ * entry, where a result is not written, where one output computed alone, as clones are, has other bits, or where an
+ * operator that a plan can hold has no device kernel. Without arguments the kernels are those compiled for the host, on
+ * buffers of the exact size. `test_device cuda` runs them on the GPU, and what a faulty kernel does to it; exit status
+ * 77 in a build without CUDA. */
 #include "executor/executor.h"
 #include "interp.h"
 #include "ops/gpu.h"
