@@ -134,7 +134,8 @@ static void advise_depth(advice *a, const inv_findings *f)
     for (size_t i = 0; i < f->depth.n; i++) most = fmax(most, f->depth.at[i].drift[1]);
     inv__str_init(&s, a->ctx);
     inv__str_add(&s, "errors that add up pass the limit %.2g: the guard refuses a step, which is run again with %zu "
-                 "value%s more stored. From the first step on with", f->limit[type], f->kept.n, f->kept.n > 1 ? "s" : "");
+                 "value%s more stored. From the first step on with", f->limit[type], f->kept.n,
+                 f->kept.n > 1 ? "s" : "");
     for (size_t i = 0; i < f->kept.n; i++) inv__str_add(&s, " --keep '%s'", f->kept.at[i]);
     if (growth > 1.02)
         inv__str_add(&s, "; from one rebuilt value to the next errors grow %.3g-fold: smaller weights in the branches "

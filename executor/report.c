@@ -222,7 +222,8 @@ inv_status inv_session_report(inv_session *s, char **out)
                   drift(s, p), "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes",
                   classes(s, p), "timeline", timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL),
                   "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
-                  bytes(pr->persistent + pr->control + bound), "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
+                  bytes(pr->persistent + pr->control + bound), "constant_inputs", constant_list(pr), "trainable", train,
+                  "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);
