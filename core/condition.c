@@ -6,22 +6,38 @@
 
 #include "core/text.h"
 
-/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out. */
+/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out.
+ * `remedy`, `computed`: see inv__condition_remedy; `computed` NULL: the same. */
 typedef struct form {
     const char *name, *args, *relations;
+    bool defines;
+    const char *remedy, *computed;
 } form;
-static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "vv", ""},      {"square", "v", ""},
-                                  {"tall", "v", ""},            {"wide", "v", ""},            {"cond", "v", "<"},
-                                  {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
-                                  {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
-                                  {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {NULL, NULL, NULL}};
-static const form gains[] = {{"max_inv", "v", ""},
-                             {"max_abs", "v", ""},
-                             {"inv_norm", "v", ""},
-                             {"inv_attr", "a?n", ""},
-                             {"times", "n", ""},
-                             {"unbounded", "", ""},
-                             {NULL, NULL, NULL}};
+static const form conditions[] = {
+    {"same_shape", "vv", "", false, "give '$1' and '$2' one shape; an operand that is broadcast can be expanded before",
+     NULL},
+    {"same_type", "vv", "", false, "give '$1' and '$2' one type", NULL},
+    {"square", "v", "", false, "make '$1' square: as many features or channels out as in", NULL},
+    {"tall", "v", "", false, "let '$1' give more features than it takes", NULL},
+    {"wide", "v", "", true, "let '$1' give fewer features than it takes", NULL},
+    {"cond", "v", "<", false,
+     "a better conditioned '$1' (orthogonal initialisation, or a penalty on its condition number)", NULL},
+    {"positive", "v", "", false, "keep every entry of '$1' above zero, for instance as Exp of the parameter",
+     "make '$1' positive by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
+    {"away_from_zero", "vn", "", false,
+     "keep every entry of '$1' away from zero, for instance as Exp of the parameter, or reset those that are near it",
+     "bound '$1' away from zero by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
+    {"attr", "a?n", "<>=", false, "set attribute $1 so that $c", NULL},
+    {"recoverable", "v", "", false, "pass '$1' on: as an output of the model, or joined to the result", NULL},
+    {"per_channel", "vv", "", true, "give '$1' one number per channel of '$2'", NULL},
+    {"some_leave", "v", "", true, "make some of the parts outputs of the model", NULL},
+    {"space_to_depth", "vv", "", true, "let the blocks of neighbours in space become channels", NULL},
+    {"has_features", "v", "", false, "none is needed: '$1' is one number per row and small", NULL},
+    {NULL, NULL, NULL, false, NULL, NULL}};
+static const form gains[] = {{"max_inv", "v", "", false, NULL, NULL},  {"max_abs", "v", "", false, NULL, NULL},
+                             {"inv_norm", "v", "", false, NULL, NULL}, {"inv_attr", "a?n", "", false, NULL, NULL},
+                             {"times", "n", "", false, NULL, NULL},    {"unbounded", "", "", false, NULL, NULL},
+                             {NULL, NULL, NULL, false, NULL, NULL}};
 
 static const char *skip(const char *s) { return s + strspn(s, " \n\t"); }
 
@@ -73,6 +89,18 @@ static const form *form_of(bool gain, const char *name)
     for (const form *f = gain ? gains : conditions; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
     return NULL;
+}
+
+const char *inv__condition_remedy(const inv_condition *c, bool computed)
+{
+    const form *f = form_of(false, c->name);
+    return f ? computed && f->computed ? f->computed : f->remedy : NULL;
+}
+
+bool inv__condition_defines(const inv_condition *c)
+{
+    const form *f = form_of(false, c->name);
+    return f && f->defines;
 }
 
 int inv__condition_next(const char **p, bool gain, inv_condition *c)

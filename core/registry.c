@@ -160,7 +160,7 @@ static inv_inverse_def *keep_rule(inv_registry *r, const inv_inverse_def *d)
     if (!k) return NULL;
     *k = *d;
     const char **texts[] = {&k->name, &k->kind, &k->match,  &k->solve, &k->frees,
-                            &k->when, &k->gain, &k->refuse, &k->doc};
+                            &k->when, &k->gain, &k->refuse, &k->doc,   &k->remedy};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*texts[i] && !(*texts[i] = inv__arena_strdup(&r->arena, *texts[i]))) return NULL;
     if (!d->cases) return k;

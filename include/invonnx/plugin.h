@@ -53,6 +53,7 @@ typedef struct inv_inverse_def {
     const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
     const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
     const char *doc;          /* equations, source */
+    const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
 } inv_inverse_def;
 
 /* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */
