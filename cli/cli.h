@@ -120,6 +120,8 @@ typedef struct cli_job {
     bool has_target;
 } cli_job;
 
+/** A context with the plugins that options name; NULL after saying why not. */
+inv_context *cli_context(const cli_options *o);
 /** Context, model, and what the file declares. On failure everything is said; call cli_close all the same. */
 int cli_open(cli_job *job, const cli_options *o);
 void cli_close(cli_job *job);

@@ -16,7 +16,7 @@ const cli_command cli_commands[CLI_NCOMMANDS] = {
 #undef COMMAND
 };
 
-static const char *const later_commands[] = {"check", "selftest"};
+static const char *const later_commands[] = {"check"};
 
 static void message(const char *format, va_list args)
 {

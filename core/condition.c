@@ -33,8 +33,11 @@ static const form conditions[] = {
     {"some_leave", "v", "", true, "make some of the parts outputs of the model", NULL},
     {"space_to_depth", "vv", "", true, "let the blocks of neighbours in space become channels", NULL},
     {"has_features", "v", "", false, "none is needed: '$1' is one number per row and small", NULL},
+    {"reflects", "vv", "", false,
+     "make it a reflection: what is taken off is 2 (x v) v' / |v|^2 for a direction v, or so for several at right "
+     "angles", NULL},
     {NULL, NULL, NULL, false, NULL, NULL}};
-static const form gains[] = {{"max_inv", "v", "", false, NULL, NULL},  {"max_abs", "v", "", false, NULL, NULL},
+static const form gains[] = {{"max_inv", "v?v", "", false, NULL, NULL},  {"max_abs", "v", "", false, NULL, NULL},
                              {"inv_norm", "v", "", false, NULL, NULL}, {"inv_attr", "a?n", "", false, NULL, NULL},
                              {"times", "n", "", false, NULL, NULL},    {"unbounded", "", "", false, NULL, NULL},
                              {NULL, NULL, NULL, false, NULL, NULL}};

@@ -6,6 +6,8 @@
 #include "core/ir.h"
 #include "invonnx/plugin.h"
 
+enum { INV_MAX_PATTERN = 8 }; /* statements of a match text */
+
 typedef struct inv_condition {
     char name[32], arg[2][32];
     int nargs;

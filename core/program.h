@@ -184,8 +184,11 @@ typedef struct inv_program {
     double max_drift;
     size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
     size_t persistent, control, transient, store_peak;
-    /* Compiles again with one more anchor. On failure the program is unusable but destroyable. */
-    inv_status (*replan)(struct inv_program *p, const char *const *names, size_t n);
+    /* Plans again from the graphs at hand, with the options' memory, keep and modes, the anchors and `found` as they
+     * are now. `transient` and `control` grow from what they are. On failure the plans are as before. */
+    inv_status (*replan)(struct inv_program *p);
+    /* Drops what planning has put in the place of `plan`, INV_PLAN_KINDS of them, of an earlier or later state. */
+    void (*drop)(struct inv_program *p, inv_plan *plan);
     void (*destroy)(struct inv_program *p);
 } inv_program;
 

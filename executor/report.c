@@ -187,21 +187,21 @@ static json_t *type_lists(const inv_op_def *d, const inv_support *f)
     return all;
 }
 
-static json_t *op_entry(const inv_op_def *d, const inv_support *f)
+static json_t *op_entry(const inv_op_def *d, const inv_support *f, const char *plugin)
 {
     static const char *const gradient[] = {
         [INV_GRAD_NONE] = "none", [INV_GRAD_MISSING] = "missing", [INV_GRAD_PARTLY] = "partly", [INV_GRAD_YES] = "yes"};
     const bool own = d->cpu || d->flags & INV_OP_VIEW;
     json_t *to = json_array();
     for (uint32_t i = 0; i < f->nto && d->lower; i++) (void)json_array_append_new(to, json_string(f->to[i]->name));
-    return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s}", "name", d->name, "domain",
+    return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s, s:s?}", "name", d->name, "domain",
                      d->domain, "since", d->since, "until", d->until, "forward",
                      own        ? "yes"
                      : d->lower ? "lowered"
                                 : "missing",
                      "gradient", gradient[f->gradient], "inverse", f->inverse, "types", type_lists(d, f), "cpu", f->cpu,
                      "cuda", !f->cuda ? "no" : f->cuda_real ? "float" : "yes", "lowers_to", to, "doc",
-                     d->doc ? d->doc : "");
+                     d->doc ? d->doc : "", "plugin", plugin);
 }
 
 static inv_status op_list(inv_context *ctx, json_t *list)
@@ -210,23 +210,37 @@ static inv_status op_list(inv_context *ctx, json_t *list)
         const inv_op_def *d = inv_registry_op_at(ctx->registry, i);
         inv_support f;
         INV_TRY(ctx->support(ctx, d, &f));
-        (void)json_array_append_new(list, op_entry(d, &f));
+        (void)json_array_append_new(list, op_entry(d, &f, inv_registry_op_plugin(ctx->registry, i)));
     }
     return INV_OK;
 }
 
-static json_t *rule_list(const inv_registry *r)
+static json_t *rule_entry(inv_context *ctx, size_t i)
+{
+    const inv_inverse_def *d = inv_registry_inverse_at(ctx->registry, i);
+    json_t *cases = json_array();
+    inv_str text;
+    inv__str_init(&text, ctx);
+    inv_rule_print(d, &text);
+    for (size_t k = 0; d->cases && d->cases[k]; k++) (void)json_array_append_new(cases, json_string(d->cases[k]));
+    json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:s, s:s?}", "name", d->name, "kind",
+                          d->kind ? d->kind : d->name, "priority", (int)d->priority, "exactness",
+                          d->exactness == INV_EXACT ? "exact" : "bounded", "doc", d->doc ? d->doc : "", "cases", cases,
+                          "text", text.s, "plugin", inv_registry_inverse_plugin(ctx->registry, i));
+    for (const inv_rule_field *f = inv__rule_fields; o && f->name; f++)
+        if (!json_object_get(o, f->name)) {
+            const char *value = inv__rule_text(d, f);
+            (void)json_object_set_new(o, f->name, value ? json_string(value) : json_null());
+        }
+    inv__str_fini(&text);
+    return o;
+}
+
+static json_t *rule_list(inv_context *ctx)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < inv_registry_ninverses(r); i++) {
-        const inv_inverse_def *d = inv_registry_inverse_at(r, i);
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:s, s:s?, s:s?, s:s?, s:s?, s:s, s:s?, s:s}",
-                                                    "name", d->name, "kind", d->kind ? d->kind : d->name, "priority",
-                                                    (int)d->priority, "match", d->match, "solve", d->solve, "frees",
-                                                    d->frees, "when", d->when, "gain", d->gain, "exactness",
-                                                    d->exactness == INV_EXACT ? "exact" : "bounded", "refuse",
-                                                    d->refuse, "doc", d->doc ? d->doc : ""));
-    }
+    for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++)
+        (void)json_array_append_new(list, rule_entry(ctx, i));
     return list;
 }
 
@@ -236,7 +250,7 @@ inv_status inv_registry_report(inv_context *ctx, const char *what, char **json)
     bool ops = strcmp(what, "ops") == 0;
     INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules",
               what);
-    json_t *list = ops ? json_array() : rule_list(ctx->registry);
+    json_t *list = ops ? json_array() : rule_list(ctx);
     inv_status s = ops ? op_list(ctx, list) : INV_OK;
     if (s != INV_OK) {
         json_decref(list);

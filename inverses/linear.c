@@ -139,6 +139,31 @@ RULE(linear_wide)
                        LINEAR("param float[2,3] W; z = Gemm<transB = 1>(x, W)")),
     .doc = "y = x W with fewer features out than in has no inverse" };
 
-INV_INVERSES(linear, &add_left, &sub_left, &sub_right, &neg, &cumulative_sum, &scale, &scale_div, &mul_bounded,
-             &div_bounded, &mul_positive, &div_positive, &actnorm, &actnorm_scaled, &invertible_conv1x1,
-             &invertible_conv1x1_bias, &linear_square, &linear_tall, &linear_wide)
+/* d is one number per row, or several for several directions at once. */
+#define REFLECTED(statements)                                                                                         \
+    "g(float[4,3] in) => (z) { param float[3,5] B; param float[3,1] v = {0.5, -1, 2}; "                               \
+    "x = LeakyRelu<alpha = 0.9>(in); q = Mul(v, v); n = ReduceSum<keepdims = 0>(q); w = Div(v, n); "                   \
+    "u = Add(w, w); " statements "; z = MatMul(y, B) }"
+RULE(householder)
+    .priority = 70, .frees = "x",
+    .match = "d = MatMulT(x, param(U)); o = MatMulT(d, param(V)); y = Sub(x, o)",
+    .solve = "p = MatMulT<transB = d.transB>(y, U); q = MatMulT<transB = o.transB>(p, V); x = Sub(y, q)",
+    .when = "attr(d.transA) == 0; attr(o.transA) == 0; reflects(d, o)",
+    .cases = INV_CASES(REFLECTED("d = MatMul(x, u); t = Transpose(v); o = MatMul(d, t); y = Sub(x, o)"),
+                       REFLECTED("d = MatMul(x, v); o = Gemm<transB = 1>(d, u); y = Sub(x, o)")),
+    .doc = "y = x - 2 (x v) v' / |v|^2, a reflection: x comes of y in the same way. Tomczak and Welling 2016 "
+           "(arXiv 1611.09630)" };
+RULE(householder_outer)
+    .kind = "householder", .priority = 69, .frees = "x",
+    .match = "d = MatMulT(x, param(u)); o = Mul(d, param(v)); y = Sub(x, o)",
+    .solve = "p = MatMulT<transB = d.transB>(y, u); q = Mul(p, v); x = Sub(y, q)",
+    .when = "attr(d.transA) == 0; reflects(d, o)",
+    .cases = INV_CASES(REFLECTED("d = MatMul(x, v); t = Transpose(u); o = Mul(d, t); y = Sub(x, o)"),
+                       REFLECTED("const int64[1] k = {3}; const int64[1] l = {1}; f = Reshape(v, k); "
+                                 "h = Reshape(u, k); d = MatMul(x, f); c = Unsqueeze(d, l); o = Mul(c, h); "
+                                 "y = Sub(x, o)")),
+    .doc = "the same with the outer product as a product of a column and a row" };
+
+INV_INVERSES(linear, &householder, &householder_outer, &add_left, &sub_left, &sub_right, &neg, &cumulative_sum, &scale,
+             &scale_div, &mul_bounded, &div_bounded, &mul_positive, &div_positive, &actnorm, &actnorm_scaled,
+             &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_tall, &linear_wide)

@@ -62,9 +62,9 @@ static const char *condition_text(inv_matcher *m, const inv_condition *c)
 
 /* --- what was seen --- */
 
-static const char *see_attribute(inv_matcher *m, const inv_condition *c, const inv_node *node)
+static const char *see_attribute(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node)
 {
-    const inv_attr *at = inv_attr_find(node, c->arg[0]);
+    const inv_attr *at = inv_rule_attr(m->g, b, node, c->arg[0]);
     inv_arena *a = &m->g->arena;
     if (!at) return inv__arena_printf(a, "%s is %s", c->arg[0], c->nargs > 1 ? c->arg[1] : "absent");
     if (at->kind == INV_ATTR_INT) return inv__arena_printf(a, "%s is %lld", c->arg[0], (long long)at->i);
@@ -118,9 +118,9 @@ inv_status inv_excuse_condition(inv_matcher *m, const inv_rule *rule, const inv_
     const char *text = condition_text(m, c), *seen = NULL;
     bool known = true, attribute = strcmp(c->name, "attr") == 0;
     if (!text) return INV_E_NOMEM;
-    if (attribute) seen = see_attribute(m, c, node);
+    if (attribute) seen = see_attribute(m, c, b, node);
     else if (!reason) seen = see_types(m, x, y);
-    else if (x != INV_NONE) seen = see_entries(m, c, x, &known);
+    else if (x != INV_NONE && y == INV_NONE) seen = see_entries(m, c, x, &known);
     const char *wanted = text;
     if (attribute) wanted = inv__arena_printf(&m->g->arena, "%s%s", c->arg[0], relation_text(c, relation));
     const bool one = strcmp(c->name, "has_features") == 0;

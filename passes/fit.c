@@ -105,9 +105,9 @@ static bool compare(char relation, double x, double bound)
 }
 
 /* All numbers of a list have to meet the condition. */
-static bool on_attribute(const inv_condition *c, const inv_node *node)
+static bool on_attribute(const inv_graph *g, const inv_condition *c, const inv_binding *b, const inv_node *node)
 {
-    const inv_attr *at = inv_attr_find(node, c->arg[0]);
+    const inv_attr *at = inv_rule_attr(g, b, node, c->arg[0]);
     if (!at) return c->nargs >= 2 && compare(c->relation, c->number, c->bound);
     if (at->kind == INV_ATTR_INT) return compare(c->relation, (double)at->i, c->bound);
     if (at->kind == INV_ATTR_FLOAT) return compare(c->relation, at->f, c->bound);
@@ -129,7 +129,7 @@ bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_b
     if (strcmp(c->name, "has_features") == 0) return va && va->shape.rank > 1;
     if (strcmp(c->name, "space_to_depth") == 0) return space_to_depth(m, a, z);
     if (strcmp(c->name, "some_leave") == 0) return some_leave(m, b, c->arg[0]);
-    if (strcmp(c->name, "attr") == 0) return on_attribute(c, node);
+    if (strcmp(c->name, "attr") == 0) return on_attribute(m->g, c, b, node);
     bool square = strcmp(c->name, "square") == 0, tall = strcmp(c->name, "tall") == 0;
     if (square || tall || strcmp(c->name, "wide") == 0) {
         inv_data data;

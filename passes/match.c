@@ -61,13 +61,6 @@ static bool bind_node(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool
 
 /* --- local inverses --- */
 
-static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += inv_node_flops(g, inv_nod(g, nodes[i]));
-    return sum;
-}
-
 static const char *kind_of(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
 
 static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
@@ -78,26 +71,6 @@ static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_i
 }
 
 static const inv_why unsolvable = {.reason = "its solve text cannot be applied here"};
-
-static inv_status add_edges(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made)
-{
-    inv_graph *g = m->g;
-    inv_node n = *inv_nod(g, node);
-    double gain, bound;
-    INV_TRY(inv_rule_gain(m, rule, b, &n, &gain, &bound));
-    const inv_id *nodes, *result = NULL;
-    uint32_t nnodes, nresult;
-    INV_TRY(inv_template_emit(m, rule, b, &n, &nodes, &nnodes, &result, &nresult));
-    int freed = inv_binding_find(b, rule->def->frees);
-    *made = freed >= 0 && nresult == b->n_ids[freed];
-    if (!*made) return INV_OK;
-    double flops = template_flops(g, nodes, nnodes);
-    for (uint32_t i = 0; i < nresult; i++) {
-        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound};
-        if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
-    }
-    return INV_OK;
-}
 
 /* One local rule at one node. `misfit`: the rule that fewest conditions keep away, if shapes and attributes do. */
 static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, bool *taken, inv_refusal *misfit)
@@ -123,7 +96,7 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
         }
         why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
         if (why.reason) return add_refusal(m, rule->def, node, value, &why);
-        INV_TRY(add_edges(m, rule, &b, node, &made));
+        INV_TRY(inv_edges_add(m, rule, &b, node, &made));
         if (!made && !names) return INV_OK;
         if (!made) return add_refusal(m, rule->def, node, value, &unsolvable);
         if (names) {
@@ -165,11 +138,11 @@ typedef struct attempt {
     inv_matcher *m;
     const inv_rule *rule;
     inv_binding b;
-    inv_id node[8];
+    inv_id node[INV_MAX_PATTERN];
     uint32_t nnode;
     inv_id *inside; /* region nodes */
     uint32_t ninside;
-    bool done[8]; /* per statement */
+    bool done[INV_MAX_PATTERN]; /* per statement */
     bool step;    /* looks for a step of a longer block */
     excuse why;
 } attempt;
@@ -398,12 +371,25 @@ static inv_status claim(attempt *a, uint32_t longer, bool *found)
     return inv_vec_push(&m->g->arena, &m->out->block, b) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node, uint32_t longer, bool *found,
-                              excuse *why)
+/* A pattern that has been found is a way to solve for what it frees, whatever its nodes come to be called. */
+static inv_status solve_block(attempt *a)
+{
+    inv_matcher *m = a->m;
+    const inv_inverse_def *rule = a->rule->def;
+    const inv_id node = a->node[a->nnode - 1];
+    bool made;
+    INV_TRY(inv_edges_add(m, a->rule, &a->b, node, &made));
+    if (made || !*kind_of(rule)) return INV_OK;
+    return add_refusal(m, rule, node, inv_binding_get(&a->b, rule->frees), &unsolvable);
+}
+
+/* Calls `then` for what the rule matches where its first operator is this node, until *found stays true. */
+static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node, uint32_t longer,
+                              inv_status (*then)(attempt *, uint32_t longer, bool *found), bool *found, excuse *why)
 {
     size_t first = 0;
     while (first < rule->match.n && is_region(&rule->match.at[first])) first++;
-    if (first == rule->match.n || rule->match.n > 8) return INV_OK;
+    if (first == rule->match.n) return INV_OK;
     const inv_stmt *s = &rule->match.at[first];
     for (int swap = 0; swap < 2 && !*found; swap++) {
         attempt a = {.m = m, .rule = rule, .step = longer != INV_NONE};
@@ -412,13 +398,40 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
         a.done[first] = true;
         INV_TRY(match_rest(&a, found));
         if (*found) {
-            INV_TRY(claim(&a, longer, found));
+            INV_TRY(then(&a, longer, found));
             continue;
         }
         if (a.why.stage <= why->stage) continue;
         *why = a.why;
         why->rule = rule->def;
         why->value = inv_binding_get(&a.b, rule->def->frees ? rule->def->frees : "");
+    }
+    return INV_OK;
+}
+
+static bool has_region(const inv_rule *rule)
+{
+    bool any = false;
+    for (size_t i = 0; i < rule->match.n && !any; i++) any = is_region(&rule->match.at[i]);
+    return any;
+}
+
+static inv_status solve_only(attempt *a, uint32_t longer, bool *found)
+{
+    (void)longer, (void)found;
+    return solve_block(a);
+}
+
+/* Edges of longer patterns. Those without regions come before regions are looked for, which rely on edges. */
+static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
+{
+    for (size_t i = 0; i < m->nrule; i++) {
+        const inv_rule *rule = &m->rule[i];
+        if (rule->match.n < 2 || !rule->def->solve || has_region(rule) != regions) continue;
+        bool found = false;
+        excuse e = {0};
+        m->nlost = 0;
+        INV_TRY(match_block(m, rule, node, INV_NONE, solve_only, &found, &e));
     }
     return INV_OK;
 }
@@ -434,7 +447,7 @@ static inv_status match_node(inv_matcher *m, inv_id node)
         if (rule->match.n < 2) continue;
         bool found = false;
         excuse e = {0};
-        INV_TRY(match_block(m, rule, node, longer, &found, &e));
+        INV_TRY(match_block(m, rule, node, longer, claim, &found, &e));
         /* Of those that came furthest that of the shortest pattern: rules come by falling priority. */
         if (!found && e.stage >= why.stage) why = e;
         /* A longer block and the shorter one in it are both named; of one length only the first. */
@@ -516,20 +529,6 @@ void inv_matcher_fini(inv_matcher *m)
     inv__arena_fini(&m->scratch);
 }
 
-/* Edges by the value that they free, in the order in which they were found. */
-static inv_status index_edges(inv_matcher *m)
-{
-    size_t n = m->out->edge.n;
-    m->edge_start = INV_ARENA_NEW(&m->scratch, uint32_t, m->nvalue + 2);
-    m->edge_of = INV_ARENA_NEW(&m->scratch, uint32_t, n + 1);
-    if (!m->edge_start || !m->edge_of) return INV_E_NOMEM;
-    uint32_t *start = m->edge_start; /* counted two places on, so that filling moves it to where it belongs */
-    for (size_t e = 0; e < n; e++) start[m->out->edge.at[e].frees + 2]++;
-    for (size_t v = 2; v <= m->nvalue + 1; v++) start[v] += start[v - 1];
-    for (size_t e = 0; e < n; e++) m->edge_of[start[m->out->edge.at[e].frees + 1]++] = (uint32_t)e;
-    return INV_OK;
-}
-
 /* A name of one node gives way to that of the longer pattern which it is part of. */
 static void drop_parts(inv_matcher *m)
 {
@@ -557,10 +556,12 @@ static inv_status match_all(inv_matcher *m)
     for (size_t i = 0; i < norder; i++) {
         INV_TRY(match_locals(m, g->order.at[i]));
     }
-    INV_TRY(index_edges(m));
     /* Searches of one node may be as long as the graph, so all of them share what a graph of that size is worth. */
     m->steps = MOST_STEPS;
+    for (size_t i = 0; i < norder; i++) INV_TRY(match_edges(m, g->order.at[i], false));
+    INV_TRY(inv_edges_index(m));
     for (size_t i = 0; i < norder; i++) {
+        INV_TRY(match_edges(m, g->order.at[i], true));
         INV_TRY(match_node(m, g->order.at[i]));
         m->steps += MOST_STEPS / norder;
     }

@@ -131,6 +131,8 @@ typedef struct inv_binding {
     uint32_t n_ids[INV_MAX_BIND];
     uint32_t n;
 } inv_binding;
+/* An attribute of the matched node, "name", or of the one that gives another value of the pattern, "value.name". */
+const inv_attr *inv_rule_attr(const inv_graph *g, const inv_binding *b, const inv_node *node, const char *name);
 inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n);
 inv_id inv_binding_get(const inv_binding *b, const char *name); /* INV_NONE */
 int inv_binding_find(const inv_binding *b, const char *name);   /* index or -1 */
@@ -249,6 +251,12 @@ inv_status inv_block_gains(inv_matcher *m);
 inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                              const inv_id **nodes, uint32_t *nnodes, const inv_id **result, uint32_t *nresult);
 bool inv_is_variadic(const char *name); /* "xs..." */
+
+/* edge.c: an edge for every value that the rule frees, where its pattern is bound and `node` is its last operator.
+ * *made: whether the template could be made. */
+inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made);
+/* Edges by the value that they free, in the order in which they were found: m->edge_start, m->edge_of. */
+inv_status inv_edges_index(inv_matcher *m);
 
 /* region.c: single-entry subgraphs */
 typedef struct inv_region {

@@ -46,6 +46,19 @@ bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32
     return true;
 }
 
+const inv_attr *inv_rule_attr(const inv_graph *g, const inv_binding *b, const inv_node *node, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (!dot) return inv_attr_find(node, name);
+    for (uint32_t i = 0; i < b->n; i++) {
+        size_t n = strlen(b->name[i]);
+        if (n != (size_t)(dot - name) || strncmp(b->name[i], name, n) != 0 || b->n_ids[i] == 0) continue;
+        inv_id def = inv_val(g, b->id[i][0])->def;
+        return def == INV_NONE ? NULL : inv_attr_find(inv_nod(g, def), dot + 1);
+    }
+    return NULL;
+}
+
 /* --- values of parameter expressions --- */
 
 /* Of the expression, not of the way that led to it, so that the verdict does not depend on who asks first. */
@@ -192,6 +205,52 @@ static inv_status on_range(inv_matcher *m, const inv_condition *c, inv_id a, boo
     return *reason ? INV_OK : INV_E_NOMEM;
 }
 
+/* op(W)[i,j] of the right operand of a product, MatMulT or an outer one by Mul; NAN if not known. */
+static double factor_at(inv_matcher *m, const inv_node *n, int64_t i, int64_t j)
+{
+    inv_id w = n->in[1];
+    const inv_value *v = inv_val(m->g, w);
+    if (inv_attr_int(n, "transB", 0)) {
+        const int64_t t = i;
+        i = j, j = t;
+    }
+    const void *bytes = inv_known_bytes(m, w);
+    const int64_t width = v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+    return bytes ? inv_elem_double(bytes, v->dtype, (size_t)(i * width + j)) : (double)NAN;
+}
+
+/* d = x U, o = d V: whether x - o is a reflection at right angles, so that doing it twice gives x and magnifies
+ * nothing: V U = 2, and U V is no larger than twice a projection. */
+static inv_status reflects(inv_matcher *m, inv_id d, inv_id o, bool *holds, const char **reason)
+{
+    inv_graph *g = m->g;
+    const inv_node *first = inv_nod(g, inv_val(g, d)->def), *then = inv_nod(g, inv_val(g, o)->def);
+    const inv_shape *x = &inv_val(g, first->in[0])->shape, *k = &inv_val(g, d)->shape;
+    const int64_t n = x->rank ? x->dim[x->rank - 1] : 0, inner = k->rank ? k->dim[k->rank - 1] : 0;
+    double off = 0, size = 0;
+    inv_known_forget(m, MAX_KEPT);
+    *holds = false;
+    if (inv_val(g, first->in[1])->shape.rank != 2 || inv_shape_nelem(&inv_val(g, then->in[1])->shape) != n * inner)
+        return INV_OK;
+    for (int64_t r = 0; r < inner; r++)
+        for (int64_t c = 0; c < inner; c++) {
+            double vu = r == c ? -2 : 0, uu = 0, vv = 0;
+            for (int64_t i = 0; i < n; i++) {
+                vu += factor_at(m, then, r, i) * factor_at(m, first, i, c);
+                uu += factor_at(m, first, i, r) * factor_at(m, first, i, c);
+                vv += factor_at(m, then, r, i) * factor_at(m, then, c, i);
+            }
+            if (!(fabs(vu) <= off)) off = fabs(vu);
+            size += uu * vv;
+        }
+    *holds = off < 1e-5 && size < 4 * (double)inner * (1 + 1e-5);
+    if (!*holds)
+        *reason = !(off < INFINITY) ? "its factors are not known before the run"
+                  : off < 1e-5      ? "it is a reflection, but not at right angles"
+                                    : "done twice, it does not give back what it was done to";
+    return INV_OK;
+}
+
 static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
                             bool *holds, const char **reason)
 {
@@ -202,6 +261,7 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
     double cond, norm;
     bool known;
     inv_extremes x;
+    if (strcmp(c->name, "reflects") == 0) return reflects(m, a, inv_binding_get(b, c->arg[1]), holds, reason);
     if (strcmp(c->name, "cond") == 0) {
         INV_TRY(condition_number(m, a, node, &cond, &norm, &known));
         *holds = known && cond < c->bound;
@@ -255,6 +315,22 @@ static double expected_gain(inv_range r, bool inverse)
     return inverse ? 1 / least : most;
 }
 
+/* max sqrt(var + epsilon) / |s|, entry by entry: what undoing a normalization by known statistics magnifies. */
+static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *node)
+{
+    inv_known_forget(m, MAX_KEPT);
+    const void *v = var == INV_NONE ? NULL : inv_known_bytes(m, var), *f = inv_known_bytes(m, s);
+    int64_t n = inv_shape_nelem(&inv_val(m->g, s)->shape);
+    double most = 0;
+    if (!v || !f || inv_shape_nelem(&inv_val(m->g, var)->shape) != n) return INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double spread = inv_elem_double(v, inv_val(m->g, var)->dtype, (size_t)i);
+        spread += inv_attr_float(node, "epsilon", 1e-5);
+        most = fmax(most, sqrt(spread) / fabs(inv_elem_double(f, inv_val(m->g, s)->dtype, (size_t)i)));
+    }
+    return most;
+}
+
 inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain,
                          double *bound)
 {
@@ -268,7 +344,8 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = *bound = INFINITY;
     if (inv__condition_next(&p, true, &c) <= 0 || strcmp(c.name, "unbounded") == 0) return INV_OK;
     if (strcmp(c.name, "inv_attr") == 0) {
-        double a = fabs(inv_attr_float(node, c.arg[0], c.number));
+        const inv_attr *at = inv_rule_attr(m->g, b, node, c.arg[0]);
+        double a = fabs(at && at->kind == INV_ATTR_FLOAT ? at->f : c.number);
         *gain = *bound = a >= 1 ? 1 : 1 / a;
         return INV_OK;
     }
@@ -291,5 +368,6 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = given ? *bound : expected_gain(r, inverse);
     if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
     if (*bound < 1 && !inverse) *bound = 1;
+    if (inverse && c.nargs == 2) *bound = most_spread(m, inv_binding_get(b, c.arg[1]), v, node);
     return INV_OK;
 }

@@ -34,7 +34,7 @@ static bool solve_attrs(inv_matcher *m, const inv_stmt *s, const inv_binding *b,
         if (a.kind == INV_ATTR_OTHER) {
             const char *open = strchr(a.s, '(');
             char *arg = open ? inv__arena_strndup(&g->arena, open + 1, strlen(open) - 2) : NULL;
-            const inv_attr *from = inv_attr_find(node, open ? arg : a.s);
+            const inv_attr *from = inv_rule_attr(g, b, node, open ? arg : a.s);
             if (!open) {
                 if (!from) return false;
                 const char *name = a.name;

@@ -6,14 +6,18 @@
  *     match   "y = LeakyRelu(x)"              statements of the text form (docs/text-form.md)
  *     solve   "x = LeakyReluInverse<*>(y)"    may read every value of the pattern but `frees`
  *
- * In patterns: `t = region(x)` any single-entry subgraph that starts at x, `s, t = region(x)` one that gives several
- * values (at most four); `param(W)` a value that depends on parameters and constants only; `xs...` all inputs or
- * outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either order. In
- * solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = sizes(xs)` extents of xs along its
- * `axis`; `k = invert(perm)` the inverse permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x;
- * `k = matrix(W)` those of W with all axes but the first made one. A rule whose match is a single node is a local
- * inverse: recovery uses it as it is. Longer patterns name blocks, and leave solving to the inverses of their nodes;
- * the entry of a region may be the freed value itself only where another operator of the pattern reads it. */
+ * Solve texts may have several statements, and so may patterns, eight at most; then the node that is spoken of as the
+ * matched one is that of the pattern's last operator. In patterns: `t = region(x)` any single-entry subgraph that
+ * starts at x, `s, t = region(x)` one that gives several values (at most four); `param(W)` a value that depends on
+ * parameters and constants only; `xs...` all inputs or outputs of a variadic operator; `A|B(x)` either operator.
+ * Operands of commutative operators match in either order. In solve: `<*>` all attributes of the matched node; `k =
+ * name` one of them; `k = t.name` one of the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k =
+ * invert(perm)` the inverse permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k =
+ * matrix(W)` those of W with all axes but the first made one. A rule whose match is a single node is a local inverse.
+ * Recovery may use every solve text wherever its pattern is found, a longer one's beside those of its nodes, and checks
+ * what it gives. Longer patterns also name blocks, and with no solve text leave solving to the inverses of their nodes.
+ * Regions are run forward again, their exits are values like any other; the entry of one may be the freed value itself
+ * only where another operator of the pattern reads it. */
 #ifndef INVONNX_PLUGIN_H
 #define INVONNX_PLUGIN_H
 
@@ -42,10 +46,12 @@ typedef struct inv_inverse_def {
      * Of values: cond(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at hand, what is
      * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...).
      * Of attributes: attr(name) > C  attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where
-     * the model may leave it out. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
+     * the model may leave it out; name may be t.name, as in solve. reflects(d,o), for d = x U and o = d V: x - o is a
+     * reflection. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
      * Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
+     * "max_inv(s,var)" the same of a normalization, at most max sqrt(var + epsilon)/|s|, and
      * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
@@ -64,20 +70,31 @@ typedef struct inv_api {
     uint32_t abi;  /* INV_PLUGIN_ABI */
     uint32_t size; /* sizeof(inv_api) */
     inv_status (*add_inverse)(struct inv_registry *, const inv_inverse_def *);
+    /* Says in words why inv_plugin_init fails; returns `code`, so that `return api->fail(r, INV_E_IO, "...")` does. */
+    inv_status (*fail)(struct inv_registry *, inv_status code, const char *why);
 } inv_api;
 
-/* One file, one set: built in as inv_plugin_init_<set>, as a shared object exporting inv_plugin_init. */
+/* One file, one set: built in as inv_plugin_init_<set>, as a shared object exporting inv_plugin_init and the number of
+ * the ABI that it was compiled for. INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r) { ... } */
+#ifdef __cplusplus
+#define INV_PLUGIN_EXTERN extern "C"
+#else
+#define INV_PLUGIN_EXTERN extern
+#endif
 #ifdef INV_PLUGIN_SHARED
-#define INV_INVERSES_ENTRY(set)                                                                    \
-    __attribute__((visibility("default"))) inv_status inv_plugin_init(const inv_api *, struct inv_registry *); \
+#define INV_PLUGIN_EXPORT INV_PLUGIN_EXTERN __attribute__((visibility("default")))
+#define INV_PLUGIN(set)                                                                            \
+    INV_PLUGIN_EXPORT const uint32_t inv_plugin_abi;                                               \
+    const uint32_t inv_plugin_abi = INV_PLUGIN_ABI;                                                \
+    INV_PLUGIN_EXPORT inv_status inv_plugin_init(const inv_api *, struct inv_registry *);          \
     inv_status inv_plugin_init
 #else
-#define INV_INVERSES_ENTRY(set)                                                                    \
-    inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);                      \
+#define INV_PLUGIN(set)                                                                            \
+    INV_PLUGIN_EXTERN inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);    \
     inv_status inv_plugin_init_##set
 #endif
 #define INV_INVERSES(set, ...)                                                                     \
-    INV_INVERSES_ENTRY(set)(const inv_api *api, struct inv_registry *r)                            \
+    INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r)                            \
     {                                                                                              \
         const inv_inverse_def *const defs[] = {__VA_ARGS__};                                       \
         if (api->abi != INV_PLUGIN_ABI) return INV_E_ABI;                                          \

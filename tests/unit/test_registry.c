@@ -114,7 +114,7 @@ static void bad_rules_are_refused(void **state)
     for (int i = 0; i < 8; i++) assert_int_equal(inv_registry_add_inverse(ctx->registry, &d[i]), want[i]);
     assert_int_equal(inv_registry_ninverses(ctx->registry), 0);
     assert_int_equal(inv_registry_add_inverse(ctx->registry, &d[4]), INV_E_PARSE);
-    assert_non_null(strstr(inv_context_message(ctx), "'good', match: line 1: ')' expected"));
+    assert_non_null(strstr(inv_context_message(ctx), "'good', match: ')' expected"));
     inv_inverse_def shorter = good; /* made for an older header: what it lacks reads as zero */
     shorter.size = offsetof(inv_inverse_def, when);
     shorter.when = "garbage";
@@ -172,6 +172,39 @@ static void conditions_and_gains_are_a_closed_list(void **state)
     test_context_end(ctx, &c);
 }
 
+static void solve_texts_read_what_is_there(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *match, *solve, *frees, *says; /* NULL: fine */
+    } text[] = {
+        {"d = Neg(x); y = Sub(x, d)", "u = Neg(y); x = Sub(y, u)", "x", NULL},
+        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, d)", "x", NULL},
+        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, x)", "x", "reads 'x', which is what"},
+        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, u); u = Neg(y)", "x", "reads 'u', which nothing"},
+        {"d = Neg(x); y = Sub(x, d)", "w = Neg(y)", "w", "match names no value 'w'"},
+        {"a = Neg(x); b = Neg(a); c = Neg(b); d = Neg(c); e = Neg(d); f = Neg(e); g = Neg(f); h = Neg(g); y = Neg(h)",
+         "x = Neg(y)", "x", "9 statements, at most 8"},
+    };
+    counting c = {0};
+    inv_context *ctx = test_context(&c);
+    assert_int_equal(inv_registry_create(ctx, &ctx->registry), INV_OK);
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "r%zu", i);
+        inv_inverse_def d = good;
+        d.name = name;
+        d.match = text[i].match;
+        d.solve = text[i].solve;
+        d.frees = text[i].frees;
+        inv_status s = inv_registry_add_inverse(ctx->registry, &d);
+        assert_int_equal(s, text[i].says ? INV_E_PARSE : INV_OK);
+        if (text[i].says && !strstr(inv_context_message(ctx), text[i].says))
+            fail_msg("%zu: %s", i, inv_context_message(ctx));
+    }
+    test_context_end(ctx, &c);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -205,6 +238,7 @@ int main(void)
         cmocka_unit_test(rules_are_sorted_and_unique),
         cmocka_unit_test(bad_rules_are_refused),
         cmocka_unit_test(conditions_and_gains_are_a_closed_list),
+        cmocka_unit_test(solve_texts_read_what_is_there),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

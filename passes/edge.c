@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Inverse edges: a rule's solve text where its pattern was found, with what it costs and how much it magnifies errors;
+ * and the list of them by the value that they free. */
+#include "passes/pass.h"
+
+static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += inv_node_flops(g, inv_nod(g, nodes[i]));
+    return sum;
+}
+
+inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made)
+{
+    inv_graph *g = m->g;
+    inv_node n = *inv_nod(g, node);
+    double gain, bound;
+    INV_TRY(inv_rule_gain(m, rule, b, &n, &gain, &bound));
+    const inv_id *nodes, *result = NULL;
+    uint32_t nnodes, nresult;
+    INV_TRY(inv_template_emit(m, rule, b, &n, &nodes, &nnodes, &result, &nresult));
+    int freed = inv_binding_find(b, rule->def->frees);
+    *made = freed >= 0 && nresult == b->n_ids[freed];
+    if (!*made) return INV_OK;
+    double flops = template_flops(g, nodes, nnodes);
+    for (uint32_t i = 0; i < nresult; i++) {
+        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound};
+        if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+inv_status inv_edges_index(inv_matcher *m)
+{
+    size_t n = m->out->edge.n;
+    m->edge_start = INV_ARENA_NEW(&m->scratch, uint32_t, m->nvalue + 2);
+    m->edge_of = INV_ARENA_NEW(&m->scratch, uint32_t, n + 1);
+    if (!m->edge_start || !m->edge_of) return INV_E_NOMEM;
+    uint32_t *start = m->edge_start; /* counted two places on, so that filling moves it to where it belongs */
+    for (size_t e = 0; e < n; e++) start[m->out->edge.at[e].frees + 2]++;
+    for (size_t v = 2; v <= m->nvalue + 1; v++) start[v] += start[v - 1];
+    for (size_t e = 0; e < n; e++) m->edge_of[start[m->out->edge.at[e].frees + 1]++] = (uint32_t)e;
+    return INV_OK;
+}
