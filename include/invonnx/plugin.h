@@ -65,6 +65,7 @@ typedef struct inv_inverse_def {
      * "log_deriv": of the derivative of the matched operator; "log_det(W)": of a square W at every place of x;
      * "-log_std(v)": of 1 / sqrt(v + attribute epsilon). NULL: not known. */
     const char *logdet;
+    const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
 } inv_inverse_def;
 
 /* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */
