@@ -130,6 +130,33 @@ struct inv_session_options;
 INV_NODISCARD INV_API inv_status inv_model_rewrite(inv_model *model, const struct inv_session_options *options,
                                                    const char *path, char **json);
 
+/** The inverse direction of a model, from its outputs to its inputs: of a flow the generative one. Derived from the
+ *  model's own nodes and the inverses of its operators; by running statistics and without dropout, as evaluation. */
+typedef struct inv_reverse_options {
+    size_t size;              /* sizeof(inv_reverse_options) */
+    const char *const *given; /* inputs of the model that are inputs of the inverse, too: conditions */
+    size_t ngiven;
+    const char *logdet; /* output of the model, its log-determinant per sample, which the inverse does not start from */
+    /* NULL, or the name of an output to add: log |det dx/dz| per sample. From `logdet`, else by the rules of the
+     * operators, which must show that the map is a bijection. */
+    const char *with_logdet;
+} inv_reverse_options;
+/** Writes the inverse direction as a plain ONNX model that any runtime runs. The inverses of linear maps are
+ *  initializers `<W>_inv` in it, of the model's weights as they were loaded (docs/rewriting.md).
+ *  @param shapes  shapes of the model's inputs, as for a session; NULL if the model fixes them all
+ *  @param json    NULL, or gets inputs, outputs and inverses used, as JSON. Free with inv_free
+ *  @return INV_OK; INV_E_NOT_INVERTIBLE where a value cannot be derived, with node and reason; what
+ *          inv_session_create and inv_model_save return */
+INV_NODISCARD INV_API inv_status inv_model_write_inverse(inv_model *model, const struct inv_session_options *shapes,
+                                                         const inv_reverse_options *options, const char *path,
+                                                         char **json);
+/** The inverse direction in memory, a model to be trained like any other. Its parameters are the model's own, linear
+ *  maps are solved with them. inv_model_save of it, with a session of it, writes the model in its own direction with
+ *  the trained weights. It is independent of `model`; destroy it with inv_model_destroy.
+ *  @return as inv_model_write_inverse */
+INV_NODISCARD INV_API inv_status inv_model_reverse(inv_model *model, const struct inv_session_options *shapes,
+                                                   const inv_reverse_options *options, inv_model **out);
+
 /* --- session --- */
 
 typedef enum inv_purpose {
@@ -311,6 +338,10 @@ INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, con
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_session_report(inv_session *session, char **json);
+/** Why: blocks; refusals, by which condition, on what, and what would help; how backward gets what it reads, and why
+ *  what is stored is; inverses of single values; nodes and tensors of the forward graph. As JSON (docs/explain.md);
+ *  free with inv_free. */
+INV_NODISCARD INV_API inv_status inv_session_explain(inv_session *session, char **json);
 
 #ifdef __cplusplus
 }
