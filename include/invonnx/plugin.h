@@ -51,7 +51,8 @@ typedef struct inv_inverse_def {
      * Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
-     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse, "norm(W)" of W;
+     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse,
+     * "norm(W)" = norm of W;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
     inv_exactness exactness;
