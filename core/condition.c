@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Conditions and gains of inverse rules: `name(arguments) relation number`, separated by ';'. */
+ * Conditions, gains and log-determinants of inverse rules: `name(arguments) relation number`, separated by ';'. */
 #include "core/condition.h"
 
 #include <string.h>
@@ -19,10 +19,16 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
 static const form gains[] = {{"max_inv", "v?v", ""},
                              {"max_abs", "v", ""},
                              {"inv_norm", "v", ""},
+                             {"norm", "v", ""},
                              {"inv_attr", "a?n", ""},
                              {"times", "n", ""},
                              {"unbounded", "", ""},
                              {NULL, NULL, NULL}};
+static const form logdets[] = {{"0", "", ""},        {"log_abs", "v", ""},  {"-log_abs", "v", ""},
+                               {"log_det", "v", ""}, {"-log_std", "v", ""}, {"log_deriv", "", ""},
+                               {NULL, NULL, NULL}};
+static const form *const lists[] = {conditions, gains, logdets};
+static const char *const fields[] = {"when", "gain", "logdet"};
 
 static const char *skip(const char *s) { return s + strspn(s, " \n\t"); }
 
@@ -69,21 +75,21 @@ static bool relation(const char **p, const char *allowed, inv_condition *c)
     return word(p, text) && inv__word_double(text, &c->bound);
 }
 
-static const form *form_of(bool gain, const char *name)
+static const form *form_of(inv_language l, const char *name)
 {
-    for (const form *f = gain ? gains : conditions; f->name; f++)
+    for (const form *f = lists[l]; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
     return NULL;
 }
 
-int inv__condition_next(const char **p, bool gain, inv_condition *c)
+int inv__condition_next(const char **p, inv_language l, inv_condition *c)
 {
     memset(c, 0, sizeof *c);
     const char *s = skip(*p);
     if (!*s) return 0;
-    const form *f = word(&s, c->name) ? form_of(gain, c->name) : NULL;
+    const form *f = word(&s, c->name) ? form_of(l, c->name) : NULL;
     if (!f || !arguments(&s, f->args, c) || !relation(&s, f->relations, c)) return -1;
-    if (*s && (*s != ';' || gain)) return -1;
+    if (*s && (*s != ';' || l == INV_IN_GAIN)) return -1;
     *p = *s ? s + 1 : s;
     return 1;
 }
@@ -107,13 +113,14 @@ static bool in_pattern(const inv_stmts *match, const char *name)
     return false;
 }
 
-static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, bool gain)
+static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, inv_language l)
 {
-    const char *p = gain ? d->gain : d->when, *what = gain ? "gain" : "when";
+    const char *const texts[] = {d->when, d->gain, d->logdet};
+    const char *p = texts[l], *what = fields[l];
     inv_condition c;
     int got = 0;
-    while (p && (got = inv__condition_next(&p, gain, &c)) > 0) {
-        const char *args = form_of(gain, c.name)->args;
+    while (p && (got = inv__condition_next(&p, l, &c)) > 0) {
+        const char *args = form_of(l, c.name)->args;
         for (int k = 0; k < c.nargs; k++)
             INV_CHECK(args[k] != 'v' || in_pattern(match, c.arg[k]), ctx, INV_E_PARSE,
                       "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
@@ -123,15 +130,13 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
     return INV_OK;
 }
 
-inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d)
+inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)
 {
-    if (!d->when && !d->gain) return INV_OK;
     inv_arena scratch;
     inv_stmts match = {0};
     inv__arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
-    if (s == INV_OK) s = check_one(ctx, d, &match, false);
-    if (s == INV_OK) s = check_one(ctx, d, &match, true);
+    if (s == INV_OK) s = check_one(ctx, d, &match, l);
     inv__arena_fini(&scratch);
     return s;
 }
