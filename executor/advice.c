@@ -186,31 +186,19 @@ inv_status inv_check_advice(inv_context *ctx, const inv_findings *f, json_t *lis
     return a.failed ? INV_E_NOMEM : INV_OK;
 }
 
-static const inv_inverse_def *rule_of(const inv_registry *r, const char *kind)
-{
-    for (size_t i = 0; i < inv_registry_ninverses(r); i++) {
-        const inv_inverse_def *d = inv_registry_inverse_at(r, i);
-        if (strcmp(d->kind ? d->kind : d->name, kind) == 0 && d->solve) return d;
-    }
-    return NULL;
-}
-
 inv_status inv_refusal_advice(const inv_graph *g, json_t *list)
 {
     advice a = {g->ctx, list, false};
     for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
         const inv_refusal *r = &g->matches->refusal.at[i];
-        const inv_inverse_def *d = rule_of(g->ctx->registry, r->kind);
-        const char *when = d && d->when ? d->when : "";
         const inv_node *n = inv_nod(g, r->node);
-        const bool matrix = strstr(when, "cond(") && strstr(r->reason, "condition number");
-        const bool factor = strstr(when, "away_from_zero(") && strstr(r->reason, "near to zero");
+        const char *condition = r->why.condition ? r->why.condition : "";
+        const bool numbers = strncmp(condition, "cond(", 5) == 0 || strncmp(condition, "away_from_zero(", 15) == 0;
         inv_str s;
-        if (!matrix && !factor) continue;
+        if (!numbers || !r->why.remedy) continue;
         inv__str_init(&s, a.ctx);
-        inv__str_add(&s, "%s %s is not inverted: %s; %s", n->op->name, inv_node_label(n), r->reason,
-                     matrix ? "orthogonal initialization, or a lower learning rate, keeps a matrix away from singular"
-                            : "initialize the factor near 1 and keep weight decay off it");
+        inv__str_add(&s, "%s %s is not inverted: %s; what would help: %s", n->op->name, inv_node_label(n),
+                     r->why.reason, r->why.remedy);
         add(&a, inv_val(g, n->out[0])->name, &s);
     }
     return a.failed ? INV_E_NOMEM : INV_OK;
