@@ -1,46 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Conditions and gains of inverse rules: `name(arguments) relation number`, separated by ';'. */
+ * Conditions, gains and log-determinants of inverse rules: `name(arguments) relation number`, separated by ';'. */
 #include "core/condition.h"
 
 #include <string.h>
 
 #include "core/text.h"
 
-/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out.
- * `remedy`, `computed`: see inv__condition_remedy; `computed` NULL: the same. */
+/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out. */
 typedef struct form {
     const char *name, *args, *relations;
+} form;
+static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "vv", ""},      {"square", "v", ""},
+                                  {"tall", "v", ""},            {"wide", "v", ""},            {"cond", "v", "<"},
+                                  {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
+                                  {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
+                                  {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
+                                  {NULL, NULL, NULL}};
+
+/* What to do where a condition fails (see inv__condition_remedy), a row for each. `computed` NULL: as `remedy`. */
+static const struct cure {
+    const char *name;
     bool defines;
     const char *remedy, *computed;
-} form;
-static const form conditions[] = {
-    {"same_shape", "vv", "", false, "give '$1' and '$2' one shape; an operand that is broadcast can be expanded before",
+} cures[] = {
+    {"same_shape", false, "give '$1' and '$2' one shape; an operand that is broadcast can be expanded before",
      NULL},
-    {"same_type", "vv", "", false, "give '$1' and '$2' one type", NULL},
-    {"square", "v", "", false, "make '$1' square: as many features or channels out as in", NULL},
-    {"tall", "v", "", false, "let '$1' give more features than it takes", NULL},
-    {"wide", "v", "", true, "let '$1' give fewer features than it takes", NULL},
-    {"cond", "v", "<", false,
+    {"same_type", false, "give '$1' and '$2' one type", NULL},
+    {"square", false, "make '$1' square: as many features or channels out as in", NULL},
+    {"tall", false, "let '$1' give more features than it takes", NULL},
+    {"wide", true, "let '$1' give fewer features than it takes", NULL},
+    {"cond", false,
      "a better conditioned '$1' (orthogonal initialisation, or a penalty on its condition number)", NULL},
-    {"positive", "v", "", false, "keep every entry of '$1' above zero, for instance as Exp of the parameter",
+    {"positive", false, "keep every entry of '$1' above zero, for instance as Exp of the parameter",
      "make '$1' positive by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
-    {"away_from_zero", "vn", "", false,
+    {"away_from_zero", false,
      "keep every entry of '$1' away from zero, for instance as Exp of the parameter, or reset those that are near it",
      "bound '$1' away from zero by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
-    {"attr", "a?n", "<>=", false, "set attribute $1 so that $c", NULL},
-    {"recoverable", "v", "", false, "pass '$1' on: as an output of the model, or joined to the result", NULL},
-    {"per_channel", "vv", "", true, "give '$1' one number per channel of '$2'", NULL},
-    {"some_leave", "v", "", true, "make some of the parts outputs of the model", NULL},
-    {"space_to_depth", "vv", "", true, "let the blocks of neighbours in space become channels", NULL},
-    {"has_features", "v", "", false, "none is needed: '$1' is one number per row and small", NULL},
-    {"reflects", "vv", "", false,
+    {"attr", false, "set attribute $1 so that $c", NULL},
+    {"recoverable", false, "pass '$1' on: as an output of the model, or joined to the result", NULL},
+    {"per_channel", true, "give '$1' one number per channel of '$2'", NULL},
+    {"some_leave", true, "make some of the parts outputs of the model", NULL},
+    {"space_to_depth", true, "let the blocks of neighbours in space become channels", NULL},
+    {"has_features", false, "none is needed: '$1' is one number per row and small", NULL},
+    {"reflects", false,
      "make it a reflection: what is taken off is 2 (x v) v' / |v|^2 for a direction v, or so for several at right "
      "angles", NULL},
-    {NULL, NULL, NULL, false, NULL, NULL}};
-static const form gains[] = {{"max_inv", "v?v", "", false, NULL, NULL},  {"max_abs", "v", "", false, NULL, NULL},
-                             {"inv_norm", "v", "", false, NULL, NULL}, {"inv_attr", "a?n", "", false, NULL, NULL},
-                             {"times", "n", "", false, NULL, NULL},    {"unbounded", "", "", false, NULL, NULL},
-                             {NULL, NULL, NULL, false, NULL, NULL}};
+};
+_Static_assert(sizeof cures / sizeof *cures + 1 == sizeof conditions / sizeof *conditions, "a cure for each condition");
+
+static const form gains[] = {{"max_inv", "v?v", ""},
+                             {"max_abs", "v", ""},
+                             {"inv_norm", "v", ""},
+                             {"norm", "v", ""},
+                             {"inv_attr", "a?n", ""},
+                             {"times", "n", ""},
+                             {"unbounded", "", ""},
+                             {NULL, NULL, NULL}};
+static const form logdets[] = {{"0", "", ""},        {"log_abs", "v", ""},  {"-log_abs", "v", ""},
+                               {"log_det", "v", ""}, {"-log_std", "v", ""}, {"log_deriv", "", ""},
+                               {NULL, NULL, NULL}};
+static const form *const lists[] = {conditions, gains, logdets};
+static const char *const fields[] = {"when", "gain", "logdet"};
 
 static const char *skip(const char *s) { return s + strspn(s, " \n\t"); }
 
@@ -87,33 +107,40 @@ static bool relation(const char **p, const char *allowed, inv_condition *c)
     return word(p, text) && inv__word_double(text, &c->bound);
 }
 
-static const form *form_of(bool gain, const char *name)
+static const form *form_of(inv_language l, const char *name)
 {
-    for (const form *f = gain ? gains : conditions; f->name; f++)
+    for (const form *f = lists[l]; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
+    return NULL;
+}
+
+static const struct cure *cure_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof cures / sizeof *cures; i++)
+        if (strcmp(cures[i].name, name) == 0) return &cures[i];
     return NULL;
 }
 
 const char *inv__condition_remedy(const inv_condition *c, bool computed)
 {
-    const form *f = form_of(false, c->name);
+    const struct cure *f = cure_of(c->name);
     return f ? computed && f->computed ? f->computed : f->remedy : NULL;
 }
 
 bool inv__condition_defines(const inv_condition *c)
 {
-    const form *f = form_of(false, c->name);
+    const struct cure *f = cure_of(c->name);
     return f && f->defines;
 }
 
-int inv__condition_next(const char **p, bool gain, inv_condition *c)
+int inv__condition_next(const char **p, inv_language l, inv_condition *c)
 {
     memset(c, 0, sizeof *c);
     const char *s = skip(*p);
     if (!*s) return 0;
-    const form *f = word(&s, c->name) ? form_of(gain, c->name) : NULL;
+    const form *f = word(&s, c->name) ? form_of(l, c->name) : NULL;
     if (!f || !arguments(&s, f->args, c) || !relation(&s, f->relations, c)) return -1;
-    if (*s && (*s != ';' || gain)) return -1;
+    if (*s && (*s != ';' || l == INV_IN_GAIN)) return -1;
     *p = *s ? s + 1 : s;
     return 1;
 }
@@ -137,13 +164,14 @@ static bool in_pattern(const inv_stmts *match, const char *name)
     return false;
 }
 
-static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, bool gain)
+static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, inv_language l)
 {
-    const char *p = gain ? d->gain : d->when, *what = gain ? "gain" : "when";
+    const char *const texts[] = {d->when, d->gain, d->logdet};
+    const char *p = texts[l], *what = fields[l];
     inv_condition c;
     int got = 0;
-    while (p && (got = inv__condition_next(&p, gain, &c)) > 0) {
-        const char *args = form_of(gain, c.name)->args;
+    while (p && (got = inv__condition_next(&p, l, &c)) > 0) {
+        const char *args = form_of(l, c.name)->args;
         for (int k = 0; k < c.nargs; k++)
             INV_CHECK(args[k] != 'v' || in_pattern(match, c.arg[k]), ctx, INV_E_PARSE,
                       "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
@@ -153,15 +181,13 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
     return INV_OK;
 }
 
-inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d)
+inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)
 {
-    if (!d->when && !d->gain) return INV_OK;
     inv_arena scratch;
     inv_stmts match = {0};
     inv__arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
-    if (s == INV_OK) s = check_one(ctx, d, &match, false);
-    if (s == INV_OK) s = check_one(ctx, d, &match, true);
+    if (s == INV_OK) s = check_one(ctx, d, &match, l);
     inv__arena_fini(&scratch);
     return s;
 }

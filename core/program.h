@@ -12,6 +12,20 @@
 
 /* --- what matching finds (passes/match.c) --- */
 
+/* log |det| of what an edge solves (inv_inverse_def.logdet), its names bound. */
+typedef struct inv_volume_term {
+    const char *form; /* "log_abs", ... */
+    inv_id arg;       /* INV_NONE: takes none */
+} inv_volume_term;
+enum { INV_MAX_VOLUME = 4 };
+typedef struct inv_volume {
+    const inv_id *from; /* what the pattern's operators give and the edge starts from */
+    uint32_t nfrom;
+    bool known;
+    inv_volume_term term[INV_MAX_VOLUME];
+    uint32_t nterm;
+} inv_volume;
+
 /* One way to get a value from others: the nodes are a template outside of the order. */
 typedef struct inv_edge {
     const inv_inverse_def *rule;
@@ -22,6 +36,8 @@ typedef struct inv_edge {
     uint32_t nnode;
     double flops;
     double gain, bound; /* expected of the error, and at most; INFINITY if unbounded */
+    double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
+    const inv_volume *volume;
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;
@@ -126,6 +142,18 @@ typedef struct inv_left_slot {
     const char *name, *type; /* type NULL: the loss does not need it */
 } inv_left_slot;
 
+/* What the purpose `check` computes of one inverse (passes/check.c): values of the plan. Fingerprints as GuardSum gives
+ * them: element 4 is the sum of squares, element 5 the number of elements that are not finite. */
+typedef struct inv_check {
+    uint32_t edge;              /* index in the matches */
+    inv_id value, off;          /* fingerprints: of what is freed, of what comes back less that */
+    inv_id most;                /* largest magnitude of that difference */
+    inv_id start, moved, change; /* float64: fingerprints of what the inverse starts from, of by how much that was
+                                    moved, of by how much its result moved. INV_NONE: not measured */
+} inv_check;
+/* A purpose of no public name: forward as in training, and every inverse beside it. */
+#define INV_FOR_CHECK ((inv_purpose)(INV_FOR_TRAIN + 1))
+
 typedef struct inv_plan {
     inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
     inv_graph *g;    /* the plan: order, offsets */
@@ -134,6 +162,7 @@ typedef struct inv_plan {
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
     INV_VEC(inv_left_slot) left;
+    INV_VEC(inv_check) check;
     INV_VEC(inv_id) guarded; /* by guard slot: the forward value */
     inv_id loss, correct;    /* values; INV_NONE */
     inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */

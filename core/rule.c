@@ -9,7 +9,7 @@ enum { MOST_NAMES = 16, MOST_EXITS = 4 }; /* as matching has room for */
 
 #define TEXT(field) {#field, offsetof(inv_inverse_def, field)}
 const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
-                                           TEXT(gain), TEXT(refuse), TEXT(remedy), TEXT(doc),
+                                           TEXT(gain), TEXT(logdet), TEXT(refuse), TEXT(remedy), TEXT(doc),
                                            {NULL, 0}};
 #undef TEXT
 
@@ -132,14 +132,12 @@ static inv_status check_texts(inv_registry *r, const inv_inverse_def *d)
     if (s == INV_OK && d->solve) s = check_solve(r, &scratch, d, &known);
     inv__arena_fini(&scratch);
     INV_TRY(s);
-    inv_inverse_def part = *d;
-    part.gain = NULL;
-    r->field = "when";
-    INV_TRY(inv__condition_check(r->ctx, &part));
-    part = *d;
-    part.when = NULL;
-    r->field = "gain";
-    return inv__condition_check(r->ctx, &part);
+    static const char *const fields[] = {"when", "gain", "logdet"};
+    for (inv_language l = INV_IN_WHEN; l <= INV_IN_LOGDET; l++) {
+        r->field = fields[l];
+        INV_TRY(inv__condition_check(r->ctx, d, l));
+    }
+    return INV_OK;
 }
 
 /* Graphs of a plugin's cases: an error in one is better heard now than when it is tested. */

@@ -9,8 +9,6 @@
 
 static const char *const choice_names[] = {"stored", "recomputed", "inverted"};
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
 {
     json_t *list = json_array();
@@ -81,7 +79,7 @@ json_t *inv_report_block(const inv_graph *g, const inv_block *b)
                      inv_node_label(inv_nod(g, b->anchor)), "rule", b->rule->name, "nodes",
                      origins(g, b->node, b->nnode), "inputs", value_names(g, b->in, b->nin), "outputs",
                      value_names(g, b->out, b->nout), "frees", value_names(g, b->in, b->nrule_in ? 1 : 0), "gain",
-                     number(b->gain), "bound", number(b->bound));
+                     inv_report_number(b->gain), "bound", inv_report_number(b->bound));
 }
 
 json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g)
@@ -243,8 +241,8 @@ static json_t *inverse_list(const inv_graph *g)
         const inv_edge *e = &g->matches->edge.at[i];
         (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o, s:o}", "value", inv_val(g, e->frees)->name,
                                                     "rule", e->rule->name, "node",
-                                                    inv_node_label(inv_nod(g, e->forward)), "gain", number(e->gain),
-                                                    "bound", number(e->bound)));
+                                                    inv_node_label(inv_nod(g, e->forward)), "gain", inv_report_number(e->gain),
+                                                    "bound", inv_report_number(e->bound)));
     }
     return list;
 }

@@ -22,7 +22,7 @@ inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
     return copy ? INV_OK : INV_E_NOMEM;
 }
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
 
@@ -40,7 +40,7 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
                                 bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
                                 bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
         if (row && ready && ready[i].runs)
-            (void)json_object_set_new(row, "seconds", number(ready[i].seconds / ready[i].runs));
+            (void)json_object_set_new(row, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
         (void)json_array_append_new(list, row);
     }
     return list;
@@ -72,8 +72,8 @@ static json_t *drift(const inv_session *s, const inv_plan *p)
     json_t *list = json_array();
     for (size_t i = 0; s->drift && i < p->guarded.n; i++)
         (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", inv_val(p->g, p->guarded.at[i])->name,
-                                                    "drift", number(s->drift[i])));
-    return json_pack("{s:o, s:o}", "largest", number(s->worst_drift), "blocks", list);
+                                                    "drift", inv_report_number(s->drift[i])));
+    return json_pack("{s:o, s:o}", "largest", inv_report_number(s->worst_drift), "blocks", list);
 }
 
 static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
@@ -143,8 +143,8 @@ inv_status inv_session_report(inv_session *s, char **out)
         pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
         bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
         bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
-        "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", number(p->flops),
-        "store_flops", number(p->store_flops), "guard_flops", number(p->guard_flops));
+        "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", inv_report_number(p->flops),
+        "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops));
     size_t bound = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
@@ -152,7 +152,7 @@ inv_status inv_session_report(inv_session *s, char **out)
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
                   choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
                   inv_report_refusals(pr, p->base), "drift", drift(s, p),
-                  "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
+                  "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
                   timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
                   alive_at_peak(s->ctx, p), "lower_bound_bytes", bytes(pr->persistent + pr->control + bound),
                   "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);

@@ -16,6 +16,7 @@
                                        .frees = "x",                                                                  \
                                        .when = condition,                                                             \
                                        .gain = magnifies,                                                             \
+                                       .logdet = "log_deriv",                                                         \
                                        .cases = INV_CASES(__VA_ARGS__),                                               \
                                        .doc = text};
 
@@ -43,6 +44,7 @@ static const inv_inverse_def prelu = {
     .frees = "x",
     .when = "same_shape(x, y); positive(slope)",
     .gain = "max_inv(slope)",
+    .logdet = "log_deriv",
     .cases = INV_CASES(CASE("param float[1] a = {0.25}; y = PRelu(x, a)"),
                        CASE("param float[6] a = {0.25, 0.5, 1.5, 0.1, 1, 2}; y = PRelu(x, a)")),
     .doc = "x = y where y > 0, else y / slope",

@@ -31,6 +31,7 @@ static const inv_inverse_def batchnorm_eval = {
     .frees = "x",
     .when = "attr(training) == 0; away_from_zero(scale, 1e-3)",
     .gain = "max_inv(scale, var)",
+    .logdet = "log_abs(scale); -log_std(var)",
     .cases = INV_CASES(CASE("epsilon = 0.001")),
     .doc = "inference mode: an affine map per channel",
 };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inverse edges: a rule's solve text where its pattern was found, with what it costs and how much it magnifies errors;
  * and the list of them by the value that they free. */
+#include <string.h>
+
 #include "passes/pass.h"
 
 static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
@@ -8,6 +10,53 @@ static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n
     double sum = 0;
     for (uint32_t i = 0; i < n; i++) sum += inv_node_flops(g, inv_nod(g, nodes[i]));
     return sum;
+}
+
+static bool is_read(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < inv_nod(g, nodes[i])->nin; k++)
+            if (inv_nod(g, nodes[i])->in[k] == v) return true;
+    return false;
+}
+
+/* Values that the pattern's operators give and the solving nodes read. */
+static inv_status find_from(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_id *nodes, uint32_t n,
+                            inv_volume *v)
+{
+    inv_ids from = {0};
+    for (size_t i = 0; i < rule->match.n; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        for (uint32_t k = 0; k < s->nout && strcmp(s->op, "region") != 0; k++) {
+            int at = inv_binding_find(b, s->out[k]);
+            for (uint32_t j = 0; at >= 0 && j < b->n_ids[at]; j++)
+                if (is_read(g, nodes, n, b->id[at][j]) && !inv_vec_push(&g->arena, &from, b->id[at][j]))
+                    return INV_E_NOMEM;
+        }
+    }
+    v->from = from.at;
+    v->nfrom = (uint32_t)from.n;
+    return INV_OK;
+}
+
+static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_id *nodes, uint32_t n,
+                            const inv_volume **out)
+{
+    inv_volume *v = INV_ARENA_NEW(&g->arena, inv_volume, 1);
+    const char *p = rule->def->logdet;
+    inv_condition c;
+    if (!v) return INV_E_NOMEM;
+    *out = v;
+    INV_TRY(find_from(g, rule, b, nodes, n, v));
+    v->known = p != NULL;
+    while (p && v->known && inv__condition_next(&p, INV_IN_LOGDET, &c) > 0) {
+        if (strcmp(c.name, "0") == 0) continue;
+        inv_volume_term t = {inv__arena_strdup(&g->arena, c.name), c.nargs ? inv_binding_get(b, c.arg[0]) : INV_NONE};
+        if (!t.form) return INV_E_NOMEM;
+        v->known = v->nterm < INV_MAX_VOLUME && (!c.nargs || t.arg != INV_NONE);
+        if (v->known) v->term[v->nterm++] = t;
+    }
+    return INV_OK;
 }
 
 inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made)
@@ -23,8 +72,11 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     *made = freed >= 0 && nresult == b->n_ids[freed];
     if (!*made) return INV_OK;
     double flops = template_flops(g, nodes, nnodes);
+    const inv_volume *volume;
+    INV_TRY(volume_of(g, rule, b, nodes, nnodes, &volume));
     for (uint32_t i = 0; i < nresult; i++) {
-        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound};
+        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound,
+                      inv_known_cond(m, b), volume};
         if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
     }
     return INV_OK;

@@ -504,7 +504,7 @@ static inv_status add_edge(turning *t, const moved *m)
     if (!list || r == INV_NONE || (list[0] = move(g, n.out[0], r, !m->back, &n)) == INV_NONE) return INV_E_NOMEM;
     inv_nod(g, list[0])->phase = INV_BACKWARD;
     g->order.n = order;
-    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, inv_node_flops(g, inv_nod(g, list[0])), 1, 1};
+    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, inv_node_flops(g, inv_nod(g, list[0])), 1, 1, 0, NULL};
     return inv_vec_push(&g->arena, &g->matches->edge, e) ? INV_OK : INV_E_NOMEM;
 }
 

@@ -190,6 +190,14 @@ static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *nod
     return INV_OK;
 }
 
+double inv_known_cond(const inv_matcher *m, const inv_binding *b)
+{
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->n_ids[i] == 1 && b->id[i][0] < m->nvalue && m->known[b->id[i][0]].measured)
+            return m->known[b->id[i][0]].cond;
+    return 0;
+}
+
 /* Of what depends on inputs no entry is known, but perhaps bounds. */
 static inv_status on_range(inv_matcher *m, const inv_condition *c, inv_id a, bool *holds, const char **reason)
 {
@@ -292,7 +300,7 @@ inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding
     *verdict = INV_HOLDS;
     *why = (inv_why){0};
     /* All shapes that do not fit are named; values are looked at only where shapes do. */
-    while (*verdict != INV_REFUSED && inv__condition_next(&p, false, &c) > 0) {
+    while (*verdict != INV_REFUSED && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
         bool known;
         const char *reason = NULL;
         if (strcmp(c.name, "recoverable") == 0) continue; /* part of the region's search */
@@ -342,7 +350,7 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = *bound = 1;
     if (!p) return INV_OK;
     *gain = *bound = INFINITY;
-    if (inv__condition_next(&p, true, &c) <= 0 || strcmp(c.name, "unbounded") == 0) return INV_OK;
+    if (inv__condition_next(&p, INV_IN_GAIN, &c) <= 0 || strcmp(c.name, "unbounded") == 0) return INV_OK;
     if (strcmp(c.name, "inv_attr") == 0) {
         const inv_attr *at = inv_rule_attr(m->g, b, node, c.arg[0]);
         double a = fabs(at && at->kind == INV_ATTR_FLOAT ? at->f : c.number);
@@ -355,9 +363,9 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     }
     inv_id v = inv_binding_get(b, c.arg[0]);
     if (v == INV_NONE) return INV_OK;
-    if (strcmp(c.name, "inv_norm") == 0) {
+    if (strcmp(c.name, "inv_norm") == 0 || strcmp(c.name, "norm") == 0) {
         INV_TRY(condition_number(m, v, node, &cond, &norm, &known));
-        if (known) *gain = *bound = norm;
+        if (known) *gain = *bound = c.name[0] == 'i' ? norm : cond / norm;
         return INV_OK;
     }
     inv_range r = inv_value_range(m, v);

@@ -130,6 +130,33 @@ struct inv_session_options;
 INV_NODISCARD INV_API inv_status inv_model_rewrite(inv_model *model, const struct inv_session_options *options,
                                                    const char *path, char **json);
 
+/** The inverse direction of a model, from its outputs to its inputs: of a flow the generative one. Derived from the
+ *  model's own nodes and the inverses of its operators; by running statistics and without dropout, as evaluation. */
+typedef struct inv_reverse_options {
+    size_t size;              /* sizeof(inv_reverse_options) */
+    const char *const *given; /* inputs of the model that are inputs of the inverse, too: conditions */
+    size_t ngiven;
+    const char *logdet; /* output of the model, its log-determinant per sample, which the inverse does not start from */
+    /* NULL, or the name of an output to add: log |det dx/dz| per sample. From `logdet`, else by the rules of the
+     * operators, which must show that the map is a bijection. */
+    const char *with_logdet;
+} inv_reverse_options;
+/** Writes the inverse direction as a plain ONNX model that any runtime runs. The inverses of linear maps are
+ *  initializers `<W>_inv` in it, of the model's weights as they were loaded (docs/rewriting.md).
+ *  @param shapes  shapes of the model's inputs, as for a session; NULL if the model fixes them all
+ *  @param json    NULL, or gets inputs, outputs and inverses used, as JSON. Free with inv_free
+ *  @return INV_OK; INV_E_NOT_INVERTIBLE where a value cannot be derived, with node and reason; what
+ *          inv_session_create and inv_model_save return */
+INV_NODISCARD INV_API inv_status inv_model_write_inverse(inv_model *model, const struct inv_session_options *shapes,
+                                                         const inv_reverse_options *options, const char *path,
+                                                         char **json);
+/** The inverse direction in memory, a model to be trained like any other. Its parameters are the model's own, linear
+ *  maps are solved with them. inv_model_save of it, with a session of it, writes the model in its own direction with
+ *  the trained weights. It is independent of `model`; destroy it with inv_model_destroy.
+ *  @return as inv_model_write_inverse */
+INV_NODISCARD INV_API inv_status inv_model_reverse(inv_model *model, const struct inv_session_options *shapes,
+                                                   const inv_reverse_options *options, inv_model **out);
+
 /* --- session --- */
 
 typedef enum inv_purpose {
@@ -254,6 +281,16 @@ INV_NODISCARD INV_API inv_status inv_session_set_modes(inv_session *session, con
  *  `pop` that fails has restored nothing and may be tried again. */
 INV_NODISCARD INV_API inv_status inv_session_push_modes(inv_session *session, const inv_modes *modes);
 INV_NODISCARD INV_API inv_status inv_session_pop_modes(inv_session *session);
+
+/** Tries every inverse that recovery could use on the data of `options->inputs`: error of its round trip in float32 and
+ *  float64, stated and measured gain, condition numbers, what the drift limit refuses, and how errors grow from the
+ *  model's end to its beginning in a training step (docs/numerics.md). With a loss also what inverting does to the
+ *  gradient; without, half the sum of squares of the outputs stands in. Nothing is trained. Findings are no failure.
+ *  @param options as of a training session, inputs with data
+ *  @param json    the report; free with inv_free
+ *  @return INV_OK; what inv_session_create and inv_session_grad return */
+INV_NODISCARD INV_API inv_status inv_model_check(inv_model *model, const struct inv_session_options *options,
+                                                 char **json);
 
 typedef struct inv_result {
     double loss;

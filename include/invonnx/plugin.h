@@ -52,13 +52,19 @@ typedef struct inv_inverse_def {
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
      * "max_inv(s,var)" the same of a normalization, at most max sqrt(var + epsilon)/|s|, and
-     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse;
+     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse,
+     * "norm(W)" of W;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
     inv_exactness exactness;
     const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
     const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
     const char *doc;          /* equations, source */
+    /* log |det dy/dx| of one sample, y being what `solve` starts from and x what it frees: terms, separated by ';',
+     * are added. "0": it keeps volumes. "log_abs(s)", "-log_abs(s)": of s, once for each element of x that it is for;
+     * "log_deriv": of the derivative of the matched operator; "log_det(W)": of a square W at every place of x;
+     * "-log_std(v)": of 1 / sqrt(v + attribute epsilon). NULL: not known. */
+    const char *logdet;
     const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
 } inv_inverse_def;
 
