@@ -241,8 +241,8 @@ static json_t *inverse_list(const inv_graph *g)
         const inv_edge *e = &g->matches->edge.at[i];
         (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o, s:o}", "value", inv_val(g, e->frees)->name,
                                                     "rule", e->rule->name, "node",
-                                                    inv_node_label(inv_nod(g, e->forward)), "gain", inv_report_number(e->gain),
-                                                    "bound", inv_report_number(e->bound)));
+                                                    inv_node_label(inv_nod(g, e->forward)), "gain",
+                                                    inv_report_number(e->gain), "bound", inv_report_number(e->bound)));
     }
     return list;
 }

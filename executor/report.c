@@ -152,8 +152,8 @@ inv_status inv_session_report(inv_session *s, char **out)
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
                   choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
                   inv_report_refusals(pr, p->base), "drift", drift(s, p),
-                  "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
-                  timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
+                  "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p),
+                  "timeline", timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
                   alive_at_peak(s->ctx, p), "lower_bound_bytes", bytes(pr->persistent + pr->control + bound),
                   "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`explain` gives the right cause. For the models made to mislead a matcher (hz_*: those of tests/data/models, and all
+of ../shared/models where it is), the refusal at the place in question names the condition that really fails and what
+was seen; the table below says which, by patterns that another cause would not fit. What must not be rebuilt is not,
+and why it is stored is said. The page is well-formed, whatever the names, and needs nothing from outside."""
+import html.parser
+import os
+import re
+import shutil
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import onnx
+import onnx.parser
+from onnx import TensorProto, helper, numpy_helper
+
+import common
+
+ROOTS = [r for r in (os.path.join(common.DATA, "models"), os.path.join(common.ROOT, "..", "shared", "models"))
+         if os.path.isdir(r)]
+REFUSAL = {"kind", "rule", "node", "op", "nodes", "reason", "value", "condition", "seen", "remedy"}
+BLOCK = {"kind", "name", "rule", "nodes", "inputs", "outputs", "frees", "gain", "bound", "usable"}
+SAME = r"^both operands come from the same value, '[^']+', so neither"
+# Family: (kind, operator in the file, condition, pattern of the reason, pattern of the remedy, how many)
+CAUSES = {
+    "hz_bn_zero_gamma": [("batchnorm", "BatchNormalization", "away_from_zero(scale, 1e-3)",
+                          r"^'bn\.weight' comes as near to zero as 0, in entry \d+$", "'bn.weight' away from zero", 1)],
+    "hz_branch_input_lost": [("additive_coupling", "Add", "recoverable",
+                              r"'[^']*(Slice_1|split_1)[^']*', which feeds the branch, does not leave the block",
+                              "pass '.*' on: as an output", 1)],
+    "hz_broadcast_operand": [("additive_coupling", "Add", "same_shape(x1, y1)",
+                              r"is float\[1,4\] and '[^']+' is float\[\d+,4\], so same_shape", "one shape.*expanded",
+                              1)],
+    "hz_f_reads_both_halves": [("additive_coupling", "Add", "region", "^the branch reads the value that would be freed",
+                                "feed the branch from another value", 1)],
+    "hz_g_reads_original": [("additive_coupling", "Add", "recoverable", r"^the branch's input, '[^']+', does not leave",
+                             "pass '.*' on", 1),
+                            ("additive_coupling", "Add", "region", SAME, "does not come from '(/T|t)anh", 1)],
+    "hz_ill_conditioned": [("linear_square", "Gemm", "cond(W) < 100000", r"condition number \d\.\d+e\+0[89]",
+                            "better conditioned 'b.weight'", 1)],
+    "hz_singular_square": [("linear_square", "Gemm", "cond(W) < 100000", r"condition number (\d\.\d+e\+[1-9]\d|inf)",
+                            "better conditioned 'b.weight'", 1)],
+    "hz_leaky_slopes": [("leaky_relu", "LeakyRelu", "attr(alpha, 0.01) > 0", r"^alpha is (0|-0\.3),",
+                         "alpha so that alpha > 0", 2)],
+    "hz_plain_residual": [("additive_coupling", "Add", "region", r"reads the value that would be freed",
+                           "of two halves one is changed", 3)],
+    "hz_residual_around_coupling": [("additive_coupling", "Add", "region", "reads the value that would be freed",
+                                     "of two halves one is changed", 1)],
+    "hz_scale_can_be_zero": [("affine_coupling", "Mul", "positive(s)", "given by Relu, may be as small as 0",
+                              "Sigmoid", 1)],
+    "hz_scale_unconstrained": [("affine_coupling", "Mul", "positive(s)", "may be zero or negative", "Sigmoid", 1)],
+    "hz_tensor_used_twice": [("affine_coupling", "Mul", "region", SAME, "does not come from", 1),
+                             ("additive_coupling", "Add", "region", SAME, "does not come from", 1)],
+}
+KINDS = ("additive_coupling", "affine_coupling", "batchnorm", "linear_square", "leaky_relu")
+
+
+def family(folder):
+    return re.sub(r"_(ts|dy)\d+$", "", os.path.basename(folder))
+
+
+def folders(prefix="hz_"):
+    return [os.path.join(r, n) for r in ROOTS for n in sorted(os.listdir(r))
+            if n.startswith(prefix) and os.path.exists(os.path.join(r, n, "golden.txt"))]
+
+
+def rows(folder, key):
+    with open(os.path.join(folder, "golden.txt"), encoding="utf-8") as f:
+        return [line.rstrip("\n").split("\t")[1:] for line in f if line.startswith(key + "\t")]
+
+
+class Page(html.parser.HTMLParser):
+    """Tags that are open, elements by name, and the texts of table cells."""
+    VOID = {"meta", "br"}
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.count, self.cells, self.wrong = [], {}, [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.count[tag] = self.count.get(tag, 0) + 1
+        if any(k.startswith("on") or (k in ("src", "href")) for k, _ in attrs):
+            self.wrong.append((tag, attrs))
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "td":
+            self.cells.append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.count[tag] = self.count.get(tag, 0) + 1
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        if "td" in self.open:
+            self.cells[-1] += data
+
+
+class Causes(unittest.TestCase):
+    def test_hazards(self):
+        seen = set()
+        for folder in folders():
+            report = common.report("explain", os.path.join(folder, "model.onnx"))
+            for r in report["refusals"]:
+                self.assertEqual(set(r), REFUSAL)
+                self.assertTrue(r["remedy"], f"{folder}: nothing would help against: {r['reason']}")
+            wanted = CAUSES.get(family(folder), [])
+            for kind, op, condition, reason, remedy, count in wanted:
+                like = [r for r in report["refusals"] if (r["kind"], r["op"], r["condition"]) == (kind, op, condition)
+                        and re.search(reason, r["reason"]) and re.search(remedy, r["remedy"])]
+                self.assertEqual(len(like), count, f"{folder}: {kind} by {condition}: {reason}, got\n" +
+                                 "\n".join(str(r) for r in report["refusals"] if r["kind"] in KINDS))
+            # and for no other reason
+            others = [r for r in report["refusals"] if r["kind"] in KINDS]
+            self.assertEqual(len(others), sum(w[-1] for w in wanted), f"{folder}: {others}")
+            seen.add(family(folder))
+        self.assertLessEqual({"hz_plain_residual", "hz_residual_around_coupling", "hz_tensor_used_twice"}, seen)
+        if len(ROOTS) > 1:
+            self.assertLessEqual(set(CAUSES), seen)
+
+    def test_what_must_be_kept(self):
+        checked = 0
+        for folder in folders():
+            kept = {name for row in rows(folder, "must_keep") for name in row[1:]}
+            if not kept:
+                continue
+            path = os.path.join(folder, "model.onnx")
+            loss = ["--loss", "mse", *(x for r in rows(folder, "loss") for x in ("--loss-output", r[1]))]
+            report = common.report("explain", path, *loss, "--memory", "invert")
+            for c in report["choices"]:
+                if c["choice"] == "stored":
+                    self.assertTrue(c["reason"] and c["why"] and c["inverse"], c)
+            usable = {v for b in report["blocks"] if b["usable"] for v in b["frees"]}
+            if family(folder) not in ("hz_intermediate_is_output", "hz_residual_around_coupling"):
+                self.assertFalse(kept & usable, folder)
+                checked += len(kept)
+        self.assertGreater(checked, 1)
+
+    def test_slope_that_is_too_small(self):
+        for folder in folders("hz_leaky_slopes"):
+            report = common.report("explain", os.path.join(folder, "model.onnx"))
+            gains = [(b["gain"], b["usable"]) for b in report["blocks"] if b["kind"] == "leaky_relu"]
+            self.assertEqual(len(gains), 2)
+            self.assertAlmostEqual(max(gains)[0] / 1e12, 1, 3)
+            self.assertEqual([usable for _, usable in sorted(gains)], [True, False])
+
+    def test_gaps(self):
+        """Parts with a gap or an overlap between them do not give the whole back."""
+        for folder in folders("hz_slices_with_gap") + folders("hz_overlapping_slices"):
+            report = common.report("explain", os.path.join(folder, "model.onnx"))
+            whole = [n["outputs"][0] for n in report["nodes"] if n["op"] == "Tanh"]
+            self.assertEqual(len(whole), 1)
+            self.assertNotIn(whole[0], [i["value"] for i in report["inverses"]])
+
+
+AFFINE = """<ir_version: 8, opset_import: ["" : 17]>
+g(float[4,6] x) => (float[4,6] y, float[4,3] tail) {
+  a, b = Split<axis = 1>(x)
+  s = MatMul(b, S)
+  m = Mul(a, s)
+  t = MatMul(b, T)
+  y1 = Add(m, t)
+  y = Concat<axis = 1>(y1, b)
+  r1 = Relu(y1) r2 = Relu(r1) r3 = Relu(r2) r4 = Relu(r3)
+  tail = LeakyRelu<alpha = 0.5>(r4)
+}"""
+
+
+class Forms(unittest.TestCase):
+    def setUp(self):
+        self.top = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.top)
+        model = onnx.parser.parse_model(AFFINE)
+        for i, n in enumerate(model.graph.node):
+            n.name = f"n{i}_{n.op_type}"
+        model.graph.initializer.extend([numpy_helper.from_array(np.eye(3, dtype=np.float32) * k, name)
+                                        for k, name in ((2, "S"), (3, "T"))])
+        self.model = self.save(model, "m.onnx")
+
+    def save(self, model, name):
+        path = os.path.join(self.top, name)
+        onnx.save(model, path)
+        return path
+
+    def page(self, *args):
+        path = os.path.join(self.top, "page.html")
+        report = common.report("explain", *args, "--html", path)
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        page = Page(text)
+        self.assertEqual((page.wrong, page.open), ([], []))
+        for tag in ("script", "img", "link", "iframe", "object"):
+            self.assertNotIn(tag, page.count)
+        self.assertNotRegex(text.replace("http://www.w3.org/2000/svg", ""), r"https?://|url\(|@import")
+        svg = ElementTree.fromstring(re.search(r"<svg .*</svg>", text, re.S).group())
+        return report, page, svg, text
+
+    def test_fields(self):
+        report = common.report("explain", self.model, "--loss", "mse", "--loss-output", "y")
+        self.assertLessEqual({"blocks", "refusals", "choices", "inverses", "nodes", "tensors"}, set(report))
+        for b in report["blocks"]:
+            self.assertEqual(set(b), BLOCK)
+        affine = [r for r in report["refusals"] if r["kind"] == "affine_coupling"]
+        self.assertEqual([(r["node"], r["op"], r["value"], r["condition"]) for r in affine],
+                         [("n2_Mul", "Mul", "a", "positive(s)")])
+        self.assertIn("'s', given by MatMulT, may be zero or negative", affine[0]["reason"])
+        plan = common.report("plan", self.model, "--loss", "mse", "--loss-output", "y")
+        self.assertEqual(plan["refusals"], report["refusals"])
+
+    def test_text(self):
+        status, out, err = common.call("explain", self.model)
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("affine_coupling  by positive(s)", out)
+        self.assertIn("what would help: make 's' positive by how it is computed", out)
+        self.assertIn("and 1 more like it", out)  # four Relus
+        self.assertIn("leaky_relu  n10_LeakyRelu  (rule leaky_relu): r4 -> tail; frees r4, gain 2", out)
+
+    def test_one(self):
+        """A node, a value, a block; what is not there."""
+        for name, says in (("n2_Mul", "node n2_Mul (Mul, computed as Mul): a, s -> m"), ("s", "value s: float[4,3]"),
+                           ("n10_LeakyRelu", "blocks: 1"), ("r4", "inverse of r4 at n10_LeakyRelu by rule leaky_relu")):
+            status, out, err = common.call("explain", self.model, name)
+            self.assertEqual((status, err), (0, ""))
+            self.assertIn(says, out)
+            self.assertNotIn("n7_Relu", out)
+        status, out, err = common.call("explain", self.model, "nowhere")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("no node, value or block named 'nowhere'", err)
+
+    def test_page(self):
+        report, page, svg, _ = self.page(self.model, "--loss", "mse", "--loss-output", "y")
+        for r in report["refusals"]:
+            self.assertIn(r["reason"], page.cells)
+            self.assertIn(r["remedy"], page.cells)
+        for c in report["choices"]:
+            self.assertIn(c["value"], page.cells)
+        titles = [t.text for t in svg.iter("{http://www.w3.org/2000/svg}title")]
+        self.assertTrue(any(t.startswith("Mul n2_Mul") and "refused as affine_coupling" in t for t in titles))
+        boxes = [g for g in svg.iter("{http://www.w3.org/2000/svg}g")]
+        self.assertEqual(len(boxes), len({n["name"] for n in report["nodes"]}))
+        refused = [g for g in boxes if "refused" in g.get("class")]
+        self.assertEqual(len(refused), len({r["node"] for r in report["refusals"]}))
+
+    def test_hostile_names(self):
+        bad = "</title></svg><script>alert('1')</script>&amp;\"\u2028\uffff<!--"
+        w = numpy_helper.from_array(np.eye(4, dtype=np.float32), bad + "w")
+        nodes = [helper.make_node("Relu", ["x"], [bad + "v"], name=bad),
+                 helper.make_node("MatMul", [bad + "v", bad + "w"], ["y"], name=bad * 20)]
+        graph = helper.make_graph(nodes, bad, [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])], [w])
+        path = self.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "h.onnx")
+        _, page, _, _ = self.page(path, "--loss", "mse")
+        self.assertIn(bad.replace("\uffff", "?"), page.cells)
+        self.assertIn(bad.replace("\uffff", "?") + "v", page.cells)
+
+    def test_many_nodes(self):
+        """Of a large graph blocks are one box each, and so is what lies between them."""
+        nodes, last = [], "x"
+        for i in range(3000):
+            op = "LeakyRelu" if i % 10 == 0 else "Sin"
+            nodes.append(helper.make_node(op, [last], [f"v{i}"], name=f"n{i}"))
+            last = f"v{i}"
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+                                  [helper.make_tensor_value_info(last, TensorProto.FLOAT, [2, 4])])
+        path = self.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "l.onnx")
+        _, _, svg, _ = self.page(path)
+        self.assertEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}g"))), 601)
+
+    def test_not_over_the_model(self):
+        status, out, err = common.call("explain", self.model, "--html", self.model)
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("would overwrite", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
