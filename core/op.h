@@ -68,7 +68,8 @@ enum {
     INV_OP_FROM_OUT = 1 << 9,
     INV_OP_CUDA_REAL = 1 << 10, /* the column `cuda` takes float32 and float64 only */
     INV_OP_ELEMENTWISE = 1 << 11, /* operands broadcast, read at the output's index; no attribute is about axes */
-    INV_OP_STRAIGHT = 1 << 12     /* its gradient is a convention, not the derivative */
+    INV_OP_STRAIGHT = 1 << 12,    /* its gradient is a convention, not the derivative */
+    INV_OP_EXPLAINS = 1 << 13     /* where its kernels fail, the context has a message already */
 };
 
 typedef struct inv_op_def {
@@ -120,10 +121,13 @@ size_t inv_registry_nops(const inv_registry *r);
 const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i);
 size_t inv_registry_ninverses(const inv_registry *r);
 const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i); /* by falling priority */
+inv_context *inv_registry_context(const inv_registry *r);
+/* While a plugin is being loaded: its path, else NULL. What is made for it lives in the arena of the registry. */
+const char *inv_registry_loading(const inv_registry *r);
+inv_arena *inv_registry_arena(inv_registry *r);
 /* Path of the plugin that brought it; NULL: the library did. */
 const char *inv_registry_op_plugin(const inv_registry *r, size_t i);
 const char *inv_registry_inverse_plugin(const inv_registry *r, size_t i);
-extern const inv_api inv__plugin_api; /* plugin.c: what every rule set gets, built in or not */
 /* The texts of a rule, in the order in which they are printed; `name` NULL ends the list. */
 typedef struct inv_rule_field {
     const char *name;
@@ -136,6 +140,8 @@ static inline const char *inv__rule_text(const inv_inverse_def *d, const inv_rul
 }
 /* rule_text.c: the rule as `invonnx rules` prints it and a plugin may have it (docs/text-form.md) */
 void inv_rule_print(const inv_inverse_def *d, inv_str *out);
+/* The operator that a statement names, where canonical ones are named. NULL */
+const inv_op_def *inv_registry_named(const inv_registry *r, const inv_stmt *s);
 /* Slot i of a row's `in` or `out` list; false: the operator has no such slot. A variadic slot covers all
  * that follow; its first is required if nothing stands before it. */
 bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);

@@ -14,19 +14,6 @@ enum { MOST_TEXT = 1 << 20 };
 
 /* --- a shared object --- */
 
-/* What the library gives to plugins; `said`: whether one of these has failed and told why. */
-static inv_status api_add_inverse(struct inv_registry *r, const inv_inverse_def *d)
-{
-    return inv_registry_add_inverse(r, d);
-}
-
-static inv_status api_fail(struct inv_registry *r, inv_status code, const char *why)
-{
-    return inv__fail(r->ctx, code == INV_OK ? INV_E_ARG : code, "%s", why ? why : "");
-}
-
-const inv_api inv__plugin_api = {INV_PLUGIN_ABI, sizeof(inv_api), api_add_inverse, api_fail};
-
 typedef inv_status (*init_fn)(const inv_api *, struct inv_registry *);
 
 static inv_status missing(inv_registry *r, const char *symbol)
@@ -62,7 +49,7 @@ static inv_status load_object(inv_registry *r, inv_plugin *p)
               "it is made for ABI number %u, this library has %u: compile it with the header of this library",
               (unsigned)*abi, INV_PLUGIN_ABI);
     r->ctx->code = INV_OK;
-    inv_status s = as_init(init)(&inv__plugin_api, r);
+    inv_status s = as_init(init)(r->ctx->api, r);
     /* It may have gone on after a failure of the api, or failed without a word. */
     if (s == INV_OK && r->ctx->code != INV_OK) s = r->ctx->code;
     else if (s != INV_OK && r->ctx->code == INV_OK)

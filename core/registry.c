@@ -128,3 +128,16 @@ const char *inv_registry_inverse_plugin(const inv_registry *r, size_t i)
 {
     return i < r->inverse.n && r->inverse.at[i].from ? r->inverse.at[i].from->path : NULL;
 }
+
+inv_context *inv_registry_context(const inv_registry *r) { return r->ctx; }
+
+const char *inv_registry_loading(const inv_registry *r) { return r->loading ? r->loading->path : NULL; }
+
+inv_arena *inv_registry_arena(inv_registry *r) { return &r->arena; }
+
+const inv_op_def *inv_registry_named(const inv_registry *r, const inv_stmt *s)
+{
+    if (*s->domain) return inv_registry_op(r, s->domain, s->op, 0);
+    const inv_op_def *op = inv_registry_op(r, OWN_DOMAIN, s->op, 0);
+    return op ? op : inv_registry_op(r, "", s->op, 0);
+}

@@ -200,7 +200,7 @@ static bool known_operator(const inv_registry *r, const inv_stmt *s, const char 
 {
     char *one = inv__arena_strndup(a, name, n);
     if (!one) return true; /* said elsewhere */
-    return strcmp(one, "region") == 0 || inv_registry_op(r, s->domain, one, 0);
+    return strcmp(one, "region") == 0 || inv_registry_named(r, &(inv_stmt){.op = one, .domain = s->domain});
 }
 
 static inv_status settle_text(inv_registry *r, inv_arena *a, const char *rule, const char *what, const char *text)

@@ -46,9 +46,10 @@ static inv_status one(inv_tester *t, const char *kind, const char *name, const i
     t->number = 0;
     t->text = t->how = "";
     t->stated = t->measured = 0;
+    t->skipped = false;
     INV_TRY(rule ? inv_test_rule(t, rule) : inv_test_operator(t, op));
-    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i}", "kind", kind, "name", name, "cases", (int)t->number, "checks",
-                          (int)(t->checks - checks), "failed", (int)(t->failed - failed));
+    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b}", "kind", kind, "name", name, "cases", (int)t->number,
+                          "checks", (int)(t->checks - checks), "failed", (int)(t->failed - failed), "host_only", t->skipped);
     if (rule && t->measured > 0) {
         (void)json_object_set_new(o, "stated_gain", json_real(t->stated));
         (void)json_object_set_new(o, "measured_gain", json_real(t->measured));
@@ -82,7 +83,7 @@ static inv_status all(inv_tester *t, const char *plugin, size_t *rules, size_t *
 
 inv_status inv_selftest(inv_context *ctx, const char *plugin, char **json)
 {
-    inv_tester t = {.ctx = ctx, .results = json_array(), .failures = json_array()};
+    inv_tester t = {.ctx = ctx, .plugin = plugin, .results = json_array(), .failures = json_array()};
     size_t rules = 0, operators = 0;
     *json = NULL;
     inv_status s = all(&t, plugin, &rules, &operators);

@@ -11,6 +11,7 @@
 
 typedef struct inv_tester {
     inv_context *ctx;
+    const char *plugin; /* NULL: the library's own */
     const char *device[INV_MAX_DEVICES];
     size_t ndevice;
     json_t *results, *failures;
@@ -20,6 +21,7 @@ typedef struct inv_tester {
     size_t number;    /* of the case, from 1 */
     const char *text; /* of the case */
     const char *how;  /* device and type of what is checked now, for reports */
+    bool skipped;     /* devices for which an operator of the plugin has no kernel */
     double stated, measured; /* gain: of the case where they are closest; 0: none was measured */
 } inv_tester;
 

@@ -30,7 +30,7 @@ static inv_status add_rules(inv_registry *r)
         RULE_SETS(SET)
 #undef SET
     };
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) INV_TRY(sets[i](&inv__plugin_api, r));
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) INV_TRY(sets[i](&inv_plugin_api, r));
     return INV_OK;
 }
 
@@ -45,6 +45,7 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
     inv_context *ctx;
     INV_TRY(inv__context_init(options, &ctx));
     inv_status s = inv_registry_create(ctx, &ctx->registry);
+    ctx->api = &inv_plugin_api;
     if (s == INV_OK) s = add_ops(ctx->registry);
     if (s == INV_OK && !bare(options)) s = add_rules(ctx->registry);
     if (s != INV_OK) {

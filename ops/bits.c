@@ -29,15 +29,19 @@ static inv_shape packed_shape(const inv_shape *s, int axis, int bits)
     return p;
 }
 
-/* The axis along which the fewest bits are left over. */
+/* The axis to pack: one along which few bits are left over; if that costs no more than a quarter, not the last, nor the
+ * one that is last with channels last, so that rows of neighbours are packed together. */
 static int best_axis(const inv_shape *s, int bits)
 {
-    int best = s->rank - 1;
-    for (int i = best - 1; i >= 0; i--) {
-        const inv_shape a = packed_shape(s, i, bits), b = packed_shape(s, best, bits);
-        if (inv_shape_nelem(&a) < inv_shape_nelem(&b)) best = i;
+    int64_t nbytes[INV_MAX_RANK], least = INT64_MAX;
+    for (int i = 0; i < s->rank; i++) {
+        const inv_shape p = packed_shape(s, i, bits);
+        nbytes[i] = inv_shape_nelem(&p);
+        least = nbytes[i] < least ? nbytes[i] : least;
     }
-    return best < 0 ? 0 : best;
+    for (int i = s->rank - 2; i >= 0; i--)
+        if (nbytes[i] <= least + least / 4) return i;
+    return s->rank > 0 ? s->rank - 1 : 0;
 }
 
 /* Operands broadcast to `full`; one more, the place on the axis, where the last byte may be partly used. */

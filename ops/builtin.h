@@ -15,4 +15,6 @@
 INV_OP_FAMILIES(INV_OP_FAMILY_DECL)
 #undef INV_OP_FAMILY_DECL
 
+extern const inv_api inv_plugin_api; /* plugin.c: what plugins, and built-in rule sets, are given */
+
 #endif

@@ -41,10 +41,17 @@ static bool bind_list(inv_matcher *m, inv_binding *b, const char *const *names, 
     return true;
 }
 
+/* Without a domain a pattern speaks of canonical operators, not of somebody else's of that name. */
+static bool of_domain(const inv_stmt *s, const inv_node *n)
+{
+    const char *d = n->op->domain;
+    return *s->domain ? strcmp(d, s->domain) == 0 : !*d || strcmp(d, "ai.invonnx.ir") == 0;
+}
+
 /* Binds one operator statement to a node; `swap`: first two inputs exchanged. */
 static bool bind_node(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b)
 {
-    if (!op_matches(s->op, n->op->name)) return false;
+    if (!op_matches(s->op, n->op->name) || !of_domain(s, n)) return false;
     const inv_id *in = n->in;
     if (swap) {
         if (!(n->op->flags & INV_OP_COMMUTATIVE) || n->nin < 2) return false;

@@ -364,7 +364,9 @@ static inv_status drop_unread(inv_reversal *x)
     for (size_t v = 0; v < o->flat->value.n; v++) {
         const inv_value *val = inv_val(x->h, (inv_id)v);
         const char *name = inv_val(o->flat, (inv_id)v)->name;
-        bool gone = val->role == INV_ROLE_PARAM ? !x->read[v] : val->role != INV_ROLE_NODE || val->def == INV_NONE;
+        bool gone = val->role != INV_ROLE_NODE || val->def == INV_NONE;
+        /* the inverse that an earlier rewriting put there gives way to the one of the same name */
+        if (val->role == INV_ROLE_PARAM) gone = !x->read[v] || val->inverse_of;
         if (gone && *name && !inv_vec_push(o->a, &o->out->drop, name)) return INV_E_NOMEM;
     }
     return INV_OK;

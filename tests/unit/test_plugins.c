@@ -222,6 +222,8 @@ static void bad_shared_objects(void **state)
         {"silent", "its inv_plugin_init has failed: it says nothing more than 'numbers out of bounds'", INV_E_NUMERIC},
         {"ignores", "inverse rule 'good' is already registered, by ", INV_E_EXISTS},
         {"larger", "inverse rule of ", INV_E_ABI},
+        {"op_domain", "operator 'ai.onnx.mine.Lost': it must have a domain of its own", INV_E_ARG},
+        {"op_grad", "operator 'com.example.Lost', grad: 'Gemm' is no canonical operator", INV_E_UNSUPPORTED_OP},
         {"unresolved", "it cannot be loaded: ", INV_E_IO},
     };
     inv_context *ctx = context(true);
@@ -238,12 +240,27 @@ static void bad_shared_objects(void **state)
     inv_context_destroy(ctx);
 }
 
+/* A kernel that fails: its own words, and whose it is. */
+static void failing_callbacks(void **state)
+{
+    (void)state;
+    inv_context *ctx = context(true);
+    const char *path = INV_BAD_PLUGINS "/plugin_bad_op_kernel.so";
+    char *json;
+    load(ctx, path);
+    assert_int_equal(inv_selftest(ctx, path, &json), INV_OK);
+    assert_non_null(strstr(json, "(com.example.Lost): cpu of plugin '" INV_BAD_PLUGINS
+                                 "/plugin_bad_op_kernel.so' has failed: the table is lost"));
+    inv_free(ctx, json);
+    inv_context_destroy(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rule_files_as_shared_objects), cmocka_unit_test(what_is_printed_is_read),
         cmocka_unit_test(layout_of_texts),              cmocka_unit_test(refusals),
-        cmocka_unit_test(bad_shared_objects),
+        cmocka_unit_test(bad_shared_objects),           cmocka_unit_test(failing_callbacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
