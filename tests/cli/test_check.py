@@ -263,7 +263,7 @@ class Shared(unittest.TestCase):
 
     def test_zero_gamma(self):
         self.assertRegex(texts(check(os.path.join(SHARED, "hz_bn_zero_gamma_ts17"))),
-                         "bn/BatchNormalization is not inverted: 'bn.weight' comes as near to zero as 0; what would help: ")
+                         "bn/BatchNormalization is not inverted: 'bn.weight' comes as near to zero as 0, in entry 1; what would help: ")
 
     def test_slope(self):
         r = check(os.path.join(SHARED, "hz_leaky_slopes_ts17"))
