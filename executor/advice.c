@@ -41,7 +41,7 @@ static void remedy(inv_str *s, const inv_tried *t)
 {
     const char *gain = t->rule->gain;
     if (begins(gain, "inv_norm"))
-        inv__str_add(s, "; its matrix has condition number %.3g: orthogonal initialization, or a lower learning rate, "
+        inv__str_add(s, "; its matrix has condition number %.3g: orthogonal initialisation, or a lower learning rate, "
                      "keeps it away from singular", t->cond);
     else if (begins(gain, "max_inv"))
         inv__str_add(s, "; it divides by a factor as small as %.3g: initialize it near 1 and keep weight decay off it",

@@ -56,13 +56,14 @@ static size_t count_ops(const inv_graph *g)
     return n;
 }
 
-static void open_ops(file_ops *f, const inv_program *pr)
+static bool open_ops(file_ops *f, const inv_program *pr)
 {
     *f = (file_ops){.ctx = pr->ctx, .n = count_ops(pr->source)};
     f->op = inv__alloc(pr->ctx, (f->n + 1) * sizeof *f->op);
-    if (!f->op) f->n = 0;
+    if (!f->op) return false;
     note_ops(f, pr->source);
     for (size_t i = 0; i < pr->source->function.n; i++) note_ops(f, pr->source->function.at[i].body);
+    return true;
 }
 
 static const char *op_of(const file_ops *f, const inv_node *n)
@@ -98,8 +99,8 @@ json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g)
 json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g)
 {
     file_ops ops;
+    if (!open_ops(&ops, pr)) return NULL;
     json_t *list = json_array();
-    open_ops(&ops, pr);
     for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
         const inv_refusal *r = &g->matches->refusal.at[i];
         const inv_node *n = inv_nod(g, r->node);

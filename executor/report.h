@@ -11,7 +11,7 @@
 json_t *inv_report_block(const inv_graph *g, const inv_block *b);
 /* All of them, each with `usable`: whether the gain by itself keeps within max_drift. */
 json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g);
-json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g);
+json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g); /* NULL: out of memory */
 /* How backward gets what it reads, and why what is stored is; `counts` gets how many of each. */
 json_t *inv_report_choices(const inv_plan *p, json_t *counts);
 json_t *inv_report_number(double x); /* null if it is not finite */
