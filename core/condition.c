@@ -6,27 +6,46 @@
 
 #include "core/text.h"
 
-/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out. */
+/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out.
+ * `remedy`, `computed`: see inv__condition_remedy; `computed` NULL: the same. */
 typedef struct form {
     const char *name, *args, *relations;
+    bool defines;
+    const char *remedy, *computed;
 } form;
-static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "vv", ""},      {"square", "v", ""},
-                                  {"tall", "v", ""},            {"wide", "v", ""},            {"cond", "v", "<"},
-                                  {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
-                                  {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
-                                  {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
-                                  {NULL, NULL, NULL}};
-static const form gains[] = {{"max_inv", "v", ""},
-                             {"max_abs", "v", ""},
-                             {"inv_norm", "v", ""},
-                             {"norm", "v", ""},
-                             {"inv_attr", "a?n", ""},
-                             {"times", "n", ""},
-                             {"unbounded", "", ""},
-                             {NULL, NULL, NULL}};
-static const form logdets[] = {{"0", "", ""},        {"log_abs", "v", ""},  {"-log_abs", "v", ""},
-                               {"log_det", "v", ""}, {"-log_std", "v", ""}, {"log_deriv", "", ""},
-                               {NULL, NULL, NULL}};
+static const form conditions[] = {
+    {"same_shape", "vv", "", false, "give '$1' and '$2' one shape; an operand that is broadcast can be expanded before",
+     NULL},
+    {"same_type", "vv", "", false, "give '$1' and '$2' one type", NULL},
+    {"square", "v", "", false, "make '$1' square: as many features or channels out as in", NULL},
+    {"tall", "v", "", false, "let '$1' give more features than it takes", NULL},
+    {"wide", "v", "", true, "let '$1' give fewer features than it takes", NULL},
+    {"cond", "v", "<", false,
+     "a better conditioned '$1' (orthogonal initialisation, or a penalty on its condition number)", NULL},
+    {"positive", "v", "", false, "keep every entry of '$1' above zero, for instance as Exp of the parameter",
+     "make '$1' positive by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
+    {"away_from_zero", "vn", "", false,
+     "keep every entry of '$1' away from zero, for instance as Exp of the parameter, or reset those that are near it",
+     "bound '$1' away from zero by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
+    {"attr", "a?n", "<>=", false, "set attribute $1 so that $c", NULL},
+    {"recoverable", "v", "", false, "pass '$1' on: as an output of the model, or joined to the result", NULL},
+    {"per_channel", "vv", "", true, "give '$1' one number per channel of '$2'", NULL},
+    {"some_leave", "v", "", true, "make some of the parts outputs of the model", NULL},
+    {"space_to_depth", "vv", "", true, "let the blocks of neighbours in space become channels", NULL},
+    {"has_features", "v", "", false, "none is needed: '$1' is one number per row and small", NULL},
+    {"reflects", "vv", "", false,
+     "make it a reflection: what is taken off is 2 (x v) v' / |v|^2 for a direction v, or so for several at right "
+     "angles", NULL},
+    {NULL, NULL, NULL, false, NULL, NULL}};
+/* Of the texts that nobody fails, there is nothing to remedy. */
+#define FORM(name, args) {name, args, "", false, NULL, NULL}
+static const form gains[] = {FORM("max_inv", "v?v"), FORM("max_abs", "v"),    FORM("inv_norm", "v"),
+                             FORM("norm", "v"),      FORM("inv_attr", "a?n"), FORM("times", "n"),
+                             FORM("unbounded", ""),  FORM(NULL, NULL)};
+static const form logdets[] = {FORM("0", ""),        FORM("log_abs", "v"),  FORM("-log_abs", "v"),
+                               FORM("log_det", "v"), FORM("-log_std", "v"), FORM("log_deriv", ""),
+                               FORM(NULL, NULL)};
+#undef FORM
 static const form *const lists[] = {conditions, gains, logdets};
 static const char *const fields[] = {"when", "gain", "logdet"};
 
@@ -82,6 +101,18 @@ static const form *form_of(inv_language l, const char *name)
     return NULL;
 }
 
+const char *inv__condition_remedy(const inv_condition *c, bool computed)
+{
+    const form *f = form_of(INV_IN_WHEN, c->name);
+    return f ? computed && f->computed ? f->computed : f->remedy : NULL;
+}
+
+bool inv__condition_defines(const inv_condition *c)
+{
+    const form *f = form_of(INV_IN_WHEN, c->name);
+    return f && f->defines;
+}
+
 int inv__condition_next(const char **p, inv_language l, inv_condition *c)
 {
     memset(c, 0, sizeof *c);
@@ -130,39 +161,13 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
     return INV_OK;
 }
 
-/* What the solve text reads has to be there: values of the pattern but the freed one, and what it makes itself. */
-static inv_status check_solve(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match,
-                              const inv_stmts *solve)
-{
-    for (size_t i = 0; i < solve->n; i++) {
-        const inv_stmt *s = &solve->at[i];
-        for (uint32_t k = 0; k < s->nin; k++) {
-            bool there = strcmp(s->in[k], d->frees) != 0 && in_pattern(match, s->in[k]);
-            for (size_t j = 0; j < i && !there; j++)
-                for (uint32_t o = 0; o < solve->at[j].nout && !there; o++)
-                    there = strcmp(solve->at[j].out[o], s->in[k]) == 0;
-            INV_CHECK(there, ctx, INV_E_PARSE,
-                      "inverse rule '%s', solve: '%s' is neither a value of the pattern other than what it frees, nor "
-                      "made by a statement before", d->name, s->in[k]);
-        }
-    }
-    return INV_OK;
-}
-
-inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d)
+inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)
 {
     inv_arena scratch;
-    inv_stmts match = {0}, solve = {0};
+    inv_stmts match = {0};
     inv__arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
-    if (s == INV_OK && d->solve) s = inv_text_stmts(ctx, &scratch, d->solve, &solve);
-    if (s == INV_OK && match.n > INV_MAX_PATTERN)
-        s = inv__fail(ctx, INV_E_PARSE, "inverse rule '%s': match has %zu statements, at most %d are supported",
-                      d->name, match.n, INV_MAX_PATTERN);
-    if (s == INV_OK && d->frees && !in_pattern(&match, d->frees))
-        s = inv__fail(ctx, INV_E_PARSE, "inverse rule '%s', frees: match names no value '%s'", d->name, d->frees);
-    if (s == INV_OK) s = check_solve(ctx, d, &match, &solve);
-    for (inv_language l = INV_IN_WHEN; l <= INV_IN_LOGDET && s == INV_OK; l++) s = check_one(ctx, d, &match, l);
+    if (s == INV_OK) s = check_one(ctx, d, &match, l);
     inv__arena_fini(&scratch);
     return s;
 }

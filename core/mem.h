@@ -14,6 +14,7 @@
 #define INV_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 struct inv_registry;
+struct inv_api;
 struct inv_program;
 struct inv_graph;
 
@@ -53,6 +54,7 @@ struct inv_context {
     inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
     inv_reverse_fn reverse;
     inv_support_fn support;
+    const struct inv_api *api; /* what plugins and built-in rule sets are given (ops/plugin.c) */
 };
 
 /* The context without a registry; inv_context_create (inverses/builtin.c) fills that. */

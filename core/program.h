@@ -36,6 +36,7 @@ typedef struct inv_edge {
     uint32_t nnode;
     double flops;
     double gain, bound; /* expected of the error, and at most; INFINITY if unbounded */
+    double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
     const inv_volume *volume;
 } inv_edge;
 typedef struct inv_block {
@@ -48,11 +49,22 @@ typedef struct inv_block {
     const inv_id *in, *out;       /* values */
     uint32_t nin, nout;
     uint32_t nrule_in, nrule_out; /* the first of them are those that the rule is about */
+    double gain, bound; /* of errors of what leaves, on the way to what is freed, in[0]; INFINITY; NAN: no way */
 } inv_block;
+/* Why a rule does not hold somewhere. Several conditions that fail are joined by "; ". */
+typedef struct inv_why {
+    const char *reason;    /* in words, with the names and numbers that were seen */
+    const char *condition; /* as the rule has it; NULL: none of its conditions, but its match or the rule itself */
+    const char *seen;      /* number, shape or name that fails it; NULL: nothing to show */
+    const char *remedy;    /* the smallest change that would make it hold; NULL: none is known */
+    uint32_t missed;       /* conditions that fail; UINT32_MAX: what stands there is not what the rule is about */
+} inv_why;
 typedef struct inv_refusal {
     const char *kind;
     inv_id node;
-    const char *reason;
+    const inv_inverse_def *rule;
+    inv_id value; /* what would have been freed; INV_NONE: not known */
+    inv_why why;
 } inv_refusal;
 typedef struct inv_matches {
     INV_VEC(inv_edge) edge;
@@ -72,12 +84,39 @@ typedef enum inv_plan_kind {
 
 typedef enum inv_choice { INV_STORED, INV_RECOMPUTED, INV_INVERTED } inv_choice;
 
+/* Why a value is stored. */
+typedef enum inv_stored_why {
+    INV_STORED_NOT,    /* it is not */
+    INV_STORED_ALL,    /* everything is */
+    INV_STORED_RESULT, /* the caller reads it */
+    INV_STORED_ASKED,  /* keep or a mode names it */
+    INV_STORED_GUARD,  /* the guard has refused its reconstruction */
+    INV_STORED_ONCE,   /* its operator is never run twice */
+    INV_STORED_INPUT,  /* the caller's: not computed, so it would be copied again */
+    INV_STORED_LATE,   /* from there on storing costs no peak */
+    INV_STORED_BASE,   /* others are rebuilt from it */
+    INV_STORED_CHEAPER, /* than the arithmetic that gives it back, or all that could is ruled out */
+    INV_STORED_WHYS
+} inv_stored_why;
+
+/* What inverse rules have for a value. */
+typedef enum inv_way {
+    INV_WAY_NONE,      /* no rule frees it */
+    INV_WAY_OFF,       /* the plan uses none, or not here */
+    INV_WAY_UNBOUNDED, /* they magnify errors without bound */
+    INV_WAY_INEXACT,   /* the error would be more than max_drift */
+    INV_WAY_OPEN,      /* one may be used */
+    INV_WAYS
+} inv_way;
+
 /* How backward gets one forward value that it reads. */
 typedef struct inv_choice_row {
     inv_id value;
     inv_choice choice;
     const char *by; /* rule, for inverted; operator, for recomputed */
     bool moved;     /* without arithmetic */
+    uint8_t stored, way; /* inv_stored_why, inv_way */
+    const char *rule;    /* the best of those that free it; NULL: none */
 } inv_choice_row;
 
 typedef struct inv_feed_slot {
@@ -103,6 +142,18 @@ typedef struct inv_left_slot {
     const char *name, *type; /* type NULL: the loss does not need it */
 } inv_left_slot;
 
+/* What the purpose `check` computes of one inverse (passes/check.c): values of the plan. Fingerprints as GuardSum gives
+ * them: element 4 is the sum of squares, element 5 the number of elements that are not finite. */
+typedef struct inv_check {
+    uint32_t edge;              /* index in the matches */
+    inv_id value, off;          /* fingerprints: of what is freed, of what comes back less that */
+    inv_id most;                /* largest magnitude of that difference */
+    inv_id start, moved, change; /* float64: fingerprints of what the inverse starts from, of by how much that was
+                                    moved, of by how much its result moved. INV_NONE: not measured */
+} inv_check;
+/* A purpose of no public name: forward as in training, and every inverse beside it. */
+#define INV_FOR_CHECK ((inv_purpose)(INV_FOR_TRAIN + 1))
+
 typedef struct inv_plan {
     inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
     inv_graph *g;    /* the plan: order, offsets */
@@ -111,6 +162,7 @@ typedef struct inv_plan {
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
     INV_VEC(inv_left_slot) left;
+    INV_VEC(inv_check) check;
     INV_VEC(inv_id) guarded; /* by guard slot: the forward value */
     inv_id loss, correct;    /* values; INV_NONE */
     inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */

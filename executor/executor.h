@@ -119,6 +119,7 @@ struct inv_session {
 /* The message of a kernel that gave only a status. */
 static inline inv_status inv_node_failed(inv_context *ctx, const inv_node *n, inv_status s)
 {
+    if (n->op->flags & INV_OP_EXPLAINS) return s;
     return inv__fail(ctx, s, "node '%s' (%s): %s", inv_node_label(n), n->op->name,
                      s == INV_E_NUMERIC ? "an index is outside its axis, or an integer is divided by zero"
                                         : inv_status_text(s));

@@ -6,7 +6,6 @@
 #include "executor/report.h"
 
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
-static const char *const choice_names[] = {"stored", "recomputed", "inverted"};
 static const char *const phase_names[] = {"forward", "backward", "commit"};
 
 inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
@@ -23,76 +22,9 @@ inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
     return copy ? INV_OK : INV_E_NOMEM;
 }
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
-
-static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
-{
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < n; i++) {
-        const inv_node *x = inv_nod(g, node[i]);
-        for (uint32_t k = 0; k < x->norigin; k++) {
-            bool listed = false; /* one ONNX node may have become several */
-            for (size_t j = 0; j < json_array_size(list) && !listed; j++)
-                listed = strcmp(json_string_value(json_array_get(list, j)), x->origin[k]) == 0;
-            if (!listed) (void)json_array_append_new(list, json_string(x->origin[k]));
-        }
-    }
-    return list;
-}
-
-static json_t *value_names(const inv_graph *g, const inv_id *v, uint32_t n)
-{
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < n; i++)
-        if (v[i] != INV_NONE) (void)json_array_append_new(list, json_string(inv_val(g, v[i])->name));
-    return list;
-}
-
-json_t *inv_report_block(const inv_graph *g, const inv_block *b)
-{
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name", inv_node_label(inv_nod(g, b->anchor)),
-                     "rule", b->rule->name, "nodes", origins(g, b->node, b->nnode), "inputs",
-                     value_names(g, b->in, b->nin), "outputs", value_names(g, b->out, b->nout));
-}
-
-static json_t *block_list(const inv_graph *g)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; g->matches && i < g->matches->block.n; i++)
-        (void)json_array_append_new(list, inv_report_block(g, &g->matches->block.at[i]));
-    return list;
-}
-
-static json_t *refusal_list(const inv_graph *g)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
-        const inv_refusal *r = &g->matches->refusal.at[i];
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:s}", "kind", r->kind, "node",
-                                                    inv_node_label(inv_nod(g, r->node)), "nodes",
-                                                    origins(g, &r->node, 1), "reason", r->reason));
-    }
-    return list;
-}
-
-static json_t *choice_list(const inv_plan *p, json_t *counts)
-{
-    json_t *list = json_array();
-    json_int_t n[3] = {0};
-    for (size_t i = 0; i < p->choice.n; i++) {
-        const inv_choice_row *c = &p->choice.at[i];
-        const inv_value *v = inv_val(p->base, c->value);
-        size_t nbytes = 0;
-        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
-        n[c->choice]++;
-        (void)json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:s}", "value", v->name, "bytes", bytes(nbytes),
-                                                    "choice", choice_names[c->choice], "by", c->by));
-    }
-    for (int k = 0; k < 3; k++) (void)json_object_set_new(counts, choice_names[k], json_integer(n[k]));
-    return list;
-}
 
 /* `ready`: the same nodes as they ran, with times; NULL: they were not timed. */
 static json_t *timeline(const inv_plan *p, const inv_ready *ready)
@@ -108,7 +40,7 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
                                 bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
                                 bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
         if (row && ready && ready[i].runs)
-            (void)json_object_set_new(row, "seconds", number(ready[i].seconds / ready[i].runs));
+            (void)json_object_set_new(row, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
         (void)json_array_append_new(list, row);
     }
     return list;
@@ -140,8 +72,8 @@ static json_t *drift(const inv_session *s, const inv_plan *p)
     json_t *list = json_array();
     for (size_t i = 0; s->drift && i < p->guarded.n; i++)
         (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", inv_val(p->g, p->guarded.at[i])->name,
-                                                    "drift", number(s->drift[i])));
-    return json_pack("{s:o, s:o}", "largest", number(s->worst_drift), "blocks", list);
+                                                    "drift", inv_report_number(s->drift[i])));
+    return json_pack("{s:o, s:o}", "largest", inv_report_number(s->worst_drift), "blocks", list);
 }
 
 static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
@@ -204,22 +136,23 @@ inv_status inv_session_report(inv_session *s, char **out)
     const inv_program *pr = s->program;
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
     json_t *counts = json_object(), *train = json_array(), *frozen = json_array();
-    json_t *choices = choice_list(p, counts);
+    json_t *choices = inv_report_choices(p, counts);
     trainables(p, train, frozen);
     json_t *root = json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
         pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
         bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
         bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
-        "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", number(p->flops),
-        "store_flops", number(p->store_flops), "guard_flops", number(p->guard_flops));
+        "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", inv_report_number(p->flops),
+        "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops));
     size_t bound = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
     json_t *rest =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
-                  choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
-                  "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
+                  choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
+                  inv_report_refusals(pr, p->base), "drift", drift(s, p),
+                  "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
                   timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
                   alive_at_peak(s->ctx, p), "lower_bound_bytes", bytes(pr->persistent + pr->control + bound),
                   "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
@@ -254,21 +187,21 @@ static json_t *type_lists(const inv_op_def *d, const inv_support *f)
     return all;
 }
 
-static json_t *op_entry(const inv_op_def *d, const inv_support *f)
+static json_t *op_entry(const inv_op_def *d, const inv_support *f, const char *plugin)
 {
     static const char *const gradient[] = {
         [INV_GRAD_NONE] = "none", [INV_GRAD_MISSING] = "missing", [INV_GRAD_PARTLY] = "partly", [INV_GRAD_YES] = "yes"};
     const bool own = d->cpu || d->flags & INV_OP_VIEW;
     json_t *to = json_array();
     for (uint32_t i = 0; i < f->nto && d->lower; i++) (void)json_array_append_new(to, json_string(f->to[i]->name));
-    return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s}", "name", d->name, "domain",
+    return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s, s:s?}", "name", d->name, "domain",
                      d->domain, "since", d->since, "until", d->until, "forward",
                      own        ? "yes"
                      : d->lower ? "lowered"
                                 : "missing",
                      "gradient", gradient[f->gradient], "inverse", f->inverse, "types", type_lists(d, f), "cpu", f->cpu,
                      "cuda", !f->cuda ? "no" : f->cuda_real ? "float" : "yes", "lowers_to", to, "doc",
-                     d->doc ? d->doc : "");
+                     d->doc ? d->doc : "", "plugin", plugin);
 }
 
 static inv_status op_list(inv_context *ctx, json_t *list)
@@ -277,23 +210,37 @@ static inv_status op_list(inv_context *ctx, json_t *list)
         const inv_op_def *d = inv_registry_op_at(ctx->registry, i);
         inv_support f;
         INV_TRY(ctx->support(ctx, d, &f));
-        (void)json_array_append_new(list, op_entry(d, &f));
+        (void)json_array_append_new(list, op_entry(d, &f, inv_registry_op_plugin(ctx->registry, i)));
     }
     return INV_OK;
 }
 
-static json_t *rule_list(const inv_registry *r)
+static json_t *rule_entry(inv_context *ctx, size_t i)
+{
+    const inv_inverse_def *d = inv_registry_inverse_at(ctx->registry, i);
+    json_t *cases = json_array();
+    inv_str text;
+    inv__str_init(&text, ctx);
+    inv_rule_print(d, &text);
+    for (size_t k = 0; d->cases && d->cases[k]; k++) (void)json_array_append_new(cases, json_string(d->cases[k]));
+    json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:s, s:s?}", "name", d->name, "kind",
+                          d->kind ? d->kind : d->name, "priority", (int)d->priority, "exactness",
+                          d->exactness == INV_EXACT ? "exact" : "bounded", "doc", d->doc ? d->doc : "", "cases", cases,
+                          "text", text.s, "plugin", inv_registry_inverse_plugin(ctx->registry, i));
+    for (const inv_rule_field *f = inv__rule_fields; o && f->name; f++)
+        if (!json_object_get(o, f->name)) {
+            const char *value = inv__rule_text(d, f);
+            (void)json_object_set_new(o, f->name, value ? json_string(value) : json_null());
+        }
+    inv__str_fini(&text);
+    return o;
+}
+
+static json_t *rule_list(inv_context *ctx)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < inv_registry_ninverses(r); i++) {
-        const inv_inverse_def *d = inv_registry_inverse_at(r, i);
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:s, s:s?, s:s?, s:s?, s:s?, s:s, s:s?, s:s}",
-                                                    "name", d->name, "kind", d->kind ? d->kind : d->name, "priority",
-                                                    (int)d->priority, "match", d->match, "solve", d->solve, "frees",
-                                                    d->frees, "when", d->when, "gain", d->gain, "exactness",
-                                                    d->exactness == INV_EXACT ? "exact" : "bounded", "refuse",
-                                                    d->refuse, "doc", d->doc ? d->doc : ""));
-    }
+    for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++)
+        (void)json_array_append_new(list, rule_entry(ctx, i));
     return list;
 }
 
@@ -303,7 +250,7 @@ inv_status inv_registry_report(inv_context *ctx, const char *what, char **json)
     bool ops = strcmp(what, "ops") == 0;
     INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules",
               what);
-    json_t *list = ops ? json_array() : rule_list(ctx->registry);
+    json_t *list = ops ? json_array() : rule_list(ctx);
     inv_status s = ops ? op_list(ctx, list) : INV_OK;
     if (s != INV_OK) {
         json_decref(list);

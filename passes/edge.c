@@ -76,7 +76,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     INV_TRY(volume_of(g, rule, b, nodes, nnodes, &volume));
     for (uint32_t i = 0; i < nresult; i++) {
         inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound,
-                      volume};
+                      inv_known_cond(m, b), volume};
         if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
     }
     return INV_OK;

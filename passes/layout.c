@@ -45,11 +45,17 @@ static const struct knowing {
     {"Permute", 1, 1, {{"axis", AXIS}}},
     {"ReduceSumAxes", 1, 1, {{"axes", AXES}}},
     {"ReduceMeanAxes", 1, 1, {{"axes", AXES}}},
+    {"ReduceMaxAxes", 1, 1, {{"axes", AXES}}},
+    {"ReduceMinAxes", 1, 1, {{"axes", AXES}}},
+    {"ReduceProdAxes", 1, 1, {{"axes", AXES}}},
     {"SumTo", 1, 1, {{"shape", PER_AXIS}}},
     {"BroadcastTo", 1, 1, {{"shape", PER_AXIS}}},
     {"SliceRange", 1, 1, {{"starts", PER_AXIS}, {"steps", PER_AXIS}, {"sizes", PER_AXIS}}},
     {"SliceRangeGrad", 1, 1, {{"shape", PER_AXIS}, {"starts", PER_AXIS}, {"steps", PER_AXIS}}},
     {"PadRange", 1, 1, {{"shape", PER_AXIS}, {"starts", PER_AXIS}}},
+    {"CompareBits", ALL, 1, {{"axis", AXIS}}},
+    {"EqualBits", ALL, 1, {{"axis", AXIS}}},
+    {"SelectBits", ALL, 1, {{"axis", AXIS}, {"shape", PER_AXIS}}},
     {"ResizeN", 1, 1, {{"shape", PER_AXIS}}},
     {"ResizeGrad", 1, 1, {{"shape", PER_AXIS}}},
 };
@@ -498,7 +504,7 @@ static inv_status add_edge(turning *t, const moved *m)
     if (!list || r == INV_NONE || (list[0] = move(g, n.out[0], r, !m->back, &n)) == INV_NONE) return INV_E_NOMEM;
     inv_nod(g, list[0])->phase = INV_BACKWARD;
     g->order.n = order;
-    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, inv_node_flops(g, inv_nod(g, list[0])), 1, 1, NULL};
+    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, inv_node_flops(g, inv_nod(g, list[0])), 1, 1, 0, NULL};
     return inv_vec_push(&g->arena, &g->matches->edge, e) ? INV_OK : INV_E_NOMEM;
 }
 

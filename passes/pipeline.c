@@ -67,6 +67,7 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(inv_compile_front(g, rq, plan));
     if (rq->purpose == INV_FOR_RUN) INV_TRY(say_left(g, plan));
+    if (rq->purpose == INV_FOR_CHECK) PASS(inv_pass_check(g, plan), true);
     PASS(inv_pass_loss(g, rq, plan), true);
     PASS(inv_pass_grad(g, rq, plan), true);
     PASS(inv_pass_update(g, rq, plan), true);
@@ -250,9 +251,9 @@ static inv_status build_base(inv_program *p, const inv_request *rq, inv_plan *pl
     INV_TRY(mark_numbers(g));
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
-    g->train = rq->purpose == INV_FOR_TRAIN;
+    g->train = rq->purpose == INV_FOR_TRAIN || rq->purpose == INV_FOR_CHECK;
     g->no_dropout = p->options.no_dropout;
-    g->train_bn = p->options.train_bn && rq->purpose == INV_FOR_TRAIN;
+    g->train_bn = p->options.train_bn && g->train;
     g->gpu = has_queues(&p->options);
     return explain_rebatch(p, rq, settle(g, passes(g, rq, plan)));
 }

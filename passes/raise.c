@@ -352,6 +352,10 @@ static bool batch_stats(const raising *b)
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 #define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
+#define EWS(name, since, attrs, f, steps, dom, text) FORM(#name, since, plain, attrs)
+#define EWT(name, since, attrs, f, d, steps, dom, text) FORM(#name, since, plain, attrs)
+#define EWL(name, since, attrs, f, dy, inv, steps, cond, dom, text)                                                   \
+    FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 
 static const form forms[] = {
 #include "ops/elementwise.inc"

@@ -141,7 +141,8 @@ static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
     const inv_matches *found = o->g->matches;
     const inv_node *n = inv_nod(o->g, node);
     for (size_t i = 0; i < found->refusal.n; i++)
-        if (found->refusal.at[i].node == node && found->refusal.at[i].reason) return found->refusal.at[i].reason;
+        if (found->refusal.at[i].node == node && found->refusal.at[i].why.reason)
+            return found->refusal.at[i].why.reason;
     for (size_t i = 0; i < found->edge.n; i++) {
         const inv_edge *e = &found->edge.at[i];
         if (e->forward != node || e->frees != unknown) continue;

@@ -141,13 +141,19 @@ bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
     const void *bytes = inv_known_bytes(m, s);
     if (!bytes) return false;
     const inv_value *val = inv_val(m->g, s);
-    *out = (inv_extremes){INFINITY, INFINITY, -INFINITY};
+    *out = (inv_extremes){INFINITY, INFINITY, -INFINITY, 0, 0};
     int64_t n = inv_shape_nelem(&val->shape);
     for (int64_t i = 0; i < n; i++) {
         double x = inv_elem_double(bytes, val->dtype, (size_t)i);
         if (!(x == x)) return false;
-        out->least_abs = fmin(out->least_abs, fabs(x));
-        out->least = fmin(out->least, x);
+        if (fabs(x) < out->least_abs) {
+            out->least_abs = fabs(x);
+            out->at_abs = (size_t)i;
+        }
+        if (x < out->least) {
+            out->least = x;
+            out->at_least = (size_t)i;
+        }
         out->most = fmax(out->most, x);
     }
     return true;
@@ -182,6 +188,14 @@ static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *nod
     *cond = k->cond;
     *norm = k->norm;
     return INV_OK;
+}
+
+double inv_known_cond(const inv_matcher *m, const inv_binding *b)
+{
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->n_ids[i] == 1 && b->id[i][0] < m->nvalue && m->known[b->id[i][0]].measured)
+            return m->known[b->id[i][0]].cond;
+    return 0;
 }
 
 /* Of what depends on inputs no entry is known, but perhaps bounds. */
@@ -273,33 +287,29 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
     bool positive = strcmp(c->name, "positive") == 0;
     *holds = positive ? x.least > 0 : x.least_abs > c->number;
     if (!*holds)
-        *reason = inv__arena_printf(&g->arena, "'%s' comes as near to zero as %.3g", inv_val(g, a)->name,
-                                    positive ? x.least : x.least_abs);
+        *reason = inv__arena_printf(&g->arena, "'%s' comes as near to zero as %.3g, in entry %zu", inv_val(g, a)->name,
+                                    positive ? x.least : x.least_abs, positive ? x.at_least : x.at_abs);
     return *reason || *holds ? INV_OK : INV_E_NOMEM;
 }
 
 inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
-                         inv_verdict *verdict, const char **reason)
+                         inv_verdict *verdict, inv_why *why)
 {
     const char *p = rule->def->when ? rule->def->when : "";
     inv_condition c;
     *verdict = INV_HOLDS;
-    *reason = NULL;
-    while (*verdict == INV_HOLDS && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
+    *why = (inv_why){0};
+    /* All shapes that do not fit are named; values are looked at only where shapes do. */
+    while (*verdict != INV_REFUSED && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
         bool known;
+        const char *reason = NULL;
         if (strcmp(c.name, "recoverable") == 0) continue; /* part of the region's search */
         bool holds = inv_condition_on_shapes(m, &c, b, node, &known);
-        if (!known) {
-            INV_TRY(on_values(m, &c, b, node, &holds, reason));
-            if (!holds) *verdict = *reason ? INV_REFUSED : INV_UNFIT;
-        } else if (!holds) {
-            *verdict = INV_UNFIT;
-            *reason = strcmp(c.name, "has_features") == 0
-                          ? "what would be freed is one number per row"
-                          : inv__arena_printf(&m->g->arena, "%s(%s%s%s) does not hold", c.name, c.arg[0],
-                                              c.nargs > 1 ? ", " : "", c.nargs > 1 ? c.arg[1] : "");
-            if (!*reason) return INV_E_NOMEM;
-        }
+        if (!known && *verdict == INV_UNFIT) continue;
+        if (!known) INV_TRY(on_values(m, &c, b, node, &holds, &reason));
+        if (holds) continue;
+        *verdict = known || !reason ? INV_UNFIT : INV_REFUSED;
+        INV_TRY(inv_excuse_condition(m, rule, &c, b, node, reason, why));
     }
     return INV_OK;
 }
@@ -311,6 +321,22 @@ static double expected_gain(inv_range r, bool inverse)
     double most = fmax(fabs(r.lo), fabs(r.hi)), least = r.lo > 0 ? r.lo : r.hi < 0 ? -r.hi : 0;
     if (least > 0 && isfinite(most)) return inverse ? 1 / sqrt(least * most) : sqrt(least * most);
     return inverse ? 1 / least : most;
+}
+
+/* max sqrt(var + epsilon) / |s|, entry by entry: what undoing a normalization by known statistics magnifies. */
+static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *node)
+{
+    inv_known_forget(m, MAX_KEPT);
+    const void *v = var == INV_NONE ? NULL : inv_known_bytes(m, var), *f = inv_known_bytes(m, s);
+    int64_t n = inv_shape_nelem(&inv_val(m->g, s)->shape);
+    double most = 0;
+    if (!v || !f || inv_shape_nelem(&inv_val(m->g, var)->shape) != n) return INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double spread = inv_elem_double(v, inv_val(m->g, var)->dtype, (size_t)i);
+        spread += inv_attr_float(node, "epsilon", 1e-5);
+        most = fmax(most, sqrt(spread) / fabs(inv_elem_double(f, inv_val(m->g, s)->dtype, (size_t)i)));
+    }
+    return most;
 }
 
 inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain,
@@ -350,5 +376,6 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = given ? *bound : expected_gain(r, inverse);
     if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
     if (*bound < 1 && !inverse) *bound = 1;
+    if (inverse && c.nargs == 2) *bound = most_spread(m, inv_binding_get(b, c.arg[1]), v, node);
     return INV_OK;
 }

@@ -90,7 +90,7 @@ static bool has_rule(const inv_registry *r, const inv_op_def *op)
         const inv_inverse_def *rule = inv_registry_inverse_at(r, k);
         const char *at = rule->solve && !strchr(rule->match, ';') ? strstr(rule->match, op->name) : NULL;
         const size_t n = strlen(op->name);
-        if (at && at > rule->match && at[-1] == ' ' && (at[n] == '(' || at[n] == '<')) return true;
+        if (at && at > rule->match && (at[-1] == ' ' || at[-1] == '.') && (at[n] == '(' || at[n] == '<')) return true;
     }
     return false;
 }

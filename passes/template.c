@@ -130,7 +130,9 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
         if (ok) INV_TRY(solve_inputs(m, s, &local, &in, &nin));
         bool list_out = s->nout == 1 && inv_is_variadic(s->out[0]);
         uint32_t nout = list_out && freed >= 0 ? b->n_ids[freed] : s->nout;
-        inv_id made = in ? inv_emit(g, s->op, nout, nin, in, nattr, attr) : INV_NONE;
+        const inv_op_def *row = inv_registry_named(g->ctx->registry, s);
+        inv_id *fresh = INV_ARENA_NEW(&m->scratch, inv_id, nout + 1);
+        inv_id made = in && row && fresh ? inv_emit_op(g, row, nout, nin, in, nattr, attr, fresh) : INV_NONE;
         ok = made != INV_NONE;
         if (!ok) break;
         list[(*nnodes)++] = made;

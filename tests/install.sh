@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts down is enough to compile and link the example by pkg-config.  $1: build folder.
+# What `cmake --install` puts down is enough to compile and link the example by pkg-config, to build the example plugins
+# and to follow the pages about plugins.  $1: build folder.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -14,3 +15,21 @@ status=0
 "$folder/train" 2>/dev/null || status=$?
 [ $status -eq 2 ]
 "$folder/usr/bin/invonnx" --version
+
+# Plugins, far from the source tree.
+PATH=$folder/usr/bin:$PATH
+cp -r examples/plugin "$folder/plugin"
+pages="$PWD/docs/adding-an-inverse.md $PWD/docs/plugin-abi.md"
+follow=$PWD/tests/docs.py
+cd "$folder/plugin"
+# shellcheck disable=SC2046
+cc -std=c17 -Wall -Wextra -Werror -shared -fPIC -DINV_PLUGIN_SHARED $(pkg-config --cflags invonnx) bent.c -o bent.so -lm
+if nm -D --undefined-only bent.so | grep inv_; then
+    echo "the plugin wants to be linked with the library"
+    exit 1
+fi
+invonnx selftest --plugin bent.so | tee out
+grep -q 'operator BentIdentityInverse' out
+invonnx selftest --plugin affine.rules
+# shellcheck disable=SC2086
+"${INVONNX_PYTHON:-python3}" "$follow" $pages

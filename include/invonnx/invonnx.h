@@ -66,6 +66,7 @@ typedef struct inv_context_options {
     const inv_allocator *allocator; /* NULL: malloc and free */
     inv_log_fn log;                 /* NULL: silent */
     void *log_opaque;
+    bool no_rules; /* operators only: inverse rules come from plugins */
 } inv_context_options;
 
 /** The library's version, "MAJOR.MINOR.PATCH". */
@@ -76,6 +77,13 @@ INV_API const char *inv_status_text(inv_status s);
  *  @return INV_OK, INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_context_create(const inv_context_options *options, inv_context **out);
 INV_API void inv_context_destroy(inv_context *ctx);
+/** Adds the inverse rules and operators of a plugin (docs/plugin-abi.md): a shared object, or a text of rules.
+ *  All of it or, on failure, nothing. Code of a shared object runs in this process, here and whenever its operators do;
+ *  it stays loaded until the context goes. Load plugins before models: a model keeps the operators that were there when
+ *  it was loaded.
+ *  @return INV_OK; INV_E_IO, INV_E_PARSE, INV_E_ABI (not made for this library), INV_E_EXISTS (a name is taken), or
+ *  what the plugin failed with */
+INV_NODISCARD INV_API inv_status inv_context_load_plugin(inv_context *ctx, const char *path);
 /** Message of the newest failure; "" if none. Borrowed until the next call with this context. */
 INV_API const char *inv_context_message(const inv_context *ctx);
 /** Frees text that the library returned. */
@@ -83,6 +91,13 @@ INV_API void inv_free(inv_context *ctx, void *p);
 /** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. Of operators it says what compiling
  *  their test cases showed: gradient, inverse, element types per input, devices, what runs in their place. */
 INV_NODISCARD INV_API inv_status inv_registry_report(inv_context *ctx, const char *what, char **json);
+
+/** The conformance suite: every inverse rule and operator of one plugin, named as it was loaded (NULL: the library's
+ *  own rules), from their cases: round trip, stated against measured gain, aliasing, extreme values, gradients against
+ *  differences, each element type and device. What fails is in the report: `failed` (a number) and `failures`.
+ *  @param json free with inv_free
+ *  @return INV_OK if the suite ran, whatever came of it */
+INV_NODISCARD INV_API inv_status inv_selftest(inv_context *ctx, const char *plugin, char **json);
 
 /* --- model --- */
 
@@ -267,6 +282,16 @@ INV_NODISCARD INV_API inv_status inv_session_set_modes(inv_session *session, con
 INV_NODISCARD INV_API inv_status inv_session_push_modes(inv_session *session, const inv_modes *modes);
 INV_NODISCARD INV_API inv_status inv_session_pop_modes(inv_session *session);
 
+/** Tries every inverse that recovery could use on the data of `options->inputs`: error of its round trip in float32 and
+ *  float64, stated and measured gain, condition numbers, what the drift limit refuses, and how errors grow from the
+ *  model's end to its beginning in a training step (docs/numerics.md). With a loss also what inverting does to the
+ *  gradient; without, half the sum of squares of the outputs stands in. Nothing is trained. Findings are no failure.
+ *  @param options as of a training session, inputs with data
+ *  @param json    the report; free with inv_free
+ *  @return INV_OK; what inv_session_create and inv_session_grad return */
+INV_NODISCARD INV_API inv_status inv_model_check(inv_model *model, const struct inv_session_options *options,
+                                                 char **json);
+
 typedef struct inv_result {
     double loss;
     int64_t rows;     /* rows of logits that the metric counts */
@@ -313,6 +338,10 @@ INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, con
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_session_report(inv_session *session, char **json);
+/** Why: blocks; refusals, by which condition, on what, and what would help; how backward gets what it reads, and why
+ *  what is stored is; inverses of single values; nodes and tensors of the forward graph. As JSON (docs/explain.md);
+ *  free with inv_free. */
+INV_NODISCARD INV_API inv_status inv_session_explain(inv_session *session, char **json);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inverse rules as data, and the door through which they come in. ABI number 0: not yet stable.
+ * Inverse rules as data, operators, and the door through which they come in: docs/adding-an-inverse.md and
+ * docs/plugin-abi.md. The ABI is append-only: fields are added at the ends of structs, each of which begins with its
+ * size (inv_api: with the number of the ABI and its size), and what is there keeps its meaning. The number changes only
+ * if that has to be broken.
  *
  * A rule is a pattern over forward nodes and the nodes that compute one value of it back:
  *
@@ -26,7 +29,7 @@
 
 #include "invonnx/status.h"
 
-#define INV_PLUGIN_ABI 0u
+#define INV_PLUGIN_ABI 1u
 
 typedef enum inv_exactness { INV_BOUNDED, INV_EXACT } inv_exactness;
 
@@ -51,6 +54,7 @@ typedef struct inv_inverse_def {
      * Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
+     * "max_inv(s,var)" the same of a normalization, at most max sqrt(var + epsilon)/|s|, and
      * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse,
      * "norm(W)" = norm of W;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
@@ -64,30 +68,97 @@ typedef struct inv_inverse_def {
      * "log_deriv": of the derivative of the matched operator; "log_det(W)": of a square W at every place of x;
      * "-log_std(v)": of 1 / sqrt(v + attribute epsilon). NULL: not known. */
     const char *logdet;
+    const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
 } inv_inverse_def;
 
 /* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */
 #define INV_CASES(...) (const char *const[]){__VA_ARGS__, NULL}
 
+/* --- operators --- */
+
+/* An operand: `dtype` as in ONNX's TensorProto.DataType (1 float32, 11 float64, 7 int64, 9 bool, ...), row-major. */
+typedef struct inv_op_tensor {
+    int32_t dtype, rank;
+    int64_t dims[8];
+    int64_t count; /* elements */
+    void *data;    /* NULL: omitted, not wanted, or only shapes are asked for */
+} inv_op_tensor;
+
+/* What a callback is given; valid during the call. */
+typedef struct inv_op_call inv_op_call;
+struct inv_op_call {
+    size_t size; /* sizeof(inv_op_call) */
+    uint32_t nin, nout;
+    const inv_op_tensor *in;
+    inv_op_tensor *out; /* `infer` sets dtype, rank and dims; kernels write the data */
+    void *workspace;    /* 64-byte aligned; on a device, memory of the device */
+    size_t workspace_nbytes;
+    void *stream; /* `cuda`: the cudaStream_t to start kernels on */
+    /* Attributes of the node; what it has none of is `otherwise`. Of lists *n gets the length; NULL and 0: none. */
+    int64_t (*attr_int)(const inv_op_call *, const char *name, int64_t otherwise);
+    double (*attr_real)(const inv_op_call *, const char *name, double otherwise);
+    const char *(*attr_text)(const inv_op_call *, const char *name, const char *otherwise);
+    const int64_t *(*attr_ints)(const inv_op_call *, const char *name, size_t *n);
+    /* Says in words why the callback fails; returns `code`, so that `return c->fail(c, INV_E_SHAPE, "...")` does. */
+    inv_status (*fail)(const inv_op_call *, inv_status code, const char *why);
+};
+
+/* An operator. Callbacks are pure functions of the call: they keep nothing and may run at any time, again too. Kernels
+ * give the same bits for the same inputs, and let NaN and infinity through. */
+typedef struct inv_operator_def {
+    size_t size;        /* sizeof(inv_operator_def); fields past it read as zero */
+    const char *domain; /* one of your own, as "com.example" */
+    const char *name;
+    int32_t since;       /* version of the domain from which on it is so */
+    uint32_t inplace;    /* bit i: the first output may be written over input i, which has its shape and type */
+    const char *in, *out; /* names, separated by blanks, at most 16; "?" after that of an input: it may be left out */
+    inv_status (*infer)(const inv_op_call *); /* types and shapes of the outputs */
+    inv_status (*cpu)(const inv_op_call *);
+    inv_status (*cuda)(const inv_op_call *);   /* starts kernels on c->stream and returns; data are device memory. NULL:
+                                                  none, and a plan for a device says so */
+    size_t (*workspace)(const inv_op_call *);  /* bytes; NULL: none */
+    double (*flops)(const inv_op_call *);      /* NULL: elements of the largest operand */
+    /* Statements that compute the gradient `d_NAME` of inputs from inputs, outputs, and the gradients `d_NAME` of
+     * outputs. Operators are those that `invonnx ops` calls canonical (forward `yes`), or of a plugin; `<*>` and
+     * `k = name` take attributes of the node, `float[] {2}` is a number. What is broadcast is summed by itself. Inputs without a
+     * statement pass none on. NULL: training through the operator is refused. */
+    const char *grad;
+    const char *const *cases; /* as "y = com.example.Op<a = 2.0>(float[2,3] x)" */
+    const char *doc;
+} inv_operator_def;
+
 struct inv_registry;
-typedef struct inv_api {
+typedef struct inv_api inv_api;
+struct inv_api {
     uint32_t abi;  /* INV_PLUGIN_ABI */
     uint32_t size; /* sizeof(inv_api) */
     inv_status (*add_inverse)(struct inv_registry *, const inv_inverse_def *);
-} inv_api;
+    /* Says in words why inv_plugin_init fails; returns `code`, so that `return api->fail(r, INV_E_IO, "...")` does. */
+    inv_status (*fail)(struct inv_registry *, inv_status code, const char *why);
+    inv_status (*add_operator)(struct inv_registry *, const inv_operator_def *);
+};
 
-/* One file, one set: built in as inv_plugin_init_<set>, as a shared object exporting inv_plugin_init. */
+/* One file, one set: built in as inv_plugin_init_<set>, as a shared object exporting inv_plugin_init and the number of
+ * the ABI that it was compiled for. INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r) { ... } */
+#ifdef __cplusplus
+#define INV_PLUGIN_EXTERN extern "C"
+#else
+#define INV_PLUGIN_EXTERN extern
+#endif
 #ifdef INV_PLUGIN_SHARED
-#define INV_INVERSES_ENTRY(set)                                                                    \
-    __attribute__((visibility("default"))) inv_status inv_plugin_init(const inv_api *, struct inv_registry *); \
+#define INV_PLUGIN_EXPORT INV_PLUGIN_EXTERN __attribute__((visibility("default")))
+#define INV_PLUGIN(set)                                                                            \
+    INV_PLUGIN_EXPORT const uint32_t inv_plugin_abi;                                               \
+    const uint32_t inv_plugin_abi = INV_PLUGIN_ABI;                                                \
+    INV_PLUGIN_EXPORT inv_status inv_plugin_init(const inv_api *, struct inv_registry *);          \
     inv_status inv_plugin_init
 #else
-#define INV_INVERSES_ENTRY(set)                                                                    \
-    inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);                      \
+#define INV_PLUGIN(set)                                                                            \
+    INV_PLUGIN_EXTERN inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);    \
     inv_status inv_plugin_init_##set
 #endif
 #define INV_INVERSES(set, ...)                                                                     \
-    INV_INVERSES_ENTRY(set)(const inv_api *api, struct inv_registry *r)                            \
+    INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r)                            \
     {                                                                                              \
         const inv_inverse_def *const defs[] = {__VA_ARGS__};                                       \
         if (api->abi != INV_PLUGIN_ABI) return INV_E_ABI;                                          \
