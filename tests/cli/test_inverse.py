@@ -225,7 +225,7 @@ STEPS = {
     "summed": lambda m, x: m.op("CumSum", x, m.param(np.array(1))),
 }
 CHAINS = (("affine", "gemm", "leaky_relu", "shifted", "reversed", "normalized", "additive"),
-          ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "leaky_relu"))
+          ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "reversed"))
 
 
 def make(path, steps, **options):
