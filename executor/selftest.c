@@ -49,7 +49,8 @@ static inv_status one(inv_tester *t, const char *kind, const char *name, const i
     t->skipped = false;
     INV_TRY(rule ? inv_test_rule(t, rule) : inv_test_operator(t, op));
     json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b}", "kind", kind, "name", name, "cases", (int)t->number,
-                          "checks", (int)(t->checks - checks), "failed", (int)(t->failed - failed), "host_only", t->skipped);
+                          "checks", (int)(t->checks - checks), "failed", (int)(t->failed - failed), "host_only",
+                          t->skipped);
     if (rule && t->measured > 0) {
         (void)json_object_set_new(o, "stated_gain", json_real(t->stated));
         (void)json_object_set_new(o, "measured_gain", json_real(t->measured));

@@ -119,8 +119,8 @@ typedef struct inv_operator_def {
     double (*flops)(const inv_op_call *);      /* NULL: elements of the largest operand */
     /* Statements that compute the gradient `d_NAME` of inputs from inputs, outputs, and the gradients `d_NAME` of
      * outputs. Operators are those that `invonnx ops` calls canonical (forward `yes`), or of a plugin; `<*>` and
-     * `k = name` take attributes of the node, `float[] {2}` is a number. What is broadcast is summed by itself. Inputs without a
-     * statement pass none on. NULL: training through the operator is refused. */
+     * `k = name` take attributes of the node, `float[] {2}` is a number. What is broadcast is summed by itself. Inputs
+     * without a statement pass none on. NULL: training through the operator is refused. */
     const char *grad;
     const char *const *cases; /* as "y = com.example.Op<a = 2.0>(float[2,3] x)" */
     const char *doc;
