@@ -141,6 +141,8 @@ int cli_start(cli_job *job, inv_purpose purpose, bool plan_only);
 json_t *cli_parse_report(const cli_job *job, char *text);
 /** The session's report; NULL after saying why. Caller's reference. */
 json_t *cli_report(const cli_job *job);
+/** What the session can explain; likewise. */
+json_t *cli_explanation(const cli_job *job);
 /** Prints an object on stdout. */
 int cli_print_json(const json_t *object);
 /** A number, or null where JSON has none. */
@@ -269,10 +271,41 @@ void cli_show_choices(const json_t *report);
 void cli_show_drift(const json_t *report, bool each);
 /* Which operators and which nodes take longest; nothing if nodes were not timed. */
 void cli_show_profile(const json_t *report);
-void cli_show_blocks(const json_t *report);
-void cli_show_refusals(const json_t *report);
 /** The names of an array, joined by ", ", at most `limit` of them. */
 void cli_show_names(FILE *f, const json_t *names, size_t limit);
+
+/* --- explanations (explain*.c) --- */
+
+/** Whether an entry of an explanation's lists speaks of the node, value or block `name`. */
+bool cli_concerns(const json_t *entry, const char *name);
+/** Text for HTML and SVG: what they mark is escaped, characters that they forbid are replaced. */
+void cli_put_xml(FILE *f, const char *text);
+/** The page of `explain --html`: the graph drawn, and the same facts in tables. */
+int cli_explain_page(const char *path, const char *heading, const json_t *explanation);
+/** The drawing alone, an svg element; `kinds`: the number of each kind of block.
+ *  @return CLI_OK, or what was said */
+int cli_explain_draw(FILE *f, const json_t *explanation, const json_t *kinds);
+enum { CLI_COLOURS = 8 /* css classes k0 to k7, by the number of the kind */ };
+
+/** Boxes in layers: `layer`, `x` (the middle) and `width` of each, edges from lower to higher numbers. Dummies that
+ *  long edges bend around are boxes behind the given ones. */
+typedef struct cli_box {
+    size_t layer;
+    double x, width;
+} cli_box;
+typedef struct cli_line {
+    size_t from, to;
+    size_t first, bends; /* boxes that it runs through: dummies `first` and on */
+} cli_line;
+typedef struct cli_layout {
+    cli_box *box;
+    cli_line *line;
+    size_t nbox, nline; /* as given; their widths too */
+    size_t nall, nlayer;
+    double width;
+} cli_layout;
+/** Fills in all but what is given. false: out of memory. box is reallocated */
+bool cli_layout_find(cli_layout *l);
 
 /** One panel per report; the titles stand above them. File by its suffix .svg or .html. */
 int cli_picture(const char *path, const char *heading, const json_t *const *reports, const char *const *titles,

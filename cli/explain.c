@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * `explain`: which parts of the model have an inverse, by which rule, and why others have none. */
+ * `explain`: which parts of the model have an inverse, by which rule; which have none, by which condition, and what
+ * would help; and why values are stored. */
 #include "cli.h"
 
+#include <math.h>
 #include <string.h>
+
+static const char *const lists[] = {"blocks", "refusals", "choices", "inverses", "nodes", "tensors"};
+enum { NLISTS = sizeof lists / sizeof *lists, LIKE = 3 /* shown of refusals that are alike */ };
 
 static bool is_name(const json_t *v, const char *name)
 {
@@ -10,8 +15,7 @@ static bool is_name(const json_t *v, const char *name)
     return s && strcmp(s, name) == 0;
 }
 
-/* Whether an entry of blocks, refusals, choices or the timeline speaks of the node or value `name`. */
-static bool concerns(const json_t *entry, const char *name)
+bool cli_concerns(const json_t *entry, const char *name)
 {
     static const char *const keys[] = {"name", "node", "value", "nodes", "inputs", "outputs"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
@@ -26,43 +30,165 @@ static bool concerns(const json_t *entry, const char *name)
     return false;
 }
 
-/* The entries of report[key] that concern `name`; all if it is NULL. New reference. */
-static json_t *entries(const json_t *report, const char *key, const char *name)
+/* The same lists with the entries alone that concern `name`. New reference. */
+static json_t *about(const json_t *explanation, const char *name)
 {
-    json_t *list = json_array(), *entry;
-    size_t i;
-    json_array_foreach(json_object_get(report, key), i, entry)
-    {
-        if (!name || concerns(entry, name)) json_array_append(list, entry);
+    json_t *answer = json_object();
+    for (size_t k = 0; k < NLISTS; k++) {
+        json_t *list = json_array(), *entry;
+        size_t i;
+        json_array_foreach(json_object_get(explanation, lists[k]), i, entry)
+        {
+            if (cli_concerns(entry, name)) json_array_append(list, entry);
+        }
+        if (json_object_set_new(answer, lists[k], list) != 0) {
+            json_decref(answer);
+            return NULL;
+        }
     }
-    return list;
+    return answer;
 }
 
-static int deliver(const cli_options *o, const json_t *report)
+static size_t count(const json_t *report, const char *key) { return json_array_size(json_object_get(report, key)); }
+
+/* --- text --- */
+
+static void show_gain(const json_t *entry)
+{
+    const json_t *gain = json_object_get(entry, "gain");
+    if (json_is_number(gain)) printf("gain %.3g", json_number_value(gain));
+    else printf("gain without bound");
+    if (json_is_false(json_object_get(entry, "usable"))) printf(", too much to be used");
+}
+
+static void show_blocks(const json_t *report, bool nodes)
+{
+    const json_t *b;
+    size_t i;
+    printf("blocks: %zu\n", count(report, "blocks"));
+    json_array_foreach(json_object_get(report, "blocks"), i, b)
+    {
+        printf("  %s  %s  (rule %s): ", cli_string(b, "kind"), cli_string(b, "name"), cli_string(b, "rule"));
+        cli_show_names(stdout, json_object_get(b, "inputs"), 6);
+        printf(" -> ");
+        cli_show_names(stdout, json_object_get(b, "outputs"), 6);
+        printf("; frees ");
+        cli_show_names(stdout, json_object_get(b, "frees"), 6);
+        printf(", ");
+        show_gain(b);
+        if (nodes) {
+            printf("\n      nodes ");
+            cli_show_names(stdout, json_object_get(b, "nodes"), SIZE_MAX);
+        }
+        putchar('\n');
+    }
+}
+
+static bool alike(const json_t *a, const json_t *b)
+{
+    return strcmp(cli_string(a, "kind"), cli_string(b, "kind")) == 0 &&
+           strcmp(cli_string(a, "condition"), cli_string(b, "condition")) == 0;
+}
+
+/* The refusals that are like the one at `first`, which is the first of them. */
+static void show_alike(const json_t *list, size_t first)
+{
+    const json_t *one = json_array_get(list, first), *r;
+    size_t n = 0, i;
+    printf("  %s", cli_string(one, "kind"));
+    if (*cli_string(one, "condition")) printf("  by %s", cli_string(one, "condition"));
+    putchar('\n');
+    json_array_foreach(list, i, r)
+    {
+        if (!alike(one, r) || n++ >= LIKE) continue;
+        printf("      %s (%s), which would free %s: %s\n", cli_string(r, "node"), cli_string(r, "op"),
+               cli_string(r, "value"), cli_string(r, "reason"));
+    }
+    if (n > LIKE) printf("      and %zu more like it\n", n - LIKE);
+    if (*cli_string(one, "remedy")) printf("      what would help: %s\n", cli_string(one, "remedy"));
+}
+
+static void show_refusals(const json_t *report)
+{
+    const json_t *list = json_object_get(report, "refusals");
+    printf("\nrefusals: %zu\n", json_array_size(list));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        size_t before = 0;
+        while (before < i && !alike(json_array_get(list, before), json_array_get(list, i))) before++;
+        if (before == i) show_alike(list, i);
+    }
+}
+
+static void show_choices(const json_t *report)
+{
+    const json_t *c;
+    size_t i;
+    if (count(report, "choices") == 0) return;
+    printf("\nwhat backward reads: %zu values\n  %-11s %12s  %-32s %s\n", count(report, "choices"), "how", "bytes",
+           "value", "by which rule or operator, or why");
+    json_array_foreach(json_object_get(report, "choices"), i, c)
+    {
+        const char *why = cli_string(c, "reason");
+        printf("  %-11s %12s  %-32s %s\n", cli_string(c, "choice"), cli_bytes(cli_number(c, "bytes")),
+               cli_string(c, "value"), *why ? why : cli_string(c, "by"));
+    }
+}
+
+/* Nodes and values of a name, and the inverses of single operators there. */
+static void show_things(const json_t *answer, const char *name, bool trained)
+{
+    const json_t *e;
+    size_t i;
+    json_array_foreach(json_object_get(answer, "nodes"), i, e)
+    {
+        if (!is_name(json_object_get(e, "name"), name)) continue;
+        printf("node %s (%s, computed as %s): ", name, cli_string(e, "op"), cli_string(e, "computes"));
+        cli_show_names(stdout, json_object_get(e, "inputs"), SIZE_MAX);
+        printf(" -> ");
+        cli_show_names(stdout, json_object_get(e, "outputs"), SIZE_MAX);
+        putchar('\n');
+    }
+    json_array_foreach(json_object_get(answer, "tensors"), i, e)
+    {
+        printf("value %s: %s, %s%s%s%s\n", name, cli_string(e, "type"), cli_bytes(cli_number(e, "bytes")),
+               json_is_true(json_object_get(e, "input")) ? ", model input" : "",
+               json_is_true(json_object_get(e, "output")) ? ", model output" : "",
+               trained && count(answer, "choices") == 0 ? ", which backward does not read" : "");
+    }
+    json_array_foreach(json_object_get(answer, "inverses"), i, e)
+    {
+        printf("inverse of %s at %s by rule %s, ", cli_string(e, "value"), cli_string(e, "node"),
+               cli_string(e, "rule"));
+        show_gain(e);
+        putchar('\n');
+    }
+}
+
+static int show(const json_t *answer, const char *name, bool trained)
+{
+    if (name) show_things(answer, name, trained);
+    if (name && count(answer, "blocks") + count(answer, "refusals") + count(answer, "choices") == 0) {
+        printf("%s: no rule has a candidate here\n", name);
+        return CLI_OK;
+    }
+    if (!name || count(answer, "blocks")) show_blocks(answer, name != NULL);
+    if (!name || count(answer, "refusals")) show_refusals(answer);
+    show_choices(answer);
+    return CLI_OK;
+}
+
+static int deliver(const cli_options *o, const json_t *explanation)
 {
     const char *name = o->argument.n > 1 ? o->argument.item[1] : NULL;
-    json_t *answer = json_pack("{s:o, s:o, s:o}", "blocks", entries(report, "blocks", name), "refusals",
-                               entries(report, "refusals", name), "choices", entries(report, "choices", name));
+    json_t *answer = name ? about(explanation, name) : json_incref((json_t *)(uintptr_t)explanation);
     if (!answer) return cli_fail("out of memory");
-    bool found = json_array_size(json_object_get(answer, "blocks")) ||
-                 json_array_size(json_object_get(answer, "refusals")) ||
-                 json_array_size(json_object_get(answer, "choices"));
+    size_t found = 0;
+    for (size_t k = 0; k < NLISTS; k++) found += count(answer, lists[k]);
     int status = CLI_OK;
-    if (name && !found) {
-        json_t *steps = entries(report, "timeline", name);
-        if (json_array_size(steps) == 0)
-            status = cli_fail("the model has no node or value named '%s' that a rule looks at", name);
-        json_decref(steps);
-    }
-    if (status == CLI_OK && o->json) {
-        status = cli_print_json(answer);
-    } else if (status == CLI_OK && !found && name) {
-        printf("%s: no rule has a candidate here\n", name);
-    } else if (status == CLI_OK) {
-        cli_show_blocks(answer);
-        cli_show_refusals(answer);
-        if (o->loss != INV_LOSS_NONE) cli_show_choices(answer);
-    }
+    if (name && found == 0)
+        status = cli_fail("the model has no node, value or block named '%s' that a rule looks at", name);
+    else
+        status = o->json ? cli_print_json(answer) : show(answer, name, o->loss != INV_LOSS_NONE);
     json_decref(answer);
     return status;
 }
@@ -70,14 +196,15 @@ static int deliver(const cli_options *o, const json_t *report)
 int cli_main_explain(const cli_options *o)
 {
     cli_job job;
-    json_t *report = NULL;
+    json_t *explanation = NULL;
     int status = cli_open(&job, o);
     if (status == CLI_OK && o->loss != INV_LOSS_NONE) status = cli_target(&job, false);
     if (status == CLI_OK) status = cli_shapes(&job);
     if (status == CLI_OK) status = cli_start(&job, o->loss == INV_LOSS_NONE ? INV_FOR_RUN : INV_FOR_TRAIN, true);
-    if (status == CLI_OK && !(report = cli_report(&job))) status = CLI_FAILED;
-    if (report) status = deliver(o, report);
-    json_decref(report);
+    if (status == CLI_OK && !(explanation = cli_explanation(&job))) status = CLI_FAILED;
+    if (explanation && o->html) status = cli_explain_page(o->html, job.path, explanation);
+    if (explanation && status == CLI_OK) status = deliver(o, explanation);
+    json_decref(explanation);
     cli_close(&job);
     return status;
 }

@@ -305,6 +305,15 @@ json_t *cli_report(const cli_job *job)
     return NULL;
 }
 
+json_t *cli_explanation(const cli_job *job)
+{
+    char *text = NULL;
+    inv_status s = inv_session_explain(job->session, &text);
+    if (s == INV_OK) return cli_parse_report(job, text);
+    cli_library_failed(job, s);
+    return NULL;
+}
+
 int cli_print_json(const json_t *object)
 {
     if (json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0)

@@ -33,28 +33,6 @@ typedef struct panel {
     size_t peak;
 } panel;
 
-static void put_text(FILE *f, const char *s)
-{
-    for (; *s; s++) {
-        switch (*s) {
-        case '&':
-            fputs("&amp;", f);
-            break;
-        case '<':
-            fputs("&lt;", f);
-            break;
-        case '>':
-            fputs("&gt;", f);
-            break;
-        case '"':
-            fputs("&quot;", f);
-            break;
-        default:
-            fputc((unsigned char)*s < 0x20 ? ' ' : *s, f);
-        }
-    }
-}
-
 static void edges(const json_t *report, const json_t *node, double *top)
 {
     const json_t *classes = json_object_get(report, "classes");
@@ -138,9 +116,9 @@ static void put_titles(FILE *f, const panel *p, double y0)
         fprintf(f, "<rect class=\"t\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\"><title>", x_of(p, c),
                 y0 - PLOT, x_of(p, c + 1) - x_of(p, c), PLOT);
         fprintf(f, "%zu  ", col->index);
-        put_text(f, cli_string(col->node, "op"));
+        cli_put_xml(f, cli_string(col->node, "op"));
         fputs("  ", f);
-        put_text(f, cli_string(col->node, "node"));
+        cli_put_xml(f, cli_string(col->node, "node"));
         fprintf(f, "\n%s, %s in all\nactivations %s, gradients %s, data %s", cli_string(col->node, "phase"),
                 cli_bytes(col->top[NBANDS - 1]), cli_bytes(cli_number(col->node, "activation_bytes")),
                 cli_bytes(cli_number(col->node, "gradient_bytes")), cli_bytes(cli_number(col->node, "data_bytes")));
@@ -169,7 +147,7 @@ static void put_alive(FILE *f, const panel *p, double y0)
             }
             room -= letters;
             fputs(shown++ ? ", " : "", f);
-            put_text(f, cli_string(v, "value"));
+            cli_put_xml(f, cli_string(v, "value"));
         }
         limit = next;
     }
@@ -188,7 +166,7 @@ static void put_peak(FILE *f, const panel *p, double y0, double scale)
         x, y0, y, x, y);
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">peak: %s alive at ", left ? x - 8 : x + 8, y - 5,
             left ? "end" : "start", cli_bytes(col->top[NBANDS - 1]));
-    put_text(f, cli_string(col->node, "node"));
+    cli_put_xml(f, cli_string(col->node, "node"));
     fputs("</text>\n", f);
 
     put_alive(f, p, y0);
@@ -206,7 +184,7 @@ static void put_panel(FILE *f, const panel *p, double y, double top)
 {
     double y0 = y + HEAD + PLOT, scale = PLOT / top, store = cli_number(p->report, "store_peak_bytes");
     fprintf(f, "<text class=\"h\" x=\"%d\" y=\"%.1f\">", LEFT, y + 16);
-    put_text(f, p->title);
+    cli_put_xml(f, p->title);
     fprintf(f,
             "</text><text class=\"s\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%zu nodes, activation peak %s</text>\n",
             WIDTH - RIGHT, y + 16, p->n, cli_bytes(cli_number(p->report, "activation_peak_bytes")));
@@ -253,10 +231,10 @@ static void put_svg(FILE *f, const char *heading, const panel *panels, size_t n)
             WIDTH, height, WIDTH, height);
     put_style(f);
     fputs("<title>Memory over one training step: ", f);
-    put_text(f, heading);
+    cli_put_xml(f, heading);
     fprintf(f, "</title>\n<text class=\"h\" x=\"%d\" y=\"24\">Memory over one training step: ", LEFT);
     const char *slash = strrchr(heading, '/');
-    put_text(f, strlen(heading) > 60 && slash ? slash + 1 : heading);
+    cli_put_xml(f, strlen(heading) > 60 && slash ? slash + 1 : heading);
     fputs("</text>\n", f);
     put_legend(f, 36);
     for (size_t i = 0; i < n; i++) put_panel(f, &panels[i], 66 + (double)panel_height * (double)i, top);

@@ -126,66 +126,6 @@ void cli_show_drift(const json_t *report, bool each)
     if (n > 0) printf("\n%.0f value%s kept after the guard refused the reconstruction\n", n, n == 1 ? "" : "s");
 }
 
-/* Whether `names` holds `name`. */
-static bool holds(const json_t *names, const char *name)
-{
-    size_t i;
-    const json_t *n;
-    json_array_foreach(names, i, n)
-    {
-        const char *s = json_string_value(n);
-        if (s && strcmp(s, name) == 0) return true;
-    }
-    return false;
-}
-
-/* Which of the block's values are freed, and how they come back. */
-static void show_freed(const json_t *block, const json_t *choices)
-{
-    const json_t *c;
-    size_t i;
-    json_array_foreach(choices, i, c)
-    {
-        const char *value = cli_string(c, "value"), *choice = cli_string(c, "choice");
-        if (strncmp(choice, "stor", 4) == 0) continue;
-        if (!holds(json_object_get(block, "inputs"), value) && !holds(json_object_get(block, "outputs"), value))
-            continue;
-        printf("      frees %s (%s): %s%s%s\n", value, cli_bytes(cli_number(c, "bytes")), choice,
-               *cli_string(c, "by") ? " by " : "", cli_string(c, "by"));
-    }
-}
-
-void cli_show_blocks(const json_t *report)
-{
-    const json_t *blocks = json_object_get(report, "blocks"), *b;
-    printf("blocks: %zu\n", json_array_size(blocks));
-    size_t i;
-    json_array_foreach(blocks, i, b)
-    {
-        printf("  %s  %s", cli_string(b, "kind"), cli_string(b, "name"));
-        if (*cli_string(b, "rule")) printf("  (rule %s)", cli_string(b, "rule"));
-        printf("\n      nodes ");
-        cli_show_names(stdout, json_object_get(b, "nodes"), 12);
-        printf("\n      ");
-        cli_show_names(stdout, json_object_get(b, "inputs"), 8);
-        printf(" -> ");
-        cli_show_names(stdout, json_object_get(b, "outputs"), 8);
-        putchar('\n');
-        show_freed(b, json_object_get(report, "choices"));
-    }
-}
-
-void cli_show_refusals(const json_t *report)
-{
-    const json_t *refusals = json_object_get(report, "refusals"), *r;
-    printf("\nrefusals: %zu\n", json_array_size(refusals));
-    size_t i;
-    json_array_foreach(refusals, i, r)
-    {
-        printf("  %s at %s: %s\n", cli_string(r, "kind"), cli_string(r, "node"), cli_string(r, "reason"));
-    }
-}
-
 /* --- --profile --- */
 
 typedef struct share {

@@ -6,27 +6,46 @@
 
 #include "core/text.h"
 
-/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out. */
+/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out.
+ * `remedy`, `computed`: see inv__condition_remedy; `computed` NULL: the same. */
 typedef struct form {
     const char *name, *args, *relations;
+    bool defines;
+    const char *remedy, *computed;
 } form;
-static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "vv", ""},      {"square", "v", ""},
-                                  {"tall", "v", ""},            {"wide", "v", ""},            {"cond", "v", "<"},
-                                  {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
-                                  {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
-                                  {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
-                                  {NULL, NULL, NULL}};
-static const form gains[] = {{"max_inv", "v?v", ""},
-                             {"max_abs", "v", ""},
-                             {"inv_norm", "v", ""},
-                             {"norm", "v", ""},
-                             {"inv_attr", "a?n", ""},
-                             {"times", "n", ""},
-                             {"unbounded", "", ""},
-                             {NULL, NULL, NULL}};
-static const form logdets[] = {{"0", "", ""},        {"log_abs", "v", ""},  {"-log_abs", "v", ""},
-                               {"log_det", "v", ""}, {"-log_std", "v", ""}, {"log_deriv", "", ""},
-                               {NULL, NULL, NULL}};
+static const form conditions[] = {
+    {"same_shape", "vv", "", false, "give '$1' and '$2' one shape; an operand that is broadcast can be expanded before",
+     NULL},
+    {"same_type", "vv", "", false, "give '$1' and '$2' one type", NULL},
+    {"square", "v", "", false, "make '$1' square: as many features or channels out as in", NULL},
+    {"tall", "v", "", false, "let '$1' give more features than it takes", NULL},
+    {"wide", "v", "", true, "let '$1' give fewer features than it takes", NULL},
+    {"cond", "v", "<", false,
+     "a better conditioned '$1' (orthogonal initialisation, or a penalty on its condition number)", NULL},
+    {"positive", "v", "", false, "keep every entry of '$1' above zero, for instance as Exp of the parameter",
+     "make '$1' positive by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
+    {"away_from_zero", "vn", "", false,
+     "keep every entry of '$1' away from zero, for instance as Exp of the parameter, or reset those that are near it",
+     "bound '$1' away from zero by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
+    {"attr", "a?n", "<>=", false, "set attribute $1 so that $c", NULL},
+    {"recoverable", "v", "", false, "pass '$1' on: as an output of the model, or joined to the result", NULL},
+    {"per_channel", "vv", "", true, "give '$1' one number per channel of '$2'", NULL},
+    {"some_leave", "v", "", true, "make some of the parts outputs of the model", NULL},
+    {"space_to_depth", "vv", "", true, "let the blocks of neighbours in space become channels", NULL},
+    {"has_features", "v", "", false, "none is needed: '$1' is one number per row and small", NULL},
+    {"reflects", "vv", "", false,
+     "make it a reflection: what is taken off is 2 (x v) v' / |v|^2 for a direction v, or so for several at right "
+     "angles", NULL},
+    {NULL, NULL, NULL, false, NULL, NULL}};
+/* Of the texts that nobody fails, there is nothing to remedy. */
+#define FORM(name, args) {name, args, "", false, NULL, NULL}
+static const form gains[] = {FORM("max_inv", "v?v"), FORM("max_abs", "v"),    FORM("inv_norm", "v"),
+                             FORM("norm", "v"),      FORM("inv_attr", "a?n"), FORM("times", "n"),
+                             FORM("unbounded", ""),  FORM(NULL, NULL)};
+static const form logdets[] = {FORM("0", ""),        FORM("log_abs", "v"),  FORM("-log_abs", "v"),
+                               FORM("log_det", "v"), FORM("-log_std", "v"), FORM("log_deriv", ""),
+                               FORM(NULL, NULL)};
+#undef FORM
 static const form *const lists[] = {conditions, gains, logdets};
 static const char *const fields[] = {"when", "gain", "logdet"};
 
@@ -80,6 +99,18 @@ static const form *form_of(inv_language l, const char *name)
     for (const form *f = lists[l]; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
     return NULL;
+}
+
+const char *inv__condition_remedy(const inv_condition *c, bool computed)
+{
+    const form *f = form_of(INV_IN_WHEN, c->name);
+    return f ? computed && f->computed ? f->computed : f->remedy : NULL;
+}
+
+bool inv__condition_defines(const inv_condition *c)
+{
+    const form *f = form_of(INV_IN_WHEN, c->name);
+    return f && f->defines;
 }
 
 int inv__condition_next(const char **p, inv_language l, inv_condition *c)

@@ -24,5 +24,10 @@ typedef enum inv_language { INV_IN_WHEN, INV_IN_GAIN, INV_IN_LOGDET } inv_langua
 int inv__condition_next(const char **p, inv_language l, inv_condition *c);
 /* INV_E_PARSE if this text of a rule is not of the list or speaks of values that `match` does not name. */
 inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l);
+/* What the user can do where a condition fails, with $1 and $2 for the names of its values, $c for itself, $x for what
+ * would be freed. `computed`: the value is computed from inputs, so that only bounds of it are known. */
+const char *inv__condition_remedy(const inv_condition *c, bool computed);
+/* Whether what fails it is another thing than the rule is about, rather than one of these that cannot be inverted. */
+bool inv__condition_defines(const inv_condition *c);
 
 #endif

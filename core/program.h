@@ -49,11 +49,22 @@ typedef struct inv_block {
     const inv_id *in, *out;       /* values */
     uint32_t nin, nout;
     uint32_t nrule_in, nrule_out; /* the first of them are those that the rule is about */
+    double gain, bound; /* of errors of what leaves, on the way to what is freed, in[0]; INFINITY; NAN: no way */
 } inv_block;
+/* Why a rule does not hold somewhere. Several conditions that fail are joined by "; ". */
+typedef struct inv_why {
+    const char *reason;    /* in words, with the names and numbers that were seen */
+    const char *condition; /* as the rule has it; NULL: none of its conditions, but its match or the rule itself */
+    const char *seen;      /* number, shape or name that fails it; NULL: nothing to show */
+    const char *remedy;    /* the smallest change that would make it hold; NULL: none is known */
+    uint32_t missed;       /* conditions that fail; UINT32_MAX: what stands there is not what the rule is about */
+} inv_why;
 typedef struct inv_refusal {
     const char *kind;
     inv_id node;
-    const char *reason;
+    const inv_inverse_def *rule;
+    inv_id value; /* what would have been freed; INV_NONE: not known */
+    inv_why why;
 } inv_refusal;
 typedef struct inv_matches {
     INV_VEC(inv_edge) edge;
@@ -73,12 +84,39 @@ typedef enum inv_plan_kind {
 
 typedef enum inv_choice { INV_STORED, INV_RECOMPUTED, INV_INVERTED } inv_choice;
 
+/* Why a value is stored. */
+typedef enum inv_stored_why {
+    INV_STORED_NOT,    /* it is not */
+    INV_STORED_ALL,    /* everything is */
+    INV_STORED_RESULT, /* the caller reads it */
+    INV_STORED_ASKED,  /* keep or a mode names it */
+    INV_STORED_GUARD,  /* the guard has refused its reconstruction */
+    INV_STORED_ONCE,   /* its operator is never run twice */
+    INV_STORED_INPUT,  /* the caller's: not computed, so it would be copied again */
+    INV_STORED_LATE,   /* from there on storing costs no peak */
+    INV_STORED_BASE,   /* others are rebuilt from it */
+    INV_STORED_CHEAPER, /* than the arithmetic that gives it back, or all that could is ruled out */
+    INV_STORED_WHYS
+} inv_stored_why;
+
+/* What inverse rules have for a value. */
+typedef enum inv_way {
+    INV_WAY_NONE,      /* no rule frees it */
+    INV_WAY_OFF,       /* the plan uses none, or not here */
+    INV_WAY_UNBOUNDED, /* they magnify errors without bound */
+    INV_WAY_INEXACT,   /* the error would be more than max_drift */
+    INV_WAY_OPEN,      /* one may be used */
+    INV_WAYS
+} inv_way;
+
 /* How backward gets one forward value that it reads. */
 typedef struct inv_choice_row {
     inv_id value;
     inv_choice choice;
     const char *by; /* rule, for inverted; operator, for recomputed */
     bool moved;     /* without arithmetic */
+    uint8_t stored, way; /* inv_stored_why, inv_way */
+    const char *rule;    /* the best of those that free it; NULL: none */
 } inv_choice_row;
 
 typedef struct inv_feed_slot {

@@ -9,7 +9,8 @@ enum { MOST_NAMES = 16, MOST_EXITS = 4 }; /* as matching has room for */
 
 #define TEXT(field) {#field, offsetof(inv_inverse_def, field)}
 const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
-                                           TEXT(gain), TEXT(logdet), TEXT(refuse), TEXT(doc), {NULL, 0}};
+                                           TEXT(gain), TEXT(logdet), TEXT(refuse), TEXT(remedy), TEXT(doc),
+                                           {NULL, 0}};
 #undef TEXT
 
 /* Names of a pattern, and what solving adds to them. */

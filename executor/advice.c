@@ -57,28 +57,55 @@ static bool saturates(const inv_findings *f, const inv_tried *t)
     return off->known && !(t->gain < 1e30) && (off->relative > f->limit[f->trained] || t->magnified >= STEEP);
 }
 
-static void advise_one(advice *a, const inv_findings *f, const inv_tried *t)
+/* Over the limit; each such value is spoken of. */
+static void advise_over(advice *a, const inv_findings *f, const inv_tried *t)
 {
     const int type = f->trained;
     const inv_off *off = &t->off[type], *wide = &t->off[1];
     inv_str s;
-    if (!off->known || t->rule->exactness == INV_EXACT) return;
-    const double gain = t->magnified >= 0 ? t->magnified : t->gain;
-    const bool over = off->relative > f->limit[type], steep = isfinite(t->gain) && gain >= STEEP;
-    if (!over && !steep) return;
     inv__str_init(&s, a->ctx);
     inv__str_add(&s, "%s %s", t->op, t->node);
     if (off->nonfinite > 0)
         inv__str_add(&s, ": %.0f elements of '%s' come back as NaN or infinite", off->nonfinite, t->value);
-    else if (over)
+    else
         inv__str_add(&s, ": '%s' comes back with an error of %.2g, the limit is %.2g", t->value, off->relative,
                      f->limit[type]);
-    else
-        inv__str_add(&s, ": errors grow %.3g-fold on the way back to '%s'", gain, t->value);
     remedy(&s, t);
-    if (over && type == 0 && wide->known && wide->relative <= f->limit[1])
+    if (type == 0 && wide->known && wide->relative <= f->limit[1])
         inv__str_add(&s, "; with --float64 the error is %.2g", wide->relative);
-    if (over) inv__str_add(&s, "; --keep '%s' stores it from the first step on", t->value);
+    inv__str_add(&s, "; --keep '%s' stores it from the first step on", t->value);
+    add(a, t->value, &s);
+}
+
+static double gain_of(const inv_tried *t) { return t->magnified >= 0 ? t->magnified : t->gain; }
+
+/* Within the limit, but not by much. */
+static bool steep(const inv_findings *f, const inv_tried *t)
+{
+    const inv_off *off = &t->off[f->trained];
+    return off->known && off->relative <= f->limit[f->trained] && t->gain < 1e30 && gain_of(t) >= STEEP;
+}
+
+/* All nodes of one rule and one stated gain at once. */
+static void advise_steep(advice *a, const inv_findings *f, size_t at)
+{
+    const inv_tried *t = &f->tried.at[at];
+    size_t more = 0;
+    double most = gain_of(t);
+    inv_str s;
+    for (size_t i = 0; i < f->tried.n; i++) {
+        const inv_tried *o = &f->tried.at[i];
+        const bool same = o->rule == t->rule && o->gain <= t->gain && o->gain >= t->gain;
+        if (i == at || !same || !steep(f, o)) continue;
+        if (i < at) return;
+        more++;
+        most = fmax(most, gain_of(o));
+    }
+    inv__str_init(&s, a->ctx);
+    inv__str_add(&s, "%s %s", t->op, t->node);
+    if (more) inv__str_add(&s, " and %zu more", more);
+    inv__str_add(&s, ": errors grow %.3g-fold on the way back to '%s'", most, t->value);
+    remedy(&s, t);
     add(a, t->value, &s);
 }
 
@@ -148,20 +175,15 @@ inv_status inv_check_advice(inv_context *ctx, const inv_findings *f, json_t *lis
 {
     advice a = {ctx, list, false};
     for (size_t i = 0; i < f->tried.n; i++) {
-        if (saturates(f, &f->tried.at[i])) advise_saturated(&a, f, i);
-        else advise_one(&a, f, &f->tried.at[i]);
+        const inv_tried *t = &f->tried.at[i];
+        const inv_off *off = &t->off[f->trained];
+        if (t->rule->exactness == INV_EXACT) continue;
+        if (saturates(f, t)) advise_saturated(&a, f, i);
+        else if (off->known && off->relative > f->limit[f->trained]) advise_over(&a, f, t);
+        else if (steep(f, t)) advise_steep(&a, f, i);
     }
     advise_depth(&a, f);
     return a.failed ? INV_E_NOMEM : INV_OK;
-}
-
-static const inv_inverse_def *rule_of(const inv_registry *r, const char *kind)
-{
-    for (size_t i = 0; i < inv_registry_ninverses(r); i++) {
-        const inv_inverse_def *d = inv_registry_inverse_at(r, i);
-        if (strcmp(d->kind ? d->kind : d->name, kind) == 0 && d->solve) return d;
-    }
-    return NULL;
 }
 
 inv_status inv_refusal_advice(const inv_graph *g, json_t *list)
@@ -169,17 +191,14 @@ inv_status inv_refusal_advice(const inv_graph *g, json_t *list)
     advice a = {g->ctx, list, false};
     for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
         const inv_refusal *r = &g->matches->refusal.at[i];
-        const inv_inverse_def *d = rule_of(g->ctx->registry, r->kind);
-        const char *when = d && d->when ? d->when : "";
         const inv_node *n = inv_nod(g, r->node);
-        const bool matrix = strstr(when, "cond(") && strstr(r->reason, "condition number");
-        const bool factor = strstr(when, "away_from_zero(") && strstr(r->reason, "near to zero");
+        const char *condition = r->why.condition ? r->why.condition : "";
+        const bool numbers = strncmp(condition, "cond(", 5) == 0 || strncmp(condition, "away_from_zero(", 15) == 0;
         inv_str s;
-        if (!matrix && !factor) continue;
+        if (!numbers || !r->why.remedy) continue;
         inv__str_init(&s, a.ctx);
-        inv__str_add(&s, "%s %s is not inverted: %s; %s", n->op->name, inv_node_label(n), r->reason,
-                     matrix ? "orthogonal initialization, or a lower learning rate, keeps a matrix away from singular"
-                            : "initialize the factor near 1 and keep weight decay off it");
+        inv__str_add(&s, "%s %s is not inverted: %s; what would help: %s", n->op->name, inv_node_label(n),
+                     r->why.reason, r->why.remedy);
         add(&a, inv_val(g, n->out[0])->name, &s);
     }
     return a.failed ? INV_E_NOMEM : INV_OK;

@@ -193,7 +193,7 @@ static inv_status try_inverses(check *c, inv_session *s, int type)
     if (type == 1) c->blocks = blocks_json(c, p->base); /* the other has been tried */
     if (type != c->found.trained) return INV_OK;
     c->advice = json_array();
-    c->refusals = inv_report_refusals(p->base);
+    c->refusals = inv_report_refusals(s->program, p->base);
     INV_TRY(inv_refusal_advice(p->base, c->advice));
     return note_outputs(c, p);
 }

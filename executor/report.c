@@ -6,7 +6,6 @@
 #include "executor/report.h"
 
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
-static const char *const choice_names[] = {"stored", "recomputed", "inverted"};
 static const char *const phase_names[] = {"forward", "backward", "commit"};
 
 inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
@@ -26,73 +25,6 @@ inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
 json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
-
-static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
-{
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < n; i++) {
-        const inv_node *x = inv_nod(g, node[i]);
-        for (uint32_t k = 0; k < x->norigin; k++) {
-            bool listed = false; /* one ONNX node may have become several */
-            for (size_t j = 0; j < json_array_size(list) && !listed; j++)
-                listed = strcmp(json_string_value(json_array_get(list, j)), x->origin[k]) == 0;
-            if (!listed) (void)json_array_append_new(list, json_string(x->origin[k]));
-        }
-    }
-    return list;
-}
-
-static json_t *value_names(const inv_graph *g, const inv_id *v, uint32_t n)
-{
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < n; i++)
-        if (v[i] != INV_NONE) (void)json_array_append_new(list, json_string(inv_val(g, v[i])->name));
-    return list;
-}
-
-json_t *inv_report_block(const inv_graph *g, const inv_block *b)
-{
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "kind", b->kind, "name", inv_node_label(inv_nod(g, b->anchor)),
-                     "rule", b->rule->name, "nodes", origins(g, b->node, b->nnode), "inputs",
-                     value_names(g, b->in, b->nin), "outputs", value_names(g, b->out, b->nout));
-}
-
-static json_t *block_list(const inv_graph *g)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; g->matches && i < g->matches->block.n; i++)
-        (void)json_array_append_new(list, inv_report_block(g, &g->matches->block.at[i]));
-    return list;
-}
-
-json_t *inv_report_refusals(const inv_graph *g)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
-        const inv_refusal *r = &g->matches->refusal.at[i];
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:s}", "kind", r->kind, "node",
-                                                    inv_node_label(inv_nod(g, r->node)), "nodes",
-                                                    origins(g, &r->node, 1), "reason", r->reason));
-    }
-    return list;
-}
-
-static json_t *choice_list(const inv_plan *p, json_t *counts)
-{
-    json_t *list = json_array();
-    json_int_t n[3] = {0};
-    for (size_t i = 0; i < p->choice.n; i++) {
-        const inv_choice_row *c = &p->choice.at[i];
-        const inv_value *v = inv_val(p->base, c->value);
-        size_t nbytes = 0;
-        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
-        n[c->choice]++;
-        (void)json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:s}", "value", v->name, "bytes", bytes(nbytes),
-                                                    "choice", choice_names[c->choice], "by", c->by));
-    }
-    for (int k = 0; k < 3; k++) (void)json_object_set_new(counts, choice_names[k], json_integer(n[k]));
-    return list;
-}
 
 /* `ready`: the same nodes as they ran, with times; NULL: they were not timed. */
 static json_t *timeline(const inv_plan *p, const inv_ready *ready)
@@ -204,7 +136,7 @@ inv_status inv_session_report(inv_session *s, char **out)
     const inv_program *pr = s->program;
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
     json_t *counts = json_object(), *train = json_array(), *frozen = json_array();
-    json_t *choices = choice_list(p, counts);
+    json_t *choices = inv_report_choices(p, counts);
     trainables(p, train, frozen);
     json_t *root = json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
@@ -218,12 +150,12 @@ inv_status inv_session_report(inv_session *s, char **out)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
     json_t *rest =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
-                  choices, "blocks", block_list(p->base), "refusals", inv_report_refusals(p->base), "drift",
-                  drift(s, p), "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes",
-                  classes(s, p), "timeline", timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL),
-                  "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
-                  bytes(pr->persistent + pr->control + bound), "constant_inputs", constant_list(pr), "trainable", train,
-                  "frozen", frozen);
+                  choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
+                  inv_report_refusals(pr, p->base), "drift", drift(s, p),
+                  "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
+                  timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
+                  alive_at_peak(s->ctx, p), "lower_bound_bytes", bytes(pr->persistent + pr->control + bound),
+                  "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);

@@ -7,10 +7,14 @@
 
 #include "executor/executor.h"
 
-/* A matched block: kind, name, rule, nodes, inputs, outputs. */
+/* explain.c. A matched block: kind, name, rule, nodes, inputs, outputs, frees, gain, bound. */
 json_t *inv_report_block(const inv_graph *g, const inv_block *b);
-json_t *inv_report_refusals(const inv_graph *g);
 json_t *inv_report_number(double x); /* null if it is not finite */
+/* All of them, each with `usable`: whether the gain by itself keeps within max_drift. */
+json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g);
+json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g);
+/* How backward gets what it reads, and why what is stored is; `counts` gets how many of each. */
+json_t *inv_report_choices(const inv_plan *p, json_t *counts);
 /* The text of `root`, which goes with it; owned by the context, so that inv_free can free it. */
 inv_status inv_report_text(inv_context *ctx, json_t *root, char **out);
 

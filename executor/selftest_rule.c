@@ -26,7 +26,7 @@ static bool refuses(const inv_graph *g, const inv_inverse_def *rule)
 {
     for (size_t i = 0; i < g->matches->refusal.n; i++)
         if (strcmp(g->matches->refusal.at[i].kind, kind_of(rule)) == 0 &&
-            strstr(g->matches->refusal.at[i].reason, rule->refuse))
+            strstr(g->matches->refusal.at[i].why.reason, rule->refuse))
             return true;
     return false;
 }
@@ -46,8 +46,8 @@ static const char *reason_in(const inv_graph *g, const inv_inverse_def *rule)
 {
     const char *other = "no node of the case fits it";
     for (size_t i = 0; i < g->matches->refusal.n; i++) {
-        if (strcmp(g->matches->refusal.at[i].kind, kind_of(rule)) == 0) return g->matches->refusal.at[i].reason;
-        other = g->matches->refusal.at[i].reason;
+        if (strcmp(g->matches->refusal.at[i].kind, kind_of(rule)) == 0) return g->matches->refusal.at[i].why.reason;
+        other = g->matches->refusal.at[i].why.reason;
     }
     return other;
 }

@@ -56,6 +56,7 @@ static const inv_inverse_def relu = {
     .match = "y = Relu(x)",
     .frees = "x",
     .refuse = "every negative input gives 0",
+    .remedy = "LeakyRelu with a slope above zero, or PRelu with positive slopes",
     .cases = INV_CASES(CASE("y = Relu(x)")),
     .doc = "not injective",
 };

@@ -154,6 +154,7 @@ RULE(linear_wide)
     .kind = "linear_wide_not_invertible", .priority = 10, .match = "y = MatMulT(x, param(W))", .frees = "x",
     .when = "attr(transA) == 0; wide(W)",
     .refuse = "the map gives fewer features than it takes, so inputs that differ can give the same output",
+    .remedy = "at least as many features out as in",
     .cases = INV_CASES(LINEAR("param float[3,2] W; z = MatMul(x, W)"),
                        LINEAR("param float[2,3] W; z = Gemm<transB = 1>(x, W)")),
     .doc = "y = x W with fewer features out than in has no inverse" };

@@ -151,24 +151,25 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
         attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
         return (cond) ? emit_grad(b, #name "Grad", inv_O(b, 0)) : emit_grad(b, #name "GradX", inv_I(b, 0));           \
     }
-/* From bits of v; unless v is the output, and backward reads that for other reasons too: then from it. */
+/* From bits of v; from the output where `from_out` holds. */
 #define GRAD_BY_STEPS(name, steps, from_out, v, from_grad, ...)                                                       \
     static inv_status name##_grad(inv_grad *b)                                                                        \
     {                                                                                                                 \
         static const ew_attrs spec = __VA_ARGS__;                                                                     \
         double a[2];                                                                                                  \
         attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
-        if ((from_out) && inv_read_anyway(b, inv_O(b, 0))) return from_grad;                                          \
+        if (from_out) return from_grad;                                                                               \
         return emit_steps(b, v, &steps);                                                                              \
     }
 #define EWS(name, since, attrs, f, steps, dom, text)                                                                  \
     CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
 #define EWT(name, since, attrs, f, d, steps, dom, text)                                                               \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs)                                                                   \
-    GRAD_BY_STEPS(name, steps, true, inv_O(b, 0), emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
+    GRAD_BY_STEPS(name, steps, inv_read_anyway(b, inv_O(b, 0)), inv_O(b, 0),                                          \
+                  emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
 #define EWL(name, since, attrs, f, d, inv, steps, cond, dom, text)                                                    \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) CALL(name##Inverse, inv, attrs)                                   \
-    GRAD_BY_STEPS(name, steps, cond, (cond) ? inv_O(b, 0) : inv_I(b, 0),                                              \
+    GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0),                                                                     \
                   emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
 #include "ops/elementwise.inc"
 CALL(Neg, neg, A0)

@@ -2,6 +2,7 @@
  * A named block: its nodes, and the values at its boundary. What a node of the block reads and none of them makes
  * enters; what one of them makes and another node reads, or the caller, leaves. In front of those stand, in the order
  * of the rule, the values that the rule is about. */
+#include <math.h>
 #include <string.h>
 
 #include "passes/pass.h"
@@ -139,6 +140,52 @@ inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_bindin
     inv_id anchor = pattern[npattern - 1];
     *out = (inv_block){rule->def, rule->def->kind ? rule->def->kind : rule->def->name, anchor, m->pos[anchor],
                        nodes.at, (uint32_t)nodes.n, npattern, in.at, outs.at, (uint32_t)in.n, (uint32_t)outs.n,
-                       nrule_in, nrule_out};
+                       nrule_in, nrule_out, (double)NAN, (double)NAN};
+    return INV_OK;
+}
+
+/* --- gains --- */
+
+static bool among(const inv_id *list, uint32_t n, inv_id x)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == x) return true;
+    return false;
+}
+
+/* From the freed value on, along the inverses of the pattern's operators, until a value that leaves. `head`, `next`:
+ * the edges by what they free, counted from 1. */
+static void gain_of(inv_matcher *m, inv_block *b, const uint32_t *head, const uint32_t *next)
+{
+    const inv_edge *edge = m->out->edge.at;
+    inv_id v = b->nin ? b->in[0] : INV_NONE;
+    double gain = 1, bound = 1;
+    uint32_t step = 0;
+    for (; v != INV_NONE && step <= b->npattern && !among(b->out, b->nout, v); step++) {
+        const inv_edge *best = NULL;
+        for (uint32_t i = head[v]; i; i = next[i])
+            if (among(b->node, b->npattern, edge[i - 1].forward) && (!best || edge[i - 1].gain < best->gain))
+                best = &edge[i - 1];
+        v = best ? inv_nod(m->g, best->forward)->out[0] : INV_NONE;
+        gain *= best ? best->gain : 1;
+        bound *= best ? best->bound : 1;
+    }
+    if (v == INV_NONE || step == 0) return;
+    b->gain = gain;
+    b->bound = bound;
+}
+
+inv_status inv_block_gains(inv_matcher *m)
+{
+    const size_t n = m->out->edge.n;
+    uint32_t *head = INV_ARENA_NEW(&m->scratch, uint32_t, m->nvalue + 1),
+             *next = INV_ARENA_NEW(&m->scratch, uint32_t, n + 1);
+    if (!head || !next) return INV_E_NOMEM;
+    for (uint32_t e = 0; e < n; e++) {
+        inv_id frees = m->out->edge.at[e].frees;
+        next[e + 1] = head[frees];
+        head[frees] = e + 1;
+    }
+    for (size_t i = 0; i < m->out->block.n; i++) gain_of(m, &m->out->block.at[i], head, next);
     return INV_OK;
 }

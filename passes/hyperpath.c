@@ -93,12 +93,14 @@ static double own_error(const inv_recovery *r, const inv_edge *e)
     return e->gain * (r->g->real == INV_F64 ? 0x1p-52 : 0x1p-23);
 }
 
-static bool may_invert(const inv_recovery *r, uint32_t edge)
+inv_way inv_way_of(const inv_recovery *r, uint32_t edge)
 {
     const inv_edge *e = &r->edge[edge];
     double own = own_error(r, e);
-    return r->policy->invert && !r->policy->no_invert[e->frees] && e->gain < 1e30 && !r->banned[edge] &&
-           (own <= 0 || own * r->steep[e->frees] <= r->policy->max_drift);
+    if (!r->policy->invert || r->policy->no_invert[e->frees]) return INV_WAY_OFF;
+    if (!(e->gain < 1e30)) return INV_WAY_UNBOUNDED;
+    bool exact = !r->banned[edge] && (own <= 0 || own * r->steep[e->frees] <= r->policy->max_drift);
+    return exact ? INV_WAY_OPEN : INV_WAY_INEXACT;
 }
 
 /* --- derivation: cone, then hyperpath --- */
@@ -160,7 +162,7 @@ static bool collect_cone(inv_recovery *r, inv_id target, double cap)
         if (v != target && !add_cone_edge(r, INV_EDGE_KEEP, v, it.cost, cap)) return false;
         if (may_clone(r, v) && !add_cone_edge(r, inv_val(r->base, v)->def, v, it.cost, cap)) return false;
         for (uint32_t i = r->edge_start[v]; i < r->edge_start[v + 1]; i++)
-            if (may_invert(r, r->edge_of[i]) &&
+            if (inv_way_of(r, r->edge_of[i]) == INV_WAY_OPEN &&
                 !add_cone_edge(r, (uint32_t)r->nnode + r->edge_of[i], v, it.cost, cap))
                 return false;
     }

@@ -68,16 +68,19 @@ static bool bind_node(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool
 
 /* --- local inverses --- */
 
-static inv_status add_refusal(inv_matcher *m, const char *kind, inv_id node, const char *reason)
+static const char *kind_of(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
+
+static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
+                              const inv_why *why)
 {
-    inv_refusal r = {kind, node, reason};
+    inv_refusal r = {kind_of(rule), node, rule, value, *why};
     return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
 }
 
-static const char *kind_of(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
+static const inv_why unsolvable = {.reason = "its solve text cannot be applied here"};
 
-/* One local rule at one node. */
-static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, bool *taken)
+/* One local rule at one node. `misfit`: the rule that fewest conditions keep away, if shapes and attributes do. */
+static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, bool *taken, inv_refusal *misfit)
 {
     const inv_stmt *s = &rule->match.at[0];
     for (int swap = 0; swap < 2; swap++) {
@@ -88,17 +91,21 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
         if (freed < 0 || b.n_ids[freed] == 0 || !m->active[b.id[freed][0]]) continue;
         bool names = *kind_of(rule->def) != 0, made;
         inv_verdict verdict;
-        const char *reason;
+        inv_why why;
         inv_node copy = *n;
-        INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &reason));
+        const inv_id value = b.id[freed][0];
+        INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &why));
         if (verdict != INV_HOLDS) {
-            if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, kind_of(rule->def), node, reason));
+            if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, rule->def, node, value, &why));
+            if (names && why.missed > 0 && why.missed < misfit->why.missed)
+                *misfit = (inv_refusal){kind_of(rule->def), node, rule->def, value, why};
             continue;
         }
-        if (rule->def->refuse) return add_refusal(m, kind_of(rule->def), node, rule->def->refuse);
+        why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
+        if (why.reason) return add_refusal(m, rule->def, node, value, &why);
         INV_TRY(inv_edges_add(m, rule, &b, node, &made));
         if (!made && !names) return INV_OK;
-        if (!made) return add_refusal(m, kind_of(rule->def), node, "its solve text cannot be applied here");
+        if (!made) return add_refusal(m, rule->def, node, value, &unsolvable);
         if (names) {
             inv_block block;
             INV_TRY(inv_block_make(m, rule, &b, &node, 1, NULL, 0, &block));
@@ -110,12 +117,28 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
     return INV_OK;
 }
 
+static inv_status match_locals(inv_matcher *m, inv_id node)
+{
+    inv_refusal misfit = {.why.missed = UINT32_MAX};
+    const size_t before = m->out->refusal.n;
+    bool taken = false;
+    for (size_t r = 0; r < m->nrule && !taken; r++)
+        if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken, &misfit));
+    if (taken || !misfit.rule || m->out->refusal.n > before) return INV_OK;
+    return add_refusal(m, misfit.rule, node, misfit.value, &misfit.why);
+}
+
 /* --- blocks of several nodes --- */
 
-/* Why an attempt failed, the later the better: there was no region, or there was, but a condition forbids it. */
+/* Why an attempt failed, the later the better: there was no region; there was, but shapes do not fit, or values forbid
+ * it. */
+enum { NO_EXCUSE, NO_REGION, NO_FIT, FORBIDDEN };
 typedef struct excuse {
-    const char *text;
     int stage;
+    inv_walk walk; /* NO_REGION; put into words when it is told */
+    inv_why why;   /* the others */
+    const inv_inverse_def *rule;
+    inv_id value, last; /* the last node of the pattern, if it was found */
 } excuse;
 
 typedef struct attempt {
@@ -133,9 +156,17 @@ typedef struct attempt {
 
 static bool is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
 
-static void excuse_by(excuse *e, const char *text, int stage)
+static void excuse_by(excuse *e, const excuse *other)
 {
-    if (text && stage > e->stage) *e = (excuse){text, stage};
+    if (other->stage > e->stage) *e = *other;
+}
+
+static inv_status tell(inv_matcher *m, const excuse *e, inv_id node)
+{
+    inv_why why = e->why;
+    if (e->stage == FORBIDDEN) m->told[e->last] = true;
+    if (e->stage == NO_REGION) INV_TRY(inv_excuse_region(m, &e->walk, &why));
+    return add_refusal(m, e->rule, node, e->value, &why);
 }
 
 static bool condition_names(const char *when, const char *what, const char *arg)
@@ -220,7 +251,7 @@ static bool lost_before(const inv_matcher *m, inv_walk *w)
         const inv_walk *l = &m->lost[i];
         if (l->nexit == w->nexit && memcmp(l->exit, w->exit, w->nexit * sizeof *w->exit) == 0 &&
             l->entry == w->entry && l->apart == w->apart && l->known == w->known && l->recoverable == w->recoverable) {
-            w->reason = l->reason;
+            *w = *l;
             return true;
         }
     }
@@ -242,7 +273,7 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     bool lost = lost_before(a->m, &w);
     if (!lost) INV_TRY(inv_region_find(a->m, &w, accept_entry, a, &r, &have));
     if (!have) {
-        excuse_by(&a->why, w.reason, 1);
+        excuse_by(&a->why, &(excuse){.stage = NO_REGION, .walk = w});
         if (!lost && a->m->nlost < sizeof a->m->lost / sizeof *a->m->lost) a->m->lost[a->m->nlost++] = w;
         return INV_OK;
     }
@@ -286,7 +317,7 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
             a->done[i] = true;
             INV_TRY(match_rest(a, found));
             if (!*found) {
-                excuse_by(&saved.why, a->why.text, a->why.stage);
+                excuse_by(&saved.why, &a->why);
                 *a = saved;
             }
         }
@@ -307,13 +338,14 @@ static inv_status match_rest(attempt *a, bool *found)
         if (!a->done[i] && !is_region(&a->rule->match.at[i])) return match_operator(a, i, found);
     for (size_t i = 0; i < n; i++)
         if (!a->done[i]) return INV_OK;
-    const char *reason = NULL;
-    inv_node last = *inv_nod(a->m->g, a->node[a->nnode - 1]);
+    excuse e = {.stage = NO_FIT, .last = a->node[a->nnode - 1]};
+    inv_node last = *inv_nod(a->m->g, e.last);
     inv_verdict verdict;
-    INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, &verdict, &reason));
+    INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, &verdict, &e.why));
     *found = verdict == INV_HOLDS;
+    if (verdict == INV_REFUSED) e.stage = FORBIDDEN;
     /* Without a region, operators that do not fit are no candidate at all. */
-    if (regions || verdict == INV_REFUSED) excuse_by(&a->why, reason, 2);
+    if (e.why.reason && (regions || verdict == INV_REFUSED)) excuse_by(&a->why, &e);
     return INV_OK;
 }
 
@@ -350,11 +382,12 @@ static inv_status claim(attempt *a, uint32_t longer, bool *found)
 static inv_status solve_block(attempt *a)
 {
     inv_matcher *m = a->m;
-    const char *kind = kind_of(a->rule->def);
+    const inv_inverse_def *rule = a->rule->def;
     const inv_id node = a->node[a->nnode - 1];
     bool made;
     INV_TRY(inv_edges_add(m, a->rule, &a->b, node, &made));
-    return made || !*kind ? INV_OK : add_refusal(m, kind, node, "its solve text cannot be applied here");
+    if (made || !*kind_of(rule)) return INV_OK;
+    return add_refusal(m, rule, node, inv_binding_get(&a->b, rule->frees), &unsolvable);
 }
 
 /* Calls `then` for what the rule matches where its first operator is this node, until *found stays true. */
@@ -371,8 +404,14 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
         a.node[a.nnode++] = node;
         a.done[first] = true;
         INV_TRY(match_rest(&a, found));
-        if (*found) INV_TRY(then(&a, longer, found));
-        else excuse_by(why, a.why.text, a.why.stage);
+        if (*found) {
+            INV_TRY(then(&a, longer, found));
+            continue;
+        }
+        if (a.why.stage <= why->stage) continue;
+        *why = a.why;
+        why->rule = rule->def;
+        why->value = inv_binding_get(&a.b, rule->def->frees ? rule->def->frees : "");
     }
     return INV_OK;
 }
@@ -397,7 +436,7 @@ static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
         const inv_rule *rule = &m->rule[i];
         if (rule->match.n < 2 || !rule->def->solve || has_region(rule) != regions) continue;
         bool found = false;
-        excuse e = {NULL, 0};
+        excuse e = {0};
         m->nlost = 0;
         INV_TRY(match_block(m, rule, node, INV_NONE, solve_only, &found, &e));
     }
@@ -406,7 +445,7 @@ static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
 
 static inv_status match_node(inv_matcher *m, inv_id node)
 {
-    const char *why = NULL, *kind = NULL;
+    excuse why = {0};
     uint32_t longer = INV_NONE;
     bool one = false;
     m->nlost = 0;
@@ -414,12 +453,10 @@ static inv_status match_node(inv_matcher *m, inv_id node)
         const inv_rule *rule = &m->rule[i];
         if (rule->match.n < 2) continue;
         bool found = false;
-        excuse e = {NULL, 0};
+        excuse e = {0};
         INV_TRY(match_block(m, rule, node, longer, claim, &found, &e));
-        if (e.text) {
-            why = e.text; /* of the shortest pattern in the end: rules come by falling priority */
-            kind = kind_of(rule->def);
-        }
+        /* Of those that came furthest that of the shortest pattern: rules come by falling priority. */
+        if (!found && e.stage >= why.stage) why = e;
         /* A longer block and the shorter one in it are both named; of one length only the first. */
         if (found && longer == INV_NONE) {
             longer = (uint32_t)m->out->block.n - 1;
@@ -427,8 +464,9 @@ static inv_status match_node(inv_matcher *m, inv_id node)
         }
         if (found) one = rule->match.n == 2;
     }
-    if (!one && why && !m->paired[node]) return add_refusal(m, kind, node, why);
-    return INV_OK;
+    /* A longer block that only values forbid is told of beside the shorter one that there is. */
+    const bool alone = !one && !m->paired[node] && !m->told[node];
+    return why.stage && (alone || (one && why.stage == FORBIDDEN)) ? tell(m, &why, node) : INV_OK;
 }
 
 /* What is inside a branch of a coupling is called so, if it is also a step of reversible networks by itself. */
@@ -465,14 +503,15 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->stack = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->inside = INV_ARENA_NEW(&m->scratch, inv_id, nn);
     m->paired = INV_ARENA_NEW(&m->scratch, bool, nn);
+    m->told = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->seen = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->visited = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->in_region = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
     m->height = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
-    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->seen || !m->visited ||
-        !m->in_region || !m->height || !m->known || !m->out)
+    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->told || !m->seen ||
+        !m->visited || !m->in_region || !m->height || !m->known || !m->out)
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -522,10 +561,7 @@ static inv_status match_all(inv_matcher *m)
     g->fold = false;
     size_t norder = g->order.n;
     for (size_t i = 0; i < norder; i++) {
-        inv_id node = g->order.at[i];
-        bool taken = false;
-        for (size_t r = 0; r < m->nrule && !taken; r++)
-            if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken));
+        INV_TRY(match_locals(m, g->order.at[i]));
     }
     /* Searches of one node may be as long as the graph, so all of them share what a graph of that size is worth. */
     m->steps = MOST_STEPS;
@@ -538,6 +574,7 @@ static inv_status match_all(inv_matcher *m)
     }
     INV_TRY(name_branches(m));
     drop_parts(m);
+    INV_TRY(inv_block_gains(m));
     if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);
     return INV_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Rules from pairs of local functions, NAME and NAME_inverse, of an ONNX file. The file's graph is an example: it
- * calls NAME once. What it gives there as initializers are parameters of the pattern, and its shapes serve the lowering. A call
- * of NAME_inverse is put behind that of NAME, both are lowered as every model is, and what stands there then is written
- * down as an ordinary rule: match what NAME became, solve what its inverse added to it. */
+ * calls NAME once. What it gives there as initializers are parameters of the pattern, and its shapes serve the
+ * lowering. A call of NAME_inverse is put behind that of NAME, both are lowered as every model is, and what stands
+ * there then is written down as an ordinary rule: match what NAME became, solve what its inverse added to it. */
 #include <stdio.h>
 #include <string.h>
 

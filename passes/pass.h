@@ -143,7 +143,7 @@ inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, s
 inv_id inv_binding_get(const inv_binding *b, const char *name); /* INV_NONE */
 int inv_binding_find(const inv_binding *b, const char *name);   /* index or -1 */
 bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32_t n);
-/* Whether the conditions hold; if not, *reason says in words why. `node`: the matched node (attributes). */
+/* Whether the conditions hold; if not, *why says so. `node`: the matched node (attributes). */
 typedef enum inv_verdict {
     INV_HOLDS,
     INV_UNFIT,  /* shapes, types or attributes are not those that the rule is about */
@@ -151,7 +151,7 @@ typedef enum inv_verdict {
 } inv_verdict;
 struct inv_matcher;
 inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
-                         inv_verdict *verdict, const char **reason);
+                         inv_verdict *verdict, inv_why *why);
 inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          double *gain, double *bound);
 
@@ -169,8 +169,16 @@ typedef struct inv_walk {
     inv_id exit[INV_MAX_EXIT], entry, apart, known;
     uint32_t nexit;
     bool recoverable;
-    const char *reason; /* why nothing was found */
+    uint8_t loss;     /* inv_region_loss: why nothing was found */
+    inv_id at, spoilt; /* the value that it is about; SHARED: the part of it that feeds the branch, INV_NONE: another */
 } inv_walk;
+typedef enum inv_region_loss {
+    INV_LOST_NO_ENTRY, /* no single value feeds the branch */
+    INV_LOST_LONG,     /* the search has become too long */
+    INV_LOST_FREED,    /* the branch reads `at`, which would be freed */
+    INV_LOST_SHARED,   /* the branch and the other operand come from `at` */
+    INV_LOST_ENTRY     /* `at` feeds the branch, but does not leave the block */
+} inv_region_loss;
 
 /* What matching works on: graph, uses, positions, dependence. */
 typedef struct inv_matcher {
@@ -184,6 +192,7 @@ typedef struct inv_matcher {
     inv_rule *rule;
     size_t nrule;
     bool *paired;    /* per node: in a block of a pattern with several operators */
+    bool *told;      /* per node: of a longer block that values forbid, and that ends there, it was said why */
     uint32_t *height; /* per value that does not depend on inputs: of its expression */
     inv_known *known; /* per value */
     inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
@@ -213,6 +222,7 @@ void inv_known_forget(inv_matcher *m, size_t beyond); /* all of these, if they t
 /* rule.c: of s, which depends on parameters only: its least magnitude, least and largest entry; false if not known */
 typedef struct inv_extremes {
     double least_abs, least, most;
+    size_t at_abs, at_least; /* where the first two are */
 } inv_extremes;
 bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out);
 
@@ -230,10 +240,19 @@ bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_b
 bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in,
                    int64_t *out);
 
+/* excuse.c: the words for what does not hold. `reason`: what is already known of it in words; NULL: nothing. Another
+ * condition is joined to those that *why has. */
+inv_status inv_excuse_condition(inv_matcher *m, const inv_rule *rule, const inv_condition *c, const inv_binding *b,
+                                const inv_node *node, const char *reason, inv_why *why);
+inv_status inv_excuse_region(inv_matcher *m, const inv_walk *w, inv_why *why);
+
 /* block.c: a block from the nodes of its pattern and of its regions: with the expressions of parameters that nobody
  * else reads, and what enters and leaves. */
 inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_id *pattern,
                           uint32_t npattern, const inv_id *inside, uint32_t ninside, inv_block *out);
+
+/* How much each block magnifies errors. After all edges have been found. */
+inv_status inv_block_gains(inv_matcher *m);
 
 /* template.c: emits the solving nodes, outside of the order; *result gets the ids of the values that `frees` names:
  * none of them if the template cannot be made here. */
@@ -255,7 +274,7 @@ typedef struct inv_region {
 } inv_region;
 /* Takes steps of a search from what is left; false: nothing is. */
 bool inv_region_pay(inv_matcher *m, uint32_t steps);
-/* The region of a walk, not feeding `apart` either. false: none, w->reason says why. */
+/* The region of a walk, not feeding `apart` either. false: none, w->loss says why. */
 inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,
                            inv_region *out, bool *found);

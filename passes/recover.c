@@ -13,9 +13,31 @@
 
 /* --- emission --- */
 
+static inv_stored_why why_stored(const inv_recovery *r, inv_id v)
+{
+    const inv_policy *p = r->policy;
+    const inv_value *val = inv_val(r->base, v);
+    if (val->keep) return INV_STORED_RESULT;
+    if (p->refused && p->refused[v]) return INV_STORED_GUARD;
+    if (p->keep[v]) return INV_STORED_ASKED;
+    if (!(p->recompute || p->invert)) return INV_STORED_ALL;
+    const unsigned flags = inv_nod(r->base, val->def)->op->flags;
+    if (flags & INV_OP_NO_CLONE) return INV_STORED_ONCE;
+    if (flags & INV_OP_SOURCE) return INV_STORED_INPUT;
+    if (r->base_of[v]) return INV_STORED_BASE;
+    return r->pos[val->def] >= p->late ? INV_STORED_LATE : INV_STORED_CHEAPER;
+}
+
 static bool record(inv_recovery *r, inv_id v, inv_choice choice, const char *by, double flops)
 {
-    inv_choice_row row = {v, choice, by, flops <= 0};
+    inv_choice_row row = {v, choice, by, flops <= 0, INV_STORED_NOT, INV_WAY_NONE, NULL};
+    for (uint32_t i = r->edge_start[v]; i < r->edge_start[v + 1]; i++) {
+        inv_way way = inv_way_of(r, r->edge_of[i]);
+        if (row.rule && way <= row.way) continue;
+        row.way = (uint8_t)way;
+        row.rule = r->edge[r->edge_of[i]].rule->name;
+    }
+    if (choice == INV_STORED) row.stored = (uint8_t)why_stored(r, v);
     return inv_vec_push(&r->g->arena, &r->plan->choice, row);
 }
 
@@ -86,6 +108,7 @@ static bool emit_edge(inv_recovery *r, uint32_t id, inv_id frees, inv_id *local)
 {
     if (id == INV_EDGE_KEEP) {
         r->rep[frees] = frees;
+        r->base_of[frees] = true;
         return true;
     }
     if (id < r->nnode) {
@@ -235,11 +258,12 @@ static bool prepare(inv_recovery *r)
     r->via = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
     r->state = INV_ARENA_NEW(a, uint8_t, r->nvalue + 1);
     r->noted = INV_ARENA_NEW(a, bool, r->nvalue + 1);
+    r->base_of = INV_ARENA_NEW(a, bool, r->nvalue + 1);
     r->anchor = INV_ARENA_NEW(a, bool, r->nvalue + 1);
     r->heeded = INV_ARENA_NEW(a, bool, r->nvalue + 1);
     r->banned = INV_ARENA_NEW(a, bool, r->nedge + 1);
     if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->flops || !r->steep ||
-        !r->dist || !r->stamp || !r->head || !r->via || !r->state || !r->noted ||
+        !r->dist || !r->stamp || !r->head || !r->via || !r->state || !r->noted || !r->base_of ||
         !r->anchor || !r->heeded || !r->banned)
         return false;
     for (size_t i = 0; i < r->nedge; i++) r->edge_start[r->edge[i].frees + 1]++;

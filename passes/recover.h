@@ -53,6 +53,7 @@ typedef struct inv_recovery {
     uint8_t *state;      /* per value: while listing picks */
     bool doubting;       /* deriving what was to be kept: what that is derived from is not doubted in turn */
     bool *noted;         /* per value: recorded as kept */
+    bool *base_of;       /* per value: kept because others are derived from it */
     inv_ids backward;    /* the new backward order */
     inv_ids guard_after; /* forward nodes' guards: pairs (def node, guard node) */
 } inv_recovery;
@@ -64,6 +65,8 @@ bool inv_hyperpath(inv_recovery *r, inv_id target, double cap, inv_ids *picks);
 uint32_t inv_hyperpath_edge(const inv_recovery *r, inv_id pick);
 /* Sets r->err of v, derived by that edge; whether it is small enough. */
 bool inv_edge_fits(inv_recovery *r, inv_id v, uint32_t id);
+/* What this inverse edge is good for. */
+inv_way inv_way_of(const inv_recovery *r, uint32_t edge);
 bool inv_at_hand(const inv_recovery *r, inv_id v);
 double inv_nbytes(const inv_recovery *r, inv_id v);
 double inv_price_of(const inv_recovery *r, inv_id v); /* of keeping v */

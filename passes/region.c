@@ -8,6 +8,8 @@
  * The walk goes up from the exits, always opening the value that comes last in the order; whenever one value alone is
  * left, that value dominates the exits. The entry may be `apart` itself (x1 = x2 in the picture) if something outside
  * of the block gives it back. */
+#include <string.h>
+
 #include "passes/pass.h"
 
 /* Values still to be opened, a heap: the one that comes last in the order on top. */
@@ -111,6 +113,36 @@ static bool is_exit(const inv_walk *w, inv_id v)
     return false;
 }
 
+static bool same_origin(const inv_node *a, const inv_node *b)
+{
+    return a->norigin && b->norigin && strcmp(a->origin[0], b->origin[0]) == 0;
+}
+
+/* Whether v only lies between the operators that one of the file's nodes has become: the file has no name for it. */
+static bool is_internal(const inv_matcher *m, inv_id v)
+{
+    const inv_node *def = inv_nod(m->g, inv_val(m->g, v)->def);
+    for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1]; u++)
+        if (same_origin(def, inv_nod(m->g, m->uses.node[u]))) return true;
+    return false;
+}
+
+/* Whether v is `of`, or a part of it, as it is. */
+static bool is_piece(const inv_matcher *m, inv_id v, inv_id of)
+{
+    for (uint32_t i = m->edge_start[of]; v != INV_NONE && i < m->edge_start[of + 1]; i++) {
+        const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
+        if (e->rule->exactness == INV_EXACT && e->forward == inv_val(m->g, v)->def) return true;
+    }
+    return false;
+}
+
+static void lose(inv_walk *w, inv_region_loss loss, inv_id at)
+{
+    w->loss = loss;
+    w->at = at;
+}
+
 inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id, void *), void *opaque,
                            inv_region *out, bool *found)
@@ -120,7 +152,8 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
     *out = (inv_region){INV_NONE, m->inside, 0};
     m->walk++;
     *found = false;
-    w->reason = "no single value feeds the branch";
+    w->loss = INV_LOST_NO_ENTRY;
+    w->at = w->spoilt = INV_NONE;
     for (uint32_t i = 0; i < w->nexit; i++) {
         if (m->seen[w->exit[i]] == m->walk) continue;
         m->seen[w->exit[i]] = m->walk;
@@ -129,19 +162,20 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
     while (f.n) {
         inv_id v = pop_last(m, &f);
         if (m->steps == 0) {
-            w->reason = "the search for a value that feeds the branch has become too long";
+            w->loss = INV_LOST_LONG;
             return INV_OK;
         }
         bool alone = f.n == 0 && !is_exit(w, v) && (w->entry == INV_NONE || v == w->entry);
         if (v == w->apart) {
             *found = alone && accept(m, out, v, opaque);
             if (*found) out->entry = v;
-            else if (!lost) w->reason = "the branch reads the value that would be freed";
+            else if (!lost) lose(w, INV_LOST_FREED, v);
             return INV_OK;
         }
         if (alone) {
             if (computed_from(m, w->apart, place(m, v))) {
-                if (!lost) w->reason = "both operands come from the same value, so neither is known without the other";
+                if (!lost) lose(w, INV_LOST_SHARED, v);
+                if (!is_piece(m, w->spoilt, v)) w->spoilt = INV_NONE;
                 return INV_OK;
             }
             if (accept(m, out, v, opaque)) {
@@ -149,7 +183,9 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                 *found = true;
                 return INV_OK;
             }
-            w->reason = "the branch's input does not leave the block in a form that can be solved for";
+            bool named = !is_internal(m, v);
+            if (!lost && (named || w->loss != INV_LOST_ENTRY)) lose(w, INV_LOST_ENTRY, v);
+            if (!lost && named) w->spoilt = v;
             lost = lost || read_outside(m, v);
             if (v == w->entry) return INV_OK;
         }

@@ -141,7 +141,8 @@ static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
     const inv_matches *found = o->g->matches;
     const inv_node *n = inv_nod(o->g, node);
     for (size_t i = 0; i < found->refusal.n; i++)
-        if (found->refusal.at[i].node == node && found->refusal.at[i].reason) return found->refusal.at[i].reason;
+        if (found->refusal.at[i].node == node && found->refusal.at[i].why.reason)
+            return found->refusal.at[i].why.reason;
     for (size_t i = 0; i < found->edge.n; i++) {
         const inv_edge *e = &found->edge.at[i];
         if (e->forward != node || e->frees != unknown) continue;
@@ -363,7 +364,9 @@ static inv_status drop_unread(inv_reversal *x)
     for (size_t v = 0; v < o->flat->value.n; v++) {
         const inv_value *val = inv_val(x->h, (inv_id)v);
         const char *name = inv_val(o->flat, (inv_id)v)->name;
-        bool gone = val->role == INV_ROLE_PARAM ? !x->read[v] : val->role != INV_ROLE_NODE || val->def == INV_NONE;
+        bool gone = val->role != INV_ROLE_NODE || val->def == INV_NONE;
+        /* the inverse that an earlier rewriting put there gives way to the one of the same name */
+        if (val->role == INV_ROLE_PARAM) gone = !x->read[v] || val->inverse_of;
         if (gone && *name && !inv_vec_push(o->a, &o->out->drop, name)) return INV_E_NOMEM;
     }
     return INV_OK;

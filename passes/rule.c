@@ -141,13 +141,19 @@ bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
     const void *bytes = inv_known_bytes(m, s);
     if (!bytes) return false;
     const inv_value *val = inv_val(m->g, s);
-    *out = (inv_extremes){INFINITY, INFINITY, -INFINITY};
+    *out = (inv_extremes){INFINITY, INFINITY, -INFINITY, 0, 0};
     int64_t n = inv_shape_nelem(&val->shape);
     for (int64_t i = 0; i < n; i++) {
         double x = inv_elem_double(bytes, val->dtype, (size_t)i);
         if (!(x == x)) return false;
-        out->least_abs = fmin(out->least_abs, fabs(x));
-        out->least = fmin(out->least, x);
+        if (fabs(x) < out->least_abs) {
+            out->least_abs = fabs(x);
+            out->at_abs = (size_t)i;
+        }
+        if (x < out->least) {
+            out->least = x;
+            out->at_least = (size_t)i;
+        }
         out->most = fmax(out->most, x);
     }
     return true;
@@ -281,33 +287,29 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
     bool positive = strcmp(c->name, "positive") == 0;
     *holds = positive ? x.least > 0 : x.least_abs > c->number;
     if (!*holds)
-        *reason = inv__arena_printf(&g->arena, "'%s' comes as near to zero as %.3g", inv_val(g, a)->name,
-                                    positive ? x.least : x.least_abs);
+        *reason = inv__arena_printf(&g->arena, "'%s' comes as near to zero as %.3g, in entry %zu", inv_val(g, a)->name,
+                                    positive ? x.least : x.least_abs, positive ? x.at_least : x.at_abs);
     return *reason || *holds ? INV_OK : INV_E_NOMEM;
 }
 
 inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
-                         inv_verdict *verdict, const char **reason)
+                         inv_verdict *verdict, inv_why *why)
 {
     const char *p = rule->def->when ? rule->def->when : "";
     inv_condition c;
     *verdict = INV_HOLDS;
-    *reason = NULL;
-    while (*verdict == INV_HOLDS && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
+    *why = (inv_why){0};
+    /* All shapes that do not fit are named; values are looked at only where shapes do. */
+    while (*verdict != INV_REFUSED && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
         bool known;
+        const char *reason = NULL;
         if (strcmp(c.name, "recoverable") == 0) continue; /* part of the region's search */
         bool holds = inv_condition_on_shapes(m, &c, b, node, &known);
-        if (!known) {
-            INV_TRY(on_values(m, &c, b, node, &holds, reason));
-            if (!holds) *verdict = *reason ? INV_REFUSED : INV_UNFIT;
-        } else if (!holds) {
-            *verdict = INV_UNFIT;
-            *reason = strcmp(c.name, "has_features") == 0
-                          ? "what would be freed is one number per row"
-                          : inv__arena_printf(&m->g->arena, "%s(%s%s%s) does not hold", c.name, c.arg[0],
-                                              c.nargs > 1 ? ", " : "", c.nargs > 1 ? c.arg[1] : "");
-            if (!*reason) return INV_E_NOMEM;
-        }
+        if (!known && *verdict == INV_UNFIT) continue;
+        if (!known) INV_TRY(on_values(m, &c, b, node, &holds, &reason));
+        if (holds) continue;
+        *verdict = known || !reason ? INV_UNFIT : INV_REFUSED;
+        INV_TRY(inv_excuse_condition(m, rule, &c, b, node, reason, why));
     }
     return INV_OK;
 }

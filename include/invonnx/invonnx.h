@@ -339,6 +339,10 @@ INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, con
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_session_report(inv_session *session, char **json);
+/** Why: blocks; refusals, by which condition, on what, and what would help; how backward gets what it reads, and why
+ *  what is stored is; inverses of single values; nodes and tensors of the forward graph. As JSON (docs/explain.md);
+ *  free with inv_free. */
+INV_NODISCARD INV_API inv_status inv_session_explain(inv_session *session, char **json);
 
 #ifdef __cplusplus
 }

@@ -56,7 +56,7 @@ typedef struct inv_inverse_def {
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
      * "max_inv(s,var)" the same of a normalization, at most max sqrt(var + epsilon)/|s|, and
      * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse,
-     * "norm(W)" of W;
+     * "norm(W)" = norm of W;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
     inv_exactness exactness;
@@ -68,6 +68,7 @@ typedef struct inv_inverse_def {
      * "log_deriv": of the derivative of the matched operator; "log_det(W)": of a square W at every place of x;
      * "-log_std(v)": of 1 / sqrt(v + attribute epsilon). NULL: not known. */
     const char *logdet;
+    const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
 } inv_inverse_def;
 
 /* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */

@@ -75,7 +75,7 @@ class Built(unittest.TestCase):
         self.assertLess(row["gain_measured"], row["gain"])
         self.assertGreater(row["float32"]["relative"], 1e-6)
         self.assertLess(row["float64"]["relative"], 1e-7 * row["float32"]["relative"])
-        self.assertIn("orthogonal initialization", texts(r))
+        self.assertIn("orthogonal initialisation", texts(r))
         self.assertIn("condition number 1e+03", texts(r))
 
     def test_well_conditioned(self):
@@ -263,7 +263,7 @@ class Shared(unittest.TestCase):
 
     def test_zero_gamma(self):
         self.assertRegex(texts(check(os.path.join(SHARED, "hz_bn_zero_gamma_ts17"))),
-                         "bn/BatchNormalization is not inverted: 'bn.weight' comes as near to zero as 0; initialize")
+                         "bn/BatchNormalization is not inverted: 'bn.weight' comes as near to zero as 0; what would help: ")
 
     def test_slope(self):
         r = check(os.path.join(SHARED, "hz_leaky_slopes_ts17"))

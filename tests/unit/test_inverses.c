@@ -37,8 +37,8 @@ static const inv_block *block_of(const inv_graph *g, const char *rule)
 static const char *refusal_of(const inv_graph *g, const char *kind, const char *words)
 {
     for (size_t i = 0; i < g->matches->refusal.n; i++)
-        if (strcmp(g->matches->refusal.at[i].kind, kind) == 0 && strstr(g->matches->refusal.at[i].reason, words))
-            return g->matches->refusal.at[i].reason;
+        if (strcmp(g->matches->refusal.at[i].kind, kind) == 0 && strstr(g->matches->refusal.at[i].why.reason, words))
+            return g->matches->refusal.at[i].why.reason;
     return NULL;
 }
 
@@ -222,7 +222,7 @@ static void test_refused(void **state)
         }
         if (c->kind && !refusal_of(g, c->kind, c->reason)) {
             for (size_t k = 0; k < g->matches->refusal.n; k++)
-                print_error("%s: %s\n", g->matches->refusal.at[k].kind, g->matches->refusal.at[k].reason);
+                print_error("%s: %s\n", g->matches->refusal.at[k].kind, g->matches->refusal.at[k].why.reason);
             fail_msg("%s: \"%s\" is not said of\n%s", c->kind, c->reason, c->text);
         }
         double *grad;

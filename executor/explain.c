@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Why: which blocks were matched and what they free, why others were refused, why values are stored; and the graph that
+ * all of this is about, with the operators as the model's file calls them. */
+#include <math.h>
+#include <string.h>
+
+#include "core/node.h"
+#include "executor/report.h"
+
+static const char *const choice_names[] = {"stored", "recomputed", "inverted"};
+
+static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++) {
+        const inv_node *x = inv_nod(g, node[i]);
+        for (uint32_t k = 0; k < x->norigin; k++) {
+            bool listed = false; /* one ONNX node may have become several */
+            for (size_t j = 0; j < json_array_size(list) && !listed; j++)
+                listed = strcmp(json_string_value(json_array_get(list, j)), x->origin[k]) == 0;
+            if (!listed) (void)json_array_append_new(list, json_string(x->origin[k]));
+        }
+    }
+    return list;
+}
+
+static json_t *value_names(const inv_graph *g, const inv_id *v, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        if (v[i] != INV_NONE) (void)json_array_append_new(list, json_string(inv_val(g, v[i])->name));
+    return list;
+}
+
+/* --- operators as the file calls them --- */
+
+/* By inv_node.source. */
+typedef struct file_ops {
+    inv_context *ctx;
+    const char **op;
+    size_t n;
+} file_ops;
+
+static void note_ops(file_ops *f, const inv_graph *g)
+{
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        if (n->source != INV_NONE && n->source < f->n) f->op[n->source] = n->op_type;
+    }
+}
+
+static size_t count_ops(const inv_graph *g)
+{
+    size_t n = g->order.n;
+    for (size_t i = 0; i < g->function.n; i++) n += g->function.at[i].body->order.n;
+    return n;
+}
+
+static void open_ops(file_ops *f, const inv_program *pr)
+{
+    *f = (file_ops){.ctx = pr->ctx, .n = count_ops(pr->source)};
+    f->op = inv__alloc(pr->ctx, (f->n + 1) * sizeof *f->op);
+    if (!f->op) f->n = 0;
+    note_ops(f, pr->source);
+    for (size_t i = 0; i < pr->source->function.n; i++) note_ops(f, pr->source->function.at[i].body);
+}
+
+static const char *op_of(const file_ops *f, const inv_node *n)
+{
+    const char *op = n->source != INV_NONE && n->source < f->n && n->norigin ? f->op[n->source] : NULL;
+    return op ? op : n->op_type;
+}
+
+/* --- blocks --- */
+
+json_t *inv_report_block(const inv_graph *g, const inv_block *b)
+{
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", b->kind, "name",
+                     inv_node_label(inv_nod(g, b->anchor)), "rule", b->rule->name, "nodes",
+                     origins(g, b->node, b->nnode), "inputs", value_names(g, b->in, b->nin), "outputs",
+                     value_names(g, b->out, b->nout), "frees", value_names(g, b->in, b->nrule_in ? 1 : 0), "gain",
+                     inv_report_number(b->gain), "bound", inv_report_number(b->bound));
+}
+
+json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
+        const inv_block *b = &g->matches->block.at[i];
+        json_t *row = inv_report_block(g, b);
+        const bool usable = b->gain * (g->real == INV_F64 ? 0x1p-52 : 0x1p-23) <= pr->max_drift;
+        if (row) (void)json_object_set_new(row, "usable", json_boolean(usable));
+        (void)json_array_append_new(list, row);
+    }
+    return list;
+}
+
+json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g)
+{
+    file_ops ops;
+    json_t *list = json_array();
+    open_ops(&ops, pr);
+    for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
+        const inv_refusal *r = &g->matches->refusal.at[i];
+        const inv_node *n = inv_nod(g, r->node);
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s?, s:s?, s:s?, s:s?}", "kind", r->kind, "rule",
+                            r->rule->name, "node", inv_node_label(n), "op", op_of(&ops, n), "nodes",
+                            origins(g, &r->node, 1), "reason", r->why.reason, "value",
+                            r->value == INV_NONE ? NULL : inv_val(g, r->value)->name, "condition", r->why.condition,
+                            "seen", r->why.seen, "remedy", r->why.remedy));
+    }
+    inv__free(pr->ctx, ops.op);
+    return list;
+}
+
+/* --- choices --- */
+
+static const char *const stored_names[] = {
+    [INV_STORED_NOT] = "",        [INV_STORED_ALL] = "all",     [INV_STORED_RESULT] = "result",
+    [INV_STORED_ASKED] = "asked", [INV_STORED_GUARD] = "guard", [INV_STORED_ONCE] = "once",
+    [INV_STORED_INPUT] = "input", [INV_STORED_LATE] = "late",   [INV_STORED_BASE] = "base",
+    [INV_STORED_CHEAPER] = "cheaper"};
+static const char *const stored_texts[] = {
+    [INV_STORED_NOT] = "",
+    [INV_STORED_ALL] = "everything is stored",
+    [INV_STORED_RESULT] = "the caller reads it, so it is there",
+    [INV_STORED_ASKED] = "--keep or --mode names it",
+    [INV_STORED_GUARD] = "the guard has refused its reconstruction",
+    [INV_STORED_ONCE] = "its operator is never run twice",
+    [INV_STORED_INPUT] = "it is the caller's: not computed, so it would be copied again",
+    [INV_STORED_LATE] = "so late in the step storing it costs no peak",
+    [INV_STORED_BASE] = "others are rebuilt from it",
+    [INV_STORED_CHEAPER] = "computing it again would take more arithmetic than storing it is worth"};
+static const char *const way_names[] = {[INV_WAY_NONE] = "none",
+                                        [INV_WAY_OFF] = "off",
+                                        [INV_WAY_UNBOUNDED] = "unbounded",
+                                        [INV_WAY_INEXACT] = "inexact",
+                                        [INV_WAY_OPEN] = "open"};
+static const char *const way_texts[] = {
+    [INV_WAY_NONE] = "no inverse rule gives it back",
+    [INV_WAY_OFF] = "this plan uses no inverses for it",
+    [INV_WAY_UNBOUNDED] = "its inverse magnifies errors without bound",
+    [INV_WAY_INEXACT] = "its inverse would be off by more than --max-drift allows",
+    [INV_WAY_OPEN] = "its inverse costs more than storing it is worth, or needs what is not there"};
+_Static_assert(sizeof stored_texts / sizeof *stored_texts == INV_STORED_WHYS, "every reason has words");
+_Static_assert(sizeof way_texts / sizeof *way_texts == INV_WAYS, "every way has words");
+
+/* "its inverse (rule leaky_relu) ...; computing it again ..." */
+static json_t *reason_of(const inv_plan *p, const inv_choice_row *c)
+{
+    if (c->choice != INV_STORED) return json_null();
+    if (c->stored == INV_STORED_ALL)
+        return json_string(p->memory == INV_MEMORY_STORE ? "everything is stored, as --memory store says"
+                                                         : "everything is stored: no other plan needs less");
+    if (c->stored != INV_STORED_CHEAPER && c->stored != INV_STORED_BASE) return json_string(stored_texts[c->stored]);
+    const char *rule = c->rule ? c->rule : "";
+    return json_sprintf("%s%s%s%s; %s", way_texts[c->way], *rule ? " (rule " : "", rule, *rule ? ")" : "",
+                        stored_texts[c->stored]);
+}
+
+json_t *inv_report_choices(const inv_plan *p, json_t *counts)
+{
+    json_t *list = json_array();
+    json_int_t n[3] = {0};
+    for (size_t i = 0; i < p->choice.n; i++) {
+        const inv_choice_row *c = &p->choice.at[i];
+        const inv_value *v = inv_val(p->base, c->value);
+        size_t nbytes = 0;
+        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
+        n[c->choice]++;
+        json_t *row = json_pack("{s:s, s:I, s:s, s:s}", "value", v->name, "bytes", (json_int_t)nbytes, "choice",
+                                choice_names[c->choice], "by", c->by);
+        json_t *why = c->choice == INV_STORED ? json_pack("{s:s, s:s, s:s?, s:o}", "why", stored_names[c->stored],
+                                                          "inverse", way_names[c->way], "rule", c->rule, "reason",
+                                                          reason_of(p, c))
+                                              : NULL;
+        if (row && why) (void)json_object_update(row, why);
+        json_decref(why);
+        (void)json_array_append_new(list, row);
+    }
+    for (int k = 0; k < 3; k++) (void)json_object_set_new(counts, choice_names[k], json_integer(n[k]));
+    return list;
+}
+
+/* --- the graph --- */
+
+/* Into which blocks each node belongs, by their numbers in the list: "in" of every row. `row`: by node. */
+static void add_blocks(const inv_graph *g, json_t *const *row)
+{
+    for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
+        const inv_block *b = &g->matches->block.at[i];
+        for (uint32_t k = 0; k < b->nnode; k++)
+            (void)json_array_append_new(json_object_get(row[b->node[k]], "in"), json_integer((json_int_t)i));
+    }
+}
+
+static json_t *node_list(const inv_program *pr, const inv_graph *g, size_t end)
+{
+    file_ops ops;
+    json_t *list = json_array(), **row = inv__alloc(pr->ctx, (g->node.n + 1) * sizeof(json_t *));
+    open_ops(&ops, pr);
+    for (size_t i = 0; row && i < end; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        row[g->order.at[i]] = json_pack("{s:s, s:s, s:s, s:o, s:o, s:[]}", "name", inv_node_label(n), "op",
+                                        op_of(&ops, n), "computes", n->op->name, "inputs",
+                                        value_names(g, n->in, n->nin), "outputs", value_names(g, n->out, n->nout),
+                                        "in");
+        (void)json_array_append_new(list, row[g->order.at[i]]);
+    }
+    if (row) add_blocks(g, row);
+    inv__free(pr->ctx, row);
+    inv__free(pr->ctx, ops.op);
+    return list;
+}
+
+static json_t *value_list(const inv_graph *g, size_t end)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < end; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++) {
+            if (n->out[k] == INV_NONE) continue;
+            const inv_value *v = inv_val(g, n->out[k]);
+            size_t nbytes = 0;
+            char shape[INV_SHAPE_TEXT];
+            (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
+            json_t *type = json_sprintf("%s%s", inv_dtype_name(v->dtype), inv_shape_text(&v->shape, shape));
+            (void)json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:b, s:b}", "name", v->name, "type", type,
+                                                        "bytes", (json_int_t)nbytes, "input",
+                                                        (n->op->flags & INV_OP_SOURCE) != 0, "output", v->is_output));
+        }
+    }
+    return list;
+}
+
+static json_t *inverse_list(const inv_graph *g)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; g->matches && i < g->matches->edge.n; i++) {
+        const inv_edge *e = &g->matches->edge.at[i];
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o, s:o}", "value", inv_val(g, e->frees)->name,
+                                                    "rule", e->rule->name, "node",
+                                                    inv_node_label(inv_nod(g, e->forward)), "gain", inv_report_number(e->gain),
+                                                    "bound", inv_report_number(e->bound)));
+    }
+    return list;
+}
+
+inv_status inv_session_explain(inv_session *s, char **out)
+{
+    *out = NULL;
+    INV_TRY(inv_session_whole(s));
+    const inv_program *pr = s->program;
+    const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
+    const inv_graph *g = p->base;
+    const size_t end = g->forward_end ? g->forward_end : g->order.n;
+    json_t *counts = json_object(), *choices = inv_report_choices(p, counts);
+    json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "blocks", inv_report_blocks(pr, g), "refusals",
+                             inv_report_refusals(pr, g), "choices", choices, "values", counts, "inverses",
+                             inverse_list(g), "nodes", node_list(pr, g, end), "tensors", value_list(g, end));
+    return inv_report_text(s->ctx, root, out);
+}
