@@ -5,11 +5,13 @@
 
 #include "core/ir.h"
 #include "core/op.h"
+#include "core/plugin.h"
 
 /* What a plugin file has brought; lives as long as the registry. */
 typedef struct inv_plugin {
     const char *path; /* as given */
     void *handle;     /* of a shared object; NULL */
+    inv_model *model; /* of functions; NULL */
 } inv_plugin;
 
 typedef struct inv_op_entry {
@@ -28,6 +30,7 @@ struct inv_registry {
     INV_VEC(inv_op_entry) op;        /* by name, domain, since */
     INV_VEC(inv_rule_entry) inverse; /* by falling priority */
     INV_VEC(inv_plugin *) plugin;
+    inv_pairs_fn pairs;
     inv_plugin *loading; /* what is added now belongs to it; NULL: to the library */
     const char *field;   /* of the rule that was refused last: what is wrong; NULL: the rule as a whole */
 };

@@ -120,10 +120,11 @@ static inv_status load_by_kind(inv_registry *r, inv_plugin *p)
     inv_status s = open_file(r->ctx, p->path, &o);
     if (s == INV_OK) {
         if (o.nhead >= 4 && memcmp(o.head, "\177ELF", 4) == 0) s = load_object(r, p);
+        else if (ends_with(p->path, ".onnx")) s = r->pairs(r, p->path);
         else if (ends_with(p->path, ".rules") || begins_with_rule(&o)) s = load_text(r, &o);
         else
             s = inv__fail(r->ctx, INV_E_PARSE, "it is no plugin: neither a shared object, nor a text whose first line "
-                          "is 'rule NAME'");
+                          "is 'rule NAME', nor a model NAME.onnx");
     }
     if (o.f) fclose(o.f);
     return s;
@@ -143,6 +144,24 @@ static void drop(inv_registry *r, inv_plugin *p)
     r->inverse.n = n;
     if (p->handle) (void)dlclose(p->handle);
     p->handle = NULL;
+    inv_model_destroy(p->model);
+    p->model = NULL;
+}
+
+void inv_registry_set_pairs(inv_registry *r, inv_pairs_fn fn) { r->pairs = fn; }
+
+inv_status inv_registry_keep_model(inv_registry *r, inv_model *model)
+{
+    if (r->loading) r->loading->model = model;
+    else inv_model_destroy(model);
+    return r->loading ? INV_OK : INV_E_INTERNAL;
+}
+
+inv_model *inv_registry_model_at(const inv_registry *r, size_t i)
+{
+    for (size_t k = 0; k < r->plugin.n; k++)
+        if (r->plugin.at[k]->model && i-- == 0) return r->plugin.at[k]->model;
+    return NULL;
 }
 
 inv_status inv_context_load_plugin(inv_context *ctx, const char *path)

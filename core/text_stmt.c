@@ -158,6 +158,8 @@ static inv_status parse_list(inv_lexer *lx, inv_attr *a)
     return inv__lex_expect(lx, ']');
 }
 
+enum { LONGEST_CALL = 256 }; /* it is copied for each of its tokens */
+
 /* `sizes(xs)`: kept as text. */
 static inv_status parse_call(inv_lexer *lx, inv_attr *a)
 {
@@ -167,7 +169,7 @@ static inv_status parse_call(inv_lexer *lx, inv_attr *a)
     if (lx->kind != '(') return INV_OK;
     for (int depth = 0;;) {
         bool part = lx->kind == INV_TOK_WORD || lx->kind == '(' || lx->kind == ')' || lx->kind == ',';
-        if (!part) return inv__lex_wanted(lx, "')'");
+        if (!part || strlen(a->s) > LONGEST_CALL) return inv__lex_wanted(lx, "')'");
         if (lx->kind == '(') depth++;
         if (lx->kind == ')') depth--;
         a->s = inv__arena_printf(lx->a, "%s%s", a->s, lx->text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Joins the parts: a context with every built-in operator family and rule set, and the compiler. Rule sets come in by
  * the same entry point as a plugin's. */
-#include "core/op.h"
+#include "core/plugin.h"
 #include "ops/builtin.h"
 #include "passes/pass.h"
 
@@ -46,6 +46,7 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
     INV_TRY(inv__context_init(options, &ctx));
     inv_status s = inv_registry_create(ctx, &ctx->registry);
     ctx->api = &inv_plugin_api;
+    if (s == INV_OK) inv_registry_set_pairs(ctx->registry, inv_pairs_load);
     if (s == INV_OK) s = add_ops(ctx->registry);
     if (s == INV_OK && !bare(options)) s = add_rules(ctx->registry);
     if (s != INV_OK) {

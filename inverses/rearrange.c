@@ -2,10 +2,10 @@
  * Rearrangements: exact, no arithmetic. Those of flows and reversible networks have names. */
 #include "invonnx/plugin.h"
 
-/* x is wanted by the gradient of LeakyRelu, y by that of the product. */
+/* x is wanted by the gradient of Tanh, y by that of the product. */
 #define CASE(type, width, statement)                                                                                  \
     "g(" type " in) => (z) { param float[" width ",5] B; " \
-    "x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
+    "x = Tanh(in); " statement "; z = MatMul(y, B) }"
 
 #define RULE(id)                                                                                                      \
     static const inv_inverse_def id = { .size = sizeof(inv_inverse_def), .exactness = INV_EXACT, .name = #id,
@@ -20,9 +20,9 @@ RULE(view) .kind = "",
 RULE(transpose) .kind = "",
     .match = "y = Transpose(x)", .solve = "x = Transpose<perm = invert(perm)>(y)", .frees = "x",
     .logdet = "0",
-    .cases = INV_CASES(CASE("float[4,6]", "4", "t = Transpose<perm = [1, 0]>(x); y = LeakyRelu<alpha = 0.5>(t)"),
+    .cases = INV_CASES(CASE("float[4,6]", "4", "t = Transpose<perm = [1, 0]>(x); y = Neg(t)"),
                        CASE("float[2,3,4]", "3", "y = Transpose<perm = [2, 0, 1]>(x)"),
-                       CASE("float[2,3,4]", "2", "t = Transpose(x); y = LeakyRelu<alpha = 0.5>(t)")),
+                       CASE("float[2,3,4]", "2", "t = Transpose(x); y = Neg(t)")),
     .doc = "axes permuted back" };
 RULE(permute)
     .kind = "permutation", .match = "y = Permute(x)", .solve = "x = Permute<axis = axis, indices = invert(indices)>(y)",

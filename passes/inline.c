@@ -13,7 +13,8 @@
 #include <string.h>
 
 #include "core/node.h"
-#include "core/op.h"
+#include "core/model.h"
+#include "core/plugin.h"
 #include "core/outline.h"
 #include "passes/pass.h"
 
@@ -311,8 +312,34 @@ static void drop_blocks(inv_graph *g)
     g->function.n = n;
 }
 
+/* Functions of plugins that the model calls and does not have. */
+static inv_status adopt(inv_graph *g)
+{
+    const inv_model *m;
+    for (size_t i = 0; g->ctx->registry && (m = inv_registry_model_at(g->ctx->registry, i)); i++) {
+        for (size_t k = 0; k < m->graph->function.n; k++) {
+            inv_function f = m->graph->function.at[k];
+            bool called = false, own = false;
+            for (size_t j = 0; j < g->order.n && !called; j++) {
+                const inv_node *n = inv_nod(g, g->order.at[j]);
+                called = !n->op && strcmp(n->op_type, f.name) == 0 && strcmp(n->domain, f.domain) == 0;
+            }
+            for (size_t j = 0; j < g->function.n && !own; j++)
+                own = strcmp(g->function.at[j].name, f.name) == 0 && strcmp(g->function.at[j].domain, f.domain) == 0;
+            if (!called || own) continue;
+            INV_TRY(inv_graph_copy(f.body, &f.body));
+            if (!inv_vec_push(&g->arena, &g->function, f)) {
+                inv_graph_destroy(f.body);
+                return INV_E_NOMEM;
+            }
+        }
+    }
+    return INV_OK;
+}
+
 inv_status inv_pass_inline(inv_graph *g, bool blocks_only)
 {
+    if (!blocks_only) INV_TRY(adopt(g));
     inv_arena scratch;
     inv_ids list = g->order;
     inv__arena_init(&scratch, g->ctx);

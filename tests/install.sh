@@ -31,5 +31,6 @@ fi
 invonnx selftest --plugin bent.so | tee out
 grep -q 'operator BentIdentityInverse' out
 invonnx selftest --plugin affine.rules
+invonnx selftest --plugin pair.onnx
 # shellcheck disable=SC2086
 "${INVONNX_PYTHON:-python3}" "$follow" $pages

@@ -77,7 +77,8 @@ INV_API const char *inv_status_text(inv_status s);
  *  @return INV_OK, INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_context_create(const inv_context_options *options, inv_context **out);
 INV_API void inv_context_destroy(inv_context *ctx);
-/** Adds the inverse rules and operators of a plugin (docs/plugin-abi.md): a shared object, or a text of rules.
+/** Adds the inverse rules and operators of a plugin (docs/plugin-abi.md): a shared object, a text of rules, or
+ *  an ONNX file whose local functions come in pairs.
  *  All of it or, on failure, nothing. Code of a shared object runs in this process, here and whenever its operators do;
  *  it stays loaded until the context goes. Load plugins before models: a model keeps the operators that were there when
  *  it was loaded.

@@ -200,6 +200,10 @@ static void refusals(void **state)
         assert_int_equal(inv_registry_ninverses(ctx->registry), rules);
         assert_int_equal(inv_registry_nops(ctx->registry), ops);
     }
+    static char deep[1 << 20]; /* parentheses without end: refused early, not read to the end */
+    memset(deep, '(', sizeof deep);
+    memcpy(deep, "rule deep\n match y = Neg(x", 26);
+    assert_int_equal(inv_context_load_plugin(ctx, write_text("deep.rules", deep, sizeof deep)), INV_E_PARSE);
     assert_int_equal(inv_context_load_plugin(ctx, "absent.rules"), INV_E_IO);
     assert_int_equal(inv_context_load_plugin(ctx, "/"), INV_E_IO);
     assert_int_equal(inv_context_load_plugin(ctx, ""), INV_E_ARG);
