@@ -15,9 +15,13 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
                                   {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
                                   {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
                                   {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
+                                  {"complementary", "vv", ""},  {"patches", "v", ""},
+                                  {"same_rank", "vv", ""},      {"odd", "v", ""},             {"equals", "vn", ""},
                                   {NULL, NULL, NULL}};
 static const form gains[] = {{"max_inv", "v", ""},
                              {"max_abs", "v", ""},
+                             {"expected_inv", "v", ""},
+                             {"expected_abs", "v", ""},
                              {"inv_norm", "v", ""},
                              {"inv_attr", "a?n", ""},
                              {"times", "n", ""},
@@ -123,38 +127,46 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
     return INV_OK;
 }
 
-/* What the solve text reads has to be there: values of the pattern but the freed one, and what it makes itself. */
-static inv_status check_solve(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match,
-                              const inv_stmts *solve)
+static bool makes(const inv_stmts *list, size_t n, const char *name)
 {
-    for (size_t i = 0; i < solve->n; i++) {
-        const inv_stmt *s = &solve->at[i];
-        for (uint32_t k = 0; k < s->nin; k++) {
-            bool there = strcmp(s->in[k], d->frees) != 0 && in_pattern(match, s->in[k]);
-            for (size_t j = 0; j < i && !there; j++)
-                for (uint32_t o = 0; o < solve->at[j].nout && !there; o++)
-                    there = strcmp(solve->at[j].out[o], s->in[k]) == 0;
-            INV_CHECK(there, ctx, INV_E_PARSE,
-                      "inverse rule '%s', solve: '%s' is neither a value of the pattern other than what it frees, nor "
-                      "made by a statement before", d->name, s->in[k]);
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < list->at[i].nout; k++)
+            if (strcmp(list->at[i].out[k], name) == 0) return true;
+    return false;
+}
+
+/* What the statements read has to be there: values of the pattern, but the freed one is for `saves` alone, what was
+ * saved, and what they make themselves. */
+static inv_status check_reads(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match,
+                              const inv_stmts *saves, const inv_stmts *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        for (uint32_t k = 0; k < list->at[i].nin; k++) {
+            const char *name = list->at[i].in[k];
+            bool there = (list == saves || strcmp(name, d->frees) != 0) && in_pattern(match, name);
+            INV_CHECK(there || makes(list, i, name) || (list != saves && makes(saves, saves->n, name)), ctx,
+                      INV_E_PARSE, "inverse rule '%s', %s: '%s' is neither a value of the pattern%s, nor made by a "
+                      "statement before", d->name, list == saves ? "saves" : "solve", name,
+                      list == saves ? "" : " other than what it frees");
         }
-    }
     return INV_OK;
 }
 
 inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d)
 {
     inv_arena scratch;
-    inv_stmts match = {0}, solve = {0};
+    inv_stmts match = {0}, solve = {0}, saves = {0};
     inv__arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
     if (s == INV_OK && d->solve) s = inv_text_stmts(ctx, &scratch, d->solve, &solve);
+    if (s == INV_OK && d->saves) s = inv_text_stmts(ctx, &scratch, d->saves, &saves);
     if (s == INV_OK && match.n > INV_MAX_PATTERN)
         s = inv__fail(ctx, INV_E_PARSE, "inverse rule '%s': match has %zu statements, at most %d are supported",
                       d->name, match.n, INV_MAX_PATTERN);
     if (s == INV_OK && d->frees && !in_pattern(&match, d->frees))
         s = inv__fail(ctx, INV_E_PARSE, "inverse rule '%s', frees: match names no value '%s'", d->name, d->frees);
-    if (s == INV_OK) s = check_solve(ctx, d, &match, &solve);
+    if (s == INV_OK) s = check_reads(ctx, d, &match, &saves, &saves);
+    if (s == INV_OK) s = check_reads(ctx, d, &match, &saves, &solve);
     if (s == INV_OK) s = check_one(ctx, d, &match, false);
     if (s == INV_OK) s = check_one(ctx, d, &match, true);
     inv__arena_fini(&scratch);

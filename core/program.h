@@ -22,6 +22,8 @@ typedef struct inv_edge {
     uint32_t nnode;
     double flops;
     double gain, bound; /* expected of the error, and at most; INFINITY if unbounded */
+    uint32_t nsave;     /* the first nodes are forward's: they may read `frees`, and what the others read is kept */
+    double kept;        /* bytes of that */
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;

@@ -142,6 +142,7 @@ static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
     INV_CHECK(d->match && *d->match, r->ctx, INV_E_ARG, "inverse rule '%s': match is required", d->name);
     INV_CHECK(!d->solve || (d->frees && *d->frees), r->ctx, INV_E_ARG,
               "inverse rule '%s': solve without frees (the value that it computes)", d->name);
+    INV_CHECK(!d->saves || d->solve, r->ctx, INV_E_ARG, "inverse rule '%s': saves without solve", d->name);
     INV_CHECK(!d->solve || !d->refuse, r->ctx, INV_E_ARG, "inverse rule '%s': both solve and refuse", d->name);
     INV_CHECK(d->exactness == INV_BOUNDED || d->exactness == INV_EXACT, r->ctx, INV_E_ARG,
               "inverse rule '%s': exactness %d is not known", d->name, (int)d->exactness);
@@ -150,6 +151,7 @@ static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
                   "inverse rule '%s' is already registered", d->name);
     INV_TRY(check_text(r, d->name, "match", d->match));
     if (d->solve) INV_TRY(check_text(r, d->name, "solve", d->solve));
+    if (d->saves) INV_TRY(check_text(r, d->name, "saves", d->saves));
     return inv__condition_check(r->ctx, d);
 }
 
@@ -160,7 +162,7 @@ static inv_inverse_def *keep_rule(inv_registry *r, const inv_inverse_def *d)
     if (!k) return NULL;
     *k = *d;
     const char **texts[] = {&k->name, &k->kind, &k->match,  &k->solve, &k->frees,
-                            &k->when, &k->gain, &k->refuse, &k->doc};
+                            &k->when, &k->gain, &k->refuse, &k->doc, &k->saves};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*texts[i] && !(*texts[i] = inv__arena_strdup(&r->arena, *texts[i]))) return NULL;
     if (!d->cases) return k;

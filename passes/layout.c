@@ -460,16 +460,24 @@ static inv_status place_templates(turning *t)
     inv_matches *m = t->g->matches;
     const inv_id *was = NULL;
     inv_ids now = {0};
+    uint32_t nsave = 0;
     for (size_t i = 0; i < m->edge.n; i++) {
         inv_edge *e = &m->edge.at[i];
         if (e->node != was) {
             was = e->node;
-            INV_TRY(place_all(t, e->node, e->nnode, &now));
+            inv_ids saved = {0};
+            if (e->nsave) INV_TRY(place_all(t, e->node, e->nsave, &saved));
+            INV_TRY(place_all(t, e->node + e->nsave, e->nnode - e->nsave, &now));
+            for (size_t k = 0; k < now.n && saved.n; k++)
+                if (!inv_vec_push(&t->g->arena, &saved, now.at[k])) return INV_E_NOMEM;
+            if (saved.n) nsave = (uint32_t)(saved.n - now.n), now = saved;
+            else nsave = 0;
             for (size_t k = 0; k < t->doubled.n; k++) t->other[t->doubled.at[k]] = INV_NONE;
             t->doubled.n = 0;
         }
         e->node = now.at;
         e->nnode = (uint32_t)now.n;
+        e->nsave = nsave;
     }
     t->moves.n = 0;
     return INV_OK;
@@ -498,7 +506,7 @@ static inv_status add_edge(turning *t, const moved *m)
     if (!list || r == INV_NONE || (list[0] = move(g, n.out[0], r, !m->back, &n)) == INV_NONE) return INV_E_NOMEM;
     inv_nod(g, list[0])->phase = INV_BACKWARD;
     g->order.n = order;
-    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, inv_node_flops(g, inv_nod(g, list[0])), 1, 1};
+    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, inv_node_flops(g, inv_nod(g, list[0])), 1, 1, 0, 0};
     return inv_vec_push(&g->arena, &g->matches->edge, e) ? INV_OK : INV_E_NOMEM;
 }
 

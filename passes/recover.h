@@ -54,7 +54,7 @@ typedef struct inv_recovery {
     bool doubting;       /* deriving what was to be kept: what that is derived from is not doubted in turn */
     bool *noted;         /* per value: recorded as kept */
     inv_ids backward;    /* the new backward order */
-    inv_ids guard_after; /* forward nodes' guards: pairs (def node, guard node) */
+    inv_ids guard_after; /* what comes behind forward nodes, guards and what edges save: pairs (def node, new node) */
 } inv_recovery;
 
 /* The picked values of the cheapest derivation of target, sources first, with r->err of each; none if it costs more
