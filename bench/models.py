@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that people fine-tune: does training follow PyTorch's loss, and what does a step take beside PyTorch eager?
-The networks, their inputs and optimizers are those of networks.py. Linux. README.md says how it is measured.
+"""Networks that people fine-tune: does training follow PyTorch's loss, and what does a step take beside PyTorch eager
+and ONNX Runtime training? The networks, their inputs and optimizers are those of networks.py. Linux. README.md says how
+it is measured.
 
     python3 bench/models.py DIR --environments ENV                          prints the tables
     python3 bench/models.py DIR --environments ENV -o bench/results/models.md   writes them; what stands in the file
@@ -13,6 +14,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import sys
 import tempfile
 from statistics import median
@@ -51,30 +53,48 @@ def parity(args, known, mode):
     return [abs(a - b) / abs(b) for a, b in zip(json.loads(text)["steps"], known["losses"], strict=True)]
 
 
+def started(command, env, args, known):
+    """A contestant that has made its first steps: from the same weights, on the same batch."""
+    process = contestant.Process(command, env, args.timeout)
+    try:
+        loss, want = process.answer()["loss"], known["losses"][0]
+        if not abs(loss - want) <= PARITY * abs(want):
+            raise contestant.Failed(f"its first loss is {loss:.6g}, PyTorch's was {want:.6g}")
+        process.time = lambda: process.ask("time")
+        process.time()  # warm
+    except contestant.Failed:
+        process.stop()
+        raise
+    return process
+
+
 def speed(args, known):
-    """Each a process; they take turns, a step each."""
+    """Each a process; they take turns, a step each. Of those that cannot train the network, why."""
     stem, env = known["stem"], dict(os.environ, OMP_NUM_THREADS=str(args.threads), OMP_WAIT_POLICY="passive")
     beside = lambda told: told.rsplit(":", 1)[0] + ":" + os.path.join(args.dir, told.rsplit(":", 1)[1])
-    commands = {"torch": [args.python, os.path.join(HERE, "torch_step.py"), "serve", os.path.basename(stem), args.dir,
-                          "--threads", args.threads],
+    peer = lambda python, script: [python, os.path.join(HERE, script), "serve", os.path.basename(stem), args.dir,
+                                   "--threads", args.threads]
+    commands = {"torch": peer(args.python, "torch_step.py"), "ort": peer(args.ort_python, "ort_step.py"),
                 "invonnx": [args.step, stem + ".onnx", "input=" + beside(known["input"]),
                             "target=" + beside(known["target"]), "loss=cross_entropy", f"axis={known['class_axis']}",
                             "memory=store", f"optimizer={known['optimizer']}", f"threads={args.threads}"]}
-    live, rows = {}, {}
+    live, rows, cannot = {}, {}, {}
     try:
         for name, command in commands.items():
-            live[name] = contestant.Process(command, env, args.timeout)
-            live[name].answer()
-            live[name].time = lambda p=live[name]: p.ask("time")
-            rows[name] = []
-            live[name].time()  # warm
+            try:
+                live[name] = started(command, env, args, known)
+                rows[name] = []
+            except contestant.Failed as e:
+                if name != "ort":
+                    raise
+                cannot[name] = str(e)
         for _ in range(args.rounds):
             for name, process in live.items():
                 rows[name].append(contestant.quiet_time(process, args))
     finally:
         for process in live.values():
             process.stop()
-    return rows
+    return rows, cannot
 
 
 def measure(args, model):
@@ -84,7 +104,7 @@ def measure(args, model):
         if "parity" in args.what:
             row["parity"] = {mode: parity(args, known, mode) for mode in MODES}
         if "speed" in args.what:
-            row["speed"] = speed(args, known)
+            row["speed"], row["cannot"] = speed(args, known)
     except contestant.Failed as e:
         row["failed"] = str(e)
     return row
@@ -95,12 +115,15 @@ def cells(row):
     shape = "x".join(map(str, known["shape"])) + f", {known['optimizer']}" if known else ""
     off = ["-", "-"] if "parity" not in row else [f"{max(row['parity'][m]):.1e}" for m in MODES]
     if "speed" not in row:
-        return [row["model"], shape, *off, row.get("failed", "-").replace("|", " "), "", "", "", ""]
-    torch, own = row["speed"]["torch"], row["speed"]["invonnx"]
-    ratio = lambda key: spread([a[key] / b[key] for a, b in zip(own, torch)], ".2f")
-    return [row["model"], shape, *off, spread([1e3 * t["s"] for t in torch], ".0f"),
-            spread([1e3 * t["s"] for t in own], ".0f"), f"**{ratio('s')}**", ratio("cpu"),
-            f"{torch[-1]['peak'] / MIB:.0f} ({torch[-1]['idle'] / MIB:.0f}), {own[-1]['peak'] / MIB:.0f}"]
+        return [row["model"], shape, *off, row.get("failed", "-").replace("|", " "), "", "", "", "", ""]
+    own, torch = row["speed"]["invonnx"], row["speed"]["torch"]
+    ms = {n: spread([1e3 * t["s"] for t in x], ".0f") for n, x in row["speed"].items()}
+    name, faster = min((x for x in row["speed"].items() if x[0] != "invonnx"),
+                       key=lambda x: median(t["s"] for t in x[1]))
+    ms[name] = f"**{ms[name]}**"
+    ratio = lambda key: spread([a[key] / b[key] for a, b in zip(own, faster)], ".2f")
+    return [row["model"], shape, *off, ms["torch"], ms.get("ort", "cannot"), ms["invonnx"], f"**{ratio('s')}**",
+            ratio("cpu"), f"{torch[-1]['peak'] / MIB:.0f} ({torch[-1]['idle'] / MIB:.0f}), {own[-1]['peak'] / MIB:.0f}"]
 
 
 def text_of(args, rows):
@@ -108,19 +131,24 @@ def text_of(args, rows):
     if compare.output_of("git", "status", "--porcelain", "--untracked-files=no"):
         state += " with changes that are not committed"
     torch = next((r["known"]["torch"] for r in rows if "known" in r), "?")
+    ort = compare.PACKAGES["ort"][0].removeprefix("onnxruntime-training==")
     disturbed = [r["model"] for r in rows if "speed" in r and
                  max(median(t["others"] for t in x) for x in r["speed"].values()) >= 0.1]
-    lines = ["# Beside PyTorch eager: networks that people fine-tune", "",
+    lines = ["# Beside PyTorch eager and ONNX Runtime training: networks that people fine-tune", "",
              f"- processor: {compare.processor()}, {os.cpu_count()} cores; {args.threads} threads each",
-             f"- date: {datetime.date.today()}", f"- commit: {state}", f"- PyTorch {torch}",
+             f"- date: {datetime.date.today()}", f"- commit: {state}", f"- PyTorch {torch}, onnxruntime-training {ort}",
              f"- command: `python3 bench/models.py DIR --environments ENV --rounds {args.rounds}`",
              "- method and reading: [README.md](../README.md)"]
     if disturbed:
         lines.append("- other programs took more than a tenth of a core, in the median: " + ", ".join(disturbed))
-    lines += ["", "| model | batch, optimizer | loss off, store | auto | PyTorch, ms a step | invonnx store, ms "
-              "| wall / PyTorch | CPU / PyTorch | resident MiB: PyTorch (of it before the network), invonnx |",
-              "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
-    return lines + ["| " + " | ".join(cells(r)) + " |" for r in rows] + [""]
+    lines += ["", "| model | batch, optimizer | loss off, store | auto | PyTorch, ms a step | ONNX Runtime, ms "
+              "| invonnx store, ms | wall / the faster's | CPU / its CPU "
+              "| resident MiB: PyTorch (of it before the network), invonnx |",
+              "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    lines += ["| " + " | ".join(cells(r)) + " |" for r in rows] + [""]
+    reason = lambda message: re.split(r" was false\. |: [A-Z_]+ : ", message)[-1]
+    cannot = [f"- {r['model']}: {reason(r['cannot']['ort'])}" for r in rows if r.get("cannot")]
+    return lines + (["ONNX Runtime cannot train:", "", *cannot, ""] if cannot else [])
 
 
 def main():
@@ -138,8 +166,9 @@ def main():
     parser.add_argument("-o", "--out", help="file for the tables")
     args = parser.parse_args()
     args.invonnx, args.step = (os.path.abspath(os.path.join(args.build, p)) for p in ("invonnx", "bench_step"))
-    args.python = os.path.abspath(os.path.join(args.environments, "torch", "bin", "python"))
-    for path in (args.invonnx, args.step, args.python):
+    args.python, args.ort_python = (os.path.abspath(os.path.join(args.environments, e, "bin", "python"))
+                                    for e in ("torch", "ort"))
+    for path in (args.invonnx, args.step, args.python, args.ort_python):
         if not os.path.exists(path):
             parser.error(f"{path} is missing: see bench/README.md")
     rows, lines = [], []

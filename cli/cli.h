@@ -120,6 +120,8 @@ typedef struct cli_job {
     bool has_target;
 } cli_job;
 
+/** A context with the plugins that options name; NULL after saying why not. */
+inv_context *cli_context(const cli_options *o);
 /** Context, model, and what the file declares. On failure everything is said; call cli_close all the same. */
 int cli_open(cli_job *job, const cli_options *o);
 void cli_close(cli_job *job);
@@ -215,6 +217,8 @@ int cli_check_writes(const cli_job *job);
 /** Whether `-o` can be written; `path`: what to write, caller frees.
  *  @return CLI_OK, or what was said */
 int cli_out_check(const cli_options *o, char **path);
+/* The same for a path that another option names. */
+int cli_file_check(const cli_options *o, const char *option, const char *given, char **path);
 /** Saves the session's weights to `path`; if that fails, once beside it or in TMPDIR. @return CLI_OK or CLI_FAILED */
 int cli_out_save(const cli_job *job, const char *path);
 

@@ -13,7 +13,8 @@ static const struct {
     size_t list;
 } read_lists[] = {{"--feed", offsetof(cli_options, feed)},
                   {"--data", offsetof(cli_options, data)},
-                  {"--val-data", offsetof(cli_options, val_data)}};
+                  {"--val-data", offsetof(cli_options, val_data)},
+                  {"--plugin", offsetof(cli_options, plugin)}};
 
 static const struct {
     const char *option;

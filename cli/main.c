@@ -16,8 +16,6 @@ const cli_command cli_commands[CLI_NCOMMANDS] = {
 #undef COMMAND
 };
 
-static const char *const later_commands[] = {"check", "selftest"};
-
 static void message(const char *format, va_list args)
 {
     fflush(stdout);
@@ -140,9 +138,6 @@ static int dispatch(int argc, char **argv)
     }
     int command = find_command(word);
     if (command >= 0) return run_command(command, argc - 2, argv + 2);
-    for (size_t i = 0; i < sizeof later_commands / sizeof *later_commands; i++) {
-        if (strcmp(word, later_commands[i]) == 0) return cli_usage(NULL, "`%s`: not in this version", word);
-    }
     return cli_usage(NULL, "unknown %s '%s'", *word == '-' ? "option" : "command", word);
 }
 

@@ -105,12 +105,24 @@ static void log_line(void *opaque, const char *line)
     cli_note("%s", line);
 }
 
+inv_context *cli_context(const cli_options *o)
+{
+    const inv_context_options co = {.size = sizeof co, .log = log_line, .no_rules = o->no_rules};
+    inv_context *ctx = NULL;
+    inv_status s = inv_context_create(&co, &ctx);
+    for (size_t i = 0; i < o->plugin.n && s == INV_OK; i++) s = inv_context_load_plugin(ctx, o->plugin.item[i]);
+    if (s == INV_OK) return ctx;
+    cli_fail("%s", ctx && *inv_context_message(ctx) ? inv_context_message(ctx) : inv_status_text(s));
+    inv_context_destroy(ctx);
+    return NULL;
+}
+
 int cli_open(cli_job *job, const cli_options *o)
 {
     *job = (cli_job){.o = o, .path = o->argument.n ? o->argument.item[0] : NULL};
-    const inv_context_options co = {.size = sizeof co, .log = log_line};
-    inv_status s = inv_context_create(&co, &job->ctx);
-    if (s == INV_OK) s = inv_model_load(job->ctx, job->path, &job->model);
+    job->ctx = cli_context(o);
+    if (!job->ctx) return CLI_FAILED;
+    inv_status s = inv_model_load(job->ctx, job->path, &job->model);
     if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s != INV_OK) return cli_library_failed(job, s);
     char *text = NULL;

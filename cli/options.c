@@ -44,11 +44,11 @@ typedef struct row {
 
 #define ON(command) (1u << CLI_CMD_##command)
 #define ON_ALL ((1u << CLI_NCOMMANDS) - 1u)
-#define ON_FEED (ON(explain) | ON(rewrite) | ON(run) | ON(grad) | ON(plan) | ON(compare))
+#define ON_FEED (ON(explain) | ON(check) | ON(rewrite) | ON(run) | ON(grad) | ON(plan) | ON(compare))
 #define ON_DATA (ON(train) | ON(eval) | ON(compare))
-#define ON_LOSS (ON(explain) | ON(grad) | ON(plan) | ON(train) | ON(eval) | ON(compare))
+#define ON_LOSS (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(eval) | ON(compare))
 #define ON_SESSION (ON_LOSS | ON(run))
-#define ON_TRAINING (ON(explain) | ON(grad) | ON(plan) | ON(train) | ON(compare))
+#define ON_TRAINING (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(compare))
 
 #define AT(field) offsetof(cli_options, field)
 #define FLAG(field, name, letter, on, help) {ROW_FLAG, AT(field), name, letter, on, NULL, NULL, 0, help},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Where `train` writes: everything that can be wrong with -o is found before the first step, and if saving fails all
- * the same, the weights go elsewhere once. */
+ * Where models are written: everything that can be wrong with -o is found before the first step, and if saving fails
+ * all the same, the weights go elsewhere once. */
 #include "cli.h"
 
 #include <errno.h>
@@ -10,21 +10,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int check_kind(const char *given, const char *path)
+static int check_kind(const char *option, const char *given, const char *path)
 {
     struct stat st;
     if (stat(path, &st) != 0) {
         if (errno == ENOENT) return CLI_OK; /* what is missing is the file itself or its folder, checked next */
-        return cli_fail("-o %s: cannot be written: %s", given, strerror(errno));
+        return cli_fail("%s %s: cannot be written: %s", option, given, strerror(errno));
     }
-    if (S_ISDIR(st.st_mode)) return cli_fail("-o %s: is a folder; name a file in it", given);
-    if (!S_ISREG(st.st_mode)) return cli_fail("-o %s: is not a regular file", given);
-    if (access(path, W_OK) != 0) return cli_fail("-o %s: exists and cannot be written: %s", given, strerror(errno));
+    if (S_ISDIR(st.st_mode)) return cli_fail("%s %s: is a folder; name a file in it", option, given);
+    if (!S_ISREG(st.st_mode)) return cli_fail("%s %s: is not a regular file", option, given);
+    if (access(path, W_OK) != 0)
+        return cli_fail("%s %s: exists and cannot be written: %s", option, given, strerror(errno));
     return CLI_OK;
 }
 
 /* The model is written beside its place and renamed, so files must be creatable there: one is, and removed. */
-static int check_folder(const char *given, const char *path)
+static int check_folder(const char *option, const char *given, const char *path)
 {
     char *dir = strdup(path), *probe = malloc(strlen(path) + 40);
     if (!dir || !probe) {
@@ -40,13 +41,13 @@ static int check_folder(const char *given, const char *path)
     /* as long as the longest of the names that saving makes */
     sprintf(probe, "%s.data.tmp-%ld-0XXXXXX", path, (long)getpid());
     if (stat(where, &st) != 0) {
-        status = cli_fail("-o %s: cannot be written, its folder %s: %s", given, where, strerror(errno));
+        status = cli_fail("%s %s: cannot be written, its folder %s: %s", option, given, where, strerror(errno));
     } else if (!S_ISDIR(st.st_mode)) {
-        status = cli_fail("-o %s: cannot be written: %s is not a folder", given, where);
+        status = cli_fail("%s %s: cannot be written: %s is not a folder", option, given, where);
     } else {
         int fd = mkstemp(probe);
         if (fd < 0) {
-            status = cli_fail("-o %s: cannot be written, no file can be made in folder %s: %s", given, where,
+            status = cli_fail("%s %s: cannot be written, no file can be made in folder %s: %s", option, given, where,
                               strerror(errno));
         } else {
             close(fd);
@@ -59,14 +60,14 @@ static int check_folder(const char *given, const char *path)
 }
 
 /* The path that is written: of a symbolic link what it points to, so that the link stays. NULL after saying why. */
-static char *follow(const char *given)
+static char *follow(const char *option, const char *given)
 {
     struct stat st;
     bool link = lstat(given, &st) == 0 && S_ISLNK(st.st_mode);
     char *path = link ? realpath(given, NULL) : strdup(given);
     if (path) return path;
     if (link)
-        cli_fail("-o %s: is a symbolic link that leads nowhere: %s", given, strerror(errno));
+        cli_fail("%s %s: is a symbolic link that leads nowhere: %s", option, given, strerror(errno));
     else
         cli_fail("out of memory");
     return NULL;
@@ -76,11 +77,18 @@ int cli_out_check(const cli_options *o, char **path)
 {
     *path = NULL;
     if (!o->out || !*o->out) return cli_usage(o, "`%s` wants -o OUT.onnx", cli_commands[o->command].name);
-    if (o->out[strlen(o->out) - 1] == '/') return cli_usage(o, "-o %s: is a folder; name a file in it", o->out);
-    *path = follow(o->out);
+    return cli_file_check(o, "-o", o->out, path);
+}
+
+int cli_file_check(const cli_options *o, const char *option, const char *given, char **path)
+{
+    *path = NULL;
+    if (!*given) return cli_usage(o, "%s: names no file", option);
+    if (given[strlen(given) - 1] == '/') return cli_usage(o, "%s %s: is a folder; name a file in it", option, given);
+    *path = follow(option, given);
     if (!*path) return CLI_FAILED;
-    int status = check_kind(o->out, *path);
-    if (status == CLI_OK) status = check_folder(o->out, *path);
+    int status = check_kind(option, given, *path);
+    if (status == CLI_OK) status = check_folder(option, given, *path);
     return status;
 }
 

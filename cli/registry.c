@@ -69,27 +69,21 @@ static void show_op(const json_t *op)
     printf("\n");
 }
 
+/* As a plugin may have it. */
 static void show_rule(const json_t *rule)
 {
-    static const char *const keys[] = {"match", "solve", "frees", "when", "gain", "exactness", "refuse", "doc"};
-    printf("%s", cli_string(rule, "name"));
-    if (*cli_string(rule, "kind") && strcmp(cli_string(rule, "kind"), cli_string(rule, "name")) != 0)
-        printf("  kind %s", cli_string(rule, "kind"));
-    printf("  priority %.0f\n", cli_number(rule, "priority"));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *text = cli_string(rule, keys[i]);
-        if (*text) printf("    %-10s %s\n", keys[i], text);
-    }
+    if (*cli_string(rule, "plugin")) printf("# of %s\n", cli_string(rule, "plugin"));
+    printf("%s\n", cli_string(rule, "text"));
 }
 
 static int show_registry(const cli_options *o, const char *what)
 {
-    inv_context *ctx = NULL;
+    inv_context *ctx = cli_context(o);
     char *text = NULL;
-    inv_status s = inv_context_create(NULL, &ctx);
-    if (s == INV_OK) s = inv_registry_report(ctx, what, &text);
+    if (!ctx) return CLI_FAILED;
+    inv_status s = inv_registry_report(ctx, what, &text);
     if (s != INV_OK) {
-        int status = cli_fail("%s", ctx && *inv_context_message(ctx) ? inv_context_message(ctx) : inv_status_text(s));
+        int status = cli_fail("%s", *inv_context_message(ctx) ? inv_context_message(ctx) : inv_status_text(s));
         inv_context_destroy(ctx);
         return status;
     }

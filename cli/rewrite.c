@@ -40,19 +40,51 @@ static void show(const json_t *report)
     }
 }
 
-static int rewrite(cli_job *job, const char *path, FILE *to)
+static void show_inverse(const json_t *report)
+{
+    size_t i;
+    const json_t *note;
+    printf("%s: ", cli_string(report, "model"));
+    cli_show_names(stdout, json_object_get(report, "inputs"), 6);
+    printf(" -> ");
+    cli_show_names(stdout, json_object_get(report, "outputs"), 6);
+    printf(", by %.0f inverses\n", cli_number(report, "inverses"));
+    json_array_foreach(json_object_get(report, "notes"), i, note) printf("  %s\n", json_string_value(note));
+}
+
+/* The inverse direction into a file. */
+static int invert(cli_job *job, const inv_session_options *so, const char *path, json_t **report)
+{
+    const cli_options *o = job->o;
+    const inv_reverse_options ro = {.size = sizeof ro, .given = (const char *const *)o->given.item,
+                                    .ngiven = o->given.n, .logdet = o->logdet, .with_logdet = o->with_logdet};
+    char *text = NULL;
+    inv_status s = inv_model_write_inverse(job->model, so, &ro, path, &text);
+    if (s != INV_OK) return cli_library_failed(job, s);
+    *report = cli_parse_report(job, text);
+    return *report ? CLI_OK : CLI_FAILED;
+}
+
+static int rewrite(cli_job *job, const char *path, const char *inverse_path, FILE *to)
 {
     const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs};
     char *text = NULL;
+    json_t *inverse = NULL;
+    /* the inverse direction first: if there is none, nothing is written */
+    int status = inverse_path ? invert(job, &so, inverse_path, &inverse) : CLI_OK;
+    if (status != CLI_OK) return status;
     inv_status s = inv_model_rewrite(job->model, &so, path, &text);
-    if (s != INV_OK) return cli_library_failed(job, s);
-    json_t *report = cli_parse_report(job, text);
-    int status = report ? CLI_OK : CLI_FAILED;
+    json_t *report = s == INV_OK ? cli_parse_report(job, text) : NULL;
+    if (s != INV_OK) status = cli_library_failed(job, s);
+    else if (!report) status = CLI_FAILED;
+    if (report && inverse) (void)json_object_set(report, "inverse_direction", inverse);
     if (report && to && (json_dumpf(report, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) || fputc('\n', to) == EOF))
         status = cli_fail("--report %s: cannot be written", job->o->report);
     if (status == CLI_OK && job->o->json) status = cli_print_json(report);
     else if (status == CLI_OK) show(report);
+    if (status == CLI_OK && inverse && !job->o->json) show_inverse(inverse);
     json_decref(report);
+    json_decref(inverse);
     return status;
 }
 
@@ -61,19 +93,25 @@ int cli_main_rewrite(const cli_options *o)
     cli_options with_out = *o;
     cli_job job = {0};
     cli_file report = {0};
-    char *made = o->out ? NULL : default_out(o->argument.item[0]), *path = NULL;
+    char *made = o->out ? NULL : default_out(o->argument.item[0]), *path = NULL, *inverse = NULL;
+    if (!o->inverse_out && (o->given.n || o->logdet || o->with_logdet))
+        return cli_usage(o, "--given, --logdet and --with-logdet go with --inverse-out");
     if (!o->out && !made) return cli_fail("out of memory");
     if (made) with_out.out = made;
     int status = cli_out_check(&with_out, &path);
+    if (status == CLI_OK && o->inverse_out) status = cli_file_check(o, "--inverse-out", o->inverse_out, &inverse);
+    if (status == CLI_OK && inverse && strcmp(inverse, path) == 0)
+        status = cli_usage(o, "--inverse-out %s: is where the rewritten model goes (-o)", o->inverse_out);
     if (status == CLI_OK) {
         status = cli_open(&job, &with_out);
         /* that it can be written is known before the model is */
         if (status == CLI_OK && o->report) status = cli_file_open(&report, o->report);
         if (status == CLI_OK) status = cli_shapes(&job);
-        if (status == CLI_OK) status = rewrite(&job, path, report.f);
+        if (status == CLI_OK) status = rewrite(&job, path, inverse, report.f);
         cli_close(&job);
     }
     if (report.f && cli_file_close(&report, status == CLI_OK) != CLI_OK) status = CLI_FAILED;
+    free(inverse);
     free(path);
     free(made);
     return status;

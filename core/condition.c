@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Conditions and gains of inverse rules: `name(arguments) relation number`, separated by ';'. */
+ * Conditions, gains and log-determinants of inverse rules: `name(arguments) relation number`, separated by ';'. */
 #include "core/condition.h"
 
 #include <string.h>
@@ -16,17 +16,23 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
                                   {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
                                   {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
                                   {"complementary", "vv", ""},  {"patches", "v", ""},
-                                  {"same_rank", "vv", ""},      {"odd", "v", ""},             {"equals", "vn", ""},
+                                  {"same_rank", "vv", ""},      {"odd", "v", ""},
                                   {NULL, NULL, NULL}};
-static const form gains[] = {{"max_inv", "v", ""},
+static const form gains[] = {{"max_inv", "v?v", ""},
                              {"max_abs", "v", ""},
                              {"expected_inv", "v", ""},
                              {"expected_abs", "v", ""},
                              {"inv_norm", "v", ""},
+                             {"norm", "v", ""},
                              {"inv_attr", "a?n", ""},
                              {"times", "n", ""},
                              {"unbounded", "", ""},
                              {NULL, NULL, NULL}};
+static const form logdets[] = {{"0", "", ""},        {"log_abs", "v", ""},  {"-log_abs", "v", ""},
+                               {"log_det", "v", ""}, {"-log_std", "v", ""}, {"log_deriv", "", ""},
+                               {NULL, NULL, NULL}};
+static const form *const lists[] = {conditions, gains, logdets};
+static const char *const fields[] = {"when", "gain", "logdet"};
 
 static const char *skip(const char *s) { return s + strspn(s, " \n\t"); }
 
@@ -73,21 +79,21 @@ static bool relation(const char **p, const char *allowed, inv_condition *c)
     return word(p, text) && inv__word_double(text, &c->bound);
 }
 
-static const form *form_of(bool gain, const char *name)
+static const form *form_of(inv_language l, const char *name)
 {
-    for (const form *f = gain ? gains : conditions; f->name; f++)
+    for (const form *f = lists[l]; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
     return NULL;
 }
 
-int inv__condition_next(const char **p, bool gain, inv_condition *c)
+int inv__condition_next(const char **p, inv_language l, inv_condition *c)
 {
     memset(c, 0, sizeof *c);
     const char *s = skip(*p);
     if (!*s) return 0;
-    const form *f = word(&s, c->name) ? form_of(gain, c->name) : NULL;
+    const form *f = word(&s, c->name) ? form_of(l, c->name) : NULL;
     if (!f || !arguments(&s, f->args, c) || !relation(&s, f->relations, c)) return -1;
-    if (*s && (*s != ';' || gain)) return -1;
+    if (*s && (*s != ';' || l == INV_IN_GAIN)) return -1;
     *p = *s ? s + 1 : s;
     return 1;
 }
@@ -111,13 +117,14 @@ static bool in_pattern(const inv_stmts *match, const char *name)
     return false;
 }
 
-static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, bool gain)
+static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, inv_language l)
 {
-    const char *p = gain ? d->gain : d->when, *what = gain ? "gain" : "when";
+    const char *const texts[] = {d->when, d->gain, d->logdet};
+    const char *p = texts[l], *what = fields[l];
     inv_condition c;
     int got = 0;
-    while (p && (got = inv__condition_next(&p, gain, &c)) > 0) {
-        const char *args = form_of(gain, c.name)->args;
+    while (p && (got = inv__condition_next(&p, l, &c)) > 0) {
+        const char *args = form_of(l, c.name)->args;
         for (int k = 0; k < c.nargs; k++)
             INV_CHECK(args[k] != 'v' || in_pattern(match, c.arg[k]), ctx, INV_E_PARSE,
                       "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
@@ -127,48 +134,13 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
     return INV_OK;
 }
 
-static bool makes(const inv_stmts *list, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < list->at[i].nout; k++)
-            if (strcmp(list->at[i].out[k], name) == 0) return true;
-    return false;
-}
-
-/* What the statements read has to be there: values of the pattern, but the freed one is for `saves` alone, what was
- * saved, and what they make themselves. */
-static inv_status check_reads(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match,
-                              const inv_stmts *saves, const inv_stmts *list)
-{
-    for (size_t i = 0; i < list->n; i++)
-        for (uint32_t k = 0; k < list->at[i].nin; k++) {
-            const char *name = list->at[i].in[k];
-            bool there = (list == saves || strcmp(name, d->frees) != 0) && in_pattern(match, name);
-            INV_CHECK(there || makes(list, i, name) || (list != saves && makes(saves, saves->n, name)), ctx,
-                      INV_E_PARSE, "inverse rule '%s', %s: '%s' is neither a value of the pattern%s, nor made by a "
-                      "statement before", d->name, list == saves ? "saves" : "solve", name,
-                      list == saves ? "" : " other than what it frees");
-        }
-    return INV_OK;
-}
-
-inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d)
+inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)
 {
     inv_arena scratch;
-    inv_stmts match = {0}, solve = {0}, saves = {0};
+    inv_stmts match = {0};
     inv__arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
-    if (s == INV_OK && d->solve) s = inv_text_stmts(ctx, &scratch, d->solve, &solve);
-    if (s == INV_OK && d->saves) s = inv_text_stmts(ctx, &scratch, d->saves, &saves);
-    if (s == INV_OK && match.n > INV_MAX_PATTERN)
-        s = inv__fail(ctx, INV_E_PARSE, "inverse rule '%s': match has %zu statements, at most %d are supported",
-                      d->name, match.n, INV_MAX_PATTERN);
-    if (s == INV_OK && d->frees && !in_pattern(&match, d->frees))
-        s = inv__fail(ctx, INV_E_PARSE, "inverse rule '%s', frees: match names no value '%s'", d->name, d->frees);
-    if (s == INV_OK) s = check_reads(ctx, d, &match, &saves, &saves);
-    if (s == INV_OK) s = check_reads(ctx, d, &match, &saves, &solve);
-    if (s == INV_OK) s = check_one(ctx, d, &match, false);
-    if (s == INV_OK) s = check_one(ctx, d, &match, true);
+    if (s == INV_OK) s = check_one(ctx, d, &match, l);
     inv__arena_fini(&scratch);
     return s;
 }

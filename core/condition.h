@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The conditions and gains of inverse rules (inv_inverse_def's `when` and `gain`): a closed list, read in one place. */
+ * The conditions and gains of inverse rules (inv_inverse_def's `when`, `gain` and `logdet`): closed lists, read in
+ * one place. */
 #ifndef INV_CORE_CONDITION_H
 #define INV_CORE_CONDITION_H
 
@@ -16,9 +17,12 @@ typedef struct inv_condition {
     double bound;
 } inv_condition;
 
-/* The next condition of *p (next gain, if `gain`), past its ';'. 1: one; 0: there is no more; -1: not of the list. */
-int inv__condition_next(const char **p, bool gain, inv_condition *c);
-/* INV_E_PARSE if `when` or `gain` is not of the list, or they or `solve` speak of values that `match` does not name. */
-inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d);
+/* The texts of a rule, a closed list of forms for each. */
+typedef enum inv_language { INV_IN_WHEN, INV_IN_GAIN, INV_IN_LOGDET } inv_language;
+
+/* The next form of *p, past its ';'. 1: one; 0: there is no more; -1: not of the list. */
+int inv__condition_next(const char **p, inv_language l, inv_condition *c);
+/* INV_E_PARSE if this text of a rule is not of the list or speaks of values that `match` does not name. */
+inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l);
 
 #endif

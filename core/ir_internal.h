@@ -6,6 +6,44 @@
 #include "core/ir.h"
 #include "core/op.h"
 
+/* What a plugin file has brought; lives as long as the registry. */
+typedef struct inv_plugin {
+    const char *path; /* as given */
+    void *handle;     /* of a shared object; NULL */
+} inv_plugin;
+
+typedef struct inv_op_entry {
+    const inv_op_def *def;
+    const inv_plugin *from; /* NULL: the library's own */
+} inv_op_entry;
+
+typedef struct inv_rule_entry {
+    const inv_inverse_def *def;
+    const inv_plugin *from;
+} inv_rule_entry;
+
+struct inv_registry {
+    inv_context *ctx;
+    inv_arena arena;
+    INV_VEC(inv_op_entry) op;        /* by name, domain, since */
+    INV_VEC(inv_rule_entry) inverse; /* by falling priority */
+    INV_VEC(inv_plugin *) plugin;
+    inv_plugin *loading; /* what is added now belongs to it; NULL: to the library */
+    const char *field;   /* of the rule that was refused last: what is wrong; NULL: the rule as a whole */
+};
+
+/* registry.c: whose it is, in messages */
+const char *inv__owner(const inv_plugin *from);
+/* rule.c: that every operator which the rules of a plugin name is there */
+inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from);
+/* rule_text.c: the first byte that is not of UTF-8, or a control character, which reports must not get; or NULL */
+const char *inv__not_text(const char *text);
+/* rule_text.c: rules as text (docs/text-form.md) into the registry */
+inv_status inv__rules_read(inv_registry *r, const char *text, size_t nbytes);
+
+/* plugin.c: what plugins hold is let go */
+void inv__plugins_close(inv_registry *r);
+
 /* The first failure stays. */
 void inv__graph_fail(inv_graph *g, inv_status code);
 /* As inv_graph_find, but values that a pass renamed are not found; constant time. */

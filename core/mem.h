@@ -27,6 +27,12 @@ struct inv_rewriting;
 typedef inv_status (*inv_rewrite_fn)(inv_context *ctx, const struct inv_graph *source,
                                      const inv_session_options *options, struct inv_rewriting **out);
 
+/* The inverse direction of a model (core/outline.h), as a file or in memory: joined in the same way. */
+struct inv_reverse_options;
+typedef inv_status (*inv_reverse_fn)(inv_context *ctx, const struct inv_graph *source,
+                                     const inv_session_options *shapes, const struct inv_reverse_options *options,
+                                     bool in_memory, struct inv_rewriting **out);
+
 /* What a row supports (core/op.h): joined in the same way. */
 struct inv_op_def;
 struct inv_support;
@@ -45,6 +51,7 @@ struct inv_context {
     inv_compile_fn compile;
     inv_rewrite_fn rewrite;  /* all of it */
     inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
+    inv_reverse_fn reverse;
     inv_support_fn support;
 };
 

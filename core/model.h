@@ -10,6 +10,7 @@ struct inv_model {
     inv_context *ctx;
     const char *path; /* as given to inv_model_load */
     inv_graph *graph; /* as in the file; passes work on copies. Its tensors are views of the mapped file */
+    inv_graph *forward; /* if `graph` is the inverse direction: as in the file; else NULL */
     inv_layout layout; /* of what is written */
     void *impl;       /* importer/: mappings, facts for inspect */
 };

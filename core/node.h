@@ -23,6 +23,12 @@ static inline const char *inv_node_called(const inv_graph *g, const inv_node *n)
     return g->emit_norigin ? g->emit_origin[0] : n->op_type; /* while it is being emitted */
 }
 
+/* The name that the file's node has, or its own: what blocks are called. */
+static inline const char *inv_node_label(const inv_node *n)
+{
+    return n->norigin && *n->origin[0] ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
+}
+
 /* The functions of a graph by domain and name. */
 typedef struct inv_callees {
     const inv_graph *g;

@@ -40,13 +40,16 @@ typedef struct inv_call {
     const struct inv_gpu *gpu; /* ops/gpu.h; NULL on the host */
 } inv_call;
 
-/* Gradient under construction: op->grad emits nodes with inv_emit1 and calls inv_grad_set. */
+/* Gradient under construction: op->grad emits nodes with inv_emit1 and calls inv_grad_set. What it emits with g->phase
+ * set to INV_FORWARD is put beside the node: what is to be kept of its operands (ops/bits.h). */
 typedef struct inv_grad {
     inv_graph *g;
     inv_id node;
     const inv_id *out_grad; /* per output: gradient value or INV_NONE (no gradient reaches it) */
     inv_id *in_grad;        /* per input: set by the row; stays INV_NONE if not wanted */
     const bool *wanted;     /* per input */
+    const bool *read;       /* per value, nread of them: what has been emitted reads it; NULL: nothing is read */
+    size_t nread;
 } inv_grad;
 
 enum {
@@ -100,6 +103,8 @@ static inline inv_id inv_O(const inv_grad *b, uint32_t i) { return inv_nod(b->g,
 static inline inv_id inv_GO(const inv_grad *b, uint32_t i) { return b->out_grad[i]; }
 static inline bool inv_wants(const inv_grad *b, uint32_t i) { return b->wanted[i]; }
 static inline void inv_grad_set(inv_grad *b, uint32_t i, inv_id v) { b->in_grad[i] = v; }
+/* v is an output: whether it is kept for the gradients of its readers (emitted by now), whatever this one reads. */
+static inline bool inv_read_anyway(const inv_grad *b, inv_id v) { return b->read && v < b->nread && b->read[v]; }
 /* Sum `v` down to the shape of `like` (undoes broadcasting); v itself when shapes agree. */
 inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like);
 
@@ -115,6 +120,22 @@ size_t inv_registry_nops(const inv_registry *r);
 const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i);
 size_t inv_registry_ninverses(const inv_registry *r);
 const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i); /* by falling priority */
+/* Path of the plugin that brought it; NULL: the library did. */
+const char *inv_registry_op_plugin(const inv_registry *r, size_t i);
+const char *inv_registry_inverse_plugin(const inv_registry *r, size_t i);
+extern const inv_api inv__plugin_api; /* plugin.c: what every rule set gets, built in or not */
+/* The texts of a rule, in the order in which they are printed; `name` NULL ends the list. */
+typedef struct inv_rule_field {
+    const char *name;
+    size_t offset; /* of a `const char *` in inv_inverse_def */
+} inv_rule_field;
+extern const inv_rule_field inv__rule_fields[];
+static inline const char *inv__rule_text(const inv_inverse_def *d, const inv_rule_field *f)
+{
+    return *(const char *const *)(const void *)((const char *)d + f->offset);
+}
+/* rule_text.c: the rule as `invonnx rules` prints it and a plugin may have it (docs/text-form.md) */
+void inv_rule_print(const inv_inverse_def *d, inv_str *out);
 /* Slot i of a row's `in` or `out` list; false: the operator has no such slot. A variadic slot covers all
  * that follow; its first is required if nothing stands before it. */
 bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);

@@ -35,6 +35,14 @@ typedef struct inv_outline_tensor {
     inv_maker maker; /* of the entries, in place of data.bytes */
 } inv_outline_tensor;
 
+/* An input or output of the main graph. */
+typedef struct inv_outline_port {
+    const char *name;     /* as one of the file's inputs or outputs, whose declaration is taken; */
+    inv_dtype dtype;      /* or, if this is not NONE, a new one, */
+    const char *symbol;   /* of one axis: its symbol; NULL: ... */
+    int64_t extent;       /* ... its extent; below 0: open */
+} inv_outline_port;
+
 typedef struct inv_outline_fact {
     const char *key, *value; /* entry of the model's metadata_props; keys begin with "ai.invonnx." */
 } inv_outline_fact;
@@ -57,7 +65,9 @@ typedef struct inv_outline {
     inv_outline_nodes node; /* of the main graph, in execution order */
     INV_VEC(inv_outline_function) function;
     INV_VEC(inv_outline_tensor) tensor; /* initializers to add */
-    INV_VEC(const char *) drop;         /* initializers to leave out (an earlier rewriting added them) */
+    INV_VEC(const char *) drop;         /* initializers and value infos to leave out */
+    bool ports; /* the graph has these inputs and outputs, besides initializers that are listed as inputs: */
+    INV_VEC(inv_outline_port) in, out;
     INV_VEC(inv_outline_fact) fact;
     INV_VEC(inv_outline_block) block;
     inv_weight_source source; /* of the file's initializers; NULL: none changed */
@@ -70,6 +80,11 @@ typedef struct inv_rewriting {
     inv_arena a;
     inv_graph *flat, *g; /* the file's nodes, and the canonical ones; may be NULL */
     inv_outline outline;
+    inv_graph *reversed;        /* the inverse direction in memory, in an arena of its own; else NULL */
+    size_t ninverse;            /* of a reversal: local inverses used, ... */
+    double gain;                /* ... product of their gains */
+    const char *const *notes;   /* ... and what else there is to say */
+    size_t nnotes;
     void *maker; /* of the outline's tensors (passes/rewrite.c) */
     void (*release)(void *maker);
 } inv_rewriting;
@@ -81,6 +96,7 @@ static inline void inv_rewriting_destroy(inv_rewriting *r)
     if (r->maker) r->release(r->maker);
     inv_graph_destroy(r->g);
     inv_graph_destroy(r->flat);
+    inv_graph_destroy(r->reversed);
     inv__arena_fini(&r->a);
     inv__free(ctx, r);
 }

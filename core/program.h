@@ -12,6 +12,20 @@
 
 /* --- what matching finds (passes/match.c) --- */
 
+/* log |det| of what an edge solves (inv_inverse_def.logdet), its names bound. */
+typedef struct inv_volume_term {
+    const char *form; /* "log_abs", ... */
+    inv_id arg;       /* INV_NONE: takes none */
+} inv_volume_term;
+enum { INV_MAX_VOLUME = 4 };
+typedef struct inv_volume {
+    const inv_id *from; /* what the pattern's operators give and the edge starts from */
+    uint32_t nfrom;
+    bool known;
+    inv_volume_term term[INV_MAX_VOLUME];
+    uint32_t nterm;
+} inv_volume;
+
 /* One way to get a value from others: the nodes are a template outside of the order. */
 typedef struct inv_edge {
     const inv_inverse_def *rule;
@@ -24,6 +38,8 @@ typedef struct inv_edge {
     double gain, bound; /* expected of the error, and at most; INFINITY if unbounded */
     uint32_t nsave;     /* the first nodes are forward's: they may read `frees`, and what the others read is kept */
     double kept;        /* bytes of that */
+    double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
+    const inv_volume *volume;
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;
@@ -90,6 +106,18 @@ typedef struct inv_left_slot {
     const char *name, *type; /* type NULL: the loss does not need it */
 } inv_left_slot;
 
+/* What the purpose `check` computes of one inverse (passes/check.c): values of the plan. Fingerprints as GuardSum gives
+ * them: element 4 is the sum of squares, element 5 the number of elements that are not finite. */
+typedef struct inv_check {
+    uint32_t edge;              /* index in the matches */
+    inv_id value, off;          /* fingerprints: of what is freed, of what comes back less that */
+    inv_id most;                /* largest magnitude of that difference */
+    inv_id start, moved, change; /* float64: fingerprints of what the inverse starts from, of by how much that was
+                                    moved, of by how much its result moved. INV_NONE: not measured */
+} inv_check;
+/* A purpose of no public name: forward as in training, and every inverse beside it. */
+#define INV_FOR_CHECK ((inv_purpose)(INV_FOR_TRAIN + 1))
+
 typedef struct inv_plan {
     inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
     inv_graph *g;    /* the plan: order, offsets */
@@ -98,6 +126,7 @@ typedef struct inv_plan {
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
     INV_VEC(inv_left_slot) left;
+    INV_VEC(inv_check) check;
     INV_VEC(inv_id) guarded; /* by guard slot: the forward value */
     inv_id loss, correct;    /* values; INV_NONE */
     inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */
@@ -148,8 +177,11 @@ typedef struct inv_program {
     double max_drift;
     size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
     size_t persistent, control, transient, store_peak;
-    /* Compiles again with one more anchor. On failure the program is unusable but destroyable. */
-    inv_status (*replan)(struct inv_program *p, const char *const *names, size_t n);
+    /* Plans again from the graphs at hand, with the options' memory, keep and modes, the anchors and `found` as they
+     * are now. `transient` and `control` grow from what they are. On failure the plans are as before. */
+    inv_status (*replan)(struct inv_program *p);
+    /* Drops what planning has put in the place of `plan`, INV_PLAN_KINDS of them, of an earlier or later state. */
+    void (*drop)(struct inv_program *p, inv_plan *plan);
     void (*destroy)(struct inv_program *p);
 } inv_program;
 

@@ -75,7 +75,8 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
         address = s->persistent + h->offset;
     } else {
         INV_TRY(inv_session_whole(s));
-        INV_CHECK(s->newest >= 0, s->ctx, INV_E_ARG, "nothing has been run yet, so there is nothing to read");
+        INV_CHECK(s->newest >= 0, s->ctx, INV_E_ARG,
+                  "nothing has been run yet, or since the modes were changed, so there is nothing to read");
         size_t n;
         const inv_result_slot *slot = slots(p, what, &n);
         size_t i = 0;

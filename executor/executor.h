@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/model.h"
+#include "core/node.h"
 #include "core/program.h"
 #include "ops/gpu.h"
 
@@ -109,16 +110,11 @@ struct inv_session {
     uint64_t steps;
     int fallbacks;
     double worst_drift;
+    struct inv_mode_set *modes; /* modes.c: those at hand; behind, what open scopes restore; NULL: never set */
     void *host;           /* download buffer for inv_session_get, grows */
     size_t host_nbytes;
     char bad_node[256];
 };
-
-/* What a message calls a node: the model's name for it. */
-static inline const char *inv_node_label(const inv_node *n)
-{
-    return n->norigin && *n->origin[0] ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
-}
 
 /* The message of a kernel that gave only a status. */
 static inline inv_status inv_node_failed(inv_context *ctx, const inv_node *n, inv_status s)
@@ -154,6 +150,13 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
+/* session.c: plans again after the program's options, modes or anchors have changed, and moves the arena; parameters
+ * and all that persists keep their bytes. `former`: the program as it was before; on failure it is that again. */
+inv_status inv_session_plan_again(inv_session *s, const inv_program *former);
+/* session.c: waits for what is queued, the newest update too */
+inv_status inv_session_settle(inv_session *s);
+/* modes.c: what inv_session_set_modes has left */
+void inv_modes_forget(inv_session *s);
 /* access.c: where an initializer lives; NULL: nowhere in this session */
 const inv_home *inv_session_home(const inv_session *s, const char *name);
 /* a device tensor in host memory, valid until the next call */

@@ -23,7 +23,7 @@ inv_status inv_report_text(inv_context *ctx, json_t *root, char **out)
     return copy ? INV_OK : INV_E_NOMEM;
 }
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
 
@@ -65,7 +65,7 @@ static json_t *block_list(const inv_graph *g)
     return list;
 }
 
-static json_t *refusal_list(const inv_graph *g)
+json_t *inv_report_refusals(const inv_graph *g)
 {
     json_t *list = json_array();
     for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
@@ -108,7 +108,7 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
                                 bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
                                 bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
         if (row && ready && ready[i].runs)
-            (void)json_object_set_new(row, "seconds", number(ready[i].seconds / ready[i].runs));
+            (void)json_object_set_new(row, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
         (void)json_array_append_new(list, row);
     }
     return list;
@@ -140,8 +140,8 @@ static json_t *drift(const inv_session *s, const inv_plan *p)
     json_t *list = json_array();
     for (size_t i = 0; s->drift && i < p->guarded.n; i++)
         (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", inv_val(p->g, p->guarded.at[i])->name,
-                                                    "drift", number(s->drift[i])));
-    return json_pack("{s:o, s:o}", "largest", number(s->worst_drift), "blocks", list);
+                                                    "drift", inv_report_number(s->drift[i])));
+    return json_pack("{s:o, s:o}", "largest", inv_report_number(s->worst_drift), "blocks", list);
 }
 
 static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
@@ -211,18 +211,18 @@ inv_status inv_session_report(inv_session *s, char **out)
         pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
         bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
         bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
-        "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", number(p->flops),
-        "store_flops", number(p->store_flops), "guard_flops", number(p->guard_flops));
+        "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", inv_report_number(p->flops),
+        "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops));
     size_t bound = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
     json_t *rest =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
-                  choices, "blocks", block_list(p->base), "refusals", refusal_list(p->base), "drift", drift(s, p),
-                  "max_drift", number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
-                  timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
-                  alive_at_peak(s->ctx, p), "lower_bound_bytes", bytes(pr->persistent + pr->control + bound),
-                  "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
+                  choices, "blocks", block_list(p->base), "refusals", inv_report_refusals(p->base), "drift",
+                  drift(s, p), "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes",
+                  classes(s, p), "timeline", timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL),
+                  "alive_at_peak", alive_at_peak(s->ctx, p), "lower_bound_bytes",
+                  bytes(pr->persistent + pr->control + bound), "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);
@@ -254,21 +254,21 @@ static json_t *type_lists(const inv_op_def *d, const inv_support *f)
     return all;
 }
 
-static json_t *op_entry(const inv_op_def *d, const inv_support *f)
+static json_t *op_entry(const inv_op_def *d, const inv_support *f, const char *plugin)
 {
     static const char *const gradient[] = {
         [INV_GRAD_NONE] = "none", [INV_GRAD_MISSING] = "missing", [INV_GRAD_PARTLY] = "partly", [INV_GRAD_YES] = "yes"};
     const bool own = d->cpu || d->flags & INV_OP_VIEW;
     json_t *to = json_array();
     for (uint32_t i = 0; i < f->nto && d->lower; i++) (void)json_array_append_new(to, json_string(f->to[i]->name));
-    return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s}", "name", d->name, "domain",
+    return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s, s:s?}", "name", d->name, "domain",
                      d->domain, "since", d->since, "until", d->until, "forward",
                      own        ? "yes"
                      : d->lower ? "lowered"
                                 : "missing",
                      "gradient", gradient[f->gradient], "inverse", f->inverse, "types", type_lists(d, f), "cpu", f->cpu,
                      "cuda", !f->cuda ? "no" : f->cuda_real ? "float" : "yes", "lowers_to", to, "doc",
-                     d->doc ? d->doc : "");
+                     d->doc ? d->doc : "", "plugin", plugin);
 }
 
 static inv_status op_list(inv_context *ctx, json_t *list)
@@ -277,23 +277,37 @@ static inv_status op_list(inv_context *ctx, json_t *list)
         const inv_op_def *d = inv_registry_op_at(ctx->registry, i);
         inv_support f;
         INV_TRY(ctx->support(ctx, d, &f));
-        (void)json_array_append_new(list, op_entry(d, &f));
+        (void)json_array_append_new(list, op_entry(d, &f, inv_registry_op_plugin(ctx->registry, i)));
     }
     return INV_OK;
 }
 
-static json_t *rule_list(const inv_registry *r)
+static json_t *rule_entry(inv_context *ctx, size_t i)
+{
+    const inv_inverse_def *d = inv_registry_inverse_at(ctx->registry, i);
+    json_t *cases = json_array();
+    inv_str text;
+    inv__str_init(&text, ctx);
+    inv_rule_print(d, &text);
+    for (size_t k = 0; d->cases && d->cases[k]; k++) (void)json_array_append_new(cases, json_string(d->cases[k]));
+    json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:s, s:s?}", "name", d->name, "kind",
+                          d->kind ? d->kind : d->name, "priority", (int)d->priority, "exactness",
+                          d->exactness == INV_EXACT ? "exact" : "bounded", "doc", d->doc ? d->doc : "", "cases", cases,
+                          "text", text.s, "plugin", inv_registry_inverse_plugin(ctx->registry, i));
+    for (const inv_rule_field *f = inv__rule_fields; o && f->name; f++)
+        if (!json_object_get(o, f->name)) {
+            const char *value = inv__rule_text(d, f);
+            (void)json_object_set_new(o, f->name, value ? json_string(value) : json_null());
+        }
+    inv__str_fini(&text);
+    return o;
+}
+
+static json_t *rule_list(inv_context *ctx)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < inv_registry_ninverses(r); i++) {
-        const inv_inverse_def *d = inv_registry_inverse_at(r, i);
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:s, s:s?, s:s?, s:s?, s:s?, s:s, s:s?, s:s}",
-                                                    "name", d->name, "kind", d->kind ? d->kind : d->name, "priority",
-                                                    (int)d->priority, "match", d->match, "solve", d->solve, "frees",
-                                                    d->frees, "when", d->when, "gain", d->gain, "exactness",
-                                                    d->exactness == INV_EXACT ? "exact" : "bounded", "refuse",
-                                                    d->refuse, "doc", d->doc ? d->doc : ""));
-    }
+    for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++)
+        (void)json_array_append_new(list, rule_entry(ctx, i));
     return list;
 }
 
@@ -303,7 +317,7 @@ inv_status inv_registry_report(inv_context *ctx, const char *what, char **json)
     bool ops = strcmp(what, "ops") == 0;
     INV_CHECK(ops || strcmp(what, "rules") == 0, ctx, INV_E_ARG, "no report is called '%s'; there are: ops, rules",
               what);
-    json_t *list = ops ? json_array() : rule_list(ctx->registry);
+    json_t *list = ops ? json_array() : rule_list(ctx);
     inv_status s = ops ? op_list(ctx, list) : INV_OK;
     if (s != INV_OK) {
         json_decref(list);

@@ -9,6 +9,8 @@
 
 /* A matched block: kind, name, rule, nodes, inputs, outputs. */
 json_t *inv_report_block(const inv_graph *g, const inv_block *b);
+json_t *inv_report_refusals(const inv_graph *g);
+json_t *inv_report_number(double x); /* null if it is not finite */
 /* The text of `root`, which goes with it; owned by the context, so that inv_free can free it. */
 inv_status inv_report_text(inv_context *ctx, json_t *root, char **out);
 

@@ -49,15 +49,85 @@ static json_t *report(const inv_rewriting *r, const char *path)
                      "initializers_added", added, "blocks", blocks);
 }
 
+/* What is written are the file's nodes, in their own direction. */
+static inv_status need_file(const inv_model *model)
+{
+    INV_CHECK(!model->forward, model->ctx, INV_E_ARG,
+              "the model is the inverse direction of '%s', in memory; load that file to rewrite it", model->path);
+    return INV_OK;
+}
+
 inv_status inv_model_rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
 {
     const inv_session_options none = {.size = sizeof none};
     inv_rewriting *r;
     if (json) *json = NULL;
     INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
+    INV_TRY(need_file(model));
     INV_TRY(model->ctx->rewrite(model->ctx, model->graph, options ? options : &none, &r));
     inv_status s = inv__outline_write(model, &r->outline, path);
     if (s == INV_OK && json) s = inv_report_text(model->ctx, report(r, path), json);
+    inv_rewriting_destroy(r);
+    return s;
+}
+
+/* --- the inverse direction --- */
+
+static json_t *ports(const inv_graph *g, const inv_ids *list)
+{
+    json_t *names = json_array();
+    for (size_t i = 0; i < list->n; i++) (void)json_array_append_new(names, json_string(inv_val(g, list->at[i])->name));
+    return names;
+}
+
+static json_t *inverse_report(const inv_rewriting *r, const char *path)
+{
+    json_t *added = json_array();
+    for (size_t i = 0; i < r->outline.tensor.n; i++)
+        (void)json_array_append_new(added, json_string(r->outline.tensor.at[i].name));
+    return json_pack("{s:s, s:o, s:o, s:i, s:o, s:o, s:o}", "model", path, "inputs",
+                     ports(r->reversed, &r->reversed->inputs), "outputs", ports(r->reversed, &r->reversed->outputs),
+                     "inverses", (int)r->ninverse, "gain", isfinite(r->gain) ? json_real(r->gain) : json_null(),
+                     "initializers_added", added, "notes", texts(r->notes, r->nnotes));
+}
+
+static inv_status reverse(inv_model *model, const inv_session_options *shapes, const inv_reverse_options *options,
+                          bool in_memory, inv_rewriting **r)
+{
+    const inv_session_options none = {.size = sizeof none};
+    INV_TRY(need_file(model));
+    return model->ctx->reverse(model->ctx, model->graph, shapes ? shapes : &none, options, in_memory, r);
+}
+
+inv_status inv_model_write_inverse(inv_model *model, const inv_session_options *shapes,
+                                   const inv_reverse_options *options, const char *path, char **json)
+{
+    inv_rewriting *r;
+    if (json) *json = NULL;
+    INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
+    INV_TRY(reverse(model, shapes, options, false, &r));
+    inv_status s = inv__outline_write(model, &r->outline, path);
+    if (s == INV_OK && json) s = inv_report_text(model->ctx, inverse_report(r, path), json);
+    inv_rewriting_destroy(r);
+    return s;
+}
+
+inv_status inv_model_reverse(inv_model *model, const inv_session_options *shapes, const inv_reverse_options *options,
+                             inv_model **out)
+{
+    inv_rewriting *r = NULL;
+    *out = NULL;
+    INV_TRY(need_file(model));
+    inv_model *m;
+    INV_TRY(inv_model_load(model->ctx, model->path, &m)); /* its tensors stay in a mapping of its own */
+    m->layout = model->layout;
+    inv_status s = reverse(m, shapes, options, true, &r);
+    if (s == INV_OK) {
+        m->forward = m->graph;
+        m->graph = r->reversed;
+        r->reversed = NULL;
+        *out = m;
+    } else inv_model_destroy(m);
     inv_rewriting_destroy(r);
     return s;
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/node.h"
 #include "executor/executor.h"
 
 /* First contents of the persistent values, from index `first` on. */
@@ -83,18 +82,18 @@ static inv_status no_memory(const inv_session *s, size_t nbytes)
 
 /* Memory for the plans as they are now. The transient part goes before its successor comes, so that no more than the
  * plan is ever allocated; the persistent part moves only if planning again has found further constants. */
-static inv_status fit_arena(inv_session *s, size_t old_persistent, size_t old_homes)
+static inv_status fit_arena(inv_session *s, size_t old_homes)
 {
     const inv_program *p = s->program;
     size_t transient = p->control + p->transient;
-    if (!s->control || transient > s->transient_nbytes) {
+    if (!s->control || transient != s->transient_nbytes) {
         s->device->free(s->self, s->control);
         s->control = s->transient = NULL;
     }
-    if (!s->persistent || p->persistent != old_persistent) {
+    if (!s->persistent || p->persistent > s->persistent_nbytes) {
         void *fresh;
         INV_TRY(s->device->alloc(s->self, p->persistent, &fresh));
-        inv_status st = s->persistent ? s->device->copy(s->self, fresh, s->persistent, old_persistent) : INV_OK;
+        inv_status st = s->persistent ? s->device->copy(s->self, fresh, s->persistent, s->persistent_nbytes) : INV_OK;
         s->device->free(s->self, st == INV_OK ? s->persistent : fresh);
         INV_TRY(st);
         s->persistent = fresh;
@@ -130,7 +129,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     INV_CHECK(s->device->host || !o->profile, s->ctx, INV_E_ARG,
               "nodes are timed on the CPU only, not on device '%s', which works through a queue", device);
     INV_TRY(s->device->open(s->ctx, &s->self));
-    return fit_arena(s, 0, 0);
+    return fit_arena(s, 0);
 }
 
 inv_status inv_session_create(inv_model *model, const inv_session_options *options, inv_session **out)
@@ -163,6 +162,7 @@ void inv_session_destroy(inv_session *s)
         s->device->close(s->self);
     }
     if (s->program) s->program->destroy(s->program);
+    inv_modes_forget(s);
     inv__arena_fini(&s->memory);
     inv__free(ctx, s->host);
     inv__free(ctx, s);
@@ -323,6 +323,11 @@ static inv_status call_failed(inv_session *s, inv_status st, inv_part part)
     return st;
 }
 
+inv_status inv_session_settle(inv_session *s)
+{
+    return s->self && !s->device->host ? call_failed(s, s->device->finish(s->self), INV_PART_COMMIT) : INV_OK;
+}
+
 static inv_status begin_call(inv_session *s, int kind)
 {
     s->newest = kind;
@@ -343,36 +348,60 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
 }
 
 #define NEAR_LIMIT 0.7
-/* The value to keep when the guard has refused a reconstruction, by name; one that is not finite compares as infinite.
+/* The value to keep when the guard has refused a reconstruction, by name, else NULL; one that is not finite compares as
+ * infinite.
  * It is the earliest checked that came near the limit: what follows may only follow from it, and errors begin anew
  * where there is room for them to grow a little from step to step. */
-static size_t value_to_keep(inv_session *s, int kind, const char **names, inv_result *result)
+static const char *value_to_keep(inv_session *s, int kind, inv_result *result)
 {
     const inv_plan *plan = &s->program->plan[kind];
-    size_t n = 0;
+    const char *first = NULL;
     bool refused = false;
     for (size_t i = 0; i < plan->guarded.n; i++) {
         double d = isnan(s->drift[i]) ? INFINITY : s->drift[i];
         if (d > result->drift) result->drift = d;
-        if (d > NEAR_LIMIT * s->program->max_drift && n == 0) names[n++] = inv_val(plan->g, plan->guarded.at[i])->name;
+        if (d > NEAR_LIMIT * s->program->max_drift && !first) first = inv_val(plan->g, plan->guarded.at[i])->name;
         refused = refused || d > s->program->max_drift;
     }
-    return refused ? n : 0;
+    return refused ? first : NULL;
 }
 
-static inv_status plan_again(inv_session *s, const char *const *names, size_t n)
+/* The program as it was; its arena holds what has come since. */
+static void restore(inv_program *p, const inv_program *former)
+{
+    inv_arena arena = p->arena;
+    *p = *former;
+    p->arena = arena;
+}
+
+inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
 {
     inv_program *p = s->program;
-    size_t persistent = p->persistent, homes = p->home.n;
+    inv_status st = p->replan(p);
+    if (st == INV_OK && s->self) st = fit_arena(s, former->home.n);
+    inv_program other = *former;
+    if (st != INV_OK) {
+        other = *p;
+        restore(p, former);
+        if (s->self && fit_arena(s, p->home.n) != INV_OK)
+            s->lost = "there was not even memory to go on as before when it was planned again; only its parameters "
+                      "can be read";
+    }
+    p->drop(p, other.plan);
+    return st;
+}
+
+static inv_status keep_from_now(inv_session *s, const char *name)
+{
+    inv_program *p = s->program;
     inv__log(s->ctx, "step %llu: a reconstruction is off by more than %g; '%s' is kept from now on",
-             (unsigned long long)s->steps, p->max_drift, names[0]);
-    /* until it has worked */
-    s->lost = "it could not be planned again when a reconstruction was refused; only its parameters can be read";
-    INV_TRY(p->replan(p, names, n));
+             (unsigned long long)s->steps, p->max_drift, name);
+    const inv_program former = *p;
+    const char *copy = inv__arena_strdup(&p->arena, name); /* the graph that owns the name goes */
+    if (!copy || !inv_vec_push(&p->arena, &p->anchor, copy)) return INV_E_NOMEM;
+    INV_TRY(inv_session_plan_again(s, &former));
     inv__log(s->ctx, "planned again: peak %zu bytes", p->persistent + p->control + p->transient);
-    s->fallbacks += (int)n;
-    INV_TRY(fit_arena(s, persistent, homes));
-    s->lost = NULL;
+    s->fallbacks++;
     return INV_OK;
 }
 
@@ -394,15 +423,11 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
         if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
         if (plan->finite != INV_NONE && as_double(plan, plan->finite, bytes[1]) > 0)
             return find_bad(s, *kind, "the loss is finite, but its gradients are not", result);
-        const char *names[1] = {NULL};
-        size_t bad = value_to_keep(s, *kind, names, result);
+        const char *bad = value_to_keep(s, *kind, result);
         result->fallbacks = s->fallbacks - before;
-        if (result->drift > s->worst_drift && bad == 0) s->worst_drift = result->drift;
-        if (bad == 0) return INV_OK;
-        /* replanning drops the graph that owns the name */
-        const char *copy = inv__arena_strdup(&s->program->arena, names[0]);
-        if (!copy) return INV_E_NOMEM;
-        INV_TRY(plan_again(s, &copy, 1));
+        if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
+        if (!bad) return INV_OK;
+        INV_TRY(keep_from_now(s, bad));
     }
 }
 

@@ -62,6 +62,27 @@ inv_status inv__put_attr(inv__pieces *p, uint32_t id, const inv_attr *a)
     return inv__put_close(p, &m, id);
 }
 
+inv_status inv__put_declaration(inv__pieces *p, uint32_t id, const char *name, inv_dtype dtype, const char *symbol,
+                                int64_t extent)
+{
+    enum { TYPE = 2, TENSOR = 1, ELEMENT = 1, SHAPE = 2, DIM = 1, EXTENT = 1, SYMBOL = 2 };
+    inv__mark info, type, tensor, shape, dim;
+    INV_TRY(inv__put_open(p, &info));
+    INV_TRY(inv__put_text(p, 1, name));
+    INV_TRY(inv__put_open(p, &type));
+    INV_TRY(inv__put_open(p, &tensor));
+    INV_TRY(inv__put_int(p, ELEMENT, (int64_t)dtype));
+    INV_TRY(inv__put_open(p, &shape));
+    INV_TRY(inv__put_open(p, &dim));
+    if (symbol && *symbol) INV_TRY(inv__put_text(p, SYMBOL, symbol));
+    else if (extent >= 0) INV_TRY(inv__put_int(p, EXTENT, extent));
+    INV_TRY(inv__put_close(p, &dim, DIM));
+    INV_TRY(inv__put_close(p, &shape, SHAPE));
+    INV_TRY(inv__put_close(p, &tensor, TENSOR));
+    INV_TRY(inv__put_close(p, &type, TYPE));
+    return inv__put_close(p, &info, id);
+}
+
 inv_status inv__put_opset(inv__pieces *p, uint32_t id, const char *domain, int64_t version)
 {
     inv__mark m;

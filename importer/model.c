@@ -100,6 +100,7 @@ void inv_model_destroy(inv_model *m)
     if (!m) return;
     inv__impl *impl = m->impl;
     inv_graph_destroy(m->graph);
+    inv_graph_destroy(m->forward);
     inv__map_close(&impl->file);
     for (size_t i = 0; i < impl->ext.n; i++) inv__map_close(&impl->ext.at[i]);
     if (impl->dir >= 0) close(impl->dir);

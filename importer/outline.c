@@ -200,7 +200,52 @@ static inv_status put_initializer(outliner *x, const edit *e, size_t i)
     return inv__put_initializer(&x->w, e->field, t->name, &t->data, t->maker.make ? &t->maker : NULL);
 }
 
-enum { GRAPH_EDITS = 4 };
+/* --- ports: inputs and outputs that are declared anew, by what the file says of the value --- */
+
+/* Of inputs, those that stand for initializers. */
+static inv_status keep_port(outliner *x, edit *e, const inv__field *f, bool *keep)
+{
+    span s;
+    *keep = false;
+    if (e->field != INV__GRAPH_INPUT) return INV_OK;
+    INV_TRY(text_in(x, f, 1, &s));
+    const char *at = (const char *)x->w.impl->file.base + s.begin;
+    const char *name = inv__arena_strndup(&x->w.l.scratch, at, s.end - s.begin);
+    if (!name) return INV_E_NOMEM;
+    *keep = inv__names_get(&x->w.inits, name) != INV_NONE && inv__names_get(&x->drop, name) == INV_NONE;
+    return INV_OK;
+}
+
+/* The newest declaration of an input or output of the file's graph by that name. */
+static inv_status find_declaration(const outliner *x, const char *name, span *out)
+{
+    inv__field f;
+    span s;
+    *out = (span){0};
+    for (size_t i = 0; i < x->graph.n; i++)
+        for (size_t pos = x->graph.at[i].begin; pos < x->graph.at[i].end; pos = f.end) {
+            INV_TRY(inv__writer_field(&x->w, pos, x->graph.at[i].end, &f));
+            if (f.id != INV__GRAPH_INPUT && f.id != INV__GRAPH_OUTPUT) continue;
+            INV_TRY(text_in(x, &f, 1, &s));
+            if (is_text(x, s, name)) *out = (span){f.body, f.end};
+        }
+    return out->end ? INV_OK
+                    : inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no input or output '%s'", x->w.m->path, name);
+}
+
+static inv_status put_port(outliner *x, const edit *e, size_t i)
+{
+    const inv_outline_port *port = e->field == INV__GRAPH_INPUT ? &x->o->in.at[i] : &x->o->out.at[i];
+    inv__pieces *p = &x->w.model;
+    span s;
+    if (port->dtype != INV_DT_NONE)
+        return inv__put_declaration(p, e->field, port->name, port->dtype, port->symbol, port->extent);
+    INV_TRY(find_declaration(x, port->name, &s));
+    INV_TRY(inv__put_header(p, e->field, s.end - s.begin));
+    return inv__put(p, x->w.impl->file.base + s.begin, s.end - s.begin);
+}
+
+enum { GRAPH_EDITS = 5 };
 
 static inv_status put_graph(outliner *x, const edit *e, size_t i)
 {
@@ -311,7 +356,8 @@ static inv_status build(outliner *x)
     edit in_graph[GRAPH_EDITS] = {
         {.field = INV__GRAPH_NODE, .put = put_graph_node, .n = o->node.n},
         {.field = INV__GRAPH_INITIALIZER, .keep = keep_named, .put = put_initializer, .n = o->tensor.n},
-        {.field = INV__GRAPH_INPUT, .keep = keep_named},
+        {.field = INV__GRAPH_INPUT, .keep = o->ports ? keep_port : keep_named, .put = put_port, .n = o->in.n},
+        {.field = INV__GRAPH_OUTPUT, .keep = o->ports ? keep_port : keep_named, .put = put_port, .n = o->out.n},
         {.field = INV__GRAPH_VALUE_INFO, .keep = keep_named},
     };
     int64_t needs = functions ? IR_VERSION : o->tensor.n ? IR_FREE_INITIALIZERS : 0;

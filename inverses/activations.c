@@ -16,6 +16,7 @@
                                        .frees = "x",                                                                  \
                                        .when = condition,                                                             \
                                        .gain = magnifies,                                                             \
+                                       .logdet = "log_deriv",                                                         \
                                        .cases = INV_CASES(__VA_ARGS__),                                               \
                                        .doc = text};
 
@@ -42,12 +43,12 @@ ACT(exponential, "exp", "Exp", NULL, "unbounded", "x = log(y)", CASE("y = Exp(x)
     "}); x = LeakyRelu<alpha = 0.9>(u); " statement "; z = MatMul(y, B) }"
 ACT(logarithm, "log", "Log", NULL, "expected_abs(x)", "x = e^y", AROUND("2", "1", "y = Log(x)"))
 ACT(square_root, "sqrt", "Sqrt", NULL, "unbounded", "x = y^2", POSITIVE("y = Sqrt(x)"))
-ACT(reciprocal, "reciprocal", "Reciprocal", "positive(x)", "unbounded", "x = 1 / y", POSITIVE("y = Reciprocal(x)"))
 ACT(softsign, "softsign", "Softsign", NULL, "unbounded", "x = y / (1 - |y|)", CASE("y = Softsign(x)"))
 ACT(sinh_activation, "sinh", "Sinh", NULL, NULL, "x = asinh(y)", CASE("y = Sinh(x)"))
 ACT(asinh_activation, "asinh", "Asinh", NULL, "unbounded", "x = sinh(y)", CASE("y = Asinh(x)"))
 
-/* The inverse is an operator of its own. */
+/* The inverse is an operator of its own. What maps infinity to ordinary numbers, 1 / y or tanh(y), is no inverse here:
+ * a value that has overflowed is to be seen. */
 #define OTHER(id, label, op, back, magnifies, text, ...)                                                              \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
                                        .name = label,                                                                 \
@@ -59,7 +60,6 @@ ACT(asinh_activation, "asinh", "Asinh", NULL, "unbounded", "x = sinh(y)", CASE("
                                        .cases = INV_CASES(__VA_ARGS__),                                               \
                                        .doc = text};
 OTHER(arctangent, "atan", "Atan", "Tan", "unbounded", "x = tan(y)", CASE("y = Atan(x)"))
-OTHER(atanh_activation, "atanh", "Atanh", "Tanh", NULL, "x = tanh(y)", AROUND("0", "0.5", "y = Atanh(x)"))
 
 static const inv_inverse_def odd_power = {
     .size = sizeof(inv_inverse_def),
@@ -80,23 +80,10 @@ static const inv_inverse_def positive_power = {
     .match = "y = Pow(x, param(k))",
     .solve = "e = Reciprocal(k); x = Pow(y, e)",
     .frees = "x",
-    .when = "same_shape(x, y); away_from_zero(k, 1e-3); positive(x)",
+    .when = "same_shape(x, y); positive(k); positive(x)",
     .gain = "unbounded",
-    .cases = INV_CASES(POSITIVE("y = Pow(x, float[] {1.5})"), POSITIVE("y = Pow(x, float[] {-2})")),
-    .doc = "y = x^k, x > 0: x = y^(1/k)",
-};
-
-/* The odds' logarithm, as flows write it: neither of its parts is solved, but x is bounded whatever y is. */
-static const inv_inverse_def logit = {
-    .size = sizeof(inv_inverse_def),
-    .name = "logit",
-    .priority = 60,
-    .match = "a = Log(x); y = Sub(a, c); c = Log(b); b = Sub(param(one), x)",
-    .solve = "x = Sigmoid(y)",
-    .frees = "x",
-    .when = "equals(one, 1)",
-    .cases = INV_CASES(AROUND("0.5", "0.3", "a = Log(x); b = Sub(float[] {1}, x); c = Log(b); y = Sub(a, c)")),
-    .doc = "y = log(x) - log(1 - x): x = 1 / (1 + e^-y)",
+    .cases = INV_CASES(POSITIVE("y = Pow(x, float[] {1.5})")),
+    .doc = "y = x^k, x > 0 and k > 0: x = y^(1/k)",
 };
 
 static const inv_inverse_def prelu = {
@@ -109,6 +96,7 @@ static const inv_inverse_def prelu = {
     .frees = "x",
     .when = "same_shape(x, y); positive(slope)",
     .gain = "max_inv(slope)",
+    .logdet = "log_deriv",
     .cases = INV_CASES(CASE("param float[1] a = {0.25}; y = PRelu(x, a)"),
                        CASE("param float[6] a = {0.25, 0.5, 1.5, 0.1, 1, 2}; y = PRelu(x, a)")),
     .doc = "x = y where y > 0, else y / slope",
@@ -125,5 +113,5 @@ static const inv_inverse_def relu = {
 };
 
 INV_INVERSES(activations, &leaky_relu, &elu, &selu, &celu, &tanh_activation, &sigmoid, &softplus, &exponential,
-             &logarithm, &square_root, &reciprocal, &softsign, &sinh_activation, &asinh_activation, &arctangent,
-             &atanh_activation, &odd_power, &positive_power, &logit, &prelu, &relu)
+             &logarithm, &square_root, &softsign, &sinh_activation, &asinh_activation, &arctangent, &odd_power,
+             &positive_power, &prelu, &relu)

@@ -30,7 +30,8 @@ static const inv_inverse_def batchnorm_eval = {
     .solve = "x = BatchNormInverse<epsilon = epsilon>(y, scale, bias, mean, var)",
     .frees = "x",
     .when = "attr(training) == 0; away_from_zero(scale, 1e-3)",
-    .gain = "max_inv(scale)",
+    .gain = "max_inv(scale, var)",
+    .logdet = "log_abs(scale); -log_std(var)",
     .cases = INV_CASES(CASE("epsilon = 0.001")),
     .doc = "inference mode: an affine map per channel",
 };

@@ -25,14 +25,18 @@ static inv_status add_ops(inv_registry *r)
 
 static inv_status add_rules(inv_registry *r)
 {
-    static const inv_api api = {INV_PLUGIN_ABI, sizeof(inv_api), inv_registry_add_inverse};
     static inv_status (*const sets[])(const inv_api *, struct inv_registry *) = {
 #define SET(set) inv_plugin_init_##set,
         RULE_SETS(SET)
 #undef SET
     };
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) INV_TRY(sets[i](&api, r));
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) INV_TRY(sets[i](&inv__plugin_api, r));
     return INV_OK;
+}
+
+static bool bare(const inv_context_options *o)
+{
+    return o && o->size >= offsetof(inv_context_options, no_rules) + sizeof o->no_rules && o->no_rules;
 }
 
 inv_status inv_context_create(const inv_context_options *options, inv_context **out)
@@ -42,7 +46,7 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
     INV_TRY(inv__context_init(options, &ctx));
     inv_status s = inv_registry_create(ctx, &ctx->registry);
     if (s == INV_OK) s = add_ops(ctx->registry);
-    if (s == INV_OK) s = add_rules(ctx->registry);
+    if (s == INV_OK && !bare(options)) s = add_rules(ctx->registry);
     if (s != INV_OK) {
         inv_context_destroy(ctx);
         return s;
@@ -50,6 +54,7 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
     ctx->compile = inv_compile;
     ctx->rewrite = inv_rewrite_blocks;
     ctx->inverses = inv_rewrite_inverses;
+    ctx->reverse = inv_reverse_model;
     ctx->support = inv_support_of;
     *out = ctx;
     return INV_OK;

@@ -76,7 +76,7 @@ static const inv_inverse_def additive_block_fg = {
 #define JOINT "param float[3,6] D; p = MatMul(x2, D); u, h = Split<axis = 1, num_outputs = 2>(p); "
 /* Of the many forms each has a row: two operators, what takes the second and then the first back, and how that
  * magnifies errors. The scale's bounds are not asked for: where there are none, what is usual is expected of it. */
-#define AFFINE(id, prio, first, second, back, then, magnifies, text, ...)                                             \
+#define AFFINE(id, prio, first, second, back, then, magnifies, volume, text, ...)                                     \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
                                        .name = #id,                                                                   \
                                        .kind = "affine_coupling",                                                     \
@@ -85,7 +85,8 @@ static const inv_inverse_def additive_block_fg = {
                                        .solve = "n = " back "; x1 = " then,                                           \
                                        .frees = "x1",                                                                 \
                                        .when = "same_shape(x1, y1); has_features(x1); recoverable(x2); positive(s)",  \
-                                       .gain = magnifies,                                                             \
+                                       .gain = "expected_" magnifies "(s)",                                           \
+                                       .logdet = volume,                                                              \
                                        .cases = INV_CASES(__VA_ARGS__),                                               \
                                        .doc = text};
 
@@ -94,7 +95,7 @@ static const inv_inverse_def additive_block_fg = {
 #define SCALED(op, second) CASE(SIGMOID "m = " op "; y1 = " second ";" OUT)
 #define DIVIDED(op, second) CASE(JOINT "s = Exp(u); m = " op "; y1 = " second ";" OUT)
 
-AFFINE(affine_coupling, 131, "Mul(x1, s)", "Add(m, t)", "Sub(y1, t)", "Div(n, s)", "expected_inv(s)",
+AFFINE(affine_coupling, 131, "Mul(x1, s)", "Add(m, t)", "Sub(y1, t)", "Div(n, s)", "inv", "log_abs(s)",
        "y1 = x1 * s(x2) + t(x2), s > 0: x1 = (y1 - t) / s. RealNVP, arXiv 1605.08803",
        SCALED("Mul(x1, s)", "Add(m, h)"),
        CASE(JOINT "s = Exp(u); m = Mul(s, x1); y1 = Add(h, m);" OUT_SWAPPED),
@@ -102,35 +103,35 @@ AFFINE(affine_coupling, 131, "Mul(x1, s)", "Add(m, t)", "Sub(y1, t)", "Div(n, s)
             "m = Mul(x1, s); y1 = Add(m, h);" OUT),
        CASE(JOINT "k = Softplus(u); s = Add(k, float[] {0.001}); m = Mul(s, x1); y1 = Add(m, h);" OUT),
        CASE("h = MatMul(x2, A); s = Exp(h); m = Mul(x1, s); y1 = Add(m, h);" OUT))
-AFFINE(affine_coupling_minus, 130, "Mul(x1, s)", "Sub(m, t)", "Add(y1, t)", "Div(n, s)", "expected_inv(s)",
+AFFINE(affine_coupling_minus, 130, "Mul(x1, s)", "Sub(m, t)", "Add(y1, t)", "Div(n, s)", "inv", "log_abs(s)",
        "y1 = x1 * s(x2) - t(x2), s > 0: x1 = (y1 + t) / s", SCALED("Mul(x1, s)", "Sub(m, h)"))
-AFFINE(affine_coupling_negated, 129, "Mul(x1, s)", "Sub(t, m)", "Sub(t, y1)", "Div(n, s)", "expected_inv(s)",
+AFFINE(affine_coupling_negated, 129, "Mul(x1, s)", "Sub(t, m)", "Sub(t, y1)", "Div(n, s)", "inv", "log_abs(s)",
        "y1 = t(x2) - x1 * s(x2), s > 0: x1 = (t - y1) / s", SCALED("Mul(x1, s)", "Sub(h, m)"))
-AFFINE(affine_coupling_divided, 128, "Div(x1, s)", "Add(m, t)", "Sub(y1, t)", "Mul(n, s)", "expected_abs(s)",
+AFFINE(affine_coupling_divided, 128, "Div(x1, s)", "Add(m, t)", "Sub(y1, t)", "Mul(n, s)", "abs", "-log_abs(s)",
        "y1 = x1 / s(x2) + t(x2), s > 0: x1 = (y1 - t) * s", DIVIDED("Div(x1, s)", "Add(m, h)"))
-AFFINE(affine_coupling_divided_minus, 127, "Div(x1, s)", "Sub(m, t)", "Add(y1, t)", "Mul(n, s)", "expected_abs(s)",
+AFFINE(affine_coupling_divided_minus, 127, "Div(x1, s)", "Sub(m, t)", "Add(y1, t)", "Mul(n, s)", "abs", "-log_abs(s)",
        "y1 = x1 / s(x2) - t(x2), s > 0: x1 = (y1 + t) * s", DIVIDED("Div(x1, s)", "Sub(m, h)"))
-AFFINE(affine_coupling_divided_negated, 126, "Div(x1, s)", "Sub(t, m)", "Sub(t, y1)", "Mul(n, s)", "expected_abs(s)",
+AFFINE(affine_coupling_divided_negated, 126, "Div(x1, s)", "Sub(t, m)", "Sub(t, y1)", "Mul(n, s)", "abs", "-log_abs(s)",
        "y1 = t(x2) - x1 / s(x2), s > 0: x1 = (t - y1) * s", DIVIDED("Div(x1, s)", "Sub(h, m)"))
 
-AFFINE(affine_coupling_shifted, 125, "Add(x1, t)", "Mul(m, s)", "Div(y1, s)", "Sub(n, t)", "expected_inv(s)",
+AFFINE(affine_coupling_shifted, 125, "Add(x1, t)", "Mul(m, s)", "Div(y1, s)", "Sub(n, t)", "inv", "log_abs(s)",
        "y1 = (x1 + t(x2)) * s(x2), s > 0: x1 = y1 / s - t. Glow, arXiv 1807.03039", SCALED("Add(x1, h)", "Mul(m, s)"))
-AFFINE(affine_coupling_shifted_minus, 124, "Sub(x1, t)", "Mul(m, s)", "Div(y1, s)", "Add(n, t)", "expected_inv(s)",
+AFFINE(affine_coupling_shifted_minus, 124, "Sub(x1, t)", "Mul(m, s)", "Div(y1, s)", "Add(n, t)", "inv", "log_abs(s)",
        "y1 = (x1 - t(x2)) * s(x2), s > 0: x1 = y1 / s + t", SCALED("Sub(x1, h)", "Mul(s, m)"))
-AFFINE(affine_coupling_shifted_negated, 123, "Sub(t, x1)", "Mul(m, s)", "Div(y1, s)", "Sub(t, n)", "expected_inv(s)",
+AFFINE(affine_coupling_shifted_negated, 123, "Sub(t, x1)", "Mul(m, s)", "Div(y1, s)", "Sub(t, n)", "inv", "log_abs(s)",
        "y1 = (t(x2) - x1) * s(x2), s > 0: x1 = t - y1 / s", SCALED("Sub(h, x1)", "Mul(m, s)"))
-AFFINE(affine_coupling_shifted_divided, 122, "Add(x1, t)", "Div(m, s)", "Mul(y1, s)", "Sub(n, t)", "expected_abs(s)",
+AFFINE(affine_coupling_shifted_divided, 122, "Add(x1, t)", "Div(m, s)", "Mul(y1, s)", "Sub(n, t)", "abs", "-log_abs(s)",
        "y1 = (x1 + t(x2)) / s(x2), s > 0: x1 = y1 * s - t", DIVIDED("Add(x1, h)", "Div(m, s)"))
-AFFINE(affine_coupling_normalized, 121, "Sub(x1, t)", "Div(m, s)", "Mul(y1, s)", "Add(n, t)", "expected_abs(s)",
+AFFINE(affine_coupling_normalized, 121, "Sub(x1, t)", "Div(m, s)", "Mul(y1, s)", "Add(n, t)", "abs", "-log_abs(s)",
        "y1 = (x1 - t(x2)) / s(x2), s > 0: x1 = y1 * s + t", DIVIDED("Sub(x1, h)", "Div(m, s)"))
 AFFINE(affine_coupling_normalized_negated, 120, "Sub(t, x1)", "Div(m, s)", "Mul(y1, s)", "Sub(t, n)",
-       "expected_abs(s)", "y1 = (t(x2) - x1) / s(x2), s > 0: x1 = t - y1 * s", DIVIDED("Sub(h, x1)", "Div(m, s)"))
+       "abs", "-log_abs(s)", "y1 = (t(x2) - x1) / s(x2), s > 0: x1 = t - y1 * s", DIVIDED("Sub(h, x1)", "Div(m, s)"))
 
 /* Halves by a mask instead of a split: h = b x passes through, for b is 0 or 1 and c = 1 - b. */
 #define MASKED(statements)                                                                                            \
     "g(float[4,6] in) => (z) { param float[6,6] F; param float[6,6] G; param float[6,5] B; "                          \
     "const float[6] b = {0, 1, 0, 1, 0, 1}; const float[] one = {1}; c = Sub(one, b); "                               \
-    "x = LeakyRelu<alpha = 0.9>(in); h = Mul(x, b); p = MatMul(h, F); l = MatMul(h, G); t = Relu(l); "                \
+    "x = LeakyRelu<alpha = 0.9>(in); h = Mul(x, b); p = MatMul(h, F); l = MatMul(h, G); t = Tanh(l); "                \
     statements "; z = MatMul(y, B) }"
 #define MASKED_RULE(id, label, solves, name_freed, magnifies, pattern, condition, text, ...)                          \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
@@ -151,7 +152,7 @@ AFFINE(affine_coupling_normalized_negated, 120, "Sub(t, x1)", "Div(m, s)", "Mul(
 MASKED_RULE(masked_half, "", "h = Mul(y, b)", "h", NULL,
             "h = Mul(x, param(b)); y = Add(h, r); r = Mul(a, param(c))", "",
             "y = b x + c a, where b is a mask and c the other half: b x = b y",
-            MASKED(MASKED_AFFINE), MASKED(MASKED_ADDITIVE))
+            MASKED(MASKED_AFFINE))
 MASKED_RULE(masked_affine_coupling, "affine_coupling", "d = Sub(y, t); u = Div(d, s); v = Mul(u, c); x = Add(h, v)",
             "x", "expected_inv(s)",
             "h = Mul(x, param(b)); y = Add(h, r); r = Mul(a, param(c)); m = Mul(x, s); a = Add(m, t); s, t = region(h)",

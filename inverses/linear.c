@@ -17,30 +17,36 @@
 
 RULE(add_left)
     .kind = "", .match = "y = Add(a, b)", .solve = "a = Sub(y, b)", .frees = "a", .when = "same_shape(a, y)",
+    .logdet = "0",
     .cases = INV_CASES(PAIR("y = Add(a, b)", "b"), PAIR("y = Add(b, a)", "b"), PAIR("y = Sum(a, b)", "a")),
     .doc = "y = a + b: a = y - b" };
 RULE(sub_left)
     .kind = "", .match = "y = Sub(a, b)", .solve = "a = Add(y, b)", .frees = "a", .when = "same_shape(a, y)",
+    .logdet = "0",
     .cases = INV_CASES(PAIR("y = Sub(a, b)", "b")),
     .doc = "y = a - b: a = y + b" };
 RULE(sub_right)
     .kind = "", .match = "y = Sub(a, b)", .solve = "b = Sub(a, y)", .frees = "b", .when = "same_shape(b, y)",
+    .logdet = "0",
     .cases = INV_CASES(PAIR("y = Sub(a, b)", "a")),
     .doc = "y = a - b: b = a - y" };
 RULE(neg)
     .kind = "", .match = "y = Neg(x)", .solve = "x = Neg(y)", .frees = "x", .exactness = INV_EXACT,
+    .logdet = "0",
     .cases = INV_CASES(CASE("y = Neg(x)")),
     .doc = "y = -x: x = -y" };
 
 RULE(cumulative_sum)
     .kind = "", .match = "y = CumSumAxis(x)", .solve = "x = CumSumInverse<*>(y)", .frees = "x",
     .when = "attr(exclusive, 0) == 0", .gain = "times(2)",
+    .logdet = "0",
     .cases = INV_CASES(CASE("const int64[1] a = {1}; y = CumSum(x, a)"),
                        CASE("const int64[1] a = {0}; y = CumSum<reverse = 1>(x, a)")),
     .doc = "y = sums of x along an axis: x = differences of neighbours" };
 RULE(scale)
     .priority = 20, .match = "y = Mul(x, param(s))", .solve = "x = Div(y, s)", .frees = "x",
     .when = "same_shape(x, y); away_from_zero(s, 1e-6)", .gain = "max_inv(s)",
+    .logdet = "log_abs(s)",
     .cases = INV_CASES(CASE("param float[6] s = {1.5, -2, 0.25, 1, 3, -0.5}; y = Mul(x, s)"),
                        CASE("param float[] s = {-0.125}; y = Mul(s, x)"),
                        CASE("param float[6] log_s; s = Exp(log_s); y = Mul(x, s)")),
@@ -48,6 +54,7 @@ RULE(scale)
 RULE(scale_div)
     .kind = "scale", .priority = 20, .match = "y = Div(x, param(s))", .solve = "x = Mul(y, s)", .frees = "x",
     .when = "same_shape(x, y); away_from_zero(s, 1e-6)", .gain = "max_abs(s)",
+    .logdet = "-log_abs(s)",
     .cases = INV_CASES(CASE("param float[6] s = {1.5, -2, 0.25, 1, 3, -0.5}; y = Div(x, s)")),
     .doc = "y = x / s, s from parameters: x = y * s" };
 
@@ -55,12 +62,14 @@ RULE(scale_div)
 RULE(mul_bounded)
     .kind = "", .priority = 5, .match = "y = Mul(x, s)", .solve = "x = Div(y, s)", .frees = "x",
     .when = "same_shape(x, y); away_from_zero(s, 1e-6)", .gain = "max_inv(s)",
+    .logdet = "log_abs(s)",
     .cases = INV_CASES(PAIR("t = Tanh(b); s = Exp(t); y = Mul(a, s)", "s"),
                        PAIR("t = Tanh(b); s = Exp(t); y = Mul(s, a)", "s")),
     .doc = "y = x * s, s bounded away from zero by how it is computed: x = y / s" };
 RULE(div_bounded)
     .kind = "", .priority = 5, .match = "y = Div(x, s)", .solve = "x = Mul(y, s)", .frees = "x",
     .when = "same_shape(x, y); away_from_zero(s, 1e-6)", .gain = "max_abs(s)",
+    .logdet = "-log_abs(s)",
     .cases = INV_CASES(PAIR("t = Tanh(b); s = Exp(t); y = Div(a, s)", "s")),
     .doc = "y = x / s, s bounded away from zero by how it is computed: x = y * s" };
 
@@ -68,19 +77,15 @@ RULE(div_bounded)
 RULE(mul_positive)
     .kind = "", .priority = 4, .match = "y = Mul(x, s)", .solve = "x = Div(y, s)", .frees = "x",
     .when = "same_shape(x, y); positive(s)", .gain = "max_inv(s)",
+    .logdet = "log_abs(s)",
     .cases = INV_CASES(PAIR("s = Sigmoid(b); y = Mul(a, s)", "s"), PAIR("s = Exp(b); y = Mul(s, a)", "s")),
     .doc = "y = x * s, s > 0: x = y / s" };
 RULE(div_positive)
     .kind = "", .priority = 4, .match = "y = Div(x, s)", .solve = "x = Mul(y, s)", .frees = "x",
     .when = "same_shape(x, y); positive(s)", .gain = "max_abs(s)",
+    .logdet = "-log_abs(s)",
     .cases = INV_CASES(PAIR("s = Exp(b); y = Div(a, s)", "s")),
     .doc = "y = x / s, s > 0: x = y * s" };
-
-RULE(div_right)
-    .kind = "", .priority = 4, .match = "y = Div(a, x)", .solve = "x = Div(a, y)", .frees = "x",
-    .when = "same_shape(x, y); same_shape(a, y); positive(a); positive(x)", .gain = "unbounded",
-    .cases = INV_CASES(PAIR("s = Exp(a); t = Exp(b); y = Div(t, s)", "t")),
-    .doc = "y = a / x, both positive: x = a / y" };
 
 /* x is an image here: the two steps of an ActNorm, in either order. */
 #define ACTNORM(statements)                                                                                           \
@@ -108,6 +113,7 @@ RULE(invertible_conv1x1)
              "u = LinearSolve<transB = 1>(t, V); x = Transpose<perm = [0, 3, 1, 2]>(u)",
     .when = "same_shape(x, y); attr(group) == 1; attr(strides) == 1; attr(pads) == 0; square(W); cond(W) < 1e5",
     .gain = "inv_norm(W)",
+    .logdet = "log_det(W)",
     .cases = INV_CASES(CONV1X1("y = Conv(x, W)")),
     .doc = "y = W x at every place: x = W^-1 y, by LU with partial pivoting in double. Glow, arXiv 1807.03039" };
 RULE(invertible_conv1x1_bias)
@@ -116,6 +122,7 @@ RULE(invertible_conv1x1_bias)
              "u = LinearSolve<transB = 1>(c, V); x = Transpose<perm = [0, 3, 1, 2]>(u)",
     .when = "same_shape(x, y); attr(group) == 1; attr(strides) == 1; attr(pads) == 0; square(W); cond(W) < 1e5",
     .gain = "inv_norm(W)",
+    .logdet = "log_det(W)",
     .cases = INV_CASES(CONV1X1("y = Conv(x, W, b)")),
     .doc = "y = W x + b at every place: x = W^-1 (y - b)" };
 
@@ -136,9 +143,9 @@ PATCHES(patch_conv, 25, "ConvN(x, param(W))", "square(W)", BACK("y"),
         IMAGE("2,1,4,6", SQUARE4 "y = Conv<strides = [2, 2]>(x, W)"),
         IMAGE("2,1,3,5", SQUARE4 "y = Conv<strides = [2, 2], pads = [0, 0, 1, 1]>(x, W)"),
         IMAGE("2,1,3,5", SQUARE4 "y = Conv<strides = [2, 2], auto_pad = \"SAME_LOWER\">(x, W)"),
-        IMAGE("2,2,4,2", "param float[8,1,2,2] W = {1, 1, 1, 1, 1, -1, 1, -1, 1, 1, -1, -1, 1, -1, -1, 1, "
+        IMAGE("2,4,4,2", "param float[8,2,2,1] W = {1, 1, 1, 1, 1, -1, 1, -1, 1, 1, -1, -1, 1, -1, -1, 1, "
                          "0.5, 0.5, 0.5, 0.5, 0.5, -0.5, 0.5, -0.5, 0.5, 0.5, -0.5, -0.5, 0.5, -0.5, -0.5, 0.5}; "
-                         "y = Conv<strides = [2, 2], group = 2>(x, W)"),
+                         "y = Conv<strides = [2, 1], group = 2>(x, W)"),
         IMAGE("2,1,8", "param float[2,1,2] W = {2, 1, -1, 3}; y = Conv<strides = [2]>(x, W)"),
         IMAGE("2,4,3,2", "param float[4,2,1,1] W = {2, 1, -1, 3, 1, 1, 1, -1}; y = Conv<group = 2>(x, W)"))
 PATCHES(patch_conv_tall, 24, "ConvN(x, param(W))", "tall(W)", BACK("y"),
@@ -194,10 +201,17 @@ RULE(linear_square)
     .priority = 30, .frees = "x",
     .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)",
     .when = "attr(transA) == 0; square(W); cond(W) < 1e5", .gain = "inv_norm(W)",
+    .logdet = "log_det(W)",
     .cases = INV_CASES(LINEAR(SQUARE "z = MatMul(x, W)"),
                        LINEAR(SQUARE "param float[3] c; z = Gemm<transB = 1>(x, W, c)"),
                        LINEAR(SQUARE "V = Transpose<perm = [1, 0]>(W); z = MatMul(x, V)")),
     .doc = "y = x W: x = y W^-1, by LU with partial pivoting in double" };
+RULE(linear_solved)
+    .kind = "", .priority = 30, .frees = "x",
+    .match = "y = LinearSolve(x, param(W))", .solve = "x = MatMulT<*>(y, W)",
+    .when = "same_shape(x, y); cond(W) < 1e5", .gain = "norm(W)",
+    .cases = INV_CASES(LINEAR(SQUARE "z = LinearSolve(x, W)"), LINEAR(SQUARE "z = LinearSolve<transB = 1>(x, W)")),
+    .doc = "y = x W^-1, of a model in its inverse direction: x = y W" };
 RULE(linear_tall)
     .priority = 30, .frees = "x",
     .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)",
@@ -218,13 +232,14 @@ RULE(linear_wide)
 /* d is one number per row, or several for several directions at once. */
 #define REFLECTED(statements)                                                                                         \
     "g(float[4,3] in) => (z) { param float[3,5] B; param float[3,1] v = {0.5, -1, 2}; "                               \
-    "x = LeakyRelu<alpha = 0.9>(in); "                                                                                \
-    "q = Mul(v, v); n = ReduceSum<keepdims = 0>(q); w = Div(v, n); u = Add(w, w); " statements "; z = MatMul(y, B) }"
+    "x = LeakyRelu<alpha = 0.9>(in); q = Mul(v, v); n = ReduceSum<keepdims = 0>(q); w = Div(v, n); "                   \
+    "u = Add(w, w); " statements "; z = MatMul(y, B) }"
 RULE(householder)
     .priority = 70, .frees = "x",
     .match = "d = MatMulT(x, param(U)); o = MatMulT(d, param(V)); y = Sub(x, o)",
     .solve = "p = MatMulT<transB = d.transB>(y, U); q = MatMulT<transB = o.transB>(p, V); x = Sub(y, q)",
     .when = "attr(d.transA) == 0; attr(o.transA) == 0; reflects(d, o)",
+    .logdet = "0",
     .cases = INV_CASES(REFLECTED("d = MatMul(x, u); t = Transpose(v); o = MatMul(d, t); y = Sub(x, o)"),
                        REFLECTED("d = MatMul(x, v); o = Gemm<transB = 1>(d, u); y = Sub(x, o)")),
     .doc = "y = x - 2 (x v) v' / |v|^2, a reflection: x comes of y in the same way. Tomczak and Welling 2016 "
@@ -234,6 +249,7 @@ RULE(householder_outer)
     .match = "d = MatMulT(x, param(u)); o = Mul(d, param(v)); y = Sub(x, o)",
     .solve = "p = MatMulT<transB = d.transB>(y, u); q = Mul(p, v); x = Sub(y, q)",
     .when = "attr(d.transA) == 0; reflects(d, o)",
+    .logdet = "0",
     .cases = INV_CASES(REFLECTED("d = MatMul(x, v); t = Transpose(u); o = Mul(d, t); y = Sub(x, o)"),
                        REFLECTED("const int64[1] k = {3}; const int64[1] l = {1}; f = Reshape(v, k); "
                                  "h = Reshape(u, k); d = MatMul(x, f); c = Unsqueeze(d, l); o = Mul(c, h); "
@@ -242,7 +258,7 @@ RULE(householder_outer)
 
 INV_INVERSES(linear, &householder, &householder_outer, &add_left, &sub_left, &sub_right, &neg, &cumulative_sum, &scale,
              &scale_div, &mul_bounded, &div_bounded, &mul_positive, &div_positive, &actnorm, &actnorm_scaled,
-             &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_tall, &linear_wide,
-             &patch_conv, &patch_conv_tall, &patch_conv_bias, &patch_conv_tall_bias, &patch_conv_transposed,
-             &patch_conv_transposed_tall, &patch_conv_wide, &linear_square_left, &linear_square_left_turned,
-             &linear_tall_left, &div_right)
+             &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_solved, &linear_tall,
+             &linear_wide, &patch_conv, &patch_conv_tall, &patch_conv_bias, &patch_conv_tall_bias,
+             &patch_conv_transposed, &patch_conv_transposed_tall, &patch_conv_wide, &linear_square_left,
+             &linear_square_left_turned, &linear_tall_left)

@@ -2,8 +2,11 @@
  * Rearrangements: exact, no arithmetic. Those of flows and reversible networks have names. */
 #include "invonnx/plugin.h"
 
-/* x is wanted by the gradient of LeakyRelu, y by that of the product. */
+/* x is wanted by the gradient of Tanh, y by that of the product. */
 #define CASE(type, width, statement)                                                                                  \
+    "g(" type " in) => (z) { param float[" width ",5] B; " \
+    "x = Tanh(in); " statement "; z = MatMul(y, B) }"
+#define SIGNS(type, width, statement)                                                                          \
     "g(" type " in) => (z) { param float[" width ",5] B; " \
     "x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
 
@@ -12,24 +15,28 @@
 
 RULE(view) .kind = "",
     .match = "y = View(x)", .solve = "x = View<shape = shape(x)>(y)", .frees = "x",
+    .logdet = "0",
     .cases = INV_CASES(CASE("float[4,6]", "8", "const int64[2] s = {3, 8}; y = Reshape(x, s)"),
                        CASE("float[4,1,6]", "6", "const int64[1] s = {1}; y = Squeeze(x, s)"),
                        CASE("float[4,2,3]", "6", "y = Flatten(x)")),
     .doc = "the same elements in another shape" };
 RULE(transpose) .kind = "",
     .match = "y = Transpose(x)", .solve = "x = Transpose<perm = invert(perm)>(y)", .frees = "x",
-    .cases = INV_CASES(CASE("float[4,6]", "4", "t = Transpose<perm = [1, 0]>(x); y = LeakyRelu<alpha = 0.5>(t)"),
-                       CASE("float[2,3,4]", "3", "y = Transpose<perm = [2, 0, 1]>(x)"),
-                       CASE("float[2,3,4]", "2", "t = Transpose(x); y = LeakyRelu<alpha = 0.5>(t)")),
+    .logdet = "0",
+    .cases = INV_CASES(SIGNS("float[4,6]", "4", "t = Transpose<perm = [1, 0]>(x); y = LeakyRelu<alpha = 0.5>(t)"),
+                       SIGNS("float[2,3,4]", "3", "y = Transpose<perm = [2, 0, 1]>(x)"),
+                       SIGNS("float[2,3,4]", "2", "t = Transpose(x); y = LeakyRelu<alpha = 0.5>(t)")),
     .doc = "axes permuted back" };
 RULE(permute)
     .kind = "permutation", .match = "y = Permute(x)", .solve = "x = Permute<axis = axis, indices = invert(indices)>(y)",
     .frees = "x",
+    .logdet = "0",
     .cases = INV_CASES(CASE("float[4,6]", "6", "const int64[6] p = {3, 0, 5, 1, 2, 4}; y = Gather<axis = 1>(x, p)"),
                        CASE("float[4,6]", "6", "const int64[4] p = {1, 2, 3, 0}; y = Gather(x, p)")),
     .doc = "entries along one axis permuted back" };
 RULE(split) .kind = "",
     .match = "ys... = SplitSizes(x)", .solve = "x = Concat<axis = axis>(ys...)", .frees = "x",
+    .logdet = "0",
     .cases = INV_CASES("g(float[4,6] in) => (z) { param float[2,5] A; param float[4,5] B; const int64[2] n = {2, 4}; "
                        "x = LeakyRelu<alpha = 0.9>(in); u, v = Split<axis = 1>(x, n); p = MatMul(u, A); "
                        "q = MatMul(v, B); "
@@ -42,6 +49,7 @@ RULE(split) .kind = "",
     .doc = "the parts cover x" };
 RULE(concat) .kind = "",
     .match = "y = Concat(xs...)", .solve = "xs... = SplitSizes<axis = axis, sizes = sizes(xs)>(y)", .frees = "xs...",
+    .logdet = "0",
     .cases = INV_CASES("g(float[4,2] ina, float[4,3] inb) => (z) { param float[5,5] B; "
                        "a = LeakyRelu<alpha = 0.9>(ina); "
                        "b = Sigmoid(inb); y = Concat<axis = 1>(a, b); z = MatMul(y, B) }",
@@ -53,6 +61,7 @@ RULE(concat) .kind = "",
 RULE(multiscale_split) .priority = 10,
     .match = "ys... = SplitSizes(x)", .solve = "x = Concat<axis = axis>(ys...)", .frees = "x",
     .when = "some_leave(ys...)",
+    .logdet = "0",
     .cases = INV_CASES("g(float[4,6] in) => (z, w) { param float[2,5] B; const int64[2] n = {2, 4}; "
                        "x = LeakyRelu<alpha = 0.9>(in); u, v = Split<axis = 1>(x, n); z = MatMul(u, B); "
                        "w = Identity(v) }"),

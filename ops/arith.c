@@ -2,6 +2,7 @@
  * Arithmetic with two operands that broadcast (Add, Mul, Pow, PRelu, Min, Mod, ...), the operators that their gradients
  * need, and the variadic forms that lower to them. float, double, and integers for shape arithmetic. */
 #include "ops/arith_gpu.h"
+#include "ops/bits.h"
 #include "ops/builtin.h"
 #include "ops/integers.h"
 #include "ops/parallel.h"
@@ -153,14 +154,18 @@ static inv_status prelu_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
-static inv_status extreme_grad(inv_grad *b, const char *op)
+/* Factors of the two operands where a < b, a = b, a > b, or one is NaN. */
+static inv_status extreme_grad(inv_grad *b, bool largest)
 {
-    if (WANT(0)) give(b, 0, op3(b->g, op, inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
-    if (WANT(1)) give(b, 1, op3(b->g, op, inv_GO(b, 0), inv_I(b, 1), inv_I(b, 0)));
+    static const double lower[4] = {1, 0.5, 0, 1}, upper[4] = {0, 0.5, 1, 1};
+    if (!WANT(0) && !WANT(1)) return INV_OK;
+    const inv_bits m = inv_emit_bits(b->g, 2, inv_I(b, 0), inv_I(b, 1), INV_NONE);
+    if (WANT(0)) give(b, 0, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? upper : lower));
+    if (WANT(1)) give(b, 1, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? lower : upper));
     return inv__grad_done(b);
 }
-static inv_status max_grad(inv_grad *b) { return extreme_grad(b, "MaxGrad"); }
-static inv_status min_grad(inv_grad *b) { return extreme_grad(b, "MinGrad"); }
+static inv_status max_grad(inv_grad *b) { return extreme_grad(b, true); }
+static inv_status min_grad(inv_grad *b) { return extreme_grad(b, false); }
 
 /* y = x - k z with an integer k that is constant almost everywhere: dz = -gy k = -gy (x - y) / z. */
 static inv_status mod_grad(inv_grad *b)
@@ -274,8 +279,6 @@ static const char *const pow_de_cases[] = {
     "p = Exp(float[2,3] x)\nd = PowGradE(float[2,3] gy, p, float[2,3] y)",
     "p = Exp(float x)\nd = PowGradE(float[1] gy, p, float y)", NULL};
 static const char *const prelu_dx_cases[] = {GRAD_CASES("PReluGradX")};
-static const char *const max_grad_cases[] = {GRAD_CASES("MaxGrad")};
-static const char *const min_grad_cases[] = {GRAD_CASES("MinGrad")};
 static const char *const dslope_cases[] = {"d = PReluGradSlope(float[2,3] gy, float[2,3] x)",
                                            "d = PReluGradSlope(float[1] gy, float[1] x)", NULL};
 
@@ -312,8 +315,6 @@ CALL(prelu_dx, prelu_dx, NULL)
 CALL(div_db, div_db, NULL)
 CALL(pow_dx, pow_dx, NULL)
 CALL(pow_de, pow_de, NULL)
-CALL(max_grad, max_grad, NULL)
-CALL(min_grad, min_grad, NULL)
 
 #define ROW(id, dom, op, opset, ins, bits, how, gradient, text)                                                       \
     static const inv_op_def id##_row = {                                                                              \
@@ -340,8 +341,6 @@ ROW(prelu_dx, INV_IR, "PReluGradX", 1, "gy x slope", 0, reals_infer, NULL, "gy f
 ROW(div_db, INV_IR, "DivGradB", 1, "gy y b", 0, reals_infer, NULL, "-gy y / b: gradient of y = a / b by b")
 ROW(pow_dx, INV_IR, "PowGradX", 1, "gy x e", 0, reals_infer, NULL, "gy e x^(e-1)")
 ROW(pow_de, INV_IR, "PowGradE", 1, "gy x y", 0, reals_infer, NULL, "gy y ln x; 0 at x = 0")
-ROW(max_grad, INV_IR, "MaxGrad", 1, "gy a b", 0, reals_infer, NULL, "gy where a > b, half of it where a = b, else 0")
-ROW(min_grad, INV_IR, "MinGrad", 1, "gy a b", 0, reals_infer, NULL, "gy where a < b, half of it where a = b, else 0")
 ROW(and, "", "BitwiseAnd", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
     "bits of both integers. ONNX BitwiseAnd-18")
 ROW(or, "", "BitwiseOr", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
@@ -390,5 +389,5 @@ const inv_op_def *const inv_ops_arith[] = {
     &bitwise_not_row,
     &add_row,      &sub_row,    &mul_row,    &div_row,      &pow_row,      &max_row,       &min_row,
     &fmod_row,     &pymod_row,  &prelu_row,  &prelu_inv_row, &dslope_row,  &prelu_dx_row,  &div_db_row,
-    &pow_dx_row,   &pow_de_row, &max_grad_row, &min_grad_row, &onnx_sum_row, &onnx_mean_row, &onnx_max_row,
+    &pow_dx_row,   &pow_de_row, &onnx_sum_row, &onnx_mean_row, &onnx_max_row,
     &onnx_min_row, &onnx_mod_row, &onnx_pow_row, NULL};

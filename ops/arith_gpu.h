@@ -8,7 +8,7 @@
 
 #define ARITH2_OPS(X) \
     X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(prelu) X(prelu_inv) X(prelu_dslope)
-#define ARITH3_OPS(X) X(prelu_dx) X(div_db) X(pow_dx) X(pow_de) X(max_grad) X(min_grad)
+#define ARITH3_OPS(X) X(prelu_dx) X(div_db) X(pow_dx) X(pow_de)
 
 /* Of integers only (ops/integers.h). */
 #define BITS_OPS(X) X(and) X(or) X(xor) X(shl) X(shr) X(shr_logical)

@@ -25,7 +25,7 @@ void inv__conv_grad_w_f32(const inv_conv *c, const float *x, const float *gy, fl
 void inv__conv_grad_w_f64(const inv_conv *c, const double *x, const double *gy, double *gf, void *ws, size_t ws_nbytes);
 
 /* Channels last (attribute `channels_last` of the operators): x, y and their gradients are [N,spatial...,C], the filter
- * is as ever. float32, by oneDNN (conv_dnnl.c); the depthwise filter's gradient by a loop (conv_last.c). */
+ * is as ever. float32, by oneDNN (dnnl_conv.c); the depthwise filter's gradient by a loop (conv_last.c). */
 bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain); /* gain: nanoseconds of one thread */
 typedef struct inv_conv_data {
     void *x, *f, *bias, *y; /* or their gradients; the part says which one is written */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Element-wise operators of one operand: ops/elementwise.inc expanded into loops, infer, gradients and rows; and what
  * needs a few lines more (Neg, Gelu, Identity-like forms). Sources: the ONNX operator specifications. */
+#include "ops/bits.h"
 #include "ops/builtin.h"
 #include "ops/elementwise_gpu.h"
 #include "ops/float_math.h"
@@ -96,6 +97,35 @@ static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
     return inv__grad_done(b);
 }
 
+/* A derivative of three steps. */
+typedef struct ew_steps {
+    double low, high, below, inside, above;
+} ew_steps;
+#define STEPS(low, high, below, inside, above) ((ew_steps){low, high, below, inside, above})
+
+/* The next number to v of the graph's type. */
+static double next_to(const inv_graph *g, double v, double to)
+{
+    return g->real == INV_F64 ? nextafter(v, to) : (double)nextafterf((float)v, (float)to);
+}
+#define OVER(v) next_to(b->g, v, HUGE_VAL)
+#define UNDER(v) next_to(b->g, v, -HUGE_VAL)
+
+/* By the bits that tell where v lies. */
+static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
+{
+    inv_graph *g = b->g;
+    if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
+    const inv_dtype t = inv_val(g, v)->dtype;
+    const inv_id low = inv_graph_const_real(g, t, s->low);
+    const inv_id high = s->high == s->low ? low : inv_graph_const_real(g, t, s->high);
+    const bool even = s->below == s->above;
+    const double f[2][4] = {{s->below, s->inside, s->above, s->inside}, {s->below, s->inside, 0, 0}};
+    const inv_bits m = inv_emit_bits(g, even ? 1 : 2, v, low, high == low ? INV_NONE : high);
+    inv_grad_set(b, 0, inv_emit_select(g, inv_GO(b, 0), &m, f[even]));
+    return inv__grad_done(b);
+}
+
 /* --- functions per row (attributes come last: their text has commas) --- */
 #define CALL(id, f, ...)                                                                                              \
     static inv_status id##_run(const inv_call *c)                                                                     \
@@ -121,6 +151,25 @@ static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
         attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
         return (cond) ? emit_grad(b, #name "Grad", inv_O(b, 0)) : emit_grad(b, #name "GradX", inv_I(b, 0));           \
     }
+/* From bits of v; unless v is the output, and backward reads that for other reasons too: then from it. */
+#define GRAD_BY_STEPS(name, steps, from_out, v, from_grad, ...)                                                       \
+    static inv_status name##_grad(inv_grad *b)                                                                        \
+    {                                                                                                                 \
+        static const ew_attrs spec = __VA_ARGS__;                                                                     \
+        double a[2];                                                                                                  \
+        attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
+        if ((from_out) && inv_read_anyway(b, inv_O(b, 0))) return from_grad;                                          \
+        return emit_steps(b, v, &steps);                                                                              \
+    }
+#define EWS(name, since, attrs, f, steps, dom, text)                                                                  \
+    CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
+#define EWT(name, since, attrs, f, d, steps, dom, text)                                                               \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs)                                                                   \
+    GRAD_BY_STEPS(name, steps, true, inv_O(b, 0), emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
+#define EWL(name, since, attrs, f, d, inv, steps, cond, dom, text)                                                    \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs) CALL(name##Inverse, inv, attrs)                                   \
+    GRAD_BY_STEPS(name, steps, cond, (cond) ? inv_O(b, 0) : inv_I(b, 0),                                              \
+                  emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
 #include "ops/elementwise.inc"
 CALL(Neg, neg, A0)
 CALL(RoundThrough, round_even, A0)
@@ -130,6 +179,9 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
 #undef EWY
 #undef EWR
 #undef EWI
+#undef EWS
+#undef EWT
+#undef EWL
 
 /* --- cases: inputs inside the function's domain, sizes 1 and 0 --- */
 #define CASES_ANY(name)                                                                                               \
@@ -187,12 +239,23 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
     GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y") \
     GRAD_ROW(name##GradX, ANY, "gy times the derivative of " #name " at v = x")   \
     INVERSE_ROW(name##Inverse, name, dom)
+#define EWS(name, since, attrs, f, steps, dom, text) FORWARD(name, since, 0, name##_grad, dom, text)
+#define EWT(name, since, attrs, f, d, steps, dom, text)        \
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, dom, text) \
+    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y")
+#define EWL(name, since, attrs, f, d, inv, steps, cond, dom, text)                \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, dom, text)                 \
+    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y") \
+    INVERSE_ROW(name##Inverse, name, dom)
 #include "ops/elementwise.inc"
 #undef EWN
 #undef EW
 #undef EWY
 #undef EWR
 #undef EWI
+#undef EWS
+#undef EWT
+#undef EWL
 
 /* --- Neg: its gradient reads no value --- */
 static inv_status neg_grad(inv_grad *b)
@@ -238,5 +301,8 @@ const inv_op_def *const inv_ops_elementwise[] = {
 #define EWR(name, since, attrs, f, d, inv, dom, text) &name##_row, &name##Grad_row, &name##Inverse_row,
 #define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
     &name##_row, &name##Grad_row, &name##GradX_row, &name##Inverse_row,
+#define EWS(name, since, attrs, f, steps, dom, text) &name##_row,
+#define EWT(name, since, attrs, f, d, steps, dom, text) &name##_row, &name##Grad_row,
+#define EWL(name, since, attrs, f, d, inv, steps, cond, dom, text) &name##_row, &name##Grad_row, &name##Inverse_row,
 #include "ops/elementwise.inc"
     &Neg_row, &RoundThrough_row, &RoundSmall_row, &gelu_row, NULL};

@@ -6,13 +6,14 @@
 #include "ops/gpu.h"
 #include "ops/integers.h"
 
-/* EW_SCALARS(F, G): F(f) for every out = f(x), G(f) for every out = gy f(v), in a fixed order. */
 typedef enum inv_ew {
 #define EW_F(f) INV_EW_##f,
 #define EW_G(f) INV_EW_##f,
+#define EW_S(f) INV_EW_##f,
 #include "ops/elementwise_scalars.inc"
 #undef EW_F
 #undef EW_G
+#undef EW_S
 } inv_ew;
 
 #ifdef __cplusplus

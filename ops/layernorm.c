@@ -7,9 +7,12 @@
  *     y = RmsNormApply<axis, epsilon>(x, scale)
  *     dx, dscale = RmsNormGrad<axis, epsilon>(x, gy, scale)
  *
- * Arithmetic is in double per element and rounded once. The gradient computes mean and variance again: they cost one
- * pass over a row that is read anyway, and stored they would be a tensor per layer. */
+ * Layer normalisation in float32 is oneDNN's where it is built in; dscale and dbias are sums that it splits among
+ * threads. The kernels here, for everything else, compute in double per element and round once. The gradient computes
+ * mean and variance again: they cost one pass over a row that is read anyway, and stored they would be a tensor per
+ * layer. */
 #include "ops/builtin.h"
+#include "ops/dnnl.h"
 #include "ops/layernorm_gpu.h"
 #include "ops/parallel.h"
 #include "ops/util.h"
@@ -48,6 +51,25 @@ static layout layout_of(const inv_node *n, const inv_shape *x)
 {
     const int at = axis_of(n, x);
     return (layout){inv__prod(x, 0, at), inv__prod(x, at, x->rank), strncmp(n->op_type, "Rms", 3) == 0};
+}
+
+/* What oneDNN is asked for. Its gradient gives all three results. */
+static inv_dnnl_op library_op(const inv_node *n, const inv_shape *x)
+{
+    const layout l = layout_of(n, x);
+    const bool grad = n->nin > 1 && strcmp(n->op_type, "LayerNormGrad") == 0;
+    inv_dnnl_op o = inv__dnnl_op(grad ? INV_DNNL_LAYER_NORM_GRAD : INV_DNNL_LAYER_NORM, l.rows, l.len);
+    o.eps = (float)inv_attr_float(n, "epsilon", 1e-5);
+    o.bias = grad || inv__has_in(n, 2);
+    return o;
+}
+
+static bool library_serves(const inv_node *n, inv_dtype t, const inv_dnnl_op *o)
+{
+    if (t != INV_F32 || strncmp(n->op_type, "Rms", 3) == 0) return false;
+    for (uint32_t i = 0; i < 3 && o->kind == (int)INV_DNNL_LAYER_NORM_GRAD; i++)
+        if (!inv__has_out(n, i)) return false;
+    return inv__dnnl_has(o);
 }
 
 /* The extents of a row. */
@@ -109,12 +131,35 @@ static inv_status apply_run(const inv_call *c)
         const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .rms = l.rms,
                                  .x = c->in[0].data, .scale = c->in[1].data, .bias = bias};
         INV_GPU(c->gpu, layer_norm)(c->gpu, &a, c->out[0].data);
-    } else if (c->in[0].dtype == INV_F32) {
+        return INV_OK;
+    }
+    const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, (void *)(uintptr_t)bias, c->out[0].data};
+    if (library_serves(c->node, c->in[0].dtype, &o)) return inv__dnnl_run(&o, operands, c->ws);
+    if (c->in[0].dtype == INV_F32) {
         layer_norm_f32(&l, eps, c->in[0].data, c->in[1].data, bias, c->out[0].data);
     } else {
         layer_norm_f64(&l, eps, c->in[0].data, c->in[1].data, bias, c->out[0].data);
     }
     return INV_OK;
+}
+
+static size_t moments_nbytes(const inv_dnnl_op *o) { return inv__round64((size_t)o->rows * 2 * sizeof(float)); }
+
+/* Mean and variance of the rows, which the library wants to be told; the rest of the workspace is its own. */
+static inv_status library_grad(const inv_call *c, const inv_dnnl_op *o)
+{
+    float *mean = c->ws, *var = mean + o->rows;
+    const float *x = c->in[0].data;
+#pragma omp parallel for schedule(static) if (o->rows * o->lanes > INV_OMP_MIN)
+    for (int64_t i = 0; i < o->rows; i++) {
+        const double m = row_sum_f32(x + i * o->lanes, o->lanes) / (double)o->lanes;
+        mean[i] = (float)m;
+        var[i] = (float)(row_squares_f32(x + i * o->lanes, o->lanes, m) / (double)o->lanes);
+    }
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, c->in[2].data, mean, var,
+                                               c->out[0].data, c->out[1].data, c->out[2].data};
+    return inv__dnnl_run(o, operands, (char *)c->ws + moments_nbytes(o));
 }
 
 static inv_status grad_run(const inv_call *c)
@@ -129,7 +174,11 @@ static inv_status grad_run(const inv_call *c)
         const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .rms = l.rms,
                                  .x = x, .gy = gy, .scale = scale};
         INV_GPU(c->gpu, layer_norm_grad)(c->gpu, &a, &f, c->ws, out[0], out[1], out[2]);
-    } else if (c->in[0].dtype == INV_F32) {
+        return INV_OK;
+    }
+    const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
+    if (c->in[0].n && library_serves(c->node, c->in[0].dtype, &o)) return library_grad(c, &o);
+    if (c->in[0].dtype == INV_F32) {
         layer_norm_grad_f32(&l, eps, (const float *const[]){x, gy, scale}, c->ws,
                             (float *const[]){out[0], out[1], out[2]});
     } else {
@@ -139,13 +188,21 @@ static inv_status grad_run(const inv_call *c)
     return INV_OK;
 }
 
+static size_t apply_workspace(const inv_graph *g, const inv_node *n)
+{
+    const inv_dnnl_op o = library_op(n, inv__in_shape(g, n, 0));
+    return !g->gpu && library_serves(n, inv__in_dtype(g, n, 0), &o) ? inv__dnnl_op_workspace(&o) : 0;
+}
+
 static size_t grad_workspace(const inv_graph *g, const inv_node *n)
 {
     const layout l = layout_of(n, inv__in_shape(g, n, 0));
+    const inv_dnnl_op o = library_op(n, inv__in_shape(g, n, 0));
     if (g->gpu) {
         const inv_fold f = fold_of(&l);
         return ((size_t)f.nout * (size_t)f.parts + (size_t)l.rows) * 2 * sizeof(double);
     }
+    if (library_serves(n, inv__in_dtype(g, n, 0), &o)) return moments_nbytes(&o) + inv__dnnl_op_workspace(&o);
     const chunks c = chunks_of(&l);
     return c.n == 1 ? 0 : (size_t)c.n * (size_t)l.len * 2 * sizeof(double);
 }
@@ -269,7 +326,7 @@ static inv_status rms_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "LayerNormApply", .since = 1, .in = "x scale bias?", .out = "y",
     .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run, .cuda = apply_run,
-    .flops = apply_flops,
+    .workspace = apply_workspace, .flops = apply_flops,
     .cases = (const char *const[]){
         "y = LayerNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale, float[5] bias)",
         "y = LayerNormApply<axis = 1, epsilon = 0.001>(float[3,4,5] x, float[4,5] scale)",
@@ -280,7 +337,7 @@ static const inv_op_def apply_op = {
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "LayerNormGrad", .since = 1, .in = "x gy scale",
-    .out = "dx dscale dbias", .inplace = 3, .infer = grad_infer, .cpu = grad_run, .cuda = grad_run,
+    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_run, .cuda = grad_run,
     .workspace = grad_workspace, .flops = grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = LayerNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, "

@@ -170,6 +170,78 @@ static inv_status solve_cuda(const inv_call *c)
     return INV_OK;
 }
 
+/* --- gradient --- */
+
+static inv_id product(inv_graph *g, bool ta, inv_id a, bool tb, inv_id b)
+{
+    return inv_emit1(g, "MatMulT", INV_IN(a, b),
+                     INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
+}
+
+static inv_id solution(inv_graph *g, inv_id y, inv_id w, bool trans)
+{
+    return inv_emit1(g, "LinearSolve", INV_IN(y, w), INV_ATTRS(inv_attr_of_int("transB", trans)));
+}
+
+/* v as a matrix of all its rows. */
+static inv_id rows_of(inv_graph *g, inv_id v)
+{
+    if (v == INV_NONE) return v;
+    const inv_shape *s = inv__shape(g, v);
+    const inv_shape flat = inv_shape_of(2, (int64_t[]){inv__prod(s, 0, s->rank - 1), s->dim[s->rank - 1]});
+    return inv__emit_view(g, v, &flat);
+}
+
+static inv_id unit(inv_graph *g, inv_dtype t, int64_t n)
+{
+    const inv_shape shape = inv_shape_of(2, (int64_t[]){n, n});
+    const double one = 1;
+    uint8_t *entries = inv__arena_alloc(&g->arena, (size_t)(n * n) * inv_dtype_size(t) + 1);
+    if (!entries) return INV_NONE;
+    memset(entries, 0, (size_t)(n * n) * inv_dtype_size(t));
+    for (int64_t i = 0; i < n; i++)
+        (void)inv_convert(entries + (size_t)(i * n + i) * inv_dtype_size(t), t, &one, INV_F64, 1);
+    return inv_graph_const(g, t, &shape, entries);
+}
+
+/* A = op(W), x A = y. Square: gy = gx A^-T, gA = -x^T gy. Tall, with P the pseudo-inverse of A and r = y - x A, the
+ * part of y that no x gives: h = gx (A A^T)^-1 = gx P^T P, gy = gx P^T, gA = h^T r - x^T gy. */
+static inv_status solve_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    const inv_node *n = inv_nod(g, b->node);
+    const bool trans = inv_attr_int(n, "transB", 0) != 0;
+    const inv_id y = inv_I(b, 0), w = inv_I(b, 1), x = inv_O(b, 0), gx = inv_GO(b, 0);
+    inv_id gy, h = INV_NONE, r = INV_NONE;
+    const inv_shape *to = inv__shape(g, y), *from = inv__shape(g, x);
+    if (gx == INV_NONE) return INV_OK;
+    const int64_t k = from->dim[from->rank - 1], m = to->dim[to->rank - 1];
+    if (k == m) {
+        gy = solution(g, gx, w, !trans);
+    } else {
+        inv_id eye = unit(g, inv_val(g, w)->dtype, m), p = eye == INV_NONE ? eye : solution(g, eye, w, trans);
+        if (p == INV_NONE) return inv__grad_done(b);
+        gy = product(g, false, gx, true, p);
+        if (inv_wants(b, 1) && gy != INV_NONE) {
+            inv_id back = product(g, false, x, trans, w);
+            h = rows_of(g, product(g, false, gy, false, p));
+            r = back == INV_NONE ? back : rows_of(g, inv_emit1(g, "Sub", INV_IN(y, back), INV_NOATTR));
+        }
+    }
+    if (gy == INV_NONE) return inv__grad_done(b);
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, gy);
+    if (!inv_wants(b, 1)) return inv__grad_done(b);
+    const inv_id xs = rows_of(g, x), gys = rows_of(g, gy);
+    inv_id gw = trans ? product(g, true, gys, false, xs) : product(g, true, xs, false, gys);
+    if (gw != INV_NONE && k == m) gw = inv_emit1(g, "Neg", INV_IN(gw), INV_NOATTR);
+    if (gw != INV_NONE && k != m) {
+        inv_id more = trans ? product(g, true, r, false, h) : product(g, true, h, false, r);
+        gw = more == INV_NONE ? more : inv_emit1(g, "Sub", INV_IN(more, gw), INV_NOATTR);
+    }
+    inv_grad_set(b, 1, gw);
+    return inv__grad_done(b);
+}
+
 const inv_op_def inv__op_linear_solve = {
     .size = sizeof inv__op_linear_solve,
     .domain = INV_IR,
@@ -178,6 +250,7 @@ const inv_op_def inv__op_linear_solve = {
     .in = "y W",
     .out = "x",
     .infer = solve_infer,
+    .grad = solve_grad,
     .cpu = solve_cpu,
     .cuda = solve_cuda,
     .workspace = solve_workspace,
@@ -423,4 +496,23 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
         return inv__fail(ctx, INV_E_NUMERIC, "the singular values of a matrix [%lld,%lld] did not converge",
                          (long long)n, (long long)m);
     return INV_OK;
+}
+
+inv_status inv__linear_logdet(inv_context *ctx, const inv_data *w, double *logdet)
+{
+    size_t n = w->shape.rank > 0 ? (size_t)w->shape.dim[0] : 0, count = (size_t)inv_shape_nelem(&w->shape);
+    INV_CHECK(n > 0 && count == n * n && n <= INT_MAX / 64, ctx, INV_E_SHAPE,
+              "the determinant of a matrix that is not square was asked for");
+    double *a = inv__alloc(ctx, count * sizeof(double));
+    lapack_int *pivot = inv__alloc(ctx, n * sizeof *pivot);
+    *logdet = NAN;
+    if (a && pivot && load(a, w, 0, count)) {
+        *logdet = 0;
+        (void)LAPACKE_dgetrf_work(LAPACK_COL_MAJOR, (lapack_int)n, (lapack_int)n, a, (lapack_int)n, pivot);
+        for (size_t i = 0; i < n; i++) *logdet += log(fabs(a[i * n + i]));
+    }
+    bool enough = a && pivot;
+    inv__free(ctx, a);
+    inv__free(ctx, pivot);
+    return enough ? INV_OK : INV_E_NOMEM;
 }

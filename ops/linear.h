@@ -15,4 +15,9 @@ extern const inv_op_def inv__op_linear_solve, inv__op_filter_inverse;
  * @return INV_OK; INV_E_SHAPE, INV_E_UNSUPPORTED_TYPE, INV_E_NOMEM, INV_E_NUMERIC */
 inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans, double *cond, double *inv_norm);
 
+/* log |det| of a square matrix, its axes behind the first taken as one; by LU in float64. -inf: singular; NaN: not all
+ * entries are finite.
+ * @return INV_OK; INV_E_SHAPE, INV_E_NOMEM */
+inv_status inv__linear_logdet(inv_context *ctx, const inv_data *w, double *logdet);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Comparisons, And, Or, Xor, Not, IsNaN, IsInf, Where, Cast, CastLike, Clip. Any number types; the result of a
  * comparison is bool, one byte of 0 or 1. Sources: the ONNX operator specifications. */
+#include "ops/bits.h"
 #include "ops/builtin.h"
 #include "ops/copy.h"
 #include "ops/logic_gpu.h"
@@ -186,6 +187,16 @@ static inv_status where_grad(inv_grad *b)
     inv_graph *g = b->g;
     const inv_id gy = inv_GO(b, 0), cond = inv_I(b, 0);
     if (gy == INV_NONE) return INV_OK;
+    const inv_value *y = inv_val(g, inv_O(b, 0)), *c = inv_val(g, cond);
+    if (c->role == INV_ROLE_NODE && inv_shape_equal(&c->shape, &y->shape) && !inv_read_anyway(b, cond)) {
+        const inv_shape scalar = inv_shape_scalar();
+        const inv_bits m = inv_emit_bits(g, 1, cond, inv_graph_const(g, INV_BOOL, &scalar, &(bool){true}), INV_NONE);
+        const double pick[2][4] = {{0, 1}, {1, 0}};
+        for (uint32_t i = 1; i < 3; i++)
+            if (inv_wants(b, i))
+                inv_grad_set(b, i, inv_emit_sum_to(g, inv_emit_select(g, gy, &m, pick[i - 1]), inv_I(b, i)));
+        return inv__grad_done(b);
+    }
     const inv_id zero = inv_graph_const_real(g, inv_val(g, gy)->dtype, 0);
     if (inv_wants(b, 1))
         inv_grad_set(b, 1, inv_emit_sum_to(g, inv_emit1(g, "Where", INV_IN(cond, gy, zero), INV_NOATTR), inv_I(b, 1)));

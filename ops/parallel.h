@@ -8,11 +8,15 @@
 #include <omp.h>
 #endif
 
-/* Compiles a function a second time for AVX2, picked at load time. Contraction is off and nothing is reassociated, so
- * both give the same bits. Sanitizers start after the choice is made, hence not there. */
+/* Compiles a function again for AVX2 and AVX-512, picked at load time. Contraction is off and nothing is reassociated,
+ * so all give the same bits. Sanitizers start after the choice is made, hence not there. */
 #if defined __x86_64__ && defined __GNUC__ && !defined __clang__ && !defined __SANITIZE_ADDRESS__ && \
     !defined __SANITIZE_THREAD__ && defined __OPTIMIZE__
+#if __GNUC__ >= 12
+#define INV_SIMD __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
 #define INV_SIMD __attribute__((target_clones("avx2", "default")))
+#endif
 #else
 #define INV_SIMD
 #endif

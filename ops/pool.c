@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Pooling: MaxPoolN, AveragePoolN and SumPoolN with explicit pads; ONNX's operators, which lower to them, are in
  * pool_onnx.c. A window's maximum is its first one (rising index) and takes the whole gradient, as in PyTorch. Which
- * one it is, is the second output of MaxPoolN: a byte, that the gradient reads in place of the whole input. */
+ * one it is, is the second output of MaxPoolN: a byte, that the gradient reads in place of the whole input. Averages
+ * and the gradients of images with their channels last are oneDNN's in float32, where it is built in. */
 #include "ops/builtin.h"
+#include "ops/dnnl.h"
 #include "ops/parallel.h"
 #include "ops/pool.h"
 #include "ops/pool_gpu.h"
@@ -17,13 +19,15 @@ typedef struct planes {
     int64_t n, lanes;
 } planes;
 
-/* Notes the kernel element of a maximum; -1: none. */
-static void put_tap(const inv_window *w, void *taps, int64_t i, int64_t tap)
+/* Notes the kernel elements of n neighbouring maxima from number `at` on; -1: none. */
+INV_SIMD static void put_taps(const inv_window *w, int64_t n, const int32_t *tap, void *taps, int64_t at)
 {
-    if (inv__pool_byte(w))
-        ((uint8_t *)taps)[i] = (uint8_t)(tap < 0 ? INV_POOL_BYTE : tap);
-    else
-        ((int32_t *)taps)[i] = (int32_t)tap;
+    if (inv__pool_byte(w)) {
+        uint8_t *to = (uint8_t *)taps + at;
+        for (int64_t c = 0; c < n; c++) to[c] = (uint8_t)(tap[c] < 0 ? INV_POOL_BYTE : tap[c]);
+    } else {
+        memcpy((int32_t *)taps + at, tap, (size_t)n * sizeof *tap);
+    }
 }
 
 /* Of each kernel element from the first, in elements of the input; far outside for the number that means none. */
@@ -138,6 +142,26 @@ static double pool_flops(const inv_graph *g, const inv_node *n)
     return (double)l.n * (double)l.lanes * (double)w.outvol * (double)w.kvol;
 }
 
+/* What oneDNN is asked for, which is false where it does not serve. x: shape of the input of the pooling. */
+static bool library_op(const inv_node *n, inv_dtype t, const inv_shape *x, inv_dnnl_op *o)
+{
+    const bool grad = strstr(n->op_type, "Grad") != NULL, max = strncmp(n->op_type, "Max", 3) == 0;
+    const inv_pool_divide by = divide_by(n);
+    const planes l = planes_of(n, x);
+    if (t != INV_F32 || space_axis(n) != 1 || by == INV_POOL_SUM || (max && !grad)) return false;
+    *o = inv__dnnl_op(max ? INV_DNNL_MAX_POOL_GRAD : grad ? INV_DNNL_AVERAGE_POOL_GRAD : INV_DNNL_AVERAGE_POOL, l.n,
+                      l.lanes);
+    o->padded = by == INV_POOL_PADDED;
+    return inv__pool_of(n, x, &o->w) == NULL && inv__dnnl_has(o);
+}
+
+static size_t pool_workspace(const inv_graph *g, const inv_node *n)
+{
+    inv_dnnl_op o;
+    const inv_shape x = input_shape(g, n);
+    return !g->gpu && library_op(n, inv__in_dtype(g, n, 0), &x, &o) ? inv__dnnl_op_workspace(&o) : 0;
+}
+
 static inv_status max_pool_run(const inv_call *c)
 {
     inv_window w;
@@ -159,6 +183,9 @@ static inv_status max_pool_grad_run(const inv_call *c)
     if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
     const planes l = planes_of(c->node, &c->out[0].shape);
     const void *gy = c->in[0].data, *taps = c->in[1].data;
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, c->out[0].data};
+    inv_dnnl_op o;
+    if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
     if (c->gpu)
         INV_GPU(c->gpu, max_pool_grad)(c->gpu, c->in[0].dtype, &w, l.n, taps, gy, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
@@ -193,6 +220,9 @@ static inv_status average_pool_run(const inv_call *c)
     if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
     const planes l = planes_of(c->node, &c->in[0].shape);
     const inv_pool_divide by = divide_by(c->node);
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->out[0].data};
+    inv_dnnl_op o;
+    if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->in[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
     if (c->gpu)
         INV_GPU(c->gpu, average_pool)(c->gpu, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
@@ -208,6 +238,9 @@ static inv_status average_pool_grad_run(const inv_call *c)
     if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
     const planes l = planes_of(c->node, &c->out[0].shape);
     const inv_pool_divide by = divide_by(c->node);
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->out[0].data};
+    inv_dnnl_op o;
+    if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
     if (c->gpu)
         INV_GPU(c->gpu, average_pool_grad)(c->gpu, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
@@ -268,7 +301,8 @@ static const inv_op_def max_pool_n = {
 
 static const inv_op_def max_pool_g = {
     .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "gy tap", .out = "gx",
-    .infer = pool_grad_infer, .cpu = max_pool_grad_run, .cuda = max_pool_grad_run, .flops = inv__flops_out,
+    .infer = pool_grad_infer, .cpu = max_pool_grad_run, .cuda = max_pool_grad_run,
+    .workspace = pool_workspace, .flops = inv__flops_out,
     .cases = (const char *const[]){
         "gx = MaxPoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy, "
         "uint8[2,3,2,3] tap)",
@@ -296,6 +330,7 @@ static const inv_op_def average_pool_n = {
     .grad = pool_grad,
     .cpu = average_pool_run,
     .cuda = average_pool_run,
+    .workspace = pool_workspace,
     .flops = pool_flops,
     .cases =
         (const char *const[]){
@@ -312,7 +347,8 @@ static const inv_op_def average_pool_n = {
 
 static const inv_op_def average_pool_g = {
     .size = sizeof average_pool_g, .domain = INV_IR, .name = "AveragePoolGrad", .since = 1, .in = "gy", .out = "gx",
-    .infer = pool_grad_infer, .cpu = average_pool_grad_run, .cuda = average_pool_grad_run, .flops = pool_flops,
+    .infer = pool_grad_infer, .cpu = average_pool_grad_run, .cuda = average_pool_grad_run,
+    .workspace = pool_workspace, .flops = pool_flops,
     .cases = (const char *const[]){
         "gx = AveragePoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy)",
         "gx = AveragePoolGrad<kernel_shape = [3,3], strides = [1,2], pads = [1,1,1,1], count_include_pad = 1, "

@@ -253,8 +253,8 @@ static inv_status recurrent_run(const inv_call *c)
     const int64_t b = w.r.batch, h = w.r.hidden, ld = w.r.gates * h, direct = direct_gates(&w);
     char *z = w.scratch, *rh = at(&w, z, w.wide), *unwanted = at(&w, rh, w.state);
     char *hs = output(&w, STATES), *cs = output(&w, CELLS);
-    if (!hs) hs = unwanted;
-    else if (!cs) cs = unwanted;
+    if (!cs) cs = unwanted;
+    if (!hs) hs = output(&w, CELLS) || w.r.cell != INV_CELL_LSTM ? unwanted : at(&w, unwanted, w.r.steps * w.state);
     for (int64_t s = 0; s < w.r.steps; s++) {
         inv_cell e = step_of(&w, INV_CELL_RESET, s, hs, cs);
         e.x = at(&w, input(&w, XW), e.t * w.wide);
@@ -387,8 +387,8 @@ static size_t recurrent_workspace(const inv_graph *g, const inv_node *n)
     r.dtype = inv__in_dtype(g, n, XW);
     const bool grad = n->op == &inv__op_recurrent_grad, gru = r.gates == 3;
     const int64_t state = r.batch * r.hidden;
-    const bool complete = grad || (inv__has_out(n, 0) && (r.cell != INV_CELL_LSTM || inv__has_out(n, 1)));
-    const int64_t states = grad ? (gru ? r.steps + 1 : 0) + 2 : r.gates + 1 + (complete ? 0 : r.steps);
+    const int64_t unwanted = !inv__has_out(n, STATES) + (r.cell == INV_CELL_LSTM && !inv__has_out(n, CELLS));
+    const int64_t states = grad ? (gru ? r.steps + 1 : 0) + 2 : r.gates + 1 + unwanted * r.steps;
     return product_bytes(&r, g->gpu, grad) + (size_t)(states * state) * inv_dtype_size(r.dtype);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>,
  * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
+#include "ops/bits.h"
 #include "ops/builtin.h"
 #include "ops/parallel.h"
 #include "ops/reduce_gpu.h"
@@ -294,17 +295,46 @@ static inv_status mean_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* v, of the shape of the node's input, reduced over its axes, which stay as extents of 1. */
+static inv_id reduce_alike(inv_grad *b, const char *op, inv_id v)
+{
+    const inv_attr *axes = inv_attr_find(inv_nod(b->g, b->node), "axes"), keep = inv_attr_of_int("keepdims", 1);
+    const inv_attr attr[2] = {keep, axes ? *axes : keep};
+    return inv_emit1(b->g, op, INV_IN(v), axes ? 2 : 1, attr);
+}
+
 static inv_status extreme_grad(inv_grad *b)
 {
     if (inv_GO(b, 0) == INV_NONE) return INV_OK;
-    const inv_id gy = kept_view(b, inv_GO(b, 0)), x = inv_I(b, 0);
-    const char *op = inv_nod(b->g, b->node)->op->name;
-    inv_attr attr[2] = {inv_attr_of_int("keepdims", 1)};
-    const inv_attr *axes = inv_attr_find(inv_nod(b->g, b->node), "axes");
-    if (axes) attr[1] = *axes;
-    /* of this very x: the extreme is looked for by equality, and either may be rebuilt with rounding */
-    const inv_id y = inv_emit1(b->g, op, INV_IN(x), axes ? 2 : 1, attr);
-    inv_grad_set(b, 0, inv_emit1(b->g, "ReduceExtremeGrad", INV_IN(gy, x, y), axes ? 1 : 0, axes));
+    inv_graph *g = b->g;
+    static const double equal[4] = {0, 1};
+    const uint8_t phase = g->phase;
+    g->phase = INV_FORWARD;
+    const inv_id y = kept_view(b, inv_O(b, 0));
+    g->phase = phase;
+    const inv_bits m = inv_emit_equal_bits(g, inv_I(b, 0), y);
+    const inv_id ones = inv_emit_select(g, inv_graph_const_real(g, g->real, 1), &m, equal);
+    const inv_id ties = reduce_alike(b, "ReduceSumAxes", ones);
+    const inv_id share = inv_emit1(g, "Div", INV_IN(kept_view(b, inv_GO(b, 0)), ties), INV_NOATTR);
+    inv_grad_set(b, 0, inv_emit_select(g, share, &m, equal));
+    return inv__grad_done(b);
+}
+
+/* The product of the others. p: of all that are not 0. Without a zero it is p / x; a zero's is p if it is the only one;
+ * all other elements beside a zero have none: it is where the number of zeros is that of the element itself. */
+static inv_status prod_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
+    const inv_id x = inv_I(b, 0), gy = kept_view(b, inv_GO(b, 0));
+    const inv_id none = inv_graph_const_real(g, g->real, 0), one = inv_graph_const_real(g, g->real, 1);
+    const inv_id is_zero = inv_emit1(g, "Equal", INV_IN(x, none), INV_NOATTR);
+    const inv_id rest = inv_emit1(g, "Where", INV_IN(is_zero, one, x), INV_NOATTR);
+    const inv_id count = inv_emit1(g, "Where", INV_IN(is_zero, one, none), INV_NOATTR);
+    const inv_id counts = inv_emit1(g, "Equal", INV_IN(count, reduce_alike(b, "ReduceSumAxes", count)), INV_NOATTR);
+    const inv_id p = inv_emit1(g, "Mul", INV_IN(gy, reduce_alike(b, "ReduceProdAxes", rest)), INV_NOATTR);
+    const inv_id others = inv_emit1(g, "Div", INV_IN(p, rest), INV_NOATTR);
+    inv_grad_set(b, 0, inv_emit1(g, "Where", INV_IN(counts, others, none), INV_NOATTR));
     return inv__grad_done(b);
 }
 
@@ -315,52 +345,6 @@ static inv_status sum_to_grad(inv_grad *b)
     inv_grad_set(b, 0, spread(b->g, inv_GO(b, 0), &in));
     return inv__grad_done(b);
 }
-
-static inv_status extreme_back_infer(inv_graph *g, inv_node *n)
-{
-    bool gone[INV_MAX_RANK] = {false};
-    INV_TRY(inv__need(g, n, 3));
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 3));
-    const inv_shape in = *inv__in_shape(g, n, 1);
-    INV_TRY(check_axes(g, n, &in));
-    axes_gone(n, gone);
-    const inv_shape s = reduced_shape(&in, gone, true);
-    if (!inv_shape_equal(&s, inv__in_shape(g, n, 0)) || !inv_shape_equal(&s, inv__in_shape(g, n, 2)))
-        return inv_node_fail(g, n, INV_E_SHAPE, "gy and y must have the reduced shape, extents of 1 kept");
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 1), &in);
-    return INV_OK;
-}
-
-static inv_status extreme_back_run(const inv_call *c)
-{
-    bool gone[INV_MAX_RANK] = {false};
-    axes_gone(c->node, gone);
-    if (c->out[0].n == 0) return INV_OK;
-    if (c->gpu) {
-        const inv_fold f = inv__fold_of(&c->in[1].shape, gone);
-        INV_GPU(c->gpu, reduce_extreme_grad)(c->gpu, &f, c->out[0].dtype, c->in[0].data, c->in[1].data, c->in[2].data,
-                                             c->ws, c->out[0].data);
-        return INV_OK;
-    }
-    const reduce_plan p = plan_of(&c->in[1].shape, gone);
-    if (c->out[0].dtype == INV_F64)
-        extreme_back_f64(c, &p);
-    else
-        extreme_back_f32(c, &p);
-    return INV_OK;
-}
-
-static size_t extreme_back_workspace(const inv_graph *g, const inv_node *n)
-{
-    bool gone[INV_MAX_RANK] = {false};
-    axes_gone(n, gone);
-    if (!g->gpu) return 0;
-    const inv_fold f = inv__fold_of(inv__in_shape(g, n, 1), gone);
-    return (size_t)f.nout * (size_t)(f.parts + 1) * sizeof(double);
-}
-
-static double extreme_back_flops(const inv_graph *g, const inv_node *n) { return 2 * inv__flops_out(g, n); }
 
 /* --- lowerings --- */
 /* The axes of an ONNX reduction: attribute or input 1; none means all, unless noop_with_empty_axes. */
@@ -468,7 +452,7 @@ AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes")
 AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes")
 AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the gradient")
 AXES_ROW(min, "ReduceMinAxes", extreme_grad, "smallest over axes; ties share the gradient")
-AXES_ROW(prod, "ReduceProdAxes", NULL, "product over axes")
+AXES_ROW(prod, "ReduceProdAxes", prod_grad, "product over axes; its gradient is right with zeros too")
 
 CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",
       "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)", "y = SumTo<shape = [1]>(float[1,1] x)",
@@ -489,14 +473,6 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .flops = inv__flops_in,
                                       .cases = sum_to_cases,
                                       .doc = "sum down to a shape that broadcasts to that of x"};
-CASES(extreme_back, "d = ReduceExtremeGrad<axes = [1]>(float[2,1] gy, float[2,3] x, float[2,1] y)",
-      "d = ReduceExtremeGrad<axes = [0]>(float[1] gy, float[1] x, float[1] y)",
-      "d = ReduceExtremeGrad<axes = [1]>(float[2,1] gy, float[2,2100] x, float[2,1] y)")
-static const inv_op_def extreme_back_row = {
-    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ReduceExtremeGrad", .since = 1, .in = "gy x y", .out = "d",
-    .inplace = 2, .infer = extreme_back_infer, .cpu = extreme_back_run, .cuda = extreme_back_run,
-    .workspace = extreme_back_workspace, .flops = extreme_back_flops, .cases = extreme_back_cases,
-    .doc = "gy shared by the x that equal y, 0 elsewhere"};
 CASES(detach, "y = Detach(float[2,3] x)", "y = Detach(float[1] x)")
 static const inv_op_def detach_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Detach", .since = 1, .in = "x", .out = "y",
@@ -529,6 +505,6 @@ LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "mean over space. ONNX
 
 const inv_op_def *const inv_ops_reduce[] = {
     &sum_row,        &mean_row,       &max_row,        &min_row,         &prod_row,          &sum_to_row,
-    &extreme_back_row, &detach_row,   &reduce_sum_row, &reduce_mean_row, &reduce_max_row,    &reduce_min_row,
+    &detach_row,   &reduce_sum_row, &reduce_mean_row, &reduce_max_row,    &reduce_min_row,
     &reduce_prod_row, &reduce_sum_square_row, &reduce_l1_row, &reduce_l2_row, &reduce_log_sum_exp_row,
     &reduce_log_sum_row, &global_average_pool_row, NULL};

@@ -5,42 +5,21 @@
 
 #include "ops/reduce_device.inc"
 
-/* One share: out[result * parts + share]. y, the results, is for TIES only. */
+/* One share: out[result * parts + share]. */
 template <int KIND, class X, class Y>
-INV_KERNEL fold_kernel(inv_fold f, const X *x, const X *y, double scale, Y *out)
+INV_KERNEL fold_kernel(inv_fold f, const X *x, double scale, Y *out)
 {
     fold_place p = fold_begin(f);
     double acc = fold_start<KIND>();
-    const X same = KIND == INV_FOLD_TIES && p.out < f.nout ? y[p.out] : (X)0;
     while (p.k < p.mine) {
         int64_t at[FOLD_TAKE];
         X v[FOLD_TAKE];
         fold_take(f, p, at);
         fold_load(x, at, (X)fold_start<KIND>(), v);
-        for (int u = 0; u < FOLD_TAKE; u++) {
-            if (KIND == INV_FOLD_TIES)
-                acc += at[u] >= 0 && v[u] == same ? 1 : 0;
-            else
-                acc = fold_two<KIND>(acc, (double)v[u]);
-        }
+        for (int u = 0; u < FOLD_TAKE; u++) acc = fold_two<KIND>(acc, (double)v[u]);
     }
     acc = fold_join<KIND>(f, p, acc);
     if (p.lane == 0 && p.out < f.nout) out[p.out * f.parts + p.part] = (Y)(acc * scale);
-}
-
-template <class X> INV_KERNEL extreme_kernel(inv_fold f, const X *gy, const X *x, const X *y, const double *ties, X *dx)
-{
-    fold_place p = fold_begin(f);
-    const X same = p.out < f.nout ? y[p.out] : (X)0, share = p.out < f.nout ? gy[p.out] / (X)ties[p.out] : (X)0;
-    while (p.k < p.mine) {
-        int64_t at[FOLD_TAKE];
-        X v[FOLD_TAKE];
-        fold_take(f, p, at);
-        fold_load(x, at, (X)0, v);
-        for (int u = 0; u < FOLD_TAKE; u++) {
-            if (at[u] >= 0) dx[at[u]] = v[u] == same ? share : (X)0;
-        }
-    }
 }
 
 /* The fold of nout rows of `parts` shares. */
@@ -59,50 +38,34 @@ static inv_fold fold_shares(const inv_fold *f)
 
 /* JOIN puts together what KIND has made. */
 template <int KIND, int JOIN, class X, class Y>
-static void fold(const inv_gpu *gpu, const inv_fold *f, double scale, const X *x, const X *y, double *ws, Y *out)
+static void fold(const inv_gpu *gpu, const inv_fold *f, double scale, const X *x, double *ws, Y *out)
 {
     if (f->parts == 1) {
-        fold_launch(gpu, fold_kernel<KIND, X, Y>, f, x, y, scale, out);
+        fold_launch(gpu, fold_kernel<KIND, X, Y>, f, x, scale, out);
         return;
     }
     const inv_fold shares = fold_shares(f);
-    fold_launch(gpu, fold_kernel<KIND, X, double>, f, x, y, 1.0, ws);
-    fold_launch(gpu, fold_kernel<JOIN, double, Y>, &shares, (const double *)ws, (const double *)NULL, scale, out);
+    fold_launch(gpu, fold_kernel<KIND, X, double>, f, x, 1.0, ws);
+    fold_launch(gpu, fold_kernel<JOIN, double, Y>, &shares, (const double *)ws, scale, out);
 }
 
 template <class X>
 static void reduce(const inv_gpu *gpu, const inv_fold *f, inv_fold_kind kind, double scale, const void *x, double *ws,
                    void *out)
 {
-    const X *in = (const X *)x, *none = NULL;
+    const X *in = (const X *)x;
     if (kind == INV_FOLD_MAX)
-        fold<INV_FOLD_MAX, INV_FOLD_MAX>(gpu, f, scale, in, none, ws, (X *)out);
+        fold<INV_FOLD_MAX, INV_FOLD_MAX>(gpu, f, scale, in, ws, (X *)out);
     else if (kind == INV_FOLD_MIN)
-        fold<INV_FOLD_MIN, INV_FOLD_MIN>(gpu, f, scale, in, none, ws, (X *)out);
+        fold<INV_FOLD_MIN, INV_FOLD_MIN>(gpu, f, scale, in, ws, (X *)out);
     else if (kind == INV_FOLD_PROD)
-        fold<INV_FOLD_PROD, INV_FOLD_PROD>(gpu, f, scale, in, none, ws, (X *)out);
+        fold<INV_FOLD_PROD, INV_FOLD_PROD>(gpu, f, scale, in, ws, (X *)out);
     else
-        fold<INV_FOLD_SUM, INV_FOLD_SUM>(gpu, f, scale, in, none, ws, (X *)out);
-}
-
-template <class X>
-static void extreme(const inv_gpu *gpu, const inv_fold *f, const void *gy, const void *x, const void *y, double *ws,
-                    void *dx)
-{
-    double *ties = ws + (f->parts > 1 ? f->nout * f->parts : 0);
-    fold<INV_FOLD_TIES, INV_FOLD_SUM>(gpu, f, 1.0, (const X *)x, (const X *)y, ws, ties);
-    inv_start(gpu, extreme_kernel<X>, inv__fold_blocks(f), INV_FOLD_THREADS, *f, (const X *)gy, (const X *)x,
-              (const X *)y, (const double *)ties, (X *)dx);
+        fold<INV_FOLD_SUM, INV_FOLD_SUM>(gpu, f, scale, in, ws, (X *)out);
 }
 
 extern "C" void INV_GPU_NAME(reduce)(const inv_gpu *gpu, const inv_fold *f, inv_fold_kind kind, inv_dtype t,
                                      double scale, const void *x, double *ws, void *out)
 {
     (t == INV_F64 ? reduce<double> : reduce<float>)(gpu, f, kind, scale, x, ws, out);
-}
-
-extern "C" void INV_GPU_NAME(reduce_extreme_grad)(const inv_gpu *gpu, const inv_fold *f, inv_dtype t, const void *gy,
-                                                  const void *x, const void *y, double *ws, void *dx)
-{
-    (t == INV_F64 ? extreme<double> : extreme<float>)(gpu, f, gy, x, y, ws, dx);
 }

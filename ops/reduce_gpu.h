@@ -55,7 +55,6 @@ typedef enum inv_fold_kind {
     INV_FOLD_MAX,
     INV_FOLD_MIN,
     INV_FOLD_PROD,
-    INV_FOLD_TIES, /* how many equal the result */
 } inv_fold_kind;
 
 static inline int64_t inv__fold_blocks(const inv_fold *f) { return (f->nout + f->width - 1) / f->width * f->parts; }
@@ -66,12 +65,9 @@ extern "C" {
 /* reduce.c: for operand `in`, whose axes `gone` are reduced. */
 inv_fold inv__fold_of(const inv_shape *in, const bool *gone);
 
-/* out = scale * fold(x). ws: nout * parts doubles where parts > 1. kind is not TIES. */
+/* out = scale * fold(x). ws: nout * parts doubles where parts > 1. */
 INV_LAUNCHER(reduce, const inv_fold *f, inv_fold_kind kind, inv_dtype t, double scale, const void *x, double *ws,
              void *out);
-/* dx = gy / (number of x equal to y) where x = y, else 0; dx may be x. ws: nout * (parts + 1) doubles. */
-INV_LAUNCHER(reduce_extreme_grad, const inv_fold *f, inv_dtype t, const void *gy, const void *x, const void *y,
-             double *ws, void *dx);
 #ifdef __cplusplus
 }
 #endif

@@ -383,7 +383,9 @@ ROW(grad_points, "SampleGradPoints", "gy x points", NULL, grad_points_run, NULL,
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "Y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
-LOWERED(grid_sample, "GridSample", 16, "X grid", "to SampleN. ONNX GridSample-16, -20, -22",
+LOWERED(grid_sample, "GridSample", 16, "X grid",
+        "to SampleN; bicubic with border holds the point there, as ONNX says (PyTorch repeats pixels). ONNX "
+        "GridSample-16, -20, -22",
         "y = GridSample(float[2,3,4,5] x, float[2,2,3,2] p)",
         "y = GridSample<mode = \"bicubic\", align_corners = 1, padding_mode = \"border\">(float[1,2,4,5] x, "
         "float[1,2,2,2] p)")

@@ -32,7 +32,6 @@ UN(relu, x < 0 ? R(0) : x)
 DY(relu_dy, y > 0 ? R(1) : R(0))
 
 UN(leaky_relu, x < 0 ? a[0] * x : x)
-UN(leaky_relu_dx, x > 0 ? R(1) : a[0])
 DY(leaky_relu_dy, y > 0 ? R(1) : a[0])
 DY(leaky_relu_inv, y < 0 ? y / a[0] : y)
 
@@ -59,7 +58,6 @@ DY(celu_inv, y < 0 ? a[0] * M(log1p)(y / a[0]) : y)
 UN(clip_range, x < a[0] ? a[0] : x > a[1] ? a[1] : x)
 DY(clip_range_dy, y > a[0] && y < a[1] ? R(1) : R(0))
 UN(saturate, x < a[0] ? a[0] : x > a[1] ? a[1] : x)
-UN(saturate_dx, x >= a[0] && x <= a[1] ? R(1) : R(0))
 
 /* a = {alpha, beta} */
 UN(hard_sigmoid, a[0] * x + a[1] < 0 ? R(0) : a[0] * x + a[1] > 1 ? R(1) : a[0] * x + a[1])
@@ -70,7 +68,6 @@ UN(hard_swish_dx, x <= -3 ? R(0) : x >= 3 ? R(1) : (2 * x + 3) / 6)
 
 /* a = {lambd, bias} */
 UN(shrink, x < -a[0] ? x + a[1] : x > a[0] ? x - a[1] : x != x ? x : R(0))
-UN(shrink_dx, x < -a[0] || x > a[0] ? R(1) : R(0))
 
 /* --- smooth activations --- */
 UN(tanh, V(tanh)(x))
@@ -176,7 +173,6 @@ UN(atanh_dx, R(1) / (R(1) - x * x))
 /* --- sign and rounding --- */
 UN(neg, -x)
 UN(abs, M(fabs)(x))
-UN(abs_dx, x > 0 ? R(1) : x < 0 ? R(-1) : R(0))
 UN(sign, x > 0 ? R(1) : x < 0 ? R(-1) : x)
 UN(floor, M(floor)(x))
 UN(ceil, M(ceil)(x))
@@ -240,7 +236,5 @@ TRI(prelu_dx, x > 0 ? g : g *z)                               /* gy, x, slope */
 TRI(div_db, -g * x / z)                                       /* gy, y, b */
 TRI(pow_dx, z == 0 ? R(0) : g *z *M(pow)(x, z - R(1)))        /* gy, x, exponent */
 TRI(pow_de, x == 0 ? R(0) : g *z *M(log)(x))                  /* gy, x, y */
-TRI(max_grad, x > z ? g : x == z ? R(0.5) * g : R(0))         /* gy, this operand, the other */
-TRI(min_grad, x < z ? g : x == z ? R(0.5) * g : R(0))
 #undef TRI
 #undef R

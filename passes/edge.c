@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inverse edges: a rule's solve text where its pattern was found, with what it costs and how much it magnifies errors;
  * and the list of them by the value that they free. */
+#include <string.h>
+
 #include "passes/pass.h"
 
 static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
@@ -34,6 +36,53 @@ static double kept_bytes(const inv_graph *g, const inv_template *t)
     return sum;
 }
 
+static bool is_read(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < inv_nod(g, nodes[i])->nin; k++)
+            if (inv_nod(g, nodes[i])->in[k] == v) return true;
+    return false;
+}
+
+/* Values that the pattern's operators give and the solving nodes read. */
+static inv_status find_from(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_id *nodes, uint32_t n,
+                            inv_volume *v)
+{
+    inv_ids from = {0};
+    for (size_t i = 0; i < rule->match.n; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        for (uint32_t k = 0; k < s->nout && strcmp(s->op, "region") != 0; k++) {
+            int at = inv_binding_find(b, s->out[k]);
+            for (uint32_t j = 0; at >= 0 && j < b->n_ids[at]; j++)
+                if (is_read(g, nodes, n, b->id[at][j]) && !inv_vec_push(&g->arena, &from, b->id[at][j]))
+                    return INV_E_NOMEM;
+        }
+    }
+    v->from = from.at;
+    v->nfrom = (uint32_t)from.n;
+    return INV_OK;
+}
+
+static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_id *nodes, uint32_t n,
+                            const inv_volume **out)
+{
+    inv_volume *v = INV_ARENA_NEW(&g->arena, inv_volume, 1);
+    const char *p = rule->def->logdet;
+    inv_condition c;
+    if (!v) return INV_E_NOMEM;
+    *out = v;
+    INV_TRY(find_from(g, rule, b, nodes, n, v));
+    v->known = p != NULL;
+    while (p && v->known && inv__condition_next(&p, INV_IN_LOGDET, &c) > 0) {
+        if (strcmp(c.name, "0") == 0) continue;
+        inv_volume_term t = {inv__arena_strdup(&g->arena, c.name), c.nargs ? inv_binding_get(b, c.arg[0]) : INV_NONE};
+        if (!t.form) return INV_E_NOMEM;
+        v->known = v->nterm < INV_MAX_VOLUME && (!c.nargs || t.arg != INV_NONE);
+        if (v->known) v->term[v->nterm++] = t;
+    }
+    return INV_OK;
+}
+
 inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made)
 {
     inv_graph *g = m->g;
@@ -50,6 +99,8 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     e.nsave = t.nsave;
     e.flops = template_flops(g, t.node, t.nnode);
     e.kept = kept_bytes(g, &t);
+    e.cond = inv_known_cond(m, b);
+    INV_TRY(volume_of(g, rule, b, t.node + t.nsave, t.nnode - t.nsave, &e.volume));
     for (uint32_t i = 0; i < t.nresult; i++) {
         e.frees = b->id[freed][i];
         e.result = t.result[i];

@@ -8,12 +8,21 @@
 
 #include "passes/pass.h"
 
+/* A forward node that a gradient asked for. */
+typedef struct early {
+    inv_id node;
+    size_t at; /* position of the node that it belongs to */
+    bool behind;
+} early;
+
 typedef struct reverse {
     inv_graph *g;
     inv_arena scratch;
     bool *wanted;  /* per value: leads from something trained to here */
     inv_id *grad;  /* per value: gradient so far */
+    bool *read;    /* per value: by what has been emitted */
     size_t nvalue;
+    INV_VEC(early) early; /* by falling position */
 } reverse;
 
 bool inv_glob_fits(const char *glob, const char *name)
@@ -132,9 +141,67 @@ static inv_status accumulate(reverse *r, inv_id v, inv_id g)
     return r->g->failed;
 }
 
-static inv_status reverse_node(reverse *r, inv_id id)
+static bool reads_of(const inv_graph *g, const inv_node *n, inv_id of)
+{
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->def == of) return true;
+    return false;
+}
+
+/* Notes what nodes from position `from` on read, and takes forward ones among them out of the order. */
+static inv_status settle(reverse *r, size_t from, size_t at)
 {
     inv_graph *g = r->g;
+    const inv_id node = g->order.at[at];
+    bool behind = false;
+    size_t kept = from;
+    for (size_t i = from; i < g->order.n; i++) {
+        const inv_id id = g->order.at[i];
+        const inv_node *n = inv_nod(g, id);
+        if (g->phase == INV_BACKWARD && n->phase == INV_FORWARD) {
+            behind = behind || reads_of(g, n, node);
+            const early e = {id, at, behind};
+            if (!inv_vec_push(&r->scratch, &r->early, e)) return INV_E_NOMEM;
+            continue;
+        }
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] < r->nvalue) r->read[n->in[k]] = true;
+        g->order.at[kept++] = id;
+    }
+    g->order.n = kept;
+    return INV_OK;
+}
+
+/* Puts them beside the nodes that they belong to: before these, so that a result may overwrite what both read, unless
+ * they read the result. *forward: how many forward nodes there are. */
+static inv_status place_early(reverse *r, size_t *forward)
+{
+    inv_graph *g = r->g;
+    const inv_ids old = g->order;
+    if (r->early.n == 0) return INV_OK;
+    memset(&g->order, 0, sizeof g->order);
+    size_t last = r->early.n;
+    for (size_t i = 0; i < old.n; i++) {
+        size_t first = last;
+        while (first > 0 && r->early.at[first - 1].at == i) first--;
+        bool ok = true;
+        for (size_t k = first; k < last && ok; k++)
+            if (!r->early.at[k].behind) ok = inv_vec_push(&g->arena, &g->order, r->early.at[k].node);
+        ok = ok && inv_vec_push(&g->arena, &g->order, old.at[i]);
+        for (size_t k = first; k < last && ok; k++)
+            if (r->early.at[k].behind) ok = inv_vec_push(&g->arena, &g->order, r->early.at[k].node);
+        if (!ok) return INV_E_NOMEM;
+        last = first;
+    }
+    *forward += r->early.n;
+    return INV_OK;
+}
+
+static inv_status reverse_node(reverse *r, size_t at)
+{
+    inv_graph *g = r->g;
+    const inv_id id = g->order.at[at];
+    const size_t from = g->order.n;
     inv_node n = *inv_nod(g, id);
     if (n.op->flags & INV_OP_NO_GRAD || n.phase != INV_FORWARD || !reached(r, &n) || !wants_any(r, &n)) return INV_OK;
     inv_id *out_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nout + 1),
@@ -147,11 +214,11 @@ static inv_status reverse_node(reverse *r, inv_id id)
         wanted[k] = n.in[k] != INV_NONE && r->wanted[n.in[k]];
     }
     inv_emit_for(g, &n);
-    inv_grad b = {g, id, out_grad, in_grad, wanted};
+    inv_grad b = {g, id, out_grad, in_grad, wanted, r->read, r->nvalue};
     INV_TRY(n.op->grad(&b));
     for (uint32_t k = 0; k < n.nin; k++)
         if (wanted[k]) INV_TRY(accumulate(r, n.in[k], in_grad[k]));
-    return g->failed;
+    return g->failed ? g->failed : settle(r, from, at);
 }
 
 /* Gradients of what nothing reaches are zero. */
@@ -202,7 +269,8 @@ static inv_status begin(reverse *r)
     r->nvalue = r->g->value.n;
     r->wanted = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
     r->grad = INV_ARENA_NEW(&r->scratch, inv_id, r->nvalue);
-    if (!r->wanted || !r->grad) return INV_E_NOMEM;
+    r->read = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
+    if (!r->wanted || !r->grad || !r->read) return INV_E_NOMEM;
     for (size_t v = 0; v < r->nvalue; v++) r->grad[v] = INV_NONE;
     return INV_OK;
 }
@@ -222,7 +290,8 @@ static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
                                         INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
     }
     if (g->failed) return g->failed;
-    for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, g->order.at[i]));
+    for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, i));
+    INV_TRY(place_early(r, &forward));
     INV_TRY(collect(r, rq, plan));
     g->forward_end = forward;
     return INV_OK;
@@ -304,7 +373,7 @@ static inv_status between(reverse *r, const inv_node *n, inv_id y, size_t nx, in
     r->grad[y] = inv_emit1(g, "BroadcastTo", INV_IN(one),
                            INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
     if (g->failed) return g->failed;
-    for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, g->order.at[i]));
+    for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, i));
     for (size_t i = 0; i < nx && i < n->nout; i++) INV_TRY(grad_or_zero(r, n->in[i], &out[i]));
     return INV_OK;
 }

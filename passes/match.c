@@ -303,6 +303,10 @@ static inv_status match_rest(attempt *a, bool *found)
     for (size_t i = 0; i < n; i++)
         if (!a->done[i]) return INV_OK;
     const char *reason = NULL;
+    for (uint32_t k = 0; k + 1 < a->nnode; k++) { /* the one that comes last in the order stands last */
+        const inv_id one = a->node[k], end = a->node[a->nnode - 1];
+        if (a->m->pos[one] > a->m->pos[end]) a->node[a->nnode - 1] = one, a->node[k] = end;
+    }
     inv_node last = *inv_nod(a->m->g, a->node[a->nnode - 1]);
     inv_verdict verdict;
     INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, &verdict, &reason));

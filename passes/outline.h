@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Private to rewriting: blocks as sets of the file's nodes (outline.c), in which order they are written
- * (written_order.c), and bodies that invert them (derive.c). */
+ * (written_order.c), and bodies that invert them (derive.c, block_inverse.c). */
 #ifndef INV_PASSES_OUTLINE_H
 #define INV_PASSES_OUTLINE_H
 
@@ -29,6 +29,7 @@ typedef struct inv_solver {
     inv_id matrix;    /* the value of g; of a convolution's kernel, all axes but the first are one */
     const char *of;   /* the file's name for it */
     const char *name; /* of the initializer */
+    bool logdet;      /* it is the number log |det|, not the inverse */
 } inv_solver;
 
 /* Value ids of `flat` mean the same values in `g`, where others may have taken their place (inv_graph_stands). */
@@ -54,6 +55,8 @@ typedef struct inv_outliner {
     uint32_t *held, *ran, stamp; /* the same, per item */
     inv_dtype real;    /* of the file's floating-point tensors; INV_DT_NONE: mixed, or not float32 or float64 */
     INV_VEC(inv_solver) solver;
+    const inv_reverse_options *reverse; /* the model is turned round (reverse.c); NULL: no */
+    bool by_operator;  /* what solves equations is the operator LinearSolve, not an initializer */
     inv_ids unit;      /* values of g: unit matrices that the solvers need */
     inv_outline *out;
 } inv_outliner;
@@ -68,6 +71,26 @@ static inline uint32_t inv_item_giving(const inv_outliner *o, inv_id v)
     inv_id d = inv_val(o->flat, v)->def;
     return d == INV_NONE ? INV_NONE : o->item_at[d];
 }
+
+/* An inverse that a derivation made use of, and its nodes in the body. */
+typedef struct inv_derived {
+    const inv_edge *edge;
+    size_t first, end;
+    inv_ids freed; /* values of g that were not known before */
+} inv_derived;
+
+/* Values being derived from others, as a body of ONNX nodes. Set o and cut, of which item, in and out are read. */
+typedef struct inv_derivation {
+    inv_outliner *o;
+    inv_cut *cut;
+    const char **name; /* per value of g: how the body calls it; NULL: not known */
+    inv_ids named;     /* values with a name, to be taken back at the end */
+    inv_raise r;
+    inv_outline_nodes node;
+    INV_VEC(inv_derived) used;
+    INV_VEC(const char *) solver; /* names of initializers that it reads ... */
+    INV_VEC(const char *) cast;   /* ... and by which they are read */
+} inv_derivation;
 
 /* Work on all blocks of a model. */
 typedef struct inv_cutter {
@@ -93,12 +116,42 @@ bool inv_ids_have(const inv_id *list, size_t n, inv_id v);
 inv_status inv_outline_cut(inv_outliner *o);
 /* written_order.c: fills the order of c->all and of every cut that is made, and c->turn. */
 inv_status inv_outline_order(inv_cutter *c);
-/* derive.c: the function that gives the values freed by a block from what leaves it, yet without a name: cut->inverse,
- * cut->saved, cut->row. Without outputs: there is none, for cut->row.reason. */
+bool inv_texts_have(const char *const *list, size_t n, const char *text);
+
+/* derive.c */
+void inv_derive_begin(inv_derivation *d);
+void inv_derive_end(inv_derivation *d);
+/* How the body calls a value of flat or g; NULL: not known. */
+const char *inv_derive_name(const inv_derivation *d, inv_id v);
+inv_status inv_derive_know(inv_derivation *d, inv_id v, const char *name); /* a value of flat, and what stands for it */
+inv_status inv_derive_call(inv_derivation *d, inv_id v, const char *name); /* a value of g */
+/* Derives all that can be derived, forward first. *ok false: an inverse cannot be written, d->r.reason. */
+inv_status inv_derive_close(inv_derivation *d, bool *ok);
+static inline bool inv_derive_within(const inv_derivation *d, uint32_t item)
+{
+    return item != INV_NONE && d->o->held[item] == d->o->stamp;
+}
+
+/* block_inverse.c: the function that gives the values freed by a block from what leaves it, yet without a name:
+ * cut->inverse, cut->saved, cut->row. Without outputs: there is none, for cut->row.reason. */
 inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut);
-/* derive.c: appends the nodes that compute cut->saved to the forward function. */
+/* block_inverse.c: appends the nodes that compute cut->saved to the forward function. */
 inv_status inv_derive_saved(inv_outliner *o, const inv_cut *cut, inv_outline_function *fn);
-/* solvers.c: an initializer for each solver, and the fact that says what it is the inverse of. */
+/* rewrite.c: the model of `source` opened up in `o`, as a session would compile it for that purpose; and the tables. */
+inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
+                            inv_purpose purpose);
+inv_status inv_outline_tables(inv_outliner *o);
+/* The type of the initializers that o->solver names. Of a reversal they are exact for float64, too. */
+static inline inv_dtype inv_outline_real(const inv_outliner *o) { return o->reverse ? INV_F64 : o->real; }
+/* rewrite.c: runs `make` on a copy of `o` (flags only) and adds the tensors that o->solver names. */
+typedef inv_status (*inv_outline_fn)(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
+                                     inv_rewriting *out);
+inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, const inv_session_options *options,
+                            inv_outline_fn make, inv_rewriting **out);
+/* derive.c: the initializer to be added for a matrix or its log-determinant, by the name of the file's value. NULL: out
+ * of memory, or with d->r.reason none of the file's values is that matrix. */
+const char *inv_derive_solver(inv_derivation *d, inv_id v, bool logdet);
+/* rewrite.c: an initializer for each solver, and the fact that says what it is the inverse of. */
 inv_status inv_outline_solvers(inv_outliner *o);
 
 #endif

@@ -20,6 +20,10 @@ inv_status inv_rewrite_blocks(inv_context *ctx, const inv_graph *source, const i
 inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                                 struct inv_rewriting **out);
 
+/* reverse.c: what inv_context.reverse points to */
+inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
+                             const inv_reverse_options *options, bool in_memory, struct inv_rewriting **out);
+
 /* support.c: what inv_context.support points to */
 inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);
 
@@ -97,6 +101,8 @@ inv_status inv_pass_spelling(inv_graph *g);
 inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch);
 /* match.c: blocks, refusals and local inverses of the forward nodes, into g->matches */
 inv_status inv_pass_match(inv_graph *g);
+/* check.c: every inverse beside what it frees, and how far it is off */
+inv_status inv_pass_check(inv_graph *g, inv_plan *plan);
 /* loss.c: loss (and metric) nodes */
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
@@ -201,6 +207,8 @@ void inv_matcher_fini(inv_matcher *m);
 /* rule.c: the entries of v, which depends on parameters and constants only, in its own type; NULL if they cannot be
  * had. Borrowed from the matcher. */
 const void *inv_known_bytes(inv_matcher *m, inv_id v);
+/* rule.c: the condition number of a matrix among the bound values, if one was asked for; else 0 */
+double inv_known_cond(const inv_matcher *m, const inv_binding *b);
 void inv_known_forget(inv_matcher *m, size_t beyond); /* all of these, if they take more bytes than that */
 /* rule.c: of s, which depends on parameters only: its least magnitude, least and largest entry; false if not known */
 typedef struct inv_extremes {

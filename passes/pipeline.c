@@ -67,6 +67,7 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(inv_compile_front(g, rq, plan));
     if (rq->purpose == INV_FOR_RUN) INV_TRY(say_left(g, plan));
+    if (rq->purpose == INV_FOR_CHECK) PASS(inv_pass_check(g, plan), true);
     PASS(inv_pass_loss(g, rq, plan), true);
     PASS(inv_pass_grad(g, rq, plan), true);
     PASS(inv_pass_update(g, rq, plan), true);
@@ -241,25 +242,35 @@ static inv_status mark_numbers(inv_graph *g)
     return s;
 }
 
-static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
+/* The graph before recovery. */
+static inv_status build_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
-    memset(plan, 0, sizeof *plan);
     plan->loss = plan->correct = plan->finite = INV_NONE;
     INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
     INV_TRY(mark_numbers(g));
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
-    g->train = rq->purpose == INV_FOR_TRAIN;
+    g->train = rq->purpose == INV_FOR_TRAIN || rq->purpose == INV_FOR_CHECK;
     g->no_dropout = p->options.no_dropout;
-    g->train_bn = p->options.train_bn && rq->purpose == INV_FOR_TRAIN;
+    g->train_bn = p->options.train_bn && g->train;
     g->gpu = has_queues(&p->options);
-    inv_status st = settle(g, passes(g, rq, plan));
-    if (st != INV_OK) return explain_rebatch(p, rq, st);
-    if (p->options.budget) INV_TRY(spend_on_homes(p, g));
+    return explain_rebatch(p, rq, settle(g, passes(g, rq, plan)));
+}
+
+/* The plan from it, and where its persistent values live. */
+static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
+{
+    if (p->options.budget) INV_TRY(spend_on_homes(p, plan->base));
     INV_TRY(inv_pass_search(plan, rq, p));
     INV_TRY(check_kernels(plan->g));
-    return settle(plan->g, inv_graph_check(plan->g, true));
+    INV_TRY(settle(plan->g, inv_graph_check(plan->g, true)));
+    INV_TRY(house(p, plan->g));
+    if (plan->transient > p->transient) p->transient = plan->transient;
+    if (plan->store_transient > p->store_peak) p->store_peak = plan->store_transient;
+    size_t control = has_queues(&p->options) ? inv_control_nbytes(plan->guarded.n) : 0;
+    if (control > p->control) p->control = control;
+    return INV_OK;
 }
 
 /* --- program --- */
@@ -273,7 +284,8 @@ static void drop_plans(inv_program *p)
     }
 }
 
-static inv_status build_all(inv_program *p)
+/* What plan k is compiled for; false: there is none. */
+static bool request_for(const inv_program *p, int k, inv_request *rq)
 {
     const inv_session_options *o = &p->options;
     bool train = o->purpose == INV_FOR_TRAIN;
@@ -287,34 +299,65 @@ static inv_status build_all(inv_program *p)
         {INV_FOR_EVAL, o->eval_batch, train && o->eval_batch > 0},
         {INV_FOR_EVAL, o->eval_tail, o->eval_tail > 0},
     };
-    drop_plans(p);
-    p->store_peak = 0; /* `transient` does not shrink when planning again: what was allocated stays */
-    for (int k = 0; k < INV_PLAN_KINDS; k++) {
-        if (!kinds[k].wanted) continue;
-        bool optimize = kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE;
-        inv_request rq = {o, kinds[k].purpose, kinds[k].batch,
-                          kinds[k].batch > 0 || optimize || kinds[k].purpose == INV_FOR_EVAL, optimize};
-        INV_TRY(build_plan(p, &rq, &p->plan[k]));
-        INV_TRY(house(p, p->plan[k].g));
-        if (p->plan[k].transient > p->transient) p->transient = p->plan[k].transient;
-        if (p->plan[k].store_transient > p->store_peak) p->store_peak = p->plan[k].store_transient;
-        size_t control = has_queues(o) ? inv_control_nbytes(p->plan[k].guarded.n) : 0;
-        if (control > p->control) p->control = control;
-    }
+    bool optimize = kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE;
+    *rq = (inv_request){o, kinds[k].purpose, kinds[k].batch,
+                        kinds[k].batch > 0 || optimize || kinds[k].purpose == INV_FOR_EVAL, optimize};
+    return kinds[k].wanted;
+}
+
+static inv_status within_budget(const inv_program *p)
+{
     size_t peak = p->persistent + p->control + p->transient;
-    INV_CHECK(!o->budget || peak <= o->budget, p->ctx, INV_E_NOMEM,
+    INV_CHECK(!p->options.budget || peak <= p->options.budget, p->ctx, INV_E_NOMEM,
               "the budget of %llu bytes cannot be met: the plan needs %zu; raise --budget, or use a smaller batch",
-              (unsigned long long)o->budget, peak);
+              (unsigned long long)p->options.budget, peak);
     return INV_OK;
 }
 
-static inv_status replan(inv_program *p, const char *const *names, size_t n)
+static inv_status build_all(inv_program *p)
 {
-    for (size_t i = 0; i < n; i++) {
-        const char *copy = inv__arena_strdup(&p->arena, names[i]);
-        if (!copy || !inv_vec_push(&p->arena, &p->anchor, copy)) return INV_E_NOMEM;
+    inv_request rq;
+    drop_plans(p);
+    p->store_peak = 0;
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        if (!request_for(p, k, &rq)) continue;
+        INV_TRY(build_base(p, &rq, &p->plan[k]));
+        INV_TRY(build_plan(p, &rq, &p->plan[k]));
     }
-    return build_all(p);
+    return within_budget(p);
+}
+
+/* Graphs of plans that are not among the program's. */
+static void drop(inv_program *p, inv_plan *plan)
+{
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        if (plan[k].g != p->plan[k].g) inv_graph_destroy(plan[k].g);
+        plan[k].g = NULL;
+    }
+}
+
+/* Evaluation recovers nothing, so its plans stay. */
+static inv_status replan(inv_program *p)
+{
+    inv_plan fresh[INV_PLAN_KINDS];
+    inv_request rq;
+    inv_status s = INV_OK;
+    memcpy(fresh, p->plan, sizeof fresh);
+    p->store_peak = 0;
+    for (int k = 0; k < INV_PLAN_KINDS && s == INV_OK; k++) {
+        if (!request_for(p, k, &rq)) continue;
+        if (rq.purpose == INV_FOR_TRAIN) {
+            fresh[k].g = NULL;
+            s = build_plan(p, &rq, &fresh[k]);
+        } else {
+            if (fresh[k].transient > p->transient) p->transient = fresh[k].transient;
+            if (fresh[k].store_transient > p->store_peak) p->store_peak = fresh[k].store_transient;
+        }
+    }
+    if (s == INV_OK) s = within_budget(p);
+    if (s == INV_OK) memcpy(p->plan, fresh, sizeof fresh);
+    else drop(p, fresh);
+    return s;
 }
 
 static void destroy(inv_program *p)
@@ -481,6 +524,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     p->ctx = ctx;
     p->source = source;
     p->replan = replan;
+    p->drop = drop;
     p->destroy = destroy;
     inv__arena_init(&p->arena, ctx);
     inv_status s = copy_options(p, options);

@@ -7,7 +7,7 @@
  * requires  names for the inputs, static shapes
  * gives     nodes appended to r->node, in execution order
  * breaks    nothing: the graph is only read */
-#include "passes/raise.h"
+#include "passes/raise_write.h"
 
 #include <math.h>
 #include <string.h>
@@ -32,14 +32,7 @@ typedef struct form {
     } attrs;
 } form;
 
-/* --- writing: names of values, NULL once something has failed, so that calls nest (but never two that write in one
- * argument list: C does not say which comes first, and the file is to be the same everywhere) --- */
-
-static bool refuse(inv_raise *r, const char *reason)
-{
-    if (r->reason == NULL) r->reason = reason;
-    return false;
-}
+/* --- the node's own values --- */
 
 const char *inv_raise_fresh(inv_raise *r)
 {
@@ -71,45 +64,6 @@ static const char *output(const raising *b, uint32_t i)
 
 static const inv_shape *shape_of(const raising *b, uint32_t i) { return &inv_val(b->r->g, b->n->in[i])->shape; }
 
-/* The names and attributes are copied; what attributes point to is not. */
-static bool emit_all(inv_raise *r, const char *op, uint32_t nout, const char *const *out, uint32_t nin,
-                     const char *const *in, uint32_t nattr, const inv_attr *attr)
-{
-    for (uint32_t i = 0; i < nin; i++)
-        if (in[i] == NULL) return false;
-    for (uint32_t i = 0; i < nout; i++)
-        if (out[i] == NULL) return false;
-    const char **names = INV_ARENA_NEW(r->a, const char *, nin + nout + 1);
-    inv_attr *attrs = INV_ARENA_NEW(r->a, inv_attr, nattr + 1);
-    if (names == NULL || attrs == NULL) return false;
-    for (uint32_t i = 0; i < nin; i++) names[i] = in[i];
-    for (uint32_t i = 0; i < nout; i++) names[nin + i] = out[i];
-    for (uint32_t i = 0; i < nattr; i++) attrs[i] = attr[i];
-    const inv_outline_node node = {.source = INV_NONE, .domain = "", .op_type = op, .name = "", .in = names,
-                                   .out = names + nin, .nin = nin, .nout = nout, .attr = attrs, .nattr = nattr};
-    return inv_vec_push(r->a, r->node, node);
-}
-
-#define NAMES(...)                                                                                                    \
-    (uint32_t)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *const[]){__VA_ARGS__}
-
-/* The name of the one output. */
-static const char *emit(inv_raise *r, const char *out, const char *op, uint32_t nin, const char *const *in,
-                        uint32_t nattr, const inv_attr *attr)
-{
-    return emit_all(r, op, 1, &out, nin, in, nattr, attr) ? out : NULL;
-}
-
-static const char *op1(inv_raise *r, const char *op, const char *x)
-{
-    return emit(r, inv_raise_fresh(r), op, NAMES(x), INV_NOATTR);
-}
-
-static const char *op2(inv_raise *r, const char *op, const char *x, const char *y)
-{
-    return emit(r, inv_raise_fresh(r), op, NAMES(x, y), INV_NOATTR);
-}
-
 /* The same into output 0. */
 static bool last1(const raising *b, const char *op, const char *x)
 {
@@ -121,36 +75,9 @@ static bool last2(const raising *b, const char *op, const char *x, const char *y
     return emit(b->r, output(b, 0), op, NAMES(x, y), INV_NOATTR) != NULL;
 }
 
-static const char *constant(inv_raise *r, const inv_data *data)
+const char *inv_raise_cast(inv_raise *r, const char *x, inv_dtype to)
 {
-    const inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR, .tensor = *data};
-    return emit(r, inv_raise_fresh(r), "Constant", 0, NULL, 1, &value);
-}
-
-static const char *real(inv_raise *r, double v)
-{
-    const size_t nbytes = inv_dtype_size(r->real);
-    if (r->real == INV_DT_NONE) {
-        refuse(r, "the model's floating-point values are of several types");
-        return NULL;
-    }
-    void *bytes = inv__arena_alloc(r->a, nbytes);
-    if (bytes == NULL || !inv_convert(bytes, r->real, &v, INV_F64, 1)) return NULL;
-    return constant(r, &(inv_data){r->real, inv_shape_scalar(), bytes, nbytes});
-}
-
-static const int64_t *copy_ints(inv_raise *r, size_t n, const int64_t *v)
-{
-    int64_t *copy = INV_ARENA_NEW(r->a, int64_t, n + 1);
-    for (size_t i = 0; copy != NULL && i < n; i++) copy[i] = v[i];
-    return copy;
-}
-
-static const char *ints(inv_raise *r, size_t n, const int64_t *v)
-{
-    const int64_t *copy = copy_ints(r, n, v), count = (int64_t)n;
-    if (copy == NULL) return NULL;
-    return constant(r, &(inv_data){INV_I64, inv_shape_of(1, &count), copy, n * sizeof *v});
+    return emit(r, inv_raise_fresh(r), "Cast", NAMES(x), INV_ATTRS(inv_attr_of_int("to", (int64_t)to)));
 }
 
 /* --- operators that are what ONNX calls so --- */
@@ -337,14 +264,31 @@ static bool cum_sum_inv(const raising *b)
     return last2(b, "Sub", y, op2(r, "Pad", rest, ints(r, (size_t)s->rank * 2, pads)));
 }
 
+static const char *turned(inv_raise *r, const char *m, int rank)
+{
+    int64_t perm[INV_MAX_RANK];
+    for (int i = 0; i < rank; i++) perm[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
+    const int64_t *copy = copy_ints(r, (size_t)rank, perm);
+    if (copy == NULL) return NULL;
+    return emit(r, inv_raise_fresh(r), "Transpose", NAMES(m), INV_ATTRS(inv_attr_of_ints("perm", (size_t)rank, copy)));
+}
+
+static bool matmul(const raising *b)
+{
+    const char *x = input(b, 0), *y = input(b, 1);
+    if (b->n->nin > 2) return refuse(b->r, "a product with a sum");
+    if (inv_attr_int(b->n, "transA", 0)) x = turned(b->r, x, shape_of(b, 0)->rank);
+    if (inv_attr_int(b->n, "transB", 0)) y = turned(b->r, y, shape_of(b, 1)->rank);
+    return last2(b, "MatMul", x, y);
+}
+
 /* x = y M+; if x M' = y, then x = y M+'. */
 static bool linear_solve(const raising *b)
 {
-    static const int64_t turned[2] = {1, 0};
     const char *m = b->solver;
+    if (b->r->by_operator) return plain(b);
     if (m == NULL) return refuse(b->r, "the inverse of the matrix is not known before the run");
-    if (inv_attr_int(b->n, "transB", 0))
-        m = emit(b->r, inv_raise_fresh(b->r), "Transpose", NAMES(m), INV_ATTRS(inv_attr_of_ints("perm", 2, turned)));
+    if (inv_attr_int(b->n, "transB", 0)) m = turned(b->r, m, 2);
     return last2(b, "MatMul", input(b, 0), m);
 }
 
@@ -408,6 +352,10 @@ static bool batch_stats(const raising *b)
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 #define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
+#define EWS(name, since, attrs, f, steps, dom, text) FORM(#name, since, plain, attrs)
+#define EWT(name, since, attrs, f, d, steps, dom, text) FORM(#name, since, plain, attrs)
+#define EWL(name, since, attrs, f, dy, inv, steps, cond, dom, text)                                                   \
+    FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 
 static const form forms[] = {
 #include "ops/elementwise.inc"
@@ -416,8 +364,8 @@ static const form forms[] = {
     FORM("Transpose", 1, plain, A0) FORM("Concat", 4, plain, A0) FORM("View", 5, view, A0)
     FORM("Permute", 1, permute, A0) FORM("SplitSizes", 2, split, A0) FORM("SliceRange", 10, slice, A0)
     FORM("LinearSolve", 1, linear_solve, A0) FORM("BatchNormInverse", 7, batch_norm_inv, A0)
-    FORM("CumSumInverse", 11, cum_sum_inv, A0)
-    FORM("BatchStats", 1, batch_stats, A0)};
+    FORM("MatMulT", 1, matmul, A0) FORM("CumSumInverse", 11, cum_sum_inv, A0)
+    FORM("BatchStats", 1, batch_stats, A0) FORM("Pow", 7, plain, A0)};
 
 static const form *form_of(const char *op_type)
 {

@@ -17,6 +17,7 @@ typedef struct inv_raise {
     uint32_t fresh;      /* for inv_raise_fresh */
     const inv_graph *names; /* no value between is called as one here, but for those of nodes that are gone; ... */
     const bool *gone;       /* ... per value of it. NULL: any name will do */
+    bool by_operator;    /* LinearSolve stays the operator that it is, which only this library knows */
     const char *reason;  /* set when false is returned: in words, why not */
 } inv_raise;
 
@@ -30,6 +31,9 @@ const char *inv_raise_fresh(inv_raise *r);
  * run): Reshape copies them (0) or infers them (-1), slices leave full ranges out. After false, node may hold a part.
  * @return false: it cannot be written, r->reason; or out of memory (r->a->failed) */
 bool inv_raise_node(inv_raise *r, const inv_node *n, const char *solver);
+
+/* Appends a Cast; the name of what it gives. NULL: out of memory. */
+const char *inv_raise_cast(inv_raise *r, const char *x, inv_dtype to);
 
 /* Whether there is an ONNX form of the operator at all. */
 bool inv_raise_knows(const char *op_type);

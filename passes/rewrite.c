@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/linear.h"
 #include "passes/outline.h"
 
 /* --- tables --- */
@@ -108,7 +109,7 @@ static inv_status items(inv_outliner *o)
     return by_key(s, flat->order.n, ne, key, item, &o->edge_start, &o->edge) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status tables(inv_outliner *o)
+inv_status inv_outline_tables(inv_outliner *o)
 {
     size_t ni = o->flat->order.n + 1;
     INV_TRY(items(o));
@@ -184,6 +185,14 @@ static inv_status make_inverse(void *opaque, size_t i, const void **data)
     inv__free(k->ctx, k->entries);
     if (!(k->entries = inv__alloc(k->ctx, nbytes + 1))) return INV_E_NOMEM;
     const void *bytes = inv_known_bytes(&k->m, k->value[i]);
+    if (k->solver[i].logdet) {
+        inv_data matrix = {v->dtype, v->shape, bytes, nbytes};
+        double logdet = NAN;
+        if (bytes) INV_TRY(inv__linear_logdet(k->ctx, &matrix, &logdet));
+        (void)inv_convert(k->entries, k->real, &logdet, INV_F64, 1);
+        *data = k->entries;
+        return INV_OK;
+    }
     bool finite = bytes != NULL;
     for (size_t e = 0; e < n && finite; e++) finite = isfinite(inv_elem_double(bytes, v->dtype, e));
     if (finite) (void)inv_convert(k->entries, k->real, bytes, v->dtype, n);
@@ -200,7 +209,7 @@ static inv_status put_inverses(inv_outliner *o, inv_rewriting *r)
     size_t order = g->order.n, n = o->solver.n;
     maker *k = n ? inv__alloc(o->ctx, sizeof *k) : NULL;
     if (!k) return n ? INV_E_NOMEM : INV_OK;
-    *k = (maker){.ctx = o->ctx, .m = {.g = g}, .real = o->real};
+    *k = (maker){.ctx = o->ctx, .m = {.g = g}, .real = inv_outline_real(o)};
     r->maker = k;
     r->release = release;
     k->solver = INV_ARENA_NEW(o->a, inv_solver, n);
@@ -208,12 +217,13 @@ static inv_status put_inverses(inv_outliner *o, inv_rewriting *r)
     if (!k->solver || !k->value) return INV_E_NOMEM;
     g->fold = false;
     for (size_t i = 0; i < n; i++) {
+        bool number = o->solver.at[i].logdet;
         k->solver[i] = o->solver.at[i];
-        k->value[i] = emit_inverse(o, o->solver.at[i].matrix);
+        k->value[i] = number ? k->solver[i].matrix : emit_inverse(o, o->solver.at[i].matrix);
         if (k->value[i] == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
-        const inv_value *v = inv_val(g, k->value[i]);
-        size_t nbytes = (size_t)inv_shape_nelem(&v->shape) * inv_dtype_size(o->real);
-        inv_outline_tensor t = {k->solver[i].name, {o->real, v->shape, NULL, nbytes}, {make_inverse, k, i}};
+        inv_shape shape = number ? inv_shape_scalar() : inv_val(g, k->value[i])->shape;
+        size_t nbytes = (size_t)inv_shape_nelem(&shape) * inv_dtype_size(k->real);
+        inv_outline_tensor t = {k->solver[i].name, {k->real, shape, NULL, nbytes}, {make_inverse, k, i}};
         if (!inv_vec_push(o->a, &o->out->tensor, t)) return INV_E_NOMEM;
     }
     g->order.n = order;
@@ -320,8 +330,8 @@ static inv_status refuse_stray_calls(const inv_graph *source)
                      "the model's functions first (onnx.inliner), then rewrite it", n->op_type);
 }
 
-static inv_status open_up(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
-                          inv_purpose purpose)
+inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
+                            inv_purpose purpose)
 {
     inv_request rq = {.options = options, .purpose = purpose};
     INV_TRY(inv_graph_copy(source, &o->flat));
@@ -330,8 +340,10 @@ static inv_status open_up(inv_outliner *o, const inv_graph *source, const inv_se
     INV_TRY(inv_graph_uses(o->flat, &o->scratch, &o->uses));
     INV_TRY(inv_graph_copy(o->flat, &o->g));
     o->real = real_of_file(o->flat);
-    if (o->real == INV_F64) o->g->real = INV_F64;
+    if (o->real == INV_F64 || o->reverse) o->g->real = INV_F64;
+    o->g->eval = o->reverse != NULL;
     INV_TRY(inv_compile_front(o->g, &rq, &o->plan));
+    if (!o->g->matches && o->reverse) INV_TRY(inv_pass_match(o->g));
     INV_TRY(find_data(o));
     for (size_t i = 0; i < o->flat->inits.n; i++) {
         inv_id v = o->flat->inits.at[i];
@@ -341,43 +353,49 @@ static inv_status open_up(inv_outliner *o, const inv_graph *source, const inv_se
     return INV_OK;
 }
 
-static inv_status outline(inv_outliner *o, const inv_graph *source, const inv_session_options *options)
+static inv_status outline(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
+                          inv_rewriting *out)
 {
+    (void)out;
     o->out->rewritten = true;
     INV_TRY(refuse_stray_calls(source));
-    INV_TRY(open_up(o, source, options, INV_FOR_RUN));
-    INV_TRY(tables(o));
+    INV_TRY(inv_outline_open(o, source, options, INV_FOR_RUN));
+    INV_TRY(inv_outline_tables(o));
     return inv_outline_cut(o);
 }
 
 /* The initializers that are inverses of others, for the weights of `source`. */
-static inv_status refresh(inv_outliner *o, const inv_graph *source, const inv_session_options *options)
+static inv_status refresh(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
+                          inv_rewriting *out)
 {
-    INV_TRY(open_up(o, source, options, INV_FOR_EVAL));
+    (void)out;
+    INV_TRY(inv_outline_open(o, source, options, INV_FOR_EVAL));
     o->real = o->g->real; /* written in each initializer's own type */
     for (size_t i = 0; i < source->inits.n; i++) {
         const inv_value *v = inv_val(o->flat, o->flat->inits.at[i]);
         if (!v->inverse_of) continue;
-        inv_solver s = {inv_graph_stands(o->g, inv_graph_find(o->flat, v->inverse_of)), v->inverse_of, v->name};
+        inv_solver s = {inv_graph_stands(o->g, inv_graph_find(o->flat, v->inverse_of)), v->inverse_of, v->name, false};
         if (!inv_vec_push(&o->scratch, &o->solver, s)) return INV_E_NOMEM;
     }
     return INV_OK;
 }
 
-static inv_status rewriting(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
-                            inv_status (*make)(inv_outliner *, const inv_graph *, const inv_session_options *),
-                            inv_rewriting **out)
+inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, const inv_session_options *options,
+                            inv_outline_fn make, inv_rewriting **out)
 {
+    inv_context *ctx = flags->ctx;
     *out = NULL;
     inv_rewriting *r = inv__alloc(ctx, sizeof *r);
     if (!r) return INV_E_NOMEM;
     r->ctx = ctx;
     inv__arena_init(&r->a, ctx);
-    inv_outliner o = {.ctx = ctx, .a = &r->a, .out = &r->outline};
+    inv_outliner o = *flags;
+    o.a = &r->a;
+    o.out = &r->outline;
     inv__arena_init(&o.scratch, ctx);
     inv_session_options all = {0};
     memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
-    inv_status s = make(&o, source, &all);
+    inv_status s = make(&o, source, &all, r);
     if (s == INV_OK) s = put_inverses(&o, r);
     if (s == INV_OK && (r->a.failed || o.scratch.failed)) s = INV_E_NOMEM;
     inv__arena_fini(&o.scratch);
@@ -391,11 +409,11 @@ static inv_status rewriting(inv_context *ctx, const inv_graph *source, const inv
 inv_status inv_rewrite_blocks(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                               inv_rewriting **out)
 {
-    return rewriting(ctx, source, options, outline, out);
+    return inv_outline_make(&(inv_outliner){.ctx = ctx}, source, options, outline, out);
 }
 
 inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                                 inv_rewriting **out)
 {
-    return rewriting(ctx, source, options, refresh, out);
+    return inv_outline_make(&(inv_outliner){.ctx = ctx}, source, options, refresh, out);
 }

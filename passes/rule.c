@@ -188,11 +188,19 @@ static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *nod
     return INV_OK;
 }
 
+double inv_known_cond(const inv_matcher *m, const inv_binding *b)
+{
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->n_ids[i] == 1 && b->id[i][0] < m->nvalue && m->known[b->id[i][0]].measured)
+            return m->known[b->id[i][0]].cond;
+    return 0;
+}
+
 /* Of what depends on inputs no entry is known, but perhaps bounds. */
 static inv_status on_range(inv_matcher *m, const inv_condition *c, inv_id a, bool *holds, const char **reason)
 {
     inv_range r = inv_value_range(m, a);
-    if (strcmp(c->name, "odd") == 0 || strcmp(c->name, "equals") == 0) return INV_OK;
+    if (strcmp(c->name, "odd") == 0) return INV_OK;
     bool positive = strcmp(c->name, "positive") == 0;
     *holds = positive ? r.lo > 0 || (r.lo == 0 && r.above) : r.lo > c->number || r.hi < -c->number;
     if (*holds) return INV_OK;
@@ -313,10 +321,6 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
         *holds = x.least == x.most && x.least > 0 && fmod(x.least, 2) == 1;
         return INV_OK;
     }
-    if (strcmp(c->name, "equals") == 0) {
-        *holds = x.least == c->number && x.most == c->number;
-        return INV_OK;
-    }
     bool positive = strcmp(c->name, "positive") == 0;
     *holds = positive ? x.least > 0 : x.least_abs > c->number;
     if (!*holds)
@@ -332,7 +336,7 @@ inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding
     inv_condition c;
     *verdict = INV_HOLDS;
     *reason = NULL;
-    while (*verdict == INV_HOLDS && inv__condition_next(&p, false, &c) > 0) {
+    while (*verdict == INV_HOLDS && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
         bool known;
         if (strcmp(c.name, "recoverable") == 0) continue; /* part of the region's search */
         bool holds = inv_condition_on_shapes(m, &c, b, node, &known);
@@ -360,6 +364,22 @@ static double expected_gain(inv_range r, bool inverse)
     return inverse ? 1 / least : most;
 }
 
+/* max sqrt(var + epsilon) / |s|, entry by entry: what undoing a normalization by known statistics magnifies. */
+static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *node)
+{
+    inv_known_forget(m, MAX_KEPT);
+    const void *v = var == INV_NONE ? NULL : inv_known_bytes(m, var), *f = inv_known_bytes(m, s);
+    int64_t n = inv_shape_nelem(&inv_val(m->g, s)->shape);
+    double most = 0;
+    if (!v || !f || inv_shape_nelem(&inv_val(m->g, var)->shape) != n) return INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double spread = inv_elem_double(v, inv_val(m->g, var)->dtype, (size_t)i);
+        spread += inv_attr_float(node, "epsilon", 1e-5);
+        most = fmax(most, sqrt(spread) / fabs(inv_elem_double(f, inv_val(m->g, s)->dtype, (size_t)i)));
+    }
+    return most;
+}
+
 inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node, double *gain,
                          double *bound)
 {
@@ -371,7 +391,7 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = *bound = 1;
     if (!p) return INV_OK;
     *gain = *bound = INFINITY;
-    if (inv__condition_next(&p, true, &c) <= 0 || strcmp(c.name, "unbounded") == 0) return INV_OK;
+    if (inv__condition_next(&p, INV_IN_GAIN, &c) <= 0 || strcmp(c.name, "unbounded") == 0) return INV_OK;
     if (strcmp(c.name, "inv_attr") == 0) {
         const inv_attr *at = inv_rule_attr(m->g, b, node, c.arg[0]);
         double a = fabs(at && at->kind == INV_ATTR_FLOAT ? at->f : c.number);
@@ -384,9 +404,9 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     }
     inv_id v = inv_binding_get(b, c.arg[0]);
     if (v == INV_NONE) return INV_OK;
-    if (strcmp(c.name, "inv_norm") == 0) {
+    if (strcmp(c.name, "inv_norm") == 0 || strcmp(c.name, "norm") == 0) {
         INV_TRY(condition_number(m, v, node, &cond, &norm, &known));
-        if (known) *gain = *bound = norm;
+        if (known) *gain = *bound = c.name[0] == 'i' ? norm : cond / norm;
         return INV_OK;
     }
     inv_range r = inv_value_range(m, v);
@@ -398,5 +418,6 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = given ? *bound : expected_gain(r, inverse);
     if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
     if (*bound < 1 && !inverse) *bound = 1;
+    if (inverse && c.nargs == 2) *bound = most_spread(m, inv_binding_get(b, c.arg[1]), v, node);
     return INV_OK;
 }

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/node.h"
 #include "passes/pass.h"
 
 typedef struct score {
@@ -267,18 +268,42 @@ static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
     return false;
 }
 
-static bool mark_glob(const inv_graph *g, const char *glob, bool *mark)
+/* Blocks by name or kind: what is computed in them, and what they take. A block is inverted for what it takes alone;
+ * what its branches compute inside has to be computed again then. */
+static bool mark_blocks(const inv_graph *g, const char *glob, inv_memory mode, uint8_t *mark)
 {
+    bool any = false;
+    for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
+        const inv_block *b = &g->matches->block.at[i];
+        if (!inv_glob_fits(glob, inv_node_label(inv_nod(g, b->anchor))) && !inv_glob_fits(glob, b->kind)) continue;
+        any = true;
+        const uint32_t nin = mode == INV_MEMORY_INVERT ? b->nrule_in : b->nin;
+        for (uint32_t k = 0; k < nin; k++)
+            if (b->in[k] != INV_NONE) mark[b->in[k]] = (uint8_t)mode;
+        for (uint32_t k = 0; k < b->nnode && mode != INV_MEMORY_INVERT; k++) {
+            const inv_node *n = inv_nod(g, b->node[k]);
+            for (uint32_t j = 0; j < n->nout; j++)
+                if (n->out[j] != INV_NONE) mark[n->out[j]] = (uint8_t)mode;
+        }
+    }
+    return any;
+}
+
+/* Forward values by their own name or that of a node; "block:GLOB": by blocks. */
+static bool mark_glob(const inv_graph *g, const char *glob, inv_memory mode, uint8_t *mark)
+{
+    static const char block[] = "block:";
     bool any = false;
     for (size_t i = 0; i < g->forward_end; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nout; k++) {
             if (n->out[k] == INV_NONE || !name_fits(g, n->out[k], glob)) continue;
             any = true;
-            if (mark) mark[n->out[k]] = true;
+            mark[n->out[k]] = (uint8_t)mode;
         }
     }
-    return any;
+    if (any || strncmp(glob, block, sizeof block - 1) != 0) return any;
+    return mark_blocks(g, glob + sizeof block - 1, mode, mark);
 }
 
 /* What the guard refused is kept, the newest first: an anchor before it in the forward order was found when errors had
@@ -303,30 +328,34 @@ static inv_status keep_anchors(search *s, const inv_program *program, bool *keep
     return INV_OK;
 }
 
+#define NO_BLOCK ", and none of a block (block:NAME, as explain calls it)"
+
 static inv_status forced(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
     const inv_session_options *o = s->rq->options;
+    uint8_t *mode = INV_ARENA_NEW(&s->scratch, uint8_t, b->value.n + 1); /* per value: INV_MEMORY_AUTO, which is 0 */
     bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
-    if (!keep || !no_invert || !no_recompute) return INV_E_NOMEM;
+    if (!mode || !keep || !no_invert || !no_recompute) return INV_E_NOMEM;
     s->policy.keep = keep;
     s->policy.no_invert = no_invert;
     s->policy.no_recompute = no_recompute;
     if (s->rq->purpose != INV_FOR_TRAIN) return INV_OK; /* nothing is recovered, and other values may exist */
-    INV_TRY(keep_anchors(s, program, keep));
+    for (size_t i = 0; i < o->nmodes; i++) /* the last that fits counts */
+        INV_CHECK(mark_glob(b, o->modes[i].glob, o->modes[i].mode, mode), s->ctx, INV_E_ARG,
+                  "--mode %s=...: no forward value or node of that name" NO_BLOCK, o->modes[i].glob);
     for (size_t i = 0; i < o->nkeep; i++)
-        INV_CHECK(mark_glob(b, o->keep[i], keep), s->ctx, INV_E_ARG, "--keep %s: no forward value or node of that name",
-                  o->keep[i]);
-    for (size_t i = 0; i < o->nmodes; i++) {
-        inv_memory mode = o->modes[i].mode;
-        bool *mark = mode == INV_MEMORY_STORE ? keep : mode == INV_MEMORY_RECOMPUTE ? no_invert
-                     : mode == INV_MEMORY_INVERT ? no_recompute : NULL;
-        INV_CHECK(mark_glob(b, o->modes[i].glob, mark), s->ctx, INV_E_ARG,
-                  "--mode %s=...: no forward value or node of that name", o->modes[i].glob);
+        INV_CHECK(mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode), s->ctx, INV_E_ARG,
+                  "--keep %s: no forward value or node of that name" NO_BLOCK, o->keep[i]);
+    for (size_t v = 0; v < b->value.n; v++) {
+        keep[v] = mode[v] == INV_MEMORY_STORE;
+        no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE;
+        no_recompute[v] = mode[v] == INV_MEMORY_INVERT;
     }
-    return INV_OK;
+    /* what a guard has refused matters where inverses may be used */
+    return o->memory == INV_MEMORY_RECOMPUTE ? INV_OK : keep_anchors(s, program, keep);
 }
 
 /* The policy of an earlier search, with the anchors that have come since. */

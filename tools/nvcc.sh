@@ -21,26 +21,8 @@ if [ "${1:-}" != --wheels ]; then # to test the way below where a toolkit is ins
     done
 fi
 
-list=tests/nvcc-requirements.txt
-# The stamp holds what was unpacked, so that a changed list is noticed.
-if ! cmp -s $list .nvcc/requirements.done; then
-    echo "nvcc: unpacking a CUDA compiler from PyPI into .nvcc" >&2
-    python=.venv/bin/python3
-    [ -x $python ] || python=python3
-    rm -rf .nvcc .nvcc.part
-    mkdir -p .nvcc.part/wheels
-    trap 'rm -rf .nvcc.part' EXIT
-    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-        --no-cache-dir -d .nvcc.part/wheels -r $list >&2
-    for wheel in .nvcc.part/wheels/*.whl; do
-        "$python" -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' "$wheel" .nvcc.part
-    done
-    rm -rf .nvcc.part/wheels
-    chmod +x .nvcc.part/nvidia/cu*/bin/* .nvcc.part/nvidia/cu*/nvvm/bin/*
-    cp $list .nvcc.part/requirements.done
-    mv .nvcc.part .nvcc
-    trap - EXIT
-fi
+tools/wheels.sh tests/nvcc-requirements.txt .nvcc
+chmod +x .nvcc/nvidia/cu*/bin/* .nvcc/nvidia/cu*/nvvm/bin/*
 for nvcc in .nvcc/nvidia/cu*/bin/nvcc; do
     if works "$nvcc"; then
         echo "$PWD/$nvcc"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what a build needs on Debian 12, makes the virtual environment .venv of the tests, and sees to a CUDA compiler
-# (tools/nvcc.sh) for the test that device code compiles.
+# Installs what a build needs on Debian 12, makes the virtual environment .venv of the tests, and sees to oneDNN 3 in
+# .onednn, which the tests run beside Debian's 2, and to a CUDA compiler (tools/nvcc.sh) for the test that device code
+# compiles.
 # Does nothing, quickly, when all is there. Needs root or sudo only if something is missing.
 #   tools/setup.sh            everything
 #   tools/setup.sh --no-venv  what the library and the program need
@@ -63,6 +64,11 @@ else
     "$python" -m venv .venv
     .venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
     cp tests/requirements.txt .venv/requirements.done
+fi
+
+if [ "$(uname -m)" = x86_64 ]; then # there are no wheels of it for others
+    tools/wheels.sh tests/onednn-requirements.txt .onednn
+    echo "setup: oneDNN 3 is there"
 fi
 
 nvcc=$(tools/nvcc.sh)

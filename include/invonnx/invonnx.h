@@ -66,6 +66,7 @@ typedef struct inv_context_options {
     const inv_allocator *allocator; /* NULL: malloc and free */
     inv_log_fn log;                 /* NULL: silent */
     void *log_opaque;
+    bool no_rules; /* operators only: inverse rules come from plugins */
 } inv_context_options;
 
 /** The library's version, "MAJOR.MINOR.PATCH". */
@@ -76,6 +77,13 @@ INV_API const char *inv_status_text(inv_status s);
  *  @return INV_OK, INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_context_create(const inv_context_options *options, inv_context **out);
 INV_API void inv_context_destroy(inv_context *ctx);
+/** Adds the inverse rules and operators of a plugin (docs/plugin-abi.md): a shared object, or a text of rules.
+ *  All of it or, on failure, nothing. Code of a shared object runs in this process, here and whenever its operators do;
+ *  it stays loaded until the context goes. Load plugins before models: a model keeps the operators that were there when
+ *  it was loaded.
+ *  @return INV_OK; INV_E_IO, INV_E_PARSE, INV_E_ABI (not made for this library), INV_E_EXISTS (a name is taken), or
+ *  what the plugin failed with */
+INV_NODISCARD INV_API inv_status inv_context_load_plugin(inv_context *ctx, const char *path);
 /** Message of the newest failure; "" if none. Borrowed until the next call with this context. */
 INV_API const char *inv_context_message(const inv_context *ctx);
 /** Frees text that the library returned. */
@@ -83,6 +91,13 @@ INV_API void inv_free(inv_context *ctx, void *p);
 /** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. Of operators it says what compiling
  *  their test cases showed: gradient, inverse, element types per input, devices, what runs in their place. */
 INV_NODISCARD INV_API inv_status inv_registry_report(inv_context *ctx, const char *what, char **json);
+
+/** The conformance suite: every inverse rule and operator of one plugin, named as it was loaded (NULL: the library's
+ *  own rules), from their cases: round trip, stated against measured gain, aliasing, extreme values, gradients against
+ *  differences, each element type and device. What fails is in the report: `failed` (a number) and `failures`.
+ *  @param json free with inv_free
+ *  @return INV_OK if the suite ran, whatever came of it */
+INV_NODISCARD INV_API inv_status inv_selftest(inv_context *ctx, const char *plugin, char **json);
 
 /* --- model --- */
 
@@ -114,6 +129,33 @@ INV_NODISCARD INV_API inv_status inv_model_set_layout(inv_model *model, inv_layo
 struct inv_session_options;
 INV_NODISCARD INV_API inv_status inv_model_rewrite(inv_model *model, const struct inv_session_options *options,
                                                    const char *path, char **json);
+
+/** The inverse direction of a model, from its outputs to its inputs: of a flow the generative one. Derived from the
+ *  model's own nodes and the inverses of its operators; by running statistics and without dropout, as evaluation. */
+typedef struct inv_reverse_options {
+    size_t size;              /* sizeof(inv_reverse_options) */
+    const char *const *given; /* inputs of the model that are inputs of the inverse, too: conditions */
+    size_t ngiven;
+    const char *logdet; /* output of the model, its log-determinant per sample, which the inverse does not start from */
+    /* NULL, or the name of an output to add: log |det dx/dz| per sample. From `logdet`, else by the rules of the
+     * operators, which must show that the map is a bijection. */
+    const char *with_logdet;
+} inv_reverse_options;
+/** Writes the inverse direction as a plain ONNX model that any runtime runs. The inverses of linear maps are
+ *  initializers `<W>_inv` in it, of the model's weights as they were loaded (docs/rewriting.md).
+ *  @param shapes  shapes of the model's inputs, as for a session; NULL if the model fixes them all
+ *  @param json    NULL, or gets inputs, outputs and inverses used, as JSON. Free with inv_free
+ *  @return INV_OK; INV_E_NOT_INVERTIBLE where a value cannot be derived, with node and reason; what
+ *          inv_session_create and inv_model_save return */
+INV_NODISCARD INV_API inv_status inv_model_write_inverse(inv_model *model, const struct inv_session_options *shapes,
+                                                         const inv_reverse_options *options, const char *path,
+                                                         char **json);
+/** The inverse direction in memory, a model to be trained like any other. Its parameters are the model's own, linear
+ *  maps are solved with them. inv_model_save of it, with a session of it, writes the model in its own direction with
+ *  the trained weights. It is independent of `model`; destroy it with inv_model_destroy.
+ *  @return as inv_model_write_inverse */
+INV_NODISCARD INV_API inv_status inv_model_reverse(inv_model *model, const struct inv_session_options *shapes,
+                                                   const inv_reverse_options *options, inv_model **out);
 
 /* --- session --- */
 
@@ -149,7 +191,10 @@ typedef struct inv_array {
     const int64_t *rows; /* NULL, or dims[0] row numbers: row r of the batch is row rows[r] of data */
 } inv_array;
 
-/** "GLOB=store|recompute|invert" split in two. */
+/** "GLOB=store|recompute|invert" split in two. The glob is about forward values, by their own names or those of the
+ *  nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a
+ *  block takes and computes inside, for `invert` what it takes alone. Of several rules that fit a value the last one
+ *  counts; INV_MEMORY_AUTO lifts those before it. */
 typedef struct inv_mode_rule {
     const char *glob;
     inv_memory mode;
@@ -170,7 +215,7 @@ typedef struct inv_session_options {
     const char *logdet; /* nll: output [batch] or NULL */
     int class_axis;     /* cross entropy; 0 means the default, 1 */
     inv_memory memory;
-    const char *const *keep; /* globs of value names that are stored whatever the mode */
+    const char *const *keep; /* globs, as in inv_mode_rule, of what is stored whatever the mode */
     size_t nkeep;
     const inv_mode_rule *modes;
     size_t nmodes;
@@ -214,6 +259,38 @@ typedef struct inv_session_options {
 INV_NODISCARD INV_API inv_status inv_session_create(inv_model *model, const inv_session_options *options,
                                                     inv_session **out);
 INV_API void inv_session_destroy(inv_session *session);
+
+/** A change of the modes of a session. */
+typedef struct inv_modes {
+    size_t size;              /* sizeof(inv_modes) */
+    const inv_memory *memory; /* mode of the session from now on; NULL: as it is */
+    bool replace;             /* the rules and the `keep` of before are dropped; else these come behind them, so that
+                                 they win over rules, but not over `keep` */
+    const inv_mode_rule *rules;
+    size_t nrules;
+} inv_modes;
+
+/** Changes the modes of a training session between two steps. Plans again from the graphs that the session has;
+ *  parameters, optimizer state, running statistics, the number of the step and with it all random numbers stay as they
+ *  are, bit for bit. Outputs and gradients of the newest call cannot be read any more.
+ *  @return INV_OK; INV_E_ARG for a glob that fits nothing, INV_E_NOMEM, also if the budget cannot be met: then the
+ *          session is as it was, and goes on. Only if there is not even the memory to go back, it ends, and says so
+ *  from then on. Cost: a search for a plan, and the transient memory anew. */
+INV_NODISCARD INV_API inv_status inv_session_set_modes(inv_session *session, const inv_modes *modes);
+/** The same for a while: `pop` restores what held before the newest `push`, whatever was set since. Scopes nest. A
+ *  `pop` that fails has restored nothing and may be tried again. */
+INV_NODISCARD INV_API inv_status inv_session_push_modes(inv_session *session, const inv_modes *modes);
+INV_NODISCARD INV_API inv_status inv_session_pop_modes(inv_session *session);
+
+/** Tries every inverse that recovery could use on the data of `options->inputs`: error of its round trip in float32 and
+ *  float64, stated and measured gain, condition numbers, what the drift limit refuses, and how errors grow from the
+ *  model's end to its beginning in a training step (docs/numerics.md). With a loss also what inverting does to the
+ *  gradient; without, half the sum of squares of the outputs stands in. Nothing is trained. Findings are no failure.
+ *  @param options as of a training session, inputs with data
+ *  @param json    the report; free with inv_free
+ *  @return INV_OK; what inv_session_create and inv_session_grad return */
+INV_NODISCARD INV_API inv_status inv_model_check(inv_model *model, const struct inv_session_options *options,
+                                                 char **json);
 
 typedef struct inv_result {
     double loss;

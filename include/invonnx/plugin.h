@@ -50,23 +50,28 @@ typedef struct inv_inverse_def {
      * spatial axes as channels; some_leave(ys...), some of them are outputs of the model, not all.
      * Of values: cond(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at hand, what is
      * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...);
-     * complementary(b,c), every entry of b is 0 or 1, and c is 1 - b; odd(k), one odd number; equals(k, N), nothing
-     * but that number.
+     * complementary(b,c), every entry of b is 0 or 1, and c is 1 - b; odd(k), one odd number.
      * Of attributes: attr(name) > C  attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where
      * the model may leave it out; name may be t.name, as in solve. reflects(d,o), for d = x U and o = d V: x - o is a
      * reflection. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
      * Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
+     * "max_inv(s,var)" the same of a normalization, at most max sqrt(var + epsilon)/|s|, and
      * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "expected_inv(s)", "expected_abs(s)" the same, but
      * where there is no bound, of what s is for operands of usual size, for the guard to measure; "inv_norm(W)" = norm
-     * of the (pseudo-)inverse;
+     * of the (pseudo-)inverse, "norm(W)" of W;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
     inv_exactness exactness;
     const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
     const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
     const char *doc;          /* equations, source */
+    /* log |det dy/dx| of one sample, y being what `solve` starts from and x what it frees: terms, separated by ';',
+     * are added. "0": it keeps volumes. "log_abs(s)", "-log_abs(s)": of s, once for each element of x that it is for;
+     * "log_deriv": of the derivative of the matched operator; "log_det(W)": of a square W at every place of x;
+     * "-log_std(v)": of 1 / sqrt(v + attribute epsilon). NULL: not known. */
+    const char *logdet;
     /* Statements like those of solve that forward computes if the rule is used. They may read every value of the
      * pattern, the freed one too, and solve may read what they give. That is kept: small values only, statistics. */
     const char *saves;
@@ -80,20 +85,31 @@ typedef struct inv_api {
     uint32_t abi;  /* INV_PLUGIN_ABI */
     uint32_t size; /* sizeof(inv_api) */
     inv_status (*add_inverse)(struct inv_registry *, const inv_inverse_def *);
+    /* Says in words why inv_plugin_init fails; returns `code`, so that `return api->fail(r, INV_E_IO, "...")` does. */
+    inv_status (*fail)(struct inv_registry *, inv_status code, const char *why);
 } inv_api;
 
-/* One file, one set: built in as inv_plugin_init_<set>, as a shared object exporting inv_plugin_init. */
+/* One file, one set: built in as inv_plugin_init_<set>, as a shared object exporting inv_plugin_init and the number of
+ * the ABI that it was compiled for. INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r) { ... } */
+#ifdef __cplusplus
+#define INV_PLUGIN_EXTERN extern "C"
+#else
+#define INV_PLUGIN_EXTERN extern
+#endif
 #ifdef INV_PLUGIN_SHARED
-#define INV_INVERSES_ENTRY(set)                                                                    \
-    __attribute__((visibility("default"))) inv_status inv_plugin_init(const inv_api *, struct inv_registry *); \
+#define INV_PLUGIN_EXPORT INV_PLUGIN_EXTERN __attribute__((visibility("default")))
+#define INV_PLUGIN(set)                                                                            \
+    INV_PLUGIN_EXPORT const uint32_t inv_plugin_abi;                                               \
+    const uint32_t inv_plugin_abi = INV_PLUGIN_ABI;                                                \
+    INV_PLUGIN_EXPORT inv_status inv_plugin_init(const inv_api *, struct inv_registry *);          \
     inv_status inv_plugin_init
 #else
-#define INV_INVERSES_ENTRY(set)                                                                    \
-    inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);                      \
+#define INV_PLUGIN(set)                                                                            \
+    INV_PLUGIN_EXTERN inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);    \
     inv_status inv_plugin_init_##set
 #endif
 #define INV_INVERSES(set, ...)                                                                     \
-    INV_INVERSES_ENTRY(set)(const inv_api *api, struct inv_registry *r)                            \
+    INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r)                            \
     {                                                                                              \
         const inv_inverse_def *const defs[] = {__VA_ARGS__};                                       \
         if (api->abi != INV_PLUGIN_ABI) return INV_E_ABI;                                          \

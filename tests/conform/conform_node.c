@@ -92,7 +92,7 @@ static const struct {
 } known[] = {
     {"bernoulli", "random numbers are not those of another implementation"},
     {"bf16", "wants results rounded to bfloat16 between operators; computed in float32"},
-    {"test_adam_multiple", "the file lacks the epsilon that its values are for"},
+    {"test_adam_multiple", "the file lacks the epsilon, 0.01, that its values are for; the newer set's has it"},
     {"test_cast_FLOAT_to_BFLOAT16", "wants truncation, where ONNX says the nearest"},
     {"test_resize_downsample_scales_cubic_align_corners", "wants a length that is no whole number for the output"},
     {"test_resize_downsample_scales_linear_align_corners", "wants a length that is no whole number for the output"},

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Device kernels against the host's, on the cases of every operator row and on the gradients of those cases: the same
  * operands, float32 and float64. Fails where they differ by more than LIMIT units in the last place of the largest
- * entry, where a result is not written, or where an operator that a plan can hold has no device kernel.
- * Without arguments the kernels are those compiled for the host, on buffers of the exact size. `test_device cuda` runs
- * them on the GPU, and what a faulty kernel does to it; exit status 77 in a build without CUDA. */
+ * entry, where a result is not written, where one output computed alone, as clones are, has other bits, or where an
+ * operator that a plan can hold has no device kernel. Without arguments the kernels are those compiled for the host, on
+ * buffers of the exact size. `test_device cuda` runs them on the GPU, and what a faulty kernel does to it; exit status
+ * 77 in a build without CUDA. */
 #include "executor/executor.h"
 #include "interp.h"
 #include "ops/gpu.h"
@@ -122,7 +123,34 @@ static void call_there(interp *it, const inv_call *host)
     need(device->download(self, gpu_drift, memory + INV_CONTROL_STEP, sizeof gpu_drift), ctx);
 }
 
-static void compare_node(interp *it, const inv_node *n, const char *text)
+/* A clone computes one output only, with the same bits. Here `c` has computed all of them. Of gradients there are no
+ * clones. */
+static void each_alone(interp *it, const inv_call *c, bool emulated, const char *text)
+{
+    const inv_op_def *op = c->node->op;
+    if (op->flags & INV_OP_NO_CLONE || (!op->grad && !(op->flags & INV_OP_NO_GRAD))) return;
+    for (uint32_t k = 0; k < c->nout && c->nout > 1; k++) {
+        inv_node node = *c->node;
+        inv_id wanted[64];
+        inv_tensor out[64] = {{0}};
+        inv_call alone = *c;
+        if (!c->out[k].data) continue;
+        for (uint32_t i = 0; i < c->nout; i++) wanted[i] = i == k ? node.out[i] : INV_NONE;
+        node.out = wanted;
+        out[k] = c->out[k];
+        out[k].data = copy_of(&c->out[k]);
+        memset(out[k].data, 0xff, nbytes_of(&out[k]));
+        alone.node = &node;
+        alone.out = out;
+        assert_int_equal(call_here(it, &alone, emulated), INV_OK);
+        if (memcmp(out[k].data, c->out[k].data, nbytes_of(&out[k])) != 0)
+            fail_msg("%s: output %u of %s alone, %s: not the bits that it has with the others", text, k, op->name,
+                     emulated ? "emulated" : "on the host");
+        free(out[k].data);
+    }
+}
+
+static void compare_node(interp *it, const inv_node *n, bool forward, const char *text)
 {
     inv_tensor in[64], out[64];
     void *want[64] = {NULL};
@@ -139,6 +167,7 @@ static void compare_node(interp *it, const inv_node *n, const char *text)
     void *before[64] = {NULL};
     for (uint32_t i = 0; writes && i < nresult; i++) before[i] = copy_of(&result[i]);
     assert_int_equal(call_here(it, &c, false), INV_OK);
+    if (forward && !writes) each_alone(it, &c, false, text);
     for (uint32_t i = 0; i < nresult; i++) {
         if (!result[i].data) continue;
         want[i] = copy_of(&result[i]);
@@ -150,6 +179,7 @@ static void compare_node(interp *it, const inv_node *n, const char *text)
     if (runs) {
         if (device) call_there(it, &c);
         else assert_int_equal(call_here(it, &c, true), INV_OK);
+        if (!device && forward && !writes) each_alone(it, &c, true, text);
         compared++;
     } else if (!op->cuda) {
         note_missing(op);
@@ -201,6 +231,7 @@ static void compare_case(inv_context *ctx, const char *text, int opset, inv_dtyp
         if (from == INV_F32 && inv_dtype_is_float(to)) fail_msg("%s: %s", text, inv_context_message(ctx));
         return;
     }
+    const size_t forward = g->order.n;
     for (size_t i = 0; i < g->outputs.n; i++) seed[i] = INV_NONE;
     (void)interp_grad(g, grad, seed); /* as far as there are gradients */
     interp_init(&it, g);
@@ -213,7 +244,7 @@ static void compare_case(inv_context *ctx, const char *text, int opset, inv_dtyp
     for (size_t i = 0; i < g->inputs.n; i++) fill(&it, g->inputs.at[i], &random);
     for (size_t i = 0; i < g->outputs.n; i++)
         if (seed[i] != INV_NONE) fill(&it, seed[i], &random);
-    for (size_t i = 0; i < g->order.n; i++) compare_node(&it, inv_nod(g, g->order.at[i]), text);
+    for (size_t i = 0; i < g->order.n; i++) compare_node(&it, inv_nod(g, g->order.at[i]), i < forward, text);
     interp_fini(&it);
 }
 

@@ -97,6 +97,14 @@ static const char *const networks[] = {
     "y = Conv<group = 24>(b, float[24,1,3] w, float[24] wb)",
     "a = Conv<group = 20, pads = [1,1,1,1,1,1]>(float[1,20,4,5,6] x, float[20,1,3,3,3] v)\nb = Tanh(a)\n"
     "y = Conv<group = 20>(b, float[20,1,2,2,2] w, float[20] wb)",
+    /* extremes, and what is kept of comparisons, packed along the axis that leaves the fewest bits over */
+    DEPTH("a", "float[2,16,9,9] x", "float[16,1,3,3] v")
+    INTS("one", "1") INTS("sp", "2, 3")
+    "b = ReduceMax<keepdims = 1>(a, one)\nc = ReduceMin<keepdims = 0>(a, sp)\nd = Unsqueeze(c, sp)\ne = Sub(a, b)\n"
+    "f = Max(e, d)\nh = Min(f, float[1,16,1,1] m)\ni = Shrink<lambd = 0.2>(h)\nj = Relu(i)\nk = Add(j, a)\n"
+    DEPTH("y", "k", "float[16,1,3,3] w"),
+    "a = Conv<group = 20, pads = [1,1,1,1]>(float[1,20,8,3] x, float[20,1,3,3] v)\nb = Abs(a)\n"
+    "y = Conv<group = 20, pads = [1,1,1,1]>(b, float[20,1,3,3] w)",
     /* large kernels: the filter's gradient by a loop of our own */
     "a = Conv<group = 24, pads = [3,3,3,3]>(float[2,24,9,10] x, float[24,1,7,7] v)\nb = Tanh(a)\n"
     "y = Conv<group = 24, strides = [2,1], pads = [1,0,2,1]>(b, float[24,1,5,5] w)",

@@ -149,7 +149,7 @@ static void cases(void **state)
                                                         inv_ops_cumulate, inv_ops_index, inv_ops_dynamic,
                                                         inv_ops_sample, inv_ops_roi, inv_ops_ml, inv_ops_quantize,
                                                         inv_ops_random, inv_ops_signal, inv_ops_recurrent,
-                                                        inv_ops_einsum, inv_ops_sequence};
+                                                        inv_ops_einsum, inv_ops_sequence, inv_ops_bits};
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (const inv_op_def *const *row = families[f]; *row; row++) {
@@ -157,7 +157,12 @@ static void cases(void **state)
             for (const char *const *text = (*row)->cases; *text; text++, count++) {
                 if (strcmp((*row)->name, "SequenceOf") == 0) continue;
                 check_run(*text, (*row)->until);
-                if (!((*row)->flags & (INV_OP_NO_GRAD | INV_OP_STRAIGHT))) check_gradient(*text, (*row)->until);
+                if ((*row)->flags & (INV_OP_NO_GRAD | INV_OP_STRAIGHT)) continue;
+                check_gradient(*text, (*row)->until);
+                if (!((*row)->flags & (INV_OP_ATOMS | INV_OP_FROM_OUT))) continue;
+                interp_reads_all = true;
+                check_gradient(*text, (*row)->until);
+                interp_reads_all = false;
             }
             if (strcmp((*row)->name, "SequenceOf") != 0 && count < 2) fail_msg("%s has too few cases", (*row)->name);
             assert_non_null((*row)->doc);
@@ -412,7 +417,7 @@ static void out_of_memory(void **state)
         inv_ops_shape,   inv_ops_slice,  inv_ops_gather, inv_ops_reduce,  inv_ops_topk,     inv_ops_cumulate,
         inv_ops_index,
         inv_ops_dynamic, inv_ops_sample, inv_ops_roi,    inv_ops_scatter, inv_ops_quantize, inv_ops_random,
-        inv_ops_signal};
+        inv_ops_signal,  inv_ops_bits};
     failing f = {0};
     const inv_allocator allocator = {failing_alloc, failing_free, &f};
     const inv_context_options options = {.size = sizeof options, .allocator = &allocator};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Quantized training (what passes gradients and what does not), exact products of integers; random numbers: their
- * functions against libm's, their distributions, and what they depend on; what `invonnx ops` says of rows. */
+ * functions against libm's, their distributions, and what they depend on; what `invonnx ops` says of rows; gradients
+ * where a function has no derivative. */
 #include "interp.h"
 #include "ops/random.h"
 #include "with_context.h"
@@ -23,6 +24,64 @@ static int count(const inv_graph *g, const char *op)
     int n = 0;
     for (size_t i = 0; i < g->order.n; i++) n += strcmp(inv_nod(g, g->order.at[i])->op_type, op) == 0;
     return n;
+}
+
+/* --- ties, bounds, zeros --- */
+
+/* x, and gradients of y where those of y are 1, 2, 3, ... (docs/numerics.md). */
+static const struct {
+    const char *text;
+    int nx;
+    double x[8], want[8];
+} kinks[] = {
+    {"y = Relu(float[4] x)", 4, {-1, 0, 1, 2}, {0, 0, 3, 4}},
+    {"y = LeakyRelu<alpha = 0.5>(float[3] x)", 3, {-1, 0, 1}, {0.5, 1, 3}},
+    {"y = LeakyRelu<alpha = -0.5>(float[3] x)", 3, {-1, 0, 1}, {-0.5, -1, 3}},
+    {"y = ThresholdedRelu<alpha = 2.0>(float[4] x)", 4, {1, 2, 3, -4}, {0, 0, 3, 0}},
+    {"y = Abs(float[3] x)", 3, {-2, 0, 3}, {-1, 0, 3}},
+    {"y = Clip<min = -1.0, max = 2.0>(float[5] x)", 5, {-2, -1, 0, 2, 3}, {0, 0, 3, 0, 0}},
+    {"y = Saturate<min = -1.0, max = 2.0>(float[5] x)", 5, {-2, -1, 0, 2, 3}, {0, 2, 3, 4, 0}},
+    {"y = HardSigmoid<alpha = 0.5, beta = 0.5>(float[5] x)", 5, {-2, -1, 0, 1, 2}, {0, 0, 1.5, 0, 0}},
+    {"y = Shrink<lambd = 1.0>(float[5] x)", 5, {-2, -1, 0, 1, 2}, {1, 0, 0, 0, 5}},
+    {"y = ai.invonnx.ir.Max(float[3] x, float[3]{1,1,1})", 3, {0, 1, 2}, {0, 1, 3}},
+    {"y = ai.invonnx.ir.Min(float[3] x, float[3]{1,1,1})", 3, {0, 1, 2}, {1, 1, 0}},
+    {"y = ReduceMax<axes = [1], keepdims = 0>(float[2,4] x)", 8, {1, 3, 3, 2, 5, 5, 5, 5},
+     {0, 0.5, 0.5, 0, 0.5, 0.5, 0.5, 0.5}},
+    {"y = ReduceMin<axes = [0]>(float[4,2] x)", 8, {1, 3, 3, 2, 1, 5, 5, 2}, {0.5, 0, 0, 1, 0.5, 0, 0, 1}},
+    {"y = ReduceProd<axes = [1]>(float[4,2] x)", 8, {3, 5, 0, 7, 0, 0, 2, 0}, {5, 3, 14, 0, 0, 0, 0, 8}},
+    {"y = ReduceProd(float[4] x)", 4, {2, 0, -3, 4}, {0, -24, 0, 0}},
+    /* what does not get through is 0, be it infinite */
+    {"r = Relu(float[3] x)\ny = Sqrt(r)", 3, {-1, 0, 4}, {0, 0, 0.75}},
+    {"z = Constant<value_floats = [0.0, 0.0, 0.0]>()\nk = Greater(float[3] x, z)\nr = Where(k, x, z)\n"
+     "y = Sqrt(r)", 3, {-1, 0, 4}, {0, 0, 0.75}},
+};
+
+static void where_there_is_no_derivative(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * (sizeof kinks / sizeof *kinks); i++) {
+        interp it;
+        inv_id grad[4], seed[4];
+        inv_graph *g;
+        interp_reads_all = i % 2;
+        if (interp_parse(ctx, kinks[i / 2].text, INV_F32, &g) != INV_OK)
+            fail_msg("%s: %s", kinks[i / 2].text, inv_context_message(ctx));
+        g->fold = true;
+        inv_status done = inv_pass_lower(g);
+        g->fold = false;
+        if (done == INV_OK) done = interp_grad(g, grad, seed);
+        if (done != INV_OK) fail_msg("%s: %s", kinks[i / 2].text, inv_context_message(ctx));
+        interp_init(&it, g);
+        for (int k = 0; k < kinks[i / 2].nx; k++) interp_put(&it, g->inputs.at[0], k, kinks[i / 2].x[k]);
+        for (int k = 0; k < inv_shape_nelem(&inv_val(g, seed[0])->shape); k++) interp_put(&it, seed[0], k, k + 1);
+        run(&it);
+        for (int k = 0; k < kinks[i / 2].nx; k++)
+            if (!(fabs(interp_get(&it, grad[0], k) - kinks[i / 2].want[k]) < 1e-6))
+                fail_msg("%s: gradient %d is %g, not %g", kinks[i / 2].text, k, interp_get(&it, grad[0], k),
+                         kinks[i / 2].want[k]);
+        interp_fini(&it);
+    }
+    interp_reads_all = false;
 }
 
 /* --- quantization --- */
@@ -252,6 +311,7 @@ static void want_of_kernels_shows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fake_quantization),
+                                       cmocka_unit_test(where_there_is_no_derivative),
                                        cmocka_unit_test(integer_products_are_exact),
                                        cmocka_unit_test(functions_of_random_numbers), cmocka_unit_test(distributions),
                                        cmocka_unit_test(what_random_numbers_depend_on),

@@ -114,7 +114,7 @@ static void bad_rules_are_refused(void **state)
     for (int i = 0; i < 8; i++) assert_int_equal(inv_registry_add_inverse(ctx->registry, &d[i]), want[i]);
     assert_int_equal(inv_registry_ninverses(ctx->registry), 0);
     assert_int_equal(inv_registry_add_inverse(ctx->registry, &d[4]), INV_E_PARSE);
-    assert_non_null(strstr(inv_context_message(ctx), "'good', match: line 1: ')' expected"));
+    assert_non_null(strstr(inv_context_message(ctx), "'good', match: ')' expected"));
     inv_inverse_def shorter = good; /* made for an older header: what it lacks reads as zero */
     shorter.size = offsetof(inv_inverse_def, when);
     shorter.when = "garbage";
@@ -180,8 +180,8 @@ static void solve_texts_read_what_is_there(void **state)
     } text[] = {
         {"d = Neg(x); y = Sub(x, d)", "u = Neg(y); x = Sub(y, u)", "x", NULL},
         {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, d)", "x", NULL},
-        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, x)", "x", "'x' is neither"},
-        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, u); u = Neg(y)", "x", "'u' is neither"},
+        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, x)", "x", "reads 'x', which is what"},
+        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, u); u = Neg(y)", "x", "reads 'u', which nothing"},
         {"d = Neg(x); y = Sub(x, d)", "w = Neg(y)", "w", "match names no value 'w'"},
         {"a = Neg(x); b = Neg(a); c = Neg(b); d = Neg(c); e = Neg(d); f = Neg(e); g = Neg(f); h = Neg(g); y = Neg(h)",
          "x = Neg(y)", "x", "9 statements, at most 8"},

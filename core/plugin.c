@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Plugins: a file of rules and operators, of one of three kinds, put into the registry of a context, all of it or
+ * nothing. A shared object stays loaded until the registry goes, because rows hold its functions. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/ir_internal.h"
+
+enum { MOST_TEXT = 1 << 20 };
+
+/* --- a shared object --- */
+
+/* What the library gives to plugins; `said`: whether one of these has failed and told why. */
+static inv_status api_add_inverse(struct inv_registry *r, const inv_inverse_def *d)
+{
+    return inv_registry_add_inverse(r, d);
+}
+
+static inv_status api_fail(struct inv_registry *r, inv_status code, const char *why)
+{
+    return inv__fail(r->ctx, code == INV_OK ? INV_E_ARG : code, "%s", why ? why : "");
+}
+
+const inv_api inv__plugin_api = {INV_PLUGIN_ABI, sizeof(inv_api), api_add_inverse, api_fail};
+
+typedef inv_status (*init_fn)(const inv_api *, struct inv_registry *);
+
+static inv_status missing(inv_registry *r, const char *symbol)
+{
+    return inv__fail(r->ctx, INV_E_ABI,
+                     "it does not export %s, so it is no plugin of this program: write INV_INVERSES or INV_PLUGIN of "
+                     "invonnx/plugin.h in it, and compile it with -DINV_PLUGIN_SHARED", symbol);
+}
+
+/* A function pointer cannot be had from an object pointer otherwise in standard C. */
+static init_fn as_init(void *symbol)
+{
+    init_fn f;
+    memcpy(&f, &symbol, sizeof f);
+    return f;
+}
+
+static inv_status load_object(inv_registry *r, inv_plugin *p)
+{
+    /* Without a slash it would be looked for among the system's libraries. */
+    const char *path = strchr(p->path, '/') ? p->path : inv__arena_printf(&r->arena, "./%s", p->path);
+    if (!path) return INV_E_NOMEM;
+    p->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!p->handle) {
+        const char *why = dlerror();
+        return inv__fail(r->ctx, INV_E_IO, "it cannot be loaded: %s", why ? why : "dlopen says nothing");
+    }
+    const uint32_t *abi = dlsym(p->handle, "inv_plugin_abi");
+    void *init = dlsym(p->handle, "inv_plugin_init");
+    if (!init) return missing(r, "inv_plugin_init");
+    if (!abi) return missing(r, "inv_plugin_abi");
+    INV_CHECK(*abi == INV_PLUGIN_ABI, r->ctx, INV_E_ABI,
+              "it is made for ABI number %u, this library has %u: compile it with the header of this library",
+              (unsigned)*abi, INV_PLUGIN_ABI);
+    r->ctx->code = INV_OK;
+    inv_status s = as_init(init)(&inv__plugin_api, r);
+    /* It may have gone on after a failure of the api, or failed without a word. */
+    if (s == INV_OK && r->ctx->code != INV_OK) s = r->ctx->code;
+    else if (s != INV_OK && r->ctx->code == INV_OK)
+        s = inv__fail(r->ctx, s, "it says nothing more than '%s'", inv_status_text(s));
+    if (s != INV_OK && s != INV_E_NOMEM)
+        (void)inv__fail(r->ctx, s, "its inv_plugin_init has failed: %s", inv_context_message(r->ctx));
+    return s;
+}
+
+/* --- files --- */
+
+typedef struct opened {
+    FILE *f;
+    size_t nbytes;
+    unsigned char head[512];
+    size_t nhead;
+} opened;
+
+static inv_status open_file(inv_context *ctx, const char *path, opened *o)
+{
+    struct stat st;
+    INV_CHECK(stat(path, &st) == 0, ctx, INV_E_IO, "there is no such file");
+    INV_CHECK(S_ISREG(st.st_mode), ctx, INV_E_IO, "it is not a file");
+    o->nbytes = (size_t)st.st_size;
+    o->f = fopen(path, "rb");
+    INV_CHECK(o->f, ctx, INV_E_IO, "it cannot be read");
+    o->nhead = fread(o->head, 1, sizeof o->head, o->f);
+    INV_CHECK(!ferror(o->f), ctx, INV_E_IO, "it cannot be read");
+    INV_CHECK(o->nhead, ctx, INV_E_PARSE, "it is empty");
+    return INV_OK;
+}
+
+static inv_status load_text(inv_registry *r, const opened *o)
+{
+    INV_CHECK(o->nbytes <= MOST_TEXT, r->ctx, INV_E_PARSE, "a text of rules has at most %d bytes, this one has %zu",
+              MOST_TEXT, o->nbytes);
+    char *text = inv__alloc(r->ctx, o->nbytes + 1);
+    if (!text) return INV_E_NOMEM;
+    inv_status s = INV_OK;
+    if (fseek(o->f, 0, SEEK_SET) != 0 || fread(text, 1, o->nbytes, o->f) != o->nbytes)
+        s = inv__fail(r->ctx, INV_E_IO, "it cannot be read");
+    if (s == INV_OK) s = inv__rules_read(r, text, o->nbytes);
+    inv__free(r->ctx, text);
+    return s;
+}
+
+/* The first line that says something, is it `rule NAME`? */
+static bool begins_with_rule(const opened *o)
+{
+    size_t i = 0;
+    while (i < o->nhead && (strchr(" \t\r\n", o->head[i]) || o->head[i] == '#')) {
+        if (o->head[i] == '#')
+            while (i + 1 < o->nhead && o->head[i + 1] != '\n') i++;
+        i++;
+    }
+    return i == o->nhead || (o->nhead - i > 4 && memcmp(o->head + i, "rule", 4) == 0 && strchr(" \t", o->head[i + 4]));
+}
+
+static bool ends_with(const char *path, const char *end)
+{
+    size_t n = strlen(path), k = strlen(end);
+    return n > k && strcmp(path + n - k, end) == 0;
+}
+
+static inv_status load_by_kind(inv_registry *r, inv_plugin *p)
+{
+    opened o = {0};
+    inv_status s = open_file(r->ctx, p->path, &o);
+    if (s == INV_OK) {
+        if (o.nhead >= 4 && memcmp(o.head, "\177ELF", 4) == 0) s = load_object(r, p);
+        else if (ends_with(p->path, ".rules") || begins_with_rule(&o)) s = load_text(r, &o);
+        else
+            s = inv__fail(r->ctx, INV_E_PARSE, "it is no plugin: neither a shared object, nor a text whose first line "
+                          "is 'rule NAME'");
+    }
+    if (o.f) fclose(o.f);
+    return s;
+}
+
+/* --- all or nothing --- */
+
+static void drop(inv_registry *r, inv_plugin *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->op.n; i++)
+        if (r->op.at[i].from != p) r->op.at[n++] = r->op.at[i];
+    r->op.n = n;
+    n = 0;
+    for (size_t i = 0; i < r->inverse.n; i++)
+        if (r->inverse.at[i].from != p) r->inverse.at[n++] = r->inverse.at[i];
+    r->inverse.n = n;
+    if (p->handle) (void)dlclose(p->handle);
+    p->handle = NULL;
+}
+
+inv_status inv_context_load_plugin(inv_context *ctx, const char *path)
+{
+    inv_registry *r = ctx->registry;
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_context_load_plugin: no path given");
+    inv_plugin *p = inv__arena_alloc(&r->arena, sizeof *p);
+    if (!p || !(p->path = inv__arena_strdup(&r->arena, path)) || !inv_vec_push(&r->arena, &r->plugin, p))
+        return INV_E_NOMEM;
+    r->loading = p;
+    inv_status s = load_by_kind(r, p);
+    if (s == INV_OK) s = inv__rules_settle(r, p);
+    r->loading = NULL;
+    if (s == INV_OK) return INV_OK;
+    if (s != INV_E_NOMEM) (void)inv__fail(ctx, s, "plugin '%s': %s", path, inv_context_message(ctx));
+    drop(r, p);
+    r->plugin.n--;
+    return s;
+}
+
+void inv__plugins_close(inv_registry *r)
+{
+    while (r->plugin.n) drop(r, r->plugin.at[--r->plugin.n]);
+}

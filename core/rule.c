@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Inverse rules in the registry: what is asked of one before it is taken, and the copy that is kept. */
+#include <string.h>
+
+#include "core/condition.h"
+#include "core/ir_internal.h"
+
+enum { MOST_NAMES = 16, MOST_EXITS = 4 }; /* as matching has room for */
+
+#define TEXT(field) {#field, offsetof(inv_inverse_def, field)}
+const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
+                                           TEXT(gain), TEXT(logdet), TEXT(refuse), TEXT(doc), TEXT(saves), {NULL, 0}};
+#undef TEXT
+
+/* Names of a pattern, and what solving adds to them. */
+typedef struct names {
+    const char *at[MOST_NAMES];
+    size_t n;
+    bool full;
+} names;
+
+static bool has(const names *set, const char *name)
+{
+    for (size_t i = 0; i < set->n; i++)
+        if (strcmp(set->at[i], name) == 0) return true;
+    return false;
+}
+
+static void note(names *set, const char *name)
+{
+    if (has(set, name)) return;
+    set->full = set->full || set->n == MOST_NAMES;
+    if (!set->full) set->at[set->n++] = name;
+}
+
+/* --- texts --- */
+
+static inv_status parse(inv_registry *r, inv_arena *scratch, const char *rule, const char *what, const char *text,
+                        inv_stmts *out)
+{
+    r->field = what;
+    inv_status s = inv_text_stmts(r->ctx, scratch, text, out);
+    if (s == INV_OK && out->n == 0) return inv__fail(r->ctx, INV_E_PARSE, "inverse rule '%s': %s is empty", rule, what);
+    if (s != INV_E_PARSE) return s;
+    const char *why = inv_context_message(r->ctx);
+    if (!strchr(text, '\n') && strncmp(why, "line 1: ", 8) == 0) why += 8; /* it has no other */
+    return inv__fail(r->ctx, s, "inverse rule '%s', %s: %s", rule, what, why);
+}
+
+/* `x`, or where allowed `param(x)`, of which *plain is x. */
+static bool plain_name(inv_arena *a, const char *name, bool may_be_param, const char **plain)
+{
+    const char *open = strchr(name, '(');
+    *plain = name;
+    if (!open) return *name != 0;
+    size_t n = strlen(name);
+    if (!may_be_param || strncmp(name, "param(", 6) != 0 || n < 8 || strchr(open + 1, '(') || name[n - 1] != ')')
+        return false;
+    *plain = inv__arena_strndup(a, name + 6, n - 7);
+    return *plain && !strchr(*plain, ')');
+}
+
+static inv_status check_form(inv_registry *r, const char *rule, const char *what, const inv_stmt *s)
+{
+    const bool region = strcmp(s->op, "region") == 0;
+    INV_CHECK(s->nout && (s->nin || !region), r->ctx, INV_E_PARSE,
+              "inverse rule '%s', %s: %s without %s", rule, what, s->op,
+              s->nout ? "an input" : "a name for what it gives");
+    INV_CHECK(!region || (s->nin == 1 && s->nout <= MOST_EXITS && strcmp(what, "match") == 0), r->ctx, INV_E_PARSE,
+              "inverse rule '%s', %s: a region has one entry and at most %d exits, and stands in match", rule, what,
+              MOST_EXITS);
+    for (uint32_t k = 0; k < s->nin; k++)
+        INV_CHECK(s->in_type[k].dtype == INV_DT_NONE, r->ctx, INV_E_PARSE,
+                  "inverse rule '%s', %s: types and numbers do not stand among the inputs of %s", rule, what, s->op);
+    return INV_OK;
+}
+
+static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
+{
+    inv_stmts st = {0};
+    INV_TRY(parse(r, a, d->name, "match", d->match, &st));
+    INV_CHECK(st.n <= INV_MAX_PATTERN, r->ctx, INV_E_PARSE, "inverse rule '%s', match: %zu statements, at most %d",
+              d->name, st.n, INV_MAX_PATTERN);
+    for (size_t i = 0; i < st.n; i++) {
+        const inv_stmt *s = &st.at[i];
+        INV_TRY(check_form(r, d->name, "match", s));
+        for (uint32_t k = 0; k < s->nin + s->nout; k++) {
+            const char *plain, *name = k < s->nin ? s->in[k] : s->out[k - s->nin];
+            INV_CHECK(plain_name(a, name, k < s->nin, &plain), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', match: '%s' is no name of a value", d->name, name);
+            note(known, plain);
+        }
+    }
+    INV_CHECK(!known->full, r->ctx, INV_E_PARSE, "inverse rule '%s', match: more than %d names", d->name, MOST_NAMES);
+    r->field = "frees";
+    INV_CHECK(!d->frees || has(known, d->frees), r->ctx, INV_E_PARSE,
+              "inverse rule '%s', frees: match names no value '%s'", d->name, d->frees);
+    return INV_OK;
+}
+
+/* What `saves` reads is there by then: it may be what is freed, too. */
+static inv_status check_saves(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
+{
+    inv_stmts st = {0};
+    INV_TRY(parse(r, a, d->name, "saves", d->saves, &st));
+    for (size_t i = 0; i < st.n; i++) {
+        const inv_stmt *s = &st.at[i];
+        INV_TRY(check_form(r, d->name, "saves", s));
+        for (uint32_t k = 0; k < s->nin; k++)
+            INV_CHECK(has(known, s->in[k]), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', saves: %s reads '%s', which nothing before it gives", d->name, s->op,
+                      s->in[k]);
+        for (uint32_t k = 0; k < s->nout; k++) {
+            INV_CHECK(!has(known, s->out[k]), r->ctx, INV_E_PARSE, "inverse rule '%s', saves: '%s' is there already",
+                      d->name, s->out[k]);
+            note(known, s->out[k]);
+        }
+    }
+    return INV_OK;
+}
+
+/* Everything that it reads is there by then, and at the end what it frees. */
+static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
+{
+    inv_stmts st = {0};
+    bool freed = false;
+    INV_TRY(parse(r, a, d->name, "solve", d->solve, &st));
+    for (size_t i = 0; i < st.n; i++) {
+        const inv_stmt *s = &st.at[i];
+        INV_TRY(check_form(r, d->name, "solve", s));
+        for (uint32_t k = 0; k < s->nin; k++)
+            INV_CHECK(has(known, s->in[k]) && (freed || strcmp(s->in[k], d->frees) != 0), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', solve: %s reads '%s', which %s", d->name, s->op, s->in[k],
+                      has(known, s->in[k]) ? "is what it is to compute" : "nothing before it gives");
+        for (uint32_t k = 0; k < s->nout; k++) {
+            note(known, s->out[k]);
+            freed = freed || strcmp(s->out[k], d->frees) == 0;
+        }
+    }
+    INV_CHECK(!known->full, r->ctx, INV_E_PARSE, "inverse rule '%s', match and solve: more than %d names", d->name,
+              MOST_NAMES);
+    INV_CHECK(freed, r->ctx, INV_E_PARSE, "inverse rule '%s', solve: it does not compute '%s'", d->name, d->frees);
+    return INV_OK;
+}
+
+static inv_status check_texts(inv_registry *r, const inv_inverse_def *d)
+{
+    inv_arena scratch;
+    names known = {0};
+    inv__arena_init(&scratch, r->ctx);
+    inv_status s = check_match(r, &scratch, d, &known);
+    if (s == INV_OK && d->saves) s = check_saves(r, &scratch, d, &known);
+    if (s == INV_OK && d->solve) s = check_solve(r, &scratch, d, &known);
+    inv__arena_fini(&scratch);
+    INV_TRY(s);
+    static const char *const fields[] = {"when", "gain", "logdet"};
+    for (inv_language l = INV_IN_WHEN; l <= INV_IN_LOGDET; l++) {
+        r->field = fields[l];
+        INV_TRY(inv__condition_check(r->ctx, d, l));
+    }
+    return INV_OK;
+}
+
+/* Graphs of a plugin's cases: an error in one is better heard now than when it is tested. */
+static inv_status check_cases(inv_registry *r, const inv_inverse_def *d)
+{
+    for (size_t i = 0; r->loading && d->cases && d->cases[i]; i++) {
+        inv_graph *g;
+        r->field = "case";
+        inv_status s = inv_graph_parse(r->ctx, d->cases[i], &g);
+        if (s == INV_OK) inv_graph_destroy(g);
+        else if (s != INV_E_NOMEM)
+            return inv__fail(r->ctx, s, "inverse rule '%s', case %zu: %s", d->name, i + 1,
+                             inv_context_message(r->ctx));
+        else return s;
+    }
+    return INV_OK;
+}
+
+/* Plugins may say anything. */
+static inv_status check_letters(inv_registry *r, const inv_inverse_def *d)
+{
+    if (!r->loading) return INV_OK;
+    INV_CHECK(!inv__not_text(d->name) && !d->name[strcspn(d->name, " \t\r\n")], r->ctx, INV_E_PARSE,
+              "inverse rule of a name that is not one word in UTF-8");
+    for (const inv_rule_field *f = inv__rule_fields; f->name; f++) {
+        const char *text = inv__rule_text(d, f);
+        r->field = f->name;
+        INV_CHECK(!text || !inv__not_text(text), r->ctx, INV_E_PARSE,
+                  "inverse rule '%s', %s: a byte that is no text (UTF-8)", d->name, f->name);
+    }
+    for (size_t i = 0; d->cases && d->cases[i]; i++)
+        INV_CHECK(!inv__not_text(d->cases[i]), r->ctx, INV_E_PARSE,
+                  "inverse rule '%s', case %zu: a byte that is no text (UTF-8)", d->name, i + 1);
+    r->field = NULL;
+    return INV_OK;
+}
+
+static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
+{
+    INV_CHECK(d->name && *d->name, r->ctx, INV_E_ARG, "inverse rule without a name");
+    INV_TRY(check_letters(r, d));
+    INV_CHECK(d->match && *d->match, r->ctx, INV_E_ARG, "inverse rule '%s': match is required", d->name);
+    INV_CHECK(!d->solve || (d->frees && *d->frees), r->ctx, INV_E_ARG,
+              "inverse rule '%s': solve without frees (the value that it computes)", d->name);
+    INV_CHECK(!d->saves || d->solve, r->ctx, INV_E_ARG, "inverse rule '%s': saves without solve", d->name);
+    INV_CHECK(!d->solve || !d->refuse, r->ctx, INV_E_ARG, "inverse rule '%s': both solve and refuse", d->name);
+    INV_CHECK(d->exactness == INV_BOUNDED || d->exactness == INV_EXACT, r->ctx, INV_E_ARG,
+              "inverse rule '%s': exactness %d is not known", d->name, (int)d->exactness);
+    for (size_t i = 0; i < r->inverse.n; i++)
+        INV_CHECK(strcmp(r->inverse.at[i].def->name, d->name) != 0, r->ctx, INV_E_EXISTS,
+                  "inverse rule '%s' is already registered, by %s", d->name, inv__owner(r->inverse.at[i].from));
+    INV_TRY(check_texts(r, d));
+    INV_TRY(check_cases(r, d));
+    r->field = NULL;
+    return INV_OK;
+}
+
+/* --- what operators they are about --- */
+
+static bool known_operator(const inv_registry *r, const inv_stmt *s, const char *name, size_t n, inv_arena *a)
+{
+    char *one = inv__arena_strndup(a, name, n);
+    if (!one) return true; /* said elsewhere */
+    return strcmp(one, "region") == 0 || inv_registry_op(r, s->domain, one, 0);
+}
+
+static inv_status settle_text(inv_registry *r, inv_arena *a, const char *rule, const char *what, const char *text)
+{
+    inv_stmts st = {0};
+    if (!text) return INV_OK;
+    INV_TRY(inv_text_stmts(r->ctx, a, text, &st));
+    for (size_t i = 0; i < st.n; i++) {
+        for (const char *p = st.at[i].op; *p; p += *p == '|') {
+            size_t n = strcspn(p, "|");
+            r->field = what;
+            INV_CHECK(known_operator(r, &st.at[i], p, n, a), r->ctx, INV_E_UNSUPPORTED_OP,
+                      "inverse rule '%s', %s: there is no operator '%.*s'%s%s", rule, what, (int)n, p,
+                      *st.at[i].domain ? " of domain " : "", st.at[i].domain);
+            p += n;
+        }
+    }
+    return INV_OK;
+}
+
+inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from)
+{
+    inv_arena scratch;
+    inv_status s = INV_OK;
+    inv__arena_init(&scratch, r->ctx);
+    for (size_t i = 0; i < r->inverse.n && s == INV_OK; i++) {
+        const inv_inverse_def *d = r->inverse.at[i].def;
+        if (r->inverse.at[i].from != from) continue;
+        s = settle_text(r, &scratch, d->name, "match", d->match);
+        if (s == INV_OK) s = settle_text(r, &scratch, d->name, "solve", d->solve);
+        if (s == INV_OK) s = settle_text(r, &scratch, d->name, "saves", d->saves);
+    }
+    if (s == INV_OK && scratch.failed) s = INV_E_NOMEM;
+    inv__arena_fini(&scratch);
+    return s;
+}
+
+/* --- keeping --- */
+
+/* A copy of our own: a plugin may have built its texts on the fly. */
+static inv_inverse_def *keep_rule(inv_registry *r, const inv_inverse_def *d)
+{
+    inv_inverse_def *k = inv__arena_alloc(&r->arena, sizeof *k);
+    if (!k) return NULL;
+    *k = *d;
+    if (!(k->name = inv__arena_strdup(&r->arena, d->name))) return NULL;
+    for (const inv_rule_field *f = inv__rule_fields; f->name; f++) {
+        const char **text = (const char **)(void *)((char *)k + f->offset);
+        if (*text && !(*text = inv__arena_strdup(&r->arena, *text))) return NULL;
+    }
+    if (!d->cases) return k;
+    size_t n = 0;
+    while (d->cases[n]) n++;
+    const char **cases = INV_ARENA_NEW(&r->arena, const char *, n + 1);
+    for (size_t i = 0; cases && i < n; i++)
+        if (!(cases[i] = inv__arena_strdup(&r->arena, d->cases[i]))) return NULL;
+    k->cases = cases;
+    return cases ? k : NULL;
+}
+
+inv_status inv_registry_add_inverse(inv_registry *r, const inv_inverse_def *def)
+{
+    r->field = NULL;
+    INV_CHECK(def->size >= offsetof(inv_inverse_def, when) && def->size <= sizeof *def, r->ctx, INV_E_ABI,
+              "inverse rule of %zu bytes, this library knows %zu", def->size, sizeof *def);
+    inv_inverse_def d = {0};
+    memcpy(&d, def, def->size);
+    d.size = sizeof d;
+    INV_TRY(check_rule(r, &d));
+    inv_rule_entry kept = {keep_rule(r, &d), r->loading};
+    if (!kept.def || !inv_vec_push(&r->arena, &r->inverse, kept)) return INV_E_NOMEM;
+    size_t at = r->inverse.n - 1;
+    for (; at > 0 && r->inverse.at[at - 1].def->priority < d.priority; at--) r->inverse.at[at] = r->inverse.at[at - 1];
+    r->inverse.at[at] = kept;
+    return INV_OK;
+}
+
+size_t inv_registry_ninverses(const inv_registry *r)
+{
+    return r->inverse.n;
+}
+
+const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i)
+{
+    return i < r->inverse.n ? r->inverse.at[i].def : NULL;
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Conformance of an inverse rule, from its cases: it is found; its solve text gives back what it frees, magnifies
+ * errors no more than its gain says, leaves its inputs alone and hides no bad number; training with it gives the
+ * gradients of training without, on every device and in both precisions, and those of differences. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "executor/selftest.h"
+
+static const char *kind_of(const inv_inverse_def *rule)
+{
+    return rule->kind ? rule->kind : rule->name;
+}
+
+/* --- what matching has found --- */
+
+static const inv_block *block_of(const inv_graph *g, const inv_inverse_def *rule)
+{
+    for (size_t i = 0; i < g->matches->block.n; i++)
+        if (g->matches->block.at[i].rule == rule) return &g->matches->block.at[i];
+    return NULL;
+}
+
+static bool refuses(const inv_graph *g, const inv_inverse_def *rule)
+{
+    for (size_t i = 0; i < g->matches->refusal.n; i++)
+        if (strcmp(g->matches->refusal.at[i].kind, kind_of(rule)) == 0 &&
+            strstr(g->matches->refusal.at[i].reason, rule->refuse))
+            return true;
+    return false;
+}
+
+static bool inverted(const inv_plan *p, inv_id v, const char *by)
+{
+    for (size_t i = 0; i < p->choice.n; i++) {
+        const inv_choice_row *c = &p->choice.at[i];
+        if (c->choice == INV_INVERTED && (v == INV_NONE || c->value == v) && (!by || strcmp(c->by, by) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Why the rule was not taken, as far as refusals tell. */
+static const char *reason_in(const inv_graph *g, const inv_inverse_def *rule)
+{
+    const char *other = "no node of the case fits it";
+    for (size_t i = 0; i < g->matches->refusal.n; i++) {
+        if (strcmp(g->matches->refusal.at[i].kind, kind_of(rule)) == 0) return g->matches->refusal.at[i].reason;
+        other = g->matches->refusal.at[i].reason;
+    }
+    return other;
+}
+
+/* Number of its edges, largest expected gain and largest bound of them. */
+static size_t edges_of(const inv_graph *g, const inv_inverse_def *rule, double *gain, double *bound)
+{
+    size_t n = 0;
+    *gain = *bound = 1;
+    for (size_t i = 0; i < g->matches->edge.n; i++) {
+        const inv_edge *e = &g->matches->edge.at[i];
+        if (e->rule != rule) continue;
+        n++;
+        *gain = fmax(*gain, e->gain);
+        *bound = fmax(*bound, e->bound);
+    }
+    return n;
+}
+
+enum { UNUSED_FROM = 30 }; /* decimal exponent: such a gain is none */
+
+static bool one_operator(inv_context *ctx, const inv_inverse_def *rule)
+{
+    inv_arena scratch;
+    inv_stmts st = {0};
+    inv__arena_init(&scratch, ctx);
+    bool one = inv_text_stmts(ctx, &scratch, rule->match, &st) == INV_OK && st.n == 1;
+    inv__arena_fini(&scratch);
+    return one;
+}
+
+/* The rule has left in the plan what it should. *gain bounds the errors of a step. */
+static bool found(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule, double *gain)
+{
+    const inv_graph *g = p->base;
+    const inv_block *b = block_of(g, rule);
+    double bound;
+    *gain = 1;
+    if (rule->refuse) return inv_test(t, refuses(g, rule), "match", "it refuses nothing here");
+    if (*kind_of(rule)) {
+        bool named = b && strncmp(b->kind, kind_of(rule), strlen(kind_of(rule))) == 0;
+        if (!inv_test(t, named, "match", "it names no block: %s", reason_in(g, rule))) return false;
+    }
+    if (!rule->solve)
+        return inv_test(t, b && inverted(p, b->in[0], NULL), "match", "what it frees is not rebuilt by inverses");
+    if (!inv_test(t, edges_of(g, rule, gain, &bound) > 0, "match", "%s", reason_in(g, rule))) return false;
+    /* A pattern of several operators may be solved one by one as well, and what costs less is used. */
+    bool usable = *gain < pow(10, UNUSED_FROM), used = inverted(p, INV_NONE, rule->name);
+    bool fair = used == usable || (usable && !one_operator(t->ctx, rule));
+    (void)inv_test(t, fair, "match", "gain %.3g: the plan %s", *gain, used ? "uses it" : "does not use it");
+    if (!usable) *gain = 1;
+    return true;
+}
+
+/* --- the solve text, on values of the forward part --- */
+
+static double margin(double gain, bool wide)
+{
+    return 64 * (wide ? DBL_EPSILON : (double)FLT_EPSILON) * (isfinite(gain) && gain > 1 ? gain : 1);
+}
+
+static double norm_of(const inv_test_values *v, inv_id x, inv_id minus)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < inv_shape_nelem(&inv_val(v->g, x)->shape); i++) {
+        double e = inv_test_get(v, x, i) - (minus == INV_NONE ? 0 : inv_test_get(v, minus, i));
+        sum += e * e;
+    }
+    return sqrt(sum);
+}
+
+static inv_status solve(inv_test_values *v, const inv_edge *e)
+{
+    for (uint32_t k = 0; k < e->nnode; k++) INV_TRY(inv_test_run(v, e->node[k]));
+    return INV_OK;
+}
+
+/* A result of the solved node that the solve text starts from, and floating-point. */
+static bool starts_from(const inv_graph *g, const inv_edge *e, inv_id y)
+{
+    if (y == INV_NONE || !inv_dtype_is_float(inv_val(g, y)->dtype)) return false;
+    for (uint32_t k = 0; k < e->nnode; k++)
+        for (uint32_t i = 0; i < inv_nod(g, e->node[k])->nin; i++)
+            if (inv_nod(g, e->node[k])->in[i] == y) return true;
+    return false;
+}
+
+static inv_status round_trip(inv_tester *t, inv_test_values *v, const inv_edge *e, bool wide)
+{
+    const inv_value *x = inv_val(v->g, e->frees), *r = inv_val(v->g, e->result);
+    INV_TRY(solve(v, e));
+    if (!inv_test(t, inv_shape_equal(&x->shape, &r->shape) && x->dtype == r->dtype, "round trip",
+                  "what is solved for '%s' has another shape or type", x->name))
+        return INV_OK;
+    double off = norm_of(v, e->result, e->frees) / fmax(norm_of(v, e->frees, INV_NONE), DBL_MIN);
+    (void)inv_test(t, e->rule->exactness != INV_EXACT || off == 0, "round trip", "it is called exact, and off by %.3g",
+                   off);
+    (void)inv_test(t, off <= margin(e->gain, wide), "round trip", "off by %.3g; rounding and gain %.3g explain %.3g",
+                   off, e->gain, margin(e->gain, wide));
+    return INV_OK;
+}
+
+/* --- gain --- */
+
+/* What one entry of y (all of them, if `at` < 0), changed by about h, does to the result. */
+static inv_status magnification(inv_test_values *v, const inv_edge *e, inv_id y, int64_t at, const double *was,
+                                double *out)
+{
+    int64_t ny = inv_shape_nelem(&inv_val(v->g, y)->shape), nx = inv_shape_nelem(&inv_val(v->g, e->result)->shape);
+    double moved = 0, answer = 0;
+    for (int64_t i = 0; i < ny; i++) {
+        double old = inv_test_get(v, y, i), h = 1e-6 * (1 + fabs(old)) * (i % 3 ? 1 : -1);
+        if (at >= 0 && i != at) continue;
+        inv_test_put(v, y, i, old + h);
+        moved += pow(inv_test_get(v, y, i) - old, 2);
+    }
+    INV_TRY(solve(v, e));
+    for (int64_t i = 0; i < nx; i++) answer += pow(inv_test_get(v, e->result, i) - was[i], 2);
+    *out = sqrt(answer / moved);
+    return INV_OK;
+}
+
+enum { MOST_ENTRIES = 48 };
+
+static inv_status gain_by(inv_tester *t, inv_test_values *v, const inv_edge *e, inv_id y, const double *was)
+{
+    int64_t ny = inv_shape_nelem(&inv_val(v->g, y)->shape);
+    double worst = 0;
+    for (int64_t at = -1; at < ny; at += 1 + (at >= 0 ? ny / MOST_ENTRIES : 0)) {
+        double m;
+        void *old = inv_test_copy(v, y);
+        inv_status s = old ? magnification(v, e, y, at, was, &m) : INV_E_NOMEM;
+        if (old) memcpy(v->at[y], old, inv_test_nbytes(v->g, y));
+        inv__free(t->ctx, old);
+        INV_TRY(s);
+        worst = fmax(worst, m);
+    }
+    if (t->measured == 0 || worst / e->bound > t->measured / t->stated) {
+        t->measured = worst;
+        t->stated = e->bound;
+    }
+    (void)inv_test(t, worst <= e->bound * (1 + 1e-3), "gain",
+                   "an error of '%s' is magnified %.6g times, the rule says at most %.6g", inv_val(v->g, y)->name,
+                   worst, e->bound);
+    return INV_OK;
+}
+
+static inv_status measure_gain(inv_tester *t, inv_test_values *v, const inv_edge *e)
+{
+    const inv_node *f = inv_nod(v->g, e->forward);
+    int64_t nx = inv_shape_nelem(&inv_val(v->g, e->result)->shape);
+    double *was = inv__alloc(t->ctx, (size_t)nx * sizeof *was + 1);
+    if (!was) return INV_E_NOMEM;
+    inv_status s = solve(v, e);
+    for (int64_t i = 0; i < nx; i++) was[i] = inv_test_get(v, e->result, i);
+    for (uint32_t k = 0; k < f->nout && s == INV_OK; k++)
+        if (starts_from(v->g, e, f->out[k]) && isfinite(e->bound)) s = gain_by(t, v, e, f->out[k], was);
+    inv__free(t->ctx, was);
+    return s;
+}
+
+/* --- extreme values --- */
+
+static void put_all(inv_test_values *v, inv_id y, double x)
+{
+    for (int64_t i = 0; i < inv_shape_nelem(&inv_val(v->g, y)->shape); i++) inv_test_put(v, y, i, x);
+}
+
+/* Every result of the solved node is `x`. */
+static inv_status solve_from(inv_tester *t, inv_test_values *v, const inv_edge *e, double x, bool finite)
+{
+    const inv_node *f = inv_nod(v->g, e->forward);
+    void *old[8] = {NULL};
+    inv_status s = INV_OK;
+    bool any = false;
+    for (uint32_t k = 0; k < f->nout && k < 8 && s == INV_OK; k++) {
+        if (!starts_from(v->g, e, f->out[k])) continue;
+        if (!(old[k] = inv_test_copy(v, f->out[k]))) s = INV_E_NOMEM;
+        else put_all(v, f->out[k], x);
+        any = true;
+    }
+    if (s == INV_OK) s = solve(v, e);
+    if (s == INV_OK && any && finite)
+        (void)inv_test(t, inv_test_finite(v, e->result), "extreme values", "from %g it computes what is not finite", x);
+    if (s == INV_OK && any && !finite)
+        (void)inv_test(t, !inv_test_finite(v, e->result), "extreme values", "from %g it computes ordinary numbers", x);
+    for (uint32_t k = 0; k < 8; k++) {
+        if (old[k]) memcpy(v->at[f->out[k]], old[k], inv_test_nbytes(v->g, f->out[k]));
+        inv__free(t->ctx, old[k]);
+    }
+    return s;
+}
+
+/* All that the solve text reads of the forward part, what is saved there too; *scale: the largest of their norms. */
+static bool reads_finite(inv_test_values *v, const inv_edge *e, double *scale)
+{
+    const inv_graph *g = v->g;
+    *scale = 0;
+    for (uint32_t k = 0; k < e->nsave; k++) {
+        if (inv_test_run(v, e->node[k]) != INV_OK) return false;
+        for (uint32_t i = 0; i < inv_nod(g, e->node[k])->nout; i++)
+            if (!inv_test_finite(v, inv_nod(g, e->node[k])->out[i])) return false;
+    }
+    for (uint32_t k = 0; k < e->nnode; k++)
+        for (uint32_t i = 0; i < inv_nod(g, e->node[k])->nin; i++) {
+            inv_id x = inv_nod(g, e->node[k])->in[i];
+            const inv_id def = x == INV_NONE ? INV_NONE : inv_val(g, x)->def;
+            if (def == INV_NONE || inv_nod(g, def)->phase != INV_FORWARD) continue;
+            if (!inv_test_finite(v, x)) return false;
+            *scale = fmax(*scale, norm_of(v, x, INV_NONE));
+        }
+    return true;
+}
+
+/* What is freed takes numbers of all sizes; everything behind it is computed again. */
+static inv_status from_far_apart(inv_tester *t, inv_test_values *v, const inv_plan *p, const inv_edge *e, bool wide)
+{
+    static const double number[] = {0, 1e-40, 1e30, -1, -1e30, 1, -1e-40, 1e-3};
+    const inv_graph *g = v->g;
+    void *old = inv_test_copy(v, e->frees);
+    if (!old) return INV_E_NOMEM;
+    inv_status s = INV_OK;
+    double scale = 0;
+    for (int64_t i = 0; i < inv_shape_nelem(&inv_val(g, e->frees)->shape); i++)
+        inv_test_put(v, e->frees, i, number[i % 8]);
+    for (size_t i = 0; i < p->base->forward_end && s == INV_OK; i++)
+        if (g->order.at[i] != inv_val(g, e->frees)->def) s = inv_test_run(v, g->order.at[i]);
+    if (s == INV_OK && reads_finite(v, e, &scale)) {
+        s = solve(v, e);
+        double off = norm_of(v, e->result, e->frees);
+        double fair = margin(e->bound, wide) * (scale + norm_of(v, e->frees, INV_NONE));
+        if (s == INV_OK)
+            (void)inv_test(t, off <= fair, "extreme values",
+                           "numbers from 1e-40 to 1e30 come back off by %.3g, at most %.3g is rounding", off, fair);
+    }
+    memcpy(v->at[e->frees], old, inv_test_nbytes(g, e->frees));
+    inv__free(t->ctx, old);
+    for (size_t i = 0; i < p->base->forward_end && s == INV_OK; i++)
+        if (g->order.at[i] != inv_val(g, e->frees)->def) s = inv_test_run(v, g->order.at[i]);
+    return s;
+}
+
+static inv_status extremes(inv_tester *t, inv_test_values *v, const inv_plan *p, const inv_edge *e, bool wide)
+{
+    static const double ordinary[] = {0, 1e-40, -1e-40, 1e30, -1e30};
+    INV_TRY(solve_from(t, v, e, (double)NAN, false));
+    INV_TRY(solve_from(t, v, e, (double)INFINITY, false));
+    if (!(e->bound < 1e6)) return INV_OK; /* it may well overflow */
+    for (size_t i = 0; i < sizeof ordinary / sizeof *ordinary; i++)
+        INV_TRY(solve_from(t, v, e, ordinary[i], true));
+    return from_far_apart(t, v, p, e, wide);
+}
+
+static inv_status templates(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule, const inv_test_case *c,
+                            bool wide)
+{
+    inv_test_values v;
+    inv_status s = inv_test_forward(p, c, &v);
+    for (size_t i = 0; i < p->base->matches->edge.n && s == INV_OK; i++) {
+        const inv_edge *e = &p->base->matches->edge.at[i];
+        if (e->rule != rule) continue;
+        s = round_trip(t, &v, e, wide);
+        for (uint32_t k = 0; k < e->nnode && s == INV_OK; k++) s = inv_test_aliasing(t, &v, e->node[k]);
+        if (s == INV_OK && wide) s = measure_gain(t, &v, e);
+        if (s == INV_OK) s = extremes(t, &v, p, e, wide);
+    }
+    inv_test_values_fini(&v);
+    return s;
+}
+
+/* --- training --- */
+
+static inv_status compare_training(inv_tester *t, inv_test_case *c, const char *device, bool wide, double gain)
+{
+    inv_session *by[2] = {NULL, NULL};
+    double *grad[2] = {NULL, NULL}, off = 0, size = 0;
+    size_t n[2] = {0, 0};
+    inv_result r[2] = {{0}};
+    inv_status s = INV_OK;
+    for (int k = 0; k < 2 && s == INV_OK; k++) {
+        s = inv_test_session(c, (inv_test_how){k ? INV_MEMORY_STORE : INV_MEMORY_INVERT, device, wide}, &by[k]);
+        if (s == INV_OK) s = inv_test_gradients(by[k], c, &r[k], &grad[k], &n[k]);
+    }
+    if (s == INV_OK && inv_test(t, n[0] == n[1] && n[0] > 0, "training", "it has %zu gradients, without inverses %zu",
+                                n[0], n[1])) {
+        const double fair = 4 * margin(gain, wide);
+        for (size_t i = 0; i < n[0]; i++)
+            off += pow(grad[0][i] - grad[1][i], 2), size += pow(grad[1][i], 2);
+        (void)inv_test(t, r[0].loss == r[1].loss, "training", "loss %.17g, without inverses %.17g", r[0].loss,
+                       r[1].loss);
+        (void)inv_test(t, r[0].fallbacks == 0 && r[0].drift <= fair, "training",
+                       "a rebuilt value is off by %.3g, rounding and gain %.3g explain %.3g", r[0].drift, gain, fair);
+        (void)inv_test(t, sqrt(off) <= fair * sqrt(size), "training", "gradients are off by %.3g, at most %.3g is "
+                       "rounding", sqrt(off / fmax(size, DBL_MIN)), fair);
+    }
+    for (int k = 0; k < 2; k++) {
+        inv__free(t->ctx, grad[k]);
+        inv_session_destroy(by[k]);
+    }
+    return s;
+}
+
+static inv_status check_devices(inv_tester *t, inv_test_case *c, bool wide, double gain)
+{
+    for (size_t d = 0; d < t->ndevice; d++) {
+        char how[64];
+        snprintf(how, sizeof how, "%s, %s", t->device[d], wide ? "float64" : "float32");
+        t->how = how;
+        inv_status s = compare_training(t, c, t->device[d], wide, gain);
+        if (s != INV_OK && s != INV_E_NOMEM)
+            (void)inv_test(t, false, "training", "%s", inv_context_message(t->ctx));
+        t->how = "";
+        if (s == INV_E_NOMEM) return s;
+    }
+    return INV_OK;
+}
+
+static inv_status check_case(inv_tester *t, const inv_inverse_def *rule, inv_test_case *c)
+{
+    bool all = true;
+    for (int wide = 0; wide < 2; wide++) {
+        inv_session *s;
+        double gain;
+        t->how = wide ? "cpu, float64" : "cpu, float32";
+        INV_TRY(inv_test_session(c, (inv_test_how){INV_MEMORY_INVERT, "cpu", wide}, &s));
+        const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+        bool there = found(t, p, rule, &gain);
+        inv_status st = there && rule->solve ? templates(t, p, rule, c, wide) : INV_OK;
+        inv_session_destroy(s);
+        INV_TRY(st);
+        if (there) INV_TRY(check_devices(t, c, wide, gain));
+        all = all && there;
+    }
+    return all ? inv_test_differences(t, c, INV_MEMORY_INVERT) : INV_OK;
+}
+
+inv_status inv_test_rule(inv_tester *t, const inv_inverse_def *rule)
+{
+    (void)inv_test(t, rule->cases && rule->cases[0], "cases", "it has none, so nothing can be tested");
+    for (size_t i = 0; rule->cases && rule->cases[i]; i++) {
+        inv_graph *g;
+        inv_test_case c = {0};
+        t->number = i + 1;
+        t->text = rule->cases[i];
+        inv_status s = inv_graph_parse(t->ctx, t->text, &g);
+        if (s == INV_OK) {
+            s = inv_test_open(t, g, &c);
+            if (s == INV_OK && !inv_test(t, c.trains, "cases", "input and first output must be floating-point"))
+                s = INV_OK;
+            else if (s == INV_OK)
+                s = check_case(t, rule, &c);
+            inv_test_close(&c);
+        }
+        if (s == INV_E_NOMEM) return s;
+        if (s != INV_OK) (void)inv_test(t, false, "cases", "%s", inv_context_message(t->ctx));
+    }
+    return INV_OK;
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The log-determinant of the inverse direction, per sample: the negative of the model's own if it has one, else the sum
+ * of what the rules say of the inverses used. That sum is right where each of them exchanges values of a set that
+ * determines the model's inputs for as many others, and depends on the rest of the set only through what it is given:
+ *
+ *     {y1, x2} -> {x1, x2}    by x1 = (y1 - t(x2)) / s(x2): d(y1, x2) / d(x1, x2) is triangular, log |det| sum log |s|
+ *
+ * So the set is followed from the outputs to the inputs, and whatever breaks this is refused. */
+#include <math.h>
+#include <string.h>
+
+#include "core/node.h"
+#include "passes/raise_write.h"
+#include "passes/reverse.h"
+
+typedef struct tally {
+    inv_reversal *x;
+    const inv_graph *g;
+    inv_raise *r;
+    bool *held;      /* per value of g: in the set */
+    uint32_t *seen, stamp; /* per value of g */
+    inv_id *stack;
+    const char *sum; /* so far */
+} tally;
+
+static inv_status cannot(const tally *t, const inv_derived *u, const char *why)
+{
+    const inv_node *n = inv_nod(t->g, u->edge->forward);
+    return inv__fail(t->x->o->ctx, INV_E_NOT_INVERTIBLE,
+                     "the log-determinant cannot be put together: node '%s' (%s): %s. If the model has an output with "
+                     "its log-determinants, name that (--logdet)", inv_node_called(t->g, n), n->op_type, why);
+}
+
+/* --- whether the sum is right --- */
+
+static bool starts_from(const inv_volume *v, inv_id value) { return inv_ids_have(v->from, v->nfrom, value); }
+
+/* Whether v can be computed from the set without what the edge starts from, and from what is given. */
+static inv_status stands_apart(tally *t, const inv_volume *from, inv_id v, bool *apart)
+{
+    const inv_outliner *o = t->x->o;
+    size_t n = 0;
+    *apart = true;
+    t->stack[n++] = v;
+    while (n > 0 && *apart) {
+        v = t->stack[--n];
+        if (v == INV_NONE || t->seen[v] == t->stamp || !o->carries[v]) continue;
+        t->seen[v] = t->stamp;
+        bool given = false;
+        for (size_t i = 0; i < t->x->given.n; i++) given = given || inv_graph_stands(t->g, t->x->given.at[i]) == v;
+        if (given || (t->held[v] && !starts_from(from, v))) continue;
+        const inv_id def = inv_val(t->g, v)->def;
+        *apart = !t->held[v] && def != INV_NONE && inv_nod(t->g, def)->nin > 0;
+        for (uint32_t k = 0; *apart && k < inv_nod(t->g, def)->nin; k++)
+            if (inv_nod(t->g, def)->in[k] != INV_NONE && t->seen[inv_nod(t->g, def)->in[k]] != t->stamp)
+                t->stack[n++] = inv_nod(t->g, def)->in[k];
+    }
+    return INV_OK;
+}
+
+/* What the edge reads besides. */
+static inv_status check_operands(tally *t, const inv_derived *u)
+{
+    const inv_edge *e = u->edge;
+    t->stamp++;
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(t->g, e->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const inv_id v = n->in[k];
+            bool made = v == INV_NONE || starts_from(e->volume, v), apart;
+            for (uint32_t j = 0; j < i && !made; j++)
+                made = inv_ids_have(inv_nod(t->g, e->node[j])->out, inv_nod(t->g, e->node[j])->nout, v);
+            if (made || !t->x->o->carries[v]) continue;
+            INV_TRY(stands_apart(t, e->volume, v, &apart));
+            if (!apart) return cannot(t, u, "what it is solved with depends on the value that it is solved from");
+        }
+    }
+    return INV_OK;
+}
+
+static int64_t elements(const inv_graph *g, const inv_id *v, size_t n, int64_t rows, bool *per_row)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const inv_shape *s = &inv_val(g, v[i])->shape;
+        *per_row = *per_row && s->rank > 0 && s->dim[0] == rows;
+        sum += inv_shape_nelem(s);
+    }
+    return sum;
+}
+
+static inv_status exchange(tally *t, const inv_derived *u)
+{
+    const inv_volume *v = u->edge->volume;
+    const int64_t rows = inv_val(t->g, inv_graph_stands(t->g, t->x->wanted.at[0]))->shape.dim[0];
+    bool per_row = true;
+    for (uint32_t i = 0; i < v->nfrom; i++)
+        if (!t->held[v->from[i]]) return cannot(t, u, "what it is solved from has been made use of before");
+    if (elements(t->g, v->from, v->nfrom, rows, &per_row) != elements(t->g, u->freed.at, u->freed.n, rows, &per_row))
+        return cannot(t, u, "it gives another number of elements than it takes, so the map is no bijection");
+    if (!per_row || inv_attr_int(inv_nod(t->g, u->edge->forward), "axis", 1) == 0)
+        return cannot(t, u, "its first axis is not the batch");
+    INV_TRY(check_operands(t, u));
+    for (uint32_t i = 0; i < v->nfrom; i++) t->held[v->from[i]] = false;
+    for (size_t i = 0; i < u->freed.n; i++) t->held[u->freed.at[i]] = true;
+    return INV_OK;
+}
+
+/* The set to begin with: outputs that something is solved from, or that are inputs as they are. */
+static void hold_outputs(tally *t)
+{
+    const inv_reversal *x = t->x;
+    for (size_t i = 0; i < x->known.n; i++) {
+        inv_id v = inv_graph_stands(t->g, x->known.at[i]);
+        bool used = false;
+        for (size_t k = 0; k < x->d.used.n && !used; k++)
+            used = inv_reversal_needs(x, &x->d.used.at[k]) && starts_from(x->d.used.at[k].edge->volume, v);
+        for (size_t k = 0; k < x->wanted.n && !used; k++) used = inv_graph_stands(t->g, x->wanted.at[k]) == v;
+        t->held[v] = used;
+    }
+}
+
+static inv_status check_end(const tally *t)
+{
+    const inv_reversal *x = t->x;
+    size_t held = 0, wanted = 0;
+    for (size_t v = 0; v < t->g->value.n; v++) held += t->held[v];
+    for (size_t i = 0; i < x->wanted.n; i++) {
+        inv_id v = inv_graph_stands(t->g, x->wanted.at[i]);
+        wanted += t->held[v];
+        t->held[v] = false;
+    }
+    INV_CHECK(held == wanted && wanted == x->wanted.n, x->o->ctx, INV_E_NOT_INVERTIBLE,
+              "the log-determinant cannot be put together: the outputs and inputs of the model do not determine each "
+              "other. If the model has an output with its log-determinants, name that (--logdet)");
+    return INV_OK;
+}
+
+/* --- log of derivatives, from the operator's input x and output y --- */
+
+typedef struct derivative {
+    inv_raise *r;
+    const inv_node *n;
+    const char *x, *y;
+} derivative;
+
+static double attr(const derivative *d, const char *name, double dflt) { return inv_attr_float(d->n, name, dflt); }
+
+/* 1 where x < 0, else 0. */
+static const char *below(inv_raise *r, const char *x)
+{
+    return inv_raise_cast(r, op2(r, "Less", x, real(r, 0)), r->real);
+}
+
+static const char *negative_part(const derivative *d) { return op2(d->r, "Sub", d->x, op1(d->r, "Relu", d->x)); }
+
+/* x below zero, shifted by log k there. */
+static const char *exponential(const derivative *d, double k)
+{
+    const char *part = negative_part(d);
+    if (k == 1) return part;
+    const char *mask = below(d->r, d->x);
+    return op2(d->r, "Add", part, op2(d->r, "Mul", mask, real(d->r, log(k))));
+}
+
+static const char *leaky_relu(const derivative *d)
+{
+    const char *mask = below(d->r, d->x);
+    return op2(d->r, "Mul", mask, real(d->r, log(attr(d, "alpha", 0.01f))));
+}
+
+static const char *prelu(const derivative *d)
+{
+    const char *mask = below(d->r, d->x);
+    return op2(d->r, "Mul", mask, op1(d->r, "Log", d->r->name[d->n->in[1]]));
+}
+
+static const char *elu(const derivative *d) { return exponential(d, attr(d, "alpha", 1)); }
+
+static const char *selu(const derivative *d)
+{
+    const char *part = exponential(d, attr(d, "alpha", 1.67326319217681884765625));
+    return op2(d->r, "Add", part, real(d->r, log(attr(d, "gamma", 1.05070102214813232421875))));
+}
+
+static const char *celu(const derivative *d)
+{
+    const char *part = negative_part(d);
+    return op2(d->r, "Div", part, real(d->r, attr(d, "alpha", 1)));
+}
+
+/* 1 - tanh^2 x = 4 e^-2x / (1 + e^-2x)^2 */
+static const char *tanh_(const derivative *d)
+{
+    inv_raise *r = d->r;
+    const char *soft = op1(r, "Softplus", op2(r, "Mul", d->x, real(r, -2)));
+    const char *sum = op2(r, "Add", d->x, soft), *half = op2(r, "Sub", real(r, log(2)), sum);
+    return op2(r, "Add", half, half);
+}
+
+static const char *sigmoid(const derivative *d)
+{
+    const char *soft = op1(d->r, "Softplus", d->x);
+    return op2(d->r, "Sub", op2(d->r, "Sub", d->x, soft), soft);
+}
+
+static const char *softplus(const derivative *d) { return op2(d->r, "Sub", d->x, d->y); }
+static const char *exp_(const derivative *d) { return d->x; }
+static const char *log_(const derivative *d) { return op1(d->r, "Neg", d->y); }
+static const char *sqrt_(const derivative *d)
+{
+    return op1(d->r, "Neg", op1(d->r, "Log", op2(d->r, "Add", d->y, d->y)));
+}
+
+static const char *reciprocal(const derivative *d)
+{
+    const char *once = op1(d->r, "Log", op1(d->r, "Abs", d->y));
+    return op2(d->r, "Add", once, once);
+}
+
+static const char *softsign(const derivative *d)
+{
+    const char *once = op1(d->r, "Log", op2(d->r, "Add", op1(d->r, "Abs", d->x), real(d->r, 1)));
+    return op1(d->r, "Neg", op2(d->r, "Add", once, once));
+}
+
+static const char *sinh_(const derivative *d) { return op1(d->r, "Log", op1(d->r, "Cosh", d->x)); }
+static const char *asinh_(const derivative *d) { return op1(d->r, "Neg", op1(d->r, "Log", op1(d->r, "Cosh", d->y))); }
+
+static const struct {
+    const char *op;
+    const char *(*log)(const derivative *);
+} derivatives[] = {{"LeakyRelu", leaky_relu}, {"PRelu", prelu},           {"Elu", elu},         {"Selu", selu},
+                   {"Celu", celu},            {"Tanh", tanh_},            {"Sigmoid", sigmoid}, {"Softplus", softplus},
+                   {"Exp", exp_},             {"Log", log_},              {"Sqrt", sqrt_},      {"Sinh", sinh_},
+                   {"Asinh", asinh_},         {"Reciprocal", reciprocal}, {"Softsign", softsign}};
+
+static const char *log_derivative(const tally *t, const inv_derived *u)
+{
+    const inv_node *n = inv_nod(t->g, u->edge->forward);
+    const inv_derivation *d = &t->x->d;
+    const derivative at = {t->r, n, inv_derive_name(d, n->in[0]), inv_derive_name(d, n->out[0])};
+    for (size_t i = 0; i < sizeof derivatives / sizeof *derivatives; i++)
+        if (strcmp(derivatives[i].op, n->op->name) == 0) return derivatives[i].log(&at);
+    refuse(t->r, "the logarithm of its derivative has no form in ONNX");
+    return NULL;
+}
+
+/* --- the sum --- */
+
+static const char *sum_axes(inv_raise *r, const char *x, int from, int rank)
+{
+    int64_t axes[INV_MAX_RANK];
+    size_t n = 0;
+    for (int i = from; i < rank; i++) axes[n++] = i;
+    if (n == 0) return x;
+    const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
+    const char *out = inv_raise_fresh(r);
+    if (r->opset >= 13) return emit(r, out, "ReduceSum", NAMES(x, ints(r, n, axes)), 1, &keepdims);
+    const int64_t *copy = copy_ints(r, n, axes);
+    return copy ? emit(r, out, "ReduceSum", NAMES(x), INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy))) : NULL;
+}
+
+/* Per sample, or one number for all, of entries of shape s that are spread over those of x. */
+static const char *sum_spread(const tally *t, const char *entries, const inv_shape *s, bool carries, const inv_shape *x)
+{
+    bool rows = carries && s->rank == x->rank && s->dim[0] == x->dim[0];
+    if (carries && !rows) {
+        refuse(t->r, "its factor is spread over the batch");
+        return NULL;
+    }
+    const int64_t per_row = inv_shape_nelem(x) / (x->dim[0] ? x->dim[0] : 1);
+    const int64_t own = inv_shape_nelem(s) / (rows && s->dim[0] ? s->dim[0] : 1);
+    const char *sum = sum_axes(t->r, entries, rows, s->rank);
+    if (own == per_row || !own) return sum;
+    return op2(t->r, "Mul", sum, real(t->r, (double)per_row / (double)own));
+}
+
+static const char *logarithm(const tally *t, const char *s)
+{
+    return op1(t->r, "Log", op1(t->r, "Abs", s));
+}
+
+/* log |det W| as often as W is used for a sample. */
+static const char *determinants(tally *t, inv_id w, const inv_shape *x)
+{
+    inv_raise *r = t->r;
+    const inv_shape *s = &inv_val(t->g, w)->shape;
+    const int64_t k = s->dim[0], square[2] = {k, k};
+    const double places = (double)(inv_shape_nelem(x) / (x->dim[0] ? x->dim[0] : 1)) / (double)k;
+    const char *log_det;
+    if (t->x->o->by_operator) {
+        const char *name = inv_derive_name(&t->x->d, w);
+        if (!name) {
+            refuse(r, "its matrix is not a value of the file");
+            return NULL;
+        }
+        log_det = logarithm(t, op1(r, "Det", op2(r, "Reshape", name, ints(r, 2, square))));
+    } else {
+        log_det = inv_derive_solver(&t->x->d, w, true);
+    }
+    return log_det ? op2(r, "Mul", log_det, real(r, places)) : NULL;
+}
+
+static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term *term)
+{
+    const inv_reversal *x = t->x;
+    const inv_shape *to = &inv_val(t->g, u->freed.at[0])->shape;
+    if (strcmp(term->form, "log_det") == 0) return determinants(t, term->arg, to);
+    if (strcmp(term->form, "log_deriv") == 0) {
+        const char *entries = log_derivative(t, u);
+        return entries ? sum_spread(t, entries, to, true, to) : NULL;
+    }
+    const inv_shape *s = &inv_val(t->g, term->arg)->shape;
+    const char *name = inv_derive_name(&x->d, term->arg);
+    if (!name) {
+        refuse(t->r, "its factor is not a value of the file");
+        return NULL;
+    }
+    if (strcmp(term->form, "-log_std") == 0) {
+        double epsilon = inv_attr_float(inv_nod(t->g, u->edge->forward), "epsilon", 1e-5);
+        name = op1(t->r, "Sqrt", op2(t->r, "Add", name, real(t->r, epsilon)));
+    }
+    return sum_spread(t, logarithm(t, name), s, x->o->carries[term->arg], to);
+}
+
+static inv_status add_terms(tally *t, const inv_derived *u)
+{
+    const inv_volume *v = u->edge->volume;
+    if (!v->known)
+        return cannot(t, u, inv__arena_printf(t->x->o->a, "rule '%s' does not say how it changes volumes",
+                                              u->edge->rule->name));
+    for (uint32_t i = 0; i < v->nterm; i++) {
+        t->r->reason = NULL;
+        const char *term = term_of(t, u, &v->term[i]);
+        if (!term && t->x->o->a->failed) return INV_E_NOMEM;
+        if (!term) return cannot(t, u, t->r->reason ? t->r->reason : "out of memory");
+        /* the inverse shrinks what the model expands */
+        t->sum = op2(t->r, v->term[i].form[0] == '-' ? "Add" : "Sub", t->sum, term);
+        if (!t->sum) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* A zero for each row of the first input. */
+static const char *zeros(const tally *t)
+{
+    static const int64_t nought = 0, one = 1;
+    inv_raise *r = t->r;
+    const size_t nbytes = inv_dtype_size(r->real);
+    void *bytes = inv__arena_alloc(r->a, nbytes);
+    if (!bytes) return NULL;
+    memset(bytes, 0, nbytes);
+    const inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR,
+                            .tensor = {r->real, inv_shape_of(1, &one), bytes, nbytes}};
+    const char *shape = op1(r, "Shape", inv_derive_name(&t->x->d, t->x->wanted.at[0]));
+    const char *from = ints(r, 1, &nought), *to = ints(r, 1, &one);
+    const char *rows = emit(r, inv_raise_fresh(r), "Slice", NAMES(shape, from, to), INV_NOATTR);
+    return emit(r, inv_raise_fresh(r), "ConstantOfShape", NAMES(rows), 1, &value);
+}
+
+static inv_status by_rules(inv_reversal *x)
+{
+    inv_outliner *o = x->o;
+    const size_t nv = o->g->value.n;
+    tally t = {.x = x, .g = o->g, .r = &x->d.r};
+    size_t nin = 1;
+    for (size_t i = 0; i < o->g->node.n; i++) nin += inv_nod(o->g, (inv_id)i)->nin;
+    t.held = INV_ARENA_NEW(&o->scratch, bool, nv + 1);
+    t.seen = INV_ARENA_NEW(&o->scratch, uint32_t, nv + 1);
+    t.stack = INV_ARENA_NEW(&o->scratch, inv_id, nin + 1);
+    if (!t.held || !t.seen || !t.stack || !(t.sum = zeros(&t))) return INV_E_NOMEM;
+    INV_CHECK(inv_val(o->g, inv_graph_stands(o->g, x->wanted.at[0]))->shape.rank > 0, o->ctx, INV_E_NOT_INVERTIBLE,
+              "the log-determinant is per sample, and the model's input has no batch");
+    hold_outputs(&t);
+    for (size_t i = 0; i < x->d.used.n; i++) {
+        const inv_derived u = x->d.used.at[i];
+        if (!inv_reversal_needs(x, &u)) continue;
+        INV_TRY(exchange(&t, &u));
+        INV_TRY(add_terms(&t, &u));
+    }
+    INV_TRY(check_end(&t));
+    return emit(t.r, x->logdet_name, "Identity", NAMES(t.sum), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv_reversal_logdet(inv_reversal *x)
+{
+    const inv_outliner *o = x->o;
+    const char *name = o->reverse->with_logdet;
+    INV_CHECK(*name, o->ctx, INV_E_ARG, "the output with the log-determinants needs a name");
+    INV_CHECK(inv_graph_find(x->h, name) == INV_NONE, o->ctx, INV_E_ARG,
+              "the log-determinants cannot be called '%s': a value of the model has that name", name);
+    x->logdet_name = name;
+    if (x->logdet == INV_NONE) return by_rules(x);
+    const char *own = inv_derive_name(&x->d, x->logdet);
+    INV_CHECK(own, o->ctx, INV_E_NOT_INVERTIBLE,
+              "output '%s' of the model cannot be computed from what the inverse derives", o->reverse->logdet);
+    return emit(&x->d.r, name, "Neg", NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Shared objects that must be refused: BAD is the way in which this one is (test_plugins.c). */
+#include "invonnx/plugin.h"
+
+#define no_init 1
+#define no_abi 2
+#define other_abi 3
+#define clash 4
+#define fails 5
+#define silent 6
+#define ignores 7
+#define larger 8
+#define unresolved 9
+
+static const inv_inverse_def good = {
+    .size = sizeof good, .name = "good", .match = "y = Neg(x)", .solve = "x = Neg(y)", .frees = "x", .kind = "",
+    .cases = INV_CASES("g(float[2,3] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); y = Neg(x) }"),
+};
+
+#if BAD == no_init || BAD == no_abi || BAD == other_abi
+INV_PLUGIN_EXPORT const uint32_t inv_plugin_abi, another;
+#if BAD == no_abi
+const uint32_t another = 1;
+INV_PLUGIN_EXPORT inv_status inv_plugin_init(const inv_api *api, struct inv_registry *r);
+inv_status inv_plugin_init(const inv_api *api, struct inv_registry *r) { return api->add_inverse(r, &good); }
+#else
+const uint32_t inv_plugin_abi = 4711;
+#if BAD == other_abi
+INV_PLUGIN_EXPORT inv_status inv_plugin_init(const inv_api *api, struct inv_registry *r);
+inv_status inv_plugin_init(const inv_api *api, struct inv_registry *r) { return api->add_inverse(r, &good); }
+#else
+INV_PLUGIN_EXPORT const void *const uses_it;
+const void *const uses_it = &good;
+#endif
+#endif
+#else
+INV_PLUGIN(bad)(const inv_api *api, struct inv_registry *r)
+{
+    inv_status s = api->add_inverse(r, &good);
+    if (s != INV_OK) return s;
+#if BAD == clash
+    inv_inverse_def d = good;
+    d.name = "scale";
+    return api->add_inverse(r, &d);
+#elif BAD == fails
+    return api->fail(r, INV_E_IO, "the licence server is on fire");
+#elif BAD == silent
+    return INV_E_NUMERIC;
+#elif BAD == ignores
+    (void)api->add_inverse(r, &good);
+    return INV_OK;
+#elif BAD == larger
+    inv_inverse_def d = good;
+    d.name = "larger";
+    d.size += 8;
+    return api->add_inverse(r, &d);
+#else
+    extern inv_status function_of_nobody(void);
+    return function_of_nobody();
+#endif
+}
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Plugins: every rule file of inverses/, built a second time as a shared object and loaded through that door into an
+ * empty registry, passes the suite; `invonnx rules` read back is the same registry; and what is refused, with which
+ * words, leaving nothing behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/op.h"
+
+static inv_context *context(bool rules)
+{
+    inv_context *ctx;
+    const inv_context_options o = {.size = sizeof o, .no_rules = !rules};
+    assert_int_equal(inv_context_create(&o, &ctx), INV_OK);
+    assert_true(rules == (inv_registry_ninverses(ctx->registry) > 0));
+    return ctx;
+}
+
+static void load(inv_context *ctx, const char *path)
+{
+    if (inv_context_load_plugin(ctx, path) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+}
+
+static const char *write_text(const char *path, const char *text, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static void suite(inv_context *ctx, const char *plugin)
+{
+    char *json;
+    if (inv_selftest(ctx, plugin, &json) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    if (!strstr(json, "\"failures\": []")) fail_msg("%s: %s", plugin, strstr(json, "\"failures\""));
+    assert_null(strstr(json, "\"checks\": 0,"));
+    inv_free(ctx, json);
+}
+
+/* All rules as text, in the registry's order. */
+static void print_all(const inv_context *ctx, inv_str *out)
+{
+    for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++) {
+        inv_rule_print(inv_registry_inverse_at(ctx->registry, i), out);
+        inv__str_add(out, "\n");
+    }
+    assert_false(out->failed);
+}
+
+/* INV_RULE_PLUGINS: the shared objects, separated by colons. */
+static void rule_files_as_shared_objects(void **state)
+{
+    (void)state;
+    inv_context *ctx = context(false), *built_in = context(true);
+    char list[] = INV_RULE_PLUGINS, *path[64];
+    size_t n = 0;
+    for (char *p = strtok(list, ":"); p; p = strtok(NULL, ":")) path[n++] = p;
+    assert_true(n >= 5);
+    for (size_t i = n; i-- > 0;) load(ctx, path[i]);
+    assert_int_equal(inv_registry_ninverses(ctx->registry), inv_registry_ninverses(built_in->registry));
+    for (size_t i = 0; i < n; i++) suite(ctx, path[i]);
+    /* and each rule is the built-in one */
+    for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++) {
+        inv_str a, b;
+        size_t k = 0;
+        const inv_inverse_def *d = inv_registry_inverse_at(ctx->registry, i), *e;
+        while ((e = inv_registry_inverse_at(built_in->registry, k)) && strcmp(d->name, e->name) != 0) k++;
+        assert_non_null(e);
+        assert_non_null(inv_registry_inverse_plugin(ctx->registry, i));
+        inv__str_init(&a, ctx);
+        inv__str_init(&b, ctx);
+        inv_rule_print(d, &a);
+        inv_rule_print(e, &b);
+        assert_string_equal(a.s, b.s);
+        inv__str_fini(&a);
+        inv__str_fini(&b);
+    }
+    inv_context_destroy(built_in);
+    inv_context_destroy(ctx);
+}
+
+static void what_is_printed_is_read(void **state)
+{
+    (void)state;
+    inv_context *built_in = context(true), *ctx = context(false);
+    inv_str all, again;
+    inv__str_init(&all, built_in);
+    inv__str_init(&again, ctx);
+    print_all(built_in, &all);
+    load(ctx, write_text("all.rules", all.s, all.n));
+    assert_int_equal(inv_registry_ninverses(ctx->registry), inv_registry_ninverses(built_in->registry));
+    print_all(ctx, &again);
+    assert_string_equal(all.s, again.s);
+    for (size_t i = 0; i < inv_registry_ninverses(ctx->registry); i++) { /* texts, not only how they are printed */
+        const inv_inverse_def *a = inv_registry_inverse_at(built_in->registry, i);
+        const inv_inverse_def *b = inv_registry_inverse_at(ctx->registry, i);
+        for (const inv_rule_field *f = inv__rule_fields; f->name; f++) {
+            const char *x = inv__rule_text(a, f), *y = inv__rule_text(b, f);
+            assert_true(!x == !y);
+            if (x) assert_string_equal(x, y);
+        }
+        assert_int_equal(a->priority, b->priority);
+        assert_int_equal(a->exactness, b->exactness);
+        for (size_t k = 0; a->cases[k]; k++) assert_string_equal(a->cases[k], b->cases[k]);
+    }
+    inv__str_fini(&all);
+    inv__str_fini(&again);
+    inv_context_destroy(built_in);
+    inv_context_destroy(ctx);
+}
+
+/* Lines may go on, empty texts are kept, and comments and blank lines are nothing. */
+static void layout_of_texts(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "# two rules\n\n  rule one\r\n\tmatch y = Neg(x)\n\tkind \"\"\n doc first\n | second\n |  third\n"
+                               "rule two\n  match\n  | d = Neg(x)\n  | y = Neg(d)\n  frees x\n  priority -7\n";
+    inv_context *ctx = context(false);
+    load(ctx, write_text("layout.rules", text, sizeof text - 1));
+    const inv_inverse_def *one = inv_registry_inverse_at(ctx->registry, 0);
+    const inv_inverse_def *two = inv_registry_inverse_at(ctx->registry, 1);
+    assert_string_equal(one->name, "one");
+    assert_string_equal(one->kind, "");
+    assert_string_equal(one->doc, "first\nsecond\n third");
+    assert_null(one->frees);
+    assert_string_equal(two->match, "\nd = Neg(x)\ny = Neg(d)");
+    assert_int_equal(two->priority, -7);
+    inv_context_destroy(ctx);
+}
+
+#define RULE "rule mine\n  frees x\n"
+static const struct refused {
+    const char *text, *says;
+    inv_status code;
+} refused[] = {
+    {"hello world\n", "neither a shared object, nor a text", INV_E_PARSE},
+    {"\xff\xfe\x01 binary", "neither a shared object, nor a text", INV_E_PARSE},
+    {"", "it is empty", INV_E_PARSE},
+    {"# nothing\n", "it holds no rule", INV_E_PARSE},
+    {"rule mine\n  match y = Neg(x\n", "line 2: inverse rule 'mine', match: ')' expected", INV_E_PARSE},
+    {"rule a\n match y = Neg(x)\n\n" RULE "  match y = Neg(x)\n  solve x = Neg(\n",
+     "line 7: inverse rule 'mine', solve",
+     INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  when tiny(x)\n",
+     "line 4: inverse rule 'mine', when: 'tiny(x)' is not one of", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  gain 2\n", "line 4: inverse rule 'mine', gain: '2' is not one of", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  case g(float[2] x) => (y) { y = Neg(x }\n",
+     "line 4: inverse rule 'mine', case 1: line 1",
+     INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  match y = Neg(x)\n", "line 4: rule 'mine': a second 'match'", INV_E_PARSE},
+    {RULE "  macht y = Neg(x)\n",
+     "line 3: rule 'mine': there is no field 'macht'; there are: kind, match", INV_E_PARSE},
+    {RULE "  match y = Neg(z)\n", "line 2: inverse rule 'mine', frees: match names no value 'x'", INV_E_PARSE},
+    {RULE "  match y = Nag(x)\n", "match: there is no operator 'Nag'", INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Neg|Nag(x)\n", "match: there is no operator 'Nag'", INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = my.Neg(x)\n", "match: there is no operator 'Neg' of domain my", INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Neg(x)\n  solve x = Nag(y)\n", "solve: there is no operator 'Nag'", INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Neg(x)\n  priority high\n",
+     "line 4: rule 'mine': priority is a whole number, not 'high'", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  exactness ex\n", "line 4: rule 'mine': exactness is exact or bounded", INV_E_PARSE},
+    {RULE, "line 1: inverse rule 'mine': match is required", INV_E_ARG},
+    {"rule\n", "line 1: one name expected after 'rule'", INV_E_PARSE},
+    {"rule a b\n", "line 1: one name expected after 'rule'", INV_E_PARSE},
+    {"rule a\n | more\n", "line 2: '|' goes on with no text", INV_E_PARSE},
+    {"# first\nrule scale\n match y = Neg(x)\n", "line 2: inverse rule 'scale' is already registered, by the library",
+     INV_E_EXISTS},
+    {RULE " match y = Neg(x)\n" RULE " match y = Neg(x)\n",
+     "line 4: inverse rule 'mine' is already registered, by refused.rules",
+     INV_E_EXISTS},
+    {RULE "  match y = Neg(x)\n  doc a \033[31m\n", "line 4: a byte that is no text", INV_E_PARSE},
+    {RULE "  match t = region()\n", "region without an input", INV_E_PARSE},
+    {RULE "  match Neg(x)\n", "Neg without a name for what it gives", INV_E_PARSE},
+    {RULE "  match a, b, c, d, e = region(x)\n", "at most 4 exits", INV_E_PARSE},
+    {RULE "  match y = Neg(\"param(\")\n", "'param(' is no name of a value", INV_E_PARSE},
+    {RULE "  match y = Add(x, float[2] {1, 2})\n", "types and numbers do not stand among the inputs", INV_E_PARSE},
+};
+
+static void refusals(void **state)
+{
+    (void)state;
+    inv_context *ctx = context(true);
+    size_t rules = inv_registry_ninverses(ctx->registry), ops = inv_registry_nops(ctx->registry);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *name = i < 3 ? "refused.txt" : "refused.rules";
+        write_text(name, refused[i].text, strlen(refused[i].text));
+        inv_status s = inv_context_load_plugin(ctx, name);
+        if (s != refused[i].code || !strstr(inv_context_message(ctx), refused[i].says))
+            fail_msg("%zu: %d, %s", i, (int)s, inv_context_message(ctx));
+        assert_non_null(strstr(inv_context_message(ctx), name));
+        assert_int_equal(inv_registry_ninverses(ctx->registry), rules);
+        assert_int_equal(inv_registry_nops(ctx->registry), ops);
+    }
+    assert_int_equal(inv_context_load_plugin(ctx, "absent.rules"), INV_E_IO);
+    assert_int_equal(inv_context_load_plugin(ctx, "/"), INV_E_IO);
+    assert_int_equal(inv_context_load_plugin(ctx, ""), INV_E_ARG);
+    inv_context_destroy(ctx);
+}
+
+/* INV_BAD_PLUGINS: the folder of the shared objects made from plugin_bad.c, one per way to be bad. */
+static void bad_shared_objects(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *says;
+        inv_status code;
+    } bad[] = {
+        {"no_init", "does not export inv_plugin_init", INV_E_ABI},
+        {"no_abi", "does not export inv_plugin_abi", INV_E_ABI},
+        {"other_abi", "made for ABI number 4711, this library has ", INV_E_ABI},
+        {"clash", "inverse rule 'scale' is already registered, by the library", INV_E_EXISTS},
+        {"fails", "its inv_plugin_init has failed: the licence server is on fire", INV_E_IO},
+        {"silent", "its inv_plugin_init has failed: it says nothing more than 'numbers out of bounds'", INV_E_NUMERIC},
+        {"ignores", "inverse rule 'good' is already registered, by ", INV_E_EXISTS},
+        {"larger", "inverse rule of ", INV_E_ABI},
+        {"unresolved", "it cannot be loaded: ", INV_E_IO},
+    };
+    inv_context *ctx = context(true);
+    size_t rules = inv_registry_ninverses(ctx->registry);
+    char path[4096];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(path, sizeof path, "%s/plugin_bad_%s.so", INV_BAD_PLUGINS, bad[i].name);
+        inv_status s = inv_context_load_plugin(ctx, path);
+        if (s != bad[i].code || !strstr(inv_context_message(ctx), bad[i].says))
+            fail_msg("%s: %d, %s", bad[i].name, (int)s, inv_context_message(ctx));
+        assert_non_null(strstr(inv_context_message(ctx), path));
+        assert_int_equal(inv_registry_ninverses(ctx->registry), rules);
+    }
+    inv_context_destroy(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rule_files_as_shared_objects), cmocka_unit_test(what_is_printed_is_read),
+        cmocka_unit_test(layout_of_texts),              cmocka_unit_test(refusals),
+        cmocka_unit_test(bad_shared_objects),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
