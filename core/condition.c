@@ -15,6 +15,8 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
                                   {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
                                   {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
                                   {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
+                                  {"complementary", "vv", ""},  {"patches", "v", ""},
+                                  {"same_rank", "vv", ""},      {"odd", "v", ""},
                                   {NULL, NULL, NULL}};
 
 /* What to do where a condition fails (see inv__condition_remedy), a row for each. `computed` NULL: as `remedy`. */
@@ -45,11 +47,17 @@ static const struct cure {
     {"reflects", false,
      "make it a reflection: what is taken off is 2 (x v) v' / |v|^2 for a direction v, or so for several at right "
      "angles", NULL},
+    {"complementary", true, "let '$1' be a mask of 0 and 1, and '$2' 1 minus it", NULL},
+    {"patches", true, "let the windows of '$1' stand side by side: strides as its kernel, no dilation", NULL},
+    {"same_rank", true, "give '$1' and '$2' as many axes", NULL},
+    {"odd", false, "make '$1' one odd number, so that powers keep the sign", NULL},
 };
 _Static_assert(sizeof cures / sizeof *cures + 1 == sizeof conditions / sizeof *conditions, "a cure for each condition");
 
 static const form gains[] = {{"max_inv", "v?v", ""},
                              {"max_abs", "v", ""},
+                             {"expected_inv", "v", ""},
+                             {"expected_abs", "v", ""},
                              {"inv_norm", "v", ""},
                              {"norm", "v", ""},
                              {"inv_attr", "a?n", ""},

@@ -36,6 +36,8 @@ typedef struct inv_edge {
     uint32_t nnode;
     double flops;
     double gain, bound; /* expected of the error, and at most; INFINITY if unbounded */
+    uint32_t nsave;     /* the first nodes are forward's: they may read `frees`, and what the others read is kept */
+    double kept;        /* bytes of that */
     double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
     const inv_volume *volume;
 } inv_edge;

@@ -9,8 +9,8 @@ enum { MOST_NAMES = 16, MOST_EXITS = 4 }; /* as matching has room for */
 
 #define TEXT(field) {#field, offsetof(inv_inverse_def, field)}
 const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
-                                           TEXT(gain), TEXT(logdet), TEXT(refuse), TEXT(remedy), TEXT(doc),
-                                           {NULL, 0}};
+                                           TEXT(gain), TEXT(logdet), TEXT(refuse), TEXT(remedy), TEXT(saves),
+                                           TEXT(doc),  {NULL, 0}};
 #undef TEXT
 
 /* Names of a pattern, and what solving adds to them. */
@@ -99,6 +99,27 @@ static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_d
     return INV_OK;
 }
 
+/* What `saves` reads is there by then: it may be what is freed, too. */
+static inv_status check_saves(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
+{
+    inv_stmts st = {0};
+    INV_TRY(parse(r, a, d->name, "saves", d->saves, &st));
+    for (size_t i = 0; i < st.n; i++) {
+        const inv_stmt *s = &st.at[i];
+        INV_TRY(check_form(r, d->name, "saves", s));
+        for (uint32_t k = 0; k < s->nin; k++)
+            INV_CHECK(has(known, s->in[k]), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', saves: %s reads '%s', which nothing before it gives", d->name, s->op,
+                      s->in[k]);
+        for (uint32_t k = 0; k < s->nout; k++) {
+            INV_CHECK(!has(known, s->out[k]), r->ctx, INV_E_PARSE, "inverse rule '%s', saves: '%s' is there already",
+                      d->name, s->out[k]);
+            note(known, s->out[k]);
+        }
+    }
+    return INV_OK;
+}
+
 /* Everything that it reads is there by then, and at the end what it frees. */
 static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
 {
@@ -129,6 +150,7 @@ static inv_status check_texts(inv_registry *r, const inv_inverse_def *d)
     names known = {0};
     inv__arena_init(&scratch, r->ctx);
     inv_status s = check_match(r, &scratch, d, &known);
+    if (s == INV_OK && d->saves) s = check_saves(r, &scratch, d, &known);
     if (s == INV_OK && d->solve) s = check_solve(r, &scratch, d, &known);
     inv__arena_fini(&scratch);
     INV_TRY(s);
@@ -182,6 +204,7 @@ static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
     INV_CHECK(d->match && *d->match, r->ctx, INV_E_ARG, "inverse rule '%s': match is required", d->name);
     INV_CHECK(!d->solve || (d->frees && *d->frees), r->ctx, INV_E_ARG,
               "inverse rule '%s': solve without frees (the value that it computes)", d->name);
+    INV_CHECK(!d->saves || d->solve, r->ctx, INV_E_ARG, "inverse rule '%s': saves without solve", d->name);
     INV_CHECK(!d->solve || !d->refuse, r->ctx, INV_E_ARG, "inverse rule '%s': both solve and refuse", d->name);
     INV_CHECK(d->exactness == INV_BOUNDED || d->exactness == INV_EXACT, r->ctx, INV_E_ARG,
               "inverse rule '%s': exactness %d is not known", d->name, (int)d->exactness);
@@ -231,6 +254,7 @@ inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from)
         if (r->inverse.at[i].from != from) continue;
         s = settle_text(r, &scratch, d->name, "match", d->match);
         if (s == INV_OK) s = settle_text(r, &scratch, d->name, "solve", d->solve);
+        if (s == INV_OK) s = settle_text(r, &scratch, d->name, "saves", d->saves);
     }
     if (s == INV_OK && scratch.failed) s = INV_E_NOMEM;
     inv__arena_fini(&scratch);

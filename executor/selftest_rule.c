@@ -241,11 +241,16 @@ static inv_status solve_from(inv_tester *t, inv_test_values *v, const inv_edge *
     return s;
 }
 
-/* All that the solve text reads of the forward part; *scale: the largest of their norms. */
-static bool reads_finite(const inv_test_values *v, const inv_edge *e, double *scale)
+/* All that the solve text reads of the forward part, what is saved there too; *scale: the largest of their norms. */
+static bool reads_finite(inv_test_values *v, const inv_edge *e, double *scale)
 {
     const inv_graph *g = v->g;
     *scale = 0;
+    for (uint32_t k = 0; k < e->nsave; k++) {
+        if (inv_test_run(v, e->node[k]) != INV_OK) return false;
+        for (uint32_t i = 0; i < inv_nod(g, e->node[k])->nout; i++)
+            if (!inv_test_finite(v, inv_nod(g, e->node[k])->out[i])) return false;
+    }
     for (uint32_t k = 0; k < e->nnode; k++)
         for (uint32_t i = 0; i < inv_nod(g, e->node[k])->nin; i++) {
             inv_id x = inv_nod(g, e->node[k])->in[i];

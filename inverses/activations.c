@@ -34,6 +34,58 @@ ACT(sigmoid, "sigmoid", "Sigmoid", NULL, "unbounded", "x = log(y / (1 - y))", CA
 ACT(softplus, "softplus", "Softplus", NULL, "unbounded", "x = log(exp(y) - 1)", CASE("y = Softplus(x)"))
 ACT(exponential, "exp", "Exp", NULL, "unbounded", "x = log(y)", CASE("y = Exp(x)"))
 
+/* Of what is positive, and wanted by the gradient of what gives it. */
+#define POSITIVE(statement)                                                                                           \
+    "g(float[4,6] in) => (z) { param float[6,5] B; x = Softplus(in); " statement "; z = MatMul(y, B) }"
+/* x lies around the middle, as far as the inputs of a test, between -1 and 1, times the size. */
+#define AROUND(middle, size, statement)                                                                               \
+    "g(float[4,6] in) => (z) { param float[6,5] B; v = Mul(in, float[] {" size "}); u = Add(v, float[] {" middle      \
+    "}); x = LeakyRelu<alpha = 0.9>(u); " statement "; z = MatMul(y, B) }"
+ACT(logarithm, "log", "Log", NULL, "expected_abs(x)", "x = e^y", AROUND("2", "1", "y = Log(x)"))
+ACT(square_root, "sqrt", "Sqrt", NULL, "unbounded", "x = y^2", POSITIVE("y = Sqrt(x)"))
+ACT(softsign, "softsign", "Softsign", NULL, "unbounded", "x = y / (1 - |y|)", CASE("y = Softsign(x)"))
+ACT(sinh_activation, "sinh", "Sinh", NULL, NULL, "x = asinh(y)", CASE("y = Sinh(x)"))
+ACT(asinh_activation, "asinh", "Asinh", NULL, "unbounded", "x = sinh(y)", CASE("y = Asinh(x)"))
+
+/* The inverse is an operator of its own. What maps infinity to ordinary numbers, 1 / y or tanh(y), is no inverse here:
+ * a value that has overflowed is to be seen. */
+#define OTHER(id, label, op, back, magnifies, text, ...)                                                              \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
+                                       .name = label,                                                                 \
+                                       .priority = 20,                                                                \
+                                       .match = "y = " op "(x)",                                                      \
+                                       .solve = "x = " back "(y)",                                                    \
+                                       .frees = "x",                                                                  \
+                                       .gain = magnifies,                                                             \
+                                       .cases = INV_CASES(__VA_ARGS__),                                               \
+                                       .doc = text};
+OTHER(arctangent, "atan", "Atan", "Tan", "unbounded", "x = tan(y)", CASE("y = Atan(x)"))
+
+static const inv_inverse_def odd_power = {
+    .size = sizeof(inv_inverse_def),
+    .name = "odd_power",
+    .priority = 20,
+    .match = "y = Pow(x, param(k))",
+    .solve = "e = Reciprocal(k); a = Abs(y); r = Pow(a, e); s = Sign(y); x = Mul(r, s)",
+    .frees = "x",
+    .when = "same_shape(x, y); odd(k)",
+    .gain = "unbounded",
+    .cases = INV_CASES(CASE("y = Pow(x, float[] {3})"), CASE("const int64[] k = {5}; y = Pow(x, k)")),
+    .doc = "y = x^k, k = 1, 3, 5, ...: x = sign(y) |y|^(1/k)",
+};
+static const inv_inverse_def positive_power = {
+    .size = sizeof(inv_inverse_def),
+    .name = "positive_power",
+    .priority = 19,
+    .match = "y = Pow(x, param(k))",
+    .solve = "e = Reciprocal(k); x = Pow(y, e)",
+    .frees = "x",
+    .when = "same_shape(x, y); positive(k); positive(x)",
+    .gain = "unbounded",
+    .cases = INV_CASES(POSITIVE("y = Pow(x, float[] {1.5})")),
+    .doc = "y = x^k, x > 0 and k > 0: x = y^(1/k)",
+};
+
 static const inv_inverse_def prelu = {
     .size = sizeof(inv_inverse_def),
     .name = "prelu",
@@ -61,5 +113,6 @@ static const inv_inverse_def relu = {
     .doc = "not injective",
 };
 
-INV_INVERSES(activations, &leaky_relu, &elu, &selu, &celu, &tanh_activation, &sigmoid, &softplus, &exponential, &prelu,
-             &relu)
+INV_INVERSES(activations, &leaky_relu, &elu, &selu, &celu, &tanh_activation, &sigmoid, &softplus, &exponential,
+             &logarithm, &square_root, &softsign, &sinh_activation, &asinh_activation, &arctangent, &odd_power,
+             &positive_power, &prelu, &relu)

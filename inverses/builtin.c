@@ -5,7 +5,7 @@
 #include "ops/builtin.h"
 #include "passes/pass.h"
 
-#define RULE_SETS(X) X(coupling) X(linear) X(batchnorm) X(activations) X(rearrange)
+#define RULE_SETS(X) X(coupling) X(linear) X(batchnorm) X(norm) X(activations) X(rearrange)
 
 #define DECLARE(set) inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);
 RULE_SETS(DECLARE)

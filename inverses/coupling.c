@@ -72,39 +72,108 @@ static const inv_inverse_def additive_block_fg = {
     .doc = "y1 = x1 + F(x2), y2 = x2 + G(y1): x2 = y2 - G(y1), x1 = y1 - F(x2). RevNet, arXiv 1707.04585",
 };
 
-/* Scale and shift from two networks, and from one; what log s is made of leaves the block as well. */
-#define APART "p = MatMul(x2, A); l = Tanh(p); s = Exp(l); r = MatMul(x2, C); h = Relu(r); "
-#define JOINT "param float[3,6] D; p = MatMul(x2, D); u, h = Split<axis = 1, num_outputs = 2>(p); l = Tanh(u); " \
-    "s = Exp(l); "
-#define POSITIVE "p = MatMul(x2, A); l = Tanh(p); e = Sigmoid(l); o = Exp(l); s = Add(e, o); h = MatMul(x2, C); "
+/* Scale and shift from one network. */
+#define JOINT "param float[3,6] D; p = MatMul(x2, D); u, h = Split<axis = 1, num_outputs = 2>(p); "
+/* Of the many forms each has a row: two operators, what takes the second and then the first back, and how that
+ * magnifies errors. The scale's bounds are not asked for: where there are none, what is usual is expected of it. */
+#define AFFINE(id, prio, first, second, back, then, magnifies, volume, text, ...)                                     \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
+                                       .name = #id,                                                                   \
+                                       .kind = "affine_coupling",                                                     \
+                                       .priority = prio,                                                              \
+                                       .match = "s, t = region(x2); m = " first "; y1 = " second,                     \
+                                       .solve = "n = " back "; x1 = " then,                                           \
+                                       .frees = "x1",                                                                 \
+                                       .when = "same_shape(x1, y1); has_features(x1); recoverable(x2); positive(s)",  \
+                                       .gain = "expected_" magnifies "(s)",                                           \
+                                       .logdet = volume,                                                              \
+                                       .cases = INV_CASES(__VA_ARGS__),                                               \
+                                       .doc = text};
 
-static const inv_inverse_def affine_coupling = {
-    .size = sizeof(inv_inverse_def),
-    .name = "affine_coupling",
-    .priority = 120,
-    .match = "s, t = region(x2); m = Mul|Div(x1, s); y1 = Add|Sub(m, t)",
-    .frees = "x1",
-    .when = "same_shape(x1, y1); has_features(x1); recoverable(x2); positive(s)",
-    .exactness = INV_BOUNDED,
-    .cases = INV_CASES(CASE(APART "m = Mul(x1, s); y1 = Add(m, h);" OUT),
-                       CASE(JOINT "m = Mul(s, x1); y1 = Add(h, m);" OUT_SWAPPED),
-                       CASE(POSITIVE "m = Mul(s, x1); y1 = Sub(m, h);" OUT)),
-    .doc = "y1 = x1 * s(x2) + t(x2), s > 0: x1 = (y1 - t) / s. RealNVP, arXiv 1605.08803",
-};
+/* Glow's scale, as likely as not to have no bound: sigmoid(u + 2). */
+#define SIGMOID JOINT "k = Add(u, float[] {2}); s = Sigmoid(k); "
+#define SCALED(op, second) CASE(SIGMOID "m = " op "; y1 = " second ";" OUT)
+#define DIVIDED(op, second) CASE(JOINT "s = Exp(u); m = " op "; y1 = " second ";" OUT)
 
-static const inv_inverse_def affine_coupling_shifted = {
-    .size = sizeof(inv_inverse_def),
-    .name = "affine_coupling_shifted",
-    .kind = "affine_coupling",
-    .priority = 119,
-    .match = "t, s = region(x2); a = Add|Sub(x1, t); y1 = Mul|Div(a, s)",
-    .frees = "x1",
-    .when = "same_shape(x1, y1); has_features(x1); recoverable(x2); positive(s)",
-    .exactness = INV_BOUNDED,
-    .cases = INV_CASES(CASE(APART "a = Add(h, x1); y1 = Mul(s, a);" OUT),
-                       CASE(JOINT "a = Sub(x1, h); y1 = Mul(a, s);" OUT_SWAPPED)),
-    .doc = "y1 = (x1 + t(x2)) * s(x2), s > 0: x1 = y1 / s - t. Glow, arXiv 1807.03039",
-};
+AFFINE(affine_coupling, 131, "Mul(x1, s)", "Add(m, t)", "Sub(y1, t)", "Div(n, s)", "inv", "log_abs(s)",
+       "y1 = x1 * s(x2) + t(x2), s > 0: x1 = (y1 - t) / s. RealNVP, arXiv 1605.08803",
+       SCALED("Mul(x1, s)", "Add(m, h)"),
+       CASE(JOINT "s = Exp(u); m = Mul(s, x1); y1 = Add(h, m);" OUT_SWAPPED),
+       CASE(JOINT "k = Div(u, float[] {2}); l = Atan(k); q = Mul(l, float[] {1.272}); s = Exp(q); "
+            "m = Mul(x1, s); y1 = Add(m, h);" OUT),
+       CASE(JOINT "k = Softplus(u); s = Add(k, float[] {0.001}); m = Mul(s, x1); y1 = Add(m, h);" OUT),
+       CASE("h = MatMul(x2, A); s = Exp(h); m = Mul(x1, s); y1 = Add(m, h);" OUT))
+AFFINE(affine_coupling_minus, 130, "Mul(x1, s)", "Sub(m, t)", "Add(y1, t)", "Div(n, s)", "inv", "log_abs(s)",
+       "y1 = x1 * s(x2) - t(x2), s > 0: x1 = (y1 + t) / s", SCALED("Mul(x1, s)", "Sub(m, h)"))
+AFFINE(affine_coupling_negated, 129, "Mul(x1, s)", "Sub(t, m)", "Sub(t, y1)", "Div(n, s)", "inv", "log_abs(s)",
+       "y1 = t(x2) - x1 * s(x2), s > 0: x1 = (t - y1) / s", SCALED("Mul(x1, s)", "Sub(h, m)"))
+AFFINE(affine_coupling_divided, 128, "Div(x1, s)", "Add(m, t)", "Sub(y1, t)", "Mul(n, s)", "abs", "-log_abs(s)",
+       "y1 = x1 / s(x2) + t(x2), s > 0: x1 = (y1 - t) * s", DIVIDED("Div(x1, s)", "Add(m, h)"))
+AFFINE(affine_coupling_divided_minus, 127, "Div(x1, s)", "Sub(m, t)", "Add(y1, t)", "Mul(n, s)", "abs", "-log_abs(s)",
+       "y1 = x1 / s(x2) - t(x2), s > 0: x1 = (y1 + t) * s", DIVIDED("Div(x1, s)", "Sub(m, h)"))
+AFFINE(affine_coupling_divided_negated, 126, "Div(x1, s)", "Sub(t, m)", "Sub(t, y1)", "Mul(n, s)", "abs", "-log_abs(s)",
+       "y1 = t(x2) - x1 / s(x2), s > 0: x1 = (t - y1) * s", DIVIDED("Div(x1, s)", "Sub(h, m)"))
 
-INV_INVERSES(coupling, &affine_coupling, &affine_coupling_shifted,
+AFFINE(affine_coupling_shifted, 125, "Add(x1, t)", "Mul(m, s)", "Div(y1, s)", "Sub(n, t)", "inv", "log_abs(s)",
+       "y1 = (x1 + t(x2)) * s(x2), s > 0: x1 = y1 / s - t. Glow, arXiv 1807.03039", SCALED("Add(x1, h)", "Mul(m, s)"))
+AFFINE(affine_coupling_shifted_minus, 124, "Sub(x1, t)", "Mul(m, s)", "Div(y1, s)", "Add(n, t)", "inv", "log_abs(s)",
+       "y1 = (x1 - t(x2)) * s(x2), s > 0: x1 = y1 / s + t", SCALED("Sub(x1, h)", "Mul(s, m)"))
+AFFINE(affine_coupling_shifted_negated, 123, "Sub(t, x1)", "Mul(m, s)", "Div(y1, s)", "Sub(t, n)", "inv", "log_abs(s)",
+       "y1 = (t(x2) - x1) * s(x2), s > 0: x1 = t - y1 / s", SCALED("Sub(h, x1)", "Mul(m, s)"))
+AFFINE(affine_coupling_shifted_divided, 122, "Add(x1, t)", "Div(m, s)", "Mul(y1, s)", "Sub(n, t)", "abs", "-log_abs(s)",
+       "y1 = (x1 + t(x2)) / s(x2), s > 0: x1 = y1 * s - t", DIVIDED("Add(x1, h)", "Div(m, s)"))
+AFFINE(affine_coupling_normalized, 121, "Sub(x1, t)", "Div(m, s)", "Mul(y1, s)", "Add(n, t)", "abs", "-log_abs(s)",
+       "y1 = (x1 - t(x2)) / s(x2), s > 0: x1 = y1 * s + t", DIVIDED("Sub(x1, h)", "Div(m, s)"))
+AFFINE(affine_coupling_normalized_negated, 120, "Sub(t, x1)", "Div(m, s)", "Mul(y1, s)", "Sub(t, n)",
+       "abs", "-log_abs(s)", "y1 = (t(x2) - x1) / s(x2), s > 0: x1 = t - y1 * s", DIVIDED("Sub(h, x1)", "Div(m, s)"))
+
+/* Halves by a mask instead of a split: h = b x passes through, for b is 0 or 1 and c = 1 - b. */
+#define MASKED(statements)                                                                                            \
+    "g(float[4,6] in) => (z) { param float[6,6] F; param float[6,6] G; param float[6,5] B; "                          \
+    "const float[6] b = {0, 1, 0, 1, 0, 1}; const float[] one = {1}; c = Sub(one, b); "                               \
+    "x = LeakyRelu<alpha = 0.9>(in); h = Mul(x, b); p = MatMul(h, F); l = MatMul(h, G); t = Tanh(l); "                \
+    statements "; z = MatMul(y, B) }"
+#define MASKED_RULE(id, label, solves, name_freed, magnifies, pattern, condition, text, ...)                          \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
+                                       .name = #id,                                                                   \
+                                       .kind = label,                                                                 \
+                                       .priority = 140,                                                               \
+                                       .match = pattern,                                                              \
+                                       .solve = solves,                                                               \
+                                       .frees = name_freed,                                                           \
+                                       .when = "complementary(b, c)" condition,                                       \
+                                       .gain = magnifies,                                                             \
+                                       .cases = INV_CASES(__VA_ARGS__),                                               \
+                                       .doc = text};
+#define MASKED_AFFINE "s = Exp(p); m = Mul(x, s); a = Add(m, t); r = Mul(a, c); y = Add(h, r)"
+#define MASKED_ADDITIVE "a = Add(x, t); r = Mul(a, c); y = Add(h, r)"
+#define MASKED_INSIDE "q = Mul(p, c); s = Exp(q); n = Mul(t, c); a = Add(x, n); y = Mul(a, s)"
+
+MASKED_RULE(masked_half, "", "h = Mul(y, b)", "h", NULL,
+            "h = Mul(x, param(b)); y = Add(h, r); r = Mul(a, param(c))", "",
+            "y = b x + c a, where b is a mask and c the other half: b x = b y",
+            MASKED(MASKED_AFFINE))
+MASKED_RULE(masked_affine_coupling, "affine_coupling", "d = Sub(y, t); u = Div(d, s); v = Mul(u, c); x = Add(h, v)",
+            "x", "expected_inv(s)",
+            "h = Mul(x, param(b)); y = Add(h, r); r = Mul(a, param(c)); m = Mul(x, s); a = Add(m, t); s, t = region(h)",
+            "; same_shape(x, y); positive(s)",
+            "y = b x + c (x s(b x) + t(b x)), b a mask: x = b x + c (y - t) / s. RealNVP, arXiv 1605.08803",
+            MASKED(MASKED_AFFINE))
+MASKED_RULE(masked_additive_coupling, "additive_coupling", "d = Sub(y, t); v = Mul(d, c); x = Add(h, v)", "x", NULL,
+            "h = Mul(x, param(b)); y = Add(h, r); r = Mul(a, param(c)); a = Add(x, t); t = region(h)",
+            "; same_shape(x, y)", "y = b x + c (x + t(b x)), b a mask: x = b x + c (y - t)", MASKED(MASKED_ADDITIVE))
+MASKED_RULE(masked_half_inside, "", "h = Mul(y, b)", "h", NULL,
+            "h = Mul(x, param(b)); a = Add|Sub(x, n); y = Mul|Div(a, s); n = Mul(t, param(c)); s = Exp(q); "
+            "q = Mul(k, param(c))", "",
+            "y = (x + c t) e^(c k), where b is a mask and c the other half: b x = b y", MASKED(MASKED_INSIDE))
+MASKED_RULE(masked_affine_inside, "affine_coupling", "u = Div(y, s); x = Sub(u, n)", "x", "expected_inv(s)",
+            "h = Mul(x, param(b)); a = Add(x, n); y = Mul(a, s); n = Mul(t, param(c)); s = Exp(q); "
+            "q = Mul(k, param(c)); k, t = region(h)", "; same_shape(x, y)",
+            "y = (x + c t(b x)) e^(c k(b x)), b a mask: x = y e^(-c k) - c t", MASKED(MASKED_INSIDE))
+
+INV_INVERSES(coupling, &masked_half, &masked_affine_coupling, &masked_additive_coupling, &masked_half_inside,
+             &masked_affine_inside, &affine_coupling, &affine_coupling_minus, &affine_coupling_negated,
+             &affine_coupling_divided, &affine_coupling_divided_minus, &affine_coupling_divided_negated,
+             &affine_coupling_shifted, &affine_coupling_shifted_minus, &affine_coupling_shifted_negated,
+             &affine_coupling_shifted_divided, &affine_coupling_normalized, &affine_coupling_normalized_negated,
              &additive_coupling, &subtractive_coupling, &negated_coupling, &additive_block_fg)

@@ -126,6 +126,77 @@ RULE(invertible_conv1x1_bias)
     .cases = INV_CASES(CONV1X1("y = Conv(x, W, b)")),
     .doc = "y = W x + b at every place: x = W^-1 (y - b)" };
 
+/* Windows side by side: patches, each mapped by the same matrix, whose pseudo-inverse takes them back. */
+#define IMAGE(shape, statements) "g(float[" shape "] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); " statements " }"
+#define SQUARE4 "param float[4,1,2,2] W = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5, 1, 1, 2, 0, -1, 0.5, 1}; "
+#define TALL6 "param float[6,1,2,1] W = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5, 1, 1, 2}; "
+#define PATCHES(id, prio, filter, side, solves, text, ...)                                                            \
+    RULE(id)                                                                                                          \
+        .kind = "patch_conv", .priority = prio, .frees = "x", .match = "y = " filter,                                 \
+        .solve = "P = FilterInverse<group = group>(W); " solves, .when = "patches(W); " side "; cond(W) < 1e5",       \
+        .gain = "inv_norm(W)", .cases = INV_CASES(__VA_ARGS__), .doc = text };
+#define BACK(y) "x = ConvGradX<*, shape = shape(x)>(" y ", P)"
+#define BIAS "B = View<shape = channel(y)>(b); c = Sub(y, B); "
+#define AHEAD "x = ConvN<strides = strides, pads = pads, dilations = dilations, group = group>(y, P)"
+PATCHES(patch_conv, 25, "ConvN(x, param(W))", "square(W)", BACK("y"),
+        "y = W x for each patch of x: x = W^-1 y. Stride as large as the kernel; i-UNet, arXiv 2005.05220",
+        IMAGE("2,1,4,6", SQUARE4 "y = Conv<strides = [2, 2]>(x, W)"),
+        IMAGE("2,1,3,5", SQUARE4 "y = Conv<strides = [2, 2], pads = [0, 0, 1, 1]>(x, W)"),
+        IMAGE("2,1,3,5", SQUARE4 "y = Conv<strides = [2, 2], auto_pad = \"SAME_LOWER\">(x, W)"),
+        IMAGE("2,4,4,2", "param float[8,2,2,1] W = {1, 1, 1, 1, 1, -1, 1, -1, 1, 1, -1, -1, 1, -1, -1, 1, "
+                         "0.5, 0.5, 0.5, 0.5, 0.5, -0.5, 0.5, -0.5, 0.5, 0.5, -0.5, -0.5, 0.5, -0.5, -0.5, 0.5}; "
+                         "y = Conv<strides = [2, 1], group = 2>(x, W)"),
+        IMAGE("2,1,8", "param float[2,1,2] W = {2, 1, -1, 3}; y = Conv<strides = [2]>(x, W)"),
+        IMAGE("2,4,3,2", "param float[4,2,1,1] W = {2, 1, -1, 3, 1, 1, 1, -1}; y = Conv<group = 2>(x, W)"))
+PATCHES(patch_conv_tall, 24, "ConvN(x, param(W))", "tall(W)", BACK("y"),
+        "the same with more numbers per patch out than in, by the pseudo-inverse",
+        IMAGE("2,1,4,3", TALL6 "y = Conv<strides = [2, 1]>(x, W)"),
+        IMAGE("2,2,4,3", TALL6 "y = Conv<strides = [2, 1], group = 2>(x, W)"),
+        IMAGE("1,1,4,2,2", "param float[3,1,2,1,1] W = {1, 1, 1, -1, 2, 1}; y = Conv<strides = [2, 1, 1]>(x, W)"))
+PATCHES(patch_conv_bias, 25, "ConvN(x, param(W), param(b))", "square(W)", BIAS BACK("c"), "y = W x + b for each patch",
+        IMAGE("2,1,4,6", SQUARE4 "param float[4] b = {1, 2, 3, 4}; y = Conv<strides = [2, 2]>(x, W, b)"))
+PATCHES(patch_conv_tall_bias, 24, "ConvN(x, param(W), param(b))", "tall(W)", BIAS BACK("c"),
+        "y = W x + b for each patch, by the pseudo-inverse",
+        IMAGE("2,1,4,6", TALL6 "param float[6] b = {1, 2, 3, 4, 5, 6}; y = Conv<strides = [2, 1]>(x, W, b)"))
+PATCHES(patch_conv_transposed, 25, "ConvGradX(x, param(W))", "square(W)", AHEAD,
+        "each place of x gives a patch of y; ConvTranspose with a stride as large as the kernel",
+        IMAGE("2,4,2,3", SQUARE4 "y = ConvTranspose<strides = [2, 2]>(x, W)"),
+        IMAGE("2,4,2,3", SQUARE4 "param float[1] b; y = ConvTranspose<strides = [2, 2]>(x, W, b)"),
+        IMAGE("2,2,4", "param float[2,1,2] W = {2, 1, -1, 3}; y = ConvTranspose<strides = [2], "
+                       "output_padding = [1]>(x, W)"))
+PATCHES(patch_conv_transposed_tall, 24, "ConvGradX(x, param(W))", "tall(W)", AHEAD,
+        "the same with more numbers per patch than at the place, by the pseudo-inverse",
+        IMAGE("2,1,2,3", "param float[1,1,2,2] W = {2, 1, -1, 3}; y = ConvTranspose<strides = [2, 2]>(x, W)"),
+        IMAGE("2,4,2,3", "param float[4,2,1,2] W = {2, 1, -1, 3, 1, 1, 1, -1, 2, 0, 1, 5, -1, 0.5, 0.25, 1}; "
+                         "y = ConvTranspose<strides = [1, 2], group = 2>(x, W)"))
+RULE(patch_conv_wide)
+    .kind = "patch_conv", .priority = 10, .match = "y = ConvN|ConvGradX(x, param(W))", .frees = "x",
+    .when = "patches(W); wide(W)",
+    .refuse = "each patch gives fewer numbers than it takes, so inputs that differ can give the same output",
+    .cases = INV_CASES(IMAGE("2,1,4,6", "param float[3,1,2,2] W; y = Conv<strides = [2, 2]>(x, W)"),
+                       IMAGE("2,4,2,3", "param float[4,1,1,2] W; y = ConvTranspose<strides = [1, 2]>(x, W)")),
+    .doc = "patches with fewer channels than entries have no inverse" };
+
+/* The matrix on the left: along the last axis but one. */
+#define LEFT(statements)                                                                                              \
+    "g(float[2,3,4] in) => (z) { param float[4,2] B; x = LeakyRelu<alpha = 0.9>(in); " statements                     \
+    "; z = MatMul(y, B) }"
+#define FROM_LEFT(id, label, side, flag, transposed, text, ...)                                                       \
+    RULE(id)                                                                                                          \
+        .kind = label, .priority = 29, .frees = "x", .match = "y = MatMulT(param(W), x)",                             \
+        .solve = "t = Transpose<perm = swap(y)>(y); u = LinearSolve<transB = " transposed ">(t, W); "                 \
+                 "x = Transpose<perm = swap(y)>(u)",                                                                  \
+        .when = "same_rank(x, y); attr(transB) == 0; attr(transA) == " flag "; " side "; cond(W) < 1e5",              \
+        .gain = "inv_norm(W)", .cases = INV_CASES(__VA_ARGS__), .doc = text };
+FROM_LEFT(linear_square_left, "linear_square", "square(W)", "0", "1", "y = W x: x = W^-1 y, columns for rows",
+          LEFT(SQUARE "y = MatMul(W, x)"))
+FROM_LEFT(linear_square_left_turned, "linear_square", "square(W)", "1", "0", "y = W' x: x = W'^-1 y",
+          LEFT(SQUARE "V = Transpose<perm = [1, 0]>(W); y = MatMul(V, x)"))
+#define TALL53 "param float[5,3] W = {2, 0.5, 0, 1, -1, -1, 1, 0.25, 0, 2, 0.5, 0, -1.5, 1, 1}; "
+/* wide and tall as seen from the right: rows are features of y here */
+FROM_LEFT(linear_tall_left, "linear_tall", "wide(W)", "0", "1", "y = W x, W with more rows than columns: x = W^+ y",
+          "g(float[2,3,4] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); " TALL53 "y = MatMul(W, x) }")
+
 RULE(linear_square)
     .priority = 30, .frees = "x",
     .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)",
@@ -188,4 +259,7 @@ RULE(householder_outer)
 
 INV_INVERSES(linear, &householder, &householder_outer, &add_left, &sub_left, &sub_right, &neg, &cumulative_sum, &scale,
              &scale_div, &mul_bounded, &div_bounded, &mul_positive, &div_positive, &actnorm, &actnorm_scaled,
-             &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_solved, &linear_tall, &linear_wide)
+             &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_solved, &linear_tall,
+             &linear_wide, &patch_conv, &patch_conv_tall, &patch_conv_bias, &patch_conv_tall_bias,
+             &patch_conv_transposed, &patch_conv_transposed_tall, &patch_conv_wide, &linear_square_left,
+             &linear_square_left_turned, &linear_tall_left)

@@ -269,6 +269,112 @@ const inv_op_def inv__op_linear_solve = {
     .doc =
         "x with x op(W) = y: LU in float64 for square op(W), least squares by QR when it has more columns than rows"};
 
+/* --- filters: what takes a convolution whose windows do not overlap back, as a filter of the transposed one --- */
+
+/* One group of the filter as a matrix [m,k]; the right-hand sides are the columns of the identity. */
+static const char *filter_of(const inv_node *node, const inv_shape *w, solve *s, int64_t *groups)
+{
+    *groups = inv_attr_int(node, "group", 1);
+    if (w->rank < 2) return "the filter needs two axes or more";
+    if (*groups < 1 || w->dim[0] % *groups != 0) return "the filter's first extent is not a multiple of group";
+    const int64_t m = w->dim[0] / *groups, k = inv__prod(w, 1, w->rank);
+    const inv_shape matrix = inv_shape_of(2, (int64_t[]){m, k});
+    const inv_shape y = inv_shape_of(2, (int64_t[]){inv__max64(m, k), inv__max64(m, k)});
+    inv_attr trans = inv_attr_of_int("transB", m >= k);
+    const inv_node as = {.attr = &trans, .nattr = 1};
+    return solve_of(&as, &y, &matrix, s);
+}
+
+static inv_status filter_infer(inv_graph *g, inv_node *n)
+{
+    solve s;
+    int64_t groups;
+    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__need_real(g, n, 0));
+    const inv_shape *w = inv__in_shape(g, n, 0);
+    const char *why = filter_of(n, w, &s, &groups);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), w);
+    return INV_OK;
+}
+
+static size_t filter_workspace(const inv_graph *g, const inv_node *n)
+{
+    solve s;
+    int64_t groups;
+    if (filter_of(n, inv__in_shape(g, n, 0), &s, &groups)) return 0;
+    if (!g->gpu) return (s.matrix + s.rhs + s.tau + s.work) * sizeof(double) + s.pivots * sizeof(lapack_int);
+    const inv_solve d = device_solve(&s);
+    return ((size_t)inv__solve_doubles(&d) + (size_t)inv__filter_reals(&d)) * sizeof(double);
+}
+
+static double filter_flops(const inv_graph *g, const inv_node *n)
+{
+    solve s;
+    int64_t groups;
+    if (filter_of(n, inv__in_shape(g, n, 0), &s, &groups)) return 0;
+    const double m = (double)s.n, k = (double)s.k;
+    return (double)groups * (s.k == s.n ? 8.0 / 3.0 * m * m * m : 2 * m * k * k - 2.0 / 3.0 * k * k * k +
+                                                                       m * (4 * m * k - k * k));
+}
+
+/* One group: x of unit row r is row r of the pseudo-inverse of op(W), and that the row or the column r of the block. */
+static void invert_block(const solve *s, const inv_tensor *w, inv_tensor *out, int64_t at, double *ws)
+{
+    double *a = ws, *rhs = a + s->matrix, *tau = rhs + s->rhs, *work = tau + s->tau;
+    lapack_int *pivot = (lapack_int *)(void *)(work + s->work);
+    load_matrix(w, s, a);
+    bool ok = factor(s, a, tau, work, pivot);
+    for (int64_t r0 = 0; r0 < s->rows; r0 += s->chunk) {
+        const int64_t rows = inv__min64(s->chunk, s->rows - r0);
+        for (int64_t i = 0; i < rows * s->n; i++) rhs[i] = i % s->n == r0 + i / s->n;
+        bool solved = ok && apply(s, (lapack_int)rows, a, tau, work, pivot, rhs);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < s->k; j++)
+                store(out, at + (s->trans ? (r0 + r) * s->k + j : j * s->n + r0 + r),
+                      solved ? rhs[r * s->n + j] : (double)NAN);
+    }
+}
+
+static inv_status filter_run(const inv_call *c)
+{
+    solve s;
+    int64_t groups;
+    if (filter_of(c->node, &c->in[0].shape, &s, &groups)) return INV_E_SHAPE;
+    if (s.rows == 0 || s.k == 0) return INV_OK;
+    if (c->gpu) {
+        const inv_solve d = device_solve(&s);
+        INV_GPU(c->gpu, filter_inverse)(c->gpu, &d, groups, c->in[0].dtype, c->in[0].data, c->out[0].data, c->ws);
+        return INV_OK;
+    }
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t at = g * s.n * s.k;
+        inv_tensor block = c->in[0];
+        block.data = (char *)block.data + (size_t)at * inv_dtype_size(block.dtype);
+        invert_block(&s, &block, &c->out[0], at, c->ws);
+    }
+    return INV_OK;
+}
+
+const inv_op_def inv__op_filter_inverse = {
+    .size = sizeof inv__op_filter_inverse,
+    .domain = INV_IR,
+    .name = "FilterInverse",
+    .since = 1,
+    .in = "W",
+    .out = "P",
+    .infer = filter_infer,
+    .cpu = filter_run,
+    .cuda = filter_run,
+    .workspace = filter_workspace,
+    .flops = filter_flops,
+    .cases = (const char *const[]){"p = FilterInverse(float[4,4] w)", "p = FilterInverse(float[6,2,2] w)",
+                                   "p = FilterInverse<group = 2>(float[6,1,2,1] w)",
+                                   "p = FilterInverse<group = 3>(float[6,1,2,2] w)",
+                                   "p = FilterInverse(float[2,3,2,1,1] w)", "p = FilterInverse(float[70,5,2] w)", NULL},
+    .doc = "for each group of a filter, as a matrix with a row per output channel, the transpose of its "
+           "pseudo-inverse, in the filter's shape; in float64"};
+
 /* --- condition numbers --- */
 
 #define SVD_MOST 256 /* columns up to which all singular values are computed */

@@ -2,7 +2,7 @@
  * LinearSolve on the device, in float64 like the host's. Square: LU with partial pivoting in panels of columns; right-
  * hand sides are further columns. Row-major here, so that threads of neighbouring columns touch neighbouring addresses.
  * Tall: Householder QR, column-major, a launch per column and a block per column that changes; then a block per
- * right-hand side. Sums have a fixed order. */
+ * right-hand side. Sums have a fixed order. FilterInverse solves for the columns of the identity. */
 #include "ops/device.cuh"
 #include "ops/linear_gpu.h"
 
@@ -267,4 +267,35 @@ extern "C" void INV_GPU_NAME(linear_solve)(const inv_gpu *gpu, const inv_solve *
 {
     if (t == INV_F64) solve(gpu, s, (const double *)y, (const double *)w, (double *)x, ws);
     else solve(gpu, s, (const float *)y, (const float *)w, (float *)x, ws);
+}
+
+/* --- filters --- */
+template <class T> INV_KERNEL fill_identity(int64_t n, T *a)
+{
+    INV_EACH(e, n * n) a[e] = e / n == e % n ? (T)1 : (T)0;
+}
+
+template <class T> INV_KERNEL turn(int64_t rows, int64_t columns, const T *x, T *y)
+{
+    INV_EACH(e, rows * columns) y[e % columns * rows + e / columns] = x[e];
+}
+
+template <class T>
+static void invert_filter(const inv_gpu *gpu, const inv_solve *s, int64_t groups, const T *w, T *p, double *ws)
+{
+    T *unit = (T *)(void *)(ws + inv__solve_doubles(s)), *x = unit + s->n * s->n;
+    inv_start(gpu, fill_identity<T>, inv_blocks(s->n * s->n), INV_THREADS, s->n, unit);
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t at = g * inv__solve_matrix(s);
+        solve<T>(gpu, s, unit, w + at, s->trans ? p + at : x, ws);
+        if (!s->trans)
+            inv_start(gpu, turn<T>, inv_blocks(s->n * s->k), INV_THREADS, s->n, s->k, (const T *)x, p + at);
+    }
+}
+
+extern "C" void INV_GPU_NAME(filter_inverse)(const inv_gpu *gpu, const inv_solve *s, int64_t groups, inv_dtype t,
+                                             const void *w, void *p, double *ws)
+{
+    if (t == INV_F64) invert_filter(gpu, s, groups, (const double *)w, (double *)p, ws);
+    else invert_filter(gpu, s, groups, (const float *)w, (float *)p, ws);
 }

@@ -5,7 +5,7 @@
 
 #include "core/op.h"
 
-extern const inv_op_def inv__op_linear_solve;
+extern const inv_op_def inv__op_linear_solve, inv__op_filter_inverse;
 
 /* Condition number of a matrix (rank 2, any float type, bytes perhaps unaligned) in the 2-norm, by singular values in
  * float64: cond = largest / smallest, inv_norm = 1 / smallest, the norm of the (pseudo-)inverse. Infinity for a

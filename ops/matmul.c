@@ -291,4 +291,5 @@ static const inv_op_def gemm = {
         "y = Gemm(float[3,4] a, float[4,5] b)", NULL},
     .doc = "alpha op(A) op(B) + beta C; lowers to MatMulT, Mul, Add"};
 
-const inv_op_def *const inv_ops_matmul[] = {&matmult, &matmul, &gemm, &inv__op_linear_solve, NULL};
+const inv_op_def *const inv_ops_matmul[] = {&matmult, &matmul, &gemm, &inv__op_linear_solve, &inv__op_filter_inverse,
+                                         NULL};

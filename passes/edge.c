@@ -12,6 +12,30 @@ static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n
     return sum;
 }
 
+static bool gives(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < inv_nod(g, nodes[i])->nout; k++)
+            if (inv_nod(g, nodes[i])->out[k] == v) return true;
+    return false;
+}
+
+/* Bytes of what the nodes that solve read of those that save. */
+static double kept_bytes(const inv_graph *g, const inv_template *t)
+{
+    double sum = 0;
+    for (uint32_t i = t->nsave; i < t->nnode; i++) {
+        const inv_node *n = inv_nod(g, t->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            size_t nbytes = 0;
+            if (n->in[k] == INV_NONE || !gives(g, t->node, t->nsave, n->in[k])) continue;
+            (void)inv_shape_nbytes(&inv_val(g, n->in[k])->shape, inv_val(g, n->in[k])->dtype, &nbytes);
+            sum += (double)nbytes;
+        }
+    }
+    return sum;
+}
+
 static bool is_read(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -63,20 +87,23 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
 {
     inv_graph *g = m->g;
     inv_node n = *inv_nod(g, node);
-    double gain, bound;
-    INV_TRY(inv_rule_gain(m, rule, b, &n, &gain, &bound));
-    const inv_id *nodes, *result = NULL;
-    uint32_t nnodes, nresult;
-    INV_TRY(inv_template_emit(m, rule, b, &n, &nodes, &nnodes, &result, &nresult));
+    inv_edge e = {.rule = rule->def, .forward = node};
+    inv_template t;
+    INV_TRY(inv_rule_gain(m, rule, b, &n, &e.gain, &e.bound));
+    INV_TRY(inv_template_emit(m, rule, b, &n, &t));
     int freed = inv_binding_find(b, rule->def->frees);
-    *made = freed >= 0 && nresult == b->n_ids[freed];
+    *made = freed >= 0 && t.nresult == b->n_ids[freed];
     if (!*made) return INV_OK;
-    double flops = template_flops(g, nodes, nnodes);
-    const inv_volume *volume;
-    INV_TRY(volume_of(g, rule, b, nodes, nnodes, &volume));
-    for (uint32_t i = 0; i < nresult; i++) {
-        inv_edge e = {rule->def, b->id[freed][i], node, result[i], nodes, nnodes, flops, gain, bound,
-                      inv_known_cond(m, b), volume};
+    e.node = t.node;
+    e.nnode = t.nnode;
+    e.nsave = t.nsave;
+    e.flops = template_flops(g, t.node, t.nnode);
+    e.kept = kept_bytes(g, &t);
+    e.cond = inv_known_cond(m, b);
+    INV_TRY(volume_of(g, rule, b, t.node + t.nsave, t.nnode - t.nsave, &e.volume));
+    for (uint32_t i = 0; i < t.nresult; i++) {
+        e.frees = b->id[freed][i];
+        e.result = t.result[i];
         if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
     }
     return INV_OK;

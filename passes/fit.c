@@ -6,19 +6,44 @@
 
 static bool is_op(const inv_node *n, const char *name) { return strcmp(n->op->name, name) == 0; }
 
-bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in,
-                   int64_t *out)
+static bool is_conv(const inv_node *n) { return is_op(n, "ConvN") || is_op(n, "ConvGradX"); }
+
+bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *out)
 {
     const inv_value *val = inv_val(m->g, w);
     inv_shape s = val->shape;
-    bool conv = is_op(node, "ConvN");
-    if (conv)
-        for (; s.rank > 2 && s.dim[s.rank - 1] == 1; s.rank--) {}
+    const bool conv = is_conv(node);
+    out->groups = conv ? inv_attr_int(node, "group", 1) : 1;
+    if (conv && s.rank > 1 && s.dim[0] % out->groups == 0)
+        s = inv_shape_of(2, (int64_t[]){s.dim[0] / out->groups, inv_shape_nelem(&s) / (s.dim[0] ? s.dim[0] : 1)});
     if (s.rank != 2) return false;
-    *trans = conv || inv_attr_int(node, "transB", 0) != 0;
-    *in = s.dim[*trans ? 1 : 0];
-    *out = s.dim[*trans ? 0 : 1];
-    *data = (inv_data){val->dtype, s, NULL, 0};
+    out->trans = is_op(node, "ConvN") || (!conv && inv_attr_int(node, "transB", 0) != 0);
+    out->in = s.dim[out->trans ? 1 : 0];
+    out->out = s.dim[out->trans ? 0 : 1];
+    out->block = (inv_data){val->dtype, s, NULL, 0};
+    return true;
+}
+
+/* Whether each entry of the larger side of a convolution, x of ConvN, is in one window and no other, and those of the
+ * padding are not missed. */
+static bool is_patches(const inv_matcher *m, const inv_node *node, inv_id w)
+{
+    const inv_graph *g = m->g;
+    if (!is_conv(node) || node->in[1] != w) return false;
+    const bool forward = is_op(node, "ConvN");
+    const inv_shape *wide = &inv_val(g, forward ? node->in[0] : node->out[0])->shape, *k = &inv_val(g, w)->shape;
+    const inv_shape *deep = &inv_val(g, forward ? node->out[0] : node->in[0])->shape;
+    size_t ns, np, nd;
+    const int64_t *strides = inv_attr_ints(node, "strides", &ns), *pads = inv_attr_ints(node, "pads", &np),
+                  *dilations = inv_attr_ints(node, "dilations", &nd);
+    const int sd = wide->rank - 2;
+    if (sd < 1 || ns != (size_t)sd || np != 2 * (size_t)sd || nd != (size_t)sd) return false;
+    for (int i = 0; i < sd; i++) {
+        const int64_t extent = k->dim[2 + i];
+        if (strides[i] != extent || (extent > 1 && dilations[i] != 1)) return false;
+        if (forward && deep->dim[2 + i] * extent - pads[i] < wide->dim[2 + i]) return false; /* a rest is not read */
+        if (!forward && (pads[i] || pads[sd + i])) return false; /* parts of what was made are cut off */
+    }
     return true;
 }
 
@@ -124,6 +149,8 @@ bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_b
     const inv_value *va = a == INV_NONE ? NULL : inv_val(m->g, a), *vz = z == INV_NONE ? NULL : inv_val(m->g, z);
     *known = true;
     if (strcmp(c->name, "same_shape") == 0) return va && vz && inv_shape_equal(&va->shape, &vz->shape);
+    if (strcmp(c->name, "same_rank") == 0) return va && vz && va->shape.rank == vz->shape.rank;
+    if (strcmp(c->name, "patches") == 0) return va && is_patches(m, node, a);
     if (strcmp(c->name, "same_type") == 0) return va && vz && va->dtype == vz->dtype;
     if (strcmp(c->name, "per_channel") == 0) return va && vz && per_channel(&va->shape, &vz->shape);
     if (strcmp(c->name, "has_features") == 0) return va && va->shape.rank > 1;
@@ -132,11 +159,9 @@ bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_b
     if (strcmp(c->name, "attr") == 0) return on_attribute(m->g, c, b, node);
     bool square = strcmp(c->name, "square") == 0, tall = strcmp(c->name, "tall") == 0;
     if (square || tall || strcmp(c->name, "wide") == 0) {
-        inv_data data;
-        bool trans;
-        int64_t in, out;
-        if (!va || !inv_matrix_of(m, a, node, &data, &trans, &in, &out)) return false;
-        return square ? in == out : tall ? in < out : in > out;
+        inv_matrix x;
+        if (!va || !inv_matrix_of(m, a, node, &x)) return false;
+        return square ? x.in == x.out : tall ? x.in < x.out : x.in > x.out;
     }
     *known = false;
     return false;

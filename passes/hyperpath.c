@@ -47,8 +47,9 @@ static bool for_sources(const inv_recovery *r, uint32_t id, bool (*f)(void *, in
     const inv_id *nodes = &one;
     uint32_t n = id == INV_EDGE_KEEP ? 0 : 1;
     if (id >= r->nnode && id != INV_EDGE_KEEP) {
-        nodes = r->edge[id - r->nnode].node;
-        n = r->edge[id - r->nnode].nnode;
+        const inv_edge *e = &r->edge[id - r->nnode];
+        nodes = e->node + e->nsave;
+        n = e->nnode - e->nsave;
     }
     for (uint32_t i = 0; i < n; i++) {
         const inv_node *node = inv_nod(r->base, nodes[i]);
@@ -74,7 +75,8 @@ static double edge_cost(const inv_recovery *r, uint32_t id, inv_id frees)
         return anyway ? 1 : inv_price_of(r, frees);
     }
     if (id < r->nnode) return 1 + r->flops[id];
-    return 1 + r->edge[id - r->nnode].flops;
+    const inv_edge *e = &r->edge[id - r->nnode];
+    return 1 + e->flops + (e->kept > 0 && isfinite(r->policy->price) ? r->policy->price * e->kept : 0);
 }
 
 static bool may_clone(const inv_recovery *r, inv_id v)

@@ -447,12 +447,12 @@ static inv_status place(turning *t, inv_id node)
     return INV_OK;
 }
 
-/* Places the nodes of a list; *done gets the longer list. */
+/* Places the nodes of a list behind those of *done. */
 static inv_status place_all(turning *t, const inv_id *list, size_t n, inv_ids *done)
 {
     inv_graph *g = t->g;
     const inv_ids order = g->order;
-    memset(&g->order, 0, sizeof g->order);
+    g->order = *done;
     inv_status s = INV_OK;
     for (size_t i = 0; i < n && s == INV_OK; i++) s = place(t, list[i]);
     *done = g->order;
@@ -466,16 +466,21 @@ static inv_status place_templates(turning *t)
     inv_matches *m = t->g->matches;
     const inv_id *was = NULL;
     inv_ids now = {0};
+    uint32_t nsave = 0;
     for (size_t i = 0; i < m->edge.n; i++) {
         inv_edge *e = &m->edge.at[i];
         if (e->node != was) {
             was = e->node;
-            INV_TRY(place_all(t, e->node, e->nnode, &now));
+            memset(&now, 0, sizeof now);
+            INV_TRY(place_all(t, e->node, e->nsave, &now));
+            nsave = (uint32_t)now.n;
+            INV_TRY(place_all(t, e->node + e->nsave, e->nnode - e->nsave, &now));
             for (size_t k = 0; k < t->doubled.n; k++) t->other[t->doubled.at[k]] = INV_NONE;
             t->doubled.n = 0;
         }
         e->node = now.at;
         e->nnode = (uint32_t)now.n;
+        e->nsave = nsave;
     }
     t->moves.n = 0;
     return INV_OK;
@@ -504,7 +509,8 @@ static inv_status add_edge(turning *t, const moved *m)
     if (!list || r == INV_NONE || (list[0] = move(g, n.out[0], r, !m->back, &n)) == INV_NONE) return INV_E_NOMEM;
     inv_nod(g, list[0])->phase = INV_BACKWARD;
     g->order.n = order;
-    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, inv_node_flops(g, inv_nod(g, list[0])), 1, 1, 0, NULL};
+    const double flops = inv_node_flops(g, inv_nod(g, list[0]));
+    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, flops, 1, 1, 0, 0, 0, NULL};
     return inv_vec_push(&g->arena, &g->matches->edge, e) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -575,7 +581,7 @@ static void make_groups(turning *t)
 static inv_status turn(turning *t)
 {
     inv_graph *g = t->g;
-    inv_ids now;
+    inv_ids now = {0};
     for (inv_id v = 0; v < t->nvalue; v++)
         if (is_turned(t, v)) inv_val(g, v)->shape = turn_shape(&inv_val(g, v)->shape);
     if (g->matches) INV_TRY(place_templates(t));

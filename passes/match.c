@@ -296,17 +296,19 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     return INV_OK;
 }
 
-/* Candidates for an operator statement whose inputs are partly bound: users of a bound value. */
+/* Candidates for an operator statement: users of a bound input, else what gives the bound output. */
 static inv_status match_operator(attempt *a, size_t i, bool *found)
 {
     const inv_stmt *s = &a->rule->match.at[i];
     inv_matcher *m = a->m;
-    inv_id via = INV_NONE;
+    inv_id via = INV_NONE, out = inv_binding_get(&a->b, s->out[0]);
     for (uint32_t k = 0; k < s->nin && via == INV_NONE; k++) via = inv_binding_get(&a->b, s->in[k]);
-    if (via == INV_NONE) return INV_OK;
+    const inv_id def = out == INV_NONE ? INV_NONE : inv_val(m->g, out)->def;
+    const inv_id *from = via == INV_NONE ? &def : &m->uses.node[m->uses.start[via]];
+    uint32_t n = via != INV_NONE ? m->uses.start[via + 1] - m->uses.start[via] : def != INV_NONE;
     attempt saved = *a;
-    for (uint32_t u = m->uses.start[via]; u < m->uses.start[via + 1] && !*found; u++) {
-        inv_id node = m->uses.node[u];
+    for (uint32_t u = 0; u < n && !*found; u++) {
+        inv_id node = from[u];
         if (!inv_region_pay(m, 1)) break;
         for (int swap = 0; swap < 2 && !*found; swap++) {
             if (!bind_node(m, s, inv_nod(m->g, node), swap, &a->b)) {
@@ -338,6 +340,10 @@ static inv_status match_rest(attempt *a, bool *found)
         if (!a->done[i] && !is_region(&a->rule->match.at[i])) return match_operator(a, i, found);
     for (size_t i = 0; i < n; i++)
         if (!a->done[i]) return INV_OK;
+    for (uint32_t k = 0; k + 1 < a->nnode; k++) { /* the one that comes last in the order stands last */
+        const inv_id one = a->node[k], end = a->node[a->nnode - 1];
+        if (a->m->pos[one] > a->m->pos[end]) a->node[a->nnode - 1] = one, a->node[k] = end;
+    }
     excuse e = {.stage = NO_FIT, .last = a->node[a->nnode - 1]};
     inv_node last = *inv_nod(a->m->g, e.last);
     inv_verdict verdict;
@@ -451,7 +457,7 @@ static inv_status match_node(inv_matcher *m, inv_id node)
     m->nlost = 0;
     for (size_t i = 0; i < m->nrule && !one; i++) {
         const inv_rule *rule = &m->rule[i];
-        if (rule->match.n < 2) continue;
+        if (rule->match.n < 2 || !*kind_of(rule->def)) continue;
         bool found = false;
         excuse e = {0};
         INV_TRY(match_block(m, rule, node, longer, claim, &found, &e));

@@ -127,7 +127,7 @@ double inv_node_flops(const inv_graph *g, const inv_node *n);
 /* rule.c: rules compiled for matching */
 typedef struct inv_rule {
     const inv_inverse_def *def;
-    inv_stmts match, solve;
+    inv_stmts match, solve, saves;
 } inv_rule;
 #define INV_MAX_BIND 16
 /* Names of a pattern and what they stand for; a variadic holds a list. */
@@ -232,13 +232,19 @@ typedef struct inv_range {
     bool above;
 } inv_range;
 inv_range inv_value_range(inv_matcher *m, inv_id v);
+/* What is to be expected where there are no bounds: that what operators do not bound lies between -2 and 2. */
+inv_range inv_value_typical(inv_matcher *m, inv_id v);
 
 /* fit.c: the conditions on shapes, types and attributes. *known: whether c is one of them. */
 bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
                              bool *known);
-/* The parameter of a linear map as a matrix, out x in if *trans; convolutions have 1x1 kernels. */
-bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_data *data, bool *trans, int64_t *in,
-                   int64_t *out);
+/* The parameter of a linear map as a matrix, or, of a convolution with groups, as many, one behind the other. */
+typedef struct inv_matrix {
+    inv_data block; /* of the first, without bytes */
+    bool trans;     /* they are out x in */
+    int64_t in, out, groups;
+} inv_matrix;
+bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *out);
 
 /* excuse.c: the words for what does not hold. `reason`: what is already known of it in words; NULL: nothing. Another
  * condition is joined to those that *why has. */
@@ -254,10 +260,13 @@ inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_bindin
 /* How much each block magnifies errors. After all edges have been found. */
 inv_status inv_block_gains(inv_matcher *m);
 
-/* template.c: emits the solving nodes, outside of the order; *result gets the ids of the values that `frees` names:
- * none of them if the template cannot be made here. */
+/* template.c: the nodes that save and solve, outside of the order. */
+typedef struct inv_template {
+    const inv_id *node, *result; /* result: the values that `frees` names; none if it cannot be made here */
+    uint32_t nnode, nsave, nresult;
+} inv_template;
 inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
-                             const inv_id **nodes, uint32_t *nnodes, const inv_id **result, uint32_t *nresult);
+                             inv_template *out);
 bool inv_is_variadic(const char *name); /* "xs..." */
 
 /* edge.c: an edge for every value that the rule frees, where its pattern is bound and `node` is its last operator.

@@ -365,7 +365,7 @@ static const form forms[] = {
     FORM("Permute", 1, permute, A0) FORM("SplitSizes", 2, split, A0) FORM("SliceRange", 10, slice, A0)
     FORM("LinearSolve", 1, linear_solve, A0) FORM("BatchNormInverse", 7, batch_norm_inv, A0)
     FORM("MatMulT", 1, matmul, A0) FORM("CumSumInverse", 11, cum_sum_inv, A0)
-    FORM("BatchStats", 1, batch_stats, A0)};
+    FORM("BatchStats", 1, batch_stats, A0) FORM("Pow", 7, plain, A0)};
 
 static const form *form_of(const char *op_type)
 {

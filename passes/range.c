@@ -6,27 +6,64 @@
 
 #include "passes/pass.h"
 
-enum { MOST_NODES = 256 }; /* that one question may look at */
+/* A question: how many nodes it may still look at, and what is taken for anything that no operator bounds. */
+enum { MOST_NODES = 256 };
+typedef struct question {
+    int left;
+    inv_range unknown;
+} question;
 
 static const inv_range anything = {-INFINITY, INFINITY, false};
 
 static bool positive(inv_range r) { return r.lo > 0 || (r.lo == 0 && r.above); }
 static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
-static double softplus(double x) { return x > 30 ? x : log1p(exp(x)); }
-static double root(double x) { return x > 0 ? sqrt(x) : 0; }
-static double logarithm(double x) { return x > 0 ? log(x) : -INFINITY; }
-static double rectified(double x) { return x > 0 ? x : 0; }
+/* Nowhere falling functions of one operand and the attributes of its operator, as they are named here with what they
+ * are if not given. The strict ones never reach their limit at minus infinity. */
+static double f_exp(double x, const double *a) { (void)a; return exp(x); }
+static double f_sigmoid(double x, const double *a) { (void)a; return 1 / (1 + exp(-x)); }
+static double f_tanh(double x, const double *a) { (void)a; return tanh(x); }
+static double f_softplus(double x, const double *a) { (void)a; return x > 30 ? x : log1p(exp(x)); }
+static double f_log(double x, const double *a) { (void)a; return x > 0 ? log(x) : -INFINITY; }
+static double f_erf(double x, const double *a) { (void)a; return erf(x); }
+static double f_sqrt(double x, const double *a) { (void)a; return x > 0 ? sqrt(x) : 0; }
+static double f_relu(double x, const double *a) { (void)a; return x > 0 ? x : 0; }
+static double f_atan(double x, const double *a) { (void)a; return atan(x); }
+static double f_softsign(double x, const double *a)
+{
+    (void)a;
+    return isinf(x) ? copysign(1, x) : x / (1 + fabs(x));
+}
+static double f_elu(double x, const double *a) { return x > 0 ? x : a[0] * expm1(x); }
+static double f_selu(double x, const double *a) { return a[1] * f_elu(x, a); }
+static double f_celu(double x, const double *a) { return x > 0 ? x : a[0] * expm1(x / a[0]); }
+static double f_leaky(double x, const double *a) { return x > 0 ? x : a[0] * x; }
+static double f_clip(double x, const double *a) { return fmin(fmax(x, a[0]), a[1]); }
+static double f_hard_sigmoid(double x, const double *a) { return fmin(fmax(a[0] * x + a[1], 0), 1); }
 
-/* Nowhere falling functions of one operand; the strict ones never reach their limit at minus infinity. */
 static const struct monotone {
     const char *op;
-    double (*f)(double);
+    double (*f)(double, const double *);
     bool strict;
-} monotones[] = {{"Exp", exp, true},           {"Sigmoid", sigmoid, true}, {"Tanh", tanh, true},
-                 {"Softplus", softplus, true}, {"Log", logarithm, true},   {"Erf", erf, true},
-                 {"Sqrt", root, false},        {"Relu", rectified, false}};
+    const char *attr[2];
+    double dflt[2];
+} monotones[] = {{"Exp", f_exp, true, {0}, {0}},
+                 {"Sigmoid", f_sigmoid, true, {0}, {0}},
+                 {"Tanh", f_tanh, true, {0}, {0}},
+                 {"Softplus", f_softplus, true, {0}, {0}},
+                 {"Log", f_log, true, {0}, {0}},
+                 {"Erf", f_erf, true, {0}, {0}},
+                 {"Atan", f_atan, true, {0}, {0}},
+                 {"Softsign", f_softsign, true, {0}, {0}},
+                 {"Sqrt", f_sqrt, false, {0}, {0}},
+                 {"Relu", f_relu, false, {0}, {0}},
+                 {"Elu", f_elu, false, {"alpha"}, {1}},
+                 {"Selu", f_selu, false, {"alpha", "gamma"}, {1.67326319217681884765625, 1.05070102214813232421875}},
+                 {"Celu", f_celu, false, {"alpha"}, {1}},
+                 {"LeakyRelu", f_leaky, false, {"alpha"}, {0.01}},
+                 {"ClipRange", f_clip, false, {"min", "max"}, {-INFINITY, INFINITY}},
+                 {"Saturate", f_clip, false, {"min", "max"}, {-INFINITY, INFINITY}},
+                 {"HardSigmoid", f_hard_sigmoid, false, {"alpha", "beta"}, {0.2, 0.5}}};
 
 /* Operators whose entries are entries of their first operand, or means of them. */
 static const char *const movers[] = {"View",   "Transpose",   "Permute",        "SplitSizes",    "SliceRange",
@@ -74,28 +111,32 @@ static inv_range of_two(const char *op, inv_range a, inv_range b)
     return r;
 }
 
-static inv_range range_of(inv_matcher *m, inv_id v, int *left);
+static inv_range of_monotone(const struct monotone *f, const inv_node *n, inv_range a)
+{
+    double attr[2];
+    for (int i = 0; i < 2; i++) attr[i] = f->attr[i] ? inv_attr_float(n, f->attr[i], f->dflt[i]) : 0;
+    if (f->attr[0] && f->f != f_clip && !(attr[0] >= 0)) return anything; /* it falls somewhere */
+    bool above = f->strict ? a.above || isinf(a.lo) : a.above && a.lo >= (f->f == f_clip ? attr[0] : 0);
+    return (inv_range){f->f(a.lo, attr), f->f(a.hi, attr), above && f->f != f_hard_sigmoid};
+}
 
-static inv_range of_node(inv_matcher *m, const inv_node *n, int *left)
+static inv_range range_of(inv_matcher *m, inv_id v, question *q);
+
+static inv_range of_node(inv_matcher *m, const inv_node *n, question *q)
 {
     const char *op = n->op->name;
     if (strcmp(op, "Softmax") == 0) return (inv_range){0, 1, true};
     for (size_t i = 0; i < sizeof movers / sizeof *movers; i++)
-        if (strcmp(op, movers[i]) == 0) return range_of(m, n->in[0], left);
-    for (size_t i = 0; i < sizeof monotones / sizeof *monotones; i++) {
-        const struct monotone *f = &monotones[i];
-        if (strcmp(op, f->op) != 0) continue;
-        inv_range a = range_of(m, n->in[0], left);
-        bool above = f->strict ? a.above || isinf(a.lo) : a.above && a.lo >= 0;
-        return (inv_range){f->f(a.lo), f->f(a.hi), above};
-    }
+        if (strcmp(op, movers[i]) == 0) return range_of(m, n->in[0], q);
+    for (size_t i = 0; i < sizeof monotones / sizeof *monotones; i++)
+        if (strcmp(op, monotones[i].op) == 0) return of_monotone(&monotones[i], n, range_of(m, n->in[0], q));
     if (strcmp(op, "Concat") == 0) {
-        inv_range r = range_of(m, n->in[0], left);
-        for (uint32_t k = 1; k < n->nin; k++) r = hull(r, range_of(m, n->in[k], left));
+        inv_range r = range_of(m, n->in[0], q);
+        for (uint32_t k = 1; k < n->nin; k++) r = hull(r, range_of(m, n->in[k], q));
         return r;
     }
-    if (strcmp(op, "Where") == 0) return hull(range_of(m, n->in[1], left), range_of(m, n->in[2], left));
-    inv_range a = range_of(m, n->in[0], left);
+    if (strcmp(op, "Where") == 0) return hull(range_of(m, n->in[1], q), range_of(m, n->in[2], q));
+    inv_range a = range_of(m, n->in[0], q);
     if (strcmp(op, "Neg") == 0) return (inv_range){-a.hi, -a.lo, false};
     if (strcmp(op, "Reciprocal") == 0) return reciprocal(a);
     bool square = strcmp(op, "Mul") == 0 && n->in[0] == n->in[1];
@@ -104,17 +145,19 @@ static inv_range of_node(inv_matcher *m, const inv_node *n, int *left)
         if (square) return (inv_range){near * near, far * far, positive(a) && (near == 0 || a.above)};
         return (inv_range){near, far, positive(a) && a.above};
     }
-    return n->nin == 2 ? of_two(op, a, range_of(m, n->in[1], left)) : anything;
+    if (n->nin != 2) return q->unknown;
+    inv_range r = of_two(op, a, range_of(m, n->in[1], q));
+    return isinf(r.lo) && isinf(r.hi) ? q->unknown : r;
 }
 
-static inv_range range_of(inv_matcher *m, inv_id v, int *left)
+static inv_range range_of(inv_matcher *m, inv_id v, question *q)
 {
-    if (v == INV_NONE || --*left < 0) return anything;
+    if (v == INV_NONE || --q->left < 0) return q->unknown;
     inv_extremes x;
-    if (!m->active[v]) return inv_known_extremes(m, v, &x) ? (inv_range){x.least, x.most, false} : anything;
+    if (!m->active[v]) return inv_known_extremes(m, v, &x) ? (inv_range){x.least, x.most, false} : q->unknown;
     const inv_value *val = inv_val(m->g, v);
-    if (val->role != INV_ROLE_NODE || inv_nod(m->g, val->def)->nin == 0) return anything;
-    inv_range r = of_node(m, inv_nod(m->g, val->def), left);
+    if (val->role != INV_ROLE_NODE || inv_nod(m->g, val->def)->nin == 0) return q->unknown;
+    inv_range r = of_node(m, inv_nod(m->g, val->def), q);
     /* What float32 rounds an entry to; what is near zero by cancellation is then not taken for positive. */
     r.lo -= isfinite(r.lo) ? fabs(r.lo) * 0x1p-22 : 0;
     r.hi += isfinite(r.hi) ? fabs(r.hi) * 0x1p-22 : 0;
@@ -126,6 +169,12 @@ static inv_range range_of(inv_matcher *m, inv_id v, int *left)
 
 inv_range inv_value_range(inv_matcher *m, inv_id v)
 {
-    int left = MOST_NODES;
-    return range_of(m, v, &left);
+    question q = {MOST_NODES, anything};
+    return range_of(m, v, &q);
+}
+
+inv_range inv_value_typical(inv_matcher *m, inv_id v)
+{
+    question q = {MOST_NODES, {-2, 2, false}};
+    return range_of(m, v, &q);
 }

@@ -104,6 +104,21 @@ static bool guard(inv_recovery *r, inv_id v)
            inv_vec_push(&g->arena, &r->backward, check);
 }
 
+/* A node of a template that belongs to forward: behind the one that gives v, in the order of these calls. It reads
+ * forward's own values. */
+static bool save_node(inv_recovery *r, inv_id node, inv_id v, inv_id *local)
+{
+    inv_node n = *inv_nod(r->g, node);
+    inv_id id = clone_node(r, node, local, INV_NONE, INV_NONE, INV_NONE);
+    if (id == INV_NONE) return false;
+    r->backward.n--;
+    inv_nod(r->g, id)->phase = INV_FORWARD;
+    for (uint32_t k = 0; k < n.nin; k++)
+        if (n.in[k] != INV_NONE && r->forward[n.in[k]]) inv_nod(r->g, id)->in[k] = n.in[k];
+    return inv_vec_push(&r->scratch, &r->guard_after, inv_val(r->g, v)->def) &&
+           inv_vec_push(&r->scratch, &r->guard_after, id);
+}
+
 static bool emit_edge(inv_recovery *r, uint32_t id, inv_id frees, inv_id *local)
 {
     if (id == INV_EDGE_KEEP) {
@@ -119,7 +134,9 @@ static bool emit_edge(inv_recovery *r, uint32_t id, inv_id frees, inv_id *local)
         return r->policy->guard != INV_GUARD_FULL || guard(r, frees);
     }
     const inv_edge *e = &r->edge[id - r->nnode];
-    for (uint32_t i = 0; i < e->nnode; i++)
+    for (uint32_t i = 0; i < e->nsave; i++)
+        if (!save_node(r, e->node[i], frees, local)) return false;
+    for (uint32_t i = e->nsave; i < e->nnode; i++)
         if (clone_node(r, e->node[i], local, i + 1 == e->nnode ? e->result : INV_NONE, INV_NONE, e->forward) ==
             INV_NONE)
             return false;
@@ -312,9 +329,9 @@ static bool assemble(inv_recovery *r)
     uint32_t *first = INV_ARENA_NEW(&r->scratch, uint32_t, r->nnode + 1),
              *next = INV_ARENA_NEW(&r->scratch, uint32_t, r->guard_after.n + 2);
     if (!first || !next) return false;
-    for (uint32_t k = 0; k < r->guard_after.n; k += 2) { /* a list of guards per forward node; 0: none */
-        next[k / 2] = first[r->guard_after.at[k]];
-        first[r->guard_after.at[k]] = k / 2 + 1;
+    for (uint32_t k = (uint32_t)r->guard_after.n; k > 0; k -= 2) { /* a list of them per forward node; 0: none */
+        next[k / 2 - 1] = first[r->guard_after.at[k - 2]];
+        first[r->guard_after.at[k - 2]] = k / 2;
     }
     for (size_t i = 0; i < r->base->forward_end; i++) {
         inv_id id = r->base->order.at[i];

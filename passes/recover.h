@@ -55,7 +55,7 @@ typedef struct inv_recovery {
     bool *noted;         /* per value: recorded as kept */
     bool *base_of;       /* per value: kept because others are derived from it */
     inv_ids backward;    /* the new backward order */
-    inv_ids guard_after; /* forward nodes' guards: pairs (def node, guard node) */
+    inv_ids guard_after; /* what comes behind forward nodes, guards and what edges save: pairs (def node, new node) */
 } inv_recovery;
 
 /* The picked values of the cheapest derivation of target, sources first, with r->err of each; none if it costs more

@@ -222,7 +222,7 @@ static bool gives(const inv_node *n, inv_id v)
 static bool solvable(inv_matcher *m, const inv_edge *e, inv_id x, inv_id apart, inv_id known)
 {
     const inv_node *user = inv_nod(m->g, e->forward);
-    for (uint32_t i = 0; i < e->nnode; i++) {
+    for (uint32_t i = e->nsave; i < e->nnode; i++) {
         const inv_node *n = inv_nod(m->g, e->node[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id w = n->in[k];

@@ -18,6 +18,7 @@ inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, s
         r->def = inv_registry_inverse_at(ctx->registry, i);
         INV_TRY(inv_text_stmts(ctx, a, r->def->match, &r->match));
         if (r->def->solve) INV_TRY(inv_text_stmts(ctx, a, r->def->solve, &r->solve));
+        if (r->def->saves) INV_TRY(inv_text_stmts(ctx, a, r->def->saves, &r->saves));
     }
     return INV_OK;
 }
@@ -166,25 +167,28 @@ bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
 static inv_status condition_number(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm,
                                    bool *known)
 {
-    inv_data data;
-    bool trans;
-    int64_t in, out;
+    inv_matrix x;
     inv_known *k = &m->known[w];
-    *known = inv_matrix_of(m, w, node, &data, &trans, &in, &out);
+    *known = inv_matrix_of(m, w, node, &x);
     if (*known && !k->measured) {
         inv_known_forget(m, MAX_KEPT);
         const inv_value *val = inv_val(m->g, w);
         bool stored = (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST) && val->data.bytes;
-        data.bytes = stored ? val->data.bytes : inv_known_bytes(m, w);
-        if (stored) data.dtype = val->data.dtype;
-        *known = data.bytes != NULL;
+        x.block.bytes = stored ? val->data.bytes : inv_known_bytes(m, w);
+        if (stored) x.block.dtype = val->data.dtype;
+        *known = x.block.bytes != NULL;
     }
     if (!*known) return INV_OK;
-    if (!k->measured) {
-        (void)inv_shape_nbytes(&data.shape, data.dtype, &data.nbytes);
-        INV_TRY(inv__linear_condition(m->g->ctx, &data, trans, &k->cond, &k->norm));
-        k->measured = true;
+    k->cond = k->measured ? k->cond : 1;
+    for (int64_t g = 0; g < x.groups && !k->measured; g++) {
+        double c, n;
+        (void)inv_shape_nbytes(&x.block.shape, x.block.dtype, &x.block.nbytes);
+        INV_TRY(inv__linear_condition(m->g->ctx, &x.block, x.trans, &c, &n));
+        k->cond = fmax(k->cond, c);
+        k->norm = fmax(k->norm, n);
+        x.block.bytes = (const char *)x.block.bytes + x.block.nbytes;
     }
+    k->measured = true;
     *cond = k->cond;
     *norm = k->norm;
     return INV_OK;
@@ -202,6 +206,7 @@ double inv_known_cond(const inv_matcher *m, const inv_binding *b)
 static inv_status on_range(inv_matcher *m, const inv_condition *c, inv_id a, bool *holds, const char **reason)
 {
     inv_range r = inv_value_range(m, a);
+    if (strcmp(c->name, "odd") == 0) return INV_OK;
     bool positive = strcmp(c->name, "positive") == 0;
     *holds = positive ? r.lo > 0 || (r.lo == 0 && r.above) : r.lo > c->number || r.hi < -c->number;
     if (*holds) return INV_OK;
@@ -259,6 +264,36 @@ static inv_status reflects(inv_matcher *m, inv_id d, inv_id o, bool *holds, cons
     return INV_OK;
 }
 
+/* Entry of v, which broadcasts against `like`, at element e of that. */
+static double entry_at(const inv_value *v, const void *bytes, const inv_shape *like, int64_t e)
+{
+    int64_t at = 0, step = 1;
+    for (int d = 1; d <= like->rank; d++) {
+        int64_t n = like->dim[like->rank - d], own = d <= v->shape.rank ? v->shape.dim[v->shape.rank - d] : 1;
+        int64_t i = n ? e % n : 0;
+        e /= n ? n : 1;
+        if (own > 1) at += i * step;
+        step *= own;
+    }
+    return inv_elem_double(bytes, v->dtype, (size_t)at);
+}
+
+/* Masks: whether b is 0 or 1 everywhere, and c is what is missing to 1. */
+static bool complementary(inv_matcher *m, inv_id b, inv_id c, const char **reason)
+{
+    const inv_value *vb = inv_val(m->g, b), *vc = inv_val(m->g, c);
+    const inv_shape *s = inv_shape_nelem(&vb->shape) > inv_shape_nelem(&vc->shape) ? &vb->shape : &vc->shape;
+    inv_known_forget(m, MAX_KEPT);
+    const void *one = inv_known_bytes(m, b), *two = inv_known_bytes(m, c);
+    bool holds = one && two && vb->shape.rank <= s->rank && vc->shape.rank <= s->rank;
+    if (!one || !two) *reason = "its masks are not known before the run";
+    for (int64_t e = 0; e < inv_shape_nelem(s) && holds; e++) {
+        double x = entry_at(vb, one, s, e);
+        holds = (x == 0 || x == 1) && entry_at(vc, two, s, e) == 1 - x;
+    }
+    return holds;
+}
+
 static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
                             bool *holds, const char **reason)
 {
@@ -270,6 +305,10 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
     bool known;
     inv_extremes x;
     if (strcmp(c->name, "reflects") == 0) return reflects(m, a, inv_binding_get(b, c->arg[1]), holds, reason);
+    if (strcmp(c->name, "complementary") == 0) {
+        *holds = complementary(m, a, inv_binding_get(b, c->arg[1]), reason);
+        return INV_OK;
+    }
     if (strcmp(c->name, "cond") == 0) {
         INV_TRY(condition_number(m, a, node, &cond, &norm, &known));
         *holds = known && cond < c->bound;
@@ -282,6 +321,10 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
     if (m->active[a]) return on_range(m, c, a, holds, reason);
     if (!inv_known_extremes(m, a, &x)) {
         *reason = "its factor is not known before the run";
+        return INV_OK;
+    }
+    if (strcmp(c->name, "odd") == 0) {
+        *holds = x.least == x.most && x.least > 0 && fmod(x.least, 2) == 1;
         return INV_OK;
     }
     bool positive = strcmp(c->name, "positive") == 0;
@@ -369,10 +412,11 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
         return INV_OK;
     }
     inv_range r = inv_value_range(m, v);
-    bool inverse = strcmp(c.name, "max_inv") == 0, given = !m->active[v] && inv_known_extremes(m, v, &x);
+    bool inverse = strstr(c.name, "_inv") != NULL, given = !m->active[v] && inv_known_extremes(m, v, &x);
     if (given && inverse) *bound = 1 / x.least_abs;
     else if (!inverse) *bound = fmax(fabs(r.lo), fabs(r.hi));
     else if (r.lo > 0 || r.hi < 0) *bound = r.lo > 0 ? 1 / r.lo : -1 / r.hi;
+    if (!given && strncmp(c.name, "expected", 8) == 0 && !(r.lo > 0 && r.hi < INFINITY)) r = inv_value_typical(m, v);
     *gain = given ? *bound : expected_gain(r, inverse);
     if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
     if (*bound < 1 && !inverse) *bound = 1;

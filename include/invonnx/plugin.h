@@ -9,18 +9,21 @@
  *     match   "y = LeakyRelu(x)"              statements of the text form (docs/text-form.md)
  *     solve   "x = LeakyReluInverse<*>(y)"    may read every value of the pattern but `frees`
  *
- * Solve texts may have several statements, and so may patterns, eight at most; then the node that is spoken of as the
- * matched one is that of the pattern's last operator. In patterns: `t = region(x)` any single-entry subgraph that
- * starts at x, `s, t = region(x)` one that gives several values (at most four); `param(W)` a value that depends on
- * parameters and constants only; `xs...` all inputs or outputs of a variadic operator; `A|B(x)` either operator.
- * Operands of commutative operators match in either order. In solve: `<*>` all attributes of the matched node; `k =
- * name` one of them; `k = t.name` one of the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k =
- * invert(perm)` the inverse permutation; `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k =
- * matrix(W)` those of W with all axes but the first made one. A rule whose match is a single node is a local inverse.
- * Recovery may use every solve text wherever its pattern is found, a longer one's beside those of its nodes, and checks
- * what it gives. Longer patterns also name blocks, and with no solve text leave solving to the inverses of their nodes.
- * Regions are run forward again, their exits are values like any other; the entry of one may be the freed value itself
- * only where another operator of the pattern reads it. */
+ * In patterns: `t = region(x)` any single-entry subgraph that starts at x, `s, t = region(x)` one that gives several
+ * values (at most four); `param(W)` a value that depends on parameters and constants only; `xs...` all inputs or
+ * outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either order. In
+ * solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of the node that gives t;
+ * `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation; `k = ones(starts)` as
+ * many ones; `k = shape(x)` the extents of x; `k = matrix(W)` those of W with all axes but the first made one;
+ * `k = channel(y)` those of y where all but that of axis 1 are 1; `k = swap(y)` the permutation that exchanges the last
+ * two axes of y; `k = rows(x)` three extents: 1, how many rows x has, and how many elements each of them has: all from
+ * attribute `axis` on, or those of one of as many groups of channels as attribute `groups` says.
+ *
+ * A pattern may have up to eight statements; the matched node is then that of its last operator. One of a single node
+ * is a local inverse, longer ones also name blocks. Recovery may use any solve text wherever its pattern is found,
+ * beside those of the pattern's parts, and checks what it gives. A longer pattern without one leaves solving to the
+ * inverses of its nodes. What comes out of a region is a value like any other: to solve, it is computed forward again.
+ * The entry of a region may be the freed value itself only where another operator of the pattern reads it. */
 #ifndef INVONNX_PLUGIN_H
 #define INVONNX_PLUGIN_H
 
@@ -42,12 +45,15 @@ typedef struct inv_inverse_def {
     const char *solve;  /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
     const char *frees;  /* the value of the pattern that `solve` computes; "xs..." each one of a variadic */
     /* Conditions, all must hold, separated by ';'.
-     * Of shapes: same_shape(a,b) same_type(a,b); square(W) tall(W) wide(W), of a matrix or a 1x1 convolution;
+     * Of shapes: same_shape(a,b) same_rank(a,b) same_type(a,b); square(W) tall(W) wide(W), of a matrix, or of a
+     * convolution's filter with a row per output channel, group by group (of a transposed one, a column); patches(W),
+     * its windows lie side by side and leave nothing out;
      * has_features(x), axes besides the batch; per_channel(s,x), s broadcasts against x with one number per index of
      * axis 1; space_to_depth(x,y), View, Transpose and View lead from one to the other, and y has the blocks of x's
      * spatial axes as channels; some_leave(ys...), some of them are outputs of the model, not all.
      * Of values: cond(W) < C  positive(s)  away_from_zero(s, EPS): parameters are judged by the values at hand, what is
-     * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...).
+     * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...);
+     * complementary(b,c), every entry of b is 0 or 1, and c is 1 - b; odd(k), one odd number.
      * Of attributes: attr(name) > C  attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where
      * the model may leave it out; name may be t.name, as in solve. reflects(d,o), for d = x U and o = d V: x - o is a
      * reflection. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
@@ -55,8 +61,9 @@ typedef struct inv_inverse_def {
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
      * "max_inv(s,var)" the same of a normalization, at most max sqrt(var + epsilon)/|s|, and
-     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "inv_norm(W)" = norm of the (pseudo-)inverse,
-     * "norm(W)" = norm of W;
+     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "expected_inv(s)", "expected_abs(s)" the same, but
+     * where there is no bound, of what s is for operands of usual size, for the guard to measure; "inv_norm(W)" = norm
+     * of the (pseudo-)inverse, "norm(W)" of W;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
     inv_exactness exactness;
@@ -69,6 +76,9 @@ typedef struct inv_inverse_def {
      * "-log_std(v)": of 1 / sqrt(v + attribute epsilon). NULL: not known. */
     const char *logdet;
     const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
+    /* Statements like those of solve that forward computes if the rule is used. They may read every value of the
+     * pattern, the freed one too, and solve may read what they give. That is kept: small values only, statistics. */
+    const char *saves;
 } inv_inverse_def;
 
 /* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */

@@ -57,6 +57,7 @@ static inv_session *session(inv_model *m, inv_memory memory, feeds *f, bool plan
     o.memory = memory;
     o.input_grads = true;
     o.plan_only = plan_only;
+    o.float64 = plan_only; /* of what is only looked at, no layout turns axes */
     o.device = "checked";
     inv_session *s = NULL;
     if (inv_session_create(m, &o, &s) != INV_OK) fail_msg("%s", inv_context_message(ctx));

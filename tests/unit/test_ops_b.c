@@ -145,6 +145,41 @@ static void linear_solve_solves(void **state)
     ops_end(&e);
 }
 
+/* Each block of the filter, as a matrix, times its inverse's transpose is the unit matrix of the shorter side; NaN in
+ * the block that is singular. */
+static void filter_inverse_inverts(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    static const struct {
+        const char *text;
+        int64_t groups, m, k;
+    } cases[] = {{"p = FilterInverse(float[5,5] w)", 1, 5, 5},
+                 {"p = FilterInverse<group = 2>(float[14,1,3,2] w)", 2, 7, 6},
+                 {"p = FilterInverse<group = 2>(float[8,2,3] w)", 2, 4, 6}};
+    for (int i = 0; i < 3; i++) {
+        const int64_t m = cases[i].m, k = cases[i].k;
+        ops_load(&e, cases[i].text, "double", 0);
+        inv_id w = e.g->inputs.at[0], p = e.g->outputs.at[0];
+        for (int64_t j = 0; j < ops_n(&e, w); j++) ops_set(&e, w, j, sin((double)(j * j + 1)));
+        ops_run(&e, 0);
+        for (int64_t at = 0; at < cases[i].groups * m * k; at += m * k)
+            for (int64_t r = 0; r < (m < k ? m : k); r++)
+                for (int64_t c = 0; c < (m < k ? m : k); c++) {
+                    double sum = 0;
+                    for (int64_t j = 0; j < (m < k ? k : m); j++)
+                        sum += m < k ? ops_get(&e, w, at + r * k + j) * ops_get(&e, p, at + c * k + j)
+                                     : ops_get(&e, w, at + j * k + r) * ops_get(&e, p, at + j * k + c);
+                    assert_true(fabs(sum - (r == c)) < 1e-9);
+                }
+        for (int64_t j = 0; j < m * k; j++) ops_set(&e, w, j, 1);
+        ops_run(&e, 0);
+        for (int64_t j = 0; j < ops_n(&e, p); j++) assert_int_equal(isnan(ops_get(&e, p, j)) != 0, j < m * k);
+    }
+    ops_end(&e);
+}
+
 static void condition_numbers(void **state)
 {
     inv_context *ctx;
@@ -542,6 +577,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_case_is_differentiated), cmocka_unit_test(float_agrees_with_double),
         cmocka_unit_test(gemm_matches_the_plain_kernel), cmocka_unit_test(linear_solve_solves),
+        cmocka_unit_test(filter_inverse_inverts),
         cmocka_unit_test(condition_numbers), cmocka_unit_test(condition_in_parts),
         cmocka_unit_test(conv_matches_naive_loops),
         cmocka_unit_test(pooling_by_hand), cmocka_unit_test(pool_indices_by_hand),

@@ -207,7 +207,8 @@ static void test_rules(void **state)
         const inv_inverse_def *rule = inv_registry_inverse_at(ctx->registry, i);
         inv_arena a;
         inv_stmts solve = {0};
-        if (rule->solve == NULL) continue;
+        /* nothing in a file would keep the inverse of a filter up to date, so these are refused */
+        if (rule->solve == NULL || strstr(rule->solve, "FilterInverse") != NULL) continue;
         inv__arena_init(&a, ctx);
         assert_int_equal(inv_text_stmts(ctx, &a, rule->solve, &solve), INV_OK);
         for (size_t k = 0; k < solve.n; k++, nstmt++)
