@@ -282,8 +282,9 @@ static bool turn_ints(inv_graph *g, inv_attr *a, about what, int rank)
     int64_t *v = INV_ARENA_NEW(&g->arena, int64_t, INV_MAX_RANK);
     size_t n = 0;
     if (!v) return false;
-    if (what == PER_AXIS) { /* of fewer axes: a shape that is broadcast to */
+    if (what == PER_AXIS) { /* of fewer axes: the shape of something that is broadcast; a single number stays one */
         const inv_shape given = inv_shape_of((int)a->n, a->ints), all = padded(&given, rank), t = turn_shape(&all);
+        if (given.rank < rank && inv_shape_nelem(&given) == 1) return true;
         for (; n < (size_t)rank; n++) v[n] = t.dim[n];
     } else {
         bool on[INV_MAX_RANK] = {false};
@@ -554,11 +555,26 @@ static uint32_t fresh_nodes(const inv_edge *e, size_t i)
     return i && e->nnode == 1 && e[-1].nnode == 1 && e->node[0] == e[-1].node[0] ? 0 : e->nnode;
 }
 
+/* What is broadcast against images of more axes stays in the plain order, from which it is made one of them. */
+static void fix_broadcast(turning *t, inv_id node)
+{
+    const inv_node *n = inv_nod(t->g, node);
+    uint32_t in, out;
+    int rank;
+    if (!image_slots(t->g, n, &rank, &in, &out)) return;
+    for (uint32_t k = 0; k < n->nin + n->nout; k++) {
+        const inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        const bool slot = k < n->nin ? bit(in, k) : bit(out, k - n->nin);
+        if (is_image(t->g, v, slot, rank) && rank_of(t->g, v) < rank) t->fixed[v] = true;
+    }
+}
+
 /* Groups over the order and the templates; the result of a template goes with what it frees. */
 static void make_groups(turning *t)
 {
     inv_graph *g = t->g;
     const inv_matches *m = g->matches;
+    for (size_t i = 0; i < g->order.n; i++) fix_broadcast(t, g->order.at[i]);
     for (size_t i = 0; m && i < m->edge.n; i++) {
         const inv_edge *e = &m->edge.at[i];
         for (uint32_t j = 0; j < fresh_nodes(e, i); j++) {
@@ -566,6 +582,7 @@ static void make_groups(turning *t)
             for (uint32_t k = 0; k < n->nout; k++)
                 if (n->out[k] != INV_NONE) t->fixed[n->out[k]] = is_fixed(g, inv_val(g, n->out[k]));
         }
+        for (uint32_t j = 0; j < fresh_nodes(e, i); j++) fix_broadcast(t, e->node[j]);
     }
     for (const inv_edge *e = m ? m->edge.at : NULL; e && e < m->edge.at + m->edge.n; e++) {
         if (t->fixed[e->frees] || t->fixed[e->result])

@@ -62,7 +62,8 @@ static void compare(interp *a, inv_id x, interp *b, inv_id y, const char *text)
 }
 
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
-#define DEPTH(y, x, w) y " = Conv<group = 16, pads = [1,1,1,1]>(" x ", " w ")\n"
+#define DEPTH_OF(y, n, x, w) y " = Conv<group = " n ", pads = [1,1,1,1]>(" x ", " w ")\n"
+#define DEPTH(y, x, w) DEPTH_OF(y, "16", x, w)
 
 static const char *const networks[] = {
     /* batch norm, pooling, squeeze and excitation, joins */
@@ -105,6 +106,20 @@ static const char *const networks[] = {
     DEPTH("y", "k", "float[16,1,3,3] w"),
     "a = Conv<group = 20, pads = [1,1,1,1]>(float[1,20,8,3] x, float[20,1,3,3] v)\nb = Abs(a)\n"
     "y = Conv<group = 20, pads = [1,1,1,1]>(b, float[20,1,3,3] w)",
+    /* a value between convolutions of one axis of space that is broadcast in those of two and of three */
+    "a = Conv<group = 32, pads = [1,1]>(float[1,32,40] x, float[32,1,3] v)\nb = Sin(a)\n"
+    "c = Conv<group = 32, pads = [1,1]>(b, float[32,1,3] v2)\n"
+    DEPTH_OF("d", "32", "float[2,32,32,40] x2", "float[32,1,3,3] w") "e = Add(d, b)\nf = Abs(e)\n"
+    DEPTH_OF("h", "32", "f", "float[32,1,3,3] w2") "i = ReduceSum<keepdims = 0>(h)\nj = Mul(c, i)\ny = Max(j, c)",
+    "a = Conv<group = 32, pads = [1,1]>(float[1,32,16] x, float[32,1,3] v)\nb = Relu(a)\n"
+    "c = Conv<group = 32, pads = [1,1]>(b, float[32,1,3] v2)\n"
+    "d = Conv<group = 16, pads = [1,1,1,1,1,1]>(float[1,16,4,32,16] x2, float[16,1,3,3,3] w)\ne = Mul(b, d)\n"
+    "f = Conv<group = 16, pads = [1,1,1,1,1,1]>(e, float[16,1,3,3,3] w2)\n"
+    "i = ReduceSum<keepdims = 0>(f)\ny = Mul(c, i)",
+    /* single numbers of fewer axes */
+    DEPTH("a", "float[2,16,8,9] x", "float[16,1,3,3] v")
+    "q = Softplus(float[1,1,1] gain)\nb = Mul(a, q)\nc = Min(b, float[1] least)\ne = Exp(float[1,1] f)\nd = Add(c, e)\n"
+    DEPTH("h", "d", "float[16,1,3,3] w") "i = Abs(float[1,1,1] g)\ny = Max(h, i)",
     /* large kernels: the filter's gradient by a loop of our own */
     "a = Conv<group = 24, pads = [3,3,3,3]>(float[2,24,9,10] x, float[24,1,7,7] v)\nb = Tanh(a)\n"
     "y = Conv<group = 24, strides = [2,1], pads = [1,0,2,1]>(b, float[24,1,5,5] w)",
@@ -123,7 +138,9 @@ static void test_turned(void **state)
             compare(&plain, plain.g->outputs.at[k], &last, last.g->outputs.at[k], networks[i]);
         for (size_t k = 0; k < plain.g->inputs.n; k++) {
             assert_int_equal(g[k] == INV_NONE, h[k] == INV_NONE);
-            if (g[k] != INV_NONE) compare(&plain, g[k], &last, h[k], networks[i]);
+            if (g[k] == INV_NONE) continue;
+            assert_true(inv_shape_equal(inv__shape(last.g, h[k]), inv__shape(last.g, last.g->inputs.at[k])));
+            compare(&plain, g[k], &last, h[k], networks[i]);
         }
         interp_fini(&plain);
         interp_fini(&last);
