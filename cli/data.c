@@ -255,7 +255,9 @@ int cli_check_labels(const cli_job *job, const npy_array *labels, const char *pa
     for (size_t i = 0; i < n; i++) {
         double v = cli_element(labels->data, labels->dtype, i);
         if (v == (double)job->o->ignore_index) continue;
-        if (v < 0) return cli_fail("%s: label %.0f at element %zu; labels count from 0", path, v, i);
+        if (v < 0)
+            return cli_fail("%s: label %.0f at element %zu; labels count from 0, and --ignore-index %.0f leaves such "
+                            "rows out", path, v, i, v);
         if (classes > 0 && v >= (double)classes)
             return cli_fail("%s: label %.0f at element %zu, but output '%s' has %lld classes (labels 0 to %lld)", path,
                             v, i, port->label, (long long)classes, (long long)classes - 1);

@@ -98,6 +98,21 @@ static inv_status create_session(training *t, inv_session_options *so)
     return INV_OK;
 }
 
+/* A learned temperature or gain may be meant by a single number, or a constant of the model's formulas. */
+static void note_numbers(const json_t *report)
+{
+    const json_t *entry;
+    const char *first = NULL;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(report, "frozen"), i, entry)
+    {
+        if (strncmp(cli_string(entry, "why"), "a single number", 15) != 0) continue;
+        if (n++ == 0) first = cli_string(entry, "name");
+    }
+    if (n == 1) cli_note("'%s' is a single number and is not trained (docs/exporting.md)", first);
+    if (n > 1) cli_note("'%s' and %zu more are single numbers and are not trained (docs/exporting.md)", first, n - 1);
+}
+
 static int start(training *t)
 {
     cli_job *job = &t->job;
@@ -122,6 +137,7 @@ static int start(training *t)
     if (!report) return CLI_FAILED;
     cli_note("%lld rows, batch %lld, %lld steps; planned peak %s", (long long)t->data.nrows, (long long)t->batch,
              (long long)t->total, cli_bytes(cli_number(report, "planned_peak_bytes")));
+    note_numbers(report);
     cli_progress_start(&t->progress, t->total, t->epochs, cli_number(report, "planned_peak_bytes"));
     json_decref(report);
     return CLI_OK;

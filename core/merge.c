@@ -371,7 +371,8 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
     struct { uint64_t key; uint32_t group1; } *slot = inv__arena_array(f->a, cap, sizeof *slot);
     if (!slot) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++) number = number && use[i].role == INV_USE_OPERAND;
-    bool shared = number || all_varied(f, m->param) || (o->tied && o->tied(o->opaque, v->name));
+    bool shared = number || inv_shape_nelem(&v->shape) == 0 || all_varied(f, m->param) ||
+                  (o->tied && o->tied(o->opaque, v->name));
     m->ngroup = 0;
     for (uint32_t i = 0; i < m->nuse; i++) {
         inv_use_role r = use[i].role;

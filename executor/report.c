@@ -87,7 +87,8 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
         }
         const char *why = v->state                            ? "running statistic"
                           : !inv_dtype_is_float(v->dtype)     ? "not floating point"
-                          : v->shape.rank < 1                 ? "a scalar"
+                          : v->shape.rank < 1                 ? "a single number of rank 0"
+                          : v->number                         ? "a single number, not named by --train-only"
                                                               : "frozen, or not on a differentiable path to the loss";
         (void)json_array_append_new(frozen, json_pack("{s:s, s:s}", "name", v->name, "why", why));
     }
