@@ -53,6 +53,11 @@ typedef struct inv_block {
     uint32_t nrule_in, nrule_out; /* the first of them are those that the rule is about */
     double gain, bound; /* of errors of what leaves, on the way to what is freed, in[0]; INFINITY; NAN: no way */
 } inv_block;
+/* Whether the edge is the block's rule applied to the block, rather than the inverse of one of its operators. */
+static inline bool inv_edge_of_block(const inv_edge *e, const inv_block *b)
+{
+    return e->rule == b->rule && e->forward == b->anchor;
+}
 /* Why a rule does not hold somewhere. Several conditions that fail are joined by "; ". */
 typedef struct inv_why {
     const char *reason;    /* in words, with the names and numbers that were seen */

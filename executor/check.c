@@ -119,9 +119,11 @@ static inv_status row_for(check *c, const inv_graph *g, const inv_edge *e, inv_t
     return INV_OK;
 }
 
-/* Whether the inverse serves to solve the block for what it takes, by way of its pattern's own values. */
+/* Whether the inverse serves to solve the block for what it takes: by its rule's own solve text if it has one, else by
+ * way of its pattern's own values. */
 static bool serves(const inv_graph *g, const inv_block *b, const inv_edge *e)
 {
+    if (b->rule->solve) return inv_edge_of_block(e, b);
     bool solved = false, wanted = false;
     const inv_id def = inv_val(g, e->frees)->def;
     for (uint32_t k = 0; k < b->npattern; k++) {

@@ -153,14 +153,20 @@ static bool among(const inv_id *list, uint32_t n, inv_id x)
     return false;
 }
 
-/* From the freed value on, along the inverses of the pattern's operators, until a value that leaves. `head`, `next`:
- * the edges by what they free, counted from 1. */
+/* Of the rule's own solve text; without one, from the freed value on along the inverses of the pattern's operators, until
+ * a value that leaves. `head`, `next`: the edges by what they free, counted from 1. */
 static void gain_of(inv_matcher *m, inv_block *b, const uint32_t *head, const uint32_t *next)
 {
     const inv_edge *edge = m->out->edge.at;
     inv_id v = b->nin ? b->in[0] : INV_NONE;
     double gain = 1, bound = 1;
     uint32_t step = 0;
+    for (uint32_t i = v == INV_NONE ? 0 : head[v]; i; i = next[i]) {
+        if (!inv_edge_of_block(&edge[i - 1], b)) continue;
+        b->gain = edge[i - 1].gain;
+        b->bound = edge[i - 1].bound;
+        return;
+    }
     for (; v != INV_NONE && step <= b->npattern && !among(b->out, b->nout, v); step++) {
         const inv_edge *best = NULL;
         for (uint32_t i = head[v]; i; i = next[i])
