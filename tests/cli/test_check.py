@@ -75,7 +75,7 @@ class Built(unittest.TestCase):
         self.assertLess(row["gain_measured"], row["gain"])
         self.assertGreater(row["float32"]["relative"], 1e-6)
         self.assertLess(row["float64"]["relative"], 1e-7 * row["float32"]["relative"])
-        self.assertIn("orthogonal initialization", texts(r))
+        self.assertIn("orthogonal initialisation", texts(r))
         self.assertIn("condition number 1e+03", texts(r))
 
     def test_well_conditioned(self):
@@ -249,7 +249,7 @@ class Shared(unittest.TestCase):
     def test_flows(self):
         for name in ("realnvp_ts17", "glow_ts17"):
             r = check(os.path.join(SHARED, name))
-            self.assertGreater(len(r["chain"]["values"]), 6)
+            self.assertGreaterEqual(len(r["chain"]["values"]), 4)  # a value for each coupling
             for row in r["inverses"]:
                 self.assertLess(row["float64"]["relative"], 1e-12, row)
             for row in r["blocks"]:
