@@ -4,7 +4,7 @@
  *
  *     x1 ---------(+)--- y1        y1 = x1 + F(x2)
  *     x2 --[ F ]---'               x1 = y1 - F(x2)      NICE, Dinh et al. 2014 (arXiv 1410.8516)
- *     two of them, G reading y1: one RevNet block, Gomez et al. 2017 (arXiv 1707.04585)
+ *     two of them, G reading y1: one RevNet block, Gomez et al. 2017 (arXiv 1707.04585); of unlike signs: leapfrog
  *
  *     x1 --(*)---(+)--- y1             y1 = x1 s + t, s and t computed from x2, s > 0 by construction
  *           s     t                    x1 = (y1 - t) / s     RealNVP, Dinh et al. 2017 (arXiv 1605.08803)
@@ -70,6 +70,69 @@ static const inv_inverse_def additive_block_fg = {
     .cases = INV_CASES(CASE("y1 = Add(x1, t); g = MatMul(y1, C); u = Tanh(g); y2 = Add(x2, u);" OUT_BOTH),
                        CASE("y1 = Add(t, x1); g = MatMul(y1, C); u = Sigmoid(g); y2 = Add(u, x2);" OUT_BOTH)),
     .doc = "y1 = x1 + F(x2), y2 = x2 + G(y1): x2 = y2 - G(y1), x1 = y1 - F(x2). RevNet, arXiv 1707.04585",
+};
+
+/* Three streams: from the other two into the first, and from there on through all of them. */
+#define STREAMS(statements, out)                                                                                      \
+    "g(float[4,6] in) => (z) { param float[2,2] A; param float[2,2] C; param float[6,5] B; "                          \
+    "x = LeakyRelu<alpha = 0.9>(in); x1, x2, x3 = Split<axis = 1, num_outputs = 3>(x); "                              \
+    "f = MatMul(x2, A); h = MatMul(x3, C); p = Mul(f, h); t = Tanh(p); " statements                                   \
+    " y = Concat<axis = 1>(" out "); z = MatMul(y, B) }"
+#define AND_SO_ON                                                                                                     \
+    "k = MatMul(x3, A); l = MatMul(y1, C); q = Mul(k, l); u = Tanh(q); y2 = Add(u, x2); "                             \
+    "m = MatMul(y1, A); n = MatMul(y2, C); r = Mul(m, n); v = Tanh(r); y3 = Sub(x3, v);"
+
+static const inv_inverse_def additive_coupling_streams = {
+    .size = sizeof(inv_inverse_def),
+    .name = "additive_coupling_streams",
+    .kind = "additive_coupling",
+    .priority = 95,
+    .match = "t = region(xs...); y1 = Add|Sub(x1, t)",
+    .frees = "x1",
+    .when = "same_shape(x1, y1); has_features(x1)",
+    .exactness = INV_BOUNDED,
+    .cases = INV_CASES(STREAMS("y1 = Add(x1, t);", "y1, x2, x3"), STREAMS("y1 = Sub(x1, t);", "x3, y1, x2"),
+                       STREAMS("y1 = Add(t, x1); " AND_SO_ON, "y1, y2, y3")),
+    .doc = "y1 = x1 + F(x2, x3, ...), each of which leaves, or is solved for before: x1 = y1 - F(x2, x3, ...)",
+};
+
+/* One half is pushed on by what the other half is, that by what came of it, with the other sign: a step of an
+ * integrator of x1' = F(x2), x2' = -G(x1). Step sizes are part of the branches. */
+#define LEAPFROG(id, prio, first, second, text, ...)                                                                  \
+    static const inv_inverse_def id = {                                                                               \
+        .size = sizeof(inv_inverse_def),                                                                              \
+        .name = #id,                                                                                                  \
+        .kind = "leapfrog",                                                                                           \
+        .priority = prio,                                                                                             \
+        .match = "t = region(x2); y1 = " first "(x1, t); u = region(y1); y2 = " second "(x2, u)",                     \
+        .frees = "x1",                                                                                                \
+        .when = "same_shape(x1, y1); same_shape(x2, y2); has_features(x1); recoverable(x2); recoverable(y1)",         \
+        .cases = INV_CASES(__VA_ARGS__),                                                                              \
+        .doc = text};
+#define STEPS(first, second)                                                                                          \
+    CASE("h = Mul(t, float[] {0.25}); y1 = " first "; g = MatMul(y1, C); k = Tanh(g); l = Mul(k, float[] {0.25}); "   \
+         "y2 = " second ";" OUT_BOTH)
+LEAPFROG(leapfrog, 112, "Add", "Sub",
+         "y1 = x1 + F(x2), y2 = x2 - G(y1): x2 = y2 + G(y1), x1 = y1 - F(x2). Chang et al. 2018 (arXiv 1709.03698)",
+         STEPS("Add(x1, h)", "Sub(x2, l)"),
+         CASE("y1 = Add(t, x1); u = Mul(y1, float[] {0.5}); y2 = Sub(x2, u);" OUT_BOTH))
+LEAPFROG(leapfrog_down, 111, "Sub", "Add",
+         "y1 = x1 - F(x2), y2 = x2 + G(y1): x2 = y2 - G(y1), x1 = y1 + F(x2)",
+         STEPS("Sub(x1, h)", "Add(x2, l)"), STEPS("Sub(x1, h)", "Add(l, x2)"))
+
+/* v is what comes of earlier steps, g how much of it stays. */
+static const inv_inverse_def momentum_residual = {
+    .size = sizeof(inv_inverse_def),
+    .name = "momentum_residual",
+    .priority = 115,
+    .match = "a = Mul(v, param(g)); t = region(x); w = Add|Sub(a, t); y = Add|Sub(x, w)",
+    .frees = "v",
+    .when = "same_shape(v, w); same_shape(x, y); has_features(v); recoverable(x); away_from_zero(g, 1e-6)",
+    .cases = INV_CASES(CASE("a = Mul(x1, float[] {0.9}); l = Mul(t, float[] {0.1}); y1 = Add(a, l); "
+                            "y2 = Add(x2, y1);" OUT_BOTH),
+                       CASE("a = Mul(float[] {0.5}, x1); y1 = Sub(a, t); y2 = Add(y1, x2);" OUT_BOTH)),
+    .doc = "w = g v + (1 - g) F(x), y = x + w: x = y - w, v = (w - (1 - g) F(x)) / g. Sander et al. 2021 "
+           "(arXiv 2102.07870)",
 };
 
 /* Scale and shift from one network. */
@@ -176,4 +239,5 @@ INV_INVERSES(coupling, &masked_half, &masked_affine_coupling, &masked_additive_c
              &affine_coupling_divided, &affine_coupling_divided_minus, &affine_coupling_divided_negated,
              &affine_coupling_shifted, &affine_coupling_shifted_minus, &affine_coupling_shifted_negated,
              &affine_coupling_shifted_divided, &affine_coupling_normalized, &affine_coupling_normalized_negated,
-             &additive_coupling, &subtractive_coupling, &negated_coupling, &additive_block_fg)
+             &additive_coupling, &subtractive_coupling, &negated_coupling, &additive_coupling_streams,
+             &additive_block_fg, &leapfrog, &leapfrog_down, &momentum_residual)

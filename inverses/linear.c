@@ -107,6 +107,15 @@ RULE(actnorm_scaled)
     "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3,3] V = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5}; " \
     "param float[3] b; const int64[4] k = {3, 3, 1, 1}; W = Reshape(V, k); x = LeakyRelu<alpha = 0.9>(in); "          \
     statements "; z = MatMul(y, B) }"
+/* W = P L (U + diag(sign(s) |s|)), of which only L, U and log |s| are trained. */
+#define PLU                                                                                                           \
+    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3,3] l = {7, 8, 9, 0.5, 7, 8, -0.25, 0.5, 7}; "    \
+    "param float[3,3] u = {7, 0.5, -1, 8, 9, 0.25, 7, 8, 9}; param float[3] r = {0.5, -0.25, 0.125}; "                \
+    "const float[3,3] P = {0, 1, 0, 0, 0, 1, 1, 0, 0}; const float[3,3] E = {1, 0, 0, 0, 1, 0, 0, 0, 1}; "            \
+    "const float[3,3] M = {0, 0, 0, 1, 0, 0, 1, 1, 0}; const float[3,3] N = {0, 1, 1, 0, 0, 1, 0, 0, 0}; "            \
+    "const float[3] g = {1, -1, 1}; const int64[4] k = {3, 3, 1, 1}; x = LeakyRelu<alpha = 0.9>(in); "                \
+    "a = Mul(l, M); L = Add(a, E); b = Mul(u, N); e = Exp(r); d = Mul(g, e); D = Mul(E, d); U = Add(b, D); "          \
+    "c = MatMul(L, U); V = MatMul(P, c); W = Reshape(V, k); y = Conv(x, W); z = MatMul(y, B) }"
 RULE(invertible_conv1x1)
     .priority = 30, .frees = "x", .match = "y = ConvN(x, param(W))",
     .solve = "t = Transpose<perm = [0, 2, 3, 1]>(y); V = View<shape = matrix(W)>(W); "
@@ -114,7 +123,7 @@ RULE(invertible_conv1x1)
     .when = "same_shape(x, y); attr(group) == 1; attr(strides) == 1; attr(pads) == 0; square(W); cond(W) < 1e5",
     .gain = "inv_norm(W)",
     .logdet = "log_det(W)",
-    .cases = INV_CASES(CONV1X1("y = Conv(x, W)")),
+    .cases = INV_CASES(CONV1X1("y = Conv(x, W)"), PLU),
     .doc = "y = W x at every place: x = W^-1 y, by LU with partial pivoting in double. Glow, arXiv 1807.03039" };
 RULE(invertible_conv1x1_bias)
     .kind = "invertible_conv1x1", .priority = 30, .frees = "x", .match = "y = ConvN(x, param(W), param(b))",

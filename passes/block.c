@@ -181,7 +181,7 @@ static void gain_of(inv_matcher *m, inv_block *b, const uint32_t *head, const ui
     b->bound = bound;
 }
 
-inv_status inv_block_gains(inv_matcher *m)
+static inv_status find_gains(inv_matcher *m)
 {
     const size_t n = m->out->edge.n;
     uint32_t *head = INV_ARENA_NEW(&m->scratch, uint32_t, m->nvalue + 1),
@@ -194,4 +194,44 @@ inv_status inv_block_gains(inv_matcher *m)
     }
     for (size_t i = 0; i < m->out->block.n; i++) gain_of(m, &m->out->block.at[i], head, next);
     return INV_OK;
+}
+
+/* --- names --- */
+
+/* What is inside a branch of a coupling is called so, if it is also a step of reversible networks by itself. */
+static inv_status name_branches(inv_matcher *m)
+{
+    inv_graph *g = m->g;
+    bool *branch = INV_ARENA_NEW(&m->scratch, bool, g->node.n);
+    if (!branch) return INV_E_NOMEM;
+    for (size_t i = 0; i < m->out->block.n; i++) {
+        const inv_block *b = &m->out->block.at[i];
+        for (uint32_t k = b->npattern; k < b->nnode; k++) branch[b->node[k]] = true;
+    }
+    for (size_t i = 0; i < m->out->block.n; i++) {
+        inv_block *b = &m->out->block.at[i];
+        bool step = strncmp(b->kind, "batchnorm", 9) == 0 || strcmp(b->kind, "invertible_conv1x1") == 0;
+        if (!step || !branch[b->anchor]) continue;
+        b->kind = inv__arena_printf(&g->arena, "%s_in_residual_branch", b->kind);
+        if (!b->kind) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* A name of one node gives way to that of the longer pattern which it is part of. */
+static void drop_parts(inv_matcher *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->out->block.n; i++) {
+        const inv_block *b = &m->out->block.at[i];
+        if (b->npattern > 1 || b->rule->solve == NULL || !m->paired[b->anchor]) m->out->block.at[n++] = *b;
+    }
+    m->out->block.n = n;
+}
+
+inv_status inv_block_finish(inv_matcher *m)
+{
+    INV_TRY(name_branches(m));
+    drop_parts(m);
+    return find_gains(m);
 }

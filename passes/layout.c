@@ -6,59 +6,15 @@
  * are nodes like others; nothing behind this pass knows of layouts.
  *
  * Values that nodes have in common are turned together. Such a group is turned if its convolutions gain more than the
- * transposes around it cost.
+ * transposes around it cost. What an operator needs for it is in layout_ops.c.
  * requires: forward, backward and update nodes, before order.c, which puts what is emitted here into its phase. */
 #include <string.h>
 
 #include "ops/conv.h"
 #include "ops/util.h"
-#include "passes/pass.h"
+#include "passes/layout.h"
 
 #define MOVE_COST 1.0 /* nanoseconds of one thread per element transposed */
-#define ALL 0xffffffffu /* slots */
-
-/* What an attribute holds: an axis, axes, one number per axis; or a mark that is set. */
-typedef enum about { AXIS, AXES, PER_AXIS, LAST_AXIS, MARK } about;
-
-/* Operators besides element-wise ones that can do with either order; in, out: slots that hold an image. */
-static const struct knowing {
-    const char *op;
-    uint32_t in, out;
-    struct {
-        const char *name;
-        about what;
-    } attr[3];
-} knowing[] = {
-    {"ConvN", 1, 1, {{"channels_last", MARK}}},
-    {"ConvGradX", 1, 1, {{"channels_last", MARK}, {"shape", PER_AXIS}}},
-    {"ConvGradW", 3, 0, {{"channels_last", MARK}}},
-    {"BatchStats", 1, 0, {{"axis", LAST_AXIS}}},
-    {"BatchNormApply", 1, 1, {{"axis", LAST_AXIS}}},
-    {"BatchNormInverse", 1, 1, {{"axis", LAST_AXIS}}},
-    {"BatchNormGrad", 3, 1, {{"axis", LAST_AXIS}}},
-    {"MaxPoolN", 1, ALL, {{"channels_last", MARK}}},
-    {"MaxPoolGrad", ALL, 1, {{"channels_last", MARK}, {"shape", PER_AXIS}}},
-    {"AveragePoolN", 1, 1, {{"channels_last", MARK}}},
-    {"AveragePoolGrad", 1, 1, {{"channels_last", MARK}, {"shape", PER_AXIS}}},
-    {"Concat", ALL, 1, {{"axis", AXIS}}},
-    {"SplitSizes", 1, ALL, {{"axis", AXIS}}},
-    {"Permute", 1, 1, {{"axis", AXIS}}},
-    {"ReduceSumAxes", 1, 1, {{"axes", AXES}}},
-    {"ReduceMeanAxes", 1, 1, {{"axes", AXES}}},
-    {"ReduceMaxAxes", 1, 1, {{"axes", AXES}}},
-    {"ReduceMinAxes", 1, 1, {{"axes", AXES}}},
-    {"ReduceProdAxes", 1, 1, {{"axes", AXES}}},
-    {"SumTo", 1, 1, {{"shape", PER_AXIS}}},
-    {"BroadcastTo", 1, 1, {{"shape", PER_AXIS}}},
-    {"SliceRange", 1, 1, {{"starts", PER_AXIS}, {"steps", PER_AXIS}, {"sizes", PER_AXIS}}},
-    {"SliceRangeGrad", 1, 1, {{"shape", PER_AXIS}, {"starts", PER_AXIS}, {"steps", PER_AXIS}}},
-    {"PadRange", 1, 1, {{"shape", PER_AXIS}, {"starts", PER_AXIS}}},
-    {"CompareBits", ALL, 1, {{"axis", AXIS}}},
-    {"EqualBits", ALL, 1, {{"axis", AXIS}}},
-    {"SelectBits", ALL, 1, {{"axis", AXIS}, {"shape", PER_AXIS}}},
-    {"ResizeN", 1, 1, {{"shape", PER_AXIS}}},
-    {"ResizeGrad", 1, 1, {{"shape", PER_AXIS}}},
-};
 
 typedef struct group { double gain, cost; } group;
 
@@ -80,110 +36,6 @@ typedef struct turning {
     INV_VEC(moved) moves;
 } turning;
 
-/* --- axes --- */
-
-/* Axis i of the turned value is axis turned(r, i) of the value. */
-static int turned(int rank, int i) { return i < 1 ? 0 : i + 1 < rank ? i + 1 : 1; }
-static int turned_back(int rank, int i) { return i < 1 ? 0 : i == 1 ? rank - 1 : i - 1; }
-
-static inv_shape turn_shape(const inv_shape *s)
-{
-    inv_shape t = *s;
-    for (int i = 0; i < s->rank; i++) t.dim[i] = s->dim[turned(s->rank, i)];
-    return t;
-}
-
-static inv_shape padded(const inv_shape *s, int rank)
-{
-    inv_shape t = inv_shape_of(rank, (int64_t[INV_MAX_RANK]){1, 1, 1, 1, 1, 1, 1, 1});
-    for (int i = 0; i < s->rank; i++) t.dim[rank - s->rank + i] = s->dim[i];
-    return t;
-}
-
-/* No element moves when a value of that shape is turned. */
-static bool is_still(const inv_shape *s)
-{
-    int64_t space = 1;
-    for (int i = 2; i < s->rank; i++) space *= s->dim[i];
-    return s->dim[1] == 1 || space == 1;
-}
-
-/* --- which operands are turned with a node --- */
-
-static const struct knowing *knowing_of(const inv_node *n)
-{
-    for (size_t i = 0; i < sizeof knowing / sizeof *knowing; i++)
-        if (strcmp(knowing[i].op, n->op->name) == 0 && strcmp(n->domain, INV_IR) == 0) return &knowing[i];
-    return NULL;
-}
-
-static bool bit(uint32_t mask, uint32_t i) { return mask == ALL || (i < 32 && mask >> i & 1); }
-
-static int rank_of(const inv_graph *g, inv_id v) { return v == INV_NONE ? -1 : inv_val(g, v)->shape.rank; }
-
-/* The rank of the node's images; 0: it has none that could be turned. */
-static int image_rank(const inv_graph *g, const inv_node *n)
-{
-    const bool out = n->nout && n->out[0] != INV_NONE && rank_of(g, n->out[0]) >= (n->nin ? rank_of(g, n->in[0]) : 0);
-    const int rank = out ? rank_of(g, n->out[0]) : n->nin ? rank_of(g, n->in[0]) : 0;
-    return rank >= 3 && rank <= 5 ? rank : 0;
-}
-
-/* Whether v, in a slot for an image of that rank, is one; also of fewer axes, to be broadcast, but no single number. */
-static bool is_image(const inv_graph *g, inv_id v, bool slot, int rank)
-{
-    if (v == INV_NONE || !slot) return false;
-    const inv_shape *s = &inv_val(g, v)->shape;
-    return s->rank == rank || inv_shape_nelem(s) != 1;
-}
-
-/* Of fewer axes it can take part only if turning it moves nothing. */
-static bool fits(const inv_graph *g, inv_id v, bool slot, int rank)
-{
-    if (!is_image(g, v, slot, rank) || rank_of(g, v) == rank) return true;
-    const inv_shape p = padded(&inv_val(g, v)->shape, rank);
-    return rank_of(g, v) < rank && is_still(&p);
-}
-
-/* Axes that a reduction removes are gone from either order; those that stay must stay in order. */
-static bool keeps_order(const inv_graph *g, const inv_node *n)
-{
-    size_t count;
-    const int64_t *axes = inv_attr_ints(n, "axes", &count);
-    if (!axes || inv_attr_int(n, "keepdims", 1)) return true;
-    bool gone[INV_MAX_RANK] = {false};
-    const int rank = rank_of(g, n->in[0]);
-    for (size_t i = 0; i < count; i++) gone[axes[i] < 0 ? axes[i] + rank : axes[i]] = true;
-    bool space = false;
-    for (int i = 2; i < rank; i++) space = space || !gone[i];
-    return gone[1] || !space;
-}
-
-/* Lists of a number per axis that the table does not have. */
-static bool has_more_axes(const inv_node *n)
-{
-    return inv_attr_find(n, "scales") || inv_attr_find(n, "roi_begin") || inv_attr_find(n, "roi_end");
-}
-
-/* Slots of n that hold images, as masks; false: n cannot be turned. */
-static bool image_slots(const inv_graph *g, const inv_node *n, int *rank, uint32_t *in, uint32_t *out)
-{
-    const struct knowing *k = knowing_of(n);
-    const bool each = (n->op->flags & INV_OP_ELEMENTWISE) != 0;
-    *in = each ? ALL : k ? k->in : 0;
-    *out = each ? ALL : k ? k->out : 0;
-    *rank = image_rank(g, n);
-    if ((!each && !k) || *rank == 0 || !keeps_order(g, n) || has_more_axes(n)) return false;
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (!fits(g, n->in[i], bit(*in, i), *rank)) return false;
-    const bool dropped = n->nout && n->out[0] != INV_NONE && rank_of(g, n->out[0]) < *rank &&
-                         inv_attr_find(n, "keepdims") && !inv_attr_int(n, "keepdims", 1);
-    if (dropped) *out = 0;
-    for (uint32_t i = 0; i < n->nout; i++)
-        if (!fits(g, n->out[i], bit(*out, i), *rank)) return false;
-    return true;
-}
-
 /* --- groups --- */
 
 static inv_id find(turning *t, inv_id v)
@@ -194,7 +46,7 @@ static inv_id find(turning *t, inv_id v)
 
 static bool may_turn(const turning *t, inv_id v, int rank)
 {
-    return v != INV_NONE && !t->fixed[v] && rank_of(t->g, v) == rank;
+    return v != INV_NONE && !t->fixed[v] && inv_layout_rank(t->g, v) == rank;
 }
 
 static void join(turning *t, inv_id v, inv_id *with)
@@ -212,11 +64,11 @@ static void join_node(turning *t, inv_id node)
     double gain = 0;
     inv_id with = INV_NONE;
     const bool conv = strncmp(n->op->name, "Conv", 4) == 0 && strcmp(n->domain, INV_IR) == 0;
-    if (!image_slots(g, n, &rank, &in, &out) || (conv && !inv_conv_may_be_last(g, n, &gain))) return;
+    if (!inv_layout_slots(g, n, &rank, &in, &out) || (conv && !inv_conv_may_be_last(g, n, &gain))) return;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (bit(in, i) && may_turn(t, n->in[i], rank)) join(t, n->in[i], &with);
+        if (inv_layout_bit(in, i) && may_turn(t, n->in[i], rank)) join(t, n->in[i], &with);
     for (uint32_t i = 0; i < n->nout; i++)
-        if (bit(out, i) && may_turn(t, n->out[i], rank)) join(t, n->out[i], &with);
+        if (inv_layout_bit(out, i) && may_turn(t, n->out[i], rank)) join(t, n->out[i], &with);
     if (with == INV_NONE) return;
     t->node_of[node] = with;
     t->groups[with].gain += gain;
@@ -233,8 +85,8 @@ static bool is_turned(turning *t, inv_id v)
 
 static double move_cost(const inv_graph *g, inv_id v, int rank)
 {
-    const inv_shape s = padded(&inv_val(g, v)->shape, rank);
-    return is_still(&s) ? 0 : MOVE_COST * (double)inv_shape_nelem(&s);
+    const inv_shape s = inv_layout_padded(&inv_val(g, v)->shape, rank);
+    return inv_layout_is_still(&s) ? 0 : MOVE_COST * (double)inv_shape_nelem(&s);
 }
 
 /* A value between a node that would be turned with it and one that would not has to be there in both orders. */
@@ -247,15 +99,15 @@ static void count_costs(turning *t)
         uint32_t in = 0, out = 0;
         int rank = 0;
         if (is_transpose(n)) continue;
-        (void)image_slots(g, n, &rank, &in, &out);
+        (void)inv_layout_slots(g, n, &rank, &in, &out);
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
             const inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
-            const bool slot = k < n->nin ? bit(in, k) : bit(out, k - n->nin);
+            const bool slot = k < n->nin ? inv_layout_bit(in, k) : inv_layout_bit(out, k - n->nin);
             if (v == INV_NONE) continue;
-            const bool wants = t->node_of[node] != INV_NONE && is_image(g, v, slot, rank);
+            const bool wants = t->node_of[node] != INV_NONE && inv_layout_is_image(g, v, slot, rank);
             if (wants && t->fixed[v]) t->groups[find(t, t->node_of[node])].cost += move_cost(g, v, rank);
             if (!wants && !t->fixed[v] && t->other[v] == INV_NONE) {
-                t->groups[find(t, v)].cost += move_cost(g, v, rank_of(g, v));
+                t->groups[find(t, v)].cost += move_cost(g, v, inv_layout_rank(g, v));
                 t->other[v] = v; /* counted */
             }
         }
@@ -277,54 +129,11 @@ static void settle_groups(turning *t)
 
 /* --- turning --- */
 
-static bool turn_ints(inv_graph *g, inv_attr *a, about what, int rank)
-{
-    int64_t *v = INV_ARENA_NEW(&g->arena, int64_t, INV_MAX_RANK);
-    size_t n = 0;
-    if (!v) return false;
-    if (what == PER_AXIS) { /* of fewer axes: the shape of something that is broadcast; a single number stays one */
-        const inv_shape given = inv_shape_of((int)a->n, a->ints), all = padded(&given, rank), t = turn_shape(&all);
-        if (given.rank < rank && inv_shape_nelem(&given) == 1) return true;
-        for (; n < (size_t)rank; n++) v[n] = t.dim[n];
-    } else {
-        bool on[INV_MAX_RANK] = {false};
-        for (size_t i = 0; i < a->n; i++)
-            on[turned_back(rank, (int)(a->ints[i] < 0 ? a->ints[i] + rank : a->ints[i]))] = true;
-        for (int i = 0; i < rank; i++)
-            if (on[i]) v[n++] = i;
-    }
-    *a = inv_attr_of_ints(a->name, n, v);
-    return true;
-}
-
-static bool turn_attrs(inv_graph *g, inv_node *n, int rank)
-{
-    const struct knowing *k = n->op->flags & INV_OP_ELEMENTWISE ? NULL : knowing_of(n);
-    inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, n->nattr + 3);
-    if (!attr) return false;
-    if (n->nattr) memcpy(attr, n->attr, n->nattr * sizeof *attr);
-    n->attr = attr;
-    for (int i = 0; k && i < 3 && k->attr[i].name; i++) {
-        const char *name = k->attr[i].name;
-        const about what = k->attr[i].what;
-        inv_attr *a = NULL;
-        for (uint32_t j = 0; j < n->nattr; j++)
-            if (strcmp(attr[j].name, name) == 0) a = &attr[j];
-        if (what == MARK || what == LAST_AXIS)
-            *(a ? a : &attr[n->nattr++]) = inv_attr_of_int(name, what == MARK ? 1 : rank - 1);
-        else if (a && what == AXIS)
-            a->i = turned_back(rank, (int)(a->i < 0 ? a->i + rank : a->i));
-        else if (a && !turn_ints(g, a, what, rank))
-            return false;
-    }
-    return true;
-}
-
 /* A Transpose is itself the move, of what is turned on either side. */
 static bool turn_transpose(turning *t, inv_node *n)
 {
     inv_graph *g = t->g;
-    const int rank = rank_of(g, n->in[0]);
+    const int rank = inv_layout_rank(g, n->in[0]);
     int64_t *perm = INV_ARENA_NEW(&g->arena, int64_t, INV_MAX_RANK), old[INV_MAX_RANK];
     size_t count;
     const int64_t *given = inv_attr_ints(n, "perm", &count);
@@ -332,9 +141,9 @@ static bool turn_transpose(turning *t, inv_node *n)
     if (!perm || !attr) return false;
     for (int i = 0; i < rank; i++) {
         const int64_t from = given ? given[i] : rank - 1 - i;
-        old[i] = is_turned(t, n->in[0]) ? turned_back(rank, (int)from) : from;
+        old[i] = is_turned(t, n->in[0]) ? inv_layout_axis_back(rank, (int)from) : from;
     }
-    for (int i = 0; i < rank; i++) perm[i] = is_turned(t, n->out[0]) ? old[turned(rank, i)] : old[i];
+    for (int i = 0; i < rank; i++) perm[i] = is_turned(t, n->out[0]) ? old[inv_layout_axis(rank, i)] : old[i];
     const inv_shape *x = &inv_val(g, n->in[0])->shape, *y = &inv_val(g, n->out[0])->shape;
     int64_t last = -1;
     bool still = true;
@@ -361,9 +170,10 @@ static inv_id twin(turning *t, inv_id v, int rank)
 {
     inv_graph *g = t->g;
     const bool back = is_turned(t, v);
-    const inv_shape s = padded(&inv_val(g, v)->shape, rank);
+    const inv_shape s = inv_layout_padded(&inv_val(g, v)->shape, rank);
     inv_shape shape = s;
-    for (int i = 0; i < rank; i++) shape.dim[i] = s.dim[back ? turned_back(rank, i) : turned(rank, i)];
+    for (int i = 0; i < rank; i++)
+        shape.dim[i] = s.dim[back ? inv_layout_axis_back(rank, i) : inv_layout_axis(rank, i)];
     const char *name = inv_graph_fresh(g, inv_val(g, v)->name);
     const inv_id w = name ? inv_graph_value(g, name, INV_ROLE_NODE, inv_val(g, v)->dtype, &shape) : INV_NONE;
     if (w != INV_NONE) inv_val(g, w)->mem = inv_val(g, v)->mem == INV_MEM_PARAM ? INV_MEM_ACT : inv_val(g, v)->mem;
@@ -374,11 +184,11 @@ static inv_id twin(turning *t, inv_id v, int rank)
 static inv_id move(inv_graph *g, inv_id from, inv_id to, bool back, const inv_node *at)
 {
     inv_val(g, to)->def = INV_NONE;
-    const int rank = rank_of(g, back ? from : to);
-    const inv_shape plain = padded(&inv_val(g, back ? to : from)->shape, rank);
+    const int rank = inv_layout_rank(g, back ? from : to);
+    const inv_shape plain = inv_layout_padded(&inv_val(g, back ? to : from)->shape, rank);
     int64_t perm[INV_MAX_RANK];
-    for (int i = 0; i < rank; i++) perm[i] = back ? turned_back(rank, i) : turned(rank, i);
-    const bool view = is_still(&plain);
+    for (int i = 0; i < rank; i++) perm[i] = back ? inv_layout_axis_back(rank, i) : inv_layout_axis(rank, i);
+    const bool view = inv_layout_is_still(&plain);
     const inv_attr attr = view ? inv__attr_of_shape("shape", &inv_val(g, to)->shape)
                                : inv_attr_of_ints("perm", (size_t)rank, perm);
     inv_emit_for(g, at);
@@ -404,7 +214,7 @@ static inv_status place_input(turning *t, inv_id node, uint32_t k, int rank)
     inv_graph *g = t->g;
     const inv_id v = inv_nod(g, node)->in[k];
     inv_id w = t->other[v];
-    if (w == INV_NONE || rank_of(g, w) != rank) {
+    if (w == INV_NONE || inv_layout_rank(g, w) != rank) {
         const inv_node at = *inv_nod(g, node);
         if ((w = twin(t, v, rank)) == INV_NONE) return INV_E_NOMEM;
         INV_TRY(double_value(t, v, v, w, is_turned(t, v), &at));
@@ -424,6 +234,12 @@ static inv_status place_output(turning *t, inv_id node, uint32_t k, int rank)
     return double_value(t, v, w, v, !is_turned(t, v), &at);
 }
 
+/* Whether a node that has v in such a slot needs it in the order in which it is not. */
+static bool wants_other(turning *t, inv_id v, bool slot, int rank)
+{
+    return v != INV_NONE && inv_layout_is_image(t->g, v, slot, rank) != is_turned(t, v);
+}
+
 /* Appends the node to the order, with moves before and behind it. */
 static inv_status place(turning *t, inv_id node)
 {
@@ -432,19 +248,19 @@ static inv_status place(turning *t, inv_id node)
     uint32_t in = 0, out = 0;
     int rank = 0;
     const bool with = t->node_of[node] != INV_NONE && is_turned(t, t->node_of[node]);
-    if (with) (void)image_slots(g, &n, &rank, &in, &out);
+    if (with) (void)inv_layout_slots(g, &n, &rank, &in, &out);
     if (is_transpose(&n) && (is_turned(t, n.in[0]) || is_turned(t, n.out[0]))) {
         if (!turn_transpose(t, inv_nod(g, node))) return INV_E_NOMEM;
         return inv_vec_push(&g->arena, &g->order, node) ? INV_OK : INV_E_NOMEM;
     }
     for (uint32_t k = 0; k < n.nin; k++)
-        if (n.in[k] != INV_NONE && is_image(g, n.in[k], bit(in, k), rank) != is_turned(t, n.in[k]))
-            INV_TRY(place_input(t, node, k, with && !is_turned(t, n.in[k]) ? rank : rank_of(g, n.in[k])));
-    if (with && !turn_attrs(g, inv_nod(g, node), rank)) return INV_E_NOMEM;
+        if (wants_other(t, n.in[k], inv_layout_bit(in, k), rank))
+            INV_TRY(place_input(t, node, k, with && !is_turned(t, n.in[k]) ? rank : inv_layout_rank(g, n.in[k])));
+    if (with && !inv_layout_turn_attrs(g, inv_nod(g, node), rank)) return INV_E_NOMEM;
     if (!inv_vec_push(&g->arena, &g->order, node)) return INV_E_NOMEM;
     for (uint32_t k = 0; k < n.nout; k++)
-        if (n.out[k] != INV_NONE && is_image(g, n.out[k], bit(out, k), rank) != is_turned(t, n.out[k]))
-            INV_TRY(place_output(t, node, k, with && !is_turned(t, n.out[k]) ? rank : rank_of(g, n.out[k])));
+        if (wants_other(t, n.out[k], inv_layout_bit(out, k), rank))
+            INV_TRY(place_output(t, node, k, with && !is_turned(t, n.out[k]) ? rank : inv_layout_rank(g, n.out[k])));
     return INV_OK;
 }
 
@@ -561,11 +377,11 @@ static void fix_broadcast(turning *t, inv_id node)
     const inv_node *n = inv_nod(t->g, node);
     uint32_t in, out;
     int rank;
-    if (!image_slots(t->g, n, &rank, &in, &out)) return;
+    if (!inv_layout_slots(t->g, n, &rank, &in, &out)) return;
     for (uint32_t k = 0; k < n->nin + n->nout; k++) {
         const inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
-        const bool slot = k < n->nin ? bit(in, k) : bit(out, k - n->nin);
-        if (is_image(t->g, v, slot, rank) && rank_of(t->g, v) < rank) t->fixed[v] = true;
+        const bool slot = k < n->nin ? inv_layout_bit(in, k) : inv_layout_bit(out, k - n->nin);
+        if (inv_layout_is_image(t->g, v, slot, rank) && inv_layout_rank(t->g, v) < rank) t->fixed[v] = true;
     }
 }
 
@@ -600,7 +416,7 @@ static inv_status turn(turning *t)
     inv_graph *g = t->g;
     inv_ids now = {0};
     for (inv_id v = 0; v < t->nvalue; v++)
-        if (is_turned(t, v)) inv_val(g, v)->shape = turn_shape(&inv_val(g, v)->shape);
+        if (is_turned(t, v)) inv_val(g, v)->shape = inv_layout_turn(&inv_val(g, v)->shape);
     if (g->matches) INV_TRY(place_templates(t));
     INV_TRY(place_all(t, g->order.at, g->order.n, &now));
     g->order = now;

@@ -250,7 +250,8 @@ static bool lost_before(const inv_matcher *m, inv_walk *w)
     for (uint32_t i = 0; i < m->nlost; i++) {
         const inv_walk *l = &m->lost[i];
         if (l->nexit == w->nexit && memcmp(l->exit, w->exit, w->nexit * sizeof *w->exit) == 0 &&
-            l->entry == w->entry && l->apart == w->apart && l->known == w->known && l->recoverable == w->recoverable) {
+            l->entry == w->entry && l->apart == w->apart && l->known == w->known && l->recoverable == w->recoverable &&
+            l->several == w->several) {
             *w = *l;
             return true;
         }
@@ -270,24 +271,27 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     region_context(a, s, &w.apart, &w.known);
     for (uint32_t k = 0; k < s->nout; k++) w.exit[k] = inv_binding_get(&a->b, s->out[k]);
     w.recoverable = condition_names(a->rule->def->when, "recoverable", s->in[0]);
+    w.several = inv_is_variadic(s->in[0]);
     bool lost = lost_before(a->m, &w);
-    if (!lost) INV_TRY(inv_region_find(a->m, &w, accept_entry, a, &r, &have));
+    if (!lost && w.several) have = inv_region_spread(a->m, &w, &r);
+    else if (!lost) INV_TRY(inv_region_find(a->m, &w, accept_entry, a, &r, &have));
     if (!have) {
-        excuse_by(&a->why, &(excuse){.stage = NO_REGION, .walk = w});
+        /* Why there is none with one entry says more. */
+        if (!w.several) excuse_by(&a->why, &(excuse){.stage = NO_REGION, .walk = w});
         if (!lost && a->m->nlost < sizeof a->m->lost / sizeof *a->m->lost) a->m->lost[a->m->nlost++] = w;
         return INV_OK;
     }
     attempt saved = *a;
-    inv_id *entry = INV_ARENA_NEW(&a->m->scratch, inv_id, 1);
+    inv_id *entry = INV_ARENA_NEW(&a->m->scratch, inv_id, r.nentry);
     inv_id *inside = INV_ARENA_NEW(&a->m->scratch, inv_id, a->ninside + r.nnode + 1);
     if (!entry || !inside) return INV_E_NOMEM;
-    *entry = r.entry;
+    memcpy(entry, r.entry, r.nentry * sizeof *entry);
     if (a->ninside) memcpy(inside, a->inside, a->ninside * sizeof *inside);
     memcpy(inside + a->ninside, r.node, r.nnode * sizeof *inside);
     a->inside = inside;
     a->ninside += r.nnode;
     a->done[i] = true;
-    if (inv_binding_set(&a->b, s->in[0], entry, 1)) INV_TRY(match_rest(a, found));
+    if (inv_binding_set(&a->b, s->in[0], entry, r.nentry)) INV_TRY(match_rest(a, found));
     if (!*found) {
         excuse why = a->why;
         *a = saved;
@@ -475,26 +479,6 @@ static inv_status match_node(inv_matcher *m, inv_id node)
     return why.stage && (alone || (one && why.stage == FORBIDDEN)) ? tell(m, &why, node) : INV_OK;
 }
 
-/* What is inside a branch of a coupling is called so, if it is also a step of reversible networks by itself. */
-static inv_status name_branches(inv_matcher *m)
-{
-    inv_graph *g = m->g;
-    bool *inside = INV_ARENA_NEW(&m->scratch, bool, g->node.n);
-    if (!inside) return INV_E_NOMEM;
-    for (size_t i = 0; i < m->out->block.n; i++) {
-        const inv_block *b = &m->out->block.at[i];
-        for (uint32_t k = b->npattern; k < b->nnode; k++) inside[b->node[k]] = true;
-    }
-    for (size_t i = 0; i < m->out->block.n; i++) {
-        inv_block *b = &m->out->block.at[i];
-        bool step = strncmp(b->kind, "batchnorm", 9) == 0 || strcmp(b->kind, "invertible_conv1x1") == 0;
-        if (!step || !inside[b->anchor]) continue;
-        b->kind = inv__arena_printf(&g->arena, "%s_in_residual_branch", b->kind);
-        if (!b->kind) return INV_E_NOMEM;
-    }
-    return INV_OK;
-}
-
 inv_status inv_matcher_init(inv_matcher *m)
 {
     inv_graph *g = m->g;
@@ -542,17 +526,6 @@ void inv_matcher_fini(inv_matcher *m)
     inv__arena_fini(&m->scratch);
 }
 
-/* A name of one node gives way to that of the longer pattern which it is part of. */
-static void drop_parts(inv_matcher *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->out->block.n; i++) {
-        const inv_block *b = &m->out->block.at[i];
-        if (b->npattern > 1 || b->rule->solve == NULL || !m->paired[b->anchor]) m->out->block.at[n++] = *b;
-    }
-    m->out->block.n = n;
-}
-
 static int by_position(const void *a, const void *b)
 {
     const inv_block *x = a, *y = b;
@@ -578,9 +551,7 @@ static inv_status match_all(inv_matcher *m)
         INV_TRY(match_node(m, g->order.at[i]));
         m->steps += MOST_STEPS / norder;
     }
-    INV_TRY(name_branches(m));
-    drop_parts(m);
-    INV_TRY(inv_block_gains(m));
+    INV_TRY(inv_block_finish(m));
     if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);
     return INV_OK;
 }

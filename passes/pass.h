@@ -168,7 +168,7 @@ typedef struct inv_known {
 typedef struct inv_walk {
     inv_id exit[INV_MAX_EXIT], entry, apart, known;
     uint32_t nexit;
-    bool recoverable;
+    bool recoverable, several;
     uint8_t loss;     /* inv_region_loss: why nothing was found */
     inv_id at, spoilt; /* the value that it is about; SHARED: the part of it that feeds the branch, INV_NONE: another */
 } inv_walk;
@@ -257,8 +257,9 @@ inv_status inv_excuse_region(inv_matcher *m, const inv_walk *w, inv_why *why);
 inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_id *pattern,
                           uint32_t npattern, const inv_id *inside, uint32_t ninside, inv_block *out);
 
-/* How much each block magnifies errors. After all edges have been found. */
-inv_status inv_block_gains(inv_matcher *m);
+/* When all blocks and edges have been found: how much each block magnifies errors, and what blocks inside of others are
+ * called. */
+inv_status inv_block_finish(inv_matcher *m);
 
 /* template.c: the nodes that save and solve, outside of the order. */
 typedef struct inv_template {
@@ -275,11 +276,12 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
 /* Edges by the value that they free, in the order in which they were found: m->edge_start, m->edge_of. */
 inv_status inv_edges_index(inv_matcher *m);
 
-/* region.c: single-entry subgraphs */
+/* region.c: subgraphs with one entry, or several */
+#define INV_MAX_ENTRY 8
 typedef struct inv_region {
-    inv_id entry;
+    inv_id entry[INV_MAX_ENTRY];
     inv_id *node;
-    uint32_t nnode;
+    uint32_t nentry, nnode;
 } inv_region;
 /* Takes steps of a search from what is left; false: nothing is. */
 bool inv_region_pay(inv_matcher *m, uint32_t steps);
@@ -287,6 +289,8 @@ bool inv_region_pay(inv_matcher *m, uint32_t steps);
 inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,
                            inv_region *out, bool *found);
+/* The same with two entries or more, all of which what leaves the block lets be solved for. false: none. */
+bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out);
 /* Whether x, entry of the region that is being searched for, can be solved for from what leaves the block. */
 bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known);
 

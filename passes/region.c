@@ -7,7 +7,10 @@
  *
  * The walk goes up from the exits, always opening the value that comes last in the order; whenever one value alone is
  * left, that value dominates the exits. The entry may be `apart` itself (x1 = x2 in the picture) if something outside
- * of the block gives it back. */
+ * of the block gives it back.
+ *
+ * `region(xs...)`: the walk stops wherever something outside might give a value back; then all of them have to be
+ * solvable, one after the other. */
 #include <string.h>
 
 #include "passes/pass.h"
@@ -69,13 +72,13 @@ static void open_value(inv_matcher *m, frontier *f, inv_region *r, inv_id v)
 }
 
 /* Puts the inputs of `d` that a walk upwards has not met on its stack. */
-static uint32_t climb(inv_matcher *m, inv_id d, inv_id but, uint32_t n)
+static uint32_t climb(inv_matcher *m, inv_id d, uint32_t n)
 {
     const inv_node *node = inv_nod(m->g, d);
     inv_region_pay(m, node->nin + 1);
     for (uint32_t k = 0; k < node->nin; k++) {
         inv_id in = node->in[k];
-        if (in == INV_NONE || in == but || !m->active[in] || m->visited[in] == m->visit) continue;
+        if (in == INV_NONE || !m->active[in] || m->visited[in] == m->visit) continue;
         m->visited[in] = m->visit;
         m->stack[n++] = in;
     }
@@ -94,7 +97,7 @@ static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
         inv_id x = m->stack[--n], d = inv_val(m->g, x)->def;
         if (m->seen[x] == m->walk) return true;
         if (d == INV_NONE || m->pos[d] + 1 < lowest) continue;
-        n = climb(m, d, INV_NONE, n);
+        n = climb(m, d, n);
     }
     return false;
 }
@@ -143,22 +146,29 @@ static void lose(inv_walk *w, inv_region_loss loss, inv_id at)
     w->at = at;
 }
 
+static void enter(inv_region *r, inv_id v) { r->entry[r->nentry++] = v; }
+
+static void begin(inv_matcher *m, inv_walk *w, frontier *f, inv_region *r)
+{
+    *r = (inv_region){.node = m->inside};
+    m->walk++;
+    w->loss = INV_LOST_NO_ENTRY;
+    w->at = w->spoilt = INV_NONE;
+    for (uint32_t i = 0; i < w->nexit; i++) {
+        if (m->seen[w->exit[i]] == m->walk) continue;
+        m->seen[w->exit[i]] = m->walk;
+        push(m, f, w->exit[i]);
+    }
+}
+
 inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id, void *), void *opaque,
                            inv_region *out, bool *found)
 {
     frontier f = {m->front, 0};
     bool lost = false; /* an entry was refused that something else reads: further up is no better reason */
-    *out = (inv_region){INV_NONE, m->inside, 0};
-    m->walk++;
+    begin(m, w, &f, out);
     *found = false;
-    w->loss = INV_LOST_NO_ENTRY;
-    w->at = w->spoilt = INV_NONE;
-    for (uint32_t i = 0; i < w->nexit; i++) {
-        if (m->seen[w->exit[i]] == m->walk) continue;
-        m->seen[w->exit[i]] = m->walk;
-        push(m, &f, w->exit[i]);
-    }
     while (f.n) {
         inv_id v = pop_last(m, &f);
         if (m->steps == 0) {
@@ -168,7 +178,7 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
         bool alone = f.n == 0 && !is_exit(w, v) && (w->entry == INV_NONE || v == w->entry);
         if (v == w->apart) {
             *found = alone && accept(m, out, v, opaque);
-            if (*found) out->entry = v;
+            if (*found) enter(out, v);
             else if (!lost) lose(w, INV_LOST_FREED, v);
             return INV_OK;
         }
@@ -179,7 +189,7 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
                 return INV_OK;
             }
             if (accept(m, out, v, opaque)) {
-                out->entry = v;
+                enter(out, v);
                 *found = true;
                 return INV_OK;
             }
@@ -194,22 +204,15 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
     return INV_OK;
 }
 
-/* Whether w can be computed when `known` is, without x or apart or what they come from. */
-static bool computable(inv_matcher *m, inv_id w, inv_id x, inv_id apart, inv_id known)
-{
-    if (!m->active[w] || w == known) return true;
-    uint32_t lowest = place(m, x), n = 0;
-    if (apart != INV_NONE && place(m, apart) < lowest) lowest = place(m, apart);
-    m->visit++;
-    m->visited[w] = m->visit;
-    m->stack[n++] = w;
-    while (n) {
-        inv_id v = m->stack[--n], d = inv_val(m->g, v)->def;
-        if (v == x || v == apart || place(m, v) < lowest || d == INV_NONE) return false;
-        n = climb(m, d, known, n);
-    }
-    return true;
-}
+/* --- what gives an entry back --- */
+
+/* The entry x is to be solved for, without `apart`, when `known` is there. Of a region with several entries also: what
+ * has been solved for, a bit for each, and what comes out where the others are taken up. */
+typedef struct goal {
+    inv_id x, apart, known;
+    const inv_region *among; /* NULL: it has one entry */
+    uint32_t solved;
+} goal;
 
 static bool gives(const inv_node *n, inv_id v)
 {
@@ -218,27 +221,146 @@ static bool gives(const inv_node *n, inv_id v)
     return false;
 }
 
+static bool outside(const inv_matcher *m, const inv_edge *e) { return m->in_region[e->forward] != m->walk; }
+
+/* Whether what the edge frees goes on as it is, or into another coupling: there the edge reads another value. What an
+ * activation or a product takes up may be no more than the beginning of a branch. */
+static bool carries(const inv_matcher *m, const inv_edge *e)
+{
+    const inv_node *user = inv_nod(m->g, e->forward);
+    bool on = e->rule->exactness == INV_EXACT;
+    for (uint32_t i = e->nsave; i < e->nnode && !on; i++) {
+        const inv_node *n = inv_nod(m->g, e->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const inv_id v = n->in[k];
+            on = on || (v != INV_NONE && v < m->nvalue && m->active[v] && !gives(user, v));
+        }
+    }
+    return on && outside(m, e);
+}
+
+static bool is_there(const inv_matcher *m, const goal *t, inv_id v)
+{
+    if (v == t->known) return true;
+    for (uint32_t k = 0; t->among && k < t->among->nentry; k++) {
+        const inv_id x = t->among->entry[k];
+        if (v == x) return t->solved >> k & 1;
+        for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1]; i++) {
+            const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
+            if (e->forward == inv_val(m->g, v)->def && carries(m, e)) return true;
+        }
+    }
+    return false;
+}
+
+/* Whether v can be computed from what is there, without x or apart or what they come from. */
+static bool computable(inv_matcher *m, inv_id v, const goal *t)
+{
+    if (!m->active[v]) return true;
+    uint32_t lowest = place(m, t->x), n = 0;
+    if (t->apart != INV_NONE && place(m, t->apart) < lowest) lowest = place(m, t->apart);
+    m->visit++;
+    m->visited[v] = m->visit;
+    m->stack[n++] = v;
+    while (n) {
+        v = m->stack[--n];
+        if (is_there(m, t, v)) continue;
+        const inv_id d = inv_val(m->g, v)->def;
+        if (v == t->x || v == t->apart || place(m, v) < lowest || d == INV_NONE) return false;
+        n = climb(m, d, n);
+    }
+    return true;
+}
+
 /* Whether all that the edge reads, but what it starts from, can be computed. */
-static bool solvable(inv_matcher *m, const inv_edge *e, inv_id x, inv_id apart, inv_id known)
+static bool solvable(inv_matcher *m, const inv_edge *e, const goal *t)
 {
     const inv_node *user = inv_nod(m->g, e->forward);
     for (uint32_t i = e->nsave; i < e->nnode; i++) {
         const inv_node *n = inv_nod(m->g, e->node[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
-            inv_id w = n->in[k];
-            if (w == INV_NONE || w >= m->nvalue || gives(user, w)) continue; /* past nvalue: the template's own */
-            if (!computable(m, w, x, apart, known)) return false;
+            inv_id v = n->in[k];
+            if (v == INV_NONE || v >= m->nvalue || gives(user, v)) continue; /* past nvalue: the template's own */
+            if (!computable(m, v, t)) return false;
         }
     }
     return true;
 }
 
-bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known)
+static bool recoverable(inv_matcher *m, const goal *t)
 {
-    if (inv_val(m->g, x)->is_output) return true;
-    for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1]; i++) {
+    if (inv_val(m->g, t->x)->is_output) return true;
+    for (uint32_t i = m->edge_start[t->x]; i < m->edge_start[t->x + 1]; i++) {
         const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
-        if (m->in_region[e->forward] != m->walk && solvable(m, e, x, apart, known)) return true;
+        if ((t->among ? carries(m, e) : outside(m, e)) && solvable(m, e, t)) return true;
     }
     return false;
+}
+
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known)
+{
+    return recoverable(m, &(goal){x, apart, known, NULL, 0});
+}
+
+/* --- several entries --- */
+
+static bool may_come_back(const inv_matcher *m, inv_id v)
+{
+    bool may = inv_val(m->g, v)->is_output;
+    for (uint32_t i = m->edge_start[v]; i < m->edge_start[v + 1] && !may; i++)
+        may = carries(m, &m->out->edge.at[m->edge_of[i]]);
+    return may;
+}
+
+static bool solved_in_turn(inv_matcher *m, const inv_walk *w, const inv_region *r)
+{
+    goal t = {INV_NONE, w->apart, w->known, r, 0};
+    for (uint32_t before = 1; before != t.solved;) {
+        before = t.solved;
+        for (uint32_t k = 0; k < r->nentry; k++) {
+            t.x = r->entry[k];
+            if (!(t.solved >> k & 1) && recoverable(m, &t)) t.solved |= 1u << k;
+        }
+    }
+    return t.solved == (1u << r->nentry) - 1;
+}
+
+static uint32_t slot_of(const inv_matcher *m, inv_id v)
+{
+    const inv_node *n = inv_nod(m->g, inv_val(m->g, v)->def);
+    uint32_t k = 0;
+    while (k < n->nout && n->out[k] != v) k++;
+    return k;
+}
+
+/* Among the entries so far, in the order in which they are made. */
+static void enter_in_order(const inv_matcher *m, inv_region *r, inv_id v)
+{
+    uint32_t i = r->nentry++;
+    for (; i > 0; i--) {
+        const inv_id w = r->entry[i - 1];
+        if (place(m, w) != place(m, v) ? place(m, w) < place(m, v) : slot_of(m, w) < slot_of(m, v)) break;
+        r->entry[i] = w;
+    }
+    r->entry[i] = v;
+}
+
+bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out)
+{
+    frontier f = {m->front, 0};
+    uint32_t lowest = UINT32_MAX;
+    begin(m, w, &f, out);
+    while (f.n) {
+        const inv_id v = pop_last(m, &f), d = inv_val(m->g, v)->def;
+        if (m->steps == 0 || v == w->apart || d == INV_NONE) return false;
+        if (is_exit(w, v) || !may_come_back(m, v)) {
+            if (inv_nod(m->g, d)->op->flags & INV_OP_SOURCE) return false;
+            open_value(m, &f, out, v);
+            continue;
+        }
+        if (out->nentry == INV_MAX_ENTRY) return false;
+        enter_in_order(m, out, v);
+        lowest = place(m, v); /* the walk goes back */
+    }
+    return out->nentry > 1 && !computed_from(m, w->apart, lowest) && solved_in_turn(m, w, out);
 }

@@ -10,10 +10,21 @@ bool inv_is_variadic(const char *name)
     return n > 3 && strcmp(name + n - 3, "...") == 0;
 }
 
+/* Rules may come from anywhere: an attribute may be absent, of another kind, or say what the values do not have. */
+static bool is_list(const inv_attr *a) { return a && a->kind == INV_ATTR_INTS; }
+
+/* 0 to `rank`, which stands for no axis at all; -1: there is none of that number. */
+static int axis_of(int64_t axis, int rank)
+{
+    return axis < -rank || axis > rank ? -1 : (int)(axis < 0 ? axis + rank : axis);
+}
+
+/* Each of 0 to n - 1 once. */
 static bool invert_perm(const int64_t *p, size_t n, int64_t *out)
 {
+    for (size_t i = 0; i < n; i++) out[i] = -1;
     for (size_t i = 0; i < n; i++) {
-        if (p[i] < 0 || (size_t)p[i] >= n) return false;
+        if (p[i] < 0 || (size_t)p[i] >= n || out[p[i]] >= 0) return false;
         out[p[i]] = (int64_t)i;
     }
     return true;
@@ -21,7 +32,7 @@ static bool invert_perm(const int64_t *p, size_t n, int64_t *out)
 
 static bool ones_of(inv_graph *g, const char *name, const inv_attr *from, inv_attr *out)
 {
-    int64_t *list = from ? INV_ARENA_NEW(&g->arena, int64_t, from->n + 1) : NULL;
+    int64_t *list = is_list(from) ? INV_ARENA_NEW(&g->arena, int64_t, from->n + 1) : NULL;
     for (size_t k = 0; list && k < from->n; k++) list[k] = 1;
     if (list) *out = inv_attr_of_ints(name, from->n, list);
     return list != NULL;
@@ -29,7 +40,7 @@ static bool ones_of(inv_graph *g, const char *name, const inv_attr *from, inv_at
 
 static bool inverted(inv_graph *g, const char *name, const inv_attr *from, inv_attr *out)
 {
-    int64_t *p = from ? INV_ARENA_NEW(&g->arena, int64_t, from->n + 1) : NULL;
+    int64_t *p = is_list(from) ? INV_ARENA_NEW(&g->arena, int64_t, from->n + 1) : NULL;
     if (!p || !invert_perm(from->ints, from->n, p)) return false;
     *out = inv_attr_of_ints(name, from->n, p);
     return true;
@@ -42,8 +53,11 @@ static bool sizes_of(inv_graph *g, const char *name, const char *arg, const inv_
     int at = list ? inv_binding_find(b, list) : -1;
     int64_t *sizes = at < 0 ? NULL : INV_ARENA_NEW(&g->arena, int64_t, b->n_ids[at] + 1);
     for (uint32_t k = 0; sizes && k < b->n_ids[at]; k++) {
+        if (b->id[at][k] == INV_NONE) return false;
         const inv_shape *shape = &inv_val(g, b->id[at][k])->shape;
-        sizes[k] = shape->dim[axis < 0 ? axis + shape->rank : axis];
+        const int along = axis_of(axis, shape->rank);
+        if (along < 0 || along == shape->rank) return false;
+        sizes[k] = shape->dim[along];
     }
     if (sizes) *out = inv_attr_of_ints(name, b->n_ids[at], sizes);
     return sizes != NULL;
@@ -80,9 +94,11 @@ static bool rows_of(inv_graph *g, const char *name, const inv_node *node, inv_id
     int64_t *d = x == INV_NONE ? NULL : INV_ARENA_NEW(&g->arena, int64_t, 3);
     if (!d) return false;
     const inv_shape *s = &inv_val(g, x)->shape;
-    const int64_t groups = inv_attr_int(node, "groups", 0), axis = inv_attr_int(node, "axis", -1);
+    const int64_t groups = inv_attr_int(node, "groups", 0);
+    const int rows = groups ? 1 : axis_of(inv_attr_int(node, "axis", -1), s->rank);
+    if (groups < 0 || groups > inv_shape_nelem(s) || rows < 0 || rows > s->rank) return false;
     d[0] = d[1] = 1;
-    for (int i = 0; i < (groups ? 1 : (int)(axis < 0 ? axis + s->rank : axis)); i++) d[1] *= s->dim[i];
+    for (int i = 0; i < rows; i++) d[1] *= s->dim[i];
     d[1] *= groups ? groups : 1;
     d[2] = d[1] ? inv_shape_nelem(s) / d[1] : 0;
     *out = inv_attr_of_ints(name, 3, d);

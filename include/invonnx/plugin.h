@@ -10,14 +10,15 @@
  *     solve   "x = LeakyReluInverse<*>(y)"    may read every value of the pattern but `frees`
  *
  * In patterns: `t = region(x)` any single-entry subgraph that starts at x, `s, t = region(x)` one that gives several
- * values (at most four); `param(W)` a value that depends on parameters and constants only; `xs...` all inputs or
- * outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either order. In
- * solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of the node that gives t;
- * `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation; `k = ones(starts)` as
- * many ones; `k = shape(x)` the extents of x; `k = matrix(W)` those of W with all axes but the first made one;
- * `k = channel(y)` those of y where all but that of axis 1 are 1; `k = swap(y)` the permutation that exchanges the last
- * two axes of y; `k = rows(x)` three extents: 1, how many rows x has, and how many elements each of them has: all from
- * attribute `axis` on, or those of one of as many groups of channels as attribute `groups` says.
+ * values (at most four), `t = region(xs...)` one that starts at two values or more (at most eight), all of which can be
+ * solved for from what leaves the block; `param(W)` a value that depends on parameters and constants only; `xs...` all
+ * inputs or outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either
+ * order. In solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of the node that
+ * gives t; `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation;
+ * `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k = matrix(W)` those of W with all axes but the
+ * first made one; `k = channel(y)` those of y where all but that of axis 1 are 1; `k = swap(y)` the permutation that
+ * exchanges the last two axes of y; `k = rows(x)` three extents: 1, how many rows x has, and how many elements each of
+ * them has: all from attribute `axis` on, or those of one of as many groups of channels as attribute `groups` says.
  *
  * A pattern may have up to eight statements; the matched node is then that of its last operator. One of a single node
  * is a local inverse, longer ones also name blocks. Recovery may use any solve text wherever its pattern is found,

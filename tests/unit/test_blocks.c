@@ -136,6 +136,25 @@ static void test_spellings(void **state)
     assert_non_null(strstr(got, "additive_block_fg x A -> y1 y2"));
     assert_non_null(strstr(got, "additive_coupling x A -> y1"));
     assert_non_null(strstr(got, "additive_coupling x y1 A -> y2"));
+    /* three streams, one after the other: a stream that the branch reads is solved for before */
+    blocks_text(HEAD "param float[2,2] C; x1, x2, x3 = Split<axis = 1, num_outputs = 3>(x); p = Mul(x3, x2); "
+                "q = MatMul(p, C); t = Tanh(q); y1 = Add(t, x1); k = Mul(x3, y1); u = Tanh(k); y2 = Sub(x2, u); "
+                "l = Mul(y1, y2); v = Tanh(l); y3 = Add(x3, v); y = Concat<axis = 1>(y1, y2, y3);" TAIL,
+                got, sizeof got);
+    assert_non_null(strstr(got, "additive_coupling x1 x2 x3 C -> y1 x2 x3"));
+    assert_non_null(strstr(got, "additive_coupling x2 x3 y1 -> y2 x3 y1"));
+    assert_non_null(strstr(got, "additive_coupling x3 y1 y2 -> y3 y1 y2"));
+    /* a step of a Hamiltonian system is one block, and each half of it is a step */
+    blocks_text(HALVES "f = MatMul(x2, A); s = Tanh(f); t = Mul(s, float[] {0.1}); y1 = Sub(x1, t); "
+                "u = Mul(float[] {0.1}, y1); y2 = Add(u, x2); y = Concat<axis = 1>(y1, y2);" TAIL, got, sizeof got);
+    assert_non_null(strstr(got, "leapfrog x1 x2 A -> y1 y2"));
+    assert_non_null(strstr(got, "additive_coupling x1 x2 A -> y1 x2"));
+    /* momentum and what it pushes on are one block, and so is the step of the momentum; its decay is no block */
+    blocks_text(HALVES "a = Mul(x1, float[] {0.9}); f = MatMul(x2, A); t = Tanh(f); w = Add(t, a); y2 = Add(w, x2); "
+                "y = Concat<axis = 1>(w, y2);" TAIL, got, sizeof got);
+    assert_non_null(strstr(got, "momentum_residual x1 x2 A -> "));
+    assert_non_null(strstr(got, "additive_coupling a x2 A -> w x2"));
+    assert_null(strstr(got, "scale"));
     /* an update in place, by indices, with transposes around it */
     blocks_text("g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; const int64[3,1] i = {3, 4, 5}; "
                 "x = Sin(in); x1, x2 = Split<axis = 1, num_outputs = 2>(x); f = MatMul(x1, A); t = Tanh(f); "

@@ -112,6 +112,7 @@ static void test_gains(void **state)
 #define HEAD "g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; param float[6,6] F; x = Sin(in); "
 #define TAIL " z = MatMul(y, B) }"
 #define HALVES HEAD "x1, x2 = Split<axis = 1, num_outputs = 2>(x); "
+#define THIRDS HEAD "param float[2,2] C; x1, x2, x3 = Split<axis = 1, num_outputs = 3>(x); "
 #define IMAGES                                                                                                         \
     "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3] b; param float[3] m; param float[3] v = {1, 1, " \
     "1}; "                                                                                                             \
@@ -152,6 +153,19 @@ static const struct refused {
     {"additive_coupling", "additive_coupling", "",
      HALVES "p = Mul(x1, x2); f = MatMul(p, A); t = Tanh(f); y1 = Add(x1, t); "
             "y = Concat<axis = 1>(y1, x2);" TAIL},
+    /* three streams: each is computed from what the other two were; one does not leave as it is */
+    {"additive_coupling_streams", "additive_coupling", "",
+     THIRDS "f = MatMul(x2, C); h = MatMul(x3, C); p = Mul(f, h); t = Tanh(p); y1 = Add(x1, t); u = Tanh(h); "
+            "y2 = Add(x2, u); k = MatMul(x2, C); v = Tanh(k); y3 = Add(x3, v); y = Concat<axis = 1>(y1, y2, y3);" TAIL},
+    {"additive_coupling_streams", "additive_coupling", "",
+     THIRDS "p = Mul(x2, x3); t = Tanh(p); y1 = Add(x1, t); y3 = Relu(x3); y = Concat<axis = 1>(y1, x2, y3);" TAIL},
+    /* the branch reads the first stream too */
+    {"additive_coupling_streams", "additive_coupling", "reads the value that would be freed",
+     THIRDS "p = Mul(x2, x3); q = Mul(p, x1); t = Tanh(q); y1 = Add(x1, t); y = Concat<axis = 1>(y1, x2, x3);" TAIL},
+    /* nothing is left of what was there before */
+    {"momentum_residual", "momentum_residual", "'g' comes as near to zero as 0",
+     HALVES "param float[3] g = {0.5, 0, 0.5}; a = Mul(x1, g); f = MatMul(x2, A); t = Tanh(f); w = Add(a, t); "
+            "y2 = Add(x2, w); y = Concat<axis = 1>(w, y2);" TAIL},
     /* a scale that may be zero: clipped there, or of any sign; one that is below zero somewhere */
     {"affine_coupling", "affine_coupling", "given by Relu, may be as small as 0",
      HALVES "p = MatMul(x2, A); s = Relu(p); h = MatMul(x2, A); m = Mul(x1, s); y1 = Add(m, h); "

@@ -118,6 +118,73 @@ static void what_is_printed_is_read(void **state)
     inv_context_destroy(ctx);
 }
 
+/* The table of fields has every text of the struct, so that all of them are printed and read. */
+static void every_field_is_a_field(void **state)
+{
+    (void)state;
+    for (size_t at = offsetof(inv_inverse_def, kind); at < sizeof(inv_inverse_def); at += sizeof(const char *)) {
+        bool known = at == offsetof(inv_inverse_def, cases) || at == offsetof(inv_inverse_def, priority) ||
+                     at == offsetof(inv_inverse_def, exactness);
+        for (const inv_rule_field *f = inv__rule_fields; f->name; f++) known = known || f->offset == at;
+        if (!known) fail_msg("the text at byte %zu of inv_inverse_def is not among the fields", at);
+    }
+    static const char text[] = "rule all\n    kind       k\n    priority   3\n    match      y = Neg(x)\n"
+                               "    solve      x = Sub(s, y)\n    frees      x\n    when       same_shape(x, y)\n"
+                               "    gain       times(2)\n    logdet     0\n    remedy     r\n"
+                               "    saves      s = Sub(x, x)\n"
+                               "    doc        d\n             | e\n    exactness  exact\n"
+                               "    case       g(float[2] a) => (b) { b = Neg(a) }\n";
+    inv_context *ctx = context(false);
+    inv_str out;
+    inv__str_init(&out, ctx);
+    load(ctx, write_text("layout.rules", text, sizeof text - 1));
+    inv_rule_print(inv_registry_inverse_at(ctx->registry, 0), &out);
+    assert_string_equal(out.s, text);
+    inv__str_fini(&out);
+    inv_context_destroy(ctx);
+}
+
+/* Solve texts that ask for axes, lists and permutations that the values do not have: rules that do not apply. */
+static void hostile_solve_texts(void **state)
+{
+    (void)state;
+#define RESIZED                                                                                                       \
+    "g(float[2,4] a) => (z) { x = Sin(a); y = Resize<mode = \"linear\">(x, float[0] {}, float[2] {1, 1.3}); " \
+    "z = Sin(y) }"
+#define GATHERED "g(float[2,3,4] x, int64[2] i) => (z) { y = Gather<axis = 2>(x, i); z = Sin(y) }"
+#define NEGATED "g(float[4] a) => (z) { x = Sin(a); y = Neg(x); z = Sin(y) }"
+#define CONVOLVED "g(float[1,1,4,4] a) => (z) { param float[1,1,1,1] W = {2}; x = Sin(a); y = Conv(x, W); z = Sin(y) }"
+    static const struct {
+        const char *match, *solve, *frees, *text;
+    } rules[] = {
+        {"y = ResizeN(x)", "x = Transpose<perm = invert(scales)>(y)", "x", RESIZED},
+        {"y = ResizeN(x)", "x = Transpose<perm = ones(scales)>(y)", "x", RESIZED},
+        {"y = Gather(xs...)", "xs... = SplitSizes<axis = axis, sizes = sizes(xs)>(y)", "xs...", GATHERED},
+        {"y = Gather(x, i)", "x = View<shape = rows(i)>(y)", "x", GATHERED},
+        {"y = Neg(x)", "x = Transpose<perm = swap(y)>(y)", "x", NEGATED},
+        {"y = Neg(x)", "x = View<shape = sizes(x)>(y)", "x", NEGATED},
+        {"y = Neg(x)", "x = View<shape = invert(y.nothing)>(y)", "x", NEGATED},
+        {"y = ConvN(x, param(W))", "x = Transpose<perm = invert(strides)>(y)", "x", CONVOLVED},
+        {"y = ConvN(x, param(W))", "x = Transpose<perm = group>(y)", "x", CONVOLVED},
+        {"y = Neg(x)", "x, r = SplitSizes<axis = 8000, sizes = [2, 2]>(y)", "x", NEGATED},
+        {"y = Neg(x)", "x = Concat<axis = -8000>(y, y)", "x", NEGATED},
+        {"y = Neg(x)", "x = Transpose<perm = [-1000000]>(y)", "x", NEGATED},
+        {"y = Neg(x)", "x = ReduceSumAxes<axes = [7000]>(y)", "x", NEGATED},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        char text[1024], *json;
+        inv_context *ctx = context(true);
+        const int n = snprintf(text, sizeof text,
+                               "rule mine\n  priority 900\n  match %s\n  solve %s\n  frees %s\n  case %s\n",
+                               rules[i].match, rules[i].solve, rules[i].frees, rules[i].text);
+        load(ctx, write_text("hostile.rules", text, (size_t)n));
+        assert_int_equal(inv_selftest(ctx, "hostile.rules", &json), INV_OK);
+        if (!strstr(json, "its solve text cannot be applied here")) fail_msg("%s: %s", rules[i].solve, json);
+        inv_free(ctx, json);
+        inv_context_destroy(ctx);
+    }
+}
+
 /* Lines may go on, empty texts are kept, and comments and blank lines are nothing. */
 static void layout_of_texts(void **state)
 {
@@ -263,6 +330,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rule_files_as_shared_objects), cmocka_unit_test(what_is_printed_is_read),
+        cmocka_unit_test(every_field_is_a_field),       cmocka_unit_test(hostile_solve_texts),
         cmocka_unit_test(layout_of_texts),              cmocka_unit_test(refusals),
         cmocka_unit_test(bad_shared_objects),           cmocka_unit_test(failing_callbacks),
     };
