@@ -170,8 +170,10 @@ static const char *new_solver(inv_outliner *o, inv_solver s)
 {
     const char *ending = s.logdet ? "logdet" : "inv";
     s.name = inv__arena_printf(o->a, "%s_%s", s.of, ending);
-    for (uint32_t k = 1; s.name && inv_graph_find(o->flat, s.name) != INV_NONE; k++) {
-        if (inv_val(o->flat, inv_graph_find(o->flat, s.name))->inverse_of) break; /* of an earlier rewriting */
+    for (uint32_t k = 1; s.name; k++) {
+        const inv_id taken = inv_graph_find(o->flat, s.name);
+        const bool free = taken == INV_NONE || inv_val(o->flat, taken)->inverse_of; /* of an earlier rewriting */
+        if (free && !(o->reverse && o->reverse->with_logdet && strcmp(o->reverse->with_logdet, s.name) == 0)) break;
         s.name = inv__arena_printf(o->a, "%s_%s_%u", s.of, ending, k);
     }
     return s.name && inv_vec_push(&o->scratch, &o->solver, s) ? s.name : NULL;
@@ -305,7 +307,8 @@ void inv_derive_begin(inv_derivation *d)
     o->stamp++;
     for (uint32_t k = 0; k < d->cut->nitem; k++) o->held[d->cut->item[k]] = o->stamp;
     d->r = (inv_raise){.g = o->g, .a = o->a, .opset = inv_graph_opset(o->flat, ""), .real = o->real, .name = d->name,
-                       .node = &d->node, .names = o->flat, .gone = o->gone, .by_operator = o->by_operator};
+                       .node = &d->node, .names = o->flat, .gone = o->gone, .by_operator = o->by_operator,
+                       .reserved = o->reverse ? o->reverse->with_logdet : NULL};
 }
 
 void inv_derive_end(inv_derivation *d)

@@ -89,6 +89,35 @@ static int64_t elements(const inv_graph *g, const inv_id *v, size_t n, int64_t r
     return sum;
 }
 
+static bool moves_rows(const inv_node *n)
+{
+    size_t count;
+    const bool transposed = strcmp(n->op->name, "Transpose") == 0, sliced = strcmp(n->op->name, "SliceRange") == 0;
+    const int64_t *perm = transposed ? inv_attr_ints(n, "perm", &count) : NULL;
+    const int64_t *steps = sliced ? inv_attr_ints(n, "steps", &count) : NULL;
+    if (strcmp(n->op->name, "Permute") == 0 || strcmp(n->op->name, "CumSumInverse") == 0)
+        return inv_attr_int(n, "axis", 0) == 0;
+    return (perm && perm[0] != 0) || (steps && steps[0] != 1);
+}
+
+/* Whether what is solved from stays in its row; extents do not tell where two of them are equal. */
+static bool keeps_rows(tally *t, const inv_edge *e)
+{
+    t->stamp++;
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(t->g, e->node[i]);
+        bool carried = false;
+        for (uint32_t k = 0; k < n->nin && !carried; k++)
+            carried = n->in[k] != INV_NONE &&
+                      (t->seen[n->in[k]] == t->stamp || starts_from(e->volume, n->in[k]));
+        if (!carried) continue;
+        if (moves_rows(n)) return false;
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) t->seen[n->out[k]] = t->stamp;
+    }
+    return true;
+}
+
 static inv_status exchange(tally *t, const inv_derived *u)
 {
     const inv_volume *v = u->edge->volume;
@@ -98,7 +127,7 @@ static inv_status exchange(tally *t, const inv_derived *u)
         if (!t->held[v->from[i]]) return cannot(t, u, "what it is solved from has been made use of before");
     if (elements(t->g, v->from, v->nfrom, rows, &per_row) != elements(t->g, u->freed.at, u->freed.n, rows, &per_row))
         return cannot(t, u, "it gives another number of elements than it takes, so the map is no bijection");
-    if (!per_row || inv_attr_int(inv_nod(t->g, u->edge->forward), "axis", 1) == 0)
+    if (!per_row || inv_attr_int(inv_nod(t->g, u->edge->forward), "axis", 1) == 0 || !keeps_rows(t, u->edge))
         return cannot(t, u, "its first axis is not the batch");
     INV_TRY(check_operands(t, u));
     for (uint32_t i = 0; i < v->nfrom; i++) t->held[v->from[i]] = false;
@@ -264,7 +293,7 @@ static const char *sum_axes(inv_raise *r, const char *x, int from, int rank)
 /* Per sample, or one number for all, of entries of shape s that are spread over those of x. */
 static const char *sum_spread(const tally *t, const char *entries, const inv_shape *s, bool carries, const inv_shape *x)
 {
-    bool rows = carries && s->rank == x->rank && s->dim[0] == x->dim[0];
+    bool rows = s->rank > 0 && s->rank == x->rank && s->dim[0] == x->dim[0] && (carries || s->dim[0] != 1);
     if (carries && !rows) {
         refuse(t->r, "its factor is spread over the batch");
         return NULL;

@@ -20,7 +20,7 @@ inv_status inv_rewrite_blocks(inv_context *ctx, const inv_graph *source, const i
 inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                                 struct inv_rewriting **out);
 
-/* reverse.c: what inv_context.reverse points to */
+/* reverse_batch.c: what inv_context.reverse points to */
 inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
                              const inv_reverse_options *options, bool in_memory, struct inv_rewriting **out);
 

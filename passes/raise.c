@@ -41,7 +41,7 @@ const char *inv_raise_fresh(inv_raise *r)
     do {
         name = inv__arena_printf(r->a, "_v%u", r->fresh++);
         taken = name && r->names ? inv_graph_find(r->names, name) : INV_NONE;
-    } while (taken != INV_NONE && !r->gone[taken]);
+    } while ((taken != INV_NONE && !r->gone[taken]) || (name && r->reserved && strcmp(name, r->reserved) == 0));
     return name;
 }
 
@@ -94,9 +94,14 @@ static bool plain(const raising *b)
 
 static bool leaky_relu_inv(const raising *b)
 {
-    if (b->a[0] == 0) return refuse(b->r, "a slope of 0 has no inverse");
-    return emit(b->r, output(b, 0), "LeakyRelu", NAMES(input(b, 0)),
-                INV_ATTRS(inv_attr_of_float("alpha", 1 / b->a[0]))) != NULL;
+    inv_raise *r = b->r;
+    const char *y = input(b, 0);
+    if (b->a[0] == 0) return refuse(r, "a slope of 0 has no inverse");
+    if (r->by_operator)
+        return emit(r, output(b, 0), "LeakyRelu", NAMES(y), INV_ATTRS(inv_attr_of_float("alpha", 1 / b->a[0]))) != NULL;
+    /* attributes of files are float32, which the slope is and its reciprocal is not */
+    const char *below = op2(r, "Less", y, real(r, 0)), *steep = op2(r, "Div", y, real(r, b->a[0]));
+    return emit(r, output(b, 0), "Where", NAMES(below, steep, y), INV_NOATTR) != NULL;
 }
 
 static bool prelu_inv(const raising *b)
@@ -122,20 +127,21 @@ static const char *log1p_of(inv_raise *r, const char *u)
     return twice_atanh(r, op2(r, "Div", u, op2(r, "Add", u, real(r, 2))));
 }
 
-/* x = y / g for y > 0, k ln(1 + y / d) below: a sum of two terms, one of which is 0. */
+/* x = u for u = y / g > 0, k ln(1 + u / d) below: a sum of two terms, one of which is 0. */
 static bool exponential_unit(const raising *b, double g, double k, double d)
 {
     inv_raise *r = b->r;
-    const char *y = input(b, 0), *above = op1(r, "Relu", y), *below = op2(r, "Sub", y, above);
+    const char *u = input(b, 0);
+    if (g != 1) u = op2(r, "Div", u, real(r, g));
+    const char *above = op1(r, "Relu", u), *below = op2(r, "Sub", u, above);
     if (d != 1) below = op2(r, "Div", below, real(r, d));
     below = log1p_of(r, below);
     if (k != 1) below = op2(r, "Mul", below, real(r, k));
-    if (g != 1) above = op2(r, "Div", above, real(r, g));
     return last2(b, "Add", above, below);
 }
 
 static bool elu_inv(const raising *b) { return exponential_unit(b, 1, 1, b->a[0]); }
-static bool selu_inv(const raising *b) { return exponential_unit(b, b->a[1], 1, b->a[1] * b->a[0]); }
+static bool selu_inv(const raising *b) { return exponential_unit(b, b->a[1], 1, b->a[0]); }
 static bool celu_inv(const raising *b) { return exponential_unit(b, 1, b->a[0], b->a[0]); }
 
 static bool tanh_inv(const raising *b)

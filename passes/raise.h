@@ -17,6 +17,7 @@ typedef struct inv_raise {
     uint32_t fresh;      /* for inv_raise_fresh */
     const inv_graph *names; /* no value between is called as one here, but for those of nodes that are gone; ... */
     const bool *gone;       /* ... per value of it. NULL: any name will do */
+    const char *reserved;   /* nor as this; may be NULL */
     bool by_operator;    /* LinearSolve stays the operator that it is, which only this library knows */
     const char *reason;  /* set when false is returned: in words, why not */
 } inv_raise;

@@ -134,29 +134,61 @@ static bool is_unknown(const inv_reversal *x, inv_id v)
     return v != INV_NONE && x->o->carries[v] && !inv_derive_name(&x->d, v);
 }
 
+/* What keeps a local inverse from being written, all of the model's values that it takes being known. */
+static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
+{
+    const inv_outliner *o = x->o;
+    inv_arena *a = o->a;
+    const char *text = NULL;
+    for (uint32_t i = 0; i < e->nnode && !text; i++) {
+        const inv_node *n = inv_nod(o->g, e->node[i]);
+        if (!inv_raise_knows(n->op_type))
+            text = inv__arena_printf(a, "its inverse takes %s, which has no form in ONNX", n->op_type);
+        for (uint32_t k = 0; k < n->nin && !text; k++) {
+            const inv_id v = n->in[k];
+            bool made = v == INV_NONE || x->d.name[v] || inv_val(o->g, v)->role == INV_ROLE_CONST;
+            for (uint32_t j = 0; j < i && !made; j++)
+                made = inv_ids_have(inv_nod(o->g, e->node[j])->out, inv_nod(o->g, e->node[j])->nout, v);
+            if (made || strcmp(n->op->name, "LinearSolve") == 0) continue;
+            text = o->carries[v] ? "its inverse takes what the model computes of the value that is to be derived (the "
+                                   "statistics of a normalization, for example), which is not known in this direction"
+                                 : "its inverse takes a factor that is made of parameters, but is no value that is known "
+                                   "here (alpha and beta of Gemm are multiplied in by the program; an Expand to the "
+                                   "shape of a value that is to be derived cannot run)";
+        }
+    }
+    return text ? text : "its matrix is not a value of the file";
+}
+
+/* The value that an operator gives or takes besides and that is not known either; INV_NONE. */
+static inv_id other_unknown(const inv_reversal *x, const inv_node *n, inv_id unknown, bool *given)
+{
+    *given = true;
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && !inv_derive_name(&x->d, n->out[k])) return n->out[k];
+    *given = false;
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != unknown && is_unknown(x, n->in[k])) return n->in[k];
+    return INV_NONE;
+}
+
 /* Why the operator that gives known values leaves its input unknown. */
 static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
 {
     const inv_outliner *o = x->o;
     const inv_matches *found = o->g->matches;
-    const inv_node *n = inv_nod(o->g, node);
+    const inv_edge *edge = NULL;
+    bool given;
+    const inv_id other = other_unknown(x, inv_nod(o->g, node), unknown, &given);
+    for (size_t i = 0; i < found->edge.n && !edge; i++)
+        if (found->edge.at[i].forward == node && found->edge.at[i].frees == unknown) edge = &found->edge.at[i];
+    if (edge && other == INV_NONE) return reason_of_edge(x, edge);
     for (size_t i = 0; i < found->refusal.n; i++)
         if (found->refusal.at[i].node == node && found->refusal.at[i].why.reason)
             return found->refusal.at[i].why.reason;
-    for (size_t i = 0; i < found->edge.n; i++) {
-        const inv_edge *e = &found->edge.at[i];
-        if (e->forward != node || e->frees != unknown) continue;
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE && !inv_derive_name(&x->d, n->out[k]))
-                return inv__arena_printf(x->o->a, "that takes '%s', which is not known either",
-                                         inv_val(o->g, n->out[k])->name);
-        for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != unknown && is_unknown(x, n->in[k]))
-                return inv__arena_printf(x->o->a, "that takes its other operand '%s', which is not known either",
-                                         inv_val(o->g, n->in[k])->name);
-        return "its matrix is not a value of the file";
-    }
-    return "no rule inverts this operator in this operand";
+    if (!edge) return "no rule inverts this operator in this operand";
+    return inv__arena_printf(o->a, "that takes %s'%s', which is not known either", given ? "" : "its other operand ",
+                             inv_val(o->g, other)->name);
 }
 
 static bool gives_known(const inv_reversal *x, const inv_node *n)
@@ -509,8 +541,8 @@ static inv_status reverse(inv_outliner *o, const inv_graph *source, const inv_se
     return s;
 }
 
-inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
-                             const inv_reverse_options *options, bool in_memory, inv_rewriting **out)
+inv_status inv_reverse_as_given(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
+                                const inv_reverse_options *options, bool in_memory, inv_rewriting **out)
 {
     inv_reverse_options all = {0};
     if (options) memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);

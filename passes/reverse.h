@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Private to the inverse direction of a model: the derivation (reverse.c) and its log-determinant (logdet.c). */
+ * Private to the inverse direction of a model: the derivation (reverse.c), its log-determinant (logdet.c), and
+ * whether it holds for every batch (reverse_batch.c). */
 #ifndef INV_PASSES_REVERSE_H
 #define INV_PASSES_REVERSE_H
 
@@ -23,5 +24,9 @@ bool inv_reversal_needs(const inv_reversal *x, const inv_derived *u);
 
 /* logdet.c: appends the log-determinant to the body, as x->logdet_name. The graph is pruned, and made again after. */
 inv_status inv_reversal_logdet(inv_reversal *x);
+
+/* The inverse direction for these shapes. */
+inv_status inv_reverse_as_given(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
+                                const inv_reverse_options *options, bool in_memory, inv_rewriting **out);
 
 #endif

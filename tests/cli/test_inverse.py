@@ -9,7 +9,7 @@
   Jacobian   of small models that are made here, one per invertible operator and compositions of them: the
              log-determinant is that of the Jacobian by central differences in float64, for every row of a batch
   made       conditions (--given), dynamic batches, float64 models, rewritten models, batch normalization in training
-             mode
+             mode; open batches that extents equal, log-determinants of each sample of a fixed batch, names, slopes
   refusals   name the value, the node and the reason, end with exit status 1, and write nothing
 """
 import argparse
@@ -325,6 +325,106 @@ def check_training_mode():
         assert not twins[0][1]["notes"] and "running statistics" in twins[1][1]["notes"][0]
 
 
+def small(path, inputs, outputs, body, tensors=(), opset=18):
+    """A model from the text form: inputs and outputs as 'float[N,4] x', tensors {name: array}."""
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+    model = onnx.parser.parse_model(f"{head} g ({inputs}) => ({outputs}) {{ {body} }}")
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in dict(tensors).items())
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+    return path
+
+
+def refused(model, tmp, want, *options):
+    status, _, err = common.call("rewrite", model, "-o", os.path.join(tmp, "o.onnx"), "--inverse-out",
+                                 os.path.join(tmp, "i.onnx"), *options)
+    assert status == 1 and re.search(want, err), f"exit {status}, {err}"
+    assert not os.path.exists(os.path.join(tmp, "i.onnx")), "a refusal has written something"
+
+
+def check_batches():
+    """An inverse of an open batch holds for every batch, whatever extents equal the one it was made with."""
+    w = np.linalg.qr(np.random.default_rng(3).normal(size=(7, 7)))[0].astype(np.float32)
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "m.onnx")
+        small(path, "float[N,4,7] x", "float[N,4,7] z",
+              "t = Transpose<perm = [1,0,2]>(x) v = Reshape(t, to) u = MatMul(v, W) s = Shape(t) w = Reshape(u, s) "
+              "z = Transpose<perm = [1,0,2]>(w)", {"W": w, "to": np.array([-1, 7])})
+        for options in (), ("--batch", "5"): refused(path, tmp, "batch is open.*'t'.*fixed batch", *options)
+        small(path, "float[N,7] x", "float[N,7] z",
+              "t = Transpose<perm = [1,0]>(x) l = LeakyRelu<alpha = 0.5>(t) z = Transpose<perm = [1,0]>(l)")
+        for options in (), ("--batch", "5"):
+            refused(path, tmp, "first axis is not the batch", "--with-logdet", "ld", *options)
+        inverse, _ = invert(path, tmp)
+        x = np.random.default_rng(4).normal(size=(3, 7)).astype(np.float32)
+        within("transposed", off(ort(inverse, ort(path, {"x": x}))["x"], x), 1e-6)
+        for extent in 7, 11, 77, 91:
+            small(path, f"float[N,{extent},7] x", f"float[N,{7 * extent}] z",
+                  "y = MatMul(x, W) l = LeakyRelu<alpha = 0.5>(y) z = Flatten(l)", {"W": w})
+            inverse, _ = invert(path, tmp, "--with-logdet", "ld")
+            for batch in 1, 7, 11, 4:
+                x = np.random.default_rng(batch).normal(size=(batch, extent, 7)).astype(np.float32)
+                z = ort(path, {"x": x})["z"]
+                back = ort(inverse, {"z": z})
+                within(f"batch {batch}, extent {extent}", off(back["x"], x), 1e-5)
+                within("log det", off(back["ld"], np.log(2) * (z < 0).sum(1)), 1e-5)
+
+
+def check_samples():
+    """Log-determinants of a fixed batch are each sample's own."""
+    s = np.array([[2.], [3.], [5.]], dtype=np.float32)
+    full = np.exp(np.random.default_rng(5).normal(size=(3, 4))).astype(np.float32)
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "m.onnx")
+        for scale in s, full, full[:1]:
+            small(path, "float[3,4] x", "float[3,4] z", "z = Mul(x, s)", {"s": scale})
+            inverse, _ = invert(path, tmp, "--with-logdet", "ld")
+            want = -np.log(np.broadcast_to(scale, (3, 4))).sum(1)
+            within("scales", off(ort(inverse, {"z": full})["ld"], want), 1e-6)
+        leak = "y = LeakyRelu<alpha = 0.2>(x) "
+        for body in ("z = Transpose<perm = [1,0,2]>(y)", "z = MatMul(W, y)", "z = Gather<axis = 0>(y, p)"):
+            shape = "4,4" if "W" in body else "4,4,2"
+            small(path, f"float[{shape}] x", f"float[{shape}] z", leak + body,
+                  {"W": 2 * np.eye(4, dtype=np.float32), "p": np.array([2, 0, 1, 3])})
+            refused(path, tmp, "first axis is not the batch", "--with-logdet", "ld")
+
+
+def check_names():
+    """The name of the log-determinant is nobody else's."""
+    w = np.linalg.qr(np.random.default_rng(6).normal(size=(4, 4)))[0].astype(np.float32)
+    with tempfile.TemporaryDirectory() as tmp:
+        path = small(os.path.join(tmp, "m.onnx"), "float[N,4] x", "float[N,4] z", "z = MatMul(x, W)", {"W": 2 * w})
+        for name in "W_logdet", "W_inv", "_v0", "_v1", "_v5":
+            inverse, _ = invert(path, tmp, "--with-logdet", name)
+            within(name, off(ort(inverse, {"z": w})[name], np.full(4, -4 * np.log(2))), 1e-6)
+        refused(path, tmp, "'W'.*a value of the model has that name", "--with-logdet", "W")
+
+
+def check_precision():
+    """Slopes are not rounded on the way into the file."""
+    with tempfile.TemporaryDirectory() as tmp:
+        for real in "float", "double":
+            for op in "LeakyRelu<alpha = 0.1>", "Selu":
+                path = small(os.path.join(tmp, "m.onnx"), f"{real}[N,4] x", f"{real}[N,4] z", f"z = {op}(x)")
+                inverse, _ = invert(path, tmp)
+                x = np.random.default_rng(7).normal(size=(5, 4))
+                z = run(path, {"x": x}, tmp, "--float64")
+                within(f"{op} of {real}", off(run(inverse, z, tmp, "--float64")["x"], x), 1e-12)
+
+
+def check_reasons():
+    ones = np.ones(4, dtype=np.float32)
+    w = np.linalg.qr(np.random.default_rng(8).normal(size=(4, 4)))[0].astype(np.float32)
+    rows = (("float[N,4]", "z = LayerNormalization(x, s)", r"LayerNormalization.*not known in this direction"),
+            ("float[N,4]", "n = Shape(x) e = Expand(s, n) z = Mul(x, e)", r"\(Mul\).*Expand"),
+            ("float[N,4]", "z = Gemm<beta = 2.0, transB = 1>(x, W, s)", r"\(Gemm\).*beta of Gemm"),
+            ("float[N,4,2,2]", "z = Conv<group = 4>(x, D)", r"\(Conv\).*FilterInverse.*no form in ONNX"))
+    with tempfile.TemporaryDirectory() as tmp:
+        for shape, body, want in rows:
+            refused(small(os.path.join(tmp, "m.onnx"), f"{shape} x", f"{shape} z", body,
+                          {"s": 2 * ones, "W": w, "D": 2 * ones.reshape(4, 1, 1, 1)}), tmp, want)
+
+
 def check_refusals():
     data = os.path.join(common.DATA, "models")
     rows = (("plain_lenet_ts17", (), r"input 'x'.*node '.*' \(Gemm\).*fewer features"),
@@ -356,7 +456,8 @@ def main():
     for folder in folders: check_flow(folder)
     print(f"{len(folders)} flows: round trip and log-determinants")
     if args.prefix: return
-    for check in check_jacobians, check_given, check_rewritten, check_training_mode, check_refusals:
+    for check in (check_jacobians, check_given, check_rewritten, check_training_mode, check_batches, check_samples,
+                  check_names, check_precision, check_reasons, check_refusals):
         check()
         print(check.__name__.removeprefix("check_"))
 

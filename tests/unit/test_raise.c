@@ -97,8 +97,11 @@ static void expect(const char *text, int64_t opset, inv_dtype real, const char *
 static void test_forms(void **state)
 {
     (void)state;
-    /* parameters as attributes, whatever the types */
-    expect("x = LeakyReluInverse<alpha = 0.25>(float[3] y)", 17, INV_DT_NONE, "x = LeakyRelu<alpha = 4>(y)");
+    /* by the slope itself, which is a float32 number also in float64 */
+    expect("x = LeakyReluInverse<alpha = 0.25>(float[3] y)", 17, INV_F64,
+           "_v0 = Constant<double[0]>(); _v1 = Less(y, _v0); _v2 = Constant<double[0.25]>(); _v3 = Div(y, _v2); "
+           "x = Where(_v1, _v3, y)");
+    /* whatever the types */
     expect("x = PReluInverse(float[2,3] y, float[3] s)", 17, INV_DT_NONE, "_v0 = Reciprocal(s); x = PRelu(y, _v0)");
     expect("x = TanhInverse(float[3] y)", 17, INV_F32, "x = Atanh(y)");
     expect("y = Elu<alpha = 0.5>(float[3] x)", 17, INV_F32, "y = Elu<alpha = 0.5>(x)");
