@@ -3,7 +3,8 @@
  * number does not say whether it is the batch or another extent that happens to equal it; so the inverse is made for
  * two batches that nothing in the model can be mistaken for, and must come out the same:
  *
- *     Transpose [N,4,6] -> [4,N,6], Reshape -> [4 N, 6]    undone by Reshape {4, 77, 6} here and {4, 91, 6} there: refused
+ *     Transpose [N,4,6] -> [4,N,6], Reshape -> [4 N, 6]    undone by Reshape {4, 77, 6} here and {4, 91, 6} there:
+ * refused
  */
 #include <string.h>
 
