@@ -271,6 +271,16 @@ static inv_status statement(scope *x, const inv_stmt *s)
     return INV_OK;
 }
 
+static inv_status check_type(const inv_grad *b, uint32_t k, inv_id gradient)
+{
+    const inv_dtype got = inv_val(b->g, gradient)->dtype, want = inv_val(b->g, inv_I(b, k))->dtype;
+    const plugin_op *p = op_of(inv_nod(b->g, b->node));
+    if (b->g->failed) return b->g->failed;
+    INV_CHECK(got == want, p->ctx, INV_E_ARG, "grad of %s.%s (plugin '%s'): 'd_%s' is of type %s, the input of type %s",
+              p->row.domain, p->row.name, p->plugin, p->in[k], inv_dtype_name(got), inv_dtype_name(want));
+    return INV_OK;
+}
+
 static inv_status plugin_grad(inv_grad *b)
 {
     const plugin_op *p = op_of(inv_nod(b->g, b->node));
@@ -282,6 +292,7 @@ static inv_status plugin_grad(inv_grad *b)
         (void)snprintf(name, sizeof name, "d_%s", p->in[k]);
         for (size_t i = x.n; i-- > 0;)
             if (strcmp(x.name[i], name) == 0) {
+                INV_TRY(check_type(b, k, x.value[i]));
                 inv_grad_set(b, k, inv_emit_sum_to(b->g, x.value[i], inv_I(b, k)));
                 break;
             }

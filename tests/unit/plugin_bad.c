@@ -16,6 +16,7 @@
 #define op_kernel 12
 #define op_grad_name 13
 #define op_grad_draws 14
+#define op_grad_type 15
 
 static const inv_inverse_def good = {
     .size = sizeof good, .name = "good", .match = "y = Neg(x)", .solve = "x = Neg(y)", .frees = "x", .kind = "",
@@ -39,18 +40,24 @@ const void *const uses_it = &good;
 #endif
 #endif
 #else
-#if BAD == op_domain || BAD == op_grad || BAD == op_kernel || BAD == op_grad_name || BAD == op_grad_draws
+#if BAD == op_domain || BAD == op_grad || BAD == op_kernel || BAD == op_grad_name || BAD == op_grad_draws || \
+    BAD == op_grad_type
 static inv_status infer(const inv_op_call *c)
 {
     c->out[0] = c->in[0];
     return INV_OK;
 }
-static inv_status lost(const inv_op_call *c) { return c->fail(c, INV_E_IO, "the table is lost"); }
+static inv_status lost(const inv_op_call *c)
+{
+    if (BAD == op_grad_type) return INV_OK;
+    return c->fail(c, INV_E_IO, "the table is lost");
+}
 static const inv_operator_def operator_def = {
     .size = sizeof operator_def, .domain = BAD == op_domain ? "ai.onnx.mine" : "com.example", .name = "Lost",
     .since = 1, .in = "x", .out = "y", .infer = infer, .cpu = lost,
     .grad = BAD == op_grad         ? "d_x = Gemm(d_y, x)"
             : BAD == op_grad_name  ? "t = Neg(d_y); d_q = Neg(t)"
+            : BAD == op_grad_type  ? "d_x = Less(d_y, x)"
             : BAD == op_grad_draws ? "d_x = DropoutMask<ratio = 0.5>(d_y)"
                                    : "d_x = Neg(d_y)",
     .cases = INV_CASES("y = com.example.Lost(float[2,3] x)"),
@@ -67,7 +74,8 @@ INV_PLUGIN(bad)(const inv_api *api, struct inv_registry *r)
     return api->add_inverse(r, &d);
 #elif BAD == fails
     return api->fail(r, INV_E_IO, "the licence server is on fire");
-#elif BAD == op_domain || BAD == op_grad || BAD == op_kernel || BAD == op_grad_name || BAD == op_grad_draws
+#elif BAD == op_domain || BAD == op_grad || BAD == op_kernel || BAD == op_grad_name || BAD == op_grad_draws || \
+    BAD == op_grad_type
     return api->add_operator(r, &operator_def);
 #elif BAD == silent
     return INV_E_NUMERIC;

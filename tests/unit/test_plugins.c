@@ -373,6 +373,13 @@ static void failing_callbacks(void **state)
     assert_non_null(strstr(json, "(com.example.Lost): cpu of plugin '" INV_BAD_PLUGINS
                                  "/plugin_bad_op_kernel.so' has failed: the table is lost"));
     inv_free(ctx, json);
+    path = INV_BAD_PLUGINS "/plugin_bad_op_grad_type.so";
+    inv_context *other = context(true);
+    load(other, path);
+    assert_int_equal(inv_selftest(other, path, &json), INV_OK);
+    if (!strstr(json, "'d_x' is of type bool, the input of type ")) fail_msg("%s", json);
+    inv_free(other, json);
+    inv_context_destroy(other);
     inv_context_destroy(ctx);
 }
 
