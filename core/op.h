@@ -122,6 +122,8 @@ const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i);
 size_t inv_registry_ninverses(const inv_registry *r);
 const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i); /* by falling priority */
 inv_context *inv_registry_context(const inv_registry *r);
+/* Whether texts of rules and gradients may use it: it has a kernel, and does nothing but compute from its inputs. */
+bool inv_op_computes(const inv_op_def *op);
 /* While a plugin is being loaded: its path, else NULL. What is made for it lives in the arena of the registry. */
 const char *inv_registry_loading(const inv_registry *r);
 inv_arena *inv_registry_arena(inv_registry *r);

@@ -129,6 +129,12 @@ const char *inv_registry_inverse_plugin(const inv_registry *r, size_t i)
     return i < r->inverse.n && r->inverse.at[i].from ? r->inverse.at[i].from->path : NULL;
 }
 
+bool inv_op_computes(const inv_op_def *op)
+{
+    return (op->cpu || op->flags & INV_OP_VIEW) && !op->writes &&
+           !(op->flags & (INV_OP_SOURCE | INV_OP_STEP | INV_OP_RANDOM));
+}
+
 inv_context *inv_registry_context(const inv_registry *r) { return r->ctx; }
 
 const char *inv_registry_loading(const inv_registry *r) { return r->loading ? r->loading->path : NULL; }

@@ -70,6 +70,9 @@ static inv_status check_form(inv_registry *r, const char *rule, const char *what
     INV_CHECK(!region || (s->nin == 1 && s->nout <= MOST_EXITS && strcmp(what, "match") == 0), r->ctx, INV_E_PARSE,
               "inverse rule '%s', %s: a region has one entry and at most %d exits, and stands in match", rule, what,
               MOST_EXITS);
+    for (uint32_t k = 0; k < s->nout; k++)
+        INV_CHECK(*s->out[k], r->ctx, INV_E_PARSE, "inverse rule '%s', %s: an output of %s has no name", rule, what,
+                  s->op);
     for (uint32_t k = 0; k < s->nin; k++)
         INV_CHECK(s->in_type[k].dtype == INV_DT_NONE, r->ctx, INV_E_PARSE,
                   "inverse rule '%s', %s: types and numbers do not stand among the inputs of %s", rule, what, s->op);
@@ -94,6 +97,8 @@ static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_d
     }
     INV_CHECK(!known->full, r->ctx, INV_E_PARSE, "inverse rule '%s', match: more than %d names", d->name, MOST_NAMES);
     r->field = "frees";
+    INV_CHECK(d->frees || (st.n > 1 && !d->solve && !d->refuse), r->ctx, INV_E_ARG,
+              "inverse rule '%s': frees is required, the value of match that the rule is about", d->name);
     INV_CHECK(!d->frees || has(known, d->frees), r->ctx, INV_E_PARSE,
               "inverse rule '%s', frees: match names no value '%s'", d->name, d->frees);
     return INV_OK;
@@ -134,8 +139,11 @@ static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_d
                       "inverse rule '%s', solve: %s reads '%s', which %s", d->name, s->op, s->in[k],
                       has(known, s->in[k]) ? "is what it is to compute" : "nothing before it gives");
         for (uint32_t k = 0; k < s->nout; k++) {
+            const bool frees = strcmp(s->out[k], d->frees) == 0;
+            INV_CHECK(frees ? !freed : !has(known, s->out[k]), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', solve: '%s' is there already", d->name, s->out[k]);
             note(known, s->out[k]);
-            freed = freed || strcmp(s->out[k], d->frees) == 0;
+            freed = freed || frees;
         }
     }
     INV_CHECK(!known->full, r->ctx, INV_E_PARSE, "inverse rule '%s', match and solve: more than %d names", d->name,
@@ -202,8 +210,6 @@ static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
     INV_CHECK(d->name && *d->name, r->ctx, INV_E_ARG, "inverse rule without a name");
     INV_TRY(check_letters(r, d));
     INV_CHECK(d->match && *d->match, r->ctx, INV_E_ARG, "inverse rule '%s': match is required", d->name);
-    INV_CHECK(!d->solve || (d->frees && *d->frees), r->ctx, INV_E_ARG,
-              "inverse rule '%s': solve without frees (the value that it computes)", d->name);
     INV_CHECK(!d->saves || d->solve, r->ctx, INV_E_ARG, "inverse rule '%s': saves without solve", d->name);
     INV_CHECK(!d->solve || !d->refuse, r->ctx, INV_E_ARG, "inverse rule '%s': both solve and refuse", d->name);
     INV_CHECK(d->exactness == INV_BOUNDED || d->exactness == INV_EXACT, r->ctx, INV_E_ARG,
@@ -226,20 +232,40 @@ static bool known_operator(const inv_registry *r, const inv_stmt *s, const char 
     return strcmp(one, "region") == 0 || inv_registry_named(r, &(inv_stmt){.op = one, .domain = s->domain});
 }
 
+static inv_status unknown(inv_registry *r, const char *rule, const inv_stmt *s, const char *name, size_t n)
+{
+    return inv__fail(r->ctx, INV_E_UNSUPPORTED_OP, "inverse rule '%s', %s: there is no operator '%.*s'%s%s", rule,
+                     r->field, (int)n, name, *s->domain ? " of domain " : "", s->domain);
+}
+
+static inv_status settle_match(inv_registry *r, inv_arena *a, const inv_inverse_def *d)
+{
+    inv_stmts st = {0};
+    r->field = "match";
+    INV_TRY(inv_text_stmts(r->ctx, a, d->match, &st));
+    for (size_t i = 0; i < st.n; i++) {
+        for (const char *p = st.at[i].op; *p; p += *p == '|') {
+            size_t n = strcspn(p, "|");
+            if (!known_operator(r, &st.at[i], p, n, a)) return unknown(r, d->name, &st.at[i], p, n);
+            p += n;
+        }
+    }
+    return INV_OK;
+}
+
+/* solve and saves: what they say is run as it stands. */
 static inv_status settle_text(inv_registry *r, inv_arena *a, const char *rule, const char *what, const char *text)
 {
     inv_stmts st = {0};
     if (!text) return INV_OK;
+    r->field = what;
     INV_TRY(inv_text_stmts(r->ctx, a, text, &st));
     for (size_t i = 0; i < st.n; i++) {
-        for (const char *p = st.at[i].op; *p; p += *p == '|') {
-            size_t n = strcspn(p, "|");
-            r->field = what;
-            INV_CHECK(known_operator(r, &st.at[i], p, n, a), r->ctx, INV_E_UNSUPPORTED_OP,
-                      "inverse rule '%s', %s: there is no operator '%.*s'%s%s", rule, what, (int)n, p,
-                      *st.at[i].domain ? " of domain " : "", st.at[i].domain);
-            p += n;
-        }
+        const inv_op_def *op = inv_registry_named(r, &st.at[i]);
+        if (!op) return unknown(r, rule, &st.at[i], st.at[i].op, strlen(st.at[i].op));
+        INV_CHECK(inv_op_computes(op), r->ctx, INV_E_UNSUPPORTED_OP,
+                  "inverse rule '%s', %s: '%s' is no canonical operator (`invonnx ops`: forward yes) that only "
+                  "computes from its inputs", rule, what, op->name);
     }
     return INV_OK;
 }
@@ -252,7 +278,7 @@ inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from)
     for (size_t i = 0; i < r->inverse.n && s == INV_OK; i++) {
         const inv_inverse_def *d = r->inverse.at[i].def;
         if (r->inverse.at[i].from != from) continue;
-        s = settle_text(r, &scratch, d->name, "match", d->match);
+        s = settle_match(r, &scratch, d);
         if (s == INV_OK) s = settle_text(r, &scratch, d->name, "solve", d->solve);
         if (s == INV_OK) s = settle_text(r, &scratch, d->name, "saves", d->saves);
     }

@@ -40,7 +40,10 @@ static void add(advice *a, const char *value, inv_str *text)
 static void remedy(inv_str *s, const inv_tried *t)
 {
     const char *gain = t->rule->gain;
-    if (begins(gain, "inv_norm"))
+    if (t->magnified > 2 * t->bound) /* not by parameters, as the rule states it */
+        inv__str_add(s, "; that is by how much larger its values are than those it is computed back from: bring the "
+                     "data to a spread near 1");
+    else if (begins(gain, "inv_norm"))
         inv__str_add(s, "; its matrix has condition number %.3g: orthogonal initialisation, or a lower learning rate, "
                      "keeps it away from singular", t->cond);
     else if (begins(gain, "max_inv"))

@@ -457,6 +457,14 @@ static json_t *report(check *c)
     return root;
 }
 
+static size_t not_finite(const inv_array *a)
+{
+    size_t n = a->dtype == INV_F32 || a->dtype == INV_F64, bad = 0;
+    for (int k = 0; k < a->rank; k++) n *= (size_t)a->dims[k];
+    for (size_t i = 0; i < n && !a->rows; i++) bad += isfinite(inv_elem_double(a->data, a->dtype, i)) ? 0 : 1;
+    return bad;
+}
+
 inv_status inv_model_check(inv_model *model, const inv_session_options *options, char **json)
 {
     check c = {.model = model, .ctx = model->ctx, .distance = {-1, -1, -1}};
@@ -471,9 +479,14 @@ inv_status inv_model_check(inv_model *model, const inv_session_options *options,
     o->optimizer = INV_OPT_NONE;
     o->plan_only = o->profile = o->input_grads = false;
     o->budget = 0;
-    for (size_t i = 0; i < o->ninputs; i++)
+    for (size_t i = 0; i < o->ninputs; i++) {
         INV_CHECK(o->inputs[i].data, model->ctx, INV_E_ARG, "input '%s' is given without values: a check wants data",
                   o->inputs[i].name);
+        const size_t bad = not_finite(&o->inputs[i]);
+        INV_CHECK(bad == 0, model->ctx, INV_E_ARG,
+                  "input '%s' has %zu elements that are not finite, which nothing can be told from: check on data "
+                  "without them", o->inputs[i].name, bad);
+    }
     c.found.trained = o->float64;
     for (int type = 0; type < 2; type++)
         c.found.limit[type] = o->max_drift > 0 && type == c.found.trained ? o->max_drift : type ? 1e-8 : 2e-5;

@@ -14,13 +14,27 @@ static double noise(uint64_t *h)
     return (double)(*h >> 11) * 0x1p-53 - 0.5;
 }
 
+enum { MOST_NBYTES = 64 << 20 }; /* of an operand: a case is small */
+
+/* Elements of an operand that is to be filled, eight bytes each at most. */
+static inv_status count(inv_context *ctx, const char *name, const inv_shape *s, size_t *ne)
+{
+    size_t nbytes;
+    INV_CHECK(inv_shape_is_static(s), ctx, INV_E_SHAPE, "'%s' has no fixed shape", name);
+    INV_CHECK(inv_shape_nbytes(s, INV_F64, &nbytes) && nbytes <= MOST_NBYTES, ctx, INV_E_SHAPE,
+              "'%s' has more elements than a case may have (%d)", name, MOST_NBYTES / 8);
+    *ne = nbytes / 8;
+    return INV_OK;
+}
+
 static inv_status fill_params(inv_graph *g)
 {
     uint64_t h = 88172645463325252u;
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_value *v = inv_val(g, g->inits.at[i]);
-        size_t ne = (size_t)inv_shape_nelem(&v->shape);
+        size_t ne;
         if (v->data.bytes) continue;
+        INV_TRY(count(g->ctx, v->name, &v->shape, &ne));
         float *data = INV_ARENA_NEW(&g->arena, float, ne);
         if (!data) return INV_E_NOMEM;
         for (size_t k = 0; k < ne; k++) data[k] = (float)(0.6 * noise(&h));
@@ -32,9 +46,8 @@ static inv_status fill_params(inv_graph *g)
 /* Integers are 0 or 1: good for labels, indices and truth values. */
 static inv_status fill(inv_test_case *c, size_t at, inv_array *a, const char *name, inv_dtype dtype, const inv_shape *s)
 {
-    inv_context *ctx = c->model.ctx;
-    INV_CHECK(inv_shape_is_static(s), ctx, INV_E_SHAPE, "'%s' has no fixed shape", name);
-    size_t ne = (size_t)inv_shape_nelem(s);
+    size_t ne;
+    INV_TRY(count(c->model.ctx, name, s, &ne));
     bool real = inv_dtype_is_float(dtype);
     if (real) dtype = INV_F64;
     unsigned char *data = inv__arena_alloc(&c->arena, ne * 8 + 64);

@@ -311,6 +311,18 @@ static bool split_names(inv_arena *a, const char *list, const char **name, uint3
     }
 }
 
+/* Whether statement i gives the gradient of an input, or what a later one reads. */
+static bool is_of_use(const plugin_op *p, size_t i)
+{
+    const inv_stmt *s = &p->grad.at[i];
+    for (uint32_t k = 0; k < s->nout; k++) {
+        if (strncmp(s->out[k], "d_", 2) == 0 && index_of(p->in, p->nin, s->out[k] + 2) >= 0) return true;
+        for (size_t j = i + 1; j < p->grad.n; j++)
+            if (index_of(p->grad.at[j].in, p->grad.at[j].nin, s->out[k]) >= 0) return true;
+    }
+    return false;
+}
+
 static inv_status check_grad(inv_registry *r, const plugin_op *p)
 {
     inv_context *ctx = p->ctx;
@@ -318,9 +330,9 @@ static inv_status check_grad(inv_registry *r, const plugin_op *p)
     for (size_t i = 0; i < p->grad.n; i++) {
         const inv_stmt *s = &p->grad.at[i];
         const inv_op_def *op = inv_registry_named(r, s);
-        INV_CHECK(op && (op->cpu || op->flags & INV_OP_VIEW), ctx, INV_E_UNSUPPORTED_OP,
-                  "operator '%s.%s', grad: '%s' is no canonical operator (`invonnx ops`: forward yes)", p->row.domain,
-                  p->row.name, s->op);
+        INV_CHECK(op && inv_op_computes(op), ctx, INV_E_UNSUPPORTED_OP,
+                  "operator '%s.%s', grad: '%s' is no canonical operator (`invonnx ops`: forward yes) that only "
+                  "computes from its inputs", p->row.domain, p->row.name, s->op);
         INV_CHECK(s->nin && s->nin <= MOST_OPERANDS && s->nout && s->nout <= MOST_OPERANDS, ctx, INV_E_PARSE,
                   "operator '%s.%s', grad: %s has no operands, or too many", p->row.domain, p->row.name, s->op);
         for (uint32_t k = 0; k < s->nin; k++) {
@@ -333,8 +345,13 @@ static inv_status check_grad(inv_registry *r, const plugin_op *p)
             INV_CHECK(there, ctx, INV_E_PARSE, "operator '%s.%s', grad: nothing gives '%s'", p->row.domain,
                       p->row.name, name);
         }
+        INV_CHECK(is_of_use(p, i), ctx, INV_E_PARSE,
+                  "operator '%s.%s', grad: '%s' is no gradient d_NAME of an input, and nothing reads it", p->row.domain,
+                  p->row.name, s->out[0]);
         values += s->nout;
     }
+    INV_CHECK(p->grad.n || !p->def.grad, ctx, INV_E_PARSE, "operator '%s.%s', grad: it is empty", p->row.domain,
+              p->row.name);
     INV_CHECK(values <= MOST_VALUES, ctx, INV_E_PARSE, "operator '%s.%s', grad: more than %d values", p->row.domain,
               p->row.name, MOST_VALUES);
     return INV_OK;

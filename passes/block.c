@@ -153,8 +153,8 @@ static bool among(const inv_id *list, uint32_t n, inv_id x)
     return false;
 }
 
-/* Of the rule's own solve text; without one, from the freed value on along the inverses of the pattern's operators, until
- * a value that leaves. `head`, `next`: the edges by what they free, counted from 1. */
+/* Of the rule's own solve text; without one, from the freed value on along the inverses of the pattern's operators,
+ * until a value that leaves. `head`, `next`: the edges by what they free, counted from 1. */
 static void gain_of(inv_matcher *m, inv_block *b, const uint32_t *head, const uint32_t *next)
 {
     const inv_edge *edge = m->out->edge.at;

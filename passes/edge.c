@@ -83,6 +83,17 @@ static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_bindin
     return INV_OK;
 }
 
+/* Texts of rules may come from anywhere: what they give has to be what it is given for. */
+static bool fits(const inv_graph *g, const inv_template *t, const inv_id *freed, uint32_t n)
+{
+    bool same = t->nresult == n;
+    for (uint32_t i = 0; i < n && same; i++) {
+        const inv_value *x = inv_val(g, freed[i]), *y = inv_val(g, t->result[i]);
+        same = x->dtype == y->dtype && inv_shape_equal(&x->shape, &y->shape);
+    }
+    return same;
+}
+
 inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made)
 {
     inv_graph *g = m->g;
@@ -92,7 +103,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     INV_TRY(inv_rule_gain(m, rule, b, &n, &e.gain, &e.bound));
     INV_TRY(inv_template_emit(m, rule, b, &n, &t));
     int freed = inv_binding_find(b, rule->def->frees);
-    *made = freed >= 0 && t.nresult == b->n_ids[freed];
+    *made = freed >= 0 && fits(g, &t, b->id[freed], b->n_ids[freed]);
     if (!*made) return INV_OK;
     e.node = t.node;
     e.nnode = t.nnode;

@@ -240,10 +240,13 @@ static inv_status reflects(inv_matcher *m, inv_id d, inv_id o, bool *holds, cons
     const inv_node *first = inv_nod(g, inv_val(g, d)->def), *then = inv_nod(g, inv_val(g, o)->def);
     const inv_shape *x = &inv_val(g, first->in[0])->shape, *k = &inv_val(g, d)->shape;
     const int64_t n = x->rank ? x->dim[x->rank - 1] : 0, inner = k->rank ? k->dim[k->rank - 1] : 0;
+    const inv_shape *v = &inv_val(g, then->in[1])->shape;
+    const bool outer = strcmp(then->op->name, "Mul") == 0; /* then V is a row, which d is spread along */
     double off = 0, size = 0;
     inv_known_forget(m, MAX_KEPT);
     *holds = false;
-    if (inv_val(g, first->in[1])->shape.rank != 2 || inv_shape_nelem(&inv_val(g, then->in[1])->shape) != n * inner)
+    if (inv_val(g, first->in[1])->shape.rank != 2 || inv_shape_nelem(v) != n * inner ||
+        !inv_shape_equal(x, &inv_val(g, o)->shape) || (outer && (inner != 1 || v->dim[v->rank - 1] != n)))
         return INV_OK;
     for (int64_t r = 0; r < inner; r++)
         for (int64_t c = 0; c < inner; c++) {

@@ -181,7 +181,8 @@ static inv_status emit_all(inv_matcher *m, const inv_stmts *list, const inv_bind
         uint32_t nout = list_out ? nfreed : s->nout;
         const inv_op_def *row = inv_registry_named(m->g->ctx->registry, s);
         inv_id *fresh = INV_ARENA_NEW(&m->scratch, inv_id, nout + 1);
-        inv_id made = in && row && fresh ? inv_emit_op(m->g, row, nout, nin, in, nattr, attr, fresh) : INV_NONE;
+        const bool fine = in && row && inv_op_computes(row) && fresh;
+        inv_id made = fine ? inv_emit_op(m->g, row, nout, nin, in, nattr, attr, fresh) : INV_NONE;
         *ok = made != INV_NONE;
         if (!*ok) break;
         to[(*n)++] = made;

@@ -13,8 +13,9 @@
  * values (at most four), `t = region(xs...)` one that starts at two values or more (at most eight), all of which can be
  * solved for from what leaves the block; `param(W)` a value that depends on parameters and constants only; `xs...` all
  * inputs or outputs of a variadic operator; `A|B(x)` either operator. Operands of commutative operators match in either
- * order. In solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of the node that
- * gives t; `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation;
+ * order. Operators of solve are canonical ones (`invonnx ops`: forward `yes`) that only compute from their inputs, and
+ * names are given once. In solve: `<*>` all attributes of the matched node; `k = name` one of them; `k = t.name` one of
+ * the node that gives t; `k = sizes(xs)` extents of xs along its `axis`; `k = invert(perm)` the inverse permutation;
  * `k = ones(starts)` as many ones; `k = shape(x)` the extents of x; `k = matrix(W)` those of W with all axes but the
  * first made one; `k = channel(y)` those of y where all but that of axis 1 are 1; `k = swap(y)` the permutation that
  * exchanges the last two axes of y; `k = rows(x)` three extents: 1, how many rows x has, and how many elements each of
@@ -44,7 +45,9 @@ typedef struct inv_inverse_def {
     int32_t priority;   /* higher is tried first */
     const char *match;
     const char *solve;  /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
-    const char *frees;  /* the value of the pattern that `solve` computes; "xs..." each one of a variadic */
+    /* The value of the pattern that `solve` computes, with its shape and type; "xs..." each one of a variadic. NULL
+     * only in a rule of several statements that neither solves nor refuses. */
+    const char *frees;
     /* Conditions, all must hold, separated by ';'.
      * Of shapes: same_shape(a,b) same_rank(a,b) same_type(a,b); square(W) tall(W) wide(W), of a matrix, or of a
      * convolution's filter with a row per output channel, group by group (of a transposed one, a column); patches(W),
@@ -132,7 +135,7 @@ typedef struct inv_operator_def {
     /* Statements that compute the gradient `d_NAME` of inputs from inputs, outputs, and the gradients `d_NAME` of
      * outputs. Operators are those that `invonnx ops` calls canonical (forward `yes`), or of a plugin; `<*>` and
      * `k = name` take attributes of the node, `float[] {2}` is a number. What is broadcast is summed by itself. Inputs
-     * without a statement pass none on. NULL: training through the operator is refused. */
+     * without a statement pass none on, but one has to have one. NULL: training through the operator is refused. */
     const char *grad;
     const char *const *cases; /* as "y = com.example.Op<a = 2.0>(float[2,3] x)" */
     const char *doc;

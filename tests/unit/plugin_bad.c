@@ -14,6 +14,8 @@
 #define op_domain 10
 #define op_grad 11
 #define op_kernel 12
+#define op_grad_name 13
+#define op_grad_draws 14
 
 static const inv_inverse_def good = {
     .size = sizeof good, .name = "good", .match = "y = Neg(x)", .solve = "x = Neg(y)", .frees = "x", .kind = "",
@@ -37,7 +39,7 @@ const void *const uses_it = &good;
 #endif
 #endif
 #else
-#if BAD == op_domain || BAD == op_grad || BAD == op_kernel
+#if BAD == op_domain || BAD == op_grad || BAD == op_kernel || BAD == op_grad_name || BAD == op_grad_draws
 static inv_status infer(const inv_op_call *c)
 {
     c->out[0] = c->in[0];
@@ -47,7 +49,10 @@ static inv_status lost(const inv_op_call *c) { return c->fail(c, INV_E_IO, "the 
 static const inv_operator_def operator_def = {
     .size = sizeof operator_def, .domain = BAD == op_domain ? "ai.onnx.mine" : "com.example", .name = "Lost",
     .since = 1, .in = "x", .out = "y", .infer = infer, .cpu = lost,
-    .grad = BAD == op_grad ? "d_x = Gemm(d_y, x)" : "d_x = Neg(d_y)",
+    .grad = BAD == op_grad         ? "d_x = Gemm(d_y, x)"
+            : BAD == op_grad_name  ? "t = Neg(d_y); d_q = Neg(t)"
+            : BAD == op_grad_draws ? "d_x = DropoutMask<ratio = 0.5>(d_y)"
+                                   : "d_x = Neg(d_y)",
     .cases = INV_CASES("y = com.example.Lost(float[2,3] x)"),
 };
 #endif
@@ -62,7 +67,7 @@ INV_PLUGIN(bad)(const inv_api *api, struct inv_registry *r)
     return api->add_inverse(r, &d);
 #elif BAD == fails
     return api->fail(r, INV_E_IO, "the licence server is on fire");
-#elif BAD == op_domain || BAD == op_grad || BAD == op_kernel
+#elif BAD == op_domain || BAD == op_grad || BAD == op_kernel || BAD == op_grad_name || BAD == op_grad_draws
     return api->add_operator(r, &operator_def);
 #elif BAD == silent
     return INV_E_NUMERIC;

@@ -206,6 +206,10 @@ static const struct refused {
     {"householder_outer", "householder", "not at right angles",
      "g(float[4,3] in) => (z) { param float[3,1] u = {1, 0, 0}; param float[1,3] v = {2, 1, 0}; x = Sin(in); "
      "d = MatMul(x, u); o = Mul(d, v); z = Sub(x, o) }"},
+    {"householder_outer", NULL, NULL, /* a column: every row of x takes another multiple */
+     "g(float[4,3,3] in) => (z) { param float[3,1] u = {1, 2, 2}; "
+     "param float[3,1] v = {0.2222222, 0.4444444, 0.4444444}; x = Sin(in); d = MatMul(x, u); "
+     "o = Mul(d, v); z = Sub(x, o) }"},
     {"householder", NULL, NULL,
      "g(float[4,3] in) => (z) { param float[3,1] u = {1, 0, 0}; param float[1,3] v = {2, 0, 0}; x = Sin(in); "
      "k = Sin(x); d = MatMul(k, u); o = MatMul(d, v); z = Sub(x, o) }"},

@@ -153,6 +153,8 @@ static void hostile_solve_texts(void **state)
     "z = Sin(y) }"
 #define GATHERED "g(float[2,3,4] x, int64[2] i) => (z) { y = Gather<axis = 2>(x, i); z = Sin(y) }"
 #define NEGATED "g(float[4] a) => (z) { x = Sin(a); y = Neg(x); z = Sin(y) }"
+#define SLOPED(axis)                                                                                                  \
+    "g(float[2,4] a) => (z) { x = Sin(a); y = LeakyRelu<alpha = 0.9, axis = " axis ", groups = 0>(x); z = Sin(y) }"
 #define CONVOLVED "g(float[1,1,4,4] a) => (z) { param float[1,1,1,1] W = {2}; x = Sin(a); y = Conv(x, W); z = Sin(y) }"
     static const struct {
         const char *match, *solve, *frees, *text;
@@ -170,6 +172,12 @@ static void hostile_solve_texts(void **state)
         {"y = Neg(x)", "x = Concat<axis = -8000>(y, y)", "x", NEGATED},
         {"y = Neg(x)", "x = Transpose<perm = [-1000000]>(y)", "x", NEGATED},
         {"y = Neg(x)", "x = ReduceSumAxes<axes = [7000]>(y)", "x", NEGATED},
+        {"y = Neg(x)", "x = SliceRange<starts = [0], steps = [1], sizes = [1]>(y)", "x", NEGATED}, /* of other shape */
+        {"y = Neg(x)", "b = Less(y, y); x = Cast<to = 7>(b)", "x", NEGATED},                       /* of other type */
+        {"y = Neg(x)", "x = View<shape = rows(x)>(y)", "x", NEGATED},
+        {"y = LeakyRelu(x)", "x = View<shape = rows(x)>(y)", "x", SLOPED("1000000")},
+        {"y = LeakyRelu(x)", "x = View<shape = rows(x)>(y)", "x", SLOPED("-5")},
+        {"ys... = LeakyRelu(x)", "x = View<shape = sizes(ys)>(ys...)", "x", SLOPED("100")},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         char text[1024], *json;
@@ -185,12 +193,35 @@ static void hostile_solve_texts(void **state)
     }
 }
 
+/* Cases of a size that nobody can hold, and of one that overflows. */
+static void huge_cases(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "g(float[4611686018427387904,4] a) => (z) { x = Sin(a); y = Neg(x); z = Sin(y) }",
+        "g(float[1000000000] a) => (z) { x = Sin(a); y = Neg(x); z = Sin(y) }",
+        "g(float[4,6] a) => (z) { param float[6,4611686018427387904,4] B; x = Sin(a); y = Neg(x); z = MatMul(y, B) }",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[512], *json;
+        inv_context *ctx = context(true);
+        const int n = snprintf(text, sizeof text,
+                               "rule mine\n  priority 900\n  match y = Neg(x)\n  solve x = Neg(y)\n  frees x\n"
+                               "  case %s\n", texts[i]);
+        load(ctx, write_text("huge.rules", text, (size_t)n));
+        assert_int_equal(inv_selftest(ctx, "huge.rules", &json), INV_OK);
+        if (!strstr(json, "has more elements than a case may have")) fail_msg("%s: %s", texts[i], json);
+        inv_free(ctx, json);
+        inv_context_destroy(ctx);
+    }
+}
+
 /* Lines may go on, empty texts are kept, and comments and blank lines are nothing. */
 static void layout_of_texts(void **state)
 {
     (void)state;
     static const char text[] =
-        "# two rules\n\n  rule one\r\n\tmatch y = Neg(x)\n\tkind \"\"\n doc first\n | second\n |  third\n"
+        "# two rules\n\n  rule one\r\n\tmatch d = Neg(x)   ;y = Neg(d)\n\tkind \"\"\n doc first\n | second\n |  third\n"
                                "rule two\n  match\n  | d = Neg(x)\n  | y = Neg(d)\n  frees x\n  priority -7\n";
     inv_context *ctx = context(false);
     load(ctx, write_text("layout.rules", text, sizeof text - 1));
@@ -215,7 +246,7 @@ static const struct refused {
     {"", "it is empty", INV_E_PARSE},
     {"# nothing\n", "it holds no rule", INV_E_PARSE},
     {"rule mine\n  match y = Neg(x\n", "line 2: inverse rule 'mine', match: ')' expected", INV_E_PARSE},
-    {"rule a\n match y = Neg(x)\n\n" RULE "  match y = Neg(x)\n  solve x = Neg(\n",
+    {"rule a\n match y = Neg(x)\n frees x\n" RULE "  match y = Neg(x)\n  solve x = Neg(\n",
      "line 7: inverse rule 'mine', solve",
      INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  when tiny(x)\n",
@@ -228,6 +259,23 @@ static const struct refused {
     {RULE "  macht y = Neg(x)\n",
      "line 3: rule 'mine': there is no field 'macht'; there are: kind, match", INV_E_PARSE},
     {RULE "  match y = Neg(z)\n", "line 2: inverse rule 'mine', frees: match names no value 'x'", INV_E_PARSE},
+    {"rule mine\n  match y = Neg(x)\n", "line 1: inverse rule 'mine': frees is required", INV_E_ARG},
+    {"rule mine\n  match y = Neg(x)\n  refuse no\n", "'mine': frees is required", INV_E_ARG},
+    {"rule mine\n  match d = Neg(x); y = Neg(d)\n  refuse no\n", "'mine': frees is required", INV_E_ARG},
+    {"rule mine\n  match d = Neg(x); y = Neg(d)\n  solve x = Neg(y)\n", "'mine': frees is required", INV_E_ARG},
+    {RULE "  match y = Neg(x)\n  solve x = Feed<slot = 99, shape = shape(x), dtype = 1>()\n",
+     "inverse rule 'mine', solve: 'Feed' is no canonical operator", INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Neg(x)\n  solve x = SequenceOf(y)\n", "'SequenceOf' is no canon", INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Neg(x)\n  solve x = Assign(y, y)\n", "'Assign' is no canonical", INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Neg(x)\n  solve x = Gemm(y, y)\n", "'Gemm' is no canonical", INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Neg(x)\n  saves s = Feed()\n  solve x = Sub(s, y)\n", "saves: 'Feed' is no canonical",
+     INV_E_UNSUPPORTED_OP},
+    {RULE "  match y = Neg(x)\n  solve q = Exp(y); q = Log(q); x = Neg(q)\n", "solve: 'q' is there already",
+     INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve y = Exp(y); x = Neg(y)\n", "solve: 'y' is there already", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve x = Neg(y); x = Neg(y)\n", "solve: 'x' is there already", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  solve \"\", x = SplitSizes<axis = 0, sizes = [0, 4]>(y)\n",
+     "an output of SplitSizes has no name", INV_E_PARSE},
     {RULE "  match y = Nag(x)\n", "match: there is no operator 'Nag'", INV_E_UNSUPPORTED_OP},
     {RULE "  match y = Neg|Nag(x)\n", "match: there is no operator 'Nag'", INV_E_UNSUPPORTED_OP},
     {RULE "  match y = my.Neg(x)\n", "match: there is no operator 'Neg' of domain my", INV_E_UNSUPPORTED_OP},
@@ -295,6 +343,8 @@ static void bad_shared_objects(void **state)
         {"larger", "inverse rule of ", INV_E_ABI},
         {"op_domain", "operator 'ai.onnx.mine.Lost': it must have a domain of its own", INV_E_ARG},
         {"op_grad", "operator 'com.example.Lost', grad: 'Gemm' is no canonical operator", INV_E_UNSUPPORTED_OP},
+        {"op_grad_name", "grad: 'd_q' is no gradient d_NAME of an input, and nothing reads it", INV_E_PARSE},
+        {"op_grad_draws", "is no canonical operator", INV_E_UNSUPPORTED_OP},
         {"unresolved", "it cannot be loaded: ", INV_E_IO},
     };
     inv_context *ctx = context(true);
@@ -331,8 +381,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rule_files_as_shared_objects), cmocka_unit_test(what_is_printed_is_read),
         cmocka_unit_test(every_field_is_a_field),       cmocka_unit_test(hostile_solve_texts),
-        cmocka_unit_test(layout_of_texts),              cmocka_unit_test(refusals),
-        cmocka_unit_test(bad_shared_objects),           cmocka_unit_test(failing_callbacks),
+        cmocka_unit_test(huge_cases),                   cmocka_unit_test(layout_of_texts),
+        cmocka_unit_test(refusals),                     cmocka_unit_test(bad_shared_objects),
+        cmocka_unit_test(failing_callbacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
