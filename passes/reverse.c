@@ -153,8 +153,8 @@ static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
             text = o->carries[v] ? "its inverse takes what the model computes of the value that is to be derived (the "
                                    "statistics of a normalization, for example), which is not known in this direction"
                                  : "its inverse takes a factor that is made of parameters, but is no value that is "
-                                   "known here (alpha and beta of Gemm are multiplied in by the program; an Expand to the "
-                                   "shape of a value that is to be derived cannot run)";
+                                   "known here (alpha and beta of Gemm are multiplied in by the program; an Expand to "
+                                   "the shape of a value that is to be derived cannot run)";
         }
     }
     return text ? text : "its matrix is not a value of the file";

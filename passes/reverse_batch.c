@@ -3,8 +3,7 @@
  * number does not say whether it is the batch or another extent that happens to equal it; so the inverse is made for
  * two batches that nothing in the model can be mistaken for, and must come out the same:
  *
- *     Transpose [N,4,6] -> [4,N,6], Reshape -> [4 N, 6]    undone by Reshape {4, 77, 6} here and {4, 91, 6} there:
- * refused
+ *     [N,4,6] -> Transpose -> [4,N,6] -> Reshape -> [4 N, 6]    undone by Reshape {4, 77, 6} and {4, 91, 6}: refused
  */
 #include <string.h>
 
