@@ -8,6 +8,8 @@
 #ifndef INV_CORE_PROGRAM_H
 #define INV_CORE_PROGRAM_H
 
+#include <string.h>
+
 #include "core/op.h"
 
 /* --- what matching finds (passes/match.c) --- */
@@ -180,6 +182,17 @@ typedef struct inv_plan {
     size_t store_transient;  /* of the same plan with everything stored */
     size_t peak_at;          /* position of the activation peak */
 } inv_plan;
+
+/* Whether backward gets v, if given, by solving for it, by that rule if one is named. */
+static inline bool inv_plan_inverts(const inv_plan *p, inv_id v, const char *by)
+{
+    for (size_t i = 0; i < p->choice.n; i++) {
+        const inv_choice_row *c = &p->choice.at[i];
+        if (c->choice == INV_INVERTED && (v == INV_NONE || c->value == v) && (!by || strcmp(c->by, by) == 0))
+            return true;
+    }
+    return false;
+}
 
 /* What the search found: enough to recover again without searching. */
 typedef struct inv_found_policy {

@@ -31,16 +31,6 @@ static bool refuses(const inv_graph *g, const inv_inverse_def *rule)
     return false;
 }
 
-static bool inverted(const inv_plan *p, inv_id v, const char *by)
-{
-    for (size_t i = 0; i < p->choice.n; i++) {
-        const inv_choice_row *c = &p->choice.at[i];
-        if (c->choice == INV_INVERTED && (v == INV_NONE || c->value == v) && (!by || strcmp(c->by, by) == 0))
-            return true;
-    }
-    return false;
-}
-
 /* Why the rule was not taken, as far as refusals tell. */
 static const char *reason_in(const inv_graph *g, const inv_inverse_def *rule)
 {
@@ -92,10 +82,11 @@ static bool found(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule,
         if (!inv_test(t, named, "match", "it names no block: %s", reason_in(g, rule))) return false;
     }
     if (!rule->solve)
-        return inv_test(t, b && inverted(p, b->in[0], NULL), "match", "what it frees is not rebuilt by inverses");
+        return inv_test(t, b && inv_plan_inverts(p, b->in[0], NULL), "match",
+                        "what it frees is not rebuilt by inverses");
     if (!inv_test(t, edges_of(g, rule, gain, &bound) > 0, "match", "%s", reason_in(g, rule))) return false;
     /* A pattern of several operators may be solved one by one as well, and what costs less is used. */
-    bool usable = *gain < pow(10, UNUSED_FROM), used = inverted(p, INV_NONE, rule->name);
+    bool usable = *gain < pow(10, UNUSED_FROM), used = inv_plan_inverts(p, INV_NONE, rule->name);
     bool fair = used == usable || (usable && !one_operator(t->ctx, rule));
     (void)inv_test(t, fair, "match", "gain %.3g: the plan %s", *gain, used ? "uses it" : "does not use it");
     if (!usable) *gain = 1;

@@ -107,15 +107,6 @@ static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
 
 static bool is_solve(const inv_node *n) { return strcmp(n->op->name, "LinearSolve") == 0; }
 
-static bool makes(const inv_graph *g, const inv_edge *e, inv_id v)
-{
-    for (uint32_t i = 0; i < e->nnode; i++) {
-        const inv_node *n = inv_nod(g, e->node[i]);
-        if (inv_ids_have(n->out, n->nout, v)) return true;
-    }
-    return false;
-}
-
 /* Whether the template uses v as a matrix to solve with only. */
 static bool used_as_matrix(const inv_graph *g, const inv_edge *e, inv_id v)
 {
@@ -125,8 +116,9 @@ static bool used_as_matrix(const inv_graph *g, const inv_edge *e, inv_id v)
         for (uint32_t k = 0; k < n->nin; k++) {
             if (n->in[k] != v) continue;
             inv_id out = n->nout == 1 ? n->out[0] : INV_NONE;
-            bool here = (is_solve(n) && k == 1) || (out != INV_NONE && out != v && makes(g, e, out) &&
-                                                    strcmp(n->op->name, "View") == 0 && used_as_matrix(g, e, out));
+            bool here = (is_solve(n) && k == 1) ||
+                        (out != INV_NONE && out != v && inv_nodes_give(g, e->node, e->nnode, out) &&
+                         strcmp(n->op->name, "View") == 0 && used_as_matrix(g, e, out));
             if (!here) return false;
             matrix = true;
         }
@@ -149,7 +141,7 @@ static bool ready(const inv_derivation *d, const inv_edge *e)
         if (!inv_raise_knows(n->op_type)) return false;
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id v = n->in[k];
-            if (v == INV_NONE || makes(g, e, v) || is_matrix(d->o, e, v)) continue;
+            if (v == INV_NONE || inv_nodes_give(g, e->node, e->nnode, v) || is_matrix(d->o, e, v)) continue;
             if (!d->name[v] && inv_val(g, v)->role != INV_ROLE_CONST) return false;
         }
     }

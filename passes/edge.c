@@ -3,6 +3,7 @@
  * and the list of them by the value that they free. */
 #include <string.h>
 
+#include "passes/outline.h"
 #include "passes/pass.h"
 
 static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
@@ -10,14 +11,6 @@ static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n
     double sum = 0;
     for (uint32_t i = 0; i < n; i++) sum += inv_node_flops(g, inv_nod(g, nodes[i]));
     return sum;
-}
-
-static bool gives(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
-{
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < inv_nod(g, nodes[i])->nout; k++)
-            if (inv_nod(g, nodes[i])->out[k] == v) return true;
-    return false;
 }
 
 /* Bytes of what the nodes that solve read of those that save. */
@@ -28,7 +21,7 @@ static double kept_bytes(const inv_graph *g, const inv_template *t)
         const inv_node *n = inv_nod(g, t->node[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
             size_t nbytes = 0;
-            if (n->in[k] == INV_NONE || !gives(g, t->node, t->nsave, n->in[k])) continue;
+            if (n->in[k] == INV_NONE || !inv_nodes_give(g, t->node, t->nsave, n->in[k])) continue;
             (void)inv_shape_nbytes(&inv_val(g, n->in[k])->shape, inv_val(g, n->in[k])->dtype, &nbytes);
             sum += (double)nbytes;
         }
@@ -39,8 +32,7 @@ static double kept_bytes(const inv_graph *g, const inv_template *t)
 static bool is_read(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
 {
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < inv_nod(g, nodes[i])->nin; k++)
-            if (inv_nod(g, nodes[i])->in[k] == v) return true;
+        if (inv_ids_have(inv_nod(g, nodes[i])->in, inv_nod(g, nodes[i])->nin, v)) return true;
     return false;
 }
 

@@ -18,6 +18,13 @@ bool inv_ids_have(const inv_id *list, size_t n, inv_id v)
     return false;
 }
 
+bool inv_nodes_give(const inv_graph *g, const inv_id *node, size_t n, inv_id v)
+{
+    for (size_t i = 0; i < n; i++)
+        if (inv_ids_have(inv_nod(g, node[i])->out, inv_nod(g, node[i])->nout, v)) return true;
+    return false;
+}
+
 static bool add_new(inv_arena *a, inv_ids *to, inv_id v)
 {
     return v == INV_NONE || inv_ids_have(to->at, to->n, v) || inv_vec_push(a, to, v);

@@ -111,6 +111,7 @@ typedef struct inv_cutter {
 } inv_cutter;
 
 bool inv_ids_have(const inv_id *list, size_t n, inv_id v);
+bool inv_nodes_give(const inv_graph *g, const inv_id *node, size_t n, inv_id v); /* one of them has the result v */
 
 /* outline.c: fills o->out from the matches of o->g. */
 inv_status inv_outline_cut(inv_outliner *o);

@@ -146,9 +146,8 @@ static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
             text = inv__arena_printf(a, "its inverse takes %s, which has no form in ONNX", n->op_type);
         for (uint32_t k = 0; k < n->nin && !text; k++) {
             const inv_id v = n->in[k];
-            bool made = v == INV_NONE || x->d.name[v] || inv_val(o->g, v)->role == INV_ROLE_CONST;
-            for (uint32_t j = 0; j < i && !made; j++)
-                made = inv_ids_have(inv_nod(o->g, e->node[j])->out, inv_nod(o->g, e->node[j])->nout, v);
+            const bool made = v == INV_NONE || x->d.name[v] || inv_val(o->g, v)->role == INV_ROLE_CONST ||
+                              inv_nodes_give(o->g, e->node, i, v);
             if (made || strcmp(n->op->name, "LinearSolve") == 0) continue;
             text = o->carries[v] ? "its inverse takes what the model computes of the value that is to be derived (the "
                                    "statistics of a normalization, for example), which is not known in this direction"

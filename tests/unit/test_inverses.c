@@ -42,16 +42,6 @@ static const char *refusal_of(const inv_graph *g, const char *kind, const char *
     return NULL;
 }
 
-static bool inverted(const inv_plan *p, inv_id v, const char *by)
-{
-    for (size_t i = 0; i < p->choice.n; i++) {
-        const inv_choice_row *c = &p->choice.at[i];
-        if (c->choice == INV_INVERTED && (v == INV_NONE || c->value == v) && (!by || strcmp(c->by, by) == 0))
-            return true;
-    }
-    return false;
-}
-
 /* The suite of `invonnx selftest`, which is the library's own. */
 static void suite(const char *plugin)
 {
@@ -274,7 +264,7 @@ static void test_rule_with_region(void **state)
     make_feeds(&m, &f);
     inv_session *s = session(&m, INV_MEMORY_INVERT, &f, false);
     const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
-    assert_true(inverted(p, INV_NONE, "scaled_in_one_step"));
+    assert_true(inv_plan_inverts(p, INV_NONE, "scaled_in_one_step"));
     assert_non_null(block_of(p->base, "affine_coupling")); /* the name is that of the higher priority */
     assert_true(p->guarded.n > 0);
     inv_session_destroy(s);
