@@ -16,6 +16,7 @@ static void cell(const json_t *object, const char *key, int width, bool lost)
 static void show_numbers(const json_t *row)
 {
     cell(row, "gain", 9, false);
+    cell(row, "gain_bound", 9, false);
     cell(row, "gain_measured", 9, false);
     cell(row, "condition", 9, false);
 }
@@ -32,9 +33,10 @@ static void show_blocks(const json_t *report)
     size_t i;
     printf("blocks: %zu\n", json_array_size(list));
     if (json_array_size(list))
-        printf("relative error of the round trip (L2), how much errors are magnified as stated and as measured,\n"
-               "condition number of the matrix; the worst of each block's inverses\n"
-               "  %9s  %9s  %9s  %9s  %9s\n", "float32", "float64", "stated", "measured", "condition");
+        printf("relative error of the round trip (L2), how much errors are magnified as recovery expects, at most by\n"
+               "the rule, and as measured, condition number of the matrix; the worst of each block's inverses\n"
+               "  %9s  %9s  %9s  %9s  %9s  %9s\n", "float32", "float64", "expected", "at most", "measured",
+               "condition");
     json_array_foreach(list, i, row)
     {
         cell(row, "float32", 9, true);

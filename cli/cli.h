@@ -39,7 +39,8 @@ typedef struct cli_choice {
     int value;
 } cli_choice;
 
-extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_guards[], cli_layouts[];
+extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_guards[], cli_layouts[], cli_costs[];
+enum { CLI_COST_DEFAULT, CLI_COST_TIME, CLI_COST_FLOPS };
 
 /** What the command line said. Fields named in options.inc; `argument` are the words that are no options. */
 typedef struct cli_options {
@@ -132,6 +133,9 @@ typedef struct cli_hold {
     inv_mode_rule *modes;
     char **globs;
     double *weights;
+    char *plan;
+    inv_context *ctx; /* of `costs` */
+    inv_cost_table *costs;
 } cli_hold;
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold);
 void cli_hold_fini(cli_hold *hold);
@@ -253,6 +257,8 @@ typedef struct cli_file {
 int cli_file_open(cli_file *file, const char *path);
 /** Renames into place if `ok`, else drops it. */
 int cli_file_close(cli_file *file, bool ok);
+/** All of a file, ended by a zero. Caller frees; NULL after saying why. */
+char *cli_text_of_file(const char *path);
 size_t cli_nelem(int rank, const int64_t *dims);
 /** Element i as double, whatever the type. */
 double cli_element(const void *data, inv_dtype dtype, size_t i);
@@ -263,6 +269,7 @@ double cli_element(const void *data, inv_dtype dtype, size_t i);
 const char *cli_bytes(double nbytes);
 double cli_number(const json_t *object, const char *key);
 const char *cli_string(const json_t *object, const char *key);
+const char *cli_overhead(const json_t *report); /* "plan +x %, bound +y %, gap z %"; valid until the next call */
 void cli_show_peaks(const json_t *report);
 /** One line if the mode saves nothing against storing all values. */
 void cli_show_saving(const json_t *report);
@@ -307,9 +314,22 @@ typedef struct cli_layout {
 /** Fills in all but what is given. false: out of memory. box is reallocated */
 bool cli_layout_find(cli_layout *l);
 
-/** One panel per report; the titles stand above them. File by its suffix .svg or .html. */
-int cli_picture(const char *path, const char *heading, const json_t *const *reports, const char *const *titles,
-                size_t n);
+enum { CLI_PANELS = 3 };
+/** What a picture of memory shows: one panel per report, the titles above them; of the last one, what is not NULL. */
+typedef struct cli_drawn {
+    const char *heading;
+    const json_t *reports[CLI_PANELS];
+    const char *titles[CLI_PANELS];
+    size_t n;
+    const json_t *curve;       /* overhead against peak: list of peak_bytes, overhead, bound; the report's is marked */
+    const json_t *explanation; /* pages only: what each block does */
+} cli_drawn;
+/** File by its suffix .svg or .html. */
+int cli_picture(const char *path, const cli_drawn *drawn);
+/* picture_plan.c: the curve as part of an svg element, from y on, of the class `mem`; and the table of blocks */
+enum { CLI_PICTURE_WIDTH = 960, CLI_CURVE_HEIGHT = 330 };
+void cli_put_curve(FILE *f, const cli_drawn *drawn, double y);
+void cli_put_block_plans(FILE *f, const json_t *explanation);
 
 /** As it is, but without the sign that a NaN may have. */
 double cli_unsigned_nan(double x);

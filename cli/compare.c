@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_MODES = 3, LISTED = 10 };
+enum { MOST_MODES = CLI_PANELS, LISTED = 10 };
 
 /* Gradients of one mode, one array of doubles per parameter. */
 typedef struct gradients {
@@ -128,7 +128,10 @@ static int run_mode(cli_job *job, int mode, outcome *out)
     int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
     if (status == CLI_OK) {
         so.memory = (inv_memory)mode;
-        if (mode == INV_MEMORY_STORE) so.nmodes = 0; /* plain means plain */
+        if (mode == INV_MEMORY_STORE) { /* plain means plain */
+            so.nmodes = 0;
+            so.plan = NULL;
+        }
         inv_status s = inv_session_create(job->model, &so, &job->session);
         if (s != INV_OK) status = cli_library_failed(job, s);
     }
@@ -199,13 +202,12 @@ static int deliver(const cli_job *job, const outcome *outs, size_t n)
 {
     int status = CLI_OK;
     if (job->o->html) {
-        const json_t *reports[MOST_MODES];
-        const char *titles[MOST_MODES];
+        cli_drawn drawn = {.heading = job->path, .n = n};
         for (size_t i = 0; i < n; i++) {
-            reports[i] = outs[i].report;
-            titles[i] = outs[i].title;
+            drawn.reports[i] = outs[i].report;
+            drawn.titles[i] = outs[i].title;
         }
-        status = cli_picture(job->o->html, job->path, reports, titles, n);
+        status = cli_picture(job->o->html, &drawn);
     }
     if (status != CLI_OK) return status;
     if (!job->o->json) {
@@ -246,7 +248,7 @@ int cli_main_compare(const cli_options *o)
 {
     int modes[MOST_MODES] = {INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE, INV_MEMORY_INVERT};
     size_t n = MOST_MODES;
-    if (o->memory == INV_MEMORY_RECOMPUTE || o->memory == INV_MEMORY_INVERT) {
+    if (o->memory == INV_MEMORY_RECOMPUTE || o->memory == INV_MEMORY_INVERT || o->plan) { /* made for one mode */
         modes[1] = o->memory;
         n = 2;
     }

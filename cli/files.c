@@ -21,7 +21,8 @@ static const struct {
     size_t text;
 } read_texts[] = {{"--target", offsetof(cli_options, target)},
                   {"--val-target", offsetof(cli_options, val_target)},
-                  {"--class-weights", offsetof(cli_options, class_weights)}};
+                  {"--class-weights", offsetof(cli_options, class_weights)},
+                  {"--plan", offsetof(cli_options, plan)}};
 
 static char *folder_of(const char *path)
 {
@@ -89,6 +90,7 @@ static const char *reader_of(const cli_job *job, const char *path)
     }
     for (size_t k = 0; k < sizeof read_texts / sizeof *read_texts; k++) {
         const char *text = *(char *const *)(const void *)(o + read_texts[k].text);
+        if (text && text == job->o->plan && job->o->command == CLI_CMD_plan) continue; /* which writes it */
         if (text && same_file(path, text)) return read_texts[k].option;
     }
     return NULL;
@@ -101,8 +103,14 @@ int cli_check_write(const cli_job *job, const char *option, const char *given, c
     return cli_fail("%s %s: would overwrite %s, which %s reads; choose another name", option, given, path, reader);
 }
 
+static int check_report(const cli_options *o, const char *path, const char *option)
+{
+    if (!o->report || !same_file(o->report, path)) return CLI_OK;
+    return cli_fail("--report %s: would overwrite %s, which %s writes; choose another name", o->report, path, option);
+}
+
 /* The files beside `path` that weights go into, if any: as many as the model has, or one. */
-static int check_weights(const cli_job *job, const char *path)
+static int check_weights(const cli_job *job, const char *option, const char *given, const char *path)
 {
     const cli_options *o = job->o;
     size_t n = o->layout == INV_LAYOUT_EXTERNAL ? 1 : 0;
@@ -113,11 +121,22 @@ static int check_weights(const cli_job *job, const char *path)
     for (size_t i = 0; i < n && status == CLI_OK; i++) {
         sprintf(data, "%s.data", path);
         if (i) sprintf(data + strlen(data), ".%zu", i);
-        status = cli_check_write(job, "-o", o->out, data);
-        if (status == CLI_OK && o->report && same_file(o->report, data))
-            status = cli_fail("--report %s: would overwrite %s, which -o writes; choose another name", o->report, data);
+        status = cli_check_write(job, option, given, data);
+        if (status == CLI_OK) status = check_report(o, data, option);
     }
     free(data);
+    return status;
+}
+
+static int check_model(const cli_job *job, const char *option, const char *path)
+{
+    if (!path) return CLI_OK;
+    int status = cli_check_write(job, option, path, path);
+    if (status == CLI_OK) status = check_report(job->o, path, option);
+    if (status != CLI_OK) return status;
+    char *linked = realpath(path, NULL); /* weights go beside what it links to */
+    status = check_weights(job, option, path, linked ? linked : path);
+    free(linked);
     return status;
 }
 
@@ -125,15 +144,15 @@ int cli_check_writes(const cli_job *job)
 {
     const cli_options *o = job->o;
     int status = CLI_OK;
-    if (o->out) status = cli_check_write(job, "-o", o->out, o->out);
-    if (status == CLI_OK && o->report) status = cli_check_write(job, "--report", o->report, o->report);
+    if (o->report) status = cli_check_write(job, "--report", o->report, o->report);
     if (status == CLI_OK && o->html) status = cli_check_write(job, "--html", o->html, o->html);
-    if (status == CLI_OK && o->out && o->report && same_file(o->report, o->out))
-        status = cli_fail("--report %s: would overwrite %s, which -o writes; choose another name", o->report, o->out);
-    if (status == CLI_OK && o->out) {
-        char *linked = realpath(o->out, NULL); /* weights go beside what -o links to */
-        status = check_weights(job, linked ? linked : o->out);
-        free(linked);
+    if (status == CLI_OK && o->plan && o->command == CLI_CMD_plan) {
+        status = cli_check_write(job, "--plan", o->plan, o->plan);
+        if (status == CLI_OK && o->html && same_file(o->plan, o->html))
+            status = cli_fail("--plan %s: would overwrite %s, which --html writes; choose another name", o->plan,
+                              o->html);
     }
+    if (status == CLI_OK) status = check_model(job, "-o", o->out);
+    if (status == CLI_OK) status = check_model(job, "--inverse-out", o->inverse_out);
     return status;
 }

@@ -183,6 +183,8 @@ void cli_hold_fini(cli_hold *hold)
     free(hold->globs);
     free(hold->modes);
     free(hold->weights);
+    free(hold->plan);
+    inv_free(hold->ctx, hold->costs);
     *hold = (cli_hold){0};
 }
 
@@ -208,6 +210,39 @@ static int read_class_weights(const cli_options *o, cli_hold *hold, inv_session_
     if (n == 0) return cli_fail("%s: wants one axis, a number per class", o->class_weights);
     so->class_weights = hold->weights;
     so->nclass_weights = n;
+    return CLI_OK;
+}
+
+/* What decides for time: the option, else the environment, else whether the plan is searched for and runs here. */
+static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time)
+{
+    const cli_options *o = job->o;
+    const char *word = getenv("INVONNX_COST");
+    const bool here = !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
+    int cost = o->cost;
+    *time = false;
+    if (purpose != INV_FOR_TRAIN || o->command == CLI_CMD_check || o->command == CLI_CMD_explain) return CLI_OK;
+    for (int i = 0; cost == CLI_COST_DEFAULT && word && *word; i++) {
+        if (!cli_costs[i].word) return cli_usage(o, "INVONNX_COST=%s: must be time or flops", word);
+        if (strcmp(word, cli_costs[i].word) == 0) cost = cli_costs[i].value;
+    }
+    if (o->cost == CLI_COST_TIME && !here)
+        return cli_usage(o, "--cost time: rates are measured on the CPU, not on device %s", o->device);
+    if (cost == CLI_COST_DEFAULT) cost = o->memory == INV_MEMORY_STORE ? CLI_COST_FLOPS : CLI_COST_TIME;
+    *time = here && cost == CLI_COST_TIME;
+    return CLI_OK;
+}
+
+static int read_costs(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
+{
+    const inv_calibrate_options co = {.size = sizeof co, .threads = so->threads, .float64 = so->float64};
+    bool time;
+    int status = choose_cost(job, purpose, &time);
+    if (status != CLI_OK || !time) return status;
+    hold->ctx = job->ctx;
+    inv_status s = inv_calibrate(job->ctx, &co, &hold->costs);
+    if (s != INV_OK) return cli_library_failed(job, s);
+    so->costs = hold->costs;
     return CLI_OK;
 }
 
@@ -250,6 +285,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .train_bn = o->train_bn,
         .untie = o->untie,
         .profile = o->profile,
+        .early_update = o->early_update,
         .tied = (const char *const *)o->tied.item,
         .ntied = o->tied.n,
         /* where the inputs are given whole; training and evaluation go on to other rows */
@@ -266,6 +302,11 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .threads = (int)o->threads,
     };
     if ((status = read_class_weights(o, hold, so)) != CLI_OK) return status;
+    if ((status = read_costs(job, purpose, so, hold)) != CLI_OK) return status;
+    if (o->plan && o->command != CLI_CMD_plan) {
+        if (!(hold->plan = cli_text_of_file(o->plan))) return CLI_FAILED;
+        so->plan = hold->plan;
+    }
     if (purpose == INV_FOR_TRAIN) so->optimizer = (inv_optimizer)o->optimizer;
     /* what is planned is what would be trained */
     if (so->optimizer == INV_OPT_NONE && (o->command == CLI_CMD_train || o->command == CLI_CMD_plan))

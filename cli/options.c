@@ -26,6 +26,7 @@ const cli_choice cli_memories[] = {{"store", INV_MEMORY_STORE},
                                    {NULL, 0}};
 const cli_choice cli_layouts[] = {
     {"keep", INV_LAYOUT_KEEP}, {"inline", INV_LAYOUT_INLINE}, {"external", INV_LAYOUT_EXTERNAL}, {NULL, 0}};
+const cli_choice cli_costs[] = {{"time", CLI_COST_TIME}, {"flops", CLI_COST_FLOPS}, {NULL, 0}};
 const cli_choice cli_guards[] = {{"on", INV_GUARD_ON}, {"full", INV_GUARD_FULL}, {"off", INV_GUARD_OFF}, {NULL, 0}};
 
 enum { ROW_FLAG, ROW_TEXT, ROW_LIST, ROW_INT, ROW_SIZE, ROW_REAL, ROW_CHOICE, ROW_LATER };
@@ -49,6 +50,8 @@ typedef struct row {
 #define ON_LOSS (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(eval) | ON(compare))
 #define ON_SESSION (ON_LOSS | ON(run))
 #define ON_TRAINING (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(compare))
+
+#define ON_PLANS (ON(plan) | ON(train) | ON(grad) | ON(compare))
 
 #define AT(field) offsetof(cli_options, field)
 #define FLAG(field, name, letter, on, help) {ROW_FLAG, AT(field), name, letter, on, NULL, NULL, 0, help},

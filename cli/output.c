@@ -107,6 +107,28 @@ int cli_file_close(cli_file *file, bool ok)
     return status;
 }
 
+char *cli_text_of_file(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    char *text = NULL;
+    size_t n = 0, room = 0;
+    bool ok = f != NULL;
+    while (ok && !feof(f)) {
+        char *grown = realloc(text, room = 2 * room + 65536);
+        if (grown) text = grown;
+        if ((ok = grown != NULL)) n += fread(text + n, 1, room - n - 1, f);
+        ok = ok && !ferror(f);
+    }
+    if (!ok) {
+        cli_fail("%s: cannot be read: %s", path, strerror(errno));
+        free(text);
+        text = NULL;
+    }
+    if (text) text[n] = 0;
+    if (f) fclose(f);
+    return text;
+}
+
 size_t cli_nelem(int rank, const int64_t *dims)
 {
     size_t n = 1;

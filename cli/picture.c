@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 960, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46, FOOT = 58, COLUMNS = 1000, ALIVE_LETTERS = 100 };
+enum { WIDTH = CLI_PICTURE_WIDTH, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46,
+       FOOT = 58, COLUMNS = 1000, ALIVE_LETTERS = 100 };
 
 enum { BAND_PARAMETERS, BAND_OPTIMIZER, BAND_DATA, BAND_GRADIENTS, BAND_ACTIVATIONS, NBANDS };
 static const struct {
@@ -214,8 +215,10 @@ static void put_legend(FILE *f, double y)
     }
 }
 
-static void put_svg(FILE *f, const char *heading, const panel *panels, size_t n)
+static void put_svg(FILE *f, const cli_drawn *drawn, const panel *panels)
 {
+    const char *heading = drawn->heading;
+    const size_t n = drawn->n;
     double top = 1;
     for (size_t i = 0; i < n; i++) {
         double store = cli_number(panels[i].report, "store_peak_bytes");
@@ -224,7 +227,8 @@ static void put_svg(FILE *f, const char *heading, const panel *panels, size_t n)
         if (store > top) top = store;
     }
     top *= 1.06;
-    int panel_height = HEAD + PLOT + FOOT, height = 70 + panel_height * (int)n;
+    int panel_height = HEAD + PLOT + FOOT, panels_end = 70 + panel_height * (int)n;
+    int height = panels_end + (drawn->curve ? CLI_CURVE_HEIGHT : 0);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"mem\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
             "role=\"img\">\n",
@@ -238,6 +242,7 @@ static void put_svg(FILE *f, const char *heading, const panel *panels, size_t n)
     fputs("</text>\n", f);
     put_legend(f, 36);
     for (size_t i = 0; i < n; i++) put_panel(f, &panels[i], 66 + (double)panel_height * (double)i, top);
+    if (drawn->curve) cli_put_curve(f, drawn, panels_end);
     fputs("</svg>\n", f);
 }
 
@@ -247,27 +252,29 @@ static bool ends_with(const char *s, const char *suffix)
     return n >= m && strcmp(s + n - m, suffix) == 0;
 }
 
-int cli_picture(const char *path, const char *heading, const json_t *const *reports, const char *const *titles,
-                size_t n)
+static void put_file(FILE *f, const cli_drawn *drawn, const panel *panels, bool page)
 {
-    panel *panels = calloc(n ? n : 1, sizeof *panels);
-    bool ok = panels != NULL;
-    for (size_t i = 0; ok && i < n; i++) ok = fill_panel(&panels[i], reports[i], titles[i]);
+    if (page)
+        fputs("<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"color-scheme\" content=\"light dark\">\n"
+              "<title>invonnx: memory over one step</title>\n<style>body{margin:24px auto;max-width:1000px}"
+              "svg{max-width:100%;height:auto}@media (prefers-color-scheme:dark){body{background:#14171b}}</style>\n",
+              f);
+    put_svg(f, drawn, panels);
+    if (page && drawn->explanation) cli_put_block_plans(f, drawn->explanation);
+}
+
+int cli_picture(const char *path, const cli_drawn *drawn)
+{
+    panel panels[CLI_PANELS] = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < drawn->n; i++) ok = fill_panel(&panels[i], drawn->reports[i], drawn->titles[i]);
     int status = ok ? CLI_OK : cli_fail("out of memory");
     cli_file file;
     if (status == CLI_OK) status = cli_file_open(&file, path);
     if (status == CLI_OK) {
-        bool svg = ends_with(path, ".svg");
-        if (!svg)
-            fputs(
-                "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"color-scheme\" content=\"light dark\">\n"
-                "<title>invonnx: memory over one step</title>\n<style>body{margin:24px auto;max-width:1000px}"
-                "svg{max-width:100%;height:auto}@media (prefers-color-scheme:dark){body{background:#14171b}}</style>\n",
-                file.f);
-        put_svg(file.f, heading, panels, n);
+        put_file(file.f, drawn, panels, !ends_with(path, ".svg"));
         status = cli_file_close(&file, true);
     }
-    for (size_t i = 0; panels && i < n; i++) free(panels[i].columns);
-    free(panels);
+    for (size_t i = 0; i < drawn->n; i++) free(panels[i].columns);
     return status;
 }

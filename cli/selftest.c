@@ -11,6 +11,9 @@ static void show_result(const json_t *r)
            cli_number(r, "checks"), failed > 0 ? "FAILED" : "passed");
     if (json_object_get(r, "stated_gain"))
         printf("  gain %.4g stated, %.4g measured", cli_number(r, "stated_gain"), cli_number(r, "measured_gain"));
+    if (json_object_get(r, "stated_logdet"))
+        printf("  log |det| %.4g stated, %.4g measured", cli_number(r, "stated_logdet"),
+               cli_number(r, "measured_logdet"));
     if (json_is_true(json_object_get(r, "host_only"))) printf("  on the host only: there is no CUDA kernel");
     printf("\n");
 }

@@ -57,6 +57,15 @@ static void show_classes(const json_t *report)
     }
 }
 
+const char *cli_overhead(const json_t *report)
+{
+    static char text[96];
+    const json_t *plan = json_object_get(report, "plan");
+    (void)snprintf(text, sizeof text, "plan %+.1f %%, bound %+.1f %%, gap %.1f %%",
+                   100 * cli_number(plan, "overhead"), 100 * cli_number(plan, "bound"), 100 * cli_number(plan, "gap"));
+    return text;
+}
+
 void cli_show_peaks(const json_t *report)
 {
     double planned = cli_number(report, "planned_peak_bytes"), store = cli_number(report, "store_peak_bytes");
@@ -73,6 +82,10 @@ void cli_show_peaks(const json_t *report)
         printf("  %-22s %12s\n", "lower bound", cli_bytes(cli_number(report, "lower_bound_bytes")));
     if (store_flops > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "arithmetic, flops", flops, flops / store_flops);
+    if (json_object_get(report, "plan")) printf("  %s (arithmetic over that of storing all)\n", cli_overhead(report));
+    const double took = cli_number(report, "predicted_seconds"), plain = cli_number(report, "store_predicted_seconds");
+    if (took > 0 && plain > 0)
+        printf("  %-22s %12.4g   (%.3f times a plain step)\n", "predicted seconds", took, took / plain);
     const json_t *values = json_object_get(report, "values");
     if (values)
         printf("  values for backward: %.0f stored, %.0f recomputed, %.0f inverted\n", cli_number(values, "stored"),

@@ -135,8 +135,8 @@ static int start(training *t)
     t->epochs = (t->total + t->steps_per_epoch - 1) / t->steps_per_epoch;
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
-    cli_note("%lld rows, batch %lld, %lld steps; planned peak %s", (long long)t->data.nrows, (long long)t->batch,
-             (long long)t->total, cli_bytes(cli_number(report, "planned_peak_bytes")));
+    cli_note("%lld rows, batch %lld, %lld steps; planned peak %s; %s", (long long)t->data.nrows, (long long)t->batch,
+             (long long)t->total, cli_bytes(cli_number(report, "planned_peak_bytes")), cli_overhead(report));
     note_numbers(report);
     cli_progress_start(&t->progress, t->total, t->epochs, cli_number(report, "planned_peak_bytes"));
     json_decref(report);

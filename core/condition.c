@@ -2,6 +2,7 @@
  * Conditions, gains and log-determinants of inverse rules: `name(arguments) relation number`, separated by ';'. */
 #include "core/condition.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/text.h"
@@ -16,7 +17,7 @@ static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "v
                                   {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
                                   {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
                                   {"complementary", "vv", ""},  {"patches", "v", ""},
-                                  {"same_rank", "vv", ""},      {"odd", "v", ""},
+                                  {"same_rank", "vv", ""},      {"odd", "v", ""},             {"attr_count", "v", "="},
                                   {NULL, NULL, NULL}};
 
 /* What to do where a condition fails (see inv__condition_remedy), a row for each. `computed` NULL: as `remedy`. */
@@ -28,7 +29,7 @@ static const struct cure {
     {"same_shape", false, "give '$1' and '$2' one shape; an operand that is broadcast can be expanded before",
      NULL},
     {"same_type", false, "give '$1' and '$2' one type", NULL},
-    {"square", false, "make '$1' square: as many features or channels out as in", NULL},
+    {"square", false, "make '$1' square: as many features out as in, or channels out as a window has entries", NULL},
     {"tall", false, "let '$1' give more features than it takes", NULL},
     {"wide", true, "let '$1' give fewer features than it takes", NULL},
     {"cond", false,
@@ -48,9 +49,10 @@ static const struct cure {
      "make it a reflection: what is taken off is 2 (x v) v' / |v|^2 for a direction v, or so for several at right "
      "angles", NULL},
     {"complementary", true, "let '$1' be a mask of 0 and 1, and '$2' 1 minus it", NULL},
-    {"patches", true, "let the windows of '$1' stand side by side: strides as its kernel, no dilation", NULL},
+    {"patches", false, "let the windows of '$1' stand side by side: strides as its kernel, no dilation", NULL},
     {"same_rank", true, "give '$1' and '$2' as many axes", NULL},
     {"odd", false, "make '$1' one odd number, so that powers keep the sign", NULL},
+    {"attr_count", true, "leave out the attributes of the node of '$1' that the rule does not ask for", NULL},
 };
 _Static_assert(sizeof cures / sizeof *cures + 1 == sizeof conditions / sizeof *conditions, "a cure for each condition");
 
@@ -64,9 +66,9 @@ static const form gains[] = {{"max_inv", "v?v", ""},
                              {"times", "n", ""},
                              {"unbounded", "", ""},
                              {NULL, NULL, NULL}};
-static const form logdets[] = {{"0", "", ""},        {"log_abs", "v", ""},  {"-log_abs", "v", ""},
-                               {"log_det", "v", ""}, {"-log_std", "v", ""}, {"log_deriv", "", ""},
-                               {NULL, NULL, NULL}};
+static const form logdets[] = {{"0", "", ""},         {"log_abs", "v?v", ""}, {"-log_abs", "v?v", ""},
+                               {"log_det", "v", ""},  {"-log_det", "v", ""},  {"-log_std", "v", ""},
+                               {"log_deriv", "", ""}, {NULL, NULL, NULL}};
 static const form *const lists[] = {conditions, gains, logdets};
 static const char *const fields[] = {"when", "gain", "logdet"};
 
@@ -160,10 +162,11 @@ static bool is_name(const char *in_pattern, const char *name)
     return strcmp(in_pattern, name) == 0;
 }
 
-static bool in_pattern(const inv_stmts *match, const char *name)
+/* Names of statements: of `match`, or of `saves`. */
+static bool in_statements(const inv_stmts *list, const char *name)
 {
-    for (size_t i = 0; i < match->n; i++) {
-        const inv_stmt *s = &match->at[i];
+    for (size_t i = 0; i < list->n; i++) {
+        const inv_stmt *s = &list->at[i];
         for (uint32_t k = 0; k < s->nin; k++)
             if (is_name(s->in[k], name)) return true;
         for (uint32_t k = 0; k < s->nout; k++)
@@ -172,16 +175,55 @@ static bool in_pattern(const inv_stmts *match, const char *name)
     return false;
 }
 
-static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, inv_language l)
+static bool is_parameter(const inv_stmts *match, const char *name)
+{
+    for (size_t i = 0; i < match->n; i++)
+        for (uint32_t k = 0; k < match->at[i].nin; k++)
+            if (strchr(match->at[i].in[k], '(') && is_name(match->at[i].in[k], name)) return true;
+    return false;
+}
+
+static char kind_of_argument(const char *args, int k)
+{
+    for (; *args; args++)
+        if (*args != '?' && k-- == 0) return *args;
+    return 0;
+}
+
+/* "log_deriv" is of one operator, of which the exporter has to know it; `op` may name several. */
+static inv_status check_derivative(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match)
+{
+    char op[32];
+    INV_CHECK(match->n == 1, ctx, INV_E_PARSE, "inverse rule '%s', logdet: log_deriv is for a match of one operator, "
+              "this one has %zu", d->name, match->n);
+    for (const char *p = match->at[0].op; ctx->has_log_derivative; p++) {
+        const size_t n = strcspn(p, "|");
+        snprintf(op, sizeof op, "%.*s", (int)n, p);
+        INV_CHECK(!*match->at[0].domain && n < sizeof op && ctx->has_log_derivative(op), ctx, INV_E_PARSE,
+                  "inverse rule '%s', logdet: log_deriv is not known of %.*s; state it by other forms, or leave it out",
+                  d->name, (int)n, p);
+        p += n;
+        if (!*p) break;
+    }
+    return INV_OK;
+}
+
+static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match, const inv_stmts *saves,
+                            inv_language l)
 {
     const char *const texts[] = {d->when, d->gain, d->logdet};
     const char *p = texts[l], *what = fields[l];
     inv_condition c;
     int got = 0;
     while (p && (got = inv__condition_next(&p, l, &c)) > 0) {
+        if (strcmp(c.name, "log_deriv") == 0) INV_TRY(check_derivative(ctx, d, match));
+        INV_CHECK(!strstr(c.name, "log_det") || is_parameter(match, c.arg[0]), ctx, INV_E_PARSE,
+                  "inverse rule '%s', logdet: %s is of a parameter, and match has no param(%s)", d->name, c.name,
+                  c.arg[0]);
         const char *args = form_of(l, c.name)->args;
         for (int k = 0; k < c.nargs; k++)
-            INV_CHECK(args[k] != 'v' || in_pattern(match, c.arg[k]), ctx, INV_E_PARSE,
+            INV_CHECK(kind_of_argument(args, k) != 'v' || in_statements(match, c.arg[k]) ||
+                          (k > 0 && l == INV_IN_GAIN && in_statements(saves, c.arg[k])), ctx, INV_E_PARSE,
                       "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
     }
     INV_CHECK(got == 0, ctx, INV_E_PARSE, "inverse rule '%s', %s: '%s' is not one of those that plugin.h lists",
@@ -192,10 +234,11 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
 inv_status inv__condition_check(inv_context *ctx, const inv_inverse_def *d, inv_language l)
 {
     inv_arena scratch;
-    inv_stmts match = {0};
+    inv_stmts match = {0}, saves = {0};
     inv__arena_init(&scratch, ctx);
     inv_status s = inv_text_stmts(ctx, &scratch, d->match, &match);
-    if (s == INV_OK) s = check_one(ctx, d, &match, l);
+    if (s == INV_OK && d->saves) s = inv_text_stmts(ctx, &scratch, d->saves, &saves);
+    if (s == INV_OK) s = check_one(ctx, d, &match, &saves, l);
     inv__arena_fini(&scratch);
     return s;
 }

@@ -409,6 +409,7 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     INV_TRY(inv_graph_create(g->ctx, g->name, &c));
     c->forward_end = g->forward_end;
     c->commit_begin = g->commit_begin;
+    c->early = g->early;
     c->phase = g->phase;
     c->fold = g->fold;
     c->real = g->real;

@@ -160,11 +160,13 @@ typedef struct inv_graph {
     uint8_t phase;                    /* phase given to emitted nodes */
     bool fold;                        /* emit folds nodes whose inputs are all constants */
     inv_dtype real;                   /* type of all floating-point arithmetic: INV_F32 or INV_F64 */
+    inv_dtype told;                   /* what messages call that; INV_DT_NONE: by its name */
     bool eval;                        /* lowering: running statistics are used, dropout is off */
     bool train;                       /* lowering: for training steps */
     bool no_dropout;                  /* lowering: dropout is off */
     bool train_bn;                    /* lowering: batch normalization in inference form trains */
     bool gpu;                         /* will run on kernels of the column `cuda` */
+    bool early;                       /* updates stand where their gradients are complete, in the compute part */
     const char *const *emit_origin;   /* given to emitted nodes (inv_emit_for) */
     uint32_t emit_norigin;
     inv_id emit_source;

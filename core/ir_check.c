@@ -111,7 +111,7 @@ static void check_canonical(checker *c, size_t pos, const inv_node *n)
     }
     if (n->op->writes && n->phase != INV_COMMIT)
         PROBLEM(c, NODE "writes, but does not belong to commit", NODE_ARGS(c, n));
-    if (g->commit_begin && pos < g->commit_begin && n->op->writes)
+    if (g->commit_begin && pos < g->commit_begin && n->op->writes && !g->early)
         PROBLEM(c, NODE "writes before the commit part", NODE_ARGS(c, n));
     if (g->commit_begin && pos >= g->commit_begin && n->phase != INV_COMMIT)
         PROBLEM(c, NODE "computes after commit has begun", NODE_ARGS(c, n));

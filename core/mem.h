@@ -54,6 +54,7 @@ struct inv_context {
     inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
     inv_reverse_fn reverse;
     inv_support_fn support;
+    bool (*has_log_derivative)(const char *op); /* passes/logdet.c */
     const struct inv_api *api; /* what plugins and built-in rule sets are given (ops/plugin.c) */
 };
 

@@ -72,6 +72,24 @@ enum {
     INV_OP_EXPLAINS = 1 << 13     /* where its kernels fail, the context has a message already */
 };
 
+/* What the time of an operator grows with: one measured rate each (core/cost.h). */
+typedef enum inv_work {
+    INV_WORK_STREAM,   /* bytes, in order: element-wise arithmetic. What rows are that say nothing else */
+    INV_WORK_MOVE,     /* bytes, out of order: transposing, splitting, joining, gathering */
+    INV_WORK_SUM,      /* bytes: sums, statistics, gradients with such */
+    INV_WORK_APPLY,    /* bytes: normalising by statistics that are known, or by those of a row */
+    INV_WORK_MATH,     /* elements of the largest operand: exponentials and their like */
+    INV_WORK_SCALAR,   /* flops, in loops of their own */
+    INV_WORK_MATRIX,   /* flops of matrix products */
+    INV_WORK_CONV,     /* flops of convolutions, and of their gradients by the input */
+    INV_WORK_CONV_POINT, /* ... with filters of one element */
+    INV_WORK_CONV_DEPTH, /* ... in groups */
+    INV_WORK_FILTER,     /* flops of the gradients by the filter, likewise */
+    INV_WORK_FILTER_POINT,
+    INV_WORK_FILTER_DEPTH,
+    INV_WORKS
+} inv_work;
+
 typedef struct inv_op_def {
     size_t size;          /* sizeof(inv_op_def) */
     const char *domain;   /* "" ai.onnx; "ai.invonnx.ir" for operators of our own */
@@ -94,6 +112,10 @@ typedef struct inv_op_def {
     inv_status (*cuda)(const inv_call *c); /* starts kernels on c->gpu and returns (ops/gpu.h). NULL: has none */
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
     double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */
+    /* Whether output k is a run of input 0's bytes, from *offset on: where it stands there nothing is copied. NULL: it
+     * is not. */
+    bool (*part)(const inv_graph *g, const inv_node *n, uint32_t k, size_t *offset);
+    inv_work (*work)(const inv_graph *g, const inv_node *n);    /* NULL: INV_WORK_STREAM */
     const char *const *cases; /* NULL-terminated, e.g. "y = LeakyRelu<alpha = 0.1>(float[2,3] x)" */
     const char *doc;          /* one line: what, formula, source */
 } inv_op_def;
@@ -121,6 +143,10 @@ size_t inv_registry_nops(const inv_registry *r);
 const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i);
 size_t inv_registry_ninverses(const inv_registry *r);
 const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i); /* by falling priority */
+/* The rule that is being tested, one of the registry's: matching tries it before all others, and what it frees no other
+ * one does. NULL: none is. */
+void inv_registry_favour(inv_registry *r, const inv_inverse_def *rule);
+const inv_inverse_def *inv_registry_favoured(const inv_registry *r);
 inv_context *inv_registry_context(const inv_registry *r);
 /* Whether texts of rules and gradients may use it: it has a kernel, and does nothing but compute from its inputs. */
 bool inv_op_computes(const inv_op_def *op);

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,6 +12,13 @@
 #include "core/ir_internal.h"
 
 enum { MOST_TEXT = 1 << 20 };
+
+typedef struct opened {
+    FILE *f;
+    size_t nbytes;
+    unsigned char head[512];
+    size_t nhead;
+} opened;
 
 /* --- a shared object --- */
 
@@ -31,8 +39,30 @@ static init_fn as_init(void *symbol)
     return f;
 }
 
-static inv_status load_object(inv_registry *r, inv_plugin *p)
+/* The dynamic linker takes a file at its word, and dies of one that has been cut off. Objects for other machines are
+ * its to refuse. */
+static bool cut_off(const opened *o)
 {
+    Elf64_Ehdr h;
+    Elf64_Phdr s;
+    if (o->nhead < sizeof h) return true;
+    memcpy(&h, o->head, sizeof h);
+    if (h.e_ident[EI_CLASS] != ELFCLASS64) return false;
+    if (h.e_shoff > o->nbytes || (uint64_t)h.e_shnum * h.e_shentsize > o->nbytes - h.e_shoff) return true;
+    for (unsigned i = 0; i < h.e_phnum && h.e_phentsize == sizeof s; i++) {
+        const uint64_t at = h.e_phoff + (uint64_t)i * sizeof s;
+        if (h.e_phoff > o->nbytes || at > o->nbytes - sizeof s || fseek(o->f, (long)at, SEEK_SET) != 0 ||
+            fread(&s, sizeof s, 1, o->f) != 1)
+            return true;
+        if (s.p_offset > o->nbytes || s.p_filesz > o->nbytes - s.p_offset) return true;
+    }
+    return false;
+}
+
+static inv_status load_object(inv_registry *r, inv_plugin *p, const opened *o)
+{
+    INV_CHECK(!cut_off(o), r->ctx, INV_E_IO, "it is a shared object that has been cut off: parts of it that its header "
+              "speaks of lie behind its end, at %zu bytes", o->nbytes);
     /* Without a slash it would be looked for among the system's libraries. */
     const char *path = strchr(p->path, '/') ? p->path : inv__arena_printf(&r->arena, "./%s", p->path);
     if (!path) return INV_E_NOMEM;
@@ -60,13 +90,6 @@ static inv_status load_object(inv_registry *r, inv_plugin *p)
 }
 
 /* --- files --- */
-
-typedef struct opened {
-    FILE *f;
-    size_t nbytes;
-    unsigned char head[512];
-    size_t nhead;
-} opened;
 
 static inv_status open_file(inv_context *ctx, const char *path, opened *o)
 {
@@ -99,7 +122,7 @@ static inv_status load_text(inv_registry *r, const opened *o)
 /* The first line that says something, is it `rule NAME`? */
 static bool begins_with_rule(const opened *o)
 {
-    size_t i = 0;
+    size_t i = inv__text_mark(o->head, o->nhead);
     while (i < o->nhead && (strchr(" \t\r\n", o->head[i]) || o->head[i] == '#')) {
         if (o->head[i] == '#')
             while (i + 1 < o->nhead && o->head[i + 1] != '\n') i++;
@@ -119,7 +142,7 @@ static inv_status load_by_kind(inv_registry *r, inv_plugin *p)
     opened o = {0};
     inv_status s = open_file(r->ctx, p->path, &o);
     if (s == INV_OK) {
-        if (o.nhead >= 4 && memcmp(o.head, "\177ELF", 4) == 0) s = load_object(r, p);
+        if (o.nhead >= 4 && memcmp(o.head, "\177ELF", 4) == 0) s = load_object(r, p, &o);
         else if (ends_with(p->path, ".onnx")) s = r->pairs(r, p->path);
         else if (ends_with(p->path, ".rules") || begins_with_rule(&o)) s = load_text(r, &o);
         else
@@ -138,10 +161,7 @@ static void drop(inv_registry *r, inv_plugin *p)
     for (size_t i = 0; i < r->op.n; i++)
         if (r->op.at[i].from != p) r->op.at[n++] = r->op.at[i];
     r->op.n = n;
-    n = 0;
-    for (size_t i = 0; i < r->inverse.n; i++)
-        if (r->inverse.at[i].from != p) r->inverse.at[n++] = r->inverse.at[i];
-    r->inverse.n = n;
+    inv__rules_drop(r, p);
     if (p->handle) (void)dlclose(p->handle);
     p->handle = NULL;
     inv_model_destroy(p->model);

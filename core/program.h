@@ -8,6 +8,7 @@
 #ifndef INV_CORE_PROGRAM_H
 #define INV_CORE_PROGRAM_H
 
+#include <math.h>
 #include <string.h>
 
 #include "core/op.h"
@@ -16,13 +17,14 @@
 
 /* log |det| of what an edge solves (inv_inverse_def.logdet), its names bound. */
 typedef struct inv_volume_term {
-    const char *form; /* "log_abs", ... */
-    inv_id arg;       /* INV_NONE: takes none */
+    const char *form;  /* "log_abs", ... */
+    inv_id arg, times; /* INV_NONE: takes none */
 } inv_volume_term;
 enum { INV_MAX_VOLUME = 4 };
 typedef struct inv_volume {
-    const inv_id *from; /* what the pattern's operators give and the edge starts from */
-    uint32_t nfrom;
+    const inv_id *from; /* results of the pattern's operators that the edge starts from, as many as it frees */
+    const inv_id *held; /* what the pattern takes besides that which is freed */
+    uint32_t nfrom, nheld;
     bool known;
     inv_volume_term term[INV_MAX_VOLUME];
     uint32_t nterm;
@@ -38,6 +40,7 @@ typedef struct inv_edge {
     uint32_t nnode;
     double flops;
     double gain, bound; /* expected of the error, and at most; INFINITY if unbounded */
+    inv_id spread;      /* a variance of the run, the square root of which the bound is to be multiplied by; INV_NONE */
     uint32_t nsave;     /* the first nodes are forward's: they may read `frees`, and what the others read is kept */
     double kept;        /* bytes of that */
     double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
@@ -55,6 +58,12 @@ typedef struct inv_block {
     uint32_t nrule_in, nrule_out; /* the first of them are those that the rule is about */
     double gain, bound; /* of errors of what leaves, on the way to what is freed, in[0]; INFINITY; NAN: no way */
 } inv_block;
+/* The bound in a run whose largest entry of `spread` is this. */
+static inline double inv_edge_bound(const inv_graph *g, const inv_edge *e, double variance)
+{
+    return e->spread == INV_NONE ? e->bound
+                                 : e->bound * sqrt(variance + inv_attr_float(inv_nod(g, e->forward), "epsilon", 1e-5));
+}
 /* Whether the edge is the block's rule applied to the block, rather than the inverse of one of its operators. */
 static inline bool inv_edge_of_block(const inv_edge *e, const inv_block *b)
 {
@@ -79,6 +88,7 @@ typedef struct inv_matches {
     INV_VEC(inv_edge) edge;
     INV_VEC(inv_block) block;
     INV_VEC(inv_refusal) refusal;
+    INV_VEC(inv_refusal) overruled; /* where another rule has taken or refused the same, and of those without a name */
 } inv_matches;
 
 /* --- plans --- */
@@ -102,9 +112,9 @@ typedef enum inv_stored_why {
     INV_STORED_GUARD,  /* the guard has refused its reconstruction */
     INV_STORED_ONCE,   /* its operator is never run twice */
     INV_STORED_INPUT,  /* the caller's: not computed, so it would be copied again */
-    INV_STORED_LATE,   /* from there on storing costs no peak */
     INV_STORED_BASE,   /* others are rebuilt from it */
-    INV_STORED_CHEAPER, /* than the arithmetic that gives it back, or all that could is ruled out */
+    INV_STORED_CHEAPER, /* than the arithmetic that gives it back, within the bytes there are; or all that could is
+                         * ruled out */
     INV_STORED_WHYS
 } inv_stored_why;
 
@@ -157,17 +167,28 @@ typedef struct inv_check {
     uint32_t edge;              /* index in the matches */
     inv_id value, off;          /* fingerprints: of what is freed, of what comes back less that */
     inv_id most;                /* largest magnitude of that difference */
+    inv_id spread;              /* largest entry of the edge's `spread`; INV_NONE */
     inv_id start, moved, change; /* float64: fingerprints of what the inverse starts from, of by how much that was
                                     moved, of by how much its result moved. INV_NONE: not measured */
 } inv_check;
 /* A purpose of no public name: forward as in training, and every inverse beside it. */
 #define INV_FOR_CHECK ((inv_purpose)(INV_FOR_TRAIN + 1))
 
+/* What backward has again, how and when, as the search has decided. Ids are the base graph's. */
+typedef struct inv_fired {
+    uint32_t step;               /* position in the base's order; it is before the node there */
+    inv_id node;                 /* computed again, or solved by the rule */
+    const inv_inverse_def *rule; /* NULL: computed again */
+    const inv_id *value;         /* what is wanted of it */
+    uint32_t nvalue;
+} inv_fired;
+
 typedef struct inv_plan {
     inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
     inv_graph *g;    /* the plan: order, offsets */
     inv_memory memory;
     INV_VEC(inv_choice_row) choice;
+    INV_VEC(inv_fired) fired; /* in order; of plans for training */
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
     INV_VEC(inv_left_slot) left;
@@ -176,12 +197,19 @@ typedef struct inv_plan {
     inv_id loss, correct;    /* values; INV_NONE */
     inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */
     inv_live *live;          /* per position of g->order */
+    double *seconds;         /* likewise: predicted by options.costs; NULL: there are none */
+    double store_seconds;    /* predicted of the step with everything stored */
     double flops, store_flops, guard_flops;
+    double overhead, bound;  /* cost over that of storing everything; that of any plan within these bytes, at least */
     size_t transient, activation_peak, workspace_peak; /* bytes */
     size_t load;             /* lower bound of `transient` for this order: most bytes live at once */
     size_t store_transient;  /* of the same plan with everything stored */
     size_t peak_at;          /* position of the activation peak */
 } inv_plan;
+
+/* core/alive.c: the values that begin the buffers alive while position `at` of the order runs. */
+inv_status inv_plan_alive(const inv_plan *p, size_t at, inv_arena *a, inv_ids *out);
+size_t inv_live_total(const inv_live *l);
 
 /* Whether backward gets v, if given, by solving for it, by that rule if one is named. */
 static inline bool inv_plan_inverts(const inv_plan *p, inv_id v, const char *by)
@@ -193,13 +221,6 @@ static inline bool inv_plan_inverts(const inv_plan *p, inv_id v, const char *by)
     }
     return false;
 }
-
-/* What the search found: enough to recover again without searching. */
-typedef struct inv_found_policy {
-    bool known, recompute, invert, feed_again, second, apart, lean;
-    double price;
-    size_t late;
-} inv_found_policy;
 
 typedef enum inv_home_kind { INV_HOME_PARAM, INV_HOME_OPTIM, INV_HOME_CONST } inv_home_kind;
 
@@ -229,15 +250,17 @@ typedef struct inv_program {
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;
     INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */
-    inv_found_policy found; /* by the main training plan; the tail and plans made again use it as it is */
     double max_drift;
     size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
     size_t persistent, control, transient, store_peak;
-    /* Plans again from the graphs at hand, with the options' memory, keep and modes, the anchors and `found` as they
-     * are now. `transient` and `control` grow from what they are. On failure the plans are as before. */
+    bool smallest; /* without a budget: the smallest peak, whatever it costs */
+    /* Plans again from the graphs at hand, by a search, with the options' memory, keep and modes and the anchors as
+     * they are now. `transient` and `control` grow from what they are. On failure the plans are as before. */
     inv_status (*replan)(struct inv_program *p);
     /* Drops what planning has put in the place of `plan`, INV_PLAN_KINDS of them, of an earlier or later state. */
     void (*drop)(struct inv_program *p, inv_plan *plan);
+    /* The plans for training as JSON (passes/saved.c). Owned by the context. */
+    inv_status (*save)(const struct inv_program *p, char **json);
     void (*destroy)(struct inv_program *p);
 } inv_program;
 

@@ -137,6 +137,10 @@ bool inv_op_computes(const inv_op_def *op)
 
 inv_context *inv_registry_context(const inv_registry *r) { return r->ctx; }
 
+void inv_registry_favour(inv_registry *r, const inv_inverse_def *rule) { r->favoured = rule; }
+
+const inv_inverse_def *inv_registry_favoured(const inv_registry *r) { return r->favoured; }
+
 const char *inv_registry_loading(const inv_registry *r) { return r->loading ? r->loading->path : NULL; }
 
 inv_arena *inv_registry_arena(inv_registry *r) { return &r->arena; }

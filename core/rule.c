@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inverse rules in the registry: what is asked of one before it is taken, and the copy that is kept. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/condition.h"
@@ -70,6 +71,9 @@ static inv_status check_form(inv_registry *r, const char *rule, const char *what
     INV_CHECK(!region || (s->nin == 1 && s->nout <= MOST_EXITS && strcmp(what, "match") == 0), r->ctx, INV_E_PARSE,
               "inverse rule '%s', %s: a region has one entry and at most %d exits, and stands in match", rule, what,
               MOST_EXITS);
+    INV_CHECK(!s->nattr || strcmp(what, "match") != 0, r->ctx, INV_E_PARSE,
+              "inverse rule '%s', match: attributes of %s do not stand there; ask for them in when, by attr()", rule,
+              s->op);
     for (uint32_t k = 0; k < s->nout; k++)
         INV_CHECK(*s->out[k], r->ctx, INV_E_PARSE, "inverse rule '%s', %s: an output of %s has no name", rule, what,
                   s->op);
@@ -205,6 +209,55 @@ static inv_status check_letters(inv_registry *r, const inv_inverse_def *d)
     return INV_OK;
 }
 
+/* --- names --- */
+
+/* Where a rule of that name stands, or would. */
+static size_t slot_of(const inv_registry *r, const char *name)
+{
+    size_t at = (size_t)inv__hash(name, strlen(name), 0) & (r->named_cap - 1);
+    while (r->named[at] && strcmp(r->named[at]->name, name) != 0) at = (at + 1) & (r->named_cap - 1);
+    return at;
+}
+
+static void name_all(inv_registry *r)
+{
+    if (r->named_cap) memset(r->named, 0, r->named_cap * sizeof *r->named);
+    for (size_t i = 0; i < r->inverse.n; i++) r->named[slot_of(r, r->inverse.at[i].def->name)] = r->inverse.at[i].def;
+}
+
+/* Room for one name more. */
+static inv_status make_room(inv_registry *r)
+{
+    if (2 * (r->inverse.n + 1) <= r->named_cap) return INV_OK;
+    const size_t cap = r->named_cap ? 2 * r->named_cap : 256;
+    const inv_inverse_def **named = INV_ARENA_NEW(&r->arena, const inv_inverse_def *, cap);
+    if (!named) return INV_E_NOMEM;
+    r->named = named;
+    r->named_cap = cap;
+    name_all(r);
+    return INV_OK;
+}
+
+static inv_status check_clash(inv_registry *r, const char *name)
+{
+    INV_TRY(make_room(r));
+    const inv_inverse_def *d = r->named[slot_of(r, name)];
+    const inv_plugin *from = NULL;
+    if (!d) return INV_OK;
+    for (size_t i = 0; i < r->inverse.n; i++)
+        if (r->inverse.at[i].def == d) from = r->inverse.at[i].from;
+    return inv__fail(r->ctx, INV_E_EXISTS, "inverse rule '%s' is already registered, by %s", name, inv__owner(from));
+}
+
+void inv__rules_drop(inv_registry *r, const inv_plugin *from)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->inverse.n; i++)
+        if (r->inverse.at[i].from != from) r->inverse.at[n++] = r->inverse.at[i];
+    r->inverse.n = n;
+    name_all(r);
+}
+
 static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
 {
     INV_CHECK(d->name && *d->name, r->ctx, INV_E_ARG, "inverse rule without a name");
@@ -214,9 +267,7 @@ static inv_status check_rule(inv_registry *r, const inv_inverse_def *d)
     INV_CHECK(!d->solve || !d->refuse, r->ctx, INV_E_ARG, "inverse rule '%s': both solve and refuse", d->name);
     INV_CHECK(d->exactness == INV_BOUNDED || d->exactness == INV_EXACT, r->ctx, INV_E_ARG,
               "inverse rule '%s': exactness %d is not known", d->name, (int)d->exactness);
-    for (size_t i = 0; i < r->inverse.n; i++)
-        INV_CHECK(strcmp(r->inverse.at[i].def->name, d->name) != 0, r->ctx, INV_E_EXISTS,
-                  "inverse rule '%s' is already registered, by %s", d->name, inv__owner(r->inverse.at[i].from));
+    INV_TRY(check_clash(r, d->name));
     INV_TRY(check_texts(r, d));
     INV_TRY(check_cases(r, d));
     r->field = NULL;
@@ -270,10 +321,23 @@ static inv_status settle_text(inv_registry *r, inv_arena *a, const char *rule, c
     return INV_OK;
 }
 
+static int by_priority(const void *a, const void *b)
+{
+    const inv_rule_entry *x = a, *y = b;
+    if (x->def->priority != y->def->priority) return x->def->priority > y->def->priority ? -1 : 1;
+    return x->nth < y->nth ? -1 : x->nth > y->nth;
+}
+
+static void sort_rules(inv_registry *r)
+{
+    if (r->inverse.n) qsort(r->inverse.at, r->inverse.n, sizeof *r->inverse.at, by_priority);
+}
+
 inv_status inv__rules_settle(inv_registry *r, const inv_plugin *from)
 {
     inv_arena scratch;
     inv_status s = INV_OK;
+    sort_rules(r);
     inv__arena_init(&scratch, r->ctx);
     for (size_t i = 0; i < r->inverse.n && s == INV_OK; i++) {
         const inv_inverse_def *d = r->inverse.at[i].def;
@@ -319,11 +383,10 @@ inv_status inv_registry_add_inverse(inv_registry *r, const inv_inverse_def *def)
     memcpy(&d, def, def->size);
     d.size = sizeof d;
     INV_TRY(check_rule(r, &d));
-    inv_rule_entry kept = {keep_rule(r, &d), r->loading};
+    inv_rule_entry kept = {keep_rule(r, &d), r->loading, r->inverse.n};
     if (!kept.def || !inv_vec_push(&r->arena, &r->inverse, kept)) return INV_E_NOMEM;
-    size_t at = r->inverse.n - 1;
-    for (; at > 0 && r->inverse.at[at - 1].def->priority < d.priority; at--) r->inverse.at[at] = r->inverse.at[at - 1];
-    r->inverse.at[at] = kept;
+    r->named[slot_of(r, kept.def->name)] = kept.def;
+    if (!r->loading) sort_rules(r);
     return INV_OK;
 }
 

@@ -128,7 +128,12 @@ static inv_status known_names(reader *x, const char *word)
 static inv_status field(reader *x, const char *word, char *text)
 {
     x->end = NULL;
+    const size_t n = strlen(text);
     if (strcmp(text, "\"\"") == 0) *text = 0;
+    else if (strcmp(word, "kind") == 0 && n > 2 && *text == '"' && text[n - 1] == '"') {
+        text[n - 1] = 0;
+        text++;
+    }
     if (strcmp(word, "priority") == 0) return number(x, text, &x->rule.priority);
     if (strcmp(word, "exactness") == 0) {
         x->rule.exactness = strcmp(text, "exact") == 0 ? INV_EXACT : INV_BOUNDED;
@@ -212,6 +217,9 @@ const char *inv__not_text(const char *text)
 inv_status inv__rules_read(inv_registry *r, const char *text, size_t nbytes)
 {
     reader x = {.r = r, .line = 1};
+    const size_t mark = inv__text_mark((const unsigned char *)text, nbytes);
+    text += mark;
+    nbytes -= mark;
     size_t before = r->inverse.n;
     char *copy = inv__alloc(r->ctx, nbytes + 1);
     if (!copy) return INV_E_NOMEM;

@@ -136,6 +136,19 @@ bool inv_shape_broadcast(const inv_shape *a, const inv_shape *b, inv_shape *out)
     return true;
 }
 
+int64_t inv_shape_element(const inv_shape *own, const inv_shape *like, int64_t e)
+{
+    int64_t at = 0, step = 1;
+    for (int d = 1; d <= like->rank; d++) {
+        const int64_t n = like->dim[like->rank - d], extent = d <= own->rank ? own->dim[own->rank - d] : 1;
+        const int64_t i = n ? e % n : 0;
+        e /= n ? n : 1;
+        if (extent > 1) at += i * step;
+        step *= extent;
+    }
+    return at;
+}
+
 char *inv_shape_text(const inv_shape *s, char buf[INV_SHAPE_TEXT])
 {
     if (s->rank < 0) {

@@ -38,6 +38,8 @@ bool inv_shape_equal(const inv_shape *a, const inv_shape *b);
 int64_t inv_shape_nelem(const inv_shape *s);                    /* static, checked before */
 bool inv_shape_nbytes(const inv_shape *s, inv_dtype t, size_t *out); /* false on overflow */
 bool inv_shape_broadcast(const inv_shape *a, const inv_shape *b, inv_shape *out);
+/* The element of a tensor of shape `own`, which broadcasts against `like`, that stands at element e of that. */
+int64_t inv_shape_element(const inv_shape *own, const inv_shape *like, int64_t e);
 /* Text such as "[2,3,?]" into buf; returns buf. */
 #define INV_SHAPE_TEXT 128
 char *inv_shape_text(const inv_shape *s, char buf[INV_SHAPE_TEXT]);

@@ -17,15 +17,31 @@ static const inv_result_slot *slots(const inv_plan *p, inv_what what, size_t *n)
     }
 }
 
+/* Strings and such are carried along. */
+static bool has_numbers(const inv_value *init) { return init->data.bytes && inv_dtype_size(init->data.dtype) > 0; }
+
+/* Training with an optimizer lets gradients go when they have been used. */
+static bool is_kept(const inv_plan *p, const inv_result_slot *slot)
+{
+    const inv_value *v = inv_val(p->g, slot->value);
+    return v->keep || v->role != INV_ROLE_NODE;
+}
+
 const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
 {
+    if (!s->persistent) return NULL;
     if (what == INV_GET_PARAM) {
         const inv_graph *g = s->program->source;
-        return i < g->inits.n ? inv_val(g, g->inits.at[i])->name : NULL;
+        for (size_t k = 0; k < g->inits.n; k++)
+            if (has_numbers(inv_val(g, g->inits.at[k])) && i-- == 0) return inv_val(g, g->inits.at[k])->name;
+        return NULL;
     }
     size_t n;
-    const inv_result_slot *slot = slots(newest_plan(s), what, &n);
-    return i < n ? slot[i].name : NULL;
+    const inv_plan *p = newest_plan(s);
+    const inv_result_slot *slot = slots(p, what, &n);
+    for (size_t k = 0; k < n; k++)
+        if (is_kept(p, &slot[k]) && i-- == 0) return slot[k].name;
+    return NULL;
 }
 
 const inv_home *inv_session_home(const inv_session *s, const char *name)
@@ -40,21 +56,55 @@ const inv_home *inv_session_home(const inv_session *s, const char *name)
     return NULL;
 }
 
+/* Room for what is given out. */
+static inv_status make_room(inv_session *s, size_t nbytes)
+{
+    if (nbytes <= s->host_nbytes && s->host) return INV_OK;
+    void *fresh = inv__alloc(s->ctx, nbytes ? nbytes : 1);
+    if (!fresh) return INV_E_NOMEM;
+    inv__free(s->ctx, s->host);
+    s->host = fresh;
+    s->host_nbytes = nbytes;
+    return INV_OK;
+}
+
 inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
                              const void **data)
 {
     size_t nbytes = 0;
     (void)inv_shape_nbytes(shape, dtype, &nbytes);
-    if (nbytes > s->host_nbytes || !s->host) {
-        void *fresh = inv__alloc(s->ctx, nbytes ? nbytes : 1);
-        if (!fresh) return INV_E_NOMEM;
-        inv__free(s->ctx, s->host);
-        s->host = fresh;
-        s->host_nbytes = nbytes;
-    }
+    INV_TRY(make_room(s, nbytes));
     INV_TRY(s->device->download(s->self, s->host, address, nbytes));
     *data = s->host;
     return INV_OK;
+}
+
+/* An initializer that nothing reads at run time, or that was computed with before: as the model has it. */
+static inv_status fetch_unused(inv_session *s, const char *name, inv_dtype *dtype, const inv_shape **shape)
+{
+    const inv_graph *g = s->program->source;
+    const inv_value *v = NULL;
+    for (size_t i = 0; i < g->inits.n && !v; i++)
+        if (strcmp(inv_val(g, g->inits.at[i])->name, name) == 0) v = inv_val(g, g->inits.at[i]);
+    INV_CHECK(v, s->ctx, INV_E_ARG, "there is no initializer '%s'", name);
+    INV_CHECK(has_numbers(v), s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s is carried along, not read",
+              name, inv_dtype_name(v->dtype));
+    const inv_data *d = &v->data;
+    size_t nbytes = 0;
+    *dtype = inv_dtype_is_float(d->dtype) ? newest_plan(s)->g->real : d->dtype;
+    *shape = &d->shape;
+    (void)inv_shape_nbytes(&d->shape, *dtype, &nbytes);
+    INV_TRY(make_room(s, nbytes));
+    INV_CHECK(inv_convert(s->host, *dtype, d->bytes, d->dtype, (size_t)inv_shape_nelem(&d->shape)), s->ctx,
+              INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(d->dtype));
+    return INV_OK;
+}
+
+static void give(const inv_session *s, const inv_shape *shape, const void **data, int *rank, int64_t *dims)
+{
+    *data = s->host;
+    *rank = shape->rank;
+    memcpy(dims, shape->dim, (size_t)shape->rank * sizeof *dims);
 }
 
 inv_status inv_session_get(inv_session *s, inv_what what, const char *name, const void **data, inv_dtype *dtype,
@@ -69,7 +119,11 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     const inv_plan *p = newest_plan(s);
     if (what == INV_GET_PARAM) {
         const inv_home *h = inv_session_home(s, name);
-        INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
+        if (!h) {
+            INV_TRY(fetch_unused(s, name, dtype, &shape));
+            give(s, shape, data, rank, dims);
+            return INV_OK;
+        }
         *dtype = h->dtype;
         shape = &h->shape;
         address = s->persistent + h->offset;
@@ -83,15 +137,14 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
         while (i < n && strcmp(slot[i].name, name) != 0) i++;
         INV_CHECK(i < n, s->ctx, INV_E_ARG, "'%s' is not among the results of this kind", name);
         const inv_value *v = inv_val(p->g, slot[i].value);
-        INV_CHECK(v->keep || v->role != INV_ROLE_NODE, s->ctx, INV_E_ARG,
+        INV_CHECK(is_kept(p, &slot[i]), s->ctx, INV_E_ARG,
                   "'%s' is not kept by a session with an optimizer", name);
         *dtype = v->dtype;
         shape = &v->shape;
         address = inv_value_address(s, v);
     }
     INV_TRY(inv_session_fetch(s, address, *dtype, shape, data));
-    *rank = shape->rank;
-    memcpy(dims, shape->dim, (size_t)shape->rank * sizeof *dims);
+    give(s, shape, data, rank, dims);
     return INV_OK;
 }
 

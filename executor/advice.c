@@ -40,7 +40,7 @@ static void add(advice *a, const char *value, inv_str *text)
 static void remedy(inv_str *s, const inv_tried *t)
 {
     const char *gain = t->rule->gain;
-    if (t->magnified > 2 * t->bound) /* not by parameters, as the rule states it */
+    if (t->spread > 2)
         inv__str_add(s, "; that is by how much larger its values are than those it is computed back from: bring the "
                      "data to a spread near 1");
     else if (begins(gain, "inv_norm"))
@@ -48,7 +48,7 @@ static void remedy(inv_str *s, const inv_tried *t)
                      "keeps it away from singular", t->cond);
     else if (begins(gain, "max_inv"))
         inv__str_add(s, "; it divides by a factor as small as %.3g: initialize it near 1 and keep weight decay off it",
-                     1 / t->bound);
+                     t->spread / t->bound);
     else if (begins(gain, "inv_attr"))
         inv__str_add(s, "; its slope is %.3g: one nearer to 1 loses less", 1 / t->gain);
 }

@@ -68,6 +68,13 @@ static inv_status read_off(inv_session *s, const inv_check *c, inv_tried *t, int
     *o = (inv_off){true, ratio(off.norm, value.norm), inv_elem_double(data, most->dtype, 0),
                    fmax(off.nonfinite - value.nonfinite, 0)};
     if (o->nonfinite > 0) o->relative = INFINITY;
+    if (c->spread != INV_NONE) {
+        const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+        const inv_edge *e = &p->base->matches->edge.at[c->edge];
+        INV_TRY(read_value(s, c->spread, &data));
+        t->bound = inv_edge_bound(p->base, e, inv_elem_double(data, inv_val(p->g, c->spread)->dtype, 0));
+        t->spread = t->bound / e->bound;
+    }
     if (c->change == INV_NONE) return INV_OK;
     INV_TRY(read_fingerprint(s, c->start, &start));
     INV_TRY(read_fingerprint(s, c->moved, &moved));
@@ -113,7 +120,8 @@ static inv_status row_for(check *c, const inv_graph *g, const inv_edge *e, inv_t
     const inv_tried t = {.value = copied(c, inv_val(g, e->frees)->name), .node = copied(c, inv_node_label(n)),
                          .op = n->op->name, .kind = b ? copied(c, b->kind) : NULL,
                          .block = b ? copied(c, inv_node_label(inv_nod(g, b->anchor))) : NULL, .rule = e->rule,
-                         .gain = e->gain, .bound = e->bound, .cond = e->cond, .magnified = -1, .relative = -1};
+                         .gain = e->gain, .bound = e->bound, .cond = e->cond, .spread = 1, .magnified = -1,
+                         .relative = -1};
     if (c->arena.failed || !inv_vec_push(&c->arena, &c->found.tried, t)) return INV_E_NOMEM;
     *out = &c->found.tried.at[c->found.tried.n - 1];
     return INV_OK;
@@ -138,7 +146,7 @@ static bool serves(const inv_graph *g, const inv_block *b, const inv_edge *e)
 static json_t *block_json(const check *c, const inv_graph *g, const inv_block *b)
 {
     const inv_findings *f = &c->found;
-    double off[2] = {-1, -1}, gain = -1, magnified = -1, cond = 0;
+    double off[2] = {-1, -1}, gain = -1, bound = -1, magnified = -1, cond = 0;
     const char *refused = NULL;
     for (size_t i = 0; i < g->matches->edge.n; i++) {
         const inv_edge *e = &g->matches->edge.at[i];
@@ -149,15 +157,17 @@ static json_t *block_json(const check *c, const inv_graph *g, const inv_block *b
             for (int type = 0; type < 2; type++)
                 if (t->off[type].known) off[type] = fmax(off[type], t->off[type].relative);
             gain = fmax(gain, t->gain);
+            bound = fmax(bound, t->bound);
             magnified = fmax(magnified, t->magnified);
             cond = fmax(cond, t->cond);
             if (!refused) refused = inv_tried_refused(f, t);
         }
     }
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:s?}", "kind", b->kind, "name",
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s?}", "kind", b->kind, "name",
                      inv_node_label(inv_nod(g, b->anchor)), "rule", b->rule->name, "float32", at_least_zero(off[0]),
-                     "float64", at_least_zero(off[1]), "gain", at_least_zero(gain), "gain_measured",
-                     at_least_zero(magnified), "condition", at_least_zero(cond > 0 ? cond : -1), "refused", refused);
+                     "float64", at_least_zero(off[1]), "gain", at_least_zero(gain), "gain_bound", at_least_zero(bound),
+                     "gain_measured", at_least_zero(magnified), "condition", at_least_zero(cond > 0 ? cond : -1),
+                     "refused", refused);
 }
 
 static json_t *blocks_json(const check *c, const inv_graph *g)

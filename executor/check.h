@@ -17,7 +17,8 @@ typedef struct inv_off {
 typedef struct inv_tried {
     const char *value, *node, *op, *kind, *block; /* kind, block NULL: it is in none */
     const inv_inverse_def *rule;
-    double gain, bound, cond; /* as the rule states them; cond 0: of no matrix */
+    double gain, bound, cond; /* as the rule states them on this data; cond 0: of no matrix */
+    double spread;            /* the part of the bound that is the data's */
     inv_off off[2];           /* float32, float64 */
     double magnified;         /* measured: how much it magnifies an error of what it starts from; < 0: not measured */
     double relative;          /* the same, both errors relative to their tensors */

@@ -62,7 +62,8 @@ typedef struct inv_ready {
     const inv_node *node;
     inv_call call;
     uint32_t first_event, nevents; /* buffers that begin before and end after it */
-    uint32_t runs;                 /* while the session is profiled: */
+    uint32_t runs;                 /* while the session is profiled: those that count */
+    bool warm;                     /* the first one does not, as there are others */
     double seconds;                /* of all of them */
 } inv_ready;
 
@@ -151,6 +152,8 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
+/* The program as it was; its arena holds what has come since. */
+void inv_program_restore(inv_program *p, const inv_program *former);
 /* session.c: plans again after the program's options, modes or anchors have changed, and moves the arena; parameters
  * and all that persists keep their bytes. `former`: the program as it was before; on failure it is that again. */
 inv_status inv_session_plan_again(inv_session *s, const inv_program *former);

@@ -120,7 +120,7 @@ json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g)
 static const char *const stored_names[] = {
     [INV_STORED_NOT] = "",        [INV_STORED_ALL] = "all",     [INV_STORED_RESULT] = "result",
     [INV_STORED_ASKED] = "asked", [INV_STORED_GUARD] = "guard", [INV_STORED_ONCE] = "once",
-    [INV_STORED_INPUT] = "input", [INV_STORED_LATE] = "late",   [INV_STORED_BASE] = "base",
+    [INV_STORED_INPUT] = "input", [INV_STORED_BASE] = "base",
     [INV_STORED_CHEAPER] = "cheaper"};
 static const char *const stored_texts[] = {
     [INV_STORED_NOT] = "",
@@ -130,7 +130,6 @@ static const char *const stored_texts[] = {
     [INV_STORED_GUARD] = "the guard has refused its reconstruction",
     [INV_STORED_ONCE] = "its operator is never run twice",
     [INV_STORED_INPUT] = "it is the caller's: not computed, so it would be copied again",
-    [INV_STORED_LATE] = "so late in the step storing it costs no peak",
     [INV_STORED_BASE] = "others are rebuilt from it",
     [INV_STORED_CHEAPER] = "computing it again would take more arithmetic than storing it is worth"};
 static const char *const way_names[] = {[INV_WAY_NONE] = "none",

@@ -68,7 +68,6 @@ static inv_status apply(inv_session *s, const mode_set *m)
     p->options.nkeep = m->nkeep;
     p->options.modes = m->rule;
     p->options.nmodes = m->nrule;
-    p->found = (inv_found_policy){0};
     p->transient = p->control = 0;
     s->newest = -1;
     INV_TRY(inv_session_plan_again(s, &former));

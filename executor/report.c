@@ -33,12 +33,12 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
     for (size_t i = 0; i < p->g->order.n; i++) {
         const inv_node *n = inv_nod(p->g, p->g->order.at[i]);
         const inv_live *l = &p->live[i];
-        size_t all = l->workspace;
-        for (int c = 0; c < INV_MEM_CLASSES; c++) all += l->bytes[c];
         json_t *row = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "node", inv_node_label(n), "op", n->op->name,
-                                "phase", phase_names[n->phase], "live_bytes", bytes(all), "activation_bytes",
-                                bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
+                                "phase", phase_names[n->phase], "live_bytes", bytes(inv_live_total(l)),
+                                "activation_bytes", bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
                                 bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
+        if (row && p->seconds)
+            (void)json_object_set_new(row, "predicted_seconds", inv_report_number(p->seconds[i]));
         if (row && ready && ready[i].runs)
             (void)json_object_set_new(row, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
         (void)json_array_append_new(list, row);
@@ -94,32 +94,39 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
     }
 }
 
-/* What is alive at the activation peak: buffers that begin by then and are read then or later. */
+/* What is alive at the activation peak. */
 static json_t *alive_at_peak(inv_context *ctx, const inv_plan *p)
 {
-    const inv_graph *g = p->g;
     json_t *list = json_array();
-    uint8_t *state = inv__alloc(ctx, g->value.n + 1); /* 1: begun, 2: needed, 3: both */
-    for (size_t i = 0; state && i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; k < n->nout && i <= p->peak_at; k++)
-            if (n->out[k] != INV_NONE) state[inv_val(g, n->out[k])->buffer] |= inv_val(g, n->out[k])->keep ? 3 : 1;
-        for (uint32_t k = 0; k < n->nin && i >= p->peak_at; k++)
-            if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role == INV_ROLE_NODE)
-                state[inv_val(g, n->in[k])->buffer] |= 2;
-        if (i == p->peak_at)
-            for (uint32_t k = 0; k < n->nout; k++)
-                if (n->out[k] != INV_NONE) state[inv_val(g, n->out[k])->buffer] |= 2;
-    }
-    for (size_t v = 0; state && v < g->value.n; v++) {
-        if (state[v] != 3) continue;
-        const inv_value *val = inv_val(g, (inv_id)v);
+    inv_arena scratch;
+    inv_ids alive = {0};
+    inv__arena_init(&scratch, ctx);
+    if (inv_plan_alive(p, p->peak_at, &scratch, &alive) != INV_OK) alive.n = 0;
+    for (size_t i = 0; i < alive.n; i++) {
+        const inv_value *val = inv_val(p->g, alive.at[i]);
         size_t nbytes = 0;
         (void)inv_shape_nbytes(&val->shape, val->dtype, &nbytes);
         (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", val->name, "bytes", bytes(nbytes)));
     }
-    inv__free(ctx, state);
+    inv__arena_fini(&scratch);
     return list;
+}
+
+/* Cost over that of a plan that stores everything: of this one, of any within its bytes at least, and how far they are
+ * apart. */
+static json_t *overhead(const inv_plan *p)
+{
+    const double bound = fmin(p->bound, p->overhead);
+    return json_pack("{s:f, s:f, s:f}", "overhead", p->overhead, "bound", bound, "gap",
+                     (1 + p->overhead) / (1 + bound) - 1);
+}
+
+/* Of a step of the plan; null without a table of costs. */
+static json_t *predicted(const inv_plan *p)
+{
+    double sum = 0;
+    for (size_t i = 0; p->seconds && i < p->g->order.n; i++) sum += p->seconds[i];
+    return p->seconds ? json_real(sum) : json_null();
 }
 
 static json_t *constant_list(const inv_program *pr)
@@ -140,18 +147,24 @@ inv_status inv_session_report(inv_session *s, char **out)
     json_t *choices = inv_report_choices(p, counts);
     trainables(p, train, frozen);
     json_t *root = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
         pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
         bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
         bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
         "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", inv_report_number(p->flops),
-        "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops));
+        "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops),
+        "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
+    json_t *time = json_pack("{s:s, s:o, s:o}", "cost", pr->options.costs ? "time" : "flops", "predicted_seconds",
+                             predicted(p), "store_predicted_seconds",
+                             p->seconds ? json_real(p->store_seconds) : json_null());
+    if (root && time) (void)json_object_update(root, time);
+    json_decref(time);
     size_t bound = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
     json_t *rest =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "values", counts, "choices",
-                  choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "plan", overhead(p),
+                  "values", counts, "choices", choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
                   inv_report_refusals(pr, p->base), "drift", drift(s, p),
                   "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p),
                   "timeline", timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",

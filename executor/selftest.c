@@ -46,14 +46,23 @@ static inv_status one(inv_tester *t, const char *kind, const char *name, const i
     t->number = 0;
     t->text = t->how = "";
     t->stated = t->measured = 0;
+    t->logdets = 0;
+    *t->not_exported = 0;
     t->skipped = false;
-    INV_TRY(rule ? inv_test_rule(t, rule) : inv_test_operator(t, op));
+    inv_registry_favour(t->ctx->registry, rule);
+    inv_status s = rule ? inv_test_rule(t, rule) : inv_test_operator(t, op);
+    inv_registry_favour(t->ctx->registry, NULL);
+    INV_TRY(s);
     json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b}", "kind", kind, "name", name, "cases", (int)t->number,
                           "checks", (int)(t->checks - checks), "failed", (int)(t->failed - failed), "host_only",
                           t->skipped);
     if (rule && t->measured > 0) {
         (void)json_object_set_new(o, "stated_gain", json_real(t->stated));
         (void)json_object_set_new(o, "measured_gain", json_real(t->measured));
+    }
+    if (rule && t->logdets > 0) {
+        (void)json_object_set_new(o, "stated_logdet", inv_report_number(t->stated_logdet));
+        (void)json_object_set_new(o, "measured_logdet", inv_report_number(t->measured_logdet));
     }
     return json_array_append_new(t->results, o) == 0 ? INV_OK : INV_E_NOMEM;
 }

@@ -23,6 +23,9 @@ typedef struct inv_tester {
     const char *how;  /* device and type of what is checked now, for reports */
     bool skipped;     /* devices for which an operator of the plugin has no kernel */
     double stated, measured; /* gain: of the case where they are closest; 0: none was measured */
+    size_t logdets;          /* log-determinants measured; ... */
+    double stated_logdet, measured_logdet; /* ... those that differ most */
+    char not_exported[256]; /* why one of them was not; empty: nothing to say */
 } inv_tester;
 
 /* Counts one check; if it fails, what was seen goes into the report. Returns `fine`. */
@@ -81,6 +84,11 @@ bool inv_test_finite(const inv_test_values *v, inv_id value);
 /* No operand of the node changes when it runs; and where a row says that an output may be written over an input, it
  * may. */
 inv_status inv_test_aliasing(inv_tester *t, inv_test_values *v, inv_id node);
+
+enum { INV_TEST_LOGDET = 256 }; /* elements that a case may have for it */
+/* The log-determinant that the edge's rule states, against that of the Jacobian; in float64. Nothing is measured where
+ * there is none: more numbers on one side than on the other. */
+inv_status inv_test_logdet(inv_tester *t, inv_test_values *v, const inv_edge *e);
 
 /* selftest_rule.c, selftest_op.c */
 inv_status inv_test_rule(inv_tester *t, const inv_inverse_def *rule);

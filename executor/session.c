@@ -335,7 +335,7 @@ static inv_status begin_call(inv_session *s, int kind)
     return inv_queues_begin(s, kind);
 }
 
-/* The step is repeated up to the first output that is not finite. Nothing has been committed. */
+/* The step is repeated, updates left out, up to the first output that is not finite. */
 static inv_status find_bad(inv_session *s, int kind, const char *what, inv_result *result)
 {
     bool bad = false;
@@ -366,8 +366,7 @@ static const char *value_to_keep(inv_session *s, int kind, inv_result *result)
     return refused ? first : NULL;
 }
 
-/* The program as it was; its arena holds what has come since. */
-static void restore(inv_program *p, const inv_program *former)
+void inv_program_restore(inv_program *p, const inv_program *former)
 {
     inv_arena arena = p->arena;
     *p = *former;
@@ -382,7 +381,7 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
     inv_program other = *former;
     if (st != INV_OK) {
         other = *p;
-        restore(p, former);
+        inv_program_restore(p, former);
         if (s->self && fit_arena(s, p->home.n) != INV_OK)
             s->lost = "there was not even memory to go on as before when it was planned again; only its parameters "
                       "can be read";
@@ -416,13 +415,16 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
         const inv_id wanted[2] = {plan->loss, plan->finite};
         unsigned char bytes[2][16];
         INV_TRY(begin_call(s, *kind));
-        INV_TRY(inv_queues_part(s, *kind, INV_PART_COMPUTE));
-        INV_TRY(inv_queues_results(s, *kind, wanted, bytes));
+        inv_status st = inv_queues_part(s, *kind, INV_PART_COMPUTE);
+        if (st == INV_OK) st = inv_queues_results(s, *kind, wanted, bytes);
+        if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : INV_PART_COMPUTE);
         result->drift = 0;
         if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
         if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
         if (plan->finite != INV_NONE && as_double(plan, plan->finite, bytes[1]) > 0)
-            return find_bad(s, *kind, "the loss is finite, but its gradients are not", result);
+            return find_bad(s, *kind, plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
+                                      "gradients came before have been updated"
+                                                     : "the loss is finite, but its gradients are not", result);
         const char *bad = value_to_keep(s, *kind, result);
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;

@@ -47,8 +47,8 @@ ACT(softsign, "softsign", "Softsign", NULL, "unbounded", "x = y / (1 - |y|)", CA
 ACT(sinh_activation, "sinh", "Sinh", NULL, NULL, "x = asinh(y)", CASE("y = Sinh(x)"))
 ACT(asinh_activation, "asinh", "Asinh", NULL, "unbounded", "x = sinh(y)", CASE("y = Asinh(x)"))
 
-/* The inverse is an operator of its own. What maps infinity to ordinary numbers, 1 / y or tanh(y), is no inverse here:
- * a value that has overflowed is to be seen. */
+/* The inverse is an operator of its own. What maps infinity to ordinary numbers, as tanh(y) does, is no inverse here: a
+ * value that has overflowed is to be seen. */
 #define OTHER(id, label, op, back, magnifies, text, ...)                                                              \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
                                        .name = label,                                                                 \
@@ -57,9 +57,24 @@ ACT(asinh_activation, "asinh", "Asinh", NULL, "unbounded", "x = sinh(y)", CASE("
                                        .solve = "x = " back "(y)",                                                    \
                                        .frees = "x",                                                                  \
                                        .gain = magnifies,                                                             \
+                                       .logdet = "log_deriv",                                                         \
                                        .cases = INV_CASES(__VA_ARGS__),                                               \
                                        .doc = text};
 OTHER(arctangent, "atan", "Atan", "Tan", "unbounded", "x = tan(y)", CASE("y = Atan(x)"))
+
+/* y - y is zero, and NaN where y has overflowed. */
+static const inv_inverse_def reciprocal = {
+    .size = sizeof(inv_inverse_def),
+    .name = "reciprocal",
+    .priority = 20,
+    .match = "y = Reciprocal(x)",
+    .solve = "r = Reciprocal(y); z = Sub(y, y); x = Add(r, z)",
+    .frees = "x",
+    .gain = "unbounded",
+    .logdet = "log_deriv",
+    .cases = INV_CASES(AROUND("2", "1", "y = Reciprocal(x)")),
+    .doc = "x = 1 / y",
+};
 
 static const inv_inverse_def odd_power = {
     .size = sizeof(inv_inverse_def),
@@ -70,6 +85,7 @@ static const inv_inverse_def odd_power = {
     .frees = "x",
     .when = "same_shape(x, y); odd(k)",
     .gain = "unbounded",
+    .logdet = "log_deriv",
     .cases = INV_CASES(CASE("y = Pow(x, float[] {3})"), CASE("const int64[] k = {5}; y = Pow(x, k)")),
     .doc = "y = x^k, k = 1, 3, 5, ...: x = sign(y) |y|^(1/k)",
 };
@@ -82,6 +98,7 @@ static const inv_inverse_def positive_power = {
     .frees = "x",
     .when = "same_shape(x, y); positive(k); positive(x)",
     .gain = "unbounded",
+    .logdet = "log_deriv",
     .cases = INV_CASES(POSITIVE("y = Pow(x, float[] {1.5})")),
     .doc = "y = x^k, x > 0 and k > 0: x = y^(1/k)",
 };
@@ -114,5 +131,5 @@ static const inv_inverse_def relu = {
 };
 
 INV_INVERSES(activations, &leaky_relu, &elu, &selu, &celu, &tanh_activation, &sigmoid, &softplus, &exponential,
-             &logarithm, &square_root, &softsign, &sinh_activation, &asinh_activation, &arctangent, &odd_power,
-             &positive_power, &prelu, &relu)
+             &logarithm, &square_root, &softsign, &sinh_activation, &asinh_activation, &arctangent, &reciprocal,
+             &odd_power, &positive_power, &prelu, &relu)

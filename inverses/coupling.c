@@ -190,13 +190,29 @@ AFFINE(affine_coupling_normalized, 121, "Sub(x1, t)", "Div(m, s)", "Mul(y1, s)",
 AFFINE(affine_coupling_normalized_negated, 120, "Sub(t, x1)", "Div(m, s)", "Mul(y1, s)", "Sub(t, n)",
        "abs", "-log_abs(s)", "y1 = (t(x2) - x1) / s(x2), s > 0: x1 = t - y1 * s", DIVIDED("Sub(h, x1)", "Div(m, s)"))
 
+/* Without a shift. Solved for by what the product itself has, which asks for bounds of s. */
+#define SCALED_RULE(id, prio, op, text, ...)                                                                          \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
+                                       .name = #id,                                                                   \
+                                       .kind = "affine_coupling",                                                     \
+                                       .priority = prio,                                                              \
+                                       .match = "s = region(x2); y1 = " op "(x1, s)",                                 \
+                                       .frees = "x1",                                                                 \
+                                       .when = "same_shape(x1, y1); has_features(x1); recoverable(x2); positive(s)",  \
+                                       .cases = INV_CASES(__VA_ARGS__),                                               \
+                                       .doc = text};
+SCALED_RULE(scaled_coupling, 97, "Mul", "y1 = x1 * s(x2), s > 0: x1 = y1 / s",
+            CASE("k = Add(t, float[] {1.5}); y1 = Mul(x1, k);" OUT))
+SCALED_RULE(divided_coupling, 96, "Div", "y1 = x1 / s(x2), s > 0: x1 = y1 * s",
+            CASE("k = Exp(t); y1 = Div(x1, k);" OUT_SWAPPED))
+
 /* Halves by a mask instead of a split: h = b x passes through, for b is 0 or 1 and c = 1 - b. */
 #define MASKED(statements)                                                                                            \
     "g(float[4,6] in) => (z) { param float[6,6] F; param float[6,6] G; param float[6,5] B; "                          \
     "const float[6] b = {0, 1, 0, 1, 0, 1}; const float[] one = {1}; c = Sub(one, b); "                               \
     "x = LeakyRelu<alpha = 0.9>(in); h = Mul(x, b); p = MatMul(h, F); l = MatMul(h, G); t = Tanh(l); "                \
     statements "; z = MatMul(y, B) }"
-#define MASKED_RULE(id, label, solves, name_freed, magnifies, pattern, condition, text, ...)                          \
+#define MASKED_RULE(id, label, solves, name_freed, magnifies, volume, pattern, condition, text, ...)                  \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
                                        .name = #id,                                                                   \
                                        .kind = label,                                                                 \
@@ -206,38 +222,59 @@ AFFINE(affine_coupling_normalized_negated, 120, "Sub(t, x1)", "Div(m, s)", "Mul(
                                        .frees = name_freed,                                                           \
                                        .when = "complementary(b, c)" condition,                                       \
                                        .gain = magnifies,                                                             \
+                                       .logdet = volume,                                                              \
                                        .cases = INV_CASES(__VA_ARGS__),                                               \
                                        .doc = text};
 #define MASKED_AFFINE "s = Exp(p); m = Mul(x, s); a = Add(m, t); r = Mul(a, c); y = Add(h, r)"
 #define MASKED_ADDITIVE "a = Add(x, t); r = Mul(a, c); y = Add(h, r)"
-#define MASKED_INSIDE "q = Mul(p, c); s = Exp(q); n = Mul(t, c); a = Add(x, n); y = Mul(a, s)"
+#define MASKED_INSIDE(shift, scale) "q = Mul(p, c); s = Exp(q); n = Mul(t, c); a = " shift "(x, n); y = " scale "(a, s)"
 
-MASKED_RULE(masked_half, "", "h = Mul(y, b)", "h", NULL,
+MASKED_RULE(masked_half, "", "h = Mul(y, b)", "h", NULL, NULL,
             "h = Mul(x, param(b)); y = Add(h, r); r = Mul(a, param(c))", "",
             "y = b x + c a, where b is a mask and c the other half: b x = b y",
             MASKED(MASKED_AFFINE))
-MASKED_RULE(masked_affine_coupling, "affine_coupling", "d = Sub(y, t); u = Div(d, s); v = Mul(u, c); x = Add(h, v)",
-            "x", "expected_inv(s)",
+/* What s is under the mask, where nothing holds it, is left out: it may have become 0. */
+MASKED_RULE(masked_affine_coupling, "affine_coupling",
+            "e = Mul(s, c); f = Add(e, b); d = Sub(y, t); u = Div(d, f); v = Mul(u, c); x = Add(h, v)", "x",
+            "expected_inv(s)", "log_abs(s, c)",
             "h = Mul(x, param(b)); y = Add(h, r); r = Mul(a, param(c)); m = Mul(x, s); a = Add(m, t); s, t = region(h)",
             "; same_shape(x, y); positive(s)",
             "y = b x + c (x s(b x) + t(b x)), b a mask: x = b x + c (y - t) / s. RealNVP, arXiv 1605.08803",
             MASKED(MASKED_AFFINE))
-MASKED_RULE(masked_additive_coupling, "additive_coupling", "d = Sub(y, t); v = Mul(d, c); x = Add(h, v)", "x", NULL,
+MASKED_RULE(masked_additive_coupling, "additive_coupling", "d = Sub(y, t); v = Mul(d, c); x = Add(h, v)", "x",
+            NULL, "0",
             "h = Mul(x, param(b)); y = Add(h, r); r = Mul(a, param(c)); a = Add(x, t); t = region(h)",
             "; same_shape(x, y)", "y = b x + c (x + t(b x)), b a mask: x = b x + c (y - t)", MASKED(MASKED_ADDITIVE))
-MASKED_RULE(masked_half_inside, "", "h = Mul(y, b)", "h", NULL,
+MASKED_RULE(masked_half_inside, "", "h = Mul(y, b)", "h", NULL, NULL,
             "h = Mul(x, param(b)); a = Add|Sub(x, n); y = Mul|Div(a, s); n = Mul(t, param(c)); s = Exp(q); "
             "q = Mul(k, param(c))", "",
-            "y = (x + c t) e^(c k), where b is a mask and c the other half: b x = b y", MASKED(MASKED_INSIDE))
-MASKED_RULE(masked_affine_inside, "affine_coupling", "u = Div(y, s); x = Sub(u, n)", "x", "expected_inv(s)",
-            "h = Mul(x, param(b)); a = Add(x, n); y = Mul(a, s); n = Mul(t, param(c)); s = Exp(q); "
-            "q = Mul(k, param(c)); k, t = region(h)", "; same_shape(x, y)",
-            "y = (x + c t(b x)) e^(c k(b x)), b a mask: x = y e^(-c k) - c t", MASKED(MASKED_INSIDE))
+            "y = (x + c t) e^(c k), where b is a mask and c the other half: b x = b y",
+            MASKED(MASKED_INSIDE("Add", "Mul")))
+
+/* Shifted and scaled by one operator each, and what takes them back. */
+#define MASKED_INSIDE_RULE(id, shift, scale, back, then, magnifies, volume, text)                                     \
+    MASKED_RULE(id, "affine_coupling", "u = " back "(y, s); x = " then "(u, n)", "x", "expected_" magnifies "(s)",    \
+                volume "log_abs(s)",                                                                                  \
+                "h = Mul(x, param(b)); a = " shift "(x, n); y = " scale "(a, s); n = Mul(t, param(c)); s = Exp(q); "  \
+                "q = Mul(k, param(c)); k, t = region(h)", "; same_shape(x, y)", text,                                 \
+                MASKED(MASKED_INSIDE(shift, scale)),                                                                  \
+                MASKED("k = Tanh(p); q = Mul(k, c); s = Exp(q); n = Mul(l, c); a = " shift "(x, n); "                 \
+                       "y = " scale "(a, s)"))
+MASKED_INSIDE_RULE(masked_affine_inside, "Add", "Mul", "Div", "Sub", "inv", "",
+                   "y = (x + c t(b x)) e^(c k(b x)), b a mask: x = y e^(-c k) - c t")
+MASKED_INSIDE_RULE(masked_affine_inside_minus, "Sub", "Mul", "Div", "Add", "inv", "",
+                   "y = (x - c t(b x)) e^(c k(b x)), b a mask: x = y e^(-c k) + c t")
+MASKED_INSIDE_RULE(masked_affine_inside_divided, "Add", "Div", "Mul", "Sub", "abs", "-",
+                   "y = (x + c t(b x)) e^(-c k(b x)), b a mask: x = y e^(c k) - c t")
+MASKED_INSIDE_RULE(masked_affine_inside_normalized, "Sub", "Div", "Mul", "Add", "abs", "-",
+                   "y = (x - c t(b x)) e^(-c k(b x)), b a mask: x = y e^(c k) + c t")
 
 INV_INVERSES(coupling, &masked_half, &masked_affine_coupling, &masked_additive_coupling, &masked_half_inside,
-             &masked_affine_inside, &affine_coupling, &affine_coupling_minus, &affine_coupling_negated,
+             &masked_affine_inside, &masked_affine_inside_minus, &masked_affine_inside_divided,
+             &masked_affine_inside_normalized, &affine_coupling, &affine_coupling_minus, &affine_coupling_negated,
              &affine_coupling_divided, &affine_coupling_divided_minus, &affine_coupling_divided_negated,
              &affine_coupling_shifted, &affine_coupling_shifted_minus, &affine_coupling_shifted_negated,
              &affine_coupling_shifted_divided, &affine_coupling_normalized, &affine_coupling_normalized_negated,
+             &scaled_coupling, &divided_coupling,
              &additive_coupling, &subtractive_coupling, &negated_coupling, &additive_coupling_streams,
              &additive_block_fg, &leapfrog, &leapfrog_down, &momentum_residual)

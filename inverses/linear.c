@@ -49,7 +49,9 @@ RULE(scale)
     .logdet = "log_abs(s)",
     .cases = INV_CASES(CASE("param float[6] s = {1.5, -2, 0.25, 1, 3, -0.5}; y = Mul(x, s)"),
                        CASE("param float[] s = {-0.125}; y = Mul(s, x)"),
-                       CASE("param float[6] log_s; s = Exp(log_s); y = Mul(x, s)")),
+                       CASE("param float[6] log_s; s = Exp(log_s); y = Mul(x, s)"),
+                       CASE("param float[8] p = {0, 0, 1.5, -2, 0.25, 1, 3, -0.5}; const int64[2] n = {2, 6}; "
+                            "o, s = Split<axis = 0>(p, n); y = Mul(x, s)")),
     .doc = "y = x * s, s from parameters: x = y / s" };
 RULE(scale_div)
     .kind = "scale", .priority = 20, .match = "y = Div(x, param(s))", .solve = "x = Mul(y, s)", .frees = "x",
@@ -120,7 +122,7 @@ RULE(invertible_conv1x1)
     .priority = 30, .frees = "x", .match = "y = ConvN(x, param(W))",
     .solve = "t = Transpose<perm = [0, 2, 3, 1]>(y); V = View<shape = matrix(W)>(W); "
              "u = LinearSolve<transB = 1>(t, V); x = Transpose<perm = [0, 3, 1, 2]>(u)",
-    .when = "same_shape(x, y); attr(group) == 1; attr(strides) == 1; attr(pads) == 0; square(W); cond(W) < 1e5",
+    .when = "same_shape(x, y); attr(group) == 1; patches(W); attr(pads) == 0; square(W); cond(W) < 1e5",
     .gain = "inv_norm(W)",
     .logdet = "log_det(W)",
     .cases = INV_CASES(CONV1X1("y = Conv(x, W)"), PLU),
@@ -129,7 +131,7 @@ RULE(invertible_conv1x1_bias)
     .kind = "invertible_conv1x1", .priority = 30, .frees = "x", .match = "y = ConvN(x, param(W), param(b))",
     .solve = "t = Transpose<perm = [0, 2, 3, 1]>(y); V = View<shape = matrix(W)>(W); c = Sub(t, b); "
              "u = LinearSolve<transB = 1>(c, V); x = Transpose<perm = [0, 3, 1, 2]>(u)",
-    .when = "same_shape(x, y); attr(group) == 1; attr(strides) == 1; attr(pads) == 0; square(W); cond(W) < 1e5",
+    .when = "same_shape(x, y); attr(group) == 1; patches(W); attr(pads) == 0; square(W); cond(W) < 1e5",
     .gain = "inv_norm(W)",
     .logdet = "log_det(W)",
     .cases = INV_CASES(CONV1X1("y = Conv(x, W, b)")),
@@ -139,15 +141,15 @@ RULE(invertible_conv1x1_bias)
 #define IMAGE(shape, statements) "g(float[" shape "] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); " statements " }"
 #define SQUARE4 "param float[4,1,2,2] W = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5, 1, 1, 2, 0, -1, 0.5, 1}; "
 #define TALL6 "param float[6,1,2,1] W = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5, 1, 1, 2}; "
-#define PATCHES(id, prio, filter, side, solves, text, ...)                                                            \
+#define PATCHES(id, prio, filter, side, solves, volume, text, ...)                                                    \
     RULE(id)                                                                                                          \
         .kind = "patch_conv", .priority = prio, .frees = "x", .match = "y = " filter,                                 \
         .solve = "P = FilterInverse<group = group>(W); " solves, .when = "patches(W); " side "; cond(W) < 1e5",       \
-        .gain = "inv_norm(W)", .cases = INV_CASES(__VA_ARGS__), .doc = text };
+        .gain = "inv_norm(W)", .logdet = volume, .cases = INV_CASES(__VA_ARGS__), .doc = text };
 #define BACK(y) "x = ConvGradX<*, shape = shape(x)>(" y ", P)"
 #define BIAS "B = View<shape = channel(y)>(b); c = Sub(y, B); "
 #define AHEAD "x = ConvN<strides = strides, pads = pads, dilations = dilations, group = group>(y, P)"
-PATCHES(patch_conv, 25, "ConvN(x, param(W))", "square(W)", BACK("y"),
+PATCHES(patch_conv, 25, "ConvN(x, param(W))", "square(W)", BACK("y"), "log_det(W)",
         "y = W x for each patch of x: x = W^-1 y. Stride as large as the kernel; i-UNet, arXiv 2005.05220",
         IMAGE("2,1,4,6", SQUARE4 "y = Conv<strides = [2, 2]>(x, W)"),
         IMAGE("2,1,3,5", SQUARE4 "y = Conv<strides = [2, 2], pads = [0, 0, 1, 1]>(x, W)"),
@@ -157,23 +159,24 @@ PATCHES(patch_conv, 25, "ConvN(x, param(W))", "square(W)", BACK("y"),
                          "y = Conv<strides = [2, 1], group = 2>(x, W)"),
         IMAGE("2,1,8", "param float[2,1,2] W = {2, 1, -1, 3}; y = Conv<strides = [2]>(x, W)"),
         IMAGE("2,4,3,2", "param float[4,2,1,1] W = {2, 1, -1, 3, 1, 1, 1, -1}; y = Conv<group = 2>(x, W)"))
-PATCHES(patch_conv_tall, 24, "ConvN(x, param(W))", "tall(W)", BACK("y"),
+PATCHES(patch_conv_tall, 24, "ConvN(x, param(W))", "tall(W)", BACK("y"), NULL,
         "the same with more numbers per patch out than in, by the pseudo-inverse",
         IMAGE("2,1,4,3", TALL6 "y = Conv<strides = [2, 1]>(x, W)"),
         IMAGE("2,2,4,3", TALL6 "y = Conv<strides = [2, 1], group = 2>(x, W)"),
         IMAGE("1,1,4,2,2", "param float[3,1,2,1,1] W = {1, 1, 1, -1, 2, 1}; y = Conv<strides = [2, 1, 1]>(x, W)"))
-PATCHES(patch_conv_bias, 25, "ConvN(x, param(W), param(b))", "square(W)", BIAS BACK("c"), "y = W x + b for each patch",
+PATCHES(patch_conv_bias, 25, "ConvN(x, param(W), param(b))", "square(W)", BIAS BACK("c"), "log_det(W)",
+        "y = W x + b for each patch",
         IMAGE("2,1,4,6", SQUARE4 "param float[4] b = {1, 2, 3, 4}; y = Conv<strides = [2, 2]>(x, W, b)"))
-PATCHES(patch_conv_tall_bias, 24, "ConvN(x, param(W), param(b))", "tall(W)", BIAS BACK("c"),
+PATCHES(patch_conv_tall_bias, 24, "ConvN(x, param(W), param(b))", "tall(W)", BIAS BACK("c"), NULL,
         "y = W x + b for each patch, by the pseudo-inverse",
         IMAGE("2,1,4,6", TALL6 "param float[6] b = {1, 2, 3, 4, 5, 6}; y = Conv<strides = [2, 1]>(x, W, b)"))
-PATCHES(patch_conv_transposed, 25, "ConvGradX(x, param(W))", "square(W)", AHEAD,
+PATCHES(patch_conv_transposed, 25, "ConvGradX(x, param(W))", "square(W)", AHEAD, "log_det(W)",
         "each place of x gives a patch of y; ConvTranspose with a stride as large as the kernel",
         IMAGE("2,4,2,3", SQUARE4 "y = ConvTranspose<strides = [2, 2]>(x, W)"),
         IMAGE("2,4,2,3", SQUARE4 "param float[1] b; y = ConvTranspose<strides = [2, 2]>(x, W, b)"),
         IMAGE("2,2,4", "param float[2,1,2] W = {2, 1, -1, 3}; y = ConvTranspose<strides = [2], "
                        "output_padding = [1]>(x, W)"))
-PATCHES(patch_conv_transposed_tall, 24, "ConvGradX(x, param(W))", "tall(W)", AHEAD,
+PATCHES(patch_conv_transposed_tall, 24, "ConvGradX(x, param(W))", "tall(W)", AHEAD, NULL,
         "the same with more numbers per patch than at the place, by the pseudo-inverse",
         IMAGE("2,1,2,3", "param float[1,1,2,2] W = {2, 1, -1, 3}; y = ConvTranspose<strides = [2, 2]>(x, W)"),
         IMAGE("2,4,2,3", "param float[4,2,1,2] W = {2, 1, -1, 3, 1, 1, 1, -1, 2, 0, 1, 5, -1, 0.5, 0.25, 1}; "
@@ -186,25 +189,69 @@ RULE(patch_conv_wide)
                        IMAGE("2,4,2,3", "param float[4,1,1,2] W; y = ConvTranspose<strides = [1, 2]>(x, W)")),
     .doc = "patches with fewer channels than entries have no inverse" };
 
-/* The matrix on the left: along the last axis but one. */
+/* The matrix on the left, along the last axis but one, or x turned before or behind the product, which a transposition
+ * next to it becomes: as MatMulT has it, `given` and `turned` are its flags of the operand that is W and of x. */
 #define LEFT(statements)                                                                                              \
     "g(float[2,3,4] in) => (z) { param float[4,2] B; x = LeakyRelu<alpha = 0.9>(in); " statements                     \
     "; z = MatMul(y, B) }"
-#define FROM_LEFT(id, label, side, flag, transposed, text, ...)                                                       \
+#define TURNED(statements)                                                                                            \
+    "g(float[2,3,4] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); t = Transpose<perm = [0, 2, 1]>(x); " statements " }"
+#define ASIDE(id, label, product, side, flags, steps, volume, text, ...)                                              \
     RULE(id)                                                                                                          \
-        .kind = label, .priority = 29, .frees = "x", .match = "y = MatMulT(param(W), x)",                             \
-        .solve = "t = Transpose<perm = swap(y)>(y); u = LinearSolve<transB = " transposed ">(t, W); "                 \
-                 "x = Transpose<perm = swap(y)>(u)",                                                                  \
-        .when = "same_rank(x, y); attr(transB) == 0; attr(transA) == " flag "; " side "; cond(W) < 1e5",              \
-        .gain = "inv_norm(W)", .cases = INV_CASES(__VA_ARGS__), .doc = text };
-FROM_LEFT(linear_square_left, "linear_square", "square(W)", "0", "1", "y = W x: x = W^-1 y, columns for rows",
-          LEFT(SQUARE "y = MatMul(W, x)"))
-FROM_LEFT(linear_square_left_turned, "linear_square", "square(W)", "1", "0", "y = W' x: x = W'^-1 y",
-          LEFT(SQUARE "V = Transpose<perm = [1, 0]>(W); y = MatMul(V, x)"))
+        .kind = label, .priority = 29, .frees = "x", .match = "y = MatMulT(" product ")", .solve = steps,             \
+        .when = "same_rank(x, y); " flags "; " side "; cond(W) < 1e5",                                                \
+        .gain = "inv_norm(W)", .logdet = volume, .cases = INV_CASES(__VA_ARGS__), .doc = text };
+#define FLAGS(a, b) "attr(transA) == " a "; attr(transB) == " b
+#define FROM_LEFT(id, label, side, given, transposed, volume, text, ...)                                              \
+    ASIDE(id, label, "param(W), x", side, FLAGS(given, "0"), "t = Transpose<perm = swap(y)>(y); "                     \
+          "u = LinearSolve<transB = " transposed ">(t, W); x = Transpose<perm = swap(y)>(u)", volume, text,           \
+          __VA_ARGS__)
+#define FROM_LEFT_OF_TURNED(id, label, side, given, transposed, volume, text, ...)                                    \
+    ASIDE(id, label, "param(W), x", side, FLAGS(given, "1"),                                                          \
+          "t = Transpose<perm = swap(y)>(y); x = LinearSolve<transB = " transposed ">(t, W)", volume, text, __VA_ARGS__)
+#define OF_TURNED(id, label, side, volume, text, ...)                                                                 \
+    ASIDE(id, label, "x, param(W)", side, "attr(transA) == 1",                                                        \
+          "u = LinearSolve<transB = transB>(y, W); x = Transpose<perm = swap(y)>(u)", volume, text, __VA_ARGS__)
 #define TALL53 "param float[5,3] W = {2, 0.5, 0, 1, -1, -1, 1, 0.25, 0, 2, 0.5, 0, -1.5, 1, 1}; "
-/* wide and tall as seen from the right: rows are features of y here */
-FROM_LEFT(linear_tall_left, "linear_tall", "wide(W)", "0", "1", "y = W x, W with more rows than columns: x = W^+ y",
-          "g(float[2,3,4] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); " TALL53 "y = MatMul(W, x) }")
+#define TALL43 "param float[4,3] W = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5, 1, 1, 1}; "
+#define FROM_TALL(w, statements)                                                                                      \
+    "g(float[2,3,4] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); " w statements " }"
+FROM_LEFT(linear_square_left, "linear_square", "square(W)", "0", "1", "log_det(W)",
+          "y = W x: x = W^-1 y, columns for rows",
+          LEFT(SQUARE "y = MatMul(W, x)"))
+FROM_LEFT(linear_square_left_turned, "linear_square", "square(W)", "1", "0", "log_det(W)", "y = W' x: x = W'^-1 y",
+          LEFT(SQUARE "V = Transpose<perm = [1, 0]>(W); y = MatMul(V, x)"))
+FROM_LEFT_OF_TURNED(linear_square_left_of_turned, "linear_square", "square(W)", "0", "1", "log_det(W)",
+                    "y = W x': x = (W^-1 y)'",
+                    "g(float[2,4,3] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); " SQUARE
+                    "t = Transpose<perm = [0, 2, 1]>(x); y = MatMul(W, t) }")
+FROM_LEFT_OF_TURNED(linear_square_left_both_turned, "linear_square", "square(W)", "1", "0", NULL,
+                    "y = W' x': x = (W'^-1 y)'",
+                    "g(float[4,3] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); " SQUARE
+                    "y = Gemm<transA = 1, transB = 1>(W, x) }")
+OF_TURNED(linear_square_of_turned, "linear_square", "square(W)", "log_det(W)", "y = x' W: x = (y W^-1)'",
+          TURNED(SQUARE "y = MatMul(t, W)"),
+          "g(float[3,4] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); param float[3] c; " SQUARE
+          "y = Gemm<transA = 1, transB = 1, alpha = 2.0>(x, W, c) }")
+/* Which of its sides is the longer one is seen by the flag of the second operand, as if W were on the right. */
+FROM_LEFT(linear_tall_left, "linear_tall", "wide(W)", "0", "1", NULL,
+          "y = W x, W with more rows than columns: x = W^+ y", FROM_TALL(TALL53, "y = MatMul(W, x)"))
+FROM_LEFT(linear_tall_left_turned, "linear_tall", "tall(W)", "1", "0", NULL,
+          "y = W' x, W with more columns than rows: x = W'^+ y",
+          FROM_TALL("param float[3,4] W = {2, -1, 0.5, 1, 0.5, 1, 0, 1, 0, 0.25, -1.5, 1}; ",
+                    "V = Transpose(W); y = MatMul(V, x)"))
+FROM_LEFT_OF_TURNED(linear_tall_left_of_turned, "linear_tall", "tall(W)", "0", "1", NULL,
+                    "y = W x', W with more rows than columns: x = (W^+ y)'",
+                    "g(float[4,3] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); " TALL43
+                    "t = Transpose(x); y = MatMul(W, t) }")
+FROM_LEFT_OF_TURNED(linear_tall_left_both_turned, "linear_tall", "wide(W)", "1", "0", NULL,
+                    "y = W' x', W with more columns than rows: x = (W'^+ y)'",
+                    "g(float[2,3] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); "
+                    "param float[3,4] W = {2, -1, 0.5, 1, 0.5, 1, 0, 1, 0, 0.25, -1.5, 1}; "
+                    "y = Gemm<transA = 1, transB = 1>(W, x) }")
+OF_TURNED(linear_tall_of_turned, "linear_tall", "tall(W)", NULL, "y = x' W, more features out than in: x = (y W^+)'",
+          TURNED("param float[3,4] W = {2, -1, 0.5, 1, 0.5, 1, 0, 1, 0, 0.25, -1.5, 1}; y = MatMul(t, W)"),
+          TURNED(TALL43 "V = Transpose(W); y = MatMul(t, V)"))
 
 RULE(linear_square)
     .priority = 30, .frees = "x",
@@ -219,6 +266,7 @@ RULE(linear_solved)
     .kind = "", .priority = 30, .frees = "x",
     .match = "y = LinearSolve(x, param(W))", .solve = "x = MatMulT<*>(y, W)",
     .when = "same_shape(x, y); cond(W) < 1e5", .gain = "norm(W)",
+    .logdet = "-log_det(W)",
     .cases = INV_CASES(LINEAR(SQUARE "z = LinearSolve(x, W)"), LINEAR(SQUARE "z = LinearSolve<transB = 1>(x, W)")),
     .doc = "y = x W^-1, of a model in its inverse direction: x = y W" };
 RULE(linear_tall)
@@ -232,14 +280,17 @@ RULE(linear_tall)
     .doc = "y = x W, more features out than in: x = y W^+, least squares by QR in double" };
 RULE(linear_wide)
     .kind = "linear_wide_not_invertible", .priority = 10, .match = "y = MatMulT(x, param(W))", .frees = "x",
-    .when = "attr(transA) == 0; wide(W)",
+    .when = "wide(W)",
     .refuse = "the map gives fewer features than it takes, so inputs that differ can give the same output",
     .remedy = "at least as many features out as in",
     .cases = INV_CASES(LINEAR("param float[3,2] W; z = MatMul(x, W)"),
-                       LINEAR("param float[2,3] W; z = Gemm<transB = 1>(x, W)")),
+                       LINEAR("param float[2,3] W; z = Gemm<transB = 1>(x, W)"),
+                       LINEAR("param float[4,2] W; z = Gemm<transA = 1>(x, W)")),
     .doc = "y = x W with fewer features out than in has no inverse" };
 
-/* d is one number per row, or several for several directions at once. */
+/* d is one number per row, or several for several directions at once. V U = 2 holds as exactly as the weights are
+ * rounded, or trained since; what is missing is seen in r, which else is 2 p, and taken back to first order:
+ * (1 - U V)^-1 = 1 - U (V U - 1)^-1 V, and (1 + E)^-1 is 1 - E but for E^2. */
 #define REFLECTED(statements)                                                                                         \
     "g(float[4,3] in) => (z) { param float[3,5] B; param float[3,1] v = {0.5, -1, 2}; "                               \
     "x = LeakyRelu<alpha = 0.9>(in); q = Mul(v, v); n = ReduceSum<keepdims = 0>(q); w = Div(v, n); "                   \
@@ -247,7 +298,9 @@ RULE(linear_wide)
 RULE(householder)
     .priority = 70, .frees = "x",
     .match = "d = MatMulT(x, param(U)); o = MatMulT(d, param(V)); y = Sub(x, o)",
-    .solve = "p = MatMulT<transB = d.transB>(y, U); q = MatMulT<transB = o.transB>(p, V); x = Sub(y, q)",
+    .solve = "p = MatMulT<transB = d.transB>(y, U); q = MatMulT<transB = o.transB>(p, V); "
+             "r = MatMulT<transB = d.transB>(q, U); e = Sub(r, p); f = Sub(e, p); c = Sub(p, f); "
+             "w = MatMulT<transB = o.transB>(c, V); x = Sub(y, w)",
     .when = "attr(d.transA) == 0; attr(o.transA) == 0; reflects(d, o)",
     .logdet = "0",
     .cases = INV_CASES(REFLECTED("d = MatMul(x, u); t = Transpose(v); o = MatMul(d, t); y = Sub(x, o)"),
@@ -257,7 +310,8 @@ RULE(householder)
 RULE(householder_outer)
     .kind = "householder", .priority = 69, .frees = "x",
     .match = "d = MatMulT(x, param(u)); o = Mul(d, param(v)); y = Sub(x, o)",
-    .solve = "p = MatMulT<transB = d.transB>(y, u); q = Mul(p, v); x = Sub(y, q)",
+    .solve = "p = MatMulT<transB = d.transB>(y, u); q = Mul(p, v); r = MatMulT<transB = d.transB>(q, u); "
+             "e = Sub(r, p); f = Sub(e, p); c = Sub(p, f); w = Mul(c, v); x = Sub(y, w)",
     .when = "attr(d.transA) == 0; reflects(d, o)",
     .logdet = "0",
     .cases = INV_CASES(REFLECTED("d = MatMul(x, v); t = Transpose(u); o = Mul(d, t); y = Sub(x, o)"),
@@ -271,4 +325,6 @@ INV_INVERSES(linear, &householder, &householder_outer, &add_left, &sub_left, &su
              &invertible_conv1x1, &invertible_conv1x1_bias, &linear_square, &linear_solved, &linear_tall,
              &linear_wide, &patch_conv, &patch_conv_tall, &patch_conv_bias, &patch_conv_tall_bias,
              &patch_conv_transposed, &patch_conv_transposed_tall, &patch_conv_wide, &linear_square_left,
-             &linear_square_left_turned, &linear_tall_left)
+             &linear_square_left_turned, &linear_square_left_of_turned, &linear_square_left_both_turned,
+             &linear_square_of_turned, &linear_tall_left, &linear_tall_left_turned, &linear_tall_left_of_turned,
+             &linear_tall_left_both_turned, &linear_tall_of_turned)

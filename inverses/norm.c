@@ -11,7 +11,7 @@
     "x = View<shape = shape(x)>(r)"
 #define MOMENTS "v = View<shape = rows(x)>(x); m, s = BatchStats(v)"
 
-#define NORM(id, label, pattern, keeps, solves, text, ...)                                                            \
+#define NORM(id, label, pattern, keeps, variance, solves, text, ...)                                                  \
     static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
                                        .name = #id,                                                                   \
                                        .kind = label,                                                                 \
@@ -21,7 +21,7 @@
                                        .solve = solves,                                                               \
                                        .frees = "x",                                                                  \
                                        .when = "away_from_zero(g, 1e-3)",                                             \
-                                       .gain = "max_inv(g)",                                                          \
+                                       .gain = "max_inv(g, " variance ")",                                            \
                                        .cases = INV_CASES(__VA_ARGS__),                                               \
                                        .doc = text};
 
@@ -33,18 +33,18 @@
     "g(float[2,4,3,2] in) => (z) { param float[2,5] B; param float[4] g = {1.5, -0.5, 0.25, 1}; param float[4] b; "   \
     "x = LeakyRelu<alpha = 0.9>(in); " statements "; z = MatMul(y, B) }"
 
-NORM(layer_norm, "layernorm", "LayerNormApply(x, param(g), param(b))", MOMENTS,
+NORM(layer_norm, "layernorm", "LayerNormApply(x, param(g), param(b))", MOMENTS, "s",
      "c = Sub(y, b); d = Div(c, g); " ROWS("d") BACK("m", "s"), "from mean and variance of each row",
-     CASE("y = LayerNormalization(x, g, b)"),
+     CASE("y = LayerNormalization(x, g, b)"), CASE("w = Mul(x, float[] {30}); y = LayerNormalization(w, g, b)"),
      CASE("param float[3,6] G = {1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2}; param float[3,6] C; "
           "y = LayerNormalization<axis = 1, epsilon = 0.01>(x, G, C)"))
-NORM(layer_norm_plain, "layernorm", "LayerNormApply(x, param(g))", MOMENTS,
+NORM(layer_norm_plain, "layernorm", "LayerNormApply(x, param(g))", MOMENTS, "s",
      "d = Div(y, g); " ROWS("d") BACK("m", "s"), "the same without a bias", CASE("y = LayerNormalization(x, g)"))
-NORM(rms_norm, "rmsnorm", "RmsNormApply(x, param(g))", MOMENTS "; q = Mul(m, m); e = Add(s, q)",
+NORM(rms_norm, "rmsnorm", "RmsNormApply(x, param(g))", MOMENTS "; q = Mul(m, m); e = Add(s, q)", "e",
      "d = Div(y, g); w = View<shape = rows(x)>(d); zero = Sub(e, e); one = Exp(zero); " BACK("zero", "e"),
      "y = x / sqrt(mean of x^2 + eps) * scale, from the mean square of each row",
      CASE("y = RMSNormalization(x, g)"))
-NORM(group_norm, "groupnorm", "GroupNormApply(x, param(g), param(b))", MOMENTS,
+NORM(group_norm, "groupnorm", "GroupNormApply(x, param(g), param(b))", MOMENTS, "s",
      "B = View<shape = channel(y)>(b); G = View<shape = channel(y)>(g); c = Sub(y, B); d = Div(c, G); "
      ROWS("d") BACK("m", "s"),
      "from mean and variance of each group of channels; of one channel: InstanceNormalization",

@@ -22,6 +22,7 @@ RULE(transpose) .kind = "",
     .logdet = "0",
     .cases = INV_CASES(CASE("float[4,6]", "4", "t = Transpose<perm = [1, 0]>(x); y = Neg(t)"),
                        CASE("float[2,3,4]", "3", "y = Transpose<perm = [2, 0, 1]>(x)"),
+                       CASE("float[2,3,4]", "3", "t = Transpose<perm = [0, 2, 1]>(x); y = Neg(t)"),
                        CASE("float[2,3,4]", "2", "t = Transpose(x); y = Neg(t)")),
     .doc = "axes permuted back" };
 RULE(permute)

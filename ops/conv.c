@@ -115,6 +115,18 @@ static double conv_flops(const inv_graph *g, const inv_node *n)
            (double)c.w.kvol;
 }
 
+/* By the filter, as libraries have kernels for them. */
+static inv_work conv_work(const inv_graph *g, const inv_node *n)
+{
+    inv_conv c;
+    const char kind = kind_of(n);
+    const inv_work first = kind == 'w' ? INV_WORK_FILTER : INV_WORK_CONV;
+    if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return first;
+    return c.group > 1 ? first + (INV_WORK_CONV_DEPTH - INV_WORK_CONV)
+           : c.w.kvol == 1 ? first + (INV_WORK_CONV_POINT - INV_WORK_CONV)
+                           : first;
+}
+
 static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
 {
     void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL, *out = k->out[0].data;
@@ -359,7 +371,7 @@ static const inv_op_def convn = {
     .cpu = conv_run,
     .cuda = conv_run,
     .workspace = conv_workspace,
-    .flops = conv_flops,
+    .flops = conv_flops, .work = conv_work,
     .cases =
         (const char *const[]){"y = ConvN<pads = [1,1,1,1]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
                               "y = ConvN<strides = [2,2], pads = [1,0,1,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
@@ -390,7 +402,7 @@ static const inv_op_def convn = {
 static const inv_op_def conv_grad_x = {
     .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w", .out = "gx",
     .infer = conv_infer, .grad = conv_grad_x_grad, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace,
-    .flops = conv_flops,
+    .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
         "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)",
         "gx = ConvGradX<strides = [3,2], shape = [1,2,9,8]>(float[1,4,3,4] gy, float[4,2,2,1] w)", NULL},
@@ -399,9 +411,11 @@ static const inv_op_def conv_grad_x = {
 static const inv_op_def conv_grad_w = {
     .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
     .infer = conv_infer, .grad = conv_grad_w_grad, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace,
-    .flops = conv_flops,
+    .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
-        "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)", NULL},
+        "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)",
+        "gw = ConvGradW<shape = [4,3,1,1]>(float[2,3,5,4] x, float[2,4,5,4] gy)",
+        "gw = ConvGradW<group = 3, pads = [1,1,1,1], shape = [3,1,3,3]>(float[2,3,5,4] x, float[2,3,5,4] gy)", NULL},
     .doc = "gradient of ConvN to its filter, whose shape is an attribute"};
 
 static const inv_op_def conv = {

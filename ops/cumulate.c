@@ -192,7 +192,8 @@ static inv_status onnx_product_lower(inv_graph *g, const inv_node *n, inv_id *ou
 #define CANONICAL(id, op, ins, place, how, gradient, kernel, scratch, text)                                           \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = "y",                  \
-        .inplace = place, .infer = how, .grad = gradient, .cpu = kernel, .cuda = kernel, .workspace = scratch,        \
+        .inplace = place, .infer = how, .grad = gradient, .cpu = kernel,                                              \
+        .work = inv__work_scalar, .cuda = kernel, .workspace = scratch,                                               \
         .flops = inv__flops_in, .cases = id##_cases, .doc = text};
 CASES(sum, LINES("CumSumAxis"), "y = CumSumAxis<axis = 0>(float[300,2] x)",
       "y = CumSumAxis<axis = 1, reverse = 1, exclusive = 1>(float[2,200] x)")

@@ -361,6 +361,13 @@ inv_status inv__dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws)
     (void)pthread_mutex_unlock(&e->busy);
     return r == dnnl_success ? INV_OK : r == dnnl_out_of_memory ? INV_E_NOMEM : INV_E_INTERNAL;
 }
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+const char *inv__dnnl_version(void)
+{
+    return "oneDNN " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH);
+}
 #else
 bool inv__dnnl_has(const inv_dnnl_op *o)
 {
@@ -379,4 +386,6 @@ inv_status inv__dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws)
     (void)o, (void)data, (void)ws;
     return INV_E_UNSUPPORTED_OP;
 }
+
+const char *inv__dnnl_version(void) { return "no oneDNN"; }
 #endif

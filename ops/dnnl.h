@@ -30,5 +30,6 @@ inv_dnnl_op inv__dnnl_op(inv_dnnl_kind kind, int64_t rows, int64_t lanes);
 bool inv__dnnl_has(const inv_dnnl_op *o); /* false in a build without oneDNN */
 size_t inv__dnnl_op_workspace(const inv_dnnl_op *o);
 inv_status inv__dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws);
+const char *inv__dnnl_version(void); /* library and version; static */
 
 #endif

@@ -135,14 +135,14 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
     }
 #define GRAD_FROM(name, v)                                                                                            \
     static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }
-#define EWN(name, since, attrs, f, dom, text) CALL(name, f, attrs)
-#define EW(name, since, attrs, f, d, dom, text)                                                                       \
+#define EWN(name, since, attrs, load, f, dom, text) CALL(name, f, attrs)
+#define EW(name, since, attrs, load, f, d, dom, text)                                                                 \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_I(b, 0))
-#define EWY(name, since, attrs, f, d, dom, text)                                                                      \
+#define EWY(name, since, attrs, load, f, d, dom, text)                                                                \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0))
-#define EWR(name, since, attrs, f, d, inv, dom, text)                                                                 \
+#define EWR(name, since, attrs, load, f, d, inv, dom, text)                                                           \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0)) CALL(name##Inverse, inv, attrs)
-#define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
     CALL(name, f, attrs) CALL(name##Grad, dy, attrs) CALL(name##GradX, dx, attrs) CALL(name##Inverse, inv, attrs)     \
     static inv_status name##_grad(inv_grad *b)                                                                        \
     {                                                                                                                 \
@@ -161,13 +161,13 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
         if (from_out) return from_grad;                                                                               \
         return emit_steps(b, v, &steps);                                                                              \
     }
-#define EWS(name, since, attrs, f, steps, dom, text)                                                                  \
+#define EWS(name, since, attrs, load, f, steps, dom, text)                                                            \
     CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
-#define EWT(name, since, attrs, f, d, steps, dom, text)                                                               \
+#define EWT(name, since, attrs, load, f, d, steps, dom, text)                                                         \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs)                                                                   \
     GRAD_BY_STEPS(name, steps, inv_read_anyway(b, inv_O(b, 0)), inv_O(b, 0),                                          \
                   emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
-#define EWL(name, since, attrs, f, d, inv, steps, cond, dom, text)                                                    \
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                                              \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) CALL(name##Inverse, inv, attrs)                                   \
     GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0),                                                                     \
                   emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
@@ -198,56 +198,56 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
         "p = Exp(float[1] u)\ny = " name "(p)\nx = " name "Inverse(y)"
 
 /* --- rows --- */
-#define FORWARD(id, opset, bits, gradient, dom, text)                                                                 \
+#define FORWARD(id, opset, bits, gradient, load, dom, text)                                                           \
     static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
         .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
         .grad = gradient,                                                                                             \
         .cpu = id##_run, .cuda = id##_run,                                                                            \
-        .flops = inv__flops_out, .cases = id##_cases,                                                                 \
+        .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
 #define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
 #define GRAD_CASES_UNIT(name)                                                                                         \
     "v = Tanh(float[2,3] u)\ndx = " name "(float[2,3] gy, v)", "v = Tanh(float[1] u)\ndx = " name "(float[1] gy, v)"
-#define GRAD_ROW(id, dom, text)                                                                                       \
+#define GRAD_ROW(id, load, dom, text)                                                                                 \
     static const char *const id##_cases[] = {GRAD_CASES_##dom(#id), NULL};                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
         .inplace = 3, .flags = INV_OP_ELEMENTWISE, .infer = ew_grad_infer,                                            \
-        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .cases = id##_cases,                              \
+        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,    \
         .doc = text};
-#define INVERSE_ROW(id, of, dom)                                                                                      \
+#define INVERSE_ROW(id, of, load, dom)                                                                                \
     static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                       \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
         .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
-        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .cases = id##_cases,                              \
+        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,    \
         .doc = "the x of y = " #of "(x)"};
-#define EWN(name, since, attrs, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, dom, text)
-#define EW(name, since, attrs, f, d, dom, text)                                                                       \
-    FORWARD(name, since, 0, name##_grad, dom, text)                                                                   \
-    GRAD_ROW(name##Grad, dom, "gy times the derivative of " #name " at v = x")
-#define EWY(name, since, attrs, f, d, dom, text)               \
-    FORWARD(name, since, INV_OP_ATOMS, name##_grad, dom, text) \
-    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y")
-#define EWR(name, since, attrs, f, d, inv, dom, text)                             \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, dom, text)                               \
-    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y") \
-    INVERSE_ROW(name##Inverse, name, dom)
-#define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                  \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, dom, text)                               \
-    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y") \
-    GRAD_ROW(name##GradX, ANY, "gy times the derivative of " #name " at v = x")   \
-    INVERSE_ROW(name##Inverse, name, dom)
-#define EWS(name, since, attrs, f, steps, dom, text) FORWARD(name, since, 0, name##_grad, dom, text)
-#define EWT(name, since, attrs, f, d, steps, dom, text)        \
-    FORWARD(name, since, INV_OP_ATOMS, name##_grad, dom, text) \
-    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y")
-#define EWL(name, since, attrs, f, d, inv, steps, cond, dom, text)                \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, dom, text)                 \
-    GRAD_ROW(name##Grad, ANY, "gy times the derivative of " #name ", from v = y") \
-    INVERSE_ROW(name##Inverse, name, dom)
+#define EWN(name, since, attrs, load, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, text)
+#define EW(name, since, attrs, load, f, d, dom, text)                                                                 \
+    FORWARD(name, since, 0, name##_grad, load, dom, text)                                                             \
+    GRAD_ROW(name##Grad, load, dom, "gy times the derivative of " #name " at v = x")
+#define EWY(name, since, attrs, load, f, d, dom, text)         \
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text) \
+    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y")
+#define EWR(name, since, attrs, load, f, d, inv, dom, text)                       \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                               \
+    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    INVERSE_ROW(name##Inverse, name, load, dom)
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)            \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                               \
+    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    GRAD_ROW(name##GradX, load, ANY, "gy times the derivative of " #name " at v = x")   \
+    INVERSE_ROW(name##Inverse, name, load, dom)
+#define EWS(name, since, attrs, load, f, steps, dom, text) FORWARD(name, since, 0, name##_grad, load, dom, text)
+#define EWT(name, since, attrs, load, f, d, steps, dom, text)  \
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text) \
+    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y")
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)          \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                 \
+    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    INVERSE_ROW(name##Inverse, name, load, dom)
 #include "ops/elementwise.inc"
 #undef EWN
 #undef EW
@@ -264,7 +264,7 @@ static inv_status neg_grad(inv_grad *b)
     if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv_emit1(b->g, "Neg", INV_IN(inv_GO(b, 0)), INV_NOATTR));
     return inv__grad_done(b);
 }
-FORWARD(Neg, 6, 0, neg_grad, ANY, "y = -x")
+FORWARD(Neg, 6, 0, neg_grad, stream, ANY, "y = -x")
 
 /* --- RoundThrough: Round for quantized training; by convention (straight-through) the gradient passes --- */
 static inv_status through_grad(inv_grad *b)
@@ -272,10 +272,10 @@ static inv_status through_grad(inv_grad *b)
     inv_grad_set(b, 0, inv_GO(b, 0));
     return inv__grad_done(b);
 }
-FORWARD(RoundThrough, 0, INV_OP_STRAIGHT, through_grad, ANY,
+FORWARD(RoundThrough, 0, INV_OP_STRAIGHT, through_grad, stream, ANY,
         "y = the nearest integer, halves to even; its gradient is 1 (Bengio, Leonard, Courville 2013)")
 
-FORWARD(RoundSmall, 0, INV_OP_STRAIGHT, through_grad, ANY,
+FORWARD(RoundSmall, 0, INV_OP_STRAIGHT, through_grad, stream, ANY,
         "y = the nearest number of a floating-point type of 8 bits or fewer, given by ONNX's number; its gradient is 1")
 
 /* --- Gelu: one operator per formula --- */
@@ -296,14 +296,15 @@ static const inv_op_def gelu_row = {
     .doc = "y = x Phi(x), exact or by tanh. ONNX Gelu-20"};
 
 const inv_op_def *const inv_ops_elementwise[] = {
-#define EWN(name, since, attrs, f, dom, text) &name##_row,
-#define EW(name, since, attrs, f, d, dom, text) &name##_row, &name##Grad_row,
-#define EWY(name, since, attrs, f, d, dom, text) &name##_row, &name##Grad_row,
-#define EWR(name, since, attrs, f, d, inv, dom, text) &name##_row, &name##Grad_row, &name##Inverse_row,
-#define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
+#define EWN(name, since, attrs, load, f, dom, text) &name##_row,
+#define EW(name, since, attrs, load, f, d, dom, text) &name##_row, &name##Grad_row,
+#define EWY(name, since, attrs, load, f, d, dom, text) &name##_row, &name##Grad_row,
+#define EWR(name, since, attrs, load, f, d, inv, dom, text) &name##_row, &name##Grad_row, &name##Inverse_row,
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
     &name##_row, &name##Grad_row, &name##GradX_row, &name##Inverse_row,
-#define EWS(name, since, attrs, f, steps, dom, text) &name##_row,
-#define EWT(name, since, attrs, f, d, steps, dom, text) &name##_row, &name##Grad_row,
-#define EWL(name, since, attrs, f, d, inv, steps, cond, dom, text) &name##_row, &name##Grad_row, &name##Inverse_row,
+#define EWS(name, since, attrs, load, f, steps, dom, text) &name##_row,
+#define EWT(name, since, attrs, load, f, d, steps, dom, text) &name##_row, &name##Grad_row,
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                                              \
+    &name##_row, &name##Grad_row, &name##Inverse_row,
 #include "ops/elementwise.inc"
     &Neg_row, &RoundThrough_row, &RoundSmall_row, &gelu_row, NULL};

@@ -338,7 +338,7 @@ static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,
                                             "y = Permute<axis = 1, indices = [2,1,0]>(bool[2,3,1] x)", NULL};
 static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
-    .infer = permute_infer, .grad = permute_grad, .cpu = permute_cpu, .cuda = permute_cuda,
+    .infer = permute_infer, .grad = permute_grad, .cpu = permute_cpu, .work = inv__work_move, .cuda = permute_cuda,
     .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
 static const char *const gather_cases[] = {
@@ -349,7 +349,7 @@ static const char *const gather_cases[] = {
     INTS("i", "1, 1, 0") "y = ai.invonnx.ir.Gather<axis = 1>(bool[3,2,2] x, i)", NULL};
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
-    .infer = gather_infer, .grad = gather_grad, .cpu = gather_cpu, .cuda = gather_cuda,
+    .infer = gather_infer, .grad = gather_grad, .cpu = gather_cpu, .work = inv__work_move, .cuda = gather_cuda,
     .flops = inv__flops_none, .cases = gather_cases,
     .doc = "parts of data along axis by index; negative indices count from the end"};
 static const char *const gather_back_cases[] = {
@@ -360,7 +360,8 @@ static const char *const gather_back_cases[] = {
     "d = GatherGrad<axis = 1, shape = [2,300]>(float[2,700] gy, int64[700] i)", NULL};
 static const inv_op_def gather_back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices", .out = "d",
-    .infer = gather_back_infer, .grad = gather_back_grad, .cpu = gather_back_cpu, .cuda = gather_back_cuda,
+    .infer = gather_back_infer, .grad = gather_back_grad, .cpu = gather_back_cpu,
+    .work = inv__work_move, .cuda = gather_back_cuda,
     .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
     .doc = "gy added up at the indices, 0 elsewhere"};
 static const char *const onnx_gather_cases[] = {INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",

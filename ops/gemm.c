@@ -65,3 +65,5 @@ void inv__gemm_f64(INV_GEMM_ARGS(double))
 {
     inv__gemm_plain_f64(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
 }
+
+const char *inv__blas_name(void) { return openblas_get_config(); }

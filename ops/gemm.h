@@ -17,4 +17,6 @@ void inv__gemm_f64(INV_GEMM_ARGS(double));
 void inv__gemm_plain_f32(INV_GEMM_ARGS(float));
 void inv__gemm_plain_f64(INV_GEMM_ARGS(double));
 
+const char *inv__blas_name(void); /* library, version, kernels; static */
+
 #endif

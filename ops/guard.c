@@ -142,7 +142,8 @@ static inv_status count_run(const inv_call *c)
 
 static const inv_op_def guard_sum = {
     .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_run, .cuda = sum_run,
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_run,
+    .work = inv__work_sum, .cuda = sum_run,
     .workspace = guard_workspace, .flops = inv__flops_none,
     .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
                                    "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)", NULL},
@@ -151,6 +152,7 @@ static const inv_op_def guard_sum = {
 static const inv_op_def guard_check = {
     .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp", .out = "",
     .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .cpu = check_run,
+    .work = inv__work_sum,
     .cuda = check_run, .workspace = guard_workspace,
     .flops = inv__flops_none,
     .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]"};
@@ -164,7 +166,7 @@ static const inv_op_def count_nonfinite = {
     .out = "n",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD,
     .infer = count_infer,
-    .cpu = count_run,
+    .cpu = count_run, .work = inv__work_sum,
     .cuda = count_run,
     .workspace = count_workspace,
     .flops = inv__flops_none,

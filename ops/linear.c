@@ -251,7 +251,7 @@ const inv_op_def inv__op_linear_solve = {
     .out = "x",
     .infer = solve_infer,
     .grad = solve_grad,
-    .cpu = solve_cpu,
+    .cpu = solve_cpu, .work = inv__work_scalar,
     .cuda = solve_cuda,
     .workspace = solve_workspace,
     .flops = solve_flops,
@@ -356,6 +356,46 @@ static inv_status filter_run(const inv_call *c)
     return INV_OK;
 }
 
+static inv_id minus(inv_graph *g, inv_id a, inv_id b)
+{
+    return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, "Sub", INV_IN(a, b), INV_NOATTR);
+}
+
+/* a b c, of which b may be transposed. */
+static inv_id product3(inv_graph *g, inv_id a, bool tb, inv_id b, inv_id c)
+{
+    const inv_id ab = product(g, false, a, tb, b);
+    return ab == INV_NONE ? ab : product(g, false, ab, false, c);
+}
+
+/* P is the transpose of W's pseudo-inverse, G its gradient, for each group [m,k]. Square: gW = -P G' P. Tall:
+ * gW = H - W P' H - P G' P with H = G P' P; wide: the same of the transposes, H - H P' W - P G' P with H = P P' G. */
+static inv_status filter_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    const inv_node *n = inv_nod(g, b->node);
+    const inv_shape shape = *inv__shape(g, inv_I(b, 0));
+    const int64_t groups = inv_attr_int(n, "group", 1), m = shape.dim[0] / groups;
+    const inv_shape blocks = inv_shape_of(3, (int64_t[]){groups, m, inv__prod(&shape, 1, shape.rank)});
+    inv_id w, p, gp, gw;
+    if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return inv__grad_done(b);
+    w = inv__emit_view(g, inv_I(b, 0), &blocks);
+    p = inv__emit_view(g, inv_O(b, 0), &blocks);
+    gp = inv__emit_view(g, inv_GO(b, 0), &blocks);
+    if (w == INV_NONE || p == INV_NONE || gp == INV_NONE) return inv__grad_done(b);
+    gw = product3(g, p, true, gp, p);
+    if (m == blocks.dim[2]) {
+        if (gw != INV_NONE) gw = inv_emit1(g, "Neg", INV_IN(gw), INV_NOATTR);
+    } else {
+        const bool tall = m > blocks.dim[2];
+        const inv_id h = tall ? product3(g, gp, true, p, p) : product3(g, p, true, p, gp);
+        if (h == INV_NONE) return inv__grad_done(b);
+        gw = minus(g, minus(g, h, tall ? product3(g, w, true, p, h) : product3(g, h, true, p, w)), gw);
+    }
+    if (gw != INV_NONE) inv_grad_set(b, 0, inv__emit_view(g, gw, &shape));
+    return inv__grad_done(b);
+}
+
 const inv_op_def inv__op_filter_inverse = {
     .size = sizeof inv__op_filter_inverse,
     .domain = INV_IR,
@@ -364,7 +404,9 @@ const inv_op_def inv__op_filter_inverse = {
     .in = "W",
     .out = "P",
     .infer = filter_infer,
+    .grad = filter_grad,
     .cpu = filter_run,
+    .work = inv__work_scalar,
     .cuda = filter_run,
     .workspace = filter_workspace,
     .flops = filter_flops,

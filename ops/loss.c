@@ -256,7 +256,8 @@ static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * in
 
 static const inv_op_def mse_mean = {
     .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run, .cuda = pair_run,
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
+    .work = inv__work_sum, .cuda = pair_run,
     .workspace = part_workspace,
     .cases = (const char *const[]){"l = MseMean(float[4,5] o, float[4,5] t)",
                                   "l = MseMean(float[10,60] o, float[10,60] t)",
@@ -271,7 +272,8 @@ static const inv_op_def mse_grad = {
 
 static const inv_op_def bce_mean = {
     .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1, .in = "logits target", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run, .cuda = pair_run,
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
+    .work = inv__work_sum, .cuda = pair_run,
     .workspace = part_workspace, .flops = heavy_flops,
     .cases = (const char *const[]){"l = BceMean(float[4,5] x, float[4,5] t)", NULL},
     .doc = "mean over all elements of max(x,0) - x t + ln(1 + exp(-|x|)), nats"};
@@ -284,7 +286,8 @@ static const inv_op_def bce_grad = {
 
 static const inv_op_def huber_mean = {
     .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1, .in = "output target", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run, .cuda = pair_run,
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
+    .work = inv__work_sum, .cuda = pair_run,
     .workspace = part_workspace,
     .cases = (const char *const[]){"l = HuberMean<delta = 0.4>(float[4,5] o, float[4,5] t)", NULL},
     .doc = "mean over all elements of d^2/2, and delta (|d| - delta/2) beyond delta, d = output - target (Huber 1964)"};
@@ -297,7 +300,8 @@ static const inv_op_def huber_grad = {
 
 static const inv_op_def nll_mean = {
     .size = sizeof nll_mean, .domain = INV_IR, .name = "NllMean", .since = 1, .in = "logdet? z*", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .cpu = nll_run, .cuda = nll_run,
+    .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .cpu = nll_run,
+    .work = inv__work_sum, .cuda = nll_run,
     .workspace = part_workspace,
     .cases = (const char *const[]){
         "l = NllMean(float[4] logdet, float[4,5] z, float[4,2,3] w)",

@@ -259,6 +259,7 @@ static const inv_op_def matmult = {
     .size = sizeof matmult, .domain = INV_IR, .name = "MatMulT", .since = 1, .in = "a b", .out = "y",
     .infer = matmult_infer, .grad = matmult_grad, .cpu = matmult_cpu, .cuda = matmult_cuda,
     .workspace = matmult_workspace, .flops = matmult_flops,
+    .work = inv__work_matrix,
     .cases = (const char *const[]){
         "y = MatMulT(float[3,4] a, float[4,5] b)",
         "y = MatMulT<transA = 1>(float[4,3] a, float[4,5] b)",

@@ -20,13 +20,19 @@ typedef struct adam_constants {
 #define INV_BOTH "ops/train_kernels.inc"
 #include "ops/both_reals.inc"
 
+/* Parameter, gradient and state. Behind them there may be a count of what is wrong with the step so far. */
+static uint32_t noperands(const inv_node *n) { return n->op == &inv__op_sgd ? 2 : n->op == &inv__op_momentum ? 3 : 4; }
+
 /* All operands of one type and shape. */
 static inv_status update_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, n->nin));
+    const uint32_t count = noperands(n);
+    INV_TRY(inv__need(g, n, count));
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, n->nin));
-    for (uint32_t i = 1; i < n->nin; i++) {
+    INV_TRY(inv__need_same_type(g, n, count));
+    if (inv__has_in(n, count) && (inv_val(g, n->in[count])->dtype != INV_F64 || inv__in_shape(g, n, count)->rank))
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not one number of type double", count);
+    for (uint32_t i = 1; i < count; i++) {
         if (!inv_shape_equal(inv__in_shape(g, n, i), inv__in_shape(g, n, 0)))
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u has not the shape of the parameter", i);
     }
@@ -42,11 +48,25 @@ static inv_status assign_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
+static const double *bad_count(const inv_call *c)
+{
+    const uint32_t count = noperands(c->node);
+    return c->nin > count ? c->in[count].data : NULL;
+}
+
+/* Whether the host leaves everything as it is. */
+static bool stopped(const inv_call *c)
+{
+    const double *bad = bad_count(c);
+    return !c->gpu && bad && *bad > 0;
+}
+
 static inv_status sgd_run(const inv_call *c)
 {
+    if (stopped(c)) return INV_OK;
     double decay = inv_attr_float(c->node, "weight_decay", 0);
     if (c->gpu) {
-        INV_GPU(c->gpu, sgd)(c->gpu, c->in[0].dtype, c->in[0].n, decay, c->in[0].data, c->in[1].data);
+        INV_GPU(c->gpu, sgd)(c->gpu, c->in[0].dtype, c->in[0].n, decay, bad_count(c), c->in[0].data, c->in[1].data);
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
@@ -59,10 +79,12 @@ static inv_status sgd_run(const inv_call *c)
 
 static inv_status momentum_run(const inv_call *c)
 {
+    if (stopped(c)) return INV_OK;
     double decay = inv_attr_float(c->node, "weight_decay", 0), m = inv_attr_float(c->node, "momentum", 0.9);
     const inv_tensor *in = c->in;
     if (c->gpu) {
-        INV_GPU(c->gpu, momentum)(c->gpu, in[0].dtype, in[0].n, decay, m, in[0].data, in[1].data, in[2].data);
+        INV_GPU(c->gpu, momentum)(c->gpu, in[0].dtype, in[0].n, decay, m, bad_count(c), in[0].data, in[1].data,
+                                 in[2].data);
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
@@ -75,6 +97,7 @@ static inv_status momentum_run(const inv_call *c)
 
 static inv_status adam_run(const inv_call *c)
 {
+    if (stopped(c)) return INV_OK;
     const inv_tensor *in = c->in;
     inv_adam a = {.beta1 = inv_attr_float(c->node, "beta1", 0.9),
                   .beta2 = inv_attr_float(c->node, "beta2", 0.999),
@@ -82,7 +105,8 @@ static inv_status adam_run(const inv_call *c)
                   .decay = inv_attr_float(c->node, "weight_decay", 0),
                   .decoupled = inv_attr_int(c->node, "decoupled", 0) != 0};
     if (c->gpu) {
-        INV_GPU(c->gpu, adam)(c->gpu, in[0].dtype, in[0].n, &a, in[0].data, in[1].data, in[2].data, in[3].data);
+        INV_GPU(c->gpu, adam)(c->gpu, in[0].dtype, in[0].n, &a, bad_count(c), in[0].data, in[1].data, in[2].data,
+                             in[3].data);
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
@@ -116,19 +140,21 @@ static double sgd_flops(const inv_graph *g, const inv_node *n) { return 4 * inv_
 static double adam_flops(const inv_graph *g, const inv_node *n) { return 12 * inv__flops_in(g, n); }
 
 const inv_op_def inv__op_sgd = {
-    .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g", .out = "",
+    .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g bad?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .cpu = sgd_run, .cuda = sgd_run,
     .flops = sgd_flops,
-    .doc = "w -= lr (g + weight_decay w)"};
+    .doc = "w -= lr (g + weight_decay w); nothing if bad > 0, as with the other two"};
 
 const inv_op_def inv__op_momentum = {
-    .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1, .in = "w g v", .out = "",
+    .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1,
+    .in = "w g v bad?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .cpu = momentum_run,
     .cuda = momentum_run, .flops = sgd_flops,
     .doc = "v = momentum v + g + weight_decay w; w -= lr v (as PyTorch, dampening 0)"};
 
 const inv_op_def inv__op_adam = {
-    .size = sizeof inv__op_adam, .domain = INV_IR, .name = "AdamUpdate", .since = 1, .in = "w g m v", .out = "",
+    .size = sizeof inv__op_adam, .domain = INV_IR, .name = "AdamUpdate", .since = 1,
+    .in = "w g m v bad?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .cpu = adam_run, .cuda = adam_run,
     .flops = adam_flops,
     .doc = "Adam (Kingma, Ba 2015); decoupled = 1: AdamW (Loshchilov, Hutter 2019)"};

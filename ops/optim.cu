@@ -6,15 +6,19 @@
 INV_DEVICE float root_of(float v) { return sqrtf(v); }
 INV_DEVICE double root_of(double v) { return sqrt(v); }
 
-template <class T> INV_KERNEL sgd_kernel(int64_t n, const inv_gpu_step *s, double decay, T *w, const T *g)
+template <class T>
+INV_KERNEL sgd_kernel(int64_t n, const inv_gpu_step *s, double decay, const double *bad, T *w, const T *g)
 {
+    if (bad && *bad > 0) return;
     const T r = (T)s->lr, d = (T)decay;
     INV_EACH(i, n) w[i] -= r * (g[i] + d * w[i]);
 }
 
 template <class T>
-INV_KERNEL momentum_kernel(int64_t n, const inv_gpu_step *s, double decay, double momentum, T *w, const T *g, T *v)
+INV_KERNEL momentum_kernel(int64_t n, const inv_gpu_step *s, double decay, double momentum, const double *bad, T *w,
+                           const T *g, T *v)
 {
+    if (bad && *bad > 0) return;
     const T r = (T)s->lr, d = (T)decay, m = (T)momentum;
     INV_EACH(i, n)
     {
@@ -26,8 +30,9 @@ INV_KERNEL momentum_kernel(int64_t n, const inv_gpu_step *s, double decay, doubl
 
 /* The bias correction is computed once per block: its powers take longer than an element. */
 template <class T>
-INV_KERNEL adam_kernel(int64_t n, const inv_gpu_step *s, inv_adam k, T *w, const T *g, T *m, T *v)
+INV_KERNEL adam_kernel(int64_t n, const inv_gpu_step *s, inv_adam k, const double *bad, T *w, const T *g, T *m, T *v)
 {
+    if (bad && *bad > 0) return; /* all threads alike */
     INV_SHARED double shared_rate, shared_root;
     if (threadIdx.x == 0) {
         double t = (double)(s->step + 1);
@@ -47,34 +52,35 @@ INV_KERNEL adam_kernel(int64_t n, const inv_gpu_step *s, inv_adam k, T *w, const
     }
 }
 
-extern "C" void INV_GPU_NAME(sgd)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, void *w, const void *g)
+extern "C" void INV_GPU_NAME(sgd)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, const double *bad,
+                                  void *w, const void *g)
 {
     if (t == INV_F64)
-        inv_start(gpu, sgd_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, (double *)w,
-                  (const double *)g);
+        inv_start(gpu, sgd_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, bad,
+                  (double *)w, (const double *)g);
     else
-        inv_start(gpu, sgd_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, (float *)w,
-                  (const float *)g);
+        inv_start(gpu, sgd_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, bad,
+                  (float *)w, (const float *)g);
 }
 
 extern "C" void INV_GPU_NAME(momentum)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, double momentum,
-                                       void *w, const void *g, void *v)
+                                       const double *bad, void *w, const void *g, void *v)
 {
     if (t == INV_F64)
-        inv_start(gpu, momentum_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, momentum, (double *)w,
-                  (const double *)g, (double *)v);
+        inv_start(gpu, momentum_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, momentum, bad,
+                  (double *)w, (const double *)g, (double *)v);
     else
-        inv_start(gpu, momentum_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, momentum, (float *)w,
-                  (const float *)g, (float *)v);
+        inv_start(gpu, momentum_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, momentum, bad,
+                  (float *)w, (const float *)g, (float *)v);
 }
 
-extern "C" void INV_GPU_NAME(adam)(const inv_gpu *gpu, inv_dtype t, int64_t n, const inv_adam *k, void *w,
-                                   const void *g, void *m, void *v)
+extern "C" void INV_GPU_NAME(adam)(const inv_gpu *gpu, inv_dtype t, int64_t n, const inv_adam *k, const double *bad,
+                                   void *w, const void *g, void *m, void *v)
 {
     if (t == INV_F64)
-        inv_start_sync(gpu, adam_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, *k, (double *)w,
-                       (const double *)g, (double *)m, (double *)v);
+        inv_start_sync(gpu, adam_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, *k, bad,
+                       (double *)w, (const double *)g, (double *)m, (double *)v);
     else
-        inv_start_sync(gpu, adam_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, *k, (float *)w,
-                       (const float *)g, (float *)m, (float *)v);
+        inv_start_sync(gpu, adam_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, *k, bad,
+                       (float *)w, (const float *)g, (float *)m, (float *)v);
 }

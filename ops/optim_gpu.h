@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Optimizer updates on the device, n elements of float32 or float64 (ops/optim.c). Learning rate and number of the step
- * are read from gpu->step by the kernels. */
+ * are read from gpu->step by the kernels. Nothing is written if *bad > 0; NULL: it is not asked. */
 #ifndef INV_OPS_OPTIM_GPU_H
 #define INV_OPS_OPTIM_GPU_H
 
@@ -14,9 +14,11 @@ typedef struct inv_adam {
 #ifdef __cplusplus
 extern "C" {
 #endif
-INV_LAUNCHER(sgd, inv_dtype t, int64_t n, double decay, void *w, const void *g);
-INV_LAUNCHER(momentum, inv_dtype t, int64_t n, double decay, double momentum, void *w, const void *g, void *v);
-INV_LAUNCHER(adam, inv_dtype t, int64_t n, const inv_adam *k, void *w, const void *g, void *m, void *v);
+INV_LAUNCHER(sgd, inv_dtype t, int64_t n, double decay, const double *bad, void *w, const void *g);
+INV_LAUNCHER(momentum, inv_dtype t, int64_t n, double decay, double momentum, const double *bad, void *w, const void *g,
+             void *v);
+INV_LAUNCHER(adam, inv_dtype t, int64_t n, const inv_adam *k, const double *bad, void *w, const void *g, void *m,
+             void *v);
 #ifdef __cplusplus
 }
 #endif

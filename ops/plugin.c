@@ -103,6 +103,25 @@ static inv_status verdict(running *r, inv_status s, const char *what)
 
 /* --- the functions of a row --- */
 
+/* Numbers that plans are made of: any bytes that there may be, and no less than no work. */
+static inv_status check_costs(const inv_graph *g, inv_node *n)
+{
+    const plugin_op *p = op_of(n);
+    const size_t most = (size_t)1 << 46;
+    running r;
+    begin(&r, n);
+    shapes(&r, g, true);
+    const size_t nbytes = p->def.workspace ? p->def.workspace(&r.call) : 0;
+    INV_TRY(verdict(&r, INV_OK, "workspace"));
+    if (nbytes > most)
+        return inv_node_fail(g, n, INV_E_ARG, "workspace of plugin '%s' asks for %zu bytes", p->plugin, nbytes);
+    const double flops = p->def.flops ? p->def.flops(&r.call) : 0;
+    INV_TRY(verdict(&r, INV_OK, "flops"));
+    if (!(flops >= 0 && flops < 1e30))
+        return inv_node_fail(g, n, INV_E_ARG, "flops of plugin '%s' gives %g", p->plugin, flops);
+    return INV_OK;
+}
+
 static inv_status plugin_infer(inv_graph *g, inv_node *n)
 {
     const plugin_op *p = op_of(n);
@@ -126,7 +145,7 @@ static inv_status plugin_infer(inv_graph *g, inv_node *n)
         inv_val(g, n->out[k])->dtype = (inv_dtype)o->dtype;
         inv_val(g, n->out[k])->shape = inv_shape_of(o->rank, o->dims);
     }
-    return INV_OK;
+    return check_costs(g, n);
 }
 
 static size_t plugin_workspace(const inv_graph *g, const inv_node *n)
@@ -302,22 +321,52 @@ static inv_status plugin_grad(inv_grad *b)
 
 /* --- registration --- */
 
-static inv_status refuse(inv_registry *r, const inv_operator_def *d, const char *why)
+/* In messages: plugins may say anything. */
+static const char *shown(const char *s)
 {
-    return inv__fail(inv_registry_context(r), INV_E_ARG, "operator '%s.%s': %s", d->domain ? d->domain : "?",
-                     d->name ? d->name : "?", why);
+    for (const char *p = s; p && *p; p++)
+        if (*p < ' ' || *p > '~') return "?";
+    return s ? s : "?";
 }
 
-/* "x w b?" as names without marks. */
-static bool split_names(inv_arena *a, const char *list, const char **name, uint32_t *n)
+static inv_status refuse(inv_registry *r, const inv_operator_def *d, const char *why)
 {
+    return inv__fail(inv_registry_context(r), INV_E_ARG, "operator '%.60s.%.60s': %s", shown(d->domain),
+                     shown(d->name), why);
+}
+
+/* Letters, digits and "_", as in texts, and what else is given. */
+static bool is_word(const char *s, const char *also)
+{
+    size_t n = 0;
+    for (; s[n]; n++) {
+        const char c = s[n];
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        if (!letter && !strchr(also, c)) return false;
+    }
+    return n > 0 && n <= 60;
+}
+
+/* "x w b?" as names without marks, each given once. */
+static inv_status split_names(inv_registry *r, const plugin_op *p, const char *list, const char **name, uint32_t *n)
+{
+    static const char few[] = "in and out are lists of 1 to 16 names";
+    inv_arena *a = inv_registry_arena(r);
+    if (!list) return refuse(r, &p->def, few);
     for (*n = 0;; (*n)++) {
         list += strspn(list, " ");
         size_t len = strcspn(list, " ");
-        if (len == 0) return *n > 0;
-        if (*n == MOST_OPERANDS || len > 60 || strchr(list, '*')) return false;
-        name[*n] = inv__arena_strndup(a, list, len - (list[len - 1] == '?'));
-        if (!name[*n] || !*name[*n]) return false;
+        if (len == 0) return *n ? INV_OK : refuse(r, &p->def, few);
+        if (*n == MOST_OPERANDS) return refuse(r, &p->def, few);
+        const bool optional = name == p->in && list[len - 1] == '?';
+        const char *one = inv__arena_strndup(a, list, len - optional);
+        if (!one) return INV_E_NOMEM;
+        INV_CHECK(is_word(one, ""), p->ctx, INV_E_ARG,
+                  "operator '%s.%s': the name '%.60s' of an operand is not one word of letters, digits and _",
+                  p->def.domain, p->def.name, shown(one));
+        INV_CHECK(index_of(p->in, p->nin, one) < 0 && index_of(name, *n, one) < 0, p->ctx, INV_E_ARG,
+                  "operator '%s.%s': two operands are called '%s'", p->def.domain, p->def.name, one);
+        name[*n] = one;
         list += len;
     }
 }
@@ -334,6 +383,15 @@ static bool is_of_use(const plugin_op *p, size_t i)
     return false;
 }
 
+/* Whether statement i of the gradient may read this name. */
+static bool is_there(const plugin_op *p, size_t i, const char *name)
+{
+    bool there = index_of(p->in, p->nin, name) >= 0 || index_of(p->out, p->nout, name) >= 0 ||
+                 (strncmp(name, "d_", 2) == 0 && index_of(p->out, p->nout, name + 2) >= 0);
+    for (size_t j = 0; j < i && !there; j++) there = index_of(p->grad.at[j].out, p->grad.at[j].nout, name) >= 0;
+    return there;
+}
+
 static inv_status check_grad(inv_registry *r, const plugin_op *p)
 {
     inv_context *ctx = p->ctx;
@@ -348,13 +406,13 @@ static inv_status check_grad(inv_registry *r, const plugin_op *p)
                   "operator '%s.%s', grad: %s has no operands, or too many", p->row.domain, p->row.name, s->op);
         for (uint32_t k = 0; k < s->nin; k++) {
             const char *name = s->in[k];
-            bool there = s->in_type[k].bytes || index_of(p->in, p->nin, name) >= 0 ||
-                         index_of(p->out, p->nout, name) >= 0 ||
-                         (strncmp(name, "d_", 2) == 0 && index_of(p->out, p->nout, name + 2) >= 0);
-            for (size_t j = 0; j < i && !there; j++)
-                there = index_of(p->grad.at[j].out, p->grad.at[j].nout, name) >= 0;
-            INV_CHECK(there, ctx, INV_E_PARSE, "operator '%s.%s', grad: nothing gives '%s'", p->row.domain,
-                      p->row.name, name);
+            INV_CHECK(s->in_type[k].bytes || is_there(p, i, name), ctx, INV_E_PARSE,
+                      "operator '%s.%s', grad: nothing gives '%s'", p->row.domain, p->row.name, name);
+        }
+        for (uint32_t k = 0; k < s->nout; k++) {
+            const char *name = s->out[k];
+            INV_CHECK(!*name || (!is_there(p, i, name) && index_of(s->out, k, name) < 0), ctx, INV_E_PARSE,
+                      "operator '%s.%s', grad: '%s' is there already", p->row.domain, p->row.name, name);
         }
         INV_CHECK(is_of_use(p, i), ctx, INV_E_PARSE,
                   "operator '%s.%s', grad: '%s' is no gradient d_NAME of an input, and nothing reads it", p->row.domain,
@@ -393,7 +451,10 @@ static void fill_row(plugin_op *p)
     p->row.cpu = plugin_cpu;
     if (d->cuda) p->row.cuda = plugin_cuda;
     if (d->workspace) p->row.workspace = plugin_workspace;
-    if (d->flops) p->row.flops = plugin_flops;
+    if (d->flops) {
+        p->row.flops = plugin_flops;
+        p->row.work = inv__work_scalar;
+    }
     if (d->grad) p->row.grad = plugin_grad;
 }
 
@@ -409,14 +470,17 @@ static inv_status add_operator(struct inv_registry *r, const inv_operator_def *d
     p->ctx = ctx;
     p->plugin = inv_registry_loading(r) ? inv_registry_loading(r) : "built in";
     d = &p->def;
-    if (!d->domain || !*d->domain || strncmp(d->domain, "ai.onnx", 7) == 0 || strncmp(d->domain, "ai.invonnx", 10) == 0)
+    if (!d->domain || !is_word(d->domain, ".-") || !d->name || !is_word(d->name, ""))
+        return refuse(r, d, "domain and name must be words, as com.example and Twice: letters, digits and _, and in a "
+                            "domain . and - too");
+    if (strncmp(d->domain, "ai.onnx", 7) == 0 || strncmp(d->domain, "ai.invonnx", 10) == 0)
         return refuse(r, d, "it must have a domain of its own, as com.example");
-    if (!d->name || !*d->name || strpbrk(d->name, " .|(\"")) return refuse(r, d, "its name must be one word");
     if (d->since < 1 || !d->infer || !d->cpu || !d->cases || !d->cases[0])
         return refuse(r, d, "since, infer, cpu and cases are required");
-    if (!d->in || !d->out || !split_names(a, d->in, p->in, &p->nin) || !split_names(a, d->out, p->out, &p->nout) ||
-        strchr(d->out, '?'))
-        return refuse(r, d, "in and out are lists of 1 to 16 names");
+    uint32_t nin;
+    INV_TRY(split_names(r, p, d->in, p->in, &nin));
+    p->nin = nin;
+    INV_TRY(split_names(r, p, d->out, p->out, &p->nout));
     INV_TRY(copy_texts(r, p));
     if (d->grad) {
         inv_status s = inv_text_stmts(ctx, a, d->grad, &p->grad);

@@ -287,7 +287,8 @@ static inv_status pool_grad(inv_grad *b)
 
 static const inv_op_def max_pool_n = {
     .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y tap?",
-    .infer = pool_infer, .grad = pool_grad, .cpu = max_pool_run, .cuda = max_pool_run, .flops = pool_flops,
+    .infer = pool_infer, .grad = pool_grad, .cpu = max_pool_run,
+    .work = inv__work_scalar, .cuda = max_pool_run, .flops = pool_flops,
     .cases = (const char *const[]){
         "y = MaxPoolN<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
         "y = MaxPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
@@ -301,7 +302,7 @@ static const inv_op_def max_pool_n = {
 
 static const inv_op_def max_pool_g = {
     .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "gy tap", .out = "gx",
-    .infer = pool_grad_infer, .cpu = max_pool_grad_run, .cuda = max_pool_grad_run,
+    .infer = pool_grad_infer, .cpu = max_pool_grad_run, .work = inv__work_scalar, .cuda = max_pool_grad_run,
     .workspace = pool_workspace, .flops = inv__flops_out,
     .cases = (const char *const[]){
         "gx = MaxPoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy, "
@@ -328,7 +329,7 @@ static const inv_op_def average_pool_n = {
     .out = "y",
     .infer = pool_infer,
     .grad = pool_grad,
-    .cpu = average_pool_run,
+    .cpu = average_pool_run, .work = inv__work_scalar,
     .cuda = average_pool_run,
     .workspace = pool_workspace,
     .flops = pool_flops,
@@ -347,7 +348,7 @@ static const inv_op_def average_pool_n = {
 
 static const inv_op_def average_pool_g = {
     .size = sizeof average_pool_g, .domain = INV_IR, .name = "AveragePoolGrad", .since = 1, .in = "gy", .out = "gx",
-    .infer = pool_grad_infer, .cpu = average_pool_grad_run, .cuda = average_pool_grad_run,
+    .infer = pool_grad_infer, .cpu = average_pool_grad_run, .work = inv__work_scalar, .cuda = average_pool_grad_run,
     .workspace = pool_workspace, .flops = pool_flops,
     .cases = (const char *const[]){
         "gx = AveragePoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy)",
@@ -357,7 +358,8 @@ static const inv_op_def average_pool_g = {
 
 static const inv_op_def sum_pool_n = {
     .size = sizeof sum_pool_n, .domain = INV_IR, .name = "SumPoolN", .since = 1, .in = "x", .out = "y",
-    .infer = pool_infer, .grad = pool_grad, .cpu = average_pool_run, .cuda = average_pool_run, .flops = pool_flops,
+    .infer = pool_infer, .grad = pool_grad, .cpu = average_pool_run,
+    .work = inv__work_scalar, .cuda = average_pool_run, .flops = pool_flops,
     .cases = (const char *const[]){
         "y = SumPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
         "y = SumPoolN<kernel_shape = [3], strides = [2], ceil_mode = 1>(float[1,2,6] x)", NULL},
@@ -365,7 +367,8 @@ static const inv_op_def sum_pool_n = {
 
 static const inv_op_def sum_pool_g = {
     .size = sizeof sum_pool_g, .domain = INV_IR, .name = "SumPoolGrad", .since = 1, .in = "gy", .out = "gx",
-    .infer = pool_grad_infer, .cpu = average_pool_grad_run, .cuda = average_pool_grad_run, .flops = pool_flops,
+    .infer = pool_grad_infer, .cpu = average_pool_grad_run,
+    .work = inv__work_scalar, .cuda = average_pool_grad_run, .flops = pool_flops,
     .cases = (const char *const[]){
         "gx = SumPoolGrad<kernel_shape = [3,3], strides = [1,2], pads = [1,1,1,1], shape = [1,2,4,5]>(float[1,2,4,3] "
         "gy)", NULL},

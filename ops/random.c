@@ -188,12 +188,13 @@ CASES(categorical, "y = Categorical<count = 5, key = 7>(float[3,6] x)",
       "y = Categorical<key = 8, seeded = 1>(float[1,1] x)", "y = Categorical<count = 2, key = 7>(float[0,3] x)")
 static const inv_op_def draw_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RandomDraw", .since = 1, .in = "", .out = "y",
-    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = draw_infer, .cpu = draw_run, .cuda = draw_run,
+    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = draw_infer, .cpu = draw_run,
+    .work = inv__work_math, .cuda = draw_run,
     .flops = inv__flops_out, .cases = draw_cases,
     .doc = "uniform in [a, b), or normal of mean a and deviation b; a function of seed, step, key, position (Philox)"};
 static const inv_op_def categorical_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Categorical", .since = 1, .in = "x", .out = "y",
-    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = categorical_infer, .cpu = categorical_run,
+    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = categorical_infer, .cpu = categorical_run, .work = inv__work_math,
     .cuda = categorical_run, .flops = inv__flops_in, .cases = categorical_cases,
     .doc = "`count` classes per row, drawn with probabilities softmax(row); int64"};
 

@@ -442,7 +442,7 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
                                         .flags = INV_OP_CUDA_REAL,                                                  \
                                         .infer = axes_infer,                                                        \
                                         .grad = gradient,                                                           \
-                                        .cpu = id##_run,                                                            \
+                                        .cpu = id##_run, .work = inv__work_sum,                                     \
                                         .cuda = id##_run,                                                           \
                                         .workspace = axes_workspace,                                                \
                                         .flops = inv__flops_in,                                                     \
@@ -467,7 +467,7 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .flags = INV_OP_CUDA_REAL,
                                       .infer = sum_to_infer,
                                       .grad = sum_to_grad,
-                                      .cpu = sum_to_run,
+                                      .cpu = sum_to_run, .work = inv__work_sum,
                                       .cuda = sum_to_run,
                                       .workspace = sum_to_workspace,
                                       .flops = inv__flops_in,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Movement of parts of tensors: SliceRange (Slice), Concat, SplitSizes (Split), PadRange (Pad). Gather is in gather.c.
+ * Movement of parts of tensors: SliceRange (Slice), Concat, SplitSizes (Split), PadRange. Gather is in gather.c.
  * Canonical forms carry all numbers as attributes, one entry per axis. Gradients read shapes only. */
 #include "ops/builtin.h"
 #include "ops/copy.h"
+#include "ops/slice.h"
 
 /* --- SliceRange<starts,steps,sizes>(x): out[i] = x[starts + i steps] --- */
 static const int64_t *ints_per_axis(const inv_graph *g, const inv_node *n, const char *name, int rank, inv_status *s)
@@ -63,9 +64,26 @@ static inv_status slice_run(const inv_call *c)
     const size_t esize = inv_dtype_size(c->out[0].dtype);
     if (c->out[0].n == 0) return INV_OK;
     int64_t at = slice_strides(c->node, &c->in[0].shape, ss);
+    const char *src = (const char *)c->in[0].data + at * (int64_t)esize;
+    if (src == c->out[0].data) return INV_OK; /* slice_part */
     inv__strides(&c->out[0].shape, sd);
-    return inv__copy_strided(c, c->out[0].data, sd, (const char *)c->in[0].data + at * (int64_t)esize, ss,
-                             &c->out[0].shape, esize);
+    return inv__copy_strided(c, c->out[0].data, sd, src, ss, &c->out[0].shape, esize);
+}
+
+/* One index of each of the first axes, a range of the next one, all of the others. */
+static bool slice_part(const inv_graph *g, const inv_node *n, uint32_t k, size_t *offset)
+{
+    size_t nt;
+    int64_t stride[INV_MAX_RANK];
+    const int64_t *steps = inv_attr_ints(n, "steps", &nt);
+    const inv_shape *in = inv__in_shape(g, n, 0), *out = &inv_val(g, n->out[k])->shape;
+    int axis = 0;
+    while (axis < in->rank && out->dim[axis] == 1) axis++;
+    if (axis < in->rank && nt && steps[axis] != 1) return false;
+    for (int i = axis + 1; i < in->rank; i++)
+        if (out->dim[i] != in->dim[i] || (nt && steps[i] != 1)) return false;
+    *offset = (size_t)slice_strides(n, in, stride) * inv_dtype_size(inv__in_dtype(g, n, 0));
+    return inv_shape_nelem(out) > 0;
 }
 
 static inv_status slice_grad(inv_grad *b)
@@ -174,7 +192,7 @@ static inv_status slice_read(const inv_graph *g, const inv_node *n, slice_args *
 
 static int64_t clamp(int64_t v, int64_t lo, int64_t hi) { return v < lo ? lo : v > hi ? hi : v; }
 
-static inv_id emit_slice(inv_graph *g, inv_id v, const int64_t *starts, const int64_t *steps, const int64_t *sizes)
+inv_id inv__emit_slice(inv_graph *g, inv_id v, const int64_t *starts, const int64_t *steps, const int64_t *sizes)
 {
     const inv_shape in = *inv__shape(g, v);
     const size_t rank = (size_t)in.rank;
@@ -215,7 +233,7 @@ static inv_status onnx_slice_lower(inv_graph *g, const inv_node *n, inv_id *out)
         starts[i] = sizes[i] ? from : 0;
         if (sizes[i] <= 1) steps[i] = 1;
     }
-    out[0] = emit_slice(g, n->in[0], starts, steps, sizes);
+    out[0] = inv__emit_slice(g, n->in[0], starts, steps, sizes);
     return inv__done(g);
 }
 
@@ -258,6 +276,7 @@ static inv_status onnx_concat_lower(inv_graph *g, const inv_node *n, inv_id *out
 static void copy_part(const inv_call *c, char *dst, size_t dst_row, const char *src, size_t src_row, size_t nbytes,
                       int64_t rows)
 {
+    if (dst == src) return; /* it stands there */
     if (c->gpu) {
         inv__copy_rows_gpu(c->gpu, dst, dst_row, src, src_row, nbytes, rows);
         return;
@@ -358,6 +377,19 @@ static inv_status split_run(const inv_call *c)
     return INV_OK;
 }
 
+static bool split_part(const inv_graph *g, const inv_node *n, uint32_t k, size_t *offset)
+{
+    const inv_shape *in = inv__in_shape(g, n, 0);
+    const int64_t given = inv_attr_int(n, "axis", 0);
+    const int axis = (int)(given < 0 ? given + in->rank : given);
+    size_t count;
+    int64_t before = 0;
+    const int64_t *sizes = inv_attr_ints(n, "sizes", &count);
+    for (uint32_t i = 0; i < k; i++) before += sizes[i];
+    *offset = (size_t)(before * inv__prod(in, axis + 1, in->rank)) * inv_dtype_size(inv__in_dtype(g, n, 0));
+    return inv__prod(in, 0, axis) == 1 && inv_shape_nelem(in) > 0 && sizes[k] > 0;
+}
+
 static inv_id zeros(inv_graph *g, inv_dtype t, const inv_shape *s)
 {
     inv_id zero = inv_graph_const_real(g, t, 0);
@@ -452,99 +484,14 @@ static inv_status onnx_split_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* --- Pad --- */
-/* Source index of position i of a padded axis that mirrors, repeats its edge, or wraps. */
-static int64_t pad_source(const char *mode, int64_t i, int64_t d)
-{
-    if (strcmp(mode, "edge") == 0) return clamp(i, 0, d - 1);
-    if (strcmp(mode, "wrap") == 0) return (i % d + d) % d;
-    const int64_t period = d > 1 ? 2 * (d - 1) : 1;
-    i = (i % period + period) % period;
-    return i < d ? i : period - i;
-}
-
-static inv_status pad_by_index(inv_graph *g, const inv_node *n, const char *mode, const int64_t *before,
-                               const int64_t *after, inv_id *out)
-{
-    inv_id v = n->in[0];
-    for (int a = 0; a < inv__in_shape(g, n, 0)->rank; a++) {
-        const int64_t d = inv__in_shape(g, n, 0)->dim[a], size = d + before[a] + after[a];
-        if (before[a] == 0 && after[a] == 0) continue;
-        if (d == 0 || size < 0) return inv_node_fail(g, n, INV_E_SHAPE, "axis %d cannot be padded", a);
-        int64_t *index = INV_ARENA_NEW(&g->arena, int64_t, (size_t)size);
-        if (index == NULL) return INV_E_NOMEM;
-        for (int64_t i = 0; i < size; i++) index[i] = pad_source(mode, i - before[a], d);
-        inv_id k = inv_graph_const_ints(g, (size_t)size, index);
-        v = inv_emit1(g, "Gather", INV_IN(v, k), INV_ATTRS(inv_attr_of_int("axis", a)));
-    }
-    out[0] = v;
-    return inv__done(g);
-}
-
-static inv_status pad_amounts(const inv_graph *g, const inv_node *n, int64_t *before, int64_t *after)
-{
-    int64_t pads[INV_MAX_RANK * 2], axes[INV_MAX_RANK * 2];
-    size_t count, naxes;
-    bool given, some;
-    const int rank = inv__in_shape(g, n, 0)->rank;
-    INV_TRY(inv__ints_of(g, n, "pads", 1, pads, &count, &given));
-    INV_TRY(inv__ints_of(g, n, "axes", 3, axes, &naxes, &some));
-    if (!some) naxes = (size_t)rank;
-    if (count != 2 * naxes) return inv_node_fail(g, n, INV_E_SHAPE, "%zu pads; two per axis are wanted", count);
-    for (size_t k = 0; k < naxes; k++) {
-        int i;
-        INV_TRY(inv__axis(g, n, some ? axes[k] : (int64_t)k, rank, &i));
-        before[i] = pads[k];
-        after[i] = pads[k + naxes];
-    }
-    return INV_OK;
-}
-
-static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
-{
-    int64_t before[INV_MAX_RANK] = {0}, after[INV_MAX_RANK] = {0}, starts[INV_MAX_RANK], sizes[INV_MAX_RANK];
-    const int64_t ones[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
-    const char *mode = inv_attr_string(n, "mode", "constant");
-    double value = inv_attr_float(n, "value", 0);
-    INV_TRY(inv__need(g, n, 1));
-    INV_TRY(pad_amounts(g, n, before, after));
-    if (strcmp(mode, "constant") != 0) return pad_by_index(g, n, mode, before, after, out);
-    if (inv__has_in(n, 2)) {
-        const inv_value *v = inv_val(g, n->in[2]);
-        INV_TRY(inv_node_need_const(g, n, n->in[2], "constant_value"));
-        value = inv_shape_nelem(&v->shape) ? inv_elem_double(v->data.bytes, v->data.dtype, 0) : 0;
-    }
-    inv_shape s = *inv__in_shape(g, n, 0);
-    bool padded = false;
-    for (int i = 0; i < s.rank; i++) {
-        const int64_t most = INT64_MAX / 4; /* no sum of these overflows */
-        if (before[i] > most || after[i] > most || s.dim[i] > most)
-            return inv_node_fail(g, n, INV_E_SHAPE, "axis %d is padded to more than memory can hold", i);
-        if (before[i] < -s.dim[i] || after[i] < -s.dim[i] || before[i] + after[i] < -s.dim[i])
-            return inv_node_fail(g, n, INV_E_SHAPE, "axis %d is cut by more than its extent", i);
-        starts[i] = before[i] < 0 ? -before[i] : 0; /* negative pads cut */
-        sizes[i] = s.dim[i] - starts[i] + (after[i] < 0 ? after[i] : 0);
-        before[i] = before[i] < 0 ? 0 : before[i];
-        s.dim[i] = sizes[i] + before[i] + (after[i] < 0 ? 0 : after[i]);
-        padded = padded || s.dim[i] != sizes[i];
-    }
-    out[0] = emit_slice(g, n->in[0], starts, ones, sizes);
-    if (padded)
-        out[0] =
-            inv_emit1(g, "PadRange", INV_IN(out[0]),
-                      INV_ATTRS(inv__attr_of_shape("shape", &s), inv_attr_of_ints("starts", (size_t)s.rank, before),
-                                inv_attr_of_float("value", value)));
-    return inv__done(g);
-}
-
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
-#define CANONICAL(id, op, ins, outs, how, gradient, kernel, bits, text, ...)                                          \
+#define CANONICAL(id, op, ins, outs, how, gradient, kernel, bits, shown, text, ...)                                   \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = outs, .flags = bits,  \
-        .infer = how, .grad = gradient, .cpu = kernel, .cuda = kernel, .flops = inv__flops_none, .cases = id##_cases, \
-        .doc = text};
+        .infer = how, .grad = gradient, .cpu = kernel, .cuda = kernel, .flops = inv__flops_none, .part = shown,       \
+        .work = inv__work_move, .cases = id##_cases, .doc = text};
 #define LOWERED(id, op, opset, ins, outs, bits, text, ...)                                                            \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
@@ -552,29 +499,29 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
-CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_run, 0,
+CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_run, 0, slice_part,
           "y[i] = x[starts + i steps], sizes elements per axis",
           "y = SliceRange<starts = [0,1], steps = [1,1], sizes = [2,2]>(float[2,3] x)",
           "y = SliceRange<starts = [3,0], steps = [-2,1], sizes = [2,1]>(float[4,1] x)",
           "y = SliceRange<starts = [0], steps = [1], sizes = [0]>(float[3] x)",
           "y = SliceRange<starts = [1,4], steps = [2,1], sizes = [2,4]>(float[4,8] x)")
-CANONICAL(slice_back, "SliceRangeGrad", "gy", "dx", place_infer, place_grad, place_run, 0,
+CANONICAL(slice_back, "SliceRangeGrad", "gy", "dx", place_infer, place_grad, place_run, 0, NULL,
           "gy at starts + i steps, 0 elsewhere",
           "d = SliceRangeGrad<shape = [2,3], starts = [0,1], steps = [1,1]>(float[2,2] gy)",
           "d = SliceRangeGrad<shape = [4,1], starts = [3,0], steps = [-2,1]>(float[2,1] gy)",
           "d = SliceRangeGrad<shape = [3], starts = [0], steps = [1]>(float[0] gy)")
-CANONICAL(pad_range, "PadRange", "x", "y", place_infer, place_grad, place_run, 0, "x at starts, value elsewhere",
+CANONICAL(pad_range, "PadRange", "x", "y", place_infer, place_grad, place_run, 0, NULL, "x at starts, value elsewhere",
           "y = PadRange<shape = [3,5], starts = [1,2], value = 0.5>(float[2,3] x)",
           "y = PadRange<shape = [2], starts = [0], value = 0.0>(float[1] x)",
           "y = PadRange<shape = [3,4], starts = [1,2], value = 7.0>(int64[2,2] x)",
           "y = PadRange<shape = [8], starts = [2], value = 1.0>(bool[3] x)")
-CANONICAL(concat, "Concat", "x*", "y", concat_infer, concat_grad, concat_run, 0,
+CANONICAL(concat, "Concat", "x*", "y", concat_infer, concat_grad, concat_run, 0, NULL,
           "the inputs one after the other along axis",
           "y = ai.invonnx.ir.Concat<axis = 1>(float[2,3] a, float[2,1] b, float[2,0] c)",
           "y = ai.invonnx.ir.Concat<axis = 0>(float[1] a, float[1] b)",
           "y = ai.invonnx.ir.Concat<axis = 1>(float[3,8] a, float[3,4] b)",
           "y = ai.invonnx.ir.Concat<axis = 1>(bool[3,3] a, bool[3,2] b)")
-CANONICAL(split, "SplitSizes", "x", "y*", split_infer, split_grad, split_run, INV_OP_VARIADIC_OUT,
+CANONICAL(split, "SplitSizes", "x", "y*", split_infer, split_grad, split_run, INV_OP_VARIADIC_OUT, split_part,
           "x cut along axis in parts of the given sizes",
           "a, b, c = SplitSizes<axis = 1, sizes = [1,2,0]>(float[2,3] x)",
           "a, b = SplitSizes<axis = 0, sizes = [1,1]>(float[2] x)")
@@ -590,11 +537,5 @@ LOWERED(onnx_split, "Split", 1, "x split?", "y*", INV_OP_VARIADIC_OUT, "to Split
         "a, b = Split<axis = 1, split = [1,3]>(float[2,4] x)",
         INTS("s", "1, 3") "a, b = Split<axis = -1>(float[2,4] x, s)", "a, b = Split<axis = 1>(float[2,4] x)",
         "a, b = Split<axis = 1, num_outputs = 2>(float[2,3] x)")
-LOWERED(pad, "Pad", 2, "x pads? value? axes?", "y", 0,
-        "constant to PadRange, other modes to Gather. ONNX Pad-2, -11, -13, -18, -19",
-        INTS("p", "0, 1, 2, -1") "y = Pad(float[2,3] x, p)",
-        INTS("p", "1, 2") INTS("a", "-1") "y = Pad<mode = \"reflect\">(float[2,3] x, p, , a)",
-        INTS("p", "1, 2") INTS("a", "0") "y = Pad<mode = \"edge\">(float[1,3] x, p, , a)")
-
 const inv_op_def *const inv_ops_slice[] = {&slice_row, &slice_back_row, &pad_range_row, &concat_row, &split_row,
-                                           &onnx_slice_row, &onnx_concat_row, &onnx_split_row, &pad_row, NULL};
+                                           &onnx_slice_row, &onnx_concat_row, &onnx_split_row, &inv__op_pad, NULL};

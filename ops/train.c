@@ -208,6 +208,7 @@ static const inv_op_def feed = {
 static const inv_op_def dropout_mask = {
     .size = sizeof dropout_mask, .domain = INV_IR, .name = "DropoutMask", .since = 1, .in = "x", .out = "y",
     .flags = INV_OP_RANDOM, .inplace = 1, .infer = drop_infer, .grad = drop_grad, .cpu = drop_run,
+    .work = inv__work_math,
     .cuda = drop_run,
     .cases = (const char *const[]){"y = DropoutMask<ratio = 0.25, key = 7>(float[3,10] x)",
                                   "y = DropoutMask<ratio = 0.5, key = 8>(float[0,3] x)", NULL},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the operator families share: looking at a node's operands, the usual infer functions, axes and shapes as
- * attributes, strides, broadcasting loops, flops. */
+ * attributes, strides, broadcasting loops, flops, kinds of work. */
 #ifndef INV_OPS_UTIL_H
 #define INV_OPS_UTIL_H
 
@@ -293,5 +293,22 @@ static inline double inv__flops_in(const inv_graph *g, const inv_node *n)
 {
     return inv__has_in(n, 0) ? (double)inv_shape_nelem(inv__in_shape(g, n, 0)) : 0;
 }
+
+/* --- the column `work` of rows that always do the same --- */
+#define INV_WORK_OF(name, NAME)                                                                                        \
+    static inline inv_work inv__work_##name(const inv_graph *g, const inv_node *n)                                     \
+    {                                                                                                                  \
+        (void)g;                                                                                                       \
+        (void)n;                                                                                                       \
+        return INV_WORK_##NAME;                                                                                        \
+    }
+INV_WORK_OF(stream, STREAM)
+INV_WORK_OF(move, MOVE)
+INV_WORK_OF(sum, SUM)
+INV_WORK_OF(apply, APPLY)
+INV_WORK_OF(math, MATH)
+INV_WORK_OF(scalar, SCALAR)
+INV_WORK_OF(matrix, MATRIX)
+#undef INV_WORK_OF
 
 #endif

@@ -221,6 +221,11 @@ inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut)
         cut->row.reason = "the file mixes floating-point types, or has others than float32 and float64";
         return INV_OK;
     }
+    if (inv_ids_have(o->barred.at, o->barred.n, cut->row.block)) {
+        cut->row.reason = "the model's batch is open, and the inverse would hold for one batch only: it has other "
+                          "constants for another one, since the batch is not kept on the first axis";
+        return INV_OK;
+    }
     inv_derive_begin(&d);
     inv_status s = inverse(&d);
     inv_derive_end(&d);

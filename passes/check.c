@@ -129,8 +129,9 @@ static inv_status check_edge(checker *c, uint32_t edge)
 {
     inv_graph *g = c->g;
     const inv_edge e = g->matches->edge.at[edge];
-    inv_check row = {edge, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE};
+    inv_check row = {edge, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE};
     const inv_id back = solve(c, &e);
+    if (e.spread != INV_NONE) row.spread = largest(g, c->map[e.spread] != INV_NONE ? c->map[e.spread] : e.spread);
     forget(c);
     if (back == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
     const inv_id off = inv_emit1(g, "Sub", INV_IN(back, e.frees), INV_NOATTR);
@@ -143,7 +144,7 @@ static inv_status check_edge(checker *c, uint32_t edge)
     }
     forget(c);
     INV_TRY(g->failed);
-    const inv_id results[] = {row.value, row.off, row.most, row.start, row.moved, row.change};
+    const inv_id results[] = {row.value, row.off, row.most, row.spread, row.start, row.moved, row.change};
     for (size_t i = 0; i < sizeof results / sizeof *results; i++)
         if (results[i] != INV_NONE) inv_val(g, results[i])->keep = true;
     return inv_vec_push(&g->arena, &c->plan->check, row) ? INV_OK : INV_E_NOMEM;

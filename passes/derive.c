@@ -105,8 +105,6 @@ static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
 
 /* --- backward: a local inverse --- */
 
-static bool is_solve(const inv_node *n) { return strcmp(n->op->name, "LinearSolve") == 0; }
-
 /* Whether the template uses v as a matrix to solve with only. */
 static bool used_as_matrix(const inv_graph *g, const inv_edge *e, inv_id v)
 {
@@ -116,7 +114,7 @@ static bool used_as_matrix(const inv_graph *g, const inv_edge *e, inv_id v)
         for (uint32_t k = 0; k < n->nin; k++) {
             if (n->in[k] != v) continue;
             inv_id out = n->nout == 1 ? n->out[0] : INV_NONE;
-            bool here = (is_solve(n) && k == 1) ||
+            bool here = inv_raise_matrix(n) == k ||
                         (out != INV_NONE && out != v && inv_nodes_give(g, e->node, e->nnode, out) &&
                          strcmp(n->op->name, "View") == 0 && used_as_matrix(g, e, out));
             if (!here) return false;
@@ -132,6 +130,20 @@ static bool is_matrix(const inv_outliner *o, const inv_edge *e, inv_id v)
     return !o->by_operator && used_as_matrix(o->g, e, v);
 }
 
+/* Whether v is known, or made of what is known by nodes that the operator solved here was lowered to: parameters that
+ * its attributes change (beta of Gemm), a bias per channel. */
+static bool at_hand(const inv_derivation *d, const inv_edge *e, inv_id v)
+{
+    const inv_graph *g = d->o->g;
+    const inv_id def = inv_val(g, v)->def;
+    if (d->name[v] || inv_val(g, v)->role == INV_ROLE_CONST) return true;
+    if (d->o->carries[v] || def == INV_NONE || d->o->item_of[def] != d->o->item_of[e->forward]) return false;
+    const inv_node *n = inv_nod(g, def);
+    bool all = n->nin > 0 && inv_raise_knows(n->op_type) && inv_raise_matrix(n) == INV_NONE;
+    for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k]);
+    return all;
+}
+
 static bool ready(const inv_derivation *d, const inv_edge *e)
 {
     const inv_graph *g = d->o->g;
@@ -142,7 +154,7 @@ static bool ready(const inv_derivation *d, const inv_edge *e)
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id v = n->in[k];
             if (v == INV_NONE || inv_nodes_give(g, e->node, e->nnode, v) || is_matrix(d->o, e, v)) continue;
-            if (!d->name[v] && inv_val(g, v)->role != INV_ROLE_CONST) return false;
+            if (!at_hand(d, e, v)) return false;
         }
     }
     return true;
@@ -164,14 +176,15 @@ static const char *new_solver(inv_outliner *o, inv_solver s)
     s.name = inv__arena_printf(o->a, "%s_%s", s.of, ending);
     for (uint32_t k = 1; s.name; k++) {
         const inv_id taken = inv_graph_find(o->flat, s.name);
-        const bool free = taken == INV_NONE || inv_val(o->flat, taken)->inverse_of; /* of an earlier rewriting */
+        bool free = taken == INV_NONE || inv_val(o->flat, taken)->inverse_of; /* of an earlier rewriting */
+        for (size_t i = 0; i < o->solver.n; i++) free = free && strcmp(o->solver.at[i].name, s.name) != 0;
         if (free && !(o->reverse && o->reverse->with_logdet && strcmp(o->reverse->with_logdet, s.name) == 0)) break;
         s.name = inv__arena_printf(o->a, "%s_%s_%u", s.of, ending, k);
     }
     return s.name && inv_vec_push(&o->scratch, &o->solver, s) ? s.name : NULL;
 }
 
-const char *inv_derive_solver(inv_derivation *d, inv_id v, bool logdet)
+const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet)
 {
     inv_outliner *o = d->o;
     const char *name = NULL;
@@ -179,8 +192,10 @@ const char *inv_derive_solver(inv_derivation *d, inv_id v, bool logdet)
     d->r.reason = "its matrix is not a value of the file";
     if (o->alias_start[v] == o->alias_start[v + 1]) return NULL;
     for (size_t i = 0; i < o->solver.n && !name; i++)
-        if (o->solver.at[i].matrix == v && o->solver.at[i].logdet == logdet) name = o->solver.at[i].name;
-    if (!name) name = new_solver(o, (inv_solver){v, inv_val(o->flat, o->alias[o->alias_start[v]])->name, NULL, logdet});
+        if (o->solver.at[i].matrix == v && o->solver.at[i].logdet == logdet && o->solver.at[i].groups == groups)
+            name = o->solver.at[i].name;
+    const char *of = inv_val(o->flat, o->alias[o->alias_start[v]])->name;
+    if (!name) name = new_solver(o, (inv_solver){v, of, NULL, groups, logdet});
     if (!name) return NULL;
     d->r.reason = NULL;
     for (size_t i = 0; i < d->solver.n; i++)
@@ -210,6 +225,19 @@ static inv_status put_constant(inv_derivation *d, inv_id v)
     inv_outline_node n = {.source = INV_NONE, .domain = "", .op_type = "Constant", .name = "", .out = out, .nout = 1,
                           .attr = attr, .nattr = 1};
     return inv_vec_push(o->a, &d->node, n) ? INV_OK : INV_E_NOMEM;
+}
+
+/* What is at hand gets its name. *ok false: it cannot be written, d->r.reason. */
+static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
+{
+    const inv_graph *g = d->o->g;
+    if (!*ok || v == INV_NONE || d->name[v]) return INV_OK;
+    if (inv_val(g, v)->role == INV_ROLE_CONST) return put_constant(d, v);
+    const inv_node *n = inv_nod(g, inv_val(g, v)->def);
+    for (uint32_t k = 0; k < n->nin; k++) INV_TRY(put_operand(d, n->in[k], ok));
+    INV_TRY(inv_derive_call(d, v, inv_raise_fresh(&d->r)));
+    *ok = *ok && inv_raise_node(&d->r, n, NULL);
+    return d->o->a->failed ? INV_E_NOMEM : INV_OK;
 }
 
 /* Names for the template's outputs: of the values that it frees (a split has several), and fresh ones between. */
@@ -245,11 +273,13 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
         const inv_node *n = inv_nod(g, e->node[i]);
         const char *solver = NULL;
         if (n->nout == 1 && is_matrix(o, e, n->out[0])) continue;
-        *done = o->by_operator || !is_solve(n) || (solver = inv_derive_solver(d, n->in[1], false)) != NULL;
+        const uint32_t matrix = o->by_operator ? INV_NONE : inv_raise_matrix(n);
+        *done = matrix == INV_NONE ||
+                (solver = inv_derive_solver(d, n->in[matrix], inv_attr_int(n, "group", 1), false)) != NULL;
         if (!*done) return o->a->failed || o->scratch.failed ? INV_E_NOMEM : INV_OK;
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE && !(solver && k == 1) && !d->name[n->in[k]]) INV_TRY(put_constant(d, n->in[k]));
-        if (inv_raise_node(&d->r, n, solver)) continue;
+            if (k != matrix) INV_TRY(put_operand(d, n->in[k], done));
+        if (*done && inv_raise_node(&d->r, n, solver)) continue;
         if (o->a->failed) return INV_E_NOMEM;
         *done = false;
         return INV_OK;
@@ -257,6 +287,14 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
     *done = true;
     used.end = d->node.n;
     return inv_vec_push(&o->scratch, &d->used, used) ? INV_OK : INV_E_NOMEM;
+}
+
+/* The better conditioned; of a block and an operator in it that are equally so the block, whose rule knows how what it
+ * reads hangs together. */
+static bool better(const inv_edge *e, const inv_edge *than)
+{
+    if (e->gain != than->gain) return e->gain < than->gain;
+    return e->forward == than->forward && e->rule->priority > than->rule->priority;
 }
 
 static const inv_edge *best_edge(const inv_derivation *d)
@@ -267,7 +305,7 @@ static const inv_edge *best_edge(const inv_derivation *d)
         uint32_t item = d->cut->item[k];
         for (uint32_t i = d->o->edge_start[item]; i < d->o->edge_start[item + 1]; i++) {
             const inv_edge *e = &found->edge.at[d->o->edge[i]];
-            if (ready(d, e) && (!best || e->gain < best->gain)) best = e;
+            if (ready(d, e) && (!best || better(e, best))) best = e;
         }
     }
     return best;

@@ -78,6 +78,11 @@ static const char *see_attribute(inv_matcher *m, const inv_condition *c, const i
     return kept;
 }
 
+static const char *type_of(const inv_graph *g, const inv_value *v)
+{
+    return inv_dtype_name(g->told != INV_DT_NONE && v->dtype == g->real ? g->told : v->dtype);
+}
+
 static const char *see_types(inv_matcher *m, inv_id x, inv_id y)
 {
     char one[INV_SHAPE_TEXT], two[INV_SHAPE_TEXT];
@@ -85,11 +90,11 @@ static const char *see_types(inv_matcher *m, inv_id x, inv_id y)
     const inv_value *a = inv_val(m->g, x);
     inv_shape_text(&a->shape, one);
     if (y == INV_NONE)
-        return inv__arena_printf(&m->g->arena, "'%s' is %s%s", a->name, inv_dtype_name(a->dtype), one);
+        return inv__arena_printf(&m->g->arena, "'%s' is %s%s", a->name, type_of(m->g, a), one);
     const inv_value *b = inv_val(m->g, y);
     inv_shape_text(&b->shape, two);
-    return inv__arena_printf(&m->g->arena, "'%s' is %s%s and '%s' is %s%s", a->name, inv_dtype_name(a->dtype), one,
-                             b->name, inv_dtype_name(b->dtype), two);
+    return inv__arena_printf(&m->g->arena, "'%s' is %s%s and '%s' is %s%s", a->name, type_of(m->g, a), one,
+                             b->name, type_of(m->g, b), two);
 }
 
 /* *known: whether its entries, or bounds of them, are. */
@@ -115,10 +120,12 @@ inv_status inv_excuse_condition(inv_matcher *m, const inv_rule *rule, const inv_
 {
     inv_id x = inv_binding_get(b, c->arg[0]), y = inv_binding_get(b, c->arg[1]);
     char relation[RELATION];
-    const char *text = condition_text(m, c), *seen = NULL;
+    const char *text = condition_text(m, c), *seen = NULL, *special;
     bool known = true, attribute = strcmp(c->name, "attr") == 0;
     if (!text) return INV_E_NOMEM;
-    if (attribute) seen = see_attribute(m, c, b, node);
+    const char *flaw = inv_condition_flaw(m, c, x, node, &special);
+    if (flaw) seen = flaw;
+    else if (attribute) seen = see_attribute(m, c, b, node);
     else if (!reason) seen = see_types(m, x, y);
     else if (x != INV_NONE && y == INV_NONE) seen = see_entries(m, c, x, &known);
     const char *wanted = text;
@@ -129,6 +136,7 @@ inv_status inv_excuse_condition(inv_matcher *m, const inv_rule *rule, const inv_
     if (!reason) reason = inv__arena_printf(&m->g->arena, "%s does not hold", text);
     const char *cure = known ? inv__condition_remedy(c, x != INV_NONE && m->active[x])
                              : "compute '$1' from initializers alone, so that its values are known before the run";
+    if (flaw && special) cure = special;
     const names n = {attribute ? c->arg[0] : name_of(m, x), name_of(m, y),
                      name_of(m, inv_binding_get(b, rule->def->frees ? rule->def->frees : "")), wanted};
     const char *remedy = cure ? fill(m, cure, &n) : NULL;

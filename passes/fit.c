@@ -24,12 +24,13 @@ bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *o
     return true;
 }
 
-/* Whether each entry of the larger side of a convolution, x of ConvN, is in one window and no other, and those of the
- * padding are not missed. */
-static bool is_patches(const inv_matcher *m, const inv_node *node, inv_id w)
+/* What keeps each entry of the larger side of a convolution, x of ConvN, from being in one window and no other; those
+ * of the padding are not missed. NULL: nothing. */
+static const char *patch_flaw(inv_matcher *m, const inv_node *node, inv_id w, const char **remedy)
 {
     const inv_graph *g = m->g;
-    if (!is_conv(node) || node->in[1] != w) return false;
+    *remedy = NULL;
+    if (!is_conv(node) || node->in[1] != w) return "it is not the filter of a convolution";
     const bool forward = is_op(node, "ConvN");
     const inv_shape *wide = &inv_val(g, forward ? node->in[0] : node->out[0])->shape, *k = &inv_val(g, w)->shape;
     const inv_shape *deep = &inv_val(g, forward ? node->out[0] : node->in[0])->shape;
@@ -37,14 +38,42 @@ static bool is_patches(const inv_matcher *m, const inv_node *node, inv_id w)
     const int64_t *strides = inv_attr_ints(node, "strides", &ns), *pads = inv_attr_ints(node, "pads", &np),
                   *dilations = inv_attr_ints(node, "dilations", &nd);
     const int sd = wide->rank - 2;
-    if (sd < 1 || ns != (size_t)sd || np != 2 * (size_t)sd || nd != (size_t)sd) return false;
+    if (sd < 1 || ns != (size_t)sd || np != 2 * (size_t)sd || nd != (size_t)sd) return "it has no windows in space";
     for (int i = 0; i < sd; i++) {
-        const int64_t extent = k->dim[2 + i];
-        if (strides[i] != extent || (extent > 1 && dilations[i] != 1)) return false;
-        if (forward && deep->dim[2 + i] * extent - pads[i] < wide->dim[2 + i]) return false; /* a rest is not read */
-        if (!forward && (pads[i] || pads[sd + i])) return false; /* parts of what was made are cut off */
+        const int64_t extent = k->dim[2 + i], rest = wide->dim[2 + i] + pads[i] - deep->dim[2 + i] * extent;
+        if (strides[i] != extent || (extent > 1 && dilations[i] != 1))
+            return inv__arena_printf(&m->g->arena, "windows of %lld with stride %lld%s %s along axis %d",
+                                     (long long)extent, (long long)strides[i], dilations[i] != 1 ? ", dilated," : "",
+                                     strides[i] < extent ? "overlap" : "do not stand side by side", 2 + i);
+        if (forward && rest > 0) {
+            *remedy = "pad or crop '$x' so that windows cover it, or set pads so that they do";
+            return inv__arena_printf(&m->g->arena, "windows of %lld do not read the last %lld along axis %d",
+                                     (long long)extent, (long long)rest, 2 + i);
+        }
+        if (!forward && (pads[i] || pads[sd + i])) {
+            *remedy = "no pads, which cut parts off what was made";
+            return inv__arena_printf(&m->g->arena, "pads cut parts off along axis %d", 2 + i);
+        }
     }
-    return true;
+    return NULL;
+}
+
+static bool is_matrix_side(const char *name)
+{
+    return strcmp(name, "square") == 0 || strcmp(name, "tall") == 0 || strcmp(name, "wide") == 0;
+}
+
+const char *inv_condition_flaw(inv_matcher *m, const inv_condition *c, inv_id v, const inv_node *node,
+                               const char **remedy)
+{
+    inv_matrix x;
+    *remedy = NULL;
+    if (v == INV_NONE) return NULL;
+    if (strcmp(c->name, "patches") == 0) return patch_flaw(m, node, v, remedy);
+    if (!is_matrix_side(c->name) || inv_matrix_of(m, v, node, &x)) return NULL;
+    *remedy = "one matrix of two axes for all rows";
+    return inv__arena_printf(&m->g->arena, "'%s' has %d axes, so it is not one matrix", inv_val(m->g, v)->name,
+                             inv_val(m->g, v)->shape.rank);
 }
 
 /* s, broadcast against x, has one entry per index of axis 1 and is constant along the others. */
@@ -147,21 +176,23 @@ bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_b
 {
     inv_id a = inv_binding_get(b, c->arg[0]), z = inv_binding_get(b, c->arg[1]);
     const inv_value *va = a == INV_NONE ? NULL : inv_val(m->g, a), *vz = z == INV_NONE ? NULL : inv_val(m->g, z);
+    const char *remedy;
     *known = true;
     if (strcmp(c->name, "same_shape") == 0) return va && vz && inv_shape_equal(&va->shape, &vz->shape);
     if (strcmp(c->name, "same_rank") == 0) return va && vz && va->shape.rank == vz->shape.rank;
-    if (strcmp(c->name, "patches") == 0) return va && is_patches(m, node, a);
+    if (strcmp(c->name, "patches") == 0) return va && !patch_flaw(m, node, a, &remedy);
     if (strcmp(c->name, "same_type") == 0) return va && vz && va->dtype == vz->dtype;
     if (strcmp(c->name, "per_channel") == 0) return va && vz && per_channel(&va->shape, &vz->shape);
     if (strcmp(c->name, "has_features") == 0) return va && va->shape.rank > 1;
     if (strcmp(c->name, "space_to_depth") == 0) return space_to_depth(m, a, z);
     if (strcmp(c->name, "some_leave") == 0) return some_leave(m, b, c->arg[0]);
     if (strcmp(c->name, "attr") == 0) return on_attribute(m->g, c, b, node);
-    bool square = strcmp(c->name, "square") == 0, tall = strcmp(c->name, "tall") == 0;
-    if (square || tall || strcmp(c->name, "wide") == 0) {
+    if (strcmp(c->name, "attr_count") == 0)
+        return va && va->def != INV_NONE && (double)inv_nod(m->g, va->def)->nattr == c->bound;
+    if (is_matrix_side(c->name)) {
         inv_matrix x;
         if (!va || !inv_matrix_of(m, a, node, &x)) return false;
-        return square ? x.in == x.out : tall ? x.in < x.out : x.in > x.out;
+        return c->name[0] == 's' ? x.in == x.out : c->name[0] == 't' ? x.in < x.out : x.in > x.out;
     }
     *known = false;
     return false;

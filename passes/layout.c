@@ -327,7 +327,8 @@ static inv_status add_edge(turning *t, const moved *m)
     inv_nod(g, list[0])->phase = INV_BACKWARD;
     g->order.n = order;
     const double flops = inv_node_flops(g, inv_nod(g, list[0]));
-    const inv_edge e = {rule, n.in[0], m->node, r, list, 1, flops, 1, 1, 0, 0, 0, NULL};
+    const inv_edge e = {.rule = rule, .frees = n.in[0], .forward = m->node, .result = r, .node = list, .nnode = 1,
+                        .flops = flops, .gain = 1, .bound = 1, .spread = INV_NONE};
     return inv_vec_push(&g->arena, &g->matches->edge, e) ? INV_OK : INV_E_NOMEM;
 }
 

@@ -35,47 +35,54 @@ static inv_status cannot(const tally *t, const inv_derived *u, const char *why)
 
 static bool starts_from(const inv_volume *v, inv_id value) { return inv_ids_have(v->from, v->nfrom, value); }
 
-/* Whether v can be computed from the set without what the edge starts from, and from what is given. */
-static inv_status stands_apart(tally *t, const inv_volume *from, inv_id v, bool *apart)
+/* Whether v can be computed from what is given and, unless `but` is NULL, from the set without what `but` starts
+ * from. A stamp for all values that are asked about in one question. */
+static bool stands_apart(tally *t, const inv_volume *but, inv_id v)
 {
     const inv_outliner *o = t->x->o;
+    bool apart = true;
     size_t n = 0;
-    *apart = true;
     t->stack[n++] = v;
-    while (n > 0 && *apart) {
+    while (n > 0 && apart) {
         v = t->stack[--n];
         if (v == INV_NONE || t->seen[v] == t->stamp || !o->carries[v]) continue;
         t->seen[v] = t->stamp;
         bool given = false;
         for (size_t i = 0; i < t->x->given.n; i++) given = given || inv_graph_stands(t->g, t->x->given.at[i]) == v;
-        if (given || (t->held[v] && !starts_from(from, v))) continue;
+        if (given || (but && t->held[v] && !starts_from(but, v))) continue;
         const inv_id def = inv_val(t->g, v)->def;
-        *apart = !t->held[v] && def != INV_NONE && inv_nod(t->g, def)->nin > 0;
-        for (uint32_t k = 0; *apart && k < inv_nod(t->g, def)->nin; k++)
+        apart = !t->held[v] && def != INV_NONE && inv_nod(t->g, def)->nin > 0;
+        for (uint32_t k = 0; apart && k < inv_nod(t->g, def)->nin; k++)
             if (inv_nod(t->g, def)->in[k] != INV_NONE && t->seen[inv_nod(t->g, def)->in[k]] != t->stamp)
                 t->stack[n++] = inv_nod(t->g, def)->in[k];
     }
+    return apart;
+}
+
+/* What the pattern takes besides. */
+static inv_status check_operands(tally *t, const inv_derived *u)
+{
+    const inv_volume *v = u->edge->volume;
+    t->stamp++;
+    for (uint32_t i = 0; i < v->nheld; i++)
+        if (t->x->o->carries[v->held[i]] && !stands_apart(t, v, v->held[i]))
+            return cannot(t, u, "what it is solved with depends on the value that it is solved from");
     return INV_OK;
 }
 
-/* What the edge reads besides. */
-static inv_status check_operands(tally *t, const inv_derived *u)
+/* Whether what it frees is solved from again, or wanted. What only serves to compute operands (the half of a value that
+ * a mask lets pass) takes nothing out of the set. */
+static bool goes_on(const tally *t, const inv_derived *u)
 {
-    const inv_edge *e = u->edge;
-    t->stamp++;
-    for (uint32_t i = 0; i < e->nnode; i++) {
-        const inv_node *n = inv_nod(t->g, e->node[i]);
-        for (uint32_t k = 0; k < n->nin; k++) {
-            const inv_id v = n->in[k];
-            bool made = v == INV_NONE || starts_from(e->volume, v), apart;
-            for (uint32_t j = 0; j < i && !made; j++)
-                made = inv_ids_have(inv_nod(t->g, e->node[j])->out, inv_nod(t->g, e->node[j])->nout, v);
-            if (made || !t->x->o->carries[v]) continue;
-            INV_TRY(stands_apart(t, e->volume, v, &apart));
-            if (!apart) return cannot(t, u, "what it is solved with depends on the value that it is solved from");
-        }
+    const inv_reversal *x = t->x;
+    for (size_t i = 0; i < u->freed.n; i++) {
+        for (size_t k = 0; k < x->d.used.n; k++)
+            if (starts_from(x->d.used.at[k].edge->volume, u->freed.at[i]) && inv_reversal_needs(x, &x->d.used.at[k]))
+                return true;
+        for (size_t k = 0; k < x->wanted.n; k++)
+            if (inv_graph_stands(t->g, x->wanted.at[k]) == u->freed.at[i]) return true;
     }
-    return INV_OK;
+    return false;
 }
 
 static int64_t elements(const inv_graph *g, const inv_id *v, size_t n, int64_t rows, bool *per_row)
@@ -256,23 +263,45 @@ static const char *softsign(const derivative *d)
 static const char *sinh_(const derivative *d) { return op1(d->r, "Log", op1(d->r, "Cosh", d->x)); }
 static const char *asinh_(const derivative *d) { return op1(d->r, "Neg", op1(d->r, "Log", op1(d->r, "Cosh", d->y))); }
 
+static const char *atan_(const derivative *d)
+{
+    const char *square = op2(d->r, "Mul", d->x, d->x);
+    return op1(d->r, "Neg", op1(d->r, "Log", op2(d->r, "Add", square, real(d->r, 1))));
+}
+
+/* log |k x^(k - 1)| */
+static const char *power(const derivative *d)
+{
+    inv_raise *r = d->r;
+    const char *k = r->name[d->n->in[1]];
+    const char *slope = op2(r, "Pow", d->x, op2(r, "Sub", k, real(r, 1)));
+    return op1(r, "Log", op1(r, "Abs", op2(r, "Mul", k, slope)));
+}
+
 static const struct {
     const char *op;
     const char *(*log)(const derivative *);
 } derivatives[] = {{"LeakyRelu", leaky_relu}, {"PRelu", prelu},           {"Elu", elu},         {"Selu", selu},
                    {"Celu", celu},            {"Tanh", tanh_},            {"Sigmoid", sigmoid}, {"Softplus", softplus},
                    {"Exp", exp_},             {"Log", log_},              {"Sqrt", sqrt_},      {"Sinh", sinh_},
-                   {"Asinh", asinh_},         {"Reciprocal", reciprocal}, {"Softsign", softsign}};
+                   {"Asinh", asinh_},         {"Reciprocal", reciprocal}, {"Softsign", softsign}, {"Atan", atan_},
+                   {"Pow", power}};
+
+static const char *(*form_for(const char *op))(const derivative *)
+{
+    for (size_t i = 0; i < sizeof derivatives / sizeof *derivatives; i++)
+        if (strcmp(derivatives[i].op, op) == 0) return derivatives[i].log;
+    return NULL;
+}
+
+bool inv_has_log_derivative(const char *op) { return form_for(op) != NULL; }
 
 static const char *log_derivative(const tally *t, const inv_derived *u)
 {
     const inv_node *n = inv_nod(t->g, u->edge->forward);
     const inv_derivation *d = &t->x->d;
     const derivative at = {t->r, n, inv_derive_name(d, n->in[0]), inv_derive_name(d, n->out[0])};
-    for (size_t i = 0; i < sizeof derivatives / sizeof *derivatives; i++)
-        if (strcmp(derivatives[i].op, n->op->name) == 0) return derivatives[i].log(&at);
-    refuse(t->r, "the logarithm of its derivative has no form in ONNX");
-    return NULL;
+    return form_for(n->op->name)(&at); /* for others no rule is taken that states it */
 }
 
 /* --- the sum --- */
@@ -290,19 +319,54 @@ static const char *sum_axes(inv_raise *r, const char *x, int from, int rank)
     return copy ? emit(r, out, "ReduceSum", NAMES(x), INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy))) : NULL;
 }
 
-/* Per sample, or one number for all, of entries of shape s that are spread over those of x. */
-static const char *sum_spread(const tally *t, const char *entries, const inv_shape *s, bool carries, const inv_shape *x)
+/* Whether the model has open dimensions besides the batch: only a run tells extents then. */
+static bool open_inside(const tally *t)
 {
-    bool rows = s->rank > 0 && s->rank == x->rank && s->dim[0] == x->dim[0] && (carries || s->dim[0] != 1);
-    if (carries && !rows) {
-        refuse(t->r, "its factor is spread over the batch");
+    const inv_graph *flat = t->x->o->flat;
+    bool open = false;
+    for (size_t i = 0; i < flat->inputs.n && !open; i++) {
+        const inv_shape *s = &inv_val(flat, flat->inputs.at[i])->shape;
+        open = s->rank < 0;
+        for (int d = 1; d < s->rank; d++) open = open || s->dim[d] < 0;
+    }
+    return open;
+}
+
+/* The number of entries of x of that shape, counted along the axes from that one on. */
+static const char *count(const tally *t, const char *x, const inv_shape *s, int from)
+{
+    static const int64_t last = INT64_MAX;
+    const int64_t first = from;
+    inv_raise *r = t->r;
+    const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
+    if (!open_inside(t) || s->rank <= from) {
+        double n = 1;
+        for (int d = from; d < s->rank; d++) n *= (double)s->dim[d];
+        return real(r, n);
+    }
+    const char *shape = op1(r, "Shape", x), *begin = ints(r, 1, &first), *end = ints(r, 1, &last);
+    const char *extents = emit(r, inv_raise_fresh(r), "Slice", NAMES(shape, begin, end), INV_NOATTR);
+    const char *n = emit(r, inv_raise_fresh(r), "ReduceProd", NAMES(extents), 1, &keepdims);
+    return inv_raise_cast(r, n, r->real);
+}
+
+/* Per sample, or one number for all, of entries of shape s that are spread over those of value v. `own`: they come from
+ * the samples, not from parameters and what is given alone. */
+static const char *sum_spread(const tally *t, const char *entries, const inv_shape *s, bool own, inv_id v)
+{
+    inv_raise *r = t->r;
+    const inv_shape *x = &inv_val(t->g, v)->shape;
+    bool rows = s->rank > 0 && s->rank == x->rank && s->dim[0] == x->dim[0] && (own || s->dim[0] != 1);
+    if (own && !rows) {
+        refuse(r, "its factor is made of the batch as a whole, so that no sample has a log-determinant of its own");
         return NULL;
     }
     const int64_t per_row = inv_shape_nelem(x) / (x->dim[0] ? x->dim[0] : 1);
-    const int64_t own = inv_shape_nelem(s) / (rows && s->dim[0] ? s->dim[0] : 1);
-    const char *sum = sum_axes(t->r, entries, rows, s->rank);
-    if (own == per_row || !own) return sum;
-    return op2(t->r, "Mul", sum, real(t->r, (double)per_row / (double)own));
+    const int64_t n = inv_shape_nelem(s) / (rows && s->dim[0] ? s->dim[0] : 1);
+    const char *sum = sum_axes(r, entries, rows, s->rank);
+    if ((n == per_row && !open_inside(t)) || !n) return sum;
+    const char *all = count(t, inv_derive_name(&t->x->d, v), x, 1), *these = count(t, entries, s, rows);
+    return op2(r, "Mul", sum, op2(r, "Div", all, these));
 }
 
 static const char *logarithm(const tally *t, const char *s)
@@ -310,13 +374,19 @@ static const char *logarithm(const tally *t, const char *s)
     return op1(t->r, "Log", op1(t->r, "Abs", s));
 }
 
-/* log |det W| as often as W is used for a sample. */
-static const char *determinants(tally *t, inv_id w, const inv_shape *x)
+/* s where it counts, else 1: zero times a logarithm that is not finite would be no number. */
+static const char *where(inv_raise *r, const char *times, const char *s)
+{
+    const char *counts = inv_raise_cast(r, times, INV_BOOL), *one = real(r, 1);
+    return emit(r, inv_raise_fresh(r), "Where", NAMES(counts, s, one), INV_NOATTR);
+}
+
+/* log |det W|, of all groups of a filter together, as often as W is used for a sample. */
+static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
 {
     inv_raise *r = t->r;
     const inv_shape *s = &inv_val(t->g, w)->shape;
-    const int64_t k = s->dim[0], square[2] = {k, k};
-    const double places = (double)(inv_shape_nelem(x) / (x->dim[0] ? x->dim[0] : 1)) / (double)k;
+    const int64_t k = s->dim[0] / groups, squares[3] = {groups, k, k};
     const char *log_det;
     if (t->x->o->by_operator) {
         const char *name = inv_derive_name(&t->x->d, w);
@@ -324,25 +394,31 @@ static const char *determinants(tally *t, inv_id w, const inv_shape *x)
             refuse(r, "its matrix is not a value of the file");
             return NULL;
         }
-        log_det = logarithm(t, op1(r, "Det", op2(r, "Reshape", name, ints(r, 2, square))));
+        log_det = sum_axes(r, logarithm(t, op1(r, "Det", op2(r, "Reshape", name, ints(r, 3, squares)))), 0, 1);
     } else {
-        log_det = inv_derive_solver(&t->x->d, w, true);
+        log_det = inv_derive_solver(&t->x->d, w, groups, true);
     }
-    return log_det ? op2(r, "Mul", log_det, real(r, places)) : NULL;
+    if (!log_det) return NULL;
+    const char *entries = count(t, inv_derive_name(&t->x->d, x), &inv_val(t->g, x)->shape, 1);
+    return op2(r, "Mul", log_det, op2(r, "Div", entries, real(r, (double)s->dim[0])));
 }
 
 static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term *term)
 {
     const inv_reversal *x = t->x;
-    const inv_shape *to = &inv_val(t->g, u->freed.at[0])->shape;
-    if (strcmp(term->form, "log_det") == 0) return determinants(t, term->arg, to);
+    const inv_id to = u->freed.at[0];
+    if (strcmp(term->form + (*term->form == '-'), "log_det") == 0)
+        return determinants(t, term->arg, inv_attr_int(inv_nod(t->g, u->edge->forward), "group", 1), to);
     if (strcmp(term->form, "log_deriv") == 0) {
         const char *entries = log_derivative(t, u);
-        return entries ? sum_spread(t, entries, to, true, to) : NULL;
+        return entries ? sum_axes(t->r, entries, 1, inv_val(t->g, to)->shape.rank) : NULL;
     }
-    const inv_shape *s = &inv_val(t->g, term->arg)->shape;
     const char *name = inv_derive_name(&x->d, term->arg);
-    if (!name) {
+    const char *times = term->times == INV_NONE ? NULL : inv_derive_name(&x->d, term->times);
+    const inv_shape one = inv_shape_scalar();
+    inv_shape s;
+    if (!name || (!times && term->times != INV_NONE) ||
+        !inv_shape_broadcast(&inv_val(t->g, term->arg)->shape, times ? &inv_val(t->g, term->times)->shape : &one, &s)) {
         refuse(t->r, "its factor is not a value of the file");
         return NULL;
     }
@@ -350,7 +426,12 @@ static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term
         double epsilon = inv_attr_float(inv_nod(t->g, u->edge->forward), "epsilon", 1e-5);
         name = op1(t->r, "Sqrt", op2(t->r, "Add", name, real(t->r, epsilon)));
     }
-    return sum_spread(t, logarithm(t, name), s, x->o->carries[term->arg], to);
+    if (times) name = where(t->r, times, name);
+    const char *entries = logarithm(t, name);
+    if (times) entries = op2(t->r, "Mul", entries, times);
+    t->stamp++;
+    const bool shared = stands_apart(t, NULL, term->arg) && (!times || stands_apart(t, NULL, term->times));
+    return sum_spread(t, entries, &s, !shared, to);
 }
 
 static inv_status add_terms(tally *t, const inv_derived *u)
@@ -372,17 +453,17 @@ static inv_status add_terms(tally *t, const inv_derived *u)
 }
 
 /* A zero for each row of the first input. */
-static const char *zeros(const tally *t)
+static const char *zeros(inv_reversal *x)
 {
     static const int64_t nought = 0, one = 1;
-    inv_raise *r = t->r;
+    inv_raise *r = &x->d.r;
     const size_t nbytes = inv_dtype_size(r->real);
     void *bytes = inv__arena_alloc(r->a, nbytes);
     if (!bytes) return NULL;
     memset(bytes, 0, nbytes);
     const inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR,
                             .tensor = {r->real, inv_shape_of(1, &one), bytes, nbytes}};
-    const char *shape = op1(r, "Shape", inv_derive_name(&t->x->d, t->x->wanted.at[0]));
+    const char *shape = op1(r, "Shape", inv_derive_name(&x->d, x->wanted.at[0]));
     const char *from = ints(r, 1, &nought), *to = ints(r, 1, &one);
     const char *rows = emit(r, inv_raise_fresh(r), "Slice", NAMES(shape, from, to), INV_NOATTR);
     return emit(r, inv_raise_fresh(r), "ConstantOfShape", NAMES(rows), 1, &value);
@@ -398,13 +479,11 @@ static inv_status by_rules(inv_reversal *x)
     t.held = INV_ARENA_NEW(&o->scratch, bool, nv + 1);
     t.seen = INV_ARENA_NEW(&o->scratch, uint32_t, nv + 1);
     t.stack = INV_ARENA_NEW(&o->scratch, inv_id, nin + 1);
-    if (!t.held || !t.seen || !t.stack || !(t.sum = zeros(&t))) return INV_E_NOMEM;
-    INV_CHECK(inv_val(o->g, inv_graph_stands(o->g, x->wanted.at[0]))->shape.rank > 0, o->ctx, INV_E_NOT_INVERTIBLE,
-              "the log-determinant is per sample, and the model's input has no batch");
+    if (!t.held || !t.seen || !t.stack || !(t.sum = zeros(x))) return INV_E_NOMEM;
     hold_outputs(&t);
     for (size_t i = 0; i < x->d.used.n; i++) {
         const inv_derived u = x->d.used.at[i];
-        if (!inv_reversal_needs(x, &u)) continue;
+        if (!inv_reversal_needs(x, &u) || !goes_on(&t, &u)) continue;
         INV_TRY(exchange(&t, &u));
         INV_TRY(add_terms(&t, &u));
     }
@@ -412,17 +491,37 @@ static inv_status by_rules(inv_reversal *x)
     return emit(t.r, x->logdet_name, "Identity", NAMES(t.sum), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
 }
 
+/* The model's own output, brought to a number per sample: one for all of them holds for each. */
+static inv_status by_output(inv_reversal *x, int64_t rows)
+{
+    static const int64_t flat = -1;
+    const inv_outliner *o = x->o;
+    inv_raise *r = &x->d.r;
+    const inv_shape *s = &inv_val(o->g, inv_graph_stands(o->g, x->logdet))->shape;
+    const int64_t n = inv_shape_nelem(s);
+    char text[INV_SHAPE_TEXT];
+    const char *own = inv_derive_name(&x->d, x->logdet);
+    INV_CHECK(own, o->ctx, INV_E_NOT_INVERTIBLE,
+              "output '%s' of the model cannot be computed from what the inverse derives", o->reverse->logdet);
+    inv_shape_text(s, text);
+    INV_CHECK(n == rows || n == 1, o->ctx, INV_E_ARG,
+              "output '%s' of the model is %s for a batch of %lld: log-determinants are a number per sample, or one "
+              "for all of them; name another output (--logdet), or none", o->reverse->logdet, text, (long long)rows);
+    if (s->rank != 1) own = op2(r, "Reshape", own, ints(r, 1, &flat));
+    own = n == rows ? op1(r, "Neg", own) : op2(r, "Sub", zeros(x), own);
+    return emit(r, x->logdet_name, "Identity", NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
+}
+
 inv_status inv_reversal_logdet(inv_reversal *x)
 {
     const inv_outliner *o = x->o;
     const char *name = o->reverse->with_logdet;
+    const inv_shape *first = &inv_val(o->g, inv_graph_stands(o->g, x->wanted.at[0]))->shape;
     INV_CHECK(*name, o->ctx, INV_E_ARG, "the output with the log-determinants needs a name");
     INV_CHECK(inv_graph_find(x->h, name) == INV_NONE, o->ctx, INV_E_ARG,
               "the log-determinants cannot be called '%s': a value of the model has that name", name);
     x->logdet_name = name;
-    if (x->logdet == INV_NONE) return by_rules(x);
-    const char *own = inv_derive_name(&x->d, x->logdet);
-    INV_CHECK(own, o->ctx, INV_E_NOT_INVERTIBLE,
-              "output '%s' of the model cannot be computed from what the inverse derives", o->reverse->logdet);
-    return emit(&x->d.r, name, "Neg", NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
+    INV_CHECK(first->rank > 0, o->ctx, INV_E_NOT_INVERTIBLE,
+              "the log-determinant is per sample, and the model's input has no batch");
+    return x->logdet == INV_NONE ? by_rules(x) : by_output(x, first->dim[0]);
 }

@@ -77,10 +77,17 @@ static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_i
     return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
 }
 
-static const inv_why unsolvable = {.reason = "its solve text cannot be applied here"};
+/* What rules without a name refuse is told of nowhere but where the inverse direction stops. */
+static inv_status note_overruled(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
+                                 const inv_why *why)
+{
+    inv_refusal r = {kind_of(rule), node, rule, value, *why};
+    return inv_vec_push(&m->g->arena, &m->out->overruled, r) ? INV_OK : INV_E_NOMEM;
+}
 
-/* One local rule at one node. `misfit`: the rule that fewest conditions keep away, if shapes and attributes do. */
-static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, bool *taken, inv_refusal *misfit)
+/* One local rule at one node. `taken`: the value that it frees. `misfit`: the rule that fewest conditions keep away, if
+ * shapes and attributes do. */
+static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id *taken, inv_refusal *misfit)
 {
     const inv_stmt *s = &rule->match.at[0];
     for (int swap = 0; swap < 2; swap++) {
@@ -97,23 +104,41 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
         INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &why));
         if (verdict != INV_HOLDS) {
             if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, rule->def, node, value, &why));
-            if (names && why.missed > 0 && why.missed < misfit->why.missed)
+            if (!names && why.reason) INV_TRY(note_overruled(m, rule->def, node, value, &why));
+            if (names && !rule->def->refuse && why.missed > 0 && why.missed < misfit->why.missed)
                 *misfit = (inv_refusal){kind_of(rule->def), node, rule->def, value, why};
             continue;
         }
         why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
         if (why.reason) return add_refusal(m, rule->def, node, value, &why);
-        INV_TRY(inv_edges_add(m, rule, &b, node, &made));
+        INV_TRY(inv_edges_add(m, rule, &b, node, &made, &why));
         if (!made && !names) return INV_OK;
-        if (!made) return add_refusal(m, rule->def, node, value, &unsolvable);
+        if (!made) return add_refusal(m, rule->def, node, value, &why);
         if (names) {
             inv_block block;
             INV_TRY(inv_block_make(m, rule, &b, &node, 1, NULL, 0, &block));
             if (!inv_vec_push(&m->g->arena, &m->out->block, block)) return INV_E_NOMEM;
-            *taken = true;
+            *taken = value;
             return INV_OK;
         }
     }
+    return INV_OK;
+}
+
+/* Each candidate is a block or a refusal: what one rule refused and the next one took is a block alone, and what two
+ * refuse for one reason is told once. */
+static inv_status tell_once(inv_matcher *m, size_t from, inv_id taken)
+{
+    inv_refusal *r = m->out->refusal.at;
+    size_t n = from;
+    for (size_t i = from; i < m->out->refusal.n; i++) {
+        bool told = r[i].value == taken;
+        for (size_t k = from; k < n && !told; k++)
+            told = r[k].value == r[i].value && strcmp(r[k].why.reason, r[i].why.reason) == 0;
+        if (told && !inv_vec_push(&m->g->arena, &m->out->overruled, r[i])) return INV_E_NOMEM;
+        if (!told) r[n++] = r[i];
+    }
+    m->out->refusal.n = n;
     return INV_OK;
 }
 
@@ -121,10 +146,11 @@ static inv_status match_locals(inv_matcher *m, inv_id node)
 {
     inv_refusal misfit = {.why.missed = UINT32_MAX};
     const size_t before = m->out->refusal.n;
-    bool taken = false;
-    for (size_t r = 0; r < m->nrule && !taken; r++)
+    inv_id taken = INV_NONE;
+    for (size_t r = 0; r < m->nrule && taken == INV_NONE; r++)
         if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken, &misfit));
-    if (taken || !misfit.rule || m->out->refusal.n > before) return INV_OK;
+    INV_TRY(tell_once(m, before, taken));
+    if (taken != INV_NONE || !misfit.rule || m->out->refusal.n > before) return INV_OK;
     return add_refusal(m, misfit.rule, node, misfit.value, &misfit.why);
 }
 
@@ -369,6 +395,22 @@ static bool all_active(const attempt *a, const inv_stmt *s)
     return true;
 }
 
+static inv_id freed_by(const attempt *a)
+{
+    return a->rule->def->frees ? inv_binding_get(&a->b, a->rule->def->frees) : INV_NONE;
+}
+
+static bool is_unsolved(const attempt *a)
+{
+    const inv_matcher *m = a->m;
+    bool is = false;
+    for (size_t i = 0; i < m->unsolved.n && !is; i++) {
+        const inv_unsolved *u = &m->unsolved.at[i];
+        is = u->rule == a->rule->def && u->node == a->node[a->nnode - 1] && u->frees == freed_by(a);
+    }
+    return is;
+}
+
 /* Blocks of several operators do not overlap. Inside a longer one that begins at the same node, a shorter one is a step
  * if what it gives leaves the longer one. */
 static inv_status claim(attempt *a, uint32_t longer, bool *found)
@@ -379,6 +421,7 @@ static inv_status claim(attempt *a, uint32_t longer, bool *found)
     *found = false;
     for (uint32_t k = 0; k < a->nnode && a->nnode > 1; k++)
         if (m->paired[a->node[k]]) return INV_OK;
+    if (is_unsolved(a)) return INV_OK;
     INV_TRY(inv_block_make(m, a->rule, &a->b, a->node, a->nnode, a->inside, a->ninside, &b));
     for (uint32_t k = 0; !step && b.nout && k < m->out->block.at[longer].nout; k++)
         step = m->out->block.at[longer].out[k] == b.out[0];
@@ -395,9 +438,12 @@ static inv_status solve_block(attempt *a)
     const inv_inverse_def *rule = a->rule->def;
     const inv_id node = a->node[a->nnode - 1];
     bool made;
-    INV_TRY(inv_edges_add(m, a->rule, &a->b, node, &made));
+    inv_why why;
+    INV_TRY(inv_edges_add(m, a->rule, &a->b, node, &made, &why));
     if (made || !*kind_of(rule)) return INV_OK;
-    return add_refusal(m, rule, node, inv_binding_get(&a->b, rule->frees), &unsolvable);
+    const inv_unsolved u = {rule, node, freed_by(a)};
+    if (!inv_vec_push(&m->scratch, &m->unsolved, u)) return INV_E_NOMEM;
+    return add_refusal(m, rule, node, u.frees, &why);
 }
 
 /* Calls `then` for what the rule matches where its first operator is this node, until *found stays true. */
@@ -421,7 +467,7 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
         if (a.why.stage <= why->stage) continue;
         *why = a.why;
         why->rule = rule->def;
-        why->value = inv_binding_get(&a.b, rule->def->frees ? rule->def->frees : "");
+        why->value = freed_by(&a);
     }
     return INV_OK;
 }
@@ -465,8 +511,10 @@ static inv_status match_node(inv_matcher *m, inv_id node)
         bool found = false;
         excuse e = {0};
         INV_TRY(match_block(m, rule, node, longer, claim, &found, &e));
-        /* Of those that came furthest that of the shortest pattern: rules come by falling priority. */
-        if (!found && e.stage >= why.stage) why = e;
+        /* Of those that came furthest that of the shortest pattern, rules come by falling priority; but of what values
+         * forbid, of one kind, that of the longest. */
+        const bool like = e.stage == FORBIDDEN && why.rule && strcmp(kind_of(e.rule), kind_of(why.rule)) == 0;
+        if (!found && e.stage >= why.stage + like) why = e;
         /* A longer block and the shorter one in it are both named; of one length only the first. */
         if (found && longer == INV_NONE) {
             longer = (uint32_t)m->out->block.n - 1;
@@ -477,53 +525,6 @@ static inv_status match_node(inv_matcher *m, inv_id node)
     /* A longer block that only values forbid is told of beside the shorter one that there is. */
     const bool alone = !one && !m->paired[node] && !m->told[node];
     return why.stage && (alone || (one && why.stage == FORBIDDEN)) ? tell(m, &why, node) : INV_OK;
-}
-
-inv_status inv_matcher_init(inv_matcher *m)
-{
-    inv_graph *g = m->g;
-    inv__arena_init(&m->scratch, g->ctx);
-    inv__arena_init(&m->entries, g->ctx);
-    size_t nv = g->value.n + 1, nn = g->node.n + 1;
-    m->nvalue = g->value.n;
-    INV_TRY(inv_graph_uses(g, &m->scratch, &m->uses));
-    m->pos = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
-    m->active = INV_ARENA_NEW(&m->scratch, bool, nv);
-    m->front = INV_ARENA_NEW(&m->scratch, inv_id, nv);
-    m->stack = INV_ARENA_NEW(&m->scratch, inv_id, nv);
-    m->inside = INV_ARENA_NEW(&m->scratch, inv_id, nn);
-    m->paired = INV_ARENA_NEW(&m->scratch, bool, nn);
-    m->told = INV_ARENA_NEW(&m->scratch, bool, nn);
-    m->seen = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
-    m->visited = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
-    m->in_region = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
-    m->height = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
-    m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
-    m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
-    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->told || !m->seen ||
-        !m->visited || !m->in_region || !m->height || !m->known || !m->out)
-        return INV_E_NOMEM;
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        m->pos[g->order.at[i]] = (uint32_t)i;
-        bool active = n->op->flags & INV_OP_SOURCE;
-        for (uint32_t k = 0; k < n->nin; k++) active = active || (n->in[k] != INV_NONE && m->active[n->in[k]]);
-        uint32_t height = 0;
-        for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE && m->height[n->in[k]] > height) height = m->height[n->in[k]];
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) {
-                m->active[n->out[k]] = active;
-                m->height[n->out[k]] = height + 1;
-            }
-    }
-    return inv_rules_compile(g->ctx, &g->arena, &m->rule, &m->nrule);
-}
-
-void inv_matcher_fini(inv_matcher *m)
-{
-    inv__arena_fini(&m->entries);
-    inv__arena_fini(&m->scratch);
 }
 
 static int by_position(const void *a, const void *b)
@@ -552,6 +553,7 @@ static inv_status match_all(inv_matcher *m)
         m->steps += MOST_STEPS / norder;
     }
     INV_TRY(inv_block_finish(m));
+    if (inv_registry_favoured(g->ctx->registry)) inv_edges_favour(m->out, inv_registry_favoured(g->ctx->registry));
     if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);
     return INV_OK;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The fixed total order that recovery works against: forward, backward, commit; a Feed stands just before its first
  * reader, so that a target is not held through the whole forward part.
+ * After recovery, with early updates, each update moves to where its gradient is complete and its parameter has been
+ * read for the last time, clones and inverses included.
  * requires: nodes in a valid order.  gives: g->forward_end, g->commit_begin. */
 #include <string.h>
 
@@ -44,6 +46,91 @@ inv_status inv_pass_order(inv_graph *g)
     inv_arena scratch;
     inv__arena_init(&scratch, g->ctx);
     inv_status s = reorder(g, &scratch);
+    inv__arena_fini(&scratch);
+    return s;
+}
+
+/* --- early updates --- */
+
+typedef struct schedule {
+    inv_graph *g;
+    size_t *at;      /* per value: behind which position it is there */
+    size_t *read;    /* per value: position of the last reader */
+    bool *moves;     /* per value: it is given by a node that moves */
+    size_t *behind;  /* per commit node: the position that it is moved behind; SIZE_MAX: it stays */
+} schedule;
+
+/* Counts of what is not finite move, and what depends on them, which are the updates. */
+static bool movable(const schedule *s, const inv_node *n)
+{
+    bool moves = strcmp(n->op->name, "CountNonFinite") == 0;
+    for (uint32_t k = 0; k < n->nin && !moves; k++) moves = n->in[k] != INV_NONE && s->moves[n->in[k]];
+    return moves;
+}
+
+static void find_places(schedule *s)
+{
+    inv_graph *g = s->g;
+    for (size_t i = 0; i < g->commit_begin; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) s->at[n->out[k]] = i;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE) s->read[n->in[k]] = i;
+    }
+    for (size_t i = g->commit_begin; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t *behind = &s->behind[i - g->commit_begin];
+        *behind = movable(s, n) ? 0 : SIZE_MAX;
+        for (uint32_t k = 0; k < n->nin && *behind != SIZE_MAX; k++) {
+            if (n->in[k] == INV_NONE) continue;
+            const size_t there = k < 32 && n->op->writes >> k & 1 ? s->read[n->in[k]] : s->at[n->in[k]];
+            if (there > *behind) *behind = there;
+        }
+        for (uint32_t k = 0; k < n->nout; k++) {
+            if (n->out[k] == INV_NONE) continue;
+            s->moves[n->out[k]] = *behind != SIZE_MAX;
+            s->at[n->out[k]] = *behind == SIZE_MAX ? i : *behind;
+        }
+    }
+}
+
+static inv_status advance(schedule *s, inv_arena *scratch)
+{
+    inv_graph *g = s->g;
+    const inv_ids old = g->order;
+    const size_t begin = g->commit_begin, ncommit = old.n - begin;
+    s->at = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
+    s->read = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
+    s->moves = INV_ARENA_NEW(scratch, bool, g->value.n + 1);
+    s->behind = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
+    size_t *first = INV_ARENA_NEW(scratch, size_t, begin + 1), *next = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
+    if (!s->at || !s->read || !s->moves || !s->behind || !first || !next) return INV_E_NOMEM;
+    find_places(s);
+    for (size_t i = ncommit; i-- > 0;) { /* lists by position, in the order of before; 0 ends them */
+        if (s->behind[i] == SIZE_MAX) continue;
+        next[i] = first[s->behind[i]];
+        first[s->behind[i]] = i + 1;
+    }
+    memset(&g->order, 0, sizeof g->order);
+    bool ok = true;
+    for (size_t i = 0; i < begin && ok; i++) {
+        ok = inv_vec_push(&g->arena, &g->order, old.at[i]);
+        for (size_t k = first[i]; k && ok; k = next[k - 1])
+            ok = inv_vec_push(&g->arena, &g->order, old.at[begin + k - 1]);
+    }
+    g->commit_begin = g->order.n;
+    for (size_t i = 0; i < ncommit && ok; i++)
+        if (s->behind[i] == SIZE_MAX) ok = inv_vec_push(&g->arena, &g->order, old.at[begin + i]);
+    return ok ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv_advance_updates(inv_graph *g)
+{
+    inv_arena scratch;
+    if (!g->early || !g->commit_begin) return INV_OK;
+    inv__arena_init(&scratch, g->ctx);
+    inv_status s = advance(&(schedule){.g = g}, &scratch);
     inv__arena_fini(&scratch);
     return s;
 }

@@ -29,7 +29,8 @@ typedef struct inv_solver {
     inv_id matrix;    /* the value of g; of a convolution's kernel, all axes but the first are one */
     const char *of;   /* the file's name for it */
     const char *name; /* of the initializer */
-    bool logdet;      /* it is the number log |det|, not the inverse */
+    int64_t groups;   /* of a convolution, each with a matrix of its own; else 1 */
+    bool logdet;      /* it is the number log |det|, of all groups together, not the inverse */
 } inv_solver;
 
 /* Value ids of `flat` mean the same values in `g`, where others may have taken their place (inv_graph_stands). */
@@ -56,8 +57,8 @@ typedef struct inv_outliner {
     inv_dtype real;    /* of the file's floating-point tensors; INV_DT_NONE: mixed, or not float32 or float64 */
     INV_VEC(inv_solver) solver;
     const inv_reverse_options *reverse; /* the model is turned round (reverse.c); NULL: no */
+    inv_ids barred;    /* blocks, by their place in the matches, that get no inverse: it would hold for one batch */
     bool by_operator;  /* what solves equations is the operator LinearSolve, not an initializer */
-    inv_ids unit;      /* values of g: unit matrices that the solvers need */
     inv_outline *out;
 } inv_outliner;
 
@@ -149,9 +150,9 @@ typedef inv_status (*inv_outline_fn)(inv_outliner *o, const inv_graph *source, c
                                      inv_rewriting *out);
 inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, const inv_session_options *options,
                             inv_outline_fn make, inv_rewriting **out);
-/* derive.c: the initializer to be added for a matrix or its log-determinant, by the name of the file's value. NULL: out
- * of memory, or with d->r.reason none of the file's values is that matrix. */
-const char *inv_derive_solver(inv_derivation *d, inv_id v, bool logdet);
+/* derive.c: the initializer to be added for a matrix or its log-determinant (`groups` as of inv_solver), by the name of
+ * the file's value. NULL: out of memory, or with d->r.reason none of the file's values is that matrix. */
+const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet);
 /* rewrite.c: an initializer for each solver, and the fact that says what it is the inverse of. */
 inv_status inv_outline_solvers(inv_outliner *o);
 

@@ -9,6 +9,7 @@
 #include "core/model.h"
 #include "core/node.h"
 #include "core/plugin.h"
+#include "passes/outline.h"
 #include "passes/pass.h"
 
 typedef struct pair {
@@ -22,6 +23,8 @@ typedef struct pair {
     bool *active;   /* per value: depends on an input of the graph */
     bool *forward;  /* per value: an active one that NAME computes, or takes */
     inv_ids match, solve; /* nodes */
+    struct way *way; /* per value: how errors get there */
+    bool *divisor;   /* per value that NAME computes or takes: there is no inverse where it is zero */
 } pair;
 
 static inv_status refuse(const pair *p, const char *why, const char *name)
@@ -49,6 +52,40 @@ static int formal_named(const inv_graph *body, const inv_ids *list, const char *
 }
 
 /* --- the example with both calls --- */
+
+static bool refers_to(const inv_graph *body, const char *name)
+{
+    for (size_t i = 0; i < body->node.n; i++)
+        for (uint32_t k = 0; k < body->node.at[i].nattr; k++) {
+            const char *ref = body->node.at[i].attr[k].ref;
+            if (ref && strcmp(ref, name) == 0) return true;
+        }
+    return false;
+}
+
+static bool has_attr(const inv_attr *list, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(list[i].name, name) == 0) return true;
+    return false;
+}
+
+/* What the inverse is called with: all that the body of NAME refers to has the same value there. */
+static inv_status inverse_attrs(pair *p, const inv_node *call, inv_attr **attr, uint32_t *n)
+{
+    const inv_function *f = p->f, *back = p->inverse;
+    *attr = INV_ARENA_NEW(&p->g->arena, inv_attr, call->nattr + f->ndefaults + 1);
+    if (!*attr) return INV_E_NOMEM;
+    for (*n = 0; *n < call->nattr; ++*n) (*attr)[*n] = call->attr[*n];
+    for (uint32_t i = 0; i < f->ndefaults; i++)
+        if (!has_attr(call->attr, call->nattr, f->defaults[i].name)) (*attr)[(*n)++] = f->defaults[i];
+    for (uint32_t i = 0; i < back->ndefaults; i++) {
+        const char *name = back->defaults[i].name;
+        if (refers_to(f->body, name) && !has_attr(*attr, *n, name))
+            return refuse(p, "an attribute that the example leaves out has a default in the inverse only", name);
+    }
+    return INV_OK;
+}
 
 static inv_status add_inverse_call(pair *p, inv_id call)
 {
@@ -88,8 +125,11 @@ static inv_status add_inverse_call(pair *p, inv_id call)
         if (!inv_vec_push(&g->arena, &g->outputs, n.out[i])) return INV_E_NOMEM;
         inv_val(g, n.out[i])->is_output = true;
     }
+    inv_attr *attr;
+    uint32_t nattr;
+    INV_TRY(inverse_attrs(p, &n, &attr, &nattr));
     inv_id id = inv_graph_node(g, p->inverse->domain, p->inverse->name, "inverse", (uint32_t)back->inputs.n, in,
-                               p->nfreed, p->freed, n.nattr, n.attr);
+                               p->nfreed, p->freed, nattr, attr);
     return id != INV_NONE && inv_vec_push(&g->arena, &g->order, id) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -163,6 +203,99 @@ static inv_status split_parts(pair *p)
     return collect(p, p->nfreed, p->freed, p->forward, &p->solve);
 }
 
+/* --- gain --- */
+
+/* How an error of what solving starts from gets to a value: not at all, as it is, through one factor, or otherwise. */
+typedef struct way {
+    enum { NONE, PLAIN, FACTOR, OTHER } kind;
+    inv_id factor;
+    bool divides;
+} way;
+
+static bool is_op(const inv_node *n, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(n->op->name, *names) == 0) return true;
+    return false;
+}
+
+static way way_of(const pair *p, const inv_node *n, const way *of)
+{
+    static const char *const sums[] = {"Add", "Sub", NULL}, *const products[] = {"Mul", "Div", NULL};
+    static const char *const moves[] = {"Neg", "View", "Transpose", "SplitSizes", "Concat", "Permute", NULL};
+    way best = {NONE, INV_NONE, false};
+    bool all = true;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        way w = of[n->in[k]];
+        all = all && w.kind != NONE;
+        /* of a sum only the straight way counts, as plugin.h says of `gain`: the other operand is a branch */
+        if (w.kind != NONE && (best.kind == NONE || w.kind < best.kind)) best = w;
+    }
+    if (best.kind == NONE || is_op(n, sums) || is_op(n, moves)) return best;
+    const inv_id s = n->nin == 2 ? n->in[of[n->in[0]].kind == NONE ? 0 : 1] : INV_NONE;
+    bool given = s != INV_NONE && (p->forward[s] || !p->active[s]), divides = strcmp(n->op->name, "Div") == 0;
+    if (!is_op(n, products) || all || !given || best.kind != PLAIN || (divides && s == n->in[0]))
+        return (way){OTHER, INV_NONE, false};
+    return (way){FACTOR, s, divides};
+}
+
+/* A result of NAME changes with what is freed: no condition is on that. */
+static bool is_given(const pair *p, inv_id v)
+{
+    return v != INV_NONE && (!p->active[v] || (p->forward[v] && !inv_ids_have(p->result, p->nresult, v)));
+}
+
+static bool name_divides_by(const pair *p, inv_id v)
+{
+    static const char *const quotients[] = {"Div", "Reciprocal", NULL};
+    for (size_t i = 0; i < p->match.n; i++) {
+        const inv_node *n = inv_nod(p->g, p->match.at[i]);
+        if (is_op(n, quotients) && n->in[n->nin - 1] == v) return true;
+    }
+    return false;
+}
+
+/* What solving divides by; what it takes a quotient back with; and what it divides by what it starts from. */
+static void find_divisors(pair *p, const inv_node *n)
+{
+    const bool divides = strcmp(n->op->name, "Div") == 0, turns = strcmp(n->op->name, "Reciprocal") == 0;
+    for (uint32_t k = 0; k < n->nin && (divides || turns || strcmp(n->op->name, "Mul") == 0); k++) {
+        const inv_id v = n->in[k], other = n->nin == 2 ? n->in[1 - k] : INV_NONE;
+        const bool meets = other != INV_NONE && p->way[other].kind != NONE;
+        if (!is_given(p, v)) continue;
+        if (turns || (divides ? k == 1 || meets : meets && name_divides_by(p, v))) p->divisor[v] = true;
+    }
+}
+
+static inv_status find_ways(pair *p)
+{
+    p->way = INV_ARENA_NEW(&p->a, way, p->g->value.n + 1);
+    p->divisor = INV_ARENA_NEW(&p->a, bool, p->g->value.n + 1);
+    if (!p->way || !p->divisor) return INV_E_NOMEM;
+    for (uint32_t k = 0; k < p->nresult; k++) {
+        bool through = p->result[k] == INV_NONE;
+        for (uint32_t i = 0; i < p->nformal && !through; i++) through = p->formal[i] == p->result[k];
+        if (!through) p->way[p->result[k]] = (way){PLAIN, INV_NONE, false};
+    }
+    for (size_t i = 0; i < p->solve.n; i++) {
+        const inv_node *n = inv_nod(p->g, p->solve.at[i]);
+        find_divisors(p, n);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) p->way[n->out[k]] = way_of(p, n, p->way);
+    }
+    return INV_OK;
+}
+
+/* `gain` of solving for this value. */
+static inv_status gain_of(pair *p, inv_id result, const char **gain)
+{
+    const way w = p->way[result];
+    *gain = w.kind == PLAIN ? NULL : "unbounded";
+    if (w.kind != FACTOR) return INV_OK;
+    *gain = inv__arena_printf(&p->a, "%s(v%u)", w.divides ? "max_inv" : "max_abs", (unsigned)w.factor);
+    return *gain ? INV_OK : INV_E_NOMEM;
+}
+
 /* --- texts --- */
 
 static void add_name(const pair *p, inv_str *s, inv_id v, inv_id freed)
@@ -186,9 +319,10 @@ static void add_real(inv_str *s, double v)
 /* Extents are those of the example and change with the model. */
 static bool is_extent(const char *name) { return strcmp(name, "sizes") == 0 || strcmp(name, "shape") == 0; }
 
-/* Attributes of a matched node as conditions: numbers, and lists of one number. */
+/* Attributes of a matched node as conditions: numbers, lists of one number, and that there are no others. */
 static inv_status add_conditions(const pair *p, inv_str *s, const inv_node *n)
 {
+    inv__str_add(s, "%sattr_count(v%u) == %u", s->n ? "; " : "", (unsigned)n->out[0], (unsigned)n->nattr);
     for (uint32_t i = 0; i < n->nattr; i++) {
         const inv_attr *a = &n->attr[i];
         bool same = a->kind == INV_ATTR_INTS && a->n > 0;
@@ -196,7 +330,7 @@ static inv_status add_conditions(const pair *p, inv_str *s, const inv_node *n)
         if (is_extent(a->name)) continue;
         if (a->kind != INV_ATTR_INT && a->kind != INV_ATTR_FLOAT && !same)
             return refuse(p, "an attribute that is no number cannot be compared", a->name);
-        inv__str_add(s, "%sattr(v%u.%s) == ", s->n ? "; " : "", (unsigned)n->out[0], a->name);
+        inv__str_add(s, "; attr(v%u.%s) == ", (unsigned)n->out[0], a->name);
         if (a->kind == INV_ATTR_FLOAT) add_real(s, a->f);
         else inv__str_add(s, "%lld", (long long)(same ? a->ints[0] : a->i));
     }
@@ -302,6 +436,8 @@ static inv_status order_match(pair *p)
     return INV_OK;
 }
 
+static bool is_divisor(const pair *p, inv_id v) { return v != INV_NONE && p->active[v] && p->divisor[v]; }
+
 /* A model around the example's block: something before it wants what it takes, something behind it what it gives. */
 static inv_status add_case(const pair *p, inv_str *s)
 {
@@ -315,12 +451,17 @@ static inv_status add_case(const pair *p, inv_str *s)
         if (formal && p->active[v])
             inv__str_add(s, "%sfloat%s in%zu", n++ ? ", " : "", inv_shape_text(&inv_val(g, (inv_id)v)->shape, dims), v);
     }
-    inv__str_add(s, ") => (z) { ");
+    inv__str_add(s, ") => (z");
+    for (uint32_t k = 0; k < p->nformal; k++) /* at hand, so that a plan may divide by it */
+        if (is_divisor(p, p->formal[k])) inv__str_add(s, ", v%u", (unsigned)p->formal[k]);
+    inv__str_add(s, ") { ");
     bool *declared = inv__alloc(g->ctx, g->value.n + 1);
     if (!declared) return INV_E_NOMEM;
     for (uint32_t k = 0; k < p->nformal; k++)
         if (p->formal[k] != INV_NONE && p->active[p->formal[k]])
-            inv__str_add(s, "v%u = Tanh(in%u); ", (unsigned)p->formal[k], (unsigned)p->formal[k]);
+            inv__str_add(s, "h%u = Tanh(in%u); v%u = %s(h%u); ", (unsigned)p->formal[k], (unsigned)p->formal[k],
+                         (unsigned)p->formal[k], is_divisor(p, p->formal[k]) ? "Exp" : "LeakyRelu<alpha = 0.9>",
+                         (unsigned)p->formal[k]);
     for (size_t i = 0; i < p->match.n; i++) {
         const inv_node *n = inv_nod(g, p->match.at[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
@@ -345,66 +486,14 @@ static inv_status add_case(const pair *p, inv_str *s)
     return st;
 }
 
-/* --- gain --- */
-
-/* How an error of what solving starts from gets to a value: not at all, as it is, through one factor, or otherwise. */
-typedef struct way {
-    enum { NONE, PLAIN, FACTOR, OTHER } kind;
-    inv_id factor;
-    bool divides;
-} way;
-
-static bool is_op(const inv_node *n, const char *const *names)
-{
-    for (; *names; names++)
-        if (strcmp(n->op->name, *names) == 0) return true;
-    return false;
-}
-
-static way way_of(const pair *p, const inv_node *n, const way *of)
-{
-    static const char *const sums[] = {"Add", "Sub", NULL}, *const products[] = {"Mul", "Div", NULL};
-    static const char *const moves[] = {"Neg", "View", "Transpose", "SplitSizes", "Concat", "Permute", NULL};
-    way best = {NONE, INV_NONE, false};
-    bool all = true;
-    for (uint32_t k = 0; k < n->nin; k++) {
-        way w = of[n->in[k]];
-        all = all && w.kind != NONE;
-        /* of a sum only the straight way counts, as plugin.h says of `gain`: the other operand is a branch */
-        if (w.kind != NONE && (best.kind == NONE || w.kind < best.kind)) best = w;
-    }
-    if (best.kind == NONE || is_op(n, sums) || is_op(n, moves)) return best;
-    const inv_id s = n->nin == 2 ? n->in[of[n->in[0]].kind == NONE ? 0 : 1] : INV_NONE;
-    bool given = s != INV_NONE && (p->forward[s] || !p->active[s]), divides = strcmp(n->op->name, "Div") == 0;
-    if (!is_op(n, products) || all || !given || best.kind != PLAIN || (divides && s == n->in[0]))
-        return (way){OTHER, INV_NONE, false};
-    return (way){FACTOR, s, divides};
-}
-
-/* `gain` of solving for this value. */
-static inv_status gain_of(pair *p, inv_id result, const char **gain)
-{
-    way *of = INV_ARENA_NEW(&p->a, way, p->g->value.n + 1);
-    *gain = "unbounded";
-    if (!of) return INV_E_NOMEM;
-    for (uint32_t k = 0; k < p->nresult; k++) {
-        bool through = p->result[k] == INV_NONE;
-        for (uint32_t i = 0; i < p->nformal && !through; i++) through = p->formal[i] == p->result[k];
-        if (!through) of[p->result[k]] = (way){PLAIN, INV_NONE, false};
-    }
-    for (size_t i = 0; i < p->solve.n; i++) {
-        const inv_node *n = inv_nod(p->g, p->solve.at[i]);
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) of[n->out[k]] = way_of(p, n, of);
-    }
-    const way w = of[result];
-    if (w.kind == PLAIN) *gain = NULL;
-    if (w.kind != FACTOR) return INV_OK;
-    *gain = inv__arena_printf(&p->a, "%s(v%u)", w.divides ? "max_inv" : "max_abs", (unsigned)w.factor);
-    return *gain ? INV_OK : INV_E_NOMEM;
-}
-
 /* --- the rule --- */
+
+/* As the library's own rules ask. */
+static void add_divisors(const pair *p, inv_str *s)
+{
+    for (size_t v = 0; v < p->g->value.n; v++)
+        if (p->divisor[v]) inv__str_add(s, p->active[v] ? "; positive(v%zu)" : "; away_from_zero(v%zu, 1e-6)", v);
+}
 
 static inv_status add_rule(pair *p, inv_registry *r, uint32_t which, uint32_t count)
 {
@@ -422,6 +511,7 @@ static inv_status add_rule(pair *p, inv_registry *r, uint32_t which, uint32_t co
         s = add_statement(p, &text[0], inv_nod(p->g, p->match.at[i]), IN_MATCH, INV_NONE, INV_NONE);
         if (s == INV_OK) s = add_conditions(p, &text[2], inv_nod(p->g, p->match.at[i]));
     }
+    add_divisors(p, &text[2]);
     for (size_t i = 0; i < p->solve.n && s == INV_OK; i++)
         s = add_statement(p, &text[1], inv_nod(p->g, p->solve.at[i]), IN_SOLVE, result, freed);
     if (s == INV_OK) s = gain_of(p, result, &gain);
@@ -447,6 +537,7 @@ static inv_status rules_of(pair *p, inv_registry *r)
     INV_TRY(lower_example(p));
     INV_TRY(split_parts(p));
     INV_TRY(order_match(p));
+    INV_TRY(find_ways(p));
     for (uint32_t i = 0; i < p->nfreed; i++) {
         int k = formal_named(p->f->body, &p->f->body->inputs, p->freed_name[i]);
         if ((uint32_t)k >= p->nformal || p->formal[k] == INV_NONE || !p->active[p->formal[k]])

@@ -4,6 +4,7 @@
 #define INV_PASSES_PASS_H
 
 #include "core/condition.h"
+#include "core/cost.h"
 #include "core/program.h"
 
 /* pipeline.c */
@@ -115,14 +116,36 @@ inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
 inv_status inv_pass_layout(inv_graph *g);
 /* order.c: forward, backward, commit; feeds sink to their first reader */
 inv_status inv_pass_order(inv_graph *g);
+/* With early updates, after recovery: they move to where they can be made, into the compute part. */
+inv_status inv_advance_updates(inv_graph *g);
 /* search.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
-/* memplan.c: liveness and peaks; with offsets as well */
-inv_status inv_pass_liveness(inv_graph *g, inv_plan *plan);
+/* saved.c: program->save */
+inv_status inv_plan_save(const inv_program *program, char **json);
+/* memplan.c: liveness, peaks and offsets */
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan);
+/* Bytes that values share from one position to another, inclusive. */
+typedef struct inv_buffer {
+    size_t nbytes;
+    uint32_t from, to;
+    uint8_t mem;
+    inv_id value;      /* first value; INV_NONE: workspace of the node at `from` */
+} inv_buffer;
+typedef INV_VEC(inv_buffer) inv_buffers;
+/* The buffers if no forward value is written over behind forward; of: per value, UINT32_MAX: none. */
+inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of);
+/* verify.c: INV_E_INTERNAL if the order does not read what it has written, or values get into each other's bytes */
+inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan);
 
 /* Arithmetic of one node: op->flops, else the elements of its largest operand. */
 double inv_node_flops(const inv_graph *g, const inv_node *n);
+/* cost.c: what plans are compared by: predicted seconds of one node, or without a table its arithmetic */
+double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
+/* Predicted times of the plan's nodes, and of the step with everything stored. requires: plan->g, plan->base */
+inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t);
+
+/* logdet.c: whether it can write the logarithm of the derivative of this canonical operator */
+bool inv_has_log_derivative(const char *op);
 
 /* rule.c: rules compiled for matching */
 typedef struct inv_rule {
@@ -180,6 +203,11 @@ typedef enum inv_region_loss {
     INV_LOST_ENTRY     /* `at` feeds the branch, but does not leave the block */
 } inv_region_loss;
 
+typedef struct inv_unsolved {
+    const inv_inverse_def *rule;
+    inv_id node, frees; /* the pattern's last node, and what it would free */
+} inv_unsolved;
+
 /* What matching works on: graph, uses, positions, dependence. */
 typedef struct inv_matcher {
     inv_graph *g;
@@ -192,6 +220,7 @@ typedef struct inv_matcher {
     inv_rule *rule;
     size_t nrule;
     bool *paired;    /* per node: in a block of a pattern with several operators */
+    INV_VEC(inv_unsolved) unsolved; /* longer patterns that were found, where their own solve text does not do */
     bool *told;      /* per node: of a longer block that values forbid, and that ends there, it was said why */
     uint32_t *height; /* per value that does not depend on inputs: of its expression */
     inv_known *known; /* per value */
@@ -209,7 +238,7 @@ typedef struct inv_matcher {
     uint64_t steps; /* that searches for blocks may still take: every node adds some (match.c) */
 } inv_matcher;
 
-/* match.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
+/* matcher.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
 inv_status inv_matcher_init(inv_matcher *m);
 void inv_matcher_fini(inv_matcher *m);
 
@@ -246,6 +275,10 @@ typedef struct inv_matrix {
 } inv_matrix;
 bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *out);
 
+/* fit.c: what keeps it from holding, where shapes alone do not show that, and what would help if that is not what the
+ * table of conditions says. NULL: nothing. */
+const char *inv_condition_flaw(inv_matcher *m, const inv_condition *c, inv_id v, const inv_node *node,
+                               const char **remedy);
 /* excuse.c: the words for what does not hold. `reason`: what is already known of it in words; NULL: nothing. Another
  * condition is joined to those that *why has. */
 inv_status inv_excuse_condition(inv_matcher *m, const inv_rule *rule, const inv_condition *c, const inv_binding *b,
@@ -271,10 +304,14 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
 bool inv_is_variadic(const char *name); /* "xs..." */
 
 /* edge.c: an edge for every value that the rule frees, where its pattern is bound and `node` is its last operator.
- * *made: whether the template could be made. */
-inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made);
+ * *made: whether the template could be made and gives what it is for; else *why says why not. */
+inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made,
+                         inv_why *why);
 /* Edges by the value that they free, in the order in which they were found: m->edge_start, m->edge_of. */
 inv_status inv_edges_index(inv_matcher *m);
+
+/* Edges of other rules that free what one of this rule's does go. */
+void inv_edges_favour(inv_matches *out, const inv_inverse_def *rule);
 
 /* region.c: subgraphs with one entry, or several */
 #define INV_MAX_ENTRY 8
@@ -293,22 +330,5 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
 bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out);
 /* Whether x, entry of the region that is being searched for, can be solved for from what leaves the block. */
 bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known);
-
-/* recover.c: one recovery with fixed prices; works on a fresh copy of base */
-typedef struct inv_policy {
-    bool recompute, invert;
-    double price;       /* flops that one byte kept is worth; INFINITY: derive whatever can be */
-    bool feed_again;    /* inputs may be copied from the caller again */
-    bool apart;         /* rather than what is joined or permuted, its operands are kept */
-    bool lean;          /* what others are to be built on is itself derived where that pays */
-    size_t late;        /* forward position from which on values are kept for nothing */
-    inv_guard guard;
-    double max_drift;
-    const bool *keep;   /* per value: forced */
-    const bool *refused; /* per value: kept because the guard refused its reconstruction */
-    const bool *likely; /* per value: kept by an earlier walk, so that others may build on it for nothing; NULL: none */
-    const bool *no_invert, *no_recompute; /* per value */
-} inv_policy;
-inv_status inv_recover(const inv_graph *base, const inv_policy *policy, inv_plan *plan, inv_graph **out);
 
 #endif

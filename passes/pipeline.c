@@ -255,7 +255,18 @@ static inv_status build_base(inv_program *p, const inv_request *rq, inv_plan *pl
     g->no_dropout = p->options.no_dropout;
     g->train_bn = p->options.train_bn && g->train;
     g->gpu = has_queues(&p->options);
+    g->early = p->options.early_update && rq->optimize && g->train;
     return explain_rebatch(p, rq, settle(g, passes(g, rq, plan)));
+}
+
+/* Weights that have been updated cannot be had back when a guard refuses the step. */
+static inv_status check_early(const inv_program *p, const inv_plan *plan)
+{
+    INV_CHECK(!plan->g->early || plan->guarded.n == 0, p->ctx, INV_E_ARG,
+              "early updates: the reconstruction of '%s' is checked by a guard, which may refuse the step when weights "
+              "have been updated already; use --memory recompute or store, or --guard off",
+              inv_val(plan->base, plan->guarded.at[0])->name);
+    return INV_OK;
 }
 
 /* The plan from it, and where its persistent values live. */
@@ -263,9 +274,12 @@ static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *pl
 {
     if (p->options.budget) INV_TRY(spend_on_homes(p, plan->base));
     INV_TRY(inv_pass_search(plan, rq, p));
+    INV_TRY(check_early(p, plan));
     INV_TRY(check_kernels(plan->g));
     INV_TRY(settle(plan->g, inv_graph_check(plan->g, true)));
+    INV_TRY(inv_plan_verify(plan->g, plan));
     INV_TRY(house(p, plan->g));
+    INV_TRY(inv_plan_predict(plan, p->options.costs));
     if (plan->transient > p->transient) p->transient = plan->transient;
     if (plan->store_transient > p->store_peak) p->store_peak = plan->store_transient;
     size_t control = has_queues(&p->options) ? inv_control_nbytes(plan->guarded.n) : 0;
@@ -344,6 +358,7 @@ static inv_status replan(inv_program *p)
     inv_status s = INV_OK;
     memcpy(fresh, p->plan, sizeof fresh);
     p->store_peak = 0;
+    p->options.plan = NULL;
     for (int k = 0; k < INV_PLAN_KINDS && s == INV_OK; k++) {
         if (!request_for(p, k, &rq)) continue;
         if (rq.purpose == INV_FOR_TRAIN) {
@@ -424,6 +439,21 @@ static inv_status check_constants(const inv_program *p, const inv_session_option
     return INV_OK;
 }
 
+static inv_status copy_costs(inv_program *p)
+{
+    inv_session_options *c = &p->options;
+    if (!c->costs) return INV_OK;
+    const inv_dtype real = c->float64 ? INV_F64 : INV_F32;
+    INV_CHECK(c->costs->real == real, p->ctx, INV_E_ARG,
+              "the costs are those of %s arithmetic, the session computes in %s: calibrate for that",
+              inv_dtype_name(c->costs->real), inv_dtype_name(real));
+    inv_cost_table *costs = INV_ARENA_NEW(&p->arena, inv_cost_table, 1);
+    if (!costs) return INV_E_NOMEM;
+    *costs = *c->costs;
+    c->costs = costs;
+    return INV_OK;
+}
+
 static inv_status copy_options(inv_program *p, const inv_session_options *o)
 {
     inv_arena *a = &p->arena;
@@ -463,7 +493,9 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     if (!weights) return INV_E_NOMEM;
     if (c->nclass_weights) memcpy(weights, c->class_weights, c->nclass_weights * sizeof *weights);
     c->class_weights = c->nclass_weights ? weights : NULL;
+    INV_TRY(copy_costs(p));
     if (c->logdet && !(c->logdet = inv__arena_strdup(a, c->logdet))) return INV_E_NOMEM;
+    if (c->plan && !(c->plan = inv__arena_strdup(a, c->plan))) return INV_E_NOMEM;
     if (c->device && !(c->device = inv__arena_strdup(a, c->device))) return INV_E_NOMEM;
     return INV_OK;
 }
@@ -496,7 +528,6 @@ static inv_status fix_varying(inv_program *p, const inv_session_options *given, 
     *more = c->nconstant_inputs > before;
     p->home.n = 0;
     p->persistent = p->transient = p->control = 0;
-    p->found = (inv_found_policy){0};
     return INV_OK;
 }
 
@@ -525,6 +556,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     p->source = source;
     p->replan = replan;
     p->drop = drop;
+    p->save = inv_plan_save;
     p->destroy = destroy;
     inv__arena_init(&p->arena, ctx);
     inv_status s = copy_options(p, options);
@@ -533,6 +565,8 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     if (s == INV_OK && p->options.train_bn && !has_batch_norm(source))
         s = inv__fail(ctx, INV_E_ARG, "--train-bn: the model has no BatchNormalization. If the exporter has folded it "
                       "into convolutions, `inspect` says so, and it has to be exported again without that");
+    if (s == INV_OK && p->options.early_update && p->options.optimizer == INV_OPT_NONE)
+        s = inv__fail(ctx, INV_E_ARG, "early updates: there is no optimizer that would update anything");
     if (s == INV_OK) s = inv_pass_untie(p);
     if (s == INV_OK) s = build_with_constants(p, options);
     if (s != INV_OK) {

@@ -298,6 +298,64 @@ static bool linear_solve(const raising *b)
     return last2(b, "MatMul", input(b, 0), m);
 }
 
+/* --- convolutions --- */
+
+static const char *channels_last = "its channels are last; in files they are second";
+
+static bool conv(const raising *b)
+{
+    static const char *const names[] = {"strides", "pads", "dilations", "group"};
+    const char *in[3] = {input(b, 0), input(b, 1), b->n->nin > 2 ? input(b, 2) : NULL};
+    inv_attr attr[4];
+    uint32_t nattr = 0;
+    if (inv_attr_int(b->n, "channels_last", 0)) return refuse(b->r, channels_last);
+    for (int i = 0; i < 4; i++) {
+        const inv_attr *a = inv_attr_find(b->n, names[i]);
+        if (a) attr[nattr++] = *a;
+    }
+    return emit(b->r, output(b, 0), "Conv", b->n->nin, in, nattr, attr) != NULL;
+}
+
+/* The pads at the end are those that give the extents of `shape`, which a stride over 1 leaves open. */
+static bool conv_grad_x(const raising *b)
+{
+    inv_raise *r = b->r;
+    const inv_shape *y = shape_of(b, 0), *f = shape_of(b, 1), *x = &inv_val(r->g, b->n->out[0])->shape;
+    const int sd = f->rank - 2;
+    int64_t s[INV_MAX_RANK], d[INV_MAX_RANK], pads[2 * INV_MAX_RANK] = {0}, more[INV_MAX_RANK] = {0};
+    size_t ns, np, nd;
+    const int64_t *strides = inv_attr_ints(b->n, "strides", &ns), *dilations = inv_attr_ints(b->n, "dilations", &nd);
+    const int64_t *front = inv_attr_ints(b->n, "pads", &np);
+    if (inv_attr_int(b->n, "channels_last", 0)) return refuse(r, channels_last);
+    for (int i = 0; i < sd; i++) {
+        s[i] = (size_t)i < ns ? strides[i] : 1;
+        d[i] = (size_t)i < nd ? dilations[i] : 1;
+        pads[i] = (size_t)i < np ? front[i] : 0;
+        const int64_t end = s[i] * (y->dim[2 + i] - 1) + (f->dim[2 + i] - 1) * d[i] + 1 - pads[i] - x->dim[2 + i];
+        pads[sd + i] = end > 0 ? end : 0;
+        more[i] = end < 0 ? -end : 0;
+    }
+    const size_t n = (size_t)sd;
+    const inv_attr attr[] = {
+        inv_attr_of_ints("strides", n, copy_ints(r, n, s)), inv_attr_of_ints("dilations", n, copy_ints(r, n, d)),
+        inv_attr_of_ints("pads", 2 * n, copy_ints(r, 2 * n, pads)),
+        inv_attr_of_int("group", inv_attr_int(b->n, "group", 1)),
+        inv_attr_of_ints("output_padding", n, copy_ints(r, n, more))};
+    for (int i = 0; i < 5; i++)
+        if (attr[i].kind == INV_ATTR_INTS && attr[i].ints == NULL) return false;
+    return emit(r, output(b, 0), "ConvTranspose", NAMES(input(b, 0), input(b, 1)), 5, attr) != NULL;
+}
+
+/* Of each group the transpose, as a filter. */
+static bool filter_inverse(const raising *b)
+{
+    const inv_shape *s = shape_of(b, 0);
+    if (b->r->by_operator) return plain(b);
+    if (b->solver == NULL) return refuse(b->r, "the inverse of the filter is not known before the run");
+    const char *m = turned(b->r, b->solver, inv_attr_int(b->n, "group", 1) > 1 ? 3 : 2);
+    return last2(b, "Reshape", m, ints(b->r, (size_t)s->rank, s->dim));
+}
+
 /* --- batch normalisation --- */
 
 /* x = (y - bias) (sqrt(var + epsilon) / scale) + mean; the factor is made while it is one number per channel. */
@@ -351,16 +409,16 @@ static bool batch_stats(const raising *b)
 #define A1(n0, d0) {{n0, NULL}, {d0, 0}}
 #define A2(n0, d0, n1, d1) {{n0, n1}, {d0, d1}}
 #define FORM(name, since, function, ...) {name, since, function, __VA_ARGS__},
-#define EWN(name, since, attrs, f, dom, text) FORM(#name, since, plain, attrs)
-#define EW(name, since, attrs, f, d, dom, text) FORM(#name, since, plain, attrs)
-#define EWY(name, since, attrs, f, d, dom, text) FORM(#name, since, plain, attrs)
-#define EWR(name, since, attrs, f, d, inv, dom, text)                                                                 \
+#define EWN(name, since, attrs, load, f, dom, text) FORM(#name, since, plain, attrs)
+#define EW(name, since, attrs, load, f, d, dom, text) FORM(#name, since, plain, attrs)
+#define EWY(name, since, attrs, load, f, d, dom, text) FORM(#name, since, plain, attrs)
+#define EWR(name, since, attrs, load, f, d, inv, dom, text)                                                           \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
-#define EWI(name, since, attrs, f, dx, dy, inv, cond, dom, text)                                                      \
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
-#define EWS(name, since, attrs, f, steps, dom, text) FORM(#name, since, plain, attrs)
-#define EWT(name, since, attrs, f, d, steps, dom, text) FORM(#name, since, plain, attrs)
-#define EWL(name, since, attrs, f, dy, inv, steps, cond, dom, text)                                                   \
+#define EWS(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
+#define EWT(name, since, attrs, load, f, d, steps, dom, text) FORM(#name, since, plain, attrs)
+#define EWL(name, since, attrs, load, f, dy, inv, steps, cond, dom, text)                                             \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 
 static const form forms[] = {
@@ -371,6 +429,7 @@ static const form forms[] = {
     FORM("Permute", 1, permute, A0) FORM("SplitSizes", 2, split, A0) FORM("SliceRange", 10, slice, A0)
     FORM("LinearSolve", 1, linear_solve, A0) FORM("BatchNormInverse", 7, batch_norm_inv, A0)
     FORM("MatMulT", 1, matmul, A0) FORM("CumSumInverse", 11, cum_sum_inv, A0)
+    FORM("ConvN", 1, conv, A0) FORM("ConvGradX", 11, conv_grad_x, A0) FORM("FilterInverse", 5, filter_inverse, A0)
     FORM("BatchStats", 1, batch_stats, A0) FORM("Pow", 7, plain, A0)};
 
 static const form *form_of(const char *op_type)
@@ -382,16 +441,23 @@ static const form *form_of(const char *op_type)
 
 bool inv_raise_knows(const char *op_type) { return form_of(op_type) != NULL; }
 
+uint32_t inv_raise_matrix(const inv_node *n)
+{
+    if (strcmp(n->op_type, "LinearSolve") == 0) return 1;
+    return strcmp(n->op_type, "FilterInverse") == 0 ? 0 : INV_NONE;
+}
+
 bool inv_raise_node(inv_raise *r, const inv_node *n, const char *solver)
 {
     const form *f = form_of(n->op_type);
     raising b = {.r = r, .n = n, .solver = solver};
     r->reason = NULL;
     if (strncmp(n->op_type, "Batch", 5) == 0 && inv_attr_int(n, "axis", 1) != 1)
-        return refuse(r, "its channels are last; in files they are second");
+        return refuse(r, channels_last);
     if (f == NULL) return refuse(r, inv__arena_printf(r->a, "%s has no form in ONNX", n->op_type));
     if (r->opset < OLDEST_OPSET || r->opset < f->since)
-        return refuse(r, inv__arena_printf(r->a, "%s needs operator set %d, the model has %lld", n->op_type,
+        return refuse(r, inv__arena_printf(r->a, "%s needs operator set %d, the model has %lld: convert it "
+                                           "(onnx.version_converter)", n->op_type,
                                            f->since > OLDEST_OPSET ? f->since : OLDEST_OPSET, (long long)r->opset));
     for (int i = 0; i < 2; i++)
         if (f->attrs.name[i]) b.a[i] = inv_attr_float(n, f->attrs.name[i], f->attrs.dflt[i]);

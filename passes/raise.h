@@ -18,7 +18,7 @@ typedef struct inv_raise {
     const inv_graph *names; /* no value between is called as one here, but for those of nodes that are gone; ... */
     const bool *gone;       /* ... per value of it. NULL: any name will do */
     const char *reserved;   /* nor as this; may be NULL */
-    bool by_operator;    /* LinearSolve stays the operator that it is, which only this library knows */
+    bool by_operator;    /* what solves equations stays the operator that it is, which only this library knows */
     const char *reason;  /* set when false is returned: in words, why not */
 } inv_raise;
 
@@ -26,8 +26,9 @@ typedef struct inv_raise {
 const char *inv_raise_fresh(inv_raise *r);
 
 /* Appends the ONNX nodes that compute the outputs of canonical node n that have a name in r->name.
- * Inputs have names, but for LinearSolve's matrix: there `solver` is the name of the matrix's (pseudo-)inverse M+, 2-D,
- * [columns of M, rows of M], M being the node's second input as a matrix (not transposed); NULL for other operators.
+ * Inputs have names, but for the matrix M of what solves equations (inv_raise_matrix): there `solver` is the name of
+ * its (pseudo-)inverse M+, [columns of M, rows of M], axes of M behind the first being one; of a filter of several
+ * groups [groups, columns, rows of a group]. M is the node's input as it is (not transposed). NULL for other operators.
  * Extents of axis 0 are never written as numbers where another form exists (the batch may have another size when it is
  * run): Reshape copies them (0) or infers them (-1), slices leave full ranges out. After false, node may hold a part.
  * @return false: it cannot be written, r->reason; or out of memory (r->a->failed) */
@@ -35,6 +36,9 @@ bool inv_raise_node(inv_raise *r, const inv_node *n, const char *solver);
 
 /* Appends a Cast; the name of what it gives. NULL: out of memory. */
 const char *inv_raise_cast(inv_raise *r, const char *x, inv_dtype to);
+
+/* Which input is the matrix that the node solves with (LinearSolve, FilterInverse); INV_NONE: it does not solve. */
+uint32_t inv_raise_matrix(const inv_node *n);
 
 /* Whether there is an ONNX form of the operator at all. */
 bool inv_raise_knows(const char *op_type);

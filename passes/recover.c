@@ -1,73 +1,119 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Recovery: backward's reads of forward values are met by the value itself (kept), by clones of forward nodes
- * (recomputed) or by solving nodes (inverted), each inserted just before its first reader. Backward is walked in order;
- * what is not at hand is derived by the cheapest hyperpath from what is (hyperpath.c), if that costs no more than the
- * price of keeping it; otherwise it is kept. Clones stay at hand for the gradient that needs the same values next, so
- * nothing is evaluated a third time. A second walk that knows what the first one kept (`likely`) derives from it what
- * did not pay by itself, and so keeps less. Nothing is marked as freed: liveness sees who still reads what.
- * requires: base graph with matches and order.  gives: a copy with recovery nodes, guards. */
-#include <math.h>
+ * A plan of firings as nodes: clones of forward nodes (recomputed) and solving nodes (inverted), each before the node
+ * of backward that the plan names; what backward reads is the newest of them, or the original. Nothing is marked as
+ * freed: liveness sees who still reads what.
+ * requires: inv_recovery, firings.  gives: a copy of the base graph with recovery nodes, guards. */
 #include <string.h>
 
+#include "passes/outline.h"
 #include "passes/recover.h"
 
-/* --- emission --- */
+typedef struct emitter {
+    const inv_recovery *r;
+    inv_plan *plan;
+    inv_graph *g;
+    inv_arena scratch;
+    inv_id *rep;        /* per forward value: what backward reads for it ... */
+    uint32_t *version;  /* ... if this is the newest of its root */
+    uint32_t *newest;   /* per number: how often it was fired */
+    inv_id *stands;     /* per number: the value of the base graph that was fired last */
+    inv_id *local;      /* per value of a template: its copy */
+    uint8_t *noted;     /* per value: choices on record */
+    uint8_t *way;       /* per value: the best that inverse rules have for it */
+    const char **rule;
+    bool for_base;      /* what is read now is read by a firing */
+    inv_ids backward;   /* the new backward order */
+    inv_ids behind;     /* what comes behind forward nodes, guards and what edges save: pairs (def node, new node) */
+} emitter;
 
-static inv_stored_why why_stored(const inv_recovery *r, inv_id v)
+/* --- what was chosen --- */
+
+static inv_stored_why why_stored(const emitter *x, inv_id v)
 {
-    const inv_policy *p = r->policy;
-    const inv_value *val = inv_val(r->base, v);
+    const inv_policy *p = x->r->policy;
+    const inv_value *val = inv_val(x->r->base, v);
     if (val->keep) return INV_STORED_RESULT;
     if (p->refused && p->refused[v]) return INV_STORED_GUARD;
     if (p->keep[v]) return INV_STORED_ASKED;
     if (!(p->recompute || p->invert)) return INV_STORED_ALL;
-    const unsigned flags = inv_nod(r->base, val->def)->op->flags;
+    const unsigned flags = inv_nod(x->r->base, val->def)->op->flags;
     if (flags & INV_OP_NO_CLONE) return INV_STORED_ONCE;
     if (flags & INV_OP_SOURCE) return INV_STORED_INPUT;
-    if (r->base_of[v]) return INV_STORED_BASE;
-    return r->pos[val->def] >= p->late ? INV_STORED_LATE : INV_STORED_CHEAPER;
+    return x->for_base ? INV_STORED_BASE : INV_STORED_CHEAPER;
 }
 
-static bool record(inv_recovery *r, inv_id v, inv_choice choice, const char *by, double flops)
+/* Once per value and choice. */
+static bool record(emitter *x, inv_id v, inv_choice choice, const char *by, double flops)
 {
-    inv_choice_row row = {v, choice, by, flops <= 0, INV_STORED_NOT, INV_WAY_NONE, NULL};
-    for (uint32_t i = r->edge_start[v]; i < r->edge_start[v + 1]; i++) {
-        inv_way way = inv_way_of(r, r->edge_of[i]);
-        if (row.rule && way <= row.way) continue;
-        row.way = (uint8_t)way;
-        row.rule = r->edge[r->edge_of[i]].rule->name;
+    inv_choice_row row = {v, choice, by, flops <= 0, INV_STORED_NOT, x->way[v], x->rule[v]};
+    if (x->noted[v] >> choice & 1) return true;
+    x->noted[v] |= (uint8_t)(1u << choice);
+    if (choice == INV_STORED) row.stored = (uint8_t)why_stored(x, v);
+    return inv_vec_push(&x->g->arena, &x->plan->choice, row);
+}
+
+/* --- what stands for a value --- */
+
+/* A view of what was fired, as v. */
+static inv_id view_of(emitter *x, inv_id from, inv_id v)
+{
+    inv_graph *g = x->g;
+    const inv_value val = *inv_val(g, v);
+    const size_t order = g->order.n;
+    const inv_attr shape = inv_attr_of_ints("shape", (size_t)val.shape.rank, val.shape.dim);
+    const inv_id out = inv_emit1(g, "View", INV_IN(from), 1, &shape);
+    if (out == INV_NONE) return INV_NONE;
+    inv_val(g, out)->mem = val.mem;
+    g->order.n = order;
+    return inv_vec_push(&g->arena, &x->backward, inv_val(g, out)->def) ? out : INV_NONE;
+}
+
+/* INV_NONE: out of memory. */
+static inv_id stands_for(emitter *x, inv_id v)
+{
+    const inv_recovery *r = x->r;
+    if (!r->forward[v]) return v;
+    const uint32_t k = r->number[v];
+    if (x->newest[k] == 0) return record(x, v, INV_STORED, "", 0) ? v : INV_NONE;
+    if (x->rep[v] == INV_NONE || x->version[v] != x->newest[k]) {
+        x->rep[v] = view_of(x, x->rep[x->stands[k]], v);
+        x->version[v] = x->newest[k];
     }
-    if (choice == INV_STORED) row.stored = (uint8_t)why_stored(r, v);
-    return inv_vec_push(&r->g->arena, &r->plan->choice, row);
+    return x->rep[v];
 }
 
-/* Something reads what stands for v; the original counts as kept from its first reader on. */
-static bool note_read(inv_recovery *r, inv_id v)
+static void fired(emitter *x, inv_id v, inv_id rep)
 {
-    if (!r->forward[v] || r->rep[v] != v || r->noted[v]) return true;
-    r->noted[v] = true;
-    return record(r, v, INV_STORED, "", 0);
+    const uint32_t k = x->r->number[v];
+    x->version[v] = ++x->newest[k];
+    x->stands[k] = v;
+    x->rep[v] = rep;
+    inv_val(x->g, rep)->mem = inv_val(x->r->base, v)->mem;
 }
 
-static inv_id clone_node(inv_recovery *r, inv_id base_node, inv_id *local, inv_id want, inv_id clone_of, inv_id solves)
+/* --- nodes --- */
+
+/* A copy of a node behind what there is of backward. `wanted`: of its outputs, those alone; NULL: all. */
+static inv_id copy_node(emitter *x, inv_id base_node, const inv_id *wanted, uint32_t nwanted, inv_id clone_of,
+                        inv_id solves)
 {
-    inv_graph *g = r->g;
+    inv_graph *g = x->g;
     inv_node n = *inv_nod(g, base_node);
-    inv_id *in = INV_ARENA_NEW(&r->scratch, inv_id, n.nin + 1), *out = INV_ARENA_NEW(&r->scratch, inv_id, n.nout + 1);
+    inv_id *in = INV_ARENA_NEW(&x->scratch, inv_id, n.nin + 1), *out = INV_ARENA_NEW(&x->scratch, inv_id, n.nout + 1);
     if (!in || !out) return INV_NONE;
     for (uint32_t k = 0; k < n.nin; k++) {
-        inv_id v = n.in[k];
-        if (v != INV_NONE && !note_read(r, v)) return INV_NONE;
-        in[k] = v == INV_NONE ? v : r->forward[v] ? r->rep[v] : local[v] != INV_NONE ? local[v] : v;
+        const inv_id v = n.in[k];
+        in[k] = v == INV_NONE ? v : x->local[v] != INV_NONE ? x->local[v] : stands_for(x, v);
+        if (v != INV_NONE && in[k] == INV_NONE) return INV_NONE;
     }
     for (uint32_t k = 0; k < n.nout; k++) {
+        const inv_id v = n.out[k];
         out[k] = INV_NONE;
-        if (n.out[k] == INV_NONE || (want != INV_NONE && n.out[k] != want)) continue;
-        inv_value v = *inv_val(g, n.out[k]);
-        out[k] = inv_graph_value(g, inv_graph_fresh(g, v.name), INV_ROLE_NODE, v.dtype, &v.shape);
+        if (v == INV_NONE || (wanted && !inv_ids_have(wanted, nwanted, v))) continue;
+        inv_value val = *inv_val(g, v);
+        out[k] = inv_graph_value(g, inv_graph_fresh(g, val.name), INV_ROLE_NODE, val.dtype, &val.shape);
         if (out[k] == INV_NONE) return INV_NONE;
-        inv_val(g, out[k])->mem = v.mem;
-        local[n.out[k]] = out[k];
+        inv_val(g, out[k])->mem = val.mem;
     }
     inv_id id = inv_graph_node(g, n.domain, n.op_type, n.name, n.nin, in, n.nout, out, n.nattr, n.attr);
     if (id == INV_NONE) return INV_NONE;
@@ -78,17 +124,28 @@ static inv_id clone_node(inv_recovery *r, inv_id base_node, inv_id *local, inv_i
     c->solves = solves;
     c->origin = solves != INV_NONE ? inv_nod(g, solves)->origin : n.origin;
     c->norigin = solves != INV_NONE ? inv_nod(g, solves)->norigin : n.norigin;
-    for (uint32_t k = 0; k < c->nout; k++)
-        if (c->out[k] != INV_NONE) inv_val(g, c->out[k])->def = id;
-    return inv_vec_push(&g->arena, &r->backward, id) ? id : INV_NONE;
+    for (uint32_t k = 0; k < c->nout; k++) {
+        if (c->out[k] == INV_NONE) continue;
+        inv_val(g, c->out[k])->def = id;
+        x->local[n.out[k]] = c->out[k];
+    }
+    return inv_vec_push(&g->arena, &x->backward, id) ? id : INV_NONE;
+}
+
+/* What copies of nodes are called inside of one firing ends with it. */
+static void forget_local(emitter *x, inv_id node)
+{
+    const inv_node *n = inv_nod(x->g, node);
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE) x->local[n->out[k]] = INV_NONE;
 }
 
 /* Fingerprint in forward, comparison after the reconstruction. */
-static bool guard(inv_recovery *r, inv_id v)
+static bool guard(emitter *x, inv_id v)
 {
-    inv_graph *g = r->g;
+    inv_graph *g = x->g;
     if (!inv_dtype_is_float(inv_val(g, v)->dtype)) return true;
-    int64_t slot = (int64_t)r->plan->guarded.n;
+    int64_t slot = (int64_t)x->plan->guarded.n;
     size_t order = g->order.n;
     inv_attr key = inv_attr_of_int("key", slot + 1);
     g->phase = INV_FORWARD;
@@ -96,276 +153,168 @@ static bool guard(inv_recovery *r, inv_id v)
     g->phase = INV_BACKWARD;
     if (sum == INV_NONE) return false;
     inv_val(g, sum)->mem = INV_MEM_GUARD;
-    inv_id check = inv_emit(g, "GuardCheck", 0, INV_IN(r->rep[v], sum), INV_ATTRS(key, inv_attr_of_int("slot", slot)));
+    inv_id check = inv_emit(g, "GuardCheck", 0, INV_IN(x->rep[v], sum), INV_ATTRS(key, inv_attr_of_int("slot", slot)));
     g->order.n = order;
-    return check != INV_NONE && inv_vec_push(&g->arena, &r->plan->guarded, v) &&
-           inv_vec_push(&r->scratch, &r->guard_after, inv_val(g, v)->def) &&
-           inv_vec_push(&r->scratch, &r->guard_after, inv_val(g, sum)->def) &&
-           inv_vec_push(&g->arena, &r->backward, check);
+    return check != INV_NONE && inv_vec_push(&g->arena, &x->plan->guarded, v) &&
+           inv_vec_push(&x->scratch, &x->behind, inv_val(g, v)->def) &&
+           inv_vec_push(&x->scratch, &x->behind, inv_val(g, sum)->def) &&
+           inv_vec_push(&g->arena, &x->backward, check);
 }
 
 /* A node of a template that belongs to forward: behind the one that gives v, in the order of these calls. It reads
  * forward's own values. */
-static bool save_node(inv_recovery *r, inv_id node, inv_id v, inv_id *local)
+static bool save_node(emitter *x, inv_id node, inv_id v)
 {
-    inv_node n = *inv_nod(r->g, node);
-    inv_id id = clone_node(r, node, local, INV_NONE, INV_NONE, INV_NONE);
-    if (id == INV_NONE) return false;
-    r->backward.n--;
-    inv_nod(r->g, id)->phase = INV_FORWARD;
+    inv_graph *g = x->g;
+    const inv_node n = *inv_nod(g, node);
     for (uint32_t k = 0; k < n.nin; k++)
-        if (n.in[k] != INV_NONE && r->forward[n.in[k]]) inv_nod(r->g, id)->in[k] = n.in[k];
-    return inv_vec_push(&r->scratch, &r->guard_after, inv_val(r->g, v)->def) &&
-           inv_vec_push(&r->scratch, &r->guard_after, id);
+        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->local[n.in[k]] = n.in[k];
+    inv_id id = copy_node(x, node, NULL, 0, INV_NONE, INV_NONE);
+    for (uint32_t k = 0; k < n.nin; k++)
+        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->local[n.in[k]] = INV_NONE;
+    if (id == INV_NONE) return false;
+    x->backward.n--;
+    inv_nod(g, id)->phase = INV_FORWARD;
+    return inv_vec_push(&x->scratch, &x->behind, inv_val(g, v)->def) && inv_vec_push(&x->scratch, &x->behind, id);
 }
 
-static bool emit_edge(inv_recovery *r, uint32_t id, inv_id frees, inv_id *local)
+/* --- firings --- */
+
+static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
 {
-    if (id == INV_EDGE_KEEP) {
-        r->rep[frees] = frees;
-        r->base_of[frees] = true;
-        return true;
+    const inv_recovery *r = x->r;
+    inv_id wanted[32], node = (inv_id)e->id;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->ntarget; i++)
+        if (want >> i & 1) wanted[n++] = r->value[e->target[i]];
+    if (copy_node(x, node, wanted, n, node, INV_NONE) == INV_NONE) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const inv_node *of = inv_nod(r->base, node);
+        fired(x, wanted[i], x->local[wanted[i]]);
+        if (!record(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
+        if (r->policy->guard == INV_GUARD_FULL && !guard(x, wanted[i])) return false;
     }
-    if (id < r->nnode) {
-        if (clone_node(r, id, local, frees, id, INV_NONE) == INV_NONE) return false;
-        r->rep[frees] = local[frees];
-        local[frees] = INV_NONE;
-        if (!record(r, frees, INV_RECOMPUTED, inv_nod(r->base, id)->op->name, r->flops[id])) return false;
-        return r->policy->guard != INV_GUARD_FULL || guard(r, frees);
-    }
-    const inv_edge *e = &r->edge[id - r->nnode];
+    forget_local(x, node);
+    return true;
+}
+
+static bool solve(emitter *x, const inv_edge *e)
+{
+    const inv_policy *p = x->r->policy;
     for (uint32_t i = 0; i < e->nsave; i++)
-        if (!save_node(r, e->node[i], frees, local)) return false;
+        if (!save_node(x, e->node[i], e->frees)) return false;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
-        if (clone_node(r, e->node[i], local, i + 1 == e->nnode ? e->result : INV_NONE, INV_NONE, e->forward) ==
-            INV_NONE)
+        if (copy_node(x, e->node[i], i + 1 == e->nnode ? &e->result : NULL, 1, INV_NONE, e->forward) == INV_NONE)
             return false;
-    r->rep[frees] = local[e->result];
-    inv_val(r->g, r->rep[frees])->mem = inv_val(r->base, frees)->mem;
-    if (!record(r, frees, INV_INVERTED, e->rule->name, e->flops)) return false;
-    return r->policy->guard == INV_GUARD_OFF ||
-           (r->policy->guard == INV_GUARD_ON && e->rule->exactness == INV_EXACT) || guard(r, frees);
+    fired(x, e->frees, x->local[e->result]);
+    for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
+    if (!record(x, e->frees, INV_INVERTED, e->rule->name, e->flops)) return false;
+    return p->guard == INV_GUARD_OFF || (p->guard == INV_GUARD_ON && e->rule->exactness == INV_EXACT) ||
+           guard(x, e->frees);
 }
 
-static bool need(inv_recovery *r, inv_id v, inv_id *local);
-
-/* Whether a pick that is to be kept is first tried to be derived itself; what that takes is not doubted in turn. */
-static bool doubted(const inv_recovery *r, inv_id v, uint32_t edge)
+static bool fire(emitter *x, const inv_firing *f)
 {
-    const inv_policy *p = r->policy;
-    return edge == INV_EDGE_KEEP && p->lean && p->likely && p->likely[v] && !r->anchor[v] && !r->doubting;
+    const inv_recovery *r = x->r;
+    const inv_pb_edge *e = &r->p.edge[f->edge];
+    x->for_base = true;
+    const bool ok = e->inverse ? solve(x, &r->edge[e->id - r->nnode]) : recompute(x, e, f->want);
+    x->for_base = false;
+    return ok;
 }
 
-/* Derives target if it can be had within cap; *done says so. */
-static bool derive(inv_recovery *r, inv_id target, double cap, inv_id *local, bool *done)
-{
-    inv_ids picks = {0};
-    *done = false;
-    if (!inv_hyperpath(r, target, cap, &picks)) return false;
-    uint32_t *edge = INV_ARENA_NEW(&r->scratch, uint32_t, picks.n + 1);
-    if (!edge) return false;
-    for (size_t i = 0; i < picks.n; i++) edge[i] = inv_hyperpath_edge(r, picks.at[i]);
-    for (size_t i = 0; i < picks.n; i++) {
-        inv_id v = picks.at[i];
-        if (inv_at_hand(r, v)) continue;
-        if (doubted(r, v, edge[i])) {
-            r->doubting = true;
-            if (!need(r, v, local)) return false;
-            r->doubting = false;
-            continue;
-        }
-        if (!inv_edge_fits(r, v, edge[i])) { /* what was doubted came with an error */
-            edge[i] = INV_EDGE_KEEP;
-            r->err[v] = 0;
-        }
-        if (!emit_edge(r, edge[i], v, local)) return false;
-    }
-    *done = picks.n > 0;
-    return true;
-}
+/* --- the order --- */
 
-static bool kept_anyway(const inv_recovery *r, inv_id v)
+static bool prepare(emitter *x)
 {
-    const inv_policy *p = r->policy;
-    const inv_value *val = inv_val(r->base, v);
-    return p->keep[v] || val->keep || !(p->recompute || p->invert) ||
-           inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE;
-}
-
-/* Whether op only moves elements, so that its outputs are as steep as its inputs. */
-static bool moves(const inv_recovery *r, inv_id node)
-{
-    const inv_node *n = inv_nod(r->base, node);
-    for (uint32_t k = 0; k < n->nin; k++) {
-        if (n->in[k] == INV_NONE || !r->forward[n->in[k]]) continue;
-        for (uint32_t i = r->edge_start[n->in[k]]; i < r->edge_start[n->in[k] + 1]; i++) {
-            const inv_edge *e = &r->edge[r->edge_of[i]];
-            if (e->forward == node && e->rule->exactness == INV_EXACT && e->flops <= 0) return true;
-        }
-    }
-    return r->flops[node] <= 0 && !(n->op->flags & INV_OP_SOURCE);
-}
-
-/* Whether v is its node's operands in another arrangement, so that they can be kept in its place. */
-static bool rearranged(const inv_recovery *r, inv_id v)
-{
-    inv_id def = inv_val(r->base, v)->def;
-    const inv_node *n = inv_nod(r->base, def);
-    double sum = 0;
-    for (uint32_t k = 0; k < n->nin; k++)
-        if (n->in[k] != INV_NONE && r->forward[n->in[k]]) sum += inv_nbytes(r, n->in[k]);
-    return sum > 0 && sum <= inv_nbytes(r, v) && moves(r, def);
-}
-
-static bool need(inv_recovery *r, inv_id v, inv_id *local)
-{
-    if (inv_at_hand(r, v)) return note_read(r, v);
-    bool done = false;
-    const inv_node *n = inv_nod(r->base, inv_val(r->base, v)->def);
-    for (uint32_t k = 0; r->policy->apart && rearranged(r, v) && k < n->nin; k++)
-        if (n->in[k] != INV_NONE && !need(r, n->in[k], local)) return false;
-    /* What is kept for being late is still not kept twice in two arrangements. */
-    double cap = r->pos[inv_val(r->base, v)->def] >= r->policy->late ? INV_FREE : inv_price_of(r, v);
-    if (!derive(r, v, cap, local, &done)) return false;
-    if (done) return true;
-    r->rep[v] = v;
-    return note_read(r, v);
-}
-
-/* How an error of each output counts: see INV_OP_ATOMS and INV_OP_FROM_OUT. */
-static void note_steep(inv_recovery *r, inv_id node)
-{
-    const inv_node *n = inv_nod(r->base, node);
-    double steep = 1;
-    if (n->op->flags & INV_OP_ATOMS) steep = INFINITY;
-    for (uint32_t k = 0; k < n->nin; k++) {
-        inv_id x = n->in[k];
-        if (x == INV_NONE || !r->forward[x]) continue;
-        if (r->steep[x] > steep && moves(r, node)) steep = r->steep[x];
-        for (uint32_t i = r->edge_start[x]; n->op->flags & INV_OP_FROM_OUT && i < r->edge_start[x + 1]; i++) {
-            const inv_edge *e = &r->edge[r->edge_of[i]];
-            if (e->forward == node && e->gain > steep) steep = e->gain;
-        }
-    }
-    for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE) r->steep[n->out[k]] = steep;
-}
-
-/* --- the walk --- */
-
-static bool prepare(inv_recovery *r)
-{
-    const inv_graph *b = r->base;
-    inv_arena *a = &r->scratch;
-    r->nvalue = b->value.n;
-    r->nnode = b->node.n;
-    r->edge = b->matches ? b->matches->edge.at : NULL;
-    r->nedge = b->matches ? b->matches->edge.n : 0;
-    r->edge_start = INV_ARENA_NEW(a, uint32_t, r->nvalue + 2);
-    r->edge_of = INV_ARENA_NEW(a, uint32_t, r->nedge + 1);
-    r->pos = INV_ARENA_NEW(a, uint32_t, r->nnode + 1);
-    r->forward = INV_ARENA_NEW(a, bool, r->nvalue + 1);
-    r->rep = INV_ARENA_NEW(a, inv_id, r->nvalue + 1);
-    r->err = INV_ARENA_NEW(a, double, r->nvalue + 1);
-    r->steep = INV_ARENA_NEW(a, double, r->nvalue + 1);
-    r->flops = INV_ARENA_NEW(a, double, r->nnode + 1);
-    r->dist = INV_ARENA_NEW(a, double, r->nvalue + 1);
-    r->stamp = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
-    r->head = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
-    r->via = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
-    r->state = INV_ARENA_NEW(a, uint8_t, r->nvalue + 1);
-    r->noted = INV_ARENA_NEW(a, bool, r->nvalue + 1);
-    r->base_of = INV_ARENA_NEW(a, bool, r->nvalue + 1);
-    r->anchor = INV_ARENA_NEW(a, bool, r->nvalue + 1);
-    r->heeded = INV_ARENA_NEW(a, bool, r->nvalue + 1);
-    r->banned = INV_ARENA_NEW(a, bool, r->nedge + 1);
-    if (!r->edge_start || !r->edge_of || !r->pos || !r->forward || !r->rep || !r->err || !r->flops || !r->steep ||
-        !r->dist || !r->stamp || !r->head || !r->via || !r->state || !r->noted || !r->base_of ||
-        !r->anchor || !r->heeded || !r->banned)
+    const inv_recovery *r = x->r;
+    inv_arena *a = &x->scratch;
+    const size_t n = r->base->value.n + 1;
+    x->rep = INV_ARENA_NEW(a, inv_id, n);
+    x->version = INV_ARENA_NEW(a, uint32_t, n);
+    x->newest = INV_ARENA_NEW(a, uint32_t, r->p.nvalue + 1);
+    x->stands = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
+    x->local = INV_ARENA_NEW(a, inv_id, n);
+    x->noted = INV_ARENA_NEW(a, uint8_t, n);
+    x->way = INV_ARENA_NEW(a, uint8_t, n);
+    x->rule = INV_ARENA_NEW(a, const char *, n);
+    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->noted || !x->way || !x->rule)
         return false;
-    for (size_t i = 0; i < r->nedge; i++) r->edge_start[r->edge[i].frees + 1]++;
-    for (size_t v = 0; v < r->nvalue; v++) r->edge_start[v + 1] += r->edge_start[v];
-    uint32_t *at = INV_ARENA_NEW(a, uint32_t, r->nvalue + 1);
-    if (!at) return false;
-    for (uint32_t i = 0; i < r->nedge; i++) r->edge_of[r->edge_start[r->edge[i].frees] + at[r->edge[i].frees]++] = i;
-    for (size_t v = 0; v < r->nvalue; v++) r->rep[v] = INV_NONE;
-    for (size_t i = 0; i < b->forward_end; i++) {
-        const inv_node *n = inv_nod(b, b->order.at[i]);
-        r->pos[b->order.at[i]] = (uint32_t)i;
-        r->flops[b->order.at[i]] = inv_node_flops(b, n);
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) r->forward[n->out[k]] = true;
+    for (size_t v = 0; v < n; v++) x->rep[v] = x->local[v] = INV_NONE;
+    for (size_t i = 0; i < r->nedge; i++) {
+        const inv_edge *e = &r->edge[i];
+        const inv_way way = inv_way_of(r, e);
+        if (x->rule[e->frees] && way <= x->way[e->frees]) continue;
+        x->way[e->frees] = (uint8_t)way;
+        x->rule[e->frees] = e->rule->name;
     }
-    for (size_t i = 0; i < b->forward_end; i++) note_steep(r, b->order.at[i]);
-    for (size_t v = 0; v < r->nvalue; v++)
-        if (r->forward[v] && kept_anyway(r, (inv_id)v)) r->rep[v] = (inv_id)v;
     return true;
 }
 
-static bool walk(inv_recovery *r)
+static bool walk(emitter *x, const inv_firings *firings)
 {
-    const inv_graph *b = r->base;
-    inv_id *local = INV_ARENA_NEW(&r->scratch, inv_id, r->nvalue + 1);
-    if (!local) return false;
-    for (size_t v = 0; v < r->nvalue; v++) local[v] = INV_NONE;
-    for (size_t i = b->forward_end; i < b->order.n; i++) {
-        inv_id id = b->order.at[i];
-        uint32_t nin = inv_nod(r->g, id)->nin;
-        for (uint32_t k = 0; k < nin; k++) {
-            inv_id v = inv_nod(b, id)->in[k];
-            if (v == INV_NONE || !r->forward[v]) continue;
-            if (!need(r, v, local)) return false;
-            inv_nod(r->g, id)->in[k] = r->rep[v];
+    const inv_graph *b = x->r->base;
+    for (size_t i = b->forward_end, k = 0; i < b->order.n; i++) {
+        const inv_id id = b->order.at[i];
+        const uint32_t nin = inv_nod(x->g, id)->nin;
+        for (; k < firings->n && firings->at[k].step == i; k++)
+            if (!fire(x, &firings->at[k])) return false;
+        for (uint32_t j = 0; j < nin; j++) {
+            const inv_id v = inv_nod(b, id)->in[j];
+            if (v == INV_NONE || !x->r->forward[v]) continue;
+            const inv_id rep = stands_for(x, v);
+            if (rep == INV_NONE) return false;
+            inv_nod(x->g, id)->in[j] = rep;
         }
-        if (!inv_vec_push(&r->g->arena, &r->backward, id)) return false;
+        if (!inv_vec_push(&x->g->arena, &x->backward, id)) return false;
     }
     return true;
 }
 
-static bool assemble(inv_recovery *r)
+static bool assemble(emitter *x)
 {
-    inv_graph *g = r->g;
+    inv_graph *g = x->g;
+    const inv_graph *base = x->r->base;
     inv_ids order = {0};
-    uint32_t *first = INV_ARENA_NEW(&r->scratch, uint32_t, r->nnode + 1),
-             *next = INV_ARENA_NEW(&r->scratch, uint32_t, r->guard_after.n + 2);
+    uint32_t *first = INV_ARENA_NEW(&x->scratch, uint32_t, base->node.n + 1),
+             *next = INV_ARENA_NEW(&x->scratch, uint32_t, x->behind.n + 2);
     if (!first || !next) return false;
-    for (uint32_t k = (uint32_t)r->guard_after.n; k > 0; k -= 2) { /* a list of them per forward node; 0: none */
-        next[k / 2 - 1] = first[r->guard_after.at[k - 2]];
-        first[r->guard_after.at[k - 2]] = k / 2;
+    for (uint32_t k = (uint32_t)x->behind.n; k > 0; k -= 2) { /* a list of them per forward node; 0: none */
+        next[k / 2 - 1] = first[x->behind.at[k - 2]];
+        first[x->behind.at[k - 2]] = k / 2;
     }
-    for (size_t i = 0; i < r->base->forward_end; i++) {
-        inv_id id = r->base->order.at[i];
+    for (size_t i = 0; i < base->forward_end; i++) {
+        inv_id id = base->order.at[i];
         if (!inv_vec_push(&g->arena, &order, id)) return false;
         for (uint32_t k = first[id]; k; k = next[k - 1])
-            if (!inv_vec_push(&g->arena, &order, r->guard_after.at[2 * (k - 1) + 1])) return false;
+            if (!inv_vec_push(&g->arena, &order, x->behind.at[2 * (k - 1) + 1])) return false;
     }
     g->forward_end = order.n;
-    for (size_t i = 0; i < r->backward.n; i++)
-        if (!inv_vec_push(&g->arena, &order, r->backward.at[i])) return false;
+    for (size_t i = 0; i < x->backward.n; i++)
+        if (!inv_vec_push(&g->arena, &order, x->backward.at[i])) return false;
     g->order = order;
     return true;
 }
 
-inv_status inv_recover(const inv_graph *base, const inv_policy *policy, inv_plan *plan, inv_graph **out)
+inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_plan *plan, inv_graph **out)
 {
-    inv_recovery r = {.base = base, .policy = policy, .plan = plan};
+    emitter x = {.r = r, .plan = plan};
+    inv_context *ctx = r->base->ctx;
     *out = NULL;
-    INV_TRY(inv_graph_copy(base, &r.g));
-    r.g->phase = INV_BACKWARD;
-    r.g->fold = false;
+    INV_TRY(inv_graph_copy(r->base, &x.g));
+    x.g->phase = INV_BACKWARD;
+    x.g->fold = false;
     memset(&plan->choice, 0, sizeof plan->choice);
     memset(&plan->guarded, 0, sizeof plan->guarded);
-    inv__arena_init(&r.scratch, base->ctx);
-    bool ok = prepare(&r) && walk(&r) && assemble(&r);
-    inv__arena_fini(&r.scratch);
-    inv_status s = ok            ? INV_OK
-                   : r.g->failed ? r.g->failed
-                                 : inv__fail(base->ctx, INV_E_NOMEM, "out of memory in recovery");
-    if (s == INV_OK) s = inv_pass_order(r.g);
+    inv__arena_init(&x.scratch, ctx);
+    bool ok = prepare(&x) && walk(&x, firings) && assemble(&x);
+    inv__arena_fini(&x.scratch);
+    inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv__fail(ctx, INV_E_NOMEM, "out of memory in recovery");
+    if (s == INV_OK) s = inv_pass_order(x.g);
     if (s != INV_OK) {
-        inv_graph_destroy(r.g);
+        inv_graph_destroy(x.g);
         return s;
     }
-    *out = r.g;
+    *out = x.g;
     return INV_OK;
 }

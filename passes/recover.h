@@ -1,74 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What recovery's parts share: the walk (recover.c) and the search for one derivation (hyperpath.c). */
+ * Recovery of one graph: its problem (problem.c), and a plan made into nodes (recover.c). */
 #ifndef INV_PASSES_RECOVER_H
 #define INV_PASSES_RECOVER_H
 
 #include "passes/pass.h"
+#include "passes/problem.h"
 
-#define INV_EDGE_KEEP UINT32_MAX /* edge id: the value itself is kept, at the price of its bytes */
-enum { INV_FREE = 4 };           /* cost of a few edges without arithmetic */
+/* What may be done with forward values; arrays are per value of the base graph. */
+typedef struct inv_policy {
+    bool recompute, invert;
+    bool feed_again;     /* inputs may be copied from the caller again */
+    inv_guard guard;
+    double max_drift;
+    const bool *keep;    /* forced */
+    const bool *refused; /* kept because the guard refused its reconstruction */
+    const bool *no_invert, *no_recompute;
+} inv_policy;
 
-typedef struct inv_heap_item {
-    double cost;
-    inv_id v;
-} inv_heap_item;
-typedef INV_VEC(inv_heap_item) inv_heap;
-
-/* One use of a value as source of an edge of the cone. */
-typedef struct inv_cone_link {
-    uint32_t edge, next;
-} inv_cone_link;
-
-typedef struct inv_cone_edge {
-    uint32_t id; /* < nnode: forward node; INV_EDGE_KEEP; else nnode + index of the inverse edge */
-    uint32_t open;
-    double cost;
-    inv_id frees;
-} inv_cone_edge;
-
+/* The problem of a base graph. Views of one value are one value of the problem: its root. */
 typedef struct inv_recovery {
     const inv_graph *base;
     const inv_policy *policy;
-    inv_plan *plan;
-    inv_graph *g;
-    inv_arena scratch;
-    size_t nvalue, nnode, nedge;
-    const inv_edge *edge;
-    uint32_t *edge_start, *edge_of; /* inverse edges by the value they free */
-    uint32_t *pos;                  /* per forward node */
-    bool *forward;                  /* per value: computed in the forward part */
-    inv_id *rep;                    /* per forward value: what backward reads for it */
-    double *err;                    /* per forward value: estimated relative error of rep */
-    double *flops;                  /* per forward node */
-    double *steep;                  /* per forward value: what an error of it counts for the gradient's branches */
-    /* derivation */
-    bool *banned;                   /* per inverse edge: its result would be off by more than is allowed */
-    bool *anchor;                   /* per value: rather kept than what is derived from it */
-    bool *heeded;                   /* per value: refused by the guard, and what was rebuilt before it marked */
-    double *dist;
-    uint32_t *stamp, *head, *via, now; /* per value */
-    INV_VEC(inv_cone_link) links;
-    INV_VEC(inv_cone_edge) cone;
-    inv_heap queue;
-    uint8_t *state;      /* per value: while listing picks */
-    bool doubting;       /* deriving what was to be kept: what that is derived from is not doubted in turn */
-    bool *noted;         /* per value: recorded as kept */
-    bool *base_of;       /* per value: kept because others are derived from it */
-    inv_ids backward;    /* the new backward order */
-    inv_ids guard_after; /* what comes behind forward nodes, guards and what edges save: pairs (def node, new node) */
+    const inv_cost_table *costs;
+    inv_arena *a;
+    inv_problem p;
+    uint32_t nnode;      /* ids of edges: below it a forward node, from it on inverse edges */
+    const inv_edge *edge; /* inverse edges */
+    size_t nedge;
+    bool *forward;       /* per value: computed in the forward part */
+    inv_id *root;        /* per forward value: the one whose bytes it is a view of, or itself */
+    uint32_t *number;    /* per forward value: the problem's number of its root */
+    inv_id *value;       /* per number: the root */
+    double *steep;       /* per value: what an error of it counts for the gradient's branches */
 } inv_recovery;
 
-/* The picked values of the cheapest derivation of target, sources first, with r->err of each; none if it costs more
- * than cap or would be off by too much. false: out of memory. */
-bool inv_hyperpath(inv_recovery *r, inv_id target, double cap, inv_ids *picks);
-/* The edge by which a pick is derived, until the next search. */
-uint32_t inv_hyperpath_edge(const inv_recovery *r, inv_id pick);
-/* Sets r->err of v, derived by that edge; whether it is small enough. */
-bool inv_edge_fits(inv_recovery *r, inv_id v, uint32_t id);
 /* What this inverse edge is good for. */
-inv_way inv_way_of(const inv_recovery *r, uint32_t edge);
-bool inv_at_hand(const inv_recovery *r, inv_id v);
-double inv_nbytes(const inv_recovery *r, inv_id v);
-double inv_price_of(const inv_recovery *r, inv_id v); /* of keeping v */
+inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
+
+/* requires: base graph with matches and order.  gives: r, in r->a. `costs` NULL: flops. */
+inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy,
+                             const inv_cost_table *costs, inv_arena *a);
+/* A copy of base with the plan's firings as nodes, choices and guards noted in `plan`. */
+inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_plan *plan, inv_graph **out);
+
+/* --- saved.c --- */
+
+/* Notes the firings in plan->fired, allocated in plan->g. */
+inv_status inv_plan_note(const inv_recovery *r, const inv_firings *firings, inv_plan *plan);
+/* The firings that the saved plan has for these shapes, checked. *found: whether it has any for them; if not, that is
+ * INV_OK for a smaller last batch, else INV_E_ARG, as for all that does not fit. */
+inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_firings *out,
+                         bool *found);
 
 #endif

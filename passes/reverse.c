@@ -80,8 +80,9 @@ static inv_status find_outputs(inv_reversal *x)
         x->known = x->aside;
         x->aside = (inv_ids){0};
     }
-    INV_CHECK(x->known.n, o->ctx, INV_E_NOT_INVERTIBLE, "the model has no floating-point output to start from");
-    return INV_OK;
+    if (x->known.n) return INV_OK;
+    return inv__fail(o->ctx, INV_E_NOT_INVERTIBLE, "the model has no floating-point output to start from%s%s%s",
+                     logdet ? " besides the log-determinants '" : "", logdet ? logdet : "", logdet ? "'" : "");
 }
 
 /* --- deriving --- */
@@ -148,12 +149,17 @@ static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
             const inv_id v = n->in[k];
             const bool made = v == INV_NONE || x->d.name[v] || inv_val(o->g, v)->role == INV_ROLE_CONST ||
                               inv_nodes_give(o->g, e->node, i, v);
-            if (made || strcmp(n->op->name, "LinearSolve") == 0) continue;
-            text = o->carries[v] ? "its inverse takes what the model computes of the value that is to be derived (the "
-                                   "statistics of a normalization, for example), which is not known in this direction"
-                                 : "its inverse takes a factor that is made of parameters, but is no value that is "
-                                   "known here (alpha and beta of Gemm are multiplied in by the program; an Expand to "
-                                   "the shape of a value that is to be derived cannot run)";
+            if (made || inv_raise_matrix(n) == k) continue;
+            if (v == e->frees && i >= e->nsave)
+                text = "both of its operands come from the value that is to be derived";
+            else if (o->carries[v])
+                text = "its inverse takes what the model computes of the value that is to be derived, such as the mean "
+                       "and variance that a normalization takes out, and its output does not tell them; what can be "
+                       "turned round normalizes by parameters (ActNorm) or by running statistics (BatchNormalization)";
+            else
+                text = "its inverse takes a factor that is made of parameters, but is no value that is known here (an "
+                       "Expand to the shape of a value that is to be derived cannot run; without the Expand, the "
+                       "operator spreads its operand itself)";
         }
     }
     return text ? text : "its matrix is not a value of the file";
@@ -182,9 +188,15 @@ static const char *reason_at(const inv_reversal *x, inv_id node, inv_id unknown)
     for (size_t i = 0; i < found->edge.n && !edge; i++)
         if (found->edge.at[i].forward == node && found->edge.at[i].frees == unknown) edge = &found->edge.at[i];
     if (edge && other == INV_NONE) return reason_of_edge(x, edge);
-    for (size_t i = 0; i < found->refusal.n; i++)
-        if (found->refusal.at[i].node == node && found->refusal.at[i].why.reason)
-            return found->refusal.at[i].why.reason;
+    for (int about = 0; about < 2; about++) /* the operator, then the value: it may be the first of a longer pattern */
+        for (size_t i = 0; i < found->refusal.n; i++) {
+            const inv_refusal *f = &found->refusal.at[i];
+            if (f->why.reason && (about ? f->value == unknown : f->node == node)) return f->why.reason;
+        }
+    for (size_t i = 0; i < found->overruled.n && !edge; i++) {
+        const inv_refusal *f = &found->overruled.at[i];
+        if (f->why.reason && f->node == node && f->value == unknown) return f->why.reason;
+    }
     if (!edge) return "no rule inverts this operator in this operand";
     return inv__arena_printf(o->a, "that takes %s'%s', which is not known either", given ? "" : "its other operand ",
                              inv_val(o->g, other)->name);
@@ -529,7 +541,7 @@ static inv_status reverse(inv_outliner *o, const inv_graph *source, const inv_se
     INV_TRY(inv_outline_open(o, source, shapes, INV_FOR_EVAL));
     INV_CHECK(o->real != INV_DT_NONE, o->ctx, INV_E_UNSUPPORTED_TYPE,
               "the model mixes floating-point types, or has others than float32 and float64: its inverse cannot be "
-              "written");
+              "written; convert it to one of these");
     INV_TRY(inv_outline_tables(o));
     INV_TRY(find_inputs(&x));
     INV_TRY(find_outputs(&x));

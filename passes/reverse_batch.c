@@ -1,112 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The inverse direction of a model whose batch is open has to hold for every batch. Shapes are numbers here, and a
- * number does not say whether it is the batch or another extent that happens to equal it; so the inverse is made for
- * two batches that nothing in the model can be mistaken for, and must come out the same:
- *
- *     [N,4,6] -> Transpose -> [4,N,6] -> Reshape -> [4 N, 6]    undone by Reshape {4, 77, 6} and {4, 91, 6}: refused
- */
+ * The inverse direction of a model whose batch is open: made for two batches (batches.c), it must come out the same, or
+ * is refused as a whole. */
 #include <string.h>
 
 #include "core/node.h"
+#include "passes/batches.h"
 #include "passes/reverse.h"
-
-/* --- batches --- */
-
-static bool open_first(const inv_value *v) { return v->shape.rank < 0 || (v->shape.rank > 0 && v->shape.dim[0] < 0); }
-
-/* Whether the input's dimension d is an open batch, or an axis of the same symbol. */
-static bool is_batch(const inv_graph *g, const inv_value *v, int d)
-{
-    if (d == 0) return open_first(v);
-    const char *symbol = v->shape.rank > d && v->shape.dim[d] < 0 && v->dim_param ? v->dim_param[d] : NULL;
-    for (size_t i = 0; symbol && *symbol && i < g->inputs.n; i++) {
-        const inv_value *other = inv_val(g, g->inputs.at[i]);
-        const char *first = other->shape.rank > 0 && open_first(other) && other->dim_param ? other->dim_param[0] : NULL;
-        if (first && strcmp(first, symbol) == 0) return true;
-    }
-    return false;
-}
-
-/* Whether the model has an extent, or a number in a short list such as shapes are, that p divides. */
-static bool has_multiple(const inv_graph *g, int64_t p)
-{
-    enum { LONGEST = 16 };
-    for (size_t v = 0; v < g->value.n; v++) {
-        const inv_value *val = inv_val(g, (inv_id)v);
-        for (int d = 0; d < val->shape.rank; d++)
-            if (val->shape.dim[d] > 0 && val->shape.dim[d] % p == 0) return true;
-        if (val->data.dtype != INV_I64 || !val->data.bytes || val->data.nbytes > LONGEST * sizeof(int64_t)) continue;
-        for (size_t i = 0; i < val->data.nbytes / sizeof(int64_t); i++) {
-            int64_t e;
-            memcpy(&e, (const char *)val->data.bytes + i * sizeof e, sizeof e);
-            if (e != 0 && e % p == 0) return true;
-        }
-    }
-    return false;
-}
-
-static void pick_factors(const inv_graph *g, int64_t factor[2])
-{
-    static const int64_t primes[] = {11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47};
-    enum { N = sizeof primes / sizeof *primes };
-    size_t n = 0;
-    for (size_t i = 0; i < N && n < 2; i++)
-        if (N - i <= 2 - n || !has_multiple(g, primes[i])) factor[n++] = primes[i];
-}
-
-/* The shapes with every open batch so many times as large; false: none is open. */
-static inv_status enlarge(inv_arena *a, const inv_graph *g, const inv_session_options *from, int64_t factor,
-                          inv_session_options *to, bool *any)
-{
-    inv_array *arrays = INV_ARENA_NEW(a, inv_array, from->ninputs + 1);
-    if (!arrays) return INV_E_NOMEM;
-    for (size_t i = 0; i < from->ninputs; i++) {
-        arrays[i] = from->inputs[i];
-        const inv_array *is = &from->inputs[i];
-        const inv_id v = is->name ? inv_graph_find(g, is->name) : INV_NONE;
-        if (v == INV_NONE || inv_input_is_constant(from, is)) continue;
-        int64_t *dims = INV_ARENA_NEW(a, int64_t, (size_t)is->rank + 1);
-        if (!dims) return INV_E_NOMEM;
-        for (int d = 0; d < is->rank; d++) {
-            const bool batch = is_batch(g, inv_val(g, v), d);
-            dims[d] = is->dims[d] * (batch ? factor : 1);
-            *any = *any || batch;
-        }
-        arrays[i].dims = dims;
-    }
-    *to = *from;
-    to->inputs = arrays;
-    return INV_OK;
-}
-
-/* --- the same --- */
-
-static bool same_bytes(const void *a, size_t na, const void *b, size_t nb)
-{
-    return na == nb && (na == 0 || memcmp(a, b, na) == 0);
-}
-
-static bool same_shape(const inv_shape *a, const inv_shape *b)
-{
-    return a->rank == b->rank && same_bytes(a->dim, (size_t)a->rank * sizeof *a->dim, b->dim,
-                                            (size_t)b->rank * sizeof *b->dim);
-}
-
-static bool same_attr(const inv_attr *a, const inv_attr *b)
-{
-    if (strcmp(a->name, b->name) != 0 || a->kind != b->kind) return false;
-    switch (a->kind) {
-    case INV_ATTR_INT: return a->i == b->i;
-    case INV_ATTR_FLOAT: return same_bytes(&a->f, sizeof a->f, &b->f, sizeof b->f);
-    case INV_ATTR_STRING: return strcmp(a->s, b->s) == 0;
-    case INV_ATTR_INTS: return same_bytes(a->ints, a->n * sizeof *a->ints, b->ints, b->n * sizeof *b->ints);
-    case INV_ATTR_FLOATS: return same_bytes(a->floats, a->n * sizeof *a->floats, b->floats, b->n * sizeof *b->floats);
-    case INV_ATTR_TENSOR:
-        return a->tensor.dtype == b->tensor.dtype && same_shape(&a->tensor.shape, &b->tensor.shape) &&
-               same_bytes(a->tensor.bytes, a->tensor.nbytes, b->tensor.bytes, b->tensor.nbytes);
-    default: return true; /* of nodes of the file alone */
-    }
-}
 
 static bool same_names(const inv_graph *g, const inv_id *a, uint32_t na, const inv_graph *h, const inv_id *b,
                        uint32_t nb)
@@ -124,7 +23,7 @@ static bool same_node(const inv_graph *g, const inv_node *a, const inv_graph *h,
     if (!same_names(g, a->in, a->nin, h, b->in, b->nin) || !same_names(g, a->out, a->nout, h, b->out, b->nout))
         return false;
     for (uint32_t i = 0; i < a->nattr; i++)
-        if (!same_attr(&a->attr[i], &b->attr[i])) return false;
+        if (!inv_attr_same(&a->attr[i], &b->attr[i])) return false;
     return true;
 }
 
@@ -140,49 +39,54 @@ static const char *next_known(const inv_graph *source, const inv_graph *g, size_
     return "its output";
 }
 
-static inv_status compare(inv_context *ctx, const inv_graph *source, const inv_graph *g, const inv_graph *h)
+/* The place of the first node in which they differ; SIZE_MAX: none. */
+static size_t differs(const inv_graph *g, const inv_graph *h)
 {
-    for (size_t i = 0; i < g->order.n || i < h->order.n; i++) {
-        if (i < g->order.n && i < h->order.n &&
-            same_node(g, inv_nod(g, g->order.at[i]), h, inv_nod(h, h->order.at[i])))
-            continue;
-        return inv__fail(ctx, INV_E_NOT_INVERTIBLE,
-                         "the model's batch is open, and its inverse direction would hold for one batch only: what "
-                         "gives '%s' has other constants for another batch, since the model does not keep the batch on "
-                         "the first axis. Export the model with a fixed batch", next_known(source, g, i));
-    }
-    return INV_OK;
+    for (size_t i = 0; i < g->order.n || i < h->order.n; i++)
+        if (i >= g->order.n || i >= h->order.n ||
+            !same_node(g, inv_nod(g, g->order.at[i]), h, inv_nod(h, h->order.at[i])))
+            return i;
+    return SIZE_MAX;
 }
 
-/* Whether the model does not take that batch at all. */
-static bool is_about_shapes(inv_status s)
+static inv_status make(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out)
 {
-    return s != INV_OK && s != INV_E_NOMEM && s != INV_E_NOT_INVERTIBLE && s != INV_E_ARG;
+    return inv_reverse_as_given(job->ctx, job->source, shapes, job->options, job->in_memory, out);
+}
+
+static inv_status settle(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting *made[2])
+{
+    const inv_graph *g = made[0]->reversed;
+    const size_t at = differs(g, made[1]->reversed);
+    (void)shapes;
+    if (at == SIZE_MAX) return INV_OK;
+    return inv__fail(job->ctx, INV_E_NOT_INVERTIBLE,
+                     "the model's batch is open, and its inverse direction would hold for one batch only: what gives "
+                     "'%s' has other constants for another batch, since the model does not keep the batch on the first "
+                     "axis. Export the model with a fixed batch", next_known(job->source, g, at));
+}
+
+static inv_status narrow(const inv_batch_job *job, const inv_session_options *wide, inv_rewriting *made)
+{
+    static const char text[] = "dimensions other than the batch are open: it may hold for the extents alone that it "
+                               "was made for (--dim, --feed)";
+    inv_rewriting *other = NULL;
+    const inv_status s = make(job, wide, &other);
+    const bool same = s == INV_OK && differs(made->reversed, other->reversed) == SIZE_MAX;
+    inv_rewriting_destroy(other);
+    if (same || s == INV_E_NOMEM) return s;
+    const char **notes = INV_ARENA_NEW(&made->a, const char *, made->nnotes + 1);
+    if (!notes) return INV_E_NOMEM;
+    for (size_t i = 0; i < made->nnotes; i++) notes[i] = made->notes[i];
+    notes[made->nnotes++] = text;
+    made->notes = notes;
+    return INV_OK;
 }
 
 inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
                              const inv_reverse_options *options, bool in_memory, inv_rewriting **out)
 {
-    inv_session_options given = {0}, large[2];
-    inv_rewriting *made[2] = {NULL, NULL};
-    int64_t factor[2];
-    bool open = false;
-    inv_arena a;
-    *out = NULL;
-    memcpy(&given, shapes, shapes->size < sizeof given ? shapes->size : sizeof given);
-    given.size = sizeof given;
-    inv__arena_init(&a, ctx);
-    pick_factors(source, factor);
-    inv_status s = enlarge(&a, source, &given, factor[0], &large[0], &open);
-    if (s == INV_OK) s = enlarge(&a, source, &given, factor[1], &large[1], &open);
-    for (int i = 0; i < 2 && open && s == INV_OK; i++)
-        s = inv_reverse_as_given(ctx, source, &large[i], options, in_memory, &made[i]);
-    if (s == INV_OK && open) s = compare(ctx, source, made[0]->reversed, made[1]->reversed);
-    inv_rewriting_destroy(made[1]);
-    if (s == INV_OK && open) *out = made[0];
-    else inv_rewriting_destroy(made[0]);
-    inv__arena_fini(&a);
-    if (s != INV_OK ? is_about_shapes(s) : !open)
-        return inv_reverse_as_given(ctx, source, shapes, options, in_memory, out);
-    return s;
+    const inv_batch_job job = {.ctx = ctx, .source = source, .make = make, .settle = settle, .narrow = narrow,
+                               .options = options, .in_memory = in_memory};
+    return inv_for_every_batch(&job, shapes, out);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ops/linear.h"
+#include "passes/batches.h"
 #include "passes/outline.h"
 
 /* --- tables --- */
@@ -122,38 +123,22 @@ inv_status inv_outline_tables(inv_outliner *o)
 
 /* --- pseudo-inverses --- */
 
-/* The unit matrix; one for all matrices of that size. */
-static inv_id unit_matrix(inv_outliner *o, int64_t n)
+/* Emits the nodes that compute the pseudo-inverse of a value as a matrix, or of each group of a filter, outside of the
+ * order. */
+static inv_id emit_inverse(inv_outliner *o, const inv_solver *s)
 {
     inv_graph *g = o->g;
-    const double one = 1;
-    size_t each = inv_dtype_size(g->real);
-    inv_shape shape = inv_shape_of(2, (int64_t[]){n, n});
-    for (size_t i = 0; i < o->unit.n; i++)
-        if (inv_shape_equal(&inv_val(g, o->unit.at[i])->shape, &shape)) return o->unit.at[i];
-    uint8_t *entries = inv__arena_alloc(&o->scratch, (size_t)(n * n) * each + 1);
-    if (!entries) return INV_NONE;
-    memset(entries, 0, (size_t)(n * n) * each);
-    for (int64_t i = 0; i < n; i++) (void)inv_convert(entries + (size_t)(i * n + i) * each, g->real, &one, INV_F64, 1);
-    inv_id unit = inv_graph_const(g, g->real, &shape, entries);
-    return unit != INV_NONE && inv_vec_push(&o->scratch, &o->unit, unit) ? unit : INV_NONE;
-}
-
-/* Emits the nodes that compute the pseudo-inverse of a value as a matrix, outside of the order. */
-static inv_id emit_inverse(inv_outliner *o, inv_id matrix)
-{
-    inv_graph *g = o->g;
-    inv_shape s = inv_val(g, matrix)->shape;
-    int64_t rows = s.rank ? s.dim[0] : 1, columns = inv_shape_nelem(&s) / (rows ? rows : 1);
-    int64_t dims[] = {rows, columns};
-    bool tall = rows > columns;
-    inv_id unit = unit_matrix(o, tall ? rows : columns);
-    if (unit == INV_NONE) return INV_NONE;
-    inv_id m = inv_emit1(g, "View", INV_IN(matrix), INV_ATTRS(inv_attr_of_ints("shape", 2, dims)));
-    if (m == INV_NONE) return INV_NONE;
-    inv_id x = inv_emit1(g, "LinearSolve", INV_IN(unit, m), INV_ATTRS(inv_attr_of_int("transB", tall)));
-    if (x == INV_NONE || !tall) return x;
-    return inv_emit1(g, "Transpose", INV_IN(x), INV_ATTRS(inv_attr_of_ints("perm", 2, (int64_t[]){1, 0})));
+    const inv_shape w = inv_val(g, s->matrix)->shape;
+    const int64_t rows = w.rank ? w.dim[0] : 1, columns = inv_shape_nelem(&w) / (rows ? rows : 1);
+    const int64_t flat[2] = {rows, columns}, groups[3] = {s->groups, rows / s->groups, columns}, perm[3] = {0, 2, 1};
+    const bool many = s->groups > 1;
+    inv_id v = inv_emit1(g, "View", INV_IN(s->matrix), INV_ATTRS(inv_attr_of_ints("shape", 2, flat)));
+    if (v != INV_NONE) v = inv_emit1(g, "FilterInverse", INV_IN(v), INV_ATTRS(inv_attr_of_int("group", s->groups)));
+    if (v != INV_NONE && many) v = inv_emit1(g, "View", INV_IN(v), INV_ATTRS(inv_attr_of_ints("shape", 3, groups)));
+    if (v == INV_NONE) return v;
+    const int64_t turned[2] = {1, 0};
+    return inv_emit1(g, "Transpose", INV_IN(v),
+                     INV_ATTRS(inv_attr_of_ints("perm", many ? 3 : 2, many ? perm : turned)));
 }
 
 /* Makes the entries of the pseudo-inverses, one at a time, when they are written. */
@@ -175,6 +160,23 @@ static void release(void *opaque)
     inv__free(ctx, k);
 }
 
+/* The sum of the groups' log |det|; of a matrix that is not known NaN. */
+static inv_status sum_logdets(inv_context *ctx, const inv_data *matrix, int64_t groups, double *sum)
+{
+    const int64_t n = matrix->shape.dim[0] / groups;
+    const size_t nbytes = matrix->nbytes / (size_t)groups;
+    inv_data block = {matrix->dtype, inv_shape_of(2, (int64_t[]){n, inv_shape_nelem(&matrix->shape) / (n * groups)}),
+                      matrix->bytes, nbytes};
+    *sum = matrix->bytes ? 0 : NAN;
+    for (int64_t i = 0; matrix->bytes && i < groups; i++) {
+        double one;
+        block.bytes = (const uint8_t *)matrix->bytes + (size_t)i * nbytes;
+        INV_TRY(inv__linear_logdet(ctx, &block, &one));
+        *sum += one;
+    }
+    return INV_OK;
+}
+
 /* A matrix that training has made singular has none: NaN says so, and nothing else of the model is lost. */
 static inv_status make_inverse(void *opaque, size_t i, const void **data)
 {
@@ -186,9 +188,9 @@ static inv_status make_inverse(void *opaque, size_t i, const void **data)
     if (!(k->entries = inv__alloc(k->ctx, nbytes + 1))) return INV_E_NOMEM;
     const void *bytes = inv_known_bytes(&k->m, k->value[i]);
     if (k->solver[i].logdet) {
-        inv_data matrix = {v->dtype, v->shape, bytes, nbytes};
-        double logdet = NAN;
-        if (bytes) INV_TRY(inv__linear_logdet(k->ctx, &matrix, &logdet));
+        const inv_data matrix = {v->dtype, v->shape, bytes, n * inv_dtype_size(v->dtype)};
+        double logdet;
+        INV_TRY(sum_logdets(k->ctx, &matrix, k->solver[i].groups, &logdet));
         (void)inv_convert(k->entries, k->real, &logdet, INV_F64, 1);
         *data = k->entries;
         return INV_OK;
@@ -219,7 +221,7 @@ static inv_status put_inverses(inv_outliner *o, inv_rewriting *r)
     for (size_t i = 0; i < n; i++) {
         bool number = o->solver.at[i].logdet;
         k->solver[i] = o->solver.at[i];
-        k->value[i] = number ? k->solver[i].matrix : emit_inverse(o, o->solver.at[i].matrix);
+        k->value[i] = number ? k->solver[i].matrix : emit_inverse(o, &o->solver.at[i]);
         if (k->value[i] == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
         inv_shape shape = number ? inv_shape_scalar() : inv_val(g, k->value[i])->shape;
         size_t nbytes = (size_t)inv_shape_nelem(&shape) * inv_dtype_size(k->real);
@@ -298,8 +300,10 @@ static bool is_inverse(const inv_outliner *o, inv_id v)
         o->uses.start[v] != o->uses.start[v + 1])
         return false;
     inv_shape s = inv_val(o->g, inv_graph_stands(o->g, of))->shape;
-    if (s.rank < 2 || val->shape.rank != 2 || s.dim[0] < 1) return false;
-    return val->shape.dim[1] == s.dim[0] && val->shape.dim[0] == inv_shape_nelem(&s) / s.dim[0];
+    const inv_shape *is = &val->shape;
+    const int64_t groups = is->rank == 3 ? is->dim[0] : 1;
+    if (s.rank < 2 || (is->rank != 2 && is->rank != 3) || s.dim[0] < 1 || groups < 1) return false;
+    return is->dim[is->rank - 1] * groups == s.dim[0] && is->dim[is->rank - 2] == inv_shape_nelem(&s) / s.dim[0];
 }
 
 /* A call of a function that a rewriting made, from where it cannot be opened up; NULL: none. */
@@ -341,6 +345,7 @@ inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_
     INV_TRY(inv_graph_copy(o->flat, &o->g));
     o->real = real_of_file(o->flat);
     if (o->real == INV_F64 || o->reverse) o->g->real = INV_F64;
+    o->g->told = o->real;
     o->g->eval = o->reverse != NULL;
     INV_TRY(inv_compile_front(o->g, &rq, &o->plan));
     if (!o->g->matches && o->reverse) INV_TRY(inv_pass_match(o->g));
@@ -374,7 +379,8 @@ static inv_status refresh(inv_outliner *o, const inv_graph *source, const inv_se
     for (size_t i = 0; i < source->inits.n; i++) {
         const inv_value *v = inv_val(o->flat, o->flat->inits.at[i]);
         if (!v->inverse_of) continue;
-        inv_solver s = {inv_graph_stands(o->g, inv_graph_find(o->flat, v->inverse_of)), v->inverse_of, v->name, false};
+        inv_solver s = {inv_graph_stands(o->g, inv_graph_find(o->flat, v->inverse_of)), v->inverse_of, v->name,
+                        v->shape.rank == 3 ? v->shape.dim[0] : 1, false};
         if (!inv_vec_push(&o->scratch, &o->solver, s)) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -406,10 +412,70 @@ inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, 
     return s;
 }
 
+/* --- for every batch --- */
+
+static bool same_texts(const char *const *a, uint32_t na, const char *const *b, uint32_t nb)
+{
+    bool same = na == nb;
+    for (uint32_t i = 0; i < na && same; i++) same = strcmp(a[i], b[i]) == 0;
+    return same;
+}
+
+static bool same_node(const inv_outline_node *a, const inv_outline_node *b)
+{
+    bool same = a->source == b->source && a->nattr == b->nattr && same_texts(a->in, a->nin, b->in, b->nin) &&
+                same_texts(a->out, a->nout, b->out, b->nout);
+    if (a->source != INV_NONE || !same) return same;
+    for (uint32_t i = 0; i < a->nattr && same; i++) same = inv_attr_same(&a->attr[i], &b->attr[i]);
+    return same && strcmp(a->op_type, b->op_type) == 0;
+}
+
+/* Whether the other outline has the same function. */
+static bool has_function(const inv_outline *o, const inv_outline_function *f)
+{
+    for (size_t i = 0; i < o->function.n; i++) {
+        const inv_outline_function *x = &o->function.at[i];
+        if (strcmp(x->name, f->name) != 0) continue;
+        bool same = x->node.n == f->node.n && same_texts(x->in, x->nin, f->in, f->nin) &&
+                    same_texts(x->out, x->nout, f->out, f->nout);
+        for (size_t k = 0; k < f->node.n && same; k++) same = same_node(&x->node.at[k], &f->node.at[k]);
+        return same;
+    }
+    return false;
+}
+
+static inv_status make_blocks(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out)
+{
+    return inv_outline_make(&(inv_outliner){.ctx = job->ctx}, job->source, shapes, outline, out);
+}
+
+/* Blocks of which the inverse is another one for another batch get none. */
+static inv_status bar_inverses(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting *made[2])
+{
+    const inv_outline *a = &made[0]->outline, *b = &made[1]->outline;
+    inv_outliner flags = {.ctx = job->ctx};
+    inv_arena scratch;
+    inv__arena_init(&scratch, job->ctx);
+    inv_status s = INV_OK;
+    for (size_t i = 0; i < a->block.n && s == INV_OK; i++) {
+        const inv_outline_block *row = &a->block.at[i];
+        if (row->inverse && !has_function(b, &a->function.at[row->at + 1]) &&
+            !inv_vec_push(&scratch, &flags.barred, row->block))
+            s = INV_E_NOMEM;
+    }
+    if (s == INV_OK && flags.barred.n) {
+        inv_rewriting_destroy(made[0]);
+        s = inv_outline_make(&flags, job->source, shapes, outline, &made[0]);
+    }
+    inv__arena_fini(&scratch);
+    return s;
+}
+
 inv_status inv_rewrite_blocks(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                               inv_rewriting **out)
 {
-    return inv_outline_make(&(inv_outliner){.ctx = ctx}, source, options, outline, out);
+    const inv_batch_job job = {.ctx = ctx, .source = source, .make = make_blocks, .settle = bar_inverses};
+    return inv_for_every_batch(&job, options, out);
 }
 
 inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const inv_session_options *options,

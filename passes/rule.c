@@ -10,12 +10,14 @@
 
 inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n)
 {
+    const inv_inverse_def *first = inv_registry_favoured(ctx->registry);
     *n = inv_registry_ninverses(ctx->registry);
     *rules = INV_ARENA_NEW(a, inv_rule, *n ? *n : 1);
     if (!*rules) return INV_E_NOMEM;
-    for (size_t i = 0; i < *n; i++) {
-        inv_rule *r = &(*rules)[i];
-        r->def = inv_registry_inverse_at(ctx->registry, i);
+    for (size_t i = 0, at = first ? 1 : 0; i < *n; i++) {
+        const inv_inverse_def *def = inv_registry_inverse_at(ctx->registry, i);
+        inv_rule *r = &(*rules)[def == first ? 0 : at++];
+        r->def = def;
         INV_TRY(inv_text_stmts(ctx, a, r->def->match, &r->match));
         if (r->def->solve) INV_TRY(inv_text_stmts(ctx, a, r->def->solve, &r->solve));
         if (r->def->saves) INV_TRY(inv_text_stmts(ctx, a, r->def->saves, &r->saves));
@@ -67,46 +69,80 @@ enum { MAX_EVAL_HEIGHT = 64 };
 /* Bytes of computed entries that are kept for the next question. */
 enum { MAX_KEPT = 16 << 20 };
 
-static const void *compute(inv_matcher *m, inv_id v)
+/* Room of so many bytes among the computed entries. */
+static void *room(inv_matcher *m, size_t nbytes)
 {
-    inv_graph *g = m->g;
-    const inv_value *val = inv_val(g, v);
-    size_t nbytes = 0;
-    if (m->height[v] > MAX_EVAL_HEIGHT || !inv_shape_is_static(&val->shape) ||
-        !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
-        return NULL;
     void *bytes = inv__arena_alloc(&m->entries, nbytes + 64);
-    if (!bytes) return NULL;
-    m->nentries += nbytes;
-    bytes = (void *)(((uintptr_t)bytes + 63) & ~(uintptr_t)63);
-    if (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST)
-        return val->data.bytes && inv_convert(bytes, val->dtype, val->data.bytes, val->data.dtype,
-                                              (size_t)inv_shape_nelem(&val->shape))
-                   ? bytes
-                   : NULL;
-    if (val->role != INV_ROLE_NODE || m->active[v]) return NULL;
-    const inv_node *n = inv_nod(g, val->def);
-    if (n->nin > 8 || n->nout != 1 || n->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE)) return NULL;
-    inv_tensor in[8] = {{0}}, out = {bytes, val->dtype, val->shape, inv_shape_nelem(&val->shape)};
+    if (bytes) m->nentries += nbytes;
+    return bytes ? (void *)(((uintptr_t)bytes + 63) & ~(uintptr_t)63) : NULL;
+}
+
+/* Tensors of the node's values, `in` with their entries, `out` with room for them. */
+static bool tensors_of(inv_matcher *m, const inv_node *n, inv_tensor *in, inv_tensor *out)
+{
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->in[i] == INV_NONE) continue;
-        const inv_value *a = inv_val(g, n->in[i]);
+        const inv_value *a = inv_val(m->g, n->in[i]);
         const void *data = inv_known_bytes(m, n->in[i]);
-        if (!data) return NULL;
+        if (!data) return false;
         void *writable = NULL;
         memcpy(&writable, &data, sizeof data);
         in[i] = (inv_tensor){writable, a->dtype, a->shape, inv_shape_nelem(&a->shape)};
     }
-    if (n->op->flags & INV_OP_VIEW) {
-        memcpy(bytes, in[0].data, nbytes);
-        return bytes;
+    for (uint32_t k = 0; k < n->nout; k++) {
+        if (n->out[k] == INV_NONE) continue;
+        const inv_value *a = inv_val(m->g, n->out[k]);
+        size_t nbytes = 0;
+        if (!inv_shape_is_static(&a->shape) || !inv_shape_nbytes(&a->shape, a->dtype, &nbytes)) return false;
+        out[k] = (inv_tensor){room(m, nbytes), a->dtype, a->shape, inv_shape_nelem(&a->shape)};
+        if (!out[k].data) return false;
     }
-    size_t ws = n->op->workspace ? n->op->workspace(g, n) : 0;
-    void *scratch = ws ? inv__arena_alloc(&m->entries, ws + 64) : NULL;
-    if (ws && !scratch) return NULL;
-    inv_call call = {.node = n, .in = in, .out = &out, .nin = n->nin, .nout = 1, .ws_nbytes = ws};
-    call.ws = ws ? (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63) : NULL;
-    return n->op->cpu && n->op->cpu(&call) == INV_OK ? bytes : NULL;
+    return true;
+}
+
+static void note_known(inv_matcher *m, inv_id v, const void *bytes)
+{
+    inv_known *k = &m->known[v];
+    k->bytes = bytes;
+    k->tried = inv_vec_push(&m->scratch, &m->tried, v);
+}
+
+/* All that the node gives becomes known at once: of a Split, each part. */
+static bool run_node(inv_matcher *m, const inv_node *n)
+{
+    inv_tensor *t = INV_ARENA_NEW(&m->entries, inv_tensor, n->nin + n->nout + 1), *out = t + n->nin;
+    if (!t || !tensors_of(m, n, t, out)) return false;
+    if (n->op->flags & INV_OP_VIEW) {
+        size_t nbytes = 0;
+        if (!inv_shape_nbytes(&out[0].shape, out[0].dtype, &nbytes)) return false;
+        memcpy(out[0].data, t[0].data, nbytes);
+    } else {
+        size_t ws = n->op->workspace ? n->op->workspace(m->g, n) : 0;
+        inv_call call = {.node = n, .in = t, .out = out, .nin = n->nin, .nout = n->nout, .ws_nbytes = ws};
+        call.ws = ws ? room(m, ws) : NULL;
+        if ((ws && !call.ws) || !n->op->cpu || n->op->cpu(&call) != INV_OK) return false;
+    }
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && !m->known[n->out[k]].tried) note_known(m, n->out[k], out[k].data);
+    return true;
+}
+
+static void compute(inv_matcher *m, inv_id v)
+{
+    const inv_value *val = inv_val(m->g, v);
+    size_t nbytes = 0;
+    if (m->height[v] > MAX_EVAL_HEIGHT || m->active[v]) return;
+    if (val->role == INV_ROLE_NODE) {
+        const inv_node *n = inv_nod(m->g, val->def);
+        if (!(n->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE))) (void)run_node(m, n);
+        return;
+    }
+    if (val->role != INV_ROLE_PARAM && val->role != INV_ROLE_CONST) return;
+    if (!val->data.bytes || !inv_shape_is_static(&val->shape) || !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
+        return;
+    void *bytes = room(m, nbytes);
+    if (bytes && inv_convert(bytes, val->dtype, val->data.bytes, val->data.dtype, (size_t)inv_shape_nelem(&val->shape)))
+        note_known(m, v, bytes);
 }
 
 /* Each is computed once, until it is forgotten: expressions may share operands, and one that cannot be had is asked for
@@ -114,12 +150,9 @@ static const void *compute(inv_matcher *m, inv_id v)
 const void *inv_known_bytes(inv_matcher *m, inv_id v)
 {
     inv_known *k = &m->known[v];
-    if (!k->tried) {
-        k->bytes = compute(m, v);
-        k->tried = true;
-        if (!inv_vec_push(&m->scratch, &m->tried, v)) return NULL;
-    }
-    return k->bytes;
+    if (!k->tried) compute(m, v);
+    if (!k->tried) note_known(m, v, NULL);
+    return k->tried ? k->bytes : NULL;
 }
 
 void inv_known_forget(inv_matcher *m, size_t beyond)
@@ -212,9 +245,12 @@ static inv_status on_range(inv_matcher *m, const inv_condition *c, inv_id a, boo
     if (*holds) return INV_OK;
     const inv_value *val = inv_val(m->g, a);
     const char *by = val->def == INV_NONE ? "the caller" : inv_nod(m->g, val->def)->op->name;
-    *reason = isinf(r.lo) ? inv__arena_printf(&m->g->arena, "'%s', given by %s, may be zero or negative", val->name, by)
-                          : inv__arena_printf(&m->g->arena, "'%s', given by %s, may be as small as %.3g", val->name, by,
-                                              r.lo);
+    inv_arena *to = &m->g->arena;
+    if (!positive)
+        *reason = inv__arena_printf(to, "'%s', given by %s, may come as near to zero as %.3g", val->name, by,
+                                    fmax(0, fmax(r.lo, -r.hi)));
+    else if (isinf(r.lo)) *reason = inv__arena_printf(to, "'%s', given by %s, may be zero or negative", val->name, by);
+    else *reason = inv__arena_printf(to, "'%s', given by %s, may be as small as %.3g", val->name, by, r.lo);
     return *reason ? INV_OK : INV_E_NOMEM;
 }
 
@@ -270,15 +306,7 @@ static inv_status reflects(inv_matcher *m, inv_id d, inv_id o, bool *holds, cons
 /* Entry of v, which broadcasts against `like`, at element e of that. */
 static double entry_at(const inv_value *v, const void *bytes, const inv_shape *like, int64_t e)
 {
-    int64_t at = 0, step = 1;
-    for (int d = 1; d <= like->rank; d++) {
-        int64_t n = like->dim[like->rank - d], own = d <= v->shape.rank ? v->shape.dim[v->shape.rank - d] : 1;
-        int64_t i = n ? e % n : 0;
-        e /= n ? n : 1;
-        if (own > 1) at += i * step;
-        step *= own;
-    }
-    return inv_elem_double(bytes, v->dtype, (size_t)at);
+    return inv_elem_double(bytes, v->dtype, (size_t)inv_shape_element(&v->shape, like, e));
 }
 
 /* Masks: whether b is 0 or 1 everywhere, and c is what is missing to 1. */
@@ -332,9 +360,12 @@ static inv_status on_values(inv_matcher *m, const inv_condition *c, const inv_bi
     }
     bool positive = strcmp(c->name, "positive") == 0;
     *holds = positive ? x.least > 0 : x.least_abs > c->number;
-    if (!*holds)
+    if (!*holds && positive)
+        *reason = inv__arena_printf(&g->arena, "'%s' is %.3g in entry %zu, which is not above zero",
+                                    inv_val(g, a)->name, x.least, x.at_least);
+    else if (!*holds)
         *reason = inv__arena_printf(&g->arena, "'%s' comes as near to zero as %.3g, in entry %zu", inv_val(g, a)->name,
-                                    positive ? x.least : x.least_abs, positive ? x.at_least : x.at_abs);
+                                    x.least_abs, x.at_abs);
     return *reason || *holds ? INV_OK : INV_E_NOMEM;
 }
 
@@ -373,7 +404,7 @@ static double expected_gain(inv_range r, bool inverse)
 static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *node)
 {
     inv_known_forget(m, MAX_KEPT);
-    const void *v = var == INV_NONE ? NULL : inv_known_bytes(m, var), *f = inv_known_bytes(m, s);
+    const void *v = inv_known_bytes(m, var), *f = inv_known_bytes(m, s);
     int64_t n = inv_shape_nelem(&inv_val(m->g, s)->shape);
     double most = 0;
     if (!v || !f || inv_shape_nelem(&inv_val(m->g, var)->shape) != n) return INFINITY;
@@ -423,6 +454,7 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     *gain = given ? *bound : expected_gain(r, inverse);
     if (*gain < 1 && !inverse) *gain = 1; /* rounding stays */
     if (*bound < 1 && !inverse) *bound = 1;
-    if (inverse && c.nargs == 2) *bound = most_spread(m, inv_binding_get(b, c.arg[1]), v, node);
+    const inv_id var = inverse && c.nargs == 2 ? inv_binding_get(b, c.arg[1]) : INV_NONE;
+    if (var != INV_NONE && !m->active[var]) *bound = most_spread(m, var, v, node);
     return INV_OK;
 }

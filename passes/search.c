@@ -1,28 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which recovery: prices are tried on a geometric grid, since the peak is not monotone in the price; then the point in
- * the forward order is sought after which keeping everything costs no peak (the last block's values live anyway).
+ * Which recovery: the graph's problem (problem.c) is searched for the plan that the memory mode asks for (plan.c).
  *   store      everything is kept
- *   recompute  smallest peak without inverse edges
+ *   recompute  least arithmetic within 2 % of the smallest peak that costs at most 4/3 of a plain step, without
+ *              inverse edges
+ *   auto       the same with them
  *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
  *              bytes that any does
- *   auto       smallest peak of all at no more than 4/3 of the arithmetic of a plain step
- * With a budget in bytes, all but store take the least arithmetic that fits it, by the means that the mode allows.
+ * With a budget in bytes, all but store take the least arithmetic that fits it, by the means that the mode allows. A
+ * saved plan (saved.c) is taken as it is.
  * requires: plan->base.  gives: plan->g with offsets, plan->choice. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/node.h"
-#include "passes/pass.h"
-
-typedef struct score {
-    size_t peak, activations; /* most bytes live at once, of all classes and of activations alone */
-    double flops, inverted;
-} score;
-
-typedef struct attempt {
-    inv_policy policy;
-    score got;
-} attempt;
+#include "passes/recover.h"
 
 typedef struct search {
     inv_plan *plan;
@@ -30,16 +22,10 @@ typedef struct search {
     inv_context *ctx;
     inv_arena scratch;
     inv_policy policy;
+    inv_recovery recovery;
     inv_graph *best;
     inv_plan best_plan;
-    score best_score;
-    inv_policy best_policy;
-    double limit; /* flops */
     size_t budget; /* bytes for the peak; 0: none */
-    double floor; /* bytes that inverses with arithmetic must rebuild */
-    bool *kept;   /* per value: what a walk kept is noted here; NULL: nowhere */
-    bool activations_first; /* mode invert: the activations decide, then all classes together */
-    INV_VEC(attempt) trials;
 } search;
 
 double inv_node_flops(const inv_graph *g, const inv_node *n)
@@ -66,196 +52,6 @@ static void count_flops(const inv_graph *g, inv_plan *plan)
         else
             plan->flops += inv_node_flops(g, n);
     }
-}
-
-/* By more than a rearrangement. */
-static double inverted_bytes(const inv_plan *plan)
-{
-    double sum = 0;
-    for (size_t i = 0; i < plan->choice.n; i++) {
-        size_t nbytes = 0;
-        const inv_value *v = inv_val(plan->base, plan->choice.at[i].value);
-        if (plan->choice.at[i].choice != INV_INVERTED || plan->choice.at[i].moved) continue;
-        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
-        sum += (double)nbytes;
-    }
-    return sum;
-}
-
-static bool better(const search *s, const score *a, const score *b)
-{
-    bool fits_a = a->flops <= s->limit, fits_b = b->flops <= s->limit;
-    if (s->budget) {
-        bool within_a = a->peak <= s->budget, within_b = b->peak <= s->budget;
-        if (within_a != within_b) return within_a;
-        if (!within_a && a->peak != b->peak) return a->peak < b->peak;
-        return a->flops != b->flops ? a->flops < b->flops : a->peak < b->peak;
-    }
-    if (fits_a != fits_b) return fits_a;
-    if (s->activations_first && a->activations != b->activations) return a->activations < b->activations;
-    if (a->peak != b->peak) return a->peak < b->peak;
-    if (a->activations != b->activations) return a->activations < b->activations;
-    return a->flops < b->flops;
-}
-
-/* Tries one policy; keeps it if it is the best so far. */
-static inv_status try_policy(search *s, const inv_policy *p, score *got)
-{
-    inv_plan trial = *s->plan;
-    inv_graph *g;
-    INV_TRY(inv_recover(s->plan->base, p, &trial, &g));
-    inv_status st = inv_pass_liveness(g, &trial);
-    if (st != INV_OK) {
-        inv_graph_destroy(g);
-        return st;
-    }
-    count_flops(g, &trial);
-    for (size_t i = 0; s->kept && i < trial.choice.n; i++)
-        if (trial.choice.at[i].choice == INV_STORED) s->kept[trial.choice.at[i].value] = true;
-    *got = (score){trial.load, trial.activation_peak, trial.flops, inverted_bytes(&trial)};
-    if (!inv_vec_push(&s->scratch, &s->trials, ((attempt){*p, *got}))) {
-        inv_graph_destroy(g);
-        return INV_E_NOMEM;
-    }
-    bool keep = got->inverted >= s->floor || !s->best;
-    if (s->budget) got->peak += g->gpu ? inv_control_nbytes(trial.guarded.n) : 0;
-    keep = keep && (!s->best || better(s, got, &s->best_score));
-    if (keep && s->budget && got->peak <= s->budget) { /* placing takes long: only what would be the best */
-        st = inv_pass_memplan(g, &trial);
-        got->peak += trial.transient - trial.load;
-        keep = st == INV_OK && (!s->best || better(s, got, &s->best_score));
-    }
-    if (!keep) {
-        inv_graph_destroy(g);
-        return st;
-    }
-    inv_graph_destroy(s->best);
-    s->best = g;
-    s->best_plan = trial;
-    s->best_score = *got;
-    s->best_policy = *p;
-    return INV_OK;
-}
-
-/* The dearest single evaluation, in flops per byte that it gives. */
-static double dearest(const inv_graph *g)
-{
-    double most = 1;
-    for (size_t i = 0; i < g->forward_end; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        size_t nbytes = 0;
-        if (n->nout == 0 || n->out[0] == INV_NONE) continue;
-        (void)inv_shape_nbytes(&inv_val(g, n->out[0])->shape, inv_val(g, n->out[0])->dtype, &nbytes);
-        double ratio = inv_node_flops(g, n) / (double)(nbytes ? nbytes : 1);
-        if (ratio > most) most = ratio;
-    }
-    return most;
-}
-
-/* A walk, and a second one that knows what the first has kept. */
-static inv_status try_twice(search *s, const inv_policy *first)
-{
-    inv_policy p = *first;
-    score got;
-    p.likely = NULL;
-    s->kept = INV_ARENA_NEW(&s->scratch, bool, s->plan->base->value.n + 1);
-    if (!s->kept) return INV_E_NOMEM;
-    inv_status st = try_policy(s, &p, &got);
-    p.likely = s->kept;
-    s->kept = NULL;
-    return st == INV_OK ? try_policy(s, &p, &got) : st;
-}
-
-/* Up to the price of a longer run of evaluations; far beyond, everything would be derived from the input. */
-static inv_status scan_prices(search *s, bool invert)
-{
-    enum { RUN = 64 };
-    inv_policy p = s->policy;
-    p.recompute = true;
-    p.invert = invert;
-    double last = RUN * dearest(s->plan->base);
-    for (double price = 0.25; price < last; price *= 4) {
-        p.price = price;
-        INV_TRY(try_twice(s, &p));
-    }
-    return INV_OK;
-}
-
-/* One point from which on everything is kept. */
-static inv_status try_late(search *s, const inv_policy *base, size_t late, bool *fine)
-{
-    inv_policy p = *base;
-    score before = s->best_score, got;
-    p.late = late;
-    INV_TRY(try_policy(s, &p, &got));
-    if (s->budget) *fine = got.peak <= s->budget;
-    else *fine = got.peak <= before.peak && got.activations <= before.activations && got.inverted >= s->floor;
-    return INV_OK;
-}
-
-/* From which forward position on can everything be kept without a higher peak? A coarse grid, since the peak is not
- * monotone, then bisection. */
-static inv_status keep_late(search *s)
-{
-    enum { GRID = 16 };
-    if (!s->best_policy.recompute) return INV_OK;
-    const inv_policy base = s->best_policy;
-    size_t n = s->plan->base->forward_end, lo = 0, hi = n; /* keeping from hi on is fine */
-    bool fine;
-    for (size_t k = GRID; k-- > 1 && n > 2 * GRID;) {
-        INV_TRY(try_late(s, &base, n * k / GRID, &fine));
-        if (fine) hi = n * k / GRID;
-        else if (lo < n * k / GRID && hi > n * k / GRID) lo = n * k / GRID;
-    }
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        INV_TRY(try_late(s, &base, mid, &fine));
-        if (fine) hi = mid;
-        else lo = mid + 1;
-    }
-    return INV_OK;
-}
-
-/* The best so far with what a walk can do otherwise. */
-static inv_status try_variants(search *s)
-{
-    inv_policy p = s->best_policy;
-    for (int k = 1; k < 4 && p.recompute; k++) {
-        p.apart = k & 1;
-        p.lean = k & 2;
-        INV_TRY(try_twice(s, &p));
-    }
-    return INV_OK;
-}
-
-static inv_status refine(search *s)
-{
-    INV_TRY(try_variants(s));
-    return keep_late(s);
-}
-
-/* Mode invert. Which trial inverts enough is known when all have been made. */
-static inv_status search_inverted(search *s)
-{
-    size_t first = s->trials.n, best = first;
-    double most = 0;
-    s->policy.feed_again = false;
-    s->activations_first = true;
-    INV_TRY(scan_prices(s, true));
-    if (s->budget) return refine(s);
-    for (size_t i = first; i < s->trials.n; i++) most = fmax(most, s->trials.at[i].got.inverted);
-    s->floor = 0.75 * most;
-    for (size_t i = first; i < s->trials.n; i++) {
-        const score *a = &s->trials.at[i].got, *b = &s->trials.at[best].got;
-        bool enough = a->inverted >= s->floor;
-        if (enough != (b->inverted >= s->floor) ? enough : better(s, a, b)) best = i;
-    }
-    score got;
-    inv_policy p = s->trials.at[best].policy;
-    inv_graph_destroy(s->best);
-    s->best = NULL;
-    INV_TRY(try_policy(s, &p, &got));
-    return refine(s);
 }
 
 static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
@@ -358,76 +154,194 @@ static inv_status forced(search *s, const inv_program *program)
     return o->memory == INV_MEMORY_RECOMPUTE ? INV_OK : keep_anchors(s, program, keep);
 }
 
-/* The policy of an earlier search, with the anchors that have come since. */
-static inv_status try_found(search *s, const inv_found_policy *f)
+/* The plan as a graph with offsets: what it really needs. It becomes the best one. */
+static inv_status realize(search *s, const inv_firings *firings)
 {
-    inv_policy p = s->policy;
-    score got;
-    p.recompute = f->recompute;
-    p.invert = f->invert;
-    p.feed_again = f->feed_again;
-    p.apart = f->apart;
-    p.lean = f->lean;
-    p.price = f->price;
-    if (f->second) { /* the first walk again, without its late part, for what it keeps */
-        s->kept = INV_ARENA_NEW(&s->scratch, bool, s->plan->base->value.n + 1);
-        if (!s->kept) return INV_E_NOMEM;
-        INV_TRY(try_policy(s, &p, &got));
-        p.likely = s->kept;
-        s->kept = NULL;
+    inv_plan made = *s->plan;
+    made.overhead = made.bound = 0;
+    inv_graph *g;
+    INV_TRY(inv_recover(&s->recovery, firings, &made, &g));
+    inv_status st = inv_pass_memplan(g, &made);
+    if (st != INV_OK) {
+        inv_graph_destroy(g);
+        return st;
     }
-    p.late = f->late;
+    count_flops(g, &made);
     inv_graph_destroy(s->best);
-    s->best = NULL;
-    return try_policy(s, &p, &got);
+    for (size_t k = 0; k < firings->n; k++) made.overhead += s->recovery.p.edge[firings->at[k].edge].cost;
+    if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
+    made.g = s->best = g;
+    s->best_plan = made;
+    return inv_plan_note(&s->recovery, firings, &s->best_plan);
+}
+
+/* Of the budget: everything transient, and what a device's guards report. */
+static size_t needed(const search *s)
+{
+    return s->best_plan.transient + (s->best->gpu ? inv_control_nbytes(s->best_plan.guarded.n) : 0);
+}
+
+static inv_status find(search *s, const inv_goal *goal, inv_firings *firings, inv_score *score)
+{
+    return inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, firings, score);
+}
+
+enum { TRIES = 4 };
+
+/* The smallest peak there is, whatever it costs. */
+static inv_status least_bytes(search *s, const inv_goal *wanted)
+{
+    inv_goal goal = *wanted;
+    inv_firings firings;
+    inv_score score;
+    goal.budget = 0;
+    goal.limit = INFINITY;
+    INV_TRY(find(s, &goal, &firings, &score));
+    return realize(s, &firings);
+}
+
+/* The least arithmetic within so many bytes. The problem's peak is not quite the graph's, and buffers may not go
+ * together well: what that takes more is taken off, more of it each time, and sought again. */
+static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
+{
+    inv_goal goal = *wanted;
+    inv_firings firings;
+    inv_score score;
+    goal.budget = nbytes;
+    for (int i = 0; i < TRIES; i++) {
+        INV_TRY(find(s, &goal, &firings, &score));
+        INV_TRY(realize(s, &firings));
+        const size_t need = needed(s);
+        if (need <= nbytes) return INV_OK;
+        const size_t off = (need - nbytes) << i;
+        if (score.peak > goal.budget || off >= goal.budget) break;
+        goal.budget -= off;
+    }
+    return least_bytes(s, wanted);
+}
+
+/* The smallest peak; of modes that say so, the least arithmetic within 2 % of it. */
+static inv_status smallest(search *s, const inv_goal *goal)
+{
+    inv_firings firings;
+    inv_score score;
+    INV_TRY(find(s, goal, &firings, &score));
+    if (goal->activations) return realize(s, &firings);
+    inv_goal near = *goal;
+    inv_firings cheaper;
+    inv_score got;
+    near.budget = score.peak + score.peak / 50;
+    INV_TRY(find(s, &near, &cheaper, &got));
+    const bool gains = got.peak <= near.budget && got.cost < score.cost;
+    INV_TRY(realize(s, gains ? &cheaper : &firings));
+    /* Buffers that do not go together well are left for others. */
+    for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
+        near.budget -= 64;
+        INV_TRY(find(s, &near, &cheaper, &got));
+        if (got.peak > near.budget) return INV_OK;
+        INV_TRY(realize(s, &cheaper));
+    }
+    return INV_OK;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const size_t *x = a, *y = b;
+    return x[0] != y[0] ? (x[0] < y[0] ? 1 : -1) : x[1] < y[1] ? -1 : x[1] > y[1];
+}
+
+/* "x (5 bytes), y (3 bytes) and 7 more": what is alive where the plan needs most, the largest first. */
+static inv_status largest_alive(search *s, size_t at, inv_str *text)
+{
+    enum { NAMED = 4 };
+    const inv_plan *p = &s->best_plan;
+    inv_ids alive = {0};
+    INV_TRY(inv_plan_alive(p, at, &s->scratch, &alive));
+    size_t(*sizes)[2] = inv__arena_array(&s->scratch, alive.n + 1, sizeof *sizes);
+    if (!sizes) return INV_E_NOMEM;
+    for (size_t i = 0; i < alive.n; i++) {
+        const inv_value *v = inv_val(p->g, alive.at[i]);
+        (void)inv_shape_nbytes(&v->shape, v->dtype, &sizes[i][0]);
+        sizes[i][1] = alive.at[i];
+    }
+    qsort(sizes, alive.n, sizeof *sizes, by_bytes);
+    for (size_t i = 0; i < alive.n && i < NAMED; i++)
+        inv__str_add(text, "%s%s (%zu bytes)", i ? ", " : "", inv_val(p->g, (inv_id)sizes[i][1])->name, sizes[i][0]);
+    if (alive.n > NAMED) inv__str_add(text, " and %zu more", alive.n - NAMED);
+    return INV_OK;
 }
 
 static inv_status within_budget(search *s, const inv_program *program)
 {
-    size_t rest = (size_t)s->rq->options->budget - program->budget_left, need = s->best_score.peak;
+    const size_t rest = (size_t)s->rq->options->budget - program->budget_left, need = needed(s);
     if (!s->budget || need <= s->budget) return INV_OK;
-    INV_TRY(inv_pass_memplan(s->best, &s->best_plan));
-    need += s->best_plan.transient - s->best_plan.load;
-    return inv__fail(s->ctx, INV_E_NOMEM,
-                     "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them "
-                     "parameters, constants and optimizer state); raise --budget, or use a smaller batch",
-                     (unsigned long long)s->rq->options->budget, rest + need, rest);
+    const inv_plan *p = &s->best_plan;
+    size_t at = 0;
+    for (size_t i = 0; i < s->best->order.n; i++)
+        if (inv_live_total(&p->live[i]) > inv_live_total(&p->live[at])) at = i;
+    inv_str alive;
+    inv__str_init(&alive, s->ctx);
+    inv_status st = largest_alive(s, at, &alive);
+    if (st == INV_OK)
+        st = inv__fail(s->ctx, INV_E_NOMEM,
+                       "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them "
+                       "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s. "
+                       "Raise --budget, or use a smaller batch",
+                       (unsigned long long)s->rq->options->budget, rest + need, rest,
+                       inv_node_label(inv_nod(s->best, s->best->order.at[at])),
+                       inv_nod(s->best, s->best->order.at[at])->op->name, alive.s ? alive.s : "");
+    inv__str_fini(&alive);
+    return st;
+}
+
+static inv_status seek(search *s, const inv_program *program, inv_memory memory)
+{
+    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = 1e4 * s->recovery.p.nstep,
+                     .recompute = true, .invert = s->policy.invert};
+    if (program->smallest) return least_bytes(s, &goal);
+    if (s->budget) return within(s, &goal, s->budget);
+    if (memory == INV_MEMORY_INVERT) {
+        goal.share = 0.75;
+        goal.activations = true;
+    }
+    return smallest(s, &goal);
+}
+
+static inv_status recover(search *s, const inv_program *program, inv_memory memory)
+{
+    inv_plan *plan = s->plan;
+    /* Where weights are updated early no guard may refuse the step, so `auto` has nothing to be guarded. */
+    const bool early = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
+    s->policy.recompute = memory != INV_MEMORY_STORE;
+    s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE && !early;
+    s->policy.feed_again = memory != INV_MEMORY_INVERT;
+    INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
+    inv_firings saved;
+    bool found = false;
+    if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &found));
+    INV_TRY(found ? realize(s, &saved) : seek(s, program, memory));
+    inv_plan *best = &s->best_plan;
+    INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : best->load, &best->bound));
+    best->bound /= s->recovery.p.cost;
+    return INV_OK;
 }
 
 static inv_status run(search *s, inv_program *program)
 {
     inv_plan *plan = s->plan;
-    score got;
-    s->policy = (inv_policy){.price = 0, .feed_again = true, .late = SIZE_MAX,
-                             .guard = s->rq->options->guard, .max_drift = program->max_drift};
+    const inv_memory memory = s->rq->options->memory;
+    const inv_firings none = {0};
+    s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
     INV_TRY(forced(s, program));
-    s->limit = INFINITY;
-    INV_TRY(try_policy(s, &s->policy, &got)); /* store */
+    INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
+    INV_TRY(realize(s, &none));
     plan->store_flops = s->best_plan.flops;
-    s->limit = plan->store_flops * (4.0 / 3) * 1.01;
-    INV_TRY(inv_pass_memplan(s->best, &s->best_plan));
     plan->store_transient = s->best_plan.transient;
-    plan->memory = s->rq->options->memory;
+    plan->memory = memory;
     s->budget = program->budget_left;
-    if (s->budget) s->best_score.peak = s->best_plan.transient;
-    if (s->budget && s->best->gpu) s->best_score.peak += inv_control_nbytes(s->best_plan.guarded.n);
-    if (plan->memory == INV_MEMORY_STORE || s->rq->purpose != INV_FOR_TRAIN) return within_budget(s, program);
-    if (program->found.known) {
-        INV_TRY(try_found(s, &program->found));
-        if (!s->budget || s->best_score.peak <= s->budget) return INV_OK;
-    }
-    if (plan->memory == INV_MEMORY_INVERT) {
-        INV_TRY(search_inverted(s));
-    } else {
-        INV_TRY(scan_prices(s, false));
-        if (plan->memory == INV_MEMORY_AUTO) INV_TRY(scan_prices(s, true));
-        INV_TRY(refine(s));
-    }
-    INV_TRY(within_budget(s, program));
-    const inv_policy *best = &s->best_policy;
-    program->found = (inv_found_policy){true, best->recompute, best->invert, best->feed_again, best->likely != NULL,
-                                        best->apart, best->lean, best->price, best->late};
-    return INV_OK;
+    if (s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan))
+        INV_TRY(recover(s, program, memory));
+    return within_budget(s, program);
 }
 
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program)
@@ -436,16 +350,15 @@ inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *p
     inv__arena_init(&s.scratch, s.ctx);
     inv_status st = run(&s, program);
     if (st == INV_OK) {
-        double store_flops = plan->store_flops;
-        size_t store_transient = plan->store_transient;
-        inv_memory memory = plan->memory;
+        const double store_flops = plan->store_flops;
+        const size_t store_transient = plan->store_transient;
+        const inv_memory memory = plan->memory;
         *plan = s.best_plan;
         plan->g = s.best;
         plan->store_flops = store_flops;
         plan->store_transient = store_transient;
         plan->memory = memory;
         s.best = NULL;
-        if (plan->g->arena_nbytes == 0) st = inv_pass_memplan(plan->g, plan); /* store has its offsets */
     }
     inv_graph_destroy(s.best);
     inv__arena_fini(&s.scratch);

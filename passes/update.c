@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The commit part: optimizer and running statistics. It runs only when every guard has passed.
+ * With early updates (g->early) every update is told how many entries of the loss and of the gradients up to its own
+ * are not finite, and does nothing if any is: a step that goes wrong can no longer be refused as a whole.
  * requires: plan->grad.  gives: commit nodes, plan->state. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "passes/pass.h"
@@ -20,21 +23,26 @@ static inv_status optimizer_state(inv_graph *g, inv_id param, const char *what, 
     return INV_OK;
 }
 
-static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id w, inv_id grad)
+/* `bad`: a count; INV_NONE: the whole commit part waits for it. */
+static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id w, inv_id grad, inv_id bad)
 {
-    inv_id in[4] = {w, grad, INV_NONE, INV_NONE};
+    inv_id in[5] = {w, grad, bad, INV_NONE, INV_NONE};
+    const uint32_t more = bad != INV_NONE;
     inv_attr decay = inv_attr_of_float("weight_decay", o->weight_decay);
     switch (o->optimizer) {
-    case INV_OPT_SGD: (void)inv_emit(g, "SgdUpdate", 0, 2, in, INV_ATTRS(decay)); break;
+    case INV_OPT_SGD: (void)inv_emit(g, "SgdUpdate", 0, 2 + more, in, INV_ATTRS(decay)); break;
     case INV_OPT_MOMENTUM:
         INV_TRY(optimizer_state(g, w, "velocity", 0, &in[2]));
-        (void)inv_emit(g, "MomentumUpdate", 0, 3, in, INV_ATTRS(inv_attr_of_float("momentum", o->momentum), decay));
+        in[3] = bad;
+        (void)inv_emit(g, "MomentumUpdate", 0, 3 + more, in,
+                       INV_ATTRS(inv_attr_of_float("momentum", o->momentum), decay));
         break;
     case INV_OPT_ADAM:
     case INV_OPT_ADAMW:
         INV_TRY(optimizer_state(g, w, "moment1", 0, &in[2]));
         INV_TRY(optimizer_state(g, w, "moment2", 1, &in[3]));
-        (void)inv_emit(g, "AdamUpdate", 0, 4, in,
+        in[4] = bad;
+        (void)inv_emit(g, "AdamUpdate", 0, 4 + more, in,
                        INV_ATTRS(inv_attr_of_float("beta1", o->beta1), inv_attr_of_float("beta2", o->beta2),
                                  inv_attr_of_float("epsilon", o->epsilon), decay,
                                  inv_attr_of_int("decoupled", o->optimizer == INV_OPT_ADAMW)));
@@ -91,15 +99,64 @@ static inv_status count_nonfinite(inv_graph *g, inv_plan *plan)
     return INV_OK;
 }
 
+typedef struct arrival {
+    size_t at; /* position of the node that completes it */
+    inv_id param, grad;
+} arrival;
+
+static int by_arrival(const void *a, const void *b)
+{
+    const arrival *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return x->param < y->param ? -1 : x->param > y->param;
+}
+
+/* Updates in the order in which their gradients are complete, with the count up to there. order.c moves them. */
+static inv_status update_early(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_arena *scratch)
+{
+    const size_t n = plan->grad.n;
+    size_t *at = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
+    arrival *list = INV_ARENA_NEW(scratch, arrival, n + 1);
+    if (!at || !list) return INV_E_NOMEM;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *node = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < node->nout; k++)
+            if (node->out[k] != INV_NONE) at[node->out[k]] = i;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const inv_id grad = plan->grad.at[i].value;
+        list[i] = (arrival){at[grad], inv_graph_find(g, plan->grad.at[i].name), grad};
+    }
+    qsort(list, n, sizeof *list, by_arrival);
+    inv_id bad = inv_emit1(g, "CountNonFinite", INV_IN(plan->loss), INV_NOATTR);
+    for (size_t i = 0; i < n && !g->failed; i++) {
+        const inv_id count = inv_emit1(g, "CountNonFinite", INV_IN(list[i].grad), INV_NOATTR);
+        bad = inv_emit1(g, "Add", INV_IN(bad, count), INV_NOATTR);
+        if (!g->failed) INV_TRY(update_one(g, rq->options, list[i].param, list[i].grad, bad));
+    }
+    if (g->failed) return g->failed;
+    plan->finite = bad;
+    inv_val(g, bad)->keep = true;
+    inv_val(g, bad)->mem = INV_MEM_GUARD;
+    return INV_OK;
+}
+
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
-    INV_TRY(count_nonfinite(g, plan));
+    if (!g->early) INV_TRY(count_nonfinite(g, plan));
     g->phase = INV_COMMIT;
     INV_TRY(running_statistics(g, rq, plan));
     if (!rq->optimize) return INV_OK;
+    if (g->early) {
+        inv_arena scratch;
+        inv__arena_init(&scratch, g->ctx);
+        inv_status s = update_early(g, rq, plan, &scratch);
+        inv__arena_fini(&scratch);
+        return s;
+    }
     for (size_t i = 0; i < plan->grad.n; i++) {
         inv_id w = inv_graph_find(g, plan->grad.at[i].name);
-        INV_TRY(update_one(g, rq->options, w, plan->grad.at[i].value));
+        INV_TRY(update_one(g, rq->options, w, plan->grad.at[i].value, INV_NONE));
     }
     return g->failed;
 }

@@ -123,7 +123,8 @@ INV_NODISCARD INV_API inv_status inv_model_set_layout(inv_model *model, inv_layo
 
 /** Writes the model with its matched blocks as model-local functions of domain ai.invonnx, and beside each the function
  *  that inverts it (docs/rewriting.md). Any runtime runs it as it runs the original; this library takes either. A
- *  rewritten model is opened up and rewritten anew.
+ *  rewritten model is opened up and rewritten anew. Where the batch is open, inverses hold for every batch; one that
+ *  would not is left out, and the report says so.
  *  @param options shapes of the inputs, as for a session; NULL if the model fixes them all
  *  @param json    NULL, or gets what became of each block, as JSON. Free with inv_free
  *  @return INV_OK, also if nothing matched; what inv_session_create and inv_model_save return */
@@ -157,6 +158,30 @@ INV_NODISCARD INV_API inv_status inv_model_write_inverse(inv_model *model, const
  *  @return as inv_model_write_inverse */
 INV_NODISCARD INV_API inv_status inv_model_reverse(inv_model *model, const struct inv_session_options *shapes,
                                                    const inv_reverse_options *options, inv_model **out);
+
+/* --- what operators take --- */
+
+/** How long operators take on this machine's CPU: rates that were measured by running this library's own. */
+typedef struct inv_cost_table inv_cost_table;
+
+typedef struct inv_calibrate_options {
+    size_t size; /* sizeof(inv_calibrate_options); zero is the default of every field */
+    int threads; /* as in inv_session_options */
+    bool float64; /* of arithmetic in float64 */
+    bool again;   /* measure, though there is a table in the cache */
+    /* Folder where tables are kept, made if it is not there; "": none is. NULL: invonnx in $XDG_CACHE_HOME or in
+     * $HOME/.cache; without both, none. */
+    const char *cache;
+} inv_calibrate_options;
+
+/** The table for this machine: from the cache, if one was made there for the same processor, libraries, number of
+ *  threads and type of arithmetic; else measured, in one or two seconds of computing, and put there. A table that
+ *  cannot be read is measured anew, one that cannot be written is not kept; neither is a failure.
+ *  @param options NULL: the defaults
+ *  @param out     free with inv_free; sessions copy it
+ *  @return INV_OK, INV_E_NOMEM, INV_E_ABI */
+INV_NODISCARD INV_API inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options,
+                                               inv_cost_table **out);
 
 /* --- session --- */
 
@@ -252,6 +277,18 @@ typedef struct inv_session_options {
     bool ignores; /* cross entropy: rows with the label `ignore_index` count neither in the loss nor in the metric */
     int64_t ignore_index;
     bool profile; /* time every node; the report's timeline tells. Host devices only */
+    /* Every weight is updated as soon as its gradient is complete, so that gradients need not live at once. A step
+     * whose loss is not finite still changes nothing; where a gradient is not, weights whose gradients came before it
+     * have been updated. INV_E_ARG where a guard may refuse a step (memory modes that invert, guard full). */
+    bool early_update;
+    /* What the time of a step is predicted by: rates of the session's type of arithmetic, copied. NULL: it is not. Of
+     * the CPU, also in plans for another device. */
+    const inv_cost_table *costs;
+    /* A plan that inv_session_plan has given, as text: it is used and not searched for. The first of the session's
+     * batches must be one that it was made for; others that it has none for are planned by search, and so is what
+     * follows when a guard refuses or modes change. INV_E_ARG if it does not fit: another mode, other shapes, a node or
+     * value that is not there, no such way to have a value. NULL: search. */
+    const char *plan;
 } inv_session_options;
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.
@@ -327,9 +364,13 @@ typedef enum inv_what {
     INV_GET_STATE     /* running statistic as a commit of the newest grad would leave it */
 } inv_what;
 
-/** Names of what can be read, in the model's order; NULL past the end. Borrowed until the next call. */
+/** Names of what can be read, in the model's order; NULL past the end. Borrowed until the next call. Initializers: all
+ *  of numbers. Gradients: those that the session keeps. Of a session for planning only: none. */
 INV_API const char *inv_session_name(const inv_session *session, inv_what what, size_t i);
-/** A tensor of the newest call, host memory, borrowed until the next call. `dims` has room for 8. */
+/** A tensor of the newest call, host memory, borrowed until the next call. `dims` has room for 8. An initializer that
+ *  nothing reads at run time is as the model has it, floating-point numbers in the type that is computed with.
+ *  @return INV_OK; INV_E_ARG if there is no such name, or nothing has been run yet; INV_E_UNSUPPORTED_TYPE of an
+ *          initializer that holds no numbers */
 INV_NODISCARD INV_API inv_status inv_session_get(inv_session *session, inv_what what, const char *name,
                                                  const void **data, inv_dtype *dtype, int *rank, int64_t *dims);
 /** Overwrites an initializer's present value: float32 or float64, row-major, `n` elements. */
@@ -339,6 +380,23 @@ INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, con
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_session_report(inv_session *session, char **json);
+/** How backward gets what it reads, by names of values, nodes and rules, as JSON for `inv_session_options.plan` of a
+ *  session of the same model, mode and batch. Free with inv_free.
+ *  @return INV_OK; INV_E_ARG of a session that is not for training, INV_E_NOMEM */
+INV_NODISCARD INV_API inv_status inv_session_plan(inv_session *session, char **json);
+
+/** A plan that was only tried. */
+typedef struct inv_trial {
+    size_t size;            /* sizeof(inv_trial), set by the caller */
+    uint64_t peak;          /* bytes of session and step */
+    double overhead, bound; /* cost over that of storing everything; that of any plan within the budget, at least */
+} inv_trial;
+/** What a training session would cost within so many bytes. The session stays as it is.
+ *  @param budget as in inv_session_options; 0: the smallest peak that is found, whatever it costs
+ *  @return INV_OK; INV_E_ARG of a session that is not for training, INV_E_NOMEM, also if the budget cannot be met.
+ *  Cost: a search for a plan. */
+INV_NODISCARD INV_API inv_status inv_session_try_budget(inv_session *session, uint64_t budget, inv_trial *trial);
+
 /** Why: blocks; refusals, by which condition, on what, and what would help; how backward gets what it reads, and why
  *  what is stored is; inverses of single values; nodes and tensors of the forward graph. As JSON (docs/explain.md);
  *  free with inv_free. */

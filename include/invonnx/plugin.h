@@ -59,25 +59,30 @@ typedef struct inv_inverse_def {
      * computed from inputs by the bounds that its operators give (Exp, Sigmoid, sums and products of such, ...);
      * complementary(b,c), every entry of b is 0 or 1, and c is 1 - b; odd(k), one odd number.
      * Of attributes: attr(name) > C  attr(name) < C  attr(name) == C, of a list all numbers; attr(name, DEFAULT) where
-     * the model may leave it out; name may be t.name, as in solve. reflects(d,o), for d = x U and o = d V: x - o is a
+     * the model may leave it out; name may be t.name, as in solve; attr_count(t) == C, the node that gives t has C of
+     * them. reflects(d,o), for d = x U and o = d V: x - o is a
      * reflection. recoverable(x), of a region's entry: what leaves the block lets it be solved for.
      * Anything else is refused with INV_E_PARSE when the rule is registered, as it is in `gain`. */
     const char *when;
     /* How much an absolute error of the value started from is magnified: NULL 1; "max_inv(s)" = 1/min|s| and
-     * "max_inv(s,var)" the same of a normalization, at most max sqrt(var + epsilon)/|s|, and
-     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "expected_inv(s)", "expected_abs(s)" the same, but
-     * where there is no bound, of what s is for operands of usual size, for the guard to measure; "inv_norm(W)" = norm
-     * of the (pseudo-)inverse, "norm(W)" of W;
+     * "max_abs(s)" = max(1, max|s|), by values or bounds as above; "max_inv(s,var)" = 1/min|s| of a normalization:
+     * relative to its data's spread, so that an absolute error is magnified at most max sqrt(var + epsilon)/|s| times
+     * (of attribute epsilon; var may be given by `saves`, and be known only in the run); "expected_inv(s)",
+     * "expected_abs(s)" as max_inv and max_abs, but where there is no bound, of what s is for operands of usual size,
+     * for the guard to measure; "inv_norm(W)" = norm of the (pseudo-)inverse, "norm(W)" of W;
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
     inv_exactness exactness;
     const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
     const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
     const char *doc;          /* equations, source */
-    /* log |det dy/dx| of one sample, y being what `solve` starts from and x what it frees: terms, separated by ';',
-     * are added. "0": it keeps volumes. "log_abs(s)", "-log_abs(s)": of s, once for each element of x that it is for;
-     * "log_deriv": of the derivative of the matched operator; "log_det(W)": of a square W at every place of x;
-     * "-log_std(v)": of 1 / sqrt(v + attribute epsilon). NULL: not known. */
+    /* log |det dy/dx| of one sample, x being what is freed and y the results of the pattern's operators that `solve`
+     * starts from (of the matched node alone, if they are more numbers than x), where x and y have as many elements;
+     * what the pattern takes besides x is held. Terms, separated by ';', are added. "0": it keeps volumes.
+     * "log_abs(s)", "-log_abs(s)": of s, once for each element of x that it is for; "log_abs(s,c)", "-log_abs(s,c)":
+     * the same times c, a mask; "log_deriv": of the derivative of the one matched operator, an activation or Pow;
+     * "log_det(W)", "-log_det(W)": of a square W (as in `when`) at every place of x; "-log_std(v)": of
+     * 1 / sqrt(v + attribute epsilon). NULL: not known. */
     const char *logdet;
     const char *remedy; /* rule that refuses: the smallest change of the model that would help, as explain gives it */
     /* Statements like those of solve that forward computes if the rule is used. They may read every value of the

@@ -150,6 +150,20 @@ class Causes(unittest.TestCase):
             self.assertAlmostEqual(max(gains)[0] / 1e12, 1, 3)
             self.assertEqual([usable for _, usable in sorted(gains)], [True, False])
 
+    def test_block_or_refusal(self):
+        """A convolution that two rules are about is told of once: a block if one takes it, else one refusal."""
+        square = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
+        for weight, image, found in ((square, (5,), (1, 0)), (square, (5, 3), (1, 0)), (np.ones((4, 4)), (5,), (0, 1)),
+                                     (np.ones((4, 4)), (5, 3), (0, 1))):
+            w = numpy_helper.from_array(weight.reshape(4, 4, *(1,) * len(image)).astype(np.float32), "W")
+            ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4, *image]) for n in "xz"]
+            graph = helper.make_graph([helper.make_node("Conv", ["x", "W"], ["z"])], "g", ports[:1], ports[1:], [w])
+            with tempfile.TemporaryDirectory() as top:
+                path = os.path.join(top, "m.onnx")
+                onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+                report = common.report("explain", path)
+            self.assertEqual((len(report["blocks"]), len(report["refusals"])), found, report["refusals"])
+
     def test_gaps(self):
         """Parts with a gap or an overlap between them do not give the whole back."""
         for folder in folders("hz_slices_with_gap") + folders("hz_overlapping_slices"):
@@ -157,6 +171,84 @@ class Causes(unittest.TestCase):
             whole = [n["outputs"][0] for n in report["nodes"] if n["op"] == "Tanh"]
             self.assertEqual(len(whole), 1)
             self.assertNotIn(whole[0], [i["value"] for i in report["inverses"]])
+
+
+class Small(unittest.TestCase):
+    """Models of a few nodes, by what is said of them and whether the inverse direction can be written."""
+    def setUp(self):
+        self.top = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.top)
+
+    def model(self, inputs, outputs, body, **tensors):
+        model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g ({inputs}) => ({outputs}) '
+                                        f'{{ {body} }}')
+        model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in tensors.items())
+        onnx.checker.check_model(model, full_check=True)
+        path = os.path.join(self.top, "m.onnx")
+        onnx.save(model, path)
+        return path
+
+    def invert(self, path, *options):
+        """What `--inverse-out` says against it; empty: it was written."""
+        return common.call("rewrite", path, "-o", os.path.join(self.top, "o.onnx"), "--inverse-out",
+                           os.path.join(self.top, "i.onnx"), *options)[2]
+
+    def couple(self, scale):
+        return self.model("float[4,6] x", "float[4,6] y", "a, b = Split<axis = 1, num_outputs = 2>(x) " + scale +
+                          " c = Mul(b, s) y = Concat<axis = 1>(a, c)", k=np.float32(-0.1), l=np.float32(1.5))
+
+    def test_scale_alone(self):
+        """A coupling without a shift is a block, or a refusal that names what its scale lacks."""
+        good = self.couple("h = Tanh(a) s = Add(h, l)")
+        self.assertIn(("affine_coupling", "c"), [(b["kind"], b["name"]) for b in common.report("explain", good)["blocks"]])
+        self.assertEqual(self.invert(good), "")
+        bad = self.couple("h = Softplus(a) s = Add(h, k)")
+        said = [(r["kind"], r["node"], r["condition"]) for r in common.report("explain", bad)["refusals"]]
+        self.assertEqual(said, [("affine_coupling", "c", "positive(s)")])
+        self.assertIn("'s', given by Add, may be as small as -0.1", self.invert(bad))
+
+    def said(self, path):
+        return [(r["kind"], r["condition"], r["reason"], r["remedy"]) for r in common.report("explain", path)["refusals"]]
+
+    def test_convolutions(self):
+        """What windows lack is said, and what would help is possible: nobody can set a 3x3 kernel's pads to 0 to have a
+        1x1 convolution."""
+        r = np.random.default_rng(0)
+        for image, kernel, body, reason, remedy in (
+                ("1,5,7", (4, 1, 2, 2), "Conv<strides = [2, 2]>", "do not read the last 1 along axis 2", "pad or crop 'x'"),
+                ("4,6,6", (4, 4, 3, 3), "Conv<pads = [1, 1, 1, 1]>", "windows of 3 with stride 1 overlap",
+                 "strides as its kernel"),
+                ("4,6,6", (4, 4, 1, 1), "Conv<strides = [2, 2]>", "windows of 1 with stride 2 do not stand",
+                 "strides as its kernel"),
+                ("4,6,6", (4, 1, 2, 2), "ConvTranspose<strides = [2, 2], pads = [0, 1, 0, 0]>", "pads cut parts off",
+                 "no pads")):
+            path = self.model(f"float[N,{image}] x", "float[N,C,H,V] y", f"y = {body}(x, W)",
+                              W=r.normal(size=kernel).astype(np.float32))
+            said = self.said(path)
+            self.assertEqual([(k, c.split(";")[0]) for k, c, _, _ in said], [("patch_conv", "patches(W)")], said)
+            self.assertIn(reason, said[0][2])
+            self.assertIn(remedy, said[0][3])
+            self.assertIn(reason, self.invert(path))
+
+    def test_batched_matrix(self):
+        path = self.model("float[2,4,6] x", "float[2,4,6] y", "y = MatMul(x, W)",
+                          W=np.random.default_rng(0).normal(size=(2, 6, 6)).astype(np.float32))
+        self.assertEqual(self.said(path), [("linear_square", "square(W)", "'W' has 3 axes, so it is not one matrix, so "
+                                            "square(W) does not hold", "one matrix of two axes for all rows")])
+
+    def test_shapes_as_asked(self):
+        """Of the inverse direction's own batch and arithmetic nothing is told."""
+        path = self.model("float[N,4] x", "float[1,N,4] y", "y = Mul(x, s)", s=np.ones((1, 1, 4), np.float32))
+        said = self.invert(path, "--batch", "3")
+        self.assertIn("'x' is float[3,4] and 'y' is float[1,3,4], so", said)
+
+    def test_rules_without_a_name(self):
+        """What one of them lacks is said where the inverse direction stops."""
+        path = self.model("float[N,6] x, float[N,6] c", "float[N,6] y", "y = Mul(x, c)")
+        status, _, err = common.call("rewrite", path, "-o", os.path.join(self.top, "o.onnx"), "--inverse-out",
+                                     os.path.join(self.top, "i.onnx"), "--given", "c")
+        self.assertEqual(status, 1)
+        self.assertNotIn("no rule inverts", err)
 
 
 AFFINE = """<ir_version: 8, opset_import: ["" : 17]>

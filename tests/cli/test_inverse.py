@@ -8,8 +8,10 @@
              log-determinant by rules, and that from the model's own output, are the negative of the model's own
   Jacobian   of small models that are made here, one per invertible operator and compositions of them: the
              log-determinant is that of the Jacobian by central differences in float64, for every row of a batch
+  maps       convolutions of patches and groups, transposed ones, Gemm with factors: round trips as above
   made       conditions (--given), dynamic batches, float64 models, rewritten models, batch normalization in training
-             mode; open batches that extents equal, log-determinants of each sample of a fixed batch, names, slopes
+             mode; open batches that extents equal, log-determinants of each sample of a fixed batch, under a condition
+             that all samples share, for open extents, and from outputs of several shapes, names, slopes
   refusals   name the value, the node and the reason, end with exit status 1, and write nothing
 """
 import argparse
@@ -188,8 +190,50 @@ def couple(m, x, how, width=4, condition=None):
     return m.op("Concat", b, y, axis=1)
 
 
+def masked(m, x, how):
+    """A coupling whose halves are told by a mask, with the scale behind the mask, inside of it, or none. Inside, by one
+    network, or two and these operators."""
+    mask = np.array([0., 1, 0, 1])
+    b, c = m.param(mask), m.op("Sub", m.param(1.0), m.param(mask))
+    h = m.op("Mul", x, b)
+    inner = m.op("Tanh", m.linear(h, 4, 5))
+    t, s = m.linear(inner, 5, 4), m.linear(inner, 5, 4)
+    if how == "underflow": how, s = "affine", m.op("Sub", s, m.param(2000 * mask))  # e^s is 0 under the mask
+    if how == "inside":
+        moved = m.op("Add", x, m.op("Mul", t, c))
+        return m.op("Mul", moved, m.op("Exp", m.op("Mul", s, c)))
+    if isinstance(how, tuple):
+        k, t = m.op("Tanh", m.linear(h, 4, 4)), m.linear(h, 4, 4)
+        return m.op(how[1], m.op(how[0], x, m.op("Mul", t, c)), m.op("Exp", m.op("Mul", k, c)))
+    moved = m.op("Add", m.op("Mul", x, m.op("Exp", s)) if how == "affine" else x, t)
+    return m.op("Add", h, m.op("Mul", moved, c))
+
+
 def activation(kind, **attributes):
     return lambda m, x: m.op(kind, x, **attributes)
+
+
+def of_positive(kind, *values):
+    return lambda m, x: m.op(kind, m.op("Softplus", x), *(m.param(v) for v in values))
+
+
+def cubed(m, x):
+    """Away from zero, where the inverse has no derivative."""
+    return m.op("Pow", m.op("Add", x, m.param(np.array([4., -4, 5, -5]))), m.param(np.array(3.0)))
+
+
+def from_left(m, x):
+    image = m.op("Reshape", x, m.param(np.array([-1, 2, 2])))
+    return m.op("Flatten", m.op("MatMul", m.param(m.square(2)), image))
+
+
+def turned(left):
+    """The square turned by a transposition, which becomes part of the product."""
+    def step(m, x):
+        t = m.op("Transpose", m.op("Reshape", x, m.param(np.array([-1, 2, 2]))), perm=[0, 2, 1])
+        w = m.param(m.square(2))
+        return m.op("Flatten", m.op("MatMul", *((w, t) if left else (t, w))))
+    return step
 
 
 def scaled(m, x):
@@ -213,7 +257,9 @@ def mixed(m, x):
 STEPS = {
     "leaky_relu": activation("LeakyRelu", alpha=0.3), "elu": activation("Elu", alpha=0.7), "selu": activation("Selu"),
     "celu": activation("Celu", alpha=1.5), "tanh": activation("Tanh"), "sigmoid": activation("Sigmoid"),
-    "softplus": activation("Softplus"), "exp": activation("Exp"),
+    "softplus": activation("Softplus"), "exp": activation("Exp"), "atan": activation("Atan"),
+    "softsign": activation("Softsign"), "sinh": activation("Sinh"), "asinh": activation("Asinh"),
+    "log": of_positive("Log"), "sqrt": of_positive("Sqrt"), "power": of_positive("Pow", 1.5), "cubed": cubed,
     "prelu": lambda m, x: m.op("PRelu", x, m.param(np.array([.2, .5, 1.5, .8]))),
     "negated": lambda m, x: m.op("Neg", x),
     "reversed": lambda m, x: m.op("Gather", x, m.param(np.array([3, 1, 0, 2])), axis=1),
@@ -222,10 +268,17 @@ STEPS = {
     "matmul": lambda m, x: m.op("MatMul", x, m.param(m.square(4))), "convolution": mixed,
     "additive": lambda m, x: couple(m, x, "additive"), "affine": lambda m, x: couple(m, x, "exp"),
     "shifted": lambda m, x: couple(m, x, "sigmoid"), "divided_coupling": lambda m, x: couple(m, x, "divide"),
+    "masked": lambda m, x: masked(m, x, "affine"), "masked_underflow": lambda m, x: masked(m, x, "underflow"),
+    "masked_additive": lambda m, x: masked(m, x, "additive"),
+    "masked_inside": lambda m, x: masked(m, x, "inside"), "from_left": from_left,
+    **{f"masked_inside_{shift}_{scale}": lambda m, x, how=(shift, scale): masked(m, x, how)
+       for shift in ("Add", "Sub") for scale in ("Mul", "Div")},
+    "turned": turned(False), "from_left_of_turned": turned(True),
     "summed": lambda m, x: m.op("CumSum", x, m.param(np.array(1))),
 }
 CHAINS = (("affine", "gemm", "leaky_relu", "shifted", "reversed", "normalized", "additive"),
-          ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "reversed"))
+          ("scaled", "convolution", "divided_coupling", "affine", "prelu", "matmul", "reversed"),
+          ("masked", "reversed", "masked_inside", "from_left", "masked_additive"))
 
 
 def make(path, steps, **options):
@@ -266,7 +319,9 @@ def check_jacobian(steps, **options):
 
 
 def check_jacobians():
-    for s in STEPS: check_jacobian([s])
+    for s in STEPS:
+        if VERBOSE: print(s)
+        check_jacobian([s])
     for chain in CHAINS: check_jacobian(chain)
     check_jacobian(("affine", "gemm", "leaky_relu"), opset=13)
     check_jacobian(("affine", "matmul", "scaled", "shifted"), double=True)
@@ -370,6 +425,49 @@ def check_batches():
                 within("log det", off(back["ld"], np.log(2) * (z < 0).sum(1)), 1e-5)
 
 
+def check_extents():
+    """What holds for the extents alone that open dimensions were given says so."""
+    said = "dimensions other than the batch are open"
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "m.onnx")
+        for batch, body, notes in (("N", "SpaceToDepth<blocksize = 2>(x)", 1), ("2", "SpaceToDepth<blocksize = 2>(x)", 1),
+                                   ("N", "LeakyRelu(x)", 0), ("N", "Conv(x, W)", 0)):
+            small(path, f"float[{batch},1,H,V] x", f"float[{batch},C,P,Q] z", f"z = {body}",
+                  {"W": np.full((1, 1, 1, 1), 2, np.float32)})
+            inverse, report = invert(path, tmp, "--dim", "H=4", "--dim", "V=6")
+            assert [said in n for n in report["notes"]] == [True] * notes, f"{body}: {report['notes']}"
+            for extent in (4, 6), *(((2, 8),) if not notes else ()):
+                x = random(2, 1, *extent)
+                within(body, off(ort(inverse, ort(path, {"x": x}))["x"], x), 1e-6)
+
+
+def check_places():
+    """Log-determinants count the places that a run has, not those that open extents were given."""
+    w, scale = random(4, 2, 1, 1), np.array([[[2.]], [[-3.]], [[.5]], [[.3]]], np.float32)
+    groups = np.linalg.slogdet(w.reshape(2, 2, 2))[1].sum()
+    last = random(3, 3)
+    rows = (("4,H,V", "z = Mul(x, s)", lambda h, v: h * v * np.log(np.abs(scale)).sum()),
+            ("4,H,V", "z = Conv<group = 2>(x, W)", lambda h, v: h * v * groups),
+            ("4,H,V", "z = Div(x, t)", lambda h, v: -h * v * 4 * np.log(3)),
+            ("H,V,3", "z = MatMul(x, M)", lambda h, v: h * v * np.linalg.slogdet(last)[1]),
+            ("4,H,V", "y = LeakyRelu<alpha = 0.5>(x) z = Neg(y)", None))
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "m.onnx")
+        for kind, body, want in rows:
+            small(path, f"float[N,{kind}] x", f"float[N,{kind}] z", body,
+                  {"s": scale, "W": w, "M": last, "t": np.float32(3)})
+            for made in (1, 1), (4, 6):
+                extents = "--dim", f"H={made[0]}", "--dim", f"V={made[1]}"
+                inverse, report = invert(path, tmp, *extents, "--with-logdet", "ld")
+                assert not report["notes"], report["notes"]
+                for h, v in (1, 1), (4, 6), (2, 5):
+                    x = random(3, *((4, h, v) if kind[0] == "4" else (h, v, 3)))
+                    z = ort(path, {"x": x})
+                    log = want(h, v) if want else np.log(.5) * (x < 0).reshape(3, -1).sum(1)
+                    for back in ort(inverse, z), run(inverse, z, tmp):
+                        within(f"{body}, {h} x {v}", off(back["ld"], np.broadcast_to(-log, 3)), 1e-5)
+
+
 def check_samples():
     """Log-determinants of a fixed batch are each sample's own."""
     s = np.array([[2.], [3.], [5.]], dtype=np.float32)
@@ -389,6 +487,60 @@ def check_samples():
             refused(path, tmp, "first axis is not the batch", "--with-logdet", "ld")
 
 
+def check_shared():
+    """A condition that all samples share: one number for all of them; what the batch itself makes is none."""
+    r = np.random.default_rng(9)
+    w = r.normal(size=(3, 4)).astype(np.float32)
+    scale = "h = MatMul(c, W) t = Tanh(h) s = Exp(t) "
+    rows = (("float[N,4]", "float[1,3]", scale + "y = LeakyRelu<alpha = 0.5>(x) z = Mul(y, s)"),
+            ("float[N,4]", "float[3]", scale + "y = Mul(x, s) z = LeakyRelu<alpha = 0.5>(y)"),
+            ("float[N,2,4]", "float[3]", scale + "y = Mul(x, s) z = LeakyRelu<alpha = 0.5>(y)"),
+            ("float[4,4]", "float[3]", scale + "z = Mul(x, s)"), ("float[N,4]", "float[N,3]", scale + "z = Div(x, s)"))
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "m.onnx")
+        for kind, condition, body in rows:
+            small(path, f"{kind} x, {condition} c", f"{kind} z", body, {"W": w})
+            inverse, _ = invert(path, tmp, "--given", "c", "--with-logdet", "ld")
+            n = 1 if "1" in condition else 4 if "N" in condition else None
+            c = r.normal(size=(3,) if n is None else (n, 3)).astype(np.float32)
+            x = r.normal(size=(4, 2, 4) if "2" in kind else (4, 4)).astype(np.float32)
+            z = ort(path, {"x": x, "c": c})["z"]
+            back = ort(inverse, {"z": z, "c": c})
+            within(f"{condition}: x", off(back["x"], x), 1e-6)
+            log_s = np.broadcast_to(np.tanh(c @ w), x.shape) * (-1 if "Div" in body else 1)
+            want = -(log_s + np.log(0.5) * ((z < 0) & ("Leaky" in body))).reshape(4, -1).sum(1)
+            assert back["ld"].shape == (4,)
+            within(f"{condition}: log det", off(back["ld"], want), 1e-6)
+        small(path, "float[N,4] x", "float[N,4] z",
+              "a, b = Split<axis = 1, num_outputs = 2>(x) i = ReduceMean<keepdims = 1>(b, zero) t = Tanh(i) s = Exp(t) "
+              "y = Mul(a, s) z = Concat<axis = 1>(y, b)", {"zero": np.array([0])})
+        refused(path, tmp, r"\(Mul\).*made of the batch as a whole.*--logdet", "--with-logdet", "ld")
+
+
+def check_own():
+    """The model's own log-determinants, however they are shaped, are a number per sample in the inverse direction."""
+    r = np.random.default_rng(8)
+    w, logs = r.normal(size=(3, 3)).astype(np.float32), r.normal(size=6).astype(np.float32)
+    coupling = ("a, q = Split<axis = 1, num_outputs = 2>(x) t = MatMul(a, W) k = Tanh(t) s = Exp(k) c = Mul(q, s) "
+                "z = Concat<axis = 1>(c, a) l = ReduceSum<keepdims = {}>(k, one)")
+    scale = "s = Exp(v) z = Mul(x, s) l = ReduceSum<keepdims = {}>(v)"
+    rows = (("[N]", coupling.format(0)), ("[N,1]", coupling.format(1)), ("", scale.format(0)), ("[1]", scale.format(1)))
+    with tempfile.TemporaryDirectory() as tmp:
+        for batch in "N", "1", "3":
+            for shape, body in rows:
+                path = small(os.path.join(tmp, "m.onnx"), f"float[{batch},6] x",
+                             f"float[{batch},6] z, float{shape.replace('N', batch)} l", body,
+                             {"W": w, "v": logs, "one": np.array([1])})
+                inverse, _ = invert(path, tmp, "--logdet", "l", "--with-logdet", "ld")
+                x = r.normal(size=(int(batch.replace("N", "4")), 6)).astype(np.float32)
+                out = ort(path, {"x": x})
+                back = ort(inverse, {"z": out["z"]})["ld"]
+                assert back.shape == (len(x),), f"{shape}: {back.shape}"
+                within(f"{shape}: log det", off(back, np.broadcast_to(-out["l"].ravel(), len(x))), 1e-5)
+        path = small(path, "float[N,6] x", "float[N,6] z, float[N,6] l", "l = Tanh(x) z = Exp(x)")
+        refused(path, tmp, r"'l'.*number per sample.*--logdet", "--logdet", "l", "--with-logdet", "ld")
+
+
 def check_names():
     """The name of the log-determinant is nobody else's."""
     w = np.linalg.qr(np.random.default_rng(6).normal(size=(4, 4)))[0].astype(np.float32)
@@ -398,10 +550,17 @@ def check_names():
             inverse, _ = invert(path, tmp, "--with-logdet", name)
             within(name, off(ort(inverse, {"z": w})[name], np.full(4, -4 * np.log(2))), 1e-6)
         refused(path, tmp, "'W'.*a value of the model has that name", "--with-logdet", "W")
+        refused(path, tmp, "to start from besides the log-determinants 'z'", "--logdet", "z")
+        small(path, "float[N,4,3] x, float[N,2,3] y", "float[N,4,3] z, float[N,4,3] v",
+              "z = Conv<group = 2>(x, K) v = Conv(y, K)", {"K": random(4, 2, 1)})
+        inverse, report = invert(path, tmp)
+        assert report["initializers_added"] == ["K_inv", "K_inv_1"], report
+        feeds = {"x": random(2, 4, 3), "y": random(2, 2, 3, seed=11)}
+        for name, back in ort(inverse, ort(path, feeds)).items(): within(name, off(back, feeds[name]), 1e-5)
 
 
 def check_precision():
-    """Slopes are not rounded on the way into the file."""
+    """Slopes are not rounded on the way into the file; reflections come back by what they are, not what is meant."""
     with tempfile.TemporaryDirectory() as tmp:
         for real in "float", "double":
             for op in "LeakyRelu<alpha = 0.1>", "Selu":
@@ -410,19 +569,79 @@ def check_precision():
                 x = np.random.default_rng(7).normal(size=(5, 4))
                 z = run(path, {"x": x}, tmp, "--float64")
                 within(f"{op} of {real}", off(run(inverse, z, tmp, "--float64")["x"], x), 1e-12)
+        v = random(6, 2)
+        v = np.linalg.qr(v.astype(np.float64))[0]
+        for columns in 1, 2:
+            for product in "MatMul(d, T)", "Mul(d, T)":
+                if columns > 1 and product.startswith("Mul"): continue
+                # as far off as the rule takes it
+                factors = {"V": v[:, :columns].astype(np.float32), "T": (2 + 4e-6) * v[:, :columns].T.astype(np.float32)}
+                path = small(os.path.join(tmp, "m.onnx"), "float[N,6] x", "float[N,6] z",
+                             f"d = MatMul(x, V) o = {product} z = Sub(x, o)", factors)
+                inverse, _ = invert(path, tmp)
+                x = np.random.default_rng(7).normal(size=(5, 6))
+                z = run(path, {"x": x}, tmp, "--float64")
+                within(f"reflection by {product}", off(run(inverse, z, tmp, "--float64")["x"], x), 1e-10)
 
 
 def check_reasons():
     ones = np.ones(4, dtype=np.float32)
-    w = np.linalg.qr(np.random.default_rng(8).normal(size=(4, 4)))[0].astype(np.float32)
-    rows = (("float[N,4]", "z = LayerNormalization(x, s)", r"LayerNormalization.*not known in this direction"),
-            ("float[N,4]", "n = Shape(x) e = Expand(s, n) z = Mul(x, e)", r"\(Mul\).*Expand"),
-            ("float[N,4]", "z = Gemm<beta = 2.0, transB = 1>(x, W, s)", r"\(Gemm\).*beta of Gemm"),
-            ("float[N,4,2,2]", "z = Conv<group = 4>(x, D)", r"\(Conv\).*FilterInverse.*no form in ONNX"))
+    rows = (("4", "4", "z = LayerNormalization(x, s)",
+             r"\(LayerNormalization\).*mean and variance.*ActNorm.*BatchNormalization"),
+            ("4,3,3", "4,3,3", "z = InstanceNormalization(x, s, s)", r"\(InstanceNormalization\).*mean and variance"),
+            ("4", "4", "n = Shape(x) e = Expand(s, n) z = Mul(x, e)", r"\(Mul\).*Expand"),
+            ("1,4,6", "3,2,3", "z = Conv<strides = [2, 2]>(x, P)", r"\(Conv\).*each patch gives fewer numbers"),
+            ("3,2", "1,4", "z = ConvTranspose<strides = [2]>(x, R)",
+             r"\(ConvTranspose\).*each patch gives fewer numbers"),
+            ("4,2,2", "4,2,2", "z = Conv<group = 2>(x, F)", r"\(Conv\).*'F' has condition number inf"))
     with tempfile.TemporaryDirectory() as tmp:
-        for shape, body, want in rows:
-            refused(small(os.path.join(tmp, "m.onnx"), f"{shape} x", f"{shape} z", body,
-                          {"s": 2 * ones, "W": w, "D": 2 * ones.reshape(4, 1, 1, 1)}), tmp, want)
+        for given, made, body, want in rows:
+            refused(small(os.path.join(tmp, "m.onnx"), f"float[N,{given}] x", f"float[N,{made}] z", body,
+                          {"s": 2 * ones, "P": random(3, 1, 2, 2), "R": random(3, 1, 2),
+                           "F": np.ones((4, 2, 1, 1), np.float32)}), tmp, want)
+
+
+def random(*shape, seed=9):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+# Shapes of x and z without the batch, statement, shapes of its parameters.
+LINEAR_MAPS = (
+    ("1,4,6", "4,2,3", "Conv<strides = [2, 2]>(x, W, b)", (4, 1, 2, 2), 4),
+    ("1,3,5", "4,2,3", "Conv<strides = [2, 2], pads = [0, 0, 1, 1]>(x, W)", (4, 1, 2, 2), 4),
+    ("1,5", "2,3", "Conv<strides = [2], pads = [1, 1]>(x, W)", (2, 1, 2), 2),
+    ("4,4,2", "8,2,2", "Conv<strides = [2, 1], group = 2>(x, W)", (8, 2, 2, 1), 8),
+    ("4,5", "4,5", "Conv(x, W, b)", (4, 4, 1), 4),
+    ("4,2,3", "4,2,3", "Conv<group = 4>(x, W, b)", (4, 1, 1, 1), 4),
+    ("2,4,2,2", "3,4,2,2", "Conv(x, W)", (3, 2, 1, 1, 1), 3),
+    ("1,4,3", "6,2,3", "Conv<strides = [2, 1]>(x, W, b)", (6, 1, 2, 1), 6),
+    ("4,2,3", "1,4,6", "ConvTranspose<strides = [2, 2]>(x, W, b)", (4, 1, 2, 2), 1),
+    ("4,2,3", "4,2,6", "ConvTranspose<strides = [1, 2], group = 2>(x, W)", (4, 2, 1, 2), 4),
+    ("2,4", "1,9", "ConvTranspose<strides = [2], output_padding = [1]>(x, W)", (2, 1, 2), 1),
+    ("4", "4", "Gemm<beta = 2.0, transB = 1>(x, W, b)", (4, 4), 4),
+    ("4", "4", "Gemm<alpha = 0.5, beta = -2.0>(x, W, b)", (4, 4), 4))
+
+
+def check_convolutions():
+    """Linear maps whose inverse is a filter of several axes or groups, and those with factors of their own."""
+    with tempfile.TemporaryDirectory() as tmp:
+        for given, made, body, w, b in LINEAR_MAPS:
+            path = small(os.path.join(tmp, "m.onnx"), f"float[N,{given}] x", f"float[N,{made}] z", f"z = {body}",
+                         {"W": random(*w), **({"b": random(b, seed=10)} if ", b)" in body else {})})
+            sizes = [int(np.prod([int(n) for n in text.split(",")])) for text in (given, made)]
+            inverse, _ = invert(path, tmp, *(("--with-logdet", "ld") if sizes[0] == sizes[1] else ()))
+            check_shape_of_file(inverse, path)
+            for batch in 1, 4:
+                x = random(batch, *map(int, given.split(",")), seed=batch)
+                within(body, off(ort(inverse, {"z": ort(path, {"x": x})["z"]})["x"], x), 1e-5)
+                z = run(path, {"x": x}, tmp, "--float64")
+                back = run(inverse, z, tmp, "--float64")
+                within(f"{body}, float64", off(back["x"], x), 1e-12)
+            if sizes[0] != sizes[1]: continue
+            moves = np.concatenate([np.zeros((1, sizes[0])), np.eye(sizes[0])]).reshape(-1, *x.shape[1:])
+            rows = run(path, {"x": moves}, tmp, "--float64")["z"].reshape(-1, sizes[0])
+            want = -np.linalg.slogdet(rows[1:] - rows[:1])[1]
+            within(f"{body}: log det", np.abs(back["ld"] - want).max(), 1e-10)
 
 
 def check_refusals():
@@ -456,8 +675,9 @@ def main():
     for folder in folders: check_flow(folder)
     print(f"{len(folders)} flows: round trip and log-determinants")
     if args.prefix: return
-    for check in (check_jacobians, check_given, check_rewritten, check_training_mode, check_batches, check_samples,
-                  check_names, check_precision, check_reasons, check_refusals):
+    for check in (check_jacobians, check_given, check_rewritten, check_training_mode, check_batches, check_extents,
+                  check_places, check_samples, check_shared, check_own, check_names, check_precision, check_reasons,
+                  check_convolutions, check_refusals):
         check()
         print(check.__name__.removeprefix("check_"))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plugin that is an ONNX file with pairs of functions: models that call NAME get its body, and its block is found there and
-where an exporter has inlined it, in other sizes too, but not with other attributes; pairs that make no rule are refused by
-name."""
+where an exporter has inlined it, in other sizes too, but not with other attributes, be they said or left out; an inverse of another shape is refused, as is a factor of
+zero, and pairs that make no rule are, by name."""
 import json
 import os
 import subprocess
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper, inliner, load, numpy_helper, save
+from onnx import AttributeProto, TensorProto, defs, helper, inliner, load, numpy_helper, save
 
 INVONNX = os.environ.get("INVONNX", "build/dev/invonnx")
 PAIR = Path(__file__).resolve().parents[2] / "examples" / "plugin" / "pair.onnx"
@@ -78,6 +78,147 @@ def refused(work, says, **how):
     check(status == 1 and says in err and str(path) in err, f"wanted '{says}', got {status}: {err}")
 
 
+OPSET = 24
+
+
+def applied(path, op, extra=(), attrs=(), call=None):
+    """y = s op(x), as a pair of functions or, `call`, as a model: op called with these attributes."""
+    def body(**also):
+        return [helper.make_node(op.name, ["x"], ["h"], **dict(attrs), **also), helper.make_node("Cast", ["h"], ["r"], to=1),
+                helper.make_node("Mul", ["r", "s"], ["y"])]
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    functions = [] if call else [
+        helper.make_function(DOMAIN, "F", ["x", "s"], ["y"], body(), opsets[:1]),
+        helper.make_function(DOMAIN, "F_inverse", ["y", "s"], ["x"], [helper.make_node("Div", ["y", "s"], ["x"])], opsets[:1])]
+    nodes = body() if call else [helper.make_node("F", ["x", "s"], ["y"], domain=DOMAIN)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(np.float32([1, 2, 3]), "s")])
+    save(helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=10), path)
+
+
+def defaults(work):
+    """What the body of a pair leaves out has to be at its default: for every number of every operator of one operand that
+    stays as it is."""
+    _, out, _ = run("ops", "--json")
+    kept = {o["name"] for o in json.loads(out)["ops"] if o["domain"] == "" and o["forward"] == "yes"}
+    numbers, seen = (AttributeProto.FLOAT, AttributeProto.INT), 0
+    for name in sorted(kept):
+        op = defs.get_schema(name, OPSET)
+        for attr in op.attributes.values():
+            if len(op.inputs) != 1 or attr.default_value.type not in numbers:
+                continue
+            seen += 1
+            usual = helper.get_attribute_value(attr.default_value)
+            other = usual + 0.25 if attr.default_value.type == numbers[0] else 0
+            applied(work / "pair.onnx", op)
+            for value, found in ((None, True), (usual, name != "IsInf"), (other, False)):
+                applied(work / "model.onnx", op, attrs=() if value is None else ((attr.name, value),), call=True)
+                got = "F" in kinds(work / "model.onnx", "--plugin", work / "pair.onnx")
+                check(got == found, f"{name}, {attr.name} = {value}: the pair is {'found' if got else 'not found'}")
+    check(seen >= 14, f"{seen} attributes")
+
+
+def references(work):
+    """Attributes of NAME that its body refers to: NAME_inverse gets the same, a default of NAME too."""
+    def function(name, ins, outs, op, default):
+        node = helper.make_node(op, ins[:1], ["h"])
+        node.attribute.add(name="alpha", ref_attr_name="a", type=AttributeProto.FLOAT)
+        kept = [helper.make_attribute("a", default)] if default else []
+        return helper.make_function(DOMAIN, name, ins, outs, [node, helper.make_node("Mul", ["h", "s"], outs)],
+                                    [helper.make_opsetid("", 17)], [] if default else ["a"], kept)
+    for given, of_name, of_inverse in ((0.3, None, None), (0.3, 0.5, 0.6), (None, 0.3, None), (None, 0.3, 0.6),
+                                       (None, None, 0.6)):
+        graph = helper.make_graph(
+            [helper.make_node("F", ["x", "s"], ["y"], domain=DOMAIN, **({"a": given} if given else {}))], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(np.float32([1, 2, 3]), "s")])
+        save(helper.make_model(graph, functions=[function("F", ["x", "s"], ["y"], "LeakyRelu", of_name),
+                                                 function("F_inverse", ["y", "s"], ["x"], "Elu", of_inverse)],
+                               opset_imports=OPSETS, ir_version=9), work / "pair.onnx")
+        status, out, err = run("rules", "--no-rules", "--plugin", work / "pair.onnx")
+        if given is None and of_name is None:
+            check(status == 1 and "has a default in the inverse only, a" in err, f"defaults apart: {err}")
+            continue
+        alpha = repr(float(np.float32(0.3)))
+        check(status == 0 and f".alpha) == {alpha}" in out and f"Elu<alpha = {alpha}>" in out,
+              f"{given}, {of_name}, {of_inverse}: {out}{err}")
+
+
+def zeros(work):
+    """There is no inverse where a factor is zero: a pair says so, as the library's own rule does."""
+    opsets = OPSETS
+
+    def value(name, *numbers):
+        return numpy_helper.from_array(np.float32(numbers), name)
+
+    def apart(path, op, example, *factor):
+        node = helper.make_node(op, ["u", "s"], ["y"])
+        functions = [helper.make_function(DOMAIN, name, [a, "s"], [b], [helper.make_node(o, [a, "s"], [b])], opsets[:1])
+                     for name, a, b, o in (("Scale", "x", "y", op), ("Scale_inverse", "y", "x", {"Mul": "Div", "Div": "Mul"}[op]))]
+        node = helper.make_node("Scale", ["u", "s"], ["y"], domain=DOMAIN) if example else node
+        feeds = [helper.make_tensor_value_info("u", TensorProto.FLOAT, [2, 3])]
+        if not factor:
+            feeds.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, [3]))
+        graph = helper.make_graph([node], "g", feeds, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+                                  [value("s", *factor)] if factor else [])
+        save(helper.make_model(graph, functions=functions if example else [], opset_imports=opsets, ir_version=8), path)
+    for op in ("Mul", "Div"):
+        for example, says in (((), "which is not above zero"), ((1, 2, 3), "as near to zero as 0")):
+            apart(work / "pair.onnx", op, True, *example)
+            status, out, _ = run("selftest", "--plugin", work / "pair.onnx")
+            check(status == 0, f"{op}: {out}")
+            for factor, fine in (((1, 2, 3), True), ((1, 0, 3), False)):
+                apart(work / "model.onnx", op, False, *factor)
+                status, _, err = run("rewrite", work / "model.onnx", "-o", work / "out.onnx", "--inverse-out",
+                                     work / "back.onnx", "--no-rules", "--plugin", work / "pair.onnx")
+                check(status == 0 if fine else status == 1 and says in err, f"{op} by {factor}, {example}: {err}")
+
+
+def shapes(work):
+    """An inverse that gives another shape than what would be freed: refused with both, in a block and as an operator."""
+    opsets = OPSETS
+    rng = np.random.default_rng(5)
+
+    def value(name, *shape):
+        return numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
+
+    def shift(path, rows, functions):
+        nodes = [helper.make_node("Tanh", ["u"], ["x"]), helper.make_node("Shift", ["x", "b"], ["y"], domain=DOMAIN),
+                 helper.make_node("MatMul", ["y", "B"], ["z"])]
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("u", TensorProto.FLOAT, [rows, 6])],
+                                  [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+                                  [value("b", 4, 6), value("B", 6, 6)])
+        save(helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=8), path)
+    np.save(work / "u.npy", rng.normal(size=(1, 6)).astype(np.float32))
+    np.save(work / "t.npy", np.zeros((4, 6), np.float32))
+    for name, there, back in (("one", [("Add", ["x", "b"], ["y"])], [("Sub", ["y", "b"], ["x"])]),
+                              ("two", [("Add", ["x", "b"], ["h"]), ("Neg", ["h"], ["y"])],
+                               [("Neg", ["y"], ["h"]), ("Sub", ["h", "b"], ["x"])])):
+        plugin = work / f"{name}.onnx"
+        shift(plugin, 4, [helper.make_function(DOMAIN, "Shift" + end, [first, "b"], [last], [helper.make_node(*n) for n in body],
+                                               opsets[:1])
+                          for end, first, last, body in (("", "x", "y", there), ("_inverse", "y", "x", back))])
+        shift(work / "narrow.onnx", 1, [])
+        says = "its solve text gives float[4,6] for 'x', which is float[1,6]"
+        status, out, err = run("explain", work / "narrow.onnx", "--plugin", plugin, "--json")
+        report = json.loads(out) if status == 0 else {"blocks": [], "refusals": []}
+        check([r["reason"] for r in report["refusals"] if r["rule"] == "Shift"] == [says], f"{name}: {err} {report['refusals']}")
+        check("Shift" not in [b["kind"] for b in report["blocks"]], f"{name}: it is called a block")
+        grads = []
+        for memory in ("invert", "store"):
+            dump = work / f"{name}_{memory}"
+            status, out, err = run("grad", work / "narrow.onnx", "--feed", work / "u.npy", "--target", work / "t.npy", "--loss",
+                                   "mse", "--memory", memory, "--plugin", plugin, "--dump", dump, "--json")
+            check(status == 0 and json.loads(out)["fallbacks"] == 0, f"{name}: {err}{out}")
+            grads.append([np.load(p) for p in sorted(dump.glob("grad_*.npy"))])
+        check(len(grads[0]) >= 2 and all(np.allclose(a, b, rtol=1e-5) for a, b in zip(*grads)), f"{name}: gradients differ")
+        status, _, err = run("rewrite", work / "narrow.onnx", "-o", work / "out.onnx", "--inverse-out", work / "back.onnx",
+                             "--plugin", plugin)
+        check(status == 1 and says.replace("float", "double") in err, f"{name}: {err}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -126,6 +267,10 @@ def main():
         refused(work, "pair 'F': the inverse computes nothing", inverse=(("Div", ["y", "s"], ["h"]), ("Mul", ["h", "s"], ["k"]),
                                                                          ("Identity", ["y"], ["x"])), body=(
             ("Identity", ["x"], ["y"]),))
+        defaults(work)
+        references(work)
+        shapes(work)
+        zeros(work)
     print("all good" if not bad else f"{bad} failed")
     return 1 if bad else 0
 

@@ -235,6 +235,46 @@ def singular(p):
     is_inverse(got, "Wb_inv", "Wb")
 
 
+@case
+def grouped_filters(p):
+    """The inverse of each group, side by side; made anew when weights are trained."""
+    weights = {"W": random(N, 2, 1, seed=12) + np.tile(np.eye(2, dtype=np.float32), (3, 1))[:, :, None], "b": random(N),
+               "P": random(2, 1, 2, seed=13), "to": np.array([0, N, 1]), "flat": np.array([0, N])}
+    nodes = [node("Reshape", ["x", "to"], ["h"]), node("Conv", ["h", "W", "b"], ["g"], group=3),
+             node("Reshape", ["g", "line"], ["l"]), node("Conv", ["l", "P"], ["c"], strides=[2]),
+             node("Reshape", ["c", "flat"], ["y"])]
+    model, _ = p.rewrite(make(nodes, [value("x", "n", N)], [value("y", "n", N)],
+                              {**weights, "line": np.array([0, 1, N])}))
+    expect(p.inverses(model, {"x": random(5, N)}) == 2, "an inverse is missing")
+
+    def hold(got):
+        expect(got["W_inv"].shape == (3, 2, 2) and got["P_inv"].shape == (2, 2), "shapes of the inverses")
+        for name, groups in ("W", 3), ("P", 1):
+            want = np.linalg.pinv(got[name].reshape(groups, -1, 2).astype(float)).reshape(got[name + "_inv"].shape)
+            expect(np.abs(got[name + "_inv"] - want).max() < 1e-4 * np.abs(want).max(), f"{name}_inv is off")
+
+    before, after = arrays(model), p.train(p.at("out.onnx"))[0]
+    hold(before), hold(after)
+    expect(np.abs(before["W"] - after["W"]).max() > 1e-3, "nothing was trained")
+
+
+@case
+def open_batches(p):
+    """Inverses run for batches that they were not made for; one that could not is not written, with the reason."""
+    weights = {"W": orthogonal(1), "at": np.array([-1]), "to": np.array([-1000]), "axis": np.array([0]),
+               "by": np.array([-1])}
+    nodes = [node("MatMul", ["x", "W"], ["h"]), node("Slice", ["h", "at", "to", "axis", "by"], ["r"]),
+             node("LeakyRelu", ["r"], ["y"], alpha=0.3)]
+    for batch, made in ("n", 2), (3, 3):
+        model, blocks = p.rewrite(make(nodes, [value("x", batch, N)], [value("y", batch, N)], weights))
+        for rows in (1, 2, 7, 77, 91) if batch == "n" else (3,):
+            expect(p.inverses(model, {"x": random(rows, N)}) == made, f"batch {batch}: other inverses")
+        p.same_outputs({"x": random(3, N)})
+        turned = blocks["permutation"]
+        expect(turned["function"] and bool(turned["inverse"]) == (batch == 3), f"{turned}")
+        expect(batch == 3 or "would hold for one batch only" in turned["reason"], f"{turned}")
+
+
 # --- where the report goes ---
 
 def content(path):
@@ -282,6 +322,10 @@ def report_over_what_is_to_come(p):
     keeps(p, model, out, out)
     keeps(p, model, None, p.at("model.inv.onnx"), given=False)
     keeps(p, model, out, p.at("./out.onnx"))
+    inverse = p.at("inverse.onnx")
+    status, _, err = common.call("rewrite", model, "-o", out, "--inverse-out", inverse, "--report", p.at("./inverse.onnx"))
+    expect(status == 1 and "choose another name" in err, f"exit {status}: {err[:300]}")
+    expect(not os.path.exists(out) and not os.path.exists(inverse), "something was written")
 
 
 @case

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the program on models with golden training results and holds every memory mode to them.
 
-    run.py [--invonnx PROGRAM] [--families PREFIX,...] [--device NAME] [--jobs N] [--verbose] [ROOT...]
+    run.py [--invonnx PROGRAM] [--families PREFIX,...] [--device NAME] [--budgets] [--jobs N] [--verbose] [ROOT...]
 
 A ROOT holds one folder per model: model.onnx, golden.txt and the .npy files that it names (goldens computed in
 float64 by PyTorch). Per model, with e = the smaller of the manifest's two float32 errors, tol = 10 max(e, 1e-6), and
@@ -18,6 +18,11 @@ every error normalised by max(max|golden|, 1e-4 gmax), gmax the largest gradient
   peak_bytes          at most planned_peak_bytes, and within 1 % of it
 
 On another device than the CPU the modes are store, recompute and invert, and the structure is not looked at.
+
+With --budgets, instead of all that: mode auto within the budget that the refusal of one byte names, within less and
+less until that is refused, too, within two between that and what store takes, and within the latter. The peak is
+within the budget, gradients are held to what auto's are, and loss, outputs and running statistics equal store's bit
+for bit. With store's own peak nothing is computed twice. What a refusal names is at most 1.1 of the smallest that does.
 
 Where the larger of the two float32 errors is above tol, a value is so near zero that rounding decides about a ReLU
 (revnet_deep: 7e-8 in front of the last one, rounding error 7e-7): whether float32 meets tol is then luck, and depends
@@ -91,16 +96,22 @@ class Checker:
 
     # --- calling the program ---
 
-    def call(self, what, *args):
-        """One call; its JSON, or None after noting the failure."""
+    def start(self, what, *args):
+        """One call that has ended, or None after noting that it did not."""
         command = [self.program, args[0], self.path, *args[1:], "--json"]
         if self.device and args[0] != "explain":
             command += ["--device", self.device]
         environment = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         try:
-            done = subprocess.run(command, capture_output=True, timeout=300, env=environment)
+            return subprocess.run(command, capture_output=True, timeout=300, env=environment)
         except subprocess.TimeoutExpired:
             self.problems.append(f"{what}: no end after 300 s")
+            return None
+
+    def call(self, what, *args):
+        """One call; its JSON, or None after noting the failure."""
+        done = self.start(what, *args)
+        if done is None:
             return None
         if done.returncode != 0:
             # The message is at the end, but what a sanitizer or a crash says comes first.
@@ -135,12 +146,16 @@ class Checker:
             options += [option, f"{row[0]}={os.path.join(self.folder, row[1])}"]
         return options
 
-    def grad(self, mode, float64):
+    def grad_options(self, mode, budget=None):
+        limit = ["--budget", str(budget)] if budget else []
+        return ["grad", *self.arrays("--feed"), *self.common_options(), "--memory", mode, *limit]
+
+    def grad(self, mode, float64=False, budget=None):
         """(report, {kind:name -> array}) of one `invonnx grad`."""
-        what = f"grad {mode}{' float64' if float64 else ''}"
+        what = f"grad {mode}{' float64' if float64 else ''}{f' --budget {budget}' if budget else ''}"
         with tempfile.TemporaryDirectory() as folder:
-            report = self.call(what, "grad", *self.arrays("--feed"), *self.common_options(), "--memory", mode,
-                               "--dump", folder, *(["--float64"] if float64 else []))
+            report = self.call(what, *self.grad_options(mode, budget), "--dump", folder,
+                               *(["--float64"] if float64 else []))
             if report is None:
                 return None, None
             wanted = {"loss:": "loss.npy"}
@@ -261,6 +276,58 @@ class Checker:
                 if mode == "recompute":
                     self.check_equal(what, got, store, {"grad", "gradin"})
 
+    def refusal(self, budget):
+        """(the bytes that the refusal of a budget names, None) or (None, the peak within it)."""
+        what = f"grad auto --budget {budget}"
+        done = self.start(what, *self.grad_options("auto", budget))
+        if done is None:
+            return None, None
+        if done.returncode == 0:
+            return None, json.loads(done.stdout)["peak_bytes"]
+        named = re.search(rb"budget of \d+ bytes cannot be met: .* (?:needs|take) (\d+)", done.stderr)
+        self.expect(done.returncode == 1 and named, f"{what}: exit {done.returncode}: {done.stderr.decode()[:1500]}")
+        return int(named.group(1)) if named else None, None
+
+    def smallest_budgets(self):
+        """(what the refusal of one byte names, the least that was got by asking for less than got)."""
+        held, _ = self.refusal(1)  # by parameters and the like, which have to fit before a step is planned
+        named, _ = self.refusal(held + 1) if held else (None, None)
+        least, peak = named, named
+        while peak:
+            least = peak
+            _, peak = self.refusal(peak - 1)
+        return named, least
+
+    def check_budget(self, budget, store):
+        what = f"grad auto --budget {budget}"
+        report, got = self.grad("auto", budget=budget)
+        if report is None:
+            return
+        self.check_report(what, "auto", report)
+        self.expect(report["peak_bytes"] <= budget, f"{what}: peak {report['peak_bytes']} bytes")
+        self.check_states(what, got)
+        self.check_forward(what, got, self.tol)
+        self.check_equal(what, got, store, {"state", "out", "loss"})
+        if report["values"]["inverted"]:
+            self.check_inverted(what, got, store)
+        else:
+            self.check_gradients(what, got, self.flips or self.tol)
+            self.check_equal(what, got, store, {"grad", "gradin"})
+        if budget == report["store_peak_bytes"]:
+            self.expect(report["plan"]["overhead"] <= 0, f"{what}: overhead {report['plan']['overhead']:.2e} for nothing")
+
+    def check_budgets(self):
+        report, store = self.grad("store")
+        named, least = self.smallest_budgets()
+        if report is None or named is None:
+            self.expect(named is not None, "grad auto --budget 1: no smallest budget is named")
+            return
+        most = report["store_peak_bytes"]
+        self.expect(named <= 1.1 * least, f"grad auto --budget 1: {named} bytes are said to be needed, {least} do")
+        self.expect(named <= most, f"grad auto --budget 1: {named} bytes are said to be needed, store takes {most}")
+        for budget in sorted({least, named, least + (most - least) // 3, most - (most - least) // 3, most}):
+            self.check_budget(budget, store)
+
     def check_training(self, mode, float64):
         what = f"train {mode}{' float64' if float64 else ''}"
         golden = [float(row[1]) for row in self.m.all("traj")]
@@ -300,7 +367,10 @@ class Checker:
             else:
                 self.expect(found[kind] >= count, f"explain: {found[kind]} of {kind}, at least {count} expected")
 
-    def run(self):
+    def run(self, budgets=False):
+        if budgets:
+            self.check_budgets()
+            return self.problems
         if not self.device:
             self.check_structure()
         self.check_grads(float64=False)
@@ -337,12 +407,12 @@ def show(problems, verbose=False):
         print(f"     ... {len(calls) - 8} more (--verbose)")
 
 
-def run_all(program, folders, jobs, verbose=False, device=None):
+def run_all(program, folders, jobs, verbose=False, device=None, budgets=False):
     """Prints a line per model and the summary. Exit status."""
     def one(folder):
         checker = Checker(program, folder, device)
         try:
-            return checker.name, checker.run()
+            return checker.name, checker.run(budgets)
         except Exception as e:  # a bug here, or a report without what it must have
             return checker.name, checker.problems + [f"{type(e).__name__}: {e}"]
 
@@ -368,6 +438,7 @@ def arguments(doc):
     parser.add_argument("--invonnx", default=default_program(), help="the program")
     parser.add_argument("--families", help="prefixes of model names, by commas (default: those that have to pass)")
     parser.add_argument("--device", help="where to compute; with fewer models, if --families does not say which")
+    parser.add_argument("--budgets", action="store_true", help="only steps within budgets")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="all problems of a model, not the first eight")
     return parser
@@ -380,9 +451,9 @@ def default_roots():
 
 def main():
     args = arguments(__doc__).parse_args()
-    families = args.families or (DEVICE_FAMILIES if args.device else "")
+    families = args.families or (DEVICE_FAMILIES if args.device and not args.budgets else "")
     return run_all(args.invonnx, folders_of(args.roots or default_roots(), families.split(",")), args.jobs,
-                   args.verbose, args.device)
+                   args.verbose, args.device, args.budgets)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,14 @@
 #define op_grad_name 13
 #define op_grad_draws 14
 #define op_grad_type 15
+#define op_grad_twice 16
+#define op_grad_input 17
+#define op_blank_in 18
+#define op_blank_domain 19
+#define op_blank_name 20
+#define op_same_name 21
+#define op_workspace 22
+#define op_flops 23
 
 static const inv_inverse_def good = {
     .size = sizeof good, .name = "good", .match = "y = Neg(x)", .solve = "x = Neg(y)", .frees = "x", .kind = "",
@@ -40,8 +48,7 @@ const void *const uses_it = &good;
 #endif
 #endif
 #else
-#if BAD == op_domain || BAD == op_grad || BAD == op_kernel || BAD == op_grad_name || BAD == op_grad_draws || \
-    BAD == op_grad_type
+#if BAD >= op_domain
 static inv_status infer(const inv_op_call *c)
 {
     c->out[0] = c->in[0];
@@ -52,10 +59,17 @@ static inv_status lost(const inv_op_call *c)
     if (BAD == op_grad_type) return INV_OK;
     return c->fail(c, INV_E_IO, "the table is lost");
 }
+static size_t workspace(const inv_op_call *c) { return BAD == op_workspace && c->nin ? SIZE_MAX : 0; }
+static double flops(const inv_op_call *c) { return BAD == op_flops && c->nin ? -1e300 * 1e300 : 1; }
 static const inv_operator_def operator_def = {
-    .size = sizeof operator_def, .domain = BAD == op_domain ? "ai.onnx.mine" : "com.example", .name = "Lost",
-    .since = 1, .in = "x", .out = "y", .infer = infer, .cpu = lost,
+    .size = sizeof operator_def,
+    .domain = BAD == op_domain ? "ai.onnx.mine" : BAD == op_blank_domain ? "com. example" : "com.example",
+    .name = BAD == op_blank_name ? "Lo\tst" : "Lost",
+    .since = 1, .in = BAD == op_blank_in ? "x\tw" : "x", .out = BAD == op_same_name ? "x" : "y", .infer = infer,
+    .cpu = lost, .workspace = workspace, .flops = flops,
     .grad = BAD == op_grad         ? "d_x = Gemm(d_y, x)"
+            : BAD == op_grad_twice ? "t = Neg(d_y); t = Neg(t); d_x = Neg(t)"
+            : BAD == op_grad_input ? "x = Neg(d_y); d_x = Neg(x)"
             : BAD == op_grad_name  ? "t = Neg(d_y); d_q = Neg(t)"
             : BAD == op_grad_type  ? "d_x = Less(d_y, x)"
             : BAD == op_grad_draws ? "d_x = DropoutMask<ratio = 0.5>(d_y)"
@@ -74,8 +88,7 @@ INV_PLUGIN(bad)(const inv_api *api, struct inv_registry *r)
     return api->add_inverse(r, &d);
 #elif BAD == fails
     return api->fail(r, INV_E_IO, "the licence server is on fire");
-#elif BAD == op_domain || BAD == op_grad || BAD == op_kernel || BAD == op_grad_name || BAD == op_grad_draws || \
-    BAD == op_grad_type
+#elif BAD >= op_domain
     return api->add_operator(r, &operator_def);
 #elif BAD == silent
     return INV_E_NUMERIC;

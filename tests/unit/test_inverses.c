@@ -115,7 +115,7 @@ static const struct refused {
 } refused[] = {
     {"leaky_relu", NULL, NULL, HEAD "y = LeakyRelu<alpha = 0.0>(x);" TAIL},
     {"leaky_relu", NULL, NULL, HEAD "y = LeakyRelu<alpha = -0.1>(x);" TAIL},
-    {"prelu", "prelu_positive_slope", "'s' comes as near to zero as -0.25",
+    {"prelu", "prelu_positive_slope", "'s' is -0.25 in entry 2, which is not above zero",
      HEAD "param float[6] s = {1, 1, -0.25, 1, 1, 1}; y = PRelu(x, s);" TAIL},
     {"linear_square", "linear_square", "condition number",
      "g(float[4,3] in) => (z) { param float[3,3] W = {1, 2, 3, 4, 5, 6, 7, 8, 9}; x = Sin(in); z = MatMul(x, W) }"},
@@ -264,11 +264,14 @@ static void test_rule_with_region(void **state)
     make_feeds(&m, &f);
     inv_session *s = session(&m, INV_MEMORY_INVERT, &f, false);
     const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
-    assert_true(inv_plan_inverts(p, INV_NONE, "scaled_in_one_step"));
+    size_t edges = 0; /* the plan may take two local inverses, which cost the same */
+    for (size_t i = 0; i < p->base->matches->edge.n; i++)
+        edges += strcmp(p->base->matches->edge.at[i].rule->name, "scaled_in_one_step") == 0;
+    assert_int_equal(edges, 1);
     assert_non_null(block_of(p->base, "affine_coupling")); /* the name is that of the higher priority */
-    assert_true(p->guarded.n > 0);
     inv_session_destroy(s);
     drop_feeds(&f);
+    assert_int_equal(remove("one_step.rules"), 0);
     inv_graph_destroy(m.graph);
 }
 

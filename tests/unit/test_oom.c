@@ -17,32 +17,11 @@
 #include "core/model.h"
 #include "core/program.h"
 #include "executor/executor.h"
+#include "counting.h"
 
 #define NICE INV_TEST_DATA "/models/nice_split_uneven_ts17/model.onnx"
 #define EXTERNAL INV_TEST_DATA "/models/nice_external_data/model.onnx"
 #define RESIDUAL INV_TEST_DATA "/models/hz_residual_around_coupling_ts17/model.onnx"
-
-/* --- an allocator that counts, and fails once --- */
-
-typedef struct counter {
-    size_t made, live, fail_at; /* fail_at 0: never */
-} counter;
-
-static void *counted_alloc(void *opaque, size_t nbytes)
-{
-    counter *c = opaque;
-    if (++c->made == c->fail_at) return NULL;
-    void *p = malloc(nbytes);
-    c->live += p != NULL;
-    return p;
-}
-
-static void counted_free(void *opaque, void *p)
-{
-    counter *c = opaque;
-    c->live -= p != NULL;
-    free(p);
-}
 
 /* --- what is attempted --- */
 

@@ -156,28 +156,31 @@ static void hostile_solve_texts(void **state)
 #define SLOPED(axis)                                                                                                  \
     "g(float[2,4] a) => (z) { x = Sin(a); y = LeakyRelu<alpha = 0.9, axis = " axis ", groups = 0>(x); z = Sin(y) }"
 #define CONVOLVED "g(float[1,1,4,4] a) => (z) { param float[1,1,1,1] W = {2}; x = Sin(a); y = Conv(x, W); z = Sin(y) }"
+#define NO "cannot be applied here"
     static const struct {
-        const char *match, *solve, *frees, *text;
+        const char *match, *solve, *frees, *text, *says;
     } rules[] = {
-        {"y = ResizeN(x)", "x = Transpose<perm = invert(scales)>(y)", "x", RESIZED},
-        {"y = ResizeN(x)", "x = Transpose<perm = ones(scales)>(y)", "x", RESIZED},
-        {"y = Gather(xs...)", "xs... = SplitSizes<axis = axis, sizes = sizes(xs)>(y)", "xs...", GATHERED},
-        {"y = Gather(x, i)", "x = View<shape = rows(i)>(y)", "x", GATHERED},
-        {"y = Neg(x)", "x = Transpose<perm = swap(y)>(y)", "x", NEGATED},
-        {"y = Neg(x)", "x = View<shape = sizes(x)>(y)", "x", NEGATED},
-        {"y = Neg(x)", "x = View<shape = invert(y.nothing)>(y)", "x", NEGATED},
-        {"y = ConvN(x, param(W))", "x = Transpose<perm = invert(strides)>(y)", "x", CONVOLVED},
-        {"y = ConvN(x, param(W))", "x = Transpose<perm = group>(y)", "x", CONVOLVED},
-        {"y = Neg(x)", "x, r = SplitSizes<axis = 8000, sizes = [2, 2]>(y)", "x", NEGATED},
-        {"y = Neg(x)", "x = Concat<axis = -8000>(y, y)", "x", NEGATED},
-        {"y = Neg(x)", "x = Transpose<perm = [-1000000]>(y)", "x", NEGATED},
-        {"y = Neg(x)", "x = ReduceSumAxes<axes = [7000]>(y)", "x", NEGATED},
-        {"y = Neg(x)", "x = SliceRange<starts = [0], steps = [1], sizes = [1]>(y)", "x", NEGATED}, /* of other shape */
-        {"y = Neg(x)", "b = Less(y, y); x = Cast<to = 7>(b)", "x", NEGATED},                       /* of other type */
-        {"y = Neg(x)", "x = View<shape = rows(x)>(y)", "x", NEGATED},
-        {"y = LeakyRelu(x)", "x = View<shape = rows(x)>(y)", "x", SLOPED("1000000")},
-        {"y = LeakyRelu(x)", "x = View<shape = rows(x)>(y)", "x", SLOPED("-5")},
-        {"ys... = LeakyRelu(x)", "x = View<shape = sizes(ys)>(ys...)", "x", SLOPED("100")},
+        {"y = ResizeN(x)", "x = Transpose<perm = invert(scales)>(y)", "x", RESIZED, NO},
+        {"y = ResizeN(x)", "x = Transpose<perm = ones(scales)>(y)", "x", RESIZED, NO},
+        {"y = Gather(xs...)", "xs... = SplitSizes<axis = axis, sizes = sizes(xs)>(y)", "xs...", GATHERED, NO},
+        {"y = Gather(x, i)", "x = View<shape = rows(i)>(y)", "x", GATHERED, NO},
+        {"y = Neg(x)", "x = Transpose<perm = swap(y)>(y)", "x", NEGATED, NO},
+        {"y = Neg(x)", "x = View<shape = sizes(x)>(y)", "x", NEGATED, NO},
+        {"y = Neg(x)", "x = View<shape = invert(y.nothing)>(y)", "x", NEGATED, NO},
+        {"y = ConvN(x, param(W))", "x = Transpose<perm = invert(strides)>(y)", "x", CONVOLVED, NO},
+        {"y = ConvN(x, param(W))", "x = Transpose<perm = group>(y)", "x", CONVOLVED, NO},
+        {"y = Neg(x)", "x, r = SplitSizes<axis = 8000, sizes = [2, 2]>(y)", "x", NEGATED, NO},
+        {"y = Neg(x)", "x = Concat<axis = -8000>(y, y)", "x", NEGATED, NO},
+        {"y = Neg(x)", "x = Transpose<perm = [-1000000]>(y)", "x", NEGATED, NO},
+        {"y = Neg(x)", "x = ReduceSumAxes<axes = [7000]>(y)", "x", NEGATED, NO},
+        {"y = Neg(x)", "x = SliceRange<starts = [0], steps = [1], sizes = [1]>(y)", "x", NEGATED,
+         "gives float[1] for 'x', which is float[4]"},
+        {"y = Neg(x)", "b = Less(y, y); x = Cast<to = 7>(b)", "x", NEGATED,
+         "gives int64[4] for 'x', which is float[4]"},
+        {"y = Neg(x)", "x = View<shape = rows(x)>(y)", "x", NEGATED, "gives float[1,1,4] for 'x', which is float[4]"},
+        {"y = LeakyRelu(x)", "x = View<shape = rows(x)>(y)", "x", SLOPED("1000000"), NO},
+        {"y = LeakyRelu(x)", "x = View<shape = rows(x)>(y)", "x", SLOPED("-5"), NO},
+        {"ys... = LeakyRelu(x)", "x = View<shape = sizes(ys)>(ys...)", "x", SLOPED("100"), NO},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         char text[1024], *json;
@@ -187,7 +190,7 @@ static void hostile_solve_texts(void **state)
                                rules[i].match, rules[i].solve, rules[i].frees, rules[i].text);
         load(ctx, write_text("hostile.rules", text, (size_t)n));
         assert_int_equal(inv_selftest(ctx, "hostile.rules", &json), INV_OK);
-        if (!strstr(json, "its solve text cannot be applied here")) fail_msg("%s: %s", rules[i].solve, json);
+        if (!strstr(json, "its solve text ") || !strstr(json, rules[i].says)) fail_msg("%s: %s", rules[i].solve, json);
         inv_free(ctx, json);
         inv_context_destroy(ctx);
     }
@@ -223,8 +226,12 @@ static void layout_of_texts(void **state)
     static const char text[] =
         "# two rules\n\n  rule one\r\n\tmatch d = Neg(x)   ;y = Neg(d)\n\tkind \"\"\n doc first\n | second\n |  third\n"
                                "rule two\n  match\n  | d = Neg(x)\n  | y = Neg(d)\n  frees x\n  priority -7\n";
+    static const char marked[] = "\xef\xbb\xbfrule three\n  match y = Neg(x)\n  frees x\n  priority -8\n";
     inv_context *ctx = context(false);
     load(ctx, write_text("layout.rules", text, sizeof text - 1));
+    load(ctx, write_text("marked.txt", marked, sizeof marked - 1));
+    load(ctx, write_text("marked.rules", "\xef\xbb\xbf# four\nrule four\nmatch y=Neg(x)\nfrees x\npriority -9\n", 55));
+    assert_string_equal(inv_registry_inverse_at(ctx->registry, 2)->name, "three");
     const inv_inverse_def *one = inv_registry_inverse_at(ctx->registry, 0);
     const inv_inverse_def *two = inv_registry_inverse_at(ctx->registry, 1);
     assert_string_equal(one->name, "one");
@@ -233,6 +240,46 @@ static void layout_of_texts(void **state)
     assert_null(one->frees);
     assert_string_equal(two->match, "\nd = Neg(x)\ny = Neg(d)");
     assert_int_equal(two->priority, -7);
+    inv_context_destroy(ctx);
+}
+
+/* As many rules as a text has room for: by falling priority, then as they stand; the last one's name is found to be
+ * taken, by itself or by another file, and a file that fails leaves no name behind. */
+static void many_rules(void **state)
+{
+    (void)state;
+    enum { MANY = 20000, PRIORITIES = 7 };
+    inv_context *ctx = context(true);
+    const size_t before = inv_registry_ninverses(ctx->registry);
+    inv_str text;
+    inv__str_init(&text, ctx);
+    for (int i = 0; i < MANY; i++)
+        inv__str_add(&text, "rule r%d\nmatch y=Neg(x)\nfrees x\npriority %d\n", i, i % PRIORITIES - 20);
+    const size_t whole = text.n;
+    inv__str_add(&text, "rule r%d\nmatch y=Neg(x)\nfrees x\n", MANY - 1);
+    assert_false(text.failed);
+    write_text("many.rules", text.s, text.n);
+    assert_int_equal(inv_context_load_plugin(ctx, "many.rules"), INV_E_EXISTS);
+    assert_non_null(strstr(inv_context_message(ctx), "line 80001: inverse rule 'r19999' is already registered, by"));
+    assert_int_equal(inv_registry_ninverses(ctx->registry), before);
+    load(ctx, write_text("many.rules", text.s, whole));
+    assert_int_equal(inv_registry_ninverses(ctx->registry), before + MANY);
+    int last = -1;
+    for (size_t i = 0; i < before + MANY; i++) {
+        const inv_inverse_def *d = inv_registry_inverse_at(ctx->registry, i);
+        const int nth = atoi(d->name + 1), next = last + PRIORITIES;
+        assert_true(i == 0 || d->priority <= inv_registry_inverse_at(ctx->registry, i - 1)->priority);
+        if (!inv_registry_inverse_plugin(ctx->registry, i)) continue;
+        assert_int_equal(nth, next < MANY ? next : last % PRIORITIES - 1);
+        last = nth;
+    }
+    assert_int_equal(last % PRIORITIES, 0);
+    load(ctx, write_text("other.rules", "rule other\nmatch y=Neg(x)\nfrees x\npriority -999\n", 48));
+    assert_string_equal(inv_registry_inverse_at(ctx->registry, before + MANY)->name, "other");
+    write_text("one.rules", "rule r777\nmatch y=Neg(x)\nfrees x\n", 33);
+    assert_int_equal(inv_context_load_plugin(ctx, "one.rules"), INV_E_EXISTS);
+    assert_non_null(strstr(inv_context_message(ctx), "'r777' is already registered, by many.rules"));
+    inv__str_fini(&text);
     inv_context_destroy(ctx);
 }
 
@@ -251,6 +298,14 @@ static const struct refused {
      INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  when tiny(x)\n",
      "line 4: inverse rule 'mine', when: 'tiny(x)' is not one of", INV_E_PARSE},
+    {RULE "  match y = Neg(x)\n  logdet log_abs(x, w)\n",
+     "line 4: inverse rule 'mine', logdet: match names no value 'w'", INV_E_PARSE},
+    {RULE "  match y = Tanh(x)\n  logdet log_det(x)\n",
+     "line 4: inverse rule 'mine', logdet: log_det is of a parameter, and match has no param(x)", INV_E_PARSE},
+    {RULE "  match y = Tan(x)\n  logdet log_deriv\n",
+     "line 4: inverse rule 'mine', logdet: log_deriv is not known of Tan", INV_E_PARSE},
+    {RULE "  match a = Exp(x); y = Tanh(a)\n  logdet log_deriv\n",
+     "line 4: inverse rule 'mine', logdet: log_deriv is for a match of one operator, this one has 2", INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  gain 2\n", "line 4: inverse rule 'mine', gain: '2' is not one of", INV_E_PARSE},
     {RULE "  match y = Neg(x)\n  case g(float[2] x) => (y) { y = Neg(x }\n",
      "line 4: inverse rule 'mine', case 1: line 1",
@@ -294,6 +349,7 @@ static const struct refused {
      INV_E_EXISTS},
     {RULE "  match y = Neg(x)\n  doc a \033[31m\n", "line 4: a byte that is no text", INV_E_PARSE},
     {RULE "  match t = region()\n", "region without an input", INV_E_PARSE},
+    {RULE "  match y = LeakyRelu<alpha = 0.2>(x)\n", "match: attributes of LeakyRelu do not stand there", INV_E_PARSE},
     {RULE "  match Neg(x)\n", "Neg without a name for what it gives", INV_E_PARSE},
     {RULE "  match a, b, c, d, e = region(x)\n", "at most 4 exits", INV_E_PARSE},
     {RULE "  match y = Neg(\"param(\")\n", "'param(' is no name of a value", INV_E_PARSE},
@@ -345,6 +401,12 @@ static void bad_shared_objects(void **state)
         {"op_grad", "operator 'com.example.Lost', grad: 'Gemm' is no canonical operator", INV_E_UNSUPPORTED_OP},
         {"op_grad_name", "grad: 'd_q' is no gradient d_NAME of an input, and nothing reads it", INV_E_PARSE},
         {"op_grad_draws", "is no canonical operator", INV_E_UNSUPPORTED_OP},
+        {"op_grad_twice", "operator 'com.example.Lost', grad: 't' is there already", INV_E_PARSE},
+        {"op_grad_input", "operator 'com.example.Lost', grad: 'x' is there already", INV_E_PARSE},
+        {"op_blank_in", "operator 'com.example.Lost': the name '?' of an operand is not one word", INV_E_ARG},
+        {"op_blank_domain", "operator 'com. example.Lost': domain and name must be words", INV_E_ARG},
+        {"op_blank_name", "operator 'com.example.?': domain and name must be words", INV_E_ARG},
+        {"op_same_name", "operator 'com.example.Lost': two operands are called 'x'", INV_E_ARG},
         {"unresolved", "it cannot be loaded: ", INV_E_IO},
     };
     inv_context *ctx = context(true);
@@ -358,13 +420,37 @@ static void bad_shared_objects(void **state)
         assert_non_null(strstr(inv_context_message(ctx), path));
         assert_int_equal(inv_registry_ninverses(ctx->registry), rules);
     }
+    char bytes[8192]; /* of one that would be taken; the dynamic linker dies of what has been cut off */
+    FILE *f = fopen(INV_BAD_PLUGINS "/plugin_bad_op_workspace.so", "rb");
+    assert_non_null(f);
+    const size_t n = fread(bytes, 1, sizeof bytes, f);
+    assert_int_equal(fclose(f), 0);
+    for (size_t k = n; k > 32; k /= 2) {
+        assert_int_equal(inv_context_load_plugin(ctx, write_text("cut.so", bytes, k)), INV_E_IO);
+        assert_non_null(strstr(inv_context_message(ctx), "a shared object that has been cut off"));
+    }
+    load(ctx, write_text("quoted.rules", "rule quoted\nkind \"a kind\"\nmatch y=Neg(x)\nfrees x\npriority -999\n", 63));
+    const inv_inverse_def *quoted = inv_registry_inverse_at(ctx->registry, rules); /* behind all others */
+    assert_string_equal(quoted->kind, "a kind");
     inv_context_destroy(ctx);
 }
 
-/* A kernel that fails: its own words, and whose it is. */
+/* A kernel that fails: its own words, and whose it is; and numbers that no plan can be made of. */
 static void failing_callbacks(void **state)
 {
     (void)state;
+    static const char *const costs[][2] = {
+        {INV_BAD_PLUGINS "/plugin_bad_op_workspace.so", "op_workspace.so' asks for 18446744073709551615 bytes"},
+        {INV_BAD_PLUGINS "/plugin_bad_op_flops.so", "op_flops.so' gives -inf"}};
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++) {
+        inv_context *wrong = context(true);
+        char *text;
+        load(wrong, costs[i][0]);
+        assert_int_equal(inv_selftest(wrong, costs[i][0], &text), INV_OK);
+        if (!strstr(text, costs[i][1]) || !strstr(text, "(com.example.Lost)")) fail_msg("%s", text);
+        inv_free(wrong, text);
+        inv_context_destroy(wrong);
+    }
     inv_context *ctx = context(true);
     const char *path = INV_BAD_PLUGINS "/plugin_bad_op_kernel.so";
     char *json;
@@ -389,7 +475,8 @@ int main(void)
         cmocka_unit_test(rule_files_as_shared_objects), cmocka_unit_test(what_is_printed_is_read),
         cmocka_unit_test(every_field_is_a_field),       cmocka_unit_test(hostile_solve_texts),
         cmocka_unit_test(huge_cases),                   cmocka_unit_test(layout_of_texts),
-        cmocka_unit_test(refusals),                     cmocka_unit_test(bad_shared_objects),
+        cmocka_unit_test(many_rules),                   cmocka_unit_test(refusals),
+        cmocka_unit_test(bad_shared_objects),
         cmocka_unit_test(failing_callbacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

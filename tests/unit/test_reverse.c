@@ -15,6 +15,7 @@
 
 #include "core/model.h"
 #include "executor/executor.h"
+#include "onnx_build.h"
 
 #define MODELS INV_TEST_DATA "/models/"
 #define GLOW MODELS "glow_ts17/model.onnx"
@@ -204,6 +205,102 @@ static void test_gradients(void **state)
     }
 }
 
+static pb attr_ints(const char *name, int64_t first, int64_t second)
+{
+    pb a = {0};
+    pb_str(&a, 1, name);
+    pb_int(&a, 8, first);
+    pb_int(&a, 8, second);
+    pb_int(&a, 20, 7);
+    return a;
+}
+
+/* Patches of an image into channels by one filter, out of the channels of two groups into so many each by another. */
+static const char *filters(int64_t each)
+{
+    const int64_t x[] = {3, 1, 4, 4}, z[] = {3, 2 * each, 2, 4}, w[] = {4, 1, 2, 2}, k[] = {4, each, 1, 2}, b[] = {4};
+    float entries[2][16], bias[4] = {0.5f, -1, 0.25f, 2};
+    for (int i = 0; i < 16; i++) {
+        entries[0][i] = (i % 5 ? 0.f : 1.5f) + 0.4f * sinf((float)i);
+        entries[1][i] = (i % 4 == i / 4 % 2 ? 1.5f : 0.f) + 0.4f * cosf((float)i);
+    }
+    pb g = {0}, conv = node("", "Conv", "patches", "x W b", "h"), back = node("", "ConvTranspose", "out", "r K", "z");
+    pb_msg(&conv, 5, attr_ints("strides", 2, 2));
+    pb_msg(&back, 5, attr_ints("strides", 1, 2));
+    pb_msg(&back, 5, attr_int("group", 2));
+    pb_msg(&g, 1, conv);
+    pb_msg(&g, 1, node("", "LeakyRelu", "leaky", "h", "r"));
+    pb_msg(&g, 1, back);
+    pb_str(&g, 2, "g");
+    pb_msg(&g, 5, tensor_raw("W", 1, 4, w, entries[0], sizeof entries[0]));
+    pb_msg(&g, 5, tensor_raw("K", 1, 4, k, entries[1], (size_t)each * 8 * sizeof(float)));
+    pb_msg(&g, 5, tensor_raw("b", 1, 1, b, bias, sizeof bias));
+    pb_msg(&g, 11, value_info("x", 1, 4, x));
+    pb_msg(&g, 12, value_info("z", 1, 4, z));
+    return save(model_of(g), "filters.onnx");
+}
+
+/* In both memory modes the gradients of filters that are solved with. */
+static void test_filters(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, filters(2));
+    check(&f, inv_model_reverse(f.model, NULL, NULL, &f.reversed));
+    size_t solved = 0;
+    for (size_t i = 0; i < f.reversed->graph->order.n; i++)
+        solved += strcmp(inv_nod(f.reversed->graph, f.reversed->graph->order.at[i])->op_type, "FilterInverse") == 0;
+    assert_int_equal(solved, 2);
+    for (int m = 0; m < 2; m++) {
+        train(&f, m ? INV_MEMORY_INVERT : INV_MEMORY_STORE, INV_OPT_NONE);
+        assert_int_equal(check_gradients(&f), 6);
+        drop_session(&f);
+    }
+    end(&f);
+}
+
+/* The log-determinants of the rows, to be freed. */
+static double *logdets(fixture *f, inv_model *inverse)
+{
+    double *data, *out;
+    inv_array z;
+    inv_result r;
+    size_t n;
+    const inv_value *in = inv_val(inverse->graph, inverse->graph->inputs.at[0]);
+    data = make(&z, in->name, &in->shape, 0);
+    const inv_session_options o = {.size = sizeof o, .inputs = &z, .ninputs = 1, .float64 = true};
+    check(f, inv_session_create(inverse, &o, &f->session));
+    check(f, inv_session_eval(f->session, &z, 1, NULL, &r));
+    const double *got = tensor(f, INV_GET_OUTPUT, "ld", &n);
+    assert_int_equal(n, 3);
+    out = malloc(n * sizeof *out);
+    assert_non_null(out);
+    memcpy(out, got, n * sizeof *out);
+    free(data);
+    drop_session(f);
+    return out;
+}
+
+/* In memory by the determinants of the groups, in the file by the sum of their logarithms. */
+static void test_filter_logdets(void **state)
+{
+    (void)state;
+    fixture f;
+    inv_model *written;
+    const inv_reverse_options o = {.size = sizeof o, .with_logdet = "ld"};
+    begin(&f, filters(1));
+    check(&f, inv_model_reverse(f.model, NULL, &o, &f.reversed));
+    check(&f, inv_model_write_inverse(f.model, NULL, &o, "filters_inverse.onnx", NULL));
+    check(&f, inv_model_load(f.ctx, "filters_inverse.onnx", &written));
+    double *here = logdets(&f, f.reversed), *there = logdets(&f, written);
+    for (int i = 0; i < 3; i++) assert_true(fabs(here[i]) > 1 && fabs(here[i] - there[i]) < 1e-10 * fabs(here[i]));
+    free(here);
+    free(there);
+    inv_model_destroy(written);
+    remove("filters_inverse.onnx");
+    end(&f);
+}
+
 /* Forward and reversed give the input again, and log-determinants that add up to nothing. */
 static void test_round_trip(void **state)
 {
@@ -335,8 +432,9 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_saving),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_filters),
+        cmocka_unit_test(test_filter_logdets), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_saving),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_memory),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, dir_setup, dir_teardown);
 }

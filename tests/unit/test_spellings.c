@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Spellings: two ways to write one thing give the same canonical graph, and it computes the same values and gradients;
  * what only looks like it stays apart. */
+#include "counting.h"
 #include "interp.h"
 
 #include "graph_text.h"
@@ -459,26 +460,6 @@ static void test_apart(void **state)
 }
 
 /* --- out of memory: said, and nothing is left behind --- */
-
-typedef struct counter {
-    size_t made, live, fail_at; /* fail_at 0: never */
-} counter;
-
-static void *counted_alloc(void *opaque, size_t nbytes)
-{
-    counter *c = opaque;
-    if (++c->made == c->fail_at) return NULL;
-    void *p = malloc(nbytes);
-    c->live += p != NULL;
-    return p;
-}
-
-static void counted_free(void *opaque, void *p)
-{
-    counter *c = opaque;
-    c->live -= p != NULL;
-    free(p);
-}
 
 static void test_allocations(void **state)
 {

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What nodes take in time, by rates that were measured on the machine (executor/calibrate.c). A node is
+ *
+ *     fixed + max(amount / rate, bytes / bandwidth)
+ *
+ * with the amount and the rate of its kind of work (inv_work), and all bytes of its operands and results; where
+ * elements are only moved, as many as the results have, twice. Beyond what the processor's cache holds, bytes come at
+ * the pace of the memory. */
+#ifndef INV_CORE_COST_H
+#define INV_CORE_COST_H
+
+#include "core/op.h"
+
+struct inv_cost_table {
+    inv_dtype real; /* of the arithmetic that was measured: INV_F32 or INV_F64 */
+    double rate[INV_WORKS];  /* amount per second */
+    double fixed[INV_WORKS]; /* seconds per node */
+    double bandwidth;        /* bytes per second, of memory */
+    double cache;            /* bytes */
+};
+
+/* One name per kind of work; never NULL. */
+const char *inv_work_name(inv_work w);
+/* What the row of a canonical node says that it does. */
+inv_work inv_node_work(const inv_graph *g, const inv_node *n);
+/* By what its kind of work is measured: bytes, elements or flops. 0 if it is of no extent, or runs no kernel. */
+double inv_node_amount(const inv_graph *g, const inv_node *n);
+/* Predicted seconds of a canonical node with static shapes; 0 where no kernel runs. */
+double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
+/* Whether every number can be divided by, so that every node gets a finite time. */
+bool inv_cost_table_sound(const inv_cost_table *t);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Measured rates between programs: a JSON file per key, whose name is the key's hash.
+ *
+ *     {"format": 1, "key": "...", "cache": bytes, "bandwidth": x, "work": {"stream": {"rate": x, "fixed": x}, ...}} */
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "executor/calibrate.h"
+#include "ops/dnnl.h"
+#include "ops/gemm.h"
+
+#define FORMAT 1
+
+/* --- the key --- */
+
+/* What Linux says of the first processor. */
+static void processor(char *out, size_t nbytes)
+{
+    static const char *const about[] = {"vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer",
+                                        "CPU part", "CPU variant"};
+    char line[512];
+    size_t n = 0;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    out[0] = 0;
+    while (f && fgets(line, sizeof line, f) && line[0] != '\n') {
+        char *colon = strchr(line, ':');
+        size_t name = colon ? (size_t)(colon - line) : 0;
+        while (name && isspace((unsigned char)line[name - 1])) name--;
+        for (size_t i = 0; name && i < sizeof about / sizeof *about; i++) {
+            if (strlen(about[i]) != name || strncmp(line, about[i], name) != 0) continue;
+            const int wrote = snprintf(out + n, nbytes - n, "%.*s;", (int)strcspn(colon + 1, "\n"), colon + 1);
+            if (wrote > 0 && (size_t)wrote < nbytes - n) n += (size_t)wrote;
+        }
+    }
+    if (f) (void)fclose(f);
+    out[n] = 0;
+}
+
+void inv_costs_key(int threads, inv_dtype real, char key[INV_COST_KEY])
+{
+    char cpu[INV_COST_KEY / 2];
+    processor(cpu, sizeof cpu);
+    key[0] = 0;
+    if (cpu[0])
+        (void)snprintf(key, INV_COST_KEY, "%s invonnx %s; %s; %s; %d threads; %s", cpu, inv_version(), inv__blas_name(),
+                       inv__dnnl_version(), threads, inv_dtype_name(real));
+}
+
+const char *inv_costs_path(inv_arena *a, const char *folder, const char *key)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (!key[0] || (folder && !*folder)) return NULL;
+    if (!folder && xdg && *xdg) folder = inv__arena_printf(a, "%s/invonnx", xdg);
+    else if (!folder && home && *home) folder = inv__arena_printf(a, "%s/.cache/invonnx", home);
+    if (!folder) return NULL;
+    return inv__arena_printf(a, "%s/costs-%016llx.json", folder,
+                             (unsigned long long)inv__hash(key, strlen(key), 0));
+}
+
+/* --- the file --- */
+
+static double number(const json_t *o, const char *name)
+{
+    const json_t *x = json_object_get(o, name);
+    return json_is_number(x) ? json_number_value(x) : NAN;
+}
+
+bool inv_costs_read(const char *path, const char *key, inv_cost_table *out)
+{
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    const char *of = json_string_value(json_object_get(root, "key"));
+    const char *real = json_string_value(json_object_get(root, "real"));
+    bool fine = of && strcmp(of, key) == 0 && real && number(root, "format") == FORMAT;
+    *out = (inv_cost_table){.real = fine && strcmp(real, inv_dtype_name(INV_F64)) == 0 ? INV_F64 : INV_F32,
+                            .cache = number(root, "cache"), .bandwidth = number(root, "bandwidth")};
+    const json_t *work = json_object_get(root, "work");
+    for (int w = 0; w < INV_WORKS; w++) {
+        const json_t *row = json_object_get(work, inv_work_name((inv_work)w));
+        out->rate[w] = number(row, "rate");
+        out->fixed[w] = number(row, "fixed");
+    }
+    json_decref(root);
+    return fine && inv_cost_table_sound(out);
+}
+
+/* The folder and those around it that are not there. */
+static void make_folders(char *path)
+{
+    for (char *p = path + 1; (p = strchr(p, '/')); p++) {
+        *p = 0;
+        (void)mkdir(path, 0700);
+        *p = '/';
+    }
+}
+
+void inv_costs_write(inv_arena *a, const char *path, const char *key, const inv_cost_table *t)
+{
+    json_t *work = json_object();
+    for (int w = 0; w < INV_WORKS; w++)
+        (void)json_object_set_new(work, inv_work_name((inv_work)w),
+                                  json_pack("{s:f, s:f}", "rate", t->rate[w], "fixed", t->fixed[w]));
+    json_t *root = json_pack("{s:i, s:s, s:s, s:f, s:f, s:o}", "format", FORMAT, "key", key, "real",
+                             inv_dtype_name(t->real), "cache", t->cache, "bandwidth", t->bandwidth, "work", work);
+    char *temp = inv__arena_printf(a, "%s.%ld", path, (long)getpid());
+    if (root && temp) {
+        make_folders(temp);
+        if (json_dump_file(root, temp, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0 || rename(temp, path) != 0)
+            (void)unlink(temp);
+    }
+    json_decref(root);
+}

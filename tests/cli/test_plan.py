@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that are saved and used again, and what `plan` draws. A plan from `plan` gives `train` the same plan and the same
+bits as the search does; what does not fit (another mode, shape or model, an edited or shortened file) is refused by name
+and nothing is computed. The curve falls as memory grows and ends at storing all, and a budget on it gives what it says;
+pictures are well-formed and name what is alive at both peaks."""
+import copy
+import json
+import os
+import shutil
+import tempfile
+import unittest
+import xml.etree.ElementTree as xml
+
+import numpy as np
+import onnx
+
+import common
+
+REVNET = os.path.join(common.model("revnet8_ts17"), "model.onnx")
+LOSS = ("--loss", "cross_entropy")
+
+
+class Plans(unittest.TestCase):
+    def setUp(self):
+        self.top = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.top)
+        random = np.random.default_rng(3)
+        np.save(self.at("x.npy"), random.standard_normal((4, 3, 32, 32)).astype(np.float32))
+        np.save(self.at("y.npy"), np.array([1, 0, 3, 2]))
+
+    def at(self, name):
+        return os.path.join(self.top, name)
+
+    def plan(self, *more, model=REVNET):
+        common.report("plan", model, *LOSS, "--batch", 4, "--plan", self.at("plan"), *more)
+        with open(self.at("plan")) as f:
+            return json.load(f)
+
+    def train(self, out, *more):
+        return ("train", REVNET, "--data", self.at("x.npy"), "--target", self.at("y.npy"), *LOSS, "--batch", 4,
+                "--epochs", 2, "-o", self.at(out), *more)
+
+    def refused(self, saved, *more, says):
+        with open(self.at("edited"), "w") as f:
+            f.write(saved if isinstance(saved, str) else json.dumps(saved))
+        status, out, err = common.call(*self.train("none.onnx", "--plan", self.at("edited"), *more))
+        self.assertEqual((status, out), (1, ""), err)
+        self.assertIn(says, err)
+        self.assertFalse(os.path.exists(self.at("none.onnx")))
+
+    def test_round_trip(self):
+        for more in ((), ("--memory", "invert"), ("--budget", 3 << 20), ("--memory", "store")):
+            with self.subTest(more):
+                saved = self.plan(*more)
+                found = common.report(*self.train("a.onnx", *more))
+                used = common.report(*self.train("b.onnx", *more, "--plan", self.at("plan")))
+                for key in ("plan", "planned_peak_bytes", "flops", "choices", "values", "timeline", "steps"):
+                    self.assertEqual(used[key], found[key], key)
+                a, b = (onnx.load(self.at(name)).graph.initializer for name in ("a.onnx", "b.onnx"))
+                self.assertTrue(all(p == q for p, q in zip(a, b, strict=True)))
+                self.assertEqual(saved["plans"][0]["firings"] == [], "store" in more)
+
+    def test_is_used(self):
+        """A firing fewer: what it gave is stored instead, which a search would not have found."""
+        saved = self.plan("--memory", "recompute")
+        took = saved["plans"][0]["firings"].pop(0)
+        with open(self.at("edited"), "w") as f:
+            json.dump(saved, f)
+        step = ("--feed", self.at("x.npy"), "--target", self.at("y.npy"), *LOSS, "--memory", "recompute")
+        used = common.report("grad", REVNET, *step, "--plan", self.at("edited"), "--dump", self.at("a"))
+        common.report("grad", REVNET, *step, "--dump", self.at("b"))
+        name = took["values"][0]["name"]
+        self.assertIn((name, "stored"), {(c["value"], c["choice"]) for c in used["choices"]})
+        for file in os.listdir(self.at("a")):
+            with open(self.at("a/" + file), "rb") as a, open(self.at("b/" + file), "rb") as b:
+                self.assertEqual(a.read(), b.read(), file)
+        compared = common.report("compare", REVNET, *step, "--plan", self.at("edited"))["modes"]
+        self.assertEqual([m["memory"] for m in compared], ["store", "recompute"])
+
+    def test_guard(self):
+        """What the guard refuses is planned again, by search."""
+        self.plan("--memory", "invert", "--max-drift", 1e-4)
+        used = common.report(*self.train("a.onnx", "--memory", "invert", "--plan", self.at("plan"), "--max-drift", 2e-7))
+        self.assertGreater(used["fallbacks"], 0)
+
+    def test_refused(self):
+        saved = self.plan()
+        text = json.dumps(saved)
+        firings = saved["plans"][0]["firings"]
+        inverted = next(i for i, f in enumerate(firings) if f["how"] == "invert")
+
+        def edited(change):
+            other = copy.deepcopy(saved)
+            change(other["plans"][0]["firings"])
+            return other
+
+        self.refused(text[:2000], says="cut short")
+        self.refused("", says="cut short")
+        self.refused("[1, 2]", says="no saved plan")
+        self.refused("{}", says="no saved plan")
+        self.refused(text, "--memory", "invert", says="made with --memory auto, the session is in mode invert")
+        self.refused(text, "--keep", firings[0]["values"][0]["name"], says="which is stored")
+        self.refused(text, "--max-drift", "1e-30", says=f"firing {inverted}: there is no way to invert")
+        self.refused(text, "--budget", 1 << 19, says="cannot be met")
+        self.refused(edited(lambda f: f[0]["values"][0].update(name="nobody")), says="'nobody', which is no value")
+        self.refused(edited(lambda f: f[0]["values"][0].update(which=-1)), says="which is no value")
+        self.refused(edited(lambda f: f[0].update(values=[])), says="firing 0 names no value")
+        self.refused(edited(lambda f: f[inverted].update(rule="none")), says="and rule none here")
+        self.refused(edited(lambda f: f[0]["before"].update(node="nowhere")), says="'nowhere'")
+        self.refused(edited(lambda f: f[0]["before"].update(which=2 ** 40)), says="which is not there")
+        self.refused(edited(lambda f: f.reverse()), says="comes earlier")
+        self.refused(edited(lambda f: f.insert(0, f[0])), says="give what nothing reads")
+        self.refused(edited(lambda f: f.clear() or f.append(7)), says="firing 0 names no value")
+        self.refused({**saved, "plans": []}, says="it was made for inputs of no shape")
+        other = {**saved, "plans": [{**saved["plans"][0], "forward": 3}]}
+        self.refused(other, says="with 3 steps in forward")
+        self.refused(saved, "--batch", 2, says="it was made for inputs of")
+        self.refused(self.plan(model=os.path.join(common.model("revnet8_slice_ts17"), "model.onnx")), says="does not fit")
+        status, _, err = common.call(*self.train("none.onnx", "--plan", self.at("missing")))
+        self.assertEqual(status, 1)
+        self.assertIn("missing: cannot be read", err)
+
+    def test_nothing_is_overwritten(self):
+        model = self.at("m.onnx")
+        shutil.copy(REVNET, model)
+        for args in (("--plan", model), ("--plan", self.at("p"), "--html", self.at("p"))):
+            status, _, err = common.call("plan", model, *LOSS, *args)
+            self.assertEqual(status, 1)
+            self.assertIn("choose another name", err)
+        self.assertFalse(os.path.exists(self.at("p")))
+
+    def test_curve(self):
+        plain = common.report("plan", REVNET, *LOSS, "--batch", 4)
+        self.assertNotIn("curve", plain)
+        status, out, err = common.call("plan", REVNET, *LOSS, "--batch", 4, "--curve", "--json", "--html",
+                                       self.at("p.html"), "--plan", self.at("after"))
+        self.assertEqual(status, 0, err)
+        with open(self.at("after")) as f:
+            self.assertEqual(json.load(f), self.plan(), "trying budgets leaves the plan as it was")
+        self.assertIn("curve: point 9 of 10", err)
+        report = json.loads(out)
+        curve = report.pop("curve")
+        self.assertEqual(report, plain)
+        self.assertGreaterEqual(len(curve), 6)
+        for a, b in zip(curve, curve[1:]):
+            self.assertLess(a["peak_bytes"], b["peak_bytes"])
+            self.assertGreater(a["overhead"], b["overhead"])
+        self.assertTrue(all(0 <= p["bound"] <= p["overhead"] for p in curve))
+        self.assertEqual(curve[-1], {"peak_bytes": plain["store_peak_bytes"], "overhead": 0, "bound": 0})
+        self.assertLessEqual(curve[0]["peak_bytes"], plain["planned_peak_bytes"])
+        middle = curve[len(curve) // 2]
+        again = common.report("plan", REVNET, *LOSS, "--batch", 4, "--budget", middle["peak_bytes"])
+        self.assertAlmostEqual(again["plan"]["overhead"], middle["overhead"], delta=0.02)
+        self.assertLessEqual(again["planned_peak_bytes"], middle["peak_bytes"])
+
+    def test_picture(self):
+        report = common.report("plan", REVNET, *LOSS, "--batch", 4, "--html", self.at("p.html"))
+        common.report("plan", REVNET, *LOSS, "--batch", 4, "--html", self.at("p.svg"))
+        svg = xml.parse(self.at("p.svg")).getroot()
+        with open(self.at("p.html")) as f:
+            page = f.read()
+        text = ["".join(t.itertext()) for t in svg.iter("{http://www.w3.org/2000/svg}text")]
+        for wanted in ("all values stored", "as planned", "Time against memory"):
+            self.assertIn(wanted, text)
+            self.assertIn(wanted, page)
+        self.assertLess(text.index("all values stored"), text.index("as planned"))
+        self.assertEqual(sum(t.startswith("alive at the activation peak: ") for t in text), 2)
+        self.assertEqual(sum(t.startswith("this plan: ") for t in text), 1)
+        points = [c for c in svg.iter("{http://www.w3.org/2000/svg}circle") if c.get("class") == "a"]
+        self.assertEqual(len(points), len(report["curve"]))
+        table = xml.fromstring(page[page.index("<tbody>"):page.index("</tbody>") + 8])
+        rows = [["".join(c.itertext()) for c in row] for row in table]
+        self.assertEqual([r[0] for r in rows], [b["name"] for b in report["blocks"]])
+        self.assertTrue(any(r[4] for r in rows), "some block inverts")
+
+    def test_says_when_nothing_is_gained(self):
+        store = common.report("plan", REVNET, *LOSS, "--batch", 4, "--memory", "store")["planned_peak_bytes"]
+        budget = ("--budget", store + 1)
+        for args in (("plan", REVNET, *LOSS, "--batch", 4, *budget), self.train("a.onnx", *budget)):
+            status, out, err = common.call(*args)
+            self.assertEqual(status, 0, err)
+            self.assertIn("saves nothing here", out, args)
+        status, out, err = common.call("plan", REVNET, *LOSS, "--batch", 4, "--budget", store // 2)
+        self.assertNotIn("saves nothing", out)
+
+
+if __name__ == "__main__":
+    unittest.main()

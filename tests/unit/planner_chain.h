@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Recovery problems as large as wanted: a chain of additive couplings, which can be inverted, or of residual blocks,
+ * which cannot. Four operators a block. */
+#ifndef INV_TESTS_PLANNER_CHAIN_H
+#define INV_TESTS_PLANNER_CHAIN_H
+
+#include "passes/problem.h"
+
+typedef struct chain {
+    inv_problem p;
+    uint32_t *ids, *edge_of;
+    size_t nids;
+} chain;
+
+enum { CHAIN_STREAM = 1 << 20 }; /* bytes of a stream at the beginning */
+
+/* `stages`: of residual blocks; behind each, a stream has half the bytes. 0: couplings. False: no memory. */
+bool chain_make(chain *c, uint32_t blocks, uint32_t stages);
+void chain_free(chain *c);
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Early updates: the weights of steps with and without them are equal bit for bit, in less memory; what is not finite
+ * stops them; and they are refused where a guard could refuse the step. Fails if a weight is updated before it has been
+ * read for the last time, if an update waits for other gradients, or if one is made from a gradient that is not
+ * finite. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/model.h"
+#include "executor/executor.h"
+#include "with_context.h"
+
+enum { ROWS = 2, WIDTH = 16, LAYERS = 6, MOST = (LAYERS + 1) * WIDTH * WIDTH };
+
+/* A tied weight w0, a running statistic, and a square root whose gradient is infinite where x is 0. */
+static const char deep[] =
+    "g(float[2,16] x) => (y) {\n"
+    "param float[16,16] w0\nparam float[16,16] w1\nparam float[16,16] w2\nparam float[16,16] w3\n"
+    "param float[16,16] w4\n"
+    "param float[16] scale\nparam float[16] bias\nparam float[16] mean\nparam float[16] var\n"
+    "a = MatMul(x, w0)\nb = Tanh(a)\nc = MatMul(b, w1)\nd = Tanh(c)\ne = MatMul(d, w0)\nf = Tanh(e)\n"
+    "n, rm, rv = BatchNormalization<training_mode = 1>(f, scale, bias, mean, var)\n"
+    "h = MatMul(n, w2)\ni = Tanh(h)\nj = MatMul(i, w3)\nk = Tanh(j)\ny = MatMul(k, w4)\n}\n";
+static const char rooted[] =
+    "g(float[2,16] x) => (y) {\n"
+    "param float[16,16] first\nparam float[16,16] last\n"
+    "a = Mul(x, x)\nb = MatMul(a, first)\nc = Mul(b, b)\nd = Sqrt(c)\ne = Tanh(d)\ny = MatMul(e, last)\n}\n";
+static const char coupled[] =
+    "g(float[2,16] x) => (y) {\n"
+    "param float[8,8] w0\nparam float[8,8] w1\nparam float[16,16] stem\n"
+    "s = MatMul(x, stem)\nu, v = Split<axis = 1, num_outputs = 2>(s)\na = MatMul(v, w0)\nb = Tanh(a)\nu1 = Add(u, b)\n"
+    "c = MatMul(u1, w1)\nd = Tanh(c)\nv1 = Add(v, d)\ny = Concat<axis = 1>(u1, v1)\n}\n";
+
+static inv_graph *parse(const char *text)
+{
+    inv_graph *g = NULL;
+    uint64_t h = 88172645463325252u;
+    if (inv_graph_parse(ctx, text, &g) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        const size_t ne = (size_t)inv_shape_nelem(&v->shape);
+        float *data = inv__arena_alloc(&g->arena, ne * sizeof *data);
+        assert_non_null(data);
+        for (size_t k = 0; k < ne; k++) {
+            h ^= h << 13, h ^= h >> 7, h ^= h << 17;
+            data[k] = (float)((double)(h >> 11) * 0x1p-53) * 0.5f;
+        }
+        v->data = (inv_data){INV_F32, v->shape, data, ne * sizeof *data};
+    }
+    return g;
+}
+
+typedef struct trained {
+    inv_status status;
+    size_t gradients;   /* bytes of them, most at once */
+    float weight[MOST]; /* all parameters, one after the other */
+    size_t n;
+    float was[MOST];
+} trained;
+
+static size_t read_weights(inv_session *s, const inv_graph *g, float *to)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->inits.n; i++) {
+        const void *data;
+        inv_dtype dt;
+        int rank;
+        int64_t dims[8], ne = 1;
+        const char *name = inv_val(g, g->inits.at[i])->name;
+        assert_int_equal(inv_session_get(s, INV_GET_PARAM, name, &data, &dt, &rank, dims), INV_OK);
+        for (int d = 0; d < rank; d++) ne *= dims[d];
+        assert_true(n + (size_t)ne <= MOST);
+        memcpy(to + n, data, (size_t)ne * sizeof *to);
+        n += (size_t)ne;
+    }
+    return n;
+}
+
+/* Steps on one batch, in which element 0 of x is `odd` from the second step on. */
+static trained train(const char *text, inv_session_options o, int steps, float odd)
+{
+    trained t = {0};
+    inv_graph *g = parse(text);
+    inv_model model = {.ctx = ctx, .path = "text", .graph = g};
+    const int64_t dims[2] = {ROWS, WIDTH};
+    float x[ROWS * WIDTH], y[ROWS * WIDTH];
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        x[i] = (float)sin(i * 0.7) + 1.5f;
+        y[i] = (float)cos(i * 0.3);
+    }
+    const inv_array in = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims, .data = x},
+                    target = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = dims, .data = y};
+    const char *out = "y";
+    inv_session *s = NULL;
+    inv_result r;
+    o.size = sizeof o;
+    o.purpose = INV_FOR_TRAIN;
+    o.inputs = &in;
+    o.ninputs = 1;
+    o.target = &target;
+    o.loss = INV_LOSS_MSE;
+    o.loss_outputs = &out;
+    o.nloss_outputs = 1;
+    t.status = inv_session_create(&model, &o, &s);
+    for (int i = 0; i < steps && t.status == INV_OK; i++) {
+        (void)read_weights(s, g, t.was);
+        if (i > 0)
+            for (int k = 0; k < (isnan(odd) ? 1 : WIDTH); k++) x[k] = odd;
+        t.status = inv_session_step(s, &in, 1, &target, 0.01, &r);
+    }
+    if (s) {
+        const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+        for (size_t i = 0; i < p->g->order.n; i++)
+            if (p->live[i].bytes[INV_MEM_GRAD] > t.gradients) t.gradients = p->live[i].bytes[INV_MEM_GRAD];
+        t.n = read_weights(s, g, t.weight);
+    }
+    inv_session_destroy(s);
+    inv_graph_destroy(g);
+    return t;
+}
+
+static void steps_are_the_same(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "checked", "sim"};
+    for (size_t d = 0; d < 3; d++)
+        for (int opt = INV_OPT_SGD; opt <= INV_OPT_ADAMW; opt++)
+            for (int m = INV_MEMORY_STORE; m <= INV_MEMORY_RECOMPUTE; m++) {
+                inv_session_options o = {.device = devices[d], .optimizer = (inv_optimizer)opt, .momentum = 0.9,
+                                         .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01,
+                                         .memory = (inv_memory)m};
+                const trained late = train(deep, o, 3, 0.5f);
+                o.early_update = true;
+                const trained early = train(deep, o, 3, 0.5f);
+                if (late.status != INV_OK || early.status != INV_OK) fail_msg("%s", inv_context_message(ctx));
+                assert_int_equal(late.n, early.n);
+                assert_memory_equal(late.weight, early.weight, late.n * sizeof *late.weight);
+                assert_memory_not_equal(early.was, early.weight, early.n * sizeof *early.weight);
+                /* the tied weight's first part waits for the second; of the others one at a time */
+                assert_true(late.gradients >= 5 * sizeof(float) * WIDTH * WIDTH);
+                assert_true(early.gradients <= 3 * sizeof(float) * WIDTH * WIDTH);
+            }
+}
+
+static void a_loss_that_is_not_finite_changes_nothing(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        const inv_session_options o = {.device = d ? "sim" : "cpu", .optimizer = INV_OPT_ADAM, .beta1 = 0.9,
+                                       .beta2 = 0.999, .epsilon = 1e-8, .memory = INV_MEMORY_STORE,
+                                       .early_update = true};
+        const trained t = train(deep, o, 2, NAN);
+        assert_int_equal(t.status, INV_E_NUMERIC);
+        assert_non_null(strstr(inv_context_message(ctx), "the loss is not finite"));
+        assert_memory_equal(t.was, t.weight, t.n * sizeof *t.weight);
+    }
+}
+
+/* Of zeros the root is 0 and has an infinite slope: what comes before it in the model, and so after it in backward,
+ * has no gradient. */
+static void a_gradient_that_is_not_finite_stops_updates(void **state)
+{
+    (void)state;
+    const size_t half = (size_t)WIDTH * WIDTH;
+    for (int early = 0; early < 2; early++)
+        for (int d = 0; d < 2; d++) {
+            const inv_session_options o = {.device = d ? "sim" : "cpu", .optimizer = INV_OPT_SGD,
+                                           .memory = INV_MEMORY_STORE, .early_update = early};
+            const trained t = train(rooted, o, 2, 0);
+            assert_int_equal(t.status, INV_E_NUMERIC);
+            assert_non_null(strstr(inv_context_message(ctx), "the loss is finite, but its gradients are not"));
+            assert_int_equal(t.n, 2 * half);
+            assert_memory_equal(t.was, t.weight, half * sizeof *t.weight);
+            assert_int_equal(memcmp(t.was + half, t.weight + half, half * sizeof *t.weight) != 0, early);
+            for (size_t i = 0; i < t.n; i++) assert_true(isfinite(t.weight[i]));
+        }
+}
+
+static void guards_forbid_them(void **state)
+{
+    (void)state;
+    inv_session_options o = {.device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_INVERT,
+                             .early_update = true};
+    assert_int_equal(train(coupled, o, 1, 0).status, INV_E_ARG);
+    assert_non_null(strstr(inv_context_message(ctx), "checked by a guard"));
+    assert_non_null(strstr(inv_context_message(ctx), "--memory recompute"));
+    o.guard = INV_GUARD_OFF;
+    assert_int_equal(train(coupled, o, 1, 0).status, INV_OK);
+    o.guard = INV_GUARD_ON;
+    o.early_update = false;
+    assert_int_equal(train(coupled, o, 1, 0).status, INV_OK);
+    o.early_update = true;
+    o.optimizer = INV_OPT_NONE;
+    assert_int_equal(train(coupled, o, 0, 0).status, INV_E_ARG);
+    assert_non_null(strstr(inv_context_message(ctx), "no optimizer"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_the_same),
+        cmocka_unit_test(a_loss_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(a_gradient_that_is_not_finite_stops_updates),
+        cmocka_unit_test(guards_forbid_them),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
