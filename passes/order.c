@@ -56,42 +56,58 @@ typedef struct schedule {
     inv_graph *g;
     size_t *at;      /* per value: behind which position it is there */
     size_t *read;    /* per value: position of the last reader */
-    bool *moves;     /* per value: it is given by a node that moves */
+    bool *moves;     /* per value: it is given, or read, by a node that moves */
     size_t *behind;  /* per commit node: the position that it is moved behind; SIZE_MAX: it stays */
 } schedule;
 
-/* Counts of what is not finite move, and what depends on them, which are the updates. */
-static bool movable(const schedule *s, const inv_node *n)
+static bool any_moves(const schedule *s, const inv_id *v, uint32_t n)
 {
-    bool moves = strcmp(n->op->name, "CountNonFinite") == 0;
-    for (uint32_t k = 0; k < n->nin && !moves; k++) moves = n->in[k] != INV_NONE && s->moves[n->in[k]];
-    return moves;
+    bool any = false;
+    for (uint32_t k = 0; k < n && !any; k++) any = v[k] != INV_NONE && s->moves[v[k]];
+    return any;
+}
+
+static void set_moves(const schedule *s, const inv_id *v, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (v[k] != INV_NONE) s->moves[v[k]] = true;
+}
+
+/* Counts of what is not finite move, what depends on them, which are the updates, and what these read, as a gradient in
+ * its parameter's shape. */
+static void find_movers(schedule *s)
+{
+    const inv_graph *g = s->g;
+    for (size_t i = g->commit_begin; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        const bool moves = strcmp(n->op->name, "CountNonFinite") == 0 || any_moves(s, n->in, n->nin);
+        s->behind[i - g->commit_begin] = moves ? 0 : SIZE_MAX;
+        if (moves) set_moves(s, n->out, n->nout);
+    }
+    for (size_t i = g->order.n; i-- > g->commit_begin;) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t *behind = &s->behind[i - g->commit_begin];
+        if (any_moves(s, n->out, n->nout)) *behind = 0;
+        if (*behind == 0) set_moves(s, n->in, n->nin);
+    }
 }
 
 static void find_places(schedule *s)
 {
     inv_graph *g = s->g;
-    for (size_t i = 0; i < g->commit_begin; i++) {
+    for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) s->at[n->out[k]] = i;
-        for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE) s->read[n->in[k]] = i;
-    }
-    for (size_t i = g->commit_begin; i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        size_t *behind = &s->behind[i - g->commit_begin];
-        *behind = movable(s, n) ? 0 : SIZE_MAX;
-        for (uint32_t k = 0; k < n->nin && *behind != SIZE_MAX; k++) {
+        size_t *behind = i < g->commit_begin ? NULL : &s->behind[i - g->commit_begin], at = i;
+        for (uint32_t k = 0; k < n->nin && behind && *behind != SIZE_MAX; k++) {
             if (n->in[k] == INV_NONE) continue;
             const size_t there = k < 32 && n->op->writes >> k & 1 ? s->read[n->in[k]] : s->at[n->in[k]];
             if (there > *behind) *behind = there;
         }
-        for (uint32_t k = 0; k < n->nout; k++) {
-            if (n->out[k] == INV_NONE) continue;
-            s->moves[n->out[k]] = *behind != SIZE_MAX;
-            s->at[n->out[k]] = *behind == SIZE_MAX ? i : *behind;
-        }
+        if (behind && *behind != SIZE_MAX) at = *behind;
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) s->at[n->out[k]] = at;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE && at > s->read[n->in[k]]) s->read[n->in[k]] = at;
     }
 }
 
@@ -106,6 +122,7 @@ static inv_status advance(schedule *s, inv_arena *scratch)
     s->behind = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
     size_t *first = INV_ARENA_NEW(scratch, size_t, begin + 1), *next = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
     if (!s->at || !s->read || !s->moves || !s->behind || !first || !next) return INV_E_NOMEM;
+    find_movers(s);
     find_places(s);
     for (size_t i = ncommit; i-- > 0;) { /* lists by position, in the order of before; 0 ends them */
         if (s->behind[i] == SIZE_MAX) continue;

@@ -38,6 +38,13 @@ static const char coupled[] =
     "s = MatMul(x, stem)\nu, v = Split<axis = 1, num_outputs = 2>(s)\na = MatMul(v, w0)\nb = Tanh(a)\nu1 = Add(u, b)\n"
     "c = MatMul(u1, w1)\nd = Tanh(c)\nv1 = Add(v, d)\ny = Concat<axis = 1>(u1, v1)\n}\n";
 
+/* Images are channels-last inside, so that gradients of `scale` and `shift` take their shapes in the commit part. */
+static const char imaged[] =
+    "g(float[2,16] x) => (y) {\n"
+    "param float[8,1,3,3] first\nparam float[1,8,1,1] scale\nparam float[1,8,1,1] shift\nparam float[1,8,3,3] last\n"
+    "a = Reshape(x, int64[4] {2,1,4,4})\nb = Conv<pads = [1,1,1,1]>(a, first)\nc = Exp(scale)\nd = Mul(b, c)\n"
+    "e = Add(d, shift)\nf = Conv<pads = [1,1,1,1]>(e, last)\ny = Reshape(f, int64[2] {2,16})\n}\n";
+
 static inv_graph *parse(const char *text)
 {
     inv_graph *g = NULL;
@@ -149,6 +156,18 @@ static void steps_are_the_same(void **state)
             }
 }
 
+static void gradients_in_another_shape_move_too(void **state)
+{
+    (void)state;
+    inv_session_options o = {.device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_STORE};
+    const trained late = train(imaged, o, 3, 0.5f);
+    o.early_update = true;
+    const trained early = train(imaged, o, 3, 0.5f);
+    if (late.status != INV_OK || early.status != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    assert_memory_equal(late.weight, early.weight, late.n * sizeof *late.weight);
+    assert_true(early.gradients < late.gradients);
+}
+
 static void a_loss_that_is_not_finite_changes_nothing(void **state)
 {
     (void)state;
@@ -206,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_the_same),
+        cmocka_unit_test(gradients_in_another_shape_move_too),
         cmocka_unit_test(a_loss_that_is_not_finite_changes_nothing),
         cmocka_unit_test(a_gradient_that_is_not_finite_stops_updates),
         cmocka_unit_test(guards_forbid_them),
