@@ -213,13 +213,14 @@ static int read_class_weights(const cli_options *o, cli_hold *hold, inv_session_
     return CLI_OK;
 }
 
-/* What decides for time: the option, else the environment, else whether the plan is searched for and runs here. */
+/* What decides for time: the option, else the environment, else whether the plan is searched for and runs here. Rates
+ * measured anew may give another plan, and that other bits: not where they are to be equal. */
 static int choose_cost(const cli_job *job, inv_purpose purpose, bool *time)
 {
     const cli_options *o = job->o;
     const char *word = getenv("INVONNX_COST");
     const bool here = !o->device || strcmp(o->device, "cpu") == 0 || strcmp(o->device, "checked") == 0;
-    int cost = o->cost;
+    int cost = o->cost == CLI_COST_DEFAULT && o->deterministic ? CLI_COST_FLOPS : o->cost;
     *time = false;
     if (purpose != INV_FOR_TRAIN || o->command == CLI_CMD_check || o->command == CLI_CMD_explain) return CLI_OK;
     for (int i = 0; cost == CLI_COST_DEFAULT && word && *word; i++) {

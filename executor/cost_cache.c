@@ -3,6 +3,7 @@
  *
  *     {"format": 1, "key": "...", "cache": bytes, "bandwidth": x, "work": {"stream": {"rate": x, "fixed": x}, ...}} */
 #include <ctype.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +57,7 @@ const char *inv_costs_path(inv_arena *a, const char *folder, const char *key)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (!key[0] || (folder && !*folder)) return NULL;
-    if (!folder && xdg && *xdg) folder = inv__arena_printf(a, "%s/invonnx", xdg);
+    if (!folder && xdg && *xdg == '/') folder = inv__arena_printf(a, "%s/invonnx", xdg);
     else if (!folder && home && *home) folder = inv__arena_printf(a, "%s/.cache/invonnx", home);
     if (!folder) return NULL;
     return inv__arena_printf(a, "%s/costs-%016llx.json", folder,
@@ -71,9 +72,21 @@ static double number(const json_t *o, const char *name)
     return json_is_number(x) ? json_number_value(x) : NAN;
 }
 
+/* Only of a plain file: what else has that name may never end, or never begin. */
+static json_t *load(const char *path)
+{
+    struct stat is;
+    const int from = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    json_t *root = NULL;
+    if (from < 0) return NULL;
+    if (fstat(from, &is) == 0 && S_ISREG(is.st_mode)) root = json_loadfd(from, JSON_REJECT_DUPLICATES, NULL);
+    (void)close(from);
+    return root;
+}
+
 bool inv_costs_read(const char *path, const char *key, inv_cost_table *out)
 {
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    json_t *root = load(path);
     const char *of = json_string_value(json_object_get(root, "key"));
     const char *real = json_string_value(json_object_get(root, "real"));
     bool fine = of && strcmp(of, key) == 0 && real && number(root, "format") == FORMAT;

@@ -10,15 +10,15 @@ EXAMPLES = os.path.join(ROOT, "examples")
 PROGRAM = os.environ.get("INVONNX") or os.path.join(ROOT, "build", "dev", "invonnx")
 
 
-def call(*args):
+def call(*args, env=None):
     """(exit status, stdout, stderr)"""
-    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, timeout=250)
+    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, timeout=250, env=env)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def report(*args):
+def report(*args, env=None):
     """The JSON of a call that has to succeed."""
-    status, out, err = call(*args, "--json")
+    status, out, err = call(*args, "--json", env=env)
     assert status == 0, f"exit {status}: {args}\n{err}"
     return json.loads(out)
 

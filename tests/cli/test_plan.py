@@ -173,6 +173,15 @@ class Plans(unittest.TestCase):
         self.assertEqual([r[0] for r in rows], [b["name"] for b in report["blocks"]])
         self.assertTrue(any(r[4] for r in rows), "some block inverts")
 
+    def test_deterministic_plans_measure_nothing(self):
+        environment = {k: v for k, v in os.environ.items() if k != "INVONNX_COST"} | {"XDG_CACHE_HOME": self.top}
+        told = {}
+        for flag in ("--deterministic", "--seed=0"):
+            report = common.report("plan", REVNET, *LOSS, "--batch", 4, flag, env=environment)
+            told[flag] = "predicted_seconds" in report
+            self.assertEqual(os.path.isdir(self.at("invonnx")), told[flag])
+        self.assertEqual(told, {"--deterministic": False, "--seed=0": True})
+
     def test_says_when_nothing_is_gained(self):
         store = common.report("plan", REVNET, *LOSS, "--batch", 4, "--memory", "store")["planned_peak_bytes"]
         budget = ("--budget", store + 1)
