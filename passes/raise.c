@@ -417,7 +417,7 @@ static bool batch_stats(const raising *b)
 #define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 #define EWS(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
-#define EWT(name, since, attrs, load, f, d, steps, dom, text) FORM(#name, since, plain, attrs)
+#define EWT(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
 #define EWL(name, since, attrs, load, f, dy, inv, steps, cond, dom, text)                                             \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 
