@@ -99,6 +99,9 @@ typedef struct inv_op_def {
     uint32_t flags;
     uint32_t inplace; /* bit i: output `inplace_out` may overwrite input i when nobody reads it later */
     uint32_t inplace_out;
+    /* Slot of an optional input of the result's shape that the result is added to, or from which it is taken away if
+     * attribute `minus` is 1 (passes/grad.c, join.c). 0: has none. */
+    uint32_t onto;
     uint32_t writes;  /* bit i: input i is modified (persistent values, commit part only) */
     /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. Required. */
     inv_status (*infer)(inv_graph *g, inv_node *n);

@@ -6,6 +6,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "passes/outline.h"
 #include "passes/pass.h"
 
 /* A node that belongs to another one, beside which it is put. */
@@ -132,12 +133,86 @@ static inv_status name_missing(reverse *r, inv_id loss)
     return s;
 }
 
-static inv_status accumulate(reverse *r, inv_id v, inv_id g)
+/* --- sums of gradients --- */
+
+static size_t size_of(const inv_graph *g, inv_id v)
 {
-    if (g == INV_NONE) return r->g->failed;
-    if (r->grad[v] != INV_NONE) g = inv_emit1(r->g, "Add", INV_IN(r->grad[v], g), INV_NOATTR);
-    r->grad[v] = g;
-    return r->g->failed;
+    size_t nbytes = 0;
+    return inv_shape_nbytes(&inv_val(g, v)->shape, inv_val(g, v)->dtype, &nbytes) ? nbytes : SIZE_MAX;
+}
+
+/* Whether the gradient d of v is given by an operator that can add onto another one, and by then has been used for
+ * nothing else. *at: its node's position in the order. */
+static bool can_add(const reverse *r, inv_id v, inv_id d, size_t *at)
+{
+    const inv_graph *g = r->g;
+    const inv_id def = inv_val(g, d)->def;
+    if (g->phase != INV_BACKWARD || def == INV_NONE) return false;
+    const inv_node *n = inv_nod(g, def);
+    const uint32_t slot = n->op->onto;
+    if (!slot || n->phase != INV_BACKWARD || (slot < n->nin && n->in[slot] != INV_NONE)) return false;
+    for (size_t i = 0; i < r->nvalue; i++)
+        if (i != v && r->grad[i] == d) return false;
+    for (size_t i = g->order.n; i-- > 0;) {
+        *at = i;
+        if (g->order.at[i] == def) return true;
+        if (inv_ids_have(inv_nod(g, g->order.at[i])->in, inv_nod(g, g->order.at[i])->nin, d)) return false;
+    }
+    return false;
+}
+
+/* What a node reads of gradients and is read until later if the node moves back is no more than what it gives; and it
+ * reads nothing of forward. */
+static bool may_wait(const reverse *r, const inv_node *n)
+{
+    size_t sum = 0;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        if (n->in[k] == INV_NONE || inv_val(r->g, n->in[k])->role != INV_ROLE_NODE) continue;
+        if (n->in[k] < r->nvalue) return false;
+        sum += size_of(r->g, n->in[k]);
+    }
+    return sum <= size_of(r->g, n->out[0]);
+}
+
+/* The node at position `at` moves to the end, and adds onto `to`. */
+static inv_status add_onto(inv_graph *g, size_t at, inv_id to)
+{
+    const inv_id id = g->order.at[at];
+    inv_node *n = inv_nod(g, id);
+    const uint32_t slot = n->op->onto;
+    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, slot + 1);
+    if (!in) return INV_E_NOMEM;
+    for (uint32_t k = 0; k < slot; k++) in[k] = k < n->nin ? n->in[k] : INV_NONE;
+    in[slot] = to;
+    n->in = in;
+    n->nin = slot + 1;
+    memmove(g->order.at + at, g->order.at + at + 1, (g->order.n - at - 1) * sizeof *g->order.at);
+    g->order.at[g->order.n - 1] = id;
+    return INV_OK;
+}
+
+/* Another gradient d of v; alone: of no other value. The sum is made in place by the operator that gives one of the
+ * two, if it can: the earlier one waits for that, so that its result is not alive meanwhile. */
+static inv_status accumulate(reverse *r, inv_id v, inv_id d, bool alone)
+{
+    inv_graph *g = r->g;
+    const inv_id sum = r->grad[v];
+    size_t at;
+    if (d == INV_NONE) return g->failed;
+    if (sum != INV_NONE && sum != d && can_add(r, v, sum, &at) && may_wait(r, inv_nod(g, g->order.at[at])))
+        return add_onto(g, at, d);
+    r->grad[v] = d;
+    if (sum == INV_NONE) return g->failed;
+    if (alone && sum != d && can_add(r, v, d, &at)) return add_onto(g, at, sum);
+    r->grad[v] = inv_emit1(g, "Add", INV_IN(sum, d), INV_NOATTR);
+    return g->failed;
+}
+
+static bool is_alone(const inv_id *grad, uint32_t n, uint32_t k)
+{
+    for (uint32_t j = 0; j < n; j++)
+        if (j != k && grad[j] == grad[k]) return false;
+    return true;
 }
 
 static bool reads_of(const inv_graph *g, const inv_node *n, inv_id of)
@@ -238,9 +313,10 @@ static inv_status reverse_node(reverse *r, size_t at)
     inv_emit_for(g, &n);
     inv_grad b = {g, id, out_grad, in_grad, wanted};
     INV_TRY(n.op->grad(&b));
+    INV_TRY(g->failed ? g->failed : settle(r, from, at));
     for (uint32_t k = 0; k < n.nin; k++)
-        if (wanted[k]) INV_TRY(accumulate(r, n.in[k], in_grad[k]));
-    return g->failed ? g->failed : settle(r, from, at);
+        if (wanted[k]) INV_TRY(accumulate(r, n.in[k], in_grad[k], is_alone(in_grad, n.nin, k)));
+    return INV_OK;
 }
 
 /* Gradients of what nothing reaches are zero. */
