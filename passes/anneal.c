@@ -504,6 +504,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     if (p->forward == p->nstep) return INV_OK;
     if (!set_up(&x, a, plan)) return INV_E_NOMEM;
     x.best.excess = x.best.cost = INFINITY;
+    x.best.peak = SIZE_MAX;
     if (!goal->budget) x.budget = SIZE_MAX / 4;
     if (!measure(&x)) return INV_OK;
     x.kept = x.next.kept;

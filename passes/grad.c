@@ -274,7 +274,8 @@ static inv_status place_beside(reverse *r)
     const inv_ids old = g->order;
     if (r->beside.n == 0) return INV_OK;
     /* lists per node, in the order in which they were emitted; 0 ends them */
-    size_t *first = INV_ARENA_NEW(&r->scratch, size_t, g->node.n), *next = INV_ARENA_NEW(&r->scratch, size_t, r->beside.n);
+    size_t *first = INV_ARENA_NEW(&r->scratch, size_t, g->node.n);
+    size_t *next = INV_ARENA_NEW(&r->scratch, size_t, r->beside.n);
     if (!first || !next) return INV_E_NOMEM;
     for (size_t k = r->beside.n; k-- > 0;) {
         next[k] = first[r->beside.at[k].of];

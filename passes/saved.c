@@ -108,8 +108,8 @@ inv_status inv_plan_note(const inv_recovery *r, const inv_firings *firings, inv_
         const inv_pb_edge *e = &r->p.edge[f->edge];
         const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
         inv_id *value = INV_ARENA_NEW(a, inv_id, e->ntarget + 1);
-        inv_fired x = {f->step, inverse ? inverse->forward : (inv_id)e->id, inverse ? inverse->rule : NULL, inverse && inverse->joined,
-                       value, 0};
+        inv_fired x = {f->step, inverse ? inverse->forward : (inv_id)e->id, inverse ? inverse->rule : NULL,
+                       inverse && inverse->joined, value, 0};
         for (uint32_t i = 0; value && i < e->ntarget; i++)
             if (f->want >> i & 1) value[x.nvalue++] = r->value[e->target[i]];
         if (!value || !inv_vec_push(a, &plan->fired, x)) return INV_E_NOMEM;
