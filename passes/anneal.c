@@ -285,15 +285,20 @@ static uint32_t some_event(annealer *x)
     return found;
 }
 
-/* A value that is there at some event is derived for its next reader. */
+/* A value that is there at some event is derived for its next reader: a large one rather than a small one. */
 static void cut(annealer *x)
 {
     const inv_problem *p = x->p;
     draft *d = &x->next;
     const uint32_t event = some_event(x);
-    uint32_t i = NONE, n = 0;
-    for (uint32_t s = 0; s < x->now.nstretch; s++)
-        if (x->now.stretch[s].from <= event && event <= x->now.stretch[s].to && roll(x, ++n) == 0) i = s;
+    uint32_t i = NONE;
+    double sum = 0;
+    for (uint32_t s = 0; s < x->now.nstretch; s++) {
+        const double nbytes = (double)bytes_of(x, x->now.stretch[s].value);
+        if (x->now.stretch[s].from > event || event > x->now.stretch[s].to || !(nbytes > 0)) continue;
+        sum += nbytes;
+        if (chance(x) * sum < nbytes) i = s;
+    }
     if (i == NONE) return;
     const uint32_t v = x->now.stretch[i].value;
     uint32_t t = p->forward, k = 0; /* event of a step: t + firings before it; of a firing k: its step + k */
