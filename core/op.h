@@ -41,15 +41,14 @@ typedef struct inv_call {
 } inv_call;
 
 /* Gradient under construction: op->grad emits nodes with inv_emit1 and calls inv_grad_set. What it emits with g->phase
- * set to INV_FORWARD is put beside the node: what is to be kept of its operands (ops/bits.h). */
+ * set to INV_FORWARD is put beside the node: what is to be kept of its operands (ops/bits.h); or, where backward reads
+ * the operand anyway, behind that reader. */
 typedef struct inv_grad {
     inv_graph *g;
     inv_id node;
     const inv_id *out_grad; /* per output: gradient value or INV_NONE (no gradient reaches it) */
     inv_id *in_grad;        /* per input: set by the row; stays INV_NONE if not wanted */
     const bool *wanted;     /* per input */
-    const bool *read;       /* per value, nread of them: what has been emitted reads it; NULL: nothing is read */
-    size_t nread;
 } inv_grad;
 
 enum {
@@ -100,6 +99,9 @@ typedef struct inv_op_def {
     uint32_t flags;
     uint32_t inplace; /* bit i: output `inplace_out` may overwrite input i when nobody reads it later */
     uint32_t inplace_out;
+    /* Slot of an optional input of the result's shape that the result is added to, or from which it is taken away if
+     * attribute `minus` is 1 (passes/grad.c, join.c). 0: has none. */
+    uint32_t onto;
     uint32_t writes;  /* bit i: input i is modified (persistent values, commit part only) */
     /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. Required. */
     inv_status (*infer)(inv_graph *g, inv_node *n);
@@ -126,8 +128,6 @@ static inline inv_id inv_O(const inv_grad *b, uint32_t i) { return inv_nod(b->g,
 static inline inv_id inv_GO(const inv_grad *b, uint32_t i) { return b->out_grad[i]; }
 static inline bool inv_wants(const inv_grad *b, uint32_t i) { return b->wanted[i]; }
 static inline void inv_grad_set(inv_grad *b, uint32_t i, inv_id v) { b->in_grad[i] = v; }
-/* v is an output: whether it is kept for the gradients of its readers (emitted by now), whatever this one reads. */
-static inline bool inv_read_anyway(const inv_grad *b, inv_id v) { return b->read && v < b->nread && b->read[v]; }
 /* Sum `v` down to the shape of `like` (undoes broadcasting); v itself when shapes agree. */
 inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like);
 

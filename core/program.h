@@ -45,6 +45,7 @@ typedef struct inv_edge {
     double kept;        /* bytes of that */
     double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
     const inv_volume *volume;
+    bool joined;       /* the node that gives an operand is part of it (passes/join.c) */
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;
@@ -179,6 +180,7 @@ typedef struct inv_fired {
     uint32_t step;               /* position in the base's order; it is before the node there */
     inv_id node;                 /* computed again, or solved by the rule */
     const inv_inverse_def *rule; /* NULL: computed again */
+    bool joined;                 /* by the edge that join.c has made of the rule's */
     const inv_id *value;         /* what is wanted of it */
     uint32_t nvalue;
 } inv_fired;

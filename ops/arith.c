@@ -316,6 +316,8 @@ CALL(div_db, div_db, NULL)
 CALL(pow_dx, pow_dx, NULL)
 CALL(pow_de, pow_de, NULL)
 
+inv_status inv__add_or_sub(const inv_call *c, bool minus) { return minus ? sub_run(c) : add_run(c); }
+
 #define ROW(id, dom, op, opset, ins, bits, how, gradient, text)                                                       \
     ROW_OF(stream, id, dom, op, opset, ins, bits, how, gradient, text)
 #define ROW_OF(load, id, dom, op, opset, ins, bits, how, gradient, text)                                              \

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a gradient that depends on a comparison only keeps of it: one bit per element, or two. The mask is computed in
- * forward, so it is a forward value that backward reads: kept, or computed again, as any other. */
+ * forward, so it is a forward value that backward reads: kept, or computed again, as any other. Where the gradients of
+ * others read the operand anyway, it is computed behind them in backward, and nothing is kept of the operand longer
+ * than for them. */
 #ifndef INV_OPS_BITS_H
 #define INV_OPS_BITS_H
 

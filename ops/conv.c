@@ -4,9 +4,15 @@
  * ConvGradX with the filter as it is. Kernels: conv_cpu.c, conv_gpu.c. */
 #include "ops/conv.h"
 
+#include <math.h>
+
 #include "ops/builtin.h"
+#include "ops/parallel.h"
 #include "ops/util.h"
 #include "ops/winograd.h"
+
+#define LEAST_SLICE 4096.0         /* bytes of the images that are added onto something at a time: a 16th, */
+#define MOST_SLICE (1024.0 * 1024) /* within limits */
 
 const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c)
 {
@@ -89,22 +95,91 @@ static inv_status conv_infer(inv_graph *g, inv_node *n)
             return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld",
                                  (long long)(c.group * c.mg));
     }
-    if (kind != 'y') return inv__infer_attr_shape(g, n);
-    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
+    if (kind != 'y') INV_TRY(inv__infer_attr_shape(g, n));
+    else inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
+    if (n->op->onto && inv__has_in(n, n->op->onto) &&
+        !inv_shape_equal(inv__in_shape(g, n, n->op->onto), &inv_val(g, n->out[0])->shape))
+        return inv_node_fail(g, n, INV_E_SHAPE, "what the result is added to has not its shape");
     return INV_OK;
+}
+
+/* --- onto: some images at a time in scratch memory, added from there --- */
+
+/* Images at a time, of a result of that shape. */
+static int64_t images_of(const inv_shape *y, inv_dtype t)
+{
+    const double all = (double)inv_shape_nelem(y) * (double)inv_dtype_size(t), images = (double)y->dim[0];
+    if (!(all > 0)) return 1;
+    const double limit = fmin(fmax(all / 16, LEAST_SLICE), MOST_SLICE);
+    const double parts = ceil(images / fmax(1, floor(limit * images / all)));
+    return (int64_t)ceil(images / parts);
+}
+
+/* Where scratch memory goes on behind them. */
+static size_t slice_nbytes(int64_t n, inv_dtype t) { return ((size_t)n * inv_dtype_size(t) + 255) / 256 * 256; }
+
+/* From image `first` on, `count` of them. */
+static inv_tensor images_from(const inv_tensor *x, int64_t first, int64_t count)
+{
+    inv_tensor t = *x;
+    const int64_t each = x->n / x->shape.dim[0];
+    t.data = (char *)x->data + (size_t)(first * each) * inv_dtype_size(x->dtype);
+    t.shape.dim[0] = count;
+    t.n = count * each;
+    return t;
+}
+
+static inv_status add_onto(const inv_call *k, uint32_t onto, inv_status (*run)(const inv_call *))
+{
+    if (k->out[0].n == 0) return INV_OK;
+    const int64_t all = k->out[0].shape.dim[0], each = images_of(&k->out[0].shape, k->out[0].dtype);
+    for (int64_t i = 0; i < all; i += each) {
+        const int64_t count = inv__min64(each, all - i);
+        inv_tensor in[3] = {images_from(&k->in[0], i, count), k->in[1]}, sum = images_from(&k->out[0], i, count),
+                   got = sum, terms[2] = {images_from(&k->in[onto], i, count)};
+        const size_t taken = slice_nbytes(images_from(&k->out[0], 0, each).n, got.dtype);
+        if (onto > 2) in[2] = k->in[2];
+        got.data = k->ws;
+        inv_call part = *k;
+        part.in = in;
+        part.nin = onto;
+        part.out = &got;
+        part.ws = (char *)k->ws + taken;
+        part.ws_nbytes = k->ws_nbytes - taken;
+        INV_TRY(run(&part));
+        terms[1] = got;
+        part.in = terms;
+        part.nin = 2;
+        part.out = &sum;
+        INV_TRY(inv__add_or_sub(&part, inv_attr_int(k->node, "minus", 0) != 0));
+    }
+    return INV_OK;
+}
+
+static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_conv *c)
+{
+    const char kind = kind_of(n);
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    if (g->gpu) return inv__conv_gpu_workspace(c, part_of(kind), t);
+    if (is_last(n)) return inv__conv_last_workspace(c, part_of(kind), kind == 'y' && inv__has_in(n, 2));
+    if (inv__winograd_serves(c, t)) return inv__winograd_workspace(c, kind == 'w');
+    if (kind == 'x') return inv__conv_grad_x_workspace(c, t);
+    return kind == 'w' ? inv__conv_grad_w_workspace(c, t) : inv__conv_workspace(c, t);
 }
 
 static size_t conv_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_conv c;
-    char kind = kind_of(n);
-    inv_dtype t = inv__in_dtype(g, n, 0);
-    if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
-    if (g->gpu) return inv__conv_gpu_workspace(&c, part_of(kind), t);
-    if (is_last(n)) return inv__conv_last_workspace(&c, part_of(kind), inv__has_in(n, 2));
-    if (inv__winograd_serves(&c, t)) return inv__winograd_workspace(&c, kind == 'w');
-    if (kind == 'x') return inv__conv_grad_x_workspace(&c, t);
-    return kind == 'w' ? inv__conv_grad_w_workspace(&c, t) : inv__conv_workspace(&c, t);
+    if (geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (!n->op->onto || !inv__has_in(n, n->op->onto)) return kernel_workspace(g, n, &c);
+    inv_shape y = inv_val(g, n->out[0])->shape;
+    const inv_dtype t = inv_val(g, n->out[0])->dtype;
+    const int64_t each = images_of(&y, t), rest = c.batch % each;
+    c.batch = y.dim[0] = each;
+    const size_t own = kernel_workspace(g, n, &c);
+    c.batch = rest;
+    const size_t last = rest ? kernel_workspace(g, n, &c) : 0;
+    return slice_nbytes(inv_shape_nelem(&y), t) + (last > own ? last : own);
 }
 
 static double conv_flops(const inv_graph *g, const inv_node *n)
@@ -136,11 +211,12 @@ static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
     return inv__conv_last(c, part_of(kind), &d, k->ws);
 }
 
-static inv_status conv_run(const inv_call *k)
+static inv_status run_kernel(const inv_call *k)
 {
     inv_conv c;
     char kind = kind_of(k->node);
     if (geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
+    c.batch = k->in[0].shape.dim[0]; /* of some images attribute `shape` says all */
     if (k->gpu) return inv__conv_gpu(k, &c, part_of(kind));
     if (is_last(k->node)) return conv_last_run(k, &c, kind);
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
@@ -159,6 +235,12 @@ static inv_status conv_run(const inv_call *k)
     else
         inv__conv_grad_w_f64(&c, a, b, out, k->ws, k->ws_nbytes);
     return INV_OK;
+}
+
+static inv_status conv_run(const inv_call *k)
+{
+    const uint32_t onto = k->node->op->onto;
+    return onto && onto < k->nin && k->in[onto].data ? add_onto(k, onto, run_kernel) : run_kernel(k);
 }
 
 /* For passes/layout.c: the node is not last yet. */
@@ -186,12 +268,22 @@ static inv_id emit_conv(inv_graph *g, const char *op, uint32_t nin, const inv_id
     return inv_emit1(g, op, nin, in, shape ? 5 : 4, attr);
 }
 
+/* The gradient of what the result is added to; that of the result by itself. */
+static inv_id give_onto(inv_grad *b, inv_id gy)
+{
+    const inv_node *n = inv_nod(b->g, b->node);
+    const bool minus = inv_attr_int(n, "minus", 0) != 0;
+    if (inv__has_in(n, n->op->onto) && inv_wants(b, n->op->onto)) inv_grad_set(b, n->op->onto, gy);
+    return minus ? inv_emit1(b->g, "Neg", INV_IN(gy), INV_NOATTR) : gy;
+}
+
 static inv_status conv_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     inv_conv c;
     inv_id x = inv_I(b, 0), f = inv_I(b, 1), gy = inv_GO(b, 0);
     if (gy == INV_NONE) return INV_OK;
+    gy = give_onto(b, gy);
     inv_shape sx = *inv__shape(g, x), sf = *inv__shape(g, f);
     const char *why = inv__conv_of(inv_nod(g, b->node), &sx, &sf, &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
@@ -215,6 +307,7 @@ static inv_status conv_grad_x_grad(inv_grad *b)
     inv_conv c;
     inv_id gy = inv_I(b, 0), f = inv_I(b, 1), h = inv_GO(b, 0);
     if (h == INV_NONE) return INV_OK;
+    h = give_onto(b, h);
     const inv_shape sf = *inv__shape(g, f);
     const char *why = geometry(inv_nod(g, b->node), 'x', inv__shape(g, gy), &sf, &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
@@ -364,8 +457,10 @@ static const inv_op_def convn = {
     .domain = INV_IR,
     .name = "ConvN",
     .since = 1,
-    .in = "x w b?",
+    .in = "x w b? onto?",
     .out = "y",
+    .inplace = 1 << 3,
+    .onto = 3,
     .infer = conv_infer,
     .grad = conv_grad,
     .cpu = conv_run,
@@ -396,16 +491,23 @@ static const inv_op_def convn = {
                               /* tiles (winograd.c): odd extents, uneven pads, several bands */
                               "y = ConvN<pads = [1,1,1,1]>(float[1,16,3,4] x, float[16,16,3,3] w, float[16] b)",
                               "y = ConvN<pads = [2,0,1,1]>(float[2,16,4,5] x, float[17,16,3,3] w)",
+                              "y = ConvN<pads = [1,1,1,1], minus = 1>"
+                              "(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b, float[2,4,5,4] onto)",
+                              "y = ConvN<pads = [1,1]>"
+                              "(float[5,1,400] x, float[2,1,3] w, float[2] b, float[5,2,400] onto)",
                               NULL},
-    .doc = "cross-correlation in 1 to 3 dimensions with explicit pads, strides, dilations and groups"};
+    .doc = "cross-correlation in 1 to 3 dimensions with explicit pads, strides, dilations and groups; `minus`: 1, onto "
+           "minus that"};
 
 static const inv_op_def conv_grad_x = {
-    .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w", .out = "gx",
-    .infer = conv_infer, .grad = conv_grad_x_grad, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace,
-    .flops = conv_flops, .work = conv_work,
+    .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w onto?", .out = "gx",
+    .inplace = 1 << 2, .onto = 2, .infer = conv_infer, .grad = conv_grad_x_grad, .cpu = conv_run, .cuda = conv_run,
+    .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
         "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)",
-        "gx = ConvGradX<strides = [3,2], shape = [1,2,9,8]>(float[1,4,3,4] gy, float[4,2,2,1] w)", NULL},
+        "gx = ConvGradX<strides = [3,2], shape = [1,2,9,8]>(float[1,4,3,4] gy, float[4,2,2,1] w)",
+        "gx = ConvGradX<strides = [2], shape = [5,2,400]>(float[5,1,199] gy, float[1,2,4] w, float[5,2,400] onto)",
+        NULL},
     .doc = "gradient of ConvN to its input, whose shape is an attribute"};
 
 static const inv_op_def conv_grad_w = {

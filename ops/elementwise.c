@@ -163,10 +163,8 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
     }
 #define EWS(name, since, attrs, load, f, steps, dom, text)                                                            \
     CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
-#define EWT(name, since, attrs, load, f, d, steps, dom, text)                                                         \
-    CALL(name, f, attrs) CALL(name##Grad, d, attrs)                                                                   \
-    GRAD_BY_STEPS(name, steps, inv_read_anyway(b, inv_O(b, 0)), inv_O(b, 0),                                          \
-                  emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
+#define EWT(name, since, attrs, load, f, steps, dom, text)                                                            \
+    CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_O(b, 0), INV_OK, attrs)
 #define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                                              \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) CALL(name##Inverse, inv, attrs)                                   \
     GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0),                                                                     \
@@ -241,9 +239,8 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
     GRAD_ROW(name##GradX, load, ANY, "gy times the derivative of " #name " at v = x")   \
     INVERSE_ROW(name##Inverse, name, load, dom)
 #define EWS(name, since, attrs, load, f, steps, dom, text) FORWARD(name, since, 0, name##_grad, load, dom, text)
-#define EWT(name, since, attrs, load, f, d, steps, dom, text)  \
-    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text) \
-    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y")
+#define EWT(name, since, attrs, load, f, steps, dom, text)                                                            \
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text)
 #define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)          \
     FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                 \
     GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y") \
@@ -303,7 +300,7 @@ const inv_op_def *const inv_ops_elementwise[] = {
 #define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
     &name##_row, &name##Grad_row, &name##GradX_row, &name##Inverse_row,
 #define EWS(name, since, attrs, load, f, steps, dom, text) &name##_row,
-#define EWT(name, since, attrs, load, f, d, steps, dom, text) &name##_row, &name##Grad_row,
+#define EWT(name, since, attrs, load, f, steps, dom, text) &name##_row,
 #define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                                              \
     &name##_row, &name##Grad_row, &name##Inverse_row,
 #include "ops/elementwise.inc"

@@ -188,7 +188,7 @@ static inv_status where_grad(inv_grad *b)
     const inv_id gy = inv_GO(b, 0), cond = inv_I(b, 0);
     if (gy == INV_NONE) return INV_OK;
     const inv_value *y = inv_val(g, inv_O(b, 0)), *c = inv_val(g, cond);
-    if (c->role == INV_ROLE_NODE && inv_shape_equal(&c->shape, &y->shape) && !inv_read_anyway(b, cond)) {
+    if (c->role == INV_ROLE_NODE && inv_shape_equal(&c->shape, &y->shape)) {
         const inv_shape scalar = inv_shape_scalar();
         const inv_bits m = inv_emit_bits(g, 1, cond, inv_graph_const(g, INV_BOOL, &scalar, &(bool){true}), INV_NONE);
         const double pick[2][4] = {{0, 1}, {1, 0}};

@@ -56,7 +56,6 @@ DY(celu_inv, y < 0 ? a[0] * M(log1p)(y / a[0]) : y)
 
 /* a = {min, max} */
 UN(clip_range, x < a[0] ? a[0] : x > a[1] ? a[1] : x)
-DY(clip_range_dy, y > a[0] && y < a[1] ? R(1) : R(0))
 UN(saturate, x < a[0] ? a[0] : x > a[1] ? a[1] : x)
 
 /* a = {alpha, beta} */

@@ -294,6 +294,9 @@ static inline double inv__flops_in(const inv_graph *g, const inv_node *n)
     return inv__has_in(n, 0) ? (double)inv_shape_nelem(inv__in_shape(g, n, 0)) : 0;
 }
 
+/* arith.c: in[0] + in[1], or in[0] - in[1]. */
+inv_status inv__add_or_sub(const inv_call *c, bool minus);
+
 /* --- the column `work` of rows that always do the same --- */
 #define INV_WORK_OF(name, NAME)                                                                                        \
     static inline inv_work inv__work_##name(const inv_graph *g, const inv_node *n)                                     \

@@ -13,6 +13,7 @@
 
 #define NONE UINT32_MAX
 enum { RUNS = 6, MORE = 4 }; /* descents; as many times that while nothing fits */
+enum { LESS = 32 };          /* part of the peak that is to go next */
 
 typedef struct draft {
     inv_firing *at; /* by step; `want` is set by measure(); none of choices */
@@ -284,15 +285,20 @@ static uint32_t some_event(annealer *x)
     return found;
 }
 
-/* A value that is there at some event is derived for its next reader. */
+/* A value that is there at some event is derived for its next reader: a large one rather than a small one. */
 static void cut(annealer *x)
 {
     const inv_problem *p = x->p;
     draft *d = &x->next;
     const uint32_t event = some_event(x);
-    uint32_t i = NONE, n = 0;
-    for (uint32_t s = 0; s < x->now.nstretch; s++)
-        if (x->now.stretch[s].from <= event && event <= x->now.stretch[s].to && roll(x, ++n) == 0) i = s;
+    uint32_t i = NONE;
+    double sum = 0;
+    for (uint32_t s = 0; s < x->now.nstretch; s++) {
+        const double nbytes = (double)bytes_of(x, x->now.stretch[s].value);
+        if (x->now.stretch[s].from > event || event > x->now.stretch[s].to || !(nbytes > 0)) continue;
+        sum += nbytes;
+        if (chance(x) * sum < nbytes) i = s;
+    }
     if (i == NONE) return;
     const uint32_t v = x->now.stretch[i].value;
     uint32_t t = p->forward, k = 0; /* event of a step: t + firings before it; of a firing k: its step + k */
@@ -371,9 +377,9 @@ static void sweep(draft *d)
 
 static bool beats(const annealer *x, const draft *a, const draft *b)
 {
+    if (!x->goal->budget && a->cost <= x->limit && b->cost <= x->limit) return a->peak < b->peak;
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) return a->excess < b->excess;
-    if (!x->goal->budget) return a->peak < b->peak;
     return a->cost < b->cost || (a->cost <= b->cost && a->peak < b->peak);
 }
 
@@ -385,8 +391,8 @@ static void keep_best(annealer *x)
     x->best.peak = x->now.peak;
     x->best.excess = x->now.excess;
     x->best.fits = x->now.fits;
-    if (x->goal->budget || !x->best.fits || !x->best.peak) return;
-    x->budget = x->best.peak - 1; /* and on to a smaller one */
+    if (x->goal->budget || !(x->best.cost <= x->limit) || !x->best.peak) return;
+    x->budget = x->best.peak - x->best.peak / LESS; /* and on to a smaller one: all bytes near the peak count */
     x->now.excess = 0;
     for (uint32_t e = 0; e < x->now.nevent; e++)
         if (x->now.live[e] > (int64_t)x->budget) x->now.excess += (double)(x->now.live[e] - (int64_t)x->budget);
@@ -502,7 +508,8 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     x.limit = goal->budget ? INFINITY : goal->limit;
     if (p->forward == p->nstep) return INV_OK;
     if (!set_up(&x, a, plan)) return INV_E_NOMEM;
-    x.best.excess = INFINITY;
+    x.best.excess = x.best.cost = INFINITY;
+    x.best.peak = SIZE_MAX;
     if (!goal->budget) x.budget = SIZE_MAX / 4;
     if (!measure(&x)) return INV_OK;
     x.kept = x.next.kept;

@@ -6,23 +6,23 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "passes/outline.h"
 #include "passes/pass.h"
 
-/* A forward node that a gradient asked for. */
-typedef struct early {
-    inv_id node;
-    size_t at; /* position of the node that it belongs to */
-    bool behind;
-} early;
+/* A node that belongs to another one, beside which it is put. */
+typedef struct beside {
+    inv_id node, of;
+    bool behind; /* else before it */
+} beside;
 
 typedef struct reverse {
     inv_graph *g;
     inv_arena scratch;
     bool *wanted;  /* per value: leads from something trained to here */
     inv_id *grad;  /* per value: gradient so far */
-    bool *read;    /* per value: by what has been emitted */
-    size_t nvalue;
-    INV_VEC(early) early; /* by falling position */
+    inv_id *reader; /* per value: the last node of backward that has been emitted and reads it; INV_NONE */
+    size_t nvalue, added; /* added: nodes of forward that gradients have asked for */
+    INV_VEC(beside) beside;
 } reverse;
 
 bool inv_glob_fits(const char *glob, const char *name)
@@ -133,12 +133,86 @@ static inv_status name_missing(reverse *r, inv_id loss)
     return s;
 }
 
-static inv_status accumulate(reverse *r, inv_id v, inv_id g)
+/* --- sums of gradients --- */
+
+static size_t size_of(const inv_graph *g, inv_id v)
 {
-    if (g == INV_NONE) return r->g->failed;
-    if (r->grad[v] != INV_NONE) g = inv_emit1(r->g, "Add", INV_IN(r->grad[v], g), INV_NOATTR);
-    r->grad[v] = g;
-    return r->g->failed;
+    size_t nbytes = 0;
+    return inv_shape_nbytes(&inv_val(g, v)->shape, inv_val(g, v)->dtype, &nbytes) ? nbytes : SIZE_MAX;
+}
+
+/* Whether the gradient d of v is given by an operator that can add onto another one, and by then has been used for
+ * nothing else. *at: its node's position in the order. */
+static bool can_add(const reverse *r, inv_id v, inv_id d, size_t *at)
+{
+    const inv_graph *g = r->g;
+    const inv_id def = inv_val(g, d)->def;
+    if (g->phase != INV_BACKWARD || def == INV_NONE) return false;
+    const inv_node *n = inv_nod(g, def);
+    const uint32_t slot = n->op->onto;
+    if (!slot || n->phase != INV_BACKWARD || (slot < n->nin && n->in[slot] != INV_NONE)) return false;
+    for (size_t i = 0; i < r->nvalue; i++)
+        if (i != v && r->grad[i] == d) return false;
+    for (size_t i = g->order.n; i-- > 0;) {
+        *at = i;
+        if (g->order.at[i] == def) return true;
+        if (inv_ids_have(inv_nod(g, g->order.at[i])->in, inv_nod(g, g->order.at[i])->nin, d)) return false;
+    }
+    return false;
+}
+
+/* What a node reads of gradients and is read until later if the node moves back is no more than what it gives; and it
+ * reads nothing of forward. */
+static bool may_wait(const reverse *r, const inv_node *n)
+{
+    size_t sum = 0;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        if (n->in[k] == INV_NONE || inv_val(r->g, n->in[k])->role != INV_ROLE_NODE) continue;
+        if (n->in[k] < r->nvalue) return false;
+        sum += size_of(r->g, n->in[k]);
+    }
+    return sum <= size_of(r->g, n->out[0]);
+}
+
+/* The node at position `at` moves to the end, and adds onto `to`. */
+static inv_status add_onto(inv_graph *g, size_t at, inv_id to)
+{
+    const inv_id id = g->order.at[at];
+    inv_node *n = inv_nod(g, id);
+    const uint32_t slot = n->op->onto;
+    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, slot + 1);
+    if (!in) return INV_E_NOMEM;
+    for (uint32_t k = 0; k < slot; k++) in[k] = k < n->nin ? n->in[k] : INV_NONE;
+    in[slot] = to;
+    n->in = in;
+    n->nin = slot + 1;
+    memmove(g->order.at + at, g->order.at + at + 1, (g->order.n - at - 1) * sizeof *g->order.at);
+    g->order.at[g->order.n - 1] = id;
+    return INV_OK;
+}
+
+/* Another gradient d of v; alone: of no other value. The sum is made in place by the operator that gives one of the
+ * two, if it can: the earlier one waits for that, so that its result is not alive meanwhile. */
+static inv_status accumulate(reverse *r, inv_id v, inv_id d, bool alone)
+{
+    inv_graph *g = r->g;
+    const inv_id sum = r->grad[v];
+    size_t at;
+    if (d == INV_NONE) return g->failed;
+    if (sum != INV_NONE && sum != d && can_add(r, v, sum, &at) && may_wait(r, inv_nod(g, g->order.at[at])))
+        return add_onto(g, at, d);
+    r->grad[v] = d;
+    if (sum == INV_NONE) return g->failed;
+    if (alone && sum != d && can_add(r, v, d, &at)) return add_onto(g, at, sum);
+    r->grad[v] = inv_emit1(g, "Add", INV_IN(sum, d), INV_NOATTR);
+    return g->failed;
+}
+
+static bool is_alone(const inv_id *grad, uint32_t n, uint32_t k)
+{
+    for (uint32_t j = 0; j < n; j++)
+        if (j != k && grad[j] == grad[k]) return false;
+    return true;
 }
 
 static bool reads_of(const inv_graph *g, const inv_node *n, inv_id of)
@@ -148,24 +222,44 @@ static bool reads_of(const inv_graph *g, const inv_node *n, inv_id of)
     return false;
 }
 
-/* Notes what nodes from position `from` on read, and takes forward ones among them out of the order. */
+/* The node of backward that reads the one value of forward that n is computed from. INV_NONE: nothing in backward does,
+ * there are several, or n must see what forward gave. */
+static inv_id reader_of_source(const reverse *r, const inv_node *n)
+{
+    inv_id reader = INV_NONE;
+    uint32_t sources = 0;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        if (n->in[k] == INV_NONE || inv_val(r->g, n->in[k])->role != INV_ROLE_NODE) continue;
+        reader = n->in[k] < r->nvalue ? r->reader[n->in[k]] : INV_NONE;
+        sources++;
+    }
+    return sources == 1 && !(n->op->flags & INV_OP_NO_CLONE) ? reader : INV_NONE;
+}
+
+/* Notes what nodes from position `from` on read, and takes those out of the order that were emitted for forward: they
+ * go beside the node at position `at`, or move to backward, where another node reads the same value. */
 static inv_status settle(reverse *r, size_t from, size_t at)
 {
     inv_graph *g = r->g;
     const inv_id node = g->order.at[at];
     bool behind = false;
-    size_t kept = from;
+    size_t kept = from, early = 0;
+    for (size_t i = from; i < g->order.n && g->phase == INV_BACKWARD; i++)
+        early += inv_nod(g, g->order.at[i])->phase == INV_FORWARD;
     for (size_t i = from; i < g->order.n; i++) {
         const inv_id id = g->order.at[i];
-        const inv_node *n = inv_nod(g, id);
+        inv_node *n = inv_nod(g, id);
         if (g->phase == INV_BACKWARD && n->phase == INV_FORWARD) {
+            const inv_id reader = early == 1 ? reader_of_source(r, n) : INV_NONE;
             behind = behind || reads_of(g, n, node);
-            const early e = {id, at, behind};
-            if (!inv_vec_push(&r->scratch, &r->early, e)) return INV_E_NOMEM;
+            const beside b = {id, reader == INV_NONE ? node : reader, reader != INV_NONE || behind};
+            if (reader != INV_NONE) n->phase = INV_BACKWARD;
+            else r->added++;
+            if (!inv_vec_push(&r->scratch, &r->beside, b)) return INV_E_NOMEM;
             continue;
         }
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] < r->nvalue) r->read[n->in[k]] = true;
+            if (n->in[k] < r->nvalue) r->reader[n->in[k]] = id;
         g->order.at[kept++] = id;
     }
     g->order.n = kept;
@@ -173,27 +267,31 @@ static inv_status settle(reverse *r, size_t from, size_t at)
 }
 
 /* Puts them beside the nodes that they belong to: before these, so that a result may overwrite what both read, unless
- * they read the result. *forward: how many forward nodes there are. */
-static inv_status place_early(reverse *r, size_t *forward)
+ * they read the result. */
+static inv_status place_beside(reverse *r)
 {
     inv_graph *g = r->g;
     const inv_ids old = g->order;
-    if (r->early.n == 0) return INV_OK;
-    memset(&g->order, 0, sizeof g->order);
-    size_t last = r->early.n;
-    for (size_t i = 0; i < old.n; i++) {
-        size_t first = last;
-        while (first > 0 && r->early.at[first - 1].at == i) first--;
-        bool ok = true;
-        for (size_t k = first; k < last && ok; k++)
-            if (!r->early.at[k].behind) ok = inv_vec_push(&g->arena, &g->order, r->early.at[k].node);
-        ok = ok && inv_vec_push(&g->arena, &g->order, old.at[i]);
-        for (size_t k = first; k < last && ok; k++)
-            if (r->early.at[k].behind) ok = inv_vec_push(&g->arena, &g->order, r->early.at[k].node);
-        if (!ok) return INV_E_NOMEM;
-        last = first;
+    if (r->beside.n == 0) return INV_OK;
+    /* lists per node, in the order in which they were emitted; 0 ends them */
+    size_t *first = INV_ARENA_NEW(&r->scratch, size_t, g->node.n);
+    size_t *next = INV_ARENA_NEW(&r->scratch, size_t, r->beside.n);
+    if (!first || !next) return INV_E_NOMEM;
+    for (size_t k = r->beside.n; k-- > 0;) {
+        next[k] = first[r->beside.at[k].of];
+        first[r->beside.at[k].of] = k + 1;
     }
-    *forward += r->early.n;
+    memset(&g->order, 0, sizeof g->order);
+    for (size_t i = 0; i < old.n; i++) {
+        const inv_id id = old.at[i];
+        bool ok = true;
+        for (size_t k = first[id]; k && ok; k = next[k - 1])
+            if (!r->beside.at[k - 1].behind) ok = inv_vec_push(&g->arena, &g->order, r->beside.at[k - 1].node);
+        ok = ok && inv_vec_push(&g->arena, &g->order, id);
+        for (size_t k = first[id]; k && ok; k = next[k - 1])
+            if (r->beside.at[k - 1].behind) ok = inv_vec_push(&g->arena, &g->order, r->beside.at[k - 1].node);
+        if (!ok) return INV_E_NOMEM;
+    }
     return INV_OK;
 }
 
@@ -214,11 +312,12 @@ static inv_status reverse_node(reverse *r, size_t at)
         wanted[k] = n.in[k] != INV_NONE && r->wanted[n.in[k]];
     }
     inv_emit_for(g, &n);
-    inv_grad b = {g, id, out_grad, in_grad, wanted, r->read, r->nvalue};
+    inv_grad b = {g, id, out_grad, in_grad, wanted};
     INV_TRY(n.op->grad(&b));
+    INV_TRY(g->failed ? g->failed : settle(r, from, at));
     for (uint32_t k = 0; k < n.nin; k++)
-        if (wanted[k]) INV_TRY(accumulate(r, n.in[k], in_grad[k]));
-    return g->failed ? g->failed : settle(r, from, at);
+        if (wanted[k]) INV_TRY(accumulate(r, n.in[k], in_grad[k], is_alone(in_grad, n.nin, k)));
+    return INV_OK;
 }
 
 /* Gradients of what nothing reaches are zero. */
@@ -269,16 +368,16 @@ static inv_status begin(reverse *r)
     r->nvalue = r->g->value.n;
     r->wanted = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
     r->grad = INV_ARENA_NEW(&r->scratch, inv_id, r->nvalue);
-    r->read = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
-    if (!r->wanted || !r->grad || !r->read) return INV_E_NOMEM;
-    for (size_t v = 0; v < r->nvalue; v++) r->grad[v] = INV_NONE;
+    r->reader = INV_ARENA_NEW(&r->scratch, inv_id, r->nvalue);
+    if (!r->wanted || !r->grad || !r->reader) return INV_E_NOMEM;
+    for (size_t v = 0; v < r->nvalue; v++) r->grad[v] = r->reader[v] = INV_NONE;
     return INV_OK;
 }
 
 static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
 {
     inv_graph *g = r->g;
-    size_t forward = g->order.n;
+    const size_t forward = g->order.n;
     INV_TRY(begin(r));
     mark_wanted(r, rq);
     INV_TRY(name_missing(r, plan->loss));
@@ -291,9 +390,9 @@ static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
     }
     if (g->failed) return g->failed;
     for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, i));
-    INV_TRY(place_early(r, &forward));
+    INV_TRY(place_beside(r));
     INV_TRY(collect(r, rq, plan));
-    g->forward_end = forward;
+    g->forward_end = forward + r->added;
     return INV_OK;
 }
 

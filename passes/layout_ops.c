@@ -20,8 +20,8 @@ static const struct knowing {
         about what;
     } attr[3];
 } knowing[] = {
-    {"ConvN", 1, 1, {{"channels_last", MARK}}},
-    {"ConvGradX", 1, 1, {{"channels_last", MARK}, {"shape", PER_AXIS}}},
+    {"ConvN", 9, 1, {{"channels_last", MARK}}},
+    {"ConvGradX", 5, 1, {{"channels_last", MARK}, {"shape", PER_AXIS}}},
     {"ConvGradW", 3, 0, {{"channels_last", MARK}}},
     {"BatchStats", 1, 0, {{"axis", LAST_AXIS}}},
     {"BatchNormApply", 1, 1, {{"axis", LAST_AXIS}}},

@@ -114,6 +114,8 @@ bool inv_glob_fits(const char *glob, const char *name);
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* layout.c: channels last where convolutions gain by it */
 inv_status inv_pass_layout(inv_graph *g);
+/* join.c */
+inv_status inv_pass_join(inv_graph *g);
 /* order.c: forward, backward, commit; feeds sink to their first reader */
 inv_status inv_pass_order(inv_graph *g);
 /* With early updates, after recovery: they move to where they can be made, into the compute part. */

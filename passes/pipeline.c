@@ -73,6 +73,7 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
     PASS(inv_pass_update(g, rq, plan), true);
     PASS(inv_graph_prune(g), true);
     PASS(inv_pass_layout(g), true);
+    if (rq->purpose == INV_FOR_TRAIN) PASS(inv_pass_join(g), true);
     PASS(inv_pass_order(g), true);
     return INV_OK;
 }

@@ -12,6 +12,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/op.h"
+
 enum { OLDEST_OPSET = 11 };
 
 /* One node being raised. */
@@ -302,10 +304,27 @@ static bool linear_solve(const raising *b)
 
 static const char *channels_last = "its channels are last; in files they are second";
 
+static uint32_t onto(const raising *b)
+{
+    const uint32_t slot = b->n->op->onto;
+    return slot < b->n->nin && b->n->in[slot] != INV_NONE ? slot : 0;
+}
+
+/* What the result by itself is called. */
+static const char *summand(const raising *b) { return onto(b) ? inv_raise_fresh(b->r) : output(b, 0); }
+
+/* `y`, by itself, added to what it goes onto. */
+static bool added(const raising *b, const char *y)
+{
+    const char *op = inv_attr_int(b->n, "minus", 0) ? "Sub" : "Add";
+    return y && (!onto(b) || last2(b, op, input(b, onto(b)), y));
+}
+
 static bool conv(const raising *b)
 {
     static const char *const names[] = {"strides", "pads", "dilations", "group"};
-    const char *in[3] = {input(b, 0), input(b, 1), b->n->nin > 2 ? input(b, 2) : NULL};
+    const char *in[3] = {input(b, 0), input(b, 1), NULL};
+    const bool bias = b->n->nin > 2 && b->n->in[2] != INV_NONE;
     inv_attr attr[4];
     uint32_t nattr = 0;
     if (inv_attr_int(b->n, "channels_last", 0)) return refuse(b->r, channels_last);
@@ -313,7 +332,8 @@ static bool conv(const raising *b)
         const inv_attr *a = inv_attr_find(b->n, names[i]);
         if (a) attr[nattr++] = *a;
     }
-    return emit(b->r, output(b, 0), "Conv", b->n->nin, in, nattr, attr) != NULL;
+    if (bias) in[2] = input(b, 2);
+    return added(b, emit(b->r, summand(b), "Conv", bias ? 3 : 2, in, nattr, attr));
 }
 
 /* The pads at the end are those that give the extents of `shape`, which a stride over 1 leaves open. */
@@ -343,7 +363,7 @@ static bool conv_grad_x(const raising *b)
         inv_attr_of_ints("output_padding", n, copy_ints(r, n, more))};
     for (int i = 0; i < 5; i++)
         if (attr[i].kind == INV_ATTR_INTS && attr[i].ints == NULL) return false;
-    return emit(r, output(b, 0), "ConvTranspose", NAMES(input(b, 0), input(b, 1)), 5, attr) != NULL;
+    return added(b, emit(r, summand(b), "ConvTranspose", NAMES(input(b, 0), input(b, 1)), 5, attr));
 }
 
 /* Of each group the transpose, as a filter. */
@@ -417,7 +437,7 @@ static bool batch_stats(const raising *b)
 #define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 #define EWS(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
-#define EWT(name, since, attrs, load, f, d, steps, dom, text) FORM(#name, since, plain, attrs)
+#define EWT(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
 #define EWL(name, since, attrs, load, f, dy, inv, steps, cond, dom, text)                                             \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 

@@ -31,16 +31,12 @@ static inline inv_status interp_parse(inv_context *ctx, const char *text, inv_dt
     return inv_case_parse(ctx, text, 0, real, out);
 }
 
-static bool interp_reads_all; /* gradients are told that backward reads every output anyway */
-
 /* Reverse mode over the lowered graph: gradients of sum(seed . y) over all floating-point outputs y, where the seeds
  * are new inputs. grad[i] for graph input i: the value, or INV_NONE. */
 static inline inv_status interp_grad(inv_graph *g, inv_id *grad, inv_id *seed)
 {
     const size_t nnode = g->order.n;
     inv_id gv[4096];
-    bool read[4096];
-    memset(read, true, sizeof read);
     for (size_t i = 0; i < 4096; i++) gv[i] = INV_NONE;
     for (size_t i = 0; i < g->outputs.n; i++) {
         inv_value *y = inv_val(g, g->outputs.at[i]);
@@ -68,7 +64,7 @@ static inline inv_status interp_grad(inv_graph *g, inv_id *grad, inv_id *seed)
         }
         if (!any || (n.op->flags & INV_OP_NO_GRAD)) continue;
         if (n.op->grad == NULL) return INV_E_UNSUPPORTED_OP;
-        inv_grad b = {g, g->order.at[i], og, ig, wanted, interp_reads_all ? read : NULL, 4096};
+        inv_grad b = {g, g->order.at[i], og, ig, wanted};
         INV_TRY(n.op->grad(&b));
         for (uint32_t k = 0; k < n.nin; k++) {
             if (ig[k] == INV_NONE || !wanted[k]) continue;

@@ -239,7 +239,7 @@ static inline void ops_reverse(ops_env *e, inv_id seed, inv_id *grad)
             wanted[k] = nd.in[k] != INV_NONE && inv_dtype_is_float(inv_val(g, nd.in[k])->dtype);
         }
         if (!any) continue;
-        inv_grad b = {g, g->order.at[i], og, ig, wanted, NULL, 0};
+        inv_grad b = {g, g->order.at[i], og, ig, wanted};
         assert_non_null(nd.op->grad);
         ops_expect_ok(e, nd.op->grad(&b));
         for (uint32_t k = 0; k < nd.nin; k++) {

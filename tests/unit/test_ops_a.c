@@ -163,10 +163,6 @@ static void cases(void **state)
                 check_run(*text, (*row)->until);
                 if ((*row)->flags & (INV_OP_NO_GRAD | INV_OP_STRAIGHT)) continue;
                 check_gradient(*text, (*row)->until);
-                if (!((*row)->flags & (INV_OP_ATOMS | INV_OP_FROM_OUT))) continue;
-                interp_reads_all = true;
-                check_gradient(*text, (*row)->until);
-                interp_reads_all = false;
             }
             if (strcmp((*row)->name, "SequenceOf") != 0 && count < 2) fail_msg("%s has too few cases", (*row)->name);
             assert_non_null((*row)->doc);
