@@ -251,6 +251,7 @@ typedef struct inv_program {
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;
+    struct inv_home_index *home_index; /* passes/homes.c */
     INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */
     double max_drift;
     size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */

@@ -11,6 +11,9 @@
 inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                        inv_program **out);
 
+/* homes.c: where what the graph's nodes read and do not compute lives, in homes of the program's */
+inv_status inv_house(inv_program *p, inv_graph *g);
+
 /* untie.c: merged initializers are refused, or get copies in a graph of the program's own */
 inv_status inv_pass_untie(inv_program *p);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The list of passes, in order, in one function, with the checker between; and the program around its plans: options,
- * the persistent region that the plans share, anchors. */
+ * anchors. */
 #include <string.h>
 
 #include "core/merge.h"
@@ -107,67 +107,6 @@ static inv_status settle(const inv_graph *g, inv_status s)
     return inv__fail(g->ctx, INV_E_NOMEM, "out of memory while compiling");
 }
 
-/* --- persistent region --- */
-
-static bool same_const(const inv_home *h, const inv_value *v)
-{
-    return h->kind == INV_HOME_CONST && h->dtype == v->dtype && inv_shape_equal(&h->shape, &v->shape) &&
-           h->data.nbytes == v->data.nbytes && memcmp(h->data.bytes, v->data.bytes, v->data.nbytes) == 0;
-}
-
-static bool same_home(const inv_home *h, const inv_value *v)
-{
-    switch (v->role) {
-    case INV_ROLE_PARAM: return h->kind == INV_HOME_PARAM && strcmp(h->name, v->name) == 0;
-    case INV_ROLE_OPTIM: return h->kind == INV_HOME_OPTIM && strcmp(h->name, v->name) == 0;
-    default: return same_const(h, v);
-    }
-}
-
-static inv_status house_value(inv_program *p, inv_value *v)
-{
-    size_t nbytes = 0;
-    if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
-        return inv__fail(p->ctx, INV_E_SHAPE, "'%s' is too large to address", v->name);
-    for (size_t i = 0; i < p->home.n; i++) {
-        if (!same_home(&p->home.at[i], v)) continue;
-        v->offset = p->home.at[i].offset;
-        return INV_OK;
-    }
-    inv_home h = {.dtype = v->dtype, .shape = v->shape, .offset = p->persistent, .nbytes = nbytes, .init = v->init,
-                  .trainable = v->trainable};
-    h.kind = v->role == INV_ROLE_PARAM ? INV_HOME_PARAM : v->role == INV_ROLE_OPTIM ? INV_HOME_OPTIM : INV_HOME_CONST;
-    h.name = inv__arena_strdup(&p->arena, v->name);
-    h.data = v->data;
-    if (h.kind == INV_HOME_OPTIM) {
-        h.which = (uint32_t)v->data.nbytes;
-        h.data = (inv_data){0};
-    } else if (h.kind == INV_HOME_CONST) { /* the plan's graph may go, the home stays */
-        void *copy = inv__arena_alloc(&p->arena, v->data.nbytes + 1);
-        if (!copy) return INV_E_NOMEM;
-        memcpy(copy, v->data.bytes, v->data.nbytes);
-        h.data.bytes = copy;
-    }
-    if (!h.name || !inv_vec_push(&p->arena, &p->home, h)) return INV_E_NOMEM;
-    v->offset = h.offset;
-    return inv__add_size(p->persistent, inv__round64(nbytes), &p->persistent)
-               ? INV_OK
-               : inv__fail(p->ctx, INV_E_NOMEM, "the parameters are too large to address");
-}
-
-static inv_status house(inv_program *p, inv_graph *g)
-{
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE && inv_val(g, n->in[k])->role != INV_ROLE_NODE)
-                INV_TRY(house_value(p, inv_val(g, n->in[k])));
-    }
-    for (size_t i = 0; i < g->outputs.n; i++)
-        if (inv_val(g, g->outputs.at[i])->role != INV_ROLE_NODE) INV_TRY(house_value(p, inv_val(g, g->outputs.at[i])));
-    return INV_OK;
-}
-
 /* --- plans --- */
 
 static bool has_queues(const inv_session_options *o)
@@ -223,7 +162,7 @@ static bool has_batch_norm(const inv_graph *g)
 /* What a budget leaves for the transient part. */
 static inv_status spend_on_homes(inv_program *p, inv_graph *g)
 {
-    INV_TRY(house(p, g));
+    INV_TRY(inv_house(p, g));
     INV_CHECK(p->options.budget > p->persistent, p->ctx, INV_E_NOMEM,
               "the budget of %llu bytes cannot be met: parameters, constants and optimizer state alone take %zu",
               (unsigned long long)p->options.budget, p->persistent);
@@ -279,7 +218,7 @@ static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *pl
     INV_TRY(check_kernels(plan->g));
     INV_TRY(settle(plan->g, inv_graph_check(plan->g, true)));
     INV_TRY(inv_plan_verify(plan->g, plan));
-    INV_TRY(house(p, plan->g));
+    INV_TRY(inv_house(p, plan->g));
     INV_TRY(inv_plan_predict(plan, p->options.costs));
     if (plan->transient > p->transient) p->transient = plan->transient;
     if (plan->store_transient > p->store_peak) p->store_peak = plan->store_transient;

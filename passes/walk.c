@@ -11,13 +11,14 @@
 
 #include "passes/problem.h"
 
-enum { MAX_CONE = 20000 };
+enum { MAX_CONE = 20000, MOST_WAYS = 63 };
 #define KEEP UINT32_MAX /* in place of an edge: the value is kept from where it was last */
 #define SETTLED (UINT32_MAX - 1)
+#define ALL UINT64_MAX
 
 typedef struct heap_item {
     double cost;
-    uint32_t v;
+    uint32_t v, by; /* a value; of a cone, the edge that wants it */
 } heap_item;
 typedef INV_VEC(heap_item) heap;
 
@@ -43,7 +44,10 @@ typedef struct walker {
     bool *taken;      /* per value: whether its bytes are taken over at that step, if it is there no longer */
     uint32_t *firing; /* per value: what gave it; INV_NO_FIRING: forward */
     double *err;      /* per value: estimated relative error */
-    double *least;    /* per value: cost of its cheapest edge */
+    double *least;    /* per source of an edge: cost of the cheapest edge that gives it and does not start from what the
+                         edge gives */
+    uint32_t *first;  /* per edge: where its sources are in `least` */
+    uint64_t *tried;  /* per value: which of its edges the cone has looked at */
     double *dist, tick, work;
     uint32_t *stamp, *head, *via, now; /* per value */
     uint8_t *state;   /* per value: while listing picks */
@@ -58,9 +62,9 @@ typedef struct walker {
 
 /* --- a binary heap, least cost first --- */
 
-static bool heap_push(inv_arena *a, heap *h, double cost, uint32_t v)
+static bool heap_push(inv_arena *a, heap *h, double cost, uint32_t v, uint32_t by)
 {
-    heap_item x = {cost, v};
+    heap_item x = {cost, v, by};
     if (!inv_vec_push(a, h, x)) return false;
     size_t i = h->n - 1;
     for (; i > 0 && h->at[(i - 1) / 2].cost > cost; i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];
@@ -120,48 +124,88 @@ static bool usable(const walker *w, uint32_t id)
 
 /* --- derivation: cone, then hyperpath --- */
 
-static bool fresh(walker *w, uint32_t v)
+static void fresh(walker *w, uint32_t v)
 {
-    if (w->stamp[v] == w->now) return false;
+    if (w->stamp[v] == w->now) return;
     w->stamp[v] = w->now;
     w->dist[v] = INFINITY;
+    w->tried[v] = 0;
     w->head[v] = w->via[v] = UINT32_MAX;
-    return true;
 }
 
-/* What v takes at least. */
-static double at_least(const walker *w, uint32_t v)
+/* What source i of that edge takes at least. */
+static double at_least(const walker *w, uint32_t id, uint32_t i)
 {
+    const uint32_t v = w->p->edge[id].source[i];
     if (at_hand(w, v)) return 0;
-    return fmin(w->least[v], edge_cost(w, KEEP, v));
+    return fmin(w->least[w->first[id] + i], edge_cost(w, KEEP, v));
 }
 
 /* What that edge takes at least, together with its sources. */
 static double all_at_least(const walker *w, uint32_t id, uint32_t v)
 {
     double sum = edge_cost(w, id, v);
-    for (uint32_t i = 0; id != KEEP && i < w->p->edge[id].nsource; i++) sum += at_least(w, w->p->edge[id].source[i]);
+    for (uint32_t i = 0; id != KEEP && i < w->p->edge[id].nsource; i++) sum += at_least(w, id, i);
     return sum;
 }
 
-static bool add_cone_edge(walker *w, uint32_t id, uint32_t v, double path, double cap)
+static bool add_cone_edge(walker *w, uint32_t id, uint32_t v, double path, double most)
 {
-    const double cost = edge_cost(w, id, v), most = all_at_least(w, id, v);
-    if (!(path + most <= cap) || w->cone.n >= MAX_CONE) return true;
-    const uint32_t at = (uint32_t)w->cone.n;
-    cone_edge e = {id, 0, v, cost};
+    const uint32_t at = (uint32_t)w->cone.n, n = id == KEEP ? 0 : w->p->edge[id].nsource;
+    cone_edge e = {id, 0, v, edge_cost(w, id, v)};
+    if (w->cone.n >= MAX_CONE) return true;
     if (!inv_vec_push(w->a, &w->cone, e)) return false;
-    for (uint32_t i = 0; id != KEEP && i < w->p->edge[id].nsource; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         uint32_t s = w->p->edge[id].source[i];
         if (at_hand(w, s)) continue;
-        bool first = fresh(w, s);
+        fresh(w, s);
         cone_link l = {at, w->head[s]};
         w->head[s] = (uint32_t)w->links.n;
         w->cone.at[at].open++;
-        if (!inv_vec_push(w->a, &w->links, l) ||
-            (first && !heap_push(w->a, &w->queue, path + most - at_least(w, s), s)))
-            return false;
+        if (!inv_vec_push(w->a, &w->links, l)) return false;
+        if (w->tried[s] == ALL) continue;
+        if (!heap_push(w->a, &w->queue, path + most - at_least(w, id, i), s, id)) return false;
     }
+    return true;
+}
+
+static bool reads(const inv_pb_edge *e, uint32_t v)
+{
+    for (uint32_t i = 0; i < e->nsource; i++)
+        if (e->source[i] == v) return true;
+    return false;
+}
+
+/* Whether the edge starts from all that `other` gives: then it is no way to a source of that one. */
+static bool circular(const inv_pb_edge *e, const inv_pb_edge *other)
+{
+    for (uint32_t i = 0; i < other->ntarget; i++)
+        if (!reads(e, other->target[i])) return false;
+    return true;
+}
+
+/* The ways to a value, beside which the target takes at least it->cost. What takes more than to keep the value is none;
+ * neither is what starts from all that the edge gives which wants the value, but it may be one for another edge. */
+static bool add_ways(walker *w, const heap_item *it, double cap)
+{
+    const inv_pb_value *v = &w->p->value[it->v];
+    const bool target = it->by == KEEP;
+    const uint64_t tried = w->tried[it->v], looked = (uint64_t)1 << MOST_WAYS; /* that bit is all those behind, too */
+    const double keep = target ? INFINITY : edge_cost(w, KEEP, it->v);
+    uint64_t now = ALL;
+    if (!target && !tried && it->cost + keep <= cap && !add_cone_edge(w, KEEP, it->v, it->cost, keep)) return false;
+    for (uint32_t i = 0; i < v->n; i++) {
+        const uint32_t id = w->p->edge_of[v->first + i];
+        const uint64_t bit = i < MOST_WAYS ? (uint64_t)1 << i : looked;
+        if (!usable(w, id) || tried & bit) continue;
+        if (bit != looked && !target && circular(&w->p->edge[id], &w->p->edge[it->by])) {
+            now &= ~bit;
+            continue;
+        }
+        const double most = all_at_least(w, id, it->v);
+        if (most < keep && it->cost + most <= cap && !add_cone_edge(w, id, it->v, it->cost, most)) return false;
+    }
+    w->tried[it->v] = now;
     return true;
 }
 
@@ -170,15 +214,13 @@ static bool collect_cone(walker *w, uint32_t target, double cap)
 {
     w->now++;
     w->links.n = w->cone.n = w->queue.n = 0;
-    (void)fresh(w, target);
-    if (!heap_push(w->a, &w->queue, 0, target)) return false;
+    fresh(w, target);
+    if (!heap_push(w->a, &w->queue, 0, target, KEEP)) return false;
     while (w->queue.n) {
-        heap_item it = heap_pop(&w->queue);
-        const inv_pb_value *v = &w->p->value[it.v];
+        const heap_item it = heap_pop(&w->queue);
+        if (w->tried[it.v] == ALL) continue;
         w->work++;
-        if (it.v != target && !add_cone_edge(w, KEEP, it.v, it.cost, cap)) return false;
-        for (uint32_t i = v->first; i < v->first + v->n; i++)
-            if (usable(w, w->p->edge_of[i]) && !add_cone_edge(w, w->p->edge_of[i], it.v, it.cost, cap)) return false;
+        if (!add_ways(w, &it, cap)) return false;
     }
     return true;
 }
@@ -189,7 +231,7 @@ static bool relax(walker *w, uint32_t at)
     if (e->cost >= w->dist[e->gives]) return true;
     w->dist[e->gives] = e->cost;
     w->via[e->gives] = at;
-    return heap_push(w->a, &w->queue, e->cost, e->gives);
+    return heap_push(w->a, &w->queue, e->cost, e->gives, 0);
 }
 
 /* Cheapest derivation of target over the cone: dist and via. */
@@ -401,6 +443,41 @@ static bool need(walker *w, uint32_t v)
     return true;
 }
 
+/* The cheapest edge that gives v and is no way in a circle for `other`; NULL: of any. */
+static uint32_t cheapest_edge(const walker *w, uint32_t v, const inv_pb_edge *other)
+{
+    const inv_problem *p = w->p;
+    uint32_t found = KEEP;
+    for (uint32_t i = p->value[v].first; i < p->value[v].first + p->value[v].n; i++) {
+        const uint32_t id = p->edge_of[i];
+        if (!usable(w, id) || (found != KEEP && p->edge[id].cost >= p->edge[found].cost)) continue;
+        if (!other || !circular(&p->edge[id], other)) found = id;
+    }
+    return found;
+}
+
+static bool list_least(walker *w)
+{
+    const inv_problem *p = w->p;
+    uint32_t n = 0, *any = INV_ARENA_NEW(w->a, uint32_t, p->nvalue + 1);
+    for (uint32_t id = 0; id < p->nedge; id++) n += p->edge[id].nsource;
+    w->first = INV_ARENA_NEW(w->a, uint32_t, p->nedge + 1);
+    w->least = INV_ARENA_NEW(w->a, double, n + 1);
+    if (!any || !w->first || !w->least) return false;
+    for (uint32_t v = 0; v < p->nvalue; v++) any[v] = cheapest_edge(w, v, NULL);
+    n = 0;
+    for (uint32_t id = 0; id < p->nedge; id++) {
+        const inv_pb_edge *e = &p->edge[id];
+        w->first[id] = n;
+        for (uint32_t i = 0; i < e->nsource; i++) {
+            uint32_t by = any[e->source[i]];
+            if (by != KEEP && circular(&p->edge[by], e)) by = cheapest_edge(w, e->source[i], e);
+            w->least[n++] = by == KEEP ? INFINITY : p->edge[by].cost;
+        }
+    }
+    return true;
+}
+
 static bool prepare(walker *w)
 {
     const inv_problem *p = w->p;
@@ -413,7 +490,7 @@ static bool prepare(walker *w)
     w->firing = INV_ARENA_NEW(a, uint32_t, n);
     w->err = INV_ARENA_NEW(a, double, n);
     w->dist = INV_ARENA_NEW(a, double, n);
-    w->least = INV_ARENA_NEW(a, double, n);
+    w->tried = INV_ARENA_NEW(a, uint64_t, n);
     w->stamp = INV_ARENA_NEW(a, uint32_t, n);
     w->head = INV_ARENA_NEW(a, uint32_t, n);
     w->via = INV_ARENA_NEW(a, uint32_t, n);
@@ -422,14 +499,12 @@ static bool prepare(walker *w)
     w->anchor = INV_ARENA_NEW(a, bool, n);
     w->heeded = INV_ARENA_NEW(a, bool, n);
     if (!w->sum || !w->taken || !w->until || !w->firing || !w->err || !w->dist ||
-        !w->least || !w->stamp || !w->head || !w->via || !w->state || !w->banned || !w->anchor || !w->heeded)
+        !w->tried || !w->stamp || !w->head || !w->via || !w->state || !w->banned || !w->anchor || !w->heeded ||
+        !list_least(w))
         return false;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         w->firing[v] = INV_NO_FIRING;
         w->until[v] = p->value[v].def;
-        w->least[v] = INFINITY;
-        for (uint32_t i = p->value[v].first; i < p->value[v].first + p->value[v].n; i++)
-            w->least[v] = fmin(w->least[v], p->edge[p->edge_of[i]].cost);
     }
     for (w->t = 0; w->t < p->forward; w->t++) {
         const inv_pb_step *s = &p->step[w->t];

@@ -49,6 +49,7 @@ static uint32_t block(chain *c, uint32_t x, uint32_t z, size_t s, bool inverse, 
     if (!inverse) return y;
     edge(c, 1, hidden[1], 0, hidden[0], 1, true, 1);
     edge(c, 2, y, f, x, 1, true, 3);
+    edge(c, 2, y, x, f, 1, true, 3);
     return y;
 }
 
@@ -89,10 +90,10 @@ bool chain_make(chain *c, uint32_t blocks, uint32_t stages)
     inv_problem *p = &c->p;
     const size_t n = blocks + 4;
     p->value = calloc(5 * n + stages, sizeof *p->value);
-    p->edge = calloc(8 * n + stages, sizeof *p->edge);
+    p->edge = calloc(9 * n + stages, sizeof *p->edge);
     p->step = calloc(7 * n + stages, sizeof *p->step);
     c->ids = calloc(40 * n + 2 * stages, sizeof *c->ids);
-    c->edge_of = calloc(8 * n + stages, sizeof *c->edge_of);
+    c->edge_of = calloc(9 * n + stages, sizeof *c->edge_of);
     uint32_t (*hidden)[3] = calloc(n, sizeof *hidden), *choice = calloc(n, sizeof *choice);
     const bool ok = p->value && p->edge && p->step && c->ids && c->edge_of && hidden && choice;
     if (ok) {

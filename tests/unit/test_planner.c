@@ -302,6 +302,31 @@ static void residual(void **state)
     chain_free(&c);
 }
 
+/* What a walk looks at for each step does not grow with the steps: an Add can be solved for either operand, and such
+ * circles lead nowhere. */
+static void visits(void **state)
+{
+    (void)state;
+    chain c;
+    assert_true(chain_make(&c, 1024, 0));
+    double *price = calloc(c.p.nstep, sizeof *price);
+    assert_non_null(price);
+    for (double turn = 1e-4; turn < 1; turn *= 10) {
+        const inv_prices prices = {.step = price, .recompute = true, .invert = true};
+        inv_firings firings = {0};
+        inv_arena a;
+        double work = 0;
+        price[c.p.forward] = turn;
+        inv__arena_init(&a, ctx);
+        assert_int_equal(inv_walk_prices(&a, &c.p, &prices, &firings, &work), INV_OK);
+        inv__arena_fini(&a);
+        print_message("price %g: %.1f visits a step\n", turn, work / c.p.nstep);
+        assert_true(work < 25 * c.p.nstep);
+    }
+    free(price);
+    chain_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +334,7 @@ int main(void)
         cmocka_unit_test(smallest),
         cmocka_unit_test(couplings),
         cmocka_unit_test(residual),
+        cmocka_unit_test(visits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
