@@ -88,8 +88,9 @@ void cli_show_peaks(const json_t *report)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "predicted seconds", took, took / plain);
     const json_t *values = json_object_get(report, "values");
     if (values)
-        printf("  values for backward: %.0f stored, %.0f recomputed, %.0f inverted\n", cli_number(values, "stored"),
-               cli_number(values, "recomputed"), cli_number(values, "inverted"));
+        printf("  values for backward: %.0f stored, %.0f recomputed, %.0f inverted, %.0f offloaded\n",
+               cli_number(values, "stored"), cli_number(values, "recomputed"), cli_number(values, "inverted"),
+               cli_number(values, "offloaded"));
 }
 
 void cli_show_saving(const json_t *report)

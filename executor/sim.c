@@ -156,8 +156,10 @@ static size_t sim_peak(void *self) { return ((sim *)self)->peak; }
 
 static inv_status sim_pin(void *self, size_t nbytes, void **out)
 {
-    *out = inv__alloc(((sim *)self)->ctx, nbytes ? nbytes : 1);
-    return *out ? INV_OK : INV_E_NOMEM;
+    *out = inv__alloc(((sim *)self)->ctx, nbytes + 1);
+    if (!*out) return INV_E_NOMEM;
+    memset(*out, INV_POISON, nbytes); /* so that nothing is fetched before it was sent */
+    return INV_OK;
 }
 
 static void sim_unpin(void *self, void *p) { inv__free(((sim *)self)->ctx, p); }
@@ -181,7 +183,7 @@ static inv_status enqueue(sim *s, task t)
     if (t.kind == MARK || t.kind == WAIT) {
         event *e;
         INV_TRY(event_at(s, t.event, &e));
-        if (t.kind == WAIT && s->faults.drop_waits) return INV_OK;
+        if (t.kind == WAIT && (s->faults.drop_waits || s->faults.drop_event == t.event + 1)) return INV_OK;
         t.count = t.kind == MARK ? ++e->queued : e->queued;
     }
     return inv_vec_push(&s->arena, &s->queue[t.queue], t) ? INV_OK : INV_E_NOMEM;
@@ -304,9 +306,9 @@ static inv_status sim_upload(void *self, void *dst, const void *src, size_t nbyt
     return sim_finish(self);
 }
 
-static inv_status sim_fetch(void *self, void *dst, const void *src, size_t nbytes)
+static inv_status sim_fetch(void *self, int queue, void *dst, const void *src, size_t nbytes)
 {
-    return sim_send(self, INV_QUEUE_COMPUTE, dst, src, nbytes);
+    return sim_send(self, queue, dst, src, nbytes);
 }
 
 /* --- recording --- */

@@ -22,6 +22,7 @@ typedef struct inv_pb_value {
     bool shunned;      /* derived, if it can be, whatever it costs */
     bool data;         /* a copy of the caller's: no activation */
     bool apart;        /* its operands in another arrangement, so that they can be kept in its place */
+    bool offload;      /* may go to host memory and come back */
     double steep;      /* what an error of it counts for the gradient's branches; INFINITY: must be exact */
 } inv_pb_value;
 
@@ -34,6 +35,7 @@ typedef struct inv_pb_edge {
     size_t scratch;      /* bytes while it runs */
     size_t side;         /* bytes that are kept from its first target's step on for it */
     bool inverse, moves, closed; /* moves: without arithmetic; closed: not to be used */
+    bool offload;        /* from a copy on the host, which is there whatever becomes of its target: no sources */
     double gain, own;    /* relative error of the target: gain x the sources' worst + own */
 } inv_pb_edge;
 

@@ -191,7 +191,13 @@ typedef enum inv_purpose {
     INV_FOR_TRAIN /* forward, loss, backward; commit if an optimizer is given */
 } inv_purpose;
 
-typedef enum inv_memory { INV_MEMORY_AUTO, INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE, INV_MEMORY_INVERT } inv_memory;
+typedef enum inv_memory {
+    INV_MEMORY_AUTO, /* on a device with memory of its own, copies in host memory may be among the means */
+    INV_MEMORY_STORE,
+    INV_MEMORY_RECOMPUTE,
+    INV_MEMORY_INVERT,
+    INV_MEMORY_OFFLOAD /* of single values only (inv_mode_rule), on such a device: copied to host memory and back */
+} inv_memory;
 
 typedef enum inv_loss {
     INV_LOSS_NONE,
@@ -217,9 +223,10 @@ typedef struct inv_array {
     const int64_t *rows; /* NULL, or dims[0] row numbers: row r of the batch is row rows[r] of data */
 } inv_array;
 
-/** "GLOB=store|recompute|invert" split in two. The glob is about forward values, by their own names or those of the
+/** "GLOB=store|recompute|invert|offload" split in two. The glob is about forward values, by their own names or those of the
  *  nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a
- *  block takes and computes inside, for `invert` what it takes alone. Of several rules that fit a value the last one
+ *  block takes and computes inside, for `invert` what it takes alone. `offload`, of values that backward reads, wants a
+ *  device with memory of its own (cuda; for tests sim): INV_E_ARG on others. Of several rules that fit a value the last one
  *  counts; INV_MEMORY_AUTO lifts those before it. */
 typedef struct inv_mode_rule {
     const char *glob;
