@@ -168,7 +168,8 @@ static int read_modes(const cli_options *o, cli_hold *hold)
         int mode = -1;
         for (const cli_choice *c = cli_modes; equals && c->word; c++)
             if (strcmp(c->word, equals + 1) == 0) mode = c->value;
-        if (mode < 0 || equals == text) return cli_usage(o, "--mode %s: wants GLOB=store|recompute|invert|offload", text);
+        if (mode < 0 || equals == text)
+            return cli_usage(o, "--mode %s: wants GLOB=store|recompute|invert|offload", text);
         hold->globs[i] = strndup(text, (size_t)(equals - text));
         if (!hold->globs[i]) return cli_fail("out of memory");
         hold->modes[i] = (inv_mode_rule){hold->globs[i], (inv_memory)mode};

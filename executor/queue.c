@@ -2,8 +2,9 @@
  * Steps on devices with queues. What a step needs from the host is put into pinned memory, sent, and what it found is
  * fetched and waited for once:
  *
- *     send control -> compute part (feeds and what is offloaded by the copy queue) -> fetch loss, verdicts -> finish -> commit part
+ *     send control -> compute part -> fetch loss, verdicts -> finish -> commit part
  *
+ * Feeds, and values that go to host memory and back, are copied beside the compute part (transfer.c).
  * The first run of a plan is queued node by node, which loads libraries and kernels; from the second on each part is a
  * recorded graph, queued as a whole. Nothing that changes from step to step may therefore be an argument of a kernel:
  * it stands in `control`. */

@@ -64,7 +64,8 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params), "gradients",
                      bytes(most(p, INV_MEM_GRAD)), "optimizer", bytes(optim), "activations", bytes(p->activation_peak),
                      "workspace", bytes(p->workspace_peak), "data", bytes(most(p, INV_MEM_DATA)), "guard",
-                     bytes(most(p, INV_MEM_GUARD)), "control", bytes(s->program->control), "host", bytes(s->program->host));
+                     bytes(most(p, INV_MEM_GUARD)), "control", bytes(s->program->control), "host",
+                     bytes(s->program->host));
 }
 
 static json_t *drift(const inv_session *s, const inv_plan *p)

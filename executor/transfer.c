@@ -87,7 +87,7 @@ static void note_out(const finder *f, inv_transfer *t)
         const inv_node *n = f->r->node[i].node;
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
             const inv_id x = k < n->nin ? n->in[k] : n->out[k - n->nin];
-            if (x == INV_NONE || inv_val(f->g, x)->role != INV_ROLE_NODE || inv_val(f->g, x)->buffer != buffer) continue;
+            if (!on_device(f->g, x) || inv_val(f->g, x)->buffer != buffer) continue;
             t->done = inv_val(f->g, x)->keep ? SIZE_MAX : t->done == SIZE_MAX ? t->done : i;
         }
     }

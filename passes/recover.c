@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A plan of firings as nodes: clones of forward nodes (recomputed), solving nodes (inverted) and copies that come back
- * from host memory (offloaded), each before the node of backward that the plan names; what backward reads is the newest of them, or the original. Nothing is marked as
- * freed: liveness sees who still reads what.
+ * from host memory (offloaded), each before the node of backward that the plan names; what backward reads is the newest
+ * of them, or the original. Nothing is marked as freed: liveness sees who still reads what.
  * requires: inv_recovery, firings.  gives: a copy of the base graph with recovery nodes, guards. */
 #include <string.h>
 

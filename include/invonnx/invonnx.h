@@ -223,11 +223,11 @@ typedef struct inv_array {
     const int64_t *rows; /* NULL, or dims[0] row numbers: row r of the batch is row rows[r] of data */
 } inv_array;
 
-/** "GLOB=store|recompute|invert|offload" split in two. The glob is about forward values, by their own names or those of the
- *  nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a
- *  block takes and computes inside, for `invert` what it takes alone. `offload`, of values that backward reads, wants a
- *  device with memory of its own (cuda; for tests sim): INV_E_ARG on others. Of several rules that fit a value the last one
- *  counts; INV_MEMORY_AUTO lifts those before it. */
+/** "GLOB=store|recompute|invert|offload" split in two. The glob is about forward values, by their own names or those of
+ *  the nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a
+ *  block takes and computes inside, for `invert` what it takes alone. `offload` wants a device with memory of its own
+ *  (cuda; for tests sim), and is INV_E_ARG on others. Of several rules that fit a value the last one counts;
+ *  INV_MEMORY_AUTO lifts those before it. */
 typedef struct inv_mode_rule {
     const char *glob;
     inv_memory mode;
