@@ -208,6 +208,7 @@ static bool list_steps(builder *b)
         if (i >= g->forward_end && n->op->flags & INV_OP_VIEW && list.n == 1 && n->out[0] != INV_NONE)
             view_of[n->out[0]] = r->value[list.at[0]];
         r->p.step[i] = (inv_pb_step){.read = list.at, .nread = (uint32_t)list.n,
+                                     .cost = inv_node_cost(r->costs, g, n),
                                      .overwrites = n->op->flags & INV_OP_VIEW ? 0 : may_overwrite(b, n, &list)};
     }
     return true;
@@ -405,8 +406,7 @@ static bool list_edges(builder *b)
         if (!add_offload(b, v)) return false;
     p->edge = b->edge.at;
     p->nedge = (uint32_t)b->edge.n;
-    for (size_t i = 0; i < b->g->order.n; i++)
-        p->cost += inv_node_cost(b->r->costs, b->g, inv_nod(b->g, b->g->order.at[i]));
+    for (uint32_t t = 0; t < p->nstep; t++) p->cost += p->step[t].cost;
     return index_edges(b);
 }
 

@@ -45,6 +45,7 @@ typedef struct inv_pb_step {
     uint32_t overwrites; /* bit i: what it writes may take over the bytes of read i */
     size_t at, before;   /* bytes of other things: while it runs; between the step before it and it */
     size_t act_at, act_before; /* of these, activations and scratch memory */
+    double cost;
 } inv_pb_step;
 
 typedef struct inv_problem {
@@ -114,6 +115,11 @@ inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_firings
  * Stops at `floor` inverted bytes. */
 inv_status inv_plan_refill(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
                            inv_firings *plan);
+
+/* --- prefetch.c --- */
+
+/* Moves firings from host memory ahead of their readers, within `budget` bytes or what the plan takes anyway. */
+inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_firings *plan);
 
 /* --- anneal.c --- */
 

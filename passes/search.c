@@ -201,7 +201,8 @@ static size_t needed(const search *s)
 
 static inv_status find(search *s, const inv_goal *goal, inv_firings *firings, inv_score *score)
 {
-    return inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, firings, score);
+    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, firings, score));
+    return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, firings);
 }
 
 enum { TRIES = 4 };

@@ -116,6 +116,7 @@ static void backward(random_problem *r, uint32_t nchoice)
         s.read = list_of(r, read, n);
         s.nread = n;
         if (s.overwrites && s.at < r->value[read[0]].nbytes) s.at = r->value[read[0]].nbytes;
+        s.cost = 1 + t * 7 % 40;
         r->step[p->nstep++] = s;
     }
 }
@@ -125,7 +126,7 @@ static void offload(random_problem *r)
 {
     for (uint32_t v = 0; v < r->p.nvalue; v++)
         if (r->value[v].def != INV_NEVER && roll(r, 3) == 0)
-            add_edge(r, NULL, 0, &v, 1, 1 + roll(r, 40), false)->offload = true;
+            add_edge(r, NULL, 0, &v, 1, 1 + roll(r, 15), false)->offload = true;
 }
 
 static void make(random_problem *r, uint64_t seed, uint32_t most, bool host)
@@ -167,6 +168,28 @@ typedef struct tally {
 
 static double effort(void) { return asked("INVONNX_PLANNER_EFFORT", 1000000); }
 
+static uint32_t fetched, ahead; /* firings from host memory; of these, earlier than their readers want */
+
+/* No byte more than the plan or the budget has, the same cost, and each value there when it is read. */
+static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_firings *plan, const inv_score *before)
+{
+    inv_firings was = {0};
+    inv_replay r;
+    for (size_t k = 0; k < plan->n; k++) assert_true(inv_vec_push(a, &was, plan->at[k]));
+    assert_int_equal(inv_plan_prefetch(a, p, budget, plan), INV_OK);
+    assert_int_equal(plan->n, was.n);
+    for (size_t k = 0; k < plan->n; k++) {
+        if (k) assert_true(plan->at[k].step >= plan->at[k - 1].step);
+        fetched += p->edge[plan->at[k].edge].offload;
+        ahead += p->edge[plan->at[k].edge].offload && memcmp(&plan->at[k], &was.at[k], sizeof was.at[k]) != 0;
+    }
+    assert_int_equal(inv_plan_replay(a, p, plan, &r), INV_OK);
+    assert_true(r.score.peak <= before->peak || r.score.peak <= budget);
+    assert_true(fabs(r.score.cost - before->cost) <= 1e-9 * p->cost);
+    assert_int_equal(inv_plan_prune(a, p, plan), INV_OK);
+    assert_int_equal(plan->n, was.n);
+}
+
 /* Of the best plan found; what it comes to is replayed. */
 static inv_score plan_of(const inv_problem *p, size_t budget)
 {
@@ -180,6 +203,7 @@ static inv_score plan_of(const inv_problem *p, size_t budget)
     assert_int_equal(inv_plan_replay(&a, p, &plan, &replay), INV_OK);
     assert_int_equal(score.peak, replay.score.peak);
     assert_true(fabs(score.cost - replay.score.cost) <= 1e-9 * p->cost);
+    fetch_ahead(&a, p, budget, &plan, &replay.score);
     inv__arena_fini(&a);
     return score;
 }
@@ -251,7 +275,10 @@ static void oracle(void **state)
 static void host_memory(void **state)
 {
     (void)state;
+    fetched = ahead = 0;
     some_budgets(asked("INVONNX_PLANNER_GRAPHS", 48) / 2, true, "some budget, with copies in host memory");
+    print_message("%u fetched, %u of them ahead\n", fetched, ahead);
+    assert_true(ahead > 0 && ahead < fetched);
 }
 
 /* The smallest budget that the oracle can do with, as one that is given, and as what is asked for. */
