@@ -265,7 +265,8 @@ typedef struct inv_session_options {
     double momentum, beta1, beta2, epsilon, weight_decay; /* used as given when an optimizer is chosen */
     uint64_t seed;
     int threads; /* 0: as many as the machine has */
-    uint64_t budget; /* bytes for all of session and step: the plan of least arithmetic within it; 0: none */
+    uint64_t budget; /* bytes for all of session and step, of a device's own memory where it has some: the plan of least
+                        cost within it; 0: none */
     bool train_bn; /* batch normalization that was exported in evaluation mode uses and updates batch statistics */
     bool untie;    /* initializers that an exporter merged get a copy for each of their uses (docs/exporting.md) */
     const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Values in host memory meanwhile (passes/recover.c, executor/transfer.c), on device `sim`: training with every value
- * offloaded gives the bits of training with all stored, on full and smaller batches, in first and recorded steps, and
- * in turns with other modes; each wait between the queues is there for something; the verifier sees what is in the
- * wrong memory; the planner offloads where that is cheaper than computing again, and never where there is one memory. */
+ * Values in host memory meanwhile (passes/recover.c, executor/transfer.c), on device `sim`. Training with every value
+ * offloaded gives the bits of training with all stored: on full and smaller batches, in first and recorded steps, in
+ * turns with other modes. The waits between the queues are there for something. The verifier sees what is in the wrong
+ * memory. The planner offloads where that is cheaper than computing again, and never where there is one memory. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -270,7 +270,8 @@ static void each_wait_matters(void **state)
     inv_sim_faults_next = (inv_sim_faults){0};
     for (int out = 0; out < 2; out++)
         for (int e = 0; e < EVENTS; e++)
-            print_message("%s, event %d: %zu of %zu seen\n", out ? "out" : "in", e, of[out][e] - missed[out][e], of[out][e]);
+            print_message("%s, event %d: %zu of %zu seen\n", out ? "out" : "in", e, of[out][e] - missed[out][e],
+                          of[out][e]);
     assert_true(of[0][COPIED] > 3 && 2 * missed[0][COPIED] <= of[0][COPIED]);
     assert_true(of[1][READY] > 3 && 2 * missed[1][READY] <= of[1][READY]);
     const size_t room = of[0][READY] + of[1][COPIED] + of[1][RELEASED]; /* that bytes are free */
@@ -335,8 +336,8 @@ static void wrong_memory_is_seen(void **state)
  * A product with 4096 terms takes more time than its result on the way to the host. */
 #define LAYER(x, w, y) "m" y " = MatMul(" x ", " w ")\n" y " = Tanh(m" y ")\n"
 static const char deep[] = "g(float[64,4096] x) => (y) {\nparam float[4096] u\nparam float[4096,4096] v\n"
-                           "s = Add(x, u)\n" LAYER("s", "v", "a") LAYER("a", "v", "b") LAYER("b", "v", "c") LAYER("c", "v", "d")
-                           LAYER("d", "v", "e") LAYER("e", "v", "f") LAYER("f", "v", "y") "}\n";
+                           "s = Add(x, u)\n" LAYER("s", "v", "a") LAYER("a", "v", "b") LAYER("b", "v", "c")
+                           LAYER("c", "v", "d") LAYER("d", "v", "e") LAYER("e", "v", "f") LAYER("f", "v", "y") "}\n";
 
 typedef struct outcome {
     inv_status status;
@@ -400,7 +401,8 @@ static void refused_by_name(void **state)
     const inv_mode_rule rule = {"b", INV_MEMORY_OFFLOAD};
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(plan_deep(devices[i], INV_MEMORY_AUTO, 0, &rule).status, INV_E_ARG);
-        assert_non_null(strstr(inv_context_message(ctx), i == 2 ? "b=offload: device checked" : "b=offload: device cpu"));
+        assert_non_null(strstr(inv_context_message(ctx), "b=offload: device "));
+        assert_non_null(strstr(inv_context_message(ctx), i == 2 ? "device checked" : "device cpu"));
     }
     assert_int_equal(plan_deep("sim", INV_MEMORY_OFFLOAD, 0, NULL).status, INV_E_ARG);
     assert_non_null(strstr(inv_context_message(ctx), "--mode GLOB=offload"));
