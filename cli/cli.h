@@ -39,7 +39,8 @@ typedef struct cli_choice {
     int value;
 } cli_choice;
 
-extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_guards[], cli_layouts[], cli_costs[];
+extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_modes[], cli_guards[], cli_layouts[],
+    cli_costs[];
 enum { CLI_COST_DEFAULT, CLI_COST_TIME, CLI_COST_FLOPS };
 
 /** What the command line said. Fields named in options.inc; `argument` are the words that are no options. */

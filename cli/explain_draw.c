@@ -263,7 +263,7 @@ static int colour_of(const drawing *d, json_int_t block)
 
 static const char *state_of(const drawing *d, const json_t *names)
 {
-    static const char *const states[] = {"stored", "inverted", "recomputed"};
+    static const char *const states[] = {"stored", "offloaded", "inverted", "recomputed"};
     const json_t *name;
     size_t i;
     for (size_t s = 0; s < sizeof states / sizeof *states; s++)

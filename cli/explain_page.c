@@ -38,11 +38,11 @@ void cli_put_xml(FILE *f, const char *text)
 static void put_style(FILE *f)
 {
     fputs("<style>\n:root{color-scheme:light dark;--ink:#1d2126;--paper:#fff;--box:#eef0f2;--line:#9aa1aa;"
-          "--stored:#c2571a;--inverted:#2c7d3f;--recomputed:#2f6fb0;--refused:#b3261e",
+          "--stored:#c2571a;--inverted:#2c7d3f;--recomputed:#2f6fb0;--offloaded:#7a4fb5;--refused:#b3261e",
           f);
     for (int k = 0; k < CLI_COLOURS; k++) fprintf(f, ";--k%d:%s", k, light[k]);
     fputs("}\n@media (prefers-color-scheme:dark){:root{--ink:#e3e6ea;--paper:#14171b;--box:#262b31;--line:#6c747e;"
-          "--stored:#f0955a;--inverted:#6fc483;--recomputed:#7fb4ea;--refused:#ff8a80",
+          "--stored:#f0955a;--inverted:#6fc483;--recomputed:#7fb4ea;--offloaded:#c0a0ee;--refused:#ff8a80",
           f);
     for (int k = 0; k < CLI_COLOURS; k++) fprintf(f, ";--k%d:%s", k, dark[k]);
     fputs("}}\nbody{margin:24px;color:var(--ink);background:var(--paper);font:14px/1.4 system-ui,sans-serif}"
@@ -60,6 +60,8 @@ static void put_style(FILE *f)
           ".graph .e.stored{stroke:var(--stored);stroke-width:2.2}"
           ".graph .e.inverted{stroke:var(--inverted);stroke-width:2.2}"
           ".graph .e.recomputed{stroke:var(--recomputed);stroke-width:2.2;stroke-dasharray:5 3}"
+          ".graph .e.offloaded{stroke:var(--offloaded);stroke-width:2.2;stroke-dasharray:1 3}"
+          ".graph circle.offloaded,.legend i.offloaded{fill:var(--offloaded);background:var(--offloaded)}"
           ".graph circle.stored,.legend i.stored{fill:var(--stored);background:var(--stored)}"
           ".graph circle.inverted,.legend i.inverted{fill:var(--inverted);background:var(--inverted)}"
           ".graph circle.recomputed,.legend i.recomputed{fill:var(--recomputed);background:var(--recomputed)}"
@@ -186,7 +188,8 @@ static void put_legend(FILE *f, const json_t *kinds, bool chosen)
     fputs("<span><i class=\"refused\"></i>refused</span>", f);
     if (chosen)
         fputs("<span><i class=\"stored\"></i>stored for backward</span><span><i class=\"recomputed\"></i>computed again"
-              "</span><span><i class=\"inverted\"></i>rebuilt by an inverse</span>",
+              "</span><span><i class=\"inverted\"></i>rebuilt by an inverse</span><span><i class=\"offloaded\"></i>"
+              "copied to host memory and back</span>",
               f);
     fputs("</p>\n<p>Point at a box or line to read what is known of it; the bar at the left of a box is the outermost "
           "block that it is in. Of large graphs each outermost block is one box.</p>\n",

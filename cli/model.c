@@ -166,10 +166,10 @@ static int read_modes(const cli_options *o, cli_hold *hold)
     for (size_t i = 0; i < o->mode.n; i++) {
         const char *text = o->mode.item[i], *equals = strrchr(text, '=');
         int mode = -1;
-        for (const cli_choice *c = cli_memories; equals && c->word; c++) {
-            if (c->value != INV_MEMORY_AUTO && strcmp(c->word, equals + 1) == 0) mode = c->value;
-        }
-        if (mode < 0 || equals == text) return cli_usage(o, "--mode %s: wants GLOB=store|recompute|invert", text);
+        for (const cli_choice *c = cli_modes; equals && c->word; c++)
+            if (strcmp(c->word, equals + 1) == 0) mode = c->value;
+        if (mode < 0 || equals == text)
+            return cli_usage(o, "--mode %s: wants GLOB=store|recompute|invert|offload", text);
         hold->globs[i] = strndup(text, (size_t)(equals - text));
         if (!hold->globs[i]) return cli_fail("out of memory");
         hold->modes[i] = (inv_mode_rule){hold->globs[i], (inv_memory)mode};

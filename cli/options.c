@@ -24,6 +24,11 @@ const cli_choice cli_memories[] = {{"store", INV_MEMORY_STORE},
                                    {"invert", INV_MEMORY_INVERT},
                                    {"auto", INV_MEMORY_AUTO},
                                    {NULL, 0}};
+const cli_choice cli_modes[] = {{"store", INV_MEMORY_STORE},
+                                {"recompute", INV_MEMORY_RECOMPUTE},
+                                {"invert", INV_MEMORY_INVERT},
+                                {"offload", INV_MEMORY_OFFLOAD},
+                                {NULL, 0}};
 const cli_choice cli_layouts[] = {
     {"keep", INV_LAYOUT_KEEP}, {"inline", INV_LAYOUT_INLINE}, {"external", INV_LAYOUT_EXTERNAL}, {NULL, 0}};
 const cli_choice cli_costs[] = {{"time", CLI_COST_TIME}, {"flops", CLI_COST_FLOPS}, {NULL, 0}};

@@ -120,8 +120,8 @@ void cli_put_curve(FILE *f, const cli_drawn *drawn, double y)
 
 /* --- blocks --- */
 
-enum { STORED, RECOMPUTED, INVERTED, UNREAD, NFATES };
-static const char *const fates[] = {"stored", "recomputed", "inverted"};
+enum { STORED, RECOMPUTED, INVERTED, OFFLOADED, UNREAD, NFATES };
+static const char *const fates[] = {"stored", "recomputed", "inverted", "offloaded"};
 
 typedef struct tally {
     int n[NFATES];
@@ -213,7 +213,7 @@ void cli_put_block_plans(FILE *f, const json_t *explanation)
           "@media (prefers-color-scheme:dark){body{color:#e3e6ea}}</style>\n", f);
     fprintf(f, "<h3>What each block does: %zu</h3>\n<p>Of what it takes and computes inside, the values that backward "
             "reads.</p>\n<table><thead><tr><th>block</th><th>kind</th><th>stored</th><th>recomputed</th>"
-            "<th>inverted</th><th>not read</th></tr></thead><tbody>\n", json_array_size(blocks));
+            "<th>inverted</th><th>offloaded</th><th>not read</th></tr></thead><tbody>\n", json_array_size(blocks));
     json_array_foreach(blocks, i, block) if (tallies) put_row(f, block, &tallies[i]);
     fputs("</tbody></table>\n", f);
     free(tallies);

@@ -82,14 +82,15 @@ void cli_show_peaks(const json_t *report)
         printf("  %-22s %12s\n", "lower bound", cli_bytes(cli_number(report, "lower_bound_bytes")));
     if (store_flops > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "arithmetic, flops", flops, flops / store_flops);
-    if (json_object_get(report, "plan")) printf("  %s (arithmetic over that of storing all)\n", cli_overhead(report));
+    if (json_object_get(report, "plan")) printf("  %s (cost over that of storing all)\n", cli_overhead(report));
     const double took = cli_number(report, "predicted_seconds"), plain = cli_number(report, "store_predicted_seconds");
     if (took > 0 && plain > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "predicted seconds", took, took / plain);
     const json_t *values = json_object_get(report, "values");
     if (values)
-        printf("  values for backward: %.0f stored, %.0f recomputed, %.0f inverted\n", cli_number(values, "stored"),
-               cli_number(values, "recomputed"), cli_number(values, "inverted"));
+        printf("  values for backward: %.0f stored, %.0f recomputed, %.0f inverted, %.0f offloaded\n",
+               cli_number(values, "stored"), cli_number(values, "recomputed"), cli_number(values, "inverted"),
+               cli_number(values, "offloaded"));
 }
 
 void cli_show_saving(const json_t *report)

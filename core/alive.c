@@ -4,7 +4,8 @@
 
 static void touch(const inv_graph *g, inv_id v, uint8_t bit, uint8_t *state)
 {
-    if (v != INV_NONE && inv_val(g, v)->role == INV_ROLE_NODE) state[inv_val(g, v)->buffer] |= bit;
+    if (v != INV_NONE && inv_val(g, v)->role == INV_ROLE_NODE && inv_val(g, v)->mem != INV_MEM_HOST)
+        state[inv_val(g, v)->buffer] |= bit;
 }
 
 /* Buffers that begin by then and are read then or later. */
@@ -30,6 +31,6 @@ inv_status inv_plan_alive(const inv_plan *p, size_t at, inv_arena *a, inv_ids *o
 size_t inv_live_total(const inv_live *l)
 {
     size_t sum = l->workspace;
-    for (int c = 0; c < INV_MEM_CLASSES; c++) sum += l->bytes[c];
+    for (int c = 0; c < INV_MEM_HOST; c++) sum += l->bytes[c];
     return sum;
 }

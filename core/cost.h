@@ -27,6 +27,8 @@ inv_work inv_node_work(const inv_graph *g, const inv_node *n);
 double inv_node_amount(const inv_graph *g, const inv_node *n);
 /* Predicted seconds of a canonical node with static shapes; 0 where no kernel runs. */
 double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
+/* Of so many bytes on the way between the host's memory and a device's. */
+double inv_copy_seconds(double nbytes);
 /* Whether every number can be divided by, so that every node gets a finite time. */
 bool inv_cost_table_sound(const inv_cost_table *t);
 

@@ -81,6 +81,7 @@ typedef enum inv_mem_class {
     INV_MEM_OPTIM,
     INV_MEM_DATA,  /* the arena's copy of inputs and targets */
     INV_MEM_GUARD, /* fingerprints of the guard */
+    INV_MEM_HOST,  /* copies in host memory, which has an arena of its own: part of no sum */
     INV_MEM_CLASSES
 } inv_mem_class;
 
@@ -104,7 +105,7 @@ typedef struct inv_value {
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */
     inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
     inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
-    size_t offset;                /* memplan: byte offset in the arena */
+    size_t offset;                /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */
 } inv_value;
 
 typedef enum inv_phase { INV_FORWARD, INV_BACKWARD, INV_COMMIT } inv_phase;
@@ -172,7 +173,7 @@ typedef struct inv_graph {
     inv_id emit_source;
     inv_status failed;                /* sticky: first failure of a builder call */
     uint32_t fresh;                   /* counter for fresh names */
-    size_t arena_nbytes;              /* memplan: bytes of the transient part */
+    size_t arena_nbytes, host_nbytes; /* memplan: bytes of the transient part; of the arena in host memory */
     inv_id *name_index;               /* hash of value names (id + 1), for find and fresh */
     size_t name_cap;
 } inv_graph;

@@ -68,7 +68,8 @@ enum {
     INV_OP_CUDA_REAL = 1 << 10, /* the column `cuda` takes float32 and float64 only */
     INV_OP_ELEMENTWISE = 1 << 11, /* operands broadcast, read at the output's index; no attribute is about axes */
     INV_OP_STRAIGHT = 1 << 12,    /* its gradient is a convention, not the derivative */
-    INV_OP_EXPLAINS = 1 << 13     /* where its kernels fail, the context has a message already */
+    INV_OP_EXPLAINS = 1 << 13,    /* where its kernels fail, the context has a message already */
+    INV_OP_TRANSFER = 1 << 14     /* a copy to host memory or back; the device does it, no kernel runs */
 };
 
 /* What the time of an operator grows with: one measured rate each (core/cost.h). */

@@ -102,7 +102,7 @@ typedef enum inv_plan_kind {
     INV_PLAN_KINDS
 } inv_plan_kind;
 
-typedef enum inv_choice { INV_STORED, INV_RECOMPUTED, INV_INVERTED } inv_choice;
+typedef enum inv_choice { INV_STORED, INV_RECOMPUTED, INV_INVERTED, INV_OFFLOADED, INV_CHOICES } inv_choice;
 
 /* Why a value is stored. */
 typedef enum inv_stored_why {
@@ -133,7 +133,7 @@ typedef enum inv_way {
 typedef struct inv_choice_row {
     inv_id value;
     inv_choice choice;
-    const char *by; /* rule, for inverted; operator, for recomputed */
+    const char *by; /* rule, for inverted; node, for recomputed */
     bool moved;     /* without arithmetic */
     uint8_t stored, way; /* inv_stored_why, inv_way */
     const char *rule;    /* the best of those that free it; NULL: none */
@@ -178,9 +178,10 @@ typedef struct inv_check {
 /* What backward has again, how and when, as the search has decided. Ids are the base graph's. */
 typedef struct inv_fired {
     uint32_t step;               /* position in the base's order; it is before the node there */
-    inv_id node;                 /* computed again, or solved by the rule */
-    const inv_inverse_def *rule; /* NULL: computed again */
+    inv_id node;                 /* computed again, solved by the rule, or what gave the value that was offloaded */
+    const inv_inverse_def *rule; /* NULL: computed again, or offloaded */
     bool joined;                 /* by the edge that join.c has made of the rule's */
+    bool offload;
     const inv_id *value;         /* what is wanted of it */
     uint32_t nvalue;
 } inv_fired;
@@ -204,6 +205,7 @@ typedef struct inv_plan {
     double flops, store_flops, guard_flops;
     double overhead, bound;  /* cost over that of storing everything; that of any plan within these bytes, at least */
     size_t transient, activation_peak, workspace_peak; /* bytes */
+    size_t host;             /* bytes of host memory, for what is offloaded */
     size_t load;             /* lower bound of `transient` for this order: most bytes live at once */
     size_t store_transient;  /* of the same plan with everything stored */
     size_t peak_at;          /* position of the activation peak */
@@ -256,6 +258,7 @@ typedef struct inv_program {
     double max_drift;
     size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
     size_t persistent, control, transient, store_peak;
+    size_t host;  /* bytes of host memory for what is offloaded: the largest plan's */
     bool smallest; /* without a budget: the smallest peak, whatever it costs */
     /* Plans again from the graphs at hand, by a search, with the options' memory, keep and modes and the anchors as
      * they are now. `transient` and `control` grow from what they are. On failure the plans are as before. */

@@ -256,6 +256,7 @@ static inv_status step(check *c, inv_session *s)
 
 static const char *choice_word(const inv_choice_row *r, const inv_inverse_def *rule)
 {
+    if (r->choice == INV_OFFLOADED) return "offloaded";
     if (r->choice != INV_INVERTED) return r->choice == INV_STORED ? "stored" : "recomputed";
     return strcmp(r->by, rule->name) == 0 ? "inverted" : "inverted otherwise";
 }

@@ -191,11 +191,11 @@ static inv_status cuda_send(void *self, int queue, void *dst, const void *src, s
     return INV_OK;
 }
 
-static inv_status cuda_fetch(void *self, void *dst, const void *src, size_t nbytes)
+static inv_status cuda_fetch(void *self, int queue, void *dst, const void *src, size_t nbytes)
 {
     cuda *d = self;
     if (nbytes)
-        CUDA_TRY(d, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDeviceToHost, d->stream[INV_QUEUE_COMPUTE]),
+        CUDA_TRY(d, cudaMemcpyAsync(dst, src, nbytes, cudaMemcpyDeviceToHost, d->stream[queue]),
                  "copy from the device");
     return INV_OK;
 }
@@ -219,7 +219,7 @@ static inv_status cuda_upload(void *self, void *dst, const void *src, size_t nby
 static inv_status cuda_download(void *self, void *dst, const void *src, size_t nbytes)
 {
     INV_TRY(cuda_finish(self));
-    INV_TRY(cuda_fetch(self, dst, src, nbytes));
+    INV_TRY(cuda_fetch(self, INV_QUEUE_COMPUTE, dst, src, nbytes));
     return cuda_finish(self);
 }
 
@@ -255,7 +255,7 @@ static inv_status cuda_wait(void *self, int queue, size_t i)
     return INV_OK;
 }
 
-/* --- recording: a CUDA graph, captured from the compute stream; the send stream joins by events --- */
+/* --- recording: a CUDA graph, captured from the compute stream; the copy stream joins by events --- */
 
 static inv_status cuda_record(void *self)
 {

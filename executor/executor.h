@@ -15,7 +15,7 @@
  * Host devices do at once what they are told. The others have two queues (streams) and do it some time before `finish`
  * returns: what stands in one queue in its order, what stands in different ones in any order that `mark` and `wait`
  * allow. Host memory given to `send` and `fetch` comes from `pin` and must stay as it is until `finish`. */
-enum { INV_QUEUE_COMPUTE, INV_QUEUE_SEND, INV_QUEUES };
+enum { INV_QUEUE_COMPUTE, INV_QUEUE_COPY, INV_QUEUES };
 
 typedef struct inv_device {
     const char *name;
@@ -38,7 +38,7 @@ typedef struct inv_device {
     /* Device memory, laid out as `control` of the program: step values for kernels, faults and verdicts from them. */
     void (*bind)(void *self, unsigned char *control);
     inv_status (*send)(void *self, int queue, void *dst, const void *src, size_t nbytes); /* to the device */
-    inv_status (*fetch)(void *self, void *dst, const void *src, size_t nbytes); /* compute queue, to the host */
+    inv_status (*fetch)(void *self, int queue, void *dst, const void *src, size_t nbytes); /* to the host */
     /* The queue goes on after all that stood before the newest `mark` of that event. Events count from 0. */
     inv_status (*mark)(void *self, int queue, size_t event);
     inv_status (*wait)(void *self, int queue, size_t event);
@@ -72,21 +72,28 @@ typedef struct inv_event {
     bool begin;
 } inv_event;
 
-/* A feed on a device with queues: the send queue copies it while the compute queue goes on to the first reader. */
-typedef struct inv_sending {
-    size_t at, reader; /* positions in the order; the first reader, at latest the end of the compute part */
-    size_t staged;     /* offset in the pinned host memory */
-    size_t nbytes;
+/* A copy between host and device memory on a device with queues: a feed, or what is offloaded or fetched (transfer.c).
+ * The copy queue makes it while the compute queue goes on. Positions are those of the order; what is to be before a
+ * node may be behind the last one, the end of the compute part. */
+typedef struct inv_transfer {
+    bool out;          /* to the host, OUT; else to the device */
+    bool watched;      /* OUT: that life's end is told to the device by the copy queue, behind the copy */
     bool again;        /* an earlier one has staged the same feed */
-} inv_sending;
+    size_t at;         /* of its node */
+    size_t from;       /* it is queued before the node there: its bytes on the device are free then; OUT: filled */
+    size_t done;       /* OUT: its buffer's life ends behind the node there */
+    size_t until;      /* the compute queue waits for it before the node there */
+    size_t staged, nbytes; /* offset in the pinned host memory */
+    unsigned char *device;
+} inv_transfer;
 
 typedef struct inv_runnable {
     inv_ready *node;
     size_t n, commit_begin;
     inv_event *event;
     size_t nevent;
-    inv_sending *sending;
-    size_t nsending;
+    inv_transfer *transfer; /* by `from` */
+    size_t ntransfer;
     bool warm[2];   /* compute, commit: has run once, so that all is loaded: from now on it is recorded */
     void *graph[2]; /* as recorded; NULL: not yet */
 } inv_runnable;
@@ -104,7 +111,8 @@ struct inv_session {
     inv_runnable run[INV_PLAN_KINDS];
     inv_step step;
     double *drift;        /* per guard slot, of the plan at hand */
-    unsigned char *pinned; /* host memory that queues read and write: a mirror of `control`, results, feeds */
+    unsigned char *pinned; /* host memory that queues read and write: a mirror of `control`, results, what is offloaded,
+                            * feeds */
     inv_feed *feed;
     int newest;           /* plan of the newest call, -1: none */
     const char *lost;     /* why no step can be made any more: planning again or the device has failed; NULL: it can */
@@ -173,6 +181,19 @@ void *inv_value_address(const inv_session *s, const inv_value *v);
 inv_status inv_runnable_build(inv_session *s, int kind);
 /* Runs nodes [from, to) of a plan. `bad`, unless NULL: stops at the first output that is not finite (s->bad_node). */
 inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to, bool *bad);
+
+/* Tells the device of the buffers that begin with a node. */
+inv_status inv_buffers_begin(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue);
+
+/* transfer.c: copies between the memories, of devices with queues */
+/* Finds them. What is offloaded is staged from `host` on, feeds from `feeds` on; *need grows to where they end. */
+inv_status inv_transfers_note(inv_session *s, int kind, size_t host, size_t feeds, size_t *need);
+/* Before the node at that position, of a run that began `from` there: queues the copies that may begin, and waits for
+ * those that must be through. */
+inv_status inv_transfers_begin(inv_session *s, const inv_runnable *r, size_t from, size_t at);
+inv_status inv_transfers_await(inv_session *s, const inv_runnable *r, size_t from, size_t at);
+/* Behind it: tells the device of the buffers that end. */
+inv_status inv_transfers_end(inv_session *s, const inv_runnable *r, size_t at);
 
 /* queue.c: all of it does what the device needs, on those of the host very little */
 inv_status inv_queues_ready(inv_session *s);  /* after the run tables are built */

@@ -7,7 +7,7 @@
 #include "core/node.h"
 #include "executor/report.h"
 
-static const char *const choice_names[] = {"stored", "recomputed", "inverted"};
+static const char *const choice_names[INV_CHOICES] = {"stored", "recomputed", "inverted", "offloaded"};
 
 static json_t *origins(const inv_graph *g, const inv_id *node, uint32_t n)
 {
@@ -162,7 +162,7 @@ static json_t *reason_of(const inv_plan *p, const inv_choice_row *c)
 json_t *inv_report_choices(const inv_plan *p, json_t *counts)
 {
     json_t *list = json_array();
-    json_int_t n[3] = {0};
+    json_int_t n[INV_CHOICES] = {0};
     for (size_t i = 0; i < p->choice.n; i++) {
         const inv_choice_row *c = &p->choice.at[i];
         const inv_value *v = inv_val(p->base, c->value);
@@ -179,7 +179,7 @@ json_t *inv_report_choices(const inv_plan *p, json_t *counts)
         json_decref(why);
         (void)json_array_append_new(list, row);
     }
-    for (int k = 0; k < 3; k++) (void)json_object_set_new(counts, choice_names[k], json_integer(n[k]));
+    for (int k = 0; k < INV_CHOICES; k++) (void)json_object_set_new(counts, choice_names[k], json_integer(n[k]));
     return list;
 }
 

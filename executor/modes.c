@@ -68,7 +68,7 @@ static inv_status apply(inv_session *s, const mode_set *m)
     p->options.nkeep = m->nkeep;
     p->options.modes = m->rule;
     p->options.nmodes = m->nrule;
-    p->transient = p->control = 0;
+    p->transient = p->control = p->host = 0;
     s->newest = -1;
     INV_TRY(inv_session_plan_again(s, &former));
     inv__log(s->ctx, "step %llu: other modes, planned again: peak %zu bytes", (unsigned long long)s->steps,
@@ -87,7 +87,7 @@ static inv_status check(inv_session *s, const inv_modes *change)
     INV_CHECK(!change->memory || *change->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
               "no memory mode has number %d", change->memory ? (int)*change->memory : 0);
     for (size_t i = 0; i < change->nrules; i++)
-        INV_CHECK(change->rules[i].glob && change->rules[i].mode <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
+        INV_CHECK(change->rules[i].glob && change->rules[i].mode <= INV_MEMORY_OFFLOAD, s->ctx, INV_E_ARG,
                   "rule %zu of %zu has no glob, or a mode that there is not", i + 1, change->nrules);
     return INV_OK;
 }

@@ -2,8 +2,9 @@
  * Steps on devices with queues. What a step needs from the host is put into pinned memory, sent, and what it found is
  * fetched and waited for once:
  *
- *     send control -> compute part (feeds by the send queue) -> fetch loss, verdicts -> finish -> commit part
+ *     send control -> compute part -> fetch loss, verdicts -> finish -> commit part
  *
+ * Feeds, and values that go to host memory and back, are copied beside the compute part (transfer.c).
  * The first run of a plan is queued node by node, which loads libraries and kernels; from the second on each part is a
  * recorded graph, queued as a whole. Nothing that changes from step to step may therefore be an argument of a kernel:
  * it stands in `control`. */
@@ -13,45 +14,14 @@
 
 enum { RESULTS = 32 }; /* bytes for two fetched values */
 
-static size_t nbytes_of(const inv_tensor *t) { return (size_t)t->n * inv_dtype_size(t->dtype); }
-
-static bool reads(const inv_ready *r, const void *data)
-{
-    for (uint32_t k = 0; k < r->call.nin; k++)
-        if (r->call.in[k].data == data) return true;
-    return false;
-}
-
-/* Where each feed of the plan is staged (offsets from `from`), and who reads it first. Two feeds of one slot share. */
-static inv_status note_sendings(inv_session *s, inv_runnable *r, size_t from, size_t *need)
-{
-    r->sending = INV_ARENA_NEW(&s->memory, inv_sending, r->n + 1);
-    if (!r->sending) return INV_E_NOMEM;
-    for (size_t i = 0; i < r->n; i++) {
-        const inv_node *n = r->node[i].node;
-        if (!(n->op->flags & INV_OP_SOURCE)) continue;
-        inv_sending *q = &r->sending[r->nsending++];
-        *q = (inv_sending){.at = i, .reader = i + 1, .nbytes = nbytes_of(&r->node[i].call.out[0]), .staged = from};
-        while (q->reader < r->commit_begin && !reads(&r->node[q->reader], r->node[i].call.out[0].data)) q->reader++;
-        for (const inv_sending *p = r->sending; p < q && !q->again; p++) {
-            int64_t slot = inv_attr_int(n, "slot", 0);
-            if (inv_attr_int(r->node[p->at].node, "slot", 0) != slot) continue;
-            q->staged = p->staged;
-            q->again = true;
-        }
-        if (!q->again) from += inv__round64(q->nbytes);
-    }
-    if (from > *need) *need = from;
-    return INV_OK;
-}
-
 inv_status inv_queues_ready(inv_session *s)
 {
     if (s->device->host) return INV_OK;
-    size_t control = s->program->control, need = control + RESULTS;
+    const size_t host = inv__round64(s->program->control + RESULTS), feeds = host + s->program->host;
+    size_t need = feeds;
     void *pinned;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
-        if (s->program->plan[k].g) INV_TRY(note_sendings(s, &s->run[k], inv__round64(control + RESULTS), &need));
+        if (s->program->plan[k].g) INV_TRY(inv_transfers_note(s, k, host, feeds, &need));
     INV_TRY(s->device->pin(s->self, need, &pinned));
     s->pinned = pinned;
     s->device->bind(s->self, s->control);
@@ -88,12 +58,12 @@ inv_status inv_queues_begin(inv_session *s, int kind)
     if (s->device->host) return s->device->end ? s->device->end(s->self, 0, s->transient, s->transient_nbytes) : INV_OK;
     const inv_runnable *r = &s->run[kind];
     const inv_step *step = &s->step;
-    for (size_t i = 0; i < r->nsending; i++) {
-        const inv_sending *q = &r->sending[i];
-        inv_tensor out = r->node[q->at].call.out[0];
-        if (q->again) continue;
-        out.data = s->pinned + q->staged;
-        inv_call c = {.node = r->node[q->at].node, .out = &out, .nout = 1, .step = step};
+    for (size_t i = 0; i < r->ntransfer; i++) {
+        const inv_transfer *t = &r->transfer[i];
+        inv_tensor out = r->node[t->at].call.out[0];
+        if (t->again || !(r->node[t->at].node->op->flags & INV_OP_SOURCE)) continue;
+        out.data = s->pinned + t->staged;
+        inv_call c = {.node = r->node[t->at].node, .out = &out, .nout = 1, .step = step};
         INV_TRY(inv_run_on_host(s->ctx, c.node, &c));
     }
     memset(s->pinned, 0, s->program->control);
@@ -140,12 +110,15 @@ inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[2], u
         (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
         if (nbytes > 16) nbytes = 16;
         if (s->device->host) memcpy(bytes[i], inv_value_address(s, v), nbytes);
-        else INV_TRY(s->device->fetch(s->self, s->pinned + control + 16 * i, inv_value_address(s, v), nbytes));
+        else
+            INV_TRY(s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + control + 16 * i, inv_value_address(s, v),
+                                     nbytes));
     }
     if (s->device->host) return INV_OK;
     uint64_t fault;
     size_t found = INV_CONTROL_STEP - INV_CONTROL_FAULT + guards;
-    INV_TRY(s->device->fetch(s->self, s->pinned + INV_CONTROL_FAULT, s->control + INV_CONTROL_FAULT, found));
+    INV_TRY(s->device->fetch(s->self, INV_QUEUE_COMPUTE, s->pinned + INV_CONTROL_FAULT, s->control + INV_CONTROL_FAULT,
+                             found));
     INV_TRY(s->device->finish(s->self));
     memcpy(bytes, s->pinned + control, RESULTS);
     memcpy(s->drift, s->pinned + INV_CONTROL_STEP, guards);

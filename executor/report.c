@@ -61,10 +61,11 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
         const inv_home *h = &s->program->home.at[i];
         *(h->kind == INV_HOME_OPTIM ? &optim : &params) += inv__round64(h->nbytes);
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params), "gradients",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params), "gradients",
                      bytes(most(p, INV_MEM_GRAD)), "optimizer", bytes(optim), "activations", bytes(p->activation_peak),
                      "workspace", bytes(p->workspace_peak), "data", bytes(most(p, INV_MEM_DATA)), "guard",
-                     bytes(most(p, INV_MEM_GUARD)), "control", bytes(s->program->control));
+                     bytes(most(p, INV_MEM_GUARD)), "control", bytes(s->program->control), "host",
+                     bytes(s->program->host));
 }
 
 static json_t *drift(const inv_session *s, const inv_plan *p)
@@ -205,7 +206,7 @@ static json_t *op_entry(const inv_op_def *d, const inv_support *f, const char *p
 {
     static const char *const gradient[] = {
         [INV_GRAD_NONE] = "none", [INV_GRAD_MISSING] = "missing", [INV_GRAD_PARTLY] = "partly", [INV_GRAD_YES] = "yes"};
-    const bool own = d->cpu || d->flags & INV_OP_VIEW;
+    const bool own = d->cpu || d->flags & (INV_OP_VIEW | INV_OP_TRANSFER);
     json_t *to = json_array();
     for (uint32_t i = 0; i < f->nto && d->lower; i++) (void)json_array_append_new(to, json_string(f->to[i]->name));
     return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s, s:s?}", "name", d->name, "domain",

@@ -9,6 +9,7 @@
 
 void *inv_value_address(const inv_session *s, const inv_value *v)
 {
+    if (v->mem == INV_MEM_HOST) return NULL; /* no kernel sees it */
     return (v->role == INV_ROLE_NODE ? s->transient : s->persistent) + v->offset;
 }
 
@@ -49,7 +50,7 @@ static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *
         const inv_node *n = r->node[i].node;
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
             inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
-            if (v == INV_NONE || inv_val(g, v)->role != INV_ROLE_NODE) continue;
+            if (v == INV_NONE || inv_val(g, v)->role != INV_ROLE_NODE || inv_val(g, v)->mem == INV_MEM_HOST) continue;
             life *l = &lives[inv_val(g, v)->buffer];
             if (l->from == UINT32_MAX) l->from = i;
             l->to = inv_val(g, v)->keep ? UINT32_MAX : l->to == UINT32_MAX ? l->to : i;
@@ -107,42 +108,21 @@ static void name_bad(inv_session *s, const inv_node *n)
                         n->phase == INV_FORWARD ? "" : ", in backward");
 }
 
-static inv_status events(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue, bool begin)
+inv_status inv_buffers_begin(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue)
 {
     for (uint32_t k = 0; k < n->nevents; k++) {
         const inv_event *e = &r->event[n->first_event + k];
-        if (e->begin != begin) continue;
-        INV_TRY((begin ? s->device->begin : s->device->end)(s->self, queue, s->transient + e->offset, e->nbytes));
+        if (e->begin) INV_TRY(s->device->begin(s->self, queue, s->transient + e->offset, e->nbytes));
     }
     return INV_OK;
-}
-
-/* Events 2i and 2i + 1: the memory of sending i is free, its data is there. */
-static inv_status await_sendings(inv_session *s, const inv_runnable *r, size_t from, size_t at)
-{
-    for (size_t i = 0; i < r->nsending; i++)
-        if (r->sending[i].at >= from && r->sending[i].reader == at)
-            INV_TRY(s->device->wait(s->self, INV_QUEUE_COMPUTE, 2 * i + 1));
-    return INV_OK;
-}
-
-static inv_status send(inv_session *s, const inv_runnable *r, const inv_ready *n)
-{
-    size_t i = 0;
-    while (&r->node[r->sending[i].at] != n) i++;
-    INV_TRY(s->device->mark(s->self, INV_QUEUE_COMPUTE, 2 * i));
-    INV_TRY(s->device->wait(s->self, INV_QUEUE_SEND, 2 * i));
-    INV_TRY(events(s, r, n, INV_QUEUE_SEND, true));
-    INV_TRY(s->device->send(s->self, INV_QUEUE_SEND, n->call.out[0].data, s->pinned + r->sending[i].staged,
-                            r->sending[i].nbytes));
-    return s->device->mark(s->self, INV_QUEUE_SEND, 2 * i + 1);
 }
 
 static inv_status run_node(inv_session *s, const inv_runnable *r, const inv_ready *n)
 {
     const inv_call *c = &n->call;
-    if (n->node->op->flags & INV_OP_SOURCE && !s->device->host) return send(s, r, n);
-    INV_TRY(events(s, r, n, INV_QUEUE_COMPUTE, true));
+    const unsigned copied = INV_OP_SOURCE | INV_OP_TRANSFER;
+    if (n->node->op->flags & copied && !s->device->host) return INV_OK; /* by the other queue */
+    INV_TRY(inv_buffers_begin(s, r, n, INV_QUEUE_COMPUTE));
     if (!(n->node->op->flags & INV_OP_VIEW)) return s->device->run(s->self, n->node, c);
     if (c->out[0].data == c->in[0].data) return INV_OK;
     size_t nbytes = 0; /* of a parameter: the one view that needs bytes of its own */
@@ -177,8 +157,8 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
     const bool profile = s->program->options.profile;
     for (size_t i = from; i < to; i++) {
         inv_ready *n = &r->node[i];
+        INV_TRY(inv_transfers_begin(s, r, from, i));
         if (bad && n->node->op->writes) continue; /* looking for what is wrong changes nothing */
-        INV_TRY(await_sendings(s, r, from, i));
         INV_TRY(profile ? time_node(s, r, n) : run_node(s, r, n));
         for (uint32_t k = 0; bad && k < n->call.nout; k++) {
             bool fine;
@@ -188,7 +168,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
             *bad = true;
             return INV_OK;
         }
-        INV_TRY(events(s, r, n, INV_QUEUE_COMPUTE, false));
+        INV_TRY(inv_transfers_end(s, r, i));
     }
-    return await_sendings(s, r, from, to);
+    return inv_transfers_await(s, r, from, to);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Device `sim`: host memory posing as that of a GPU, kernels being the device code compiled for the host.
  *
- * Nothing is done when it is queued. `finish` takes the queues' heads in a random order that marks and waits allow, so
- * that a missing wait, a result read too early, or staging memory changed too soon shows. The memory of the device can
- * be touched by kernels and copies only (it is unmapped at all other times), ends in a red zone before an unmapped
- * page, and is poisoned before it is written and after it is freed. Plans run on it as on `cuda`. */
+ * Nothing is done when it is queued. `finish` takes the queues' heads in a random order that marks and waits allow, one
+ * queue running far ahead of the others or lagging far behind, so that a missing wait, a result read too early, or
+ * staging memory changed too soon shows. The memory of the device can be touched by kernels and copies only (it is
+ * unmapped at all other times), ends in a red zone before an unmapped page, and is poisoned before it is written and
+ * after it is freed. Plans run on it as on `cuda`. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <string.h>
 #include <sys/mman.h>
@@ -14,7 +15,7 @@
 #include "executor/sim.h"
 #include "ops/philox.h"
 
-enum { RED = 0xa5, RED_BYTES = 64, MOST_BLOCKS = 8 };
+enum { RED = 0xa5, RED_BYTES = 64, MOST_BLOCKS = 8, STAY = 16 }; /* tasks of one queue in a row, on average */
 
 inv_sim_faults inv_sim_faults_next;
 
@@ -59,6 +60,7 @@ typedef struct sim {
     INV_VEC(event) event;
     graph *recording;
     uint64_t random;
+    int turn; /* the queue that goes on while it can */
     const char *broken; /* why nothing works any more */
 } sim;
 
@@ -156,8 +158,10 @@ static size_t sim_peak(void *self) { return ((sim *)self)->peak; }
 
 static inv_status sim_pin(void *self, size_t nbytes, void **out)
 {
-    *out = inv__alloc(((sim *)self)->ctx, nbytes ? nbytes : 1);
-    return *out ? INV_OK : INV_E_NOMEM;
+    *out = inv__alloc(((sim *)self)->ctx, nbytes + 1);
+    if (!*out) return INV_E_NOMEM;
+    memset(*out, INV_POISON, nbytes); /* so that nothing is fetched before it was sent */
+    return INV_OK;
 }
 
 static void sim_unpin(void *self, void *p) { inv__free(((sim *)self)->ctx, p); }
@@ -181,7 +185,7 @@ static inv_status enqueue(sim *s, task t)
     if (t.kind == MARK || t.kind == WAIT) {
         event *e;
         INV_TRY(event_at(s, t.event, &e));
-        if (t.kind == WAIT && s->faults.drop_waits) return INV_OK;
+        if (t.kind == WAIT && (s->faults.drop_waits || s->faults.drop_event == t.event + 1)) return INV_OK;
         t.count = t.kind == MARK ? ++e->queued : e->queued;
     }
     return inv_vec_push(&s->arena, &s->queue[t.queue], t) ? INV_OK : INV_E_NOMEM;
@@ -279,7 +283,8 @@ static inv_status sim_finish(void *self)
     INV_CHECK(!s->recording, s->ctx, INV_E_INTERNAL, "waited for the device while recording");
     for (bool left = true; left && st == INV_OK;) {
         s->random = inv__mix64(s->random, 1);
-        int first = (int)(s->random % INV_QUEUES), queue = -1;
+        if (s->random % STAY == 0) s->turn = (int)(s->random / STAY % INV_QUEUES);
+        int first = s->turn, queue = -1;
         left = false;
         for (int k = 0; k < INV_QUEUES; k++) {
             int q = (first + k) % INV_QUEUES;
@@ -304,9 +309,9 @@ static inv_status sim_upload(void *self, void *dst, const void *src, size_t nbyt
     return sim_finish(self);
 }
 
-static inv_status sim_fetch(void *self, void *dst, const void *src, size_t nbytes)
+static inv_status sim_fetch(void *self, int queue, void *dst, const void *src, size_t nbytes)
 {
-    return sim_send(self, INV_QUEUE_COMPUTE, dst, src, nbytes);
+    return sim_send(self, queue, dst, src, nbytes);
 }
 
 /* --- recording --- */

@@ -20,7 +20,7 @@ inv_status inv_session_try_budget(inv_session *s, uint64_t budget, inv_trial *ou
     const inv_program former = *p;
     p->options.budget = budget;
     p->smallest = budget == 0;
-    p->transient = p->control = 0;
+    p->transient = p->control = p->host = 0;
     const inv_status st = p->replan(p);
     if (st == INV_OK) {
         const inv_plan *plan = &p->plan[INV_PLAN_MAIN];

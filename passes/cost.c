@@ -9,6 +9,16 @@ double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node
     return t ? inv_node_seconds(t, g, n) : inv_node_flops(g, n);
 }
 
+/* What a byte counts without rates, where a value goes to host memory and comes back: the arithmetic of the time that
+ * one way takes; the other is hidden behind what runs meanwhile. By data sheets, float32 arithmetic over the bandwidth
+ * of PCI Express, of GPUs that are in use: 500 to 2000. */
+#define FLOPS_PER_BYTE 1000
+
+double inv_offload_cost(const inv_cost_table *t, double nbytes)
+{
+    return t ? inv_copy_seconds(nbytes) : FLOPS_PER_BYTE * nbytes;
+}
+
 inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t)
 {
     plan->seconds = NULL;

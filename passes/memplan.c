@@ -160,7 +160,7 @@ static inv_status measure(planner *p, inv_plan *plan)
         for (int c = 0; c < INV_MEM_CLASSES; c++) {
             now[c] += delta[i * INV_MEM_CLASSES + (size_t)c];
             plan->live[i].bytes[c] = (size_t)now[c];
-            all += (size_t)now[c];
+            if (c != INV_MEM_HOST) all += (size_t)now[c];
         }
         size_t act = plan->live[i].bytes[INV_MEM_ACT] + plan->live[i].workspace;
         if (act > plan->activation_peak) {
@@ -175,21 +175,35 @@ static inv_status measure(planner *p, inv_plan *plan)
 
 /* --- offsets --- */
 
-static inv_status place(planner *p, inv_plan *plan)
+/* The buffers of the arena on the host, or those of the other one. */
+static inv_status place_arena(planner *p, bool host, size_t *offset, size_t *nbytes)
 {
-    inv_graph *g = p->g;
     inv_box *box = INV_ARENA_NEW(&p->scratch, inv_box, p->buf.n + 1);
+    size_t n = 0;
     if (!box) return INV_E_NOMEM;
     for (size_t i = 0; i < p->buf.n; i++) {
         const buffer *b = &p->buf.at[i];
-        box[i] = (inv_box){align_up(b->nbytes), 0, b->from, b->to};
+        if ((b->mem == INV_MEM_HOST) == host) box[n++] = (inv_box){align_up(b->nbytes), 0, b->from, b->to};
     }
-    INV_TRY(inv_place(g->ctx, box, p->buf.n, &plan->transient));
+    INV_TRY(inv_place(p->g->ctx, box, n, nbytes));
+    for (size_t i = 0, k = 0; i < p->buf.n; i++)
+        if ((p->buf.at[i].mem == INV_MEM_HOST) == host) offset[i] = box[k++].offset;
+    return INV_OK;
+}
+
+static inv_status place(planner *p, inv_plan *plan)
+{
+    inv_graph *g = p->g;
+    size_t *offset = INV_ARENA_NEW(&p->scratch, size_t, p->buf.n + 1);
+    if (!offset) return INV_E_NOMEM;
+    INV_TRY(place_arena(p, false, offset, &plan->transient));
+    INV_TRY(place_arena(p, true, offset, &plan->host));
     for (size_t v = 0; v < g->value.n; v++)
-        if (p->of[v] != UINT32_MAX) g->value.at[v].offset = box[p->of[v]].offset + p->at[v];
+        if (p->of[v] != UINT32_MAX) g->value.at[v].offset = offset[p->of[v]] + p->at[v];
     for (size_t i = 0; i < p->buf.n; i++)
-        if (p->buf.at[i].value == INV_NONE) inv_nod(g, g->order.at[p->buf.at[i].from])->ws_offset = box[i].offset;
+        if (p->buf.at[i].value == INV_NONE) inv_nod(g, g->order.at[p->buf.at[i].from])->ws_offset = offset[i];
     g->arena_nbytes = plan->transient;
+    g->host_nbytes = plan->host;
     return INV_OK;
 }
 

@@ -146,6 +146,8 @@ inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan);
 double inv_node_flops(const inv_graph *g, const inv_node *n);
 /* cost.c: what plans are compared by: predicted seconds of one node, or without a table its arithmetic */
 double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
+/* The same of so many bytes that go to host memory and back while other nodes run. */
+double inv_offload_cost(const inv_cost_table *t, double nbytes);
 /* Predicted times of the plan's nodes, and of the step with everything stored. requires: plan->g, plan->base */
 inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t);
 

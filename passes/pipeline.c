@@ -116,7 +116,7 @@ static bool has_queues(const inv_session_options *o)
 
 static bool has_kernel(const inv_graph *g, const inv_node *n)
 {
-    if (n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE)) return true;
+    if (n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE | INV_OP_TRANSFER)) return true;
     inv_dtype first = n->nin && n->in[0] != INV_NONE ? inv_val(g, n->in[0])->dtype : INV_F32;
     if (n->op->flags & INV_OP_CUDA_REAL && first != INV_F32 && first != INV_F64) return false;
     for (uint32_t k = 0; k < n->nin; k++)
@@ -221,6 +221,7 @@ static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *pl
     INV_TRY(inv_house(p, plan->g));
     INV_TRY(inv_plan_predict(plan, p->options.costs));
     if (plan->transient > p->transient) p->transient = plan->transient;
+    if (plan->host > p->host) p->host = plan->host;
     if (plan->store_transient > p->store_peak) p->store_peak = plan->store_transient;
     size_t control = has_queues(&p->options) ? inv_control_nbytes(plan->guarded.n) : 0;
     if (control > p->control) p->control = control;
@@ -467,7 +468,7 @@ static inv_status fix_varying(inv_program *p, const inv_session_options *given, 
         }
     *more = c->nconstant_inputs > before;
     p->home.n = 0;
-    p->persistent = p->transient = p->control = 0;
+    p->persistent = p->transient = p->control = p->host = 0;
     return INV_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The recovery problem of a graph: forward values with their bytes, what every node of the order reads, all other
- * bytes as they are over the step, and two kinds of edges: a forward node gives its outputs again, and an inverse edge
- * solves a consumer of a value for it.
+ * bytes as they are over the step, and three kinds of edges: a forward node gives its outputs again, an inverse edge
+ * solves a consumer of a value for it, and a copy on the host gives the value back.
  * requires: base graph with matches and order.  gives: inv_recovery. */
 #include <math.h>
 #include <string.h>
@@ -106,6 +106,7 @@ static bool describe_values(builder *b)
             if (v == INV_NONE) continue;
             inv_pb_value *x = &r->p.value[r->number[v]];
             x->shunned |= r->policy->no_recompute[v];
+            x->offload |= r->policy->offload && r->policy->offload[v];
             x->forced |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
             x->steep = fmax(x->steep, r->steep[v]);
             if (r->root[v] != v) continue;
@@ -207,6 +208,7 @@ static bool list_steps(builder *b)
         if (i >= g->forward_end && n->op->flags & INV_OP_VIEW && list.n == 1 && n->out[0] != INV_NONE)
             view_of[n->out[0]] = r->value[list.at[0]];
         r->p.step[i] = (inv_pb_step){.read = list.at, .nread = (uint32_t)list.n,
+                                     .cost = inv_node_cost(r->costs, g, n),
                                      .overwrites = n->op->flags & INV_OP_VIEW ? 0 : may_overwrite(b, n, &list)};
     }
     return true;
@@ -340,6 +342,27 @@ static bool add_inverse(builder *b, uint32_t index)
     return inv_vec_push(b->a, &b->edge, x);
 }
 
+/* A copy on the host is made once the value is there, whatever becomes of it. */
+static bool add_offload(builder *b, uint32_t v)
+{
+    const inv_recovery *r = b->r;
+    const inv_pb_value *x = &r->p.value[v];
+    if (!x->offload || x->forced || !x->nbytes || (b->favoured && x->shunned)) return true;
+    uint32_t *target = INV_ARENA_NEW(b->a, uint32_t, 1);
+    if (!target) return false;
+    *target = v;
+    const inv_pb_edge e = {.target = target, .ntarget = 1, .id = r->nnode + (uint32_t)r->nedge + v, .offload = true,
+                           .cost = inv_offload_cost(r->costs, (double)x->nbytes)};
+    return inv_vec_push(b->a, &b->edge, e);
+}
+
+inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e)
+{
+    return e->offload   ? inv_val(r->base, r->value[e->target[0]])->def
+           : e->inverse ? r->edge[e->id - r->nnode].forward
+                        : (inv_id)e->id;
+}
+
 /* Whether v is its operands in another arrangement, so that they can be kept in its place. */
 static bool rearranged(const inv_problem *p, uint32_t v, const inv_pb_edge *e)
 {
@@ -379,10 +402,11 @@ static bool list_edges(builder *b)
         if (!add_recomputation(b, b->g->order.at[i])) return false;
     for (uint32_t i = 0; i < b->r->nedge; i++)
         if (!add_inverse(b, i)) return false;
+    for (uint32_t v = 0; v < p->nvalue; v++)
+        if (!add_offload(b, v)) return false;
     p->edge = b->edge.at;
     p->nedge = (uint32_t)b->edge.n;
-    for (size_t i = 0; i < b->g->order.n; i++)
-        p->cost += inv_node_cost(b->r->costs, b->g, inv_nod(b->g, b->g->order.at[i]));
+    for (uint32_t t = 0; t < p->nstep; t++) p->cost += p->step[t].cost;
     return index_edges(b);
 }
 

@@ -22,6 +22,7 @@ typedef struct inv_pb_value {
     bool shunned;      /* derived, if it can be, whatever it costs */
     bool data;         /* a copy of the caller's: no activation */
     bool apart;        /* its operands in another arrangement, so that they can be kept in its place */
+    bool offload;      /* may go to host memory and come back */
     double steep;      /* what an error of it counts for the gradient's branches; INFINITY: must be exact */
 } inv_pb_value;
 
@@ -34,6 +35,7 @@ typedef struct inv_pb_edge {
     size_t scratch;      /* bytes while it runs */
     size_t side;         /* bytes that are kept from its first target's step on for it */
     bool inverse, moves, closed; /* moves: without arithmetic; closed: not to be used */
+    bool offload;        /* from a copy on the host, which is there whatever becomes of its target: no sources */
     double gain, own;    /* relative error of the target: gain x the sources' worst + own */
 } inv_pb_edge;
 
@@ -43,6 +45,7 @@ typedef struct inv_pb_step {
     uint32_t overwrites; /* bit i: what it writes may take over the bytes of read i */
     size_t at, before;   /* bytes of other things: while it runs; between the step before it and it */
     size_t act_at, act_before; /* of these, activations and scratch memory */
+    double cost;
 } inv_pb_step;
 
 typedef struct inv_problem {
@@ -112,6 +115,11 @@ inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_firings
  * Stops at `floor` inverted bytes. */
 inv_status inv_plan_refill(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
                            inv_firings *plan);
+
+/* --- prefetch.c --- */
+
+/* Moves firings from host memory ahead of their readers, within `budget` bytes or what the plan takes anyway. */
+inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_firings *plan);
 
 /* --- anneal.c --- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan of firings as nodes: clones of forward nodes (recomputed) and solving nodes (inverted), each before the node
- * of backward that the plan names; what backward reads is the newest of them, or the original. Nothing is marked as
- * freed: liveness sees who still reads what.
+ * A plan of firings as nodes: clones of forward nodes (recomputed), solving nodes (inverted) and copies that come back
+ * from host memory (offloaded), each before the node of backward that the plan names; what backward reads is the newest
+ * of them, or the original. Nothing is marked as freed: liveness sees who still reads what.
  * requires: inv_recovery, firings.  gives: a copy of the base graph with recovery nodes, guards. */
 #include <string.h>
 
@@ -18,6 +18,7 @@ typedef struct emitter {
     uint32_t *newest;   /* per number: how often it was fired */
     inv_id *stands;     /* per number: the value of the base graph that was fired last */
     inv_id *local;      /* per value of a template: its copy */
+    inv_id *copy;       /* per number: on the host */
     uint8_t *noted;     /* per value: choices on record */
     uint8_t *way;       /* per value: the best that inverse rules have for it */
     const char **rule;
@@ -213,12 +214,45 @@ static bool solve(emitter *x, const inv_edge *e)
            guard(x, e->frees);
 }
 
+/* The copy on the host, begun right behind the node that gives v; one for all that come back. */
+static inv_id host_copy(emitter *x, inv_id v)
+{
+    inv_graph *g = x->g;
+    inv_id *copy = &x->copy[x->r->number[v]];
+    if (*copy != INV_NONE) return *copy;
+    const size_t order = g->order.n;
+    g->phase = INV_FORWARD;
+    *copy = inv_emit1(g, "Offload", INV_IN(v), INV_NOATTR);
+    g->phase = INV_BACKWARD;
+    g->order.n = order;
+    if (*copy == INV_NONE || !inv_vec_push(&x->scratch, &x->behind, inv_val(g, v)->def) ||
+        !inv_vec_push(&x->scratch, &x->behind, inv_val(g, *copy)->def))
+        return INV_NONE;
+    return *copy;
+}
+
+static bool fetch(emitter *x, inv_id v)
+{
+    inv_graph *g = x->g;
+    inv_emit_for(g, inv_nod(g, inv_val(g, v)->def));
+    const inv_id copy = host_copy(x, v);
+    const size_t order = g->order.n;
+    const inv_id back = copy == INV_NONE ? copy : inv_emit1(g, "Fetch", INV_IN(copy), INV_NOATTR);
+    g->order.n = order;
+    inv_emit_for(g, NULL);
+    if (back == INV_NONE || !inv_vec_push(&g->arena, &x->backward, inv_val(g, back)->def)) return false;
+    fired(x, v, back);
+    return record(x, v, INV_OFFLOADED, "host memory", 0) && (x->r->policy->guard != INV_GUARD_FULL || guard(x, v));
+}
+
 static bool fire(emitter *x, const inv_firing *f)
 {
     const inv_recovery *r = x->r;
     const inv_pb_edge *e = &r->p.edge[f->edge];
     x->for_base = true;
-    const bool ok = e->inverse ? solve(x, &r->edge[e->id - r->nnode]) : recompute(x, e, f->want);
+    const bool ok = e->offload   ? fetch(x, r->value[e->target[0]])
+                    : e->inverse ? solve(x, &r->edge[e->id - r->nnode])
+                                 : recompute(x, e, f->want);
     x->for_base = false;
     return ok;
 }
@@ -235,12 +269,15 @@ static bool prepare(emitter *x)
     x->newest = INV_ARENA_NEW(a, uint32_t, r->p.nvalue + 1);
     x->stands = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
     x->local = INV_ARENA_NEW(a, inv_id, n);
+    x->copy = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
     x->noted = INV_ARENA_NEW(a, uint8_t, n);
     x->way = INV_ARENA_NEW(a, uint8_t, n);
     x->rule = INV_ARENA_NEW(a, const char *, n);
-    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->noted || !x->way || !x->rule)
+    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->copy || !x->noted || !x->way ||
+        !x->rule)
         return false;
     for (size_t v = 0; v < n; v++) x->rep[v] = x->local[v] = INV_NONE;
+    for (uint32_t v = 0; v < r->p.nvalue; v++) x->copy[v] = INV_NONE;
     for (size_t i = 0; i < r->nedge; i++) {
         const inv_edge *e = &r->edge[i];
         const inv_way way = inv_way_of(r, e);

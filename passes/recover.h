@@ -15,6 +15,7 @@ typedef struct inv_policy {
     const bool *keep;    /* forced */
     const bool *refused; /* kept because the guard refused its reconstruction */
     const bool *no_invert, *no_recompute;
+    const bool *offload; /* may be copied to host memory and back */
 } inv_policy;
 
 /* The problem of a base graph. Views of one value are one value of the problem: its root. */
@@ -24,7 +25,7 @@ typedef struct inv_recovery {
     const inv_cost_table *costs;
     inv_arena *a;
     inv_problem p;
-    uint32_t nnode;      /* ids of edges: below it a forward node, from it on inverse edges */
+    uint32_t nnode;      /* ids of edges: below it a forward node, from it on inverse edges; of offloads their value */
     const inv_edge *edge; /* inverse edges */
     size_t nedge;
     bool *forward;       /* per value: computed in the forward part */
@@ -34,6 +35,8 @@ typedef struct inv_recovery {
     double *steep;       /* per value: what an error of it counts for the gradient's branches */
 } inv_recovery;
 
+/* The node of the base graph that the edge computes again, solves, or copies the result of. */
+inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e);
 /* What this inverse edge is good for. */
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 

@@ -6,7 +6,7 @@
  * depends on what else was made.
  *   {"invonnx_plan": 1, "memory", "plans": [
  *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
- *         {"values": [{"name", "which"}, ...], "how": "recompute" or "invert", "rule", "op", "node",
+ *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule", "op", "node",
  *          "before": {"op", "node", "which"}}]}]}
  * requires: inv_recovery.  gives: text, or firings that its problem has. */
 #include <jansson.h>
@@ -108,13 +108,18 @@ inv_status inv_plan_note(const inv_recovery *r, const inv_firings *firings, inv_
         const inv_pb_edge *e = &r->p.edge[f->edge];
         const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
         inv_id *value = INV_ARENA_NEW(a, inv_id, e->ntarget + 1);
-        inv_fired x = {f->step, inverse ? inverse->forward : (inv_id)e->id, inverse ? inverse->rule : NULL,
-                       inverse && inverse->joined, value, 0};
+        inv_fired x = {.step = f->step, .node = inv_edge_node(r, e), .rule = inverse ? inverse->rule : NULL,
+                       .joined = inverse && inverse->joined, .offload = e->offload, .value = value};
         for (uint32_t i = 0; value && i < e->ntarget; i++)
             if (f->want >> i & 1) value[x.nvalue++] = r->value[e->target[i]];
         if (!value || !inv_vec_push(a, &plan->fired, x)) return INV_E_NOMEM;
     }
     return INV_OK;
+}
+
+static const char *how(const inv_inverse_def *rule, bool offload)
+{
+    return offload ? "offload" : rule ? "invert" : "recompute";
 }
 
 /* `before`, `which`: by position and by id. */
@@ -126,7 +131,7 @@ static json_t *to_json(const inv_graph *b, const inv_fired *f, const uint32_t *b
         (void)json_array_append_new(values, json_pack("{s:s, s:I}", "name", inv_val(b, f->value[i])->name, "which",
                                                       (json_int_t)which[f->value[i]]));
     return json_pack("{s:o, s:s, s:s*, s:o*, s:s, s:s, s:{s:s, s:s, s:I}}", "values", values, "how",
-                     f->rule ? "invert" : "recompute", "rule", f->rule ? f->rule->name : NULL, "joined",
+                     how(f->rule, f->offload), "rule", f->rule ? f->rule->name : NULL, "joined",
                      f->joined ? json_true() : NULL, "op", n->op->name,
                      "node", inv_node_label(n), "before", "op", next->op->name, "node", inv_node_label(next), "which",
                      (json_int_t)before[f->step]);
@@ -225,8 +230,8 @@ static inv_status read_step(const loader *x, const json_t *before, uint32_t firs
 static bool is_way(const inv_recovery *r, const inv_pb_edge *e, const json_t *o)
 {
     const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
-    const inv_node *n = inv_nod(r->base, inverse ? inverse->forward : (inv_id)e->id);
-    return strcmp(text_of(o, "how"), inverse ? "invert" : "recompute") == 0 &&
+    const inv_node *n = inv_nod(r->base, inv_edge_node(r, e));
+    return strcmp(text_of(o, "how"), how(inverse ? inverse->rule : NULL, e->offload)) == 0 &&
            strcmp(text_of(o, "rule"), inverse ? inverse->rule->name : "") == 0 &&
            json_is_true(json_object_get(o, "joined")) == (inverse && inverse->joined) &&
            strcmp(text_of(o, "op"), n->op->name) == 0 && strcmp(text_of(o, "node"), inv_node_label(n)) == 0;

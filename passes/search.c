@@ -3,7 +3,7 @@
  *   store      everything is kept
  *   recompute  least arithmetic within 2 % of the smallest peak that costs at most 4/3 of a plain step, without
  *              inverse edges
- *   auto       the same with them
+ *   auto       the same with them, and with copies in host memory where the device's is apart
  *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
  *              bytes that any does
  * With a budget in bytes, all but store take the least arithmetic that fits it, by the means that the mode allows. A
@@ -124,21 +124,38 @@ static inv_status keep_anchors(search *s, const inv_program *program, bool *keep
     return INV_OK;
 }
 
+/* Offloading is asked for value by value, and wants two memories. */
+static inv_status check_offload(const search *s)
+{
+    const inv_session_options *o = s->rq->options;
+    INV_CHECK(o->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
+              "offload is a mode of single values, not of a session: --mode GLOB=offload, '*' for all of them");
+    for (size_t i = 0; i < o->nmodes; i++)
+        INV_CHECK(o->modes[i].mode != INV_MEMORY_OFFLOAD || s->plan->base->gpu, s->ctx, INV_E_ARG,
+                  "--mode %s=offload: device %s computes in host memory, so there is nowhere to offload to; use device "
+                  "cuda, or another mode", o->modes[i].glob, o->device ? o->device : "cpu");
+    return INV_OK;
+}
+
 #define NO_BLOCK ", and none of a block (block:NAME, as explain calls it)"
 
 static inv_status forced(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
     const inv_session_options *o = s->rq->options;
+    const bool any = b->gpu && o->memory == INV_MEMORY_AUTO; /* value may be offloaded */
     uint8_t *mode = INV_ARENA_NEW(&s->scratch, uint8_t, b->value.n + 1); /* per value: INV_MEMORY_AUTO, which is 0 */
     bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
-         *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
-    if (!mode || !keep || !no_invert || !no_recompute) return INV_E_NOMEM;
+         *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *offload = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
+    if (!mode || !keep || !no_invert || !no_recompute || !offload) return INV_E_NOMEM;
     s->policy.keep = keep;
     s->policy.no_invert = no_invert;
     s->policy.no_recompute = no_recompute;
+    s->policy.offload = offload;
     if (s->rq->purpose != INV_FOR_TRAIN) return INV_OK; /* nothing is recovered, and other values may exist */
+    INV_TRY(check_offload(s));
     for (size_t i = 0; i < o->nmodes; i++) /* the last that fits counts */
         INV_CHECK(mark_glob(b, o->modes[i].glob, o->modes[i].mode, mode), s->ctx, INV_E_ARG,
                   "--mode %s=...: no forward value or node of that name" NO_BLOCK, o->modes[i].glob);
@@ -147,8 +164,9 @@ static inv_status forced(search *s, const inv_program *program)
                   "--keep %s: no forward value or node of that name" NO_BLOCK, o->keep[i]);
     for (size_t v = 0; v < b->value.n; v++) {
         keep[v] = mode[v] == INV_MEMORY_STORE;
-        no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE;
-        no_recompute[v] = mode[v] == INV_MEMORY_INVERT;
+        no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE || mode[v] == INV_MEMORY_OFFLOAD;
+        no_recompute[v] = mode[v] == INV_MEMORY_INVERT || mode[v] == INV_MEMORY_OFFLOAD;
+        offload[v] = mode[v] == INV_MEMORY_OFFLOAD || (any && mode[v] == INV_MEMORY_AUTO);
     }
     /* what a guard has refused matters where inverses may be used */
     return o->memory == INV_MEMORY_RECOMPUTE ? INV_OK : keep_anchors(s, program, keep);
@@ -183,7 +201,8 @@ static size_t needed(const search *s)
 
 static inv_status find(search *s, const inv_goal *goal, inv_firings *firings, inv_score *score)
 {
-    return inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, firings, score);
+    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, firings, score));
+    return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, firings);
 }
 
 enum { TRIES = 4 };

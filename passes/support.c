@@ -148,7 +148,7 @@ static inv_status see_case(inv_context *ctx, const inv_op_def *row, const char *
 
 static void see_kernels(const inv_op_def *op, inv_support *out)
 {
-    const bool none = op->flags & INV_OP_VIEW;
+    const bool none = op->flags & (INV_OP_VIEW | INV_OP_TRANSFER);
     out->cpu = out->cpu && (none || op->cpu);
     out->cuda = out->cuda && (none || op->flags & INV_OP_SOURCE || op->cuda);
     out->cuda_real = out->cuda_real || (!none && op->flags & INV_OP_CUDA_REAL);

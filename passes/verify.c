@@ -37,6 +37,8 @@ static const char *called(const replay *r, const content *c)
 
 static bool computed(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_NODE; }
 
+static bool on_host(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->mem == INV_MEM_HOST; }
+
 static size_t size_of(const inv_graph *g, inv_id v)
 {
     size_t nbytes = 0;
@@ -60,8 +62,10 @@ static inv_status note_reads(replay *r)
 
 static inv_status add_content(replay *r, const inv_node *n, inv_id value, size_t offset, size_t nbytes, uint32_t at)
 {
-    const size_t room = r->g->arena_nbytes, size = inv__round64(nbytes);
-    const content c = {offset, offset + size, at, 0, value, false};
+    const bool host = on_host(r->g, value);
+    const size_t room = host ? r->g->host_nbytes : r->g->arena_nbytes, size = inv__round64(nbytes);
+    const size_t base = host ? inv__round64(r->g->arena_nbytes) : 0; /* behind the other arena */
+    const content c = {base + offset, base + offset + size, at, 0, value, false};
     if (offset % 64 || offset > room || size > room - offset)
         return inv_node_fail(r->g, n, INV_E_INTERNAL, "the plan puts %s at bytes %zu to %zu of an arena of %zu",
                              called(r, &c), offset, offset + nbytes, room);
@@ -100,10 +104,28 @@ static inv_status write_output(replay *r, const inv_node *n, uint32_t k, uint32_
     return INV_OK;
 }
 
+/* What is in host memory is copied there and back, and no kernel sees it. */
+static inv_status keep_apart(const inv_graph *g, const inv_node *n)
+{
+    const bool copies = n->op->flags & INV_OP_TRANSFER;
+    const bool from = copies && on_host(g, n->in[0]), to = copies && on_host(g, n->out[0]);
+    if (copies && from == to)
+        return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it copy '%s' within one memory",
+                             inv_val(g, n->in[0])->name);
+    for (uint32_t k = 0; k < n->nin + n->nout && !copies; k++) {
+        const inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        if (on_host(g, v))
+            return inv_node_fail(g, n, INV_E_INTERNAL, "the plan gives it '%s', which is in host memory",
+                                 inv_val(g, v)->name);
+    }
+    return INV_OK;
+}
+
 /* Every operand is there when it is read; and parameters are not read after they have been updated. */
 static inv_status read_inputs(replay *r, const inv_node *n)
 {
     const inv_graph *g = r->g;
+    INV_TRY(keep_apart(g, n));
     for (uint32_t k = 0; k < n->nin; k++) {
         if (n->in[k] == INV_NONE) continue;
         const char *name = inv_val(g, n->in[k])->name;
@@ -181,7 +203,7 @@ static void mark(replay *r, content *c, bool held)
 {
     const size_t size = c->to - c->from;
     c->held = held;
-    r->live = held ? r->live + size : r->live - size;
+    if (!on_host(r->g, c->value)) r->live = held ? r->live + size : r->live - size;
     if (r->live > r->most) r->most = r->live;
     if (!size) return;
     uint32_t at = c->slot + r->slots;

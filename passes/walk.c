@@ -97,7 +97,8 @@ static bool at_hand(const walker *w, uint32_t v)
 static double keeping(const walker *w, uint32_t v, uint32_t t)
 {
     if (w->until[v] == INV_NEVER) return INFINITY;
-    if (w->p->value[v].shunned && w->firing[v] == INV_NO_FIRING) return w->p->cost;
+    if (w->p->value[v].shunned && w->firing[v] == INV_NO_FIRING) /* dearer than any one way to have it again */
+        return w->p->cost + (isfinite(w->least[v]) ? w->least[v] : 0);
     const double nbytes = (double)w->p->value[v].nbytes;
     const uint32_t from = w->until[v] + !w->taken[v]; /* first step that costs; sum[k] is that of the steps before k */
     return nbytes > 0 ? nbytes * (w->sum[t + 1] - w->sum[from]) : 0;

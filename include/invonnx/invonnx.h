@@ -191,7 +191,13 @@ typedef enum inv_purpose {
     INV_FOR_TRAIN /* forward, loss, backward; commit if an optimizer is given */
 } inv_purpose;
 
-typedef enum inv_memory { INV_MEMORY_AUTO, INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE, INV_MEMORY_INVERT } inv_memory;
+typedef enum inv_memory {
+    INV_MEMORY_AUTO, /* on a device with memory of its own, copies in host memory may be among the means */
+    INV_MEMORY_STORE,
+    INV_MEMORY_RECOMPUTE,
+    INV_MEMORY_INVERT,
+    INV_MEMORY_OFFLOAD /* of single values only (inv_mode_rule), on such a device: copied to host memory and back */
+} inv_memory;
 
 typedef enum inv_loss {
     INV_LOSS_NONE,
@@ -217,10 +223,11 @@ typedef struct inv_array {
     const int64_t *rows; /* NULL, or dims[0] row numbers: row r of the batch is row rows[r] of data */
 } inv_array;
 
-/** "GLOB=store|recompute|invert" split in two. The glob is about forward values, by their own names or those of the
- *  nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a
- *  block takes and computes inside, for `invert` what it takes alone. Of several rules that fit a value the last one
- *  counts; INV_MEMORY_AUTO lifts those before it. */
+/** "GLOB=store|recompute|invert|offload" split in two. The glob is about forward values, by their own names or those of
+ *  the nodes that give them; "block:GLOB" about blocks, by the name or the kind that `explain` gives them: what such a
+ *  block takes and computes inside, for `invert` what it takes alone. `offload` wants a device with memory of its own
+ *  (cuda; for tests sim), and is INV_E_ARG on others. Of several rules that fit a value the last one counts;
+ *  INV_MEMORY_AUTO lifts those before it. */
 typedef struct inv_mode_rule {
     const char *glob;
     inv_memory mode;
@@ -258,7 +265,8 @@ typedef struct inv_session_options {
     double momentum, beta1, beta2, epsilon, weight_decay; /* used as given when an optimizer is chosen */
     uint64_t seed;
     int threads; /* 0: as many as the machine has */
-    uint64_t budget; /* bytes for all of session and step: the plan of least arithmetic within it; 0: none */
+    uint64_t budget; /* bytes for all of session and step, of a device's own memory where it has some: the plan of least
+                        cost within it; 0: none */
     bool train_bn; /* batch normalization that was exported in evaluation mode uses and updates batch statistics */
     bool untie;    /* initializers that an exporter merged get a copy for each of their uses (docs/exporting.md) */
     const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged */

@@ -49,7 +49,8 @@ class Plans(unittest.TestCase):
         self.assertFalse(os.path.exists(self.at("none.onnx")))
 
     def test_round_trip(self):
-        for more in ((), ("--memory", "invert"), ("--budget", 3 << 20), ("--memory", "store")):
+        offload = ("--device", "sim", "--mode", "*=offload")
+        for more in ((), ("--memory", "invert"), ("--budget", 3 << 20), ("--memory", "store"), offload):
             with self.subTest(more):
                 saved = self.plan(*more)
                 found = common.report(*self.train("a.onnx", *more))
@@ -58,7 +59,9 @@ class Plans(unittest.TestCase):
                     self.assertEqual(used[key], found[key], key)
                 a, b = (onnx.load(self.at(name)).graph.initializer for name in ("a.onnx", "b.onnx"))
                 self.assertTrue(all(p == q for p, q in zip(a, b, strict=True)))
-                self.assertEqual(saved["plans"][0]["firings"] == [], "store" in more)
+                firings = saved["plans"][0]["firings"]
+                self.assertEqual(firings == [], "store" in more)
+                self.assertEqual({f["how"] for f in firings} == {"offload"}, more == offload)
 
     def test_is_used(self):
         """A firing fewer: what it gave is stored instead, which a search would not have found."""

@@ -9,7 +9,7 @@ every error normalised by max(max|golden|, 1e-4 gmax), gmax the largest gradient
 
   store, recompute,   every gradient within tol
   auto if it inverts nothing
-  recompute           loss, outputs, gradients and running statistics equal to store's bit for bit
+  recompute, offload  loss, outputs, gradients and running statistics equal to store's bit for bit
   invert, auto        per parameter relative L2 error at most max(3 tol, 5 x store's own, 1e-3)
   --float64           every mode within 3e-7 (the goldens are rounded to float32)
   running statistics  equal bit for bit in all modes, and to the golden within 1e-5
@@ -17,7 +17,8 @@ every error normalised by max(max|golden|, 1e-4 gmax), gmax the largest gradient
   explain             finds the blocks of the manifest (0 exactly, others at least); ..._not_invertible is refused
   peak_bytes          at most planned_peak_bytes, and within 1 % of it
 
-On another device than the CPU the modes are store, recompute and invert, and the structure is not looked at.
+On another device than the CPU the modes are store, recompute, invert and offload, which is auto with every value that
+backward reads in host memory meanwhile, and the structure is not looked at.
 
 With --budgets, instead of all that: mode auto within the budget that the refusal of one byte names, within less and
 less until that is refused, too, within two between that and what store takes, and within the latter. The peak is
@@ -41,6 +42,7 @@ import numpy as np
 
 NO_FALLBACK = ("nice_", "revnet8")
 MODES = ("store", "recompute", "invert", "auto")
+DEVICE_MODES = ("store", "recompute", "invert", "offload")
 DEVICE_FAMILIES = ("linear_chain_ts17,linear_chain_3d_ts17,linear_square_ts17,linear_tall_ts13,mlp_lrelu_seq_ts17,"
                    "mlp_monotone_acts_ts17,nice_chunk_ts17,nice_dynbatch_ts17,plain_lenet_ts17,revnet8_ts17,"
                    "revnet8_evalbn_ts17,revnet_down_ts17,hz_dropout_train_ts17,hz_tied_weights_ts17")
@@ -148,7 +150,11 @@ class Checker:
 
     def grad_options(self, mode, budget=None):
         limit = ["--budget", str(budget)] if budget else []
-        return ["grad", *self.arrays("--feed"), *self.common_options(), "--memory", mode, *limit]
+        return ["grad", *self.arrays("--feed"), *self.common_options(), *self.mode_options(mode), *limit]
+
+    @staticmethod
+    def mode_options(mode):
+        return ["--mode", "*=offload"] if mode == "offload" else ["--memory", mode]
 
     def grad(self, mode, float64=False, budget=None):
         """(report, {kind:name -> array}) of one `invonnx grad`."""
@@ -245,14 +251,18 @@ class Checker:
         if self.name.startswith(NO_FALLBACK):
             self.expect(count == 0, f"{what}: fallbacks {fallbacks}")
         inverted = report.get("values", {}).get("inverted", -1)
-        if mode in ("store", "recompute"):
+        if mode in ("store", "recompute", "offload"):
             self.expect(inverted == 0, f"{what}: {inverted} values inverted")
+        if mode == "offload":
+            values, host = report["values"], report["classes"]["host"]
+            self.expect(values["offloaded"] > 0 and values["recomputed"] == 0, f"{what}: {values}")
+            self.expect(host > 0, f"{what}: nothing in host memory")
         elif mode == "invert" and self.name.startswith(NO_FALLBACK):
             self.expect(inverted > 0, f"{what}: nothing was inverted")
 
     def check_grads(self, float64):
         store = None
-        for mode in MODES[:3] if float64 or self.device else MODES:
+        for mode in DEVICE_MODES if self.device else MODES[:3] if float64 else MODES:
             what = f"grad {mode}{' float64' if float64 else ''}"
             report, got = self.grad(mode, float64)
             if report is None:
@@ -273,7 +283,7 @@ class Checker:
                 self.check_forward(what, got, self.tol)
             if store is not None and mode != "store":
                 self.check_equal(what, got, store, {"state", "out", "loss"})
-                if mode == "recompute":
+                if mode in ("recompute", "offload"):
                     self.check_equal(what, got, store, {"grad", "gradin"})
 
     def refusal(self, budget):
@@ -336,7 +346,7 @@ class Checker:
         rows = int(self.m.all("input")[0][4])
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "out.onnx")
-            report = self.call(what, "train", *self.arrays("--data"), *self.common_options(), "--memory", mode,
+            report = self.call(what, "train", *self.arrays("--data"), *self.common_options(), *self.mode_options(mode),
                                "--optimizer", "sgd", "--lr", self.m.one("lr"), "--steps", "10", "--batch", str(rows),
                                "--no-shuffle", "-o", out, *(["--float64"] if float64 else []))
             if report is None:
@@ -378,6 +388,8 @@ class Checker:
         self.check_training("store", float64=False)
         self.check_training("invert", float64=False)
         self.check_training("invert", float64=True)
+        if self.device:
+            self.check_training("offload", float64=False)
         return self.problems
 
 

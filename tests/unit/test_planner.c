@@ -39,7 +39,7 @@ static uint32_t roll(random_problem *r, uint32_t n)
 static const uint32_t *list_of(random_problem *r, const uint32_t *ids, uint32_t n)
 {
     uint32_t *at = r->ids + r->nids;
-    memcpy(at, ids, n * sizeof *at);
+    if (n) memcpy(at, ids, n * sizeof *at);
     r->nids += n;
     assert_true(r->nids <= MOST_IDS);
     return at;
@@ -116,11 +116,20 @@ static void backward(random_problem *r, uint32_t nchoice)
         s.read = list_of(r, read, n);
         s.nread = n;
         if (s.overwrites && s.at < r->value[read[0]].nbytes) s.at = r->value[read[0]].nbytes;
+        s.cost = 1 + t * 7 % 40;
         r->step[p->nstep++] = s;
     }
 }
 
-static void make(random_problem *r, uint64_t seed, uint32_t most)
+/* Copies in host memory, of every third value or so. */
+static void offload(random_problem *r)
+{
+    for (uint32_t v = 0; v < r->p.nvalue; v++)
+        if (r->value[v].def != INV_NEVER && roll(r, 3) == 0)
+            add_edge(r, NULL, 0, &v, 1, 1 + roll(r, 15), false)->offload = true;
+}
+
+static void make(random_problem *r, uint64_t seed, uint32_t most, bool host)
 {
     *r = (random_problem){.dice = seed * 0x9e3779b97f4a7c15u + 1};
     const uint32_t nchoice = roll(r, 3), nvalue = 6 + roll(r, most - 5 - nchoice);
@@ -132,6 +141,7 @@ static void make(random_problem *r, uint64_t seed, uint32_t most)
     for (int i = 0; i < 8; i++) (void)roll(r, 2);
     forward(r, nvalue);
     backward(r, nchoice);
+    if (host) offload(r);
     uint32_t n = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         r->value[v].first = n;
@@ -142,7 +152,7 @@ static void make(random_problem *r, uint64_t seed, uint32_t most)
     }
     p->edge_of = r->edge_of;
     for (uint32_t i = 0; i < p->nedge; i++)
-        if (!r->edge[i].inverse) p->cost += 3 * r->edge[i].cost;
+        if (!r->edge[i].inverse && !r->edge[i].offload) p->cost += 3 * r->edge[i].cost;
 }
 
 static uint32_t asked(const char *name, uint32_t usual)
@@ -158,6 +168,28 @@ typedef struct tally {
 
 static double effort(void) { return asked("INVONNX_PLANNER_EFFORT", 1000000); }
 
+static uint32_t fetched, ahead; /* firings from host memory; of these, earlier than their readers want */
+
+/* No byte more than the plan or the budget has, the same cost, and each value there when it is read. */
+static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_firings *plan, const inv_score *before)
+{
+    inv_firings was = {0};
+    inv_replay r;
+    for (size_t k = 0; k < plan->n; k++) assert_true(inv_vec_push(a, &was, plan->at[k]));
+    assert_int_equal(inv_plan_prefetch(a, p, budget, plan), INV_OK);
+    assert_int_equal(plan->n, was.n);
+    for (size_t k = 0; k < plan->n; k++) {
+        if (k) assert_true(plan->at[k].step >= plan->at[k - 1].step);
+        fetched += p->edge[plan->at[k].edge].offload;
+        ahead += p->edge[plan->at[k].edge].offload && memcmp(&plan->at[k], &was.at[k], sizeof was.at[k]) != 0;
+    }
+    assert_int_equal(inv_plan_replay(a, p, plan, &r), INV_OK);
+    assert_true(r.score.peak <= before->peak || r.score.peak <= budget);
+    assert_true(fabs(r.score.cost - before->cost) <= 1e-9 * p->cost);
+    assert_int_equal(inv_plan_prune(a, p, plan), INV_OK);
+    assert_int_equal(plan->n, was.n);
+}
+
 /* Of the best plan found; what it comes to is replayed. */
 static inv_score plan_of(const inv_problem *p, size_t budget)
 {
@@ -171,6 +203,7 @@ static inv_score plan_of(const inv_problem *p, size_t budget)
     assert_int_equal(inv_plan_replay(&a, p, &plan, &replay), INV_OK);
     assert_int_equal(score.peak, replay.score.peak);
     assert_true(fabs(score.cost - replay.score.cost) <= 1e-9 * p->cost);
+    fetch_ahead(&a, p, budget, &plan, &replay.score);
     inv__arena_fini(&a);
     return score;
 }
@@ -215,23 +248,37 @@ static void judge(const tally *y, const char *what)
 
 static size_t store_all(const inv_problem *p) { return plan_of(p, SIZE_MAX / 4).peak; }
 
-static void oracle(void **state)
+static void some_budgets(uint32_t graphs, bool host, const char *what)
 {
-    (void)state;
-    const uint32_t graphs = asked("INVONNX_PLANNER_GRAPHS", 48), most = asked("INVONNX_PLANNER_VALUES", 12);
+    const uint32_t most = asked("INVONNX_PLANNER_VALUES", 12);
     tally y = {0};
     random_problem *r = malloc(sizeof *r);
     assert_non_null(r);
     for (uint64_t seed = asked("INVONNX_PLANNER_SEED", 1); y.solved < graphs; seed++) {
-        make(r, seed, most);
+        make(r, seed, most, host);
         /* between everything kept and what cannot be */
         const size_t peak = store_all(&r->p), budget = peak - peak * (5 + roll(r, 60)) / 100 / 64 * 64 - 64;
         const double cost = oracle_cost(&r->p, budget);
         if (isfinite(cost)) compare(r, budget, cost, seed, &y);
     }
     free(r);
-    judge(&y, "some budget");
+    judge(&y, what);
     assert_true(y.worst <= 0.03);
+}
+
+static void oracle(void **state)
+{
+    (void)state;
+    some_budgets(asked("INVONNX_PLANNER_GRAPHS", 48), false, "some budget");
+}
+
+static void host_memory(void **state)
+{
+    (void)state;
+    fetched = ahead = 0;
+    some_budgets(asked("INVONNX_PLANNER_GRAPHS", 48) / 2, true, "some budget, with copies in host memory");
+    print_message("%u fetched, %u of them ahead\n", fetched, ahead);
+    assert_true(ahead > 0 && ahead < fetched);
 }
 
 /* The smallest budget that the oracle can do with, as one that is given, and as what is asked for. */
@@ -244,7 +291,7 @@ static void smallest(void **state)
     random_problem *r = malloc(sizeof *r);
     assert_non_null(r);
     for (uint64_t seed = first; seed < first + graphs; seed++) {
-        make(r, seed, most);
+        make(r, seed, most, false);
         size_t low = 0, high = store_all(&r->p) / 64; /* all sizes are multiples of 64 */
         double cost = 0;
         while (high - low > 1) {
@@ -331,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle),
+        cmocka_unit_test(host_memory),
         cmocka_unit_test(smallest),
         cmocka_unit_test(couplings),
         cmocka_unit_test(residual),
