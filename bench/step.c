@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Training steps on request, for bench/compare.py: a contestant that says what each step takes. Linux only.
+ * Training steps on request, for compare.py, curve.py and others: a contestant that says what each step takes. Linux
+ * only.
  *
  *     bench_step MODEL.onnx input=NAME:TYPE:DIMS:FILE target=TYPE:DIMS:FILE loss=KIND [output=NAME] [logdet=NAME]
- *                [axis=K] [memory=MODE] [optimizer=KIND] [threads=N] [lr=X]
+ *                [axis=K] [memory=MODE] [budget=BYTES] [optimizer=KIND] [threads=N] [lr=X] [steps=N]
  *
- * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements. Prints a line of JSON when a first step is made, then
- * answers each line read:
+ * TYPE: f32 or i64; DIMS as 64x3x32x32; FILE: the bare elements. Prints a line of JSON when the first N steps are made
+ * (default: one), with their losses and the bytes that were resident before the model was loaded; then answers each
+ * line read:
  *     mem N    bytes by which one step raised the resident memory
  *     time     wall and CPU seconds of a step, the share of a core that other programs took meanwhile, and the most
  *              memory that was resident so far
@@ -130,6 +132,7 @@ typedef struct runner {
     double lr;
     inv_result result;
     int refused; /* reconstructions that the guards have refused so far; each had the session planned again */
+    int steps; /* before it says that it is ready */
     int reps;
 } runner;
 
@@ -194,6 +197,8 @@ static int set(runner *r, inv_session_options *o, const char **output, const cha
     if (strncmp(text, "logdet=", key) == 0) return (o->logdet = value) != NULL;
     if (strncmp(text, "axis=", key) == 0) return (o->class_axis = atoi(value)) != 0;
     if (strncmp(text, "threads=", key) == 0) return (o->threads = atoi(value)) > 0;
+    if (strncmp(text, "steps=", key) == 0) return (r->steps = atoi(value)) > 0;
+    if (strncmp(text, "budget=", key) == 0) return (o->budget = strtoull(value, NULL, 10)) > 0;
     if (strncmp(text, "lr=", key) == 0) return (r->lr = strtod(value, NULL)) > 0;
     int loss = strncmp(text, "loss=", key) == 0 ? choose(value, losses, 6) : -1;
     int memory = strncmp(text, "memory=", key) == 0 ? choose(value, memories, 4) : -1;
@@ -226,11 +231,18 @@ static int begin(runner *r, int argc, char **argv)
     o.ninputs = 1;
     o.target = r->target.data ? &r->target : NULL;
     double start = seconds(CLOCK_MONOTONIC);
+    const size_t idle = status_bytes("VmRSS:");
     if (inv_context_create(&context, &r->ctx) != INV_OK) return complain(r, "context");
     if (inv_model_load(r->ctx, argv[1], &r->model) != INV_OK) return complain(r, argv[1]);
     if (inv_session_create(r->model, &o, &r->session) != INV_OK) return complain(r, "compile");
-    if (!step(r)) return 0;
-    printf("{\"loss\": %.9g, \"first_call_s\": %.3f}\n", r->result.loss, seconds(CLOCK_MONOTONIC) - start);
+    for (int i = 0; i < r->steps; i++) {
+        if (!step(r)) return 0;
+        if (i == 0)
+            printf("{\"loss\": %.9g, \"first_call_s\": %.3f, \"losses\": [", r->result.loss,
+                   seconds(CLOCK_MONOTONIC) - start);
+        printf("%s%.9g", i ? ", " : "", r->result.loss);
+    }
+    printf("], \"idle\": %zu}\n", idle);
     return 1;
 }
 
@@ -290,7 +302,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s MODEL.onnx input=NAME:TYPE:DIMS:FILE ...; see the source\n", argv[0]);
         return 2;
     }
-    runner r = {.lr = 1e-6};
+    runner r = {.lr = 1e-6, .steps = 1};
     char line[WORD];
     int ok = begin(&r, argc, argv);
     while (ok && fflush(stdout) == 0 && fgets(line, sizeof line, stdin)) {

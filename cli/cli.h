@@ -328,7 +328,8 @@ typedef struct cli_drawn {
 /** File by its suffix .svg or .html. */
 int cli_picture(const char *path, const cli_drawn *drawn);
 /* picture_plan.c: the curve as part of an svg element, from y on, of the class `mem`; and the table of blocks */
-enum { CLI_PICTURE_WIDTH = 960, CLI_CURVE_HEIGHT = 330 };
+enum { CLI_PICTURE_WIDTH = 960 };
+int cli_curve_height(const json_t *curve);
 void cli_put_curve(FILE *f, const cli_drawn *drawn, double y);
 void cli_put_block_plans(FILE *f, const json_t *explanation);
 

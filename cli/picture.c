@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { WIDTH = CLI_PICTURE_WIDTH, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46,
-       FOOT = 58, COLUMNS = 1000, ALIVE_LETTERS = 100 };
+       FOOT = 58, COLUMNS = 1000, ALIVE_LETTERS = 88 };
 
 enum { BAND_PARAMETERS, BAND_OPTIMIZER, BAND_DATA, BAND_GRADIENTS, BAND_ACTIVATIONS, NBANDS };
 static const struct {
@@ -78,11 +78,11 @@ static void put_style(FILE *f)
     for (int b = 0; b < NBANDS; b++) fprintf(f, ".mem .%s{fill:%s}", bands[b].css, bands[b].light);
     fputs("\n.mem text{fill:currentColor}.mem .h{font-size:15px;font-weight:600}.mem .s{opacity:.72}"
           ".mem .l{stroke:currentColor;opacity:.3;fill:none}.mem .k{stroke:currentColor;stroke-dasharray:4 3;fill:none}"
-          ".mem .t{fill:transparent}.mem .t:hover{fill:currentColor;fill-opacity:.25}\n"
+          ".mem .n{paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-opacity:.75}.mem .t{fill:transparent}.mem .t:hover{fill:currentColor;fill-opacity:.25}\n"
           "@media (prefers-color-scheme:dark){.mem{color:#e3e6ea;background:#14171b}",
           f);
     for (int b = 0; b < NBANDS; b++) fprintf(f, ".mem .%s{fill:%s}", bands[b].css, bands[b].dark);
-    fputs("}\n</style>\n", f);
+    fputs(".mem .n{stroke:#14171b}}\n</style>\n", f);
 }
 
 static double x_of(const panel *p, size_t c)
@@ -156,6 +156,19 @@ static void put_alive(FILE *f, const panel *p, double y0)
     fputs("</text>\n", f);
 }
 
+/* What storing everything takes, where this panel takes less; named on the side where the peak is not. */
+static void put_store(FILE *f, const panel *p, double y0, double scale)
+{
+    const double store = cli_number(p->report, "store_peak_bytes"), y = y0 - store * scale;
+    const bool left = x_of(p, p->peak) > WIDTH * 0.5;
+    if (store <= cli_number(p->report, "planned_peak_bytes")) return;
+    fprintf(f,
+            "<path class=\"k\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\">all values stored: "
+            "%s</text>\n",
+            LEFT, y, WIDTH - RIGHT, left ? LEFT + 4 : WIDTH - RIGHT - 4, y - 5, left ? "start" : "end",
+            cli_bytes(store));
+}
+
 static void put_peak(FILE *f, const panel *p, double y0, double scale)
 {
     const column *col = &p->columns[p->peak];
@@ -165,7 +178,7 @@ static void put_peak(FILE *f, const panel *p, double y0, double scale)
         f,
         "<path class=\"k\" d=\"M%.1f %.1fV%.1f\"/><circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"currentColor\"/>\n",
         x, y0, y, x, y);
-    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">peak: %s alive at ", left ? x - 8 : x + 8, y - 5,
+    fprintf(f, "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">peak: %s alive at ", left ? x - 8 : x + 8, y - 5,
             left ? "end" : "start", cli_bytes(col->top[NBANDS - 1]));
     cli_put_xml(f, cli_string(col->node, "node"));
     fputs("</text>\n", f);
@@ -183,7 +196,7 @@ static void put_phase(FILE *f, const panel *p, size_t first, const char *label, 
 
 static void put_panel(FILE *f, const panel *p, double y, double top)
 {
-    double y0 = y + HEAD + PLOT, scale = PLOT / top, store = cli_number(p->report, "store_peak_bytes");
+    double y0 = y + HEAD + PLOT, scale = PLOT / top;
     fprintf(f, "<text class=\"h\" x=\"%d\" y=\"%.1f\">", LEFT, y + 16);
     cli_put_xml(f, p->title);
     fprintf(f,
@@ -191,11 +204,7 @@ static void put_panel(FILE *f, const panel *p, double y, double top)
             WIDTH - RIGHT, y + 16, p->n, cli_bytes(cli_number(p->report, "activation_peak_bytes")));
     put_axis(f, y0, top, scale);
     for (int b = 0; b < NBANDS; b++) put_band(f, p, b, y0, scale);
-    if (store > 0 && store <= top)
-        fprintf(f,
-                "<path class=\"k\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">all values stored: "
-                "%s</text>\n",
-                LEFT, y0 - store * scale, WIDTH - RIGHT, WIDTH - RIGHT - 4, y0 - store * scale - 5, cli_bytes(store));
+    put_store(f, p, y0, scale);
     fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">forward</text>\n", LEFT, y0 + 18);
     put_phase(f, p, p->backward, "backward", y0);
     put_phase(f, p, p->commit, "update", y0);
@@ -228,7 +237,7 @@ static void put_svg(FILE *f, const cli_drawn *drawn, const panel *panels)
     }
     top *= 1.06;
     int panel_height = HEAD + PLOT + FOOT, panels_end = 70 + panel_height * (int)n;
-    int height = panels_end + (drawn->curve ? CLI_CURVE_HEIGHT : 0);
+    int height = panels_end + cli_curve_height(drawn->curve);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"mem\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
             "role=\"img\">\n",

@@ -97,8 +97,19 @@ static void put_chosen(FILE *f, const frame *r, const json_t *report)
     const bool left = x > CLI_PICTURE_WIDTH * 0.6;
     fprintf(f,
             "<circle class=\"k\" style=\"stroke-width:2;stroke-dasharray:none\" cx=\"%.1f\" cy=\"%.1f\" r=\"8\"/>"
-            "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">this plan: %s, %+.1f %%</text>\n",
+            "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">this plan: %s, %+.1f %%</text>\n",
             x, y, left ? x - 12 : x + 12, y - 10, left ? "end" : "start", cli_bytes(nbytes), 100 * overhead);
+}
+
+/* Of one point, where nothing is gained, words are all. */
+static bool is_drawn(const json_t *curve)
+{
+    return json_array_size(curve) > 1;
+}
+
+int cli_curve_height(const json_t *curve)
+{
+    return !curve ? 0 : is_drawn(curve) ? 330 : 90;
 }
 
 void cli_put_curve(FILE *f, const cli_drawn *drawn, double y)
@@ -111,6 +122,11 @@ void cli_put_curve(FILE *f, const cli_drawn *drawn, double y)
             "session and step; dashed: no plan is below</text>\n",
             LEFT, y + 16, CLI_PICTURE_WIDTH - RIGHT, y + 16,
             *cli_string(report, "cost") == 't' ? "predicted time" : "arithmetic");
+    if (!is_drawn(drawn->curve)) {
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\">No plan that was found takes less memory than storing everything, %s."
+                "</text>\n", LEFT, y + HEAD + 16, cli_bytes(cli_number(report, "store_peak_bytes")));
+        return;
+    }
     put_axes(f, &r);
     put_line(f, &r, drawn->curve, "bound", "stroke:currentColor;stroke-dasharray:4 3;opacity:.6");
     put_line(f, &r, drawn->curve, "overhead", "stroke:#e2913f");

@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static int write_plan(const cli_job *job)
 {
@@ -26,29 +27,42 @@ static int add_point(json_t *curve, const inv_trial *t)
     return json_array_append_new(curve, point) == 0 ? CLI_OK : cli_fail("out of memory");
 }
 
-/* Overhead against peak, from the smallest peak to where all is stored, at budgets evenly apart. Searches are not
- * exact: a point that takes more bytes than another and no less time is left out. */
+static int by_peak(const void *a, const void *b)
+{
+    const inv_trial *s = a, *t = b;
+    if (s->peak != t->peak) return s->peak < t->peak ? -1 : 1;
+    return (s->overhead > t->overhead) - (s->overhead < t->overhead);
+}
+
+/* Overhead against peak, from the smallest peak to where all is stored, at budgets evenly apart, and the plan itself.
+ * Searches are not exact: a point that takes no less bytes than another and no less time is left out. */
 static int find_curve(const cli_job *job, json_t *report)
 {
-    enum { POINTS = 10 };
+    enum { BUDGETS = 9 };
     const double store = cli_number(report, "store_peak_bytes");
-    json_t *curve = json_array();
-    inv_trial t = {.size = sizeof t};
-    double smallest = 0, least = INFINITY;
-    int status = CLI_OK;
-    for (int i = 0; i + 1 < POINTS && status == CLI_OK; i++) {
-        const double budget = i ? smallest + (store - smallest) * i / (POINTS - 1) : 0;
-        if (i && smallest >= store) break;
-        cli_note("curve: point %d of %d", i + 1, POINTS);
-        inv_status s = inv_session_try_budget(job->session, (uint64_t)budget, &t);
+    const json_t *plan = json_object_get(report, "plan");
+    inv_trial found[BUDGETS + 1] = {0}, end = {sizeof end, (uint64_t)store, 0, 0};
+    found[BUDGETS] = (inv_trial){sizeof end, (uint64_t)cli_number(report, "planned_peak_bytes"),
+                                 cli_number(plan, "overhead"), cli_number(plan, "bound")};
+    int n = 0, status = CLI_OK;
+    for (; n < BUDGETS && status == CLI_OK && (n == 0 || (double)found[0].peak < store); n++) {
+        const double smallest = (double)found[0].peak;
+        cli_note("curve: point %d of %d", n + 1, BUDGETS + 1);
+        found[n].size = sizeof found[n];
+        inv_status s = inv_session_try_budget(
+            job->session, n ? (uint64_t)(smallest + (store - smallest) * n / BUDGETS) : 0, &found[n]);
         if (s != INV_OK) status = cli_library_failed(job, s);
-        if (i == 0) smallest = (double)t.peak;
-        if (status != CLI_OK || t.overhead >= least || (double)t.peak >= store) continue;
-        least = t.overhead;
-        status = add_point(curve, &t);
     }
-    t = (inv_trial){sizeof t, (uint64_t)store, 0, 0};
-    if (status == CLI_OK) status = add_point(curve, &t);
+    found[n] = found[BUDGETS];
+    qsort(found, (size_t)n + 1, sizeof *found, by_peak);
+    json_t *curve = json_array();
+    double least = INFINITY;
+    for (int i = 0; i <= n && status == CLI_OK && found[i].peak < end.peak; i++) {
+        if (found[i].overhead >= least) continue;
+        least = found[i].overhead;
+        status = add_point(curve, &found[i]);
+    }
+    if (status == CLI_OK) status = add_point(curve, &end);
     json_object_set_new(report, "curve", curve);
     return status;
 }

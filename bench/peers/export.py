@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a workload of the peers' harness for this program: model.onnx, x.npy and target.npy (x.bin and target.bin: the
-same without header) and case.json, all in the folder given. Runs in the environment with torch.
+"""Writes a workload of the peers' harness, or that of plain.py, for this program: model.onnx, x.npy and target.npy
+(x.bin and target.bin: the same without header) and case.json, all in the folder given. Runs in the environment with torch.
 
     python export.py --peers DIR --workload W1 --depth 64 --out FOLDER [options of the harness, as --gain 0.3]
 
@@ -14,6 +14,8 @@ import sys
 
 import numpy as np
 import torch
+
+import plain
 
 
 def rows(net, x):
@@ -33,7 +35,7 @@ def flow(net, x):
 # What follows the blocks; what the trainer is told of the loss.
 ENDS = {"W1": (rows, {"loss": "cross_entropy"}), "W2": (rows, {"loss": "cross_entropy"}),
         "W3": (sequence, {"loss": "cross_entropy", "axis": 2}),
-        "W4": (flow, {"loss": "nll", "output": "z", "logdet": "logdet"})}
+        "R": (rows, {"loss": "cross_entropy"}), "W4": (flow, {"loss": "nll", "output": "z", "logdet": "logdet"})}
 
 
 def write(folder, name, tensor):
@@ -50,6 +52,7 @@ def main():
     parser.add_argument("--peers", required=True, help="folder of the harness")
     parser.add_argument("--workload", required=True, choices=sorted(ENDS))
     parser.add_argument("--depth", type=int, required=True)
+    parser.add_argument("--batch", type=int, help="the first so many rows; default: the harness's")
     parser.add_argument("--out", required=True)
     parser.add_argument("--opset", type=int, default=17)
     known, _ = parser.parse_known_args()
@@ -58,7 +61,7 @@ def main():
     workloads.add_options(parser)
     args = parser.parse_args()
 
-    net, x, target = workloads.build(args.workload, args.depth, args)
+    net, x, target = plain.build(workloads, args)
     end, told = ENDS[args.workload]
     os.makedirs(args.out, exist_ok=True)
     net.forward = functools.partial(end, net)
