@@ -46,6 +46,7 @@ typedef struct walker {
     double *err;      /* per value: estimated relative error */
     double *least;    /* per source of an edge: cost of the cheapest edge that gives it and does not start from what the
                          edge gives */
+    uint32_t *cheapest; /* per value: its cheapest edge; KEEP: it has none */
     uint32_t *first;  /* per edge: where its sources are in `least` */
     uint64_t *tried;  /* per value: which of its edges the cone has looked at */
     double *dist, tick, work;
@@ -98,7 +99,7 @@ static double keeping(const walker *w, uint32_t v, uint32_t t)
 {
     if (w->until[v] == INV_NEVER) return INFINITY;
     if (w->p->value[v].shunned && w->firing[v] == INV_NO_FIRING) /* dearer than any one way to have it again */
-        return w->p->cost + (isfinite(w->least[v]) ? w->least[v] : 0);
+        return w->p->cost + (w->cheapest[v] == KEEP ? 0 : w->p->edge[w->cheapest[v]].cost);
     const double nbytes = (double)w->p->value[v].nbytes;
     const uint32_t from = w->until[v] + !w->taken[v]; /* first step that costs; sum[k] is that of the steps before k */
     return nbytes > 0 ? nbytes * (w->sum[t + 1] - w->sum[from]) : 0;
@@ -460,7 +461,7 @@ static uint32_t cheapest_edge(const walker *w, uint32_t v, const inv_pb_edge *ot
 static bool list_least(walker *w)
 {
     const inv_problem *p = w->p;
-    uint32_t n = 0, *any = INV_ARENA_NEW(w->a, uint32_t, p->nvalue + 1);
+    uint32_t n = 0, *any = w->cheapest = INV_ARENA_NEW(w->a, uint32_t, p->nvalue + 1);
     for (uint32_t id = 0; id < p->nedge; id++) n += p->edge[id].nsource;
     w->first = INV_ARENA_NEW(w->a, uint32_t, p->nedge + 1);
     w->least = INV_ARENA_NEW(w->a, double, n + 1);
