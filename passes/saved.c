@@ -260,7 +260,8 @@ static inv_status read_value(const loader *x, const json_t *o, const json_t *val
               MISFIT "firing %u gives '%s', which is stored (--keep, --mode, or it is a result)", x->k, name);
     const uint32_t e = find_way(r, number, o);
     INV_CHECK(e != INV_NO_FIRING && (f->edge == INV_NO_FIRING || e == f->edge), x->ctx, INV_E_ARG,
-              MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here", x->k, text_of(o, "how"), name,
+              MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here (other rules or a lower "
+              "--max-drift than the plan was made with may be why)", x->k, text_of(o, "how"), name,
               text_of(o, "node"), text_of(o, "op"), *rule ? " and rule " : "", rule);
     f->edge = e;
     for (uint32_t t = 0; t < r->p.edge[e].ntarget; t++)

@@ -275,7 +275,7 @@ static void test_halves_are_solved_in_place(void **state)
     outcome store = run(g, INV_MEMORY_STORE, "checked", NULL);
     for (int k = 0; k < 3; k++) {
         outcome o = run(g, INV_MEMORY_INVERT, device[k], NULL);
-        assert_true(o.njoined >= 6); /* of 8 couplings; what the last ones give is alive anyway */
+        assert_true(o.njoined >= 4); /* of 8 couplings; elsewhere the branch's result is made where there is room */
         if (k < 2 && o.activation_peak > 6 * HALF + INPUT + HALF / 2) /* kernels of a device take more scratch memory */
             fail_msg("%s: %zu bytes", device[k], o.activation_peak);
         assert_true(distance(&store, &o) < 1e-4);
