@@ -159,14 +159,11 @@ static bool has_batch_norm(const inv_graph *g)
     return any;
 }
 
-/* What a budget leaves for the transient part. */
+/* What a budget leaves for the transient part: where there is nothing, the search refuses it and says what it takes. */
 static inv_status spend_on_homes(inv_program *p, inv_graph *g)
 {
     INV_TRY(inv_house(p, g));
-    INV_CHECK(p->options.budget > p->persistent, p->ctx, INV_E_NOMEM,
-              "the budget of %llu bytes cannot be met: parameters, constants and optimizer state alone take %zu",
-              (unsigned long long)p->options.budget, p->persistent);
-    p->budget_left = (size_t)p->options.budget - p->persistent;
+    p->budget_left = p->options.budget > p->persistent ? (size_t)p->options.budget - p->persistent : 1;
     return INV_OK;
 }
 

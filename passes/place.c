@@ -39,8 +39,8 @@ typedef struct raised {
 
 typedef struct placer {
     inv_arena scratch;
-    inv_box *box;
-    size_t n, load, best;
+    inv_box *box;          /* the largest first */
+    size_t n, big, load, best; /* big: of these, what the canonical search packs */
     uint32_t *from, *to; /* per box: first and last leaf */
     size_t *offset;      /* per box: of the best so far */
     tree tree;
@@ -48,7 +48,8 @@ typedef struct placer {
     size_t *coming;      /* per leaf: bytes of boxes not placed */
     size_t *low;         /* per box: where it would stand on those placed */
     double *rank, *blame; /* per box: preferred if small; how often it was in the way */
-    uint32_t *next, *prev; /* list of the boxes not placed; n is its head */
+    uint32_t *next, *prev; /* list of the boxes not placed; `big` is its head */
+    inv_box **order;       /* for first fit */
     level *level;
     INV_VEC(raised) undo;
     size_t cap;
@@ -146,7 +147,8 @@ static void remember(placer *p, size_t need)
     for (size_t i = 0; i < p->n; i++) p->offset[i] = p->box[i].offset;
 }
 
-static inv_status first_fit(placer *p, inv_box *const *order)
+/* The first `fixed` stand already. */
+static inv_status first_fit(placer *p, inv_box *const *order, size_t fixed)
 {
     size_t need = 0;
     for (uint32_t i = 0; i < 2 * p->tree.leaves; i++) p->tree.across[i].n = p->tree.inside[i].n = 0;
@@ -157,8 +159,8 @@ static inv_status first_fit(placer *p, inv_box *const *order)
         const ranges *list[2 * MOST_NODES];
         const size_t nnode = nodes_of(&p->tree, from, to, node),
                      nlist = neighbours(&p->tree, from, to, node, nnode, list);
-        size_t at = 0;
-        for (size_t k = 0, fine = 0; fine < nlist; k = (k + 1) % nlist) {
+        size_t at = i < fixed ? b->offset : 0;
+        for (size_t k = 0, fine = i < fixed ? nlist : 0; fine < nlist; k = (k + 1) % nlist) {
             const size_t free = first_free(list[k], at, b->nbytes);
             fine = free == at ? fine + 1 : 1;
             at = free;
@@ -211,7 +213,7 @@ static uint32_t candidate(placer *p, size_t depth)
 {
     const level *l = &p->level[depth];
     const size_t last = depth ? p->box[l[-1].box].offset : 0;
-    const uint32_t end = (uint32_t)p->n;
+    const uint32_t end = (uint32_t)p->big;
     size_t roof = SIZE_MAX;
     uint32_t pick = end, former = end;
     for (uint32_t r = 0; r <= l->rank && (r == 0 || pick != end); r++, former = pick) {
@@ -258,7 +260,7 @@ static inv_status put(placer *p, size_t depth, uint32_t i, bool *fits)
         if (top + p->coming[s] > p->cap && full == UINT32_MAX) full = s;
     }
     p->steps += p->to[i] - p->from[i];
-    for (uint32_t k = p->next[p->n]; k != p->n; k = p->next[k]) {
+    for (uint32_t k = p->next[p->big]; k != p->big; k = p->next[k]) {
         p->steps++;
         if (full != UINT32_MAX) {
             if (p->from[k] <= full && full <= p->to[k]) p->blame[k] += 1;
@@ -278,18 +280,18 @@ typedef enum outcome { PACKED, IMPOSSIBLE, GIVEN_UP } outcome;
 static inv_status descend(placer *p, uint64_t limit, outcome *out)
 {
     const uint64_t until = p->steps + limit;
-    for (uint32_t i = 0; i <= p->n; i++) {
-        p->next[i] = i == p->n ? 0 : i + 1;
-        p->prev[i] = i ? i - 1 : (uint32_t)p->n;
+    for (uint32_t i = 0; i <= p->big; i++) {
+        p->next[i] = i == p->big ? 0 : i + 1;
+        p->prev[i] = i ? i - 1 : (uint32_t)p->big;
     }
-    memset(p->low, 0, p->n * sizeof *p->low);
+    memset(p->low, 0, p->big * sizeof *p->low);
     memset(p->coming, 0, p->tree.leaves * sizeof *p->coming);
-    for (size_t i = 0; i < p->n; i++)
+    for (size_t i = 0; i < p->big; i++)
         for (uint32_t s = p->from[i]; s <= p->to[i]; s++) p->coming[s] += p->box[i].nbytes;
     p->undo.n = 0;
     p->level[0].rank = 0;
     size_t depth = 0;
-    for (*out = PACKED; depth < p->n;) {
+    for (*out = PACKED; depth < p->big;) {
         *out = GIVEN_UP;
         if (p->steps > until) return INV_OK;
         const uint32_t i = candidate(p, depth);
@@ -326,8 +328,8 @@ static void prefer(placer *p, uint32_t trial)
         size = fixed[trial][0];
         length = fixed[trial][1];
     }
-    for (size_t i = 0; i < p->n; i++) most = fmax(most, p->blame[i]);
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; i < p->big; i++) most = fmax(most, p->blame[i]);
+    for (size_t i = 0; i < p->big; i++) {
         const inv_box *b = &p->box[i];
         p->rank[i] = -size * log((double)b->nbytes) - length * log(p->to[i] - p->from[i] + 1.0);
         if (trial < FIXED) continue;
@@ -337,25 +339,22 @@ static void prefer(placer *p, uint32_t trial)
     }
 }
 
-/* A packing into `cap` bytes, within so many steps; *impossible: there is none. */
-static inv_status search(placer *p, size_t cap, uint64_t steps, bool *impossible)
+/* A packing of the big ones into `cap` bytes; what is not big is put into the gaps. It goes on for so many steps, until
+ * all take no more than `aim`; *impossible: there is no packing into `cap`. */
+static inv_status search(placer *p, size_t cap, size_t aim, uint64_t steps, bool *impossible)
 {
-    const uint64_t straight = (uint64_t)p->n * p->n, until = p->steps + steps; /* straight: without turning back */
+    const uint64_t straight = (uint64_t)p->big * p->big, until = p->steps + steps; /* straight: without turning back */
     outcome found = GIVEN_UP;
-    *impossible = false;
     p->cap = cap;
-    memset(p->blame, 0, p->n * sizeof *p->blame);
-    for (uint32_t trial = 0; found == GIVEN_UP && p->steps + straight <= until; trial++) {
+    memset(p->blame, 0, p->big * sizeof *p->blame);
+    for (uint32_t trial = 0; p->best > aim && found != IMPOSSIBLE && p->steps + straight <= until; trial++) {
         const uint64_t left = until - p->steps, longer = 2 * straight * (1 + trial / 128);
         prefer(p, trial);
         INV_TRY(descend(p, longer < left ? longer : left, &found));
+        if (found == PACKED) INV_TRY(first_fit(p, p->order, p->big));
+        if (found == PACKED) p->steps += 16 * (uint64_t)p->n;
     }
     *impossible = found == IMPOSSIBLE;
-    if (found != PACKED) return INV_OK;
-    size_t need = 0;
-    for (size_t i = 0; i < p->n; i++)
-        if (p->box[i].offset + p->box[i].nbytes > need) need = p->box[i].offset + p->box[i].nbytes;
-    remember(p, need);
     return INV_OK;
 }
 
@@ -411,12 +410,14 @@ static inv_status prepare(placer *p, uint32_t **begins)
     p->to = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->offset = INV_ARENA_NEW(&p->scratch, size_t, n);
     p->low = INV_ARENA_NEW(&p->scratch, size_t, n);
+    p->order = INV_ARENA_NEW(&p->scratch, inv_box *, n);
     p->rank = INV_ARENA_NEW(&p->scratch, double, n);
     p->blame = INV_ARENA_NEW(&p->scratch, double, n);
     p->next = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->prev = INV_ARENA_NEW(&p->scratch, uint32_t, n);
     p->level = INV_ARENA_NEW(&p->scratch, level, n);
     if (p->scratch.failed) return INV_E_NOMEM;
+    for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
     leaves(p, *begins);
     p->coming = INV_ARENA_NEW(&p->scratch, size_t, p->tree.leaves + 1);
     p->tree.across = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
@@ -426,13 +427,29 @@ static inv_status prepare(placer *p, uint32_t **begins)
     return INV_OK;
 }
 
+/* All within `aim` bytes. The largest alone are packed sooner, and often leave gaps for the others: so they are tried
+ * first, with more and more of the others among them. */
+static inv_status pack(placer *p, size_t aim, uint64_t steps, bool *impossible)
+{
+    enum { LEAST = 64, MOST = 512, MANY = 5000 }; /* so many are left to first fit, which is near the load then */
+    for (size_t part = LEAST; p->best > aim && part <= MOST && p->n < MANY; part += part / 2) {
+        p->big = 0;
+        while (p->big < p->n && p->box[p->big].nbytes >= p->load / part) p->big++;
+        const size_t cap = aim - p->load / 1600;
+        if (p->big < p->n && cap >= p->load) INV_TRY(search(p, cap, aim, steps / 8, impossible));
+    }
+    p->big = p->n;
+    *impossible = false;
+    return p->best > aim ? search(p, aim, aim, steps, impossible) : INV_OK;
+}
+
 /* Between what has failed and the best so far. */
 static inv_status narrow(placer *p, size_t failed, uint64_t steps)
 {
     bool impossible;
     for (int k = 0; k < 4 && p->best - failed > INV_PLACE_ALIGN; k++) {
         const size_t cap = failed + (p->best - failed) / 2;
-        INV_TRY(search(p, cap, steps, &impossible));
+        INV_TRY(pack(p, cap, steps, &impossible));
         if (p->best > cap) failed = cap;
     }
     return INV_OK;
@@ -443,21 +460,20 @@ static inv_status run(placer *p)
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
     enum { STEPS = 300000000 }; /* half a second */
     uint32_t *begins;
+    bool impossible = true;
     INV_TRY(prepare(p, &begins));
-    inv_box **order = INV_ARENA_NEW(&p->scratch, inv_box *, p->n + 1);
-    if (!order) return INV_E_NOMEM;
     const size_t near = p->load + p->load / 200;
     for (size_t k = 0; k < sizeof orders / sizeof *orders && p->best > near; k++) {
-        for (size_t i = 0; i < p->n; i++) order[i] = &p->box[i];
-        qsort(order, p->n, sizeof *order, orders[k]);
-        INV_TRY(first_fit(p, order));
+        qsort(p->order, p->n, sizeof *p->order, orders[k]);
+        INV_TRY(first_fit(p, p->order, 0));
     }
-    bool impossible = true;
+    for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
+    p->big = p->n;
     size_t failed = near;
     for (size_t cap = near; p->best > cap && impossible && p->steps < STEPS; cap += INV_PLACE_ALIGN)
-        INV_TRY(search(p, failed = cap, STEPS - p->steps, &impossible));
+        INV_TRY(pack(p, failed = cap, STEPS / 2, &impossible));
     if (p->best > near) INV_TRY(narrow(p, failed, STEPS / 8));
-    if (p->best > p->load) INV_TRY(search(p, p->load, STEPS / 8, &impossible));
+    if (p->best > p->load) INV_TRY(search(p, p->load, p->load, STEPS / 8, &impossible));
     if (p->best > p->load) INV_TRY(narrow(p, p->load, STEPS / 16));
     return INV_OK;
 }
@@ -467,18 +483,18 @@ inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, size_t *need)
     placer p = {.box = box, .best = SIZE_MAX};
     /* what takes no bytes stands anywhere */
     inv__arena_init(&p.scratch, ctx);
-    size_t *back = INV_ARENA_NEW(&p.scratch, size_t, n + 1);
+    inv_box **sorted = INV_ARENA_NEW(&p.scratch, inv_box *, n + 1);
     p.box = INV_ARENA_NEW(&p.scratch, inv_box, n + 1);
-    inv_status s = back && p.box ? INV_OK : INV_E_NOMEM;
+    inv_status s = sorted && p.box ? INV_OK : INV_E_NOMEM;
     for (size_t i = 0; i < n && s == INV_OK; i++) {
         box[i].offset = 0;
-        if (!box[i].nbytes) continue;
-        back[p.n] = i;
-        p.box[p.n++] = box[i];
+        if (box[i].nbytes) sorted[p.n++] = &box[i];
     }
+    if (p.n) qsort(sorted, p.n, sizeof *sorted, by_size);
+    for (size_t k = 0; k < p.n; k++) p.box[k] = *sorted[k];
     *need = 0;
     if (s == INV_OK && p.n) s = run(&p);
-    for (size_t k = 0; k < p.n && s == INV_OK; k++) box[back[k]].offset = p.offset[k];
+    for (size_t k = 0; k < p.n && s == INV_OK; k++) sorted[k]->offset = p.offset[k];
     if (s == INV_OK && p.n) *need = p.best;
     inv__arena_fini(&p.scratch);
     return s;

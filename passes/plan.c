@@ -2,7 +2,7 @@
  * The search for a plan. Walks are tried with one price for a byte that lives through the turn from forward to
  * backward, on a geometric grid, since the peak is not monotone in the price; each again knowing what the one before
  * kept. From the best of them the search goes on by prices between those of the grid, and by others that are dearer
- * where the plan is over its budget. Every plan within the budget is filled up (refill.c), of large problems those that
+ * where too many bytes live. Every plan within the budget is filled up (refill.c), of large problems those that
  * may be best; the best is then changed itself (anneal.c). All is deterministic: effort is counted in visits, not in
  * seconds.
  * requires: inv_problem, inv_goal.  gives: firings and their score. */
@@ -219,23 +219,18 @@ static inv_status try_variants(searcher *s)
     return INV_OK;
 }
 
-/* Dearer where most bytes live. */
-static void lean_on_peak(searcher *s)
+/* Dearer where too many bytes live, cheaper elsewhere; by a factor of e^sharp at most. */
+static void lean_on_peak(searcher *s, double sharp)
 {
-    const size_t n = s->p->nstep;
-    size_t most = 0, target = s->goal->budget;
+    const size_t n = s->p->nstep, best = s->goal->activations ? s->best_score.activations : s->best_score.peak;
+    const double target = 1 + (double)(s->goal->budget ? s->goal->budget : best - best / 32);
     double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        if (s->over[i] > most) most = s->over[i];
-    if (!target || target > most) target = most - most / 32;
-    const double sharp = 8 * chance(s);
     for (size_t i = 0; i < n; i++) {
-        const double ratio = (double)s->over[i] / (double)(target + 1);
-        s->next.step[i] = s->next.step[i] * exp(sharp * fmin(ratio - 1, 1)) +
-                          (s->over[i] > target ? 0.1 * chance(s) * s->next.price : 0);
+        const double off = fmax(-1, fmin((double)s->over[i] / target - 1, 1));
+        s->next.step[i] = s->next.step[i] * exp(sharp * off) + 0.1 * sharp * fmax(off, 0) * s->next.price;
         sum += s->next.step[i];
     }
-    for (size_t i = 0; i < n && sum > 0; i++) s->next.step[i] *= s->next.price / sum;
+    s->next.price = sum;
 }
 
 static void multiply(searcher *s, double by)
@@ -244,53 +239,79 @@ static void multiply(searcher *s, double by)
     for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
 }
 
-/* Between the prices of the scan, and dearer at the peak. */
-static inv_status change_prices(searcher *s)
+/* Between the prices of the scan. */
+static inv_status refine_prices(searcher *s)
 {
-    enum { FINER = 6, PEAKS = 12 };
-    const int most = FINER + (s->p->nstep > LARGE ? 2 : PEAKS);
-    for (int k = 0; k < most && s->work < s->most_work; k++) {
+    enum { FINER = 6 };
+    for (int k = 0; k < FINER && s->work < s->most_work; k++) {
         copy_setting(s, &s->next, &s->now);
         const bool dearer = s->goal->budget && s->at.peak > s->goal->budget;
-        if (k < FINER) multiply(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, k / 2 + 1) * (k % 2 ? -1 : 1)));
-        else lean_on_peak(s);
+        multiply(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, k / 2 + 1) * (k % 2 ? -1 : 1)));
         INV_TRY(propose(s));
     }
     return INV_OK;
 }
 
-/* The best plan as the last one, to be worked on. */
-static inv_status take_best(searcher *s)
+/* From the best prices, others by what each plan has too much and too little of, in steps that get smaller: the ascent
+ * of the Lagrangian dual by multiplicative weights. What lies on the way is often better than where it ends, so it goes
+ * on from worse plans, too; and it begins again from the best. */
+static inv_status climb(searcher *s)
 {
-    restart(s);
-    memset(&s->last, 0, sizeof s->last);
-    for (size_t k = 0; k < s->best.n; k++)
-        if (!inv_vec_push(&s->scratch, &s->last, s->best.at[k])) return INV_E_NOMEM;
+    enum { STEPS = 30, ALIKE = 4 }; /* without gain, this often */
+    for (int same = 0; same < ALIKE && s->work < s->most_work; same++) {
+        const double sharp = 4 * pow(0.25, chance(s));
+        inv_score got;
+        copy_setting(s, &s->next, &s->now);
+        INV_TRY(trial(s, &s->next, &got));
+        if (same & 1) multiply(s, exp(2 * chance(s) - 1));
+        for (int k = 0; k < STEPS && s->work < s->most_work; k++) {
+            if (!s->goal->budget && got.cost > s->limit) multiply(s, 0.7);
+            else lean_on_peak(s, sharp * (1 - (double)k / STEPS));
+            INV_TRY(trial(s, &s->next, &got));
+            if (!better(s, &got, &s->at)) continue;
+            s->at = got;
+            copy_setting(s, &s->now, &s->next);
+            same = -1;
+        }
+    }
     return INV_OK;
 }
 
-/* The best plan improved by changes of itself. */
-static inv_status change_plan(searcher *s, double effort)
+/* A plan as the last one, to be worked on. */
+static inv_status take(searcher *s, const inv_firings *plan)
+{
+    restart(s);
+    memset(&s->last, 0, sizeof s->last);
+    for (size_t k = 0; k < plan->n; k++)
+        if (!inv_vec_push(&s->scratch, &s->last, plan->at[k])) return INV_E_NOMEM;
+    return INV_OK;
+}
+
+/* What the last plan comes to. */
+static inv_status weigh_last(searcher *s)
 {
     inv_replay r;
-    INV_TRY(take_best(s));
-    INV_TRY(inv_plan_anneal(&s->scratch, s->p, s->goal, s->floor, effort, &s->dice, &s->last));
     INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
     note_bytes(s, &r);
     s->score = r.score;
     return keep_best(s);
 }
 
+/* The best plan improved by changes of itself. */
+static inv_status change_plan(searcher *s, double effort)
+{
+    INV_TRY(take(s, &s->best));
+    INV_TRY(inv_plan_anneal(&s->scratch, s->p, s->goal, s->floor, effort, &s->dice, &s->last));
+    return weigh_last(s);
+}
+
 /* A plan of the smallest peak, with what costs no peak kept. */
 static inv_status fill_up(searcher *s)
 {
-    inv_replay r;
     const size_t peak = s->goal->activations ? s->best_score.activations : s->best_score.peak;
-    INV_TRY(take_best(s));
+    INV_TRY(take(s, &s->best));
     INV_TRY(inv_plan_refill(&s->scratch, s->p, peak, s->goal->activations, s->floor, &s->last));
-    INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
-    s->score = r.score;
-    return keep_best(s);
+    return weigh_last(s);
 }
 
 /* Visits for changing the plan; by default, hundreds of passes over the step for each of its steps, within limits, and
@@ -328,9 +349,14 @@ static inv_status run(searcher *s)
     }
     if (s->best.n == 0 && !s->at.peak) return INV_OK;
     INV_TRY(try_variants(s));
-    s->most_work = 2 * s->work;
-    INV_TRY(change_prices(s));
     const double effort = plan_effort(s);
+    s->most_work = s->work + fmax(s->work, effort / 4);
+    INV_TRY(refine_prices(s));
+    INV_TRY(climb(s));
+    if (s->goal->start) {
+        INV_TRY(take(s, s->goal->start));
+        INV_TRY(weigh_last(s));
+    }
     if (effort > 0) INV_TRY(change_plan(s, effort));
     return s->goal->budget ? INV_OK : fill_up(s);
 }

@@ -144,6 +144,7 @@ typedef struct inv_goal {
     double effort;    /* visits that changing the plan may take, after prices; 0: by the problem's size */
     bool recompute, invert;
     bool activations; /* without a budget: activations decide, then all bytes together */
+    const inv_firings *start; /* a plan that is known, to do better than; NULL: none */
 } inv_goal;
 /* The best plan that was found, in `out`; over the budget if none within it was. */
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,

@@ -25,6 +25,8 @@ typedef struct search {
     inv_recovery recovery;
     inv_graph *best;
     inv_plan best_plan;
+    inv_score best_score;
+    inv_firings best_firings;
     size_t budget; /* bytes for the peak; 0: none */
 } search;
 
@@ -172,31 +174,52 @@ static inv_status forced(search *s, const inv_program *program)
     return o->memory == INV_MEMORY_RECOMPUTE ? INV_OK : keep_anchors(s, program, keep);
 }
 
-/* The plan as a graph with offsets: what it really needs. It becomes the best one. */
-static inv_status realize(search *s, const inv_firings *firings)
+/* Of the budget: everything transient, and what a device's guards report. */
+static size_t needed(const inv_plan *plan)
+{
+    return plan->transient + (plan->g->gpu ? inv_control_nbytes(plan->guarded.n) : 0);
+}
+
+/* Whether the first is to be preferred: what fits, of that the cheaper; else what needs less. Before all, values that
+ * are not to be kept are not. */
+static bool preferred(const inv_plan *a, uint32_t kept_a, const inv_plan *b, uint32_t kept_b, size_t nbytes)
+{
+    const size_t need_a = needed(a), need_b = needed(b);
+    const bool fits_a = need_a <= nbytes, fits_b = need_b <= nbytes;
+    if (kept_a != kept_b) return kept_a < kept_b;
+    if (fits_a != fits_b) return fits_a;
+    if (fits_a && (a->overhead < b->overhead || a->overhead > b->overhead)) return a->overhead < b->overhead;
+    return need_a != need_b ? need_a < need_b : a->overhead < b->overhead;
+}
+
+/* The plan as a graph with offsets: what it really needs. It becomes the best one if there is none that is preferred
+ * within so many bytes. `need`: its own. */
+static inv_status realize(search *s, const inv_firings *firings, const inv_score *score, size_t nbytes, size_t *need)
 {
     inv_plan made = *s->plan;
     made.overhead = made.bound = 0;
-    inv_graph *g;
-    INV_TRY(inv_recover(&s->recovery, firings, &made, &g));
-    inv_status st = inv_pass_memplan(g, &made);
-    if (st != INV_OK) {
-        inv_graph_destroy(g);
-        return st;
-    }
-    count_flops(g, &made);
-    inv_graph_destroy(s->best);
+    INV_TRY(inv_recover(&s->recovery, firings, &made, &made.g));
+    inv_status st = inv_pass_memplan(made.g, &made);
     for (size_t k = 0; k < firings->n; k++) made.overhead += s->recovery.p.edge[firings->at[k].edge].cost;
     if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
-    made.g = s->best = g;
+    *need = needed(&made);
+    if (st != INV_OK || (s->best && !preferred(&made, score->kept, &s->best_plan, s->best_score.kept, nbytes))) {
+        inv_graph_destroy(made.g);
+        return st;
+    }
+    count_flops(made.g, &made);
+    inv_graph_destroy(s->best);
+    s->best = made.g;
     s->best_plan = made;
+    s->best_score = *score;
+    s->best_firings = *firings;
     return inv_plan_note(&s->recovery, firings, &s->best_plan);
 }
 
-/* Of the budget: everything transient, and what a device's guards report. */
-static size_t needed(const search *s)
+static void forget_best(search *s)
 {
-    return s->best_plan.transient + (s->best->gpu ? inv_control_nbytes(s->best_plan.guarded.n) : 0);
+    inv_graph_destroy(s->best);
+    s->best = NULL;
 }
 
 static inv_status find(search *s, const inv_goal *goal, inv_firings *firings, inv_score *score)
@@ -205,60 +228,106 @@ static inv_status find(search *s, const inv_goal *goal, inv_firings *firings, in
     return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, firings);
 }
 
+/* Sought, and made a graph of unless its peak is so far above `near` that it comes to nothing: a graph may take a
+ * little less than its problem. `need`: the graph's; SIZE_MAX: none was made. */
+static inv_status attempt(search *s, const inv_goal *goal, size_t nbytes, size_t near, inv_score *score, size_t *need)
+{
+    inv_firings firings;
+    INV_TRY(find(s, goal, &firings, score));
+    *need = SIZE_MAX;
+    if (score->peak > near + near / 64) return INV_OK;
+    return realize(s, &firings, score, nbytes, need);
+}
+
 enum { TRIES = 4 };
 
-/* The smallest peak there is, whatever it costs. */
-static inv_status least_bytes(search *s, const inv_goal *wanted)
+/* What the problem's peak cannot be below: some step reads and takes that much. */
+static size_t floor_of(const inv_problem *p)
+{
+    size_t most = 0;
+    for (uint32_t t = 0; t < p->nstep; t++) {
+        const inv_pb_step *s = &p->step[t];
+        size_t sum = s->at, taken = 0;
+        for (uint32_t i = 0; i < s->nread; i++) {
+            const size_t nbytes = p->value[s->read[i]].nbytes;
+            sum += nbytes;
+            if (i < 32 && s->overwrites >> i & 1 && nbytes > taken) taken = nbytes;
+        }
+        if (sum - taken > most) most = sum - taken;
+    }
+    return most;
+}
+
+/* The smallest peak there is, whatever it costs, or one of so many bytes. Asked for the smallest, a search ends where
+ * no change makes it smaller; so less than that is asked for as a budget, as long as that helps. It does not depend on
+ * `nbytes` but for where it ends, so that what one refusal names every budget has. */
+static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 {
     inv_goal goal = *wanted;
-    inv_firings firings;
     inv_score score;
-    goal.budget = 0;
+    size_t need, low = floor_of(&s->recovery.p);
     goal.limit = INFINITY;
-    INV_TRY(find(s, &goal, &firings, &score));
-    return realize(s, &firings);
+    size_t high = SIZE_MAX / 2;
+    for (int i = 0; i < 3 * TRIES && high > low + 64; i++) {
+        goal.budget = i == 0 ? 0 : i == 1 ? low : high - (high - low + 2) / 3;
+        INV_TRY(attempt(s, &goal, nbytes, high, &score, &need));
+        if (need <= nbytes) return INV_OK;
+        if (score.peak > goal.budget && i > 1) low = goal.budget;
+        if (score.peak < high) high = score.peak;
+    }
+    return INV_OK;
 }
 
 /* The least arithmetic within so many bytes. The problem's peak is not quite the graph's, and buffers may not go
- * together well: what that takes more is taken off, more of it each time, and sought again. */
+ * together well: what that takes more is taken off what the plan needed, more of it each time, and sought again. If
+ * that comes to nothing, the plan is sought between the smallest and what failed. */
 static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
 {
     inv_goal goal = *wanted;
-    inv_firings firings;
     inv_score score;
+    size_t need, low, high = nbytes;
     goal.budget = nbytes;
     for (int i = 0; i < TRIES; i++) {
-        INV_TRY(find(s, &goal, &firings, &score));
-        INV_TRY(realize(s, &firings));
-        const size_t need = needed(s);
+        INV_TRY(attempt(s, &goal, nbytes, nbytes, &score, &need));
         if (need <= nbytes) return INV_OK;
-        const size_t off = (need - nbytes) << i;
-        if (score.peak > goal.budget || off >= goal.budget) break;
-        goal.budget -= off;
+        if (score.peak > goal.budget) break;
+        const size_t off = (need - nbytes) << i, from = score.peak < goal.budget ? score.peak : goal.budget;
+        high = goal.budget;
+        if (off >= from) break;
+        goal.budget = from - off;
     }
-    return least_bytes(s, wanted);
+    INV_TRY(least_bytes(s, wanted, nbytes));
+    if (needed(&s->best_plan) > nbytes) return INV_OK;
+    low = s->best_score.peak;
+    for (int i = 0; i < TRIES && high > low + 64; i++) {
+        const inv_firings start = s->best_firings;
+        goal.start = &start;
+        goal.budget = low + (high - low) / 2;
+        INV_TRY(attempt(s, &goal, nbytes, nbytes, &score, &need));
+        if (need <= nbytes) low = goal.budget;
+        else high = goal.budget;
+    }
+    return INV_OK;
 }
 
 /* The smallest peak; of modes that say so, the least arithmetic within 2 % of it. */
 static inv_status smallest(search *s, const inv_goal *goal)
 {
-    inv_firings firings;
-    inv_score score;
+    inv_firings firings, cheaper;
+    inv_score score, got;
+    size_t need;
     INV_TRY(find(s, goal, &firings, &score));
-    if (goal->activations) return realize(s, &firings);
+    if (goal->activations) return realize(s, &firings, &score, 0, &need);
     inv_goal near = *goal;
-    inv_firings cheaper;
-    inv_score got;
     near.budget = score.peak + score.peak / 50;
     INV_TRY(find(s, &near, &cheaper, &got));
     const bool gains = got.peak <= near.budget && got.cost < score.cost;
-    INV_TRY(realize(s, gains ? &cheaper : &firings));
+    INV_TRY(realize(s, gains ? &cheaper : &firings, gains ? &got : &score, 0, &need));
     /* Buffers that do not go together well are left for others. */
     for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
-        near.budget -= 64;
-        INV_TRY(find(s, &near, &cheaper, &got));
+        near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
+        INV_TRY(attempt(s, &near, 0, near.budget, &got, &need));
         if (got.peak > near.budget) return INV_OK;
-        INV_TRY(realize(s, &cheaper));
     }
     return INV_OK;
 }
@@ -292,7 +361,7 @@ static inv_status largest_alive(search *s, size_t at, inv_str *text)
 
 static inv_status within_budget(search *s, const inv_program *program)
 {
-    const size_t rest = (size_t)s->rq->options->budget - program->budget_left, need = needed(s);
+    const size_t rest = program->persistent, need = needed(&s->best_plan);
     if (!s->budget || need <= s->budget) return INV_OK;
     const inv_plan *p = &s->best_plan;
     size_t at = 0;
@@ -315,9 +384,9 @@ static inv_status within_budget(search *s, const inv_program *program)
 
 static inv_status seek(search *s, const inv_program *program, inv_memory memory)
 {
-    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = 1e4 * s->recovery.p.nstep,
+    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = (s->budget || program->smallest ? 3e4 : 1e4) * s->recovery.p.nstep,
                      .recompute = true, .invert = s->policy.invert};
-    if (program->smallest) return least_bytes(s, &goal);
+    if (program->smallest) return least_bytes(s, &goal, 0);
     if (s->budget) return within(s, &goal, s->budget);
     if (memory == INV_MEMORY_INVERT) {
         goal.share = 0.75;
@@ -338,7 +407,10 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
     inv_firings saved;
     bool found = false;
     if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &found));
-    INV_TRY(found ? realize(s, &saved) : seek(s, program, memory));
+    inv_score none = {0};
+    size_t need;
+    forget_best(s);
+    INV_TRY(found ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
     inv_plan *best = &s->best_plan;
     INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : best->load, &best->bound));
     best->bound /= s->recovery.p.cost;
@@ -350,10 +422,12 @@ static inv_status run(search *s, inv_program *program)
     inv_plan *plan = s->plan;
     const inv_memory memory = s->rq->options->memory;
     const inv_firings none = {0};
+    const inv_score nothing = {0};
+    size_t need;
     s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
     INV_TRY(forced(s, program));
     INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
-    INV_TRY(realize(s, &none));
+    INV_TRY(realize(s, &none, &nothing, 0, &need));
     plan->store_flops = s->best_plan.flops;
     plan->store_transient = s->best_plan.transient;
     plan->memory = memory;

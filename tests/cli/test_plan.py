@@ -6,6 +6,7 @@ pictures are well-formed and name what is alive at both peaks."""
 import copy
 import json
 import os
+import re
 import shutil
 import tempfile
 import unittest
@@ -122,6 +123,19 @@ class Plans(unittest.TestCase):
         status, _, err = common.call(*self.train("none.onnx", "--plan", self.at("missing")))
         self.assertEqual(status, 1)
         self.assertIn("missing: cannot be read", err)
+
+    def test_budget_that_is_refused(self):
+        """Whatever is asked for, the refusal names all that the smallest plan takes, and that much is enough."""
+        named = set()
+        for budget in (1, 200_000):
+            status, _, err = common.call("plan", REVNET, *LOSS, "--batch", 4, "--budget", budget)
+            found = re.search(r"smallest plan found needs (\d+) \((\d+) of them parameters", err)
+            self.assertTrue(status == 1 and found, err)
+            self.assertGreater(int(found[1]), int(found[2]))
+            named.add(int(found[1]))
+        self.assertEqual(len(named), 1)
+        smallest = common.report("plan", REVNET, *LOSS, "--batch", 4, "--budget", *named)
+        self.assertLessEqual(smallest["planned_peak_bytes"], max(named))
 
     def test_nothing_is_overwritten(self):
         model = self.at("m.onnx")

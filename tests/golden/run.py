@@ -294,14 +294,13 @@ class Checker:
             return None, None
         if done.returncode == 0:
             return None, json.loads(done.stdout)["peak_bytes"]
-        named = re.search(rb"budget of \d+ bytes cannot be met: .* (?:needs|take) (\d+)", done.stderr)
+        named = re.search(rb"budget of \d+ bytes cannot be met: .* needs (\d+)", done.stderr)
         self.expect(done.returncode == 1 and named, f"{what}: exit {done.returncode}: {done.stderr.decode()[:1500]}")
         return int(named.group(1)) if named else None, None
 
     def smallest_budgets(self):
         """(what the refusal of one byte names, the least that was got by asking for less than got)."""
-        held, _ = self.refusal(1)  # by parameters and the like, which have to fit before a step is planned
-        named, _ = self.refusal(held + 1) if held else (None, None)
+        named, _ = self.refusal(1)
         least, peak = named, named
         while peak:
             least = peak

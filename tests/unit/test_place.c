@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Offsets (passes/place.c): boxes that live at once never share bytes, the arena is the load or at most half a percent
  * more on lifetimes of training steps, made up and recorded, and many boxes are placed fast. Fails if the placement
- * forgets a neighbour, if it is first fit alone (12 % too much on a recorded U-Net), or if its time grows as n^2. */
+ * forgets a neighbour, if it is first fit alone (12 % too much on a recorded U-Net), if it packs large and small boxes
+ * alike (2 % on a recorded ResNet-50), or if its time grows as n^2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -136,7 +137,7 @@ static void recorded_steps_take_their_load(void **state)
         sets++;
     }
     (void)fclose(f);
-    assert_int_equal(sets, 6);
+    assert_int_equal(sets, 7);
 }
 
 static void anything_is_placed(void **state)
