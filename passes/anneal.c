@@ -315,12 +315,29 @@ found:
     derive(x, v, k, t, t + k, 4);
 }
 
+/* A firing: any, or one about where too much is live, as a rule. */
+static uint32_t some_firing(annealer *x)
+{
+    enum { ABOUT = 4 };
+    const draft *d = &x->next;
+    if (chance(x) < 0.4) return roll(x, d->n);
+    const uint32_t event = some_event(x);
+    uint32_t lo = 0, hi = d->n; /* the first behind that event */
+    while (lo < hi) {
+        const uint32_t k = lo + (hi - lo) / 2;
+        if (d->at[k].step + k < event) lo = k + 1;
+        else hi = k;
+    }
+    const uint32_t k = lo + roll(x, 2 * ABOUT);
+    return k < ABOUT ? 0 : k - ABOUT < d->n ? k - ABOUT : d->n - 1;
+}
+
 static void shift(annealer *x)
 {
     draft *d = &x->next;
     if (!d->n) return;
     const inv_problem *p = x->p;
-    const uint32_t k = roll(x, d->n), far = 1 + roll(x, chance(x) < 0.5 ? 2 : 12);
+    const uint32_t k = some_firing(x), far = 1 + roll(x, chance(x) < 0.5 ? 2 : 12);
     const inv_firing f = d->at[k];
     take_out(d, k);
     const uint32_t base = p->forward, n = p->nstep - base;
@@ -341,7 +358,7 @@ static void other_edge(annealer *x)
         const uint32_t c = x->choice[roll(x, x->nchoice)], id = some_edge(x, c);
         if (id != NONE) d->pick[c] = id;
     } else if (d->n) {
-        const uint32_t k = roll(x, d->n);
+        const uint32_t k = some_firing(x);
         const inv_pb_edge *e = &x->p->edge[d->at[k].edge];
         const uint32_t id = some_edge(x, e->target[roll(x, e->ntarget)]);
         if (id != NONE) d->at[k].edge = id;
@@ -352,7 +369,7 @@ static void change(annealer *x)
 {
     const double d = chance(x);
     if (d < 0.35) cut(x);
-    else if (d < 0.6 && x->next.n) take_out(&x->next, roll(x, x->next.n));
+    else if (d < 0.6 && x->next.n) take_out(&x->next, some_firing(x));
     else if (d < 0.85) shift(x);
     else other_edge(x);
 }
