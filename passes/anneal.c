@@ -315,12 +315,34 @@ found:
     derive(x, v, k, t, t + k, 4);
 }
 
+/* The first firing at that event or behind it. */
+static uint32_t first_from(const draft *d, uint32_t event)
+{
+    uint32_t lo = 0, hi = d->n;
+    while (lo < hi) {
+        const uint32_t k = lo + (hi - lo) / 2;
+        if (d->at[k].step + k < event) lo = k + 1;
+        else hi = k;
+    }
+    return lo;
+}
+
+/* A firing: any, or one about where too much is live, as a rule. */
+static uint32_t some_firing(annealer *x)
+{
+    enum { ABOUT = 4 };
+    const draft *d = &x->next;
+    if (chance(x) < 0.4) return roll(x, d->n);
+    const uint32_t k = first_from(d, some_event(x)) + roll(x, 2 * ABOUT);
+    return k < ABOUT ? 0 : k - ABOUT < d->n ? k - ABOUT : d->n - 1;
+}
+
 static void shift(annealer *x)
 {
     draft *d = &x->next;
     if (!d->n) return;
     const inv_problem *p = x->p;
-    const uint32_t k = roll(x, d->n), far = 1 + roll(x, chance(x) < 0.5 ? 2 : 12);
+    const uint32_t k = some_firing(x), far = 1 + roll(x, chance(x) < 0.5 ? 2 : 12);
     const inv_firing f = d->at[k];
     take_out(d, k);
     const uint32_t base = p->forward, n = p->nstep - base;
@@ -334,6 +356,27 @@ static void shift(annealer *x)
     insert(d, to, at + base, f.edge);
 }
 
+/* A firing moves back to where something that it reads was there before, behind the last reader of that: what was
+ * derived once more for it may then be for nothing. */
+static void hoist(annealer *x)
+{
+    draft *d = &x->next;
+    if (!d->n) return;
+    const uint32_t k = some_firing(x);
+    const inv_firing f = d->at[k];
+    const inv_pb_edge *e = &x->p->edge[f.edge];
+    uint32_t event = 0, n = 0;
+    for (uint32_t i = 0; i < x->now.nstretch; i++) {
+        const inv_stretch *s = &x->now.stretch[i];
+        if (s->to < x->p->forward || s->to >= f.step + k || !reads(x->p, d, e->source, e->nsource, s->value)) continue;
+        if (roll(x, ++n) == 0) event = s->to + 1;
+    }
+    if (!n) return;
+    take_out(d, k);
+    const uint32_t to = first_from(d, event), at = to < d->n ? d->at[to].step : f.step;
+    insert(d, to, event - to < at ? event - to : at, f.edge);
+}
+
 static void other_edge(annealer *x)
 {
     draft *d = &x->next;
@@ -341,7 +384,7 @@ static void other_edge(annealer *x)
         const uint32_t c = x->choice[roll(x, x->nchoice)], id = some_edge(x, c);
         if (id != NONE) d->pick[c] = id;
     } else if (d->n) {
-        const uint32_t k = roll(x, d->n);
+        const uint32_t k = some_firing(x);
         const inv_pb_edge *e = &x->p->edge[d->at[k].edge];
         const uint32_t id = some_edge(x, e->target[roll(x, e->ntarget)]);
         if (id != NONE) d->at[k].edge = id;
@@ -352,8 +395,9 @@ static void change(annealer *x)
 {
     const double d = chance(x);
     if (d < 0.35) cut(x);
-    else if (d < 0.6 && x->next.n) take_out(&x->next, roll(x, x->next.n));
-    else if (d < 0.85) shift(x);
+    else if (d < 0.6 && x->next.n) take_out(&x->next, some_firing(x));
+    else if (d < 0.77) shift(x);
+    else if (d < 0.87) hoist(x);
     else other_edge(x);
 }
 

@@ -9,6 +9,8 @@
 #include "passes/outline.h"
 #include "passes/pass.h"
 
+enum { MOST_WAITING = 64 }; /* nodes that are looked at */
+
 /* A node that belongs to another one, beside which it is put. */
 typedef struct beside {
     inv_id node, of;
@@ -21,7 +23,8 @@ typedef struct reverse {
     bool *wanted;  /* per value: leads from something trained to here */
     inv_id *grad;  /* per value: gradient so far */
     inv_id *reader; /* per value: the last node of backward that has been emitted and reads it; INV_NONE */
-    size_t nvalue, added; /* added: nodes of forward that gradients have asked for */
+    bool *done;     /* per value: its gradient is complete, and what gives it has been reversed */
+    size_t nvalue, forward, added; /* added: nodes of forward that gradients have asked for */
     INV_VEC(beside) beside;
 } reverse;
 
@@ -152,7 +155,7 @@ static bool can_add(const reverse *r, inv_id v, inv_id d, size_t *at)
     const uint32_t slot = n->op->onto;
     if (!slot || n->phase != INV_BACKWARD || (slot < n->nin && n->in[slot] != INV_NONE)) return false;
     for (size_t i = 0; i < r->nvalue; i++)
-        if (i != v && r->grad[i] == d) return false;
+        if (i != v && r->grad[i] == d && !r->done[i]) return false;
     for (size_t i = g->order.n; i-- > 0;) {
         *at = i;
         if (g->order.at[i] == def) return true;
@@ -161,33 +164,106 @@ static bool can_add(const reverse *r, inv_id v, inv_id d, size_t *at)
     return false;
 }
 
-/* What a node reads of gradients and is read until later if the node moves back is no more than what it gives; and it
- * reads nothing of forward. */
-static bool may_wait(const reverse *r, const inv_node *n)
+/* A gradient that some node is still to be made from. */
+static bool is_pending(const reverse *r, inv_id d)
 {
-    size_t sum = 0;
-    for (uint32_t k = 0; k < n->nin; k++) {
-        if (n->in[k] == INV_NONE || inv_val(r->g, n->in[k])->role != INV_ROLE_NODE) continue;
-        if (n->in[k] < r->nvalue) return false;
-        sum += size_of(r->g, n->in[k]);
-    }
-    return sum <= size_of(r->g, n->out[0]);
+    for (size_t i = 0; i < r->nvalue; i++)
+        if (r->grad[i] == d && !r->done[i] && inv_val(r->g, (inv_id)i)->role != INV_ROLE_PARAM) return true;
+    return false;
 }
 
-/* The node at position `at` moves to the end, and adds onto `to`. */
-static inv_status add_onto(inv_graph *g, size_t at, inv_id to)
+static bool reads_any_of(const inv_node *n, const inv_node *of)
 {
-    const inv_id id = g->order.at[at];
-    inv_node *n = inv_nod(g, id);
+    for (uint32_t k = 0; k < of->nout; k++)
+        if (of->out[k] != INV_NONE && inv_ids_have(n->in, n->nin, of->out[k])) return true;
+    return false;
+}
+
+/* Whether nothing behind position `at` needs what its node gives but nodes that move: what gives no more than the
+ * gradient of a weight moves with them. */
+static bool is_free(const reverse *r, size_t at, bool *moves)
+{
+    const inv_graph *g = r->g;
+    const inv_node *n = inv_nod(g, g->order.at[at]);
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && is_pending(r, n->out[k])) return false;
+    for (size_t i = at + 1; i < g->order.n; i++) {
+        const inv_node *reader = inv_nod(g, g->order.at[i]);
+        if (moves[i] || !reads_any_of(reader, n)) continue;
+        if (!is_free(r, i, moves)) return false;
+        moves[i] = true;
+    }
+    return true;
+}
+
+/* Bytes of gradients that what moves starts from. */
+static inv_status waiting_bytes(reverse *r, const bool *moves, size_t from, size_t *sum)
+{
+    const inv_graph *g = r->g;
+    inv_ids seen = {0};
+    *sum = 0;
+    for (size_t i = g->order.n; i-- > from;) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin && moves[i]; k++) {
+            const inv_id v = n->in[k];
+            if (v == INV_NONE || v < r->nvalue || inv_val(g, v)->role != INV_ROLE_NODE) continue;
+            bool own = inv_ids_have(seen.at, seen.n, v);
+            for (size_t j = from; j < i && !own; j++)
+                own = moves[j] && inv_ids_have(inv_nod(g, g->order.at[j])->out, inv_nod(g, g->order.at[j])->nout, v);
+            if (own) continue;
+            *sum += size_of(g, v);
+            if (!inv_vec_push(&r->scratch, &seen, v)) return INV_E_NOMEM;
+        }
+    }
+    return INV_OK;
+}
+
+/* Which nodes wait with the one at position `at`: those before it that give what it starts from, as far as that takes
+ * no more bytes meanwhile. `moves`: per position. */
+static inv_status find_waiting(reverse *r, size_t at, bool *moves)
+{
+    const inv_graph *g = r->g;
+    const size_t n = g->order.n;
+    size_t least = size_of(g, inv_nod(g, g->order.at[at])->out[0]), now;
+    bool *more = INV_ARENA_NEW(&r->scratch, bool, n + 1);
+    if (!more) return INV_E_NOMEM;
+    for (size_t p = at + 1, tried = 0; p-- > r->forward && tried < MOST_WAITING; tried++) {
+        bool gives = p == at;
+        for (size_t i = p + 1; i <= at && !gives; i++)
+            gives = moves[i] && reads_any_of(inv_nod(g, g->order.at[i]), inv_nod(g, g->order.at[p]));
+        if (!gives) continue;
+        memcpy(more, moves, n * sizeof *more);
+        more[p] = true;
+        if (p < at && !is_free(r, p, more)) return INV_OK;
+        INV_TRY(waiting_bytes(r, more, p, &now));
+        if (now > least) return INV_OK;
+        least = now;
+        memcpy(moves, more, n * sizeof *moves);
+    }
+    return INV_OK;
+}
+
+/* The node at position `at` adds onto `to`; it and others move to the end. moves: NULL: no others. */
+static inv_status add_onto(reverse *r, size_t at, inv_id to, bool *moves)
+{
+    inv_graph *g = r->g;
+    inv_node *n = inv_nod(g, g->order.at[at]);
     const uint32_t slot = n->op->onto;
-    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, slot + 1);
-    if (!in) return INV_E_NOMEM;
+    inv_id *in = INV_ARENA_NEW(&g->arena, inv_id, slot + 1), *last = INV_ARENA_NEW(&r->scratch, inv_id, g->order.n);
+    if (!in || !last) return INV_E_NOMEM;
     for (uint32_t k = 0; k < slot; k++) in[k] = k < n->nin ? n->in[k] : INV_NONE;
     in[slot] = to;
     n->in = in;
     n->nin = slot + 1;
-    memmove(g->order.at + at, g->order.at + at + 1, (g->order.n - at - 1) * sizeof *g->order.at);
-    g->order.at[g->order.n - 1] = id;
+    size_t kept = r->forward, moved = 0;
+    const inv_id id = g->order.at[at];
+    for (size_t i = r->forward; i < g->order.n; i++) {
+        if (i == at) continue;
+        if (moves && moves[i]) last[moved++] = g->order.at[i];
+        else g->order.at[kept++] = g->order.at[i];
+    }
+    memcpy(g->order.at + kept, last, moved * sizeof *last);
+    g->order.at[kept + moved] = id;
     return INV_OK;
 }
 
@@ -199,11 +275,16 @@ static inv_status accumulate(reverse *r, inv_id v, inv_id d, bool alone)
     const inv_id sum = r->grad[v];
     size_t at;
     if (d == INV_NONE) return g->failed;
-    if (sum != INV_NONE && sum != d && can_add(r, v, sum, &at) && may_wait(r, inv_nod(g, g->order.at[at])))
-        return add_onto(g, at, d);
     r->grad[v] = d;
     if (sum == INV_NONE) return g->failed;
-    if (alone && sum != d && can_add(r, v, d, &at)) return add_onto(g, at, sum);
+    if (sum != d && can_add(r, v, sum, &at)) {
+        bool *moves = INV_ARENA_NEW(&r->scratch, bool, g->order.n + 1);
+        if (!moves) return INV_E_NOMEM;
+        INV_TRY(find_waiting(r, at, moves));
+        if (moves[at]) r->grad[v] = sum;
+        if (moves[at]) return add_onto(r, at, d, moves);
+    }
+    if (alone && sum != d && can_add(r, v, d, &at)) return add_onto(r, at, sum, NULL);
     r->grad[v] = inv_emit1(g, "Add", INV_IN(sum, d), INV_NOATTR);
     return g->failed;
 }
@@ -301,6 +382,8 @@ static inv_status reverse_node(reverse *r, size_t at)
     const inv_id id = g->order.at[at];
     const size_t from = g->order.n;
     inv_node n = *inv_nod(g, id);
+    for (uint32_t k = 0; k < n.nout; k++)
+        if (n.out[k] != INV_NONE) r->done[n.out[k]] = true;
     if (n.op->flags & INV_OP_NO_GRAD || n.phase != INV_FORWARD || !reached(r, &n) || !wants_any(r, &n)) return INV_OK;
     inv_id *out_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nout + 1),
            *in_grad = INV_ARENA_NEW(&r->scratch, inv_id, n.nin + 1);
@@ -366,10 +449,12 @@ static inv_status collect(reverse *r, const inv_request *rq, inv_plan *plan)
 static inv_status begin(reverse *r)
 {
     r->nvalue = r->g->value.n;
+    r->forward = r->g->order.n;
+    r->done = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
     r->wanted = INV_ARENA_NEW(&r->scratch, bool, r->nvalue);
     r->grad = INV_ARENA_NEW(&r->scratch, inv_id, r->nvalue);
     r->reader = INV_ARENA_NEW(&r->scratch, inv_id, r->nvalue);
-    if (!r->wanted || !r->grad || !r->reader) return INV_E_NOMEM;
+    if (!r->wanted || !r->grad || !r->reader || !r->done) return INV_E_NOMEM;
     for (size_t v = 0; v < r->nvalue; v++) r->grad[v] = r->reader[v] = INV_NONE;
     return INV_OK;
 }
