@@ -16,6 +16,7 @@ typedef struct planner {
     uint32_t *of;      /* per value: buffer index */
     size_t *at;        /* per value: offset in its buffer */
     bool parts;        /* what is a run of another value's bytes stands there */
+    size_t held;       /* of the first so many values that are offloaded, bytes are not reused at once */
     INV_VEC(buffer) buf;
 } planner;
 
@@ -41,6 +42,32 @@ static inv_status last_reads(planner *p)
     for (size_t v = 0; v < g->value.n; v++)
         if (g->value.at[v].keep) p->last[v] = (uint32_t)g->order.n;
     return INV_OK;
+}
+
+static bool offloads(const inv_graph *g, const inv_node *n)
+{
+    return n->op->flags & INV_OP_TRANSFER && inv_val(g, n->out[0])->mem == INV_MEM_HOST;
+}
+
+/* While a copy to the host is on its way, its bytes are better not taken: what would, has to wait for it. */
+static void hold_offloaded(planner *p)
+{
+    const inv_graph *g = p->g;
+    size_t held = 0;
+    for (size_t i = 0; i < g->forward_end && held < p->held; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t nbytes = 0;
+        if (!offloads(g, n) || !inv_shape_nbytes(&inv_val(g, n->in[0])->shape, inv_val(g, n->in[0])->dtype, &nbytes))
+            continue;
+        const double takes = inv_offload_cost(NULL, (double)nbytes);
+        double meanwhile = 0;
+        uint32_t *last = &p->last[n->in[0]];
+        held++;
+        for (size_t k = i + 1; k < g->forward_end && meanwhile < takes; k++) {
+            meanwhile += inv_node_flops(g, inv_nod(g, g->order.at[k]));
+            if (k > *last) *last = (uint32_t)k;
+        }
+    }
 }
 
 /* Whether output k stands in the bytes of input 0, *offset behind their beginning. */
@@ -210,6 +237,7 @@ static inv_status place(planner *p, inv_plan *plan)
 static inv_status run(planner *p, inv_plan *plan, bool offsets)
 {
     INV_TRY(last_reads(p));
+    hold_offloaded(p);
     extend_over_views(p);
     INV_TRY(buffers(p));
     INV_TRY(measure(p, plan));
@@ -233,9 +261,9 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
     return s;
 }
 
-static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, bool offsets)
+static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t held, bool offsets)
 {
-    planner p = {.g = g, .parts = parts};
+    planner p = {.g = g, .parts = parts, .held = held};
     inv__arena_init(&p.scratch, g->ctx);
     inv_status s = run(&p, plan, offsets);
     inv__arena_fini(&p.scratch);
@@ -244,19 +272,47 @@ static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, bool offse
 
 /* Parts that stand in another value are not copied, but hold all of it as long as they are read: whichever takes
  * less. */
-inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan)
+static inv_status choose_parts(inv_graph *g, inv_plan *plan, bool *parts)
 {
-    bool parts = false;
-    INV_TRY(inv_advance_updates(g));
+    *parts = false;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         size_t offset;
-        for (uint32_t k = 0; k < n->nout && n->op->part && !parts; k++)
-            parts = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
+        for (uint32_t k = 0; k < n->nout && n->op->part && !*parts; k++)
+            *parts = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
     }
-    if (!parts) return plan_with(g, plan, false, true);
-    INV_TRY(plan_with(g, plan, false, false));
+    if (!*parts) return INV_OK;
+    INV_TRY(plan_with(g, plan, false, 0, false));
     const size_t apart = plan->load;
-    INV_TRY(plan_with(g, plan, true, true));
-    return plan->load <= apart ? INV_OK : plan_with(g, plan, false, true);
+    INV_TRY(plan_with(g, plan, true, 0, false));
+    *parts = plan->load <= apart;
+    return INV_OK;
+}
+
+/* The bytes of as many offloaded values are held for a while as that takes no more memory: those that come first, since
+ * forward has memory to spare before its end. */
+static inv_status choose_held(inv_graph *g, inv_plan *plan, bool parts, size_t *held)
+{
+    *held = 0;
+    for (size_t i = 0; i < g->forward_end; i++) *held += offloads(g, inv_nod(g, g->order.at[i]));
+    if (!*held) return INV_OK;
+    INV_TRY(plan_with(g, plan, parts, 0, false));
+    const size_t load = plan->load;
+    for (; *held; *held /= 2) {
+        INV_TRY(plan_with(g, plan, parts, *held, false));
+        if (plan->load <= load) return INV_OK;
+    }
+    return INV_OK;
+}
+
+inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan)
+{
+    bool parts;
+    size_t held;
+    INV_TRY(inv_advance_updates(g));
+    INV_TRY(choose_parts(g, plan, &parts));
+    INV_TRY(choose_held(g, plan, parts, &held));
+    INV_TRY(plan_with(g, plan, parts, held, true));
+    if (!held || plan->transient <= plan->load + plan->load / 200) return INV_OK;
+    return plan_with(g, plan, parts, 0, true); /* buffers go together better without */
 }

@@ -278,6 +278,29 @@ static void each_wait_matters(void **state)
     assert_true(missed[0][READY] + missed[1][COPIED] + missed[1][RELEASED] <= room - room / 4);
 }
 
+/* Where there are bytes to spare, every copy has nodes to run beside: what was offloaded is held, and fetched ahead. */
+static void time_to_copy(void **state)
+{
+    (void)state;
+    fixture f;
+    const job j = {.model = models[1], .offload = true};
+    size_t n[2] = {0}, beside[2] = {0};
+    begin(&f, &j);
+    const inv_runnable *r = &f.session->run[INV_PLAN_MAIN];
+    for (size_t i = 0; i < r->ntransfer; i++) {
+        const inv_transfer *t = &r->transfer[i];
+        if (r->node[t->at].node->op->flags & INV_OP_SOURCE) continue;
+        n[t->out]++;
+        beside[t->out] += t->until > (t->out ? t->at : t->from) + 3; /* nodes, the copy itself among them */
+    }
+    print_message("beside two nodes and more: %zu of %zu to the host, %zu of %zu back\n", beside[1], n[1], beside[0],
+                  n[0]);
+    assert_true(n[1] > 5 && n[0] > 5);
+    assert_int_equal(beside[1], n[1]);
+    assert_int_equal(beside[0], n[0]);
+    end(&f);
+}
+
 /* --- the verifier --- */
 
 static bool refused(const fixture *f, const char *says)
@@ -415,7 +438,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_of_store),        cmocka_unit_test(in_turns),
-        cmocka_unit_test(each_wait_matters),    cmocka_unit_test(wrong_memory_is_seen),
+        cmocka_unit_test(each_wait_matters),    cmocka_unit_test(time_to_copy),
+        cmocka_unit_test(wrong_memory_is_seen),
         cmocka_unit_test(chosen_where_cheaper), cmocka_unit_test(refused_by_name),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
