@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time of a training step against its memory: `--memory auto` over budgets beside torch.utils.checkpoint,
-torch.compile's activation_memory_budget, RevTorch, InvTorch and MemCNN, on the same models. Linux. README.md says how it
-is measured; the workloads and the peers are those of the harness in --peers, and plain.py.
+torch.compile's activation_memory_budget, RevTorch, InvTorch and MemCNN, on the same models. Linux. README.md says how
+it is measured; the workloads and the peers are those of the harness in --peers, and plain.py.
 
     python3 bench/curve.py --environments DIR -o bench/results/curve.md --picture docs/curve.svg
 
@@ -211,7 +211,8 @@ def section(r):
     lines = ["", f"## {r['title'][0].upper() + r['title'][1:]} ({r['which']})", "",
              f"A step of eager PyTorch: {spread(cpu, '.0f')} ms of CPU time. invonnx by its plans: everything stored "
              f"{r['most'] / MIB:.1f} MiB, the least {r['least'] / MIB:.1f} MiB, parameters and gradients included. "
-             f"Measured with `{r['about']['options']}`; load average {r['load'][0]:.1f} before, {r['load'][1]:.1f} after.", "",
+             f"Measured with `{r['about']['options']}`; load average {r['load'][0]:.1f} before, {r['load'][1]:.1f} "
+             "after.", "",
              "| contestant | memory of a step, MiB | of eager's | CPU time / eager | wall / eager | above idle, MiB "
              "| planned peak, MiB | losses off |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
     return lines + [f"| {label(n)} | " + " | ".join(words_of(row, plain)) + " |" for n, row in rows.items()]
