@@ -6,7 +6,8 @@ it is measured; the workloads and the peers are those of the harness in --peers,
     python3 bench/curve.py --environments DIR -o bench/results/curve.md --picture docs/curve.svg
 
 With --json FILE the numbers of other models are taken from there, so that each may be measured when the machine is
-quiet; without --environments nothing is run, and tables and picture are of what FILE has.
+quiet; without --environments nothing is run, and tables and picture are of what FILE has. What stands in the file of
+tables from the heading "Reading" on is kept.
 DIR is what compare.py --setup has made; its environment torch is enough. Returns 1 if a contestant failed."""
 import argparse
 import datetime
@@ -272,10 +273,10 @@ def main():
             write(args.json, json.dumps(results))
     if args.picture:
         write(args.picture, curve_picture.draw([(r["title"], points(r)) for r in results]))
-    text = "\n".join(text_of(results))
-    print(text)
+    lines = text_of(results)
     if args.out:
-        write(args.out, text)
+        write(args.out, "\n".join(lines + ["", *compare.kept(args.out, "## Reading")]))
+    print("\n".join(lines))
     failed = [f"{r['which']} {n}: {row['failed']}" for r in results for n, row in r["rows"].items() if "failed" in row]
     for line in failed:
         compare.say("failed:", line)

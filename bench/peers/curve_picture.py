@@ -20,8 +20,9 @@ SHAPES = {"plain": "M-5 0H5M0-5V5", "invonnx": "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.
           "compile": "M0-5.5L5.5 4H-5.5z", "revtorch": "M0-6L6 0L0 6L-6 0z",
           "invtorch": "M-4.5-4.5L4.5 4.5M-4.5 4.5L4.5-4.5", "memcnn": "M0 5.5L5.5-4H-5.5z"}
 STROKED = ("plain", "invtorch")
+LINED = ("invonnx", "compile")  # these have a budget to turn
 WIDTH, HEIGHT, LEFT, TOP, GAP = 330, 300, 60, 76, 24
-TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1)
+TICKS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1)
 
 
 def mark(kind, x, y, said):
@@ -60,7 +61,7 @@ class Panel:
         lines = self.frame(first)
         for kind, points in self.series.items():
             points = sorted(points)
-            if len(points) > 1:
+            if kind in LINED and len(points) > 1:
                 joined = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in points)
                 lines.append(f'<polyline class="{kind}" points="{joined}"/>')
             lines += [mark(kind, self.x(a), self.y(b), f"{NAMES[kind]}: {100 * a:.1f} % of the memory, {b:.2f} of the "
