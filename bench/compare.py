@@ -139,14 +139,14 @@ def header(args, cases):
             "- method and reading: [README.md](../README.md); W4 with `--gain 0.3`", ""]
 
 
-def kept(path):
+def kept(path, heading=KEPT):
     """What was written by hand into an earlier file."""
     try:
         with open(path) as f:
             text = f.read()
     except OSError:
         return []
-    at = ("\n" + text).find("\n" + KEPT)
+    at = ("\n" + text).find("\n" + heading)
     return text[at:].rstrip("\n").split("\n") if at >= 0 else []
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a workload of the peers' harness, or that of plain.py, for this program: model.onnx, x.npy and target.npy
-(x.bin and target.bin: the same without header) and case.json, all in the folder given. Runs in the environment with torch.
+(x.bin and target.bin: the same without header) and case.json, all in the folder given. Runs in the environment with
+torch.
 
     python export.py --peers DIR --workload W1 --depth 64 --out FOLDER [options of the harness, as --gain 0.3]
 

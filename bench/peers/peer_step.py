@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer for curve.py: a contestant of the harness, whole or on a share of the blocks, that steps when it is asked to. Runs
-in the environment with torch.
+"""A peer for curve.py: a contestant of the harness, whole or on a share of the blocks, that steps when it is asked to.
+Runs in the environment with torch.
 
     python peer_step.py --peers DIR --workload W1 --depth 8 --batch 32 --contestant NAME[@SHARE] --steps N --lr X
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beside the harness's workloads a plain residual network, in which nothing is reversible, of the same shape: a stem, blocks
-that take and give a tuple of tensors, and what follows; and smaller batches of all."""
+"""Beside the harness's workloads a plain residual network, in which nothing is reversible, of the same shape: a stem,
+blocks that take and give a tuple of tensors, and what follows; and smaller batches of all."""
 import torch
 from torch import nn
 
