@@ -117,9 +117,8 @@ static json_t *alive_at_peak(inv_context *ctx, const inv_plan *p)
  * apart. */
 static json_t *overhead(const inv_plan *p)
 {
-    const double bound = fmin(p->bound, p->overhead);
-    return json_pack("{s:f, s:f, s:f}", "overhead", p->overhead, "bound", bound, "gap",
-                     (1 + p->overhead) / (1 + bound) - 1);
+    return json_pack("{s:f, s:f, s:f}", "overhead", p->overhead, "bound", p->bound, "gap",
+                     (1 + p->overhead) / (1 + p->bound) - 1);
 }
 
 /* Of a step of the plan; null without a table of costs. */

@@ -26,7 +26,7 @@ inv_status inv_session_try_budget(inv_session *s, uint64_t budget, inv_trial *ou
         const inv_plan *plan = &p->plan[INV_PLAN_MAIN];
         out->peak = p->persistent + p->control + p->transient;
         out->overhead = plan->overhead;
-        out->bound = plan->bound < plan->overhead ? plan->bound : plan->overhead;
+        out->bound = plan->bound;
     }
     inv_program tried = *p;
     inv_program_restore(p, &former);

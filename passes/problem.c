@@ -227,7 +227,7 @@ static bool other_bytes(builder *b)
         const inv_buffer *x = &b->buffers.at[i];
         const int64_t size = (int64_t)inv__round64(x->nbytes);
         const size_t to = x->to < n ? x->to : n - 1;
-        if (x->value != INV_NONE && b->r->forward[x->value]) continue;
+        if (x->from > to || (x->value != INV_NONE && b->r->forward[x->value])) continue;
         at[x->from] += size, at[to + 1] -= size;
         before[x->from + 1] += size, before[to + 1] -= size;
         if (x->mem != INV_MEM_ACT) continue;
@@ -423,6 +423,31 @@ static bool list_refused(builder *b)
     return true;
 }
 
+/* Buffers of updates that order.c moves end, and begin behind, the step of the base's order that they are moved behind. */
+static inv_status buffers_of_early(builder *b, inv_graph *g)
+{
+    const inv_ids order = g->order;
+    const size_t begin = g->commit_begin, n = order.n;
+    uint32_t *at = INV_ARENA_NEW(b->a, uint32_t, g->node.n + 1), *step = INV_ARENA_NEW(b->a, uint32_t, n + 1);
+    bool *moved = INV_ARENA_NEW(b->a, bool, n + 1);
+    if (!at || !step || !moved) return INV_E_NOMEM;
+    for (size_t i = 0; i < n; i++) at[order.at[i]] = (uint32_t)i;
+    inv_status s = inv_advance_updates(g);
+    if (s == INV_OK) s = inv_buffers_apart(g, b->a, &b->buffers, &b->buffer_of);
+    for (size_t i = 0; i < n && s == INV_OK; i++) {
+        moved[i] = i < g->commit_begin && at[g->order.at[i]] >= begin;
+        step[i] = moved[i] ? step[i - 1] : at[g->order.at[i]];
+    }
+    g->order = order;
+    g->commit_begin = begin;
+    for (size_t i = 0; i < b->buffers.n && s == INV_OK; i++) {
+        inv_buffer *x = &b->buffers.at[i];
+        x->from = step[x->from] + moved[x->from];
+        if (x->to < n) x->to = step[x->to];
+    }
+    return s;
+}
+
 inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy,
                              const inv_cost_table *costs, inv_arena *a)
 {
@@ -442,7 +467,7 @@ inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy 
     r->number = INV_ARENA_NEW(a, uint32_t, n);
     r->steep = INV_ARENA_NEW(a, double, n);
     if (!r->forward || !r->root || !r->number || !r->steep) return INV_E_NOMEM;
-    INV_TRY(inv_buffers_apart(base, a, &b.buffers, &b.buffer_of));
+    INV_TRY(base->early ? buffers_of_early(&b, base) : inv_buffers_apart(base, a, &b.buffers, &b.buffer_of));
     bool ok = list_values(&b) && list_steps(&b) && other_bytes(&b) && list_edges(&b) && list_refused(&b);
     return ok ? INV_OK : INV_E_NOMEM;
 }

@@ -315,6 +315,8 @@ class Checker:
         self.check_report(what, "auto", report)
         self.expect(report["peak_bytes"] <= budget, f"{what}: peak {report['peak_bytes']} bytes")
         self.check_states(what, got)
+        plan = report["plan"]
+        self.expect(plan["bound"] <= plan["overhead"] + 1e-9, f"{what}: bound {plan['bound']}, plan {plan['overhead']}")
         self.check_forward(what, got, self.tol)
         self.check_equal(what, got, store, {"state", "out", "loss"})
         if report["values"]["inverted"]:

@@ -38,6 +38,12 @@ static const char coupled[] =
     "s = MatMul(x, stem)\nu, v = Split<axis = 1, num_outputs = 2>(s)\na = MatMul(v, w0)\nb = Tanh(a)\nu1 = Add(u, b)\n"
     "c = MatMul(u1, w1)\nd = Tanh(c)\nv1 = Add(v, d)\ny = Concat<axis = 1>(u1, v1)\n}\n";
 
+/* The one gradient is gone before the other comes. */
+static const char thin[] =
+    "g(float[2,16] x) => (y) {\n"
+    "param float[16,16] w0\nparam float[16,16] w1\n"
+    "a = MatMul(x, w0)\nb = Tanh(a)\nc = Exp(b)\nd = Tanh(c)\ne = Exp(d)\nf = Tanh(e)\nh = Exp(f)\ni = Tanh(h)\n"
+    "j = MatMul(i, w1)\nk = Tanh(j)\nl = Exp(k)\nm = Tanh(l)\nn = Exp(m)\ny = Tanh(n)\n}\n";
 /* Images are channels-last inside, so that gradients of `scale` and `shift` take their shapes in the commit part. */
 static const char imaged[] =
     "g(float[2,16] x) => (y) {\n"
@@ -67,6 +73,8 @@ static inv_graph *parse(const char *text)
 typedef struct trained {
     inv_status status;
     size_t gradients;   /* bytes of them, most at once */
+    size_t peak;        /* bytes of all but what outlasts the step */
+    double overhead, bound;
     float weight[MOST]; /* all parameters, one after the other */
     size_t n;
     float was[MOST];
@@ -126,6 +134,9 @@ static trained train(const char *text, inv_session_options o, int steps, float o
         const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
         for (size_t i = 0; i < p->g->order.n; i++)
             if (p->live[i].bytes[INV_MEM_GRAD] > t.gradients) t.gradients = p->live[i].bytes[INV_MEM_GRAD];
+        t.peak = p->transient;
+        t.overhead = p->overhead;
+        t.bound = p->bound;
         t.n = read_weights(s, g, t.weight);
     }
     inv_session_destroy(s);
@@ -166,6 +177,31 @@ static void gradients_in_another_shape_move_too(void **state)
     if (late.status != INV_OK || early.status != INV_OK) fail_msg("%s", inv_context_message(ctx));
     assert_memory_equal(late.weight, early.weight, late.n * sizeof *late.weight);
     assert_true(early.gradients < late.gradients);
+}
+
+/* What gradients leave free early is room for the plan, and for the bound: no plan costs less than it. */
+static void budgets_know_of_them(void **state)
+{
+    (void)state;
+    const inv_session_options o = {.device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_RECOMPUTE,
+                                   .early_update = true};
+    inv_session_options store = o;
+    store.memory = INV_MEMORY_STORE;
+    const size_t most = train(thin, store, 0, 0.5f).peak;
+    const size_t weights = train(thin, o, 0, 0.5f).n * sizeof(float);
+    size_t met = 0, dear = 0;
+    for (size_t peak = most; peak > most / 2; peak -= 64) {
+        inv_session_options within = o;
+        within.budget = weights + peak;
+        const trained t = train(thin, within, 0, 0.5f);
+        if (t.status == INV_E_NOMEM) break;
+        assert_int_equal(t.status, INV_OK);
+        assert_true(t.bound <= t.overhead + 1e-12);
+        if (3 * peak > 2 * most) assert_true(t.overhead < 0.03); /* 0.3 if the first gradient stayed for the other */
+        met++;
+        dear += t.bound > 0;
+    }
+    assert_true(met > 1 && dear > 0);
 }
 
 static void a_loss_that_is_not_finite_changes_nothing(void **state)
@@ -226,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_the_same),
         cmocka_unit_test(gradients_in_another_shape_move_too),
+        cmocka_unit_test(budgets_know_of_them),
         cmocka_unit_test(a_loss_that_is_not_finite_changes_nothing),
         cmocka_unit_test(a_gradient_that_is_not_finite_stops_updates),
         cmocka_unit_test(guards_forbid_them),
