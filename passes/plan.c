@@ -5,6 +5,7 @@
  * where too many bytes live. Every plan within the budget is filled up (refill.c), of large problems those that
  * may be best; the best is then changed itself (anneal.c). All is deterministic: effort is counted in visits, not in
  * seconds.
+ * Where activations are to be as small as can be, bytes have a price over all of backward, too.
  * requires: inv_problem, inv_goal.  gives: firings and their score. */
 #include <math.h>
 #include <string.h>
@@ -183,20 +184,34 @@ static void price_range(const inv_problem *p, double *least, double *most)
     if (!(*least < *most)) *least = *most;
 }
 
-/* One price at the turn, up to that of a longer run of evaluations; far beyond, everything would be derived from the
- * input. */
-static inv_status scan_prices(searcher *s, bool invert)
+/* Of a byte at each step of backward: what is not read again within a few operators' time is rather derived again. */
+static double holding_price(const inv_problem *p)
 {
-    enum { RUN = 64, MOST = 40 };
+    double cost = 0, nbytes = 1;
+    for (uint32_t i = 0; i < p->nedge; i++) cost += p->edge[i].inverse ? 0 : p->edge[i].cost;
+    for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
+    return cost / nbytes / 2;
+}
+
+/* One price at the turn, up to that of a longer run of evaluations; far beyond, everything would be derived from the
+ * input. `hold`: that of each later step, as soon as the one at the turn is well above it. */
+static inv_status scan_prices(searcher *s, bool invert, double hold)
+{
+    enum { MOST = 40 };
+    const double run = hold > 0 ? 512 : 64;
     double least, most;
     price_range(s->p, &least, &most);
     if (!(most > 0)) return INV_OK;
-    const double factor = s->factor = fmax(2, pow(RUN * most / least, 1.0 / MOST));
+    const double factor = s->factor = fmax(2, pow(run * most / least, 1.0 / MOST));
     const size_t n = s->p->nstep;
-    for (double price = least / 2; price < RUN * most && s->p->forward < n; price *= factor) {
+    for (double price = least / 2; price < run * most && s->p->forward < n; price *= factor) {
         inv_score got;
         memset(s->next.step, 0, n * sizeof *s->next.step);
         s->next.step[s->p->forward] = s->next.price = price;
+        for (size_t t = s->p->forward + 1; t < n; t++) {
+            s->next.step[t] = fmin(hold, price / 10);
+            s->next.price += s->next.step[t];
+        }
         s->next.invert = invert;
         s->next.apart = s->next.lean = false;
         INV_TRY(trial(s, &s->next, &got));
@@ -314,14 +329,14 @@ static inv_status fill_up(searcher *s)
     return weigh_last(s);
 }
 
-/* Visits for changing the plan; by default, hundreds of passes over the step for each of its steps, within limits, and
- * none beyond a size at which prices have found what there is. */
+/* Visits for changing the plan; by default, hundreds of passes over the step for each of its steps, within limits. None
+ * beyond a size at which prices have found what there is. */
 static double plan_effort(const searcher *s)
 {
     enum { USUAL = 15000000, MOST = 30000000 };
     const double n = s->p->nstep;
-    if (s->goal->effort > 0) return s->goal->effort;
-    return n > LARGE ? 0 : fmin(fmax(400 * n * n, USUAL), MOST);
+    if (n > LARGE) return 0;
+    return s->goal->effort > 0 ? s->goal->effort : fmin(fmax(400 * n * n, USUAL), MOST);
 }
 
 static inv_status run(searcher *s)
@@ -337,15 +352,19 @@ static inv_status run(searcher *s)
     s->now.invert = s->goal->invert;
     INV_TRY(walk(s, &s->now, false)); /* everything kept that may be */
     if (s->goal->budget && s->best_score.peak <= s->goal->budget) return INV_OK;
-    if (s->goal->recompute) INV_TRY(scan_prices(s, false));
-    bool inverse = !s->goal->recompute; /* else the same again */
-    for (uint32_t i = 0; i < p->nedge; i++) inverse |= p->edge[i].inverse && !p->edge[i].closed;
-    if (s->goal->invert && inverse) INV_TRY(scan_prices(s, true));
-    if (s->goal->share > 0) { /* which trial inverts enough is known when all have been made */
+    bool inverse = false; /* else the same again */
+    for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal->invert && p->edge[i].inverse && !p->edge[i].closed;
+    /* without them by itself where trials are cheap, or where they are of no use */
+    const bool apart = !(inverse && (s->goal->share > 0 || p->nstep > LARGE));
+    if (s->goal->recompute && apart) INV_TRY(scan_prices(s, false, 0));
+    if (inverse) INV_TRY(scan_prices(s, true, 0));
+    if (s->goal->recompute && !apart && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
+    if (s->goal->share > 0 && s->most_inverted > 0) { /* which trial inverts enough is known when all have been made */
         s->floor = s->goal->share * s->most_inverted;
         s->found = false;
         s->at.peak = 0;
-        INV_TRY(scan_prices(s, true));
+        INV_TRY(scan_prices(s, true, 0));
+        INV_TRY(scan_prices(s, true, holding_price(s->p)));
     }
     if (s->best.n == 0 && !s->at.peak) return INV_OK;
     INV_TRY(try_variants(s));

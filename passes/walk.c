@@ -56,6 +56,8 @@ typedef struct walker {
     bool *anchor;     /* per value: rather kept than what is derived from it */
     bool *heeded;     /* per value: refused by the guard, and what was rebuilt before it marked */
     bool doubting;    /* deriving what was to be kept: what that is derived from is not doubted in turn */
+    bool shared;      /* the dearest source of an edge counts for all: they are derived from each other, so that the sum
+                         would double from state to state; then what was picked is added up, each edge once */
     INV_VEC(cone_link) links;
     INV_VEC(cone_edge) cone;
     heap queue;
@@ -250,7 +252,7 @@ static bool shortest(walker *w, uint32_t target)
         w->head[it.v] = SETTLED;
         for (; l != UINT32_MAX; l = w->links.at[l].next) {
             cone_edge *e = &w->cone.at[w->links.at[l].edge];
-            e->cost += it.cost;
+            e->cost = w->shared ? fmax(e->cost, edge_cost(w, e->id, e->gives) + it.cost) : e->cost + it.cost;
             if (--e->open == 0 && !relax(w, w->links.at[l].edge)) return false;
         }
     }
@@ -322,6 +324,18 @@ static bool list_picks(walker *w, uint32_t target, id_list *picks)
     return true;
 }
 
+static double sum_of(const walker *w, const id_list *picks, const id_list *edges)
+{
+    double sum = 0;
+    for (size_t i = 0; i < picks->n; i++) sum += edge_cost(w, edges->at[i], picks->at[i]);
+    return sum;
+}
+
+static void take_back(walker *w, const id_list *picks, size_t n, const double *err)
+{
+    for (size_t i = 0; i < n; i++) w->err[picks->at[i]] = err[i];
+}
+
 /* Picks and, beside them, the edges; none if target costs more than cap. */
 static bool hyperpath(walker *w, uint32_t target, double cap, id_list *picks, id_list *edges)
 {
@@ -338,12 +352,16 @@ static bool hyperpath(walker *w, uint32_t target, double cap, id_list *picks, id
             if (!inv_vec_push(w->a, edges, w->cone.at[w->via[picks->at[i]]].id)) return false;
         }
         while (bad < picks->n && edge_fits(w, picks->at[bad], edges->at[bad])) bad++;
-        if (bad == picks->n) return true;
+        if (bad == picks->n && w->shared && sum_of(w, picks, edges) > cap) {
+            take_back(w, picks, bad, old);
+            picks->n = 0;
+        }
+        if (bad >= picks->n) return true;
         uint32_t v = picks->at[bad];
         w->banned[edges->at[bad]] = true;
         /* Errors have added up to this one: kept, it is clean for all that is derived from it later. */
         w->anchor[v] = w->err[v] > w->p->max_drift;
-        for (size_t i = 0; i <= bad; i++) w->err[picks->at[i]] = old[i];
+        take_back(w, picks, bad + 1, old);
     }
 }
 
@@ -389,10 +407,12 @@ static bool fire(walker *w, uint32_t v, uint32_t id)
 
 static bool need(walker *w, uint32_t v);
 
-/* Whether a pick that is to be kept is first tried to be derived itself; what that takes is not doubted in turn. */
+/* Whether a pick that is to be kept is first tried to be derived itself; what that takes is not doubted in turn. So is
+ * a state in which errors have added up. */
 static bool doubted(const walker *w, uint32_t v, uint32_t edge)
 {
-    return edge == KEEP && w->prices->lean && likely(w, v) && !w->anchor[v] && !w->doubting;
+    if (edge != KEEP || w->doubting) return false;
+    return w->anchor[v] ? w->firing[v] == INV_NO_FIRING : w->prices->lean && likely(w, v);
 }
 
 static bool derive(walker *w, uint32_t target, double cap, bool *done)
@@ -435,7 +455,13 @@ static bool need(walker *w, uint32_t v)
     }
     if (!done && value->n) {
         uint32_t last = likely(w, v) ? w->prices->likely[v] : w->t;
-        if (!derive(w, v, keeping(w, v, last), &done)) return false;
+        const double cap = keeping(w, v, last);
+        if (!derive(w, v, cap, &done)) return false;
+        if (!done && w->anchor[v] && w->firing[v] == INV_NO_FIRING) {
+            w->shared = true;
+            if (!derive(w, v, cap, &done)) return false;
+            w->shared = false;
+        }
     }
     if (!done) {
         w->until[v] = w->t;

@@ -349,6 +349,43 @@ static void residual(void **state)
     chain_free(&c);
 }
 
+/* Bytes at the turn from forward to backward, where errors forbid more than `clean` inverses in a row. */
+static size_t at_turn(uint32_t blocks, double clean)
+{
+    chain c;
+    assert_true(chain_make(&c, blocks, 0));
+    for (uint32_t i = 0; i < c.p.nedge; i++) {
+        c.p.edge[i].gain = 1;
+        c.p.edge[i].own = c.p.edge[i].inverse && c.p.edge[i].nsource == 2;
+    }
+    c.p.max_drift = clean;
+    c.p.value[0].nbytes = c.p.value[1].nbytes = 64; /* small, as an image is beside what is made of it */
+    double *price = calloc(c.p.nstep, sizeof *price), work = 0;
+    assert_non_null(price);
+    for (uint32_t t = c.p.forward; t < c.p.nstep; t++) price[t] = t == c.p.forward ? 1e-2 : 1e-5;
+    const inv_prices prices = {.step = price, .recompute = true, .invert = true};
+    inv_firings plan = {0};
+    inv_replay r;
+    inv_arena a;
+    inv__arena_init(&a, ctx);
+    assert_int_equal(inv_walk_prices(&a, &c.p, &prices, &plan, &work), INV_OK);
+    assert_int_equal(inv_plan_replay(&a, &c.p, &plan, &r), INV_OK);
+    const size_t nbytes = r.live[r.event_of_step[c.p.forward]];
+    print_message("%u blocks: %zu KiB at the turn\n", blocks, nbytes >> 10);
+    inv__arena_fini(&a);
+    free(price);
+    chain_free(&c);
+    return nbytes;
+}
+
+/* Inverses add errors up, and after so many blocks a state is not clean enough to go on from. If bytes are dear it is
+ * computed from the input again, block by block, and not kept. */
+static void deep(void **state)
+{
+    (void)state;
+    assert_in_range(at_turn(96, 80), 0, at_turn(64, 80) + 128); /* the input, too */
+}
+
 /* What a walk looks at for each step does not grow with the steps: an Add can be solved for either operand, and such
  * circles lead nowhere. */
 static void visits(void **state)
@@ -382,6 +419,7 @@ int main(void)
         cmocka_unit_test(smallest),
         cmocka_unit_test(couplings),
         cmocka_unit_test(residual),
+        cmocka_unit_test(deep),
         cmocka_unit_test(visits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
