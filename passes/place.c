@@ -458,7 +458,8 @@ static inv_status narrow(placer *p, size_t failed, uint64_t steps)
 static inv_status run(placer *p)
 {
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
-    enum { STEPS = 300000000 }; /* half a second */
+    enum { DESCENTS = 800, MOST = 300000000 }; /* half a second */
+    const uint64_t square = (uint64_t)p->n * p->n, steps = square < MOST / DESCENTS ? square * DESCENTS : MOST;
     uint32_t *begins;
     bool impossible = true;
     INV_TRY(prepare(p, &begins));
@@ -470,11 +471,11 @@ static inv_status run(placer *p)
     for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
     p->big = p->n;
     size_t failed = near;
-    for (size_t cap = near; p->best > cap && impossible && p->steps < STEPS; cap += INV_PLACE_ALIGN)
-        INV_TRY(pack(p, failed = cap, STEPS / 2, &impossible));
-    if (p->best > near) INV_TRY(narrow(p, failed, STEPS / 8));
-    if (p->best > p->load) INV_TRY(search(p, p->load, p->load, STEPS / 8, &impossible));
-    if (p->best > p->load) INV_TRY(narrow(p, p->load, STEPS / 16));
+    for (size_t cap = near; p->best > cap && impossible && p->steps < steps; cap += INV_PLACE_ALIGN)
+        INV_TRY(pack(p, failed = cap, steps / 2, &impossible));
+    if (p->best > near) INV_TRY(narrow(p, failed, steps / 8));
+    if (p->best > p->load) INV_TRY(search(p, p->load, p->load, steps / 8, &impossible));
+    if (p->best > p->load) INV_TRY(narrow(p, p->load, steps / 16));
     return INV_OK;
 }
 
