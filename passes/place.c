@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Offsets for lifetimes. No arena is smaller than the most bytes that live at once (the load); this comes to it, or
- * within half a percent, in two ways:
+ * within half a percent as a rule, in two ways:
  *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), in O(n log n) list operations. On the steps of
  *   deep networks that is the load already, or next to it.
  *   canonical search (Moffitt, MiniMalloc, ASPLOS 2023): any packing can be pushed down until every box stands on
  *   another or on the ground, and then be built by rising offsets, each box as low as those built before allow. So
  *   only such sequences are tried, depth first, given up where the bytes still to come at some time no longer fit, and
- *   begun anew with other preferences, more of them for boxes that were in the way before.
+ *   begun anew with other preferences, more of them for boxes that were in the way before. Of many boxes the largest are
+ *   packed so, and the others put into the gaps by first fit: it has time to turn back then.
  * Deterministic, and of bounded work. */
 #include <math.h>
 #include <stdlib.h>
