@@ -558,7 +558,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     if (!measure(&x)) return INV_OK;
     x.kept = x.next.kept;
     accept(&x);
-    const double part = effort / RUNS, hot[] = {3, 1, 0.3}; /* in terms of an edge's cost */
+    const double part = effort / RUNS, hot[] = {10, 3, 1}; /* in terms of an edge's cost */
     for (int run = 0; run < RUNS || (!x.best.fits && run < MORE * RUNS); run++) {
         cool(&x, x.mean * hot[run % 3], part);
         copy(&x, &x.next, &x.best); /* from the best once more */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Offsets for lifetimes. No arena is smaller than the most bytes that live at once (the load); this comes to it, or
- * within half a percent, in two ways:
+ * within half a percent as a rule, in two ways:
  *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), in O(n log n) list operations. On the steps of
  *   deep networks that is the load already, or next to it.
  *   canonical search (Moffitt, MiniMalloc, ASPLOS 2023): any packing can be pushed down until every box stands on
  *   another or on the ground, and then be built by rising offsets, each box as low as those built before allow. So
  *   only such sequences are tried, depth first, given up where the bytes still to come at some time no longer fit, and
- *   begun anew with other preferences, more of them for boxes that were in the way before.
+ *   begun anew with other preferences, more of them for boxes that were in the way before. Of many boxes the largest are
+ *   packed so, and the others put into the gaps by first fit: it has time to turn back then.
  * Deterministic, and of bounded work. */
 #include <math.h>
 #include <stdlib.h>
@@ -458,7 +459,8 @@ static inv_status narrow(placer *p, size_t failed, uint64_t steps)
 static inv_status run(placer *p)
 {
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
-    enum { STEPS = 300000000 }; /* half a second */
+    enum { DESCENTS = 800, MOST = 300000000 }; /* half a second */
+    const uint64_t square = (uint64_t)p->n * p->n, steps = square < MOST / DESCENTS ? square * DESCENTS : MOST;
     uint32_t *begins;
     bool impossible = true;
     INV_TRY(prepare(p, &begins));
@@ -470,11 +472,11 @@ static inv_status run(placer *p)
     for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
     p->big = p->n;
     size_t failed = near;
-    for (size_t cap = near; p->best > cap && impossible && p->steps < STEPS; cap += INV_PLACE_ALIGN)
-        INV_TRY(pack(p, failed = cap, STEPS / 2, &impossible));
-    if (p->best > near) INV_TRY(narrow(p, failed, STEPS / 8));
-    if (p->best > p->load) INV_TRY(search(p, p->load, p->load, STEPS / 8, &impossible));
-    if (p->best > p->load) INV_TRY(narrow(p, p->load, STEPS / 16));
+    for (size_t cap = near; p->best > cap && impossible && p->steps < steps; cap += INV_PLACE_ALIGN)
+        INV_TRY(pack(p, failed = cap, steps / 2, &impossible));
+    if (p->best > near) INV_TRY(narrow(p, failed, steps / 8));
+    if (p->best > p->load) INV_TRY(search(p, p->load, p->load, steps / 8, &impossible));
+    if (p->best > p->load) INV_TRY(narrow(p, p->load, steps / 16));
     return INV_OK;
 }
 

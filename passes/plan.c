@@ -272,21 +272,22 @@ static inv_status refine_prices(searcher *s)
  * on from worse plans, too; and it begins again from the best. */
 static inv_status climb(searcher *s)
 {
-    enum { STEPS = 30, ALIKE = 4 }; /* without gain, this often */
-    for (int same = 0; same < ALIKE && s->work < s->most_work; same++) {
+    const bool large = s->p->nstep > LARGE;
+    const int steps = large ? 4 : 30, alike = large ? 1 : 4; /* without gain, this often */
+    for (int same = 0; same < alike && s->work < s->most_work; same++) {
         const double sharp = 4 * pow(0.25, chance(s));
         inv_score got;
         copy_setting(s, &s->next, &s->now);
         INV_TRY(trial(s, &s->next, &got));
         if (same & 1) multiply(s, exp(2 * chance(s) - 1));
-        for (int k = 0; k < STEPS && s->work < s->most_work; k++) {
+        for (int k = 0; k < steps && s->work < s->most_work; k++) {
             if (!s->goal->budget && got.cost > s->limit) multiply(s, 0.7);
-            else lean_on_peak(s, sharp * (1 - (double)k / STEPS));
+            else lean_on_peak(s, sharp * (1 - (double)k / steps));
             INV_TRY(trial(s, &s->next, &got));
             if (!better(s, &got, &s->at)) continue;
             s->at = got;
             copy_setting(s, &s->now, &s->next);
-            same = -1;
+            if (!large) same = -1;
         }
     }
     return INV_OK;

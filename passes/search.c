@@ -268,6 +268,7 @@ static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
     inv_score score;
     size_t need, low = floor_of(&s->recovery.p);
     goal.limit = INFINITY;
+    goal.effort *= 3;
     size_t high = SIZE_MAX / 2;
     for (int i = 0; i < 3 * TRIES && high > low + 64; i++) {
         goal.budget = i == 0 ? 0 : i == 1 ? low : high - (high - low + 2) / 3;
@@ -280,27 +281,26 @@ static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 }
 
 /* The least arithmetic within so many bytes. The problem's peak is not quite the graph's, and buffers may not go
- * together well: what that takes more is taken off what the plan needed, more of it each time, and sought again. If
- * that comes to nothing, the plan is sought between the smallest and what failed. */
+ * together well: what that takes more is taken off what the plan needed, more of it each time, and sought again; if that
+ * comes to nothing, the smallest is. From what fits, a plan is sought between it and what failed. */
 static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
 {
     inv_goal goal = *wanted;
     inv_score score;
-    size_t need, low, high = nbytes;
+    size_t need = SIZE_MAX, high = 0;
     goal.budget = nbytes;
+    goal.effort *= 5;
     for (int i = 0; i < TRIES; i++) {
         INV_TRY(attempt(s, &goal, nbytes, nbytes, &score, &need));
-        if (need <= nbytes) return INV_OK;
-        if (score.peak > goal.budget) break;
-        const size_t off = (need - nbytes) << i, from = score.peak < goal.budget ? score.peak : goal.budget;
+        if (need <= nbytes) break;
         high = goal.budget;
-        if (off >= from) break;
-        goal.budget = from - off;
+        if (score.peak > goal.budget || (need - nbytes) << i >= score.peak) break;
+        goal.budget = score.peak - ((need - nbytes) << i);
     }
-    INV_TRY(least_bytes(s, wanted, nbytes));
+    if (need > nbytes) INV_TRY(least_bytes(s, wanted, nbytes));
     if (needed(&s->best_plan) > nbytes) return INV_OK;
-    low = s->best_score.peak;
-    for (int i = 0; i < TRIES && high > low + 64; i++) {
+    size_t low = s->best_score.peak;
+    for (int i = 0; i < TRIES && high > low + low / 128; i++) {
         const inv_firings start = s->best_firings;
         goal.start = &start;
         goal.budget = low + (high - low) / 2;
@@ -393,7 +393,7 @@ static bool errors_add_up(const inv_problem *p)
 
 static inv_status seek(search *s, const inv_program *program, inv_memory memory)
 {
-    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = (s->budget || program->smallest ? 3e4 : 1e4) * s->recovery.p.nstep,
+    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = 1e4 * s->recovery.p.nstep,
                      .recompute = true, .invert = s->policy.invert};
     if (program->smallest) return least_bytes(s, &goal, 0);
     if (s->budget) return within(s, &goal, s->budget);
