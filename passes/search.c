@@ -303,6 +303,7 @@ static inv_status seek(search *s, const inv_program *program, inv_memory memory)
     if (memory == INV_MEMORY_INVERT) {
         goal.share = 0.75;
         goal.activations = true;
+        goal.effort *= 5; /* the smallest of all, and the same in every block: many changes */
     }
     return smallest(s, &goal);
 }
