@@ -2,21 +2,7 @@
  * Recovery on graphs written as text: how often a branch is evaluated, how the peak depends on depth, and that values
  * with other readers come through. Fails if a clone is made twice, if a freed value is still read (device `checked`),
  * or if a mode changes the gradients. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "core/model.h"
-#include "core/program.h"
-#include "executor/executor.h"
-#include "with_context.h"
+#include "recover_run.h"
 
 /* y = couplings(x), each half 4 of 8 features, F and G = linear, tanh, linear. */
 static char *couplings(int blocks, const char *tail)
@@ -37,146 +23,6 @@ static char *couplings(int blocks, const char *tail)
     ADD("w = Concat<axis = 1>(u%d, v%d)\n%s\n}\n", blocks, blocks, tail);
 #undef ADD
     return s;
-}
-
-/* Parameters of the text have no data: fill them, small and different. */
-static void fill_params(inv_graph *g)
-{
-    uint64_t h = 88172645463325252u;
-    for (size_t i = 0; i < g->inits.n; i++) {
-        inv_value *v = inv_val(g, g->inits.at[i]);
-        size_t ne = (size_t)inv_shape_nelem(&v->shape);
-        float *data = inv__arena_alloc(&g->arena, ne * sizeof *data);
-        assert_non_null(data);
-        for (size_t k = 0; k < ne; k++) {
-            h ^= h << 13, h ^= h >> 7, h ^= h << 17;
-            data[k] = (float)((double)(h >> 11) * 0x1p-53 - 0.5) * 0.6f;
-        }
-        v->data = (inv_data){INV_F32, v->shape, data, ne * sizeof *data};
-    }
-}
-
-static inv_graph *parse(const char *text)
-{
-    inv_graph *g = NULL;
-    if (inv_graph_parse(ctx, text, &g) != INV_OK) fail_msg("%s", inv_context_message(ctx));
-    fill_params(g);
-    return g;
-}
-
-typedef struct outcome {
-    double loss, flops, store_flops, drift;
-    size_t activation_peak, allocated, planned;
-    int fallbacks; /* of both calls */
-    size_t nclone, ninverse, nforward;
-    size_t njoined, nonto, nadd;    /* solved by a convolution; gradients added onto others; by Add */
-    size_t nbits, nbits_behind;     /* masks; of them, in backward behind another reader of the same value, the last */
-    char *plan;                     /* as JSON */
-    float *grad; /* all parameter gradients, one after the other */
-    size_t ngrad;
-} outcome;
-
-static void forget(outcome *o)
-{
-    free(o->grad);
-    inv_free(ctx, o->plan);
-}
-
-static bool is_last_reader(const inv_graph *g, size_t at, inv_id v)
-{
-    for (size_t i = at + 1; i < g->order.n; i++)
-        for (uint32_t k = 0; k < inv_nod(g, g->order.at[i])->nin; k++)
-            if (inv_nod(g, g->order.at[i])->in[k] == v) return false;
-    return true;
-}
-
-static void count(const inv_graph *g, outcome *o)
-{
-    for (size_t i = 0; i < g->order.n; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]), *before = i ? inv_nod(g, g->order.at[i - 1]) : n;
-        const bool backward = i >= g->forward_end, bits = strcmp(n->op->name, "CompareBits") == 0;
-        o->njoined += n->solves != INV_NONE && strcmp(n->op->name, "ConvN") == 0;
-        o->nonto += strcmp(n->op->name, "ConvGradX") == 0 && n->nin == 3;
-        o->nadd += backward && strcmp(n->op->name, "Add") == 0;
-        o->nbits += bits;
-        o->nbits_behind += bits && backward && strcmp(before->op->name, "ConvGradW") == 0 &&
-                           before->in[0] == n->in[0] && is_last_reader(g, i, n->in[0]);
-    }
-}
-
-static outcome run(inv_graph *g, inv_memory memory, const char *device, const inv_session_options *more)
-{
-    outcome o = {0};
-    inv_model model = {.ctx = ctx, .path = "text", .graph = g};
-    const inv_shape *xs = &inv_val(g, g->inputs.at[0])->shape;
-    size_t nx = (size_t)inv_shape_nelem(xs);
-    float *x = malloc(nx * sizeof *x), target[64 * 8];
-    for (size_t i = 0; i < nx; i++) x[i] = (float)sin((double)i * 0.7);
-    for (size_t i = 0; i < 64 * 8; i++) target[i] = (float)cos((double)i * 0.3);
-    int64_t td[2] = {64, 8};
-    inv_array in = {.name = "x", .dtype = INV_F32, .rank = xs->rank, .dims = xs->dim, .data = x};
-    inv_array t = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = td, .data = target};
-    inv_session_options opt = more ? *more : (inv_session_options){.size = sizeof opt};
-    opt.purpose = INV_FOR_TRAIN;
-    opt.inputs = &in;
-    opt.ninputs = 1;
-    opt.target = &t;
-    opt.loss = INV_LOSS_MSE;
-    const char *y = "y";
-    opt.loss_outputs = &y;
-    opt.nloss_outputs = 1;
-    opt.memory = memory;
-    opt.device = device;
-    inv_session *s = NULL;
-    if (inv_session_create(&model, &opt, &s) != INV_OK) fail_msg("%s", inv_context_message(ctx));
-    inv_result res;
-    for (int twice = 0; twice < 2; twice++) {
-        if (inv_session_grad(s, &in, 1, &t, &res) != INV_OK) fail_msg("%s", inv_context_message(ctx));
-        o.fallbacks += res.fallbacks;
-    }
-    o.loss = res.loss;
-    o.drift = res.drift;
-    assert_int_equal(res.fallbacks, 0); /* of the second call: what was kept stays kept */
-    o.allocated = s->device->peak(s->self);
-    o.planned = s->program->persistent + s->program->transient;
-    const inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
-    o.flops = p->flops;
-    o.store_flops = p->store_flops;
-    o.activation_peak = p->activation_peak;
-    o.nforward = p->g->forward_end;
-    for (size_t i = 0; i < p->g->order.n; i++) {
-        const inv_node *n = inv_nod(p->g, p->g->order.at[i]);
-        o.nclone += n->clone_of != INV_NONE && strcmp(n->op->name, "Tanh") == 0;
-        o.ninverse += n->solves != INV_NONE && strcmp(n->op->name, "Sub") == 0;
-    }
-    count(p->g, &o);
-    assert_int_equal(inv_session_plan(s, &o.plan), INV_OK);
-    for (size_t i = 0; inv_session_name(s, INV_GET_GRAD, i); i++) {
-        const void *data;
-        inv_dtype dt;
-        int rank;
-        int64_t dims[8], ne = 1;
-        assert_int_equal(
-            inv_session_get(s, INV_GET_GRAD, inv_session_name(s, INV_GET_GRAD, i), &data, &dt, &rank, dims), INV_OK);
-        for (int d = 0; d < rank; d++) ne *= dims[d];
-        o.grad = realloc(o.grad, (o.ngrad + (size_t)ne) * sizeof *o.grad);
-        memcpy(o.grad + o.ngrad, data, (size_t)ne * sizeof *o.grad);
-        o.ngrad += (size_t)ne;
-    }
-    inv_session_destroy(s);
-    free(x);
-    return o;
-}
-
-static double distance(const outcome *a, const outcome *b)
-{
-    double d = 0, n = 0;
-    assert_int_equal(a->ngrad, b->ngrad);
-    for (size_t i = 0; i < a->ngrad; i++) {
-        d += ((double)a->grad[i] - b->grad[i]) * ((double)a->grad[i] - b->grad[i]);
-        n += (double)a->grad[i] * a->grad[i];
-    }
-    return sqrt(d / n);
 }
 
 /* Every mode on device `checked` gives the gradients of store. */
@@ -238,110 +84,6 @@ static void test_peak_does_not_grow(void **state)
     }
     assert_true(fabs((double)peak[1] - (double)peak[2]) <= 0.01 * (double)peak[2]);
     assert_true((double)peak[0] <= 1.01 * (double)peak[2]);
-}
-
-/* --- what is written over what --- */
-
-/* Couplings with convolutions, on [64,4,8,8]. */
-static char *image_couplings(int blocks)
-{
-    size_t cap = 2048 + (size_t)blocks * 1024;
-    char *s = malloc(cap);
-    size_t n = 0;
-#define ADD(...) n += (size_t)snprintf(s + n, cap - n, __VA_ARGS__)
-    ADD("g(float[64,3,8,8] x) => (y) {\nparam float[8,3,3,3] stem\nparam float[8,8] head\n");
-    for (int i = 0; i < 2 * blocks; i++)
-        ADD("param float[4,4,3,3] a%d\nparam float[4,4,3,3] b%d\nparam float[4] c%d\n", i, i, i);
-    ADD("z = Conv<pads = [1,1,1,1]>(x, stem)\nu0, u1 = Split<axis = 1, num_outputs = 2>(z)\n");
-    for (int i = 0; i < 2 * blocks; i++)
-        ADD("p%d = Conv<pads = [1,1,1,1]>(u%d, a%d)\nq%d = Relu(p%d)\n"
-            "r%d = Conv<pads = [1,1,1,1]>(q%d, b%d, c%d)\nu%d = Add(u%d, r%d)\n",
-            i, i + 1, i, i, i, i, i, i, i, i + 2, i, i);
-    ADD("w = Concat<axis = 1>(u%d, u%d)\nt = Tanh(w)\nk = GlobalAveragePool(t)\nf = Flatten(k)\n"
-        "y = MatMul(f, head)\n}\n", 2 * blocks, 2 * blocks + 1);
-#undef ADD
-    return s;
-}
-
-/* Alive within a coupling: both halves and their gradients, two values of the branch, and less than another half in
- * masks, scratch memory and the model's input. The branch's result is nowhere. */
-static void test_halves_are_solved_in_place(void **state)
-{
-    (void)state;
-    enum { HALF = 64 * 4 * 8 * 8 * 4, INPUT = 64 * 3 * 8 * 8 * 4 };
-    static const char *const device[] = {"cpu", "checked", "sim"};
-    char *text = image_couplings(4);
-    inv_graph *g = parse(text);
-    outcome store = run(g, INV_MEMORY_STORE, "checked", NULL);
-    for (int k = 0; k < 3; k++) {
-        outcome o = run(g, INV_MEMORY_INVERT, device[k], NULL);
-        assert_true(o.njoined >= 4); /* of 8 couplings; elsewhere the branch's result is made where there is room */
-        if (k < 2 && o.activation_peak > 6 * HALF + INPUT + HALF / 2) /* kernels of a device take more scratch memory */
-            fail_msg("%s: %zu bytes", device[k], o.activation_peak);
-        assert_true(distance(&store, &o) < 1e-4);
-        const inv_session_options saved = {.size = sizeof saved, .plan = o.plan};
-        outcome again = run(g, INV_MEMORY_INVERT, device[k], &saved);
-        assert_int_equal(again.njoined, o.njoined);
-        assert_int_equal(again.activation_peak, o.activation_peak);
-        forget(&o);
-        forget(&again);
-    }
-    forget(&store);
-    inv_graph_destroy(g);
-    free(text);
-}
-
-/* A shortcut that doubles the channels beside a branch: x has two gradients. */
-static const char shortcut[] =
-    "g(float[64,3,8,8] x) => (y) {\nparam float[4,3,3,3] stem\nparam float[8,4,3,3] a\nparam float[8,8,3,3] b\n"
-    "param float[8,4,1,1] s\nparam float[8,8] head\nz = Conv<pads = [1,1,1,1]>(x, stem)\nu = Tanh(z)\n"
-    "p = Conv<pads = [1,1,1,1], strides = [2,2]>(u, a)\nq = Tanh(p)\nr = Conv<pads = [1,1,1,1]>(q, b)\n"
-    "c = Conv<strides = [2,2]>(u, s)\nv = Add(r, c)\nt = Tanh(v)\nk = GlobalAveragePool(t)\nf = Flatten(k)\n"
-    "y = MatMul(f, head)\n}\n";
-
-/* The gradient of the shortcut is made when the branch's is there, and onto that; the two are the derivative. */
-static void test_gradients_are_added_in_place(void **state)
-{
-    (void)state;
-    inv_graph *g = parse(shortcut);
-    outcome o = run(g, INV_MEMORY_STORE, "checked", NULL);
-    assert_int_equal(o.nonto, 1);
-    assert_int_equal(o.nadd, 0);
-    const inv_session_options f64 = {.size = sizeof f64, .float64 = true};
-    double slope = 0, loss[2];
-    size_t k = 0;
-    for (int side = 0; side < 2; side++, k = 0) {
-        for (size_t i = 0; i < g->inits.n; i++) {
-            float *w = (float *)(uintptr_t)inv_val(g, g->inits.at[i])->data.bytes;
-            for (int64_t j = 0; j < inv_shape_nelem(&inv_val(g, g->inits.at[i])->shape); j++, k++) {
-                const double d = cos((double)k) * 0x1p-12; /* first up, then down by twice as much */
-                if (side == 0) slope += d * o.grad[k];
-                w[j] += (float)(side ? -2 * d : d);
-            }
-        }
-        assert_int_equal(k, o.ngrad);
-        outcome at = run(g, INV_MEMORY_STORE, "cpu", &f64);
-        loss[side] = at.loss;
-        forget(&at);
-    }
-    assert_true(fabs((loss[0] - loss[1]) / 2 - slope) < 1e-3 * fabs(slope));
-    forget(&o);
-    inv_graph_destroy(g);
-}
-
-/* A convolution reads the first ReLU's output in backward: its bits are taken right behind that reader, and nothing
- * reads it later. Nothing but its gradient asks for the second one's, which is kept as bits. */
-static void test_bits_behind_the_reader(void **state)
-{
-    (void)state;
-    inv_graph *g = parse("g(float[64,3,8,8] x) => (y) {\nparam float[8,3,3,3] a\nparam float[8,8,3,3] b\n"
-                         "p = Conv<pads = [1,1,1,1]>(x, a)\nq = Relu(p)\nr = Conv<pads = [1,1,1,1]>(q, b)\n"
-                         "t = Relu(r)\nk = GlobalAveragePool(t)\ny = Flatten(k)\n}\n");
-    outcome o = run(g, INV_MEMORY_STORE, "checked", NULL);
-    assert_int_equal(o.nbits, 2);
-    assert_int_equal(o.nbits_behind, 1);
-    forget(&o);
-    inv_graph_destroy(g);
 }
 
 /* Affine couplings with scales between 1/e and e, the state shuffled after each as `how` says. */
@@ -610,8 +352,7 @@ int main(void)
         cmocka_unit_test(test_relu_outputs_are_not_rounded),
         cmocka_unit_test(test_extremes_are_not_looked_for_again), cmocka_unit_test(test_gradients_that_are_not_finite),
         cmocka_unit_test(test_fallback_keeps_the_promise), cmocka_unit_test(test_shuffled_state),
-        cmocka_unit_test(test_names_can_be_read),       cmocka_unit_test(test_halves_are_solved_in_place),
-        cmocka_unit_test(test_gradients_are_added_in_place), cmocka_unit_test(test_bits_behind_the_reader),
+        cmocka_unit_test(test_names_can_be_read),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
