@@ -303,7 +303,8 @@ static inv_status seek(search *s, const inv_program *program, inv_memory memory)
     if (memory == INV_MEMORY_INVERT) {
         goal.share = 0.75;
         goal.activations = true;
-        goal.effort *= 5; /* the smallest of all, and the same in every block: many changes */
+        /* The smallest of all, and the same in every block: many changes. */
+        goal.effort *= fmin(fmax((double)s->recovery.p.nstep / 100, 1), 5);
     }
     return smallest(s, &goal);
 }
