@@ -401,7 +401,8 @@ static inv_status seek(search *s, const inv_program *program, inv_memory memory)
         goal.share = 0.75;
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
-        goal.effort *= 5; /* the smallest of all, and the same in every block: many changes */
+        /* The smallest of all, and the same in every block: many changes. */
+        goal.effort *= fmin(fmax((double)s->recovery.p.nstep / 100, 1), 5);
     }
     return smallest(s, &goal);
 }
