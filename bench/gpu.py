@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time of a training step and memory on a device, values stored against inverted, and the same network in PyTorch
-(eager, and with MemCNN's couplings) where this Python has them. The method is described in README.md.
+"""Time of a training step and memory on a device, values stored, inverted and offloaded, and the same network in
+PyTorch (eager, and with MemCNN's couplings) where this Python has them. The method is described in README.md.
 
     python3 bench/gpu.py --invonnx build/cuda/invonnx              prints the table
     python3 bench/gpu.py --json FILE --seconds 120                 also as JSON; begins nothing new after 120 s
@@ -24,6 +24,7 @@ WARM = 3  # steps that are not timed: plans, graphs and caches are made in them
 
 def own(args, couplings, batch, memory):
     """One training run; one batch is all the data, so that an epoch is a step."""
+    mode = ("--mode", "*=offload") if memory == "offload" else ("--memory", memory)
     with tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
         x, y, out = (os.path.join(folder, f) for f in ("x.npy", "y.npy", "out.onnx"))
@@ -32,7 +33,7 @@ def own(args, couplings, batch, memory):
         done = subprocess.run(
             [args.invonnx, "train", os.path.join(ROOT, "tests", "data", f"revnet_c{couplings}.onnx"), "--data", x,
              "--target", y, "--loss", "cross_entropy", "--batch", str(batch), "--steps", str(args.steps + WARM),
-             "--memory", memory, "--no-shuffle", "--device", args.device, "-o", out, "--json"],
+             *mode, "--no-shuffle", "--device", args.device, "-o", out, "--json"],
             capture_output=True, text=True, timeout=args.limit)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1][:200])
@@ -95,6 +96,7 @@ def peer(args, couplings, batch, memcnn):
 def contestants():
     yield "invonnx store", lambda a, c, b: own(a, c, b, "store")
     yield "invonnx invert", lambda a, c, b: own(a, c, b, "invert")
+    yield "invonnx offload", lambda a, c, b: own(a, c, b, "offload")
     yield "PyTorch eager", lambda a, c, b: peer(a, c, b, False)
     yield "PyTorch MemCNN", lambda a, c, b: peer(a, c, b, True)
 
