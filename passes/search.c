@@ -257,8 +257,8 @@ static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 }
 
 /* The least arithmetic within so many bytes. The problem's peak is not quite the graph's, and buffers may not go
- * together well: what that takes more is taken off what the plan needed, more of it each time, and sought again; if that
- * comes to nothing, the smallest is. From what fits, a plan is sought between it and what failed. */
+ * together well: what that takes more is taken off what the plan needed, more of it each time, and sought again; if
+ * that comes to nothing, the smallest is. From what fits, a plan is sought between it and what failed. */
 static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
 {
     inv_goal goal = *wanted;
