@@ -6,8 +6,8 @@
  *   canonical search (Moffitt, MiniMalloc, ASPLOS 2023): any packing can be pushed down until every box stands on
  *   another or on the ground, and then be built by rising offsets, each box as low as those built before allow. So
  *   only such sequences are tried, depth first, given up where the bytes still to come at some time no longer fit, and
- *   begun anew with other preferences, more of them for boxes that were in the way before. Of many boxes the largest are
- *   packed so, and the others put into the gaps by first fit: it has time to turn back then.
+ *   begun anew with other preferences, more of them for boxes that were in the way before. Of many boxes the largest
+ *   are packed so, and the others put into the gaps by first fit: it has time to turn back then.
  * Deterministic, and of bounded work. */
 #include <math.h>
 #include <stdlib.h>

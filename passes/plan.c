@@ -330,14 +330,15 @@ static inv_status fill_up(searcher *s)
     return weigh_last(s);
 }
 
-/* Visits for changing the plan; by default, hundreds of passes over the step for each of its steps, within limits. None
- * beyond a size at which prices have found what there is. */
+/* Visits for changing the plan: so many that small problems are done exactly as a rule. By default, hundreds of passes
+ * over the step for each of its steps, within limits. None beyond a size at which prices have found what there is. */
 static double plan_effort(const searcher *s)
 {
-    enum { USUAL = 15000000, MOST = 30000000 };
+    enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000 };
     const double n = s->p->nstep;
     if (n > LARGE) return 0;
-    return s->goal->effort > 0 ? s->goal->effort : fmin(fmax(400 * n * n, USUAL), MOST);
+    if (s->goal->effort > 0) return fmax(s->goal->effort, LEAST);
+    return fmin(fmax(400 * n * n, USUAL), MOST);
 }
 
 static inv_status run(searcher *s)

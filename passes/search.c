@@ -259,44 +259,61 @@ static size_t floor_of(const inv_problem *p)
     return most;
 }
 
+/* A plan for `aim` bytes. The problem's peak is not quite the graph's, and buffers may not go together well: what that
+ * takes more is taken off what the plan needed, more of it each time, and sought again. `high`: what failed last. */
+static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size_t *need, size_t *high)
+{
+    inv_score score;
+    goal->budget = aim;
+    goal->effort *= 5;
+    *need = SIZE_MAX;
+    *high = 0;
+    for (int i = 0; i < TRIES; i++) {
+        INV_TRY(attempt(s, goal, nbytes, aim, &score, need));
+        if (*need <= aim) return INV_OK;
+        *high = goal->budget;
+        if (score.peak > goal->budget || (*need - aim) << i >= score.peak) return INV_OK;
+        goal->budget = score.peak - ((*need - aim) << i);
+    }
+    return INV_OK;
+}
+
 /* The smallest peak there is, whatever it costs, or one of so many bytes. Asked for the smallest, a search ends where
- * no change makes it smaller; so less than that is asked for as a budget, as long as that helps. It does not depend on
- * `nbytes` but for where it ends, so that what one refusal names every budget has. */
+ * no change makes it smaller; so less than that is asked for as a budget, as long as that helps, and in the end as a
+ * user would ask for a byte less. It does not depend on `nbytes` but for where it ends, so that what one refusal names
+ * every budget has. */
 static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 {
     inv_goal goal = *wanted;
     inv_score score;
-    size_t need, low = floor_of(&s->recovery.p);
+    size_t need, low = floor_of(&s->recovery.p), high = SIZE_MAX / 2, least = SIZE_MAX;
     goal.limit = INFINITY;
     goal.effort *= 3;
-    size_t high = SIZE_MAX / 2;
     for (int i = 0; i < 3 * TRIES && high > low + 64; i++) {
         goal.budget = i == 0 ? 0 : i == 1 ? low : high - (high - low + 2) / 3;
         INV_TRY(attempt(s, &goal, nbytes, high, &score, &need));
         if (need <= nbytes) return INV_OK;
         if (score.peak > goal.budget && i > 1) low = goal.budget;
         if (score.peak < high) high = score.peak;
+        if (need < least) least = need;
+    }
+    for (int i = 0; i < TRIES; i++) {
+        goal = *wanted;
+        INV_TRY(fit(s, &goal, least - 1, nbytes, &need, &high));
+        if (need <= nbytes || need >= least) return INV_OK;
+        least = need;
     }
     return INV_OK;
 }
 
-/* The least arithmetic within so many bytes. The problem's peak is not quite the graph's, and buffers may not go
- * together well: what that takes more is taken off what the plan needed, more of it each time, and sought again; if that
- * comes to nothing, the smallest is. From what fits, a plan is sought between it and what failed. */
+/* The least arithmetic within so many bytes; if none is found, the smallest plan. From what fits, one is sought between
+ * it and what failed. */
 static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
 {
     inv_goal goal = *wanted;
     inv_score score;
-    size_t need = SIZE_MAX, high = 0;
-    goal.budget = nbytes;
-    goal.effort *= 5;
-    for (int i = 0; i < TRIES; i++) {
-        INV_TRY(attempt(s, &goal, nbytes, nbytes, &score, &need));
-        if (need <= nbytes) break;
-        high = goal.budget;
-        if (score.peak > goal.budget || (need - nbytes) << i >= score.peak) break;
-        goal.budget = score.peak - ((need - nbytes) << i);
-    }
+    size_t need, high;
+    INV_TRY(fit(s, &goal, nbytes, nbytes, &need, &high));
     if (need > nbytes) INV_TRY(least_bytes(s, wanted, nbytes));
     if (needed(&s->best_plan) > nbytes) return INV_OK;
     size_t low = s->best_score.peak;
