@@ -78,7 +78,8 @@ static void put_style(FILE *f)
     for (int b = 0; b < NBANDS; b++) fprintf(f, ".mem .%s{fill:%s}", bands[b].css, bands[b].light);
     fputs("\n.mem text{fill:currentColor}.mem .h{font-size:15px;font-weight:600}.mem .s{opacity:.72}"
           ".mem .l{stroke:currentColor;opacity:.3;fill:none}.mem .k{stroke:currentColor;stroke-dasharray:4 3;fill:none}"
-          ".mem .n{paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-opacity:.75}.mem .t{fill:transparent}.mem .t:hover{fill:currentColor;fill-opacity:.25}\n"
+          ".mem .n{paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-opacity:.75}"
+          ".mem .t{fill:transparent}.mem .t:hover{fill:currentColor;fill-opacity:.25}\n"
           "@media (prefers-color-scheme:dark){.mem{color:#e3e6ea;background:#14171b}",
           f);
     for (int b = 0; b < NBANDS; b++) fprintf(f, ".mem .%s{fill:%s}", bands[b].css, bands[b].dark);
@@ -163,8 +164,8 @@ static void put_store(FILE *f, const panel *p, double y0, double scale)
     const bool left = x_of(p, p->peak) > WIDTH * 0.5;
     if (store <= cli_number(p->report, "planned_peak_bytes")) return;
     fprintf(f,
-            "<path class=\"k\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\">all values stored: "
-            "%s</text>\n",
+            "<path class=\"k\" d=\"M%d %.1fH%d\"/>"
+            "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\">all values stored: %s</text>\n",
             LEFT, y, WIDTH - RIGHT, left ? LEFT + 4 : WIDTH - RIGHT - 4, y - 5, left ? "start" : "end",
             cli_bytes(store));
 }
@@ -178,8 +179,8 @@ static void put_peak(FILE *f, const panel *p, double y0, double scale)
         f,
         "<path class=\"k\" d=\"M%.1f %.1fV%.1f\"/><circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"currentColor\"/>\n",
         x, y0, y, x, y);
-    fprintf(f, "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">peak: %s alive at ", left ? x - 8 : x + 8, y - 5,
-            left ? "end" : "start", cli_bytes(col->top[NBANDS - 1]));
+    fprintf(f, "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">peak: %s alive at ", left ? x - 8 : x + 8,
+            y - 5, left ? "end" : "start", cli_bytes(col->top[NBANDS - 1]));
     cli_put_xml(f, cli_string(col->node, "node"));
     fputs("</text>\n", f);
 
