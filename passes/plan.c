@@ -263,7 +263,7 @@ static void multiply(searcher *s, double by)
 static inv_status change_prices(searcher *s)
 {
     enum { FINER = 6, PEAKS = 12 };
-    const int most = FINER + PEAKS;
+    const int most = FINER + (s->p->nstep > LARGE && s->goal->budget ? 2 : PEAKS);
     for (int k = 0; k < most && s->work < s->most_work; k++) {
         copy_setting(s, &s->next, &s->now);
         const bool dearer = s->goal->budget && s->at.peak > s->goal->budget;
@@ -342,7 +342,6 @@ static inv_status run(searcher *s)
         s->floor = s->goal->share * s->most_inverted;
         s->found = false;
         s->at.peak = 0;
-        INV_TRY(scan_prices(s, true, 0));
         INV_TRY(scan_prices(s, true, holding_price(s->p)));
     }
     if (s->best.n == 0 && !s->at.peak) return INV_OK;
