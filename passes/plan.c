@@ -365,7 +365,6 @@ static inv_status run(searcher *s)
         s->floor = s->goal->share * s->most_inverted;
         s->found = false;
         s->at.peak = 0;
-        INV_TRY(scan_prices(s, true, 0));
         INV_TRY(scan_prices(s, true, holding_price(s->p)));
     }
     if (s->best.n == 0 && !s->at.peak) return INV_OK;
