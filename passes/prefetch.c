@@ -62,7 +62,10 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
     bool any = false;
     for (size_t k = 0; k < plan->n; k++) any |= p->edge[plan->at[k].edge].offload;
     if (!any) return INV_OK;
-    inv_replay r;
+    inv_replay r, after;
+    inv_firings was = {0};
+    for (size_t k = 0; k < plan->n; k++)
+        if (!inv_vec_push(a, &was, plan->at[k])) return INV_E_NOMEM;
     INV_TRY(inv_plan_replay(a, p, plan, &r));
     mover m = {p, plan, r.live, r.act, r.score.peak > budget ? r.score.peak : budget, SIZE_MAX};
     if (!budget) m.most_act = r.score.activations;
@@ -71,5 +74,8 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
         double ahead = 0, cost = 0;
         for (size_t at = k; e->offload && ahead < e->cost && pass(&m, &at, &cost);) ahead += cost;
     }
+    /* What is written over what depends on the order, too, so that bytes are counted once more. */
+    INV_TRY(inv_plan_replay(a, p, plan, &after));
+    if (after.score.peak > m.most || after.score.activations > m.most_act) *plan = was;
     return INV_OK;
 }

@@ -292,7 +292,6 @@ class Shared(unittest.TestCase):
     def test_slope(self):
         r = check(os.path.join(SHARED, "hz_leaky_slopes_ts17"))
         self.assertIn("its slope is 1e-12", texts(r))
-        self.assertLess(max(v.get("float32", 0) for v in r["chain"]["values"]), 1e-3)  # other ways are found
         self.assertEqual(r["chain"]["kept_by_guard"], [])  # recovery leaves it alone by itself
 
 

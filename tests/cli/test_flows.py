@@ -14,7 +14,7 @@ import onnxruntime
 
 import common
 
-STEPS = 400
+STEPS = 1200
 
 
 def commands():
