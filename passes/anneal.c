@@ -558,8 +558,9 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     if (!measure(&x)) return INV_OK;
     x.kept = x.next.kept;
     accept(&x);
+    const bool worth_more = goal->budget || p->nstep >= 500; /* small plans are as good as they get by then */
     const double part = effort / RUNS, hot[] = {10, 3, 1}; /* in terms of an edge's cost */
-    for (int run = 0; run < RUNS || (!x.best.fits && run < MORE * RUNS); run++) {
+    for (int run = 0; run < RUNS || (!x.best.fits && worth_more && run < MORE * RUNS); run++) {
         cool(&x, x.mean * hot[run % 3], part);
         copy(&x, &x.next, &x.best); /* from the best once more */
         (void)measure(&x);

@@ -337,7 +337,7 @@ static double plan_effort(const searcher *s)
     enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000 };
     const double n = s->p->nstep;
     if (n > LARGE) return 0;
-    if (s->goal->effort > 0) return fmax(s->goal->effort, LEAST);
+    if (s->goal->effort > 0) return fmax(s->goal->effort, s->goal->budget ? LEAST : 0);
     return fmin(fmax(400 * n * n, USUAL), MOST);
 }
 
