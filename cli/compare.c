@@ -131,6 +131,7 @@ static int run_mode(cli_job *job, int mode, outcome *out)
         if (mode == INV_MEMORY_STORE) { /* plain means plain */
             so.nmodes = 0;
             so.plan = NULL;
+            so.budget = 0;
         }
         inv_status s = inv_session_create(job->model, &so, &job->session);
         if (s != INV_OK) status = cli_library_failed(job, s);

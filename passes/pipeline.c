@@ -209,6 +209,7 @@ static inv_status check_early(const inv_program *p, const inv_plan *plan)
 /* The plan from it, and where its persistent values live. */
 static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
+    p->budget_left = 0; /* another plan may have had one */
     if (p->options.budget) INV_TRY(spend_on_homes(p, plan->base));
     INV_TRY(inv_pass_search(plan, rq, p));
     INV_TRY(check_early(p, plan));

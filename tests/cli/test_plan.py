@@ -81,6 +81,15 @@ class Plans(unittest.TestCase):
         compared = common.report("compare", REVNET, *step, "--plan", self.at("edited"))["modes"]
         self.assertEqual([m["memory"] for m in compared], ["store", "recompute"])
 
+    def test_compare_within_a_budget(self):
+        """The reference stores everything, whatever the budget is."""
+        store = common.report("plan", REVNET, *LOSS, "--batch", 4, "--memory", "store")["planned_peak_bytes"]
+        step = ("--feed", self.at("x.npy"), "--target", self.at("y.npy"), *LOSS, "--repeat", 1)
+        modes = common.report("compare", REVNET, *step, "--budget", store * 3 // 4)["modes"]
+        within = [m["planned_peak_bytes"] <= store * 3 // 4 for m in modes]
+        self.assertEqual(within, [False] + [True] * (len(modes) - 1))
+        self.assertGreater(len(modes), 1)
+
     def test_guard(self):
         """What the guard refuses is planned again, by search."""
         self.plan("--memory", "invert", "--max-drift", 1e-4)
