@@ -423,8 +423,8 @@ static bool list_refused(builder *b)
     return true;
 }
 
-/* What updates read and give that order.c moves: it ends at, or begins behind, the step of the base's order that they are
- * moved behind. */
+/* What updates read and give that order.c moves: it ends at, or begins behind, the step of the base's order that they
+ * are moved behind. */
 static inv_status buffers_of_early(builder *b, inv_graph *g)
 {
     const inv_ids order = g->order;
