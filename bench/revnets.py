@@ -102,7 +102,7 @@ def run(command):
 def plan(args, path, mode):
     began = time.monotonic()
     report = json.loads(run([args.invonnx, "plan", path, "--loss", "cross_entropy", "--batch", str(BATCH), "--cost", "flops",
-                             "--memory", mode, "--json"]))
+                             "--threads", str(args.threads), "--memory", mode, "--json"]))
     return report, time.monotonic() - began
 
 

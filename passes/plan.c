@@ -12,7 +12,9 @@
 
 #include "passes/problem.h"
 
-enum { MOST_AGAIN = 8, LARGE = 2500 }; /* steps: larger problems are left to prices */
+/* Larger problems are left to prices. Steps of forward: those of the update, of which `plan` may have fewer than `train`,
+ * are to make no other plan. */
+enum { MOST_AGAIN = 8, LARGE = 1000 };
 
 typedef struct setting {
     double *step; /* per step: price of a byte */
@@ -118,7 +120,7 @@ static void restart(searcher *s)
 static inv_status fill_budget(searcher *s, inv_firings *plan, inv_score *got)
 {
     const size_t budget = s->goal->budget;
-    const double near = s->p->nstep > LARGE ? 0.03 * s->p->cost : INFINITY;
+    const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
     inv_replay r;
     if (!budget || got->peak > budget || got->cost > s->best_score.cost + near) return INV_OK;
     INV_TRY(inv_plan_refill(&s->scratch, s->p, budget, false, 0, plan));
@@ -133,7 +135,7 @@ static inv_status fill_budget(searcher *s, inv_firings *plan, inv_score *got)
  * of a chain that was kept. The best is the setting's; of a large problem, it alone is filled up. */
 static inv_status trial(searcher *s, const setting *c, inv_score *got)
 {
-    const bool large = s->p->nstep > LARGE;
+    const bool large = s->p->forward > LARGE;
     restart(s);
     INV_TRY(walk(s, c, false));
     *got = s->score;
@@ -272,7 +274,7 @@ static inv_status refine_prices(searcher *s)
  * on from worse plans, too; and it begins again from the best. */
 static inv_status climb(searcher *s)
 {
-    const bool large = s->p->nstep > LARGE;
+    const bool large = s->p->forward > LARGE;
     const int steps = large ? 4 : 30, alike = large ? 1 : 4; /* without gain, this often */
     for (int same = 0; same < alike && s->work < s->most_work; same++) {
         const double sharp = 4 * pow(0.25, chance(s));
@@ -336,7 +338,7 @@ static double plan_effort(const searcher *s)
 {
     enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000 };
     const double n = s->p->nstep;
-    if (n > LARGE) return 0;
+    if (s->p->forward > LARGE) return 0;
     if (s->goal->effort > 0) return fmax(s->goal->effort, s->goal->budget ? LEAST : 0);
     return fmin(fmax(400 * n * n, USUAL), MOST);
 }
@@ -357,7 +359,7 @@ static inv_status run(searcher *s)
     bool inverse = false; /* else the same again */
     for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal->invert && p->edge[i].inverse && !p->edge[i].closed;
     /* without them by itself where trials are cheap, or where they are of no use */
-    const bool apart = !(inverse && (s->goal->share > 0 || p->nstep > LARGE));
+    const bool apart = !(inverse && (s->goal->share > 0 || p->forward > LARGE));
     if (s->goal->recompute && apart) INV_TRY(scan_prices(s, false, 0));
     if (inverse) INV_TRY(scan_prices(s, true, 0));
     if (s->goal->recompute && !apart && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
