@@ -243,7 +243,7 @@ static uint32_t some_edge(annealer *x, uint32_t v)
     if (value->forced) return NONE;
     for (uint32_t i = value->first; i < value->first + value->n; i++) {
         const inv_pb_edge *e = &x->p->edge[x->p->edge_of[i]];
-        if (e->closed || (e->inverse && !x->goal->invert)) continue;
+        if (e->inverse && !x->goal->invert) continue;
         if (roll(x, ++n) == 0) found = x->p->edge_of[i];
     }
     return found;

@@ -44,7 +44,7 @@ static bool join(ascent *x, uint32_t v)
     x->set[x->nset++] = v;
     for (uint32_t i = value->first; i < value->first + value->n && !value->forced; i++) {
         const uint32_t id = x->p->edge_of[i];
-        if (x->p->edge[id].closed || x->listed[id] == x->now) continue;
+        if (x->listed[id] == x->now) continue;
         x->listed[id] = x->now;
         x->entry[x->nentry++] = id;
     }
@@ -170,7 +170,7 @@ static void count_uses(splitter *s)
         for (uint32_t i = 0; i < p->step[t].nread; i++) s->nuse[p->step[t].read[i]] = 3;
     for (uint32_t id = 0; id < p->nedge; id++) {
         const inv_pb_edge *e = &p->edge[id];
-        for (uint32_t i = 0; !e->closed && i < e->nsource; i++) {
+        for (uint32_t i = 0; i < e->nsource; i++) {
             const uint32_t v = e->source[i];
             if (s->nuse[v] < 2) s->use[2 * v + s->nuse[v]] = id;
             s->nuse[v]++;

@@ -12,8 +12,8 @@
 
 #include "passes/problem.h"
 
-/* Larger problems are left to prices. Steps of forward: those of the update, of which `plan` may have fewer than `train`,
- * are to make no other plan. */
+/* Steps of forward; larger problems are left to prices. Those of the update, of which `plan` may have fewer than
+ * `train`, are to make no other plan. */
 enum { MOST_AGAIN = 8, LARGE = 1000 };
 
 typedef struct setting {
@@ -91,7 +91,7 @@ static void note_bytes(searcher *s, inv_replay *r)
 
 static inv_status walk(searcher *s, const setting *c, bool again)
 {
-    inv_prices prices = {c->step, again ? s->likely : NULL, true, c->invert, c->apart, c->lean};
+    inv_prices prices = {c->step, again ? s->likely : NULL, c->invert, c->apart, c->lean};
     uint32_t *kept = NULL;
     inv_replay r;
     if (again) { /* the walk fills it anew */
@@ -357,12 +357,12 @@ static inv_status run(searcher *s)
     INV_TRY(walk(s, &s->now, false)); /* everything kept that may be */
     if (s->goal->budget && s->best_score.peak <= s->goal->budget) return INV_OK;
     bool inverse = false; /* else the same again */
-    for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal->invert && p->edge[i].inverse && !p->edge[i].closed;
+    for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal->invert && p->edge[i].inverse;
     /* without them by itself where trials are cheap, or where they are of no use */
     const bool apart = !(inverse && (s->goal->share > 0 || p->forward > LARGE));
-    if (s->goal->recompute && apart) INV_TRY(scan_prices(s, false, 0));
+    if (apart) INV_TRY(scan_prices(s, false, 0));
     if (inverse) INV_TRY(scan_prices(s, true, 0));
-    if (s->goal->recompute && !apart && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
+    if (!apart && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
     if (s->goal->share > 0 && s->most_inverted > 0) { /* which trial inverts enough is known when all have been made */
         s->floor = s->goal->share * s->most_inverted;
         s->found = false;

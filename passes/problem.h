@@ -34,7 +34,7 @@ typedef struct inv_pb_edge {
     double cost;
     size_t scratch;      /* bytes while it runs */
     size_t side;         /* bytes that are kept from its first target's step on for it */
-    bool inverse, moves, closed; /* moves: without arithmetic; closed: not to be used */
+    bool inverse, moves; /* moves: without arithmetic */
     bool offload;        /* from a copy on the host, which is there whatever becomes of its target: no sources */
     double gain, own;    /* relative error of the target: gain x the sources' worst + own */
 } inv_pb_edge;
@@ -79,7 +79,7 @@ typedef struct inv_prices {
     const double *step;  /* per step: of a byte that lives then */
     const uint32_t *likely; /* per value: step until which an earlier walk kept it; so far others have it for nothing.
                                NULL: not known */
-    bool recompute, invert, apart, lean;
+    bool invert, apart, lean;
 } inv_prices;
 
 /* Backward in order: what a step reads is kept from where it was last, or derived by the cheapest hyperpath from what
@@ -142,7 +142,7 @@ typedef struct inv_goal {
     double limit;     /* without a budget: most arithmetic of the firings */
     double share;     /* without a budget: of the bytes that any trial inverts, what the plan inverts at least */
     double effort;    /* visits that changing the plan may take, after prices; 0: by the problem's size */
-    bool recompute, invert;
+    bool invert;      /* by inverses, too */
     bool activations; /* without a budget: activations decide, then all bytes together */
     const inv_firings *start; /* a plan that is known, to do better than; NULL: none */
 } inv_goal;

@@ -411,7 +411,7 @@ static bool errors_add_up(const inv_problem *p)
 static inv_status seek(search *s, const inv_program *program, inv_memory memory)
 {
     inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = 1e4 * s->recovery.p.nstep,
-                     .recompute = true, .invert = s->policy.invert};
+                     .invert = s->policy.invert};
     if (program->smallest) return least_bytes(s, &goal, 0);
     if (s->budget) return within(s, &goal, s->budget);
     if (memory == INV_MEMORY_INVERT) {

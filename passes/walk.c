@@ -123,7 +123,7 @@ static double edge_cost(const walker *w, uint32_t id, uint32_t v)
 static bool usable(const walker *w, uint32_t id)
 {
     const inv_pb_edge *e = &w->p->edge[id];
-    return !e->closed && !w->banned[id] && (e->inverse ? w->prices->invert : w->prices->recompute);
+    return !w->banned[id] && (!e->inverse || w->prices->invert);
 }
 
 /* --- derivation: cone, then hyperpath --- */

@@ -186,7 +186,7 @@ typedef struct folder {
 
 static void open_folder(folder *f)
 {
-    strcpy(f->path, "/tmp/invonnx-cost-XXXXXX");
+    strcpy(f->path, "invonnx-cost-XXXXXX");
     assert_non_null(mkdtemp(f->path));
     inv__arena_init(&f->arena, ctx);
     strcpy(f->key, "a \"processor\"; 3 threads");

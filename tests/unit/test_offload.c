@@ -18,6 +18,7 @@
 #include "executor/executor.h"
 #include "executor/sim.h"
 #include "passes/pass.h"
+#include "params.h"
 #include "with_context.h"
 
 #define MODELS INV_TEST_DATA "/models/"
@@ -122,22 +123,6 @@ static double step(fixture *f, bool small)
     return r.loss;
 }
 
-/* Every parameter behind the losses of what was done. */
-static size_t add_params(fixture *f, double *out, size_t n)
-{
-    const char *name;
-    for (size_t i = 0; (name = inv_session_name(f->session, INV_GET_PARAM, i)); i++) {
-        const void *data;
-        inv_dtype t;
-        int rank;
-        int64_t dims[INV_MAX_RANK], ne = 1;
-        if (inv_session_get(f->session, INV_GET_PARAM, name, &data, &t, &rank, dims) != INV_OK) continue;
-        for (int d = 0; d < rank; d++) ne *= dims[d];
-        for (int64_t k = 0; k < ne && n < MOST; k++) out[n++] = inv_elem_double(data, t, (size_t)k);
-    }
-    return n;
-}
-
 static size_t train(fixture *f, double *out)
 {
     size_t n = 0;
@@ -145,7 +130,7 @@ static size_t train(fixture *f, double *out)
     for (int i = 0; i < 6; i++) out[n++] = step(f, i == 3);
     check(inv_session_eval(f->session, f->in, 1, f->target, &r));
     out[n++] = r.loss;
-    return add_params(f, out, n);
+    return add_params(f->session, out, n, MOST);
 }
 
 static void bits_of_store(void **state)
@@ -197,8 +182,8 @@ static void in_turns(void **state)
         assert_int_equal(b.session->program->host > 0, i / 2 % 3 == 0);
         assert_true(step(&a, i % 3 == 2) == step(&b, i % 3 == 2));
     }
-    const size_t n = add_params(&a, store, 0);
-    assert_int_equal(add_params(&b, got, 0), n);
+    const size_t n = add_params(a.session, store, 0, MOST);
+    assert_int_equal(add_params(b.session, got, 0, MOST), n);
     assert_memory_equal(got, store, n * sizeof *got);
     end(&a);
     end(&b);

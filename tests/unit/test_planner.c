@@ -198,7 +198,7 @@ static inv_score plan_of(const inv_problem *p, size_t budget)
     inv_firings plan;
     inv_score score;
     inv_replay replay;
-    const inv_goal goal = {.budget = budget, .limit = INFINITY, .effort = effort(), .recompute = true, .invert = true};
+    const inv_goal goal = {.budget = budget, .limit = INFINITY, .effort = effort(), .invert = true};
     inv__arena_init(&a, ctx);
     assert_int_equal(inv_plan_search(ctx, &a, p, &goal, &plan, &score), INV_OK);
     assert_int_equal(inv_plan_replay(&a, p, &plan, &replay), INV_OK);
@@ -364,7 +364,7 @@ static size_t at_turn(uint32_t blocks, double clean)
     double *price = calloc(c.p.nstep, sizeof *price), work = 0;
     assert_non_null(price);
     for (uint32_t t = c.p.forward; t < c.p.nstep; t++) price[t] = t == c.p.forward ? 1e-2 : 1e-5;
-    const inv_prices prices = {.step = price, .recompute = true, .invert = true};
+    const inv_prices prices = {.step = price, .invert = true};
     inv_firings plan = {0};
     inv_replay r;
     inv_arena a;
@@ -397,7 +397,7 @@ static void visits(void **state)
     double *price = calloc(c.p.nstep, sizeof *price);
     assert_non_null(price);
     for (double turn = 1e-4; turn < 1; turn *= 10) {
-        const inv_prices prices = {.step = price, .recompute = true, .invert = true};
+        const inv_prices prices = {.step = price, .invert = true};
         inv_firings firings = {0};
         inv_arena a;
         double work = 0;
@@ -451,7 +451,7 @@ static double annealed(const drifting *d)
     inv_arena a;
     inv_firings plan = {0};
     inv_replay replay;
-    const inv_goal goal = {.budget = 64, .limit = INFINITY, .recompute = true, .invert = true};
+    const inv_goal goal = {.budget = 64, .limit = INFINITY, .invert = true};
     uint64_t dice = 1;
     inv__arena_init(&a, ctx);
     for (uint32_t v = DRIFTING - 1; v-- > 0;) {

@@ -17,6 +17,7 @@
 #include "core/model.h"
 #include "executor/executor.h"
 #include "executor/sim.h"
+#include "params.h"
 
 #define MODELS INV_TEST_DATA "/models/"
 #define MOST 4096
@@ -133,17 +134,7 @@ static size_t train(fixture *f, double *out)
     }
     check(f, inv_session_eval(f->session, &f->in, 1, &f->target, &r));
     out[n++] = r.loss;
-    const char *name;
-    for (size_t i = 0; (name = inv_session_name(f->session, INV_GET_PARAM, i)); i++) {
-        const void *data;
-        inv_dtype t;
-        int rank;
-        int64_t dims[INV_MAX_RANK], count = 1;
-        if (inv_session_get(f->session, INV_GET_PARAM, name, &data, &t, &rank, dims) != INV_OK) continue;
-        for (int d = 0; d < rank; d++) count *= dims[d];
-        for (int64_t k = 0; k < count && n < MOST; k++) out[n++] = inv_elem_double(data, t, (size_t)k);
-    }
-    return n;
+    return add_params(f->session, out, n, MOST);
 }
 
 static double distance(const double *a, const double *b, size_t n)
