@@ -85,6 +85,12 @@ static inv_status check_run(const inv_call *c)
     return INV_OK;
 }
 
+/* Per element: four signed sums, and one of squares. */
+static double guard_flops(const inv_graph *g, const inv_node *n)
+{
+    return 9.0 * (double)inv_shape_nelem(inv__in_shape(g, n, 0));
+}
+
 static size_t guard_workspace(const inv_graph *g, const inv_node *n)
 {
     return g->gpu ? (size_t)inv__guard_blocks(inv_shape_nelem(inv__in_shape(g, n, 0))) * NSUM * sizeof(double) : 0;
@@ -144,7 +150,7 @@ static const inv_op_def guard_sum = {
     .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_run,
     .work = inv__work_sum, .cuda = sum_run,
-    .workspace = guard_workspace, .flops = inv__flops_none,
+    .workspace = guard_workspace, .flops = guard_flops,
     .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
                                    "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)", NULL},
     .doc = "fingerprint of a tensor: four random-sign projections, sum of squares, number of non-finite elements"};
@@ -154,7 +160,7 @@ static const inv_op_def guard_check = {
     .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .cpu = check_run,
     .work = inv__work_sum,
     .cuda = check_run, .workspace = guard_workspace,
-    .flops = inv__flops_none,
+    .flops = guard_flops,
     .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]"};
 
 static const inv_op_def count_nonfinite = {

@@ -124,7 +124,10 @@ static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
                      : p->value[v].def < p->forward ? price * (double)p->value[v].nbytes
                                                     : 0;
     for (uint32_t i = 0; i < p->step[t].nread; i++) x->keep[p->step[t].read[i]] = 0;
-    for (uint32_t i = 0; i < p->nedge; i++) x->room[i] = p->edge[i].cost + price * (double)p->edge[i].side;
+    for (uint32_t i = 0; i < p->nedge; i++) {
+        const inv_pb_edge *e = &p->edge[i];
+        x->room[i] = e->cost - e->spare + price * (double)e->side;
+    }
     for (uint32_t pass = 0, most = SMALL; pass < PASSES; pass++, most = LARGE)
         for (uint32_t i = 0; i < x->nneeded; i++)
             if (x->last[x->needed[i]] > t) sum += grow(x, x->needed[i], most);

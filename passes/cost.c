@@ -4,11 +4,6 @@
 
 #include "passes/pass.h"
 
-double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
-{
-    return t ? inv_node_seconds(t, g, n) : inv_node_flops(g, n);
-}
-
 /* What a byte counts without rates, where a value goes to host memory and comes back: the arithmetic of the time that
  * one way takes; the other is hidden behind what runs meanwhile. By data sheets, float32 arithmetic over the bandwidth
  * of PCI Express, of GPUs that are in use: 500 to 2000. */
@@ -17,6 +12,21 @@ double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node
 double inv_offload_cost(const inv_cost_table *t, double nbytes)
 {
     return t ? inv_copy_seconds(nbytes) : FLOPS_PER_BYTE * nbytes;
+}
+
+/* Of a copy to host memory and back, the way back alone. */
+static double transfer_cost(const inv_graph *g, const inv_node *n)
+{
+    size_t nbytes = 0;
+    const inv_value *v = inv_val(g, n->out[0]);
+    (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
+    return v->mem == INV_MEM_HOST ? 0 : inv_offload_cost(NULL, (double)nbytes);
+}
+
+double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
+{
+    if (t) return inv_node_seconds(t, g, n);
+    return n->op->flags & INV_OP_TRANSFER ? transfer_cost(g, n) : inv_node_flops(g, n);
 }
 
 inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t)

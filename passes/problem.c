@@ -6,7 +6,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "passes/outline.h"
 #include "passes/recover.h"
+
+#define FINGERPRINT 64 /* bytes, as the arena counts them */
 
 typedef INV_VEC(uint32_t) id_list;
 
@@ -18,6 +21,7 @@ typedef struct builder {
     uint32_t *buffer_of;  /* per value */
     uint32_t *seen;       /* per number: stamp while a list is made */
     uint32_t now;
+    const inv_op_def *guard;         /* GuardSum; GuardCheck does as much */
     const inv_inverse_def *favoured; /* the rule that a conformance suite tries; NULL */
     INV_VEC(inv_pb_edge) edge;
 } builder;
@@ -252,12 +256,49 @@ static size_t workspace(const inv_graph *g, const inv_node *n)
     return n->op->workspace ? inv__round64(n->op->workspace(g, n)) : 0;
 }
 
+/* Of a node, of whose outputs the listed ones are wanted. */
+static double cost_of(const builder *b, const inv_node *node, const inv_id *wanted, uint32_t nwanted)
+{
+    inv_node some = *node;
+    some.out = INV_ARENA_NEW(b->a, inv_id, node->nout + 1);
+    for (uint32_t k = 0; some.out && k < node->nout; k++)
+        some.out[k] = inv_ids_have(wanted, nwanted, node->out[k]) ? node->out[k] : INV_NONE;
+    return some.out ? inv_node_cost(b->r->costs, b->g, &some) : 0;
+}
+
+static bool counts_guard(const builder *b, const inv_edge *e)
+{
+    return inv_guarded(b->r->policy, e) && !b->r->policy->guards_aside;
+}
+
+/* Of both halves of the guard of v, but for the few bytes of the fingerprint itself. */
+static double guard_cost(const builder *b, inv_id v)
+{
+    const inv_node n = {.op = b->guard, .nin = 1, .in = &v};
+    return inv_dtype_is_float(inv_val(b->g, v)->dtype) ? 2 * inv_node_cost(b->r->costs, b->g, &n) : 0;
+}
+
+/* What guards add to an edge that gives these values. Of the fingerprints, which wait for what is fired, one is
+ * counted: not all need be wanted. */
+static void add_guards(const builder *b, const inv_id *value, inv_pb_edge *e)
+{
+    for (uint32_t i = 0; i < e->ntarget; i++) {
+        inv_id v = value[i];
+        const inv_node n = {.op = b->guard, .nin = 1, .in = &v};
+        const size_t scratch = workspace(b->g, &n);
+        if (!inv_dtype_is_float(inv_val(b->g, v)->dtype)) continue;
+        e->cost += guard_cost(b, v);
+        if (scratch > e->scratch) e->scratch = scratch;
+        if (i == 0) e->side += FINGERPRINT;
+    }
+}
+
 /* A forward node once more. */
 static bool add_recomputation(builder *b, inv_id node)
 {
     const inv_recovery *r = b->r;
     const inv_node *n = inv_nod(b->g, node);
-    id_list source = {0}, target = {0};
+    id_list source = {0}, target = {0}, wanted = {0};
     if (n->op->flags & (INV_OP_NO_CLONE | INV_OP_STEP) || n->nout == 0) return true;
     if (n->op->flags & INV_OP_SOURCE && !r->policy->feed_again) return true;
     if (n->out[0] != INV_NONE && r->root[n->out[0]] != n->out[0]) return true; /* a view */
@@ -267,13 +308,19 @@ static bool add_recomputation(builder *b, inv_id node)
         const inv_id v = n->out[k];
         if (v == INV_NONE || r->policy->no_recompute[v] || !r->policy->recompute) continue;
         if (b->favoured && r->p.value[r->number[v]].shunned) continue;
-        if (!inv_vec_push(b->a, &target, r->number[v])) return false;
+        if (!inv_vec_push(b->a, &target, r->number[v]) || !inv_vec_push(b->a, &wanted, v)) return false;
     }
     if (target.n == 0) return true;
-    const inv_pb_edge e = {.source = source.at, .nsource = (uint32_t)source.n, .target = target.at,
-                           .ntarget = (uint32_t)target.n, .id = node, .cost = inv_node_cost(r->costs, b->g, n),
-                           .scratch = workspace(b->g, n), .moves = inv_node_flops(b->g, n) <= 0,
-                           .overwrites = target.n == 1 ? may_overwrite(b, n, &source) : 0};
+    inv_pb_edge e = {.source = source.at, .nsource = (uint32_t)source.n, .target = target.at,
+                     .ntarget = (uint32_t)target.n, .id = node, .cost = cost_of(b, n, wanted.at, (uint32_t)wanted.n),
+                     .scratch = workspace(b->g, n), .moves = inv_node_flops(b->g, n) <= 0,
+                     .overwrites = target.n == 1 ? may_overwrite(b, n, &source) : 0};
+    if (counts_guard(b, NULL)) add_guards(b, wanted.at, &e);
+    for (uint32_t i = 0; i < e.ntarget; i++) {
+        double alone = cost_of(b, n, &wanted.at[i], 1);
+        if (counts_guard(b, NULL)) alone += guard_cost(b, wanted.at[i]);
+        e.spare = fmax(e.spare, e.cost - alone);
+    }
     return inv_vec_push(b->a, &b->edge, e);
 }
 
@@ -292,11 +339,11 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
     return sum + most;
 }
 
-static double solution_cost(const inv_recovery *r, const inv_edge *e)
+/* Of its nodes, those that save in forward too; of the last one, what it is for. */
+static double solution_cost(const builder *b, const inv_edge *e)
 {
-    double sum = 0;
-    for (uint32_t i = e->nsave; i < e->nnode; i++)
-        sum += inv_node_cost(r->costs, r->base, inv_nod(r->base, e->node[i]));
+    double sum = cost_of(b, inv_nod(b->g, e->node[e->nnode - 1]), &e->result, 1);
+    for (uint32_t i = 0; i + 1 < e->nnode; i++) sum += inv_node_cost(b->r->costs, b->g, inv_nod(b->g, e->node[i]));
     return sum;
 }
 
@@ -334,11 +381,12 @@ static bool add_inverse(builder *b, uint32_t index)
     for (uint32_t i = 0; i < source.n; i++)
         if (source.at[i] == *target) return true; /* one view of it from another */
     const inv_node *last = inv_nod(b->g, e->node[e->nnode - 1]);
-    const inv_pb_edge x = {.source = source.at, .nsource = (uint32_t)source.n, .target = target, .ntarget = 1,
-                           .id = r->nnode + index, .cost = solution_cost(r, e), .scratch = solution_scratch(b->g, e),
-                           .side = inv__round64((size_t)e->kept),
-                           .overwrites = e->nnode == e->nsave + 1 ? may_overwrite(b, last, &source) : 0,
-                           .inverse = true, .moves = e->flops <= 0, .gain = e->gain, .own = own_error(b->g, e)};
+    inv_pb_edge x = {.source = source.at, .nsource = (uint32_t)source.n, .target = target, .ntarget = 1,
+                     .id = r->nnode + index, .cost = solution_cost(b, e), .scratch = solution_scratch(b->g, e),
+                     .side = inv__round64((size_t)e->kept),
+                     .overwrites = e->nnode == e->nsave + 1 ? may_overwrite(b, last, &source) : 0,
+                     .inverse = true, .moves = e->flops <= 0, .gain = e->gain, .own = own_error(b->g, e)};
+    if (counts_guard(b, e)) add_guards(b, &e->frees, &x);
     return inv_vec_push(b->a, &b->edge, x);
 }
 
@@ -351,8 +399,9 @@ static bool add_offload(builder *b, uint32_t v)
     uint32_t *target = INV_ARENA_NEW(b->a, uint32_t, 1);
     if (!target) return false;
     *target = v;
-    const inv_pb_edge e = {.target = target, .ntarget = 1, .id = r->nnode + (uint32_t)r->nedge + v, .offload = true,
-                           .cost = inv_offload_cost(r->costs, (double)x->nbytes)};
+    inv_pb_edge e = {.target = target, .ntarget = 1, .id = r->nnode + (uint32_t)r->nedge + v, .offload = true,
+                     .cost = inv_offload_cost(r->costs, (double)bytes_of(b->g, r->value[v]))};
+    if (counts_guard(b, NULL)) add_guards(b, &r->value[v], &e);
     return inv_vec_push(b->a, &b->edge, e);
 }
 
@@ -452,7 +501,8 @@ static inv_status buffers_of_early(builder *b, inv_graph *g)
 inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy,
                              const inv_cost_table *costs, inv_arena *a)
 {
-    builder b = {.r = r, .g = base, .a = a};
+    builder b = {.r = r, .g = base, .a = a,
+                 .guard = inv_registry_op(base->ctx->registry, "", "GuardSum", 0)};
     const size_t n = base->value.n + 1;
     memset(r, 0, sizeof *r);
     r->base = base;

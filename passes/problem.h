@@ -31,7 +31,8 @@ typedef struct inv_pb_edge {
     uint32_t nsource, ntarget;       /* ntarget at most 32 */
     uint32_t overwrites; /* bit i: the first target may take over the bytes of source i, if that is its last reader */
     uint32_t id;         /* the caller's */
-    double cost;
+    double cost;         /* if all targets are wanted ... */
+    double spare;        /* ... and at most by how much less it is if some are not */
     size_t scratch;      /* bytes while it runs */
     size_t side;         /* bytes that are kept from its first target's step on for it */
     bool inverse, moves; /* moves: without arithmetic */

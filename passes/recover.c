@@ -193,7 +193,7 @@ static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
         const inv_node *of = inv_nod(r->base, node);
         fired(x, wanted[i], x->local[wanted[i]]);
         if (!record(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
-        if (r->policy->guard == INV_GUARD_FULL && !guard(x, wanted[i])) return false;
+        if (inv_guarded(r->policy, NULL) && !guard(x, wanted[i])) return false;
     }
     forget_local(x, node);
     return true;
@@ -201,7 +201,6 @@ static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
 
 static bool solve(emitter *x, const inv_edge *e)
 {
-    const inv_policy *p = x->r->policy;
     for (uint32_t i = 0; i < e->nsave; i++)
         if (!save_node(x, e->node[i], e->frees)) return false;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
@@ -210,8 +209,7 @@ static bool solve(emitter *x, const inv_edge *e)
     fired(x, e->frees, x->local[e->result]);
     for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
     if (!record(x, e->frees, INV_INVERTED, e->rule->name, e->flops)) return false;
-    return p->guard == INV_GUARD_OFF || (p->guard == INV_GUARD_ON && e->rule->exactness == INV_EXACT) ||
-           guard(x, e->frees);
+    return !inv_guarded(x->r->policy, e) || guard(x, e->frees);
 }
 
 /* The copy on the host, begun right behind the node that gives v; one for all that come back. */
@@ -242,7 +240,7 @@ static bool fetch(emitter *x, inv_id v)
     inv_emit_for(g, NULL);
     if (back == INV_NONE || !inv_vec_push(&g->arena, &x->backward, inv_val(g, back)->def)) return false;
     fired(x, v, back);
-    return record(x, v, INV_OFFLOADED, "host memory", 0) && (x->r->policy->guard != INV_GUARD_FULL || guard(x, v));
+    return record(x, v, INV_OFFLOADED, "host memory", 0) && (!inv_guarded(x->r->policy, NULL) || guard(x, v));
 }
 
 static bool fire(emitter *x, const inv_firing *f)

@@ -11,6 +11,7 @@ typedef struct inv_policy {
     bool recompute, invert;
     bool feed_again;     /* inputs may be copied from the caller again */
     inv_guard guard;
+    bool guards_aside;   /* what they take is not counted */
     double max_drift;
     const bool *keep;    /* forced */
     const bool *refused; /* kept because the guard refused its reconstruction */
@@ -35,6 +36,11 @@ typedef struct inv_recovery {
     double *steep;       /* per value: what an error of it counts for the gradient's branches */
 } inv_recovery;
 
+/* Whether what the edge gives is compared with what forward gave; NULL: not by an inverse. */
+static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
+{
+    return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && e->rule->exactness != INV_EXACT);
+}
 /* The node of the base graph that the edge computes again, solves, or copies the result of. */
 inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e);
 /* What this inverse edge is good for. */

@@ -6,7 +6,7 @@
  *   auto       the same with them, and with copies in host memory where the device's is apart
  *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
  *              bytes that any does and cost at most 4/3 of a plain step; a tenth of a plain step more in deep networks,
- *              where errors add up until a state is computed from the input again
+ *              where errors add up until a state is computed from the input again. What guards take comes on top
  * With a budget in bytes, all but store take the least arithmetic that fits it, by the means that the mode allows. A
  * saved plan (saved.c) is taken as it is.
  * requires: plan->base.  gives: plan->g with offsets, plan->choice. */
@@ -50,10 +50,7 @@ static void count_flops(const inv_graph *g, inv_plan *plan)
     plan->flops = plan->guard_flops = 0;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (strncmp(n->op->name, "Guard", 5) == 0)
-            plan->guard_flops += 9.0 * (double)inv_shape_nelem(&inv_val(g, n->in[0])->shape);
-        else
-            plan->flops += inv_node_flops(g, n);
+        *(strncmp(n->op->name, "Guard", 5) == 0 ? &plan->guard_flops : &plan->flops) += inv_node_flops(g, n);
     }
 }
 
@@ -193,15 +190,24 @@ static bool preferred(const inv_plan *a, uint32_t kept_a, const inv_plan *b, uin
     return need_a != need_b ? need_a < need_b : a->overhead < b->overhead;
 }
 
+/* What recovery has put into the graph of a plan: its nodes have the numbers behind those of the base graph. */
+static double added_cost(const inv_recovery *r, const inv_graph *g)
+{
+    double sum = 0;
+    for (size_t i = 0; i < g->order.n; i++)
+        if (g->order.at[i] >= r->nnode) sum += inv_node_cost(r->costs, g, inv_nod(g, g->order.at[i]));
+    return sum;
+}
+
 /* The plan as a graph with offsets: what it really needs. It becomes the best one if there is none that is preferred
  * within so many bytes. `need`: its own. */
 static inv_status realize(search *s, const inv_firings *firings, const inv_score *score, size_t nbytes, size_t *need)
 {
     inv_plan made = *s->plan;
-    made.overhead = made.bound = 0;
+    made.bound = 0;
     INV_TRY(inv_recover(&s->recovery, firings, &made, &made.g));
     inv_status st = inv_pass_memplan(made.g, &made);
-    for (size_t k = 0; k < firings->n; k++) made.overhead += s->recovery.p.edge[firings->at[k].edge].cost;
+    made.overhead = added_cost(&s->recovery, made.g);
     if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
     *need = needed(&made);
     if (st != INV_OK || (s->best && !preferred(&made, score->kept, &s->best_plan, s->best_score.kept, nbytes))) {
@@ -432,6 +438,7 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
     s->policy.recompute = memory != INV_MEMORY_STORE;
     s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE && !early;
     s->policy.feed_again = memory != INV_MEMORY_INVERT;
+    s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
     INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
     inv_firings saved;
     bool found = false;
@@ -441,6 +448,10 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
     forget_best(s);
     INV_TRY(found ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
     inv_plan *best = &s->best_plan;
+    if (s->policy.guards_aside) { /* the plan that was found has paid for them, and so has every other */
+        s->policy.guards_aside = false;
+        INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
+    }
     INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : best->load, &best->bound));
     best->bound /= s->recovery.p.cost;
     return INV_OK;
