@@ -2,7 +2,8 @@
  * The fixed total order that recovery works against: forward, backward, commit; a Feed stands just before its first
  * reader, so that a target is not held through the whole forward part.
  * After recovery, with early updates, each update moves to where its gradient is complete and its parameter has been
- * read for the last time, clones and inverses included.
+ * read for the last time, clones and inverses included. Where a guard may refuse the step, updates stay where they are,
+ * and the counts of what is not finite move alone.
  * requires: nodes in a valid order.  gives: g->forward_end, g->commit_begin. */
 #include <string.h>
 
@@ -73,16 +74,19 @@ static void set_moves(const schedule *s, const inv_id *v, uint32_t n)
         if (v[k] != INV_NONE) s->moves[v[k]] = true;
 }
 
-/* Counts of what is not finite move, what depends on them, which are the updates, and what these read, as a gradient in
- * its parameter's shape. */
-static void find_movers(schedule *s)
+/* Counts of what is not finite move, what depends on them, as updates if they are early, and what these read, as a
+ * gradient in its parameter's shape. */
+static bool find_movers(schedule *s)
 {
     const inv_graph *g = s->g;
+    bool any = false;
     for (size_t i = g->commit_begin; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        const bool moves = strcmp(n->op->name, "CountNonFinite") == 0 || any_moves(s, n->in, n->nin);
+        const bool moves = strcmp(n->op->name, "CountNonFinite") == 0 ||
+                           (any_moves(s, n->in, n->nin) && (g->early || !n->op->writes));
         s->behind[i - g->commit_begin] = moves ? 0 : SIZE_MAX;
         if (moves) set_moves(s, n->out, n->nout);
+        any |= moves;
     }
     for (size_t i = g->order.n; i-- > g->commit_begin;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -90,6 +94,7 @@ static void find_movers(schedule *s)
         if (any_moves(s, n->out, n->nout)) *behind = 0;
         if (*behind == 0) set_moves(s, n->in, n->nin);
     }
+    return any;
 }
 
 static void find_places(schedule *s)
@@ -122,7 +127,7 @@ static inv_status advance(schedule *s, inv_arena *scratch)
     s->behind = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
     size_t *first = INV_ARENA_NEW(scratch, size_t, begin + 1), *next = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
     if (!s->at || !s->read || !s->moves || !s->behind || !first || !next) return INV_E_NOMEM;
-    find_movers(s);
+    if (!find_movers(s)) return INV_OK;
     find_places(s);
     for (size_t i = ncommit; i-- > 0;) { /* lists by position, in the order of before; 0 ends them */
         if (s->behind[i] == SIZE_MAX) continue;
@@ -145,7 +150,7 @@ static inv_status advance(schedule *s, inv_arena *scratch)
 inv_status inv_advance_updates(inv_graph *g)
 {
     inv_arena scratch;
-    if (!g->early || !g->commit_begin) return INV_OK;
+    if (!g->commit_begin) return INV_OK;
     inv__arena_init(&scratch, g->ctx);
     inv_status s = advance(&(schedule){.g = g}, &scratch);
     inv__arena_fini(&scratch);

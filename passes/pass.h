@@ -121,7 +121,8 @@ inv_status inv_pass_layout(inv_graph *g);
 inv_status inv_pass_join(inv_graph *g);
 /* order.c: forward, backward, commit; feeds sink to their first reader */
 inv_status inv_pass_order(inv_graph *g);
-/* With early updates, after recovery: they move to where they can be made, into the compute part. */
+/* With early updates, after recovery: they move to where they can be made, into the compute part; with guards (not
+ * g->early any more), the counts that they read. */
 inv_status inv_advance_updates(inv_graph *g);
 /* search.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);

@@ -196,14 +196,19 @@ static inv_status build_base(inv_program *p, const inv_request *rq, inv_plan *pl
     return explain_rebatch(p, rq, settle(g, passes(g, rq, plan)));
 }
 
-/* Weights that have been updated cannot be had back when a guard refuses the step. */
+/* Weights that have been updated cannot be had back when a guard refuses the step. Mode auto has chosen. */
 static inv_status check_early(const inv_program *p, const inv_plan *plan)
 {
-    INV_CHECK(!plan->g->early || plan->guarded.n == 0, p->ctx, INV_E_ARG,
+    if (!plan->base->early || !plan->guarded.n) return INV_OK;
+    if (p->options.memory == INV_MEMORY_AUTO) {
+        inv__log(p->ctx, "weights are not updated early: with inverses, which guards check, the step takes less; "
+                 "--guard off has both");
+        return INV_OK;
+    }
+    return inv__fail(p->ctx, INV_E_ARG,
               "early updates: the reconstruction of '%s' is checked by a guard, which may refuse the step when weights "
               "have been updated already; use --memory recompute or store, or --guard off",
               inv_val(plan->base, plan->guarded.at[0])->name);
-    return INV_OK;
 }
 
 /* The plan from it, and where its persistent values live. */

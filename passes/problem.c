@@ -301,6 +301,7 @@ static bool add_recomputation(builder *b, inv_id node)
     id_list source = {0}, target = {0}, wanted = {0};
     if (n->op->flags & (INV_OP_NO_CLONE | INV_OP_STEP) || n->nout == 0) return true;
     if (n->op->flags & INV_OP_SOURCE && !r->policy->feed_again) return true;
+    if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
     if (n->out[0] != INV_NONE && r->root[n->out[0]] != n->out[0]) return true; /* a view */
     b->now++;
     if (!reads(b, n, NULL, &source)) return false;
@@ -358,6 +359,7 @@ inv_way inv_way_of(const inv_recovery *r, const inv_edge *e)
 {
     const double own = own_error(r->base, e);
     if (!r->policy->invert || r->policy->no_invert[e->frees]) return INV_WAY_OFF;
+    if (r->policy->unguarded && inv_guarded(r->policy, e)) return INV_WAY_OFF;
     if (!(e->gain < 1e30)) return INV_WAY_UNBOUNDED;
     return own <= 0 || own * r->steep[e->frees] <= r->policy->max_drift ? INV_WAY_OPEN : INV_WAY_INEXACT;
 }
@@ -396,6 +398,7 @@ static bool add_offload(builder *b, uint32_t v)
     const inv_recovery *r = b->r;
     const inv_pb_value *x = &r->p.value[v];
     if (!x->offload || x->forced || !x->nbytes || (b->favoured && x->shunned)) return true;
+    if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
     uint32_t *target = INV_ARENA_NEW(b->a, uint32_t, 1);
     if (!target) return false;
     *target = v;
@@ -478,11 +481,14 @@ static inv_status buffers_of_early(builder *b, inv_graph *g)
 {
     const inv_ids order = g->order;
     const size_t begin = g->commit_begin, n = order.n;
+    const bool early = g->early;
     uint32_t *at = INV_ARENA_NEW(b->a, uint32_t, g->node.n + 1), *step = INV_ARENA_NEW(b->a, uint32_t, n + 1);
     bool *moved = INV_ARENA_NEW(b->a, bool, n + 1);
     if (!at || !step || !moved) return INV_E_NOMEM;
     for (size_t i = 0; i < n; i++) at[order.at[i]] = (uint32_t)i;
+    g->early &= !b->r->policy->late;
     inv_status s = inv_advance_updates(g);
+    g->early = early;
     if (s == INV_OK) s = inv_buffers_apart(g, b->a, &b->buffers, &b->buffer_of);
     for (size_t i = 0; i < n && s == INV_OK; i++) {
         moved[i] = i < g->commit_begin && at[g->order.at[i]] >= begin;

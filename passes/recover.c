@@ -345,6 +345,7 @@ inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_pl
     bool ok = prepare(&x) && walk(&x, firings) && assemble(&x);
     inv__arena_fini(&x.scratch);
     inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv__fail(ctx, INV_E_NOMEM, "out of memory in recovery");
+    x.g->early &= plan->guarded.n == 0;
     if (s == INV_OK) s = inv_pass_order(x.g);
     if (s != INV_OK) {
         inv_graph_destroy(x.g);

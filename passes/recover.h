@@ -11,6 +11,8 @@ typedef struct inv_policy {
     bool recompute, invert;
     bool feed_again;     /* inputs may be copied from the caller again */
     inv_guard guard;
+    bool unguarded;      /* nothing that a guard would check */
+    bool late;           /* early updates were asked for, and are not made */
     bool guards_aside;   /* what they take is not counted */
     double max_drift;
     const bool *keep;    /* forced */
@@ -49,7 +51,8 @@ inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 /* requires: base graph with matches and order.  gives: r, in r->a. `costs` NULL: flops. */
 inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy,
                              const inv_cost_table *costs, inv_arena *a);
-/* A copy of base with the plan's firings as nodes, choices and guards noted in `plan`. */
+/* A copy of base with the plan's firings as nodes, choices and guards noted in `plan`. With guards, weights are not
+ * updated early: they could not be had back when a step is refused. */
 inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_plan *plan, inv_graph **out);
 
 /* --- saved.c --- */

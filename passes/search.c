@@ -433,10 +433,8 @@ static inv_status seek(search *s, const inv_program *program, inv_memory memory)
 static inv_status recover(search *s, const inv_program *program, inv_memory memory)
 {
     inv_plan *plan = s->plan;
-    /* Where weights are updated early no guard may refuse the step, so `auto` has nothing to be guarded. */
-    const bool early = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
     s->policy.recompute = memory != INV_MEMORY_STORE;
-    s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE && !early;
+    s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE;
     s->policy.feed_again = memory != INV_MEMORY_INVERT;
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
     INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
@@ -447,14 +445,55 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
     size_t need;
     forget_best(s);
     INV_TRY(found ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
-    inv_plan *best = &s->best_plan;
-    if (s->policy.guards_aside) { /* the plan that was found has paid for them, and so has every other */
-        s->policy.guards_aside = false;
-        INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
-    }
-    INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : best->load, &best->bound));
-    best->bound /= s->recovery.p.cost;
     return INV_OK;
+}
+
+/* What any plan of that kind costs at least within the bytes of the best, guards included. */
+static inv_status bound(search *s, double *least)
+{
+    s->policy.guards_aside = false;
+    INV_TRY(inv_recovery_init(&s->recovery, s->plan->base, &s->policy, s->rq->options->costs, &s->scratch));
+    INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : s->best_plan.load, least));
+    *least /= s->recovery.p.cost;
+    return INV_OK;
+}
+
+/* The two ways of `recover_either`. */
+static void go_early(search *s, bool early)
+{
+    s->policy.unguarded = early;
+    s->policy.late = !early;
+}
+
+/* Weights are updated early, or guards may refuse the step: each way has its plan, and the better one is taken, as
+ * `smallest` would. */
+static inv_status recover_either(search *s, const inv_program *program)
+{
+    double least[2];
+    go_early(s, false);
+    INV_TRY(recover(s, program, INV_MEMORY_AUTO));
+    inv_graph *late = s->best;
+    const inv_plan plan = s->best_plan;
+    const inv_score score = s->best_score;
+    s->best = NULL;
+    go_early(s, true);
+    inv_status st = program->options.plan ? INV_OK : recover(s, program, INV_MEMORY_AUTO);
+    const size_t need = needed(&plan), other = s->best ? needed(&s->best_plan) : need;
+    const size_t nbytes = s->budget ? s->budget : (need < other ? need : other) * 51 / 50;
+    if (!s->best || preferred(&plan, score.kept, &s->best_plan, s->best_score.kept, nbytes)) {
+        forget_best(s);
+        s->best = late;
+        s->best_plan = plan;
+        s->best_score = score;
+    } else {
+        inv_graph_destroy(late);
+    }
+    for (int early = 0; early < 2 && st == INV_OK; early++) {
+        go_early(s, early);
+        st = bound(s, &least[early]);
+    }
+    s->best_plan.bound = st == INV_OK ? fmin(least[0], least[1]) : 0;
+    return st;
 }
 
 static inv_status run(search *s, inv_program *program)
@@ -472,8 +511,11 @@ static inv_status run(search *s, inv_program *program)
     plan->store_transient = s->best_plan.transient;
     plan->memory = memory;
     s->budget = program->budget_left;
-    if (s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan))
-        INV_TRY(recover(s, program, memory));
+    if (s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan)) {
+        const bool either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
+        INV_TRY(either ? recover_either(s, program) : recover(s, program, memory));
+        if (!either) INV_TRY(bound(s, &s->best_plan.bound));
+    }
     return within_budget(s, program);
 }
 

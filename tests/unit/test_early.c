@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Early updates: the weights of steps with and without them are equal bit for bit, in less memory; what is not finite
- * stops them; and they are refused where a guard could refuse the step. Fails if a weight is updated before it has been
- * read for the last time, if an update waits for other gradients, or if one is made from a gradient that is not
- * finite. */
+ * stops them; and they are refused where a guard could refuse the step, but in mode auto, which has either. Fails if a
+ * weight is updated before it has been read for the last time, or before a guard has passed, if an update waits for
+ * other gradients, or if one is made from a gradient that is not finite. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@
 #include "executor/executor.h"
 #include "with_context.h"
 
-enum { ROWS = 2, WIDTH = 16, LAYERS = 6, MOST = (LAYERS + 1) * WIDTH * WIDTH };
+enum { ROWS = 2, WIDTH = 16, MOST = 9 * 1024 };
 
 /* A tied weight w0, a running statistic, and a square root whose gradient is infinite where x is 0. */
 static const char deep[] =
@@ -75,6 +76,9 @@ typedef struct trained {
     size_t gradients;   /* bytes of them, most at once */
     size_t peak;        /* bytes of all but what outlasts the step */
     double overhead, bound;
+    size_t guarded;     /* values */
+    bool early;
+    int fallbacks;
     float weight[MOST]; /* all parameters, one after the other */
     size_t n;
     float was[MOST];
@@ -97,6 +101,8 @@ static size_t read_weights(inv_session *s, const inv_graph *g, float *to)
     }
     return n;
 }
+
+static double refused_from; /* drift from which on guards refuse what was planned for more; 0: as planned */
 
 /* Steps on one batch, in which element 0 of x is `odd` from the second step on. */
 static trained train(const char *text, inv_session_options o, int steps, float odd)
@@ -124,6 +130,7 @@ static trained train(const char *text, inv_session_options o, int steps, float o
     o.loss_outputs = &out;
     o.nloss_outputs = 1;
     t.status = inv_session_create(&model, &o, &s);
+    if (s && refused_from > 0) s->program->max_drift = refused_from;
     for (int i = 0; i < steps && t.status == INV_OK; i++) {
         (void)read_weights(s, g, t.was);
         if (i > 0)
@@ -137,6 +144,9 @@ static trained train(const char *text, inv_session_options o, int steps, float o
         t.peak = p->transient;
         t.overhead = p->overhead;
         t.bound = p->bound;
+        t.guarded = p->guarded.n;
+        t.early = p->g->early;
+        t.fallbacks = s->fallbacks;
         t.n = read_weights(s, g, t.weight);
     }
     inv_session_destroy(s);
@@ -257,6 +267,84 @@ static void guards_forbid_them(void **state)
     assert_non_null(strstr(inv_context_message(ctx), "no optimizer"));
 }
 
+/* Couplings of many rows and few weights. A root's slope is infinite where x is 0. */
+static void wide(char *text, size_t most, int blocks)
+{
+    size_t n = 0;
+#define ADD(...) n += (size_t)snprintf(text + n, most - n, __VA_ARGS__)
+    ADD("g(float[2,16] x) => (y) {\nparam float[16,16] stem\nparam float[16,16] root\n");
+    for (int i = 0; i < blocks; i++)
+        ADD("param float[8,32] a%d\nparam float[32,8] b%d\nparam float[8,32] c%d\nparam float[32,8] d%d\n", i, i, i, i);
+    ADD("q = MatMul(x, root)\nr = Mul(q, q)\nt = Sqrt(r)\no = Tile(t, int64[2] {256, 1})\ns = MatMul(o, stem)\n"
+        "u0, v0 = Split<axis = 1, num_outputs = 2>(s)\n");
+    for (int i = 0; i < blocks; i++)
+        ADD("f%d = MatMul(v%d, a%d)\ng%d = Tanh(f%d)\nj%d = MatMul(g%d, b%d)\nu%d = Add(u%d, j%d)\n"
+            "h%d = MatMul(u%d, c%d)\nk%d = Tanh(h%d)\nl%d = MatMul(k%d, d%d)\nv%d = Add(v%d, l%d)\n", i, i, i, i, i, i,
+            i, i, i + 1, i, i, i, i + 1, i, i, i, i, i, i, i + 1, i, i);
+    ADD("w = Concat<axis = 1>(u%d, v%d)\nz = Mul(w, float[] {0.01})\ne = Reshape(z, int64[3] {256, 2, 16})\n"
+        "y = ReduceMean<keepdims = 0>(e, int64[1] {0})\n}\n", blocks, blocks);
+#undef ADD
+    assert_true(n < most);
+}
+
+/* Mode auto: where values are many, it inverts and waits for the guards; where weights are, it updates early. */
+static void auto_has_either(void **state)
+{
+    (void)state;
+    char text[8192];
+    inv_session_options o = {.device = "cpu", .optimizer = INV_OPT_SGD, .early_update = true};
+    wide(text, sizeof text, 5);
+    const trained inverted = train(text, o, 3, 0.5f);
+    if (inverted.status != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    assert_true(inverted.guarded > 0 && !inverted.early);
+    assert_true(inverted.bound <= inverted.overhead + 1e-12);
+    o.guard = INV_GUARD_OFF;
+    const trained both = train(text, o, 1, 0.5f);
+    assert_true(both.guarded == 0 && both.early && both.peak <= inverted.peak);
+    o.guard = INV_GUARD_ON;
+    const trained early = train(deep, o, 3, 0.5f);
+    assert_true(early.guarded == 0 && early.early);
+    o.early_update = false;
+    const trained late = train(text, o, 3, 0.5f);
+    if (late.status != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    assert_memory_equal(inverted.weight, late.weight, late.n * sizeof *late.weight);
+    assert_memory_not_equal(late.was, late.weight, late.n * sizeof *late.weight);
+    assert_true(inverted.peak <= late.peak + late.peak / 50);
+}
+
+/* A step that a guard has refused is run again with the weights that it began with; one whose gradients are not finite
+ * changes none. */
+static void guards_come_first(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "checked", "sim"};
+    char text[8192];
+    wide(text, sizeof text, 5);
+    for (int d = 0; d < 3; d++) {
+        inv_session_options o = {.device = devices[d], .optimizer = INV_OPT_SGD, .early_update = true};
+        refused_from = 1e-9;
+        const trained t = train(text, o, 2, 0.5f);
+        refused_from = 0;
+        if (t.status != INV_OK) fail_msg("%s", inv_context_message(ctx));
+        assert_true(t.fallbacks > 0);
+        inv_session_options plain = o;
+        plain.memory = INV_MEMORY_STORE;
+        plain.early_update = false;
+        const trained store = train(text, plain, 2, 0.5f);
+        double off = 0, moved = 0;
+        for (size_t i = 0; i < t.n; i++) {
+            off = fmax(off, fabs(t.weight[i] - store.weight[i]));
+            moved = fmax(moved, fabs(store.weight[i] - store.was[i]));
+        }
+        assert_true(moved > 0 && off <= 1e-3 * moved);
+        const trained bad = train(text, o, 2, 0);
+        assert_int_equal(bad.status, INV_E_NUMERIC);
+        assert_non_null(strstr(inv_context_message(ctx), "the loss is finite, but its gradients are not"));
+        assert_true(bad.guarded > 0);
+        assert_memory_equal(bad.was, bad.weight, bad.n * sizeof *bad.weight);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +354,8 @@ int main(void)
         cmocka_unit_test(a_loss_that_is_not_finite_changes_nothing),
         cmocka_unit_test(a_gradient_that_is_not_finite_stops_updates),
         cmocka_unit_test(guards_forbid_them),
+        cmocka_unit_test(auto_has_either),
+        cmocka_unit_test(guards_come_first),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

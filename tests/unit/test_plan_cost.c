@@ -19,7 +19,7 @@
 #include "passes/recover.h"
 #include "graph_text.h"
 
-enum { BLOCKS = 6, TEXT = 8192 };
+enum { BLOCKS = 3, TEXT = 8192 };
 
 /* Affine couplings: inverses that are exact and not, nodes of several results, values that can be had in many ways. The
  * inverse of the normalisation saves something in forward. */
