@@ -81,7 +81,7 @@ def text_of(args, rows, facts, missed):
                                                             "**It is met.**"), "",
             "| batch | cost by | budget, % of store | MONeT adds | plan adds | bound | gap | peak, % of store | s to plan |",
             "|---:|---|---:|---:|---:|---:|---:|---:|---:|", *rows, "",
-            "Peak with everything stored, and its classes (each at its own largest), MB:", "",
+            "Peak with everything stored, and what each class has of it, MB:", "",
             "| batch | peak | activations | parameters | gradients | workspace |", "|---:|---:|---:|---:|---:|---:|", *facts]
 
 

@@ -128,14 +128,14 @@ static void put_titles(FILE *f, const panel *p, double y0)
     }
 }
 
-/* The values that fill the activation peak, largest first. */
+/* The values that fill the peak, largest first. */
 static void put_alive(FILE *f, const panel *p, double y0)
 {
     const json_t *alive = json_object_get(p->report, "alive_at_peak"), *v;
     size_t n = json_array_size(alive), i, shown = 0, room = ALIVE_LETTERS;
     double limit = INFINITY;
     if (n == 0) return;
-    fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">alive at the activation peak: ", LEFT, y0 + 36);
+    fprintf(f, "<text class=\"s\" x=\"%d\" y=\"%.1f\">alive at the peak: ", LEFT, y0 + 36);
     while (shown < n && room > 0) {
         double next = -1;
         json_array_foreach(alive, i, v) if (cli_number(v, "bytes") < limit) next = fmax(next, cli_number(v, "bytes"));

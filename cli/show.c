@@ -78,8 +78,9 @@ void cli_show_peaks(const json_t *report)
     printf("  %-22s %12s\n", "activation peak", cli_bytes(cli_number(report, "activation_peak_bytes")));
     if (store > 0)
         printf("  %-22s %12s   (%.1f %% of it)\n", "all values stored", cli_bytes(store), 100 * planned / store);
-    if (cli_number(report, "lower_bound_bytes") > 0)
-        printf("  %-22s %12s\n", "lower bound", cli_bytes(cli_number(report, "lower_bound_bytes")));
+    printf("  %-22s %12s\n", "most alive at once", cli_bytes(cli_number(report, "live_peak_bytes")));
+    if (cli_number(report, "host_bytes") > 0)
+        printf("  %-22s %12s\n", "host memory", cli_bytes(cli_number(report, "host_bytes")));
     if (store_flops > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "arithmetic, flops", flops, flops / store_flops);
     if (json_object_get(report, "plan")) printf("  %s (cost over that of storing all)\n", cli_overhead(report));

@@ -208,7 +208,7 @@ typedef struct inv_plan {
     size_t host;             /* bytes of host memory, for what is offloaded */
     size_t load;             /* lower bound of `transient` for this order: most bytes live at once */
     size_t store_transient;  /* of the same plan with everything stored */
-    size_t peak_at;          /* position of the activation peak */
+    size_t peak_at, activation_peak_at; /* positions: of `load`, of the activation peak */
 } inv_plan;
 
 /* core/alive.c: the values that begin the buffers alive while position `at` of the order runs. */

@@ -46,26 +46,23 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
     return list;
 }
 
-static size_t most(const inv_plan *p, inv_mem_class c)
-{
-    size_t m = 0;
-    for (size_t i = 0; i <= p->g->order.n; i++)
-        if (p->live[i].bytes[c] > m) m = p->live[i].bytes[c];
-    return m;
-}
-
+/* What each class has where the plan needs most; together that is the planned peak. `new_state`: running statistics
+ * until they are committed; `gaps`: between values in the arena; `other_plans`: what evaluation needs more. */
 static json_t *classes(const inv_session *s, const inv_plan *p)
 {
+    const inv_program *pr = s->program;
+    const inv_live *l = &p->live[p->peak_at];
     size_t params = 0, optim = 0;
-    for (size_t i = 0; i < s->program->home.n; i++) {
-        const inv_home *h = &s->program->home.at[i];
+    for (size_t i = 0; i < pr->home.n; i++) {
+        const inv_home *h = &pr->home.at[i];
         *(h->kind == INV_HOME_OPTIM ? &optim : &params) += inv__round64(h->nbytes);
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params), "gradients",
-                     bytes(most(p, INV_MEM_GRAD)), "optimizer", bytes(optim), "activations", bytes(p->activation_peak),
-                     "workspace", bytes(p->workspace_peak), "data", bytes(most(p, INV_MEM_DATA)), "guard",
-                     bytes(most(p, INV_MEM_GUARD)), "control", bytes(s->program->control), "host",
-                     bytes(s->program->host));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params),
+                     "gradients", bytes(l->bytes[INV_MEM_GRAD]), "optimizer", bytes(optim), "activations",
+                     bytes(l->bytes[INV_MEM_ACT]), "workspace", bytes(l->workspace), "data",
+                     bytes(l->bytes[INV_MEM_DATA]), "guard", bytes(l->bytes[INV_MEM_GUARD]), "new_state",
+                     bytes(l->bytes[INV_MEM_PARAM] + l->bytes[INV_MEM_OPTIM]), "control", bytes(pr->control), "gaps",
+                     bytes(p->transient - p->load), "other_plans", bytes(pr->transient - p->transient));
 }
 
 static json_t *drift(const inv_session *s, const inv_plan *p)
@@ -95,14 +92,14 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
     }
 }
 
-/* What is alive at the activation peak. */
-static json_t *alive_at_peak(inv_context *ctx, const inv_plan *p)
+/* What is alive at that position. */
+static json_t *alive_at(inv_context *ctx, const inv_plan *p, size_t at)
 {
     json_t *list = json_array();
     inv_arena scratch;
     inv_ids alive = {0};
     inv__arena_init(&scratch, ctx);
-    if (inv_plan_alive(p, p->peak_at, &scratch, &alive) != INV_OK) alive.n = 0;
+    if (inv_plan_alive(p, at, &scratch, &alive) != INV_OK) alive.n = 0;
     for (size_t i = 0; i < alive.n; i++) {
         const inv_value *val = inv_val(p->g, alive.at[i]);
         size_t nbytes = 0;
@@ -159,17 +156,19 @@ inv_status inv_session_report(inv_session *s, char **out)
                              p->seconds ? json_real(p->store_seconds) : json_null());
     if (root && time) (void)json_object_update(root, time);
     json_decref(time);
-    size_t bound = 0;
+    size_t load = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
-        if (pr->plan[k].g && pr->plan[k].load > bound) bound = pr->plan[k].load;
+        if (pr->plan[k].g && pr->plan[k].load > load) load = pr->plan[k].load;
     json_t *rest =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "plan", overhead(p),
-                  "values", counts, "choices", choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
-                  inv_report_refusals(pr, p->base), "drift", drift(s, p),
-                  "max_drift", inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p),
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "plan",
+                  overhead(p), "values", counts, "choices", choices, "blocks", inv_report_blocks(pr, p->base),
+                  "refusals", inv_report_refusals(pr, p->base), "drift", drift(s, p), "max_drift",
+                  inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p),
                   "timeline", timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
-                  alive_at_peak(s->ctx, p), "lower_bound_bytes", bytes(pr->persistent + pr->control + bound),
-                  "constant_inputs", constant_list(pr), "trainable", train, "frozen", frozen);
+                  alive_at(s->ctx, p, p->peak_at), "alive_at_activation_peak",
+                  alive_at(s->ctx, p, p->activation_peak_at), "host_bytes", bytes(pr->host), "live_peak_bytes",
+                  bytes(pr->persistent + pr->control + load), "constant_inputs", constant_list(pr), "trainable", train,
+                  "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);

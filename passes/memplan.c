@@ -181,7 +181,8 @@ static inv_status measure(planner *p, inv_plan *plan)
         if (b->to + 1u <= n) delta[(b->to + 1u) * INV_MEM_CLASSES + b->mem] -= (int64_t)size;
     }
     int64_t now[INV_MEM_CLASSES] = {0};
-    plan->activation_peak = plan->workspace_peak = plan->load = plan->peak_at = 0;
+    plan->activation_peak = plan->workspace_peak = plan->load = 0;
+    plan->peak_at = plan->activation_peak_at = 0;
     for (size_t i = 0; i < n; i++) {
         size_t all = plan->live[i].workspace;
         for (int c = 0; c < INV_MEM_CLASSES; c++) {
@@ -192,10 +193,13 @@ static inv_status measure(planner *p, inv_plan *plan)
         size_t act = plan->live[i].bytes[INV_MEM_ACT] + plan->live[i].workspace;
         if (act > plan->activation_peak) {
             plan->activation_peak = act;
-            plan->peak_at = i;
+            plan->activation_peak_at = i;
         }
         if (plan->live[i].workspace > plan->workspace_peak) plan->workspace_peak = plan->live[i].workspace;
-        if (all > plan->load) plan->load = all;
+        if (all > plan->load) {
+            plan->load = all;
+            plan->peak_at = i;
+        }
     }
     return INV_OK;
 }

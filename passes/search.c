@@ -388,20 +388,17 @@ static inv_status within_budget(search *s, const inv_program *program)
     const size_t rest = program->persistent, need = needed(&s->best_plan);
     if (!s->budget || need <= s->budget) return INV_OK;
     const inv_plan *p = &s->best_plan;
-    size_t at = 0;
-    for (size_t i = 0; i < s->best->order.n; i++)
-        if (inv_live_total(&p->live[i]) > inv_live_total(&p->live[at])) at = i;
     inv_str alive;
     inv__str_init(&alive, s->ctx);
-    inv_status st = largest_alive(s, at, &alive);
+    inv_status st = largest_alive(s, p->peak_at, &alive);
     if (st == INV_OK)
         st = inv__fail(s->ctx, INV_E_NOMEM,
                        "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them "
                        "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s. "
                        "Raise --budget, or use a smaller batch",
                        (unsigned long long)s->rq->options->budget, rest + need, rest,
-                       inv_node_label(inv_nod(s->best, s->best->order.at[at])),
-                       inv_nod(s->best, s->best->order.at[at])->op->name, alive.s ? alive.s : "");
+                       inv_node_label(inv_nod(s->best, s->best->order.at[p->peak_at])),
+                       inv_nod(s->best, s->best->order.at[p->peak_at])->op->name, alive.s ? alive.s : "");
     inv__str_fini(&alive);
     return st;
 }

@@ -136,7 +136,7 @@ class Own:
         peak = max(report["timeline"], key=lambda t: t["live_bytes"] - t["gradient_bytes"])
         apart = peak["live_bytes"] - peak["gradient_bytes"]
         made = max(0, held - self.case.initializer_bytes)
-        self.info["plan"] = {"peak": peak, "alive": [v["bytes"] for v in report["alive_at_peak"]],
+        self.info["plan"] = {"peak": peak, "alive": [v["bytes"] for v in report["alive_at_activation_peak"]],
                              "values": report["values"], "refused": report["fallbacks"],
                              "arithmetic": report["flops"] / report["store_flops"]}
         return {"bytes": apart + max(0, got["growth"] - load) + made, "s_trim": got["s_trim"], "growth": got["growth"],

@@ -386,7 +386,7 @@ INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, con
                                                        const void *data, size_t n);
 /** Number of the next step; it keys random numbers and bias correction. */
 INV_API uint64_t inv_session_steps(const inv_session *session);
-/** Plan, memory by class and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
+/** Plan, memory by class (at its peak) and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_session_report(inv_session *session, char **json);
 /** How backward gets what it reads, by names of values, nodes and rules, as JSON for `inv_session_options.plan` of a
  *  session of the same model, mode and batch. Free with inv_free.

@@ -191,7 +191,7 @@ class Plans(unittest.TestCase):
             self.assertIn(wanted, text)
             self.assertIn(wanted, page)
         self.assertLess(text.index("all values stored"), text.index("as planned"))
-        self.assertEqual(sum(t.startswith("alive at the activation peak: ") for t in text), 2)
+        self.assertEqual(sum(t.startswith("alive at the peak: ") for t in text), 2)
         self.assertEqual(sum(t.startswith("this plan: ") for t in text), 1)
         points = [c for c in svg.iter("{http://www.w3.org/2000/svg}circle") if c.get("class") == "a"]
         self.assertEqual(len(points), len(report["curve"]))

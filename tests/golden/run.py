@@ -254,7 +254,7 @@ class Checker:
         if mode in ("store", "recompute", "offload"):
             self.expect(inverted == 0, f"{what}: {inverted} values inverted")
         if mode == "offload":
-            values, host = report["values"], report["classes"]["host"]
+            values, host = report["values"], report["host_bytes"]
             self.expect(values["offloaded"] > 0 and values["recomputed"] == 0, f"{what}: {values}")
             self.expect(host > 0, f"{what}: nothing in host memory")
         elif mode == "invert" and self.name.startswith(NO_FALLBACK):
