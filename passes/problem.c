@@ -308,6 +308,7 @@ static bool add_recomputation(builder *b, inv_id node)
     for (uint32_t k = 0; k < n->nout && target.n < 32; k++) {
         const inv_id v = n->out[k];
         if (v == INV_NONE || r->policy->no_recompute[v] || !r->policy->recompute) continue;
+        if (r->p.value[r->number[v]].forced) continue;
         if (b->favoured && r->p.value[r->number[v]].shunned) continue;
         if (!inv_vec_push(b->a, &target, r->number[v]) || !inv_vec_push(b->a, &wanted, v)) return false;
     }
@@ -371,6 +372,7 @@ static bool add_inverse(builder *b, uint32_t index)
     const inv_edge *e = &r->edge[index];
     id_list source = {0};
     if (!r->forward[e->frees] || inv_way_of(r, e) != INV_WAY_OPEN) return true;
+    if (r->p.value[r->number[e->frees]].forced) return true;
     if (b->favoured && b->favoured->solve && e->rule != b->favoured && e->flops > 0 &&
         r->p.value[r->number[e->frees]].shunned)
         return true;

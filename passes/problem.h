@@ -18,7 +18,7 @@ typedef struct inv_pb_value {
     size_t nbytes;     /* as the arena counts them; 0: there for nothing */
     uint32_t def;      /* step that gives it; INV_NEVER: none, only edges do */
     uint32_t first, n; /* edges that give it: ids in problem->edge_of */
-    bool forced;       /* kept whatever it costs, until its last reader */
+    bool forced;       /* kept whatever it costs, until its last reader; no edge gives it */
     bool shunned;      /* derived, if it can be, whatever it costs */
     bool data;         /* a copy of the caller's: no activation */
     bool apart;        /* its operands in another arrangement, so that they can be kept in its place */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a plan is said to cost is what its nodes cost: those of the compiled step against those of the step that stores
  * everything, guards among them; and what the search reckons with is the same. Fails if a node that recovery puts in
- * is paid by nobody, or if the bound is none. */
+ * is paid by nobody, if the bound is none, or if what was to be kept is given again. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -262,6 +262,39 @@ static void a_guard_may_tip_the_balance(void **state)
     inv_graph_destroy(j.g);
 }
 
+/* What is to be kept is not given again with another result of the node that gave it, which may start from what was
+ * rebuilt. */
+static void what_is_kept_is_not_given_again(void **state)
+{
+    (void)state;
+    job j = {.g = model_of(), .memory = INV_MEMORY_STORE};
+    inv_session *s = session_of(&j);
+    inv_plan *p = &s->program->plan[INV_PLAN_MAIN];
+    bool *none = calloc(p->base->value.n + 1, sizeof *none), *keep = calloc(p->base->value.n + 1, sizeof *keep);
+    assert_true(none && keep);
+    const inv_id u = inv_graph_find(p->base, "u0"), v = inv_graph_find(p->base, "v0");
+    assert_true(u != INV_NONE && v != INV_NONE);
+    keep[u] = true;
+    const inv_policy policy = {.recompute = true, .invert = true, .keep = keep, .no_invert = none, .no_recompute = none,
+                               .max_drift = 1e-2};
+    inv_arena a;
+    inv_recovery r;
+    inv__arena_init(&a, ctx);
+    assert_int_equal(inv_recovery_init(&r, p->base, &policy, NULL, &a), INV_OK);
+    assert_true(r.p.value[r.number[u]].forced);
+    assert_int_equal(r.p.value[r.number[u]].n, 0);
+    size_t halves = 0; /* edges of the node that gives both */
+    for (uint32_t i = 0; i < r.p.nedge; i++)
+        halves += !r.p.edge[i].inverse && r.p.edge[i].id == inv_val(p->base, v)->def && r.p.edge[i].ntarget == 1;
+    assert_int_equal(halves, 1);
+    assert_int_equal(inv_val(p->base, u)->def, inv_val(p->base, v)->def);
+    inv__arena_fini(&a);
+    free(none);
+    free(keep);
+    inv_session_destroy(s);
+    inv_graph_destroy(j.g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +302,7 @@ int main(void)
         cmocka_unit_test(budgets_too),
         cmocka_unit_test(the_search_reckons_with_the_same),
         cmocka_unit_test(a_guard_may_tip_the_balance),
+        cmocka_unit_test(what_is_kept_is_not_given_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
