@@ -4,7 +4,8 @@
  * give it; the node of backward before which that is to happen by its operator and the node of the file.
  * "which": of those that are alike in this, counted from 0. The number that a made name ends with says nothing: it
  * depends on what else was made.
- *   {"invonnx_plan": 1, "memory", "plans": [
+ * `made_with` says what else may be why a plan does not fit, and refuses none by itself.
+ *   {"invonnx_plan": 1, "memory", "made_with": {option: text, ...}, "plans": [
  *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
  *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule", "op", "node",
  *          "before": {"op", "node", "which"}}]}]}
@@ -174,6 +175,25 @@ static json_t *entry_of(const inv_plan *p, inv_arena *a)
     return json_pack("{s:o, s:I, s:o}", "shapes", shapes_of(p), "forward", (json_int_t)b->forward_end, "firings", list);
 }
 
+static json_t *joined(const char *const *text, size_t n, inv_context *ctx)
+{
+    inv_str s;
+    inv__str_init(&s, ctx);
+    for (size_t i = 0; i < n; i++) inv__str_add(&s, "%s'%s'", i ? " " : "", text[i]);
+    json_t *all = json_string(n ? s.s : "none");
+    inv__str_fini(&s);
+    return all;
+}
+
+/* Options that make other nodes, or other ways, of the same model. */
+static json_t *made_with(const inv_session_options *o, inv_context *ctx)
+{
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:s}", "device", o->device ? o->device : "cpu", "arithmetic",
+                     o->float64 ? "float64" : "float32", "--train-only", joined(o->train_only, o->ntrain_only, ctx),
+                     "--freeze", joined(o->freeze, o->nfreeze, ctx), "--train-bn", o->train_bn ? "yes" : "no",
+                     "--no-dropout", o->no_dropout ? "yes" : "no", "--untie", o->untie ? "yes" : "no");
+}
+
 inv_status inv_plan_save(const inv_program *program, char **out)
 {
     inv_context *ctx = program->ctx;
@@ -187,8 +207,9 @@ inv_status inv_plan_save(const inv_program *program, char **out)
     for (int k = INV_PLAN_MAIN; k <= INV_PLAN_TAIL && ok; k++)
         if (program->plan[k].g) ok = json_array_append_new(plans, entry_of(&program->plan[k], &scratch)) == 0;
     inv__arena_fini(&scratch);
-    json_t *root = json_pack("{s:i, s:s, s:o}", "invonnx_plan", VERSION, "memory",
-                             memory_names[program->options.memory], "plans", plans);
+    json_t *root = json_pack("{s:i, s:s, s:o, s:o}", "invonnx_plan", VERSION, "memory",
+                             memory_names[program->options.memory], "made_with", made_with(&program->options, ctx),
+                             "plans", plans);
     char *text = ok && root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
     if (text && (*out = inv__alloc(ctx, strlen(text) + 1))) memcpy(*out, text, strlen(text) + 1);
@@ -344,6 +365,27 @@ static inv_status load(loader *x, const json_t *root, const inv_plan *plan, cons
     return read_firings(x, json_object_get(entry, "firings"), out);
 }
 
+/* Why it does not fit may be that it was made for something else. */
+static inv_status explain(const json_t *root, const inv_session_options *o, inv_context *ctx, inv_status st)
+{
+    json_t *here = made_with(o, ctx), *wanted;
+    const json_t *made = json_object_get(root, "made_with");
+    const char *key, *link = ". It was made with";
+    inv_str text;
+    inv__str_init(&text, ctx);
+    inv__str_add(&text, "%s", inv_context_message(ctx));
+    json_object_foreach(here, key, wanted)
+    {
+        if (!json_is_string(json_object_get(made, key)) || json_equal(json_object_get(made, key), wanted)) continue;
+        inv__str_add(&text, "%s %s %s (here %s)", link, key, text_of(made, key), json_string_value(wanted));
+        link = ",";
+    }
+    if (*link == ',') st = inv__fail(ctx, st, "%s", text.s);
+    inv__str_fini(&text);
+    json_decref(here);
+    return st;
+}
+
 inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_firings *out,
                          bool *found)
 {
@@ -353,6 +395,7 @@ inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_
     json_t *root = json_loads(rq->options->plan, JSON_REJECT_DUPLICATES, &error);
     INV_CHECK(root, x.ctx, INV_E_ARG, "the saved plan is no JSON, or cut short: line %d: %s", error.line, error.text);
     inv_status st = load(&x, root, plan, rq, out, found);
+    if (st == INV_E_ARG) st = explain(root, rq->options, x.ctx, st);
     json_decref(root);
     return st;
 }

@@ -128,6 +128,12 @@ class Plans(unittest.TestCase):
         other = {**saved, "plans": [{**saved["plans"][0], "forward": 3}]}
         self.refused(other, says="with 3 steps in forward")
         self.refused(saved, "--batch", 2, says="it was made for inputs of")
+        for made, why in ((("--float64",), "arithmetic float64 (here float32)"),
+                          (("--device", "sim", "--mode", "*=offload"), "device sim (here cpu)"),
+                          (("--freeze", "*blocks.0.*"), "--freeze '*blocks.0.*' (here none)")):
+            other = self.plan(*made)
+            self.refused(other, says=f"this one has {saved['plans'][0]['forward']}. It was made with {why}\n")
+            self.refused({**other, "made_with": 7}, says=f"this one has {saved['plans'][0]['forward']}\n")
         self.refused(self.plan(model=os.path.join(common.model("revnet8_slice_ts17"), "model.onnx")), says="does not fit")
         status, _, err = common.call(*self.train("none.onnx", "--plan", self.at("missing")))
         self.assertEqual(status, 1)
