@@ -29,6 +29,7 @@ typedef struct search {
     inv_score best_score;
     inv_firings best_firings;
     size_t budget; /* bytes for the peak; 0: none */
+    bool saved;    /* the plan is one that was saved: there was no search */
 } search;
 
 double inv_node_flops(const inv_graph *g, const inv_node *n)
@@ -377,26 +378,29 @@ static inv_status largest_alive(search *s, size_t at, inv_str *text)
     return INV_OK;
 }
 
-static inv_status within_budget(search *s, const inv_program *program)
+/* Other plans of the program may take more yet: what is refused in the end is the largest. */
+static inv_status within_budget(search *s, inv_program *program)
 {
     const size_t rest = program->persistent, need = needed(&s->best_plan);
-    if (!s->budget || need <= s->budget) return INV_OK;
+    if (!s->budget || need <= s->budget || rest + need <= program->refused) return INV_OK;
     const inv_plan *p = &s->best_plan;
     size_t at = 0;
     for (size_t i = 0; i < s->best->order.n; i++)
         if (inv_live_total(&p->live[i]) > inv_live_total(&p->live[at])) at = i;
     inv_str alive;
     inv__str_init(&alive, s->ctx);
-    inv_status st = largest_alive(s, at, &alive);
+    const inv_status st = largest_alive(s, at, &alive);
+    const inv_node *n = inv_nod(s->best, s->best->order.at[at]);
     if (st == INV_OK)
-        st = inv__fail(s->ctx, INV_E_NOMEM,
-                       "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them "
-                       "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s. "
-                       "Raise --budget, or use a smaller batch",
-                       (unsigned long long)s->rq->options->budget, rest + need, rest,
-                       inv_node_label(inv_nod(s->best, s->best->order.at[at])),
-                       inv_nod(s->best, s->best->order.at[at])->op->name, alive.s ? alive.s : "");
+        program->refusal = inv__arena_printf(
+            &program->arena,
+            "the budget of %llu bytes cannot be met: the %s needs %zu (%zu of them parameters, constants and optimizer "
+            "state). Most is needed while %s (%s) runs; alive then: %s. Raise --budget, or use a smaller batch",
+            (unsigned long long)s->rq->options->budget, s->saved ? "saved plan" : "smallest plan found", rest + need,
+            rest, inv_node_label(n), n->op->name, alive.s ? alive.s : "");
     inv__str_fini(&alive);
+    if (st == INV_OK && !program->refusal) return INV_E_NOMEM;
+    program->refused = rest + need;
     return st;
 }
 
@@ -434,12 +438,11 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
     s->policy.feed_again = memory != INV_MEMORY_INVERT;
     INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
     inv_firings saved;
-    bool found = false;
-    if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &found));
+    if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &s->saved));
     inv_score none = {0};
     size_t need;
     forget_best(s);
-    INV_TRY(found ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
+    INV_TRY(s->saved ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
     inv_plan *best = &s->best_plan;
     INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : best->load, &best->bound));
     best->bound /= s->recovery.p.cost;

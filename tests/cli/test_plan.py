@@ -114,7 +114,7 @@ class Plans(unittest.TestCase):
         self.refused(text, "--memory", "invert", says="made with --memory auto, the session is in mode invert")
         self.refused(text, "--keep", firings[0]["values"][0]["name"], says="which is stored")
         self.refused(text, "--max-drift", "1e-30", says=f"firing {inverted}: there is no way to invert")
-        self.refused(text, "--budget", 1 << 19, says="cannot be met")
+        self.refused(text, "--budget", 1 << 19, says="the saved plan needs")
         self.refused(edited(lambda f: f[0]["values"][0].update(name="nobody")), says="'nobody', which is no value")
         self.refused(edited(lambda f: f[0]["values"][0].update(which=-1)), says="which is no value")
         self.refused(edited(lambda f: f[0].update(values=[])), says="firing 0 names no value")
@@ -145,6 +145,45 @@ class Plans(unittest.TestCase):
         self.assertEqual(len(named), 1)
         smallest = common.report("plan", REVNET, *LOSS, "--batch", 4, "--budget", *named)
         self.assertLessEqual(smallest["planned_peak_bytes"], max(named))
+
+    def test_budget_over_all_plans(self):
+        """A budget is for all plans of a session: constants of each batch's shape are there for every one of them, and
+        evaluation computes an output of its own, which is the largest of all. What is refused first names enough."""
+        nodes, x = [onnx.helper.make_node("Shape", ["x"], ["shape"]),
+                    onnx.helper.make_node("ConstantOfShape", ["shape"], ["ones"],
+                                          value=onnx.numpy_helper.from_array(np.ones(1, np.float32))),
+                    onnx.helper.make_node("CumSum", ["ones", "axis"], ["steps"])], "x"
+        for i in range(4):
+            nodes += [onnx.helper.make_node("Conv", [x, "w"], [f"c{i}"], pads=[1, 1, 1, 1]),
+                      onnx.helper.make_node("Tanh", [f"c{i}"], [f"t{i}"]),
+                      onnx.helper.make_node("Mul", [f"t{i}", "steps"], [f"m{i}"])]
+            x = f"m{i}"
+        nodes += [onnx.helper.make_node("Conv", [x, "wide"], ["z0"]), onnx.helper.make_node("Tanh", ["z0"], ["z"])]
+        random = np.random.default_rng(7)
+        weights = {"w": 0.1 * random.standard_normal((8, 8, 3, 3)), "wide": random.standard_normal((64, 8, 1, 1))}
+        inits = [onnx.numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()]
+        inits.append(onnx.numpy_helper.from_array(np.int64(0), "axis"))
+        infos = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", c, 8, 8])
+                 for name, c in (("x", 8), (x, 8), ("z", 64))]
+        graph = onnx.helper.make_graph(nodes, "g", infos[:1], infos[1:], inits)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, self.at("m.onnx"))
+        np.save(self.at("in.npy"), random.standard_normal((11, 8, 8, 8)).astype(np.float32))
+        train = ("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("in.npy"), "--loss", "mse",
+                 "--loss-output", x, "--batch", 4, "-o", self.at("o.onnx"))
+        needs = []
+        for more in ((), ("--early-update",), ("--device", "sim"), ("--val-data", self.at("in.npy"), "--val-target",
+                                                                    self.at("in.npy"))):
+            with self.subTest(more):
+                status, _, err = common.call(*train, *more, "--budget", 1)
+                named = re.search(r"smallest plan found needs (\d+)", err)
+                self.assertTrue(status == 1 and named, err)
+                needs.append(int(named[1]))
+                for budget in (needs[-1], needs[-1] + 3000):
+                    self.assertLessEqual(common.report(*train, *more, "--budget", budget)["peak_bytes"], budget)
+                status, _, err = common.call(*train, *more, "--budget", needs[-1] - 1)
+                self.assertEqual((status, f"needs {needs[-1]} " in err), (1, True), err)
+        self.assertGreater(needs[-1], needs[0])
 
     def test_nothing_is_overwritten(self):
         model = self.at("m.onnx")
