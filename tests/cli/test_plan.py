@@ -7,7 +7,9 @@ import copy
 import json
 import os
 import re
+import resource
 import shutil
+import subprocess
 import tempfile
 import unittest
 import xml.etree.ElementTree as xml
@@ -63,6 +65,23 @@ class Plans(unittest.TestCase):
                 firings = saved["plans"][0]["firings"]
                 self.assertEqual(firings == [], "store" in more)
                 self.assertEqual({f["how"] for f in firings} == {"offload"}, more == offload)
+
+    def test_results(self):
+        """What `plan` computes again or copies back, `grad` may have as a result: it does without that."""
+        path = common.model("plain_lenet_ts17")
+        model, step = os.path.join(path, "model.onnx"), ("--loss", "cross_entropy", "--device", "sim")
+        feed = ("--feed", os.path.join(path, "in_x.npy"), "--target", os.path.join(path, "target.npy"))
+        common.report("plan", model, *step, *feed, "--mode", "*=offload", "--plan", self.at("plan"))
+        with open(self.at("plan")) as f:
+            given = {v["name"] for firing in json.load(f)["plans"][0]["firings"] for v in firing["values"]}
+        used = common.report("grad", model, *step, *feed, "--plan", self.at("plan"), "--dump", self.at("a"))
+        fate = {c["value"]: c["choice"] for c in used["choices"]}
+        self.assertIn("y", given)
+        self.assertEqual({v for v in fate if fate[v] == "offloaded"}, given - {"y"})
+        common.report("grad", model, *step, *feed, "--memory", "store", "--dump", self.at("b"))
+        for file in os.listdir(self.at("b")):
+            with open(self.at("a/" + file), "rb") as a, open(self.at("b/" + file), "rb") as b:
+                self.assertEqual(a.read(), b.read(), file)
 
     def test_is_used(self):
         """A firing fewer: what it gave is stored instead, which a search would not have found."""
@@ -132,6 +151,10 @@ class Plans(unittest.TestCase):
         status, _, err = common.call(*self.train("none.onnx", "--plan", self.at("missing")))
         self.assertEqual(status, 1)
         self.assertIn("missing: cannot be read", err)
+        limit = (1 << 32, 1 << 32)  # lest a program that reads on takes all there is
+        done = subprocess.run([common.PROGRAM, *map(str, self.train("none.onnx", "--plan", "/dev/zero"))], timeout=250,
+                              capture_output=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+        self.assertEqual((done.returncode, b"/dev/zero: cannot be read: File too large" in done.stderr), (1, True))
 
     def test_budget_that_is_refused(self):
         """Whatever is asked for, the refusal names all that the smallest plan takes, and that much is enough."""
