@@ -309,7 +309,8 @@ static inv_status read_firings(loader *x, const json_t *list, inv_firings *out)
     }
     const size_t n = out->n;
     INV_TRY(inv_plan_prune(r->a, &r->p, out));
-    INV_CHECK(out->n == n || x->needless, x->ctx, INV_E_ARG, MISFIT "%zu of its %zu firings give what nothing reads", n - out->n, n);
+    INV_CHECK(out->n == n || x->needless, x->ctx, INV_E_ARG,
+              MISFIT "%zu of its %zu firings give what nothing reads", n - out->n, n);
     return INV_OK;
 }
 
