@@ -3,7 +3,8 @@
  *   store      everything is kept
  *   recompute  least arithmetic within 2 % of the smallest peak that costs at most 4/3 of a plain step, without
  *              inverse edges
- *   auto       the same with them, and with copies in host memory where the device's is apart
+ *   auto       the same with them, and with copies in host memory where the device's is apart; what rules of single
+ *              values ask for may cost more
  *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
  *              bytes that any does and cost at most 4/3 of a plain step; a tenth of a plain step more in deep networks,
  *              where errors add up until a state is computed from the input again
