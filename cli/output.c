@@ -109,6 +109,7 @@ int cli_file_close(cli_file *file, bool ok)
 
 char *cli_text_of_file(const char *path)
 {
+    const size_t most = (size_t)256 << 20; /* a device never ends */
     FILE *f = fopen(path, "rb");
     char *text = NULL;
     size_t n = 0, room = 0;
@@ -118,6 +119,8 @@ char *cli_text_of_file(const char *path)
         if (grown) text = grown;
         if ((ok = grown != NULL)) n += fread(text + n, 1, room - n - 1, f);
         ok = ok && !ferror(f);
+        if (ok && n > most) errno = EFBIG;
+        ok = ok && n <= most;
     }
     if (!ok) {
         cli_fail("%s: cannot be read: %s", path, strerror(errno));

@@ -257,6 +257,8 @@ typedef struct inv_program {
     INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */
     double max_drift;
     size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
+    size_t refused;     /* bytes that the largest of the plans takes that the budget has no room for */
+    const char *refusal; /* what to say about that one */
     size_t persistent, control, transient, store_peak;
     size_t host;  /* bytes of host memory for what is offloaded: the largest plan's */
     bool smallest; /* without a budget: the smallest peak, whatever it costs */

@@ -9,7 +9,7 @@
 #include "passes/outline.h"
 #include "passes/pass.h"
 
-enum { MOST_WAITING = 64 }; /* nodes that are looked at */
+enum { MOST_WAITING = 64, MOST_WITH = 16 }; /* nodes that are looked at; those that move with one of them */
 
 /* A node that belongs to another one, beside which it is put. */
 typedef struct beside {
@@ -179,19 +179,29 @@ static bool reads_any_of(const inv_node *n, const inv_node *of)
     return false;
 }
 
+static bool gives_pending(const reverse *r, const inv_node *n)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < n->nout && !any; k++) any = n->out[k] != INV_NONE && is_pending(r, n->out[k]);
+    return any;
+}
+
 /* Whether nothing behind position `at` needs what its node gives but nodes that move: what gives no more than the
- * gradient of a weight moves with them. */
+ * gradient of a weight moves with them, if it is a few nodes. */
 static bool is_free(const reverse *r, size_t at, bool *moves)
 {
     const inv_graph *g = r->g;
-    const inv_node *n = inv_nod(g, g->order.at[at]);
-    for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE && is_pending(r, n->out[k])) return false;
+    const inv_node *moved[MOST_WITH] = {inv_nod(g, g->order.at[at])};
+    size_t n = 1;
+    if (gives_pending(r, moved[0])) return false;
     for (size_t i = at + 1; i < g->order.n; i++) {
         const inv_node *reader = inv_nod(g, g->order.at[i]);
-        if (moves[i] || !reads_any_of(reader, n)) continue;
-        if (!is_free(r, i, moves)) return false;
+        bool reads = false;
+        for (size_t k = 0; k < n && !reads && !moves[i]; k++) reads = reads_any_of(reader, moved[k]);
+        if (!reads) continue;
+        if (n == MOST_WITH || gives_pending(r, reader)) return false;
         moves[i] = true;
+        moved[n++] = reader;
     }
     return true;
 }

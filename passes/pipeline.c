@@ -159,12 +159,12 @@ static bool has_batch_norm(const inv_graph *g)
     return any;
 }
 
-/* What a budget leaves for the transient part: where there is nothing, the search refuses it and says what it takes. */
-static inv_status spend_on_homes(inv_program *p, inv_graph *g)
+/* What a budget leaves for the transient part, of each plan: what persists for any of them is housed. Where there is
+ * nothing, the search refuses it and says what it takes. 0: no budget. */
+static size_t budget_left(const inv_program *p)
 {
-    INV_TRY(inv_house(p, g));
-    p->budget_left = p->options.budget > p->persistent ? (size_t)p->options.budget - p->persistent : 1;
-    return INV_OK;
+    if (!p->options.budget) return 0;
+    return p->options.budget > p->persistent ? (size_t)p->options.budget - p->persistent : 1;
 }
 
 static inv_status mark_numbers(inv_graph *g)
@@ -214,8 +214,7 @@ static inv_status check_early(const inv_program *p, const inv_plan *plan)
 /* The plan from it, and where its persistent values live. */
 static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
-    p->budget_left = 0; /* another plan may have had one */
-    if (p->options.budget) INV_TRY(spend_on_homes(p, plan->base));
+    p->budget_left = budget_left(p);
     INV_TRY(inv_pass_search(plan, rq, p));
     INV_TRY(check_early(p, plan));
     INV_TRY(check_kernels(plan->g));
@@ -265,7 +264,8 @@ static bool request_for(const inv_program *p, int k, inv_request *rq)
 
 static inv_status within_budget(const inv_program *p)
 {
-    size_t peak = p->persistent + p->control + p->transient;
+    INV_CHECK(!p->refused, p->ctx, INV_E_NOMEM, "%s", p->refusal);
+    const size_t peak = p->persistent + p->control + p->transient;
     INV_CHECK(!p->options.budget || peak <= p->options.budget, p->ctx, INV_E_NOMEM,
               "the budget of %llu bytes cannot be met: the plan needs %zu; raise --budget, or use a smaller batch",
               (unsigned long long)p->options.budget, peak);
@@ -276,12 +276,14 @@ static inv_status build_all(inv_program *p)
 {
     inv_request rq;
     drop_plans(p);
-    p->store_peak = 0;
+    p->store_peak = p->refused = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!request_for(p, k, &rq)) continue;
         INV_TRY(build_base(p, &rq, &p->plan[k]));
-        INV_TRY(build_plan(p, &rq, &p->plan[k]));
+        if (p->options.budget) INV_TRY(inv_house(p, p->plan[k].base));
     }
+    for (int k = 0; k < INV_PLAN_KINDS; k++)
+        if (request_for(p, k, &rq)) INV_TRY(build_plan(p, &rq, &p->plan[k]));
     return within_budget(p);
 }
 
@@ -301,7 +303,7 @@ static inv_status replan(inv_program *p)
     inv_request rq;
     inv_status s = INV_OK;
     memcpy(fresh, p->plan, sizeof fresh);
-    p->store_peak = 0;
+    p->store_peak = p->refused = 0;
     p->options.plan = NULL;
     for (int k = 0; k < INV_PLAN_KINDS && s == INV_OK; k++) {
         if (!request_for(p, k, &rq)) continue;

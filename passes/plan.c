@@ -25,7 +25,7 @@ typedef struct setting {
 typedef struct searcher {
     inv_context *ctx;
     const inv_problem *p;
-    const inv_goal *goal;
+    inv_goal goal;
     inv_arena arena, scratch; /* of the search; of one trial */
     setting now, next;
     uint32_t *likely;     /* what the last walk kept */
@@ -33,7 +33,7 @@ typedef struct searcher {
     inv_firings last, best;
     inv_score score, best_score, at; /* of the last walk; of the best plan; of the settings */
     bool found;
-    double work, most_work, factor, limit, floor, most_inverted; /* factor: between the prices of the scan */
+    double work, most_work, factor, floor, most_inverted; /* factor: between the prices of the scan */
     uint64_t dice;
 } searcher;
 
@@ -42,7 +42,7 @@ static double chance(searcher *s) { return inv_chance(&s->dice); }
 /* By how many bytes a plan is off, first of all; then its arithmetic. */
 static bool better(const searcher *s, const inv_score *a, const inv_score *b)
 {
-    const inv_goal *g = s->goal;
+    const inv_goal *g = &s->goal;
     if (a->kept != b->kept) return a->kept < b->kept;
     if (g->budget) {
         const size_t over_a = a->peak > g->budget ? a->peak : 0, over_b = b->peak > g->budget ? b->peak : 0;
@@ -51,7 +51,7 @@ static bool better(const searcher *s, const inv_score *a, const inv_score *b)
         if (a->cost < b->cost || a->cost > b->cost) return a->cost < b->cost;
         return a->peak < b->peak;
     }
-    const bool fits_a = a->cost <= s->limit, fits_b = b->cost <= s->limit;
+    const bool fits_a = a->cost <= s->goal.limit, fits_b = b->cost <= s->goal.limit;
     const bool enough_a = a->inverted >= s->floor, enough_b = b->inverted >= s->floor;
     if (enough_a != enough_b) return enough_a;
     if (fits_a != fits_b) return fits_a;
@@ -76,13 +76,13 @@ static inv_status keep_best(searcher *s)
 static void note_bytes(searcher *s, inv_replay *r)
 {
     const inv_problem *p = s->p;
-    const size_t budget = s->goal->budget;
+    const size_t budget = s->goal.budget;
     for (uint32_t e = 0; budget && e < r->nevent; e++)
         if (r->live[e] > budget) r->score.excess += (double)(r->live[e] - budget);
     for (uint32_t t = 0, event = 0; t < p->nstep; t++) {
         s->over[t] = 0;
         for (; event <= r->event_of_step[t]; event++) {
-            const size_t n = s->goal->activations ? r->act[event] : r->live[event];
+            const size_t n = s->goal.activations ? r->act[event] : r->live[event];
             if (n > s->over[t]) s->over[t] = n;
         }
     }
@@ -119,7 +119,7 @@ static void restart(searcher *s)
  * arithmetic than near ones they seldom need. */
 static inv_status fill_budget(searcher *s, inv_firings *plan, inv_score *got)
 {
-    const size_t budget = s->goal->budget;
+    const size_t budget = s->goal.budget;
     const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
     inv_replay r;
     if (!budget || got->peak > budget || got->cost > s->best_score.cost + near) return INV_OK;
@@ -239,8 +239,8 @@ static inv_status try_variants(searcher *s)
 /* Dearer where too many bytes live, cheaper elsewhere; by a factor of e^sharp at most. */
 static void lean_on_peak(searcher *s, double sharp)
 {
-    const size_t n = s->p->nstep, best = s->goal->activations ? s->best_score.activations : s->best_score.peak;
-    const double target = 1 + (double)(s->goal->budget ? s->goal->budget : best - best / 32);
+    const size_t n = s->p->nstep, best = s->goal.activations ? s->best_score.activations : s->best_score.peak;
+    const double target = 1 + (double)(s->goal.budget ? s->goal.budget : best - best / 32);
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
         const double off = fmax(-1, fmin((double)s->over[i] / target - 1, 1));
@@ -262,7 +262,7 @@ static inv_status refine_prices(searcher *s)
     enum { FINER = 6 };
     for (int k = 0; k < FINER && s->work < s->most_work; k++) {
         copy_setting(s, &s->next, &s->now);
-        const bool dearer = s->goal->budget && s->at.peak > s->goal->budget;
+        const bool dearer = s->goal.budget && s->at.peak > s->goal.budget;
         multiply(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, k / 2 + 1) * (k % 2 ? -1 : 1)));
         INV_TRY(propose(s));
     }
@@ -283,7 +283,7 @@ static inv_status climb(searcher *s)
         INV_TRY(trial(s, &s->next, &got));
         if (same & 1) multiply(s, exp(2 * chance(s) - 1));
         for (int k = 0; k < steps && s->work < s->most_work; k++) {
-            if (!s->goal->budget && got.cost > s->limit) multiply(s, 0.7);
+            if (!s->goal.budget && got.cost > s->goal.limit) multiply(s, 0.7);
             else lean_on_peak(s, sharp * (1 - (double)k / steps));
             INV_TRY(trial(s, &s->next, &got));
             if (!better(s, &got, &s->at)) continue;
@@ -319,16 +319,16 @@ static inv_status weigh_last(searcher *s)
 static inv_status change_plan(searcher *s, double effort)
 {
     INV_TRY(take(s, &s->best));
-    INV_TRY(inv_plan_anneal(&s->scratch, s->p, s->goal, s->floor, effort, &s->dice, &s->last));
+    INV_TRY(inv_plan_anneal(&s->scratch, s->p, &s->goal, s->floor, effort, &s->dice, &s->last));
     return weigh_last(s);
 }
 
 /* A plan of the smallest peak, with what costs no peak kept. */
 static inv_status fill_up(searcher *s)
 {
-    const size_t peak = s->goal->activations ? s->best_score.activations : s->best_score.peak;
+    const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
     INV_TRY(take(s, &s->best));
-    INV_TRY(inv_plan_refill(&s->scratch, s->p, peak, s->goal->activations, s->floor, &s->last));
+    INV_TRY(inv_plan_refill(&s->scratch, s->p, peak, s->goal.activations, s->floor, &s->last));
     return weigh_last(s);
 }
 
@@ -339,7 +339,7 @@ static double plan_effort(const searcher *s)
     enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000 };
     const double n = s->p->nstep;
     if (s->p->forward > LARGE) return 0;
-    if (s->goal->effort > 0) return fmax(s->goal->effort, s->goal->budget ? LEAST : 0);
+    if (s->goal.effort > 0) return fmax(s->goal.effort, s->goal.budget ? LEAST : 0);
     return fmin(fmax(400 * n * n, USUAL), MOST);
 }
 
@@ -353,18 +353,19 @@ static inv_status run(searcher *s)
     s->now.step = INV_ARENA_NEW(a, double, n);
     s->next.step = INV_ARENA_NEW(a, double, n);
     if (!s->likely || !s->over || !s->now.step || !s->next.step) return INV_E_NOMEM;
-    s->now.invert = s->goal->invert;
+    s->now.invert = s->goal.invert;
     INV_TRY(walk(s, &s->now, false)); /* everything kept that may be */
-    if (s->goal->budget && s->best_score.peak <= s->goal->budget) return INV_OK;
+    s->goal.limit += s->score.cost;   /* what is derived whatever it costs is not what the limit is about */
+    if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
     bool inverse = false; /* else the same again */
-    for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal->invert && p->edge[i].inverse;
+    for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal.invert && p->edge[i].inverse;
     /* without them by itself where trials are cheap, or where they are of no use */
-    const bool apart = !(inverse && (s->goal->share > 0 || p->forward > LARGE));
+    const bool apart = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
     if (apart) INV_TRY(scan_prices(s, false, 0));
     if (inverse) INV_TRY(scan_prices(s, true, 0));
     if (!apart && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
-    if (s->goal->share > 0 && s->most_inverted > 0) { /* which trial inverts enough is known when all have been made */
-        s->floor = s->goal->share * s->most_inverted;
+    if (s->goal.share > 0 && s->most_inverted > 0) { /* which trial inverts enough is known when all have been made */
+        s->floor = s->goal.share * s->most_inverted;
         s->found = false;
         s->at.peak = 0;
         INV_TRY(scan_prices(s, true, holding_price(s->p)));
@@ -375,18 +376,18 @@ static inv_status run(searcher *s)
     s->most_work = s->work + fmax(s->work, effort / 4);
     INV_TRY(refine_prices(s));
     INV_TRY(climb(s));
-    if (s->goal->start) {
-        INV_TRY(take(s, s->goal->start));
+    if (s->goal.start) {
+        INV_TRY(take(s, s->goal.start));
         INV_TRY(weigh_last(s));
     }
     if (effort > 0) INV_TRY(change_plan(s, effort));
-    return s->goal->budget ? INV_OK : fill_up(s);
+    return s->goal.budget ? INV_OK : fill_up(s);
 }
 
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
                            inv_firings *plan, inv_score *score)
 {
-    searcher s = {.ctx = ctx, .p = p, .goal = goal, .limit = goal->limit, .dice = 88172645463325252u};
+    searcher s = {.ctx = ctx, .p = p, .goal = *goal, .dice = 88172645463325252u};
     inv__arena_init(&s.arena, ctx);
     inv__arena_init(&s.scratch, ctx);
     inv_status st = run(&s);

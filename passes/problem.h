@@ -107,7 +107,7 @@ typedef struct inv_replay {
 
 /* Takes out firings that nobody reads. Their order stays. */
 inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_firings *plan);
-/* The bytes over a step. INV_E_INTERNAL if a firing's source is not there. */
+/* The bytes over a step. Every source of a firing must be there. INV_E_NOMEM. */
 inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_firings *plan, inv_replay *out);
 
 /* --- refill.c --- */
@@ -140,7 +140,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_
 
 typedef struct inv_goal {
     size_t budget;    /* bytes that the peak may take, by the least arithmetic; 0: the smallest peak */
-    double limit;     /* without a budget: most arithmetic of the firings */
+    double limit;     /* without a budget: most arithmetic of the firings, beside those of shunned values */
     double share;     /* without a budget: of the bytes that any trial inverts, what the plan inverts at least */
     double effort;    /* visits that changing the plan may take, after prices; 0: by the problem's size */
     bool invert;      /* by inverses, too */

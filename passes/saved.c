@@ -223,7 +223,8 @@ typedef struct loader {
     const inv_recovery *r;
     inv_context *ctx;
     places value, backward;
-    uint32_t k; /* the firing that is read, from 0 */
+    uint32_t k;    /* the firing that is read, from 0 */
+    bool needless; /* some firings, or parts of them, are not needed here */
 } loader;
 
 static const char *text_of(const json_t *o, const char *key)
@@ -268,8 +269,17 @@ static uint32_t find_way(const inv_recovery *r, uint32_t v, const json_t *o)
     return INV_NO_FIRING;
 }
 
-/* One of those that the firing gives. */
-static inv_status read_value(const loader *x, const json_t *o, const json_t *value, inv_firing *f)
+/* Whether the value is there to the end of the step, as outputs of the model are where they are asked for. */
+static bool is_result(const inv_recovery *r, uint32_t number)
+{
+    bool any = false;
+    for (size_t v = 0; v < r->base->value.n && !any; v++)
+        any = r->forward[v] && r->number[v] == number && inv_val(r->base, (inv_id)v)->keep;
+    return any;
+}
+
+/* One of those that the firing gives; what is a result here need not be given. */
+static inv_status read_value(loader *x, const json_t *o, const json_t *value, inv_firing *f)
 {
     const inv_recovery *r = x->r;
     const char *name = text_of(value, "name"), *stem = stem_of(name, r->a), *rule = text_of(o, "rule");
@@ -277,8 +287,12 @@ static inv_status read_value(const loader *x, const json_t *o, const json_t *val
     INV_CHECK(v && r->root[v->position] == v->position, x->ctx, INV_E_ARG,
               MISFIT "firing %u gives '%s', which is no value of forward here", x->k, name);
     const uint32_t number = r->number[v->position];
+    if (r->p.value[number].forced && is_result(r, number)) {
+        x->needless = true;
+        return INV_OK;
+    }
     INV_CHECK(!r->p.value[number].forced, x->ctx, INV_E_ARG,
-              MISFIT "firing %u gives '%s', which is stored (--keep, --mode, or it is a result)", x->k, name);
+              MISFIT "firing %u gives '%s', which is stored (--keep or --mode)", x->k, name);
     const uint32_t e = find_way(r, number, o);
     INV_CHECK(e != INV_NO_FIRING && (f->edge == INV_NO_FIRING || e == f->edge), x->ctx, INV_E_ARG,
               MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here (other rules or a lower "
@@ -290,7 +304,8 @@ static inv_status read_value(const loader *x, const json_t *o, const json_t *val
     return INV_OK;
 }
 
-static inv_status read_firing(const loader *x, const json_t *o, uint32_t first, inv_firing *f)
+/* Edge INV_NO_FIRING: nothing of it is needed. */
+static inv_status read_firing(loader *x, const json_t *o, uint32_t first, inv_firing *f)
 {
     const json_t *values = json_object_get(o, "values");
     *f = (inv_firing){0, INV_NO_FIRING, 0};
@@ -307,15 +322,16 @@ static inv_status read_firings(loader *x, const json_t *list, inv_firings *out)
     INV_TRY(list_backward(r->base, r->a, &x->backward));
     INV_CHECK(json_is_array(list), x->ctx, INV_E_ARG, MISFIT "it has no list of firings");
     memset(out, 0, sizeof *out);
+    inv_firing f = {0};
     for (size_t i = 0; i < json_array_size(list); i++) {
-        inv_firing f;
         x->k = (uint32_t)i;
-        INV_TRY(read_firing(x, json_array_get(list, i), i ? out->at[i - 1].step : 0, &f));
-        if (!inv_vec_push(r->a, out, f)) return INV_E_NOMEM;
+        INV_TRY(read_firing(x, json_array_get(list, i), f.step, &f));
+        if (f.edge != INV_NO_FIRING && !inv_vec_push(r->a, out, f)) return INV_E_NOMEM;
     }
     const size_t n = out->n;
     INV_TRY(inv_plan_prune(r->a, &r->p, out));
-    INV_CHECK(out->n == n, x->ctx, INV_E_ARG, MISFIT "%zu of its %zu firings give what nothing reads", n - out->n, n);
+    INV_CHECK(out->n == n || x->needless, x->ctx, INV_E_ARG,
+              MISFIT "%zu of its %zu firings give what nothing reads", n - out->n, n);
     return INV_OK;
 }
 

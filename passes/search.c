@@ -3,7 +3,8 @@
  *   store      everything is kept
  *   recompute  least arithmetic within 2 % of the smallest peak that costs at most 4/3 of a plain step, without
  *              inverse edges
- *   auto       the same with them, and with copies in host memory where the device's is apart
+ *   auto       the same with them, and with copies in host memory where the device's is apart; what rules of single
+ *              values ask for may cost more
  *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
  *              bytes that any does and cost at most 4/3 of a plain step; a tenth of a plain step more in deep networks,
  *              where errors add up until a state is computed from the input again. What guards take comes on top
@@ -29,6 +30,7 @@ typedef struct search {
     inv_score best_score;
     inv_firings best_firings;
     size_t budget; /* bytes for the peak; 0: none */
+    bool saved;    /* the plan is one that was saved: there was no search */
 } search;
 
 double inv_node_flops(const inv_graph *g, const inv_node *n)
@@ -383,23 +385,26 @@ static inv_status largest_alive(search *s, size_t at, inv_str *text)
     return INV_OK;
 }
 
-static inv_status within_budget(search *s, const inv_program *program)
+/* Other plans of the program may take more yet: what is refused in the end is the largest. */
+static inv_status within_budget(search *s, inv_program *program)
 {
     const size_t rest = program->persistent, need = needed(&s->best_plan);
-    if (!s->budget || need <= s->budget) return INV_OK;
+    if (!s->budget || need <= s->budget || rest + need <= program->refused) return INV_OK;
     const inv_plan *p = &s->best_plan;
     inv_str alive;
     inv__str_init(&alive, s->ctx);
-    inv_status st = largest_alive(s, p->peak_at, &alive);
+    const inv_status st = largest_alive(s, p->peak_at, &alive);
+    const inv_node *n = inv_nod(s->best, s->best->order.at[p->peak_at]);
     if (st == INV_OK)
-        st = inv__fail(s->ctx, INV_E_NOMEM,
-                       "the budget of %llu bytes cannot be met: the smallest plan found needs %zu (%zu of them "
-                       "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s. "
-                       "Raise --budget, or use a smaller batch",
-                       (unsigned long long)s->rq->options->budget, rest + need, rest,
-                       inv_node_label(inv_nod(s->best, s->best->order.at[p->peak_at])),
-                       inv_nod(s->best, s->best->order.at[p->peak_at])->op->name, alive.s ? alive.s : "");
+        program->refusal = inv__arena_printf(
+            &program->arena,
+            "the budget of %llu bytes cannot be met: the %s needs %zu (%zu of them parameters, constants and optimizer "
+            "state). Most is needed while %s (%s) runs; alive then: %s. Raise --budget, or use a smaller batch",
+            (unsigned long long)s->rq->options->budget, s->saved ? "saved plan" : "smallest plan found", rest + need,
+            rest, inv_node_label(n), n->op->name, alive.s ? alive.s : "");
     inv__str_fini(&alive);
+    if (st == INV_OK && !program->refusal) return INV_E_NOMEM;
+    program->refused = rest + need;
     return st;
 }
 
@@ -436,12 +441,11 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
     INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
     inv_firings saved;
-    bool found = false;
-    if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &found));
+    if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &s->saved));
     inv_score none = {0};
     size_t need;
     forget_best(s);
-    INV_TRY(found ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
+    INV_TRY(s->saved ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
     return INV_OK;
 }
 

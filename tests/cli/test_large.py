@@ -3,6 +3,7 @@
 functions, chains of calls, and a weight that is only looked at. The limits are such that a walk over all pairs exceeds
 them many times over."""
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -45,8 +46,8 @@ class Large(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "m.onnx")
 
-    def call(self, *args):
-        done = subprocess.run([common.PROGRAM, *args], capture_output=True, timeout=SECONDS)
+    def call(self, *args, **more):
+        done = subprocess.run([common.PROGRAM, *args], capture_output=True, timeout=SECONDS, **more)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def muls(self, n):
@@ -63,6 +64,32 @@ class Large(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("operand of 'o0' (Mul), operand of 'o1' (Mul), operand of 'o2' (Mul) and 9997 more", err)
         status, _, err = self.call("plan", self.path, "--loss", "mse", "--untie", "--memory", "store")
+        self.assertEqual(status, 0, err)
+
+    def test_skips_over_skips(self):
+        """Each level's gradients wait for those of all levels inside. What they wait for is found in little stack."""
+        nodes, inits, skips, x = [], [], [], "x"
+
+        def add(op, *inputs, **attributes):
+            nodes.append(helper.make_node(op, inputs, [f"v{len(nodes)}"], **attributes))
+            return nodes[-1].output[0]
+
+        def conv(x):
+            weight = np.full((2, 2, 3), 0.1 + 1e-5 * len(inits), np.float32)
+            inits.append(numpy_helper.from_array(weight, f"w{len(inits)}"))
+            return add("Conv", x, inits[-1].name, pads=[1, 1])
+
+        for _ in range(350):
+            x = add("Tanh", conv(x))
+            skips.append(x)
+        while skips:
+            x = add("Add", add("Tanh", conv(x)), conv(skips.pop()))
+        infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2, 8]) for name in ("x", x)]
+        onnx.save(helper.make_model(helper.make_graph(nodes, "g", infos[:1], infos[1:], inits),
+                                    opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self.path)
+        stack = (1 << 17, 1 << 17)
+        status, _, err = self.call("plan", self.path, "--loss", "mse", "--memory", "store", "--threads", "1", env={},
+                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, stack))
         self.assertEqual(status, 0, err)
 
     def test_many_functions(self):

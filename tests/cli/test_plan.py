@@ -7,7 +7,9 @@ import copy
 import json
 import os
 import re
+import resource
 import shutil
+import subprocess
 import tempfile
 import unittest
 import xml.etree.ElementTree as xml
@@ -64,6 +66,23 @@ class Plans(unittest.TestCase):
                 self.assertEqual(firings == [], "store" in more)
                 self.assertEqual({f["how"] for f in firings} == {"offload"}, more == offload)
 
+    def test_results(self):
+        """What `plan` computes again or copies back, `grad` may have as a result: it does without that."""
+        path = common.model("plain_lenet_ts17")
+        model, step = os.path.join(path, "model.onnx"), ("--loss", "cross_entropy", "--device", "sim")
+        feed = ("--feed", os.path.join(path, "in_x.npy"), "--target", os.path.join(path, "target.npy"))
+        common.report("plan", model, *step, *feed, "--mode", "*=offload", "--plan", self.at("plan"))
+        with open(self.at("plan")) as f:
+            given = {v["name"] for firing in json.load(f)["plans"][0]["firings"] for v in firing["values"]}
+        used = common.report("grad", model, *step, *feed, "--plan", self.at("plan"), "--dump", self.at("a"))
+        fate = {c["value"]: c["choice"] for c in used["choices"]}
+        self.assertIn("y", given)
+        self.assertEqual({v for v in fate if fate[v] == "offloaded"}, given - {"y"})
+        common.report("grad", model, *step, *feed, "--memory", "store", "--dump", self.at("b"))
+        for file in os.listdir(self.at("b")):
+            with open(self.at("a/" + file), "rb") as a, open(self.at("b/" + file), "rb") as b:
+                self.assertEqual(a.read(), b.read(), file)
+
     def test_is_used(self):
         """A firing fewer: what it gave is stored instead, which a search would not have found."""
         saved = self.plan("--memory", "recompute")
@@ -114,7 +133,7 @@ class Plans(unittest.TestCase):
         self.refused(text, "--memory", "invert", says="made with --memory auto, the session is in mode invert")
         self.refused(text, "--keep", firings[0]["values"][0]["name"], says="which is stored")
         self.refused(text, "--max-drift", "1e-30", says=f"firing {inverted}: there is no way to invert")
-        self.refused(text, "--budget", 1 << 19, says="cannot be met")
+        self.refused(text, "--budget", 1 << 19, says="the saved plan needs")
         self.refused(edited(lambda f: f[0]["values"][0].update(name="nobody")), says="'nobody', which is no value")
         self.refused(edited(lambda f: f[0]["values"][0].update(which=-1)), says="which is no value")
         self.refused(edited(lambda f: f[0].update(values=[])), says="firing 0 names no value")
@@ -138,6 +157,10 @@ class Plans(unittest.TestCase):
         status, _, err = common.call(*self.train("none.onnx", "--plan", self.at("missing")))
         self.assertEqual(status, 1)
         self.assertIn("missing: cannot be read", err)
+        limit = (1 << 32, 1 << 32)  # lest a program that reads on takes all there is
+        done = subprocess.run([common.PROGRAM, *map(str, self.train("none.onnx", "--plan", "/dev/zero"))], timeout=250,
+                              capture_output=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+        self.assertEqual((done.returncode, b"/dev/zero: cannot be read: File too large" in done.stderr), (1, True))
 
     def test_budget_that_is_refused(self):
         """Whatever is asked for, the refusal names all that the smallest plan takes, and that much is enough."""
@@ -151,6 +174,51 @@ class Plans(unittest.TestCase):
         self.assertEqual(len(named), 1)
         smallest = common.report("plan", REVNET, *LOSS, "--batch", 4, "--budget", *named)
         self.assertLessEqual(smallest["planned_peak_bytes"], max(named))
+
+    def test_modes_cost_apart(self):
+        """What single values are asked for may cost more than all else may: that is planned as ever then."""
+        plan = ("plan", REVNET, *LOSS, "--batch", 2, "--device", "sim", "--mode", "/blocks.3*=offload")
+        alone = common.report(*plan, "--budget", 1 << 30)["plan"]["overhead"]
+        self.assertGreater(alone, 1)
+        took = common.report(*plan)
+        self.assertLess(took["planned_peak_bytes"], 0.6 * took["store_peak_bytes"])
+        self.assertLess(took["plan"]["overhead"], alone + 1 / 3 + 0.02)
+
+    def test_budget_over_all_plans(self):
+        """A budget is for all plans of a session: constants of each batch's shape are there for every one of them, and
+        evaluation computes an output of its own, which is the largest of all. What is refused first names enough."""
+        nodes, x = [onnx.helper.make_node("Shape", ["x"], ["shape"]),
+                    onnx.helper.make_node("ConstantOfShape", ["shape"], ["ones"],
+                                          value=onnx.numpy_helper.from_array(np.ones(1, np.float32))),
+                    onnx.helper.make_node("CumSum", ["ones", "axis"], ["steps"])], "x"
+        for i in range(4):
+            nodes += [onnx.helper.make_node("Conv", [x, "w"], [f"c{i}"], pads=[1, 1, 1, 1]),
+                      onnx.helper.make_node("Tanh", [f"c{i}"], [f"t{i}"]),
+                      onnx.helper.make_node("Mul", [f"t{i}", "steps"], [f"m{i}"])]
+            x = f"m{i}"
+        nodes += [onnx.helper.make_node("Conv", [x, "wide"], ["z0"]), onnx.helper.make_node("Tanh", ["z0"], ["z"])]
+        random = np.random.default_rng(7)
+        weights = {"w": 0.1 * random.standard_normal((8, 8, 3, 3)), "wide": random.standard_normal((64, 8, 1, 1))}
+        inits = [onnx.numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()]
+        inits.append(onnx.numpy_helper.from_array(np.int64(0), "axis"))
+        infos = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", c, 8, 8])
+                 for name, c in (("x", 8), (x, 8), ("z", 64))]
+        graph = onnx.helper.make_graph(nodes, "g", infos[:1], infos[1:], inits)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, self.at("m.onnx"))
+        np.save(self.at("in.npy"), random.standard_normal((11, 8, 8, 8)).astype(np.float32))
+        train = ("train", self.at("m.onnx"), "--data", self.at("in.npy"), "--target", self.at("in.npy"), "--loss", "mse",
+                 "--loss-output", x, "--batch", 4, "-o", self.at("o.onnx"))
+        needs = []
+        for more in ((), ("--val-data", self.at("in.npy"), "--val-target", self.at("in.npy"))):
+            with self.subTest(more):
+                status, _, err = common.call(*train, *more, "--budget", 1)
+                named = re.search(r"smallest plan found needs (\d+)", err)
+                self.assertTrue(status == 1 and named, err)
+                needs.append(int(named[1]))
+                for budget in (needs[-1], needs[-1] + 3000):
+                    self.assertLessEqual(common.report(*train, *more, "--budget", budget)["peak_bytes"], budget)
+        self.assertGreater(needs[-1], needs[0])
 
     def test_nothing_is_overwritten(self):
         model = self.at("m.onnx")
