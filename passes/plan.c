@@ -15,6 +15,7 @@
 /* Steps of forward; larger problems are left to prices. Those of the update, of which `plan` may have fewer than
  * `train`, are to make no other plan. */
 enum { MOST_AGAIN = 8, LARGE = 1000 };
+#define GAP 0.005 /* of a step: how far from the bound a plan of a large problem may stay */
 
 typedef struct setting {
     double *step; /* per step: price of a byte */
@@ -333,14 +334,25 @@ static inv_status fill_up(searcher *s)
 }
 
 /* Visits for changing the plan: so many that small problems are done exactly as a rule. By default, hundreds of passes
- * over the step for each of its steps, within limits. None beyond a size at which prices have found what there is. */
+ * over the step for each of its steps, within limits. Of large problems prices have found most of what there is. */
 static double plan_effort(const searcher *s)
 {
-    enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000 };
-    const double n = s->p->nstep;
-    if (s->p->forward > LARGE) return 0;
-    if (s->goal.effort > 0) return fmax(s->goal.effort, s->goal.budget ? LEAST : 0);
-    return fmin(fmax(400 * n * n, USUAL), MOST);
+    enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000, ACTIVATIONS = 60000000 };
+    const double n = s->p->nstep, usual = fmin(fmax(400 * n * n, USUAL), MOST), wanted = s->goal.effort;
+    if (s->p->forward > LARGE) return s->goal.activations ? ACTIVATIONS : USUAL;
+    return wanted > 0 ? fmax(wanted, s->goal.budget ? LEAST : 0) : usual;
+}
+
+/* Whether no plan costs much less: then that of a large problem is left as it is. */
+static inv_status good_enough(searcher *s, bool *good)
+{
+    double bound;
+    *good = false;
+    if (s->p->forward <= LARGE || !s->goal.budget || s->best_score.peak > s->goal.budget) return INV_OK;
+    restart(s);
+    INV_TRY(inv_plan_bound(&s->scratch, s->p, s->goal.budget, &bound));
+    *good = s->best_score.cost - bound <= GAP * (s->p->cost + bound);
+    return INV_OK;
 }
 
 static inv_status run(searcher *s)
@@ -380,7 +392,9 @@ static inv_status run(searcher *s)
         INV_TRY(take(s, s->goal.start));
         INV_TRY(weigh_last(s));
     }
-    if (effort > 0) INV_TRY(change_plan(s, effort));
+    bool good;
+    INV_TRY(good_enough(s, &good));
+    if (!good) INV_TRY(change_plan(s, effort));
     return s->goal.budget ? INV_OK : fill_up(s);
 }
 

@@ -326,7 +326,7 @@ static bool add_recomputation(builder *b, inv_id node)
     return inv_vec_push(b->a, &b->edge, e);
 }
 
-/* Bytes that the nodes of a solution need beside what they read and give. */
+/* Bytes that the nodes of a solution need beside what they read and give. Of the last node, nothing else is made. */
 static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
 {
     size_t sum = 0, most = 0;
@@ -334,17 +334,17 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
         const inv_node *n = inv_nod(g, e->node[i]);
         const size_t ws = workspace(g, n);
         if (ws > most) most = ws;
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE && n->out[k] != e->result && !(n->op->flags & INV_OP_VIEW))
+        for (uint32_t k = 0; i + 1 < e->nnode && k < n->nout; k++)
+            if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW))
                 sum += inv__round64(bytes_of(g, n->out[k]));
     }
     return sum + most;
 }
 
 /* Of its nodes, those that save in forward too; of the last one, what it is for. */
-static double solution_cost(const builder *b, const inv_edge *e)
+static double solution_cost(const builder *b, const inv_edge *e, const inv_id *result, uint32_t n)
 {
-    double sum = cost_of(b, inv_nod(b->g, e->node[e->nnode - 1]), &e->result, 1);
+    double sum = cost_of(b, inv_nod(b->g, e->node[e->nnode - 1]), result, n);
     for (uint32_t i = 0; i + 1 < e->nnode; i++) sum += inv_node_cost(b->r->costs, b->g, inv_nod(b->g, e->node[i]));
     return sum;
 }
@@ -365,32 +365,59 @@ inv_way inv_way_of(const inv_recovery *r, const inv_edge *e)
     return own <= 0 || own * r->steep[e->frees] <= r->policy->max_drift ? INV_WAY_OPEN : INV_WAY_INEXACT;
 }
 
-/* A consumer solved for one of its operands. */
+const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target)
+{
+    const inv_edge *of = &r->edge[e->id - r->nnode];
+    while (r->number[of->frees] != e->target[target]) of++;
+    return of;
+}
+
+static bool may_free(const builder *b, const inv_edge *e)
+{
+    const inv_recovery *r = b->r;
+    if (!r->forward[e->frees] || inv_way_of(r, e) != INV_WAY_OPEN) return false;
+    if (r->p.value[r->number[e->frees]].forced) return false;
+    return !b->favoured || !b->favoured->solve || e->rule == b->favoured || e->flops <= 0 ||
+           !r->p.value[r->number[e->frees]].shunned;
+}
+
+static bool have(const id_list *list, uint32_t x)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->at[i] == x) return true;
+    return false;
+}
+
+/* A consumer solved for its operands: for all that one solution gives. */
 static bool add_inverse(builder *b, uint32_t index)
 {
     const inv_recovery *r = b->r;
     const inv_edge *e = &r->edge[index];
-    id_list source = {0};
-    if (!r->forward[e->frees] || inv_way_of(r, e) != INV_WAY_OPEN) return true;
-    if (r->p.value[r->number[e->frees]].forced) return true;
-    if (b->favoured && b->favoured->solve && e->rule != b->favoured && e->flops > 0 &&
-        r->p.value[r->number[e->frees]].shunned)
-        return true;
-    uint32_t *target = INV_ARENA_NEW(b->a, uint32_t, 1);
-    if (!target) return false;
-    *target = r->number[e->frees];
+    id_list source = {0}, target = {0}, freed = {0}, result = {0};
+    if (index > 0 && e[-1].node == e->node) return true;
     b->now++;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
         if (!reads(b, inv_nod(b->g, e->node[i]), NULL, &source)) return false;
-    for (uint32_t i = 0; i < source.n; i++)
-        if (source.at[i] == *target) return true; /* one view of it from another */
+    for (uint32_t i = index; i < r->nedge && r->edge[i].node == e->node && target.n < 32; i++) {
+        const uint32_t v = r->number[r->edge[i].frees];
+        if (!may_free(b, &r->edge[i]) || have(&source, v) || have(&target, v)) continue; /* a view of it */
+        if (!inv_vec_push(b->a, &target, v) || !inv_vec_push(b->a, &freed, r->edge[i].frees) ||
+            !inv_vec_push(b->a, &result, r->edge[i].result))
+            return false;
+    }
+    if (target.n == 0) return true;
     const inv_node *last = inv_nod(b->g, e->node[e->nnode - 1]);
-    inv_pb_edge x = {.source = source.at, .nsource = (uint32_t)source.n, .target = target, .ntarget = 1,
-                     .id = r->nnode + index, .cost = solution_cost(b, e), .scratch = solution_scratch(b->g, e),
-                     .side = inv__round64((size_t)e->kept),
-                     .overwrites = e->nnode == e->nsave + 1 ? may_overwrite(b, last, &source) : 0,
-                     .inverse = true, .moves = e->flops <= 0, .gain = e->gain, .own = own_error(b->g, e)};
-    if (counts_guard(b, e)) add_guards(b, &e->frees, &x);
+    const bool alone = target.n == 1 && e->nnode == e->nsave + 1, guarded = counts_guard(b, e);
+    inv_pb_edge x = {.source = source.at, .nsource = (uint32_t)source.n, .target = target.at,
+                     .ntarget = (uint32_t)target.n, .id = r->nnode + index,
+                     .cost = solution_cost(b, e, result.at, (uint32_t)result.n),
+                     .scratch = solution_scratch(b->g, e), .side = inv__round64((size_t)e->kept),
+                     .overwrites = alone ? may_overwrite(b, last, &source) : 0, .inverse = true,
+                     .moves = e->flops <= 0, .gain = e->gain, .own = own_error(b->g, e)};
+    if (guarded) add_guards(b, freed.at, &x);
+    for (uint32_t i = 0; i < x.ntarget; i++)
+        x.spare = fmax(x.spare, x.cost - solution_cost(b, e, &result.at[i], 1) -
+                                    (guarded ? guard_cost(b, freed.at[i]) : 0));
     return inv_vec_push(b->a, &b->edge, x);
 }
 

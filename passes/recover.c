@@ -199,17 +199,26 @@ static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
     return true;
 }
 
-static bool solve(emitter *x, const inv_edge *e)
+static bool solve(emitter *x, const inv_pb_edge *edge, uint32_t want)
 {
+    const inv_recovery *r = x->r;
+    const inv_edge *e = &r->edge[edge->id - r->nnode], *of[32];
+    inv_id wanted[32];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < edge->ntarget; i++)
+        if (want >> i & 1) of[n] = inv_edge_for(r, edge, i), wanted[n] = of[n]->result, n++;
     for (uint32_t i = 0; i < e->nsave; i++)
         if (!save_node(x, e->node[i], e->frees)) return false;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
-        if (copy_node(x, e->node[i], i + 1 == e->nnode ? &e->result : NULL, 1, INV_NONE, e->forward) == INV_NONE)
+        if (copy_node(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, INV_NONE, e->forward) == INV_NONE)
             return false;
-    fired(x, e->frees, x->local[e->result]);
+    for (uint32_t i = 0; i < n; i++) fired(x, of[i]->frees, x->local[wanted[i]]);
     for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
-    if (!record(x, e->frees, INV_INVERTED, e->rule->name, e->flops)) return false;
-    return !inv_guarded(x->r->policy, e) || guard(x, e->frees);
+    for (uint32_t i = 0; i < n; i++)
+        if (!record(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
+            (inv_guarded(r->policy, e) && !guard(x, of[i]->frees)))
+            return false;
+    return true;
 }
 
 /* The copy on the host, begun right behind the node that gives v; one for all that come back. */
@@ -249,7 +258,7 @@ static bool fire(emitter *x, const inv_firing *f)
     const inv_pb_edge *e = &r->p.edge[f->edge];
     x->for_base = true;
     const bool ok = e->offload   ? fetch(x, r->value[e->target[0]])
-                    : e->inverse ? solve(x, &r->edge[e->id - r->nnode])
+                    : e->inverse ? solve(x, e, f->want)
                                  : recompute(x, e, f->want);
     x->for_base = false;
     return ok;

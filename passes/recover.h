@@ -45,6 +45,8 @@ static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 }
 /* The node of the base graph that the edge computes again, solves, or copies the result of. */
 inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e);
+/* The inverse by which that target of the edge is had. */
+const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target);
 /* What this inverse edge is good for. */
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 

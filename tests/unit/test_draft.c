@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A draft under random changes comes to what a replay of its firings from the beginning comes to: bytes at every
+ * moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, or if a change that is taken back
+ * leaves a trace. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/mem.h"
+#include "passes/draft.h"
+#include "planner_chain.h"
+#include "with_context.h"
+
+enum { MOST = 400, CHANGES = 500 };
+
+typedef struct table {
+    inv_arena a;
+    chain c;
+    inv_draft d;
+    inv_drift *drift;
+    uint64_t dice;
+} table;
+
+static uint32_t roll(table *x, uint32_t n) { return (uint32_t)(inv_chance(&x->dice) * n); }
+
+/* Couplings or residual blocks, made uneven. */
+static void set_table(table *x, uint32_t blocks, uint32_t stages, bool activations)
+{
+    *x = (table){.dice = blocks * 0x9e3779b97f4a7c15u + stages + 1};
+    inv__arena_init(&x->a, ctx);
+    assert_true(chain_make(&x->c, blocks, stages));
+    inv_problem *p = &x->c.p;
+    for (uint32_t i = 0; i < p->nedge; i++) {
+        inv_pb_edge *e = &p->edge[i];
+        if (p->value[e->target[0]].def == INV_NEVER) continue;
+        e->scratch = 64 * roll(x, 3);
+        e->side = e->inverse && roll(x, 3) == 0 ? 64 : 0;
+        if (e->inverse) e->gain = 1 + 0.25 * roll(x, 3), e->own = 1e-7;
+    }
+    for (uint32_t v = 0; v < p->nvalue; v++) {
+        p->value[v].shunned = roll(x, 5) == 0;
+        p->value[v].data = roll(x, 8) == 0;
+        p->value[v].steep = 1 + roll(x, 3);
+    }
+    p->max_drift = INFINITY;
+    for (uint32_t t = 0; t < p->nstep; t++) p->step[t].act_at = p->step[t].at / 2;
+    inv_firings none = {0}; /* but choices */
+    for (uint32_t t = p->forward; t < p->nstep; t++)
+        for (uint32_t i = 0; i < p->step[t].nread; i++) {
+            const inv_pb_value *v = &p->value[p->step[t].read[i]];
+            const inv_firing f = {t, p->edge_of[v->first], 1};
+            if (v->def == INV_NEVER) assert_true(inv_vec_push(&x->a, &none, f));
+        }
+    assert_int_equal(inv_draft_init(&x->d, &x->a, p, activations, MOST), INV_OK);
+    assert_int_equal(inv_drift_new(&x->d, &x->drift), INV_OK);
+    assert_int_equal(inv_draft_load(&x->d, &none), INV_OK);
+    inv_draft_set_budget(&x->d, 5 * CHAIN_STREAM);
+    assert_true(inv_drift_load(x->drift));
+}
+
+static void clear_table(table *x)
+{
+    inv__arena_fini(&x->a);
+    chain_free(&x->c);
+}
+
+/* A step of backward or a firing, and one of the values that it reads. */
+static uint32_t some_reader(table *x, uint32_t *v)
+{
+    const inv_problem *p = &x->c.p;
+    for (;;) {
+        const uint32_t back = p->nstep - p->forward, k = roll(x, back + x->d.nfiring);
+        const uint32_t at = k < back ? p->forward + k : x->d.firing[k - back];
+        const inv_pb_edge *e = at < p->nstep ? NULL : &p->edge[x->d.spot[at].edge];
+        const uint32_t n = e ? e->nsource : p->step[at].nread;
+        if (n == 0) continue;
+        *v = (e ? e->source : p->step[at].read)[roll(x, n)];
+        if (p->value[*v].n) return at;
+    }
+}
+
+static void change(table *x)
+{
+    inv_draft *d = &x->d;
+    if (d->nfiring && roll(x, 5) == 0) {
+        inv_draft_remove(d, d->firing[roll(x, d->nfiring)]);
+        return;
+    }
+    uint32_t v;
+    const uint32_t at = some_reader(x, &v), id = x->c.p.edge_of[x->c.p.value[v].first + roll(x, x->c.p.value[v].n)];
+    if (x->c.p.value[v].def == INV_NEVER) inv_draft_pick(d, v, id);
+    else assert_true(inv_draft_insert(d, at, id) != INV_NO_SPOT);
+}
+
+/* Bytes, arithmetic and the rest, against a replay. */
+static void compare(table *x)
+{
+    const inv_draft *d = &x->d;
+    inv_arena a;
+    inv_firings list = {0};
+    inv_replay r;
+    inv__arena_init(&a, ctx);
+    assert_int_equal(inv_draft_list(d, &a, &list), INV_OK);
+    const size_t n = list.n;
+    assert_int_equal(inv_plan_prune(&a, &x->c.p, &list), INV_OK);
+    assert_int_equal(list.n, n); /* a commit leaves nothing that nobody reads */
+    assert_int_equal(inv_plan_replay(&a, &x->c.p, &list, &r), INV_OK);
+    int64_t excess = 0;
+    uint32_t event = 0, at = 0, k = 0;
+    for (; at != INV_NO_SPOT; at = d->spot[at].next, event++) {
+        for (; at < x->c.p.nstep && k < list.n && list.at[k].step == at; k++) event++; /* choices are no spots */
+        const int64_t live = (int64_t)(d->activations ? r.act[event] : r.live[event]);
+        assert_int_equal(d->spot[at].live, live);
+        excess += live > d->budget ? live - d->budget : 0;
+        assert_int_equal(d->spot[at].hot != INV_NO_SPOT, live > d->budget);
+        if (at >= x->c.p.nstep) k++;
+    }
+    assert_int_equal(event, r.nevent);
+    assert_int_equal(d->excess, excess);
+    assert_true(fabs(d->cost - r.score.cost) < 1e-6 * (1 + r.score.cost));
+    assert_true(fabs(d->inverted - r.score.inverted) < 1);
+    assert_int_equal(d->kept, r.score.kept);
+    inv__arena_fini(&a);
+}
+
+static double errors(const inv_draft *d)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < d->nfiring; i++)
+        if (d->spot[d->firing[i]].counts) sum += d->spot[d->firing[i]].err;
+    return sum;
+}
+
+static void change_often(uint32_t blocks, uint32_t stages, bool activations)
+{
+    table x;
+    set_table(&x, blocks, stages, activations);
+    uint32_t most = 0;
+    for (int i = 0; i < CHANGES; i++) {
+        const int64_t excess = x.d.excess;
+        const double cost = x.d.cost, err = errors(&x.d);
+        for (uint32_t n = 1 + roll(&x, 4); n > 0; n--) change(&x);
+        if (roll(&x, 3) == 0 || x.d.nfiring > MOST / 2) {
+            inv_draft_undo(&x.d);
+            assert_int_equal(x.d.excess, excess);
+            assert_true(fabs(x.d.cost - cost) < 1e-6 * (1 + cost));
+            assert_true(fabs(errors(&x.d) - err) <= 1e-9 * err);
+        } else {
+            assert_true(inv_drift_follow(x.drift));
+            inv_draft_commit(&x.d);
+            const double followed = errors(&x.d);
+            assert_true(inv_drift_load(x.drift));
+            assert_true(fabs(errors(&x.d) - followed) <= 1e-9 * followed);
+        }
+        compare(&x);
+        if (x.d.nfiring > most) most = x.d.nfiring;
+    }
+    assert_false(x.d.failed);
+    assert_true(most >= 10);
+    clear_table(&x);
+}
+
+static void couplings(void **state)
+{
+    (void)state;
+    change_often(6, 0, false);
+    change_often(24, 0, true);
+}
+
+static void residual(void **state)
+{
+    (void)state;
+    change_often(8, 2, false);
+    change_often(9, 3, true);
+}
+
+/* Chains of inverses: an error beyond the limit is refused, and leaves errors as they were. */
+static void limit(void **state)
+{
+    (void)state;
+    table x;
+    set_table(&x, 24, 0, false);
+    uint32_t refused = 0, taken = 0;
+    x.c.p.max_drift = 1e-6;
+    for (int i = 0; i < 4 * CHANGES; i++) {
+        const double err = errors(&x.d);
+        change(&x);
+        if (x.d.nfiring < MOST / 2 && inv_drift_follow(x.drift)) {
+            inv_draft_commit(&x.d);
+            taken++;
+        } else {
+            refused += x.d.nfiring < MOST / 2;
+            inv_draft_undo(&x.d);
+            assert_true(fabs(errors(&x.d) - err) <= 1e-9 * err);
+        }
+    }
+    assert_true(inv_drift_load(x.drift));
+    assert_true(taken > 100 && refused > 10);
+    clear_table(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(couplings),
+        cmocka_unit_test(residual),
+        cmocka_unit_test(limit),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
