@@ -417,7 +417,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
         const int64_t peak = x.best.peak;
         INV_TRY(cool(&x, most_hot * hot[run % 3], part));
         if (x.best.peak < peak) last = run;
-        if (!goal->budget && run - last >= 3) finer(&x), last = run;
+        if (!goal->budget && most > RUNS && run - last >= 3) finer(&x), last = run;
         if (x.d.excess >= x.best.excess || x.d.cost > x.limit) /* from the best once more */
             INV_TRY(load(&x, &x.best_plan, x.d.budget, &fine));
     }
