@@ -273,7 +273,7 @@ static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size
 {
     inv_score score;
     goal->budget = aim;
-    goal->effort *= 5;
+    goal->effort *= 10;
     *need = SIZE_MAX;
     *high = 0;
     for (int i = 0; i < TRIES; i++) {
