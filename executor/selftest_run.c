@@ -32,7 +32,7 @@ static inv_status fill_params(inv_graph *g)
     uint64_t h = 88172645463325252u;
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_value *v = inv_val(g, g->inits.at[i]);
-        size_t ne;
+        size_t ne = 0;
         if (v->data.bytes) continue;
         INV_TRY(count(g->ctx, v->name, &v->shape, &ne));
         float *data = INV_ARENA_NEW(&g->arena, float, ne);
@@ -46,7 +46,7 @@ static inv_status fill_params(inv_graph *g)
 /* Integers are 0 or 1: good for labels, indices and truth values. */
 static inv_status fill(inv_test_case *c, size_t at, inv_array *a, const char *name, inv_dtype dtype, const inv_shape *s)
 {
-    size_t ne;
+    size_t ne = 0;
     INV_TRY(count(c->model.ctx, name, s, &ne));
     bool real = inv_dtype_is_float(dtype);
     if (real) dtype = INV_F64;

@@ -273,7 +273,7 @@ static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size
 {
     inv_score score;
     goal->budget = aim;
-    goal->effort *= 10;
+    goal->effort *= 5;
     *need = SIZE_MAX;
     *high = 0;
     for (int i = 0; i < TRIES; i++) {
@@ -418,7 +418,8 @@ static bool errors_add_up(const inv_problem *p)
 
 static inv_status seek(search *s, const inv_program *program, inv_memory memory)
 {
-    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = 1e4 * s->recovery.p.nstep,
+    const double n = s->recovery.p.nstep;
+    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = fmin(40 * n, 2e4) * n,
                      .invert = s->policy.invert};
     if (program->smallest) return least_bytes(s, &goal, 0);
     if (s->budget) return within(s, &goal, s->budget);
@@ -427,7 +428,7 @@ static inv_status seek(search *s, const inv_program *program, inv_memory memory)
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
         /* The smallest of all, and the same in every block: many changes. */
-        goal.effort *= fmin(fmax((double)s->recovery.p.nstep / 100, 1), 5);
+        goal.effort *= fmin(fmax(n / 100, 1), 2.5);
     }
     return smallest(s, &goal);
 }
