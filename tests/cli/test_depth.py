@@ -30,6 +30,8 @@ class Depth(unittest.TestCase):
             if c > 16:  # fewer have more that need not be kept at all
                 self.assertLessEqual(peaks[c] - peaks[16], statistics * (c - 16), f"activation peaks: {peaks}")
             self.assertLess(peaks[c], 1.04 * peaks[4], f"activation peaks by couplings: {peaks}")
+            # The halves of a state and of its gradient, and two values of a branch.
+            self.assertLess(peaks[c], 6.1 * 8 * 12 * 16 * 16 * 4, f"activation peaks by couplings: {peaks}")
 
     def test_stored_peak_grows(self):
         # Else the test above would hold for a program that measures nothing.

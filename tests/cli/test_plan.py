@@ -66,6 +66,13 @@ class Plans(unittest.TestCase):
                 self.assertEqual(firings == [], "store" in more)
                 self.assertEqual({f["how"] for f in firings} == {"offload"}, more == offload)
 
+    def test_one_firing_for_both_halves(self):
+        saved = self.plan("--memory", "invert")
+        halves = [f for f in saved["plans"][0]["firings"] if f.get("rule") == "concat" and len(f["values"]) == 2]
+        self.assertTrue(halves)
+        found = common.report(*self.train("a.onnx", "--memory", "invert", "--plan", self.at("plan")))
+        self.assertGreaterEqual(found["values"]["inverted"], 2 * len(halves))
+
     def test_results(self):
         """What `plan` computes again or copies back, `grad` may have as a result: it does without that."""
         path = common.model("plain_lenet_ts17")
