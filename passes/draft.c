@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A plan under change. Time is a list of spots, steps and firings, with labels that grow along it, so that two can be
  * compared at once. Each value knows who gives and who reads it, in order; from when to when it is there follows from
- * that. A change marks the values whose list it alters; their lists are read anew, which may leave other firings without
- * readers or give them some; then the bytes of what is there longer or shorter are changed between its old and its new
- * end, and nowhere else.
- * requires: inv_problem.  gives: what replay.c gives for the same firings (test_planner.c holds both to each other). */
+ * that. A change marks the values whose list it alters; their lists are read anew, which may leave other firings
+ * without readers or give them some; then the bytes of what is there longer or shorter are changed between its old and
+ * its new end, and nowhere else.
+ * requires: inv_problem.  gives: what replay.c gives for the same firings (test_draft.c holds both to each other). */
 #include <string.h>
 
 #include "passes/draft.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan that is being changed (draft.c): firings come, go and move one at a time, and what the plan comes to follows at
- * the price of what that touches. What was changed since the last commit can be undone. */
+ * A plan that is being changed (draft.c): firings come, go and move one at a time, and what the plan comes to follows
+ * at the price of what that touches. What was changed since the last commit can be undone. */
 #ifndef INV_PASSES_DRAFT_H
 #define INV_PASSES_DRAFT_H
 

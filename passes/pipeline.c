@@ -196,19 +196,28 @@ static inv_status build_base(inv_program *p, const inv_request *rq, inv_plan *pl
     return explain_rebatch(p, rq, settle(g, passes(g, rq, plan)));
 }
 
+static bool updates_wait(const inv_plan *plan)
+{
+    return plan->base->early && plan->guarded.n > 0;
+}
+
 /* Weights that have been updated cannot be had back when a guard refuses the step. Mode auto has chosen. */
 static inv_status check_early(const inv_program *p, const inv_plan *plan)
 {
-    if (!plan->base->early || !plan->guarded.n) return INV_OK;
-    if (p->options.memory == INV_MEMORY_AUTO) {
-        inv__log(p->ctx, "weights are not updated early: with inverses, which guards check, the step takes less; "
-                 "--guard off has both");
-        return INV_OK;
-    }
-    return inv__fail(p->ctx, INV_E_ARG,
+    INV_CHECK(!updates_wait(plan) || p->options.memory == INV_MEMORY_AUTO, p->ctx, INV_E_ARG,
               "early updates: the reconstruction of '%s' is checked by a guard, which may refuse the step when weights "
-              "have been updated already; use --memory recompute or store, or --guard off",
-              inv_val(plan->base, plan->guarded.at[0])->name);
+              "have been updated already; use %s, or --guard off", inv_val(plan->base, plan->guarded.at[0])->name,
+              p->options.guard == INV_GUARD_FULL ? "--memory store" : "--memory recompute or store");
+    return INV_OK;
+}
+
+static void tell_early(const inv_program *p)
+{
+    bool waits = false;
+    for (int k = 0; k < INV_PLAN_KINDS; k++) waits |= p->plan[k].g && updates_wait(&p->plan[k]);
+    if (waits)
+        inv__log(p->ctx, "weights are not updated early: with what is rebuilt and guards that check it, the step takes "
+                 "less; --guard off has both");
 }
 
 /* The plan from it, and where its persistent values live. */
@@ -284,7 +293,9 @@ static inv_status build_all(inv_program *p)
     }
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (request_for(p, k, &rq)) INV_TRY(build_plan(p, &rq, &p->plan[k]));
-    return within_budget(p);
+    INV_TRY(within_budget(p));
+    tell_early(p);
+    return INV_OK;
 }
 
 /* Graphs of plans that are not among the program's. */

@@ -131,8 +131,9 @@ static inline double inv_chance(uint64_t *dice)
     *dice ^= *dice << 13, *dice ^= *dice >> 7, *dice ^= *dice << 17;
     return (double)(*dice >> 11) * 0x1p-53;
 }
-/* Makes `plan` better for the goal by changes of itself, as far as `effort` visits go; inverts at least `floor` bytes.
- * The firings' `want` is for inv_plan_prune to set. INV_E_NOMEM. */
+/* Makes `plan` better for the goal by changes of itself, as far as `effort` visits go; up to four times that while
+ * none is within the budget, or where there is none. Inverts at least `floor` bytes. The firings' `want` is for
+ * inv_plan_prune to set. INV_E_NOMEM. */
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_goal *goal, double floor, double effort,
                            uint64_t *dice, inv_firings *plan);
 

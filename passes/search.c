@@ -468,7 +468,7 @@ static void go_early(search *s, bool early)
 }
 
 /* Weights are updated early, or guards may refuse the step: each way has its plan, and the better one is taken, as
- * `smallest` would. */
+ * `smallest` would. A saved plan is one or the other already. */
 static inv_status recover_either(search *s, const inv_program *program)
 {
     double least[2];
@@ -479,7 +479,7 @@ static inv_status recover_either(search *s, const inv_program *program)
     const inv_score score = s->best_score;
     s->best = NULL;
     go_early(s, true);
-    inv_status st = program->options.plan ? INV_OK : recover(s, program, INV_MEMORY_AUTO);
+    inv_status st = s->saved ? INV_OK : recover(s, program, INV_MEMORY_AUTO);
     const size_t need = needed(&plan), other = s->best ? needed(&s->best_plan) : need;
     const size_t nbytes = s->budget ? s->budget : (need < other ? need : other) * 51 / 50;
     if (!s->best || preferred(&plan, score.kept, &s->best_plan, s->best_score.kept, nbytes)) {

@@ -191,6 +191,34 @@ class Plans(unittest.TestCase):
         self.assertLess(took["planned_peak_bytes"], 0.6 * took["store_peak_bytes"])
         self.assertLess(took["plan"]["overhead"], alone + 1 / 3 + 0.02)
 
+    def test_early_beside_a_saved_plan(self):
+        """The last, smaller batch is planned apart, with early updates too, and so takes no more than the saved plan."""
+        random = np.random.default_rng(1)
+        weights = [onnx.numpy_helper.from_array((random.standard_normal((64, 64)) / 8).astype(np.float32), f"w{i}")
+                   for i in range(6)]
+        nodes = []
+        for i in range(6):
+            nodes += [onnx.helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"y{i}"]),
+                      onnx.helper.make_node("Tanh", [f"y{i}"], [f"x{i + 1}"])]
+        infos = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 64]) for name in ("x0", "x6")]
+        graph = onnx.helper.make_graph(nodes, "g", infos[:1], infos[1:], weights)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, self.at("m.onnx"))
+        np.save(self.at("rows.npy"), random.standard_normal((15, 64)).astype(np.float32))
+        step = (self.at("m.onnx"), "--loss", "mse", "--batch", 8, "--early-update")
+        common.report("plan", *step, "--plan", self.at("plan"))
+        train = ("train", *step, "--data", self.at("rows.npy"), "--target", self.at("rows.npy"), "-o", self.at("o.onnx"))
+        found, used = common.report(*train), common.report(*train, "--plan", self.at("plan"))
+        self.assertEqual(used["planned_peak_bytes"], found["planned_peak_bytes"])
+
+    def test_early_or_guarded(self):
+        """Where updates wait for guards, that is said once, for all plans together."""
+        np.save(self.at("x.npy"), np.random.default_rng(3).standard_normal((60, 3, 32, 32)).astype(np.float32))
+        np.save(self.at("y.npy"), np.arange(60) % 10)
+        status, _, err = common.call("train", REVNET, *LOSS, "--data", self.at("x.npy"), "--target", self.at("y.npy"),
+                                     "--batch", 32, "--steps", 2, "-o", self.at("o.onnx"), "--early-update")
+        self.assertEqual((status, err.count("not updated early")), (0, 1), err)
+
     def test_budget_over_all_plans(self):
         """A budget is for all plans of a session: constants of each batch's shape are there for every one of them, and
         evaluation computes an output of its own, which is the largest of all. What is refused first names enough."""

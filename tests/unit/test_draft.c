@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A draft under random changes comes to what a replay of its firings from the beginning comes to: bytes at every
- * moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, or if a change that is taken back
- * leaves a trace. */
+ * moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, or if a change that is taken
+ * back leaves a trace. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -312,6 +312,20 @@ static void auto_has_either(void **state)
     assert_true(inverted.peak <= late.peak + late.peak / 50);
 }
 
+/* With full guards, computing again is checked too, so that mode recompute is no way out. */
+static void full_guards_forbid_more(void **state)
+{
+    (void)state;
+    char text[8192];
+    inv_session_options o = {.device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_RECOMPUTE,
+                             .guard = INV_GUARD_FULL, .early_update = true};
+    wide(text, sizeof text, 5);
+    assert_int_equal(train(text, o, 1, 0.5f).status, INV_E_ARG);
+    assert_non_null(strstr(inv_context_message(ctx), "use --memory store, or --guard off"));
+    o.memory = INV_MEMORY_STORE;
+    assert_int_equal(train(text, o, 1, 0.5f).status, INV_OK);
+}
+
 /* A step that a guard has refused is run again with the weights that it began with; one whose gradients are not finite
  * changes none. */
 static void guards_come_first(void **state)
@@ -355,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_gradient_that_is_not_finite_stops_updates),
         cmocka_unit_test(guards_forbid_them),
         cmocka_unit_test(auto_has_either),
+        cmocka_unit_test(full_guards_forbid_more),
         cmocka_unit_test(guards_come_first),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
