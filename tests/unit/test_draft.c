@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A draft under random changes comes to what a replay of its firings from the beginning comes to: bytes at every
- * moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, or if a change that is taken
- * back leaves a trace. */
+ * moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, if a change that is taken
+ * back leaves a trace, or if annealing lets errors of what is rebuilt add up beyond the limit. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #include "planner_chain.h"
 #include "with_context.h"
 
-enum { MOST = 400, CHANGES = 500 };
+enum { MOST = 400, CHANGES = 500, DRIFTING = 4 };
 
 typedef struct table {
     inv_arena a;
@@ -205,12 +205,84 @@ static void limit(void **state)
     clear_table(&x);
 }
 
+/* A chain in the bytes of one value: each is had from the next, nearly for nothing and with an error, or dearly and
+ * without. */
+typedef struct drifting {
+    inv_problem p;
+    inv_pb_value value[DRIFTING];
+    inv_pb_edge edge[2 * DRIFTING];
+    inv_pb_step step[2 * DRIFTING];
+    uint32_t id[DRIFTING], edge_of[2 * DRIFTING];
+    bool refused[DRIFTING];
+} drifting;
+
+static void make_drifting(drifting *d, double max_drift)
+{
+    *d = (drifting){.p = {.value = d->value, .edge = d->edge, .step = d->step, .edge_of = d->edge_of,
+                          .nvalue = DRIFTING, .nstep = 2 * DRIFTING, .forward = DRIFTING, .cost = 1000,
+                          .max_drift = max_drift, .refused = d->refused}};
+    for (uint32_t v = 0; v < DRIFTING; v++) {
+        d->id[v] = v;
+        d->value[v] = (inv_pb_value){.nbytes = 64, .def = v, .steep = 1};
+        if (v) d->step[v] = (inv_pb_step){.read = &d->id[v - 1], .nread = 1, .overwrites = 1};
+        d->step[2 * DRIFTING - 1 - v] = (inv_pb_step){.read = &d->id[v], .nread = 1};
+        if (v + 1 == DRIFTING) continue;
+        d->value[v].first = d->p.nedge;
+        d->value[v].n = 2;
+        for (uint32_t exact = 0; exact < 2; exact++) {
+            d->edge_of[d->p.nedge] = d->p.nedge;
+            d->edge[d->p.nedge++] = (inv_pb_edge){.source = &d->id[v + 1], .nsource = 1, .target = &d->id[v],
+                                                  .ntarget = 1, .overwrites = 1, .cost = exact ? 50 : 1,
+                                                  .inverse = true, .gain = 1, .own = exact ? 0 : 0.4};
+        }
+    }
+}
+
+/* All exact at first; then as the annealer makes it. */
+static double annealed(const drifting *d)
+{
+    inv_arena a;
+    inv_firings plan = {0};
+    inv_replay replay;
+    const inv_goal goal = {.budget = 64, .limit = INFINITY, .invert = true};
+    uint64_t dice = 1;
+    inv__arena_init(&a, ctx);
+    for (uint32_t v = DRIFTING - 1; v-- > 0;) {
+        const inv_firing f = {2 * DRIFTING - 1 - v, 2 * v + 1, 1};
+        assert_true(inv_vec_push(&a, &plan, f));
+    }
+    assert_int_equal(inv_plan_anneal(&a, &d->p, &goal, 0, 1e6, &dice, &plan), INV_OK);
+    assert_int_equal(inv_plan_prune(&a, &d->p, &plan), INV_OK);
+    assert_int_equal(inv_plan_replay(&a, &d->p, &plan, &replay), INV_OK);
+    assert_int_equal(replay.score.peak, 64);
+    inv__arena_fini(&a);
+    return replay.score.cost;
+}
+
+/* Errors add up along a chain of inversions: as many as the limit allows are of the cheap kind, and none that starts
+ * from what the guard has refused. */
+static void drift(void **state)
+{
+    (void)state;
+    drifting d;
+    make_drifting(&d, 2);
+    assert_true(annealed(&d) == 3);
+    make_drifting(&d, 1);
+    assert_true(annealed(&d) == 52);
+    make_drifting(&d, 0.3);
+    assert_true(annealed(&d) == 150);
+    make_drifting(&d, 2);
+    d.refused[1] = true;
+    assert_true(annealed(&d) == 52);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(couplings),
         cmocka_unit_test(residual),
         cmocka_unit_test(limit),
+        cmocka_unit_test(drift),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
