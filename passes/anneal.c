@@ -6,7 +6,6 @@
  * the search crosses the budget again and again. draft.c says what a change comes to.
  * requires: inv_problem, a plan.  gives: a plan that is no worse. */
 #include <math.h>
-#include <string.h>
 
 #include "passes/draft.h"
 

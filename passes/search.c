@@ -433,6 +433,12 @@ static inv_status seek(search *s, const inv_program *program, inv_memory memory)
     return smallest(s, &goal);
 }
 
+/* The problem by the policy as it is now. */
+static inv_status pose(search *s)
+{
+    return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, s->rq->options->costs, &s->scratch);
+}
+
 static inv_status recover(search *s, const inv_program *program, inv_memory memory)
 {
     inv_plan *plan = s->plan;
@@ -440,7 +446,7 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
     s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE;
     s->policy.feed_again = memory != INV_MEMORY_INVERT;
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
-    INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
+    INV_TRY(pose(s));
     inv_firings saved;
     if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &s->saved));
     inv_score none = {0};
@@ -453,8 +459,6 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
 /* What any plan of that kind costs at least within the bytes of the best, guards included. */
 static inv_status bound(search *s, double *least)
 {
-    s->policy.guards_aside = false;
-    INV_TRY(inv_recovery_init(&s->recovery, s->plan->base, &s->policy, s->rq->options->costs, &s->scratch));
     INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : s->best_plan.load, least));
     *least /= s->recovery.p.cost;
     return INV_OK;
@@ -492,7 +496,8 @@ static inv_status recover_either(search *s, const inv_program *program)
     }
     for (int early = 0; early < 2 && st == INV_OK; early++) {
         go_early(s, early);
-        st = bound(s, &least[early]);
+        st = pose(s);
+        if (st == INV_OK) st = bound(s, &least[early]);
     }
     s->best_plan.bound = st == INV_OK ? fmin(least[0], least[1]) : 0;
     return st;
@@ -507,7 +512,7 @@ static inv_status run(search *s, inv_program *program)
     size_t need;
     s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
     INV_TRY(forced(s, program));
-    INV_TRY(inv_recovery_init(&s->recovery, plan->base, &s->policy, s->rq->options->costs, &s->scratch));
+    INV_TRY(pose(s));
     INV_TRY(realize(s, &none, &nothing, 0, &need));
     plan->store_flops = s->best_plan.flops;
     plan->store_transient = s->best_plan.transient;
@@ -516,6 +521,10 @@ static inv_status run(search *s, inv_program *program)
     if (s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan)) {
         const bool either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
         INV_TRY(either ? recover_either(s, program) : recover(s, program, memory));
+        if (s->policy.guards_aside) {
+            s->policy.guards_aside = false;
+            INV_TRY(pose(s));
+        }
         if (!either) INV_TRY(bound(s, &s->best_plan.bound));
     }
     return within_budget(s, program);
