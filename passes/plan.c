@@ -12,8 +12,8 @@
 
 #include "passes/problem.h"
 
-/* Steps of forward; of larger problems prices find most, and little is changed after them. Steps of the update, of which
- * `plan` may have fewer than `train`, are to make no other plan. */
+/* Steps of forward; of larger problems prices find most, and little is changed after them. Steps of the update, of
+ * which `plan` may have fewer than `train`, are to make no other plan. */
 enum { MOST_AGAIN = 8, LARGE = 1000 };
 #define GAP 0.005 /* of a step: how far from the bound a plan of a large problem may stay */
 
