@@ -174,6 +174,7 @@ inv_array cli_array_of(const char *name, const npy_array *a);
 typedef struct cli_data {
     size_t ninputs;
     npy_array *inputs;
+    const char **files; /* per input, then of the target */
     bool *whole; /* per input: not made of rows; every step gets all of it */
     npy_array target;
     bool has_target;
@@ -192,6 +193,8 @@ void cli_data_close(cli_data *data);
 /** Rows [start, start + n) of the order as arrays and target_array, valid until the next call. */
 void cli_data_batch(cli_data *data, int64_t start, int64_t n);
 void cli_data_shuffle(cli_data *data, uint64_t seed, uint64_t epoch);
+/** Writes which rows of the files a batch has, and which of them hold NaN or inf. @return whether any do */
+bool cli_data_blame(const cli_data *data, int64_t start, int64_t n, FILE *f);
 /** Rows of a batch: `--batch`, else as the model fixes it, else 32, never more than there are. */
 int64_t cli_batch_rows(const cli_job *job, int64_t nrows);
 /** Dimension 0 of the first input as the file fixes it; -1 if it does not. */
@@ -228,6 +231,14 @@ int cli_out_check(const cli_options *o, char **path);
 int cli_file_check(const cli_options *o, const char *option, const char *given, char **path);
 /** Saves the session's weights to `path`; if that fails, once beside it or in TMPDIR. @return CLI_OK or CLI_FAILED */
 int cli_out_save(const cli_job *job, const char *path);
+/** Saves weights that are not to go to `path`, after what was said went wrong: beside it, else in TMPDIR. Says where;
+ *  `which`: a clause about them. */
+void cli_out_rescue(const cli_job *job, const char *path, const char *which);
+/** Refuses if another run is going to write `path`, which `option` `given` names; from now on such runs are refused
+ *  (lock.c). @return CLI_OK or CLI_FAILED */
+int cli_lock(const char *option, const char *given, const char *path);
+/** Ends the program as the signal would, and leaves no lock file. A signal handler. */
+void cli_end_by_signal(int number);
 
 /* --- progress of training (progress.c) --- */
 

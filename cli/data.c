@@ -3,6 +3,7 @@
  * only where a file holds them unaligned (members of .npz archives usually are). */
 #include "cli.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,7 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
             fprintf(why, "no %s for input '%s'\n", what, port->label);
             continue;
         }
+        data->files[i] = files[i];
         if (!open_array(&data->inputs[i], files[i], port->name, why)) continue;
         char *reason = NULL;
         size_t length = 0;
@@ -71,6 +73,7 @@ static void open_target(cli_job *job, cli_data *data, const char *const *files, 
         return;
     }
     static const char *const members[] = {"y", "target"};
+    data->files[data->ninputs] = path;
     if (!npy_open(path, members, 2, &data->target, why)) {
         fprintf(why, " (target %s)\n", path);
     } else if (data->target.rank == 0 || (data->nrows && data->target.dims[0] != data->nrows)) {
@@ -90,13 +93,15 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     size_t length = 0;
     FILE *why = open_memstream(&text, &length);
     data->inputs = calloc(job->ninputs + 1, sizeof *data->inputs);
+    data->files = calloc(job->ninputs + 1, sizeof *data->files);
     data->whole = calloc(job->ninputs + 1, sizeof *data->whole);
     data->arrays = calloc(job->ninputs + 1, sizeof *data->arrays);
     data->copies = calloc(job->ninputs + 1, sizeof *data->copies);
     data->dims = calloc(job->ninputs + 1, sizeof *data->dims);
     data->target_array.name = "target";
     int status = CLI_OK;
-    if (!file || !why || !data->inputs || !data->whole || !data->arrays || !data->copies || !data->dims)
+    if (!file || !why || !data->inputs || !data->files || !data->whole || !data->arrays || !data->copies ||
+        !data->dims)
         status = cli_fail("out of memory");
     if (status == CLI_OK && files->n == 0)
         status = cli_usage(job->o, "`%s` wants --%s FILE", cli_commands[job->o->command].name, what);
@@ -177,10 +182,104 @@ void cli_data_close(cli_data *data)
     free(data->copies);
     free(data->dims);
     free(data->inputs);
+    free(data->files);
     free(data->whole);
     free(data->arrays);
     free(data->order);
     *data = (cli_data){0};
+}
+
+/* --- whose fault it is --- */
+
+enum { LISTED = 64 };
+
+static int by_number(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* "rows 3, 5 to 9 and 12"; ascending numbers. */
+static void put_rows(FILE *f, const int64_t *rows, int64_t n)
+{
+    fputs(n == 1 ? "row" : "rows", f);
+    int64_t listed = 0;
+    for (int64_t i = 0, next; i < n; i = next) {
+        next = i + 1;
+        if (listed++ == LISTED) {
+            fprintf(f, " and %lld more", (long long)(n - i));
+            return;
+        }
+        while (next < n && rows[next] == rows[next - 1] + 1) next++;
+        if (next - i == 2) next--; /* two in a row are two rows */
+        fprintf(f, "%s %lld", i == 0 ? "" : next == n ? " and" : ",", (long long)rows[i]);
+        if (next - i > 1) fprintf(f, " to %lld", (long long)rows[next - 1]);
+    }
+}
+
+/* The first of `n` elements that is not finite, "NaN", "inf" or "-inf"; NULL: all are. */
+static const char *not_finite(const npy_array *a, size_t first, size_t n)
+{
+    if (a->dtype != INV_F32 && a->dtype != INV_F64 && a->dtype != INV_F16) return NULL;
+    for (size_t i = first; i < first + n; i++) {
+        double v = 0;
+        if (a->dtype == INV_F16) {
+            uint16_t bits;
+            memcpy(&bits, (const char *)a->data + 2 * i, sizeof bits);
+            if ((bits & 0x7c00) == 0x7c00) v = bits & 0x3ff ? (double)NAN : bits & 0x8000 ? -INFINITY : INFINITY;
+        } else {
+            v = cli_element(a->data, a->dtype, i);
+        }
+        if (!isfinite(v)) return isnan(v) ? "NaN" : v < 0 ? "-inf" : "inf";
+    }
+    return NULL;
+}
+
+/* "row 7 of x.npy holds NaN"; `bad` has room for n rows. */
+static bool blame_file(const cli_data *data, size_t i, const int64_t *rows, int64_t n, int64_t *bad, FILE *f)
+{
+    const npy_array *a = array_at(data, i);
+    const size_t all = a->nbytes / npy_itemsize(a->dtype), each = all / (size_t)a->dims[0];
+    const char *what = NULL;
+    int64_t nbad = 0;
+    if (i < data->ninputs && data->whole[i]) {
+        what = not_finite(a, 0, all);
+        if (what) fprintf(f, "%s holds %s", data->files[i], what);
+        return what != NULL;
+    }
+    for (int64_t r = 0; r < n; r++) {
+        const char *found = not_finite(a, (size_t)rows[r] * each, each);
+        if (!found) continue;
+        if (!what) what = found;
+        bad[nbad++] = rows[r];
+    }
+    if (!nbad) return false;
+    put_rows(f, bad, nbad);
+    fprintf(f, " of %s hold%s %s", data->files[i], nbad == 1 ? "s" : "", what);
+    return true;
+}
+
+bool cli_data_blame(const cli_data *data, int64_t start, int64_t n, FILE *f)
+{
+    int64_t *rows = malloc(2 * (size_t)n * sizeof *rows);
+    bool any = false;
+    if (!rows) return false;
+    memcpy(rows, data->order + start, (size_t)n * sizeof *rows);
+    qsort(rows, (size_t)n, sizeof *rows, by_number);
+    fputs("its batch was ", f);
+    put_rows(f, rows, n);
+    for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
+        char *text = NULL;
+        size_t length = 0;
+        FILE *one = open_memstream(&text, &length);
+        const bool bad = one && blame_file(data, i, rows, n, rows + n, one);
+        if (one) fclose(one);
+        if (bad) fprintf(f, "%s%s", any ? ", " : "; ", text);
+        any = any || bad;
+        free(text);
+    }
+    free(rows);
+    return any;
 }
 
 /* Counter-based: the number depends on its place only, so an epoch's order needs no state to be had again.

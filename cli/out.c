@@ -77,7 +77,8 @@ int cli_out_check(const cli_options *o, char **path)
 {
     *path = NULL;
     if (!o->out || !*o->out) return cli_usage(o, "`%s` wants -o OUT.onnx", cli_commands[o->command].name);
-    return cli_file_check(o, "-o", o->out, path);
+    int status = cli_file_check(o, "-o", o->out, path);
+    return status == CLI_OK ? cli_lock("-o", o->out, *path) : status;
 }
 
 int cli_file_check(const cli_options *o, const char *option, const char *given, char **path)
@@ -93,15 +94,23 @@ int cli_file_check(const cli_options *o, const char *option, const char *given, 
 }
 
 /* Saves as `dir`/`base`.rescued-PID.onnx; with `dir` NULL beside the original. */
-static bool rescue_to(const cli_job *job, const char *dir, const char *base)
+static bool rescue_to(const cli_job *job, const char *dir, const char *base, const char *which)
 {
     char *path = malloc((dir ? strlen(dir) : 0) + strlen(base) + 48);
     if (!path) return false;
     sprintf(path, "%s%s%s.rescued-%ld.onnx", dir ? dir : "", dir ? "/" : "", base, (long)getpid());
     bool ok = inv_model_save(job->model, job->session, path) == INV_OK;
-    if (ok) cli_note("the trained weights were saved to %s instead", path);
+    if (ok) cli_note("the trained weights%s were saved to %s", which, path);
     free(path);
     return ok;
+}
+
+void cli_out_rescue(const cli_job *job, const char *path, const char *which)
+{
+    const char *slash = strrchr(path, '/'), *tmp = getenv("TMPDIR");
+    if (!rescue_to(job, NULL, path, which) &&
+        !rescue_to(job, tmp && *tmp ? tmp : "/tmp", slash ? slash + 1 : path, which))
+        cli_note("the trained weights could not be saved elsewhere: %s", inv_context_message(job->ctx));
 }
 
 int cli_out_save(const cli_job *job, const char *path)
@@ -109,8 +118,6 @@ int cli_out_save(const cli_job *job, const char *path)
     inv_status s = inv_model_save(job->model, job->session, path);
     if (s == INV_OK) return CLI_OK;
     int status = cli_library_failed(job, s);
-    const char *slash = strrchr(path, '/'), *tmp = getenv("TMPDIR");
-    if (!rescue_to(job, NULL, path) && !rescue_to(job, tmp && *tmp ? tmp : "/tmp", slash ? slash + 1 : path))
-        cli_note("nor could the trained weights be saved elsewhere: %s", inv_context_message(job->ctx));
+    cli_out_rescue(job, path, "");
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `train`: epochs of shuffled batches, validation after each, weights written back into the model. An interrupt or a
- * hang-up ends after the running step and still saves; a loss that is not finite ends at once and saves nothing. */
+ * hang-up ends after the running step and still saves. A step that fails ends training at once; the weights of the
+ * steps before it are saved beside the output then. */
 #include "cli.h"
 
 #include <signal.h>
@@ -10,14 +11,13 @@
 /* JSON lists the losses of so many steps at most. */
 #define STEPS_LISTED 1000
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* by the signal of this number; 0: not */
 
 static void on_signal(int number)
 {
-    (void)number;
-    interrupted = 1;
-    signal(SIGINT, SIG_DFL); /* the second one kills */
-    signal(SIGTERM, SIG_DFL);
+    interrupted = number;
+    signal(SIGINT, cli_end_by_signal); /* the second one kills */
+    signal(SIGTERM, cli_end_by_signal);
     /* not SIGHUP: shell and terminal may both send one */
 }
 
@@ -143,21 +143,38 @@ static int start(training *t)
     return CLI_OK;
 }
 
-/* The library's message says which step; its "-nan" has a sign that means nothing. */
-static int step_failed(training *t, inv_status s, const inv_result *result)
+/* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means
+ * nothing, and the rows of the batch. */
+static void put_not_finite(const training *t, int64_t at, int64_t n, const inv_result *result, FILE *f)
 {
     const char *text = inv_context_message(t->job.ctx), *node = result->bad_node;
-    cli_progress_clear(&t->progress);
-    if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
+    const char *colon = text ? strstr(text, ": ") : NULL;
     if (!text || !*text) text = "the loss is not finite";
+    if (colon && strncmp(text, "step ", 5) == 0) text = colon + 2;
     static const char before[] = "the loss is ";
     const char *sign = strstr(text, "the loss is -nan");
     if (sign) sign += sizeof before - 1;
     int head = sign ? (int)(sign - text) : 0;
     bool named = node && strstr(text, node);
-    return cli_fail("%.*s%s%s%s; nothing was saved. A smaller --lr may help, or the data holds such values", head, text,
-                    sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
-                    node && !named ? node : "");
+    fprintf(f, "step %lld of %lld: %.*s%s%s%s; ", (long long)t->done + 1, (long long)t->total, head, text,
+            sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
+            node && !named ? node : "");
+    if (cli_data_blame(&t->data, at, n, f)) fputs(". Mend these rows or leave them out", f);
+    else fputs(". A smaller --lr may help", f);
+}
+
+static int step_failed(training *t, inv_status s, int64_t at, int64_t n, const inv_result *result)
+{
+    cli_progress_clear(&t->progress);
+    if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&text, &length);
+    if (f) put_not_finite(t, at, n, result, f);
+    if (f) fclose(f);
+    int status = cli_fail("%s%s", text ? text : "the loss is not finite", t->done ? "" : "; nothing was saved");
+    free(text);
+    return status;
 }
 
 /* Steps of one epoch. `loss`: mean over its rows. */
@@ -173,7 +190,7 @@ static int run_epoch(training *t, int64_t epoch, double *loss)
         cli_data_batch(&t->data, at, n);
         inv_status s = inv_session_step(t->job.session, t->data.arrays, t->data.ninputs,
                                         t->data.has_target ? &t->data.target_array : NULL, o->lr, &result);
-        if (s != INV_OK) return step_failed(t, s, &result);
+        if (s != INV_OK) return step_failed(t, s, at, n, &result);
         at += n;
         rows += n;
         sum += result.loss * (double)n;
@@ -228,6 +245,9 @@ static int run_epochs(training *t)
         status = run_epoch(t, epoch, &loss);
         if (status == CLI_OK && t->done > before) status = end_epoch(t, epoch, loss, began);
     }
+    /* With early updates the step that failed may have changed some weights; then the message has said so. */
+    if (status != CLI_OK && t->done)
+        cli_out_rescue(&t->job, t->out, t->job.o->early_update ? "" : ", as they were before that,");
     return status;
 }
 
@@ -265,7 +285,8 @@ static int finish(training *t)
         cli_show_profile(report);
     }
     json_decref(report);
-    return status;
+    /* as a shell counts a program that a signal has ended, though the file is written */
+    return status == CLI_OK && stop_asked() ? 128 + (int)interrupted : status;
 }
 
 /* A file may say itself how it is to be trained; that is not what happens. */

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training that ends before its time loses nothing: the weights are somewhere, the cause is named, and no two runs write
+one file. It fails if a NaN in the last rows throws the steps before it away, if the row is not named, if a signal does
+not show in the exit status, or if a second run starts on the output of the first."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import numpy as np
+import onnx
+from common import PROGRAM, call, model
+from onnx import numpy_helper
+
+ROWS, BATCH = 40, 4
+
+
+def content(path):
+    with open(path) as f:
+        return f.read()
+
+
+def weights(path):
+    return {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
+
+
+class Lost(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.model = self.file("m.onnx")
+        shutil.copy(os.path.join(model("nice_dynbatch_ts17"), "model.onnx"), self.model)
+        g = np.random.default_rng(3)
+        self.x = g.standard_normal((ROWS, 8)).astype(np.float32)
+        self.y = np.tanh(self.x @ g.standard_normal((8, 8)).astype(np.float32))
+        np.save(self.file("x.npy"), self.x)
+        np.save(self.file("y.npy"), self.y)
+        self.out, self.err = self.file("stdout"), self.file("stderr")
+        for path in (self.out, self.err):
+            open(path, "w").close()
+        self.before = sorted(os.listdir(self.folder))
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def arguments(self, *options, x="x.npy", y="y.npy", out="out.onnx"):
+        return ["train", self.model, "--data", self.file(x), "--target", self.file(y), "--loss", "mse", "--lr", "0.05",
+                "--batch", str(BATCH), "-o", self.file(out), *options]
+
+    def start(self, *options, **files):
+        """A run that would take hours, once its first steps are done: it is ended whatever happens. What it says is
+        in self.out and self.err."""
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            run = subprocess.Popen([PROGRAM, *self.arguments("--epochs", "100000000", *options, **files)],
+                                   stdout=out, stderr=err)
+        self.addCleanup(lambda: (run.kill(), run.wait()))
+        while not re.search(r"epoch\D{1,2}[3-9]", content(self.out) + content(self.err)):
+            self.assertIsNone(run.poll(), content(self.err))
+            time.sleep(0.02)
+        return run
+
+    def added(self):
+        return sorted(set(os.listdir(self.folder)) - set(self.before))
+
+    def test_nan_in_the_last_rows(self):
+        for name, value, says in (("x", np.nan, "NaN"), ("y", -np.inf, "-inf")):
+            with self.subTest(name):
+                a = {"x": self.x, "y": self.y}[name].copy()
+                a[ROWS - 2, 3] = value
+                np.save(self.file(f"bad_{name}.npy"), a)
+                self.before = sorted(os.listdir(self.folder))
+                status, out, err = call(*self.arguments("--no-shuffle", **{name: f"bad_{name}.npy"}))
+                self.assertEqual((status, out), (1, ""), err)
+                self.assertIn(f"rows {ROWS - BATCH} to {ROWS - 1}", err)
+                self.assertIn(f"row {ROWS - 2} of {self.file(f'bad_{name}.npy')} holds {says}", err)
+                self.assertIn(f"step {ROWS // BATCH} of {ROWS // BATCH}", err)
+                (rescued,) = self.added() # and not out.onnx
+                self.assertIn(f"saved to {self.file(rescued)}", err)
+                self.assertEqual(call(*self.arguments("--no-shuffle", "--steps", str(ROWS // BATCH - 1),
+                                                      out="good.onnx"))[0], 0)
+                want, got = weights(self.file("good.onnx")), weights(self.file(rescued))
+                for key, w in want.items():
+                    np.testing.assert_array_equal(got[key], w, key)
+                os.remove(self.file(rescued))
+                os.remove(self.file("good.onnx"))
+
+    def test_every_input_is_searched(self):
+        """Rows of a shuffled batch are numbers of the file's rows."""
+        self.x[17, 0] = np.inf
+        np.save(self.file("x.npy"), self.x)
+        status, _, err = call(*self.arguments("--batch", str(ROWS)))
+        self.assertEqual(status, 1)
+        self.assertIn("its batch was rows 0 to 39; row 17 of", err)
+        self.assertIn("nothing was saved", err)
+        self.assertEqual(self.added(), [])
+        status, _, err = call(*self.arguments("--lr", "1e30", y="y.npy", x="y.npy"))
+        self.assertEqual(status, 1)
+        numbers = re.search(r"its batch was rows ([^.]*)\. A smaller --lr", err)
+        self.assertTrue(numbers, err)
+        self.assertLess(max(map(int, re.findall(r"\d+", numbers[1]))), ROWS)
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number):
+                run = self.start("--json")
+                run.send_signal(number)
+                self.assertEqual(run.wait(), 128 + number, content(self.err))
+                report = json.loads(content(self.out))
+                self.assertIs(report["interrupted"], True)
+                self.assertGreater(report["steps_done"], ROWS // BATCH)
+                self.assertEqual(self.added(), ["out.onnx"])
+                onnx.checker.check_model(self.file("out.onnx"))
+                os.remove(self.file("out.onnx"))
+
+    def test_two_runs_one_output(self):
+        run = self.start()
+        os.symlink(".", self.file("here"))
+        for out in ("out.onnx", os.path.join(".", "out.onnx"), os.path.join("here", "out.onnx")):
+            status, _, err = call(*self.arguments(out=out))
+            self.assertEqual(status, 1)
+            self.assertIn(f"process {run.pid}", err)
+        status, _, err = call("rewrite", self.model, "-o", self.file("out.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("another run", err)
+        status, _, err = call(*self.arguments(out="other.onnx"))
+        self.assertEqual(status, 0, err)
+        run.kill()
+        run.wait()
+        status, _, err = call(*self.arguments()) # what a killed run has left is in nobody's way
+        self.assertEqual(status, 0, err)
+        self.assertEqual(self.added(), ["here", "other.onnx", "out.onnx"])
+
+    def test_no_litter(self):
+        """A signal before the first step leaves nothing; a file of somebody else's stays, whatever it is."""
+        with open(self.file("out.onnx.lock"), "w") as f:
+            f.write("mine")
+        self.assertEqual(call(*self.arguments())[0], 0)
+        self.assertEqual(self.added(), ["out.onnx", "out.onnx.lock"])
+        os.remove(self.file("out.onnx.lock"))
+        os.mkfifo(self.file("out.onnx.lock")) # such a name must not hang
+        self.assertEqual(call(*self.arguments())[0], 0)
+        os.remove(self.file("out.onnx.lock"))
+        os.remove(self.file("out.onnx"))
+        run = subprocess.Popen([PROGRAM, *self.arguments("--epochs", "100000000")], stderr=subprocess.DEVNULL)
+        while "out.onnx.lock" not in os.listdir(self.folder):
+            self.assertIsNone(run.poll())
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+            run.send_signal(number)
+        run.wait()
+        self.assertIn(run.returncode, (-signal.SIGTERM, 128 + signal.SIGTERM)) # before the first step, or behind it
+        self.assertEqual(self.added(), [] if run.returncode < 0 else ["out.onnx"])
+
+
+if __name__ == "__main__":
+    unittest.main()
