@@ -92,8 +92,17 @@ void cli_plain_stdout(void);
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
 /** The same with a hint to the help. @return CLI_USAGE */
 int cli_usage(const cli_options *o, const char *format, ...) CLI_PRINTF(2, 3);
-/** A remark on stderr, not an error. */
+/** A remark on stderr, not an error; not with -q. */
 void cli_note(const char *format, ...) CLI_PRINTF(1, 2);
+/** Something to be known whatever the options say, as where the weights of a run that failed are. */
+void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
+/** A line of what a run is for people: all of them go to one stream, stdout, or stderr where that is for --json. Nothing
+ *  with -q. */
+void cli_say(const char *format, ...) CLI_PRINTF(1, 2);
+/** The descriptor of that stream. */
+int cli_run_fd(void);
+/** What -q and --json change of all these. */
+void cli_hush(bool quiet, bool json);
 
 /* --- the job of a command: model, session, and the arrays they are given --- */
 
@@ -240,18 +249,26 @@ int cli_lock(const char *option, const char *given, const char *path);
 /** Ends the program as the signal would, and leaves no lock file. A signal handler. */
 void cli_end_by_signal(int number);
 
-/* --- progress of training (progress.c) --- */
+/* --- progress (progress.c): a line on a terminal that is rewritten and erased, plain lines now and then elsewhere --- */
 
+/** What -q changes, and whether stderr is a terminal, is found out once. */
+void cli_progress_init(bool quiet);
+/** Erases the line, so that others can be written. Messages do it by themselves. */
+void cli_progress_clear(void);
+
+/** Of training. */
 typedef struct cli_progress {
-    bool terminal, shown;
-    int64_t total, batch, epochs;
-    double started, last_line, last_percent, peak;
+    int64_t total, epochs;
+    double started, last_bar, last_line, last_share;
 } cli_progress;
-void cli_progress_start(cli_progress *p, int64_t total, int64_t epochs, double peak);
+void cli_progress_start(cli_progress *p, int64_t total, int64_t epochs);
 /** After a step: `done` of `total` steps, `samples` rows since the start. */
 void cli_progress_step(cli_progress *p, int64_t epoch, int64_t done, int64_t samples, double loss);
-/** Clears the line so that others can be written. */
-void cli_progress_clear(cli_progress *p);
+
+/** Of anything else that may take longer than a second; shown only once it does. `share`: from 0 to 1. */
+void cli_busy(const char *stage, double share);
+/** From now on cli_busy's shares are those of part `part` of `parts` of the work `stage`; parts 0: no longer. */
+void cli_busy_part(const char *stage, int part, int parts);
 
 /* --- results --- */
 

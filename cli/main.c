@@ -16,9 +16,18 @@ const cli_command cli_commands[CLI_NCOMMANDS] = {
 #undef COMMAND
 };
 
+static bool quiet, with_json;
+
+void cli_hush(bool q, bool json)
+{
+    quiet = q;
+    with_json = json;
+}
+
 static void message(const char *format, va_list args)
 {
     fflush(stdout);
+    cli_progress_clear();
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
@@ -57,9 +66,42 @@ int cli_usage(const cli_options *o, const char *format, ...)
 void cli_note(const char *format, ...)
 {
     va_list args;
+    if (quiet) return;
     va_start(args, format);
     message(format, args);
     va_end(args);
+}
+
+void cli_warn(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    message(format, args);
+    va_end(args);
+}
+
+int cli_run_fd(void)
+{
+    return with_json ? STDERR_FILENO : STDOUT_FILENO;
+}
+
+void cli_say(const char *format, ...)
+{
+    va_list args;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = quiet ? NULL : open_memstream(&text, &n);
+    if (!f) return;
+    va_start(args, format);
+    vfprintf(f, format, args);
+    va_end(args);
+    fputc('\n', f);
+    fclose(f);
+    cli_progress_clear();
+    if (text && with_json) cli_put_plain(stderr, text, n);
+    else if (text) fputs(text, stdout); /* as it comes, for those who look into the file meanwhile */
+    fflush(with_json ? stderr : stdout);
+    free(text);
 }
 
 double cli_unsigned_nan(double x)
@@ -116,7 +158,10 @@ static int run_command(int command, int argc, char **argv)
         printf("invonnx %s\n", inv_version());
     } else if (status == CLI_OK) {
         status = check_arguments(&o);
+        cli_hush(o.quiet, o.json);
+        cli_progress_init(o.quiet);
         if (status == CLI_OK) status = cli_commands[command].main(&o);
+        cli_progress_clear();
     }
     cli_options_fini(&o);
     return status;

@@ -101,7 +101,6 @@ json_t *cli_parse_report(const cli_job *job, char *text)
 static void log_line(void *opaque, const char *line)
 {
     (void)opaque;
-    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* over a progress line */
     cli_note("%s", line);
 }
 

@@ -100,7 +100,7 @@ static bool rescue_to(const cli_job *job, const char *dir, const char *base, con
     if (!path) return false;
     sprintf(path, "%s%s%s.rescued-%ld.onnx", dir ? dir : "", dir ? "/" : "", base, (long)getpid());
     bool ok = inv_model_save(job->model, job->session, path) == INV_OK;
-    if (ok) cli_note("the trained weights%s were saved to %s", which, path);
+    if (ok) cli_warn("the trained weights%s were saved to %s", which, path);
     free(path);
     return ok;
 }
@@ -110,7 +110,7 @@ void cli_out_rescue(const cli_job *job, const char *path, const char *which)
     const char *slash = strrchr(path, '/'), *tmp = getenv("TMPDIR");
     if (!rescue_to(job, NULL, path, which) &&
         !rescue_to(job, tmp && *tmp ? tmp : "/tmp", slash ? slash + 1 : path, which))
-        cli_note("the trained weights could not be saved elsewhere: %s", inv_context_message(job->ctx));
+        cli_warn("the trained weights could not be saved elsewhere: %s", inv_context_message(job->ctx));
 }
 
 int cli_out_save(const cli_job *job, const char *path)

@@ -47,12 +47,13 @@ static int find_curve(const cli_job *job, json_t *report)
     int n = 0, status = CLI_OK;
     for (; n < BUDGETS && status == CLI_OK && (n == 0 || (double)found[0].peak < store); n++) {
         const double smallest = (double)found[0].peak;
-        cli_note("curve: point %d of %d", n + 1, BUDGETS + 1);
+        cli_busy_part("curve", n, BUDGETS);
         found[n].size = sizeof found[n];
         inv_status s = inv_session_try_budget(
             job->session, n ? (uint64_t)(smallest + (store - smallest) * n / BUDGETS) : 0, &found[n]);
         if (s != INV_OK) status = cli_library_failed(job, s);
     }
+    cli_busy_part(NULL, 0, 0);
     found[n] = found[BUDGETS];
     qsort(found, (size_t)n + 1, sizeof *found, by_peak);
     json_t *curve = json_array();
@@ -72,12 +73,13 @@ static void show_curve(const json_t *report)
     const json_t *curve = json_object_get(report, "curve"), *point;
     size_t i;
     if (!curve) return;
-    printf("\ncurve\n  %12s %12s %12s\n", "peak", "plan", "bound");
+    printf("curve\n  %12s %12s %12s\n", "peak", "plan", "bound");
     json_array_foreach(curve, i, point)
     {
         printf("  %12s %+10.1f %% %+10.1f %%\n", cli_bytes(cli_number(point, "peak_bytes")),
                100 * cli_number(point, "overhead"), 100 * cli_number(point, "bound"));
     }
+    putchar('\n');
 }
 
 /* The same step with everything stored. */
@@ -121,10 +123,12 @@ static int draw(cli_job *job, json_t *report)
 static int show(const cli_options *o, const json_t *report)
 {
     if (o->json) return cli_print_json(report);
-    cli_show_peaks(report);
-    cli_show_saving(report);
+    if (o->verbose) cli_show_choices(report);
     show_curve(report);
-    cli_show_choices(report);
+    cli_show_peaks(report);
+    if (!o->verbose && json_array_size(json_object_get(report, "choices")) > 0)
+        printf("  choices of each value: -v\n");
+    cli_show_saving(report);
     return CLI_OK;
 }
 

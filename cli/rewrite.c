@@ -65,23 +65,29 @@ static int invert(cli_job *job, const inv_session_options *so, const char *path,
     return *report ? CLI_OK : CLI_FAILED;
 }
 
+/* The model with its blocks as functions, into a file. */
+static int outline(cli_job *job, const inv_session_options *so, const char *path, json_t **report)
+{
+    char *text = NULL;
+    inv_status s = inv_model_rewrite(job->model, so, path, &text);
+    if (s != INV_OK) return cli_library_failed(job, s);
+    *report = cli_parse_report(job, text);
+    return *report ? CLI_OK : CLI_FAILED;
+}
+
+/* `path` or `inverse_path` may be NULL: that is not written then. */
 static int rewrite(cli_job *job, const char *path, const char *inverse_path, FILE *to)
 {
     const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs};
-    char *text = NULL;
-    json_t *inverse = NULL;
+    json_t *inverse = NULL, *report = path ? NULL : json_object();
     /* the inverse direction first: if there is none, nothing is written */
     int status = inverse_path ? invert(job, &so, inverse_path, &inverse) : CLI_OK;
-    if (status != CLI_OK) return status;
-    inv_status s = inv_model_rewrite(job->model, &so, path, &text);
-    json_t *report = s == INV_OK ? cli_parse_report(job, text) : NULL;
-    if (s != INV_OK) status = cli_library_failed(job, s);
-    else if (!report) status = CLI_FAILED;
+    if (status == CLI_OK && path) status = outline(job, &so, path, &report);
     if (report && inverse) (void)json_object_set(report, "inverse_direction", inverse);
-    if (report && to && (json_dumpf(report, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) || fputc('\n', to) == EOF))
+    if (status == CLI_OK && to && (json_dumpf(report, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) || fputc('\n', to) == EOF))
         status = cli_fail("--report %s: cannot be written", job->o->report);
     if (status == CLI_OK && job->o->json) status = cli_print_json(report);
-    else if (status == CLI_OK) show(report);
+    else if (status == CLI_OK && path) show(report);
     if (status == CLI_OK && inverse && !job->o->json) show_inverse(inverse);
     json_decref(report);
     json_decref(inverse);
@@ -93,14 +99,15 @@ int cli_main_rewrite(const cli_options *o)
     cli_options with_out = *o;
     cli_job job = {0};
     cli_file report = {0};
-    char *made = o->out ? NULL : default_out(o->argument.item[0]), *path = NULL, *inverse = NULL;
+    const bool asked = o->out || !o->inverse_out; /* who wants the inverse direction alone gets that alone */
+    char *made = !o->out && asked ? default_out(o->argument.item[0]) : NULL, *path = NULL, *inverse = NULL;
     if (!o->inverse_out && (o->given.n || o->logdet || o->with_logdet))
         return cli_usage(o, "--given, --logdet and --with-logdet go with --inverse-out");
-    if (!o->out && !made) return cli_fail("out of memory");
+    if (!o->out && asked && !made) return cli_fail("out of memory");
     if (made) with_out.out = made;
-    int status = cli_out_check(&with_out, &path);
+    int status = asked ? cli_out_check(&with_out, &path) : CLI_OK;
     if (status == CLI_OK && o->inverse_out) status = cli_file_check(o, "--inverse-out", o->inverse_out, &inverse);
-    if (status == CLI_OK && inverse && strcmp(inverse, path) == 0)
+    if (status == CLI_OK && inverse && path && strcmp(inverse, path) == 0)
         status = cli_usage(o, "--inverse-out %s: is where the rewritten model goes (-o)", o->inverse_out);
     if (status == CLI_OK) {
         status = cli_open(&job, &with_out);

@@ -110,13 +110,14 @@ void cli_show_choices(const json_t *report)
 {
     const json_t *choices = json_object_get(report, "choices"), *c;
     if (json_array_size(choices) == 0) return;
-    printf("\nchoices\n  %-11s %12s  %-32s %s\n", "choice", "bytes", "value", "by");
+    printf("choices\n  %-11s %12s  %-32s %s\n", "choice", "bytes", "value", "by");
     size_t i;
     json_array_foreach(choices, i, c)
     {
         printf("  %-11s %12s  %-32s %s\n", cli_string(c, "choice"), cli_bytes(cli_number(c, "bytes")),
                cli_string(c, "value"), cli_string(c, "by"));
     }
+    putchar('\n');
 }
 
 void cli_show_drift(const json_t *report, bool each)

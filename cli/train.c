@@ -113,6 +113,19 @@ static void note_numbers(const json_t *report)
     if (n > 1) cli_note("'%s' and %zu more are single numbers and are not trained (docs/exporting.md)", first, n - 1);
 }
 
+/* On what, and in how much memory; what the planner has to say of it is for those who ask. */
+static void say_run(const training *t, const json_t *report)
+{
+    const cli_options *o = t->job.o;
+    const double store = cli_number(report, "store_peak_bytes");
+    char beside[64] = "";
+    if (o->memory != INV_MEMORY_STORE && store > 0)
+        snprintf(beside, sizeof beside, " (storing all: %s)", cli_bytes(store));
+    cli_say("%lld rows, batch %lld, %lld step%s; planned peak %s%s", (long long)t->data.nrows, (long long)t->batch,
+            (long long)t->total, t->total == 1 ? "" : "s", cli_bytes(cli_number(report, "planned_peak_bytes")), beside);
+    if (o->verbose) cli_say("cost over that of storing everything: %s", cli_overhead(report));
+}
+
 static int start(training *t)
 {
     cli_job *job = &t->job;
@@ -135,10 +148,9 @@ static int start(training *t)
     t->epochs = (t->total + t->steps_per_epoch - 1) / t->steps_per_epoch;
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
-    cli_note("%lld rows, batch %lld, %lld steps; planned peak %s; %s", (long long)t->data.nrows, (long long)t->batch,
-             (long long)t->total, cli_bytes(cli_number(report, "planned_peak_bytes")), cli_overhead(report));
+    say_run(t, report);
     note_numbers(report);
-    cli_progress_start(&t->progress, t->total, t->epochs, cli_number(report, "planned_peak_bytes"));
+    cli_progress_start(&t->progress, t->total, t->epochs);
     json_decref(report);
     return CLI_OK;
 }
@@ -165,7 +177,6 @@ static void put_not_finite(const training *t, int64_t at, int64_t n, const inv_r
 
 static int step_failed(training *t, inv_status s, int64_t at, int64_t n, const inv_result *result)
 {
-    cli_progress_clear(&t->progress);
     if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
     char *text = NULL;
     size_t length = 0;
@@ -210,19 +221,21 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
     json_t *entry = json_object();
     json_object_set_new(entry, "epoch", json_integer(epoch));
     json_object_set_new(entry, "train_loss", cli_json_real(loss));
-    cli_progress_clear(&t->progress);
-    fprintf(stderr, "epoch %lld/%lld  train loss %.5f", (long long)epoch, (long long)t->epochs, cli_unsigned_nan(loss));
+    char held_out[96] = "";
     if (t->validates && !stop_asked()) {
         int64_t nrows = t->held_out.nrows - t->held_out.nrows % t->held_batch + t->held_rest;
         status = cli_score_data(&t->job, &t->held_out, t->held_batch, nrows, stop_asked, &t->score);
         if (status == CLI_OK && t->score.samples == nrows) {
             cli_score_json(entry, "val_", &t->score);
-            fprintf(stderr, "  validation loss %.5f", cli_unsigned_nan(t->score.loss));
-            if (t->score.rows) fprintf(stderr, "  accuracy %.4f", (double)t->score.correct / (double)t->score.rows);
+            int n = snprintf(held_out, sizeof held_out, "  validation loss %.5f", cli_unsigned_nan(t->score.loss));
+            if (t->score.rows)
+                snprintf(held_out + n, sizeof held_out - (size_t)n, "  accuracy %.4f",
+                         (double)t->score.correct / (double)t->score.rows);
         }
     }
     double seconds = cli_now() - began;
-    fprintf(stderr, "  %.2f s\n", seconds);
+    cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)epoch, (long long)t->epochs, cli_unsigned_nan(loss),
+            held_out, seconds);
     json_object_set_new(entry, "seconds", cli_json_real(seconds));
     json_array_append_new(t->epoch_list, entry);
     return status;
@@ -251,6 +264,16 @@ static int run_epochs(training *t)
     return status;
 }
 
+static void show_end(const cli_options *o, const json_t *report)
+{
+    if (o->verbose) {
+        cli_show_peaks(report);
+        cli_show_drift(report, false);
+    }
+    cli_show_saving(report);
+    cli_show_profile(report);
+}
+
 static int finish(training *t)
 {
     const cli_options *o = t->job.o;
@@ -258,10 +281,11 @@ static int finish(training *t)
     if (status != CLI_OK) return status;
     double seconds = cli_now() - t->began;
     if (stop_asked() && t->done < t->total)
-        cli_note("stopped after step %lld of %lld; weights saved to %s", (long long)t->done, (long long)t->total,
-                 o->out);
+        cli_say("stopped after step %lld of %lld; weights saved to %s", (long long)t->done, (long long)t->total,
+                o->out);
     else
-        cli_note("%lld steps in %.1f s; weights saved to %s", (long long)t->done, seconds, o->out);
+        cli_say("%lld step%s in %.1f s; weights saved to %s", (long long)t->done, t->done == 1 ? "" : "s", seconds,
+                o->out);
     json_t *report = cli_report(&t->job);
     if (!report) return CLI_FAILED;
     const json_t *last = json_array_get(t->epoch_list, json_array_size(t->epoch_list) - 1), *v;
@@ -278,11 +302,8 @@ static int finish(training *t)
     if (t->done > STEPS_LISTED) json_object_set_new(report, "steps_truncated", json_true());
     if (o->json) {
         status = cli_print_json(report);
-    } else {
-        cli_show_peaks(report);
-        cli_show_saving(report);
-        cli_show_drift(report, false);
-        cli_show_profile(report);
+    } else if (!o->quiet) {
+        show_end(o, report);
     }
     json_decref(report);
     /* as a shell counts a program that a signal has ended, though the file is written */

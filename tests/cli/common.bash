@@ -19,7 +19,8 @@ expect() {
     got=$?
     [ $got = "$wanted" ] || wrong "exit $got, not $wanted: invonnx $*"
     if [ "$wanted" != 0 ]; then
-        [ -s "$work/out" ] && wrong "wrote to stdout though it failed: invonnx $*"
+        # what a run has said until then stays
+        [ "${1-}" != train ] && [ -s "$work/out" ] && wrong "wrote to stdout though it failed: invonnx $*"
         grep -q '^invonnx: ' "$work/err" || wrong "no message: invonnx $*"
     fi
 }

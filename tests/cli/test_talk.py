@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the program says to people, and where: the lines of a run in one stream, a bar no longer than the terminal is
+wide, -q and -v, summaries last. Needs numpy. Fails if a line is wider than the terminal, goes elsewhere, or is not there."""
+import json
+import os
+import re
+import select
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+import common
+
+try:
+    import fcntl
+    import pty
+    import termios
+except ImportError:
+    pty = None
+
+MODEL = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+
+
+class Talk(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        rng = np.random.default_rng(1)
+        np.save(self.at("x.npy"), rng.standard_normal((24, 8)).astype(np.float32))
+        np.save(self.at("y.npy"), rng.standard_normal((24, 8)).astype(np.float32))
+        self.train = ["train", MODEL, "--data", self.at("x.npy"), "--target", self.at("y.npy"), "--loss", "mse",
+                      "--batch", "8", "-o", self.at("out.onnx")]
+
+    def at(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def call(self, *args):
+        status, out, err = common.call(*args)
+        self.assertEqual(status, 0, err)
+        return out, err
+
+    def test_run_is_in_one_stream(self):
+        out, err = self.call(*self.train, "--epochs", "2")
+        self.assertEqual(err, "")
+        lines = out.splitlines()
+        self.assertRegex(lines[0], r"^24 rows, batch 8, 6 steps; planned peak [0-9.]+ KiB \(storing all: ")
+        self.assertEqual([line.split()[1] for line in lines if line.startswith("epoch")], ["1/2", "2/2"])
+        self.assertRegex(out, r"6 steps in .* weights saved to ")
+        self.assertNotIn("bound", out)  # the planner's figures
+        self.assertLessEqual(max(map(len, lines[:3])), 80)
+
+    def test_json_has_stdout_alone(self):
+        out, err = self.call(*self.train, "--json")
+        self.assertEqual(json.loads(out)["steps_done"], 3)
+        self.assertRegex(err, r"24 rows, batch 8, 3 steps(.|\n)*epoch 1/1(.|\n)*weights saved")
+
+    def test_verbose_and_quiet(self):
+        out, _ = self.call(*self.train, "-v")
+        self.assertRegex(out, r"bound \+(.|\n)*epoch 1/1(.|\n)*planned peak(.|\n)*values for backward")
+        self.assertEqual(self.call(*self.train, "-q"), ("", ""))
+        out, err = self.call(*self.train, "-q", "--json")
+        self.assertEqual((json.loads(out)["steps_done"], err), (3, ""))
+        status, out, err = common.call(*self.train, "-q", "--batch", "x")
+        self.assertEqual((status, out), (2, ""))
+        self.assertIn("whole number", err)
+
+    def test_plan_ends_with_its_summary(self):
+        out, _ = self.call("plan", MODEL, "--loss", "mse", "--batch", "8")
+        self.assertLess(len(out.splitlines()), 24)
+        self.assertTrue(out.startswith("memory"), out)
+        out, _ = self.call("plan", MODEL, "--loss", "mse", "--batch", "8", "--curve", "-v")
+        at = [out.index(word) for word in ("\n  stored", "curve\n", "planned peak")]
+        self.assertEqual(at, sorted(at), out)
+
+    def test_only_the_inverse_is_written(self):
+        os.symlink(MODEL, self.at("m.onnx"))
+        before = set(os.listdir(self.folder.name))
+        out, _ = self.call("rewrite", self.at("m.onnx"), "--inverse-out", self.at("i.onnx"))
+        self.assertEqual(set(os.listdir(self.folder.name)) - before, {"i.onnx"})
+        self.assertIn("i.onnx: ", out)
+        report = common.report("rewrite", self.at("m.onnx"), "--inverse-out", self.at("i.onnx"))
+        self.assertGreater(report["inverse_direction"]["inverses"], 0)
+        self.call("rewrite", self.at("m.onnx"), "--inverse-out", self.at("i.onnx"), "-o", self.at("o.onnx"))
+        self.assertTrue(os.path.exists(self.at("o.onnx")))
+
+    @unittest.skipUnless(pty, "no pseudo-terminals")
+    def terminal(self, width, words):
+        """What the program writes on a terminal so many columns wide."""
+        mine, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        child = subprocess.Popen([common.PROGRAM, *words], stdin=its, stdout=its, stderr=its)
+        os.close(its)
+        text, end = b"", time.monotonic() + 100
+        while time.monotonic() < end and select.select([mine], [], [], 100)[0]:
+            try:
+                more = os.read(mine, 65536)
+            except OSError:  # the other side has closed it
+                break
+            text += more
+        os.close(mine)
+        self.assertEqual(child.wait(), 0, text)
+        return text.decode()
+
+    def test_bar_fits(self):
+        """Between two ends of lines there is what was written over itself; each of it in the columns there are."""
+        for width in (80, 40):
+            text = self.terminal(width, [*self.train, "--epochs", "200", "--batch", "1"])
+            drawn = [part for line in text.split("\n") for part in re.split(r"\r", line) if "step" in part]
+            drawn = [re.sub(r"\x1b\[K", "", part) for part in drawn if not part.startswith("24 rows")]
+            bars = [part for part in drawn if re.match(r"(\[=*> *\] )?epoch \d+/200  step ", part)]
+            self.assertGreater(len(bars), 1, text[-300:])
+            self.assertLess(max(map(len, bars)), width)
+            self.assertRegex(text, r"\r\x1b\[Kepoch 1/200  train loss")  # erased before a line
+
+
+if __name__ == "__main__":
+    unittest.main()
