@@ -96,8 +96,8 @@ int cli_usage(const cli_options *o, const char *format, ...) CLI_PRINTF(2, 3);
 void cli_note(const char *format, ...) CLI_PRINTF(1, 2);
 /** Something to be known whatever the options say, as where the weights of a run that failed are. */
 void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
-/** A line of what a run is for people: all of them go to one stream, stdout, or stderr where that is for --json. Nothing
- *  with -q. */
+/** A line of what a run is for people: all of them go to one stream, stdout, or stderr where that is for --json.
+ *  Nothing with -q. */
 void cli_say(const char *format, ...) CLI_PRINTF(1, 2);
 /** The descriptor of that stream. */
 int cli_run_fd(void);
@@ -249,7 +249,7 @@ int cli_lock(const char *option, const char *given, const char *path);
 /** Ends the program as the signal would, and leaves no lock file. A signal handler. */
 void cli_end_by_signal(int number);
 
-/* --- progress (progress.c): a line on a terminal that is rewritten and erased, plain lines now and then elsewhere --- */
+/* --- progress (progress.c): on a terminal a line that is rewritten and erased, elsewhere plain lines, sparse --- */
 
 /** What -q changes, and whether stderr is a terminal, is found out once. */
 void cli_progress_init(bool quiet);

@@ -84,7 +84,8 @@ static int rewrite(cli_job *job, const char *path, const char *inverse_path, FIL
     int status = inverse_path ? invert(job, &so, inverse_path, &inverse) : CLI_OK;
     if (status == CLI_OK && path) status = outline(job, &so, path, &report);
     if (report && inverse) (void)json_object_set(report, "inverse_direction", inverse);
-    if (status == CLI_OK && to && (json_dumpf(report, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) || fputc('\n', to) == EOF))
+    if (status == CLI_OK && to &&
+        (json_dumpf(report, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) || fputc('\n', to) == EOF))
         status = cli_fail("--report %s: cannot be written", job->o->report);
     if (status == CLI_OK && job->o->json) status = cli_print_json(report);
     else if (status == CLI_OK && path) show(report);

@@ -234,8 +234,8 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
         }
     }
     double seconds = cli_now() - began;
-    cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)epoch, (long long)t->epochs, cli_unsigned_nan(loss),
-            held_out, seconds);
+    cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)epoch, (long long)t->epochs,
+            cli_unsigned_nan(loss), held_out, seconds);
     json_object_set_new(entry, "seconds", cli_json_real(seconds));
     json_array_append_new(t->epoch_list, entry);
     return status;
