@@ -218,19 +218,7 @@ static int check_dims(const cli_job *job)
     return CLI_OK;
 }
 
-/* Any number does where only the structure is looked at. */
-static int64_t invented(const cli_port *port, int d)
-{
-    enum { SMALL = 8 };
-    if (port->symbol[d])
-        cli_note("input '%s': dimension %d (%s) is open; looking at the model with %s=%d (--dim %s=N for another)",
-                 port->label, d, port->symbol[d], port->symbol[d], SMALL, port->symbol[d]);
-    else
-        cli_note("input '%s': dimension %d is open; looking at the model with %d", port->label, d, SMALL);
-    return SMALL;
-}
-
-/* Numbers for one input's dimensions, in place of the feed's. */
+/* What is known of one input's dimensions, in place of the feed's; -1: open. `batch`: of first axes, or -1. */
 static void resolve_shape(cli_job *job, size_t i, int64_t batch, FILE *why)
 {
     const cli_port *port = &job->inputs[i];
@@ -255,14 +243,57 @@ static void resolve_shape(cli_job *job, size_t i, int64_t batch, FILE *why)
             const char *first = job->inputs[j].rank > 0 ? job->inputs[j].symbol[0] : NULL;
             if (first && strcmp(first, port->symbol[d]) == 0) n = batch;
         }
-        if (n < 0 && (job->o->command == CLI_CMD_explain || job->o->command == CLI_CMD_rewrite))
-            n = invented(port, d);
-        if (n < 0)
-            fprintf(why, "input '%s': dimension %d (%s) is open; give --dim %s=N or --feed\n", port->label, d,
-                    port->symbol[d] ? port->symbol[d] : "unnamed", port->symbol[d] ? port->symbol[d] : "NAME");
-        shape->dims[d] = n < 0 ? 1 : n;
+        shape->dims[d] = n;
     }
     job->arrays[i] = cli_array_of(port->name, shape);
+}
+
+/* Says which numbers were taken where the caller gave none; those of the batch only where it is not what was asked. */
+static void note_extents(const cli_job *job, const bool (*open)[NPY_MAX_RANK], int64_t batch)
+{
+    for (size_t i = 0; i < job->ninputs; i++) {
+        const cli_port *port = &job->inputs[i];
+        const char *named = NULL;
+        bool any = false;
+        for (int d = 0; d < job->arrays[i].rank; d++) {
+            if (!open[i][d] || (d == 0 && job->arrays[i].dims[d] == batch)) continue;
+            any = true;
+            if (!named) named = port->symbol[d];
+        }
+        if (!any) continue;
+        char *text = NULL;
+        size_t length = 0;
+        FILE *f = open_memstream(&text, &length);
+        if (!f) return;
+        print_shape(f, job->arrays[i].rank, job->arrays[i].dims, NULL);
+        fputs(" is taken for ", f);
+        print_shape(f, port->rank, port->dims, port->symbol);
+        fclose(f);
+        cli_note("input '%s': %s, which the model accepts (--dim %s=N, or --feed, for another)", port->label, text,
+                 named ? named : "NAME");
+        free(text);
+    }
+}
+
+/* Numbers for what is open yet, as the model takes them. */
+static int find_extents(cli_job *job, int64_t batch)
+{
+    const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs};
+    int64_t **dims = calloc(job->ninputs + 1, sizeof *dims);
+    bool (*open)[NPY_MAX_RANK] = calloc(job->ninputs + 1, sizeof *open), any = false;
+    int status = dims && open ? CLI_OK : cli_fail("out of memory");
+    for (size_t i = 0; status == CLI_OK && i < job->ninputs; i++) {
+        dims[i] = job->feeds[i].dims;
+        for (int d = 0; d < job->arrays[i].rank; d++) any |= open[i][d] = dims[i][d] < 0;
+    }
+    if (status == CLI_OK && any) {
+        const inv_status s = inv_model_find_extents(job->model, &so, batch, dims);
+        if (s == INV_OK) note_extents(job, (const bool (*)[NPY_MAX_RANK])open, batch);
+        else status = cli_library_failed(job, s);
+    }
+    free(open);
+    free(dims);
+    return status;
 }
 
 int cli_shapes(cli_job *job)
@@ -272,15 +303,16 @@ int cli_shapes(cli_job *job)
     if (status != CLI_OK) return status;
     complaints c;
     if (!complaints_open(&c)) return cli_fail("out of memory");
-    /* Written shapes must tell an open batch from other extents: an unlikely number does. */
-    int64_t batch = job->o->batch > 0 ? job->o->batch : job->o->command == CLI_CMD_rewrite ? 7 : 1;
+    int64_t batch = job->o->batch > 0 ? job->o->batch : -1;
     for (size_t i = 0; i < job->ninputs && job->o->batch <= 0; i++) {
         if (job->arrays[i].rank > 0) batch = job->arrays[i].dims[0];
     }
     for (size_t i = 0; i < job->ninputs; i++) {
         if (!job->arrays[i].name) resolve_shape(job, i, batch, c.f);
     }
-    return complaints_close(&c, NULL);
+    status = complaints_close(&c, NULL);
+    /* Written shapes must tell an open batch from other extents: an unlikely number does. */
+    return status == CLI_OK ? find_extents(job, job->o->command == CLI_CMD_rewrite ? 7 : 1) : status;
 }
 
 bool cli_loss_takes_target(int loss)

@@ -173,6 +173,7 @@ typedef struct inv_graph {
     inv_id emit_source;
     inv_status failed;                /* sticky: first failure of a builder call */
     uint32_t fresh;                   /* counter for fresh names */
+    size_t lowered;                   /* nodes that lowering went through: how far it got, where it fails */
     size_t arena_nbytes, host_nbytes; /* memplan: bytes of the transient part; of the arena in host memory */
     inv_id *name_index;               /* hash of value names (id + 1), for find and fresh */
     size_t name_cap;

@@ -34,6 +34,10 @@ typedef inv_status (*inv_reverse_fn)(inv_context *ctx, const struct inv_graph *s
                                      const inv_session_options *shapes, const struct inv_reverse_options *options,
                                      bool in_memory, struct inv_rewriting **out);
 
+/* Numbers for the open dimensions of a model's inputs (passes/extents.c): joined in the same way. */
+typedef inv_status (*inv_extents_fn)(inv_context *ctx, const struct inv_graph *source,
+                                     const inv_session_options *options, int64_t batch, int64_t *const *dims);
+
 /* What a row supports (core/op.h): joined in the same way. */
 struct inv_op_def;
 struct inv_support;
@@ -53,6 +57,7 @@ struct inv_context {
     inv_rewrite_fn rewrite;  /* all of it */
     inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
     inv_reverse_fn reverse;
+    inv_extents_fn extents;
     inv_support_fn support;
     bool (*has_log_derivative)(const char *op); /* passes/logdet.c */
     const struct inv_api *api; /* what plugins and built-in rule sets are given (ops/plugin.c) */

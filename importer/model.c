@@ -109,3 +109,11 @@ void inv_model_destroy(inv_model *m)
     inv__free(ctx, impl);
     inv__free(ctx, m);
 }
+
+inv_status inv_model_find_extents(inv_model *model, const inv_session_options *options, int64_t batch,
+                                  int64_t *const *dims)
+{
+    INV_CHECK(options && (dims || !options->ninputs), model->ctx, INV_E_ARG,
+              "no inputs given whose extents are sought");
+    return model->ctx->extents(model->ctx, model->graph, options, batch, dims);
+}

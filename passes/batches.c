@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inverses that are written for a model whose batch is open have to hold for every batch. Shapes are numbers here, and
+ * Inverses that are written for a model whose batch is open have to hold for every batch, and for every number that
+ * other open dimensions may be. Shapes are numbers here, and
  * a number does not say whether it is the batch or another extent that happens to equal it; so what is written is made
  * for two batches that nothing in the model can be mistaken for, and must come out the same:
  *
  *     [N,4,6] -> Transpose -> [4,N,6] -> Reshape -> [4 N, 6]    undone by Reshape {4, 77, 6} and {4, 91, 6}: refused
  *
  * An inverse direction is refused as a whole (reverse_batch.c), of a rewritten model the inverse of a block
- * (rewrite.c). */
+ * (rewrite.c). It is then made once more for other numbers of the other open dimensions. */
 #include <string.h>
 
 #include "core/node.h"
@@ -121,39 +122,65 @@ static bool is_about_shapes(inv_status s)
     return s != INV_OK && s != INV_E_NOMEM && s != INV_E_NOT_INVERTIBLE && s != INV_E_ARG;
 }
 
+/* made[0] and made[1] for two batches, and the shapes of the former. Where the model has no open batch, or takes no
+ * other than the given one, made[0] alone. */
+static inv_status make_for_batches(const inv_batch_job *job, inv_arena *a, const inv_session_options *given,
+                                   const int64_t factor[2], inv_session_options *base, inv_rewriting *made[3])
+{
+    inv_session_options large[2];
+    bool open = false;
+    inv_status s = INV_OK;
+    for (int i = 0; i < 2 && s == INV_OK; i++) s = enlarge(a, job->source, given, factor[i], 1, &large[i], &open);
+    for (int i = 0; i < 2 && open && s == INV_OK; i++) s = job->make(job, &large[i], &made[i]);
+    if (open && s == INV_E_NOT_INVERTIBLE && !made[0]) { /* told of the caller's shapes, if it can be */
+        inv_rewriting *small = NULL;
+        const bool only = job->make(job, given, &small) == INV_OK;
+        inv_rewriting_destroy(small);
+        if (only) s = job->make(job, &large[0], &made[0]);
+    }
+    *base = open && s == INV_OK ? large[0] : *given;
+    if (s != INV_OK ? !is_about_shapes(s) : open) return s;
+    for (int i = 0; i < 2; i++) {
+        inv_rewriting_destroy(made[i]);
+        made[i] = NULL;
+    }
+    return job->make(job, given, &made[0]);
+}
+
+/* made[2], for other extents of what is open beside the batch, if the model takes any of those tried. */
+static inv_status make_wide(const inv_batch_job *job, inv_arena *a, const inv_session_options *base, int64_t unlikely,
+                            bool *open, inv_rewriting *made[3])
+{
+    const int64_t factor[] = {unlikely, 2, 3};
+    inv_session_options wide;
+    INV_TRY(enlarge(a, job->source, base, 1, unlikely, &wide, open));
+    for (size_t i = 0; *open && !made[2] && i < sizeof factor / sizeof *factor; i++) {
+        INV_TRY(enlarge(a, job->source, base, 1, factor[i], &wide, open));
+        if (job->make(job, &wide, &made[2]) == INV_E_NOMEM) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
 inv_status inv_for_every_batch(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out)
 {
-    inv_session_options given = {0}, large[2], wide;
-    inv_rewriting *made[2] = {NULL, NULL};
+    inv_session_options given = {0}, base;
+    inv_rewriting *made[3] = {NULL};
     int64_t factor[2];
-    bool open = false, others = false;
+    bool others = false;
     inv_arena a;
     *out = NULL;
     memcpy(&given, shapes, shapes->size < sizeof given ? shapes->size : sizeof given);
     given.size = sizeof given;
     inv__arena_init(&a, job->ctx);
     pick_factors(job->source, factor);
-    inv_status s = enlarge(&a, job->source, &given, 1, factor[1], &wide, &others);
-    if (s == INV_OK) s = enlarge(&a, job->source, &given, factor[0], factor[1], &wide, &open);
-    if (s == INV_OK) s = enlarge(&a, job->source, &given, factor[0], 1, &large[0], &open);
-    if (s == INV_OK) s = enlarge(&a, job->source, &given, factor[1], 1, &large[1], &open);
-    for (int i = 0; i < 2 && open && s == INV_OK; i++) s = job->make(job, &large[i], &made[i]);
-    if (open && s == INV_E_NOT_INVERTIBLE && !made[0]) { /* told of the caller's shapes, if it can be */
-        inv_rewriting *small = NULL;
-        const bool only = job->make(job, shapes, &small) == INV_OK;
-        inv_rewriting_destroy(small);
-        if (only) s = job->make(job, &large[0], &made[0]);
+    inv_status s = make_for_batches(job, &a, &given, factor, &base, made);
+    if (s == INV_OK) s = make_wide(job, &a, &base, factor[1], &others, made);
+    if (s == INV_OK) s = job->settle(job, &base, others, made);
+    if (s == INV_OK) {
+        *out = made[0];
+        made[0] = NULL;
     }
-    if (s == INV_OK && open) s = job->settle(job, &large[0], made);
-    inv_rewriting_destroy(made[1]);
-    if (s == INV_OK && open) *out = made[0];
-    else inv_rewriting_destroy(made[0]);
-    if (s != INV_OK ? is_about_shapes(s) : !open) s = job->make(job, shapes, out);
-    if (s == INV_OK && others && job->narrow) s = job->narrow(job, &wide, *out);
-    if (s != INV_OK) {
-        inv_rewriting_destroy(*out);
-        *out = NULL;
-    }
+    for (int i = 0; i < 3; i++) inv_rewriting_destroy(made[i]);
     inv__arena_fini(&a);
     return s;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Private to what writes inverses: that they hold for every batch (batches.c). */
+ * Private to what writes inverses: that they hold for every batch and open extent (batches.c). */
 #ifndef INV_PASSES_BATCHES_H
 #define INV_PASSES_BATCHES_H
 
@@ -9,16 +9,16 @@ typedef struct inv_batch_job {
     inv_context *ctx;
     const inv_graph *source;
     inv_status (*make)(const struct inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out);
-    /* What to do where the two differ: fail, or make the first one, whose shapes these are, in another way. */
-    inv_status (*settle)(const struct inv_batch_job *job, const inv_session_options *shapes, inv_rewriting *made[2]);
-    /* What to say of one that may hold for the given extents of other axes alone, which like the batch are larger in
-     * `wide`. NULL: nothing. */
-    inv_status (*narrow)(const struct inv_batch_job *job, const inv_session_options *wide, inv_rewriting *made);
+    /* What to do where they differ: fail, or make the first one, whose shapes these are, in another way. made[1]: for
+     * another batch; NULL: it is not open. made[2]: where others are open (`others`) for other extents of these; NULL:
+     * the model takes none of those that were tried, or has no inverse there. */
+    inv_status (*settle)(const struct inv_batch_job *job, const inv_session_options *shapes, bool others,
+                         inv_rewriting *made[3]);
     const inv_reverse_options *options; /* of an inverse direction ... */
     bool in_memory;                     /* ... and whether it is one for inv_model_reverse */
 } inv_batch_job;
 
-/* What `make` gives, settled for two batches; for `shapes` where no batch is open, or the model takes no other. */
+/* What `make` gives, settled for other batches and extents, where these are open and the model takes others. */
 inv_status inv_for_every_batch(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out);
 
 /* Whether two attributes of new nodes say the same. */

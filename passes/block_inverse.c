@@ -222,8 +222,8 @@ inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut)
         return INV_OK;
     }
     if (inv_ids_have(o->barred.at, o->barred.n, cut->row.block)) {
-        cut->row.reason = "the model's batch is open, and the inverse would hold for one batch only: it has other "
-                          "constants for another one, since the batch is not kept on the first axis";
+        cut->row.reason = "the model's batch or other dimensions are open, and the inverse would hold for one batch or "
+                          "size only: it has other constants for another one";
         return INV_OK;
     }
     inv_derive_begin(&d);

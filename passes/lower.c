@@ -132,6 +132,7 @@ inv_status inv_lower_nodes(inv_lowering *l, const inv_ids *list)
         n = inv_nod(g, list->at[i]);
         for (uint32_t k = 0; k < nout; k++)
             if (n->out[k] != INV_NONE && n->out[k] != out[k]) inv_val(g, n->out[k])->same = out[k];
+        g->lowered++;
     }
     return INV_OK;
 }

@@ -57,7 +57,7 @@ typedef struct inv_outliner {
     inv_dtype real;    /* of the file's floating-point tensors; INV_DT_NONE: mixed, or not float32 or float64 */
     INV_VEC(inv_solver) solver;
     const inv_reverse_options *reverse; /* the model is turned round (reverse.c); NULL: no */
-    inv_ids barred;    /* blocks, by their place in the matches, that get no inverse: it would hold for one batch */
+    inv_ids barred;    /* blocks, by their place in the matches, that get no inverse: it would hold for one size */
     bool by_operator;  /* what solves equations is the operator LinearSolve, not an initializer */
     inv_outline *out;
 } inv_outliner;

@@ -43,6 +43,11 @@ typedef struct inv_request {
 /* pipeline.c: the passes up to matching, on a copy of an imported graph: canonical forward nodes and what was found. */
 inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan);
 
+/* extents.c: numbers that the model accepts for the extents of its inputs that are below 0 in the options; `batch`:
+ * what is tried first for a first axis. dims: one list per input of the options. */
+inv_status inv_extents_find(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
+                            int64_t batch, int64_t *const *dims);
+
 /* reach.c: outputs of types that nothing here computes with are left out, and what only they need */
 inv_status inv_pass_reach(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* Names every input and initializer of such a type that nodes of the list read. */

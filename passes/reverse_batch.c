@@ -54,27 +54,11 @@ static inv_status make(const inv_batch_job *job, const inv_session_options *shap
     return inv_reverse_as_given(job->ctx, job->source, shapes, job->options, job->in_memory, out);
 }
 
-static inv_status settle(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting *made[2])
-{
-    const inv_graph *g = made[0]->reversed;
-    const size_t at = differs(g, made[1]->reversed);
-    (void)shapes;
-    if (at == SIZE_MAX) return INV_OK;
-    return inv__fail(job->ctx, INV_E_NOT_INVERTIBLE,
-                     "the model's batch is open, and its inverse direction would hold for one batch only: what gives "
-                     "'%s' has other constants for another batch, since the model does not keep the batch on the first "
-                     "axis. Export the model with a fixed batch", next_known(job->source, g, at));
-}
-
-static inv_status narrow(const inv_batch_job *job, const inv_session_options *wide, inv_rewriting *made)
+/* Says that it may hold for the extents alone that it was made for. */
+static inv_status note_extents(inv_rewriting *made)
 {
     static const char text[] = "dimensions other than the batch are open: it may hold for the extents alone that it "
                                "was made for (--dim, --feed)";
-    inv_rewriting *other = NULL;
-    const inv_status s = make(job, wide, &other);
-    const bool same = s == INV_OK && differs(made->reversed, other->reversed) == SIZE_MAX;
-    inv_rewriting_destroy(other);
-    if (same || s == INV_E_NOMEM) return s;
     const char **notes = INV_ARENA_NEW(&made->a, const char *, made->nnotes + 1);
     if (!notes) return INV_E_NOMEM;
     for (size_t i = 0; i < made->nnotes; i++) notes[i] = made->notes[i];
@@ -83,10 +67,25 @@ static inv_status narrow(const inv_batch_job *job, const inv_session_options *wi
     return INV_OK;
 }
 
+static inv_status settle(const inv_batch_job *job, const inv_session_options *shapes, bool others,
+                         inv_rewriting *made[3])
+{
+    const inv_graph *g = made[0]->reversed;
+    const size_t at = made[1] ? differs(g, made[1]->reversed) : SIZE_MAX;
+    (void)shapes;
+    if (at != SIZE_MAX)
+        return inv__fail(job->ctx, INV_E_NOT_INVERTIBLE,
+                         "the model's batch is open, and its inverse direction would hold for one batch only: what "
+                         "gives '%s' has other constants for another batch, since the model does not keep the batch on "
+                         "the first axis. Export the model with a fixed batch", next_known(job->source, g, at));
+    const bool narrow = others && (!made[2] || differs(g, made[2]->reversed) != SIZE_MAX);
+    return narrow ? note_extents(made[0]) : INV_OK;
+}
+
 inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
                              const inv_reverse_options *options, bool in_memory, inv_rewriting **out)
 {
-    const inv_batch_job job = {.ctx = ctx, .source = source, .make = make, .settle = settle, .narrow = narrow,
+    const inv_batch_job job = {.ctx = ctx, .source = source, .make = make, .settle = settle,
                                .options = options, .in_memory = in_memory};
     return inv_for_every_batch(&job, shapes, out);
 }

@@ -412,7 +412,7 @@ inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, 
     return s;
 }
 
-/* --- for every batch --- */
+/* --- for every batch and extent --- */
 
 static bool same_texts(const char *const *a, uint32_t na, const char *const *b, uint32_t nb)
 {
@@ -449,19 +449,22 @@ static inv_status make_blocks(const inv_batch_job *job, const inv_session_option
     return inv_outline_make(&(inv_outliner){.ctx = job->ctx}, job->source, shapes, outline, out);
 }
 
-/* Blocks of which the inverse is another one for another batch get none. */
-static inv_status bar_inverses(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting *made[2])
+/* Blocks of which the inverse is another one for another batch or extent get none. */
+static inv_status bar_inverses(const inv_batch_job *job, const inv_session_options *shapes, bool others,
+                               inv_rewriting *made[3])
 {
-    const inv_outline *a = &made[0]->outline, *b = &made[1]->outline;
+    const inv_outline *a = &made[0]->outline;
     inv_outliner flags = {.ctx = job->ctx};
     inv_arena scratch;
+    (void)others;
     inv__arena_init(&scratch, job->ctx);
     inv_status s = INV_OK;
     for (size_t i = 0; i < a->block.n && s == INV_OK; i++) {
         const inv_outline_block *row = &a->block.at[i];
-        if (row->inverse && !has_function(b, &a->function.at[row->at + 1]) &&
-            !inv_vec_push(&scratch, &flags.barred, row->block))
-            s = INV_E_NOMEM;
+        bool holds = true;
+        for (int k = 1; k < 3 && row->inverse; k++)
+            holds = holds && (!made[k] || has_function(&made[k]->outline, &a->function.at[row->at + 1]));
+        if (!holds && !inv_vec_push(&scratch, &flags.barred, row->block)) s = INV_E_NOMEM;
     }
     if (s == INV_OK && flags.barred.n) {
         inv_rewriting_destroy(made[0]);

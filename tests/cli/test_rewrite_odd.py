@@ -272,7 +272,24 @@ def open_batches(p):
         p.same_outputs({"x": random(3, N)})
         turned = blocks["permutation"]
         expect(turned["function"] and bool(turned["inverse"]) == (batch == 3), f"{turned}")
-        expect(batch == 3 or "would hold for one batch only" in turned["reason"], f"{turned}")
+        expect(batch == 3 or "would hold for one batch or size only" in turned["reason"], f"{turned}")
+
+
+@case
+def open_lengths(p):
+    """The same of another open axis: what is turned round there has an inverse for one length only, the others run at any."""
+    weights = {"W": orthogonal(1), "at": np.array([-1]), "to": np.array([-1000]), "axis": np.array([1]),
+               "by": np.array([-1])}
+    nodes = [node("MatMul", ["x", "W"], ["h"]), node("Slice", ["h", "at", "to", "axis", "by"], ["r"]),
+             node("LeakyRelu", ["r"], ["y"], alpha=0.3)]
+    for length, made in ("t", 2), (3, 3):
+        x, y = (onnx.helper.make_tensor_value_info(v, 1, [2, length, N]) for v in "xy")
+        model, blocks = p.rewrite(make(nodes, [x], [y], weights))
+        for n in (1, 3, 8, 88) if length == "t" else (3,):
+            expect(p.inverses(model, {"x": random(2, n, N)}) == made, f"length {length}: other inverses")
+        turned = blocks["permutation"]
+        expect(bool(turned["inverse"]) == (length == 3), f"{turned}")
+        expect(length == 3 or "one batch or size only" in turned["reason"], f"{turned}")
 
 
 # --- where the report goes ---
