@@ -166,6 +166,10 @@ typedef struct inv_graph {
     bool train;                       /* lowering: for training steps */
     bool no_dropout;                  /* lowering: dropout is off */
     bool train_bn;                    /* lowering: batch normalization in inference form trains */
+    struct {
+        uint32_t trained, kept; /* batch normalizations that train by `train_bn`, and that cannot */
+        const char *first_kept; /* the name of the first of these */
+    } norm;
     bool gpu;                         /* will run on kernels of the column `cuda` */
     bool early;                       /* updates stand where their gradients are complete, in the compute part */
     const char *const *emit_origin;   /* given to emitted nodes (inv_emit_for) */

@@ -11,6 +11,7 @@
  * biased (divided by n), as ONNX defines it. */
 #include "ops/norm.h"
 
+#include "core/node.h"
 #include "ops/builtin.h"
 #include "ops/norm_gpu.h"
 #include "ops/parallel.h"
@@ -247,24 +248,21 @@ static inv_status apply_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* A node that is made to train leaves its statistics in the initializers that it reads. Where the model computes them,
+ * they are no running statistics, and the node stays as it is. */
+static bool has_running(const inv_graph *g, const inv_node *n)
+{
+    return inv_val(g, n->in[3])->role == INV_ROLE_PARAM && inv_val(g, n->in[4])->role == INV_ROLE_PARAM;
+}
+
 /* Training: attribute training_mode from opset 14 on, before that the presence of further outputs. */
 static bool trains(const inv_graph *g, const inv_node *n)
 {
     bool more = false;
     for (uint32_t i = 1; i < n->nout; i++) more = more || n->out[i] != INV_NONE;
     if (g->eval) return false;
-    if (g->train_bn) return true;
+    if (g->train_bn && has_running(g, n)) return true;
     return n->op != NULL && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : more;
-}
-
-/* A node that is made to train has nowhere to leave its statistics but in the initializers that it reads. */
-static inv_status need_running(inv_graph *g, const inv_node *n)
-{
-    for (uint32_t i = 3; i < 5 && g->train_bn; i++)
-        if (inv_val(g, n->in[i])->role != INV_ROLE_PARAM)
-            return inv_node_fail(g, n, INV_E_ARG,
-                                 "--train-bn updates running statistics, but input %u is not an initializer", i);
-    return INV_OK;
 }
 
 /* Whether v is computed from what is fed: then it is no statistic that was stored, and has a gradient. */
@@ -314,7 +312,8 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "spatial = 0 is not supported");
     double eps = inv_attr_float(n, "epsilon", 1e-5), momentum = inv_attr_float(n, "momentum", 0.9);
     bool training = trains(g, n);
-    if (training) INV_TRY(need_running(g, n));
+    if (g->train_bn && has_running(g, n)) g->norm.trained++;
+    else if (g->train_bn && !g->norm.kept++) g->norm.first_kept = inv_node_called(g, n);
     inv_id in[5];
     uint32_t nout = n->nout;
     for (int i = 0; i < 5; i++) in[i] = n->in[i];

@@ -57,6 +57,19 @@ static inv_status need_shape(const layer *y, uint32_t i, int rank, const int64_t
     return inv_node_fail(y->g, y->n, INV_E_SHAPE, "input %u must be %s", i, inv_shape_text(&want, text));
 }
 
+/* An LSTM whose states are projected to fewer numbers than its cells have: PyTorch's `proj_size`. ONNX has no operator
+ * for that, and PyTorch's exporter leaves the projection out, and what of the other weights belongs to it. */
+static inv_status refuse_projection(const layer *y, int64_t state)
+{
+    if (!inv__has_in(y->n, INITIAL_C) || inv__in_shape(y->g, y->n, INITIAL_C)->rank != 3) return INV_OK;
+    const int64_t cell = inv__in_shape(y->g, y->n, INITIAL_C)->dim[2], wanted = inv_attr_int(y->n, "hidden_size", cell);
+    if (cell == state || (wanted != state && wanted != cell)) return INV_OK;
+    return inv_node_fail(y->g, y->n, INV_E_UNSUPPORTED_OP,
+                         "its states have %lld numbers and its cells %lld: an LSTM with projections (proj_size), which "
+                         "ONNX does not have, so its weights are not all in the file; export it without proj_size",
+                         (long long)state, (long long)cell);
+}
+
 static inv_status operands(layer *y)
 {
     inv_graph *g = y->g;
@@ -83,6 +96,7 @@ static inv_status operands(layer *y)
     INV_TRY(need_shape(y, LENGTHS, 1, &b));
     INV_TRY(need_shape(y, INITIAL_H, 3, bd));
     if (!y->lstm) return INV_OK;
+    INV_TRY(refuse_projection(y, r.dim[2]));
     INV_TRY(need_shape(y, INITIAL_C, 3, bd));
     return need_shape(y, P, 2, (int64_t[]){d, 3 * h});
 }

@@ -364,6 +364,7 @@ ROW(sample, "SampleN", "x points", sample_grad, sample_run, NULL,
     "y = SampleN<unit = \"centers\">(float[1,9,3,3] x, float[1,5,2] p)",
     "y = SampleN<mode = \"cubic\">(float[1,2,4,3] x, float[1,4,2] p)",
     "y = SampleN<mode = \"cubic\", padding = \"reflection\">(float[1,2,4,3] x, float[1,4,2] p)",
+    "y = SampleN<mode = \"cubic\", padding = \"border\">(float[1,2,4,3] x, float[1,4,2] p)",
     "y = SampleN<padding = \"border\">(float[1,1,3,3] x, float[1,6,2] p)",
     "y = SampleN<padding = \"reflection\">(float[1,1,3,3] x, float[1,6,2] p)",
     "y = SampleN<mode = \"nearest\">(float[1,2,5,4] x, float[1,3,2] p)",
@@ -385,8 +386,8 @@ ROW(grad_points, "SampleGradPoints", "gy x points", NULL, grad_points_run, NULL,
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "Y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 LOWERED(grid_sample, "GridSample", 16, "X grid",
-        "to SampleN; bicubic with border holds the point there, as ONNX says (PyTorch repeats pixels). ONNX "
-        "GridSample-16, -20, -22",
+        "to SampleN; cubic with border repeats pixels, as ONNX Runtime and PyTorch do (ONNX's reference holds the "
+        "point at the border instead). ONNX GridSample-16, -20, -22",
         "y = GridSample(float[2,3,4,5] x, float[2,2,3,2] p)",
         "y = GridSample<mode = \"bicubic\", align_corners = 1, padding_mode = \"border\">(float[1,2,4,5] x, "
         "float[1,2,2,2] p)")

@@ -89,7 +89,8 @@ INV_HD inv_sample_taps inv__sample_axis(const inv_sample *s, int64_t len, double
     if (!(x > -1e9)) x = -1e9;
     if (x > 1e9) x = 1e9;
     if (s->mode == INV_SAMPLE_NEAREST) x = rint(x);
-    if (s->padding == INV_SAMPLE_BORDER && (x < low || x > high)) {
+    /* Pixels repeated beyond the border are the same for a point that is held there, unless four of them count. */
+    if (s->padding == INV_SAMPLE_BORDER && s->mode != INV_SAMPLE_CUBIC && (x < low || x > high)) {
         x = x < low ? 0 : last;
         turn = 0;
     } else if (s->padding == INV_SAMPLE_REFLECTION) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The loss, as nodes. Definitions: enum inv_loss in invonnx.h; every loss is a float64 scalar, but INV_LOSS_OUTPUT.
  * requires: canonical graph, plan->output.  gives: plan->loss, plan->correct, the target's Feed. */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "passes/pass.h"
@@ -72,13 +74,36 @@ static inv_status feed_target(inv_graph *g, const inv_request *rq, inv_plan *pla
     return inv_bind_feed(g, plan, *out, true) == INV_NONE ? INV_E_NOMEM : INV_OK;
 }
 
-static inv_status fail_target(inv_graph *g, inv_id output, inv_id target, const char *want)
+static bool same_but_ones(const inv_shape *a, const inv_shape *b)
+{
+    int i = 0, j = 0;
+    for (;;) {
+        while (i < a->rank && a->dim[i] == 1) i++;
+        while (j < b->rank && b->dim[j] == 1) j++;
+        if (i == a->rank || j == b->rank) return i == a->rank && j == b->rank;
+        if (a->dim[i++] != b->dim[j++]) return false;
+    }
+}
+
+/* Where axes of one element alone are between a target and what is wanted: how it is brought into that shape. */
+static void reshape_of(const inv_shape *is, const inv_shape *wanted, char *text, size_t size)
+{
+    if (wanted->rank == 0 || is->rank == 0 || is->dim[0] != wanted->dim[0] || !same_but_ones(is, wanted)) return;
+    size_t n = (size_t)snprintf(text, size, "; in NumPy y.reshape(-1");
+    for (int d = 1; d < wanted->rank && n < size; d++)
+        n += (size_t)snprintf(text + n, size - n, ", %lld", (long long)wanted->dim[d]);
+    if (n < size) (void)snprintf(text + n, size - n, ") fits");
+}
+
+static inv_status fail_target(inv_graph *g, inv_id output, inv_id target, const char *want, const inv_shape *wanted)
 {
     char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
     const inv_value *o = inv_val(g, output), *t = inv_val(g, target);
-    return inv__fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s",
+    char remedy[INV_SHAPE_TEXT + 64] = "";
+    reshape_of(&t->shape, wanted, remedy, sizeof remedy);
+    return inv__fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s%s",
                      inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), o->name, inv_dtype_name(o->dtype),
-                     inv_shape_text(&o->shape, a), want);
+                     inv_shape_text(&o->shape, a), want, remedy);
 }
 
 static inv_status class_weights(inv_graph *g, const inv_request *rq, inv_id logits, int64_t classes, inv_id *out)
@@ -90,6 +115,11 @@ static inv_status class_weights(inv_graph *g, const inv_request *rq, inv_id logi
     if ((int64_t)o->nclass_weights != classes)
         return inv__fail(g->ctx, INV_E_SHAPE, "%zu class weights are given, output '%s' has %lld classes",
                          o->nclass_weights, inv_val(g, logits)->name, (long long)classes);
+    double sum = 0;
+    for (size_t i = 0; i < o->nclass_weights; sum += o->class_weights[i++])
+        INV_CHECK(isfinite(o->class_weights[i]) && o->class_weights[i] >= 0, g->ctx, INV_E_ARG,
+                  "the weight of class %zu is %g: class weights are finite and not negative", i, o->class_weights[i]);
+    INV_CHECK(sum > 0, g->ctx, INV_E_ARG, "all class weights are 0: nothing would be learned");
     if (!(v = INV_ARENA_NEW(&g->arena, double, o->nclass_weights))) return INV_E_NOMEM;
     if (!inv_convert(v, g->real, o->class_weights, INV_F64, o->nclass_weights)) return INV_E_INTERNAL;
     *out = inv_graph_const(g, g->real, &s, v);
@@ -113,7 +143,8 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     bool labels = t->dtype == INV_I64;
     if (!inv_shape_equal(labels ? &rows : &x, &t->shape))
         return fail_target(g, logits, target, labels ? "integer labels of the output's shape without the class axis"
-                                                     : "soft targets of the output's shape");
+                                                     : "soft targets of the output's shape",
+                           labels ? &rows : &x);
     inv_id weights = INV_NONE;
     INV_TRY(class_weights(g, rq, logits, x.dim[axis], &weights));
     const bool ignores = rq->options->ignores;
@@ -137,7 +168,7 @@ static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan
     INV_TRY(feed_target(g, rq, plan, &shape, false, &target));
     if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
     if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))
-        return fail_target(g, output, target, "the output's shape");
+        return fail_target(g, output, target, "the output's shape", &inv_val(g, output)->shape);
     const inv_attr attr = inv_attr_of_float("delta", delta > 0 ? delta : 1);
     plan->loss = inv_emit1(g, op, INV_IN(output, target), rq->options->loss == INV_LOSS_HUBER, &attr);
     return g->failed;

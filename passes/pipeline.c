@@ -220,6 +220,19 @@ static void tell_early(const inv_program *p)
                  "less; --guard off has both");
 }
 
+/* Batch normalizations that were to train and cannot, because the model computes their statistics. */
+static inv_status tell_norms(const inv_program *p)
+{
+    const inv_graph *g = p->plan[INV_PLAN_MAIN].base;
+    if (!g->norm.kept) return INV_OK;
+    INV_CHECK(g->norm.trained, p->ctx, INV_E_ARG,
+              "batch normalization cannot train on batches: the mean and variance of '%s' are no initializers that "
+              "could be updated, and the model has no other", g->norm.first_kept);
+    inv__log(p->ctx, "batch normalization '%s'%s stays as it is: its mean and variance are no initializers that could "
+             "be updated", g->norm.first_kept, g->norm.kept > 1 ? ", like others," : "");
+    return INV_OK;
+}
+
 /* The plan from it, and where its persistent values live. */
 static inv_status build_plan(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
@@ -295,7 +308,7 @@ static inv_status build_all(inv_program *p)
         if (request_for(p, k, &rq)) INV_TRY(build_plan(p, &rq, &p->plan[k]));
     INV_TRY(within_budget(p));
     tell_early(p);
-    return INV_OK;
+    return tell_norms(p);
 }
 
 /* Graphs of plans that are not among the program's. */

@@ -207,6 +207,7 @@ enum { MAX_PARTS = 64, MAX_LISTED = 1 << 16 };
 typedef struct cover {
     piece part[MAX_PARTS];
     size_t n;
+    inv_id first; /* of them in execution order */
 } cover;
 
 /* `nodes`: all nodes, inputs resolved. */
@@ -218,6 +219,7 @@ static void collect_cover(const inv_graph *g, const inv_ids *nodes, inv_id x, in
         piece p;
         int ax;
         if (m->nin == 0 || m->in[0] != x || !piece_of(g, nodes->at[i], scratch, &ax, &p) || ax != axis) continue;
+        if (c->n == 0) c->first = nodes->at[i];
         size_t j = c->n++;
         for (; j > 0 && c->part[j - 1].least > p.least; j--) c->part[j] = c->part[j - 1];
         c->part[j] = p;
@@ -254,6 +256,9 @@ static inv_status pieces_to_split(simplifier *s, inv_arena *scratch, const inv_i
     int64_t sizes[MAX_PARTS], extent = inv_val(g, x)->shape.dim[axis], sum = 0;
     bool tiles = true;
     collect_cover(g, nodes, x, axis, scratch, &c);
+    /* Later pieces may have come to read x in this sweep only. The readers of earlier ones are in the order already,
+     * and the split has to stand before them: the next sweep does it. */
+    if (c.n && c.first != id) return INV_OK;
     for (size_t i = 0; i < c.n; i++) {
         tiles = tiles && contiguous(&c.part[i]) && c.part[i].start == sum;
         sum += sizes[i] = c.part[i].size;
