@@ -237,14 +237,18 @@ inv_id inv_graph_const_real(inv_graph *g, inv_dtype t, double v)
     return inv_graph_const(g, t, &s, bytes);
 }
 
+bool inv_value_fixed(const inv_value *v)
+{
+    return !inv_dtype_is_float(v->dtype) || (v->shape.rank == 0 && v->said != INV_SAID_PARAMETER);
+}
+
 bool inv_const_known(const inv_graph *g, inv_id v)
 {
     if (v >= g->value.n) return false;
     const inv_value *x = inv_val(g, v);
     if (!x->data.bytes || x->def != INV_NONE) return false;
     if (x->role == INV_ROLE_CONST) return true;
-    const bool number = !inv_dtype_is_float(x->dtype) || x->shape.rank == 0; /* never trained */
-    return x->role == INV_ROLE_PARAM && !x->state && !x->trainable && number;
+    return x->role == INV_ROLE_PARAM && !x->state && !x->trainable && inv_value_fixed(x);
 }
 
 bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n)
@@ -418,6 +422,9 @@ inv_status inv_graph_copy(const inv_graph *g, inv_graph **out)
     c->no_dropout = g->no_dropout;
     c->train_bn = g->train_bn;
     c->gpu = g->gpu;
+    c->from_torch = g->from_torch;
+    c->says = g->says;
+    c->lost = g->lost;
     c->fresh = g->fresh;
     c->failed = g->failed;
     c->arena_nbytes = g->arena_nbytes;

@@ -73,6 +73,16 @@ typedef enum inv_role {
     INV_ROLE_OPTIM  /* optimizer state; zero at the start, lives in the session */
 } inv_role;
 
+/* What the file says of an initializer (importer/signature.c). */
+typedef enum inv_said {
+    INV_SAID_NOTHING,
+    INV_SAID_PARAMETER,
+    INV_SAID_BUFFER,
+    INV_SAID_CONSTANT,
+    INV_SAID_OF_PARAMETERS, /* computed by the exporter from others, parameters among them */
+    INV_SAID_OF_CONSTANTS   /* ... none of them a parameter */
+} inv_said;
+
 /* What the bytes of a value count as. */
 typedef enum inv_mem_class {
     INV_MEM_ACT,   /* forward values, clones, gradients of activations, workspace */
@@ -99,7 +109,8 @@ typedef struct inv_value {
     bool keep;                    /* lives to the end of the step (results that are read out) */
     bool trainable;               /* PARAM: gets a gradient and an update */
     bool state;                   /* PARAM: running statistic, written by commit */
-    bool number;                  /* PARAM: part of formulas (core/merge.h), trained only if it is named */
+    uint8_t said;                 /* PARAM: inv_said */
+    uint8_t untrained;            /* PARAM: inv_untrained (core/trained.h): why it is not to be trained */
     inv_id same;                  /* the value that took its place (lowering, simplification); INV_NONE */
     inv_data data;                /* PARAM, CONST: its data; bytes NULL if unknown */
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */
@@ -156,6 +167,9 @@ typedef struct inv_graph {
     INV_VEC(inv_opset) opset;
     INV_VEC(inv_function) function;
     INV_VEC(struct inv_graph *) body; /* owned: of its nodes' GRAPH attributes. Copies of the graph own none */
+    bool from_torch;                  /* written by an exporter of PyTorch */
+    bool says;                        /* the file says which of its initializers are parameters (inv_said) */
+    uint32_t lost;                    /* parameters that it names and that are in none of its initializers */
     struct inv_matches *matches;
     size_t forward_end, commit_begin; /* positions in order, set by grad/order */
     uint8_t phase;                    /* phase given to emitted nodes */
@@ -251,8 +265,9 @@ inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i);
 #define INV_NOATTR 0, NULL
 /* e.g. inv_emit1(g, "Add", INV_IN(a, b), INV_NOATTR) */
 
-/* Constant contents: false if v is not INV_ROLE_CONST, nor a PARAM that is never trained (integers, bool, floats of
- * rank 0). At most `cap` read. */
+/* A PARAM that is never trained: integers, bool, and floats of rank 0 that the file does not call parameters. */
+bool inv_value_fixed(const inv_value *v);
+/* Constant contents: false if v is neither INV_ROLE_CONST nor such a PARAM. At most `cap` read. */
 bool inv_const_known(const inv_graph *g, inv_id v);
 bool inv_const_ints(const inv_graph *g, inv_id v, size_t cap, int64_t *out, size_t *n);
 

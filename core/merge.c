@@ -49,24 +49,26 @@ const char *inv_use_role_name(inv_use_role role)
                                        "running statistic",
                                        "scale",
                                        "bias",
+                                       "bias",
                                        "weight",
                                        "table",
+                                       "quantization scale",
                                        "operand"};
     return name[role];
 }
 
 /* --- roles --- */
 
-static inv_use_role role_of(const finder *f, const inv_node *n, uint32_t slot)
+static inv_use_role role_of(const finder *f, const inv_graph *g, const inv_node *n, uint32_t slot)
 {
     static const struct {
         const char *op;
         inv_use_role role[4];
     } table[] = {
-        {"BatchNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_BIAS, INV_USE_MEAN}},
-        {"InstanceNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_BIAS, INV_USE_OPERAND}},
-        {"GroupNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_BIAS, INV_USE_OPERAND}},
-        {"LayerNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_BIAS, INV_USE_OPERAND}},
+        {"BatchNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_SHIFT, INV_USE_MEAN}},
+        {"InstanceNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_SHIFT, INV_USE_OPERAND}},
+        {"GroupNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_SHIFT, INV_USE_OPERAND}},
+        {"LayerNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_SHIFT, INV_USE_OPERAND}},
         {"RMSNormalization", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_OPERAND, INV_USE_OPERAND}},
         {"PRelu", {INV_USE_OPERAND, INV_USE_SCALE, INV_USE_OPERAND, INV_USE_OPERAND}},
         {"Conv", {INV_USE_OPERAND, INV_USE_WEIGHT, INV_USE_BIAS, INV_USE_OPERAND}},
@@ -85,7 +87,7 @@ static inv_use_role role_of(const finder *f, const inv_node *n, uint32_t slot)
     }
     for (size_t i = 0; i < sizeof table / sizeof *table && slot < 4; i++)
         if (inv_node_is(n, table[i].op)) return table[i].role[slot];
-    return INV_USE_OPERAND;
+    return inv_use_quantizes(g, n, slot) ? INV_USE_QUANTIZATION : INV_USE_OPERAND;
 }
 
 static void find_roles(finder *f, const inv_graph *g, uint32_t *roles);
@@ -112,11 +114,11 @@ static uint32_t roles_inside(finder *f, const inv_node *n, uint32_t slot)
 }
 
 /* As bits; of a call, what the function does with it. */
-static uint32_t roles_at(finder *f, const inv_node *n, uint32_t slot)
+static uint32_t roles_at(finder *f, const inv_graph *g, const inv_node *n, uint32_t slot)
 {
     if (slot >= inv_node_listed(n)) return roles_inside(f, n, slot);
     inv_id fn = inv_callee(&f->callees, n);
-    if (fn == INV_NONE) return 1u << role_of(f, n, slot);
+    if (fn == INV_NONE) return 1u << role_of(f, g, n, slot);
     return slot < f->g->function.at[fn].body->inputs.n ? f->formal[fn][slot] : 0;
 }
 
@@ -126,7 +128,7 @@ static uint32_t roles_at(finder *f, const inv_node *n, uint32_t slot)
 static bool is_fixed(const inv_graph *g, inv_id v, const bool *fixed)
 {
     const inv_value *x = inv_val(g, v);
-    if (x->role == INV_ROLE_PARAM) return x->shape.rank == 0 || !inv_dtype_is_float(x->dtype);
+    if (x->role == INV_ROLE_PARAM) return inv_value_fixed(x);
     return x->role == INV_ROLE_CONST || fixed[v];
 }
 
@@ -166,7 +168,7 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
     for (inv_id v = 0; v < nv; v++) {
         const inv_value *val = inv_val(g, v);
         inv_id outside = x->arg ? x->arg[v] : INV_NONE;
-        bool param = val->role == INV_ROLE_PARAM && inv_dtype_is_float(val->dtype) && val->shape.rank > 0;
+        bool param = val->role == INV_ROLE_PARAM && !inv_value_fixed(val);
         x->root[v] = outside != INV_NONE ? x->outer->root[outside] : param ? v : INV_NONE;
         if (outside != INV_NONE) x->fixed[v] = is_fixed(x->outer->g, outside, x->outer->fixed);
     }
@@ -225,7 +227,8 @@ static void find_roles(finder *f, const inv_graph *g, uint32_t *roles)
         const inv_node *n = inv_nod(g, g->order.at[i]);
         uint32_t through = roles_of_result(n, roles);
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE) roles[n->in[k]] |= k == 0 && through ? through : roles_at(f, n, k);
+            if (n->in[k] != INV_NONE)
+                roles[n->in[k]] |= (k == 0 && through ? through : roles_at(f, g, n, k)) | inv_use_marks(n, k, roles);
     }
 }
 
@@ -459,7 +462,7 @@ static inv_status look(finder *f, const frame *x)
             inside = inside || fn != INV_NONE || k >= listed;
             if (fn != INV_NONE || k >= listed) continue;
             inv_param_use u = {.node = x->outer ? x->node : g->order.at[i], .slot = x->outer ? x->slot[n->in[k]] : k,
-                               .role = role_of(f, n, k), .label = label_of(f, x, n), .op_type = n->op_type};
+                               .role = role_of(f, g, n, k), .label = label_of(f, x, n), .op_type = n->op_type};
             if (!u.label) return INV_E_NOMEM;
             if (!layer) layer = layer_of(f, x, g->order.at[i]);
             u.key = layer_key(layer, n, k, u.label);
@@ -484,7 +487,8 @@ inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out)
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_id v = g->inits.at[i];
         const inv_shape *s = &inv_val(g, v)->shape;
-        (*out)[v] = s->rank > 0 && inv_shape_nelem(s) == 1 && count[v] > 1 && roles[v] == 1u << INV_USE_OPERAND;
+        (*out)[v] = s->rank > 0 && inv_shape_nelem(s) == 1 && count[v] > 1 &&
+                    (roles[v] & ((1u << INV_USE_SCORES) - 1)) == 1u << INV_USE_OPERAND;
     }
     return INV_OK;
 }

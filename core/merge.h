@@ -25,9 +25,15 @@ typedef enum inv_use_role {
     INV_USE_FIXED, /* running statistics that it does not */
     INV_USE_SCALE,
     INV_USE_BIAS,
+    INV_USE_SHIFT, /* of a normalization */
     INV_USE_WEIGHT,
     INV_USE_TABLE,
-    INV_USE_OPERAND
+    INV_USE_QUANTIZATION, /* scale or zero point */
+    INV_USE_OPERAND,
+    /* Beside the role: */
+    INV_USE_SCORES, /* added to what a Softmax reads, or by which Where changes it */
+    INV_USE_FACTOR, /* multiplied with, or chosen by Where */
+    INV_USE_MASKS   /* mask of an Attention */
 } inv_use_role;
 
 /* Inside of functions and of bodies of control flow as well, once per call. */
@@ -58,9 +64,13 @@ typedef struct inv_merge_options {
 } inv_merge_options;
 
 const char *inv_use_role_name(inv_use_role role);
+/* marks.c: whether input `slot` of node n of g says how numbers were quantized. */
+bool inv_use_quantizes(const inv_graph *g, const inv_node *n, uint32_t slot);
+/* What is to be noted beside the role of that input, as bits; `roles`: of the values that n gives. */
+uint32_t inv_use_marks(const inv_node *n, uint32_t slot, const uint32_t *roles);
 /* The initializer that a value is, or is computed of together with constants only; INV_NONE. Per value of g. */
 inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out);
-/* Roles of all uses of a value of g, as bits: 1 << role. Per value. */
+/* Roles of all uses of a value of g, and what is beside them, as bits: 1 << role. Per value. */
 inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out);
 /* Whether an initializer has one element and several nodes do arithmetic with it: exporters put the numbers of formulas
  * so. Per value. */

@@ -250,6 +250,7 @@ typedef struct inv_program {
     inv_arena arena;
     const inv_graph *source; /* the model's graph, or `own` */
     inv_graph *own;          /* with merged initializers apart (passes/untie.c); NULL: nothing was merged */
+    uint8_t *untrained;      /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;

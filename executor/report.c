@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/trained.h"
 #include "executor/report.h"
 
 static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
@@ -74,22 +75,32 @@ static json_t *drift(const inv_session *s, const inv_plan *p)
     return json_pack("{s:o, s:o}", "largest", inv_report_number(s->worst_drift), "blocks", list);
 }
 
-static void trainables(const inv_plan *p, json_t *train, json_t *frozen)
+/* *trained: elements of those that are. */
+static void trainables(const inv_plan *p, json_t *train, json_t *frozen, json_t *reasons, int64_t *trained)
 {
     const inv_graph *g = p->base;
+    json_t *of[INV_UNTRAINED_REASONS] = {NULL};
+    *trained = 0;
     for (size_t i = 0; i < g->inits.n; i++) {
         const inv_value *v = inv_val(g, g->inits.at[i]);
+        const int64_t nelem = inv_shape_is_static(&v->shape) ? inv_shape_nelem(&v->shape) : 0;
         if (v->trainable) {
             (void)json_array_append_new(train, json_string(v->name));
+            *trained += nelem;
             continue;
         }
-        const char *why = v->state                            ? "running statistic"
-                          : !inv_dtype_is_float(v->dtype)     ? "not floating point"
-                          : v->shape.rank < 1                 ? "a single number of rank 0"
-                          : v->number                         ? "a single number, not named by --train-only"
-                                                              : "frozen, or not on a differentiable path to the loss";
-        (void)json_array_append_new(frozen, json_pack("{s:s, s:s}", "name", v->name, "why", why));
+        const inv_untrained why = v->untrained == INV_TRAINED ? INV_UNTRAINED_UNREACHED : (inv_untrained)v->untrained;
+        (void)json_array_append_new(frozen, json_pack("{s:s, s:s, s:s, s:I}", "name", v->name, "reason",
+                                                      inv_untrained_key(why), "why", inv_untrained_text(why),
+                                                      "elements", (json_int_t)nelem));
+        if (!of[why])
+            (void)json_array_append(reasons, of[why] = json_pack("{s:s, s:i, s:s}", "reason", inv_untrained_key(why),
+                                                                 "count", 0, "first", v->name));
+        const json_int_t n = json_integer_value(json_object_get(of[why], "count")) + 1;
+        (void)json_object_set_new(of[why], "count", json_integer(n));
+        (void)json_object_set_new(of[why], "noun", json_string(inv_untrained_noun(why, n > 1)));
     }
+    for (int why = 0; why < INV_UNTRAINED_REASONS; why++) json_decref(of[why]);
 }
 
 /* What is alive at that position. */
@@ -140,9 +151,10 @@ inv_status inv_session_report(inv_session *s, char **out)
     INV_TRY(inv_session_whole(s));
     const inv_program *pr = s->program;
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
-    json_t *counts = json_object(), *train = json_array(), *frozen = json_array();
+    json_t *counts = json_object(), *train = json_array(), *frozen = json_array(), *reasons = json_array();
+    int64_t trained;
     json_t *choices = inv_report_choices(p, counts);
-    trainables(p, train, frozen);
+    trainables(p, train, frozen, reasons, &trained);
     json_t *root = json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
         pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
@@ -151,7 +163,8 @@ inv_status inv_session_report(inv_session *s, char **out)
         "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", inv_report_number(p->flops),
         "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops),
         "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
-    json_t *time = json_pack("{s:s, s:o, s:o}", "cost", pr->options.costs ? "time" : "flops", "predicted_seconds",
+    json_t *time = json_pack("{s:O, s:I, s:o, s:s, s:o, s:o}", "trained", train, "trained_elements",
+                             (json_int_t)trained, "not_trained", reasons, "cost", pr->options.costs ? "time" : "flops", "predicted_seconds",
                              predicted(p), "store_predicted_seconds",
                              p->seconds ? json_real(p->store_seconds) : json_null());
     if (root && time) (void)json_object_update(root, time);

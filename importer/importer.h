@@ -9,6 +9,7 @@
  *   type.c     TypeProto in words
  *   attr.c     AttributeProto -> inv_attr
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
+ *   signature.c  what the file says of its initializers
  *   function.c model-local functions;  model.c  load and destroy
  *   export.c   the file with new weights;  outline.c  with blocks as functions;  encode.c  messages that are new
  *   pieces.c   files as lists of pieces (writer.h);  file.c  how they are written: temporary file, fsync, rename
@@ -54,6 +55,8 @@ typedef struct inv__impl {
     int dir;                     /* the model's folder; -1 */
     int64_t ir_version;
     const char *producer, *producer_version;
+    size_t nparam;              /* parameters that the file lists ... */
+    INV_VEC(const char *) gone; /* ... and those that none of its initializers is called like */
 } inv__impl;
 
 /* --- tables.c --- */
@@ -228,6 +231,16 @@ inv_status inv__import_opsets(inv__loader *l, inv_graph *g, size_t n, Onnx__Oper
 /* Nodes and their outputs; s->names holds the values known so far and gets the new ones. */
 inv_status inv__import_nodes(inv__loader *l, inv__scope *s, size_t n, Onnx__NodeProto *const *p);
 const char *inv__domain(const char *d); /* "" for ai.onnx in all spellings */
+
+/* signature.c: what the file says of its initializers */
+inv_status inv__import_signature(inv__loader *l);
+typedef struct inv__span {
+    const char *text;
+    size_t n;
+} inv__span;
+/* The value of the metadata entry `key` in message `in`, whose entries are fields `id`. Loading has checked the file. */
+inv__span inv__entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key);
+const char *inv__span_find(inv__span s, const char *what); /* NULL: not in it */
 
 /* function.c */
 inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The model as JSON, from the imported graph alone: nothing is inferred, no shapes are bound. Model-local functions
  * that are called (from the graph or from each other) are looked into once each: their nodes count under `operators`
- * and `missing`, next to the calls. Trainable is by type and role only; the path to the loss is the session's. */
+ * and `missing`, next to the calls. What is trainable is core/trained.h's word; the path to the loss is the session's. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/merge.h"
 #include "core/op.h"
+#include "core/trained.h"
 #include "importer/view.h"
 
 typedef inv__view view;
@@ -79,28 +80,17 @@ static json_t *values_json(view *w, const inv_ids *ids)
     return a;
 }
 
-static bool is_statistic(uint32_t roles)
-{
-    return roles & (1u << INV_USE_MEAN | 1u << INV_USE_VARIANCE | 1u << INV_USE_FIXED);
-}
-
 static json_t *initializers_json(view *w)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < w->g->inits.n; i++) {
         const inv_value *v = inv_val(w->g, w->g->inits.at[i]);
-        const char *why = v->type                         ? "no dense tensor"
-                          : !inv_dtype_is_float(v->dtype) ? "not of a floating-point type"
-                          : v->shape.rank == 0          ? "a scalar"
-                          : v->inverse_of ? "inverse of another parameter, refreshed when the model is written"
-                          : is_statistic(w->roles[w->g->inits.at[i]]) ? "a running statistic of batch normalization"
-                          : w->number[w->g->inits.at[i]]
-                              ? "one number that several nodes compute with: part of a formula (--train-only trains it)"
-                              : NULL;
+        const inv_untrained why = (inv_untrained)w->untrained[w->g->inits.at[i]];
         json_t *o = value_json(w, w->g->inits.at[i]);
         set(w, o, "bytes", json_integer((json_int_t)v->data.nbytes));
-        set(w, o, "trainable", json_boolean(!why));
-        if (why) set(w, o, "why", json_string(why));
+        set(w, o, "trainable", json_boolean(why == INV_TRAINED));
+        if (why != INV_TRAINED) set(w, o, "reason", json_string(inv_untrained_key(why)));
+        if (why != INV_TRAINED) set(w, o, "why", json_string(v->type ? "no dense tensor" : inv_untrained_text(why)));
         append(w, a, o);
     }
     return a;
@@ -233,11 +223,11 @@ static inv_status describe(view *w, const inv_model *m)
     size_t nf = w->g->function.n;
     INV_TRY(find_called(w));
     uint32_t *roles;
-    bool *number;
+    uint8_t *untrained;
     INV_TRY(inv_param_roles(w->g, false, &w->scratch, &roles));
-    INV_TRY(inv_param_numbers(w->g, &w->scratch, &number));
+    INV_TRY(inv_trained_find(w->g, NULL, &w->scratch, &untrained));
     w->roles = roles;
-    w->number = number;
+    w->untrained = untrained;
     const char *producer = inv__arena_printf(&w->scratch, *impl->producer_version ? "%s %s" : "%s%s", impl->producer,
                                              impl->producer_version);
     if (!producer) return INV_E_NOMEM;

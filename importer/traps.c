@@ -6,9 +6,10 @@
 
 #include "core/merge.h"
 #include "core/op.h"
+#include "core/trained.h"
 #include "importer/view.h"
 
-enum { GRAPH_METADATA = 16, NODE_METADATA = 9, ENTRY_KEY = 1, ENTRY_VALUE = 2, MAX_USES = 64 };
+enum { NODE_METADATA = 9, ENTRY_KEY = 1, MAX_USES = 64 };
 
 static const struct {
     const char *kind, *text;
@@ -20,15 +21,18 @@ static const struct {
      "batch normalization was folded into these nodes: its scale, shift and statistics are gone, and training goes on "
      "without normalization; export without folding to train it"},
     {"computed_initializer",
-     "computed by the exporter from constants or parameters (masks, tables of positions), and trained like parameters: "
-     "--freeze what shall stay as it is"},
+     "computed by the exporter, of parameters as a rule (tables of positions), and trained as they are: --freeze what "
+     "shall stay as it is"},
     {"dropout_off",
      "these drop nothing, also in training: exported in evaluation mode; export in training mode to have dropout"},
     {"training_info",
      "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, "
      "which trains them too; --freeze what shall stay as it is"},
     {"quantized_weight",
-     "integer weights are constants: only their scales are trained; export before quantizing to train them"},
+     "integer weights are constants, and so are the scales of quantization: train the model before it was quantized"},
+    {"straight_through",
+     "gradients pass through these as if they were not there (straight-through): what is trained does not see the "
+     "rounding"},
 };
 
 static void note(inv__view *w, const char *kind, const char *name)
@@ -85,6 +89,7 @@ void inv__traps_look(inv__view *w, const inv_graph *g, const inv_node *n, const 
     if (inv_node_is(n, "BatchNormalization") && is_eval(n)) note(w, "batch_norm_eval", name);
     if (inv_node_is(n, "Dropout") && never_drops(g, n)) note(w, "dropout_off", name);
     if (inv_node_is(n, "Conv") && is_folded(g, n)) note(w, "batch_norm_folded", name);
+    if (inv_node_is(n, "QuantizeLinear") || inv_node_is(n, "DynamicQuantizeLinear")) note(w, "straight_through", name);
     if (inv_node_is(n, "DequantizeLinear") && n->nin && n->in[0] != INV_NONE &&
         inv_val(g, n->in[0])->role == INV_ROLE_PARAM)
         note(w, "quantized_weight", name);
@@ -129,36 +134,6 @@ static inv_status report_merges(inv__view *w)
 
 /* --- signs in the file --- */
 
-typedef struct span {
-    const char *text;
-    size_t n;
-} span;
-
-/* The value of the metadata entry `key` in a message whose entries are fields `id`. Loading has checked the file. */
-static span entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key)
-{
-    const uint8_t *base = impl->file.base;
-    inv__field f, e;
-    for (size_t pos = in->body; pos < in->end && !inv__wire_field(base, pos, in->end, &f); pos = f.end) {
-        span k = {0}, v = {0};
-        if (f.id != id || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end) {
-            if (e.id == ENTRY_KEY) k = (span){(const char *)base + e.body, e.end - e.body};
-            if (e.id == ENTRY_VALUE) v = (span){(const char *)base + e.body, e.end - e.body};
-        }
-        if (k.n == strlen(key) && !memcmp(k.text, key, k.n)) return v;
-    }
-    return (span){0};
-}
-
-static const char *find(span s, const char *what)
-{
-    size_t n = strlen(what);
-    for (size_t i = 0; i + n <= s.n; i++)
-        if (!memcmp(s.text + i, what, n)) return s.text + i;
-    return NULL;
-}
-
 /* Nodes of the main graph, in the file's order, which is that of their `source`. */
 static inv_status read_nodes(inv__view *w, const inv__field *graph, const char **label)
 {
@@ -168,53 +143,38 @@ static inv_status read_nodes(inv__view *w, const inv__field *graph, const char *
     for (size_t pos = graph->body; pos < graph->end && !inv__wire_field(impl->file.base, pos, graph->end, &f);
          pos = f.end) {
         if (f.id != INV__GRAPH_NODE) continue;
-        span rules = entry(impl, &f, NODE_METADATA, "pkg.onnxscript.rewriter.rule_name");
-        if (source < w->g->node.n && find(rules, "FuseBatchNorm") && label[source])
+        inv__span rules = inv__entry(impl, &f, NODE_METADATA, "pkg.onnxscript.rewriter.rule_name");
+        if (source < w->g->node.n && inv__span_find(rules, "FuseBatchNorm") && label[source])
             note(w, "batch_norm_folded", label[source]);
         source++;
     }
     return INV_OK;
 }
 
-/* Initializers that no parameter is called like and that nodes only do arithmetic with. */
-static void note_computed(inv__view *w, const bool *listed)
+/* Trained though no module has it as it is: what the exporter has computed from parameters, or perhaps from constants. */
+static void note_computed(inv__view *w)
 {
+    const uint32_t roles = (1u << INV_USE_SCORES) - 1;
     for (size_t i = 0; i < w->g->inits.n; i++) {
         inv_id v = w->g->inits.at[i];
         const inv_value *x = inv_val(w->g, v);
-        bool unnamed = listed ? !listed[v] : !strncmp(x->name, "onnx::", 6) || strstr(x->name, "const_fold_opt__");
-        if (unnamed && inv_dtype_is_float(x->dtype) && x->shape.rank > 0 && !w->number[v] &&
-            w->roles[v] == 1u << INV_USE_OPERAND)
+        bool computed = w->g->says ? x->said == INV_SAID_OF_PARAMETERS
+                                   : !strncmp(x->name, "onnx::", 6) || strstr(x->name, "const_fold_opt__");
+        if (computed && w->untrained[v] == INV_TRAINED && (w->roles[v] & roles) == 1u << INV_USE_OPERAND)
             note(w, "computed_initializer", x->name);
     }
 }
 
 /* Parameters that the signature of the exported program lists and that the file does not have by that name. */
-static inv_status read_signature(inv__view *w, const inv__field *graph)
+static void report_signature(inv__view *w)
 {
-    static const char mark[] = ": PARAMETER target='";
-    span s = entry(w->m->impl, graph, GRAPH_METADATA, "pkg.torch.export.ExportedProgram.graph_signature");
-    json_t *gone = json_array(), *trap;
-    json_int_t all = 0;
-    bool *listed = INV_ARENA_NEW(&w->scratch, bool, w->g->value.n + 1);
-    for (const char *p; (p = find(s, mark)) != NULL; all++) {
-        p += sizeof mark - 1;
-        s = (span){p, s.n - (size_t)(p - s.text)};
-        const char *end = memchr(s.text, '\'', s.n);
-        if (!end) break;
-        const char *name = inv__arena_strndup(&w->scratch, s.text, (size_t)(end - s.text));
-        if (!name || !listed) break;
-        inv_id v = inv_graph_find(w->g, name);
-        if (v == INV_NONE || inv_val(w->g, v)->role != INV_ROLE_PARAM)
-            inv__view_append(w, gone, inv__view_text(w, name));
-        else
-            listed[v] = true;
-    }
-    if (!w->scratch.failed) note_computed(w, all ? listed : NULL);
+    const inv__impl *impl = w->m->impl;
+    json_t *gone = json_array();
+    for (size_t i = 0; i < impl->gone.n; i++) inv__view_append(w, gone, inv__view_text(w, impl->gone.at[i]));
     if (json_array_size(gone)) {
-        trap = json_object();
+        json_t *trap = json_object();
         inv__view_set(w, trap, "kind", json_string("parameters_changed"));
-        inv__view_set(w, trap, "of", json_integer(all));
+        inv__view_set(w, trap, "of", json_integer((json_int_t)impl->nparam));
         inv__view_set(w, trap, "parameters", json_incref(gone));
         inv__view_set(w, trap, "text",
                       json_string("parameters of the PyTorch model that the file does not have by these names: stored "
@@ -223,7 +183,6 @@ static inv_status read_signature(inv__view *w, const inv__field *graph)
         inv__view_append(w, w->traps, trap);
     }
     json_decref(gone);
-    return w->scratch.failed ? INV_E_NOMEM : INV_OK;
 }
 
 /* Initializers that a training algorithm in the file gives new values: here another one does. */
@@ -265,7 +224,6 @@ static inv_status read_file(inv__view *w)
         if (f.id == INV__MODEL_TRAINING_INFO) INV_TRY(read_training(w, &f, list));
         if (f.id != INV__MODEL_GRAPH) continue;
         INV_TRY(read_nodes(w, &f, label));
-        INV_TRY(read_signature(w, &f));
     }
     return INV_OK;
 }
@@ -275,6 +233,8 @@ static inv_status read_file(inv__view *w)
 inv_status inv__traps_report(inv__view *w)
 {
     INV_TRY(report_merges(w));
+    report_signature(w);
+    note_computed(w);
     INV_TRY(read_file(w));
     if (json_array_size(w->inner)) {
         json_t *o = json_object();

@@ -17,7 +17,7 @@ typedef struct inv__view {
     bool *called;           /* per function */
     inv_callees callees;
     const uint32_t *roles;  /* per value of g: of its uses, as bits (core/merge.h) */
-    const bool *number;     /* per value of g: a number of formulas */
+    const uint8_t *untrained; /* per value of g: inv_untrained (core/trained.h) */
     json_t *root, *operators, *missing, *groups, *traps, *inner;
     json_t *trap_nodes;     /* kind of trap -> names of nodes */
     bool failed;            /* jansson had no memory */

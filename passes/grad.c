@@ -3,7 +3,6 @@
  * needs and nobody keeps a list of saved tensors. Missing gradients are all named at once.
  * The operator Gradient is lowered by the same means.
  * requires: plan->loss.  gives: backward nodes; plan->grad, plan->input_grad; g->forward_end. */
-#include <fnmatch.h>
 #include <string.h>
 
 #include "passes/outline.h"
@@ -28,11 +27,6 @@ typedef struct reverse {
     INV_VEC(beside) beside;
 } reverse;
 
-bool inv_glob_fits(const char *glob, const char *name)
-{
-    return strcmp(glob, name) == 0 || fnmatch(glob, name, 0) == 0;
-}
-
 static bool any_glob(const char *const *globs, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -40,12 +34,9 @@ static bool any_glob(const char *const *globs, size_t n, const char *name)
     return false;
 }
 
-static bool trains(const inv_request *rq, const inv_value *v)
+static bool trains(const inv_value *v)
 {
-    const inv_session_options *o = rq->options;
-    if (v->role != INV_ROLE_PARAM || v->state || v->shape.rank < 1 || !inv_dtype_is_float(v->dtype)) return false;
-    if (o->ntrain_only ? !any_glob(o->train_only, o->ntrain_only, v->name) : v->number) return false;
-    return !any_glob(o->freeze, o->nfreeze, v->name);
+    return v->role == INV_ROLE_PARAM && !v->state && v->untrained == INV_TRAINED && !inv_value_fixed(v);
 }
 
 /* A glob that fits no initializer is a mistake worth an error. */
@@ -69,7 +60,9 @@ static void mark_state(inv_graph *g)
         bool eval = strcmp(n->op->name, "BatchNormApply") == 0 && !inv_attr_int(n, "training", 0);
         for (uint32_t k = mix ? 0 : 3; k < (mix ? 1u : 5u) && (mix || eval) && k < n->nin; k++) {
             inv_value *v = inv_val(g, n->in[k]);
-            if (v->role == INV_ROLE_PARAM) v->state = true;
+            if (v->role != INV_ROLE_PARAM) continue;
+            v->state = true;
+            v->untrained = INV_UNTRAINED_STATISTIC;
         }
     }
 }
@@ -79,7 +72,7 @@ static void mark_wanted(reverse *r, const inv_request *rq)
     inv_graph *g = r->g;
     for (size_t v = 0; v < r->nvalue; v++) {
         inv_value *val = inv_val(g, (inv_id)v);
-        val->trainable = trains(rq, val);
+        val->trainable = trains(val);
         r->wanted[v] = val->trainable;
     }
     for (size_t i = 0; i < g->order.n; i++) {
@@ -436,7 +429,8 @@ static inv_status collect(reverse *r, const inv_request *rq, inv_plan *plan)
         if (!inv_val(g, v)->trainable) continue;
         inv_id d = r->grad[v];
         if (d == INV_NONE && (rq->options->ntrain_only == 0 || rq->optimize)) {
-            inv_val(g, v)->trainable = false; /* not on a path to the loss */
+            inv_val(g, v)->trainable = false;
+            inv_val(g, v)->untrained = INV_UNTRAINED_UNREACHED;
             continue;
         }
         INV_TRY(grad_or_zero(r, v, &d));
@@ -491,6 +485,25 @@ static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
     return INV_OK;
 }
 
+static inv_status nothing_to_train(const inv_graph *g)
+{
+    bool quantized = false;
+    inv_str left;
+    inv__str_init(&left, g->ctx);
+    inv_untrained_list(g, &left);
+    for (size_t i = 0; i < g->inits.n; i++)
+        quantized = quantized || inv_val(g, g->inits.at[i])->untrained == INV_UNTRAINED_QUANTIZATION;
+    inv_status s = inv__fail(
+        g->ctx, INV_E_ARG,
+        "nothing to train: no parameter of floating point lies on a differentiable path to the loss%s%s. %s", left.n
+            ? ", and not trained are" : "", left.n ? left.s : "", quantized
+            ? "The weights of a quantized model are integers, which are constants: train the model before it was "
+              "quantized, and quantize the trained one"
+            : "`inspect` lists them with the reasons; what is named by --train-only is trained in spite of most");
+    inv__str_fini(&left);
+    return s;
+}
+
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(check_globs(g, "--train-only", rq->options->train_only, rq->options->ntrain_only));
@@ -506,11 +519,7 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
     inv__arena_fini(&r.scratch);
     inv_emit_for(g, NULL);
     INV_TRY(s);
-    if (plan->grad.n == 0 && !rq->options->input_grads)
-        return inv__fail(g->ctx, INV_E_ARG,
-                         "nothing to train: no floating-point initializer of rank 1 or more lies on a differentiable "
-                         "path to the loss and is not frozen ('invonnx inspect' lists them with the reason)");
-    return INV_OK;
+    return plan->grad.n == 0 && !rq->options->input_grads ? nothing_to_train(g) : INV_OK;
 }
 
 /* --- the operator Gradient --- */

@@ -6,6 +6,7 @@
 #include "core/condition.h"
 #include "core/cost.h"
 #include "core/program.h"
+#include "core/trained.h"
 
 /* pipeline.c */
 inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
@@ -116,8 +117,6 @@ inv_status inv_pass_check(inv_graph *g, inv_plan *plan);
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
-/* Whether a name is the glob to the letter, or fits it. */
-bool inv_glob_fits(const char *glob, const char *name);
 /* update.c: optimizer and running statistics, as commit nodes */
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* layout.c: channels last where convolutions gain by it */

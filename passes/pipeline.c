@@ -3,7 +3,6 @@
  * anchors. */
 #include <string.h>
 
-#include "core/merge.h"
 #include "passes/pass.h"
 
 /* Names of the outputs are the model's, whatever values come to stand for them. */
@@ -167,25 +166,14 @@ static size_t budget_left(const inv_program *p)
     return p->options.budget > p->persistent ? (size_t)p->options.budget - p->persistent : 1;
 }
 
-static inv_status mark_numbers(inv_graph *g)
-{
-    inv_arena scratch;
-    bool *number;
-    inv__arena_init(&scratch, g->ctx);
-    inv_status s = inv_param_numbers(g, &scratch, &number);
-    for (size_t i = 0; i < g->inits.n && s == INV_OK; i++)
-        inv_val(g, g->inits.at[i])->number = number[g->inits.at[i]];
-    inv__arena_fini(&scratch);
-    return s;
-}
-
 /* The graph before recovery. */
 static inv_status build_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     plan->loss = plan->correct = plan->finite = INV_NONE;
     INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
-    INV_TRY(mark_numbers(g));
+    for (size_t i = 0; p->untrained && i < g->inits.n; i++)
+        inv_val(g, g->inits.at[i])->untrained = p->untrained[g->inits.at[i]];
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
     g->train = rq->purpose == INV_FOR_TRAIN || rq->purpose == INV_FOR_CHECK;
@@ -538,6 +526,8 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     if (s == INV_OK && p->options.early_update && p->options.optimizer == INV_OPT_NONE)
         s = inv__fail(ctx, INV_E_ARG, "early updates: there is no optimizer that would update anything");
     if (s == INV_OK) s = inv_pass_untie(p);
+    if (s == INV_OK && p->options.purpose == INV_FOR_TRAIN)
+        s = inv_trained_find(p->source, &p->options, &p->arena, &p->untrained);
     if (s == INV_OK) s = build_with_constants(p, options);
     if (s != INV_OK) {
         destroy(p);

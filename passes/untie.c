@@ -117,6 +117,7 @@ static inv_status add_param(untier *u)
     inv_value *v = inv_val(g, u->fresh);
     v->mem = old.mem;
     v->data = old.data;
+    v->said = INV_SAID_OF_PARAMETERS; /* what the file says is about one of the uses */
     v->init = (inv_id)g->inits.n;
     return inv_vec_push(&g->arena, &g->inits, u->fresh) ? INV_OK : INV_E_NOMEM;
 }
@@ -198,6 +199,8 @@ static int by_group(const void *a, const void *b)
 static inv_status separate(untier *u, inv_merge *m)
 {
     u->param = m->param;
+    inv_value *first = inv_val(u->g, m->param);
+    if (u->g->says && first->said != INV_SAID_PARAMETER) first->said = INV_SAID_OF_PARAMETERS;
     INV_TRY(arrange(u, m));
     const inv_param_use **use = INV_ARENA_NEW(u->scratch, const inv_param_use *, m->nuse);
     if (!use) return INV_E_NOMEM;
@@ -243,18 +246,29 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
 
 /* --- both --- */
 
+/* Whether training would tie what was merged. Where parameters of the model are in the file nowhere else, one that it
+ * calls a buffer or a constant may be one of them as well; and a running statistic somebody's bias. */
+static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
+{
+    const bool other = why == INV_UNTRAINED_BUFFER || why == INV_UNTRAINED_CONSTANT;
+    if (m->updates || why == INV_TRAINED) return true;
+    if (why != INV_UNTRAINED_STATISTIC && !(other && p->source->lost)) return false;
+    return is_trained(&p->options, inv_val(p->source, m->param)->name);
+}
+
 static inv_status untie(inv_program *p, inv_arena *scratch)
 {
     const inv_session_options *o = &p->options;
     const inv_merge_options how = {.train_bn = o->train_bn, .tied = is_tied, .opaque = o};
     inv_merges all = {0}, merges = {0};
+    uint8_t *untrained;
     INV_TRY(inv_merges_find(p->source, &how, scratch, &all));
+    INV_TRY(inv_trained_find(p->source, o, scratch, &untrained));
     INV_CHECK(!all.cut, p->ctx, INV_E_GRAPH,
               "calls of functions are too many or too deep to find all initializers that the exporter has merged, "
               "which training would tie; inline the model's functions first (onnx.inliner)");
     for (size_t i = 0; i < all.n; i++) {
-        bool matters = all.at[i].updates || is_trained(o, inv_val(p->source, all.at[i].param)->name);
-        if (matters && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
+        if (matters(p, &all.at[i], (inv_untrained)untrained[all.at[i].param]) && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
     }
     if (!merges.n) return INV_OK;
     return o->untie ? separate_all(p, scratch, &merges) : refuse(p->source, &merges);

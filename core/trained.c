@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which parameters are trained (trained.h). */
+#include "core/trained.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "core/merge.h"
+
+/* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. */
+static const double FAR_BELOW = -30;
+
+static const struct {
+    const char *key, *text, *one, *many;
+} reasons[INV_UNTRAINED_REASONS] = {
+    [INV_TRAINED] = {"trained", "trained", "parameter", "parameters"},
+    [INV_UNTRAINED_TYPE] = {"type", "not of a floating-point type", "tensor of another type", "tensors of other types"},
+    [INV_UNTRAINED_SCALAR] = {"scalar", "a single number of rank 0: part of a formula", "scalar", "scalars"},
+    [INV_UNTRAINED_INVERSE] = {"inverse", "inverse of another parameter, refreshed when the model is written",
+                               "inverse of a parameter", "inverses of parameters"},
+    [INV_UNTRAINED_STATISTIC] = {"statistic", "a running statistic of batch normalization", "running statistic",
+                                 "running statistics"},
+    [INV_UNTRAINED_QUANTIZATION] = {"quantization", "a scale or zero point of quantization", "scale of quantization",
+                                    "scales of quantization"},
+    [INV_UNTRAINED_BUFFER] = {"buffer", "a buffer of the model, not a parameter", "buffer", "buffers"},
+    [INV_UNTRAINED_CONSTANT] = {"constant", "a constant: the file says which are parameters, and this is none",
+                                "constant", "constants"},
+    [INV_UNTRAINED_NUMBER] = {"number", "a single number that several nodes compute with: part of a formula",
+                              "single number", "single numbers"},
+    [INV_UNTRAINED_MASK] = {"mask", "a mask, by its values", "mask", "masks"},
+    [INV_UNTRAINED_HABIT] = {"default", "all ones or all zeros, put there by the exporter", "default of the exporter",
+                             "defaults of the exporter"},
+    [INV_UNTRAINED_NONFINITE] = {"not_finite", "holds numbers that are not finite", "tensor with infinities or NaN",
+                                 "tensors with infinities or NaN"},
+    [INV_UNTRAINED_TIED] = {"tied", "another parameter transposed: it follows that one and is written back with it",
+                            "transposed copy", "transposed copies"},
+    [INV_UNTRAINED_FROZEN] = {"frozen", "frozen", "frozen one", "frozen ones"},
+    [INV_UNTRAINED_UNNAMED] = {"not_named", "not among those that are named to be trained", "not named", "not named"},
+    [INV_UNTRAINED_UNREACHED] = {"not_reached", "not on a differentiable path to the loss", "not reached by the loss",
+                                 "not reached by the loss"},
+};
+
+const char *inv_untrained_key(inv_untrained why) { return reasons[why].key; }
+const char *inv_untrained_text(inv_untrained why) { return reasons[why].text; }
+const char *inv_untrained_noun(inv_untrained why, bool plural)
+{
+    return plural ? reasons[why].many : reasons[why].one;
+}
+
+bool inv_glob_fits(const char *glob, const char *name)
+{
+    return strcmp(glob, name) == 0 || fnmatch(glob, name, 0) == 0;
+}
+
+/* --- names --- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+/* Whether the graph has the initializer that is called like `name`, with `end` in place of its last `cut` letters. */
+static bool has_sibling(const inv_graph *g, inv_arena *a, const char *name, size_t cut, const char *end)
+{
+    const char *sibling = inv__arena_printf(a, "%.*s%s", (int)(strlen(name) - cut), name, end);
+    inv_id v = sibling ? inv_graph_find(g, sibling) : INV_NONE;
+    return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_PARAM;
+}
+
+/* What PyTorch calls its buffers. Spectral normalization has the vectors P_u and P_v beside the matrix P_orig or
+ * P.original; weight normalization, whose P_v is a parameter, has P_g. */
+static bool is_buffer_by_name(const inv_graph *g, inv_arena *a, const inv_value *x)
+{
+    static const char *const own[] = {"running_mean", "running_var", "num_batches_tracked"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (ends_with(x->name, own[i])) return true;
+    const bool u = ends_with(x->name, "_u");
+    if ((!u && !ends_with(x->name, "_v")) || x->shape.rank != 1 || has_sibling(g, a, x->name, 2, "_g")) return false;
+    return has_sibling(g, a, x->name, 2, u ? "_v" : "_u") || has_sibling(g, a, x->name, 2, "_orig") ||
+           has_sibling(g, a, x->name, strlen("0._u"), "original");
+}
+
+/* What PyTorch's exporters call tensors that no module has. */
+static bool is_generated(const char *name)
+{
+    if (!strncmp(name, "onnx::", 6) || strstr(name, "Constant")) return true;
+    if (*name == '_') name++;
+    if (strncmp(name, "val_", 4) != 0) return false;
+    return name[4] && name[4 + strspn(name + 4, "0123456789_")] == 0;
+}
+
+/* --- values --- */
+
+static bool is_finite(const inv_data *d)
+{
+    const size_t size = inv_dtype_size(d->dtype), n = d->bytes && size ? d->nbytes / size : 0;
+    const char *p = d->bytes;
+    bool all = true;
+    switch (d->dtype) {
+    case INV_F32:
+        for (size_t i = 0; i < n; i++) {
+            uint32_t u;
+            memcpy(&u, p + i * sizeof u, sizeof u);
+            all &= (u & 0x7f800000u) != 0x7f800000u;
+        }
+        return all;
+    case INV_F64:
+        for (size_t i = 0; i < n; i++) {
+            uint64_t u;
+            memcpy(&u, p + i * sizeof u, sizeof u);
+            all &= (u & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+        }
+        return all;
+    case INV_F16:
+    case INV_BF16: {
+        const uint16_t mask = d->dtype == INV_F16 ? 0x7c00u : 0x7f80u;
+        for (size_t i = 0; i < n; i++) {
+            uint16_t u;
+            memcpy(&u, p + i * sizeof u, sizeof u);
+            all &= (u & mask) != mask;
+        }
+        return all;
+    }
+    default: return true;
+    }
+}
+
+static size_t count_of(const inv_data *d)
+{
+    const size_t size = inv_dtype_size(d->dtype);
+    return d->bytes && size ? d->nbytes / size : 0;
+}
+
+/* Zeros, and numbers that take places out of a softmax. */
+static bool is_additive_mask(const inv_data *d)
+{
+    bool in = false, out = false;
+    for (size_t i = 0, n = count_of(d); i < n; i++) {
+        const double x = inv_elem_double(d->bytes, d->dtype, i);
+        if (x == 0) in = true;
+        else if (x <= FAR_BELOW) out = true;
+        else return false;
+    }
+    return in && out;
+}
+
+/* Whether all are 0 or 1; *zero, *one: whether there is any. */
+static bool is_zero_or_one(const inv_data *d, bool *zero, bool *one)
+{
+    *zero = *one = false;
+    for (size_t i = 0, n = count_of(d); i < n; i++) {
+        const double x = inv_elem_double(d->bytes, d->dtype, i);
+        if (x != 0 && x != 1) return false;
+        *(x == 0 ? zero : one) = true;
+    }
+    return *zero || *one;
+}
+
+/* --- the decision --- */
+
+typedef struct finder {
+    const inv_graph *g;
+    const inv_session_options *o;
+    inv_arena *a;
+    const uint32_t *roles;
+    const bool *number;
+} finder;
+
+static uint32_t bit(inv_use_role role) { return 1u << role; }
+
+/* By what the file says; INV_TRAINED: it does not say that it is none. */
+static inv_untrained by_word(const finder *f, const inv_value *x, uint32_t roles)
+{
+    if (x->said == INV_SAID_BUFFER) return INV_UNTRAINED_BUFFER;
+    if (!f->g->says || x->said == INV_SAID_PARAMETER || x->said == INV_SAID_OF_PARAMETERS) return INV_TRAINED;
+    const uint32_t weight = bit(INV_USE_WEIGHT) | bit(INV_USE_BIAS) | bit(INV_USE_TABLE);
+    const bool stands_in = x->said == INV_SAID_NOTHING && f->g->lost && roles & weight;
+    return stands_in ? INV_TRAINED : INV_UNTRAINED_CONSTANT;
+}
+
+/* By its values and its name, where the file says nothing. */
+static inv_untrained by_looks(const finder *f, const inv_value *x, uint32_t roles)
+{
+    const uint32_t beside = bit(INV_USE_SCORES) | bit(INV_USE_FACTOR) | bit(INV_USE_MASKS), role = roles & ~beside;
+    bool zero, one;
+    if (is_buffer_by_name(f->g, f->a, x)) return INV_UNTRAINED_BUFFER;
+    if (role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_MASKS)) return INV_UNTRAINED_MASK;
+    if (role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_SCORES) && is_additive_mask(&x->data))
+        return INV_UNTRAINED_MASK;
+    const bool operand = role && !(role & ~(bit(INV_USE_OPERAND) | bit(INV_USE_SCALE) | bit(INV_USE_SHIFT)));
+    const bool factor = role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_FACTOR);
+    const bool own = f->g->from_torch && operand && is_generated(x->name);
+    if ((!factor && !own) || !is_zero_or_one(&x->data, &zero, &one)) return INV_TRAINED;
+    if (zero && one) return factor ? INV_UNTRAINED_MASK : INV_TRAINED;
+    return own ? INV_UNTRAINED_HABIT : INV_TRAINED;
+}
+
+static inv_untrained nature_of(const finder *f, inv_id v)
+{
+    const inv_value *x = inv_val(f->g, v);
+    const uint32_t roles = f->roles[v];
+    if (x->type || !inv_dtype_is_float(x->dtype)) return INV_UNTRAINED_TYPE;
+    if (inv_value_fixed(x)) return INV_UNTRAINED_SCALAR;
+    if (x->inverse_of) return INV_UNTRAINED_INVERSE;
+    if (roles & (bit(INV_USE_MEAN) | bit(INV_USE_VARIANCE) | bit(INV_USE_FIXED))) return INV_UNTRAINED_STATISTIC;
+    if (roles & bit(INV_USE_QUANTIZATION)) return INV_UNTRAINED_QUANTIZATION;
+    const inv_untrained said = by_word(f, x, roles);
+    if (said != INV_TRAINED || x->said == INV_SAID_PARAMETER) return said;
+    if (f->number[v]) return INV_UNTRAINED_NUMBER;
+    return x->said == INV_SAID_OF_PARAMETERS ? INV_TRAINED : by_looks(f, x, roles);
+}
+
+/* Whether a name is in the list, and to the letter. */
+static bool is_named(const char *const *globs, size_t n, const char *name, bool *exactly)
+{
+    bool any = false;
+    *exactly = false;
+    for (size_t i = 0; i < n; i++) {
+        any = any || inv_glob_fits(globs[i], name);
+        *exactly = *exactly || !strcmp(globs[i], name);
+    }
+    return any;
+}
+
+/* What stays as it is, whoever names it; scales of quantization follow no pattern, only their own names. */
+static bool stays(inv_untrained why, bool exactly)
+{
+    return (why >= INV_UNTRAINED_TYPE && why <= INV_UNTRAINED_STATISTIC) ||
+           (why == INV_UNTRAINED_QUANTIZATION && !exactly);
+}
+
+static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
+{
+    static const inv_session_options none = {0};
+    const inv_session_options *o = f->o ? f->o : &none;
+    const inv_value *x = inv_val(f->g, v);
+    bool exactly, frozen_exactly;
+    const bool named = is_named(o->train_only, o->ntrain_only, x->name, &exactly);
+    *why = nature_of(f, v);
+    if (stays(*why, exactly)) return INV_OK;
+    if (is_named(o->freeze, o->nfreeze, x->name, &frozen_exactly)) *why = INV_UNTRAINED_FROZEN;
+    else if (named) *why = INV_TRAINED;
+    else if (o->ntrain_only && *why == INV_TRAINED) *why = INV_UNTRAINED_UNNAMED;
+    if (*why != INV_TRAINED || is_finite(&x->data)) return INV_OK;
+    *why = INV_UNTRAINED_NONFINITE;
+    INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,
+              "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a step "
+              "makes of it; leave it out", x->name);
+    return INV_OK;
+}
+
+inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, inv_arena *a, uint8_t **out)
+{
+    uint32_t *roles;
+    bool *number;
+    INV_TRY(inv_param_roles(g, o && o->train_bn, a, &roles));
+    INV_TRY(inv_param_numbers(g, a, &number));
+    *out = INV_ARENA_NEW(a, uint8_t, g->value.n + 1);
+    if (!*out) return INV_E_NOMEM;
+    const finder f = {g, o, a, roles, number};
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_untrained why;
+        INV_TRY(decide(&f, g->inits.at[i], &why));
+        (*out)[g->inits.at[i]] = (uint8_t)why;
+    }
+    return a->failed ? INV_E_NOMEM : INV_OK;
+}
+
+void inv_untrained_list(const inv_graph *g, inv_str *text)
+{
+    const char *gap = ": ";
+    for (int why = INV_UNTRAINED_TYPE + 1; why < INV_UNTRAINED_REASONS; why++) {
+        size_t n = 0;
+        const char *first = NULL;
+        for (size_t i = 0; i < g->inits.n; i++) {
+            const inv_value *v = inv_val(g, g->inits.at[i]);
+            if (v->untrained != why) continue;
+            if (!n++) first = v->name;
+        }
+        if (!n || why == INV_UNTRAINED_SCALAR) continue;
+        inv__str_add(text, "%s%zu %s ('%s'%s)", gap, n, inv_untrained_noun((inv_untrained)why, n > 1), first,
+                     n > 1 ? ", ..." : "");
+        gap = ", ";
+    }
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which parameters are trained, and why the others are not: decided here and nowhere else. `inspect`, the report of a
+ * session, what a refusal says and the passes that train all read this one decision (docs/exporting.md, "What is
+ * trained").
+ *
+ * What the file says is believed (inv_said). Where it says of some initializers that they are parameters, all others
+ * are constants, unless they were computed from parameters, or stand for such that are in the file nowhere else. Where
+ * it says nothing, an initializer is trained unless it shows what it is: by a number that is not finite, by the pattern
+ * of a mask, by how its node uses it, or by the habits of PyTorch's exporters. */
+#ifndef INV_CORE_TRAINED_H
+#define INV_CORE_TRAINED_H
+
+#include "core/ir.h"
+
+typedef enum inv_untrained {
+    INV_TRAINED,
+    INV_UNTRAINED_TYPE,
+    INV_UNTRAINED_SCALAR,
+    INV_UNTRAINED_INVERSE,
+    INV_UNTRAINED_STATISTIC,
+    INV_UNTRAINED_QUANTIZATION,
+    INV_UNTRAINED_BUFFER,
+    INV_UNTRAINED_CONSTANT,
+    INV_UNTRAINED_NUMBER,
+    INV_UNTRAINED_MASK,
+    INV_UNTRAINED_HABIT,
+    INV_UNTRAINED_NONFINITE,
+    INV_UNTRAINED_TIED,      /* it follows another parameter (passes/tie.c) */
+    INV_UNTRAINED_FROZEN,    /* by the caller's `freeze` */
+    INV_UNTRAINED_UNNAMED,   /* not in the caller's `train_only` */
+    INV_UNTRAINED_UNREACHED, /* passes/grad.c: not on a differentiable path to the loss */
+    INV_UNTRAINED_REASONS
+} inv_untrained;
+
+/* One word, as in JSON; a phrase, as in "'NAME' is not trained: PHRASE"; a noun, as in "3 buffers". */
+const char *inv_untrained_key(inv_untrained why);
+const char *inv_untrained_text(inv_untrained why);
+const char *inv_untrained_noun(inv_untrained why, bool plural);
+
+/* Whether a name is the glob to the letter, or fits it. */
+bool inv_glob_fits(const char *glob, const char *name);
+
+/* Per value of an imported graph: inv_untrained, for its initializers. `o`: whose train_only, freeze and train_bn count;
+ * NULL: none. A parameter that holds numbers that are not finite and is in train_only by its whole name is refused. */
+inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, inv_arena *a, uint8_t **out);
+
+/* Adds how many initializers of a compiled graph (inv_value.untrained) are left out, as ": 3 buffers ('a', ...), 1 mask
+ * ('m')"; nothing, if none are but for their type. */
+void inv_untrained_list(const inv_graph *g, inv_str *text);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a file says of its initializers. PyTorch's newer exporter writes into the graph's metadata which inputs of the
+ * exported program were parameters, buffers and constants, into that of each of them (of the value of its name, or of
+ * the tensor) which it is, and of what its optimizer has computed the others. Read from the file, because older schemas
+ * do not know the fields.
+ * gives: inv_value.said, inv_graph.says, lost and from_torch; impl->gone, impl->nparam. */
+#include <string.h>
+
+#include "importer/importer.h"
+
+enum { GRAPH_METADATA = 16, TENSOR_METADATA = 16, VALUE_METADATA = 4, VALUE_NAME = 1, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
+
+inv__span inv__entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key)
+{
+    const uint8_t *base = impl->file.base;
+    inv__field f, e;
+    for (size_t pos = in->body; pos < in->end && !inv__wire_field(base, pos, in->end, &f); pos = f.end) {
+        inv__span k = {0}, v = {0};
+        if (f.id != id || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+        for (size_t at = f.body; at < f.end && !inv__wire_field(base, at, f.end, &e); at = e.end) {
+            if (e.id == ENTRY_KEY) k = (inv__span){(const char *)base + e.body, e.end - e.body};
+            if (e.id == ENTRY_VALUE) v = (inv__span){(const char *)base + e.body, e.end - e.body};
+        }
+        if (k.n == strlen(key) && !memcmp(k.text, key, k.n)) return v;
+    }
+    return (inv__span){0};
+}
+
+const char *inv__span_find(inv__span s, const char *what)
+{
+    size_t n = strlen(what);
+    for (size_t i = 0; i + n <= s.n; i++)
+        if (!memcmp(s.text + i, what, n)) return s.text + i;
+    return NULL;
+}
+
+typedef struct reader {
+    inv__loader *l;
+    inv_graph *g;
+    inv__names param;   /* names of the program's parameters */
+    INV_VEC(const char *) name; /* in order */
+    bool *found;        /* per parameter: in the file, by name or as part of something computed */
+} reader;
+
+/* The next of the names in quotes, of which there are `left` bytes; NULL: no more, or no memory. */
+static const char *next_name(reader *r, inv__span *left)
+{
+    const char *p = left->n ? memchr(left->text, '\'', left->n) : NULL;
+    if (!p) return NULL;
+    const char *last = left->text + left->n, *end = memchr(p + 1, '\'', (size_t)(last - p - 1));
+    if (!end) return NULL;
+    *left = (inv__span){end + 1, (size_t)(last - end - 1)};
+    return inv__arena_strndup(&r->l->scratch, p + 1, (size_t)(end - p - 1));
+}
+
+static inv_value *initializer(const inv_graph *g, const char *name)
+{
+    inv_id v = name ? inv_graph_find(g, name) : INV_NONE;
+    return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_PARAM ? inv_val(g, v) : NULL;
+}
+
+/* Lines such as "p_a_weight: PARAMETER target='a.weight'". */
+static inv_status read_targets(reader *r, inv__span s, const char *mark, inv_said said)
+{
+    for (const char *p; (p = inv__span_find(s, mark)) != NULL;) {
+        s.n -= (size_t)(p - s.text);
+        s.text = p;
+        const char *name = next_name(r, &s);
+        if (!name) break;
+        inv_value *v = initializer(r->g, name);
+        if (v) v->said = (uint8_t)said;
+        if (said != INV_SAID_PARAMETER) continue;
+        bool taken;
+        INV_TRY(inv__names_put(&r->param, name, (uint32_t)r->name.n, &taken));
+        if (!taken && !inv_vec_push(&r->l->scratch, &r->name, name)) return INV_E_NOMEM;
+    }
+    return r->l->scratch.failed ? INV_E_NOMEM : INV_OK;
+}
+
+/* A list such as "['a.weight', 'val_1']": of what the exporter has computed it. */
+static void read_sources(reader *r, inv__span list, inv_value *v)
+{
+    v->said = INV_SAID_OF_CONSTANTS;
+    for (const char *name; (name = next_name(r, &list)) != NULL;) {
+        const uint32_t p = inv__names_get(&r->param, name);
+        if (p == INV_NONE) continue;
+        v->said = INV_SAID_OF_PARAMETERS;
+        r->found[p] = true;
+    }
+}
+
+/* `field`: a value or a tensor of the graph; `id`: of its metadata. */
+static void read_one(reader *r, const inv__field *field, uint32_t name_id, uint32_t id)
+{
+    const inv__impl *impl = r->l->impl;
+    const char *name = NULL;
+    inv__field f;
+    for (size_t pos = field->body; pos < field->end && !inv__wire_field(impl->file.base, pos, field->end, &f) && !name;
+         pos = f.end)
+        if (f.id == name_id && f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
+            name = inv__arena_strndup(&r->l->scratch, (const char *)impl->file.base + f.body, f.end - f.body);
+    inv_value *v = initializer(r->g, name);
+    if (!v) return;
+    inv__span kind = inv__entry(impl, field, id, "pkg.torch.export.graph_signature.InputSpec.kind");
+    inv__span folded = inv__entry(impl, field, id, "pkg.onnxscript.optimizer.folded_from");
+    if (kind.n) {
+        v->said = inv__span_find(kind, "PARAMETER")         ? INV_SAID_PARAMETER
+                  : inv__span_find(kind, "BUFFER")          ? INV_SAID_BUFFER
+                  : inv__span_find(kind, "CONSTANT_TENSOR") ? INV_SAID_CONSTANT
+                                                            : v->said;
+    } else if (folded.n && r->name.n && v->said == INV_SAID_NOTHING) read_sources(r, folded, v);
+}
+
+/* What a program without parameters calls constants may be its weights. And what this program has once set apart
+ * (passes/untie.c) is named after what it was. */
+static inv_status settle(reader *r)
+{
+    inv_graph *g = r->g;
+    inv__impl *impl = r->l->impl;
+    for (size_t i = 0; i < g->inits.n; i++)
+        g->says = g->says || inv_val(g, g->inits.at[i])->said == INV_SAID_PARAMETER;
+    g->says = g->says || r->name.n;
+    for (size_t i = 0; i < g->inits.n && g->says; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        if (v->said == INV_SAID_NOTHING && strstr(v->name, "_untied_")) v->said = INV_SAID_OF_PARAMETERS;
+    }
+    impl->nparam = r->name.n;
+    for (size_t i = 0; i < r->name.n; i++) {
+        if (initializer(g, r->name.at[i])) continue;
+        g->lost += !r->found[i];
+        const char *name = inv__arena_strdup(&impl->arena, r->name.at[i]);
+        if (!name || !inv_vec_push(&impl->arena, &impl->gone, name)) return INV_E_NOMEM;
+    }
+    if (!r->name.n) g->lost = 1; /* which there were is not known */
+    return INV_OK;
+}
+
+inv_status inv__import_signature(inv__loader *l)
+{
+    const inv__impl *impl = l->impl;
+    const uint8_t *base = impl->file.base;
+    inv__field graph = {0}, f;
+    reader r = {.l = l, .g = l->model->graph, .param.a = &l->scratch};
+    for (size_t pos = 0; pos < impl->file.nbytes && !inv__wire_field(base, pos, impl->file.nbytes, &f); pos = f.end)
+        if (f.id == INV__MODEL_GRAPH) graph = f;
+    r.g->from_torch = !strcmp(impl->producer, "pytorch");
+    inv__span s = inv__entry(impl, &graph, GRAPH_METADATA, "pkg.torch.export.ExportedProgram.graph_signature");
+    INV_TRY(read_targets(&r, s, ": CONSTANT_TENSOR target='", INV_SAID_CONSTANT));
+    INV_TRY(read_targets(&r, s, ": BUFFER target='", INV_SAID_BUFFER));
+    INV_TRY(read_targets(&r, s, ": PARAMETER target='", INV_SAID_PARAMETER));
+    if (!(r.found = INV_ARENA_NEW(&l->scratch, bool, r.name.n + 1))) return INV_E_NOMEM;
+    for (size_t pos = graph.body; pos < graph.end && !inv__wire_field(base, pos, graph.end, &f); pos = f.end) {
+        if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
+        if (f.id == INV__GRAPH_VALUE_INFO) read_one(&r, &f, VALUE_NAME, VALUE_METADATA);
+        if (f.id == INV__GRAPH_INITIALIZER) read_one(&r, &f, INV__TENSOR_NAME, TENSOR_METADATA);
+    }
+    if (l->scratch.failed) return INV_E_NOMEM;
+    return settle(&r);
+}
