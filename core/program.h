@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/op.h"
+#include "core/tie.h"
 
 /* --- what matching finds (passes/match.c) --- */
 
@@ -251,6 +252,7 @@ typedef struct inv_program {
     const inv_graph *source; /* the model's graph, or `own` */
     inv_graph *own;          /* with merged initializers apart (passes/untie.c); NULL: nothing was merged */
     uint8_t *untrained;      /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
+    inv_ties tie;            /* of values of `source`: initializers that follow others (passes/tie.c) */
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;

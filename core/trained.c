@@ -52,6 +52,16 @@ bool inv_glob_fits(const char *glob, const char *name)
     return strcmp(glob, name) == 0 || fnmatch(glob, name, 0) == 0;
 }
 
+typedef struct finder {
+    const inv_graph *g;
+    const inv_session_options *o;
+    inv_arena *a;
+    const uint32_t *roles;
+    const bool *number;
+} finder;
+
+static uint32_t bit(inv_use_role role) { return 1u << role; }
+
 /* --- names --- */
 
 static bool ends_with(const char *name, const char *end)
@@ -60,29 +70,45 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-/* Whether the graph has the initializer that is called like `name`, with `end` in place of its last `cut` letters. */
-static bool has_sibling(const inv_graph *g, inv_arena *a, const char *name, size_t cut, const char *end)
+/* The initializer that is called like `name`, with `end` in place of its last `cut` letters; INV_NONE. */
+static inv_id sibling(const finder *f, const char *name, size_t cut, const char *end)
 {
-    const char *sibling = inv__arena_printf(a, "%.*s%s", (int)(strlen(name) - cut), name, end);
-    inv_id v = sibling ? inv_graph_find(g, sibling) : INV_NONE;
-    return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_PARAM;
+    const size_t n = strlen(name);
+    const char *other = n >= cut ? inv__arena_printf(f->a, "%.*s%s", (int)(n - cut), name, end) : NULL;
+    inv_id v = other ? inv_graph_find(f->g, other) : INV_NONE;
+    return v != INV_NONE && inv_val(f->g, v)->role == INV_ROLE_PARAM ? v : INV_NONE;
+}
+
+static bool has_sibling(const finder *f, const char *name, size_t cut, const char *end)
+{
+    return sibling(f, name, cut, end) != INV_NONE;
+}
+
+/* A batch normalization in arithmetic, beside whose variance all is buffers, too (torchvision's FrozenBatchNorm2d). */
+static bool is_frozen_norm(const finder *f, const char *name, size_t cut)
+{
+    const uint32_t statistic = bit(INV_USE_MEAN) | bit(INV_USE_VARIANCE) | bit(INV_USE_FIXED);
+    const inv_id v = sibling(f, name, cut, "running_var");
+    return v != INV_NONE && f->roles[v] && !(f->roles[v] & statistic);
 }
 
 /* What PyTorch calls its buffers. Spectral normalization has the vectors P_u and P_v beside the matrix P_orig or
  * P.original; weight normalization, whose P_v is a parameter, has P_g. */
-static bool is_buffer_by_name(const inv_graph *g, inv_arena *a, const inv_value *x)
+static bool is_buffer_by_name(const finder *f, const inv_value *x)
 {
+
     static const char *const own[] = {"running_mean", "running_var", "num_batches_tracked"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (ends_with(x->name, own[i])) return true;
+    if (ends_with(x->name, "weight") && is_frozen_norm(f, x->name, strlen("weight"))) return true;
+    if (ends_with(x->name, "bias") && is_frozen_norm(f, x->name, strlen("bias"))) return true;
     const bool u = ends_with(x->name, "_u");
-    if ((!u && !ends_with(x->name, "_v")) || x->shape.rank != 1 || has_sibling(g, a, x->name, 2, "_g")) return false;
-    return has_sibling(g, a, x->name, 2, u ? "_v" : "_u") || has_sibling(g, a, x->name, 2, "_orig") ||
-           has_sibling(g, a, x->name, strlen("0._u"), "original");
+    if ((!u && !ends_with(x->name, "_v")) || x->shape.rank != 1 || has_sibling(f, x->name, 2, "_g")) return false;
+    return has_sibling(f, x->name, 2, u ? "_v" : "_u") || has_sibling(f, x->name, 2, "_orig") ||
+           has_sibling(f, x->name, strlen("0._u"), "original");
 }
 
-/* What PyTorch's exporters call tensors that no module has. */
-static bool is_generated(const char *name)
+bool inv_name_is_generated(const char *name)
 {
     if (!strncmp(name, "onnx::", 6) || strstr(name, "Constant")) return true;
     if (*name == '_') name++;
@@ -159,16 +185,6 @@ static bool is_zero_or_one(const inv_data *d, bool *zero, bool *one)
 
 /* --- the decision --- */
 
-typedef struct finder {
-    const inv_graph *g;
-    const inv_session_options *o;
-    inv_arena *a;
-    const uint32_t *roles;
-    const bool *number;
-} finder;
-
-static uint32_t bit(inv_use_role role) { return 1u << role; }
-
 /* By what the file says; INV_TRAINED: it does not say that it is none. */
 static inv_untrained by_word(const finder *f, const inv_value *x, uint32_t roles)
 {
@@ -184,13 +200,13 @@ static inv_untrained by_looks(const finder *f, const inv_value *x, uint32_t role
 {
     const uint32_t beside = bit(INV_USE_SCORES) | bit(INV_USE_FACTOR) | bit(INV_USE_MASKS), role = roles & ~beside;
     bool zero, one;
-    if (is_buffer_by_name(f->g, f->a, x)) return INV_UNTRAINED_BUFFER;
+    if (is_buffer_by_name(f, x)) return INV_UNTRAINED_BUFFER;
     if (role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_MASKS)) return INV_UNTRAINED_MASK;
     if (role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_SCORES) && is_additive_mask(&x->data))
         return INV_UNTRAINED_MASK;
     const bool operand = role && !(role & ~(bit(INV_USE_OPERAND) | bit(INV_USE_SCALE) | bit(INV_USE_SHIFT)));
     const bool factor = role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_FACTOR);
-    const bool own = f->g->from_torch && operand && is_generated(x->name);
+    const bool own = f->g->from_torch && operand && inv_name_is_generated(x->name);
     if ((!factor && !own) || !is_zero_or_one(&x->data, &zero, &one)) return INV_TRAINED;
     if (zero && one) return factor ? INV_UNTRAINED_MASK : INV_TRAINED;
     return own ? INV_UNTRAINED_HABIT : INV_TRAINED;
@@ -223,11 +239,11 @@ static bool is_named(const char *const *globs, size_t n, const char *name, bool 
     return any;
 }
 
-/* What stays as it is, whoever names it; scales of quantization follow no pattern, only their own names. */
+/* What stays as it is, whoever names it; scalars and scales of quantization follow no pattern, only their own names. */
 static bool stays(inv_untrained why, bool exactly)
 {
-    return (why >= INV_UNTRAINED_TYPE && why <= INV_UNTRAINED_STATISTIC) ||
-           (why == INV_UNTRAINED_QUANTIZATION && !exactly);
+    if (why == INV_UNTRAINED_SCALAR || why == INV_UNTRAINED_QUANTIZATION) return !exactly;
+    return why == INV_UNTRAINED_TYPE || why == INV_UNTRAINED_INVERSE || why == INV_UNTRAINED_STATISTIC;
 }
 
 static inv_status decide(const finder *f, inv_id v, inv_untrained *why)

@@ -37,6 +37,8 @@ const char *inv_untrained_key(inv_untrained why);
 const char *inv_untrained_text(inv_untrained why);
 const char *inv_untrained_noun(inv_untrained why, bool plural);
 
+/* Whether a name is of those that PyTorch's exporters give to tensors that no module has. */
+bool inv_name_is_generated(const char *name);
 /* Whether a name is the glob to the letter, or fits it. */
 bool inv_glob_fits(const char *glob, const char *name);
 

@@ -56,6 +56,16 @@ const inv_home *inv_session_home(const inv_session *s, const char *name)
     return NULL;
 }
 
+/* The initializer that `name` follows, transposed (passes/tie.c); NULL: none. */
+const inv_home *inv_session_master(const inv_session *s, const char *name)
+{
+    const inv_program *p = s->program;
+    for (size_t i = 0; i < p->tie.n; i++)
+        if (!strcmp(inv_val(p->source, p->tie.at[i].copy)->name, name))
+            return inv_session_home(s, inv_val(p->source, p->tie.at[i].master)->name);
+    return NULL;
+}
+
 /* Room for what is given out. */
 static inv_status make_room(inv_session *s, size_t nbytes)
 {
@@ -100,6 +110,22 @@ static inv_status fetch_unused(inv_session *s, const char *name, inv_dtype *dtyp
     return INV_OK;
 }
 
+static inv_status fetch_tied(inv_session *s, const inv_home *h, inv_shape *shape)
+{
+    const size_t rows = (size_t)h->shape.dim[0], columns = (size_t)h->shape.dim[1];
+    const void *data;
+    *shape = inv_shape_of(2, (int64_t[]){h->shape.dim[1], h->shape.dim[0]});
+    void *temp = inv__alloc(s->ctx, h->nbytes ? h->nbytes : 1);
+    if (!temp) return INV_E_NOMEM;
+    inv_status st = inv_session_fetch(s, s->persistent + h->offset, h->dtype, &h->shape, &data);
+    if (st == INV_OK) {
+        memcpy(temp, data, h->nbytes);
+        inv_transpose(s->host, temp, rows, columns, inv_dtype_size(h->dtype));
+    }
+    inv__free(s->ctx, temp);
+    return st;
+}
+
 static void give(const inv_session *s, const inv_shape *shape, const void **data, int *rank, int64_t *dims)
 {
     *data = s->host;
@@ -118,7 +144,14 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     const void *address = NULL;
     const inv_plan *p = newest_plan(s);
     if (what == INV_GET_PARAM) {
-        const inv_home *h = inv_session_home(s, name);
+        const inv_home *h = inv_session_home(s, name), *master = h ? NULL : inv_session_master(s, name);
+        if (master) {
+            inv_shape turned;
+            INV_TRY(fetch_tied(s, master, &turned));
+            *dtype = master->dtype;
+            give(s, &turned, data, rank, dims);
+            return INV_OK;
+        }
         if (!h) {
             INV_TRY(fetch_unused(s, name, dtype, &shape));
             give(s, shape, data, rank, dims);
@@ -151,15 +184,18 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
 inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
 {
     const inv_home *h = s->persistent ? inv_session_home(s, name) : NULL;
+    const bool tied = s->persistent && !h && (h = inv_session_master(s, name)) != NULL;
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
     INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE,
               "initializer '%s' has %lld elements, got %zu", name, (long long)inv_shape_nelem(&h->shape), n);
-    void *temp = inv__alloc(s->ctx, h->nbytes ? h->nbytes : 1);
+    char *temp = inv__alloc(s->ctx, 2 * h->nbytes + 1), *turned = temp ? temp + h->nbytes : NULL;
     if (!temp) return INV_E_NOMEM;
+    const bool fits = inv_convert(temp, h->dtype, data, dtype, n);
+    if (fits && tied)
+        inv_transpose(turned, temp, (size_t)h->shape.dim[1], (size_t)h->shape.dim[0], inv_dtype_size(h->dtype));
     inv_status st =
-        inv_convert(temp, h->dtype, data, dtype, n)
-            ? s->device->upload(s->self, s->persistent + h->offset, temp, h->nbytes)
-            : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
+        fits ? s->device->upload(s->self, s->persistent + h->offset, tied ? turned : temp, h->nbytes)
+             : inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "type %s cannot be converted", inv_dtype_name(dtype));
     inv__free(s->ctx, temp);
     return st;
 }

@@ -171,6 +171,7 @@ inv_status inv_session_settle(inv_session *s);
 void inv_modes_forget(inv_session *s);
 /* access.c: where an initializer lives; NULL: nowhere in this session */
 const inv_home *inv_session_home(const inv_session *s, const char *name);
+const inv_home *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */
 /* a device tensor in host memory, valid until the next call */
 inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
                              const void **data);

@@ -103,6 +103,15 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen, json_t 
     for (int why = 0; why < INV_UNTRAINED_REASONS; why++) json_decref(of[why]);
 }
 
+static json_t *ties(const inv_program *pr)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < pr->tie.n; i++)
+        (void)json_array_append_new(list, json_pack("{s:s, s:s}", "name", inv_val(pr->source, pr->tie.at[i].copy)->name,
+                                                    "of", inv_val(pr->source, pr->tie.at[i].master)->name));
+    return list;
+}
+
 /* What is alive at that position. */
 static json_t *alive_at(inv_context *ctx, const inv_plan *p, size_t at)
 {
@@ -163,8 +172,8 @@ inv_status inv_session_report(inv_session *s, char **out)
         "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", inv_report_number(p->flops),
         "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops),
         "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
-    json_t *time = json_pack("{s:O, s:I, s:o, s:s, s:o, s:o}", "trained", train, "trained_elements",
-                             (json_int_t)trained, "not_trained", reasons, "cost", pr->options.costs ? "time" : "flops", "predicted_seconds",
+    json_t *time = json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", train, "trained_elements",
+                             (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost", pr->options.costs ? "time" : "flops", "predicted_seconds",
                              predicted(p), "store_predicted_seconds",
                              p->seconds ? json_real(p->store_seconds) : json_null());
     if (root && time) (void)json_object_update(root, time);

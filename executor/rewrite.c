@@ -136,27 +136,35 @@ inv_status inv_model_reverse(inv_model *model, const inv_session_options *shapes
 
 typedef struct source {
     inv_session *session;
+    inv_arena copies;        /* of weights that are not where they can be read */
     inv_rewriting *inverses; /* of the present weights; NULL: the model has none */
 } source;
 
-/* Trained parameters and running statistics; of others *out stays as it is. */
-static inv_status session_weight(inv_session *s, const char *name, inv_weight *out)
+/* A copy in `a` of what is in a home, turned over if it is for what follows that transposed. */
+static inv_status copy_home(inv_session *s, inv_arena *a, const inv_home *h, bool turn, const void **data)
 {
-    const inv_home *h = inv_session_home(s, name);
+    char *copy = inv__arena_alloc(a, h->nbytes + 1), *turned = turn ? inv__arena_alloc(a, h->nbytes + 1) : NULL;
+    if (!copy || (turn && !turned)) return INV_E_NOMEM;
+    INV_TRY(s->device->download(s->self, copy, s->persistent + h->offset, h->nbytes));
+    if (turn) inv_transpose(turned, copy, (size_t)h->shape.dim[0], (size_t)h->shape.dim[1], inv_dtype_size(h->dtype));
+    *data = turn ? turned : copy;
+    return INV_OK;
+}
+
+/* Trained parameters, what follows them, and running statistics; of others *out stays as it is. */
+static inv_status session_weight(inv_session *s, inv_arena *a, const char *name, inv_weight *out)
+{
+    const inv_home *h = inv_session_home(s, name), *master = h ? NULL : inv_session_master(s, name);
     bool state = false;
     for (size_t i = 0; i < s->program->plan[INV_PLAN_MAIN].state.n; i++)
         state = state || strcmp(s->program->plan[INV_PLAN_MAIN].state.at[i].name, name) == 0;
+    if (master) h = master;
     if (!h || !(h->trainable || state)) return INV_OK;
     out->dtype = h->dtype;
     out->n = (size_t)inv_shape_nelem(&h->shape);
-    if (s->device->host) {
-        out->data = s->persistent + h->offset;
-        return INV_OK;
-    }
-    void *copy = inv__arena_alloc(&s->memory, h->nbytes ? h->nbytes : 1);
-    if (!copy) return INV_E_NOMEM;
-    out->data = copy;
-    return s->device->download(s->self, copy, s->persistent + h->offset, h->nbytes);
+    if (master || !s->device->host) return copy_home(s, a, h, master != NULL, &out->data);
+    out->data = s->persistent + h->offset;
+    return INV_OK;
 }
 
 static inv_status present_weight(void *opaque, const char *name, inv_weight *out)
@@ -168,11 +176,11 @@ static inv_status present_weight(void *opaque, const char *name, inv_weight *out
         *out = (inv_weight){t->data.dtype, (size_t)inv_shape_nelem(&t->data.shape), t->data.bytes, t->maker};
         return INV_OK;
     }
-    return session_weight(from->session, name, out);
+    return session_weight(from->session, &from->copies, name, out);
 }
 
 /* The inverses of present weights, by a copy of the model that holds these. */
-static inv_status invert_weights(inv_session *s, inv_rewriting **out)
+static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **out)
 {
     const inv_graph *model = s->model->graph;
     inv_graph *g;
@@ -185,7 +193,7 @@ static inv_status invert_weights(inv_session *s, inv_rewriting **out)
     for (size_t i = 0; i < g->inits.n && st == INV_OK; i++) {
         inv_value *v = inv_val(g, g->inits.at[i]);
         inv_weight w = {0};
-        st = session_weight(s, v->name, &w);
+        st = session_weight(s, a, v->name, &w);
         if (w.data) v->data = (inv_data){w.dtype, v->data.shape, w.data, w.n * inv_dtype_size(w.dtype)};
     }
     if (st == INV_OK) st = s->ctx->inverses(s->ctx, g, &s->program->options, out);
@@ -202,7 +210,7 @@ static inv_status new_tensor(inv_session *s, inv_arena *a, const inv_value *v, i
 {
     inv_weight w = {0};
     *out = (inv_outline_tensor){.name = v->name, .data = v->data};
-    INV_TRY(session_weight(s, v->name, &w));
+    INV_TRY(session_weight(s, a, v->name, &w));
     if (!w.data) return INV_OK;
     void *bytes = inv__arena_alloc(a, v->data.nbytes ? v->data.nbytes : 1);
     if (!bytes) return INV_E_NOMEM;
@@ -256,10 +264,13 @@ inv_status inv_model_save(inv_model *model, inv_session *session, const char *pa
 {
     if (!session || !session->persistent) return inv__model_write(model, NULL, NULL, path);
     INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
-    source from = {session, NULL};
-    INV_TRY(invert_weights(session, &from.inverses));
-    inv_status s = session->program->own ? save_apart(model, &from, path)
-                                         : inv__model_write(model, present_weight, &from, path);
+    source from = {.session = session};
+    inv__arena_init(&from.copies, session->ctx);
+    inv_status s = invert_weights(session, &from.copies, &from.inverses);
+    if (s == INV_OK)
+        s = session->program->own ? save_apart(model, &from, path)
+                                  : inv__model_write(model, present_weight, &from, path);
     inv_rewriting_destroy(from.inverses);
+    inv__arena_fini(&from.copies);
     return s;
 }

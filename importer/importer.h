@@ -56,6 +56,7 @@ typedef struct inv__impl {
     int64_t ir_version;
     const char *producer, *producer_version;
     size_t nparam;              /* parameters that the file lists ... */
+    inv_ids computed;           /* initializers of which it says that they were computed from parameters and more */
     INV_VEC(const char *) gone; /* ... and those that none of its initializers is called like */
 } inv__impl;
 

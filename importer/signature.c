@@ -78,19 +78,24 @@ static inv_status read_targets(reader *r, inv__span s, const char *mark, inv_sai
 }
 
 /* A list such as "['a.weight', 'val_1']": of what the exporter has computed it. */
-static void read_sources(reader *r, inv__span list, inv_value *v)
+static inv_status read_sources(reader *r, inv__span list, inv_value *v)
 {
+    inv__impl *impl = r->l->impl;
+    bool more = false;
     v->said = INV_SAID_OF_CONSTANTS;
     for (const char *name; (name = next_name(r, &list)) != NULL;) {
         const uint32_t p = inv__names_get(&r->param, name);
+        more = more || p == INV_NONE || v->said == INV_SAID_OF_PARAMETERS;
         if (p == INV_NONE) continue;
         v->said = INV_SAID_OF_PARAMETERS;
         r->found[p] = true;
     }
+    const bool computed = more && v->said == INV_SAID_OF_PARAMETERS;
+    return !computed || inv_vec_push(&impl->arena, &impl->computed, (inv_id)(v - r->g->value.at)) ? INV_OK : INV_E_NOMEM;
 }
 
 /* `field`: a value or a tensor of the graph; `id`: of its metadata. */
-static void read_one(reader *r, const inv__field *field, uint32_t name_id, uint32_t id)
+static inv_status read_one(reader *r, const inv__field *field, uint32_t name_id, uint32_t id)
 {
     const inv__impl *impl = r->l->impl;
     const char *name = NULL;
@@ -100,7 +105,7 @@ static void read_one(reader *r, const inv__field *field, uint32_t name_id, uint3
         if (f.id == name_id && f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
             name = inv__arena_strndup(&r->l->scratch, (const char *)impl->file.base + f.body, f.end - f.body);
     inv_value *v = initializer(r->g, name);
-    if (!v) return;
+    if (!v) return INV_OK;
     inv__span kind = inv__entry(impl, field, id, "pkg.torch.export.graph_signature.InputSpec.kind");
     inv__span folded = inv__entry(impl, field, id, "pkg.onnxscript.optimizer.folded_from");
     if (kind.n) {
@@ -108,7 +113,8 @@ static void read_one(reader *r, const inv__field *field, uint32_t name_id, uint3
                   : inv__span_find(kind, "BUFFER")          ? INV_SAID_BUFFER
                   : inv__span_find(kind, "CONSTANT_TENSOR") ? INV_SAID_CONSTANT
                                                             : v->said;
-    } else if (folded.n && r->name.n && v->said == INV_SAID_NOTHING) read_sources(r, folded, v);
+    } else if (folded.n && r->name.n && v->said == INV_SAID_NOTHING) return read_sources(r, folded, v);
+    return INV_OK;
 }
 
 /* What a program without parameters calls constants may be its weights. And what this program has once set apart
@@ -151,8 +157,8 @@ inv_status inv__import_signature(inv__loader *l)
     if (!(r.found = INV_ARENA_NEW(&l->scratch, bool, r.name.n + 1))) return INV_E_NOMEM;
     for (size_t pos = graph.body; pos < graph.end && !inv__wire_field(base, pos, graph.end, &f); pos = f.end) {
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        if (f.id == INV__GRAPH_VALUE_INFO) read_one(&r, &f, VALUE_NAME, VALUE_METADATA);
-        if (f.id == INV__GRAPH_INITIALIZER) read_one(&r, &f, INV__TENSOR_NAME, TENSOR_METADATA);
+        if (f.id == INV__GRAPH_VALUE_INFO) INV_TRY(read_one(&r, &f, VALUE_NAME, VALUE_METADATA));
+        if (f.id == INV__GRAPH_INITIALIZER) INV_TRY(read_one(&r, &f, INV__TENSOR_NAME, TENSOR_METADATA));
     }
     if (l->scratch.failed) return INV_E_NOMEM;
     return settle(&r);

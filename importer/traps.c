@@ -6,6 +6,7 @@
 
 #include "core/merge.h"
 #include "core/op.h"
+#include "core/tie.h"
 #include "core/trained.h"
 #include "importer/view.h"
 
@@ -132,6 +133,23 @@ static inv_status report_merges(inv__view *w)
     return INV_OK;
 }
 
+static inv_status report_ties(inv__view *w)
+{
+    inv_ties ties = {0};
+    INV_TRY(inv_ties_find(w->g, NULL, w->untrained, &w->scratch, &ties));
+    for (size_t i = 0; i < ties.n; i++) {
+        json_t *trap = json_object();
+        inv__view_set(w, trap, "kind", json_string("transposed_copy"));
+        inv__view_set(w, trap, "initializer", inv__view_text(w, inv_val(w->g, ties.at[i].copy)->name));
+        inv__view_set(w, trap, "of", inv__view_text(w, inv_val(w->g, ties.at[i].master)->name));
+        inv__view_set(w, trap, "text",
+                      json_string("one weight that the exporter has stored twice: trained as one, and both are written "
+                                  "back; --untie trains them apart"));
+        inv__view_append(w, w->traps, trap);
+    }
+    return INV_OK;
+}
+
 /* --- signs in the file --- */
 
 /* Nodes of the main graph, in the file's order, which is that of their `source`. */
@@ -155,11 +173,15 @@ static inv_status read_nodes(inv__view *w, const inv__field *graph, const char *
 static void note_computed(inv__view *w)
 {
     const uint32_t roles = (1u << INV_USE_SCORES) - 1;
-    for (size_t i = 0; i < w->g->inits.n; i++) {
+    const inv__impl *impl = w->m->impl;
+    const inv_ids *list = &impl->computed;
+    for (size_t i = 0; i < list->n; i++)
+        if (w->untrained[list->at[i]] == INV_TRAINED)
+            note(w, "computed_initializer", inv_val(w->g, list->at[i])->name);
+    for (size_t i = 0; i < w->g->inits.n && !w->g->says; i++) {
         inv_id v = w->g->inits.at[i];
         const inv_value *x = inv_val(w->g, v);
-        bool computed = w->g->says ? x->said == INV_SAID_OF_PARAMETERS
-                                   : !strncmp(x->name, "onnx::", 6) || strstr(x->name, "const_fold_opt__");
+        bool computed = !strncmp(x->name, "onnx::", 6) || strstr(x->name, "const_fold_opt__");
         if (computed && w->untrained[v] == INV_TRAINED && (w->roles[v] & roles) == 1u << INV_USE_OPERAND)
             note(w, "computed_initializer", x->name);
     }
@@ -233,6 +255,7 @@ static inv_status read_file(inv__view *w)
 inv_status inv__traps_report(inv__view *w)
 {
     INV_TRY(report_merges(w));
+    INV_TRY(report_ties(w));
     report_signature(w);
     note_computed(w);
     INV_TRY(read_file(w));

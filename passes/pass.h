@@ -115,6 +115,9 @@ inv_status inv_pass_match(inv_graph *g);
 inv_status inv_pass_check(inv_graph *g, inv_plan *plan);
 /* loss.c: loss (and metric) nodes */
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* tie.c: what is in the file once more, transposed: program->tie, and in a copy of the source */
+inv_status inv_pass_ties(inv_program *p);
+inv_status inv_tie_apply(const inv_program *p, inv_graph *g);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* update.c: optimizer and running statistics, as commit nodes */

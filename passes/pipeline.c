@@ -166,14 +166,25 @@ static size_t budget_left(const inv_program *p)
     return p->options.budget > p->persistent ? (size_t)p->options.budget - p->persistent : 1;
 }
 
+/* A number that is to be trained is no constant. */
+static inv_status mark_trained(const inv_program *p, inv_graph *g)
+{
+    if (!p->untrained) return INV_OK;
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        v->untrained = p->untrained[g->inits.at[i]];
+        if (v->untrained == INV_TRAINED && v->shape.rank == 0) v->said = INV_SAID_PARAMETER;
+    }
+    return inv_tie_apply(p, g);
+}
+
 /* The graph before recovery. */
 static inv_status build_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
     plan->loss = plan->correct = plan->finite = INV_NONE;
     INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
-    for (size_t i = 0; p->untrained && i < g->inits.n; i++)
-        inv_val(g, g->inits.at[i])->untrained = p->untrained[g->inits.at[i]];
+    INV_TRY(mark_trained(p, g));
     g->real = p->options.float64 ? INV_F64 : INV_F32;
     g->eval = rq->purpose == INV_FOR_EVAL;
     g->train = rq->purpose == INV_FOR_TRAIN || rq->purpose == INV_FOR_CHECK;
@@ -505,6 +516,13 @@ static inv_status build_with_constants(inv_program *p, const inv_session_options
     return s;
 }
 
+static inv_status find_trained(inv_program *p)
+{
+    if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
+    INV_TRY(inv_trained_find(p->source, &p->options, &p->arena, &p->untrained));
+    return inv_pass_ties(p);
+}
+
 inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options, inv_program **out)
 {
     *out = NULL;
@@ -526,8 +544,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     if (s == INV_OK && p->options.early_update && p->options.optimizer == INV_OPT_NONE)
         s = inv__fail(ctx, INV_E_ARG, "early updates: there is no optimizer that would update anything");
     if (s == INV_OK) s = inv_pass_untie(p);
-    if (s == INV_OK && p->options.purpose == INV_FOR_TRAIN)
-        s = inv_trained_find(p->source, &p->options, &p->arena, &p->untrained);
+    if (s == INV_OK) s = find_trained(p);
     if (s == INV_OK) s = build_with_constants(p, options);
     if (s != INV_OK) {
         destroy(p);
