@@ -296,6 +296,8 @@ double cli_element(const void *data, inv_dtype dtype, size_t i);
 
 /** "12.3 MiB"; the text lives in one of a few static buffers. */
 const char *cli_bytes(double nbytes);
+/** What is trained and what is not, with the reasons and an example of each, in one line (trained.c). */
+void cli_say_trained(const json_t *report);
 double cli_number(const json_t *object, const char *key);
 const char *cli_string(const json_t *object, const char *key);
 const char *cli_overhead(const json_t *report); /* "plan +x %, bound +y %, gap z %"; valid until the next call */

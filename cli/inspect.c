@@ -43,7 +43,7 @@ static void show_entry(const json_t *entry)
     printf("  %s", *cli_string(entry, "name") ? cli_string(entry, "name") : cli_string(entry, "domain"));
     json_object_foreach((json_t *)(uintptr_t)entry, key, v)
     {
-        if (strcmp(key, "name") == 0 || json_is_null(v)) continue;
+        if (strcmp(key, "name") == 0 || strcmp(key, "reason") == 0 || json_is_null(v)) continue; /* `why` says it */
         if ((json_is_array(v) && json_array_size(v) == 0 && strcmp(key, "shape") != 0) || json_is_false(v)) continue;
         if (json_is_string(v) && !*json_string_value(v)) continue;
         printf("  %s", strcmp(key, "why") == 0 ? "not trained:" : key);

@@ -98,21 +98,6 @@ static inv_status create_session(training *t, inv_session_options *so)
     return INV_OK;
 }
 
-/* A learned temperature or gain may be meant by a single number, or a constant of the model's formulas. */
-static void note_numbers(const json_t *report)
-{
-    const json_t *entry;
-    const char *first = NULL;
-    size_t i, n = 0;
-    json_array_foreach(json_object_get(report, "frozen"), i, entry)
-    {
-        if (strncmp(cli_string(entry, "why"), "a single number", 15) != 0) continue;
-        if (n++ == 0) first = cli_string(entry, "name");
-    }
-    if (n == 1) cli_note("'%s' is a single number and is not trained (docs/exporting.md)", first);
-    if (n > 1) cli_note("'%s' and %zu more are single numbers and are not trained (docs/exporting.md)", first, n - 1);
-}
-
 /* On what, and in how much memory; what the planner has to say of it is for those who ask. */
 static void say_run(const training *t, const json_t *report)
 {
@@ -148,8 +133,8 @@ static int start(training *t)
     t->epochs = (t->total + t->steps_per_epoch - 1) / t->steps_per_epoch;
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
+    cli_say_trained(report);
     say_run(t, report);
-    note_numbers(report);
     cli_progress_start(&t->progress, t->total, t->epochs);
     json_decref(report);
     return CLI_OK;
@@ -310,15 +295,18 @@ static int finish(training *t)
     return status == CLI_OK && stop_asked() ? 128 + (int)interrupted : status;
 }
 
-/* A file may say itself how it is to be trained; that is not what happens. */
-static void note_algorithm(const cli_job *job)
+/* A file may say itself how it is to be trained; that is not what happens. Nor is what is rounded derived. */
+static void note_traps(const cli_job *job)
 {
     const json_t *trap;
     size_t i;
     json_array_foreach(json_object_get(job->inspection, "traps"), i, trap)
     {
-        if (strcmp(cli_string(trap, "kind"), "training_info") == 0)
-            cli_note("training_info: %s", cli_string(trap, "text"));
+        const char *kind = cli_string(trap, "kind"), *text = cli_string(trap, "text");
+        if (!strcmp(kind, "training_info")) cli_note("training_info: %s", text);
+        if (!strcmp(kind, "straight_through"))
+            cli_note("'%s'%s: %s", json_string_value(json_array_get(json_object_get(trap, "nodes"), 0)),
+                     json_array_size(json_object_get(trap, "nodes")) > 1 ? " and others" : "", text);
     }
 }
 
@@ -327,7 +315,7 @@ int cli_main_train(const cli_options *o)
     training t = {.epoch_list = json_array(), .step_list = json_array()};
     int status = check_usage(o, &t.out);
     if (status == CLI_OK) status = cli_open(&t.job, o);
-    if (status == CLI_OK) note_algorithm(&t.job);
+    if (status == CLI_OK) note_traps(&t.job);
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
     if (status == CLI_OK) status = run_epochs(&t);

@@ -94,13 +94,13 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen, json_t 
                                                       inv_untrained_key(why), "why", inv_untrained_text(why),
                                                       "elements", (json_int_t)nelem));
         if (!of[why])
-            (void)json_array_append(reasons, of[why] = json_pack("{s:s, s:i, s:s}", "reason", inv_untrained_key(why),
-                                                                 "count", 0, "first", v->name));
+            of[why] = json_pack("{s:s, s:i, s:s}", "reason", inv_untrained_key(why), "count", 0, "first", v->name);
         const json_int_t n = json_integer_value(json_object_get(of[why], "count")) + 1;
         (void)json_object_set_new(of[why], "count", json_integer(n));
         (void)json_object_set_new(of[why], "noun", json_string(inv_untrained_noun(why, n > 1)));
     }
-    for (int why = 0; why < INV_UNTRAINED_REASONS; why++) json_decref(of[why]);
+    for (int why = 0; why < INV_UNTRAINED_REASONS; why++)
+        if (of[why]) (void)json_array_append_new(reasons, of[why]);
 }
 
 static json_t *ties(const inv_program *pr)

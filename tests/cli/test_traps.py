@@ -378,15 +378,18 @@ def check_signs(at, x, t):
                {"onnx::Conv_17": f32(4, 3, 3, 3), "onnx::Conv_18": f32(4)}, ["N", 3, 6, 6], "y", ["N", 64])
     found, _ = traps(old)
     assert found["batch_norm_folded"][0]["nodes"] == ["c"] and found["dropout_off"][0]["nodes"] == ["d"]
-    # integer weights: the scale is trained, the integers are not
+    # integer weights are constants, and their scale is no weight: nothing is left to train, unless somebody names it
     nodes = [node("Flatten", ["x"], "f"), node("DequantizeLinear", ["q", "s", "z"], "w", axis=1),
              node("MatMul", ["f", "w"], "y")]
     init = {"q": RNG.integers(-9, 9, (108, 5)).astype(np.int8), "s": np.full(5, 0.02, np.float32),
             "z": np.array([1, 0, -2, 0, 3], np.int8)}
     quantized = save(at("quantized.onnx"), nodes, init, ["N", 3, 6, 6], "y", ["N", 5])
     found, initializers = traps(quantized)
-    assert found["quantized_weight"][0]["nodes"] == ["w"] and initializers["s"]["trainable"]
-    got = train(quantized, at("quantized.out.onnx"), x, t)
+    assert found["quantized_weight"][0]["nodes"] == ["w"] and initializers["s"]["reason"] == "quantization"
+    for options in ((), ("--train-only", "*")):
+        refused("train", quantized, "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"), *options,
+                words=("nothing to train", "1 scale of quantization ('s')", "before it was quantized"))
+    got = train(quantized, at("quantized.out.onnx"), x, t, "--train-only", "s")
     equal(got["q"], init["q"], "q")
     assert not np.array_equal(got["s"], init["s"])
     want = np.load(x).reshape(ROWS, -1) @ ((init["q"].astype(np.float32) - init["z"]) * init["s"])

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What is trained and what is not, in one line. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* "11.2 M numbers"; from ten thousand on rounded. */
+static void put_numbers(FILE *f, double n)
+{
+    if (n < 1e4) fprintf(f, "%.0f number%s", n, n == 1 ? "" : "s");
+    else if (n < 1e6) fprintf(f, "%.1f k numbers", n / 1e3);
+    else fprintf(f, "%.1f M numbers", n / 1e6);
+}
+
+void cli_say_trained(const json_t *report)
+{
+    const json_t *entry, *trained = json_object_get(report, "trained");
+    const char *gap = "; not trained: ";
+    char *text = NULL;
+    size_t i, n = 0, count = json_array_size(trained);
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return;
+    fprintf(f, "trains %zu tensor%s (", count, count == 1 ? "" : "s");
+    put_numbers(f, cli_number(report, "trained_elements"));
+    fputc(')', f);
+    json_array_foreach(json_object_get(report, "not_trained"), i, entry)
+    {
+        const double of = cli_number(entry, "count");
+        if (!strcmp(cli_string(entry, "reason"), "type")) continue; /* integers are nobody's weights */
+        fprintf(f, "%s%.0f %s ('%s'%s)", gap, of, cli_string(entry, "noun"), cli_string(entry, "first"),
+                of > 1 ? ", ..." : "");
+        gap = ", ";
+    }
+    fclose(f);
+    if (text) cli_say("%s", text);
+    free(text);
+}
