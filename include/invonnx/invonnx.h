@@ -262,7 +262,9 @@ typedef struct inv_session_options {
     size_t nkeep;
     const inv_mode_rule *modes;
     size_t nmodes;
-    const char *const *train_only, *const *freeze; /* globs of initializer names */
+    /* Globs of initializer names. What is trained without them, and what train_only cannot change: docs/exporting.md,
+     * "What is trained". */
+    const char *const *train_only, *const *freeze;
     size_t ntrain_only, nfreeze;
     bool input_grads; /* also gradients of floating-point inputs */
     bool float64;     /* compute everything in float64 */
@@ -278,7 +280,8 @@ typedef struct inv_session_options {
     uint64_t budget; /* bytes for all of session and step, of a device's own memory where it has some: the plan of least
                         cost within it; 0: none */
     bool train_bn; /* batch normalization that was exported in evaluation mode uses and updates batch statistics */
-    bool untie;    /* initializers that an exporter merged get a copy for each of their uses (docs/exporting.md) */
+    bool untie;    /* initializers that an exporter merged get a copy for each of their uses, and one that it stored
+                    * once more, transposed, is trained apart from that (docs/exporting.md) */
     const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged */
     size_t ntied;
     /* Globs of inputs whose values, which `inputs` gives then, are constants of the session: what follows from them is
