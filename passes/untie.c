@@ -246,14 +246,12 @@ static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *m
 
 /* --- both --- */
 
-/* Whether training would tie what was merged. Where parameters of the model are in the file nowhere else, one that it
- * calls a buffer or a constant may be one of them as well; and a running statistic somebody's bias. */
+/* Whether training would tie what was merged. A running statistic may be somebody's bias as well; what the file calls a
+ * buffer or a constant stands for these alone, because of equal tensors PyTorch keeps the parameter. */
 static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
 {
-    const bool other = why == INV_UNTRAINED_BUFFER || why == INV_UNTRAINED_CONSTANT;
     if (m->updates || why == INV_TRAINED) return true;
-    if (why != INV_UNTRAINED_STATISTIC && !(other && p->source->lost)) return false;
-    return is_trained(&p->options, inv_val(p->source, m->param)->name);
+    return why == INV_UNTRAINED_STATISTIC && is_trained(&p->options, inv_val(p->source, m->param)->name);
 }
 
 static inv_status untie(inv_program *p, inv_arena *scratch)
