@@ -103,6 +103,8 @@ static inv_status report_merges(inv__view *w)
     INV_TRY(inv_merges_find(w->g, &o, &w->scratch, &merges));
     for (size_t i = 0; i < merges.n; i++) {
         const inv_merge *m = &merges.at[i];
+        const inv_untrained why = (inv_untrained)w->untrained[m->param];
+        if (why != INV_TRAINED && why != INV_UNTRAINED_STATISTIC) continue; /* nothing would tie it */
         json_t *trap = json_object(), *uses = json_array();
         uint32_t group = 0;
         for (uint32_t k = 0; k < m->nuse && group < MAX_USES; k++) {

@@ -266,7 +266,8 @@ static inv_status untie(inv_program *p, inv_arena *scratch)
               "calls of functions are too many or too deep to find all initializers that the exporter has merged, "
               "which training would tie; inline the model's functions first (onnx.inliner)");
     for (size_t i = 0; i < all.n; i++) {
-        if (matters(p, &all.at[i], (inv_untrained)untrained[all.at[i].param]) && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
+        const inv_untrained why = (inv_untrained)untrained[all.at[i].param];
+        if (matters(p, &all.at[i], why) && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
     }
     if (!merges.n) return INV_OK;
     return o->untie ? separate_all(p, scratch, &merges) : refuse(p->source, &merges);
