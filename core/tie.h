@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A parameter that the file holds twice, the second time transposed: PyTorch's exporters fold `weight.t()` into an
- * initializer of its own where a weight is tied, such as that of an embedding and of the head behind. Trained apart, the
- * two would come apart. */
+ * initializer of its own where a weight is tied, such as that of an embedding and of the head behind. Trained apart,
+ * the two would come apart. */
 #ifndef INV_CORE_TIE_H
 #define INV_CORE_TIE_H
 

@@ -261,8 +261,8 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     if (*why != INV_TRAINED || is_finite(&x->data)) return INV_OK;
     *why = INV_UNTRAINED_NONFINITE;
     INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,
-              "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a step "
-              "makes of it; leave it out", x->name);
+              "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a "
+              "step makes of it; leave it out", x->name);
     return INV_OK;
 }
 
@@ -299,4 +299,23 @@ void inv_untrained_list(const inv_graph *g, inv_str *text)
                      n > 1 ? ", ..." : "");
         gap = ", ";
     }
+}
+
+inv_status inv_untrained_all(const inv_graph *g)
+{
+    bool quantized = false;
+    inv_str left;
+    inv__str_init(&left, g->ctx);
+    inv_untrained_list(g, &left);
+    for (size_t i = 0; i < g->inits.n; i++)
+        quantized = quantized || inv_val(g, g->inits.at[i])->untrained == INV_UNTRAINED_QUANTIZATION;
+    inv_status s = inv__fail(
+        g->ctx, INV_E_ARG,
+        "nothing to train: no parameter of floating point lies on a differentiable path to the loss%s%s. %s",
+        left.n ? ", and not trained are" : "", left.n ? left.s : "",
+        quantized ? "The weights of a quantized model are integers, which are constants: train the model before it was "
+                    "quantized, and quantize the trained one"
+                  : "`inspect` lists them with the reasons; what is named by --train-only is trained in spite of most");
+    inv__str_fini(&left);
+    return s;
 }

@@ -173,7 +173,8 @@ inv_status inv_session_report(inv_session *s, char **out)
         "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops),
         "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
     json_t *time = json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", train, "trained_elements",
-                             (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost", pr->options.costs ? "time" : "flops", "predicted_seconds",
+                             (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost",
+                             pr->options.costs ? "time" : "flops", "predicted_seconds",
                              predicted(p), "store_predicted_seconds",
                              p->seconds ? json_real(p->store_seconds) : json_null());
     if (root && time) (void)json_object_update(root, time);

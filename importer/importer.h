@@ -239,7 +239,8 @@ typedef struct inv__span {
     const char *text;
     size_t n;
 } inv__span;
-/* The value of the metadata entry `key` in message `in`, whose entries are fields `id`. Loading has checked the file. */
+/* The value of the metadata entry `key` in message `in`, whose entries are fields `id`. Loading has checked the
+ * file. */
 inv__span inv__entry(const inv__impl *impl, const inv__field *in, uint32_t id, const char *key);
 const char *inv__span_find(inv__span s, const char *what); /* NULL: not in it */
 

@@ -171,7 +171,7 @@ static inv_status read_nodes(inv__view *w, const inv__field *graph, const char *
     return INV_OK;
 }
 
-/* Trained though no module has it as it is: what the exporter has computed from parameters, or perhaps from constants. */
+/* Trained though no module has it as it is: what the exporter has computed from parameters, or from constants. */
 static void note_computed(inv__view *w)
 {
     const uint32_t roles = (1u << INV_USE_SCORES) - 1;

@@ -485,25 +485,6 @@ static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
     return INV_OK;
 }
 
-static inv_status nothing_to_train(const inv_graph *g)
-{
-    bool quantized = false;
-    inv_str left;
-    inv__str_init(&left, g->ctx);
-    inv_untrained_list(g, &left);
-    for (size_t i = 0; i < g->inits.n; i++)
-        quantized = quantized || inv_val(g, g->inits.at[i])->untrained == INV_UNTRAINED_QUANTIZATION;
-    inv_status s = inv__fail(
-        g->ctx, INV_E_ARG,
-        "nothing to train: no parameter of floating point lies on a differentiable path to the loss%s%s. %s", left.n
-            ? ", and not trained are" : "", left.n ? left.s : "", quantized
-            ? "The weights of a quantized model are integers, which are constants: train the model before it was "
-              "quantized, and quantize the trained one"
-            : "`inspect` lists them with the reasons; what is named by --train-only is trained in spite of most");
-    inv__str_fini(&left);
-    return s;
-}
-
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(check_globs(g, "--train-only", rq->options->train_only, rq->options->ntrain_only));
@@ -519,7 +500,7 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
     inv__arena_fini(&r.scratch);
     inv_emit_for(g, NULL);
     INV_TRY(s);
-    return plan->grad.n == 0 && !rq->options->input_grads ? nothing_to_train(g) : INV_OK;
+    return plan->grad.n == 0 && !rq->options->input_grads ? inv_untrained_all(g) : INV_OK;
 }
 
 /* --- the operator Gradient --- */
