@@ -43,7 +43,8 @@ bool inv_name_is_generated(const char *name);
 bool inv_glob_fits(const char *glob, const char *name);
 
 /* Per value of an imported graph: inv_untrained, for its initializers. `o`: whose train_only, freeze and train_bn
- * count; NULL: none. A parameter that holds numbers that are not finite and is in train_only by its whole name is refused. */
+ * count; NULL: none. A parameter that holds numbers that are not finite and is in train_only by its whole name is
+ * refused. */
 inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, inv_arena *a, uint8_t **out);
 
 /* Adds how many initializers of a compiled graph (inv_value.untrained) are left out, as ": 3 buffers ('a', ...), 1 mask

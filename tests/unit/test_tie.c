@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A weight that the model holds twice, the second time transposed, in a session: one gradient, and each of the two
- * names reads and sets the same numbers. Fails if the copy is read from the file, set without the other, or has a gradient of
- * its own. And large ones are found by comparing few elements, whatever stands around them. */
+ * names reads and sets the same numbers. Fails if the copy is read from the file, set without the other, or has a
+ * gradient of its own. And large ones are found by comparing few elements, whatever stands around them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
