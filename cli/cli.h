@@ -240,8 +240,8 @@ int cli_out_check(const cli_options *o, char **path);
 int cli_file_check(const cli_options *o, const char *option, const char *given, char **path);
 /** Saves the session's weights to `path`; if that fails, once beside it or in TMPDIR. @return CLI_OK or CLI_FAILED */
 int cli_out_save(const cli_job *job, const char *path);
-/** Saves weights that are not to go to `path`, after what was said went wrong: beside it, else in TMPDIR. Says where;
- *  `which`: a clause about them. */
+/** Saves weights that are not to go to `path`, after what was said went wrong: beside it, else in TMPDIR; as a model,
+ *  or where the one that was loaded is no longer there, as arrays. Says where; `which`: a clause about them. */
 void cli_out_rescue(const cli_job *job, const char *path, const char *which);
 /** Refuses if another run is going to write `path`, which `option` `given` names; from now on such runs are refused
  *  (lock.c). @return CLI_OK or CLI_FAILED */
@@ -276,6 +276,8 @@ void cli_busy_part(const char *stage, int part, int parts);
 char *cli_dump_path(const char *dir, const char *prefix, const char *name);
 /** Writes by a temporary file and rename. Floating-point data goes as <f8 if `wide`, else as <f4. */
 int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank, const int64_t *dims, bool wide);
+/** Writes the weights that the session holds as an archive of arrays by their names. @return false: it is not there */
+bool cli_write_weights(const cli_job *job, const char *path);
 /** Makes the directory if needed. `made`: whether it was not there before. */
 int cli_make_dir(const char *dir, bool *made);
 /** A file to be written completely or not at all. */

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "watch.h"
+
 int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), cli_score *score)
 {
     *score = (cli_score){0};
@@ -16,6 +18,8 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
         inv_status s = inv_session_eval(job->session, data->arrays, data->ninputs,
                                         data->has_target ? &data->target_array : NULL, &result);
         if (s != INV_OK) return cli_library_failed(job, s);
+        const char *cut = cli_watch_cut();
+        if (cut) return cli_fail("'%s' was cut short while it was read", cut);
         if (job->o->command == CLI_CMD_eval && !isfinite(result.loss))
             return cli_fail("the loss of rows %lld to %lld is %g", (long long)at, (long long)(at + n - 1),
                             cli_unsigned_nan(result.loss));

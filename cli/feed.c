@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Complaints are gathered here, one line each. */
 typedef struct complaints {
@@ -55,9 +56,7 @@ bool cli_assign(const cli_job *job, const cli_list *list, const char *option, co
             file = text + n + 1;
         }
         const char *equals = strchr(text, '=');
-        FILE *there = NULL;
-        if (!file && job->ninputs == 1 && (!equals || (there = fopen(text, "rb")))) file = text;
-        if (there) fclose(there);
+        if (!file && job->ninputs == 1 && (!equals || access(text, R_OK) == 0)) file = text;
         if (!file) {
             if (equals)
                 fprintf(why, "--%s %s: the model has no input '%.*s' to feed (it has ", option, text,

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "watch.h"
+
 const cli_command cli_commands[CLI_NCOMMANDS] = {
 #define COMMAND(name, args, line, example) {#name, args, line, example, cli_main_##name},
 #include "commands.inc"
@@ -192,6 +194,8 @@ int main(int argc, char **argv)
     cli_plain_stdout();
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is a failed write, which is reported */
     int status = dispatch(argc, argv);
+    const char *cut = status == CLI_FAILED ? NULL : cli_watch_cut();
+    if (cut) status = cli_fail("'%s' was cut short while it was read, so the results are wrong", cut);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (status == CLI_OK) status = cli_fail("standard output cannot be written");
     }

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "watch.h"
+
 static const struct {
     inv_dtype dtype;
     const char *name;
@@ -116,12 +118,37 @@ inv_context *cli_context(const cli_options *o)
     return NULL;
 }
 
+static void watch_model(const cli_job *job)
+{
+    const char *path, *slash = strrchr(job->path, '/');
+    const int folder = slash ? (int)(slash - job->path) + 1 : 0;
+    const void *base;
+    size_t nbytes;
+    for (size_t i = 0; (base = inv_model_file(job->model, i, &path, &nbytes)); i++) {
+        char *full = malloc((size_t)folder + strlen(path) + 1);
+        if (!full) return;
+        sprintf(full, "%.*s%s", i ? folder : 0, job->path, path); /* external data are named from the model's folder */
+        cli_watch(full, base, nbytes,
+                  job->o->command == CLI_CMD_train ? "; trained weights will be saved as arrays, not as a model" : "");
+        free(full);
+    }
+}
+
+static void unwatch_model(const cli_job *job)
+{
+    const char *path;
+    const void *base;
+    size_t nbytes;
+    for (size_t i = 0; job->model && (base = inv_model_file(job->model, i, &path, &nbytes)); i++) cli_unwatch(base);
+}
+
 int cli_open(cli_job *job, const cli_options *o)
 {
     *job = (cli_job){.o = o, .path = o->argument.n ? o->argument.item[0] : NULL};
     job->ctx = cli_context(o);
     if (!job->ctx) return CLI_FAILED;
     inv_status s = inv_model_load(job->ctx, job->path, &job->model);
+    if (s == INV_OK) watch_model(job);
     if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s != INV_OK) return cli_library_failed(job, s);
     char *text = NULL;
@@ -143,6 +170,7 @@ int cli_open(cli_job *job, const cli_options *o)
 void cli_close(cli_job *job)
 {
     inv_session_destroy(job->session);
+    unwatch_model(job);
     inv_model_destroy(job->model);
     inv_context_destroy(job->ctx);
     for (size_t i = 0; job->feeds && i < job->ninputs; i++) npy_close(&job->feeds[i]);

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "watch.h"
+
 size_t npy_itemsize(inv_dtype t)
 {
     switch (t) {
@@ -102,6 +104,17 @@ static bool take_shape(header *h, FILE *why)
     return true;
 }
 
+/* Names come from the file, and make no lines of their own. */
+void npy_put_name(FILE *f, const char *name)
+{
+    fputc('\'', f);
+    for (; *name; name++) {
+        if ((unsigned char)*name < 0x20) fprintf(f, "\\u%04x", (unsigned)*name);
+        else fputc(*name, f);
+    }
+    fputc('\'', f);
+}
+
 static bool read_header(header *h, FILE *why)
 {
     unsigned seen = 0;
@@ -125,7 +138,7 @@ static bool read_header(header *h, FILE *why)
             bit = 4;
             if (!take_shape(h, why)) return false;
         } else {
-            return fprintf(why, "the header has the unknown key '%s'", key), false;
+            return fputs("the header has the unknown key ", why), npy_put_name(why, key), false;
         }
         if (seen & bit) return fprintf(why, "the header has '%s' twice", key), false;
         seen |= bit;
@@ -149,11 +162,13 @@ static bool read_descr(const char *descr, inv_dtype *out, FILE *why)
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (strcmp(code, codes[i].code) != 0) continue;
         if (order == '>' && npy_itemsize(codes[i].dtype) > 1)
-            return fprintf(why, "big-endian data ('%s'); save it as '<%s'", descr, code), false;
+            return fprintf(why, "big-endian data ('>%s'); save it as '<%s'", code, code), false;
         *out = codes[i].dtype;
         return true;
     }
-    fprintf(why, "element type '%s' is not supported (float16/32/64, integers and bool are)", descr);
+    fputs("element type ", why);
+    npy_put_name(why, descr);
+    fputs(" is not supported (float16/32/64, integers and bool are)", why);
     return false;
 }
 
@@ -193,7 +208,8 @@ bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why)
 
 static bool map_file(const char *path, npy_array *out, FILE *why)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: opening a pipe must not wait for a writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return fprintf(why, "%s", strerror(errno)), false;
     struct stat st;
     bool ok = false;
@@ -210,6 +226,7 @@ static bool map_file(const char *path, npy_array *out, FILE *why)
         } else {
             out->map = map;
             out->map_nbytes = (size_t)st.st_size;
+            cli_watch(path, map, out->map_nbytes, NULL);
             ok = true;
         }
     }
@@ -229,7 +246,10 @@ bool npy_open(const char *path, const char *const *members, size_t nmembers, npy
 
 void npy_close(npy_array *a)
 {
-    if (a->map) munmap(a->map, a->map_nbytes);
+    if (a->map) {
+        cli_unwatch(a->map);
+        munmap(a->map, a->map_nbytes);
+    }
     free(a->owned);
     *a = (npy_array){0};
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Members of .npz archives, by minizip. A stored member is used where it lies in the mapped file. */
+#define _GNU_SOURCE /* madvise */
+
 #include <minizip/unzip.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zlib.h>
 
 #include "npy.h"
 
@@ -36,6 +41,21 @@ static bool inflate_member(unzFile zip, const unz_file_info64 *info, npy_array *
     return npy_parse(bytes, total, out, why);
 }
 
+/* The checksum of a stored member, in parts; the pages of each go back to the system, so that the file does not stay in
+ * memory as a whole because it was looked at once. */
+static bool sum_holds(const unsigned char *bytes, size_t nbytes, unsigned long wanted)
+{
+    const size_t part = (size_t)64 << 20, page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned long sum = crc32(0, NULL, 0);
+    for (size_t at = 0; at < nbytes; at += part) {
+        const size_t n = nbytes - at < part ? nbytes - at : part;
+        sum = crc32(sum, bytes + at, (unsigned)n);
+        const uintptr_t first = ((uintptr_t)bytes + at) / page * page;
+        (void)madvise((void *)first, (uintptr_t)bytes + at + n - first, MADV_DONTNEED);
+    }
+    return sum == wanted;
+}
+
 static bool read_member(unzFile zip, npy_array *out, FILE *why)
 {
     unz_file_info64 info;
@@ -51,6 +71,8 @@ static bool read_member(unzFile zip, npy_array *out, FILE *why)
     if (info.compressed_size != info.uncompressed_size || at > out->map_nbytes ||
         info.uncompressed_size > out->map_nbytes - at)
         return fprintf(why, "the archive is damaged"), false;
+    if (!sum_holds((const unsigned char *)out->map + at, (size_t)info.uncompressed_size, info.crc))
+        return fprintf(why, "the archive is damaged: the member's bytes do not have its checksum"), false;
     return npy_parse((const unsigned char *)out->map + at, (size_t)info.uncompressed_size, out, why);
 }
 
@@ -65,15 +87,22 @@ static bool find_member(unzFile zip, const char *const *members, size_t nmembers
     unz_global_info64 all;
     if (unzGetGlobalInfo64(zip, &all) == UNZ_OK && all.number_entry == 1 && unzGoToFirstFile(zip) == UNZ_OK)
         return true;
-    fprintf(why, "the archive has no member named");
-    for (size_t i = 0; i < nmembers; i++) fprintf(why, "%s '%s'", i ? " or" : "", members[i]);
-    fprintf(why, "; it has");
+    if (nmembers) fputs("the archive has no member named", why);
+    for (size_t i = 0; i < nmembers; i++) {
+        size_t same = 0;
+        while (strcmp(members[same], members[i]) != 0) same++;
+        if (same < i) continue; /* an input 'x' is looked for as 'x' and as the usual 'x' */
+        fputs(i ? " or " : " ", why);
+        npy_put_name(why, members[i]);
+    }
+    fputs(nmembers ? "; it has" : "the archive is to have one member; it has", why);
     char file[256];
     int shown = 0;
     for (int s = unzGoToFirstFile(zip); s == UNZ_OK && shown < 20; s = unzGoToNextFile(zip), shown++) {
         if (unzGetCurrentFileInfo64(zip, NULL, file, sizeof file, NULL, 0, NULL, 0) != UNZ_OK) break;
         file[sizeof file - 1] = 0;
-        fprintf(why, "%s '%s'", shown ? "," : "", file);
+        fputs(shown ? ", " : " ", why);
+        npy_put_name(why, file);
     }
     if (shown == 0) fprintf(why, " none");
     return false;

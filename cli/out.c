@@ -93,14 +93,15 @@ int cli_file_check(const cli_options *o, const char *option, const char *given, 
     return status;
 }
 
-/* Saves as `dir`/`base`.rescued-PID.onnx; with `dir` NULL beside the original. */
-static bool rescue_to(const cli_job *job, const char *dir, const char *base, const char *which)
+/* Saves as `dir`/`base`.rescued-PID.onnx; with `dir` NULL beside the original. `arrays`: .npz in place of .onnx. */
+static bool rescue_to(const cli_job *job, const char *dir, const char *base, bool arrays, const char *which)
 {
     char *path = malloc((dir ? strlen(dir) : 0) + strlen(base) + 48);
     if (!path) return false;
-    sprintf(path, "%s%s%s.rescued-%ld.onnx", dir ? dir : "", dir ? "/" : "", base, (long)getpid());
-    bool ok = inv_model_save(job->model, job->session, path) == INV_OK;
-    if (ok) cli_warn("the trained weights%s were saved to %s", which, path);
+    sprintf(path, "%s%s%s.rescued-%ld.%s", dir ? dir : "", dir ? "/" : "", base, (long)getpid(),
+            arrays ? "npz" : "onnx");
+    bool ok = arrays ? cli_write_weights(job, path) : inv_model_save(job->model, job->session, path) == INV_OK;
+    if (ok) cli_warn("the trained weights%s were saved to %s%s", which, path, arrays ? ", arrays by their names" : "");
     free(path);
     return ok;
 }
@@ -108,9 +109,12 @@ static bool rescue_to(const cli_job *job, const char *dir, const char *base, con
 void cli_out_rescue(const cli_job *job, const char *path, const char *which)
 {
     const char *slash = strrchr(path, '/'), *tmp = getenv("TMPDIR");
-    if (!rescue_to(job, NULL, path, which) &&
-        !rescue_to(job, tmp && *tmp ? tmp : "/tmp", slash ? slash + 1 : path, which))
-        cli_warn("the trained weights could not be saved elsewhere: %s", inv_context_message(job->ctx));
+    if (!tmp || !*tmp) tmp = "/tmp";
+    for (int arrays = 0; arrays < 2; arrays++) {
+        if (rescue_to(job, NULL, path, arrays, which)) return;
+        if (rescue_to(job, tmp, slash ? slash + 1 : path, arrays, which)) return;
+    }
+    cli_warn("the trained weights could not be saved elsewhere: %s", inv_context_message(job->ctx));
 }
 
 int cli_out_save(const cli_job *job, const char *path)

@@ -3,6 +3,8 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <minizip/zip.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -109,11 +111,19 @@ int cli_file_close(cli_file *file, bool ok)
 
 char *cli_text_of_file(const char *path)
 {
-    const size_t most = (size_t)256 << 20; /* a device never ends */
-    FILE *f = fopen(path, "rb");
+    const size_t most = (size_t)256 << 20; /* of a file that grows */
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
+    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        close(fd);
+        cli_fail("%s: cannot be read: not a regular file", path);
+        return NULL;
+    }
+    FILE *f = fd >= 0 ? fdopen(fd, "rb") : NULL;
     char *text = NULL;
     size_t n = 0, room = 0;
     bool ok = f != NULL;
+    if (!f && fd >= 0) close(fd);
     while (ok && !feof(f)) {
         char *grown = realloc(text, room = 2 * room + 65536);
         if (grown) text = grown;
@@ -247,4 +257,51 @@ int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank,
         }
     }
     return cli_file_close(&file, true);
+}
+
+/* --- archives --- */
+
+static bool put_entry(zipFile zip, const char *name, const void *data, inv_dtype dtype, int rank, const int64_t *dims)
+{
+    enum { STORED = 0, UTF8 = 1 << 11, PART = 1 << 30 };
+    const char *descr = descr_of(dtype);
+    const size_t nbytes = cli_nelem(rank, dims) * npy_itemsize(dtype);
+    char *file = malloc(strlen(name) + sizeof ".npy"), *head = NULL;
+    size_t nhead = 0;
+    FILE *f = descr && file ? open_memstream(&head, &nhead) : NULL;
+    if (f) write_header(f, descr, rank, dims);
+    if (f) fclose(f);
+    bool ok = file && head;
+    if (ok) sprintf(file, "%s.npy", name);
+    ok = ok && zipOpenNewFileInZip4_64(zip, file, NULL, NULL, 0, NULL, 0, NULL, STORED, 0, 0, 0, 0, 0, NULL, 0, 0,
+                                       UTF8, 1) == ZIP_OK;
+    ok = ok && zipWriteInFileInZip(zip, head, (unsigned)nhead) == ZIP_OK;
+    for (size_t at = 0; ok && at < nbytes; at += PART)
+        ok = zipWriteInFileInZip(zip, (const char *)data + at, (unsigned)(nbytes - at < PART ? nbytes - at : PART)) ==
+             ZIP_OK;
+    ok = ok && zipCloseFileInZip(zip) == ZIP_OK;
+    free(file);
+    free(head);
+    return ok || !descr; /* a type that .npy has no word for is no parameter's */
+}
+
+bool cli_write_weights(const cli_job *job, const char *path)
+{
+    zipFile zip = zipOpen64(path, APPEND_STATUS_CREATE);
+    bool ok = zip != NULL;
+    const char *name;
+    for (size_t i = 0; ok && (name = inv_session_name(job->session, INV_GET_HELD, i)); i++) {
+        const void *data;
+        inv_dtype dtype;
+        int rank;
+        int64_t dims[NPY_MAX_RANK];
+        ok = inv_session_get(job->session, INV_GET_HELD, name, &data, &dtype, &rank, dims) == INV_OK &&
+             put_entry(zip, name, data, dtype, rank, dims);
+    }
+    if (zip) ok = zipClose(zip, NULL) == ZIP_OK && ok;
+    int fd = ok ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    ok = ok && fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0) close(fd);
+    if (zip && !ok) unlink(path);
+    return ok;
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "watch.h"
+
 /* JSON lists the losses of so many steps at most. */
 #define STEPS_LISTED 1000
 
@@ -111,6 +113,13 @@ static void say_run(const training *t, const json_t *report)
     if (o->verbose) cli_say("cost over that of storing everything: %s", cli_overhead(report));
 }
 
+/* A step in which something was read that is gone by now is not to count. */
+static bool may_commit(void *opaque)
+{
+    (void)opaque;
+    return !cli_watch_cut();
+}
+
 static int start(training *t)
 {
     cli_job *job = &t->job;
@@ -121,6 +130,7 @@ static int start(training *t)
     job->target = t->data.target_array;
     job->has_target = t->data.has_target;
     int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
+    so.may_commit = may_commit;
     if (status == CLI_OK) {
         inv_status s = create_session(t, &so);
         if (s != INV_OK) status = cli_library_failed(job, s);
@@ -162,6 +172,10 @@ static void put_not_finite(const training *t, int64_t at, int64_t n, const inv_r
 
 static int step_failed(training *t, inv_status s, int64_t at, int64_t n, const inv_result *result)
 {
+    const char *cut = cli_watch_cut();
+    if (cut)
+        return cli_fail("step %lld of %lld: '%s' was cut short while it was read%s", (long long)t->done + 1,
+                        (long long)t->total, cut, t->done ? "" : "; nothing was saved");
     if (s != INV_E_NUMERIC) return cli_library_failed(&t->job, s);
     char *text = NULL;
     size_t length = 0;
@@ -223,6 +237,7 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
             cli_unsigned_nan(loss), held_out, seconds);
     json_object_set_new(entry, "seconds", cli_json_real(seconds));
     json_array_append_new(t->epoch_list, entry);
+    cli_watch_note();
     return status;
 }
 

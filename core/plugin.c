@@ -95,7 +95,7 @@ static inv_status open_file(inv_context *ctx, const char *path, opened *o)
 {
     struct stat st;
     INV_CHECK(stat(path, &st) == 0, ctx, INV_E_IO, "there is no such file");
-    INV_CHECK(S_ISREG(st.st_mode), ctx, INV_E_IO, "it is not a file");
+    INV_CHECK(S_ISREG(st.st_mode), ctx, INV_E_IO, "it is not a regular file");
     o->nbytes = (size_t)st.st_size;
     o->f = fopen(path, "rb");
     INV_CHECK(o->f, ctx, INV_E_IO, "it cannot be read");

@@ -36,6 +36,12 @@ const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
             if (has_numbers(inv_val(g, g->inits.at[k])) && i-- == 0) return inv_val(g, g->inits.at[k])->name;
         return NULL;
     }
+    if (what == INV_GET_HELD) {
+        const inv_program *p = s->program;
+        for (size_t k = 0; k < p->home.n; k++)
+            if (inv_session_home(s, p->home.at[k].name) == &p->home.at[k] && i-- == 0) return p->home.at[k].name;
+        return NULL;
+    }
     size_t n;
     const inv_plan *p = newest_plan(s);
     const inv_result_slot *slot = slots(p, what, &n);
@@ -143,15 +149,16 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     const inv_shape *shape = NULL;
     const void *address = NULL;
     const inv_plan *p = newest_plan(s);
-    if (what == INV_GET_PARAM) {
+    if (what == INV_GET_PARAM || what == INV_GET_HELD) {
         const inv_home *h = inv_session_home(s, name), *master = h ? NULL : inv_session_master(s, name);
-        if (master) {
+        if (master && what == INV_GET_PARAM) {
             inv_shape turned;
             INV_TRY(fetch_tied(s, master, &turned));
             *dtype = master->dtype;
             give(s, &turned, data, rank, dims);
             return INV_OK;
         }
+        INV_CHECK(h || what == INV_GET_PARAM, s->ctx, INV_E_ARG, "'%s' is not in the session's memory", name);
         if (!h) {
             INV_TRY(fetch_unused(s, name, dtype, &shape));
             give(s, shape, data, rank, dims);

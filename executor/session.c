@@ -439,6 +439,9 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     int kind;
     inv_status st = compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, n, target, result);
     if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(!o->may_commit || o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
+              "step %llu was dropped, as the caller's may_commit wants it", (unsigned long long)s->steps);
     return call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT);
 }
 

@@ -28,12 +28,15 @@ typedef struct inv__map {
     size_t nbytes;
     dev_t dev;
     ino_t ino;
+    int64_t changed[2]; /* seconds, nanoseconds of its last change by then */
 } inv__map;
 
 /* Maps a regular file that is open as fd (which may be closed then). `what` names it in messages. */
 inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out);
 inv_status inv__map_path(inv_context *ctx, const char *path, inv__map *out);
 void inv__map_close(inv__map *m);
+/* Whether all files of the model are still what was mapped; one that another took the place of is. */
+inv_status inv__files_unchanged(const inv_model *m);
 
 /* An external tensor of the file, wherever it stands there. */
 typedef struct inv__external {

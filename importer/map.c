@@ -21,7 +21,8 @@ inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out
     struct stat st;
     if (fstat(fd, &st) != 0) return inv__fail(ctx, INV_E_IO, "cannot read '%s': %s", what, strerror(errno));
     if (!S_ISREG(st.st_mode)) return inv__fail(ctx, INV_E_IO, "cannot read '%s': not a regular file", what);
-    *out = (inv__map){.base = nothing, .nbytes = (size_t)st.st_size, .dev = st.st_dev, .ino = st.st_ino};
+    *out = (inv__map){.base = nothing, .nbytes = (size_t)st.st_size, .dev = st.st_dev, .ino = st.st_ino,
+                      .changed = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec}};
     if (!out->nbytes) return INV_OK;
     void *p = mmap(NULL, out->nbytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
@@ -46,6 +47,43 @@ void inv__map_close(inv__map *m)
 {
     if (m->base && m->nbytes) munmap((void *)(uintptr_t)m->base, m->nbytes);
     m->base = NULL;
+}
+
+/* The name by which the model's folder has that file. */
+static const char *name_of(const inv__impl *impl, size_t file)
+{
+    size_t i = 0;
+    while (impl->ext_at.at[i] != file) i++;
+    return impl->ext_name.at[i];
+}
+
+inv_status inv__files_unchanged(const inv_model *m)
+{
+    const inv__impl *impl = m->impl;
+    for (size_t i = 0; i <= impl->ext.n; i++) {
+        const inv__map *map = i ? &impl->ext.at[i - 1] : &impl->file;
+        const char *path = i ? name_of(impl, i - 1) : m->path;
+        struct stat st;
+        if (fstatat(i ? impl->dir : AT_FDCWD, path, &st, 0) != 0 || st.st_dev != map->dev || st.st_ino != map->ino)
+            continue; /* removed or replaced: the mapping still has it */
+        if ((size_t)st.st_size == map->nbytes && st.st_mtim.tv_sec == map->changed[0] &&
+            st.st_mtim.tv_nsec == map->changed[1])
+            continue;
+        return inv__fail(m->ctx, INV_E_IO, "'%s' was changed after it had been loaded (%zu bytes then, %llu now), so "
+                         "nothing can be written that takes over its other parts", path, map->nbytes,
+                         (unsigned long long)st.st_size);
+    }
+    return INV_OK;
+}
+
+const void *inv_model_file(const inv_model *m, size_t i, const char **path, size_t *nbytes)
+{
+    const inv__impl *impl = m->impl;
+    if (i > impl->ext.n) return NULL;
+    const inv__map *map = i ? &impl->ext.at[i - 1] : &impl->file;
+    *path = i ? name_of(impl, i - 1) : m->path;
+    *nbytes = map->nbytes;
+    return map->base;
 }
 
 static bool parse_size(const char *s, uint64_t *out)

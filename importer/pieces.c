@@ -184,6 +184,7 @@ inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path)
     w->data = INV_ARENA_NEW(&w->l.scratch, inv__data_file, w->impl->ext.n + 1);
     if (!w->weight || !w->data) return INV_E_NOMEM;
     bool same;
+    INV_TRY(inv__files_unchanged(m));
     INV_TRY(same_folder(w, &same));
     w->ndata = w->impl->ext.n + 1;
     for (size_t i = 0; i < w->ndata; i++)
@@ -227,6 +228,7 @@ static inv_status publish(inv__writer *w, inv__out *model)
     for (size_t i = 0; i < w->ndata; i++)
         if (w->data[i].move) INV_TRY(write_data(w, &w->data[i]));
     INV_TRY(write_pieces(model, w->path, &w->model));
+    INV_TRY(inv__files_unchanged(w->m)); /* what was read for it was still right */
     /* The model appears last: a model file that is seen has its data. */
     for (size_t i = 0; i < w->ndata; i++)
         if (w->data[i].move) INV_TRY(inv__out_publish(&w->data[i].out));

@@ -102,10 +102,16 @@ INV_NODISCARD INV_API inv_status inv_selftest(inv_context *ctx, const char *plug
 
 /* --- model --- */
 
-/** Maps and imports an ONNX file. Tensors stay in the mapping; the file must not change meanwhile.
+/** Maps and imports an ONNX file. Tensors stay in the mapping; the file must not change meanwhile. It may be removed,
+ *  or another may take its place; one that was written over is noticed when a model is saved (INV_E_IO).
  *  @return INV_OK; INV_E_IO, INV_E_PARSE, INV_E_GRAPH, INV_E_UNSUPPORTED_TYPE with all that was found */
 INV_NODISCARD INV_API inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out);
 INV_API void inv_model_destroy(inv_model *model);
+/** The files that the model is read from, its own and those of external data, and where they are mapped. A program
+ *  that lives on when one of them is cut short handles SIGBUS at these addresses.
+ *  @param path borrowed; of external data as in the model, from its folder
+ *  @return NULL past the end */
+INV_API const void *inv_model_file(const inv_model *model, size_t i, const char **path, size_t *nbytes);
 /** Inputs, outputs, opsets, initializers, operators and what each lacks, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_model_inspect(inv_model *model, char **json);
 /** Writes the model with the session's present weights and running statistics; everything else is
@@ -310,6 +316,10 @@ typedef struct inv_session_options {
      * follows when a guard refuses or modes change. INV_E_ARG if it does not fit: another mode, other shapes, a node or
      * value that is not there, no such way to have a value. NULL: search. */
     const char *plan;
+    /* Asked in every step when all is computed and nothing is committed; false: the step is dropped, INV_E_ARG. NULL:
+     * not asked. With early updates some weights have been updated by then. */
+    bool (*may_commit)(void *opaque);
+    void *may_commit_opaque;
 } inv_session_options;
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.
@@ -382,7 +392,8 @@ typedef enum inv_what {
     INV_GET_PARAM,    /* initializer, present value */
     INV_GET_GRAD,     /* dLoss/dInitializer of the newest grad */
     INV_GET_INPUT_GRAD,
-    INV_GET_STATE     /* running statistic as a commit of the newest grad would leave it */
+    INV_GET_STATE,    /* running statistic as a commit of the newest grad would leave it */
+    INV_GET_HELD      /* initializer whose present value is in the session's memory, not only in the model's file */
 } inv_what;
 
 /** Names of what can be read, in the model's order; NULL past the end. Borrowed until the next call. Initializers: all

@@ -135,6 +135,107 @@ class Lost(unittest.TestCase):
         self.assertEqual(status, 0, err)
         self.assertEqual(self.added(), ["here", "other.onnx", "out.onnx"])
 
+    def test_data_cut_short(self):
+        """The step that reads what is gone does not count; what was trained before it is saved."""
+        for name in ("x.npy", "y.npy"):
+            with self.subTest(name):
+                for a, path in ((self.x, "x.npy"), (self.y, "y.npy")):
+                    np.save(self.file(path), np.tile(a, (500, 1)))
+                run = self.start("--epochs", "1000000", "--no-shuffle")
+                os.truncate(self.file(name), 4096)
+                self.assertEqual(run.wait(), 1)
+                err = content(self.err)
+                self.assertIn(f"'{self.file(name)}' was cut short", err)
+                rescued = self.file(f"out.onnx.rescued-{run.pid}.onnx")
+                self.assertIn(rescued, err)
+                onnx.checker.check_model(rescued)
+                for key, w in weights(rescued).items():
+                    self.assertTrue(np.isfinite(w).all(), key)
+                self.assertEqual(self.added(), [os.path.basename(rescued)])
+                os.remove(rescued)
+
+    def test_model_cut_short(self):
+        """Trained weights are in memory, what else a model needs was in the file: they are saved as arrays. A model that
+        another file takes the place of is none of it."""
+        run = self.start()
+        shutil.copy(self.model, self.file("copy.onnx"))
+        os.rename(self.file("copy.onnx"), self.model)
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait(), 130, content(self.err))
+        os.remove(self.file("out.onnx"))
+        for change in (lambda: os.truncate(self.model, 0), lambda: shutil.copy(self.file("again"), self.model)):
+            shutil.copy(self.model, self.file("again"))
+            names = set(weights(self.model))
+            run = self.start()
+            change()
+            run.send_signal(signal.SIGINT)
+            self.assertEqual(run.wait(), 1)
+            err = content(self.err)
+            self.assertIn(f"'{self.model}' was changed", err)
+            rescued = self.file(f"out.onnx.rescued-{run.pid}.npz")
+            self.assertIn(rescued, err)
+            with np.load(rescued) as arrays:
+                old = weights(self.file("again"))
+                self.assertEqual(set(arrays), names)
+                for key in names:
+                    self.assertEqual(arrays[key].shape, old[key].shape)
+                    self.assertTrue((arrays[key] != old[key]).any(), key)
+            self.assertEqual(self.added(), ["again", os.path.basename(rescued)])
+            os.remove(rescued)
+            shutil.copy(self.file("again"), self.model)
+
+    def test_evaluation(self):
+        """Nothing is made of data that are no longer there."""
+        for a, path in ((self.x, "x.npy"), (self.y, "y.npy")):
+            np.save(self.file(path), np.tile(a, (50000, 1)))
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            run = subprocess.Popen([PROGRAM, "eval", self.model, "--data", self.file("x.npy"), "--target",
+                                    self.file("y.npy"), "--loss", "mse", "--batch", "1"], stdout=out, stderr=err)
+        self.addCleanup(lambda: (run.kill(), run.wait()))
+        while self.file("y.npy") not in content(f"/proc/{run.pid}/maps"):
+            self.assertIsNone(run.poll(), content(self.err))
+        os.truncate(self.file("y.npy"), 8192)
+        self.assertEqual(run.wait(), 1)
+        self.assertEqual(content(self.out), "")
+        self.assertIn(f"'{self.file('y.npy')}' was cut short", content(self.err))
+
+    def test_damaged_archive(self):
+        path = self.file("xy.npz")
+        np.savez(path, x=self.x, y=self.y)
+        with open(path, "r+b") as f:
+            f.seek(600)
+            byte = f.read(1)
+            f.seek(600)
+            f.write(bytes([byte[0] ^ 1]))
+        status, _, err = call("train", self.model, "--data", path, "--loss", "mse", "-o", self.file("out.onnx"))
+        self.assertEqual(status, 1)
+        self.assertIn("xy.npz: the archive is damaged: the member's bytes do not have its checksum", err)
+
+    def test_pipes(self):
+        """Nobody writes into it: whoever opened it to read would wait forever."""
+        os.mkfifo(self.file("f.npy"))
+        x, y, f = (self.file(n) for n in ("x.npy", "y.npy", "f.npy"))
+        self.before.append("f.npy")
+        for data, target, more in ((f, y, ()), (f"x={f}", y, ()), (x, f, ()), (x, y, ("--val-data", f)),
+                                   (x, y, ("--plan", f)), (x, y, ("--plugin", f)),
+                                   (x, y, ("--loss", "cross_entropy", "--class-weights", f))):
+            status, _, err = call("train", self.model, "--data", data, "--target", target, "--loss", "mse", "-o",
+                                  self.file("out.onnx"), *more)
+            self.assertEqual(status, 1, err)
+            self.assertIn("not a regular file", err)
+            self.assertEqual(self.added(), [])
+        self.assertEqual(call("inspect", f)[0], 1)
+
+    def test_names_of_files_make_no_lines(self):
+        with open(self.file("bad.npy"), "wb") as f:
+            text = b"{'descr': '<f4', 'a\nforged': False, 'shape': (1,), }"
+            f.write(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+        _, _, err = call(*self.arguments(x="bad.npy"))
+        self.assertIn("unknown key 'a\\u000aforged'", err)
+        np.savez(self.file("bad.npz"), **{"b\nforged": self.x, "c": self.x})
+        _, _, err = call(*self.arguments(x="bad.npz"))
+        self.assertIn("no member named 'x'; it has 'b\\u000aforged.npy', 'c.npy'", err)
+
     def test_no_litter(self):
         """A signal before the first step leaves nothing; a file of somebody else's stays, whatever it is."""
         with open(self.file("out.onnx.lock"), "w") as f:
