@@ -75,11 +75,11 @@ static const char *const fields[] = {"when", "gain", "logdet"};
 static const char *skip(const char *s) { return s + strspn(s, " \n\t"); }
 
 /* The word at *p, up to a blank or one of `(),;<>=`. */
-static bool word(const char **p, char out[32])
+static bool word(const char **p, char *out, size_t room)
 {
     const char *s = skip(*p);
     size_t n = strcspn(s, "(),;<>= \n\t");
-    if (n == 0 || n >= 32) return false;
+    if (n == 0 || n >= room) return false;
     memcpy(out, s, n);
     out[n] = 0;
     *p = skip(s + n);
@@ -98,7 +98,7 @@ static bool arguments(const char **p, const char *kinds, inv_condition *c)
         }
         if (optional && **p == ')') break;
         if (c->nargs > 0 && *(*p)++ != ',') return false;
-        if (c->nargs == 2 || !word(p, c->arg[c->nargs])) return false;
+        if (c->nargs == 2 || !word(p, c->arg[c->nargs], sizeof c->arg[0])) return false;
         if (*kinds == 'n' && !inv__word_double(c->arg[c->nargs], &c->number)) return false;
         c->nargs++;
     }
@@ -114,7 +114,7 @@ static bool relation(const char **p, const char *allowed, inv_condition *c)
     if (!**p || !strchr(allowed, **p)) return false;
     c->relation = *(*p)++;
     if (c->relation == '=' && *(*p)++ != '=') return false;
-    return word(p, text) && inv__word_double(text, &c->bound);
+    return word(p, text, sizeof text) && inv__word_double(text, &c->bound);
 }
 
 static const form *form_of(inv_language l, const char *name)
@@ -148,7 +148,7 @@ int inv__condition_next(const char **p, inv_language l, inv_condition *c)
     memset(c, 0, sizeof *c);
     const char *s = skip(*p);
     if (!*s) return 0;
-    const form *f = word(&s, c->name) ? form_of(l, c->name) : NULL;
+    const form *f = word(&s, c->name, sizeof c->name) ? form_of(l, c->name) : NULL;
     if (!f || !arguments(&s, f->args, c) || !relation(&s, f->relations, c)) return -1;
     if (*s && (*s != ';' || l == INV_IN_GAIN)) return -1;
     *p = *s ? s + 1 : s;

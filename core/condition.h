@@ -7,10 +7,11 @@
 #include "core/ir.h"
 #include "invonnx/plugin.h"
 
-enum { INV_MAX_PATTERN = 8 }; /* statements of a match text */
+enum { INV_MAX_RULE_NAME = 128 }; /* bytes of a name in a rule, the ending zero among them */
 
 typedef struct inv_condition {
-    char name[32], arg[2][32];
+    char name[32];
+    char arg[2][INV_MAX_RULE_NAME]; /* 0: it takes no such argument */
     int nargs;
     double number; /* the second argument, where that is one */
     char relation; /* '<', '>', '=' or 0 */

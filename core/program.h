@@ -21,13 +21,12 @@ typedef struct inv_volume_term {
     const char *form;  /* "log_abs", ... */
     inv_id arg, times; /* INV_NONE: takes none */
 } inv_volume_term;
-enum { INV_MAX_VOLUME = 4 };
 typedef struct inv_volume {
     const inv_id *from; /* results of the pattern's operators that the edge starts from, as many as it frees */
     const inv_id *held; /* what the pattern takes besides that which is freed */
     uint32_t nfrom, nheld;
     bool known;
-    inv_volume_term term[INV_MAX_VOLUME];
+    inv_volume_term *term;
     uint32_t nterm;
 } inv_volume;
 
@@ -85,6 +84,7 @@ typedef struct inv_refusal {
     const inv_inverse_def *rule;
     inv_id value; /* what would have been freed; INV_NONE: not known */
     inv_why why;
+    bool one_source; /* of a region: the other operand comes from its entry, too */
 } inv_refusal;
 typedef struct inv_matches {
     INV_VEC(inv_edge) edge;

@@ -6,7 +6,7 @@
 #include "core/condition.h"
 #include "core/ir_internal.h"
 
-enum { MOST_NAMES = 16, MOST_EXITS = 4 }; /* as matching has room for */
+enum { MOST_EXITS = 4 }; /* as matching has room for */
 
 #define TEXT(field) {#field, offsetof(inv_inverse_def, field)}
 const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
@@ -15,11 +15,7 @@ const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve)
 #undef TEXT
 
 /* Names of a pattern, and what solving adds to them. */
-typedef struct names {
-    const char *at[MOST_NAMES];
-    size_t n;
-    bool full;
-} names;
+typedef INV_VEC(const char *) names;
 
 static bool has(const names *set, const char *name)
 {
@@ -28,11 +24,13 @@ static bool has(const names *set, const char *name)
     return false;
 }
 
-static void note(names *set, const char *name)
+static inv_status note(inv_registry *r, inv_arena *a, const char *rule, names *set, const char *name)
 {
-    if (has(set, name)) return;
-    set->full = set->full || set->n == MOST_NAMES;
-    if (!set->full) set->at[set->n++] = name;
+    if (has(set, name)) return INV_OK;
+    INV_CHECK(strlen(name) < INV_MAX_RULE_NAME, r->ctx, INV_E_PARSE,
+              "inverse rule '%s', %s: a name of more than %d bytes: '%.20s...'", rule, r->field, INV_MAX_RULE_NAME - 1,
+              name);
+    return inv_vec_push(a, set, name) ? INV_OK : INV_E_NOMEM;
 }
 
 /* --- texts --- */
@@ -83,12 +81,44 @@ static inv_status check_form(inv_registry *r, const char *rule, const char *what
     return INV_OK;
 }
 
+/* Matching goes from node to node by the values that statements share. */
+static inv_status check_connected(inv_registry *r, inv_arena *a, const char *rule, const inv_stmts *st)
+{
+    names near = {0};
+    bool *reached = INV_ARENA_NEW(a, bool, st->n + 1);
+    if (!reached) return INV_E_NOMEM;
+    size_t first = 0;
+    while (first < st->n && strcmp(st->at[first].op, "region") == 0) first++;
+    INV_CHECK(first < st->n, r->ctx, INV_E_PARSE, "inverse rule '%s', match: regions alone, and no operator", rule);
+    for (size_t next = first; next < st->n;) {
+        const inv_stmt *s = &st->at[next];
+        const char *plain;
+        reached[next] = true;
+        for (uint32_t k = 0; k < s->nin + s->nout; k++) {
+            (void)plain_name(a, k < s->nin ? s->in[k] : s->out[k - s->nin], true, &plain);
+            if (plain) INV_TRY(note(r, a, rule, &near, plain));
+        }
+        for (next = 0; next < st->n; next++) {
+            bool shares = false;
+            s = &st->at[next];
+            for (uint32_t k = 0; k < s->nin + s->nout && !reached[next] && !shares; k++) {
+                (void)plain_name(a, k < s->nin ? s->in[k] : s->out[k - s->nin], true, &plain);
+                shares = plain && has(&near, plain);
+            }
+            if (shares) break;
+        }
+    }
+    for (size_t i = 0; i < st->n; i++)
+        INV_CHECK(reached[i], r->ctx, INV_E_PARSE,
+                  "inverse rule '%s', match: the statement that gives '%s' shares no value with the others", rule,
+                  st->at[i].out[0]);
+    return INV_OK;
+}
+
 static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
 {
     inv_stmts st = {0};
     INV_TRY(parse(r, a, d->name, "match", d->match, &st));
-    INV_CHECK(st.n <= INV_MAX_PATTERN, r->ctx, INV_E_PARSE, "inverse rule '%s', match: %zu statements, at most %d",
-              d->name, st.n, INV_MAX_PATTERN);
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "match", s));
@@ -96,10 +126,10 @@ static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_d
             const char *plain, *name = k < s->nin ? s->in[k] : s->out[k - s->nin];
             INV_CHECK(plain_name(a, name, k < s->nin, &plain), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', match: '%s' is no name of a value", d->name, name);
-            note(known, plain);
+            INV_TRY(note(r, a, d->name, known, plain));
         }
     }
-    INV_CHECK(!known->full, r->ctx, INV_E_PARSE, "inverse rule '%s', match: more than %d names", d->name, MOST_NAMES);
+    INV_TRY(check_connected(r, a, d->name, &st));
     r->field = "frees";
     INV_CHECK(d->frees || (st.n > 1 && !d->solve && !d->refuse), r->ctx, INV_E_ARG,
               "inverse rule '%s': frees is required, the value of match that the rule is about", d->name);
@@ -113,17 +143,18 @@ static inv_status check_saves(inv_registry *r, inv_arena *a, const inv_inverse_d
 {
     inv_stmts st = {0};
     INV_TRY(parse(r, a, d->name, "saves", d->saves, &st));
+    INV_TRY(inv_stmts_sort(a, &st));
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "saves", s));
         for (uint32_t k = 0; k < s->nin; k++)
             INV_CHECK(has(known, s->in[k]), r->ctx, INV_E_PARSE,
-                      "inverse rule '%s', saves: %s reads '%s', which nothing before it gives", d->name, s->op,
+                      "inverse rule '%s', saves: %s reads '%s', which nothing gives", d->name, s->op,
                       s->in[k]);
         for (uint32_t k = 0; k < s->nout; k++) {
             INV_CHECK(!has(known, s->out[k]), r->ctx, INV_E_PARSE, "inverse rule '%s', saves: '%s' is there already",
                       d->name, s->out[k]);
-            note(known, s->out[k]);
+            INV_TRY(note(r, a, d->name, known, s->out[k]));
         }
     }
     return INV_OK;
@@ -135,23 +166,22 @@ static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_d
     inv_stmts st = {0};
     bool freed = false;
     INV_TRY(parse(r, a, d->name, "solve", d->solve, &st));
+    INV_TRY(inv_stmts_sort(a, &st));
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "solve", s));
         for (uint32_t k = 0; k < s->nin; k++)
             INV_CHECK(has(known, s->in[k]) && (freed || strcmp(s->in[k], d->frees) != 0), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', solve: %s reads '%s', which %s", d->name, s->op, s->in[k],
-                      has(known, s->in[k]) ? "is what it is to compute" : "nothing before it gives");
+                      has(known, s->in[k]) ? "is what it is to compute" : "nothing gives");
         for (uint32_t k = 0; k < s->nout; k++) {
             const bool frees = strcmp(s->out[k], d->frees) == 0;
             INV_CHECK(frees ? !freed : !has(known, s->out[k]), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', solve: '%s' is there already", d->name, s->out[k]);
-            note(known, s->out[k]);
+            INV_TRY(note(r, a, d->name, known, s->out[k]));
             freed = freed || frees;
         }
     }
-    INV_CHECK(!known->full, r->ctx, INV_E_PARSE, "inverse rule '%s', match and solve: more than %d names", d->name,
-              MOST_NAMES);
     INV_CHECK(freed, r->ctx, INV_E_PARSE, "inverse rule '%s', solve: it does not compute '%s'", d->name, d->frees);
     return INV_OK;
 }

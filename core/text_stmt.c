@@ -339,3 +339,34 @@ inv_status inv_text_stmts(inv_context *ctx, inv_arena *a, const char *text, inv_
     }
     return INV_OK;
 }
+
+static bool stmt_reads(const inv_stmt *s, const inv_stmt *giver)
+{
+    for (uint32_t k = 0; k < s->nin; k++)
+        for (uint32_t o = 0; o < giver->nout; o++)
+            if (*s->in[k] && strcmp(s->in[k], giver->out[o]) == 0) return true;
+    return false;
+}
+
+inv_status inv_stmts_sort(inv_arena *a, inv_stmts *io)
+{
+    inv_stmt *sorted = INV_ARENA_NEW(a, inv_stmt, io->n + 1);
+    bool *taken = INV_ARENA_NEW(a, bool, io->n + 1);
+    if (!sorted || !taken) return INV_E_NOMEM;
+    for (size_t n = 0; n < io->n; n++) {
+        size_t next = io->n, left = io->n;
+        for (size_t i = 0; i < io->n && next == io->n; i++) {
+            if (taken[i]) continue;
+            if (left == io->n) left = i;
+            bool waits = false;
+            for (size_t k = 0; k < io->n && !waits; k++) waits = !taken[k] && stmt_reads(&io->at[i], &io->at[k]);
+            if (!waits) next = i;
+        }
+        if (next == io->n) next = left;
+        taken[next] = true;
+        sorted[n] = io->at[next];
+    }
+    io->at = sorted;
+    io->cap = io->n;
+    return INV_OK;
+}

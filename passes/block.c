@@ -229,8 +229,29 @@ static void drop_parts(inv_matcher *m)
     m->out->block.n = n;
 }
 
+/* Where a gate inside of a branch is no coupling, nothing is missing: the coupling is the block that has the branch. */
+static inv_status drop_gates(inv_matcher *m)
+{
+    inv_graph *g = m->g;
+    size_t n = 0;
+    bool *branch = INV_ARENA_NEW(&m->scratch, bool, g->node.n + 1);
+    if (!branch) return INV_E_NOMEM;
+    for (size_t i = 0; i < m->out->block.n; i++) {
+        const inv_block *b = &m->out->block.at[i];
+        for (uint32_t k = b->npattern; k < b->nnode; k++) branch[b->node[k]] = true;
+    }
+    for (size_t i = 0; i < m->out->refusal.n; i++) {
+        const inv_refusal r = m->out->refusal.at[i];
+        if (!r.one_source || !branch[r.node]) m->out->refusal.at[n++] = r;
+        else if (!inv_vec_push(&g->arena, &m->out->overruled, r)) return INV_E_NOMEM;
+    }
+    m->out->refusal.n = n;
+    return INV_OK;
+}
+
 inv_status inv_block_finish(inv_matcher *m)
 {
+    INV_TRY(drop_gates(m));
     INV_TRY(name_branches(m));
     drop_parts(m);
     return find_gains(m);

@@ -109,14 +109,17 @@ static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_bindin
     INV_TRY(find_from(g, rule, b, solved, made, v));
     INV_TRY(find_held(g, rule, b, v));
     v->known = p != NULL;
+    size_t most = 0;
+    for (const char *q = p; q && *q; q++) most += *q == ';';
+    v->term = INV_ARENA_NEW(&g->arena, inv_volume_term, most + 1);
+    if (!v->term) return INV_E_NOMEM;
     while (p && v->known && inv__condition_next(&p, INV_IN_LOGDET, &c) > 0) {
         if (strcmp(c.name, "0") == 0) continue;
         inv_volume_term t = {inv__arena_strdup(&g->arena, c.name), INV_NONE, INV_NONE};
         if (!t.form) return INV_E_NOMEM;
         if (c.nargs > 0) t.arg = inv_binding_get(b, c.arg[0]);
         if (c.nargs > 1) t.times = inv_binding_get(b, c.arg[1]);
-        v->known = v->nterm < INV_MAX_VOLUME && (c.nargs < 1 || t.arg != INV_NONE) &&
-                   (c.nargs < 2 || t.times != INV_NONE);
+        v->known = (c.nargs < 1 || t.arg != INV_NONE) && (c.nargs < 2 || t.times != INV_NONE);
         if (v->known) v->term[v->nterm++] = t;
     }
     return INV_OK;

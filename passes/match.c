@@ -5,66 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "passes/outline.h"
 #include "passes/pass.h"
 
 enum { MOST_STEPS = 20000000 };
-
-static bool op_matches(const char *alternatives, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *p = alternatives; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
-        if (strncmp(p, name, n) == 0 && (p[n] == '|' || p[n] == 0)) return true;
-    return false;
-}
-
-/* Binds a name of the pattern, `param(W)` included, to a value. */
-static bool bind_name(inv_matcher *m, inv_binding *b, const char *name, const inv_id *id)
-{
-    if (strncmp(name, "param(", 6) == 0) {
-        if (*id == INV_NONE || m->active[*id]) return false;
-        size_t n = strlen(name) - 7;
-        char *inner = inv__arena_strndup(&m->scratch, name + 6, n);
-        return inner && inv_binding_set(b, inner, id, 1);
-    }
-    return *id != INV_NONE && inv_binding_set(b, name, id, 1);
-}
-
-static bool bind_list(inv_matcher *m, inv_binding *b, const char *const *names, uint32_t n, const inv_id *ids,
-                      uint32_t nids)
-{
-    if (n == 1 && inv_is_variadic(names[0])) return inv_binding_set(b, names[0], ids, nids);
-    uint32_t present = nids;
-    while (present > 0 && ids[present - 1] == INV_NONE) present--;
-    if (n != present) return false;
-    for (uint32_t i = 0; i < n; i++)
-        if (!bind_name(m, b, names[i], &ids[i])) return false;
-    return true;
-}
-
-/* Without a domain a pattern speaks of canonical operators, not of somebody else's of that name. */
-static bool of_domain(const inv_stmt *s, const inv_node *n)
-{
-    const char *d = n->op->domain;
-    return *s->domain ? strcmp(d, s->domain) == 0 : !*d || strcmp(d, "ai.invonnx.ir") == 0;
-}
-
-/* Binds one operator statement to a node; `swap`: first two inputs exchanged. */
-static bool bind_node(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b)
-{
-    if (!op_matches(s->op, n->op->name) || !of_domain(s, n)) return false;
-    const inv_id *in = n->in;
-    if (swap) {
-        if (!(n->op->flags & INV_OP_COMMUTATIVE) || n->nin < 2) return false;
-        inv_id *turned = INV_ARENA_NEW(&m->scratch, inv_id, n->nin);
-        if (!turned) return false;
-        memcpy(turned, n->in, n->nin * sizeof *turned);
-        turned[0] = n->in[1];
-        turned[1] = n->in[0];
-        in = turned;
-    }
-    return bind_list(m, b, (const char *const *)s->out, s->nout, n->out, n->nout) &&
-           bind_list(m, b, (const char *const *)s->in, s->nin, in, n->nin);
-}
 
 /* --- local inverses --- */
 
@@ -73,7 +17,7 @@ static const char *kind_of(const inv_inverse_def *d) { return d->kind ? d->kind 
 static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
                               const inv_why *why)
 {
-    inv_refusal r = {kind_of(rule), node, rule, value, *why};
+    inv_refusal r = {kind_of(rule), node, rule, value, *why, false};
     return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -81,7 +25,7 @@ static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_i
 static inv_status note_overruled(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
                                  const inv_why *why)
 {
-    inv_refusal r = {kind_of(rule), node, rule, value, *why};
+    inv_refusal r = {kind_of(rule), node, rule, value, *why, false};
     return inv_vec_push(&m->g->arena, &m->out->overruled, r) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -91,9 +35,9 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
 {
     const inv_stmt *s = &rule->match.at[0];
     for (int swap = 0; swap < 2; swap++) {
-        inv_binding b = {0};
+        inv_binding b = m->pattern;
         const inv_node *n = inv_nod(m->g, node);
-        if (!bind_node(m, s, n, swap, &b)) continue;
+        if (!inv_pattern_bind(m, s, n, swap, &b)) continue;
         int freed = inv_binding_find(&b, rule->def->frees);
         if (freed < 0 || b.n_ids[freed] == 0 || !m->active[b.id[freed][0]]) continue;
         bool names = *kind_of(rule->def) != 0, made;
@@ -106,7 +50,7 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
             if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, rule->def, node, value, &why));
             if (!names && why.reason) INV_TRY(note_overruled(m, rule->def, node, value, &why));
             if (names && !rule->def->refuse && why.missed > 0 && why.missed < misfit->why.missed)
-                *misfit = (inv_refusal){kind_of(rule->def), node, rule->def, value, why};
+                *misfit = (inv_refusal){kind_of(rule->def), node, rule->def, value, why, false};
             continue;
         }
         why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
@@ -171,12 +115,13 @@ typedef struct attempt {
     inv_matcher *m;
     const inv_rule *rule;
     inv_binding b;
-    inv_id node[INV_MAX_PATTERN];
+    inv_id *node; /* m->pattern_node */
     uint32_t nnode;
     inv_id *inside; /* region nodes */
     uint32_t ninside;
-    bool done[INV_MAX_PATTERN]; /* per statement */
+    bool *done; /* m->stmt_done */
     bool step;    /* looks for a step of a longer block */
+    bool changed; /* what it frees was changed by the entry of its region before */
     excuse why;
 } attempt;
 
@@ -192,20 +137,18 @@ static inv_status tell(inv_matcher *m, const excuse *e, inv_id node)
     inv_why why = e->why;
     if (e->stage == FORBIDDEN) m->told[e->last] = true;
     if (e->stage == NO_REGION) INV_TRY(inv_excuse_region(m, &e->walk, &why));
-    return add_refusal(m, e->rule, node, e->value, &why);
+    INV_TRY(add_refusal(m, e->rule, node, e->value, &why));
+    m->out->refusal.at[m->out->refusal.n - 1].one_source = e->stage == NO_REGION && e->walk.loss == INV_LOST_SHARED;
+    return INV_OK;
 }
 
 static bool condition_names(const char *when, const char *what, const char *arg)
 {
-    char text[64];
-    size_t n = strlen(what), k = strlen(arg);
-    if (!when || n + k + 3 > sizeof text) return false;
-    memcpy(text, what, n);
-    text[n] = '(';
-    memcpy(text + n + 1, arg, k);
-    text[n + k + 1] = ')';
-    text[n + k + 2] = 0;
-    return strstr(when, text) != NULL;
+    bool named = false;
+    inv_condition c;
+    while (when && !named && inv__condition_next(&when, INV_IN_WHEN, &c) > 0)
+        named = strcmp(c.name, what) == 0 && strcmp(c.arg[0], arg) == 0;
+    return named;
 }
 
 static bool leads_to(const inv_stmt *region, const char *name)
@@ -316,32 +259,64 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     memcpy(inside + a->ninside, r.node, r.nnode * sizeof *inside);
     a->inside = inside;
     a->ninside += r.nnode;
+    a->changed = a->changed || w.changed;
     a->done[i] = true;
     if (inv_binding_set(&a->b, s->in[0], entry, r.nentry)) INV_TRY(match_rest(a, found));
     if (!*found) {
         excuse why = a->why;
         *a = saved;
         a->why = why;
+        a->done[i] = false;
     }
     return INV_OK;
 }
 
-/* Candidates for an operator statement: users of a bound input, else what gives the bound output. */
+/* What the statement's operand k, an output behind the inputs, is bound to. */
+static inv_id bound_to(const attempt *a, const inv_stmt *s, uint32_t k)
+{
+    const char *name = k < s->nin ? s->in[k] : s->out[k - s->nin];
+    const size_t n = strlen(name);
+    for (uint32_t i = 0; strncmp(name, "param(", 6) == 0 && i < a->b.n; i++)
+        if (strlen(a->b.name[i]) == n - 7 && strncmp(a->b.name[i], name + 6, n - 7) == 0)
+            return a->b.n_ids[i] ? a->b.id[i][0] : INV_NONE;
+    return inv_binding_get(&a->b, name);
+}
+
+/* Nodes that an operator statement may stand for: what gives a bound output, else the users of that bound input which
+ * has fewest. 0: none of its operands is bound, or nothing is left. *one: room for the list of a single one. */
+static uint32_t candidates(const attempt *a, const inv_stmt *s, inv_id *one, const inv_id **list)
+{
+    const inv_matcher *m = a->m;
+    uint32_t least = UINT32_MAX;
+    *list = one;
+    for (uint32_t k = 0; k < s->nout; k++) {
+        const inv_id out = bound_to(a, s, s->nin + k);
+        if (out == INV_NONE) continue;
+        *one = inv_val(m->g, out)->def;
+        return *one != INV_NONE;
+    }
+    for (uint32_t k = 0; k < s->nin; k++) {
+        const inv_id in = bound_to(a, s, k);
+        if (in == INV_NONE || m->uses.start[in + 1] - m->uses.start[in] >= least) continue;
+        least = m->uses.start[in + 1] - m->uses.start[in];
+        *list = &m->uses.node[m->uses.start[in]];
+    }
+    return least == UINT32_MAX ? 0 : least;
+}
+
 static inv_status match_operator(attempt *a, size_t i, bool *found)
 {
     const inv_stmt *s = &a->rule->match.at[i];
     inv_matcher *m = a->m;
-    inv_id via = INV_NONE, out = inv_binding_get(&a->b, s->out[0]);
-    for (uint32_t k = 0; k < s->nin && via == INV_NONE; k++) via = inv_binding_get(&a->b, s->in[k]);
-    const inv_id def = out == INV_NONE ? INV_NONE : inv_val(m->g, out)->def;
-    const inv_id *from = via == INV_NONE ? &def : &m->uses.node[m->uses.start[via]];
-    uint32_t n = via != INV_NONE ? m->uses.start[via + 1] - m->uses.start[via] : def != INV_NONE;
+    inv_id one;
+    const inv_id *from;
+    const uint32_t n = candidates(a, s, &one, &from);
     attempt saved = *a;
     for (uint32_t u = 0; u < n && !*found; u++) {
         inv_id node = from[u];
         if (!inv_region_pay(m, 1)) break;
         for (int swap = 0; swap < 2 && !*found; swap++) {
-            if (!bind_node(m, s, inv_nod(m->g, node), swap, &a->b)) {
+            if (!inv_pattern_bind(m, s, inv_nod(m->g, node), swap, &a->b)) {
                 *a = saved;
                 continue;
             }
@@ -351,10 +326,30 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
             if (!*found) {
                 excuse_by(&saved.why, &a->why);
                 *a = saved;
+                a->done[i] = false;
             }
         }
     }
     return INV_OK;
+}
+
+/* Of the operator statements that are left and meet what is bound, in whatever order the rule has them, that which may
+ * stand for the fewest nodes; else as many as there are. */
+static size_t next_operator(const attempt *a)
+{
+    const inv_stmts *st = &a->rule->match;
+    size_t next = st->n;
+    uint32_t fewest = 0;
+    for (size_t i = 0; i < st->n; i++) {
+        inv_id one;
+        const inv_id *list;
+        if (a->done[i] || is_region(&st->at[i])) continue;
+        const uint32_t n = candidates(a, &st->at[i], &one, &list);
+        if (n == 0 || (next < st->n && n >= fewest)) continue;
+        next = i;
+        fewest = n;
+    }
+    return next;
 }
 
 static inv_status match_rest(attempt *a, bool *found)
@@ -366,8 +361,8 @@ static inv_status match_rest(attempt *a, bool *found)
         if (next == n && region_is_next(a, i)) next = i;
     }
     if (next < n) return match_region(a, next, found);
-    for (size_t i = 0; i < n; i++)
-        if (!a->done[i] && !is_region(&a->rule->match.at[i])) return match_operator(a, i, found);
+    next = next_operator(a);
+    if (next < n) return match_operator(a, next, found);
     for (size_t i = 0; i < n; i++)
         if (!a->done[i]) return INV_OK;
     for (uint32_t k = 0; k + 1 < a->nnode; k++) { /* the one that comes last in the order stands last */
@@ -411,6 +406,20 @@ static bool is_unsolved(const attempt *a)
     return is;
 }
 
+/* Whether what would be freed is only on the way from one operator of a longer block to another, this one. */
+static bool within_longer(const attempt *a)
+{
+    const inv_matcher *m = a->m;
+    const inv_id freed = freed_by(a), giver = freed == INV_NONE ? INV_NONE : inv_val(m->g, freed)->def;
+    bool within = false;
+    if (!a->changed || a->nnode > 1 || giver == INV_NONE || !m->paired[a->node[0]] || !m->paired[giver]) return false;
+    for (size_t i = m->out->block.n; i-- > 0 && !within;) {
+        const inv_block *b = &m->out->block.at[i];
+        within = inv_ids_have(b->node, b->npattern, a->node[0]) && inv_ids_have(b->node, b->npattern, giver);
+    }
+    return within;
+}
+
 /* Blocks of several operators do not overlap. Inside a longer one that begins at the same node, a shorter one is a step
  * if what it gives leaves the longer one. */
 static inv_status claim(attempt *a, uint32_t longer, bool *found)
@@ -421,7 +430,7 @@ static inv_status claim(attempt *a, uint32_t longer, bool *found)
     *found = false;
     for (uint32_t k = 0; k < a->nnode && a->nnode > 1; k++)
         if (m->paired[a->node[k]]) return INV_OK;
-    if (is_unsolved(a)) return INV_OK;
+    if (is_unsolved(a) || within_longer(a)) return INV_OK;
     INV_TRY(inv_block_make(m, a->rule, &a->b, a->node, a->nnode, a->inside, a->ninside, &b));
     for (uint32_t k = 0; !step && b.nout && k < m->out->block.at[longer].nout; k++)
         step = m->out->block.at[longer].out[k] == b.out[0];
@@ -455,8 +464,10 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
     if (first == rule->match.n) return INV_OK;
     const inv_stmt *s = &rule->match.at[first];
     for (int swap = 0; swap < 2 && !*found; swap++) {
-        attempt a = {.m = m, .rule = rule, .step = longer != INV_NONE};
-        if (!bind_node(m, s, inv_nod(m->g, node), swap, &a.b) || !all_active(&a, s)) continue;
+        attempt a = {.m = m, .rule = rule, .step = longer != INV_NONE, .b = m->pattern, .node = m->pattern_node,
+                     .done = m->stmt_done};
+        memset(a.done, 0, rule->match.n * sizeof *a.done);
+        if (!inv_pattern_bind(m, s, inv_nod(m->g, node), swap, &a.b) || !all_active(&a, s)) continue;
         a.node[a.nnode++] = node;
         a.done[first] = true;
         INV_TRY(match_rest(&a, found));

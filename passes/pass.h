@@ -165,19 +165,24 @@ bool inv_has_log_derivative(const char *op);
 /* rule.c: rules compiled for matching */
 typedef struct inv_rule {
     const inv_inverse_def *def;
-    inv_stmts match, solve, saves;
+    inv_stmts match, solve, saves; /* the last two each behind those that give what it reads */
 } inv_rule;
-#define INV_MAX_BIND 16
-/* Names of a pattern and what they stand for; a variadic holds a list. */
+/* Names of a pattern and what they stand for; a variadic holds a list. Names are only added: a copy goes back to what
+ * was bound when it was made, as long as nothing else is. */
 typedef struct inv_binding {
-    const char *name[INV_MAX_BIND];
-    const inv_id *id[INV_MAX_BIND];
-    uint32_t n_ids[INV_MAX_BIND];
-    uint32_t n;
+    const char **name;
+    const inv_id **id;
+    uint32_t *n_ids;
+    uint32_t n, room;
 } inv_binding;
+bool inv_binding_init(inv_binding *b, inv_arena *a, uint32_t room);
 /* An attribute of the matched node, "name", or of the one that gives another value of the pattern, "value.name". */
 const inv_attr *inv_rule_attr(const inv_graph *g, const inv_binding *b, const inv_node *node, const char *name);
-inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n);
+/* most: names and statements that any of them has */
+typedef struct inv_rule_sizes {
+    uint32_t names, stmts;
+} inv_rule_sizes;
+inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n, inv_rule_sizes *most);
 inv_id inv_binding_get(const inv_binding *b, const char *name); /* INV_NONE */
 int inv_binding_find(const inv_binding *b, const char *name);   /* index or -1 */
 bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32_t n);
@@ -207,6 +212,7 @@ typedef struct inv_walk {
     inv_id exit[INV_MAX_EXIT], entry, apart, known;
     uint32_t nexit;
     bool recoverable, several;
+    bool changed;     /* `apart` is computed from the entry, which is there all the same */
     uint8_t loss;     /* inv_region_loss: why nothing was found */
     inv_id at, spoilt; /* the value that it is about; SHARED: the part of it that feeds the branch, INV_NONE: another */
 } inv_walk;
@@ -234,6 +240,11 @@ typedef struct inv_matcher {
     inv_matches *out;
     inv_rule *rule;
     size_t nrule;
+    /* work space of matching one rule at one node, enough for the largest: what its pattern binds and what solving
+     * adds to that; the nodes found, and which statements are */
+    inv_binding pattern, solving;
+    inv_id *pattern_node;
+    bool *stmt_done;
     bool *paired;    /* per node: in a block of a pattern with several operators */
     INV_VEC(inv_unsolved) unsolved; /* longer patterns that were found, where their own solve text does not do */
     bool *told;      /* per node: of a longer block that values forbid, and that ends there, it was said why */
@@ -256,6 +267,9 @@ typedef struct inv_matcher {
 /* matcher.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
 inv_status inv_matcher_init(inv_matcher *m);
 void inv_matcher_fini(inv_matcher *m);
+/* matcher.c: binds an operator statement to a node if it fits; `swap`: with the first two inputs exchanged. Names of b
+ * may have been added also where it does not. */
+bool inv_pattern_bind(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b);
 
 /* rule.c: the entries of v, which depends on parameters and constants only, in its own type; NULL if they cannot be
  * had. Borrowed from the matcher. */

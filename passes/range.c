@@ -67,7 +67,8 @@ static const struct monotone {
 
 /* Operators whose entries are entries of their first operand, or means of them. */
 static const char *const movers[] = {"View",   "Transpose",   "Permute",        "SplitSizes",    "SliceRange",
-                                     "Gather", "BroadcastTo", "ReduceMeanAxes", "ReduceMaxAxes", "MaxPoolN"};
+                                     "Gather", "BroadcastTo", "ReduceMeanAxes", "ReduceMaxAxes", "ReduceMinAxes",
+                                     "MaxPoolN"};
 
 static inv_range hull(inv_range a, inv_range b)
 {
@@ -94,12 +95,32 @@ static inv_range reciprocal(inv_range a)
     return (inv_range){1 / a.hi, 1 / a.lo, isinf(a.hi)};
 }
 
+/* a ** b. Powers of what is positive are at their limits where base and exponent are. */
+static inv_range power(inv_range a, inv_range b)
+{
+    const bool even = b.lo == b.hi && fmod(b.lo, 2) == 0;
+    if (even && !(a.lo >= 0)) {
+        const double far = fmax(fabs(a.lo), fabs(a.hi)), near = a.hi < 0 ? -a.hi : 0;
+        a = (inv_range){near, far, false};
+    }
+    if (!(a.lo >= 0)) return anything;
+    if (a.lo == 0 && !(b.lo >= 0)) return (inv_range){0, INFINITY, b.lo > -INFINITY && isfinite(a.hi) && b.hi <= 0};
+    const double p[] = {pow(a.lo, b.lo), pow(a.lo, b.hi), pow(a.hi, b.lo), pow(a.hi, b.hi)};
+    inv_range r = {p[0], p[0], positive(a)};
+    for (int i = 1; i < 4; i++) {
+        r.lo = fmin(r.lo, p[i]);
+        r.hi = fmax(r.hi, p[i]);
+    }
+    return r;
+}
+
 static inv_range of_two(const char *op, inv_range a, inv_range b)
 {
     if (strcmp(op, "Add") == 0) return (inv_range){a.lo + b.lo, a.hi + b.hi, a.above || b.above};
     if (strcmp(op, "Sub") == 0) return (inv_range){a.lo - b.hi, a.hi - b.lo, a.above};
     if (strcmp(op, "Mul") == 0) return product(a, b);
     if (strcmp(op, "Div") == 0) return positive(b) ? product(a, reciprocal(b)) : anything;
+    if (strcmp(op, "Pow") == 0) return power(a, b);
     if (strcmp(op, "Min") == 0) {
         inv_range r = hull(a, b);
         r.hi = fmin(a.hi, b.hi);
@@ -126,6 +147,9 @@ static inv_range of_node(inv_matcher *m, const inv_node *n, question *q)
 {
     const char *op = n->op->name;
     if (strcmp(op, "Softmax") == 0) return (inv_range){0, 1, true};
+    if (strcmp(op, "LogSoftmax") == 0) return (inv_range){-INFINITY, 0, true};
+    if (strcmp(op, "Sin") == 0 || strcmp(op, "Cos") == 0) return (inv_range){-1, 1, false};
+    if (strcmp(op, "Cosh") == 0) return (inv_range){1, INFINITY, false};
     for (size_t i = 0; i < sizeof movers / sizeof *movers; i++)
         if (strcmp(op, movers[i]) == 0) return range_of(m, n->in[0], q);
     for (size_t i = 0; i < sizeof monotones / sizeof *monotones; i++)

@@ -2,8 +2,10 @@
  * Single-entry regions: what `region(x)` means in a rule.
  *
  *     x1 ------------------(+)-- y1       exit t = F(x2); entry x2 = a dominator of t;
- *     x2 --+--[ region ]---t               apart = x1: not read inside, not computed from x2
+ *     x2 --+--[ region ]---t               apart = x1: not read inside
  *          +---------------------->        x2 leaves the block: something else lets it be solved for
+ *
+ * x1 may be computed from x2 where it is what came of another half by steps like this one, y1 = (x1' + F'(x2)) + F(x2).
  *
  * The walk goes up from the exits, always opening the value that comes last in the order; whenever one value alone is
  * left, that value dominates the exits. The entry may be `apart` itself (x1 = x2 in the picture) if something outside
@@ -102,6 +104,30 @@ static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
     return false;
 }
 
+enum { MOST_CARRIERS = 256 };
+
+/* Whether a way of inverses leads from v up to what is not computed from what the walk has seen: then v is another half
+ * that was changed by the entry, and not a branch of it. The frontier's room is free while nothing is in it. */
+static bool is_changed_half(inv_matcher *m, inv_id v, uint32_t lowest)
+{
+    uint32_t n = 0, looked = 0;
+    m->front[n++] = v;
+    while (n && looked++ < MOST_CARRIERS && m->steps) {
+        v = m->front[--n];
+        const inv_id d = inv_val(m->g, v)->def;
+        if (!computed_from(m, v, lowest)) return true;
+        for (uint32_t k = 0; d != INV_NONE && k < inv_nod(m->g, d)->nin; k++) {
+            const inv_id x = inv_nod(m->g, d)->in[k];
+            bool freed = false;
+            if (x == INV_NONE || !m->active[x] || m->seen[x] == m->walk || n > m->nvalue / 2) continue;
+            for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1] && !freed; i++)
+                freed = m->out->edge.at[m->edge_of[i]].forward == d;
+            if (freed) m->front[n++] = x;
+        }
+    }
+    return false;
+}
+
 static bool read_outside(const inv_matcher *m, inv_id v)
 {
     for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1]; u++)
@@ -183,7 +209,9 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
             return INV_OK;
         }
         if (alone) {
-            if (computed_from(m, w->apart, place(m, v))) {
+            w->changed = computed_from(m, w->apart, place(m, v));
+            if (w->changed && !(is_changed_half(m, w->apart, place(m, v)) &&
+                                inv_region_recoverable(m, v, w->apart, w->known))) {
                 if (!lost) lose(w, INV_LOST_SHARED, v);
                 if (!is_piece(m, w->spoilt, v)) w->spoilt = INV_NONE;
                 return INV_OK;
@@ -287,12 +315,30 @@ static bool solvable(inv_matcher *m, const inv_edge *e, const goal *t)
     return true;
 }
 
+/* Whether v is computed from what the node gives. */
+static bool behind(inv_matcher *m, inv_id v, inv_id node)
+{
+    uint32_t n = 0;
+    if (v == INV_NONE) return false;
+    m->visit++;
+    m->visited[v] = m->visit;
+    m->stack[n++] = v;
+    while (n) {
+        const inv_id d = inv_val(m->g, m->stack[--n])->def;
+        if (d == node) return true;
+        if (d != INV_NONE && m->pos[d] > m->pos[node]) n = climb(m, d, n);
+    }
+    return false;
+}
+
+/* What leads to `apart` is not there before that is. */
 static bool recoverable(inv_matcher *m, const goal *t)
 {
     if (inv_val(m->g, t->x)->is_output) return true;
     for (uint32_t i = m->edge_start[t->x]; i < m->edge_start[t->x + 1]; i++) {
         const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
-        if ((t->among ? carries(m, e) : outside(m, e)) && solvable(m, e, t)) return true;
+        if ((t->among ? carries(m, e) : outside(m, e)) && !behind(m, t->apart, e->forward) && solvable(m, e, t))
+            return true;
     }
     return false;
 }
@@ -362,5 +408,6 @@ bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out)
         enter_in_order(m, out, v);
         lowest = place(m, v); /* the walk goes back */
     }
-    return out->nentry > 1 && !computed_from(m, w->apart, lowest) && solved_in_turn(m, w, out);
+    return out->nentry > 1 &&
+           (!computed_from(m, w->apart, lowest) || is_changed_half(m, w->apart, lowest)) && solved_in_turn(m, w, out);
 }

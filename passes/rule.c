@@ -8,11 +8,20 @@
 #include "ops/linear.h"
 #include "passes/pass.h"
 
-inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n)
+/* Names that statements may bind, some counted more than once. */
+static uint32_t names_in(const inv_stmts *list)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < list->n; i++) n += list->at[i].nin + list->at[i].nout;
+    return n;
+}
+
+inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n, inv_rule_sizes *most)
 {
     const inv_inverse_def *first = inv_registry_favoured(ctx->registry);
     *n = inv_registry_ninverses(ctx->registry);
     *rules = INV_ARENA_NEW(a, inv_rule, *n ? *n : 1);
+    *most = (inv_rule_sizes){0};
     if (!*rules) return INV_E_NOMEM;
     for (size_t i = 0, at = first ? 1 : 0; i < *n; i++) {
         const inv_inverse_def *def = inv_registry_inverse_at(ctx->registry, i);
@@ -21,8 +30,20 @@ inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, s
         INV_TRY(inv_text_stmts(ctx, a, r->def->match, &r->match));
         if (r->def->solve) INV_TRY(inv_text_stmts(ctx, a, r->def->solve, &r->solve));
         if (r->def->saves) INV_TRY(inv_text_stmts(ctx, a, r->def->saves, &r->saves));
+        INV_TRY(inv_stmts_sort(a, &r->solve));
+        INV_TRY(inv_stmts_sort(a, &r->saves));
+        const uint32_t names = names_in(&r->match) + names_in(&r->solve) + names_in(&r->saves);
+        if (names > most->names) most->names = names;
+        if (r->match.n > most->stmts) most->stmts = (uint32_t)r->match.n;
     }
     return INV_OK;
+}
+
+bool inv_binding_init(inv_binding *b, inv_arena *a, uint32_t room)
+{
+    *b = (inv_binding){INV_ARENA_NEW(a, const char *, room + 1), INV_ARENA_NEW(a, const inv_id *, room + 1),
+                       INV_ARENA_NEW(a, uint32_t, room + 1), 0, room};
+    return b->name && b->id && b->n_ids;
 }
 
 int inv_binding_find(const inv_binding *b, const char *name)
@@ -42,7 +63,7 @@ bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32
 {
     int i = inv_binding_find(b, name);
     if (i >= 0) return b->n_ids[i] == n && (n == 0 || memcmp(b->id[i], ids, n * sizeof *ids) == 0);
-    if (b->n == INV_MAX_BIND) return false;
+    if (b->n == b->room) return false;
     b->name[b->n] = name;
     b->id[b->n] = ids;
     b->n_ids[b->n++] = n;

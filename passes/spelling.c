@@ -180,7 +180,10 @@ static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
         if (r->match[r->nmatch - 1].op != n->op || n->nout != 1 || n->out[0] == INV_NONE) continue;
         inv_dtype t = inv_val(s->g, n->out[0])->dtype;
         if (t != INV_F32 && t != INV_F64) return INV_OK;
-        inv_attempt a = {.s = s, .row = r};
+        const char *name[INV_SPELLING_NAMES];
+        const inv_id *id[INV_SPELLING_NAMES];
+        uint32_t n_ids[INV_SPELLING_NAMES];
+        inv_attempt a = {.s = s, .row = r, .value = {name, id, n_ids, 0, INV_SPELLING_NAMES}};
         if (inv_binding_set(&a.value, r->match[r->nmatch - 1].s->out[0], &n->out[0], 1) && inv_spelling_fits(&a))
             INV_TRY(solve(&a, to));
     }

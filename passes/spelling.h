@@ -6,7 +6,7 @@
 
 #include "passes/pass.h"
 
-enum { INV_SPELLING_STEPS = 12, INV_SPELLING_GIVEN = 8, INV_SPELLING_ARGS = 3 };
+enum { INV_SPELLING_STEPS = 12, INV_SPELLING_NAMES = 16, INV_SPELLING_GIVEN = 8, INV_SPELLING_ARGS = 3 };
 
 /* An operand or an attribute: a number, a name, or `what(arg, ...)`. */
 typedef struct inv_term {

@@ -122,14 +122,18 @@ static bool computed(inv_matcher *m, const inv_attr *a, const inv_binding *b, co
 }
 
 /* Attributes of a solving node: copies, all of them or one by one, and what is computed. */
-static bool solve_attrs(inv_matcher *m, const inv_stmt *s, const inv_binding *b, const inv_node *node, inv_attr *out,
+static bool solve_attrs(inv_matcher *m, const inv_stmt *s, const inv_binding *b, const inv_node *node, inv_attr **list,
                         uint32_t *n)
 {
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < s->nattr; i++) most += strcmp(s->attr[i].name, "*") == 0 ? node->nattr : 1;
+    inv_attr *out = *list = INV_ARENA_NEW(&m->scratch, inv_attr, most);
     *n = 0;
+    if (!out) return false; /* m->scratch has failed, which the pass asks for in the end */
     for (uint32_t i = 0; i < s->nattr; i++) {
         inv_attr a = s->attr[i];
         if (strcmp(a.name, "*") == 0) {
-            for (uint32_t k = 0; k < node->nattr && *n < 16; k++) out[(*n)++] = node->attr[k];
+            for (uint32_t k = 0; k < node->nattr; k++) out[(*n)++] = node->attr[k];
             continue;
         }
         if (a.kind == INV_ATTR_OTHER && strchr(a.s, '(')) {
@@ -140,7 +144,7 @@ static bool solve_attrs(inv_matcher *m, const inv_stmt *s, const inv_binding *b,
             a = *from;
             a.name = s->attr[i].name;
         }
-        if (*n < 16) out[(*n)++] = a;
+        out[(*n)++] = a;
     }
     return true;
 }
@@ -172,10 +176,10 @@ static inv_status emit_all(inv_matcher *m, const inv_stmts *list, const inv_bind
 {
     for (size_t i = 0; i < list->n && *ok; i++) {
         const inv_stmt *s = &list->at[i];
-        inv_attr attr[16];
+        inv_attr *attr;
         uint32_t nattr, nin = 0;
         inv_id *in = NULL;
-        *ok = solve_attrs(m, s, b, node, attr, &nattr);
+        *ok = solve_attrs(m, s, b, node, &attr, &nattr);
         if (*ok) INV_TRY(solve_inputs(m, s, local, &in, &nin));
         bool list_out = s->nout == 1 && inv_is_variadic(s->out[0]);
         uint32_t nout = list_out ? nfreed : s->nout;
@@ -198,7 +202,7 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
                              inv_template *out)
 {
     inv_graph *g = m->g;
-    inv_binding local = *b;
+    inv_binding local = m->solving;
     size_t order = g->order.n;
     const char *frees = rule->def->frees;
     const int freed = inv_binding_find(b, frees);
@@ -207,6 +211,7 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
     bool ok = freed >= 0;
     *out = (inv_template){.node = list};
     if (!list) return INV_E_NOMEM;
+    for (uint32_t i = 0; i < b->n; i++) (void)inv_binding_set(&local, b->name[i], b->id[i], b->n_ids[i]);
     INV_TRY(emit_all(m, &rule->saves, b, nfreed, node, &local, list, &out->nnode, &ok));
     out->nsave = out->nnode;
     if (ok) local.name[freed] = ""; /* solve defines it anew */

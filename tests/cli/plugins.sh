@@ -52,6 +52,37 @@ sed 's/logdet     log_deriv/logdet     0/; s/rule theirs/rule flat/' theirs.rule
 sed -n '/^rule masked_affine_coupling$/,/^$/p' all.rules | sed 's/^rule .*/rule whole/; s/log_abs(s, c)/log_abs(s)/' >whole.rules
 sed -n '/^rule masked_half$/,/^$/p' all.rules | sed 's/^rule masked_half$/rule half/' >>whole.rules
 sed -n '/^rule linear_tall$/,/^$/p' all.rules | sed 's/^rule .*/rule tall/; s/^    doc/    logdet     log_det(W)\n&/' >tall.rules
+# statements in any order, the one that meets nothing of the first among them; more of them and of names than anybody needs
+cat >order.rules <<'RULE'
+rule order
+    kind       ""
+    match      a = Mul(x1, param(c)); b = Mul(x2, param(s)); y1 = Sub(a, b)
+    solve      x1 = Div(q, c); q = Add(y1, b)
+    frees      x1
+    when       same_shape(x1, y1); same_shape(x1, x2); away_from_zero(c, 1e-6)
+    gain       max_inv(c)
+    doc        two scaled streams
+    case       g(float[4,3] u, float[4,3] v) => (z) { param float[6,5] B; param float[3] c = {0.5, 2, 1}; param float[3] s = {0.8, 0.6, 0};
+             | x1 = LeakyRelu<alpha = 0.9>(u); x2 = LeakyRelu<alpha = 0.9>(v); a = Mul(x1, c); b = Mul(x2, s); y1 = Sub(a, b); y = Concat<axis = 1>(y1, x2); z = MatMul(y, B) }
+RULE
+"$INVONNX_PYTHON" - <<'MAKE'
+ways = range(1, 18)
+match = [f"a{i} = Add(a{i - 1}, param(shift))" for i in ways] + ["a0 = Mul(x, param(the_factor_of_a_name_that_is_longer_than_most))"]
+solve = ["x = Div(b0, the_factor_of_a_name_that_is_longer_than_most)"] + [f"b{i - 1} = Sub(b{i}, shift)" for i in ways][:-1]
+case = " ".join(f"a{i} = Add(a{i - 1}, shift);" for i in ways)
+open("many.rules", "w").write(f"""rule many
+    kind       ""
+    match      {'; '.join(match[::2] + match[1::2])}
+    solve      {'; '.join(solve)}; b16 = Sub(a17, shift)
+    frees      x
+    when       same_shape(x, a17); away_from_zero(the_factor_of_a_name_that_is_longer_than_most, 1e-6)
+    gain       max_inv(the_factor_of_a_name_that_is_longer_than_most)
+    doc        a scale and many shifts
+    case       g(float[4,6] in) => (z) {{ param float[6,5] B; param float[6] f = {{1.5, -2, 0.25, 1, 3, -0.5}};
+             | param float[6] shift; x = LeakyRelu<alpha = 0.9>(in); a0 = Mul(x, f); {case} z = MatMul(a17, B) }}
+""")
+MAKE
+for rules in order many; do expect 0 selftest --plugin $rules.rules; prints "rule     $rules" "0 failed"; done
 cat >cut.rules <<'RULE'
 rule cut
     kind       ""

@@ -155,6 +155,33 @@ static void test_spellings(void **state)
     assert_non_null(strstr(got, "momentum_residual x1 x2 A -> "));
     assert_non_null(strstr(got, "additive_coupling a x2 A -> w x2"));
     assert_null(strstr(got, "scale"));
+    /* one half is read by three branches: each step is found, and a gate inside of a branch is none */
+    blocks_text(HALVES "param float[3,3] C; f = MatMul(x2, A); t = Tanh(f); s = Exp(t); m = Mul(x1, s); "
+                "u = MatMul(x2, C); k = Sigmoid(x2); v = Mul(u, k); w = Add(m, v); h = Sin(x2); y1 = Sub(w, h); "
+                "y = Concat<axis = 1>(y1, x2);" TAIL, got, sizeof got);
+    assert_non_null(strstr(got, "affine_coupling x1 x2 C A -> w x2"));
+    assert_non_null(strstr(got, "additive_coupling w x2 -> y1 x2"));
+    assert_null(strstr(got, "coupling m"));
+    assert_null(strstr(got, "coupling u"));
+    /* a third branch of what is not there again, but for w, is no step */
+    blocks_text(HALVES "f = MatMul(x2, A); t = Tanh(f); w = Add(x1, t); h = Sin(x2); y1 = Sub(w, h); "
+                "y = Concat<axis = 1>(y1, h);" TAIL, got, sizeof got);
+    assert_null(strstr(got, "additive_coupling w"));
+    /* scales that are positive as they are computed */
+    static const char *const scales[] = {"Pow(float[] {2}, t)", "Pow(f, float[] {2}); s = Add(p, float[] {0.5})",
+                                         "Cosh(f)", "Sin(f); s = Add(p, float[] {1.5})",
+                                         "Abs(f); s = Add(p, float[] {0.1})", "Softplus(f)"};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 HALVES "f = MatMul(x2, A); t = Tanh(f); %s = %s; m = Mul(x1, s); y1 = Add(m, t); "
+                        "y = Concat<axis = 1>(y1, x2);" TAIL, strchr(scales[i], ';') ? "p" : "s", scales[i]);
+        blocks_text(text, got, sizeof got);
+        if (!strstr(got, "affine_coupling x1 x2 A -> y1 x2")) fail_msg("%s: %s", scales[i], got);
+    }
+    blocks_text(HALVES "f = MatMul(x2, A); s = Pow(f, float[] {3}); t = Tanh(f); m = Mul(x1, s); y1 = Add(m, t); "
+                "y = Concat<axis = 1>(y1, x2);" TAIL, got, sizeof got);
+    assert_null(strstr(got, "affine_coupling"));
     /* an update in place, by indices, with transposes around it */
     blocks_text("g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; const int64[3,1] i = {3, 4, 5}; "
                 "x = Sin(in); x1, x2 = Split<axis = 1, num_outputs = 2>(x); f = MatMul(x1, A); t = Tanh(f); "

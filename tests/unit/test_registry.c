@@ -172,6 +172,9 @@ static void conditions_and_gains_are_a_closed_list(void **state)
     test_context_end(ctx, &c);
 }
 
+#define LONG32 "a123456789b123456789c123456789_1"
+#define LONG LONG32 LONG32 LONG32 LONG32
+
 static void solve_texts_read_what_is_there(void **state)
 {
     (void)state;
@@ -181,10 +184,15 @@ static void solve_texts_read_what_is_there(void **state)
         {"d = Neg(x); y = Sub(x, d)", "u = Neg(y); x = Sub(y, u)", "x", NULL},
         {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, d)", "x", NULL},
         {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, x)", "x", "reads 'x', which is what"},
-        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, u); u = Neg(y)", "x", "reads 'u', which nothing"},
+        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, u); u = Neg(y)", "x", NULL}, /* in any order */
+        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, u); u = Neg(v)", "x", "reads 'v', which nothing"},
+        {"d = Neg(x); y = Sub(x, d)", "x = Sub(y, u); u = Neg(v); v = Neg(u)", "x", "reads 'u', which nothing"},
+        {"d = Neg(x); y = Sub(z, v)", "x = Sub(y, u); u = Neg(v)", "x", "that gives 'y' shares no value"},
+        {"t = region(x)", "x = Neg(t)", "x", "no operator"},
+        {"d = Neg(x); y = Sub(x, " LONG "d)", "x = Sub(y, d)", "x", "more than 127 bytes"},
         {"d = Neg(x); y = Sub(x, d)", "w = Neg(y)", "w", "match names no value 'w'"},
         {"a = Neg(x); b = Neg(a); c = Neg(b); d = Neg(c); e = Neg(d); f = Neg(e); g = Neg(f); h = Neg(g); y = Neg(h)",
-         "x = Neg(y)", "x", "9 statements, at most 8"},
+         "i = Neg(y); j = Neg(i); k = Neg(j); l = Neg(k); m = Neg(l); n = Neg(m); o = Neg(n); x = Neg(o)", "x", NULL},
     };
     counting c = {0};
     inv_context *ctx = test_context(&c);
