@@ -22,10 +22,11 @@
  * them has: all from attribute `axis` on, or those of one of as many groups of channels as attribute `groups` says.
  *
  * The order of statements does not matter, in either text. Those of a pattern hang together by the values that they
- * share; the matched node is that which runs last. One of a single node is a local inverse, longer ones also name blocks. Recovery may use any solve text wherever its pattern is found,
- * beside those of the pattern's parts, and checks what it gives. A longer pattern without one leaves solving to the
- * inverses of its nodes. What comes out of a region is a value like any other: to solve, it is computed forward again.
- * The entry of a region may be the freed value itself only where another operator of the pattern reads it. */
+ * share; the matched node is that which runs last. One of a single node is a local inverse, longer ones also name
+ * blocks. Recovery may use any solve text wherever its pattern is found, beside those of the pattern's parts, and
+ * checks what it gives. A longer pattern without one leaves solving to the inverses of its nodes. What comes out of a
+ * region is a value like any other: to solve, it is computed forward again. The entry of a region may be the freed
+ * value itself only where another operator of the pattern reads it. */
 #ifndef INVONNX_PLUGIN_H
 #define INVONNX_PLUGIN_H
 
