@@ -192,6 +192,7 @@ inv_id inv_graph_value(inv_graph *g, const char *name, inv_role role, inv_dtype 
                        .role = (uint8_t)role,
                        .mem = (uint8_t)mem_of_role(role),
                        .init = INV_NONE,
+                       .source = INV_NONE,
                        .buffer = v};
     if (!inv_vec_push(&g->arena, &g->value, value)) return fail_id(g, INV_E_NOMEM);
     if (!index_add(g, v)) {

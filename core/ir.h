@@ -68,7 +68,8 @@ typedef struct inv_attr {
 typedef enum inv_role {
     INV_ROLE_NODE,  /* computed by a node */
     INV_ROLE_INPUT, /* graph input, fed by the caller */
-    INV_ROLE_PARAM, /* initializer of the model; lives in the session, shared by its plans */
+    INV_ROLE_PARAM, /* initializer of the model, or a weight in a Constant node; lives in the session, shared by its
+                       plans. In a function or body: stands for the main graph's inits.at[init] */
     INV_ROLE_CONST, /* known data: Constant nodes and folded shape arithmetic */
     INV_ROLE_OPTIM  /* optimizer state; zero at the start, lives in the session */
 } inv_role;
@@ -114,7 +115,10 @@ typedef struct inv_value {
     inv_id same;                  /* the value that took its place (lowering, simplification); INV_NONE */
     inv_data data;                /* PARAM, CONST: its data; bytes NULL if unknown */
     const char *inverse_of;       /* PARAM: the value whose (pseudo-)inverse a rewriting put here; else NULL */
+    const char *within;           /* PARAM: the function or body of control flow that it is in; NULL: main graph */
     inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
+    inv_id source;                /* PARAM: the file's Constant node that it is (inv_node.source), where that is a node
+                                     of the main graph or of a block; INV_NONE */
     inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
     size_t offset;                /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */
 } inv_value;
@@ -222,6 +226,9 @@ const char *inv_graph_fresh(inv_graph *g, const char *stem);       /* unique nam
 inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void *bytes); /* copies bytes */
 inv_id inv_graph_const_ints(inv_graph *g, size_t n, const int64_t *v);                    /* int64[n] */
 inv_id inv_graph_const_real(inv_graph *g, inv_dtype t, double v);                         /* scalar */
+
+/* The value of the main graph g that parameter `v` of one of its functions or bodies is. */
+static inline inv_id inv_graph_param(const inv_graph *g, const inv_value *v) { return g->inits.at[v->init]; }
 
 /* Of a type that files may hold and nothing here computes with; its name. */
 bool inv_value_carried(const inv_value *v);

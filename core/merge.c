@@ -39,6 +39,7 @@ typedef struct finder {
     int8_t *varied;    /* per value: its elements differ; -1: not looked yet; 0: those that were looked at do not */
     const inv_graph *body; /* newest body of control flow that was looked into ... */
     uint32_t *inside;      /* ... and the roles of its values */
+    uint32_t *inner;       /* per parameter of g: roles inside of functions and bodies; NULL: it has none there */
 } finder;
 
 const char *inv_use_role_name(inv_use_role role)
@@ -59,7 +60,7 @@ const char *inv_use_role_name(inv_use_role role)
 
 /* --- roles --- */
 
-static inv_use_role role_of(const finder *f, const inv_graph *g, const inv_node *n, uint32_t slot)
+inv_use_role inv_use_role_at(const inv_node *n, uint32_t slot, bool train_bn)
 {
     static const struct {
         const char *op;
@@ -82,15 +83,28 @@ static inv_use_role role_of(const finder *f, const inv_graph *g, const inv_node 
     };
     if (inv_node_is(n, "BatchNormalization") && slot >= 3) {
         bool trains = n->op && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : n->nout > 1;
-        if (!trains && !f->train_bn) return INV_USE_FIXED;
+        if (!trains && !train_bn) return INV_USE_FIXED;
         return slot == 3 ? INV_USE_MEAN : INV_USE_VARIANCE;
     }
     for (size_t i = 0; i < sizeof table / sizeof *table && slot < 4; i++)
         if (inv_node_is(n, table[i].op)) return table[i].role[slot];
-    return inv_use_quantizes(g, n, slot) ? INV_USE_QUANTIZATION : INV_USE_OPERAND;
+    return INV_USE_OPERAND;
+}
+
+static inv_use_role role_of(const finder *f, const inv_graph *g, const inv_node *n, uint32_t slot)
+{
+    const inv_use_role r = inv_use_role_at(n, slot, f->train_bn);
+    return r == INV_USE_OPERAND && inv_use_quantizes(g, n, slot) ? INV_USE_QUANTIZATION : r;
 }
 
 static void find_roles(finder *f, const inv_graph *g, uint32_t *roles);
+
+/* Parameters inside of g, a function or body, have these roles. */
+static void note_inner(finder *f, const inv_graph *g, const uint32_t *roles)
+{
+    for (inv_id v = 0; v < g->value.n && f->inner; v++)
+        if (inv_val(g, v)->role == INV_ROLE_PARAM) f->inner[inv_val(g, v)->init] |= roles[v];
+}
 
 /* What the bodies of a node do with a value that they read from around them. */
 static uint32_t roles_inside(finder *f, const inv_node *n, uint32_t slot)
@@ -104,6 +118,7 @@ static uint32_t roles_inside(finder *f, const inv_node *n, uint32_t slot)
             uint32_t *roles = INV_ARENA_NEW(f->a, uint32_t, a->graph->value.n + 1);
             if (!roles) return bits; /* f->a->failed says so */
             find_roles(f, a->graph, roles);
+            note_inner(f, a->graph, roles);
             f->body = a->graph;
             f->inside = roles;
         }
@@ -169,7 +184,10 @@ static inv_status find_roots(const inv_callees *callees, frame *x, inv_arena *a)
         const inv_value *val = inv_val(g, v);
         inv_id outside = x->arg ? x->arg[v] : INV_NONE;
         bool param = val->role == INV_ROLE_PARAM && !inv_value_fixed(val);
-        x->root[v] = outside != INV_NONE ? x->outer->root[outside] : param ? v : INV_NONE;
+        x->root[v] = outside != INV_NONE ? x->outer->root[outside]
+                     : !param            ? INV_NONE
+                     : x->outer          ? inv_graph_param(callees->g, val)
+                                         : v;
         if (outside != INV_NONE) x->fixed[v] = is_fixed(x->outer->g, outside, x->outer->fixed);
     }
     for (size_t i = 0; i < g->order.n; i++) {
@@ -220,12 +238,26 @@ static uint32_t roles_of_result(const inv_node *n, const uint32_t *roles)
     return 0;
 }
 
+/* Bodies that read nothing from around them. */
+static void find_body_roles(finder *f, const inv_node *n)
+{
+    for (uint32_t i = 0; i < n->nattr && f->inner; i++) {
+        const inv_attr *a = &n->attr[i];
+        if (a->kind != INV_ATTR_GRAPH || !a->graph || a->ncaptured) continue;
+        uint32_t *roles = INV_ARENA_NEW(f->a, uint32_t, a->graph->value.n + 1);
+        if (!roles) return; /* f->a->failed says so */
+        find_roles(f, a->graph, roles);
+        note_inner(f, a->graph, roles);
+    }
+}
+
 /* Against the order; what only hands a value on passes the roles of its result. */
 static void find_roles(finder *f, const inv_graph *g, uint32_t *roles)
 {
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         uint32_t through = roles_of_result(n, roles);
+        find_body_roles(f, n);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE)
                 roles[n->in[k]] |= (k == 0 && through ? through : roles_at(f, g, n, k)) | inv_use_marks(n, k, roles);
@@ -250,6 +282,7 @@ static inv_status find_formal_roles_of(finder *f, inv_id fn)
     uint32_t *roles = INV_ARENA_NEW(f->a, uint32_t, body->value.n + 1);
     if (!roles) return INV_E_NOMEM;
     find_roles(f, body, roles);
+    note_inner(f, body, roles);
     for (size_t k = 0; k < body->inputs.n; k++) f->formal[fn][k] = roles[body->inputs.at[k]];
     return INV_OK;
 }
@@ -290,11 +323,18 @@ static inv_status find_formal_roles(finder *f)
 inv_status inv_param_roles(const inv_graph *g, bool train_bn, inv_arena *a, uint32_t **out)
 {
     finder f = {.g = g, .a = a, .train_bn = train_bn};
+    for (size_t i = 0; i < g->inits.n && !f.inner; i++) {
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        if (!v->within && (v->source == INV_NONE || !g->function.n)) continue;
+        f.inner = INV_ARENA_NEW(a, uint32_t, g->inits.n + 1);
+        if (!f.inner) return INV_E_NOMEM;
+    }
     INV_TRY(inv_callees_init(&f.callees, g, a));
     INV_TRY(find_formal_roles(&f));
     *out = INV_ARENA_NEW(a, uint32_t, g->value.n + 1);
     if (!*out) return INV_E_NOMEM;
     find_roles(&f, g, *out);
+    for (size_t i = 0; i < g->inits.n && f.inner; i++) (*out)[g->inits.at[i]] |= f.inner[i];
     return a->failed ? INV_E_NOMEM : INV_OK;
 }
 
@@ -458,7 +498,7 @@ static inv_status look(finder *f, const frame *x)
         if (n->nout && n->out[0] != INV_NONE && x->root[n->out[0]] != INV_NONE) continue;
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id r = n->in[k] == INV_NONE ? INV_NONE : x->root[n->in[k]];
-            if (r == INV_NONE) continue;
+            if (r == INV_NONE || inv_val(f->g, r)->within) continue; /* those inside of functions no exporter merges */
             inside = inside || fn != INV_NONE || k >= listed;
             if (fn != INV_NONE || k >= listed) continue;
             inv_param_use u = {.node = x->outer ? x->node : g->order.at[i], .slot = x->outer ? x->slot[n->in[k]] : k,

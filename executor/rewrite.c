@@ -233,6 +233,13 @@ static inv_status value_names(const inv_graph *g, inv_arena *a, uint32_t n, cons
 static inv_status outline_apart(inv_session *s, inv_arena *a, inv_outline *o)
 {
     const inv_graph *g = s->program->own;
+    for (size_t i = 0; i < g->inits.n; i++) { /* weights in Constant nodes, which are in no order */
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        inv_outline_node x = {.source = v->source, .nout = 1};
+        if (v->source == INV_NONE) continue;
+        INV_TRY(value_names(g, a, 1, &g->inits.at[i], &x.out));
+        if (!inv_vec_push(a, &o->node, x)) return INV_E_NOMEM;
+    }
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         inv_outline_node x = {.source = n->source, .domain = n->domain, .op_type = n->op_type, .name = n->name,

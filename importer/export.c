@@ -237,13 +237,35 @@ static inv_status tensor(inv__writer *w, size_t begin, size_t end, place at, boo
             name = inv__arena_strndup(&w->l.scratch, (const char *)base + f.body, f.end - f.body);
         if (!name) return INV_E_NOMEM;
     }
-    uint32_t i = at == AT_INITIALIZER ? inv__names_get(&w->inits, name) : INV_NONE;
+    uint32_t i = at == AT_INITIALIZER ? inv__names_get(&w->inits, name) : inv__placed_at(w->impl, begin);
     const inv_weight *x = i != INV_NONE && is_new(&w->weight[i]) && w->weight[i].n ? &w->weight[i] : NULL;
     bool moves;
     INV_TRY(decide(w, begin, end, at == AT_INITIALIZER || at == AT_INNER_INITIALIZER, &v, &moves));
     *changed = x || moves;
     if (!*changed) return INV_OK;
     return rewrite_tensor(w, begin, end, &v, x, x ? inv_val(g, g->inits.at[i])->dtype : INV_DT_NONE);
+}
+
+/* New numbers in attribute value_floats, each list of them where it was: the file may have one number a field. */
+static inv_status numbers(inv__writer *w, size_t begin, size_t end, const inv_weight *x, inv_dtype to)
+{
+    const uint8_t *base = w->impl->file.base;
+    size_t done = 0, size = inv_dtype_size(x->dtype);
+    inv__field f;
+    for (size_t pos = begin; pos < end; pos = f.end) {
+        INV_TRY(inv__writer_field(w, pos, end, &f));
+        bool list = f.id == INV__ATTR_FLOATS;
+        inv_weight part = *x;
+        INV_TRY(inv__put(&w->model, base + f.at, (list ? f.body : f.end) - f.at));
+        if (!list) continue;
+        part.n = (f.end - f.body) / sizeof(float);
+        INV_CHECK(!x->maker.make && part.n <= x->n - done, w->l.ctx, INV_E_INTERNAL, "'%s': byte %zu: more numbers "
+                  "than when it was loaded", w->m->path, pos);
+        part.data = (const uint8_t *)x->data + done * size;
+        done += part.n;
+        INV_TRY(inv__put_elements(&w->model, &part, to));
+    }
+    return INV_OK;
 }
 
 /* --- messages around them --- */
@@ -286,6 +308,11 @@ static inv_status message(inv__writer *w, const ProtobufCMessageDescriptor *d, p
     inv__field f;
     *changed = false;
     if (d == &onnx__tensor_proto__descriptor) return tensor(w, begin, end, at, changed);
+    uint32_t i = d == &onnx__attribute_proto__descriptor ? inv__placed_at(w->impl, begin) : INV_NONE;
+    if (i != INV_NONE && is_new(&w->weight[i])) {
+        *changed = true;
+        return numbers(w, begin, end, &w->weight[i], inv_val(w->m->graph, w->m->graph->inits.at[i])->dtype);
+    }
     for (size_t pos = begin; pos < end; pos = f.end) {
         INV_TRY(inv__writer_field(w, pos, end, &f));
         INV_TRY(field(w, d, at, &f, changed));

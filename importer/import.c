@@ -423,5 +423,6 @@ inv_status inv__import_model(inv__loader *l, const Onnx__ModelProto *m)
     INV_TRY(inv__defects_report(&l->defects, path));
     if (g->failed != INV_OK) return g->failed;
     INV_TRY(inv__import_signature(l));
-    return inv_graph_sort(g);
+    INV_TRY(inv_graph_sort(g));
+    return l->plain ? INV_OK : inv__lift_weights(l);
 }

@@ -10,6 +10,7 @@
  *   attr.c     AttributeProto -> inv_attr
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
  *   signature.c  what the file says of its initializers
+ *   weights.c  weights in Constant nodes and bodies become parameters
  *   function.c model-local functions;  model.c  load and destroy
  *   export.c   the file with new weights;  outline.c  with blocks as functions;  encode.c  messages that are new
  *   pieces.c   files as lists of pieces (writer.h);  file.c  how they are written: temporary file, fsync, rename
@@ -47,6 +48,13 @@ typedef struct inv__external {
     const char *what; /* "initializer 'w' in training_info" */
 } inv__external;
 
+/* Where the file has the data of a parameter that is no initializer of the main graph: its TensorProto, or the attribute
+ * with its numbers. */
+typedef struct inv__place {
+    size_t at;
+    uint32_t init; /* in the graph's inits */
+} inv__place;
+
 /* What inv_model.impl points to. */
 typedef struct inv__impl {
     inv_arena arena;
@@ -55,6 +63,7 @@ typedef struct inv__impl {
     INV_VEC(const char *) ext_name; /* locations already resolved ... */
     INV_VEC(uint32_t) ext_at;       /* ... and the mapping of each */
     INV_VEC(inv__external) external; /* all, in the file's order; nothing is added after loading */
+    INV_VEC(inv__place) placed;      /* in the file's order */
     int dir;                     /* the model's folder; -1 */
     int64_t ir_version;
     const char *producer, *producer_version;
@@ -140,6 +149,7 @@ enum {
     INV__ATTR_I = 3,
     INV__ATTR_S = 4,
     INV__ATTR_T = 5,
+    INV__ATTR_G = 6,
     INV__ATTR_FLOATS = 7,
     INV__ATTR_INTS = 8,
     INV__ATTR_STRINGS = 9,
@@ -190,6 +200,7 @@ typedef struct inv__loader {
     inv_arena scratch; /* gone after the import: protobuf-c's messages, tables */
     inv__defects defects;
     inv_id source; /* number of the file's next node (inv_node.source) */
+    bool plain;    /* weights in Constant nodes stay there */
 } inv__loader;
 
 /* tensor.c. Only a want of memory is a failure; what is wrong with the tensor is a defect, with
@@ -249,6 +260,11 @@ const char *inv__span_find(inv__span s, const char *what); /* NULL: not in it */
 
 /* function.c */
 inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m);
+
+/* weights.c: makes parameters of the weights in Constant nodes and bodies of the imported graph. */
+inv_status inv__lift_weights(inv__loader *l);
+/* The parameter whose message is at `at` (inv__place); INV_NONE. */
+uint32_t inv__placed_at(const inv__impl *impl, size_t at);
 
 /* --- file.c: a file that appears whole or not at all --- */
 typedef struct inv__out {

@@ -59,14 +59,14 @@ static inv_status create(inv_context *ctx, const char *path, inv_model **out)
     return m->path ? INV_OK : INV_E_NOMEM;
 }
 
-inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out)
+static inv_status load(inv_context *ctx, const char *path, bool plain, inv_model **out)
 {
     inv_model *m;
     *out = NULL;
     INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
     inv_status s = create(ctx, path, &m);
     if (s == INV_OK) {
-        inv__loader l = {.ctx = ctx, .model = m, .impl = m->impl};
+        inv__loader l = {.ctx = ctx, .model = m, .impl = m->impl, .plain = plain};
         inv__arena_init(&l.scratch, ctx);
         inv__defects_init(&l.defects, ctx);
         s = import(&l);
@@ -79,6 +79,16 @@ inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out)
     }
     *out = m;
     return INV_OK;
+}
+
+inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out)
+{
+    return load(ctx, path, false, out);
+}
+
+inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model **out)
+{
+    return load(ctx, path, true, out);
 }
 
 inv_status inv_model_set_layout(inv_model *m, inv_layout layout)

@@ -178,7 +178,9 @@ static inv_status copy_node(inv_expansion *x, size_t at, inv_ids *order)
 inv_status inv_expand(inv_expansion *x, inv_ids *order)
 {
     for (inv_id i = 0; i < x->body->value.n; i++) {
-        if (inv_val(x->body, i)->def == INV_NONE || x->map[i] != INV_NONE) continue;
+        const inv_value *v = inv_val(x->body, i);
+        if (v->role == INV_ROLE_PARAM && x->map[i] == INV_NONE) x->map[i] = inv_graph_param(x->g, v);
+        if (v->def == INV_NONE || x->map[i] != INV_NONE) continue;
         x->map[i] = local_value(x, inv_val(x->body, i));
         if (x->map[i] == INV_NONE) return x->g->failed;
     }

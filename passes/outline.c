@@ -363,6 +363,21 @@ static inv_status put_body(inv_cutter *c, const inv_cut *around, inv_outline_nod
     return INV_OK;
 }
 
+/* The file's Constant nodes that are parameters stand before all else, wherever they were. */
+inv_status inv_outline_weights(inv_outliner *o, const inv_graph *g, const bool *read)
+{
+    for (size_t i = 0; i < g->inits.n; i++) {
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        if (v->source == INV_NONE || (read && !read[g->inits.at[i]])) continue;
+        inv_outline_node n = {.source = v->source, .nout = 1};
+        const char **out = INV_ARENA_NEW(o->a, const char *, 1);
+        if (!out || !(out[0] = inv__arena_strdup(o->a, v->name))) return INV_E_NOMEM;
+        n.out = out;
+        if (!inv_vec_push(o->a, &o->out->node, n)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
 /* --- all of it --- */
 
 static inv_status put_fact(inv_outliner *o, const char *key, const char *value)
@@ -511,6 +526,7 @@ inv_status inv_outline_cut(inv_outliner *o)
     }
     for (size_t i = 0; i < c.ncut; i++)
         if (!inv_vec_push(o->a, &o->out->block, c.cut[i].row)) return INV_E_NOMEM;
+    INV_TRY(inv_outline_weights(o, o->flat, NULL));
     INV_TRY(put_body(&c, &c.all, &o->out->node));
     INV_TRY(inv_outline_solvers(o));
     return o->out->function.n ? put_fact(o, "ai.invonnx.version", "1") : INV_OK;

@@ -116,6 +116,8 @@ bool inv_nodes_give(const inv_graph *g, const inv_id *node, size_t n, inv_id v);
 
 /* outline.c: fills o->out from the matches of o->g. */
 inv_status inv_outline_cut(inv_outliner *o);
+/* Constant nodes that are parameters of g, copied from o->flat; read: NULL, or per value of g whether it is. */
+inv_status inv_outline_weights(inv_outliner *o, const inv_graph *g, const bool *read);
 /* written_order.c: fills the order of c->all and of every cut that is made, and c->turn. */
 inv_status inv_outline_order(inv_cutter *c);
 bool inv_texts_have(const char *const *list, size_t n, const char *text);

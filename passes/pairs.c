@@ -554,7 +554,7 @@ inv_status inv_pairs_load(inv_registry *r, const char *path)
     inv_context *ctx = inv_registry_context(r);
     inv_model *model;
     size_t pairs = 0;
-    INV_TRY(inv_model_load(ctx, path, &model));
+    INV_TRY(inv__model_load_plain(ctx, path, &model));
     inv_status s = inv_registry_keep_model(r, model);
     for (size_t i = 0; i < model->graph->function.n && s == INV_OK; i++) {
         pair p = {.ctx = ctx, .f = &model->graph->function.at[i]};

@@ -386,6 +386,7 @@ static inv_status write_nodes(inv_reversal *x)
 {
     inv_outliner *o = x->o;
     const inv_graph *h = x->h;
+    INV_TRY(inv_outline_weights(o, h, x->read));
     for (size_t i = 0; i < h->order.n; i++) {
         const inv_node *n = inv_nod(h, h->order.at[i]);
         inv_outline_node w = {.source = n->source, .domain = "", .op_type = inv__arena_strdup(o->a, n->op_type),

@@ -48,13 +48,14 @@ static inv_status wrong(unroller *u, const char *what)
     return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "%s", what);
 }
 
-/* The initializers of the body, once for all trips. */
+/* The initializers of the body, once for all trips. Those that are weights are parameters of the model. */
 static inv_status make_constants(unroller *u)
 {
     const inv_graph *body = u->attr->graph;
     for (inv_id v = 0; v < body->value.n; v++) {
         const inv_value *from = inv_val(body, v);
         u->constant[v] = INV_NONE;
+        if (from->role == INV_ROLE_PARAM) u->constant[v] = inv_graph_stands(u->g, inv_graph_param(u->g, from));
         if (from->role != INV_ROLE_CONST) continue;
         const char *name = inv__arena_printf(&u->l->scratch, "%s/%s", u->x.label, from->name);
         if (!name) return INV_E_NOMEM;
