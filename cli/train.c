@@ -120,6 +120,23 @@ static bool may_commit(void *opaque)
     return !cli_watch_cut();
 }
 
+/* Constant nodes with several numbers may be meant as weights, and are not (importer/weights.c). */
+static void note_constants(const json_t *inspection)
+{
+    const json_t *entry;
+    const char *first = NULL;
+    size_t i, n = 0, numbers = 0;
+    json_array_foreach(json_object_get(inspection, "constants"), i, entry)
+    {
+        if (strcmp(cli_string(entry, "why"), "a single number") == 0) numbers++;
+        else if (n++ == 0) first = cli_string(entry, "name");
+    }
+    char more[64] = "", single[64] = "";
+    if (n > 1) snprintf(more, sizeof more, " and %zu more", n - 1);
+    if (numbers) snprintf(single, sizeof single, ", and %zu single number%s", numbers, numbers > 1 ? "s" : "");
+    if (n) cli_note("constants of formulas are not trained: '%s'%s%s (`inspect` lists them)", first, more, single);
+}
+
 static int start(training *t)
 {
     cli_job *job = &t->job;
@@ -145,6 +162,7 @@ static int start(training *t)
     if (!report) return CLI_FAILED;
     cli_say_trained(report);
     say_run(t, report);
+    note_constants(job->inspection);
     cli_progress_start(&t->progress, t->total, t->epochs);
     json_decref(report);
     return CLI_OK;

@@ -15,7 +15,7 @@ struct inv_model {
     void *impl;       /* importer/: mappings, facts for inspect */
 };
 
-/* inv_model_load, but of weights in Constant nodes nothing is made: for files whose functions other models take over. */
+/* inv_model_load, but weights in Constant nodes stay there: for files whose functions other models take over. */
 inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model **out);
 
 /* Entries that are made when they are written, so that not all of them have to be there at once. *data is valid until

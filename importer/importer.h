@@ -48,8 +48,8 @@ typedef struct inv__external {
     const char *what; /* "initializer 'w' in training_info" */
 } inv__external;
 
-/* Where the file has the data of a parameter that is no initializer of the main graph: its TensorProto, or the attribute
- * with its numbers. */
+/* Where the file has the data of a parameter that is no initializer of the main graph: its TensorProto, or the
+ * attribute with its numbers. */
 typedef struct inv__place {
     size_t at;
     uint32_t init; /* in the graph's inits */

@@ -87,6 +87,8 @@ static json_t *initializers_json(view *w)
         const inv_value *v = inv_val(w->g, w->g->inits.at[i]);
         const inv_untrained why = (inv_untrained)w->untrained[w->g->inits.at[i]];
         json_t *o = value_json(w, w->g->inits.at[i]);
+        if (v->within) set(w, o, "in", text(w, v->within));
+        else if (v->source != INV_NONE) set(w, o, "in", json_string("a Constant node"));
         set(w, o, "bytes", json_integer((json_int_t)v->data.nbytes));
         set(w, o, "trainable", json_boolean(why == INV_TRAINED));
         if (why != INV_TRAINED) set(w, o, "reason", json_string(inv_untrained_key(why)));
@@ -165,11 +167,7 @@ static void look_at(view *w, const inv_graph *g, const char *prefix);
 
 static void look_into(view *w, const inv_attr *a, const char *node)
 {
-    for (size_t v = 0; v < a->graph->value.n; v++) {
-        const inv_value *val = inv_val(a->graph, (inv_id)v);
-        if (val->role == INV_ROLE_CONST && inv_dtype_is_float(val->dtype) && val->shape.rank > 0)
-            append(w, w->inner, text(w, val->name));
-    }
+    if (inv__constants_look(w, a->graph, node, true) != INV_OK) w->failed = true;
     look_at(w, a->graph, node);
 }
 
@@ -239,10 +237,15 @@ static inv_status describe(view *w, const inv_model *m)
     set(w, w->root, "inputs", values_json(w, &w->g->inputs));
     set(w, w->root, "outputs", values_json(w, &w->g->outputs));
     set(w, w->root, "initializers", initializers_json(w));
+    INV_TRY(inv__constants_look(w, w->g, "", false));
     look_at(w, w->g, "");
-    for (size_t f = 0; f < nf; f++)
-        if (w->called[f]) look_at(w, w->g->function.at[f].body, w->g->function.at[f].name);
+    for (size_t f = 0; f < nf; f++) {
+        if (!w->called[f]) continue;
+        INV_TRY(inv__constants_look(w, w->g->function.at[f].body, w->g->function.at[f].name, false));
+        look_at(w, w->g->function.at[f].body, w->g->function.at[f].name);
+    }
     INV_TRY(inv__traps_report(w));
+    set(w, w->root, "constants", json_incref(w->constants));
     set(w, w->root, "operators", json_incref(w->operators));
     set(w, w->root, "missing", json_incref(w->missing));
     set(w, w->root, "traps", json_incref(w->traps));
@@ -272,11 +275,11 @@ inv_status inv_model_inspect(inv_model *m, char **json)
     w.groups = json_object();
     w.traps = json_array();
     w.trap_nodes = json_object();
-    w.inner = json_array();
-    w.failed = !w.root || !w.operators || !w.missing || !w.groups || !w.traps || !w.trap_nodes || !w.inner;
+    w.constants = json_array();
+    w.failed = !w.root || !w.operators || !w.missing || !w.groups || !w.traps || !w.trap_nodes || !w.constants;
     inv_status s = w.failed ? inv__fail(m->ctx, INV_E_NOMEM, "out of memory") : describe(&w, m);
     if (s == INV_OK) s = dump(&w, json);
-    json_t *all[] = {w.root, w.operators, w.missing, w.groups, w.traps, w.trap_nodes, w.inner};
+    json_t *all[] = {w.root, w.operators, w.missing, w.groups, w.traps, w.trap_nodes, w.constants};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
     inv__arena_fini(&w.scratch);
     return s;

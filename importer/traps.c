@@ -261,15 +261,6 @@ inv_status inv__traps_report(inv__view *w)
     report_signature(w);
     note_computed(w);
     INV_TRY(read_file(w));
-    if (json_array_size(w->inner)) {
-        json_t *o = json_object();
-        inv__view_set(w, o, "kind", json_string("inner_initializer"));
-        inv__view_set(w, o, "initializers", json_incref(w->inner));
-        inv__view_set(w, o, "text",
-                      json_string("initializers of bodies of If, Loop or Scan are constants: they are not trained. "
-                                  "Initializers of the model that bodies read are"));
-        inv__view_append(w, w->traps, o);
-    }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         json_t *nodes = json_object_get(w->trap_nodes, texts[i].kind);
         if (!nodes) continue;

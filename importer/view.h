@@ -18,7 +18,7 @@ typedef struct inv__view {
     inv_callees callees;
     const uint32_t *roles;  /* per value of g: of its uses, as bits (core/merge.h) */
     const uint8_t *untrained; /* per value of g: inv_untrained (core/trained.h) */
-    json_t *root, *operators, *missing, *groups, *traps, *inner;
+    json_t *root, *operators, *missing, *groups, *traps, *constants;
     json_t *trap_nodes;     /* kind of trap -> names of nodes */
     bool failed;            /* jansson had no memory */
 } inv__view;
@@ -27,6 +27,9 @@ typedef struct inv__view {
 void inv__view_set(inv__view *w, json_t *object, const char *key, json_t *v);
 void inv__view_append(inv__view *w, json_t *array, json_t *v);
 json_t *inv__view_text(inv__view *w, const char *s);
+
+/* constants.c: adds those of one graph to w->constants; `prefix`: of names. */
+inv_status inv__constants_look(inv__view *w, const inv_graph *g, const char *prefix, bool body);
 
 /* traps.c */
 /* Notes what one node is a sign of; `name`: as reported. */

@@ -10,8 +10,8 @@
  *     other files such constants are those of formulas.
  *
  * Numbers, what shapes and sizes are made of, and all else stay constants. A Constant that is a weight leaves the order
- * of its graph; its value is a parameter, and inv__impl.placed says where in the file its data are. Functions and bodies
- * get values that stand for a parameter of the main graph, so a function that is called twice has its weights once. */
+ * of its graph; its value is a parameter, and inv__impl.placed says where in the file its data are. Functions and
+ * bodies get values that stand for a parameter of the main graph, so a function called twice has its weights once. */
 #include <string.h>
 
 #include "core/merge.h"
@@ -115,8 +115,17 @@ static bool is_weight_slot(const inv_node *n, uint32_t slot)
 {
     if (inv_node_is(n, "Einsum")) return true;
     if (inv_node_is(n, "DeformConv")) return slot == 1 || slot == 3;
-    inv_use_role r = inv_use_role_at(n, slot, false);
-    return r != INV_USE_NONE && r != INV_USE_OPERAND;
+    switch (inv_use_role_at(n, slot, false)) {
+    case INV_USE_MEAN:
+    case INV_USE_VARIANCE:
+    case INV_USE_FIXED:
+    case INV_USE_SCALE:
+    case INV_USE_BIAS:
+    case INV_USE_SHIFT:
+    case INV_USE_WEIGHT:
+    case INV_USE_TABLE: return true;
+    default: return false;
+    }
 }
 
 /* Inputs that only values known before the run can be. */

@@ -129,10 +129,12 @@ class Fidelity(unittest.TestCase):
         err = self.train()
         before, after = read(self.model), read(self.file("out.onnx"))
         self.assertEqual(len(before), len(after))
-        trained = {"w", "b", "scale"}
+        def all_initializers(graph):
+            return [*graph.initializer, *(i for a in graph.node[3].attribute for i in a.g.initializer)] # of bodies too
+        trained = {"w", "b", "scale", "inner"}
         for name in trained:
-            old = next(i for i in self.m.graph.initializer if i.name == name).raw_data
-            new = next(i for i in self.loaded().graph.initializer if i.name == name).raw_data
+            old = next(i for i in all_initializers(self.m.graph) if i.name == name).raw_data
+            new = next(i for i in all_initializers(self.loaded().graph) if i.name == name).raw_data
             self.assertNotEqual(old, new, name)
             at = after.index(new) # those of the same name and elements in training_info are as they were
             self.assertEqual(before[at:at + len(old)], old)

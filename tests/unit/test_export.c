@@ -325,6 +325,88 @@ static void test_allocations(void **state)
     assert_int_equal(f.live, 0);
 }
 
+/* --- weights in Constant nodes --- */
+
+static pb attribute(const char *name, unsigned field, pb content)
+{
+    pb a = {0};
+    pb_str(&a, 1, name);
+    pb_msg(&a, field, content);
+    return a;
+}
+
+/* y = F(x W) with F(a) = a + S, W a tensor, S three numbers: one in a field of its own, two packed. */
+static pb constants_model(const float *w, const float *s)
+{
+    const int64_t d[] = {3, 3}, open[] = {-1, 3};
+    pb m, g = {0}, f = {0}, n = node("", "Constant", "", "", "W"), numbers = {0};
+    pb_msg(&n, 5, attribute("value", 5, tensor_raw(NULL, 1, 2, d, w, 9 * sizeof *w)));
+    pb_msg(&g, 1, n);
+    pb_msg(&g, 1, node("", "MatMul", "", "x W", "h"));
+    pb_msg(&g, 1, node("my", "F", "", "h", "y"));
+    pb_str(&g, 2, "g");
+    pb_msg(&g, 11, value_info("x", 1, 2, open));
+    pb_msg(&g, 12, value_info("y", 1, 2, open));
+    m = model_of(g);
+    pb_msg(&m, 8, opset("my", 1));
+    pb_float(&numbers, 7, s[0]);
+    pb_str(&numbers, 1, "value_floats");
+    pb_bytes(&numbers, 7, s + 1, 2 * sizeof *s);
+    pb_int(&numbers, 20, 6);
+    n = node("", "Constant", "", "", "S");
+    pb_msg(&n, 5, numbers);
+    pb_str(&f, 1, "F");
+    pb_str(&f, 4, "a");
+    pb_str(&f, 5, "b");
+    pb_msg(&f, 7, n);
+    pb_msg(&f, 7, node("", "Add", "", "a S", "b"));
+    pb_msg(&f, 9, opset("", 17));
+    pb_str(&f, 10, "my");
+    pb_msg(&m, 25, f);
+    return m;
+}
+
+static inv_status given_both(void *opaque, const char *name, inv_weight *out)
+{
+    const double *x = opaque;
+    if (!strcmp(name, "W")) *out = (inv_weight){.dtype = INV_F64, .n = 9, .data = x};
+    if (!strcmp(name, "F/S")) *out = (inv_weight){.dtype = INV_F64, .n = 3, .data = x + 9};
+    return INV_OK;
+}
+
+static void test_constant_nodes(void **state)
+{
+    (void)state;
+    float old[12], new[12];
+    double wide[12];
+    for (int i = 0; i < 12; i++) {
+        old[i] = (float)i;
+        new[i] = (float)(100 - i);
+        wide[i] = (double)new[i];
+    }
+    failing f = {.countdown = -1};
+    const char *in = save(constants_model(old, old + 9), "in.onnx"), *want = save(constants_model(new, new + 9), "want.onnx");
+    for (long n = 0;; n++) {
+        inv_context *ctx = context(&f);
+        inv_model *m = NULL;
+        f.countdown = n;
+        inv_status s = inv_model_load(ctx, in, &m);
+        if (s == INV_OK) s = inv__model_write(m, given_both, wide, in_dir("out.onnx"));
+        bool done = f.countdown != 0;
+        f.countdown = -1;
+        assert_true(s == INV_OK || s == INV_E_NOMEM);
+        if (s == INV_OK) {
+            assert_int_equal(m->graph->inits.n, 2);
+            assert_int_equal(value(m, "W")->role, INV_ROLE_PARAM);
+            assert_true(same_files(in_dir("out.onnx"), want));
+        }
+        inv_model_destroy(m);
+        inv_context_destroy(ctx);
+        assert_int_equal(f.live, 0);
+        if (done) break;
+    }
+}
+
 /* --- files from elsewhere --- */
 
 /* In a copy of the folder, so that external data are beside the model. */
@@ -383,6 +465,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_unchanged), TEST(test_changed),     TEST(test_conversion), TEST(test_lengths),
         TEST(test_external),  TEST(test_bad_targets), TEST(test_full_disk),  TEST(test_allocations),
+        TEST(test_constant_nodes),
         TEST(test_shared_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
