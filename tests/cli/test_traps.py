@@ -135,13 +135,16 @@ def check_train_bn(at, x, t):
     old = save(at("old.onnx"), nodes, init, ["N", 3, 6, 6], "y", ["N", 5], opset=13)
     assert "batch_norm_eval" in traps(old)[0]
     assert not np.array_equal(train(old, at("old.out.onnx"), x, t, "--train-bn")["m"], init["m"])
-    # statistics that are no initializers cannot be written back
+    # those in Constant nodes are written back as well, those that are computed cannot be
     fixed = onnx.load(old)
-    for i, tensor in enumerate(fixed.graph.initializer):
-        if tensor.name == "m":
-            fixed.graph.node.insert(0, helper.make_node("Constant", [], ["m"], value=tensor))
-            del fixed.graph.initializer[i]
-            break
+    mean = next(i for i in fixed.graph.initializer if i.name == "m")
+    fixed.graph.initializer.remove(mean)
+    fixed.graph.node.insert(0, helper.make_node("Constant", [], ["m"], value=mean))
+    onnx.save(fixed, at("constant.onnx"))
+    train(at("constant.onnx"), at("constant.out.onnx"), x, t, "--train-bn")
+    assert onnx.load(at("constant.out.onnx")).graph.node[0] != fixed.graph.node[0]
+    fixed.graph.node[0].output[0] = "m0"
+    fixed.graph.node.insert(1, helper.make_node("Abs", ["m0"], ["m"]))
     onnx.save(fixed, at("fixed.onnx"))
     refused("train", at("fixed.onnx"), "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"), "--train-bn",
             words=("--train-bn", "initializer"))
