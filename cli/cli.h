@@ -176,6 +176,8 @@ bool cli_loss_takes_target(int loss);
 bool cli_assign(const cli_job *job, const cli_list *list, const char *option, const char **file_of_input, FILE *why);
 /** True if the array can be the input; else complains. `rows`: dimension 0 counts rows and may be any number. */
 bool cli_fits(const cli_port *port, const npy_array *a, bool rows, FILE *why);
+/** Says that integers are fed to a floating-point input, and how they are taken. */
+void cli_note_integers(const cli_port *port, const npy_array *a, const char *path);
 inv_array cli_array_of(const char *name, const npy_array *a);
 
 /* --- rows of data for train and eval (data.c) --- */
@@ -272,8 +274,9 @@ void cli_busy_part(const char *stage, int part, int parts);
 
 /* --- results --- */
 
-/** "out_" + name with every byte outside [A-Za-z0-9._-] as %XX + ".npy", in `dir`. Caller frees; NULL: no memory. */
-char *cli_dump_path(const char *dir, const char *prefix, const char *name);
+/** "out_" + name with every byte outside [A-Za-z0-9._-] as %XX + ".npy", in `dir`. What is too long for a file is cut,
+ *  with a hash of the whole behind it, and *shortened set. Caller frees; NULL: no memory. */
+char *cli_dump_path(const char *dir, const char *prefix, const char *name, bool *shortened);
 /** Writes by a temporary file and rename. Floating-point data goes as <f8 if `wide`, else as <f4. */
 int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank, const int64_t *dims, bool wide);
 /** Writes the weights that the session holds as an archive of arrays by their names. @return false: it is not there */

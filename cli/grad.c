@@ -37,7 +37,7 @@ static json_t *describe(const char *name, const char *file, const void *data, in
 }
 
 /* Everything of one kind: written if `dump`, described in `report` under its key. */
-static int collect(cli_job *job, size_t kind, const char *dump, json_t *report, json_t *files)
+static int collect(cli_job *job, size_t kind, const char *dump, json_t *report, json_t *files, bool *shortened)
 {
     json_t *list = json_array();
     int status = CLI_OK;
@@ -52,7 +52,7 @@ static int collect(cli_job *job, size_t kind, const char *dump, json_t *report, 
             status = cli_library_failed(job, s);
             break;
         }
-        char *path = dump ? cli_dump_path(dump, kinds[kind].prefix, name) : NULL;
+        char *path = dump ? cli_dump_path(dump, kinds[kind].prefix, name, shortened) : NULL;
         if (dump && !path) status = cli_fail("out of memory");
         if (path) status = cli_write_npy(path, data, dtype, rank, dims, job->o->float64);
         json_array_append_new(list, describe(name, path, data, dtype, rank, dims));
@@ -60,6 +60,44 @@ static int collect(cli_job *job, size_t kind, const char *dump, json_t *report, 
         free(path);
     }
     json_object_set_new(report, kinds[kind].key, list);
+    return status;
+}
+
+static char *index_path(const char *dump)
+{
+    char *path = malloc(strlen(dump) + 16);
+    if (path) sprintf(path, "%s/index.json", dump);
+    return path;
+}
+
+/* Names and files, where some of the files could not have their names. */
+static int write_index(const char *dump, const json_t *report, json_t *files)
+{
+    json_t *index = json_object();
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        json_t *list = json_array();
+        const json_t *entry;
+        size_t i;
+        json_array_foreach(json_object_get(report, kinds[k].key), i, entry)
+        {
+            const char *file = cli_string(entry, "file"), *slash = strrchr(file, '/');
+            json_array_append_new(list, json_pack("{s:s, s:s}", "name", cli_string(entry, "name"), "file",
+                                                  slash ? slash + 1 : file));
+        }
+        if (json_array_size(list)) json_object_set(index, kinds[k].key, list);
+        json_decref(list);
+    }
+    char *path = index_path(dump), *text = json_dumps(index, JSON_INDENT(2));
+    json_decref(index);
+    cli_file file;
+    int status = path && text ? cli_file_open(&file, path) : cli_fail("out of memory");
+    if (status == CLI_OK) {
+        fprintf(file.f, "%s\n", text);
+        status = cli_file_close(&file, true);
+    }
+    if (status == CLI_OK) json_array_append_new(files, json_string(path));
+    free(text);
+    free(path);
     return status;
 }
 
@@ -78,19 +116,22 @@ static int write_loss(const char *dump, double loss, json_t *files)
 static int check_dump(cli_job *job)
 {
     const char *dump = job->o->dump, *name;
-    bool backward = job->o->command == CLI_CMD_grad;
+    bool backward = job->o->command == CLI_CMD_grad, shortened = false;
     int status = CLI_OK;
     if (!dump) return CLI_OK;
     for (size_t k = 0; k < (backward ? sizeof kinds / sizeof *kinds : 1); k++) {
         for (size_t i = 0; status == CLI_OK && (name = inv_session_name(job->session, kinds[k].what, i)); i++) {
-            char *path = cli_dump_path(dump, kinds[k].prefix, name);
+            char *path = cli_dump_path(dump, kinds[k].prefix, name, &shortened);
             status = path ? cli_check_write(job, "--dump", dump, path) : cli_fail("out of memory");
             free(path);
         }
     }
-    char *loss = backward && status == CLI_OK ? cli_dump_path(dump, "loss", "") : NULL;
+    char *loss = backward && status == CLI_OK ? cli_dump_path(dump, "loss", "", NULL) : NULL;
     if (loss) status = cli_check_write(job, "--dump", dump, loss);
     free(loss);
+    char *index = shortened && status == CLI_OK ? index_path(dump) : NULL;
+    if (index) status = cli_check_write(job, "--dump", dump, index);
+    free(index);
     return status;
 }
 
@@ -145,11 +186,12 @@ static int deliver(cli_job *job, const inv_result *result)
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
     json_t *files = json_array();
-    bool made = false;
+    bool made = false, shortened = false;
     int status = o->dump ? cli_make_dir(o->dump, &made) : CLI_OK;
     for (size_t k = 0; k < (backward ? sizeof kinds / sizeof *kinds : 1) && status == CLI_OK; k++)
-        status = collect(job, k, o->dump, report, files);
+        status = collect(job, k, o->dump, report, files, &shortened);
     if (backward && o->dump && status == CLI_OK) status = write_loss(o->dump, result->loss, files);
+    if (shortened && status == CLI_OK) status = write_index(o->dump, report, files);
     if (status != CLI_OK && o->dump) drop_dump(o->dump, files, made);
     if (backward) json_object_set_new(report, "loss", cli_json_real(result->loss));
     json_object_set_new(report, "files", files);
@@ -157,7 +199,8 @@ static int deliver(cli_job *job, const inv_result *result)
         if (o->json)
             status = cli_print_json(report);
         else if (o->dump)
-            cli_note("wrote %zu .npy to %s", json_array_size(files), o->dump);
+            cli_note("wrote %zu .npy to %s%s", json_array_size(files) - shortened, o->dump,
+                     shortened ? "; some names are too long for files: index.json there says which is which" : "");
         else
             show(job, report);
     }

@@ -16,9 +16,29 @@ static bool plain(unsigned char c)
            c == '-';
 }
 
-char *cli_dump_path(const char *dir, const char *prefix, const char *name)
+/* File systems take names of 255 bytes, and cli_file_open adds ten. */
+enum { LONGEST_FILE = 245, HASH_DIGITS = 16, SUFFIX = 4 };
+
+static uint64_t hash_of(const char *text)
 {
-    size_t need = strlen(dir) + strlen(prefix) + 3 * strlen(name) + 8;
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h;
+}
+
+/* Cuts an encoded name, but no %XX, so that a hash of the whole fits behind it. */
+static size_t cut(char *file)
+{
+    const uint64_t hash = hash_of(file);
+    size_t n = LONGEST_FILE - SUFFIX - HASH_DIGITS - 1;
+    for (size_t k = 1; k <= 2; k++)
+        if (file[n - k] == '%') n -= k;
+    return n + (size_t)sprintf(file + n, "-%016llx", (unsigned long long)hash);
+}
+
+char *cli_dump_path(const char *dir, const char *prefix, const char *name, bool *shortened)
+{
+    size_t folder = strlen(dir) + 1, need = folder + strlen(prefix) + 3 * strlen(name) + SUFFIX + HASH_DIGITS + 8;
     char *path = malloc(need);
     if (!path) return NULL;
     int n = snprintf(path, need, "%s/%s", dir, prefix);
@@ -29,7 +49,12 @@ char *cli_dump_path(const char *dir, const char *prefix, const char *name)
         else
             p += snprintf(p, 4, "%%%02X", *c);
     }
-    memcpy(p, ".npy", 5);
+    *p = 0;
+    size_t length = (size_t)(p - path) - folder;
+    bool over = length + SUFFIX > LONGEST_FILE;
+    if (over) length = cut(path + folder);
+    if (shortened) *shortened = *shortened || over;
+    memcpy(path + folder + length, ".npy", SUFFIX + 1);
     return path;
 }
 
