@@ -46,6 +46,8 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
         if (f && !cli_fits(port, &data->inputs[i], true, f)) {
             fflush(f);
             fprintf(why, "input '%s', %s: %s\n", port->label, files[i], reason);
+        } else if (f) {
+            cli_note_integers(port, &data->inputs[i], files[i]);
         }
         if (f) fclose(f);
         free(reason);

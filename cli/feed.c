@@ -122,6 +122,13 @@ bool cli_fits(const cli_port *port, const npy_array *a, bool rows, FILE *why)
     return true;
 }
 
+void cli_note_integers(const cli_port *port, const npy_array *a, const char *path)
+{
+    if (!is_real(port->dtype) || is_real(a->dtype)) return;
+    cli_note("input '%s', %s: %s data for a %s input: numbers are taken as they are%s, not scaled", port->label, path,
+             cli_dtype_name(a->dtype), cli_dtype_name(port->dtype), a->dtype == INV_U8 ? ", 0 to 255" : "");
+}
+
 inv_array cli_array_of(const char *name, const npy_array *a)
 {
     return (inv_array){.name = name, .dtype = a->dtype, .rank = a->rank, .dims = a->dims, .data = a->data};
@@ -145,6 +152,7 @@ static void load_feed(cli_job *job, size_t i, const char *path, FILE *why)
         fprintf(why, "input '%s', %s: %s\n", port->label, path, reason);
     else
         job->arrays[i] = cli_array_of(port->name, &job->feeds[i]);
+    if (ok) cli_note_integers(port, &job->feeds[i], path);
     free(reason);
 }
 

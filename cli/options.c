@@ -2,6 +2,7 @@
  * The command line, read by popt from the rows of options.inc, and the help that is generated from the same rows. */
 #include "cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -9,6 +10,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const cli_choice cli_losses[] = {{"cross_entropy", INV_LOSS_CROSS_ENTROPY},
                                  {"mse", INV_LOSS_MSE},
@@ -135,18 +137,29 @@ static int read_int(cli_options *o, const row *r, const char *text)
     return CLI_OK;
 }
 
+/* As GNU's tools: M and MiB are 2^20, MB is 10^6. 0: it is no unit. */
+static double factor_of(const char *unit)
+{
+    static const char letters[] = "KMGT";
+    unit += strspn(unit, " ");
+    if (!*unit || strcasecmp(unit, "B") == 0) return 1;
+    const char *at = strchr(letters, toupper((unsigned char)*unit));
+    if (!at) return 0;
+    const int power = (int)(at - letters) + 1;
+    if (!unit[1] || strcasecmp(unit + 1, "iB") == 0) return ldexp(1, 10 * power);
+    return strcasecmp(unit + 1, "B") == 0 ? pow(1000, power) : 0;
+}
+
 static int read_size(cli_options *o, const row *r, const char *text)
 {
-    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
     char *end;
-    double v = strtod(text, &end), factor = 0;
-    for (int i = 0; i < 5; i++)
-        if (strcmp(end, units[i]) == 0) factor = ldexp(1, 10 * i);
+    double v = strtod(text, &end), factor = factor_of(end);
     v *= factor;
     bool plain = end > text && strspn(text, "0123456789.") == (size_t)(end - text);
     bool whole = factor > 1 || v == floor(v);
     if (!plain || !whole || v < r->least || v > 0x1p62)
-        return wrong_value(o, r, text, "wants a number of bytes, as 1500000, 512MiB or 2GiB");
+        return wrong_value(o, r, text,
+                           "wants a number of bytes, as 1500000, 512MiB (or 512M), 2GiB, 500MB (10^6 each)");
     *(int64_t *)(void *)((char *)o + r->offset) = (int64_t)v;
     return CLI_OK;
 }
@@ -313,7 +326,8 @@ void cli_help(int command)
                inv_version());
         for (int i = 0; i < CLI_NCOMMANDS; i++) printf("  %-10s%s\n", cli_commands[i].name, cli_commands[i].line);
         printf("\n`invonnx COMMAND --help` has the options; --json gives one JSON object on stdout.\n"
-               "Exit status: 0 done, 1 the model or data cannot be served, 2 wrong usage.\n");
+               "Exit status: 0 done, 1 the model or data cannot be served, 2 wrong usage.\n"
+               "Pages that messages name (docs/...) are in the source tree, and in share/doc/invonnx of an install.\n");
         return;
     }
     const cli_command *c = &cli_commands[command];

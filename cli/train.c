@@ -134,7 +134,7 @@ static void note_constants(const json_t *inspection)
     char more[64] = "", single[64] = "";
     if (n > 1) snprintf(more, sizeof more, " and %zu more", n - 1);
     if (numbers) snprintf(single, sizeof single, ", and %zu single number%s", numbers, numbers > 1 ? "s" : "");
-    if (n) cli_note("constants of formulas are not trained: '%s'%s%s (`inspect` lists them)", first, more, single);
+    if (n) cli_say("constants of formulas are not trained: '%s'%s%s (`inspect` lists them)", first, more, single);
 }
 
 static int start(training *t)

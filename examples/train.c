@@ -3,7 +3,9 @@
  *
  *     example_train MODEL.onnx INPUT X.npy Y.npy OUT.onnx [EPOCHS]
  *
- * INPUT: name of the model's only input. X.npy: float32, its rows. Y.npy: int64 labels. After `make install`:
+ * INPUT: name of the model's only input. X.npy: float32, its rows. Y.npy: int64 labels. After
+ *     cmake --preset release && cmake --build --preset release && cmake --install build/release
+ * it is built by
  *     cc train.c $(pkg-config --cflags --libs --static invonnx) */
 #include <inttypes.h>
 #include <stdio.h>

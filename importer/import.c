@@ -44,6 +44,15 @@ inv_status inv__import_opsets(inv__loader *l, inv_graph *g, size_t n, Onnx__Oper
     return INV_OK;
 }
 
+/* What converters write for a size that is open: no name, so two of them are not equal. */
+static bool is_symbol(const char *name)
+{
+    static const char *const open[] = {"", "?", "-1", "None"};
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        if (!strcmp(name, open[i])) return false;
+    return true;
+}
+
 static inv_status shape_read(inv__loader *l, inv_graph *g, const Onnx__TensorShapeProto *p, const char *what,
                              inv_shape *shape, const char *const **symbols)
 {
@@ -69,7 +78,7 @@ static inv_status shape_read(inv__loader *l, inv_graph *g, const Onnx__TensorSha
             else
                 shape->dim[i] = d->dim_value;
         } else if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param &&
-                   *d->dim_param) {
+                   is_symbol(d->dim_param)) {
             sym[i] = inv__arena_strdup(&g->arena, d->dim_param);
             if (!sym[i]) return INV_E_NOMEM;
             *symbols = sym;

@@ -164,6 +164,7 @@ static inv_status read_nodes(inv__view *w, const inv__field *graph, const char *
          pos = f.end) {
         if (f.id != INV__GRAPH_NODE) continue;
         inv__span rules = inv__entry(impl, &f, NODE_METADATA, "pkg.onnxscript.rewriter.rule_name");
+        w->optimized = w->optimized || rules.n;
         if (source < w->g->node.n && inv__span_find(rules, "FuseBatchNorm") && label[source])
             note(w, "batch_norm_folded", label[source]);
         source++;
@@ -189,6 +190,17 @@ static void note_computed(inv__view *w)
     }
 }
 
+/* Whether the exporter's optimizer ran: it names the rules it applied, and numbers what it computed. */
+static bool is_optimized(const inv__view *w)
+{
+    bool any = w->optimized;
+    for (size_t i = 0; i < w->g->inits.n && !any; i++) {
+        const inv_value *v = inv_val(w->g, w->g->inits.at[i]);
+        any = v->said == INV_SAID_OF_PARAMETERS || v->said == INV_SAID_OF_CONSTANTS || inv_name_is_generated(v->name);
+    }
+    return any;
+}
+
 /* Parameters that the signature of the exported program lists and that the file does not have by that name. */
 static void report_signature(inv__view *w)
 {
@@ -201,9 +213,14 @@ static void report_signature(inv__view *w)
         inv__view_set(w, trap, "of", json_integer((json_int_t)impl->nparam));
         inv__view_set(w, trap, "parameters", json_incref(gone));
         inv__view_set(w, trap, "text",
-                      json_string("parameters of the PyTorch model that the file does not have by these names: stored "
-                                  "transposed, merged with equal ones, folded into others, or left out because they "
-                                  "were zero (biases); export with optimize=False to keep them"));
+                      json_string(is_optimized(w)
+                                      ? "parameters of the PyTorch model that the file does not have by these names: "
+                                        "stored transposed, merged with equal ones, folded into others, left out "
+                                        "because they were zero (biases), tied to others or not used; export with "
+                                        "optimize=False to keep them"
+                                      : "parameters of the PyTorch model that the file does not have by these names: "
+                                        "tied to others that it has, or not used by what was exported; nothing is "
+                                        "lost to an optimizer"));
         inv__view_append(w, w->traps, trap);
     }
     json_decref(gone);
@@ -258,9 +275,9 @@ inv_status inv__traps_report(inv__view *w)
 {
     INV_TRY(report_merges(w));
     INV_TRY(report_ties(w));
-    report_signature(w);
     note_computed(w);
     INV_TRY(read_file(w));
+    report_signature(w);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         json_t *nodes = json_object_get(w->trap_nodes, texts[i].kind);
         if (!nodes) continue;

@@ -20,6 +20,7 @@ typedef struct inv__view {
     const uint8_t *untrained; /* per value of g: inv_untrained (core/trained.h) */
     json_t *root, *operators, *missing, *groups, *traps, *constants;
     json_t *trap_nodes;     /* kind of trap -> names of nodes */
+    bool optimized;         /* rules of the exporter's optimizer are named in the file */
     bool failed;            /* jansson had no memory */
 } inv__view;
 

@@ -69,8 +69,7 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
     }
     if (!fits)
         inv__str_add(wrong, "; input '%s' wants %s%s, got %s", val->name, inv_dtype_name(val->dtype), want, seen);
-    if (inv_dtype_is_float(inv_dtype_carrier(val->dtype, g->real)) != inv_dtype_is_float(a->dtype) &&
-        a->dtype != INV_DT_NONE)
+    if (!inv_dtype_is_float(inv_dtype_carrier(val->dtype, g->real)) && inv_dtype_is_float(a->dtype))
         inv__str_add(wrong, "; input '%s' wants elements of type %s, got %s", val->name, inv_dtype_name(val->dtype),
                      inv_dtype_name(a->dtype));
     val->shape = got;

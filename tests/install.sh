@@ -16,6 +16,13 @@ status=0
 [ $status -eq 2 ]
 "$folder/usr/bin/invonnx" --version
 
+# Pages that messages name.
+doc=$folder/usr/share/doc/invonnx
+grep -rhoE 'docs/[a-z-]+\.md' --include='*.[ch]' --include='*.inc' cli core importer passes executor ops inverses | sort -u | while read -r page; do
+    [ -s "$doc/$page" ] || { echo "$page is not installed"; exit 1; }
+done
+[ -s "$doc/README.md" ]
+
 # Plugins, far from the source tree.
 PATH=$folder/usr/bin:$PATH
 cp -r examples/plugin "$folder/plugin"

@@ -229,7 +229,9 @@ typedef enum inv_optimizer { INV_OPT_NONE, INV_OPT_SGD, INV_OPT_MOMENTUM, INV_OP
 
 typedef enum inv_guard { INV_GUARD_ON, INV_GUARD_FULL, INV_GUARD_OFF } inv_guard;
 
-/** A named host array. dims[0] is the batch. `data` may be NULL where only the shape matters. */
+/** A named host array. dims[0] is the batch. `data` may be NULL where only the shape matters. Numbers are converted to
+ *  the type that the model declares, integers for a floating-point input too: images of bytes are 0 to 255 then. Not
+ *  floating-point numbers for an input of integers. */
 typedef struct inv_array {
     const char *name; /* of the model's input or output; targets: ignored */
     inv_dtype dtype;

@@ -24,7 +24,7 @@ expect 2 grad "$model" --epochs 3; says "does not apply"
 expect 2 grad "$model" --memory less; says less store recompute invert auto
 expect 2 grad "$model" --loss; says "wants an argument"
 for drift in 0 0.0 -1e-3 x nan inf 1e-999; do expect 2 grad "$model" --max-drift $drift; says "above 0" 2e-5; done
-for size in 0 -3 1.5 0x2000 1MB 2gib GiB x; do expect 2 plan "$model" --loss mse --budget $size; says 512MiB; done
+for size in 0 -3 1.5 0x2000 1MBit 2xib GiB x 1Mi 5K5; do expect 2 plan "$model" --loss mse --budget $size; says 512MiB; done
 nll=(--loss nll --loss-output z --logdet logdet)
 expect 1 plan "$model" "${nll[@]}" --budget 100; says "budget of 100 bytes" parameters
 expect 0 plan "$model" "${nll[@]}" --device cuda --budget 2GiB --json

@@ -273,9 +273,9 @@ class Constants(unittest.TestCase):
             self.assertEqual(set(kept), {"std", "other", "gain"} if weights == "initializer" else {"std", "other"})
             self.assertIn("Sub", kept["other"])
             self.assertIn("bias", self.initializers())
-            _, _, err = call("train", self.model, "--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
+            _, said, _ = call("train", self.model, "--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
                              "mse", "--steps", 1, "-o", self.out)
-            self.assertIn("'std'", err)
+            self.assertIn("'std'", said)
 
     def test_equal_ones_are_merged_like_initializers(self):
         node = helper.make_node

@@ -376,6 +376,11 @@ def check_signs(at, x, t):
     found, _ = traps(at("marked.onnx"))
     assert found["batch_norm_folded"][0]["nodes"] == [model.graph.node[0].name]
     assert found["parameters_changed"][0]["parameters"] == ["bn.weight"] and found["parameters_changed"][0]["of"] == 2
+    assert "optimize=False" in found["parameters_changed"][0]["text"]
+    del model.graph.node[0].metadata_props[:] # nothing shows that the optimizer ran
+    onnx.save(model, at("marked.onnx"))
+    assert "tied" in traps(at("marked.onnx"))[0]["parameters_changed"][0]["text"]
+    assert "optimize=False" not in traps(at("marked.onnx"))[0]["parameters_changed"][0]["text"]
     old = save(at("older.onnx"), [node("Conv", ["x", "onnx::Conv_17", "onnx::Conv_18"], "c"),
                                   node("Dropout", ["c"], "d"), node("Flatten", ["d"], "y")],
                {"onnx::Conv_17": f32(4, 3, 3, 3), "onnx::Conv_18": f32(4)}, ["N", 3, 6, 6], "y", ["N", 64])
