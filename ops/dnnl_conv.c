@@ -110,6 +110,15 @@ static bool is_compiled(const_dnnl_primitive_desc_t d)
     return inv__dnnl_name(d, &name) && strncmp(name, "ref", 3) != 0 && strstr(name, "gemm") == NULL;
 }
 
+/* The filter's gradient of a strided convolution by single elements: the library gathers what it reads in scratch memory
+ * that it makes too small for fewer channels than a vector holds, and writes beyond it (its issue 6035). */
+static bool overflows(const key *k)
+{
+    const inv_window *w = &k->c.w;
+    return k->part == INV_CONV_GRAD_W && w->kvol == 1 && k->c.cg < 16 &&
+           (w->stride[0] > 1 || w->stride[1] > 1 || w->stride[2] > 1);
+}
+
 static dnnl_status_t finish(inv_dnnl_entry *e, const shapes *s, bool grad_w, const_dnnl_primitive_desc_t conv,
                             const_dnnl_primitive_attr_t a)
 {
@@ -148,7 +157,7 @@ static dnnl_status_t fill(inv_dnnl_entry *e, const void *of, dnnl_primitive_attr
     if (r == dnnl_success) r = forward_of(&s, a, &forward);
     if (r == dnnl_success && part != INV_CONV_FORWARD) r = backward_of(&s, part, a, forward, &backward);
     const dnnl_primitive_desc_t conv = part == INV_CONV_FORWARD ? forward : backward;
-    e->served = r == dnnl_success && is_compiled(conv);
+    e->served = r == dnnl_success && is_compiled(conv) && !overflows(k);
     if (e->served) r = finish(e, &s, part == INV_CONV_GRAD_W, conv, a);
     if (forward) (void)dnnl_primitive_desc_destroy(forward);
     if (backward) (void)dnnl_primitive_desc_destroy(backward);
