@@ -110,8 +110,8 @@ static bool is_compiled(const_dnnl_primitive_desc_t d)
     return inv__dnnl_name(d, &name) && strncmp(name, "ref", 3) != 0 && strstr(name, "gemm") == NULL;
 }
 
-/* The filter's gradient of a strided convolution by single elements: the library gathers what it reads in scratch memory
- * that it makes too small for fewer channels than a vector holds, and writes beyond it (its issue 6035). */
+/* The filter's gradient of a strided convolution by single elements: the library gathers what it reads in scratch
+ * memory that it makes too small for fewer channels than a vector holds, and writes beyond it (its issue 6035). */
 static bool overflows(const key *k)
 {
     const inv_window *w = &k->c.w;

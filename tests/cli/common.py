@@ -12,7 +12,7 @@ PROGRAM = os.environ.get("INVONNX") or os.path.join(ROOT, "build", "dev", "invon
 
 def call(*args, env=None):
     """(exit status, stdout, stderr)"""
-    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, timeout=250, env=env)
+    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, env=env)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

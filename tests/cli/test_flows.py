@@ -28,7 +28,7 @@ def run(words, folder):
     words = [os.path.join(common.ROOT, w) if w.startswith("examples/") else w for w in words]
     if "--steps" in words: words[words.index("--steps") + 1] = str(STEPS)
     done = subprocess.run(words + (["--json"] if words[0] == common.PROGRAM else []), cwd=folder, capture_output=True,
-                          text=True, timeout=250)
+                          text=True)
     assert done.returncode == 0, f"{words}: {done.stderr}"
     return done
 

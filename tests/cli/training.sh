@@ -92,10 +92,16 @@ says "File too large"
 [ -e "$work/dump" ] && wrong "half a dump stayed"
 [ "$(ls "$work/folder")" = real.onnx ] || wrong "a temporary file stayed"
 
+# Returns when the training in the background has begun, however busy the machine is.
+under_way() {
+    while kill -0 $pid && ! grep -q "planned peak" "$work/err"; do sleep 0.1; done
+    sleep 1
+}
+
 # what cannot be saved where it should is saved beside it
 "$INVONNX" train "$model" $xy --batch 1 --epochs 1000000 -o "$work/folder/late.onnx" >"$work/out" 2>"$work/err" &
 pid=$!
-sleep 1.5
+under_way
 mkdir "$work/folder/late.onnx"
 kill -HUP $pid
 wait $pid && wrong "success though the model could not be saved"
@@ -109,8 +115,7 @@ python "assert len(report()['steps']) == 1000 and report()['steps_truncated'] is
 # an interrupt ends after the step and saves
 "$INVONNX" train "$model" $xy --batch 1 --epochs 1000000 --json >"$work/out" 2>"$work/err" &
 pid=$!
-for _ in $(seq 100); do grep -q "planned peak" "$work/err" && break; sleep 0.1; done
-sleep 1
+under_way
 kill -INT $pid
 wait $pid
 [ $? = 130 ] || wrong "an interrupted training: not exit 130"

@@ -6,12 +6,13 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "node_case.h"
 
-enum { SECONDS = 30, MAX_JOBS = 8 };
+enum { SECONDS = 30, MAX_JOBS = 8 }; /* of processor time */
 
 typedef struct test {
     char *name, *folder;
@@ -114,7 +115,7 @@ static bool is_random(const char *name)
 static void child(const test *t, int to)
 {
     node_case c = {.folder = t->folder, .random = is_random(t->name)};
-    alarm(SECONDS);
+    (void)setrlimit(RLIMIT_CPU, &(struct rlimit){SECONDS, SECONDS + 1});
     bool ok = run_case(&c);
     if (!ok && write(to, c.why, strlen(c.why)) < 0) _exit(2);
     _exit(ok ? 0 : 1);
@@ -141,7 +142,7 @@ static void finish(job *j, int status)
     close(j->from);
     j->t->passes = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (WIFSIGNALED(status))
-        (void)snprintf(why, sizeof why, WTERMSIG(status) == SIGALRM ? "takes too long" : "crash, signal %d",
+        (void)snprintf(why, sizeof why, WTERMSIG(status) == SIGXCPU ? "takes too long" : "crash, signal %d",
                        WTERMSIG(status));
     if (!j->t->passes) j->t->why = text_of("%s%s", reason(j->t, why), "");
     j->pid = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What oneDNN serves besides convolution, beside our kernels in float64: operators in float32, of shapes that fill
- * vectors and of others; and convolutions beside plain loops. Fails if a result is off, if a shape that should be served
- * is not, or if one is that must not be, where the library understands something else by it or writes beyond its scratch
- * memory. Does nothing in a build without oneDNN. */
+ * vectors and of others; and convolutions beside plain loops. Fails if a result is off, if a shape that should be
+ * served is not, or if one is that must not be, where the library understands something else by it or writes beyond
+ * its scratch memory. Does nothing in a build without oneDNN. */
 #include "ops/conv.h"
 #include "ops/dnnl.h"
 #include "ops_run.h"
@@ -255,7 +255,8 @@ static void test_convolutions(void **state)
         for (int k = 1; k <= 3; k += 2)
             for (int stride = 1; stride <= 2; stride++)
                 for (int part = 0; part < 3; part++) {
-                    const inv_conv wide = square(channels[i], 16, k, stride), narrow = square(channels[i], 4, k, stride);
+                    const inv_conv wide = square(channels[i], 16, k, stride);
+                    const inv_conv narrow = square(channels[i], 4, k, stride);
                     served += holds(&wide, (inv_conv_part)part);
                     served += holds(&narrow, (inv_conv_part)part);
                 }
