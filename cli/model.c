@@ -150,6 +150,8 @@ int cli_open(cli_job *job, const cli_options *o)
     inv_status s = inv_model_load(job->ctx, job->path, &job->model);
     if (s == INV_OK) watch_model(job);
     if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
+    if (s == INV_OK && o->keep_training_mode) s = inv_model_set_form(job->model, INV_FORM_AS_LOADED);
+    if (s == INV_OK && o->for_inference) s = inv_model_set_form(job->model, INV_FORM_INFERENCE);
     if (s != INV_OK) return cli_library_failed(job, s);
     char *text = NULL;
     s = inv_model_inspect(job->model, &text);

@@ -12,6 +12,7 @@ struct inv_model {
     inv_graph *graph; /* as in the file; passes work on copies. Its tensors are views of the mapped file */
     inv_graph *forward; /* if `graph` is the inverse direction: as in the file; else NULL */
     inv_layout layout; /* of what is written */
+    inv_form form;
     void *impl;       /* importer/: mappings, facts for inspect */
 };
 
@@ -38,11 +39,14 @@ typedef struct inv_weight {
 typedef inv_status (*inv_weight_source)(void *opaque, const char *initializer, inv_weight *out);
 
 /* Writes the model with the weights of `source` (NULL: none changed), converted to each initializer's own
- * type; every other byte is as in the file. Unless model->layout says otherwise: a file of external data is replaced by
+ * type, and in the form for inference if that is wanted (core/inference.h); every other byte is as in the file. Unless model->layout says otherwise: a file of external data is replaced by
  * a new one, `<path>.data` (further ones `<path>.data.1`, ...), if a tensor in it changed or `path` is in another
  * folder; tensors keep their offsets.
  * Temporary files, fsync, rename: on failure `path` is untouched. Refuses to replace a file that the model is read
  * from. */
-inv_status inv__model_write(inv_model *model, inv_weight_source source, void *opaque, const char *path);
+inv_status inv__model_write(inv_model *model, inv_weight_source source, void *opaque, bool inference, const char *path);
+
+/* The model in the form for inference, as if it had been loaded so; for what is to be written to `beside`. */
+inv_status inv__model_settled(inv_model *model, const char *beside, inv_model **out);
 
 #endif

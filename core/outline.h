@@ -70,6 +70,7 @@ typedef struct inv_outline {
     INV_VEC(inv_outline_port) in, out;
     INV_VEC(inv_outline_fact) fact;
     INV_VEC(inv_outline_block) block;
+    bool inference;                     /* the file's nodes in the form for inference (core/inference.h) */
     inv_weight_source source; /* of the file's initializers; NULL: none changed */
     void *opaque;
 } inv_outline;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/inference.h"
 #include "core/outline.h"
 #include "executor/report.h"
 
@@ -57,17 +58,40 @@ static inv_status need_file(const inv_model *model)
     return INV_OK;
 }
 
-inv_status inv_model_rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
+static inv_status rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
 {
-    const inv_session_options none = {.size = sizeof none};
     inv_rewriting *r;
-    if (json) *json = NULL;
-    INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
-    INV_TRY(need_file(model));
-    INV_TRY(model->ctx->rewrite(model->ctx, model->graph, options ? options : &none, &r));
+    INV_TRY(model->ctx->rewrite(model->ctx, model->graph, options, &r));
     inv_status s = inv__outline_write(model, &r->outline, path);
     if (s == INV_OK && json) s = inv_report_text(model->ctx, report(r, path), json);
     inv_rewriting_destroy(r);
+    return s;
+}
+
+/* Where there can be no functions, that is said, and the form is there all the same. */
+static inv_status write_settled(inv_model *settled, const char *path, char **json)
+{
+    inv_context *ctx = settled->ctx;
+    json_t *said = json_pack("{s:s, s:i, s:i, s:[], s:[], s:s}", "model", path, "functions", 0, "inverses", 0,
+                             "initializers_added", "blocks", "reason", inv_context_message(ctx));
+    inv__log(ctx, "no functions are written: %s", inv_context_message(ctx));
+    inv_status s = inv__model_write(settled, NULL, NULL, false, path);
+    if (s == INV_OK && json) return inv_report_text(ctx, said, json);
+    json_decref(said);
+    return s;
+}
+
+inv_status inv_model_rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
+{
+    const inv_session_options none = {.size = sizeof none};
+    inv_model *settled = NULL;
+    if (json) *json = NULL;
+    INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
+    INV_TRY(need_file(model));
+    if (model->form == INV_FORM_INFERENCE) INV_TRY(inv__model_settled(model, path, &settled));
+    inv_status s = rewrite(settled ? settled : model, options ? options : &none, path, json);
+    if (settled && s != INV_OK && s != INV_E_NOMEM && s != INV_E_IO) s = write_settled(settled, path, json);
+    inv_model_destroy(settled);
     return s;
 }
 
@@ -179,6 +203,17 @@ static inv_status present_weight(void *opaque, const char *name, inv_weight *out
     return session_weight(from->session, &from->copies, name, out);
 }
 
+static inv_status give_weights(inv_session *s, inv_arena *a, inv_graph *g)
+{
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        inv_weight w = {0};
+        INV_TRY(session_weight(s, a, v->name, &w));
+        if (w.data) v->data = (inv_data){w.dtype, v->data.shape, w.data, w.n * inv_dtype_size(w.dtype)};
+    }
+    return INV_OK;
+}
+
 /* The inverses of present weights, by a copy of the model that holds these. */
 static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **out)
 {
@@ -189,13 +224,7 @@ static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **o
     for (size_t i = 0; i < model->inits.n; i++) any = any || inv_val(model, model->inits.at[i])->inverse_of;
     if (!any) return INV_OK;
     INV_TRY(inv_graph_copy(model, &g));
-    inv_status st = INV_OK;
-    for (size_t i = 0; i < g->inits.n && st == INV_OK; i++) {
-        inv_value *v = inv_val(g, g->inits.at[i]);
-        inv_weight w = {0};
-        st = session_weight(s, a, v->name, &w);
-        if (w.data) v->data = (inv_data){w.dtype, v->data.shape, w.data, w.n * inv_dtype_size(w.dtype)};
-    }
+    inv_status st = give_weights(s, a, g);
     if (st == INV_OK) st = s->ctx->inverses(s->ctx, g, &s->program->options, out);
     inv_graph_destroy(g);
     if (st == INV_OK || st == INV_E_NOMEM) return st;
@@ -256,9 +285,9 @@ static inv_status outline_apart(inv_session *s, inv_arena *a, inv_outline *o)
     return INV_OK;
 }
 
-static inv_status save_apart(inv_model *model, source *from, const char *path)
+static inv_status save_apart(inv_model *model, source *from, bool inference, const char *path)
 {
-    inv_outline o = {.source = present_weight, .opaque = from};
+    inv_outline o = {.source = present_weight, .opaque = from, .inference = inference};
     inv_arena a;
     inv__arena_init(&a, model->ctx);
     inv_status s = outline_apart(from->session, &a, &o);
@@ -267,16 +296,62 @@ static inv_status save_apart(inv_model *model, source *from, const char *path)
     return s;
 }
 
+/* --- functions of a rewriting whose inverses are those of the form for training --- */
+
+/* Another rewriting makes them for the form for inference. */
+static inv_status save_blocks(inv_model *model, source *from, const char *path)
+{
+    inv_session *s = from->session;
+    inv_model *settled;
+    inv_rewriting *r = NULL;
+    INV_TRY(inv__model_settled(model, path, &settled));
+    inv_status st = give_weights(s, &from->copies, settled->graph);
+    if (st == INV_OK) st = s->ctx->rewrite(s->ctx, settled->graph, &s->program->options, &r);
+    if (st == INV_OK) {
+        r->outline.source = present_weight;
+        r->outline.opaque = from;
+        st = inv__outline_write(settled, &r->outline, path);
+    }
+    inv_rewriting_destroy(r);
+    inv_model_destroy(settled);
+    return st;
+}
+
+static inv_status has_trained_blocks(const inv_model *model, bool *has)
+{
+    inv_inference f;
+    inv_arena a;
+    inv__arena_init(&a, model->ctx);
+    inv_status s = inv_inference_find(model->forward ? model->forward : model->graph, &a, &f);
+    *has = s == INV_OK && f.blocks;
+    inv__arena_fini(&a);
+    return s;
+}
+
+static inv_status save_trained(inv_model *model, source *from, bool inference, const char *path)
+{
+    const bool apart = from->session->program->own != NULL;
+    bool blocks = false;
+    if (inference) INV_TRY(has_trained_blocks(model, &blocks));
+    if (blocks && !apart) {
+        inv_status s = save_blocks(model, from, path);
+        if (s == INV_OK || s == INV_E_NOMEM || s == INV_E_IO) return s;
+    }
+    if (blocks) inv__log(model->ctx, "the inverses in the model are those of batch normalization in training mode");
+    INV_TRY(invert_weights(from->session, &from->copies, &from->inverses));
+    return apart ? save_apart(model, from, inference, path)
+                 : inv__model_write(model, present_weight, from, inference, path);
+}
+
 inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
 {
-    if (!session || !session->persistent) return inv__model_write(model, NULL, NULL, path);
+    const bool trained = session && session->program->options.purpose == INV_FOR_TRAIN;
+    const bool inference = model->form == INV_FORM_INFERENCE || (model->form == INV_FORM_DEFAULT && trained);
+    if (!session || !session->persistent) return inv__model_write(model, NULL, NULL, inference, path);
     INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
     source from = {.session = session};
     inv__arena_init(&from.copies, session->ctx);
-    inv_status s = invert_weights(session, &from.copies, &from.inverses);
-    if (s == INV_OK)
-        s = session->program->own ? save_apart(model, &from, path)
-                                  : inv__model_write(model, present_weight, &from, path);
+    inv_status s = save_trained(model, &from, inference, path);
     inv_rewriting_destroy(from.inverses);
     inv__arena_fini(&from.copies);
     return s;

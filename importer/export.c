@@ -287,6 +287,11 @@ static inv_status field(inv__writer *w, const ProtobufCMessageDescriptor *d, pla
 {
     const ProtobufCMessageDescriptor *child =
         f->wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED ? inv__wire_child(d, f->id) : NULL;
+    const inv__edit *e = child ? inv__edit_at(w, f->body) : NULL;
+    if (e) {
+        *changed = true;
+        return inv__put_edit(w, f, e);
+    }
     if (child) {
         inv__mark m;
         bool inner;
@@ -329,14 +334,19 @@ inv_status inv__put_field(inv__writer *w, const ProtobufCMessageDescriptor *d, c
     return field(w, d, at, f, &changed);
 }
 
-inv_status inv__model_write(inv_model *m, inv_weight_source source, void *opaque, const char *path)
+inv_status inv__put_model(inv__writer *w)
+{
+    bool changed;
+    return message(w, &onnx__model_proto__descriptor, AT_MODEL, 0, w->impl->file.nbytes, &changed);
+}
+
+inv_status inv__model_write(inv_model *m, inv_weight_source source, void *opaque, bool inference, const char *path)
 {
     inv__writer w;
-    bool changed;
     inv_status s = inv__writer_begin(&w, m, path);
+    if (s == INV_OK && inference) s = inv__writer_settle(&w);
     if (s == INV_OK) s = inv__writer_ask(&w, source, opaque);
-    if (s == INV_OK)
-        s = message(&w, &onnx__model_proto__descriptor, AT_MODEL, 0, w.impl->file.nbytes, &changed);
+    if (s == INV_OK) s = inv__put_model(&w);
     if (s == INV_OK) s = inv__writer_publish(&w);
     inv__writer_end(&w);
     return s;

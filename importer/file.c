@@ -37,7 +37,7 @@ static inv_status take_name(inv__out *o)
     snprintf(source, sizeof source, "/proc/self/fd/%d", o->fd);
     for (int i = 0; i < TRIES; i++) {
         snprintf(o->temp, o->temp_size, "%s.tmp-%ld-%d", o->path, (long)getpid(), i);
-        if (o->fd < 0 && (o->fd = open(o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) >= 0) return INV_OK;
+        if (o->fd < 0 && (o->fd = open(o->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) >= 0) return INV_OK;
         if (o->unnamed && linkat(AT_FDCWD, source, AT_FDCWD, o->temp, AT_SYMLINK_FOLLOW) == 0) return INV_OK;
         if (errno != EEXIST) break;
     }
@@ -47,7 +47,7 @@ static inv_status take_name(inv__out *o)
 
 static inv_status open_temp(inv__out *o)
 {
-    o->fd = access("/proc/self/fd", X_OK) == 0 ? open(folder_of(o), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666) : -1;
+    o->fd = access("/proc/self/fd", X_OK) == 0 ? open(folder_of(o), O_RDWR | O_TMPFILE | O_CLOEXEC, 0666) : -1;
     o->unnamed = o->fd >= 0;
     o->temp[0] = 0;
     return o->unnamed ? INV_OK : take_name(o);
@@ -84,7 +84,7 @@ static inv_status write_all(inv__out *o, const uint8_t *p, size_t n)
     return INV_OK;
 }
 
-static inv_status flush(inv__out *o)
+inv_status inv__out_flush(inv__out *o)
 {
     size_t n = o->n;
     o->n = 0;
@@ -95,7 +95,7 @@ inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes)
 {
     if (!nbytes) return INV_OK;
     o->total += nbytes;
-    if (nbytes > BUFFER - o->n) INV_TRY(flush(o));
+    if (nbytes > BUFFER - o->n) INV_TRY(inv__out_flush(o));
     if (nbytes >= BUFFER) return write_all(o, data, nbytes);
     memcpy(o->buf + o->n, data, nbytes);
     o->n += nbytes;
@@ -105,14 +105,14 @@ inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes)
 inv_status inv__out_skip(inv__out *o, uint64_t nbytes)
 {
     o->total += nbytes;
-    INV_TRY(flush(o));
+    INV_TRY(inv__out_flush(o));
     if (nbytes > INT64_MAX || lseek(o->fd, (off_t)nbytes, SEEK_CUR) < 0) return failed(o, "size");
     return INV_OK;
 }
 
 inv_status inv__out_sync(inv__out *o)
 {
-    INV_TRY(flush(o));
+    INV_TRY(inv__out_flush(o));
     return fsync(o->fd) == 0 ? INV_OK : failed(o, "sync");
 }
 

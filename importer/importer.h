@@ -280,6 +280,7 @@ typedef struct inv__out {
 inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o);
 inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes);
 inv_status inv__out_skip(inv__out *o, uint64_t nbytes); /* zeros, where possible without taking up space */
+inv_status inv__out_flush(inv__out *o);   /* all in the file, as far as its readers can tell */
 inv_status inv__out_sync(inv__out *o);    /* all on disk under the temporary name */
 inv_status inv__out_publish(inv__out *o); /* renames and makes the rename last */
 void inv__out_close(inv__out *o);         /* removes the temporary file if it is still there */

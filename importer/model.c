@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "importer/importer.h"
+#include "importer/writer.h"
 
 static inv_status open_folder(inv_model *m, inv__impl *impl)
 {
@@ -21,12 +21,13 @@ static inv_status open_folder(inv_model *m, inv__impl *impl)
     return INV_OK;
 }
 
+/* What is mapped already is not read from the path. */
 static inv_status import(inv__loader *l)
 {
     inv__impl *impl = l->impl;
     const char *path = l->model->path;
     ProtobufCMessage *message = NULL;
-    INV_TRY(inv__map_path(l->ctx, path, &impl->file));
+    if (!impl->file.base) INV_TRY(inv__map_path(l->ctx, path, &impl->file));
     INV_TRY(open_folder(l->model, impl));
     if (!impl->file.nbytes)
         return inv__fail(l->ctx, INV_E_PARSE, "'%s' is empty: it is not an ONNX model", path);
@@ -59,12 +60,14 @@ static inv_status create(inv_context *ctx, const char *path, inv_model **out)
     return m->path ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status load(inv_context *ctx, const char *path, bool plain, inv_model **out)
+/* file: NULL, or what it consists of, which is the model's then. */
+static inv_status load(inv_context *ctx, const char *path, bool plain, const inv__map *file, inv_model **out)
 {
     inv_model *m;
     *out = NULL;
-    INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
     inv_status s = create(ctx, path, &m);
+    if (file && m) ((inv__impl *)m->impl)->file = *file;
+    else if (file) inv__map_close(&(inv__map){.base = file->base, .nbytes = file->nbytes});
     if (s == INV_OK) {
         inv__loader l = {.ctx = ctx, .model = m, .impl = m->impl, .plain = plain};
         inv__arena_init(&l.scratch, ctx);
@@ -83,12 +86,35 @@ static inv_status load(inv_context *ctx, const char *path, bool plain, inv_model
 
 inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out)
 {
-    return load(ctx, path, false, out);
+    *out = NULL;
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
+    return load(ctx, path, false, NULL, out);
 }
 
 inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model **out)
 {
-    return load(ctx, path, true, out);
+    *out = NULL;
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
+    return load(ctx, path, true, NULL, out);
+}
+
+inv_status inv__model_settled(inv_model *m, const char *beside, inv_model **out)
+{
+    inv__writer w;
+    inv__map file;
+    const inv_layout layout = m->layout;
+    *out = NULL;
+    m->layout = INV_LAYOUT_KEEP; /* external data are read where they are */
+    inv_status s = inv__writer_begin(&w, m, beside);
+    for (size_t i = 0; s == INV_OK && i < w.ndata; i++) w.data[i].move = false;
+    if (s == INV_OK) s = inv__writer_settle(&w);
+    if (s == INV_OK) s = inv__put_model(&w);
+    if (s == INV_OK) s = inv__writer_map(&w, &file);
+    inv__writer_end(&w);
+    m->layout = layout;
+    if (s == INV_OK) s = load(m->ctx, m->path, false, &file, out);
+    if (s == INV_OK) (*out)->layout = layout;
+    return s;
 }
 
 inv_status inv_model_set_layout(inv_model *m, inv_layout layout)
@@ -102,6 +128,14 @@ inv_status inv_model_set_layout(inv_model *m, inv_layout layout)
               "'%s' with all tensors inside would have %llu bytes, and ONNX files end before 2 GiB; keep the layout, "
               "or put them outside", m->path, (unsigned long long)nbytes);
     m->layout = layout;
+    return INV_OK;
+}
+
+inv_status inv_model_set_form(inv_model *m, inv_form form)
+{
+    INV_CHECK(form == INV_FORM_DEFAULT || form == INV_FORM_INFERENCE || form == INV_FORM_AS_LOADED, m->ctx, INV_E_ARG,
+              "there is no form %d", (int)form);
+    m->form = form;
     return INV_OK;
 }
 

@@ -154,23 +154,47 @@ static inv_status put_new(inv__pieces *p, const inv_outline_node *n)
     return *n->domain ? inv__put_text(p, INV__NODE_DOMAIN, n->domain) : INV_OK;
 }
 
+/* The attribute that the form for inference gives the node. */
+static inv_status other_attr(outliner *x, edit *e, const inv__field *f, bool *keep)
+{
+    bool replaces = false;
+    if (e->opaque) INV_TRY(inv__edit_replaces(&x->w, e->opaque, f, &replaces));
+    *keep = !replaces;
+    return INV_OK;
+}
+
+static inv_status put_attr(outliner *x, const edit *e, size_t i)
+{
+    (void)i;
+    return inv__put_edit_attr(&x->w, e->opaque);
+}
+
 static inv_status put_node(outliner *x, uint32_t field, const inv_outline_node *n)
 {
     inv__pieces *p = &x->w.model;
-    edit names[] = {
-        {.field = INV__NODE_INPUT, .keep = same_name, .put = put_name, .n = n->nin - n->ncaptured,
+    const inv__edit *settled = n->source < x->source.n ? inv__edit_at(&x->w, x->source.at[n->source].begin) : NULL;
+    const inv_node_edit *s = settled ? settled->node : NULL;
+    const uint32_t listed = n->nin - n->ncaptured;
+    edit parts[] = {
+        {.field = INV__NODE_INPUT, .keep = same_name, .put = put_name, .n = s && s->nin < listed ? s->nin : listed,
          .opaque = n->in},
-        {.field = INV__NODE_OUTPUT, .keep = same_name, .put = put_name, .n = n->nout, .opaque = n->out},
+        {.field = INV__NODE_OUTPUT, .keep = same_name, .put = put_name, .n = s && s->nout < n->nout ? s->nout : n->nout,
+         .opaque = n->out},
+        {.field = INV__NODE_ATTRIBUTE, .keep = other_attr, .put = put_attr, .n = s && s->attr, .opaque = s},
     };
     inv__mark m;
+    if (s && s->gone) return INV_OK;
     INV_TRY(inv__put_open(p, &m));
     if (n->source == INV_NONE)
         INV_TRY(put_new(p, n));
     else if (n->source < x->source.n)
-        INV_TRY(edit_message(x, &onnx__node_proto__descriptor, x->source.at[n->source], names, 2));
+        INV_TRY(edit_message(x, &onnx__node_proto__descriptor, x->source.at[n->source], parts, 3));
     else
         return inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no node number %u", x->w.m->path, n->source);
-    return inv__put_close(p, &m, field);
+    INV_TRY(inv__put_close(p, &m, field));
+    if (!s) return INV_OK;
+    const span at = x->source.at[n->source];
+    return inv__put_passed(&x->w, &(inv__field){.id = field, .body = at.begin, .end = at.end}, s);
 }
 
 /* --- the graph --- */
@@ -391,6 +415,7 @@ inv_status inv__outline_write(inv_model *model, const inv_outline *o, const char
     outliner x = {.o = o};
     inv_status s = inv__writer_begin(&x.w, model, path);
     x.drop.a = x.blocks.a = &x.w.l.scratch;
+    if (s == INV_OK && o->inference) s = inv__writer_settle(&x.w);
     if (s == INV_OK) s = find_blocks(&x);
     if (s == INV_OK) s = inv__writer_ask(&x.w, o->source, o->opaque);
     if (s == INV_OK) s = build(&x);

@@ -137,10 +137,16 @@ static inv_status write_piece(inv__out *o, const inv__piece *p)
     return INV_OK;
 }
 
-static inv_status write_pieces(inv__out *o, const char *path, const inv__pieces *p)
+static inv_status put_pieces(inv__out *o, const char *path, const inv__pieces *p)
 {
     INV_TRY(inv__out_open(p->a->ctx, path, o));
     for (size_t i = 0; i < p->list.n; i++) INV_TRY(write_piece(o, &p->list.at[i]));
+    return INV_OK;
+}
+
+static inv_status write_pieces(inv__out *o, const char *path, const inv__pieces *p)
+{
+    INV_TRY(put_pieces(o, path, p));
     INV_TRY(inv__out_sync(o));
     if (o->total == p->nbytes) return INV_OK;
     return inv__fail(o->ctx, INV_E_INTERNAL, "'%s': wrong lengths", path);
@@ -235,12 +241,35 @@ static inv_status publish(inv__writer *w, inv__out *model)
     return inv__out_publish(model);
 }
 
+static void tell_form(const inv__writer *w)
+{
+    const inv_inference *f = &w->form;
+    inv_context *ctx = w->l.ctx;
+    if (inv_inference_any(f))
+        inv__log(ctx, "written for inference: %zu batch normalizations and %zu dropouts are in evaluation mode",
+                 f->norms, f->dropouts);
+    if (f->kept)
+        inv__log(ctx, "'%s' (Dropout) is written as it was: input '%s' decides whether it drops", f->kept, f->fed);
+}
+
 inv_status inv__writer_publish(inv__writer *w)
 {
     inv__out model = {.fd = -1};
     inv_status s = publish(w, &model);
+    if (s == INV_OK) tell_form(w);
     inv__out_close(&model);
     for (size_t i = 0; i < w->ndata; i++) inv__out_close(&w->data[i].out);
+    return s;
+}
+
+inv_status inv__writer_map(inv__writer *w, inv__map *out)
+{
+    inv__out o = {.fd = -1};
+    inv_status s = put_pieces(&o, w->path, &w->model);
+    if (s == INV_OK) s = inv__out_flush(&o);
+    if (s == INV_OK) s = inv__map_fd(w->l.ctx, o.fd, w->path, out);
+    inv__out_close(&o);
+    if (s == INV_OK) tell_form(w);
     return s;
 }
 

@@ -16,8 +16,8 @@ static const struct {
     const char *kind, *text;
 } texts[] = {
     {"batch_norm_eval",
-     "exported in evaluation mode: training uses the stored statistics and leaves them as they are; --train-bn "
-     "normalizes by the batch and updates them"},
+     "in evaluation mode, as exported or as `train` has written them: training uses the stored statistics and leaves "
+     "them as they are; --train-bn normalizes by the batch and updates them"},
     {"batch_norm_folded",
      "batch normalization was folded into these nodes: its scale, shift and statistics are gone, and training goes on "
      "without normalization; export without folding to train it"},
@@ -25,7 +25,8 @@ static const struct {
      "computed by the exporter, of parameters as a rule (tables of positions), and trained as they are: --freeze what "
      "shall stay as it is"},
     {"dropout_off",
-     "these drop nothing, also in training: exported in evaluation mode; export in training mode to have dropout"},
+     "these drop nothing, also in training: in evaluation mode, as exported or as `train` has written them; export in "
+     "training mode, or train with --keep-training-mode, to have dropout"},
     {"training_info",
      "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, "
      "which trains them too; --freeze what shall stay as it is"},

@@ -10,6 +10,7 @@
 #ifndef INV_IMPORTER_WRITER_H
 #define INV_IMPORTER_WRITER_H
 
+#include "core/inference.h"
 #include "importer/importer.h"
 
 /* --- pieces.c: a message, piece by piece --- */
@@ -67,6 +68,12 @@ typedef struct inv__data_file {
     inv__out out;
 } inv__data_file;
 
+/* A field of the file that is not written as it is. */
+typedef struct inv__edit {
+    size_t body;               /* where its bytes begin */
+    const inv_node_edit *node; /* NULL: it is left out */
+} inv__edit;
+
 typedef struct inv__writer {
     inv_model *m;
     inv__impl *impl;
@@ -77,19 +84,38 @@ typedef struct inv__writer {
     size_t ndata;
     const char *path;
     inv__pieces model;
+    inv_inference form;
+    INV_VEC(inv__edit) edit; /* by place */
 } inv__writer;
 
 inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path);
 inv_status inv__writer_publish(inv__writer *w); /* all files, the model last */
+/* The model's file in memory, by a temporary file beside where it would be. */
+inv_status inv__writer_map(inv__writer *w, inv__map *out);
 void inv__writer_end(inv__writer *w);           /* always, also after a failure of begin */
 /* The field of the loaded file at `at`. */
 inv_status inv__writer_field(const inv__writer *w, size_t at, size_t end, inv__field *f);
 
+/* export.c: the whole model's messages, with what has been asked for. */
+inv_status inv__put_model(inv__writer *w);
+
+/* --- edit.c: nodes that are not written as they are --- */
+/* From now on the form for inference is written. */
+inv_status inv__writer_settle(inv__writer *w);
+/* NULL: the field whose bytes begin there stays as it is. */
+const inv__edit *inv__edit_at(const inv__writer *w, size_t body);
+inv_status inv__put_edit(inv__writer *w, const inv__field *f, const inv__edit *e);
+/* Parts of it, for nodes that change in other ways, too: whether attribute f gives way; what takes its place; and the
+ * nodes beside it that give what it gives no more. */
+inv_status inv__edit_replaces(inv__writer *w, const inv_node_edit *e, const inv__field *f, bool *replaces);
+inv_status inv__put_edit_attr(inv__writer *w, const inv_node_edit *e);
+inv_status inv__put_passed(inv__writer *w, const inv__field *node, const inv_node_edit *e);
+
 /* --- export.c --- */
 /* Asks for the present weights of all initializers; source NULL: none changed. */
 inv_status inv__writer_ask(inv__writer *w, inv_weight_source source, void *opaque);
-/* Field f of a message of type d as it is in the file, but with present weights, if d is the main graph; external
- * tensors inside move if their file does. */
+/* Field f of a message of type d as it is in the file, but with present weights, if d is the main graph, and with what
+ * edit.c says; external tensors inside move if their file does. */
 inv_status inv__put_field(inv__writer *w, const ProtobufCMessageDescriptor *d, const inv__field *f);
 
 /* A new initializer, as field `id`. maker: NULL, or in place of d->bytes. */

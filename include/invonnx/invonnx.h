@@ -114,8 +114,9 @@ INV_API void inv_model_destroy(inv_model *model);
 INV_API const void *inv_model_file(const inv_model *model, size_t i, const char **path, size_t *nbytes);
 /** Inputs, outputs, opsets, initializers, operators and what each lacks, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_model_inspect(inv_model *model, char **json);
-/** Writes the model with the session's present weights and running statistics; everything else is
- *  as it was loaded. By a temporary file beside `path`, fsync and rename. `session` NULL: as loaded. */
+/** Writes the model with the session's present weights and running statistics, after training in the form for inference
+ *  (inv_model_set_form); everything else is as it was loaded. By a temporary file beside `path`, fsync and rename.
+ *  `session` NULL: as loaded. */
 INV_NODISCARD INV_API inv_status inv_model_save(inv_model *model, inv_session *session, const char *path);
 
 /** Where the elements of tensors go when a model is written. */
@@ -126,6 +127,19 @@ typedef enum inv_layout {
 } inv_layout;
 /** Chooses it for all that is written of this model from now on. @return INV_OK, INV_E_ARG */
 INV_NODISCARD INV_API inv_status inv_model_set_layout(inv_model *model, inv_layout layout);
+
+/** Whether a written model is one to run or one to train. */
+typedef enum inv_form {
+    INV_FORM_DEFAULT, /* what inv_model_save writes with a session for training: INFERENCE; all else: AS_LOADED */
+    /* Batch normalization goes by its running statistics and dropout is off, whatever runs the file, also where the
+     * loaded file has them in training mode (as exports for training do). Outputs that are new running statistics are
+     * left out. Trained again, such a file has no dropout, and batch normalization wants `train_bn`. */
+    INV_FORM_INFERENCE,
+    INV_FORM_AS_LOADED
+} inv_form;
+/** Chooses it for all that inv_model_save and inv_model_rewrite write of this model from now on.
+ *  @return INV_OK, INV_E_ARG */
+INV_NODISCARD INV_API inv_status inv_model_set_form(inv_model *model, inv_form form);
 
 /** Writes the model with its matched blocks as model-local functions of domain ai.invonnx, and beside each the function
  *  that inverts it (docs/rewriting.md). Any runtime runs it as it runs the original; this library takes either. A

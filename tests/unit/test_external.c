@@ -88,7 +88,7 @@ static inv_status give(void *opaque, const char *initializer, inv_weight *out)
 
 static void written(inv_model *m, change *x, const char *path)
 {
-    if (inv__model_write(m, x ? give : NULL, x, path) != INV_OK) fail_msg("%s", inv_context_message(m->ctx));
+    if (inv__model_write(m, x ? give : NULL, x, false, path) != INV_OK) fail_msg("%s", inv_context_message(m->ctx));
 }
 
 static void is_at(const inv_model *m, const char *name, size_t offset, const char *file, float first)
@@ -181,12 +181,12 @@ static void test_no_overwriting(void **state)
     inv_model *m = load(ctx, save(model_with((place){"o.onnx.data", "4"}, (place){"p.onnx.data.1", "4"},
                                              (place){"p.onnx.data.1", "16"}), "m.onnx"));
     int before = count_files(test_dir, false);
-    assert_int_equal(inv__model_write(m, give, &x, in_dir("m.onnx")), INV_E_IO);
-    assert_int_equal(inv__model_write(m, give, &x, in_dir("o.onnx")), INV_E_IO);
+    assert_int_equal(inv__model_write(m, give, &x, false, in_dir("m.onnx")), INV_E_IO);
+    assert_int_equal(inv__model_write(m, give, &x, false, in_dir("o.onnx")), INV_E_IO);
     assert_has(inv_context_message(ctx), "loaded from");
     assert_int_equal(mkdir(in_dir("sub"), 0777), 0);
     assert_int_equal(symlink("../p.onnx.data.1", in_dir("sub/p.onnx.data.1")), 0);
-    assert_int_equal(inv__model_write(m, give, &x, in_dir("sub/p.onnx")), INV_E_IO);
+    assert_int_equal(inv__model_write(m, give, &x, false, in_dir("sub/p.onnx")), INV_E_IO);
     assert_has(inv_context_message(ctx), "p.onnx.data.1' is a file that the model is loaded from");
     assert_int_equal(count_files(in_dir("sub"), false), 1);
     assert_int_equal(count_files(test_dir, false), before + 1);
