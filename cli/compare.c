@@ -107,6 +107,7 @@ static int time_steps(cli_job *job, outcome *out)
     int status = CLI_OK;
     for (int64_t i = -1; i < n && status == CLI_OK; i++) { /* the first one warms up */
         double began = cli_now();
+        inv_session_set_step(job->session, 0, 0); /* the same masks each time, as `grad` has them */
         inv_status s = inv_session_grad(job->session, job->arrays, job->ninputs, job->has_target ? &job->target : NULL,
                                         &out->result);
         if (s != INV_OK) status = cli_library_failed(job, s);

@@ -250,6 +250,7 @@ static inv_status open_step(check *c, int type, inv_memory memory, double max_dr
 static inv_status step(check *c, inv_session *s)
 {
     inv_result r;
+    inv_session_set_step(s, 0, 0);
     return inv_session_grad(s, c->options.inputs, c->options.ninputs,
                             c->options.loss == INV_LOSS_NONE ? NULL : c->options.target, &r);
 }

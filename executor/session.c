@@ -433,6 +433,12 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
     }
 }
 
+void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
+{
+    s->steps = number;
+    s->step.micro = micro;
+}
+
 /* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. */
 static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const inv_array *target, inv_result *result)
 {
@@ -442,7 +448,9 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
     const inv_session_options *o = &s->program->options;
     INV_CHECK(!o->may_commit || o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
               "step %llu was dropped, as the caller's may_commit wants it", (unsigned long long)s->steps);
-    return call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT);
+    INV_TRY(call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT));
+    inv_session_set_step(s, s->steps + 1, 0);
+    return INV_OK;
 }
 
 inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,
@@ -453,9 +461,7 @@ inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninp
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, s->ctx, INV_E_ARG,
               "this session has no optimizer, so there is nothing to step");
     s->step.lr = lr;
-    INV_TRY(step(s, inputs, ninputs, target, result));
-    s->steps++;
-    return INV_OK;
+    return step(s, inputs, ninputs, target, result);
 }
 
 inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,

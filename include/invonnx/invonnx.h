@@ -396,9 +396,16 @@ typedef struct inv_result {
  *  Cost: no allocation, unless the guard refuses a reconstruction (then the step is planned and run again). */
 INV_NODISCARD INV_API inv_status inv_session_step(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, double lr, inv_result *result);
-/** The same without the update: gradients are left to be read. */
+/** The same without the update: gradients are left to be read. It counts as a step, too, so that dropout draws other
+ *  masks the next time (inv_session_set_step). */
 INV_NODISCARD INV_API inv_status inv_session_grad(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, inv_result *result);
+/** The number of the next step, from 0 on. Random numbers (dropout, noise) are a function of the seed, this number and
+ *  `micro`: the same ones give the same masks, whatever came before, in every memory mode. Each inv_session_step and
+ *  inv_session_grad that succeeds goes on to the next number, with micro 0; so calling this is needed to draw masks
+ *  again (finite differences, comparisons), to go on with a training where it was left, and for the second and further
+ *  micro-batches of a step, (step, 1), (step, 2), ... Adam counts updates by the number, too. */
+INV_API void inv_session_set_step(inv_session *session, uint64_t step, uint64_t micro);
 /** Forward and, if a loss is set, loss. In a training session: with dropout off and running statistics. */
 INV_NODISCARD INV_API inv_status inv_session_eval(inv_session *session, const inv_array *inputs, size_t ninputs,
                                                   const inv_array *target, inv_result *result);

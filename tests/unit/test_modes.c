@@ -64,7 +64,8 @@ static void make_array(fixture *f, int i, inv_array *x, const char *name, const 
     *x = (inv_array){.name = name, .dtype = INV_F32, .rank = s.rank, .dims = f->dims[i], .data = f->data[i]};
 }
 
-static void begin(fixture *f, const char *path, const char *device, inv_memory memory, uint64_t budget)
+static void begin_with(fixture *f, const char *path, const char *device, inv_memory memory, uint64_t budget,
+                       inv_optimizer optimizer)
 {
     memset(f, 0, sizeof *f);
     f->allocator = (inv_allocator){counted_alloc, counted_free, f};
@@ -86,11 +87,16 @@ static void begin(fixture *f, const char *path, const char *device, inv_memory m
                              .memory = memory,
                              .device = device,
                              .budget = budget,
-                             .optimizer = INV_OPT_ADAM,
+                             .optimizer = optimizer,
                              .beta1 = 0.9,
                              .beta2 = 0.999,
                              .epsilon = 1e-8};
     check(f, inv_session_create(f->model, &o, &f->session));
+}
+
+static void begin(fixture *f, const char *path, const char *device, inv_memory memory, uint64_t budget)
+{
+    begin_with(f, path, device, memory, budget, INV_OPT_ADAM);
 }
 
 static void end(fixture *f)
@@ -370,13 +376,56 @@ static void out_of_memory(void **state)
     }
 }
 
+static double grad(fixture *f)
+{
+    inv_result r;
+    check(f, inv_session_grad(f->session, &f->in, 1, &f->target, &r));
+    return r.loss;
+}
+
+/* A loop of the caller's own has the masks that training has at the same step, others at every step and micro-step, and
+ * the same ones when the step is set back, whatever the memory mode. With a learning rate of 0 only masks change. */
+static void masks_of_a_loop(void **state)
+{
+    (void)state;
+    static const inv_memory modes[] = {INV_MEMORY_STORE, INV_MEMORY_RECOMPUTE};
+    double seen[2][5];
+    for (int m = 0; m < 2; m++) {
+        fixture own, trained;
+        begin_with(&own, DROPOUT, "cpu", modes[m], 0, INV_OPT_NONE);
+        begin_with(&trained, DROPOUT, "cpu", modes[m], 0, INV_OPT_SGD);
+        for (int i = 0; i < 4; i++) {
+            inv_result r;
+            seen[m][i] = grad(&own);
+            check(&trained, inv_session_step(trained.session, &trained.in, 1, &trained.target, 0, &r));
+            assert_true(seen[m][i] == r.loss);
+            for (int k = 0; k < i; k++) assert_true(seen[m][k] != seen[m][i]);
+        }
+        assert_int_equal(inv_session_steps(own.session), 4);
+        inv_session_set_step(own.session, 1, 0);
+        assert_true(grad(&own) == seen[m][1]);
+        assert_true(grad(&own) == seen[m][2]); /* and on from there */
+        inv_session_set_step(own.session, 1, 1);
+        seen[m][4] = grad(&own);
+        for (int k = 0; k < 4; k++) assert_true(seen[m][k] != seen[m][4]);
+        assert_true(grad(&own) == seen[m][2]);
+        inv_session_set_step(trained.session, 3, 0);
+        inv_result r;
+        check(&trained, inv_session_step(trained.session, &trained.in, 1, &trained.target, 0, &r));
+        assert_true(r.loss == seen[m][3]);
+        end(&own);
+        end(&trained);
+    }
+    assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(toggled_equals_left_alone), cmocka_unit_test(state_stays),
         cmocka_unit_test(scopes_restore),            cmocka_unit_test(blocks_by_name),
         cmocka_unit_test(refused_changes_nothing),   cmocka_unit_test(budget_refuses),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(out_of_memory),             cmocka_unit_test(masks_of_a_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
