@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The example for the C API trains, its loss falls, and it writes a model.  $1: the built example.
+# The example for the C API trains, its loss falls, and it writes a model: for inference, so a little smaller, since batch
+# normalization has one output then.  $1: the built example.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -9,4 +10,5 @@ trap 'rm -rf "$folder"' EXIT
 first=$(sed -n 's/^epoch 1 loss //p' "$folder/log")
 last=$(sed -n 's/^epoch 3 loss //p' "$folder/log")
 awk -v a="$first" -v b="$last" 'BEGIN { exit !(b + 0 < 0.8 * a && b > 0) }'
-[ "$(wc -c <"$folder/out.onnx")" -eq "$(wc -c <examples/revnet_digits.onnx)" ]
+before=$(wc -c <examples/revnet_digits.onnx) after=$(wc -c <"$folder/out.onnx")
+[ "$after" -lt "$before" ] && [ "$after" -gt $((before * 9 / 10)) ]
