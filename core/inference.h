@@ -2,8 +2,8 @@
  * The form for inference of an imported graph: what has to change in its nodes so that any runtime computes what
  * evaluation computes here. Batch normalization goes by its running statistics, dropout lets everything through:
  *
- *   y, m, v = BatchNormalization<training_mode = 1>(x, s, b, mean, var)   ->   y = BatchNormalization<training_mode = 0>(...)
- *   y = Dropout(x, ratio, true)                                           ->   y = Dropout(x, ratio)
+ *   y, m, v = BatchNormalization<training_mode = 1>(...)  ->  y = BatchNormalization<training_mode = 0>(...)
+ *   y = Dropout(x, ratio, true)                           ->  y = Dropout(x, ratio)
  *
  * in the main graph, in functions and in bodies of control flow. New statistics that are outputs of the model go; where
  * something else reads them, it gets the running ones, as in evaluation. */

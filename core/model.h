@@ -38,10 +38,10 @@ typedef struct inv_weight {
 /* Fills *out, which is zero, or leaves it: unchanged. It is asked once per initializer. */
 typedef inv_status (*inv_weight_source)(void *opaque, const char *initializer, inv_weight *out);
 
-/* Writes the model with the weights of `source` (NULL: none changed), converted to each initializer's own
- * type, and in the form for inference if that is wanted (core/inference.h); every other byte is as in the file. Unless model->layout says otherwise: a file of external data is replaced by
- * a new one, `<path>.data` (further ones `<path>.data.1`, ...), if a tensor in it changed or `path` is in another
- * folder; tensors keep their offsets.
+/* Writes the model with the weights of `source` (NULL: none changed), converted to each initializer's own type, and in
+ * the form for inference if that is wanted (core/inference.h); every other byte is as in the file. Unless model->layout
+ * says otherwise: a file of external data is replaced by a new one, `<path>.data` (further ones `<path>.data.1`, ...),
+ * if a tensor in it changed or `path` is in another folder; tensors keep their offsets.
  * Temporary files, fsync, rename: on failure `path` is untouched. Refuses to replace a file that the model is read
  * from. */
 inv_status inv__model_write(inv_model *model, inv_weight_source source, void *opaque, bool inference, const char *path);
