@@ -341,17 +341,35 @@ static const cli_port *loss_port(const cli_job *job)
     return found;
 }
 
+/* Classes of the output that labels are of, if its declaration and they tell; else -1. */
+static int64_t classes_of(const cli_job *job, const cli_port *port, const npy_array *labels)
+{
+    int64_t axis = job->o->class_axis, found = -1;
+    if (!port || port->rank < 2) return -1;
+    if (axis != INT64_MIN) {
+        if (axis < 0) axis += port->rank;
+        return axis >= 0 && axis < port->rank ? port->dims[axis] : -1;
+    }
+    if (labels->rank != port->rank - 1) return -1;
+    for (int k = 1; k < port->rank; k++) {
+        bool fits = true;
+        for (int d = 1; d < labels->rank && fits; d++) {
+            int64_t is = port->dims[d + (d >= k)];
+            fits = is < 0 || is == labels->dims[d];
+        }
+        if (fits && found >= 0) return -1; /* the library decides, or refuses */
+        if (fits) found = k;
+    }
+    return found < 0 ? -1 : port->dims[found];
+}
+
 int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path)
 {
     if (job->o->loss != INV_LOSS_CROSS_ENTROPY || labels->dtype == INV_F32 || labels->dtype == INV_F64 ||
         labels->dtype == INV_F16)
         return CLI_OK;
     const cli_port *port = loss_port(job);
-    int64_t axis = job->o->class_axis, classes = -1;
-    if (port && port->rank > 0) {
-        if (axis < 0) axis += port->rank;
-        if (axis >= 0 && axis < port->rank) classes = port->dims[axis];
-    }
+    const int64_t classes = classes_of(job, port, labels);
     size_t n = labels->nbytes / npy_itemsize(labels->dtype);
     for (size_t i = 0; i < n; i++) {
         double v = cli_element(labels->data, labels->dtype, i);

@@ -126,18 +126,73 @@ static inv_status class_weights(inv_graph *g, const inv_request *rq, inv_id logi
     return g->failed;
 }
 
+static inv_shape without_axis(const inv_shape *x, int axis)
+{
+    inv_shape rows = *x;
+    rows.rank = x->rank - 1;
+    for (int d = axis; d < rows.rank; d++) rows.dim[d] = x->dim[d + 1];
+    return rows;
+}
+
+/* Whether a target leaves this axis for classes: labels by being without it, soft targets by having the output's shape.
+ * How many samples there are is not asked. */
+static bool leaves_axis(const inv_shape *x, int axis, const inv_array *t)
+{
+    const inv_shape want = inv_dtype_is_float(t->dtype) ? *x : without_axis(x, axis);
+    bool fits = t->rank == want.rank;
+    for (int d = 1; d < want.rank && fits; d++) fits = t->dims[d] == want.dim[d];
+    return fits;
+}
+
+static inv_status fail_axes(inv_graph *g, inv_id logits, const inv_array *t, int first, int second)
+{
+    char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
+    const inv_value *o = inv_val(g, logits);
+    const inv_shape shape = inv_shape_of(t->rank, t->dims);
+    return inv__fail(g->ctx, INV_E_ARG,
+                     "which axis of output '%s' %s%s has the classes? With target %s%s it may be %d or %d: say which "
+                     "(--class-axis K; class_axis of the session's options). Of a language model's [batch, time, "
+                     "vocabulary] it is 2",
+                     o->name, inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), inv_dtype_name(t->dtype),
+                     inv_shape_text(&shape, b), first, second);
+}
+
+/* Where it is not said: the one axis that the target leaves for classes, of more than one where there are such. If none
+ * does, axis 1, by which messages tell what was wanted. */
+static inv_status find_class_axis(inv_graph *g, const inv_request *rq, inv_id logits, int *axis)
+{
+    const inv_array *t = rq->options->target;
+    const inv_shape x = inv_val(g, logits)->shape;
+    char shape[INV_SHAPE_TEXT];
+    int found = 0;
+    *axis = 1;
+    if (x.rank <= 2) return INV_OK;
+    for (int d = 1; t && d < x.rank; d++) {
+        if (!leaves_axis(&x, d, t)) continue;
+        const bool more = x.dim[d] > 1 && found && x.dim[found] <= 1, less = x.dim[d] <= 1 && found;
+        if (found && !more && !less) return fail_axes(g, logits, t, found, d);
+        if (!less) found = d;
+    }
+    if (found) *axis = found;
+    if (found <= 1 && t) return INV_OK;
+    if (rq->batch) return INV_OK; /* said for the first plan */
+    inv__log(g->ctx, "classes are along axis %d of output '%s' %s%s", *axis, inv_val(g, logits)->name,
+             inv_shape_text(&x, shape), t ? ", the only one that the target leaves for them"
+                                          : ", as long as no target and no class axis say otherwise");
+    return INV_OK;
+}
+
 static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *plan, inv_id logits)
 {
     const inv_shape x = inv_val(g, logits)->shape;
-    int axis = rq->options->class_axis ? rq->options->class_axis : 1;
+    int axis = rq->options->class_axis;
+    if (!axis) INV_TRY(find_class_axis(g, rq, logits, &axis));
     if (axis < 0) axis += x.rank;
     if (axis < 0 || axis >= x.rank)
         return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d (--class-axis)", axis,
                          inv_val(g, logits)->name, x.rank);
     inv_id target;
-    inv_shape rows = x;
-    rows.rank = x.rank - 1;
-    for (int d = axis; d < rows.rank; d++) rows.dim[d] = x.dim[d + 1];
+    const inv_shape rows = without_axis(&x, axis);
     INV_TRY(feed_target(g, rq, plan, &rows, true, &target));
     const inv_value *t = inv_val(g, target);
     bool labels = t->dtype == INV_I64;

@@ -278,7 +278,9 @@ typedef struct inv_session_options {
     const char *const *loss_outputs; /* NULL: the only floating-point output */
     size_t nloss_outputs;
     const char *logdet; /* nll: output [batch] or NULL */
-    int class_axis;     /* cross entropy; 0 means the default, 1 */
+    /* Cross entropy: axis of the classes, from the end if negative. 0: the one that the target leaves for them; where
+     * it leaves several (logits [N,T,V] with T = V, soft targets of rank 3 and more), it has to be said. */
+    int class_axis;
     inv_memory memory;
     const char *const *keep; /* globs, as in inv_mode_rule, of what is stored whatever the mode */
     size_t nkeep;

@@ -2,6 +2,7 @@
 """Losses and their options against formulas in NumPy: cross entropy with class weights and a label to be ignored, Huber's
 loss, and ONNX's loss operators as the model's own. Normalisations and pooling give the same gradients whether their
 results are kept or computed again. The operator Gradient, against the derivative by hand."""
+import json
 import os
 import shutil
 import tempfile
@@ -13,6 +14,10 @@ from onnx import parser, save
 
 LINEAR = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[6,3] x) => (float[6,4] y) <float[3,4] w = {W}> { y = MatMul(x, w) }"""
+TOKENS = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,T,3] x) => (float[N,T,4] y) <float[3,4] w = {W}> { y = MatMul(x, w) }"""
+IMAGES = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,T,3] x) => (float[N,4,T] y) <float[3,4] w = {W}> { m = MatMul(x, w) y = Transpose<perm = [0,2,1]>(m) }"""
 OWN_LOSS = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[6,3] x, int64[6] t) => (float l) <float[3,4] w = {W}, float[4] k = {0.5, 2.0, 1.0, 0.25}> {
     y = MatMul(x, w)
@@ -199,6 +204,88 @@ class Losses(unittest.TestCase):
                               "b=" + self.file("b.npy"))
         self.assertEqual(status, 1)
         self.assertIn("other points", err)
+
+
+class ClassAxis(unittest.TestCase):
+    """Which axis the classes are along: what the target leaves, or what is said; never a guess."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.random = np.random.default_rng(8)
+        self.w = self.random.standard_normal((3, 4)).astype(np.float32)
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def call(self, command, text, times, target, *options):
+        """(exit status, loss, stderr)"""
+        x = np.random.default_rng(times).standard_normal((6, times, 3)).astype(np.float32)
+        np.save(self.file("x.npy"), x)
+        np.save(self.file("t.npy"), target)
+        save(parser.parse_model(text.replace("{W}", "{" + numbers(self.w) + "}")), self.file("m.onnx"))
+        feed = {"plan": ["--batch", 6, "--dim", f"T={times}"], "grad": ["--feed", self.file("x.npy")],
+                "compare": ["--feed", self.file("x.npy"), "--repeat", 1]}.get(command, ["--data", self.file("x.npy")])
+        out = ["-o", self.file("out.onnx"), "--batch", 4] if command == "train" else []
+        status, said, err = call(command, self.file("m.onnx"), *feed, "--target", self.file("t.npy"), "--loss",
+                                 "cross_entropy", "--json", *out, *options)
+        return status, (json.loads(said).get("loss") if status == 0 else None), err
+
+    def labels(self, *shape):
+        return self.random.integers(0, 4, shape)
+
+    def test_labels_decide(self):
+        t = self.labels(6, 5)
+        for text, axis in ((TOKENS, 2), (IMAGES, 1)):
+            for command in ("grad", "train", "eval", "compare"):
+                status, loss, err = self.call(command, text, 5, t)
+                self.assertEqual(status, 0, err)
+                self.assertEqual("classes are along axis 2 of output 'y'" in err, axis == 2, err)
+                self.assertEqual(self.call(command, text, 5, t, "--class-axis", axis)[:2], (0, loss))
+        x = np.random.default_rng(5).standard_normal((6, 5, 3)).astype(np.float32)
+        p = softmax((x @ self.w).reshape(-1, 4))
+        self.assertAlmostEqual(self.call("grad", TOKENS, 5, t)[1], -np.log(p[np.arange(30), t.ravel()]).mean(), places=5)
+
+    def test_two_fit(self):
+        """As many times as there are classes."""
+        t = self.labels(6, 4)
+        for command in ("grad", "train", "eval", "compare", "plan"):
+            status, _, err = self.call(command, TOKENS, 4, t)
+            self.assertEqual(status, 1, command)
+            self.assertIn("--class-axis", err)
+            self.assertIn("may be 1 or 2", err)
+        over_time, over_classes = (self.call("grad", TOKENS, 4, t, "--class-axis", k)[1] for k in (1, -1))
+        self.assertNotEqual(over_time, over_classes)
+        x = np.random.default_rng(4).standard_normal((6, 4, 3)).astype(np.float32)
+        p = softmax((x @ self.w).reshape(-1, 4))
+        self.assertAlmostEqual(over_classes, -np.log(p[np.arange(24), t.ravel()]).mean(), places=5)
+
+    def test_none_fits(self):
+        status, _, err = self.call("grad", TOKENS, 5, self.labels(6, 3))
+        self.assertEqual(status, 1)
+        self.assertIn("does not fit output 'y'", err)
+
+    def test_soft_targets(self):
+        t = softmax(self.random.standard_normal((30, 4))).reshape(6, 5, 4).astype(np.float32)
+        status, _, err = self.call("grad", TOKENS, 5, t)
+        self.assertEqual(status, 1)
+        self.assertIn("--class-axis", err)
+        self.assertEqual(self.call("grad", TOKENS, 5, t, "--class-axis", 2)[0], 0)
+        save(parser.parse_model(TOKENS.replace("[N,T,", "[6,").replace("{W}", "{" + numbers(self.w) + "}")),
+             self.file("flat.onnx"))
+        np.save(self.file("flat.npy"), t[:, 0])
+        status, _, err = call("plan", self.file("flat.onnx"), "--target", self.file("flat.npy"), "--loss", "cross_entropy")
+        self.assertEqual(status, 0, err)
+        self.assertNotIn("along axis", err)
+
+    def test_no_target(self):
+        """A plan may be made without one: said what was assumed."""
+        save(parser.parse_model(TOKENS.replace("{W}", "{" + numbers(self.w) + "}")), self.file("m.onnx"))
+        plan = ("plan", self.file("m.onnx"), "--loss", "cross_entropy", "--batch", 2, "--dim", "T=4", "--json")
+        status, _, err = call(*plan)
+        self.assertEqual(status, 0, err)
+        self.assertIn("classes are along axis 1 of output 'y' [2,4,4], as long as no target", err)
+        self.assertNotIn("along axis", call(*plan, "--class-axis", 2)[2])
 
 
 if __name__ == "__main__":
