@@ -55,6 +55,8 @@ inv_status inv_pass_reach(inv_graph *g, const inv_request *rq, inv_plan *plan);
 inv_status inv_reach_types(const inv_graph *g, const inv_ids *list);
 /* Names a canonical node that reads a sequence or an optional, which only exist while lowering. */
 inv_status inv_reach_tensors(const inv_graph *g);
+/* types.c: no operator of the file is given two floating-point types where ONNX wants one */
+inv_status inv_pass_types(const inv_graph *g);
 /* bind.c: static shapes for the inputs, all arithmetic in g->real.
  * requires: imported graph.  gives: static input shapes, Feed nodes.  breaks: nothing */
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan);

@@ -38,6 +38,7 @@ inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan
     PASS(inv_pass_inline(g, false), false);
     PASS(inv_graph_sort(g), false);
     PASS(inv_pass_reach(g, rq, plan), false);
+    INV_TRY(inv_pass_types(g));
     PASS(inv_pass_bind(g, rq, plan), false);
     PASS(inv_pass_real(g), false);
     PASS(inv_pass_lower(g), true);

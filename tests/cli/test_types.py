@@ -8,6 +8,7 @@ import unittest
 
 import numpy as np
 import onnx
+import onnxruntime
 from common import call, report
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -277,6 +278,124 @@ class Types(unittest.TestCase):
         self.assertEqual(status, 0, err)
         np.testing.assert_array_equal(np.load(self.file("out/out_y.npy")),
                                       np.concatenate([self.x * 2, self.x * 4, self.x * 8], 1))
+
+
+HALF, DOUBLE = TensorProto.FLOAT16, TensorProto.DOUBLE
+S = [2, 4, 4]  # of most operands
+
+
+def mix(op, types, shapes=None, nout=1, opset=22, **attributes):
+    """A node with an initializer of each type, the first of them added to an input of that type."""
+    shapes = shapes or [S] * len(types)
+    names = [f"v{i}" if t else "" for i, t in enumerate(types)]
+    dtypes = [helper.tensor_dtype_to_np_dtype(t) if t else None for t in types]
+    init = [numpy_helper.from_array(np.ones(s, d), n) for n, s, d in zip(names, shapes, dtypes) if n]
+    first = next(i for i, t in enumerate(types) if t in (FLOAT, HALF, DOUBLE))
+    nodes = [helper.make_node("Mul", ["x", names[first]], ["fed"], name="feed")]
+    inputs = ["fed" if i == first else n for i, n in enumerate(names)]
+    nodes.append(helper.make_node(op, inputs, [f"y{i}" for i in range(nout)], name="mixed", **attributes))
+    outputs = [helper.make_empty_tensor_value_info("y0")]
+    graph = helper.make_graph(nodes, "g", [tensor("x", types[first], shapes[first])], outputs, init)
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset)])
+
+
+class Mixed(unittest.TestCase):
+    """Operands of several floating-point types: what ONNX refuses is refused, by node, operands and types; what it allows
+    is not. ONNX's own type inference and onnxruntime are asked whether they refuse."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.path = os.path.join(self.folder, "m.onnx")
+
+    def refusal(self, m):
+        onnx.save(m, self.path)
+        status, _, err = call("rewrite", self.path, "-o", os.path.join(self.folder, "out.onnx"))
+        return err if status else ""
+
+    def invalid(self, m):
+        try:
+            onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+        except Exception as e:  # several kinds, none of them public
+            return any(word in str(e) for word in ("Type Error", "bound to different types", "inconsistent type"))
+        return False
+
+    def test_one_type(self):
+        weights_of = [[4, 4, 1, 1]]
+        cases = [("Add", [FLOAT, HALF]), ("Mul", [HALF, FLOAT]), ("Div", [FLOAT, DOUBLE]), ("Sub", [DOUBLE, HALF]),
+                 ("MatMul", [FLOAT, HALF]), ("Gemm", [FLOAT, FLOAT, HALF], [[4, 4]] * 3),
+                 ("Conv", [FLOAT, HALF], [[1, 4, 4, 4], *weights_of]),
+                 ("ConvTranspose", [HALF, FLOAT], [[1, 4, 4, 4], *weights_of]),
+                 ("Where", [TensorProto.BOOL, FLOAT, HALF]), ("Sum", [FLOAT, FLOAT, HALF]), ("Max", [FLOAT, HALF]),
+                 ("Min", [HALF, FLOAT]), ("PRelu", [FLOAT, HALF]), ("Clip", [FLOAT, HALF], [S, []]),
+                 ("LayerNormalization", [FLOAT, HALF, HALF], [S, [4], [4]]),
+                 ("InstanceNormalization", [FLOAT, FLOAT, HALF], [S, [4], [4]]),
+                 ("BatchNormalization", [FLOAT, FLOAT, HALF, FLOAT, FLOAT], [S] + [[4]] * 4),
+                 ("BatchNormalization", [FLOAT, FLOAT, FLOAT, FLOAT, HALF], [S] + [[4]] * 4)]
+        for op, types, *shapes in cases:
+            m = mix(op, types, *shapes)
+            self.assertTrue(self.invalid(m), op)
+            err = self.refusal(m)
+            self.assertIn(f"node 'mixed' ({op})", err, (op, types))
+            self.assertIn("Cast", err)
+        for op, options in (("Concat", {"axis": 0}), ("Einsum", {"equation": "bij,bjk->bik"})):
+            m = mix(op, [FLOAT, HALF], **options)
+            self.assertTrue(self.invalid(m), op)
+            self.assertIn(f"({op}): input 0, 'fed', is float and input 1, 'v1', is float16", self.refusal(m))
+        for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+            m = mix(op, [FLOAT, FLOAT, HALF], [[2, 4, 4], [1, gates * 4, 4], [1, gates * 4, 4]], hidden_size=4)
+            self.assertTrue(self.invalid(m), op)
+            self.assertIn(f"node 'mixed' ({op}): input 0", self.refusal(m))
+
+    def test_several_types(self):
+        """Type variables of their own, and operands of one fixed type."""
+        cases = [("Pow", [FLOAT, HALF]), ("Pow", [HALF, FLOAT]), ("Dropout", [HALF, FLOAT], [S, []]),
+                 ("BatchNormalization", [HALF, FLOAT, FLOAT, FLOAT, FLOAT], [S] + [[4]] * 4),
+                 ("BatchNormalization", [FLOAT, FLOAT, FLOAT, HALF, HALF], [S] + [[4]] * 4),
+                 ("CastLike", [FLOAT, HALF]), ("Where", [TensorProto.BOOL, HALF, HALF])]
+        for op, types, *shapes in cases:
+            m = mix(op, types, *shapes)
+            self.assertFalse(self.invalid(m), (op, types))
+            self.assertEqual(self.refusal(m), "", (op, types))
+        self.assertEqual(self.refusal(mix("LayerNormalization", [HALF, HALF, HALF], [S, [4], [4]], nout=3)), "")
+        scaled = mix("Resize", [HALF, 0, FLOAT], [[1, 1, 2, 2], [], [4]], mode="nearest")
+        self.assertEqual((self.invalid(scaled), self.refusal(scaled)), (False, ""))
+
+    def test_through(self):
+        """Types go through Cast, Constant, operators that keep them, functions and branches."""
+        text = """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
+            g (float[2,4] x) => (REAL[2,4] y) <float16[4,4] w = {W}, bool yes = {1}, float16[2,4] one = {O}> { BODY }
+            <domain: "f", opset_import: ["" : 17]> Product (a, b) => (c) { t = Relu(a)  c = MatMul(t, b) }"""
+        text = text.replace("{W}", "{" + ",".join(["14336"] * 16) + "}").replace("{O}", "{" + ",".join(["15360"] * 8) + "}")
+        bad = {"h = Cast<to = 10>(x)  r = Relu(h)  y = Add(r, x)": "(Add)",
+               "y = f.Product(x, w)": "(MatMul)",
+               "c = Constant<value = float16[1] {15360}>()  s = Softmax(c)  y = Mul(x, s)": "(Mul)",
+               "y = If(yes) <then_branch = t () => (p) { p = Sub(x, one) }, else_branch = e () => (q) "
+               "{ q = Identity(x) }>": "(Sub)",
+               "i = If(yes) <then_branch = t () => (p) { p = Identity(one) }, else_branch = e () => (q) "
+               "{ q = Neg(one) }>  y = Div(x, i)": "(Div)"}
+        for body, word in bad.items():
+            m = parser.parse_model(text.replace("BODY", body).replace("REAL", "float"))
+            self.assertTrue(self.invalid(m), body)
+            self.assertIn(word, self.refusal(m), body)
+        for body in ("h = Cast<to = 10>(x)  r = MatMul(h, w)  z = Cast<to = 1>(r)  y = Add(z, x)",
+                     "h = CastLike(x, w)  y = f.Product(h, w)"):
+            m = parser.parse_model(text.replace("BODY", body).replace("REAL", "float16" if "f." in body else "float"))
+            self.assertFalse(self.invalid(m), body)
+            self.assertEqual(self.refusal(m), "", body)
+
+    def test_all_of_them_and_training(self):
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+            g (float[2,4] x) => (float[2,4] y) <float16[4,4] w = {W}, float16[4,4] v = {W}> {
+            a = MatMul(x, w)  b = Tanh(a)  y = MatMul(b, v) }""".replace("{W}", "{" + ",".join(["14336"] * 16) + "}")
+        onnx.save(parser.parse_model(text), self.path)
+        np.save(os.path.join(self.folder, "x.npy"), np.ones((2, 4), np.float32))
+        x = os.path.join(self.folder, "x.npy")
+        status, _, err = call("train", self.path, "--data", x, "--target", x, "--loss", "mse", "-o", self.path + ".out")
+        self.assertEqual(status, 1)
+        self.assertIn("'x', is float and input 1, 'w', is float16", err)
+        self.assertIn("'b', is float and input 1, 'v', is float16", err)
+        self.assertFalse(os.path.exists(self.path + ".out"))
 
 
 if __name__ == "__main__":
