@@ -245,9 +245,13 @@ static void tell_form(const inv__writer *w)
 {
     const inv_inference *f = &w->form;
     inv_context *ctx = w->l.ctx;
-    if (inv_inference_any(f))
-        inv__log(ctx, "written for inference: %zu batch normalizations and %zu dropouts are in evaluation mode",
-                 f->norms, f->dropouts);
+    const char *const norm = f->norms == 1 ? "batch normalization" : "batch normalizations";
+    const char *const drop = f->dropouts == 1 ? "dropout" : "dropouts";
+    if (f->norms && f->dropouts)
+        inv__log(ctx, "written for inference: %zu %s and %zu %s in evaluation mode", f->norms, norm, f->dropouts, drop);
+    else if (inv_inference_any(f))
+        inv__log(ctx, "written for inference: %zu %s in evaluation mode", f->norms ? f->norms : f->dropouts,
+                 f->norms ? norm : drop);
     if (f->kept)
         inv__log(ctx, "'%s' (Dropout) is written as it was: input '%s' decides whether it drops", f->kept, f->fed);
 }
