@@ -393,7 +393,7 @@ static void test_constant_nodes(void **state)
         inv_model *m = NULL;
         f.countdown = n;
         inv_status s = inv_model_load(ctx, in_dir("in.onnx"), &m);
-        if (s == INV_OK) s = inv__model_write(m, given_both, wide, in_dir("out.onnx"));
+        if (s == INV_OK) s = inv__model_write(m, given_both, wide, false, in_dir("out.onnx"));
         bool done = f.countdown != 0;
         f.countdown = -1;
         if (s != INV_OK && s != INV_E_NOMEM) fail_msg("allocation %ld: %s", n, inv_context_message(ctx));
