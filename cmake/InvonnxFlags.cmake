@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# invonnx_flags: how our own code is compiled. INVONNX_KERNEL_OPTIONS: what ops/ gets on top.
+# invonnx_flags: how our own code is compiled. INVONNX_KERNEL_OPTIONS: what ops/ gets on top; INVONNX_EMULATED_OPTIONS:
+# what device code for the host gets.
 
 add_library(invonnx_flags INTERFACE)
 
@@ -11,19 +12,22 @@ if(INVONNX_WERROR)
     target_compile_options(invonnx_flags INTERFACE -Werror)
 endif()
 
-# clang without libomp: the loops run on one thread, with the same result.
+# clang without libomp: the loops run on one thread, with the same result. Some names are read by pragmas only.
 find_package(OpenMP COMPONENTS C QUIET)
 if(NOT OpenMP_C_FOUND)
-    target_compile_options(invonnx_flags INTERFACE -Wno-unknown-pragmas)
+    target_compile_options(invonnx_flags INTERFACE -Wno-unknown-pragmas -Wno-unused-variable -Wno-unused-parameter)
 endif()
 
 if(INVONNX_SANITIZE)
     add_compile_options(-fsanitize=${INVONNX_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     add_link_options(-fsanitize=${INVONNX_SANITIZE})
     set(INVONNX_KERNEL_OPTIONS -O1)
+    set(INVONNX_EMULATED_OPTIONS -O1)
 else()
     # Not -ffast-math: NaN and infinity must go through kernels as they are.
     set(INVONNX_KERNEL_OPTIONS -O3 -fno-math-errno -fno-trapping-math)
+    # Nobody waits for it but tests; Debian's compiler for arm64 fails where it should vectorise it.
+    set(INVONNX_EMULATED_OPTIONS -O2 -fno-tree-vectorize -fno-math-errno -fno-trapping-math)
 endif()
 if(INVONNX_NATIVE)
     list(APPEND INVONNX_KERNEL_OPTIONS -march=native)

@@ -168,7 +168,7 @@ static bool is_piece(const inv_matcher *m, inv_id v, inv_id of)
 
 static void lose(inv_walk *w, inv_region_loss loss, inv_id at)
 {
-    w->loss = loss;
+    w->loss = (uint8_t)loss;
     w->at = at;
 }
 

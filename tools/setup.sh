@@ -6,6 +6,7 @@
 # Does nothing, quickly, when all is there. Needs root or sudo only if something is missing.
 #   tools/setup.sh            everything
 #   tools/setup.sh --no-venv  what the library and the program need
+#   tools/setup.sh --packages NAME...  these Debian packages and nothing else
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +16,10 @@ packages=(
     libopenblas-openmp-dev liblapacke-dev libdnnl-dev libjansson-dev libpopt-dev libminizip-dev zlib1g-dev
     libcmocka-dev libonnx-testdata python3 python3-venv ca-certificates
 )
+
+if [ "${1:-}" = --packages ]; then
+    packages=("${@:2}")
+fi
 
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
@@ -46,7 +51,7 @@ else
     echo "setup: Debian packages are there"
 fi
 
-[ "${1:-}" = --no-venv ] && exit 0
+[ "${1:-}" = --no-venv ] || [ "${1:-}" = --packages ] && exit 0
 
 # The stamp holds what was installed, so that a changed list is noticed.
 if [ -x .venv/bin/python3 ] && cmp -s tests/requirements.txt .venv/requirements.done; then

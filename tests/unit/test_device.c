@@ -281,8 +281,8 @@ static const char *const more[] = {
     "y = Neg(float[3,7] g)\nSgdUpdate<weight_decay = 0.1>(float[3,7] w, y)",
     "y = Neg(float[3,7] g)\nMomentumUpdate<momentum = 0.8>(float[3,7] w, y, float[3,7] v)",
     "y = Neg(float[3,7] g)\nAdamUpdate<weight_decay = 0.1>(float[3,7] w, y, float[3,7] m, float[3,7] vary)",
-    "y = Neg(float[3,7] g)\nAdamUpdate<weight_decay = 0.1, decoupled = 1>(float[3,7] w, y, float[3,7] m, "
-    "float[3,7] vary)",
+    ("y = Neg(float[3,7] g)\nAdamUpdate<weight_decay = 0.1, decoupled = 1>(float[3,7] w, y, float[3,7] m, "
+     "float[3,7] vary)"),
     "y = Neg(float[3,7] g)\nAssign(float[3,7] w, y)"};
 
 static void every_row(void **state)
