@@ -1,16 +1,27 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Compiles every ops/*.cu for sm_80 and sm_90, warnings being errors. Needs no device.
-#   tools/check_cuda.sh [BUILD_DIR]   objects go to BUILD_DIR/cuda-check (default: build); one is made again only when
-#                                     the compiler, the options or a file that it includes has changed
+#   tools/check_cuda.sh [--quick] [BUILD_DIR]
+# Objects go to BUILD_DIR/cuda-check (default: build); one is made again only when the compiler, the options or a file
+# that it includes has changed. --quick: to the intermediate code that both have in common, not optimized.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+quick=no
+if [ "${1:-}" = --quick ]; then
+    quick=yes
+    shift
+fi
 nvcc=$(tools/nvcc.sh)
 out=${1:-build}/cuda-check
 # shellcheck disable=SC2054  # the commas are nvcc's
-options=(-std=c++17 -O2 --fmad=false -DINV_HAVE_CUDA=1 -I. -Iinclude
-    -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+if [ $quick = yes ]; then
+    out=$out-quick what="intermediate code" kind=(-ptx -arch compute_80 -Xcicc -O0)
+else
+    what="sm_80 and sm_90" kind=(-c -O2 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90)
+fi
+# shellcheck disable=SC2054
+options=("${kind[@]}" -std=c++17 --fmad=false -DINV_HAVE_CUDA=1 -I. -Iinclude
     -Werror all-warnings -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fPIC)
 mkdir -p "$out"
 how="$("$nvcc" --version) ${options[*]}"
@@ -37,7 +48,7 @@ if [ ${#todo[@]} -gt 0 ]; then
         out=$1 nvcc=$2
         shift 2
         rm -f "$out/NAME.o"
-        "$nvcc" "$@" -MD -MF "$out/NAME.d" -c ops/NAME.cu -o "$out/NAME.part.o" && mv "$out/NAME.part.o" "$out/NAME.o" ||
+        "$nvcc" "$@" -MD -MF "$out/NAME.d" ops/NAME.cu -o "$out/NAME.part.o" && mv "$out/NAME.part.o" "$out/NAME.o" ||
             { echo "ops/NAME.cu: does not compile"; exit 1; }' compile "$out" "$nvcc" "${options[@]}"
 fi
 # The backend's C files, as far as the headers are there (the wheels have none of cuBLAS and cuDNN).
@@ -50,4 +61,4 @@ for file in "${c[@]}" $(grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*.c executor/devi
         -fsyntax-only -I. -Iinclude -isystem "$include" "$file"
 done
 echo "backend: ${c[*]} and the operators compile with CUDA"
-echo "device code: $n files compile for sm_80 and sm_90 (${#todo[@]} compiled now)"
+echo "device code: $n files compile for $what (${#todo[@]} compiled now)"

@@ -3,10 +3,12 @@
 import json
 import os
 import subprocess
+import unittest
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 DATA = os.path.join(ROOT, "tests", "data")
 EXAMPLES = os.path.join(ROOT, "examples")
+full = unittest.skipUnless(os.environ.get("INVONNX_FULL"), "for ./test --full")  # what takes long
 PROGRAM = os.environ.get("INVONNX") or os.path.join(ROOT, "build", "dev", "invonnx")
 
 

@@ -92,7 +92,8 @@ class Large(unittest.TestCase):
         onnx.save(helper.make_model(helper.make_graph(nodes, "g", infos[:1], infos[1:], inits),
                                     opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self.path)
         stack = (1 << 17, 1 << 17)
-        status, _, err = self.call("plan", self.path, "--loss", "mse", "--memory", "store", "--threads", "1", env={},
+        status, _, err = self.call("plan", self.path, "--loss", "mse", "--memory", "store", "--threads", "1",
+                                   env={"INVONNX_COST": "flops"},
                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, stack))
         self.assertEqual(status, 0, err)
 
