@@ -91,6 +91,17 @@ static void show_section(const char *title, const json_t *v)
     putchar('\n');
 }
 
+/* Numbers of formulas may be hundreds: they are counted. */
+static void show_constants(const json_t *list)
+{
+    const json_t *entry;
+    size_t i, numbers = 0;
+    json_array_foreach(list, i, entry) numbers += strcmp(cli_string(entry, "why"), "a single number") == 0;
+    printf("constants: %zu, of them %zu single numbers\n", json_array_size(list), numbers);
+    json_array_foreach(list, i, entry)
+        if (strcmp(cli_string(entry, "why"), "a single number") != 0) show_entry(entry);
+}
+
 int cli_main_inspect(const cli_options *o)
 {
     cli_job job;
@@ -101,7 +112,11 @@ int cli_main_inspect(const cli_options *o)
         const char *key;
         json_t *v;
         printf("%s\n", job.path);
-        json_object_foreach(job.shown, key, v) show_section(key, v);
+        json_object_foreach(job.shown, key, v)
+        {
+            if (strcmp(key, "constants") == 0) show_constants(v);
+            else show_section(key, v);
+        }
     }
     cli_close(&job);
     return status;
