@@ -302,7 +302,7 @@ static inv_status build_all(inv_program *p)
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!request_for(p, k, &rq)) continue;
         INV_TRY(build_base(p, &rq, &p->plan[k]));
-        if (p->options.budget) INV_TRY(inv_house(p, p->plan[k].base));
+        INV_TRY(inv_house(p, p->plan[k].base));
     }
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (request_for(p, k, &rq)) INV_TRY(build_plan(p, &rq, &p->plan[k]));

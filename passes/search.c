@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Which recovery: the graph's problem (problem.c) is searched for the plan that the memory mode asks for (plan.c).
  *   store      everything is kept
- *   recompute  least arithmetic within 2 % of the smallest peak that costs at most 4/3 of a plain step, without
- *              inverse edges
+ *   recompute  least arithmetic within 2 % of the smallest peak that costs at most 4/3 of a plain step, or within 5 %
+ *              where that is clearly less (`pays`), without inverse edges
  *   auto       the same with them, and with copies in host memory where the device's is apart; what rules of single
  *              values ask for may cost more
  *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
@@ -30,6 +30,7 @@ typedef struct search {
     inv_score best_score;
     inv_firings best_firings;
     size_t budget; /* bytes for the peak; 0: none */
+    size_t persistent; /* bytes that are taken beside the peak, known so far */
     bool saved;    /* the plan is one that was saved: there was no search */
 } search;
 
@@ -336,7 +337,49 @@ static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
     return INV_OK;
 }
 
-/* The smallest peak; of modes that say so, the least arithmetic within 2 % of it. */
+/* Whether it is worth `more` bytes on top of `peak` to save so much of the arithmetic: a share of a plain step that is
+ * at least as large as the share of all memory that it takes. */
+static bool pays(const search *s, double saved, size_t peak, size_t more)
+{
+    return saved > 0 && saved * (double)(s->persistent + peak) >= (double)more * s->recovery.p.cost;
+}
+
+/* What a peak may come to for arithmetic that pays. */
+static size_t wide_of(const search *s, size_t peak)
+{
+    return peak + (s->persistent + peak) / 20;
+}
+
+/* Instead of the best plan one that is clearly cheaper, within 5 % of the smallest peak, whose goal and problem's peak
+ * these are. Buffers that do not go together well are asked for less. */
+static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
+{
+    const inv_score near = s->best_score;
+    const size_t need = needed(&s->best_plan), beyond = wide_of(s, smallest) - smallest;
+    const size_t most = need + beyond - (near.peak > smallest ? near.peak - smallest : 0);
+    const inv_firings start = s->best_firings;
+    inv_goal wide = *goal;
+    wide.budget = smallest + beyond;
+    wide.start = &start;
+    wide.effort /= 2; /* it begins with a good plan */
+    for (int i = 0; i < TRIES; i++) {
+        inv_firings firings;
+        inv_score got;
+        size_t took;
+        INV_TRY(find(s, &wide, &firings, &got));
+        const double saved = near.cost - got.cost;
+        if (got.peak > wide.budget || got.peak <= near.peak || !pays(s, saved, near.peak, got.peak - near.peak))
+            return INV_OK;
+        const size_t worth = (size_t)(saved / s->recovery.p.cost * (double)(s->persistent + need));
+        const size_t nbytes = need + worth < most ? need + worth : most;
+        INV_TRY(realize(s, &firings, &got, nbytes, &took));
+        if (took <= nbytes || took - nbytes >= wide.budget) return INV_OK;
+        wide.budget -= took - nbytes;
+    }
+    return INV_OK;
+}
+
+/* The smallest peak; of modes that say so, the least arithmetic near it. */
 static inv_status smallest(search *s, const inv_goal *goal)
 {
     inv_firings firings, cheaper;
@@ -353,9 +396,9 @@ static inv_status smallest(search *s, const inv_goal *goal)
     for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
         near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
         INV_TRY(attempt(s, &near, 0, near.budget, &got, &need));
-        if (got.peak > near.budget) return INV_OK;
+        if (got.peak > near.budget) break;
     }
-    return INV_OK;
+    return cheaper_wide(s, goal, score.peak);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -485,7 +528,10 @@ static inv_status recover_either(search *s, const inv_program *program)
     go_early(s, true);
     inv_status st = s->saved ? INV_OK : recover(s, program, INV_MEMORY_AUTO);
     const size_t need = needed(&plan), other = s->best ? needed(&s->best_plan) : need;
-    const size_t nbytes = s->budget ? s->budget : (need < other ? need : other) * 51 / 50;
+    const size_t low = need < other ? need : other, high = need < other ? other : need;
+    const double saved = need < other ? plan.overhead - s->best_plan.overhead : s->best_plan.overhead - plan.overhead;
+    const bool worth = high <= wide_of(s, low) && pays(s, saved * s->recovery.p.cost, low, high - low);
+    const size_t nbytes = s->budget ? s->budget : worth ? high : low + low / 50;
     if (!s->best || preferred(&plan, score.kept, &s->best_plan, s->best_score.kept, nbytes)) {
         forget_best(s);
         s->best = late;
@@ -518,6 +564,7 @@ static inv_status run(search *s, inv_program *program)
     plan->store_transient = s->best_plan.transient;
     plan->memory = memory;
     s->budget = program->budget_left;
+    s->persistent = program->persistent;
     if (s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan)) {
         const bool either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
         INV_TRY(either ? recover_either(s, program) : recover(s, program, memory));

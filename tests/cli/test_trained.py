@@ -170,6 +170,12 @@ def check_told(at):
                  {"w": f32(6, 6), "logit": np.array(1.5, np.float32)}, ["N", 4, 6], ["N", 4, 6],
                  kinds={"w": "PARAMETER", "logit": "PARAMETER"}, parameters=["w", "logit"])
     holds(at, model, {})
+    # ... and so is what was computed from one
+    model = save(at("exp.onnx"), [node("MatMul", ["x", "w"], "h"), node("Mul", ["h", "exp"], "i"),
+                                  node("Div", ["i", "val_3"], "y")],
+                 {"w": f32(6, 6), "exp": np.array(1.5, np.float32), "val_3": np.array(2, np.float32)}, ["N", 4, 6],
+                 ["N", 4, 6], kinds={"w": "PARAMETER"}, folded={"exp": "['logit']"}, parameters=["w", "logit"])
+    holds(at, model, {"val_3": "scalar"})
 
 
 def check_untold(at):
