@@ -33,10 +33,36 @@ static inv_dtype dtype_of(const json_t *text)
     return INV_DT_NONE;
 }
 
+/* What would help against a refused budget, in the words of the command line. */
+static void say_remedies(const json_t *details)
+{
+    const json_t *remedy;
+    size_t i;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&text, &length);
+    if (!f) return;
+    json_array_foreach(json_object_get(details, "remedies"), i, remedy)
+    {
+        const char *option = cli_string(remedy, "option");
+        const bool early = strstr(option, "early_update"), optimizer = strstr(option, "optimizer");
+        fprintf(f, "%s%s%s%s%s", i ? ", " : "", early ? "--early-update" : "", early && optimizer ? " with " : "",
+                optimizer ? "--optimizer sgd" : "", early || optimizer ? "" : "a smaller --batch");
+        if (early || optimizer) fprintf(f, " (%s at least)", cli_bytes(cli_number(remedy, "least_bytes")));
+    }
+    fclose(f);
+    if (text && *text) cli_warn("what would help, in this order: %s", text);
+    free(text);
+}
+
 int cli_library_failed(const cli_job *job, inv_status status)
 {
     const char *text = job->ctx ? inv_context_message(job->ctx) : "";
-    return cli_fail("%s", text && *text ? text : inv_status_text(status));
+    json_t *details = job->ctx ? json_loads(inv_context_details(job->ctx), 0, NULL) : NULL;
+    int failed = cli_fail("%s", text && *text ? text : inv_status_text(status));
+    if (details) say_remedies(details);
+    json_decref(details);
+    return failed;
 }
 
 /* Without those of types that cannot be fed, strings and sequences among them. */
@@ -106,9 +132,16 @@ static void log_line(void *opaque, const char *line)
     cli_note("%s", line);
 }
 
+static void on_progress(void *opaque, const char *stage, double share)
+{
+    (void)opaque;
+    cli_busy(stage, share);
+}
+
 inv_context *cli_context(const cli_options *o)
 {
-    const inv_context_options co = {.size = sizeof co, .log = log_line, .no_rules = o->no_rules};
+    const inv_context_options co = {
+        .size = sizeof co, .log = log_line, .no_rules = o->no_rules, .progress = on_progress};
     inv_context *ctx = NULL;
     inv_status s = inv_context_create(&co, &ctx);
     for (size_t i = 0; i < o->plugin.n && s == INV_OK; i++) s = inv_context_load_plugin(ctx, o->plugin.item[i]);

@@ -93,6 +93,9 @@ inv_status inv__context_init(const inv_context_options *options, inv_context **o
     ctx->allocator = allocator;
     ctx->log = o.log;
     ctx->log_opaque = o.log_opaque;
+    ctx->progress = o.progress;
+    ctx->progress_opaque = o.progress_opaque;
+    ctx->width = 1;
     *out = ctx;
     return INV_OK;
 }
@@ -102,6 +105,7 @@ void inv__context_fini(inv_context *ctx)
     if (!ctx) return;
     inv_allocator allocator = ctx->allocator;
     raw_free(&allocator, ctx->message);
+    raw_free(&allocator, ctx->details);
     raw_free(&allocator, ctx);
 }
 
@@ -175,8 +179,23 @@ static void vfail(inv_context *ctx, inv_status code, bool lines, const char *fmt
     for (char *s = text; !lines && *(s += strcspn(s, line_codes)); s++) *s = ' ';
     raw_free(&ctx->allocator, ctx->message);
     ctx->message = message;
+    raw_free(&ctx->allocator, ctx->details);
+    ctx->details = NULL;
     memcpy(ctx->fallback, text, sizeof text);
     ctx->code = code;
+}
+
+void inv__fail_details(inv_context *ctx, const char *json)
+{
+    char *copy = raw_alloc(&ctx->allocator, strlen(json) + 1);
+    if (!copy) return; /* the message is there */
+    raw_free(&ctx->allocator, ctx->details);
+    ctx->details = strcpy(copy, json);
+}
+
+const char *inv_context_details(const inv_context *ctx)
+{
+    return ctx->details ? ctx->details : "";
 }
 
 inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap)

@@ -48,6 +48,11 @@ struct inv_context {
     inv_allocator allocator;
     inv_log_fn log;
     void *log_opaque;
+    inv_progress_fn progress;
+    void *progress_opaque;
+    const char *stage;        /* of the progress; NULL: none is told */
+    double from, width;       /* what the work at hand is of the whole */
+    char *details;            /* of the newest error, as JSON; owned; NULL: none */
     inv_status code;          /* of the newest error */
     char *message;            /* of the newest error; owned; NULL: use `fallback` */
     char fallback[256];       /* when there was no memory for the message */
@@ -78,6 +83,28 @@ inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...) IN
 inv_status inv__fail_lines(inv_context *ctx, inv_status code, const char *fmt, ...) INV_PRINTF(3, 4);
 inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap);
 void inv__log(inv_context *ctx, const char *fmt, ...) INV_PRINTF(2, 3);
+/* Adds details to the error that was recorded last: a JSON object. */
+void inv__fail_details(inv_context *ctx, const char *json);
+
+/* Progress (core/progress.c). What is told in a span, from 0 to 1, is a part of the span around it. */
+typedef struct inv_span {
+    double from, width;
+    const char *stage;
+} inv_span;
+/* The part from `from` to `to`; `stage`: what it is called, NULL: as it is around it. Gives what to leave it by. */
+inv_span inv__span_enter(inv_context *ctx, const char *stage, double from, double to);
+void inv__span_leave(inv_context *ctx, inv_span around);
+void inv__progress(inv_context *ctx, double share);
+/* INV_TRY of work that is such a part. */
+#define INV_SPAN_TRY(ctx, from, to, call)                                 \
+    do {                                                                  \
+        const inv_span inv_around_ = inv__span_enter(ctx, NULL, from, to); \
+        const inv_status inv_part_ = (call);                              \
+        inv__span_leave(ctx, inv_around_);                                \
+        if (inv_part_ != INV_OK) return inv_part_;                        \
+    } while (0)
+/* "512 bytes", "12.3 MiB" */
+const char *inv__bytes_text(size_t nbytes, char text[32]);
 
 #define INV_TRY(call)                                                                              \
     do {                                                                                           \

@@ -353,7 +353,8 @@ static inv_status cool(annealer *x, double hot, double effort)
     inv_draft *d = &x->d;
     const double begin = d->work;
     int run = 0;
-    while (d->work < begin + effort && !d->failed) {
+    for (uint32_t k = 0; d->work < begin + effort && !d->failed; k++) {
+        if (k % 4096 == 0) inv__progress(x->a->ctx, (d->work - begin) / effort);
         const double heat = hot * pow(0.01, (d->work - begin) / effort), old = worth(x);
         do change(x);
         while (chance(x) < 0.4);
@@ -414,7 +415,13 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     const double part = effort / RUNS, hot[] = {1, 0.3, 0.1}, most_hot = x.mean * heat_for(&x, part);
     for (int run = 0, last = 0; run < RUNS || (run < most && !(goal->budget ? x.best.fits : x.done)); run++) {
         const int64_t peak = x.best.peak;
-        INV_TRY(cool(&x, most_hot * hot[run % 3], part));
+        /* the first runs are most of it; the others seldom are all made */
+        const double done = run < RUNS ? 0.8 * run / RUNS : 1 - 0.2 / (2 + run - RUNS),
+                     next = run + 1 < RUNS ? 0.8 * (run + 1) / RUNS : 1 - 0.2 / (3 + run - RUNS);
+        const inv_span around = inv__span_enter(a->ctx, NULL, done, next > done ? next : done);
+        const inv_status st = cool(&x, most_hot * hot[run % 3], part);
+        inv__span_leave(a->ctx, around);
+        INV_TRY(st);
         if (x.best.peak < peak) last = run;
         if (!goal->budget && most > RUNS && run - last >= 3) finer(&x), last = run;
         if (x.d.excess >= x.best.excess || x.d.cost > x.limit) /* from the best once more */

@@ -135,6 +135,12 @@ inv_status inv_pass_order(inv_graph *g);
 inv_status inv_advance_updates(inv_graph *g);
 /* search.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
+/* search.c: what no plan of the base graph can take less than, of transient bytes */
+inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes);
+/* pipeline.c: of session and step with other options */
+inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes);
+/* refuse.c: fails with what was noted of the budget, and what would help */
+inv_status inv_refuse(inv_program *p);
 /* saved.c: program->save */
 inv_status inv_plan_save(const inv_program *program, char **json);
 /* memplan.c: liveness, peaks and offsets */

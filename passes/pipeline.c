@@ -294,6 +294,35 @@ static inv_status within_budget(const inv_program *p)
     return INV_OK;
 }
 
+inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes)
+{
+    inv_program q = {.ctx = p->ctx, .source = p->source, .options = *options, .max_drift = p->max_drift};
+    inv_plan *plan = &q.plan[INV_PLAN_MAIN];
+    inv_request rq;
+    inv__arena_init(&q.arena, p->ctx);
+    (void)request_for(&q, INV_PLAN_MAIN, &rq);
+    inv_status s = build_base(&q, &rq, plan);
+    if (s == INV_OK) s = inv_house(&q, plan->base);
+    if (s == INV_OK) s = inv_search_floor(plan, &rq, &q, nbytes);
+    if (s == INV_OK) *nbytes += q.persistent;
+    drop_plans(&q);
+    inv__arena_fini(&q.arena);
+    return s;
+}
+
+/* Those for training are searched for, which takes the time. */
+static inv_status plan_all(inv_program *p)
+{
+    inv_request rq;
+    const int parts = 1 + (p->options.purpose == INV_FOR_TRAIN && p->options.tail_batch > 0);
+    for (int k = 0; k < INV_PLAN_KINDS; k++) {
+        if (!request_for(p, k, &rq)) continue;
+        const double part = k < parts ? k : parts;
+        INV_SPAN_TRY(p->ctx, part / parts, k < parts ? (part + 1) / parts : 1, build_plan(p, &rq, &p->plan[k]));
+    }
+    return INV_OK;
+}
+
 static inv_status build_all(inv_program *p)
 {
     inv_request rq;
@@ -304,8 +333,11 @@ static inv_status build_all(inv_program *p)
         INV_TRY(build_base(p, &rq, &p->plan[k]));
         INV_TRY(inv_house(p, p->plan[k].base));
     }
-    for (int k = 0; k < INV_PLAN_KINDS; k++)
-        if (request_for(p, k, &rq)) INV_TRY(build_plan(p, &rq, &p->plan[k]));
+    const inv_span around = inv__span_enter(p->ctx, "searching for a plan", 0, 1);
+    const inv_status s = plan_all(p);
+    inv__span_leave(p->ctx, around);
+    INV_TRY(s);
+    if (p->refused) return inv_refuse(p);
     INV_TRY(within_budget(p));
     tell_early(p);
     return tell_norms(p);
@@ -332,8 +364,10 @@ static inv_status replan(inv_program *p)
     for (int k = 0; k < INV_PLAN_KINDS && s == INV_OK; k++) {
         if (!request_for(p, k, &rq)) continue;
         if (rq.purpose == INV_FOR_TRAIN) {
+            const inv_span around = inv__span_enter(p->ctx, "searching for a plan", 0, 1);
             fresh[k].g = NULL;
             s = build_plan(p, &rq, &fresh[k]);
+            inv__span_leave(p->ctx, around);
         } else {
             if (fresh[k].transient > p->transient) p->transient = fresh[k].transient;
             if (fresh[k].store_transient > p->store_peak) p->store_peak = fresh[k].store_transient;

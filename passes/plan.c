@@ -138,6 +138,8 @@ static inv_status trial(searcher *s, const setting *c, inv_score *got)
 {
     const bool large = s->p->forward > LARGE;
     restart(s);
+    if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
+    else inv__progress(s->ctx, 0.05);
     INV_TRY(walk(s, c, false));
     *got = s->score;
     inv_firings plan = s->last; /* a walk makes a list of its own */
@@ -320,8 +322,10 @@ static inv_status weigh_last(searcher *s)
 static inv_status change_plan(searcher *s, double effort)
 {
     INV_TRY(take(s, &s->best));
-    INV_TRY(inv_plan_anneal(&s->scratch, s->p, &s->goal, s->floor, effort, &s->dice, &s->last));
-    return weigh_last(s);
+    const inv_span around = inv__span_enter(s->ctx, NULL, 0.3, 1);
+    const inv_status st = inv_plan_anneal(&s->scratch, s->p, &s->goal, s->floor, effort, &s->dice, &s->last);
+    inv__span_leave(s->ctx, around);
+    return st == INV_OK ? weigh_last(s) : st;
 }
 
 /* A plan of the smallest peak, with what costs no peak kept. */
@@ -386,8 +390,11 @@ static inv_status run(searcher *s)
     INV_TRY(try_variants(s));
     const double effort = plan_effort(s);
     s->most_work = s->work + fmax(s->work, effort / 4);
-    INV_TRY(refine_prices(s));
-    INV_TRY(climb(s));
+    const inv_span around = inv__span_enter(s->ctx, NULL, 0.1, 0.3);
+    inv_status st = refine_prices(s);
+    if (st == INV_OK) st = climb(s);
+    inv__span_leave(s->ctx, around);
+    INV_TRY(st);
     if (s->goal.start) {
         INV_TRY(take(s, s->goal.start));
         INV_TRY(weigh_last(s));

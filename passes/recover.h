@@ -43,6 +43,15 @@ static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {
     return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && e->rule->exactness != INV_EXACT);
 }
+/* --- budgets that cannot be met (refuse.c) --- */
+
+/* What the problem's peak cannot be below: some step reads and takes that much. */
+size_t inv_problem_floor(const inv_problem *p);
+/* Logs that the budget is out of reach: a step takes `least` bytes at least, besides what persists. */
+void inv_refuse_at_once(const inv_program *program, size_t least);
+/* Notes what is to be said of the budget: the plan `p`, called `what`, needs more. */
+inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need, const char *what, inv_arena *scratch);
+
 /* The node of the base graph that the edge computes again, solves, or copies the result of. */
 inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e);
 /* The inverse by which that target of the edge is had. */

@@ -32,6 +32,7 @@ typedef struct search {
     size_t budget; /* bytes for the peak; 0: none */
     size_t persistent; /* bytes that are taken beside the peak, known so far */
     bool saved;    /* the plan is one that was saved: there was no search */
+    bool hopeless; /* no plan can be within the budget */
 } search;
 
 double inv_node_flops(const inv_graph *g, const inv_node *n)
@@ -251,23 +252,6 @@ static inv_status attempt(search *s, const inv_goal *goal, size_t nbytes, size_t
 
 enum { TRIES = 4 };
 
-/* What the problem's peak cannot be below: some step reads and takes that much. */
-static size_t floor_of(const inv_problem *p)
-{
-    size_t most = 0;
-    for (uint32_t t = 0; t < p->nstep; t++) {
-        const inv_pb_step *s = &p->step[t];
-        size_t sum = s->at, taken = 0;
-        for (uint32_t i = 0; i < s->nread; i++) {
-            const size_t nbytes = p->value[s->read[i]].nbytes;
-            sum += nbytes;
-            if (i < 32 && s->overwrites >> i & 1 && nbytes > taken) taken = nbytes;
-        }
-        if (sum - taken > most) most = sum - taken;
-    }
-    return most;
-}
-
 /* A plan for `aim` bytes. The problem's peak is not quite the graph's, and buffers may not go together well: what that
  * takes more is taken off what the plan needed, more of it each time, and sought again. `high`: what failed last. */
 static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size_t *need, size_t *high)
@@ -278,7 +262,7 @@ static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size
     *need = SIZE_MAX;
     *high = 0;
     for (int i = 0; i < TRIES; i++) {
-        INV_TRY(attempt(s, goal, nbytes, aim, &score, need));
+        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), attempt(s, goal, nbytes, aim, &score, need));
         if (*need <= aim) return INV_OK;
         *high = goal->budget;
         if (score.peak > goal->budget || (*need - aim) << i >= score.peak) return INV_OK;
@@ -290,25 +274,28 @@ static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size
 /* The smallest peak there is, whatever it costs, or one of so many bytes. Asked for the smallest, a search ends where
  * no change makes it smaller; so less than that is asked for as a budget, as long as that helps, and in the end as a
  * user would ask for a byte less. It does not depend on `nbytes` but for where it ends, so that what one refusal names
- * every budget has. */
+ * every budget has; where there is no hope it ends early, so that the answer comes soon. */
 static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 {
+    enum { SOON = 5000000 }; /* visits */
     inv_goal goal = *wanted;
     inv_score score;
-    size_t need, low = floor_of(&s->recovery.p), high = SIZE_MAX / 2, least = SIZE_MAX;
+    double visits = 0;
+    size_t need, low = inv_problem_floor(&s->recovery.p), high = SIZE_MAX / 2, least = SIZE_MAX;
     goal.limit = INFINITY;
     goal.effort *= 3;
     for (int i = 0; i < 3 * TRIES && high > low + 64; i++) {
         goal.budget = i == 0 ? 0 : i == 1 ? low : high - (high - low + 2) / 3;
-        INV_TRY(attempt(s, &goal, nbytes, high, &score, &need));
-        if (need <= nbytes) return INV_OK;
+        INV_SPAN_TRY(s->ctx, i / (3.0 * TRIES + 1), (i + 1) / (3.0 * TRIES + 1),
+                     attempt(s, &goal, nbytes, high, &score, &need));
+        if (need <= nbytes || (s->hopeless && (visits += goal.effort) > SOON)) return INV_OK;
         if (score.peak > goal.budget && i > 1) low = goal.budget;
         if (score.peak < high) high = score.peak;
         if (need < least) least = need;
     }
     for (int i = 0; i < TRIES; i++) {
         goal = *wanted;
-        INV_TRY(fit(s, &goal, least - 1, nbytes, &need, &high));
+        INV_SPAN_TRY(s->ctx, 3.0 * TRIES / (3.0 * TRIES + 1), 1, fit(s, &goal, least - 1, nbytes, &need, &high));
         if (need <= nbytes || need >= least) return INV_OK;
         least = need;
     }
@@ -322,15 +309,17 @@ static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
     inv_goal goal = *wanted;
     inv_score score;
     size_t need, high;
-    INV_TRY(fit(s, &goal, nbytes, nbytes, &need, &high));
-    if (need > nbytes) INV_TRY(least_bytes(s, wanted, nbytes));
+    if (s->hopeless) return least_bytes(s, wanted, nbytes);
+    INV_SPAN_TRY(s->ctx, 0, 0.3, fit(s, &goal, nbytes, nbytes, &need, &high));
+    if (need > nbytes) INV_SPAN_TRY(s->ctx, 0.3, 0.8, least_bytes(s, wanted, nbytes));
     if (needed(&s->best_plan) > nbytes) return INV_OK;
     size_t low = s->best_score.peak;
     for (int i = 0; i < TRIES && high > low + low / 128; i++) {
         const inv_firings start = s->best_firings;
         goal.start = &start;
         goal.budget = low + (high - low) / 2;
-        INV_TRY(attempt(s, &goal, nbytes, nbytes, &score, &need));
+        INV_SPAN_TRY(s->ctx, 0.8 + 0.2 * i / TRIES, 0.8 + 0.2 * (i + 1) / TRIES,
+                     attempt(s, &goal, nbytes, nbytes, &score, &need));
         if (need <= nbytes) low = goal.budget;
         else high = goal.budget;
     }
@@ -385,46 +374,21 @@ static inv_status smallest(search *s, const inv_goal *goal)
     inv_firings firings, cheaper;
     inv_score score, got;
     size_t need;
-    INV_TRY(find(s, goal, &firings, &score));
+    INV_SPAN_TRY(s->ctx, 0, goal->activations ? 1 : 0.4, find(s, goal, &firings, &score));
     if (goal->activations) return realize(s, &firings, &score, 0, &need);
     inv_goal near = *goal;
     near.budget = score.peak + score.peak / 50;
-    INV_TRY(find(s, &near, &cheaper, &got));
+    INV_SPAN_TRY(s->ctx, 0.4, 0.7, find(s, &near, &cheaper, &got));
     const bool gains = got.peak <= near.budget && got.cost < score.cost;
     INV_TRY(realize(s, gains ? &cheaper : &firings, gains ? &got : &score, 0, &need));
     /* Buffers that do not go together well are left for others. */
     for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
         near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
-        INV_TRY(attempt(s, &near, 0, near.budget, &got, &need));
+        INV_SPAN_TRY(s->ctx, 0.7 + 0.1 * i / TRIES, 0.7 + 0.1 * (i + 1) / TRIES,
+                     attempt(s, &near, 0, near.budget, &got, &need));
         if (got.peak > near.budget) break;
     }
-    return cheaper_wide(s, goal, score.peak);
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    const size_t *x = a, *y = b;
-    return x[0] != y[0] ? (x[0] < y[0] ? 1 : -1) : x[1] < y[1] ? -1 : x[1] > y[1];
-}
-
-/* "x (5 bytes), y (3 bytes) and 7 more": what is alive where the plan needs most, the largest first. */
-static inv_status largest_alive(search *s, size_t at, inv_str *text)
-{
-    enum { NAMED = 4 };
-    const inv_plan *p = &s->best_plan;
-    inv_ids alive = {0};
-    INV_TRY(inv_plan_alive(p, at, &s->scratch, &alive));
-    size_t(*sizes)[2] = inv__arena_array(&s->scratch, alive.n + 1, sizeof *sizes);
-    if (!sizes) return INV_E_NOMEM;
-    for (size_t i = 0; i < alive.n; i++) {
-        const inv_value *v = inv_val(p->g, alive.at[i]);
-        (void)inv_shape_nbytes(&v->shape, v->dtype, &sizes[i][0]);
-        sizes[i][1] = alive.at[i];
-    }
-    qsort(sizes, alive.n, sizeof *sizes, by_bytes);
-    for (size_t i = 0; i < alive.n && i < NAMED; i++)
-        inv__str_add(text, "%s%s (%zu bytes)", i ? ", " : "", inv_val(p->g, (inv_id)sizes[i][1])->name, sizes[i][0]);
-    if (alive.n > NAMED) inv__str_add(text, " and %zu more", alive.n - NAMED);
+    INV_SPAN_TRY(s->ctx, 0.8, 1, cheaper_wide(s, goal, score.peak));
     return INV_OK;
 }
 
@@ -433,22 +397,7 @@ static inv_status within_budget(search *s, inv_program *program)
 {
     const size_t rest = program->persistent, need = needed(&s->best_plan);
     if (!s->budget || need <= s->budget || rest + need <= program->refused) return INV_OK;
-    const inv_plan *p = &s->best_plan;
-    inv_str alive;
-    inv__str_init(&alive, s->ctx);
-    const inv_status st = largest_alive(s, p->peak_at, &alive);
-    const inv_node *n = inv_nod(s->best, s->best->order.at[p->peak_at]);
-    if (st == INV_OK)
-        program->refusal = inv__arena_printf(
-            &program->arena,
-            "the budget of %llu bytes cannot be met: the %s needs %zu (%zu of them parameters, constants and optimizer "
-            "state). Most is needed while %s (%s) runs; alive then: %s. Raise --budget, or use a smaller batch",
-            (unsigned long long)s->rq->options->budget, s->saved ? "saved plan" : "smallest plan found", rest + need,
-            rest, inv_node_label(n), n->op->name, alive.s ? alive.s : "");
-    inv__str_fini(&alive);
-    if (st == INV_OK && !program->refusal) return INV_E_NOMEM;
-    program->refused = rest + need;
-    return st;
+    return inv_refuse_plan(program, &s->best_plan, need, s->saved ? "saved plan" : "smallest plan found", &s->scratch);
 }
 
 /* Whether some value may be rebuilt too inexactly, although each inverse by itself is exact enough. */
@@ -482,13 +431,44 @@ static inv_status pose(search *s)
     return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, s->rq->options->costs, &s->scratch);
 }
 
-static inv_status recover(search *s, const inv_program *program, inv_memory memory)
+static void set_policy(search *s, inv_memory memory)
 {
-    inv_plan *plan = s->plan;
     s->policy.recompute = memory != INV_MEMORY_STORE;
     s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE;
     s->policy.feed_again = memory != INV_MEMORY_INVERT;
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
+}
+
+/* The two ways of `recover_either`. */
+static void go_early(search *s, bool early)
+{
+    s->policy.unguarded = early;
+    s->policy.late = !early;
+}
+
+/* A graph may take a little less than its problem. */
+static size_t floor_bytes(const search *s)
+{
+    const size_t least = inv_problem_floor(&s->recovery.p);
+    return least - least / 64;
+}
+
+/* Whether there is hope for the budget at all; if not, that is said before anything is sought. */
+static inv_status look_ahead(search *s, inv_program *program, inv_memory memory, bool either)
+{
+    set_policy(s, memory);
+    if (either) go_early(s, true);
+    INV_TRY(pose(s));
+    s->hopeless = floor_bytes(s) > s->budget;
+    if (s->hopeless && !program->refused) inv_refuse_at_once(program, floor_bytes(s));
+    s->policy.unguarded = s->policy.late = s->policy.recompute = s->policy.invert = s->policy.feed_again = false;
+    return INV_OK;
+}
+
+static inv_status recover(search *s, const inv_program *program, inv_memory memory)
+{
+    inv_plan *plan = s->plan;
+    set_policy(s, memory);
     INV_TRY(pose(s));
     inv_firings saved;
     if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &s->saved));
@@ -507,26 +487,21 @@ static inv_status bound(search *s, double *least)
     return INV_OK;
 }
 
-/* The two ways of `recover_either`. */
-static void go_early(search *s, bool early)
-{
-    s->policy.unguarded = early;
-    s->policy.late = !early;
-}
-
 /* Weights are updated early, or guards may refuse the step: each way has its plan, and the better one is taken, as
  * `smallest` would. A saved plan is one or the other already. */
 static inv_status recover_either(search *s, const inv_program *program)
 {
     double least[2];
     go_early(s, false);
-    INV_TRY(recover(s, program, INV_MEMORY_AUTO));
+    INV_SPAN_TRY(s->ctx, 0, 0.5, recover(s, program, INV_MEMORY_AUTO));
     inv_graph *late = s->best;
     const inv_plan plan = s->best_plan;
     const inv_score score = s->best_score;
     s->best = NULL;
     go_early(s, true);
+    const inv_span around = inv__span_enter(s->ctx, NULL, 0.5, 1);
     inv_status st = s->saved ? INV_OK : recover(s, program, INV_MEMORY_AUTO);
+    inv__span_leave(s->ctx, around);
     const size_t need = needed(&plan), other = s->best ? needed(&s->best_plan) : need;
     const size_t low = need < other ? need : other, high = need < other ? other : need;
     const double saved = need < other ? plan.overhead - s->best_plan.overhead : s->best_plan.overhead - plan.overhead;
@@ -557,16 +532,18 @@ static inv_status run(search *s, inv_program *program)
     const inv_score nothing = {0};
     size_t need;
     s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
+    const bool searches = s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan),
+               either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
     INV_TRY(forced(s, program));
+    s->budget = program->budget_left;
+    s->persistent = program->persistent;
+    if (s->budget && searches && !program->options.plan) INV_TRY(look_ahead(s, program, memory, either));
     INV_TRY(pose(s));
     INV_TRY(realize(s, &none, &nothing, 0, &need));
     plan->store_flops = s->best_plan.flops;
     plan->store_transient = s->best_plan.transient;
     plan->memory = memory;
-    s->budget = program->budget_left;
-    s->persistent = program->persistent;
-    if (s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan)) {
-        const bool either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
+    if (searches) {
         INV_TRY(either ? recover_either(s, program) : recover(s, program, memory));
         if (s->policy.guards_aside) {
             s->policy.guards_aside = false;
@@ -575,6 +552,20 @@ static inv_status run(search *s, inv_program *program)
         if (!either) INV_TRY(bound(s, &s->best_plan.bound));
     }
     return within_budget(s, program);
+}
+
+inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes)
+{
+    search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
+    inv__arena_init(&s.scratch, s.ctx);
+    s.policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
+    inv_status st = forced(&s, program);
+    set_policy(&s, rq->options->memory);
+    if (plan->base->early && s.policy.guard != INV_GUARD_OFF) go_early(&s, true);
+    if (st == INV_OK) st = pose(&s);
+    *nbytes = st == INV_OK ? floor_bytes(&s) : 0;
+    inv__arena_fini(&s.scratch);
+    return st;
 }
 
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program)

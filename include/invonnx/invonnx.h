@@ -60,6 +60,10 @@ typedef struct inv_allocator {
     void *opaque;
 } inv_allocator;
 typedef void (*inv_log_fn)(void *opaque, const char *line);
+/** Called from within functions that may take long, some hundred times a second at most: `stage` says what is being
+ *  done, `share`, from 0 to 1, how far it is; of searches that may end early it is what has been done of the most that
+ *  there can be. The call must not use the context. */
+typedef void (*inv_progress_fn)(void *opaque, const char *stage, double share);
 
 typedef struct inv_context_options {
     size_t size;                    /* sizeof(inv_context_options) */
@@ -67,6 +71,8 @@ typedef struct inv_context_options {
     inv_log_fn log;                 /* NULL: silent */
     void *log_opaque;
     bool no_rules; /* operators only: inverse rules come from plugins */
+    inv_progress_fn progress; /* NULL: nothing is told */
+    void *progress_opaque;
 } inv_context_options;
 
 /** The library's version, "MAJOR.MINOR.PATCH". */
@@ -87,6 +93,11 @@ INV_API void inv_context_destroy(inv_context *ctx);
 INV_NODISCARD INV_API inv_status inv_context_load_plugin(inv_context *ctx, const char *path);
 /** Message of the newest failure; "" if none. Borrowed until the next call with this context. */
 INV_API const char *inv_context_message(const inv_context *ctx);
+/** More about the newest failure than its message, as a JSON object; "" if there is nothing. Of a budget that cannot be
+ *  met: `budget_bytes`, `needed_bytes`, `least` (whether no plan can need less, or none that needs less was found),
+ *  `persistent_bytes`, and `remedies`, the best first: a session option, its value, and the bytes that a step takes
+ *  then at least. Borrowed until the next call with this context. */
+INV_API const char *inv_context_details(const inv_context *ctx);
 /** Frees text that the library returned. */
 INV_API void inv_free(inv_context *ctx, void *p);
 /** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. Of operators it says what compiling

@@ -87,6 +87,20 @@ class Talk(unittest.TestCase):
         self.call("rewrite", self.at("m.onnx"), "--inverse-out", self.at("i.onnx"), "-o", self.at("o.onnx"))
         self.assertTrue(os.path.exists(self.at("o.onnx")))
 
+    def test_budget_out_of_reach(self):
+        """Said before any search, in units; then what the smallest plan needs, and what would help, the best first."""
+        status, out, err = common.call("plan", MODEL, "--loss", "mse", "--batch", "512", "--budget", "1KiB",
+                                       "--optimizer", "adam")
+        lines = [line for line in err.splitlines() if "searching for a plan" not in line]
+        self.assertEqual((status, out, len(lines)), (1, "", 3), err)
+        self.assertRegex(lines[0], r"a budget of 1.00 KiB cannot be met: .* take [0-9.]+ KiB, a step [0-9.]+ KiB or more")
+        self.assertRegex(lines[1], r"1.00 KiB are not enough, [0-9.]+ KiB are: .* 1024 bytes .* needs \d{5,} ")
+        known = r"--early-update \(\S+ KiB at least\), --optimizer sgd \(\S+ KiB at least\), --early-update with " \
+                r"--optimizer sgd \(\S+ KiB at least\), a smaller --batch$"
+        self.assertRegex(lines[2], known)
+        least = [float(x) for x in re.findall(r"\((\S+) KiB at least", lines[2])]
+        self.assertLess(least[2], min(least[:2]))
+
     @unittest.skipUnless(pty, "no pseudo-terminals")
     def terminal(self, width, words):
         """What the program writes on a terminal so many columns wide."""

@@ -153,9 +153,50 @@ static void arithmetic_and_codes(void **state)
     assert_string_equal(inv_context_message(NULL), "");
 }
 
+typedef struct told {
+    int n;
+    double share;
+    const char *stage;
+} told;
+
+static void note_share(void *opaque, const char *stage, double share)
+{
+    told *t = opaque;
+    assert_true(share >= t->share && share <= 1);
+    *t = (told){t->n + 1, share, stage};
+}
+
+/* Shares told in parts of parts are those of the whole, and only grow. Of work without a name nothing is told. */
+static void test_progress(void **state)
+{
+    (void)state;
+    told t = {0};
+    const inv_context_options o = {.size = sizeof o, .progress = note_share, .progress_opaque = &t};
+    inv_context *ctx;
+    assert_int_equal(inv__context_init(&o, &ctx), INV_OK);
+    inv__progress(ctx, 0.5);
+    assert_int_equal(t.n, 0);
+    inv_span all = inv__span_enter(ctx, "work", 0, 1);
+    inv_span half = inv__span_enter(ctx, NULL, 0.5, 1);
+    inv_span quarter = inv__span_enter(ctx, NULL, 0.5, 1);
+    inv__progress(ctx, 0.5);
+    assert_true(t.n > 1 && t.share == 0.875);
+    assert_string_equal(t.stage, "work");
+    inv__span_leave(ctx, quarter);
+    inv__progress(ctx, 2);
+    assert_true(t.share == 1);
+    inv__span_leave(ctx, half);
+    inv__span_leave(ctx, all);
+    const int n = t.n;
+    inv__progress(ctx, 0);
+    assert_int_equal(t.n, n);
+    inv__context_fini(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_progress),
         cmocka_unit_test(alloc_is_zeroed_and_aligned),
         cmocka_unit_test(arena_keeps_contents),
         cmocka_unit_test(vec_grows),
