@@ -101,6 +101,10 @@ void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
 void cli_say(const char *format, ...) CLI_PRINTF(1, 2);
 /** The descriptor of that stream. */
 int cli_run_fd(void);
+/** Of name_at(0) to name_at(n - 1), NULL ones apart, that which is nearest to `word`; NULL if none is near. */
+const char *cli_nearest(const char *word, size_t n, const char *(*name_at)(size_t i));
+/** More for the JSON of the failure that has been said: the members of an object. */
+void cli_fail_details(json_t *details);
 /** What -q and --json change of all these. */
 void cli_hush(bool quiet, bool json);
 

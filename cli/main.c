@@ -19,6 +19,18 @@ const cli_command cli_commands[CLI_NCOMMANDS] = {
 };
 
 static bool quiet, with_json;
+static char *failure;    /* the first message of a failure */
+static json_t *failure_details;
+static bool has_printed; /* there is a JSON object on stdout */
+
+int cli_print_json(const json_t *object)
+{
+    has_printed = true;
+    if (json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0)
+        return cli_fail("standard output cannot be written");
+    putchar('\n');
+    return CLI_OK;
+}
 
 void cli_hush(bool q, bool json)
 {
@@ -26,7 +38,7 @@ void cli_hush(bool q, bool json)
     with_json = json;
 }
 
-static void message(const char *format, va_list args)
+static void message(bool fails, const char *format, va_list args)
 {
     fflush(stdout);
     cli_progress_clear();
@@ -40,23 +52,41 @@ static void message(const char *format, va_list args)
     fputs("invonnx: ", stderr);
     if (text) cli_put_plain(stderr, text, n);
     fputc('\n', stderr);
-    free(text);
+    if (fails && !failure) failure = text;
+    else free(text);
 }
 
 int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    message(format, args);
+    message(true, format, args);
     va_end(args);
     return CLI_FAILED;
+}
+
+void cli_fail_details(json_t *details)
+{
+    if (!failure_details) failure_details = json_incref(details);
+}
+
+/* What failed, for programs: with --json there is always one object on stdout. */
+static void print_failure(int status)
+{
+    json_t *object = json_object(), *text = failure ? json_string(failure) : NULL;
+    if (!text) text = json_string(failure ? "the message is not text" : "failed");
+    json_object_set_new(object, "error", text);
+    json_object_set_new(object, "status", json_integer(status));
+    if (failure_details) json_object_update_missing(object, failure_details);
+    if (!has_printed) (void)cli_print_json(object);
+    json_decref(object);
 }
 
 int cli_usage(const cli_options *o, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    message(format, args);
+    message(true, format, args);
     va_end(args);
     if (o)
         fprintf(stderr, "`invonnx %s --help` shows the options\n", cli_commands[o->command].name);
@@ -70,7 +100,7 @@ void cli_note(const char *format, ...)
     va_list args;
     if (quiet) return;
     va_start(args, format);
-    message(format, args);
+    message(false, format, args);
     va_end(args);
 }
 
@@ -78,7 +108,7 @@ void cli_warn(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    message(format, args);
+    message(false, format, args);
     va_end(args);
 }
 
@@ -133,6 +163,32 @@ static void set_environment(char **argv)
     if (changed) execv("/proc/self/exe", argv); /* where that fails, the work is done all the same, slower */
 }
 
+const char *cli_nearest(const char *word, size_t n, const char *(*name_at)(size_t i))
+{
+    const char *nearest = NULL;
+    size_t least = strlen(word) / 3 + 1;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = name_at(i);
+        size_t off = name ? inv_name_distance(word, name) : SIZE_MAX;
+        if (off > least || (nearest && off == least)) continue;
+        least = off;
+        nearest = name;
+    }
+    return nearest;
+}
+
+static const char *command_at(size_t i)
+{
+    return cli_commands[i].name;
+}
+
+static int unknown_command(const char *word)
+{
+    const char *near = cli_nearest(word, CLI_NCOMMANDS, command_at);
+    return cli_usage(NULL, "unknown %s '%s'%s%s%s", *word == '-' ? "option" : "command", word,
+                     near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+}
+
 static int find_command(const char *name)
 {
     for (int i = 0; i < CLI_NCOMMANDS; i++) {
@@ -179,13 +235,13 @@ static int dispatch(int argc, char **argv)
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         int command = argc > 2 ? find_command(argv[2]) : -1;
-        if (argc > 2 && command < 0) return cli_usage(NULL, "unknown command '%s'", argv[2]);
+        if (argc > 2 && command < 0) return unknown_command(argv[2]);
         cli_help(command);
         return CLI_OK;
     }
     int command = find_command(word);
     if (command >= 0) return run_command(command, argc - 2, argv + 2);
-    return cli_usage(NULL, "unknown %s '%s'", *word == '-' ? "option" : "command", word);
+    return unknown_command(word);
 }
 
 int main(int argc, char **argv)
@@ -193,9 +249,13 @@ int main(int argc, char **argv)
     set_environment(argv);
     cli_plain_stdout();
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is a failed write, which is reported */
+    for (int i = 1; i < argc; i++) with_json |= strcmp(argv[i], "--json") == 0; /* also where options are wrong */
     int status = dispatch(argc, argv);
     const char *cut = status == CLI_FAILED ? NULL : cli_watch_cut();
     if (cut) status = cli_fail("'%s' was cut short while it was read, so the results are wrong", cut);
+    if (with_json && status != CLI_OK) print_failure(status);
+    free(failure);
+    json_decref(failure_details);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (status == CLI_OK) status = cli_fail("standard output cannot be written");
     }

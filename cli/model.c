@@ -61,6 +61,7 @@ int cli_library_failed(const cli_job *job, inv_status status)
     json_t *details = job->ctx ? json_loads(inv_context_details(job->ctx), 0, NULL) : NULL;
     int failed = cli_fail("%s", text && *text ? text : inv_status_text(status));
     if (details) say_remedies(details);
+    if (details) cli_fail_details(details);
     json_decref(details);
     return failed;
 }
@@ -416,14 +417,6 @@ json_t *cli_explanation(const cli_job *job)
     if (s == INV_OK) return cli_parse_report(job, text);
     cli_library_failed(job, s);
     return NULL;
-}
-
-int cli_print_json(const json_t *object)
-{
-    if (json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0)
-        return cli_fail("standard output cannot be written");
-    putchar('\n');
-    return CLI_OK;
 }
 
 json_t *cli_json_real(double x)

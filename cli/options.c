@@ -248,6 +248,13 @@ static size_t fill_table(int command, struct poptOption *table)
     return n;
 }
 
+static int named_for; /* the command of which option_at has the options */
+
+static const char *option_at(size_t i)
+{
+    return rows[i].kind != ROW_LATER && rows[i].on >> named_for & 1u ? rows[i].name : NULL;
+}
+
 static int popt_complaint(const cli_options *o, poptContext context, int code)
 {
     const char *option = poptBadOption(context, POPT_BADOPTION_NOALIAS);
@@ -256,7 +263,13 @@ static int popt_complaint(const cli_options *o, poptContext context, int code)
             if (strncmp(option, "--", 2) == 0 && strcmp(rows[i].name, option + 2) == 0)
                 return cli_usage(o, "%s does not apply to `%s`", option, cli_commands[o->command].name);
         }
-        return cli_usage(o, "unknown option %s", option);
+        const char *word = option + strspn(option, "-");
+        char *name = strndup(word, strcspn(word, "="));
+        named_for = o->command;
+        const char *near = name ? cli_nearest(name, NROWS, option_at) : NULL;
+        free(name);
+        return cli_usage(o, "unknown option %s%s%s%s", option, near ? "; did you mean --" : "", near ? near : "",
+                         near ? "?" : "");
     }
     if (code == POPT_ERROR_NOARG) return cli_usage(o, "%s wants an argument", option);
     return cli_usage(o, "%s: %s", option, poptStrerror(code));

@@ -5,6 +5,7 @@
  * requires: plan->loss.  gives: backward nodes; plan->grad, plan->input_grad; g->forward_end. */
 #include <string.h>
 
+#include "core/near.h"
 #include "passes/outline.h"
 #include "passes/pass.h"
 
@@ -44,9 +45,13 @@ static inv_status check_globs(inv_graph *g, const char *option, const char *cons
 {
     for (size_t i = 0; i < n; i++) {
         bool used = false;
-        for (size_t k = 0; k < g->inits.n && !used; k++)
+        inv_near near = inv_near_to(globs[i]);
+        for (size_t k = 0; k < g->inits.n && !used; k++) {
             used = any_glob(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
-        INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name", option, globs[i]);
+            inv_near_look(&near, inv_val(g, g->inits.at[k])->name);
+        }
+        INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name" INV_NEAR_FORMAT, option,
+                  globs[i], INV_NEAR_ARGS(near));
     }
     return INV_OK;
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/near.h"
 #include "core/node.h"
 #include "passes/recover.h"
 
@@ -141,7 +142,24 @@ static inv_status check_offload(const search *s)
     return INV_OK;
 }
 
-#define NO_BLOCK ", and none of a block (block:NAME, as explain calls it)"
+static inv_status fits_nothing(const inv_graph *g, const char *option, const char *glob)
+{
+    static const char block[] = "block:";
+    const bool blocks = strncmp(glob, block, sizeof block - 1) == 0;
+    inv_near near = inv_near_to(blocks ? glob + sizeof block - 1 : glob);
+    for (size_t i = 0; g->matches && i < g->matches->block.n && blocks; i++) {
+        inv_near_look(&near, inv_node_label(inv_nod(g, g->matches->block.at[i].anchor)));
+        inv_near_look(&near, g->matches->block.at[i].kind);
+    }
+    for (size_t i = 0; i < g->forward_end && !blocks; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) inv_near_look(&near, inv_val(g, n->out[k])->name);
+        for (uint32_t k = 0; k < n->norigin; k++) inv_near_look(&near, n->origin[k]);
+    }
+    return inv__fail(g->ctx, INV_E_ARG, "%s %s: no forward value or node of that name, and none of a block "
+                     "(block:NAME, as explain calls it)" INV_NEAR_FORMAT, option, glob, INV_NEAR_ARGS(near));
+}
 
 static inv_status forced(search *s, const inv_program *program)
 {
@@ -160,12 +178,12 @@ static inv_status forced(search *s, const inv_program *program)
     s->policy.offload = offload;
     if (s->rq->purpose != INV_FOR_TRAIN) return INV_OK; /* nothing is recovered, and other values may exist */
     INV_TRY(check_offload(s));
-    for (size_t i = 0; i < o->nmodes; i++) /* the last that fits counts */
-        INV_CHECK(mark_glob(b, o->modes[i].glob, o->modes[i].mode, mode), s->ctx, INV_E_ARG,
-                  "--mode %s=...: no forward value or node of that name" NO_BLOCK, o->modes[i].glob);
+    for (size_t i = 0; i < o->nmodes; i++) { /* the last that fits counts */
+        const inv_mode_rule *rule = &o->modes[i];
+        if (!mark_glob(b, rule->glob, rule->mode, mode)) return fits_nothing(b, "--mode", rule->glob);
+    }
     for (size_t i = 0; i < o->nkeep; i++)
-        INV_CHECK(mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode), s->ctx, INV_E_ARG,
-                  "--keep %s: no forward value or node of that name" NO_BLOCK, o->keep[i]);
+        if (!mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode)) return fits_nothing(b, "--keep", o->keep[i]);
     for (size_t v = 0; v < b->value.n; v++) {
         keep[v] = mode[v] == INV_MEMORY_STORE;
         no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE || mode[v] == INV_MEMORY_OFFLOAD;

@@ -98,6 +98,9 @@ INV_API const char *inv_context_message(const inv_context *ctx);
  *  `persistent_bytes`, and `remedies`, the best first: a session option, its value, and the bytes that a step takes
  *  then at least. Borrowed until the next call with this context. */
 INV_API const char *inv_context_details(const inv_context *ctx);
+/** How far a name is from what a glob fits: changes of single characters, two in the wrong order being one. For "did
+ *  you mean". */
+INV_API size_t inv_name_distance(const char *glob, const char *name);
 /** Frees text that the library returned. */
 INV_API void inv_free(inv_context *ctx, void *p);
 /** What is registered, as JSON: `what` is "ops" or "rules". Free with inv_free. Of operators it says what compiling

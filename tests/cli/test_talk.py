@@ -101,6 +101,43 @@ class Talk(unittest.TestCase):
         least = [float(x) for x in re.findall(r"\((\S+) KiB at least", lines[2])]
         self.assertLess(least[2], min(least[:2]))
 
+    def failed(self, status, *args):
+        """(message on stderr, the JSON object) of a call that has to fail."""
+        got, out, err = common.call(*args, "--json")
+        self.assertEqual(got, status, err)
+        found = json.loads(out)
+        self.assertEqual(found["status"], status)
+        self.assertIn(found["error"], err)
+        return found["error"], found
+
+    def test_failures_as_json(self):
+        loss = ("--loss", "mse")
+        self.failed(1, "inspect", self.at("none.onnx"))
+        self.failed(2, "inspect")
+        self.failed(2, "plan", MODEL, "--batch", "x")
+        self.failed(2, "nosuch")
+        _, found = self.failed(1, "plan", MODEL, *loss, "--batch", "512", "--budget", "1000")
+        self.assertEqual(found["budget_bytes"], 1000)
+        self.assertIn(f"needs {found['needed_bytes']} ", found["error"])
+        self.assertEqual(found["remedies"][0]["option"], "early_update")
+        _, out, err = common.call("inspect", self.at("none.onnx"))
+        self.assertEqual((out, err.count("none.onnx") > 0), ("", True))
+
+    def test_did_you_mean(self):
+        """Commands, options, and globs that fit nothing; what is like nothing has no suggestion."""
+        weight = common.report("inspect", MODEL)["initializers"][0]["name"]
+        plan = ("plan", MODEL, "--loss", "mse")
+        for args, meant in ((("trian", MODEL), "train"), (("plan", MODEL, "--lss", "mse"), "--loss"),
+                            (("plan", MODEL, "--optimzer=adam"), "--optimizer"),
+                            ((*plan, "--freeze", weight[:-1] + "~"), weight),
+                            ((*plan, "--train-only", "*" + weight[-3:-1] + "~"), weight[-3:-1]),
+                            ((*plan, "--mode", "block:aditive_couplin=store"), "additive_coupling")):
+            _, _, err = common.call(*args)
+            self.assertRegex(err, "did you mean .*" + re.escape(meant))
+        for args in (("qqqqqqqq",), ("plan", "--qqqqqqqq"), (*plan, "--freeze", "qqqqqqqqqqqq")):
+            status, _, err = common.call(*args)
+            self.assertTrue(status and "did you mean" not in err, err)
+
     @unittest.skipUnless(pty, "no pseudo-terminals")
     def terminal(self, width, words):
         """What the program writes on a terminal so many columns wide."""
