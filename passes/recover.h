@@ -43,6 +43,9 @@ static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {
     return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && e->rule->exactness != INV_EXACT);
 }
+/* globs.c: fails for a glob of values, nodes or blocks that fits none, with what it may have meant */
+inv_status inv_glob_fits_nothing(const inv_graph *g, const char *option, const char *glob);
+
 /* --- budgets that cannot be met (refuse.c) --- */
 
 /* What the problem's peak cannot be below: some step reads and takes that much. */

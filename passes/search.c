@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/near.h"
 #include "core/node.h"
 #include "passes/recover.h"
 
@@ -142,25 +141,6 @@ static inv_status check_offload(const search *s)
     return INV_OK;
 }
 
-static inv_status fits_nothing(const inv_graph *g, const char *option, const char *glob)
-{
-    static const char block[] = "block:";
-    const bool blocks = strncmp(glob, block, sizeof block - 1) == 0;
-    inv_near near = inv_near_to(blocks ? glob + sizeof block - 1 : glob);
-    for (size_t i = 0; g->matches && i < g->matches->block.n && blocks; i++) {
-        inv_near_look(&near, inv_node_label(inv_nod(g, g->matches->block.at[i].anchor)));
-        inv_near_look(&near, g->matches->block.at[i].kind);
-    }
-    for (size_t i = 0; i < g->forward_end && !blocks; i++) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) inv_near_look(&near, inv_val(g, n->out[k])->name);
-        for (uint32_t k = 0; k < n->norigin; k++) inv_near_look(&near, n->origin[k]);
-    }
-    return inv__fail(g->ctx, INV_E_ARG, "%s %s: no forward value or node of that name, and none of a block "
-                     "(block:NAME, as explain calls it)" INV_NEAR_FORMAT, option, glob, INV_NEAR_ARGS(near));
-}
-
 static inv_status forced(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
@@ -180,10 +160,10 @@ static inv_status forced(search *s, const inv_program *program)
     INV_TRY(check_offload(s));
     for (size_t i = 0; i < o->nmodes; i++) { /* the last that fits counts */
         const inv_mode_rule *rule = &o->modes[i];
-        if (!mark_glob(b, rule->glob, rule->mode, mode)) return fits_nothing(b, "--mode", rule->glob);
+        if (!mark_glob(b, rule->glob, rule->mode, mode)) return inv_glob_fits_nothing(b, "--mode", rule->glob);
     }
     for (size_t i = 0; i < o->nkeep; i++)
-        if (!mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode)) return fits_nothing(b, "--keep", o->keep[i]);
+        if (!mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode)) return inv_glob_fits_nothing(b, "--keep", o->keep[i]);
     for (size_t v = 0; v < b->value.n; v++) {
         keep[v] = mode[v] == INV_MEMORY_STORE;
         no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE || mode[v] == INV_MEMORY_OFFLOAD;
