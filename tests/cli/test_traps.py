@@ -147,7 +147,7 @@ def check_train_bn(at, x, t):
     fixed.graph.node.insert(1, helper.make_node("Abs", ["m0"], ["m"]))
     onnx.save(fixed, at("fixed.onnx"))
     refused("train", at("fixed.onnx"), "--data", x, "--target", t, *LOSS, "-o", at("no.onnx"), "--train-bn",
-            words=("--train-bn", "initializer"))
+            words=("mean and variance", "initializer"))
 
 
 def check_untie(at, x, t):
