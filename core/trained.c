@@ -217,10 +217,10 @@ static inv_untrained nature_of(const finder *f, inv_id v)
     const inv_value *x = inv_val(f->g, v);
     const uint32_t roles = f->roles[v];
     if (x->type || !inv_dtype_is_float(x->dtype)) return INV_UNTRAINED_TYPE;
+    if (roles & bit(INV_USE_QUANTIZATION)) return INV_UNTRAINED_QUANTIZATION;
     if (inv_value_fixed(x)) return INV_UNTRAINED_SCALAR;
     if (x->inverse_of) return INV_UNTRAINED_INVERSE;
     if (roles & (bit(INV_USE_MEAN) | bit(INV_USE_VARIANCE) | bit(INV_USE_FIXED))) return INV_UNTRAINED_STATISTIC;
-    if (roles & bit(INV_USE_QUANTIZATION)) return INV_UNTRAINED_QUANTIZATION;
     const inv_untrained said = by_word(f, x, roles);
     if (said != INV_TRAINED || x->said == INV_SAID_PARAMETER) return said;
     if (f->number[v]) return INV_UNTRAINED_NUMBER;

@@ -225,6 +225,8 @@ static inv_status describe(view *w, const inv_model *m)
     INV_TRY(inv_param_roles(w->g, false, &w->scratch, &roles));
     INV_TRY(inv_trained_find(w->g, NULL, &w->scratch, &untrained));
     w->roles = roles;
+    INV_TRY(inv_ties_find(w->g, NULL, untrained, &w->scratch, &w->ties));
+    for (size_t i = 0; i < w->ties.n; i++) untrained[w->ties.at[i].copy] = INV_UNTRAINED_TIED;
     w->untrained = untrained;
     const char *producer = inv__arena_printf(&w->scratch, *impl->producer_version ? "%s %s" : "%s%s", impl->producer,
                                              impl->producer_version);

@@ -6,7 +6,6 @@
 
 #include "core/merge.h"
 #include "core/op.h"
-#include "core/tie.h"
 #include "core/trained.h"
 #include "importer/view.h"
 
@@ -136,21 +135,18 @@ static inv_status report_merges(inv__view *w)
     return INV_OK;
 }
 
-static inv_status report_ties(inv__view *w)
+static void report_ties(inv__view *w)
 {
-    inv_ties ties = {0};
-    INV_TRY(inv_ties_find(w->g, NULL, w->untrained, &w->scratch, &ties));
-    for (size_t i = 0; i < ties.n; i++) {
+    for (size_t i = 0; i < w->ties.n; i++) {
         json_t *trap = json_object();
         inv__view_set(w, trap, "kind", json_string("transposed_copy"));
-        inv__view_set(w, trap, "initializer", inv__view_text(w, inv_val(w->g, ties.at[i].copy)->name));
-        inv__view_set(w, trap, "of", inv__view_text(w, inv_val(w->g, ties.at[i].master)->name));
+        inv__view_set(w, trap, "initializer", inv__view_text(w, inv_val(w->g, w->ties.at[i].copy)->name));
+        inv__view_set(w, trap, "of", inv__view_text(w, inv_val(w->g, w->ties.at[i].master)->name));
         inv__view_set(w, trap, "text",
                       json_string("one weight that the exporter has stored twice: trained as one, and both are written "
                                   "back; --untie trains them apart"));
         inv__view_append(w, w->traps, trap);
     }
-    return INV_OK;
 }
 
 /* --- signs in the file --- */
@@ -275,7 +271,7 @@ static inv_status read_file(inv__view *w)
 inv_status inv__traps_report(inv__view *w)
 {
     INV_TRY(report_merges(w));
-    INV_TRY(report_ties(w));
+    report_ties(w);
     note_computed(w);
     INV_TRY(read_file(w));
     report_signature(w);

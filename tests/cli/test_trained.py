@@ -237,6 +237,10 @@ def check_quantized(at):
                node("DequantizeLinear", ["bq", "sb", "zb"], "b", axis=0), node("MatMul", ["xd", "w"], "h")]
     whole = save(at("qdq.onnx"), around + weights + [node("Add", ["h", "b"], "y")], scales | integers, ["N", 6], ["N", 6])
     refused(at, whole, words=("nothing to train", "3 scales of quantization ('sx', ...)", "before it was quantized"))
+    ranks = {"sx": np.array(0.02, "f4"), "zx": np.array(0, np.int8), "sw": np.array(0.01, "f4"), "zw": np.array(0, np.int8)}
+    refused(at, save(at("scalars.onnx"), around + weights[:1] + [node("MatMul", ["xd", "w"], "y")],
+                     ranks | {"wq": integers["wq"]}, ["N", 6], ["N", 6]),
+            words=("nothing to train", "2 scales of quantization ('sx', ...)", "before it was quantized"))
     norm = [node("Add", ["h", "b"], "n"), node("LayerNormalization", ["n", "g", "s"], "y")]
     part = save(at("part.onnx"), around + weights + norm, scales | integers | {"g": f32(6) + 1, "s": f32(6)}, ["N", 6],
                 ["N", 6])
@@ -283,6 +287,8 @@ def check_tied(at):
     once, twice = tied(at("once.onnx"), False, e, v), tied(at("twice.onnx"), True, e, v)
     traps = [t for t in common.report("inspect", twice)["traps"] if t["kind"] == "transposed_copy"]
     assert [(t["initializer"], t["of"]) for t in traps] == [("val_9", "e")] and "--untie" in traps[0]["text"]
+    seen = {i["name"]: i.get("reason") for i in common.report("inspect", twice)["initializers"]}
+    assert seen == {"e": None, "v": None, "val_9": "tied"}, seen
     for optimizer, options in (("sgd", ()), ("adamw", ("--memory", "recompute")), ("momentum", ("--float64",))):
         want, weights = train(at, once, *options, optimizer=optimizer)
         got, both = train(at, twice, *options, optimizer=optimizer)
