@@ -81,6 +81,8 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv);
 void cli_options_fini(cli_options *o);
 void cli_help(int command);
 const char *cli_choice_word(const cli_choice *choices, int value);
+/** The option by which a field of the library's options is given, "--train-only"; NULL: by none. */
+const char *cli_option_name(const char *field);
 
 /* --- messages --- */
 

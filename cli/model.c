@@ -142,7 +142,8 @@ static void on_progress(void *opaque, const char *stage, double share)
 inv_context *cli_context(const cli_options *o)
 {
     const inv_context_options co = {
-        .size = sizeof co, .log = log_line, .no_rules = o->no_rules, .progress = on_progress};
+        .size = sizeof co, .log = log_line, .no_rules = o->no_rules, .progress = on_progress,
+        .option_name = cli_option_name};
     inv_context *ctx = NULL;
     inv_status s = inv_context_create(&co, &ctx);
     for (size_t i = 0; i < o->plugin.n && s == INV_OK; i++) s = inv_context_load_plugin(ctx, o->plugin.item[i]);
@@ -316,8 +317,6 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     *hold = (cli_hold){0};
     if (o->loss == INV_LOSS_CROSS_ENTROPY && o->class_axis == 0)
         return cli_usage(o, "--class-axis 0: axis 0 is the batch");
-    if (o->class_axis >= NPY_MAX_RANK) return cli_usage(o, "--class-axis %lld: too large", (long long)o->class_axis);
-    if (o->threads > 4096) return cli_usage(o, "--threads %lld: too many", (long long)o->threads);
     int status = read_modes(o, hold);
     if (status != CLI_OK) return status;
     *so = (inv_session_options){
@@ -375,15 +374,12 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     /* what is planned is what would be trained */
     if (so->optimizer == INV_OPT_NONE && (o->command == CLI_CMD_train || o->command == CLI_CMD_plan))
         so->optimizer = INV_OPT_SGD;
-    if (o->loss_output.n > 1 && o->loss != INV_LOSS_NLL)
-        return cli_usage(o, "--loss %s takes one --loss-output", cli_choice_word(cli_losses, o->loss));
-    if (o->logdet && o->loss != INV_LOSS_NLL) return cli_usage(o, "--logdet goes with --loss nll only");
-    if ((o->class_weights || so->ignores) && o->loss != INV_LOSS_CROSS_ENTROPY)
-        return cli_usage(o, "--class-weights and --ignore-index go with --loss cross_entropy only");
     if (o->huber_delta != 1 && o->loss != INV_LOSS_HUBER)
         return cli_usage(o, "--huber-delta goes with --loss huber only");
     if (o->huber_delta <= 0) return cli_usage(o, "--huber-delta %g: must be above 0", o->huber_delta);
-    return CLI_OK;
+    inv_status s = inv_session_options_check(job->ctx, so);
+    if (s == INV_E_ARG) return cli_usage(o, "%s", inv_context_message(job->ctx));
+    return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
 }
 
 int cli_start(cli_job *job, inv_purpose purpose, bool plan_only)

@@ -96,6 +96,14 @@ static void set_defaults(cli_options *o)
 #define CHOICE(field, name, letter, on, words, value, help) o->field = (value);
 #define LATER(name, takes)
 #include "options.inc"
+#undef FLAG
+#undef TEXT
+#undef LIST
+#undef INT
+#undef SIZE
+#undef REAL
+#undef CHOICE
+#undef LATER
 }
 
 const char *cli_choice_word(const cli_choice *choices, int value)
@@ -104,6 +112,38 @@ const char *cli_choice_word(const cli_choice *choices, int value)
         if (choices->value == value) return choices->word;
     }
     return "?";
+}
+
+const char *cli_option_name(const char *field)
+{
+    static const struct {
+        const char *field, *name;
+    } names[] = {
+#define NAMED(field, name) {#field, "--" name},
+#define FLAG(field, name, letter, on, help) NAMED(field, name)
+#define TEXT(field, name, letter, on, arg, help) NAMED(field, name)
+#define LIST(field, name, letter, on, arg, help) NAMED(field, name)
+#define INT(field, name, letter, on, arg, value, least, help) NAMED(field, name)
+#define SIZE(field, name, letter, on, arg, help) NAMED(field, name)
+#define REAL(field, name, letter, on, arg, value, least, help) NAMED(field, name)
+#define CHOICE(field, name, letter, on, words, value, help) NAMED(field, name)
+#define LATER(name, takes)
+#include "options.inc"
+#undef NAMED
+#undef FLAG
+#undef TEXT
+#undef LIST
+#undef INT
+#undef SIZE
+#undef REAL
+#undef CHOICE
+#undef LATER
+        /* fields that are called otherwise, or are made of several options */
+        {"loss_outputs", "--loss-output"}, {"modes", "--mode"}, {"inputs", "--batch, --dim, --feed"},
+        {"tail_batch", "--drop-last"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].field, field) == 0) return names[i].name;
+    return NULL;
 }
 
 static void append(cli_list *list, char *item)

@@ -128,6 +128,7 @@ void inv_emit_for(inv_graph *g, const inv_node *n)
 {
     g->emit_origin = n ? n->origin : NULL;
     g->emit_norigin = n ? n->norigin : 0;
+    g->emit_type = n ? n->origin_type : NULL;
     g->emit_source = n ? n->source : INV_NONE;
 }
 
@@ -320,6 +321,7 @@ inv_id inv_graph_node(inv_graph *g, const char *domain, const char *op_type, con
     n.attr = inv__attrs_copy(&g->arena, nattr, attr);
     n.origin = g->emit_origin;
     n.norigin = g->emit_norigin;
+    n.origin_type = g->emit_type;
     n.source = g->emit_source;
     if (!n.op_type || !n.domain || !n.name || !n.in || !n.out || !n.attr) return fail_id(g, INV_E_NOMEM);
     inv_id id = (inv_id)g->node.n;
@@ -376,6 +378,7 @@ static bool copy_nodes(const inv_graph *g, inv_graph *c)
         n.out = copy_ids(&c->arena, n.nout, n.out);
         n.attr = inv__attrs_copy(&c->arena, n.nattr, n.attr);
         if (n.norigin) n.origin = copy_texts(&c->arena, n.norigin, n.origin);
+        if (n.origin_type && !(n.origin_type = inv__arena_strdup(&c->arena, n.origin_type))) return false;
         if (!n.op_type || !n.domain || !n.name || !n.in || !n.out || !n.attr || (n.norigin && !n.origin)) return false;
         if (!inv_vec_push(&c->arena, &c->node, n)) return false;
     }

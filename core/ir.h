@@ -140,6 +140,7 @@ typedef struct inv_node {
     inv_id source;    /* import: number of the file's node: the main graph's first, then function by function */
     const char *const *origin; /* names of the model's nodes that it stands for */
     uint32_t norigin;
+    const char *origin_type; /* operator of that node, which users know; NULL: its own */
 } inv_node;
 
 typedef struct inv_function {
@@ -192,6 +193,7 @@ typedef struct inv_graph {
     bool early;                       /* updates stand where their gradients are complete, in the compute part */
     const char *const *emit_origin;   /* given to emitted nodes (inv_emit_for) */
     uint32_t emit_norigin;
+    const char *emit_type;
     inv_id emit_source;
     inv_status failed;                /* sticky: first failure of a builder call */
     uint32_t fresh;                   /* counter for fresh names */

@@ -20,7 +20,8 @@ void inv__str_type(inv_str *b, inv_dtype t, const inv_shape *s)
 
 static void describe(inv_str *b, const inv_graph *g, const inv_node *n)
 {
-    inv__str_add(b, "node '%s' (%s%s%s)", inv_node_called(g, n), n->domain, *n->domain ? "." : "", n->op_type);
+    const char *domain = n->origin_type ? "" : n->domain;
+    inv__str_add(b, "node '%s' (%s%s%s)", inv_node_called(g, n), domain, *domain ? "." : "", inv_node_kind(n));
     for (uint32_t i = 0; i < n->nin && i < LISTED_INPUTS; i++) {
         inv__str_add(b, "%s", i ? ", " : ", inputs ");
         if (n->in[i] < g->value.n)

@@ -78,11 +78,25 @@ void inv__free(inv_context *ctx, void *p)
     raw_free(&ctx->allocator, p);
 }
 
+/* Whether so many bytes of the options end with a field. */
+static bool whole_fields(size_t size)
+{
+#define INV_END(field) (offsetof(inv_context_options, field) + sizeof(((inv_context_options *)0)->field))
+    const size_t ends[] = {INV_END(size), INV_END(allocator), INV_END(log), INV_END(log_opaque), INV_END(no_rules),
+                           offsetof(inv_context_options, progress), INV_END(progress), INV_END(progress_opaque),
+                           INV_END(option_name)};
+#undef INV_END
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (size == ends[i]) return true;
+    return false;
+}
+
 inv_status inv__context_init(const inv_context_options *options, inv_context **out)
 {
     *out = NULL;
     inv_context_options o = {0};
-    if (options) memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    if (options && !whole_fields(options->size)) return INV_E_ABI;
+    if (options) memcpy(&o, options, options->size);
     inv_allocator allocator = {default_alloc, default_free, NULL};
     if (o.allocator) {
         if (!o.allocator->alloc || !o.allocator->free) return INV_E_ARG;
@@ -96,6 +110,7 @@ inv_status inv__context_init(const inv_context_options *options, inv_context **o
     ctx->progress = o.progress;
     ctx->progress_opaque = o.progress_opaque;
     ctx->width = 1;
+    ctx->option_name = o.option_name;
     *out = ctx;
     return INV_OK;
 }
@@ -117,6 +132,44 @@ static void shorten(char *message, size_t n)
     if (n <= LONGEST) return;
     memcpy(message + LONGEST / 2, gap, sizeof gap - 1);
     memmove(message + LONGEST / 2 + sizeof gap - 1, message + n - LONGEST / 2, LONGEST / 2 + 1);
+}
+
+/* --- words for options --- */
+
+enum { FORMAT = 2048 }; /* longest format that has such words, with them */
+
+const char *inv__option(const inv_context *ctx, const char *field)
+{
+    const char *name = ctx && ctx->option_name ? ctx->option_name(field) : NULL;
+    return name ? name : field;
+}
+
+/* The length of "{field}" at s, or 0. */
+static size_t field_length(const char *s)
+{
+    size_t n = *s == '{' ? strspn(s + 1, "abcdefghijklmnopqrstuvwxyz_0123456789") : 0;
+    return n && s[n + 1] == '}' ? n + 2 : 0;
+}
+
+const char *inv__spell(const inv_context *ctx, const char *text, char *out, size_t room)
+{
+    const char *s = text;
+    while (*s && !field_length(s)) s++;
+    if (!*s) return text;
+    size_t n = 0;
+    for (s = text; *s; ) {
+        const size_t k = field_length(s);
+        char field[64];
+        if (k) snprintf(field, sizeof field, "%.*s", (int)(k - 2), s + 1);
+        const char *piece = k ? inv__option(ctx, field) : s;
+        const size_t length = k ? strlen(piece) : 1;
+        if (n + length >= room) break;
+        memcpy(out + n, piece, length);
+        n += length;
+        s += k ? k : 1;
+    }
+    out[n] = 0;
+    return out;
 }
 
 static const char line_codes[] = "\n\r\t";
@@ -166,6 +219,8 @@ static char *long_message(inv_context *ctx, size_t n, bool lines, const char *fm
 static void vfail(inv_context *ctx, inv_status code, bool lines, const char *fmt, va_list ap)
 {
     if (!ctx) return;
+    char spelled[FORMAT];
+    fmt = inv__spell(ctx, fmt, spelled, sizeof spelled);
     /* Arguments may point into the old message: it is replaced only after formatting. */
     char text[sizeof ctx->fallback];
     char *message = NULL;
@@ -225,10 +280,10 @@ inv_status inv__fail_lines(inv_context *ctx, inv_status code, const char *fmt, .
 void inv__log(inv_context *ctx, const char *fmt, ...)
 {
     if (!ctx->log) return;
-    char line[1024];
+    char line[1024], spelled[FORMAT];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line, fmt, ap);
+    int n = vsnprintf(line, sizeof line, inv__spell(ctx, fmt, spelled, sizeof spelled), ap);
     va_end(ap);
     if (n < 0) return;
     for (char *s = line; *(s += strcspn(s, line_codes)); s++) *s = ' ';
@@ -324,7 +379,9 @@ char *inv__arena_strdup(inv_arena *a, const char *s)
 
 char *inv__arena_printf(inv_arena *a, const char *fmt, ...)
 {
+    char spelled[FORMAT];
     va_list ap;
+    fmt = inv__spell(a->ctx, fmt, spelled, sizeof spelled);
     va_start(ap, fmt);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
@@ -397,7 +454,9 @@ static bool str_reserve(inv_str *b, size_t more)
 
 void inv__str_addv(inv_str *b, const char *fmt, va_list ap)
 {
+    char spelled[FORMAT];
     if (b->failed) return;
+    fmt = inv__spell(b->ctx, fmt, spelled, sizeof spelled);
     va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);

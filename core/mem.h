@@ -53,6 +53,7 @@ struct inv_context {
     const char *stage;        /* of the progress; NULL: none is told */
     double from, width;       /* what the work at hand is of the whole */
     char *details;            /* of the newest error, as JSON; owned; NULL: none */
+    const char *(*option_name)(const char *field);
     inv_status code;          /* of the newest error */
     char *message;            /* of the newest error; owned; NULL: use `fallback` */
     char fallback[256];       /* when there was no memory for the message */
@@ -75,6 +76,11 @@ void inv__context_fini(inv_context *ctx); /* after the registry is gone; NULL is
 /* Zeroed bytes, 64-byte aligned; NULL (and the error recorded) when there are none. */
 void *inv__alloc(inv_context *ctx, size_t nbytes);
 void inv__free(inv_context *ctx, void *p);
+
+/* What messages call an option of a session. In formats of messages, logs and texts {field} is written for it. */
+const char *inv__option(const inv_context *ctx, const char *field);
+/* `text` with every {field} replaced; `out` has room for `room` bytes, and holds no more. */
+const char *inv__spell(const inv_context *ctx, const char *text, char *out, size_t room);
 
 /* Records an error (printf form) and returns `code`, so that `return inv__fail(...)` reads well. */
 inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...) INV_PRINTF(3, 4);

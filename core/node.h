@@ -29,6 +29,12 @@ static inline const char *inv_node_label(const inv_node *n)
     return n->norigin && *n->origin[0] ? n->origin[0] : n->name && *n->name ? n->name : n->op_type;
 }
 
+/* The operator that the file's node has, or its own. */
+static inline const char *inv_node_kind(const inv_node *n)
+{
+    return n->origin_type ? n->origin_type : n->op_type;
+}
+
 /* The functions of a graph by domain and name. */
 typedef struct inv_callees {
     const inv_graph *g;

@@ -304,6 +304,7 @@ void inv_untrained_list(const inv_graph *g, inv_str *text)
 inv_status inv_untrained_all(const inv_graph *g)
 {
     bool quantized = false;
+    char remedy[256];
     inv_str left;
     inv__str_init(&left, g->ctx);
     inv_untrained_list(g, &left);
@@ -315,7 +316,8 @@ inv_status inv_untrained_all(const inv_graph *g)
         left.n ? ", and not trained are" : "", left.n ? left.s : "",
         quantized ? "The weights of a quantized model are integers, which are constants: train the model before it was "
                     "quantized, and quantize the trained one"
-                  : "`inspect` lists them with the reasons; what is named by --train-only is trained in spite of most");
+                  : inv__spell(g->ctx, "`inspect` lists them with the reasons; what is named by {train_only} is "
+                                       "trained in spite of most", remedy, sizeof remedy));
     inv__str_fini(&left);
     return s;
 }

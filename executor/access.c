@@ -2,6 +2,7 @@
  * Reading results out of a session, setting parameters. */
 #include <string.h>
 
+#include "core/near.h"
 #include "executor/executor.h"
 
 static const inv_plan *newest_plan(const inv_session *s) { return &s->program->plan[s->newest < 0 ? 0 : s->newest]; }
@@ -96,13 +97,26 @@ inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtyp
 }
 
 /* An initializer that nothing reads at run time, or that was computed with before: as the model has it. */
-static inv_status fetch_unused(inv_session *s, const char *name, inv_dtype *dtype, const inv_shape **shape)
+static const inv_value *initializer_named(const inv_session *s, const char *name)
 {
     const inv_graph *g = s->program->source;
-    const inv_value *v = NULL;
-    for (size_t i = 0; i < g->inits.n && !v; i++)
-        if (strcmp(inv_val(g, g->inits.at[i])->name, name) == 0) v = inv_val(g, g->inits.at[i]);
-    INV_CHECK(v, s->ctx, INV_E_ARG, "there is no initializer '%s'", name);
+    for (size_t i = 0; i < g->inits.n; i++)
+        if (strcmp(inv_val(g, g->inits.at[i])->name, name) == 0) return inv_val(g, g->inits.at[i]);
+    return NULL;
+}
+
+static inv_status no_such_initializer(const inv_session *s, const char *name)
+{
+    const inv_graph *g = s->program->source;
+    inv_near near = inv_near_to(name);
+    for (size_t i = 0; i < g->inits.n; i++) inv_near_look(&near, inv_val(g, g->inits.at[i])->name);
+    return inv__fail(s->ctx, INV_E_ARG, "there is no initializer '%s'" INV_NEAR_FORMAT, name, INV_NEAR_ARGS(near));
+}
+
+static inv_status fetch_unused(inv_session *s, const char *name, inv_dtype *dtype, const inv_shape **shape)
+{
+    const inv_value *v = initializer_named(s, name);
+    if (!v) return no_such_initializer(s, name);
     INV_CHECK(has_numbers(v), s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s is carried along, not read",
               name, inv_dtype_name(v->dtype));
     const inv_data *d = &v->data;
@@ -145,6 +159,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     *data = NULL;
     *rank = 0;
     *dtype = INV_DT_NONE;
+    INV_CHECK(name, s->ctx, INV_E_ARG, "no name is given of what is to be read");
     INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
     const inv_shape *shape = NULL;
     const void *address = NULL;
@@ -190,8 +205,12 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
 
 inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dtype, const void *data, size_t n)
 {
-    const inv_home *h = s->persistent ? inv_session_home(s, name) : NULL;
-    const bool tied = s->persistent && !h && (h = inv_session_master(s, name)) != NULL;
+    INV_CHECK(name && (data || !n), s->ctx, INV_E_ARG, "no %s is given of the initializer to be set",
+              name ? "data" : "name");
+    INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
+    const inv_home *h = inv_session_home(s, name);
+    const bool tied = !h && (h = inv_session_master(s, name)) != NULL;
+    if (!h && !initializer_named(s, name)) return no_such_initializer(s, name);
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);
     INV_CHECK((size_t)inv_shape_nelem(&h->shape) == n, s->ctx, INV_E_SHAPE,
               "initializer '%s' has %lld elements, got %zu", name, (long long)inv_shape_nelem(&h->shape), n);

@@ -75,8 +75,8 @@ static void advise_over(advice *a, const inv_findings *f, const inv_tried *t)
                      f->limit[type]);
     remedy(&s, t);
     if (type == 0 && wide->known && wide->relative <= f->limit[1])
-        inv__str_add(&s, "; with --float64 the error is %.2g", wide->relative);
-    inv__str_add(&s, "; --keep '%s' stores it from the first step on", t->value);
+        inv__str_add(&s, "; with {float64} the error is %.2g", wide->relative);
+    inv__str_add(&s, "; {keep} '%s' stores it from the first step on", t->value);
     add(a, t->value, &s);
 }
 
@@ -166,11 +166,11 @@ static void advise_depth(advice *a, const inv_findings *f)
     inv__str_add(&s, "errors that add up pass the limit %.2g: the guard refuses a step, which is run again with %zu "
                  "value%s more stored. From the first step on with", f->limit[type], f->kept.n,
                  f->kept.n > 1 ? "s" : "");
-    for (size_t i = 0; i < f->kept.n; i++) inv__str_add(&s, " --keep '%s'", f->kept.at[i]);
+    for (size_t i = 0; i < f->kept.n; i++) inv__str_add(&s, " {keep} '%s'", f->kept.at[i]);
     if (growth > 1.02)
         inv__str_add(&s, "; from one rebuilt value to the next errors grow %.3g-fold: smaller weights in the branches "
                      "(initialization, weight decay, a lower learning rate) make that less", growth);
-    if (type == 0 && most > 0 && most <= f->limit[1]) inv__str_add(&s, "; with --float64 none is over %.2g", most);
+    if (type == 0 && most > 0 && most <= f->limit[1]) inv__str_add(&s, "; with {float64} none is over %.2g", most);
     add(a, f->kept.at[0], &s);
 }
 
@@ -200,7 +200,7 @@ inv_status inv_refusal_advice(const inv_graph *g, json_t *list)
         inv_str s;
         if (!numbers || !r->why.remedy) continue;
         inv__str_init(&s, a.ctx);
-        inv__str_add(&s, "%s %s is not inverted: %s; what would help: %s", n->op->name, inv_node_label(n),
+        inv__str_add(&s, "%s %s is not inverted: %s; what would help: %s", inv_node_kind(n), inv_node_label(n),
                      r->why.reason, r->why.remedy);
         add(&a, inv_val(g, n->out[0])->name, &s);
     }

@@ -296,8 +296,7 @@ inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options,
 {
     inv_calibrate_options o = {.size = sizeof o};
     *out = NULL;
-    INV_CHECK(!options || (options->size > 0 && options->size <= sizeof o), ctx, INV_E_ABI,
-              "calibration options of %zu bytes: this library knows at most %zu (set .size)", options->size, sizeof o);
+    if (options) INV_TRY(inv__size_check(ctx, "calibration options", options->size, sizeof o));
     if (options) memcpy(&o, options, options->size);
     inv_cost_table *t = inv__alloc(ctx, sizeof *t);
     if (!t) return INV_E_NOMEM;

@@ -481,12 +481,8 @@ inv_status inv_model_check(inv_model *model, const inv_session_options *options,
 {
     check c = {.model = model, .ctx = model->ctx, .distance = {-1, -1, -1}};
     *json = NULL;
-    INV_CHECK(options->size > 0 && options->size <= sizeof c.options, model->ctx, INV_E_ABI,
-              "session options of %zu bytes: this library knows at most %zu (set .size)", options->size,
-              sizeof c.options);
-    memcpy(&c.options, options, options->size);
     inv_session_options *o = &c.options;
-    o->size = sizeof *o;
+    INV_TRY(inv__options_read(model->ctx, options, o));
     o->tail_batch = o->eval_batch = o->eval_tail = 0;
     o->optimizer = INV_OPT_NONE;
     o->plan_only = o->profile = o->input_grads = false;

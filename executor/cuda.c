@@ -96,8 +96,8 @@ static inv_status cuda_alloc(void *self, size_t nbytes, void **out)
         (void)cudaGetLastError(); /* not sticky */
         (void)cudaMemGetInfo(&free_nbytes, &total);
         return inv__fail(d->ctx, INV_E_NOMEM,
-                         "out of device memory: %zu bytes are needed, %zu of %zu are free; a smaller batch, --budget "
-                         "or --memory auto needs less", nbytes, free_nbytes, total);
+                         "out of device memory: %zu bytes are needed, %zu of %zu are free; a smaller batch, {budget} "
+                         "or {memory} auto needs less", nbytes, free_nbytes, total);
     }
     CUDA_TRY(d, e, "device memory");
     d->block[slot] = *out;

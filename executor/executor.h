@@ -7,6 +7,7 @@
 
 #include "core/model.h"
 #include "core/node.h"
+#include "core/options.h"
 #include "core/program.h"
 #include "ops/gpu.h"
 
@@ -160,6 +161,8 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
+/* This process may compute: the worker threads are its own (workers.c). */
+inv_status inv_workers_own(inv_context *ctx);
 /* The program as it was; its arena holds what has come since. */
 void inv_program_restore(inv_program *p, const inv_program *former);
 /* session.c: plans again after the program's options, modes or anchors have changed, and moves the arena; parameters

@@ -126,7 +126,7 @@ static const char *const stored_texts[] = {
     [INV_STORED_NOT] = "",
     [INV_STORED_ALL] = "everything is stored",
     [INV_STORED_RESULT] = "the caller reads it, so it is there",
-    [INV_STORED_ASKED] = "--keep or --mode names it",
+    [INV_STORED_ASKED] = "{keep} or {modes} names it",
     [INV_STORED_GUARD] = "the guard has refused its reconstruction",
     [INV_STORED_ONCE] = "its operator is never run twice",
     [INV_STORED_INPUT] = "it is the caller's: not computed, so it would be copied again",
@@ -141,7 +141,7 @@ static const char *const way_texts[] = {
     [INV_WAY_NONE] = "no inverse rule gives it back",
     [INV_WAY_OFF] = "this plan uses no inverses for it",
     [INV_WAY_UNBOUNDED] = "its inverse magnifies errors without bound",
-    [INV_WAY_INEXACT] = "its inverse would be off by more than --max-drift allows",
+    [INV_WAY_INEXACT] = "its inverse would be off by more than {max_drift} allows",
     [INV_WAY_OPEN] = "its inverse costs more than storing it is worth, or needs what is not there"};
 _Static_assert(sizeof stored_texts / sizeof *stored_texts == INV_STORED_WHYS, "every reason has words");
 _Static_assert(sizeof way_texts / sizeof *way_texts == INV_WAYS, "every way has words");
@@ -149,14 +149,17 @@ _Static_assert(sizeof way_texts / sizeof *way_texts == INV_WAYS, "every way has 
 /* "its inverse (rule leaky_relu) ...; computing it again ..." */
 static json_t *reason_of(const inv_plan *p, const inv_choice_row *c)
 {
+    const inv_context *ctx = p->g->ctx;
     if (c->choice != INV_STORED) return json_null();
     if (c->stored == INV_STORED_ALL)
-        return json_string(p->memory == INV_MEMORY_STORE ? "everything is stored, as --memory store says"
-                                                         : "everything is stored: no other plan needs less");
-    if (c->stored != INV_STORED_CHEAPER && c->stored != INV_STORED_BASE) return json_string(stored_texts[c->stored]);
+        return inv_report_words(ctx, p->memory == INV_MEMORY_STORE ? "everything is stored, as {memory} store says"
+                                                                   : "everything is stored: no other plan needs less");
+    if (c->stored != INV_STORED_CHEAPER && c->stored != INV_STORED_BASE)
+        return inv_report_words(ctx, stored_texts[c->stored]);
     const char *rule = c->rule ? c->rule : "";
-    return json_sprintf("%s%s%s%s; %s", way_texts[c->way], *rule ? " (rule " : "", rule, *rule ? ")" : "",
-                        stored_texts[c->stored]);
+    char way[256];
+    return json_sprintf("%s%s%s%s; %s", inv__spell(ctx, way_texts[c->way], way, sizeof way),
+                        *rule ? " (rule " : "", rule, *rule ? ")" : "", stored_texts[c->stored]);
 }
 
 json_t *inv_report_choices(const inv_plan *p, json_t *counts)

@@ -84,12 +84,9 @@ static inv_status check(inv_session *s, const inv_modes *change)
     if (!change) return INV_OK;
     INV_CHECK(change->size == sizeof *change, s->ctx, INV_E_ABI,
               "modes of %zu bytes: this library knows %zu (set .size)", change->size, sizeof *change);
-    INV_CHECK(!change->memory || *change->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
+    INV_CHECK(!change->memory || (unsigned)*change->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
               "no memory mode has number %d", change->memory ? (int)*change->memory : 0);
-    for (size_t i = 0; i < change->nrules; i++)
-        INV_CHECK(change->rules[i].glob && change->rules[i].mode <= INV_MEMORY_OFFLOAD, s->ctx, INV_E_ARG,
-                  "rule %zu of %zu has no glob, or a mode that there is not", i + 1, change->nrules);
-    return INV_OK;
+    return inv__modes_check(s->ctx, change->rules, change->nrules);
 }
 
 /* `scope`: the modes of before are kept behind, for pop. */

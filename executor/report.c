@@ -75,6 +75,12 @@ static json_t *drift(const inv_session *s, const inv_plan *p)
     return json_pack("{s:o, s:o}", "largest", inv_report_number(s->worst_drift), "blocks", list);
 }
 
+json_t *inv_report_words(const inv_context *ctx, const char *text)
+{
+    char spelled[1024];
+    return json_string(inv__spell(ctx, text, spelled, sizeof spelled));
+}
+
 /* *trained: elements of those that are. */
 static void trainables(const inv_plan *p, json_t *train, json_t *frozen, json_t *reasons, int64_t *trained)
 {
@@ -90,8 +96,9 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen, json_t 
             continue;
         }
         const inv_untrained why = v->untrained == INV_TRAINED ? INV_UNTRAINED_UNREACHED : (inv_untrained)v->untrained;
-        (void)json_array_append_new(frozen, json_pack("{s:s, s:s, s:s, s:I}", "name", v->name, "reason",
-                                                      inv_untrained_key(why), "why", inv_untrained_text(why),
+        (void)json_array_append_new(frozen, json_pack("{s:s, s:s, s:o, s:I}", "name", v->name, "reason",
+                                                      inv_untrained_key(why), "why",
+                                                      inv_report_words(g->ctx, inv_untrained_text(why)),
                                                       "elements", (json_int_t)nelem));
         if (!of[why])
             of[why] = json_pack("{s:s, s:i, s:s}", "reason", inv_untrained_key(why), "count", 0, "first", v->name);

@@ -83,13 +83,15 @@ static inv_status write_settled(inv_model *settled, const char *path, char **jso
 
 inv_status inv_model_rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
 {
-    const inv_session_options none = {.size = sizeof none};
+    inv_session_options shapes = {.size = sizeof shapes};
     inv_model *settled = NULL;
     if (json) *json = NULL;
     INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
+    if (options) INV_TRY(inv__options_read(model->ctx, options, &shapes));
     INV_TRY(need_file(model));
+    INV_TRY(inv_workers_own(model->ctx));
     if (model->form == INV_FORM_INFERENCE) INV_TRY(inv__model_settled(model, path, &settled));
-    inv_status s = rewrite(settled ? settled : model, options ? options : &none, path, json);
+    inv_status s = rewrite(settled ? settled : model, &shapes, path, json);
     if (settled && s != INV_OK && s != INV_E_NOMEM && s != INV_E_IO) s = write_settled(settled, path, json);
     inv_model_destroy(settled);
     return s;
@@ -115,12 +117,32 @@ static json_t *inverse_report(const inv_rewriting *r, const char *path)
                      "initializers_added", added, "notes", texts(r->notes, r->nnotes));
 }
 
+/* The caller's struct, whole: fields that his version does not have are zero. */
+static inv_status read_reverse(inv_context *ctx, const inv_reverse_options *given, inv_reverse_options *o)
+{
+    *o = (inv_reverse_options){.size = sizeof *o};
+    if (!given) return INV_OK;
+    INV_TRY(inv__size_check(ctx, "options of the inverse direction", given->size, sizeof *o));
+    INV_CHECK(given->size % sizeof(void *) == 0, ctx, INV_E_ABI,
+              "options of the inverse direction of %zu bytes end within a field", given->size); /* all are pointers */
+    memcpy(o, given, given->size);
+    o->size = sizeof *o;
+    INV_CHECK(!o->ngiven || o->given, ctx, INV_E_ARG, "{given} is NULL, but its number is %zu", o->ngiven);
+    for (size_t i = 0; i < o->ngiven; i++)
+        INV_CHECK(o->given[i], ctx, INV_E_ARG, "entry %zu of %zu of {given} is NULL", i + 1, o->ngiven);
+    return INV_OK;
+}
+
 static inv_status reverse(inv_model *model, const inv_session_options *shapes, const inv_reverse_options *options,
                           bool in_memory, inv_rewriting **r)
 {
-    const inv_session_options none = {.size = sizeof none};
+    inv_session_options whole = {.size = sizeof whole};
+    inv_reverse_options direction;
+    if (shapes) INV_TRY(inv__options_read(model->ctx, shapes, &whole));
+    INV_TRY(read_reverse(model->ctx, options, &direction));
     INV_TRY(need_file(model));
-    return model->ctx->reverse(model->ctx, model->graph, shapes ? shapes : &none, options, in_memory, r);
+    INV_TRY(inv_workers_own(model->ctx));
+    return model->ctx->reverse(model->ctx, model->graph, &whole, &direction, in_memory, r);
 }
 
 inv_status inv_model_write_inverse(inv_model *model, const inv_session_options *shapes,

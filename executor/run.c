@@ -100,11 +100,14 @@ static inv_status finite(inv_session *s, const inv_tensor *t, bool *yes)
     return INV_OK;
 }
 
-static void name_bad(inv_session *s, const inv_node *n)
+static void name_bad(inv_session *s, int kind, const inv_node *n)
 {
-    const char *name = inv_node_label(n);
-    if (n->op->flags & INV_OP_SOURCE) (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (the data fed)", n->name);
-    else (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (%s%s)", name, n->op->name,
+    const char *name = inv_node_label(n), *fed = n->name;
+    const inv_plan *p = &s->program->plan[kind];
+    for (size_t i = 0; i < p->feed.n; i++)
+        if (p->feed.at[i].is_target && p->feed.at[i].value == n->out[0]) fed = "the target";
+    if (n->op->flags & INV_OP_SOURCE) (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (the data fed)", fed);
+    else (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (%s%s)", name, inv_node_kind(n),
                         n->phase == INV_FORWARD ? "" : ", in backward");
 }
 
@@ -164,7 +167,7 @@ inv_status inv_runnable_compute(inv_session *s, int kind, size_t from, size_t to
             bool fine;
             INV_TRY(finite(s, &n->call.out[k], &fine));
             if (fine) continue;
-            name_bad(s, n->node);
+            name_bad(s, kind, n->node);
             *bad = true;
             return INV_OK;
         }

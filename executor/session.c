@@ -114,13 +114,12 @@ static inv_status fit_arena(inv_session *s, size_t old_homes)
 
 static inv_status open_session(inv_session *s, const inv_session_options *o)
 {
-    INV_CHECK(o->size > 0 && o->size <= sizeof *o, s->ctx, INV_E_ABI,
-              "session options of %zu bytes: this library knows at most %zu (set .size)", o->size, sizeof *o);
-    /* Workspaces are planned for so many threads. */
-    if (o->size >= offsetof(inv_session_options, threads) + sizeof o->threads && o->threads > 0)
-        omp_set_num_threads(o->threads);
-    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
-    o = &s->program->options; /* complete, also where the caller's is of an older version */
+    inv_session_options whole;
+    INV_TRY(inv__options_read(s->ctx, o, &whole));
+    if (whole.threads > 0) omp_set_num_threads(whole.threads); /* workspaces are planned for so many */
+    INV_TRY(inv_workers_own(s->ctx));
+    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, &whole, &s->program));
+    o = &s->program->options;
     s->step.seed = o->seed;
     const char *device = o->device ? o->device : "cpu";
     if (o->plan_only && strcmp(device, "cuda") == 0) return INV_OK; /* also where it is not built in */
@@ -292,6 +291,8 @@ static inv_status feed(inv_session *s, int first, int last, const inv_array *inp
 {
     INV_TRY(inv_session_whole(s));
     INV_CHECK(s->transient, s->ctx, INV_E_ARG, "this session was made for planning only");
+    INV_TRY(inv_workers_own(s->ctx));
+    INV_TRY(inv__arrays_check(s->ctx, inputs, n, target));
     *kind = plan_for(s, first, last, inputs, n, target);
     if (*kind < 0) return fail_feeds(s, first, inputs, n, target);
     const inv_plan *plan = &s->program->plan[*kind];
@@ -456,10 +457,12 @@ static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const 
 inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,
                             inv_result *result)
 {
+    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
     memset(result, 0, sizeof *result);
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, s->ctx, INV_E_ARG,
               "this session has no optimizer, so there is nothing to step");
+    INV_CHECK(isfinite(lr) && lr >= 0, s->ctx, INV_E_ARG, "{lr} is %g: must be finite and not negative", lr);
     s->step.lr = lr;
     return step(s, inputs, ninputs, target, result);
 }
@@ -467,6 +470,7 @@ inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninp
 inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
                             inv_result *result)
 {
+    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
     memset(result, 0, sizeof *result);
     const inv_session_options *o = &s->program->options;
     INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer == INV_OPT_NONE, s->ctx, INV_E_ARG,
@@ -477,6 +481,7 @@ inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninp
 inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
                             inv_result *result)
 {
+    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
     memset(result, 0, sizeof *result);
     bool train = s->program->options.purpose == INV_FOR_TRAIN;
     int kind;

@@ -44,6 +44,12 @@ static const char *clean(view *w, const char *s)
     return copy;
 }
 
+json_t *inv__view_words(view *w, const char *s)
+{
+    char spelled[1024];
+    return json_string(inv__spell(w->ctx, s, spelled, sizeof spelled));
+}
+
 json_t *inv__view_text(view *w, const char *s)
 {
     return json_string(clean(w, s));
@@ -92,7 +98,8 @@ static json_t *initializers_json(view *w)
         set(w, o, "bytes", json_integer((json_int_t)v->data.nbytes));
         set(w, o, "trainable", json_boolean(why == INV_TRAINED));
         if (why != INV_TRAINED) set(w, o, "reason", json_string(inv_untrained_key(why)));
-        if (why != INV_TRAINED) set(w, o, "why", json_string(v->type ? "no dense tensor" : inv_untrained_text(why)));
+        const char *text_of = v->type ? "no dense tensor" : inv_untrained_text(why);
+        if (why != INV_TRAINED) set(w, o, "why", inv__view_words(w, text_of));
         append(w, a, o);
     }
     return a;

@@ -16,19 +16,19 @@ static const struct {
 } texts[] = {
     {"batch_norm_eval",
      "in evaluation mode, as exported or as `train` has written them: training uses the stored statistics and leaves "
-     "them as they are; --train-bn normalizes by the batch and updates them"},
+     "them as they are; {train_bn} normalizes by the batch and updates them"},
     {"batch_norm_folded",
      "batch normalization was folded into these nodes: its scale, shift and statistics are gone, and training goes on "
      "without normalization; export without folding to train it"},
     {"computed_initializer",
-     "computed by the exporter, of parameters as a rule (tables of positions), and trained as they are: --freeze what "
+     "computed by the exporter, of parameters as a rule (tables of positions), and trained as they are: {freeze} what "
      "shall stay as it is"},
     {"dropout_off",
      "these drop nothing, also in training: in evaluation mode, as exported or as `train` has written them; export in "
-     "training mode, or train with --keep-training-mode, to have dropout"},
+     "training mode, or train with {keep_training_mode}, to have dropout"},
     {"training_info",
      "the file has a training algorithm of its own, for these: it is written back as it is, and another one is run, "
-     "which trains them too; --freeze what shall stay as it is"},
+     "which trains them too; {freeze} what shall stay as it is"},
     {"quantized_weight",
      "integer weights are constants, and so are the scales of quantization: train the model before it was quantized"},
     {"straight_through",
@@ -120,8 +120,8 @@ static inv_status report_merges(inv__view *w)
         inv__view_set(w, trap, "count", json_integer(m->ngroup));
         inv__view_set(w, trap, "uses", uses);
         inv__view_set(w, trap, "text",
-                      json_string("equal tensors that the exporter has merged: training would tie them and is "
-                                  "refused; --untie gives each use its own, --tied GLOB keeps them together"));
+                      inv__view_words(w, "equal tensors that the exporter has merged: training would tie them and is "
+                                      "refused; {untie} gives each use its own, {tied} keeps them together"));
         inv__view_append(w, w->traps, trap);
     }
     if (merges.cut) {
@@ -143,8 +143,8 @@ static void report_ties(inv__view *w)
         inv__view_set(w, trap, "initializer", inv__view_text(w, inv_val(w->g, w->ties.at[i].copy)->name));
         inv__view_set(w, trap, "of", inv__view_text(w, inv_val(w->g, w->ties.at[i].master)->name));
         inv__view_set(w, trap, "text",
-                      json_string("one weight that the exporter has stored twice: trained as one, and both are written "
-                                  "back; --untie trains them apart"));
+                      inv__view_words(w, "one weight that the exporter has stored twice: trained as one, and both are "
+                                      "written back; {untie} trains them apart"));
         inv__view_append(w, w->traps, trap);
     }
 }
@@ -282,7 +282,7 @@ inv_status inv__traps_report(inv__view *w)
         inv__view_set(w, o, "kind", json_string(texts[i].kind));
         bool tensors = !strcmp(texts[i].kind, "computed_initializer") || !strcmp(texts[i].kind, "training_info");
         inv__view_set(w, o, tensors ? "initializers" : "nodes", json_incref(nodes));
-        inv__view_set(w, o, "text", json_string(texts[i].text));
+        inv__view_set(w, o, "text", inv__view_words(w, texts[i].text));
         inv__view_append(w, w->traps, o);
     }
     return INV_OK;

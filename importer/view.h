@@ -30,6 +30,7 @@ typedef struct inv__view {
 void inv__view_set(inv__view *w, json_t *object, const char *key, json_t *v);
 void inv__view_append(inv__view *w, json_t *array, json_t *v);
 json_t *inv__view_text(inv__view *w, const char *s);
+json_t *inv__view_words(inv__view *w, const char *s); /* our own, {field} of options in it */
 
 /* constants.c: adds those of one graph to w->constants; `prefix`: of names. */
 inv_status inv__constants_look(inv__view *w, const inv_graph *g, const char *prefix, bool body);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/near.h"
+#include "core/node.h"
 #include "passes/outline.h"
 #include "passes/pass.h"
 
@@ -50,8 +51,8 @@ static inv_status check_globs(inv_graph *g, const char *option, const char *cons
             used = any_glob(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
             inv_near_look(&near, inv_val(g, g->inits.at[k])->name);
         }
-        INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name" INV_NEAR_FORMAT, option,
-                  globs[i], INV_NEAR_ARGS(near));
+        INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name" INV_NEAR_FORMAT,
+                  inv__option(g->ctx, option), globs[i], INV_NEAR_ARGS(near));
     }
     return INV_OK;
 }
@@ -120,7 +121,7 @@ static inv_status name_missing(reverse *r, inv_id loss)
         for (uint32_t k = 0; k < n->nout; k++) here = here || (n->out[k] != INV_NONE && on[n->out[k]]);
         if (!here || !wants_any(r, n) || n->op->flags & INV_OP_NO_GRAD) continue;
         if (!n->op->grad)
-            inv__str_add(&text, "; %s (node '%s')", n->op->name,
+            inv__str_add(&text, "; %s (node '%s')", inv_node_kind(n),
                          n->norigin ? n->origin[0] : inv_val(g, n->out[0])->name);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE && r->wanted[n->in[k]]) on[n->in[k]] = true;
@@ -129,7 +130,7 @@ static inv_status name_missing(reverse *r, inv_id loss)
     if (text.n)
         s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
                       "operators without a gradient lie between trained weights and the loss: %s. Freeze what comes "
-                      "before them (--freeze GLOB), or train only what follows (--train-only GLOB)", text.s + 2);
+                      "before them ({freeze}), or train only what follows ({train_only})", text.s + 2);
     inv__str_fini(&text);
     return s;
 }
@@ -492,13 +493,13 @@ static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
 
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
-    INV_TRY(check_globs(g, "--train-only", rq->options->train_only, rq->options->ntrain_only));
-    INV_TRY(check_globs(g, "--freeze", rq->options->freeze, rq->options->nfreeze));
-    INV_TRY(check_globs(g, "--tied", rq->options->tied, rq->options->ntied));
+    INV_TRY(check_globs(g, "train_only", rq->options->train_only, rq->options->ntrain_only));
+    INV_TRY(check_globs(g, "freeze", rq->options->freeze, rq->options->nfreeze));
+    INV_TRY(check_globs(g, "tied", rq->options->tied, rq->options->ntied));
     mark_state(g);
     g->forward_end = g->order.n;
     if (rq->purpose != INV_FOR_TRAIN) return INV_OK;
-    INV_CHECK(plan->loss != INV_NONE, g->ctx, INV_E_ARG, "training needs a loss (--loss KIND)");
+    INV_CHECK(plan->loss != INV_NONE, g->ctx, INV_E_ARG, "training needs a loss ({loss})");
     reverse r = {.g = g};
     inv__arena_init(&r.scratch, g->ctx);
     inv_status s = run(&r, rq, plan);

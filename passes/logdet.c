@@ -28,7 +28,7 @@ static inv_status cannot(const tally *t, const inv_derived *u, const char *why)
     const inv_node *n = inv_nod(t->g, u->edge->forward);
     return inv__fail(t->x->o->ctx, INV_E_NOT_INVERTIBLE,
                      "the log-determinant cannot be put together: node '%s' (%s): %s. If the model has an output with "
-                     "its log-determinants, name that (--logdet)", inv_node_called(t->g, n), n->op_type, why);
+                     "its log-determinants, name that ({logdet})", inv_node_called(t->g, n), n->op_type, why);
 }
 
 /* --- whether the sum is right --- */
@@ -168,7 +168,7 @@ static inv_status check_end(const tally *t)
     }
     INV_CHECK(held == wanted && wanted == x->wanted.n, x->o->ctx, INV_E_NOT_INVERTIBLE,
               "the log-determinant cannot be put together: the outputs and inputs of the model do not determine each "
-              "other. If the model has an output with its log-determinants, name that (--logdet)");
+              "other. If the model has an output with its log-determinants, name that ({logdet})");
     return INV_OK;
 }
 
@@ -506,7 +506,7 @@ static inv_status by_output(inv_reversal *x, int64_t rows)
     inv_shape_text(s, text);
     INV_CHECK(n == rows || n == 1, o->ctx, INV_E_ARG,
               "output '%s' of the model is %s for a batch of %lld: log-determinants are a number per sample, or one "
-              "for all of them; name another output (--logdet), or none", o->reverse->logdet, text, (long long)rows);
+              "for all of them; name another output ({logdet}), or none", o->reverse->logdet, text, (long long)rows);
     if (s->rank != 1) own = op2(r, "Reshape", own, ints(r, 1, &flat));
     own = n == rows ? op1(r, "Neg", own) : op2(r, "Sub", zeros(x), own);
     return emit(r, x->logdet_name, "Identity", NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;

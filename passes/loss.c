@@ -53,7 +53,7 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
             return INV_E_NOMEM;
     }
     if (out->n != 1)
-        return fail_outputs(g, plan, out->n ? "several floating-point outputs: say which with --loss-output NAME" :
+        return fail_outputs(g, plan, out->n ? "several floating-point outputs: say which with {loss_outputs}" :
                                               "no floating-point output for the loss", "");
     return INV_OK;
 }
@@ -65,7 +65,7 @@ static inv_status feed_target(inv_graph *g, const inv_request *rq, inv_plan *pla
 {
     const inv_array *t = rq->options->target;
     if (!t && !rq->options->plan_only)
-        return inv__fail(g->ctx, INV_E_ARG, "this loss needs a target (--target FILE.npy)");
+        return inv__fail(g->ctx, INV_E_ARG, "this loss needs a target ({target})");
     inv_shape shape = t ? inv_shape_of(t->rank, t->dims) : *usual;
     if (rq->batch > 0 && shape.rank > 0) shape.dim[0] = rq->batch;
     bool real = t ? inv_dtype_is_float(t->dtype) : !labels;
@@ -151,7 +151,7 @@ static inv_status fail_axes(inv_graph *g, inv_id logits, const inv_array *t, int
     const inv_shape shape = inv_shape_of(t->rank, t->dims);
     return inv__fail(g->ctx, INV_E_ARG,
                      "which axis of output '%s' %s%s has the classes? With target %s%s it may be %d or %d: say which "
-                     "(--class-axis K; class_axis of the session's options). Of a language model's [batch, time, "
+                     "({class_axis}). Of a language model's [batch, time, "
                      "vocabulary] it is 2",
                      o->name, inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), inv_dtype_name(t->dtype),
                      inv_shape_text(&shape, b), first, second);
@@ -189,7 +189,7 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (!axis) INV_TRY(find_class_axis(g, rq, logits, &axis));
     if (axis < 0) axis += x.rank;
     if (axis < 0 || axis >= x.rank)
-        return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d (--class-axis)", axis,
+        return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d ({class_axis})", axis,
                          inv_val(g, logits)->name, x.rank);
     inv_id target;
     const inv_shape rows = without_axis(&x, axis);
@@ -204,7 +204,7 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     INV_TRY(class_weights(g, rq, logits, x.dim[axis], &weights));
     const bool ignores = rq->options->ignores;
     INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
-              "--ignore-index is about integer labels; the target for '%s' is of soft targets",
+              "{ignore_index} is about integer labels; the target for '%s' is of soft targets",
               inv_val(g, logits)->name);
     const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
                               inv_attr_of_int("ignore_index", rq->options->ignore_index)};
@@ -266,7 +266,8 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
                                 "loss 'output' wants an output of one element: ", inv_val(g, outputs.at[0])->name);
         plan->loss = outputs.at[0];
         break;
-    case INV_LOSS_NONE: break;
+    case INV_LOSS_NONE:
+    default: return inv__fail(g->ctx, INV_E_ARG, "{loss} is %d: there is no such loss", (int)rq->options->loss);
     }
     inv_val(g, plan->loss)->keep = true;
     if (plan->correct != INV_NONE) inv_val(g, plan->correct)->keep = true;

@@ -65,6 +65,7 @@ static void take_name(inv_graph *g, inv_id from, inv_id to, const bool *named)
 inv_status inv_lower_origin(inv_graph *g, const inv_node *n)
 {
     inv_emit_for(g, n);
+    if (!g->emit_type) g->emit_type = n->op_type;
     if (n->norigin) return INV_OK;
     const char **origin = INV_ARENA_NEW(&g->arena, const char *, 1);
     if (!origin) return INV_E_NOMEM;
@@ -109,6 +110,7 @@ static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
     for (uint32_t i = 0; i < n.nout; i++) out[i] = n.out[i];
     inv_nod(g, id)->origin = g->emit_origin;
     inv_nod(g, id)->norigin = g->emit_norigin;
+    inv_nod(g, id)->origin_type = g->emit_type;
     return inv_vec_push(&g->arena, &g->order, id) ? INV_OK : INV_E_NOMEM;
 }
 

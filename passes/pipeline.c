@@ -3,6 +3,7 @@
  * anchors. */
 #include <string.h>
 
+#include "core/node.h"
 #include "passes/pass.h"
 
 /* Names of the outputs are the model's, whatever values come to stand for them. */
@@ -91,7 +92,7 @@ static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_sta
         inv_str text;
         inv__str_init(&text, p->ctx);
         inv__str_add(&text, "%s. The model was exported for a batch of %lld and is asked for %lld: use a batch of %lld "
-                     "(--batch, --drop-last), or export it with a dynamic batch axis", inv_context_message(p->ctx),
+                     "({inputs}, {tail_batch}), or export it with a dynamic batch axis", inv_context_message(p->ctx),
                      (long long)v->shape.dim[0], (long long)batch, (long long)v->shape.dim[0]);
         st = inv__fail(p->ctx, INV_E_SHAPE, "%s", text.s);
         inv__str_fini(&text);
@@ -138,7 +139,7 @@ static inv_status check_kernels(const inv_graph *g)
         if (first < i) continue;
         const char *at = n->norigin ? n->origin[0] : n->phase == INV_FORWARD ? "forward" : "backward or update";
         inv_dtype t = n->nin && n->in[0] != INV_NONE ? inv_val(g, n->in[0])->dtype : g->real;
-        inv__str_add(&missing, "%s%s of %s (%s)", missing.n ? ", " : "", n->op->name, inv_dtype_name(t), at);
+        inv__str_add(&missing, "%s%s of %s (%s)", missing.n ? ", " : "", inv_node_kind(n), inv_dtype_name(t), at);
     }
     inv_status s = INV_OK;
     if (missing.n)
@@ -206,8 +207,9 @@ static inv_status check_early(const inv_program *p, const inv_plan *plan)
 {
     INV_CHECK(!updates_wait(plan) || p->options.memory == INV_MEMORY_AUTO, p->ctx, INV_E_ARG,
               "early updates: the reconstruction of '%s' is checked by a guard, which may refuse the step when weights "
-              "have been updated already; use %s, or --guard off", inv_val(plan->base, plan->guarded.at[0])->name,
-              p->options.guard == INV_GUARD_FULL ? "--memory store" : "--memory recompute or store");
+              "have been updated already; use {memory} %s, or {guard} off",
+              inv_val(plan->base, plan->guarded.at[0])->name,
+              p->options.guard == INV_GUARD_FULL ? "store" : "recompute or store");
     return INV_OK;
 }
 
@@ -217,7 +219,7 @@ static void tell_early(const inv_program *p)
     for (int k = 0; k < INV_PLAN_KINDS; k++) waits |= p->plan[k].g && updates_wait(&p->plan[k]);
     if (waits)
         inv__log(p->ctx, "weights are not updated early: with what is rebuilt and guards that check it, the step takes "
-                 "less; --guard off has both");
+                 "less; {guard} off has both");
 }
 
 /* Batch normalizations that were to train and cannot, because the model computes their statistics. */
@@ -226,8 +228,8 @@ static inv_status tell_norms(const inv_program *p)
     const inv_graph *g = p->plan[INV_PLAN_MAIN].base;
     if (!g->norm.kept) return INV_OK;
     INV_CHECK(g->norm.trained, p->ctx, INV_E_ARG,
-              "batch normalization cannot train on batches: the mean and variance of '%s' are no initializers that "
-              "could be updated, and the model has no other", g->norm.first_kept);
+              "{train_bn}: batch normalization cannot train on batches: the mean and variance of '%s' are no "
+              "initializers that could be updated, and the model has no other", g->norm.first_kept);
     inv__log(p->ctx, "batch normalization '%s'%s stays as it is: its mean and variance are no initializers that could "
              "be updated", g->norm.first_kept, g->norm.kept > 1 ? ", like others," : "");
     return INV_OK;
@@ -289,7 +291,7 @@ static inv_status within_budget(const inv_program *p)
     INV_CHECK(!p->refused, p->ctx, INV_E_NOMEM, "%s", p->refusal);
     const size_t peak = p->persistent + p->control + p->transient;
     INV_CHECK(!p->options.budget || peak <= p->options.budget, p->ctx, INV_E_NOMEM,
-              "the budget of %llu bytes cannot be met: the plan needs %zu; raise --budget, or use a smaller batch",
+              "the budget of %llu bytes cannot be met: the plan needs %zu; raise {budget}, or use a smaller batch",
               (unsigned long long)p->options.budget, peak);
     return INV_OK;
 }
@@ -462,22 +464,17 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
 {
     inv_arena *a = &p->arena;
     inv_session_options *c = &p->options;
-    memcpy(c, o, o->size < sizeof *c ? o->size : sizeof *c);
+    *c = *o;
     inv_array *inputs = INV_ARENA_NEW(a, inv_array, c->ninputs + 1), *target = INV_ARENA_NEW(a, inv_array, 1);
     inv_mode_rule *modes = INV_ARENA_NEW(a, inv_mode_rule, c->nmodes + 1);
     if (!inputs || !target || !modes) return INV_E_NOMEM;
     for (size_t i = 0; i < c->ninputs; i++) {
-        INV_CHECK(c->inputs[i].rank >= 0 && c->inputs[i].rank <= INV_MAX_RANK, p->ctx, INV_E_SHAPE,
-                  "input '%s' has rank %d, at most %d is supported", c->inputs[i].name, c->inputs[i].rank,
-                  INV_MAX_RANK);
         inputs[i] = c->inputs[i];
         INV_TRY(copy_array(a, &inputs[i]));
         if (inv_input_is_constant(c, &o->inputs[i])) INV_TRY(copy_data(p, &o->inputs[i], &inputs[i]));
     }
     c->inputs = inputs;
     if (c->target) {
-        INV_CHECK(c->target->rank >= 0 && c->target->rank <= INV_MAX_RANK, p->ctx, INV_E_SHAPE,
-                  "the target has rank %d, at most %d is supported", c->target->rank, INV_MAX_RANK);
         *target = *c->target;
         INV_TRY(copy_array(a, target));
         c->target = target;
@@ -574,10 +571,8 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     /* docs/numerics.md: above 2e-5 a float32 reconstruction moves gradients by more than a few 1e-3. */
     p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : p->options.float64 ? 1e-8 : 2e-5;
     if (s == INV_OK && p->options.train_bn && !has_batch_norm(source))
-        s = inv__fail(ctx, INV_E_ARG, "--train-bn: the model has no BatchNormalization. If the exporter has folded it "
+        s = inv__fail(ctx, INV_E_ARG, "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "
                       "into convolutions, `inspect` says so, and it has to be exported again without that");
-    if (s == INV_OK && p->options.early_update && p->options.optimizer == INV_OPT_NONE)
-        s = inv__fail(ctx, INV_E_ARG, "early updates: there is no optimizer that would update anything");
     if (s == INV_OK) s = inv_pass_untie(p);
     if (s == INV_OK) s = find_trained(p);
     if (s == INV_OK) s = build_with_constants(p, options);

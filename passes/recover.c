@@ -125,6 +125,7 @@ static inv_id copy_node(emitter *x, inv_id base_node, const inv_id *wanted, uint
     c->solves = solves;
     c->origin = solves != INV_NONE ? inv_nod(g, solves)->origin : n.origin;
     c->norigin = solves != INV_NONE ? inv_nod(g, solves)->norigin : n.norigin;
+    c->origin_type = solves != INV_NONE ? inv_nod(g, solves)->origin_type : n.origin_type;
     for (uint32_t k = 0; k < c->nout; k++) {
         if (c->out[k] == INV_NONE) continue;
         inv_val(g, c->out[k])->def = id;

@@ -241,7 +241,7 @@ static inv_status fail_unknown(inv_reversal *x)
                          inv_val(x->o->flat, x->wanted.at[i])->name);
     if (x->d.r.reason) inv__str_add(&text, "; an inverse cannot be written: %s", x->d.r.reason);
     else say_stops(x, &text);
-    inv__str_add(&text, ". Inputs that are conditions can be given (--given)");
+    inv__str_add(&text, ". Inputs that are conditions can be given ({given})");
     inv_status s = text.failed ? INV_E_NOMEM : inv__fail(x->o->ctx, INV_E_NOT_INVERTIBLE, "%s", text.s);
     inv__str_fini(&text);
     return s;

@@ -57,10 +57,10 @@ static inv_status make(const inv_batch_job *job, const inv_session_options *shap
 /* Says that it may hold for the extents alone that it was made for. */
 static inv_status note_extents(inv_rewriting *made)
 {
-    static const char text[] = "dimensions other than the batch are open: it may hold for the extents alone that it "
-                               "was made for (--dim, --feed)";
+    const char *text = inv__arena_printf(&made->a, "dimensions other than the batch are open: it may hold for the "
+                                         "extents alone that it was made for ({inputs})");
     const char **notes = INV_ARENA_NEW(&made->a, const char *, made->nnotes + 1);
-    if (!notes) return INV_E_NOMEM;
+    if (!notes || !text) return INV_E_NOMEM;
     for (size_t i = 0; i < made->nnotes; i++) notes[i] = made->notes[i];
     notes[made->nnotes++] = text;
     made->notes = notes;

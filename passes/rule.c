@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/condition.h"
+#include "core/node.h"
 #include "ops/linear.h"
 #include "passes/pass.h"
 
@@ -265,7 +266,7 @@ static inv_status on_range(inv_matcher *m, const inv_condition *c, inv_id a, boo
     *holds = positive ? r.lo > 0 || (r.lo == 0 && r.above) : r.lo > c->number || r.hi < -c->number;
     if (*holds) return INV_OK;
     const inv_value *val = inv_val(m->g, a);
-    const char *by = val->def == INV_NONE ? "the caller" : inv_nod(m->g, val->def)->op->name;
+    const char *by = val->def == INV_NONE ? "the caller" : inv_node_kind(inv_nod(m->g, val->def));
     inv_arena *to = &m->g->arena;
     if (!positive)
         *reason = inv__arena_printf(to, "'%s', given by %s, may come as near to zero as %.3g", val->name, by,

@@ -292,11 +292,11 @@ static inv_status read_value(loader *x, const json_t *o, const json_t *value, in
         return INV_OK;
     }
     INV_CHECK(!r->p.value[number].forced, x->ctx, INV_E_ARG,
-              MISFIT "firing %u gives '%s', which is stored (--keep or --mode)", x->k, name);
+              MISFIT "firing %u gives '%s', which is stored ({keep} or {modes})", x->k, name);
     const uint32_t e = find_way(r, number, o);
     INV_CHECK(e != INV_NO_FIRING && (f->edge == INV_NO_FIRING || e == f->edge), x->ctx, INV_E_ARG,
               MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here (other rules or a lower "
-              "--max-drift than the plan was made with may be why)", x->k, text_of(o, "how"), name,
+              "{max_drift} than the plan was made with may be why)", x->k, text_of(o, "how"), name,
               text_of(o, "node"), text_of(o, "op"), *rule ? " and rule " : "", rule);
     f->edge = e;
     for (uint32_t t = 0; t < r->p.edge[e].ntarget; t++)
@@ -366,7 +366,7 @@ static inv_status load(loader *x, const json_t *root, const inv_plan *plan, cons
               INV_E_ARG, "this is no saved plan, or one of another version of the program (invonnx_plan is not %d)",
               VERSION);
     INV_CHECK(strcmp(text_of(root, "memory"), memory) == 0, x->ctx, INV_E_ARG,
-              MISFIT "it was made with --memory %s, the session is in mode %s", text_of(root, "memory"), memory);
+              MISFIT "it was made with {memory} %s, the session is in mode %s", text_of(root, "memory"), memory);
     json_t *shapes = shapes_of(plan);
     if (!shapes) return INV_E_NOMEM;
     const json_t *entry = entry_for(plans, shapes);

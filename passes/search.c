@@ -133,11 +133,11 @@ static inv_status check_offload(const search *s)
 {
     const inv_session_options *o = s->rq->options;
     INV_CHECK(o->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
-              "offload is a mode of single values, not of a session: --mode GLOB=offload, '*' for all of them");
+              "offload is a mode of single values, not of a session: {modes}, with '*' for all of them");
     for (size_t i = 0; i < o->nmodes; i++)
         INV_CHECK(o->modes[i].mode != INV_MEMORY_OFFLOAD || s->plan->base->gpu, s->ctx, INV_E_ARG,
-                  "--mode %s=offload: device %s computes in host memory, so there is nowhere to offload to; use device "
-                  "cuda, or another mode", o->modes[i].glob, o->device ? o->device : "cpu");
+                  "{modes}, %s=offload: device %s computes in host memory, so there is nowhere to offload to; use "
+                  "device cuda, or another mode", o->modes[i].glob, o->device ? o->device : "cpu");
     return INV_OK;
 }
 
@@ -160,10 +160,12 @@ static inv_status forced(search *s, const inv_program *program)
     INV_TRY(check_offload(s));
     for (size_t i = 0; i < o->nmodes; i++) { /* the last that fits counts */
         const inv_mode_rule *rule = &o->modes[i];
-        if (!mark_glob(b, rule->glob, rule->mode, mode)) return inv_glob_fits_nothing(b, "--mode", rule->glob);
+        if (!mark_glob(b, rule->glob, rule->mode, mode))
+            return inv_glob_fits_nothing(b, inv__option(s->ctx, "modes"), rule->glob);
     }
     for (size_t i = 0; i < o->nkeep; i++)
-        if (!mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode)) return inv_glob_fits_nothing(b, "--keep", o->keep[i]);
+        if (!mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode))
+            return inv_glob_fits_nothing(b, inv__option(s->ctx, "keep"), o->keep[i]);
     for (size_t v = 0; v < b->value.n; v++) {
         keep[v] = mode[v] == INV_MEMORY_STORE;
         no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE || mode[v] == INV_MEMORY_OFFLOAD;

@@ -62,9 +62,9 @@ static void add_remedies(inv_str *text, const inv_merges *merges)
         statistics += any;
         updated += m->updates;
     }
-    if (statistics < merges->n) inv__str_add(text, "; --tied GLOB says that they are shared on purpose");
-    if (statistics) inv__str_add(text, "; --tied does not help where one use is a running statistic");
-    if (updated < merges->n) inv__str_add(text, "; --freeze GLOB leaves them as they are");
+    if (statistics < merges->n) inv__str_add(text, "; {tied} says that they are shared on purpose");
+    if (statistics) inv__str_add(text, "; {tied} does not help where one use is a running statistic");
+    if (updated < merges->n) inv__str_add(text, "; {freeze} leaves them as they are");
     if (updated && updated < merges->n) inv__str_add(text, ", unless training updates them as running statistics");
 }
 
@@ -77,7 +77,7 @@ static inv_status refuse(const inv_graph *g, const inv_merges *merges)
         name_merge(&text, g, &merges->at[i]);
     }
     if (merges->n > MAX_NAMED) inv__str_add(&text, "; and %zu more initializers", merges->n - MAX_NAMED);
-    inv__str_add(&text, ". --untie gives each its own copy");
+    inv__str_add(&text, ". {untie} gives each its own copy");
     add_remedies(&text, merges);
     inv_status s = inv__fail(g->ctx, INV_E_ARG,
                              "the exporter has merged tensors whose values were equal, and training would tie them: %s",
@@ -160,8 +160,8 @@ static inv_status stand_in(untier *u, inv_id v, inv_id *out)
 static inv_status cannot(const untier *u, const inv_param_use *a, const inv_param_use *b)
 {
     return inv__fail(u->g->ctx, INV_E_UNSUPPORTED_OP,
-                     "--untie: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, where "
-                     "names cannot be changed; inline the model's functions first (onnx.inliner), or say --tied",
+                     "{untie}: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, where "
+                     "names cannot be changed; inline the model's functions first (onnx.inliner), or say {tied}",
                      inv_val(u->g, u->param)->name, inv_use_role_name(a->role), a->label, a->op_type,
                      inv_use_role_name(b->role), b->label, b->op_type);
 }

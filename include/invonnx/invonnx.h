@@ -73,6 +73,9 @@ typedef struct inv_context_options {
     bool no_rules; /* operators only: inverse rules come from plugins */
     inv_progress_fn progress; /* NULL: nothing is told */
     void *progress_opaque;
+    /* How messages call an option of a session, by the name of its field: a program whose users give options in other
+     * words says these. NULL, or what gives NULL: by the field. */
+    const char *(*option_name)(const char *field);
 } inv_context_options;
 
 /** The library's version, "MAJOR.MINOR.PATCH". */
@@ -312,7 +315,8 @@ typedef struct inv_session_options {
     inv_guard guard;
     double max_drift; /* relative L2 error of a reconstructed value above which a step is not committed; 0: default */
     inv_optimizer optimizer;
-    double momentum, beta1, beta2, epsilon, weight_decay; /* used as given when an optimizer is chosen */
+    double momentum, beta1, beta2, epsilon, weight_decay; /* used as given when an optimizer is chosen: none below 0,
+                                                             beta1 and beta2 below 1 */
     uint64_t seed;
     int threads; /* 0: as many as the machine has */
     uint64_t budget; /* bytes for all of session and step, of a device's own memory where it has some: the plan of least
@@ -353,6 +357,10 @@ typedef struct inv_session_options {
     bool (*may_commit)(void *opaque);
     void *may_commit_opaque;
 } inv_session_options;
+
+/** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.
+ *  @return INV_OK; INV_E_ABI for a size, else INV_E_ARG, INV_E_SHAPE, INV_E_UNSUPPORTED_TYPE with the field's name */
+INV_NODISCARD INV_API inv_status inv_session_options_check(inv_context *ctx, const inv_session_options *options);
 
 /** Compiles the plans (train, last smaller batch, evaluation of both sizes) and allocates their one arena.
  *  All that is missing is named at once. @return INV_OK; INV_E_SHAPE, INV_E_UNSUPPORTED_OP, INV_E_ARG, ...;
@@ -405,7 +413,7 @@ typedef struct inv_result {
 /** One training step: forward, backward with reconstruction, guards, update.
  *  @param inputs one per model input, float or integer, host, borrowed for the call
  *  @param target NULL for losses without one
- *  @param lr     learning rate
+ *  @param lr     learning rate, finite and not negative
  *  @return INV_OK; INV_E_SHAPE if a shape was not planned for; INV_E_ARG if an input that is a constant of the session
  *          has other values; INV_E_NUMERIC if the loss or a gradient is not
  *          finite (nothing was committed; result->bad_node says where)

@@ -301,7 +301,7 @@ class Forms(unittest.TestCase):
         affine = [r for r in report["refusals"] if r["kind"] == "affine_coupling"]
         self.assertEqual([(r["node"], r["op"], r["value"], r["condition"]) for r in affine],
                          [("n2_Mul", "Mul", "a", "positive(s)")])
-        self.assertIn("'s', given by MatMulT, may be zero or negative", affine[0]["reason"])
+        self.assertIn("'s', given by MatMul, may be zero or negative", affine[0]["reason"])
         plan = common.report("plan", self.model, "--loss", "mse", "--loss-output", "y")
         self.assertEqual(plan["refusals"], report["refusals"])
 

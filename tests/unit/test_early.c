@@ -255,7 +255,7 @@ static void guards_forbid_them(void **state)
                              .early_update = true};
     assert_int_equal(train(coupled, o, 1, 0).status, INV_E_ARG);
     assert_non_null(strstr(inv_context_message(ctx), "checked by a guard"));
-    assert_non_null(strstr(inv_context_message(ctx), "--memory recompute"));
+    assert_non_null(strstr(inv_context_message(ctx), "memory recompute"));
     o.guard = INV_GUARD_OFF;
     assert_int_equal(train(coupled, o, 1, 0).status, INV_OK);
     o.guard = INV_GUARD_ON;
@@ -321,7 +321,7 @@ static void full_guards_forbid_more(void **state)
                              .guard = INV_GUARD_FULL, .early_update = true};
     wide(text, sizeof text, 5);
     assert_int_equal(train(text, o, 1, 0.5f).status, INV_E_ARG);
-    assert_non_null(strstr(inv_context_message(ctx), "use --memory store, or --guard off"));
+    assert_non_null(strstr(inv_context_message(ctx), "use memory store, or guard off"));
     o.memory = INV_MEMORY_STORE;
     assert_int_equal(train(text, o, 1, 0.5f).status, INV_OK);
 }

@@ -160,7 +160,7 @@ static const struct refused {
     {"affine_coupling", "affine_coupling", "given by Relu, may be as small as 0",
      HALVES "p = MatMul(x2, A); s = Relu(p); h = MatMul(x2, A); m = Mul(x1, s); y1 = Add(m, h); "
             "y = Concat<axis = 1>(y1, x2);" TAIL},
-    {"affine_coupling", "affine_coupling", "given by MatMulT, may be zero or negative",
+    {"affine_coupling", "affine_coupling", "given by MatMul, may be zero or negative",
      HALVES "s = MatMul(x2, A); r = MatMul(x2, A); h = Tanh(r); m = Mul(x1, s); y1 = Add(m, h); "
             "y = Concat<axis = 1>(y1, x2);" TAIL},
     {"affine_coupling", "affine_coupling", "given by Add, may be as small as -0.5",

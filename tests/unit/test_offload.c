@@ -429,7 +429,7 @@ static void refused_by_name(void **state)
         assert_non_null(strstr(inv_context_message(ctx), i == 2 ? "device checked" : "device cpu"));
     }
     assert_int_equal(plan_deep("sim", INV_MEMORY_OFFLOAD, 0, NULL).status, INV_E_ARG);
-    assert_non_null(strstr(inv_context_message(ctx), "--mode GLOB=offload"));
+    assert_non_null(strstr(inv_context_message(ctx), "modes, with '*'"));
     const outcome one = plan_deep("cuda", INV_MEMORY_AUTO, 0, &rule); /* plans need no device */
     assert_int_equal(one.status, INV_OK);
     assert_true(one.of[INV_OFFLOADED] > 0);

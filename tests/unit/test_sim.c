@@ -294,7 +294,7 @@ static void too_little_memory(void **state)
     end(&f);
     inv_sim_faults_next = (inv_sim_faults){.memory = peak - 1};
     assert_int_equal(begin(&f, &j), INV_E_NOMEM);
-    assert_non_null(strstr(inv_context_message(f.ctx), "--budget"));
+    assert_non_null(strstr(inv_context_message(f.ctx), "budget"));
     end(&f);
     inv_sim_faults_next = (inv_sim_faults){0};
 }

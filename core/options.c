@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The options of a session, looked at once, whoever gives them: sizes, enumerations, numbers, lists and arrays. What
+ * depends on the model is found where it is used. */
+#include <math.h>
+#include <string.h>
+
+#include "core/options.h"
+#include "core/shape.h"
+
+#define O inv_session_options
+#define AT(field) offsetof(O, field)
+
+/* --- the size --- */
+
+/* Every field. A caller's struct may end behind any of them, it may be of an older version, but not within one. */
+static const struct {
+    size_t at, nbytes;
+    const char *name;
+} fields[] = {
+#define F(field) {AT(field), sizeof(((O *)0)->field), #field}
+    F(size), F(purpose), F(inputs), F(ninputs), F(target), F(tail_batch), F(eval_batch), F(eval_tail), F(loss),
+    F(loss_outputs), F(nloss_outputs), F(logdet), F(class_axis), F(memory), F(keep), F(nkeep), F(modes), F(nmodes),
+    F(train_only), F(freeze), F(ntrain_only), F(nfreeze), F(input_grads), F(float64), F(no_dropout), F(plan_only),
+    F(device), F(guard), F(max_drift), F(optimizer), F(momentum), F(beta1), F(beta2), F(epsilon), F(weight_decay),
+    F(seed), F(threads), F(budget), F(train_bn), F(untie), F(tied), F(ntied), F(constant_inputs), F(nconstant_inputs),
+    F(constants_as_needed), F(huber_delta), F(class_weights), F(nclass_weights), F(ignores), F(ignore_index),
+    F(profile), F(early_update), F(costs), F(plan), F(may_commit), F(may_commit_opaque)
+#undef F
+};
+_Static_assert(AT(may_commit_opaque) + sizeof(void *) == sizeof(O), "a new field is in the table above and here");
+
+inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
+{
+    INV_CHECK(size >= sizeof(size_t) && size <= known, ctx, INV_E_ABI,
+              "%s of %zu bytes: this library knows at most %zu (set .size to the size of the struct)", what, size,
+              known);
+    return INV_OK;
+}
+
+static inv_status check_size(inv_context *ctx, size_t size)
+{
+    INV_TRY(inv__size_check(ctx, "session options", size, sizeof(O)));
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        INV_CHECK(size <= fields[i].at || size >= fields[i].at + fields[i].nbytes, ctx, INV_E_ABI,
+                  "session options of %zu bytes end within the field %s (set .size to the size of the struct)", size,
+                  fields[i].name);
+    return INV_OK;
+}
+
+/* --- numbers --- */
+
+static inv_status check_enums(inv_context *ctx, const O *o)
+{
+    const struct {
+        const char *name;
+        unsigned value, last;
+    } enums[] = {{"purpose", (unsigned)o->purpose, INV_FOR_TRAIN},       {"loss", (unsigned)o->loss, INV_LOSS_HUBER},
+                 {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},    {"guard", (unsigned)o->guard, INV_GUARD_OFF},
+                 {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW}};
+    for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
+        INV_CHECK(enums[i].value <= enums[i].last, ctx, INV_E_ARG, "%s is %d: there are 0 to %u",
+                  inv__option(ctx, enums[i].name), (int)enums[i].value, enums[i].last);
+    return INV_OK;
+}
+
+static inv_status check_reals(inv_context *ctx, const O *o)
+{
+    const bool updates = o->optimizer != INV_OPT_NONE;
+    const struct {
+        const char *name;
+        double value;
+        bool share; /* below 1 */
+    } reals[] = {{"max_drift", o->max_drift, false},
+                 {"huber_delta", o->huber_delta, false},
+                 {"momentum", updates ? o->momentum : 0, false},
+                 {"beta1", updates ? o->beta1 : 0, true},
+                 {"beta2", updates ? o->beta2 : 0, true},
+                 {"epsilon", updates ? o->epsilon : 0, false},
+                 {"weight_decay", updates ? o->weight_decay : 0, false}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        const double v = reals[i].value;
+        INV_CHECK(isfinite(v) && v >= 0 && !(reals[i].share && v >= 1), ctx, INV_E_ARG, "%s is %g: must be %s",
+                  inv__option(ctx, reals[i].name), v,
+                  reals[i].share ? "at least 0 and below 1" : "finite and not negative");
+    }
+    return INV_OK;
+}
+
+static inv_status check_integers(inv_context *ctx, const O *o)
+{
+    enum { MOST_THREADS = 4096 };
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } integers[] = {{"tail_batch", o->tail_batch, 0, INT64_MAX},
+                    {"eval_batch", o->eval_batch, 0, INT64_MAX},
+                    {"eval_tail", o->eval_tail, 0, INT64_MAX},
+                    {"class_axis", o->class_axis, -INV_MAX_RANK, INV_MAX_RANK - 1},
+                    {"threads", o->threads, 0, MOST_THREADS}};
+    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
+        const int64_t v = integers[i].value;
+        INV_CHECK(v >= integers[i].least, ctx, INV_E_ARG, "%s is %lld: must be at least %lld",
+                  inv__option(ctx, integers[i].name), (long long)v, (long long)integers[i].least);
+        INV_CHECK(v <= integers[i].most, ctx, INV_E_ARG, "%s is %lld: must be at most %lld",
+                  inv__option(ctx, integers[i].name), (long long)v, (long long)integers[i].most);
+    }
+    return INV_OK;
+}
+
+/* --- lists --- */
+
+static inv_status check_lists(inv_context *ctx, const O *o)
+{
+    const struct {
+        const char *name;
+        const char *const *item;
+        size_t n;
+    } lists[] = {{"loss_outputs", o->loss_outputs, o->nloss_outputs}, {"keep", o->keep, o->nkeep},
+                 {"train_only", o->train_only, o->ntrain_only},       {"freeze", o->freeze, o->nfreeze},
+                 {"tied", o->tied, o->ntied},
+                 {"constant_inputs", o->constant_inputs, o->nconstant_inputs}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        INV_CHECK(!lists[i].n || lists[i].item, ctx, INV_E_ARG, "%s is NULL, but its number is %zu",
+                  inv__option(ctx, lists[i].name), lists[i].n);
+        for (size_t k = 0; k < lists[i].n; k++)
+            INV_CHECK(lists[i].item[k], ctx, INV_E_ARG, "entry %zu of %zu of %s is NULL", k + 1, lists[i].n,
+                      inv__option(ctx, lists[i].name));
+    }
+    INV_CHECK(!o->nclass_weights || o->class_weights, ctx, INV_E_ARG, "{class_weights} is NULL, but its number is %zu",
+              o->nclass_weights);
+    return INV_OK;
+}
+
+inv_status inv__modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t n)
+{
+    INV_CHECK(!n || rules, ctx, INV_E_ARG, "{modes} is NULL, but its number is %zu", n);
+    for (size_t i = 0; i < n; i++) {
+        INV_CHECK(rules[i].glob, ctx, INV_E_ARG, "entry %zu of %zu of {modes} has no glob", i + 1, n);
+        INV_CHECK((unsigned)rules[i].mode <= INV_MEMORY_OFFLOAD, ctx, INV_E_ARG,
+                  "entry %zu of %zu of {modes}, '%s', has mode %d: there are 0 to %d", i + 1, n, rules[i].glob,
+                  (int)rules[i].mode, INV_MEMORY_OFFLOAD);
+    }
+    return INV_OK;
+}
+
+/* --- arrays --- */
+
+inv_status inv__array_check(inv_context *ctx, const char *what, const inv_array *a)
+{
+    const char *name = a->name ? a->name : "";
+    INV_CHECK(a->rank >= 0 && a->rank <= INV_MAX_RANK, ctx, INV_E_SHAPE,
+              "%s '%s' has rank %d, at most %d is supported", what, name, a->rank, INV_MAX_RANK);
+    INV_CHECK(!a->rank || a->dims, ctx, INV_E_ARG, "%s '%s' has rank %d, but its dims are NULL", what, name, a->rank);
+    for (int d = 0; d < a->rank; d++)
+        INV_CHECK(a->dims[d] >= 0, ctx, INV_E_SHAPE, "%s '%s' has extent %lld in dimension %d", what, name,
+                  (long long)a->dims[d], d);
+    INV_CHECK(!a->data || inv_dtype_size(a->dtype) > 0, ctx, INV_E_UNSUPPORTED_TYPE,
+              "%s '%s' has element type %d: there is none of numbers with that number", what, name, (int)a->dtype);
+    for (int64_t r = 0; a->rows && a->data && a->rank && r < a->dims[0]; r++)
+        INV_CHECK(a->rows[r] >= 0, ctx, INV_E_ARG, "%s '%s': row %lld is to be row %lld of the data", what, name,
+                  (long long)r, (long long)a->rows[r]);
+    return INV_OK;
+}
+
+inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
+{
+    INV_CHECK(!n || inputs, ctx, INV_E_ARG, "inputs is NULL, but its number is %zu", n);
+    for (size_t i = 0; i < n; i++) {
+        INV_CHECK(inputs[i].name, ctx, INV_E_ARG, "input %zu of %zu has no name", i + 1, n);
+        INV_TRY(inv__array_check(ctx, "input", &inputs[i]));
+    }
+    return target ? inv__array_check(ctx, "the target", target) : INV_OK;
+}
+
+/* --- all --- */
+
+static inv_status check_together(inv_context *ctx, const O *o)
+{
+    INV_CHECK(o->nloss_outputs <= 1 || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG,
+              "{loss_outputs} names %zu outputs; this loss is of one", o->nloss_outputs);
+    INV_CHECK(!o->logdet || o->loss == INV_LOSS_NLL, ctx, INV_E_ARG, "{logdet} goes with loss nll only");
+    INV_CHECK(!o->nclass_weights || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
+              "{class_weights} goes with loss cross_entropy only");
+    INV_CHECK(!o->ignores || o->loss == INV_LOSS_CROSS_ENTROPY, ctx, INV_E_ARG,
+              "{ignore_index} goes with loss cross_entropy only");
+    INV_CHECK(!o->early_update || o->optimizer != INV_OPT_NONE, ctx, INV_E_ARG,
+              "{early_update}: there is no optimizer that would update anything");
+    return INV_OK;
+}
+
+inv_status inv__options_read(inv_context *ctx, const inv_session_options *given, inv_session_options *o)
+{
+    memset(o, 0, sizeof *o);
+    INV_CHECK(given, ctx, INV_E_ARG, "no session options are given");
+    INV_TRY(check_size(ctx, given->size));
+    memcpy(o, given, given->size);
+    o->size = sizeof *o;
+    INV_TRY(check_enums(ctx, o));
+    INV_TRY(check_reals(ctx, o));
+    INV_TRY(check_integers(ctx, o));
+    INV_TRY(check_lists(ctx, o));
+    INV_TRY(inv__modes_check(ctx, o->modes, o->nmodes));
+    INV_TRY(inv__arrays_check(ctx, o->inputs, o->ninputs, o->target));
+    return check_together(ctx, o);
+}
+
+inv_status inv_session_options_check(inv_context *ctx, const inv_session_options *options)
+{
+    inv_session_options complete;
+    return inv__options_read(ctx, options, &complete);
+}
