@@ -200,6 +200,7 @@ typedef struct cli_data {
     inv_array *arrays; /* the present batch */
     inv_array target_array;
     int64_t (*dims)[NPY_MAX_RANK]; /* per input, then of the target: the batch's extents */
+    size_t used;                   /* bytes of rows since pages were last given back */
     void **copies;                 /* likewise: an aligned copy of the batch's rows where the file has them unaligned */
 } cli_data;
 

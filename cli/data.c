@@ -149,8 +149,21 @@ int cli_data_reserve(cli_data *data, int64_t batch)
     return CLI_OK;
 }
 
+/* Rows that have been used need not stay in the process's memory, or it would grow to the size of the data. */
+static void give_back(cli_data *data, int64_t n)
+{
+    enum { OFTEN = 16 << 20 }; /* bytes */
+    for (size_t i = 0; i < data->ninputs + data->has_target; i++)
+        data->used += data->whole[i] ? 0 : (size_t)n * row_nbytes(array_at(data, i));
+    if (data->used < OFTEN) return;
+    data->used = 0;
+    for (size_t i = 0; i < data->ninputs + data->has_target; i++)
+        if (!data->whole[i]) npy_give_back(array_at(data, i));
+}
+
 void cli_data_batch(cli_data *data, int64_t start, int64_t n)
 {
+    give_back(data, n);
     for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
         const npy_array *a = array_at(data, i);
         inv_array *out = i < data->ninputs ? &data->arrays[i] : &data->target_array;
@@ -372,6 +385,10 @@ int cli_check_labels(const cli_job *job, const npy_array *labels, const char *pa
     const int64_t classes = classes_of(job, port, labels);
     size_t n = labels->nbytes / npy_itemsize(labels->dtype);
     for (size_t i = 0; i < n; i++) {
+        if (i % (1 << 20) == 0) {
+            cli_busy("checking the labels", (double)i / (double)n);
+            npy_give_back(labels);
+        }
         double v = cli_element(labels->data, labels->dtype, i);
         if (v == (double)job->o->ignore_index) continue;
         if (v < 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The .npy format: six bytes magic, version, length of the header, a Python dictionary literal as header, data.
  * The header is read as the small grammar it is; nothing in it is trusted before it is compared with the file. */
+#define _GNU_SOURCE /* madvise */
 #include "npy.h"
 
 #include <errno.h>
@@ -242,6 +243,11 @@ bool npy_open(const char *path, const char *const *members, size_t nmembers, npy
                                    : npy_parse(out->map, out->map_nbytes, out, why);
     if (!ok) npy_close(out);
     return ok;
+}
+
+void npy_give_back(const npy_array *a)
+{
+    if (a->map) (void)madvise(a->map, a->map_nbytes, MADV_DONTNEED);
 }
 
 void npy_close(npy_array *a)

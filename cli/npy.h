@@ -37,6 +37,8 @@ bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why)
 bool npz_member(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why);
 bool npz_has_suffix(const char *path);
 void npy_close(npy_array *a);
+/** The file's pages go back to the system; what is read again is mapped anew. */
+void npy_give_back(const npy_array *a);
 /** A name out of a file, in quotes, control characters as \u000a. */
 void npy_put_name(FILE *f, const char *name);
 size_t npy_itemsize(inv_dtype t);

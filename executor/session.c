@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sessions: one arena, the steps over it, guards and what follows when one refuses. */
+#define _DEFAULT_SOURCE /* madvise */
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "executor/executor.h"
 
@@ -131,6 +133,17 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     return fit_arena(s, 0);
 }
 
+/* The weights are in the arena: the pages of the file that they were read from go back to the system. Whatever is read
+ * of them again, when the model is saved, is mapped anew. */
+static void give_back(const inv_model *model)
+{
+    const char *path;
+    size_t nbytes;
+    const void *base;
+    for (size_t i = 0; model->impl && (base = inv_model_file(model, i, &path, &nbytes)); i++)
+        if (nbytes) (void)madvise((void *)(uintptr_t)base, nbytes, MADV_DONTNEED);
+}
+
 inv_status inv_session_create(inv_model *model, const inv_session_options *options, inv_session **out)
 {
     *out = NULL;
@@ -146,6 +159,7 @@ inv_status inv_session_create(inv_model *model, const inv_session_options *optio
         inv_session_destroy(s);
         return st;
     }
+    give_back(model);
     *out = s;
     return INV_OK;
 }
