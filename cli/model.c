@@ -329,6 +329,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .loss_outputs = o->loss_output.n ? (const char *const *)o->loss_output.item : NULL,
         .nloss_outputs = o->loss_output.n,
         .logdet = o->logdet,
+        .trust_logdet = o->trust_logdet,
         .class_axis = o->class_axis == INT64_MIN ? 0 : (int)o->class_axis,
         .huber_delta = o->huber_delta,
         .ignores = o->ignore_index != INT64_MIN,

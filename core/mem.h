@@ -41,6 +41,9 @@ typedef inv_status (*inv_extents_fn)(inv_context *ctx, const struct inv_graph *s
 /* What a row supports (core/op.h): joined in the same way. */
 struct inv_op_def;
 struct inv_support;
+struct inv_volumes;
+typedef inv_status (*inv_volumes_fn)(inv_context *ctx, const struct inv_graph *source, const inv_session_options *o,
+                                     bool compared, struct inv_volumes *out);
 typedef inv_status (*inv_support_fn)(inv_context *ctx, const struct inv_op_def *row, struct inv_support *out);
 
 /* Handle of a user: allocator, error record, registry. One thread at a time. */
@@ -64,6 +67,7 @@ struct inv_context {
     inv_rewrite_fn inverses; /* of a rewritten model: only the tensors that are inverses of others */
     inv_reverse_fn reverse;
     inv_extents_fn extents;
+    inv_volumes_fn volumes;
     inv_support_fn support;
     bool (*has_log_derivative)(const char *op); /* passes/logdet.c */
     const struct inv_api *api; /* what plugins and built-in rule sets are given (ops/plugin.c) */

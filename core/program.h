@@ -30,6 +30,17 @@ typedef struct inv_volume {
     uint32_t nterm;
 } inv_volume;
 
+/* A model with the log-determinant of its own direction, by the rules, as an output besides. Names are those of
+ * values of g. */
+typedef struct inv_volumes {
+    inv_graph *g;
+    const char *by_rules;                 /* [N] */
+    const char *const *z;                 /* the outputs that it is about */
+    size_t nz;
+    const char *own, *sum, *difference;   /* if compared: the model's own, [N] or [1]; sum of by_rules, and of that less
+                                             own, over the batch */
+} inv_volumes;
+
 /* One way to get a value from others: the nodes are a template outside of the order. */
 typedef struct inv_edge {
     const inv_inverse_def *rule;
@@ -249,10 +260,11 @@ static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV
 typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
-    const inv_graph *source; /* the model's graph, or `own` */
+    const inv_graph *source; /* the model's graph, `own` or `likely` */
     inv_graph *own;          /* with merged initializers apart (passes/untie.c); NULL: nothing was merged */
     uint8_t *untrained;      /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
     inv_ties tie;            /* of values of `source`: initializers that follow others (passes/tie.c) */
+    inv_graph *likely;       /* `source`, if it is the model with the log-determinant of the rules; else NULL */
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;

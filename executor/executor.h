@@ -172,6 +172,10 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former);
 inv_status inv_session_settle(inv_session *s);
 /* modes.c: what inv_session_set_modes has left */
 void inv_modes_forget(inv_session *s);
+
+/* likelihood.c: the log-determinant that a flow's loss takes beside that of the rules, on the data of `given`; needs
+ * s->program alone. INV_E_ARG if they differ */
+inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given);
 /* access.c: where an initializer lives; NULL: nowhere in this session */
 const inv_home *inv_session_home(const inv_session *s, const char *name);
 const inv_home *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */

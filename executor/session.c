@@ -121,6 +121,7 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     if (whole.threads > 0) omp_set_num_threads(whole.threads); /* workspaces are planned for so many */
     INV_TRY(inv_workers_own(s->ctx));
     INV_TRY(s->ctx->compile(s->ctx, s->model->graph, &whole, &s->program));
+    INV_TRY(inv_compare_logdet(s, &whole));
     o = &s->program->options;
     s->step.seed = o->seed;
     const char *device = o->device ? o->device : "cpu";

@@ -59,6 +59,7 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
     ctx->inverses = inv_rewrite_inverses;
     ctx->reverse = inv_reverse_model;
     ctx->extents = inv_extents_find;
+    ctx->volumes = inv_volumes_by_rules;
     ctx->support = inv_support_of;
     *out = ctx;
     return INV_OK;

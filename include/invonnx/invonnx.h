@@ -282,6 +282,8 @@ typedef struct inv_mode_rule {
     inv_memory mode;
 } inv_mode_rule;
 
+#define INV_LOGDET_RULES "rules"
+
 typedef struct inv_session_options {
     size_t size; /* sizeof(inv_session_options); zero is the default of every field */
     inv_purpose purpose;
@@ -294,7 +296,13 @@ typedef struct inv_session_options {
     inv_loss loss;
     const char *const *loss_outputs; /* NULL: the only floating-point output */
     size_t nloss_outputs;
-    const char *logdet; /* nll: output [batch] or NULL */
+    /* nll: the output with the log-determinants, [batch], or one number for all; NULL: they count as zero. "rules":
+     * they are computed by what the rules say of the model's operators (docs/flows.md), from the weights as they are at
+     * each step; INV_E_NOT_INVERTIBLE where these cannot tell. An output is compared with them once, when a session
+     * with an optimizer or for evaluation is created whose `inputs` have data, on some rows of these: INV_E_ARG where
+     * it is another number, or in training does not follow the weights, as where an exporter has folded it into
+     * constants. */
+    const char *logdet;
     /* Cross entropy: axis of the classes, from the end if negative. 0: the one that the target leaves for them; where
      * it leaves several (logits [N,T,V] with T = V, soft targets of rank 3 and more), it has to be said. */
     int class_axis;
@@ -356,6 +364,7 @@ typedef struct inv_session_options {
      * not asked. With early updates some weights have been updated by then. */
     bool (*may_commit)(void *opaque);
     void *may_commit_opaque;
+    bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.
