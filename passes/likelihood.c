@@ -285,3 +285,25 @@ inv_status inv_volumes_by_rules(inv_context *ctx, const inv_graph *source, const
     else inv_graph_destroy(x.g);
     return s;
 }
+
+inv_status inv_pass_likelihood(inv_program *p)
+{
+    inv_session_options *o = &p->options;
+    inv_volumes v;
+    if (o->loss != INV_LOSS_NLL || !o->logdet || strcmp(o->logdet, INV_LOGDET_RULES) != 0) return INV_OK;
+    for (size_t i = 0; i < p->source->outputs.n; i++)
+        if (strcmp(inv_val(p->source, p->source->outputs.at[i])->name, o->logdet) == 0) return INV_OK;
+    const inv_status s = inv_volumes_by_rules(p->ctx, p->source, o, false, &v);
+    if (s == INV_E_NOT_INVERTIBLE) {
+        char *why = inv__arena_strdup(&p->arena, inv_context_message(p->ctx));
+        return why ? inv__fail(p->ctx, s, "the rules cannot tell the log-determinant: %s", why) : INV_E_NOMEM;
+    }
+    INV_TRY(s);
+    p->likely = v.g;
+    p->source = v.g;
+    o->logdet = v.by_rules;
+    if (o->nloss_outputs) return INV_OK;
+    o->loss_outputs = v.z;
+    o->nloss_outputs = v.nz;
+    return INV_OK;
+}

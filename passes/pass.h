@@ -29,7 +29,10 @@ inv_status inv_rewrite_inverses(inv_context *ctx, const inv_graph *source, const
 inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
                              const inv_reverse_options *options, bool in_memory, struct inv_rewriting **out);
 
-/* likelihood.c: what inv_context.volumes points to */
+/* likelihood.c: with INV_LOGDET_RULES, unless the model has an output of that name: its log-determinant, in a graph of
+ * the program's own */
+inv_status inv_pass_likelihood(inv_program *p);
+/* What inv_context.volumes points to. */
 inv_status inv_volumes_by_rules(inv_context *ctx, const inv_graph *source, const inv_session_options *o, bool compared,
                                 inv_volumes *out);
 

@@ -556,29 +556,6 @@ static inv_status find_trained(inv_program *p)
     return inv_pass_ties(p);
 }
 
-/* The log-determinant INV_LOGDET_RULES, unless the model has an output of that name. */
-static inv_status add_logdet(inv_program *p)
-{
-    inv_session_options *o = &p->options;
-    inv_volumes v;
-    if (o->loss != INV_LOSS_NLL || !o->logdet || strcmp(o->logdet, INV_LOGDET_RULES) != 0) return INV_OK;
-    for (size_t i = 0; i < p->source->outputs.n; i++)
-        if (strcmp(inv_val(p->source, p->source->outputs.at[i])->name, o->logdet) == 0) return INV_OK;
-    const inv_status s = inv_volumes_by_rules(p->ctx, p->source, o, false, &v);
-    if (s == INV_E_NOT_INVERTIBLE) {
-        char *why = inv__arena_strdup(&p->arena, inv_context_message(p->ctx));
-        return why ? inv__fail(p->ctx, s, "the rules cannot tell the log-determinant: %s", why) : INV_E_NOMEM;
-    }
-    INV_TRY(s);
-    p->likely = v.g;
-    p->source = v.g;
-    o->logdet = v.by_rules;
-    if (o->nloss_outputs) return INV_OK;
-    o->loss_outputs = v.z;
-    o->nloss_outputs = v.nz;
-    return INV_OK;
-}
-
 inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options, inv_program **out)
 {
     *out = NULL;
@@ -598,7 +575,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
         s = inv__fail(ctx, INV_E_ARG, "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "
                       "into convolutions, `inspect` says so, and it has to be exported again without that");
     if (s == INV_OK) s = inv_pass_untie(p);
-    if (s == INV_OK) s = add_logdet(p);
+    if (s == INV_OK) s = inv_pass_likelihood(p);
     if (s == INV_OK) s = find_trained(p); /* of the values of the graph that is compiled */
     if (s == INV_OK) s = build_with_constants(p, options);
     if (s != INV_OK) {
