@@ -24,7 +24,8 @@ static const struct {
     F(device), F(guard), F(max_drift), F(optimizer), F(momentum), F(beta1), F(beta2), F(epsilon), F(weight_decay),
     F(seed), F(threads), F(budget), F(train_bn), F(untie), F(tied), F(ntied), F(constant_inputs), F(nconstant_inputs),
     F(constants_as_needed), F(huber_delta), F(class_weights), F(nclass_weights), F(ignores), F(ignore_index),
-    F(profile), F(early_update), F(costs), F(plan), F(may_commit), F(may_commit_opaque)
+    F(profile), F(early_update), F(trust_logdet), F(costs), F(plan), F(may_commit),
+    F(may_commit_opaque)
 #undef F
 };
 _Static_assert(AT(may_commit_opaque) + sizeof(void *) == sizeof(O), "a new field is in the table above and here");

@@ -352,6 +352,7 @@ typedef struct inv_session_options {
      * whose loss is not finite still changes nothing; where a gradient is not, weights whose gradients came before it
      * have been updated. INV_E_ARG where a guard may refuse a step (memory modes that invert, guard full). */
     bool early_update;
+    bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
     /* What the time of a step is predicted by: rates of the session's type of arithmetic, copied. NULL: it is not. Of
      * the CPU, also in plans for another device. */
     const inv_cost_table *costs;
@@ -364,7 +365,6 @@ typedef struct inv_session_options {
      * not asked. With early updates some weights have been updated by then. */
     bool (*may_commit)(void *opaque);
     void *may_commit_opaque;
-    bool trust_logdet; /* `logdet` is meant as it is, and is not compared */
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.
