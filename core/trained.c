@@ -246,6 +246,13 @@ static bool stays(inv_untrained why, bool exactly)
     return why == INV_UNTRAINED_TYPE || why == INV_UNTRAINED_INVERSE || why == INV_UNTRAINED_STATISTIC;
 }
 
+/* A matrix, filter or table is no mask, and may be large: it is not read for this. If it holds such numbers, the loss
+ * of the first step will tell. */
+static bool is_read(const finder *f, inv_id v)
+{
+    return !(f->roles[v] & (1u << INV_USE_WEIGHT | 1u << INV_USE_TABLE));
+}
+
 static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
 {
     static const inv_session_options none = {0};
@@ -258,7 +265,7 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     if (is_named(o->freeze, o->nfreeze, x->name, &frozen_exactly)) *why = INV_UNTRAINED_FROZEN;
     else if (named) *why = INV_TRAINED;
     else if (o->ntrain_only && *why == INV_TRAINED) *why = INV_UNTRAINED_UNNAMED;
-    if (*why != INV_TRAINED || is_finite(&x->data)) return INV_OK;
+    if (*why != INV_TRAINED || !is_read(f, v) || is_finite(&x->data)) return INV_OK;
     *why = INV_UNTRAINED_NONFINITE;
     INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,
               "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a "

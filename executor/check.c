@@ -220,7 +220,7 @@ static inv_status open_check(check *c, int type, inv_session **out)
     o.nloss_outputs = 0;
     o.logdet = NULL;
     o.float64 = type == 1;
-    return inv_session_create(c->model, &o, out);
+    return inv_session_make(c->model, &o, out);
 }
 
 /* --- one after the other, in a training step --- */

@@ -161,6 +161,8 @@ static inline size_t inv_first_unpoisoned(const unsigned char *p, size_t nbytes)
 
 /* session.c: an error for sessions that have no plan any more */
 inv_status inv_session_whole(const inv_session *s);
+/* inv_session_create of options that have been read (core/options.h), which may be for a purpose of our own. */
+inv_status inv_session_make(inv_model *model, const inv_session_options *options, inv_session **out);
 /* This process may compute: the worker threads are its own (workers.c). */
 inv_status inv_workers_own(inv_context *ctx);
 /* The program as it was; its arena holds what has come since. */

@@ -116,12 +116,10 @@ static inv_status fit_arena(inv_session *s, size_t old_homes)
 
 static inv_status open_session(inv_session *s, const inv_session_options *o)
 {
-    inv_session_options whole;
-    INV_TRY(inv__options_read(s->ctx, o, &whole));
-    if (whole.threads > 0) omp_set_num_threads(whole.threads); /* workspaces are planned for so many */
+    if (o->threads > 0) omp_set_num_threads(o->threads); /* workspaces are planned for so many */
     INV_TRY(inv_workers_own(s->ctx));
-    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, &whole, &s->program));
-    INV_TRY(inv_compare_logdet(s, &whole));
+    INV_TRY(s->ctx->compile(s->ctx, s->model->graph, o, &s->program));
+    INV_TRY(inv_compare_logdet(s, o));
     o = &s->program->options;
     s->step.seed = o->seed;
     const char *device = o->device ? o->device : "cpu";
@@ -146,6 +144,14 @@ static void give_back(const inv_model *model)
 }
 
 inv_status inv_session_create(inv_model *model, const inv_session_options *options, inv_session **out)
+{
+    inv_session_options whole;
+    *out = NULL;
+    INV_TRY(inv__options_read(model->ctx, options, &whole));
+    return inv_session_make(model, &whole, out);
+}
+
+inv_status inv_session_make(inv_model *model, const inv_session_options *options, inv_session **out)
 {
     *out = NULL;
     inv_context *ctx = model->ctx;

@@ -105,7 +105,7 @@ static void test_import(void **state)
     assert_int_equal(inv_node_listed(choose), 1);
     assert_int_equal(choose->nin, 4); /* v and w, then v */
     assert_int_equal(inv_attr_find(choose, "else_branch")->captured, 3);
-    assert_int_equal(inv_val(inv_attr_find(choose, "else_branch")->graph, 0)->role, INV_ROLE_CONST);
+    assert_int_equal(inv_val(inv_attr_find(choose, "else_branch")->graph, 0)->role, INV_ROLE_PARAM);
     /* Uses, and numbers of the file's nodes. */
     inv_arena scratch;
     inv_uses uses;
