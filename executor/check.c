@@ -313,10 +313,9 @@ static inv_status look_at_depth(check *c, inv_session *s, int type)
     inv_depth *d;
     for (size_t i = 0; i < p->guarded.n; i++) {
         const inv_id v = p->guarded.at[i];
-        const char *by = NULL;
+        const char *by = "";
         for (size_t k = 0; k < p->choice.n; k++)
-            if (p->choice.at[k].value == v && p->choice.at[k].choice == INV_INVERTED) by = p->choice.at[k].by;
-        if (!by) continue; /* computed from such a value */
+            if (p->choice.at[k].value == v) by = p->choice.at[k].by;
         INV_TRY(depth_for(c, inv_val(p->g, v)->name, by, &d));
         d->drift[type] = s->drift[i];
     }

@@ -19,8 +19,6 @@ typedef struct emitter {
     inv_id *stands;     /* per number: the value of the base graph that was fired last */
     inv_id *local;      /* per value of a template: its copy */
     inv_id *copy;       /* per number: on the host */
-    bool *inexact;      /* per number: what was fired last comes from a reconstruction that rounds */
-    uint32_t *checked;  /* per number: the newest firing that a guard has looked at */
     uint8_t *noted;     /* per value: choices on record */
     uint8_t *way;       /* per value: the best that inverse rules have for it */
     const char **rule;
@@ -150,7 +148,6 @@ static bool guard(emitter *x, inv_id v)
     inv_graph *g = x->g;
     if (!inv_dtype_is_float(inv_val(g, v)->dtype)) return true;
     int64_t slot = (int64_t)x->plan->guarded.n;
-    x->checked[x->r->number[v]] = x->newest[x->r->number[v]];
     size_t order = g->order.n;
     inv_attr key = inv_attr_of_int("key", slot + 1);
     g->phase = INV_FORWARD;
@@ -164,26 +161,6 @@ static bool guard(emitter *x, inv_id v)
            inv_vec_push(&x->scratch, &x->behind, inv_val(g, v)->def) &&
            inv_vec_push(&x->scratch, &x->behind, inv_val(g, sum)->def) &&
            inv_vec_push(&g->arena, &x->backward, check);
-}
-
-/* What gradients read is compared as well where a function of steep slope, whose gradient is computed from its output,
- * has made it of a reconstruction: its error may be far more than that of what it was made of. */
-static bool guard_derived(emitter *x, inv_id v)
-{
-    const inv_recovery *r = x->r;
-    const uint32_t k = r->number[v];
-    if (r->policy->guard == INV_GUARD_OFF || !x->newest[k] || !x->inexact[k] || x->checked[k] == x->newest[k])
-        return true;
-    const inv_id made = x->stands[k];
-    return !(inv_nod(r->base, inv_val(r->base, made)->def)->op->flags & INV_OP_FROM_OUT) || guard(x, made);
-}
-
-/* Whether some source of the edge, as it is now, comes from a reconstruction that rounds. */
-static bool reads_inexact(const emitter *x, const inv_pb_edge *e)
-{
-    for (uint32_t i = 0; i < e->nsource; i++)
-        if (x->newest[e->source[i]] && x->inexact[e->source[i]]) return true;
-    return false;
 }
 
 /* A node of a template that belongs to forward: behind the one that gives v, in the order of these calls. It reads
@@ -281,9 +258,6 @@ static bool fire(emitter *x, const inv_firing *f)
     const inv_recovery *r = x->r;
     const inv_pb_edge *e = &r->p.edge[f->edge];
     x->for_base = true;
-    const bool inexact = reads_inexact(x, e) || (e->inverse && e->own > 0);
-    for (uint32_t i = 0; i < e->ntarget; i++)
-        if (f->want >> i & 1) x->inexact[e->target[i]] = inexact;
     const bool ok = e->offload   ? fetch(x, r->value[e->target[0]])
                     : e->inverse ? solve(x, e, f->want)
                                  : recompute(x, e, f->want);
@@ -304,13 +278,11 @@ static bool prepare(emitter *x)
     x->stands = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
     x->local = INV_ARENA_NEW(a, inv_id, n);
     x->copy = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
-    x->inexact = INV_ARENA_NEW(a, bool, r->p.nvalue + 1);
-    x->checked = INV_ARENA_NEW(a, uint32_t, r->p.nvalue + 1);
     x->noted = INV_ARENA_NEW(a, uint8_t, n);
     x->way = INV_ARENA_NEW(a, uint8_t, n);
     x->rule = INV_ARENA_NEW(a, const char *, n);
-    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->copy || !x->inexact || !x->checked ||
-        !x->noted || !x->way || !x->rule)
+    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->copy || !x->noted || !x->way ||
+        !x->rule)
         return false;
     for (size_t v = 0; v < n; v++) x->rep[v] = x->local[v] = INV_NONE;
     for (uint32_t v = 0; v < r->p.nvalue; v++) x->copy[v] = INV_NONE;
@@ -336,7 +308,7 @@ static bool walk(emitter *x, const inv_firings *firings)
             const inv_id v = inv_nod(b, id)->in[j];
             if (v == INV_NONE || !x->r->forward[v]) continue;
             const inv_id rep = stands_for(x, v);
-            if (rep == INV_NONE || !guard_derived(x, v)) return false;
+            if (rep == INV_NONE) return false;
             inv_nod(x->g, id)->in[j] = rep;
         }
         if (!inv_vec_push(&x->g->arena, &x->backward, id)) return false;
