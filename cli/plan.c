@@ -136,7 +136,10 @@ int cli_main_plan(const cli_options *o)
 {
     cli_job job;
     json_t *report = NULL;
+    char *page = NULL;
     int status = cli_open(&job, o);
+    if (status == CLI_OK && o->html) status = cli_file_check(o, "--html", o->html, &page); /* before the searches */
+    free(page);
     if (status == CLI_OK && o->loss == INV_LOSS_NONE) status = cli_usage(o, "`plan` wants --loss KIND");
     if (status == CLI_OK) status = cli_target(&job, false);
     if (status == CLI_OK) status = cli_shapes(&job);

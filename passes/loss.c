@@ -53,8 +53,9 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
             return INV_E_NOMEM;
     }
     if (out->n != 1)
-        return fail_outputs(g, plan, out->n ? "several floating-point outputs: say which with {loss_outputs}" :
-                                              "no floating-point output for the loss", "");
+        return fail_outputs(g, plan, out->n ? "several floating-point outputs: say which with " :
+                                              "no floating-point output for the loss",
+                            out->n ? inv__option(g->ctx, "loss_outputs") : "");
     return INV_OK;
 }
 
