@@ -217,16 +217,33 @@ static bool is_product_of_weight(const view *w, inv_id v)
     return false;
 }
 
-static uint8_t part_beside(const view *w, const inv_node *n, uint32_t slot)
+/* How many inputs of an operator that joins its operands have gone through a weight, and how many of a sum are products
+ * with one: counted once, since a sum may have thousands. */
+typedef struct operands {
+    uint32_t weighed, products;
+} operands;
+
+static bool has_gone_through(const view *w, inv_id v) { return v != INV_NONE && w->weighed[v]; }
+
+static bool is_sum(const inv_node *n) { return inv_node_is(n, "Add") || inv_node_is(n, "Sum"); }
+
+static operands count_operands(const view *w, const inv_node *n)
 {
-    static const char *const sums[] = {"Add", "Sum", NULL}, *const all[] = {"Add", "Sum", "Mul", "Concat", NULL};
-    uint8_t bits = 0;
-    if (!any_of(n, all)) return 0;
+    operands of = {0};
+    if (!is_sum(n) && !inv_node_is(n, "Mul") && !inv_node_is(n, "Concat")) return of;
     for (uint32_t k = 0; k < n->nin; k++) {
-        if (k == slot || n->in[k] == INV_NONE) continue;
-        if (w->weighed[n->in[k]]) bits |= inv_node_is(n, "Concat") ? PART : OPERAND;
-        if (any_of(n, sums) && is_product_of_weight(w, n->in[k])) bits |= SHIFT;
+        of.weighed += has_gone_through(w, n->in[k]);
+        of.products += is_sum(n) && is_product_of_weight(w, n->in[k]);
     }
+    return of;
+}
+
+/* By what the other operands are. */
+static uint8_t part_beside(const view *w, const inv_node *n, uint32_t slot, operands of)
+{
+    uint8_t bits = 0;
+    if (of.weighed > has_gone_through(w, n->in[slot])) bits |= inv_node_is(n, "Concat") ? PART : OPERAND;
+    if (of.products && of.products > is_product_of_weight(w, n->in[slot])) bits |= SHIFT;
     return bits;
 }
 
@@ -245,7 +262,7 @@ static uint8_t part_in_body(lifter *x, const inv_node *n, uint32_t slot)
     return bits;
 }
 
-static uint8_t part_at(lifter *x, const view *w, const inv_node *n, uint32_t slot)
+static uint8_t part_at(lifter *x, const view *w, const inv_node *n, uint32_t slot, operands of)
 {
     inv_id fn = inv_callee(&x->callees, n);
     if (slot >= inv_node_listed(n)) return part_in_body(x, n, slot);
@@ -259,7 +276,7 @@ static uint8_t part_at(lifter *x, const view *w, const inv_node *n, uint32_t slo
         if (n->out[k] != INV_NONE && (through || w->known[n->out[k]])) bits |= w->part[n->out[k]];
     if (through || (n->nout && n->out[0] != INV_NONE && w->known[n->out[0]])) return bits;
     if (is_known_slot(n, slot)) return KNOWN;
-    return is_weight_slot(n, slot) ? WEIGHT : part_beside(w, n, slot);
+    return is_weight_slot(n, slot) ? WEIGHT : part_beside(w, n, slot, of);
 }
 
 /* --- one graph --- */
@@ -308,8 +325,9 @@ static inv_status look(lifter *x, view *w, bool weighed)
     for (size_t i = 0; i < g->order.n; i++) note_values(x, w, inv_nod(g, g->order.at[i]));
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
+        const operands of = count_operands(w, n);
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE) w->part[n->in[k]] |= part_at(x, w, n, k);
+            if (n->in[k] != INV_NONE) w->part[n->in[k]] |= part_at(x, w, n, k, of);
     }
     count_weights(x, w);
     return inv_vec_push(x->a, &x->views, *w) ? INV_OK : INV_E_NOMEM;

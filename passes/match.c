@@ -311,10 +311,16 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
     inv_id one;
     const inv_id *from;
     const uint32_t n = candidates(a, s, &one, &from);
+    const inv_op_def *other = NULL; /* that the statement is not about: a value may have thousands of users */
     attempt saved = *a;
     for (uint32_t u = 0; u < n && !*found; u++) {
         inv_id node = from[u];
         if (!inv_region_pay(m, 1)) break;
+        if (inv_nod(m->g, node)->op == other || m->partial[node]) continue;
+        if (!inv_pattern_names(s, inv_nod(m->g, node))) {
+            other = inv_nod(m->g, node)->op;
+            continue;
+        }
         for (int swap = 0; swap < 2 && !*found; swap++) {
             if (!inv_pattern_bind(m, s, inv_nod(m->g, node), swap, &a->b)) {
                 *a = saved;
@@ -559,9 +565,10 @@ static inv_status match_all(inv_matcher *m)
     for (size_t i = 0; i < norder; i++) INV_TRY(match_edges(m, g->order.at[i], false));
     INV_TRY(inv_edges_index(m));
     for (size_t i = 0; i < norder; i++) {
+        m->steps += MOST_STEPS / norder;
+        if (m->partial[g->order.at[i]]) continue;
         INV_TRY(match_edges(m, g->order.at[i], true));
         INV_TRY(match_node(m, g->order.at[i]));
-        m->steps += MOST_STEPS / norder;
     }
     INV_TRY(inv_block_finish(m));
     if (inv_registry_favoured(g->ctx->registry)) inv_edges_favour(m->out, inv_registry_favoured(g->ctx->registry));

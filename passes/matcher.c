@@ -6,6 +6,33 @@
 
 #include "passes/pass.h"
 
+/* Both are of the chain that one of the file's nodes became, as a Sum does. */
+static bool same_chain(const inv_node *a, const inv_node *b)
+{
+    return a->op == b->op && a->source == b->source && a->norigin && b->norigin &&
+           strcmp(a->origin[0], b->origin[0]) == 0;
+}
+
+/* Notes which nodes give no more than a part of what one of the file's nodes gives, some of it being there already. */
+static bool find_partial(inv_matcher *m)
+{
+    enum { MOST_LINKS = 16 };
+    const inv_graph *g = m->g;
+    uint32_t *links = INV_ARENA_NEW(&m->scratch, uint32_t, g->node.n + 1); /* of its chain, in front of it */
+    if (!links) return false;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_id id = g->order.at[i];
+        const inv_node *n = inv_nod(g, id);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const inv_id d = n->in[k] == INV_NONE ? INV_NONE : inv_val(g, n->in[k])->def;
+            if (d == INV_NONE || !same_chain(inv_nod(g, d), n)) continue;
+            m->partial[d] = links[d] >= MOST_LINKS;
+            links[id] = links[d] + 1;
+        }
+    }
+    return true;
+}
+
 inv_status inv_matcher_init(inv_matcher *m)
 {
     inv_graph *g = m->g;
@@ -21,14 +48,16 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->inside = INV_ARENA_NEW(&m->scratch, inv_id, nn);
     m->paired = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->told = INV_ARENA_NEW(&m->scratch, bool, nn);
+    m->partial = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->seen = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->visited = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->in_region = INV_ARENA_NEW(&m->scratch, uint32_t, nn);
     m->height = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
-    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->told || !m->seen ||
-        !m->visited || !m->in_region || !m->height || !m->known || !m->out)
+    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->told || !m->partial ||
+        !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->out ||
+        !find_partial(m))
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -101,9 +130,14 @@ static bool of_domain(const inv_stmt *s, const inv_node *n)
     return *s->domain ? strcmp(d, s->domain) == 0 : !*d || strcmp(d, "ai.invonnx.ir") == 0;
 }
 
+bool inv_pattern_names(const inv_stmt *s, const inv_node *n)
+{
+    return op_matches(s->op, n->op->name) && of_domain(s, n);
+}
+
 bool inv_pattern_bind(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b)
 {
-    if (!op_matches(s->op, n->op->name) || !of_domain(s, n)) return false;
+    if (!inv_pattern_names(s, n)) return false;
     const inv_id *in = n->in;
     if (swap) {
         if (!(n->op->flags & INV_OP_COMMUTATIVE) || n->nin < 2) return false;

@@ -262,6 +262,9 @@ typedef struct inv_matcher {
     bool *stmt_done;
     bool *paired;    /* per node: in a block of a pattern with several operators */
     INV_VEC(inv_unsolved) unsolved; /* longer patterns that were found, where their own solve text does not do */
+    /* per node: it adds to a part of a long sum (or the like) that one of the file's nodes gives. That is no half of a
+     * model, and looking for a branch at every term would take all terms times all terms. */
+    bool *partial;
     bool *told;      /* per node: of a longer block that values forbid, and that ends there, it was said why */
     uint32_t *height; /* per value that does not depend on inputs: of its expression */
     inv_known *known; /* per value */
@@ -282,6 +285,8 @@ typedef struct inv_matcher {
 /* matcher.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
 inv_status inv_matcher_init(inv_matcher *m);
 void inv_matcher_fini(inv_matcher *m);
+/* matcher.c: whether the statement is about the node's operator */
+bool inv_pattern_names(const inv_stmt *s, const inv_node *n);
 /* matcher.c: binds an operator statement to a node if it fits; `swap`: with the first two inputs exchanged. Names of b
  * may have been added also where it does not. */
 bool inv_pattern_bind(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b);

@@ -230,6 +230,21 @@ class Small(unittest.TestCase):
             self.assertIn(remedy, said[0][3])
             self.assertIn(reason, self.invert(path))
 
+    def test_long_sum(self):
+        """What is looked at in one Sum does not grow with the number of its inputs, else they would count squared; all of
+        them are solved for all the same, and a branch that joins behind them is found."""
+        seen = []
+        for n in (64, 256):
+            inputs = ", ".join(f"float[4,6] x{i}" for i in range(n))
+            terms = ", ".join(f"x{i}" for i in range(n))
+            path = self.model(inputs, "float[4,6] z, float[4,6] x0", f"s = Sum({terms}) t = Tanh(x0) z = Add(s, t)")
+            report = common.report("explain", path)
+            self.assertEqual({f"x{i}" for i in range(n)} - {i["value"] for i in report["inverses"]}, set())
+            self.assertIn("z", [o for b in report["blocks"] for o in b["outputs"]])
+            seen.append(len(report["refusals"]) + len(report["blocks"]))
+        self.assertEqual(seen[0], seen[1])
+        self.assertLess(seen[1], 40)
+
     def test_batched_matrix(self):
         path = self.model("float[2,4,6] x", "float[2,4,6] y", "y = MatMul(x, W)",
                           W=np.random.default_rng(0).normal(size=(2, 6, 6)).astype(np.float32))
