@@ -6,6 +6,7 @@
  *     y1, x2 known -> the nodes of F run forward -> t known -> Add is solved: x1 = Sub(y1, t) */
 #include <string.h>
 
+#include "core/node.h"
 #include "ops/linear.h"
 #include "passes/outline.h"
 
@@ -210,21 +211,14 @@ const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool 
 static inv_status put_constant(inv_derivation *d, inv_id v)
 {
     inv_outliner *o = d->o;
-    inv_attr *attr = INV_ARENA_NEW(o->a, inv_attr, 1);
-    const char **out = INV_ARENA_NEW(o->a, const char *, 1);
     inv_data data = inv_val(o->g, v)->data;
-    if (!attr || !out || !(out[0] = inv_raise_fresh(&d->r))) return INV_E_NOMEM;
     size_t nelem = (size_t)inv_shape_nelem(&data.shape);
     inv_dtype to = inv_dtype_is_float(data.dtype) ? o->real : data.dtype;
     void *bytes = inv__arena_alloc(o->a, nelem * 8 + 1);
     if (!bytes) return INV_E_NOMEM;
     (void)inv_convert(bytes, to, data.bytes, data.dtype, nelem);
     data = (inv_data){to, data.shape, bytes, nelem * inv_dtype_size(to)};
-    *attr = (inv_attr){.name = "value", .kind = INV_ATTR_TENSOR, .tensor = data};
-    INV_TRY(inv_derive_call(d, v, out[0]));
-    inv_outline_node n = {.source = INV_NONE, .domain = "", .op_type = "Constant", .name = "", .out = out, .nout = 1,
-                          .attr = attr, .nattr = 1};
-    return inv_vec_push(o->a, &d->node, n) ? INV_OK : INV_E_NOMEM;
+    return inv_derive_call(d, v, inv_raise_constant(&d->r, &data));
 }
 
 /* What is at hand gets its name. *ok false: it cannot be written, d->r.reason. */
@@ -263,7 +257,7 @@ static inv_status name_template(inv_derivation *d, const inv_edge *e, inv_ids *f
     return INV_OK;
 }
 
-static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
+static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
 {
     inv_outliner *o = d->o;
     const inv_graph *g = o->g;
@@ -287,6 +281,18 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
     *done = true;
     used.end = d->node.n;
     return inv_vec_push(&o->scratch, &d->used, used) ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
+{
+    INV_TRY(write_edge(d, e, done));
+    if (*done) return INV_OK;
+    const inv_outliner *o = d->o;
+    const uint32_t item = o->item_of[e->forward];
+    const inv_node *n = item == INV_NONE ? inv_nod(o->g, e->forward) : inv_item(o, item);
+    d->r.reason = inv__arena_printf(o->a, "node '%s' (%s): %s", inv_node_called(item == INV_NONE ? o->g : o->flat, n),
+                                    n->op_type, d->r.reason ? d->r.reason : "its inverse cannot be written");
+    return d->r.reason ? INV_OK : INV_E_NOMEM;
 }
 
 /* The better conditioned; of a block and an operator in it that are equally so the block, whose rule knows how what it

@@ -335,8 +335,6 @@ static bool open_inside(const tally *t)
 /* The number of entries of x of that shape, counted along the axes from that one on. */
 static const char *count(const tally *t, const char *x, const inv_shape *s, int from)
 {
-    static const int64_t last = INT64_MAX;
-    const int64_t first = from;
     inv_raise *r = t->r;
     const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
     if (!open_inside(t) || s->rank <= from) {
@@ -344,8 +342,7 @@ static const char *count(const tally *t, const char *x, const inv_shape *s, int 
         for (int d = from; d < s->rank; d++) n *= (double)s->dim[d];
         return real(r, n);
     }
-    const char *shape = op1(r, "Shape", x), *begin = ints(r, 1, &first), *end = ints(r, 1, &last);
-    const char *extents = emit(r, inv_raise_fresh(r), "Slice", NAMES(shape, begin, end), INV_NOATTR);
+    const char *shape = op1(r, "Shape", x), *extents = emit_slice(r, inv_raise_fresh(r), shape, 0, from, INT64_MAX);
     const char *n = emit(r, inv_raise_fresh(r), "ReduceProd", NAMES(extents), 1, &keepdims);
     return inv_raise_cast(r, n, r->real);
 }
@@ -377,6 +374,10 @@ static const char *logarithm(const tally *t, const char *s)
 /* s where it counts, else 1: zero times a logarithm that is not finite would be no number. */
 static const char *where(inv_raise *r, const char *times, const char *s)
 {
+    if (r->opset < 9) {
+        const char *rest = op2(r, "Sub", real(r, 1), times);
+        return op2(r, "Add", op2(r, "Mul", s, times), rest);
+    }
     const char *counts = inv_raise_cast(r, times, INV_BOOL), *one = real(r, 1);
     return emit(r, inv_raise_fresh(r), "Where", NAMES(counts, s, one), INV_NOATTR);
 }
@@ -455,17 +456,21 @@ static inv_status add_terms(tally *t, const inv_derived *u)
 /* A zero for each row of the first input. */
 static const char *zeros(inv_reversal *x)
 {
-    static const int64_t nought = 0, one = 1;
+    static const int64_t one = 1;
     inv_raise *r = &x->d.r;
     const size_t nbytes = inv_dtype_size(r->real);
+    const char *input = inv_derive_name(&x->d, x->wanted.at[0]);
+    if (r->opset < 9) { /* where nothing can be filled by a shape: no number is less than itself */
+        const inv_shape *s = &inv_val(x->o->g, inv_graph_stands(x->o->g, x->wanted.at[0]))->shape;
+        const char *sum = sum_axes(r, input, 1, s->rank);
+        return inv_raise_cast(r, op2(r, "Less", sum, sum), r->real);
+    }
     void *bytes = inv__arena_alloc(r->a, nbytes);
     if (!bytes) return NULL;
     memset(bytes, 0, nbytes);
     const inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR,
                             .tensor = {r->real, inv_shape_of(1, &one), bytes, nbytes}};
-    const char *shape = op1(r, "Shape", inv_derive_name(&x->d, x->wanted.at[0]));
-    const char *from = ints(r, 1, &nought), *to = ints(r, 1, &one);
-    const char *rows = emit(r, inv_raise_fresh(r), "Slice", NAMES(shape, from, to), INV_NOATTR);
+    const char *shape = op1(r, "Shape", input), *rows = emit_slice(r, inv_raise_fresh(r), shape, 0, 0, 1);
     return emit(r, inv_raise_fresh(r), "ConstantOfShape", NAMES(rows), 1, &value);
 }
 

@@ -14,7 +14,7 @@
 
 #include "core/op.h"
 
-enum { OLDEST_OPSET = 11 };
+enum { OLDEST_OPSET = 7, HAS_WHERE = 9, HAS_HYPERBOLIC = 9, CONSTANT_OF_ANY_TYPE = 9 };
 
 /* One node being raised. */
 typedef struct raising {
@@ -82,6 +82,19 @@ const char *inv_raise_cast(inv_raise *r, const char *x, inv_dtype to)
     return emit(r, inv_raise_fresh(r), "Cast", NAMES(x), INV_ATTRS(inv_attr_of_int("to", (int64_t)to)));
 }
 
+const char *inv_raise_constant(inv_raise *r, const inv_data *data)
+{
+    inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR, .tensor = *data};
+    const bool whole = !inv_dtype_is_float(data->dtype);
+    if (r->opset >= CONSTANT_OF_ANY_TYPE || !whole)
+        return emit(r, inv_raise_fresh(r), "Constant", 0, NULL, 1, &value);
+    const size_t n = (size_t)inv_shape_nelem(&data->shape);
+    double *numbers = INV_ARENA_NEW(r->a, double, n + 1);
+    if (numbers == NULL || !inv_convert(numbers, INV_F64, data->bytes, data->dtype, n)) return NULL;
+    value.tensor = (inv_data){INV_F64, data->shape, numbers, n * sizeof *numbers};
+    return inv_raise_cast(r, emit(r, inv_raise_fresh(r), "Constant", 0, NULL, 1, &value), data->dtype);
+}
+
 /* --- operators that are what ONNX calls so --- */
 
 static bool plain(const raising *b)
@@ -102,6 +115,10 @@ static bool leaky_relu_inv(const raising *b)
     if (r->by_operator)
         return emit(r, output(b, 0), "LeakyRelu", NAMES(y), INV_ATTRS(inv_attr_of_float("alpha", 1 / b->a[0]))) != NULL;
     /* attributes of files are float32, which the slope is and its reciprocal is not */
+    if (r->opset < HAS_WHERE) { /* a sum of two terms, one of which is 0 */
+        const char *above = op1(r, "Relu", y), *rest = op2(r, "Sub", y, above);
+        return last2(b, "Add", above, op2(r, "Div", rest, real(r, b->a[0])));
+    }
     const char *below = op2(r, "Less", y, real(r, 0)), *steep = op2(r, "Div", y, real(r, b->a[0]));
     return emit(r, output(b, 0), "Where", NAMES(below, steep, y), INV_NOATTR) != NULL;
 }
@@ -111,16 +128,24 @@ static bool prelu_inv(const raising *b)
     return last2(b, "PRelu", input(b, 0), op1(b->r, "Reciprocal", input(b, 1)));
 }
 
-/* ln((1 + t) / (1 - t)) = 2 atanh t. Runtimes have Atanh for float32 and less; in float64 what the logarithm loses
- * near zero is far below what is asked for. */
+/* Runtimes have Atanh for float32 and less, operator sets from 9 on. */
+static bool has_atanh(const inv_raise *r) { return r->real != INV_F64 && r->opset >= HAS_HYPERBOLIC; }
+
+/* ln((1 + t) / (1 - t)) = 2 atanh t. In float64 what the logarithm loses near zero is far below what is asked for. */
 static const char *twice_atanh(inv_raise *r, const char *t)
 {
-    if (r->real != INV_F64) {
+    if (has_atanh(r)) {
         const char *once = op1(r, "Atanh", t);
         return op2(r, "Add", once, once);
     }
-    const char *one = real(r, 1), *above = op2(r, "Add", one, t), *below = op2(r, "Sub", one, t);
-    return op1(r, "Log", op2(r, "Div", above, below));
+    inv_raise wide = *r;
+    wide.real = INV_F64;
+    if (r->real != INV_F64) t = inv_raise_cast(&wide, t, INV_F64);
+    const char *one = real(&wide, 1), *above = op2(&wide, "Add", one, t), *below = op2(&wide, "Sub", one, t);
+    const char *twice = op1(&wide, "Log", op2(&wide, "Div", above, below));
+    if (r->real != INV_F64) twice = inv_raise_cast(&wide, twice, r->real);
+    r->fresh = wide.fresh;
+    return twice;
 }
 
 /* ln(1 + u) = 2 atanh(u / (2 + u)) */
@@ -148,7 +173,7 @@ static bool celu_inv(const raising *b) { return exponential_unit(b, 1, b->a[0], 
 
 static bool tanh_inv(const raising *b)
 {
-    if (b->r->real != INV_F64) return last1(b, "Atanh", input(b, 0));
+    if (has_atanh(b->r)) return last1(b, "Atanh", input(b, 0));
     const char *twice = twice_atanh(b->r, input(b, 0));
     return last2(b, "Mul", twice, real(b->r, 0.5));
 }
@@ -232,6 +257,29 @@ static bool split(const raising *b)
     return emit_all(r, "Split", b->n->nout, out, nin, in, nattr, attr);
 }
 
+/* Of operator sets that know no steps: what is stepped over is gathered. */
+static bool slice_by_attributes(const raising *b, size_t n, const int64_t *axis)
+{
+    inv_raise *r = b->r;
+    size_t count;
+    const int64_t *starts = inv_attr_ints(b->n, "starts", &count), *steps = inv_attr_ints(b->n, "steps", &count);
+    const int64_t *sizes = inv_attr_ints(b->n, "sizes", &count);
+    const char *x = input(b, 0);
+    for (size_t i = 0; i < n && x; i++) {
+        const int64_t d = axis[i], end = starts[d] + sizes[d];
+        const char *to = i + 1 == n ? output(b, 0) : inv_raise_fresh(r);
+        if (steps[d] == 1) {
+            x = emit_slice(r, to, x, d, starts[d], end);
+            continue;
+        }
+        int64_t *at = INV_ARENA_NEW(r->a, int64_t, (size_t)sizes[d] + 1);
+        if (!at) return false;
+        for (int64_t k = 0; k < sizes[d]; k++) at[k] = starts[d] + k * steps[d];
+        x = emit(r, to, "Gather", NAMES(x, ints(r, (size_t)sizes[d], at)), INV_ATTRS(inv_attr_of_int("axis", d)));
+    }
+    return x != NULL;
+}
+
 static bool slice(const raising *b)
 {
     inv_raise *r = b->r;
@@ -249,6 +297,7 @@ static bool slice(const raising *b)
         by[n++] = steps[i];
     }
     if (n == 0) return last1(b, "Identity", input(b, 0));
+    if (r->opset < INPUTS_OF_SLICE) return slice_by_attributes(b, n, axis);
     const int64_t *const lists[4] = {from, to, axis, by};
     const char *in[5] = {input(b, 0)};
     for (int i = 0; i < 4; i++) in[1 + i] = ints(r, n, lists[i]);
@@ -267,8 +316,7 @@ static bool cum_sum_inv(const raising *b)
     int64_t pads[INV_MAX_RANK * 2] = {0};
     pads[axis + (reverse ? s->rank : 0)] = 1;
     if (s->dim[axis] < 1) return last1(b, "Identity", input(b, 0));
-    const char *y = input(b, 0), *starts = ints(r, 1, &from), *ends = ints(r, 1, &to), *axes = ints(r, 1, &axis);
-    const char *rest = emit(r, inv_raise_fresh(r), "Slice", NAMES(y, starts, ends, axes), INV_NOATTR);
+    const char *y = input(b, 0), *rest = emit_slice(r, inv_raise_fresh(r), y, axis, from, to);
     return last2(b, "Sub", y, op2(r, "Pad", rest, ints(r, (size_t)s->rank * 2, pads)));
 }
 
@@ -446,10 +494,10 @@ static const form forms[] = {
     FORM("Neg", 6, plain, A0) FORM("Add", 7, plain, A0) FORM("Sub", 7, plain, A0) FORM("Mul", 7, plain, A0)
     FORM("Div", 7, plain, A0) FORM("PRelu", 7, plain, A0) FORM("PReluInverse", 7, prelu_inv, A0)
     FORM("Transpose", 1, plain, A0) FORM("Concat", 4, plain, A0) FORM("View", 5, view, A0)
-    FORM("Permute", 1, permute, A0) FORM("SplitSizes", 2, split, A0) FORM("SliceRange", 10, slice, A0)
+    FORM("Permute", 1, permute, A0) FORM("SplitSizes", 2, split, A0) FORM("SliceRange", 1, slice, A0)
     FORM("LinearSolve", 1, linear_solve, A0) FORM("BatchNormInverse", 7, batch_norm_inv, A0)
     FORM("MatMulT", 1, matmul, A0) FORM("CumSumInverse", 11, cum_sum_inv, A0)
-    FORM("ConvN", 1, conv, A0) FORM("ConvGradX", 11, conv_grad_x, A0) FORM("FilterInverse", 5, filter_inverse, A0)
+    FORM("ConvN", 1, conv, A0) FORM("ConvGradX", 1, conv_grad_x, A0) FORM("FilterInverse", 5, filter_inverse, A0)
     FORM("BatchStats", 1, batch_stats, A0) FORM("Pow", 7, plain, A0)};
 
 static const form *form_of(const char *op_type)

@@ -37,6 +37,9 @@ bool inv_raise_node(inv_raise *r, const inv_node *n, const char *solver);
 /* Appends a Cast; the name of what it gives. NULL: out of memory. */
 const char *inv_raise_cast(inv_raise *r, const char *x, inv_dtype to);
 
+/* Appends a constant; `data` is borrowed. Its name; NULL: out of memory. */
+const char *inv_raise_constant(inv_raise *r, const inv_data *data);
+
 /* Which input is the matrix that the node solves with (LinearSolve, FilterInverse); INV_NONE: it does not solve. */
 uint32_t inv_raise_matrix(const inv_node *n);
 

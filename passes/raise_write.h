@@ -5,11 +5,28 @@
 #ifndef INV_PASSES_RAISE_WRITE_H
 #define INV_PASSES_RAISE_WRITE_H
 
+#include <string.h>
+
 #include "passes/raise.h"
 
 static inline bool refuse(inv_raise *r, const char *reason)
 {
     if (r->reason == NULL) r->reason = reason;
+    return false;
+}
+
+/* Operators that bodies take where the model's own may be older. */
+static inline bool is_too_new(inv_raise *r, const char *op)
+{
+    static const struct {
+        const char *op;
+        int since;
+    } young[] = {{"Where", 9}, {"Sinh", 9}, {"Cosh", 9}, {"Asinh", 9}, {"Atanh", 9},
+                 {"ConstantOfShape", 9}, {"Det", 11}};
+    for (size_t i = 0; i < sizeof young / sizeof *young; i++)
+        if (strcmp(op, young[i].op) == 0 && r->opset < young[i].since)
+            return !refuse(r, inv__arena_printf(r->a, "%s needs operator set %d, the model has %lld: convert it "
+                                                "(onnx.version_converter)", op, young[i].since, (long long)r->opset));
     return false;
 }
 
@@ -21,6 +38,7 @@ static inline bool emit_all(inv_raise *r, const char *op, uint32_t nout, const c
         if (in[i] == NULL) return false;
     for (uint32_t i = 0; i < nout; i++)
         if (out[i] == NULL) return false;
+    if (is_too_new(r, op)) return false;
     const char **names = INV_ARENA_NEW(r->a, const char *, nin + nout + 1);
     inv_attr *attrs = INV_ARENA_NEW(r->a, inv_attr, nattr + 1);
     if (names == NULL || attrs == NULL) return false;
@@ -52,12 +70,6 @@ static inline const char *op2(inv_raise *r, const char *op, const char *x, const
     return emit(r, inv_raise_fresh(r), op, NAMES(x, y), INV_NOATTR);
 }
 
-static inline const char *constant(inv_raise *r, const inv_data *data)
-{
-    const inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR, .tensor = *data};
-    return emit(r, inv_raise_fresh(r), "Constant", 0, NULL, 1, &value);
-}
-
 static inline const char *real(inv_raise *r, double v)
 {
     const size_t nbytes = inv_dtype_size(r->real);
@@ -67,7 +79,7 @@ static inline const char *real(inv_raise *r, double v)
     }
     void *bytes = inv__arena_alloc(r->a, nbytes);
     if (bytes == NULL || !inv_convert(bytes, r->real, &v, INV_F64, 1)) return NULL;
-    return constant(r, &(inv_data){r->real, inv_shape_scalar(), bytes, nbytes});
+    return inv_raise_constant(r, &(inv_data){r->real, inv_shape_scalar(), bytes, nbytes});
 }
 
 static inline const int64_t *copy_ints(inv_raise *r, size_t n, const int64_t *v)
@@ -81,7 +93,23 @@ static inline const char *ints(inv_raise *r, size_t n, const int64_t *v)
 {
     const int64_t *copy = copy_ints(r, n, v), count = (int64_t)n;
     if (copy == NULL) return NULL;
-    return constant(r, &(inv_data){INV_I64, inv_shape_of(1, &count), copy, n * sizeof *v});
+    return inv_raise_constant(r, &(inv_data){INV_I64, inv_shape_of(1, &count), copy, n * sizeof *v});
+}
+
+/* From one index along an axis to another, not included. */
+enum { INPUTS_OF_SLICE = 10 };
+static inline const char *emit_slice(inv_raise *r, const char *out, const char *x, int64_t axis, int64_t from,
+                                     int64_t to)
+{
+    const int64_t *lists[] = {copy_ints(r, 1, &from), copy_ints(r, 1, &to), copy_ints(r, 1, &axis)};
+    if (lists[0] == NULL || lists[1] == NULL || lists[2] == NULL) return NULL;
+    if (r->opset < INPUTS_OF_SLICE)
+        return emit(r, out, "Slice", NAMES(x),
+                    INV_ATTRS(inv_attr_of_ints("axes", 1, lists[2]), inv_attr_of_ints("ends", 1, lists[1]),
+                              inv_attr_of_ints("starts", 1, lists[0])));
+    const char *in[] = {x, NULL, NULL, NULL};
+    for (int i = 0; i < 3; i++) in[1 + i] = ints(r, 1, lists[i]);
+    return emit(r, out, "Slice", 4, in, INV_NOATTR);
 }
 
 #endif

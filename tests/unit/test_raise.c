@@ -6,7 +6,7 @@
 #include "passes/raise.h"
 #include "with_context.h"
 
-static const int64_t opsets[] = {11, 13, 18, 24};
+static const int64_t opsets[] = {7, 8, 9, 10, 11, 13, 18, 24};
 
 /* --- what is raised, as text: "y = Op<k = 1>(x); ..." --- */
 
@@ -105,6 +105,18 @@ static void test_forms(void **state)
     expect("x = PReluInverse(float[2,3] y, float[3] s)", 17, INV_DT_NONE, "_v0 = Reciprocal(s); x = PRelu(y, _v0)");
     expect("x = TanhInverse(float[3] y)", 17, INV_F32, "x = Atanh(y)");
     expect("y = Elu<alpha = 0.5>(float[3] x)", 17, INV_F32, "y = Elu<alpha = 0.5>(x)");
+    /* of operator sets that have no Where, no Atanh, no inputs of Slice, no steps */
+    expect("x = LeakyReluInverse<alpha = 0.25>(float[3] y)", 8, INV_F32,
+           "_v0 = Relu(y); _v1 = Sub(y, _v0); _v2 = Constant<float[0.25]>(); _v3 = Div(_v1, _v2); x = Add(_v0, _v3)");
+    expect("x = TanhInverse(float[3] y)", 8, INV_F32,
+           "_v0 = Cast<to = 11>(y); _v1 = Constant<double[1]>(); _v2 = Add(_v1, _v0); _v3 = Sub(_v1, _v0); "
+           "_v4 = Div(_v2, _v3); _v5 = Log(_v4); _v6 = Cast<to = 1>(_v5); _v7 = Constant<float[0.5]>(); "
+           "x = Mul(_v6, _v7)");
+    expect("y = SliceRange<starts = [0,1], steps = [1,1], sizes = [4,3]>(float[4,8] x)", 9, INV_F32,
+           "y = Slice<axes = [1], ends = [4], starts = [1]>(x)");
+    expect("y = SliceRange<starts = [1,7], steps = [1,-2], sizes = [3,4]>(float[4,8] x)", 9, INV_F32,
+           "_v0 = Slice<axes = [0], ends = [4], starts = [1]>(x); _v1 = Constant<int64[7,5,3,1]>(); "
+           "y = Gather<axis = 1>(_v0, _v1)");
     /* constants are of the model's type */
     expect("x = SoftsignInverse(float[3] y)", 17, INV_F64,
            "_v0 = Abs(y); _v1 = Constant<double[1]>(); _v2 = Sub(_v1, _v0); x = Div(y, _v2)");
@@ -171,8 +183,10 @@ static void test_refusals(void **state)
            "refused: the inverse of the matrix is not known before the run");
     expect("P = FilterInverse(float[4,4] w)", 17, INV_F32,
            "refused: the inverse of the filter is not known before the run");
-    expect("y = Neg(float[3] x)", 10, INV_F32,
-           "refused: Neg needs operator set 11, the model has 10: convert it (onnx.version_converter)");
+    expect("y = Neg(float[3] x)", 6, INV_F32,
+           "refused: Neg needs operator set 7, the model has 6: convert it (onnx.version_converter)");
+    expect("x = AsinhInverse(float[3] y)", 8, INV_F32,
+           "refused: Sinh needs operator set 9, the model has 8: convert it (onnx.version_converter)");
     expect("y = Mish(float[3] x)", 17, INV_F32,
            "refused: Mish needs operator set 18, the model has 17: convert it (onnx.version_converter)");
     expect("y = Softmax(float[2,3] x)", 17, INV_F32, "refused: Softmax has no form in ONNX");
