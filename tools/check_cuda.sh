@@ -44,7 +44,7 @@ done
 if [ ${#todo[@]} -gt 0 ]; then
     # The object appears only when all went well; after a failure the next call tries again.
     # shellcheck disable=SC2016
-    printf '%s\n' "${todo[@]}" | xargs -P 2 -I NAME bash -c '
+    printf '%s\n' "${todo[@]}" | xargs -P "$(nproc)" -I NAME bash -c '
         out=$1 nvcc=$2
         shift 2
         rm -f "$out/NAME.o"
@@ -56,9 +56,10 @@ include=$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include
 for dir in "$include" "$(dirname "$include")"/targets/*/include; do [ -f "$dir/cuda_runtime_api.h" ] && include=$dir; done
 c=(executor/cuda.c)
 [ -f "$include/cublasLt.h" ] && c+=(executor/cuda_libs.c)
-for file in "${c[@]}" $(grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*.c executor/device.c); do
-    gcc -std=c17 -D_XOPEN_SOURCE=700 -DINV_HAVE_CUDA=1 -Wall -Wextra -Wshadow -Wconversion -Werror -fopenmp \
-        -fsyntax-only -I. -Iinclude -isystem "$include" "$file"
-done
+{
+    printf '%s\n' "${c[@]}"
+    grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*.c executor/device.c
+} | xargs -P "$(nproc)" -n 8 gcc -std=c17 -D_XOPEN_SOURCE=700 -DINV_HAVE_CUDA=1 -Wall -Wextra -Wshadow -Wconversion -Werror \
+    -fopenmp -fsyntax-only -I. -Iinclude -isystem "$include"
 echo "backend: ${c[*]} and the operators compile with CUDA"
 echo "device code: $n files compile for $what (${#todo[@]} compiled now)"

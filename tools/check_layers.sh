@@ -45,8 +45,8 @@ allowed() { # file, folder included
 for folder in "${!may[@]}"; do
     [ -d "$folder" ] || continue
     while IFS=: read -r file line text; do
-        # shellcheck disable=SC2001
-        header=$(sed 's/.*#[[:space:]]*include[[:space:]]*["<]\([^">]*\)[">].*/\1/' <<<"$text")
+        [[ $text =~ \#[[:space:]]*include[[:space:]]*[\"\<]([^\"\>]*)[\"\>] ]] || continue # what a macro names
+        header=${BASH_REMATCH[1]}
         case "$header" in
         invonnx/*) target=include ;;
         core/* | importer/* | ops/* | inverses/* | passes/* | executor/* | cli/*) target=${header%%/*} ;;
@@ -65,7 +65,7 @@ for folder in "${!may[@]}"; do
         */*) continue ;; # a system header
         *)
             # No folder: a neighbour, or a system header.
-            [ -e "$(dirname "$file")/$header" ] || continue
+            [ -e "${file%/*}/$header" ] || continue
             target=$folder
             ;;
         esac

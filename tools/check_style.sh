@@ -16,21 +16,26 @@ for folder in include core importer ops inverses passes executor cli examples be
     [ -d "$folder" ] && folders+=("$folder")
 done
 
-while IFS= read -r file; do
-    head -n 1 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || complain "$file:1: no SPDX line"
-    case "$file" in
-    *.py) continue ;;
-    esac
-    grep -nP '\t' "$file" | sed "s|^\([0-9]*\):.*|$file:\1: tab|" | grep . && bad=1
-    grep -nE ' +$' "$file" | sed "s|^\([0-9]*\):.*|$file:\1: blanks at the end|" | grep . && bad=1
-    awk -v f="$file" 'length > 120 { print f ":" FNR ": " length " columns"; n++ } END { exit n > 0 }' "$file" || bad=1
-    iconv -f UTF-8 -t UTF-8 "$file" >/dev/null 2>&1 || complain "$file: not UTF-8"
-    [ -z "$(tail -c 1 "$file")" ] || complain "$file: no newline at the end"
-    lines=$(wc -l <"$file")
-    if [ "$lines" -gt 600 ] && ! head -n 5 "$file" | grep -q 'style: long'; then
-        complain "$file: $lines lines"
-    fi
-done < <(find "${folders[@]}" -type f \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.py' \) | sort)
+mapfile -t files < <(find "${folders[@]}" -type f \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.py' \) | sort)
+awk '
+    function complain(text) { print FILENAME text; bad = 1 }
+    FNR == 1 { long = 0 }
+    FNR == 1 && !/SPDX-License-Identifier: Apache-2.0/ { complain(":1: no SPDX line") }
+    FILENAME ~ /\.py$/ { nextfile }
+    FNR <= 5 && /style: long/ { long = 1 }
+    /\t/ { complain(":" FNR ": tab") }
+    / $/ { complain(":" FNR ": blanks at the end") }
+    length > 120 { complain(":" FNR ": " length " columns") }
+    FNR == 601 && !long { complain(": more than 600 lines") }
+    END { exit bad }' "${files[@]}" || bad=1
+find "${folders[@]}" -type f -empty -printf '%p: empty\n' | grep . && bad=1
+mapfile -t c_files < <(printf '%s\n' "${files[@]}" | grep -v '\.py$')
+LC_ALL=C.UTF-8 grep -naxv '.*' "${c_files[@]}" /dev/null && complain "not UTF-8 (lines above)"
+if [ -n "$(tail -qc 1 "${c_files[@]}" | tr -d '\n' | tr '\0' '?')" ]; then
+    for file in "${c_files[@]}"; do
+        [ -z "$(tail -c 1 "$file")" ] || complain "$file: no newline at the end"
+    done
+fi
 
 library=()
 for folder in core importer ops inverses passes executor; do
