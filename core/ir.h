@@ -118,7 +118,7 @@ typedef struct inv_value {
     const char *within;           /* PARAM: the function or body of control flow that it is in; NULL: main graph */
     inv_id init;                  /* PARAM: index in graph->inits of the imported graph; OPTIM: of its parameter */
     inv_id source;                /* PARAM: the file's Constant node that it is (inv_node.source), where that is a node
-                                     of the main graph or of a block; INV_NONE */
+                                     of the main graph or of a block, or in a function of that; INV_NONE */
     inv_id buffer;                /* memplan: id of the value whose storage it shares (itself: own) */
     size_t offset;                /* memplan: byte offset in the arena, or in that of host memory (INV_MEM_HOST) */
 } inv_value;
@@ -149,6 +149,7 @@ typedef struct inv_function {
     const inv_attr *defaults;
     uint32_t ndefaults;
     bool block; /* made by a rewriting: a block of the model, or the inverse of one (docs/rewriting.md) */
+    bool open;  /* a rewriting puts its nodes in place of calls, with their own numbers in the file (inv_node.source) */
 } inv_function;
 
 typedef struct inv_opset {

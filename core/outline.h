@@ -13,6 +13,7 @@ typedef struct inv_outline_node {
     uint32_t source;             /* inv_node.source of the file's node; INV_NONE: new */
     const char *domain, *op_type; /* of new nodes; domain "" is ai.onnx */
     const char *name;            /* of new nodes; may be "" */
+    bool renamed;                /* ... of a node of the file, too */
     const char *const *in, *const *out; /* value names, "" where omitted; of nodes of either kind */
     uint32_t nin, nout;
     uint32_t ncaptured;  /* of the inputs, the last: what bodies of control flow read, which the file does not list */
@@ -66,6 +67,8 @@ typedef struct inv_outline {
     INV_VEC(inv_outline_function) function;
     INV_VEC(inv_outline_tensor) tensor; /* initializers to add */
     INV_VEC(const char *) drop;         /* initializers and value infos to leave out */
+    INV_VEC(const char *) opened;       /* functions of the file to leave out, "DOMAIN::NAME": their nodes are here */
+    INV_VEC(inv_opset) opset;           /* further ones that the model comes to import */
     bool ports; /* the graph has these inputs and outputs, besides initializers that are listed as inputs: */
     INV_VEC(inv_outline_port) in, out;
     INV_VEC(inv_outline_fact) fact;

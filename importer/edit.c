@@ -170,7 +170,7 @@ static inv_status name_of(inv__writer *w, const inv__field *node, uint32_t field
 inv_status inv__put_passed(inv__writer *w, const inv__field *node, const inv_node_edit *e)
 {
     const uint8_t *base = w->impl->file.base;
-    inv__field from, to;
+    inv__field from = {0}, to = {0};
     inv__mark m;
     for (uint32_t k = 1; e->pass >> k; k++) {
         if (!(e->pass >> k & 1)) continue;

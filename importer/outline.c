@@ -21,7 +21,7 @@ typedef struct outliner {
     INV_VEC(span) source; /* the file's nodes, by inv_node.source */
     INV_VEC(span) graph;  /* one, but protobuf allows parts */
     inv__names drop;
-    inv__names blocks; /* functions of an earlier rewriting */
+    inv__names gone; /* functions of an earlier rewriting and those that were opened up, "DOMAIN::NAME" */
     bool foreign;      /* there are others in their domain */
     struct edit *in_graph; /* continued from part to part */
 } outliner;
@@ -138,6 +138,13 @@ static inv_status same_name(outliner *x, edit *e, const inv__field *f, bool *kee
     return INV_OK;
 }
 
+/* The name of a node stays unless another one is given. */
+static inv_status same_label(outliner *x, edit *e, const inv__field *f, bool *keep)
+{
+    *keep = !e->n;
+    return e->n ? same_name(x, e, f, keep) : INV_OK;
+}
+
 static inv_status put_name(outliner *x, const edit *e, size_t i)
 {
     const char *const *name = e->opaque;
@@ -181,6 +188,7 @@ static inv_status put_node(outliner *x, uint32_t field, const inv_outline_node *
         {.field = INV__NODE_OUTPUT, .keep = same_name, .put = put_name, .n = s && s->nout < n->nout ? s->nout : n->nout,
          .opaque = n->out},
         {.field = INV__NODE_ATTRIBUTE, .keep = other_attr, .put = put_attr, .n = s && s->attr, .opaque = s},
+        {.field = INV__NODE_NAME, .keep = same_label, .put = put_name, .n = n->renamed, .opaque = &n->name},
     };
     inv__mark m;
     if (s && s->gone) return INV_OK;
@@ -188,7 +196,8 @@ static inv_status put_node(outliner *x, uint32_t field, const inv_outline_node *
     if (n->source == INV_NONE)
         INV_TRY(put_new(p, n));
     else if (n->source < x->source.n)
-        INV_TRY(edit_message(x, &onnx__node_proto__descriptor, x->source.at[n->source], parts, 3));
+        INV_TRY(edit_message(x, &onnx__node_proto__descriptor, x->source.at[n->source], parts,
+                             sizeof parts / sizeof *parts));
     else
         return inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no node number %u", x->w.m->path, n->source);
     INV_TRY(inv__put_close(p, &m, field));
@@ -288,6 +297,8 @@ static inv_status put_opsets(outliner *x)
     inv__pieces *p = &x->w.model;
     for (size_t i = 0; i < g->opset.n; i++)
         INV_TRY(inv__put_opset(p, INV__FUNCTION_OPSET_IMPORT, g->opset.at[i].domain, g->opset.at[i].version));
+    for (size_t i = 0; i < x->o->opset.n; i++)
+        INV_TRY(inv__put_opset(p, INV__FUNCTION_OPSET_IMPORT, x->o->opset.at[i].domain, x->o->opset.at[i].version));
     if (inv_graph_opset(g, INV_OUTLINE_DOMAIN)) return INV_OK;
     return inv__put_opset(p, INV__FUNCTION_OPSET_IMPORT, INV_OUTLINE_DOMAIN, DOMAIN_VERSION);
 }
@@ -311,15 +322,16 @@ static inv_status put_function(outliner *x, const edit *e, size_t i)
 static inv_status keep_function(outliner *x, edit *e, const inv__field *f, bool *keep)
 {
     (void)e;
+    const char *base = (const char *)x->w.impl->file.base;
     span domain, name;
     INV_TRY(text_in(x, f, INV__FUNCTION_DOMAIN, &domain));
     INV_TRY(text_in(x, f, INV__FUNCTION_NAME, &name));
     *keep = true;
-    if (!x->o->rewritten || !is_text(x, domain, INV_OUTLINE_DOMAIN)) return INV_OK;
-    const char *text = inv__arena_strndup(&x->w.l.scratch, (const char *)x->w.impl->file.base + name.begin,
-                                          name.end - name.begin);
-    if (!text) return INV_E_NOMEM;
-    *keep = inv__names_get(&x->blocks, text) == INV_NONE;
+    if (!x->gone.n) return INV_OK;
+    const char *full = inv__arena_printf(&x->w.l.scratch, "%.*s::%.*s", (int)(domain.end - domain.begin),
+                                         base + domain.begin, (int)(name.end - name.begin), base + name.begin);
+    if (!full) return INV_E_NOMEM;
+    *keep = inv__names_get(&x->gone, full) == INV_NONE;
     return INV_OK;
 }
 
@@ -350,7 +362,8 @@ static inv_status keep_import(outliner *x, edit *e, const inv__field *f, bool *k
 
 static inv_status put_import(outliner *x, const edit *e, size_t i)
 {
-    (void)i;
+    const inv_outline *o = x->o;
+    if (i < o->opset.n) return inv__put_opset(&x->w.model, e->field, o->opset.at[i].domain, o->opset.at[i].version);
     return inv__put_opset(&x->w.model, e->field, INV_OUTLINE_DOMAIN, DOMAIN_VERSION);
 }
 
@@ -389,7 +402,8 @@ static inv_status build(outliner *x)
     edit in_model[] = {
         {.field = INV__MODEL_IR_VERSION, .keep = keep_version, .put = put_version, .n = old},
         {.field = INV__MODEL_GRAPH, .put = put_graph, .n = x->graph.n},
-        {.field = INV__MODEL_OPSET_IMPORT, .keep = keep_import, .put = put_import, .n = functions && !imported},
+        {.field = INV__MODEL_OPSET_IMPORT, .keep = keep_import, .put = put_import,
+         .n = o->opset.n + (functions && !imported)},
         {.field = INV__MODEL_METADATA, .keep = keep_fact, .put = put_fact, .n = o->fact.n},
         {.field = INV__MODEL_FUNCTION, .keep = keep_function, .put = put_function, .n = o->function.n},
     };
@@ -398,15 +412,18 @@ static inv_status build(outliner *x)
     return edit_message(x, &onnx__model_proto__descriptor, all, in_model, sizeof in_model / sizeof *in_model);
 }
 
-static inv_status find_blocks(outliner *x)
+static inv_status find_gone(outliner *x)
 {
     const inv_graph *g = x->w.m->graph;
+    bool taken;
     for (size_t i = 0; i < g->function.n; i++) {
         const inv_function *f = &g->function.at[i];
-        bool taken;
-        if (f->block) INV_TRY(inv__names_put(&x->blocks, f->name, 0, &taken));
-        else x->foreign = x->foreign || strcmp(f->domain, INV_OUTLINE_DOMAIN) == 0;
+        const char *full = inv__arena_printf(&x->w.l.scratch, "%s::%s", f->domain, f->name);
+        if (!full) return INV_E_NOMEM;
+        if (!f->block) x->foreign = x->foreign || strcmp(f->domain, INV_OUTLINE_DOMAIN) == 0;
+        else if (x->o->rewritten) INV_TRY(inv__names_put(&x->gone, full, 0, &taken));
     }
+    for (size_t i = 0; i < x->o->opened.n; i++) INV_TRY(inv__names_put(&x->gone, x->o->opened.at[i], 0, &taken));
     return INV_OK;
 }
 
@@ -414,9 +431,9 @@ inv_status inv__outline_write(inv_model *model, const inv_outline *o, const char
 {
     outliner x = {.o = o};
     inv_status s = inv__writer_begin(&x.w, model, path);
-    x.drop.a = x.blocks.a = &x.w.l.scratch;
+    x.drop.a = x.gone.a = &x.w.l.scratch;
     if (s == INV_OK && o->inference) s = inv__writer_settle(&x.w);
-    if (s == INV_OK) s = find_blocks(&x);
+    if (s == INV_OK) s = find_gone(&x);
     if (s == INV_OK) s = inv__writer_ask(&x.w, o->source, o->opaque);
     if (s == INV_OK) s = build(&x);
     if (s == INV_OK) s = inv__writer_publish(&x.w);

@@ -385,6 +385,7 @@ static inv_status lift(lifter *x, const view *w, inv_id v, const inv_data *d)
     if (p == INV_NONE || !key) return x->g->failed ? x->g->failed : INV_E_NOMEM;
     make_param(inv_val(w->g, v), d, init);
     make_param(inv_val(x->g, p), d, init);
+    inv_val(w->g, v)->source = def != INV_NONE ? inv_nod(w->g, def)->source : INV_NONE;
     inv_val(x->g, p)->within = w->within;
     inv_val(x->g, p)->source = w->block && def != INV_NONE ? inv_nod(w->g, def)->source : INV_NONE;
     INV_TRY(inv__names_put(&x->keys, key, init, &taken));

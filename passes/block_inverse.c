@@ -179,6 +179,7 @@ static inv_status finish(inv_derivation *d, const inv_ids *freed)
     fn->out = row->freed = out;
     fn->nout = row->nfreed = (uint32_t)freed->n;
     INV_TRY(prune(d, fn, &fn->node, &read));
+    for (size_t i = 0; i < fn->node.n; i++) inv_outline_settle(o, &fn->node.at[i]);
     INV_TRY(find_inputs(d, &read, fn, row));
     row->gain = 1;
     for (size_t i = 0; i < d->used.n; i++) row->gain *= fmax(1, d->used.at[i].edge->bound);
@@ -210,7 +211,10 @@ static inv_status inverse(inv_derivation *d)
         return INV_OK;
     }
     d->cut->saved.n = 0;
-    d->cut->row.reason = d->r.reason ? d->r.reason : "no inverses of its operators lead back to what it frees";
+    const char *shut = d->r.reason ? NULL : inv_outline_shut(d->o, d->cut);
+    d->cut->row.reason = d->r.reason ? d->r.reason
+                         : shut      ? shut
+                                     : "no inverses of its operators lead back to what it frees";
     return INV_OK;
 }
 

@@ -99,7 +99,7 @@ static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
     d->o->ran[i] = d->o->stamp;
     *done = true;
     if (d->o->reverse && in_training(n)) return put_settled(d, n, in, out);
-    inv_outline_node copy = {.source = n->source, .in = in, .out = out, .nin = n->nin, .nout = n->nout,
+    inv_outline_node copy = {.source = i, .in = in, .out = out, .nin = n->nin, .nout = n->nout,
                              .ncaptured = n->nin - inv_node_listed(n)};
     return inv_vec_push(d->o->a, &d->node, copy) ? INV_OK : INV_E_NOMEM;
 }

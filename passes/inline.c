@@ -147,10 +147,8 @@ static inv_status push_node(inv_expansion *x, inv_id id, inv_ids *order)
 {
     if (id == INV_NONE) return x->g->failed;
     inv_nod(x->g, id)->phase = inv_nod(x->g, x->node)->phase;
-    if (!x->block) {
-        INV_TRY(set_origin(x, inv_nod(x->g, id)));
-        inv_nod(x->g, id)->source = inv_nod(x->g, x->node)->source;
-    }
+    if (!x->block) INV_TRY(set_origin(x, inv_nod(x->g, id)));
+    if (!x->block && !x->open) inv_nod(x->g, id)->source = inv_nod(x->g, x->node)->source;
     return inv_vec_push(x->scratch, order, id) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -169,8 +167,10 @@ static inv_status copy_node(inv_expansion *x, size_t at, inv_ids *order)
     inv_id id = inv_graph_node(x->g, b->domain, b->op_type, name, b->nin, in, b->nout, out, nattr, attr);
     /* The body has its own operator sets. */
     if (id != INV_NONE) {
+        bool refers = false;
+        for (uint32_t i = 0; i < b->nattr; i++) refers = refers || b->attr[i].ref;
         inv_nod(x->g, id)->op = b->op;
-        inv_nod(x->g, id)->source = b->source;
+        inv_nod(x->g, id)->source = x->open && refers ? INV_NONE : b->source;
     }
     return push_node(x, id, order);
 }
@@ -262,6 +262,7 @@ static inv_status expand_call(inv_graph *g, inv_arena *scratch, inv_id node, con
     x.label = inv_expand_label(g, inv_nod(g, node));
     x.tag = inv__arena_printf(&g->arena, "%s::%s", f->domain, f->name);
     x.block = f->block;
+    x.open = f->open;
     if (!x.tag) return INV_E_NOMEM;
     INV_TRY(check_arity(&x));
     INV_TRY(call_args(&x, f));
@@ -278,7 +279,7 @@ static inv_status sweep(inv_graph *g, const inv_callees *c, inv_arena *scratch, 
     *again = false;
     for (size_t i = 0; i < list->n; i++) {
         inv_id n = list->at[i], f = inv_callee(c, inv_nod(g, n));
-        bool open = f != INV_NONE && (!blocks_only || g->function.at[f].block);
+        bool open = f != INV_NONE && (!blocks_only || g->function.at[f].block || g->function.at[f].open);
         *again = *again || open;
         if (open)
             INV_TRY(expand_call(g, scratch, n, &g->function.at[f], &order));
@@ -299,8 +300,8 @@ inv_status inv_inline_calls(inv_graph *g, inv_arena *scratch, inv_ids *list, boo
     return INV_OK;
 }
 
-/* Blocks are called from the graph and from each other only, so nobody needs them any more; there may be many, and
- * every copy of the graph would hold them. */
+/* Blocks are called from the graph and from each other only, functions that are opened up from there and from such
+ * ones: nobody needs them any more; there may be many, and every copy of the graph would hold them. */
 static void drop_blocks(inv_graph *g)
 {
     size_t n = 0;
@@ -308,7 +309,7 @@ static void drop_blocks(inv_graph *g)
         for (uint32_t k = 0; k < g->node.at[i].nattr; k++)
             if (g->node.at[i].attr[k].kind == INV_ATTR_GRAPH) return; /* a body may call one all the same */
     for (size_t i = 0; i < g->function.n; i++) {
-        if (g->function.at[i].block) inv_graph_destroy(g->function.at[i].body);
+        if (g->function.at[i].block || g->function.at[i].open) inv_graph_destroy(g->function.at[i].body);
         else g->function.at[n++] = g->function.at[i];
     }
     g->function.n = n;

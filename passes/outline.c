@@ -236,8 +236,10 @@ static inv_status derive(inv_outliner *o, inv_cut *cut)
     cut->made = cut->inverse.nout || !cut->part;
     if (cut->made) return INV_OK;
     const inv_node *n = inv_item(o, cut->item[0]);
+    const char *shut = inv_outline_shut(o, cut);
     cut->row.reason = inv__arena_printf(o->a, "it is only a part of what node '%s' (%s) computes, and has no inverse "
-                                        "without the rest", n->name, n->op_type);
+                                        "without the rest%s%s", n->name, n->op_type, shut ? "; " : "",
+                                        shut ? shut : "");
     return cut->row.reason ? INV_OK : INV_E_NOMEM;
 }
 
@@ -335,14 +337,29 @@ static const char *const *names_of(inv_outliner *o, const inv_id *v, size_t n)
     return name;
 }
 
+void inv_outline_settle(const inv_outliner *o, inv_outline_node *n)
+{
+    if (n->source == INV_NONE) return;
+    const inv_node *item = inv_item(o, n->source);
+    n->source = o->file[n->source];
+    n->domain = item->domain;
+    n->op_type = item->op_type;
+    n->name = item->name;
+    n->renamed = n->source != INV_NONE && *n->name;
+    if (n->source != INV_NONE) return;
+    n->attr = item->attr;
+    n->nattr = item->nattr;
+}
+
 static inv_status put_unit(inv_cutter *c, uint32_t cut, uint32_t at, inv_outline_nodes *to)
 {
     inv_outliner *o = c->o;
     inv_outline_node n = {.source = INV_NONE, .domain = INV_OUTLINE_DOMAIN};
     if (cut == INV_NONE) {
         const inv_node *item = inv_item(o, at);
-        n = (inv_outline_node){.source = item->source, .nin = item->nin, .nout = item->nout,
+        n = (inv_outline_node){.source = at, .nin = item->nin, .nout = item->nout,
                                 .ncaptured = item->nin - inv_node_listed(item)};
+        inv_outline_settle(o, &n);
         n.in = names_of(o, item->in, n.nin);
         n.out = names_of(o, item->out, item->nout);
     } else {

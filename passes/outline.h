@@ -38,7 +38,13 @@ typedef struct inv_outliner {
     inv_context *ctx;
     inv_arena *a;      /* of what is handed out */
     inv_arena scratch;
-    inv_graph *flat;   /* the file's nodes, blocks of an earlier rewriting opened up */
+    const inv_graph *source; /* the file's, as it was imported */
+    const char **shut; /* per function of that: why it cannot be opened up; NULL: it can, or is a block */
+    const bool *open;  /* per function: it is to be opened up; NULL: none is */
+    inv_graph *flat;   /* the file's nodes, blocks of an earlier rewriting and such functions opened up; until all is
+                          done, `source` of these and of g's nodes is the item ... */
+    inv_id *file;      /* ... and this, per item, the number in the file; INV_NONE: it is not there as it is */
+    size_t nitem;
     inv_graph *g;      /* canonical, with what was matched */
     inv_plan plan;     /* of g; nobody reads it */
     bool *gone;        /* per value of flat: given by a node that an earlier rewriting put there, and dropped */
@@ -141,6 +147,17 @@ static inline bool inv_derive_within(const inv_derivation *d, uint32_t item)
 inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut);
 /* block_inverse.c: appends the nodes that compute cut->saved to the forward function. */
 inv_status inv_derive_saved(inv_outliner *o, const inv_cut *cut, inv_outline_function *fn);
+/* outline.c: what item n->source is in the file, or in full where the file does not have it */
+void inv_outline_settle(const inv_outliner *o, inv_outline_node *n);
+/* opened.c: those of o->open (of a reversal all) that can be are to be opened up in `flat`, a copy of `source`. */
+inv_status inv_outline_openings(inv_outliner *o, const inv_graph *source, inv_graph *flat);
+/* Whether opening functions up may give inverses to blocks that have none, and which: per function of `source`. */
+bool inv_outline_wants(const inv_rewriting *r, const inv_graph *source, const inv_ids *barred, bool *open);
+/* Of these, those by which it has; `all`: every one of them. false: none has. */
+bool inv_outline_gains(const inv_rewriting *r, const inv_rewriting *before, const inv_graph *source, bool *open,
+                       bool *all);
+/* What keeps a function from being opened up that an item of the cut calls, in words; NULL: nothing does. */
+const char *inv_outline_shut(const inv_outliner *o, const inv_cut *cut);
 /* rewrite.c: the model of `source` opened up in `o`, as a session would compile it for that purpose; and the tables. */
 inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
                             inv_purpose purpose);

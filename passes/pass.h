@@ -72,7 +72,8 @@ bool inv_input_is_constant(const inv_session_options *o, const inv_array *a);
 /* Turns value v into the output of a Feed node with a new slot; the node. */
 inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target);
 inv_status inv_pass_real(inv_graph *g); /* after inlining: all floating-point arithmetic in g->real */
-/* inline.c: calls of model-local functions replaced by their bodies; blocks_only: of those that rewriting made */
+/* inline.c: calls of model-local functions replaced by their bodies; blocks_only: of those that rewriting made, or that
+ * are `open` */
 inv_status inv_pass_inline(inv_graph *g, bool blocks_only);
 /* A body, of a function or of control flow, that is put into g in place of a node. */
 typedef struct inv_expansion {
@@ -82,6 +83,7 @@ typedef struct inv_expansion {
     inv_id node;          /* in place of it: where its nodes come from */
     const char *label;    /* they and their values are called "LABEL/NAME" ... */
     bool block;           /* ... unless they keep their names */
+    bool open;            /* nodes keep their sources; those that the file does not have as they are have none */
     const char *tag;      /* further origin of the nodes; NULL: none */
     const inv_attr *arg;  /* what references in the body refer to */
     uint32_t narg;

@@ -270,7 +270,7 @@ static bool own_tensors(inv_graph *h, inv_node *n)
     return true;
 }
 
-static inv_status add_node(inv_reversal *x, const inv_outline_node *n, const uint32_t *item_of_source)
+static inv_status add_node(inv_reversal *x, const inv_outline_node *n)
 {
     inv_graph *h = x->h;
     inv_id *in = INV_ARENA_NEW(&x->o->scratch, inv_id, n->nin + 1);
@@ -278,7 +278,7 @@ static inv_status add_node(inv_reversal *x, const inv_outline_node *n, const uin
     if (!in || !out) return INV_E_NOMEM;
     for (uint32_t k = 0; k < n->nin; k++) in[k] = value_named(h, n->in[k]);
     for (uint32_t k = 0; k < n->nout; k++) out[k] = value_named(h, n->out[k]);
-    const inv_node *like = n->source == INV_NONE ? NULL : inv_item(x->o, item_of_source[n->source]);
+    const inv_node *like = n->source == INV_NONE ? NULL : inv_item(x->o, n->source);
     inv_id id = like ? inv_graph_node(h, like->domain, like->op_type, like->name, n->nin, in, n->nout, out, like->nattr,
                                       like->attr)
                      : inv_graph_node(h, n->domain, n->op_type, n->name, n->nin, in, n->nout, out, n->nattr, n->attr);
@@ -335,17 +335,10 @@ static inv_status end_graph(inv_reversal *x)
 
 static inv_status build_graph(inv_reversal *x)
 {
-    const inv_graph *flat = x->o->flat;
-    size_t nsource = 0;
-    for (size_t i = 0; i < flat->order.n; i++)
-        if (inv_item(x->o, (uint32_t)i)->source >= nsource) nsource = (size_t)inv_item(x->o, (uint32_t)i)->source + 1;
-    uint32_t *item_of_source = INV_ARENA_NEW(&x->o->scratch, uint32_t, nsource + 1);
-    if (!item_of_source) return INV_E_NOMEM;
-    for (uint32_t i = 0; i < flat->order.n; i++) item_of_source[inv_item(x->o, i)->source] = i;
     inv_graph_destroy(x->h);
     x->h = NULL;
     INV_TRY(begin_graph(x));
-    for (size_t i = 0; i < x->d.node.n; i++) INV_TRY(add_node(x, &x->d.node.at[i], item_of_source));
+    for (size_t i = 0; i < x->d.node.n; i++) INV_TRY(add_node(x, &x->d.node.at[i]));
     return end_graph(x);
 }
 
@@ -395,6 +388,7 @@ static inv_status write_nodes(inv_reversal *x)
         w.in = names_of(o->a, h, n->in, n->nin);
         w.out = names_of(o->a, h, n->out, n->nout);
         w.attr = n->attr; /* of h, which is kept until it is written */
+        inv_outline_settle(o, &w);
         if (!w.op_type || !w.name || !w.in || !w.out || !inv_vec_push(o->a, &o->out->node, w)) return INV_E_NOMEM;
     }
     return INV_OK;

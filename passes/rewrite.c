@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/node.h"
 #include "ops/linear.h"
 #include "passes/batches.h"
 #include "passes/outline.h"
@@ -68,34 +69,21 @@ static inv_status items(inv_outliner *o)
 {
     inv_arena *s = &o->scratch;
     const inv_graph *flat = o->flat, *g = o->g;
-    size_t nsource = 0, nn = g->order.n, nv = flat->value.n, ne = g->matches->edge.n;
-    for (size_t i = 0; i < flat->node.n; i++)
-        if (flat->node.at[i].source != INV_NONE && flat->node.at[i].source >= nsource)
-            nsource = (size_t)flat->node.at[i].source + 1;
-    uint32_t *of_source = INV_ARENA_NEW(s, uint32_t, nsource + 1);
+    size_t nn = g->order.n, nv = flat->value.n, ne = g->matches->edge.n;
     size_t nkey = nn > nv ? nn : nv;
     nkey = nkey > ne ? nkey : ne;
     uint32_t *key = INV_ARENA_NEW(s, uint32_t, nkey + 1), *item = INV_ARENA_NEW(s, uint32_t, nkey + 1);
     o->item_at = INV_ARENA_NEW(s, uint32_t, flat->node.n + 1);
     o->item_of = INV_ARENA_NEW(s, uint32_t, g->node.n + 1);
     o->live = INV_ARENA_NEW(s, bool, g->node.n + 1);
-    if (!o->live || !of_source || !key || !item || !o->item_at || !o->item_of) return INV_E_NOMEM;
-    memset(of_source, 0xff, nsource * sizeof *of_source);
+    if (!o->live || !key || !item || !o->item_at || !o->item_of) return INV_E_NOMEM;
     memset(o->item_at, 0xff, flat->node.n * sizeof *o->item_at);
     memset(o->item_of, 0xff, g->node.n * sizeof *o->item_of);
-    for (uint32_t i = 0; i < flat->order.n; i++) {
-        uint32_t source = inv_item(o, i)->source;
-        o->item_at[flat->order.at[i]] = i;
-        INV_CHECK(source != INV_NONE && of_source[source] == INV_NONE, o->ctx, INV_E_GRAPH,
-                  "node '%s' is in a function of an earlier rewriting that is called twice; inline the model's "
-                  "functions first (onnx.inliner), then rewrite it", inv_item(o, i)->name);
-        of_source[source] = i;
-    }
+    for (uint32_t i = 0; i < flat->order.n; i++) o->item_at[flat->order.at[i]] = i;
     for (size_t i = 0; i < nn; i++) {
         o->live[g->order.at[i]] = true;
-        uint32_t source = inv_nod(g, g->order.at[i])->source;
         item[i] = g->order.at[i];
-        key[i] = o->item_of[g->order.at[i]] = source == INV_NONE ? INV_NONE : of_source[source];
+        key[i] = o->item_of[g->order.at[i]] = inv_nod(g, g->order.at[i])->source;
     }
     if (!by_key(s, flat->order.n, nn, key, item, &o->made_start, &o->made)) return INV_E_NOMEM;
     for (uint32_t v = 0; v < nv; v++) {
@@ -323,6 +311,33 @@ static const inv_node *stray_call(const inv_graph *source, const inv_graph *g, b
     return found;
 }
 
+/* The second call of one function of a rewriting in a list of nodes; counts those before. NULL: there is none. */
+static const inv_node *second_call(const inv_graph *source, const inv_callees *c, const inv_graph *g, uint32_t *calls)
+{
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        const inv_id f = inv_callee(c, n);
+        if (f != INV_NONE && source->function.at[f].block && ++calls[f] == 2) return n;
+    }
+    return NULL;
+}
+
+/* Names, and what the metadata say, are those of one call. */
+static inv_status refuse_second_calls(inv_outliner *o, const inv_graph *source)
+{
+    inv_callees c;
+    uint32_t *calls = INV_ARENA_NEW(&o->scratch, uint32_t, source->function.n + 1);
+    if (!calls) return INV_E_NOMEM;
+    INV_TRY(inv_callees_init(&c, source, &o->scratch));
+    const inv_node *n = second_call(source, &c, source, calls);
+    for (size_t i = 0; i < source->function.n && !n; i++)
+        if (source->function.at[i].block) n = second_call(source, &c, source->function.at[i].body, calls);
+    INV_CHECK(!n, o->ctx, INV_E_GRAPH,
+              "function '%s' of an earlier rewriting is called twice; inline the model's functions first "
+              "(onnx.inliner), then rewrite it", n->op_type);
+    return INV_OK;
+}
+
 static inv_status refuse_stray_calls(const inv_graph *source)
 {
     const inv_node *n = stray_call(source, source, false);
@@ -334,13 +349,37 @@ static inv_status refuse_stray_calls(const inv_graph *source)
                      "the model's functions first (onnx.inliner), then rewrite it", n->op_type);
 }
 
+/* From here on nodes have the numbers of items. */
+static inv_status number_items(inv_outliner *o)
+{
+    o->nitem = o->flat->order.n;
+    o->file = INV_ARENA_NEW(&o->scratch, inv_id, o->nitem + 1);
+    for (uint32_t i = 0; o->file && i < o->nitem; i++) {
+        inv_node *n = inv_nod(o->flat, o->flat->order.at[i]);
+        o->file[i] = n->source;
+        n->source = i;
+    }
+    return o->file ? INV_OK : INV_E_NOMEM;
+}
+
+/* Whoever gets the graphs finds the numbers of the file in them. */
+static void restore_numbers(const inv_outliner *o, inv_graph *g)
+{
+    for (size_t i = 0; g && o->file && i < g->node.n; i++) {
+        inv_node *n = inv_nod(g, (inv_id)i);
+        if (n->source < o->nitem) n->source = o->file[n->source];
+    }
+}
+
 inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
                             inv_purpose purpose)
 {
     inv_request rq = {.options = options, .purpose = purpose};
     INV_TRY(inv_graph_copy(source, &o->flat));
+    INV_TRY(inv_outline_openings(o, source, o->flat));
     INV_TRY(inv_pass_inline(o->flat, true));
     INV_TRY(drop_saved(o, source));
+    INV_TRY(number_items(o));
     INV_TRY(inv_graph_uses(o->flat, &o->scratch, &o->uses));
     INV_TRY(inv_graph_copy(o->flat, &o->g));
     o->real = real_of_file(o->flat);
@@ -364,6 +403,7 @@ static inv_status outline(inv_outliner *o, const inv_graph *source, const inv_se
     (void)out;
     o->out->rewritten = true;
     INV_TRY(refuse_stray_calls(source));
+    INV_TRY(refuse_second_calls(o, source));
     INV_TRY(inv_outline_open(o, source, options, INV_FOR_RUN));
     INV_TRY(inv_outline_tables(o));
     return inv_outline_cut(o);
@@ -404,6 +444,9 @@ inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, 
     inv_status s = make(&o, source, &all, r);
     if (s == INV_OK) s = put_inverses(&o, r);
     if (s == INV_OK && (r->a.failed || o.scratch.failed)) s = INV_E_NOMEM;
+    restore_numbers(&o, o.flat);
+    restore_numbers(&o, o.g);
+    restore_numbers(&o, r->reversed);
     inv__arena_fini(&o.scratch);
     r->flat = o.flat;
     r->g = o.g;
@@ -444,9 +487,46 @@ static bool has_function(const inv_outline *o, const inv_outline_function *f)
     return false;
 }
 
+/* Functions of the file are opened up where blocks get inverses by that, and nowhere else. */
+static inv_status open_some(const inv_batch_job *job, inv_outliner *flags, const inv_session_options *shapes,
+                            bool *open, inv_rewriting **out)
+{
+    inv_rewriting *opened;
+    bool all;
+    if (!inv_outline_wants(*out, job->source, &flags->barred, open)) return INV_OK;
+    flags->open = open;
+    INV_TRY(inv_outline_make(flags, job->source, shapes, outline, &opened));
+    const bool gains = inv_outline_gains(opened, *out, job->source, open, &all);
+    if (gains) {
+        inv_rewriting *closed = *out;
+        *out = opened;
+        opened = closed;
+    }
+    inv_rewriting_destroy(opened);
+    if (!gains || all) return INV_OK;
+    inv_rewriting_destroy(*out);
+    return inv_outline_make(flags, job->source, shapes, outline, out);
+}
+
+static inv_status make_with(const inv_batch_job *job, inv_outliner *flags, const inv_session_options *shapes,
+                            inv_rewriting **out)
+{
+    inv_arena scratch;
+    inv__arena_init(&scratch, job->ctx);
+    bool *open = INV_ARENA_NEW(&scratch, bool, job->source->function.n + 1);
+    inv_status s = open ? inv_outline_make(flags, job->source, shapes, outline, out) : INV_E_NOMEM;
+    if (s == INV_OK) s = open_some(job, flags, shapes, open, out);
+    if (s != INV_OK) {
+        inv_rewriting_destroy(*out);
+        *out = NULL;
+    }
+    inv__arena_fini(&scratch);
+    return s;
+}
+
 static inv_status make_blocks(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out)
 {
-    return inv_outline_make(&(inv_outliner){.ctx = job->ctx}, job->source, shapes, outline, out);
+    return make_with(job, &(inv_outliner){.ctx = job->ctx}, shapes, out);
 }
 
 /* Blocks of which the inverse is another one for another batch or extent get none. */
@@ -468,7 +548,7 @@ static inv_status bar_inverses(const inv_batch_job *job, const inv_session_optio
     }
     if (s == INV_OK && flags.barred.n) {
         inv_rewriting_destroy(made[0]);
-        s = inv_outline_make(&flags, job->source, shapes, outline, &made[0]);
+        s = make_with(job, &flags, shapes, &made[0]);
     }
     inv__arena_fini(&scratch);
     return s;

@@ -133,5 +133,122 @@ class OldOperatorSets(Forms):
             self.assertLessEqual(error_of(logdet, said[0]), 1e-5)
 
 
+# --- the file's own functions ---
+
+MLP = {f"{k}{i}": a for i in range(4) for k, a in (("W", random(2, 8, seed=30 + i)), ("b", random(8, seed=40 + i)),
+                                                   ("V", random(8, 2, seed=50 + i)), ("c", random(2, seed=60 + i)))}
+
+
+def weights(i):
+    return [f"{k}{i}" for k in "WbVc"]
+
+
+def opsets(*domains, opset=17):
+    return [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in domains]
+
+
+def reference(n, attribute, name):
+    """The attribute of a node in a function that is an attribute of the call."""
+    n.attribute.append(onnx.AttributeProto(name=attribute, ref_attr_name=name, type=onnx.AttributeProto.FLOAT))
+    return n
+
+
+def mlp():
+    """One of a domain that the main graph does not import, with an attribute that a node takes over."""
+    nodes = [node("Gemm", ["x", "W", "b"], ["h"], name="in"), reference(node("LeakyRelu", ["h"], ["r"]), "alpha", "slope"),
+             node("Gemm", ["r", "V", "c"], ["y"], name="out")]
+    return helper.make_function("test.inner", "Mlp", ["x", "W", "b", "V", "c"], ["y"], nodes, opsets(), ["slope"])
+
+
+def coupling(opset=17, inside=None):
+    """x1, x2 -> x2, x1 + Mlp(x2), and what was added"""
+    nodes = [node("Split", ["x"], ["x1", "x2"], axis=1, name="split"),
+             node("Mlp", ["x2", "W", "b", "V", "c"], ["t"], domain="test.inner", slope=0.2, name="mlp"),
+             *(inside or []),
+             node("Add", ["x1", "t"], ["y1"], name="sum"), node("Concat", ["x2", "y1"], ["y"], axis=1)]
+    return helper.make_function("test", "Coupling", ["x", "W", "b", "V", "c"], ["y", "t"], nodes,
+                                opsets("test.inner", opset=opset))
+
+
+def flow():
+    """Two of them."""
+    nodes = [node("Coupling", ["x", "W", "b", "V", "c"], ["m", "same"], domain="test", name="first"),
+             node("Coupling", ["m", "X", "d", "Y", "e"], ["y", "other"], domain="test", name="second")]
+    return helper.make_function("test", "Flow", ["x", "W", "b", "V", "c", "X", "d", "Y", "e"], ["y"], nodes, opsets("test"))
+
+
+def modular(functions, nodes, domains=("test", "test.inner")):
+    tensors = [numpy_helper.from_array(a, k) for k, a in MLP.items()]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], tensors)
+    return helper.make_model(graph, opset_imports=opsets(*domains), functions=functions, ir_version=8)
+
+
+def one_call(function):
+    return modular([mlp(), function], [node("Coupling", ["x", *weights(0)], ["y", "t"], domain="test", name="call")])
+
+
+class OwnFunctions(Forms):
+    FEEDS = {"x": random(5, 4, seed=21)}
+
+    def nested(self, *domains):
+        nodes = [node("Flow", ["x", *weights(0), *weights(1)], ["a"], domain="test", name="flow"),
+                 node("Tanh", ["a"], ["b"], name="tanh"), node("Soft", ["b"], ["s"], domain="test"),
+                 node("Coupling", ["s", *weights(2)], ["y", "unread"], domain="test", name="last")]
+        soft = helper.make_function("test", "Soft", ["x"], ["y"], [node("Softmax", ["x"], ["y"])], opsets())
+        soft.doc_string = "holds no block"
+        return modular([mlp(), soft, coupling(), flow()], nodes, domains)
+
+    def test_nested(self):
+        """Couplings in a function that is called once by the graph and twice by another one, its branch in a third, of a
+        domain that only functions import: onnxruntime wants the model to."""
+        out, blocks = self.rewrite(self.nested("test"))
+        couplings = [b for b in blocks if b["kind"] == "additive_coupling"]
+        self.assertEqual(sorted(n for b in couplings for n in b["nodes"] if n.endswith("sum")),
+                         ["flow/first/sum", "flow/second/sum", "last/sum"])
+        self.assertTrue(all(b["inverse"] for b in couplings), couplings)
+        self.save(self.nested("test", "test.inner"))
+        self.assertEqual(self.hold(out, self.FEEDS)["additive_coupling"], 3)
+        self.assertEqual([(f.name, f.doc_string) for f in out.functions if f.domain != DOMAIN],
+                         [("Mlp", ""), ("Soft", "holds no block")])
+
+    def test_inverse_direction(self):
+        nodes = [node("Flow", ["x", *weights(0), *weights(1)], ["y"], domain="test", name="flow")]
+        path = self.save(modular([mlp(), coupling(), flow()], nodes))
+        common.report("rewrite", path, "--inverse-out", self.at("inv.onnx"), "--with-logdet", "ld")
+        onnx.checker.check_model(self.at("inv.onnx"), full_check=True)
+        y, = session(path).run(None, self.FEEDS)
+        back, logdet = session(self.at("inv.onnx")).run(["x", "ld"], {"y": y})
+        self.assertLessEqual(error_of(back, self.FEEDS["x"]), 1e-5)
+        self.assertEqual(np.abs(logdet).max(), 0)
+
+    def test_weights_inside(self):
+        """Constant nodes of a function that is called twice are one weight before and after."""
+        inside = [helper.make_node("Constant", [], [k], value=numpy_helper.from_array(MLP[k + "0"])) for k in "WbVc"]
+        nodes = [*inside, node("Split", ["x"], ["x1", "x2"], axis=1), node("Gemm", ["x2", "W", "b"], ["h"]),
+                 node("Relu", ["h"], ["r"]), node("Gemm", ["r", "V", "c"], ["t"]), node("Add", ["x1", "t"], ["y1"], name="sum"),
+                 node("Concat", ["x2", "y1"], ["y"], axis=1)]
+        f = helper.make_function("test", "Whole", ["x"], ["y"], nodes, opsets())
+        calls = [node("Whole", ["x"], ["m"], domain="test", name="one"), node("Whole", ["m"], ["y"], domain="test", name="two")]
+        out, blocks = self.rewrite(modular([f], calls, ["test"]))
+        self.assertEqual(self.hold(out, self.FEEDS), {"additive_coupling": 2, "additive_block_fg": 1, "linear_tall": 2})
+        before, after = ([(t["name"], t["shape"]) for t in common.report("inspect", self.at(p))["initializers"]
+                          if "Whole/" in t["name"] and not t["name"].endswith("_inv")] for p in ("model.onnx", "out.onnx"))
+        self.assertEqual(len(before), 4)
+        self.assertEqual(before, after)
+
+    def test_what_stays_shut(self):
+        """A function of another operator set, and one with bodies: the reason names function, node and cause."""
+        yes = helper.make_graph([node("Identity", ["t"], ["same"])], "g", [], [helper.make_tensor_value_info(
+            "same", TensorProto.FLOAT, ["N", 2])])
+        true = helper.make_node("Constant", [], ["true"], value=numpy_helper.from_array(np.array(True)))
+        branch = node("If", ["true"], ["u"], name="branch", then_branch=yes, else_branch=yes)
+        for function, why in ((coupling(opset=16), "it is of operator set 16, the model of 17"),
+                              (coupling(inside=[true, branch]), "its node 'branch' (If) has a body, which names what it")):
+            _, blocks = self.rewrite(one_call(function))
+            reason, = [b["reason"] for b in blocks if b["kind"] == "additive_coupling"]
+            self.assertIn("function 'Coupling', which node 'call' calls, cannot be opened up: " + why, reason)
+
+
 if __name__ == "__main__":
     unittest.main()

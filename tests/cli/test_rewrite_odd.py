@@ -542,7 +542,7 @@ def casts_inside(p):
 
 @case
 def parts_of_a_node(p):
-    """Blocks in an If body, in a function, in an operator."""
+    """Blocks in an If body, in a function where it is not worth opening it up, in an operator."""
     taken = helper.make_graph(coupling(), "then", [], [value("y", 3, 4)])
     other = helper.make_graph([node("Neg", ["x"], ["j"])], "else", [], [value("j", 3, 4)])
     body = coupled([node("If", ["yes"], ["z"], name="choice", then_branch=taken, else_branch=other),
@@ -551,9 +551,9 @@ def parts_of_a_node(p):
     body.graph.node[0].attribute[0].g.node[-1].output[0] = "inner"
     names = ["x", *COUPLING]
     called = coupled([node("Whole", names, ["y"], domain="user", name="whole")], domains=["user"],
-                     functions=[function("user", "Whole", names, ["y"], coupling())])
+                     functions=[function("user", "Whole", names, ["y"], coupling()[:-2] + [node("Concat", ["x2", "t"], ["y"], axis=1)])])
     for model, said, kind in ((body, "'choice' (If)", "additive_coupling"),
-                              (called, "'whole' (Whole)", "additive_coupling"),
+                              (called, "'whole' (Whole)", "linear_tall"),
                               (coupled(halved()), "'first' (Gemm)", "linear_tall")):
         out, blocks = p.rewrite(model)
         p.same_outputs(FEEDS)
