@@ -57,7 +57,7 @@ static inv_status save_statistics(inv_derivation *d)
         while (n->out[k] != d->cut->saved.at[i]) k++;
         name[i] = inv__arena_printf(o->a, "%s.saved_%u", inv_val(o->flat, item->out[0])->name, k);
         if (!name[i]) return INV_E_NOMEM;
-        INV_TRY(inv_derive_know(d, d->cut->saved.at[i], name[i]));
+        INV_TRY(inv_derive_call(d, d->cut->saved.at[i], name[i]));
     }
     d->cut->saved_name = name;
     return name ? INV_OK : INV_E_NOMEM;
@@ -168,13 +168,7 @@ static inv_status finish(inv_derivation *d, const inv_ids *freed)
     if (!out) return INV_E_NOMEM;
     for (size_t i = 0; i < freed->n; i++) {
         out[i] = inv_val(o->flat, freed->at[i])->name;
-        if (strcmp(inv_derive_name(d, freed->at[i]), out[i]) == 0) continue;
-        const char **from = INV_ARENA_NEW(o->a, const char *, 1);
-        if (!from) return INV_E_NOMEM;
-        from[0] = inv_derive_name(d, freed->at[i]);
-        inv_outline_node same = {.source = INV_NONE, .domain = "", .op_type = "Identity", .name = "", .in = from,
-                                 .out = &out[i], .nin = 1, .nout = 1};
-        if (!inv_vec_push(o->a, &d->node, same)) return INV_E_NOMEM;
+        INV_TRY(inv_derive_output(d, freed->at[i]));
     }
     fn->out = row->freed = out;
     fn->nout = row->nfreed = (uint32_t)freed->n;
@@ -221,10 +215,6 @@ static inv_status inverse(inv_derivation *d)
 inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut)
 {
     inv_derivation d = {.o = o, .cut = cut};
-    if (o->real == INV_DT_NONE) {
-        cut->row.reason = "the file mixes floating-point types, or has others than float32 and float64";
-        return INV_OK;
-    }
     if (inv_ids_have(o->barred.at, o->barred.n, cut->row.block)) {
         cut->row.reason = "the model's batch or other dimensions are open, and the inverse would hold for one batch or "
                           "size only: it has other constants for another one";
@@ -249,7 +239,7 @@ static inv_status saved(inv_derivation *d, const inv_cut *cut)
     for (size_t i = 0; i < cut->saved.n; i++) {
         inv_id def = inv_val(o->g, cut->saved.at[i])->def;
         bool again = i > 0 && def == inv_val(o->g, cut->saved.at[i - 1])->def;
-        if (again || inv_raise_node(&d->r, inv_nod(o->g, def), NULL)) continue;
+        if (again || inv_derive_raise(d, inv_nod(o->g, def), NULL)) continue;
         if (o->a->failed) return INV_E_NOMEM;
         return inv__fail(o->ctx, INV_E_INTERNAL, "block %s: %s", cut->row.function, d->r.reason);
     }

@@ -25,28 +25,92 @@ const char *inv_derive_name(const inv_derivation *d, inv_id v)
     return d->o->carries[v] ? d->name[inv_graph_stands(d->o->g, v)] : NULL;
 }
 
-inv_status inv_derive_call(inv_derivation *d, inv_id v, const char *name)
+/* Which of them is called. */
+static inv_id called(const inv_derivation *d, inv_id v)
+{
+    return d->name[v] || !d->o->carries[v] ? v : inv_graph_stands(d->o->g, v);
+}
+
+static inv_status call(inv_derivation *d, inv_id v, const char *name, inv_dtype type)
 {
     if (!name || !inv_vec_push(&d->o->scratch, &d->named, v)) return INV_E_NOMEM;
     d->name[v] = name;
+    d->o->name_type[v] = type;
+    d->o->other[v] = NULL;
     return INV_OK;
 }
 
+inv_status inv_derive_call(inv_derivation *d, inv_id v, const char *name)
+{
+    return call(d, v, name, inv_dtype_is_float(inv_val(d->o->g, v)->dtype) ? d->r.real : INV_DT_NONE);
+}
+
 inv_status inv_derive_know(inv_derivation *d, inv_id v, const char *name)
+{
+    const inv_dtype type = inv_outline_type(d->o, v);
+    inv_id c = inv_graph_stands(d->o->g, v);
+    INV_TRY(call(d, v, name, type));
+    return d->name[c] ? INV_OK : call(d, c, name, type);
+}
+
+/* What an inverse gives. */
+static inv_status solved(inv_derivation *d, inv_id v, const char *name)
 {
     inv_id c = inv_graph_stands(d->o->g, v);
     INV_TRY(inv_derive_call(d, v, name));
     return d->name[c] ? INV_OK : inv_derive_call(d, c, name);
 }
 
-/* The file's name for a value of g, a freed one first; a fresh one if it has none. */
+/* In a file of one type nothing is cast. */
+static bool differs(const inv_outliner *o, inv_dtype is, inv_dtype wanted)
+{
+    return o->type && is != INV_DT_NONE && wanted != INV_DT_NONE && is != wanted;
+}
+
+const char *inv_derive_as(inv_derivation *d, inv_id v, inv_dtype type)
+{
+    inv_outliner *o = d->o;
+    const inv_id at = called(d, v);
+    const char *name = d->name[at];
+    if (!name || !differs(o, o->name_type[at], type)) return name;
+    if (o->other[at] && o->other_type[at] == type) return o->other[at];
+    o->other[at] = inv_raise_cast(&d->r, name, type);
+    o->other_type[at] = type;
+    return o->other[at];
+}
+
+inv_status inv_derive_output(inv_derivation *d, inv_id v)
+{
+    inv_outliner *o = d->o;
+    const inv_dtype type = inv_outline_type(o, v);
+    const bool cast = differs(o, o->name_type[called(d, v)], type);
+    inv_outline_node same = {.source = INV_NONE, .domain = "", .op_type = cast ? "Cast" : "Identity", .name = "",
+                             .nin = 1, .nout = 1, .nattr = cast};
+    const char **names = INV_ARENA_NEW(o->a, const char *, 2);
+    inv_attr *to = INV_ARENA_NEW(o->a, inv_attr, 1);
+    if (!names || !to) return INV_E_NOMEM;
+    names[0] = inv_derive_name(d, v);
+    names[1] = inv_val(o->flat, v)->name;
+    *to = inv_attr_of_int("to", (int64_t)type);
+    same.in = names;
+    same.out = names + 1;
+    same.attr = to;
+    if (!cast && strcmp(names[0], names[1]) == 0) return INV_OK;
+    return inv_vec_push(o->a, &d->node, same) ? INV_OK : INV_E_NOMEM;
+}
+
+/* The file's name for a value of g, a freed one first; a fresh one if it has none of the type at hand. */
 static const char *label(inv_derivation *d, inv_id c)
 {
     const inv_outliner *o = d->o;
-    for (size_t i = 0; i < d->cut->in.n; i++)
-        if (inv_graph_stands(o->g, d->cut->in.at[i]) == c) return inv_val(o->flat, d->cut->in.at[i])->name;
+    for (size_t i = 0; i < d->cut->in.n; i++) {
+        const inv_id v = d->cut->in.at[i];
+        if (inv_graph_stands(o->g, v) == c && !differs(o, inv_outline_type(o, v), d->r.real))
+            return inv_val(o->flat, v)->name;
+    }
     for (uint32_t k = o->alias_start[c]; k < o->alias_start[c + 1]; k++) {
         inv_id def = inv_val(o->flat, o->alias[k])->def;
+        if (differs(o, inv_outline_type(o, o->alias[k]), d->r.real)) continue;
         if (def != INV_NONE && inv_derive_within(d, o->item_at[def])) return inv_val(o->flat, o->alias[k])->name;
     }
     return inv_raise_fresh(&d->r);
@@ -87,7 +151,10 @@ static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
     const char **in = INV_ARENA_NEW(d->o->a, const char *, n->nin + 1);
     const char **out = INV_ARENA_NEW(d->o->a, const char *, n->nout + 1);
     if (!in || !out) return INV_E_NOMEM;
-    for (uint32_t k = 0; k < n->nin; k++) in[k] = n->in[k] == INV_NONE ? "" : inv_derive_name(d, n->in[k]);
+    for (uint32_t k = 0; k < n->nin; k++) {
+        in[k] = n->in[k] == INV_NONE ? "" : inv_derive_as(d, n->in[k], inv_outline_type(d->o, n->in[k]));
+        if (!in[k]) return INV_E_NOMEM;
+    }
     for (uint32_t k = 0; k < n->nout; k++) {
         out[k] = "";
         if (n->out[k] == INV_NONE) continue;
@@ -200,11 +267,28 @@ const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool 
     if (!name) return NULL;
     d->r.reason = NULL;
     for (size_t i = 0; i < d->solver.n; i++)
-        if (strcmp(d->solver.at[i], name) == 0) return d->cast.at[i];
+        if (strcmp(d->solver.at[i], name) == 0 && d->cast_type.at[i] == d->r.real) return d->cast.at[i];
     const char *cast = name;
-    if (inv_outline_real(o) != o->real) cast = inv_raise_cast(&d->r, name, o->real);
-    bool ok = cast && inv_vec_push(&o->scratch, &d->solver, name) && inv_vec_push(&o->scratch, &d->cast, cast);
+    if (inv_outline_real(o) != d->r.real) cast = inv_raise_cast(&d->r, name, d->r.real);
+    bool ok = cast && inv_vec_push(&o->scratch, &d->solver, name) && inv_vec_push(&o->scratch, &d->cast, cast) &&
+              inv_vec_push(&o->scratch, &d->cast_type, d->r.real);
     return ok ? cast : NULL;
+}
+
+bool inv_derive_raise(inv_derivation *d, const inv_node *n, const char *solver)
+{
+    const char **kept = INV_ARENA_NEW(&d->o->scratch, const char *, n->nin + 1);
+    bool ok = kept != NULL;
+    if (!d->o->type) return inv_raise_node(&d->r, n, solver);
+    for (uint32_t k = 0; k < n->nin && ok; k++) {
+        if (n->in[k] == INV_NONE || !(kept[k] = d->name[n->in[k]])) continue;
+        d->name[n->in[k]] = inv_derive_as(d, n->in[k], d->r.real);
+        ok = d->name[n->in[k]] != NULL;
+    }
+    ok = ok && inv_raise_node(&d->r, n, solver);
+    for (uint32_t k = n->nin; kept && k-- > 0;)
+        if (kept[k]) d->name[n->in[k]] = kept[k];
+    return ok;
 }
 
 /* A constant that lowering made: as a node of the body. */
@@ -213,7 +297,7 @@ static inv_status put_constant(inv_derivation *d, inv_id v)
     inv_outliner *o = d->o;
     inv_data data = inv_val(o->g, v)->data;
     size_t nelem = (size_t)inv_shape_nelem(&data.shape);
-    inv_dtype to = inv_dtype_is_float(data.dtype) ? o->real : data.dtype;
+    inv_dtype to = inv_dtype_is_float(data.dtype) ? d->r.real : data.dtype;
     void *bytes = inv__arena_alloc(o->a, nelem * 8 + 1);
     if (!bytes) return INV_E_NOMEM;
     (void)inv_convert(bytes, to, data.bytes, data.dtype, nelem);
@@ -230,7 +314,7 @@ static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
     const inv_node *n = inv_nod(g, inv_val(g, v)->def);
     for (uint32_t k = 0; k < n->nin; k++) INV_TRY(put_operand(d, n->in[k], ok));
     INV_TRY(inv_derive_call(d, v, inv_raise_fresh(&d->r)));
-    *ok = *ok && inv_raise_node(&d->r, n, NULL);
+    *ok = *ok && inv_derive_raise(d, n, NULL);
     return d->o->a->failed ? INV_E_NOMEM : INV_OK;
 }
 
@@ -245,7 +329,7 @@ static inv_status name_template(inv_derivation *d, const inv_edge *e, inv_ids *f
         if (other->node != e->node || inv_derive_name(d, other->frees)) continue;
         const char *name = label(d, other->frees);
         INV_TRY(inv_derive_call(d, other->result, name));
-        INV_TRY(inv_derive_know(d, other->frees, name));
+        INV_TRY(solved(d, other->frees, name));
         if (!inv_vec_push(&d->o->scratch, freed, other->frees)) return INV_E_NOMEM;
     }
     for (uint32_t i = 0; i < e->nnode; i++) {
@@ -273,7 +357,7 @@ static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
         if (!*done) return o->a->failed || o->scratch.failed ? INV_E_NOMEM : INV_OK;
         for (uint32_t k = 0; k < n->nin; k++)
             if (k != matrix) INV_TRY(put_operand(d, n->in[k], done));
-        if (*done && inv_raise_node(&d->r, n, solver)) continue;
+        if (*done && inv_derive_raise(d, n, solver)) continue;
         if (o->a->failed) return INV_E_NOMEM;
         *done = false;
         return INV_OK;
@@ -283,11 +367,39 @@ static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
     return inv_vec_push(&o->scratch, &d->used, used) ? INV_OK : INV_E_NOMEM;
 }
 
+/* Whether it only puts entries elsewhere, in whatever type. */
+static bool only_moves(const inv_graph *g, const inv_edge *e)
+{
+    static const char *const movers[] = {"View", "Transpose", "Permute", "SplitSizes", "SliceRange", "Concat"};
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        bool moves = false;
+        for (size_t k = 0; k < sizeof movers / sizeof *movers && !moves; k++)
+            moves = strcmp(inv_nod(g, e->node[i])->op_type, movers[k]) == 0;
+        if (!moves) return false;
+    }
+    return true;
+}
+
+/* In which type an inverse is computed: that of the operator that it solves, in place of half precision float32, for
+ * which every runtime has all operators. */
+static inv_dtype type_of_edge(const inv_outliner *o, const inv_edge *e)
+{
+    const uint32_t item = o->item_of[e->forward];
+    inv_dtype t = INV_DT_NONE;
+    if (!o->type || item == INV_NONE) return inv_outline_work(o);
+    const inv_node *n = inv_item(o, item);
+    for (uint32_t k = 0; k < n->nout && !t; k++) t = n->out[k] == INV_NONE ? t : inv_outline_type(o, n->out[k]);
+    const bool half = t == INV_F16 || t == INV_BF16;
+    return t == INV_DT_NONE || (half && !only_moves(o->g, e)) ? inv_outline_work(o) : t;
+}
+
 static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
 {
-    INV_TRY(write_edge(d, e, done));
-    if (*done) return INV_OK;
     const inv_outliner *o = d->o;
+    d->r.real = type_of_edge(o, e);
+    inv_status s = write_edge(d, e, done);
+    d->r.real = inv_outline_work(o);
+    if (s != INV_OK || *done) return s;
     const uint32_t item = o->item_of[e->forward];
     const inv_node *n = item == INV_NONE ? inv_nod(o->g, e->forward) : inv_item(o, item);
     d->r.reason = inv__arena_printf(o->a, "node '%s' (%s): %s", inv_node_called(item == INV_NONE ? o->g : o->flat, n),
@@ -342,12 +454,12 @@ void inv_derive_begin(inv_derivation *d)
     d->name = o->name;
     o->stamp++;
     for (uint32_t k = 0; k < d->cut->nitem; k++) o->held[d->cut->item[k]] = o->stamp;
-    d->r = (inv_raise){.g = o->g, .a = o->a, .opset = inv_graph_opset(o->flat, ""), .real = o->real, .name = d->name,
-                       .node = &d->node, .names = o->flat, .gone = o->gone, .by_operator = o->by_operator,
-                       .reserved = o->reverse ? o->reverse->with_logdet : NULL};
+    d->r = (inv_raise){.g = o->g, .a = o->a, .opset = inv_graph_opset(o->flat, ""), .real = inv_outline_work(o),
+                       .name = d->name, .node = &d->node, .names = o->flat, .gone = o->gone,
+                       .by_operator = o->by_operator, .reserved = o->reverse ? o->reverse->with_logdet : NULL};
 }
 
 void inv_derive_end(inv_derivation *d)
 {
-    for (size_t i = 0; i < d->named.n; i++) d->name[d->named.at[i]] = NULL;
+    for (size_t i = 0; i < d->named.n; i++) d->name[d->named.at[i]] = d->o->other[d->named.at[i]] = NULL;
 }

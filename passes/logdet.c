@@ -172,12 +172,12 @@ static inv_status check_end(const tally *t)
     return INV_OK;
 }
 
-/* --- log of derivatives, from the operator's input x and output y --- */
+/* --- log of derivatives, from the operator's input x and output y, perhaps with another operand z --- */
 
 typedef struct derivative {
     inv_raise *r;
     const inv_node *n;
-    const char *x, *y;
+    const char *x, *y, *z;
 } derivative;
 
 static double attr(const derivative *d, const char *name, double dflt) { return inv_attr_float(d->n, name, dflt); }
@@ -208,7 +208,7 @@ static const char *leaky_relu(const derivative *d)
 static const char *prelu(const derivative *d)
 {
     const char *mask = below(d->r, d->x);
-    return op2(d->r, "Mul", mask, op1(d->r, "Log", d->r->name[d->n->in[1]]));
+    return op2(d->r, "Mul", mask, op1(d->r, "Log", d->z));
 }
 
 static const char *elu(const derivative *d) { return exponential(d, attr(d, "alpha", 1)); }
@@ -273,7 +273,7 @@ static const char *atan_(const derivative *d)
 static const char *power(const derivative *d)
 {
     inv_raise *r = d->r;
-    const char *k = r->name[d->n->in[1]];
+    const char *k = d->z;
     const char *slope = op2(r, "Pow", d->x, op2(r, "Sub", k, real(r, 1)));
     return op1(r, "Log", op1(r, "Abs", op2(r, "Mul", k, slope)));
 }
@@ -299,8 +299,10 @@ bool inv_has_log_derivative(const char *op) { return form_for(op) != NULL; }
 static const char *log_derivative(const tally *t, const inv_derived *u)
 {
     const inv_node *n = inv_nod(t->g, u->edge->forward);
-    const inv_derivation *d = &t->x->d;
-    const derivative at = {t->r, n, inv_derive_name(d, n->in[0]), inv_derive_name(d, n->out[0])};
+    const char *x = inv_derive_as(&t->x->d, n->in[0], t->r->real);
+    const char *y = inv_derive_as(&t->x->d, n->out[0], t->r->real);
+    const char *z = n->nin > 1 ? inv_derive_as(&t->x->d, n->in[1], t->r->real) : NULL;
+    const derivative at = {t->r, n, x, y, z};
     return form_for(n->op->name)(&at); /* for others no rule is taken that states it */
 }
 
@@ -362,7 +364,7 @@ static const char *sum_spread(const tally *t, const char *entries, const inv_sha
     const int64_t n = inv_shape_nelem(s) / (rows && s->dim[0] ? s->dim[0] : 1);
     const char *sum = sum_axes(r, entries, rows, s->rank);
     if ((n == per_row && !open_inside(t)) || !n) return sum;
-    const char *all = count(t, inv_derive_name(&t->x->d, v), x, 1), *these = count(t, entries, s, rows);
+    const char *all = count(t, inv_derive_as(&t->x->d, v, r->real), x, 1), *these = count(t, entries, s, rows);
     return op2(r, "Mul", sum, op2(r, "Div", all, these));
 }
 
@@ -390,7 +392,7 @@ static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
     const int64_t k = s->dim[0] / groups, squares[3] = {groups, k, k};
     const char *log_det;
     if (t->x->o->by_operator) {
-        const char *name = inv_derive_name(&t->x->d, w);
+        const char *name = inv_derive_as(&t->x->d, w, r->real);
         if (!name) {
             refuse(r, "its matrix is not a value of the file");
             return NULL;
@@ -400,13 +402,13 @@ static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
         log_det = inv_derive_solver(&t->x->d, w, groups, true);
     }
     if (!log_det) return NULL;
-    const char *entries = count(t, inv_derive_name(&t->x->d, x), &inv_val(t->g, x)->shape, 1);
+    const char *entries = count(t, inv_derive_as(&t->x->d, x, r->real), &inv_val(t->g, x)->shape, 1);
     return op2(r, "Mul", log_det, op2(r, "Div", entries, real(r, (double)s->dim[0])));
 }
 
 static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term *term)
 {
-    const inv_reversal *x = t->x;
+    inv_reversal *x = t->x;
     const inv_id to = u->freed.at[0];
     if (strcmp(term->form + (*term->form == '-'), "log_det") == 0)
         return determinants(t, term->arg, inv_attr_int(inv_nod(t->g, u->edge->forward), "group", 1), to);
@@ -414,8 +416,8 @@ static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term
         const char *entries = log_derivative(t, u);
         return entries ? sum_axes(t->r, entries, 1, inv_val(t->g, to)->shape.rank) : NULL;
     }
-    const char *name = inv_derive_name(&x->d, term->arg);
-    const char *times = term->times == INV_NONE ? NULL : inv_derive_name(&x->d, term->times);
+    const char *name = inv_derive_as(&x->d, term->arg, t->r->real);
+    const char *times = term->times == INV_NONE ? NULL : inv_derive_as(&x->d, term->times, t->r->real);
     const inv_shape one = inv_shape_scalar();
     inv_shape s;
     if (!name || (!times && term->times != INV_NONE) ||
@@ -459,7 +461,7 @@ static const char *zeros(inv_reversal *x)
     static const int64_t one = 1;
     inv_raise *r = &x->d.r;
     const size_t nbytes = inv_dtype_size(r->real);
-    const char *input = inv_derive_name(&x->d, x->wanted.at[0]);
+    const char *input = inv_derive_as(&x->d, x->wanted.at[0], r->real);
     if (r->opset < 9) { /* where nothing can be filled by a shape: no number is less than itself */
         const inv_shape *s = &inv_val(x->o->g, inv_graph_stands(x->o->g, x->wanted.at[0]))->shape;
         const char *sum = sum_axes(r, input, 1, s->rank);
@@ -505,7 +507,7 @@ static inv_status by_output(inv_reversal *x, int64_t rows)
     const inv_shape *s = &inv_val(o->g, inv_graph_stands(o->g, x->logdet))->shape;
     const int64_t n = inv_shape_nelem(s);
     char text[INV_SHAPE_TEXT];
-    const char *own = inv_derive_name(&x->d, x->logdet);
+    const char *own = inv_derive_as(&x->d, x->logdet, r->real);
     INV_CHECK(own, o->ctx, INV_E_NOT_INVERTIBLE,
               "output '%s' of the model cannot be computed from what the inverse derives", o->reverse->logdet);
     inv_shape_text(s, text);

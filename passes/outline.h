@@ -58,9 +58,15 @@ typedef struct inv_outliner {
     uint32_t *alias_start;
     inv_id *alias;     /* values of flat, by the value of g that stands for them */
     uint32_t *edge_start, *edge; /* indices of local inverses, by the item of the node that they solve */
-    const char **name; /* work space of derive.c, per value of g: all NULL between calls */
+    const char **name; /* work space of derive.c, per value of g: all NULL between calls, ... */
+    const char **other; /* ... the same value in another type, if the body has it, ... */
+    inv_dtype *name_type, *other_type; /* ... and of what type these are */
     uint32_t *held, *ran, stamp; /* the same, per item */
-    inv_dtype real;    /* of the file's floating-point tensors; INV_DT_NONE: mixed, or not float32 or float64 */
+    inv_dtype real;    /* of the file's floating-point tensors; INV_DT_NONE: they are of several types, or in half
+                          precision: then these are `type`, per value of flat, as far as they are known */
+    inv_dtype *type;
+    size_t ntype;
+    bool wide;         /* float64 is among them */
     INV_VEC(inv_solver) solver;
     const inv_reverse_options *reverse; /* the model is turned round (reverse.c); NULL: no */
     inv_ids barred;    /* blocks, by their place in the matches, that get no inverse: it would hold for one size */
@@ -96,7 +102,8 @@ typedef struct inv_derivation {
     inv_outline_nodes node;
     INV_VEC(inv_derived) used;
     INV_VEC(const char *) solver; /* names of initializers that it reads ... */
-    INV_VEC(const char *) cast;   /* ... and by which they are read */
+    INV_VEC(const char *) cast;   /* ... and by which they are read, ... */
+    INV_VEC(inv_dtype) cast_type; /* ... in that type */
 } inv_derivation;
 
 /* Work on all blocks of a model. */
@@ -133,8 +140,14 @@ void inv_derive_begin(inv_derivation *d);
 void inv_derive_end(inv_derivation *d);
 /* How the body calls a value of flat or g; NULL: not known. */
 const char *inv_derive_name(const inv_derivation *d, inv_id v);
+/* The same for the value in that type, by a Cast if need be. NULL: not known, or out of memory. */
+const char *inv_derive_as(inv_derivation *d, inv_id v, inv_dtype type);
+/* Gives a known value of the file the name and the type that it has there. */
+inv_status inv_derive_output(inv_derivation *d, inv_id v);
 inv_status inv_derive_know(inv_derivation *d, inv_id v, const char *name); /* a value of flat, and what stands for it */
-inv_status inv_derive_call(inv_derivation *d, inv_id v, const char *name); /* a value of g */
+inv_status inv_derive_call(inv_derivation *d, inv_id v, const char *name); /* a value of g, in type d->r.real */
+/* inv_raise_node in type d->r.real: operands that are called in another one are cast. */
+bool inv_derive_raise(inv_derivation *d, const inv_node *n, const char *solver);
 /* Derives all that can be derived, forward first. *ok false: an inverse cannot be written, d->r.reason. */
 inv_status inv_derive_close(inv_derivation *d, bool *ok);
 static inline bool inv_derive_within(const inv_derivation *d, uint32_t item)
@@ -162,8 +175,19 @@ const char *inv_outline_shut(const inv_outliner *o, const inv_cut *cut);
 inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
                             inv_purpose purpose);
 inv_status inv_outline_tables(inv_outliner *o);
+/* What is computed besides the file's own nodes is computed in its type, but never in half precision. */
+static inline inv_dtype inv_outline_work(const inv_outliner *o) { return o->real ? o->real : INV_F32; }
 /* The type of the initializers that o->solver names. Of a reversal they are exact for float64, too. */
-static inline inv_dtype inv_outline_real(const inv_outliner *o) { return o->reverse ? INV_F64 : o->real; }
+static inline inv_dtype inv_outline_real(const inv_outliner *o)
+{
+    return o->reverse || o->wide ? INV_F64 : inv_outline_work(o);
+}
+/* The floating-point type of a value of flat in the file; INV_DT_NONE: that of all, or not known. */
+static inline inv_dtype inv_outline_type(const inv_outliner *o, inv_id v)
+{
+    const inv_dtype t = o->type && v < o->ntype ? o->type[v] : INV_DT_NONE;
+    return inv_dtype_is_float(t) ? t : INV_DT_NONE;
+}
 /* rewrite.c: runs `make` on a copy of `o` (flags only) and adds the tensors that o->solver names. */
 typedef inv_status (*inv_outline_fn)(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
                                      inv_rewriting *out);

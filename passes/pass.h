@@ -64,6 +64,8 @@ inv_status inv_reach_types(const inv_graph *g, const inv_ids *list);
 inv_status inv_reach_tensors(const inv_graph *g);
 /* types.c: no operator of the file is given two floating-point types where ONNX wants one */
 inv_status inv_pass_types(const inv_graph *g);
+/* The types in the file of g's values, as far as they are known (else INV_DT_NONE); `type` is empty before. */
+inv_status inv_types_of(const inv_graph *g, inv_dtype *type);
 /* bind.c: static shapes for the inputs, all arithmetic in g->real.
  * requires: imported graph.  gives: static input shapes, Feed nodes.  breaks: nothing */
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan);

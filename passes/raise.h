@@ -11,7 +11,7 @@ typedef struct inv_raise {
     const inv_graph *g;  /* canonical graph with the nodes to raise */
     inv_arena *a;        /* of everything that is written */
     int64_t opset;       /* of ai.onnx, that the body is written for */
-    inv_dtype real;      /* type of floating-point values in the file; INV_DT_NONE: mixed */
+    inv_dtype real;      /* type of the operands and of what is computed */
     const char *const *name; /* per value of g: its name in the body, NULL: none (yet) */
     inv_outline_nodes *node; /* appended to */
     uint32_t fresh;      /* for inv_raise_fresh */

@@ -73,10 +73,6 @@ static inline const char *op2(inv_raise *r, const char *op, const char *x, const
 static inline const char *real(inv_raise *r, double v)
 {
     const size_t nbytes = inv_dtype_size(r->real);
-    if (r->real == INV_DT_NONE) {
-        refuse(r, "the model's floating-point values are of several types");
-        return NULL;
-    }
     void *bytes = inv__arena_alloc(r->a, nbytes);
     if (bytes == NULL || !inv_convert(bytes, r->real, &v, INV_F64, 1)) return NULL;
     return inv_raise_constant(r, &(inv_data){r->real, inv_shape_scalar(), bytes, nbytes});

@@ -306,7 +306,9 @@ static inv_status begin_graph(inv_reversal *x)
         if (val->role == INV_ROLE_PARAM) continue;
         val->role = INV_ROLE_INPUT;
         val->mem = INV_MEM_DATA;
-        if (val->dtype == INV_DT_NONE) val->dtype = inv_dtype_is_float(is->dtype) ? x->o->real : is->dtype;
+        const inv_dtype type = inv_outline_type(x->o, x->known.at[i]);
+        if (val->dtype == INV_DT_NONE && !inv_dtype_is_float(is->dtype)) val->dtype = is->dtype;
+        if (val->dtype == INV_DT_NONE) val->dtype = type ? type : inv_outline_work(x->o);
     }
     return INV_OK;
 }
@@ -316,14 +318,7 @@ static inv_status end_graph(inv_reversal *x)
 {
     inv_graph *h = x->h;
     for (size_t i = 0; i < x->wanted.n; i++) {
-        const char *want = inv_val(x->o->flat, x->wanted.at[i])->name, *is = inv_derive_name(&x->d, x->wanted.at[i]);
-        inv_id v = inv_graph_find(h, want);
-        if (strcmp(want, is) != 0) {
-            inv_id from = inv_graph_find(h, is);
-            inv_id id = inv_graph_node(h, "", "Identity", "", 1, &from, 1, &v, 0, NULL);
-            if (id == INV_NONE || !inv_vec_push(&h->arena, &h->order, id)) return INV_E_NOMEM;
-            inv_nod(h, id)->source = INV_NONE;
-        }
+        inv_id v = inv_graph_find(h, inv_val(x->o->flat, x->wanted.at[i])->name);
         inv_val(h, v)->is_output = true;
         if (!inv_vec_push(&h->arena, &h->outputs, v)) return INV_E_NOMEM;
     }
@@ -425,7 +420,7 @@ static inv_status write_ports(inv_reversal *x)
     }
     if (!x->logdet_name) return INV_OK;
     const inv_value *first = inv_val(o->flat, x->wanted.at[0]);
-    inv_outline_port p = {.name = x->logdet_name, .dtype = o->real, .extent = -1};
+    inv_outline_port p = {.name = x->logdet_name, .dtype = inv_outline_work(o), .extent = -1};
     if (first->shape.rank > 0) p.extent = first->shape.dim[0];
     if (first->shape.rank > 0 && first->dim_param) p.symbol = first->dim_param[0];
     return inv_vec_push(o->a, &o->out->out, p) ? INV_OK : INV_E_NOMEM;
@@ -495,6 +490,7 @@ static inv_status derive(inv_reversal *x)
 static inv_status finish(inv_reversal *x)
 {
     x->out->gain = 1;
+    for (size_t i = 0; i < x->wanted.n; i++) INV_TRY(inv_derive_output(&x->d, x->wanted.at[i]));
     INV_TRY(build_graph(x));
     INV_TRY(prune(x));
     if (x->o->reverse->with_logdet) {
@@ -534,9 +530,6 @@ static inv_status reverse(inv_outliner *o, const inv_graph *source, const inv_se
     inv_reversal x = {.o = o, .out = out, .logdet = INV_NONE};
     o->out->rewritten = true;
     INV_TRY(inv_outline_open(o, source, shapes, INV_FOR_EVAL));
-    INV_CHECK(o->real != INV_DT_NONE, o->ctx, INV_E_UNSUPPORTED_TYPE,
-              "the model mixes floating-point types, or has others than float32 and float64: its inverse cannot be "
-              "written; convert it to one of these");
     INV_TRY(inv_outline_tables(o));
     INV_TRY(find_inputs(&x));
     INV_TRY(find_outputs(&x));

@@ -65,6 +65,21 @@ static inv_dtype real_of_file(const inv_graph *flat)
     return same && (real == INV_F32 || real == INV_F64) ? real : INV_DT_NONE;
 }
 
+/* The types of a file that has several: values keep their numbers where functions are opened up. */
+static inv_status find_types(inv_outliner *o)
+{
+    inv_graph *g = NULL;
+    INV_TRY(inv_graph_copy(o->flat, &g));
+    inv_status s = inv_pass_inline(g, false);
+    if (s == INV_OK) s = inv_graph_sort(g);
+    o->ntype = o->flat->value.n;
+    o->type = INV_ARENA_NEW(&o->scratch, inv_dtype, g->value.n + 1);
+    if (s == INV_OK) s = o->type ? inv_types_of(g, o->type) : INV_E_NOMEM;
+    for (size_t v = 0; v < o->ntype && s == INV_OK; v++) o->wide = o->wide || o->type[v] == INV_F64;
+    inv_graph_destroy(g);
+    return s;
+}
+
 static inv_status items(inv_outliner *o)
 {
     inv_arena *s = &o->scratch;
@@ -103,9 +118,12 @@ inv_status inv_outline_tables(inv_outliner *o)
     size_t ni = o->flat->order.n + 1;
     INV_TRY(items(o));
     o->name = INV_ARENA_NEW(&o->scratch, const char *, o->g->value.n + 1);
+    o->other = INV_ARENA_NEW(&o->scratch, const char *, o->g->value.n + 1);
+    o->name_type = INV_ARENA_NEW(&o->scratch, inv_dtype, o->g->value.n + 1);
+    o->other_type = INV_ARENA_NEW(&o->scratch, inv_dtype, o->g->value.n + 1);
     o->held = INV_ARENA_NEW(&o->scratch, uint32_t, ni);
     o->ran = INV_ARENA_NEW(&o->scratch, uint32_t, ni);
-    if (!o->name || !o->held || !o->ran) return INV_E_NOMEM;
+    if (!o->name || !o->other || !o->name_type || !o->other_type || !o->held || !o->ran) return INV_E_NOMEM;
     return INV_OK;
 }
 
@@ -383,7 +401,8 @@ inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_
     INV_TRY(inv_graph_uses(o->flat, &o->scratch, &o->uses));
     INV_TRY(inv_graph_copy(o->flat, &o->g));
     o->real = real_of_file(o->flat);
-    if (o->real == INV_F64 || o->reverse) o->g->real = INV_F64;
+    if (o->real == INV_DT_NONE) INV_TRY(find_types(o));
+    if (o->real == INV_F64 || o->wide || o->reverse) o->g->real = INV_F64;
     o->g->told = o->real;
     o->g->eval = o->reverse != NULL;
     INV_TRY(inv_compile_front(o->g, &rq, &o->plan));

@@ -172,19 +172,34 @@ static inv_status check_graph(checker *x, const inv_graph *g, inv_dtype *type)
     return INV_OK;
 }
 
+static inv_status check_main(checker *x, const inv_graph *g, inv_dtype *type)
+{
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        const inv_value *val = inv_val(g, g->inputs.at[i]);
+        if (!val->type) type[g->inputs.at[i]] = val->dtype;
+    }
+    INV_TRY(check_graph(x, g, type));
+    return x->text.failed ? INV_E_NOMEM : INV_OK;
+}
+
+inv_status inv_types_of(const inv_graph *g, inv_dtype *type)
+{
+    checker x = {.ctx = g->ctx, .wrong = MOST_TOLD};
+    inv__arena_init(&x.scratch, g->ctx);
+    inv__str_init(&x.text, g->ctx);
+    const inv_status s = check_main(&x, g, type);
+    inv__str_fini(&x.text);
+    inv__arena_fini(&x.scratch);
+    return s;
+}
+
 inv_status inv_pass_types(const inv_graph *g)
 {
     checker x = {.ctx = g->ctx};
     inv__arena_init(&x.scratch, g->ctx);
     inv__str_init(&x.text, g->ctx);
     inv_dtype *type = INV_ARENA_NEW(&x.scratch, inv_dtype, g->value.n + 1);
-    inv_status s = type ? INV_OK : INV_E_NOMEM;
-    for (size_t i = 0; type && i < g->inputs.n; i++) {
-        const inv_value *val = inv_val(g, g->inputs.at[i]);
-        if (!val->type) type[g->inputs.at[i]] = val->dtype;
-    }
-    if (s == INV_OK) s = check_graph(&x, g, type);
-    if (s == INV_OK && x.text.failed) s = INV_E_NOMEM;
+    inv_status s = type ? check_main(&x, g, type) : INV_E_NOMEM;
     if (s == INV_OK && x.wrong)
         s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
                       "%s%s. The file is not valid ONNX, and other runtimes refuse it; put a Cast in front of one of "

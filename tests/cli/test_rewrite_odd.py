@@ -116,7 +116,7 @@ class Place:
         for x, y in zip(a.run(None, feeds), b.run(None, feeds)):
             expect(x.dtype == y.dtype and x.tobytes() == y.tobytes(), "outputs are not the same bit for bit")
 
-    def inverses(self, model, feeds):
+    def inverses(self, model, feeds, limit=1e-5):
         """Runs all inverses; how many there are."""
         values, count = all_values(self.at("out.onnx"), feeds), 0
         for name, facts in functions_of(model).items():
@@ -125,7 +125,7 @@ class Place:
             count += 1
             for v, x in call_function(model, facts["inverse"], values).items():
                 error = error_of(x, values[v])
-                expect(error <= 1e-5 * max(1, min(float(facts["gain"]), 100)), f"{name}: {v} is off by {error:.1e}")
+                expect(error <= limit * max(1, min(float(facts["gain"]), 100)), f"{name}: {v} is off by {error:.1e}")
         return count
 
     def train(self, path, *more):
@@ -526,18 +526,18 @@ def functions_used_otherwise(p):
 
 @case
 def casts_inside(p):
-    """Inverses of mixed types would need casts, which the rules do not have."""
-    for kind in (TensorProto.DOUBLE, TensorProto.FLOAT16):
+    """What is of another type inside of a branch is computed in that type again."""
+    for kind, limit in (TensorProto.DOUBLE, 1e-5), (TensorProto.FLOAT16, 1e-3):
         nodes = coupling()
         nodes[4:5] = [node("Cast", ["t"], ["wide"], to=kind), node("Sigmoid", ["wide"], ["squashed"]),
                       node("Cast", ["squashed"], ["back"], to=TensorProto.FLOAT),
                       node("Add", ["x1", "back"], ["y1"], name="sum")]
         out, blocks = p.rewrite(coupled(nodes))
         p.same_outputs(FEEDS)
-        block = blocks["additive_coupling"]
-        expect(block["function"] and not block["inverse"], "not a function without an inverse")
-        expect("mixes floating-point types" in block["reason"], f"reason: {block['reason']}")
-        expect(not any(f.name.endswith("_inverse") for f in out.functions), "there is an inverse")
+        expect(blocks["additive_coupling"]["inverse"], f"reason: {blocks['additive_coupling']['reason']}")
+        inverse = next(f for f in out.functions if f.name == blocks["additive_coupling"]["inverse"]["name"])
+        expect(sum(n.op_type == "Cast" for n in inverse.node) == 2, "more Casts than the branch has")
+        expect(p.inverses(out, FEEDS, limit) >= 1, "no inverse was run")  # onnxruntime rounds halves where it pleases
 
 
 @case
@@ -552,22 +552,17 @@ def parts_of_a_node(p):
     names = ["x", *COUPLING]
     called = coupled([node("Whole", names, ["y"], domain="user", name="whole")], domains=["user"],
                      functions=[function("user", "Whole", names, ["y"], coupling()[:-2] + [node("Concat", ["x2", "t"], ["y"], axis=1)])])
+    mean = coupling()
+    mean[4] = node("Mean", ["x1", "t"], ["y1"], name="half")  # the factor is a block; the sum before it is no value of the file
     for model, said, kind in ((body, "'choice' (If)", "additive_coupling"),
                               (called, "'whole' (Whole)", "linear_tall"),
-                              (coupled(halved()), "'first' (Gemm)", "linear_tall")):
+                              (coupled(mean), "'half' (Mean)", "scale")):
         out, blocks = p.rewrite(model)
         p.same_outputs(FEEDS)
         reason = blocks[kind]["reason"] or ""
         expect(blocks[kind]["function"] is None, f"{said}: a function was made of it")
         expect(f"only a part of what node {said}" in reason, f"{said}: reason is {reason!r}")
         expect(not any(f["rule"] == kind for f in functions_of(out).values()), f"{said}: metadata name it")
-
-
-def halved():
-    """The matrix of a Gemm is matched as a block; of mixed types, it has no inverse."""
-    return [*coupling()[:4], node("Cast", ["t"], ["wide"], to=TensorProto.DOUBLE),
-            node("Cast", ["wide"], ["back"], to=TensorProto.FLOAT),
-            node("Add", ["x1", "back"], ["y1"]), node("Concat", ["x2", "y1"], ["y"], axis=1)]
 
 
 @case
