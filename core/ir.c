@@ -351,8 +351,12 @@ static bool copy_id_vec(inv_arena *a, const inv_ids *from, inv_ids *to)
     return to->at != NULL;
 }
 
+/* Room at once for what is copied: arrays that grow by and by leave the smaller ones in the arena. */
+#define ROOM(c, v, n) inv__vec_grow(&(c)->arena, (void **)(void *)&(v)->at, &(v)->cap, n, sizeof *(v)->at)
+
 static bool copy_values(const inv_graph *g, inv_graph *c)
 {
+    if (!ROOM(c, &c->value, g->value.n)) return false;
     for (size_t i = 0; i < g->value.n; i++) {
         inv_value v = g->value.at[i];
         v.name = inv__arena_strdup(&c->arena, v.name);
@@ -369,6 +373,7 @@ static bool copy_values(const inv_graph *g, inv_graph *c)
 
 static bool copy_nodes(const inv_graph *g, inv_graph *c)
 {
+    if (!ROOM(c, &c->node, g->node.n)) return false;
     for (size_t i = 0; i < g->node.n; i++) {
         inv_node n = g->node.at[i];
         n.op_type = n.op ? n.op->name : inv__arena_strdup(&c->arena, n.op_type);
