@@ -81,6 +81,9 @@ void cli_show_peaks(const json_t *report)
     printf("  %-22s %12s\n", "most alive at once", cli_bytes(cli_number(report, "live_peak_bytes")));
     if (cli_number(report, "host_bytes") > 0)
         printf("  %-22s %12s\n", "host memory", cli_bytes(cli_number(report, "host_bytes")));
+    if (cli_number(report, "process_bytes") > 0)
+        printf("  %-22s %12s   (the process takes about %s)\n", "program and libraries",
+               cli_bytes(cli_number(report, "beside_bytes")), cli_bytes(cli_number(report, "process_bytes")));
     if (store_flops > 0)
         printf("  %-22s %12.4g   (%.3f times a plain step)\n", "arithmetic, flops", flops, flops / store_flops);
     if (json_object_get(report, "plan")) printf("  %s (cost over that of storing all)\n", cli_overhead(report));
@@ -99,11 +102,11 @@ void cli_show_saving(const json_t *report)
     double planned = cli_number(report, "planned_peak_bytes"), store = cli_number(report, "store_peak_bytes");
     const char *memory = cli_string(report, "memory");
     if (store <= 0 || strcmp(memory, "store") == 0 || planned <= 0.98 * store) return;
-    printf("%s saves nothing here: planned peak %s; --memory store needs %s\n",
+    printf("%s saves nothing here; --memory store needs %s\n",
            strcmp(memory, "recompute") == 0 ? "recomputation"
            : strcmp(memory, "invert") == 0  ? "inversion"
                                             : "inversion or recomputation",
-           cli_bytes(planned), cli_bytes(store));
+           cli_bytes(store));
 }
 
 void cli_show_choices(const json_t *report)

@@ -10,6 +10,10 @@
 
 #include "watch.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 /* JSON lists the losses of so many steps at most. */
 #define STEPS_LISTED 1000
 
@@ -37,6 +41,7 @@ typedef struct training {
     int64_t steps_per_epoch, total, epochs;
     int64_t done, samples;
     double began, last_loss;
+    double took; /* bytes of private memory, the most that was seen between steps */
     cli_score score;
     cli_progress progress;
     char *out; /* what is written: -o, or what it links to */
@@ -110,7 +115,27 @@ static void say_run(const training *t, const json_t *report)
         snprintf(beside, sizeof beside, " (storing all: %s)", cli_bytes(store));
     cli_say("%lld rows, batch %lld, %lld step%s; planned peak %s%s", (long long)t->data.nrows, (long long)t->batch,
             (long long)t->total, t->total == 1 ? "" : "s", cli_bytes(cli_number(report, "planned_peak_bytes")), beside);
+    const double all = cli_number(report, "process_bytes");
+    if (all > 0)
+        cli_say("the process takes about %s (%s for program and libraries)", cli_bytes(all),
+                cli_bytes(cli_number(report, "beside_bytes")));
     if (o->verbose) cli_say("cost over that of storing everything: %s", cli_overhead(report));
+    if (!o->json && !o->quiet) cli_show_saving(report);
+}
+
+/* A report is large, and what it took is not to stay beside the arena until training ends. */
+static void drop_report(json_t *report)
+{
+    json_decref(report);
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
+static void see_memory(training *t)
+{
+    const double now = (double)inv_process_bytes();
+    if (now > t->took) t->took = now;
 }
 
 /* A step in which something was read that is gone by now is not to count. */
@@ -164,7 +189,7 @@ static int start(training *t)
     say_run(t, report);
     note_constants(job->inspection);
     cli_progress_start(&t->progress, t->total, t->epochs);
-    json_decref(report);
+    drop_report(report);
     return CLI_OK;
 }
 
@@ -225,6 +250,7 @@ static int run_epoch(training *t, int64_t epoch, double *loss)
         t->done++;
         t->samples += n;
         t->last_loss = result.loss;
+        if (t->done == 1) see_memory(t); /* now all of the arena has been touched, and libraries have their buffers */
         if (t->done <= STEPS_LISTED) json_array_append_new(t->step_list, cli_json_real(result.loss));
         cli_progress_step(&t->progress, epoch, t->done, t->samples, result.loss);
     }
@@ -251,6 +277,7 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
         }
     }
     double seconds = cli_now() - began;
+    see_memory(t);
     cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)epoch, (long long)t->epochs,
             cli_unsigned_nan(loss), held_out, seconds);
     json_object_set_new(entry, "seconds", cli_json_real(seconds));
@@ -288,22 +315,19 @@ static void show_end(const cli_options *o, const json_t *report)
         cli_show_peaks(report);
         cli_show_drift(report, false);
     }
-    cli_show_saving(report);
     cli_show_profile(report);
 }
 
-static int finish(training *t)
+/* as a shell counts a program that a signal has ended, though the file is written */
+static int end_status(int status)
+{
+    return status == CLI_OK && stop_asked() ? 128 + (int)interrupted : status;
+}
+
+static int report_end(const training *t, double seconds)
 {
     const cli_options *o = t->job.o;
-    int status = cli_out_save(&t->job, t->out);
-    if (status != CLI_OK) return status;
-    double seconds = cli_now() - t->began;
-    if (stop_asked() && t->done < t->total)
-        cli_say("stopped after step %lld of %lld; weights saved to %s", (long long)t->done, (long long)t->total,
-                o->out);
-    else
-        cli_say("%lld step%s in %.1f s; weights saved to %s", (long long)t->done, t->done == 1 ? "" : "s", seconds,
-                o->out);
+    int status = CLI_OK;
     json_t *report = cli_report(&t->job);
     if (!report) return CLI_FAILED;
     const json_t *last = json_array_get(t->epoch_list, json_array_size(t->epoch_list) - 1), *v;
@@ -314,18 +338,34 @@ static int finish(training *t)
     json_object_set_new(report, "steps_done", json_integer(t->done));
     json_object_set_new(report, "interrupted", json_boolean(stop_asked()));
     json_object_set_new(report, "seconds", cli_json_real(seconds));
+    json_object_set_new(report, "private_bytes", t->took > 0 ? json_integer((json_int_t)t->took) : json_null());
     json_object_set_new(report, "out", json_string(o->out));
     json_object_set(report, "epochs", t->epoch_list);
     json_object_set(report, "steps", t->step_list);
     if (t->done > STEPS_LISTED) json_object_set_new(report, "steps_truncated", json_true());
-    if (o->json) {
-        status = cli_print_json(report);
-    } else if (!o->quiet) {
-        show_end(o, report);
-    }
+    if (o->json) status = cli_print_json(report);
+    else show_end(o, report);
     json_decref(report);
-    /* as a shell counts a program that a signal has ended, though the file is written */
-    return status == CLI_OK && stop_asked() ? 128 + (int)interrupted : status;
+    return status;
+}
+
+static int finish(training *t)
+{
+    const cli_options *o = t->job.o;
+    int status = cli_out_save(&t->job, t->out);
+    if (status != CLI_OK) return status;
+    see_memory(t);
+    double seconds = cli_now() - t->began;
+    char memory[64] = "";
+    if (t->took > 0) snprintf(memory, sizeof memory, ", %s of memory", cli_bytes(t->took));
+    if (stop_asked() && t->done < t->total)
+        cli_say("stopped after step %lld of %lld; weights saved to %s", (long long)t->done, (long long)t->total,
+                o->out);
+    else
+        cli_say("%lld step%s in %.1f s%s; weights saved to %s", (long long)t->done, t->done == 1 ? "" : "s", seconds,
+                memory, o->out);
+    const bool asked = o->json || ((o->verbose || o->profile) && !o->quiet);
+    return end_status(asked ? report_end(t, seconds) : CLI_OK);
 }
 
 /* A file may say itself how it is to be trained; that is not what happens. Nor is what is rounded derived. */

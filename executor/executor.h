@@ -108,6 +108,7 @@ struct inv_session {
     unsigned char *persistent, *transient; /* device memory: the two parts of the arena */
     unsigned char *control; /* device memory before `transient`, program->control bytes: step values, guard verdicts */
     size_t persistent_nbytes, transient_nbytes; /* the second counts `control` */
+    uint64_t beside;      /* bytes that the process took beside the arena when the session was made; 0: not known */
     inv_arena memory;     /* run tables, one per plan; rebuilt when planned again */
     inv_runnable run[INV_PLAN_KINDS];
     inv_step step;
@@ -125,6 +126,9 @@ struct inv_session {
     size_t host_nbytes;
     char bad_node[256];
 };
+
+/* Gives freed memory of the heap back to the system (process.c). */
+void inv_process_trim(void);
 
 /* The message of a kernel that gave only a status. */
 static inline inv_status inv_node_failed(inv_context *ctx, const inv_node *n, inv_status s)

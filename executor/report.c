@@ -161,6 +161,17 @@ static json_t *constant_list(const inv_program *pr)
     return list;
 }
 
+/* What the process takes: beside the arena, and with it, where that is memory of the process. Null where the system
+ * does not tell. */
+static json_t *process(const inv_session *s)
+{
+    const inv_program *pr = s->program;
+    const size_t planned = pr->persistent + pr->control + pr->transient;
+    const bool whole = s->beside && s->device && s->device->host;
+    return json_pack("{s:o, s:o}", "beside_bytes", s->beside ? bytes(s->beside) : json_null(), "process_bytes",
+                     whole ? bytes(planned + s->beside) : json_null());
+}
+
 inv_status inv_session_report(inv_session *s, char **out)
 {
     *out = NULL;
@@ -200,6 +211,9 @@ inv_status inv_session_report(inv_session *s, char **out)
                   bytes(pr->persistent + pr->control + load), "constant_inputs", constant_list(pr), "trainable", train,
                   "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
+    json_t *facts = process(s);
+    if (root && facts) (void)json_object_update(root, facts);
+    json_decref(facts);
     if (!rest) { /* out of memory, or a name that is not UTF-8 */
         json_decref(root);
         root = NULL;

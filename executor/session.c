@@ -9,10 +9,23 @@
 
 #include "executor/executor.h"
 
+/* Pages of the model's files go back to the system: the weights are in the arena. Whatever is read of them again, when
+ * the model is saved, is mapped anew. */
+static void give_back(const inv_model *model)
+{
+    const char *path;
+    size_t nbytes;
+    const void *base;
+    for (size_t i = 0; model->impl && (base = inv_model_file(model, i, &path, &nbytes)); i++)
+        if (nbytes) (void)madvise((void *)(uintptr_t)base, nbytes, MADV_DONTNEED);
+}
+
 /* First contents of the persistent values, from index `first` on. */
 static inv_status fill_homes(inv_session *s, size_t first)
 {
+    enum { OFTEN = 16 << 20 }; /* bytes after which pages are given back: else weights would be in memory twice */
     const inv_program *p = s->program;
+    size_t filled = 0;
     for (size_t i = first; i < p->home.n; i++) {
         const inv_home *h = &p->home.at[i];
         size_t n = (size_t)inv_shape_nelem(&h->shape);
@@ -26,6 +39,10 @@ static inv_status fill_homes(inv_session *s, size_t first)
         if (st == INV_OK && temp != home) st = s->device->upload(s->self, home, temp, h->nbytes);
         if (temp != home) inv__free(s->ctx, temp);
         INV_TRY(st);
+        filled += h->nbytes;
+        if (filled < OFTEN) continue;
+        give_back(s->model);
+        filled = 0;
     }
     return INV_OK;
 }
@@ -111,7 +128,10 @@ static inv_status fit_arena(inv_session *s, size_t old_homes)
     }
     s->transient = s->control + p->control;
     INV_TRY(fill_homes(s, old_homes));
-    return ready_plans(s);
+    const uint64_t before = inv_process_bytes();
+    INV_TRY(ready_plans(s));
+    s->beside += inv_process_bytes() - before; /* none of it is the arena's, so it may be less, too */
+    return INV_OK;
 }
 
 static inv_status open_session(inv_session *s, const inv_session_options *o)
@@ -122,6 +142,8 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
     INV_TRY(inv_compare_logdet(s, o));
     o = &s->program->options;
     s->step.seed = o->seed;
+    inv_process_trim(); /* of what compiling has freed, before the arena comes */
+    s->beside = inv_process_bytes();
     const char *device = o->device ? o->device : "cpu";
     if (o->plan_only && strcmp(device, "cuda") == 0) return INV_OK; /* also where it is not built in */
     INV_TRY(inv_device_find(s->ctx, device, &s->device));
@@ -130,17 +152,6 @@ static inv_status open_session(inv_session *s, const inv_session_options *o)
               "nodes are timed on the CPU only, not on device '%s', which works through a queue", device);
     INV_TRY(s->device->open(s->ctx, &s->self));
     return fit_arena(s, 0);
-}
-
-/* The weights are in the arena: the pages of the file that they were read from go back to the system. Whatever is read
- * of them again, when the model is saved, is mapped anew. */
-static void give_back(const inv_model *model)
-{
-    const char *path;
-    size_t nbytes;
-    const void *base;
-    for (size_t i = 0; model->impl && (base = inv_model_file(model, i, &path, &nbytes)); i++)
-        if (nbytes) (void)madvise((void *)(uintptr_t)base, nbytes, MADV_DONTNEED);
 }
 
 inv_status inv_session_create(inv_model *model, const inv_session_options *options, inv_session **out)

@@ -13,27 +13,38 @@
 #define TILE_K 64
 
 #define PART_LEAST 4e6 /* multiplications that are worth a thread */
-#define PART_ALIGN 16  /* rows or columns: whole panels of OpenBLAS's kernels */
+/* Whole panels of OpenBLAS's kernels: of 4, 8 or 16 columns, of three times 4 or 8 rows. */
+#define COLUMN_PANEL 16
+#define ROW_PANEL 48
+#define ROWS 2048 /* of a part, or up to twice as many */
 
 #define INV_BOTH "ops/gemm_kernels.inc"
 #include "ops/both_reals.inc"
 
-/* On the calling thread alone. OpenBLAS takes threads of its own where OpenMP offers them, and they wait for one
- * another by spinning. */
-static void alone(INV_GEMM_ARGS(float))
+/* In how many parts `extent` is cut, at most as many as wanted. None is small, so all take OpenBLAS's path for large
+ * products; and what is summed up in which order is that of the whole product, for columns with most kernels (not
+ * Haswell's). */
+static int64_t parts_of(int64_t extent, int64_t panel, double work, int64_t wanted)
 {
-    const int threads = inv__take_threads();
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k,
-                1.0f, a, (int)lda, b, (int)ldb, add ? 1.0f : 0.0f, c, (int)ldc);
-    inv__give_threads(threads);
+    const int64_t most = inv__min64((int64_t)(work / PART_LEAST), extent / panel);
+    return inv__max64(inv__min64(wanted, most), 1);
 }
 
-/* In how many parts `extent` is cut, a thread each. None is small, so all take OpenBLAS's path for large products, and
- * what is summed up in which order is that of the whole product. */
-static int64_t parts_of(int64_t extent, double work)
+/* On the calling thread alone. OpenBLAS takes threads of its own where OpenMP offers them, and they wait for one
+ * another by spinning. It copies some hundred numbers of each row before it computes, to memory of its own that it
+ * keeps: so there are not too many rows at a time. */
+static void alone(INV_GEMM_ARGS(float))
 {
-    const int64_t most = inv__min64((int64_t)(work / PART_LEAST), extent / PART_ALIGN);
-    return inv__max64(inv__min64(inv__all_threads(), most), 1);
+    const int64_t parts = parts_of(m, ROW_PANEL, (double)m * (double)n * (double)k, m / ROWS);
+    const int64_t part = m / parts / ROW_PANEL * ROW_PANEL;
+    const int threads = inv__take_threads();
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t at = i * part, count = i + 1 < parts ? part : m - at;
+        cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)count, (int)n,
+                    (int)k, 1.0f, a + (ta ? at : at * lda), (int)lda, b, (int)ldb, add ? 1.0f : 0.0f, c + at * ldc,
+                    (int)ldc);
+    }
+    inv__give_threads(threads);
 }
 
 void inv__gemm_f32(INV_GEMM_ARGS(float))
@@ -44,9 +55,13 @@ void inv__gemm_f32(INV_GEMM_ARGS(float))
         inv__gemm_plain_f32(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
         return;
     }
-    const bool rows = m >= n;
-    const int64_t extent = rows ? m : n, parts = parts_of(extent, (double)m * (double)n * (double)k);
-    const int64_t part = extent / parts / PART_ALIGN * PART_ALIGN;
+    const double work = (double)m * (double)n * (double)k;
+    const int64_t threads = inv__all_threads();
+    const int64_t by_rows = parts_of(m, ROW_PANEL, work, threads);
+    const int64_t by_columns = parts_of(n, COLUMN_PANEL, work, threads);
+    const bool rows = by_rows == by_columns ? m >= n : by_rows > by_columns;
+    const int64_t parts = rows ? by_rows : by_columns, panel = rows ? ROW_PANEL : COLUMN_PANEL, extent = rows ? m : n;
+    const int64_t part = extent / parts / panel * panel;
     if (parts < 2) {
         alone(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
         return;

@@ -468,6 +468,10 @@ INV_NODISCARD INV_API inv_status inv_session_set_param(inv_session *session, con
 INV_API uint64_t inv_session_steps(const inv_session *session);
 /** Plan, memory by class (at its peak) and over the step, blocks, refusals, drift, as JSON. Free with inv_free. */
 INV_NODISCARD INV_API inv_status inv_session_report(inv_session *session, char **json);
+/** Private memory that this process has at present, in bytes: all memory of sessions, heap, stacks, what libraries have
+ *  for themselves, but no mapped files. The system's count, RssAnon of Linux; 0 where there is none.
+ *  A report tells it as `beside_bytes`, without the session's own memory, when the session was made. */
+INV_API uint64_t inv_process_bytes(void);
 /** How backward gets what it reads, by names of values, nodes and rules, as JSON for `inv_session_options.plan` of a
  *  session of the same model, mode and batch. Free with inv_free.
  *  @return INV_OK; INV_E_ARG of a session that is not for training, INV_E_NOMEM */

@@ -40,7 +40,7 @@ class Failures(unittest.TestCase):
         status, out, err = result
         self.assertEqual(status, 1, err)
         for line in out.splitlines():  # what `train` was about to do, at most
-            self.assertRegex(line, "^(trains|[0-9]+ rows)")
+            self.assertRegex(line, "^(trains|[0-9]+ rows|the process takes)")
         for word in words:
             self.assertIn(word, err)
 
