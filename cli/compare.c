@@ -106,6 +106,9 @@ static int time_steps(cli_job *job, outcome *out)
     if (!times) return cli_fail("out of memory");
     int status = CLI_OK;
     for (int64_t i = -1; i < n && status == CLI_OK; i++) { /* the first one warms up */
+        char stage[64];
+        snprintf(stage, sizeof stage, "timing steps, %s", out->title);
+        cli_busy(stage, (double)(i + 1) / (double)(n + 1));
         double began = cli_now();
         inv_session_set_step(job->session, 0, 0); /* the same masks each time, as `grad` has them */
         inv_status s = inv_session_grad(job->session, job->arrays, job->ninputs, job->has_target ? &job->target : NULL,

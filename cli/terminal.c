@@ -60,6 +60,7 @@ void cli_put_plain(FILE *f, const char *text, size_t n)
 static ssize_t plain_write(void *cookie, const char *text, size_t n)
 {
     plain *p = cookie;
+    cli_progress_clear();
     for (size_t i = 0; i < n; i++) put(p, (unsigned char)text[i]);
     return fflush(p->f) == 0 && !ferror(p->f) ? (ssize_t)n : 0;
 }

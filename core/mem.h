@@ -101,7 +101,8 @@ typedef struct inv_span {
     double from, width;
     const char *stage;
 } inv_span;
-/* The part from `from` to `to`; `stage`: what it is called, NULL: as it is around it. Gives what to leave it by. */
+/* The part from `from` to `to`; `stage`: what it is called where nothing around it has a name. Gives what to leave it
+ * by. */
 inv_span inv__span_enter(inv_context *ctx, const char *stage, double from, double to);
 void inv__span_leave(inv_context *ctx, inv_span around);
 void inv__progress(inv_context *ctx, double share);

@@ -9,7 +9,7 @@ inv_span inv__span_enter(inv_context *ctx, const char *stage, double from, doubl
     const inv_span around = {ctx->from, ctx->width, ctx->stage};
     ctx->from += from * ctx->width;
     ctx->width *= to - from;
-    if (stage) ctx->stage = stage;
+    if (!ctx->stage) ctx->stage = stage; /* what is searched for while something else is done is part of that */
     inv__progress(ctx, 0);
     return around;
 }

@@ -236,10 +236,22 @@ static double cache_nbytes(void)
 
 static inv_status measure_all(inv_context *ctx, inv_dtype real, int threads, measured *m)
 {
+    const size_t n = sizeof probes / sizeof *probes;
     omp_set_num_threads(threads);
     INV_TRY(measure(ctx, NULL, real, m));
-    for (size_t i = 0; i < sizeof probes / sizeof *probes; i++)
-        if (!probes[i].small || threads == 1) INV_TRY(measure(ctx, &probes[i], real, m));
+    for (size_t i = 0; i < n; i++) {
+        if (probes[i].small && threads > 1) continue;
+        INV_SPAN_TRY(ctx, (double)i / (double)n, (double)(i + 1) / (double)n, measure(ctx, &probes[i], real, m));
+    }
+    return INV_OK;
+}
+
+/* On one thread, then on all of them. */
+static inv_status measure_both(inv_context *ctx, inv_dtype real, int threads, measured m[2])
+{
+    const double first = threads > 1 ? 0.5 : 1;
+    INV_SPAN_TRY(ctx, 0, first, measure_all(ctx, real, 1, &m[0]));
+    if (threads > 1) INV_SPAN_TRY(ctx, first, 1, measure_all(ctx, real, threads, &m[1]));
     return INV_OK;
 }
 
@@ -266,8 +278,9 @@ inv_status inv_costs_measure(inv_context *ctx, inv_dtype real, inv_cost_table *o
     measured *m = inv__alloc(ctx, 2 * sizeof *m);
     if (!m) return INV_E_NOMEM;
     *out = (inv_cost_table){.real = real, .cache = cache_nbytes()};
-    inv_status s = measure_all(ctx, real, 1, &m[0]);
-    if (s == INV_OK && threads > 1) s = measure_all(ctx, real, threads, &m[1]);
+    const inv_span around = inv__span_enter(ctx, "measuring what operators take", 0, 1);
+    const inv_status s = measure_both(ctx, real, threads, m);
+    inv__span_leave(ctx, around);
     omp_set_num_threads(threads);
     for (int i = 0; i < 2; i++) take_rates(&m[i], out);
     out->bandwidth = fmin(out->bandwidth, out->rate[INV_WORK_STREAM]);

@@ -156,6 +156,21 @@ class Talk(unittest.TestCase):
         self.assertEqual(child.wait(), 0, text)
         return text.decode()
 
+    def test_timed_steps_show_how_far_they_are(self):
+        """Once those of a mode take longer than that, whatever the machine; erased before what comes on the same terminal."""
+        model = os.path.join(common.DATA, "revnet_c64.onnx")
+        np.save(self.at("i.npy"), np.zeros((8, 1, 16, 16), np.float32))
+        np.save(self.at("l.npy"), np.zeros(8, np.int64))
+        repeat, seconds, text = 8, 0, ""
+        while seconds < 3 and "timing steps" not in text:
+            repeat *= 2
+            text = self.terminal(80, ["compare", model, "--feed", self.at("i.npy"), "--target", self.at("l.npy"), "--loss",
+                                      "cross_entropy", "--memory", "recompute", "--repeat", str(repeat)])
+            rows = re.findall(r"(?m)^(?:store|recompute) .*", text)
+            seconds = repeat * max(float(row.split()[-3]) for row in rows)
+        self.assertRegex(text, r"\r\[=*> *\] timing steps, (store|recompute): \d+ %\x1b\[K")
+        self.assertRegex(text, r"\r\x1b\[Kmemory ")
+
     def test_bar_fits(self):
         """Between two ends of lines there is what was written over itself; each of it in the columns there are."""
         for width in (80, 40):

@@ -336,6 +336,38 @@ static void test_calibrate(void **state)
     close_folder(&f);
 }
 
+typedef struct told {
+    size_t calls;
+    double last;
+    bool back, other; /* whether a share was less than the one before; whether anything else was told of */
+} told;
+
+static void on_progress(void *opaque, const char *stage, double share)
+{
+    told *t = opaque;
+    t->calls++;
+    t->back = t->back || share < t->last;
+    t->other = t->other || strcmp(stage, "measuring what operators take") != 0;
+    t->last = share;
+}
+
+/* One piece of work to those who wait for it, though plans are searched for in it. */
+static void test_progress(void **state)
+{
+    (void)state;
+    told t = {0};
+    const inv_context_options options = {.size = sizeof options, .progress = on_progress, .progress_opaque = &t};
+    const inv_calibrate_options o = {.size = sizeof o, .threads = 2, .cache = ""};
+    inv_context *own;
+    inv_cost_table *table;
+    assert_int_equal(inv_context_create(&options, &own), INV_OK);
+    assert_int_equal(inv_calibrate(own, &o, &table), INV_OK);
+    assert_true(t.calls > 20 && t.last > 0.8);
+    assert_false(t.back || t.other);
+    inv_free(own, table);
+    inv_context_destroy(own);
+}
+
 /* Allocations that fail on the way; each attempt measures what comes before, so not every one is tried. */
 static void test_out_of_memory(void **state)
 {
@@ -372,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_unwritable),    cmocka_unit_test(test_default_folder),
         cmocka_unit_test(test_calibrate),     cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
