@@ -103,11 +103,13 @@ def mobilenet(path):
     return np.float32, (8, 3, 160, 160), (8, 100)
 
 
-def gpt(path, layers=4, width=256, heads=4, length=128, words=2000):
+def gpt(path, layers=4, width=256, heads=4, length=128, words=2000, tied=False):
+    """With `tied` the head is the embedding, as in GPT-2."""
     n = Network()
     norm = lambda x: n.op("LayerNormalization", x, n.keep(np.ones(width, np.float32)), n.weight(width, scale=0.1), axis=-1)
     split = lambda x: n.op("Transpose", n.op("Reshape", x, n.constant([0, 0, heads, width // heads])), perm=[0, 2, 1, 3])
-    x = n.op("Add", n.op("Gather", n.weight(words, width, scale=0.02), "x"), n.weight(length, width, scale=0.02))
+    table = n.weight(words, width, scale=0.02)
+    x = n.op("Add", n.op("Gather", table, "x"), n.weight(length, width, scale=0.02))
     for _ in range(layers):
         q, k, v = map(split, n.op("Split", n.linear(norm(x), width, 3 * width), n.constant([width] * 3), results=3, axis=2))
         q = n.op("Mul", q, n.constant((width / heads) ** -0.5, np.float32))
@@ -118,7 +120,8 @@ def gpt(path, layers=4, width=256, heads=4, length=128, words=2000):
         e = n.op("Erf", n.op("Div", u, n.constant(2 ** 0.5, np.float32)))
         u = n.op("Mul", n.op("Mul", u, n.constant(0.5, np.float32)), n.op("Add", e, n.constant(1, np.float32)))
         x = n.op("Add", x, n.linear(u, 4 * width, width))
-    n.save(path, [length], n.op("MatMul", norm(x), n.weight(width, words, scale=0.05)), TensorProto.INT64)
+    head = n.op("Transpose", table, perm=[1, 0]) if tied else n.weight(width, words, scale=0.05)
+    n.save(path, [length], n.op("MatMul", norm(x), head), TensorProto.INT64)
     return np.int64, (8, length), (8, length, words)
 
 
