@@ -185,13 +185,13 @@ static json_t *joined(const char *const *text, size_t n, inv_context *ctx)
     return all;
 }
 
-/* Options that make other nodes, or other ways, of the same model. */
+/* Options that make other nodes, or other ways, of the same model, by their fields. */
 static json_t *made_with(const inv_session_options *o, inv_context *ctx)
 {
     return json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:s}", "device", o->device ? o->device : "cpu", "arithmetic",
-                     o->float64 ? "float64" : "float32", "--train-only", joined(o->train_only, o->ntrain_only, ctx),
-                     "--freeze", joined(o->freeze, o->nfreeze, ctx), "--train-bn", o->train_bn ? "yes" : "no",
-                     "--no-dropout", o->no_dropout ? "yes" : "no", "--untie", o->untie ? "yes" : "no");
+                     o->float64 ? "float64" : "float32", "train_only", joined(o->train_only, o->ntrain_only, ctx),
+                     "freeze", joined(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no",
+                     "no_dropout", o->no_dropout ? "yes" : "no", "untie", o->untie ? "yes" : "no");
 }
 
 inv_status inv_plan_save(const inv_program *program, char **out)
@@ -393,7 +393,8 @@ static inv_status explain(const json_t *root, const inv_session_options *o, inv_
     json_object_foreach(here, key, wanted)
     {
         if (!json_is_string(json_object_get(made, key)) || json_equal(json_object_get(made, key), wanted)) continue;
-        inv__str_add(&text, "%s %s %s (here %s)", link, key, text_of(made, key), json_string_value(wanted));
+        inv__str_add(&text, "%s %s %s (here %s)", link, inv__option(ctx, key), text_of(made, key),
+                     json_string_value(wanted));
         link = ",";
     }
     if (*link == ',') st = inv__fail(ctx, st, "%s", text.s);

@@ -158,7 +158,7 @@ class Plans(unittest.TestCase):
         self.refused(other, says="with 3 steps in forward")
         self.refused(saved, "--batch", 2, says="it was made for inputs of")
         for made, why in ((("--float64",), "arithmetic float64 (here float32)"),
-                          (("--device", "sim", "--mode", "*=offload"), "device sim (here cpu)"),
+                          (("--device", "sim", "--mode", "*=offload"), "--device sim (here cpu)"),
                           (("--freeze", "*blocks.0.*"), "--freeze '*blocks.0.*' (here none)")):
             other = self.plan(*made)
             self.refused(other, says=f"this one has {saved['plans'][0]['forward']}. It was made with {why}\n")

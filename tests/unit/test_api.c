@@ -341,6 +341,31 @@ static void test_words(void **state)
     assert_null(strstr(inv_context_message(ctx), "--"));
 }
 
+/* What a saved plan was made with is said by fields. */
+static void test_words_of_plans(void **state)
+{
+    (void)state;
+    const char *const frozen[] = {"m.0.*"};
+    inv_session *s;
+    char *plan;
+    inv_session_options o = usual();
+    o.memory = INV_MEMORY_RECOMPUTE;
+    o.freeze = frozen;
+    o.nfreeze = 1;
+    assert_int_equal(inv_session_create(model, &o, &s), INV_OK);
+    assert_int_equal(inv_session_plan(s, &plan), INV_OK);
+    inv_session_destroy(s);
+    char *forward = strstr(plan, "\"forward\": ");
+    assert_non_null(forward);
+    forward[strlen("\"forward\": ")] = '7'; /* of another model */
+    o.nfreeze = 0;
+    o.plan = plan;
+    assert_int_equal(inv_session_create(model, &o, &s), INV_E_ARG);
+    says("It was made with freeze 'm.0.*' (here none)");
+    assert_null(strstr(inv_context_message(ctx), "--"));
+    inv_free(ctx, plan);
+}
+
 /* In a child of its own, which ends by itself if the library waits for threads that are not there. */
 static int in_child(inv_session *s)
 {
@@ -377,6 +402,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers), cmocka_unit_test(test_lists),
                                        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_arrays),
                                        cmocka_unit_test(test_steps),   cmocka_unit_test(test_words),
-                                       cmocka_unit_test(test_fork)};
+                                       cmocka_unit_test(test_words_of_plans), cmocka_unit_test(test_fork)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
