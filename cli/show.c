@@ -127,16 +127,21 @@ void cli_show_drift(const json_t *report, bool each)
 {
     const json_t *drift = json_object_get(report, "drift"), *blocks = json_object_get(drift, "blocks"), *b;
     if (json_array_size(blocks) > 0) {
-        printf("\ndrift: relative error of reconstructed values (limit %.2g)\n", cli_number(report, "max_drift"));
+        printf("\ndrift: relative error of reconstructed values (limit %.2g) and of what gradients compute from them\n",
+               cli_number(report, "max_drift"));
         size_t i;
         json_array_foreach(blocks, i, b)
         {
             if (!each) break;
             const json_t *d = json_object_get(b, "drift");
+            const char *kind = cli_string(b, "kind");
+            const char *what = strcmp(kind, "derived") == 0 ? ", as gradients use it"
+                               : strcmp(kind, "signs") == 0 ? ", signs that change"
+                                                            : "";
             if (json_is_number(d))
-                printf("  %-10.3g %s\n", json_number_value(d), cli_string(b, "value"));
+                printf("  %-10.3g %s%s\n", json_number_value(d), cli_string(b, "value"), what);
             else
-                printf("  %-10s %s\n", "infinite", cli_string(b, "value"));
+                printf("  %-10s %s%s\n", "infinite", cli_string(b, "value"), what);
         }
         printf("  %-10.3g largest\n", cli_number(drift, "largest"));
     }

@@ -136,6 +136,7 @@ typedef struct inv_node {
     uint8_t phase;   /* inv_phase */
     inv_id clone_of; /* recover: the forward node that this one repeats */
     inv_id solves;   /* recover: the forward node that this one inverts */
+    bool guards;     /* recover: part of a guard, which nothing else needs */
     size_t ws_offset, ws_nbytes; /* memplan: its workspace */
     inv_id source;    /* import: number of the file's node: the main graph's first, then function by function */
     const char *const *origin; /* names of the model's nodes that it stands for */

@@ -69,7 +69,9 @@ enum {
     INV_OP_ELEMENTWISE = 1 << 11, /* operands broadcast, read at the output's index; no attribute is about axes */
     INV_OP_STRAIGHT = 1 << 12,    /* its gradient is a convention, not the derivative */
     INV_OP_EXPLAINS = 1 << 13,    /* where its kernels fail, the context has a message already */
-    INV_OP_TRANSFER = 1 << 14     /* a copy to host memory or back; the device does it, no kernel runs */
+    INV_OP_TRANSFER = 1 << 14,    /* a copy to host memory or back; the device does it, no kernel runs */
+    INV_OP_SLOPE = 1 << 15, /* input 0 times a factor that the same element of the others decides (TanhGrad, Div) */
+    INV_OP_KINK = 1 << 16   /* input 0 times one factor or another, as the sign of input 1 says (LeakyReluGrad) */
 };
 
 /* What the time of an operator grows with: one measured rate each (core/cost.h). */

@@ -198,6 +198,30 @@ typedef struct inv_fired {
     uint32_t nvalue;
 } inv_fired;
 
+/* What a guard compares with what forward had. */
+typedef enum inv_guard_kind {
+    INV_GUARD_REBUILT, /* what recovery has given back */
+    INV_GUARD_DERIVED, /* computed from something that an inverse with rounding has given, and read by a gradient */
+    INV_GUARD_SIGNS    /* bits that a gradient reads, of comparisons of such a value */
+} inv_guard_kind;
+
+typedef struct inv_guarded_row {
+    inv_id value; /* forward's */
+    inv_guard_kind kind;
+    double nbits; /* SIGNS: how many there are */
+} inv_guarded_row;
+
+/* The relative error over which a step is not committed. A drift d of units of unit spread changes the sign of about
+ * 0.4 d of them, and so moves a gradient by the square root of that: by as much, at the limit of what is rebuilt, may
+ * what is derived be off. Of signs it is the share that changes of those that are set, taken to be half: twice as many
+ * as that, and a few. */
+static inline double inv_guard_limit(const inv_guarded_row *row, double max_drift)
+{
+    const double few = 4, flips = 0.4 * max_drift;
+    if (row->kind == INV_GUARD_REBUILT) return max_drift;
+    return sqrt(row->kind == INV_GUARD_DERIVED ? flips : 2 * (few / (row->nbits + 1) + 2 * flips));
+}
+
 typedef struct inv_plan {
     inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
     inv_graph *g;    /* the plan: order, offsets */
@@ -208,7 +232,7 @@ typedef struct inv_plan {
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
     INV_VEC(inv_left_slot) left;
     INV_VEC(inv_check) check;
-    INV_VEC(inv_id) guarded; /* by guard slot: the forward value */
+    INV_VEC(inv_guarded_row) guarded; /* by guard slot */
     inv_id loss, correct;    /* values; INV_NONE */
     inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */
     inv_live *live;          /* per position of g->order */
@@ -257,6 +281,12 @@ typedef struct inv_home {
 #define INV_CONTROL_FAULT 56 /* within them: the node that met data it cannot use */
 static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV_CONTROL_STEP + 8 * guards); }
 
+/* derived: not rebuilt by recovery, but computed from what was; its own error says nothing of others. */
+typedef struct inv_anchor {
+    const char *name;
+    bool derived;
+} inv_anchor;
+
 typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
@@ -269,7 +299,7 @@ typedef struct inv_program {
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;
     struct inv_home_index *home_index; /* passes/homes.c */
-    INV_VEC(const char *) anchor; /* values kept because the guard refused their reconstruction */
+    INV_VEC(inv_anchor) anchor; /* values kept because a guard refused what stood for them */
     double max_drift;
     size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
     size_t refused;     /* bytes that the largest of the plans takes that the budget has no room for */

@@ -312,15 +312,17 @@ static inv_status look_at_depth(check *c, inv_session *s, int type)
     const inv_plan *p = &pr->plan[INV_PLAN_MAIN];
     inv_depth *d;
     for (size_t i = 0; i < p->guarded.n; i++) {
-        const inv_id v = p->guarded.at[i];
+        const inv_id v = p->guarded.at[i].value;
         const char *by = "";
+        if (p->guarded.at[i].kind != INV_GUARD_REBUILT) continue;
         for (size_t k = 0; k < p->choice.n; k++)
             if (p->choice.at[k].value == v) by = p->choice.at[k].by;
         INV_TRY(depth_for(c, inv_val(p->g, v)->name, by, &d));
         d->drift[type] = s->drift[i];
     }
     for (size_t i = 0; i < pr->anchor.n; i++) { /* not even finite */
-        INV_TRY(depth_for(c, pr->anchor.at[i], "", &d));
+        if (pr->anchor.at[i].derived) continue;
+        INV_TRY(depth_for(c, pr->anchor.at[i].name, "", &d));
         d->drift[type] = INFINITY;
     }
     return INV_OK;

@@ -68,10 +68,16 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
 
 static json_t *drift(const inv_session *s, const inv_plan *p)
 {
+    static const char *const kind[] = {
+        [INV_GUARD_REBUILT] = "rebuilt", [INV_GUARD_DERIVED] = "derived", [INV_GUARD_SIGNS] = "signs"};
     json_t *list = json_array();
-    for (size_t i = 0; s->drift && i < p->guarded.n; i++)
-        (void)json_array_append_new(list, json_pack("{s:s, s:o}", "value", inv_val(p->g, p->guarded.at[i])->name,
-                                                    "drift", inv_report_number(s->drift[i])));
+    for (size_t i = 0; s->drift && i < p->guarded.n; i++) {
+        const inv_guarded_row *row = &p->guarded.at[i];
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o}", "value", inv_val(p->g, row->value)->name,
+                                                    "kind", kind[row->kind], "drift", inv_report_number(s->drift[i]),
+                                                    "limit",
+                                                    inv_report_number(inv_guard_limit(row, s->program->max_drift))));
+    }
     return json_pack("{s:o, s:o}", "largest", inv_report_number(s->worst_drift), "blocks", list);
 }
 

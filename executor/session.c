@@ -380,23 +380,18 @@ static inv_status find_bad(inv_session *s, int kind, const char *what, inv_resul
                      (unsigned long long)s->steps, what, s->bad_node);
 }
 
-#define NEAR_LIMIT 0.7
-/* The value to keep when the guard has refused a reconstruction, by name, else NULL; one that is not finite compares as
- * infinite.
- * It is the earliest checked that came near the limit: what follows may only follow from it, and errors begin anew
- * where there is room for them to grow a little from step to step. */
-static const char *value_to_keep(inv_session *s, int kind, inv_result *result)
+/* Notes the largest error that the guards have measured; returns whether one of them refuses the step. What is not
+ * finite compares as infinite. */
+static bool refused(inv_session *s, int kind, inv_result *result)
 {
     const inv_plan *plan = &s->program->plan[kind];
-    const char *first = NULL;
-    bool refused = false;
+    bool any = false;
     for (size_t i = 0; i < plan->guarded.n; i++) {
-        double d = isnan(s->drift[i]) ? INFINITY : s->drift[i];
-        if (d > result->drift) result->drift = d;
-        if (d > NEAR_LIMIT * s->program->max_drift && !first) first = inv_val(plan->g, plan->guarded.at[i])->name;
-        refused = refused || d > s->program->max_drift;
+        if (isnan(s->drift[i])) s->drift[i] = INFINITY;
+        if (s->drift[i] > result->drift) result->drift = s->drift[i];
+        any = any || s->drift[i] > inv_guard_limit(&plan->guarded.at[i], s->program->max_drift);
     }
-    return refused ? first : NULL;
+    return any;
 }
 
 void inv_program_restore(inv_program *p, const inv_program *former)
@@ -423,14 +418,39 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
     return st;
 }
 
-static inv_status keep_from_now(inv_session *s, const char *name)
+static inv_status keep(inv_session *s, const inv_plan *plan, size_t slot)
 {
     inv_program *p = s->program;
-    inv__log(s->ctx, "step %llu: a reconstruction is off by more than %g; '%s' is kept from now on",
-             (unsigned long long)s->steps, p->max_drift, name);
+    const inv_guarded_row *row = &plan->guarded.at[slot];
+    const bool derived = row->kind != INV_GUARD_REBUILT;
+    const char *name = inv_val(plan->g, row->value)->name;
+    inv__log(s->ctx, derived ? "step %llu: what is computed from a reconstruction is off by %.2g (limit %.2g); '%s' is "
+                               "kept from now on"
+                             : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is kept from now on",
+             (unsigned long long)s->steps, s->drift[slot], inv_guard_limit(row, p->max_drift), name);
+    const inv_anchor anchor = {inv__arena_strdup(&p->arena, name), derived}; /* the graph that owns the name goes */
+    return anchor.name && inv_vec_push(&p->arena, &p->anchor, anchor) ? INV_OK : INV_E_NOMEM;
+}
+
+#define NEAR_LIMIT 0.7
+/* Of what has been rebuilt, where that is refused, the earliest checked that came near the limit is kept: what follows
+ * may only follow from it, and errors begin anew where there is room for them to grow a little from step to step. Else
+ * it is what is computed from it that is off, and all of that which is refused is kept. */
+static inv_status keep_from_now(inv_session *s, int kind)
+{
+    inv_program *p = s->program;
+    const inv_plan *plan = &p->plan[kind];
     const inv_program former = *p;
-    const char *copy = inv__arena_strdup(&p->arena, name); /* the graph that owns the name goes */
-    if (!copy || !inv_vec_push(&p->arena, &p->anchor, copy)) return INV_E_NOMEM;
+    size_t near = plan->guarded.n;
+    bool rebuilt = false;
+    for (size_t i = plan->guarded.n; i-- > 0;) {
+        if (plan->guarded.at[i].kind != INV_GUARD_REBUILT) continue;
+        if (s->drift[i] > NEAR_LIMIT * p->max_drift) near = i;
+        rebuilt = rebuilt || s->drift[i] > p->max_drift;
+    }
+    if (rebuilt) INV_TRY(keep(s, plan, near));
+    for (size_t i = 0; i < plan->guarded.n && !rebuilt; i++)
+        if (s->drift[i] > inv_guard_limit(&plan->guarded.at[i], p->max_drift)) INV_TRY(keep(s, plan, i));
     INV_TRY(inv_session_plan_again(s, &former));
     inv__log(s->ctx, "planned again: peak %zu bytes", p->persistent + p->control + p->transient);
     s->fallbacks++;
@@ -458,11 +478,11 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
             return find_bad(s, *kind, plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
                                       "gradients came before have been updated"
                                                      : "the loss is finite, but its gradients are not", result);
-        const char *bad = value_to_keep(s, *kind, result);
+        const bool bad = refused(s, *kind, result);
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
         if (!bad) return INV_OK;
-        INV_TRY(keep_from_now(s, bad));
+        INV_TRY(keep_from_now(s, *kind));
     }
 }
 

@@ -330,7 +330,7 @@ inv_status inv__add_or_sub(const inv_call *c, bool minus) { return minus ? sub_r
 ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7")
 ROW(sub, "", "Sub", 7, "a b", 0, numbers_infer, sub_grad, "y = a - b. ONNX Sub-7")
 ROW(mul, "", "Mul", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, mul_grad, "y = a b. ONNX Mul-7")
-ROW(div, "", "Div", 7, "a b", 0, numbers_infer, div_grad, "y = a / b; integers truncate. ONNX Div-7")
+ROW(div, "", "Div", 7, "a b", INV_OP_SLOPE, numbers_infer, div_grad, "y = a / b; integers truncate. ONNX Div-7")
 ROW(prelu, "", "PRelu", 7, "x slope", 0, reals_infer, prelu_grad, "y = x for x >= 0, slope x below. ONNX PRelu-7")
 ROW_OF(math, pow, INV_IR, "Pow", 1, "x e", 0, numbers_infer, pow_grad, "y = x^e, both of one type")
 ROW(max, INV_IR, "Max", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, max_grad,
@@ -340,11 +340,11 @@ ROW(min, INV_IR, "Min", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, min_grad,
 ROW(fmod, INV_IR, "ModTruncate", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of a")
 ROW(pymod, INV_IR, "ModFloor", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of b")
 ROW(prelu_inv, INV_IR, "PReluInverse", 1, "y slope", 0, reals_infer, NULL, "the x of y = PRelu(x, slope), slope > 0")
-ROW(dslope, INV_IR, "PReluGradSlope", 1, "gy x", 0, reals_infer, NULL, "gy x for x <= 0, else 0")
-ROW(prelu_dx, INV_IR, "PReluGradX", 1, "gy x slope", 0, reals_infer, NULL, "gy for x > 0, else gy slope")
-ROW(div_db, INV_IR, "DivGradB", 1, "gy y b", 0, reals_infer, NULL, "-gy y / b: gradient of y = a / b by b")
-ROW_OF(math, pow_dx, INV_IR, "PowGradX", 1, "gy x e", 0, reals_infer, NULL, "gy e x^(e-1)")
-ROW_OF(math, pow_de, INV_IR, "PowGradE", 1, "gy x y", 0, reals_infer, NULL, "gy y ln x; 0 at x = 0")
+ROW(dslope, INV_IR, "PReluGradSlope", 1, "gy x", INV_OP_KINK, reals_infer, NULL, "gy x for x <= 0, else 0")
+ROW(prelu_dx, INV_IR, "PReluGradX", 1, "gy x slope", INV_OP_KINK, reals_infer, NULL, "gy for x > 0, else gy slope")
+ROW(div_db, INV_IR, "DivGradB", 1, "gy y b", INV_OP_SLOPE, reals_infer, NULL, "-gy y / b: gradient of y = a / b by b")
+ROW_OF(math, pow_dx, INV_IR, "PowGradX", 1, "gy x e", INV_OP_SLOPE, reals_infer, NULL, "gy e x^(e-1)")
+ROW_OF(math, pow_de, INV_IR, "PowGradE", 1, "gy x y", INV_OP_SLOPE, reals_infer, NULL, "gy y ln x; 0 at x = 0")
 ROW(and, "", "BitwiseAnd", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,
     "bits of both integers. ONNX BitwiseAnd-18")
 ROW(or, "", "BitwiseOr", 18, "a b", INV_OP_COMMUTATIVE | INV_OP_NO_GRAD, integers_infer, NULL,

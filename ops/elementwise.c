@@ -208,11 +208,11 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
 #define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
 #define GRAD_CASES_UNIT(name)                                                                                         \
     "v = Tanh(float[2,3] u)\ndx = " name "(float[2,3] gy, v)", "v = Tanh(float[1] u)\ndx = " name "(float[1] gy, v)"
-#define GRAD_ROW(id, load, dom, text)                                                                                 \
+#define GRAD_ROW(id, bits, load, dom, text)                                                                           \
     static const char *const id##_cases[] = {GRAD_CASES_##dom(#id), NULL};                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
-        .inplace = 3, .flags = INV_OP_ELEMENTWISE, .infer = ew_grad_infer,                                            \
+        .inplace = 3, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_grad_infer,                                   \
         .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,    \
         .doc = text};
 #define INVERSE_ROW(id, of, load, dom)                                                                                \
@@ -225,25 +225,25 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
 #define EWN(name, since, attrs, load, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, text)
 #define EW(name, since, attrs, load, f, d, dom, text)                                                                 \
     FORWARD(name, since, 0, name##_grad, load, dom, text)                                                             \
-    GRAD_ROW(name##Grad, load, dom, "gy times the derivative of " #name " at v = x")
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, load, dom, "gy times the derivative of " #name " at v = x")
 #define EWY(name, since, attrs, load, f, d, dom, text)         \
     FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text) \
-    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y")
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y")
 #define EWR(name, since, attrs, load, f, d, inv, dom, text)                       \
     FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                               \
-    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
     INVERSE_ROW(name##Inverse, name, load, dom)
 #define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)            \
     FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                               \
-    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y") \
-    GRAD_ROW(name##GradX, load, ANY, "gy times the derivative of " #name " at v = x")   \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    GRAD_ROW(name##GradX, INV_OP_SLOPE, load, ANY, "gy times the derivative of " #name " at v = x")   \
     INVERSE_ROW(name##Inverse, name, load, dom)
 #define EWS(name, since, attrs, load, f, steps, dom, text) FORWARD(name, since, 0, name##_grad, load, dom, text)
 #define EWT(name, since, attrs, load, f, steps, dom, text)                                                            \
     FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text)
 #define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)          \
     FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                 \
-    GRAD_ROW(name##Grad, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    GRAD_ROW(name##Grad, INV_OP_KINK, stream, ANY, "gy times the derivative of " #name ", from v = y") \
     INVERSE_ROW(name##Inverse, name, load, dom)
 #include "ops/elementwise.inc"
 #undef EWN

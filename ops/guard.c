@@ -5,6 +5,8 @@
  * of non-finite elements (which count as 0 elsewhere). For an error e of norm |e|, a projection of e has mean 0 and
  * variance |e|^2 whatever the distribution of e over channels, so one bad channel cannot hide. GuardCheck<key, slot>(v,
  * fp) writes sqrt(mean over projections of (p - p')^2) / sqrt(sum of squares), an estimate of the relative L2 error.
+ * Attribute `every`: of a sample of the elements (inv__guard_place). What is not real is taken as its bits, each an
+ * element 0 or 1: then it is the square root of how many changed for each that was set.
  *
  * The bits of a fingerprint depend on values only: PARTS fixed shares, four lanes each, added in order. */
 #include "ops/builtin.h"
@@ -27,18 +29,52 @@ static const double sign[16][4] = {
 #define INV_BOTH "ops/guard_kernels.inc"
 #include "ops/both_reals.inc"
 
-static void fingerprint(const inv_tensor *v, uint64_t key, double out[NSUM])
+/* Sums of whole numbers, exact in any order. */
+static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, double out[NSUM])
+{
+    int64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, ones = 0;
+    const uint64_t own[NPROJ] = {inv__mix64(key, 0), inv__mix64(key, 1), inv__mix64(key, 2), inv__mix64(key, 3)};
+    const int64_t words = (nbytes + 7) / 8;
+#pragma omp parallel for schedule(static) reduction(+ : s0, s1, s2, s3, ones) if (nbytes > INV_OMP_MIN)
+    for (int64_t i = 0; i < words; i++) {
+        const uint64_t w = inv__guard_word(x, nbytes, i);
+        if (!w) continue;
+        const int all = inv__guard_ones(w);
+        ones += all;
+        s0 += all - 2 * inv__guard_ones(w & inv__mix64(own[0], (uint64_t)i));
+        s1 += all - 2 * inv__guard_ones(w & inv__mix64(own[1], (uint64_t)i));
+        s2 += all - 2 * inv__guard_ones(w & inv__mix64(own[2], (uint64_t)i));
+        s3 += all - 2 * inv__guard_ones(w & inv__mix64(own[3], (uint64_t)i));
+    }
+    const double sum[NSUM] = {(double)s0, (double)s1, (double)s2, (double)s3, (double)ones};
+    memcpy(out, sum, sizeof sum);
+}
+
+static void fingerprint(const inv_tensor *v, int64_t every, uint64_t key, double out[NSUM])
 {
     if (v->dtype == INV_F32)
-        fingerprint_f32(v->data, v->n, key, out);
+        fingerprint_f32(v->data, v->n, every, key, out);
+    else if (v->dtype == INV_F64)
+        fingerprint_f64(v->data, v->n, every, key, out);
     else
-        fingerprint_f64(v->data, v->n, key, out);
+        fingerprint_bits(v->data, v->n * (int64_t)inv_dtype_size(v->dtype), key, out);
+}
+
+static int64_t every_of(const inv_node *n) { return inv_attr_int(n, "every", 1); }
+
+/* What is fingerprinted of v, counted as launches do. */
+static int64_t taken(const inv_graph *g, const inv_node *n)
+{
+    size_t nbytes = 0;
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    const inv_shape *s = inv__in_shape(g, n, 0);
+    if (t == INV_F32 || t == INV_F64) return inv__guard_sampled(inv_shape_nelem(s), every_of(n));
+    return inv_shape_nbytes(s, t, &nbytes) ? (int64_t)nbytes : 0;
 }
 
 static inv_status sum_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(inv__need(g, n, 1));
-    INV_TRY(inv__need_real(g, n, 0));
     inv_shape s = inv_shape_of(1, (int64_t[]){NSUM});
     inv__set_out(g, n, 0, INV_F64, &s);
     return INV_OK;
@@ -47,20 +83,30 @@ static inv_status sum_infer(inv_graph *g, inv_node *n)
 static inv_status check_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(inv__need(g, n, 2));
-    INV_TRY(inv__need_real(g, n, 0));
     const inv_shape *s = inv__in_shape(g, n, 1);
     if (inv__in_dtype(g, n, 1) == INV_F64 && s->rank == 1 && s->dim[0] == NSUM) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "input 1 must be a fingerprint, double[%d]", NSUM);
 }
 
+static void on_device(const inv_call *c, double *fp, const double *then, double *drift)
+{
+    const inv_tensor *v = &c->in[0];
+    const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
+    const int64_t every = every_of(c->node);
+    if (v->dtype == INV_F32 || v->dtype == INV_F64)
+        INV_GPU(c->gpu, guard)(c->gpu, v->dtype, inv__guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then,
+                               drift);
+    else
+        INV_GPU(c->gpu, guard)(c->gpu, INV_U8, v->n * (int64_t)inv_dtype_size(v->dtype), 1, key, v->data, c->ws, fp,
+                               then, drift);
+}
+
 static inv_status sum_run(const inv_call *c)
 {
-    const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
     if (c->gpu)
-        INV_GPU(c->gpu, guard)(c->gpu, c->in[0].dtype, c->in[0].n, key, c->in[0].data, c->ws, c->out[0].data, NULL,
-                               NULL);
+        on_device(c, c->out[0].data, NULL, NULL);
     else
-        fingerprint(&c->in[0], key, c->out[0].data);
+        fingerprint(&c->in[0], every_of(c->node), (uint64_t)inv_attr_int(c->node, "key", 0), c->out[0].data);
     return INV_OK;
 }
 
@@ -71,12 +117,11 @@ static inv_status check_run(const inv_call *c)
     const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
     const int64_t slot = inv_attr_int(c->node, "slot", 0);
     if (c->gpu) {
-        INV_GPU(c->gpu, guard)(c->gpu, c->in[0].dtype, c->in[0].n, key, c->in[0].data, c->ws, NULL, then,
-                               c->gpu->drift + slot);
+        on_device(c, NULL, then, c->gpu->drift + slot);
         return INV_OK;
     }
     if (c->step == NULL || c->step->drift == NULL) return INV_E_INTERNAL;
-    fingerprint(&c->in[0], key, now);
+    fingerprint(&c->in[0], every_of(c->node), key, now);
     for (int k = 0; k < NPROJ; k++) d += (now[k] - then[k]) * (now[k] - then[k]);
     d = sqrt(d / NPROJ);
     double drift = d == 0 ? 0 : d / fmax(sqrt(then[NPROJ]), 1e-30);
@@ -85,15 +130,35 @@ static inv_status check_run(const inv_call *c)
     return INV_OK;
 }
 
-/* Per element: four signed sums, and one of squares. */
-static double guard_flops(const inv_graph *g, const inv_node *n)
+/* --- GuardPick --- */
+
+static inv_status pick_infer(inv_graph *g, inv_node *n)
 {
-    return 9.0 * (double)inv_shape_nelem(inv__in_shape(g, n, 0));
+    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__need_real(g, n, 0));
+    const inv_shape s = inv_shape_of(1, (int64_t[]){taken(g, n)});
+    for (uint32_t k = 0; k < n->nout; k++) inv__set_out(g, n, k, inv__in_dtype(g, n, 0), &s);
+    return INV_OK;
 }
+
+static inv_status pick_run(const inv_call *c)
+{
+    const inv_tensor *v = &c->in[0];
+    const int64_t every = every_of(c->node), n = inv__guard_sampled(v->n, every);
+    void *one = c->nout > 1 ? c->out[1].data : NULL;
+    if (c->gpu)
+        INV_GPU(c->gpu, guard_pick)(c->gpu, v->dtype, n, every, v->data, c->out[0].data, one);
+    else
+        (v->dtype == INV_F64 ? pick_f64 : pick_f32)(v->data, n, every, c->out[0].data, one);
+    return INV_OK;
+}
+
+/* Per element: four signed sums, and one of squares. */
+static double guard_flops(const inv_graph *g, const inv_node *n) { return 9.0 * (double)taken(g, n); }
 
 static size_t guard_workspace(const inv_graph *g, const inv_node *n)
 {
-    return g->gpu ? (size_t)inv__guard_blocks(inv_shape_nelem(inv__in_shape(g, n, 0))) * NSUM * sizeof(double) : 0;
+    return g->gpu ? (size_t)inv__guard_blocks(taken(g, n)) * NSUM * sizeof(double) : 0;
 }
 
 static inv_status count_infer(inv_graph *g, inv_node *n)
@@ -152,8 +217,17 @@ static const inv_op_def guard_sum = {
     .work = inv__work_sum, .cuda = sum_run,
     .workspace = guard_workspace, .flops = guard_flops,
     .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
-                                   "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)", NULL},
+                                   "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)",
+                                   "fp = GuardSum<key = 7, every = 3>(float[5000] v)",
+                                   "fp = GuardSum<key = 8>(uint8[41,101] v)", NULL},
     .doc = "fingerprint of a tensor: four random-sign projections, sum of squares, number of non-finite elements"};
+
+static const inv_op_def guard_pick = {
+    .size = sizeof guard_pick, .domain = INV_IR, .name = "GuardPick", .since = 1, .in = "v", .out = "sample one",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = pick_infer, .cpu = pick_run, .cuda = pick_run,
+    .flops = inv__flops_none, .work = inv__work_stream,
+    .cases = (const char *const[]){"s = GuardPick<every = 3>(float[5000] v)", "s, one = GuardPick(float[3,5] v)", NULL},
+    .doc = "a sample of a tensor's elements, in order, and as many ones: to compare what is computed from them"};
 
 static const inv_op_def guard_check = {
     .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp", .out = "",
@@ -181,4 +255,4 @@ static const inv_op_def count_nonfinite = {
                               "v = Log(float[3,1300] x)\nn = CountNonFinite(v, float[4] y, v)", NULL},
     .doc = "how many elements are NaN or infinite"};
 
-const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_check, &count_nonfinite, NULL};
+const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_pick, &guard_check, &count_nonfinite, NULL};

@@ -27,7 +27,8 @@ INV_DEVICE double signed_by(double d, uint32_t flip)
 
 /* This block's tiles. CLEAN: elements that are not finite are counted and taken as 0; otherwise all are taken as
  * finite, and the sum of squares tells if that was wrong. */
-template <bool CLEAN, class X> INV_DEVICE void guard_walk(int64_t n, uint64_t key, const X *x, double sum[NSUM])
+template <bool CLEAN, class X>
+INV_DEVICE void guard_walk(int64_t n, int64_t every, uint64_t key, const X *x, double sum[NSUM])
 {
     INV_SHARED guard_signs signs[2][INV_GUARD_TILE / 32];
     const int t = (int)threadIdx.x, k = t % INV_GUARD_NPROJ, shift = 31 - t % 32;
@@ -46,7 +47,7 @@ template <bool CLEAN, class X> INV_DEVICE void guard_walk(int64_t n, uint64_t ke
             X v[TAKE];
             for (int i = 0; i < TAKE; i++) {
                 const int64_t at = tile + (u + i) * THREADS + t;
-                v[i] = at < n ? x[at] : (X)0;
+                v[i] = at < n ? x[inv__guard_place(key, every, at)] : (X)0;
             }
             for (int i = 0; i < TAKE; i++) {
                 const guard_signs s = signs[turn][(u + i) * (THREADS / 32) + t / 32];
@@ -63,13 +64,40 @@ template <bool CLEAN, class X> INV_DEVICE void guard_walk(int64_t n, uint64_t ke
 }
 
 /* part[k * blocks + block] */
-template <class X> INV_KERNEL guard_kernel(int64_t n, uint64_t key, const X *x, double *part)
+template <class X> INV_KERNEL guard_kernel(int64_t n, int64_t every, uint64_t key, const X *x, double *part)
 {
     double sum[NSUM];
-    guard_walk<false>(n, key, x, sum);
-    if (!is_finite(sum[INV_GUARD_NPROJ])) guard_walk<true>(n, key, x, sum); /* the whole block decides alike */
+    guard_walk<false>(n, every, key, x, sum);
+    if (!is_finite(sum[INV_GUARD_NPROJ])) guard_walk<true>(n, every, key, x, sum); /* the whole block decides alike */
     if (threadIdx.x == 0) {
         for (int k = 0; k < NSUM; k++) part[k * (int64_t)gridDim.x + blockIdx.x] = sum[k];
+    }
+}
+
+/* The same of bits. */
+INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, double *part)
+{
+    double sum[NSUM] = {0};
+    uint64_t own[INV_GUARD_NPROJ];
+    for (int k = 0; k < INV_GUARD_NPROJ; k++) own[k] = inv__mix64(key, (uint64_t)k);
+    INV_EACH(i, (nbytes + 7) / 8) {
+        const uint64_t w = inv__guard_word(x, nbytes, i);
+        const int all = inv__guard_ones(w);
+        for (int k = 0; k < INV_GUARD_NPROJ; k++)
+            sum[k] += all - 2 * inv__guard_ones(w & inv__mix64(own[k], (uint64_t)i));
+        sum[INV_GUARD_NPROJ] += all;
+    }
+    for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
+    if (threadIdx.x == 0) {
+        for (int k = 0; k < NSUM; k++) part[k * (int64_t)gridDim.x + blockIdx.x] = sum[k];
+    }
+}
+
+template <class X> INV_KERNEL guard_pick_kernel(int64_t n, int64_t every, const X *x, X *out, X *one)
+{
+    INV_EACH(i, n) {
+        if (out) out[i] = x[inv__guard_place(0, every, i)];
+        if (one) one[i] = 1;
     }
 }
 
@@ -124,15 +152,28 @@ INV_KERNEL count_end_kernel(int64_t blocks, const double *count, double *out)
     if (threadIdx.x == 0) *out = sum;
 }
 
-extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, uint64_t key, const void *x, double *ws,
-                                    double *fp, const double *then, double *drift)
+extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, uint64_t key,
+                                    const void *x, double *ws, double *fp, const double *then, double *drift)
 {
     const int64_t blocks = inv__guard_blocks(n);
     if (t == INV_F64)
-        inv_start_sync(gpu, guard_kernel<double>, blocks, THREADS, n, key, (const double *)x, ws);
+        inv_start_sync(gpu, guard_kernel<double>, blocks, THREADS, n, every, key, (const double *)x, ws);
+    else if (t == INV_F32)
+        inv_start_sync(gpu, guard_kernel<float>, blocks, THREADS, n, every, key, (const float *)x, ws);
     else
-        inv_start_sync(gpu, guard_kernel<float>, blocks, THREADS, n, key, (const float *)x, ws);
+        inv_start_sync(gpu, guard_bits_kernel, blocks, THREADS, n, key, (const uint8_t *)x, ws);
     inv_start_sync(gpu, guard_end_kernel, 1, THREADS, blocks, (const double *)ws, fp, then, drift);
+}
+
+extern "C" void INV_GPU_NAME(guard_pick)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, const void *x,
+                                         void *out, void *one)
+{
+    if (t == INV_F64)
+        inv_start(gpu, guard_pick_kernel<double>, inv_blocks(n), INV_THREADS, n, every, (const double *)x,
+                  (double *)out, (double *)one);
+    else
+        inv_start(gpu, guard_pick_kernel<float>, inv_blocks(n), INV_THREADS, n, every, (const float *)x,
+                  (float *)out, (float *)one);
 }
 
 extern "C" void INV_GPU_NAME(count_nonfinite)(const inv_gpu *gpu, const inv_guard_list *list, int64_t blocks,

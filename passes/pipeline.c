@@ -208,7 +208,7 @@ static inv_status check_early(const inv_program *p, const inv_plan *plan)
     INV_CHECK(!updates_wait(plan) || p->options.memory == INV_MEMORY_AUTO, p->ctx, INV_E_ARG,
               "early updates: the reconstruction of '%s' is checked by a guard, which may refuse the step when weights "
               "have been updated already; use {memory} %s, or {guard} off",
-              inv_val(plan->base, plan->guarded.at[0])->name,
+              inv_val(plan->base, plan->guarded.at[0].value)->name,
               p->options.guard == INV_GUARD_FULL ? "store" : "recompute or store");
     return INV_OK;
 }

@@ -495,11 +495,11 @@ static bool list_edges(builder *b)
 static bool list_refused(builder *b)
 {
     inv_recovery *r = b->r;
-    if (!r->policy->refused) return true;
+    if (!r->policy->doubted) return true;
     bool *refused = INV_ARENA_NEW(b->a, bool, r->p.nvalue + 1);
     if (!refused) return false;
     for (size_t v = 0; v < b->g->value.n; v++)
-        if (r->forward[v] && r->policy->refused[v]) refused[r->number[v]] = true;
+        if (r->forward[v] && r->policy->doubted[v]) refused[r->number[v]] = true;
     r->p.refused = refused;
     return true;
 }

@@ -5,27 +5,8 @@
  * requires: inv_recovery, firings.  gives: a copy of the base graph with recovery nodes, guards. */
 #include <string.h>
 
+#include "passes/emitter.h"
 #include "passes/outline.h"
-#include "passes/recover.h"
-
-typedef struct emitter {
-    const inv_recovery *r;
-    inv_plan *plan;
-    inv_graph *g;
-    inv_arena scratch;
-    inv_id *rep;        /* per forward value: what backward reads for it ... */
-    uint32_t *version;  /* ... if this is the newest of its root */
-    uint32_t *newest;   /* per number: how often it was fired */
-    inv_id *stands;     /* per number: the value of the base graph that was fired last */
-    inv_id *local;      /* per value of a template: its copy */
-    inv_id *copy;       /* per number: on the host */
-    uint8_t *noted;     /* per value: choices on record */
-    uint8_t *way;       /* per value: the best that inverse rules have for it */
-    const char **rule;
-    bool for_base;      /* what is read now is read by a firing */
-    inv_ids backward;   /* the new backward order */
-    inv_ids behind;     /* what comes behind forward nodes, guards and what edges save: pairs (def node, new node) */
-} emitter;
 
 /* --- what was chosen --- */
 
@@ -142,27 +123,6 @@ static void forget_local(emitter *x, inv_id node)
         if (n->out[k] != INV_NONE) x->local[n->out[k]] = INV_NONE;
 }
 
-/* Fingerprint in forward, comparison after the reconstruction. */
-static bool guard(emitter *x, inv_id v)
-{
-    inv_graph *g = x->g;
-    if (!inv_dtype_is_float(inv_val(g, v)->dtype)) return true;
-    int64_t slot = (int64_t)x->plan->guarded.n;
-    size_t order = g->order.n;
-    inv_attr key = inv_attr_of_int("key", slot + 1);
-    g->phase = INV_FORWARD;
-    inv_id sum = inv_emit1(g, "GuardSum", INV_IN(v), 1, &key);
-    g->phase = INV_BACKWARD;
-    if (sum == INV_NONE) return false;
-    inv_val(g, sum)->mem = INV_MEM_GUARD;
-    inv_id check = inv_emit(g, "GuardCheck", 0, INV_IN(x->rep[v], sum), INV_ATTRS(key, inv_attr_of_int("slot", slot)));
-    g->order.n = order;
-    return check != INV_NONE && inv_vec_push(&g->arena, &x->plan->guarded, v) &&
-           inv_vec_push(&x->scratch, &x->behind, inv_val(g, v)->def) &&
-           inv_vec_push(&x->scratch, &x->behind, inv_val(g, sum)->def) &&
-           inv_vec_push(&g->arena, &x->backward, check);
-}
-
 /* A node of a template that belongs to forward: behind the one that gives v, in the order of these calls. It reads
  * forward's own values. */
 static bool save_node(emitter *x, inv_id node, inv_id v)
@@ -177,7 +137,7 @@ static bool save_node(emitter *x, inv_id node, inv_id v)
     if (id == INV_NONE) return false;
     x->backward.n--;
     inv_nod(g, id)->phase = INV_FORWARD;
-    return inv_vec_push(&x->scratch, &x->behind, inv_val(g, v)->def) && inv_vec_push(&x->scratch, &x->behind, id);
+    return inv_put_behind(x, v, id);
 }
 
 /* --- firings --- */
@@ -194,7 +154,7 @@ static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
         const inv_node *of = inv_nod(r->base, node);
         fired(x, wanted[i], x->local[wanted[i]]);
         if (!record(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
-        if (inv_guarded(r->policy, NULL) && !guard(x, wanted[i])) return false;
+        if (inv_guarded(r->policy, NULL) && !inv_guard_rebuilt(x, wanted[i])) return false;
     }
     forget_local(x, node);
     return true;
@@ -217,7 +177,7 @@ static bool solve(emitter *x, const inv_pb_edge *edge, uint32_t want)
     for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
     for (uint32_t i = 0; i < n; i++)
         if (!record(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
-            (inv_guarded(r->policy, e) && !guard(x, of[i]->frees)))
+            (inv_guarded(r->policy, e) && !inv_guard_rebuilt(x, of[i]->frees)))
             return false;
     return true;
 }
@@ -250,13 +210,25 @@ static bool fetch(emitter *x, inv_id v)
     inv_emit_for(g, NULL);
     if (back == INV_NONE || !inv_vec_push(&g->arena, &x->backward, inv_val(g, back)->def)) return false;
     fired(x, v, back);
-    return record(x, v, INV_OFFLOADED, "host memory", 0) && (!inv_guarded(x->r->policy, NULL) || guard(x, v));
+    return record(x, v, INV_OFFLOADED, "host memory", 0) &&
+           (!inv_guarded(x->r->policy, NULL) || inv_guard_rebuilt(x, v));
+}
+
+/* Whether some source of the edge, as it is now, comes from an inverse that rounds. */
+static bool reads_inexact(const emitter *x, const inv_pb_edge *e)
+{
+    for (uint32_t i = 0; i < e->nsource; i++)
+        if (x->newest[e->source[i]] && x->inexact[e->source[i]]) return true;
+    return false;
 }
 
 static bool fire(emitter *x, const inv_firing *f)
 {
     const inv_recovery *r = x->r;
     const inv_pb_edge *e = &r->p.edge[f->edge];
+    const bool inexact = !e->offload && ((e->inverse && e->own > 0) || reads_inexact(x, e));
+    for (uint32_t i = 0; i < e->ntarget; i++)
+        if (f->want >> i & 1) x->inexact[e->target[i]] = inexact;
     x->for_base = true;
     const bool ok = e->offload   ? fetch(x, r->value[e->target[0]])
                     : e->inverse ? solve(x, e, f->want)
@@ -278,14 +250,18 @@ static bool prepare(emitter *x)
     x->stands = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
     x->local = INV_ARENA_NEW(a, inv_id, n);
     x->copy = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
+    x->inexact = INV_ARENA_NEW(a, bool, r->p.nvalue + 1);
+    x->checked = INV_ARENA_NEW(a, uint32_t, r->p.nvalue + 1);
+    x->at = INV_ARENA_NEW(a, uint32_t, r->base->node.n + 1);
     x->noted = INV_ARENA_NEW(a, uint8_t, n);
     x->way = INV_ARENA_NEW(a, uint8_t, n);
     x->rule = INV_ARENA_NEW(a, const char *, n);
-    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->copy || !x->noted || !x->way ||
-        !x->rule)
+    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->copy || !x->inexact || !x->checked ||
+        !x->at || !x->noted || !x->way || !x->rule)
         return false;
     for (size_t v = 0; v < n; v++) x->rep[v] = x->local[v] = INV_NONE;
     for (uint32_t v = 0; v < r->p.nvalue; v++) x->copy[v] = INV_NONE;
+    for (uint32_t i = 0; i < r->base->forward_end; i++) x->at[r->base->order.at[i]] = i;
     for (size_t i = 0; i < r->nedge; i++) {
         const inv_edge *e = &r->edge[i];
         const inv_way way = inv_way_of(r, e);
@@ -312,6 +288,7 @@ static bool walk(emitter *x, const inv_firings *firings)
             inv_nod(x->g, id)->in[j] = rep;
         }
         if (!inv_vec_push(&x->g->arena, &x->backward, id)) return false;
+        if (x->r->policy->guard != INV_GUARD_OFF && !inv_guard_reader(x, id)) return false;
     }
     return true;
 }

@@ -16,7 +16,8 @@ typedef struct inv_policy {
     bool guards_aside;   /* what they take is not counted */
     double max_drift;
     const bool *keep;    /* forced */
-    const bool *refused; /* kept because the guard refused its reconstruction */
+    const bool *refused; /* kept because a guard refused what stood for it ... */
+    const bool *doubted; /* ... and that was rebuilt by recovery, so that what was rebuilt up to there is as bad */
     const bool *no_invert, *no_recompute;
     const bool *offload; /* may be copied to host memory and back */
 } inv_policy;

@@ -54,7 +54,7 @@ static void count_flops(const inv_graph *g, inv_plan *plan)
     plan->flops = plan->guard_flops = 0;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        *(strncmp(n->op->name, "Guard", 5) == 0 ? &plan->guard_flops : &plan->flops) += inv_node_flops(g, n);
+        *(n->guards ? &plan->guard_flops : &plan->flops) += inv_node_flops(g, n);
     }
 }
 
@@ -106,25 +106,31 @@ static bool mark_glob(const inv_graph *g, const char *glob, inv_memory mode, uin
     return mark_blocks(g, glob + sizeof block - 1, mode, mark);
 }
 
-/* What the guard refused is kept, the newest first: an anchor before it in the forward order was found when errors had
- * come from further, and is given up until it is refused again. */
+/* What a guard refused is kept, the newest first: an anchor before it in the forward order was found when errors had
+ * come from further, and is given up until it is refused again. What was derived from a reconstruction stays kept. */
 static inv_status keep_anchors(search *s, const inv_program *program, bool *keep)
 {
     const inv_graph *b = s->plan->base;
-    bool *refused = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
-    if (!refused) return INV_E_NOMEM;
+    bool *refused = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *doubted = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
+    if (!refused || !doubted) return INV_E_NOMEM;
     size_t after = 0; /* position of the last anchor that was taken */
     for (size_t i = program->anchor.n; i-- > 0;) {
-        for (size_t at = after; at < b->forward_end; at++) {
+        const inv_anchor *anchor = &program->anchor.at[i];
+        for (size_t at = anchor->derived ? 0 : after; at < b->forward_end; at++) {
             const inv_node *n = inv_nod(b, b->order.at[at]);
             for (uint32_t k = 0; k < n->nout; k++) {
-                if (n->out[k] == INV_NONE || strcmp(inv_val(b, n->out[k])->name, program->anchor.at[i]) != 0) continue;
-                keep[n->out[k]] = refused[n->out[k]] = true;
+                const inv_id v = n->out[k];
+                if (v == INV_NONE || strcmp(inv_val(b, v)->name, anchor->name) != 0) continue;
+                keep[v] = refused[v] = true;
+                if (anchor->derived) continue;
+                doubted[v] = true;
                 after = at;
             }
         }
     }
     s->policy.refused = refused;
+    s->policy.doubted = doubted;
     return INV_OK;
 }
 

@@ -233,11 +233,77 @@ static void guard_measures_the_error(void **state)
     ops_end(&e);
 }
 
+/* A sample sees an error that is everywhere at its size, and nothing of one that is in none of its pieces. */
+static void guard_samples(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    ops_load(&e, "p, one = GuardPick<every = 4>(float[64,1000] v)", "float", 0);
+    const inv_id v = e.g->inputs.at[0], p = e.g->outputs.at[0], one = e.g->outputs.at[1];
+    const inv_id fp = inv_emit1(e.g, "GuardSum", INV_IN(v),
+                                INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("every", 4)));
+    const inv_id check = inv_emit(e.g, "GuardCheck", 0, INV_IN(v, fp),
+                                  INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("every", 4),
+                                            inv_attr_of_int("slot", 2)));
+    ops_run(&e, 0);
+    assert_int_equal(ops_n(&e, p), 64000 / 4 / 64 * 64);
+    const int64_t n = ops_n(&e, v), m = ops_n(&e, p);
+    for (int64_t i = 0; i < m; i++) assert_true(ops_get(&e, one, i) == 1);
+    for (int64_t run = 0; run < m / 64; run++) { /* a piece of each, whole */
+        int64_t found = 0;
+        for (int64_t piece = 0; piece < 4; piece++) {
+            int64_t equal = 0;
+            for (int64_t i = 0; i < 64; i++)
+                equal += ops_get(&e, p, run * 64 + i) == ops_get(&e, v, (run * 4 + piece) * 64 + i);
+            found += equal == 64;
+        }
+        assert_true(found >= 1);
+    }
+    for (int64_t i = 0; i < n; i++) ops_set(&e, v, i, ops_get(&e, v, i) * (i % 2 ? 1.01 : 0.99));
+    assert_int_equal(ops_call(&e, check), INV_OK);
+    assert_true(e.drift[2] > 0.003 && e.drift[2] < 0.03);
+    ops_end(&e);
+}
+
+/* Of bits the drift is the root of how many change for each that is set. */
+static void guard_counts_bits(void **state)
+{
+    ops_env e;
+    (void)state;
+    ops_begin(&e);
+    ops_load(&e, "fp = GuardSum<key = 5>(uint8[3,1001] v)", "float", 0);
+    const inv_id v = e.g->inputs.at[0], fp = e.g->outputs.at[0];
+    const inv_id check = inv_emit(e.g, "GuardCheck", 0, INV_IN(v, fp),
+                                  INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("slot", 2)));
+    const int64_t n = ops_n(&e, v);
+    double set = 0, square = 0;
+    for (int64_t i = 0; i < n; i++) {
+        ops_set(&e, v, i, (double)(i * 37 % 256));
+        for (int64_t b = i * 37 % 256; b; b /= 2) set += (double)(b % 2);
+    }
+    ops_run(&e, 0);
+    assert_true(ops_get(&e, fp, 4) == set);
+    assert_int_equal(ops_call(&e, check), INV_OK);
+    assert_true(e.drift[2] == 0);
+    for (int64_t i = 0; i < n; i++) { /* one at a time */
+        const double old = ops_get(&e, v, i);
+        ops_set(&e, v, i, (double)((int)old ^ 1 << i % 8));
+        assert_int_equal(ops_call(&e, check), INV_OK);
+        square += e.drift[2] * e.drift[2] * set / (double)n;
+        assert_true(e.drift[2] > 0);
+        ops_set(&e, v, i, old);
+    }
+    assert_true(fabs(square - 1) < 1e-9); /* a single one is seen as it is */
+    ops_end(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_and_counts), cmocka_unit_test(philox_known_answers), cmocka_unit_test(dropout_masks),
         cmocka_unit_test(dropout_lowers_by_mode), cmocka_unit_test(optimizers_by_hand),
-        cmocka_unit_test(feeds_pick_and_convert_rows), cmocka_unit_test(guard_measures_the_error)};
+        cmocka_unit_test(feeds_pick_and_convert_rows), cmocka_unit_test(guard_measures_the_error),
+        cmocka_unit_test(guard_samples), cmocka_unit_test(guard_counts_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
