@@ -33,18 +33,17 @@ static const double sign[16][4] = {
 static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, double out[NSUM])
 {
     int64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, ones = 0;
-    const uint64_t own[NPROJ] = {inv__mix64(key, 0), inv__mix64(key, 1), inv__mix64(key, 2), inv__mix64(key, 3)};
     const int64_t words = (nbytes + 7) / 8;
 #pragma omp parallel for schedule(static) reduction(+ : s0, s1, s2, s3, ones) if (nbytes > INV_OMP_MIN)
     for (int64_t i = 0; i < words; i++) {
-        const uint64_t w = inv__guard_word(x, nbytes, i);
+        const uint64_t w = inv__guard_word(x, nbytes, i), b = (uint64_t)i;
         if (!w) continue;
         const int all = inv__guard_ones(w);
         ones += all;
-        s0 += all - 2 * inv__guard_ones(w & inv__mix64(own[0], (uint64_t)i));
-        s1 += all - 2 * inv__guard_ones(w & inv__mix64(own[1], (uint64_t)i));
-        s2 += all - 2 * inv__guard_ones(w & inv__mix64(own[2], (uint64_t)i));
-        s3 += all - 2 * inv__guard_ones(w & inv__mix64(own[3], (uint64_t)i));
+        s0 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 0));
+        s1 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 1));
+        s2 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 2));
+        s3 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 3));
     }
     const double sum[NSUM] = {(double)s0, (double)s1, (double)s2, (double)s3, (double)ones};
     memcpy(out, sum, sizeof sum);
@@ -136,7 +135,8 @@ static inv_status pick_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
-    const inv_shape s = inv_shape_of(1, (int64_t[]){taken(g, n)});
+    const int64_t all = taken(g, n);
+    const inv_shape s = every_of(n) > 1 ? inv_shape_of(2, (int64_t[]){8, all / 8}) : inv_shape_of(1, &all);
     for (uint32_t k = 0; k < n->nout; k++) inv__set_out(g, n, k, inv__in_dtype(g, n, 0), &s);
     return INV_OK;
 }
@@ -223,11 +223,12 @@ static const inv_op_def guard_sum = {
     .doc = "fingerprint of a tensor: four random-sign projections, sum of squares, number of non-finite elements"};
 
 static const inv_op_def guard_pick = {
-    .size = sizeof guard_pick, .domain = INV_IR, .name = "GuardPick", .since = 1, .in = "v", .out = "sample one",
+    .size = sizeof guard_pick, .domain = INV_IR, .name = "GuardPick", .since = 1, .in = "v", .out = "sample one?",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = pick_infer, .cpu = pick_run, .cuda = pick_run,
     .flops = inv__flops_none, .work = inv__work_stream,
     .cases = (const char *const[]){"s = GuardPick<every = 3>(float[5000] v)", "s, one = GuardPick(float[3,5] v)", NULL},
-    .doc = "a sample of a tensor's elements, in order, and as many ones: to compare what is computed from them"};
+    .doc = "a sample of a tensor's elements, in order, and as many ones: to compare what is computed from them; in eight "
+           "rows, of which CompareBits makes bytes fastest"};
 
 static const inv_op_def guard_check = {
     .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp", .out = "",

@@ -32,13 +32,12 @@ INV_DEVICE void guard_walk(int64_t n, int64_t every, uint64_t key, const X *x, d
 {
     INV_SHARED guard_signs signs[2][INV_GUARD_TILE / 32];
     const int t = (int)threadIdx.x, k = t % INV_GUARD_NPROJ, shift = 31 - t % 32;
-    const uint64_t own = inv__mix64(key, (uint64_t)k);
     int turn = 0;
     for (int i = 0; i < NSUM; i++) sum[i] = 0;
     __syncthreads();
     for (int64_t tile = (int64_t)blockIdx.x * INV_GUARD_TILE; tile < n; tile += (int64_t)gridDim.x * INV_GUARD_TILE) {
         for (int b = t / INV_GUARD_NPROJ; b < INV_GUARD_TILE / 64; b += THREADS / INV_GUARD_NPROJ) {
-            const uint64_t w = inv__mix64(own, (uint64_t)(tile + 64 * b));
+            const uint64_t w = inv__guard_signs(key, (uint64_t)(tile / 64 + b), k);
             signs[turn][2 * b].word[k] = (uint32_t)w;
             signs[turn][2 * b + 1].word[k] = (uint32_t)(w >> 32);
         }
@@ -78,13 +77,11 @@ template <class X> INV_KERNEL guard_kernel(int64_t n, int64_t every, uint64_t ke
 INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, double *part)
 {
     double sum[NSUM] = {0};
-    uint64_t own[INV_GUARD_NPROJ];
-    for (int k = 0; k < INV_GUARD_NPROJ; k++) own[k] = inv__mix64(key, (uint64_t)k);
     INV_EACH(i, (nbytes + 7) / 8) {
         const uint64_t w = inv__guard_word(x, nbytes, i);
         const int all = inv__guard_ones(w);
         for (int k = 0; k < INV_GUARD_NPROJ; k++)
-            sum[k] += all - 2 * inv__guard_ones(w & inv__mix64(own[k], (uint64_t)i));
+            sum[k] += all - 2 * inv__guard_ones(w & inv__guard_signs(key, (uint64_t)i, k));
         sum[INV_GUARD_NPROJ] += all;
     }
     for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
@@ -96,7 +93,7 @@ INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, dou
 template <class X> INV_KERNEL guard_pick_kernel(int64_t n, int64_t every, const X *x, X *out, X *one)
 {
     INV_EACH(i, n) {
-        if (out) out[i] = x[inv__guard_place(0, every, i)];
+        out[i] = x[inv__guard_place(0, every, i)];
         if (one) one[i] = 1;
     }
 }

@@ -30,6 +30,19 @@ INV_HD int64_t inv__guard_place(uint64_t key, int64_t every, int64_t at)
     return (int64_t)((run * (uint64_t)every + drawn) * 64 + (uint64_t)at % 64);
 }
 
+/* Signs, a bit each, set: minus. Block b of 64 elements has one random word for all projections, which differ by a pattern
+ * over the elements and by a sign of the whole block. So any two elements have the same sign as often as not, and an
+ * error within one block is seen by four sums over its quarters. */
+INV_HD uint64_t inv__guard_word_of(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 0), b); }
+INV_HD unsigned inv__guard_turned(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 1), b) & 15; }
+
+/* The signs of the block in projection k. */
+INV_HD uint64_t inv__guard_signs(uint64_t key, uint64_t b, int k)
+{
+    const uint64_t odd = k & 1 ? 0xaaaaaaaaaaaaaaaau : 0, upper = k & 2 ? 0xccccccccccccccccu : 0;
+    return inv__guard_word_of(key, b) ^ odd ^ upper ^ (0 - (uint64_t)(inv__guard_turned(key, b) >> k & 1));
+}
+
 /* Bits set in a word, by halves: 2, 4, 8 bits at a time, then the bytes added up by a product. */
 INV_HD int inv__guard_ones(uint64_t w)
 {
@@ -70,7 +83,7 @@ extern "C" {
  * relative error to *drift. ws: NSUM * blocks doubles. */
 INV_LAUNCHER(guard, inv_dtype t, int64_t n, int64_t every, uint64_t key, const void *x, double *ws, double *fp,
              const double *then, double *drift);
-/* Elements 0..n-1 of the sample of x, drawn by key 0, into `out`, and n ones into `one`; each may be NULL. */
+/* Elements 0..n-1 of the sample of x, drawn by key 0, into `out`, and n ones into `one`, unless it is NULL. */
 INV_LAUNCHER(guard_pick, inv_dtype t, int64_t n, int64_t every, const void *x, void *out, void *one);
 /* Adds the list's count to count[0..blocks-1]; `first` begins at 0. */
 INV_LAUNCHER(count_nonfinite, const inv_guard_list *list, int64_t blocks, bool first, double *count);

@@ -8,8 +8,14 @@
 
 #include "passes/emitter.h"
 
-#define SAMPLE 1024 /* elements that are taken of what is derived, if there are as many ... */
-#define SPARSEST 32 /* ... but at least one of that many */
+/* Elements that are taken of what is derived, if there are as many, but at least one of SPARSEST. Few of many signs
+ * change, so it takes more to see them. */
+#define SAMPLE 1024
+#define SAMPLE_OF_SIGNS 65536
+#define SPARSEST 32
+/* Of nodes of which a sample can be taken. */
+#define MOST_OPERANDS 4
+#define MOST_ATTRIBUTES 4
 
 bool inv_put_behind(emitter *x, inv_id v, inv_id node)
 {
@@ -78,9 +84,9 @@ static inv_id latest(const emitter *x, const inv_node *n, uint32_t from)
     return last;
 }
 
-static int64_t every_of(const emitter *x, inv_id v)
+static int64_t every_of(const emitter *x, inv_id v, int64_t sample)
 {
-    const int64_t every = inv_shape_nelem(&inv_val(x->g, v)->shape) / SAMPLE;
+    const int64_t every = inv_shape_nelem(&inv_val(x->g, v)->shape) / sample;
     return every < 1 ? 1 : every > SPARSEST ? SPARSEST : every;
 }
 
@@ -100,37 +106,10 @@ static bool guard_value(emitter *x, inv_id v)
     const inv_id made = x->stands[k];
     const bool real = inv_dtype_is_float(inv_val(x->g, made)->dtype);
     const inv_guarded_row row = real ? (inv_guarded_row){made, INV_GUARD_DERIVED, 0} : signs(x, made, made);
-    return compare(x, made, made, x->rep[made], real ? every_of(x, made) : 1, &row);
+    return compare(x, made, made, x->rep[made], real ? every_of(x, made, SAMPLE) : 1, &row);
 }
 
-/* A comparison that backward makes is made in forward as well, for its fingerprint. */
-static bool guard_comparison(emitter *x, inv_id id)
-{
-    const inv_node n = *inv_nod(x->r->base, id);
-    const inv_id v = latest(x, &n, 0);
-    inv_id then;
-    if (v == INV_NONE) return true;
-    const inv_guarded_row row = signs(x, v, n.out[0]);
-    return emit(x, v, n.op->name, &n, 1, &then) && compare(x, v, then, inv_nod(x->g, id)->out[0], 1, &row);
-}
-
-/* Which side of zero operand 1 is on. */
-static bool guard_kink(emitter *x, inv_id id)
-{
-    const inv_id v = inv_nod(x->r->base, id)->in[1];
-    const inv_value *val = inv_val(x->g, v);
-    const int axis = val->shape.rank > 0 ? val->shape.rank - 1 : 0;
-    inv_attr attr = inv_attr_of_int("axis", axis);
-    inv_id in[2] = {v, inv_graph_const_real(x->g, val->dtype, 0)}, then, now;
-    inv_node n = {.nin = 2, .in = in, .nattr = 1, .attr = &attr};
-    if (in[1] == INV_NONE || !emit(x, v, "CompareBits", &n, 1, &then)) return false;
-    in[0] = inv_nod(x->g, id)->in[1];
-    if (!emit(x, INV_NONE, "CompareBits", &n, 1, &now)) return false;
-    const inv_guarded_row row = signs(x, v, then);
-    return compare(x, v, then, now, 1, &row);
-}
-
-/* Whether all operands but the gradient have its shape, or are single numbers. */
+/* Whether all operands but the first have its shape, or are single numbers. */
 static bool aligned(const emitter *x, const inv_node *n)
 {
     const inv_shape *s = &inv_val(x->g, n->in[0])->shape;
@@ -138,36 +117,79 @@ static bool aligned(const emitter *x, const inv_node *n)
         const inv_shape *o = n->in[k] == INV_NONE ? NULL : &inv_val(x->g, n->in[k])->shape;
         if (!o || (!inv_shape_equal(o, s) && inv_shape_nelem(o) != 1)) return false;
     }
-    return n->nin <= 4;
+    return n->nin <= MOST_OPERANDS && n->nattr <= MOST_ATTRIBUTES;
 }
 
-/* What the node makes of a gradient of ones, from a sample of its operands. v: where in forward; INV_NONE: backward. */
-static inv_id slope(emitter *x, inv_id v, const inv_node *n, int64_t every)
+/* What operator `name` makes of a sample of n's operands, in rows (GuardPick); with `gradient`, of ones for the first.
+ * v: where in forward; INV_NONE: in backward. */
+static inv_id of_sample(emitter *x, inv_id v, const char *name, const inv_node *n, bool gradient, int64_t every)
 {
-    inv_attr attr = inv_attr_of_int("every", every);
-    inv_id in[4] = {INV_NONE}, out[2];
-    for (uint32_t k = 1; k < n->nin; k++) {
+    inv_attr pick = inv_attr_of_int("every", every), attr[MOST_ATTRIBUTES];
+    inv_id in[MOST_OPERANDS] = {INV_NONE}, out[2];
+    for (uint32_t k = gradient; k < n->nin; k++) {
         in[k] = n->in[k];
         if (inv_shape_nelem(&inv_val(x->g, in[k])->shape) == 1) continue;
-        const inv_node whole = {.nin = 1, .in = &in[k], .nattr = 1, .attr = &attr};
-        if (!emit(x, v, "GuardPick", &whole, 2, out)) return INV_NONE;
+        const inv_node whole = {.nin = 1, .in = &in[k], .nattr = 1, .attr = &pick};
+        if (!emit(x, v, "GuardPick", &whole, gradient ? 2 : 1, out)) return INV_NONE;
         in[k] = out[0];
-        in[0] = out[1];
+        if (gradient) in[0] = out[1];
     }
-    const inv_node sampled = {.nin = n->nin, .in = in, .nattr = n->nattr, .attr = n->attr};
-    return emit(x, v, n->op->name, &sampled, 1, out) ? out[0] : INV_NONE;
+    for (uint32_t k = 0; k < n->nattr; k++)
+        attr[k] = strcmp(n->attr[k].name, "axis") == 0 ? inv_attr_of_int("axis", 0) : n->attr[k];
+    const inv_node sampled = {.nin = n->nin, .in = in, .nattr = n->nattr, .attr = attr};
+    return emit(x, v, name, &sampled, 1, out) ? out[0] : INV_NONE;
+}
+
+/* Bits that operator `name` makes of the operands of `then` in forward, behind v, and of those of `now` in backward,
+ * where `made` has them of the whole, unless it is INV_NONE. */
+static bool guard_bits(emitter *x, inv_id v, const char *name, const inv_node *then, const inv_node *now, inv_id made)
+{
+    const int64_t every = aligned(x, then) ? every_of(x, then->in[0], SAMPLE_OF_SIGNS) : 1;
+    inv_id bits[2] = {INV_NONE, made};
+    if (every > 1) {
+        bits[0] = of_sample(x, v, name, then, false, every);
+        bits[1] = of_sample(x, INV_NONE, name, now, false, every);
+    } else if (!emit(x, v, name, then, 1, &bits[0]) ||
+               (made == INV_NONE && !emit(x, INV_NONE, name, now, 1, &bits[1]))) {
+        return false;
+    }
+    if (bits[0] == INV_NONE) return false;
+    const inv_guarded_row row = signs(x, v, bits[0]);
+    return compare(x, v, bits[0], bits[1], 1, &row);
+}
+
+/* A comparison that backward makes is made in forward as well. */
+static bool guard_comparison(emitter *x, inv_id id)
+{
+    const inv_node then = *inv_nod(x->r->base, id), now = *inv_nod(x->g, id);
+    const inv_id v = latest(x, &then, 0);
+    return v == INV_NONE || guard_bits(x, v, then.op->name, &then, &now, now.out[0]);
+}
+
+/* Which side of zero operand 1 is on. */
+static bool guard_kink(emitter *x, inv_id id)
+{
+    const inv_id v = inv_nod(x->r->base, id)->in[1];
+    const inv_value *val = inv_val(x->g, v);
+    inv_attr axis = inv_attr_of_int("axis", val->shape.rank > 0 ? val->shape.rank - 1 : 0);
+    const inv_id zero = inv_graph_const_real(x->g, val->dtype, 0);
+    inv_id before[2] = {v, zero}, after[2] = {inv_nod(x->g, id)->in[1], zero};
+    const inv_node then = {.nin = 2, .in = before, .nattr = 1, .attr = &axis};
+    const inv_node now = {.nin = 2, .in = after, .nattr = 1, .attr = &axis};
+    return zero != INV_NONE && guard_bits(x, v, "CompareBits", &then, &now, INV_NONE);
 }
 
 static bool guard_slope(emitter *x, inv_id id)
 {
     const inv_node n = *inv_nod(x->r->base, id), now = *inv_nod(x->g, id);
+    const char *name = n.op->name;
     const inv_id v = latest(x, &n, 1);
-    const int64_t every = every_of(x, n.in[0]);
+    const int64_t every = every_of(x, n.in[0], SAMPLE);
     inv_guarded_row row = {v, INV_GUARD_DERIVED, 0};
     for (uint32_t k = 1; k < n.nin; k++)
         if (inexact(x, n.in[k])) row.value = n.in[k];
-    const inv_id then = slope(x, v, &n, every);
-    return then != INV_NONE && compare(x, v, then, slope(x, INV_NONE, &now, every), 1, &row);
+    const inv_id then = of_sample(x, v, name, &n, true, every);
+    return then != INV_NONE && compare(x, v, then, of_sample(x, INV_NONE, name, &now, true, every), 1, &row);
 }
 
 bool inv_guard_reader(emitter *x, inv_id id)
