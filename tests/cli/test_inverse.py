@@ -593,7 +593,7 @@ def check_reasons():
             ("1,4,6", "3,2,3", "z = Conv<strides = [2, 2]>(x, P)", r"\(Conv\).*each patch gives fewer numbers"),
             ("3,2", "1,4", "z = ConvTranspose<strides = [2]>(x, R)",
              r"\(ConvTranspose\).*each patch gives fewer numbers"),
-            ("4,2,2", "4,2,2", "z = Conv<group = 2>(x, F)", r"\(Conv\).*'F' has condition number inf"))
+            ("4,2,2", "4,2,2", "z = Conv<group = 2>(x, F)", r"\(Conv\).*'F' has condition number (inf|\d.*e\+1\d)"))
     with tempfile.TemporaryDirectory() as tmp:
         for given, made, body, want in rows:
             refused(small(os.path.join(tmp, "m.onnx"), f"float[N,{given}] x", f"float[N,{made}] z", body,
