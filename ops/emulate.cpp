@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Threads of an emulated block as fibers (ucontext). They take turns in rising order: each runs until its next barrier
- * and hands over to the next, so when the turn is back at the first, all have arrived. */
+ * Threads of an emulated block as fibers. They take turns in rising order: each runs until its next barrier and hands
+ * over to the next, so when the turn is back at the first, all have arrived. A fiber is made once, by ucontext, and waits
+ * for its part in the next block when it has ended one. Between fibers go jumps, which ask nothing of the kernel, as
+ * swapcontext does; the address sanitizer knows of stacks that are changed by swapcontext only. */
+#undef _FORTIFY_SOURCE /* its longjmp takes another stack for a broken one */
 #include "ops/emulate.h"
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <ucontext.h>
 
 #if defined __SANITIZE_ADDRESS__
+#define HAVE_ASAN 1
+#elif defined __has_feature
+#if __has_feature(address_sanitizer)
+#define HAVE_ASAN 1
+#endif
+#endif
+#ifdef HAVE_ASAN
 #include <sanitizer/common_interface_defs.h>
-#define BEFORE_SWITCH(save, to) __sanitizer_start_switch_fiber(save, (to)->uc_stack.ss_sp, (to)->uc_stack.ss_size)
-#define AFTER_SWITCH(save) __sanitizer_finish_switch_fiber(save, NULL, NULL)
-#else
-#define BEFORE_SWITCH(save, to) ((void)(save))
-#define AFTER_SWITCH(save) ((void)(save))
 #endif
 
 #define MOST 1024
@@ -23,17 +29,18 @@ thread_local inv_dim3 inv_emu_thread, inv_emu_block, inv_emu_threads, inv_emu_bl
 
 typedef struct fiber {
     ucontext_t context;
-    bool done;
+    jmp_buf at;
+    bool made, started, done;
     unsigned shuffles, barriers;
-    void *asan;
+    const void *stack; /* for the sanitizer: where it is, what it remembers of it */
+    size_t stack_nbytes;
+    void *remembered;
 } fiber;
 
 typedef struct pool {
-    fiber *fibers;
+    fiber *fibers; /* the last is where the kernel was started */
     char *stacks;
     unsigned char slot[2][MOST][8];
-    ucontext_t home;
-    void *home_asan;
     int n, left;
     void (*body)(void *);
     void *arg;
@@ -63,34 +70,66 @@ bool inv_emu_failed(void)
     return was;
 }
 
-static void go(fiber *from, fiber *to)
+#ifdef HAVE_ASAN
+static void arrived(fiber *f, bool first)
 {
-    BEFORE_SWITCH(from->done ? NULL : &from->asan, &to->context);
+    fiber *home = &mine.fibers[MOST];
+    const void *stack;
+    size_t nbytes;
+    __sanitizer_finish_switch_fiber(first ? NULL : f->remembered, &stack, &nbytes);
+    if (!first || home->stack) return;
+    home->stack = stack; /* the first fiber of a thread is begun from there */
+    home->stack_nbytes = nbytes;
+}
+
+static void change(fiber *from, fiber *to)
+{
+    to->started = true;
+    __sanitizer_start_switch_fiber(&from->remembered, to->stack, to->stack_nbytes);
     swapcontext(&from->context, &to->context);
-    AFTER_SWITCH(from->asan);
-    inv_emu_thread = {(unsigned)(from - here->fibers), 0, 0};
+    arrived(from, false);
+}
+#else
+static void arrived(fiber *, bool) {}
+
+static void change(fiber *from, fiber *to)
+{
+    if (_setjmp(from->at)) return;
+    if (to->started) _longjmp(to->at, 1);
+    to->started = true;
+    setcontext(&to->context);
+}
+#endif
+
+static void turn_to(fiber *from, int to)
+{
+    inv_emu_thread = {(unsigned)to, 0, 0};
+    change(from, &here->fibers[to]);
+    if (from != &here->fibers[MOST]) inv_emu_thread = {(unsigned)(from - here->fibers), 0, 0};
 }
 
 static void next(int self)
 {
-    for (int k = 1; k <= here->n; k++) {
-        fiber *to = &here->fibers[(self + k) % here->n];
-        if (to->done || to == &here->fibers[self]) continue;
-        inv_emu_thread = {(unsigned)(to - here->fibers), 0, 0};
-        go(&here->fibers[self], to);
-        return;
+    for (int k = 1; k < here->n; k++) {
+        const int to = (self + k) % here->n;
+        if (!here->fibers[to].done) return turn_to(&here->fibers[self], to);
     }
 }
 
+/* Does not come back. */
 static void run(void)
 {
-    AFTER_SWITCH(NULL);
-    int self = (int)inv_emu_thread.x;
-    here->body(here->arg);
-    here->fibers[self].done = true;
-    if (--here->left > 0) next(self); /* does not come back */
-    BEFORE_SWITCH(NULL, &here->home);
-    setcontext(&here->home);
+    const int self = (int)inv_emu_thread.x;
+    fiber *f = &here->fibers[self];
+    arrived(f, true);
+    for (;;) {
+        here->body(here->arg);
+        f->done = true;
+        if (--here->left > 0)
+            next(self);
+        else
+            turn_to(f, MOST);
+    }
 }
 
 /* In a kernel that was started without fibers, a barrier is a defect of it. */
@@ -117,10 +156,14 @@ static void make_fiber(fiber *f, char *stack)
 {
     f->done = false;
     f->shuffles = f->barriers = 0;
+    if (f->made) return;
+    f->made = true;
+    f->stack = stack;
+    f->stack_nbytes = STACK;
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = stack;
     f->context.uc_stack.ss_size = STACK;
-    f->context.uc_link = &here->home;
+    f->context.uc_link = NULL;
     makecontext(&f->context, run, 0);
 }
 
@@ -129,7 +172,7 @@ static bool get_ready(void)
 {
     if (mine.stacks) return true;
     (void)pthread_once(&once, make_key);
-    if (!mine.fibers) mine.fibers = static_cast<fiber *>(calloc(MOST, sizeof(fiber)));
+    if (!mine.fibers) mine.fibers = static_cast<fiber *>(calloc(MOST + 1, sizeof(fiber)));
     if (!has_key || !mine.fibers || pthread_setspecific(key, &mine) != 0) return false;
     mine.stacks = static_cast<char *>(malloc(MOST * STACK));
     return mine.stacks != NULL;
@@ -144,10 +187,8 @@ void inv_emu_fibers(int threads, void (*body)(void *arg), void *arg)
     here->body = body;
     here->arg = arg;
     for (int t = 0; t < threads; t++) make_fiber(&here->fibers[t], here->stacks + static_cast<size_t>(t) * STACK);
-    inv_emu_thread = {0, 0, 0};
-    BEFORE_SWITCH(&here->home_asan, &here->fibers[0].context);
-    swapcontext(&here->home, &here->fibers[0].context);
-    AFTER_SWITCH(here->home_asan);
+    here->fibers[MOST].started = true;
+    turn_to(&here->fibers[MOST], 0);
     for (int t = 1; t < threads; t++) failed = failed || here->fibers[t].barriers != here->fibers[0].barriers;
     here = NULL;
 }
