@@ -3,9 +3,26 @@
 #include "cli.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "watch.h"
+
+/* A loss that is not finite is said with the rows of its batch: `eval` has no result then, training goes on. */
+static int not_finite(const cli_job *job, const cli_data *data, int64_t at, int64_t n, double loss)
+{
+    const bool fails = job->o->command == CLI_CMD_eval;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&text, &length);
+    if (f) cli_data_blame(data, at, n, f);
+    if (f) fclose(f);
+    int status = CLI_OK;
+    if (fails) status = cli_fail("the loss is %g; %s", cli_unsigned_nan(loss), text ? text : "");
+    else cli_warn("validation: the loss is %g; %s", cli_unsigned_nan(loss), text ? text : "");
+    free(text);
+    return status;
+}
 
 int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), cli_score *score)
 {
@@ -20,9 +37,10 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
         if (s != INV_OK) return cli_library_failed(job, s);
         const char *cut = cli_watch_cut();
         if (cut) return cli_fail("'%s' was cut short while it was read", cut);
-        if (job->o->command == CLI_CMD_eval && !isfinite(result.loss))
-            return cli_fail("the loss of rows %lld to %lld is %g", (long long)at, (long long)(at + n - 1),
-                            cli_unsigned_nan(result.loss));
+        if (!isfinite(result.loss) && isfinite(sum)) { /* the first, so that it is said once */
+            const int status = not_finite(job, data, at, n, result.loss);
+            if (status != CLI_OK) return status;
+        }
         sum += result.loss * (double)n;
         score->samples += n;
         score->rows += result.rows;

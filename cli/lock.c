@@ -11,11 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char *held; /* the lock file that goes with this run; NULL: none */
+static char *held[4]; /* the lock files that go with this run; NULL behind them */
 
 static void drop(void)
 {
-    if (held) unlink(held);
+    for (size_t i = 0; i < sizeof held / sizeof *held && held[i]; i++) unlink(held[i]);
 }
 
 void cli_end_by_signal(int number)
@@ -25,12 +25,17 @@ void cli_end_by_signal(int number)
     raise(number);
 }
 
-/* Signals that end a program end this one, too, but not without taking the lock file away. */
+/* Signals that end a program end this one, too, but not without taking the lock file away. That nobody reads any more
+ * what it says, as behind `| head` or when Ctrl-C has ended `| tee`, is no reason to end before the output is written. */
 static void drop_at_end(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    static bool done;
+    if (done) return;
+    done = true;
     const struct sigaction action = {.sa_handler = cli_end_by_signal, .sa_flags = SA_RESTART};
     atexit(drop);
+    signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction before;
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
@@ -68,6 +73,12 @@ int cli_lock(const char *option, const char *given, const char *path)
     char *name = malloc(strlen(path) + sizeof ".lock");
     if (!name) return cli_fail("out of memory");
     sprintf(name, "%s.lock", path);
+    size_t mine = 0;
+    while (mine < sizeof held / sizeof *held && held[mine] && strcmp(held[mine], name) != 0) mine++;
+    if (mine == sizeof held / sizeof *held || held[mine]) {
+        free(name);
+        return CLI_OK;
+    }
     int fd = lock_file(name, &holder), status = CLI_OK;
     if (fd == -2) {
         char process[48] = "";
@@ -77,8 +88,8 @@ int cli_lock(const char *option, const char *given, const char *path)
     }
     /* Where locks cannot be had, as on some network file systems, there are none. A file that somebody else has filled
      * is not ours to remove. */
-    if (fd >= 0 && !held && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0) {
-        held = name;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0) {
+        held[mine] = name;
         drop_at_end();
         return status;
     }

@@ -2,6 +2,7 @@
  * What every command begins with: the context, the model and its declared inputs and outputs, session options. */
 #include "cli.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -311,6 +312,12 @@ static int read_costs(const cli_job *job, inv_purpose purpose, inv_session_optio
     return CLI_OK;
 }
 
+/* As near as an int comes: what is out of its range is out of the library's. */
+static int whole(int64_t n)
+{
+    return n < INT_MIN ? INT_MIN : n > INT_MAX ? INT_MAX : (int)n;
+}
+
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
 {
     const cli_options *o = job->o;
@@ -330,7 +337,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .nloss_outputs = o->loss_output.n,
         .logdet = o->logdet,
         .trust_logdet = o->trust_logdet,
-        .class_axis = o->class_axis == INT64_MIN ? 0 : (int)o->class_axis,
+        .class_axis = o->class_axis == INT64_MIN ? 0 : whole(o->class_axis),
         .huber_delta = o->huber_delta,
         .ignores = o->ignore_index != INT64_MIN,
         .ignore_index = o->ignore_index,
@@ -363,10 +370,9 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .epsilon = o->epsilon,
         .weight_decay = o->weight_decay,
         .seed = (uint64_t)o->seed,
-        .threads = (int)o->threads,
+        .threads = whole(o->threads),
     };
     if ((status = read_class_weights(o, hold, so)) != CLI_OK) return status;
-    if ((status = read_costs(job, purpose, so, hold)) != CLI_OK) return status;
     if (o->plan && o->command != CLI_CMD_plan) {
         if (!(hold->plan = cli_text_of_file(o->plan))) return CLI_FAILED;
         so->plan = hold->plan;
@@ -380,7 +386,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     if (o->huber_delta <= 0) return cli_usage(o, "--huber-delta %g: must be above 0", o->huber_delta);
     inv_status s = inv_session_options_check(job->ctx, so);
     if (s == INV_E_ARG) return cli_usage(o, "%s", inv_context_message(job->ctx));
-    return s == INV_OK ? CLI_OK : cli_library_failed(job, s);
+    return s == INV_OK ? read_costs(job, purpose, so, hold) : cli_library_failed(job, s);
 }
 
 int cli_start(cli_job *job, inv_purpose purpose, bool plan_only)

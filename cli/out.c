@@ -77,8 +77,7 @@ int cli_out_check(const cli_options *o, char **path)
 {
     *path = NULL;
     if (!o->out || !*o->out) return cli_usage(o, "`%s` wants -o OUT.onnx", cli_commands[o->command].name);
-    int status = cli_file_check(o, "-o", o->out, path);
-    return status == CLI_OK ? cli_lock("-o", o->out, *path) : status;
+    return cli_file_check(o, "-o", o->out, path);
 }
 
 int cli_file_check(const cli_options *o, const char *option, const char *given, char **path)
@@ -90,7 +89,7 @@ int cli_file_check(const cli_options *o, const char *option, const char *given, 
     if (!*path) return CLI_FAILED;
     int status = check_kind(option, given, *path);
     if (status == CLI_OK) status = check_folder(option, given, *path);
-    return status;
+    return status == CLI_OK ? cli_lock(option, given, *path) : status;
 }
 
 /* Saves as `dir`/`base`.rescued-PID.onnx; with `dir` NULL beside the original. `arrays`: .npz in place of .onnx. */

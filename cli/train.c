@@ -281,6 +281,7 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
     cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)epoch, (long long)t->epochs,
             cli_unsigned_nan(loss), held_out, seconds);
     json_object_set_new(entry, "seconds", cli_json_real(seconds));
+    if (!t->job.o->json) json_array_clear(t->epoch_list); /* the last one is enough */
     json_array_append_new(t->epoch_list, entry);
     cli_watch_note();
     return status;

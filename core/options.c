@@ -89,7 +89,6 @@ static inv_status check_reals(inv_context *ctx, const O *o)
 
 static inv_status check_integers(inv_context *ctx, const O *o)
 {
-    enum { MOST_THREADS = 4096 };
     const struct {
         const char *name;
         int64_t value, least, most;
@@ -97,7 +96,7 @@ static inv_status check_integers(inv_context *ctx, const O *o)
                     {"eval_batch", o->eval_batch, 0, INT64_MAX},
                     {"eval_tail", o->eval_tail, 0, INT64_MAX},
                     {"class_axis", o->class_axis, -INV_MAX_RANK, INV_MAX_RANK - 1},
-                    {"threads", o->threads, 0, MOST_THREADS}};
+                    {"threads", o->threads, 0, INV_MOST_THREADS}};
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
         const int64_t v = integers[i].value;
         INV_CHECK(v >= integers[i].least, ctx, INV_E_ARG, "%s is %lld: must be at least %lld",

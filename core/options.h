@@ -5,6 +5,8 @@
 
 #include "core/mem.h"
 
+enum { INV_MOST_THREADS = 4096 };
+
 /* A struct that begins with its size: not empty, not larger than what is known. `what`: for the message. */
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known);
 /* Options of a session, whole: fields that the caller's version does not have are zero. INV_E_ABI, or INV_E_ARG,

@@ -3,6 +3,7 @@
  * runs, and their nodes are timed. The rate of a kind of work is the median over the nodes of the larger graphs, what a
  * node takes whatever its extent that over the smaller ones. Each node counts with the quickest of its runs: other
  * programs only add to them. */
+#include "core/options.h"
 #include "executor/calibrate.h"
 
 #include <math.h>
@@ -311,6 +312,8 @@ inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options,
     *out = NULL;
     if (options) INV_TRY(inv__size_check(ctx, "calibration options", options->size, sizeof o));
     if (options) memcpy(&o, options, options->size);
+    INV_CHECK(o.threads >= 0 && o.threads <= INV_MOST_THREADS, ctx, INV_E_ARG, "{threads} is %d: must be 0 to %d",
+              o.threads, INV_MOST_THREADS);
     inv_cost_table *t = inv__alloc(ctx, sizeof *t);
     if (!t) return INV_E_NOMEM;
     inv_arena a;

@@ -226,7 +226,7 @@ typedef struct inv_calibrate_options {
  *  cannot be read is measured anew, one that cannot be written is not kept; neither is a failure.
  *  @param options NULL: the defaults
  *  @param out     free with inv_free; sessions copy it
- *  @return INV_OK, INV_E_NOMEM, INV_E_ABI */
+ *  @return INV_OK, INV_E_NOMEM, INV_E_ABI, INV_E_ARG: a number of threads that no session takes */
 INV_NODISCARD INV_API inv_status inv_calibrate(inv_context *ctx, const inv_calibrate_options *options,
                                                inv_cost_table **out);
 

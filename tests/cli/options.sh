@@ -33,6 +33,9 @@ expect 1 plan "$model" "${nll[@]}" --device cuda --budget 5KiB; says "smallest p
 expect 1 grad "$model" --feed "$models/nice_chunk_ts17/in_x.npy" "${nll[@]}" --device abacus; says "no device 'abacus'"
 expect 1 plan "$model" "${nll[@]}" --device abacus; says "no device 'abacus'"
 expect 2 grad "$model" --threads 0; says "at least 1"
+for n in 5000 4294967298; do # before rates are measured, and not cut to an int
+    expect 2 plan "$model" --loss mse --cost time --threads $n; says "at most 4096"
+done
 expect 2 plan "$model" --loss mse --batch -3; says "at least 1"
 expect 2 plan "$model"; says --loss
 expect 2 plan "$model" --loss mse --mode "x=maybe"; says "GLOB=store|recompute|invert"

@@ -117,6 +117,36 @@ class Lost(unittest.TestCase):
                 onnx.checker.check_model(self.file("out.onnx"))
                 os.remove(self.file("out.onnx"))
 
+    def test_nobody_reads_any_more(self):
+        """Behind `| tee` Ctrl-C ends the reader as well; the lines that follow go nowhere."""
+        read, write = os.pipe()
+        with open(self.err, "wb") as err:
+            run = subprocess.Popen([PROGRAM, *self.arguments("--epochs", "100000000")], stdout=write, stderr=err)
+        self.addCleanup(lambda: (run.kill(), run.wait()))
+        os.close(write)
+        said = b""
+        while b"epoch 3" not in said:
+            said += os.read(read, 4096)
+        os.close(read)
+        time.sleep(0.1)
+        self.assertIsNone(run.poll(), content(self.err))
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait(), 130, content(self.err))
+        self.assertEqual(self.added(), ["out.onnx"])
+
+    def test_nan_in_validation(self):
+        held_out = self.x.copy()
+        held_out[7, 0] = np.nan
+        np.save(self.file("held.npy"), held_out)
+        held = ["--val-data", self.file("held.npy"), "--val-target", self.file("y.npy")]
+        status, _, err = call(*self.arguments("--epochs", "1", *held))
+        self.assertEqual(status, 0, err)
+        self.assertIn(f"row 7 of {self.file('held.npy')} holds NaN", err)
+        status, _, err = call("eval", self.model, "--data", self.file("held.npy"), "--target", self.file("y.npy"),
+                              "--loss", "mse", "--batch", str(BATCH))
+        self.assertEqual(status, 1)
+        self.assertIn(f"rows 4 to 7; row 7 of {self.file('held.npy')} holds NaN", err)
+
     def test_two_runs_one_output(self):
         run = self.start()
         os.symlink(".", self.file("here"))
@@ -124,9 +154,10 @@ class Lost(unittest.TestCase):
             status, _, err = call(*self.arguments(out=out))
             self.assertEqual(status, 1)
             self.assertIn(f"process {run.pid}", err)
-        status, _, err = call("rewrite", self.model, "-o", self.file("out.onnx"))
-        self.assertEqual(status, 1)
-        self.assertIn("another run", err)
+        for wants in (["rewrite", "-o"], ["rewrite", "--inverse-out"], ["plan", "--loss", "mse", "--html"]):
+            status, _, err = call(wants[0], self.model, *wants[1:], self.file("out.onnx"))
+            self.assertEqual(status, 1)
+            self.assertIn("another run", err)
         status, _, err = call(*self.arguments(out="other.onnx"))
         self.assertEqual(status, 0, err)
         run.kill()
