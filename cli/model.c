@@ -34,34 +34,11 @@ static inv_dtype dtype_of(const json_t *text)
     return INV_DT_NONE;
 }
 
-/* What would help against a refused budget, in the words of the command line. */
-static void say_remedies(const json_t *details)
-{
-    const json_t *remedy;
-    size_t i;
-    char *text = NULL;
-    size_t length = 0;
-    FILE *f = open_memstream(&text, &length);
-    if (!f) return;
-    json_array_foreach(json_object_get(details, "remedies"), i, remedy)
-    {
-        const char *option = cli_string(remedy, "option");
-        const bool early = strstr(option, "early_update"), optimizer = strstr(option, "optimizer");
-        fprintf(f, "%s%s%s%s%s", i ? ", " : "", early ? "--early-update" : "", early && optimizer ? " with " : "",
-                optimizer ? "--optimizer sgd" : "", early || optimizer ? "" : "a smaller --batch");
-        if (early || optimizer) fprintf(f, " (%s at least)", cli_bytes(cli_number(remedy, "least_bytes")));
-    }
-    fclose(f);
-    if (text && *text) cli_warn("what would help, in this order: %s", text);
-    free(text);
-}
-
 int cli_library_failed(const cli_job *job, inv_status status)
 {
     const char *text = job->ctx ? inv_context_message(job->ctx) : "";
     json_t *details = job->ctx ? json_loads(inv_context_details(job->ctx), 0, NULL) : NULL;
     int failed = cli_fail("%s", text && *text ? text : inv_status_text(status));
-    if (details) say_remedies(details);
     if (details) cli_fail_details(details);
     json_decref(details);
     return failed;

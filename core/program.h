@@ -292,6 +292,7 @@ typedef struct inv_program {
     inv_arena arena;
     const inv_graph *source; /* the model's graph, `own` or `likely` */
     inv_graph *own;          /* with merged initializers apart (passes/untie.c); NULL: nothing was merged */
+    size_t surely;           /* of what persists, known before anything is built */
     uint8_t *untrained;      /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
     inv_ties tie;            /* of values of `source`: initializers that follow others (passes/tie.c) */
     inv_graph *likely;       /* `source`, if it is the model with the log-determinant of the rules; else NULL */

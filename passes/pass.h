@@ -133,7 +133,9 @@ inv_status inv_pass_ties(inv_program *p);
 inv_status inv_tie_apply(const inv_program *p, inv_graph *g);
 /* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
 inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
-/* update.c: optimizer and running statistics, as commit nodes */
+/* update.c: how many tensors of a parameter's size an optimizer keeps of it */
+size_t inv_optimizer_states(const inv_session_options *o);
+/* optimizer and running statistics, as commit nodes */
 inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* layout.c: channels last where convolutions gain by it */
 inv_status inv_pass_layout(inv_graph *g);
@@ -150,7 +152,10 @@ inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *p
 inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes);
 /* pipeline.c: of session and step with other options */
 inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes);
-/* refuse.c: fails with what was noted of the budget, and what would help */
+/* refuse.c: logs that the budget is out of reach: a step takes `least` bytes at least, besides so many that persist, or
+ * these alone are more (0) */
+void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t least);
+/* fails with what was noted of the budget, and what would help */
 inv_status inv_refuse(inv_program *p);
 /* saved.c: program->save */
 inv_status inv_plan_save(const inv_program *program, char **json);

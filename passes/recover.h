@@ -51,8 +51,6 @@ inv_status inv_glob_fits_nothing(const inv_graph *g, const char *option, const c
 
 /* What the problem's peak cannot be below: some step reads and takes that much. */
 size_t inv_problem_floor(const inv_problem *p);
-/* Logs that the budget is out of reach: a step takes `least` bytes at least, besides what persists. */
-void inv_refuse_at_once(const inv_program *program, size_t least);
 /* Notes what is to be said of the budget: the plan `p`, called `what`, needs more. */
 inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need, const char *what, inv_arena *scratch);
 

@@ -23,13 +23,17 @@ size_t inv_problem_floor(const inv_problem *p)
     return most;
 }
 
-void inv_refuse_at_once(const inv_program *program, size_t least)
+void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t least)
 {
     char budget[32], rest[32], step[32], all[32];
-    inv__log(program->ctx, "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step %s "
-             "or more besides: at least %s together", inv__bytes_text((size_t)program->options.budget, budget),
-             inv__bytes_text(program->persistent, rest), inv__bytes_text(least, step),
-             inv__bytes_text(program->persistent + least, all));
+    const char *given = inv__bytes_text((size_t)program->options.budget, budget);
+    if (least)
+        inv__log(program->ctx, "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step "
+                 "%s or more besides: at least %s together", given, inv__bytes_text(persistent, rest),
+                 inv__bytes_text(least, step), inv__bytes_text(persistent + least, all));
+    else
+        inv__log(program->ctx, "a budget of %s cannot be met: parameters and optimizer state alone take %s", given,
+                 inv__bytes_text(persistent, rest));
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -75,7 +79,7 @@ inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need,
             "%s are not enough, %s are: the budget of %llu bytes cannot be met: the %s needs %zu (%zu of them "
             "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s",
             inv__bytes_text((size_t)budget, given), inv__bytes_text(rest + need, wanted), budget, what, rest + need,
-            rest, inv_node_label(n), n->op->name, alive.s ? alive.s : "");
+            rest, inv_node_label(n), inv_node_kind(n), alive.s ? alive.s : "");
     inv__str_fini(&alive);
     if (st == INV_OK && !program->refusal) return INV_E_NOMEM;
     program->refused = rest + need;
@@ -86,6 +90,7 @@ inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need,
 
 typedef struct remedy {
     const char *option, *value; /* of inv_session_options, as JSON */
+    bool early, sgd;
     inv_session_options options;
 } remedy;
 
@@ -94,17 +99,14 @@ static size_t list_remedies(const inv_program *p, remedy *list)
 {
     const inv_session_options *o = &p->options;
     size_t n = 0;
-    if (o->optimizer != INV_OPT_NONE && !o->early_update) {
-        list[n] = (remedy){"early_update", "true", *o};
-        list[n++].options.early_update = true;
-    }
-    if (o->optimizer != INV_OPT_NONE && o->optimizer != INV_OPT_SGD) {
-        list[n] = (remedy){"optimizer", "\"sgd\"", *o};
-        list[n++].options.optimizer = INV_OPT_SGD;
-    }
-    if (n == 2) {
-        list[n] = (remedy){"early_update, optimizer", "\"true, sgd\"", list[0].options};
-        list[n++].options.optimizer = INV_OPT_SGD;
+    if (o->optimizer != INV_OPT_NONE && !o->early_update)
+        list[n++] = (remedy){"early_update", "true", true, false, *o};
+    if (o->optimizer != INV_OPT_NONE && o->optimizer != INV_OPT_SGD)
+        list[n++] = (remedy){"optimizer", "\"sgd\"", false, true, *o};
+    if (n == 2) list[n++] = (remedy){"early_update, optimizer", "\"true, sgd\"", true, true, *o};
+    for (size_t i = 0; i < n; i++) {
+        list[i].options.early_update |= list[i].early;
+        if (list[i].sgd) list[i].options.optimizer = INV_OPT_SGD;
     }
     return n;
 }
@@ -114,24 +116,28 @@ inv_status inv_refuse(inv_program *p)
     enum { MOST = 3 };
     remedy list[MOST];
     const size_t n = list_remedies(p, list), needed = p->refused;
-    inv_str text;
+    inv_str text, said;
     const char *message = p->refusal;
     inv__str_init(&text, p->ctx);
+    inv__str_init(&said, p->ctx);
     inv__str_add(&text, "{\"budget_bytes\": %llu, \"needed_bytes\": %zu, \"persistent_bytes\": %zu, \"remedies\": [",
                  (unsigned long long)p->options.budget, needed, p->persistent);
-    const char *comma = "";
     for (size_t i = 0; i < n; i++) {
+        char size[32];
         size_t least;
         /* what cannot be planned is no remedy */
         if (inv_program_floor(p, &list[i].options, &least) != INV_OK || least >= needed) continue;
-        inv__str_add(&text, "%s{\"option\": \"%s\", \"value\": %s, \"least_bytes\": %zu}", comma, list[i].option,
+        inv__str_add(&text, "{\"option\": \"%s\", \"value\": %s, \"least_bytes\": %zu}, ", list[i].option,
                      list[i].value, least);
-        comma = ", ";
+        if (list[i].early) inv__str_add(&said, "%s", inv__option(p->ctx, "early_update"));
+        if (list[i].sgd) inv__str_add(&said, "%s%s sgd", list[i].early ? " with " : "", inv__option(p->ctx, "optimizer"));
+        inv__str_add(&said, " (%s at least), ", inv__bytes_text(least, size));
     }
-    inv__str_add(&text, "%s{\"option\": \"batch\"}]}", comma);
-    const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. What helps, in this order: to update weights early, an "
-                                    "optimizer with less state, a smaller batch, a larger budget", message);
+    inv__str_add(&text, "{\"option\": \"batch\"}]}");
+    const inv_status st = inv__fail(p->ctx, INV_E_NOMEM, "%s. What would help%s: %sa smaller batch", message,
+                                    n ? ", in this order" : "", said.s ? said.s : "");
     if (text.s) inv__fail_details(p->ctx, text.s);
     inv__str_fini(&text);
+    inv__str_fini(&said);
     return st;
 }

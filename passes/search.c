@@ -466,7 +466,8 @@ static inv_status look_ahead(search *s, inv_program *program, inv_memory memory,
     if (either) go_early(s, true);
     INV_TRY(pose(s));
     s->hopeless = floor_bytes(s) > s->budget;
-    if (s->hopeless && !program->refused) inv_refuse_at_once(program, floor_bytes(s));
+    if (s->hopeless && !program->refused && program->surely < program->options.budget)
+        inv_refuse_at_once(program, program->persistent, floor_bytes(s));
     s->policy.unguarded = s->policy.late = s->policy.recompute = s->policy.invert = s->policy.feed_again = false;
     return INV_OK;
 }

@@ -8,6 +8,18 @@
 
 #include "passes/pass.h"
 
+size_t inv_optimizer_states(const inv_session_options *o)
+{
+    switch (o->optimizer) {
+    case INV_OPT_NONE:
+    case INV_OPT_SGD: return 0;
+    case INV_OPT_MOMENTUM: return 1;
+    case INV_OPT_ADAM:
+    case INV_OPT_ADAMW: return 2;
+    }
+    return 0;
+}
+
 static inv_status optimizer_state(inv_graph *g, inv_id param, const char *what, uint32_t which, inv_id *out)
 {
     inv_value p = *inv_val(g, param);

@@ -92,14 +92,19 @@ class Talk(unittest.TestCase):
         status, out, err = common.call("plan", MODEL, "--loss", "mse", "--batch", "512", "--budget", "1KiB",
                                        "--optimizer", "adam")
         lines = [line for line in err.splitlines() if "searching for a plan" not in line]
-        self.assertEqual((status, out, len(lines)), (1, "", 3), err)
-        self.assertRegex(lines[0], r"a budget of 1.00 KiB cannot be met: .* take [0-9.]+ KiB, a step [0-9.]+ KiB or more")
+        self.assertEqual((status, out, len(lines)), (1, "", 2), err)
+        self.assertRegex(lines[0], r"a budget of 1.00 KiB cannot be met: parameters and optimizer state alone take [0-9.]+ KiB")
         self.assertRegex(lines[1], r"1.00 KiB are not enough, [0-9.]+ KiB are: .* 1024 bytes .* needs \d{5,} ")
-        known = r"--early-update \(\S+ KiB at least\), --optimizer sgd \(\S+ KiB at least\), --early-update with " \
-                r"--optimizer sgd \(\S+ KiB at least\), a smaller --batch$"
-        self.assertRegex(lines[2], known)
-        least = [float(x) for x in re.findall(r"\((\S+) KiB at least", lines[2])]
+        known = r"What would help, in this order: --early-update \(\S+ KiB at least\), --optimizer sgd \(\S+ KiB at least\), --early-update with " \
+                r"--optimizer sgd \(\S+ KiB at least\), a smaller batch$"
+        self.assertRegex(lines[1], known)
+        least = [float(x) for x in re.findall(r"\((\S+) KiB at least", lines[1])]
         self.assertLess(least[2], min(least[:2]))
+        status, _, err = common.call("plan", MODEL, "--loss", "mse", "--batch", "512", "--budget", "10KiB")
+        self.assertRegex(err.splitlines()[0], r"a budget of 10.0 KiB cannot be met: .*, a step [0-9.]+ KiB or more")
+        status, _, err = common.call("plan", MODEL, "--loss", "mse", "--batch", "512", "--budget", "1KiB",
+                                     "--early-update")
+        self.assertRegex(err, r"What would help: a smaller batch\n") # and not what is done already
 
     def failed(self, status, *args):
         """(message on stderr, the JSON object) of a call that has to fail."""

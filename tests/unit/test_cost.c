@@ -309,12 +309,12 @@ static void test_calibrate(void **state)
     (void)state;
     folder f;
     open_folder(&f);
+    inv_cost_table *t, planted;
     inv_calibrate_options o = {.size = sizeof o, .threads = -4, .cache = f.path};
     assert_int_equal(inv_calibrate(ctx, &o, &t), INV_E_ARG);
     o.threads = 5000;
     assert_int_equal(inv_calibrate(ctx, &o, &t), INV_E_ARG);
     o.threads = 1;
-    inv_cost_table *t, planted;
     assert_int_equal(inv_calibrate(ctx, &o, &t), INV_OK);
     assert_true(inv_cost_table_sound(t));
     assert_true(t->rate[INV_WORK_MATRIX] > t->rate[INV_WORK_SCALAR] / 100);
