@@ -26,7 +26,7 @@ void cli_end_by_signal(int number)
 }
 
 /* Signals that end a program end this one, too, but not without taking the lock file away. That nobody reads any more
- * what it says, as behind `| head` or when Ctrl-C has ended `| tee`, is no reason to end before the output is written. */
+ * what it says, as behind `| head` or when Ctrl-C has ended `| tee`, is no reason to end without the output. */
 static void drop_at_end(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};

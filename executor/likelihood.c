@@ -169,10 +169,9 @@ static double mean(const double *x, int64_t n)
     return sum / (double)n;
 }
 
-static const char remedy[] =
-    "The log-determinant 'rules' (--logdet, .logdet) is computed by the rules, from the weights as they are; or export "
-    "the model without constant folding. If it is meant so, say that it is to be trusted (--trust-logdet, "
-    ".trust_logdet)";
+#define REMEDY                                                                                                         \
+    "That by the rules, from the weights as they are, is had with {logdet} 'rules'; or export the model without "      \
+    "constant folding. If it is meant so, say that it is to be trusted ({trust_logdet})"
 
 /* Whether it differs from sample to sample. *by: what it differs by from all of them. */
 static inv_status judge_values(const comparison *c, double *by)
@@ -189,8 +188,8 @@ static inv_status judge_values(const comparison *c, double *by)
     *by = fmax(fabs(low), fabs(high)) > least * size ? (low + high) / 2 : 0;
     INV_CHECK(high - low <= least * size, c->ctx, INV_E_ARG,
               "the model's log-determinant '%s' is %.6g on the mean of the first batch, and %.6g by the rules of its "
-              "operators, and differs from sample to sample. %s", c->o->logdet, mean(c->own, c->nown),
-              mean(c->rules, c->rows), remedy);
+              "operators, and differs from sample to sample. " REMEDY,
+              c->o->logdet, mean(c->own, c->nown), mean(c->rules, c->rows));
     return INV_OK;
 }
 
@@ -212,9 +211,9 @@ static inv_status judge_gradients(const comparison *c)
                      "the model's log-determinant '%s' is %.6g on the mean of the first batch, and %.6g by the rules "
                      "of its operators, but it does not follow the weights as they do: with respect to '%s'%s its "
                      "gradient is off by %.3g, where that of the rules is %.3g; an exporter has folded it into a "
-                     "constant, perhaps. %s", c->o->logdet, mean(c->own, c->nown), mean(c->rules, c->rows),
+                     "constant, perhaps. " REMEDY, c->o->logdet, mean(c->own, c->nown), mean(c->rules, c->rows),
                      inv_val(g, g->inits.at[worst])->name, n > 1 ? " and others" : "", c->off[worst],
-                     c->by_rules[worst], remedy);
+                     c->by_rules[worst]);
 }
 
 static inv_status compare(comparison *c, const inv_session_options *given, bool *compared)

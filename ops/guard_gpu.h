@@ -30,9 +30,9 @@ INV_HD int64_t inv__guard_place(uint64_t key, int64_t every, int64_t at)
     return (int64_t)((run * (uint64_t)every + drawn) * 64 + (uint64_t)at % 64);
 }
 
-/* Signs, a bit each, set: minus. Block b of 64 elements has one random word for all projections, which differ by a pattern
- * over the elements and by a sign of the whole block. So any two elements have the same sign as often as not, and an
- * error within one block is seen by four sums over its quarters. */
+/* Signs, a bit each, set: minus. Block b of 64 elements has one random word for all projections, which differ by a
+ * pattern over the elements and by a sign of the whole block. So any two elements have the same sign as often as not,
+ * and an error within one block is seen by four sums over its quarters. */
 INV_HD uint64_t inv__guard_word_of(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 0), b); }
 INV_HD unsigned inv__guard_turned(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 1), b) & 15; }
 

@@ -230,6 +230,16 @@ static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan
     return g->failed;
 }
 
+/* A log-determinant that is one number for all samples, as a number per sample of z. */
+static inv_id for_each_sample(inv_graph *g, inv_id logdet, inv_id z)
+{
+    const inv_shape *s = &inv_val(g, z)->shape;
+    const int64_t one = 1, batch = s->rank > 0 ? s->dim[0] : 1;
+    if (batch == 1 || inv_shape_nelem(&inv_val(g, logdet)->shape) != 1) return logdet;
+    const inv_id flat = inv_emit1(g, "View", INV_IN(logdet), INV_ATTRS(inv_attr_of_ints("shape", 1, &one)));
+    return inv_emit1(g, "BroadcastTo", INV_IN(flat), INV_ATTRS(inv_attr_of_ints("shape", 1, &batch)));
+}
+
 static inv_status flow_nll(inv_graph *g, const inv_request *rq, inv_plan *plan, const inv_ids *z)
 {
     inv_ids in = {0};
@@ -238,6 +248,7 @@ static inv_status flow_nll(inv_graph *g, const inv_request *rq, inv_plan *plan, 
         logdet = output_named(plan, rq->options->logdet);
         if (logdet == INV_NONE)
             return fail_outputs(g, plan, "no log-determinant output is called ", rq->options->logdet);
+        logdet = for_each_sample(g, logdet, z->at[0]);
     }
     if (!inv_vec_push(&g->arena, &in, logdet)) return INV_E_NOMEM;
     for (size_t i = 0; i < z->n; i++)

@@ -155,6 +155,8 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
 /* refuse.c: logs that the budget is out of reach: a step takes `least` bytes at least, besides so many that persist, or
  * these alone are more (0) */
 void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t least);
+/* the same before anything is built, if what persists is surely more; sets program->surely */
+void inv_refuse_before(inv_program *p);
 /* fails with what was noted of the budget, and what would help */
 inv_status inv_refuse(inv_program *p);
 /* saved.c: program->save */

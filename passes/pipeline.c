@@ -325,26 +325,12 @@ static inv_status plan_all(inv_program *p)
     return INV_OK;
 }
 
-/* What parameters that are trained and what optimizers keep of them take at least, which is known before all else. */
-static size_t surely_persistent(const inv_program *p)
-{
-    size_t sum = 0;
-    for (size_t i = 0; p->untrained && i < p->source->inits.n; i++) {
-        const inv_value *v = inv_val(p->source, p->source->inits.at[i]);
-        size_t nbytes;
-        if (p->untrained[p->source->inits.at[i]] == INV_TRAINED && inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
-            sum += nbytes * (1 + inv_optimizer_states(&p->options));
-    }
-    return sum;
-}
-
 static inv_status build_all(inv_program *p)
 {
     inv_request rq;
     drop_plans(p);
     p->store_peak = p->refused = 0;
-    p->surely = surely_persistent(p);
-    if (p->options.budget && p->surely >= p->options.budget) inv_refuse_at_once(p, p->surely, 0);
+    inv_refuse_before(p);
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!request_for(p, k, &rq)) continue;
         INV_TRY(build_base(p, &rq, &p->plan[k]));

@@ -28,12 +28,25 @@ void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t le
     char budget[32], rest[32], step[32], all[32];
     const char *given = inv__bytes_text((size_t)program->options.budget, budget);
     if (least)
-        inv__log(program->ctx, "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step "
-                 "%s or more besides: at least %s together", given, inv__bytes_text(persistent, rest),
+        inv__log(program->ctx,
+                 "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step %s or more "
+                 "besides: at least %s together", given, inv__bytes_text(persistent, rest),
                  inv__bytes_text(least, step), inv__bytes_text(persistent + least, all));
     else
         inv__log(program->ctx, "a budget of %s cannot be met: parameters and optimizer state alone take %s", given,
                  inv__bytes_text(persistent, rest));
+}
+
+void inv_refuse_before(inv_program *p)
+{
+    p->surely = 0;
+    for (size_t i = 0; p->untrained && i < p->source->inits.n; i++) {
+        const inv_value *v = inv_val(p->source, p->source->inits.at[i]);
+        size_t nbytes;
+        if (p->untrained[p->source->inits.at[i]] == INV_TRAINED && inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
+            p->surely += nbytes * (1 + inv_optimizer_states(&p->options));
+    }
+    if (p->options.budget && p->surely >= p->options.budget) inv_refuse_at_once(p, p->surely, 0);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -130,7 +143,8 @@ inv_status inv_refuse(inv_program *p)
         inv__str_add(&text, "{\"option\": \"%s\", \"value\": %s, \"least_bytes\": %zu}, ", list[i].option,
                      list[i].value, least);
         if (list[i].early) inv__str_add(&said, "%s", inv__option(p->ctx, "early_update"));
-        if (list[i].sgd) inv__str_add(&said, "%s%s sgd", list[i].early ? " with " : "", inv__option(p->ctx, "optimizer"));
+        if (list[i].early && list[i].sgd) inv__str_add(&said, " with ");
+        if (list[i].sgd) inv__str_add(&said, "%s sgd", inv__option(p->ctx, "optimizer"));
         inv__str_add(&said, " (%s at least), ", inv__bytes_text(least, size));
     }
     inv__str_add(&text, "{\"option\": \"batch\"}]}");

@@ -55,6 +55,21 @@ def flow(path, folded=(), offset=0.0):
     save(model, path)
 
 
+def one_for_all(path, shape, folded):
+    """z = x exp(s) + b, whose log-determinant is the same for all samples: one number."""
+    g = np.random.default_rng(7)
+    s, b = (g.normal(size=WIDTH).astype(np.float32) for _ in range(2))
+    nodes = [helper.make_node("Exp", ["s"], ["e"]), helper.make_node("Mul", ["x", "e"], ["m"]),
+             helper.make_node("Add", ["m", "b"], ["z"]),
+             helper.make_node("Identity", ["sum"], ["logdet"]) if folded else
+             helper.make_node("ReduceSum", ["s"], ["logdet"], keepdims=len(shape))]
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, d)
+            for n, d in (("x", ["N", WIDTH]), ("z", ["N", WIDTH]), ("logdet", shape))]
+    inits = {"s": s, "b": b, **({"sum": s.sum().reshape(shape)} if folded else {})}
+    graph = helper.make_graph(nodes, "flow", info[:1], info[1:], [numpy_helper.from_array(v, k) for k, v in inits.items()])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def losses(model, logdet, *words):
     r = common.report("train", model, "--data", "x.npy", "--loss", "nll", "--logdet", logdet, "--batch", 20, "--epochs", 2,
                       "--lr", 0.01, "--val-data", "x.npy", "--cost", "flops", "-o", "out.onnx", *words)
@@ -100,6 +115,13 @@ def main():
     got = common.report("eval", "out.onnx", "--data", "x.npy", "--loss", "nll", "--logdet", "rules")["loss"]
     assert np.isclose(got, want[-1], rtol=1e-4), (got, want)
     assert [o.name for o in load("out.onnx").graph.output] == ["z", "logdet"]
+
+    for shape in [], [1]:
+        one_for_all("one.onnx", shape, False)
+        got = [losses("one.onnx", logdet, "--memory", "store")[0] for logdet in ("logdet", "rules")]
+        assert np.allclose(*got, rtol=1e-5) and got[0][-1] < got[0][0], got
+        one_for_all("one.onnx", shape, True)
+        refused("one.onnx")
 
     status, _, err = common.call("train", "offset.onnx", "--data", "x.npy", "--loss", "nll", "--logdet", "logdet", "--batch",
                                  20, "--cost", "flops", "-o", "out.onnx")
