@@ -5,34 +5,68 @@
 #include "core/merge.h"
 #include "core/node.h"
 
-/* The node that computes an input, behind what only changes its type or shape; NULL. `out`: which of its results. */
-static const inv_node *giver(const inv_graph *g, inv_id v, inv_id *out)
+/* How far is looked behind a value: nodes that hand it on, and computations. */
+enum { FAR = 8, DEEP = 6 };
+
+static const inv_node *def_of(const inv_graph *g, inv_id v)
 {
-    static const char *const hands_on[] = {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"};
-    enum { FAR = 8 };
-    for (unsigned far = 0; v != INV_NONE && far < FAR; far++) {
-        const inv_id def = inv_val(g, v)->def;
-        if (def == INV_NONE) return NULL;
-        const inv_node *n = inv_nod(g, def);
-        bool through = false;
-        for (size_t i = 0; i < sizeof hands_on / sizeof *hands_on; i++)
-            through = through || inv_node_is(n, hands_on[i]);
-        *out = v;
-        if (!through) return n;
-        v = n->in[0];
+    const inv_id def = v == INV_NONE ? INV_NONE : inv_val(g, v)->def;
+    return def == INV_NONE ? NULL : inv_nod(g, def);
+}
+
+/* The node that computes an input, behind what hands it on; NULL: none. `at`: which of its results, or what it is. */
+static const inv_node *giver(const inv_graph *g, inv_id v, inv_id *at)
+{
+    *at = v;
+    for (unsigned far = 0; far < FAR; far++) {
+        const inv_node *n = def_of(g, *at);
+        if (!n || !n->nin || n->in[0] == INV_NONE || inv_node_hands(n) == INV_HANDS_NOTHING) return n;
+        *at = n->in[0];
     }
     return NULL;
 }
 
-/* Integers of a quantized product, or the scale of numbers that were quantized during the run: what is multiplied with
- * one is a scale too. */
-static bool is_quantized(const inv_graph *g, inv_id v)
+/* --- quantization --- */
+
+static bool is_integer_weight(int t)
 {
-    inv_id out = INV_NONE;
-    const inv_node *n = giver(g, v, &out);
-    if (!n) return false;
-    if (inv_node_is(n, "MatMulInteger") || inv_node_is(n, "ConvInteger")) return true;
-    return inv_node_is(n, "DynamicQuantizeLinear") && n->nout > 1 && n->out[1] == out;
+    return t == INV_I8 || t == INV_U8 || t == INV_I4 || t == INV_U4 || t == INV_I2 || t == INV_U2;
+}
+
+/* Integers that the file holds, of a type in which weights are quantized; of zeros and ones masks are made. */
+static bool holds_integers(const inv_graph *g, inv_id v)
+{
+    const inv_value *x = inv_val(g, v);
+    const inv_node *n = def_of(g, v);
+    const inv_data *d = x->role == INV_ROLE_PARAM || x->role == INV_ROLE_CONST ? &x->data : NULL;
+    if (n) {
+        const bool tensor = inv_node_is(n, "Constant") && n->nattr == 1 && n->attr[0].kind == INV_ATTR_TENSOR;
+        d = tensor && !n->attr[0].ref ? &n->attr[0].tensor : NULL;
+    }
+    if (!d || !d->bytes || !is_integer_weight(d->dtype)) return false;
+    const unsigned char *p = d->bytes;
+    for (size_t i = 0; i < d->nbytes; i++)
+        if (p[i] > 1) return true;
+    return false;
+}
+
+/* How many scales a value still lacks: the product of two quantized tensors two, integers of the file one. The scale of
+ * what was quantized during the run lacks that of the weights. */
+static unsigned lacking(const inv_graph *g, inv_id v, unsigned deep)
+{
+    inv_id at = INV_NONE;
+    const inv_node *n = v == INV_NONE || !deep ? NULL : giver(g, v, &at);
+    if (v == INV_NONE || !deep) return 0;
+    if (!n || inv_node_is(n, "Constant")) return holds_integers(g, at) ? 1 : 0;
+    if (inv_node_is(n, "MatMulInteger") || inv_node_is(n, "ConvInteger")) return 2;
+    if (inv_node_is(n, "DynamicQuantizeLinear")) return n->nout > 1 && n->out[1] == at ? 1 : 0;
+    if (n->nin != 2) return 0;
+    if (inv_node_is(n, "Sub")) return lacking(g, n->in[0], deep - 1); /* the zero point */
+    const bool product = inv_node_is(n, "Mul");
+    if (!product && !inv_node_is(n, "Div")) return 0;
+    const unsigned a = lacking(g, n->in[0], deep - 1), b = product ? lacking(g, n->in[1], deep - 1) : 0;
+    const unsigned most = a > b ? a : b;
+    return most ? most - 1 : 0;
 }
 
 bool inv_use_quantizes(const inv_graph *g, const inv_node *n, uint32_t slot)
@@ -40,20 +74,70 @@ bool inv_use_quantizes(const inv_graph *g, const inv_node *n, uint32_t slot)
     const char *op = n->op_type; /* of any domain: onnxruntime has such operators, too */
     if (!strcmp(op, "QuantizeLinear") || !strcmp(op, "DequantizeLinear")) return slot == 1 || slot == 2;
     if (!strncmp(op, "QLinear", 7)) return true; /* whatever is floating point there */
-    if (!inv_node_is(n, "Mul") || n->nin != 2 || slot > 1) return false;
-    return n->in[1 - slot] != INV_NONE && is_quantized(g, n->in[1 - slot]);
+    if (n->nin != 2 || slot > 1) return false;
+    const bool behind = slot == 1 && (inv_node_is(n, "Div") || inv_node_is(n, "Sub"));
+    return (behind || inv_node_is(n, "Mul")) && lacking(g, n->in[1 - slot], DEEP) > 0;
 }
 
-uint32_t inv_use_marks(const inv_node *n, uint32_t slot, const uint32_t *roles)
+/* --- masks --- */
+
+static bool any_of(const inv_node *n, const char *const *name)
 {
-    static const char *const adds[] = {"Add", "Sub", "Max", "Min", "Sum"};
-    const uint32_t scores = 1u << INV_USE_SCORES, factor = 1u << INV_USE_FACTOR;
-    const bool where = inv_node_is(n, "Where");
-    if (inv_node_is(n, "Softmax") || inv_node_is(n, "LogSoftmax")) return slot == 0 ? scores : 0;
-    if (inv_node_is(n, "Attention")) return slot == 3 ? 1u << INV_USE_MASKS : 0;
-    uint32_t bits = inv_node_is(n, "Mul") || (where && slot > 0) ? factor : 0;
-    bool adding = where && slot > 0;
-    for (size_t i = 0; i < sizeof adds / sizeof *adds && !adding; i++) adding = inv_node_is(n, adds[i]);
-    if (adding && n->nout && n->out[0] != INV_NONE) bits |= roles[n->out[0]] & scores;
+    for (; *name; name++)
+        if (inv_node_is(n, *name)) return true;
+    return false;
+}
+
+/* Whether a value is the same for all data: made of constants, initializers and shapes. */
+static bool is_given(const inv_graph *g, inv_id v, unsigned deep)
+{
+    const inv_node *n = def_of(g, v);
+    if (v == INV_NONE) return true;
+    if (!n) return inv_val(g, v)->role == INV_ROLE_PARAM || inv_val(g, v)->role == INV_ROLE_CONST;
+    if (inv_node_is(n, "Shape") || inv_node_is(n, "Size") || inv_node_is(n, "Constant")) return true;
+    bool all = deep > 0 && n->nin > 0 && n->nin <= 2;
+    for (uint32_t k = 0; k < n->nin && all; k++) all = is_given(g, n->in[k], deep - 1);
+    return all;
+}
+
+/* Exponents divided by their own sum. */
+static bool is_normalized(const inv_graph *g, const inv_node *n)
+{
+    inv_id at = INV_NONE;
+    const inv_node *sum = n->nin == 2 && n->in[1] != INV_NONE ? giver(g, n->in[1], &at) : NULL;
+    return sum && inv_node_is(n, "Div") && inv_node_is(sum, "ReduceSum") && sum->nin && sum->in[0] == n->in[0];
+}
+
+/* The result of a product with a weight. */
+static bool is_product(const inv_graph *g, inv_id v)
+{
+    static const char *const names[] = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", NULL};
+    inv_id at = INV_NONE;
+    const inv_node *n = v == INV_NONE ? NULL : giver(g, v, &at);
+    bool any = false;
+    for (uint32_t k = 0; n && any_of(n, names) && k < n->nin; k++)
+        any = any || (n->in[k] != INV_NONE && is_given(g, n->in[k], DEEP));
+    return any;
+}
+
+uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, const uint32_t *roles)
+{
+    static const char *const sums[] = {"Add", "Sub", "Sum", "Max", "Min", "Where", NULL};
+    const uint32_t scores = 1u << INV_USE_SCORES, factor = 1u << INV_USE_FACTOR, scaled = 1u << INV_USE_SCALED;
+    const uint32_t of = n->nout && n->out[0] != INV_NONE ? roles[n->out[0]] : 0;
+    const bool two = n->nin == 2 && slot < 2, product = inv_node_is(n, "Mul"), where = inv_node_is(n, "Where");
+    uint32_t bits = 0;
+    if (slot == 0 && (inv_node_is(n, "Softmax") || inv_node_is(n, "LogSoftmax"))) return scores;
+    if (inv_node_is(n, "Exp")) return of & 1u << INV_USE_EXPONENTS ? scores : 0;
+    if (slot == 0 && is_normalized(g, n)) return 1u << INV_USE_EXPONENTS;
+    if (inv_node_is(n, "Attention")) return slot == 3 ? scores : 0;
+    if (where && !slot) return 0;
+    if (product || where) bits |= factor;
+    if (any_of(n, sums)) bits |= of & (scores | scaled);
+    if (!two) return bits;
+    const bool given = of & (scores | factor) && is_given(g, n->in[1 - slot], DEEP);
+    if (given && of & scores && (product || (slot == 0 && inv_node_is(n, "Div")))) bits |= scores | scaled;
+    if (given && of & factor && (inv_node_is(n, "Sub") || inv_node_is(n, "Add"))) bits |= factor;
+    if (inv_node_is(n, "Add") && is_product(g, n->in[1 - slot])) bits |= 1u << INV_USE_ADDED;
     return bits;
 }

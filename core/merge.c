@@ -224,18 +224,18 @@ inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out)
 
 /* --- roles of all values --- */
 
-/* Roles that input 0 of a node has because its result has them. Statistics are known only where nothing but the name
+/* Roles that input 0 of a node has because its results have them. Statistics are known only where nothing but the name
  * changes. */
 static uint32_t roles_of_result(const inv_node *n, const uint32_t *roles)
 {
-    static const char *const views[] = {"Transpose", "Reshape", "Unsqueeze", "Squeeze", "Flatten"};
     const uint32_t statistic = 1u << INV_USE_MEAN | 1u << INV_USE_VARIANCE | 1u << INV_USE_FIXED;
-    if (!n->nout || n->out[0] == INV_NONE) return 0;
-    uint32_t of = roles[n->out[0]];
-    if (inv_node_is(n, "Identity") || inv_node_is(n, "Cast")) return of;
-    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
-        if (inv_node_is(n, views[i])) return of & statistic ? 0 : of;
-    return 0;
+    const inv_hands hands = inv_node_hands(n);
+    uint32_t of = 0;
+    for (uint32_t k = 0; hands != INV_HANDS_NOTHING && k < n->nout; k++)
+        if (n->out[k] != INV_NONE) of |= roles[n->out[k]];
+    if (hands != INV_HANDS_SAME && of & statistic) return 0;
+    /* what is looked up is a table, whatever is done with it */
+    return inv_node_is(n, "Gather") ? of & ~((1u << INV_USE_SCORES) - 1) : of;
 }
 
 /* Bodies that read nothing from around them. */
@@ -254,13 +254,15 @@ static void find_body_roles(finder *f, const inv_node *n)
 /* Against the order; what only hands a value on passes the roles of its result. */
 static void find_roles(finder *f, const inv_graph *g, uint32_t *roles)
 {
+    const uint32_t role = (1u << INV_USE_SCORES) - 1;
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         uint32_t through = roles_of_result(n, roles);
         find_body_roles(f, n);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE)
-                roles[n->in[k]] |= (k == 0 && through ? through : roles_at(f, g, n, k)) | inv_use_marks(n, k, roles);
+                roles[n->in[k]] |= (k == 0 ? through : 0) | (k || !(through & role) ? roles_at(f, g, n, k) : 0) |
+                                   inv_use_marks(g, n, k, roles);
     }
 }
 

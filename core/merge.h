@@ -31,9 +31,11 @@ typedef enum inv_use_role {
     INV_USE_QUANTIZATION, /* scale or zero point */
     INV_USE_OPERAND,
     /* Beside the role: */
-    INV_USE_SCORES, /* added to what a Softmax reads, or by which Where changes it */
-    INV_USE_FACTOR, /* multiplied with, or chosen by Where */
-    INV_USE_MASKS   /* mask of an Attention */
+    INV_USE_SCORES,    /* added to what a Softmax reads, or by which Where changes it; mask of an Attention */
+    INV_USE_SCALED,    /* and one of them is multiplied with what is no data */
+    INV_USE_FACTOR,    /* multiplied with, or chosen by Where */
+    INV_USE_EXPONENTS, /* divided by its own sum */
+    INV_USE_ADDED      /* added to a product with a weight */
 } inv_use_role;
 
 /* Inside of functions and of bodies of control flow as well, once per call. */
@@ -68,8 +70,9 @@ const char *inv_use_role_name(inv_use_role role);
 inv_use_role inv_use_role_at(const inv_node *n, uint32_t slot, bool train_bn);
 /* marks.c: whether input `slot` of node n of g says how numbers were quantized. */
 bool inv_use_quantizes(const inv_graph *g, const inv_node *n, uint32_t slot);
-/* What is to be noted beside the role of that input, as bits; `roles`: of the values that n gives. */
-uint32_t inv_use_marks(const inv_node *n, uint32_t slot, const uint32_t *roles);
+/* What is to be noted beside the role of that input, as bits; `roles`: of the values that n gives. By these and what
+ * hands a value on (inv_node_hands), uses are seen through what stands between. */
+uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, const uint32_t *roles);
 /* The initializer that a value is, or is computed of together with constants only; INV_NONE. Per value of g. */
 inv_status inv_param_roots(const inv_graph *g, inv_arena *a, inv_id **out);
 /* Roles of all uses of a value of g, and what is beside them, as bits: 1 << role. Per value. */

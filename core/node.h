@@ -35,6 +35,11 @@ static inline const char *inv_node_kind(const inv_node *n)
     return n->origin_type ? n->origin_type : n->op_type;
 }
 
+/* What an operator's result is of its first input: the same elements, at the same places or at others, or some of them,
+ * maybe several times. A weight is a weight behind any of these. */
+typedef enum inv_hands { INV_HANDS_NOTHING, INV_HANDS_SAME, INV_HANDS_ALL, INV_HANDS_SOME } inv_hands;
+inv_hands inv_node_hands(const inv_node *n);
+
 /* The functions of a graph by domain and name. */
 typedef struct inv_callees {
     const inv_graph *g;

@@ -79,11 +79,6 @@ static inv_id sibling(const finder *f, const char *name, size_t cut, const char 
     return v != INV_NONE && inv_val(f->g, v)->role == INV_ROLE_PARAM ? v : INV_NONE;
 }
 
-static bool has_sibling(const finder *f, const char *name, size_t cut, const char *end)
-{
-    return sibling(f, name, cut, end) != INV_NONE;
-}
-
 /* A batch normalization in arithmetic, beside whose variance all is buffers, too (torchvision's FrozenBatchNorm2d). */
 static bool is_frozen_norm(const finder *f, const char *name, size_t cut)
 {
@@ -92,25 +87,50 @@ static bool is_frozen_norm(const finder *f, const char *name, size_t cut)
     return v != INV_NONE && f->roles[v] && !(f->roles[v] & statistic);
 }
 
-/* What PyTorch calls its buffers. Spectral normalization has the vectors P_u and P_v beside the matrix P_orig or
- * P.original; weight normalization, whose P_v is a parameter, has P_g. */
-static bool is_buffer_by_name(const finder *f, const inv_value *x)
+/* The vectors P_u and P_v of spectral normalization, beside the matrix P_orig or P.original that they are multiplied
+ * with. Weight normalization, whose P_v is a parameter, has P_g. */
+static bool is_spectral(const finder *f, const inv_value *x, uint32_t roles)
 {
+    static const struct {
+        size_t cut;
+        const char *end;
+    } matrix[] = {{2, "_orig"}, {sizeof "0._u" - 1, "original"}, {2, ""}};
+    if (!ends_with(x->name, "_u") && !ends_with(x->name, "_v")) return false;
+    if (x->shape.rank != 1 || sibling(f, x->name, 2, "_g") != INV_NONE) return false;
+    for (size_t i = 0; i < sizeof matrix / sizeof *matrix; i++) {
+        const inv_id v = sibling(f, x->name, matrix[i].cut, matrix[i].end);
+        if (v == INV_NONE || inv_val(f->g, v)->shape.rank < 2) continue;
+        if (*matrix[i].end || roles & bit(INV_USE_WEIGHT)) return true;
+    }
+    return false;
+}
 
+/* What PyTorch calls its buffers. */
+static bool is_buffer_by_name(const finder *f, const inv_value *x, uint32_t roles)
+{
     static const char *const own[] = {"running_mean", "running_var", "num_batches_tracked"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (ends_with(x->name, own[i])) return true;
     if (ends_with(x->name, "weight") && is_frozen_norm(f, x->name, strlen("weight"))) return true;
     if (ends_with(x->name, "bias") && is_frozen_norm(f, x->name, strlen("bias"))) return true;
-    const bool u = ends_with(x->name, "_u");
-    if ((!u && !ends_with(x->name, "_v")) || x->shape.rank != 1 || has_sibling(f, x->name, 2, "_g")) return false;
-    return has_sibling(f, x->name, 2, u ? "_v" : "_u") || has_sibling(f, x->name, 2, "_orig") ||
-           has_sibling(f, x->name, strlen("0._u"), "original");
+    return is_spectral(f, x, roles);
+}
+
+/* "Constant_3", "/blocks.0/Constant_output_0": the result of a Constant node that became an initializer. */
+static bool is_of_constant(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *p = slash ? slash + 1 : name;
+    if (strncmp(p, "Constant", strlen("Constant")) != 0) return false;
+    p += strlen("Constant");
+    if (*p == '_' && strspn(p + 1, "0123456789")) p += 1 + strspn(p + 1, "0123456789");
+    static const char out[] = "_output_";
+    if (!strncmp(p, out, sizeof out - 1)) p += sizeof out - 1 + strspn(p + sizeof out - 1, "0123456789");
+    return !*p;
 }
 
 bool inv_name_is_generated(const char *name)
 {
-    if (!strncmp(name, "onnx::", 6) || strstr(name, "Constant")) return true;
+    if (!strncmp(name, "onnx::", 6) || is_of_constant(name)) return true;
     if (*name == '_') name++;
     if (strncmp(name, "val_", 4) != 0) return false;
     return name[4] && name[4 + strspn(name + 4, "0123456789_")] == 0;
@@ -171,6 +191,13 @@ static bool is_additive_mask(const inv_data *d)
     return in && out;
 }
 
+static bool is_along_one_axis(const inv_shape *s)
+{
+    int axes = 0;
+    for (int i = 0; i < s->rank; i++) axes += s->dim[i] != 1;
+    return s->rank > 0 && axes <= 1;
+}
+
 /* Whether all are 0 or 1; *zero, *one: whether there is any. */
 static bool is_zero_or_one(const inv_data *d, bool *zero, bool *one)
 {
@@ -191,25 +218,38 @@ static inv_untrained by_word(const finder *f, const inv_value *x, uint32_t roles
     if (x->said == INV_SAID_BUFFER) return INV_UNTRAINED_BUFFER;
     if (!f->g->says || x->said == INV_SAID_PARAMETER || x->said == INV_SAID_OF_PARAMETERS) return INV_TRAINED;
     const uint32_t weight = bit(INV_USE_WEIGHT) | bit(INV_USE_BIAS) | bit(INV_USE_TABLE);
-    const bool stands_in = x->said == INV_SAID_NOTHING && f->g->lost && roles & weight;
+    const bool bias = roles & bit(INV_USE_ADDED) && is_along_one_axis(&x->shape);
+    const bool stands_in = x->said == INV_SAID_NOTHING && f->g->lost && (roles & weight || bias);
     return stands_in ? INV_TRAINED : INV_UNTRAINED_CONSTANT;
+}
+
+/* By its values, of what is computed with, or looked up for that. */
+static bool is_mask(const inv_value *x, uint32_t roles)
+{
+    const uint32_t any = bit(INV_USE_SCORES) - 1;
+    bool zero, one;
+    if (roles & any & ~(bit(INV_USE_OPERAND) | bit(INV_USE_TABLE))) return false;
+    if (roles & bit(INV_USE_SCORES) && is_additive_mask(&x->data)) return true;
+    if (!(roles & (bit(INV_USE_FACTOR) | bit(INV_USE_SCALED)))) return false;
+    return is_zero_or_one(&x->data, &zero, &one) && zero && one;
+}
+
+/* All ones or all zeros, by a name that an exporter of PyTorch makes up. */
+static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
+{
+    const uint32_t role = roles & (bit(INV_USE_SCORES) - 1);
+    const uint32_t operand = bit(INV_USE_OPERAND) | bit(INV_USE_SCALE) | bit(INV_USE_SHIFT);
+    bool zero, one;
+    if (!f->g->from_torch || !role || role & ~operand || !inv_name_is_generated(x->name)) return false;
+    return is_zero_or_one(&x->data, &zero, &one) && zero != one;
 }
 
 /* By its values and its name, where the file says nothing. */
 static inv_untrained by_looks(const finder *f, const inv_value *x, uint32_t roles)
 {
-    const uint32_t beside = bit(INV_USE_SCORES) | bit(INV_USE_FACTOR) | bit(INV_USE_MASKS), role = roles & ~beside;
-    bool zero, one;
-    if (is_buffer_by_name(f, x)) return INV_UNTRAINED_BUFFER;
-    if (role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_MASKS)) return INV_UNTRAINED_MASK;
-    if (role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_SCORES) && is_additive_mask(&x->data))
-        return INV_UNTRAINED_MASK;
-    const bool operand = role && !(role & ~(bit(INV_USE_OPERAND) | bit(INV_USE_SCALE) | bit(INV_USE_SHIFT)));
-    const bool factor = role == bit(INV_USE_OPERAND) && roles & bit(INV_USE_FACTOR);
-    const bool own = f->g->from_torch && operand && inv_name_is_generated(x->name);
-    if ((!factor && !own) || !is_zero_or_one(&x->data, &zero, &one)) return INV_TRAINED;
-    if (zero && one) return factor ? INV_UNTRAINED_MASK : INV_TRAINED;
-    return own ? INV_UNTRAINED_HABIT : INV_TRAINED;
+    if (is_buffer_by_name(f, x, roles)) return INV_UNTRAINED_BUFFER;
+    if (is_mask(x, roles)) return INV_UNTRAINED_MASK;
+    return is_habit(f, x, roles) ? INV_UNTRAINED_HABIT : INV_TRAINED;
 }
 
 static inv_untrained nature_of(const finder *f, inv_id v)
@@ -246,13 +286,6 @@ static bool stays(inv_untrained why, bool exactly)
     return why == INV_UNTRAINED_TYPE || why == INV_UNTRAINED_INVERSE || why == INV_UNTRAINED_STATISTIC;
 }
 
-/* A matrix, filter or table is no mask, and may be large: it is not read for this. If it holds such numbers, the loss
- * of the first step will tell. */
-static bool is_read(const finder *f, inv_id v)
-{
-    return !(f->roles[v] & (1u << INV_USE_WEIGHT | 1u << INV_USE_TABLE));
-}
-
 static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
 {
     static const inv_session_options none = {0};
@@ -265,7 +298,7 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     if (is_named(o->freeze, o->nfreeze, x->name, &frozen_exactly)) *why = INV_UNTRAINED_FROZEN;
     else if (named) *why = INV_TRAINED;
     else if (o->ntrain_only && *why == INV_TRAINED) *why = INV_UNTRAINED_UNNAMED;
-    if (*why != INV_TRAINED || !is_read(f, v) || is_finite(&x->data)) return INV_OK;
+    if (*why != INV_TRAINED || is_finite(&x->data)) return INV_OK;
     *why = INV_UNTRAINED_NONFINITE;
     INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,
               "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a "

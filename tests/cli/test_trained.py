@@ -4,6 +4,7 @@
 told       a file of PyTorch's newer exporter says which initializers are parameters, in the metadata of each and of the
            graph: buffers and what was lifted or computed from constants are not trained; what was computed from
            parameters is, and so is what stands for parameters that are in the file nowhere else
+behind     masks are seen through what stands between them and the scores: slices, lookups, arithmetic with numbers
 untold     where nothing is said: masks, spectral normalization's vectors, statistics in arithmetic are not trained;
            tables, scales, starts of sequences and relative positions are
 named      --train-only trains what would not be; what is not finite is refused by name, and no pattern reaches it
@@ -161,6 +162,11 @@ def check_told(at):
     model = save(at("lost.onnx"), nodes, init, ["N", 4, 6], ["N", 4, 6], kinds=kinds, parameters=parameters,
                  folded={k: v for k, v in folded.items() if k != "val_76"})
     holds(at, model, reasons)
+    # ... and so does a bias behind it, where a tool has given all of them new names; a gain may be anything
+    model = save(at("renamed.onnx"), [node("MatMul", ["x", "A"], "h"), node("Add", ["h", "B"], "i"),
+                                      node("Mul", ["i", "C"], "y")], {"A": f32(6, 6), "B": f32(6), "C": f32(6)},
+                 ["N", 4, 6], ["N", 4, 6], parameters=["l.weight", "l.bias"])
+    holds(at, model, {"C": "constant"})
     # constants of a program without parameters may be its weights (Keras)
     model = save(at("none.onnx"), [node("MatMul", ["x", "lifted_tensor_0"], "y")], {"lifted_tensor_0": f32(6, 6)},
                  ["N", 4, 6], ["N", 4, 6], kinds={"lifted_tensor_0": "CONSTANT_TENSOR"})
@@ -210,6 +216,51 @@ def check_untold(at):
     init = {"w": f32(6, 6), "val_3": np.ones(4, np.float32), "onnx::Add_7": np.zeros(4, np.float32)}
     holds(at, save(at("habit.onnx"), plain, init, ["N", 4, 6], ["N", 4, 6]), {"val_3": "default", "onnx::Add_7": "default"})
     holds(at, save(at("other.onnx"), plain, init, ["N", 4, 6], ["N", 4, 6], producer="other"), {})
+    # names that only look so
+    like = [node("MatMul", ["x", "l.weight"], "h"), node("Add", ["h", "l.bias_u"], "i"), node("Mul", ["i", "l.weight_v"], "j"),
+            node("Add", ["j", "l.bias_v"], "k"), node("Mul", ["k", "b.ConstantGain.weight"], "l"),
+            node("Mul", ["l", "/b/Constant_3_output_0"], "y")]
+    init = {"l.weight": f32(6, 6), "l.bias_u": f32(6), "l.bias_v": f32(6), "l.weight_v": f32(6),
+            "b.ConstantGain.weight": np.ones(6, "f4"), "/b/Constant_3_output_0": np.ones(6, "f4")}
+    holds(at, save(at("like.onnx"), like, init, ["N", 4, 6], ["N", 4, 6]), {"/b/Constant_3_output_0": "default"})
+
+
+def check_behind(at):
+    """Scores s0, and what becomes of the mask before a softmax; each is trained, too, where its values are no mask's."""
+    data(at, f32(8, 4, 6), (8, 4, 6))
+    down, keep, wide = below(-1e4), 1 - below(1), np.pad(below(-1e4), (0, 3))
+    numbers = {"one": np.array(1, "f4"), "far": np.array([-1e4], "f4"), "part": np.array(0.4, "f4"), "z": np.array([0, 0]),
+               "four": np.array([4, 4]), "shape": np.array([1, 4, 4]), "last": np.array([-1]),
+               "where": np.triu(np.ones((4, 4), np.int64), 1)}
+    add, soft = node("Add", ["s0", "m"], "s2"), node("Softmax", ["s2"], "p")
+    times = [node("Softmax", ["s0"], "p0"), node("Mul", ["p0", "m"], "p")]
+    forms = [
+        (wide, [node("Slice", ["mask", "z", "four"], "m"), add, soft]),
+        (down, [node("Expand", ["mask", "shape"], "m"), add, soft]),
+        (np.array([0, -1e4], "f4"), [node("Gather", ["mask", "where"], "m"), add, soft]),
+        (down, [node("Add", ["s0", "mask"], "s1"), node("Mul", ["s1", "part"], "s2"), soft]),
+        (down, [node("Add", ["s0", "mask"], "s1"), node("Div", ["s1", "part"], "s2"), soft]),
+        (keep, [node("Sub", ["one", "mask"], "m1"), node("Mul", ["m1", "far"], "m"), add, soft]),
+        (np.pad(keep, (0, 3)), [node("Slice", ["mask", "z", "four"], "m"), *times]),
+        (down, [node("Identity", ["mask"], "m"), add, node("ReduceMax", ["s2", "last"], "top"),
+                node("Sub", ["s2", "top"], "s3"), node("Exp", ["s3"], "e"), node("ReduceSum", ["e", "last"], "sum"),
+                node("Div", ["e", "sum"], "p")])]
+    for i, (mask, how) in enumerate(forms):
+        nodes = attention("mask")[:3] + how + [node("MatMul", ["p", "a"], "y")]
+        used = {n: v for n, v in numbers.items() if any(n in h.input for h in how)}
+        scalars = {n: "scalar" for n, v in used.items() if v.dtype == np.float32 and not v.shape} | \
+            ({"far": "not_named"} if "far" in used else {})
+        for learned in (False, True):
+            value = f32(*mask.shape) if learned else mask
+            model = save(at(f"behind{i}.onnx"), nodes, {"q": f32(6, 6), "mask": value} | used, ["N", 4, 6], ["N", 4, 6])
+            holds(at, model, scalars | ({} if learned else {"mask": "mask"}), "--train-only", "q",
+                  *(("--train-only", "mask") if learned else ()))
+            seen = {n["name"]: n.get("reason") for n in common.report("inspect", model)["initializers"]}
+            assert seen["mask"] == (None if learned else "mask"), (i, seen)
+    # the operand of an Attention is what its values say
+    nodes = [node("MatMul", ["x", "q"], "a"), node("Attention", ["a", "a", "a", "mask"], "y", q_num_heads=2, kv_num_heads=2)]
+    for value, reason in ((down, {"mask": "mask"}), (f32(4, 4), {})):
+        holds(at, save(at("op.onnx"), nodes, {"q": f32(6, 6), "mask": value}, ["N", 4, 6], ["N", 4, 6], opset=23), reason)
 
 
 def check_named(at):
@@ -225,6 +276,16 @@ def check_named(at):
     refused(at, model, "--train-only", "mask", words=("'mask'", "not finite"))
     holds(at, save(at("large.onnx"), nodes, init | {"mask": below(-100)}, ["N", 4, 6], ["N", 4, 6]),
           {"q": "not_named", "w": "not_named", "scale": "not_named"}, "--train-only", "mask")
+    # nor is a table trained that holds such a number
+    nodes.insert(0, node("Gather", ["table", "where"], "mask"))
+    init = {n: v for n, v in init.items() if n != "mask"}
+    init |= {"table": np.array([0, -np.inf], "f4"), "where": np.triu(np.ones((4, 4), np.int64), 1)}
+    table = save(at("table.onnx"), nodes, init, ["N", 4, 6], ["N", 4, 6])
+    assert {n["name"]: n.get("reason") for n in common.report("inspect", table)["initializers"]}["table"] == "mask"
+    holds(at, table, {"table": "not_finite"}, "--train-only", "*")
+    refused(at, table, "--train-only", "table", words=("'table'", "not finite"))
+    init["table"] = np.array([0.5, -np.inf], "f4")
+    holds(at, save(at("table.onnx"), nodes, init, ["N", 4, 6], ["N", 4, 6]), {"table": "not_finite"})
 
 
 def check_quantized(at):
@@ -270,6 +331,31 @@ def check_quantized(at):
     status, _, err = common.call("train", model, "--data", at("x.npy"), "--target", at("t.npy"), "--loss", "mse",
                                  "--steps", 1, "-o", at("out.onnx"), "--freeze", "v")
     assert status == 0 and np.array_equal(tensors_of(at("out.onnx"))["sw"], scales["sw"]), err
+
+
+def check_dequantized(at):
+    """Scales in arithmetic; what else is multiplied is trained."""
+    data(at, f32(8, 6), (8, 6))
+    wq = RNG.integers(-99, 99, (6, 6)).astype(np.int8)
+    scale, plain = np.abs(f32(6)) / 50, {"b": f32(6)}
+    weights = [node("Cast", ["wq"], "wf", to=1), node("Sub", ["wf", "zero"], "wz"), node("Mul", ["wz", "scale"], "w"),
+               node("MatMul", ["x", "w"], "h")]
+    end = [node("Add", ["h", "b"], "y")]
+    init = plain | {"wq": wq, "scale": scale, "zero": np.ones(6, "f4")}
+    no = {"scale": "quantization", "zero": "quantization"}
+    holds(at, save(at("cast.onnx"), weights + end, init, ["N", 6], ["N", 6]), no)
+    gain = [node("Mul", ["h", "gain"], "i"), node("Add", ["i", "b"], "y")]
+    holds(at, save(at("gain.onnx"), weights + gain, init | {"gain": f32(6)}, ["N", 6], ["N", 6]), no)
+    integers = [node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]), node("MatMulInteger", ["q", "wq", "qz"], "n"),
+                node("Cast", ["n"], "f", to=1), node("Mul", ["f", "qs"], "h0")]
+    for op, value in (("Mul", scale), ("Div", 1 / scale)):
+        model = save(at("chain.onnx"), integers + [node(op, ["h0", "scale"], "h")] + gain,
+                     plain | {"wq": wq, "scale": value, "gain": f32(6)}, ["N", 6], ["N", 6])
+        holds(at, model, {"scale": "quantization"})
+    # integers that are no weights: of zeros and ones
+    flags = {"wq": (wq > 0).astype(np.uint8), "scale": f32(6), "b": f32(6)}
+    mask = [node("Cast", ["wq"], "wf", to=1), node("Mul", ["wf", "scale"], "w"), node("MatMul", ["x", "w"], "h")]
+    holds(at, save(at("flags.onnx"), mask + end, flags, ["N", 6], ["N", 6]), {})
 
 
 def tied(path, stored, e, v, **how):
