@@ -91,15 +91,24 @@ static void show_section(const char *title, const json_t *v)
     putchar('\n');
 }
 
-/* Numbers of formulas may be hundreds: they are counted. */
+/* Numbers of formulas may be hundreds: their names are in one line, not all where they are many. */
 static void show_constants(const json_t *list)
 {
+    json_t *names = json_array();
     const json_t *entry;
-    size_t i, numbers = 0;
-    json_array_foreach(list, i, entry) numbers += strcmp(cli_string(entry, "why"), "a single number") == 0;
-    printf("constants: %zu, of them %zu single numbers\n", json_array_size(list), numbers);
+    size_t i;
+    json_array_foreach(list, i, entry)
+        if (strcmp(cli_string(entry, "why"), "a single number") == 0)
+            json_array_append(names, json_object_get(entry, "name"));
+    printf("constants: %zu, of them %zu single numbers\n", json_array_size(list), json_array_size(names));
     json_array_foreach(list, i, entry)
         if (strcmp(cli_string(entry, "why"), "a single number") != 0) show_entry(entry);
+    if (json_array_size(names)) {
+        fputs("  single numbers: ", stdout);
+        cli_show_names(stdout, names, 64);
+        putchar('\n');
+    }
+    json_decref(names);
 }
 
 int cli_main_inspect(const cli_options *o)

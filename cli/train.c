@@ -145,21 +145,31 @@ static bool may_commit(void *opaque)
     return !cli_watch_cut();
 }
 
-/* Constant nodes with several numbers may be meant as weights, and are not (importer/weights.c). */
+/* Constants may be meant as weights, and are not (importer/weights.c). */
 static void note_constants(const json_t *inspection)
 {
     const json_t *entry;
-    const char *first = NULL;
+    const char *first = NULL, *number = NULL;
     size_t i, n = 0, numbers = 0;
     json_array_foreach(json_object_get(inspection, "constants"), i, entry)
     {
-        if (strcmp(cli_string(entry, "why"), "a single number") == 0) numbers++;
-        else if (n++ == 0) first = cli_string(entry, "name");
+        const bool single = strcmp(cli_string(entry, "why"), "a single number") == 0;
+        const char **name = single ? &number : &first;
+        if (!*name) *name = cli_string(entry, "name");
+        *(single ? &numbers : &n) += 1;
     }
-    char more[64] = "", single[64] = "";
-    if (n > 1) snprintf(more, sizeof more, " and %zu more", n - 1);
-    if (numbers) snprintf(single, sizeof single, ", and %zu single number%s", numbers, numbers > 1 ? "s" : "");
-    if (n) cli_say("constants of formulas are not trained: '%s'%s%s (`inspect` lists them)", first, more, single);
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = n + numbers ? open_memstream(&text, &length) : NULL;
+    if (!f) return;
+    if (n) fprintf(f, "'%s'", first);
+    if (n > 1) fprintf(f, " and %zu more", n - 1);
+    if (numbers)
+        fprintf(f, "%s%zu single number%s ('%s'%s)", n ? ", and " : "", numbers, numbers > 1 ? "s" : "", number,
+                numbers > 1 ? ", ..." : "");
+    fclose(f);
+    if (text) cli_say("constants of formulas are not trained: %s; `inspect` lists them", text);
+    free(text);
 }
 
 static int start(training *t)

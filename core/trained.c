@@ -28,6 +28,8 @@ static const struct {
     [INV_UNTRAINED_NUMBER] = {"number", "a single number that several nodes compute with: part of a formula",
                               "single number", "single numbers"},
     [INV_UNTRAINED_MASK] = {"mask", "a mask, by its values", "mask", "masks"},
+    [INV_UNTRAINED_ROTATION] = {"rotation", "cosines or sines of rotary positions, by their values",
+                                "table of rotations", "tables of rotations"},
     [INV_UNTRAINED_HABIT] = {"default", "all ones or all zeros, put there by the exporter", "default of the exporter",
                              "defaults of the exporter"},
     [INV_UNTRAINED_NONFINITE] = {"not_finite", "holds numbers that are not finite", "tensor with infinities or NaN",
@@ -234,6 +236,36 @@ static bool is_mask(const inv_value *x, uint32_t roles)
     return is_zero_or_one(&x->data, &zero, &one) && zero && one;
 }
 
+/* What is multiplied with, and differs within. */
+static bool is_varied_factor(const finder *f, inv_id v)
+{
+    const inv_data *d = &inv_val(f->g, v)->data;
+    const size_t size = inv_dtype_size(d->dtype);
+    if ((f->roles[v] & (bit(INV_USE_SCORES) - 1)) != bit(INV_USE_OPERAND) || !(f->roles[v] & bit(INV_USE_FACTOR)))
+        return false;
+    return d->bytes && d->nbytes > size && memcmp(d->bytes, (const char *)d->bytes + size, d->nbytes - size) != 0;
+}
+
+/* Two factors whose squares add up to one everywhere: cosines and sines of angles. */
+static bool is_rotation(const finder *f, inv_id v)
+{
+    if (!is_varied_factor(f, v)) return false;
+    const inv_data *x = &inv_val(f->g, v)->data;
+    const double off = inv_dtype_size(x->dtype) < sizeof(float) ? 0.02 : 0.001; /* by rounding */
+    for (size_t i = 0; i < f->g->inits.n; i++) {
+        const inv_id u = f->g->inits.at[i];
+        const inv_data *y = &inv_val(f->g, u)->data;
+        if (u == v || y->dtype != x->dtype || y->nbytes != x->nbytes || !is_varied_factor(f, u)) continue;
+        bool one = true;
+        for (size_t k = 0, n = count_of(x); k < n && one; k++) {
+            const double a = inv_elem_double(x->bytes, x->dtype, k), b = inv_elem_double(y->bytes, y->dtype, k);
+            one = a * a + b * b > 1 - off && a * a + b * b < 1 + off;
+        }
+        if (one) return true;
+    }
+    return false;
+}
+
 /* All ones or all zeros, by a name that an exporter of PyTorch makes up. */
 static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
 {
@@ -245,10 +277,13 @@ static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
 }
 
 /* By its values and its name, where the file says nothing. */
-static inv_untrained by_looks(const finder *f, const inv_value *x, uint32_t roles)
+static inv_untrained by_looks(const finder *f, inv_id v)
 {
+    const inv_value *x = inv_val(f->g, v);
+    const uint32_t roles = f->roles[v];
     if (is_buffer_by_name(f, x, roles)) return INV_UNTRAINED_BUFFER;
     if (is_mask(x, roles)) return INV_UNTRAINED_MASK;
+    if (is_rotation(f, v)) return INV_UNTRAINED_ROTATION;
     return is_habit(f, x, roles) ? INV_UNTRAINED_HABIT : INV_TRAINED;
 }
 
@@ -264,7 +299,7 @@ static inv_untrained nature_of(const finder *f, inv_id v)
     const inv_untrained said = by_word(f, x, roles);
     if (said != INV_TRAINED || x->said == INV_SAID_PARAMETER) return said;
     if (f->number[v]) return INV_UNTRAINED_NUMBER;
-    return x->said == INV_SAID_OF_PARAMETERS ? INV_TRAINED : by_looks(f, x, roles);
+    return x->said == INV_SAID_OF_PARAMETERS ? INV_TRAINED : by_looks(f, v);
 }
 
 /* Whether a name is in the list, and to the letter. */

@@ -6,7 +6,7 @@
  * What the file says is believed (inv_said). Where it says of some initializers that they are parameters, all others
  * are constants, unless they were computed from parameters, or stand for such that are in the file nowhere else. Where
  * it says nothing, an initializer is trained unless it shows what it is: by a number that is not finite, by the pattern
- * of a mask, by how its node uses it, or by the habits of PyTorch's exporters. */
+ * of a mask, of rotations, by how its node uses it, or by the habits of PyTorch's exporters. */
 #ifndef INV_CORE_TRAINED_H
 #define INV_CORE_TRAINED_H
 
@@ -23,6 +23,7 @@ typedef enum inv_untrained {
     INV_UNTRAINED_CONSTANT,
     INV_UNTRAINED_NUMBER,
     INV_UNTRAINED_MASK,
+    INV_UNTRAINED_ROTATION,
     INV_UNTRAINED_HABIT,
     INV_UNTRAINED_NONFINITE,
     INV_UNTRAINED_TIED,      /* it follows another parameter (passes/tie.c) */

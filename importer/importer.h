@@ -10,7 +10,7 @@
  *   attr.c     AttributeProto -> inv_attr
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
  *   signature.c  what the file says of its initializers
- *   weights.c  weights in Constant nodes and bodies become parameters
+ *   weights.c  weights in Constant nodes and bodies become parameters;  placed.c  where their data are
  *   function.c model-local functions;  model.c  load and destroy
  *   export.c   the file with new weights;  outline.c  with blocks as functions;  encode.c  messages that are new
  *   pieces.c   files as lists of pieces (writer.h);  file.c  how they are written: temporary file, fsync, rename
@@ -263,6 +263,8 @@ inv_status inv__import_functions(inv__loader *l, const Onnx__ModelProto *m);
 
 /* weights.c: makes parameters of the weights in Constant nodes and bodies of the imported graph. */
 inv_status inv__lift_weights(inv__loader *l);
+/* placed.c: where they are; keys: of graph and value, to the index in inits. */
+inv_status inv__place_weights(inv__loader *l, const inv__names *keys);
 /* The parameter whose message is at `at` (inv__place); INV_NONE. */
 uint32_t inv__placed_at(const inv__impl *impl, size_t at);
 

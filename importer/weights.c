@@ -5,13 +5,19 @@
  * weights):
  *
  *   - it is read as a weight, scale, bias, table or running statistic (core/merge.h);
- *   - it is added to the result of a product with a weight, along one axis: a bias;
+ *   - it is added to the result of a product with a weight, along one axis: a bias. One number is a bias where the
+ *     product has one result; elsewhere it is added to all, as formulas do;
  *   - it is a factor, a summand or a part of what has gone through a weight, in a file that keeps its weights so: of
  *     other files such constants are those of formulas.
  *
- * Numbers, what shapes and sizes are made of, and all else stay constants. A Constant that is a weight leaves the order
- * of its graph; its value is a parameter, and inv__impl.placed says where in the file its data are. Functions and
- * bodies get values that stand for a parameter of the main graph, so a function called twice has its weights once. */
+ * Other single numbers, what shapes and sizes are made of, and all else stay constants, unless the caller names them. A
+ * Constant that is a weight leaves the order of its graph; its value is a parameter, and inv__impl.placed says where in
+ * the file its data are (placed.c). Functions and bodies get values that stand for a parameter of the main graph, so a
+ * function called twice has its weights once.
+ *
+ * Every graph is looked at three times: forward by itself, for whether it has a weight on the way to its results,
+ * callees first; forward again, callers first, for what calls and bodies are given; backward for the parts, callees
+ * first. */
 #include <string.h>
 
 #include "core/merge.h"
@@ -25,7 +31,10 @@ enum {
     SHIFT = 2,   /* added to the result of a product with a weight */
     OPERAND = 4, /* computed with what has gone through a weight */
     PART = 8,    /* a part of that */
-    KNOWN = 16   /* must be known before the run */
+    KNOWN = 16,  /* must be known before the run */
+    NUMBER = 32, /* added to a product that has one result */
+    MET = 64,    /* computed with what depends on the data, weighed or not */
+    JOINED = 128 /* a part of that */
 };
 /* How deep calls are followed; deeper ones leave constants as they are. */
 enum { MOST_CALLS = 64, MOST_VIEWS = 8 };
@@ -35,9 +44,11 @@ typedef struct view {
     const char *key;    /* tells the graph from all others of the file */
     const char *label;  /* put before names, "" or with a slash behind */
     const char *within; /* NULL: the main graph or a block */
-    uint8_t *part;      /* per value */
+    uint8_t *part;      /* per value; NULL: not looked at yet */
     bool *known;        /* per value: computed from constants and initializers alone */
-    bool *weighed;      /* per value: has gone through a weight */
+    bool *weighed;      /* per value: has gone through a weight; of inputs, what callers have noted */
+    size_t *inner;      /* per body of the graph: its index in lifter.views */
+    size_t *first;      /* per node: its first body */
     bool block;         /* the main graph, or a block of a rewritten model */
 } view;
 
@@ -50,12 +61,11 @@ typedef struct lifter {
     uint32_t depth;
     bool habit;         /* the file keeps its weights in Constant nodes */
     size_t ours, theirs; /* weights in Constant nodes, in initializers */
-    INV_VEC(view) views; /* all that were looked at, the main graph last */
-    view newest;         /* body that was asked for */
+    INV_VEC(view) views; /* all, the main graph last, whatever calls behind what it calls */
     inv__names keys;     /* graph's key + value's name -> index in inits */
 } lifter;
 
-static inv_status look(lifter *x, view *w, bool weighed);
+static inv_status enter(lifter *x, view *w);
 
 /* --- what there is --- */
 
@@ -67,9 +77,9 @@ static const inv_attr *constant_data(const inv_node *n)
     return tensor || (a->kind == INV_ATTR_FLOATS && !strcmp(a->name, "value_floats")) ? a : NULL;
 }
 
-static bool is_large(const inv_data *d)
+static bool is_candidate(const inv_data *d)
 {
-    return d->bytes && inv_dtype_is_float(d->dtype) && inv_shape_nelem(&d->shape) > 1;
+    return d->bytes && inv_dtype_is_float(d->dtype) && inv_shape_nelem(&d->shape) > 0;
 }
 
 /* The data of value v if it is a candidate: of a Constant node or an initializer of a body. */
@@ -87,7 +97,7 @@ static inv_status candidate(lifter *x, const view *w, inv_id v, inv_data *out)
         for (size_t i = 0; i < a->n; i++) p[i] = (float)a->floats[i];
         *out = (inv_data){INV_F32, inv_shape_of(1, &n), p, a->n * sizeof *p};
     }
-    if (!is_large(out)) out->bytes = NULL;
+    if (!is_candidate(out)) out->bytes = NULL;
     return INV_OK;
 }
 
@@ -96,13 +106,6 @@ static bool any_of(const inv_node *n, const char *const *name)
     for (; *name; name++)
         if (inv_node_is(n, *name)) return true;
     return false;
-}
-
-static bool is_view(const inv_node *n)
-{
-    static const char *const names[] = {"Identity", "Cast",    "Transpose", "Reshape", "Unsqueeze",
-                                        "Squeeze",  "Flatten", "Expand",    "Tile",    NULL};
-    return any_of(n, names);
 }
 
 static bool is_product(const inv_node *n)
@@ -136,7 +139,7 @@ static bool is_known_slot(const inv_node *n, uint32_t slot)
     return any_of(n, all) || (slot && any_of(n, behind_first)) || (slot == 2 && inv_node_is(n, "OneHot"));
 }
 
-/* --- forward: what is known, what has gone through a weight --- */
+/* --- all graphs of the file --- */
 
 static inv_status enter_function(lifter *x, inv_id fn)
 {
@@ -151,7 +154,7 @@ static inv_status enter_function(lifter *x, inv_id fn)
     }
     if (!w->key || !w->label || (!f->block && !w->within)) return INV_E_NOMEM;
     x->depth++;
-    inv_status s = look(x, w, true);
+    inv_status s = enter(x, w);
     x->depth--;
     return s;
 }
@@ -171,115 +174,8 @@ static inv_status enter_body(lifter *x, const view *around, const inv_node *n, c
     w->within = inv__arena_printf(&x->g->arena, "'%s' of node '%s'%s%s", a->name, name, around->within ? " in " : "",
                                   around->within ? around->within : "");
     if (!w->key || !w->label || !w->within) return INV_E_NOMEM;
-    return look(x, w, true);
+    return enter(x, w);
 }
-
-static void note_values(const lifter *x, view *w, const inv_node *n)
-{
-    bool call = inv_callee(&x->callees, n) != INV_NONE, known = !call, weighed = call;
-    for (uint32_t k = 0; k < n->nattr; k++)
-        if (n->attr[k].kind == INV_ATTR_GRAPH) weighed = !(known = false);
-    if (n->op && n->op->flags & INV_OP_RANDOM) known = false;
-    for (uint32_t k = 0; k < n->nin; k++) {
-        inv_id v = n->in[k];
-        if (v == INV_NONE) continue;
-        known = known && w->known[v];
-        weighed = weighed || w->weighed[v];
-        if (!call && w->known[v] && is_weight_slot(n, k)) weighed = true;
-    }
-    if (inv_node_is(n, "Shape") || inv_node_is(n, "Size") || known) weighed = false;
-    for (uint32_t k = 0; k < n->nout; k++) {
-        if (n->out[k] == INV_NONE) continue;
-        w->known[n->out[k]] = known;
-        w->weighed[n->out[k]] = weighed;
-    }
-}
-
-/* --- backward: the part that each value plays --- */
-
-/* The result of a product with a weight, or a view of one. */
-static bool is_product_of_weight(const view *w, inv_id v)
-{
-    for (int i = 0; i < MOST_VIEWS && v != INV_NONE; i++) {
-        inv_id def = inv_val(w->g, v)->def;
-        const inv_node *n = def == INV_NONE ? NULL : inv_nod(w->g, def);
-        if (!n) return false;
-        if (is_view(n)) {
-            v = n->nin ? n->in[0] : INV_NONE;
-            continue;
-        }
-        for (uint32_t k = 0; is_product(n) && k < n->nin; k++)
-            if (n->in[k] != INV_NONE && is_weight_slot(n, k) &&
-                (w->known[n->in[k]] || inv_val(w->g, n->in[k])->role == INV_ROLE_INPUT))
-                return true;
-        return false;
-    }
-    return false;
-}
-
-/* How many inputs of an operator that joins its operands have gone through a weight, and how many of a sum are products
- * with one: counted once, since a sum may have thousands. */
-typedef struct operands {
-    uint32_t weighed, products;
-} operands;
-
-static bool has_gone_through(const view *w, inv_id v) { return v != INV_NONE && w->weighed[v]; }
-
-static bool is_sum(const inv_node *n) { return inv_node_is(n, "Add") || inv_node_is(n, "Sum"); }
-
-static operands count_operands(const view *w, const inv_node *n)
-{
-    operands of = {0};
-    if (!is_sum(n) && !inv_node_is(n, "Mul") && !inv_node_is(n, "Concat")) return of;
-    for (uint32_t k = 0; k < n->nin; k++) {
-        of.weighed += has_gone_through(w, n->in[k]);
-        of.products += is_sum(n) && is_product_of_weight(w, n->in[k]);
-    }
-    return of;
-}
-
-/* By what the other operands are. */
-static uint8_t part_beside(const view *w, const inv_node *n, uint32_t slot, operands of)
-{
-    uint8_t bits = 0;
-    if (of.weighed > has_gone_through(w, n->in[slot])) bits |= inv_node_is(n, "Concat") ? PART : OPERAND;
-    if (of.products && of.products > is_product_of_weight(w, n->in[slot])) bits |= SHIFT;
-    return bits;
-}
-
-static uint8_t part_in_body(lifter *x, const inv_node *n, uint32_t slot)
-{
-    uint8_t bits = 0;
-    for (uint32_t i = 0; i < n->nattr; i++) {
-        const inv_attr *a = &n->attr[i];
-        if (a->kind != INV_ATTR_GRAPH || !a->graph || slot < a->captured || slot - a->captured >= a->ncaptured)
-            continue;
-        for (size_t k = x->views.n; k-- > 0 && x->newest.g != a->graph;)
-            if (x->views.at[k].g == a->graph) x->newest = x->views.at[k];
-        if (x->newest.g != a->graph) continue;
-        bits |= x->newest.part[a->graph->inputs.at[a->graph->inputs.n - a->ncaptured + (slot - a->captured)]];
-    }
-    return bits;
-}
-
-static uint8_t part_at(lifter *x, const view *w, const inv_node *n, uint32_t slot, operands of)
-{
-    inv_id fn = inv_callee(&x->callees, n);
-    if (slot >= inv_node_listed(n)) return part_in_body(x, n, slot);
-    if (fn != INV_NONE) {
-        const view *f = &x->function[fn];
-        return f->part && slot < f->g->inputs.n ? f->part[f->g->inputs.at[slot]] : 0;
-    }
-    bool through = is_view(n) && slot == 0;
-    uint8_t bits = 0;
-    for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE && (through || w->known[n->out[k]])) bits |= w->part[n->out[k]];
-    if (through || (n->nout && n->out[0] != INV_NONE && w->known[n->out[0]])) return bits;
-    if (is_known_slot(n, slot)) return KNOWN;
-    return is_weight_slot(n, slot) ? WEIGHT : part_beside(w, n, slot, of);
-}
-
-/* --- one graph --- */
 
 static inv_status look_inside(lifter *x, view *w)
 {
@@ -289,14 +185,229 @@ static inv_status look_inside(lifter *x, view *w)
         const inv_node *n = inv_nod(g, (inv_id)i);
         inv_id fn = inv_callee(&x->callees, n);
         if (fn != INV_NONE) INV_TRY(enter_function(x, fn));
+        w->first[i] = body;
         for (uint32_t k = 0; k < n->nattr; k++) {
             view inner;
             if (n->attr[k].kind != INV_ATTR_GRAPH || !n->attr[k].graph || body >= g->body.n) continue;
-            INV_TRY(enter_body(x, w, n, &n->attr[k], g->body.at[body++], &inner));
+            INV_TRY(enter_body(x, w, n, &n->attr[k], g->body.at[body], &inner));
+            w->inner[body++] = x->views.n - 1;
         }
     }
     return INV_OK;
 }
+
+static inv_status enter(lifter *x, view *w)
+{
+    const size_t nv = w->g->value.n;
+    w->part = INV_ARENA_NEW(x->a, uint8_t, nv + 1);
+    w->known = INV_ARENA_NEW(x->a, bool, nv + 1);
+    w->weighed = INV_ARENA_NEW(x->a, bool, nv + 1);
+    w->inner = INV_ARENA_NEW(x->a, size_t, w->g->body.n + 1);
+    w->first = INV_ARENA_NEW(x->a, size_t, w->g->node.n + 1);
+    if (!w->part || !w->known || !w->weighed || !w->inner || !w->first) return INV_E_NOMEM;
+    INV_TRY(look_inside(x, w));
+    return inv_vec_push(x->a, &x->views, *w) ? INV_OK : INV_E_NOMEM;
+}
+
+/* The graphs that a node runs: the function that it calls, or the bodies that it has. NULL: it has no more, or that was
+ * too deep to be looked at; *first, *slot: the graph's inputs from `first` on are the node's from `slot` on. */
+static const view *graph_of(const lifter *x, const view *w, inv_id id, uint32_t i, size_t *first, uint32_t *slot)
+{
+    const inv_node *n = inv_nod(w->g, id);
+    const inv_id fn = inv_callee(&x->callees, n);
+    size_t body = w->first[id];
+    *first = *slot = 0;
+    if (fn != INV_NONE) return i == 0 && x->function[fn].part ? &x->function[fn] : NULL;
+    for (uint32_t k = 0; k < n->nattr; k++) {
+        const inv_attr *a = &n->attr[k];
+        if (a->kind != INV_ATTR_GRAPH || !a->graph || body >= w->g->body.n) continue;
+        const size_t at = w->inner[body++];
+        if (i--) continue;
+        *first = a->graph->inputs.n - a->ncaptured;
+        *slot = a->captured;
+        return &x->views.at[at];
+    }
+    return NULL;
+}
+
+/* --- forward: what is known, what has gone through a weight --- */
+
+static bool has_gone_through(const view *w, inv_id v) { return v != INV_NONE && w->weighed[v]; }
+
+static bool gives_weighed(const view *w)
+{
+    bool any = false;
+    for (size_t k = 0; k < w->g->outputs.n; k++) any = any || w->weighed[w->g->outputs.at[k]];
+    return any;
+}
+
+/* Tells what a node runs which of its inputs have gone through a weight; what a loop carries may have, once. */
+static void note_given(const lifter *x, const view *w, inv_id id)
+{
+    const inv_node *n = inv_nod(w->g, id);
+    const uint32_t listed = inv_node_listed(n);
+    const view *f;
+    size_t first;
+    uint32_t slot;
+    for (uint32_t i = 0; (f = graph_of(x, w, id, i, &first, &slot)); i++) {
+        bool carried = first > 0 && gives_weighed(f);
+        for (uint32_t k = 0; k < listed && first > 0; k++) carried = carried || has_gone_through(w, n->in[k]);
+        for (size_t k = 0; k < first; k++) f->weighed[f->g->inputs.at[k]] |= carried;
+        for (uint32_t k = slot; k < n->nin && first + (k - slot) < f->g->inputs.n; k++)
+            if (has_gone_through(w, n->in[k])) f->weighed[f->g->inputs.at[first + (k - slot)]] = true;
+    }
+}
+
+static void note_values(const lifter *x, view *w, inv_id id)
+{
+    const inv_node *n = inv_nod(w->g, id);
+    bool runs = inv_callee(&x->callees, n) != INV_NONE, known, weighed = false;
+    const view *f;
+    size_t first;
+    uint32_t slot;
+    for (uint32_t k = 0; k < n->nattr; k++) runs = runs || n->attr[k].kind == INV_ATTR_GRAPH;
+    known = !runs && !(n->op && n->op->flags & INV_OP_RANDOM);
+    for (uint32_t i = 0; (f = graph_of(x, w, id, i, &first, &slot)); i++) weighed = weighed || gives_weighed(f);
+    for (uint32_t k = 0; k < n->nin; k++) {
+        inv_id v = n->in[k];
+        if (v == INV_NONE) continue;
+        known = known && w->known[v];
+        weighed = weighed || w->weighed[v] || (!runs && w->known[v] && is_weight_slot(n, k));
+    }
+    if (inv_node_is(n, "Shape") || inv_node_is(n, "Size") || known) weighed = false;
+    for (uint32_t k = 0; k < n->nout; k++) {
+        if (n->out[k] == INV_NONE) continue;
+        w->known[n->out[k]] = known;
+        w->weighed[n->out[k]] = weighed;
+    }
+}
+
+static void look_forward(const lifter *x, view *w, bool note)
+{
+    for (inv_id v = 0; v < w->g->value.n; v++) {
+        const inv_role r = (inv_role)inv_val(w->g, v)->role;
+        w->known[v] = r == INV_ROLE_PARAM || r == INV_ROLE_CONST;
+    }
+    for (size_t i = 0; i < w->g->order.n; i++) {
+        if (note) note_given(x, w, w->g->order.at[i]);
+        note_values(x, w, w->g->order.at[i]);
+    }
+}
+
+/* --- backward: the part that each value plays --- */
+
+/* The product with a weight that gives a value, or what it is handed on by; NULL. */
+static const inv_node *product_behind(const view *w, inv_id v)
+{
+    for (int i = 0; i < MOST_VIEWS && v != INV_NONE; i++) {
+        inv_id def = inv_val(w->g, v)->def;
+        const inv_node *n = def == INV_NONE ? NULL : inv_nod(w->g, def);
+        const inv_hands hands = n ? inv_node_hands(n) : INV_HANDS_NOTHING;
+        if (!n) return NULL;
+        if (hands == INV_HANDS_SAME || hands == INV_HANDS_ALL) {
+            v = n->nin ? n->in[0] : INV_NONE;
+            continue;
+        }
+        for (uint32_t k = 0; is_product(n) && k < n->nin; k++)
+            if (n->in[k] != INV_NONE && is_weight_slot(n, k) &&
+                (w->known[n->in[k]] || inv_val(w->g, n->in[k])->role == INV_ROLE_INPUT))
+                return n;
+        return NULL;
+    }
+    return NULL;
+}
+
+/* The shape of a constant or initializer, of two axes behind a Transpose. */
+static bool shape_of(const view *w, inv_id v, inv_shape *out)
+{
+    bool turned = false;
+    for (int i = 0; i < MOST_VIEWS && v != INV_NONE; i++) {
+        const inv_value *x = inv_val(w->g, v);
+        const inv_node *n = x->def == INV_NONE ? NULL : inv_nod(w->g, x->def);
+        const inv_attr *a = n ? constant_data(n) : NULL;
+        if (n ? a && a->kind == INV_ATTR_TENSOR : x->role == INV_ROLE_PARAM || x->role == INV_ROLE_CONST) {
+            *out = a ? a->tensor.shape : x->shape;
+            if (turned && out->rank == 2) *out = inv_shape_of(2, (int64_t[]){out->dim[1], out->dim[0]});
+            return !turned || out->rank == 2;
+        }
+        const bool turns = n && inv_node_is(n, "Transpose");
+        if (!n || !n->nin || (!turns && inv_node_hands(n) != INV_HANDS_SAME)) return false;
+        turned ^= turns;
+        v = n->in[0];
+    }
+    return false;
+}
+
+/* Whether a product has one result (of each row, or at each place), and no bias yet. */
+static bool has_one_result(const view *w, const inv_node *n)
+{
+    inv_shape s;
+    if (n->nin < 2 || n->in[1] == INV_NONE || (n->nin > 2 && n->in[2] != INV_NONE)) return false;
+    if (!shape_of(w, n->in[1], &s) || s.rank < 2) return false;
+    if (inv_node_is(n, "Conv") || (inv_node_is(n, "Gemm") && inv_attr_int(n, "transB", 0))) return s.dim[0] == 1;
+    if (inv_node_is(n, "ConvTranspose")) return s.dim[1] == 1 && inv_attr_int(n, "group", 1) == 1;
+    return (inv_node_is(n, "MatMul") || inv_node_is(n, "Gemm")) && s.dim[s.rank - 1] == 1;
+}
+
+/* How many inputs of an operator that joins its operands have gone through a weight, and how many of a sum are products
+ * with one: counted once, since a sum may have thousands. */
+typedef struct operands {
+    uint32_t weighed, met, products, numbers; /* met: not known; numbers: of the products, those with one result */
+} operands;
+
+static bool is_sum(const inv_node *n) { return inv_node_is(n, "Add") || inv_node_is(n, "Sum"); }
+
+static operands count_operands(const view *w, const inv_node *n)
+{
+    operands of = {0};
+    if (!is_sum(n) && !inv_node_is(n, "Mul") && !inv_node_is(n, "Concat")) return of;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        of.weighed += has_gone_through(w, n->in[k]);
+        of.met += n->in[k] != INV_NONE && !w->known[n->in[k]];
+        const inv_node *product = is_sum(n) ? product_behind(w, n->in[k]) : NULL;
+        of.products += product != NULL;
+        of.numbers += product && has_one_result(w, product);
+    }
+    return of;
+}
+
+/* By what the other operands are. */
+static uint8_t part_beside(const view *w, const inv_node *n, uint32_t slot, operands of)
+{
+    const bool concat = inv_node_is(n, "Concat");
+    uint8_t bits = 0;
+    if (of.weighed > has_gone_through(w, n->in[slot])) bits |= concat ? PART : OPERAND;
+    if (of.met > !w->known[n->in[slot]]) bits |= concat ? JOINED : MET;
+    if (of.products > (product_behind(w, n->in[slot]) != NULL)) bits |= of.numbers ? SHIFT | NUMBER : SHIFT;
+    return bits;
+}
+
+static uint8_t part_inside(const lifter *x, const view *w, inv_id id, uint32_t at)
+{
+    const view *f;
+    uint8_t bits = 0;
+    size_t first;
+    uint32_t slot;
+    for (uint32_t i = 0; (f = graph_of(x, w, id, i, &first, &slot)); i++)
+        if (at >= slot && first + (at - slot) < f->g->inputs.n) bits |= f->part[f->g->inputs.at[first + (at - slot)]];
+    return bits;
+}
+
+static uint8_t part_at(const lifter *x, const view *w, inv_id id, uint32_t slot, operands of)
+{
+    const inv_node *n = inv_nod(w->g, id);
+    if (slot >= inv_node_listed(n) || inv_callee(&x->callees, n) != INV_NONE) return part_inside(x, w, id, slot);
+    const bool through = inv_node_hands(n) != INV_HANDS_NOTHING && slot == 0;
+    uint8_t bits = 0;
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && (through || w->known[n->out[k]])) bits |= w->part[n->out[k]];
+    if (n->nout && n->out[0] != INV_NONE && w->known[n->out[0]]) return bits;
+    if (is_known_slot(n, slot)) return KNOWN;
+    if (is_weight_slot(n, slot)) return bits | WEIGHT;
+    return through ? bits : part_beside(w, n, slot, of);
+}
+
+/* --- one graph --- */
 
 static void count_weights(lifter *x, const view *w)
 {
@@ -308,29 +419,16 @@ static void count_weights(lifter *x, const view *w)
     }
 }
 
-static inv_status look(lifter *x, view *w, bool weighed)
+static void look_backward(lifter *x, const view *w)
 {
-    inv_graph *g = w->g;
-    size_t nv = g->value.n;
-    w->part = INV_ARENA_NEW(x->a, uint8_t, nv + 1);
-    w->known = INV_ARENA_NEW(x->a, bool, nv + 1);
-    w->weighed = INV_ARENA_NEW(x->a, bool, nv + 1);
-    if (!w->part || !w->known || !w->weighed) return INV_E_NOMEM;
-    INV_TRY(look_inside(x, w));
-    for (inv_id v = 0; v < nv; v++) {
-        inv_role r = (inv_role)inv_val(g, v)->role;
-        w->known[v] = r == INV_ROLE_PARAM || r == INV_ROLE_CONST;
-        w->weighed[v] = r == INV_ROLE_INPUT && weighed;
-    }
-    for (size_t i = 0; i < g->order.n; i++) note_values(x, w, inv_nod(g, g->order.at[i]));
-    for (size_t i = g->order.n; i-- > 0;) {
-        const inv_node *n = inv_nod(g, g->order.at[i]);
+    for (size_t i = w->g->order.n; i-- > 0;) {
+        const inv_id id = w->g->order.at[i];
+        const inv_node *n = inv_nod(w->g, id);
         const operands of = count_operands(w, n);
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != INV_NONE) w->part[n->in[k]] |= part_at(x, w, n, k, of);
+            if (n->in[k] != INV_NONE) w->part[n->in[k]] |= part_at(x, w, id, k, of);
     }
     count_weights(x, w);
-    return inv_vec_push(x->a, &x->views, *w) ? INV_OK : INV_E_NOMEM;
 }
 
 /* --- making parameters --- */
@@ -348,13 +446,16 @@ static bool along_one_axis(const inv_shape *s)
     return axes == 1;
 }
 
+/* Of the initializers of a body those are weights that data meet, as in the main graph. */
 static bool is_weight(const lifter *x, const view *w, inv_id v, const inv_data *d)
 {
-    uint8_t part = w->part[v];
-    bool habit = x->habit || inv_val(w->g, v)->role == INV_ROLE_CONST;
-    if (part & KNOWN) return false;
+    const uint8_t part = w->part[v];
+    const bool initializer = inv_val(w->g, v)->role == INV_ROLE_CONST;
+    const uint8_t operand = initializer ? OPERAND | MET : OPERAND, joined = initializer ? PART | JOINED : PART;
+    if (part & KNOWN || !d->shape.rank) return false;
+    if (inv_shape_nelem(&d->shape) == 1) return part & (WEIGHT | NUMBER);
     if (part & WEIGHT || (part & SHIFT && along_one_axis(&d->shape))) return true;
-    return habit && (part & OPERAND || (part & PART && varies(d)));
+    return (x->habit || initializer) && (part & operand || (part & joined && varies(d)));
 }
 
 static inv_id main_value(lifter *x, const view *w, inv_id v, const inv_data *d)
@@ -410,125 +511,6 @@ static inv_status lift_all(lifter *x, const view *w)
     return INV_OK;
 }
 
-/* --- where their data are in the file --- */
-
-typedef struct walk {
-    lifter *x;
-    const ProtobufCMessageDescriptor *d; /* of the message at hand: a graph or a function */
-    const char *key;
-    size_t begin, end;
-} walk;
-
-static inv_status next_field(lifter *x, size_t at, size_t end, inv__field *f)
-{
-    const char *wrong = inv__wire_field(x->l->impl->file.base, at, end, f);
-    if (!wrong) return INV_OK;
-    return inv__fail(x->l->ctx, INV_E_IO, "'%s' was changed while it was loaded: byte %zu: %s", x->l->model->path, at,
-                     wrong);
-}
-
-/* The first entry of a text field that is not empty, or the last of one that may be there once; "". */
-static inv_status text_in(lifter *x, size_t begin, size_t end, uint32_t id, bool first, const char **out)
-{
-    inv__field f;
-    *out = "";
-    for (size_t pos = begin; pos < end; pos = f.end) {
-        INV_TRY(next_field(x, pos, end, &f));
-        if (f.id != id || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED || (first && **out)) continue;
-        *out = inv__arena_strndup(x->a, (const char *)x->l->impl->file.base + f.body, f.end - f.body);
-        if (!*out) return INV_E_NOMEM;
-    }
-    return INV_OK;
-}
-
-static inv_status place(lifter *x, const char *key, const char *name, size_t at)
-{
-    inv__impl *impl = x->l->impl;
-    const char *full = inv__arena_printf(x->a, "%s%s", key, name);
-    if (!full) return INV_E_NOMEM;
-    uint32_t init = inv__names_get(&x->keys, full);
-    if (init == INV_NONE) return INV_OK;
-    inv__place p = {at, init};
-    return inv_vec_push(&impl->arena, &impl->placed, p) ? INV_OK : INV_E_NOMEM;
-}
-
-static inv_status walk_graph(const walk *w);
-
-static inv_status walk_node(const walk *w, const inv__field *node)
-{
-    lifter *x = w->x;
-    const char *out, *op, *name;
-    inv__field f, t;
-    INV_TRY(text_in(x, node->body, node->end, INV__NODE_OUTPUT, true, &out));
-    INV_TRY(text_in(x, node->body, node->end, INV__NODE_OP_TYPE, false, &op));
-    bool constant = strcmp(op, "Constant") == 0;
-    for (size_t pos = node->body; pos < node->end; pos = f.end) {
-        INV_TRY(next_field(x, pos, node->end, &f));
-        if (f.id != INV__NODE_ATTRIBUTE || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        INV_TRY(text_in(x, f.body, f.end, INV__ATTR_NAME, false, &name));
-        if (constant && !strcmp(name, "value_floats")) INV_TRY(place(x, w->key, out, f.body));
-        for (size_t at = f.body; at < f.end; at = t.end) {
-            INV_TRY(next_field(x, at, f.end, &t));
-            if (t.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-            if (constant && t.id == INV__ATTR_T) INV_TRY(place(x, w->key, out, t.body));
-            if (t.id != INV__ATTR_G) continue;
-            const char *key = inv__arena_printf(x->a, "%sb%zu:%s%zu:%s|", w->key, strlen(out), out, strlen(name), name);
-            if (!key) return INV_E_NOMEM;
-            INV_TRY(walk_graph(&(walk){x, &onnx__graph_proto__descriptor, key, t.body, t.end}));
-        }
-    }
-    return INV_OK;
-}
-
-/* As deep as messages may be nested (prescan.c). */
-static inv_status walk_graph(const walk *w)
-{
-    bool function = w->d == &onnx__function_proto__descriptor;
-    inv__field f;
-    for (size_t pos = w->begin; pos < w->end; pos = f.end) {
-        const char *name;
-        INV_TRY(next_field(w->x, pos, w->end, &f));
-        if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        if (f.id == (function ? (uint32_t)INV__FUNCTION_NODE : (uint32_t)INV__GRAPH_NODE)) INV_TRY(walk_node(w, &f));
-        if (function || f.id != INV__GRAPH_INITIALIZER) continue;
-        INV_TRY(text_in(w->x, f.body, f.end, INV__TENSOR_NAME, false, &name));
-        INV_TRY(place(w->x, w->key, name, f.body));
-    }
-    return INV_OK;
-}
-
-static inv_status walk_file(lifter *x)
-{
-    size_t end = x->l->impl->file.nbytes;
-    inv__field f;
-    for (size_t pos = 0; pos < end; pos = f.end) {
-        const char *domain, *name, *key = "m";
-        INV_TRY(next_field(x, pos, end, &f));
-        if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        if (f.id == INV__MODEL_GRAPH)
-            INV_TRY(walk_graph(&(walk){x, &onnx__graph_proto__descriptor, key, f.body, f.end}));
-        if (f.id != INV__MODEL_FUNCTION) continue;
-        INV_TRY(text_in(x, f.body, f.end, INV__FUNCTION_DOMAIN, false, &domain));
-        INV_TRY(text_in(x, f.body, f.end, INV__FUNCTION_NAME, false, &name));
-        domain = inv__domain(domain);
-        key = inv__arena_printf(x->a, "f%zu:%s%zu:%s|", strlen(domain), domain, strlen(name), name);
-        if (!key) return INV_E_NOMEM;
-        INV_TRY(walk_graph(&(walk){x, &onnx__function_proto__descriptor, key, f.body, f.end}));
-    }
-    return INV_OK;
-}
-
-uint32_t inv__placed_at(const inv__impl *impl, size_t at)
-{
-    size_t low = 0, high = impl->placed.n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (impl->placed.at[mid].at < at) low = mid + 1;
-        else high = mid;
-    }
-    return low < impl->placed.n && impl->placed.at[low].at == at ? impl->placed.at[low].init : INV_NONE;
-}
-
 /* --- all of them --- */
 
 static inv_status lift_file(lifter *x)
@@ -537,12 +519,15 @@ static inv_status lift_file(lifter *x)
     x->function = INV_ARENA_NEW(x->a, view, x->g->function.n + 1);
     if (!x->function) return INV_E_NOMEM;
     INV_TRY(inv_callees_init(&x->callees, x->g, x->a));
-    INV_TRY(look(x, &w, false));
+    INV_TRY(enter(x, &w));
+    for (size_t i = 0; i < x->views.n; i++) look_forward(x, &x->views.at[i], false);
+    for (size_t i = x->views.n; i-- > 0;) look_forward(x, &x->views.at[i], true);
+    for (size_t i = 0; i < x->views.n; i++) look_backward(x, &x->views.at[i]);
     x->habit = x->ours > 0 && x->ours >= x->theirs;
     size_t before = x->g->inits.n;
     INV_TRY(lift_all(x, &x->views.at[x->views.n - 1]));
     for (size_t i = 0; i + 1 < x->views.n; i++) INV_TRY(lift_all(x, &x->views.at[i]));
-    return x->g->inits.n > before ? walk_file(x) : INV_OK;
+    return x->g->inits.n > before ? inv__place_weights(x->l, &x->keys) : INV_OK;
 }
 
 inv_status inv__lift_weights(inv__loader *l)

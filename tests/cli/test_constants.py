@@ -277,6 +277,56 @@ class Constants(unittest.TestCase):
                              "mse", "--steps", 1, "-o", self.out)
             self.assertIn("'std'", said)
 
+    def test_formulas_in_functions(self):
+        """What a function does with data that have met no weight is a formula, as it is outside; behind one, a part."""
+        node = helper.make_node
+        scale = helper.make_function("my", "Scale", ["a"], ["b"], [
+            constant("s", noise(3)), node("Mul", ["a", "s"], ["b"])], [helper.make_opsetid("", 17)])
+        for behind in (False, True):
+            layer = [node("MatMul", ["x" if behind else "v", "w"], ["h" if behind else "y"])]
+            call = [node("Scale", ["h" if behind else "x"], ["y" if behind else "v"], domain="my")]
+            nodes = [constant("w", noise(3, 3))] + (layer + call if behind else call + layer)
+            graph = helper.make_graph(nodes, "g", [info("x", "N", 3)], [info("y", "N", 3)])
+            opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+            self.save(helper.make_model(graph, opset_imports=opsets, functions=[scale], ir_version=8), 4, 3, results=3)
+            self.assertEqual(set(self.initializers()), {"w", "Scale/s"} if behind else {"w"})
+
+    def test_single_numbers(self):
+        """A net of one channel: what plays a weight's part is trained, statistics move, other numbers are formulas."""
+        node = helper.make_node
+        values = {"w": noise(1, 1, 3, 3), "b": noise(1), "s": np.ones(1, "f4"), "h": np.zeros(1, "f4"),
+                  "m": np.zeros(1, "f4"), "v": np.ones(1, "f4"), "slope": np.full(1, 0.25, "f4"), "w2": noise(1, 1, 1, 1),
+                  "b2": noise(1), "w3": noise(2, 1, 1, 1)}
+        nodes = [constant(n, v) for n, v in values.items()] + [
+            constant("three", np.full(1, 3, "f4")), constant("half", np.float32(0.5)), constant("four", np.full(1, 4, "f4")),
+            node("Conv", ["x", "w", "b"], ["c"], pads=[1] * 4),
+            node("BatchNormalization", ["c", "s", "h", "m", "v"], ["d", "m2", "v2"], training_mode=1),
+            node("PRelu", ["d", "slope"], ["e"]), node("Add", ["e", "three"], ["e3"]), node("Mul", ["e3", "half"], ["e4"]),
+            node("Conv", ["e4", "w2"], ["f"]), node("Add", ["f", "b2"], ["f2"]), node("Conv", ["f2", "w3"], ["f3"]),
+            node("Add", ["f3", "four"], ["y"])]
+        graph = helper.make_graph(nodes, "g", [info("x", "N", 1, 4, 4)], [info("y", "N", 2, 4, 4)])
+        m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        plain, other = self.file("plain.onnx"), self.file("other.onnx")
+        onnx.save(as_initializers(m, set(values)), plain)
+        onnx.save(m, self.model)
+        self.x = noise(8, 1, 4, 4) + 2
+        np.save(self.file("x.npy"), self.x)
+        np.save(self.file("t.npy"), noise(8, 2, 4, 4))
+        self.assertEqual({n for n, i in self.initializers().items() if i["trainable"]}, set(values) - {"m", "v"})
+        got, want = self.train(), self.train(model=plain, out=other)
+        self.assertEqual(got["steps"], want["steps"])
+        trained = {n.output[0]: numpy_helper.to_array(data(n)) for n in onnx.load(self.out).graph.node
+                   if n.op_type == "Constant"}
+        for t in onnx.load(other).graph.initializer:
+            np.testing.assert_array_equal(trained[t.name], numpy_helper.to_array(t), err_msg=t.name)
+            self.assertTrue((trained[t.name] != values[t.name]).any(), t.name)
+        np.testing.assert_array_equal(self.same_as_onnxruntime(self.out), self.same_as_onnxruntime(other))
+        _, said, _ = call("inspect", self.model)
+        self.assertIn("single numbers: three, half, four", said)
+        _, said, _ = call("train", self.model, "--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
+                          "mse", "--steps", 1, "-o", self.out)
+        self.assertIn("constants of formulas are not trained: 3 single numbers ('three', ...)", said)
+
     def test_equal_ones_are_merged_like_initializers(self):
         node = helper.make_node
         graph = helper.make_graph([

@@ -216,6 +216,14 @@ def check_untold(at):
     init = {"w": f32(6, 6), "val_3": np.ones(4, np.float32), "onnx::Add_7": np.zeros(4, np.float32)}
     holds(at, save(at("habit.onnx"), plain, init, ["N", 4, 6], ["N", 4, 6]), {"val_3": "default", "onnx::Add_7": "default"})
     holds(at, save(at("other.onnx"), plain, init, ["N", 4, 6], ["N", 4, 6], producer="other"), {})
+    # cosines and sines of positions, and two gains that are none
+    angle = np.arange(4)[:, None] / 10 ** np.arange(6)[None]
+    turn = [node("MatMul", ["x", "w"], "h"), node("Mul", ["h", "a"], "i"), node("Neg", ["h"], "j"),
+            node("Mul", ["j", "b"], "k"), node("Add", ["i", "k"], "y")]
+    for a, b, no in ((np.cos(angle), np.sin(angle), {"a": "rotation", "b": "rotation"}), (f32(4, 6), f32(4, 6), {}),
+                     (np.ones((4, 6)), np.zeros((4, 6)), {})):
+        init = {"w": f32(6, 6), "a": a.astype("f4"), "b": b.astype("f4")}
+        holds(at, save(at("turn.onnx"), turn, init, ["N", 4, 6], ["N", 4, 6]), no)
     # names that only look so
     like = [node("MatMul", ["x", "l.weight"], "h"), node("Add", ["h", "l.bias_u"], "i"), node("Mul", ["i", "l.weight_v"], "j"),
             node("Add", ["j", "l.bias_v"], "k"), node("Mul", ["k", "b.ConstantGain.weight"], "l"),
