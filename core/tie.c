@@ -81,8 +81,8 @@ static bool is_own(const inv_value *v)
 static bool is_candidate(const inv_graph *g, inv_id v, const uint8_t *untrained, const bool *read)
 {
     const inv_value *x = inv_val(g, v);
-    return untrained[v] == INV_TRAINED && read[v] && !x->is_output && x->shape.rank == 2 && x->data.bytes &&
-           inv_shape_nelem(&x->shape) > 1;
+    return (untrained[v] == INV_TRAINED || untrained[v] == INV_UNTRAINED_UNNAMED) && (read[v] || x->within) &&
+           !x->is_output && x->shape.rank == 2 && x->data.bytes && inv_shape_nelem(&x->shape) > 1;
 }
 
 inv_status inv_ties_find(const inv_graph *g, const inv_session_options *o, const uint8_t *untrained, inv_arena *a,
@@ -96,14 +96,15 @@ inv_status inv_ties_find(const inv_graph *g, const inv_session_options *o, const
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE) read[n->in[k]] = true;
     }
-    for (int own = 1; own >= 0; own--) /* masters first */
+    for (int rank = 3; rank >= 0; rank--) /* masters first: what is trained, by its own name */
         for (size_t i = 0; i < g->inits.n; i++) {
             const inv_id v = g->inits.at[i];
-            if (is_candidate(g, v, untrained, read) && is_own(inv_val(g, v)) == own && !inv_vec_push(a, &list, v))
+            if (is_candidate(g, v, untrained, read) &&
+                2 * (untrained[v] == INV_TRAINED) + is_own(inv_val(g, v)) == rank && !inv_vec_push(a, &list, v))
                 return INV_E_NOMEM;
         }
     for (size_t i = 0; i < list.n; i++) {
-        if (list.at[i] == INV_NONE) continue;
+        if (list.at[i] == INV_NONE || untrained[list.at[i]] != INV_TRAINED) continue;
         const inv_value *x = inv_val(g, list.at[i]);
         const matrix master = matrix_of(x);
         for (size_t k = i + 1; k < list.n; k++) {

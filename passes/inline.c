@@ -179,7 +179,8 @@ inv_status inv_expand(inv_expansion *x, inv_ids *order)
 {
     for (inv_id i = 0; i < x->body->value.n; i++) {
         const inv_value *v = inv_val(x->body, i);
-        if (v->role == INV_ROLE_PARAM && x->map[i] == INV_NONE) x->map[i] = inv_graph_param(x->g, v);
+        if (v->role == INV_ROLE_PARAM && x->map[i] == INV_NONE)
+            x->map[i] = inv_graph_stands(x->g, inv_graph_param(x->g, v));
         if (v->def == INV_NONE || x->map[i] != INV_NONE) continue;
         x->map[i] = local_value(x, inv_val(x->body, i));
         if (x->map[i] == INV_NONE) return x->g->failed;

@@ -9,6 +9,7 @@
  * taken is not looked at. What depends on data is refused by name, with what it depends on. */
 #include <string.h>
 
+#include "core/node.h"
 #include "core/op.h"
 #include "passes/pass.h"
 
@@ -48,6 +49,17 @@ static inv_status wrong(unroller *u, const char *what)
     return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "%s", what);
 }
 
+/* The initializer that a value of the body stands for. A transposed copy (tie.c) is made here: what was to make it is
+ * gone where nobody else reads it. */
+static inv_id parameter(unroller *u, const inv_value *from)
+{
+    const inv_id p = inv_graph_param(u->g, from), copy = inv_val(u->g, p)->same;
+    const inv_id def = copy == INV_NONE ? INV_NONE : inv_val(u->g, copy)->def;
+    if (def == INV_NONE || !inv_node_is(inv_nod(u->g, def), "Transpose")) return inv_graph_stands(u->g, p);
+    return inv_emit1(u->g, "Transpose", INV_IN(inv_graph_stands(u->g, inv_nod(u->g, def)->in[0])),
+                     INV_ATTRS(inv_attr_of_ints("perm", 2, ((const int64_t[]){1, 0}))));
+}
+
 /* The initializers of the body, once for all trips. Those that are weights are parameters of the model. */
 static inv_status make_constants(unroller *u)
 {
@@ -55,7 +67,7 @@ static inv_status make_constants(unroller *u)
     for (inv_id v = 0; v < body->value.n; v++) {
         const inv_value *from = inv_val(body, v);
         u->constant[v] = INV_NONE;
-        if (from->role == INV_ROLE_PARAM) u->constant[v] = inv_graph_stands(u->g, inv_graph_param(u->g, from));
+        if (from->role == INV_ROLE_PARAM) u->constant[v] = parameter(u, from);
         if (from->role != INV_ROLE_CONST) continue;
         const char *name = inv__arena_printf(&u->l->scratch, "%s/%s", u->x.label, from->name);
         if (!name) return INV_E_NOMEM;

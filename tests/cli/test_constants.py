@@ -327,6 +327,36 @@ class Constants(unittest.TestCase):
                           "mse", "--steps", 1, "-o", self.out)
         self.assertIn("constants of formulas are not trained: 3 single numbers ('three', ...)", said)
 
+    def test_transposed_copies_inside(self):
+        """A copy in a function or a branch follows what it is a copy of, which may be inside as well."""
+        node, w = helper.make_node, noise(3, 4)
+        for inside in ("function", "branch", "both"):
+            product = [constant("wt", w.T.copy()), node("MatMul", ["h", "wt"], ["r"])]
+            head = helper.make_function("my", "Head", ["h"], ["r"], product, [helper.make_opsetid("", 17)])
+            first = helper.make_function("my", "First", ["h"], ["r"], [
+                constant("w", w), node("MatMul", ["h", "w"], ["r"])], [helper.make_opsetid("", 17)])
+            layer = [node("First", ["x"], ["g"], domain="my")] if inside == "both" else [
+                constant("w", w), node("MatMul", ["x", "w"], ["g"])]
+            call = [node("Head", ["h"], ["y"], domain="my")] if inside != "branch" else [
+                constant("yes", np.array(True)), node(
+                    "If", ["yes"], ["y"], name="if", then_branch=helper.make_graph(product, "t", [], [info("r")]),
+                    else_branch=helper.make_graph([node("Identity", ["x"], ["z"])], "e", [], [info("z")]))]
+            graph = helper.make_graph(layer + [node("Tanh", ["g"], ["h"])] + call, "g", [info("x", "N", 3)],
+                                      [info("y", "N", 3)])
+            opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+            with self.subTest(inside):
+                self.save(helper.make_model(graph, opset_imports=opsets, functions=[head, first], ir_version=8), 4, 3,
+                          results=3)
+                got = self.train()
+                self.assertEqual((len(got["tied"]), len(got["trained"])), (1, 1), got["tied"])
+                t = onnx.load(self.out)
+                copy = body(t.graph.node[-1], "then_branch").node[0] if inside == "branch" else t.functions[0].node[0]
+                master = t.functions[1].node[0] if inside == "both" else t.graph.node[0]
+                copy, master = (numpy_helper.to_array(data(n)) for n in (copy, master))
+                np.testing.assert_array_equal(copy.T, master)
+                self.assertTrue((master != w).any())
+                self.same_as_onnxruntime(self.out)
+
     def test_equal_ones_are_merged_like_initializers(self):
         node = helper.make_node
         graph = helper.make_graph([

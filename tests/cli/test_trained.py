@@ -407,6 +407,13 @@ def check_tied(at):
     both = train(at, at("half.onnx"))[1]
     assert both["e"].dtype == np.float16 and np.array_equal(both["val_9"], both["e"].T)
     assert not np.array_equal(both["e"], e.astype(np.float16))
+    # naming one of them names the pair
+    for named, other in (("e", "val_9"), ("val_*", "e")):
+        report, weights = train(at, twice, "--train-only", named)
+        assert [(t["name"], t["of"] != other) for t in report["tied"]] == [(other, True)], report["tied"]
+        assert np.array_equal(weights["val_9"], weights["e"].T) and not np.array_equal(weights["e"], e)
+        assert np.array_equal(weights["v"], v)
+    assert not train(at, twice, "--train-only", "v")[0]["tied"]
     # each for itself, where that is asked for
     for options in (("--untie",), ("--train-only", "e", "--train-only", "val_9")):
         report, weights = train(at, twice, *options)
