@@ -420,7 +420,8 @@ const inv_op_def inv__op_filter_inverse = {
 /* --- condition numbers --- */
 
 #define SVD_MOST 256 /* columns up to which all singular values are computed */
-#define QR_ROOM (4 << 20) /* doubles that a matrix is taken apart in, if its shorter side is not more than 1448 */
+#define ROWS_ROOM (4 << 20) /* doubles for rows that are taken together, if its shorter side leaves room for 64 */
+#define MOST_TOLD 1e7 /* products of columns square a condition number, and tell it in float64 up to about here */
 #define POWER_STEPS 24
 
 /* Largest and smallest singular value of the triangle r (leading dimension ld): power iteration on r' r and on its
@@ -476,26 +477,24 @@ static bool load_rows(double *a, size_t ld, size_t at, const inv_data *w, size_t
     return true;
 }
 
-/* Extreme singular values by QR: those of the matrix are those of R. Of a matrix with many more rows than columns, so
- * many at a time as there is room for in a, [ld,k], below the R of those before. x: k doubles. *least 0: singular, or
- * not finite. */
-static lapack_int range_by_qr(const inv_data *w, double *a, size_t ld, size_t k, double *x, double *work,
-                              lapack_int lwork, double *most, double *least)
+/* Extreme singular values from the products of columns, which take as little memory as there is: R' R = W' W. W is taken
+ * `room` rows at a time. gram: [k,k]; a: [room,k]; x: k doubles. *least 0: near to singular, or not finite. */
+static lapack_int range_by_products(const inv_data *w, double *gram, size_t k, double *a, size_t room, double *x,
+                                    double *most, double *least)
 {
-    size_t rows = (size_t)inv__max64(w->shape.dim[0], w->shape.dim[1]), done = 0;
+    const size_t rows = (size_t)inv__max64(w->shape.dim[0], w->shape.dim[1]);
+    const lapack_int n = (lapack_int)k;
     *most = *least = 0;
-    for (size_t top = 0; done < rows; top = k) {
-        size_t next = ld - top < rows - done ? ld - top : rows - done;
-        for (size_t j = 0; j < k && top; j++) memset(a + j * ld + j + 1, 0, (k - 1 - j) * sizeof *a);
-        if (!load_rows(a, ld, top, w, k, done, next, x)) return 0;
-        done += next;
-        lapack_int info = LAPACKE_dgeqrf_work(LAPACK_COL_MAJOR, (lapack_int)(top + next), (lapack_int)k, a,
-                                              (lapack_int)ld, x, work, lwork);
-        if (info != 0) return info;
+    for (size_t done = 0; done < rows; done += room) {
+        const size_t next = room < rows - done ? room : rows - done;
+        if (!load_rows(a, room, 0, w, k, done, next, x)) return 0;
+        cblas_dsyrk(CblasColMajor, CblasUpper, CblasTrans, n, (lapack_int)next, 1, a, (lapack_int)room, done > 0, gram,
+                    n);
     }
-    for (size_t j = 0; j < k; j++)
-        if (a[j * ld + j] == 0) return 0;
-    triangle_range(a, (lapack_int)k, (lapack_int)ld, x, most, least);
+    const lapack_int info = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', n, gram, n);
+    if (info != 0) return info > 0 ? 0 : info; /* above 0: a pivot that is not positive */
+    triangle_range(gram, n, n, x, most, least);
+    if (*most > MOST_TOLD * *least) *least = 0;
     return 0;
 }
 
@@ -514,15 +513,16 @@ inv_status inv__linear_condition(inv_context *ctx, const inv_data *w, bool trans
         *cond = *inv_norm = 1;
         return INV_OK;
     }
-    bool large = k > SVD_MOST || inv__max64(m, n) > QR_ROOM / k;
-    int64_t rows = inv__min64(inv__max64(m, n), inv__max64(2 * k, QR_ROOM / k));
-    lapack_int lwork = (lapack_int)(large ? QR_BLOCK * k : 8 * k + 2 * inv__max64(m, n)), info = 0;
-    size_t count = (size_t)k * (size_t)(large ? rows : inv__max64(m, n));
+    const bool large = k > SVD_MOST || inv__max64(m, n) > ROWS_ROOM / k;
+    const int64_t room = inv__min64(inv__max64(m, n), inv__max64(64, ROWS_ROOM / k));
+    const lapack_int lwork = (lapack_int)(large ? 0 : 8 * k + 2 * inv__max64(m, n));
+    const size_t count = (size_t)k * (size_t)(large ? k + room : inv__max64(m, n));
+    lapack_int info = 0;
     double *a = inv__alloc(ctx, (count + (size_t)k + (size_t)lwork) * sizeof(double)), dummy = 0, top = 0, low = 0;
     if (a == NULL) return INV_E_NOMEM;
     double *sv = a + count, *work = sv + k;
     if (large) {
-        info = range_by_qr(w, a, (size_t)rows, (size_t)k, sv, work, lwork, &top, &low);
+        info = range_by_products(w, a, (size_t)k, a + (size_t)k * (size_t)k, (size_t)room, sv, &top, &low);
     } else if (load(a, w, 0, count)) {
         info = LAPACKE_dgesvd_work(LAPACK_COL_MAJOR, 'N', 'N', (lapack_int)m, (lapack_int)n, a, (lapack_int)m, sv,
                                    &dummy, 1, &dummy, 1, work, lwork);
