@@ -201,6 +201,7 @@ typedef struct cli_data {
     inv_array target_array;
     int64_t (*dims)[NPY_MAX_RANK]; /* per input, then of the target: the batch's extents */
     size_t used;                   /* bytes of rows since pages were last given back */
+    bool shuffled;                 /* rows are not taken in order */
     void **copies;                 /* likewise: an aligned copy of the batch's rows where the file has them unaligned */
 } cli_data;
 

@@ -149,12 +149,16 @@ int cli_data_reserve(cli_data *data, int64_t batch)
     return CLI_OK;
 }
 
-/* Rows that have been used need not stay in the process's memory, or it would grow to the size of the data. */
+/* Rows that have been used need not stay in the process's memory, or it would grow to the size of the data. With a row
+ * the system maps what lies around it, up to a large page: so much more where rows are not taken in order. */
 static void give_back(cli_data *data, int64_t n)
 {
-    enum { OFTEN = 16 << 20 }; /* bytes */
-    for (size_t i = 0; i < data->ninputs + data->has_target; i++)
-        data->used += data->whole[i] ? 0 : (size_t)n * row_nbytes(array_at(data, i));
+    enum { OFTEN = 16 << 20, AROUND = 2 << 20 }; /* bytes */
+    for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
+        const npy_array *a = array_at(data, i);
+        const size_t row = row_nbytes(a), each = data->shuffled && row < AROUND ? AROUND : row;
+        if (!data->whole[i] && a->nbytes > OFTEN) data->used += (size_t)n * each;
+    }
     if (data->used < OFTEN) return;
     data->used = 0;
     for (size_t i = 0; i < data->ninputs + data->has_target; i++)
@@ -313,6 +317,7 @@ static uint64_t random_at(uint64_t seed, uint64_t epoch, uint64_t counter)
 
 void cli_data_shuffle(cli_data *data, uint64_t seed, uint64_t epoch)
 {
+    data->shuffled = true;
     uint64_t counter = 0;
     for (int64_t r = 0; r < data->nrows; r++) data->order[r] = r;
     for (int64_t r = data->nrows - 1; r > 0; r--) {
