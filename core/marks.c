@@ -43,7 +43,7 @@ static bool holds_integers(const inv_graph *g, inv_id v)
         const bool tensor = inv_node_is(n, "Constant") && n->nattr == 1 && n->attr[0].kind == INV_ATTR_TENSOR;
         d = tensor && !n->attr[0].ref ? &n->attr[0].tensor : NULL;
     }
-    if (!d || !d->bytes || !is_integer_weight(d->dtype)) return false;
+    if (!d || !d->bytes || !is_integer_weight((int)d->dtype)) return false;
     const unsigned char *p = d->bytes;
     for (size_t i = 0; i < d->nbytes; i++)
         if (p[i] > 1) return true;
