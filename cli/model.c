@@ -155,12 +155,25 @@ static void unwatch_model(const cli_job *job)
     for (size_t i = 0; job->model && (base = inv_model_file(job->model, i, &path, &nbytes)); i++) cli_unwatch(base);
 }
 
+/* Constants that are named in full are parameters, whatever part they play. */
+static inv_status load(cli_job *job)
+{
+    const cli_list *only = &job->o->train_only, *freeze = &job->o->freeze;
+    const char **names = calloc(only->n + freeze->n + 1, sizeof *names);
+    if (!names) return INV_E_NOMEM;
+    for (size_t i = 0; i < only->n; i++) names[i] = only->item[i];
+    for (size_t i = 0; i < freeze->n; i++) names[only->n + i] = freeze->item[i];
+    const inv_status s = inv_model_load_with(job->ctx, job->path, names, only->n + freeze->n, &job->model);
+    free(names);
+    return s;
+}
+
 int cli_open(cli_job *job, const cli_options *o)
 {
     *job = (cli_job){.o = o, .path = o->argument.n ? o->argument.item[0] : NULL};
     job->ctx = cli_context(o);
     if (!job->ctx) return CLI_FAILED;
-    inv_status s = inv_model_load(job->ctx, job->path, &job->model);
+    inv_status s = load(job);
     if (s == INV_OK) watch_model(job);
     if (s == INV_OK) s = inv_model_set_layout(job->model, (inv_layout)o->layout);
     if (s == INV_OK && o->keep_training_mode) s = inv_model_set_form(job->model, INV_FORM_AS_LOADED);

@@ -13,6 +13,8 @@ struct inv_model {
     inv_graph *forward; /* if `graph` is the inverse direction: as in the file; else NULL */
     inv_layout layout; /* of what is written */
     inv_form form;
+    const char *const *taken; /* names of constants that the caller calls parameters (inv_model_load_with) */
+    size_t ntaken;
     void *impl;       /* importer/: mappings, facts for inspect */
 };
 

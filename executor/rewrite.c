@@ -165,7 +165,8 @@ inv_status inv_model_reverse(inv_model *model, const inv_session_options *shapes
     *out = NULL;
     INV_TRY(need_file(model));
     inv_model *m;
-    INV_TRY(inv_model_load(model->ctx, model->path, &m)); /* its tensors stay in a mapping of its own */
+    /* its tensors stay in a mapping of its own */
+    INV_TRY(inv_model_load_with(model->ctx, model->path, model->taken, model->ntaken, &m));
     m->layout = model->layout;
     inv_status s = reverse(m, shapes, options, true, &r);
     if (s == INV_OK) {

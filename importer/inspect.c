@@ -170,16 +170,37 @@ static bool is_control(const inv_node *n)
     return inv_node_is(n, "If") || inv_node_is(n, "Loop") || inv_node_is(n, "Scan");
 }
 
-static void look_at(view *w, const inv_graph *g, const char *prefix);
 
-static void look_into(view *w, const inv_attr *a, const char *node)
+static void look_at(view *w, const inv_graph *g, const char *prefix, const char *label);
+
+/* `label`: what the names of parameters in g begin with (weights.c). */
+static void look_into(view *w, const inv_graph *g, const inv_node *n, const inv_attr *a, const char *node,
+                      const char *label)
 {
-    if (inv__constants_look(w, a->graph, node, true) != INV_OK) w->failed = true;
-    look_at(w, a->graph, node);
+    uint32_t bodies = 0;
+    for (uint32_t k = 0; k < n->nattr; k++) bodies += n->attr[k].kind == INV_ATTR_GRAPH;
+    const char *inner = inv__arena_printf(&w->scratch, "%s%s%s%s%s", label, *label ? "/" : "", inv_node_called(g, n),
+                                          bodies > 1 ? "/" : "", bodies > 1 ? a->name : "");
+    if (!inner || inv__constants_look(w, a->graph, inner, true) != INV_OK) w->failed = true;
+    else look_at(w, a->graph, node, inner);
 }
 
-static void look_at(view *w, const inv_graph *g, const char *prefix)
+/* Constants that are parameters are in no order. */
+static void count_lifted(view *w, const inv_graph *g)
 {
+    json_int_t n = 0;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const inv_node *c = inv_nod(g, (inv_id)i);
+        n += inv_node_is(c, "Constant") && c->nout == 1 && c->out[0] != INV_NONE &&
+             inv_val(g, c->out[0])->role == INV_ROLE_PARAM;
+    }
+    n += json_integer_value(json_object_get(w->operators, "Constant"));
+    if (n) set(w, w->operators, "Constant", json_integer(n));
+}
+
+static void look_at(view *w, const inv_graph *g, const char *prefix, const char *label)
+{
+    count_lifted(w, g);
     for (size_t i = 0; i < g->order.n && !w->failed; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         const char *name = node_name(w, g, prefix, n);
@@ -194,7 +215,8 @@ static void look_at(view *w, const inv_graph *g, const char *prefix)
         set(w, w->operators, key, json_integer(json_integer_value(json_object_get(w->operators, key)) + 1));
         inv__traps_look(w, g, n, name);
         for (uint32_t k = 0; k < n->nattr; k++)
-            if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph) look_into(w, &n->attr[k], name);
+            if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph)
+                look_into(w, g, n, &n->attr[k], name, label);
         if (inv_callee(&w->callees, n) != INV_NONE || is_control(n)) continue;
         if (!n->op)
             add_missing(w, n, name, "operator");
@@ -247,11 +269,11 @@ static inv_status describe(view *w, const inv_model *m)
     set(w, w->root, "outputs", values_json(w, &w->g->outputs));
     set(w, w->root, "initializers", initializers_json(w));
     INV_TRY(inv__constants_look(w, w->g, "", false));
-    look_at(w, w->g, "");
+    look_at(w, w->g, "", "");
     for (size_t f = 0; f < nf; f++) {
         if (!w->called[f]) continue;
         INV_TRY(inv__constants_look(w, w->g->function.at[f].body, w->g->function.at[f].name, false));
-        look_at(w, w->g->function.at[f].body, w->g->function.at[f].name);
+        look_at(w, w->g->function.at[f].body, w->g->function.at[f].name, w->g->function.at[f].name);
     }
     INV_TRY(inv__traps_report(w));
     set(w, w->root, "constants", json_incref(w->constants));

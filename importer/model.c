@@ -60,16 +60,37 @@ static inv_status create(inv_context *ctx, const char *path, inv_model **out)
     return m->path ? INV_OK : INV_E_NOMEM;
 }
 
-/* file: NULL, or what it consists of, which is the model's then. */
-static inv_status load(inv_context *ctx, const char *path, bool plain, const inv__map *file, inv_model **out)
+static inv_status copy_taken(inv_model *m, const char *const *names, size_t n)
 {
+    inv_arena *a = &((inv__impl *)m->impl)->arena;
+    const char **copy = INV_ARENA_NEW(a, const char *, n + 1);
+    if (!copy) return INV_E_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        if (!(copy[i] = inv__arena_strdup(a, names[i]))) return INV_E_NOMEM;
+    m->taken = copy;
+    m->ntaken = n;
+    return INV_OK;
+}
+
+/* How a file is loaded. */
+typedef struct manner {
+    bool plain;                /* weights in Constant nodes stay there */
+    const inv__map *file;      /* NULL, or what it consists of, which is the model's then */
+    const char *const *taken;
+    size_t ntaken;
+} manner;
+
+static inv_status load(inv_context *ctx, const char *path, manner how, inv_model **out)
+{
+    const inv__map *file = how.file;
     inv_model *m;
     *out = NULL;
     inv_status s = create(ctx, path, &m);
+    if (s == INV_OK) s = copy_taken(m, how.taken, how.ntaken);
     if (file && m) ((inv__impl *)m->impl)->file = *file;
     else if (file) inv__map_close(&(inv__map){.base = file->base, .nbytes = file->nbytes});
     if (s == INV_OK) {
-        inv__loader l = {.ctx = ctx, .model = m, .impl = m->impl, .plain = plain};
+        inv__loader l = {.ctx = ctx, .model = m, .impl = m->impl, .plain = how.plain};
         inv__arena_init(&l.scratch, ctx);
         inv__defects_init(&l.defects, ctx);
         s = import(&l);
@@ -86,16 +107,24 @@ static inv_status load(inv_context *ctx, const char *path, bool plain, const inv
 
 inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out)
 {
+    return inv_model_load_with(ctx, path, NULL, 0, out);
+}
+
+inv_status inv_model_load_with(inv_context *ctx, const char *path, const char *const *names, size_t nnames,
+                               inv_model **out)
+{
     *out = NULL;
     INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
-    return load(ctx, path, false, NULL, out);
+    for (size_t i = 0; i < nnames; i++)
+        INV_CHECK(names && names[i], ctx, INV_E_ARG, "inv_model_load_with: names[%zu] is NULL", i);
+    return load(ctx, path, (manner){.taken = names, .ntaken = nnames}, out);
 }
 
 inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model **out)
 {
     *out = NULL;
     INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
-    return load(ctx, path, true, NULL, out);
+    return load(ctx, path, (manner){.plain = true}, out);
 }
 
 inv_status inv__model_settled(inv_model *m, const char *beside, inv_model **out)
@@ -112,7 +141,7 @@ inv_status inv__model_settled(inv_model *m, const char *beside, inv_model **out)
     if (s == INV_OK) s = inv__writer_map(&w, &file);
     inv__writer_end(&w);
     m->layout = layout;
-    if (s == INV_OK) s = load(m->ctx, m->path, false, &file, out);
+    if (s == INV_OK) s = load(m->ctx, m->path, (manner){.file = &file, .taken = m->taken, .ntaken = m->ntaken}, out);
     if (s == INV_OK) (*out)->layout = layout;
     return s;
 }

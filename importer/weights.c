@@ -446,13 +446,24 @@ static bool along_one_axis(const inv_shape *s)
     return axes == 1;
 }
 
+static bool is_taken(const lifter *x, const view *w, inv_id v)
+{
+    const inv_model *m = x->l->model;
+    const size_t n = strlen(w->label);
+    for (size_t i = 0; i < m->ntaken; i++)
+        if (!strncmp(m->taken[i], w->label, n) && !strcmp(m->taken[i] + n, inv_val(w->g, v)->name)) return true;
+    return false;
+}
+
 /* Of the initializers of a body those are weights that data meet, as in the main graph. */
 static bool is_weight(const lifter *x, const view *w, inv_id v, const inv_data *d)
 {
     const uint8_t part = w->part[v];
     const bool initializer = inv_val(w->g, v)->role == INV_ROLE_CONST;
     const uint8_t operand = initializer ? OPERAND | MET : OPERAND, joined = initializer ? PART | JOINED : PART;
-    if (part & KNOWN || !d->shape.rank) return false;
+    if (part & KNOWN) return false;
+    if (is_taken(x, w, v)) return true;
+    if (!d->shape.rank) return false;
     if (inv_shape_nelem(&d->shape) == 1) return part & (WEIGHT | NUMBER);
     if (part & WEIGHT || (part & SHIFT && along_one_axis(&d->shape))) return true;
     return (x->habit || initializer) && (part & operand || (part & joined && varies(d)));
@@ -499,7 +510,7 @@ static inv_status lift_all(lifter *x, const view *w)
     size_t n = 0;
     for (inv_id v = 0, nv = (inv_id)g->value.n; v < nv; v++) {
         inv_data d;
-        if (!w->part[v]) continue;
+        if (!w->part[v] && !x->l->model->ntaken) continue;
         INV_TRY(candidate(x, w, v, &d));
         if (d.bytes && is_weight(x, w, v, &d)) INV_TRY(lift(x, w, v, &d));
     }

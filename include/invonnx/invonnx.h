@@ -123,6 +123,12 @@ INV_NODISCARD INV_API inv_status inv_selftest(inv_context *ctx, const char *plug
  *  or another may take its place; one that was written over is noticed when a model is saved (INV_E_IO).
  *  @return INV_OK; INV_E_IO, INV_E_PARSE, INV_E_GRAPH, INV_E_UNSUPPORTED_TYPE with all that was found */
 INV_NODISCARD INV_API inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out);
+/** As inv_model_load, and the constants that are called so are parameters like initializers, whatever part they play:
+ *  floating-point Constant nodes, and initializers of bodies, by the names that inv_model_inspect lists them with.
+ *  Names of others count for nothing, and so do those of constants on which a shape depends.
+ *  @param names copied */
+INV_NODISCARD INV_API inv_status inv_model_load_with(inv_context *ctx, const char *path, const char *const *names,
+                                                     size_t nnames, inv_model **out);
 INV_API void inv_model_destroy(inv_model *model);
 /** The files that the model is read from, its own and those of external data, and where they are mapped. A program
  *  that lives on when one of them is cut short handles SIGBUS at these addresses.

@@ -277,6 +277,39 @@ class Constants(unittest.TestCase):
                              "mse", "--steps", 1, "-o", self.out)
             self.assertIn("'std'", said)
 
+    def test_named_in_full(self):
+        """What is no weight by the part it plays is one by its name; patterns reach none of these."""
+        node = helper.make_node
+        then = helper.make_graph([constant("k", noise(3)), node("Sub", ["a", "k"], ["r"])], "then", [], [info("r")])
+        other = helper.make_graph([node("Identity", ["a"], ["z"])], "else", [], [info("z")])
+        rows = helper.make_function("my", "Half", ["v"], ["r"], [
+            constant("half", np.float32(0.5)), node("Mul", ["v", "half"], ["r"])], [helper.make_opsetid("", 17)])
+        graph = helper.make_graph([
+            constant("s", noise(3) + 1), constant("w", noise(3, 3)), constant("g", noise(3) + 2),
+            constant("size", np.array([1, 1], np.float32)), constant("yes", np.array(True)),
+            node("Mul", ["x", "s"], ["a"]), node("If", ["yes"], ["b"], name="if", then_branch=then, else_branch=other),
+            node("MatMul", ["b", "w"], ["c"]), node("Div", ["c", "g"], ["d"]),
+            node("Resize", ["d", "", "size"], ["e"], mode="nearest"), node("Half", ["e"], ["y"], domain="my")],
+            "g", [info("x", "N", 3)], [info("y", "N", 3)])
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+        self.save(helper.make_model(graph, opset_imports=opsets, functions=[rows], ir_version=8), 4, 3, results=3)
+        names = {"s", "g", "size", "if/then_branch/k", "Half/half"}
+        self.assertEqual({c["name"] for c in report("inspect", self.model)["constants"]}, names)
+        self.assertEqual(report("inspect", self.model)["operators"]["Constant"], 7)
+        self.assertEqual(self.train("--train-only", "*")["trained"], ["w"])
+        before = read(self.model)
+        for name in names - {"size"}:
+            self.assertEqual(self.train("--train-only", name)["trained"], [name])
+            self.assertEqual(len(read(self.out)), len(before))
+            self.assertNotEqual(read(self.out), before)
+            self.same_as_onnxruntime(self.out)
+            frozen = self.train("--freeze", name)
+            self.assertEqual((frozen["trained"], frozen["frozen"][0]["name"]), (["w"], name))
+        status, _, err = call("train", self.model, "--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
+                              "mse", "-o", self.out, "--train-only", "size")
+        self.assertEqual(status, 1)
+        self.assertIn("no initializer of that name", err)
+
     def test_formulas_in_functions(self):
         """What a function does with data that have met no weight is a formula, as it is outside; behind one, a part."""
         node = helper.make_node
