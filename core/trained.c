@@ -10,36 +10,43 @@
 /* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. */
 static const double FAR_BELOW = -30;
 
+/* What takes a reason back: nothing, train_only by the whole name, or by a pattern too. */
+typedef enum override { NEVER, IN_FULL, NAMED } override;
+
 static const struct {
+    override by;
     const char *key, *text, *one, *many;
 } reasons[INV_UNTRAINED_REASONS] = {
-    [INV_TRAINED] = {"trained", "trained", "parameter", "parameters"},
-    [INV_UNTRAINED_TYPE] = {"type", "not of a floating-point type", "tensor of another type", "tensors of other types"},
-    [INV_UNTRAINED_SCALAR] = {"scalar", "a single number of rank 0: part of a formula", "scalar", "scalars"},
-    [INV_UNTRAINED_INVERSE] = {"inverse", "inverse of another parameter, refreshed when the model is written",
+    [INV_TRAINED] = {NAMED, "trained", "trained", "parameter", "parameters"},
+    [INV_UNTRAINED_TYPE] = {NEVER, "type", "not of a floating-point type", "tensor of another type",
+                            "tensors of other types"},
+    [INV_UNTRAINED_SCALAR] = {IN_FULL, "scalar", "a single number of rank 0: part of a formula", "scalar", "scalars"},
+    [INV_UNTRAINED_INVERSE] = {NEVER, "inverse", "inverse of another parameter, refreshed when the model is written",
                                "inverse of a parameter", "inverses of parameters"},
-    [INV_UNTRAINED_STATISTIC] = {"statistic", "a running statistic of batch normalization", "running statistic",
+    [INV_UNTRAINED_STATISTIC] = {NEVER, "statistic", "a running statistic of batch normalization", "running statistic",
                                  "running statistics"},
-    [INV_UNTRAINED_QUANTIZATION] = {"quantization", "a scale or zero point of quantization", "scale of quantization",
-                                    "scales of quantization"},
-    [INV_UNTRAINED_BUFFER] = {"buffer", "a buffer of the model, not a parameter", "buffer", "buffers"},
-    [INV_UNTRAINED_CONSTANT] = {"constant", "a constant: the file says which are parameters, and this is none",
+    [INV_UNTRAINED_QUANTIZATION] = {IN_FULL, "quantization", "a scale or zero point of quantization",
+                                    "scale of quantization", "scales of quantization"},
+    [INV_UNTRAINED_BUFFER] = {NAMED, "buffer", "a buffer of the model, not a parameter", "buffer", "buffers"},
+    [INV_UNTRAINED_CONSTANT] = {NAMED, "constant", "a constant: the file says which are parameters, and this is none",
                                 "constant", "constants"},
-    [INV_UNTRAINED_NUMBER] = {"number", "a single number that several nodes compute with: part of a formula",
+    [INV_UNTRAINED_NUMBER] = {NAMED, "number", "a single number that several nodes compute with: part of a formula",
                               "single number", "single numbers"},
-    [INV_UNTRAINED_MASK] = {"mask", "a mask, by its values", "mask", "masks"},
-    [INV_UNTRAINED_ROTATION] = {"rotation", "cosines or sines of rotary positions, by their values",
+    [INV_UNTRAINED_MASK] = {NAMED, "mask", "a mask, by its values", "mask", "masks"},
+    [INV_UNTRAINED_ROTATION] = {NAMED, "rotation", "cosines or sines of rotary positions, by their values",
                                 "table of rotations", "tables of rotations"},
-    [INV_UNTRAINED_HABIT] = {"default", "all ones or all zeros, put there by the exporter", "default of the exporter",
-                             "defaults of the exporter"},
-    [INV_UNTRAINED_NONFINITE] = {"not_finite", "holds numbers that are not finite", "tensor with infinities or NaN",
-                                 "tensors with infinities or NaN"},
-    [INV_UNTRAINED_TIED] = {"tied", "another parameter transposed: it follows that one and is written back with it",
+    [INV_UNTRAINED_HABIT] = {NAMED, "default", "all ones or all zeros, put there by the exporter",
+                             "default of the exporter", "defaults of the exporter"},
+    [INV_UNTRAINED_NONFINITE] = {NEVER, "not_finite", "holds numbers that are not finite",
+                                 "tensor with infinities or NaN", "tensors with infinities or NaN"},
+    [INV_UNTRAINED_TIED] = {NAMED, "tied",
+                            "another parameter transposed: it follows that one and is written back with it",
                             "transposed copy", "transposed copies"},
-    [INV_UNTRAINED_FROZEN] = {"frozen", "frozen", "frozen one", "frozen ones"},
-    [INV_UNTRAINED_UNNAMED] = {"not_named", "not among those that are named to be trained", "not named", "not named"},
-    [INV_UNTRAINED_UNREACHED] = {"not_reached", "not on a differentiable path to the loss", "not reached by the loss",
-                                 "not reached by the loss"},
+    [INV_UNTRAINED_FROZEN] = {NEVER, "frozen", "frozen", "frozen one", "frozen ones"},
+    [INV_UNTRAINED_UNNAMED] = {NAMED, "not_named", "not among those that are named to be trained", "not named",
+                               "not named"},
+    [INV_UNTRAINED_UNREACHED] = {NEVER, "not_reached", "not on a differentiable path to the loss",
+                                 "not reached by the loss", "not reached by the loss"},
 };
 
 const char *inv_untrained_key(inv_untrained why) { return reasons[why].key; }
@@ -314,13 +321,6 @@ static bool is_named(const char *const *globs, size_t n, const char *name, bool 
     return any;
 }
 
-/* What stays as it is, whoever names it; scalars and scales of quantization follow no pattern, only their own names. */
-static bool stays(inv_untrained why, bool exactly)
-{
-    if (why == INV_UNTRAINED_SCALAR || why == INV_UNTRAINED_QUANTIZATION) return !exactly;
-    return why == INV_UNTRAINED_TYPE || why == INV_UNTRAINED_INVERSE || why == INV_UNTRAINED_STATISTIC;
-}
-
 static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
 {
     static const inv_session_options none = {0};
@@ -329,7 +329,7 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     bool exactly, frozen_exactly;
     const bool named = is_named(o->train_only, o->ntrain_only, x->name, &exactly);
     *why = nature_of(f, v);
-    if (stays(*why, exactly)) return INV_OK;
+    if (reasons[*why].by == NEVER || (reasons[*why].by == IN_FULL && !exactly)) return INV_OK;
     if (is_named(o->freeze, o->nfreeze, x->name, &frozen_exactly)) *why = INV_UNTRAINED_FROZEN;
     else if (named) *why = INV_TRAINED;
     else if (o->ntrain_only && *why == INV_TRAINED) *why = INV_UNTRAINED_UNNAMED;
