@@ -477,8 +477,8 @@ static bool load_rows(double *a, size_t ld, size_t at, const inv_data *w, size_t
     return true;
 }
 
-/* Extreme singular values from the products of columns, which take as little memory as there is: R' R = W' W. W is taken
- * `room` rows at a time. gram: [k,k]; a: [room,k]; x: k doubles. *least 0: near to singular, or not finite. */
+/* Extreme singular values from the products of columns, which take as little memory as there is: R' R = W' W. W is
+ * taken `room` rows at a time. gram: [k,k]; a: [room,k]; x: k doubles. *least 0: near to singular, or not finite. */
 static lapack_int range_by_products(const inv_data *w, double *gram, size_t k, double *a, size_t room, double *x,
                                     double *most, double *least)
 {
