@@ -64,6 +64,26 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     return g->failed;
 }
 
+static bool is_read(const inv_graph *g, inv_id v, size_t norder)
+{
+    bool any = false;
+    for (size_t i = 0; i < norder && !any; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++) any = any || n->in[k] == v;
+    }
+    return any;
+}
+
+/* The node that updates a statistic: another one, where the model itself computes with what this one gives. */
+static inv_node *committing(inv_graph *g, inv_node *n, size_t norder)
+{
+    if (!is_read(g, n->out[0], norder)) return n;
+    const inv_id in[2] = {n->in[0], n->in[1]};
+    const inv_id again = inv_emit1(g, "RunningMix", 2, in,
+                                   INV_ATTRS(inv_attr_of_float("momentum", inv_attr_float(n, "momentum", 0))));
+    return again == INV_NONE ? NULL : inv_nod(g, inv_val(g, again)->def);
+}
+
 /* Statistics that several nodes update are updated one after the other. */
 static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
@@ -75,8 +95,9 @@ static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_pl
         out->keep = false;
         for (size_t k = 0; k < g->outputs.n && !rq->optimize; k++) out->keep |= g->outputs.at[k] == n->out[0];
         if (rq->purpose != INV_FOR_TRAIN || inv_val(g, n->in[0])->role != INV_ROLE_PARAM) continue; /* just a result */
+        if (!(n = committing(g, n, norder))) return g->failed;
         n->phase = INV_COMMIT;
-        out->mem = INV_MEM_PARAM;
+        inv_val(g, n->out[0])->mem = INV_MEM_PARAM;
         const char *name = inv_val(g, n->in[0])->name;
         size_t k = 0;
         while (k < plan->state.n && strcmp(plan->state.at[k].name, name) != 0) k++;

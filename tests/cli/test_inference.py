@@ -8,6 +8,7 @@ kept        --keep-training-mode writes every node as it was
 old         the forms of opsets 9 (further outputs) and 6 (is_test)
 fed         a Dropout that an input switches stays as it is, and that is said; a model that cannot be compiled is settled,
             too
+used        new statistics with which the model itself computes are results, and are written beside that
 blocks      functions of a rewriting have inverses that fit the form, whichever comes first, training or rewriting"""
 import os
 import sys
@@ -222,6 +223,28 @@ def check_fed(folder):
     assert onnx.load(out).SerializeToString() == model.SerializeToString()
 
 
+def check_used(folder):
+    """Another normalization may start from them, and what is not normalized may be put off by them."""
+    init = {"w": f32(C, C)} | weights("p1") | weights("p2")
+    nodes = [node("MatMul", ["x", "w"], ["h"], "product"), norm("bn1", "h", "h1", "p1", ["m1", "v1"], training_mode=1),
+             node("Sub", ["h1", "m1"], ["h2"], "off"), node("BatchNormalization", ["h2", "p2.s", "p2.b", "m1", "p2.v"],
+                                                            ["y", "m2", "v2"], "bn2", training_mode=1)]
+    graph = helper.make_graph(nodes, "g", [value("x", ["N", C])], [value("y", ["N", C])],
+                              [numpy_helper.from_array(v, k) for k, v in init.items() if k != "p2.m"])
+    path, out = os.path.join(folder, "used.onnx"), os.path.join(folder, "used_out.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    x = f32(8, C)
+    np.save(os.path.join(folder, "ux.npy"), x)
+    np.save(os.path.join(folder, "ut.npy"), f32(8, C))
+    report = common.report("train", path, "--data", os.path.join(folder, "ux.npy"), "--target",
+                           os.path.join(folder, "ut.npy"), "--loss", "mse", "--steps", 1, "-o", out)
+    assert report["steps_done"] == 1
+    after, h = tensors(onnx.load(out)), x @ init["w"]
+    near(after["p1.m"], 0.5 * init["p1.m"] + 0.5 * h.mean(0), "mean")
+    near(after["p1.v"], 0.5 * init["p1.v"] + 0.5 * h.var(0), "variance")
+    check_batches(out, x, folder)
+
+
 def check_blocks(folder):
     """Residual blocks with batch normalization inside, and one that is a block by itself."""
     def path(name): return os.path.join(folder, f"{name}.onnx")
@@ -264,6 +287,7 @@ def main():
         check_everywhere(folder, x)
         check_old(folder, x)
         check_fed(folder)
+        check_used(folder)
         check_blocks(folder)
 
 
