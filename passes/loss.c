@@ -14,6 +14,14 @@ static inv_id output_named(const inv_plan *plan, const char *name)
     return INV_NONE;
 }
 
+/* What the file calls it: nodes that only hand it on are gone. */
+static const char *name_of(const inv_graph *g, const inv_plan *plan, inv_id output)
+{
+    for (size_t i = 0; i < plan->output.n; i++)
+        if (plan->output.at[i].value == output) return plan->output.at[i].name;
+    return inv_val(g, output)->name;
+}
+
 static void list_outputs(const inv_graph *g, const inv_plan *plan, inv_str *text)
 {
     for (size_t i = 0; i < plan->output.n; i++) {
@@ -96,18 +104,21 @@ static void reshape_of(const inv_shape *is, const inv_shape *wanted, char *text,
     if (n < size) (void)snprintf(text + n, size - n, ") fits");
 }
 
-static inv_status fail_target(inv_graph *g, inv_id output, inv_id target, const char *want, const inv_shape *wanted)
+static inv_status fail_target(inv_graph *g, const inv_plan *plan, inv_id output, inv_id target,
+                              const char *want, const inv_shape *wanted)
 {
     char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
     const inv_value *o = inv_val(g, output), *t = inv_val(g, target);
     char remedy[INV_SHAPE_TEXT + 64] = "";
     reshape_of(&t->shape, wanted, remedy, sizeof remedy);
     return inv__fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s%s",
-                     inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), o->name, inv_dtype_name(o->dtype),
+                     inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), name_of(g, plan, output),
+                     inv_dtype_name(o->dtype),
                      inv_shape_text(&o->shape, a), want, remedy);
 }
 
-static inv_status class_weights(inv_graph *g, const inv_request *rq, inv_id logits, int64_t classes, inv_id *out)
+static inv_status class_weights(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_id logits,
+                                int64_t classes, inv_id *out)
 {
     const inv_session_options *o = rq->options;
     const inv_shape s = inv_shape_of(1, &classes);
@@ -115,7 +126,7 @@ static inv_status class_weights(inv_graph *g, const inv_request *rq, inv_id logi
     if (!o->nclass_weights) return INV_OK;
     if ((int64_t)o->nclass_weights != classes)
         return inv__fail(g->ctx, INV_E_SHAPE, "%zu class weights are given, output '%s' has %lld classes",
-                         o->nclass_weights, inv_val(g, logits)->name, (long long)classes);
+                         o->nclass_weights, name_of(g, plan, logits), (long long)classes);
     double sum = 0;
     for (size_t i = 0; i < o->nclass_weights; sum += o->class_weights[i++])
         INV_CHECK(isfinite(o->class_weights[i]) && o->class_weights[i] >= 0, g->ctx, INV_E_ARG,
@@ -145,7 +156,8 @@ static bool leaves_axis(const inv_shape *x, int axis, const inv_array *t)
     return fits;
 }
 
-static inv_status fail_axes(inv_graph *g, inv_id logits, const inv_array *t, int first, int second)
+static inv_status fail_axes(inv_graph *g, const inv_plan *plan, inv_id logits, const inv_array *t,
+                            int first, int second)
 {
     char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
     const inv_value *o = inv_val(g, logits);
@@ -154,13 +166,14 @@ static inv_status fail_axes(inv_graph *g, inv_id logits, const inv_array *t, int
                      "which axis of output '%s' %s%s has the classes? With target %s%s it may be %d or %d: say which "
                      "({class_axis}). Of a language model's [batch, time, "
                      "vocabulary] it is 2",
-                     o->name, inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), inv_dtype_name(t->dtype),
+                     name_of(g, plan, logits), inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a),
+                     inv_dtype_name(t->dtype),
                      inv_shape_text(&shape, b), first, second);
 }
 
 /* Where it is not said: the one axis that the target leaves for classes, of more than one where there are such. If none
  * does, axis 1, by which messages tell what was wanted. */
-static inv_status find_class_axis(inv_graph *g, const inv_request *rq, inv_id logits, int *axis)
+static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_id logits, int *axis)
 {
     const inv_array *t = rq->options->target;
     const inv_shape x = inv_val(g, logits)->shape;
@@ -171,13 +184,13 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, inv_id lo
     for (int d = 1; t && d < x.rank; d++) {
         if (!leaves_axis(&x, d, t)) continue;
         const bool more = x.dim[d] > 1 && found && x.dim[found] <= 1, less = x.dim[d] <= 1 && found;
-        if (found && !more && !less) return fail_axes(g, logits, t, found, d);
+        if (found && !more && !less) return fail_axes(g, plan, logits, t, found, d);
         if (!less) found = d;
     }
     if (found) *axis = found;
     if (found <= 1 && t) return INV_OK;
     if (rq->batch) return INV_OK; /* said for the first plan */
-    inv__log(g->ctx, "classes are along axis %d of output '%s' %s%s", *axis, inv_val(g, logits)->name,
+    inv__log(g->ctx, "classes are along axis %d of output '%s' %s%s", *axis, name_of(g, plan, logits),
              inv_shape_text(&x, shape), t ? ", the only one that the target leaves for them"
                                           : ", as long as no target and no class axis say otherwise");
     return INV_OK;
@@ -187,26 +200,27 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
 {
     const inv_shape x = inv_val(g, logits)->shape;
     int axis = rq->options->class_axis;
-    if (!axis) INV_TRY(find_class_axis(g, rq, logits, &axis));
+    if (!axis) INV_TRY(find_class_axis(g, rq, plan, logits, &axis));
     if (axis < 0) axis += x.rank;
     if (axis < 0 || axis >= x.rank)
         return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d ({class_axis})", axis,
-                         inv_val(g, logits)->name, x.rank);
+                         name_of(g, plan, logits), x.rank);
     inv_id target;
     const inv_shape rows = without_axis(&x, axis);
     INV_TRY(feed_target(g, rq, plan, &rows, true, &target));
     const inv_value *t = inv_val(g, target);
     bool labels = t->dtype == INV_I64;
     if (!inv_shape_equal(labels ? &rows : &x, &t->shape))
-        return fail_target(g, logits, target, labels ? "integer labels of the output's shape without the class axis"
-                                                     : "soft targets of the output's shape",
+        return fail_target(g, plan, logits, target,
+                           labels ? "integer labels of the output's shape without the class axis"
+                                  : "soft targets of the output's shape",
                            labels ? &rows : &x);
     inv_id weights = INV_NONE;
-    INV_TRY(class_weights(g, rq, logits, x.dim[axis], &weights));
+    INV_TRY(class_weights(g, rq, plan, logits, x.dim[axis], &weights));
     const bool ignores = rq->options->ignores;
     INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
               "{ignore_index} is about integer labels; the target for '%s' is of soft targets",
-              inv_val(g, logits)->name);
+              name_of(g, plan, logits));
     const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
                               inv_attr_of_int("ignore_index", rq->options->ignore_index)};
     plan->loss = inv_emit1(g, "CrossEntropyMean", weights == INV_NONE ? 2 : 3, (inv_id[]){logits, target, weights},
@@ -224,7 +238,7 @@ static inv_status elementwise_loss(inv_graph *g, const inv_request *rq, inv_plan
     INV_TRY(feed_target(g, rq, plan, &shape, false, &target));
     if (inv_val(g, target)->dtype == INV_I64) inv_val(g, target)->dtype = g->real;
     if (!inv_shape_equal(&inv_val(g, target)->shape, &inv_val(g, output)->shape))
-        return fail_target(g, output, target, "the output's shape", &inv_val(g, output)->shape);
+        return fail_target(g, plan, output, target, "the output's shape", &inv_val(g, output)->shape);
     const inv_attr attr = inv_attr_of_float("delta", delta > 0 ? delta : 1);
     plan->loss = inv_emit1(g, op, INV_IN(output, target), rq->options->loss == INV_LOSS_HUBER, &attr);
     return g->failed;

@@ -83,10 +83,11 @@ class Refused(unittest.TestCase):
         self.refused("plan", self.norms(False), "--loss", "mse", "--train-bn", says=["'computed' are no initializers"])
 
     def test_targets_without_an_axis_of_one(self):
-        path = self.model([node("MatMul", ["x", "w"], ["y"])], {"x": ["N", 3]}, 2, w=floats(3, 1))
+        path = self.model([node("MatMul", ["x", "w"], ["y0"]), node("Identity", ["y0"], ["y"])], {"x": ["N", 3]}, 2,
+                          w=floats(3, 1))
         self.save(x=floats(8, 3), t=floats(8), t3=floats(8, 3))
         args = ("train", path, "--data", self.file("x.npy"), "--loss", "mse", "-o", self.file("o.onnx"), "--batch", 4)
-        self.refused(*args, "--target", self.file("t.npy"), says=["y.reshape(-1, 1)"])
+        self.refused(*args, "--target", self.file("t.npy"), says=["y.reshape(-1, 1)", "output 'y'"])
         status, _, err = call(*args, "--target", self.file("t3.npy"))
         self.assertEqual(status, 1)
         self.assertNotIn("reshape", err)
