@@ -199,7 +199,7 @@ typedef struct inv_graph {
     inv_id emit_source;
     inv_status failed;                /* sticky: first failure of a builder call */
     uint32_t fresh;                   /* counter for fresh names */
-    size_t lowered;                   /* nodes that lowering went through: how far it got, where it fails */
+    size_t lowered;                   /* 1 + nodes that lowering went through: how far it got; 0: it did not begin */
     size_t arena_nbytes, host_nbytes; /* memplan: bytes of the transient part; of the arena in host memory */
     inv_id *name_index;               /* hash of value names (id + 1), for find and fresh */
     size_t name_cap;
@@ -295,6 +295,14 @@ inv_status inv_node_infer(inv_graph *g, inv_id node);
 /* Error about a node: prefix "node 'NAME' (Op), inputs float[2,3], ...: " + printf text. */
 inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code, const char *fmt, ...)
     INV_PRINTF(4, 5);
+
+/* Notes which extent does not fit (inv_misfit), in front of inv_node_fail. */
+static inline void inv_note_misfit(const inv_graph *g, int check, int64_t got, int64_t wanted)
+{
+    g->ctx->misfit = (inv_misfit){check, got, wanted};
+}
+/* The same of the first axis, from the last, in which two shapes differ; `repeats`: an extent of 1 fits any. */
+void inv_note_shapes(const inv_graph *g, int check, const inv_shape *got, const inv_shape *wanted, bool repeats);
 
 /* --- analysis --- */
 /* Uses of every value by the nodes in order: CSR arrays in `scratch`. */

@@ -48,6 +48,16 @@ inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code,
     return code;
 }
 
+void inv_note_shapes(const inv_graph *g, int check, const inv_shape *got, const inv_shape *wanted, bool repeats)
+{
+    for (int i = 1; i <= got->rank && i <= wanted->rank; i++) {
+        const int64_t a = got->dim[got->rank - i], b = wanted->dim[wanted->rank - i];
+        if (a == b || (repeats && (a == 1 || b == 1))) continue;
+        inv_note_misfit(g, check + i - 1, a, b);
+        return;
+    }
+}
+
 /* Extents that are known, of more elements than memory can hold. */
 static inv_status check_sizes(const inv_graph *g, const inv_node *n)
 {

@@ -46,6 +46,13 @@ typedef inv_status (*inv_volumes_fn)(inv_context *ctx, const struct inv_graph *s
                                      bool compared, struct inv_volumes *out);
 typedef inv_status (*inv_support_fn)(inv_context *ctx, const struct inv_op_def *row, struct inv_support *out);
 
+/* Which extent it is that does not fit where a node fails: noted before inv_node_fail, for who looks for sizes that
+ * do (passes/extents.c). `check`: which of the node's checks, in the order in which they are made; 0: none is noted. */
+typedef struct inv_misfit {
+    int check;
+    int64_t got, wanted;
+} inv_misfit;
+
 /* Handle of a user: allocator, error record, registry. One thread at a time. */
 struct inv_context {
     inv_allocator allocator;
@@ -60,6 +67,7 @@ struct inv_context {
     inv_status code;          /* of the newest error */
     char *message;            /* of the newest error; owned; NULL: use `fallback` */
     char fallback[256];       /* when there was no memory for the message */
+    inv_misfit misfit;        /* the newest that was noted */
     uint32_t not_constant;    /* what the newest INV_E_NOT_CONSTANT is about: a value of the graph */
     struct inv_registry *registry;
     inv_compile_fn compile;

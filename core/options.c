@@ -145,14 +145,15 @@ inv_status inv__modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t
 
 /* --- arrays --- */
 
-inv_status inv__array_check(inv_context *ctx, const char *what, const inv_array *a)
+/* `least`: of the extents; below 0 an extent is open. */
+static inv_status check_array(inv_context *ctx, const char *what, const inv_array *a, int64_t least)
 {
     const char *name = a->name ? a->name : "";
     INV_CHECK(a->rank >= 0 && a->rank <= INV_MAX_RANK, ctx, INV_E_SHAPE,
               "%s '%s' has rank %d, at most %d is supported", what, name, a->rank, INV_MAX_RANK);
     INV_CHECK(!a->rank || a->dims, ctx, INV_E_ARG, "%s '%s' has rank %d, but its dims are NULL", what, name, a->rank);
     for (int d = 0; d < a->rank; d++)
-        INV_CHECK(a->dims[d] >= 0, ctx, INV_E_SHAPE, "%s '%s' has extent %lld in dimension %d", what, name,
+        INV_CHECK(a->dims[d] >= least, ctx, INV_E_SHAPE, "%s '%s' has extent %lld in dimension %d", what, name,
                   (long long)a->dims[d], d);
     INV_CHECK(!a->data || inv_dtype_size(a->dtype) > 0, ctx, INV_E_UNSUPPORTED_TYPE,
               "%s '%s' has element type %d: there is none of numbers with that number", what, name, (int)a->dtype);
@@ -162,13 +163,24 @@ inv_status inv__array_check(inv_context *ctx, const char *what, const inv_array 
     return INV_OK;
 }
 
-inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
+inv_status inv__array_check(inv_context *ctx, const char *what, const inv_array *a)
+{
+    return check_array(ctx, what, a, 0);
+}
+
+static inv_status check_inputs(inv_context *ctx, const inv_array *inputs, size_t n, int64_t least)
 {
     INV_CHECK(!n || inputs, ctx, INV_E_ARG, "inputs is NULL, but its number is %zu", n);
     for (size_t i = 0; i < n; i++) {
         INV_CHECK(inputs[i].name, ctx, INV_E_ARG, "input %zu of %zu has no name", i + 1, n);
-        INV_TRY(inv__array_check(ctx, "input", &inputs[i]));
+        INV_TRY(check_array(ctx, "input", &inputs[i], least));
     }
+    return INV_OK;
+}
+
+inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target)
+{
+    INV_TRY(check_inputs(ctx, inputs, n, 0));
     return target ? inv__array_check(ctx, "the target", target) : INV_OK;
 }
 
@@ -188,7 +200,7 @@ static inv_status check_together(inv_context *ctx, const O *o)
     return INV_OK;
 }
 
-inv_status inv__options_read(inv_context *ctx, const inv_session_options *given, inv_session_options *o)
+static inv_status read_options(inv_context *ctx, const O *given, int64_t least, O *o)
 {
     memset(o, 0, sizeof *o);
     INV_CHECK(given, ctx, INV_E_ARG, "no session options are given");
@@ -200,8 +212,19 @@ inv_status inv__options_read(inv_context *ctx, const inv_session_options *given,
     INV_TRY(check_integers(ctx, o));
     INV_TRY(check_lists(ctx, o));
     INV_TRY(inv__modes_check(ctx, o->modes, o->nmodes));
-    INV_TRY(inv__arrays_check(ctx, o->inputs, o->ninputs, o->target));
+    INV_TRY(check_inputs(ctx, o->inputs, o->ninputs, least));
+    if (o->target) INV_TRY(inv__array_check(ctx, "the target", o->target));
     return check_together(ctx, o);
+}
+
+inv_status inv__options_read(inv_context *ctx, const inv_session_options *given, inv_session_options *o)
+{
+    return read_options(ctx, given, 0, o);
+}
+
+inv_status inv__options_read_open(inv_context *ctx, const inv_session_options *given, inv_session_options *o)
+{
+    return read_options(ctx, given, INT64_MIN, o);
 }
 
 inv_status inv_session_options_check(inv_context *ctx, const inv_session_options *options)

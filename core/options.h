@@ -12,6 +12,8 @@ inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size
 /* Options of a session, whole: fields that the caller's version does not have are zero. INV_E_ABI, or INV_E_ARG,
  * INV_E_SHAPE, INV_E_UNSUPPORTED_TYPE with the name of the field. */
 inv_status inv__options_read(inv_context *ctx, const inv_session_options *given, inv_session_options *out);
+/* The same of options whose inputs may have extents below 0: open ones. */
+inv_status inv__options_read_open(inv_context *ctx, const inv_session_options *given, inv_session_options *out);
 inv_status inv__modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t n);
 inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target);
 

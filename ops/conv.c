@@ -337,7 +337,10 @@ static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_conv c;
     INV_TRY(inv__need(g, n, 2));
     const inv_shape *f = inv__in_shape(g, n, 1);
-    const char *why = inv__conv_of(n, inv__in_shape(g, n, 0), f, &c);
+    const inv_shape *x = inv__in_shape(g, n, 0);
+    const char *why = inv__conv_of(n, x, f, &c);
+    if (why && c.cg > 0 && x->dim[1] != c.group * c.cg) inv_note_misfit(g, 1, x->dim[1], c.group * c.cg);
+    else if (why) inv__window_note(g, &c.w);
     size_t count;
     const int64_t *kernel = inv_attr_ints(n, "kernel_shape", &count);
     for (size_t i = 0; i < count && why == NULL; i++) {
@@ -435,6 +438,7 @@ static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *
     const size_t sd = (size_t)(x.rank - 2);
     const int64_t group = inv_attr_int(n, "group", 1);
     const char *why = group < 1 ? "group must be positive" : transposed_of(n, &x, &f, &t);
+    if (why && x.rank > 1 && f.rank == x.rank && f.dim[0] != x.dim[1]) inv_note_misfit(g, 1, x.dim[1], f.dim[0]);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const int64_t m = f.dim[1] * group;
     inv_shape y = inv_shape_of(x.rank, x.dim), b = inv_shape_of(x.rank, (int64_t[]){1, m, 1, 1, 1});

@@ -74,9 +74,11 @@ static inv_status read_operand(einsum *e, uint32_t i, const char **at, term *t, 
     for (int k = 0; k < t->n; k++) {
         const int l = t->label[k];
         e->seen[l]++;
-        if (e->dim[l] != s->dim[k] && e->dim[l] > 1 && s->dim[k] != 1)
+        if (e->dim[l] != s->dim[k] && e->dim[l] > 1 && s->dim[k] != 1) {
+            inv_note_misfit(e->g, 1 + (int)i * INV_MAX_RANK + k, s->dim[k], e->dim[l]);
             return inv_node_fail(e->g, e->n, INV_E_SHAPE, "axis %d of operand %u has %lld entries, others with its "
                                  "label %lld", k, i, (long long)s->dim[k], (long long)e->dim[l]);
+        }
         if (e->dim[l] <= 1) e->dim[l] = s->dim[k];
     }
     return INV_OK;

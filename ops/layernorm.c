@@ -96,9 +96,9 @@ static inv_status need_rows(const inv_graph *g, const inv_node *n, uint32_t firs
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x->rank, &axis));
     const inv_shape row = row_shape(x, axis);
     for (uint32_t i = first; i < last && i < n->nin; i++) {
-        if (inv__has_in(n, i) && !inv_shape_equal(inv__in_shape(g, n, i), &row))
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must have the extents of input 0 from axis %d on", i,
-                                 axis);
+        if (!inv__has_in(n, i) || inv_shape_equal(inv__in_shape(g, n, i), &row)) continue;
+        inv_note_shapes(g, 1, &row, inv__in_shape(g, n, i), false);
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must have the extents of input 0 from axis %d on", i, axis);
     }
     return INV_OK;
 }
@@ -251,8 +251,10 @@ static inv_status as_row(inv_graph *g, const inv_node *n, uint32_t i, const inv_
     inv_shape s = *inv__in_shape(g, n, i), both;
     inv_id v = n->in[i];
     while (s.rank > row->rank && s.dim[0] == 1) s = inv_shape_of(s.rank - 1, s.dim + 1);
-    if (!inv_shape_broadcast(&s, row, &both) || !inv_shape_equal(&both, row))
+    if (!inv_shape_broadcast(&s, row, &both) || !inv_shape_equal(&both, row)) {
+        inv_note_shapes(g, 1, row, &s, true);
         return inv_node_fail(g, n, INV_E_SHAPE, "input %u does not broadcast to the extents of X from axis on", i);
+    }
     v = inv__emit_view(g, v, &s);
     if (v != INV_NONE && !inv_shape_equal(&s, row))
         v = inv_emit1(g, "BroadcastTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", row)));

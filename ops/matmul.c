@@ -50,14 +50,27 @@ static const char *product_of(const inv_node *node, const inv_shape *a, const in
     return NULL;
 }
 
+/* The reason that product_of gave, said of the node. */
+static inv_status product_fail(const inv_graph *g, const inv_node *n, const inv_shape *a, const inv_shape *b,
+                               const product *p, const char *why)
+{
+    if (a->rank >= 2 && b->rank >= 2) {
+        const int64_t rows = b->dim[b->rank - (p->tb ? 1 : 2)];
+        if (p->k != rows) inv_note_misfit(g, 1, p->k, rows);
+        else inv_note_shapes(g, 2, &p->lead[0], &p->lead[1], true);
+    }
+    return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+}
+
 static inv_status matmult_infer(inv_graph *g, inv_node *n)
 {
     product p;
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, 2));
-    const char *why = product_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
+    const char *why = product_of(n, a, b, &p);
+    if (why) return product_fail(g, n, a, b, &p, why);
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &p.out);
     return INV_OK;
 }
@@ -218,7 +231,7 @@ static inv_status matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (col) sb = inv_shape_of(2, (int64_t[]){sb.dim[0], 1});
     product p;
     const char *why = product_of(n, &sa, &sb, &p);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    if (why) return product_fail(g, n, &sa, &sb, &p, why);
     a = inv__emit_view(g, a, &sa);
     b = inv__emit_view(g, b, &sb);
     if (a == INV_NONE || b == INV_NONE || wanted == INV_NONE) return inv__done(g);
@@ -239,11 +252,14 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     product p;
     inv_shape both;
     const inv_shape *sa = inv__in_shape(g, n, 0), *sb = inv__in_shape(g, n, 1);
-    const char *why = sa->rank != 2 || sb->rank != 2 ? "A and B must be matrices" : product_of(n, sa, sb, &p);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    if (c != INV_NONE && (!inv_shape_broadcast(inv__shape(g, c), &p.out, &both) || !inv_shape_equal(&both, &p.out)))
+    if (sa->rank != 2 || sb->rank != 2) return inv_node_fail(g, n, INV_E_SHAPE, "A and B must be matrices");
+    const char *why = product_of(n, sa, sb, &p);
+    if (why) return product_fail(g, n, sa, sb, &p, why);
+    if (c != INV_NONE && (!inv_shape_broadcast(inv__shape(g, c), &p.out, &both) || !inv_shape_equal(&both, &p.out))) {
+        inv_note_shapes(g, 2, &p.out, inv__shape(g, c), true);
         return inv_node_fail(g, n, INV_E_SHAPE, "C does not broadcast to the result [%lld,%lld]",
                              (long long)p.out.dim[0], (long long)p.out.dim[1]);
+    }
     inv_id y = emit_product(g, ta, n->in[0], tb, n->in[1]);
     if (alpha != 1 && y != INV_NONE)
         y = inv_emit1(g, "Mul", INV_IN(y, inv_graph_const_real(g, t, alpha)), INV_NOATTR);

@@ -27,6 +27,7 @@ static inv_status lower_to_view(inv_graph *g, const inv_node *n, const inv_shape
 {
     if (inv_shape_nelem(s) != inv_shape_nelem(inv__in_shape(g, n, 0))) {
         char text[INV_SHAPE_TEXT];
+        inv_note_misfit(g, 1, inv_shape_nelem(inv__in_shape(g, n, 0)), inv_shape_nelem(s));
         return inv_node_fail(g, n, INV_E_SHAPE, "the input cannot take the shape %s: another number of elements",
                              inv_shape_text(s, text));
     }
@@ -60,9 +61,13 @@ static inv_status reshape_lower(inv_graph *g, const inv_node *n, inv_id *out)
         known *= want[i];
     }
     if (free_axis >= 0) {
-        if (known == 0 || inv_shape_nelem(&in) % known != 0)
+        if (known == 0 || inv_shape_nelem(&in) % known != 0) {
+            /* where the first axis is left open, it stands for the rows, each of which is to have that many */
+            const int64_t rows = free_axis == 0 && in.rank && in.dim[0] > 0 ? in.dim[0] : 1;
+            inv_note_misfit(g, 1, inv_shape_nelem(&in) / rows, known);
             return inv_node_fail(g, n, INV_E_SHAPE, "%lld elements are no multiple of %lld",
                                  (long long)inv_shape_nelem(&in), (long long)known);
+        }
         want[free_axis] = inv_shape_nelem(&in) / known;
     }
     inv_shape s = count ? inv_shape_of((int)count, want) : inv_shape_scalar();
@@ -257,6 +262,7 @@ static inv_status expand_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape to = count ? inv_shape_of((int)count, want) : inv_shape_scalar();
     if (!inv_shape_broadcast(inv__in_shape(g, n, 0), &to, &s)) {
         char text[INV_SHAPE_TEXT];
+        inv_note_shapes(g, 1, inv__in_shape(g, n, 0), &to, true);
         return inv_node_fail(g, n, INV_E_SHAPE, "the input does not broadcast to %s", inv_shape_text(&to, text));
     }
     out[0] = emit_broadcast(g, n->in[0], &s);

@@ -76,9 +76,10 @@ static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t 
         return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
     for (uint32_t i = first; i < last; i++) {
         const inv_shape *s = inv__in_shape(g, n, i);
-        if (s->rank != 1 || s->dim[0] != x->dim[a])
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per channel", i,
-                                 (long long)x->dim[a]);
+        if (s->rank == 1 && s->dim[0] == x->dim[a]) continue;
+        if (s->rank == 1) inv_note_misfit(g, (int)i, x->dim[a], s->dim[0]);
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per channel", i,
+                             (long long)x->dim[a]);
     }
     return INV_OK;
 }

@@ -12,7 +12,9 @@ static inv_status windows(const inv_graph *g, const inv_node *n, inv_window *w, 
     const char *why = inv__pool_of(n, inv__in_shape(g, n, 0), w);
     const char *auto_pad = inv_attr_string(n, "auto_pad", "NOTSET");
     *up = inv_attr_int(n, "ceil_mode", 0) != 0 && strcmp(auto_pad, "NOTSET") == 0;
-    return why ? inv_node_fail(g, n, INV_E_SHAPE, "%s", why) : INV_OK;
+    if (!why) return INV_OK;
+    inv__window_note(g, w);
+    return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
 }
 
 /* Small integers are exact in real arithmetic, and nobody differentiates them. */

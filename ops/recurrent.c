@@ -54,6 +54,7 @@ static inv_status need_shape(const layer *y, uint32_t i, int rank, const int64_t
     const inv_shape want = inv_shape_of(rank, dim);
     char text[INV_SHAPE_TEXT];
     if (!inv__has_in(y->n, i) || inv_shape_equal(inv__in_shape(y->g, y->n, i), &want)) return INV_OK;
+    inv_note_shapes(y->g, 1 + (int)i * INV_MAX_RANK, inv__in_shape(y->g, y->n, i), &want, false);
     return inv_node_fail(y->g, y->n, INV_E_SHAPE, "input %u must be %s", i, inv_shape_text(&want, text));
 }
 

@@ -254,7 +254,12 @@ static inv_status concat_infer(inv_graph *g, inv_node *n)
         const inv_shape *t = inv__in_shape(g, n, k);
         bool fits = t->rank == s.rank;
         for (int i = 0; i < s.rank && fits; i++) fits = i == axis || t->dim[i] == s.dim[i];
-        if (!fits) return inv_node_fail(g, n, INV_E_SHAPE, "inputs 0 and %u differ outside axis %d", k, axis);
+        if (!fits) {
+            inv_shape rest = *t;
+            if (axis < rest.rank) rest.dim[axis] = s.dim[axis];
+            if (rest.rank == s.rank) inv_note_shapes(g, 1 + (int)k * INV_MAX_RANK, &rest, &s, false);
+            return inv_node_fail(g, n, INV_E_SHAPE, "inputs 0 and %u differ outside axis %d", k, axis);
+        }
         if (t->dim[axis] > INT64_MAX - s.dim[axis]) return inv_node_fail(g, n, INV_E_SHAPE, "too large for memory");
         s.dim[axis] += t->dim[axis];
     }
@@ -332,6 +337,14 @@ static inv_status concat_grad(inv_grad *b)
 }
 
 /* --- SplitSizes<axis,sizes>(x) -> xs* --- */
+/* The axis is to have what all sizes add up to. */
+static void note_total(const inv_graph *g, int64_t extent, const int64_t *sizes, size_t count)
+{
+    int64_t total = 0;
+    for (size_t i = 0; i < count && sizes[i] >= 0 && sizes[i] <= INT64_MAX - total; i++) total += sizes[i];
+    inv_note_misfit(g, 1, extent, total);
+}
+
 static inv_status split_infer(inv_graph *g, inv_node *n)
 {
     int axis;
@@ -344,16 +357,20 @@ static inv_status split_infer(inv_graph *g, inv_node *n)
     if (count != n->nout) return inv_node_fail(g, n, INV_E_SHAPE, "%zu sizes for %u outputs", count, n->nout);
     for (size_t i = 0; i < count; i++) {
         if (sizes[i] < 0) return inv_node_fail(g, n, INV_E_SHAPE, "negative size of output %zu", i);
-        if (sizes[i] > extent - sum)
+        if (sizes[i] > extent - sum) {
+            note_total(g, extent, sizes, count);
             return inv_node_fail(g, n, INV_E_SHAPE, "the sizes add up to more than axis %d has, %lld", axis,
                                  (long long)extent);
+        }
         sum += sizes[i];
         s.dim[axis] = sizes[i];
         inv__set_out(g, n, (uint32_t)i, inv__in_dtype(g, n, 0), &s);
     }
-    if (sum != extent)
+    if (sum != extent) {
+        note_total(g, extent, sizes, count);
         return inv_node_fail(g, n, INV_E_SHAPE, "the sizes add up to %lld, axis %d has %lld", (long long)sum, axis,
                              (long long)extent);
+    }
     return INV_OK;
 }
 

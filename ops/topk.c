@@ -25,9 +25,11 @@ static inv_status topk_infer(inv_graph *g, inv_node *n)
     const int64_t axis = inv_attr_int(n, "axis", 0), k = inv_attr_int(n, "k", 1);
     if (axis < 0 || axis >= s.rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, s.rank);
-    if (k < 0 || k > s.dim[axis])
+    if (k < 0 || k > s.dim[axis]) {
+        inv_note_misfit(g, 1, s.dim[axis], k);
         return inv_node_fail(g, n, INV_E_SHAPE, "k is %lld; axis %lld has only %lld elements", (long long)k,
                              (long long)axis, (long long)s.dim[axis]);
+    }
     if (inv_dtype_size(t) == 0 || inv_dtype_size(t) > 8 || t == INV_C64 || (inv_dtype_is_float(t) && t < INV_F32))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "numbers with an order are wanted, not %s",
                              inv_dtype_name(t));

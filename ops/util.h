@@ -94,9 +94,11 @@ static inline inv_status inv__broadcast_all(const inv_graph *g, const inv_node *
     for (uint32_t i = 1; i < n->nin; i++) {
         inv_shape s;
         if (n->in[i] == INV_NONE) continue;
-        if (!inv_shape_broadcast(out, inv__in_shape(g, n, i), &s))
+        if (!inv_shape_broadcast(out, inv__in_shape(g, n, i), &s)) {
+            inv_note_shapes(g, 1 + (int)i * INV_MAX_RANK, out, inv__in_shape(g, n, i), true);
             return inv_node_fail(g, n, INV_E_SHAPE,
                                  "the shapes do not broadcast; from the right, extents must be equal or 1");
+        }
         *out = s;
     }
     return inv__need_size(g, n, out);

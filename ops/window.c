@@ -88,6 +88,16 @@ const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const i
     return why;
 }
 
+void inv__window_note(const inv_graph *g, const inv_window *w)
+{
+    for (int i = 0; i < 3; i++) {
+        const int64_t reach = (w->k[i] - 1) * w->dil[i] + 1, span = w->in[i] + w->pad[i] + w->pad_end[i];
+        if (w->k[i] < 1 || span >= reach) continue;
+        inv_note_misfit(g, 2 + i, span, reach);
+        return;
+    }
+}
+
 void inv__window_attrs(const inv_window *w, inv_window_attrs *a)
 {
     size_t sd = (size_t)w->sd;

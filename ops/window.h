@@ -23,6 +23,9 @@ typedef struct inv_window {
 const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode,
                            inv_window *w);
 
+/* Notes the axis that inv__window_of found too short, if that was it (inv_note_misfit). */
+void inv__window_note(const inv_graph *g, const inv_window *w);
+
 /* Explicit attributes of a window for canonical operators; `buf` holds their numbers. */
 typedef struct inv_window_attrs {
     int64_t strides[3], pads[6], dilations[3], kernel[3];

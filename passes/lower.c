@@ -162,6 +162,7 @@ inv_status inv_pass_lower(inv_graph *g)
     memset(&g->order, 0, sizeof g->order);
     g->fold = true;
     g->phase = INV_FORWARD;
+    g->lowered = 1;
     inv__arena_init(&l.scratch, g->ctx);
     inv_status s = inv_lower_nodes(&l, &old);
     if (s == INV_OK) s = take_names(g, &l.scratch, nold);

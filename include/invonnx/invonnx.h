@@ -208,7 +208,8 @@ INV_NODISCARD INV_API inv_status inv_model_reverse(inv_model *model, const struc
  *  @param batch    what is tried first for open first axes
  *  @param dims     out: a list per input, with room for its rank
  *  @return INV_OK, also where something else than shapes is in the way, as a session will say; INV_E_SHAPE where no
- *          numbers were found, with the try that got farthest; INV_E_NOMEM */
+ *          numbers were found, with the try that got farthest, or a fault that no number mends; what
+ *          inv_session_options_check returns; INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_model_find_extents(inv_model *model, const struct inv_session_options *options,
                                                         int64_t batch, int64_t *const *dims);
 

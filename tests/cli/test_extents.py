@@ -4,6 +4,7 @@ numbers that do, and say which."""
 import os
 import re
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -81,6 +82,91 @@ def fixed(path):
     return save(path, nodes, {"x": ["N", 4, "L"]}, [ints("shape", 1, 32), weight("w", 32, 5)], rank=2)
 
 
+def vit(path, patch, grid, sizes):
+    """Patches, and positions for one number of them."""
+    width = 4
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[patch] * 2), helper.make_node("Reshape", ["c", "rows"], ["r"]),
+             helper.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 1]), helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
+             helper.make_node("Concat", ["n", "token"], ["as"], axis=0), helper.make_node("Expand", ["cls", "as"], ["first"]),
+             helper.make_node("Concat", ["first", "t"], ["all"], axis=1), helper.make_node("Add", ["all", "positions"], ["y"])]
+    inits = [weight("w", width, 3, patch, patch), ints("rows", 0, width, -1), ints("token", 1, width), weight("cls", 1, 1, width),
+             weight("positions", 1, grid * grid + 1, width)]
+    return save(path, nodes, {"x": sizes}, inits, rank=3)
+
+
+OPEN = ["batch", "channels", "height", "width"]  # as exporters for whole hubs declare images
+
+
+def vit16(path):
+    return vit(path, 16, 14, OPEN)
+
+
+def vit14(path):
+    return vit(path, 14, 24, ["N", 3, "H", "W"])
+
+
+def vit37(path):
+    return vit(path, 14, 37, OPEN)
+
+
+def stem(path):
+    """A filter larger than what is tried first, and its channels open."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[4, 4]), helper.make_node("GlobalAveragePool", ["c"], ["y"])]
+    return save(path, nodes, {"x": OPEN}, [weight("w", 6, 3, 11, 11)])
+
+
+def windows(path):
+    """Patches of 16 in windows of 11 x 11."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[16, 16]), helper.make_node("Shape", ["c"], ["s"]),
+             helper.make_node("Gather", ["s", "at"], ["hw"], axis=0), helper.make_node("Div", ["hw", "side"], ["n"]),
+             helper.make_node("Split", ["n"], ["nh", "nw"], axis=0, num_outputs=2), helper.make_node("Gather", ["s", "lead"], ["bc"]),
+             helper.make_node("Concat", ["bc", "nh", "side", "nw", "side"], ["cut"], axis=0), helper.make_node("Reshape", ["c", "cut"], ["r"]),
+             helper.make_node("ReduceMean", ["r", "inner"], ["y"], keepdims=0)]
+    inits = [weight("w", 4, 3, 16, 16), ints("at", 2, 3), ints("lead", 0, 1), ints("side", 11), ints("inner", 3, 5)]
+    return save(path, nodes, {"x": ["N", 3, "H", "W"]}, inits, opset=18)
+
+
+def flattened(path, height, width):
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], strides=[2, 2], pads=[1] * 4),
+             helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2], strides=[2, 2]),
+             helper.make_node("Flatten", ["b"], ["c"]), helper.make_node("Gemm", ["c", "v"], ["y"])]
+    return save(path, nodes, {"x": ["N", 3, "H", "W"]}, [weight("w", 4, 3, 3, 3), weight("v", 4 * height * width, 5)], rank=2)
+
+
+def oblong(path):
+    """One number of pixels, that of no square."""
+    return flattened(path, 13, 21)
+
+
+def square(path):
+    return flattened(path, 17, 17)
+
+
+def wave(path):
+    """A second of sound."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], strides=[320]), helper.make_node("Flatten", ["a"], ["c"]),
+             helper.make_node("MatMul", ["c", "v"], ["y"])]
+    return save(path, nodes, {"x": ["N", 1, "samples"]}, [weight("w", 8, 1, 400), weight("v", 49 * 8, 4)], rank=2)
+
+
+def nowhere(path, length=1000):
+    """Long, and of a number of pixels that no image has: a prime, in four channels."""
+    nodes, at = [helper.make_node("Conv", ["x", "w"], ["h0"], pads=[1] * 4)], "h0"
+    for i in range(length):
+        nodes += [helper.make_node("Relu", [at], [f"r{i}"]), helper.make_node("Neg", [f"r{i}"], [f"n{i}"]),
+                  helper.make_node("Add", [f"n{i}", at], [f"h{i + 1}"])]
+        at = f"h{i + 1}"
+    nodes += [helper.make_node("Concat", [at, at], ["c"], axis=3), helper.make_node("Flatten", ["c"], ["f"]),
+              helper.make_node("MatMul", ["f", "v"], ["y"])]
+    return save(path, nodes, {"x": ["N", 3, "H", "W"]}, [weight("w", 4, 3, 3, 3), weight("v", 4 * 1093, 5)], rank=2)
+
+
+def recurrent(path):
+    """A weight of a wrong shape, which no batch mends."""
+    nodes = [helper.make_node("LSTM", ["x", "W", "R"], ["y"], hidden_size=3)]
+    return save(path, nodes, {"x": [7, "N", 4]}, [weight("W", 1, 20, 4), weight("R", 1, 20, 3)])
+
+
 class Extents(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -88,7 +174,9 @@ class Extents(unittest.TestCase):
         self.folder = scratch.name
 
     def test_found(self):
-        expected = {unet: "[1, 3, 16, 16]", classifier: "[1, 3, 224, 224]", window: "[1, 253]", fixed: "[1, 4, 8]"}
+        expected = {unet: "[1, 3, 16, 16]", classifier: "[1, 3, 224, 224]", window: "[1, 253]", fixed: "[1, 4, 8]",
+                    vit16: "[1, 3, 224, 224]", vit14: "[1, 3, 336, 336]", vit37: "[1, 3, 518, 518]", stem: "[1, 3, 12, 12]",
+                    windows: "[1, 3, 176, 176]", oblong: "[1, 3, 52, 84]", square: "[1, 3, 68, 68]", wave: "[1, 1, 16000]"}
         for make, shape in expected.items():
             path = make(os.path.join(self.folder, make.__name__ + ".onnx"))
             for args in (("explain", path), ("plan", path, "--loss", "mse")):
@@ -114,7 +202,26 @@ class Extents(unittest.TestCase):
         assert status == 0 and "[1, 3, 64, 16]" in err, err
         status, _, err = call("explain", path, "--dim", "height=20")
         assert status == 1 and "no numbers were found" in err and "[1,3,20," in err and "Add" in err, err
+        assert "--dim" in err, err
+        wide = oblong(os.path.join(self.folder, "o.onnx"))
+        status, _, err = call("explain", wide, "--dim", "H=52")
+        assert status == 0 and "[1, 3, 52, 84]" in err, err
         assert call("explain", path, "--dim", "height=64", "--dim", "width=32")[2] == ""
+
+
+    def test_refused(self):
+        """A search that takes long shows that it does, and how far it is."""
+        began = time.monotonic()
+        status, _, err = call("explain", nowhere(os.path.join(self.folder, "n.onnx")))
+        assert status == 1 and "no numbers were found" in err and "float[4372,5]" in err, err
+        assert time.monotonic() - began < 4 or re.search(r"finding sizes: \d+ %", err), err
+
+
+    def test_other_fault(self):
+        """What no number mends is not blamed on the numbers."""
+        status, _, err = call("explain", recurrent(os.path.join(self.folder, "r.onnx")))
+        assert status == 1 and "must be [1,12,4]" in err, err
+        assert "no numbers" not in err and "accepts" not in err, err
 
 
     def test_every_size(self):
@@ -127,6 +234,16 @@ class Extents(unittest.TestCase):
         status, _, err = call("rewrite", path, "-o", out)
         assert status == 0, err
         for size in ((1, 4, 8, 8), (2, 4, 13, 9)):
+            x = rng.standard_normal(size).astype(np.float32)
+            a, b = (ort.InferenceSession(p).run(None, {"x": x})[0] for p in (path, out))
+            assert np.array_equal(a, b)
+
+
+    def test_every_multiple(self):
+        path, out = windows(os.path.join(self.folder, "w.onnx")), os.path.join(self.folder, "w.out.onnx")
+        status, _, err = call("rewrite", path, "-o", out)
+        assert status == 0, err
+        for size in ((1, 3, 176, 176), (2, 3, 352, 176)):
             x = rng.standard_normal(size).astype(np.float32)
             a, b = (ort.InferenceSession(p).run(None, {"x": x})[0] for p in (path, out))
             assert np.array_equal(a, b)

@@ -312,6 +312,45 @@ static const char *dashed(const char *field)
 }
 
 /* One message, in the words of whoever reads it; braces in names stay. */
+/* inputs with open extents: the same checks, and lists for what is found. */
+static void test_extents(void **state)
+{
+    (void)state;
+    const int64_t open[] = {-1, WIDTH};
+    int64_t found[] = {0, 0};
+    int64_t *lists[] = {found}, *none[] = {NULL};
+    inv_array a = in;
+    a.dims = open;
+    a.data = NULL;
+    inv_session_options o = {.size = sizeof o, .inputs = &a, .ninputs = 1};
+#define FOUND(code, words, to)                                                \
+    do {                                                                      \
+        assert_int_equal(inv_model_find_extents(model, &o, 3, to), (code));   \
+        if ((code) != INV_OK) says(words);                                    \
+    } while (0)
+    FOUND(INV_OK, "", lists);
+    assert_int_equal(found[0], 3);
+    assert_int_equal(found[1], WIDTH);
+    FOUND(INV_E_ARG, "dims is NULL", NULL);
+    FOUND(INV_E_ARG, "no list for input 'x'", none);
+    assert_int_equal(inv_model_find_extents(model, NULL, 3, lists), INV_E_ARG);
+    assert_int_equal(inv_model_find_extents(model, &o, INT64_MAX, lists), INV_OK);
+    a.dims = NULL;
+    FOUND(INV_E_ARG, "its dims are NULL", lists);
+    a.dims = open;
+    a.name = NULL;
+    FOUND(INV_E_ARG, "has no name", lists);
+    a.name = "z";
+    FOUND(INV_OK, "", lists); /* a session will say it */
+    a.name = "x";
+    a.rank = -3;
+    FOUND(INV_E_SHAPE, "has rank -3", lists);
+    a.rank = 2;
+    o.size = 3;
+    FOUND(INV_E_ABI, "3 bytes", lists);
+#undef FOUND
+}
+
 static void test_words(void **state)
 {
     (void)state;
@@ -402,6 +441,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers), cmocka_unit_test(test_lists),
                                        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_arrays),
                                        cmocka_unit_test(test_steps),   cmocka_unit_test(test_words),
+                                       cmocka_unit_test(test_extents),
                                        cmocka_unit_test(test_words_of_plans), cmocka_unit_test(test_fork)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
