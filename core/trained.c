@@ -67,6 +67,7 @@ typedef struct finder {
     inv_arena *a;
     const uint32_t *roles;
     const bool *number;
+    size_t *pairs; /* of initializers that were compared */
 } finder;
 
 static uint32_t bit(inv_use_role role) { return 1u << role; }
@@ -253,13 +254,19 @@ static bool is_varied_factor(const finder *f, inv_id v)
     return d->bytes && d->nbytes > size && memcmp(d->bytes, (const char *)d->bytes + size, d->nbytes - size) != 0;
 }
 
-/* Two factors whose squares add up to one everywhere: cosines and sines of angles. */
+/* Two factors whose squares add up to one everywhere: cosines and sines of angles. No model has so many pairs of
+ * factors that not all of them are looked at. */
 static bool is_rotation(const finder *f, inv_id v)
 {
+    enum { MOST_PAIRS = 1 << 22 };
     if (!is_varied_factor(f, v)) return false;
     const inv_data *x = &inv_val(f->g, v)->data;
     const double off = inv_dtype_size(x->dtype) < sizeof(float) ? 0.02 : 0.001; /* by rounding */
-    for (size_t i = 0; i < f->g->inits.n; i++) {
+    for (size_t k = 0, n = count_of(x); k < n; k++) {
+        const double a = inv_elem_double(x->bytes, x->dtype, k);
+        if (a * a > 1 + off) return false;
+    }
+    for (size_t i = 0; i < f->g->inits.n && *f->pairs < MOST_PAIRS; i++, ++*f->pairs) {
         const inv_id u = f->g->inits.at[i];
         const inv_data *y = &inv_val(f->g, u)->data;
         if (u == v || y->dtype != x->dtype || y->nbytes != x->nbytes || !is_varied_factor(f, u)) continue;
@@ -349,7 +356,8 @@ inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, in
     INV_TRY(inv_param_numbers(g, a, &number));
     *out = INV_ARENA_NEW(a, uint8_t, g->value.n + 1);
     if (!*out) return INV_E_NOMEM;
-    const finder f = {g, o, a, roles, number};
+    size_t pairs = 0;
+    const finder f = {g, o, a, roles, number, &pairs};
     for (size_t i = 0; i < g->inits.n; i++) {
         inv_untrained why;
         INV_TRY(decide(&f, g->inits.at[i], &why));
