@@ -27,7 +27,13 @@ void cli_say_trained(const json_t *report)
     fputc(')', f);
     json_array_foreach(json_object_get(report, "not_trained"), i, entry)
     {
-        const double of = cli_number(entry, "count");
+        const double updated = cli_number(entry, "updated"); /* by batches */
+        if (updated > 0) fprintf(f, ", updates %.0f running statistic%s", updated, updated > 1 ? "s" : "");
+    }
+    json_array_foreach(json_object_get(report, "not_trained"), i, entry)
+    {
+        const double of = cli_number(entry, "count") - cli_number(entry, "updated");
+        if (of <= 0) continue;
         if (!strcmp(cli_string(entry, "reason"), "type")) continue; /* integers are nobody's weights */
         fprintf(f, "%s%.0f %s ('%s'%s)", gap, of, cli_string(entry, "noun"), cli_string(entry, "first"),
                 of > 1 ? ", ..." : "");

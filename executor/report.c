@@ -112,6 +112,13 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen, json_t 
         (void)json_object_set_new(of[why], "count", json_integer(n));
         (void)json_object_set_new(of[why], "noun", json_string(inv_untrained_noun(why, n > 1)));
     }
+    json_int_t updated = 0;
+    for (size_t i = 0; i < p->state.n; i++) {
+        const inv_id v = inv_graph_find(g, p->state.at[i].name);
+        updated += v != INV_NONE && inv_val(g, v)->untrained == INV_UNTRAINED_STATISTIC;
+    }
+    if (of[INV_UNTRAINED_STATISTIC])
+        (void)json_object_set_new(of[INV_UNTRAINED_STATISTIC], "updated", json_integer(updated));
     for (int why = 0; why < INV_UNTRAINED_REASONS; why++)
         if (of[why]) (void)json_array_append_new(reasons, of[why]);
 }

@@ -358,6 +358,7 @@ class Constants(unittest.TestCase):
         self.assertIn("single numbers: three, half, four", said)
         _, said, _ = call("train", self.model, "--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss",
                           "mse", "--steps", 1, "-o", self.out)
+        self.assertIn("trains 8 tensors (17 numbers), updates 2 running statistics\n", said)
         self.assertIn("constants of formulas are not trained: 3 single numbers ('three', ...)", said)
 
     def test_transposed_copies_inside(self):
