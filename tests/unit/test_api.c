@@ -406,13 +406,14 @@ static void test_words_of_plans(void **state)
 }
 
 /* In a child of its own, which ends by itself if the library waits for threads that are not there. */
-static int in_child(inv_session *s)
+static int in_child(inv_session *s, int threads)
 {
     inv_result r;
     int status;
     pid_t child = fork();
     if (child == 0) {
         alarm(20);
+        if (threads) omp_set_num_threads(threads); /* clang's runtime forgets the number in a child */
         const inv_status got = inv_session_step(s, &in, 1, &target, 0.1, &r);
         _exit(got == INV_OK ? 10 : got == INV_E_ARG && strstr(inv_context_message(ctx), "fork()") ? 11 : 12);
     }
@@ -429,10 +430,10 @@ static void test_fork(void **state)
     inv_session *s = open_session(&o);
     for (int i = 0; i < ROWS * WIDTH; i++) x[i] = (float)sin(i);
     assert_int_equal(inv_session_step(s, &in, 1, &target, 0.1, &r), INV_OK);
-    assert_int_equal(in_child(s), 11);
+    assert_int_equal(in_child(s, 0), 11);
     assert_int_equal(inv_session_step(s, &in, 1, &target, 0.1, &r), INV_OK); /* the parent goes on */
     omp_set_num_threads(1); /* nobody is waited for */
-    assert_int_equal(in_child(s), 10);
+    assert_int_equal(in_child(s, 1), 10);
     inv_session_destroy(s);
 }
 

@@ -264,7 +264,9 @@ static void test_convolutions(void **state)
                     served += holds(&wide, (inv_conv_part)part);
                     served += holds(&narrow, (inv_conv_part)part);
                 }
+#ifdef __x86_64__ /* for others Debian's oneDNN has none that is quicker than ours */
     assert_true(served > 0);
+#endif
 }
 
 int main(void)
