@@ -200,6 +200,7 @@ typedef struct inv_graph {
     inv_status failed;                /* sticky: first failure of a builder call */
     uint32_t fresh;                   /* counter for fresh names */
     size_t lowered;                   /* 1 + nodes that lowering went through: how far it got; 0: it did not begin */
+    size_t once_from;                /* from that node on nothing computed is repeated for what is stored; 0: it is */
     size_t arena_nbytes, host_nbytes; /* memplan: bytes of the transient part; of the arena in host memory */
     inv_id *name_index;               /* hash of value names (id + 1), for find and fresh */
     size_t name_cap;
@@ -299,7 +300,7 @@ inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code,
 /* Notes which extent does not fit (inv_misfit), in front of inv_node_fail. */
 static inline void inv_note_misfit(const inv_graph *g, int check, int64_t got, int64_t wanted)
 {
-    g->ctx->misfit = (inv_misfit){check, got, wanted};
+    g->ctx->misfit = (inv_misfit){.check = check, .got = got, .wanted = wanted};
 }
 /* The same of the first axis, from the last, in which two shapes differ; `repeats`: an extent of 1 fits any. */
 void inv_note_shapes(const inv_graph *g, int check, const inv_shape *got, const inv_shape *wanted, bool repeats);

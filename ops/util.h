@@ -86,16 +86,43 @@ static inline inv_status inv__infer_same(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
+static inline bool inv__is_stored(const inv_graph *g, inv_id v)
+{
+    return inv_val(g, v)->role == INV_ROLE_CONST || inv_val(g, v)->role == INV_ROLE_PARAM;
+}
+
+/* While sizes are looked for (inv_graph.once_from): the first axis, from the last, that has one entry in what is
+ * computed and several in what is stored, such as positions; what came out of a size that is too small looks so. */
+static inline bool inv__repeats(const inv_graph *g, int check, const inv_shape *a, const inv_shape *b, bool b_is_stored)
+{
+    for (int i = 1; i <= a->rank && i <= b->rank; i++) {
+        const int64_t got = a->dim[a->rank - i], wanted = b->dim[b->rank - i];
+        const int64_t computed = b_is_stored ? got : wanted, stored = b_is_stored ? wanted : got;
+        if (computed == stored || stored == 1) continue;
+        if (computed == 1) g->ctx->misfit = (inv_misfit){check + i - 1, got, wanted, true};
+        return computed == 1;
+    }
+    return false;
+}
+
 /* The shape that all given inputs broadcast to. */
 static inline inv_status inv__broadcast_all(const inv_graph *g, const inv_node *n, inv_shape *out)
 {
     INV_TRY(inv__need(g, n, 1));
     *out = *inv__in_shape(g, n, 0);
+    const bool once = g->fold && g->once_from && g->lowered >= g->once_from;
+    bool constant = inv__is_stored(g, n->in[0]);
     for (uint32_t i = 1; i < n->nin; i++) {
         inv_shape s;
         if (n->in[i] == INV_NONE) continue;
-        if (!inv_shape_broadcast(out, inv__in_shape(g, n, i), &s)) {
-            inv_note_shapes(g, 1 + (int)i * INV_MAX_RANK, out, inv__in_shape(g, n, i), true);
+        const inv_shape *is = inv__in_shape(g, n, i);
+        const int check = 1 + (int)i * INV_MAX_RANK;
+        const bool stored = inv__is_stored(g, n->in[i]);
+        if (once && stored != constant && inv__repeats(g, check, out, is, stored))
+            return inv_node_fail(g, n, INV_E_SHAPE, "what is computed would be repeated for what is stored");
+        constant = constant && stored;
+        if (!inv_shape_broadcast(out, is, &s)) {
+            inv_note_shapes(g, check, out, is, true);
             return inv_node_fail(g, n, INV_E_SHAPE,
                                  "the shapes do not broadcast; from the right, extents must be equal or 1");
         }

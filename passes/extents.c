@@ -5,7 +5,8 @@
  * file does not say so, so numbers are tried: each try goes through the passes up to lowering, and what gets farther
  * there is kept, until one gets through. The node where a try ends mostly says which extent it has and which it
  * wants (inv_misfit): how the first grows with a size tells the size. Where it does not say, multiples of what got so
- * far, customary sizes and small numbers are tried in turn. */
+ * far, customary sizes and small numbers are tried in turn. An image of one patch would fit the positions of 196 by
+ * being repeated: that counts as a fault, too, as long as some size changes it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +54,7 @@ typedef struct finder {
     size_t **group_of; /* per input and axis; SIZE_MAX: fixed */
     group group[MOST_GROUPS];
     size_t ngroup, work;
+    size_t once_from; /* inv_graph.once_from */
     int64_t least;    /* an extent of 1 fits by being repeated, which says little: 2, then as the last resort 1 */
     bool given;       /* the caller gives numbers for dimensions that the model leaves open */
     choice fault;     /* the first of the best score so far */
@@ -175,6 +177,7 @@ static inv_status look(finder *f, choice *c)
     INV_TRY(inv_graph_copy(f->source, &g));
     g->real = INV_F32;
     g->eval = true;
+    g->once_from = f->once_from;
     f->ctx->misfit = (inv_misfit){0};
     inv_status s = inv_compile_front(g, &rq, &plan);
     if (g->arena.failed) s = INV_E_NOMEM;
@@ -460,17 +463,22 @@ static inv_status climb(finder *f, choice *best)
 {
     for (size_t before = 0; best->score < DONE && best->score > before;) {
         before = best->score;
-        for (int how = 0; how < 4 && best->score == before; how++)
-            INV_TRY(how % 2 ? scan(f, how > 1, best) : follow(f, how > 1, best));
+        INV_TRY(follow(f, false, best));
+        if (best->score == before && best->misfit.repeats) { /* meant so, if no size changes it */
+            f->once_from = (before >> 16) + 1;
+            INV_TRY(look(f, best));
+        }
+        if (best->score == before) INV_TRY(scan(f, false, best));
+        if (best->score == before) INV_TRY(follow(f, true, best));
+        if (best->score == before) INV_TRY(scan(f, true, best));
     }
     return INV_OK;
 }
 
 /* What the try that got farthest ended with. */
-static inv_status refuse(finder *f, choice *best)
+static inv_status refuse(finder *f)
 {
     inv_str text;
-    INV_TRY(look(f, best));
     inv__str_init(&text, f->ctx);
     inv__str_add(&text, "no numbers were found for the open dimensions of the inputs that the model accepts. The try "
                         "that got farthest,");
@@ -491,15 +499,14 @@ static inv_status find(finder *f, int64_t batch, inv_arena *a)
     choice best;
     INV_TRY(find_open(f, a));
     for (size_t i = 0; i < f->ngroup; i++) best.value[i] = f->group[i].batch ? batch : FIRST;
+    f->once_from = 1;
     INV_TRY(look(f, &best));
     for (f->least = 2; f->least > 0; f->least--) INV_TRY(climb(f, &best));
-    if (best.score >= THROUGH) {
-        assign(f, best.value);
-        return INV_OK;
-    }
-    if (f->other || !f->same || f->given) return refuse(f, &best);
-    INV_TRY(look(f, &best)); /* the same for all numbers, so it is not theirs */
-    return f->ctx->code;
+    const bool theirs = f->other || !f->same || f->given; /* else the fault is the same for all numbers */
+    f->once_from = 0;
+    INV_TRY(look(f, &best));
+    if (best.score >= THROUGH) return INV_OK;
+    return theirs ? refuse(f) : f->ctx->code;
 }
 
 inv_status inv_extents_find(inv_context *ctx, const inv_graph *source, const inv_session_options *options,

@@ -115,6 +115,19 @@ def stem(path):
     return save(path, nodes, {"x": OPEN}, [weight("w", 6, 3, 11, 11)])
 
 
+def places(path):
+    """Patches without a token of their own: a single one would fit all positions by being repeated."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[16, 16]), helper.make_node("Reshape", ["c", "rows"], ["r"]),
+             helper.make_node("Add", ["positions", "r"], ["y"])]
+    return save(path, nodes, {"x": OPEN}, [weight("w", 4, 3, 16, 16), ints("rows", 0, 4, -1), weight("positions", 1, 4, 196)], rank=3)
+
+
+def spread(path):
+    """Numbers that are repeated for a constant, whatever the sizes are."""
+    nodes = [helper.make_node("Unsqueeze", ["x", "last"], ["u"]), helper.make_node("Mul", ["u", "w"], ["y"])]
+    return save(path, nodes, {"x": ["N", "T"]}, [ints("last", 2), weight("w", 7)], rank=3)
+
+
 def windows(path):
     """Patches of 16 in windows of 11 x 11."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[16, 16]), helper.make_node("Shape", ["c"], ["s"]),
@@ -176,6 +189,7 @@ class Extents(unittest.TestCase):
     def test_found(self):
         expected = {unet: "[1, 3, 16, 16]", classifier: "[1, 3, 224, 224]", window: "[1, 253]", fixed: "[1, 4, 8]",
                     vit16: "[1, 3, 224, 224]", vit14: "[1, 3, 336, 336]", vit37: "[1, 3, 518, 518]", stem: "[1, 3, 12, 12]",
+                    places: "[1, 3, 224, 224]", spread: "[1, 8]",
                     windows: "[1, 3, 176, 176]", oblong: "[1, 3, 52, 84]", square: "[1, 3, 68, 68]", wave: "[1, 1, 16000]"}
         for make, shape in expected.items():
             path = make(os.path.join(self.folder, make.__name__ + ".onnx"))
