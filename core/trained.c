@@ -148,9 +148,13 @@ bool inv_name_is_generated(const char *name)
 
 /* --- values --- */
 
+/* Whether its elements are finite. Of large ones the beginning tells, where a mask has some that are not, and so has
+ * a weight that went wrong; what a step makes of one that is elsewhere is seen by the step. */
 static bool is_finite(const inv_data *d)
 {
-    const size_t size = inv_dtype_size(d->dtype), n = d->bytes && size ? d->nbytes / size : 0;
+    enum { LOOKED_AT = 64 << 20 }; /* bytes */
+    const size_t size = inv_dtype_size(d->dtype), seen = d->nbytes < LOOKED_AT ? d->nbytes : LOOKED_AT;
+    const size_t n = d->bytes && size ? seen / size : 0;
     const char *p = d->bytes;
     bool all = true;
     switch (d->dtype) {
