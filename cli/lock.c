@@ -25,11 +25,12 @@ void cli_end_by_signal(int number)
     raise(number);
 }
 
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+
 /* Signals that end a program end this one, too, but not without taking the lock file away. That nobody reads any more
  * what it says, as behind `| head` or when Ctrl-C has ended `| tee`, is no reason to end without the output. */
 static void drop_at_end(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     static bool done;
     if (done) return;
     done = true;
@@ -66,7 +67,7 @@ static int lock_file(const char *path, pid_t *holder)
     }
 }
 
-int cli_lock(const char *option, const char *given, const char *path)
+static int lock(const char *option, const char *given, const char *path)
 {
     pid_t holder = 0;
     struct stat st;
@@ -94,5 +95,17 @@ int cli_lock(const char *option, const char *given, const char *path)
         return status;
     }
     free(name);
+    return status;
+}
+
+/* A signal waits until the lock file is known to what takes it away. */
+int cli_lock(const char *option, const char *given, const char *path)
+{
+    sigset_t ends, before;
+    sigemptyset(&ends);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&ends, numbers[i]);
+    sigprocmask(SIG_BLOCK, &ends, &before);
+    const int status = lock(option, given, path);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     return status;
 }
