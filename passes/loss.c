@@ -172,7 +172,7 @@ static inv_status fail_axes(inv_graph *g, const inv_plan *plan, inv_id logits, c
 }
 
 /* Where it is not said: the one axis that the target leaves for classes, of more than one where there are such. If none
- * does, axis 1, by which messages tell what was wanted. */
+ * does, one by which messages tell what was wanted. */
 static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_id logits, int *axis)
 {
     const inv_array *t = rq->options->target;
@@ -186,6 +186,10 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv
         const bool more = x.dim[d] > 1 && found && x.dim[found] <= 1, less = x.dim[d] <= 1 && found;
         if (found && !more && !less) return fail_axes(g, plan, logits, t, found, d);
         if (!less) found = d;
+    }
+    for (int d = 1; t && !found && d < x.rank && *axis == 1; d++) { /* axes of one aside, which the message then says */
+        const inv_shape is = inv_shape_of(t->rank, t->dims), want = without_axis(&x, d);
+        if (same_but_ones(&is, &want)) *axis = d;
     }
     if (found) *axis = found;
     if (found <= 1 && t) return INV_OK;

@@ -92,6 +92,12 @@ class Refused(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertNotIn("reshape", err)
 
+    def test_labels_with_an_axis_of_one(self):
+        path = self.model([node("MatMul", ["x", "w"], ["y"])], {"x": ["N", 5, 3]}, 3, w=floats(3, 7))
+        self.save(x=floats(4, 5, 3), t=np.zeros((4, 5, 1), np.int64))
+        self.refused("train", path, "--data", self.file("x.npy"), "--target", self.file("t.npy"), "--loss", "cross_entropy",
+                     "-o", self.file("o.onnx"), says=["y.reshape(-1, 5)"])
+
     def test_class_weights(self):
         path = self.model([node("MatMul", ["x", "w"], ["y"])], {"x": ["N", 3]}, 2, w=floats(3, 2))
         self.save(x=floats(4, 3), t=np.array([0, 1, 1, 0]))
