@@ -81,13 +81,6 @@ bool inv_use_quantizes(const inv_graph *g, const inv_node *n, uint32_t slot)
 
 /* --- masks --- */
 
-static bool any_of(const inv_node *n, const char *const *name)
-{
-    for (; *name; name++)
-        if (inv_node_is(n, *name)) return true;
-    return false;
-}
-
 /* Whether a value is the same for all data: made of constants, initializers and shapes. */
 static bool is_given(const inv_graph *g, inv_id v, unsigned deep)
 {
@@ -115,7 +108,7 @@ static bool is_product(const inv_graph *g, inv_id v)
     inv_id at = INV_NONE;
     const inv_node *n = v == INV_NONE ? NULL : giver(g, v, &at);
     bool any = false;
-    for (uint32_t k = 0; n && any_of(n, names) && k < n->nin; k++)
+    for (uint32_t k = 0; n && inv_node_is_any(n, names) && k < n->nin; k++)
         any = any || (n->in[k] != INV_NONE && is_given(g, n->in[k], DEEP));
     return any;
 }
@@ -133,7 +126,7 @@ uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, con
     if (inv_node_is(n, "Attention")) return slot == 3 ? scores : 0;
     if (where && !slot) return 0;
     if (product || where) bits |= factor;
-    if (any_of(n, sums)) bits |= of & (scores | scaled);
+    if (inv_node_is_any(n, sums)) bits |= of & (scores | scaled);
     if (!two) return bits;
     const bool given = of & (scores | factor) && is_given(g, n->in[1 - slot], DEEP);
     if (given && of & scores && (product || (slot == 0 && inv_node_is(n, "Div")))) bits |= scores | scaled;

@@ -13,6 +13,14 @@ static inline bool inv_node_is(const inv_node *n, const char *op_type)
     return !strcmp(n->op_type, op_type) && !*n->domain;
 }
 
+/* One of these, the list ending with NULL. */
+static inline bool inv_node_is_any(const inv_node *n, const char *const *op_types)
+{
+    for (; *op_types; op_types++)
+        if (inv_node_is(n, *op_types)) return true;
+    return false;
+}
+
 /* The node's name; where it has none, that of the file's node that it comes from, else that of its first result. */
 static inline const char *inv_node_called(const inv_graph *g, const inv_node *n)
 {

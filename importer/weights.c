@@ -101,17 +101,10 @@ static inv_status candidate(lifter *x, const view *w, inv_id v, inv_data *out)
     return INV_OK;
 }
 
-static bool any_of(const inv_node *n, const char *const *name)
-{
-    for (; *name; name++)
-        if (inv_node_is(n, *name)) return true;
-    return false;
-}
-
 static bool is_product(const inv_node *n)
 {
     static const char *const names[] = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "DeformConv", NULL};
-    return any_of(n, names);
+    return inv_node_is_any(n, names);
 }
 
 static bool is_weight_slot(const inv_node *n, uint32_t slot)
@@ -136,7 +129,8 @@ static bool is_known_slot(const inv_node *n, uint32_t slot)
 {
     static const char *const all[] = {"Range", "ConstantOfShape", "NonMaxSuppression", NULL};
     static const char *const behind_first[] = {"Resize", "Upsample", "Pad", "Clip", "Slice", "TopK", NULL};
-    return any_of(n, all) || (slot && any_of(n, behind_first)) || (slot == 2 && inv_node_is(n, "OneHot"));
+    return inv_node_is_any(n, all) || (slot && inv_node_is_any(n, behind_first)) ||
+           (slot == 2 && inv_node_is(n, "OneHot"));
 }
 
 /* --- all graphs of the file --- */

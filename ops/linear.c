@@ -424,9 +424,9 @@ const inv_op_def inv__op_filter_inverse = {
 #define MOST_TOLD 1e7 /* products of columns square a condition number, and tell it in float64 up to about here */
 #define POWER_STEPS 24
 
-/* Largest and smallest singular value of the triangle r (leading dimension ld): power iteration on r' r and on its
- * inverse, from a fixed start. x: k doubles. Both come out a little inside of the true range, within a few percent. */
-static void triangle_range(const double *r, lapack_int k, lapack_int ld, double *x, double *most, double *least)
+/* Largest and smallest singular value of the triangle r in [k,k]: power iteration on r' r and on its inverse, from a
+ * fixed start. x: k doubles. Both come out a little inside of the true range, within a few percent. */
+static void triangle_range(const double *r, lapack_int k, double *x, double *most, double *least)
 {
     for (int inverse = 0; inverse < 2; inverse++) {
         uint64_t h = 88172645463325252u;
@@ -439,13 +439,13 @@ static void triangle_range(const double *r, lapack_int k, lapack_int ld, double 
             double scale = cblas_dnrm2(k, x, 1);
             if (!(scale > 0) || !isfinite(scale)) break;
             cblas_dscal(k, 1 / scale, x, 1);
-            if (inverse) cblas_dtrsv(CblasColMajor, CblasUpper, CblasTrans, CblasNonUnit, k, r, ld, x, 1);
-            else cblas_dtrmv(CblasColMajor, CblasUpper, CblasNoTrans, CblasNonUnit, k, r, ld, x, 1);
+            if (inverse) cblas_dtrsv(CblasColMajor, CblasUpper, CblasTrans, CblasNonUnit, k, r, k, x, 1);
+            else cblas_dtrmv(CblasColMajor, CblasUpper, CblasNoTrans, CblasNonUnit, k, r, k, x, 1);
             norm = cblas_dnrm2(k, x, 1); /* of r x (or r^-T x), |x| = 1 */
             if (step > 3 && fabs(norm - was) <= 1e-3 * norm) break;
             was = norm;
-            if (inverse) cblas_dtrsv(CblasColMajor, CblasUpper, CblasNoTrans, CblasNonUnit, k, r, ld, x, 1);
-            else cblas_dtrmv(CblasColMajor, CblasUpper, CblasTrans, CblasNonUnit, k, r, ld, x, 1);
+            if (inverse) cblas_dtrsv(CblasColMajor, CblasUpper, CblasNoTrans, CblasNonUnit, k, r, k, x, 1);
+            else cblas_dtrmv(CblasColMajor, CblasUpper, CblasTrans, CblasNonUnit, k, r, k, x, 1);
         }
         *(inverse ? least : most) = inverse ? 1 / norm : norm;
     }
@@ -461,18 +461,17 @@ static bool load(double *a, const inv_data *w, size_t from, size_t count)
     return true;
 }
 
-/* Rows [from, from + rows) of w, or of its transpose, whichever is tall with k columns, to row `at` of a column-major
- * matrix. row: work space for one of w's rows. */
-static bool load_rows(double *a, size_t ld, size_t at, const inv_data *w, size_t k, size_t from, size_t rows,
-                      double *row)
+/* Rows [from, from + rows) of w, or of its transpose, whichever is tall with k columns, as a column-major matrix. row:
+ * work space for one of w's rows. */
+static bool load_rows(double *a, size_t ld, const inv_data *w, size_t k, size_t from, size_t rows, double *row)
 {
     size_t width = (size_t)w->shape.dim[1];
     bool transposed = (size_t)w->shape.dim[0] == k;
     for (size_t j = 0; transposed && j < k; j++)
-        if (!load(a + j * ld + at, w, j * width + from, rows)) return false;
+        if (!load(a + j * ld, w, j * width + from, rows)) return false;
     for (size_t i = 0; !transposed && i < rows; i++) {
         if (!load(row, w, (from + i) * width, k)) return false;
-        for (size_t j = 0; j < k; j++) a[j * ld + at + i] = row[j];
+        for (size_t j = 0; j < k; j++) a[j * ld + i] = row[j];
     }
     return true;
 }
@@ -487,13 +486,13 @@ static lapack_int range_by_products(const inv_data *w, double *gram, size_t k, d
     *most = *least = 0;
     for (size_t done = 0; done < rows; done += room) {
         const size_t next = room < rows - done ? room : rows - done;
-        if (!load_rows(a, room, 0, w, k, done, next, x)) return 0;
+        if (!load_rows(a, room, w, k, done, next, x)) return 0;
         cblas_dsyrk(CblasColMajor, CblasUpper, CblasTrans, n, (lapack_int)next, 1, a, (lapack_int)room, done > 0, gram,
                     n);
     }
     const lapack_int info = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'U', n, gram, n);
     if (info != 0) return info > 0 ? 0 : info; /* above 0: a pivot that is not positive */
-    triangle_range(gram, n, n, x, most, least);
+    triangle_range(gram, n, x, most, least);
     if (*most > MOST_TOLD * *least) *least = 0;
     return 0;
 }

@@ -337,6 +337,7 @@ static inv_status concat_grad(inv_grad *b)
 }
 
 /* --- SplitSizes<axis,sizes>(x) -> xs* --- */
+
 /* The axis is to have what all sizes add up to. */
 static void note_total(const inv_graph *g, int64_t extent, const int64_t *sizes, size_t count)
 {

@@ -187,7 +187,7 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv
         if (found && !more && !less) return fail_axes(g, plan, logits, t, found, d);
         if (!less) found = d;
     }
-    for (int d = 1; t && !found && d < x.rank && *axis == 1; d++) { /* axes of one aside, which the message then says */
+    for (int d = x.rank - 1; t && !found && d > 0; d--) { /* the first but for axes of one, as the message then says */
         const inv_shape is = inv_shape_of(t->rank, t->dims), want = without_axis(&x, d);
         if (same_but_ones(&is, &want)) *axis = d;
     }

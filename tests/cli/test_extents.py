@@ -238,6 +238,12 @@ class Extents(unittest.TestCase):
         assert "no numbers" not in err and "accepts" not in err, err
 
 
+    def same_at(self, path, out, *sizes):
+        for size in sizes:
+            x = rng.standard_normal(size).astype(np.float32)
+            a, b = (ort.InferenceSession(p).run(None, {"x": x})[0] for p in (path, out))
+            assert np.array_equal(a, b)
+
     def test_every_size(self):
         """What is written runs at sizes other than the one that was looked at, and its inverses undo it there."""
         nodes = [helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),
@@ -247,20 +253,13 @@ class Extents(unittest.TestCase):
         out = os.path.join(self.folder, "c.inv.onnx")
         status, _, err = call("rewrite", path, "-o", out)
         assert status == 0, err
-        for size in ((1, 4, 8, 8), (2, 4, 13, 9)):
-            x = rng.standard_normal(size).astype(np.float32)
-            a, b = (ort.InferenceSession(p).run(None, {"x": x})[0] for p in (path, out))
-            assert np.array_equal(a, b)
-
+        self.same_at(path, out, (1, 4, 8, 8), (2, 4, 13, 9))
 
     def test_every_multiple(self):
         path, out = windows(os.path.join(self.folder, "w.onnx")), os.path.join(self.folder, "w.out.onnx")
         status, _, err = call("rewrite", path, "-o", out)
         assert status == 0, err
-        for size in ((1, 3, 176, 176), (2, 3, 352, 176)):
-            x = rng.standard_normal(size).astype(np.float32)
-            a, b = (ort.InferenceSession(p).run(None, {"x": x})[0] for p in (path, out))
-            assert np.array_equal(a, b)
+        self.same_at(path, out, (1, 3, 176, 176), (2, 3, 352, 176))
 
 
 if __name__ == "__main__":
