@@ -56,7 +56,9 @@ class Arena(unittest.TestCase):
         for memory in ("store", "recompute"):
             late = report("plan", *options, "--memory", memory)
             early = report("plan", *options, "--memory", memory, "--early-update")
-            self.assertLess(early["arena_bytes"], 0.9 * late["arena_bytes"], memory)
+            # Without what convolutions work in: on some processors that is most of it.
+            arena = [p["arena_bytes"] - p["classes"]["workspace"] for p in (early, late)]
+            self.assertLess(arena[0], 0.9 * arena[1], memory)
             most = [max(t["gradient_bytes"] for t in p["timeline"]) for p in (early, late)]
             self.assertLess(most[0], 0.9 * most[1], memory)
 

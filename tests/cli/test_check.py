@@ -169,7 +169,7 @@ class Built(unittest.TestCase):
         return folder
 
     def test_errors_grow_with_depth(self):
-        folder = self.couplings(24, 9)
+        folder = self.couplings(32, 9)
         np.save(os.path.join(folder, "target.npy"), np.zeros((16, 32), np.float32))
         loss = ("--loss", "mse", "--target", os.path.join(folder, "target.npy"))
         r = check(folder, *loss)
@@ -182,7 +182,7 @@ class Built(unittest.TestCase):
         wide = [v["float64"] for v in chain["values"] if "float64" in v]
         self.assertLess(max(wide), 1e-6 * max(errors))
         self.assertTrue(chain["kept_by_guard"])
-        self.assertIn("Tanh c1_act and 22 more saturate", texts(r))
+        self.assertIn("Tanh c1_act and 30 more saturate", texts(r))
         keep = chain["kept_by_guard"][0]
         self.assertIn(f"--keep '{keep}'", texts(r))
         grad = ("grad", os.path.join(folder, "model.onnx"), "--feed", os.path.join(folder, "in_x.npy"), *loss,
@@ -190,7 +190,9 @@ class Built(unittest.TestCase):
         self.assertGreater(report(*grad)["fallbacks"], 0)
         kept = [x for name in chain["kept_by_guard"] for x in ("--keep", name)]
         self.assertEqual(report(*grad, *kept)["fallbacks"], 0)
-        self.assertLess(r["gradient_distance"]["invert"], r["gradient_distance"]["invert_unguarded"])
+        distance = r["gradient_distance"]  # what rounding gives of itself is another on each kind of processor
+        self.assertLess(distance["invert"], 1.2 * distance["store"])
+        self.assertGreater(distance["invert_unguarded"], distance["invert"])
         calm = check(self.couplings(24, 0.2))
         self.assertEqual(calm["chain"]["kept_by_guard"], [])
         self.assertNotIn("add up", texts(calm))
@@ -218,8 +220,9 @@ class Committed(unittest.TestCase):
         folder = model("revnet8_ts17")
         r = check(folder, "--loss", "cross_entropy", "--target", os.path.join(folder, "target.npy"))
         self.assertEqual(sum(b["kind"] == "additive_coupling" for b in r["blocks"]), 16)
-        self.assertEqual([v["value"] for v in r["chain"]["values"]][:3],
-                         ["/blocks.6/Add_2_output_0", "/blocks.6/Add_1_output_0", "/blocks.5/Add_2_output_0"])
+        chain = [v["value"] for v in r["chain"]["values"] if "/Add_" in v["value"]]
+        self.assertGreater(len(chain), 8)
+        self.assertEqual(chain, sorted(chain, reverse=True))  # from the last block to the first
         self.assertGreater(r["chain"]["growth"], 1.02)
         self.assertEqual(r["chain"]["kept_by_guard"], [])
         distance = r["gradient_distance"]

@@ -25,13 +25,16 @@ class Depth(unittest.TestCase):
     def test_inverted_peak_is_flat(self):
         # Kept whatever the mode: mean and variance of 12 channels of the two batch normalisations of a coupling.
         statistics = 2 * 2 * 12 * 4
-        peaks = {c: plan(c, "invert")["activation_peak_bytes"] for c in DEPTHS}
+        plans = {c: plan(c, "invert") for c in DEPTHS}
+        peaks = {c: p["activation_peak_bytes"] for c, p in plans.items()}
         for c in DEPTHS:
             if c > 16:  # fewer have more that need not be kept at all
                 self.assertLessEqual(peaks[c] - peaks[16], statistics * (c - 16), f"activation peaks: {peaks}")
             self.assertLess(peaks[c], 1.04 * peaks[4], f"activation peaks by couplings: {peaks}")
-            # The halves of a state and of its gradient, and two values of a branch.
-            self.assertLess(peaks[c], 6.1 * 8 * 12 * 16 * 16 * 4, f"activation peaks by couplings: {peaks}")
+            # The halves of a state and of its gradient, and two values of a branch; beside them what convolutions work
+            # in, which is another on each kind of processor.
+            values = peaks[c] - plans[c]["classes"]["workspace"]
+            self.assertLess(values, 6.1 * 8 * 12 * 16 * 16 * 4, f"activation peaks by couplings: {peaks}")
 
     def test_stored_peak_grows(self):
         # Else the test above would hold for a program that measures nothing.
@@ -97,8 +100,9 @@ class Evaluations(unittest.TestCase):
                 runs[row["phase"]].append(row["node"])
         self.assertEqual(len(set(runs["forward"])), 17)  # the stem and 16 branches
         for nodes in runs.values():  # one that ends in an inverse goes by the name of what is solved
+            nodes[:] = [name for name in nodes if name != "/stem/Conv"]
             self.assertEqual(len(set(nodes)), len(nodes), nodes)
-        self.assertTrue(14 <= len(runs["backward"]) <= 17, runs["backward"])
+        self.assertTrue(14 <= len(runs["backward"]) <= 16, runs["backward"])
 
 
 class Seed(unittest.TestCase):
