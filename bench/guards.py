@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What guards cost: processor time of a step in mode invert with them and without, in turns, on networks of usual extents
-that this script makes. Needs a release build, onnx and numpy; the method is described in README.md.
+"""What guards cost: their nodes' share of a step in mode invert, by --profile, on networks of usual extents that this script
+makes. Needs a release build, onnx and numpy; the method is described in README.md.
 
     python3 bench/guards.py --invonnx build/release/invonnx [-o bench/results/guards.md]"""
 import argparse
 import datetime
+import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -38,33 +38,31 @@ def revnet(path):
     return revnets.BATCH, np.int64, (revnets.BATCH, 3, 32, 32), (revnets.BATCH,), "cross_entropy"
 
 
-# steps of a short and of a long run: what is measured is the difference
-NETWORKS = {"RealNVP, 8 couplings, batch 512": (flow, 20, 120), "RevNet-38, batch 100": (revnet, 1, 4)}
+# with the steps of a run
+NETWORKS = {"RealNVP, 8 couplings, batch 512": (flow, 60), "RevNet-38, batch 100": (revnet, 4)}
 
 
-def seconds(args, model, steps, guard):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([args.invonnx, "train", model + ".onnx", "--data", model + ".x.npy", "--target", model + ".y.npy",
-                    "--loss", args.loss, "--batch", str(args.batch), "--steps", str(steps), "--lr", "1e-5", "--memory",
-                    "invert", "--guard", guard, "--cost", "flops", "--threads", "1", "-q", "-o", model + ".out.onnx"],
-                   check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def seconds(args, model, steps):
+    """Of a step: of guards, of the rest."""
+    done = subprocess.run([args.invonnx, "train", model + ".onnx", "--data", model + ".x.npy", "--target", model + ".y.npy",
+                           "--loss", args.loss, "--batch", str(args.batch), "--steps", str(steps), "--lr", "1e-5",
+                           "--memory", "invert", "--cost", "flops", "--threads", "1", "--profile", "--json", "-o",
+                           model + ".out.onnx"], check=True, capture_output=True, text=True)
+    nodes = json.loads(done.stdout)["timeline"]
+    guards = sum(t.get("seconds", 0) for t in nodes if t.get("guard"))
+    return guards, sum(t.get("seconds", 0) for t in nodes) - guards
 
 
 def measure(args, name, folder):
-    make, few, many = NETWORKS[name]
+    make, steps = NETWORKS[name]
     model, rng = os.path.join(folder, make.__name__), np.random.default_rng(0)
     args.batch, kind, x, y, args.loss = make(model + ".onnx")
     np.save(model + ".x.npy", rng.standard_normal(x).astype(np.float32))
     np.save(model + ".y.npy", rng.integers(0, 10, y) if kind == np.int64 else rng.standard_normal(y).astype(kind))
-    took = {"on": [], "off": []}
-    for _ in range(args.rounds):
-        for guard, list_ in took.items():
-            list_.append((seconds(args, model, many, guard) - seconds(args, model, few, guard)) / (many - few))
-    extra = sorted(a / b - 1 for a, b in zip(took["on"], took["off"]))
-    return (f"| {name} | {1e3 * median(took['off']):.2f} | {1e3 * median(took['on']):.2f} | {100 * median(extra):+.1f} % | "
-            f"{100 * extra[0]:+.1f} to {100 * extra[-1]:+.1f} % |")
+    took = [seconds(args, model, steps) for _ in range(args.rounds)]
+    share = sorted(guards / rest for guards, rest in took)
+    return (f"| {name} | {1e3 * median(rest for _, rest in took):.2f} | {1e3 * median(guards for guards, _ in took):.2f} | "
+            f"{100 * median(share):.1f} % | {100 * share[0]:.1f} to {100 * share[-1]:.1f} % |")
 
 
 def main():
@@ -77,9 +75,9 @@ def main():
         rows = [measure(args, name, folder) for name in NETWORKS]
     text = "\n".join([
         "# What guards cost", "",
-        f"`python3 bench/guards.py`, {datetime.date.today()}, {compare.processor()}, one thread, {args.rounds} rounds. Processor "
-        "time of a step in mode invert, in milliseconds; added is the median over rounds, each with and without in turn.", "",
-        "| network | without | with | added | spread |", "| --- | --- | --- | --- | --- |", *rows, ""])
+        f"`python3 bench/guards.py`, {datetime.date.today()}, {compare.processor()}, one thread, {args.rounds} rounds. "
+        "Milliseconds of a step in mode invert, by the times of its nodes, and the guards' share of what the rest takes.", "",
+        "| network | the rest | guards | share | spread |", "| --- | --- | --- | --- | --- |", *rows, ""])
     if args.out:
         with open(args.out, "w") as f:
             f.write(text)

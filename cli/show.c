@@ -181,11 +181,12 @@ void cli_show_profile(const json_t *report)
     const json_t *timeline = json_object_get(report, "timeline"), *t;
     size_t n = 0, kinds = 0, i, room = json_array_size(timeline) + 1;
     share *node = calloc(room, sizeof *node), *kind = calloc(room, sizeof *kind);
-    double all = 0;
+    double all = 0, guards = 0;
     json_array_foreach(timeline, i, t)
     {
         double seconds = cli_number(t, "seconds");
         if (seconds <= 0 || !node || !kind) continue;
+        if (json_is_true(json_object_get(t, "guard"))) guards += seconds;
         const share s = {cli_string(t, "op"), cli_string(t, "phase"), cli_string(t, "node"), seconds, 1};
         size_t k = 0;
         while (k < kinds && (strcmp(kind[k].op, s.op) != 0 || strcmp(kind[k].phase, s.phase) != 0)) k++;
@@ -199,6 +200,7 @@ void cli_show_profile(const json_t *report)
         printf("\nprofile: %.3f ms a step in %zu nodes\n  %10s %6s  %-20s %-9s %7s\n", 1e3 * all, n, "ms", "%",
                "operator", "phase", "nodes");
         show_shares(kind, kinds, kinds, all);
+        if (guards > 0) printf("guards are %.3f ms of it, %.1f %%\n", 1e3 * guards, 100 * guards / all);
         printf("the slowest\n");
         show_shares(node, n, 10, all);
     }

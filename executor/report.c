@@ -27,7 +27,7 @@ json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_n
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
 
-/* `ready`: the same nodes as they ran, with times; NULL: they were not timed. */
+/* `ready`: the same nodes as they ran, with times; NULL: they were not timed. `guard`: there for a guard's sake only. */
 static json_t *timeline(const inv_plan *p, const inv_ready *ready)
 {
     json_t *list = json_array();
@@ -38,6 +38,7 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
                                 "phase", phase_names[n->phase], "live_bytes", bytes(inv_live_total(l)),
                                 "activation_bytes", bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
                                 bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
+        if (row && n->guards) (void)json_object_set_new(row, "guard", json_true());
         if (row && p->seconds)
             (void)json_object_set_new(row, "predicted_seconds", inv_report_number(p->seconds[i]));
         if (row && ready && ready[i].runs)

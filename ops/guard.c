@@ -8,14 +8,15 @@
  * Attribute `every`: of a sample of the elements (inv__guard_place). What is not real is taken as its bits, each an
  * element 0 or 1: then it is the square root of how many changed for each that was set.
  *
- * The bits of a fingerprint depend on values only: PARTS fixed shares, four lanes each, added in order. */
+ * The bits of a fingerprint depend on values only: fixed shares, sixteen lanes each, added in order. */
 #include "ops/builtin.h"
 #include "ops/guard_gpu.h"
 #include "ops/parallel.h"
 #include "ops/philox.h"
 #include "ops/util.h"
 
-#define PARTS 64
+#define PARTS 64   /* shares at most */
+#define SHARE 2048 /* elements of a share at least; a multiple of 64 */
 #define NPROJ INV_GUARD_NPROJ
 #define NSUM INV_GUARD_NSUM
 #define COUNT_SHARE 2048 /* elements per block of the count on a device */
@@ -25,6 +26,25 @@ static const double sign[16][4] = {
     {1, 1, 1, 1},   {-1, 1, 1, 1},   {1, -1, 1, 1},   {-1, -1, 1, 1},   {1, 1, -1, 1},   {-1, 1, -1, 1},
     {1, -1, -1, 1}, {-1, -1, -1, 1}, {1, 1, 1, -1},   {-1, 1, 1, -1},   {1, -1, 1, -1},  {-1, -1, 1, -1},
     {1, 1, -1, -1}, {-1, 1, -1, -1}, {1, -1, -1, -1}, {-1, -1, -1, -1}};
+
+/* x, or -x where the lowest bit of `minus` is set; all in integers, which vectors of any length do at once. */
+static inline float flip_f32(float x, uint32_t minus)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    u ^= minus << 31;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+static inline double flip_f64(double x, uint32_t minus)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    u ^= (uint64_t)minus << 63;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
 
 #define INV_BOTH "ops/guard_kernels.inc"
 #include "ops/both_reals.inc"

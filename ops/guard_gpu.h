@@ -36,11 +36,16 @@ INV_HD int64_t inv__guard_place(uint64_t key, int64_t every, int64_t at)
 INV_HD uint64_t inv__guard_word_of(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 0), b); }
 INV_HD unsigned inv__guard_turned(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 1), b) & 15; }
 
+/* The pattern of projection k over the elements of a block. */
+INV_HD uint64_t inv__guard_pattern(int k)
+{
+    return (k & 1 ? 0xaaaaaaaaaaaaaaaau : 0) ^ (k & 2 ? 0xccccccccccccccccu : 0);
+}
+
 /* The signs of the block in projection k. */
 INV_HD uint64_t inv__guard_signs(uint64_t key, uint64_t b, int k)
 {
-    const uint64_t odd = k & 1 ? 0xaaaaaaaaaaaaaaaau : 0, upper = k & 2 ? 0xccccccccccccccccu : 0;
-    return inv__guard_word_of(key, b) ^ odd ^ upper ^ (0 - (uint64_t)(inv__guard_turned(key, b) >> k & 1));
+    return inv__guard_word_of(key, b) ^ inv__guard_pattern(k) ^ (0 - (uint64_t)(inv__guard_turned(key, b) >> k & 1));
 }
 
 /* Bits set in a word, by halves: 2, 4, 8 bits at a time, then the bytes added up by a product. */

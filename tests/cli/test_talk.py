@@ -58,6 +58,14 @@ class Talk(unittest.TestCase):
         self.assertEqual(json.loads(out)["steps_done"], 3)
         self.assertRegex(err, r"24 rows, batch 8, 3 steps(.|\n)*epoch 1/1(.|\n)*weights saved")
 
+    def test_profile(self):
+        for guard, wanted in (("on", self.assertTrue), ("off", self.assertFalse)):
+            more = ("--profile", "--memory", "invert", "--guard", guard)
+            wanted(re.search(r"profile: .* ms a step(.|\n)*guards are [0-9.]+ ms of it, [0-9.]+ %", self.call(*self.train, *more)[0]))
+            rows = json.loads(self.call(*self.train, *more, "--json")[0])["timeline"]
+            self.assertTrue(all(row["seconds"] >= 0 for row in rows if "seconds" in row))
+            wanted(any(row.get("guard") for row in rows))
+
     def test_verbose_and_quiet(self):
         out, _ = self.call(*self.train, "-v")
         self.assertRegex(out, r"bound \+(.|\n)*epoch 1/1(.|\n)*planned peak(.|\n)*values for backward")
