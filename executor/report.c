@@ -27,7 +27,7 @@ json_t *inv_report_number(double x) { return isfinite(x) ? json_real(x) : json_n
 
 static json_t *bytes(size_t n) { return json_integer((json_int_t)n); }
 
-/* `ready`: the same nodes as they ran, with times; NULL: they were not timed. `guard`: there for a guard's sake only. */
+/* `ready`: the same nodes as they ran, with times; NULL: they were not timed. `guard`: for a guard's sake only. */
 static json_t *timeline(const inv_plan *p, const inv_ready *ready)
 {
     json_t *list = json_array();
