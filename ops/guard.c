@@ -49,15 +49,15 @@ static inline double flip_f64(double x, uint32_t minus)
 #define INV_BOTH "ops/guard_kernels.inc"
 #include "ops/both_reals.inc"
 
-/* Sums of whole numbers, exact in any order. */
-static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, double out[NSUM])
+/* Adds words w0..w1-1, of which x has the first. Sums of whole numbers, exact in any order. */
+INV_SIMD static void project_words(const uint8_t *x, int64_t w0, int64_t w1, uint64_t key, int64_t sum[NSUM])
 {
     int64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, ones = 0;
-    const int64_t words = (nbytes + 7) / 8;
-#pragma omp parallel for schedule(static) reduction(+ : s0, s1, s2, s3, ones) if (nbytes > INV_OMP_MIN)
-    for (int64_t i = 0; i < words; i++) {
-        const uint64_t w = inv__guard_word(x, nbytes, i), b = (uint64_t)i;
-        if (!w) continue;
+#pragma omp simd reduction(+ : s0, s1, s2, s3, ones)
+    for (int64_t i = w0; i < w1; i++) {
+        uint64_t w;
+        memcpy(&w, x + 8 * (i - w0), sizeof w);
+        const uint64_t b = (uint64_t)i;
         const int all = inv__guard_ones(w);
         ones += all;
         s0 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 0));
@@ -65,8 +65,22 @@ static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, dou
         s2 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 2));
         s3 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 3));
     }
-    const double sum[NSUM] = {(double)s0, (double)s1, (double)s2, (double)s3, (double)ones};
-    memcpy(out, sum, sizeof sum);
+    const int64_t more[] = {s0, s1, s2, s3, ones};
+    for (int k = 0; k <= NPROJ; k++) sum[k] += more[k];
+}
+
+static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, double out[NSUM])
+{
+    int64_t sum[NSUM] = {0};
+    const int64_t words = nbytes / 8, share = SHARE / 8;
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (nbytes > INV_OMP_MIN)
+    for (int64_t w = 0; w < words; w += share) project_words(x + 8 * w, w, inv__min64(w + share, words), key, sum);
+    if (nbytes % 8) {
+        uint8_t rest[8] = {0};
+        memcpy(rest, x + 8 * words, (size_t)(nbytes % 8));
+        project_words(rest, words, words + 1, key, sum);
+    }
+    for (int k = 0; k < NSUM; k++) out[k] = (double)sum[k];
 }
 
 static void fingerprint(const inv_tensor *v, int64_t every, uint64_t key, double out[NSUM])
@@ -239,6 +253,7 @@ static const inv_op_def guard_sum = {
     .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
                                    "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)",
                                    "fp = GuardSum<key = 7, every = 3>(float[5000] v)",
+                                   "v = Log(float[4000] x)\nfp = GuardSum<key = 7, every = 3>(v)",
                                    "fp = GuardSum<key = 8>(uint8[41,101] v)", NULL},
     .doc = "fingerprint of a tensor: four random-sign projections, sum of squares, number of non-finite elements"};
 

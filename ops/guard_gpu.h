@@ -26,7 +26,7 @@ INV_HD int64_t inv__guard_sampled(int64_t n, int64_t every)
 INV_HD int64_t inv__guard_place(uint64_t key, int64_t every, int64_t at)
 {
     if (every <= 1) return at;
-    const uint64_t run = (uint64_t)at / 64, drawn = inv__mix64(~key, run) % (uint64_t)every;
+    const uint64_t run = (uint64_t)at / 64, drawn = (inv__mix64(~key, run) >> 32) * (uint64_t)every >> 32;
     return (int64_t)((run * (uint64_t)every + drawn) * 64 + (uint64_t)at % 64);
 }
 
