@@ -28,9 +28,13 @@ static const inv_node *giver(const inv_graph *g, inv_id v, inv_id *at)
 
 /* --- quantization --- */
 
+/* Biases are quantized in 32 bits, what is exact in 16. */
 static bool is_integer_weight(int t)
 {
-    return t == INV_I8 || t == INV_U8 || t == INV_I4 || t == INV_U4 || t == INV_I2 || t == INV_U2;
+    static const int types[] = {INV_I2, INV_U2, INV_I4, INV_U4, INV_I8, INV_U8, INV_I16, INV_U16, INV_I32};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (t == types[i]) return true;
+    return false;
 }
 
 /* Integers that the file holds, of a type in which weights are quantized; of zeros and ones masks are made. */

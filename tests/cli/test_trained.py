@@ -360,6 +360,10 @@ def check_dequantized(at):
         model = save(at("chain.onnx"), integers + [node(op, ["h0", "scale"], "h")] + gain,
                      plain | {"wq": wq, "scale": value, "gain": f32(6)}, ["N", 6], ["N", 6])
         holds(at, model, {"scale": "quantization"})
+    # a bias, in 32 bits
+    bias = [node("Cast", ["bq"], "bf", to=1), node("Mul", ["bf", "scale"], "b"), node("MatMul", ["x", "v"], "h")]
+    init = {"bq": RNG.integers(-9999, 9999, 6).astype(np.int32), "scale": scale / 100, "v": f32(6, 6)}
+    holds(at, save(at("bias.onnx"), bias + end, init, ["N", 6], ["N", 6]), {"scale": "quantization"})
     # integers that are no weights: of zeros and ones
     flags = {"wq": (wq > 0).astype(np.uint8), "scale": f32(6), "b": f32(6)}
     mask = [node("Cast", ["wq"], "wf", to=1), node("Mul", ["wf", "scale"], "w"), node("MatMul", ["x", "w"], "h")]
