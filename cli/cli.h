@@ -192,7 +192,8 @@ typedef struct cli_data {
     size_t ninputs;
     npy_array *inputs;
     const char **files; /* per input, then of the target */
-    bool *whole; /* per input: not made of rows; every step gets all of it */
+    bool *whole;  /* per input: not made of rows; every step gets all of it */
+    bool stacked; /* rows are entries: what a step gets has all axes but the first */
     npy_array target;
     bool has_target;
     int64_t nrows;
@@ -211,10 +212,13 @@ int cli_data_reserve(cli_data *data, int64_t batch);
 void cli_data_close(cli_data *data);
 /** Rows [start, start + n) of the order as arrays and target_array, valid until the next call. */
 void cli_data_batch(cli_data *data, int64_t start, int64_t n);
+/** Creates the session. Inputs that go whole into every step may decide shapes and branches: where they do, they are
+ *  constants of the session. */
+inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_options *so);
 void cli_data_shuffle(cli_data *data, uint64_t seed, uint64_t epoch);
 /** Writes which rows of the files a batch has, and which of them hold NaN or inf. @return whether any do */
 bool cli_data_blame(const cli_data *data, int64_t start, int64_t n, FILE *f);
-/** Rows of a batch: `--batch`, else as the model fixes it, else 32, never more than there are. */
+/** Rows of a batch: `--batch`, else as the model fixes it, else 32, never more than there are; of stacked files 1. */
 int64_t cli_batch_rows(const cli_job *job, int64_t nrows);
 /** Dimension 0 of the first input as the file fixes it; -1 if it does not. */
 int64_t cli_fixed_batch(const cli_job *job);

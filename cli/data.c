@@ -7,27 +7,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool open_array(npy_array *a, const char *path, const char *name, FILE *why)
+static bool open_array(npy_array *a, const char *path, const cli_port *port, FILE *why)
 {
-    const char *members[] = {name, "x"};
+    const char *members[] = {port->name, "x"};
     char *reason = NULL;
     size_t length = 0;
     FILE *f = open_memstream(&reason, &length);
     if (!f) return false;
     bool ok = npy_open(path, members, 2, a, f);
-    if (ok && (a->rank == 0 || a->dims[0] == 0)) ok = (fputs("it has no rows", f), false);
+    if (ok && (a->rank == 0 ? port->rank != 0 : a->dims[0] == 0)) ok = (fputs("it has no rows", f), false);
     fclose(f);
     if (!ok) fprintf(why, "%s: %s\n", path, reason);
     free(reason);
     return ok;
 }
 
-/* An input whose first extent is declared, and is another than the batch, has no rows if the file is just as declared:
- * it is given whole with every step. */
+/* What the model sees of a file: all axes, or with --stacked those behind the first, which counts entries. */
+static npy_array entry_of(const cli_job *job, const npy_array *a)
+{
+    npy_array entry = *a;
+    if (!job->o->stacked || a->rank == 0) return entry;
+    entry.rank--;
+    memmove(entry.dims, entry.dims + 1, (size_t)entry.rank * sizeof *entry.dims);
+    return entry;
+}
+
+/* What has no rows goes whole into every step: a number, and an input whose first extent is declared, and is another
+ * than the batch or the batch is open, if the file is just as declared. Among stacked files, what has the model's axes
+ * and none in front. */
 static bool is_whole(const cli_job *job, const cli_port *port, const npy_array *a)
 {
-    int64_t batch = cli_fixed_batch(job);
-    return batch >= 0 && port->rank > 0 && port->dims[0] >= 0 && port->dims[0] != batch && a->dims[0] == port->dims[0];
+    if (job->o->stacked || a->rank == 0) return port->rank >= 0 && a->rank == port->rank;
+    return port->rank > 0 && port->dims[0] >= 0 && port->dims[0] != cli_fixed_batch(job) && a->dims[0] == port->dims[0];
 }
 
 static void open_inputs(cli_job *job, cli_data *data, const char *const *files, const char *what, FILE *why)
@@ -39,11 +50,13 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
             continue;
         }
         data->files[i] = files[i];
-        if (!open_array(&data->inputs[i], files[i], port->name, why)) continue;
+        if (!open_array(&data->inputs[i], files[i], port, why)) continue;
+        data->whole[i] = is_whole(job, port, &data->inputs[i]);
+        const npy_array fed = data->whole[i] ? data->inputs[i] : entry_of(job, &data->inputs[i]);
         char *reason = NULL;
         size_t length = 0;
         FILE *f = open_memstream(&reason, &length);
-        if (f && !cli_fits(port, &data->inputs[i], true, f)) {
+        if (f && !cli_fits(port, &fed, !job->o->stacked && !data->whole[i], f)) {
             fflush(f);
             fprintf(why, "input '%s', %s: %s\n", port->label, files[i], reason);
         } else if (f) {
@@ -52,7 +65,6 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
         if (f) fclose(f);
         free(reason);
         data->arrays[i].name = port->name;
-        data->whole[i] = is_whole(job, port, &data->inputs[i]);
         if (data->whole[i]) continue;
         if (data->nrows == 0) data->nrows = data->inputs[i].dims[0];
         if (data->inputs[i].dims[0] != data->nrows)
@@ -83,12 +95,21 @@ static void open_target(cli_job *job, cli_data *data, const char *const *files, 
                 data->target.rank ? (long long)data->target.dims[0] : 0LL, (long long)data->nrows);
     } else {
         data->has_target = true;
+        if (data->nrows == 0) data->nrows = data->target.dims[0];
     }
+}
+
+/* Whether files disagree about how many rows there are. */
+static bool rows_differ(const cli_data *data)
+{
+    for (size_t i = 0; i < data->ninputs; i++)
+        if (data->inputs[i].rank && !data->whole[i] && data->inputs[i].dims[0] != data->nrows) return true;
+    return data->target.rank && data->target.dims[0] != data->nrows;
 }
 
 int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what)
 {
-    *data = (cli_data){.ninputs = job->ninputs};
+    *data = (cli_data){.ninputs = job->ninputs, .stacked = job->o->stacked};
     bool validation = strncmp(what, "val", 3) == 0;
     const char **file = calloc(job->ninputs + 1, sizeof *file);
     char *text = NULL;
@@ -113,13 +134,22 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
         snprintf(option, sizeof option, "--%s", what);
         open_inputs(job, data, file, option, why);
         open_target(job, data, file, target, validation ? "--val-target" : "--target", why);
+        if (data->nrows == 0) data->nrows = 1; /* of inputs that all go whole into every step, and no target */
     }
     if (why) fclose(why);
     while (length && text[length - 1] == '\n') text[--length] = 0;
-    if (status == CLI_OK && length) status = cli_fail("%s", text);
+    const bool hint = length && !data->stacked && data->inputs && rows_differ(data);
+    if (status == CLI_OK && length)
+        status = cli_fail("%s%s", text,
+                          hint ? "\nwhere axis 0 of the model's inputs and outputs is not the batch in all of them, "
+                                 "files of whole steps with one more axis in front, and --stacked"
+                               : "");
     free(text);
     free(file);
-    if (status == CLI_OK && data->has_target) status = cli_check_labels(job, &data->target, "the target");
+    if (status == CLI_OK && data->has_target) {
+        const npy_array labels = entry_of(job, &data->target);
+        status = cli_check_labels(job, &labels, "the target");
+    }
     if (status == CLI_OK) {
         data->order = malloc((size_t)data->nrows * sizeof *data->order);
         if (!data->order) status = cli_fail("out of memory");
@@ -135,7 +165,7 @@ static const npy_array *array_at(const cli_data *data, size_t i)
 
 static size_t row_nbytes(const npy_array *a)
 {
-    return a->nbytes / (size_t)a->dims[0];
+    return a->rank ? a->nbytes / (size_t)a->dims[0] : a->nbytes;
 }
 
 int cli_data_reserve(cli_data *data, int64_t batch)
@@ -171,13 +201,14 @@ void cli_data_batch(cli_data *data, int64_t start, int64_t n)
     for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
         const npy_array *a = array_at(data, i);
         inv_array *out = i < data->ninputs ? &data->arrays[i] : &data->target_array;
+        const bool entry = data->stacked && !data->whole[i];
         memcpy(data->dims[i], a->dims, sizeof a->dims);
         if (!data->whole[i]) data->dims[i][0] = n;
         out->dtype = a->dtype;
-        out->rank = a->rank;
-        out->dims = data->dims[i];
-        out->data = a->data;
-        out->rows = data->whole[i] ? NULL : data->order + start;
+        out->rank = a->rank - entry;
+        out->dims = data->dims[i] + entry;
+        out->data = entry ? (const char *)a->data + (size_t)data->order[start] * row_nbytes(a) : a->data;
+        out->rows = data->whole[i] || entry ? NULL : data->order + start;
         if (!data->copies[i]) continue;
         if (data->whole[i]) {
             memcpy(data->copies[i], a->data, a->nbytes);
@@ -206,6 +237,22 @@ void cli_data_close(cli_data *data)
     free(data->arrays);
     free(data->order);
     *data = (cli_data){0};
+}
+
+inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_options *so)
+{
+    inv_status s = inv_session_create(job->model, so, &job->session);
+    if (s != INV_E_NOT_CONSTANT) return s;
+    const char **names = calloc(data->ninputs + 1, sizeof *names);
+    if (!names) return INV_E_NOMEM;
+    so->constant_inputs = names;
+    for (size_t i = 0; i < data->ninputs; i++)
+        if (data->whole[i]) names[so->nconstant_inputs++] = job->inputs[i].name;
+    if (so->nconstant_inputs) s = inv_session_create(job->model, so, &job->session);
+    so->constant_inputs = NULL;
+    so->nconstant_inputs = 0;
+    free(names);
+    return s;
 }
 
 /* --- whose fault it is --- */
@@ -258,7 +305,7 @@ static const char *not_finite(const npy_array *a, size_t first, size_t n)
 static bool blame_file(const cli_data *data, size_t i, const int64_t *rows, int64_t n, int64_t *bad, FILE *f)
 {
     const npy_array *a = array_at(data, i);
-    const size_t all = a->nbytes / npy_itemsize(a->dtype), each = all / (size_t)a->dims[0];
+    const size_t all = a->nbytes / npy_itemsize(a->dtype), each = a->rank ? all / (size_t)a->dims[0] : all;
     const char *what = NULL;
     int64_t nbad = 0;
     if (i < data->ninputs && data->whole[i]) {
@@ -337,6 +384,7 @@ int64_t cli_fixed_batch(const cli_job *job)
 
 int64_t cli_batch_rows(const cli_job *job, int64_t nrows)
 {
+    if (job->o->stacked) return 1;
     int64_t fixed = cli_fixed_batch(job), batch = job->o->batch > 0 ? job->o->batch : fixed > 0 ? fixed : 32;
     if (batch <= nrows || (fixed > 0 && batch == fixed)) return batch;
     return nrows;

@@ -73,12 +73,12 @@ static int start(cli_job *job, cli_data *data, int64_t batch, int64_t *rest)
     int status = cli_session_options(job, INV_FOR_EVAL, &so, &hold);
     if (status == CLI_OK) {
         so.tail_batch = *rest;
-        inv_status s = inv_session_create(job->model, &so, &job->session);
+        inv_status s = cli_data_session(job, data, &so);
         if (s == INV_E_SHAPE && *rest && cli_fixed_batch(job) == batch) {
             cli_note("the model's batch is fixed at %lld: the last rows (%lld) are left out", (long long)batch,
                      (long long)*rest);
             so.tail_batch = *rest = 0;
-            s = inv_session_create(job->model, &so, &job->session);
+            s = cli_data_session(job, data, &so);
         }
         if (s != INV_OK) status = cli_library_failed(job, s);
     }

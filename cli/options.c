@@ -140,7 +140,8 @@ const char *cli_option_name(const char *field)
 #undef LATER
         /* fields that are called otherwise, or are made of several options */
         {"loss_outputs", "--loss-output"}, {"modes", "--mode"}, {"inputs", "--batch, --dim, --feed"},
-        {"tail_batch", "--drop-last"}};
+        {"tail_batch", "--drop-last"},
+        {"constant_inputs", "--feed; of `train` and `eval` --data, a file that goes whole with every step"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i].field, field) == 0) return names[i].name;
     return NULL;

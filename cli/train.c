@@ -53,6 +53,8 @@ static int check_usage(const cli_options *o, char **out)
     if (o->loss == INV_LOSS_NONE) return cli_usage(o, "`train` wants --loss KIND");
     if (o->epochs && o->steps) return cli_usage(o, "--epochs and --steps exclude each other");
     if (o->shuffle && o->no_shuffle) return cli_usage(o, "--shuffle and --no-shuffle exclude each other");
+    if (o->stacked && o->batch > 1)
+        return cli_usage(o, "--batch goes with rows; with --stacked a step takes one entry");
     if (o->val_target && o->val_data.n == 0) return cli_usage(o, "--val-target wants --val-data");
     return cli_out_check(o, out);
 }
@@ -81,19 +83,26 @@ static int open_data(training *t)
     return status == CLI_OK ? cli_data_reserve(&t->data, t->batch) : status;
 }
 
+/* Entries that are held out have the shapes of those that are trained on; the library wants to hear of a batch. */
+static int64_t rows_as_planned(const inv_session_options *so)
+{
+    const inv_array *a = so->target && so->target->rank > 0 ? so->target : so->inputs;
+    return a->rank > 0 && a->dims[0] > 0 ? a->dims[0] : 1;
+}
+
 /* A model whose batch is fixed may refuse smaller ones. Then the last rows of the order are left out: with
  * shuffling, others in each epoch. */
 static inv_status create_session(training *t, inv_session_options *so)
 {
     cli_job *job = &t->job;
     so->tail_batch = t->rest;
-    so->eval_batch = t->held_batch;
+    so->eval_batch = job->o->stacked && t->validates ? rows_as_planned(so) : t->held_batch;
     so->eval_tail = t->held_rest;
-    inv_status s = inv_session_create(job->model, so, &job->session);
+    inv_status s = cli_data_session(job, &t->data, so);
     if (s != INV_E_SHAPE || cli_fixed_batch(job) != t->batch || (t->rest == 0 && t->held_rest == 0)) return s;
     if (t->validates && t->held_batch != t->batch) return s;
     so->tail_batch = so->eval_tail = 0;
-    inv_status again = inv_session_create(job->model, so, &job->session);
+    inv_status again = cli_data_session(job, &t->data, so);
     if (again != INV_OK) return again;
     if (t->rest)
         cli_note("the model's batch is fixed at %lld: %lld of the rows are left out of each epoch", (long long)t->batch,

@@ -67,7 +67,7 @@ static inv_status say(const causes *c, const inv_node *n, inv_id v, const char *
                          computed ? "'," : "", c->n ? c->text.s : "what is computed in the run",
                          c->n > MAX_CAUSES ? ", ..." : "",
                          c->n && c->n == c->inputs.n
-                             ? "give that input a value that holds for the session (constant inputs), or export "
+                             ? "give that input a value that holds for the session ({constant_inputs}), or export "
                                "the model with it as a constant"
                              : "export the model with it as a constant");
 }

@@ -76,7 +76,7 @@ static void test_refused(void **state)
     call c;
     assert_int_equal(begin(&c, reshape, shape, false, NULL), INV_E_NOT_CONSTANT);
     says("is not constant: it depends on input 's'");
-    says("constant inputs");
+    says("constant_inputs");
     end(&c);
     assert_int_equal(begin(&c, reshape, NULL, true, NULL), INV_E_NOT_CONSTANT); /* nothing to take */
     end(&c);
