@@ -24,6 +24,7 @@ typedef enum inv_untrained {
     INV_UNTRAINED_NUMBER,
     INV_UNTRAINED_MASK,
     INV_UNTRAINED_ROTATION,
+    INV_UNTRAINED_FOURIER,
     INV_UNTRAINED_HABIT,
     INV_UNTRAINED_NONFINITE,
     INV_UNTRAINED_TIED,      /* it follows another parameter (passes/tie.c) */

@@ -7,6 +7,7 @@ told       a file of PyTorch's newer exporter says which initializers are parame
 behind     masks are seen through what stands between them and the scores: slices, lookups, arithmetic with numbers
 untold     where nothing is said: masks, spectral normalization's vectors, statistics in arithmetic are not trained;
            tables, scales, starts of sequences and relative positions are
+fourier    neither are tables of Fourier transforms, by their values, and what is called a buffer
 named      --train-only trains what would not be; what is not finite is refused by name, and no pattern reaches it
 quantized  scales of quantization are no weights, however they are used; what is rounded is said to be passed through
 tied       a weight that is stored once more, transposed, is trained as one: bit for bit as in a model that transposes
@@ -231,6 +232,23 @@ def check_untold(at):
     init = {"l.weight": f32(6, 6), "l.bias_u": f32(6), "l.bias_v": f32(6), "l.weight_v": f32(6),
             "b.ConstantGain.weight": np.ones(6, "f4"), "/b/Constant_3_output_0": np.ones(6, "f4")}
     holds(at, save(at("like.onnx"), like, init, ["N", 4, 6], ["N", 4, 6]), {"/b/Constant_3_output_0": "default"})
+
+
+def check_fourier(at):
+    """Tables of Fourier transforms, which are not trained, and weights that only begin as such or are smooth."""
+    turn = 2 * np.pi * np.arange(33)[:, None] * np.arange(64)[None] / 64
+    both = np.concatenate([np.cos(turn), -np.sin(turn)]) * (0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(64) + 0.5) / 64))
+    smooth = np.cos(np.arange(66)[:, None] / 50 + np.arange(64) / 20)
+    nodes = [node("MatMul", ["x", "w"], "h"), node("Mul", ["h", "g"], "y")]
+    data(at, f32(8, 4, 64), (8, 4, 66))
+    for table, no in ((both, {"w": "fourier"}), (both + 0.05 * f32(66, 64), {}), (f32(66, 64), {}), (smooth, {})):
+        init = {"w": table.T.astype("f4"), "g": f32(66)}
+        holds(at, save(at("dft.onnx"), nodes, init, ["N", 4, 64], ["N", 4, 66]), no)
+    data(at, f32(8, 1, 96), (8, 66, 3))
+    for name, table, no in (("w", both, "fourier"), ("stft.w_buffer", f32(66, 64), "buffer"), ("buffer_w", f32(66, 64), "")):
+        nodes = [node("Conv", ["x", name], "h", strides=[16]), node("Mul", ["h", "g"], "y")]
+        init = {name: table[:, None].astype("f4"), "g": f32(66, 1)}
+        holds(at, save(at("stft.onnx"), nodes, init, ["N", 1, 96], ["N", 66, 3]), {name: no} if no else {})
 
 
 def check_behind(at):
