@@ -31,7 +31,7 @@ static const struct {
     [INV_UNTRAINED_BUFFER] = {NAMED, "buffer", "a buffer of the model, not a parameter", "buffer", "buffers"},
     [INV_UNTRAINED_CONSTANT] = {NAMED, "constant", "a constant: the file says which are parameters, and this is none",
                                 "constant", "constants"},
-    [INV_UNTRAINED_NUMBER] = {NAMED, "number", "a single number that several nodes compute with: part of a formula",
+    [INV_UNTRAINED_NUMBER] = {NAMED, "number", "a single number: part of a formula",
                               "single number", "single numbers"},
     [INV_UNTRAINED_MASK] = {NAMED, "mask", "a mask, by its values", "mask", "masks"},
     [INV_UNTRAINED_ROTATION] = {NAMED, "rotation", "cosines or sines of rotary positions, by their values",
@@ -353,12 +353,21 @@ static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
     return is_zero_or_one(&x->data, &zero, &one) && zero != one;
 }
 
+/* A number that TensorFlow's exporter has given the rank of what it is computed with as it moves transposes about; what
+ * is added to a product is a bias. */
+static bool is_folded_number(const inv_value *x, uint32_t roles)
+{
+    if (inv_shape_nelem(&x->shape) != 1 || !strstr(x->name, "const_fold_opt__")) return false;
+    return (roles & (bit(INV_USE_SCORES) - 1)) == bit(INV_USE_OPERAND) && !(roles & bit(INV_USE_ADDED));
+}
+
 /* By its values and its name, where the file says nothing. */
 static inv_untrained by_looks(const finder *f, inv_id v)
 {
     const inv_value *x = inv_val(f->g, v);
     const uint32_t roles = f->roles[v];
     if (is_buffer_by_name(f, x, roles)) return INV_UNTRAINED_BUFFER;
+    if (is_folded_number(x, roles)) return INV_UNTRAINED_NUMBER;
     if (is_mask(x, roles)) return INV_UNTRAINED_MASK;
     if (is_rotation(f, v)) return INV_UNTRAINED_ROTATION;
     if (is_fourier(x, roles)) return INV_UNTRAINED_FOURIER;

@@ -225,6 +225,11 @@ def check_untold(at):
                      (np.ones((4, 6)), np.zeros((4, 6)), {})):
         init = {"w": f32(6, 6), "a": a.astype("f4"), "b": b.astype("f4")}
         holds(at, save(at("turn.onnx"), turn, init, ["N", 4, 6], ["N", 4, 6]), no)
+    # the 1 of a GELU, which TensorFlow's exporter has given another rank, and a bias of one number
+    gelu = [node("MatMul", ["x", "w"], "h"), node("Add", ["h", "const_fold_opt__7"], "i"), node("Tanh", ["i"], "j"),
+            node("Add", ["const_fold_opt__9", "j"], "k"), node("Mul", ["k", "i"], "y")]
+    init = {"w": f32(6, 6), "const_fold_opt__7": f32(1), "const_fold_opt__9": np.ones((1, 1, 1), "f4")}
+    holds(at, save(at("gelu.onnx"), gelu, init, ["N", 4, 6], ["N", 4, 6], producer="tf2onnx"), {"const_fold_opt__9": "number"})
     # names that only look so
     like = [node("MatMul", ["x", "l.weight"], "h"), node("Add", ["h", "l.bias_u"], "i"), node("Mul", ["i", "l.weight_v"], "j"),
             node("Add", ["j", "l.bias_v"], "k"), node("Mul", ["k", "b.ConstantGain.weight"], "l"),
