@@ -12,10 +12,11 @@ static const inv_array *given_array(const inv_request *rq, const char *name)
     return NULL;
 }
 
-/* One symbol stands for one number in the whole model. */
+/* One symbol stands for one number in the whole model. `open`: some input's first extent is not declared. */
 typedef struct symbols {
     INV_VEC(const char *) name;
     INV_VEC(int64_t) extent;
+    bool open;
 } symbols;
 
 static bool symbol_bind(inv_graph *g, symbols *s, const char *name, int64_t extent, int64_t *bound)
@@ -30,7 +31,7 @@ static bool symbol_bind(inv_graph *g, symbols *s, const char *name, int64_t exte
 }
 
 /* Rows of the arrays that the options describe: of the target, else of the first input. An input of another first
- * extent has no rows: it goes whole into every step. */
+ * extent has no rows: it goes whole into every step. So does one that is as it is declared, beside an open batch. */
 static int64_t given_rows(const inv_session_options *o)
 {
     const inv_array *a = o->target && o->target->rank > 0 ? o->target : o->ninputs ? &o->inputs[0] : NULL;
@@ -53,7 +54,8 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
         return;
     }
     inv_shape got = inv_shape_of(a->rank, a->dims);
-    const bool whole = inv_input_is_constant(rq->options, a);
+    const bool declared = s->open && val->shape.rank > 0 && got.rank > 0 && val->shape.dim[0] == got.dim[0];
+    const bool whole = declared || inv_input_is_constant(rq->options, a);
     if (rq->batch > 0 && !whole && got.rank > 0 && got.dim[0] == given_rows(rq->options)) got.dim[0] = rq->batch;
     char seen[INV_SHAPE_TEXT];
     inv_shape_text(&got, seen);
@@ -136,6 +138,10 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
     for (size_t i = 0; i < rq->options->ninputs; i++)
         if (!is_model_input(g, rq->options->inputs[i].name))
             inv__str_add(&wrong, "; the model has no input '%s'", rq->options->inputs[i].name);
+    for (size_t i = 0; i < g->inputs.n; i++) {
+        const inv_shape *shape = &inv_val(g, g->inputs.at[i])->shape;
+        s.open = s.open || (shape->rank > 0 && shape->dim[0] < 0);
+    }
     for (size_t i = 0; i < g->inputs.n; i++)
         if (!inv_value_carried(inv_val(g, g->inputs.at[i]))) bind_input(g, rq, g->inputs.at[i], &s, &wrong);
     inv_status st = INV_OK;

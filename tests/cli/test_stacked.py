@@ -132,6 +132,12 @@ class Stacked(unittest.TestCase):
         self.assertEqual(got["steps_done"], 1)
         grad = self.gradient(path, {"x": x, "h0": h0}, y)
         np.testing.assert_allclose(weight(out), weight(path) - LR * grad, rtol=1e-5, atol=1e-6)
+        # as many rows as its extent, and fewer in the last batch
+        for command in "train", "eval":
+            args = ["--data", "x=" + self.file("x", x[:5]), "--data", "h0=" + self.file("h", h0), "--target",
+                    self.file("y", y[:5]), "--loss", "mse", "--batch", "2"]
+            got = report(command, path, *args, *(["-o", out] if command == "train" else []))
+            self.assertEqual(got["steps_done" if command == "train" else "samples"], 3 if command == "train" else 5)
 
     def refused(self, path, *args, status=1):
         got, _, err = call("train", path, *args, "--loss", "mse", "-o", os.path.join(self.tmp, "out.onnx"))
