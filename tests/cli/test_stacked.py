@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose axis 0 is not the batch everywhere: time first, states of recurrent layers, graphs, numbers. With --stacked
-files have one more axis in front, and a step takes one entry of each; what has no rows goes whole into every step."""
+"""Models whose axis 0 is not the batch everywhere: time first, states of recurrent layers, graphs, numbers. With
+--stacked files have one more axis in front, and a step takes one entry of each; what has no rows goes whole into every
+step."""
 import os
 import tempfile
 import unittest
@@ -127,8 +128,8 @@ class Stacked(unittest.TestCase):
         path, out = self.model(GIVEN), os.path.join(self.tmp, "out.onnx")
         x, y = RNG.standard_normal((6, 3)).astype(np.float32), RNG.standard_normal((6, 2)).astype(np.float32)
         h0 = RNG.standard_normal((2, 1, 2)).astype(np.float32)
-        got = report("train", path, "--data", "x=" + self.file("x", x), "--data", "h0=" + self.file("h", h0), "--target",
-                     self.file("y", y), "--loss", "mse", "--batch", "6", "--lr", LR, "-o", out)
+        got = report("train", path, "--data", "x=" + self.file("x", x), "--data", "h0=" + self.file("h", h0),
+                     "--target", self.file("y", y), "--loss", "mse", "--batch", "6", "--lr", LR, "-o", out)
         self.assertEqual(got["steps_done"], 1)
         grad = self.gradient(path, {"x": x, "h0": h0}, y)
         np.testing.assert_allclose(weight(out), weight(path) - LR * grad, rtol=1e-5, atol=1e-6)
@@ -148,11 +149,12 @@ class Stacked(unittest.TestCase):
         path = self.model(TIME)
         x, y = self.file("x", np.ones((2, 5, 3, 4), "f")), self.file("y", np.ones((2, 4, 5, 2), "f"))
         one_x, one_y = self.file("one_x", np.ones((5, 3, 4), "f")), self.file("one_y", np.ones((4, 5, 2), "f"))
-        self.assertRegex(self.refused(path, "--data", one_x, "--target", one_y), "4 rows, the data has 5(.|\n)*--stacked")
+        err = self.refused(path, "--data", one_x, "--target", one_y)
+        self.assertRegex(err, "4 rows, the data has 5(.|\n)*--stacked")
         self.assertIn("--stacked", self.refused(path, "--data", x, "--target", y, "--stacked", "--batch", "2", status=2))
         self.assertIn("rows", self.refused(path, "--data", x, "--target", one_y, "--stacked"))
-        self.assertIn("shape [5, 2, 4], but the model wants [batch, 3, time]",
-                      self.refused(path, "--data", self.file("bad", np.ones((2, 5, 2, 4), "f")), "--target", y, "--stacked"))
+        err = self.refused(path, "--data", self.file("bad", np.ones((2, 5, 2, 4), "f")), "--target", y, "--stacked")
+        self.assertIn("shape [5, 2, 4], but the model wants [batch, 3, time]", err)
         bad = np.ones((2, 5, 3, 4), "f")
         bad[1, 2, 1, 3] = np.nan
         self.assertIn("row 1 of", self.refused(path, "--data", self.file("nan", bad), "--target", y, "--stacked",
