@@ -305,9 +305,11 @@ class Plans(unittest.TestCase):
         self.assertEqual(status, 0, err)
         with open(self.at("after")) as f:
             self.assertEqual(json.load(f), self.plan(), "trying budgets leaves the plan as it was")
-        self.assertIn("curve: point 9 of 10", err)
+        self.assertRegex(err, r"\A(invonnx: (curve|searching for a plan): \d+ %\n)*\Z")  # nothing, where it is quick
         report = json.loads(out)
         curve = report.pop("curve")
+        for key in ("beside_bytes", "process_bytes"):  # measured, in each process
+            report.pop(key), plain.pop(key)
         self.assertEqual(report, plain)
         self.assertGreaterEqual(len(curve), 6)
         for a, b in zip(curve, curve[1:]):
