@@ -45,7 +45,7 @@ typedef struct view {
     const char *label;  /* put before names, "" or with a slash behind */
     const char *within; /* NULL: the main graph or a block */
     uint8_t *part;      /* per value; NULL: not looked at yet */
-    bool *known;        /* per value: computed from constants and initializers alone */
+    bool *known;        /* per value: computed from constants and initializers alone; of a body around it, too */
     bool *weighed;      /* per value: has gone through a weight; of inputs, what callers have noted */
     size_t *inner;      /* per body of the graph: its index in lifter.views */
     size_t *first;      /* per node: its first body */
@@ -235,11 +235,13 @@ static bool gives_weighed(const view *w)
     return any;
 }
 
-/* Tells what a node runs which of its inputs have gone through a weight; what a loop carries may have, once. */
+/* Tells what a node runs which of its inputs have gone through a weight; what a loop carries may have, once. A body is
+ * told what is known around it, too: it may be a part of a weight that is put together inside. */
 static void note_given(const lifter *x, const view *w, inv_id id)
 {
     const inv_node *n = inv_nod(w->g, id);
     const uint32_t listed = inv_node_listed(n);
+    const bool called = inv_callee(&x->callees, n) != INV_NONE;
     const view *f;
     size_t first;
     uint32_t slot;
@@ -249,6 +251,8 @@ static void note_given(const lifter *x, const view *w, inv_id id)
         for (size_t k = 0; k < first; k++) f->weighed[f->g->inputs.at[k]] |= carried;
         for (uint32_t k = slot; k < n->nin && first + (k - slot) < f->g->inputs.n; k++)
             if (has_gone_through(w, n->in[k])) f->weighed[f->g->inputs.at[first + (k - slot)]] = true;
+        for (uint32_t k = slot; !called && k < n->nin && first + (k - slot) < f->g->inputs.n; k++)
+            f->known[f->g->inputs.at[first + (k - slot)]] = n->in[k] != INV_NONE && w->known[n->in[k]];
     }
 }
 
@@ -280,7 +284,7 @@ static void look_forward(const lifter *x, view *w, bool note)
 {
     for (inv_id v = 0; v < w->g->value.n; v++) {
         const inv_role r = (inv_role)inv_val(w->g, v)->role;
-        w->known[v] = r == INV_ROLE_PARAM || r == INV_ROLE_CONST;
+        w->known[v] = r == INV_ROLE_PARAM || r == INV_ROLE_CONST || (r == INV_ROLE_INPUT && w->known[v]);
     }
     for (size_t i = 0; i < w->g->order.n; i++) {
         if (note) note_given(x, w, w->g->order.at[i]);

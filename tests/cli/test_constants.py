@@ -159,6 +159,27 @@ class Constants(unittest.TestCase):
     def initializers(self, model=None):
         return {i["name"]: i for i in report("inspect", model or self.model)["initializers"]}
 
+    def test_put_together_inside(self):
+        """A weight around a body, whose parts the body brings into another order, as cells of LSTM are exported."""
+        parts = [constant("zero", np.array([0])), constant("two", np.array([2])), constant("four", np.array([4])),
+                 helper.make_node("Slice", ["w", "zero", "two", "zero"], ["a"]),
+                 helper.make_node("Slice", ["w", "two", "four", "zero"], ["b"]),
+                 helper.make_node("Concat", ["b", "a"], ["turned"], axis=0),
+                 helper.make_node("MatMul", ["x", "turned"], ["r"])]
+        then = helper.make_graph(parts, "then", [], [info("r")])
+        other = helper.make_graph([helper.make_node("Neg", ["x"], ["s"])], "else", [], [info("s")])
+        graph = helper.make_graph([
+            constant("yes", np.array(True)), constant("w", noise(4, 4)),
+            helper.make_node("If", ["yes"], ["l"], then_branch=then, else_branch=other),
+            constant("v", noise(4, 3)), helper.make_node("MatMul", ["l", "v"], ["y"])], "parts", [info("x", "N", 4)],
+            [info("y", "N", 3)])
+        m = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+        self.save(m, 8, 4, results=3)
+        self.assertEqual(set(self.train()["trained"]), {"w", "v"})
+        before, after = ({n.output[0]: numpy_helper.to_array(n.attribute[0].t) for n in onnx.load(f).graph.node
+                          if n.op_type == "Constant"} for f in (self.model, self.out))
+        self.assertTrue((before["w"] != after["w"]).all())
+
     def test_all_weights_in_constant_nodes(self):
         for opset, typed in ((7, False), (9, True), (11, False), (13, True)):
             with self.subTest(opset=opset):

@@ -443,7 +443,7 @@ class Control(unittest.TestCase):
                     c2 = Identity(c)
                     v2 = MatMul(v, w) }>
             }"""
-        self.refused(counted, "node 'count' (Loop)", "trip count 'many'", "input 'x'", "constant inputs", command="train")
+        self.refused(counted, "node 'count' (Loop)", "trip count 'many'", "input 'x'", "for the session (--feed", command="train")
         self.refused(HEAD + """{
             s = ReduceSum<keepdims = 0>(b)
             zero = Constant<value = float {0}>()
