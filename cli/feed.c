@@ -285,7 +285,8 @@ static void note_extents(const cli_job *job, const bool (*open)[NPY_MAX_RANK], i
 /* Numbers for what is open yet, as the model takes them. */
 static int find_extents(cli_job *job, int64_t batch)
 {
-    const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs};
+    const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs,
+                                    .constants_as_needed = true};
     int64_t **dims = calloc(job->ninputs + 1, sizeof *dims);
     bool (*open)[NPY_MAX_RANK] = calloc(job->ninputs + 1, sizeof *open), any = false;
     int status = dims && open ? CLI_OK : cli_fail("out of memory");

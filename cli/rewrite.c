@@ -16,12 +16,23 @@ static char *default_out(const char *model)
     return path;
 }
 
+/* Inverses of what a given value chose say so. */
+static void show_fixed(const json_t *report)
+{
+    const json_t *fixed = json_object_get(report, "constant_inputs");
+    if (json_array_size(fixed) == 0) return;
+    printf("  the inverses hold for the values given of ");
+    cli_show_names(stdout, fixed, 6);
+    puts(", which decide what is computed");
+}
+
 static void show(const json_t *report)
 {
     const json_t *row;
     size_t i;
     printf("%s: %.0f functions, %.0f of them with an inverse\n", cli_string(report, "model"),
            cli_number(report, "functions"), cli_number(report, "inverses"));
+    show_fixed(report);
     json_array_foreach(json_object_get(report, "blocks"), i, row)
     {
         const json_t *function = json_object_get(row, "function"), *inverse = json_object_get(row, "inverse");
@@ -49,6 +60,7 @@ static void show_inverse(const json_t *report)
     printf(" -> ");
     cli_show_names(stdout, json_object_get(report, "outputs"), 6);
     printf(", by %.0f inverses\n", cli_number(report, "inverses"));
+    show_fixed(report);
     json_array_foreach(json_object_get(report, "notes"), i, note) printf("  %s\n", json_string_value(note));
 }
 
@@ -78,7 +90,8 @@ static int outline(cli_job *job, const inv_session_options *so, const char *path
 /* `path` or `inverse_path` may be NULL: that is not written then. */
 static int rewrite(cli_job *job, const char *path, const char *inverse_path, FILE *to)
 {
-    const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs};
+    const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs,
+                                    .constants_as_needed = true};
     json_t *inverse = NULL, *report = path ? NULL : json_object();
     /* the inverse direction first: if there is none, nothing is written */
     int status = inverse_path ? invert(job, &so, inverse_path, &inverse) : CLI_OK;

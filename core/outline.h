@@ -73,6 +73,7 @@ typedef struct inv_outline {
     INV_VEC(inv_outline_port) in, out;
     INV_VEC(inv_outline_fact) fact;
     INV_VEC(inv_outline_block) block;
+    INV_VEC(const char *) fixed; /* inputs whose given values decided what was looked at: inverses hold for these */
     bool inference;                     /* the file's nodes in the form for inference (core/inference.h) */
     inv_weight_source source; /* of the file's initializers; NULL: none changed */
     void *opaque;

@@ -46,8 +46,9 @@ static json_t *report(const inv_rewriting *r, const char *path)
         (void)json_array_append_new(blocks, block(r, &o->block.at[i]));
     }
     for (size_t i = 0; i < o->tensor.n; i++) (void)json_array_append_new(added, json_string(o->tensor.at[i].name));
-    return json_pack("{s:s, s:i, s:i, s:o, s:o}", "model", path, "functions", (int)functions, "inverses", (int)inverses,
-                     "initializers_added", added, "blocks", blocks);
+    return json_pack("{s:s, s:i, s:i, s:o, s:o, s:o}", "model", path, "functions", (int)functions, "inverses",
+                     (int)inverses, "initializers_added", added, "constant_inputs", texts(o->fixed.at, o->fixed.n),
+                     "blocks", blocks);
 }
 
 /* What is written are the file's nodes, in their own direction. */
@@ -72,8 +73,8 @@ static inv_status rewrite(inv_model *model, const inv_session_options *options, 
 static inv_status write_settled(inv_model *settled, const char *path, char **json)
 {
     inv_context *ctx = settled->ctx;
-    json_t *said = json_pack("{s:s, s:i, s:i, s:[], s:[], s:s}", "model", path, "functions", 0, "inverses", 0,
-                             "initializers_added", "blocks", "reason", inv_context_message(ctx));
+    json_t *said = json_pack("{s:s, s:i, s:i, s:[], s:[], s:[], s:s}", "model", path, "functions", 0, "inverses", 0,
+                             "initializers_added", "constant_inputs", "blocks", "reason", inv_context_message(ctx));
     inv__log(ctx, "no functions are written: %s", inv_context_message(ctx));
     inv_status s = inv__model_write(settled, NULL, NULL, false, path);
     if (s == INV_OK && json) return inv_report_text(ctx, said, json);
@@ -111,10 +112,11 @@ static json_t *inverse_report(const inv_rewriting *r, const char *path)
     json_t *added = json_array();
     for (size_t i = 0; i < r->outline.tensor.n; i++)
         (void)json_array_append_new(added, json_string(r->outline.tensor.at[i].name));
-    return json_pack("{s:s, s:o, s:o, s:i, s:o, s:o, s:o}", "model", path, "inputs",
+    return json_pack("{s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "model", path, "inputs",
                      ports(r->reversed, &r->reversed->inputs), "outputs", ports(r->reversed, &r->reversed->outputs),
                      "inverses", (int)r->ninverse, "gain", isfinite(r->gain) ? json_real(r->gain) : json_null(),
-                     "initializers_added", added, "notes", texts(r->notes, r->nnotes));
+                     "initializers_added", added, "constant_inputs", texts(r->outline.fixed.at, r->outline.fixed.n),
+                     "notes", texts(r->notes, r->nnotes));
 }
 
 /* The caller's struct, whole: fields that his version does not have are zero. */

@@ -78,7 +78,9 @@ static inv_status enlarge(inv_arena *a, const inv_graph *g, const inv_session_op
             const bool open = s->rank < 0 || (d < s->rank && s->dim[d] < 0);
             const int64_t factor = is_batch(g, inv_val(g, v), d) ? batch : open ? others : 1;
             dims[d] = is->dims[d] * factor;
-            *any = *any || factor != 1;
+            if (factor == 1) continue;
+            arrays[i].data = NULL; /* values are of what was given */
+            *any = true;
         }
         arrays[i].dims = dims;
     }

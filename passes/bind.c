@@ -84,6 +84,26 @@ bool inv_input_is_constant(const inv_session_options *o, const inv_array *a)
     return false;
 }
 
+inv_status inv_bind_varying(const inv_graph *g, const inv_session_options *given, inv_arena *a, inv_session_options *o,
+                            bool *more)
+{
+    const size_t before = o->nconstant_inputs;
+    inv_ids varying = {0};
+    const char **names = INV_ARENA_NEW(a, const char *, before + o->ninputs + 1);
+    if (!names) return INV_E_NOMEM;
+    if (before) memcpy(names, o->constant_inputs, before * sizeof *names);
+    o->constant_inputs = names;
+    INV_TRY(inv_graph_varying(g, a, &varying));
+    for (size_t j = 0; j < varying.n; j++)
+        for (size_t i = 0; i < o->ninputs; i++) {
+            const bool is = strcmp(o->inputs[i].name, inv_val(g, varying.at[j])->name) == 0;
+            if (!is || !given->inputs[i].data || inv_input_is_constant(o, &given->inputs[i])) continue;
+            names[o->nconstant_inputs++] = o->inputs[i].name;
+        }
+    *more = o->nconstant_inputs > before;
+    return INV_OK;
+}
+
 /* The input's values are known from here on. */
 static inv_status bind_constant(inv_graph *g, inv_id v, const inv_array *a)
 {

@@ -49,6 +49,7 @@ typedef struct finder {
     inv_context *ctx;
     const inv_graph *source;
     inv_session_options options;
+    inv_arena *arena;
     inv_array *array;
     int64_t **dims;
     size_t **group_of; /* per input and axis; SIZE_MAX: fixed */
@@ -56,6 +57,7 @@ typedef struct finder {
     size_t ngroup, work;
     size_t once_from; /* inv_graph.once_from */
     int64_t least;    /* an extent of 1 fits by being repeated, which says little: 2, then as the last resort 1 */
+    bool varies;      /* the last try ended at a value that is not constant */
     bool given;       /* the caller gives numbers for dimensions that the model leaves open */
     choice fault;     /* the first of the best score so far */
     bool same, other; /* tries that ended there too, with the same extents and with others */
@@ -173,6 +175,7 @@ static inv_status look(finder *f, choice *c)
     const inv_request rq = {.options = &f->options, .purpose = INV_FOR_EVAL};
     inv_plan plan = {.loss = INV_NONE, .correct = INV_NONE, .finite = INV_NONE};
     inv_graph *g;
+    bool again = false;
     assign(f, c->value);
     INV_TRY(inv_graph_copy(f->source, &g));
     g->real = INV_F32;
@@ -184,7 +187,11 @@ static inv_status look(finder *f, choice *c)
     c->misfit = f->ctx->misfit;
     c->score = score_of(g, s, c->misfit.check);
     f->work += g->lowered + f->source->order.n / 4;
+    const bool fixes = s == INV_E_NOT_CONSTANT && f->options.constants_as_needed;
+    if (fixes && inv_bind_varying(g, &f->options, f->arena, &f->options, &again) != INV_OK) s = INV_E_NOMEM;
     inv_graph_destroy(g);
+    if (again) return look(f, c);
+    f->varies = s == INV_E_NOT_CONSTANT;
     note_fault(f, c);
     inv__progress(f->ctx, (double)f->work / (double)most_work);
     return s == INV_E_NOMEM ? s : INV_OK;
@@ -496,15 +503,21 @@ static inv_status refuse(finder *f)
 
 static inv_status find(finder *f, int64_t batch, inv_arena *a)
 {
-    choice best;
+    choice first, best;
     INV_TRY(find_open(f, a));
-    for (size_t i = 0; i < f->ngroup; i++) best.value[i] = f->group[i].batch ? batch : FIRST;
+    for (size_t i = 0; i < f->ngroup; i++) first.value[i] = f->group[i].batch ? batch : FIRST;
     f->once_from = 1;
-    INV_TRY(look(f, &best));
-    for (f->least = 2; f->least > 0; f->least--) INV_TRY(climb(f, &best));
+    INV_TRY(look(f, &first));
+    best = first;
+    for (f->least = 2; f->least > 0 && best.score < DONE; f->least--) {
+        choice c = first; /* where an extent of 1 is wanted, others may have led astray */
+        INV_TRY(climb(f, &c));
+        keep_better(&best, &c);
+    }
     const bool theirs = f->other || !f->same || f->given; /* else the fault is the same for all numbers */
     f->once_from = 0;
     INV_TRY(look(f, &best));
+    if (f->varies) return f->ctx->code; /* what the model accepts depends on values that nobody has given */
     if (best.score >= THROUGH) return INV_OK;
     return theirs ? refuse(f) : f->ctx->code;
 }
@@ -518,7 +531,7 @@ inv_status inv_extents_find(inv_context *ctx, const inv_graph *source, const inv
     inv_status s = f ? INV_OK : INV_E_NOMEM;
     if (f) {
         const inv_span around = inv__span_enter(ctx, "finding sizes", 0, 1);
-        *f = (finder){.ctx = ctx, .source = source, .options = *options};
+        *f = (finder){.ctx = ctx, .source = source, .options = *options, .arena = &a};
         s = find(f, batch < 1 ? 1 : batch > LARGEST ? LARGEST : batch, &a);
         inv__span_leave(ctx, around);
     }

@@ -224,7 +224,7 @@ static inv_status make_cut(inv_cutter *c, uint32_t index)
     cut->nitem = (uint32_t)items.n;
     for (uint32_t k = 0; k < cut->nitem; k++)
         for (uint32_t j = o->made_start[cut->item[k]]; j < o->made_start[cut->item[k] + 1]; j++)
-            cut->part = cut->part || !inv_ids_have(cut->block->node, cut->block->nnode, o->made[j]);
+            if (!inv_ids_have(cut->block->node, cut->block->nnode, o->made[j])) cut->part = inv_item(o, cut->item[k]);
     return find_ends(c, cut);
 }
 
@@ -235,10 +235,9 @@ static inv_status derive(inv_outliner *o, inv_cut *cut)
     INV_TRY(inv_derive_inverse(o, cut));
     cut->made = cut->inverse.nout || !cut->part;
     if (cut->made) return INV_OK;
-    const inv_node *n = inv_item(o, cut->item[0]);
     const char *shut = inv_outline_shut(o, cut);
     cut->row.reason = inv__arena_printf(o->a, "it is only a part of what node '%s' (%s) computes, and has no inverse "
-                                        "without the rest%s%s", n->name, n->op_type, shut ? "; " : "",
+                                        "without the rest%s%s", cut->part->name, cut->part->op_type, shut ? "; " : "",
                                         shut ? shut : "");
     return cut->row.reason ? INV_OK : INV_E_NOMEM;
 }

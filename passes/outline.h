@@ -17,7 +17,7 @@ typedef struct inv_cut {
     inv_ids saved;   /* values of g that the forward function gives besides, for its inverse ... */
     const char **saved_name; /* ... and how they are called */
     bool made;       /* into a function; else row.reason says why not */
-    bool part;       /* of what its items compute: others than the block's canonical nodes come from them */
+    const inv_node *part; /* an item that gives others than the block's canonical nodes, too; NULL: none does */
     inv_outline_function inverse;
     inv_outline_block row;
     uint32_t parent; /* the cut around it; INV_NONE: the main graph */

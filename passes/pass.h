@@ -71,6 +71,10 @@ inv_status inv_types_of(const inv_graph *g, inv_dtype *type);
 inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan);
 /* Whether the values of this input, one of the options', are constants of the session. */
 bool inv_input_is_constant(const inv_session_options *o, const inv_array *a);
+/* After a refusal in g of a value that is not constant: the inputs that it depends on become constants in `o`, as far
+ * as `given`, the options that `o` is a copy of, has their values. *more: there were such. */
+inv_status inv_bind_varying(const inv_graph *g, const inv_session_options *given, inv_arena *a, inv_session_options *o,
+                            bool *more);
 /* Turns value v into the output of a Feed node with a new slot; the node. */
 inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target);
 inv_status inv_pass_real(inv_graph *g); /* after inlining: all floating-point arithmetic in g->real */

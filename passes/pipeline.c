@@ -503,32 +503,23 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     return INV_OK;
 }
 
-/* After a refusal for a value that is not constant: the inputs that it depends on become constants of the session, as
- * far as their values are given. *more: planning again may go further. */
+/* After a refusal for a value that is not constant. *more: planning again may go further. */
 static inv_status fix_varying(inv_program *p, const inv_session_options *given, bool *more)
 {
     inv_session_options *c = &p->options;
-    const size_t before = c->nconstant_inputs;
-    const char **names = INV_ARENA_NEW(&p->arena, const char *, before + c->ninputs + 1);
-    inv_array *inputs = INV_ARENA_NEW(&p->arena, inv_array, c->ninputs + 1);
-    if (!names || !inputs) return INV_E_NOMEM;
-    for (size_t i = 0; i < before; i++) names[i] = c->constant_inputs[i];
-    for (size_t i = 0; i < c->ninputs; i++) inputs[i] = c->inputs[i];
-    c->constant_inputs = names;
-    c->inputs = inputs;
     const inv_graph *g = NULL;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (p->plan[k].base) g = p->plan[k].base; /* the one that failed came last */
-    inv_ids varying = {0};
-    if (g) INV_TRY(inv_graph_varying(g, &p->arena, &varying));
-    for (size_t j = 0; j < varying.n; j++)
-        for (size_t i = 0; i < c->ninputs; i++) {
-            if (strcmp(inputs[i].name, inv_val(g, varying.at[j])->name) != 0) continue;
-            if (!given->inputs[i].data || inputs[i].data) continue;
+    if (!g) return INV_OK;
+    INV_TRY(inv_bind_varying(g, given, &p->arena, c, more));
+    inv_array *inputs = INV_ARENA_NEW(&p->arena, inv_array, c->ninputs + 1);
+    if (!inputs) return INV_E_NOMEM;
+    for (size_t i = 0; i < c->ninputs; i++) {
+        inputs[i] = c->inputs[i];
+        if (!inputs[i].data && inv_input_is_constant(c, &given->inputs[i]))
             INV_TRY(copy_data(p, &given->inputs[i], &inputs[i]));
-            names[c->nconstant_inputs++] = inputs[i].name;
-        }
-    *more = c->nconstant_inputs > before;
+    }
+    c->inputs = inputs;
     p->home.n = 0;
     p->persistent = p->transient = p->control = p->host = 0;
     return INV_OK;

@@ -50,8 +50,7 @@ static bool same_in_nodes(inv_dtype *real, const inv_graph *g)
     return true;
 }
 
-/* The one type of all floating-point tensors of the file; INV_DT_NONE: there are several, or it is none that inverses
- * are written for. */
+/* The one floating-point type of the file; INV_DT_NONE: there are several, or inverses are not written for it. */
 static inv_dtype real_of_file(const inv_graph *flat)
 {
     inv_dtype real = INV_DT_NONE;
@@ -65,7 +64,7 @@ static inv_dtype real_of_file(const inv_graph *flat)
     return same && (real == INV_F32 || real == INV_F64) ? real : INV_DT_NONE;
 }
 
-/* The types of a file that has several: values keep their numbers where functions are opened up. */
+/* The types of a file that has several: values keep their numbers where functions are opened. */
 static inv_status find_types(inv_outliner *o)
 {
     inv_graph *g = NULL;
@@ -129,8 +128,7 @@ inv_status inv_outline_tables(inv_outliner *o)
 
 /* --- pseudo-inverses --- */
 
-/* Emits the nodes that compute the pseudo-inverse of a value as a matrix, or of each group of a filter, outside of the
- * order. */
+/* Emits nodes that compute the pseudo-inverse of a value as a matrix, or per group of a filter, beside the order. */
 static inv_id emit_inverse(inv_outliner *o, const inv_solver *s)
 {
     inv_graph *g = o->g;
@@ -312,19 +310,21 @@ static bool is_inverse(const inv_outliner *o, inv_id v)
     return is->dim[is->rank - 1] * groups == s.dim[0] && is->dim[is->rank - 2] == inv_shape_nelem(&s) / s.dim[0];
 }
 
+static bool is_block(const inv_graph *source, inv_id f)
+{
+    return f != INV_NONE && source->function.at[f].block;
+}
+
 /* A call of a function that a rewriting made, from where it cannot be opened up; NULL: none. */
-static const inv_node *stray_call(const inv_graph *source, const inv_graph *g, bool here)
+static const inv_node *stray_call(const inv_graph *source, const inv_callees *c, const inv_graph *g, bool here)
 {
     const inv_node *found = NULL;
     for (size_t i = 0; i < g->order.n && !found; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        for (size_t k = 0; here && k < source->function.n && !found; k++) {
-            const inv_function *f = &source->function.at[k];
-            if (f->block && strcmp(f->name, n->op_type) == 0 && strcmp(f->domain, n->domain) == 0) found = n;
-        }
+        if (here && is_block(source, inv_callee(c, n))) found = n;
         for (uint32_t k = 0; k < n->nattr && !found; k++)
             if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph)
-                found = stray_call(source, n->attr[k].graph, true);
+                found = stray_call(source, c, n->attr[k].graph, true);
     }
     return found;
 }
@@ -335,36 +335,31 @@ static const inv_node *second_call(const inv_graph *source, const inv_callees *c
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         const inv_id f = inv_callee(c, n);
-        if (f != INV_NONE && source->function.at[f].block && ++calls[f] == 2) return n;
+        if (is_block(source, f) && ++calls[f] == 2) return n;
     }
     return NULL;
 }
 
-/* Names, and what the metadata say, are those of one call. */
-static inv_status refuse_second_calls(inv_outliner *o, const inv_graph *source)
+/* Names, and what the metadata say, are those of one call, of the main graph or of another such function. */
+static inv_status refuse_calls(inv_outliner *o, const inv_graph *source)
 {
     inv_callees c;
     uint32_t *calls = INV_ARENA_NEW(&o->scratch, uint32_t, source->function.n + 1);
     if (!calls) return INV_E_NOMEM;
     INV_TRY(inv_callees_init(&c, source, &o->scratch));
-    const inv_node *n = second_call(source, &c, source, calls);
-    for (size_t i = 0; i < source->function.n && !n; i++)
-        if (source->function.at[i].block) n = second_call(source, &c, source->function.at[i].body, calls);
-    INV_CHECK(!n, o->ctx, INV_E_GRAPH,
+    const inv_node *stray = stray_call(source, &c, source, false), *second = second_call(source, &c, source, calls);
+    for (size_t i = 0; i < source->function.n; i++) {
+        const inv_function *f = &source->function.at[i];
+        if (!stray) stray = stray_call(source, &c, f->body, !f->block);
+        if (!second && f->block) second = second_call(source, &c, f->body, calls);
+    }
+    INV_CHECK(!stray, o->ctx, INV_E_GRAPH,
+              "function '%s' of an earlier rewriting is called from a function or body of control flow; inline "
+              "the model's functions first (onnx.inliner), then rewrite it", stray->op_type);
+    INV_CHECK(!second, o->ctx, INV_E_GRAPH,
               "function '%s' of an earlier rewriting is called twice; inline the model's functions first "
-              "(onnx.inliner), then rewrite it", n->op_type);
+              "(onnx.inliner), then rewrite it", second->op_type);
     return INV_OK;
-}
-
-static inv_status refuse_stray_calls(const inv_graph *source)
-{
-    const inv_node *n = stray_call(source, source, false);
-    for (size_t i = 0; i < source->function.n && !n; i++)
-        n = stray_call(source, source->function.at[i].body, !source->function.at[i].block);
-    if (!n) return INV_OK;
-    return inv__fail(source->ctx, INV_E_GRAPH,
-                     "function '%s' of an earlier rewriting is called from a function or body of control flow; inline "
-                     "the model's functions first (onnx.inliner), then rewrite it", n->op_type);
 }
 
 /* From here on nodes have the numbers of items. */
@@ -389,23 +384,41 @@ static void restore_numbers(const inv_outliner *o, inv_graph *g)
     }
 }
 
+/* The passes up to matching, over a copy of the flat graph. An input whose values are given may decide branches. */
+static inv_status compile_flat(inv_outliner *o, const inv_session_options *options, inv_purpose purpose)
+{
+    inv_session_options with = *options;
+    const inv_request rq = {.options = &with, .purpose = purpose};
+    for (;;) {
+        bool more = false;
+        inv_graph_destroy(o->g);
+        INV_TRY(inv_graph_copy(o->flat, &o->g));
+        if (o->real == INV_F64 || o->wide || o->reverse) o->g->real = INV_F64;
+        o->g->told = o->real;
+        o->g->eval = o->reverse != NULL;
+        o->plan = (inv_plan){0};
+        const inv_status s = inv_compile_front(o->g, &rq, &o->plan);
+        if (s == INV_E_NOT_CONSTANT && with.constants_as_needed)
+            INV_TRY(inv_bind_varying(o->g, options, &o->scratch, &with, &more));
+        for (size_t i = 0; !more && i < with.nconstant_inputs; i++)
+            if (!inv_vec_push(o->a, &o->out->fixed, inv__arena_strdup(o->a, with.constant_inputs[i])))
+                return INV_E_NOMEM;
+        if (!more) return s;
+    }
+}
+
 inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
                             inv_purpose purpose)
 {
-    inv_request rq = {.options = options, .purpose = purpose};
     INV_TRY(inv_graph_copy(source, &o->flat));
     INV_TRY(inv_outline_openings(o, source, o->flat));
     INV_TRY(inv_pass_inline(o->flat, true));
     INV_TRY(drop_saved(o, source));
     INV_TRY(number_items(o));
     INV_TRY(inv_graph_uses(o->flat, &o->scratch, &o->uses));
-    INV_TRY(inv_graph_copy(o->flat, &o->g));
     o->real = real_of_file(o->flat);
     if (o->real == INV_DT_NONE) INV_TRY(find_types(o));
-    if (o->real == INV_F64 || o->wide || o->reverse) o->g->real = INV_F64;
-    o->g->told = o->real;
-    o->g->eval = o->reverse != NULL;
-    INV_TRY(inv_compile_front(o->g, &rq, &o->plan));
+    INV_TRY(compile_flat(o, options, purpose));
     if (!o->g->matches && o->reverse) INV_TRY(inv_pass_match(o->g));
     INV_TRY(find_data(o));
     for (size_t i = 0; i < o->flat->inits.n; i++) {
@@ -421,8 +434,7 @@ static inv_status outline(inv_outliner *o, const inv_graph *source, const inv_se
 {
     (void)out;
     o->out->rewritten = true;
-    INV_TRY(refuse_stray_calls(source));
-    INV_TRY(refuse_second_calls(o, source));
+    INV_TRY(refuse_calls(o, source));
     INV_TRY(inv_outline_open(o, source, options, INV_FOR_RUN));
     INV_TRY(inv_outline_tables(o));
     return inv_outline_cut(o);

@@ -244,6 +244,40 @@ class Extents(unittest.TestCase):
             a, b = (ort.InferenceSession(p).run(None, {"x": x})[0] for p in (path, out))
             assert np.array_equal(a, b)
 
+    def test_deciding_input(self):
+        """An input whose value chooses the branch, and with it the width: fed, the width is found for that value."""
+        branches = [helper.make_graph([helper.make_node("MatMul", ["x", f"w{n}"], [f"y{n}"])], f"g{n}", [],
+                                      [helper.make_tensor_value_info(f"y{n}", TensorProto.FLOAT, None)]) for n in (48, 20)]
+        nodes = [helper.make_node("Equal", ["rate", "fast"], ["is"]),
+                 helper.make_node("If", ["is"], ["h"], then_branch=branches[0], else_branch=branches[1]),
+                 helper.make_node("Split", ["h", "halves"], ["a", "b"], axis=1), helper.make_node("Tanh", ["a"], ["f"]),
+                 helper.make_node("Add", ["b", "f"], ["c"]), helper.make_node("Concat", ["a", "c"], ["y"], axis=1)]
+        fast = numpy_helper.from_array(np.array(16, np.int64), "fast")
+        path = save(os.path.join(self.folder, "m.onnx"), nodes, {"x": ["N", "W"]},
+                    [weight("w48", 48, 4), weight("w20", 20, 4), ints("halves", 2, 2), fast], rank=2)
+        m = onnx.load(path)
+        m.graph.input.append(helper.make_tensor_value_info("rate", TensorProto.INT64, []))
+        onnx.save(m, path)
+        out = os.path.join(self.folder, "out.onnx")
+        for rate, width in ((16, 48), (8, 20)):
+            np.save(os.path.join(self.folder, "rate.npy"), np.array(rate, np.int64))
+            feed = ("--feed", "rate=" + os.path.join(self.folder, "rate.npy"))
+            for args in (("explain", path), ("plan", path, "--loss", "mse"), ("rewrite", path, "-o", out)):
+                with self.subTest(args=args, rate=rate):
+                    status, said, err = call(*args, *feed)
+                    self.assertEqual(status, 0, err)
+                    self.assertRegex(err, rf"input 'x': \[\d, {width}\] is taken for \[N, W\]")
+            self.assertRegex(said, "2 functions, 2 of them with an inverse\n.*hold for the values given of rate,")
+            for n in (48, 20):  # the written model still takes both
+                fed = {"x": rng.standard_normal((3, n)).astype("f"), "rate": np.array(16 if n == 48 else 8)}
+                was, now = (ort.InferenceSession(p).run(None, fed)[0] for p in (path, out))
+                np.testing.assert_allclose(now, was, rtol=1e-6)
+        for args in (("explain", path), ("plan", path, "--loss", "mse"), ("rewrite", path, "-o", out)):
+            status, _, err = call(*args)
+            self.assertEqual(status, 1)
+            self.assertIn("it depends on input 'rate'", err)
+            self.assertNotIn("is taken for", err)
+
     def test_every_size(self):
         """What is written runs at sizes other than the one that was looked at, and its inverses undo it there."""
         nodes = [helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),

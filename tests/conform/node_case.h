@@ -118,7 +118,7 @@ static bool read_tensor(node_case *c, const char *path, tensor *t)
         ok = inv_shape_nbytes(&s, t->dtype, &nbytes) && (t->data = malloc(nbytes + 1)) != NULL;
         if (ok && p->has_raw_data) {
             ok = p->raw_data.len == nbytes;
-            if (ok) memcpy(t->data, p->raw_data.data, nbytes);
+            if (ok && nbytes) memcpy(t->data, p->raw_data.data, nbytes);
         } else if (ok) {
             ok = read_fields(p, t, inv_dtype_size(t->dtype));
         }
