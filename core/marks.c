@@ -54,6 +54,23 @@ static bool holds_integers(const inv_graph *g, inv_id v)
     return false;
 }
 
+/* Products with weights; 0: node n is none, else how many of its inputs are its factors. */
+static uint32_t factors_of(const inv_node *n)
+{
+    static const char *const names[] = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", NULL};
+    return !inv_node_is_any(n, names) ? 0 : n->nin < 2 || inv_node_is(n, "Einsum") ? n->nin : 2;
+}
+
+static unsigned lacking(const inv_graph *g, inv_id v, unsigned deep);
+
+/* The scale of a weight may be applied to what the product with it gives as well. */
+static unsigned lacking_of_factors(const inv_graph *g, const inv_node *n, unsigned deep)
+{
+    unsigned sum = 0;
+    for (uint32_t k = 0, most = factors_of(n); k < most; k++) sum += lacking(g, n->in[k], deep);
+    return sum;
+}
+
 /* How many scales a value still lacks: the product of two quantized tensors two, integers of the file one. The scale of
  * what was quantized during the run lacks that of the weights. */
 static unsigned lacking(const inv_graph *g, inv_id v, unsigned deep)
@@ -64,6 +81,7 @@ static unsigned lacking(const inv_graph *g, inv_id v, unsigned deep)
     if (!n || inv_node_is(n, "Constant")) return holds_integers(g, at) ? 1 : 0;
     if (inv_node_is(n, "MatMulInteger") || inv_node_is(n, "ConvInteger")) return 2;
     if (inv_node_is(n, "DynamicQuantizeLinear")) return n->nout > 1 && n->out[1] == at ? 1 : 0;
+    if (factors_of(n)) return lacking_of_factors(g, n, deep - 1);
     if (n->nin != 2) return 0;
     if (inv_node_is(n, "Sub")) return lacking(g, n->in[0], deep - 1); /* the zero point */
     const bool product = inv_node_is(n, "Mul");
@@ -108,11 +126,10 @@ static bool is_normalized(const inv_graph *g, const inv_node *n)
 /* The result of a product with a weight. */
 static bool is_product(const inv_graph *g, inv_id v)
 {
-    static const char *const names[] = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", NULL};
     inv_id at = INV_NONE;
     const inv_node *n = v == INV_NONE ? NULL : giver(g, v, &at);
     bool any = false;
-    for (uint32_t k = 0; n && inv_node_is_any(n, names) && k < n->nin; k++)
+    for (uint32_t k = 0; n && factors_of(n) && k < n->nin; k++)
         any = any || (n->in[k] != INV_NONE && is_given(g, n->in[k], DEEP));
     return any;
 }
@@ -131,6 +148,7 @@ uint32_t inv_use_marks(const inv_graph *g, const inv_node *n, uint32_t slot, con
     if (where && !slot) return 0;
     if (product || where) bits |= factor;
     if (inv_node_is_any(n, sums)) bits |= of & (scores | scaled);
+    if (where && n->nin == 3 && of & scores && is_given(g, n->in[3 - slot], DEEP)) bits |= scaled;
     if (!two) return bits;
     const bool given = of & (scores | factor) && is_given(g, n->in[1 - slot], DEEP);
     if (given && of & scores && (product || (slot == 0 && inv_node_is(n, "Div")))) bits |= scores | scaled;

@@ -234,8 +234,9 @@ static uint32_t roles_of_result(const inv_node *n, const uint32_t *roles)
     for (uint32_t k = 0; hands != INV_HANDS_NOTHING && k < n->nout; k++)
         if (n->out[k] != INV_NONE) of |= roles[n->out[k]];
     if (hands != INV_HANDS_SAME && of & statistic) return 0;
-    /* what is looked up is a table, whatever is done with it */
-    return inv_node_is(n, "Gather") ? of & ~((1u << INV_USE_SCORES) - 1) : of;
+    /* what is looked up is a table, whatever is done with it but to scale integers */
+    const uint32_t kept = 1u << INV_USE_QUANTIZATION | ~((1u << INV_USE_SCORES) - 1);
+    return inv_node_is(n, "Gather") ? of & kept : of;
 }
 
 /* Bodies that read nothing from around them. */

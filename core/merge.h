@@ -32,7 +32,7 @@ typedef enum inv_use_role {
     INV_USE_OPERAND,
     /* Beside the role: */
     INV_USE_SCORES,    /* added to what a Softmax reads, or by which Where changes it; mask of an Attention */
-    INV_USE_SCALED,    /* and one of them is multiplied with what is no data */
+    INV_USE_SCALED,    /* and one of them is multiplied with what is no data, or stands beside it in a Where */
     INV_USE_FACTOR,    /* multiplied with, or chosen by Where */
     INV_USE_EXPONENTS, /* divided by its own sum */
     INV_USE_ADDED      /* added to a product with a weight */

@@ -8,8 +8,9 @@
 
 #include "core/merge.h"
 
-/* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. */
-static const double FAR_BELOW = -30;
+/* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. What is taken away
+ * or multiplied may have the other sign. No training makes an element of a bias that is hopeless. */
+static const double FAR = 30, HOPELESS = 1000;
 
 /* What takes a reason back: nothing, train_only by the whole name, or by a pattern too. */
 typedef enum override { NEVER, IN_FULL, NAMED } override;
@@ -195,17 +196,17 @@ static size_t count_of(const inv_data *d)
     return d->bytes && size ? d->nbytes / size : 0;
 }
 
-/* Zeros, and numbers that take places out of a softmax. */
+/* Numbers that take places out of a softmax, and zeros; or, of a bias that has a mask in it, hopeless ones. */
 static bool is_additive_mask(const inv_data *d)
 {
-    bool in = false, out = false;
-    for (size_t i = 0, n = count_of(d); i < n; i++) {
-        const double x = inv_elem_double(d->bytes, d->dtype, i);
-        if (x == 0) in = true;
-        else if (x <= FAR_BELOW) out = true;
-        else return false;
+    bool out = false, else_zero = true, hopeless = false;
+    for (size_t i = 0, n = count_of(d); i < n && (else_zero || !hopeless); i++) {
+        const double x = fabs(inv_elem_double(d->bytes, d->dtype, i));
+        out |= x >= FAR;
+        hopeless |= x >= HOPELESS && isfinite(x);
+        else_zero &= x == 0 || x >= FAR;
     }
-    return in && out;
+    return (out && else_zero) || hopeless;
 }
 
 static bool is_along_one_axis(const inv_shape *s)
@@ -249,6 +250,14 @@ static bool is_mask(const inv_value *x, uint32_t roles)
     if (roles & bit(INV_USE_SCORES) && is_additive_mask(&x->data)) return true;
     if (!(roles & (bit(INV_USE_FACTOR) | bit(INV_USE_SCALED)))) return false;
     return is_zero_or_one(&x->data, &zero, &one) && zero && one;
+}
+
+/* One element by which scores are changed for all data alike: of the formula of a mask. */
+static bool is_number_of_mask(const inv_value *x, uint32_t roles)
+{
+    const uint32_t both = bit(INV_USE_SCORES) | bit(INV_USE_SCALED);
+    return inv_shape_nelem(&x->shape) == 1 && (roles & both) == both &&
+           (roles & (bit(INV_USE_SCORES) - 1)) == bit(INV_USE_OPERAND);
 }
 
 /* What is multiplied with, and differs within. */
@@ -369,6 +378,7 @@ static inv_untrained by_looks(const finder *f, inv_id v)
     if (is_buffer_by_name(f, x, roles)) return INV_UNTRAINED_BUFFER;
     if (is_folded_number(x, roles)) return INV_UNTRAINED_NUMBER;
     if (is_mask(x, roles)) return INV_UNTRAINED_MASK;
+    if (is_number_of_mask(x, roles)) return INV_UNTRAINED_NUMBER;
     if (is_rotation(f, v)) return INV_UNTRAINED_ROTATION;
     if (is_fourier(x, roles)) return INV_UNTRAINED_FOURIER;
     return is_habit(f, x, roles) ? INV_UNTRAINED_HABIT : INV_TRAINED;

@@ -262,7 +262,7 @@ def check_behind(at):
     down, keep, wide = below(-1e4), 1 - below(1), np.pad(below(-1e4), (0, 3))
     numbers = {"one": np.array(1, "f4"), "far": np.array([-1e4], "f4"), "part": np.array(0.4, "f4"), "z": np.array([0, 0]),
                "four": np.array([4, 4]), "shape": np.array([1, 4, 4]), "last": np.array([-1]),
-               "where": np.triu(np.ones((4, 4), np.int64), 1)}
+               "where": np.triu(np.ones((4, 4), np.int64), 1), "flags": np.triu(np.ones((4, 4), bool), 1)}
     add, soft = node("Add", ["s0", "m"], "s2"), node("Softmax", ["s2"], "p")
     times = [node("Softmax", ["s0"], "p0"), node("Mul", ["p0", "m"], "p")]
     forms = [
@@ -272,6 +272,9 @@ def check_behind(at):
         (down, [node("Add", ["s0", "mask"], "s1"), node("Mul", ["s1", "part"], "s2"), soft]),
         (down, [node("Add", ["s0", "mask"], "s1"), node("Div", ["s1", "part"], "s2"), soft]),
         (keep, [node("Sub", ["one", "mask"], "m1"), node("Mul", ["m1", "far"], "m"), add, soft]),
+        (-down, [node("Sub", ["s0", "mask"], "s2"), soft]),
+        (np.full((4, 4), -1e9, "f4"), [node("Where", ["flags", "mask", "s0"], "s2"), soft]),
+        (down + f32(4, 4), [node("Identity", ["mask"], "m"), add, soft]),
         (np.pad(keep, (0, 3)), [node("Slice", ["mask", "z", "four"], "m"), *times]),
         (down, [node("Identity", ["mask"], "m"), add, node("ReduceMax", ["s2", "last"], "top"),
                 node("Sub", ["s2", "top"], "s3"), node("Exp", ["s3"], "e"), node("ReduceSum", ["e", "last"], "sum"),
@@ -280,7 +283,7 @@ def check_behind(at):
         nodes = attention("mask")[:3] + how + [node("MatMul", ["p", "a"], "y")]
         used = {n: v for n, v in numbers.items() if any(n in h.input for h in how)}
         scalars = {n: "scalar" for n, v in used.items() if v.dtype == np.float32 and not v.shape} | \
-            ({"far": "not_named"} if "far" in used else {})
+            ({"far": "mask"} if "far" in used else {})
         for learned in (False, True):
             value = f32(*mask.shape) if learned else mask
             model = save(at(f"behind{i}.onnx"), nodes, {"q": f32(6, 6), "mask": value} | used, ["N", 4, 6], ["N", 4, 6])
@@ -288,6 +291,14 @@ def check_behind(at):
                   *(("--train-only", "mask") if learned else ()))
             seen = {n["name"]: n.get("reason") for n in common.report("inspect", model)["initializers"]}
             assert seen["mask"] == (None if learned else "mask"), (i, seen)
+    # single numbers that masks are made with, of rank 1
+    numbers = {"flags": numbers["flags"], "one": np.ones(1, "f4"), "zero": np.zeros(1, "f4"), "far": np.array([-1e4], "f4")}
+    for how in ([node("Where", ["flags", "far", "zero"], "m"), add], [node("Where", ["flags", "far", "s0"], "s2")],
+                [node("Sub", ["one", "keep"], "m1"), node("Mul", ["m1", "far"], "m"), add]):
+        nodes = attention("mask")[:3] + how + [soft, node("MatMul", ["p", "a"], "y")]
+        used = {n: v for n, v in (numbers | {"keep": keep}).items() if any(n in h.input for h in how)}
+        holds(at, save(at("numbers.onnx"), nodes, {"q": f32(6, 6)} | used, ["N", 4, 6], ["N", 4, 6]),
+              {n: "number" if n in ("one", "zero") else "mask" for n in used if n != "flags"})
     # the operand of an Attention is what its values say
     nodes = [node("MatMul", ["x", "q"], "a"), node("Attention", ["a", "a", "a", "mask"], "y", q_num_heads=2, kv_num_heads=2)]
     for value, reason in ((down, {"mask": "mask"}), (f32(4, 4), {})):
@@ -383,6 +394,14 @@ def check_dequantized(at):
         model = save(at("chain.onnx"), integers + [node(op, ["h0", "scale"], "h")] + gain,
                      plain | {"wq": wq, "scale": value, "gain": f32(6)}, ["N", 6], ["N", 6])
         holds(at, model, {"scale": "quantization"})
+    # of the product with integers, and by rows of a table of integers
+    after = [node("Cast", ["wq"], "wf", to=1), node("MatMul", ["x", "wf"], "h0"), node("Mul", ["h0", "scale"], "h")]
+    holds(at, save(at("after.onnx"), after + gain, plain | {"wq": wq, "scale": scale, "gain": f32(6)}, ["N", 6], ["N", 6]),
+          {"scale": "quantization"})
+    rows = [node("Gather", ["wq", "rows"], "eq"), node("Cast", ["eq"], "ef", to=1), node("Gather", ["scale", "rows"], "es"),
+            node("Mul", ["ef", "es"], "w"), node("MatMul", ["x", "w"], "h")]
+    rowwise = {"wq": wq, "scale": scale[:, None], "rows": np.array([5, 3, 1, 2, 0, 4])}
+    holds(at, save(at("rows.onnx"), rows + end, plain | rowwise, ["N", 6], ["N", 6]), {"scale": "quantization"})
     # a bias, in 32 bits
     bias = [node("Cast", ["bq"], "bf", to=1), node("Mul", ["bf", "scale"], "b"), node("MatMul", ["x", "v"], "h")]
     init = {"bq": RNG.integers(-9999, 9999, 6).astype(np.int32), "scale": scale / 100, "v": f32(6, 6)}
