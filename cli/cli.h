@@ -226,7 +226,7 @@ int64_t cli_fixed_batch(const cli_job *job);
 int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path);
 
 typedef struct cli_score {
-    double loss; /* mean over rows */
+    double loss; /* mean over rows, or over the labels that count */
     int64_t rows, correct;
     int64_t samples;
 } cli_score;

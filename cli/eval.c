@@ -27,7 +27,7 @@ static int not_finite(const cli_job *job, const cli_data *data, int64_t at, int6
 int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), cli_score *score)
 {
     *score = (cli_score){0};
-    double sum = 0;
+    double sum = 0, weight = 0;
     for (int64_t at = 0; at < nrows && !(stop && stop()); at += batch) {
         int64_t n = nrows - at < batch ? nrows - at : batch;
         inv_result result = {0};
@@ -37,16 +37,23 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
         if (s != INV_OK) return cli_library_failed(job, s);
         const char *cut = cli_watch_cut();
         if (cut) return cli_fail("'%s' was cut short while it was read", cut);
-        if (!isfinite(result.loss) && isfinite(sum)) { /* the first, so that it is said once */
-            const int status = not_finite(job, data, at, n, result.loss);
-            if (status != CLI_OK) return status;
+        if (result.weight > 0) { /* else no label counts here, and the loss is NaN */
+            if (!isfinite(result.loss) && isfinite(sum)) { /* the first, so that it is said once */
+                const int status = not_finite(job, data, at, n, result.loss);
+                if (status != CLI_OK) return status;
+            }
+            sum += result.loss * result.weight;
+            weight += result.weight;
         }
-        sum += result.loss * (double)n;
         score->samples += n;
         score->rows += result.rows;
         score->correct += result.correct;
     }
-    if (score->samples) score->loss = sum / (double)score->samples;
+    if (score->samples) score->loss = sum / weight;
+    if (!score->samples || weight > 0) return CLI_OK;
+    static const char none[] = "no label counts: all are ignored, or of classes of weight 0";
+    if (job->o->command == CLI_CMD_eval) return cli_fail("%s", none);
+    cli_warn("validation: %s", none);
     return CLI_OK;
 }
 

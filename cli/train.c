@@ -229,7 +229,7 @@ static void put_not_finite(const training *t, int64_t at, int64_t n, const inv_r
             sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
             node && !named ? node : "");
     if (cli_data_blame(&t->data, at, n, f)) fputs(". Mend these rows or leave them out", f);
-    else fputs(". A smaller --lr may help", f);
+    else fputs(node ? ". A smaller --lr may help" : ". Leave them out, or take larger batches (--batch)", f);
 }
 
 static int step_failed(training *t, inv_status s, int64_t at, int64_t n, const inv_result *result)

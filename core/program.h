@@ -234,6 +234,7 @@ typedef struct inv_plan {
     INV_VEC(inv_check) check;
     INV_VEC(inv_guarded_row) guarded; /* by guard slot */
     inv_id loss, correct;    /* values; INV_NONE */
+    inv_id total;            /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
     inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */
     inv_live *live;          /* per position of g->order */
     double *seconds;         /* likewise: predicted by options.costs; NULL: there are none */

@@ -215,7 +215,9 @@ void inv_queues_forget(inv_session *s);       /* before they go */
 void inv_queues_drain(inv_session *s);        /* waits for what is left of a step that failed, whatever comes of it */
 inv_status inv_queues_begin(inv_session *s, int kind); /* sends feeds and step values, clears the verdicts */
 inv_status inv_queues_part(inv_session *s, int kind, inv_part part);
-/* Contents of two small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift, once all is done. */
-inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[2], unsigned char bytes[2][16]);
+enum { INV_FETCHED = 3 };
+/* Contents of small values (INV_NONE: none; at most 16 bytes) and the verdicts in s->drift, once all is done. */
+inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[INV_FETCHED],
+                              unsigned char bytes[INV_FETCHED][16]);
 
 #endif

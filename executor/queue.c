@@ -12,7 +12,7 @@
 
 #include "executor/executor.h"
 
-enum { RESULTS = 32 }; /* bytes for two fetched values */
+enum { RESULTS = 16 * INV_FETCHED }; /* bytes for fetched values */
 
 inv_status inv_queues_ready(inv_session *s)
 {
@@ -99,11 +99,12 @@ inv_status inv_queues_part(inv_session *s, int kind, inv_part part)
     return r->graph[part] ? s->device->replay(s->self, r->graph[part]) : INV_OK; /* NULL: nothing was recorded */
 }
 
-inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[2], unsigned char bytes[2][16])
+inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[INV_FETCHED],
+                              unsigned char bytes[INV_FETCHED][16])
 {
     const inv_plan *plan = &s->program->plan[kind];
     size_t control = s->program->control, guards = plan->guarded.n * sizeof(double);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < INV_FETCHED; i++) {
         if (value[i] == INV_NONE) continue;
         const inv_value *v = inv_val(plan->g, value[i]);
         size_t nbytes = 0;

@@ -465,14 +465,19 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
     for (;;) {
         INV_TRY(feed(s, first, last, inputs, n, target, kind));
         const inv_plan *plan = &s->program->plan[*kind];
-        const inv_id wanted[2] = {plan->loss, plan->finite};
-        unsigned char bytes[2][16];
+        const inv_id wanted[INV_FETCHED] = {plan->loss, plan->finite, plan->total};
+        unsigned char bytes[INV_FETCHED][16];
         INV_TRY(begin_call(s, *kind));
         inv_status st = inv_queues_part(s, *kind, INV_PART_COMPUTE);
         if (st == INV_OK) st = inv_queues_results(s, *kind, wanted, bytes);
         if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : INV_PART_COMPUTE);
         result->drift = 0;
         if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
+        if (plan->total != INV_NONE && as_double(plan, plan->total, bytes[2]) == 0)
+            return inv__fail(s->ctx, INV_E_NUMERIC,
+                             "step %llu: no label of the batch counts: all are the one of {ignore_index}, or of "
+                             "classes of weight 0",
+                             (unsigned long long)s->steps);
         if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
         if (plan->finite != INV_NONE && as_double(plan, plan->finite, bytes[1]) > 0)
             return find_bad(s, *kind, plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
@@ -542,8 +547,8 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs,
                  ninputs, target, &kind));
     const inv_plan *plan = &s->program->plan[kind];
-    const inv_id wanted[2] = {plan->loss, plan->correct};
-    unsigned char bytes[2][16];
+    const inv_id wanted[INV_FETCHED] = {plan->loss, plan->correct, plan->total};
+    unsigned char bytes[INV_FETCHED][16];
     inv_status st = begin_call(s, kind);
     if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMPUTE);
     if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);
@@ -555,5 +560,7 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
         result->correct = counts[0];
         result->rows = counts[1];
     }
+    result->weight = ninputs && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
+    if (plan->total != INV_NONE) result->weight = as_double(plan, plan->total, bytes[2]);
     return INV_OK;
 }

@@ -173,7 +173,7 @@ static void note_fault(finder *f, const choice *c)
 static inv_status look(finder *f, choice *c)
 {
     const inv_request rq = {.options = &f->options, .purpose = INV_FOR_EVAL};
-    inv_plan plan = {.loss = INV_NONE, .correct = INV_NONE, .finite = INV_NONE};
+    inv_plan plan = {.loss = INV_NONE, .correct = INV_NONE, .total = INV_NONE, .finite = INV_NONE};
     inv_graph *g;
     bool again = false;
     assign(f, c->value);

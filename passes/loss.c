@@ -217,7 +217,10 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (!inv_shape_equal(labels ? &rows : &x, &t->shape))
         return fail_target(g, plan, logits, target,
                            labels ? "integer labels of the output's shape without the class axis"
-                                  : "soft targets of the output's shape",
+                                  : inv_shape_equal(&rows, &t->shape)
+                                      ? "soft targets of the output's shape, or labels, which are integers; in NumPy "
+                                        "y.astype(numpy.int64) makes them"
+                                      : "soft targets of the output's shape",
                            labels ? &rows : &x);
     inv_id weights = INV_NONE;
     INV_TRY(class_weights(g, rq, plan, logits, x.dim[axis], &weights));
@@ -229,6 +232,8 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
                               inv_attr_of_int("ignore_index", rq->options->ignore_index)};
     plan->loss = inv_emit1(g, "CrossEntropyMean", weights == INV_NONE ? 2 : 3, (inv_id[]){logits, target, weights},
                            ignores ? 2 : 1, attr);
+    if (g->failed) return g->failed;
+    if (labels && (ignores || weights != INV_NONE)) plan->total = inv_node_want(g, inv_val(g, plan->loss)->def, 1);
     if (labels && rq->purpose == INV_FOR_EVAL)
         plan->correct = inv_emit1(g, "CorrectCount", INV_IN(logits, target), ignores ? 2 : 1, attr);
     return g->failed;
@@ -277,7 +282,7 @@ static inv_status flow_nll(inv_graph *g, const inv_request *rq, inv_plan *plan, 
 
 inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
-    plan->loss = plan->correct = INV_NONE;
+    plan->loss = plan->correct = plan->total = INV_NONE;
     g->phase = INV_FORWARD;
     if (rq->options->loss == INV_LOSS_NONE) return INV_OK;
     inv_ids outputs = {0};
@@ -301,5 +306,6 @@ inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan)
     }
     inv_val(g, plan->loss)->keep = true;
     if (plan->correct != INV_NONE) inv_val(g, plan->correct)->keep = true;
+    if (plan->total != INV_NONE) inv_val(g, plan->total)->keep = true;
     return INV_OK;
 }

@@ -183,7 +183,7 @@ static inv_status mark_trained(const inv_program *p, inv_graph *g)
 /* The graph before recovery. */
 static inv_status build_base(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
-    plan->loss = plan->correct = plan->finite = INV_NONE;
+    plan->loss = plan->correct = plan->total = plan->finite = INV_NONE;
     INV_TRY(inv_graph_copy(p->source, &plan->base));
     inv_graph *g = plan->base;
     INV_TRY(mark_trained(p, g));

@@ -423,6 +423,8 @@ typedef struct inv_result {
     int64_t correct;  /* evaluation with cross entropy and integer labels: rows whose largest logit is the label */
     double drift;     /* largest relative reconstruction error of this step */
     int fallbacks;    /* values that had to be kept after the guard refused, this step */
+    double weight;    /* evaluation: of the loss in a mean over batches: rows, or, where labels are ignored or classes
+                         weighted, what the labels of this batch count; 0: none of them does, and loss is NaN */
     const char *bad_node; /* loss not finite: first node, in execution order, with a non-finite output; else NULL */
 } inv_result;
 

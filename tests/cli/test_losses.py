@@ -107,6 +107,42 @@ class Losses(unittest.TestCase):
         labels, self.labels = np.where(self.labels == 1, -100, self.labels), np.where(self.labels == 1, 1, self.labels)
         self.close(self.linear(labels, "--loss", "cross_entropy", "--ignore-index=-100"), *self.expected(np.ones(4), 1))
 
+    def test_eval_is_the_mean_over_labels_that_count(self):
+        """... of all batches, some of which have few of them or none."""
+        labels = np.array([0, 3, -100, 1, -100, 0])
+        self.save(t=labels, none=np.full(6, -100))
+        self.labels = np.where(labels < 0, 1, labels)
+        model = self.model(LINEAR.replace("[6,", "[N,"))
+        common = ["--data", self.file("x.npy"), "--loss", "cross_entropy", "--ignore-index=-100", "--float64"]
+        weights = K * (np.arange(4) != 1)
+        self.save(k=weights)
+        for kind, options in ((np.ones(4), []), (weights, ["--class-weights", self.file("k.npy")])):
+            y = self.x @ self.w
+            row = np.where(labels < 0, 0, kind[self.labels])
+            loss = -(row * np.log(softmax(y)[np.arange(6), self.labels])).sum() / row.sum()
+            for batch, device in ((1, "cpu"), (2, "sim"), (4, "cpu"), (6, "cpu")):
+                got = report("eval", model, *common, *options, "--target", self.file("t.npy"), "--batch", batch,
+                             "--device", device)
+                self.assertAlmostEqual(got["loss"], loss, places=12)
+                self.assertEqual(got["rows"], 4)
+        status, _, err = call("eval", model, *common, "--target", self.file("none.npy"))
+        self.assertEqual(status, 1)
+        self.assertIn("no label counts", err)
+        # training says so, and no word of learning rates
+        status, _, err = call("train", model, *common, "--target", self.file("t.npy"), "--batch", 1, "--no-shuffle", "-o",
+                              self.file("o.onnx"))
+        self.assertEqual(status, 1)
+        for word in ("step 3 of 6: no label of the batch counts", "--ignore-index", "row 2", "--batch"):
+            self.assertIn(word, err)
+        self.assertNotIn("--lr", err)
+
+    def test_labels_that_are_not_integers(self):
+        self.save(t=self.labels.astype(np.float32))
+        status, _, err = call("grad", self.model(LINEAR), "--feed", self.file("x.npy"), "--target", self.file("t.npy"),
+                              "--loss", "cross_entropy")
+        self.assertEqual(status, 1)
+        self.assertIn("y.astype(numpy.int64)", err)
+
     def test_soft_targets_with_class_weights(self):
         t = softmax(np.random.default_rng(6).standard_normal((6, 4)))
         p = softmax(self.x @ self.w)
