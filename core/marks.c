@@ -28,10 +28,10 @@ static const inv_node *giver(const inv_graph *g, inv_id v, inv_id *at)
 
 /* --- quantization --- */
 
-/* Biases are quantized in 32 bits, what is exact in 16. */
+/* Biases are quantized in 32 bits, what is exact in 16; weights of few bits are packed into 32. */
 static bool is_integer_weight(int t)
 {
-    static const int types[] = {INV_I2, INV_U2, INV_I4, INV_U4, INV_I8, INV_U8, INV_I16, INV_U16, INV_I32};
+    static const int types[] = {INV_I2, INV_U2, INV_I4, INV_U4, INV_I8, INV_U8, INV_I16, INV_U16, INV_I32, INV_U32};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (t == types[i]) return true;
     return false;
@@ -75,12 +75,14 @@ static unsigned lacking_of_factors(const inv_graph *g, const inv_node *n, unsign
  * what was quantized during the run lacks that of the weights. */
 static unsigned lacking(const inv_graph *g, inv_id v, unsigned deep)
 {
+    static const char *const unpacking[] = {"BitShift", "BitwiseAnd", "BitwiseOr", "Mod", "Concat", NULL};
     inv_id at = INV_NONE;
     const inv_node *n = v == INV_NONE || !deep ? NULL : giver(g, v, &at);
     if (v == INV_NONE || !deep) return 0;
     if (!n || inv_node_is(n, "Constant")) return holds_integers(g, at) ? 1 : 0;
     if (inv_node_is(n, "MatMulInteger") || inv_node_is(n, "ConvInteger")) return 2;
     if (inv_node_is(n, "DynamicQuantizeLinear")) return n->nout > 1 && n->out[1] == at ? 1 : 0;
+    if (inv_node_is_any(n, unpacking)) return n->nin ? lacking(g, n->in[0], deep - 1) : 0;
     if (factors_of(n)) return lacking_of_factors(g, n, deep - 1);
     if (n->nin != 2) return 0;
     if (inv_node_is(n, "Sub")) return lacking(g, n->in[0], deep - 1); /* the zero point */

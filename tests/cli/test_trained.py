@@ -402,6 +402,12 @@ def check_dequantized(at):
             node("Mul", ["ef", "es"], "w"), node("MatMul", ["x", "w"], "h")]
     rowwise = {"wq": wq, "scale": scale[:, None], "rows": np.array([5, 3, 1, 2, 0, 4])}
     holds(at, save(at("rows.onnx"), rows + end, plain | rowwise, ["N", 6], ["N", 6]), {"scale": "quantization"})
+    # four bits of a byte each
+    nibbles = [node("BitwiseAnd", ["packed", "low"], "lo"), node("BitShift", ["packed", "four"], "hi", direction="RIGHT"),
+               node("Concat", ["lo", "hi"], "wq", axis=0), *weights]
+    packed = {"packed": RNG.integers(0, 255, (3, 6)).astype(np.uint8), "low": np.uint8(15), "four": np.uint8(4)}
+    holds(at, save(at("nibbles.onnx"), nibbles + end, plain | packed | {"scale": scale, "zero": np.full(6, 8, "f4")},
+                   ["N", 6], ["N", 6], opset=18), no)
     # a bias, in 32 bits
     bias = [node("Cast", ["bq"], "bf", to=1), node("Mul", ["bf", "scale"], "b"), node("MatMul", ["x", "v"], "h")]
     init = {"bq": RNG.integers(-9999, 9999, 6).astype(np.int32), "scale": scale / 100, "v": f32(6, 6)}
