@@ -118,10 +118,16 @@ static inv_status check_connected(inv_registry *r, inv_arena *a, const char *rul
 static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
 {
     inv_stmts st = {0};
+    names given = {0};
     INV_TRY(parse(r, a, d->name, "match", d->match, &st));
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "match", s));
+        for (uint32_t k = 0; k < s->nout; k++) {
+            INV_CHECK(!has(&given, s->out[k]), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', match: '%s' is given by two statements", d->name, s->out[k]);
+            INV_TRY(note(r, a, d->name, &given, s->out[k]));
+        }
         for (uint32_t k = 0; k < s->nin + s->nout; k++) {
             const char *plain, *name = k < s->nin ? s->in[k] : s->out[k - s->nin];
             INV_CHECK(plain_name(a, name, k < s->nin, &plain), r->ctx, INV_E_PARSE,
@@ -177,7 +183,8 @@ static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_d
         for (uint32_t k = 0; k < s->nout; k++) {
             const bool frees = strcmp(s->out[k], d->frees) == 0;
             INV_CHECK(frees ? !freed : !has(known, s->out[k]), r->ctx, INV_E_PARSE,
-                      "inverse rule '%s', solve: '%s' is there already", d->name, s->out[k]);
+                      "inverse rule '%s', solve: '%s' is there already; what is computed on the way has a name of its "
+                      "own", d->name, s->out[k]);
             INV_TRY(note(r, a, d->name, known, s->out[k]));
             freed = freed || frees;
         }
