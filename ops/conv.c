@@ -339,7 +339,8 @@ static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape *f = inv__in_shape(g, n, 1);
     const inv_shape *x = inv__in_shape(g, n, 0);
     const char *why = inv__conv_of(n, x, f, &c);
-    if (why && c.cg > 0 && x->dim[1] != c.group * c.cg) inv_note_misfit(g, 1, x->dim[1], c.group * c.cg);
+    const bool counts = c.cg > 0 && c.group > 0 && c.cg <= INT32_MAX / c.group; /* else hostile numbers */
+    if (why && counts && x->dim[1] != c.group * c.cg) inv_note_misfit(g, 1, x->dim[1], c.group * c.cg);
     else if (why) inv__window_note(g, &c.w);
     size_t count;
     const int64_t *kernel = inv_attr_ints(n, "kernel_shape", &count);

@@ -59,6 +59,7 @@ const char *inv__pool_of(const inv_node *n, const inv_shape *x, inv_window *w)
 {
     size_t count;
     const int64_t *kernel = inv_attr_ints(n, "kernel_shape", &count);
+    *w = (inv_window){0};
     if (x->rank < 3 || x->rank > 5) return "the input needs one batch, one channel and 1 to 3 spatial axes";
     if (count != (size_t)(x->rank - 2)) return "kernel_shape needs one entry per spatial axis";
     return inv__window_of(n, x->rank - 2, x->dim + space_axis(n), kernel, inv_attr_int(n, "ceil_mode", 0) != 0, w);

@@ -79,8 +79,8 @@ const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const i
         if (w->k[i] < 1 || w->k[i] > INT32_MAX) return "the kernel's extents must be positive";
         if (upper || lower)
             same_pads(w, i, lower);
-        else
-            why = extent(w, i, ceil_mode);
+        else if ((why = extent(w, i, ceil_mode)) != NULL)
+            w->tight = i + 1;
         w->invol *= w->in[i];
         w->outvol *= w->out[i];
         w->kvol *= w->k[i];
@@ -90,12 +90,8 @@ const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const i
 
 void inv__window_note(const inv_graph *g, const inv_window *w)
 {
-    for (int i = 0; i < 3; i++) {
-        const int64_t reach = (w->k[i] - 1) * w->dil[i] + 1, span = w->in[i] + w->pad[i] + w->pad_end[i];
-        if (w->k[i] < 1 || span >= reach) continue;
-        inv_note_misfit(g, 2 + i, span, reach);
-        return;
-    }
+    const int i = w->tight - 1;
+    if (w->tight) inv_note_misfit(g, 2 + i, w->in[i] + w->pad[i] + w->pad_end[i], (w->k[i] - 1) * w->dil[i] + 1);
 }
 
 void inv__window_attrs(const inv_window *w, inv_window_attrs *a)

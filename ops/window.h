@@ -15,6 +15,7 @@ typedef struct inv_window {
     int64_t in[3], out[3], k[3], stride[3], dil[3];
     int64_t pad[3], pad_end[3];
     int64_t invol, outvol, kvol;
+    int tight; /* the axis, from 1, on which the kernel is larger than the padded input; 0: none was found */
 } inv_window;
 
 #ifndef __cplusplus
@@ -23,7 +24,7 @@ typedef struct inv_window {
 const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const int64_t *k, bool ceil_mode,
                            inv_window *w);
 
-/* Notes the axis that inv__window_of found too short, if that was it (inv_note_misfit). */
+/* Notes the axis that is too short, if that was what was wrong (inv_note_misfit). */
 void inv__window_note(const inv_graph *g, const inv_window *w);
 
 /* Explicit attributes of a window for canonical operators; `buf` holds their numbers. */

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 import numpy as np
-from common import PROGRAM
+from common import PROGRAM, sanitized
 
 SECONDS, MEGABYTES = 5.0, 200  # ten times what the slowest takes; of processor time
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u200e\u200f\u202a-\u202e\udc80-\udc9f]")
@@ -33,11 +33,6 @@ for line in sys.stdin:
 def content(path, **how):
     with open(path, encoding="utf-8", newline="", **how) as f:
         return f.read()
-
-
-def sanitized():
-    cache = os.path.join(os.environ.get("INVONNX_BUILD", ""), "CMakeCache.txt")
-    return os.path.exists(cache) and re.search(r"^INVONNX_SANITIZE:\w+=.", content(cache), re.M) is not None
 
 
 def files_below(folder):

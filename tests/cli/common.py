@@ -2,6 +2,7 @@
 """What the tests of the program share: calling it. INVONNX names the program."""
 import json
 import os
+import re
 import subprocess
 import unittest
 
@@ -10,6 +11,15 @@ DATA = os.path.join(ROOT, "tests", "data")
 EXAMPLES = os.path.join(ROOT, "examples")
 full = unittest.skipUnless(os.environ.get("INVONNX_FULL"), "for ./test --full")  # what takes long
 PROGRAM = os.environ.get("INVONNX") or os.path.join(ROOT, "build", "dev", "invonnx")
+
+
+def sanitized():
+    """Whether the program is built with sanitizers, which take memory of their own."""
+    cache = os.path.join(os.environ.get("INVONNX_BUILD", ""), "CMakeCache.txt")
+    if not os.path.exists(cache):
+        return False
+    with open(cache, encoding="utf-8") as f:
+        return re.search(r"^INVONNX_SANITIZE:\w+=.", f.read(), re.M) is not None
 
 
 def call(*args, env=None):

@@ -4,8 +4,8 @@ import os
 import shutil
 import unittest
 
-from bad_file import BadFile, content, sanitized
-from common import DATA, ROOT
+from bad_file import BadFile, content
+from common import DATA, ROOT, sanitized
 
 SHARED = os.path.join(ROOT, "..", "shared", "models", "bad")
 

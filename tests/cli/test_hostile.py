@@ -4,7 +4,8 @@ import os
 import unittest
 
 import hostile
-from bad_file import BadFile, sanitized
+from bad_file import BadFile
+from common import sanitized
 
 
 class Hostile(BadFile):

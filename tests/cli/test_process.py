@@ -111,6 +111,7 @@ class Process(unittest.TestCase):
         self.assertGreater(most["RssAnon"], WEIGHTS)
         self.assertLess(most["VmHWM"], most["RssAnon"] + last + WEIGHTS // 2)
 
+    @unittest.skipIf(common.sanitized(), "sanitizers take memory of their own")
     def test_promise_is_kept(self):
         report = common.report(*self.words("train", "--steps", "3")[1:])
         promised = report["process_bytes"]
