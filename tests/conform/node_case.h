@@ -91,7 +91,7 @@ static bool read_small(node_case *c, const Onnx__TensorProto *p, tensor *t, cons
     t->dtype = inv_dtype_carrier(small, INV_F32);
     t->data = malloc(t->n * sizeof(float) + 1);
     for (size_t i = 0; bytes && i < packed && i < p->n_int32_data; i++) bytes[i] = (uint8_t)p->int32_data[i];
-    if (bytes && p->raw_data.len == packed) memcpy(bytes, p->raw_data.data, packed);
+    if (bytes && packed && p->raw_data.len == packed) memcpy(bytes, p->raw_data.data, packed);
     bool ok = bytes && t->data && (p->raw_data.len == packed || p->n_int32_data == packed) &&
               inv_convert(t->data, t->dtype, bytes, small, t->n);
     free(bytes);

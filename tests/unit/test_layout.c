@@ -10,8 +10,8 @@
 static bool is_built(void)
 {
     inv_conv c = {.batch = 1, .group = 16, .cg = 1, .mg = 1};
-    c.w = (inv_window){.sd = 2, .in = {1, 8, 8}, .out = {1, 6, 6}, .k = {1, 3, 3}, .stride = {1, 1, 1}, .dil = {1, 1, 1},
-                       .invol = 64, .outvol = 36, .kvol = 9};
+    c.w = (inv_window){.sd = 2, .in = {1, 8, 8}, .out = {1, 6, 6}, .k = {1, 3, 3}, .stride = {1, 1, 1},
+                       .dil = {1, 1, 1}, .invol = 64, .outvol = 36, .kvol = 9};
     c.depthwise = true;
     return inv__dnnl_serves(&c, INV_CONV_FORWARD, INV_F32);
 }
