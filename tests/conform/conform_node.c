@@ -255,6 +255,16 @@ static int hold_to(const char *path, const char *is)
     return differ ? 1 : 0;
 }
 
+static void drop_tests(test_set *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        free(s->test[i].name);
+        free(s->test[i].folder);
+        free(s->test[i].why);
+    }
+    free(s->test);
+}
+
 /* The sets as documented. */
 static int document(bool write_it)
 {
@@ -288,6 +298,7 @@ static int document(bool write_it)
     } else {
         status = hold_to(path, text);
     }
+    for (size_t i = 0; i < n; i++) drop_tests(&set[i]);
     free(text);
     return status;
 }
@@ -304,6 +315,7 @@ int main(int argc, char **argv)
         put_reasons(stdout, &s);
         printf("%s: %zu of %zu pass\n", s.title, s.passed, s.n);
         failed += s.passed < s.n || s.n == 0;
+        drop_tests(&s);
     }
     return failed ? 1 : 0;
 }

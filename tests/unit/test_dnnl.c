@@ -180,8 +180,8 @@ static inv_conv square(int64_t from, int64_t to, int64_t k, int64_t stride)
     const int64_t out = (SIDE - 1) / stride + 1, p = k / 2;
     inv_conv c = {.batch = BATCH, .group = 1, .cg = from, .mg = to};
     c.w = (inv_window){.sd = 2, .in = {1, SIDE, SIDE}, .out = {1, out, out}, .k = {1, k, k},
-                       .stride = {1, stride, stride}, .dil = {1, 1, 1}, .pad = {0, p, p}, .pad_end = {0, p, p}, .invol = SIDE * SIDE,
-                       .outvol = out * out, .kvol = k * k};
+                       .stride = {1, stride, stride}, .dil = {1, 1, 1}, .pad = {0, p, p}, .pad_end = {0, p, p},
+                       .invol = SIDE * SIDE, .outvol = out * out, .kvol = k * k};
     return c;
 }
 
