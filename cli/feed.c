@@ -297,7 +297,7 @@ static int find_extents(cli_job *job, int64_t batch)
     if (status == CLI_OK && any) {
         const inv_status s = inv_model_find_extents(job->model, &so, batch, dims);
         if (s == INV_OK) note_extents(job, (const bool (*)[NPY_MAX_RANK])open, batch);
-        else status = cli_library_failed(job, s);
+        else if (s != INV_E_NOT_CONSTANT) status = cli_library_failed(job, s); /* who needs to know will say so */
     }
     free(open);
     free(dims);

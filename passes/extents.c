@@ -535,7 +535,7 @@ inv_status inv_extents_find(inv_context *ctx, const inv_graph *source, const inv
         s = find(f, batch < 1 ? 1 : batch > LARGEST ? LARGEST : batch, &a);
         inv__span_leave(ctx, around);
     }
-    for (size_t i = 0; s == INV_OK && i < f->options.ninputs; i++)
+    for (size_t i = 0; (s == INV_OK || s == INV_E_NOT_CONSTANT) && i < f->options.ninputs; i++)
         if (f->array[i].rank > 0) memcpy(dims[i], f->dims[i], (size_t)f->array[i].rank * sizeof **dims);
     inv__arena_fini(&a);
     return s;

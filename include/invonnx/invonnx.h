@@ -204,11 +204,12 @@ INV_NODISCARD INV_API inv_status inv_model_reverse(inv_model *model, const struc
 
 /** Numbers for open dimensions that the model accepts, found by trying: for looking at a model without data, by
  *  `plan_only` sessions or inv_model_rewrite. Dimensions of one symbol get one number.
- *  @param options  of it `inputs` and `ninputs`, with shapes in which an extent below 0 is sought
+ *  @param options  of it `constants_as_needed`, and `inputs`, with shapes in which an extent below 0 is sought
  *  @param batch    what is tried first for open first axes
  *  @param dims     out: a list per input, with room for its rank
- *  @return INV_OK, also where something else than shapes is in the way, as a session will say; INV_E_SHAPE where no
- *          numbers were found, with the try that got farthest, or a fault that no number mends; what
+ *  @return INV_OK, also where something else than shapes is in the way, as a session will say; INV_E_NOT_CONSTANT where
+ *          what the model accepts depends on values that are not given, with the numbers of the last try; INV_E_SHAPE
+ *          where no numbers were found, with the try that got farthest, or a fault that no number mends; what
  *          inv_session_options_check returns; INV_E_NOMEM */
 INV_NODISCARD INV_API inv_status inv_model_find_extents(inv_model *model, const struct inv_session_options *options,
                                                         int64_t batch, int64_t *const *dims);
