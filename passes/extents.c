@@ -95,8 +95,9 @@ static inv_status add_group(finder *f, const char *symbol, bool batch, size_t *o
     return INV_OK;
 }
 
-static inv_status find_open(finder *f, inv_arena *a)
+static inv_status find_open(finder *f)
 {
+    inv_arena *a = f->arena;
     const size_t n = f->options.ninputs;
     f->array = INV_ARENA_NEW(a, inv_array, n + 1);
     f->dims = INV_ARENA_NEW(a, int64_t *, n + 1);
@@ -501,10 +502,10 @@ static inv_status refuse(finder *f)
     return s;
 }
 
-static inv_status find(finder *f, int64_t batch, inv_arena *a)
+static inv_status find(finder *f, int64_t batch)
 {
     choice first, best;
-    INV_TRY(find_open(f, a));
+    INV_TRY(find_open(f));
     for (size_t i = 0; i < f->ngroup; i++) first.value[i] = f->group[i].batch ? batch : FIRST;
     f->once_from = 1;
     INV_TRY(look(f, &first));
@@ -532,7 +533,7 @@ inv_status inv_extents_find(inv_context *ctx, const inv_graph *source, const inv
     if (f) {
         const inv_span around = inv__span_enter(ctx, "finding sizes", 0, 1);
         *f = (finder){.ctx = ctx, .source = source, .options = *options, .arena = &a};
-        s = find(f, batch < 1 ? 1 : batch > LARGEST ? LARGEST : batch, &a);
+        s = find(f, batch < 1 ? 1 : batch > LARGEST ? LARGEST : batch);
         inv__span_leave(ctx, around);
     }
     for (size_t i = 0; (s == INV_OK || s == INV_E_NOT_CONSTANT) && i < f->options.ninputs; i++)
