@@ -43,7 +43,7 @@ extern const cli_choice cli_losses[], cli_optimizers[], cli_memories[], cli_mode
     cli_costs[];
 enum { CLI_COST_DEFAULT, CLI_COST_TIME, CLI_COST_FLOPS };
 
-/** What the command line said. Fields named in options.inc; `argument` are the words that are no options. */
+/** What the command line said. Fields named in option_rows.inc; `argument` are the words that are no options. */
 typedef struct cli_options {
     int command;
     cli_list argument;
@@ -55,7 +55,7 @@ typedef struct cli_options {
 #define REAL(field, name, letter, on, arg, value, least, help) double field;
 #define CHOICE(field, name, letter, on, words, value, help) int field;
 #define LATER(name, takes)
-#include "options.inc"
+#include "option_rows.inc"
 #undef FLAG
 #undef TEXT
 #undef LIST
@@ -263,7 +263,8 @@ int cli_lock(const char *option, const char *given, const char *path);
 /** Ends the program as the signal would, and leaves no lock file. A signal handler. */
 void cli_end_by_signal(int number);
 
-/* --- progress (progress.c): on a terminal a line that is rewritten and erased, elsewhere plain lines, sparse --- */
+/* --- progress (progress_bar.c): on a terminal a line that is rewritten and erased, elsewhere plain lines, sparse ---
+ * */
 
 /** What -q changes, and whether stderr is a terminal, is found out once. */
 void cli_progress_init(bool quiet);
@@ -313,7 +314,7 @@ double cli_element(const void *data, inv_dtype dtype, size_t i);
 
 /** "12.3 MiB"; the text lives in one of a few static buffers. */
 const char *cli_bytes(double nbytes);
-/** What is trained and what is not, with the reasons and an example of each, in one line (trained.c). */
+/** What is trained and what is not, with the reasons and an example of each, in one line (trained_line.c). */
 void cli_say_trained(const json_t *report);
 double cli_number(const json_t *object, const char *key);
 const char *cli_string(const json_t *object, const char *key);

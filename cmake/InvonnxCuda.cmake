@@ -63,7 +63,7 @@ set(INVONNX_CUDA_LDFLAGS
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 target_compile_definitions(invonnx_flags INTERFACE INV_HAVE_CUDA=1)
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS ops/*.cu)
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ops/*.cu)
 add_library(invonnx_kernels OBJECT ${cuda_sources})
 target_include_directories(invonnx_kernels PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
 target_compile_definitions(invonnx_kernels PRIVATE INV_HAVE_CUDA=1)

@@ -79,7 +79,7 @@ double inv_node_seconds(const inv_cost_table *t, const inv_graph *g, const inv_n
     if (runs_nothing(n)) return 0;
     const inv_work w = inv_node_work(g, n);
     const extent e = extent_of(g, n);
-    if (n->op->flags & INV_OP_TRANSFER) /* of a value that comes back, one way is hidden (passes/cost.c) */
+    if (n->op->flags & INV_OP_TRANSFER) /* one way is hidden (passes/schedule/plan_cost.c) */
         return inv_val(g, n->out[0])->mem == INV_MEM_HOST ? 0 : inv_copy_seconds(e.out);
     const double beyond = fmax(e.bytes - t->cache, 0);
     return t->fixed[w] + fmax(amount_of(g, n, w, &e) / t->rate[w],
@@ -94,4 +94,18 @@ bool inv_cost_table_sound(const inv_cost_table *t)
     for (int w = 0; w < INV_WORKS; w++)
         sound = sound && positive(t->rate[w]) && t->fixed[w] >= 0 && t->fixed[w] < 1;
     return sound;
+}
+
+double inv_node_flops(const inv_graph *g, const inv_node *n)
+{
+    if (n->op->flops) return n->op->flops(g, n);
+    if (n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE)) return 0;
+    int64_t most = 0;
+    for (uint32_t k = 0; k < n->nin + n->nout; k++) {
+        inv_id v = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        if (v == INV_NONE) continue;
+        int64_t ne = inv_shape_nelem(&inv_val(g, v)->shape);
+        if (ne > most) most = ne;
+    }
+    return (double)most;
 }

@@ -32,4 +32,7 @@ double inv_copy_seconds(double nbytes);
 /* Whether every number can be divided by, so that every node gets a finite time. */
 bool inv_cost_table_sound(const inv_cost_table *t);
 
+/* Arithmetic of one node: op->flops, else the elements of its largest operand. */
+double inv_node_flops(const inv_graph *g, const inv_node *n);
+
 #endif

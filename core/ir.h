@@ -160,7 +160,7 @@ typedef struct inv_opset {
 
 typedef INV_VEC(inv_id) inv_ids;
 
-struct inv_matches; /* passes/match.c: what was found; in the graph's arena */
+struct inv_matches; /* passes/match/match.c: what was found; in the graph's arena */
 
 typedef struct inv_graph {
     inv_context *ctx;
@@ -340,5 +340,8 @@ typedef INV_VEC(inv_stmt) inv_stmts;
 inv_status inv_text_stmts(inv_context *ctx, inv_arena *a, const char *text, inv_stmts *out);
 /* Each behind those that give what it reads, else in the order in which they are; those of a circle come last. */
 inv_status inv_stmts_sort(inv_arena *a, inv_stmts *io);
+
+bool inv_ids_have(const inv_id *list, size_t n, inv_id v);
+bool inv_nodes_give(const inv_graph *g, const inv_id *node, size_t n, inv_id v); /* one of them has the result v */
 
 #endif

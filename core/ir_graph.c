@@ -171,3 +171,17 @@ inv_status inv_graph_prune(inv_graph *g)
     inv__arena_fini(&scratch);
     return INV_OK;
 }
+
+bool inv_ids_have(const inv_id *list, size_t n, inv_id v)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == v) return true;
+    return false;
+}
+
+bool inv_nodes_give(const inv_graph *g, const inv_id *node, size_t n, inv_id v)
+{
+    for (size_t i = 0; i < n; i++)
+        if (inv_ids_have(inv_nod(g, node[i])->out, inv_nod(g, node[i])->nout, v)) return true;
+    return false;
+}

@@ -18,23 +18,23 @@ struct inv_api;
 struct inv_program;
 struct inv_graph;
 
-/* Compiles a graph for the options: passes/ gives it, executor/ calls it, inverses/builtin.c joins them. */
+/* Compiles a graph for the options: passes/ gives it, executor/ calls it, api/context.c joins them. */
 typedef inv_status (*inv_compile_fn)(inv_context *ctx, const struct inv_graph *source,
                                      const inv_session_options *options, struct inv_program **out);
 
-/* How a model is to be written, its blocks as functions (core/outline.h): joined in the same way. `options`: shapes of
- * the inputs, as for a session; the rest is ignored. The values of initializers are those of `source`. */
+/* How a model is to be written, its blocks as functions (core/rewriting.h): joined in the same way. `options`: shapes
+ * of the inputs, as for a session; the rest is ignored. The values of initializers are those of `source`. */
 struct inv_rewriting;
 typedef inv_status (*inv_rewrite_fn)(inv_context *ctx, const struct inv_graph *source,
                                      const inv_session_options *options, struct inv_rewriting **out);
 
-/* The inverse direction of a model (core/outline.h), as a file or in memory: joined in the same way. */
+/* The inverse direction of a model (core/rewriting.h), as a file or in memory: joined in the same way. */
 struct inv_reverse_options;
 typedef inv_status (*inv_reverse_fn)(inv_context *ctx, const struct inv_graph *source,
                                      const inv_session_options *shapes, const struct inv_reverse_options *options,
                                      bool in_memory, struct inv_rewriting **out);
 
-/* Numbers for the open dimensions of a model's inputs (passes/extents.c): joined in the same way. */
+/* Numbers for the open dimensions of a model's inputs (passes/front/open_extents.c): joined in the same way. */
 typedef inv_status (*inv_extents_fn)(inv_context *ctx, const struct inv_graph *source,
                                      const inv_session_options *options, int64_t batch, int64_t *const *dims);
 
@@ -47,7 +47,8 @@ typedef inv_status (*inv_volumes_fn)(inv_context *ctx, const struct inv_graph *s
 typedef inv_status (*inv_support_fn)(inv_context *ctx, const struct inv_op_def *row, struct inv_support *out);
 
 /* Which extent it is that does not fit where a node fails: noted before inv_node_fail, for who looks for sizes that
- * do (passes/extents.c). `check`: which of the node's checks, in the order in which they are made; 0: none is noted. */
+ * do (passes/front/open_extents.c). `check`: which of the node's checks, in the order in which they are made; 0: none
+ * is noted. */
 typedef struct inv_misfit {
     int check;
     int64_t got, wanted;
@@ -78,11 +79,11 @@ struct inv_context {
     inv_extents_fn extents;
     inv_volumes_fn volumes;
     inv_support_fn support;
-    bool (*has_log_derivative)(const char *op); /* passes/logdet.c */
-    const struct inv_api *api; /* what plugins and built-in rule sets are given (ops/plugin.c) */
+    bool (*has_log_derivative)(const char *op); /* passes/export/logdet.c */
+    const struct inv_api *api; /* what plugins and built-in rule sets are given (ops/base/plugin_ops.c) */
 };
 
-/* The context without a registry; inv_context_create (inverses/builtin.c) fills that. */
+/* The context without a registry; inv_context_create (api/context.c) fills that. */
 inv_status inv__context_init(const inv_context_options *options, inv_context **out);
 void inv__context_fini(inv_context *ctx); /* after the registry is gone; NULL is fine */
 

@@ -37,12 +37,12 @@ typedef struct inv_call {
     void *ws; /* 64-byte aligned, op->workspace bytes */
     size_t ws_nbytes;
     const inv_step *step; /* NULL while folding constants, and where `gpu` is set */
-    const struct inv_gpu *gpu; /* ops/gpu.h; NULL on the host */
+    const struct inv_gpu *gpu; /* ops/gpu/gpu.h; NULL on the host */
 } inv_call;
 
 /* Gradient under construction: op->grad emits nodes with inv_emit1 and calls inv_grad_set. What it emits with g->phase
- * set to INV_FORWARD is put beside the node: what is to be kept of its operands (ops/bits.h); or, where backward reads
- * the operand anyway, behind that reader. */
+ * set to INV_FORWARD is put beside the node: what is to be kept of its operands (ops/elementwise/bits.h); or, where
+ * backward reads the operand anyway, behind that reader. */
 typedef struct inv_grad {
     inv_graph *g;
     inv_id node;
@@ -103,7 +103,7 @@ typedef struct inv_op_def {
     uint32_t inplace; /* bit i: output `inplace_out` may overwrite input i when nobody reads it later */
     uint32_t inplace_out;
     /* Slot of an optional input of the result's shape that the result is added to, or from which it is taken away if
-     * attribute `minus` is 1 (passes/grad.c, join.c). 0: has none. */
+     * attribute `minus` is 1 (passes/autodiff/grad.c, passes/match/fuse_inverse.c). 0: has none. */
     uint32_t onto;
     uint32_t writes;  /* bit i: input i is modified (persistent values, commit part only) */
     /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. Required. */
@@ -114,7 +114,7 @@ typedef struct inv_op_def {
     /* Emits the gradient. NULL without INV_OP_NO_GRAD: not written, and compile says so. */
     inv_status (*grad)(inv_grad *b);
     inv_status (*cpu)(const inv_call *c);
-    inv_status (*cuda)(const inv_call *c); /* starts kernels on c->gpu and returns (ops/gpu.h). NULL: has none */
+    inv_status (*cuda)(const inv_call *c); /* starts kernels on c->gpu and returns (ops/gpu/gpu.h). NULL: has none */
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
     double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */
     /* Whether output k is a run of input 0's bytes, from *offset on: where it stands there nothing is copied. NULL: it
@@ -131,8 +131,6 @@ static inline inv_id inv_O(const inv_grad *b, uint32_t i) { return inv_nod(b->g,
 static inline inv_id inv_GO(const inv_grad *b, uint32_t i) { return b->out_grad[i]; }
 static inline bool inv_wants(const inv_grad *b, uint32_t i) { return b->wanted[i]; }
 static inline void inv_grad_set(inv_grad *b, uint32_t i, inv_id v) { b->in_grad[i] = v; }
-/* Sum `v` down to the shape of `like` (undoes broadcasting); v itself when shapes agree. */
-inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like);
 
 /* --- registry --- */
 typedef struct inv_registry inv_registry;
@@ -181,7 +179,8 @@ bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);
  * are outputs; float inputs are of type `real`. opset 0: the newest. */
 inv_status inv_case_parse(inv_context *ctx, const char *text, int opset, inv_dtype real, inv_graph **out);
 
-/* What the cases of a row show when they are lowered (passes/support.c, called through inv_context.support). */
+/* What the cases of a row show when they are lowered (passes/operator_support.c, called through inv_context.support).
+ * */
 enum { INV_SUPPORT_IN = 16, INV_SUPPORT_OPS = 12 };
 typedef enum inv_support_grad { INV_GRAD_NONE, INV_GRAD_MISSING, INV_GRAD_PARTLY, INV_GRAD_YES } inv_support_grad;
 typedef struct inv_support {

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "core/ir_internal.h"
+#include "core/model.h"
 
 enum { MOST_TEXT = 1 << 20 };
 
@@ -164,7 +165,7 @@ static void drop(inv_registry *r, inv_plugin *p)
     inv__rules_drop(r, p);
     if (p->handle) (void)dlclose(p->handle);
     p->handle = NULL;
-    inv_model_destroy(p->model);
+    if (p->model) p->model->destroy(p->model);
     p->model = NULL;
 }
 
@@ -173,7 +174,7 @@ void inv_registry_set_pairs(inv_registry *r, inv_pairs_fn fn) { r->pairs = fn; }
 inv_status inv_registry_keep_model(inv_registry *r, inv_model *model)
 {
     if (r->loading) r->loading->model = model;
-    else inv_model_destroy(model);
+    else model->destroy(model);
     return r->loading ? INV_OK : INV_E_INTERNAL;
 }
 

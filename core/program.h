@@ -14,7 +14,7 @@
 #include "core/op.h"
 #include "core/tie.h"
 
-/* --- what matching finds (passes/match.c) --- */
+/* --- what matching finds (passes/match/match.c) --- */
 
 /* log |det| of what an edge solves (inv_inverse_def.logdet), its names bound. */
 typedef struct inv_volume_term {
@@ -56,7 +56,7 @@ typedef struct inv_edge {
     double kept;        /* bytes of that */
     double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
     const inv_volume *volume;
-    bool joined;       /* the node that gives an operand is part of it (passes/join.c) */
+    bool joined;       /* the node that gives an operand is part of it (passes/match/fuse_inverse.c) */
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;
@@ -174,8 +174,8 @@ typedef struct inv_left_slot {
     const char *name, *type; /* type NULL: the loss does not need it */
 } inv_left_slot;
 
-/* What the purpose `check` computes of one inverse (passes/check.c): values of the plan. Fingerprints as GuardSum gives
- * them: element 4 is the sum of squares, element 5 the number of elements that are not finite. */
+/* What the purpose `check` computes of one inverse (passes/match/check_inverses.c): values of the plan. Fingerprints as
+ * GuardSum gives them: element 4 is the sum of squares, element 5 the number of elements that are not finite. */
 typedef struct inv_check {
     uint32_t edge;              /* index in the matches */
     inv_id value, off;          /* fingerprints: of what is freed, of what comes back less that */
@@ -192,7 +192,7 @@ typedef struct inv_fired {
     uint32_t step;               /* position in the base's order; it is before the node there */
     inv_id node;                 /* computed again, solved by the rule, or what gave the value that was offloaded */
     const inv_inverse_def *rule; /* NULL: computed again, or offloaded */
-    bool joined;                 /* by the edge that join.c has made of the rule's */
+    bool joined;                 /* by the edge that fuse_inverse.c has made of the rule's */
     bool offload;
     const inv_id *value;         /* what is wanted of it */
     uint32_t nvalue;
@@ -248,7 +248,7 @@ typedef struct inv_plan {
     size_t peak_at, activation_peak_at; /* positions: of `load`, of the activation peak */
 } inv_plan;
 
-/* core/alive.c: the values that begin the buffers alive while position `at` of the order runs. */
+/* program.c: the values that begin the buffers alive while position `at` of the order runs. */
 inv_status inv_plan_alive(const inv_plan *p, size_t at, inv_arena *a, inv_ids *out);
 size_t inv_live_total(const inv_live *l);
 
@@ -292,15 +292,15 @@ typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
     const inv_graph *source; /* the model's graph, `own` or `likely` */
-    inv_graph *own;          /* with merged initializers apart (passes/untie.c); NULL: nothing was merged */
+    inv_graph *own;          /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
     size_t surely;           /* of what persists, known before anything is built */
     uint8_t *untrained;      /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
-    inv_ties tie;            /* of values of `source`: initializers that follow others (passes/tie.c) */
+    inv_ties tie;            /* of values of `source`: initializers that follow others (passes/front/tied_weights.c) */
     inv_graph *likely;       /* `source`, if it is the model with the log-determinant of the rules; else NULL */
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;
-    struct inv_home_index *home_index; /* passes/homes.c */
+    struct inv_home_index *home_index; /* passes/persistent_storage.c */
     INV_VEC(inv_anchor) anchor; /* values kept because a guard refused what stood for them */
     double max_drift;
     size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
@@ -314,9 +314,21 @@ typedef struct inv_program {
     inv_status (*replan)(struct inv_program *p);
     /* Drops what planning has put in the place of `plan`, INV_PLAN_KINDS of them, of an earlier or later state. */
     void (*drop)(struct inv_program *p, inv_plan *plan);
-    /* The plans for training as JSON (passes/saved.c). Owned by the context. */
+    /* The plans for training as JSON (passes/recover/saved_plan.c). Owned by the context. */
     inv_status (*save)(const struct inv_program *p, char **json);
     void (*destroy)(struct inv_program *p);
 } inv_program;
+
+/* What one plan is compiled for. */
+typedef struct inv_request {
+    const inv_session_options *options;
+    inv_purpose purpose;
+    int64_t batch;      /* rows; 0: as the given shapes say */
+    bool rebatch;       /* dims[0] may differ from the model's fixed extent */
+    bool optimize;      /* emit the update */
+} inv_request;
+
+/* Turns value v into the output of a Feed node with a new slot; the node. */
+inv_id inv_bind_feed(inv_graph *g, inv_plan *plan, inv_id v, bool is_target);
 
 #endif

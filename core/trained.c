@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/glob.h"
 #include "core/merge.h"
 
 /* exp of less is nothing beside exp(0): what is added so to scores takes a place out of the softmax. What is taken away
@@ -58,11 +59,6 @@ const char *inv_untrained_text(inv_untrained why) { return reasons[why].text; }
 const char *inv_untrained_noun(inv_untrained why, bool plural)
 {
     return plural ? reasons[why].many : reasons[why].one;
-}
-
-bool inv_glob_fits(const char *glob, const char *name)
-{
-    return strcmp(glob, name) == 0 || fnmatch(glob, name, 0) == 0;
 }
 
 typedef struct finder {

@@ -27,10 +27,10 @@ typedef enum inv_untrained {
     INV_UNTRAINED_FOURIER,
     INV_UNTRAINED_HABIT,
     INV_UNTRAINED_NONFINITE,
-    INV_UNTRAINED_TIED,      /* it follows another parameter (passes/tie.c) */
+    INV_UNTRAINED_TIED,      /* it follows another parameter (passes/front/tied_weights.c) */
     INV_UNTRAINED_FROZEN,    /* by the caller's `freeze` */
     INV_UNTRAINED_UNNAMED,   /* not in the caller's `train_only` */
-    INV_UNTRAINED_UNREACHED, /* passes/grad.c: not on a differentiable path to the loss */
+    INV_UNTRAINED_UNREACHED, /* passes/autodiff/grad.c: not on a differentiable path to the loss */
     INV_UNTRAINED_REASONS
 } inv_untrained;
 
@@ -41,8 +41,6 @@ const char *inv_untrained_noun(inv_untrained why, bool plural);
 
 /* Whether a name is of those that PyTorch's exporters give to tensors that no module has. */
 bool inv_name_is_generated(const char *name);
-/* Whether a name is the glob to the letter, or fits it. */
-bool inv_glob_fits(const char *glob, const char *name);
 
 /* Per value of an imported graph: inv_untrained, for its initializers. `o`: whose train_only, freeze and train_bn
  * count; NULL: none. A parameter that holds numbers that are not finite and is in train_only by its whole name is

@@ -2,7 +2,7 @@
  * Reading results out of a session, setting parameters. */
 #include <string.h>
 
-#include "core/near.h"
+#include "core/glob.h"
 #include "executor/executor.h"
 
 static const inv_plan *newest_plan(const inv_session *s) { return &s->program->plan[s->newest < 0 ? 0 : s->newest]; }
@@ -63,7 +63,7 @@ const inv_home *inv_session_home(const inv_session *s, const char *name)
     return NULL;
 }
 
-/* The initializer that `name` follows, transposed (passes/tie.c); NULL: none. */
+/* The initializer that `name` follows, transposed (passes/front/tied_weights.c); NULL: none. */
 const inv_home *inv_session_master(const inv_session *s, const char *name)
 {
     const inv_program *p = s->program;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the inverses of a model do on data at hand: each by itself in float32 and float64 (passes/check.c), all of them
- * one after the other as a training step uses them, and what comes of the gradient. A session is made for each look;
- * no two are there at a time. */
+ * What the inverses of a model do on data at hand: each by itself in float32 and float64
+ * (passes/match/check_inverses.c), all of them one after the other as a training step uses them, and what comes of the
+ * gradient. A session is made for each look; no two are there at a time. */
 #include <math.h>
 #include <string.h>
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "executor/calibrate.h"
-#include "ops/dnnl.h"
-#include "ops/gemm.h"
+#include "ops/onednn/dnnl.h"
+#include "ops/linear/gemm.h"
 
 #define FORMAT 1
 

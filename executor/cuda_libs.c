@@ -19,7 +19,7 @@
 #endif
 #endif
 
-#include "ops/conv_gpu.h"
+#include "ops/conv/conv_gpu.h"
 
 enum { KEY = 28, BUCKETS = 256, MOST_BATCH = 32768, LT_ALIGN = 16 };
 #define WS_ALIGN ((uintptr_t)256) /* of scratch memory; the caller's is aligned to 64 */

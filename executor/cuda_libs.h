@@ -6,7 +6,7 @@
 #define INV_EXECUTOR_CUDA_LIBS_H
 
 #include "core/mem.h"
-#include "ops/gpu.h"
+#include "ops/gpu/gpu.h"
 
 /* Sets gpu->library, gemm and conv; the stream is set. What was opened before an error is closed again.
  * @return INV_OK; INV_E_NOMEM, INV_E_DEVICE */

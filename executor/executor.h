@@ -9,7 +9,7 @@
 #include "core/node.h"
 #include "core/options.h"
 #include "core/program.h"
-#include "ops/gpu.h"
+#include "ops/gpu/gpu.h"
 
 /* A device is a table of functions. `self` is its own state. All return statuses; none allocates in a step.
  *

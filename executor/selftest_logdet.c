@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "core/model.h"
-#include "core/outline.h"
+#include "core/rewriting.h"
 #include "executor/selftest.h"
-#include "ops/linear.h"
+#include "ops/linear/linear_solve.h"
 
 typedef struct place {
     inv_id value;

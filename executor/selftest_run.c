@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "executor/selftest.h"
-#include "ops/util.h"
+#include "ops/base/util.h"
 
 /* --- cases --- */
 

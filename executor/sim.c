@@ -13,7 +13,7 @@
 
 #include "executor/executor.h"
 #include "executor/sim.h"
-#include "ops/philox.h"
+#include "ops/gpu/philox.h"
 
 enum { RED = 0xa5, RED_BYTES = 64, MOST_BLOCKS = 8, STAY = 16 }; /* tasks of one queue in a row, on average */
 

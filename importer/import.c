@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/op.h"
-#include "core/outline.h"
+#include "core/rewriting.h"
 #include "importer/importer.h"
 
 /* ai.onnx operator sets that this library knows how to read. */

@@ -11,12 +11,13 @@
  *   import.c   GraphProto -> inv_graph, bodies of control flow included
  *   signature.c  what the file says of its initializers
  *   weights.c  weights in Constant nodes and bodies become parameters;  placed.c  where their data are
- *   function.c model-local functions;  model.c  load and destroy
- *   export.c   the file with new weights;  outline.c  with blocks as functions;  encode.c  messages that are new
+ *   function.c model-local functions;  model_file.c  load and destroy
+ *   write_weights.c   the file with new weights;  write_functions.c  with blocks as functions;  encode.c  messages that
+ * are new
  *   pieces.c   files as lists of pieces (writer.h);  file.c  how they are written: temporary file, fsync, rename
  *   inspect.c  the model as JSON */
-#ifndef INV_IMPORTER_H
-#define INV_IMPORTER_H
+#ifndef INV_IMPORTER_IMPORTER_H
+#define INV_IMPORTER_IMPORTER_H
 
 #include <sys/types.h>
 

@@ -164,7 +164,7 @@ static void add_missing(view *w, const inv_node *n, const char *name, const char
     append(w, json_object_get(group, "nodes"), text(w, name));
 }
 
-/* Nodes that compiling unrolls if it can (passes/unroll.c). */
+/* Nodes that compiling unrolls if it can (passes/front/unroll.c). */
 static bool is_control(const inv_node *n)
 {
     return inv_node_is(n, "If") || inv_node_is(n, "Loop") || inv_node_is(n, "Scan");

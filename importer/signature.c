@@ -119,7 +119,7 @@ static inv_status read_one(reader *r, const inv__field *field, uint32_t name_id,
 }
 
 /* What a program without parameters calls constants may be its weights. And what this program has once set apart
- * (passes/untie.c) is named after what it was. */
+ * (passes/front/untie.c) is named after what it was. */
 static inv_status settle(reader *r)
 {
     inv_graph *g = r->g;

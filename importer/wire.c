@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Protobuf's wire format, one field at a time, with every bound checked. Used for reading (prescan.c) and for
- * writing (export.c), so both see a file alike. Source: protobuf.dev, "Encoding". */
+ * writing (write_weights.c), so both see a file alike. Source: protobuf.dev, "Encoding". */
 #include "importer/importer.h"
 
 bool inv__wire_varint(const uint8_t *base, size_t *at, size_t end, uint64_t *out)

@@ -96,7 +96,7 @@ void inv__writer_end(inv__writer *w);           /* always, also after a failure 
 /* The field of the loaded file at `at`. */
 inv_status inv__writer_field(const inv__writer *w, size_t at, size_t end, inv__field *f);
 
-/* export.c: the whole model's messages, with what has been asked for. */
+/* write_weights.c: the whole model's messages, with what has been asked for. */
 inv_status inv__put_model(inv__writer *w);
 
 /* --- edit.c: nodes that are not written as they are --- */
@@ -111,7 +111,7 @@ inv_status inv__edit_replaces(inv__writer *w, const inv_node_edit *e, const inv_
 inv_status inv__put_edit_attr(inv__writer *w, const inv_node_edit *e);
 inv_status inv__put_passed(inv__writer *w, const inv__field *node, const inv_node_edit *e);
 
-/* --- export.c --- */
+/* --- write_weights.c --- */
 /* Asks for the present weights of all initializers; source NULL: none changed. */
 inv_status inv__writer_ask(inv__writer *w, inv_weight_source source, void *opaque);
 /* Field f of a message of type d as it is in the file, but with present weights, if d is the main graph, and with what

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compiles every ops/*.cu for sm_80 and sm_90, warnings being errors. Needs no device.
+# Compiles every .cu file of ops/ for sm_80 and sm_90, warnings being errors. Needs no device.
 #   tools/check_cuda.sh [--quick] [BUILD_DIR]
 # Objects go to BUILD_DIR/cuda-check (default: build); one is made again only when the compiler, the options or a file
 # that it includes has changed. --quick: to the intermediate code that both have in common, not optimized.
@@ -37,19 +37,19 @@ fresh() {
 
 todo=()
 n=0
-for file in ops/*.cu; do
+for file in ops/*/*.cu; do
     n=$((n + 1))
-    fresh "$(basename "$file" .cu)" || todo+=("$(basename "$file" .cu)")
+    fresh "$(basename "$file" .cu)" || todo+=("$file")
 done
 if [ ${#todo[@]} -gt 0 ]; then
     # The object appears only when all went well; after a failure the next call tries again.
     # shellcheck disable=SC2016
-    printf '%s\n' "${todo[@]}" | xargs -P "$(nproc)" -I NAME bash -c '
-        out=$1 nvcc=$2
+    printf '%s\n' "${todo[@]}" | xargs -P "$(nproc)" -I FILE bash -c '
+        out=$1/$(basename FILE .cu) nvcc=$2
         shift 2
-        rm -f "$out/NAME.o"
-        "$nvcc" "$@" -MD -MF "$out/NAME.d" ops/NAME.cu -o "$out/NAME.part.o" && mv "$out/NAME.part.o" "$out/NAME.o" ||
-            { echo "ops/NAME.cu: does not compile"; exit 1; }' compile "$out" "$nvcc" "${options[@]}"
+        rm -f "$out.o"
+        "$nvcc" "$@" -MD -MF "$out.d" FILE -o "$out.part.o" && mv "$out.part.o" "$out.o" ||
+            { echo "FILE: does not compile"; exit 1; }' compile "$out" "$nvcc" "${options[@]}"
 fi
 # The backend's C files, as far as the headers are there (the wheels have none of cuBLAS and cuDNN).
 include=$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include
@@ -58,7 +58,7 @@ c=(executor/cuda.c)
 [ -f "$include/cublasLt.h" ] && c+=(executor/cuda_libs.c)
 {
     printf '%s\n' "${c[@]}"
-    grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*.c executor/device.c
+    grep -lE 'INV_GPU\(|INV_HAVE_CUDA' ops/*/*.c executor/devices.c
 } | xargs -P "$(nproc)" -n 8 gcc -std=c17 -D_XOPEN_SOURCE=700 -DINV_HAVE_CUDA=1 -Wall -Wextra -Wshadow -Wconversion -Werror \
     -fopenmp -fsyntax-only -I. -Iinclude -isystem "$include"
 echo "backend: ${c[*]} and the operators compile with CUDA"

@@ -12,7 +12,7 @@ complain() {
     bad=1
 }
 folders=()
-for folder in include core importer ops inverses passes executor cli examples bench tests/unit tests/conform tests/fault tests/fuzz; do
+for folder in include core importer ops inverses passes executor api cli examples bench tests/unit tests/conform tests/fault tests/fuzz; do
     [ -d "$folder" ] && folders+=("$folder")
 done
 
@@ -38,7 +38,7 @@ if [ -n "$(tail -qc 1 "${c_files[@]}" | tr -d '\n' | tr '\0' '?')" ]; then
 fi
 
 library=()
-for folder in core importer ops inverses passes executor; do
+for folder in core importer ops inverses passes executor api; do
     [ -d "$folder" ] && library+=("$folder")
 done
 if grep -rnE --include='*.c' --include='*.h' --include='*.inc' \

@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "core/op.h"
-#include "ops/util.h"
-#include "passes/pass.h"
+#include "ops/base/util.h"
+#include "passes/front/front.h"
 
 typedef struct interp {
     inv_graph *g;

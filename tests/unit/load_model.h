@@ -6,7 +6,7 @@
 #include "onnx_build.h"
 
 #include "core/model.h"
-#include "passes/pass.h"
+#include "passes/front/front.h"
 
 static UNUSED inv_model *load(inv_context *ctx, const char *path)
 {

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "ops/util.h"
+#include "ops/base/util.h"
 
 #define OPS_MAX 512 /* values of a test graph */
 

@@ -4,7 +4,7 @@
 #ifndef INV_TESTS_PLANNER_CHAIN_H
 #define INV_TESTS_PLANNER_CHAIN_H
 
-#include "passes/problem.h"
+#include "passes/planner/problem.h"
 
 typedef struct chain {
     inv_problem p;

@@ -7,7 +7,7 @@
 #ifndef INV_TESTS_PLANNER_ORACLE_H
 #define INV_TESTS_PLANNER_ORACLE_H
 
-#include "passes/problem.h"
+#include "passes/planner/problem.h"
 
 enum { ORACLE_MOST = 20, ORACLE_ERRS = 12 }; /* values */
 #define ORACLE_KEPT 1e6 /* what a shunned value counts that is kept */

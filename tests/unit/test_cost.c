@@ -14,11 +14,13 @@
 
 #include <cmocka.h>
 
+#include "core/cost.h"
 #include "core/model.h"
+#include "counting.h"
 #include "executor/calibrate.h"
 #include "executor/executor.h"
-#include "passes/pass.h"
-#include "counting.h"
+#include "passes/front/front.h"
+#include "passes/schedule/schedule.h"
 #include "with_context.h"
 
 #define assert_near(a, b, off) assert_true(fabs((a) - (b)) <= (off))

@@ -7,7 +7,7 @@
  * 77 in a build without CUDA. */
 #include "executor/executor.h"
 #include "interp.h"
-#include "ops/gpu.h"
+#include "ops/gpu/gpu.h"
 
 #define LIMIT 256 /* sums of hundreds of terms in another order; the most that was seen is 104 */
 

@@ -3,8 +3,8 @@
  * vectors and of others; and convolutions beside plain loops. Fails if a result is off, if a shape that should be
  * served is not, or if one is that must not be, where the library understands something else by it or writes beyond
  * its scratch memory. Does nothing in a build without oneDNN. */
-#include "ops/conv.h"
-#include "ops/dnnl.h"
+#include "ops/conv/conv.h"
+#include "ops/onednn/dnnl.h"
 #include "ops_run.h"
 
 static bool is_built(void)

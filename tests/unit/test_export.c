@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "core/model.h"
+#include "importer/model_file.h"
 
 static inv_model *load(inv_context *ctx, const char *path)
 {

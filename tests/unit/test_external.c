@@ -3,6 +3,7 @@
  * folder, if ranges that are short, cut off or overlap get through, if writing changes where tensors are without need,
  * if tensors that the graph does not read are not seen, or if a file that is read could be replaced. */
 #define _XOPEN_SOURCE 700
+#include "importer/model_file.h"
 #include "load_model.h"
 
 #include "importer/importer.h"

@@ -4,7 +4,8 @@
  * if nothing is turned though every convolution would gain by it; which ones do is the processor's. Does nothing in a
  * build without oneDNN. */
 #include "interp.h"
-#include "ops/conv.h"
+#include "ops/conv/conv.h"
+#include "passes/schedule/schedule.h"
 #include "with_context.h"
 
 static bool is_built(void)

@@ -3,7 +3,7 @@
  * double, run again in place, and its gradient compared with central differences in double. Then values against
  * hand-made ones. */
 #include "interp.h"
-#include "ops/builtin.h"
+#include "ops/base/families.h"
 #include "with_context.h"
 
 #define CHECK_OK(call, what)                                                                                          \

@@ -9,9 +9,9 @@
 #include <omp.h>
 #endif
 
-#include "ops/builtin.h"
-#include "ops/gemm.h"
-#include "ops/linear.h"
+#include "ops/base/families.h"
+#include "ops/linear/gemm.h"
+#include "ops/linear/linear_solve.h"
 
 static const inv_op_def *const *const families[] = {inv_ops_matmul, inv_ops_conv, inv_ops_pool,  inv_ops_norm,
                                                     inv_ops_layernorm, inv_ops_groupnorm, inv_ops_normalize,

@@ -3,7 +3,8 @@
  * functions against libm's, their distributions, and what they depend on; what `invonnx ops` says of rows; gradients
  * where a function has no derivative. */
 #include "interp.h"
-#include "ops/random.h"
+#include "ops/signal/random.h"
+#include "passes/pipeline.h"
 #include "with_context.h"
 
 static void load(interp *it, const char *text, inv_dtype real)

@@ -2,7 +2,7 @@
  * Losses, dropout, feeds, optimizers, guard: against values by hand, published random numbers, known errors. */
 #include "ops_run.h"
 
-#include "ops/philox.h"
+#include "ops/gpu/philox.h"
 
 /* --- losses --- */
 

@@ -5,7 +5,7 @@
 #define _XOPEN_SOURCE 700
 #include "load_model.h"
 
-#include "core/outline.h"
+#include "importer/model_file.h"
 
 static const float two[] = {2, 2, 2};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Offsets (passes/place.c): boxes that live at once never share bytes, the arena is the load or at most half a percent
- * more on lifetimes of training steps, made up and recorded, and many boxes are placed fast. Fails if the placement
- * forgets a neighbour, if it is first fit alone (12 % too much on a recorded U-Net), if it packs large and small boxes
- * alike (2 % on a recorded ResNet-50), or if its time grows as n^2. */
+ * Offsets (passes/schedule/place.c): boxes that live at once never share bytes, the arena is the load or at most half a
+ * percent more on lifetimes of training steps, made up and recorded, and many boxes are placed fast. Fails if the
+ * placement forgets a neighbour, if it is first fit alone (12 % too much on a recorded U-Net), if it packs large and
+ * small boxes alike (2 % on a recorded ResNet-50), or if its time grows as n^2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "passes/place.h"
+#include "passes/schedule/place.h"
 #include "with_context.h"
 
 typedef struct boxes {

@@ -16,7 +16,8 @@
 
 #include "core/model.h"
 #include "executor/executor.h"
-#include "passes/recover.h"
+#include "passes/recover/recover.h"
+#include "passes/schedule/schedule.h"
 #include "graph_text.h"
 
 enum { BLOCKS = 3, TEXT = 8192 };

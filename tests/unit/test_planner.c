@@ -241,7 +241,8 @@ static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_f
     assert_int_equal(plan->n, was.n);
 }
 
-/* Nothing that is forced is derived, and whatever is rebuilt comes close enough (walk.c, edge_fits; here once more). */
+/* Nothing that is forced is derived, and whatever is rebuilt comes close enough (greedy.c, edge_fits; here once more).
+ * */
 static void obeys(const inv_problem *p, const inv_firings *plan)
 {
     double err[ORACLE_MOST] = {0};

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "ops/gemm.h"
+#include "ops/linear/gemm.h"
 
 #include "with_context.h"
 

@@ -3,7 +3,7 @@
  * computes what the operator's kernel does on the operator's own cases, for all opsets that it is written for; no
  * extent of the batch is in it. */
 #include "interp.h"
-#include "passes/raise.h"
+#include "passes/export/raise.h"
 #include "with_context.h"
 
 static const int64_t opsets[] = {7, 8, 9, 10, 11, 13, 18, 24};

@@ -3,6 +3,7 @@
  * what only looks like it stays apart. */
 #include "counting.h"
 #include "interp.h"
+#include "passes/canonical/canonical.h"
 
 #include "graph_text.h"
 

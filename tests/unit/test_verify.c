@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The verifier of plans (passes/verify.c): finished plans pass, and every way to spoil one is seen: an order that is
- * not possible, offsets that get into each other, an arena that is too small, what is left out. Fails if the verifier
- * trusts what it is to look at. */
+ * The verifier of plans (passes/schedule/verify_plan.c): finished plans pass, and every way to spoil one is seen: an
+ * order that is not possible, offsets that get into each other, an arena that is too small, what is left out. Fails if
+ * the verifier trusts what it is to look at. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 #include "core/model.h"
 #include "executor/executor.h"
-#include "passes/pass.h"
+#include "passes/schedule/schedule.h"
 #include "with_context.h"
 
 static const char text[] =

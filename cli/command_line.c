@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The command line, read by popt from the rows of option_rows.inc, and the help that is generated from the same rows.
+ * */
+#include "cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <popt.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const cli_choice cli_losses[] = {{"cross_entropy", INV_LOSS_CROSS_ENTROPY},
+                                 {"mse", INV_LOSS_MSE},
+                                 {"bce", INV_LOSS_BCE},
+                                 {"huber", INV_LOSS_HUBER},
+                                 {"nll", INV_LOSS_NLL},
+                                 {"output", INV_LOSS_OUTPUT},
+                                 {NULL, 0}};
+const cli_choice cli_optimizers[] = {
+    {"sgd", INV_OPT_SGD}, {"momentum", INV_OPT_MOMENTUM}, {"adam", INV_OPT_ADAM}, {"adamw", INV_OPT_ADAMW}, {NULL, 0}};
+const cli_choice cli_memories[] = {{"store", INV_MEMORY_STORE},
+                                   {"recompute", INV_MEMORY_RECOMPUTE},
+                                   {"invert", INV_MEMORY_INVERT},
+                                   {"auto", INV_MEMORY_AUTO},
+                                   {NULL, 0}};
+const cli_choice cli_modes[] = {{"store", INV_MEMORY_STORE},
+                                {"recompute", INV_MEMORY_RECOMPUTE},
+                                {"invert", INV_MEMORY_INVERT},
+                                {"offload", INV_MEMORY_OFFLOAD},
+                                {NULL, 0}};
+const cli_choice cli_layouts[] = {
+    {"keep", INV_LAYOUT_KEEP}, {"inline", INV_LAYOUT_INLINE}, {"external", INV_LAYOUT_EXTERNAL}, {NULL, 0}};
+const cli_choice cli_costs[] = {{"time", CLI_COST_TIME}, {"flops", CLI_COST_FLOPS}, {NULL, 0}};
+const cli_choice cli_guards[] = {{"on", INV_GUARD_ON}, {"full", INV_GUARD_FULL}, {"off", INV_GUARD_OFF}, {NULL, 0}};
+
+enum { ROW_FLAG, ROW_TEXT, ROW_LIST, ROW_INT, ROW_SIZE, ROW_REAL, ROW_CHOICE, ROW_LATER };
+
+typedef struct row {
+    int kind;
+    size_t offset;
+    const char *name;
+    char letter;
+    unsigned on; /* bit per command */
+    const char *argument;
+    const cli_choice *choices;
+    double least;
+    const char *help;
+} row;
+
+#define ON(command) (1u << CLI_CMD_##command)
+#define ON_ALL ((1u << CLI_NCOMMANDS) - 1u)
+#define ON_FEED (ON(explain) | ON(check) | ON(rewrite) | ON(run) | ON(grad) | ON(plan) | ON(compare))
+#define ON_DATA (ON(train) | ON(eval) | ON(compare))
+#define ON_LOSS (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(eval) | ON(compare))
+#define ON_SESSION (ON_LOSS | ON(run))
+#define ON_TRAINING (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(compare))
+
+#define ON_PLANS (ON(plan) | ON(train) | ON(grad) | ON(compare))
+
+#define AT(field) offsetof(cli_options, field)
+#define FLAG(field, name, letter, on, help) {ROW_FLAG, AT(field), name, letter, on, NULL, NULL, 0, help},
+#define TEXT(field, name, letter, on, arg, help) {ROW_TEXT, AT(field), name, letter, on, arg, NULL, 0, help},
+#define LIST(field, name, letter, on, arg, help) {ROW_LIST, AT(field), name, letter, on, arg, NULL, 0, help},
+#define INT(field, name, letter, on, arg, value, least, help) \
+    {ROW_INT, AT(field), name, letter, on, arg, NULL, (double)(least), help},
+#define SIZE(field, name, letter, on, arg, help) {ROW_SIZE, AT(field), name, letter, on, arg, NULL, 1, help},
+#define REAL(field, name, letter, on, arg, value, least, help) \
+    {ROW_REAL, AT(field), name, letter, on, arg, NULL, (double)(least), help},
+#define CHOICE(field, name, letter, on, words, value, help) \
+    {ROW_CHOICE, AT(field), name, letter, on, NULL, words, 0, help},
+#define LATER(name, takes) {ROW_LATER, 0, name, 0, ON_ALL, (takes) ? "X" : NULL, NULL, 0, NULL},
+static const row rows[] = {
+#include "option_rows.inc"
+};
+#undef FLAG
+#undef TEXT
+#undef LIST
+#undef INT
+#undef SIZE
+#undef REAL
+#undef CHOICE
+#undef LATER
+enum { NROWS = sizeof rows / sizeof *rows };
+
+static void set_defaults(cli_options *o)
+{
+#define FLAG(field, name, letter, on, help)
+#define TEXT(field, name, letter, on, arg, help)
+#define LIST(field, name, letter, on, arg, help)
+#define INT(field, name, letter, on, arg, value, least, help) o->field = (value);
+#define SIZE(field, name, letter, on, arg, help)
+#define REAL(field, name, letter, on, arg, value, least, help) o->field = (value);
+#define CHOICE(field, name, letter, on, words, value, help) o->field = (value);
+#define LATER(name, takes)
+#include "option_rows.inc"
+#undef FLAG
+#undef TEXT
+#undef LIST
+#undef INT
+#undef SIZE
+#undef REAL
+#undef CHOICE
+#undef LATER
+}
+
+const char *cli_choice_word(const cli_choice *choices, int value)
+{
+    for (; choices->word; choices++) {
+        if (choices->value == value) return choices->word;
+    }
+    return "?";
+}
+
+const char *cli_option_name(const char *field)
+{
+    static const struct {
+        const char *field, *name;
+    } names[] = {
+#define NAMED(field, name) {#field, "--" name},
+#define FLAG(field, name, letter, on, help) NAMED(field, name)
+#define TEXT(field, name, letter, on, arg, help) NAMED(field, name)
+#define LIST(field, name, letter, on, arg, help) NAMED(field, name)
+#define INT(field, name, letter, on, arg, value, least, help) NAMED(field, name)
+#define SIZE(field, name, letter, on, arg, help) NAMED(field, name)
+#define REAL(field, name, letter, on, arg, value, least, help) NAMED(field, name)
+#define CHOICE(field, name, letter, on, words, value, help) NAMED(field, name)
+#define LATER(name, takes)
+#include "option_rows.inc"
+#undef NAMED
+#undef FLAG
+#undef TEXT
+#undef LIST
+#undef INT
+#undef SIZE
+#undef REAL
+#undef CHOICE
+#undef LATER
+        /* fields that are called otherwise, or are made of several options */
+        {"loss_outputs", "--loss-output"}, {"modes", "--mode"}, {"inputs", "--batch, --dim, --feed"},
+        {"tail_batch", "--drop-last"},
+        {"constant_inputs", "--feed; of `train` and `eval` --data, a file that goes whole with every step"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].field, field) == 0) return names[i].name;
+    return NULL;
+}
+
+static void append(cli_list *list, char *item)
+{
+    char **grown = realloc(list->item, (list->n + 1) * sizeof *grown);
+    if (!grown) {
+        free(item);
+        return; /* a list cut short is noticed: what it should have named is then missing */
+    }
+    list->item = grown;
+    list->item[list->n++] = item;
+}
+
+static int wrong_value(const cli_options *o, const row *r, const char *text, const char *wanted)
+{
+    return cli_usage(o, "--%s %s: %s", r->name, text, wanted);
+}
+
+static int read_int(cli_options *o, const row *r, const char *text)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (end == text || *end || errno) return wrong_value(o, r, text, "wants a whole number");
+    if ((double)v < r->least) {
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "must be at least %.0f", r->least);
+        return wrong_value(o, r, text, wanted);
+    }
+    *(int64_t *)(void *)((char *)o + r->offset) = v;
+    return CLI_OK;
+}
+
+/* As GNU's tools: M and MiB are 2^20, MB is 10^6. 0: it is no unit. */
+static double factor_of(const char *unit)
+{
+    static const char letters[] = "KMGT";
+    unit += strspn(unit, " ");
+    if (!*unit || strcasecmp(unit, "B") == 0) return 1;
+    const char *at = strchr(letters, toupper((unsigned char)*unit));
+    if (!at) return 0;
+    const int power = (int)(at - letters) + 1;
+    if (!unit[1] || strcasecmp(unit + 1, "iB") == 0) return ldexp(1, 10 * power);
+    return strcasecmp(unit + 1, "B") == 0 ? pow(1000, power) : 0;
+}
+
+static int read_size(cli_options *o, const row *r, const char *text)
+{
+    char *end;
+    double v = strtod(text, &end), factor = factor_of(end);
+    v *= factor;
+    bool plain = end > text && strspn(text, "0123456789.") == (size_t)(end - text);
+    bool whole = factor > 1 || v == floor(v);
+    if (!plain || !whole || v < r->least || v > 0x1p62)
+        return wrong_value(o, r, text,
+                           "wants a number of bytes, as 1500000, 512MiB (or 512M), 2GiB, 500MB (10^6 each)");
+    *(int64_t *)(void *)((char *)o + r->offset) = (int64_t)v;
+    return CLI_OK;
+}
+
+static int read_real(cli_options *o, const row *r, const char *text)
+{
+    char *end;
+    double v = strtod(text, &end);
+    /* the library takes 0 as "the default", which nobody who gives a number means */
+    bool drift = r->offset == offsetof(cli_options, max_drift);
+    if (drift && (end == text || *end || !isfinite(v) || v <= 0))
+        return wrong_value(o, r, text, "wants a number above 0 (default 2e-5, with --float64 1e-8)");
+    if (end == text || *end || !isfinite(v)) return wrong_value(o, r, text, "wants a number");
+    if (v < r->least) return wrong_value(o, r, text, "must not be negative");
+    *(double *)(void *)((char *)o + r->offset) = v;
+    return CLI_OK;
+}
+
+static void describe_choices(FILE *f, const cli_choice *choices)
+{
+    for (const cli_choice *c = choices; c->word; c++) fprintf(f, "%s%s", c == choices ? "" : "|", c->word);
+}
+
+static int read_choice(cli_options *o, const row *r, const char *text)
+{
+    for (const cli_choice *c = r->choices; c->word; c++) {
+        if (strcmp(c->word, text) != 0) continue;
+        *(int *)(void *)((char *)o + r->offset) = c->value;
+        return CLI_OK;
+    }
+    char wanted[160] = "";
+    FILE *f = fmemopen(wanted, sizeof wanted, "w");
+    if (f) {
+        fputs("one of ", f);
+        describe_choices(f, r->choices);
+        fclose(f);
+    }
+    return wrong_value(o, r, text, wanted);
+}
+
+/* Takes `text` (from popt, on the heap) into the field of the row. */
+static int apply(cli_options *o, const row *r, char *text)
+{
+    char *field = (char *)o + r->offset;
+    int status = CLI_OK;
+    switch (r->kind) {
+    case ROW_FLAG:
+        *(bool *)(void *)field = true;
+        break;
+    case ROW_TEXT:
+        free(*(char **)(void *)field);
+        *(char **)(void *)field = text;
+        return CLI_OK;
+    case ROW_LIST:
+        append((cli_list *)(void *)field, text);
+        return CLI_OK;
+    case ROW_INT:
+        status = read_int(o, r, text);
+        break;
+    case ROW_SIZE:
+        status = read_size(o, r, text);
+        break;
+    case ROW_REAL:
+        status = read_real(o, r, text);
+        break;
+    case ROW_CHOICE:
+        status = read_choice(o, r, text);
+        break;
+    default:
+        status = cli_usage(o, "--%s: not in this version", r->name);
+    }
+    free(text);
+    return status;
+}
+
+static size_t fill_table(int command, struct poptOption *table)
+{
+    size_t n = 0;
+    for (int i = 0; i < NROWS; i++) {
+        if (!(rows[i].on >> command & 1u)) continue;
+        bool takes = rows[i].argument || rows[i].choices;
+        table[n++] = (struct poptOption){
+            rows[i].name, rows[i].letter, takes ? POPT_ARG_STRING : POPT_ARG_NONE, NULL, i + 1, NULL, NULL};
+    }
+    table[n] = (struct poptOption)POPT_TABLEEND;
+    return n;
+}
+
+static int named_for; /* the command of which option_at has the options */
+
+static const char *option_at(size_t i)
+{
+    return rows[i].kind != ROW_LATER && rows[i].on >> named_for & 1u ? rows[i].name : NULL;
+}
+
+static int popt_complaint(const cli_options *o, poptContext context, int code)
+{
+    const char *option = poptBadOption(context, POPT_BADOPTION_NOALIAS);
+    if (code == POPT_ERROR_BADOPT) {
+        for (int i = 0; i < NROWS; i++) {
+            if (strncmp(option, "--", 2) == 0 && strcmp(rows[i].name, option + 2) == 0)
+                return cli_usage(o, "%s does not apply to `%s`", option, cli_commands[o->command].name);
+        }
+        const char *word = option + strspn(option, "-");
+        char *name = strndup(word, strcspn(word, "="));
+        named_for = o->command;
+        const char *near = name ? cli_nearest(name, NROWS, option_at) : NULL;
+        free(name);
+        return cli_usage(o, "unknown option %s%s%s%s", option, near ? "; did you mean --" : "", near ? near : "",
+                         near ? "?" : "");
+    }
+    if (code == POPT_ERROR_NOARG) return cli_usage(o, "%s wants an argument", option);
+    return cli_usage(o, "%s: %s", option, poptStrerror(code));
+}
+
+int cli_options_read(cli_options *o, int command, int argc, char **argv)
+{
+    *o = (cli_options){.command = command};
+    set_defaults(o);
+    struct poptOption table[NROWS + 1];
+    fill_table(command, table);
+    poptContext context = poptGetContext("invonnx", argc, (const char **)argv, table, POPT_CONTEXT_KEEP_FIRST);
+    if (!context) return cli_fail("out of memory");
+    int status = CLI_OK, code;
+    while (status == CLI_OK && (code = poptGetNextOpt(context)) != -1) {
+        if (code < -1)
+            status = popt_complaint(o, context, code);
+        else
+            status = apply(o, &rows[code - 1], poptGetOptArg(context));
+    }
+    const char *word;
+    while (status == CLI_OK && (word = poptGetArg(context))) append(&o->argument, strdup(word));
+    poptFreeContext(context);
+    return status;
+}
+
+static void free_list(cli_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) free(list->item[i]);
+    free(list->item);
+}
+
+void cli_options_fini(cli_options *o)
+{
+    for (int i = 0; i < NROWS; i++) {
+        char *field = (char *)o + rows[i].offset;
+        if (rows[i].kind == ROW_TEXT) free(*(char **)(void *)field);
+        if (rows[i].kind == ROW_LIST) free_list((cli_list *)(void *)field);
+    }
+    free_list(&o->argument);
+    *o = (cli_options){0};
+}
+
+static void print_option(const row *r)
+{
+    char left[128] = "";
+    FILE *f = fmemopen(left, sizeof left, "w");
+    if (!f) return;
+    if (r->letter) fprintf(f, "-%c, ", r->letter);
+    fprintf(f, "--%s", r->name);
+    if (r->argument) fprintf(f, " %s", r->argument);
+    if (r->choices) {
+        fputc(' ', f);
+        describe_choices(f, r->choices);
+    }
+    fclose(f);
+    if (strlen(left) > 30)
+        printf("  %s\n  %-30s  %s\n", left, "", r->help);
+    else
+        printf("  %-30s  %s\n", left, r->help);
+}
+
+void cli_help(int command)
+{
+    if (command < 0) {
+        printf("invonnx %s: trains imported ONNX models in little memory\n\nusage: invonnx COMMAND ...\n\n",
+               inv_version());
+        for (int i = 0; i < CLI_NCOMMANDS; i++) printf("  %-10s%s\n", cli_commands[i].name, cli_commands[i].line);
+        printf("\n`invonnx COMMAND --help` has the options; --json gives one JSON object on stdout.\n"
+               "Exit status: 0 done, 1 the model or data cannot be served, 2 wrong usage.\n"
+               "Pages that messages name (docs/...) are in the source tree, and in share/doc/invonnx of an install.\n");
+        return;
+    }
+    const cli_command *c = &cli_commands[command];
+    printf("usage: invonnx %s%s%s [options]\n\n%s\n\n", c->name, *c->args ? " " : "", c->args, c->line);
+    for (int i = 0; i < NROWS; i++) {
+        if (rows[i].kind != ROW_LATER && rows[i].on >> command & 1u) print_option(&rows[i]);
+    }
+    printf(
+        "\nA GLOB that equals a name means that name; options with GLOB or NAME may be repeated.\n\nexample:\n  %s\n",
+        c->example);
+}

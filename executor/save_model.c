@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Writing models: with their blocks as functions, and with a session's present weights. */
+#include <math.h>
+#include <string.h>
+
+#include "core/inference.h"
+#include "executor/report.h"
+#include "importer/model_file.h"
+
+static json_t *texts(const char *const *text, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) (void)json_array_append_new(list, json_string(text[i]));
+    return list;
+}
+
+static json_t *signature(const inv_outline_function *f)
+{
+    return f ? json_pack("{s:s, s:o, s:o}", "name", f->name, "inputs", texts(f->in, f->nin), "outputs",
+                         texts(f->out, f->nout))
+             : json_null();
+}
+
+static json_t *block(const inv_rewriting *r, const inv_outline_block *row)
+{
+    const inv_outline_function *f = row->function ? &r->outline.function.at[row->at] : NULL;
+    json_t *b = inv_report_block(r->g, &r->g->matches->block.at[row->block]);
+    json_t *more = json_pack("{s:o, s:s?, s:o, s:o, s:o, s:o, s:s?}", "function",
+                             signature(f), "called_by", row->parent, "inverse",
+                             signature(row->inverse ? f + 1 : NULL), "frees",
+                             texts(row->freed, row->nfreed), "given", texts(row->given, row->ngiven), "gain",
+                             isfinite(row->gain) ? json_real(row->gain) : json_null(), "reason", row->reason);
+    if (b && more) (void)json_object_update(b, more);
+    json_decref(more);
+    return b;
+}
+
+static json_t *report(const inv_rewriting *r, const char *path)
+{
+    const inv_outline *o = &r->outline;
+    json_t *blocks = json_array(), *added = json_array();
+    size_t functions = 0, inverses = 0;
+    for (size_t i = 0; i < o->block.n; i++) {
+        functions += o->block.at[i].function != NULL;
+        inverses += o->block.at[i].inverse != NULL;
+        (void)json_array_append_new(blocks, block(r, &o->block.at[i]));
+    }
+    for (size_t i = 0; i < o->tensor.n; i++) (void)json_array_append_new(added, json_string(o->tensor.at[i].name));
+    return json_pack("{s:s, s:i, s:i, s:o, s:o, s:o}", "model", path, "functions", (int)functions, "inverses",
+                     (int)inverses, "initializers_added", added, "constant_inputs", texts(o->fixed.at, o->fixed.n),
+                     "blocks", blocks);
+}
+
+/* What is written are the file's nodes, in their own direction. */
+static inv_status need_file(const inv_model *model)
+{
+    INV_CHECK(!model->forward, model->ctx, INV_E_ARG,
+              "the model is the inverse direction of '%s', in memory; load that file to rewrite it", model->path);
+    return INV_OK;
+}
+
+static inv_status rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
+{
+    inv_rewriting *r;
+    INV_TRY(model->ctx->rewrite(model->ctx, model->graph, options, &r));
+    inv_status s = inv__outline_write(model, &r->outline, path);
+    if (s == INV_OK && json) s = inv_report_text(model->ctx, report(r, path), json);
+    inv_rewriting_destroy(r);
+    return s;
+}
+
+/* Where there can be no functions, that is said, and the form is there all the same. */
+static inv_status write_settled(inv_model *settled, const char *path, char **json)
+{
+    inv_context *ctx = settled->ctx;
+    json_t *said = json_pack("{s:s, s:i, s:i, s:[], s:[], s:[], s:s}", "model", path, "functions", 0, "inverses", 0,
+                             "initializers_added", "constant_inputs", "blocks", "reason", inv_context_message(ctx));
+    inv__log(ctx, "no functions are written: %s", inv_context_message(ctx));
+    inv_status s = inv__model_write(settled, NULL, NULL, false, path);
+    if (s == INV_OK && json) return inv_report_text(ctx, said, json);
+    json_decref(said);
+    return s;
+}
+
+inv_status inv_model_rewrite(inv_model *model, const inv_session_options *options, const char *path, char **json)
+{
+    inv_session_options shapes = {.size = sizeof shapes};
+    inv_model *settled = NULL;
+    if (json) *json = NULL;
+    INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
+    if (options) INV_TRY(inv__options_read(model->ctx, options, &shapes));
+    INV_TRY(need_file(model));
+    INV_TRY(inv_workers_own(model->ctx));
+    if (model->form == INV_FORM_INFERENCE) INV_TRY(inv__model_settled(model, path, &settled));
+    inv_status s = rewrite(settled ? settled : model, &shapes, path, json);
+    if (settled && s != INV_OK && s != INV_E_NOMEM && s != INV_E_IO) s = write_settled(settled, path, json);
+    inv_model_destroy(settled);
+    return s;
+}
+
+/* --- the inverse direction --- */
+
+static json_t *ports(const inv_graph *g, const inv_ids *list)
+{
+    json_t *names = json_array();
+    for (size_t i = 0; i < list->n; i++) (void)json_array_append_new(names, json_string(inv_val(g, list->at[i])->name));
+    return names;
+}
+
+static json_t *inverse_report(const inv_rewriting *r, const char *path)
+{
+    json_t *added = json_array();
+    for (size_t i = 0; i < r->outline.tensor.n; i++)
+        (void)json_array_append_new(added, json_string(r->outline.tensor.at[i].name));
+    return json_pack("{s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "model", path, "inputs",
+                     ports(r->reversed, &r->reversed->inputs), "outputs", ports(r->reversed, &r->reversed->outputs),
+                     "inverses", (int)r->ninverse, "gain", isfinite(r->gain) ? json_real(r->gain) : json_null(),
+                     "initializers_added", added, "constant_inputs", texts(r->outline.fixed.at, r->outline.fixed.n),
+                     "notes", texts(r->notes, r->nnotes));
+}
+
+/* The caller's struct, whole: fields that his version does not have are zero. */
+static inv_status read_reverse(inv_context *ctx, const inv_reverse_options *given, inv_reverse_options *o)
+{
+    *o = (inv_reverse_options){.size = sizeof *o};
+    if (!given) return INV_OK;
+    INV_TRY(inv__size_check(ctx, "options of the inverse direction", given->size, sizeof *o));
+    INV_CHECK(given->size % sizeof(void *) == 0, ctx, INV_E_ABI,
+              "options of the inverse direction of %zu bytes end within a field", given->size); /* all are pointers */
+    memcpy(o, given, given->size);
+    o->size = sizeof *o;
+    INV_CHECK(!o->ngiven || o->given, ctx, INV_E_ARG, "{given} is NULL, but its number is %zu", o->ngiven);
+    for (size_t i = 0; i < o->ngiven; i++)
+        INV_CHECK(o->given[i], ctx, INV_E_ARG, "entry %zu of %zu of {given} is NULL", i + 1, o->ngiven);
+    return INV_OK;
+}
+
+static inv_status reverse(inv_model *model, const inv_session_options *shapes, const inv_reverse_options *options,
+                          bool in_memory, inv_rewriting **r)
+{
+    inv_session_options whole = {.size = sizeof whole};
+    inv_reverse_options direction;
+    if (shapes) INV_TRY(inv__options_read(model->ctx, shapes, &whole));
+    INV_TRY(read_reverse(model->ctx, options, &direction));
+    INV_TRY(need_file(model));
+    INV_TRY(inv_workers_own(model->ctx));
+    return model->ctx->reverse(model->ctx, model->graph, &whole, &direction, in_memory, r);
+}
+
+inv_status inv_model_write_inverse(inv_model *model, const inv_session_options *shapes,
+                                   const inv_reverse_options *options, const char *path, char **json)
+{
+    inv_rewriting *r;
+    if (json) *json = NULL;
+    INV_CHECK(path && *path, model->ctx, INV_E_ARG, "no path given to write the model to");
+    INV_TRY(reverse(model, shapes, options, false, &r));
+    inv_status s = inv__outline_write(model, &r->outline, path);
+    if (s == INV_OK && json) s = inv_report_text(model->ctx, inverse_report(r, path), json);
+    inv_rewriting_destroy(r);
+    return s;
+}
+
+inv_status inv_model_reverse(inv_model *model, const inv_session_options *shapes, const inv_reverse_options *options,
+                             inv_model **out)
+{
+    inv_rewriting *r = NULL;
+    *out = NULL;
+    INV_TRY(need_file(model));
+    inv_model *m;
+    /* its tensors stay in a mapping of its own */
+    INV_TRY(inv_model_load_with(model->ctx, model->path, model->taken, model->ntaken, &m));
+    m->layout = model->layout;
+    inv_status s = reverse(m, shapes, options, true, &r);
+    if (s == INV_OK) {
+        m->forward = m->graph;
+        m->graph = r->reversed;
+        r->reversed = NULL;
+        *out = m;
+    } else inv_model_destroy(m);
+    inv_rewriting_destroy(r);
+    return s;
+}
+
+/* --- present weights --- */
+
+typedef struct source {
+    inv_session *session;
+    inv_arena copies;        /* of weights that are not where they can be read */
+    inv_rewriting *inverses; /* of the present weights; NULL: the model has none */
+} source;
+
+/* A copy in `a` of what is in a home, turned over if it is for what follows that transposed. */
+static inv_status copy_home(inv_session *s, inv_arena *a, const inv_home *h, bool turn, const void **data)
+{
+    char *copy = inv__arena_alloc(a, h->nbytes + 1), *turned = turn ? inv__arena_alloc(a, h->nbytes + 1) : NULL;
+    if (!copy || (turn && !turned)) return INV_E_NOMEM;
+    INV_TRY(s->device->download(s->self, copy, s->persistent + h->offset, h->nbytes));
+    if (turn) inv_transpose(turned, copy, (size_t)h->shape.dim[0], (size_t)h->shape.dim[1], inv_dtype_size(h->dtype));
+    *data = turn ? turned : copy;
+    return INV_OK;
+}
+
+/* Trained parameters, what follows them, and running statistics; of others *out stays as it is. */
+static inv_status session_weight(inv_session *s, inv_arena *a, const char *name, inv_weight *out)
+{
+    const inv_home *h = inv_session_home(s, name), *master = h ? NULL : inv_session_master(s, name);
+    bool state = false;
+    for (size_t i = 0; i < s->program->plan[INV_PLAN_MAIN].state.n; i++)
+        state = state || strcmp(s->program->plan[INV_PLAN_MAIN].state.at[i].name, name) == 0;
+    if (master) h = master;
+    if (!h || !(h->trainable || state)) return INV_OK;
+    out->dtype = h->dtype;
+    out->n = (size_t)inv_shape_nelem(&h->shape);
+    if (master || !s->device->host) return copy_home(s, a, h, master != NULL, &out->data);
+    out->data = s->persistent + h->offset;
+    return INV_OK;
+}
+
+static inv_status present_weight(void *opaque, const char *name, inv_weight *out)
+{
+    source *from = opaque;
+    for (size_t i = 0; from->inverses && i < from->inverses->outline.tensor.n; i++) {
+        const inv_outline_tensor *t = &from->inverses->outline.tensor.at[i];
+        if (strcmp(t->name, name) != 0) continue;
+        *out = (inv_weight){t->data.dtype, (size_t)inv_shape_nelem(&t->data.shape), t->data.bytes, t->maker};
+        return INV_OK;
+    }
+    return session_weight(from->session, &from->copies, name, out);
+}
+
+static inv_status give_weights(inv_session *s, inv_arena *a, inv_graph *g)
+{
+    for (size_t i = 0; i < g->inits.n; i++) {
+        inv_value *v = inv_val(g, g->inits.at[i]);
+        inv_weight w = {0};
+        INV_TRY(session_weight(s, a, v->name, &w));
+        if (w.data) v->data = (inv_data){w.dtype, v->data.shape, w.data, w.n * inv_dtype_size(w.dtype)};
+    }
+    return INV_OK;
+}
+
+/* The inverses of present weights, by a copy of the model that holds these. */
+static inv_status invert_weights(inv_session *s, inv_arena *a, inv_rewriting **out)
+{
+    const inv_graph *model = s->model->graph;
+    inv_graph *g;
+    bool any = false;
+    *out = NULL;
+    for (size_t i = 0; i < model->inits.n; i++) any = any || inv_val(model, model->inits.at[i])->inverse_of;
+    if (!any) return INV_OK;
+    INV_TRY(inv_graph_copy(model, &g));
+    inv_status st = give_weights(s, a, g);
+    if (st == INV_OK) st = s->ctx->inverses(s->ctx, g, &s->program->options, out);
+    inv_graph_destroy(g);
+    if (st == INV_OK || st == INV_E_NOMEM) return st;
+    inv__log(s->ctx, "the inverses in the model are those of the old weights: %s", inv_context_message(s->ctx));
+    return INV_OK; /* the weights are what counts */
+}
+
+/* --- merged initializers, written apart --- */
+
+/* An initializer that the file does not have, in its own type. */
+static inv_status new_tensor(inv_session *s, inv_arena *a, const inv_value *v, inv_outline_tensor *out)
+{
+    inv_weight w = {0};
+    *out = (inv_outline_tensor){.name = v->name, .data = v->data};
+    INV_TRY(session_weight(s, a, v->name, &w));
+    if (!w.data) return INV_OK;
+    void *bytes = inv__arena_alloc(a, v->data.nbytes ? v->data.nbytes : 1);
+    if (!bytes) return INV_E_NOMEM;
+    INV_CHECK(inv_convert(bytes, v->dtype, w.data, w.dtype, w.n), s->ctx, INV_E_UNSUPPORTED_TYPE,
+              "initializer '%s': %s cannot be written as %s", v->name, inv_dtype_name(w.dtype),
+              inv_dtype_name(v->dtype));
+    out->data.bytes = bytes;
+    return INV_OK;
+}
+
+static inv_status value_names(const inv_graph *g, inv_arena *a, uint32_t n, const inv_id *v, const char *const **out)
+{
+    const char **name = INV_ARENA_NEW(a, const char *, n + 1);
+    if (!name) return INV_E_NOMEM;
+    for (uint32_t i = 0; i < n; i++) name[i] = v[i] == INV_NONE ? "" : inv_val(g, v[i])->name;
+    *out = name;
+    return INV_OK;
+}
+
+static inv_status outline_apart(inv_session *s, inv_arena *a, inv_outline *o)
+{
+    const inv_graph *g = s->program->own;
+    for (size_t i = 0; i < g->inits.n; i++) { /* weights in Constant nodes, which are in no order */
+        const inv_value *v = inv_val(g, g->inits.at[i]);
+        inv_outline_node x = {.source = v->source, .nout = 1};
+        if (v->source == INV_NONE) continue;
+        INV_TRY(value_names(g, a, 1, &g->inits.at[i], &x.out));
+        if (!inv_vec_push(a, &o->node, x)) return INV_E_NOMEM;
+    }
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        inv_outline_node x = {.source = n->source, .domain = n->domain, .op_type = n->op_type, .name = n->name,
+                              .nin = inv_node_listed(n), .nout = n->nout, .attr = n->attr, .nattr = n->nattr};
+        INV_TRY(value_names(g, a, x.nin, n->in, &x.in));
+        INV_TRY(value_names(g, a, n->nout, n->out, &x.out));
+        if (!inv_vec_push(a, &o->node, x)) return INV_E_NOMEM;
+    }
+    for (size_t i = s->model->graph->inits.n; i < g->inits.n; i++) {
+        inv_outline_tensor t;
+        INV_TRY(new_tensor(s, a, inv_val(g, g->inits.at[i]), &t));
+        if (!inv_vec_push(a, &o->tensor, t)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status save_apart(inv_model *model, source *from, bool inference, const char *path)
+{
+    inv_outline o = {.source = present_weight, .opaque = from, .inference = inference};
+    inv_arena a;
+    inv__arena_init(&a, model->ctx);
+    inv_status s = outline_apart(from->session, &a, &o);
+    if (s == INV_OK) s = inv__outline_write(model, &o, path);
+    inv__arena_fini(&a);
+    return s;
+}
+
+/* --- functions of a rewriting whose inverses are those of the form for training --- */
+
+/* Another rewriting makes them for the form for inference. */
+static inv_status save_blocks(inv_model *model, source *from, const char *path)
+{
+    inv_session *s = from->session;
+    inv_model *settled;
+    inv_rewriting *r = NULL;
+    INV_TRY(inv__model_settled(model, path, &settled));
+    inv_status st = give_weights(s, &from->copies, settled->graph);
+    if (st == INV_OK) st = s->ctx->rewrite(s->ctx, settled->graph, &s->program->options, &r);
+    if (st == INV_OK) {
+        r->outline.source = present_weight;
+        r->outline.opaque = from;
+        st = inv__outline_write(settled, &r->outline, path);
+    }
+    inv_rewriting_destroy(r);
+    inv_model_destroy(settled);
+    return st;
+}
+
+static inv_status has_trained_blocks(const inv_model *model, bool *has)
+{
+    inv_inference f;
+    inv_arena a;
+    inv__arena_init(&a, model->ctx);
+    inv_status s = inv_inference_find(model->forward ? model->forward : model->graph, &a, &f);
+    *has = s == INV_OK && f.blocks;
+    inv__arena_fini(&a);
+    return s;
+}
+
+static inv_status save_trained(inv_model *model, source *from, bool inference, const char *path)
+{
+    const bool apart = from->session->program->own != NULL;
+    bool blocks = false;
+    if (inference) INV_TRY(has_trained_blocks(model, &blocks));
+    if (blocks && !apart) {
+        inv_status s = save_blocks(model, from, path);
+        if (s == INV_OK || s == INV_E_NOMEM || s == INV_E_IO) return s;
+    }
+    if (blocks) inv__log(model->ctx, "the inverses in the model are those of batch normalization in training mode");
+    INV_TRY(invert_weights(from->session, &from->copies, &from->inverses));
+    return apart ? save_apart(model, from, inference, path)
+                 : inv__model_write(model, present_weight, from, inference, path);
+}
+
+inv_status inv_model_save(inv_model *model, inv_session *session, const char *path)
+{
+    const bool trained = session && session->program->options.purpose == INV_FOR_TRAIN;
+    const bool inference = model->form == INV_FORM_INFERENCE || (model->form == INV_FORM_DEFAULT && trained);
+    if (!session || !session->persistent) return inv__model_write(model, NULL, NULL, inference, path);
+    INV_TRY(inv_session_whole(session)); /* which running statistics to write is no longer known */
+    source from = {.session = session};
+    inv__arena_init(&from.copies, session->ctx);
+    inv_status s = save_trained(model, &from, inference, path);
+    inv_rewriting_destroy(from.inverses);
+    inv__arena_fini(&from.copies);
+    return s;
+}

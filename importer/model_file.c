@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * inv_model: load and destroy. What lives as long as the model: the mappings and the imported graph, whose
+ * tensors are views of them. protobuf-c's messages go as soon as the import is done. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/options.h"
+#include "importer/model_file.h"
+#include "importer/writer.h"
+
+static inv_status open_folder(inv_model *m, inv__impl *impl)
+{
+    const char *slash = strrchr(m->path, '/');
+    const char *dir = !slash              ? "."
+                      : slash == m->path ? "/"
+                                         : inv__arena_strndup(&impl->arena, m->path, (size_t)(slash - m->path));
+    if (!dir) return INV_E_NOMEM;
+    /* If it cannot be opened (search permission only), external data will say so. */
+    impl->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return INV_OK;
+}
+
+/* What is mapped already is not read from the path. */
+static inv_status import(inv__loader *l)
+{
+    inv__impl *impl = l->impl;
+    const char *path = l->model->path;
+    ProtobufCMessage *message = NULL;
+    if (!impl->file.base) INV_TRY(inv__map_path(l->ctx, path, &impl->file));
+    INV_TRY(open_folder(l->model, impl));
+    if (!impl->file.nbytes)
+        return inv__fail(l->ctx, INV_E_PARSE, "'%s' is empty: it is not an ONNX model", path);
+    INV_TRY(inv__unpack(&l->scratch, path, &impl->file, &onnx__model_proto__descriptor, 0, impl->file.nbytes,
+                        &message));
+    const Onnx__ModelProto *p = (const Onnx__ModelProto *)(const void *)message;
+    impl->ir_version = p->has_ir_version ? p->ir_version : 0;
+    impl->producer = inv__arena_strdup(&impl->arena, p->producer_name ? p->producer_name : "");
+    impl->producer_version = inv__arena_strdup(&impl->arena, p->producer_version ? p->producer_version : "");
+    if (!impl->producer || !impl->producer_version) return INV_E_NOMEM;
+    return inv__import_model(l, p);
+}
+
+static inv_status create(inv_context *ctx, const char *path, inv_model **out)
+{
+    inv_model *m = inv__alloc(ctx, sizeof *m);
+    inv__impl *impl = inv__alloc(ctx, sizeof *impl);
+    *out = NULL;
+    if (!m || !impl) {
+        inv__free(ctx, m);
+        inv__free(ctx, impl);
+        return INV_E_NOMEM;
+    }
+    m->ctx = ctx;
+    m->impl = impl;
+    m->destroy = inv_model_destroy;
+    impl->dir = -1;
+    inv__arena_init(&impl->arena, ctx);
+    m->path = inv__arena_strdup(&impl->arena, path);
+    *out = m;
+    return m->path ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status copy_taken(inv_model *m, const char *const *names, size_t n)
+{
+    inv_arena *a = &((inv__impl *)m->impl)->arena;
+    const char **copy = INV_ARENA_NEW(a, const char *, n + 1);
+    if (!copy) return INV_E_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        if (!(copy[i] = inv__arena_strdup(a, names[i]))) return INV_E_NOMEM;
+    m->taken = copy;
+    m->ntaken = n;
+    return INV_OK;
+}
+
+/* How a file is loaded. */
+typedef struct manner {
+    bool plain;                /* weights in Constant nodes stay there */
+    const inv__map *file;      /* NULL, or what it consists of, which is the model's then */
+    const char *const *taken;
+    size_t ntaken;
+} manner;
+
+static inv_status load(inv_context *ctx, const char *path, manner how, inv_model **out)
+{
+    const inv__map *file = how.file;
+    inv_model *m;
+    *out = NULL;
+    inv_status s = create(ctx, path, &m);
+    if (s == INV_OK) s = copy_taken(m, how.taken, how.ntaken);
+    if (file && m) ((inv__impl *)m->impl)->file = *file;
+    else if (file) inv__map_close(&(inv__map){.base = file->base, .nbytes = file->nbytes});
+    if (s == INV_OK) {
+        inv__loader l = {.ctx = ctx, .model = m, .impl = m->impl, .plain = how.plain};
+        inv__arena_init(&l.scratch, ctx);
+        inv__defects_init(&l.defects, ctx);
+        s = import(&l);
+        inv__defects_fini(&l.defects);
+        inv__arena_fini(&l.scratch);
+    }
+    if (s != INV_OK) {
+        inv_model_destroy(m);
+        return s;
+    }
+    *out = m;
+    return INV_OK;
+}
+
+inv_status inv_model_load(inv_context *ctx, const char *path, inv_model **out)
+{
+    return inv_model_load_with(ctx, path, NULL, 0, out);
+}
+
+inv_status inv_model_load_with(inv_context *ctx, const char *path, const char *const *names, size_t nnames,
+                               inv_model **out)
+{
+    *out = NULL;
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
+    for (size_t i = 0; i < nnames; i++)
+        INV_CHECK(names && names[i], ctx, INV_E_ARG, "inv_model_load_with: names[%zu] is NULL", i);
+    return load(ctx, path, (manner){.taken = names, .ntaken = nnames}, out);
+}
+
+inv_status inv__model_load_plain(inv_context *ctx, const char *path, inv_model **out)
+{
+    *out = NULL;
+    INV_CHECK(path && *path, ctx, INV_E_ARG, "inv_model_load: no path given");
+    return load(ctx, path, (manner){.plain = true}, out);
+}
+
+inv_status inv__model_settled(inv_model *m, const char *beside, inv_model **out)
+{
+    inv__writer w;
+    inv__map file;
+    const inv_layout layout = m->layout;
+    *out = NULL;
+    m->layout = INV_LAYOUT_KEEP; /* external data are read where they are */
+    inv_status s = inv__writer_begin(&w, m, beside);
+    for (size_t i = 0; s == INV_OK && i < w.ndata; i++) w.data[i].move = false;
+    if (s == INV_OK) s = inv__writer_settle(&w);
+    if (s == INV_OK) s = inv__put_model(&w);
+    if (s == INV_OK) s = inv__writer_map(&w, &file);
+    inv__writer_end(&w);
+    m->layout = layout;
+    if (s == INV_OK) s = load(m->ctx, m->path, (manner){.file = &file, .taken = m->taken, .ntaken = m->ntaken}, out);
+    if (s == INV_OK) (*out)->layout = layout;
+    return s;
+}
+
+inv_status inv_model_set_layout(inv_model *m, inv_layout layout)
+{
+    INV_CHECK(layout == INV_LAYOUT_KEEP || layout == INV_LAYOUT_INLINE || layout == INV_LAYOUT_EXTERNAL, m->ctx,
+              INV_E_ARG, "there is no layout %d", (int)layout);
+    const inv__impl *impl = m->impl;
+    uint64_t nbytes = impl->file.nbytes; /* at least; writing knows it all, but then a training may be over */
+    for (size_t i = 0; i < impl->external.n; i++) nbytes += impl->external.at[i].d.nbytes;
+    INV_CHECK(layout != INV_LAYOUT_INLINE || nbytes < INV__INLINE_END, m->ctx, INV_E_ARG,
+              "'%s' with all tensors inside would have %llu bytes, and ONNX files end before 2 GiB; keep the layout, "
+              "or put them outside", m->path, (unsigned long long)nbytes);
+    m->layout = layout;
+    return INV_OK;
+}
+
+inv_status inv_model_set_form(inv_model *m, inv_form form)
+{
+    INV_CHECK(form == INV_FORM_DEFAULT || form == INV_FORM_INFERENCE || form == INV_FORM_AS_LOADED, m->ctx, INV_E_ARG,
+              "there is no form %d", (int)form);
+    m->form = form;
+    return INV_OK;
+}
+
+void inv_model_destroy(inv_model *m)
+{
+    if (!m) return;
+    inv__impl *impl = m->impl;
+    inv_graph_destroy(m->graph);
+    inv_graph_destroy(m->forward);
+    inv__map_close(&impl->file);
+    for (size_t i = 0; i < impl->ext.n; i++) inv__map_close(&impl->ext.at[i]);
+    if (impl->dir >= 0) close(impl->dir);
+    inv__arena_fini(&impl->arena);
+    inv_context *ctx = m->ctx;
+    inv__free(ctx, impl);
+    inv__free(ctx, m);
+}
+
+inv_status inv_model_find_extents(inv_model *model, const inv_session_options *options, int64_t batch,
+                                  int64_t *const *dims)
+{
+    inv_session_options o;
+    INV_TRY(inv__options_read_open(model->ctx, options, &o));
+    INV_CHECK(dims || !o.ninputs, model->ctx, INV_E_ARG, "dims is NULL, but there are %zu inputs", o.ninputs);
+    for (size_t i = 0; i < o.ninputs; i++)
+        INV_CHECK(dims[i] || !o.inputs[i].rank, model->ctx, INV_E_ARG, "dims has no list for input '%s'",
+                  o.inputs[i].name);
+    return model->ctx->extents(model->ctx, model->graph, &o, batch, dims);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Arithmetic in lowerings, as in a formula. After a failure every call gives INV_NONE; inv__done says why. */
+#ifndef INV_OPS_BASE_EMIT_H
+#define INV_OPS_BASE_EMIT_H
+
+#include "ops/base/util.h"
+
+static inline inv_id inv__unary(inv_graph *g, const char *op, inv_id x)
+{
+    return inv_emit1(g, op, INV_IN(x), INV_NOATTR);
+}
+
+static inline inv_id inv__pair(inv_graph *g, const char *op, inv_id a, inv_id b)
+{
+    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
+}
+
+/* A scalar of the type of `like`. */
+static inline inv_id inv__number(inv_graph *g, inv_id like, double v)
+{
+    return like == INV_NONE ? INV_NONE : inv_graph_const_real(g, inv_val(g, like)->dtype, v);
+}
+
+static inline inv_id inv__cast(inv_graph *g, inv_id x, inv_dtype to)
+{
+    if (x == INV_NONE || inv_val(g, x)->dtype == to) return x;
+    return inv_emit1(g, "Cast", INV_IN(x), INV_ATTRS(inv_attr_of_int("to", (int64_t)to)));
+}
+
+/* a where the condition holds, else b */
+static inline inv_id inv__choose(inv_graph *g, inv_id condition, inv_id a, inv_id b)
+{
+    return inv_emit1(g, "Where", INV_IN(condition, a, b), INV_NOATTR);
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Threads and vector code: what the heavy kernels share. */
+#ifndef INV_OPS_BASE_PARALLEL_H
+#define INV_OPS_BASE_PARALLEL_H
+
+#include <stdint.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* Compiles a function again for AVX2 and AVX-512, picked at load time. Contraction is off and nothing is reassociated,
+ * so all give the same bits. Sanitizers start after the choice is made, hence not there. */
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__ && !defined __SANITIZE_ADDRESS__ && \
+    !defined __SANITIZE_THREAD__ && defined __OPTIMIZE__
+#if __GNUC__ >= 12
+#define INV_SIMD __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
+#define INV_SIMD __attribute__((target_clones("avx2", "default")))
+#endif
+#else
+#define INV_SIMD
+#endif
+
+/* Into its caller, and so compiled as often as that. */
+#ifdef __GNUC__
+#define INV_INLINE static inline __attribute__((always_inline))
+#else
+#define INV_INLINE static inline
+#endif
+
+#define INV_MAX_LANES 8 /* threads that get scratch memory of their own */
+
+/* Threads of the next parallel region; 1 inside of one. */
+static inline int inv__all_threads(void)
+{
+#ifdef _OPENMP
+    return omp_in_parallel() ? 1 : omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static inline int inv__threads(void)
+{
+    const int n = inv__all_threads();
+    return n > INV_MAX_LANES ? INV_MAX_LANES : n;
+}
+
+static inline int inv__thread(void)
+{
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+/* Libraries called by this thread start no threads from here on; what it returns undoes that. */
+static inline int inv__take_threads(void)
+{
+#ifdef _OPENMP
+    const int n = omp_get_max_threads();
+    omp_set_num_threads(1);
+    return n;
+#else
+    return 1;
+#endif
+}
+
+static inline void inv__give_threads(int n)
+{
+#ifdef _OPENMP
+    omp_set_num_threads(n);
+#else
+    (void)n;
+#endif
+}
+
+static inline int64_t inv__min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t inv__max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#endif

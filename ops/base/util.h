@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the operator families share: looking at a node's operands, the usual infer functions, axes and shapes as
+ * attributes, strides, broadcasting loops, flops, kinds of work. */
+#ifndef INV_OPS_BASE_UTIL_H
+#define INV_OPS_BASE_UTIL_H
+
+#include <math.h>
+#include <string.h>
+
+#include "core/op.h"
+#include "ops/gpu/gpu.h"
+#include "ops/gpu/loop.h"
+
+#define INV_IR "ai.invonnx.ir"
+#define INV_OMP_MIN 65536 /* elements from which a loop is worth threads */
+
+/* --- operands of a node --- */
+static inline bool inv__has_in(const inv_node *n, uint32_t i) { return i < n->nin && n->in[i] != INV_NONE; }
+static inline bool inv__has_out(const inv_node *n, uint32_t i) { return i < n->nout && n->out[i] != INV_NONE; }
+static inline const inv_shape *inv__in_shape(const inv_graph *g, const inv_node *n, uint32_t i)
+{
+    return &inv_val(g, n->in[i])->shape;
+}
+static inline inv_dtype inv__in_dtype(const inv_graph *g, const inv_node *n, uint32_t i)
+{
+    return inv_val(g, n->in[i])->dtype;
+}
+static inline const inv_shape *inv__shape(const inv_graph *g, inv_id v) { return &inv_val(g, v)->shape; }
+
+/* Sets type and shape of output i; nothing if that output is not wanted. */
+static inline void inv__set_out(inv_graph *g, const inv_node *n, uint32_t i, inv_dtype t, const inv_shape *s)
+{
+    if (!inv__has_out(n, i)) return;
+    inv_value *v = inv_val(g, n->out[i]);
+    v->dtype = t;
+    v->shape = *s;
+}
+
+/* At least `nin` inputs given, every given one with a static shape. */
+static inline inv_status inv__need(const inv_graph *g, const inv_node *n, uint32_t nin)
+{
+    for (uint32_t i = 0; i < nin; i++) {
+        if (!inv__has_in(n, i)) return inv_node_fail(g, n, INV_E_GRAPH, "input %u is required but missing", i);
+    }
+    for (uint32_t i = 0; i < n->nin; i++) {
+        if (n->in[i] != INV_NONE && !inv_shape_is_static(inv__in_shape(g, n, i)))
+            return inv_node_fail(g, n, INV_E_SHAPE, "the shape of input %u is not known; give input shapes", i);
+    }
+    return INV_OK;
+}
+
+/* Input i is float32 or float64 (what kernels over REAL take). */
+static inline inv_status inv__need_real(const inv_graph *g, const inv_node *n, uint32_t i)
+{
+    inv_dtype t = inv__in_dtype(g, n, i);
+    if (t == INV_F32 || t == INV_F64) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u is %s; it must be float or double", i,
+                         inv_dtype_name(t));
+}
+
+/* Inputs 0..nin-1 are all of one type. */
+static inline inv_status inv__need_same_type(const inv_graph *g, const inv_node *n, uint32_t nin)
+{
+    for (uint32_t i = 1; i < nin; i++) {
+        if (inv__has_in(n, i) && inv__in_dtype(g, n, i) != inv__in_dtype(g, n, 0))
+            return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "inputs 0 and %u are %s and %s; they must be equal", i,
+                                 inv_dtype_name(inv__in_dtype(g, n, 0)), inv_dtype_name(inv__in_dtype(g, n, i)));
+    }
+    return INV_OK;
+}
+
+/* The result is small enough to have a size in bytes. */
+static inline inv_status inv__need_size(const inv_graph *g, const inv_node *n, const inv_shape *s)
+{
+    size_t nbytes;
+    if (inv_shape_nbytes(s, INV_F64, &nbytes)) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "the result is larger than memory can be");
+}
+
+/* --- infer functions --- */
+/* Output 0 like input 0. */
+static inline inv_status inv__infer_same(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 1));
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), inv__in_shape(g, n, 0));
+    return INV_OK;
+}
+
+static inline bool inv__is_stored(const inv_graph *g, inv_id v)
+{
+    return inv_val(g, v)->role == INV_ROLE_CONST || inv_val(g, v)->role == INV_ROLE_PARAM;
+}
+
+/* While sizes are looked for (inv_graph.once_from): the first axis, from the last, that has one entry in what is
+ * computed and several in what is stored, such as positions; what came out of a size that is too small looks so. */
+static inline bool inv__repeats(const inv_graph *g, int check, const inv_shape *a, const inv_shape *b, bool b_is_stored)
+{
+    for (int i = 1; i <= a->rank && i <= b->rank; i++) {
+        const int64_t got = a->dim[a->rank - i], wanted = b->dim[b->rank - i];
+        const int64_t computed = b_is_stored ? got : wanted, stored = b_is_stored ? wanted : got;
+        if (computed == stored || stored == 1) continue;
+        if (computed == 1) g->ctx->misfit = (inv_misfit){check + i - 1, got, wanted, true};
+        return computed == 1;
+    }
+    return false;
+}
+
+/* The shape that all given inputs broadcast to. */
+static inline inv_status inv__broadcast_all(const inv_graph *g, const inv_node *n, inv_shape *out)
+{
+    INV_TRY(inv__need(g, n, 1));
+    *out = *inv__in_shape(g, n, 0);
+    const bool once = g->fold && g->once_from && g->lowered >= g->once_from;
+    bool constant = inv__is_stored(g, n->in[0]);
+    for (uint32_t i = 1; i < n->nin; i++) {
+        inv_shape s;
+        if (n->in[i] == INV_NONE) continue;
+        const inv_shape *is = inv__in_shape(g, n, i);
+        const int check = 1 + (int)i * INV_MAX_RANK;
+        const bool stored = inv__is_stored(g, n->in[i]);
+        if (once && stored != constant && inv__repeats(g, check, out, is, stored))
+            return inv_node_fail(g, n, INV_E_SHAPE, "what is computed would be repeated for what is stored");
+        constant = constant && stored;
+        if (!inv_shape_broadcast(out, is, &s)) {
+            inv_note_shapes(g, check, out, is, true);
+            return inv_node_fail(g, n, INV_E_SHAPE,
+                                 "the shapes do not broadcast; from the right, extents must be equal or 1");
+        }
+        *out = s;
+    }
+    return inv__need_size(g, n, out);
+}
+
+/* Output 0: type of input 0, shape of all inputs broadcast together. */
+static inline inv_status inv__infer_broadcast(inv_graph *g, inv_node *n)
+{
+    inv_shape s;
+    INV_TRY(inv__broadcast_all(g, n, &s));
+    INV_TRY(inv__need_same_type(g, n, n->nin));
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    return INV_OK;
+}
+
+/* For rows that only lower: their outputs are known when they are lowered. */
+static inline inv_status inv__infer_lowered(inv_graph *g, inv_node *n)
+{
+    (void)g;
+    (void)n;
+    return INV_OK;
+}
+
+/* --- axes and shapes --- */
+/* -rank..rank-1 to 0..rank-1. */
+static inline inv_status inv__axis(const inv_graph *g, const inv_node *n, int64_t axis, int rank, int *out)
+{
+    *out = 0;
+    if (axis < -rank || axis >= rank)
+        return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, rank);
+    *out = (int)(axis < 0 ? axis + rank : axis);
+    return INV_OK;
+}
+
+static inline inv_attr inv__attr_of_shape(const char *name, const inv_shape *s)
+{
+    return inv_attr_of_ints(name, (size_t)s->rank, s->dim);
+}
+
+/* A shape kept as an attribute (absent or empty: scalar). */
+static inline inv_shape inv__attr_shape(const inv_node *n, const char *name)
+{
+    size_t count;
+    const int64_t *d = inv_attr_ints(n, name, &count);
+    if (count > INV_MAX_RANK) return inv_shape_unknown();
+    return count ? inv_shape_of((int)count, d) : inv_shape_scalar();
+}
+
+/* Output 0: the type of input 0, the shape in attribute `shape`. */
+static inline inv_status inv__infer_attr_shape(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 1));
+    inv_shape s = inv__attr_shape(n, "shape");
+    if (!inv_shape_is_static(&s)) return inv_node_fail(g, n, INV_E_SHAPE, "attribute `shape` is not a static shape");
+    INV_TRY(inv__need_size(g, n, &s));
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    return INV_OK;
+}
+
+/* A list of integers that the opset gives as an attribute or as an input (constant). *given: either was there. */
+static inline inv_status inv__ints_of(const inv_graph *g, const inv_node *n, const char *attr, uint32_t input,
+                                      int64_t out[INV_MAX_RANK * 2], size_t *count, bool *given)
+{
+    const inv_attr *a = inv_attr_find(n, attr);
+    *count = 0;
+    *given = true;
+    if (inv__has_in(n, input)) {
+        if (inv_const_ints(g, n->in[input], INV_MAX_RANK * 2, out, count) && *count <= INV_MAX_RANK * 2) return INV_OK;
+        INV_TRY(inv_node_need_const(g, n, n->in[input], attr));
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u (%s) is longer than any tensor has axes", input, attr);
+    }
+    if (a == NULL) {
+        *given = false;
+        return INV_OK;
+    }
+    const int64_t *v = inv_attr_ints(n, attr, count);
+    if (*count > INV_MAX_RANK * 2) return inv_node_fail(g, n, INV_E_SHAPE, "attribute %s is too long", attr);
+    for (size_t i = 0; i < *count; i++) out[i] = v[i];
+    return INV_OK;
+}
+
+/* Elements between neighbours along each axis, row-major. */
+static inline void inv__strides(const inv_shape *s, int64_t stride[INV_MAX_RANK])
+{
+    int64_t k = 1;
+    for (int i = s->rank - 1; i >= 0; i--) {
+        stride[i] = k;
+        k *= s->dim[i];
+    }
+}
+
+/* Product of dim[from..to-1]. */
+static inline int64_t inv__prod(const inv_shape *s, int from, int to)
+{
+    int64_t k = 1;
+    for (int i = from; i < to; i++) k *= s->dim[i];
+    return k;
+}
+
+/* --- making loops (ops/gpu/loop.h) --- */
+/* From explicit strides per operand (in elements; negative and 0 allowed), one per axis of `out`. */
+static inline void inv__loop_strided(inv_loop *l, const inv_shape *out, int nop,
+                                     const int64_t (*stride)[INV_MAX_RANK])
+{
+    memset(l, 0, sizeof *l);
+    l->nop = nop;
+    for (int i = 0; i < out->rank; i++) {
+        if (out->dim[i] == 1) continue;
+        bool merge = l->rank > 0;
+        for (int k = 0; k < nop && merge; k++)
+            merge = l->stride[k][l->rank - 1] == stride[k][i] * out->dim[i];
+        int at = merge ? l->rank - 1 : l->rank++;
+        l->dim[at] = merge ? l->dim[at] * out->dim[i] : out->dim[i];
+        for (int k = 0; k < nop; k++) l->stride[k][at] = stride[k][i];
+    }
+    l->rows = 1;
+    l->inner = l->rank ? l->dim[l->rank - 1] : 1;
+    for (int i = 0; i + 1 < l->rank; i++) l->rows *= l->dim[i];
+    for (int k = 0; k < nop; k++) l->step[k] = l->rank ? l->stride[k][l->rank - 1] : 0;
+}
+
+static inline void inv__broadcast_strides(const inv_shape *s, const inv_shape *out, int64_t stride[INV_MAX_RANK])
+{
+    int64_t own[INV_MAX_RANK] = {0};
+    inv__strides(s, own);
+    for (int i = 0; i < out->rank; i++) {
+        int j = i - (out->rank - s->rank);
+        stride[i] = j < 0 || s->dim[j] == 1 ? 0 : own[j];
+    }
+}
+
+/* Operands shape[0..nop-1], all of which broadcast to `out`. */
+static inline void inv__loop_init(inv_loop *l, const inv_shape *out, int nop, const inv_shape *const *shape)
+{
+    int64_t stride[INV_LOOP_OPS][INV_MAX_RANK] = {{0}};
+    for (int k = 0; k < nop; k++) inv__broadcast_strides(shape[k], out, stride[k]);
+    inv__loop_strided(l, out, nop, (const int64_t(*)[INV_MAX_RANK])stride);
+}
+
+/* --- single elements --- */
+static inline void inv__put_int(void *data, inv_dtype t, int64_t i, int64_t v)
+{
+    switch (t) {
+    case INV_I64: ((int64_t *)data)[i] = v; break;
+    case INV_U64: ((uint64_t *)data)[i] = (uint64_t)v; break;
+    case INV_I32: ((int32_t *)data)[i] = (int32_t)v; break;
+    case INV_U32: ((uint32_t *)data)[i] = (uint32_t)v; break;
+    case INV_I16: ((int16_t *)data)[i] = (int16_t)v; break;
+    case INV_U16: ((uint16_t *)data)[i] = (uint16_t)v; break;
+    case INV_I8: ((int8_t *)data)[i] = (int8_t)v; break;
+    case INV_U8: ((uint8_t *)data)[i] = (uint8_t)v; break;
+    case INV_BOOL: ((uint8_t *)data)[i] = v != 0; break;
+    case INV_F32: ((float *)data)[i] = (float)v; break;
+    case INV_F64: ((double *)data)[i] = (double)v; break;
+    default: break;
+    }
+}
+
+/* --- emitting --- */
+/* v with another shape of as many elements; v itself when the shape is the same. */
+static inline inv_id inv__emit_view(inv_graph *g, inv_id v, const inv_shape *s)
+{
+    if (v == INV_NONE || inv_shape_equal(inv__shape(g, v), s)) return v;
+    return inv_emit1(g, "View", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", s)));
+}
+
+/* v with its axes permuted; v itself for the identity. */
+static inline inv_id inv__emit_transpose(inv_graph *g, inv_id v, int rank, const int64_t *perm)
+{
+    bool same = true;
+    for (int i = 0; i < rank; i++) same = same && perm[i] == i;
+    if (v == INV_NONE || same) return v;
+    return inv_emit1(g, "Transpose", INV_IN(v), INV_ATTRS(inv_attr_of_ints("perm", (size_t)rank, perm)));
+}
+
+/* What lower and grad functions end with: the sticky status of the builder. */
+static inline inv_status inv__done(const inv_graph *g) { return g->failed; }
+static inline inv_status inv__grad_done(const inv_grad *b) { return b->g->failed; }
+
+/* --- flops --- */
+static inline double inv__flops_none(const inv_graph *g, const inv_node *n)
+{
+    (void)g;
+    (void)n;
+    return 0;
+}
+/* One per element of output 0. */
+static inline double inv__flops_out(const inv_graph *g, const inv_node *n)
+{
+    return inv__has_out(n, 0) ? (double)inv_shape_nelem(inv__shape(g, n->out[0])) : 0;
+}
+/* One per element of input 0. */
+static inline double inv__flops_in(const inv_graph *g, const inv_node *n)
+{
+    return inv__has_in(n, 0) ? (double)inv_shape_nelem(inv__in_shape(g, n, 0)) : 0;
+}
+
+/* arith.c: in[0] + in[1], or in[0] - in[1]. */
+inv_status inv__add_or_sub(const inv_call *c, bool minus);
+
+/* --- the column `work` of rows that always do the same --- */
+#define INV_WORK_OF(name, NAME)                                                                                        \
+    static inline inv_work inv__work_##name(const inv_graph *g, const inv_node *n)                                     \
+    {                                                                                                                  \
+        (void)g;                                                                                                       \
+        (void)n;                                                                                                       \
+        return INV_WORK_##NAME;                                                                                        \
+    }
+INV_WORK_OF(stream, STREAM)
+INV_WORK_OF(move, MOVE)
+INV_WORK_OF(sum, SUM)
+INV_WORK_OF(apply, APPLY)
+INV_WORK_OF(math, MATH)
+INV_WORK_OF(scalar, SCALAR)
+INV_WORK_OF(matrix, MATRIX)
+#undef INV_WORK_OF
+
+/* emit.c: Sum `v` down to the shape of `like` (undoes broadcasting); v itself when shapes agree. */
+inv_id inv_emit_sum_to(inv_graph *g, inv_id v, inv_id like);
+
+#endif

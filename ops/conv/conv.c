@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Convolution: ONNX Conv lowers to ConvN (explicit pads); its gradients are ConvGradX (reads gy, w), ConvGradW (reads
+ * x, gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. ConvTranspose is
+ * ConvGradX with the filter as it is. Kernels: conv_cpu.c, conv_gpu.c. */
+#include "ops/conv/conv.h"
+
+#include <math.h>
+
+#include "ops/base/families.h"
+#include "ops/base/parallel.h"
+#include "ops/base/util.h"
+#include "ops/conv/winograd.h"
+
+#define LEAST_SLICE 4096.0         /* bytes of the images that are added onto something at a time: a 16th, */
+#define MOST_SLICE (1024.0 * 1024) /* within limits */
+
+const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c)
+{
+    memset(c, 0, sizeof *c);
+    if (x->rank < 3 || x->rank > 5) return "the input needs one batch, one channel and 1 to 3 spatial axes";
+    if (filter->rank != x->rank) return "the filter must have the rank of the input";
+    c->group = inv_attr_int(n, "group", 1);
+    c->batch = x->dim[0];
+    c->cg = filter->dim[1];
+    if (c->group < 1) return "group must be positive";
+    if (c->cg < 1 || filter->dim[0] < 1) return "the filter has an axis of extent 0";
+    if (x->dim[1] % c->group != 0 || x->dim[1] / c->group != c->cg)
+        return "the channels of the input are not group times the channels of the filter";
+    if (filter->dim[0] % c->group != 0) return "the output channels are not a multiple of group";
+    c->mg = filter->dim[0] / c->group;
+    const char *why = inv__window_of(n, x->rank - 2, x->dim + 2, filter->dim + 2, false, &c->w);
+    if (why) return why;
+    c->direct = c->w.kvol == 1;
+    for (int i = 0; i < 3; i++)
+        c->direct = c->direct && c->w.stride[i] == 1 && c->w.pad[i] == 0 && c->w.pad_end[i] == 0;
+    c->depthwise = c->group > 1 && c->cg == 1 && !c->direct;
+    return NULL;
+}
+
+static bool is_last(const inv_node *n) { return inv_attr_int(n, "channels_last", 0) != 0; }
+
+/* [N,C,spatial...] of what may have the channels last. */
+static inv_shape channels_second(const inv_node *n, const inv_shape *s)
+{
+    inv_shape t = *s;
+    if (!is_last(n) || s->rank < 3) return t;
+    t.dim[1] = s->dim[s->rank - 1];
+    for (int i = 2; i < s->rank; i++) t.dim[i] = s->dim[i - 1];
+    return t;
+}
+
+static inv_shape output_shape(const inv_node *n, const inv_conv *c)
+{
+    const int sd = c->w.sd, last = is_last(n);
+    inv_shape s = inv_shape_of(sd + 2, (int64_t[INV_MAX_RANK]){c->batch});
+    s.dim[last ? sd + 1 : 1] = c->group * c->mg;
+    for (int i = 0; i < sd; i++) s.dim[2 - last + i] = c->w.out[3 - sd + i];
+    return s;
+}
+
+/* Operators of this file that know the filter's shape and the input's from operands or from `shape`. */
+static const char *geometry(const inv_node *n, char kind, const inv_shape *a, const inv_shape *b, inv_conv *c)
+{
+    const inv_shape s = inv__attr_shape(n, "shape"), x = channels_second(n, kind == 'x' ? &s : a);
+    return inv__conv_of(n, &x, kind == 'w' ? &s : b, c); /* of x, w; gy, w and shape of x; x, gy and shape of w */
+}
+
+static char kind_of(const inv_node *n)
+{
+    if (strcmp(n->op_type, "ConvGradX") == 0) return 'x';
+    return strcmp(n->op_type, "ConvGradW") == 0 ? 'w' : 'y';
+}
+
+static inv_conv_part part_of(char kind)
+{
+    return kind == 'x' ? INV_CONV_GRAD_X : kind == 'w' ? INV_CONV_GRAD_W : INV_CONV_FORWARD;
+}
+
+static inv_status conv_infer(inv_graph *g, inv_node *n)
+{
+    inv_conv c;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, n->nin));
+    const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
+    char kind = kind_of(n);
+    const char *why = geometry(n, kind, a, b, &c);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    inv_shape y = output_shape(n, &c);
+    if ((kind == 'x' && !inv_shape_equal(a, &y)) || (kind == 'w' && !inv_shape_equal(b, &y)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the convolution's output");
+    if (kind == 'y' && inv__has_in(n, 2)) {
+        const inv_shape *bias = inv__in_shape(g, n, 2);
+        if (bias->rank != 1 || bias->dim[0] != c.group * c.mg)
+            return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld",
+                                 (long long)(c.group * c.mg));
+    }
+    if (kind != 'y') INV_TRY(inv__infer_attr_shape(g, n));
+    else inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
+    if (n->op->onto && inv__has_in(n, n->op->onto) &&
+        !inv_shape_equal(inv__in_shape(g, n, n->op->onto), &inv_val(g, n->out[0])->shape))
+        return inv_node_fail(g, n, INV_E_SHAPE, "what the result is added to has not its shape");
+    return INV_OK;
+}
+
+/* --- onto: some images at a time in scratch memory, added from there --- */
+
+/* Images at a time, of a result of that shape. */
+static int64_t images_of(const inv_shape *y, inv_dtype t)
+{
+    const double all = (double)inv_shape_nelem(y) * (double)inv_dtype_size(t), images = (double)y->dim[0];
+    if (!(all > 0)) return 1;
+    const double limit = fmin(fmax(all / 16, LEAST_SLICE), MOST_SLICE);
+    const double parts = ceil(images / fmax(1, floor(limit * images / all)));
+    return (int64_t)ceil(images / parts);
+}
+
+/* Where scratch memory goes on behind them. */
+static size_t slice_nbytes(int64_t n, inv_dtype t) { return ((size_t)n * inv_dtype_size(t) + 255) / 256 * 256; }
+
+/* From image `first` on, `count` of them. */
+static inv_tensor images_from(const inv_tensor *x, int64_t first, int64_t count)
+{
+    inv_tensor t = *x;
+    const int64_t each = x->n / x->shape.dim[0];
+    t.data = (char *)x->data + (size_t)(first * each) * inv_dtype_size(x->dtype);
+    t.shape.dim[0] = count;
+    t.n = count * each;
+    return t;
+}
+
+static inv_status add_onto(const inv_call *k, uint32_t onto, inv_status (*run)(const inv_call *))
+{
+    if (k->out[0].n == 0) return INV_OK;
+    const int64_t all = k->out[0].shape.dim[0], each = images_of(&k->out[0].shape, k->out[0].dtype);
+    for (int64_t i = 0; i < all; i += each) {
+        const int64_t count = inv__min64(each, all - i);
+        inv_tensor in[3] = {images_from(&k->in[0], i, count), k->in[1]}, sum = images_from(&k->out[0], i, count),
+                   got = sum, terms[2] = {images_from(&k->in[onto], i, count)};
+        const size_t taken = slice_nbytes(images_from(&k->out[0], 0, each).n, got.dtype);
+        if (onto > 2) in[2] = k->in[2];
+        got.data = k->ws;
+        inv_call part = *k;
+        part.in = in;
+        part.nin = onto;
+        part.out = &got;
+        part.ws = (char *)k->ws + taken;
+        part.ws_nbytes = k->ws_nbytes - taken;
+        INV_TRY(run(&part));
+        terms[1] = got;
+        part.in = terms;
+        part.nin = 2;
+        part.out = &sum;
+        INV_TRY(inv__add_or_sub(&part, inv_attr_int(k->node, "minus", 0) != 0));
+    }
+    return INV_OK;
+}
+
+static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_conv *c)
+{
+    const char kind = kind_of(n);
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    if (g->gpu) return inv__conv_gpu_workspace(c, part_of(kind), t);
+    if (is_last(n)) return inv__conv_last_workspace(c, part_of(kind), kind == 'y' && inv__has_in(n, 2));
+    if (inv__winograd_serves(c, t)) return inv__winograd_workspace(c, kind == 'w');
+    if (kind == 'x') return inv__conv_grad_x_workspace(c, t);
+    return kind == 'w' ? inv__conv_grad_w_workspace(c, t) : inv__conv_workspace(c, t);
+}
+
+static size_t conv_workspace(const inv_graph *g, const inv_node *n)
+{
+    inv_conv c;
+    if (geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (!n->op->onto || !inv__has_in(n, n->op->onto)) return kernel_workspace(g, n, &c);
+    inv_shape y = inv_val(g, n->out[0])->shape;
+    const inv_dtype t = inv_val(g, n->out[0])->dtype;
+    const int64_t each = images_of(&y, t), rest = c.batch % each;
+    c.batch = y.dim[0] = each;
+    const size_t own = kernel_workspace(g, n, &c);
+    c.batch = rest;
+    const size_t last = rest ? kernel_workspace(g, n, &c) : 0;
+    return slice_nbytes(inv_shape_nelem(&y), t) + (last > own ? last : own);
+}
+
+static double conv_flops(const inv_graph *g, const inv_node *n)
+{
+    inv_conv c;
+    if (geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    return 2.0 * (double)c.batch * (double)c.group * (double)c.mg * (double)c.w.outvol * (double)c.cg *
+           (double)c.w.kvol;
+}
+
+/* By the filter, as libraries have kernels for them. */
+static inv_work conv_work(const inv_graph *g, const inv_node *n)
+{
+    inv_conv c;
+    const char kind = kind_of(n);
+    const inv_work first = kind == 'w' ? INV_WORK_FILTER : INV_WORK_CONV;
+    if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return first;
+    return c.group > 1 ? first + (INV_WORK_CONV_DEPTH - INV_WORK_CONV)
+           : c.w.kvol == 1 ? first + (INV_WORK_CONV_POINT - INV_WORK_CONV)
+                           : first;
+}
+
+static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
+{
+    void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL, *out = k->out[0].data;
+    const inv_conv_data d = {kind == 'x' ? out : a, kind == 'w' ? out : b, bias,
+                             kind == 'y' ? out : kind == 'x' ? a : b};
+    if (k->in[0].dtype != INV_F32) return INV_E_UNSUPPORTED_OP;
+    return inv__conv_last(c, part_of(kind), &d, k->ws);
+}
+
+static inv_status run_kernel(const inv_call *k)
+{
+    inv_conv c;
+    char kind = kind_of(k->node);
+    if (geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
+    c.batch = k->in[0].shape.dim[0]; /* of some images attribute `shape` says all */
+    if (k->gpu) return inv__conv_gpu(k, &c, part_of(kind));
+    if (is_last(k->node)) return conv_last_run(k, &c, kind);
+    const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
+    void *out = k->out[0].data;
+    bool f32 = k->in[0].dtype == INV_F32, few = inv__winograd_serves(&c, k->in[0].dtype);
+    if (kind == 'y' && f32)
+        (few ? inv__winograd : inv__conv_f32)(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'y')
+        inv__conv_f64(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x' && f32)
+        (few ? inv__winograd_grad_x : inv__conv_grad_x_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x')
+        inv__conv_grad_x_f64(&c, a, b, out, k->ws, k->ws_nbytes);
+    else if (f32)
+        (few ? inv__winograd_grad_w : inv__conv_grad_w_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
+    else
+        inv__conv_grad_w_f64(&c, a, b, out, k->ws, k->ws_nbytes);
+    return INV_OK;
+}
+
+static inv_status conv_run(const inv_call *k)
+{
+    const uint32_t onto = k->node->op->onto;
+    return onto && onto < k->nin && k->in[onto].data ? add_onto(k, onto, run_kernel) : run_kernel(k);
+}
+
+/* For passes/schedule/channels_last.c: the node is not last yet. */
+bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain)
+{
+    inv_conv c;
+    const char kind = kind_of(n);
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    if (g->gpu || geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
+    if (!inv__dnnl_serves(&c, part_of(kind), t)) return false;
+    /* floating-point operations per nanosecond of one thread, as measured */
+    const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
+    const double there = c.depthwise ? 40 : 100;
+    *gain = conv_flops(g, n) * (1 / here - 1 / there);
+    return true;
+}
+
+static inv_id emit_conv(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, const inv_window *w,
+                        int64_t group, const inv_shape *shape)
+{
+    inv_window_attrs a;
+    inv__window_attrs(w, &a);
+    inv_attr attr[5] = {a.attr[0], a.attr[1], a.attr[2], inv_attr_of_int("group", group)};
+    if (shape) attr[4] = inv__attr_of_shape("shape", shape);
+    return inv_emit1(g, op, nin, in, shape ? 5 : 4, attr);
+}
+
+/* The gradient of what the result is added to; that of the result by itself. */
+static inv_id give_onto(inv_grad *b, inv_id gy)
+{
+    const inv_node *n = inv_nod(b->g, b->node);
+    const bool minus = inv_attr_int(n, "minus", 0) != 0;
+    if (inv__has_in(n, n->op->onto) && inv_wants(b, n->op->onto)) inv_grad_set(b, n->op->onto, gy);
+    return minus ? inv_emit1(b->g, "Neg", INV_IN(gy), INV_NOATTR) : gy;
+}
+
+static inv_status conv_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_conv c;
+    inv_id x = inv_I(b, 0), f = inv_I(b, 1), gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    gy = give_onto(b, gy);
+    inv_shape sx = *inv__shape(g, x), sf = *inv__shape(g, f);
+    const char *why = inv__conv_of(inv_nod(g, b->node), &sx, &sf, &c);
+    if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
+    bool bias = inv__has_in(inv_nod(g, b->node), 2) && inv_wants(b, 2);
+    /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
+    if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvGradW", INV_IN(x, gy), &c.w, c.group, &sf));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, f), &c.w, c.group, &sx));
+    if (bias) {
+        const int64_t axes[] = {0, 2, 3, 4};
+        inv_grad_set(b, 2, inv_emit1(g, "ReduceSumAxes", INV_IN(gy),
+                                     INV_ATTRS(inv_attr_of_ints("axes", (size_t)c.w.sd + 1, axes),
+                                               inv_attr_of_int("keepdims", 0))));
+    }
+    return inv__grad_done(b);
+}
+
+/* gx is linear in gy and in the filter; h, the gradient of gx, stands where x stood in the convolution. */
+static inv_status conv_grad_x_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_conv c;
+    inv_id gy = inv_I(b, 0), f = inv_I(b, 1), h = inv_GO(b, 0);
+    if (h == INV_NONE) return INV_OK;
+    h = give_onto(b, h);
+    const inv_shape sf = *inv__shape(g, f);
+    const char *why = geometry(inv_nod(g, b->node), 'x', inv__shape(g, gy), &sf, &c);
+    if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
+    /* the weights first, as in conv_grad */
+    if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvGradW", INV_IN(h, gy), &c.w, c.group, &sf));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvN", INV_IN(h, f), &c.w, c.group, NULL));
+    return inv__grad_done(b);
+}
+
+/* The same of gw, where h, its gradient, stands for the filter. */
+static inv_status conv_grad_w_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_conv c;
+    inv_id x = inv_I(b, 0), gy = inv_I(b, 1), h = inv_GO(b, 0);
+    if (h == INV_NONE) return INV_OK;
+    const inv_shape sx = *inv__shape(g, x);
+    const char *why = geometry(inv_nod(g, b->node), 'w', &sx, inv__shape(g, gy), &c);
+    if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
+    if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvN", INV_IN(x, h), &c.w, c.group, NULL));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, h), &c.w, c.group, &sx));
+    return inv__grad_done(b);
+}
+
+static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    inv_conv c;
+    INV_TRY(inv__need(g, n, 2));
+    const inv_shape *f = inv__in_shape(g, n, 1);
+    const inv_shape *x = inv__in_shape(g, n, 0);
+    const char *why = inv__conv_of(n, x, f, &c);
+    const bool counts = c.cg > 0 && c.group > 0 && c.cg <= INT32_MAX / c.group; /* else hostile numbers */
+    if (why && counts && x->dim[1] != c.group * c.cg) inv_note_misfit(g, 1, x->dim[1], c.group * c.cg);
+    else if (why) inv__window_note(g, &c.w);
+    size_t count;
+    const int64_t *kernel = inv_attr_ints(n, "kernel_shape", &count);
+    for (size_t i = 0; i < count && why == NULL; i++) {
+        if (count != (size_t)c.w.sd || kernel[i] != f->dim[2 + i]) why = "kernel_shape is not the filter's";
+    }
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    out[0] = emit_conv(g, "ConvN", inv__has_in(n, 2) ? 3 : 2, n->in, &c.w, c.group, NULL);
+    return inv__done(g);
+}
+
+/* --- ConvTranspose --- */
+/* A list with one entry per spatial axis, or with those of batch and channels in front; absent: `dflt`. */
+static bool axis_ints(const inv_node *n, const char *name, int sd, int64_t dflt, int64_t out[3])
+{
+    size_t count;
+    const int64_t *v = inv_attr_ints(n, name, &count);
+    for (int i = 0; i < sd; i++) out[i] = dflt;
+    if (count == 0) return true;
+    if (count != (size_t)sd && count != (size_t)sd + 2) return false;
+    for (int i = 0; i < sd; i++) {
+        out[i] = v[(int)count - sd + i];
+        if (out[i] < 0 || out[i] > INT32_MAX) return false;
+    }
+    return true;
+}
+
+/* What ConvTranspose is the gradient of: `out` of those extents, convolved with these pads, gives the input. */
+typedef struct transposed {
+    int64_t out[3], strides[3], dilations[3], pads[6];
+} transposed;
+
+/* Axis i, after the specification of ConvTranspose; pads[i] and pads[sd + i] are set if `pads` was. `out` > 0: wanted
+ * extent. Negative sums of pads count as none: the rest of the output has no input that reaches it. */
+static const char *transposed_axis(transposed *t, int i, int sd, int64_t in, int64_t k, int64_t extra, int64_t out,
+                                   bool upper)
+{
+    int64_t full = t->strides[i] * (in - 1) + (k - 1) * t->dilations[i] + 1, total = full + extra - out;
+    if (in < 1) return "a spatial axis of the input has extent 0";
+    if (out > 0) {
+        total = total < 0 ? 0 : total;
+        t->pads[i] = upper ? total / 2 : total - total / 2;
+    } else {
+        out = full + extra - t->pads[i] - t->pads[sd + i];
+    }
+    if (out < 1) return "the pads leave nothing of the output";
+    int64_t end = full - t->pads[i] - out; /* output_padding first takes back what the pads cut off */
+    if (-end >= t->strides[i])
+        return "output_padding or output_shape reach a whole stride or more beyond the last window; that is not "
+               "supported";
+    t->pads[sd + i] = end < 0 ? 0 : end;
+    t->out[i] = out;
+    return NULL;
+}
+
+static const char *transposed_of(const inv_node *n, const inv_shape *x, const inv_shape *f, transposed *t)
+{
+    const int sd = x->rank - 2;
+    int64_t extra[3], out[3], kernel[3];
+    size_t count;
+    memset(t, 0, sizeof *t);
+    if (sd < 1 || sd > 3) return "the input needs one batch, one channel and 1 to 3 spatial axes";
+    if (f->rank != x->rank) return "the filter must have the rank of the input";
+    if (f->dim[0] != x->dim[1]) return "the filter's first extent is not the channels of the input";
+    if (!axis_ints(n, "strides", sd, 1, t->strides) || !axis_ints(n, "dilations", sd, 1, t->dilations) ||
+        !axis_ints(n, "output_padding", sd, 0, extra) || !axis_ints(n, "output_shape", sd, 0, out) ||
+        !axis_ints(n, "kernel_shape", sd, 0, kernel))
+        return "strides, dilations, output_padding, output_shape and kernel_shape need one entry per spatial axis";
+    const char *pad = inv_attr_string(n, "auto_pad", "NOTSET");
+    const bool notset = strcmp(pad, "NOTSET") == 0 || *pad == 0, valid = strcmp(pad, "VALID") == 0;
+    const bool upper = strcmp(pad, "SAME_UPPER") == 0, lower = strcmp(pad, "SAME_LOWER") == 0;
+    if (!notset && !valid && !upper && !lower) return "auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER";
+    const int64_t *pads = inv_attr_ints(n, "pads", &count);
+    if (notset && count != 0 && count != 2 * (size_t)sd) return "pads needs two entries per spatial axis";
+    for (int i = 0; notset && i < (int)count; i++) {
+        if (pads[i] < 0 || pads[i] > INT32_MAX) return "negative pads are not supported";
+        t->pads[i] = pads[i];
+    }
+    for (int i = 0; i < sd; i++) {
+        if (t->strides[i] < 1 || t->dilations[i] < 1) return "strides and dilations must be positive";
+        if (f->dim[2 + i] < 1 || f->dim[2 + i] > INT32_MAX) return "the kernel's extents must be positive";
+        if (kernel[i] != 0 && kernel[i] != f->dim[2 + i]) return "kernel_shape is not the filter's";
+        if (x->dim[2 + i] > INT32_MAX) return "the input is too large";
+        if ((upper || lower) && out[i] == 0) out[i] = x->dim[2 + i] * t->strides[i];
+        const char *why = transposed_axis(t, i, sd, x->dim[2 + i], f->dim[2 + i], extra[i], out[i], upper);
+        if (why) return why;
+    }
+    return NULL;
+}
+
+static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    transposed t;
+    INV_TRY(inv__need(g, n, 2));
+    const inv_shape x = *inv__in_shape(g, n, 0), f = *inv__in_shape(g, n, 1);
+    const size_t sd = (size_t)(x.rank - 2);
+    const int64_t group = inv_attr_int(n, "group", 1);
+    const char *why = group < 1 ? "group must be positive" : transposed_of(n, &x, &f, &t);
+    if (why && x.rank > 1 && f.rank == x.rank && f.dim[0] != x.dim[1]) inv_note_misfit(g, 1, x.dim[1], f.dim[0]);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    const int64_t m = f.dim[1] * group;
+    inv_shape y = inv_shape_of(x.rank, x.dim), b = inv_shape_of(x.rank, (int64_t[]){1, m, 1, 1, 1});
+    y.dim[1] = m;
+    for (size_t i = 0; i < sd; i++) y.dim[2 + i] = t.out[i];
+    out[0] = inv_emit1(g, "ConvGradX", INV_IN(n->in[0], n->in[1]),
+                       INV_ATTRS(inv_attr_of_ints("strides", sd, t.strides), inv_attr_of_ints("pads", 2 * sd, t.pads),
+                                 inv_attr_of_ints("dilations", sd, t.dilations), inv_attr_of_int("group", group),
+                                 inv__attr_of_shape("shape", &y)));
+    if (!inv__has_in(n, 2)) return inv__done(g);
+    const inv_shape *bias = inv__in_shape(g, n, 2);
+    if (bias->rank != 1 || bias->dim[0] != m)
+        return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld", (long long)m);
+    out[0] = inv_emit1(g, "Add", INV_IN(out[0], inv__emit_view(g, n->in[2], &b)), INV_NOATTR);
+    return inv__done(g);
+}
+
+static const inv_op_def convn = {
+    .size = sizeof convn,
+    .domain = INV_IR,
+    .name = "ConvN",
+    .since = 1,
+    .in = "x w b? onto?",
+    .out = "y",
+    .inplace = 1 << 3,
+    .onto = 3,
+    .infer = conv_infer,
+    .grad = conv_grad,
+    .cpu = conv_run,
+    .cuda = conv_run,
+    .workspace = conv_workspace,
+    .flops = conv_flops, .work = conv_work,
+    .cases =
+        (const char *const[]){"y = ConvN<pads = [1,1,1,1]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
+                              "y = ConvN<strides = [2,2], pads = [1,0,1,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
+                              "y = ConvN<group = 2, dilations = [2,1]>(float[2,4,6,5] x, float[6,2,2,3] w, float[6] b)",
+                              "y = ConvN(float[2,3,4,4] x, float[5,3,1,1] w)",
+                              "y = ConvN<strides = [2,2]>(float[2,3,5,5] x, float[2,3,1,1] w)",
+                              "y = ConvN<pads = [2,1]>(float[2,3,7] x, float[4,3,3] w)",
+                              "y = ConvN<pads = [1,0,1,0,1,1]>(float[1,2,3,4,4] x, float[3,2,2,2,3] w)",
+                              "y = ConvN<group = 4, pads = [1,1,1,1]>(float[2,4,5,5] x, float[4,1,3,3] w)",
+                              "y = ConvN<group = 2, strides = [2,1], pads = [1,2,1,0], dilations = "
+                              "[1,2]>(float[2,2,5,6] x, float[4,1,3,2] w, "
+                              "float[4] b)",
+                              "y = ConvN<group = 3, pads = [1,1,1,1]>(float[2,6,5,5] x, float[6,2,3,3] w)",
+                              "y = ConvN<group = 2>(float[1,4,4,4] x, float[6,2,1,1] w)",
+                              "y = ConvN(float[0,3,4,4] x, float[5,3,3,3] w, float[5] b)",
+                              /* column matrices of some images, and of parts of an image, at a time */
+                              "y = ConvN<pads = [5,5,5,5]>(float[5,1,24,24] x, float[1,1,11,11] w)",
+                              "y = ConvN<pads = [7,7,7,7]>(float[1,2,30,30] x, float[1,2,15,15] w)",
+                              "y = ConvN<pads = [2,3,3,2,3,3], strides = [2,1,1]>"
+                              "(float[1,1,12,14,14] x, float[1,1,5,7,7] w)",
+                              "y = ConvN<strides = [2]>(float[1,1,3000] x, float[1,1,251] w)",
+                              /* tiles (winograd.c): odd extents, uneven pads, several bands */
+                              "y = ConvN<pads = [1,1,1,1]>(float[1,16,3,4] x, float[16,16,3,3] w, float[16] b)",
+                              "y = ConvN<pads = [2,0,1,1]>(float[2,16,4,5] x, float[17,16,3,3] w)",
+                              "y = ConvN<pads = [1,1,1,1], minus = 1>"
+                              "(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b, float[2,4,5,4] onto)",
+                              "y = ConvN<pads = [1,1]>"
+                              "(float[5,1,400] x, float[2,1,3] w, float[2] b, float[5,2,400] onto)",
+                              NULL},
+    .doc = "cross-correlation in 1 to 3 dimensions with explicit pads, strides, dilations and groups; `minus`: 1, onto "
+           "minus that"};
+
+static const inv_op_def conv_grad_x = {
+    .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w onto?", .out = "gx",
+    .inplace = 1 << 2, .onto = 2, .infer = conv_infer, .grad = conv_grad_x_grad, .cpu = conv_run, .cuda = conv_run,
+    .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
+    .cases = (const char *const[]){
+        "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)",
+        "gx = ConvGradX<strides = [3,2], shape = [1,2,9,8]>(float[1,4,3,4] gy, float[4,2,2,1] w)",
+        "gx = ConvGradX<strides = [2], shape = [5,2,400]>(float[5,1,199] gy, float[1,2,4] w, float[5,2,400] onto)",
+        NULL},
+    .doc = "gradient of ConvN to its input, whose shape is an attribute"};
+
+static const inv_op_def conv_grad_w = {
+    .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
+    .infer = conv_infer, .grad = conv_grad_w_grad, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace,
+    .flops = conv_flops, .work = conv_work,
+    .cases = (const char *const[]){
+        "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)",
+        "gw = ConvGradW<shape = [4,3,1,1]>(float[2,3,5,4] x, float[2,4,5,4] gy)",
+        "gw = ConvGradW<group = 3, pads = [1,1,1,1], shape = [3,1,3,3]>(float[2,3,5,4] x, float[2,3,5,4] gy)", NULL},
+    .doc = "gradient of ConvN to its filter, whose shape is an attribute"};
+
+static const inv_op_def conv = {
+    .size = sizeof conv, .domain = "", .name = "Conv", .since = 1, .in = "X W B?", .out = "Y",
+    .infer = inv__infer_lowered, .lower = conv_lower,
+    .cases = (const char *const[]){
+        "y = Conv<pads = [1,1,1,1], kernel_shape = [3,3]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
+        "y = Conv<auto_pad = \"SAME_UPPER\", strides = [2,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
+        "y = Conv<auto_pad = \"SAME_LOWER\">(float[2,3,5,6] x, float[4,3,2,2] w)",
+        "y = Conv<auto_pad = \"VALID\">(float[2,3,5,6] x, float[4,3,2,2] w)", NULL},
+    .doc = "convolution; lowers to ConvN with explicit pads"};
+
+static const inv_op_def conv_transpose = {
+    .size = sizeof conv_transpose, .domain = "", .name = "ConvTranspose", .since = 1, .in = "X W B?", .out = "Y",
+    .infer = inv__infer_lowered, .lower = conv_transpose_lower,
+    .cases = (const char *const[]){
+        "y = ConvTranspose<strides = [2,2], kernel_shape = [2,2]>(float[2,3,4,3] x, float[3,2,2,2] w, float[2] b)",
+        "y = ConvTranspose<strides = [3,2], pads = [1,0,0,2], dilations = [1,2], group = 2, output_padding = [2,1]>"
+        "(float[1,4,3,4] x, float[4,3,3,2] w, float[6] b)",
+        "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
+        "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
+        "y = ConvTranspose<strides = [3,2], output_shape = [10,8]>(float[1,1,3,3] x, float[1,2,3,3] w)",
+        "y = ConvTranspose<pads = [2,1]>(float[2,3,5] x, float[3,4,3] w)",
+        "y = ConvTranspose<strides = [2,1,2], group = 2>(float[1,2,2,2,2] x, float[2,1,2,3,1] w)", NULL},
+    .doc = "transposed convolution: ConvGradX with the filter as it is, plus the bias. ONNX ConvTranspose-1, -11"};
+
+const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv, &conv_transpose, NULL};

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Convolution between conv.c (operators), conv_cpu.c (kernels) and conv_gpu.c (the device). */
+#ifndef INV_OPS_CONV_CONV_H
+#define INV_OPS_CONV_CONV_H
+
+#include "core/op.h"
+#include "ops/conv/conv_gpu.h"
+#include "ops/base/window.h"
+
+/* From the shapes of x, the filter and the node's attributes. NULL, or what is wrong. */
+const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c);
+
+size_t inv__conv_workspace(const inv_conv *c, inv_dtype t);
+size_t inv__conv_grad_x_workspace(const inv_conv *c, inv_dtype t);
+size_t inv__conv_grad_w_workspace(const inv_conv *c, inv_dtype t);
+
+/* `ws`, `ws_nbytes`: scratch memory of the size that the workspace function gave. */
+void inv__conv_f32(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws,
+                   size_t ws_nbytes);
+void inv__conv_f64(const inv_conv *c, const double *x, const double *f, const double *bias, double *y, void *ws,
+                   size_t ws_nbytes);
+void inv__conv_grad_x_f32(const inv_conv *c, const float *gy, const float *f, float *gx, void *ws, size_t ws_nbytes);
+void inv__conv_grad_x_f64(const inv_conv *c, const double *gy, const double *f, double *gx, void *ws, size_t ws_nbytes);
+void inv__conv_grad_w_f32(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes);
+void inv__conv_grad_w_f64(const inv_conv *c, const double *x, const double *gy, double *gf, void *ws, size_t ws_nbytes);
+
+/* Channels last (attribute `channels_last` of the operators): x, y and their gradients are [N,spatial...,C], the filter
+ * is as ever. float32, by oneDNN (conv_dnnl.c); the depthwise filter's gradient by a loop (conv_channels_last.c). */
+bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain); /* gain: nanoseconds of one thread */
+typedef struct inv_conv_data {
+    void *x, *f, *bias, *y; /* or their gradients; the part says which one is written */
+} inv_conv_data;
+size_t inv__conv_last_workspace(const inv_conv *c, inv_conv_part part, bool bias);
+inv_status inv__conv_last(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws);
+bool inv__dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t); /* false in a build without oneDNN */
+size_t inv__dnnl_workspace(const inv_conv *c, inv_conv_part part, bool bias);
+inv_status inv__dnnl_conv(const inv_conv *c, inv_conv_part part, const inv_conv_data *d, void *ws);
+
+/* The same on a device. */
+size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype t);
+inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part part);
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Element-wise operators of one operand: ops/elementwise/elementwise.inc expanded into loops, infer, gradients and
+ * rows; and what needs a few lines more (Neg, Gelu, Identity-like forms). Sources: the ONNX operator specifications. */
+#include "ops/elementwise/bits.h"
+#include "ops/base/families.h"
+#include "ops/elementwise/elementwise_gpu.h"
+#include "ops/base/float_math.h"
+#include "ops/base/parallel.h"
+#include "ops/base/util.h"
+
+#define EW_PART 16384 /* elements in a row on one thread */
+#define V(f) FN(inv__##f)
+#define INV_BOTH "ops/elementwise/elementwise_kernels.inc"
+#include "ops/base/both_reals.inc"
+
+typedef struct ew_attrs {
+    const char *name[2];
+    double dflt[2];
+} ew_attrs;
+#define A0 {{NULL, NULL}, {0, 0}}
+#define A1(n0, d0) {{n0, NULL}, {d0, 0}}
+#define A2(n0, d0, n1, d1) {{n0, n1}, {d0, d1}}
+
+typedef void (*ew_loop)(void *out, const void *x, const void *v, int64_t n, const double *attr);
+
+static void attrs_of(const inv_node *n, const ew_attrs *spec, double a[2])
+{
+    for (int i = 0; i < 2; i++) a[i] = spec->name[i] ? inv_attr_float(n, spec->name[i], spec->dflt[i]) : 0;
+}
+
+/* Operators that also take integers. */
+static bool takes_ints(const char *op, inv_int1 *f)
+{
+    static const char *const names[] = {
+        [INV_INT_NEG] = "Neg", [INV_INT_ABS] = "Abs", [INV_INT_SIGN] = "Sign", [INV_INT_RELU] = "Relu"};
+    for (int i = 0; i < 4; i++) {
+        *f = (inv_int1)i;
+        if (strcmp(op, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+static inv_status run_ints(const inv_call *c, const inv_tensor *x)
+{
+    inv_int1 f;
+    if (!takes_ints(c->node->op_type, &f)) return INV_E_UNSUPPORTED_TYPE;
+    if (c->gpu) {
+        INV_GPU(c->gpu, integers1)(c->gpu, f, x->dtype, x->n, c->out[0].data, x->data);
+        return INV_OK;
+    }
+    for (int64_t i = 0; i < x->n; i++)
+        inv__put_int(c->out[0].data, x->dtype, i, inv__int1(f, x->dtype, inv_elem_int(x->data, x->dtype, (size_t)i)));
+    return INV_OK;
+}
+
+static inv_status run(const inv_call *c, const ew_attrs *spec, inv_ew id, ew_loop f32, ew_loop f64)
+{
+    double a[2];
+    const inv_tensor *x = &c->in[0];
+    const void *second = c->nin > 1 ? c->in[1].data : NULL;
+    if (c->out[0].data == NULL) return INV_OK;
+    if (x->dtype != INV_F32 && x->dtype != INV_F64) return run_ints(c, x);
+    attrs_of(c->node, spec, a);
+    if (c->gpu) {
+        INV_GPU(c->gpu, elementwise)(c->gpu, id, x->dtype, x->n, c->out[0].data, x->data, second, a);
+        return INV_OK;
+    }
+    (x->dtype == INV_F64 ? f64 : f32)(c->out[0].data, x->data, second, x->n, a);
+    return INV_OK;
+}
+
+static inv_status ew_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__infer_same(g, n));
+    inv_dtype t = inv__in_dtype(g, n, 0);
+    inv_int1 f;
+    if (!inv_dtype_is_float(t) && inv_dtype_size(t) != 0 && takes_ints(n->op_type, &f)) return INV_OK;
+    return inv__need_real(g, n, 0);
+}
+
+/* NAMEGrad(gy, v): both of one shape and type. */
+static inv_status ew_grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "gradient and operand must have one shape");
+    return inv__infer_same(g, n);
+}
+
+static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
+{
+    const inv_node *n = inv_nod(b->g, b->node);
+    if (inv_wants(b, 0) && inv_GO(b, 0) != INV_NONE)
+        inv_grad_set(b, 0, inv_emit1(b->g, op, INV_IN(inv_GO(b, 0), v), n->nattr, n->attr));
+    return inv__grad_done(b);
+}
+
+/* A derivative of three steps. */
+typedef struct ew_steps {
+    double low, high, below, inside, above;
+} ew_steps;
+#define STEPS(low, high, below, inside, above) ((ew_steps){low, high, below, inside, above})
+
+/* The next number to v of the graph's type. */
+static double next_to(const inv_graph *g, double v, double to)
+{
+    return g->real == INV_F64 ? nextafter(v, to) : (double)nextafterf((float)v, (float)to);
+}
+#define OVER(v) next_to(b->g, v, HUGE_VAL)
+#define UNDER(v) next_to(b->g, v, -HUGE_VAL)
+
+/* By the bits that tell where v lies. */
+static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
+{
+    inv_graph *g = b->g;
+    if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
+    const inv_dtype t = inv_val(g, v)->dtype;
+    const inv_id low = inv_graph_const_real(g, t, s->low);
+    const inv_id high = s->high == s->low ? low : inv_graph_const_real(g, t, s->high);
+    const bool even = s->below == s->above;
+    const double f[2][4] = {{s->below, s->inside, s->above, s->inside}, {s->below, s->inside, 0, 0}};
+    const inv_bits m = inv_emit_bits(g, even ? 1 : 2, v, low, high == low ? INV_NONE : high);
+    inv_grad_set(b, 0, inv_emit_select(g, inv_GO(b, 0), &m, f[even]));
+    return inv__grad_done(b);
+}
+
+/* --- functions per row (attributes come last: their text has commas) --- */
+#define CALL(id, f, ...)                                                                                              \
+    static inv_status id##_run(const inv_call *c)                                                                     \
+    {                                                                                                                 \
+        static const ew_attrs spec = __VA_ARGS__;                                                                     \
+        return run(c, &spec, INV_EW_##f, f##_loop_f32, f##_loop_f64);                                                 \
+    }
+#define GRAD_FROM(name, v)                                                                                            \
+    static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }
+#define EWN(name, since, attrs, load, f, dom, text) CALL(name, f, attrs)
+#define EW(name, since, attrs, load, f, d, dom, text)                                                                 \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_I(b, 0))
+#define EWY(name, since, attrs, load, f, d, dom, text)                                                                \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0))
+#define EWR(name, since, attrs, load, f, d, inv, dom, text)                                                           \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0)) CALL(name##Inverse, inv, attrs)
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
+    CALL(name, f, attrs) CALL(name##Grad, dy, attrs) CALL(name##GradX, dx, attrs) CALL(name##Inverse, inv, attrs)     \
+    static inv_status name##_grad(inv_grad *b)                                                                        \
+    {                                                                                                                 \
+        static const ew_attrs spec = attrs;                                                                           \
+        double a[2];                                                                                                  \
+        attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
+        return (cond) ? emit_grad(b, #name "Grad", inv_O(b, 0)) : emit_grad(b, #name "GradX", inv_I(b, 0));           \
+    }
+/* From bits of v; from the output where `from_out` holds. */
+#define GRAD_BY_STEPS(name, steps, from_out, v, from_grad, ...)                                                       \
+    static inv_status name##_grad(inv_grad *b)                                                                        \
+    {                                                                                                                 \
+        static const ew_attrs spec = __VA_ARGS__;                                                                     \
+        double a[2];                                                                                                  \
+        attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
+        if (from_out) return from_grad;                                                                               \
+        return emit_steps(b, v, &steps);                                                                              \
+    }
+#define EWS(name, since, attrs, load, f, steps, dom, text)                                                            \
+    CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
+#define EWT(name, since, attrs, load, f, steps, dom, text)                                                            \
+    CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_O(b, 0), INV_OK, attrs)
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                                              \
+    CALL(name, f, attrs) CALL(name##Grad, d, attrs) CALL(name##Inverse, inv, attrs)                                   \
+    GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0),                                                                     \
+                  emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
+#include "ops/elementwise/elementwise.inc"
+CALL(Neg, neg, A0)
+CALL(RoundThrough, round_even, A0)
+CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
+#undef EWN
+#undef EW
+#undef EWY
+#undef EWR
+#undef EWI
+#undef EWS
+#undef EWT
+#undef EWL
+
+/* --- cases: inputs inside the function's domain, sizes 1 and 0 --- */
+#define CASES_ANY(name)                                                                                               \
+    "y = " name "(float[2,3] x)", "y = " name "(float[1] x)", "y = " name "(float[0,4] x)", "y = " name "(float x)"
+#define CASES_POS(name) "p = Exp(float[2,3] x)\ny = " name "(p)", "p = Exp(float[1] x)\ny = " name "(p)"
+#define CASES_UNIT(name) "p = Tanh(float[2,3] x)\ny = " name "(p)", "p = Tanh(float[1] x)\ny = " name "(p)"
+#define CASES_GE1(name)                                                                                               \
+    "p = Softplus(float[2,3] x)\nq = Exp(p)\ny = " name "(q)", "p = Softplus(float[1] x)\nq = Exp(p)\ny = " name "(q)"
+#define INVERSE_CASES_ANY(name)                                                                                       \
+    "y = " name "(float[2,3] u)\nx = " name "Inverse(y)", "y = " name "(float[1] u)\nx = " name "Inverse(y)"
+#define INVERSE_CASES_POS(name)                                                                                       \
+    "p = Exp(float[2,3] u)\ny = " name "(p)\nx = " name "Inverse(y)",                                                 \
+        "p = Exp(float[1] u)\ny = " name "(p)\nx = " name "Inverse(y)"
+
+/* --- rows --- */
+#define FORWARD(id, opset, bits, gradient, load, dom, text)                                                           \
+    static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
+        .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
+        .grad = gradient,                                                                                             \
+        .cpu = id##_run, .cuda = id##_run,                                                                            \
+        .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
+        .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
+#define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
+#define GRAD_CASES_UNIT(name)                                                                                         \
+    "v = Tanh(float[2,3] u)\ndx = " name "(float[2,3] gy, v)", "v = Tanh(float[1] u)\ndx = " name "(float[1] gy, v)"
+#define GRAD_ROW(id, bits, load, dom, text)                                                                           \
+    static const char *const id##_cases[] = {GRAD_CASES_##dom(#id), NULL};                                            \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
+        .inplace = 3, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_grad_infer,                                   \
+        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,    \
+        .doc = text};
+#define INVERSE_ROW(id, of, load, dom)                                                                                \
+    static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                       \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
+        .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
+        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,    \
+        .doc = "the x of y = " #of "(x)"};
+#define EWN(name, since, attrs, load, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, text)
+#define EW(name, since, attrs, load, f, d, dom, text)                                                                 \
+    FORWARD(name, since, 0, name##_grad, load, dom, text)                                                             \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, load, dom, "gy times the derivative of " #name " at v = x")
+#define EWY(name, since, attrs, load, f, d, dom, text)         \
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text) \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y")
+#define EWR(name, since, attrs, load, f, d, inv, dom, text)                       \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                               \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    INVERSE_ROW(name##Inverse, name, load, dom)
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)            \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                               \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    GRAD_ROW(name##GradX, INV_OP_SLOPE, load, ANY, "gy times the derivative of " #name " at v = x")   \
+    INVERSE_ROW(name##Inverse, name, load, dom)
+#define EWS(name, since, attrs, load, f, steps, dom, text) FORWARD(name, since, 0, name##_grad, load, dom, text)
+#define EWT(name, since, attrs, load, f, steps, dom, text)                                                            \
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text)
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)          \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                 \
+    GRAD_ROW(name##Grad, INV_OP_KINK, stream, ANY, "gy times the derivative of " #name ", from v = y") \
+    INVERSE_ROW(name##Inverse, name, load, dom)
+#include "ops/elementwise/elementwise.inc"
+#undef EWN
+#undef EW
+#undef EWY
+#undef EWR
+#undef EWI
+#undef EWS
+#undef EWT
+#undef EWL
+
+/* --- Neg: its gradient reads no value --- */
+static inv_status neg_grad(inv_grad *b)
+{
+    if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv_emit1(b->g, "Neg", INV_IN(inv_GO(b, 0)), INV_NOATTR));
+    return inv__grad_done(b);
+}
+FORWARD(Neg, 6, 0, neg_grad, stream, ANY, "y = -x")
+
+/* --- RoundThrough: Round for quantized training; by convention (straight-through) the gradient passes --- */
+static inv_status through_grad(inv_grad *b)
+{
+    inv_grad_set(b, 0, inv_GO(b, 0));
+    return inv__grad_done(b);
+}
+FORWARD(RoundThrough, 0, INV_OP_STRAIGHT, through_grad, stream, ANY,
+        "y = the nearest integer, halves to even; its gradient is 1 (Bengio, Leonard, Courville 2013)")
+
+FORWARD(RoundSmall, 0, INV_OP_STRAIGHT, through_grad, stream, ANY,
+        "y = the nearest number of a floating-point type of 8 bits or fewer, given by ONNX's number; its gradient is 1")
+
+/* --- Gelu: one operator per formula --- */
+static inv_status gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const char *how = inv_attr_string(n, "approximate", "none");
+    if (strcmp(how, "none") != 0 && strcmp(how, "tanh") != 0)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "approximate must be none or tanh, not %s", how);
+    out[0] = inv_emit1(g, strcmp(how, "tanh") == 0 ? "GeluTanh" : "GeluErf", INV_IN(n->in[0]), INV_NOATTR);
+    return inv__done(g);
+}
+
+static const char *const gelu_cases[] = {"y = Gelu(float[2,3] x)", "y = Gelu<approximate = \"tanh\">(float[2,3] x)",
+                                         "y = Gelu(float[1] x)", NULL};
+static const inv_op_def gelu_row = {
+    .size = sizeof(inv_op_def), .domain = "", .name = "Gelu", .since = 20, .in = "x", .out = "y",
+    .infer = inv__infer_same, .lower = gelu_lower, .cases = gelu_cases,
+    .doc = "y = x Phi(x), exact or by tanh. ONNX Gelu-20"};
+
+const inv_op_def *const inv_ops_elementwise[] = {
+#define EWN(name, since, attrs, load, f, dom, text) &name##_row,
+#define EW(name, since, attrs, load, f, d, dom, text) &name##_row, &name##Grad_row,
+#define EWY(name, since, attrs, load, f, d, dom, text) &name##_row, &name##Grad_row,
+#define EWR(name, since, attrs, load, f, d, inv, dom, text) &name##_row, &name##Grad_row, &name##Inverse_row,
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
+    &name##_row, &name##Grad_row, &name##GradX_row, &name##Inverse_row,
+#define EWS(name, since, attrs, load, f, steps, dom, text) &name##_row,
+#define EWT(name, since, attrs, load, f, steps, dom, text) &name##_row,
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                                              \
+    &name##_row, &name##Grad_row, &name##Inverse_row,
+#include "ops/elementwise/elementwise.inc"
+    &Neg_row, &RoundThrough_row, &RoundSmall_row, &gelu_row, NULL};

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Element-wise operators on the device, from the scalar functions that the host uses (ops/elementwise/scalar.h). */
+#include "ops/gpu/device.cuh"
+#include "ops/elementwise/elementwise_gpu.h"
+
+#define INV_SCALAR INV_DEVICE
+#define INV_BOTH "ops/elementwise/elementwise_device.inc"
+#include "ops/base/both_reals.inc"
+
+extern "C" void INV_GPU_NAME(elementwise)(const inv_gpu *gpu, inv_ew f, inv_dtype t, int64_t n, void *out,
+                                          const void *x, const void *v, const double attr[2])
+{
+    (t == INV_F64 ? elementwise_f64 : elementwise_f32)(gpu, f, n, out, x, v, attr);
+}
+
+INV_KERNEL integers1_kernel(inv_int1 f, inv_dtype t, int64_t n, void *out, const void *x)
+{
+    INV_EACH(i, n) inv__int_put(out, t, i, inv__int1(f, t, inv__int_at(x, t, i)));
+}
+
+extern "C" void INV_GPU_NAME(integers1)(const inv_gpu *gpu, inv_int1 f, inv_dtype t, int64_t n, void *out,
+                                        const void *x)
+{
+    inv_start(gpu, integers1_kernel, inv_blocks(n), INV_THREADS, f, t, n, out, x);
+}

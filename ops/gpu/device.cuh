@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What every .cu file begins with: how to name launchers, write kernels and start them, for nvcc and for the host.
+ *
+ *     INV_KERNEL scale(int64_t n, float *y, float a) { INV_EACH(i, n) y[i] *= a; }
+ *     extern "C" void INV_GPU_NAME(scale)(const inv_gpu *gpu, int64_t n, float *y, float a)
+ *     { inv_start(gpu, scale, inv_blocks(n), INV_THREADS, n, y, a); }
+ *
+ * Kernels with barriers or shuffles are started by inv_start_sync, with a multiple of 32 threads. Shared memory is
+ * static: INV_SHARED float s[128]. May call only what CUDA and libm both have. */
+#ifndef INV_OPS_GPU_DEVICE_CUH
+#define INV_OPS_GPU_DEVICE_CUH
+
+#include <math.h>
+
+#include "ops/gpu/gpu.h"
+
+#define INV_THREADS 256      /* per block of element-wise kernels */
+#define INV_SYNC_THREADS 128 /* per block of kernels that reduce */
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+
+#define INV_GPU_NAME(name) inv_cuda_##name
+#define INV_KERNEL static __global__ void
+#define INV_DEVICE static __device__ inline
+#define INV_SHARED __shared__
+
+template <class... P, class... A>
+static inline void inv_start(const inv_gpu *gpu, void (*kernel)(P...), int64_t blocks, int threads, A... args)
+{
+    if (blocks > 0) kernel<<<(unsigned)blocks, (unsigned)threads, 0, (cudaStream_t)gpu->stream>>>(args...);
+}
+template <class... P, class... A>
+static inline void inv_start_sync(const inv_gpu *gpu, void (*kernel)(P...), int64_t blocks, int threads, A... args)
+{
+    inv_start(gpu, kernel, blocks, threads, args...);
+}
+#else
+#include "ops/gpu/emulate.h"
+
+#define INV_GPU_NAME(name) inv_sim_##name
+#define INV_KERNEL static void
+#define INV_DEVICE static inline
+#define INV_SHARED static thread_local
+#endif
+
+/* Blocks of INV_THREADS for n elements; a thread takes several where there are many. */
+static inline int64_t inv_blocks(int64_t n)
+{
+    int64_t b = (n + INV_THREADS - 1) / INV_THREADS;
+    return b < 4096 ? b : 4096;
+}
+
+/* By what a kernel reports data that it cannot use: an index outside, a division by zero. The step then fails and names
+ * the node; which of several it is does not matter. */
+typedef struct inv_fault {
+    uint64_t *at, node;
+} inv_fault;
+static inline inv_fault inv_fault_of(const inv_gpu *gpu, const struct inv_node *node)
+{
+    return inv_fault{gpu->fault, (uint64_t)(uintptr_t)node};
+}
+INV_DEVICE void inv_report(inv_fault f) { *(volatile uint64_t *)f.at = f.node; }
+
+/* This thread's share of 0..n-1. */
+#define INV_EACH(i, n)                                                                                                \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
+
+/* Sum over the threads of a block (a multiple of 32, at most 1024), given to all of them; always in the same order. */
+template <class T> INV_DEVICE T inv_block_sum(T v)
+{
+    INV_SHARED T part[32];
+    for (int lane = 16; lane > 0; lane /= 2) v += __shfl_xor_sync(0xffffffffu, v, lane);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    T sum = 0;
+    for (unsigned w = 0; w < blockDim.x / 32; w++) sum += part[w];
+    __syncthreads();
+    return sum;
+}
+
+/* The largest over the threads of a block; NaN if any is NaN. */
+template <class T> INV_DEVICE T inv_block_max(T v)
+{
+    INV_SHARED T part[32];
+    for (int lane = 16; lane > 0; lane /= 2) {
+        T other = __shfl_xor_sync(0xffffffffu, v, lane);
+        v = other > v || other != other ? other : v;
+    }
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    T most = part[0];
+    for (unsigned w = 1; w < blockDim.x / 32; w++) most = part[w] > most || part[w] != part[w] ? part[w] : most;
+    __syncthreads();
+    return most;
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Between the operators' C code and the device code in the .cu files.
+ *
+ * A .cu file is compiled twice: by nvcc (names inv_cuda_...) and as C++ for the host (names inv_sim_...), where device
+ * `sim` and the tests run it. The C code of an operator sets up a call, then starts the kernels through a launcher that
+ * both compilations define. Launchers return at once; what they started reads and writes device memory later, so C code
+ * on this path must never look into tensors, nor into call->step (which is NULL), only at shapes and attributes. */
+#ifndef INV_OPS_GPU_GPU_H
+#define INV_OPS_GPU_GPU_H
+
+#include "core/shape.h"
+
+/* What changes from step to step, in device memory: kernels read it, so that a captured graph stays valid. */
+typedef struct inv_gpu_step {
+    uint64_t seed, step, micro, first_sample;
+    double lr;
+} inv_gpu_step;
+
+/* Row-major c[i] = op(a[i]) op(b[i]), i < batch, plus c[i] if `add`: op(a) is m x k, op(b) k x n. float or double.
+ * With k = 0 the product is zeros; with m, n or batch 0 there is nothing to do. */
+typedef struct inv_gemm {
+    inv_dtype dtype;
+    bool ta, tb, add;
+    int64_t m, n, k, lda, ldb, ldc;
+    int64_t batch, step_a, step_b, step_c; /* elements between neighbours of the batch; 0 repeats an operand */
+    const void *a, *b;
+    void *c;
+} inv_gemm;
+
+struct inv_conv;
+struct inv_node;
+typedef enum inv_conv_part { INV_CONV_FORWARD, INV_CONV_GRAD_X, INV_CONV_GRAD_W } inv_conv_part;
+
+typedef struct inv_gpu {
+    void *stream;             /* cudaStream_t */
+    bool emulated;            /* kernels are those compiled for the host */
+    const inv_gpu_step *step; /* device memory */
+    double *drift;            /* device memory: guard verdicts by slot */
+    uint64_t *fault;          /* device memory: the node that met data it cannot use; 0: none */
+    void *library;            /* handles of the backend */
+    inv_status (*gemm)(const struct inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes);
+    /* Convolution by a library; *done stays false where it has none for this call. NULL: no library. Operands as in
+     * ONNX Conv: FORWARD x, filter -> y; GRAD_X gy, filter -> gx; GRAD_W x, gy -> gfilter. */
+    inv_status (*conv)(const struct inv_gpu *gpu, inv_conv_part part, const struct inv_conv *c, inv_dtype t,
+                       const void *first, const void *second, void *out, void *ws, size_t ws_nbytes, bool *done);
+} inv_gpu;
+
+/* Scratch memory that a matrix product on a device may use: partial results, where the inner extent k is long enough
+ * to be shared out and the result (m x n, all of a batch) too small to keep the device busy. */
+static inline size_t inv__gpu_gemm_workspace(int64_t m, int64_t n, int64_t k, inv_dtype t)
+{
+    size_t parts = k < 128 ? 0 : k < 1024 ? (size_t)k / 128 : 8;
+    size_t whole = (size_t)(m * n) * (t == INV_F64 ? 8 : 4) * parts, most = (size_t)4 << 20;
+    if (whole == 0) return 0;
+    return (whole < most ? (whole + 255) / 256 * 256 : most) + 256; /* so much may go to alignment */
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* gemm_emulated.c: kernels and libraries of the emulation, on `step` and `drift` that the caller has set. */
+void inv__gpu_emulate(inv_gpu *gpu);
+/* Called around everything that emulated kernels and libraries do with device memory. NULL: nobody minds. */
+extern void (*inv_emu_guard)(bool begin);
+/* Whether a kernel of this thread could not be run since the last time this was asked: no memory for its threads'
+ * stacks, or they did not all arrive at the same barriers. */
+bool inv_emu_failed(void);
+#ifdef __cplusplus
+}
+#endif
+
+/* Declares a launcher. In the .cu file: extern "C" void INV_GPU_NAME(name)(...). In C: INV_GPU(c->gpu, name)(...). */
+#define INV_LAUNCHER(name, ...)                                                                                       \
+    void inv_cuda_##name(const inv_gpu *gpu, __VA_ARGS__);                                                            \
+    void inv_sim_##name(const inv_gpu *gpu, __VA_ARGS__)
+#ifdef INV_HAVE_CUDA
+#define INV_GPU(gpu, name) ((gpu)->emulated ? inv_sim_##name : inv_cuda_##name)
+#else
+#define INV_GPU(gpu, name) inv_sim_##name
+#endif
+
+#endif

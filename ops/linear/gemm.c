@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Matrix products: OpenBLAS for float32, plain blocked loops for float64 (gemm_kernels.inc). */
+#include "ops/linear/gemm.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <string.h>
+
+#include "ops/base/parallel.h"
+
+#define TILE_M 32
+#define TILE_N 64
+#define TILE_K 64
+
+#define PART_LEAST 4e6 /* multiplications that are worth a thread */
+/* Whole panels of OpenBLAS's kernels: of 4, 8 or 16 columns, of three times 4 or 8 rows. */
+#define COLUMN_PANEL 16
+#define ROW_PANEL 48
+#define ROWS 2048 /* of a part, or up to twice as many */
+
+#define INV_BOTH "ops/linear/gemm_kernels.inc"
+#include "ops/base/both_reals.inc"
+
+/* In how many parts `extent` is cut, at most as many as wanted. None is small, so all take OpenBLAS's path for large
+ * products; and what is summed up in which order is that of the whole product, for columns with most kernels (not
+ * Haswell's). */
+static int64_t parts_of(int64_t extent, int64_t panel, double work, int64_t wanted)
+{
+    const int64_t most = inv__min64((int64_t)(work / PART_LEAST), extent / panel);
+    return inv__max64(inv__min64(wanted, most), 1);
+}
+
+/* On the calling thread alone. OpenBLAS takes threads of its own where OpenMP offers them, and they wait for one
+ * another by spinning. It copies some hundred numbers of each row before it computes, to memory of its own that it
+ * keeps: so there are not too many rows at a time. */
+static void alone(INV_GEMM_ARGS(float))
+{
+    const int64_t parts = parts_of(m, ROW_PANEL, (double)m * (double)n * (double)k, m / ROWS);
+    const int64_t part = m / parts / ROW_PANEL * ROW_PANEL;
+    const int threads = inv__take_threads();
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t at = i * part, count = i + 1 < parts ? part : m - at;
+        cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)count, (int)n,
+                    (int)k, 1.0f, a + (ta ? at : at * lda), (int)lda, b, (int)ldb, add ? 1.0f : 0.0f, c + at * ldc,
+                    (int)ldc);
+    }
+    inv__give_threads(threads);
+}
+
+void inv__gemm_f32(INV_GEMM_ARGS(float))
+{
+    if (m <= 0 || n <= 0) return;
+    bool big = m > INT_MAX || n > INT_MAX || k > INT_MAX || lda > INT_MAX || ldb > INT_MAX || ldc > INT_MAX;
+    if (big || k <= 0) {
+        inv__gemm_plain_f32(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
+        return;
+    }
+    const double work = (double)m * (double)n * (double)k;
+    const int64_t threads = inv__all_threads();
+    const int64_t by_rows = parts_of(m, ROW_PANEL, work, threads);
+    const int64_t by_columns = parts_of(n, COLUMN_PANEL, work, threads);
+    const bool rows = by_rows == by_columns ? m >= n : by_rows > by_columns;
+    const int64_t parts = rows ? by_rows : by_columns, panel = rows ? ROW_PANEL : COLUMN_PANEL, extent = rows ? m : n;
+    const int64_t part = extent / parts / panel * panel;
+    if (parts < 2) {
+        alone(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < parts; i++) {
+        const int64_t at = i * part, count = i + 1 < parts ? part : extent - at;
+        if (rows)
+            alone(ta, tb, count, n, k, a + (ta ? at : at * lda), lda, b, ldb, add, c + at * ldc, ldc);
+        else
+            alone(ta, tb, m, count, k, a, lda, b + (tb ? at * ldb : at), ldb, add, c + at, ldc);
+    }
+}
+
+void inv__gemm_f64(INV_GEMM_ARGS(double))
+{
+    inv__gemm_plain_f64(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
+}
+
+const char *inv__blas_name(void) { return openblas_get_config(); }

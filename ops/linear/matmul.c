@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Matrix products. ONNX MatMul and Gemm lower to MatMulT, Mul and Add; MatMulT multiplies the last two axes (each
+ * operand transposed or not) and broadcasts the axes before them. LinearSolve, its inverse, is in linear_solve.c. */
+#include "ops/base/families.h"
+#include "ops/linear/gemm.h"
+#include "ops/linear/linear_solve.h"
+#include "ops/base/parallel.h"
+#include "ops/base/util.h"
+
+/* How one product runs: `batch` products, operand offsets by the loop over batch axes. */
+typedef struct product {
+    bool ta, tb;
+    int64_t m, n, k, lda, ldb, batch;
+    inv_shape out;
+    inv_shape lead[3]; /* batch axes of a, b, y */
+} product;
+
+static inv_shape without_matrix(const inv_shape *s)
+{
+    return inv_shape_of(s->rank - 2, s->dim);
+}
+
+/* NULL or what is wrong. */
+static const char *product_of(const inv_node *node, const inv_shape *a, const inv_shape *b, product *p)
+{
+    p->ta = inv_attr_int(node, "transA", 0) != 0;
+    p->tb = inv_attr_int(node, "transB", 0) != 0;
+    if (a->rank < 2 || b->rank < 2) return "both operands need two axes or more";
+    int ra = a->rank, rb = b->rank;
+    p->m = a->dim[p->ta ? ra - 1 : ra - 2];
+    p->k = a->dim[p->ta ? ra - 2 : ra - 1];
+    p->n = b->dim[p->tb ? rb - 2 : rb - 1];
+    p->lda = a->dim[ra - 1];
+    p->ldb = b->dim[rb - 1];
+    if (p->k != b->dim[p->tb ? rb - 1 : rb - 2]) return "the inner extents differ (columns of a, rows of b)";
+    p->lead[0] = without_matrix(a);
+    p->lead[1] = without_matrix(b);
+    if (!inv_shape_broadcast(&p->lead[0], &p->lead[1], &p->lead[2]))
+        return "the axes before the last two do not broadcast";
+    if (p->lead[2].rank + 2 > INV_MAX_RANK) return "too many axes";
+    p->out = p->lead[2];
+    p->out.dim[p->out.rank++] = p->m;
+    p->out.dim[p->out.rank++] = p->n;
+    p->batch = inv_shape_nelem(&p->lead[2]);
+    if (rb == 2 && !p->ta) { /* the rows of all batches are one matrix */
+        p->m *= p->batch;
+        p->batch = 1;
+        p->lead[0] = p->lead[1] = p->lead[2] = inv_shape_scalar();
+    }
+    return NULL;
+}
+
+/* The reason that product_of gave, said of the node. */
+static inv_status product_fail(const inv_graph *g, const inv_node *n, const inv_shape *a, const inv_shape *b,
+                               const product *p, const char *why)
+{
+    if (a->rank >= 2 && b->rank >= 2) {
+        const int64_t rows = b->dim[b->rank - (p->tb ? 1 : 2)];
+        if (p->k != rows) inv_note_misfit(g, 1, p->k, rows);
+        else inv_note_shapes(g, 2, &p->lead[0], &p->lead[1], true);
+    }
+    return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+}
+
+static inv_status matmult_infer(inv_graph *g, inv_node *n)
+{
+    product p;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
+    const char *why = product_of(n, a, b, &p);
+    if (why) return product_fail(g, n, a, b, &p, why);
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &p.out);
+    return INV_OK;
+}
+
+static double matmult_flops(const inv_graph *g, const inv_node *n)
+{
+    product p;
+    if (product_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
+    return 2.0 * (double)p.batch * (double)p.m * (double)p.n * (double)p.k;
+}
+
+static void one_product(const inv_call *c, const product *p, const int64_t offset[INV_LOOP_OPS])
+{
+    if (c->in[0].dtype == INV_F32)
+        inv__gemm_f32(p->ta, p->tb, p->m, p->n, p->k, (const float *)c->in[0].data + offset[0], p->lda,
+                      (const float *)c->in[1].data + offset[1], p->ldb, false, (float *)c->out[0].data + offset[2],
+                      p->n);
+    else
+        inv__gemm_f64(p->ta, p->tb, p->m, p->n, p->k, (const double *)c->in[0].data + offset[0], p->lda,
+                      (const double *)c->in[1].data + offset[1], p->ldb, false, (double *)c->out[0].data + offset[2],
+                      p->n);
+}
+
+/* Elements between matrices that are neighbours along the batch axes of the result, per operand and result. */
+static void batch_strides(const inv_call *c, const product *p, int64_t stride[3][INV_MAX_RANK])
+{
+    int64_t size[3];
+    size[0] = c->in[0].shape.dim[c->in[0].shape.rank - 2] * p->lda;
+    size[1] = c->in[1].shape.dim[c->in[1].shape.rank - 2] * p->ldb;
+    size[2] = p->m * p->n;
+    for (int i = 0; i < 3; i++) {
+        inv__broadcast_strides(&p->lead[i], &p->lead[2], stride[i]);
+        for (int d = 0; d < p->lead[2].rank; d++) stride[i][d] *= size[i];
+    }
+}
+
+static inv_status matmult_cpu(const inv_call *c)
+{
+    product p;
+    if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
+    int64_t stride[3][INV_MAX_RANK] = {{0}};
+    batch_strides(c, &p, stride);
+    bool outer = p.batch >= 2 * inv__threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5;
+#pragma omp parallel for schedule(static) if (outer)
+    for (int64_t i = 0; i < p.batch; i++) {
+        int64_t offset[INV_LOOP_OPS] = {0}, left = i;
+        for (int d = p.lead[2].rank - 1; d >= 0; d--) {
+            int64_t at = left % p.lead[2].dim[d];
+            left /= p.lead[2].dim[d];
+            for (int o = 0; o < 3; o++) offset[o] += at * stride[o][d];
+        }
+        one_product(c, &p, offset);
+    }
+    return INV_OK;
+}
+
+/* The longest axis becomes the last: one call does all its products. */
+static void longest_inside(inv_loop *l)
+{
+    int at = 0, last = l->rank - 1;
+    if (l->rank < 2) return;
+    for (int i = 1; i < l->rank; i++) {
+        if (l->dim[i] > l->dim[at]) at = i;
+    }
+    int64_t dim = l->dim[at];
+    l->dim[at] = l->dim[last];
+    l->dim[last] = dim;
+    l->inner = dim;
+    for (int k = 0; k < l->nop; k++) {
+        l->step[k] = l->stride[k][at];
+        l->stride[k][at] = l->stride[k][last];
+        l->stride[k][last] = l->step[k];
+    }
+    l->rows = 1;
+    for (int i = 0; i < last; i++) l->rows *= l->dim[i];
+}
+
+static inv_status matmult_cuda(const inv_call *c)
+{
+    product p;
+    inv_loop l;
+    if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
+    int64_t stride[3][INV_MAX_RANK] = {{0}}, at[INV_LOOP_OPS];
+    batch_strides(c, &p, stride);
+    inv__loop_strided(&l, &p.lead[2], 3, (const int64_t(*)[INV_MAX_RANK])stride);
+    longest_inside(&l);
+    if (p.batch == 0 || p.m == 0 || p.n == 0) return INV_OK;
+    size_t size = inv_dtype_size(c->in[0].dtype);
+    for (int64_t r = 0; r < l.rows; r++) {
+        inv__loop_row(&l, r, at);
+        inv_gemm g = {.dtype = c->in[0].dtype, .ta = p.ta, .tb = p.tb, .m = p.m, .n = p.n, .k = p.k,
+                      .lda = p.lda, .ldb = p.ldb, .ldc = p.n, .batch = l.inner,
+                      .step_a = l.step[0], .step_b = l.step[1], .step_c = l.step[2],
+                      .a = (const char *)c->in[0].data + (size_t)at[0] * size,
+                      .b = (const char *)c->in[1].data + (size_t)at[1] * size,
+                      .c = (char *)c->out[0].data + (size_t)at[2] * size};
+        INV_TRY(c->gpu->gemm(c->gpu, &g, c->ws, c->ws_nbytes));
+    }
+    return INV_OK;
+}
+
+static size_t matmult_workspace(const inv_graph *g, const inv_node *n)
+{
+    product p;
+    if (!g->gpu || product_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
+    return inv__gpu_gemm_workspace(p.m * p.batch, p.n, p.k, inv__in_dtype(g, n, 0));
+}
+
+static inv_id emit_product(inv_graph *g, bool ta, inv_id a, bool tb, inv_id b)
+{
+    return inv_emit1(g, "MatMulT", INV_IN(a, b),
+                     INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
+}
+
+/* v as a matrix of all its rows. */
+static inv_id emit_rows(inv_graph *g, inv_id v)
+{
+    if (v == INV_NONE) return v;
+    const inv_shape *s = inv__shape(g, v);
+    int64_t d[2] = {inv__prod(s, 0, s->rank - 1), s->dim[s->rank - 1]};
+    inv_shape flat = inv_shape_of(2, d);
+    return inv__emit_view(g, v, &flat);
+}
+
+static inv_status matmult_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    const inv_node *n = inv_nod(g, b->node);
+    bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
+    inv_id x = inv_I(b, 0), w = inv_I(b, 1), gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    if (inv_wants(b, 1)) { /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
+        inv_id rows = x, grows = gy;
+        if (!ta && inv__shape(g, w)->rank == 2) { /* one product over all rows, not one per batch and a sum */
+            rows = emit_rows(g, x);
+            grows = emit_rows(g, gy);
+        }
+        if (rows == INV_NONE || grows == INV_NONE) return inv__grad_done(b);
+        inv_id gw = tb ? emit_product(g, true, grows, ta, rows) : emit_product(g, !ta, rows, false, grows);
+        if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, w));
+    }
+    if (inv_wants(b, 0)) {
+        inv_id gx = ta ? emit_product(g, tb, w, true, gy) : emit_product(g, false, gy, !tb, w);
+        if (gx != INV_NONE) inv_grad_set(b, 0, inv_emit_sum_to(g, gx, x));
+    }
+    return inv__grad_done(b);
+}
+
+/* Rank 1: a row on the left, a column on the right, the extra axis dropped from the result. */
+static inv_status matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 2));
+    inv_id a = n->in[0], b = n->in[1], wanted = n->out[0];
+    inv_shape sa = *inv__shape(g, a), sb = *inv__shape(g, b);
+    if (sa.rank == 0 || sb.rank == 0) return inv_node_fail(g, n, INV_E_SHAPE, "operands need one axis or more");
+    bool row = sa.rank == 1, col = sb.rank == 1;
+    if (row) sa = inv_shape_of(2, (int64_t[]){1, sa.dim[0]});
+    if (col) sb = inv_shape_of(2, (int64_t[]){sb.dim[0], 1});
+    product p;
+    const char *why = product_of(n, &sa, &sb, &p);
+    if (why) return product_fail(g, n, &sa, &sb, &p, why);
+    a = inv__emit_view(g, a, &sa);
+    b = inv__emit_view(g, b, &sb);
+    if (a == INV_NONE || b == INV_NONE || wanted == INV_NONE) return inv__done(g);
+    inv_id y = emit_product(g, false, a, false, b);
+    if (row && !col) p.out.dim[p.out.rank - 2] = p.out.dim[p.out.rank - 1];
+    p.out.rank -= (int)row + (int)col;
+    out[0] = row || col ? inv__emit_view(g, y, &p.out) : y;
+    return inv__done(g);
+}
+
+static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 2));
+    double alpha = inv_attr_float(n, "alpha", 1), beta = inv_attr_float(n, "beta", 1);
+    bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
+    inv_dtype t = inv__in_dtype(g, n, 0);
+    inv_id c = inv__has_in(n, 2) ? n->in[2] : INV_NONE;
+    product p;
+    inv_shape both;
+    const inv_shape *sa = inv__in_shape(g, n, 0), *sb = inv__in_shape(g, n, 1);
+    if (sa->rank != 2 || sb->rank != 2) return inv_node_fail(g, n, INV_E_SHAPE, "A and B must be matrices");
+    const char *why = product_of(n, sa, sb, &p);
+    if (why) return product_fail(g, n, sa, sb, &p, why);
+    if (c != INV_NONE && (!inv_shape_broadcast(inv__shape(g, c), &p.out, &both) || !inv_shape_equal(&both, &p.out))) {
+        inv_note_shapes(g, 2, &p.out, inv__shape(g, c), true);
+        return inv_node_fail(g, n, INV_E_SHAPE, "C does not broadcast to the result [%lld,%lld]",
+                             (long long)p.out.dim[0], (long long)p.out.dim[1]);
+    }
+    inv_id y = emit_product(g, ta, n->in[0], tb, n->in[1]);
+    if (alpha != 1 && y != INV_NONE)
+        y = inv_emit1(g, "Mul", INV_IN(y, inv_graph_const_real(g, t, alpha)), INV_NOATTR);
+    if (c != INV_NONE && beta != 0 && y != INV_NONE) {
+        if (beta != 1) c = inv_emit1(g, "Mul", INV_IN(c, inv_graph_const_real(g, t, beta)), INV_NOATTR);
+        if (c != INV_NONE) y = inv_emit1(g, "Add", INV_IN(y, c), INV_NOATTR);
+    }
+    out[0] = y;
+    return inv__done(g);
+}
+
+static const inv_op_def matmult = {
+    .size = sizeof matmult, .domain = INV_IR, .name = "MatMulT", .since = 1, .in = "a b", .out = "y",
+    .infer = matmult_infer, .grad = matmult_grad, .cpu = matmult_cpu, .cuda = matmult_cuda,
+    .workspace = matmult_workspace, .flops = matmult_flops,
+    .work = inv__work_matrix,
+    .cases = (const char *const[]){
+        "y = MatMulT(float[3,4] a, float[4,5] b)",
+        "y = MatMulT<transA = 1>(float[4,3] a, float[4,5] b)",
+        "y = MatMulT<transB = 1>(float[2,3,4] a, float[5,4] b)",
+        "y = MatMulT<transA = 1, transB = 1>(float[2,4,3] a, float[5,4] b)",
+        "y = MatMulT(float[2,1,3,4] a, float[3,4,2] b)",
+        "y = MatMulT<transA = 1, transB = 1>(float[2,4,3] a, float[2,5,4] b)",
+        "y = MatMulT(float[3,0] a, float[0,5] b)",
+        "y = MatMulT(float[2,1,3,2,4] a, float[5,1,4,3] b)",
+        "y = MatMulT<transA = 1>(float[3,2,4,2] a, float[3,1,4,5] b)",
+        "y = MatMulT<transA = 1>(float[2,0,3] a, float[2,0,5] b)",
+        "y = MatMulT(float[0,3,4] a, float[0,4,5] b)", NULL},
+    .doc = "y = op(a) op(b) over the last two axes, the others broadcast; transA and transB transpose the last two"};
+
+static const inv_op_def matmul = {
+    .size = sizeof matmul, .domain = "", .name = "MatMul", .since = 1, .in = "A B", .out = "Y",
+    .infer = inv__infer_lowered, .lower = matmul_lower,
+    .cases = (const char *const[]){
+        "y = MatMul(float[3,4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4,5] b)",
+        "y = MatMul(float[4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4] b)",
+        "y = MatMul(float[4] a, float[4] b)", NULL},
+    .doc = "matrix product as numpy.matmul; lowers to MatMulT"};
+
+static const inv_op_def gemm = {
+    .size = sizeof gemm, .domain = "", .name = "Gemm", .since = 7, .in = "A B C?", .out = "Y",
+    .infer = inv__infer_lowered, .lower = gemm_lower,
+    .cases = (const char *const[]){
+        "y = Gemm<transB = 1>(float[3,4] a, float[5,4] b, float[5] c)",
+        "y = Gemm<alpha = 0.5, beta = 2.0, transA = 1>(float[4,3] a, float[4,5] b, float[3,1] c)",
+        "y = Gemm(float[3,4] a, float[4,5] b)", NULL},
+    .doc = "alpha op(A) op(B) + beta C; lowers to MatMulT, Mul, Add"};
+
+const inv_op_def *const inv_ops_matmul[] = {&matmult, &matmul, &gemm, &inv__op_linear_solve, &inv__op_filter_inverse,
+                                         NULL};

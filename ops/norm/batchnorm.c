@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Batch normalisation in separate nodes, so that a clone repeats only the normalisation:
+ *
+ *     mean, var = BatchStats(x)                              always stored (two numbers per channel)
+ *     y = BatchNormApply<training = 1>(x, scale, bias, mean, var)
+ *     running' = RunningMix<momentum>(running, batch)        written by commit
+ *
+ * Arithmetic is in double per element and rounded once; what is kept of the statistics has the type of x, since it is
+ * kept per layer and must not grow with depth more than it has to. The gradient treats mean and var as functions of x
+ * inside BatchNormGrad (training = 1) or as constants (0), so neither gets a gradient of its own. The variance is
+ * biased (divided by n), as ONNX defines it. */
+#include "ops/norm/softmax.h"
+
+#include "core/node.h"
+#include "ops/base/families.h"
+#include "ops/norm/batchnorm_gpu.h"
+#include "ops/base/parallel.h"
+#include "ops/base/util.h"
+
+#define BLOCK 16         /* channels of one task */
+#define LEAST_ROWS 256   /* of one task, where the channels come last */
+#define MOST_PARTS 64
+#define TASK_ELEMS 16384 /* of a task that sums nothing */
+
+typedef struct layout {
+    int64_t n, c, s; /* batch, channels, spatial */
+} layout;
+
+typedef struct affine {
+    double *sub, *mul, *add; /* per channel */
+} affine;
+
+/* Element i of a mean or variance. */
+static double statistic(const inv_tensor *t, int64_t i)
+{
+    return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+}
+
+/* Channels last: in how many parts rows are summed, and how many rows are a task where nothing is summed. */
+static int64_t parts_of(const layout *l)
+{
+    return inv__max64(inv__min64((l->n + LEAST_ROWS - 1) / LEAST_ROWS, MOST_PARTS), 1);
+}
+
+static int64_t rows_of(const layout *l) { return inv__max64(TASK_ELEMS / inv__max64(l->c, 1), 1); }
+
+#define INV_BOTH "ops/norm/batchnorm_kernels.inc"
+#include "ops/base/both_reals.inc"
+
+/* The channels are axis 1, or those of attribute `axis`. */
+static int channel_axis(const inv_node *n) { return (int)inv_attr_int(n, "axis", 1); }
+
+static layout layout_of(const inv_node *n, const inv_shape *x)
+{
+    const int a = channel_axis(n);
+    return (layout){inv__prod(x, 0, a), x->dim[a], inv__prod(x, a + 1, x->rank)};
+}
+
+/* On the device, a channel is reduced over all other axes. */
+static inv_fold fold_of(const inv_node *n, const inv_shape *x)
+{
+    bool gone[INV_MAX_RANK] = {false};
+    for (int i = 0; i < x->rank; i++) gone[i] = i != channel_axis(n);
+    return inv__fold_of(x, gone);
+}
+
+/* Operand 0 has channels; operands first..last are vectors of one number per channel. */
+static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
+{
+    INV_TRY(inv__need(g, n, last));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, last));
+    const inv_shape *x = inv__in_shape(g, n, 0);
+    const int a = channel_axis(n);
+    if (x->rank < 2 || a < 1 || a >= x->rank)
+        return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
+    for (uint32_t i = first; i < last; i++) {
+        const inv_shape *s = inv__in_shape(g, n, i);
+        if (s->rank == 1 && s->dim[0] == x->dim[a]) continue;
+        if (s->rank == 1) inv_note_misfit(g, (int)i, x->dim[a], s->dim[0]);
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per channel", i,
+                             (long long)x->dim[a]);
+    }
+    return INV_OK;
+}
+
+static inv_status stats_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_channels(g, n, 1, 1));
+    inv_shape s = inv_shape_of(1, &inv__in_shape(g, n, 0)->dim[channel_axis(n)]);
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
+    inv__set_out(g, n, 1, inv__in_dtype(g, n, 0), &s);
+    return INV_OK;
+}
+
+static inv_status apply_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_channels(g, n, 1, 5));
+    return inv__infer_same(g, n);
+}
+
+static inv_status grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_channels(g, n, 2, 5));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
+    inv_dtype t = inv__in_dtype(g, n, 0);
+    inv__set_out(g, n, 0, t, inv__in_shape(g, n, 0));
+    inv__set_out(g, n, 1, t, inv__in_shape(g, n, 2));
+    inv__set_out(g, n, 2, t, inv__in_shape(g, n, 2));
+    return INV_OK;
+}
+
+static inv_status mix_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "the running and the batch statistic must have one shape");
+    return inv__infer_same(g, n);
+}
+
+static inv_status stats_run(const inv_call *c)
+{
+    layout l = layout_of(c->node, &c->in[0].shape);
+    void *mean = c->out[0].data, *var = c->nout > 1 ? c->out[1].data : NULL;
+    if (c->gpu) {
+        const inv_fold f = fold_of(c->node, &c->in[0].shape);
+        INV_GPU(c->gpu, batch_stats)(c->gpu, &f, c->in[0].dtype, c->in[0].data, c->ws, mean, var);
+        return INV_OK;
+    }
+    if (c->in[0].dtype == INV_F32)
+        batch_stats_f32(&l, c->in[0].data, c->ws, mean, var);
+    else
+        batch_stats_f64(&l, c->in[0].data, c->ws, mean, var);
+    return INV_OK;
+}
+
+/* Sums of parts, and `more` numbers per channel. */
+static size_t sums_workspace(const inv_graph *g, const inv_node *n, int64_t more)
+{
+    const layout l = layout_of(n, inv__in_shape(g, n, 0));
+    return (size_t)(l.c * (more + 2 * (l.s == 1 ? parts_of(&l) : 1))) * sizeof(double);
+}
+
+static size_t stats_workspace(const inv_graph *g, const inv_node *n)
+{
+    if (!g->gpu) return sums_workspace(g, n, 1);
+    const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
+    return (size_t)f.nout * (size_t)f.parts * 2 * sizeof(double);
+}
+
+static size_t grad_workspace(const inv_graph *g, const inv_node *n)
+{
+    if (!g->gpu) return sums_workspace(g, n, 4);
+    const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
+    return (size_t)f.nout * (size_t)(f.parts + 1) * 2 * sizeof(double);
+}
+
+static size_t affine_workspace(const inv_graph *g, const inv_node *n)
+{
+    if (g->gpu) return 0;
+    return (size_t)inv__in_shape(g, n, 0)->dim[channel_axis(n)] * 3 * sizeof(double);
+}
+
+static inv_status normalise(const inv_call *c, bool inverse)
+{
+    layout l = layout_of(c->node, &c->in[0].shape);
+    double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    if (c->gpu) {
+        const inv_fold f = fold_of(c->node, &c->in[0].shape);
+        const inv_norm a = {.dtype = c->in[0].dtype, .eps = eps, .inverse = inverse, .x = c->in[0].data,
+                            .scale = c->in[1].data, .bias = c->in[2].data, .mean = c->in[3].data,
+                            .var = c->in[4].data};
+        INV_GPU(c->gpu, batch_norm)(c->gpu, &f, &a, c->out[0].data);
+        return INV_OK;
+    }
+    if (c->in[0].dtype == INV_F32)
+        normalise_f32(&l, eps, inverse, c->in, c->ws, c->out[0].data);
+    else
+        normalise_f64(&l, eps, inverse, c->in, c->ws, c->out[0].data);
+    return INV_OK;
+}
+
+static inv_status apply_run(const inv_call *c) { return normalise(c, false); }
+static inv_status inverse_run(const inv_call *c) { return normalise(c, true); }
+
+static inv_status grad_run(const inv_call *c)
+{
+    layout l = layout_of(c->node, &c->in[0].shape);
+    double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    bool training = inv_attr_int(c->node, "training", 0) != 0;
+    void *out[3] = {NULL, NULL, NULL};
+    for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
+    if (c->gpu) {
+        const inv_fold f = fold_of(c->node, &c->in[0].shape);
+        const inv_norm a = {.dtype = c->in[0].dtype, .eps = eps, .training = training, .x = c->in[0].data,
+                            .gy = c->in[1].data, .scale = c->in[2].data, .mean = c->in[3].data,
+                            .var = c->in[4].data};
+        INV_GPU(c->gpu, batch_norm_grad)(c->gpu, &f, &a, c->ws, out[0], out[1], out[2]);
+        return INV_OK;
+    }
+    if (c->in[0].dtype == INV_F32)
+        batch_grad_f32(&l, training, eps, c->in, c->ws, out);
+    else
+        batch_grad_f64(&l, training, eps, c->in, c->ws, out);
+    return INV_OK;
+}
+
+static inv_status mix_run(const inv_call *c)
+{
+    double momentum = inv_attr_float(c->node, "momentum", 0.9);
+    if (c->gpu) {
+        INV_GPU(c->gpu, running_mix)(c->gpu, c->in[0].dtype, c->in[0].n, momentum, c->in[0].data, c->in[1].data,
+                                     c->out[0].data);
+        return INV_OK;
+    }
+    if (c->in[0].dtype == INV_F32)
+        mix_f32(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
+    else
+        mix_f64(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
+    return INV_OK;
+}
+
+static double stats_flops(const inv_graph *g, const inv_node *n) { return 3 * inv__flops_in(g, n); }
+static double apply_flops(const inv_graph *g, const inv_node *n) { return 2 * inv__flops_in(g, n); }
+static double grad_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
+
+static inv_status apply_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_id gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    const inv_node *n = inv_nod(g, b->node);
+    double eps = inv_attr_float(n, "epsilon", 1e-5);
+    int64_t training = inv_attr_int(n, "training", 0);
+    inv_id grad = inv_emit(g, "BatchNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4)),
+                           INV_ATTRS(inv_attr_of_float("epsilon", eps), inv_attr_of_int("training", training)));
+    if (grad == INV_NONE) return inv__grad_done(b);
+    for (uint32_t i = 0; i < 3; i++) {
+        if (inv_wants(b, i)) {
+            inv_grad_set(b, i, inv_nod(g, grad)->out[i]);
+        } else { /* not computed at all */
+            inv_val(g, inv_nod(g, grad)->out[i])->def = INV_NONE;
+            inv_nod(g, grad)->out[i] = INV_NONE;
+        }
+    }
+    return inv__grad_done(b);
+}
+
+/* A node that is made to train leaves its statistics in the initializers that it reads. Where the model computes them,
+ * they are no running statistics, and the node stays as it is. */
+static bool has_running(const inv_graph *g, const inv_node *n)
+{
+    return inv_val(g, n->in[3])->role == INV_ROLE_PARAM && inv_val(g, n->in[4])->role == INV_ROLE_PARAM;
+}
+
+/* Training: attribute training_mode from opset 14 on, before that the presence of further outputs. */
+static bool trains(const inv_graph *g, const inv_node *n)
+{
+    bool more = false;
+    for (uint32_t i = 1; i < n->nout; i++) more = more || n->out[i] != INV_NONE;
+    if (g->eval) return false;
+    if (g->train_bn && has_running(g, n)) return true;
+    return n->op != NULL && n->op->since >= 14 ? inv_attr_int(n, "training_mode", 0) != 0 : more;
+}
+
+/* Whether v is computed from what is fed: then it is no statistic that was stored, and has a gradient. */
+static bool is_computed(inv_graph *g, inv_id v)
+{
+    inv_arena scratch;
+    inv_ids open = {0};
+    bool fed = false;
+    inv__arena_init(&scratch, g->ctx);
+    bool *seen = INV_ARENA_NEW(&scratch, bool, g->value.n + 1);
+    bool ok = seen && inv_vec_push(&scratch, &open, v);
+    while (ok && open.n && !fed) {
+        const inv_value *x = inv_val(g, open.at[--open.n]);
+        if (x->role == INV_ROLE_INPUT) fed = true;
+        if (x->role != INV_ROLE_NODE || x->def == INV_NONE) continue;
+        const inv_node *d = inv_nod(g, x->def);
+        fed = fed || (d->op->flags & INV_OP_SOURCE);
+        for (uint32_t k = 0; k < d->nin && ok; k++) {
+            if (d->in[k] == INV_NONE || seen[d->in[k]]) continue;
+            seen[d->in[k]] = true;
+            ok = inv_vec_push(&scratch, &open, d->in[k]);
+        }
+    }
+    inv__arena_fini(&scratch);
+    return fed;
+}
+
+/* (x - mean) scale / sqrt(var + epsilon) + bias, as operators that have gradients to all of these. */
+static inv_id spelled_out(inv_graph *g, const inv_id *in, double eps)
+{
+    const inv_shape x = *inv__shape(g, in[0]);
+    inv_shape s = inv_shape_of(x.rank, (int64_t[INV_MAX_RANK]){1, 1, 1, 1, 1, 1, 1, 1});
+    inv_id v[5];
+    s.dim[1] = x.dim[1];
+    for (int i = 1; i < 5; i++) v[i] = inv__emit_view(g, in[i], &s);
+    const inv_id more = inv_emit1(g, "Add", INV_IN(v[4], inv_graph_const_real(g, g->real, eps)), INV_NOATTR);
+    const inv_id root = inv_emit1(g, "Sqrt", INV_IN(more), INV_NOATTR);
+    const inv_id factor = inv_emit1(g, "Div", INV_IN(v[1], root), INV_NOATTR);
+    const inv_id moved = inv_emit1(g, "Sub", INV_IN(in[0], v[3]), INV_NOATTR);
+    return inv_emit1(g, "Add", INV_IN(inv_emit1(g, "Mul", INV_IN(moved, factor), INV_NOATTR), v[2]), INV_NOATTR);
+}
+
+static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(need_channels(g, n, 1, 5));
+    if (inv_attr_int(n, "spatial", 1) != 1)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "spatial = 0 is not supported");
+    double eps = inv_attr_float(n, "epsilon", 1e-5), momentum = inv_attr_float(n, "momentum", 0.9);
+    bool training = trains(g, n);
+    if (g->train_bn && has_running(g, n)) g->norm.trained++;
+    else if (g->train_bn && !g->norm.kept++) g->norm.first_kept = inv_node_called(g, n);
+    inv_id in[5];
+    uint32_t nout = n->nout;
+    for (int i = 0; i < 5; i++) in[i] = n->in[i];
+    for (uint32_t i = 1; i < nout && !training; i++) {
+        if (i < 5 && n->out[i] != INV_NONE) out[i] = in[i % 2 ? 3 : 4];
+    }
+    if (!training && (is_computed(g, in[3]) || is_computed(g, in[4]))) {
+        out[0] = spelled_out(g, in, eps);
+        return inv__done(g);
+    }
+    if (training) {
+        inv_id running[2] = {in[3], in[4]}, stats = inv_emit(g, "BatchStats", 2, INV_IN(in[0]), INV_NOATTR);
+        if (stats == INV_NONE) return inv__done(g);
+        for (int i = 0; i < 2; i++) in[3 + i] = inv_nod(g, stats)->out[i];
+        for (uint32_t i = 0; i < 2; i++) {
+            inv_id mixed = inv_emit1(g, "RunningMix", INV_IN(running[i], in[3 + i]),
+                                     INV_ATTRS(inv_attr_of_float("momentum", momentum)));
+            if (1 + i < nout) out[1 + i] = mixed;
+            if (3 + i < nout) out[3 + i] = in[3 + i];
+        }
+    }
+    out[0] = inv_emit1(g, "BatchNormApply", 5, in,
+                       INV_ATTRS(inv_attr_of_float("epsilon", eps), inv_attr_of_int("training", training)));
+    return inv__done(g);
+}
+
+static const inv_op_def batch_stats_op = {
+    .size = sizeof batch_stats_op, .domain = INV_IR, .name = "BatchStats", .since = 1, .in = "x", .out = "mean var",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .cpu = stats_run,
+    .work = inv__work_sum, .cuda = stats_run,
+    .workspace = stats_workspace, .flops = stats_flops,
+    .cases = (const char *const[]){
+        "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
+        "mean, var = BatchStats(float[4,3,2] x)", "mean, var = BatchStats(float[3,2,700] x)",
+        "mean, var = BatchStats(float[2100,2] x)", "mean, var = BatchStats<axis = 3>(float[3,30,7,20] x)", NULL},
+    .doc = "mean and biased variance per channel, summed in float64"};
+
+static const inv_op_def apply_op = {
+    .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
+    .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
+    .work = inv__work_apply, .cuda = apply_run,
+    .workspace = affine_workspace, .flops = apply_flops,
+    .cases = (const char *const[]){
+        "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
+        "float[3] var)",
+        "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
+        "float[20] var)",
+        "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
+        "float[3] var)",
+        "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
+        "float[20] var)", NULL},
+    .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x"};
+
+static const inv_op_def grad_op = {
+    .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1, .in = "x gy scale mean var",
+    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_run,
+    .work = inv__work_sum, .cuda = grad_run,
+    .workspace = grad_workspace, .flops = grad_flops,
+    .cases = (const char *const[]){
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
+        "float[3] scale, float[3] mean, float[3] var)",
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 0>(float[4,3,2,5] x, float[4,3,2,5] gy, "
+        "float[3] scale, float[3] mean, float[3] var)",
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[3,1,700] x, float[3,1,700] gy, "
+        "float[1] scale, float[1] mean, float[1] var)",
+        "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[6,20] x, float[6,20] gy, "
+        "float[20] scale, float[20] mean, float[20] var)", NULL},
+    .doc = "gradient of BatchNormApply; training = 1: with the terms through mean and var (Ioffe, Szegedy 2015)"};
+
+static const inv_op_def inverse_op = {
+    .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
+    .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .cpu = inverse_run,
+    .work = inv__work_apply,
+    .cuda = inverse_run,
+    .workspace = affine_workspace, .flops = apply_flops,
+    .cases = (const char *const[]){
+        "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
+        "float[3] var)",
+        "x = BatchNormInverse<epsilon = 0.001>(float[3,1,700] y, float[1] scale, float[1] bias, float[1] mean, "
+        "float[1] var)", NULL},
+    .doc = "x = (y - bias) sqrt(var + epsilon) / scale + mean"};
+
+static const inv_op_def mix_op = {
+    .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
+    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .cpu = mix_run, .cuda = mix_run, .flops = apply_flops,
+    .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
+                                   "m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
+    .doc = "running * momentum + batch * (1 - momentum)"};
+
+static const inv_op_def batch_norm_7 = {
+    .size = sizeof batch_norm_7, .domain = "", .name = "BatchNormalization", .since = 7, .until = 13,
+    .in = "X scale B mean var", .out = "Y mean? var? saved_mean? saved_var?", .infer = inv__infer_lowered,
+    .lower = batch_norm_lower,
+    .cases = (const char *const[]){
+        "y = BatchNormalization(float[4,3,2] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)", NULL},
+    .doc = "lowers to BatchNormApply; with further outputs (training) also to BatchStats and RunningMix"};
+
+static const inv_op_def batch_norm_14 = {
+    .size = sizeof batch_norm_14, .domain = "", .name = "BatchNormalization", .since = 14,
+    .in = "X scale B input_mean input_var", .out = "Y running_mean? running_var?", .infer = inv__infer_lowered,
+    .lower = batch_norm_lower,
+    .cases = (const char *const[]){
+        "y = BatchNormalization(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)",
+        "y, m, v = BatchNormalization<training_mode = 1, momentum = 0.75>(float[4,3,2,5] x, float[3] scale, "
+        "float[3] bias, float[3] mean, float[3] var)", NULL},
+    .doc = "lowers to BatchNormApply; with training_mode = 1 also to BatchStats and RunningMix"};
+
+const inv_op_def *const inv_ops_norm[] = {
+    &batch_stats_op, &apply_op, &grad_op, &inverse_op, &mix_op, &batch_norm_7, &batch_norm_14, &inv__op_softmax,
+    &inv__op_log_softmax, &inv__op_softmax_12, &inv__op_log_softmax_12, &inv__op_softmax_grad,
+    &inv__op_log_softmax_grad, NULL};

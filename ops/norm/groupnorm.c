@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Group normalisation: x is [images, channels, space...], a row is `channels / groups` neighbouring channels of one
+ * image with all of their space; scale and bias have one element per channel. With a group per channel it is instance
+ * normalisation.
+ *
+ *     y = GroupNormApply<groups, epsilon>(x, scale, bias)
+ *     dx, dscale, dbias = GroupNormGrad<groups, epsilon>(x, gy, scale)
+ *
+ * As in layer normalisation, arithmetic is in double, and the gradient computes mean and variance again. */
+#include "ops/base/families.h"
+#include "ops/gpu/copy_gpu.h"
+#include "ops/norm/layernorm_gpu.h"
+#include "ops/base/parallel.h"
+#include "ops/base/util.h"
+
+typedef inv_groupnorm layout;
+
+#define INV_BOTH "ops/norm/groupnorm_kernels.inc"
+#include "ops/base/both_reals.inc"
+
+static layout layout_of(const inv_node *n, const inv_shape *x, inv_dtype t)
+{
+    const int64_t groups = inv_attr_int(n, "groups", 1);
+    return (layout){.dtype = t, .eps = inv_attr_float(n, "epsilon", 1e-5), .images = x->dim[0], .groups = groups,
+                    .channels = x->dim[1] / groups, .area = inv__prod(x, 2, x->rank)};
+}
+
+/* Operand 0 has channels that make up the groups; operands first..last-1 have an element per channel. */
+static inv_status need_groups(const inv_graph *g, const inv_node *n, int64_t groups, uint32_t first, uint32_t last)
+{
+    INV_TRY(inv__need(g, n, last));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, last));
+    const inv_shape *x = inv__in_shape(g, n, 0);
+    if (x->rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
+    if (groups < 1 || x->dim[1] % groups != 0)
+        return inv_node_fail(g, n, INV_E_SHAPE, "%lld channels cannot be dealt out to %lld groups",
+                             (long long)x->dim[1], (long long)groups);
+    for (uint32_t i = first; i < last; i++) {
+        const inv_shape *s = inv__in_shape(g, n, i);
+        if (s->rank != 1 || s->dim[0] != x->dim[1])
+            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per channel", i,
+                                 (long long)x->dim[1]);
+    }
+    return INV_OK;
+}
+
+static inv_status apply_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_groups(g, n, inv_attr_int(n, "groups", 1), 1, 3));
+    return inv__infer_same(g, n);
+}
+
+static inv_status grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_groups(g, n, inv_attr_int(n, "groups", 1), 2, 3));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    inv__set_out(g, n, 0, t, inv__in_shape(g, n, 0));
+    inv__set_out(g, n, 1, t, inv__in_shape(g, n, 2));
+    inv__set_out(g, n, 2, t, inv__in_shape(g, n, 2));
+    return INV_OK;
+}
+
+static inv_status apply_run(const inv_call *c)
+{
+    layout l = layout_of(c->node, &c->in[0].shape, c->in[0].dtype);
+    if (c->in[0].n == 0) return INV_OK;
+    l.x = c->in[0].data;
+    l.scale = c->in[1].data;
+    l.bias = c->in[2].data;
+    if (c->gpu)
+        INV_GPU(c->gpu, group_norm)(c->gpu, &l, c->out[0].data);
+    else if (l.dtype == INV_F32)
+        group_norm_f32(&l, l.x, l.scale, l.bias, c->out[0].data);
+    else
+        group_norm_f64(&l, l.x, l.scale, l.bias, c->out[0].data);
+    return INV_OK;
+}
+
+static void zero(const inv_call *c, const inv_tensor *t)
+{
+    const size_t each = inv_dtype_size(t->dtype);
+    if (t->data == NULL || t->n == 0) return;
+    if (c->gpu)
+        INV_GPU(c->gpu, fill)(c->gpu, t->n, each, t->data, 0);
+    else
+        memset(t->data, 0, (size_t)t->n * each);
+}
+
+static inv_status grad_run(const inv_call *c)
+{
+    layout l = layout_of(c->node, &c->in[0].shape, c->in[0].dtype);
+    void *out[3] = {NULL, NULL, NULL};
+    for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
+    if (c->in[0].n == 0) {
+        for (uint32_t i = 1; i < c->nout; i++) zero(c, &c->out[i]);
+        return INV_OK;
+    }
+    l.x = c->in[0].data;
+    l.gy = c->in[1].data;
+    l.scale = c->in[2].data;
+    if (c->gpu)
+        INV_GPU(c->gpu, group_norm_grad)(c->gpu, &l, c->ws, out[0], out[1], out[2]);
+    else if (l.dtype == INV_F32)
+        group_norm_grad_f32(&l, l.x, l.gy, l.scale, c->ws, (float *const[]){out[0], out[1], out[2]});
+    else
+        group_norm_grad_f64(&l, l.x, l.gy, l.scale, c->ws, (double *const[]){out[0], out[1], out[2]});
+    return INV_OK;
+}
+
+static size_t grad_workspace(const inv_graph *g, const inv_node *n)
+{
+    const layout l = layout_of(n, inv__in_shape(g, n, 0), INV_F64);
+    return (size_t)(l.images * l.groups * (2 * l.channels + (g->gpu ? 4 : 0))) * sizeof(double);
+}
+
+static double apply_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
+static double grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv__flops_in(g, n); }
+
+static inv_status apply_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    const inv_id gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    const inv_node *n = inv_nod(g, b->node);
+    const inv_attr attr[2] = {inv_attr_of_int("groups", inv_attr_int(n, "groups", 1)),
+                              inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
+    const inv_id grad = inv_emit(g, "GroupNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1)), 2, attr);
+    if (grad == INV_NONE) return inv__grad_done(b);
+    for (uint32_t i = 0; i < 3; i++) {
+        if (inv_wants(b, i)) {
+            inv_grad_set(b, i, inv_nod(g, grad)->out[i]);
+        } else { /* not computed at all */
+            inv_val(g, inv_nod(g, grad)->out[i])->def = INV_NONE;
+            inv_nod(g, grad)->out[i] = INV_NONE;
+        }
+    }
+    return inv__grad_done(b);
+}
+
+/* --- ONNX --- */
+
+static inv_status emit_groups(inv_graph *g, const inv_node *n, int64_t groups, inv_id scale, inv_id bias, inv_id *out)
+{
+    out[0] = inv_emit1(g, "GroupNormApply", INV_IN(n->in[0], scale, bias),
+                       INV_ATTRS(inv_attr_of_int("groups", groups),
+                                 inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
+    return inv__done(g);
+}
+
+static inv_status instance_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(need_groups(g, n, 1, 1, 3));
+    const int64_t channels = inv__in_shape(g, n, 0)->dim[1];
+    return emit_groups(g, n, channels > 0 ? channels : 1, n->in[1], n->in[2], out);
+}
+
+/* Before opset 21 scale and bias have one element per group: each is repeated for the group's channels. */
+static inv_id per_channel(inv_graph *g, inv_id v, int64_t groups, int64_t each)
+{
+    const inv_shape column = inv_shape_of(2, (int64_t[]){groups, 1}), both = inv_shape_of(2, (int64_t[]){groups, each}),
+                    flat = inv_shape_of(1, (int64_t[]){groups * each});
+    if (each == 1) return v;
+    const inv_id rows = inv__emit_view(g, v, &column);
+    return inv__emit_view(g, inv_emit1(g, "BroadcastTo", INV_IN(rows), INV_ATTRS(inv__attr_of_shape("shape", &both))),
+                          &flat);
+}
+
+static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const bool each = n->op != NULL && n->op->since >= 21;
+    const int64_t groups = inv_attr_int(n, "num_groups", 0);
+    const int64_t stash = inv_attr_int(n, "stash_type", 1);
+    INV_TRY(need_groups(g, n, groups, 1, each ? 3 : 1));
+    if (stash <= 0 || !inv_dtype_is_float((inv_dtype)stash))
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "stash_type %lld is no floating-point type", (long long)stash);
+    if (each) return emit_groups(g, n, groups, n->in[1], n->in[2], out);
+    INV_TRY(inv__need(g, n, 3));
+    for (uint32_t i = 1; i < 3; i++) {
+        const inv_shape *s = inv__in_shape(g, n, i);
+        if (s->rank != 1 || s->dim[0] != groups)
+            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per group", i,
+                                 (long long)groups);
+    }
+    const int64_t channels = inv__in_shape(g, n, 0)->dim[1] / groups;
+    const inv_id scale = per_channel(g, n->in[1], groups, channels), bias = per_channel(g, n->in[2], groups, channels);
+    return emit_groups(g, n, groups, scale, bias, out);
+}
+
+static const inv_op_def apply_op = {
+    .size = sizeof apply_op, .domain = INV_IR, .name = "GroupNormApply", .since = 1, .in = "x scale bias", .out = "y",
+    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
+    .work = inv__work_apply, .cuda = apply_run,
+    .flops = apply_flops,
+    .cases = (const char *const[]){
+        "y = GroupNormApply<groups = 2, epsilon = 0.001>(float[2,4,3] x, float[4] scale, float[4] bias)",
+        "y = GroupNormApply<groups = 3, epsilon = 0.001>(float[2,3,2,5] x, float[3] scale, float[3] bias)",
+        "y = GroupNormApply<groups = 1, epsilon = 0.001>(float[1,3,400] x, float[3] scale, float[3] bias)",
+        "y = GroupNormApply<groups = 2, epsilon = 0.001>(float[3,10] x, float[10] scale, float[10] bias)",
+        "y = GroupNormApply<groups = 1, epsilon = 0.001>(float[1,1,1] x, float[1] scale, float[1] bias)",
+        "y = GroupNormApply<groups = 2>(float[0,4,3] x, float[4] scale, float[4] bias)", NULL},
+    .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias per image and group of channels (Wu, He 2018)"};
+
+static const inv_op_def grad_op = {
+    .size = sizeof grad_op, .domain = INV_IR, .name = "GroupNormGrad", .since = 1, .in = "x gy scale",
+    .out = "dx dscale dbias", .inplace = 3, .infer = grad_infer, .cpu = grad_run,
+    .work = inv__work_sum, .cuda = grad_run,
+    .workspace = grad_workspace, .flops = grad_flops,
+    .cases = (const char *const[]){
+        "dx, dscale, dbias = GroupNormGrad<groups = 2, epsilon = 0.001>(float[2,4,3] x, float[2,4,3] gy, "
+        "float[4] scale)",
+        "dx, dscale, dbias = GroupNormGrad<groups = 3, epsilon = 0.001>(float[20,6,30] x, float[20,6,30] gy, "
+        "float[6] scale)",
+        "dx, dscale, dbias = GroupNormGrad<groups = 1, epsilon = 0.001>(float[1,2,700] x, float[1,2,700] gy, "
+        "float[2] scale)",
+        "dx, dscale, dbias = GroupNormGrad<groups = 2>(float[2,4,0] x, float[2,4,0] gy, float[4] scale)", NULL},
+    .doc = "gradient of GroupNormApply, mean and variance computed again"};
+
+static const inv_op_def instance_norm = {
+    .size = sizeof instance_norm, .domain = "", .name = "InstanceNormalization", .since = 1, .in = "input scale B",
+    .out = "output", .infer = inv__infer_lowered, .lower = instance_norm_lower,
+    .cases = (const char *const[]){
+        "y = InstanceNormalization<epsilon = 0.001>(float[2,3,4,2] x, float[3] scale, float[3] b)",
+        "y = InstanceNormalization(float[2,0,4] x, float[0] scale, float[0] b)", NULL},
+    .doc = "to GroupNormApply with a group per channel. ONNX InstanceNormalization-1, -6, -22"};
+
+static const inv_op_def group_norm_18 = {
+    .size = sizeof group_norm_18, .domain = "", .name = "GroupNormalization", .since = 18, .until = 20,
+    .in = "X scale bias", .out = "Y", .infer = inv__infer_lowered, .lower = group_norm_lower,
+    .doc = "to GroupNormApply, scale and bias of a group repeated for its channels. ONNX GroupNormalization-18"};
+
+static const inv_op_def group_norm_21 = {
+    .size = sizeof group_norm_21, .domain = "", .name = "GroupNormalization", .since = 21, .in = "X scale bias",
+    .out = "Y", .infer = inv__infer_lowered, .lower = group_norm_lower,
+    .cases = (const char *const[]){
+        "y = GroupNormalization<num_groups = 2>(float[2,4,3,2] x, float[4] scale, float[4] bias)", NULL},
+    .doc = "to GroupNormApply. ONNX GroupNormalization-21"};
+
+const inv_op_def *const inv_ops_groupnorm[] = {&apply_op,      &grad_op,       &instance_norm,
+                                               &group_norm_18, &group_norm_21, NULL};

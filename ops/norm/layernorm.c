@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Layer normalisation: a row is everything from `axis` on, one element of scale and bias for each of its elements. RMS
+ * normalisation is the same with 0 in place of the mean.
+ *
+ *     y = LayerNormApply<axis, epsilon>(x, scale, bias?)
+ *     dx, dscale, dbias = LayerNormGrad<axis, epsilon>(x, gy, scale)
+ *     y = RmsNormApply<axis, epsilon>(x, scale)
+ *     dx, dscale = RmsNormGrad<axis, epsilon>(x, gy, scale)
+ *
+ * Layer normalisation in float32 is oneDNN's where it is built in; dscale and dbias are sums that it splits among
+ * threads. The kernels here, for everything else, compute in double per element and round once. The gradient computes
+ * mean and variance again: they cost one pass over a row that is read anyway, and stored they would be a tensor per
+ * layer. */
+#include "ops/base/families.h"
+#include "ops/onednn/dnnl.h"
+#include "ops/norm/layernorm_gpu.h"
+#include "ops/base/parallel.h"
+#include "ops/base/util.h"
+
+#define TILE 16    /* rows whose statistics are at hand together */
+#define COLUMNS 64 /* elements of a row whose sums over rows are */
+#define CHUNKS 16  /* at most so many parts of the rows have sums of their own */
+
+typedef struct layout {
+    int64_t rows, len;
+    bool rms;
+} layout;
+
+/* How rows are dealt out for sums over them, from the shape alone. */
+typedef struct chunks {
+    int64_t n, rows; /* rows of every chunk but the last */
+} chunks;
+
+static chunks chunks_of(const layout *l)
+{
+    if (l->rows <= TILE) return (chunks){1, l->rows};
+    const int64_t rows = ((l->rows + CHUNKS - 1) / CHUNKS + TILE - 1) / TILE * TILE;
+    return (chunks){(l->rows + rows - 1) / rows, rows};
+}
+
+#define INV_BOTH "ops/norm/layernorm_kernels.inc"
+#include "ops/base/both_reals.inc"
+
+static int axis_of(const inv_node *n, const inv_shape *x)
+{
+    const int64_t axis = inv_attr_int(n, "axis", -1);
+    return (int)(axis < 0 ? axis + x->rank : axis);
+}
+
+static layout layout_of(const inv_node *n, const inv_shape *x)
+{
+    const int at = axis_of(n, x);
+    return (layout){inv__prod(x, 0, at), inv__prod(x, at, x->rank), strncmp(n->op_type, "Rms", 3) == 0};
+}
+
+/* What oneDNN is asked for. Its gradient gives all three results. */
+static inv_dnnl_op library_op(const inv_node *n, const inv_shape *x)
+{
+    const layout l = layout_of(n, x);
+    const bool grad = n->nin > 1 && strcmp(n->op_type, "LayerNormGrad") == 0;
+    inv_dnnl_op o = inv__dnnl_op(grad ? INV_DNNL_LAYER_NORM_GRAD : INV_DNNL_LAYER_NORM, l.rows, l.len);
+    o.eps = (float)inv_attr_float(n, "epsilon", 1e-5);
+    o.bias = grad || inv__has_in(n, 2);
+    return o;
+}
+
+static bool library_serves(const inv_node *n, inv_dtype t, const inv_dnnl_op *o)
+{
+    if (t != INV_F32 || strncmp(n->op_type, "Rms", 3) == 0) return false;
+    for (uint32_t i = 0; i < 3 && o->kind == (int)INV_DNNL_LAYER_NORM_GRAD; i++)
+        if (!inv__has_out(n, i)) return false;
+    return inv__dnnl_has(o);
+}
+
+/* The extents of a row. */
+static inv_shape row_shape(const inv_shape *x, int axis)
+{
+    return inv_shape_of(x->rank - axis, x->dim + axis);
+}
+
+/* On the device, a column is reduced over all rows. */
+static inv_fold fold_of(const layout *l)
+{
+    const inv_shape matrix = inv_shape_of(2, (int64_t[]){l->rows, l->len});
+    return inv__fold_of(&matrix, (const bool[INV_MAX_RANK]){true, false});
+}
+
+/* Inputs first..last-1 have the extents of a row. */
+static inv_status need_rows(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
+{
+    int axis = 0;
+    INV_TRY(inv__need(g, n, first + 1));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, last));
+    const inv_shape *x = inv__in_shape(g, n, 0);
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x->rank, &axis));
+    const inv_shape row = row_shape(x, axis);
+    for (uint32_t i = first; i < last && i < n->nin; i++) {
+        if (!inv__has_in(n, i) || inv_shape_equal(inv__in_shape(g, n, i), &row)) continue;
+        inv_note_shapes(g, 1, &row, inv__in_shape(g, n, i), false);
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must have the extents of input 0 from axis %d on", i, axis);
+    }
+    return INV_OK;
+}
+
+static inv_status apply_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_rows(g, n, 1, 3));
+    return inv__infer_same(g, n);
+}
+
+static inv_status grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(need_rows(g, n, 2, 3));
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    inv__set_out(g, n, 0, t, inv__in_shape(g, n, 0));
+    inv__set_out(g, n, 1, t, inv__in_shape(g, n, 2));
+    inv__set_out(g, n, 2, t, inv__in_shape(g, n, 2));
+    return INV_OK;
+}
+
+static inv_status apply_run(const inv_call *c)
+{
+    const layout l = layout_of(c->node, &c->in[0].shape);
+    const double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    const void *bias = c->nin > 2 ? c->in[2].data : NULL;
+    if (c->in[0].n == 0) return INV_OK;
+    if (c->gpu) {
+        const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .rms = l.rms,
+                                 .x = c->in[0].data, .scale = c->in[1].data, .bias = bias};
+        INV_GPU(c->gpu, layer_norm)(c->gpu, &a, c->out[0].data);
+        return INV_OK;
+    }
+    const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, (void *)(uintptr_t)bias, c->out[0].data};
+    if (library_serves(c->node, c->in[0].dtype, &o)) return inv__dnnl_run(&o, operands, c->ws);
+    if (c->in[0].dtype == INV_F32) {
+        layer_norm_f32(&l, eps, c->in[0].data, c->in[1].data, bias, c->out[0].data);
+    } else {
+        layer_norm_f64(&l, eps, c->in[0].data, c->in[1].data, bias, c->out[0].data);
+    }
+    return INV_OK;
+}
+
+static size_t moments_nbytes(const inv_dnnl_op *o) { return inv__round64((size_t)o->rows * 2 * sizeof(float)); }
+
+/* Mean and variance of the rows, which the library wants to be told; the rest of the workspace is its own. */
+static inv_status library_grad(const inv_call *c, const inv_dnnl_op *o)
+{
+    float *mean = c->ws, *var = mean + o->rows;
+    const float *x = c->in[0].data;
+#pragma omp parallel for schedule(static) if (o->rows * o->lanes > INV_OMP_MIN)
+    for (int64_t i = 0; i < o->rows; i++) {
+        const double m = row_sum_f32(x + i * o->lanes, o->lanes) / (double)o->lanes;
+        mean[i] = (float)m;
+        var[i] = (float)(row_squares_f32(x + i * o->lanes, o->lanes, m) / (double)o->lanes);
+    }
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, c->in[2].data, mean, var,
+                                               c->out[0].data, c->out[1].data, c->out[2].data};
+    return inv__dnnl_run(o, operands, (char *)c->ws + moments_nbytes(o));
+}
+
+static inv_status grad_run(const inv_call *c)
+{
+    const layout l = layout_of(c->node, &c->in[0].shape);
+    const double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    const void *x = c->in[0].data, *gy = c->in[1].data, *scale = c->in[2].data;
+    void *out[3] = {NULL, NULL, NULL};
+    for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
+    if (c->gpu) {
+        const inv_fold f = fold_of(&l);
+        const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .rms = l.rms,
+                                 .x = x, .gy = gy, .scale = scale};
+        INV_GPU(c->gpu, layer_norm_grad)(c->gpu, &a, &f, c->ws, out[0], out[1], out[2]);
+        return INV_OK;
+    }
+    const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
+    if (c->in[0].n && library_serves(c->node, c->in[0].dtype, &o)) return library_grad(c, &o);
+    if (c->in[0].dtype == INV_F32) {
+        layer_norm_grad_f32(&l, eps, (const float *const[]){x, gy, scale}, c->ws,
+                            (float *const[]){out[0], out[1], out[2]});
+    } else {
+        layer_norm_grad_f64(&l, eps, (const double *const[]){x, gy, scale}, c->ws,
+                            (double *const[]){out[0], out[1], out[2]});
+    }
+    return INV_OK;
+}
+
+static size_t apply_workspace(const inv_graph *g, const inv_node *n)
+{
+    const inv_dnnl_op o = library_op(n, inv__in_shape(g, n, 0));
+    return !g->gpu && library_serves(n, inv__in_dtype(g, n, 0), &o) ? inv__dnnl_op_workspace(&o) : 0;
+}
+
+static size_t grad_workspace(const inv_graph *g, const inv_node *n)
+{
+    const layout l = layout_of(n, inv__in_shape(g, n, 0));
+    const inv_dnnl_op o = library_op(n, inv__in_shape(g, n, 0));
+    if (g->gpu) {
+        const inv_fold f = fold_of(&l);
+        return ((size_t)f.nout * (size_t)f.parts + (size_t)l.rows) * 2 * sizeof(double);
+    }
+    if (library_serves(n, inv__in_dtype(g, n, 0), &o)) return moments_nbytes(&o) + inv__dnnl_op_workspace(&o);
+    const chunks c = chunks_of(&l);
+    return c.n == 1 ? 0 : (size_t)c.n * (size_t)l.len * 2 * sizeof(double);
+}
+
+static double apply_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
+static double grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv__flops_in(g, n); }
+
+static inv_status apply_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    const inv_id gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    const inv_node *n = inv_nod(g, b->node);
+    const uint32_t nin = n->nin;
+    const bool rms = strncmp(n->op_type, "Rms", 3) == 0;
+    const double eps = inv_attr_float(n, "epsilon", 1e-5);
+    const int64_t axis = inv_attr_int(n, "axis", -1);
+    const inv_id grad = inv_emit(g, rms ? "RmsNormGrad" : "LayerNormGrad", rms ? 2 : 3,
+                                 INV_IN(inv_I(b, 0), gy, inv_I(b, 1)),
+                                 INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_float("epsilon", eps)));
+    if (grad == INV_NONE) return inv__grad_done(b);
+    for (uint32_t i = 0; i < (rms ? 2u : 3u); i++) {
+        if (i < nin && inv_I(b, i) != INV_NONE && inv_wants(b, i)) {
+            inv_grad_set(b, i, inv_nod(g, grad)->out[i]);
+        } else { /* not computed at all */
+            inv_val(g, inv_nod(g, grad)->out[i])->def = INV_NONE;
+            inv_nod(g, grad)->out[i] = INV_NONE;
+        }
+    }
+    return inv__grad_done(b);
+}
+
+/* --- ONNX LayerNormalization --- */
+
+/* The arithmetic is in double, so any floating-point stash type is served. */
+static inv_status need_float_stash(const inv_graph *g, const inv_node *n)
+{
+    const int64_t t = inv_attr_int(n, "stash_type", 1);
+    if (t > 0 && inv_dtype_is_float((inv_dtype)t)) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "stash_type %lld is no floating-point type", (long long)t);
+}
+
+/* Scale or bias in the extents of a row, from what broadcasts to them. */
+static inv_status as_row(inv_graph *g, const inv_node *n, uint32_t i, const inv_shape *row, inv_id *out)
+{
+    inv_shape s = *inv__in_shape(g, n, i), both;
+    inv_id v = n->in[i];
+    while (s.rank > row->rank && s.dim[0] == 1) s = inv_shape_of(s.rank - 1, s.dim + 1);
+    if (!inv_shape_broadcast(&s, row, &both) || !inv_shape_equal(&both, row)) {
+        inv_note_shapes(g, 1, row, &s, true);
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u does not broadcast to the extents of X from axis on", i);
+    }
+    v = inv__emit_view(g, v, &s);
+    if (v != INV_NONE && !inv_shape_equal(&s, row))
+        v = inv_emit1(g, "BroadcastTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", row)));
+    *out = v;
+    return inv__done(g);
+}
+
+/* Mean and 1 / sqrt(var + epsilon) per row, as nodes of their own: who asks for them wants them differentiated too. */
+static void emit_statistics(inv_graph *g, const inv_node *n, inv_id x, int axis, inv_id *out)
+{
+    int64_t axes[INV_MAX_RANK];
+    const int rank = inv__shape(g, x)->rank;
+    const inv_dtype t = inv_val(g, x)->dtype;
+    for (int i = axis; i < rank; i++) axes[i - axis] = i;
+    const inv_attr attr[2] = {inv_attr_of_ints("axes", (size_t)(rank - axis), axes), inv_attr_of_int("keepdims", 1)};
+    const bool wants_mean = inv__has_out(n, 1), wants_inv = inv__has_out(n, 2);
+    const double eps = inv_attr_float(n, "epsilon", 1e-5);
+    const inv_id mean = inv_emit1(g, "ReduceMeanAxes", INV_IN(x), 2, attr);
+    if (mean == INV_NONE) return;
+    if (wants_mean) out[1] = mean;
+    if (!wants_inv) return;
+    /* Through the mean the variance has no gradient: the sum of x - mean is 0. */
+    const inv_id fixed = inv_emit1(g, "Detach", INV_IN(mean), INV_NOATTR);
+    inv_id v = fixed == INV_NONE ? INV_NONE : inv_emit1(g, "Sub", INV_IN(x, fixed), INV_NOATTR);
+    if (v != INV_NONE) v = inv_emit1(g, "Mul", INV_IN(v, v), INV_NOATTR);
+    if (v != INV_NONE) v = inv_emit1(g, "ReduceMeanAxes", INV_IN(v), 2, attr);
+    if (v != INV_NONE) v = inv_emit1(g, "Add", INV_IN(v, inv_graph_const_real(g, t, eps)), INV_NOATTR);
+    if (v != INV_NONE) v = inv_emit1(g, "Sqrt", INV_IN(v), INV_NOATTR);
+    if (v != INV_NONE) out[2] = inv_emit1(g, "Reciprocal", INV_IN(v), INV_NOATTR);
+}
+
+static inv_status layer_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    int axis = 0;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 3));
+    const inv_shape x = *inv__in_shape(g, n, 0);
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
+    INV_TRY(need_float_stash(g, n));
+    const inv_shape row = row_shape(&x, axis);
+    const bool wants_stats = inv__has_out(n, 1) || inv__has_out(n, 2), has_bias = inv__has_in(n, 2);
+    const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
+                              inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
+    inv_id in[3] = {n->in[0], INV_NONE, INV_NONE};
+    INV_TRY(as_row(g, n, 1, &row, &in[1]));
+    if (has_bias) INV_TRY(as_row(g, n, 2, &row, &in[2]));
+    if (wants_stats) emit_statistics(g, n, in[0], axis, out);
+    out[0] = inv_emit1(g, "LayerNormApply", has_bias ? 3 : 2, in, 2, attr);
+    return inv__done(g);
+}
+
+static inv_status rms_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    int axis = 0;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    const inv_shape x = *inv__in_shape(g, n, 0);
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
+    INV_TRY(need_float_stash(g, n));
+    const inv_shape row = row_shape(&x, axis);
+    inv_id scale;
+    INV_TRY(as_row(g, n, 1, &row, &scale));
+    out[0] = inv_emit1(g, "RmsNormApply", INV_IN(n->in[0], scale),
+                       INV_ATTRS(inv_attr_of_int("axis", axis),
+                                 inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
+    return inv__done(g);
+}
+
+static const inv_op_def apply_op = {
+    .size = sizeof apply_op, .domain = INV_IR, .name = "LayerNormApply", .since = 1, .in = "x scale bias?", .out = "y",
+    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
+    .work = inv__work_apply, .cuda = apply_run,
+    .workspace = apply_workspace, .flops = apply_flops,
+    .cases = (const char *const[]){
+        "y = LayerNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale, float[5] bias)",
+        "y = LayerNormApply<axis = 1, epsilon = 0.001>(float[3,4,5] x, float[4,5] scale)",
+        "y = LayerNormApply<axis = 1, epsilon = 0.001>(float[40,70] x, float[70] scale, float[70] bias)",
+        "y = LayerNormApply<axis = 0, epsilon = 0.001>(float[1100] x, float[1100] scale, float[1100] bias)",
+        "y = LayerNormApply(float[0,3] x, float[3] scale, float[3] bias)", NULL},
+    .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias over everything from `axis` on (Ba, Kiros, Hinton 2016)"};
+
+static const inv_op_def grad_op = {
+    .size = sizeof grad_op, .domain = INV_IR, .name = "LayerNormGrad", .since = 1, .in = "x gy scale",
+    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_run,
+    .work = inv__work_sum, .cuda = grad_run,
+    .workspace = grad_workspace, .flops = grad_flops,
+    .cases = (const char *const[]){
+        "dx, dscale, dbias = LayerNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, "
+        "float[5] scale)",
+        "dx, dscale, dbias = LayerNormGrad<axis = 1, epsilon = 0.001>(float[40,70] x, float[40,70] gy, "
+        "float[70] scale)",
+        "dx, dscale, dbias = LayerNormGrad<axis = -1, epsilon = 0.001>(float[700,3] x, float[700,3] gy, "
+        "float[3] scale)",
+        "dx, dscale, dbias = LayerNormGrad<axis = 0, epsilon = 0.001>(float[1100] x, float[1100] gy, "
+        "float[1100] scale)",
+        "dx, dscale, dbias = LayerNormGrad(float[0,3] x, float[0,3] gy, float[3] scale)", NULL},
+    .doc = "gradient of LayerNormApply, mean and variance computed again"};
+
+static const inv_op_def layer_norm_17 = {
+    .size = sizeof layer_norm_17, .domain = "", .name = "LayerNormalization", .since = 17, .in = "X Scale B?",
+    .out = "Y Mean? InvStdDev?", .infer = inv__infer_lowered, .lower = layer_norm_lower,
+    .cases = (const char *const[]){
+        "y = LayerNormalization(float[2,3,5] x, float[5] scale, float[5] bias)",
+        "y = LayerNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
+        "y, m = LayerNormalization<axis = 1>(float[2,3,5] x, float[3,5] scale, float[5] bias)", NULL},
+    .doc = "to LayerNormApply; Mean and InvStdDev, where wanted, to reductions. ONNX LayerNormalization-17"};
+
+static const inv_op_def rms_apply_op = {
+    .size = sizeof rms_apply_op, .domain = INV_IR, .name = "RmsNormApply", .since = 1, .in = "x scale", .out = "y",
+    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
+    .work = inv__work_apply, .cuda = apply_run,
+    .flops = apply_flops,
+    .cases = (const char *const[]){
+        "y = RmsNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale)",
+        "y = RmsNormApply<axis = 1, epsilon = 0.001>(float[3,4,5] x, float[4,5] scale)",
+        "y = RmsNormApply<axis = 0, epsilon = 0.001>(float[1100] x, float[1100] scale)",
+        "y = RmsNormApply<axis = 0, epsilon = 0.1>(float[1] x, float[1] scale)",
+        "y = RmsNormApply(float[0,3] x, float[3] scale)", NULL},
+    .doc = "y = x scale / sqrt(mean of x^2 + epsilon) over everything from `axis` on (Zhang, Sennrich 2019)"};
+
+static const inv_op_def rms_grad_op = {
+    .size = sizeof rms_grad_op, .domain = INV_IR, .name = "RmsNormGrad", .since = 1, .in = "x gy scale",
+    .out = "dx dscale", .inplace = 3, .infer = grad_infer, .cpu = grad_run, .work = inv__work_sum, .cuda = grad_run,
+    .workspace = grad_workspace, .flops = grad_flops,
+    .cases = (const char *const[]){
+        "dx, dscale = RmsNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, float[5] scale)",
+        "dx, dscale = RmsNormGrad<axis = 1, epsilon = 0.001>(float[40,70] x, float[40,70] gy, float[70] scale)",
+        "dx, dscale = RmsNormGrad(float[0,3] x, float[0,3] gy, float[3] scale)", NULL},
+    .doc = "gradient of RmsNormApply, the mean square computed again"};
+
+static const inv_op_def rms_norm_23 = {
+    .size = sizeof rms_norm_23, .domain = "", .name = "RMSNormalization", .since = 23, .in = "X scale", .out = "Y",
+    .infer = inv__infer_lowered, .lower = rms_norm_lower,
+    .cases = (const char *const[]){
+        "y = RMSNormalization(float[2,3,5] x, float[5] scale)",
+        "y = RMSNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
+        "y = RMSNormalization<axis = 0>(float[2,3] x, float scale)", NULL},
+    .doc = "to RmsNormApply. ONNX RMSNormalization-23"};
+
+const inv_op_def *const inv_ops_layernorm[] = {&apply_op,    &grad_op,       &rms_apply_op, &rms_grad_op,
+                                               &rms_norm_23, &layer_norm_17, NULL};

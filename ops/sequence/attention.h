@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The canonical operators of attention (attention_core.c), for the family's list. */
+#ifndef INV_OPS_SEQUENCE_ATTENTION_H
+#define INV_OPS_SEQUENCE_ATTENTION_H
+
+#include "core/op.h"
+
+extern const inv_op_def inv__op_attention_core, inv__op_attention_grad;
+
+#endif

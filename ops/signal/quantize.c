@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Linear quantization, lowered to floating-point operators:
+ *
+ *     QuantizeLinear            q = cast(saturate(round(x / scale) + zero_point)), halves to even
+ *     DequantizeLinear          y = (q - zero_point) scale
+ *     DynamicQuantizeLinear     with scale and zero point from the range of x
+ *     MatMulInteger, ConvInteger            products of (a - a_zero) and (b - b_zero), exact
+ *     QLinearMatMul, QLinearConv            their products, requantized
+ *
+ * Scale and zero point: one number, one per entry of an axis, or one per block of an axis (block_size).
+ * Quantized training: DequantizeLinear of what QuantizeLinear gives takes the saturated values as they are, without the
+ * two casts, and rounding passes gradients (RoundThrough). So dx = dy where round(x / scale) + zero_point is
+ * within the type's range, 0 outside, as in PyTorch's fake_quantize, and scales get the gradient of learned step
+ * sizes (Esser et al. 2020).
+ * Products of integers are exact: in float32 while every sum stays below 2^24, in float64 else.
+ * Sources: ONNX QuantizeLinear-10 to -25, DequantizeLinear-10 to -25, DynamicQuantizeLinear-11, MatMulInteger-10,
+ * ConvInteger-10, QLinearMatMul-10, -21, QLinearConv-10. Small types (core/shape.h) are those of QuantizeLinear and
+ * DequantizeLinear only. */
+#include "ops/base/families.h"
+#include "ops/base/util.h"
+
+static inv_id cast(inv_graph *g, inv_id v, inv_dtype to)
+{
+    if (v == INV_NONE || inv_val(g, v)->dtype == to) return v;
+    return inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", to)));
+}
+static inv_id op2(inv_graph *g, const char *op, inv_id a, inv_id b)
+{
+    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
+}
+
+/* Each entry of `axis` repeated `block` times, the last one as often as the extent wants. */
+static inv_id repeat(inv_graph *g, inv_id v, const inv_shape *x, int axis, int64_t block)
+{
+    inv_shape one = inv_shape_scalar(), many, flat = *inv__shape(g, v);
+    int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK];
+    for (int d = 0; d < flat.rank; d++) {
+        steps[d] = 1;
+        one.dim[one.rank++] = flat.dim[d];
+        if (d == axis) one.dim[one.rank++] = 1;
+    }
+    many = one;
+    many.dim[axis + 1] = block;
+    flat.dim[axis] *= block;
+    v = inv_emit1(g, "BroadcastTo", INV_IN(inv__emit_view(g, v, &one)), INV_ATTRS(inv__attr_of_shape("shape", &many)));
+    v = inv__emit_view(g, v, &flat);
+    if (inv_shape_equal(&flat, x)) return v;
+    const size_t rank = (size_t)x->rank;
+    return inv_emit1(g, "SliceRange", INV_IN(v),
+                     INV_ATTRS(inv_attr_of_ints("starts", rank, starts), inv_attr_of_ints("steps", rank, steps),
+                               inv_attr_of_ints("sizes", rank, x->dim)));
+}
+
+/* Input i, a scale or zero point of a tensor of shape x, in type `to` and of a shape that broadcasts with x. */
+static inv_status spread(inv_graph *g, const inv_node *n, uint32_t i, const inv_shape *x, int64_t axis, int64_t block,
+                         inv_dtype to, inv_id *out)
+{
+    const inv_shape s = *inv__in_shape(g, n, i);
+    inv_shape to_shape = inv_shape_scalar();
+    *out = cast(g, n->in[i], to);
+    if (axis < 0) axis += x->rank;
+    if (inv_shape_nelem(&s) == 1 && s.rank <= 1) {
+        *out = inv__emit_view(g, *out, &to_shape);
+        return inv__done(g);
+    }
+    if (axis < 0 || axis >= x->rank)
+        return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, x->rank);
+    const bool blocks = s.rank == x->rank && (block > 0 || s.rank > 1);
+    if (!blocks && (s.rank != 1 || s.dim[0] != x->dim[axis]))
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be one number, one per entry of axis %lld, or one per "
+                             "block of it (block_size)", i, (long long)axis);
+    to_shape.rank = x->rank;
+    for (int d = 0; d < x->rank; d++) {
+        const int64_t want = d != axis ? x->dim[d] : block > 0 ? (x->dim[d] + block - 1) / block : x->dim[d];
+        if (blocks && s.dim[d] != want && s.dim[d] != 1)
+            return inv_node_fail(g, n, INV_E_SHAPE, "input %u has extent %lld at axis %d; with blocks of %lld it needs "
+                                 "%lld", i, (long long)s.dim[d], d, (long long)block, (long long)want);
+        to_shape.dim[d] = d == axis ? s.dim[0] : 1;
+    }
+    if (!blocks) *out = inv__emit_view(g, *out, &to_shape);
+    else if (block > 1 && x->rank < INV_MAX_RANK) *out = repeat(g, *out, x, (int)axis, block);
+    else if (block > 1) return inv_node_fail(g, n, INV_E_SHAPE, "blocks of a tensor of rank %d", x->rank);
+    return inv__done(g);
+}
+
+static inv_status need_type(const inv_graph *g, const inv_node *n, const char *what, inv_dtype t, uint32_t allowed)
+{
+    if ((unsigned)t < 32 && allowed >> t & 1) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "%s is %s, which is not supported; 8-bit integers are%s", what,
+                         inv_dtype_name(t), allowed >> INV_I16 & 1 ? ", and 16-bit ones" : "");
+}
+#define BIT(t) ((uint32_t)1 << (t))
+#define BYTES (BIT(INV_U8) | BIT(INV_I8))
+#define QUANTIZED (BYTES | BIT(INV_U16) | BIT(INV_I16))
+
+/* round(v) + zero, saturated to the range of type t; floating point. */
+static inv_id saturated(inv_graph *g, inv_id v, inv_id zero, inv_dtype t)
+{
+    const unsigned bits = inv_dtype_bits(t) ? inv_dtype_bits(t) : 8 * (unsigned)inv_dtype_size(t);
+    const inv_dtype as = inv_dtype_carrier(t, INV_F32);
+    const double half = (double)(1u << (bits - 1));
+    const bool is_signed = as == INV_I8 || as == INV_I16;
+    v = inv_emit1(g, "RoundThrough", INV_IN(v), INV_NOATTR);
+    if (zero != INV_NONE) v = op2(g, "Add", v, zero);
+    return inv_emit1(g, "Saturate", INV_IN(v),
+                     INV_ATTRS(inv_attr_of_float("min", is_signed ? -half : 0),
+                               inv_attr_of_float("max", is_signed ? half - 1 : 2 * half - 1)));
+}
+
+/* The type that value v is of, in words of the file: it may only be carried by another. */
+static inv_dtype type_of(const inv_graph *g, inv_id v)
+{
+    const inv_value *x = inv_val(g, v);
+    return x->stated ? x->stated : x->dtype;
+}
+
+static bool is_small_float(inv_dtype t)
+{
+    return inv_dtype_bits(t) && inv_dtype_is_float(inv_dtype_carrier(t, INV_F32));
+}
+
+static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const int64_t axis = inv_attr_int(n, "axis", 1), block = inv_attr_int(n, "block_size", 0);
+    inv_dtype t = (inv_dtype)inv_attr_int(n, "output_dtype", 0);
+    inv_id scale, zero = INV_NONE;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 1));
+    if (inv__in_dtype(g, n, 0) != INV_I32) INV_TRY(inv__need_real(g, n, 0));
+    const inv_shape x = *inv__in_shape(g, n, 0);
+    if (inv__has_in(n, 2)) t = type_of(g, n->in[2]);
+    if (t == INV_DT_NONE) t = INV_U8;
+    if (!inv_dtype_bits(t)) INV_TRY(need_type(g, n, "the result", t, QUANTIZED));
+    INV_TRY(spread(g, n, 1, &x, axis, block, g->real, &scale));
+    if (inv__has_in(n, 2)) INV_TRY(spread(g, n, 2, &x, axis, block, g->real, &zero));
+    inv_id v = op2(g, "Div", cast(g, n->in[0], g->real), scale);
+    if (is_small_float(t)) {
+        if (zero != INV_NONE) v = op2(g, "Add", v, zero);
+        out[0] = inv_emit1(g, "RoundSmall", INV_IN(v),
+                           INV_ATTRS(inv_attr_of_float("format", (double)t),
+                                     inv_attr_of_float("saturate", (double)inv_attr_int(n, "saturate", 1))));
+    } else {
+        out[0] = cast(g, saturated(g, v, zero, t), inv_dtype_carrier(t, g->real));
+    }
+    if (out[0] != INV_NONE && inv_dtype_bits(t)) inv_val(g, out[0])->stated = t;
+    return inv__done(g);
+}
+
+/* v in floating point; if it is a result of `saturated` that was cast, then that result. */
+static inv_id as_real(inv_graph *g, inv_id v)
+{
+    const inv_id def = inv_val(g, v)->def;
+    if (def != INV_NONE && strcmp(inv_nod(g, def)->op_type, "Cast") == 0) {
+        const inv_id from = inv_nod(g, def)->in[0], by = inv_val(g, from)->def;
+        if (by != INV_NONE && strcmp(inv_nod(g, by)->op_type, "Saturate") == 0) return from;
+    }
+    return cast(g, v, g->real);
+}
+
+static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    const int64_t axis = inv_attr_int(n, "axis", 1), block = inv_attr_int(n, "block_size", 0);
+    inv_id scale, zero;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 1));
+    const inv_shape shape = *inv__in_shape(g, n, 0);
+    if (inv__in_dtype(g, n, 0) != g->real) /* numbers of 8-bit floating-point types are read as such */
+        INV_TRY(need_type(g, n, "x", inv__in_dtype(g, n, 0), QUANTIZED | BIT(INV_I32)));
+    INV_TRY(spread(g, n, 1, &shape, axis, block, g->real, &scale));
+    inv_id x = as_real(g, n->in[0]);
+    if (inv__has_in(n, 2)) {
+        INV_TRY(spread(g, n, 2, &shape, axis, block, g->real, &zero));
+        x = op2(g, "Sub", x, zero);
+    }
+    out[0] = op2(g, "Mul", x, scale);
+    return inv__done(g);
+}
+
+static inv_id reduced(inv_graph *g, const char *op, inv_id x)
+{
+    int64_t axes[INV_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const size_t rank = (size_t)inv__shape(g, x)->rank;
+    if (rank == 0) return x;
+    return inv_emit1(g, op, INV_IN(x), INV_ATTRS(inv_attr_of_ints("axes", rank, axes), inv_attr_of_int("keepdims", 0)));
+}
+
+static inv_status dynamic_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__need_real(g, n, 0));
+    const inv_id x = n->in[0], none = inv_graph_const_real(g, g->real, 0);
+    const inv_id top = op2(g, "Max", reduced(g, "ReduceMaxAxes", x), none);
+    const inv_id bottom = op2(g, "Min", reduced(g, "ReduceMinAxes", x), none);
+    const inv_id scale = op2(g, "Div", op2(g, "Sub", top, bottom), inv_graph_const_real(g, g->real, 255));
+    const inv_id zero = saturated(g, op2(g, "Div", op2(g, "Sub", none, bottom), scale), INV_NONE, INV_U8);
+    out[0] = cast(g, saturated(g, op2(g, "Div", x, scale), zero, INV_U8), INV_U8);
+    out[1] = scale;
+    out[2] = cast(g, zero, INV_U8);
+    return inv__done(g);
+}
+
+/* --- products of integers --- */
+
+/* A type in which sums of k products of 9-bit integers are exact. */
+static inv_dtype exact_for(const inv_graph *g, int64_t k)
+{
+    return g->real == INV_F64 || k > (int64_t)((1 << 24) / (256 * 256)) ? INV_F64 : INV_F32;
+}
+
+/* Input i less its zero point, input `zero`, of one number or one per entry of `axis`. */
+static inv_status centred(inv_graph *g, const inv_node *n, uint32_t i, uint32_t zero, int64_t axis, inv_dtype t,
+                          inv_id *out)
+{
+    inv_id z;
+    const inv_shape s = *inv__in_shape(g, n, i);
+    INV_TRY(need_type(g, n, i == 0 ? "input 0" : "the second factor", inv__in_dtype(g, n, i), BYTES));
+    *out = cast(g, n->in[i], t);
+    if (!inv__has_in(n, zero)) return inv__done(g);
+    INV_TRY(spread(g, n, zero, &s, axis, 0, t, &z));
+    *out = op2(g, "Sub", *out, z);
+    return inv__done(g);
+}
+
+/* What the ONNX operator `op` with the node's attributes lowers to for a and b. */
+static inv_status lower_as(inv_graph *g, const inv_node *n, const char *op, inv_id a, inv_id b, inv_id *out)
+{
+    inv_id in[2] = {a, b};
+    inv_node m = *n;
+    if (g->failed) return g->failed;
+    m.op_type = op;
+    m.in = in;
+    m.nin = 2;
+    m.op = inv_registry_op(g->ctx->registry, "", op, 0);
+    return m.op && m.op->lower ? m.op->lower(g, &m, out) : INV_E_INTERNAL;
+}
+
+/* The exact product of inputs a and b, floating point. Zero points are inputs az and bz. */
+static inv_status product(inv_graph *g, const inv_node *n, uint32_t a, uint32_t az, uint32_t b, uint32_t bz, bool conv,
+                          inv_id *out)
+{
+    const inv_shape sa = *inv__in_shape(g, n, a), sb = *inv__in_shape(g, n, b);
+    inv_id x, w;
+    if (sa.rank < 1 || sb.rank < 1 || (conv && sb.rank != sa.rank))
+        return inv_node_fail(g, n, INV_E_SHAPE, "these ranks cannot be multiplied");
+    const inv_dtype t = exact_for(g, conv ? inv__prod(&sb, 1, sb.rank) : sa.dim[sa.rank - 1]);
+    INV_TRY(centred(g, n, a, az, conv ? 0 : sa.rank - 2, t, &x));
+    INV_TRY(centred(g, n, b, bz, conv ? 0 : sb.rank - 1, t, &w));
+    return lower_as(g, n, conv ? "Conv" : "MatMul", x, w, out);
+}
+
+static inv_status matmul_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(product(g, n, 0, 2, 1, 3, false, out));
+    out[0] = cast(g, out[0], INV_I32);
+    return inv__done(g);
+}
+
+static inv_status conv_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(product(g, n, 0, 2, 1, 3, true, out));
+    out[0] = cast(g, out[0], INV_I32);
+    return inv__done(g);
+}
+
+/* The product times the scales of inputs 1 and 4 over that of input 6, plus zero point 7. */
+static inv_status qlinear_lower(inv_graph *g, const inv_node *n, bool conv, inv_id *out)
+{
+    inv_id sa, sb, sy, zero, acc;
+    INV_TRY(inv__need(g, n, 8));
+    static const uint32_t scale[] = {1, 4, 6};
+    for (int i = 0; i < 3; i++) INV_TRY(inv__need_real(g, n, scale[i]));
+    const inv_dtype t = inv__in_dtype(g, n, 7);
+    INV_TRY(need_type(g, n, "the result", t, BYTES));
+    INV_TRY(product(g, n, 0, 2, 3, 5, conv, &acc));
+    const inv_shape y = *inv__shape(g, acc);
+    if (inv__has_in(n, 8)) {
+        inv_id bias;
+        INV_TRY(spread(g, n, 8, &y, 1, 0, inv_val(g, acc)->dtype, &bias));
+        acc = op2(g, "Add", acc, bias);
+    }
+    INV_TRY(spread(g, n, 1, &y, conv ? 0 : y.rank - 2, 0, g->real, &sa));
+    INV_TRY(spread(g, n, 4, &y, conv ? 1 : y.rank - 1, 0, g->real, &sb));
+    INV_TRY(spread(g, n, 6, &y, conv ? 1 : y.rank - 1, 0, g->real, &sy));
+    INV_TRY(spread(g, n, 7, &y, conv ? 1 : y.rank - 1, 0, g->real, &zero));
+    const inv_id factor = op2(g, "Div", op2(g, "Mul", sa, sb), sy);
+    out[0] = cast(g, saturated(g, op2(g, "Mul", cast(g, acc, g->real), factor), zero, t), t);
+    return inv__done(g);
+}
+static inv_status qlinear_matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    return qlinear_lower(g, n, false, out);
+}
+static inv_status qlinear_conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    return qlinear_lower(g, n, true, out);
+}
+
+/* --- rows --- */
+#define ROW(id, op, opset, ins, outs, text, ...)                                                                      \
+    static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
+    static const inv_op_def id##_row = {                                                                              \
+        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = outs,                 \
+        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+static const char *const quantize_cases[] = {
+    "y = QuantizeLinear(float[2,3] x, float scale, int8 z)",
+    "y = QuantizeLinear<axis = 0>(float[2,3] x, float[2] scale, uint8[2] z)",
+    "y = QuantizeLinear<axis = 1, block_size = 2>(float[2,5] x, float[2,3] scale, int16[2,3] z)",
+    "y = QuantizeLinear<output_dtype = 22>(float[2,3] x, float scale)",
+    "y = QuantizeLinear<output_dtype = 4>(float[0,3] x, float[1] scale)",
+    "y = QuantizeLinear(int32[2,3] x, float scale)",
+    "q = QuantizeLinear(float[2,3] x, float scale, uint8 z)\ny = DequantizeLinear(q, scale, z)", NULL};
+static const inv_op_def quantize_row = {
+    .size = sizeof(inv_op_def), .domain = "", .name = "QuantizeLinear", .since = 10, .in = "x y_scale y_zero_point?",
+    .out = "y", .flags = INV_OP_STRAIGHT, .infer = inv__infer_lowered, .lower = quantize_lower,
+    .cases = quantize_cases,
+    .doc = "round(x / scale) + zero_point, saturated; gradients pass straight through, if DequantizeLinear follows"};
+ROW(dequantize, "DequantizeLinear", 10, "x x_scale x_zero_point?", "y", "(x - zero_point) scale",
+    "y = DequantizeLinear<axis = 1>(int8[2,3,2] x, float[3] s, int8[3] z)",
+    "y = DequantizeLinear<axis = -2>(uint8[2,3] x, float[2] s)", "y = DequantizeLinear(int32[2,3] x, float s)",
+    "y = DequantizeLinear<axis = 0, block_size = 2>(int16[3,2] x, float[2,2] s, int16[2,2] z)")
+ROW(dynamic, "DynamicQuantizeLinear", 11, "x", "y y_scale y_zero_point",
+    "x as uint8, the scale from the range of x and 0", "y, s, z = DynamicQuantizeLinear(float[2,3] x)",
+    "y, s, z = DynamicQuantizeLinear(float[4] x)")
+ROW(matmul_integer, "MatMulInteger", 10, "A B a_zero_point? b_zero_point?", "Y",
+    "product of (A - a_zero_point) and (B - b_zero_point), exact",
+    "y = MatMulInteger(uint8[2,3] a, int8[3,4] b, uint8[2] az, int8[4] bz)",
+    "y = MatMulInteger(int8[2,2,300] a, int8[300,4] b)")
+ROW(conv_integer, "ConvInteger", 10, "x w x_zero_point? w_zero_point?", "y",
+    "convolution of (x - x_zero_point) with (w - w_zero_point), exact; pads stand for x_zero_point",
+    "y = ConvInteger<pads = [1,1,1,1]>(uint8[1,2,3,3] x, int8[2,2,2,2] w, uint8 xz, int8[2] wz)",
+    "y = ConvInteger(int8[2,1,4] x, int8[1,1,3] w)")
+ROW(qlinear_matmul, "QLinearMatMul", 10,
+    "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "y",
+    "product of quantized matrices, quantized again",
+    "y = QLinearMatMul(uint8[2,3] a, float scale_a, uint8 az, int8[3,4] b, float[4] scale_b, int8[4] bz, "
+    "float scale_y, uint8 yz)",
+    "y = QLinearMatMul(int8[2,2,3] a, float[2] scale_a, int8[2] az, int8[2,3,1] b, float[1] scale_b, int8[1] bz, "
+    "float scale_y, int8 yz)")
+ROW(qlinear_conv, "QLinearConv", 10, "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "y",
+    "convolution of quantized tensors, quantized again",
+    "y = QLinearConv<pads = [1,1,1,1]>(uint8[1,2,3,3] x, float scale_x, uint8 xz, int8[3,2,2,2] w, float[3] scale_w, "
+    "int8[3] wz, float scale_y, uint8 yz, int32[3] b)",
+    "y = QLinearConv(int8[1,1,4] x, float[1] scale_x, int8[1] xz, int8[1,1,3] w, float scale_w, int8 wz, "
+    "float scale_y, int8 yz)")
+
+const inv_op_def *const inv_ops_quantize[] = {&quantize_row,     &dequantize_row,     &dynamic_row,
+                                              &matmul_integer_row, &conv_integer_row, &qlinear_matmul_row,
+                                              &qlinear_conv_row, NULL};

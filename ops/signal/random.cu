@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Random numbers on the device. Seed, step, micro-step and first sample are read when the kernel runs. */
+#include "ops/gpu/device.cuh"
+#include "ops/signal/random.h"
+
+INV_DEVICE uint64_t row_of(const inv_random &r, const inv_gpu_step &s, int64_t row)
+{
+    return (r.samples ? s.first_sample : 0) + (uint64_t)row;
+}
+
+template <class T> INV_KERNEL draw(inv_random r, const inv_gpu_step *s, T *out)
+{
+    const int64_t quads = (r.each + 3) / 4;
+    INV_EACH(i, r.rows * quads)
+    {
+        const int64_t row = i / quads, quad = i - row * quads;
+        uint32_t word[4];
+        double v[4];
+        inv__random_words(&r, s->seed, s->step, s->micro, row_of(r, *s, row), (uint64_t)quad, word);
+        inv__random_four(&r, word, v);
+        for (int j = 0; j < 4 && quad * 4 + j < r.each; j++) out[row * r.each + quad * 4 + j] = (T)v[j];
+    }
+}
+
+/* One thread per number. */
+INV_KERNEL categories(inv_random r, const inv_gpu_step *s, int64_t classes, inv_dtype t, int64_t *out, const void *x)
+{
+    INV_EACH(i, r.rows * r.each)
+    {
+        const int64_t row = i / r.each;
+        out[i] = inv__random_category(&r, s->seed, s->step, s->micro, row_of(r, *s, row), i - row * r.each, classes, t,
+                                      x, row * classes);
+    }
+}
+
+extern "C" void INV_GPU_NAME(random)(const inv_gpu *gpu, inv_dtype t, const inv_random *r, void *out)
+{
+    const int64_t blocks = inv_blocks(r->rows * ((r->each + 3) / 4));
+    if (t == INV_F64)
+        inv_start(gpu, draw<double>, blocks, INV_THREADS, *r, gpu->step, (double *)out);
+    else
+        inv_start(gpu, draw<float>, blocks, INV_THREADS, *r, gpu->step, (float *)out);
+}
+
+extern "C" void INV_GPU_NAME(categorical)(const inv_gpu *gpu, inv_dtype t, const inv_random *r, int64_t classes,
+                                          int64_t *out, const void *x)
+{
+    inv_start(gpu, categories, inv_blocks(r->rows * r->each), INV_THREADS, *r, gpu->step, classes, t, out, x);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Losses of classes: logits (with log = 1 their logarithms of probabilities) along `axis`, and as targets labels of the
+ * other axes, or soft ones of the logits' shape. A row's loss is log sum exp(x) - x[label], or the sum of t (lse - x);
+ * a class may have a weight, by which it is multiplied, and one label may mean that the row does not count.
+ *   CrossEntropyMean(logits, target, weight?)    float64 scalar: sum over rows by the sum of what labelled rows count
+ *                                                (soft ones count 1), which is its second output; sum = 1: the sum
+ *   CrossEntropyRows(logits, labels, weight?)    one loss per row
+ *   CorrectCount(logits, labels)                 rows whose largest logit (the first one) is the label, and rows
+ * A label outside the classes makes the loss NaN. ONNX's NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss lower to
+ * the first two. */
+#include "ops/base/families.h"
+#include "ops/base/emit.h"
+#include "ops/base/float_math.h"
+#include "ops/train/loss.h"
+#include "ops/train/loss_gpu.h"
+#include "ops/base/parallel.h"
+
+#define PARTS 64
+#define BLOCK 64
+#define V(f) FN(inv__##f)
+
+typedef inv_loss_rows rows;
+typedef inv_loss_target target;
+
+#define INV_BOTH "ops/train/class_loss_kernels.inc"
+#include "ops/base/both_reals.inc"
+
+/* Logits with the class axis, and labels of the other axes (or soft targets of the logits' shape). */
+static inv_status class_operands(const inv_graph *g, const inv_node *n, bool soft_too)
+{
+    int axis = 0;
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    const inv_shape *x = inv__in_shape(g, n, 0), *t = inv__in_shape(g, n, 1);
+    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 1), x->rank, &axis));
+    if (x->dim[axis] < 1) return inv_node_fail(g, n, INV_E_SHAPE, "the class axis %d is empty", axis);
+    inv_shape labels = *x;
+    labels.rank--;
+    for (int i = axis; i < labels.rank; i++) labels.dim[i] = x->dim[i + 1];
+    if (inv__in_dtype(g, n, 1) == INV_I64 && inv_shape_equal(t, &labels)) return INV_OK;
+    if (soft_too && inv__in_dtype(g, n, 1) == inv__in_dtype(g, n, 0) && inv_shape_equal(t, x)) return INV_OK;
+    char want[INV_SHAPE_TEXT], soft[INV_SHAPE_TEXT];
+    if (!soft_too)
+        return inv_node_fail(g, n, INV_E_SHAPE, "the target must be int64%s (labels)", inv_shape_text(&labels, want));
+    return inv_node_fail(g, n, INV_E_SHAPE,
+                         "the target must be int64%s (labels) or floating point %s (a distribution per row)",
+                         inv_shape_text(&labels, want), inv_shape_text(x, soft));
+}
+
+/* Input i, if given, has a weight per class. */
+static inv_status need_weight(const inv_graph *g, const inv_node *n, uint32_t i)
+{
+    const inv_shape *x = inv__in_shape(g, n, 0);
+    const int64_t axis = inv_attr_int(n, "axis", 1);
+    if (!inv__has_in(n, i)) return INV_OK;
+    const inv_shape *s = inv__in_shape(g, n, i);
+    const int64_t classes = x->dim[axis < 0 ? axis + x->rank : axis];
+    if (inv__in_dtype(g, n, i) == inv__in_dtype(g, n, 0) && s->rank == 1 && s->dim[0] == classes) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "input %u, the weights, must be [%lld] and of the logits' type", i,
+                         (long long)classes);
+}
+
+static rows rows_of(const inv_node *n, const inv_shape *s)
+{
+    const int64_t axis = inv_attr_int(n, "axis", 1);
+    const int at = (int)(axis < 0 ? axis + s->rank : axis);
+    return (rows){.outer = inv__prod(s, 0, at),
+                  .len = s->dim[at],
+                  .inner = inv__prod(s, at + 1, s->rank),
+                  .known = inv_attr_int(n, "log", 0) != 0,
+                  .ignores = inv_attr_find(n, "ignore_index") != NULL,
+                  .ignore = inv_attr_int(n, "ignore_index", 0)};
+}
+
+static target target_of(const inv_call *c, uint32_t weight)
+{
+    const bool hard = c->in[1].dtype == INV_I64;
+    return (target){hard ? c->in[1].data : NULL, hard ? NULL : c->in[1].data,
+                    c->nin > weight ? c->in[weight].data : NULL};
+}
+
+/* By what the sum over rows is divided; 0: the sum of what the rows count. */
+static double total_of(const inv_node *n, const rows *r, bool hard, bool weighted)
+{
+    if (inv_attr_int(n, "sum", 0) != 0) return 1;
+    return hard && (weighted || r->ignores) ? 0 : (double)(r->outer * r->inner);
+}
+
+/* Room for the sums of blocks on a device, two each. */
+static size_t part_workspace(const inv_graph *g, const inv_node *n)
+{
+    (void)n;
+    return g->gpu ? 2 * INV_LOSS_PARTS * sizeof(double) : 0;
+}
+
+static inv_status mean_infer(inv_graph *g, inv_node *n)
+{
+    const inv_shape s = inv_shape_scalar();
+    INV_TRY(class_operands(g, n, true));
+    INV_TRY(need_weight(g, n, 2));
+    inv__set_out(g, n, 0, INV_F64, &s);
+    inv__set_out(g, n, 1, INV_F64, &s);
+    return INV_OK;
+}
+
+static inv_status mean_grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(class_operands(g, n, true));
+    INV_TRY(inv__need_loss_grad(g, n, 2));
+    INV_TRY(need_weight(g, n, 3));
+    if (inv__has_in(n, 4)) INV_TRY(inv__need_loss_grad(g, n, 4));
+    return inv__infer_same(g, n);
+}
+
+static inv_status rows_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(class_operands(g, n, false));
+    INV_TRY(need_weight(g, n, 2));
+    inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), inv__in_shape(g, n, 1));
+    return INV_OK;
+}
+
+static inv_status rows_grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(class_operands(g, n, false));
+    INV_TRY(inv__need(g, n, 3));
+    INV_TRY(need_weight(g, n, 3));
+    if (inv__in_dtype(g, n, 2) != inv__in_dtype(g, n, 0) ||
+        !inv_shape_equal(inv__in_shape(g, n, 1), inv__in_shape(g, n, 2)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "gy must have the labels' shape and the logits' type");
+    return inv__infer_same(g, n);
+}
+
+static inv_status mean_run(const inv_call *c)
+{
+    const rows r = rows_of(c->node, &c->in[0].shape);
+    const target t = target_of(c, 2);
+    const double total = total_of(c->node, &r, t.label != NULL, t.weight != NULL);
+    double *loss = c->out[0].data, *all = c->nout > 1 ? c->out[1].data : NULL, sum[2];
+    if (c->gpu) {
+        INV_GPU(c->gpu, cross_entropy)(c->gpu, c->in[0].dtype, &r, &t, c->in[0].data, total, c->ws, loss, all);
+        return INV_OK;
+    }
+    if (c->in[0].dtype == INV_F32)
+        cross_entropy_f32(&r, &t, c->in[0].data, sum);
+    else
+        cross_entropy_f64(&r, &t, c->in[0].data, sum);
+    sum[1] = total > 0 ? total : sum[1];
+    *loss = sum[0] / sum[1];
+    if (all) *all = sum[1];
+    return INV_OK;
+}
+
+static inv_status rows_run(const inv_call *c)
+{
+    const rows r = rows_of(c->node, &c->in[0].shape);
+    const target t = target_of(c, 2);
+    if (c->gpu)
+        INV_GPU(c->gpu, cross_entropy_rows)(c->gpu, c->in[0].dtype, &r, &t, c->in[0].data, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
+        each_row_f32(&r, &t, c->in[0].data, c->out[0].data);
+    else
+        each_row_f64(&r, &t, c->in[0].data, c->out[0].data);
+    return INV_OK;
+}
+
+/* share: of every row, or NULL, and gy has one for each */
+static void grad_on_host(const inv_call *c, const rows *r, const target *t, const double *share, const void *gy)
+{
+    if (c->in[0].dtype == INV_F32)
+        cross_entropy_grad_f32(r, t, c->in[0].data, share, gy, c->out[0].data);
+    else
+        cross_entropy_grad_f64(r, t, c->in[0].data, share, gy, c->out[0].data);
+}
+
+static inv_status mean_grad_run(const inv_call *c)
+{
+    const rows r = rows_of(c->node, &c->in[0].shape);
+    const target t = target_of(c, 3);
+    const double total = total_of(c->node, &r, t.label != NULL, t.weight != NULL), *g = c->in[2].data,
+                 *all = c->nin > 4 ? c->in[4].data : NULL;
+    if (c->gpu) {
+        INV_GPU(c->gpu, cross_entropy_grad)
+        (c->gpu, c->in[0].dtype, &r, &t, c->in[0].data, total, all, g, NULL, c->out[0].data);
+        return INV_OK;
+    }
+    const double share = *g / (all ? *all : total);
+    grad_on_host(c, &r, &t, &share, NULL);
+    return INV_OK;
+}
+
+static inv_status rows_grad_run(const inv_call *c)
+{
+    const rows r = rows_of(c->node, &c->in[0].shape);
+    const target t = target_of(c, 3);
+    if (c->gpu)
+        INV_GPU(c->gpu, cross_entropy_grad)
+        (c->gpu, c->in[0].dtype, &r, &t, c->in[0].data, 0, NULL, NULL, c->in[2].data, c->out[0].data);
+    else
+        grad_on_host(c, &r, &t, NULL, c->in[2].data);
+    return INV_OK;
+}
+
+static inv_status loss_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    const inv_id gy = inv_GO(b, 0);
+    if (gy == INV_NONE || !inv_wants(b, 0)) return INV_OK;
+    const inv_node n = *inv_nod(g, b->node);
+    const bool mean = strcmp(n.op_type, "CrossEntropyMean") == 0, hard = inv__in_dtype(g, &n, 1) == INV_I64;
+    const rows r = rows_of(&n, inv__in_shape(g, &n, 0));
+    const bool asks = mean && total_of(&n, &r, hard, inv__has_in(&n, 2)) == 0 && r.outer * r.inner > 0;
+    const inv_id in[5] = {n.in[0], n.in[1], gy, inv__has_in(&n, 2) ? n.in[2] : INV_NONE,
+                          asks ? inv_node_want(g, b->node, 1) : INV_NONE};
+    const uint32_t nin = asks ? 5 : in[3] != INV_NONE ? 4 : 3;
+    inv_grad_set(b, 0, inv_emit1(g, mean ? "CrossEntropyGrad" : "CrossEntropyRowsGrad", nin, in, n.nattr, n.attr));
+    return inv__grad_done(b);
+}
+
+static inv_status correct_infer(inv_graph *g, inv_node *n)
+{
+    const inv_shape s = inv_shape_of(1, (int64_t[]){2});
+    INV_TRY(class_operands(g, n, false));
+    inv__set_out(g, n, 0, INV_I64, &s);
+    return INV_OK;
+}
+
+static inv_status correct_run(const inv_call *c)
+{
+    const rows r = rows_of(c->node, &c->in[0].shape);
+    if (c->gpu)
+        INV_GPU(c->gpu, correct_count)(c->gpu, c->in[0].dtype, &r, c->in[0].data, c->in[1].data, c->ws, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32)
+        correct_count_f32(&r, c->in[0].data, c->in[1].data, c->out[0].data);
+    else
+        correct_count_f64(&r, c->in[0].data, c->in[1].data, c->out[0].data);
+    return INV_OK;
+}
+
+/* --- ONNX: classes lie along axis 1 --- */
+
+static inv_status emit_loss(inv_graph *g, const inv_node *n, inv_id x, bool known, inv_id *out)
+{
+    const char *how = inv_attr_string(n, "reduction", "mean");
+    const bool mean = strcmp(how, "mean") == 0, sum = strcmp(how, "sum") == 0;
+    const inv_attr *ignore = inv_attr_find(n, "ignore_index");
+    if (!mean && !sum && strcmp(how, "none") != 0)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "reduction must be none, sum or mean, not %s", how);
+    inv_attr attr[4] = {inv_attr_of_int("axis", 1), inv_attr_of_int("log", known)};
+    uint32_t nattr = 2;
+    if (sum) attr[nattr++] = inv_attr_of_int("sum", 1);
+    if (ignore) attr[nattr++] = inv_attr_of_int("ignore_index", ignore->i);
+    const inv_id in[3] = {x, inv__cast(g, n->in[1], INV_I64), inv__has_in(n, 2) ? n->in[2] : INV_NONE};
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    const inv_id loss = inv_emit1(g, mean || sum ? "CrossEntropyMean" : "CrossEntropyRows", in[2] == INV_NONE ? 2 : 3,
+                                  in, nattr, attr);
+    out[0] = inv__cast(g, loss, t);
+    return inv__done(g);
+}
+
+/* Shapes are checked by what it lowers to. */
+static inv_status onnx_operands(const inv_graph *g, const inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    const inv_dtype t = inv__in_dtype(g, n, 1);
+    if (t == INV_I64 || t == INV_I32) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "the labels are %s; int32 or int64 is wanted",
+                         inv_dtype_name(t));
+}
+
+static inv_status nll_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(onnx_operands(g, n));
+    return emit_loss(g, n, n->in[0], true, out);
+}
+
+/* Who asks for the logarithms of the probabilities gets them, and the loss is computed from them. */
+static inv_status sce_lower(inv_graph *g, const inv_node *n, inv_id *out)
+{
+    INV_TRY(onnx_operands(g, n));
+    if (!inv__has_out(n, 1)) return emit_loss(g, n, n->in[0], false, out);
+    out[1] = inv_emit1(g, "LogSoftmax", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_int("axis", 1)));
+    return emit_loss(g, n, out[1], true, out);
+}
+
+/* --- rows --- */
+
+static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
+
+static const inv_op_def mean_op = {
+    .size = sizeof mean_op, .domain = INV_IR, .name = "CrossEntropyMean", .since = 1, .in = "logits target weight?",
+    .out = "loss total?", .flags = INV_OP_NO_CLONE, .infer = mean_infer, .grad = loss_grad, .cpu = mean_run,
+    .work = inv__work_math,
+    .cuda = mean_run, .workspace = part_workspace, .flops = heavy_flops,
+    .cases = (const char *const[]){
+        "l = CrossEntropyMean<axis = 1>(float[4,5] x, float[4,5] t)",
+        "l = CrossEntropyMean<axis = 1>(float[2,5,3] x, float[2,5,3] t)",
+        "l = CrossEntropyMean<axis = 0>(float[40,3] x, float[40,3] var_t)",
+        "l = CrossEntropyMean<axis = 1>(float[150,2] x, int64[150] var_label)",
+        "l = CrossEntropyMean<axis = -1>(float[2,3,33] x, int64[2,3] var_label)",
+        "l = CrossEntropyMean<axis = 1>(float[2,515] x, int64[2] var_label)",
+        "l = CrossEntropyMean<axis = 1>(float[30,3] x, int64[30] var_label, float[3] var_w)",
+        "l, total = CrossEntropyMean<axis = 1, ignore_index = 1>(float[2,3,40] x, int64[2,40] var_label)",
+        "l = CrossEntropyMean<axis = 1, ignore_index = 0, sum = 1>(float[9,600] x, int64[9] var_label, "
+        "float[600] var_w)",
+        "l = CrossEntropyMean<axis = 1, log = 1>(float[4,5] x, int64[4] var_label, float[5] var_w)",
+        "l = CrossEntropyMean<axis = 1>(float[2,5,3] x, float[2,5,3] var_t, float[5] var_w)",
+        "l = CrossEntropyMean<axis = 1, sum = 1>(float[1,1] x, int64[1] label)", NULL},
+    .doc = "cross entropy of softmax(logits) along `axis`, nats, mean over rows; int64 labels or soft targets, weights "
+           "of classes, ignore_index; a label outside the classes gives NaN"};
+
+static const inv_op_def mean_grad_op = {
+    .size = sizeof mean_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
+    .in = "logits target g weight? total?", .out = "gx", .inplace = 1, .infer = mean_grad_infer, .cpu = mean_grad_run,
+    .work = inv__work_math,
+    .cuda = mean_grad_run, .flops = heavy_flops,
+    .cases = (const char *const[]){
+        "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1>(float[2,520] x, float[2,520] t, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1>(float[2,5,3] x, int64[2,3] var_label, double[] g)",
+        "gx = CrossEntropyGrad<axis = 1>(float[2,40,3] x, int64[2,3] var_label, double[] g)", NULL},
+    .doc = "gradient of CrossEntropyMean to its logits"};
+
+static const inv_op_def rows_op = {
+    .size = sizeof rows_op, .domain = INV_IR, .name = "CrossEntropyRows", .since = 1, .in = "logits labels weight?",
+    .out = "loss", .infer = rows_infer, .grad = loss_grad, .cpu = rows_run,
+    .work = inv__work_math, .cuda = rows_run, .flops = heavy_flops,
+    .cases = (const char *const[]){
+        "l = CrossEntropyRows<axis = 1>(float[4,5] x, int64[4] var_label)",
+        "l = CrossEntropyRows<axis = 1, ignore_index = 1>(float[2,5,3] x, int64[2,3] var_label, float[5] var_w)",
+        "l = CrossEntropyRows<axis = 1, ignore_index = 0>(float[9,600] x, int64[9] var_label, float[600] var_w)",
+        "l = CrossEntropyRows<axis = 1, log = 1>(float[2,40,3] x, int64[2,3] var_label)",
+        "l = CrossEntropyRows<axis = 1>(float[0,5] x, int64[0] label)", NULL},
+    .doc = "cross entropy of softmax(logits) along `axis`, nats, for each row; weights of classes, ignore_index"};
+
+static const inv_op_def rows_grad_op = {
+    .size = sizeof rows_grad_op, .domain = INV_IR, .name = "CrossEntropyRowsGrad", .since = 1,
+    .in = "logits labels gy weight?", .out = "gx", .inplace = 1, .infer = rows_grad_infer, .cpu = rows_grad_run,
+    .work = inv__work_math,
+    .cuda = rows_grad_run, .flops = heavy_flops,
+    .cases = (const char *const[]){
+        "gx = CrossEntropyRowsGrad<axis = 1>(float[2,5,3] x, int64[2,3] var_label, float[2,3] gy)", NULL},
+    .doc = "gradient of CrossEntropyRows to its logits"};
+
+static const inv_op_def correct_count = {
+    .size = sizeof correct_count, .domain = INV_IR, .name = "CorrectCount", .since = 1, .in = "logits labels",
+    .out = "count", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = correct_infer, .cpu = correct_run,
+    .work = inv__work_sum,
+    .cuda = correct_run, .workspace = part_workspace,
+    .cases = (const char *const[]){
+        "c = CorrectCount<axis = 1>(float[200,3] x, int64[200] var_label)",
+        "c = CorrectCount<axis = 1>(float[2,5,3] x, int64[2,3] var_label)",
+        "c = CorrectCount<axis = -1>(float[5,2,3] x, int64[5,2] var_label)",
+        "c = CorrectCount<axis = 0, ignore_index = 1>(float[40,7] x, int64[7] var_label)",
+        "c = CorrectCount<axis = 1>(float[3,600] x, int64[3] var_label)",
+        "c = CorrectCount<axis = 1>(float[0,4] x, int64[0] var_label)", NULL},
+    .doc = "int64[2]: rows whose largest logit along `axis` (the first one) is the label, and rows that count"};
+
+static const inv_op_def nll_12 = {
+    .size = sizeof nll_12, .domain = "", .name = "NegativeLogLikelihoodLoss", .since = 12,
+    .in = "input target weight?", .out = "loss", .infer = inv__infer_lowered, .lower = nll_lower,
+    .cases = (const char *const[]){
+        "l = NegativeLogLikelihoodLoss(float[4,5] x, int64[4] var_t, float[5] var_w)",
+        "l = NegativeLogLikelihoodLoss<reduction = \"none\", ignore_index = 0>(float[2,5,3] x, int32[2,3] var_t)",
+        "l = NegativeLogLikelihoodLoss<reduction = \"sum\">(float[2,5,3,2] x, int64[2,3,2] var_t)", NULL},
+    .doc = "-w x[target]; to CrossEntropyMean or CrossEntropyRows. ONNX NegativeLogLikelihoodLoss-12, -13, -22"};
+
+static const inv_op_def sce_12 = {
+    .size = sizeof sce_12, .domain = "", .name = "SoftmaxCrossEntropyLoss", .since = 12,
+    .in = "scores labels weights?", .out = "output log_prob?", .infer = inv__infer_lowered, .lower = sce_lower,
+    .cases = (const char *const[]){
+        "l = SoftmaxCrossEntropyLoss(float[4,5] x, int64[4] var_t, float[5] var_w)",
+        "l, p = SoftmaxCrossEntropyLoss<ignore_index = 1>(float[2,5,3] x, int32[2,3] var_t)",
+        "l = SoftmaxCrossEntropyLoss<reduction = \"none\">(float[2,5,3] x, int64[2,3] var_t)", NULL},
+    .doc = "cross entropy of softmax(scores); to CrossEntropyMean or CrossEntropyRows, log_prob, where wanted, to "
+           "LogSoftmax. ONNX SoftmaxCrossEntropyLoss-12, -13"};
+
+const inv_op_def *const inv_ops_class_loss[] = {&mean_op,       &mean_grad_op, &rows_op, &rows_grad_op,
+                                                &correct_count, &nll_12,       &sce_12,  NULL};

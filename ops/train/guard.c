@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The guard: a fingerprint of a value taken in forward, and its comparison after reconstruction.
+ *
+ * GuardSum<key>(v) -> float64[6]: four projections of the whole tensor on random signs, the sum of squares, the number
+ * of non-finite elements (which count as 0 elsewhere). For an error e of norm |e|, a projection of e has mean 0 and
+ * variance |e|^2 whatever the distribution of e over channels, so one bad channel cannot hide. GuardCheck<key, slot>(v,
+ * fp) writes sqrt(mean over projections of (p - p')^2) / sqrt(sum of squares), an estimate of the relative L2 error.
+ * Attribute `every`: of a sample of the elements (inv__guard_place). What is not real is taken as its bits, each an
+ * element 0 or 1: then it is the square root of how many changed for each that was set.
+ *
+ * The bits of a fingerprint depend on values only: fixed shares, sixteen lanes each, added in order. */
+#include "ops/base/families.h"
+#include "ops/train/guard_gpu.h"
+#include "ops/base/parallel.h"
+#include "ops/gpu/philox.h"
+#include "ops/base/util.h"
+
+#define PARTS 64   /* shares at most */
+#define SHARE 2048 /* elements of a share at least; a multiple of 64 */
+#define NPROJ INV_GUARD_NPROJ
+#define NSUM INV_GUARD_NSUM
+#define COUNT_SHARE 2048 /* elements per block of the count on a device */
+
+/* Four signs per nibble. */
+static const double sign[16][4] = {
+    {1, 1, 1, 1},   {-1, 1, 1, 1},   {1, -1, 1, 1},   {-1, -1, 1, 1},   {1, 1, -1, 1},   {-1, 1, -1, 1},
+    {1, -1, -1, 1}, {-1, -1, -1, 1}, {1, 1, 1, -1},   {-1, 1, 1, -1},   {1, -1, 1, -1},  {-1, -1, 1, -1},
+    {1, 1, -1, -1}, {-1, 1, -1, -1}, {1, -1, -1, -1}, {-1, -1, -1, -1}};
+
+/* x, or -x where the lowest bit of `minus` is set; all in integers, which vectors of any length do at once. */
+static inline float flip_f32(float x, uint32_t minus)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    u ^= minus << 31;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+static inline double flip_f64(double x, uint32_t minus)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    u ^= (uint64_t)minus << 63;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+#define INV_BOTH "ops/train/guard_kernels.inc"
+#include "ops/base/both_reals.inc"
+
+/* Adds words w0..w1-1, of which x has the first. Sums of whole numbers, exact in any order. */
+INV_SIMD static void project_words(const uint8_t *x, int64_t w0, int64_t w1, uint64_t key, int64_t sum[NSUM])
+{
+    int64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, ones = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3, ones)
+    for (int64_t i = w0; i < w1; i++) {
+        uint64_t w;
+        memcpy(&w, x + 8 * (i - w0), sizeof w);
+        const uint64_t b = (uint64_t)i;
+        const int all = inv__guard_ones(w);
+        ones += all;
+        s0 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 0));
+        s1 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 1));
+        s2 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 2));
+        s3 += all - 2 * inv__guard_ones(w & inv__guard_signs(key, b, 3));
+    }
+    const int64_t more[] = {s0, s1, s2, s3, ones};
+    for (int k = 0; k <= NPROJ; k++) sum[k] += more[k];
+}
+
+static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, double out[NSUM])
+{
+    int64_t sum[NSUM] = {0};
+    const int64_t words = nbytes / 8, share = SHARE / 8;
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (nbytes > INV_OMP_MIN)
+    for (int64_t w = 0; w < words; w += share) project_words(x + 8 * w, w, inv__min64(w + share, words), key, sum);
+    if (nbytes % 8) {
+        uint8_t rest[8] = {0};
+        memcpy(rest, x + 8 * words, (size_t)(nbytes % 8));
+        project_words(rest, words, words + 1, key, sum);
+    }
+    for (int k = 0; k < NSUM; k++) out[k] = (double)sum[k];
+}
+
+static void fingerprint(const inv_tensor *v, int64_t every, uint64_t key, double out[NSUM])
+{
+    if (v->dtype == INV_F32)
+        fingerprint_f32(v->data, v->n, every, key, out);
+    else if (v->dtype == INV_F64)
+        fingerprint_f64(v->data, v->n, every, key, out);
+    else
+        fingerprint_bits(v->data, v->n * (int64_t)inv_dtype_size(v->dtype), key, out);
+}
+
+static int64_t every_of(const inv_node *n) { return inv_attr_int(n, "every", 1); }
+
+/* What is fingerprinted of v, counted as launches do. */
+static int64_t taken(const inv_graph *g, const inv_node *n)
+{
+    size_t nbytes = 0;
+    const inv_dtype t = inv__in_dtype(g, n, 0);
+    const inv_shape *s = inv__in_shape(g, n, 0);
+    if (t == INV_F32 || t == INV_F64) return inv__guard_sampled(inv_shape_nelem(s), every_of(n));
+    return inv_shape_nbytes(s, t, &nbytes) ? (int64_t)nbytes : 0;
+}
+
+static inv_status sum_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 1));
+    inv_shape s = inv_shape_of(1, (int64_t[]){NSUM});
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+static inv_status check_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    const inv_shape *s = inv__in_shape(g, n, 1);
+    if (inv__in_dtype(g, n, 1) == INV_F64 && s->rank == 1 && s->dim[0] == NSUM) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "input 1 must be a fingerprint, double[%d]", NSUM);
+}
+
+static void on_device(const inv_call *c, double *fp, const double *then, double *drift)
+{
+    const inv_tensor *v = &c->in[0];
+    const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
+    const int64_t every = every_of(c->node);
+    if (v->dtype == INV_F32 || v->dtype == INV_F64)
+        INV_GPU(c->gpu, guard)(c->gpu, v->dtype, inv__guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then,
+                               drift);
+    else
+        INV_GPU(c->gpu, guard)(c->gpu, INV_U8, v->n * (int64_t)inv_dtype_size(v->dtype), 1, key, v->data, c->ws, fp,
+                               then, drift);
+}
+
+static inv_status sum_run(const inv_call *c)
+{
+    if (c->gpu)
+        on_device(c, c->out[0].data, NULL, NULL);
+    else
+        fingerprint(&c->in[0], every_of(c->node), (uint64_t)inv_attr_int(c->node, "key", 0), c->out[0].data);
+    return INV_OK;
+}
+
+static inv_status check_run(const inv_call *c)
+{
+    double now[NSUM], d = 0;
+    const double *then = c->in[1].data;
+    const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
+    const int64_t slot = inv_attr_int(c->node, "slot", 0);
+    if (c->gpu) {
+        on_device(c, NULL, then, c->gpu->drift + slot);
+        return INV_OK;
+    }
+    if (c->step == NULL || c->step->drift == NULL) return INV_E_INTERNAL;
+    fingerprint(&c->in[0], every_of(c->node), key, now);
+    for (int k = 0; k < NPROJ; k++) d += (now[k] - then[k]) * (now[k] - then[k]);
+    d = sqrt(d / NPROJ);
+    double drift = d == 0 ? 0 : d / fmax(sqrt(then[NPROJ]), 1e-30);
+    if (now[NPROJ + 1] != then[NPROJ + 1] || isnan(drift)) drift = INFINITY;
+    c->step->drift[slot] = drift;
+    return INV_OK;
+}
+
+/* --- GuardPick --- */
+
+static inv_status pick_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__need_real(g, n, 0));
+    const int64_t all = taken(g, n);
+    const inv_shape s = every_of(n) > 1 ? inv_shape_of(2, (int64_t[]){8, all / 8}) : inv_shape_of(1, &all);
+    for (uint32_t k = 0; k < n->nout; k++) inv__set_out(g, n, k, inv__in_dtype(g, n, 0), &s);
+    return INV_OK;
+}
+
+static inv_status pick_run(const inv_call *c)
+{
+    const inv_tensor *v = &c->in[0];
+    const int64_t every = every_of(c->node), n = inv__guard_sampled(v->n, every);
+    void *one = c->nout > 1 ? c->out[1].data : NULL;
+    if (c->gpu)
+        INV_GPU(c->gpu, guard_pick)(c->gpu, v->dtype, n, every, v->data, c->out[0].data, one);
+    else
+        (v->dtype == INV_F64 ? pick_f64 : pick_f32)(v->data, n, every, c->out[0].data, one);
+    return INV_OK;
+}
+
+/* Per element: four signed sums, and one of squares. */
+static double guard_flops(const inv_graph *g, const inv_node *n) { return 9.0 * (double)taken(g, n); }
+
+static size_t guard_workspace(const inv_graph *g, const inv_node *n)
+{
+    return g->gpu ? (size_t)inv__guard_blocks(taken(g, n)) * NSUM * sizeof(double) : 0;
+}
+
+static inv_status count_infer(inv_graph *g, inv_node *n)
+{
+    for (uint32_t i = 0; i < n->nin; i++) INV_TRY(inv__need_real(g, n, i));
+    inv_shape s = inv_shape_scalar();
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+/* The host's lists are read at once, the launches pass them on by value. */
+static inv_status count_gpu(const inv_call *c)
+{
+    inv_guard_list list = {.count = 0};
+    bool first = true;
+    const int64_t blocks = (int64_t)(c->ws_nbytes / sizeof(double));
+    for (uint32_t i = 0; i < c->nin; i++) {
+        list.x[list.count] = c->in[i].data;
+        list.n[list.count] = c->in[i].n;
+        list.wide[list.count++] = c->in[i].dtype == INV_F64;
+        if (list.count < INV_GUARD_LIST && i + 1 < c->nin) continue;
+        INV_GPU(c->gpu, count_nonfinite)(c->gpu, &list, blocks, first, c->ws);
+        first = false;
+        list.count = 0;
+    }
+    INV_GPU(c->gpu, count_nonfinite_end)(c->gpu, first ? 0 : blocks, c->ws, c->out[0].data);
+    return INV_OK;
+}
+
+static size_t count_workspace(const inv_graph *g, const inv_node *n)
+{
+    int64_t all = 0;
+    for (uint32_t i = 0; i < n->nin && g->gpu; i++) all += inv_shape_nelem(inv__in_shape(g, n, i));
+    const int64_t blocks = all / COUNT_SHARE + 1;
+    return g->gpu ? (size_t)inv__min64(blocks, INV_GUARD_MOST) * sizeof(double) : 0;
+}
+
+static inv_status count_run(const inv_call *c)
+{
+    int64_t count = 0;
+    if (c->gpu) return count_gpu(c);
+    for (uint32_t i = 0; i < c->nin; i++) {
+        int64_t n = c->in[i].n;
+        const float *f = c->in[i].dtype == INV_F32 ? c->in[i].data : NULL;
+        const double *d = f ? NULL : c->in[i].data;
+#pragma omp parallel for schedule(static) reduction(+ : count) if (n > INV_OMP_MIN)
+        for (int64_t k = 0; k < n; k++) count += f ? !isfinite(f[k]) : !isfinite(d[k]);
+    }
+    *(double *)c->out[0].data = (double)count;
+    return INV_OK;
+}
+
+static const inv_op_def guard_sum = {
+    .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_run,
+    .work = inv__work_sum, .cuda = sum_run,
+    .workspace = guard_workspace, .flops = guard_flops,
+    .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
+                                   "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)",
+                                   "fp = GuardSum<key = 7, every = 3>(float[5000] v)",
+                                   "v = Log(float[4000] x)\nfp = GuardSum<key = 7, every = 3>(v)",
+                                   "fp = GuardSum<key = 8>(uint8[41,101] v)", NULL},
+    .doc = "fingerprint of a tensor: four random-sign projections, sum of squares, number of non-finite elements"};
+
+static const inv_op_def guard_pick = {
+    .size = sizeof guard_pick, .domain = INV_IR, .name = "GuardPick", .since = 1, .in = "v", .out = "sample one?",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = pick_infer, .cpu = pick_run, .cuda = pick_run,
+    .flops = inv__flops_none, .work = inv__work_stream,
+    .cases = (const char *const[]){"s = GuardPick<every = 3>(float[5000] v)", "s, one = GuardPick(float[3,5] v)", NULL},
+    .doc = "a sample of a tensor's elements, in order, and as many ones: to compare what is computed from them; in "
+           "eight rows, of which CompareBits makes bytes fastest"};
+
+static const inv_op_def guard_check = {
+    .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp", .out = "",
+    .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .cpu = check_run,
+    .work = inv__work_sum,
+    .cuda = check_run, .workspace = guard_workspace,
+    .flops = guard_flops,
+    .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]"};
+
+static const inv_op_def count_nonfinite = {
+    .size = sizeof count_nonfinite,
+    .domain = INV_IR,
+    .name = "CountNonFinite",
+    .since = 1,
+    .in = "xs*",
+    .out = "n",
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD,
+    .infer = count_infer,
+    .cpu = count_run, .work = inv__work_sum,
+    .cuda = count_run,
+    .workspace = count_workspace,
+    .flops = inv__flops_none,
+    .cases =
+        (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)",
+                              "v = Log(float[3,1300] x)\nn = CountNonFinite(v, float[4] y, v)", NULL},
+    .doc = "how many elements are NaN or infinite"};
+
+const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_pick, &guard_check, &count_nonfinite, NULL};

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The guard on the device. A block computes the signs of a tile of elements together, one 64-bit word per 64 elements
+ * and projection, and shares them; then a warp needs the same four half words for the 32 elements it reads. */
+#include "ops/gpu/device.cuh"
+#include "ops/train/guard_gpu.h"
+#include "ops/gpu/philox.h"
+
+#define THREADS INV_SYNC_THREADS
+#define TAKE 8 /* elements that a thread has on the way at a time */
+#define NSUM INV_GUARD_NSUM
+
+struct alignas(16) guard_signs { /* of 32 elements: bit i set: projection k takes away element i */
+    uint32_t word[INV_GUARD_NPROJ];
+};
+
+template <class X> INV_DEVICE bool is_finite(X v) { return v - v == 0; }
+
+/* d with its sign changed if the top bit of `flip` is set. */
+INV_DEVICE double signed_by(double d, uint32_t flip)
+{
+    uint64_t bits;
+    memcpy(&bits, &d, sizeof bits);
+    bits ^= (uint64_t)(flip & 0x80000000u) << 32;
+    memcpy(&d, &bits, sizeof d);
+    return d;
+}
+
+/* This block's tiles. CLEAN: elements that are not finite are counted and taken as 0; otherwise all are taken as
+ * finite, and the sum of squares tells if that was wrong. */
+template <bool CLEAN, class X>
+INV_DEVICE void guard_walk(int64_t n, int64_t every, uint64_t key, const X *x, double sum[NSUM])
+{
+    INV_SHARED guard_signs signs[2][INV_GUARD_TILE / 32];
+    const int t = (int)threadIdx.x, k = t % INV_GUARD_NPROJ, shift = 31 - t % 32;
+    int turn = 0;
+    for (int i = 0; i < NSUM; i++) sum[i] = 0;
+    __syncthreads();
+    for (int64_t tile = (int64_t)blockIdx.x * INV_GUARD_TILE; tile < n; tile += (int64_t)gridDim.x * INV_GUARD_TILE) {
+        for (int b = t / INV_GUARD_NPROJ; b < INV_GUARD_TILE / 64; b += THREADS / INV_GUARD_NPROJ) {
+            const uint64_t w = inv__guard_signs(key, (uint64_t)(tile / 64 + b), k);
+            signs[turn][2 * b].word[k] = (uint32_t)w;
+            signs[turn][2 * b + 1].word[k] = (uint32_t)(w >> 32);
+        }
+        __syncthreads(); /* one per tile: the other half of `signs` is written next */
+        for (int u = 0; u < INV_GUARD_TILE / THREADS; u += TAKE) {
+            X v[TAKE];
+            for (int i = 0; i < TAKE; i++) {
+                const int64_t at = tile + (u + i) * THREADS + t;
+                v[i] = at < n ? x[inv__guard_place(key, every, at)] : (X)0;
+            }
+            for (int i = 0; i < TAKE; i++) {
+                const guard_signs s = signs[turn][(u + i) * (THREADS / 32) + t / 32];
+                const bool fine = !CLEAN || is_finite(v[i]);
+                const double d = fine ? (double)v[i] : 0;
+                for (int j = 0; j < INV_GUARD_NPROJ; j++) sum[j] += signed_by(d, s.word[j] << shift);
+                sum[INV_GUARD_NPROJ] += d * d;
+                if (CLEAN && !fine) sum[INV_GUARD_NPROJ + 1] += 1;
+            }
+        }
+        turn ^= 1;
+    }
+    for (int i = 0; i < NSUM; i++) sum[i] = inv_block_sum(sum[i]);
+}
+
+/* part[k * blocks + block] */
+template <class X> INV_KERNEL guard_kernel(int64_t n, int64_t every, uint64_t key, const X *x, double *part)
+{
+    double sum[NSUM];
+    guard_walk<false>(n, every, key, x, sum);
+    if (!is_finite(sum[INV_GUARD_NPROJ])) guard_walk<true>(n, every, key, x, sum); /* the whole block decides alike */
+    if (threadIdx.x == 0) {
+        for (int k = 0; k < NSUM; k++) part[k * (int64_t)gridDim.x + blockIdx.x] = sum[k];
+    }
+}
+
+/* The same of bits. */
+INV_KERNEL guard_bits_kernel(int64_t nbytes, uint64_t key, const uint8_t *x, double *part)
+{
+    double sum[NSUM] = {0};
+    INV_EACH(i, (nbytes + 7) / 8) {
+        const uint64_t w = inv__guard_word(x, nbytes, i);
+        const int all = inv__guard_ones(w);
+        for (int k = 0; k < INV_GUARD_NPROJ; k++)
+            sum[k] += all - 2 * inv__guard_ones(w & inv__guard_signs(key, (uint64_t)i, k));
+        sum[INV_GUARD_NPROJ] += all;
+    }
+    for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
+    if (threadIdx.x == 0) {
+        for (int k = 0; k < NSUM; k++) part[k * (int64_t)gridDim.x + blockIdx.x] = sum[k];
+    }
+}
+
+template <class X> INV_KERNEL guard_pick_kernel(int64_t n, int64_t every, const X *x, X *out, X *one)
+{
+    INV_EACH(i, n) {
+        out[i] = x[inv__guard_place(0, every, i)];
+        if (one) one[i] = 1;
+    }
+}
+
+/* As check_run in guard.c. */
+INV_DEVICE double guard_drift(const double *now, const double *then)
+{
+    double d = 0;
+    for (int k = 0; k < INV_GUARD_NPROJ; k++) d += (now[k] - then[k]) * (now[k] - then[k]);
+    d = sqrt(d / INV_GUARD_NPROJ);
+    const double drift = d == 0 ? 0 : d / fmax(sqrt(then[INV_GUARD_NPROJ]), 1e-30);
+    const bool same = now[INV_GUARD_NPROJ + 1] == then[INV_GUARD_NPROJ + 1];
+    return !same || drift != drift ? HUGE_VAL : drift;
+}
+
+/* One block. */
+INV_KERNEL guard_end_kernel(int64_t blocks, const double *part, double *fp, const double *then, double *drift)
+{
+    double sum[NSUM];
+    for (int k = 0; k < NSUM; k++) {
+        sum[k] = 0;
+        for (int64_t b = threadIdx.x; b < blocks; b += THREADS) sum[k] += part[k * blocks + b];
+    }
+    for (int k = 0; k < NSUM; k++) sum[k] = inv_block_sum(sum[k]);
+    if (threadIdx.x != 0) return;
+    for (int k = 0; k < NSUM && fp; k++) fp[k] = sum[k];
+    if (!fp) *drift = guard_drift(sum, then);
+}
+
+template <class X> INV_DEVICE int count_in(const X *x, int64_t n)
+{
+    int count = 0;
+    INV_EACH(i, n) count += is_finite(x[i]) ? 0 : 1;
+    return count;
+}
+
+INV_KERNEL count_kernel(inv_guard_list list, bool first, double *count)
+{
+    double mine = 0;
+    for (int i = 0; i < list.count; i++) {
+        mine += list.wide[i] ? count_in((const double *)list.x[i], list.n[i])
+                             : count_in((const float *)list.x[i], list.n[i]);
+    }
+    mine = inv_block_sum(mine);
+    if (threadIdx.x == 0) count[blockIdx.x] = (first ? 0 : count[blockIdx.x]) + mine;
+}
+
+INV_KERNEL count_end_kernel(int64_t blocks, const double *count, double *out)
+{
+    double sum = 0;
+    for (int64_t b = threadIdx.x; b < blocks; b += THREADS) sum += count[b];
+    sum = inv_block_sum(sum);
+    if (threadIdx.x == 0) *out = sum;
+}
+
+extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, uint64_t key,
+                                    const void *x, double *ws, double *fp, const double *then, double *drift)
+{
+    const int64_t blocks = inv__guard_blocks(n);
+    if (t == INV_F64)
+        inv_start_sync(gpu, guard_kernel<double>, blocks, THREADS, n, every, key, (const double *)x, ws);
+    else if (t == INV_F32)
+        inv_start_sync(gpu, guard_kernel<float>, blocks, THREADS, n, every, key, (const float *)x, ws);
+    else
+        inv_start_sync(gpu, guard_bits_kernel, blocks, THREADS, n, key, (const uint8_t *)x, ws);
+    inv_start_sync(gpu, guard_end_kernel, 1, THREADS, blocks, (const double *)ws, fp, then, drift);
+}
+
+extern "C" void INV_GPU_NAME(guard_pick)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, const void *x,
+                                         void *out, void *one)
+{
+    if (t == INV_F64)
+        inv_start(gpu, guard_pick_kernel<double>, inv_blocks(n), INV_THREADS, n, every, (const double *)x,
+                  (double *)out, (double *)one);
+    else
+        inv_start(gpu, guard_pick_kernel<float>, inv_blocks(n), INV_THREADS, n, every, (const float *)x,
+                  (float *)out, (float *)one);
+}
+
+extern "C" void INV_GPU_NAME(count_nonfinite)(const inv_gpu *gpu, const inv_guard_list *list, int64_t blocks,
+                                              bool first, double *count)
+{
+    inv_start_sync(gpu, count_kernel, blocks, THREADS, *list, first, count);
+}
+
+extern "C" void INV_GPU_NAME(count_nonfinite_end)(const inv_gpu *gpu, int64_t blocks, const double *count, double *out)
+{
+    inv_start_sync(gpu, count_end_kernel, 1, THREADS, blocks, count, out);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The guard on the device (ops/train/guard.c says what it computes). Elements are dealt out by their number alone, so
+ * equal values give equal bits. */
+#ifndef INV_OPS_TRAIN_GUARD_GPU_H
+#define INV_OPS_TRAIN_GUARD_GPU_H
+
+#include <string.h>
+
+#include "ops/gpu/gpu.h"
+#include "ops/gpu/philox.h"
+
+#define INV_GUARD_NPROJ 4
+#define INV_GUARD_NSUM (INV_GUARD_NPROJ + 2)
+#define INV_GUARD_TILE 2048 /* elements that a block takes at a time; a multiple of 64 */
+#define INV_GUARD_MOST 1024 /* blocks */
+#define INV_GUARD_LIST 64   /* tensors per launch of the count */
+
+/* Of how many elements the fingerprint is. With every > 1 it is of a sample: of each run of `every` times 64 elements
+ * one piece of 64, drawn by the key; what is left behind the last run is not in it. Bits are never sampled. */
+INV_HD int64_t inv__guard_sampled(int64_t n, int64_t every)
+{
+    return every > 1 ? n / (64 * every) * 64 : n;
+}
+
+/* Where in the tensor that element of the sample is. */
+INV_HD int64_t inv__guard_place(uint64_t key, int64_t every, int64_t at)
+{
+    if (every <= 1) return at;
+    const uint64_t run = (uint64_t)at / 64, drawn = (inv__mix64(~key, run) >> 32) * (uint64_t)every >> 32;
+    return (int64_t)((run * (uint64_t)every + drawn) * 64 + (uint64_t)at % 64);
+}
+
+/* Signs, a bit each, set: minus. Block b of 64 elements has one random word for all projections, which differ by a
+ * pattern over the elements and by a sign of the whole block. So any two elements have the same sign as often as not,
+ * and an error within one block is seen by four sums over its quarters. */
+INV_HD uint64_t inv__guard_word_of(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 0), b); }
+INV_HD unsigned inv__guard_turned(uint64_t key, uint64_t b) { return inv__mix64(inv__mix64(key, 1), b) & 15; }
+
+/* The pattern of projection k over the elements of a block. */
+INV_HD uint64_t inv__guard_pattern(int k)
+{
+    return (k & 1 ? 0xaaaaaaaaaaaaaaaau : 0) ^ (k & 2 ? 0xccccccccccccccccu : 0);
+}
+
+/* The signs of the block in projection k. */
+INV_HD uint64_t inv__guard_signs(uint64_t key, uint64_t b, int k)
+{
+    return inv__guard_word_of(key, b) ^ inv__guard_pattern(k) ^ (0 - (uint64_t)(inv__guard_turned(key, b) >> k & 1));
+}
+
+/* Bits set in a word, by halves: 2, 4, 8 bits at a time, then the bytes added up by a product. */
+INV_HD int inv__guard_ones(uint64_t w)
+{
+    w -= w >> 1 & 0x5555555555555555u;
+    w = (w & 0x3333333333333333u) + (w >> 2 & 0x3333333333333333u);
+    w = (w + (w >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (int)(w * 0x0101010101010101u >> 56);
+}
+
+/* The word of eight bytes, of which the last may have fewer. */
+INV_HD uint64_t inv__guard_word(const uint8_t *x, int64_t nbytes, int64_t word)
+{
+    uint64_t w = 0;
+    const int64_t left = nbytes - 8 * word;
+    memcpy(&w, x + 8 * word, (size_t)(left < 8 ? left : 8));
+    return w;
+}
+
+static inline int64_t inv__guard_blocks(int64_t n)
+{
+    const int64_t tiles = n > 0 ? (n + INV_GUARD_TILE - 1) / INV_GUARD_TILE : 1;
+    const int64_t rounds = (tiles + INV_GUARD_MOST - 1) / INV_GUARD_MOST;
+    return (tiles + rounds - 1) / rounds;
+}
+
+/* Some tensors, NULL where there are fewer. */
+typedef struct inv_guard_list {
+    const void *x[INV_GUARD_LIST];
+    int64_t n[INV_GUARD_LIST];
+    bool wide[INV_GUARD_LIST]; /* float64 */
+    int count;
+} inv_guard_list;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* n: of the sample; for type INV_U8 bytes of eight elements, each 0 or 1. fp NULL: compares with `then` and writes the
+ * relative error to *drift. ws: NSUM * blocks doubles. */
+INV_LAUNCHER(guard, inv_dtype t, int64_t n, int64_t every, uint64_t key, const void *x, double *ws, double *fp,
+             const double *then, double *drift);
+/* Elements 0..n-1 of the sample of x, drawn by key 0, into `out`, and n ones into `one`, unless it is NULL. */
+INV_LAUNCHER(guard_pick, inv_dtype t, int64_t n, int64_t every, const void *x, void *out, void *one);
+/* Adds the list's count to count[0..blocks-1]; `first` begins at 0. */
+INV_LAUNCHER(count_nonfinite, const inv_guard_list *list, int64_t blocks, bool first, double *count);
+INV_LAUNCHER(count_nonfinite_end, int64_t blocks, const double *count, double *out);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

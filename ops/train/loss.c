@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Losses of single elements: float64 scalars, whatever the type of their operands; their gradient operators take the
+ * scalar's gradient g. Those of classes are in class_loss.c.
+ *   MseMean(o, t), BceMean(logits, t), HuberMean<delta>(o, t)    means over all elements
+ *   NllMean<batch>(logdet?, z...)    mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet */
+#include "ops/base/families.h"
+#include "ops/train/loss.h"
+#include "ops/train/loss_gpu.h"
+#include "ops/base/parallel.h"
+#include "ops/base/util.h"
+
+#define PARTS 64
+
+typedef inv_loss_term kind;
+static const kind SQUARE = {INV_TERM_SQUARE, 0}, PLAIN = {INV_TERM_PLAIN, 0};
+
+#define INV_BOTH "ops/train/loss_kernels.inc"
+#include "ops/base/both_reals.inc"
+
+static const double half_ln_2pi = 0.91893853320467274178;
+
+/* Room for the sums of blocks on a device. */
+static size_t part_workspace(const inv_graph *g, const inv_node *n)
+{
+    (void)n;
+    return g->gpu ? INV_LOSS_PARTS * sizeof(double) : 0;
+}
+
+static inv_status scalar_out(inv_graph *g, const inv_node *n)
+{
+    inv_shape s = inv_shape_scalar();
+    inv__set_out(g, n, 0, INV_F64, &s);
+    return INV_OK;
+}
+
+/* --- means over all elements --- */
+
+static inv_status pair_operands(const inv_graph *g, const inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, 2));
+    if (inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1))) return INV_OK;
+    return inv_node_fail(g, n, INV_E_SHAPE, "output and target must have one shape");
+}
+
+static inv_status pair_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(pair_operands(g, n));
+    return scalar_out(g, n);
+}
+
+static inv_status pair_grad_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(pair_operands(g, n));
+    INV_TRY(inv__need_loss_grad(g, n, 2));
+    return inv__infer_same(g, n);
+}
+
+/* MseMean, BceMean, HuberMean and their gradients. */
+static kind kind_of(const inv_node *n)
+{
+    switch (n->op_type[0]) {
+    case 'M': return SQUARE;
+    case 'B': return (kind){INV_TERM_LOGISTIC, 0};
+    default: return (kind){INV_TERM_HUBER, inv_attr_float(n, "delta", 1)};
+    }
+}
+
+static double sum_of(kind k, const inv_tensor *x, const inv_tensor *t)
+{
+    const void *target = t ? t->data : NULL;
+    return x->dtype == INV_F32 ? sum_terms_f32(k, x->n, x->data, target) : sum_terms_f64(k, x->n, x->data, target);
+}
+
+static void scaled_grad(kind k, double factor, const inv_tensor *x, const inv_tensor *t, inv_tensor *out)
+{
+    const void *target = t ? t->data : NULL;
+    if (x->dtype == INV_F32)
+        grad_terms_f32(k, x->n, factor, x->data, target, out->data);
+    else
+        grad_terms_f64(k, x->n, factor, x->data, target, out->data);
+}
+
+/* The device's part: out = ((add ? out : 0) + factor * sum + constant) / divide. */
+static void sum_on_device(const inv_call *c, kind k, uint32_t x, uint32_t t, inv_loss_sum s)
+{
+    const inv_tensor *in = &c->in[x];
+    INV_GPU(c->gpu, loss_terms)(c->gpu, in->dtype, k, in->n, in->data, t ? c->in[t].data : NULL, &s, c->ws,
+                                c->out[0].data);
+}
+
+static inv_status pair_run(const inv_call *c)
+{
+    kind k = kind_of(c->node);
+    double n = (double)c->in[0].n;
+    if (c->gpu)
+        sum_on_device(c, k, 0, 1, (inv_loss_sum){.factor = 1, .divide = n});
+    else
+        *(double *)c->out[0].data = sum_of(k, &c->in[0], &c->in[1]) / n;
+    return INV_OK;
+}
+
+static inv_status pair_grad_run(const inv_call *c)
+{
+    kind k = kind_of(c->node);
+    double two = k.kind == INV_TERM_SQUARE ? 2.0 : 1.0, n = (double)c->in[0].n;
+    const double *g = c->in[2].data;
+    if (c->gpu)
+        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, c->in[0].dtype, k, c->in[0].n, two, n, g, c->in[0].data,
+                                         c->in[1].data, c->out[0].data);
+    else
+        scaled_grad(k, two * *g / n, &c->in[0], &c->in[1], &c->out[0]);
+    return INV_OK;
+}
+
+static inv_status pair_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
+    static const char *const op[] = {
+        [INV_TERM_SQUARE] = "MseGrad", [INV_TERM_LOGISTIC] = "BceGrad", [INV_TERM_HUBER] = "HuberGrad"};
+    const kind k = kind_of(inv_nod(g, b->node));
+    const inv_attr delta = inv_attr_of_float("delta", k.delta);
+    inv_grad_set(b, 0, inv_emit1(g, op[k.kind], INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)),
+                                 k.kind == INV_TERM_HUBER, &delta));
+    return inv__grad_done(b);
+}
+
+/* --- normalising flows --- */
+
+static inv_status nll_infer(inv_graph *g, inv_node *n)
+{
+    bool logdet = inv__has_in(n, 0);
+    if (n->nin < 2 || !inv__has_in(n, 1)) return inv_node_fail(g, n, INV_E_GRAPH, "at least one z is needed");
+    INV_TRY(inv__need(g, n, 0));
+    int64_t batch = inv__in_shape(g, n, 1)->rank > 0 ? inv__in_shape(g, n, 1)->dim[0] : 1;
+    for (uint32_t i = logdet ? 0 : 1; i < n->nin; i++) {
+        if (n->in[i] == INV_NONE) return inv_node_fail(g, n, INV_E_GRAPH, "input %u is missing", i);
+        INV_TRY(inv__need_real(g, n, i));
+        const inv_shape *s = inv__in_shape(g, n, i);
+        if (s->rank < 1 || s->dim[0] != batch)
+            return inv_node_fail(g, n, INV_E_SHAPE, "every operand must begin with the batch, %lld", (long long)batch);
+        if (i == 0 && inv_shape_nelem(s) != batch)
+            return inv_node_fail(g, n, INV_E_SHAPE, "logdet must have one number per sample, [%lld]", (long long)batch);
+    }
+    return scalar_out(g, n);
+}
+
+static double sum_plain(const inv_tensor *x)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < x->n; i++)
+        sum += x->dtype == INV_F32 ? (double)((const float *)x->data)[i] : ((const double *)x->data)[i];
+    return sum;
+}
+
+/* One operand after the other, added up in the output. */
+static void nll_on_device(const inv_call *c)
+{
+    bool logdet = c->in[0].data != NULL;
+    double batch = (double)c->in[1].shape.dim[0];
+    for (uint32_t i = 1; i < c->nin; i++) {
+        bool last = i + 1 == c->nin && !logdet;
+        inv_loss_sum s = {0.5, (double)c->in[i].n * half_ln_2pi, last ? batch : 1, i > 1};
+        sum_on_device(c, SQUARE, i, 0, s);
+    }
+    if (logdet) sum_on_device(c, PLAIN, 0, 0, (inv_loss_sum){-1, 0, batch, true});
+}
+
+static inv_status nll_run(const inv_call *c)
+{
+    double sum = 0;
+    if (c->gpu) return nll_on_device(c), INV_OK;
+    for (uint32_t i = 1; i < c->nin; i++)
+        sum += 0.5 * sum_of(SQUARE, &c->in[i], NULL) + (double)c->in[i].n * half_ln_2pi;
+    if (c->in[0].data) sum -= sum_plain(&c->in[0]);
+    *(double *)c->out[0].data = sum / (double)c->in[1].shape.dim[0];
+    return INV_OK;
+}
+
+static inv_status nll_grad(inv_grad *b)
+{
+    inv_graph *g = b->g;
+    inv_id gy = inv_GO(b, 0);
+    if (gy == INV_NONE) return INV_OK;
+    uint32_t nin = inv_nod(g, b->node)->nin;
+    int64_t batch = inv__shape(g, inv_I(b, 1))->dim[0];
+    for (uint32_t i = 1; i < nin; i++) {
+        if (inv_wants(b, i))
+            inv_grad_set(b, i,
+                         inv_emit1(g, "NllGradZ", INV_IN(inv_I(b, i), gy), INV_ATTRS(inv_attr_of_int("batch", batch))));
+    }
+    if (inv_I(b, 0) != INV_NONE && inv_wants(b, 0)) {
+        inv_shape s = *inv__shape(g, inv_I(b, 0));
+        int64_t t = (int64_t)inv_val(g, inv_I(b, 0))->dtype;
+        inv_grad_set(b, 0, inv_emit1(g, "NllGradLogdet", INV_IN(gy),
+                                     INV_ATTRS(inv__attr_of_shape("shape", &s), inv_attr_of_int("dtype", t),
+                                               inv_attr_of_int("batch", batch))));
+    }
+    return inv__grad_done(b);
+}
+
+static inv_status nll_z_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need(g, n, 2));
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_loss_grad(g, n, 1));
+    return inv__infer_same(g, n);
+}
+
+static inv_status nll_z_run(const inv_call *c)
+{
+    const double *g = c->in[1].data, batch = (double)inv_attr_int(c->node, "batch", 1);
+    if (c->gpu)
+        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, c->in[0].dtype, SQUARE, c->in[0].n, 1, batch, g, c->in[0].data, NULL,
+                                         c->out[0].data);
+    else
+        scaled_grad(SQUARE, *g / batch, &c->in[0], NULL, &c->out[0]);
+    return INV_OK;
+}
+
+static inv_status nll_logdet_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__need_loss_grad(g, n, 0));
+    inv_shape s = inv__attr_shape(n, "shape");
+    int64_t t = inv_attr_int(n, "dtype", INV_F32);
+    if (t != INV_F32 && t != INV_F64)
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype must be float or double");
+    inv__set_out(g, n, 0, (inv_dtype)t, &s);
+    return INV_OK;
+}
+
+static inv_status nll_logdet_run(const inv_call *c)
+{
+    const double *g = c->in[0].data, batch = (double)inv_attr_int(c->node, "batch", 1);
+    inv_tensor *out = &c->out[0];
+    if (c->gpu) {
+        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, out->dtype, PLAIN, out->n, -1, batch, g, NULL, NULL,
+                                         out->data);
+        return INV_OK;
+    }
+    double v = -*g / batch;
+    for (int64_t i = 0; i < out->n; i++) {
+        if (out->dtype == INV_F32)
+            ((float *)out->data)[i] = (float)v;
+        else
+            ((double *)out->data)[i] = v;
+    }
+    return INV_OK;
+}
+
+/* --- rows --- */
+
+static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
+
+static const inv_op_def mse_mean = {
+    .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss",
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
+    .work = inv__work_sum, .cuda = pair_run,
+    .workspace = part_workspace,
+    .cases = (const char *const[]){"l = MseMean(float[4,5] o, float[4,5] t)",
+                                  "l = MseMean(float[10,60] o, float[10,60] t)",
+                                  NULL},
+    .doc = "mean over all elements of (output - target)^2"};
+
+static const inv_op_def mse_grad = {
+    .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1, .in = "output target g", .out = "go",
+    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run,
+    .cases = (const char *const[]){"go = MseGrad(float[4,5] o, float[4,5] t, double[] g)", NULL},
+    .doc = "2 (output - target) g / elements"};
+
+static const inv_op_def bce_mean = {
+    .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1, .in = "logits target", .out = "loss",
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
+    .work = inv__work_sum, .cuda = pair_run,
+    .workspace = part_workspace, .flops = heavy_flops,
+    .cases = (const char *const[]){"l = BceMean(float[4,5] x, float[4,5] t)", NULL},
+    .doc = "mean over all elements of max(x,0) - x t + ln(1 + exp(-|x|)), nats"};
+
+static const inv_op_def bce_grad = {
+    .size = sizeof bce_grad, .domain = INV_IR, .name = "BceGrad", .since = 1, .in = "logits target g", .out = "gx",
+    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run, .flops = heavy_flops,
+    .cases = (const char *const[]){"gx = BceGrad(float[4,5] x, float[4,5] t, double[] g)", NULL},
+    .doc = "(sigmoid(logits) - target) g / elements"};
+
+static const inv_op_def huber_mean = {
+    .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1, .in = "output target", .out = "loss",
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
+    .work = inv__work_sum, .cuda = pair_run,
+    .workspace = part_workspace,
+    .cases = (const char *const[]){"l = HuberMean<delta = 0.4>(float[4,5] o, float[4,5] t)", NULL},
+    .doc = "mean over all elements of d^2/2, and delta (|d| - delta/2) beyond delta, d = output - target (Huber 1964)"};
+
+static const inv_op_def huber_grad = {
+    .size = sizeof huber_grad, .domain = INV_IR, .name = "HuberGrad", .since = 1, .in = "output target g",
+    .out = "go", .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run,
+    .cases = (const char *const[]){"go = HuberGrad<delta = 0.4>(float[4,5] o, float[4,5] t, double[] g)", NULL},
+    .doc = "output - target, within -delta and delta, times g / elements"};
+
+static const inv_op_def nll_mean = {
+    .size = sizeof nll_mean, .domain = INV_IR, .name = "NllMean", .since = 1, .in = "logdet? z*", .out = "loss",
+    .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .cpu = nll_run,
+    .work = inv__work_sum, .cuda = nll_run,
+    .workspace = part_workspace,
+    .cases = (const char *const[]){
+        "l = NllMean(float[4] logdet, float[4,5] z, float[4,2,3] w)",
+        "l = NllMean(, float[4,5] z, float[4,80] w)", NULL},
+    .doc = "mean over the batch of the sum of z^2/2 + ln(2 pi)/2 over all z, minus logdet, nats"};
+
+static const inv_op_def nll_grad_z = {
+    .size = sizeof nll_grad_z, .domain = INV_IR, .name = "NllGradZ", .since = 1, .in = "z g", .out = "gz",
+    .inplace = 1, .infer = nll_z_infer, .cpu = nll_z_run, .cuda = nll_z_run,
+    .cases = (const char *const[]){"gz = NllGradZ<batch = 4>(float[4,5] z, double[] g)", NULL},
+    .doc = "z g / batch"};
+
+static const inv_op_def nll_grad_logdet = {
+    .size = sizeof nll_grad_logdet, .domain = INV_IR, .name = "NllGradLogdet", .since = 1, .in = "g", .out = "gl",
+    .infer = nll_logdet_infer, .cpu = nll_logdet_run, .cuda = nll_logdet_run,
+    .cases = (const char *const[]){"gl = NllGradLogdet<batch = 4, shape = [4], dtype = 1>(double[] g)", NULL},
+    .doc = "-g / batch in every element"};
+
+const inv_op_def *const inv_ops_loss[] = {&mse_mean,   &mse_grad, &bce_mean,   &bce_grad,        &huber_mean,
+                                          &huber_grad, &nll_mean, &nll_grad_z, &nll_grad_logdet, NULL};

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies to host memory and back, of values that backward reads and device memory is not kept for. Recovery emits them
+ * (passes/recover/recover.c) for devices whose memory is apart from the host's; the executor queues them
+ * (executor/transfer.c).
+ */
+#include "ops/base/families.h"
+#include "ops/base/util.h"
+
+static inv_status offload_infer(inv_graph *g, inv_node *n)
+{
+    INV_TRY(inv__infer_same(g, n));
+    if (inv__has_out(n, 0)) inv_val(g, n->out[0])->mem = INV_MEM_HOST;
+    return INV_OK;
+}
+
+static const inv_op_def offload = {
+    .size = sizeof offload, .domain = INV_IR, .name = "Offload", .since = 1, .in = "x", .out = "copy",
+    .flags = INV_OP_TRANSFER | INV_OP_NO_GRAD, .infer = offload_infer, .flops = inv__flops_none,
+    .doc = "x, copied to host memory while what follows runs"};
+
+static const inv_op_def fetch = {
+    .size = sizeof fetch, .domain = INV_IR, .name = "Fetch", .since = 1, .in = "copy", .out = "x",
+    .flags = INV_OP_TRANSFER | INV_OP_NO_GRAD, .infer = inv__infer_same, .flops = inv__flops_none,
+    .doc = "what Offload has copied, back in device memory: the same bits"};
+
+const inv_op_def *const inv_ops_offload[] = {&offload, &fetch, NULL};

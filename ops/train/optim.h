@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Rows of optim.c, listed by dropout.c. */
+#ifndef INV_OPS_TRAIN_OPTIM_H
+#define INV_OPS_TRAIN_OPTIM_H
+
+#include "core/op.h"
+
+extern const inv_op_def inv__op_sgd, inv__op_momentum, inv__op_adam, inv__op_assign;
+
+#endif

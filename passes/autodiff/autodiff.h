@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The loss, backward and the update as nodes of the graph. */
+#ifndef INV_PASSES_AUTODIFF_AUTODIFF_H
+#define INV_PASSES_AUTODIFF_AUTODIFF_H
+
+#include "core/program.h"
+
+/* add_loss.c: loss (and metric) nodes */
+inv_status inv_pass_loss(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* grad.c: backward nodes; gradients of trainable parameters and, if wanted, inputs */
+inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* optimizer_update.c: how many tensors of a parameter's size an optimizer keeps of it */
+size_t inv_optimizer_states(const inv_session_options *o);
+/* optimizer and running statistics, as commit nodes */
+inv_status inv_pass_update(inv_graph *g, const inv_request *rq, inv_plan *plan);
+/* grad.c: the operator Gradient, which stands for reverse mode between values of the model; out: one per `xs` */
+bool inv_is_gradient(const inv_node *n);
+inv_status inv_lower_gradient(inv_graph *g, const inv_node *n, inv_id *out);
+
+#endif

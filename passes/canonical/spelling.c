@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Spellings: what exporters and authors write in several operators and what one canonical operator says, as data
+ * (passes/canonical/spellings.inc). A row is a pattern and what stands for its last value, both statements of the text
+ * form (docs/text-form.md). A pattern fits where its operators and attributes are there, no other node reads what lies
+ * between, and the new value has type and extents of the old one. Operands of commutative operators match in either
+ * order; attributes that the pattern does not list must be absent.
+ * requires, gives: canonical forward graph, after simplification. */
+#include <math.h>
+#include <string.h>
+
+#include "core/text.h"
+#include "passes/canonical/canonical.h"
+#include "passes/canonical/spelling.h"
+
+typedef struct spelling {
+    const char *match, *solve;
+} spelling;
+
+static const spelling spellings[] = {
+#define SPELLING(match, solve) {match, solve},
+#include "passes/canonical/spellings.inc"
+#undef SPELLING
+};
+
+enum { ROWS = sizeof spellings / sizeof *spellings };
+
+/* --- rows, compiled --- */
+
+static inv_status compile_term(inv_arena *a, const char *text, inv_term *out)
+{
+    *out = (inv_term){.text = text, .what = text};
+    out->is_number = inv__word_double(text, &out->number);
+    const char *open = strchr(text, '(');
+    if (!open) return INV_OK;
+    out->is_call = true;
+    out->what = inv__arena_strndup(a, text, (size_t)(open - text));
+    if (!out->what) return INV_E_NOMEM;
+    for (const char *p = open; *p != ')' && out->nargs < INV_SPELLING_ARGS;) {
+        size_t n = strcspn(++p, ",)");
+        const char *arg = inv__arena_strndup(a, p, n);
+        if (!arg) return INV_E_NOMEM;
+        out->arg[out->nargs++] = arg;
+        p += n;
+    }
+    return INV_OK;
+}
+
+static inv_status compile_text(inv_speller *s, const char *text, inv_spelling_step **steps, uint32_t *n)
+{
+    inv_stmts st;
+    INV_TRY(inv_text_stmts(s->g->ctx, s->rows, text, &st));
+    INV_CHECK(st.n > 0 && st.n <= INV_SPELLING_STEPS, s->g->ctx, INV_E_INTERNAL, "spelling of %zu statements: %s", st.n,
+              text);
+    *n = (uint32_t)st.n;
+    *steps = INV_ARENA_NEW(s->rows, inv_spelling_step, st.n);
+    if (!*steps) return INV_E_NOMEM;
+    for (size_t i = 0; i < st.n; i++) {
+        inv_spelling_step *to = &(*steps)[i];
+        const inv_stmt *from = to->s = &st.at[i];
+        bool any = strcmp(from->domain, "ai.onnx") != 0; /* else what would have to be lowered is meant */
+        to->op = any ? inv_registry_op(s->g->ctx->registry, "ai.invonnx.ir", from->op, 0) : NULL;
+        if (!to->op) to->op = inv_registry_op(s->g->ctx->registry, "", from->op, 0);
+        INV_CHECK(to->op, s->g->ctx, INV_E_INTERNAL, "spelling with an unknown operator %s", from->op);
+        to->in = INV_ARENA_NEW(s->rows, inv_term, from->nin + 1);
+        to->attr = INV_ARENA_NEW(s->rows, inv_term, from->nattr + 1);
+        if (!to->in || !to->attr) return INV_E_NOMEM;
+        for (uint32_t k = 0; k < from->nin; k++) INV_TRY(compile_term(s->rows, from->in[k], &to->in[k]));
+        for (uint32_t k = 0; k < from->nattr; k++)
+            if (from->attr[k].kind == INV_ATTR_OTHER) INV_TRY(compile_term(s->rows, from->attr[k].s, &to->attr[k]));
+    }
+    return INV_OK;
+}
+
+static inv_status compile_rows(inv_speller *s)
+{
+    s->row = INV_ARENA_NEW(s->rows, inv_spelling_row, ROWS);
+    if (!s->row) return INV_E_NOMEM;
+    for (size_t i = 0; i < ROWS; i++) {
+        INV_TRY(compile_text(s, spellings[i].match, &s->row[i].match, &s->row[i].nmatch));
+        INV_TRY(compile_text(s, spellings[i].solve, &s->row[i].solve, &s->row[i].nsolve));
+    }
+    return INV_OK;
+}
+
+/* --- replacing --- */
+
+/* A value of the pattern, or a constant: the pattern's own where it is a scalar, so that one stays one. */
+static inv_id operand(const inv_attempt *a, const inv_term *t, inv_dtype type)
+{
+    inv_graph *g = a->s->g;
+    if (t->is_number) return inv_graph_const_real(g, type, t->number);
+    const inv_given *n = inv_given_find(a, t->is_call ? t->arg[0] : t->text);
+    if (!n) return t->is_call ? INV_NONE : inv_binding_get(&a->value, t->text);
+    if (n->attr) return INV_NONE;
+    if (t->is_call) return inv_graph_const_real(g, type, strcmp(t->what, "inverse") == 0 ? 1 / n->number : -n->number);
+    return inv_val(g, n->constant)->shape.rank == 0 ? n->constant : inv_graph_const_real(g, type, n->number);
+}
+
+static inv_status emit_op(inv_graph *g, const inv_spelling_step *st, const inv_id *in, const inv_attr *attr,
+                          inv_id root, inv_id *out)
+{
+    const uint32_t nattr = st->s->nattr;
+    if (!st->op->lower) {
+        (void)inv_emit_op(g, st->op, st->s->nout, st->s->nin, in, nattr, attr, out);
+        return g->failed;
+    }
+    inv_id *ins = INV_ARENA_NEW(&g->arena, inv_id, st->s->nin + 1), *outs = INV_ARENA_NEW(&g->arena, inv_id, 1);
+    inv_attr *attrs = INV_ARENA_NEW(&g->arena, inv_attr, nattr + 1);
+    if (!ins || !outs || !attrs) return INV_E_NOMEM;
+    memcpy(ins, in, st->s->nin * sizeof *in);
+    if (nattr) memcpy(attrs, attr, nattr * sizeof *attr);
+    outs[0] = root;
+    const inv_node n = {.op = st->op, .op_type = st->op->name, .domain = st->op->domain, .name = "", .in = ins,
+                        .out = outs, .nin = st->s->nin, .nout = 1, .attr = attrs, .nattr = nattr};
+    INV_TRY(st->op->lower(g, &n, out));
+    return g->failed;
+}
+
+static inv_status emit_step(inv_attempt *a, const inv_spelling_step *st, const inv_node *last, inv_id *out)
+{
+    inv_graph *g = a->s->g;
+    enum { MAX_IN = 8, MAX_ATTR = 8 };
+    inv_id in[MAX_IN];
+    inv_attr attr[MAX_ATTR];
+    int64_t ints[MAX_ATTR][INV_MAX_RANK];
+    inv_dtype type = inv_val(g, last->out[0])->dtype;
+    if (st->s->nin > MAX_IN || st->s->nattr > MAX_ATTR) return INV_E_INTERNAL;
+    for (uint32_t k = 0; k < st->s->nin; k++) {
+        in[k] = operand(a, &st->in[k], type);
+        if (in[k] == INV_NONE) return g->failed ? g->failed : INV_E_INTERNAL;
+    }
+    for (uint32_t k = 0; k < st->s->nattr; k++)
+        if (!inv_spelling_attr(a, st, k, &attr[k], ints[k])) return INV_E_SHAPE;
+    INV_TRY(emit_op(g, st, in, attr, last->out[0], out));
+    for (uint32_t k = 0; k < st->s->nout; k++) {
+        /* A result may be called like the pattern's, which is not needed any more. */
+        int at = inv_binding_find(&a->value, st->s->out[k]);
+        if (at >= 0) a->value.id[at] = &out[k];
+        else if (!inv_binding_set(&a->value, st->s->out[k], &out[k], 1)) return INV_E_INTERNAL;
+        if (out[k] == INV_NONE) return INV_E_INTERNAL;
+    }
+    return INV_OK;
+}
+
+/* Emits what stands for the last value of the pattern; INV_NONE: it cannot be said so here. */
+static inv_status solve(inv_attempt *a, inv_id *to)
+{
+    inv_graph *g = a->s->g;
+    const inv_node last = *a->node[a->row->nmatch - 1];
+    const size_t order = g->order.n;
+    inv_id out[INV_SPELLING_STEPS][4];
+    inv_status st = INV_OK;
+    for (uint32_t i = 0; i < a->row->nmatch; i++) { /* emitting moves the array of nodes */
+        inv_node *copy = INV_ARENA_NEW(a->s->scratch, inv_node, 1);
+        if (!copy) return INV_E_NOMEM;
+        *copy = *a->node[i];
+        a->node[i] = copy;
+    }
+    for (uint32_t i = 0; i < a->row->nsolve && st == INV_OK; i++)
+        st = emit_step(a, &a->row->solve[i], &last, out[i]);
+    if (st == INV_E_NOMEM || g->arena.failed) return INV_E_NOMEM;
+    inv_id made = st == INV_OK ? out[a->row->nsolve - 1][0] : INV_NONE, was = last.out[0];
+    if (made != INV_NONE && made != was && inv_val(g, made)->dtype == inv_val(g, was)->dtype &&
+        inv_shape_equal(&inv_val(g, made)->shape, &inv_val(g, was)->shape)) {
+        *to = made;
+        return INV_OK;
+    }
+    g->order.n = order; /* an operator that does not take what the row would give it */
+    g->failed = INV_OK;
+    return INV_OK;
+}
+
+/* --- the pass --- */
+
+static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
+{
+    *to = INV_NONE;
+    for (size_t i = 0; i < ROWS && *to == INV_NONE; i++) {
+        const inv_spelling_row *r = &s->row[i];
+        const inv_node *n = inv_nod(s->g, node);
+        if (r->match[r->nmatch - 1].op != n->op || n->nout != 1 || n->out[0] == INV_NONE) continue;
+        inv_dtype t = inv_val(s->g, n->out[0])->dtype;
+        if (t != INV_F32 && t != INV_F64) return INV_OK;
+        const char *name[INV_SPELLING_NAMES];
+        const inv_id *id[INV_SPELLING_NAMES];
+        uint32_t n_ids[INV_SPELLING_NAMES];
+        inv_attempt a = {.s = s, .row = r, .value = {name, id, n_ids, 0, INV_SPELLING_NAMES}};
+        if (inv_binding_set(&a.value, r->match[r->nmatch - 1].s->out[0], &n->out[0], 1) && inv_spelling_fits(&a))
+            INV_TRY(solve(&a, to));
+    }
+    return *to == INV_NONE ? inv_spell_attention(s, inv_nod(s->g, node), to) : INV_OK;
+}
+
+/* Axes count from the front. */
+static void count_from_front(const inv_graph *g, inv_node *n)
+{
+    for (uint32_t k = 0; k < n->nattr && n->nin > 0 && n->in[0] != INV_NONE; k++)
+        if (strcmp(n->attr[k].name, "axis") == 0 && n->attr[k].kind == INV_ATTR_INT && n->attr[k].i < 0)
+            n->attr[k].i += inv_val(g, n->in[0])->shape.rank;
+}
+
+/* Of two operands that may change places, what does not depend on inputs comes second. */
+static inv_status tidy(inv_speller *s)
+{
+    inv_graph *g = s->g;
+    bool *active = INV_ARENA_NEW(s->scratch, bool, g->value.n + 1);
+    if (!active) return INV_E_NOMEM;
+    for (size_t i = 0; i < g->order.n; i++) {
+        inv_node *n = inv_nod(g, g->order.at[i]);
+        bool any = n->nin == 0;
+        count_from_front(g, n);
+        for (uint32_t k = 0; k < n->nin; k++) any = any || (n->in[k] != INV_NONE && active[n->in[k]]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) active[n->out[k]] = any;
+        if (!(n->op->flags & INV_OP_COMMUTATIVE) || n->nin != 2 || active[n->in[0]] || !active[n->in[1]]) continue;
+        inv_id own = n->in[0];
+        n->in[0] = n->in[1];
+        n->in[1] = own;
+    }
+    return INV_OK;
+}
+
+/* A new value takes over the name; else the name is given up. */
+static void replace(inv_speller *s, inv_id from, inv_id to)
+{
+    if (to >= s->fresh) inv_graph_swap_names(s->g, from, to);
+    else s->taken_up[to] = true;
+    inv_val(s->g, from)->same = to;
+    s->changed = true;
+}
+
+static inv_status sweep(inv_speller *s)
+{
+    inv_graph *g = s->g;
+    inv_ids old = g->order;
+    s->fresh = g->value.n;
+    s->changed = false;
+    s->taken_up = INV_ARENA_NEW(s->scratch, bool, s->fresh + 1);
+    if (!s->taken_up) return INV_E_NOMEM;
+    INV_TRY(tidy(s));
+    INV_TRY(inv_graph_uses(g, s->scratch, &s->uses));
+    memset(&g->order, 0, sizeof g->order);
+    for (size_t i = 0; i < old.n; i++) {
+        inv_node *n = inv_nod(g, old.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++) n->in[k] = inv_graph_stands(g, n->in[k]);
+        inv_emit_for(g, n);
+        inv_id to;
+        INV_TRY(respell(s, old.at[i], &to));
+        if (to != INV_NONE) replace(s, inv_nod(g, old.at[i])->out[0], to);
+        else if (!inv_vec_push(&g->arena, &g->order, old.at[i])) return INV_E_NOMEM;
+    }
+    inv_graph_stand_outputs(g);
+    return inv_graph_prune(g);
+}
+
+static inv_status sweeps(inv_speller *s, bool *any)
+{
+    inv_arena scratch;
+    *any = false;
+    do {
+        inv__arena_init(&scratch, s->g->ctx);
+        s->scratch = &scratch;
+        inv_status st = sweep(s);
+        inv__arena_fini(&scratch);
+        INV_TRY(st);
+        *any = *any || s->changed;
+    } while (s->changed);
+    return INV_OK;
+}
+
+inv_status inv_pass_spelling(inv_graph *g)
+{
+    inv_arena rows;
+    inv__arena_init(&rows, g->ctx);
+    inv_speller s = {.g = g, .rows = &rows};
+    inv_status st = compile_rows(&s);
+    g->phase = INV_FORWARD;
+    for (bool more = true; st == INV_OK && more;) { /* what stands now may let simplification go on, and back again */
+        g->fold = true;
+        st = sweeps(&s, &more);
+        g->fold = false;
+        if (st == INV_OK && more) st = inv_pass_simplify(g);
+    }
+    inv__arena_fini(&rows);
+    inv_emit_for(g, NULL);
+    return st == INV_OK ? g->failed : st;
+}

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Deriving values of the model, as ordinary ONNX nodes, from others that are known: forward by the file's own nodes,
+ * backward by the local inverses of its operators, the best conditioned first. Blocks (block_inverse.c) and whole
+ * models (reverse.c) say what is known. A coupling needs no code of its own here either:
+ *
+ *     y1, x2 known -> the nodes of F run forward -> t known -> Add is solved: x1 = Sub(y1, t) */
+#include <string.h>
+
+#include "core/node.h"
+#include "ops/linear/linear_solve.h"
+#include "passes/export/outline.h"
+#include "passes/export/raise.h"
+#include "passes/export/raise_write.h"
+
+bool inv_texts_have(const char *const *list, size_t n, const char *text)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i], text) == 0) return true;
+    return false;
+}
+
+/* --- what is known --- */
+
+const char *inv_derive_name(const inv_derivation *d, inv_id v)
+{
+    if (d->name[v]) return d->name[v];
+    return d->o->carries[v] ? d->name[inv_graph_stands(d->o->g, v)] : NULL;
+}
+
+/* Which of them is called. */
+static inv_id called(const inv_derivation *d, inv_id v)
+{
+    return d->name[v] || !d->o->carries[v] ? v : inv_graph_stands(d->o->g, v);
+}
+
+static inv_status call(inv_derivation *d, inv_id v, const char *name, inv_dtype type)
+{
+    if (!name || !inv_vec_push(&d->o->scratch, &d->named, v)) return INV_E_NOMEM;
+    d->name[v] = name;
+    d->o->name_type[v] = type;
+    d->o->other[v] = NULL;
+    return INV_OK;
+}
+
+inv_status inv_derive_call(inv_derivation *d, inv_id v, const char *name)
+{
+    return call(d, v, name, inv_dtype_is_float(inv_val(d->o->g, v)->dtype) ? d->r.real : INV_DT_NONE);
+}
+
+inv_status inv_derive_know(inv_derivation *d, inv_id v, const char *name)
+{
+    const inv_dtype type = inv_outline_type(d->o, v);
+    inv_id c = inv_graph_stands(d->o->g, v);
+    INV_TRY(call(d, v, name, type));
+    return d->name[c] ? INV_OK : call(d, c, name, type);
+}
+
+/* What an inverse gives. */
+static inv_status solved(inv_derivation *d, inv_id v, const char *name)
+{
+    inv_id c = inv_graph_stands(d->o->g, v);
+    INV_TRY(inv_derive_call(d, v, name));
+    return d->name[c] ? INV_OK : inv_derive_call(d, c, name);
+}
+
+/* In a file of one type nothing is cast. */
+static bool differs(const inv_outliner *o, inv_dtype is, inv_dtype wanted)
+{
+    return o->type && is != INV_DT_NONE && wanted != INV_DT_NONE && is != wanted;
+}
+
+const char *inv_derive_as(inv_derivation *d, inv_id v, inv_dtype type)
+{
+    inv_outliner *o = d->o;
+    const inv_id at = called(d, v);
+    const char *name = d->name[at];
+    if (!name || !differs(o, o->name_type[at], type)) return name;
+    if (o->other[at] && o->other_type[at] == type) return o->other[at];
+    o->other[at] = inv_raise_cast(&d->r, name, type);
+    o->other_type[at] = type;
+    return o->other[at];
+}
+
+inv_status inv_derive_output(inv_derivation *d, inv_id v)
+{
+    inv_outliner *o = d->o;
+    const inv_dtype type = inv_outline_type(o, v);
+    const bool cast = differs(o, o->name_type[called(d, v)], type);
+    inv_outline_node same = {.source = INV_NONE, .domain = "", .op_type = cast ? "Cast" : "Identity", .name = "",
+                             .nin = 1, .nout = 1, .nattr = cast};
+    const char **names = INV_ARENA_NEW(o->a, const char *, 2);
+    inv_attr *to = INV_ARENA_NEW(o->a, inv_attr, 1);
+    if (!names || !to) return INV_E_NOMEM;
+    names[0] = inv_derive_name(d, v);
+    names[1] = inv_val(o->flat, v)->name;
+    *to = inv_attr_of_int("to", (int64_t)type);
+    same.in = names;
+    same.out = names + 1;
+    same.attr = to;
+    if (!cast && strcmp(names[0], names[1]) == 0) return INV_OK;
+    return inv_vec_push(o->a, &d->node, same) ? INV_OK : INV_E_NOMEM;
+}
+
+/* The file's name for a value of g, a freed one first; a fresh one if it has none of the type at hand. */
+static const char *label(inv_derivation *d, inv_id c)
+{
+    const inv_outliner *o = d->o;
+    for (size_t i = 0; i < d->cut->in.n; i++) {
+        const inv_id v = d->cut->in.at[i];
+        if (inv_graph_stands(o->g, v) == c && !differs(o, inv_outline_type(o, v), d->r.real))
+            return inv_val(o->flat, v)->name;
+    }
+    for (uint32_t k = o->alias_start[c]; k < o->alias_start[c + 1]; k++) {
+        inv_id def = inv_val(o->flat, o->alias[k])->def;
+        if (differs(o, inv_outline_type(o, o->alias[k]), d->r.real)) continue;
+        if (def != INV_NONE && inv_derive_within(d, o->item_at[def])) return inv_val(o->flat, o->alias[k])->name;
+    }
+    return inv_raise_fresh(&d->r);
+}
+
+/* --- forward: one of the file's nodes again --- */
+
+/* A batch normalization by the statistics of the batch. */
+static bool in_training(const inv_node *n)
+{
+    return strcmp(n->op_type, "BatchNormalization") == 0 && (n->nout > 1 || inv_attr_int(n, "training_mode", 0) != 0);
+}
+
+/* The same by the running statistics. */
+static inv_status put_settled(inv_derivation *d, const inv_node *n, const char **in, const char **out)
+{
+    inv_attr *attr = INV_ARENA_NEW(d->o->a, inv_attr, 1);
+    if (!attr) return INV_E_NOMEM;
+    *attr = inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5));
+    inv_outline_node settled = {.source = INV_NONE, .domain = "", .op_type = n->op_type, .name = n->name, .in = in,
+                                .out = out, .nin = n->nin, .nout = 1, .attr = attr, .nattr = 1};
+    return inv_vec_push(d->o->a, &d->node, settled) ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
+{
+    const inv_node *n = inv_item(d->o, i);
+    bool wanted = false;
+    *done = false;
+    if (d->o->ran[i] == d->o->stamp) return INV_OK;
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != INV_NONE && !inv_derive_name(d, n->in[k])) return INV_OK;
+    /* Bodies of control flow name what they capture. */
+    for (uint32_t k = inv_node_listed(n); k < n->nin; k++)
+        if (strcmp(inv_derive_name(d, n->in[k]), inv_val(d->o->flat, n->in[k])->name) != 0) return INV_OK;
+    for (uint32_t k = 0; k < n->nout; k++) wanted = wanted || (n->out[k] != INV_NONE && !inv_derive_name(d, n->out[k]));
+    if (!wanted) return INV_OK;
+    const char **in = INV_ARENA_NEW(d->o->a, const char *, n->nin + 1);
+    const char **out = INV_ARENA_NEW(d->o->a, const char *, n->nout + 1);
+    if (!in || !out) return INV_E_NOMEM;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        in[k] = n->in[k] == INV_NONE ? "" : inv_derive_as(d, n->in[k], inv_outline_type(d->o, n->in[k]));
+        if (!in[k]) return INV_E_NOMEM;
+    }
+    for (uint32_t k = 0; k < n->nout; k++) {
+        out[k] = "";
+        if (n->out[k] == INV_NONE) continue;
+        bool known = inv_derive_name(d, n->out[k]) != NULL;
+        out[k] = known ? inv_raise_fresh(&d->r) : inv_val(d->o->flat, n->out[k])->name;
+        if (!out[k]) return INV_E_NOMEM;
+        if (!known) INV_TRY(inv_derive_know(d, n->out[k], out[k]));
+    }
+    d->o->ran[i] = d->o->stamp;
+    *done = true;
+    if (d->o->reverse && in_training(n)) return put_settled(d, n, in, out);
+    inv_outline_node copy = {.source = i, .in = in, .out = out, .nin = n->nin, .nout = n->nout,
+                             .ncaptured = n->nin - inv_node_listed(n)};
+    return inv_vec_push(d->o->a, &d->node, copy) ? INV_OK : INV_E_NOMEM;
+}
+
+/* --- backward: a local inverse --- */
+
+/* Whether the template uses v as a matrix to solve with only. */
+static bool used_as_matrix(const inv_graph *g, const inv_edge *e, inv_id v)
+{
+    bool matrix = false;
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(g, e->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            if (n->in[k] != v) continue;
+            inv_id out = n->nout == 1 ? n->out[0] : INV_NONE;
+            bool here = inv_raise_matrix(n) == k ||
+                        (out != INV_NONE && out != v && inv_nodes_give(g, e->node, e->nnode, out) &&
+                         strcmp(n->op->name, "View") == 0 && used_as_matrix(g, e, out));
+            if (!here) return false;
+            matrix = true;
+        }
+    }
+    return matrix;
+}
+
+/* Then it reads the initializer instead. */
+static bool is_matrix(const inv_outliner *o, const inv_edge *e, inv_id v)
+{
+    return !o->by_operator && used_as_matrix(o->g, e, v);
+}
+
+/* Whether v is known, or made of what is known by nodes that the operator solved here was lowered to: parameters that
+ * its attributes change (beta of Gemm), a bias per channel. */
+static bool at_hand(const inv_derivation *d, const inv_edge *e, inv_id v)
+{
+    const inv_graph *g = d->o->g;
+    const inv_id def = inv_val(g, v)->def;
+    if (d->name[v] || inv_val(g, v)->role == INV_ROLE_CONST) return true;
+    if (d->o->carries[v] || def == INV_NONE || d->o->item_of[def] != d->o->item_of[e->forward]) return false;
+    const inv_node *n = inv_nod(g, def);
+    bool all = n->nin > 0 && inv_raise_knows(n->op_type) && inv_raise_matrix(n) == INV_NONE;
+    for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k]);
+    return all;
+}
+
+static bool ready(const inv_derivation *d, const inv_edge *e)
+{
+    const inv_graph *g = d->o->g;
+    if (inv_derive_name(d, e->frees) || !d->o->carries[e->frees]) return false;
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(g, e->node[i]);
+        if (!inv_raise_knows(n->op_type)) return false;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            inv_id v = n->in[k];
+            if (v == INV_NONE || inv_nodes_give(g, e->node, e->nnode, v) || is_matrix(d->o, e, v)) continue;
+            if (!at_hand(d, e, v)) return false;
+        }
+    }
+    return true;
+}
+
+/* Whether the node makes a kernel of a matrix or the other way round: axes of extent 1 behind the first two. */
+static bool same_matrix(const inv_graph *g, inv_id node)
+{
+    if (node == INV_NONE || strcmp(inv_nod(g, node)->op->name, "View") != 0) return false;
+    inv_shape a = inv_val(g, inv_nod(g, node)->in[0])->shape, b = inv_val(g, inv_nod(g, node)->out[0])->shape;
+    return a.rank > 1 && b.rank > 1 && a.dim[0] == b.dim[0];
+}
+
+/* Name of the initializer that holds the pseudo-inverse of `v`, or of what it is a view of. NULL with a reason: none of
+ * the file's values is that matrix, so nobody could refresh its inverse. */
+static const char *new_solver(inv_outliner *o, inv_solver s)
+{
+    const char *ending = s.logdet ? "logdet" : "inv";
+    s.name = inv__arena_printf(o->a, "%s_%s", s.of, ending);
+    for (uint32_t k = 1; s.name; k++) {
+        const inv_id taken = inv_graph_find(o->flat, s.name);
+        bool free = taken == INV_NONE || inv_val(o->flat, taken)->inverse_of; /* of an earlier rewriting */
+        for (size_t i = 0; i < o->solver.n; i++) free = free && strcmp(o->solver.at[i].name, s.name) != 0;
+        if (free && !(o->reverse && o->reverse->with_logdet && strcmp(o->reverse->with_logdet, s.name) == 0)) break;
+        s.name = inv__arena_printf(o->a, "%s_%s_%u", s.of, ending, k);
+    }
+    return s.name && inv_vec_push(&o->scratch, &o->solver, s) ? s.name : NULL;
+}
+
+const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet)
+{
+    inv_outliner *o = d->o;
+    const char *name = NULL;
+    while (same_matrix(o->g, inv_val(o->g, v)->def)) v = inv_nod(o->g, inv_val(o->g, v)->def)->in[0];
+    d->r.reason = "its matrix is not a value of the file";
+    if (o->alias_start[v] == o->alias_start[v + 1]) return NULL;
+    for (size_t i = 0; i < o->solver.n && !name; i++)
+        if (o->solver.at[i].matrix == v && o->solver.at[i].logdet == logdet && o->solver.at[i].groups == groups)
+            name = o->solver.at[i].name;
+    const char *of = inv_val(o->flat, o->alias[o->alias_start[v]])->name;
+    if (!name) name = new_solver(o, (inv_solver){v, of, NULL, groups, logdet});
+    if (!name) return NULL;
+    d->r.reason = NULL;
+    for (size_t i = 0; i < d->solver.n; i++)
+        if (strcmp(d->solver.at[i], name) == 0 && d->cast_type.at[i] == d->r.real) return d->cast.at[i];
+    const char *cast = name;
+    if (inv_outline_real(o) != d->r.real) cast = inv_raise_cast(&d->r, name, d->r.real);
+    bool ok = cast && inv_vec_push(&o->scratch, &d->solver, name) && inv_vec_push(&o->scratch, &d->cast, cast) &&
+              inv_vec_push(&o->scratch, &d->cast_type, d->r.real);
+    return ok ? cast : NULL;
+}
+
+bool inv_derive_raise(inv_derivation *d, const inv_node *n, const char *solver)
+{
+    const char **kept = INV_ARENA_NEW(&d->o->scratch, const char *, n->nin + 1);
+    bool ok = kept != NULL;
+    if (!d->o->type) return inv_raise_node(&d->r, n, solver);
+    for (uint32_t k = 0; k < n->nin && ok; k++) {
+        if (n->in[k] == INV_NONE || !(kept[k] = d->name[n->in[k]])) continue;
+        d->name[n->in[k]] = inv_derive_as(d, n->in[k], d->r.real);
+        ok = d->name[n->in[k]] != NULL;
+    }
+    ok = ok && inv_raise_node(&d->r, n, solver);
+    for (uint32_t k = n->nin; kept && k-- > 0;)
+        if (kept[k]) d->name[n->in[k]] = kept[k];
+    return ok;
+}
+
+/* A constant that lowering made: as a node of the body. */
+static inv_status put_constant(inv_derivation *d, inv_id v)
+{
+    inv_outliner *o = d->o;
+    inv_data data = inv_val(o->g, v)->data;
+    size_t nelem = (size_t)inv_shape_nelem(&data.shape);
+    inv_dtype to = inv_dtype_is_float(data.dtype) ? d->r.real : data.dtype;
+    void *bytes = inv__arena_alloc(o->a, nelem * 8 + 1);
+    if (!bytes) return INV_E_NOMEM;
+    (void)inv_convert(bytes, to, data.bytes, data.dtype, nelem);
+    data = (inv_data){to, data.shape, bytes, nelem * inv_dtype_size(to)};
+    return inv_derive_call(d, v, inv_raise_constant(&d->r, &data));
+}
+
+/* What is at hand gets its name. *ok false: it cannot be written, d->r.reason. */
+static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
+{
+    const inv_graph *g = d->o->g;
+    if (!*ok || v == INV_NONE || d->name[v]) return INV_OK;
+    if (inv_val(g, v)->role == INV_ROLE_CONST) return put_constant(d, v);
+    const inv_node *n = inv_nod(g, inv_val(g, v)->def);
+    for (uint32_t k = 0; k < n->nin; k++) INV_TRY(put_operand(d, n->in[k], ok));
+    INV_TRY(inv_derive_call(d, v, inv_raise_fresh(&d->r)));
+    *ok = *ok && inv_derive_raise(d, n, NULL);
+    return d->o->a->failed ? INV_E_NOMEM : INV_OK;
+}
+
+/* Names for the template's outputs: of the values that it frees (a split has several), and fresh ones between. */
+static inv_status name_template(inv_derivation *d, const inv_edge *e, inv_ids *freed)
+{
+    const inv_outliner *o = d->o;
+    const inv_graph *g = o->g;
+    uint32_t item = o->item_of[e->forward];
+    for (uint32_t i = o->edge_start[item]; i < o->edge_start[item + 1]; i++) {
+        const inv_edge *other = &g->matches->edge.at[o->edge[i]];
+        if (other->node != e->node || inv_derive_name(d, other->frees)) continue;
+        const char *name = label(d, other->frees);
+        INV_TRY(inv_derive_call(d, other->result, name));
+        INV_TRY(solved(d, other->frees, name));
+        if (!inv_vec_push(&d->o->scratch, freed, other->frees)) return INV_E_NOMEM;
+    }
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(g, e->node[i]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE && !d->name[n->out[k]])
+                INV_TRY(inv_derive_call(d, n->out[k], inv_raise_fresh(&d->r)));
+    }
+    return INV_OK;
+}
+
+static inv_status write_edge(inv_derivation *d, const inv_edge *e, bool *done)
+{
+    inv_outliner *o = d->o;
+    const inv_graph *g = o->g;
+    inv_derived used = {.edge = e, .first = d->node.n};
+    INV_TRY(name_template(d, e, &used.freed));
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(g, e->node[i]);
+        const char *solver = NULL;
+        if (n->nout == 1 && is_matrix(o, e, n->out[0])) continue;
+        const uint32_t matrix = o->by_operator ? INV_NONE : inv_raise_matrix(n);
+        *done = matrix == INV_NONE ||
+                (solver = inv_derive_solver(d, n->in[matrix], inv_attr_int(n, "group", 1), false)) != NULL;
+        if (!*done) return o->a->failed || o->scratch.failed ? INV_E_NOMEM : INV_OK;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (k != matrix) INV_TRY(put_operand(d, n->in[k], done));
+        if (*done && inv_derive_raise(d, n, solver)) continue;
+        if (o->a->failed) return INV_E_NOMEM;
+        *done = false;
+        return INV_OK;
+    }
+    *done = true;
+    used.end = d->node.n;
+    return inv_vec_push(&o->scratch, &d->used, used) ? INV_OK : INV_E_NOMEM;
+}
+
+/* Whether it only puts entries elsewhere, in whatever type. */
+static bool only_moves(const inv_graph *g, const inv_edge *e)
+{
+    static const char *const movers[] = {"View", "Transpose", "Permute", "SplitSizes", "SliceRange", "Concat"};
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        bool moves = false;
+        for (size_t k = 0; k < sizeof movers / sizeof *movers && !moves; k++)
+            moves = strcmp(inv_nod(g, e->node[i])->op_type, movers[k]) == 0;
+        if (!moves) return false;
+    }
+    return true;
+}
+
+/* In which type an inverse is computed: that of the operator that it solves, in place of half precision float32, for
+ * which every runtime has all operators. */
+static inv_dtype type_of_edge(const inv_outliner *o, const inv_edge *e)
+{
+    const uint32_t item = o->item_of[e->forward];
+    inv_dtype t = INV_DT_NONE;
+    if (!o->type || item == INV_NONE) return inv_outline_work(o);
+    const inv_node *n = inv_item(o, item);
+    for (uint32_t k = 0; k < n->nout && !t; k++) t = n->out[k] == INV_NONE ? t : inv_outline_type(o, n->out[k]);
+    const bool half = t == INV_F16 || t == INV_BF16;
+    return t == INV_DT_NONE || (half && !only_moves(o->g, e)) ? inv_outline_work(o) : t;
+}
+
+static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
+{
+    const inv_outliner *o = d->o;
+    d->r.real = type_of_edge(o, e);
+    inv_status s = write_edge(d, e, done);
+    d->r.real = inv_outline_work(o);
+    if (s != INV_OK || *done) return s;
+    const uint32_t item = o->item_of[e->forward];
+    const inv_node *n = item == INV_NONE ? inv_nod(o->g, e->forward) : inv_item(o, item);
+    d->r.reason = inv__arena_printf(o->a, "node '%s' (%s): %s", inv_node_called(item == INV_NONE ? o->g : o->flat, n),
+                                    n->op_type, d->r.reason ? d->r.reason : "its inverse cannot be written");
+    return d->r.reason ? INV_OK : INV_E_NOMEM;
+}
+
+/* The better conditioned; of a block and an operator in it that are equally so the block, whose rule knows how what it
+ * reads hangs together. */
+static bool better(const inv_edge *e, const inv_edge *than)
+{
+    if (e->gain != than->gain) return e->gain < than->gain;
+    return e->forward == than->forward && e->rule->priority > than->rule->priority;
+}
+
+static const inv_edge *best_edge(const inv_derivation *d)
+{
+    const inv_matches *found = d->o->g->matches;
+    const inv_edge *best = NULL;
+    for (uint32_t k = 0; k < d->cut->nitem; k++) {
+        uint32_t item = d->cut->item[k];
+        for (uint32_t i = d->o->edge_start[item]; i < d->o->edge_start[item + 1]; i++) {
+            const inv_edge *e = &found->edge.at[d->o->edge[i]];
+            if (ready(d, e) && (!best || better(e, best))) best = e;
+        }
+    }
+    return best;
+}
+
+/* Derives all that can be derived, forward first. */
+inv_status inv_derive_close(inv_derivation *d, bool *ok)
+{
+    bool done = true;
+    for (*ok = true; *ok && done;) {
+        done = false;
+        for (uint32_t k = 0; k < d->cut->nitem; k++) {
+            bool ran;
+            INV_TRY(run_item(d, d->cut->item[k], &ran));
+            done = done || ran;
+        }
+        const inv_edge *e = done ? NULL : best_edge(d);
+        if (!e) continue;
+        INV_TRY(run_edge(d, e, ok));
+        done = true;
+    }
+    return INV_OK;
+}
+
+void inv_derive_begin(inv_derivation *d)
+{
+    inv_outliner *o = d->o;
+    d->name = o->name;
+    o->stamp++;
+    for (uint32_t k = 0; k < d->cut->nitem; k++) o->held[d->cut->item[k]] = o->stamp;
+    d->r = (inv_raise){.g = o->g, .a = o->a, .opset = inv_graph_opset(o->flat, ""), .real = inv_outline_work(o),
+                       .name = d->name, .node = &d->node, .names = o->flat, .gone = o->gone,
+                       .by_operator = o->by_operator, .reserved = o->reverse ? o->reverse->with_logdet : NULL};
+}
+
+void inv_derive_end(inv_derivation *d)
+{
+    for (size_t i = 0; i < d->named.n; i++) d->name[d->named.at[i]] = d->o->other[d->named.at[i]] = NULL;
+}

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The log-determinant of the inverse direction, per sample: the negative of the model's own if it has one, else the sum
+ * of what the rules say of the inverses used. That sum is right where each of them exchanges values of a set that
+ * determines the model's inputs for as many others, and depends on the rest of the set only through what it is given:
+ *
+ *     {y1, x2} -> {x1, x2}    by x1 = (y1 - t(x2)) / s(x2): d(y1, x2) / d(x1, x2) is triangular, log |det| sum log |s|
+ *
+ * So the set is followed from the outputs to the inputs, and whatever breaks this is refused. */
+#include <math.h>
+#include <string.h>
+
+#include "core/node.h"
+#include "passes/export/export.h"
+#include "passes/export/outline.h"
+#include "passes/export/raise.h"
+#include "passes/export/raise_write.h"
+#include "passes/export/reverse.h"
+
+typedef struct tally {
+    inv_reversal *x;
+    const inv_graph *g;
+    inv_raise *r;
+    bool *held;      /* per value of g: in the set */
+    uint32_t *seen, stamp; /* per value of g */
+    inv_id *stack;
+    const char *sum; /* so far */
+} tally;
+
+static inv_status cannot(const tally *t, const inv_derived *u, const char *why)
+{
+    const inv_node *n = inv_nod(t->g, u->edge->forward);
+    return inv__fail(t->x->o->ctx, INV_E_NOT_INVERTIBLE,
+                     "the log-determinant cannot be put together: node '%s' (%s): %s. If the model has an output with "
+                     "its log-determinants, name that ({logdet})", inv_node_called(t->g, n), n->op_type, why);
+}
+
+/* --- whether the sum is right --- */
+
+static bool starts_from(const inv_volume *v, inv_id value) { return inv_ids_have(v->from, v->nfrom, value); }
+
+/* Whether v can be computed from what is given and, unless `but` is NULL, from the set without what `but` starts
+ * from. A stamp for all values that are asked about in one question. */
+static bool stands_apart(tally *t, const inv_volume *but, inv_id v)
+{
+    const inv_outliner *o = t->x->o;
+    bool apart = true;
+    size_t n = 0;
+    t->stack[n++] = v;
+    while (n > 0 && apart) {
+        v = t->stack[--n];
+        if (v == INV_NONE || t->seen[v] == t->stamp || !o->carries[v]) continue;
+        t->seen[v] = t->stamp;
+        bool given = false;
+        for (size_t i = 0; i < t->x->given.n; i++) given = given || inv_graph_stands(t->g, t->x->given.at[i]) == v;
+        if (given || (but && t->held[v] && !starts_from(but, v))) continue;
+        const inv_id def = inv_val(t->g, v)->def;
+        apart = !t->held[v] && def != INV_NONE && inv_nod(t->g, def)->nin > 0;
+        for (uint32_t k = 0; apart && k < inv_nod(t->g, def)->nin; k++)
+            if (inv_nod(t->g, def)->in[k] != INV_NONE && t->seen[inv_nod(t->g, def)->in[k]] != t->stamp)
+                t->stack[n++] = inv_nod(t->g, def)->in[k];
+    }
+    return apart;
+}
+
+/* What the pattern takes besides. */
+static inv_status check_operands(tally *t, const inv_derived *u)
+{
+    const inv_volume *v = u->edge->volume;
+    t->stamp++;
+    for (uint32_t i = 0; i < v->nheld; i++)
+        if (t->x->o->carries[v->held[i]] && !stands_apart(t, v, v->held[i]))
+            return cannot(t, u, "what it is solved with depends on the value that it is solved from");
+    return INV_OK;
+}
+
+/* Whether what it frees is solved from again, or wanted. What only serves to compute operands (the half of a value that
+ * a mask lets pass) takes nothing out of the set. */
+static bool goes_on(const tally *t, const inv_derived *u)
+{
+    const inv_reversal *x = t->x;
+    for (size_t i = 0; i < u->freed.n; i++) {
+        for (size_t k = 0; k < x->d.used.n; k++)
+            if (starts_from(x->d.used.at[k].edge->volume, u->freed.at[i]) && inv_reversal_needs(x, &x->d.used.at[k]))
+                return true;
+        for (size_t k = 0; k < x->wanted.n; k++)
+            if (inv_graph_stands(t->g, x->wanted.at[k]) == u->freed.at[i]) return true;
+    }
+    return false;
+}
+
+static int64_t elements(const inv_graph *g, const inv_id *v, size_t n, int64_t rows, bool *per_row)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const inv_shape *s = &inv_val(g, v[i])->shape;
+        *per_row = *per_row && s->rank > 0 && s->dim[0] == rows;
+        sum += inv_shape_nelem(s);
+    }
+    return sum;
+}
+
+static bool moves_rows(const inv_node *n)
+{
+    size_t count;
+    const bool transposed = strcmp(n->op->name, "Transpose") == 0, sliced = strcmp(n->op->name, "SliceRange") == 0;
+    const int64_t *perm = transposed ? inv_attr_ints(n, "perm", &count) : NULL;
+    const int64_t *steps = sliced ? inv_attr_ints(n, "steps", &count) : NULL;
+    if (strcmp(n->op->name, "Permute") == 0 || strcmp(n->op->name, "CumSumInverse") == 0)
+        return inv_attr_int(n, "axis", 0) == 0;
+    return (perm && perm[0] != 0) || (steps && steps[0] != 1);
+}
+
+/* Whether what is solved from stays in its row; extents do not tell where two of them are equal. */
+static bool keeps_rows(tally *t, const inv_edge *e)
+{
+    t->stamp++;
+    for (uint32_t i = 0; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(t->g, e->node[i]);
+        bool carried = false;
+        for (uint32_t k = 0; k < n->nin && !carried; k++)
+            carried = n->in[k] != INV_NONE &&
+                      (t->seen[n->in[k]] == t->stamp || starts_from(e->volume, n->in[k]));
+        if (!carried) continue;
+        if (moves_rows(n)) return false;
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) t->seen[n->out[k]] = t->stamp;
+    }
+    return true;
+}
+
+static inv_status exchange(tally *t, const inv_derived *u)
+{
+    const inv_volume *v = u->edge->volume;
+    const int64_t rows = inv_val(t->g, inv_graph_stands(t->g, t->x->wanted.at[0]))->shape.dim[0];
+    bool per_row = true;
+    for (uint32_t i = 0; i < v->nfrom; i++)
+        if (!t->held[v->from[i]]) return cannot(t, u, "what it is solved from has been made use of before");
+    if (elements(t->g, v->from, v->nfrom, rows, &per_row) != elements(t->g, u->freed.at, u->freed.n, rows, &per_row))
+        return cannot(t, u, "it gives another number of elements than it takes, so the map is no bijection");
+    if (!per_row || inv_attr_int(inv_nod(t->g, u->edge->forward), "axis", 1) == 0 || !keeps_rows(t, u->edge))
+        return cannot(t, u, "its first axis is not the batch");
+    INV_TRY(check_operands(t, u));
+    for (uint32_t i = 0; i < v->nfrom; i++) t->held[v->from[i]] = false;
+    for (size_t i = 0; i < u->freed.n; i++) t->held[u->freed.at[i]] = true;
+    return INV_OK;
+}
+
+/* The set to begin with: outputs that something is solved from, or that are inputs as they are. */
+static void hold_outputs(tally *t)
+{
+    const inv_reversal *x = t->x;
+    for (size_t i = 0; i < x->known.n; i++) {
+        inv_id v = inv_graph_stands(t->g, x->known.at[i]);
+        bool used = false;
+        for (size_t k = 0; k < x->d.used.n && !used; k++)
+            used = inv_reversal_needs(x, &x->d.used.at[k]) && starts_from(x->d.used.at[k].edge->volume, v);
+        for (size_t k = 0; k < x->wanted.n && !used; k++) used = inv_graph_stands(t->g, x->wanted.at[k]) == v;
+        t->held[v] = used;
+    }
+}
+
+static inv_status check_end(const tally *t)
+{
+    const inv_reversal *x = t->x;
+    size_t held = 0, wanted = 0;
+    for (size_t v = 0; v < t->g->value.n; v++) held += t->held[v];
+    for (size_t i = 0; i < x->wanted.n; i++) {
+        inv_id v = inv_graph_stands(t->g, x->wanted.at[i]);
+        wanted += t->held[v];
+        t->held[v] = false;
+    }
+    INV_CHECK(held == wanted && wanted == x->wanted.n, x->o->ctx, INV_E_NOT_INVERTIBLE,
+              "the log-determinant cannot be put together: the outputs and inputs of the model do not determine each "
+              "other. If the model has an output with its log-determinants, name that ({logdet})");
+    return INV_OK;
+}
+
+/* --- log of derivatives, from the operator's input x and output y, perhaps with another operand z --- */
+
+typedef struct derivative {
+    inv_raise *r;
+    const inv_node *n;
+    const char *x, *y, *z;
+} derivative;
+
+static double attr(const derivative *d, const char *name, double dflt) { return inv_attr_float(d->n, name, dflt); }
+
+/* 1 where x < 0, else 0. */
+static const char *below(inv_raise *r, const char *x)
+{
+    return inv_raise_cast(r, op2(r, "Less", x, real(r, 0)), r->real);
+}
+
+static const char *negative_part(const derivative *d) { return op2(d->r, "Sub", d->x, op1(d->r, "Relu", d->x)); }
+
+/* x below zero, shifted by log k there. */
+static const char *exponential(const derivative *d, double k)
+{
+    const char *part = negative_part(d);
+    if (k == 1) return part;
+    const char *mask = below(d->r, d->x);
+    return op2(d->r, "Add", part, op2(d->r, "Mul", mask, real(d->r, log(k))));
+}
+
+static const char *leaky_relu(const derivative *d)
+{
+    const char *mask = below(d->r, d->x);
+    return op2(d->r, "Mul", mask, real(d->r, log(attr(d, "alpha", 0.01f))));
+}
+
+static const char *prelu(const derivative *d)
+{
+    const char *mask = below(d->r, d->x);
+    return op2(d->r, "Mul", mask, op1(d->r, "Log", d->z));
+}
+
+static const char *elu(const derivative *d) { return exponential(d, attr(d, "alpha", 1)); }
+
+static const char *selu(const derivative *d)
+{
+    const char *part = exponential(d, attr(d, "alpha", 1.67326319217681884765625));
+    return op2(d->r, "Add", part, real(d->r, log(attr(d, "gamma", 1.05070102214813232421875))));
+}
+
+static const char *celu(const derivative *d)
+{
+    const char *part = negative_part(d);
+    return op2(d->r, "Div", part, real(d->r, attr(d, "alpha", 1)));
+}
+
+/* 1 - tanh^2 x = 4 e^-2x / (1 + e^-2x)^2 */
+static const char *tanh_(const derivative *d)
+{
+    inv_raise *r = d->r;
+    const char *soft = op1(r, "Softplus", op2(r, "Mul", d->x, real(r, -2)));
+    const char *sum = op2(r, "Add", d->x, soft), *half = op2(r, "Sub", real(r, log(2)), sum);
+    return op2(r, "Add", half, half);
+}
+
+static const char *sigmoid(const derivative *d)
+{
+    const char *soft = op1(d->r, "Softplus", d->x);
+    return op2(d->r, "Sub", op2(d->r, "Sub", d->x, soft), soft);
+}
+
+static const char *softplus(const derivative *d) { return op2(d->r, "Sub", d->x, d->y); }
+static const char *exp_(const derivative *d) { return d->x; }
+static const char *log_(const derivative *d) { return op1(d->r, "Neg", d->y); }
+static const char *sqrt_(const derivative *d)
+{
+    return op1(d->r, "Neg", op1(d->r, "Log", op2(d->r, "Add", d->y, d->y)));
+}
+
+static const char *reciprocal(const derivative *d)
+{
+    const char *once = op1(d->r, "Log", op1(d->r, "Abs", d->y));
+    return op2(d->r, "Add", once, once);
+}
+
+static const char *softsign(const derivative *d)
+{
+    const char *once = op1(d->r, "Log", op2(d->r, "Add", op1(d->r, "Abs", d->x), real(d->r, 1)));
+    return op1(d->r, "Neg", op2(d->r, "Add", once, once));
+}
+
+static const char *sinh_(const derivative *d) { return op1(d->r, "Log", op1(d->r, "Cosh", d->x)); }
+static const char *asinh_(const derivative *d) { return op1(d->r, "Neg", op1(d->r, "Log", op1(d->r, "Cosh", d->y))); }
+
+static const char *atan_(const derivative *d)
+{
+    const char *square = op2(d->r, "Mul", d->x, d->x);
+    return op1(d->r, "Neg", op1(d->r, "Log", op2(d->r, "Add", square, real(d->r, 1))));
+}
+
+/* log |k x^(k - 1)| */
+static const char *power(const derivative *d)
+{
+    inv_raise *r = d->r;
+    const char *k = d->z;
+    const char *slope = op2(r, "Pow", d->x, op2(r, "Sub", k, real(r, 1)));
+    return op1(r, "Log", op1(r, "Abs", op2(r, "Mul", k, slope)));
+}
+
+static const struct {
+    const char *op;
+    const char *(*log)(const derivative *);
+} derivatives[] = {{"LeakyRelu", leaky_relu}, {"PRelu", prelu},           {"Elu", elu},         {"Selu", selu},
+                   {"Celu", celu},            {"Tanh", tanh_},            {"Sigmoid", sigmoid}, {"Softplus", softplus},
+                   {"Exp", exp_},             {"Log", log_},              {"Sqrt", sqrt_},      {"Sinh", sinh_},
+                   {"Asinh", asinh_},         {"Reciprocal", reciprocal}, {"Softsign", softsign}, {"Atan", atan_},
+                   {"Pow", power}};
+
+static const char *(*form_for(const char *op))(const derivative *)
+{
+    for (size_t i = 0; i < sizeof derivatives / sizeof *derivatives; i++)
+        if (strcmp(derivatives[i].op, op) == 0) return derivatives[i].log;
+    return NULL;
+}
+
+bool inv_has_log_derivative(const char *op) { return form_for(op) != NULL; }
+
+static const char *log_derivative(const tally *t, const inv_derived *u)
+{
+    const inv_node *n = inv_nod(t->g, u->edge->forward);
+    const char *x = inv_derive_as(&t->x->d, n->in[0], t->r->real);
+    const char *y = inv_derive_as(&t->x->d, n->out[0], t->r->real);
+    const char *z = n->nin > 1 ? inv_derive_as(&t->x->d, n->in[1], t->r->real) : NULL;
+    const derivative at = {t->r, n, x, y, z};
+    return form_for(n->op->name)(&at); /* for others no rule is taken that states it */
+}
+
+/* --- the sum --- */
+
+static const char *sum_axes(inv_raise *r, const char *x, int from, int rank)
+{
+    int64_t axes[INV_MAX_RANK];
+    size_t n = 0;
+    for (int i = from; i < rank; i++) axes[n++] = i;
+    if (n == 0) return x;
+    const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
+    const char *out = inv_raise_fresh(r);
+    if (r->opset >= 13) return emit(r, out, "ReduceSum", NAMES(x, ints(r, n, axes)), 1, &keepdims);
+    const int64_t *copy = copy_ints(r, n, axes);
+    return copy ? emit(r, out, "ReduceSum", NAMES(x), INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy))) : NULL;
+}
+
+/* Whether the model has open dimensions besides the batch: only a run tells extents then. */
+static bool open_inside(const tally *t)
+{
+    const inv_graph *flat = t->x->o->flat;
+    bool open = false;
+    for (size_t i = 0; i < flat->inputs.n && !open; i++) {
+        const inv_shape *s = &inv_val(flat, flat->inputs.at[i])->shape;
+        open = s->rank < 0;
+        for (int d = 1; d < s->rank; d++) open = open || s->dim[d] < 0;
+    }
+    return open;
+}
+
+/* The number of entries of x of that shape, counted along the axes from that one on. */
+static const char *count(const tally *t, const char *x, const inv_shape *s, int from)
+{
+    inv_raise *r = t->r;
+    const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
+    if (!open_inside(t) || s->rank <= from) {
+        double n = 1;
+        for (int d = from; d < s->rank; d++) n *= (double)s->dim[d];
+        return real(r, n);
+    }
+    const char *shape = op1(r, "Shape", x), *extents = emit_slice(r, inv_raise_fresh(r), shape, 0, from, INT64_MAX);
+    const char *n = emit(r, inv_raise_fresh(r), "ReduceProd", NAMES(extents), 1, &keepdims);
+    return inv_raise_cast(r, n, r->real);
+}
+
+/* Per sample, or one number for all, of entries of shape s that are spread over those of value v. `own`: they come from
+ * the samples, not from parameters and what is given alone. */
+static const char *sum_spread(const tally *t, const char *entries, const inv_shape *s, bool own, inv_id v)
+{
+    inv_raise *r = t->r;
+    const inv_shape *x = &inv_val(t->g, v)->shape;
+    bool rows = s->rank > 0 && s->rank == x->rank && s->dim[0] == x->dim[0] && (own || s->dim[0] != 1);
+    if (own && !rows) {
+        refuse(r, "its factor is made of the batch as a whole, so that no sample has a log-determinant of its own");
+        return NULL;
+    }
+    const int64_t per_row = inv_shape_nelem(x) / (x->dim[0] ? x->dim[0] : 1);
+    const int64_t n = inv_shape_nelem(s) / (rows && s->dim[0] ? s->dim[0] : 1);
+    const char *sum = sum_axes(r, entries, rows, s->rank);
+    if ((n == per_row && !open_inside(t)) || !n) return sum;
+    const char *all = count(t, inv_derive_as(&t->x->d, v, r->real), x, 1), *these = count(t, entries, s, rows);
+    return op2(r, "Mul", sum, op2(r, "Div", all, these));
+}
+
+static const char *logarithm(const tally *t, const char *s)
+{
+    return op1(t->r, "Log", op1(t->r, "Abs", s));
+}
+
+/* s where it counts, else 1: zero times a logarithm that is not finite would be no number. */
+static const char *where(inv_raise *r, const char *times, const char *s)
+{
+    if (r->opset < 9) {
+        const char *rest = op2(r, "Sub", real(r, 1), times);
+        return op2(r, "Add", op2(r, "Mul", s, times), rest);
+    }
+    const char *counts = inv_raise_cast(r, times, INV_BOOL), *one = real(r, 1);
+    return emit(r, inv_raise_fresh(r), "Where", NAMES(counts, s, one), INV_NOATTR);
+}
+
+/* log |det W|, of all groups of a filter together, as often as W is used for a sample. */
+static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
+{
+    inv_raise *r = t->r;
+    const inv_shape *s = &inv_val(t->g, w)->shape;
+    const int64_t k = s->dim[0] / groups, squares[3] = {groups, k, k};
+    const char *log_det;
+    if (t->x->o->by_operator) {
+        const char *name = inv_derive_as(&t->x->d, w, r->real);
+        if (!name) {
+            refuse(r, "its matrix is not a value of the file");
+            return NULL;
+        }
+        log_det = sum_axes(r, logarithm(t, op1(r, "Det", op2(r, "Reshape", name, ints(r, 3, squares)))), 0, 1);
+    } else {
+        log_det = inv_derive_solver(&t->x->d, w, groups, true);
+    }
+    if (!log_det) return NULL;
+    const char *entries = count(t, inv_derive_as(&t->x->d, x, r->real), &inv_val(t->g, x)->shape, 1);
+    return op2(r, "Mul", log_det, op2(r, "Div", entries, real(r, (double)s->dim[0])));
+}
+
+static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term *term)
+{
+    inv_reversal *x = t->x;
+    const inv_id to = u->freed.at[0];
+    if (strcmp(term->form + (*term->form == '-'), "log_det") == 0)
+        return determinants(t, term->arg, inv_attr_int(inv_nod(t->g, u->edge->forward), "group", 1), to);
+    if (strcmp(term->form, "log_deriv") == 0) {
+        const char *entries = log_derivative(t, u);
+        return entries ? sum_axes(t->r, entries, 1, inv_val(t->g, to)->shape.rank) : NULL;
+    }
+    const char *name = inv_derive_as(&x->d, term->arg, t->r->real);
+    const char *times = term->times == INV_NONE ? NULL : inv_derive_as(&x->d, term->times, t->r->real);
+    const inv_shape one = inv_shape_scalar();
+    inv_shape s;
+    if (!name || (!times && term->times != INV_NONE) ||
+        !inv_shape_broadcast(&inv_val(t->g, term->arg)->shape, times ? &inv_val(t->g, term->times)->shape : &one, &s)) {
+        refuse(t->r, "its factor is not a value of the file");
+        return NULL;
+    }
+    if (strcmp(term->form, "-log_std") == 0) {
+        double epsilon = inv_attr_float(inv_nod(t->g, u->edge->forward), "epsilon", 1e-5);
+        name = op1(t->r, "Sqrt", op2(t->r, "Add", name, real(t->r, epsilon)));
+    }
+    if (times) name = where(t->r, times, name);
+    const char *entries = logarithm(t, name);
+    if (times) entries = op2(t->r, "Mul", entries, times);
+    t->stamp++;
+    const bool shared = stands_apart(t, NULL, term->arg) && (!times || stands_apart(t, NULL, term->times));
+    return sum_spread(t, entries, &s, !shared, to);
+}
+
+static inv_status add_terms(tally *t, const inv_derived *u)
+{
+    const inv_volume *v = u->edge->volume;
+    if (!v->known)
+        return cannot(t, u, inv__arena_printf(t->x->o->a, "rule '%s' does not say how it changes volumes",
+                                              u->edge->rule->name));
+    for (uint32_t i = 0; i < v->nterm; i++) {
+        t->r->reason = NULL;
+        const char *term = term_of(t, u, &v->term[i]);
+        if (!term && t->x->o->a->failed) return INV_E_NOMEM;
+        if (!term) return cannot(t, u, t->r->reason ? t->r->reason : "out of memory");
+        /* the inverse shrinks what the model expands */
+        t->sum = op2(t->r, v->term[i].form[0] == '-' ? "Add" : "Sub", t->sum, term);
+        if (!t->sum) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* A zero for each row of the first input. */
+static const char *zeros(inv_reversal *x)
+{
+    static const int64_t one = 1;
+    inv_raise *r = &x->d.r;
+    const size_t nbytes = inv_dtype_size(r->real);
+    const char *input = inv_derive_as(&x->d, x->wanted.at[0], r->real);
+    if (r->opset < 9) { /* where nothing can be filled by a shape: no number is less than itself */
+        const inv_shape *s = &inv_val(x->o->g, inv_graph_stands(x->o->g, x->wanted.at[0]))->shape;
+        const char *sum = sum_axes(r, input, 1, s->rank);
+        return inv_raise_cast(r, op2(r, "Less", sum, sum), r->real);
+    }
+    void *bytes = inv__arena_alloc(r->a, nbytes);
+    if (!bytes) return NULL;
+    memset(bytes, 0, nbytes);
+    const inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR,
+                            .tensor = {r->real, inv_shape_of(1, &one), bytes, nbytes}};
+    const char *shape = op1(r, "Shape", input), *rows = emit_slice(r, inv_raise_fresh(r), shape, 0, 0, 1);
+    return emit(r, inv_raise_fresh(r), "ConstantOfShape", NAMES(rows), 1, &value);
+}
+
+static inv_status by_rules(inv_reversal *x)
+{
+    inv_outliner *o = x->o;
+    const size_t nv = o->g->value.n;
+    tally t = {.x = x, .g = o->g, .r = &x->d.r};
+    size_t nin = 1;
+    for (size_t i = 0; i < o->g->node.n; i++) nin += inv_nod(o->g, (inv_id)i)->nin;
+    t.held = INV_ARENA_NEW(&o->scratch, bool, nv + 1);
+    t.seen = INV_ARENA_NEW(&o->scratch, uint32_t, nv + 1);
+    t.stack = INV_ARENA_NEW(&o->scratch, inv_id, nin + 1);
+    if (!t.held || !t.seen || !t.stack || !(t.sum = zeros(x))) return INV_E_NOMEM;
+    hold_outputs(&t);
+    for (size_t i = 0; i < x->d.used.n; i++) {
+        const inv_derived u = x->d.used.at[i];
+        if (!inv_reversal_needs(x, &u) || !goes_on(&t, &u)) continue;
+        INV_TRY(exchange(&t, &u));
+        INV_TRY(add_terms(&t, &u));
+    }
+    INV_TRY(check_end(&t));
+    return emit(t.r, x->logdet_name, "Identity", NAMES(t.sum), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
+}
+
+/* The model's own output, brought to a number per sample: one for all of them holds for each. */
+static inv_status by_output(inv_reversal *x, int64_t rows)
+{
+    static const int64_t flat = -1;
+    const inv_outliner *o = x->o;
+    inv_raise *r = &x->d.r;
+    const inv_shape *s = &inv_val(o->g, inv_graph_stands(o->g, x->logdet))->shape;
+    const int64_t n = inv_shape_nelem(s);
+    char text[INV_SHAPE_TEXT];
+    const char *own = inv_derive_as(&x->d, x->logdet, r->real);
+    INV_CHECK(own, o->ctx, INV_E_NOT_INVERTIBLE,
+              "output '%s' of the model cannot be computed from what the inverse derives", o->reverse->logdet);
+    inv_shape_text(s, text);
+    INV_CHECK(n == rows || n == 1, o->ctx, INV_E_ARG,
+              "output '%s' of the model is %s for a batch of %lld: log-determinants are a number per sample, or one "
+              "for all of them; name another output ({logdet}), or none", o->reverse->logdet, text, (long long)rows);
+    if (s->rank != 1) own = op2(r, "Reshape", own, ints(r, 1, &flat));
+    own = n == rows ? op1(r, "Neg", own) : op2(r, "Sub", zeros(x), own);
+    return emit(r, x->logdet_name, "Identity", NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv_reversal_logdet(inv_reversal *x)
+{
+    const inv_outliner *o = x->o;
+    const char *name = o->reverse->with_logdet;
+    const inv_shape *first = &inv_val(o->g, inv_graph_stands(o->g, x->wanted.at[0]))->shape;
+    INV_CHECK(*name, o->ctx, INV_E_ARG, "the output with the log-determinants needs a name");
+    INV_CHECK(inv_graph_find(x->h, name) == INV_NONE, o->ctx, INV_E_ARG,
+              "the log-determinants cannot be called '%s': a value of the model has that name", name);
+    x->logdet_name = name;
+    INV_CHECK(first->rank > 0, o->ctx, INV_E_NOT_INVERTIBLE,
+              "the log-determinant is per sample, and the model's input has no batch");
+    return x->logdet == INV_NONE ? by_rules(x) : by_output(x, first->dim[0]);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Initializers that are others transposed (core/tie.h): nodes read the one that is trained, by a Transpose, so that
+ * there is one master and one gradient. The file keeps both (executor/save_model.c).
+ * requires  an imported graph.  gives: program->tie; graphs in which nobody reads the copies.  breaks: nothing */
+#include <string.h>
+
+#include "core/trained.h"
+#include "passes/front/front.h"
+
+inv_status inv_pass_ties(inv_program *p)
+{
+    if (p->options.untie) return INV_OK;
+    INV_TRY(inv_ties_find(p->source, &p->options, p->untrained, &p->arena, &p->tie));
+    for (size_t i = 0; i < p->tie.n; i++) p->untrained[p->tie.at[i].copy] = INV_UNTRAINED_TIED;
+    return INV_OK;
+}
+
+/* The Transpose comes first of all: what functions and bodies read is in no list of inputs yet, and they ask what
+ * stands for the copy when they are opened. */
+static inv_status put_transpose(inv_graph *g, const inv_tie *t)
+{
+    const inv_value copy = *inv_val(g, t->copy);
+    const char *name = inv_graph_fresh(g, copy.name);
+    const inv_id v = name ? inv_graph_value(g, name, INV_ROLE_NODE, copy.dtype, &copy.shape) : INV_NONE;
+    if (v == INV_NONE) return INV_E_NOMEM;
+    for (size_t k = 0; k < g->order.n; k++) {
+        inv_node *n = inv_nod(g, g->order.at[k]);
+        for (uint32_t s = 0; s < n->nin; s++)
+            if (n->in[s] == t->copy) n->in[s] = v;
+    }
+    const inv_id made = inv_graph_node(g, "", "Transpose", name, 1, &t->master, 1, &v, INV_NOATTR);
+    if (made == INV_NONE || !inv_vec_push(&g->arena, &g->order, made)) return INV_E_NOMEM;
+    memmove(g->order.at + 1, g->order.at, (g->order.n - 1) * sizeof *g->order.at);
+    g->order.at[0] = made;
+    inv_nod(g, made)->source = INV_NONE;
+    inv_val(g, t->copy)->same = v;
+    return INV_OK;
+}
+
+inv_status inv_tie_apply(const inv_program *p, inv_graph *g)
+{
+    for (size_t i = 0; i < p->tie.n; i++) INV_TRY(put_transpose(g, &p->tie.at[i]));
+    return INV_OK;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Initializers that an exporter merged (core/merge.h) are refused for training, or get a copy for each group of uses.
+ *
+ * requires  an imported graph
+ * gives     with --untie: program->own, a copy of the source in which group 0 keeps the initializer, and group k reads
+ *           a new one, NAME_untied_k, by copies of the nodes that hand it on. The file's nodes keep their `source`, so
+ *           that the model can be written so (executor/save_model.c)
+ * breaks    nothing */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/glob.h"
+#include "core/merge.h"
+#include "core/node.h"
+#include "core/trained.h"
+#include "passes/front/front.h"
+
+enum { MAX_NAMED = 3 };
+
+static bool any_glob(const char *const *globs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (inv_glob_fits(globs[i], name)) return true;
+    return false;
+}
+
+static bool is_tied(const void *opaque, const char *name)
+{
+    const inv_session_options *o = opaque;
+    return any_glob(o->tied, o->ntied, name);
+}
+
+static bool is_trained(const inv_session_options *o, const char *name)
+{
+    if (o->ntrain_only && !any_glob(o->train_only, o->ntrain_only, name)) return false;
+    return !any_glob(o->freeze, o->nfreeze, name);
+}
+
+/* --- refusing --- */
+
+static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
+{
+    inv__str_add(text, "'%s' is ", inv_val(g, m->param)->name);
+    uint32_t named = 0;
+    for (uint32_t i = 0; i < m->nuse && named < MAX_NAMED; i++) {
+        if (m->use[i].group != named) continue; /* groups are numbered as they are met */
+        inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role),
+                     m->use[i].label, m->use[i].op_type);
+    }
+    if (m->ngroup > named) inv__str_add(text, " and %u more", m->ngroup - named);
+}
+
+/* Only what can help: running statistics are apart from all else, and those that training updates do not freeze. */
+static void add_remedies(inv_str *text, const inv_merges *merges)
+{
+    size_t statistics = 0, updated = 0;
+    for (size_t i = 0; i < merges->n; i++) {
+        const inv_merge *m = &merges->at[i];
+        bool any = false;
+        for (uint32_t k = 0; k < m->nuse && !any; k++) {
+            inv_use_role r = m->use[k].role;
+            any = r == INV_USE_MEAN || r == INV_USE_VARIANCE || r == INV_USE_FIXED;
+        }
+        statistics += any;
+        updated += m->updates;
+    }
+    if (statistics < merges->n) inv__str_add(text, "; {tied} says that they are shared on purpose");
+    if (statistics) inv__str_add(text, "; {tied} does not help where one use is a running statistic");
+    if (updated < merges->n) inv__str_add(text, "; {freeze} leaves them as they are");
+    if (updated && updated < merges->n) inv__str_add(text, ", unless training updates them as running statistics");
+}
+
+static inv_status refuse(const inv_graph *g, const inv_merges *merges)
+{
+    inv_str text;
+    inv__str_init(&text, g->ctx);
+    for (size_t i = 0; i < merges->n && i < MAX_NAMED; i++) {
+        inv__str_add(&text, "%s", i ? "; " : "");
+        name_merge(&text, g, &merges->at[i]);
+    }
+    if (merges->n > MAX_NAMED) inv__str_add(&text, "; and %zu more initializers", merges->n - MAX_NAMED);
+    inv__str_add(&text, ". {untie} gives each its own copy");
+    add_remedies(&text, merges);
+    inv_status s = inv__fail(g->ctx, INV_E_ARG,
+                             "the exporter has merged tensors whose values were equal, and training would tie them: %s",
+                             text.s);
+    inv__str_fini(&text);
+    return s;
+}
+
+/* --- separating --- */
+
+typedef struct untier {
+    inv_graph *g;
+    inv_arena *scratch;
+    const inv_id *root;
+    inv_id param, fresh; /* at hand: the merged initializer, and what takes its place */
+    uint32_t group;
+    inv_id *copy;  /* per value: what stands for it in this group; INV_NONE: nothing yet */
+    inv_ids copied; /* those that have one */
+    size_t nvalue;
+    const inv_param_use **by_slot; /* per input of the node at hand: the first use there */
+} untier;
+
+static const char *untied_name(untier *u, const char *name)
+{
+    const char *own = inv__arena_printf(&u->g->arena, "%s_untied_%u", name, u->group);
+    if (own && inv_graph_find(u->g, own) != INV_NONE) own = inv_graph_fresh(u->g, own);
+    return own;
+}
+
+static inv_status add_param(untier *u)
+{
+    inv_graph *g = u->g;
+    inv_value old = *inv_val(g, u->param);
+    const char *name = untied_name(u, old.name);
+    u->fresh = name ? inv_graph_value(g, name, INV_ROLE_PARAM, old.dtype, &old.shape) : INV_NONE;
+    if (u->fresh == INV_NONE) return INV_E_NOMEM;
+    inv_value *v = inv_val(g, u->fresh);
+    v->mem = old.mem;
+    v->data = old.data;
+    v->said = INV_SAID_OF_PARAMETERS; /* what the file says is about one of the uses */
+    v->init = (inv_id)g->inits.n;
+    return inv_vec_push(&g->arena, &g->inits, u->fresh) ? INV_OK : INV_E_NOMEM;
+}
+
+/* The nodes from the initializer to v, for this group; those that change nothing are left out. */
+static inv_status stand_in(untier *u, inv_id v, inv_id *out)
+{
+    inv_graph *g = u->g;
+    inv_ids chain = {0};
+    while (v != u->param && u->copy[v] == INV_NONE) {
+        if (!inv_vec_push(u->scratch, &chain, v)) return INV_E_NOMEM;
+        const inv_node *n = inv_nod(g, inv_val(g, v)->def);
+        uint32_t k = 0;
+        while (n->in[k] == INV_NONE || u->root[n->in[k]] != u->param) k++;
+        v = n->in[k];
+    }
+    *out = v == u->param ? u->fresh : u->copy[v];
+    for (size_t i = chain.n; i-- > 0;) {
+        inv_node n = *inv_nod(g, inv_val(g, chain.at[i])->def);
+        if (strcmp(n.op_type, "Identity") != 0) {
+            inv_value old = *inv_val(g, chain.at[i]);
+            const char *name = untied_name(u, old.name), *label = untied_name(u, inv_node_called(g, &n));
+            inv_id *in = INV_ARENA_NEW(u->scratch, inv_id, n.nin);
+            inv_id result = name ? inv_graph_value(g, name, INV_ROLE_NODE, old.dtype, &old.shape) : INV_NONE;
+            if (!in || !label || result == INV_NONE) return INV_E_NOMEM;
+            for (uint32_t k = 0; k < n.nin; k++)
+                in[k] = n.in[k] != INV_NONE && u->root[n.in[k]] == u->param ? *out : n.in[k];
+            inv_id made = inv_graph_node(g, n.domain, n.op_type, label, n.nin, in, 1, &result, n.nattr, n.attr);
+            if (made == INV_NONE || !inv_vec_push(&g->arena, &g->order, made)) return INV_E_NOMEM;
+            inv_nod(g, made)->op = n.op;
+            inv_nod(g, made)->source = INV_NONE;
+            *out = result;
+        }
+        u->copy[chain.at[i]] = *out;
+        if (!inv_vec_push(u->scratch, &u->copied, chain.at[i])) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static inv_status cannot(const untier *u, const inv_param_use *a, const inv_param_use *b)
+{
+    return inv__fail(u->g->ctx, INV_E_UNSUPPORTED_OP,
+                     "{untie}: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, where "
+                     "names cannot be changed; inline the model's functions first (onnx.inliner), or say {tied}",
+                     inv_val(u->g, u->param)->name, inv_use_role_name(a->role), a->label, a->op_type,
+                     inv_use_role_name(b->role), b->label, b->op_type);
+}
+
+/* What is inside of bodies keeps the name that they read it by: it is of group 0 then. And one input of a call cannot
+ * be two. */
+static inv_status arrange(const untier *u, inv_merge *m)
+{
+    const inv_param_use *in_body = NULL;
+    for (uint32_t i = 0; i < m->nuse; i++) {
+        const inv_param_use *a = &m->use[i];
+        bool body = a->slot >= inv_node_listed(inv_nod(u->g, a->node));
+        if (body && in_body && in_body->group != a->group) return cannot(u, in_body, a);
+        if (body) in_body = a;
+        const inv_param_use *b = u->by_slot[a->slot];
+        bool same = b && b->node == a->node && b->slot == a->slot; /* uses of a node are together */
+        if (same && b->group != a->group) return cannot(u, b, a);
+        if (!same) u->by_slot[a->slot] = a;
+    }
+    uint32_t first = in_body ? in_body->group : 0;
+    for (uint32_t i = 0; i < m->nuse; i++) {
+        uint32_t *group = &m->use[i].group;
+        *group = *group == first ? 0 : *group == 0 ? first : *group;
+    }
+    return INV_OK;
+}
+
+static int by_group(const void *a, const void *b)
+{
+    const inv_param_use *x = *(const inv_param_use *const *)a, *y = *(const inv_param_use *const *)b;
+    if (x->group != y->group) return x->group < y->group ? -1 : 1;
+    return x < y ? -1 : x > y; /* in execution order */
+}
+
+static inv_status separate(untier *u, inv_merge *m)
+{
+    u->param = m->param;
+    inv_value *first = inv_val(u->g, m->param);
+    if (u->g->says && first->said != INV_SAID_PARAMETER) first->said = INV_SAID_OF_PARAMETERS;
+    INV_TRY(arrange(u, m));
+    const inv_param_use **use = INV_ARENA_NEW(u->scratch, const inv_param_use *, m->nuse);
+    if (!use) return INV_E_NOMEM;
+    for (uint32_t i = 0; i < m->nuse; i++) use[i] = &m->use[i];
+    qsort(use, m->nuse, sizeof *use, by_group);
+    u->group = 0;
+    for (uint32_t i = 0; i < m->nuse; i++) {
+        inv_id own;
+        if (!use[i]->group) continue;
+        if (use[i]->group != u->group) {
+            for (size_t k = 0; k < u->copied.n; k++) u->copy[u->copied.at[k]] = INV_NONE;
+            u->copied.n = 0;
+            u->group = use[i]->group;
+            INV_TRY(add_param(u));
+        }
+        inv_id old = inv_nod(u->g, use[i]->node)->in[use[i]->slot];
+        if (old >= u->nvalue || u->root[old] != u->param) continue; /* done: a call that uses it twice */
+        INV_TRY(stand_in(u, old, &own));
+        inv_nod(u->g, use[i]->node)->in[use[i]->slot] = own;
+    }
+    return INV_OK;
+}
+
+static inv_status separate_all(inv_program *p, inv_arena *scratch, inv_merges *merges)
+{
+    inv_id *root;
+    INV_TRY(inv_graph_copy(p->source, &p->own));
+    inv_graph *g = p->own;
+    INV_TRY(inv_param_roots(g, scratch, &root));
+    untier u = {.g = g, .scratch = scratch, .root = root, .nvalue = g->value.n};
+    uint32_t widest = 0;
+    for (size_t i = 0; i < g->node.n; i++)
+        if (inv_nod(g, (inv_id)i)->nin > widest) widest = inv_nod(g, (inv_id)i)->nin;
+    u.copy = INV_ARENA_NEW(scratch, inv_id, u.nvalue + 1);
+    u.by_slot = INV_ARENA_NEW(scratch, const inv_param_use *, (size_t)widest + 1);
+    if (!u.copy || !u.by_slot) return INV_E_NOMEM;
+    memset(u.copy, 0xff, u.nvalue * sizeof *u.copy);
+    for (size_t i = 0; i < merges->n; i++) INV_TRY(separate(&u, &merges->at[i]));
+    INV_TRY(inv_graph_sort(g));
+    p->source = g;
+    return INV_OK;
+}
+
+/* --- both --- */
+
+/* Whether training would tie what was merged. A running statistic may be somebody's bias as well; what the file calls a
+ * buffer or a constant stands for these alone, because of equal tensors PyTorch keeps the parameter. */
+static bool matters(const inv_program *p, const inv_merge *m, inv_untrained why)
+{
+    if (m->updates || why == INV_TRAINED) return true;
+    return why == INV_UNTRAINED_STATISTIC && is_trained(&p->options, inv_val(p->source, m->param)->name);
+}
+
+static inv_status untie(inv_program *p, inv_arena *scratch)
+{
+    const inv_session_options *o = &p->options;
+    const inv_merge_options how = {.train_bn = o->train_bn, .tied = is_tied, .opaque = o};
+    inv_merges all = {0}, merges = {0};
+    uint8_t *untrained;
+    INV_TRY(inv_merges_find(p->source, &how, scratch, &all));
+    INV_TRY(inv_trained_find(p->source, o, scratch, &untrained));
+    INV_CHECK(!all.cut, p->ctx, INV_E_GRAPH,
+              "calls of functions are too many or too deep to find all initializers that the exporter has merged, "
+              "which training would tie; inline the model's functions first (onnx.inliner)");
+    for (size_t i = 0; i < all.n; i++) {
+        const inv_untrained why = (inv_untrained)untrained[all.at[i].param];
+        if (matters(p, &all.at[i], why) && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
+    }
+    if (!merges.n) return INV_OK;
+    return o->untie ? separate_all(p, scratch, &merges) : refuse(p->source, &merges);
+}
+
+inv_status inv_pass_untie(inv_program *p)
+{
+    inv_arena scratch;
+    if (p->options.purpose != INV_FOR_TRAIN) return INV_OK;
+    inv__arena_init(&scratch, p->ctx);
+    inv_status s = untie(p, &scratch);
+    inv__arena_fini(&scratch);
+    return s;
+}

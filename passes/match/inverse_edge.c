@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Inverse edges: a rule's solve text where its pattern was found, with what it costs and how much it magnifies errors;
+ * and the list of them by the value that they free. */
+#include <string.h>
+
+#include "core/condition.h"
+#include "core/cost.h"
+#include "passes/match/match.h"
+
+static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += inv_node_flops(g, inv_nod(g, nodes[i]));
+    return sum;
+}
+
+/* Bytes of what the nodes that solve read of those that save. */
+static double kept_bytes(const inv_graph *g, const inv_template *t)
+{
+    double sum = 0;
+    for (uint32_t i = t->nsave; i < t->nnode; i++) {
+        const inv_node *n = inv_nod(g, t->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            size_t nbytes = 0;
+            if (n->in[k] == INV_NONE || !inv_nodes_give(g, t->node, t->nsave, n->in[k])) continue;
+            (void)inv_shape_nbytes(&inv_val(g, n->in[k])->shape, inv_val(g, n->in[k])->dtype, &nbytes);
+            sum += (double)nbytes;
+        }
+    }
+    return sum;
+}
+
+static bool is_read(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (inv_ids_have(inv_nod(g, nodes[i])->in, inv_nod(g, nodes[i])->nin, v)) return true;
+    return false;
+}
+
+static int64_t elements(const inv_graph *g, const inv_id *list, size_t n)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++) sum += list[i] == INV_NONE ? 0 : inv_shape_nelem(&inv_val(g, list[i])->shape);
+    return sum;
+}
+
+/* Those of the outputs that the solving nodes read. */
+static bool add_read(inv_graph *g, const inv_template *made, const inv_id *out, uint32_t n, inv_ids *to)
+{
+    bool ok = true;
+    for (uint32_t k = 0; k < n && ok; k++)
+        if (out[k] != INV_NONE && is_read(g, made->node + made->nsave, made->nnode - made->nsave, out[k]))
+            ok = inv_vec_push(&g->arena, to, out[k]);
+    return ok;
+}
+
+/* What the pattern's operators give and solving starts from. Where that is more than what is freed, some of it only
+ * repeats what the solved node's own results tell. */
+static inv_status find_from(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_node *solved,
+                            const inv_template *made, inv_volume *v)
+{
+    inv_ids from = {0};
+    bool ok = true;
+    for (size_t i = 0; i < rule->match.n && ok; i++) {
+        const inv_stmt *s = &rule->match.at[i];
+        for (uint32_t k = 0; k < s->nout && ok && strcmp(s->op, "region") != 0; k++) {
+            const int at = inv_binding_find(b, s->out[k]);
+            ok = at < 0 || add_read(g, made, b->id[at], b->n_ids[at], &from);
+        }
+    }
+    const int freed = inv_binding_find(b, rule->def->frees);
+    if (ok && elements(g, from.at, from.n) > elements(g, b->id[freed], b->n_ids[freed])) {
+        from.n = 0;
+        ok = add_read(g, made, solved->out, solved->nout, &from);
+    }
+    v->from = from.at;
+    v->nfrom = (uint32_t)from.n;
+    return ok ? INV_OK : INV_E_NOMEM;
+}
+
+static bool pattern_gives(const inv_rule *rule, const char *name)
+{
+    for (size_t i = 0; i < rule->match.n; i++)
+        for (uint32_t k = 0; k < rule->match.at[i].nout; k++)
+            if (strcmp(rule->match.at[i].out[k], name) == 0) return true;
+    return false;
+}
+
+static inv_status find_held(inv_graph *g, const inv_rule *rule, const inv_binding *b, inv_volume *v)
+{
+    inv_ids held = {0};
+    for (uint32_t i = 0; i < b->n; i++) {
+        if (strcmp(b->name[i], rule->def->frees) == 0 || pattern_gives(rule, b->name[i])) continue;
+        for (uint32_t j = 0; j < b->n_ids[i]; j++)
+            if (b->id[i][j] != INV_NONE && !inv_vec_push(&g->arena, &held, b->id[i][j])) return INV_E_NOMEM;
+    }
+    v->held = held.at;
+    v->nheld = (uint32_t)held.n;
+    return INV_OK;
+}
+
+static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_node *solved,
+                            const inv_template *made, const inv_volume **out)
+{
+    inv_volume *v = INV_ARENA_NEW(&g->arena, inv_volume, 1);
+    const char *p = rule->def->logdet;
+    inv_condition c;
+    if (!v) return INV_E_NOMEM;
+    *out = v;
+    INV_TRY(find_from(g, rule, b, solved, made, v));
+    INV_TRY(find_held(g, rule, b, v));
+    v->known = p != NULL;
+    size_t most = 0;
+    for (const char *q = p; q && *q; q++) most += *q == ';';
+    v->term = INV_ARENA_NEW(&g->arena, inv_volume_term, most + 1);
+    if (!v->term) return INV_E_NOMEM;
+    while (p && v->known && inv__condition_next(&p, INV_IN_LOGDET, &c) > 0) {
+        if (strcmp(c.name, "0") == 0) continue;
+        inv_volume_term t = {inv__arena_strdup(&g->arena, c.name), INV_NONE, INV_NONE};
+        if (!t.form) return INV_E_NOMEM;
+        if (c.nargs > 0) t.arg = inv_binding_get(b, c.arg[0]);
+        if (c.nargs > 1) t.times = inv_binding_get(b, c.arg[1]);
+        v->known = (c.nargs < 1 || t.arg != INV_NONE) && (c.nargs < 2 || t.times != INV_NONE);
+        if (v->known) v->term[v->nterm++] = t;
+    }
+    return INV_OK;
+}
+
+/* The variance that `gain` names, if only a run tells it: of the pattern, or of what forward saves. */
+static inv_id spread_of(const inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_template *made)
+{
+    const char *p = rule->def->gain;
+    inv_condition c;
+    if (!p || inv__condition_next(&p, INV_IN_GAIN, &c) <= 0 || strcmp(c.name, "max_inv") != 0 || c.nargs < 2)
+        return INV_NONE;
+    for (uint32_t i = 0; i < made->nsave; i++)
+        for (uint32_t k = 0; k < rule->saves.at[i].nout; k++)
+            if (strcmp(rule->saves.at[i].out[k], c.arg[1]) == 0) return inv_nod(m->g, made->node[i])->out[k];
+    const inv_id var = inv_binding_get(b, c.arg[1]);
+    return var != INV_NONE && m->active[var] ? var : INV_NONE;
+}
+
+static const char remedy[] = "give what the rule is about one shape; an operand that is broadcast can be expanded "
+                             "before";
+
+/* Texts of rules may come from anywhere: what they give has to be what it is given for. */
+static inv_status fits(inv_graph *g, const inv_template *t, const inv_id *freed, uint32_t n, bool *fine, inv_why *why)
+{
+    *fine = t->nresult == n;
+    *why = (inv_why){.reason = "its solve text cannot be applied here"};
+    for (uint32_t i = 0; i < n && *fine; i++) {
+        const inv_value *x = inv_val(g, freed[i]), *y = inv_val(g, t->result[i]);
+        char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT];
+        *fine = x->dtype == y->dtype && inv_shape_equal(&x->shape, &y->shape);
+        if (*fine) continue;
+        inv_shape_text(&x->shape, want);
+        inv_shape_text(&y->shape, got);
+        why->seen = inv__arena_printf(&g->arena, "'%s' is %s%s", x->name, inv_dtype_name(x->dtype), want);
+        why->reason = inv__arena_printf(&g->arena, "its solve text gives %s%s for '%s', which is %s%s",
+                                        inv_dtype_name(y->dtype), got, x->name, inv_dtype_name(x->dtype), want);
+        why->remedy = x->dtype == y->dtype ? remedy : NULL;
+        if (!why->seen || !why->reason) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made,
+                         inv_why *why)
+{
+    inv_graph *g = m->g;
+    inv_node n = *inv_nod(g, node);
+    inv_edge e = {.rule = rule->def, .forward = node};
+    inv_template t;
+    INV_TRY(inv_rule_gain(m, rule, b, &n, &e.gain, &e.bound));
+    INV_TRY(inv_template_emit(m, rule, b, &n, &t));
+    int freed = inv_binding_find(b, rule->def->frees);
+    INV_TRY(fits(g, &t, freed < 0 ? NULL : b->id[freed], freed < 0 ? 1 : b->n_ids[freed], made, why));
+    if (!*made) return INV_OK;
+    e.node = t.node;
+    e.nnode = t.nnode;
+    e.nsave = t.nsave;
+    e.flops = template_flops(g, t.node, t.nnode);
+    e.kept = kept_bytes(g, &t);
+    e.cond = inv_known_cond(m, b);
+    e.spread = spread_of(m, rule, b, &t);
+    INV_TRY(volume_of(g, rule, b, &n, &t, &e.volume));
+    for (uint32_t i = 0; i < t.nresult; i++) {
+        e.frees = b->id[freed][i];
+        e.result = t.result[i];
+        if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+void inv_edges_favour(inv_matches *out, const inv_inverse_def *rule)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < out->edge.n; i++) {
+        bool own = out->edge.at[i].rule == rule, outdone = false;
+        for (size_t k = 0; k < out->edge.n && !own && !outdone; k++)
+            outdone = out->edge.at[k].rule == rule && out->edge.at[k].frees == out->edge.at[i].frees;
+        if (!outdone) out->edge.at[n++] = out->edge.at[i];
+    }
+    out->edge.n = n;
+}
+
+inv_status inv_edges_index(inv_matcher *m)
+{
+    size_t n = m->out->edge.n;
+    m->edge_start = INV_ARENA_NEW(&m->scratch, uint32_t, m->nvalue + 2);
+    m->edge_of = INV_ARENA_NEW(&m->scratch, uint32_t, n + 1);
+    if (!m->edge_start || !m->edge_of) return INV_E_NOMEM;
+    uint32_t *start = m->edge_start; /* counted two places on, so that filling moves it to where it belongs */
+    for (size_t e = 0; e < n; e++) start[m->out->edge.at[e].frees + 2]++;
+    for (size_t v = 2; v <= m->nvalue + 1; v++) start[v] += start[v - 1];
+    for (size_t e = 0; e < n; e++) m->edge_of[start[m->out->edge.at[e].frees + 1]++] = (uint32_t)e;
+    return INV_OK;
+}

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Matching: which local inverses hold at which node, which blocks the longer rules name, and why each other candidate
+ * was refused. Nothing here depends on the order of nodes or operands. Found is not used: recovery decides that.
+ * requires: canonical forward graph.  gives: g->matches; templates of solving nodes, outside of the order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/condition.h"
+#include "passes/match/match.h"
+
+enum { MOST_STEPS = 20000000 };
+
+/* --- local inverses --- */
+
+static const char *kind_of(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
+
+static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
+                              const inv_why *why)
+{
+    inv_refusal r = {kind_of(rule), node, rule, value, *why, false};
+    return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
+}
+
+/* What rules without a name refuse is told of nowhere but where the inverse direction stops. */
+static inv_status note_overruled(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
+                                 const inv_why *why)
+{
+    inv_refusal r = {kind_of(rule), node, rule, value, *why, false};
+    return inv_vec_push(&m->g->arena, &m->out->overruled, r) ? INV_OK : INV_E_NOMEM;
+}
+
+/* One local rule at one node. `taken`: the value that it frees. `misfit`: the rule that fewest conditions keep away, if
+ * shapes and attributes do. */
+static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id *taken, inv_refusal *misfit)
+{
+    const inv_stmt *s = &rule->match.at[0];
+    for (int swap = 0; swap < 2; swap++) {
+        inv_binding b = m->pattern;
+        const inv_node *n = inv_nod(m->g, node);
+        if (!inv_pattern_bind(m, s, n, swap, &b)) continue;
+        int freed = inv_binding_find(&b, rule->def->frees);
+        if (freed < 0 || b.n_ids[freed] == 0 || !m->active[b.id[freed][0]]) continue;
+        bool names = *kind_of(rule->def) != 0, made;
+        inv_verdict verdict;
+        inv_why why;
+        inv_node copy = *n;
+        const inv_id value = b.id[freed][0];
+        INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &why));
+        if (verdict != INV_HOLDS) {
+            if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, rule->def, node, value, &why));
+            if (!names && why.reason) INV_TRY(note_overruled(m, rule->def, node, value, &why));
+            if (names && !rule->def->refuse && why.missed > 0 && why.missed < misfit->why.missed)
+                *misfit = (inv_refusal){kind_of(rule->def), node, rule->def, value, why, false};
+            continue;
+        }
+        why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
+        if (why.reason) return add_refusal(m, rule->def, node, value, &why);
+        INV_TRY(inv_edges_add(m, rule, &b, node, &made, &why));
+        if (!made && !names) return INV_OK;
+        if (!made) return add_refusal(m, rule->def, node, value, &why);
+        if (names) {
+            inv_block block;
+            INV_TRY(inv_block_make(m, rule, &b, &node, 1, NULL, 0, &block));
+            if (!inv_vec_push(&m->g->arena, &m->out->block, block)) return INV_E_NOMEM;
+            *taken = value;
+            return INV_OK;
+        }
+    }
+    return INV_OK;
+}
+
+/* Each candidate is a block or a refusal: what one rule refused and the next one took is a block alone, and what two
+ * refuse for one reason is told once. */
+static inv_status tell_once(inv_matcher *m, size_t from, inv_id taken)
+{
+    inv_refusal *r = m->out->refusal.at;
+    size_t n = from;
+    for (size_t i = from; i < m->out->refusal.n; i++) {
+        bool told = r[i].value == taken;
+        for (size_t k = from; k < n && !told; k++)
+            told = r[k].value == r[i].value && strcmp(r[k].why.reason, r[i].why.reason) == 0;
+        if (told && !inv_vec_push(&m->g->arena, &m->out->overruled, r[i])) return INV_E_NOMEM;
+        if (!told) r[n++] = r[i];
+    }
+    m->out->refusal.n = n;
+    return INV_OK;
+}
+
+static inv_status match_locals(inv_matcher *m, inv_id node)
+{
+    inv_refusal misfit = {.why.missed = UINT32_MAX};
+    const size_t before = m->out->refusal.n;
+    inv_id taken = INV_NONE;
+    for (size_t r = 0; r < m->nrule && taken == INV_NONE; r++)
+        if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken, &misfit));
+    INV_TRY(tell_once(m, before, taken));
+    if (taken != INV_NONE || !misfit.rule || m->out->refusal.n > before) return INV_OK;
+    return add_refusal(m, misfit.rule, node, misfit.value, &misfit.why);
+}
+
+/* --- blocks of several nodes --- */
+
+/* Why an attempt failed, the later the better: there was no region; there was, but shapes do not fit, or values forbid
+ * it. */
+enum { NO_EXCUSE, NO_REGION, NO_FIT, FORBIDDEN };
+typedef struct excuse {
+    int stage;
+    inv_walk walk; /* NO_REGION; put into words when it is told */
+    inv_why why;   /* the others */
+    const inv_inverse_def *rule;
+    inv_id value, last; /* the last node of the pattern, if it was found */
+} excuse;
+
+typedef struct attempt {
+    inv_matcher *m;
+    const inv_rule *rule;
+    inv_binding b;
+    inv_id *node; /* m->pattern_node */
+    uint32_t nnode;
+    inv_id *inside; /* region nodes */
+    uint32_t ninside;
+    bool *done; /* m->stmt_done */
+    bool step;    /* looks for a step of a longer block */
+    bool changed; /* what it frees was changed by the entry of its region before */
+    excuse why;
+} attempt;
+
+static bool is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
+
+static void excuse_by(excuse *e, const excuse *other)
+{
+    if (other->stage > e->stage) *e = *other;
+}
+
+static inv_status tell(inv_matcher *m, const excuse *e, inv_id node)
+{
+    inv_why why = e->why;
+    if (e->stage == FORBIDDEN) m->told[e->last] = true;
+    if (e->stage == NO_REGION) INV_TRY(inv_excuse_region(m, &e->walk, &why));
+    INV_TRY(add_refusal(m, e->rule, node, e->value, &why));
+    m->out->refusal.at[m->out->refusal.n - 1].one_source = e->stage == NO_REGION && e->walk.loss == INV_LOST_SHARED;
+    return INV_OK;
+}
+
+static bool condition_names(const char *when, const char *what, const char *arg)
+{
+    bool named = false;
+    inv_condition c;
+    while (when && !named && inv__condition_next(&when, INV_IN_WHEN, &c) > 0)
+        named = strcmp(c.name, what) == 0 && strcmp(c.arg[0], arg) == 0;
+    return named;
+}
+
+static bool leads_to(const inv_stmt *region, const char *name)
+{
+    for (uint32_t i = 0; i < region->nout; i++)
+        if (strcmp(region->out[i], name) == 0) return true;
+    return false;
+}
+
+/* What the region leads up to is bound. Which other operand does the first of its exits meet, and what comes out where
+ * the last one is taken up? */
+static void region_context(const attempt *a, const inv_stmt *region, inv_id *apart, inv_id *known)
+{
+    *apart = *known = INV_NONE;
+    for (size_t i = 0; i < a->rule->match.n; i++) {
+        const inv_stmt *s = &a->rule->match.at[i];
+        uint32_t exits = 0, other = 0;
+        for (uint32_t k = 0; k < s->nin && !is_region(s); k++) {
+            if (leads_to(region, s->in[k])) exits++;
+            else other = k;
+        }
+        if (!exits) continue;
+        if (*apart == INV_NONE && exits < s->nin) *apart = inv_binding_get(&a->b, s->in[other]);
+        *known = inv_binding_get(&a->b, s->out[0]);
+    }
+}
+
+/* All its exits are bound, and it has not been found yet. */
+static bool region_is_next(const attempt *a, size_t i)
+{
+    const inv_stmt *s = &a->rule->match.at[i];
+    if (a->done[i] || !is_region(s)) return false;
+    for (uint32_t k = 0; k < s->nout; k++)
+        if (inv_binding_get(&a->b, s->out[k]) == INV_NONE) return false;
+    return true;
+}
+
+/* The value that would be freed may feed the region itself if the block gives it back another way: by an operator of
+ * the pattern, or because it is a step of a block that does. */
+static bool may_be_twins(const attempt *a, const inv_stmt *region)
+{
+    bool read = a->step;
+    for (size_t i = 0; i < a->rule->match.n && !read; i++) {
+        const inv_stmt *s = &a->rule->match.at[i];
+        for (uint32_t k = 0; k < s->nin && !is_region(s); k++) read = read || strcmp(s->in[k], region->in[0]) == 0;
+    }
+    return read;
+}
+
+static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void *opaque)
+{
+    const attempt *a = opaque;
+    const inv_stmt *region = NULL;
+    for (size_t i = 0; i < a->rule->match.n && !region; i++)
+        if (region_is_next(a, i)) region = &a->rule->match.at[i];
+    if (!region || r->nnode == 0) return false;
+    inv_id apart, known;
+    region_context(a, region, &apart, &known);
+    /* A later statement of the pattern that solves for the entry is as good as leaving the block. */
+    if (entry == apart && !may_be_twins(a, region)) return false;
+    bool asked = condition_names(a->rule->def->when, "recoverable", region->in[0]);
+    return (!asked && entry != apart) || inv_region_recoverable(m, entry, apart, known);
+}
+
+/* Whether this very search has failed before; it may have been a long one. */
+static bool lost_before(const inv_matcher *m, inv_walk *w)
+{
+    for (uint32_t i = 0; i < m->nlost; i++) {
+        const inv_walk *l = &m->lost[i];
+        if (l->nexit == w->nexit && memcmp(l->exit, w->exit, w->nexit * sizeof *w->exit) == 0 &&
+            l->entry == w->entry && l->apart == w->apart && l->known == w->known && l->recoverable == w->recoverable &&
+            l->several == w->several) {
+            *w = *l;
+            return true;
+        }
+    }
+    return false;
+}
+
+static inv_status match_rest(attempt *a, bool *found);
+
+static inv_status match_region(attempt *a, size_t i, bool *found)
+{
+    const inv_stmt *s = &a->rule->match.at[i];
+    inv_region r;
+    bool have = false;
+    inv_walk w = {.entry = inv_binding_get(&a->b, s->in[0]), .nexit = s->nout};
+    if (s->nout > INV_MAX_EXIT) return INV_OK;
+    region_context(a, s, &w.apart, &w.known);
+    for (uint32_t k = 0; k < s->nout; k++) w.exit[k] = inv_binding_get(&a->b, s->out[k]);
+    w.recoverable = condition_names(a->rule->def->when, "recoverable", s->in[0]);
+    w.several = inv_is_variadic(s->in[0]);
+    bool lost = lost_before(a->m, &w);
+    if (!lost && w.several) have = inv_region_spread(a->m, &w, &r);
+    else if (!lost) INV_TRY(inv_region_find(a->m, &w, accept_entry, a, &r, &have));
+    if (!have) {
+        /* Why there is none with one entry says more. */
+        if (!w.several) excuse_by(&a->why, &(excuse){.stage = NO_REGION, .walk = w});
+        if (!lost && a->m->nlost < sizeof a->m->lost / sizeof *a->m->lost) a->m->lost[a->m->nlost++] = w;
+        return INV_OK;
+    }
+    attempt saved = *a;
+    inv_id *entry = INV_ARENA_NEW(&a->m->scratch, inv_id, r.nentry);
+    inv_id *inside = INV_ARENA_NEW(&a->m->scratch, inv_id, a->ninside + r.nnode + 1);
+    if (!entry || !inside) return INV_E_NOMEM;
+    memcpy(entry, r.entry, r.nentry * sizeof *entry);
+    if (a->ninside) memcpy(inside, a->inside, a->ninside * sizeof *inside);
+    memcpy(inside + a->ninside, r.node, r.nnode * sizeof *inside);
+    a->inside = inside;
+    a->ninside += r.nnode;
+    a->changed = a->changed || w.changed;
+    a->done[i] = true;
+    if (inv_binding_set(&a->b, s->in[0], entry, r.nentry)) INV_TRY(match_rest(a, found));
+    if (!*found) {
+        excuse why = a->why;
+        *a = saved;
+        a->why = why;
+        a->done[i] = false;
+    }
+    return INV_OK;
+}
+
+/* What the statement's operand k, an output behind the inputs, is bound to. */
+static inv_id bound_to(const attempt *a, const inv_stmt *s, uint32_t k)
+{
+    const char *name = k < s->nin ? s->in[k] : s->out[k - s->nin];
+    const size_t n = strlen(name);
+    for (uint32_t i = 0; strncmp(name, "param(", 6) == 0 && i < a->b.n; i++)
+        if (strlen(a->b.name[i]) == n - 7 && strncmp(a->b.name[i], name + 6, n - 7) == 0)
+            return a->b.n_ids[i] ? a->b.id[i][0] : INV_NONE;
+    return inv_binding_get(&a->b, name);
+}
+
+/* Nodes that an operator statement may stand for: what gives a bound output, else the users of that bound input which
+ * has fewest. 0: none of its operands is bound, or nothing is left. *one: room for the list of a single one. */
+static uint32_t candidates(const attempt *a, const inv_stmt *s, inv_id *one, const inv_id **list)
+{
+    const inv_matcher *m = a->m;
+    uint32_t least = UINT32_MAX;
+    *list = one;
+    for (uint32_t k = 0; k < s->nout; k++) {
+        const inv_id out = bound_to(a, s, s->nin + k);
+        if (out == INV_NONE) continue;
+        *one = inv_val(m->g, out)->def;
+        return *one != INV_NONE;
+    }
+    for (uint32_t k = 0; k < s->nin; k++) {
+        const inv_id in = bound_to(a, s, k);
+        if (in == INV_NONE || m->uses.start[in + 1] - m->uses.start[in] >= least) continue;
+        least = m->uses.start[in + 1] - m->uses.start[in];
+        *list = &m->uses.node[m->uses.start[in]];
+    }
+    return least == UINT32_MAX ? 0 : least;
+}
+
+static inv_status match_operator(attempt *a, size_t i, bool *found)
+{
+    const inv_stmt *s = &a->rule->match.at[i];
+    inv_matcher *m = a->m;
+    inv_id one;
+    const inv_id *from;
+    const uint32_t n = candidates(a, s, &one, &from);
+    const inv_op_def *other = NULL; /* that the statement is not about: a value may have thousands of users */
+    attempt saved = *a;
+    for (uint32_t u = 0; u < n && !*found; u++) {
+        inv_id node = from[u];
+        if (!inv_region_pay(m, 1)) break;
+        if (inv_nod(m->g, node)->op == other || m->partial[node]) continue;
+        if (!inv_pattern_names(s, inv_nod(m->g, node))) {
+            other = inv_nod(m->g, node)->op;
+            continue;
+        }
+        for (int swap = 0; swap < 2 && !*found; swap++) {
+            if (!inv_pattern_bind(m, s, inv_nod(m->g, node), swap, &a->b)) {
+                *a = saved;
+                continue;
+            }
+            a->node[a->nnode++] = node;
+            a->done[i] = true;
+            INV_TRY(match_rest(a, found));
+            if (!*found) {
+                excuse_by(&saved.why, &a->why);
+                *a = saved;
+                a->done[i] = false;
+            }
+        }
+    }
+    return INV_OK;
+}
+
+/* Of the operator statements that are left and meet what is bound, in whatever order the rule has them, that which may
+ * stand for the fewest nodes; else as many as there are. */
+static size_t next_operator(const attempt *a)
+{
+    const inv_stmts *st = &a->rule->match;
+    size_t next = st->n;
+    uint32_t fewest = 0;
+    for (size_t i = 0; i < st->n; i++) {
+        inv_id one;
+        const inv_id *list;
+        if (a->done[i] || is_region(&st->at[i])) continue;
+        const uint32_t n = candidates(a, &st->at[i], &one, &list);
+        if (n == 0 || (next < st->n && n >= fewest)) continue;
+        next = i;
+        fewest = n;
+    }
+    return next;
+}
+
+static inv_status match_rest(attempt *a, bool *found)
+{
+    size_t n = a->rule->match.n, next = n;
+    bool regions = false;
+    for (size_t i = 0; i < n; i++) {
+        regions = regions || is_region(&a->rule->match.at[i]);
+        if (next == n && region_is_next(a, i)) next = i;
+    }
+    if (next < n) return match_region(a, next, found);
+    next = next_operator(a);
+    if (next < n) return match_operator(a, next, found);
+    for (size_t i = 0; i < n; i++)
+        if (!a->done[i]) return INV_OK;
+    for (uint32_t k = 0; k + 1 < a->nnode; k++) { /* the one that comes last in the order stands last */
+        const inv_id one = a->node[k], end = a->node[a->nnode - 1];
+        if (a->m->pos[one] > a->m->pos[end]) a->node[a->nnode - 1] = one, a->node[k] = end;
+    }
+    excuse e = {.stage = NO_FIT, .last = a->node[a->nnode - 1]};
+    inv_node last = *inv_nod(a->m->g, e.last);
+    inv_verdict verdict;
+    INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, &verdict, &e.why));
+    *found = verdict == INV_HOLDS;
+    if (verdict == INV_REFUSED) e.stage = FORBIDDEN;
+    /* Without a region, operators that do not fit are no candidate at all. */
+    if (e.why.reason && (regions || verdict == INV_REFUSED)) excuse_by(&a->why, &e);
+    return INV_OK;
+}
+
+static bool all_active(const attempt *a, const inv_stmt *s)
+{
+    for (uint32_t k = 0; k < s->nin; k++) {
+        if (strncmp(s->in[k], "param(", 6) == 0) continue;
+        inv_id v = inv_binding_get(&a->b, s->in[k]);
+        if (v == INV_NONE || !a->m->active[v]) return false;
+    }
+    return true;
+}
+
+static inv_id freed_by(const attempt *a)
+{
+    return a->rule->def->frees ? inv_binding_get(&a->b, a->rule->def->frees) : INV_NONE;
+}
+
+static bool is_unsolved(const attempt *a)
+{
+    const inv_matcher *m = a->m;
+    bool is = false;
+    for (size_t i = 0; i < m->unsolved.n && !is; i++) {
+        const inv_unsolved *u = &m->unsolved.at[i];
+        is = u->rule == a->rule->def && u->node == a->node[a->nnode - 1] && u->frees == freed_by(a);
+    }
+    return is;
+}
+
+/* Whether what would be freed is only on the way from one operator of a longer block to another, this one. */
+static bool within_longer(const attempt *a)
+{
+    const inv_matcher *m = a->m;
+    const inv_id freed = freed_by(a), giver = freed == INV_NONE ? INV_NONE : inv_val(m->g, freed)->def;
+    bool within = false;
+    if (!a->changed || a->nnode > 1 || giver == INV_NONE || !m->paired[a->node[0]] || !m->paired[giver]) return false;
+    for (size_t i = m->out->block.n; i-- > 0 && !within;) {
+        const inv_block *b = &m->out->block.at[i];
+        within = inv_ids_have(b->node, b->npattern, a->node[0]) && inv_ids_have(b->node, b->npattern, giver);
+    }
+    return within;
+}
+
+/* Blocks of several operators do not overlap. Inside a longer one that begins at the same node, a shorter one is a step
+ * if what it gives leaves the longer one. */
+static inv_status claim(attempt *a, uint32_t longer, bool *found)
+{
+    inv_matcher *m = a->m;
+    inv_block b;
+    bool step = longer == INV_NONE;
+    *found = false;
+    for (uint32_t k = 0; k < a->nnode && a->nnode > 1; k++)
+        if (m->paired[a->node[k]]) return INV_OK;
+    if (is_unsolved(a) || within_longer(a)) return INV_OK;
+    INV_TRY(inv_block_make(m, a->rule, &a->b, a->node, a->nnode, a->inside, a->ninside, &b));
+    for (uint32_t k = 0; !step && b.nout && k < m->out->block.at[longer].nout; k++)
+        step = m->out->block.at[longer].out[k] == b.out[0];
+    if (!step) return INV_OK;
+    for (uint32_t k = 0; k < a->nnode && a->nnode > 1; k++) m->paired[a->node[k]] = true;
+    *found = true;
+    return inv_vec_push(&m->g->arena, &m->out->block, b) ? INV_OK : INV_E_NOMEM;
+}
+
+/* A pattern that has been found is a way to solve for what it frees, whatever its nodes come to be called. */
+static inv_status solve_block(attempt *a)
+{
+    inv_matcher *m = a->m;
+    const inv_inverse_def *rule = a->rule->def;
+    const inv_id node = a->node[a->nnode - 1];
+    bool made;
+    inv_why why;
+    INV_TRY(inv_edges_add(m, a->rule, &a->b, node, &made, &why));
+    if (made || !*kind_of(rule)) return INV_OK;
+    const inv_unsolved u = {rule, node, freed_by(a)};
+    if (!inv_vec_push(&m->scratch, &m->unsolved, u)) return INV_E_NOMEM;
+    return add_refusal(m, rule, node, u.frees, &why);
+}
+
+/* Calls `then` for what the rule matches where its first operator is this node, until *found stays true. */
+static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node, uint32_t longer,
+                              inv_status (*then)(attempt *, uint32_t longer, bool *found), bool *found, excuse *why)
+{
+    size_t first = 0;
+    while (first < rule->match.n && is_region(&rule->match.at[first])) first++;
+    if (first == rule->match.n) return INV_OK;
+    const inv_stmt *s = &rule->match.at[first];
+    for (int swap = 0; swap < 2 && !*found; swap++) {
+        attempt a = {.m = m, .rule = rule, .step = longer != INV_NONE, .b = m->pattern, .node = m->pattern_node,
+                     .done = m->stmt_done};
+        memset(a.done, 0, rule->match.n * sizeof *a.done);
+        if (!inv_pattern_bind(m, s, inv_nod(m->g, node), swap, &a.b) || !all_active(&a, s)) continue;
+        a.node[a.nnode++] = node;
+        a.done[first] = true;
+        INV_TRY(match_rest(&a, found));
+        if (*found) {
+            INV_TRY(then(&a, longer, found));
+            continue;
+        }
+        if (a.why.stage <= why->stage) continue;
+        *why = a.why;
+        why->rule = rule->def;
+        why->value = freed_by(&a);
+    }
+    return INV_OK;
+}
+
+static bool has_region(const inv_rule *rule)
+{
+    bool any = false;
+    for (size_t i = 0; i < rule->match.n && !any; i++) any = is_region(&rule->match.at[i]);
+    return any;
+}
+
+static inv_status solve_only(attempt *a, uint32_t longer, bool *found)
+{
+    (void)longer, (void)found;
+    return solve_block(a);
+}
+
+/* Edges of longer patterns. Those without regions come before regions are looked for, which rely on edges. */
+static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
+{
+    for (size_t i = 0; i < m->nrule; i++) {
+        const inv_rule *rule = &m->rule[i];
+        if (rule->match.n < 2 || !rule->def->solve || has_region(rule) != regions) continue;
+        bool found = false;
+        excuse e = {0};
+        m->nlost = 0;
+        INV_TRY(match_block(m, rule, node, INV_NONE, solve_only, &found, &e));
+    }
+    return INV_OK;
+}
+
+static inv_status match_node(inv_matcher *m, inv_id node)
+{
+    excuse why = {0};
+    uint32_t longer = INV_NONE;
+    bool one = false;
+    m->nlost = 0;
+    for (size_t i = 0; i < m->nrule && !one; i++) {
+        const inv_rule *rule = &m->rule[i];
+        if (rule->match.n < 2 || !*kind_of(rule->def)) continue;
+        bool found = false;
+        excuse e = {0};
+        INV_TRY(match_block(m, rule, node, longer, claim, &found, &e));
+        /* Of those that came furthest that of the shortest pattern, rules come by falling priority; but of what values
+         * forbid, of one kind, that of the longest. */
+        const bool like = e.stage == FORBIDDEN && why.rule && strcmp(kind_of(e.rule), kind_of(why.rule)) == 0;
+        if (!found && e.stage >= why.stage + like) why = e;
+        /* A longer block and the shorter one in it are both named; of one length only the first. */
+        if (found && longer == INV_NONE) {
+            longer = (uint32_t)m->out->block.n - 1;
+            m->nlost = 0; /* a step is looked for in another way */
+        }
+        if (found) one = rule->match.n == 2;
+    }
+    /* A longer block that only values forbid is told of beside the shorter one that there is. */
+    const bool alone = !one && !m->paired[node] && !m->told[node];
+    return why.stage && (alone || (one && why.stage == FORBIDDEN)) ? tell(m, &why, node) : INV_OK;
+}
+
+static int by_position(const void *a, const void *b)
+{
+    const inv_block *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return x->nnode != y->nnode ? (x->nnode > y->nnode ? -1 : 1) : strcmp(x->rule->name, y->rule->name);
+}
+
+static inv_status match_all(inv_matcher *m)
+{
+    inv_graph *g = m->g;
+    g->phase = INV_BACKWARD;
+    g->fold = false;
+    size_t norder = g->order.n;
+    for (size_t i = 0; i < norder; i++) {
+        INV_TRY(match_locals(m, g->order.at[i]));
+    }
+    /* Searches of one node may be as long as the graph, so all of them share what a graph of that size is worth. */
+    m->steps = MOST_STEPS;
+    for (size_t i = 0; i < norder; i++) INV_TRY(match_edges(m, g->order.at[i], false));
+    INV_TRY(inv_edges_index(m));
+    for (size_t i = 0; i < norder; i++) {
+        m->steps += MOST_STEPS / norder;
+        if (m->partial[g->order.at[i]]) continue;
+        INV_TRY(match_edges(m, g->order.at[i], true));
+        INV_TRY(match_node(m, g->order.at[i]));
+    }
+    INV_TRY(inv_block_finish(m));
+    if (inv_registry_favoured(g->ctx->registry)) inv_edges_favour(m->out, inv_registry_favoured(g->ctx->registry));
+    if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);
+    return INV_OK;
+}
+
+inv_status inv_pass_match(inv_graph *g)
+{
+    inv_matcher m = {.g = g};
+    inv_status st = inv_matcher_init(&m);
+    if (st == INV_OK) st = match_all(&m);
+    /* What could not be looked at for want of memory must not pass for a rule that does not hold. */
+    if (m.scratch.failed || m.entries.failed || g->arena.failed)
+        st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while matching inverse rules");
+    if (st == INV_OK) g->matches = m.out;
+    inv_matcher_fini(&m);
+    return st;
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Inverse rules on canonical graphs: which hold where, and why others do not. */
+#ifndef INV_PASSES_MATCH_MATCH_H
+#define INV_PASSES_MATCH_MATCH_H
+
+#include "core/condition.h"
+#include "core/program.h"
+
+/* match.c: blocks, refusals and local inverses of the forward nodes, into g->matches */
+inv_status inv_pass_match(inv_graph *g);
+/* check_inverses.c: every inverse beside what it frees, and how far it is off */
+inv_status inv_pass_check(inv_graph *g, inv_plan *plan);
+/* fuse_inverse.c */
+inv_status inv_pass_join(inv_graph *g);
+
+/* compiled_rule.c: rules compiled for matching */
+typedef struct inv_rule {
+    const inv_inverse_def *def;
+    inv_stmts match, solve, saves; /* the last two each behind those that give what it reads */
+} inv_rule;
+/* Names of a pattern and what they stand for; a variadic holds a list. Names are only added: a copy goes back to what
+ * was bound when it was made, as long as nothing else is. */
+typedef struct inv_binding {
+    const char **name;
+    const inv_id **id;
+    uint32_t *n_ids;
+    uint32_t n, room;
+} inv_binding;
+bool inv_binding_init(inv_binding *b, inv_arena *a, uint32_t room);
+/* An attribute of the matched node, "name", or of the one that gives another value of the pattern, "value.name". */
+const inv_attr *inv_rule_attr(const inv_graph *g, const inv_binding *b, const inv_node *node, const char *name);
+/* most: names and statements that any of them has */
+typedef struct inv_rule_sizes {
+    uint32_t names, stmts;
+} inv_rule_sizes;
+inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n, inv_rule_sizes *most);
+inv_id inv_binding_get(const inv_binding *b, const char *name); /* INV_NONE */
+int inv_binding_find(const inv_binding *b, const char *name);   /* index or -1 */
+bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32_t n);
+/* Whether the conditions hold; if not, *why says so. `node`: the matched node (attributes). */
+typedef enum inv_verdict {
+    INV_HOLDS,
+    INV_UNFIT,  /* shapes, types or attributes are not those that the rule is about */
+    INV_REFUSED /* they are, but values forbid it */
+} inv_verdict;
+struct inv_matcher;
+inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
+                         inv_verdict *verdict, inv_why *why);
+inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
+                         double *gain, double *bound);
+
+/* What is known before the run of a value that depends on parameters only (compiled_rule.c). */
+typedef struct inv_known {
+    bool tried, measured;
+    const void *bytes;
+    double cond, norm; /* as a matrix, if measured: condition number, norm of the inverse */
+} inv_known;
+
+/* A region search: from the exits up to `entry` (INV_NONE: the nearest that is accepted), not through `apart`. Those
+ * that found nothing are remembered: rules and swapped operands ask for the same one again. */
+#define INV_MAX_EXIT 4
+typedef struct inv_walk {
+    inv_id exit[INV_MAX_EXIT], entry, apart, known;
+    uint32_t nexit;
+    bool recoverable, several;
+    bool changed;     /* `apart` is computed from the entry, which is there all the same */
+    uint8_t loss;     /* inv_region_loss: why nothing was found */
+    inv_id at, spoilt; /* the value that it is about; SHARED: the part of it that feeds the branch, INV_NONE: another */
+} inv_walk;
+typedef enum inv_region_loss {
+    INV_LOST_NO_ENTRY, /* no single value feeds the branch */
+    INV_LOST_LONG,     /* the search has become too long */
+    INV_LOST_FREED,    /* the branch reads `at`, which would be freed */
+    INV_LOST_SHARED,   /* the branch and the other operand come from `at` */
+    INV_LOST_ENTRY     /* `at` feeds the branch, but does not leave the block */
+} inv_region_loss;
+
+typedef struct inv_unsolved {
+    const inv_inverse_def *rule;
+    inv_id node, frees; /* the pattern's last node, and what it would free */
+} inv_unsolved;
+
+/* What matching works on: graph, uses, positions, dependence. */
+typedef struct inv_matcher {
+    inv_graph *g;
+    inv_arena scratch;
+    size_t nvalue;   /* values before templates were added */
+    inv_uses uses;
+    uint32_t *pos;   /* per node: position in order */
+    bool *active;    /* per value: depends on a graph input */
+    inv_matches *out;
+    inv_rule *rule;
+    size_t nrule;
+    /* work space of matching one rule at one node, enough for the largest: what its pattern binds and what solving
+     * adds to that; the nodes found, and which statements are */
+    inv_binding pattern, solving;
+    inv_id *pattern_node;
+    bool *stmt_done;
+    bool *paired;    /* per node: in a block of a pattern with several operators */
+    INV_VEC(inv_unsolved) unsolved; /* longer patterns that were found, where their own solve text does not do */
+    /* per node: it adds to a part of a long sum (or the like) that one of the file's nodes gives. That is no half of a
+     * model, and looking for a branch at every term would take all terms times all terms. */
+    bool *partial;
+    bool *told;      /* per node: of a longer block that values forbid, and that ends there, it was said why */
+    uint32_t *height; /* per value that does not depend on inputs: of its expression */
+    inv_known *known; /* per value */
+    inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
+    size_t nentries;   /* bytes */
+    inv_ids tried;     /* values that have been looked at since */
+    /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
+    uint32_t *edge_start, *edge_of;
+    /* work space of the region search, allocated once; marked is what holds the newest stamp */
+    inv_id *front, *stack, *inside;
+    uint32_t *seen, *visited, *in_region; /* per value, value, node */
+    uint32_t walk, visit;                 /* stamps: of seen and in_region; of visited */
+    inv_walk lost[4];                     /* at the node being looked at */
+    uint32_t nlost;
+    uint64_t steps; /* that searches for blocks may still take: every node adds some (match.c) */
+} inv_matcher;
+
+/* matcher.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
+inv_status inv_matcher_init(inv_matcher *m);
+void inv_matcher_fini(inv_matcher *m);
+/* matcher.c: whether the statement is about the node's operator */
+bool inv_pattern_names(const inv_stmt *s, const inv_node *n);
+/* matcher.c: binds an operator statement to a node if it fits; `swap`: with the first two inputs exchanged. Names of b
+ * may have been added also where it does not. */
+bool inv_pattern_bind(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b);
+
+/* compiled_rule.c: the entries of v, which depends on parameters and constants only, in its own type; NULL if they
+ * cannot be had. Borrowed from the matcher. */
+const void *inv_known_bytes(inv_matcher *m, inv_id v);
+/* compiled_rule.c: the condition number of a matrix among the bound values, if one was asked for; else 0 */
+double inv_known_cond(const inv_matcher *m, const inv_binding *b);
+void inv_known_forget(inv_matcher *m, size_t beyond); /* all of these, if they take more bytes than that */
+/* compiled_rule.c: of s, which depends on parameters only: its least magnitude, least and largest entry; false if not
+ * known */
+typedef struct inv_extremes {
+    double least_abs, least, most;
+    size_t at_abs, at_least; /* where the first two are */
+} inv_extremes;
+bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out);
+
+/* value_range.c: bounds of the entries of any value, from the operators that give it. `above`: lo itself is never
+ * taken. */
+typedef struct inv_range {
+    double lo, hi;
+    bool above;
+} inv_range;
+inv_range inv_value_range(inv_matcher *m, inv_id v);
+/* What is to be expected where there are no bounds: that what operators do not bound lies between -2 and 2. */
+inv_range inv_value_typical(inv_matcher *m, inv_id v);
+
+/* condition_shapes.c: the conditions on shapes, types and attributes. *known: whether c is one of them. */
+bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
+                             bool *known);
+/* The parameter of a linear map as a matrix, or, of a convolution with groups, as many, one behind the other. */
+typedef struct inv_matrix {
+    inv_data block; /* of the first, without bytes */
+    bool trans;     /* they are out x in */
+    int64_t in, out, groups;
+} inv_matrix;
+bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *out);
+
+/* condition_shapes.c: what keeps it from holding, where shapes alone do not show that, and what would help if that is
+ * not what the table of conditions says. NULL: nothing. */
+const char *inv_condition_flaw(inv_matcher *m, const inv_condition *c, inv_id v, const inv_node *node,
+                               const char **remedy);
+/* diagnosis.c: the words for what does not hold. `reason`: what is already known of it in words; NULL: nothing. Another
+ * condition is joined to those that *why has. */
+inv_status inv_excuse_condition(inv_matcher *m, const inv_rule *rule, const inv_condition *c, const inv_binding *b,
+                                const inv_node *node, const char *reason, inv_why *why);
+inv_status inv_excuse_region(inv_matcher *m, const inv_walk *w, inv_why *why);
+
+/* block.c: a block from the nodes of its pattern and of its regions: with the expressions of parameters that nobody
+ * else reads, and what enters and leaves. */
+inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_id *pattern,
+                          uint32_t npattern, const inv_id *inside, uint32_t ninside, inv_block *out);
+
+/* When all blocks and edges have been found: how much each block magnifies errors, and what blocks inside of others are
+ * called. */
+inv_status inv_block_finish(inv_matcher *m);
+
+/* solve_template.c: the nodes that save and solve, outside of the order. */
+typedef struct inv_template {
+    const inv_id *node, *result; /* result: the values that `frees` names; none if it cannot be made here */
+    uint32_t nnode, nsave, nresult;
+} inv_template;
+inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
+                             inv_template *out);
+bool inv_is_variadic(const char *name); /* "xs..." */
+
+/* inverse_edge.c: an edge for every value that the rule frees, where its pattern is bound and `node` is its last
+ * operator. *made: whether the template could be made and gives what it is for; else *why says why not. */
+inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made,
+                         inv_why *why);
+/* Edges by the value that they free, in the order in which they were found: m->edge_start, m->edge_of. */
+inv_status inv_edges_index(inv_matcher *m);
+
+/* Edges of other rules that free what one of this rule's does go. */
+void inv_edges_favour(inv_matches *out, const inv_inverse_def *rule);
+
+/* region.c: subgraphs with one entry, or several */
+#define INV_MAX_ENTRY 8
+typedef struct inv_region {
+    inv_id entry[INV_MAX_ENTRY];
+    inv_id *node;
+    uint32_t nentry, nnode;
+} inv_region;
+/* Takes steps of a search from what is left; false: nothing is. */
+bool inv_region_pay(inv_matcher *m, uint32_t steps);
+/* The region of a walk, not feeding `apart` either. false: none, w->loss says why. */
+inv_status inv_region_find(inv_matcher *m, inv_walk *w,
+                           bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,
+                           inv_region *out, bool *found);
+/* The same with two entries or more, all of which what leaves the block lets be solved for. false: none. */
+bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out);
+/* Whether x, entry of the region that is being searched for, can be solved for from what leaves the block. */
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known);
+
+#endif

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Single-entry regions: what `region(x)` means in a rule.
+ *
+ *     x1 ------------------(+)-- y1       exit t = F(x2); entry x2 = a dominator of t;
+ *     x2 --+--[ region ]---t               apart = x1: not read inside
+ *          +---------------------->        x2 leaves the block: something else lets it be solved for
+ *
+ * x1 may be computed from x2 where it is what came of another half by steps like this one, y1 = (x1' + F'(x2)) + F(x2).
+ *
+ * The walk goes up from the exits, always opening the value that comes last in the order; whenever one value alone is
+ * left, that value dominates the exits. The entry may be `apart` itself (x1 = x2 in the picture) if something outside
+ * of the block gives it back.
+ *
+ * `region(xs...)`: the walk stops wherever something outside might give a value back; then all of them have to be
+ * solvable, one after the other. */
+#include <string.h>
+
+#include "passes/match/match.h"
+
+/* Values still to be opened, a heap: the one that comes last in the order on top. */
+typedef struct frontier {
+    inv_id *v;
+    uint32_t n;
+} frontier;
+
+static uint32_t place(const inv_matcher *m, inv_id v)
+{
+    inv_id d = v == INV_NONE ? INV_NONE : inv_val(m->g, v)->def;
+    return d == INV_NONE ? 0 : m->pos[d] + 1;
+}
+
+static void push(const inv_matcher *m, frontier *f, inv_id v)
+{
+    uint32_t i = f->n++;
+    for (; i > 0 && place(m, f->v[(i - 1) / 2]) < place(m, v); i = (i - 1) / 2) f->v[i] = f->v[(i - 1) / 2];
+    f->v[i] = v;
+}
+
+static inv_id pop_last(const inv_matcher *m, frontier *f)
+{
+    inv_id top = f->v[0], v = f->v[--f->n];
+    uint32_t i = 0;
+    for (uint32_t k = 1; k < f->n; k = 2 * i + 1) {
+        if (k + 1 < f->n && place(m, f->v[k + 1]) > place(m, f->v[k])) k++;
+        if (place(m, f->v[k]) <= place(m, v)) break;
+        f->v[i] = f->v[k];
+        i = k;
+    }
+    f->v[i] = v;
+    return top;
+}
+
+bool inv_region_pay(inv_matcher *m, uint32_t steps)
+{
+    m->steps -= m->steps < steps ? m->steps : steps;
+    return m->steps > 0;
+}
+
+/* Opens v: its producer joins the region, its active inputs the frontier. */
+static void open_value(inv_matcher *m, frontier *f, inv_region *r, inv_id v)
+{
+    inv_id d = inv_val(m->g, v)->def;
+    if (d == INV_NONE || m->in_region[d] == m->walk) return;
+    const inv_node *n = inv_nod(m->g, d);
+    inv_region_pay(m, n->nin + 1);
+    m->in_region[d] = m->walk;
+    r->node[r->nnode++] = d;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        inv_id in = n->in[k];
+        if (in == INV_NONE || !m->active[in] || m->seen[in] == m->walk) continue;
+        m->seen[in] = m->walk;
+        push(m, f, in);
+    }
+}
+
+/* Puts the inputs of `d` that a walk upwards has not met on its stack. */
+static uint32_t climb(inv_matcher *m, inv_id d, uint32_t n)
+{
+    const inv_node *node = inv_nod(m->g, d);
+    inv_region_pay(m, node->nin + 1);
+    for (uint32_t k = 0; k < node->nin; k++) {
+        inv_id in = node->in[k];
+        if (in == INV_NONE || !m->active[in] || m->visited[in] == m->visit) continue;
+        m->visited[in] = m->visit;
+        m->stack[n++] = in;
+    }
+    return n;
+}
+
+/* Whether `v` is computed from any value that the walk has seen; the entry is one of them. */
+static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
+{
+    if (v == INV_NONE) return false;
+    uint32_t n = 0;
+    m->visit++;
+    m->stack[n++] = v;
+    m->visited[v] = m->visit;
+    while (n) {
+        inv_id x = m->stack[--n], d = inv_val(m->g, x)->def;
+        if (m->seen[x] == m->walk) return true;
+        if (d == INV_NONE || m->pos[d] + 1 < lowest) continue;
+        n = climb(m, d, n);
+    }
+    return false;
+}
+
+enum { MOST_CARRIERS = 256 };
+
+/* Whether a way of inverses leads from v up to what is not computed from what the walk has seen: then v is another half
+ * that was changed by the entry, and not a branch of it. The frontier's room is free while nothing is in it. */
+static bool is_changed_half(inv_matcher *m, inv_id v, uint32_t lowest)
+{
+    uint32_t n = 0, looked = 0;
+    m->front[n++] = v;
+    while (n && looked++ < MOST_CARRIERS && m->steps) {
+        v = m->front[--n];
+        const inv_id d = inv_val(m->g, v)->def;
+        if (!computed_from(m, v, lowest)) return true;
+        for (uint32_t k = 0; d != INV_NONE && k < inv_nod(m->g, d)->nin; k++) {
+            const inv_id x = inv_nod(m->g, d)->in[k];
+            bool freed = false;
+            if (x == INV_NONE || !m->active[x] || m->seen[x] == m->walk || n > m->nvalue / 2) continue;
+            for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1] && !freed; i++)
+                freed = m->out->edge.at[m->edge_of[i]].forward == d;
+            if (freed) m->front[n++] = x;
+        }
+    }
+    return false;
+}
+
+static bool read_outside(const inv_matcher *m, inv_id v)
+{
+    for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1]; u++)
+        if (m->in_region[m->uses.node[u]] != m->walk) return true;
+    return false;
+}
+
+static bool is_exit(const inv_walk *w, inv_id v)
+{
+    for (uint32_t i = 0; i < w->nexit; i++)
+        if (w->exit[i] == v) return true;
+    return false;
+}
+
+static bool same_origin(const inv_node *a, const inv_node *b)
+{
+    return a->norigin && b->norigin && strcmp(a->origin[0], b->origin[0]) == 0;
+}
+
+/* Whether v only lies between the operators that one of the file's nodes has become: the file has no name for it. */
+static bool is_internal(const inv_matcher *m, inv_id v)
+{
+    const inv_node *def = inv_nod(m->g, inv_val(m->g, v)->def);
+    for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1]; u++)
+        if (same_origin(def, inv_nod(m->g, m->uses.node[u]))) return true;
+    return false;
+}
+
+/* Whether v is `of`, or a part of it, as it is. */
+static bool is_piece(const inv_matcher *m, inv_id v, inv_id of)
+{
+    for (uint32_t i = m->edge_start[of]; v != INV_NONE && i < m->edge_start[of + 1]; i++) {
+        const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
+        if (e->rule->exactness == INV_EXACT && e->forward == inv_val(m->g, v)->def) return true;
+    }
+    return false;
+}
+
+static void lose(inv_walk *w, inv_region_loss loss, inv_id at)
+{
+    w->loss = (uint8_t)loss;
+    w->at = at;
+}
+
+static void enter(inv_region *r, inv_id v) { r->entry[r->nentry++] = v; }
+
+static void begin(inv_matcher *m, inv_walk *w, frontier *f, inv_region *r)
+{
+    *r = (inv_region){.node = m->inside};
+    m->walk++;
+    w->loss = INV_LOST_NO_ENTRY;
+    w->at = w->spoilt = INV_NONE;
+    for (uint32_t i = 0; i < w->nexit; i++) {
+        if (m->seen[w->exit[i]] == m->walk) continue;
+        m->seen[w->exit[i]] = m->walk;
+        push(m, f, w->exit[i]);
+    }
+}
+
+inv_status inv_region_find(inv_matcher *m, inv_walk *w,
+                           bool (*accept)(inv_matcher *, const inv_region *, inv_id, void *), void *opaque,
+                           inv_region *out, bool *found)
+{
+    frontier f = {m->front, 0};
+    bool lost = false; /* an entry was refused that something else reads: further up is no better reason */
+    begin(m, w, &f, out);
+    *found = false;
+    while (f.n) {
+        inv_id v = pop_last(m, &f);
+        if (m->steps == 0) {
+            w->loss = INV_LOST_LONG;
+            return INV_OK;
+        }
+        bool alone = f.n == 0 && !is_exit(w, v) && (w->entry == INV_NONE || v == w->entry);
+        if (v == w->apart) {
+            *found = alone && accept(m, out, v, opaque);
+            if (*found) enter(out, v);
+            else if (!lost) lose(w, INV_LOST_FREED, v);
+            return INV_OK;
+        }
+        if (alone) {
+            w->changed = computed_from(m, w->apart, place(m, v));
+            if (w->changed && !(is_changed_half(m, w->apart, place(m, v)) &&
+                                inv_region_recoverable(m, v, w->apart, w->known))) {
+                if (!lost) lose(w, INV_LOST_SHARED, v);
+                if (!is_piece(m, w->spoilt, v)) w->spoilt = INV_NONE;
+                return INV_OK;
+            }
+            if (accept(m, out, v, opaque)) {
+                enter(out, v);
+                *found = true;
+                return INV_OK;
+            }
+            bool named = !is_internal(m, v);
+            if (!lost && (named || w->loss != INV_LOST_ENTRY)) lose(w, INV_LOST_ENTRY, v);
+            if (!lost && named) w->spoilt = v;
+            lost = lost || read_outside(m, v);
+            if (v == w->entry) return INV_OK;
+        }
+        open_value(m, &f, out, v);
+    }
+    return INV_OK;
+}
+
+/* --- what gives an entry back --- */
+
+/* The entry x is to be solved for, without `apart`, when `known` is there. Of a region with several entries also: what
+ * has been solved for, a bit for each, and what comes out where the others are taken up. */
+typedef struct goal {
+    inv_id x, apart, known;
+    const inv_region *among; /* NULL: it has one entry */
+    uint32_t solved;
+} goal;
+
+static bool gives(const inv_node *n, inv_id v)
+{
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] == v) return true;
+    return false;
+}
+
+static bool outside(const inv_matcher *m, const inv_edge *e) { return m->in_region[e->forward] != m->walk; }
+
+/* Whether what the edge frees goes on as it is, or into another coupling: there the edge reads another value. What an
+ * activation or a product takes up may be no more than the beginning of a branch. */
+static bool carries(const inv_matcher *m, const inv_edge *e)
+{
+    const inv_node *user = inv_nod(m->g, e->forward);
+    bool on = e->rule->exactness == INV_EXACT;
+    for (uint32_t i = e->nsave; i < e->nnode && !on; i++) {
+        const inv_node *n = inv_nod(m->g, e->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const inv_id v = n->in[k];
+            on = on || (v != INV_NONE && v < m->nvalue && m->active[v] && !gives(user, v));
+        }
+    }
+    return on && outside(m, e);
+}
+
+static bool is_there(const inv_matcher *m, const goal *t, inv_id v)
+{
+    if (v == t->known) return true;
+    for (uint32_t k = 0; t->among && k < t->among->nentry; k++) {
+        const inv_id x = t->among->entry[k];
+        if (v == x) return t->solved >> k & 1;
+        for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1]; i++) {
+            const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
+            if (e->forward == inv_val(m->g, v)->def && carries(m, e)) return true;
+        }
+    }
+    return false;
+}
+
+/* Whether v can be computed from what is there, without x or apart or what they come from. */
+static bool computable(inv_matcher *m, inv_id v, const goal *t)
+{
+    if (!m->active[v]) return true;
+    uint32_t lowest = place(m, t->x), n = 0;
+    if (t->apart != INV_NONE && place(m, t->apart) < lowest) lowest = place(m, t->apart);
+    m->visit++;
+    m->visited[v] = m->visit;
+    m->stack[n++] = v;
+    while (n) {
+        v = m->stack[--n];
+        if (is_there(m, t, v)) continue;
+        const inv_id d = inv_val(m->g, v)->def;
+        if (v == t->x || v == t->apart || place(m, v) < lowest || d == INV_NONE) return false;
+        n = climb(m, d, n);
+    }
+    return true;
+}
+
+/* Whether all that the edge reads, but what it starts from, can be computed. */
+static bool solvable(inv_matcher *m, const inv_edge *e, const goal *t)
+{
+    const inv_node *user = inv_nod(m->g, e->forward);
+    for (uint32_t i = e->nsave; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(m->g, e->node[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            inv_id v = n->in[k];
+            if (v == INV_NONE || v >= m->nvalue || gives(user, v)) continue; /* past nvalue: the template's own */
+            if (!computable(m, v, t)) return false;
+        }
+    }
+    return true;
+}
+
+/* Whether v is computed from what the node gives. */
+static bool behind(inv_matcher *m, inv_id v, inv_id node)
+{
+    uint32_t n = 0;
+    if (v == INV_NONE) return false;
+    m->visit++;
+    m->visited[v] = m->visit;
+    m->stack[n++] = v;
+    while (n) {
+        const inv_id d = inv_val(m->g, m->stack[--n])->def;
+        if (d == node) return true;
+        if (d != INV_NONE && m->pos[d] > m->pos[node]) n = climb(m, d, n);
+    }
+    return false;
+}
+
+/* What leads to `apart` is not there before that is. */
+static bool recoverable(inv_matcher *m, const goal *t)
+{
+    if (inv_val(m->g, t->x)->is_output) return true;
+    for (uint32_t i = m->edge_start[t->x]; i < m->edge_start[t->x + 1]; i++) {
+        const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
+        if ((t->among ? carries(m, e) : outside(m, e)) && !behind(m, t->apart, e->forward) && solvable(m, e, t))
+            return true;
+    }
+    return false;
+}
+
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known)
+{
+    return recoverable(m, &(goal){x, apart, known, NULL, 0});
+}
+
+/* --- several entries --- */
+
+static bool may_come_back(const inv_matcher *m, inv_id v)
+{
+    bool may = inv_val(m->g, v)->is_output;
+    for (uint32_t i = m->edge_start[v]; i < m->edge_start[v + 1] && !may; i++)
+        may = carries(m, &m->out->edge.at[m->edge_of[i]]);
+    return may;
+}
+
+static bool solved_in_turn(inv_matcher *m, const inv_walk *w, const inv_region *r)
+{
+    goal t = {INV_NONE, w->apart, w->known, r, 0};
+    for (uint32_t before = 1; before != t.solved;) {
+        before = t.solved;
+        for (uint32_t k = 0; k < r->nentry; k++) {
+            t.x = r->entry[k];
+            if (!(t.solved >> k & 1) && recoverable(m, &t)) t.solved |= 1u << k;
+        }
+    }
+    return t.solved == (1u << r->nentry) - 1;
+}
+
+static uint32_t slot_of(const inv_matcher *m, inv_id v)
+{
+    const inv_node *n = inv_nod(m->g, inv_val(m->g, v)->def);
+    uint32_t k = 0;
+    while (k < n->nout && n->out[k] != v) k++;
+    return k;
+}
+
+/* Among the entries so far, in the order in which they are made. */
+static void enter_in_order(const inv_matcher *m, inv_region *r, inv_id v)
+{
+    uint32_t i = r->nentry++;
+    for (; i > 0; i--) {
+        const inv_id w = r->entry[i - 1];
+        if (place(m, w) != place(m, v) ? place(m, w) < place(m, v) : slot_of(m, w) < slot_of(m, v)) break;
+        r->entry[i] = w;
+    }
+    r->entry[i] = v;
+}
+
+bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out)
+{
+    frontier f = {m->front, 0};
+    uint32_t lowest = UINT32_MAX;
+    begin(m, w, &f, out);
+    while (f.n) {
+        const inv_id v = pop_last(m, &f), d = inv_val(m->g, v)->def;
+        if (m->steps == 0 || v == w->apart || d == INV_NONE) return false;
+        if (is_exit(w, v) || !may_come_back(m, v)) {
+            if (inv_nod(m->g, d)->op->flags & INV_OP_SOURCE) return false;
+            open_value(m, &f, out, v);
+            continue;
+        }
+        if (out->nentry == INV_MAX_ENTRY) return false;
+        enter_in_order(m, out, v);
+        lowest = place(m, v); /* the walk goes back */
+    }
+    return out->nentry > 1 &&
+           (!computed_from(m, w->apart, lowest) || is_changed_half(m, w->apart, lowest)) && solved_in_turn(m, w, out);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What compiles: the passes one after the other, and the program around its plans. */
+#ifndef INV_PASSES_PIPELINE_H
+#define INV_PASSES_PIPELINE_H
+
+#include "core/program.h"
+
+/* pipeline.c */
+inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
+                       inv_program **out);
+
+/* persistent_storage.c: where what the graph's nodes read and do not compute lives, in homes of the program's */
+inv_status inv_house(inv_program *p, inv_graph *g);
+/* operator_support.c: what inv_context.support points to */
+inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);
+/* pipeline.c: of session and step with other options */
+inv_status inv_program_floor(const inv_program *p, const inv_session_options *options, size_t *nbytes);
+/* the same before anything is built, if what persists is surely more; sets program->surely */
+void inv_refuse_before(inv_program *p);
+/* fails with what was noted of the budget, and what would help */
+inv_status inv_refuse(inv_program *p);
+
+/* pipeline.c: the graph before recovery; rows of it are `rq`'s */
+inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan);
+/* The plan from it, and where its persistent values live. */
+inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan);
+/* Remarks on plans that have been made: early updates that wait, and batch normalization that cannot be trained. */
+void inv_tell_early(const inv_program *p);
+inv_status inv_tell_norms(const inv_program *p);
+
+#endif

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What backward costs at least beside its steps. Only one step counts, at the turn from forward to backward or some
+ * time later: what is there for later steps lives then all at once, whatever it took. Of every set of values of which
+ * backward reads one, one must be kept, or be given by an edge that is fired and reads none of the set: something is
+ * the first of it to be there. Such sets make a linear
+ * program of which every plan is a solution, and every solution of its dual is a bound, wherever the ascent ends. Dual:
+ * sets have weights; those of the sets that a value is in come to no more than the price of its bytes, and those of
+ * the sets that an edge enters to no more than its cost. The sum of all, less the price of what may be kept, is the
+ * bound. A set begins with what is read; when an edge into it is used up, a source of that joins, so that derivations
+ * that go round in a circle count for nothing (dual ascent for Steiner's problem in graphs, Wong 1984; the budget is
+ * relaxed by a price).
+ * requires: inv_problem.  gives: a number. */
+#include <math.h>
+#include <string.h>
+
+#include "passes/planner/problem.h"
+
+enum { PASSES = 2, SMALL = 4, LARGE = 32, MOST_SET = 64, MOST_ENTRIES = 256 };
+
+typedef struct ascent {
+    const inv_problem *p;
+    double *keep, *room;   /* what is left: per value, of its bytes' price; per edge, of its cost */
+    uint32_t *in, *listed; /* per value: in the set, if it is `now`; per edge: gives one of it */
+    uint32_t now, set[MOST_SET], entry[MOST_ENTRIES], nset, nentry;
+    const uint32_t *needed;
+    uint32_t nneeded, *last; /* per value: last step that reads it */
+    double fine; /* less than this is nothing */
+} ascent;
+
+static bool enters(const ascent *x, uint32_t edge)
+{
+    const inv_pb_edge *e = &x->p->edge[edge];
+    for (uint32_t i = 0; i < e->nsource; i++)
+        if (x->in[e->source[i]] == x->now) return false;
+    return true;
+}
+
+/* False: the set is as large as it may be. */
+static bool join(ascent *x, uint32_t v)
+{
+    const inv_pb_value *value = &x->p->value[v];
+    if (x->nset == MOST_SET || x->nentry + value->n > MOST_ENTRIES) return false;
+    x->in[v] = x->now;
+    x->set[x->nset++] = v;
+    for (uint32_t i = value->first; i < value->first + value->n && !value->forced; i++) {
+        const uint32_t id = x->p->edge_of[i];
+        if (x->listed[id] == x->now) continue;
+        x->listed[id] = x->now;
+        x->entry[x->nentry++] = id;
+    }
+    return true;
+}
+
+/* By how much the set's weight could grow if v were all of it. */
+static double slack(const ascent *x, uint32_t v)
+{
+    const inv_pb_value *value = &x->p->value[v];
+    double least = x->keep[v];
+    for (uint32_t i = value->first; i < value->first + value->n && !value->forced; i++)
+        if (enters(x, x->p->edge_of[i])) least = fmin(least, x->room[x->p->edge_of[i]]);
+    return least;
+}
+
+static bool join_source(ascent *x, uint32_t edge)
+{
+    const inv_pb_edge *e = &x->p->edge[edge];
+    double most = 0;
+    uint32_t found = UINT32_MAX;
+    for (uint32_t i = 0; i < e->nsource; i++) {
+        const double s = slack(x, e->source[i]);
+        if (x->keep[e->source[i]] <= x->fine || (found != UINT32_MAX && s <= most)) continue;
+        found = e->source[i];
+        most = s;
+    }
+    return found != UINT32_MAX && join(x, found);
+}
+
+/* The weights of sets about v, as they grow. */
+static double grow(ascent *x, uint32_t v, uint32_t most)
+{
+    double sum = 0;
+    x->now++;
+    x->nset = x->nentry = 0;
+    for (bool more = join(x, v); more && x->nset <= most;) {
+        double least = INFINITY;
+        for (uint32_t i = 0; i < x->nset; i++) least = fmin(least, x->keep[x->set[i]]);
+        for (uint32_t i = 0; i < x->nentry; i++)
+            if (enters(x, x->entry[i])) least = fmin(least, x->room[x->entry[i]]);
+        if (isinf(least)) break; /* never to be had: no plan */
+        sum += least;
+        for (uint32_t i = 0; i < x->nset; i++) {
+            x->keep[x->set[i]] -= least;
+            more &= x->keep[x->set[i]] > x->fine;
+        }
+        for (uint32_t i = 0; i < x->nentry; i++)
+            if (enters(x, x->entry[i])) x->room[x->entry[i]] -= least;
+        for (uint32_t i = 0; more && i < x->nentry; i++)
+            if (x->room[x->entry[i]] <= x->fine && enters(x, x->entry[i])) more = join_source(x, x->entry[i]);
+    }
+    return sum;
+}
+
+/* What may be there at step t for later ones, beside what the step itself reads and takes. */
+static double most_kept(const inv_problem *p, size_t budget, uint32_t t)
+{
+    const inv_pb_step *s = &p->step[t];
+    double most = (double)budget - (double)s->at, taken = 0;
+    for (uint32_t i = 0; i < s->nread; i++) {
+        const double nbytes = (double)p->value[s->read[i]].nbytes;
+        most -= nbytes;
+        if (i < 32 && s->overwrites >> i & 1) taken = fmax(taken, nbytes);
+    }
+    return most + taken;
+}
+
+/* What later steps cost at least, if a byte that is there at step t has that price. Small sets first: what is near is
+ * for nobody else. */
+static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
+{
+    const inv_problem *p = x->p;
+    double sum = -price * most_kept(p, budget, t);
+    for (uint32_t v = 0; v < p->nvalue; v++)
+        x->keep[v] = p->value[v].def == INV_NEVER   ? INFINITY
+                     : p->value[v].def < p->forward ? price * (double)p->value[v].nbytes
+                                                    : 0;
+    for (uint32_t i = 0; i < p->step[t].nread; i++) x->keep[p->step[t].read[i]] = 0;
+    for (uint32_t i = 0; i < p->nedge; i++) {
+        const inv_pb_edge *e = &p->edge[i];
+        x->room[i] = e->cost - e->spare + price * (double)e->side;
+    }
+    for (uint32_t pass = 0, most = SMALL; pass < PASSES; pass++, most = LARGE)
+        for (uint32_t i = 0; i < x->nneeded; i++)
+            if (x->last[x->needed[i]] > t) sum += grow(x, x->needed[i], most);
+    return sum;
+}
+
+/* --- two ways to use a value --- */
+
+/* With y = x + f, f serves to have y of x or x of y, and never both: one of them is there first. So each way may ask
+ * for an f of its own: the sum of what both pay is no more than before, and a plan still pays one of them only. */
+typedef struct splitter {
+    const inv_problem *p;
+    inv_problem *q;
+    uint32_t *nuse, *use; /* per value: edges that read it; two of them */
+    uint32_t *source;     /* of the second way */
+    uint32_t *edge_of, nlist;
+} splitter;
+
+static bool has(const uint32_t *list, uint32_t n, uint32_t v)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == v) return true;
+    return false;
+}
+
+static bool splits(const splitter *s, uint32_t v)
+{
+    const inv_problem *p = s->p;
+    const inv_pb_value *value = &p->value[v];
+    if (s->nuse[v] != 2 || value->forced) return false;
+    const inv_pb_edge *a = &p->edge[s->use[2 * v]], *b = &p->edge[s->use[2 * v + 1]];
+    for (uint32_t i = value->first; i < value->first + value->n; i++)
+        if (p->edge[p->edge_of[i]].ntarget > 1) return false;
+    return a != b && a->ntarget == 1 && b->ntarget == 1 && has(b->source, b->nsource, a->target[0]) &&
+           has(a->source, a->nsource, b->target[0]);
+}
+
+/* Which edges read what. A value that a step reads, or an edge of no target of its own, is as one of many readers. */
+static void count_uses(splitter *s)
+{
+    const inv_problem *p = s->p;
+    for (uint32_t t = p->forward; t < p->nstep; t++)
+        for (uint32_t i = 0; i < p->step[t].nread; i++) s->nuse[p->step[t].read[i]] = 3;
+    for (uint32_t id = 0; id < p->nedge; id++) {
+        const inv_pb_edge *e = &p->edge[id];
+        for (uint32_t i = 0; i < e->nsource; i++) {
+            const uint32_t v = e->source[i];
+            if (s->nuse[v] < 2) s->use[2 * v + s->nuse[v]] = id;
+            s->nuse[v]++;
+        }
+    }
+}
+
+/* The second way's f, the edges that give it, and that way with it as a source. */
+static void split(splitter *s, uint32_t v)
+{
+    inv_problem *q = s->q;
+    const inv_pb_value *value = &q->value[v];
+    inv_pb_edge *e = &q->edge[s->use[2 * v + 1]];
+    const uint32_t other = q->nvalue++, first = value->first;
+    inv_pb_value fresh = *value;
+    fresh.first = s->nlist;
+    for (uint32_t i = 0; i < value->n; i++) {
+        const uint32_t id = q->nedge++;
+        q->edge[id] = q->edge[q->edge_of[first + i]];
+        s->edge_of[s->nlist++] = id; /* what it gives is not asked any more */
+    }
+    q->value[other] = fresh;
+    for (uint32_t i = 0; i < e->nsource; i++) s->source[i] = e->source[i] == v ? other : e->source[i];
+    e->source = s->source;
+    s->source += e->nsource;
+}
+
+static bool split_all(inv_arena *a, const inv_problem *p, inv_problem *q)
+{
+    splitter s = {.p = p, .q = q, .nuse = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1),
+                  .use = INV_ARENA_NEW(a, uint32_t, 2 * (size_t)p->nvalue + 2)};
+    if (!s.nuse || !s.use) return false;
+    count_uses(&s);
+    size_t nvalue = p->nvalue, nedge = p->nedge, nsource = 0;
+    uint32_t listed = 0;
+    for (uint32_t v = 0; v < p->nvalue; v++) {
+        listed = listed > p->value[v].first + p->value[v].n ? listed : p->value[v].first + p->value[v].n;
+        if (!splits(&s, v)) continue;
+        nvalue++;
+        nedge += p->value[v].n;
+        nsource += p->edge[s.use[2 * v + 1]].nsource;
+    }
+    *q = *p;
+    q->value = INV_ARENA_NEW(a, inv_pb_value, nvalue + 1);
+    q->edge = INV_ARENA_NEW(a, inv_pb_edge, nedge + 1);
+    s.edge_of = INV_ARENA_NEW(a, uint32_t, listed + (nedge - p->nedge) + 1);
+    s.source = INV_ARENA_NEW(a, uint32_t, nsource + 1);
+    if (!q->value || !q->edge || !s.edge_of || !s.source) return false;
+    memcpy(q->value, p->value, p->nvalue * sizeof *q->value);
+    memcpy(q->edge, p->edge, p->nedge * sizeof *q->edge);
+    memcpy(s.edge_of, p->edge_of, listed * sizeof *s.edge_of);
+    q->edge_of = s.edge_of;
+    s.nlist = listed;
+    for (uint32_t v = 0; v < p->nvalue; v++)
+        if (splits(&s, v)) split(&s, v);
+    return true;
+}
+
+/* --- the bound --- */
+
+static bool set_up(ascent *x, inv_arena *a)
+{
+    const inv_problem *p = x->p;
+    bool *seen = INV_ARENA_NEW(a, bool, p->nvalue + 1);
+    uint32_t *needed = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
+    x->keep = INV_ARENA_NEW(a, double, p->nvalue + 1);
+    x->room = INV_ARENA_NEW(a, double, p->nedge + 1);
+    x->in = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
+    x->listed = INV_ARENA_NEW(a, uint32_t, p->nedge + 1);
+    x->last = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
+    if (!seen || !needed || !x->last || !x->keep || !x->room || !x->in || !x->listed) return false;
+    for (uint32_t t = p->forward; t < p->nstep; t++)
+        for (uint32_t i = 0; i < p->step[t].nread; i++) {
+            const uint32_t v = p->step[t].read[i];
+            if (!seen[v]) needed[x->nneeded++] = v;
+            seen[v] = true;
+            x->last[v] = t;
+        }
+    x->needed = needed;
+    return true;
+}
+
+/* The price of the best bound at step t: it is concave in the price, but for what the ascent misses. */
+static double search_price(ascent *x, size_t budget, uint32_t t, double *price, double width, int tries)
+{
+    double best = bound_at(x, budget, t, *price);
+    for (int k = 0; k < tries; k++, width *= 0.6)
+        for (int side = -1; side <= 1; side += 2) {
+            const double other = *price * exp(side * width), got = bound_at(x, budget, t, other);
+            if (got <= best) continue;
+            best = got;
+            *price = other;
+            break;
+        }
+    return best;
+}
+
+/* A price in the midst of those of edges, and by which factor they differ. */
+static bool price_range(const inv_problem *p, double *price, double *width)
+{
+    double least = INFINITY, most = 0, nbytes = 0;
+    for (uint32_t v = 0; v < p->nvalue; v++) nbytes = fmax(nbytes, (double)p->value[v].nbytes);
+    for (uint32_t i = 0; i < p->nedge; i++) {
+        if (!(p->edge[i].cost > 0)) continue;
+        least = fmin(least, p->edge[i].cost);
+        most = fmax(most, p->edge[i].cost);
+    }
+    *price = most / nbytes;
+    *width = log(most / least) / 2 + 2;
+    return most > 0 && nbytes > 0;
+}
+
+inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, double *bound)
+{
+    enum { FIRST = 8, LATER = 8, TRIES = 8 };
+    inv_problem apart;
+    ascent x = {.p = &apart, .fine = p->cost * 1e-12};
+    double price, width;
+    *bound = 0;
+    if (p->forward >= p->nstep || !price_range(p, &price, &width)) return INV_OK;
+    if (!split_all(a, p, &apart) || !set_up(&x, a)) return INV_E_NOMEM;
+    uint32_t at = p->forward - (p->forward > 0);
+    double best = search_price(&x, budget, at, &price, width, TRIES);
+    const uint32_t first = at, n = p->nstep - at;
+    for (uint32_t k = 1; k < FIRST + LATER; k++) { /* some of the first steps, and some over all of backward */
+        const uint32_t t = first + (k < FIRST ? k : (uint32_t)((uint64_t)n * (k - FIRST + 1) / (LATER + 1)));
+        if (t >= p->nstep) continue;
+        const double got = bound_at(&x, budget, t, price);
+        if (got > best) best = got, at = t;
+    }
+    best = search_price(&x, budget, at, &price, 0.3, TRIES / 2);
+    if (best > 0) *bound = best;
+    return INV_OK;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What comes back from host memory is fetched ahead, so that it is under way while other nodes run: each such firing
+ * moves towards the beginning of backward for as long as its bytes fit there, too, but no further than its own cost
+ * takes.
+ * requires: inv_problem, a plan.  gives: the same firings, some of them earlier, within the same bytes. */
+#include "passes/planner/problem.h"
+
+typedef struct mover {
+    const inv_problem *p;
+    inv_firings *plan;
+    size_t *live, *act;      /* per event */
+    size_t most, most_act;
+} mover;
+
+static bool among(const uint32_t *list, uint32_t n, uint32_t v)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == v) return true;
+    return false;
+}
+
+/* Whether the step reads v, or might by a choice. */
+static bool reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
+{
+    for (uint32_t i = 0; i < s->nread; i++) {
+        const inv_pb_value *x = &p->value[s->read[i]];
+        if (s->read[i] == v) return true;
+        for (uint32_t k = x->first; x->def == INV_NEVER && k < x->first + x->n; k++)
+            if (among(p->edge[p->edge_of[k]].source, p->edge[p->edge_of[k]].nsource, v)) return true;
+    }
+    return false;
+}
+
+/* Firing *k changes places with the event before it; *cost: what that takes. False: it must not. */
+static bool pass(mover *m, size_t *k, double *cost)
+{
+    inv_firing *f = &m->plan->at[*k], *before = *k > 0 ? f - 1 : NULL;
+    const uint32_t v = m->p->edge[f->edge].target[0], event = f->step + (uint32_t)*k;
+    const bool firing = before && before->step == f->step;
+    const inv_pb_edge *e = firing ? &m->p->edge[before->edge] : NULL;
+    const inv_pb_step *s = &m->p->step[f->step - 1];
+    const size_t nbytes = m->p->value[v].nbytes, act = m->p->value[v].data ? 0 : nbytes;
+    if (!firing && (f->step == m->p->forward || reads(m->p, s, v))) return false;
+    if (firing && (e->offload || among(e->source, e->nsource, v) || among(e->target, e->ntarget, v))) return false;
+    if (m->live[event - 1] + nbytes > m->most || m->act[event - 1] + act > m->most_act) return false;
+    m->live[event] = m->live[event - 1] += nbytes; /* at most so much, of the two in their new places */
+    m->act[event] = m->act[event - 1] += act;
+    *cost = firing ? e->cost : s->cost;
+    if (firing) {
+        const inv_firing moved = *f;
+        *f = *before;
+        *before = moved;
+        --*k;
+    } else {
+        f->step--;
+    }
+    return true;
+}
+
+inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_firings *plan)
+{
+    bool any = false;
+    for (size_t k = 0; k < plan->n; k++) any |= p->edge[plan->at[k].edge].offload;
+    if (!any) return INV_OK;
+    inv_replay r, after;
+    inv_firings was = {0};
+    for (size_t k = 0; k < plan->n; k++)
+        if (!inv_vec_push(a, &was, plan->at[k])) return INV_E_NOMEM;
+    INV_TRY(inv_plan_replay(a, p, plan, &r));
+    mover m = {p, plan, r.live, r.act, r.score.peak > budget ? r.score.peak : budget, SIZE_MAX};
+    if (!budget) m.most_act = r.score.activations;
+    for (size_t k = 0; k < plan->n; k++) {
+        const inv_pb_edge *e = &p->edge[plan->at[k].edge];
+        double ahead = 0, cost = 0;
+        for (size_t at = k; e->offload && ahead < e->cost && pass(&m, &at, &cost);) ahead += cost;
+    }
+    /* What is written over what depends on the order, too, so that bytes are counted once more. */
+    INV_TRY(inv_plan_replay(a, p, plan, &after));
+    if (after.score.peak > m.most || after.score.activations > m.most_act) *plan = was;
+    return INV_OK;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a plan of firings comes to: from when to when each value is there, bytes over the step, arithmetic.
+ * requires: inv_problem.  gives: inv_replay; inv_plan_prune: a plan without firings that nobody reads. */
+#include <string.h>
+
+#include "passes/planner/problem.h"
+
+typedef struct replayer {
+    inv_arena *a;
+    const inv_problem *p;
+    const inv_firings *plan;
+    inv_replay *r;
+    uint32_t *now;  /* per value: its stretch */
+    uint32_t step;  /* which is being replayed */
+} replayer;
+
+static void use(replayer *x, uint32_t value, uint32_t event)
+{
+    inv_stretch *s = &x->r->stretch.at[x->now[value]];
+    s->to = event;
+    s->nuse++;
+    if (s->firing == INV_NO_FIRING && x->step >= x->p->forward) x->r->kept_until[value] = x->step;
+}
+
+/* The step reads v; of a choice, it reads what was chosen. */
+static void read_in_step(replayer *x, uint32_t v, uint32_t event)
+{
+    use(x, v, event);
+    if (x->p->value[v].def != INV_NEVER) return;
+    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r->stretch.at[x->now[v]].firing].edge];
+    for (uint32_t i = 0; i < e->nsource; i++) use(x, e->source[i], event);
+}
+
+static bool begin(replayer *x, uint32_t value, uint32_t firing, uint32_t event)
+{
+    inv_stretch s = {value, firing, event, event, 0};
+    x->now[value] = (uint32_t)x->r->stretch.n;
+    return inv_vec_push(x->a, &x->r->stretch, s);
+}
+
+static bool fire(replayer *x, uint32_t k, uint32_t event)
+{
+    const inv_firing *f = &x->plan->at[k];
+    const inv_pb_edge *e = &x->p->edge[f->edge];
+    for (uint32_t i = 0; i < e->nsource; i++) use(x, e->source[i], event);
+    for (uint32_t i = 0; i < e->ntarget; i++)
+        if (f->want >> i & 1 && !begin(x, e->target[i], k, event)) return false;
+    return true;
+}
+
+static bool stretches(replayer *x)
+{
+    const inv_problem *p = x->p;
+    uint32_t event = 0, k = 0;
+    /* Values by the step that gives them are in the order of their numbers. */
+    for (uint32_t t = 0, v = 0; t < p->nstep; t++) {
+        x->step = t;
+        for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++)
+            if (!fire(x, k, event++)) return false;
+        for (; v < p->nvalue && p->value[v].def == t; v++)
+            if (!begin(x, v, INV_NO_FIRING, event)) return false;
+        for (uint32_t i = 0; i < p->step[t].nread; i++) read_in_step(x, p->step[t].read[i], event);
+        x->r->event_of_step[t] = event++;
+    }
+    x->r->nevent = event;
+    return k == x->plan->n;
+}
+
+/* Bytes that are counted twice at an event: what is written takes over a source that is read there last. */
+static uint32_t taken_over(const uint32_t *last, const uint32_t *source, uint32_t n, uint32_t bits, uint32_t event)
+{
+    for (uint32_t i = 0; i < n && i < 32; i++)
+        if (bits >> i & 1 && last[source[i]] == event) return source[i];
+    return UINT32_MAX;
+}
+
+static void count_once(replayer *x, uint32_t value, uint32_t event)
+{
+    if (value == UINT32_MAX) return;
+    x->r->live[event] -= x->p->value[value].nbytes;
+    if (!x->p->value[value].data) x->r->act[event] -= x->p->value[value].nbytes;
+}
+
+static void add(size_t *delta, uint32_t from, uint32_t to, size_t nbytes)
+{
+    delta[from] += nbytes;
+    delta[to + 1] -= nbytes;
+}
+
+/* Per event: bytes of values and of what edges keep for themselves; first as changes, then as sums over time. */
+static void value_bytes(replayer *x)
+{
+    const inv_problem *p = x->p;
+    size_t *live = x->r->live, *act = x->r->act;
+    for (size_t i = 0; i < x->r->stretch.n; i++) {
+        const inv_stretch *s = &x->r->stretch.at[i];
+        add(live, s->from, s->to, p->value[s->value].nbytes);
+        if (!p->value[s->value].data) add(act, s->from, s->to, p->value[s->value].nbytes);
+    }
+    uint32_t event = p->forward, k = 0;
+    for (uint32_t t = p->forward; t < p->nstep; t++, event++) {
+        for (; k < x->plan->n && x->plan->at[k].step == t; k++, event++) {
+            const inv_pb_edge *e = &p->edge[x->plan->at[k].edge];
+            if (!e->side) continue;
+            add(live, p->value[e->target[0]].def, event, e->side);
+            add(act, p->value[e->target[0]].def, event, e->side);
+        }
+    }
+    for (uint32_t e = 1; e < x->r->nevent; e++) {
+        live[e] += live[e - 1];
+        act[e] += act[e - 1];
+    }
+}
+
+/* The rest of what lives at each event. `last`: per value, end of its stretch at that time. */
+static void other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
+{
+    const inv_problem *p = x->p;
+    inv_replay *r = x->r;
+    uint32_t event = 0, k = 0, begun = 0;
+    for (uint32_t t = 0; t < p->nstep; t++, event++) {
+        const inv_pb_step *s = &p->step[t];
+        for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++, event++) {
+            const inv_pb_edge *e = &p->edge[x->plan->at[k].edge];
+            count_once(x, taken_over(last, e->source, e->nsource, e->overwrites, event), event);
+            const bool choice = p->value[e->target[0]].def == INV_NEVER; /* nothing runs */
+            r->live[event] += (choice ? 0 : s->before) + e->scratch;
+            r->act[event] += (choice ? 0 : s->act_before) + e->scratch;
+            for (; begun < r->stretch.n && r->stretch.at[begun].from == event; begun++)
+                last[r->stretch.at[begun].value] = end_of[begun];
+        }
+        for (; begun < r->stretch.n && r->stretch.at[begun].from == event; begun++)
+            last[r->stretch.at[begun].value] = end_of[begun];
+        count_once(x, taken_over(last, s->read, s->nread, s->overwrites, event), event);
+        r->live[event] += s->at;
+        r->act[event] += s->act_at;
+    }
+}
+
+static void score(replayer *x)
+{
+    const inv_problem *p = x->p;
+    inv_score *s = &x->r->score;
+    memset(s, 0, sizeof *s);
+    for (uint32_t v = 0; v < p->nvalue; v++) {
+        s->kept += p->value[v].shunned && x->r->kept_until[v] != UINT32_MAX;
+        x->now[v] = 0; /* from here on: whether it has been counted */
+    }
+    for (uint32_t e = 0; e < x->r->nevent; e++) {
+        if (x->r->live[e] > s->peak) s->peak = x->r->live[e];
+        if (x->r->act[e] > s->activations) s->activations = x->r->act[e];
+    }
+    for (size_t k = 0; k < x->plan->n; k++) {
+        const inv_firing *f = &x->plan->at[k];
+        const inv_pb_edge *e = &p->edge[f->edge];
+        s->cost += e->cost;
+        for (uint32_t i = 0; e->inverse && !e->moves && i < e->ntarget; i++)
+            if (f->want >> i & 1 && !x->now[e->target[i]]++)
+                s->inverted += (double)p->value[e->target[i]].nbytes;
+    }
+}
+
+static bool set_up(replayer *x)
+{
+    const inv_problem *p = x->p;
+    memset(x->r, 0, sizeof *x->r);
+    x->now = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1);
+    x->r->event_of_step = INV_ARENA_NEW(x->a, uint32_t, p->nstep + 1);
+    x->r->kept_until = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1);
+    if (!x->now || !x->r->event_of_step || !x->r->kept_until) return false;
+    for (uint32_t v = 0; v < p->nvalue; v++) x->r->kept_until[v] = UINT32_MAX;
+    return true;
+}
+
+inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_firings *plan, inv_replay *out)
+{
+    replayer x = {a, p, plan, out, NULL, 0};
+    if (!set_up(&x) || !stretches(&x)) return INV_E_NOMEM;
+    uint32_t *last = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
+    uint32_t *end_of = INV_ARENA_NEW(a, uint32_t, out->stretch.n + 1);
+    out->live = INV_ARENA_NEW(a, size_t, out->nevent + 2);
+    out->act = INV_ARENA_NEW(a, size_t, out->nevent + 2);
+    if (!last || !end_of || !out->live || !out->act) return INV_E_NOMEM;
+    for (size_t i = 0; i < out->stretch.n; i++) end_of[i] = out->stretch.at[i].to;
+    value_bytes(&x);
+    other_bytes(&x, last, end_of);
+    score(&x);
+    return INV_OK;
+}
+
+/* --- pruning --- */
+
+/* The stretches that each firing reads are found again as the replay found them, from the last firing to the first. */
+inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_firings *plan)
+{
+    inv_replay r;
+    replayer x = {a, p, plan, &r, NULL, 0};
+    if (!set_up(&x) || !stretches(&x)) return INV_E_NOMEM;
+    /* first stretch of a firing; the one that a value had before each */
+    uint32_t *before = INV_ARENA_NEW(a, uint32_t, r.stretch.n + 1), *first = INV_ARENA_NEW(a, uint32_t, plan->n + 1);
+    if (!before || !first) return INV_E_NOMEM;
+    for (uint32_t v = 0; v < p->nvalue; v++) x.now[v] = UINT32_MAX;
+    for (uint32_t i = 0; i < r.stretch.n; i++) {
+        before[i] = x.now[r.stretch.at[i].value];
+        x.now[r.stretch.at[i].value] = i;
+    }
+    for (uint32_t i = (uint32_t)r.stretch.n; i-- > 0;)
+        if (r.stretch.at[i].firing != INV_NO_FIRING) first[r.stretch.at[i].firing] = i;
+    for (size_t k = plan->n; k-- > 0;) {
+        inv_firing *f = &plan->at[k];
+        const inv_pb_edge *e = &p->edge[f->edge];
+        uint32_t at = first[k], kept = 0;
+        for (uint32_t i = 0; i < e->ntarget; i++) {
+            if (!(f->want >> i & 1)) continue;
+            if (r.stretch.at[at].nuse) kept |= 1u << i;
+            x.now[e->target[i]] = before[at++];
+        }
+        f->want = kept;
+        for (uint32_t i = 0; !kept && i < e->nsource; i++) r.stretch.at[x.now[e->source[i]]].nuse--;
+    }
+    size_t n = 0;
+    for (size_t k = 0; k < plan->n; k++)
+        if (plan->at[k].want) plan->at[n++] = plan->at[k];
+    plan->n = n;
+    return INV_OK;
+}

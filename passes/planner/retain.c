@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a plan leaves of its budget is filled: a value that is derived is kept from where it was last instead, if the
+ * bytes of the time between allow it, and what was only computed for it is not computed any more. The dearest per byte
+ * go first, of equals the shortest time. A move is made on trial, with a journal, and taken back if it does not fit.
+ * requires: inv_problem, a plan.  gives: a plan of less arithmetic within the same bytes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/planner/problem.h"
+
+#define NONE UINT32_MAX
+enum { ROUNDS = 4 };
+
+/* Bytes over events: add to a range, ask for the most in one. */
+typedef struct tree {
+    int64_t *most, *lazy; /* lazy: of the whole range below, not passed on */
+    uint32_t n;
+} tree;
+
+typedef enum kind { TREE, TO, NUSE, TWICE, DEAD, WANT, REMOVED, CHILD } kind;
+typedef struct entry {
+    uint8_t kind;
+    uint32_t at, old, hi;
+    int64_t delta;
+} entry;
+
+typedef struct use_link {
+    uint32_t event, next;
+} use_link;
+
+typedef struct stretch_more {
+    uint32_t prev;        /* the one before of the same value */
+    uint32_t uses, into;  /* list of events; what it was joined to */
+    uint32_t child, next; /* those joined to it; the next of these */
+} stretch_more;
+
+typedef struct candidate {
+    uint32_t stretch, length;
+    double worth;
+} candidate;
+
+typedef struct refiller {
+    inv_arena *a;
+    const inv_problem *p;
+    inv_firings *plan;
+    inv_replay r;
+    tree bytes;
+    stretch_more *more;   /* per stretch */
+    uint32_t *firing_at;  /* per event; NONE: a step */
+    uint32_t *event_of;   /* per firing */
+    uint32_t *step_at;    /* per event */
+    uint32_t *source_of;  /* per firing: where its sources' stretches are listed */
+    INV_VEC(uint32_t) source;
+    INV_VEC(use_link) link;
+    uint32_t *twice;      /* per event: the stretch whose bytes are counted once there; NONE */
+    bool *dead;           /* per firing */
+    double saved, inverted;
+    bool dry; /* only what a move saves is asked, not where its bytes are */
+    INV_VEC(entry) journal;
+} refiller;
+
+/* --- bytes --- */
+
+static void tree_add(tree *t, uint32_t node, uint32_t lo, uint32_t hi, uint32_t from, uint32_t to, int64_t delta)
+{
+    if (to < lo || hi < from) return;
+    if (from <= lo && hi <= to) {
+        t->most[node] += delta;
+        t->lazy[node] += delta;
+        return;
+    }
+    uint32_t mid = lo + (hi - lo) / 2;
+    tree_add(t, 2 * node, lo, mid, from, to, delta);
+    tree_add(t, 2 * node + 1, mid + 1, hi, from, to, delta);
+    int64_t left = t->most[2 * node], right = t->most[2 * node + 1];
+    t->most[node] = t->lazy[node] + (left > right ? left : right);
+}
+
+static void tree_build(tree *t, uint32_t node, uint32_t lo, uint32_t hi, const size_t *nbytes)
+{
+    t->most[node] = (int64_t)nbytes[lo];
+    if (lo == hi) return;
+    const uint32_t mid = lo + (hi - lo) / 2;
+    tree_build(t, 2 * node, lo, mid, nbytes);
+    tree_build(t, 2 * node + 1, mid + 1, hi, nbytes);
+    t->most[node] = t->most[2 * node] > t->most[2 * node + 1] ? t->most[2 * node] : t->most[2 * node + 1];
+}
+
+static int64_t tree_most(const tree *t, uint32_t node, uint32_t lo, uint32_t hi, uint32_t from, uint32_t to)
+{
+    if (to < lo || hi < from) return INT64_MIN / 4;
+    if (from <= lo && hi <= to) return t->most[node];
+    uint32_t mid = lo + (hi - lo) / 2;
+    int64_t left = tree_most(t, 2 * node, lo, mid, from, to), right = tree_most(t, 2 * node + 1, mid + 1, hi, from, to);
+    return t->lazy[node] + (left > right ? left : right);
+}
+
+static int64_t nbytes(const refiller *x, uint32_t stretch)
+{
+    return (int64_t)x->p->value[x->r.stretch.at[stretch].value].nbytes;
+}
+
+/* --- changes, each with an entry --- */
+
+static bool note(refiller *x, kind k, uint32_t at, uint32_t old, uint32_t hi, int64_t delta)
+{
+    entry e = {(uint8_t)k, at, old, hi, delta};
+    return inv_vec_push(x->a, &x->journal, e);
+}
+
+static bool add(refiller *x, uint32_t from, uint32_t to, int64_t delta)
+{
+    if (from > to || delta == 0 || x->dry) return true;
+    tree_add(&x->bytes, 1, 0, x->bytes.n - 1, from, to, delta);
+    return note(x, TREE, from, 0, to, delta);
+}
+
+static void take_back(refiller *x)
+{
+    while (x->journal.n) {
+        const entry *e = &x->journal.at[--x->journal.n];
+        switch (e->kind) {
+        case TREE: tree_add(&x->bytes, 1, 0, x->bytes.n - 1, e->at, e->hi, -e->delta); break;
+        case TO: x->r.stretch.at[e->at].to = e->old; break;
+        case NUSE: x->r.stretch.at[e->at].nuse = e->old; break;
+        case TWICE: x->twice[e->at] = e->old; break;
+        case DEAD: x->dead[e->at] = false; break;
+        case WANT: x->plan->at[e->at].want = e->old; break;
+        case REMOVED: x->more[e->at].into = NONE; break;
+        case CHILD: x->more[e->at].child = e->old; break;
+        }
+    }
+}
+
+/* Whether what the event writes may take over the stretch, if it ends there. */
+static bool may_take_over(const refiller *x, uint32_t stretch, uint32_t event)
+{
+    const uint32_t k = x->firing_at[event], v = x->r.stretch.at[stretch].value;
+    const inv_pb_step *s = &x->p->step[x->step_at[event]];
+    const inv_pb_edge *e = k == NONE ? NULL : &x->p->edge[x->plan->at[k].edge];
+    const uint32_t *list = e ? e->source : s->read, n = e ? e->nsource : s->nread,
+                   bits = e ? e->overwrites : s->overwrites;
+    for (uint32_t i = 0; i < n && i < 32; i++)
+        if (bits >> i & 1 && list[i] == v) return true;
+    return false;
+}
+
+static bool set_twice(refiller *x, uint32_t event, uint32_t stretch)
+{
+    const uint32_t old = x->twice[event];
+    if (old != NONE && !add(x, event, event, nbytes(x, old))) return false;
+    if (stretch != NONE && !add(x, event, event, -nbytes(x, stretch))) return false;
+    x->twice[event] = stretch;
+    return note(x, TWICE, event, old, 0, 0);
+}
+
+static bool set_to(refiller *x, uint32_t i, uint32_t to)
+{
+    inv_stretch *s = &x->r.stretch.at[i];
+    const uint32_t old = s->to;
+    if (old == to) return true;
+    if (x->twice[old] == i && !set_twice(x, old, NONE)) return false;
+    if (to > old ? !add(x, old + 1, to, nbytes(x, i)) : !add(x, to + 1, old, -nbytes(x, i))) return false;
+    s->to = to;
+    if (!note(x, TO, i, old, 0, 0)) return false;
+    return x->twice[to] != NONE || to == s->from || !may_take_over(x, i, to) || set_twice(x, to, i);
+}
+
+static uint32_t joined(const refiller *x, uint32_t i)
+{
+    while (x->more[i].into != NONE) i = x->more[i].into;
+    return i;
+}
+
+/* Last event that still reads the stretch or one that was joined to it. */
+static uint32_t last_use(const refiller *x, uint32_t i, uint32_t least)
+{
+    for (uint32_t l = x->more[i].uses; l != NONE; l = x->link.at[l].next) {
+        const uint32_t event = x->link.at[l].event, k = x->firing_at[event];
+        if (event > least && (k == NONE || !x->dead[k])) least = event;
+    }
+    for (uint32_t c = x->more[i].child; c != NONE; c = x->more[c].next) least = last_use(x, c, least);
+    return least;
+}
+
+static bool kill(refiller *x, uint32_t k);
+
+static bool read_less(refiller *x, uint32_t i)
+{
+    inv_stretch *s = &x->r.stretch.at[i];
+    if (!note(x, NUSE, i, s->nuse, 0, 0)) return false;
+    s->nuse--;
+    if (!set_to(x, i, last_use(x, i, s->from))) return false;
+    if (s->nuse || s->firing == INV_NO_FIRING) return true;
+    inv_firing *f = &x->plan->at[s->firing];
+    const inv_pb_edge *e = &x->p->edge[f->edge];
+    uint32_t want = f->want;
+    for (uint32_t t = 0; t < e->ntarget; t++)
+        if (e->target[t] == s->value) want &= ~(1u << t);
+    if (!note(x, WANT, s->firing, f->want, 0, 0)) return false;
+    f->want = want;
+    if (!add(x, s->from, s->to, -nbytes(x, i))) return false;
+    return want || kill(x, s->firing);
+}
+
+/* The firing is not needed any more. */
+static bool kill(refiller *x, uint32_t k)
+{
+    const inv_pb_edge *e = &x->p->edge[x->plan->at[k].edge];
+    const uint32_t event = x->event_of[k];
+    x->dead[k] = true;
+    x->saved += e->cost;
+    if (e->inverse && !e->moves) x->inverted -= (double)x->p->value[e->target[0]].nbytes;
+    if (!note(x, DEAD, k, 0, 0, 0) || !add(x, event, event, -(INT64_MAX / 4)) ||
+        !add(x, x->r.event_of_step[x->p->value[e->target[0]].def], event, -(int64_t)e->side))
+        return false;
+    for (uint32_t i = 0; i < e->nsource; i++)
+        if (!read_less(x, joined(x, x->source.at[x->source_of[k] + i]))) return false;
+    return true;
+}
+
+/* Readers of the stretch read the one before it, which is kept for them. */
+static bool join(refiller *x, uint32_t j)
+{
+    inv_stretch *s = &x->r.stretch.at[j];
+    const uint32_t i = joined(x, x->more[j].prev), k = s->firing;
+    inv_firing *f = &x->plan->at[k];
+    const inv_pb_edge *e = &x->p->edge[f->edge];
+    if (x->twice[s->to] == j && !set_twice(x, s->to, NONE)) return false;
+    if (!add(x, s->from, s->to, -nbytes(x, j))) return false;
+    if (!note(x, REMOVED, j, 0, 0, 0) || !note(x, CHILD, i, x->more[i].child, 0, 0) ||
+        !note(x, NUSE, i, x->r.stretch.at[i].nuse, 0, 0) || !note(x, WANT, k, f->want, 0, 0))
+        return false;
+    x->more[j].into = i;
+    x->more[j].next = x->more[i].child;
+    x->more[i].child = j;
+    x->r.stretch.at[i].nuse += s->nuse;
+    for (uint32_t t = 0; t < e->ntarget; t++)
+        if (e->target[t] == s->value) f->want &= ~(1u << t);
+    if (s->to > x->r.stretch.at[i].to && !set_to(x, i, s->to)) return false;
+    return f->want || kill(x, k);
+}
+
+/* --- the search --- */
+
+static bool movable(const refiller *x, uint32_t j)
+{
+    const inv_stretch *s = &x->r.stretch.at[j];
+    if (x->p->value[s->value].shunned) return false;
+    return s->firing != INV_NO_FIRING && x->more[j].prev != NONE && x->more[j].into == NONE && !x->dead[s->firing] &&
+           s->nuse;
+}
+
+static int by_worth(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->worth < y->worth || x->worth > y->worth) return x->worth < y->worth ? 1 : -1;
+    if (x->length != y->length) return x->length > y->length ? 1 : -1;
+    return x->stretch < y->stretch ? 1 : -1;
+}
+
+static bool list_candidates(refiller *x, candidate **list, size_t *n)
+{
+    *n = 0;
+    *list = INV_ARENA_NEW(x->a, candidate, x->r.stretch.n + 1);
+    if (!*list) return false;
+    x->dry = true;
+    for (uint32_t j = 0; j < x->r.stretch.n; j++) {
+        if (!movable(x, j)) continue;
+        const inv_stretch *before = &x->r.stretch.at[joined(x, x->more[j].prev)];
+        const double inverted = x->inverted;
+        x->saved = 0;
+        if (!join(x, j)) return false;
+        const double saved = x->saved;
+        take_back(x);
+        x->inverted = inverted;
+        uint32_t from = before->to;
+        if (!(saved > 0)) continue;
+        candidate c = {j, x->r.stretch.at[j].from > from ? x->r.stretch.at[j].from - from : 0,
+                       saved / (double)(nbytes(x, j) + 1)};
+        (*list)[(*n)++] = c;
+    }
+    x->dry = false;
+    qsort(*list, *n, sizeof **list, by_worth);
+    return true;
+}
+
+static bool round_of_moves(refiller *x, int64_t budget, double floor, bool *any)
+{
+    candidate *list;
+    size_t n;
+    if (!list_candidates(x, &list, &n)) return false;
+    for (size_t c = 0; c < n; c++) {
+        const uint32_t j = list[c].stretch;
+        if (!movable(x, j)) continue;
+        const uint32_t from = x->r.stretch.at[joined(x, x->more[j].prev)].to, to = x->r.stretch.at[j].to;
+        const double inverted = x->inverted;
+        x->saved = 0;
+        if (!join(x, j)) return false;
+        if (x->saved > 0 && x->inverted >= floor &&
+            tree_most(&x->bytes, 1, 0, x->bytes.n - 1, from, to > from ? to : from) <= budget) {
+            x->journal.n = 0;
+            *any = true;
+            continue;
+        }
+        take_back(x);
+        x->inverted = inverted;
+    }
+    return true;
+}
+
+/* --- set-up --- */
+
+static bool read_by(refiller *x, uint32_t stretch, uint32_t event)
+{
+    use_link l = {event, x->more[stretch].uses};
+    x->more[stretch].uses = (uint32_t)x->link.n;
+    return inv_vec_push(x->a, &x->link, l);
+}
+
+/* The step reads what was chosen. */
+static bool read_choice(refiller *x, const uint32_t *now, uint32_t stretch, uint32_t event)
+{
+    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r.stretch.at[stretch].firing].edge];
+    for (uint32_t i = 0; i < e->nsource; i++)
+        if (!read_by(x, now[e->source[i]], event)) return false;
+    return true;
+}
+
+/* Who reads which stretch, as the replay found them. */
+static bool list_uses(refiller *x)
+{
+    const inv_problem *p = x->p;
+    uint32_t *now = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1), begun = 0;
+    if (!now) return false;
+    for (uint32_t v = 0; v < p->nvalue; v++) now[v] = NONE;
+    for (uint32_t event = 0; event < x->r.nevent; event++) {
+        const uint32_t k = x->firing_at[event];
+        const inv_pb_step *s = &p->step[x->step_at[event]];
+        const inv_pb_edge *e = k == NONE ? NULL : &p->edge[x->plan->at[k].edge];
+        const uint32_t *list = e ? e->source : s->read, n = e ? e->nsource : s->nread;
+        if (e) x->source_of[k] = (uint32_t)x->source.n;
+        for (uint32_t i = 0; i < n; i++) {
+            if (e && !inv_vec_push(x->a, &x->source, now[list[i]])) return false;
+            if (!read_by(x, now[list[i]], event)) return false;
+            if (!e && p->value[list[i]].def == INV_NEVER && !read_choice(x, now, now[list[i]], event)) return false;
+            inv_stretch *st = &x->r.stretch.at[now[list[i]]];
+            if (x->twice[event] == NONE && st->to == event && st->from != event &&
+                may_take_over(x, now[list[i]], event))
+                x->twice[event] = now[list[i]];
+        }
+        for (; begun < x->r.stretch.n && x->r.stretch.at[begun].from == event; begun++) {
+            x->more[begun].prev = now[x->r.stretch.at[begun].value];
+            now[x->r.stretch.at[begun].value] = begun;
+        }
+    }
+    return true;
+}
+
+static bool set_up(refiller *x, bool activations)
+{
+    const size_t ne = x->r.nevent, ns = x->r.stretch.n, nf = x->plan->n;
+    x->bytes.n = (uint32_t)ne;
+    x->bytes.most = INV_ARENA_NEW(x->a, int64_t, 4 * ne + 4);
+    x->bytes.lazy = INV_ARENA_NEW(x->a, int64_t, 4 * ne + 4);
+    x->more = INV_ARENA_NEW(x->a, stretch_more, ns + 1);
+    x->firing_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
+    x->step_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
+    x->twice = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
+    x->event_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
+    x->source_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
+    x->dead = INV_ARENA_NEW(x->a, bool, nf + 1);
+    if (!x->bytes.most || !x->bytes.lazy || !x->more || !x->firing_at || !x->step_at || !x->twice || !x->event_of ||
+        !x->source_of || !x->dead)
+        return false;
+    for (size_t i = 0; i < ns; i++) x->more[i] = (stretch_more){NONE, NONE, NONE, NONE, NONE};
+    for (uint32_t t = 0, k = 0, event = 0; t < x->p->nstep; t++) {
+        for (; t >= x->p->forward && k < nf && x->plan->at[k].step == t; k++, event++) {
+            x->firing_at[event] = k;
+            x->event_of[k] = event;
+            x->step_at[event] = t;
+        }
+        x->firing_at[event] = NONE;
+        x->step_at[event++] = t;
+    }
+    for (uint32_t e = 0; e < ne; e++) x->twice[e] = NONE;
+    tree_build(&x->bytes, 1, 0, (uint32_t)ne - 1, activations ? x->r.act : x->r.live);
+    return list_uses(x);
+}
+
+inv_status inv_plan_refill(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
+                           inv_firings *plan)
+{
+    refiller x = {.a = a, .p = p, .plan = plan};
+    if (plan->n == 0) return INV_OK;
+    INV_TRY(inv_plan_replay(a, p, plan, &x.r));
+    x.inverted = x.r.score.inverted;
+    if (!set_up(&x, activations)) return INV_E_NOMEM;
+    bool any = true;
+    for (int round = 0; round < ROUNDS && any; round++) {
+        any = false;
+        if (!round_of_moves(&x, (int64_t)budget, floor, &any)) return INV_E_NOMEM;
+    }
+    size_t n = 0;
+    for (size_t k = 0; k < plan->n; k++)
+        if (!x.dead[k] && plan->at[k].want) plan->at[n++] = plan->at[k];
+    plan->n = n;
+    return inv_plan_prune(a, p, plan);
+}

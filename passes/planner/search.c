@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The search for a plan. Walks are tried with one price for a byte that lives through the turn from forward to
+ * backward, on a geometric grid, since the peak is not monotone in the price; each again knowing what the one before
+ * kept. From the best of them the search goes on by prices between those of the grid, and by others that are dearer
+ * where too many bytes live. Every plan within the budget is filled up (retain.c), of large problems those that
+ * may be best; the best is then changed itself (anneal.c). All is deterministic: effort is counted in visits, not in
+ * seconds.
+ * Where activations are to be as small as can be, bytes have a price over all of backward, too.
+ * requires: inv_problem, inv_goal.  gives: firings and their score. */
+#include <math.h>
+#include <string.h>
+
+#include "passes/planner/problem.h"
+
+/* Steps of forward; of larger problems prices find most, and little is changed after them. Steps of the update, of
+ * which `plan` may have fewer than `train`, are to make no other plan. */
+enum { MOST_AGAIN = 8, LARGE = 1000 };
+#define GAP 0.005 /* of a step: how far from the bound a plan of a large problem may stay */
+
+typedef struct setting {
+    double *step; /* per step: price of a byte */
+    double price; /* that step[] adds up to */
+    bool invert, apart, lean;
+} setting;
+
+typedef struct searcher {
+    inv_context *ctx;
+    const inv_problem *p;
+    inv_goal goal;
+    inv_arena arena, scratch; /* of the search; of one trial */
+    setting now, next;
+    uint32_t *likely;     /* what the last walk kept */
+    size_t *over;         /* per step: most bytes live, of the last walk */
+    inv_firings last, best;
+    inv_score score, best_score, at; /* of the last walk; of the best plan; of the settings */
+    bool found;
+    double work, most_work, factor, floor, most_inverted; /* factor: between the prices of the scan */
+    uint64_t dice;
+} searcher;
+
+static double chance(searcher *s) { return inv_chance(&s->dice); }
+
+/* By how many bytes a plan is off, first of all; then its arithmetic. */
+static bool better(const searcher *s, const inv_score *a, const inv_score *b)
+{
+    const inv_goal *g = &s->goal;
+    if (a->kept != b->kept) return a->kept < b->kept;
+    if (g->budget) {
+        const size_t over_a = a->peak > g->budget ? a->peak : 0, over_b = b->peak > g->budget ? b->peak : 0;
+        if (over_a != over_b) return over_a < over_b;
+        if (over_a && (a->excess < b->excess || a->excess > b->excess)) return a->excess < b->excess;
+        if (a->cost < b->cost || a->cost > b->cost) return a->cost < b->cost;
+        return a->peak < b->peak;
+    }
+    const bool fits_a = a->cost <= s->goal.limit, fits_b = b->cost <= s->goal.limit;
+    const bool enough_a = a->inverted >= s->floor, enough_b = b->inverted >= s->floor;
+    if (enough_a != enough_b) return enough_a;
+    if (fits_a != fits_b) return fits_a;
+    if (g->activations && a->activations != b->activations) return a->activations < b->activations;
+    if (a->peak != b->peak) return a->peak < b->peak;
+    if (a->activations != b->activations) return a->activations < b->activations;
+    return a->cost < b->cost;
+}
+
+static inv_status keep_best(searcher *s)
+{
+    if (s->found && !better(s, &s->score, &s->best_score)) return INV_OK;
+    s->best.n = 0;
+    for (size_t k = 0; k < s->last.n; k++)
+        if (!inv_vec_push(&s->arena, &s->best, s->last.at[k])) return INV_E_NOMEM;
+    s->best_score = s->score;
+    s->found = true;
+    return INV_OK;
+}
+
+/* Where the last plan's bytes are, per step. */
+static void note_bytes(searcher *s, inv_replay *r)
+{
+    const inv_problem *p = s->p;
+    const size_t budget = s->goal.budget;
+    for (uint32_t e = 0; budget && e < r->nevent; e++)
+        if (r->live[e] > budget) r->score.excess += (double)(r->live[e] - budget);
+    for (uint32_t t = 0, event = 0; t < p->nstep; t++) {
+        s->over[t] = 0;
+        for (; event <= r->event_of_step[t]; event++) {
+            const size_t n = s->goal.activations ? r->act[event] : r->live[event];
+            if (n > s->over[t]) s->over[t] = n;
+        }
+    }
+    memcpy(s->likely, r->kept_until, p->nvalue * sizeof *s->likely);
+}
+
+static inv_status walk(searcher *s, const setting *c, bool again)
+{
+    inv_prices prices = {c->step, again ? s->likely : NULL, c->invert, c->apart, c->lean};
+    uint32_t *kept = NULL;
+    inv_replay r;
+    if (again) { /* the walk fills it anew */
+        kept = INV_ARENA_NEW(&s->scratch, uint32_t, s->p->nvalue + 1);
+        if (!kept) return INV_E_NOMEM;
+        memcpy(kept, s->likely, s->p->nvalue * sizeof *kept);
+        prices.likely = kept;
+    }
+    memset(&s->last, 0, sizeof s->last);
+    INV_TRY(inv_walk_prices(&s->scratch, s->p, &prices, &s->last, &s->work));
+    INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
+    note_bytes(s, &r);
+    s->score = r.score;
+    s->most_inverted = fmax(s->most_inverted, r.score.inverted);
+    return keep_best(s);
+}
+
+static void restart(searcher *s)
+{
+    inv__arena_fini(&s->scratch);
+    inv__arena_init(&s->scratch, s->ctx);
+}
+
+/* What a plan leaves of the budget is filled, if it may come to something: prices far too high leave much, and less
+ * arithmetic than near ones they seldom need. */
+static inv_status fill_budget(searcher *s, inv_firings *plan, inv_score *got)
+{
+    const size_t budget = s->goal.budget;
+    const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
+    inv_replay r;
+    if (!budget || got->peak > budget || got->cost > s->best_score.cost + near) return INV_OK;
+    INV_TRY(inv_plan_refill(&s->scratch, s->p, budget, false, 0, plan));
+    INV_TRY(inv_plan_replay(&s->scratch, s->p, plan, &r));
+    s->work += (double)plan->n;
+    s->last = *plan;
+    s->score = *got = r.score;
+    return keep_best(s);
+}
+
+/* A walk, and others that know what the one before has kept, as long as that helps: each may derive every second value
+ * of a chain that was kept. The best is the setting's; of a large problem, it alone is filled up. */
+static inv_status trial(searcher *s, const setting *c, inv_score *got)
+{
+    const bool large = s->p->forward > LARGE;
+    restart(s);
+    if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
+    else inv__progress(s->ctx, 0.05);
+    INV_TRY(walk(s, c, false));
+    *got = s->score;
+    inv_firings plan = s->last; /* a walk makes a list of its own */
+    if (!large) INV_TRY(fill_budget(s, &plan, got));
+    for (int k = 0; k < MOST_AGAIN; k++) {
+        INV_TRY(walk(s, c, true));
+        inv_score more = s->score;
+        if (!large) INV_TRY(fill_budget(s, &s->last, &more));
+        if (!better(s, &more, got)) break;
+        *got = more;
+        plan = s->last;
+    }
+    return large ? fill_budget(s, &plan, got) : INV_OK;
+}
+
+static void copy_setting(const searcher *s, setting *to, const setting *from)
+{
+    double *step = to->step;
+    *to = *from;
+    to->step = step;
+    memcpy(step, from->step, s->p->nstep * sizeof *step);
+}
+
+/* Tries `next`; it becomes `now` if it is no worse. */
+static inv_status propose(searcher *s)
+{
+    inv_score got;
+    INV_TRY(trial(s, &s->next, &got));
+    if (better(s, &s->at, &got)) return INV_OK;
+    s->at = got;
+    copy_setting(s, &s->now, &s->next);
+    return INV_OK;
+}
+
+/* The dearest and the cheapest edge, per byte that it gives. */
+static void price_range(const inv_problem *p, double *least, double *most)
+{
+    *least = INFINITY;
+    *most = 0;
+    for (uint32_t i = 0; i < p->nedge; i++) {
+        double sum = 0;
+        for (uint32_t k = 0; k < p->edge[i].ntarget; k++) sum += (double)p->value[p->edge[i].target[k]].nbytes;
+        if (!(sum > 0) || !(p->edge[i].cost > 0)) continue;
+        *least = fmin(*least, p->edge[i].cost / sum);
+        *most = fmax(*most, p->edge[i].cost / sum);
+    }
+    if (!(*least < *most)) *least = *most;
+}
+
+/* Of a byte at each step of backward: what is not read again within a few operators' time is rather derived again. */
+static double holding_price(const inv_problem *p)
+{
+    double cost = 0, nbytes = 1;
+    for (uint32_t i = 0; i < p->nedge; i++) cost += p->edge[i].inverse ? 0 : p->edge[i].cost;
+    for (uint32_t v = 0; v < p->nvalue; v++) nbytes += (double)p->value[v].nbytes;
+    return cost / nbytes / 2;
+}
+
+/* One price at the turn, up to that of a longer run of evaluations; far beyond, everything would be derived from the
+ * input. `hold`: that of each later step, as soon as the one at the turn is well above it. */
+static inv_status scan_prices(searcher *s, bool invert, double hold)
+{
+    enum { MOST = 40 };
+    const double run = hold > 0 ? 512 : 64;
+    double least, most;
+    price_range(s->p, &least, &most);
+    if (!(most > 0)) return INV_OK;
+    const double factor = s->factor = fmax(2, pow(run * most / least, 1.0 / MOST));
+    const size_t n = s->p->nstep;
+    for (double price = least / 2; price < run * most && s->p->forward < n; price *= factor) {
+        inv_score got;
+        memset(s->next.step, 0, n * sizeof *s->next.step);
+        s->next.step[s->p->forward] = s->next.price = price;
+        for (size_t t = s->p->forward + 1; t < n; t++) {
+            s->next.step[t] = fmin(hold, price / 10);
+            s->next.price += s->next.step[t];
+        }
+        s->next.invert = invert;
+        s->next.apart = s->next.lean = false;
+        INV_TRY(trial(s, &s->next, &got));
+        if (s->at.peak && better(s, &s->at, &got)) continue;
+        s->at = got;
+        copy_setting(s, &s->now, &s->next);
+    }
+    return INV_OK;
+}
+
+/* The best so far with what a walk can do otherwise. */
+static inv_status try_variants(searcher *s)
+{
+    for (int k = 1; k < 4; k++) {
+        copy_setting(s, &s->next, &s->now);
+        s->next.apart = k & 1;
+        s->next.lean = k & 2;
+        INV_TRY(propose(s));
+    }
+    return INV_OK;
+}
+
+/* Dearer where too many bytes live, cheaper elsewhere; by a factor of e^sharp at most. */
+static void lean_on_peak(searcher *s, double sharp)
+{
+    const size_t n = s->p->nstep, best = s->goal.activations ? s->best_score.activations : s->best_score.peak;
+    const double target = 1 + (double)(s->goal.budget ? s->goal.budget : best - best / 32);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double off = fmax(-1, fmin((double)s->over[i] / target - 1, 1));
+        s->next.step[i] = s->next.step[i] * exp(sharp * off) + 0.1 * sharp * fmax(off, 0) * s->next.price;
+        sum += s->next.step[i];
+    }
+    s->next.price = sum;
+}
+
+static void multiply(searcher *s, double by)
+{
+    s->next.price *= by;
+    for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
+}
+
+/* Between the prices of the scan. */
+static inv_status refine_prices(searcher *s)
+{
+    enum { FINER = 6 };
+    for (int k = 0; k < FINER && s->work < s->most_work; k++) {
+        copy_setting(s, &s->next, &s->now);
+        const bool dearer = s->goal.budget && s->at.peak > s->goal.budget;
+        multiply(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, k / 2 + 1) * (k % 2 ? -1 : 1)));
+        INV_TRY(propose(s));
+    }
+    return INV_OK;
+}
+
+/* From the best prices, others by what each plan has too much and too little of, in steps that get smaller: the ascent
+ * of the Lagrangian dual by multiplicative weights. What lies on the way is often better than where it ends, so it goes
+ * on from worse plans, too; and it begins again from the best. */
+static inv_status climb(searcher *s)
+{
+    const bool large = s->p->forward > LARGE;
+    const int steps = large ? 4 : 30, alike = large ? 1 : 4; /* without gain, this often */
+    for (int same = 0; same < alike && s->work < s->most_work; same++) {
+        const double sharp = 4 * pow(0.25, chance(s));
+        inv_score got;
+        copy_setting(s, &s->next, &s->now);
+        INV_TRY(trial(s, &s->next, &got));
+        if (same & 1) multiply(s, exp(2 * chance(s) - 1));
+        for (int k = 0; k < steps && s->work < s->most_work; k++) {
+            if (!s->goal.budget && got.cost > s->goal.limit) multiply(s, 0.7);
+            else lean_on_peak(s, sharp * (1 - (double)k / steps));
+            INV_TRY(trial(s, &s->next, &got));
+            if (!better(s, &got, &s->at)) continue;
+            s->at = got;
+            copy_setting(s, &s->now, &s->next);
+            if (!large) same = -1;
+        }
+    }
+    return INV_OK;
+}
+
+/* A plan as the last one, to be worked on. */
+static inv_status take(searcher *s, const inv_firings *plan)
+{
+    restart(s);
+    memset(&s->last, 0, sizeof s->last);
+    for (size_t k = 0; k < plan->n; k++)
+        if (!inv_vec_push(&s->scratch, &s->last, plan->at[k])) return INV_E_NOMEM;
+    return INV_OK;
+}
+
+/* What the last plan comes to. */
+static inv_status weigh_last(searcher *s)
+{
+    inv_replay r;
+    INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
+    note_bytes(s, &r);
+    s->score = r.score;
+    return keep_best(s);
+}
+
+/* The best plan improved by changes of itself. */
+static inv_status change_plan(searcher *s, double effort)
+{
+    INV_TRY(take(s, &s->best));
+    const inv_span around = inv__span_enter(s->ctx, NULL, 0.3, 1);
+    const inv_status st = inv_plan_anneal(&s->scratch, s->p, &s->goal, s->floor, effort, &s->dice, &s->last);
+    inv__span_leave(s->ctx, around);
+    return st == INV_OK ? weigh_last(s) : st;
+}
+
+/* A plan of the smallest peak, with what costs no peak kept. */
+static inv_status fill_up(searcher *s)
+{
+    const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
+    INV_TRY(take(s, &s->best));
+    INV_TRY(inv_plan_refill(&s->scratch, s->p, peak, s->goal.activations, s->floor, &s->last));
+    return weigh_last(s);
+}
+
+/* Visits for changing the plan: so many that small problems are done exactly as a rule. By default, hundreds of passes
+ * over the step for each of its steps, within limits. Of large problems prices have found most of what there is. */
+static double plan_effort(const searcher *s)
+{
+    enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000, ACTIVATIONS = 60000000 };
+    const double n = s->p->nstep, usual = fmin(fmax(400 * n * n, USUAL), MOST), wanted = s->goal.effort;
+    if (s->p->forward > LARGE) return s->goal.activations ? ACTIVATIONS : USUAL;
+    return wanted > 0 ? fmax(wanted, s->goal.budget ? LEAST : 0) : usual;
+}
+
+/* Whether no plan costs much less: then that of a large problem is left as it is. */
+static inv_status good_enough(searcher *s, bool *good)
+{
+    double bound;
+    *good = false;
+    if (s->p->forward <= LARGE || !s->goal.budget || s->best_score.peak > s->goal.budget) return INV_OK;
+    restart(s);
+    INV_TRY(inv_plan_bound(&s->scratch, s->p, s->goal.budget, &bound));
+    *good = s->best_score.cost - bound <= GAP * (s->p->cost + bound);
+    return INV_OK;
+}
+
+static inv_status run(searcher *s)
+{
+    const inv_problem *p = s->p;
+    const size_t n = p->nstep + 1;
+    inv_arena *a = &s->arena;
+    s->likely = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
+    s->over = INV_ARENA_NEW(a, size_t, n);
+    s->now.step = INV_ARENA_NEW(a, double, n);
+    s->next.step = INV_ARENA_NEW(a, double, n);
+    if (!s->likely || !s->over || !s->now.step || !s->next.step) return INV_E_NOMEM;
+    s->now.invert = s->goal.invert;
+    INV_TRY(walk(s, &s->now, false)); /* everything kept that may be */
+    s->goal.limit += s->score.cost;   /* what is derived whatever it costs is not what the limit is about */
+    if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
+    bool inverse = false; /* else the same again */
+    for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal.invert && p->edge[i].inverse;
+    /* without them by itself where trials are cheap, or where they are of no use */
+    const bool apart = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
+    if (apart) INV_TRY(scan_prices(s, false, 0));
+    if (inverse) INV_TRY(scan_prices(s, true, 0));
+    if (!apart && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
+    if (s->goal.share > 0 && s->most_inverted > 0) { /* which trial inverts enough is known when all have been made */
+        s->floor = s->goal.share * s->most_inverted;
+        s->found = false;
+        s->at.peak = 0;
+        INV_TRY(scan_prices(s, true, holding_price(s->p)));
+    }
+    if (s->best.n == 0 && !s->at.peak) return INV_OK;
+    INV_TRY(try_variants(s));
+    const double effort = plan_effort(s);
+    s->most_work = s->work + fmax(s->work, effort / 4);
+    const inv_span around = inv__span_enter(s->ctx, NULL, 0.1, 0.3);
+    inv_status st = refine_prices(s);
+    if (st == INV_OK) st = climb(s);
+    inv__span_leave(s->ctx, around);
+    INV_TRY(st);
+    if (s->goal.start) {
+        INV_TRY(take(s, s->goal.start));
+        INV_TRY(weigh_last(s));
+    }
+    bool good;
+    INV_TRY(good_enough(s, &good));
+    if (!good) INV_TRY(change_plan(s, effort));
+    return s->goal.budget ? INV_OK : fill_up(s);
+}
+
+inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
+                           inv_firings *plan, inv_score *score)
+{
+    searcher s = {.ctx = ctx, .p = p, .goal = *goal, .dice = 88172645463325252u};
+    inv__arena_init(&s.arena, ctx);
+    inv__arena_init(&s.scratch, ctx);
+    inv_status st = run(&s);
+    memset(plan, 0, sizeof *plan);
+    for (size_t k = 0; st == INV_OK && k < s.best.n; k++)
+        if (!inv_vec_push(out, plan, s.best.at[k])) st = INV_E_NOMEM;
+    *score = s.best_score;
+    inv__arena_fini(&s.scratch);
+    inv__arena_fini(&s.arena);
+    return st;
+}

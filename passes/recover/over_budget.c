@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Budgets that cannot be met: what is said of it, at once where that is clear before any search, and what is alive
+ * where the smallest plan needs most. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/node.h"
+#include "passes/planner/problem.h"
+#include "passes/recover/recover.h"
+
+size_t inv_problem_floor(const inv_problem *p)
+{
+    size_t most = 0;
+    for (uint32_t t = 0; t < p->nstep; t++) {
+        const inv_pb_step *s = &p->step[t];
+        size_t sum = s->at, taken = 0;
+        for (uint32_t i = 0; i < s->nread; i++) {
+            const size_t nbytes = p->value[s->read[i]].nbytes;
+            sum += nbytes;
+            if (i < 32 && s->overwrites >> i & 1 && nbytes > taken) taken = nbytes;
+        }
+        if (sum - taken > most) most = sum - taken;
+    }
+    return most;
+}
+
+void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t least)
+{
+    char budget[32], rest[32], step[32], all[32];
+    const char *given = inv__bytes_text((size_t)program->options.budget, budget);
+    if (least)
+        inv__log(program->ctx,
+                 "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step %s or more "
+                 "besides: at least %s together", given, inv__bytes_text(persistent, rest),
+                 inv__bytes_text(least, step), inv__bytes_text(persistent + least, all));
+    else
+        inv__log(program->ctx, "a budget of %s cannot be met: parameters and optimizer state alone take %s", given,
+                 inv__bytes_text(persistent, rest));
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const size_t *x = a, *y = b;
+    return x[0] != y[0] ? (x[0] < y[0] ? 1 : -1) : x[1] < y[1] ? -1 : x[1] > y[1];
+}
+
+/* "x (5 bytes), y (3 bytes) and 7 more": what is alive where the plan needs most, the largest first. */
+static inv_status largest_alive(const inv_plan *p, inv_arena *scratch, inv_str *text)
+{
+    enum { NAMED = 4 };
+    inv_ids alive = {0};
+    char size[32];
+    INV_TRY(inv_plan_alive(p, p->peak_at, scratch, &alive));
+    size_t(*sizes)[2] = inv__arena_array(scratch, alive.n + 1, sizeof *sizes);
+    if (!sizes) return INV_E_NOMEM;
+    for (size_t i = 0; i < alive.n; i++) {
+        const inv_value *v = inv_val(p->g, alive.at[i]);
+        (void)inv_shape_nbytes(&v->shape, v->dtype, &sizes[i][0]);
+        sizes[i][1] = alive.at[i];
+    }
+    qsort(sizes, alive.n, sizeof *sizes, by_bytes);
+    for (size_t i = 0; i < alive.n && i < NAMED; i++)
+        inv__str_add(text, "%s%s (%s)", i ? ", " : "", inv_val(p->g, (inv_id)sizes[i][1])->name,
+                     inv__bytes_text(sizes[i][0], size));
+    if (alive.n > NAMED) inv__str_add(text, " and %zu more", alive.n - NAMED);
+    return INV_OK;
+}
+
+inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need, const char *what, inv_arena *scratch)
+{
+    const size_t rest = program->persistent;
+    const unsigned long long budget = program->options.budget;
+    char given[32], wanted[32];
+    inv_str alive;
+    inv__str_init(&alive, program->ctx);
+    const inv_status st = largest_alive(p, scratch, &alive);
+    const inv_node *n = inv_nod(p->g, p->g->order.at[p->peak_at]);
+    if (st == INV_OK)
+        program->refusal = inv__arena_printf(
+            &program->arena,
+            "%s are not enough, %s are: the budget of %llu bytes cannot be met: the %s needs %zu (%zu of them "
+            "parameters, constants and optimizer state). Most is needed while %s (%s) runs; alive then: %s",
+            inv__bytes_text((size_t)budget, given), inv__bytes_text(rest + need, wanted), budget, what, rest + need,
+            rest, inv_node_label(n), inv_node_kind(n), alive.s ? alive.s : "");
+    inv__str_fini(&alive);
+    if (st == INV_OK && !program->refusal) return INV_E_NOMEM;
+    program->refused = rest + need;
+    return st;
+}

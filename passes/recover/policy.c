@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which recovery: the graph's problem (recovery_problem.c) is searched for the plan that the memory mode asks for
+ * (search.c).
+ *   store      everything is kept
+ *   recompute  least arithmetic within 2 % of the smallest peak that costs at most 4/3 of a plain step, or within 5 %
+ *              where that is clearly less (`pays`), without inverse edges
+ *   auto       the same with them, and with copies in host memory where the device's is apart; what rules of single
+ *              values ask for may cost more
+ *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
+ *              bytes that any does and cost at most 4/3 of a plain step; a tenth of a plain step more in deep networks,
+ *              where errors add up until a state is computed from the input again. What guards take comes on top
+ * With a budget in bytes, all but store take the least arithmetic that fits it, by the means that the mode allows. A
+ * saved plan (saved_plan.c) is taken as it is.
+ * requires: plan->base.  gives: plan->g with offsets, plan->choice. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/cost.h"
+#include "core/glob.h"
+#include "core/node.h"
+#include "passes/planner/problem.h"
+#include "passes/recover/recover.h"
+#include "passes/schedule/schedule.h"
+
+typedef struct search {
+    inv_plan *plan;
+    const inv_request *rq;
+    inv_context *ctx;
+    inv_arena scratch;
+    inv_policy policy;
+    inv_recovery recovery;
+    inv_graph *best;
+    inv_plan best_plan;
+    inv_score best_score;
+    inv_firings best_firings;
+    size_t budget; /* bytes for the peak; 0: none */
+    size_t persistent; /* bytes that are taken beside the peak, known so far */
+    bool saved;    /* the plan is one that was saved: there was no search */
+    bool hopeless; /* no plan can be within the budget */
+} search;
+
+static void count_flops(const inv_graph *g, inv_plan *plan)
+{
+    plan->flops = plan->guard_flops = 0;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        *(n->guards ? &plan->guard_flops : &plan->flops) += inv_node_flops(g, n);
+    }
+}
+
+static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
+{
+    const inv_value *val = inv_val(g, v);
+    if (inv_glob_fits(glob, val->name)) return true;
+    const inv_node *n = val->def == INV_NONE ? NULL : inv_nod(g, val->def);
+    for (uint32_t i = 0; n && i < n->norigin; i++)
+        if (inv_glob_fits(glob, n->origin[i])) return true;
+    return false;
+}
+
+/* Blocks by name or kind: what is computed in them, and what they take. A block is inverted for what it takes alone;
+ * what its branches compute inside has to be computed again then. */
+static bool mark_blocks(const inv_graph *g, const char *glob, inv_memory mode, uint8_t *mark)
+{
+    bool any = false;
+    for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
+        const inv_block *b = &g->matches->block.at[i];
+        if (!inv_glob_fits(glob, inv_node_label(inv_nod(g, b->anchor))) && !inv_glob_fits(glob, b->kind)) continue;
+        any = true;
+        const uint32_t nin = mode == INV_MEMORY_INVERT ? b->nrule_in : b->nin;
+        for (uint32_t k = 0; k < nin; k++)
+            if (b->in[k] != INV_NONE) mark[b->in[k]] = (uint8_t)mode;
+        for (uint32_t k = 0; k < b->nnode && mode != INV_MEMORY_INVERT; k++) {
+            const inv_node *n = inv_nod(g, b->node[k]);
+            for (uint32_t j = 0; j < n->nout; j++)
+                if (n->out[j] != INV_NONE) mark[n->out[j]] = (uint8_t)mode;
+        }
+    }
+    return any;
+}
+
+/* Forward values by their own name or that of a node; "block:GLOB": by blocks. */
+static bool mark_glob(const inv_graph *g, const char *glob, inv_memory mode, uint8_t *mark)
+{
+    static const char block[] = "block:";
+    bool any = false;
+    for (size_t i = 0; i < g->forward_end; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++) {
+            if (n->out[k] == INV_NONE || !name_fits(g, n->out[k], glob)) continue;
+            any = true;
+            mark[n->out[k]] = (uint8_t)mode;
+        }
+    }
+    if (any || strncmp(glob, block, sizeof block - 1) != 0) return any;
+    return mark_blocks(g, glob + sizeof block - 1, mode, mark);
+}
+
+/* What a guard refused is kept, the newest first: an anchor before it in the forward order was found when errors had
+ * come from further, and is given up until it is refused again. What was derived from a reconstruction stays kept. */
+static inv_status keep_anchors(search *s, const inv_program *program, bool *keep)
+{
+    const inv_graph *b = s->plan->base;
+    bool *refused = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *doubted = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
+    if (!refused || !doubted) return INV_E_NOMEM;
+    size_t after = 0; /* position of the last anchor that was taken */
+    for (size_t i = program->anchor.n; i-- > 0;) {
+        const inv_anchor *anchor = &program->anchor.at[i];
+        for (size_t at = anchor->derived ? 0 : after; at < b->forward_end; at++) {
+            const inv_node *n = inv_nod(b, b->order.at[at]);
+            for (uint32_t k = 0; k < n->nout; k++) {
+                const inv_id v = n->out[k];
+                if (v == INV_NONE || strcmp(inv_val(b, v)->name, anchor->name) != 0) continue;
+                keep[v] = refused[v] = true;
+                if (anchor->derived) continue;
+                doubted[v] = true;
+                after = at;
+            }
+        }
+    }
+    s->policy.refused = refused;
+    s->policy.doubted = doubted;
+    return INV_OK;
+}
+
+/* Offloading is asked for value by value, and wants two memories. */
+static inv_status check_offload(const search *s)
+{
+    const inv_session_options *o = s->rq->options;
+    INV_CHECK(o->memory <= INV_MEMORY_INVERT, s->ctx, INV_E_ARG,
+              "offload is a mode of single values, not of a session: {modes}, with '*' for all of them");
+    for (size_t i = 0; i < o->nmodes; i++)
+        INV_CHECK(o->modes[i].mode != INV_MEMORY_OFFLOAD || s->plan->base->gpu, s->ctx, INV_E_ARG,
+                  "{modes}, %s=offload: device %s computes in host memory, so there is nowhere to offload to; use "
+                  "device cuda, or another mode", o->modes[i].glob, o->device ? o->device : "cpu");
+    return INV_OK;
+}
+
+static inv_status forced(search *s, const inv_program *program)
+{
+    const inv_graph *b = s->plan->base;
+    const inv_session_options *o = s->rq->options;
+    const bool any = b->gpu && o->memory == INV_MEMORY_AUTO; /* value may be offloaded */
+    uint8_t *mode = INV_ARENA_NEW(&s->scratch, uint8_t, b->value.n + 1); /* per value: INV_MEMORY_AUTO, which is 0 */
+    bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *offload = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
+    if (!mode || !keep || !no_invert || !no_recompute || !offload) return INV_E_NOMEM;
+    s->policy.keep = keep;
+    s->policy.no_invert = no_invert;
+    s->policy.no_recompute = no_recompute;
+    s->policy.offload = offload;
+    if (s->rq->purpose != INV_FOR_TRAIN) return INV_OK; /* nothing is recovered, and other values may exist */
+    INV_TRY(check_offload(s));
+    for (size_t i = 0; i < o->nmodes; i++) { /* the last that fits counts */
+        const inv_mode_rule *rule = &o->modes[i];
+        if (!mark_glob(b, rule->glob, rule->mode, mode))
+            return inv_glob_fits_nothing(b, inv__option(s->ctx, "modes"), rule->glob);
+    }
+    for (size_t i = 0; i < o->nkeep; i++)
+        if (!mark_glob(b, o->keep[i], INV_MEMORY_STORE, mode))
+            return inv_glob_fits_nothing(b, inv__option(s->ctx, "keep"), o->keep[i]);
+    for (size_t v = 0; v < b->value.n; v++) {
+        keep[v] = mode[v] == INV_MEMORY_STORE;
+        no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE || mode[v] == INV_MEMORY_OFFLOAD;
+        no_recompute[v] = mode[v] == INV_MEMORY_INVERT || mode[v] == INV_MEMORY_OFFLOAD;
+        offload[v] = mode[v] == INV_MEMORY_OFFLOAD || (any && mode[v] == INV_MEMORY_AUTO);
+    }
+    /* what a guard has refused matters where inverses may be used */
+    return o->memory == INV_MEMORY_RECOMPUTE ? INV_OK : keep_anchors(s, program, keep);
+}
+
+/* Of the budget: everything transient, and what a device's guards report. */
+static size_t needed(const inv_plan *plan)
+{
+    return plan->transient + (plan->g->gpu ? inv_control_nbytes(plan->guarded.n) : 0);
+}
+
+/* Whether the first is to be preferred: what fits, of that the cheaper; else what needs less. Before all, values that
+ * are not to be kept are not. */
+static bool preferred(const inv_plan *a, uint32_t kept_a, const inv_plan *b, uint32_t kept_b, size_t nbytes)
+{
+    const size_t need_a = needed(a), need_b = needed(b);
+    const bool fits_a = need_a <= nbytes, fits_b = need_b <= nbytes;
+    if (kept_a != kept_b) return kept_a < kept_b;
+    if (fits_a != fits_b) return fits_a;
+    if (fits_a && (a->overhead < b->overhead || a->overhead > b->overhead)) return a->overhead < b->overhead;
+    return need_a != need_b ? need_a < need_b : a->overhead < b->overhead;
+}
+
+/* What recovery has put into the graph of a plan: its nodes have the numbers behind those of the base graph. */
+static double added_cost(const inv_recovery *r, const inv_graph *g)
+{
+    double sum = 0;
+    for (size_t i = 0; i < g->order.n; i++)
+        if (g->order.at[i] >= r->nnode) sum += inv_node_cost(r->costs, g, inv_nod(g, g->order.at[i]));
+    return sum;
+}
+
+/* The plan as a graph with offsets: what it really needs. It becomes the best one if there is none that is preferred
+ * within so many bytes. `need`: its own. */
+static inv_status realize(search *s, const inv_firings *firings, const inv_score *score, size_t nbytes, size_t *need)
+{
+    inv_plan made = *s->plan;
+    made.bound = 0;
+    INV_TRY(inv_recover(&s->recovery, firings, &made, &made.g));
+    inv_status st = inv_pass_memplan(made.g, &made);
+    made.overhead = added_cost(&s->recovery, made.g);
+    if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
+    *need = needed(&made);
+    if (st != INV_OK || (s->best && !preferred(&made, score->kept, &s->best_plan, s->best_score.kept, nbytes))) {
+        inv_graph_destroy(made.g);
+        return st;
+    }
+    count_flops(made.g, &made);
+    inv_graph_destroy(s->best);
+    s->best = made.g;
+    s->best_plan = made;
+    s->best_score = *score;
+    s->best_firings = *firings;
+    return inv_plan_note(&s->recovery, firings, &s->best_plan);
+}
+
+static void forget_best(search *s)
+{
+    inv_graph_destroy(s->best);
+    s->best = NULL;
+}
+
+static inv_status find(search *s, const inv_goal *goal, inv_firings *firings, inv_score *score)
+{
+    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, firings, score));
+    return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, firings);
+}
+
+/* Sought, and made a graph of unless its peak is so far above `near` that it comes to nothing: a graph may take a
+ * little less than its problem. `need`: the graph's; SIZE_MAX: none was made. */
+static inv_status attempt(search *s, const inv_goal *goal, size_t nbytes, size_t near, inv_score *score, size_t *need)
+{
+    inv_firings firings;
+    INV_TRY(find(s, goal, &firings, score));
+    *need = SIZE_MAX;
+    if (score->peak > near + near / 64) return INV_OK;
+    return realize(s, &firings, score, nbytes, need);
+}
+
+enum { TRIES = 4 };
+
+/* A plan for `aim` bytes. The problem's peak is not quite the graph's, and buffers may not go together well: what that
+ * takes more is taken off what the plan needed, more of it each time, and sought again. `high`: what failed last. */
+static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size_t *need, size_t *high)
+{
+    inv_score score;
+    goal->budget = aim;
+    goal->effort *= 5;
+    *need = SIZE_MAX;
+    *high = 0;
+    for (int i = 0; i < TRIES; i++) {
+        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), attempt(s, goal, nbytes, aim, &score, need));
+        if (*need <= aim) return INV_OK;
+        *high = goal->budget;
+        if (score.peak > goal->budget || (*need - aim) << i >= score.peak) return INV_OK;
+        goal->budget = score.peak - ((*need - aim) << i);
+    }
+    return INV_OK;
+}
+
+/* The smallest peak there is, whatever it costs, or one of so many bytes. Asked for the smallest, a search ends where
+ * no change makes it smaller; so less than that is asked for as a budget, as long as that helps, and in the end as a
+ * user would ask for a byte less. It does not depend on `nbytes` but for where it ends, so that what one refusal names
+ * every budget has; where there is no hope it ends early, so that the answer comes soon. */
+static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
+{
+    enum { SOON = 5000000 }; /* visits */
+    inv_goal goal = *wanted;
+    inv_score score;
+    double visits = 0;
+    size_t need, low = inv_problem_floor(&s->recovery.p), high = SIZE_MAX / 2, least = SIZE_MAX;
+    goal.limit = INFINITY;
+    goal.effort *= 3;
+    for (int i = 0; i < 3 * TRIES && high > low + 64; i++) {
+        goal.budget = i == 0 ? 0 : i == 1 ? low : high - (high - low + 2) / 3;
+        INV_SPAN_TRY(s->ctx, i / (3.0 * TRIES + 1), (i + 1) / (3.0 * TRIES + 1),
+                     attempt(s, &goal, nbytes, high, &score, &need));
+        if (need <= nbytes || (s->hopeless && (visits += goal.effort) > SOON)) return INV_OK;
+        if (score.peak > goal.budget && i > 1) low = goal.budget;
+        if (score.peak < high) high = score.peak;
+        if (need < least) least = need;
+    }
+    for (int i = 0; i < TRIES; i++) {
+        goal = *wanted;
+        INV_SPAN_TRY(s->ctx, 3.0 * TRIES / (3.0 * TRIES + 1), 1, fit(s, &goal, least - 1, nbytes, &need, &high));
+        if (need <= nbytes || need >= least) return INV_OK;
+        least = need;
+    }
+    return INV_OK;
+}
+
+/* The least arithmetic within so many bytes; if none is found, the smallest plan. From what fits, one is sought between
+ * it and what failed. */
+static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
+{
+    inv_goal goal = *wanted;
+    inv_score score;
+    size_t need, high;
+    if (s->hopeless) return least_bytes(s, wanted, nbytes);
+    INV_SPAN_TRY(s->ctx, 0, 0.3, fit(s, &goal, nbytes, nbytes, &need, &high));
+    if (need > nbytes) INV_SPAN_TRY(s->ctx, 0.3, 0.8, least_bytes(s, wanted, nbytes));
+    if (needed(&s->best_plan) > nbytes) return INV_OK;
+    size_t low = s->best_score.peak;
+    for (int i = 0; i < TRIES && high > low + low / 128; i++) {
+        const inv_firings start = s->best_firings;
+        goal.start = &start;
+        goal.budget = low + (high - low) / 2;
+        INV_SPAN_TRY(s->ctx, 0.8 + 0.2 * i / TRIES, 0.8 + 0.2 * (i + 1) / TRIES,
+                     attempt(s, &goal, nbytes, nbytes, &score, &need));
+        if (need <= nbytes) low = goal.budget;
+        else high = goal.budget;
+    }
+    return INV_OK;
+}
+
+/* Whether it is worth `more` bytes on top of `peak` to save so much of the arithmetic: a share of a plain step that is
+ * at least as large as the share of all memory that it takes. */
+static bool pays(const search *s, double saved, size_t peak, size_t more)
+{
+    return saved > 0 && saved * (double)(s->persistent + peak) >= (double)more * s->recovery.p.cost;
+}
+
+/* What a peak may come to for arithmetic that pays. */
+static size_t wide_of(const search *s, size_t peak)
+{
+    return peak + (s->persistent + peak) / 20;
+}
+
+/* Instead of the best plan one that is clearly cheaper, within 5 % of the smallest peak, whose goal and problem's peak
+ * these are. Buffers that do not go together well are asked for less. */
+static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
+{
+    const inv_score near = s->best_score;
+    const size_t need = needed(&s->best_plan), beyond = wide_of(s, smallest) - smallest;
+    const size_t most = need + beyond - (near.peak > smallest ? near.peak - smallest : 0);
+    const inv_firings start = s->best_firings;
+    inv_goal wide = *goal;
+    wide.budget = smallest + beyond;
+    wide.start = &start;
+    wide.effort /= 2; /* it begins with a good plan */
+    for (int i = 0; i < TRIES; i++) {
+        inv_firings firings;
+        inv_score got;
+        size_t took;
+        INV_TRY(find(s, &wide, &firings, &got));
+        const double saved = near.cost - got.cost;
+        if (got.peak > wide.budget || got.peak <= near.peak || !pays(s, saved, near.peak, got.peak - near.peak))
+            return INV_OK;
+        const size_t worth = (size_t)(saved / s->recovery.p.cost * (double)(s->persistent + need));
+        const size_t nbytes = need + worth < most ? need + worth : most;
+        INV_TRY(realize(s, &firings, &got, nbytes, &took));
+        if (took <= nbytes || took - nbytes >= wide.budget) return INV_OK;
+        wide.budget -= took - nbytes;
+    }
+    return INV_OK;
+}
+
+/* The smallest peak; of modes that say so, the least arithmetic near it. */
+static inv_status smallest(search *s, const inv_goal *goal)
+{
+    inv_firings firings, cheaper;
+    inv_score score, got;
+    size_t need;
+    INV_SPAN_TRY(s->ctx, 0, goal->activations ? 1 : 0.4, find(s, goal, &firings, &score));
+    if (goal->activations) return realize(s, &firings, &score, 0, &need);
+    inv_goal near = *goal;
+    near.budget = score.peak + score.peak / 50;
+    INV_SPAN_TRY(s->ctx, 0.4, 0.7, find(s, &near, &cheaper, &got));
+    const bool gains = got.peak <= near.budget && got.cost < score.cost;
+    INV_TRY(realize(s, gains ? &cheaper : &firings, gains ? &got : &score, 0, &need));
+    /* Buffers that do not go together well are left for others. */
+    for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
+        near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
+        INV_SPAN_TRY(s->ctx, 0.7 + 0.1 * i / TRIES, 0.7 + 0.1 * (i + 1) / TRIES,
+                     attempt(s, &near, 0, near.budget, &got, &need));
+        if (got.peak > near.budget) break;
+    }
+    INV_SPAN_TRY(s->ctx, 0.8, 1, cheaper_wide(s, goal, score.peak));
+    return INV_OK;
+}
+
+/* Other plans of the program may take more yet: what is refused in the end is the largest. */
+static inv_status within_budget(search *s, inv_program *program)
+{
+    const size_t rest = program->persistent, need = needed(&s->best_plan);
+    if (!s->budget || need <= s->budget || rest + need <= program->refused) return INV_OK;
+    return inv_refuse_plan(program, &s->best_plan, need, s->saved ? "saved plan" : "smallest plan found", &s->scratch);
+}
+
+/* Whether some value may be rebuilt too inexactly, although each inverse by itself is exact enough. */
+static bool errors_add_up(const inv_problem *p)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < p->nedge; i++) sum += p->edge[i].inverse ? p->edge[i].own : 0;
+    return sum > p->max_drift;
+}
+
+static inv_status seek(search *s, const inv_program *program, inv_memory memory)
+{
+    const double n = s->recovery.p.nstep;
+    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = fmin(40 * n, 2e4) * n,
+                     .invert = s->policy.invert};
+    if (program->smallest) return least_bytes(s, &goal, 0);
+    if (s->budget) return within(s, &goal, s->budget);
+    if (memory == INV_MEMORY_INVERT) {
+        goal.share = 0.75;
+        if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
+        goal.activations = true;
+        /* The smallest of all, and the same in every block: many changes. */
+        goal.effort *= fmin(fmax(n / 100, 1), 2.5);
+    }
+    return smallest(s, &goal);
+}
+
+/* The problem by the policy as it is now. */
+static inv_status pose(search *s)
+{
+    return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, s->rq->options->costs, &s->scratch);
+}
+
+static void set_policy(search *s, inv_memory memory)
+{
+    s->policy.recompute = memory != INV_MEMORY_STORE;
+    s->policy.invert = s->policy.recompute && memory != INV_MEMORY_RECOMPUTE;
+    s->policy.feed_again = memory != INV_MEMORY_INVERT;
+    s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
+}
+
+/* The two ways of `recover_either`. */
+static void go_early(search *s, bool early)
+{
+    s->policy.unguarded = early;
+    s->policy.late = !early;
+}
+
+/* A graph may take a little less than its problem. */
+static size_t floor_bytes(const search *s)
+{
+    const size_t least = inv_problem_floor(&s->recovery.p);
+    return least - least / 64;
+}
+
+/* Whether there is hope for the budget at all; if not, that is said before anything is sought. */
+static inv_status look_ahead(search *s, inv_program *program, inv_memory memory, bool either)
+{
+    set_policy(s, memory);
+    if (either) go_early(s, true);
+    INV_TRY(pose(s));
+    s->hopeless = floor_bytes(s) > s->budget;
+    if (s->hopeless && !program->refused && program->surely < program->options.budget)
+        inv_refuse_at_once(program, program->persistent, floor_bytes(s));
+    s->policy.unguarded = s->policy.late = s->policy.recompute = s->policy.invert = s->policy.feed_again = false;
+    return INV_OK;
+}
+
+static inv_status recover(search *s, const inv_program *program, inv_memory memory)
+{
+    inv_plan *plan = s->plan;
+    set_policy(s, memory);
+    INV_TRY(pose(s));
+    inv_firings saved;
+    if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &s->saved));
+    inv_score none = {0};
+    size_t need;
+    forget_best(s);
+    INV_TRY(s->saved ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
+    return INV_OK;
+}
+
+/* What any plan of that kind costs at least within the bytes of the best, guards included. */
+static inv_status bound(search *s, double *least)
+{
+    INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : s->best_plan.load, least));
+    *least /= s->recovery.p.cost;
+    return INV_OK;
+}
+
+/* Weights are updated early, or guards may refuse the step: each way has its plan, and the better one is taken, as
+ * `smallest` would. A saved plan is one or the other already. */
+static inv_status recover_either(search *s, const inv_program *program)
+{
+    double least[2];
+    go_early(s, false);
+    INV_SPAN_TRY(s->ctx, 0, 0.5, recover(s, program, INV_MEMORY_AUTO));
+    inv_graph *late = s->best;
+    const inv_plan plan = s->best_plan;
+    const inv_score score = s->best_score;
+    s->best = NULL;
+    go_early(s, true);
+    const inv_span around = inv__span_enter(s->ctx, NULL, 0.5, 1);
+    inv_status st = s->saved ? INV_OK : recover(s, program, INV_MEMORY_AUTO);
+    inv__span_leave(s->ctx, around);
+    const size_t need = needed(&plan), other = s->best ? needed(&s->best_plan) : need;
+    const size_t low = need < other ? need : other, high = need < other ? other : need;
+    const double saved = need < other ? plan.overhead - s->best_plan.overhead : s->best_plan.overhead - plan.overhead;
+    const bool worth = high <= wide_of(s, low) && pays(s, saved * s->recovery.p.cost, low, high - low);
+    const size_t nbytes = s->budget ? s->budget : worth ? high : low + low / 50;
+    if (!s->best || preferred(&plan, score.kept, &s->best_plan, s->best_score.kept, nbytes)) {
+        forget_best(s);
+        s->best = late;
+        s->best_plan = plan;
+        s->best_score = score;
+    } else {
+        inv_graph_destroy(late);
+    }
+    for (int early = 0; early < 2 && st == INV_OK; early++) {
+        go_early(s, early);
+        st = pose(s);
+        if (st == INV_OK) st = bound(s, &least[early]);
+    }
+    s->best_plan.bound = st == INV_OK ? fmin(least[0], least[1]) : 0;
+    return st;
+}
+
+static inv_status run(search *s, inv_program *program)
+{
+    inv_plan *plan = s->plan;
+    const inv_memory memory = s->rq->options->memory;
+    const inv_firings none = {0};
+    const inv_score nothing = {0};
+    size_t need;
+    s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
+    const bool searches = s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan),
+               either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
+    INV_TRY(forced(s, program));
+    s->budget = program->budget_left;
+    s->persistent = program->persistent;
+    if (s->budget && searches && !program->options.plan) INV_TRY(look_ahead(s, program, memory, either));
+    INV_TRY(pose(s));
+    INV_TRY(realize(s, &none, &nothing, 0, &need));
+    plan->store_flops = s->best_plan.flops;
+    plan->store_transient = s->best_plan.transient;
+    plan->memory = memory;
+    if (searches) {
+        INV_TRY(either ? recover_either(s, program) : recover(s, program, memory));
+        if (s->policy.guards_aside) {
+            s->policy.guards_aside = false;
+            INV_TRY(pose(s));
+        }
+        if (!either) INV_TRY(bound(s, &s->best_plan.bound));
+    }
+    return within_budget(s, program);
+}
+
+inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes)
+{
+    search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
+    inv__arena_init(&s.scratch, s.ctx);
+    s.policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
+    inv_status st = forced(&s, program);
+    set_policy(&s, rq->options->memory);
+    if (plan->base->early && s.policy.guard != INV_GUARD_OFF) go_early(&s, true);
+    if (st == INV_OK) st = pose(&s);
+    *nbytes = st == INV_OK ? floor_bytes(&s) : 0;
+    inv__arena_fini(&s.scratch);
+    return st;
+}
+
+inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program)
+{
+    search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
+    inv__arena_init(&s.scratch, s.ctx);
+    inv_status st = run(&s, program);
+    if (st == INV_OK) {
+        const double store_flops = plan->store_flops;
+        const size_t store_transient = plan->store_transient;
+        const inv_memory memory = plan->memory;
+        *plan = s.best_plan;
+        plan->g = s.best;
+        plan->store_flops = store_flops;
+        plan->store_transient = store_transient;
+        plan->memory = memory;
+        s.best = NULL;
+    }
+    inv_graph_destroy(s.best);
+    inv__arena_fini(&s.scratch);
+    return st;
+}

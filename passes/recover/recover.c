@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A plan of firings as nodes: clones of forward nodes (recomputed), solving nodes (inverted) and copies that come back
+ * from host memory (offloaded), each before the node of backward that the plan names; what backward reads is the newest
+ * of them, or the original. Nothing is marked as freed: liveness sees who still reads what.
+ * requires: inv_recovery, firings.  gives: a copy of the base graph with recovery nodes, guards. */
+#include <string.h>
+
+#include "core/cost.h"
+#include "passes/planner/problem.h"
+#include "passes/recover/emitter.h"
+#include "passes/recover/recover.h"
+#include "passes/schedule/schedule.h"
+
+/* --- what was chosen --- */
+
+static inv_stored_why why_stored(const emitter *x, inv_id v)
+{
+    const inv_policy *p = x->r->policy;
+    const inv_value *val = inv_val(x->r->base, v);
+    if (val->keep) return INV_STORED_RESULT;
+    if (p->refused && p->refused[v]) return INV_STORED_GUARD;
+    if (p->keep[v]) return INV_STORED_ASKED;
+    if (!(p->recompute || p->invert)) return INV_STORED_ALL;
+    const unsigned flags = inv_nod(x->r->base, val->def)->op->flags;
+    if (flags & INV_OP_NO_CLONE) return INV_STORED_ONCE;
+    if (flags & INV_OP_SOURCE) return INV_STORED_INPUT;
+    return x->for_base ? INV_STORED_BASE : INV_STORED_CHEAPER;
+}
+
+/* Once per value and choice. */
+static bool record(emitter *x, inv_id v, inv_choice choice, const char *by, double flops)
+{
+    inv_choice_row row = {v, choice, by, flops <= 0, INV_STORED_NOT, x->way[v], x->rule[v]};
+    if (x->noted[v] >> choice & 1) return true;
+    x->noted[v] |= (uint8_t)(1u << choice);
+    if (choice == INV_STORED) row.stored = (uint8_t)why_stored(x, v);
+    return inv_vec_push(&x->g->arena, &x->plan->choice, row);
+}
+
+/* --- what stands for a value --- */
+
+/* A view of what was fired, as v. */
+static inv_id view_of(emitter *x, inv_id from, inv_id v)
+{
+    inv_graph *g = x->g;
+    const inv_value val = *inv_val(g, v);
+    const size_t order = g->order.n;
+    const inv_attr shape = inv_attr_of_ints("shape", (size_t)val.shape.rank, val.shape.dim);
+    const inv_id out = inv_emit1(g, "View", INV_IN(from), 1, &shape);
+    if (out == INV_NONE) return INV_NONE;
+    inv_val(g, out)->mem = val.mem;
+    g->order.n = order;
+    return inv_vec_push(&g->arena, &x->backward, inv_val(g, out)->def) ? out : INV_NONE;
+}
+
+/* INV_NONE: out of memory. */
+static inv_id stands_for(emitter *x, inv_id v)
+{
+    const inv_recovery *r = x->r;
+    if (!r->forward[v]) return v;
+    const uint32_t k = r->number[v];
+    if (x->newest[k] == 0) return record(x, v, INV_STORED, "", 0) ? v : INV_NONE;
+    if (x->rep[v] == INV_NONE || x->version[v] != x->newest[k]) {
+        x->rep[v] = view_of(x, x->rep[x->stands[k]], v);
+        x->version[v] = x->newest[k];
+    }
+    return x->rep[v];
+}
+
+static void fired(emitter *x, inv_id v, inv_id rep)
+{
+    const uint32_t k = x->r->number[v];
+    x->version[v] = ++x->newest[k];
+    x->stands[k] = v;
+    x->rep[v] = rep;
+    inv_val(x->g, rep)->mem = inv_val(x->r->base, v)->mem;
+}
+
+/* --- nodes --- */
+
+/* A copy of a node behind what there is of backward. `wanted`: of its outputs, those alone; NULL: all. */
+static inv_id copy_node(emitter *x, inv_id base_node, const inv_id *wanted, uint32_t nwanted, inv_id clone_of,
+                        inv_id solves)
+{
+    inv_graph *g = x->g;
+    inv_node n = *inv_nod(g, base_node);
+    inv_id *in = INV_ARENA_NEW(&x->scratch, inv_id, n.nin + 1), *out = INV_ARENA_NEW(&x->scratch, inv_id, n.nout + 1);
+    if (!in || !out) return INV_NONE;
+    for (uint32_t k = 0; k < n.nin; k++) {
+        const inv_id v = n.in[k];
+        in[k] = v == INV_NONE ? v : x->local[v] != INV_NONE ? x->local[v] : stands_for(x, v);
+        if (v != INV_NONE && in[k] == INV_NONE) return INV_NONE;
+    }
+    for (uint32_t k = 0; k < n.nout; k++) {
+        const inv_id v = n.out[k];
+        out[k] = INV_NONE;
+        if (v == INV_NONE || (wanted && !inv_ids_have(wanted, nwanted, v))) continue;
+        inv_value val = *inv_val(g, v);
+        out[k] = inv_graph_value(g, inv_graph_fresh(g, val.name), INV_ROLE_NODE, val.dtype, &val.shape);
+        if (out[k] == INV_NONE) return INV_NONE;
+        inv_val(g, out[k])->mem = val.mem;
+    }
+    inv_id id = inv_graph_node(g, n.domain, n.op_type, n.name, n.nin, in, n.nout, out, n.nattr, n.attr);
+    if (id == INV_NONE) return INV_NONE;
+    inv_node *c = inv_nod(g, id);
+    c->op = n.op;
+    c->phase = INV_BACKWARD;
+    c->clone_of = clone_of;
+    c->solves = solves;
+    c->origin = solves != INV_NONE ? inv_nod(g, solves)->origin : n.origin;
+    c->norigin = solves != INV_NONE ? inv_nod(g, solves)->norigin : n.norigin;
+    c->origin_type = solves != INV_NONE ? inv_nod(g, solves)->origin_type : n.origin_type;
+    for (uint32_t k = 0; k < c->nout; k++) {
+        if (c->out[k] == INV_NONE) continue;
+        inv_val(g, c->out[k])->def = id;
+        x->local[n.out[k]] = c->out[k];
+    }
+    return inv_vec_push(&g->arena, &x->backward, id) ? id : INV_NONE;
+}
+
+/* What copies of nodes are called inside of one firing ends with it. */
+static void forget_local(emitter *x, inv_id node)
+{
+    const inv_node *n = inv_nod(x->g, node);
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE) x->local[n->out[k]] = INV_NONE;
+}
+
+/* A node of a template that belongs to forward: behind the one that gives v, in the order of these calls. It reads
+ * forward's own values. */
+static bool save_node(emitter *x, inv_id node, inv_id v)
+{
+    inv_graph *g = x->g;
+    const inv_node n = *inv_nod(g, node);
+    for (uint32_t k = 0; k < n.nin; k++)
+        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->local[n.in[k]] = n.in[k];
+    inv_id id = copy_node(x, node, NULL, 0, INV_NONE, INV_NONE);
+    for (uint32_t k = 0; k < n.nin; k++)
+        if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->local[n.in[k]] = INV_NONE;
+    if (id == INV_NONE) return false;
+    x->backward.n--;
+    inv_nod(g, id)->phase = INV_FORWARD;
+    return inv_put_behind(x, v, id);
+}
+
+/* --- firings --- */
+
+static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
+{
+    const inv_recovery *r = x->r;
+    inv_id wanted[32], node = (inv_id)e->id;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->ntarget; i++)
+        if (want >> i & 1) wanted[n++] = r->value[e->target[i]];
+    if (copy_node(x, node, wanted, n, node, INV_NONE) == INV_NONE) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const inv_node *of = inv_nod(r->base, node);
+        fired(x, wanted[i], x->local[wanted[i]]);
+        if (!record(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
+        if (inv_guarded(r->policy, NULL) && !inv_guard_rebuilt(x, wanted[i])) return false;
+    }
+    forget_local(x, node);
+    return true;
+}
+
+static bool solve(emitter *x, const inv_pb_edge *edge, uint32_t want)
+{
+    const inv_recovery *r = x->r;
+    const inv_edge *e = &r->edge[edge->id - r->nnode], *of[32];
+    inv_id wanted[32];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < edge->ntarget; i++)
+        if (want >> i & 1) of[n] = inv_edge_for(r, edge, i), wanted[n] = of[n]->result, n++;
+    for (uint32_t i = 0; i < e->nsave; i++)
+        if (!save_node(x, e->node[i], e->frees)) return false;
+    for (uint32_t i = e->nsave; i < e->nnode; i++)
+        if (copy_node(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, INV_NONE, e->forward) == INV_NONE)
+            return false;
+    for (uint32_t i = 0; i < n; i++) fired(x, of[i]->frees, x->local[wanted[i]]);
+    for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
+    for (uint32_t i = 0; i < n; i++)
+        if (!record(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
+            (inv_guarded(r->policy, e) && !inv_guard_rebuilt(x, of[i]->frees)))
+            return false;
+    return true;
+}
+
+/* The copy on the host, begun right behind the node that gives v; one for all that come back. */
+static inv_id host_copy(emitter *x, inv_id v)
+{
+    inv_graph *g = x->g;
+    inv_id *copy = &x->copy[x->r->number[v]];
+    if (*copy != INV_NONE) return *copy;
+    const size_t order = g->order.n;
+    g->phase = INV_FORWARD;
+    *copy = inv_emit1(g, "Offload", INV_IN(v), INV_NOATTR);
+    g->phase = INV_BACKWARD;
+    g->order.n = order;
+    if (*copy == INV_NONE || !inv_vec_push(&x->scratch, &x->behind, inv_val(g, v)->def) ||
+        !inv_vec_push(&x->scratch, &x->behind, inv_val(g, *copy)->def))
+        return INV_NONE;
+    return *copy;
+}
+
+static bool fetch(emitter *x, inv_id v)
+{
+    inv_graph *g = x->g;
+    inv_emit_for(g, inv_nod(g, inv_val(g, v)->def));
+    const inv_id copy = host_copy(x, v);
+    const size_t order = g->order.n;
+    const inv_id back = copy == INV_NONE ? copy : inv_emit1(g, "Fetch", INV_IN(copy), INV_NOATTR);
+    g->order.n = order;
+    inv_emit_for(g, NULL);
+    if (back == INV_NONE || !inv_vec_push(&g->arena, &x->backward, inv_val(g, back)->def)) return false;
+    fired(x, v, back);
+    return record(x, v, INV_OFFLOADED, "host memory", 0) &&
+           (!inv_guarded(x->r->policy, NULL) || inv_guard_rebuilt(x, v));
+}
+
+/* Whether some source of the edge, as it is now, comes from an inverse that rounds. */
+static bool reads_inexact(const emitter *x, const inv_pb_edge *e)
+{
+    for (uint32_t i = 0; i < e->nsource; i++)
+        if (x->newest[e->source[i]] && x->inexact[e->source[i]]) return true;
+    return false;
+}
+
+static bool fire(emitter *x, const inv_firing *f)
+{
+    const inv_recovery *r = x->r;
+    const inv_pb_edge *e = &r->p.edge[f->edge];
+    const bool inexact = !e->offload && ((e->inverse && e->own > 0) || reads_inexact(x, e));
+    for (uint32_t i = 0; i < e->ntarget; i++)
+        if (f->want >> i & 1) x->inexact[e->target[i]] = inexact;
+    x->for_base = true;
+    const bool ok = e->offload   ? fetch(x, r->value[e->target[0]])
+                    : e->inverse ? solve(x, e, f->want)
+                                 : recompute(x, e, f->want);
+    x->for_base = false;
+    return ok;
+}
+
+/* --- the order --- */
+
+static bool prepare(emitter *x)
+{
+    const inv_recovery *r = x->r;
+    inv_arena *a = &x->scratch;
+    const size_t n = r->base->value.n + 1;
+    x->rep = INV_ARENA_NEW(a, inv_id, n);
+    x->version = INV_ARENA_NEW(a, uint32_t, n);
+    x->newest = INV_ARENA_NEW(a, uint32_t, r->p.nvalue + 1);
+    x->stands = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
+    x->local = INV_ARENA_NEW(a, inv_id, n);
+    x->copy = INV_ARENA_NEW(a, inv_id, r->p.nvalue + 1);
+    x->inexact = INV_ARENA_NEW(a, bool, r->p.nvalue + 1);
+    x->checked = INV_ARENA_NEW(a, uint32_t, r->p.nvalue + 1);
+    x->at = INV_ARENA_NEW(a, uint32_t, r->base->node.n + 1);
+    x->noted = INV_ARENA_NEW(a, uint8_t, n);
+    x->way = INV_ARENA_NEW(a, uint8_t, n);
+    x->rule = INV_ARENA_NEW(a, const char *, n);
+    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->copy || !x->inexact || !x->checked ||
+        !x->at || !x->noted || !x->way || !x->rule)
+        return false;
+    for (size_t v = 0; v < n; v++) x->rep[v] = x->local[v] = INV_NONE;
+    for (uint32_t v = 0; v < r->p.nvalue; v++) x->copy[v] = INV_NONE;
+    for (uint32_t i = 0; i < r->base->forward_end; i++) x->at[r->base->order.at[i]] = i;
+    for (size_t i = 0; i < r->nedge; i++) {
+        const inv_edge *e = &r->edge[i];
+        const inv_way way = inv_way_of(r, e);
+        if (x->rule[e->frees] && way <= x->way[e->frees]) continue;
+        x->way[e->frees] = (uint8_t)way;
+        x->rule[e->frees] = e->rule->name;
+    }
+    return true;
+}
+
+static bool walk(emitter *x, const inv_firings *firings)
+{
+    const inv_graph *b = x->r->base;
+    for (size_t i = b->forward_end, k = 0; i < b->order.n; i++) {
+        const inv_id id = b->order.at[i];
+        const uint32_t nin = inv_nod(x->g, id)->nin;
+        for (; k < firings->n && firings->at[k].step == i; k++)
+            if (!fire(x, &firings->at[k])) return false;
+        for (uint32_t j = 0; j < nin; j++) {
+            const inv_id v = inv_nod(b, id)->in[j];
+            if (v == INV_NONE || !x->r->forward[v]) continue;
+            const inv_id rep = stands_for(x, v);
+            if (rep == INV_NONE) return false;
+            inv_nod(x->g, id)->in[j] = rep;
+        }
+        if (!inv_vec_push(&x->g->arena, &x->backward, id)) return false;
+        if (x->r->policy->guard != INV_GUARD_OFF && !inv_guard_reader(x, id)) return false;
+    }
+    return true;
+}
+
+static bool assemble(emitter *x)
+{
+    inv_graph *g = x->g;
+    const inv_graph *base = x->r->base;
+    inv_ids order = {0};
+    uint32_t *first = INV_ARENA_NEW(&x->scratch, uint32_t, base->node.n + 1),
+             *next = INV_ARENA_NEW(&x->scratch, uint32_t, x->behind.n + 2);
+    if (!first || !next) return false;
+    for (uint32_t k = (uint32_t)x->behind.n; k > 0; k -= 2) { /* a list of them per forward node; 0: none */
+        next[k / 2 - 1] = first[x->behind.at[k - 2]];
+        first[x->behind.at[k - 2]] = k / 2;
+    }
+    for (size_t i = 0; i < base->forward_end; i++) {
+        inv_id id = base->order.at[i];
+        if (!inv_vec_push(&g->arena, &order, id)) return false;
+        for (uint32_t k = first[id]; k; k = next[k - 1])
+            if (!inv_vec_push(&g->arena, &order, x->behind.at[2 * (k - 1) + 1])) return false;
+    }
+    g->forward_end = order.n;
+    for (size_t i = 0; i < x->backward.n; i++)
+        if (!inv_vec_push(&g->arena, &order, x->backward.at[i])) return false;
+    g->order = order;
+    return true;
+}
+
+inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_plan *plan, inv_graph **out)
+{
+    emitter x = {.r = r, .plan = plan};
+    inv_context *ctx = r->base->ctx;
+    *out = NULL;
+    INV_TRY(inv_graph_copy(r->base, &x.g));
+    x.g->phase = INV_BACKWARD;
+    x.g->fold = false;
+    memset(&plan->choice, 0, sizeof plan->choice);
+    memset(&plan->guarded, 0, sizeof plan->guarded);
+    inv__arena_init(&x.scratch, ctx);
+    bool ok = prepare(&x) && walk(&x, firings) && assemble(&x);
+    inv__arena_fini(&x.scratch);
+    inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv__fail(ctx, INV_E_NOMEM, "out of memory in recovery");
+    x.g->early &= plan->guarded.n == 0;
+    if (s == INV_OK) s = inv_pass_order(x.g);
+    if (s != INV_OK) {
+        inv_graph_destroy(x.g);
+        return s;
+    }
+    *out = x.g;
+    return INV_OK;
+}

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The recovery problem of a graph: forward values with their bytes, what every node of the order reads, all other
+ * bytes as they are over the step, and three kinds of edges: a forward node gives its outputs again, an inverse edge
+ * solves a consumer of a value for it, and a copy on the host gives the value back.
+ * requires: base graph with matches and order.  gives: inv_recovery. */
+#include <math.h>
+#include <string.h>
+
+#include "core/cost.h"
+#include "passes/planner/problem.h"
+#include "passes/recover/recover.h"
+#include "passes/schedule/schedule.h"
+
+#define FINGERPRINT 64 /* bytes, as the arena counts them */
+
+typedef INV_VEC(uint32_t) id_list;
+
+typedef struct builder {
+    inv_recovery *r;
+    const inv_graph *g;
+    inv_arena *a;
+    inv_buffers buffers;
+    uint32_t *buffer_of;  /* per value */
+    uint32_t *seen;       /* per number: stamp while a list is made */
+    uint32_t now;
+    const inv_op_def *guard;         /* GuardSum; GuardCheck does as much */
+    const inv_inverse_def *favoured; /* the rule that a conformance suite tries; NULL */
+    INV_VEC(inv_pb_edge) edge;
+} builder;
+
+static size_t bytes_of(const inv_graph *g, inv_id v)
+{
+    size_t nbytes = 0;
+    (void)inv_shape_nbytes(&inv_val(g, v)->shape, inv_val(g, v)->dtype, &nbytes);
+    return nbytes;
+}
+
+/* --- values --- */
+
+static bool kept_anyway(const inv_recovery *r, inv_id v)
+{
+    const inv_policy *p = r->policy;
+    const inv_value *val = inv_val(r->base, v);
+    return p->keep[v] || val->keep || inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE;
+}
+
+/* Per node, from the inverse edges that solve it: whether it only moves elements, so that its outputs are as steep as
+ * its inputs; the largest gain. */
+typedef struct node_facts {
+    bool moves;
+    double gain;
+} node_facts;
+
+static node_facts *list_facts(const inv_recovery *r, inv_arena *a)
+{
+    node_facts *f = INV_ARENA_NEW(a, node_facts, r->base->node.n + 1);
+    for (size_t i = 0; f && i < r->nedge; i++) {
+        const inv_edge *e = &r->edge[i];
+        f[e->forward].moves |= e->rule->exactness == INV_EXACT && e->flops <= 0;
+        f[e->forward].gain = fmax(f[e->forward].gain, e->gain);
+    }
+    for (size_t i = 0; f && i < r->base->forward_end; i++) {
+        const inv_id id = r->base->order.at[i];
+        const inv_node *n = inv_nod(r->base, id);
+        f[id].moves |= inv_node_flops(r->base, n) <= 0 && !(n->op->flags & INV_OP_SOURCE);
+    }
+    return f;
+}
+
+/* How an error of each output counts: see INV_OP_ATOMS and INV_OP_FROM_OUT. */
+static void note_steep(inv_recovery *r, inv_id node, const node_facts *f)
+{
+    const inv_node *n = inv_nod(r->base, node);
+    double steep = n->op->flags & INV_OP_ATOMS ? INFINITY : 1;
+    for (uint32_t k = 0; f->moves && k < n->nin; k++)
+        if (n->in[k] != INV_NONE && r->forward[n->in[k]]) steep = fmax(steep, r->steep[n->in[k]]);
+    if (n->op->flags & INV_OP_FROM_OUT) steep = fmax(steep, f->gain);
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE) r->steep[n->out[k]] = steep;
+}
+
+/* What the rule that is being tried frees is derived, although keeping it may cost nothing in a small case, and so is
+ * what that is taken from without arithmetic. */
+static void favour(builder *b, inv_id v, const node_facts *facts)
+{
+    const inv_node *n = inv_nod(b->g, inv_val(b->g, v)->def);
+    b->r->p.value[b->r->number[v]].shunned = true;
+    for (uint32_t k = 0; facts[inv_val(b->g, v)->def].moves && k < n->nin; k++)
+        if (n->in[k] != INV_NONE && b->r->forward[n->in[k]]) favour(b, n->in[k], facts);
+}
+
+static void favour_rule(builder *b, const inv_inverse_def *rule, const node_facts *facts)
+{
+    const inv_matches *m = b->g->matches;
+    b->favoured = rule;
+    for (size_t i = 0; rule && m && i < m->edge.n; i++)
+        if (m->edge.at[i].rule == rule) favour(b, m->edge.at[i].frees, facts);
+    for (size_t i = 0; rule && !rule->solve && m && i < m->block.n; i++)
+        if (m->block.at[i].rule == rule && b->r->forward[m->block.at[i].in[0]]) favour(b, m->block.at[i].in[0], facts);
+}
+
+static bool describe_values(builder *b)
+{
+    inv_recovery *r = b->r;
+    const inv_graph *g = b->g;
+    const node_facts *facts = list_facts(r, b->a);
+    for (size_t i = 0; facts && i < g->forward_end; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        note_steep(r, g->order.at[i], &facts[g->order.at[i]]);
+        for (uint32_t k = 0; k < n->nout; k++) {
+            const inv_id v = n->out[k];
+            if (v == INV_NONE) continue;
+            inv_pb_value *x = &r->p.value[r->number[v]];
+            x->shunned |= r->policy->no_recompute[v];
+            x->offload |= r->policy->offload && r->policy->offload[v];
+            x->forced |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
+            x->steep = fmax(x->steep, r->steep[v]);
+            if (r->root[v] != v) continue;
+            x->nbytes = inv__round64(bytes_of(g, v));
+            x->def = (uint32_t)i;
+            x->data = inv_val(g, v)->mem == INV_MEM_DATA;
+        }
+    }
+    if (facts) favour_rule(b, inv_registry_favoured(g->ctx->registry), facts);
+    return facts != NULL;
+}
+
+static bool list_values(builder *b)
+{
+    inv_recovery *r = b->r;
+    const inv_graph *g = b->g;
+    inv_ids roots = {0};
+    for (size_t i = 0; i < g->forward_end; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++) {
+            const inv_id v = n->out[k];
+            if (v == INV_NONE) continue;
+            r->forward[v] = true;
+            bool view = k == 0 && n->op->flags & INV_OP_VIEW && r->forward[n->in[0]];
+            r->root[v] = view ? r->root[n->in[0]] : v;
+            r->number[v] = view ? r->number[n->in[0]] : (uint32_t)roots.n;
+            if (!view && !inv_vec_push(b->a, &roots, v)) return false;
+        }
+    }
+    r->value = roots.at;
+    r->p.nvalue = (uint32_t)roots.n;
+    r->p.value = INV_ARENA_NEW(b->a, inv_pb_value, roots.n + 1);
+    b->seen = INV_ARENA_NEW(b->a, uint32_t, roots.n + 1);
+    return r->p.value && b->seen && describe_values(b);
+}
+/* --- what nodes read --- */
+
+static bool add_once(builder *b, id_list *list, uint32_t number)
+{
+    if (b->seen[number] == b->now) return true;
+    b->seen[number] = b->now;
+    return inv_vec_push(b->a, list, number);
+}
+
+/* The roots that a node reads, each once. */
+static bool reads(builder *b, const inv_node *n, const inv_id *view_of, id_list *list)
+{
+    for (uint32_t k = 0; k < n->nin; k++) {
+        inv_id v = n->in[k];
+        if (v != INV_NONE && view_of && view_of[v] != INV_NONE) v = view_of[v];
+        if (v != INV_NONE && b->r->forward[v] && !add_once(b, list, b->r->number[v])) return false;
+    }
+    return true;
+}
+
+/* Which of what is read the node's output may be written over. */
+static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list *list)
+{
+    const inv_graph *g = b->g;
+    uint32_t bits = 0;
+    if (n->nout <= n->op->inplace_out || n->out[n->op->inplace_out] == INV_NONE) return 0;
+    const inv_id out = n->out[n->op->inplace_out];
+    for (uint32_t k = 0; k < n->nin && k < 32; k++) {
+        const inv_id v = n->in[k];
+        if (!(n->op->inplace >> k & 1) || v == INV_NONE) continue;
+        if (!b->r->forward[v] && b->buffer_of[v] != UINT32_MAX && b->buffer_of[v] == b->buffer_of[out]) return 0;
+        if (!b->r->forward[v] || inv_val(g, v)->dtype != inv_val(g, out)->dtype) continue;
+        if (inv_val(g, v)->mem != inv_val(g, out)->mem || bytes_of(g, v) != bytes_of(g, out)) continue;
+        for (uint32_t i = 0; i < list->n && i < 32; i++)
+            if (list->at[i] == b->r->number[v]) bits |= 1u << i;
+    }
+    return bits;
+}
+
+/* Results are there to the end of the step. */
+static bool read_results(builder *b, id_list *list)
+{
+    for (inv_id v = 0; v < b->g->value.n; v++)
+        if (b->r->forward[v] && inv_val(b->g, v)->keep && !add_once(b, list, b->r->number[v])) return false;
+    return true;
+}
+
+static bool list_steps(builder *b)
+{
+    inv_recovery *r = b->r;
+    const inv_graph *g = b->g;
+    inv_id *view_of = INV_ARENA_NEW(b->a, inv_id, g->value.n + 1); /* of backward's views of forward values */
+    r->p.nstep = (uint32_t)g->order.n;
+    r->p.forward = (uint32_t)g->forward_end;
+    r->p.step = INV_ARENA_NEW(b->a, inv_pb_step, g->order.n + 1);
+    if (!view_of || !r->p.step) return false;
+    for (size_t v = 0; v < g->value.n; v++) view_of[v] = INV_NONE;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        id_list list = {0};
+        b->now++;
+        if (!reads(b, n, view_of, &list)) return false;
+        if (i + 1 == g->order.n && !read_results(b, &list)) return false;
+        if (i >= g->forward_end && n->op->flags & INV_OP_VIEW && list.n == 1 && n->out[0] != INV_NONE)
+            view_of[n->out[0]] = r->value[list.at[0]];
+        r->p.step[i] = (inv_pb_step){.read = list.at, .nread = (uint32_t)list.n,
+                                     .cost = inv_node_cost(r->costs, g, n),
+                                     .overwrites = n->op->flags & INV_OP_VIEW ? 0 : may_overwrite(b, n, &list)};
+    }
+    return true;
+}
+
+/* What is not of forward: gradients, scratch memory, results of the commit part. */
+static bool other_bytes(builder *b)
+{
+    const inv_graph *g = b->g;
+    const size_t n = g->order.n;
+    int64_t *at = INV_ARENA_NEW(b->a, int64_t, 4 * (n + 2)), *before = at + n + 2, *act = before + n + 2,
+            *act_before = act + n + 2;
+    if (n == 0) return true;
+    if (!at) return false;
+    for (size_t i = 0; i < b->buffers.n; i++) {
+        const inv_buffer *x = &b->buffers.at[i];
+        const int64_t size = (int64_t)inv__round64(x->nbytes);
+        const size_t to = x->to < n ? x->to : n - 1;
+        if (x->from > to || (x->value != INV_NONE && b->r->forward[x->value])) continue;
+        at[x->from] += size, at[to + 1] -= size;
+        before[x->from + 1] += size, before[to + 1] -= size;
+        if (x->mem != INV_MEM_ACT) continue;
+        act[x->from] += size, act[to + 1] -= size;
+        act_before[x->from + 1] += size, act_before[to + 1] -= size;
+    }
+    int64_t sum[4] = {0};
+    for (size_t i = 0; i < n; i++) {
+        inv_pb_step *s = &b->r->p.step[i];
+        s->at = (size_t)(sum[0] += at[i]);
+        s->before = (size_t)(sum[1] += before[i]);
+        s->act_at = (size_t)(sum[2] += act[i]);
+        s->act_before = (size_t)(sum[3] += act_before[i]);
+    }
+    return true;
+}
+
+/* --- edges --- */
+
+static size_t workspace(const inv_graph *g, const inv_node *n)
+{
+    return n->op->workspace ? inv__round64(n->op->workspace(g, n)) : 0;
+}
+
+/* Of a node, of whose outputs the listed ones are wanted. */
+static double cost_of(const builder *b, const inv_node *node, const inv_id *wanted, uint32_t nwanted)
+{
+    inv_node some = *node;
+    some.out = INV_ARENA_NEW(b->a, inv_id, node->nout + 1);
+    for (uint32_t k = 0; some.out && k < node->nout; k++)
+        some.out[k] = inv_ids_have(wanted, nwanted, node->out[k]) ? node->out[k] : INV_NONE;
+    return some.out ? inv_node_cost(b->r->costs, b->g, &some) : 0;
+}
+
+static bool counts_guard(const builder *b, const inv_edge *e)
+{
+    return inv_guarded(b->r->policy, e) && !b->r->policy->guards_aside;
+}
+
+/* Of both halves of the guard of v, but for the few bytes of the fingerprint itself. */
+static double guard_cost(const builder *b, inv_id v)
+{
+    const inv_node n = {.op = b->guard, .nin = 1, .in = &v};
+    return inv_dtype_is_float(inv_val(b->g, v)->dtype) ? 2 * inv_node_cost(b->r->costs, b->g, &n) : 0;
+}
+
+/* What guards add to an edge that gives these values. Of the fingerprints, which wait for what is fired, one is
+ * counted: not all need be wanted. */
+static void add_guards(const builder *b, const inv_id *value, inv_pb_edge *e)
+{
+    for (uint32_t i = 0; i < e->ntarget; i++) {
+        inv_id v = value[i];
+        const inv_node n = {.op = b->guard, .nin = 1, .in = &v};
+        const size_t scratch = workspace(b->g, &n);
+        if (!inv_dtype_is_float(inv_val(b->g, v)->dtype)) continue;
+        e->cost += guard_cost(b, v);
+        if (scratch > e->scratch) e->scratch = scratch;
+        if (i == 0) e->side += FINGERPRINT;
+    }
+}
+
+/* A forward node once more. */
+static bool add_recomputation(builder *b, inv_id node)
+{
+    const inv_recovery *r = b->r;
+    const inv_node *n = inv_nod(b->g, node);
+    id_list source = {0}, target = {0}, wanted = {0};
+    if (n->op->flags & (INV_OP_NO_CLONE | INV_OP_STEP) || n->nout == 0) return true;
+    if (n->op->flags & INV_OP_SOURCE && !r->policy->feed_again) return true;
+    if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
+    if (n->out[0] != INV_NONE && r->root[n->out[0]] != n->out[0]) return true; /* a view */
+    b->now++;
+    if (!reads(b, n, NULL, &source)) return false;
+    for (uint32_t k = 0; k < n->nout && target.n < 32; k++) {
+        const inv_id v = n->out[k];
+        if (v == INV_NONE || r->policy->no_recompute[v] || !r->policy->recompute) continue;
+        if (r->p.value[r->number[v]].forced) continue;
+        if (b->favoured && r->p.value[r->number[v]].shunned) continue;
+        if (!inv_vec_push(b->a, &target, r->number[v]) || !inv_vec_push(b->a, &wanted, v)) return false;
+    }
+    if (target.n == 0) return true;
+    inv_pb_edge e = {.source = source.at, .nsource = (uint32_t)source.n, .target = target.at,
+                     .ntarget = (uint32_t)target.n, .id = node, .cost = cost_of(b, n, wanted.at, (uint32_t)wanted.n),
+                     .scratch = workspace(b->g, n), .moves = inv_node_flops(b->g, n) <= 0,
+                     .overwrites = target.n == 1 ? may_overwrite(b, n, &source) : 0};
+    if (counts_guard(b, NULL)) add_guards(b, wanted.at, &e);
+    for (uint32_t i = 0; i < e.ntarget; i++) {
+        double alone = cost_of(b, n, &wanted.at[i], 1);
+        if (counts_guard(b, NULL)) alone += guard_cost(b, wanted.at[i]);
+        e.spare = fmax(e.spare, e.cost - alone);
+    }
+    return inv_vec_push(b->a, &b->edge, e);
+}
+
+/* Bytes that the nodes of a solution need beside what they read and give. Of the last node, nothing else is made. */
+static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
+{
+    size_t sum = 0, most = 0;
+    for (uint32_t i = e->nsave; i < e->nnode; i++) {
+        const inv_node *n = inv_nod(g, e->node[i]);
+        const size_t ws = workspace(g, n);
+        if (ws > most) most = ws;
+        for (uint32_t k = 0; i + 1 < e->nnode && k < n->nout; k++)
+            if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW))
+                sum += inv__round64(bytes_of(g, n->out[k]));
+    }
+    return sum + most;
+}
+
+/* Of its nodes, those that save in forward too; of the last one, what it is for. */
+static double solution_cost(const builder *b, const inv_edge *e, const inv_id *result, uint32_t n)
+{
+    double sum = cost_of(b, inv_nod(b->g, e->node[e->nnode - 1]), result, n);
+    for (uint32_t i = 0; i + 1 < e->nnode; i++) sum += inv_node_cost(b->r->costs, b->g, inv_nod(b->g, e->node[i]));
+    return sum;
+}
+
+/* What an inverse adds to the error of what it starts from, which it magnifies as well. */
+static double own_error(const inv_graph *g, const inv_edge *e)
+{
+    if (e->rule->exactness == INV_EXACT) return 0;
+    return e->gain * (g->real == INV_F64 ? 0x1p-52 : 0x1p-23);
+}
+
+inv_way inv_way_of(const inv_recovery *r, const inv_edge *e)
+{
+    const double own = own_error(r->base, e);
+    if (!r->policy->invert || r->policy->no_invert[e->frees]) return INV_WAY_OFF;
+    if (r->policy->unguarded && inv_guarded(r->policy, e)) return INV_WAY_OFF;
+    if (!(e->gain < 1e30)) return INV_WAY_UNBOUNDED;
+    return own <= 0 || own * r->steep[e->frees] <= r->policy->max_drift ? INV_WAY_OPEN : INV_WAY_INEXACT;
+}
+
+const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target)
+{
+    const inv_edge *of = &r->edge[e->id - r->nnode];
+    while (r->number[of->frees] != e->target[target]) of++;
+    return of;
+}
+
+static bool may_free(const builder *b, const inv_edge *e)
+{
+    const inv_recovery *r = b->r;
+    if (!r->forward[e->frees] || inv_way_of(r, e) != INV_WAY_OPEN) return false;
+    if (r->p.value[r->number[e->frees]].forced) return false;
+    return !b->favoured || !b->favoured->solve || e->rule == b->favoured || e->flops <= 0 ||
+           !r->p.value[r->number[e->frees]].shunned;
+}
+
+static bool have(const id_list *list, uint32_t x)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->at[i] == x) return true;
+    return false;
+}
+
+/* A consumer solved for its operands: for all that one solution gives. */
+static bool add_inverse(builder *b, uint32_t index)
+{
+    const inv_recovery *r = b->r;
+    const inv_edge *e = &r->edge[index];
+    id_list source = {0}, target = {0}, freed = {0}, result = {0};
+    if (index > 0 && e[-1].node == e->node) return true;
+    b->now++;
+    for (uint32_t i = e->nsave; i < e->nnode; i++)
+        if (!reads(b, inv_nod(b->g, e->node[i]), NULL, &source)) return false;
+    for (uint32_t i = index; i < r->nedge && r->edge[i].node == e->node && target.n < 32; i++) {
+        const uint32_t v = r->number[r->edge[i].frees];
+        if (!may_free(b, &r->edge[i]) || have(&source, v) || have(&target, v)) continue; /* a view of it */
+        if (!inv_vec_push(b->a, &target, v) || !inv_vec_push(b->a, &freed, r->edge[i].frees) ||
+            !inv_vec_push(b->a, &result, r->edge[i].result))
+            return false;
+    }
+    if (target.n == 0) return true;
+    const inv_node *last = inv_nod(b->g, e->node[e->nnode - 1]);
+    const bool alone = target.n == 1 && e->nnode == e->nsave + 1, guarded = counts_guard(b, e);
+    inv_pb_edge x = {.source = source.at, .nsource = (uint32_t)source.n, .target = target.at,
+                     .ntarget = (uint32_t)target.n, .id = r->nnode + index,
+                     .cost = solution_cost(b, e, result.at, (uint32_t)result.n),
+                     .scratch = solution_scratch(b->g, e), .side = inv__round64((size_t)e->kept),
+                     .overwrites = alone ? may_overwrite(b, last, &source) : 0, .inverse = true,
+                     .moves = e->flops <= 0, .gain = e->gain, .own = own_error(b->g, e)};
+    if (guarded) add_guards(b, freed.at, &x);
+    for (uint32_t i = 0; i < x.ntarget; i++)
+        x.spare = fmax(x.spare, x.cost - solution_cost(b, e, &result.at[i], 1) -
+                                    (guarded ? guard_cost(b, freed.at[i]) : 0));
+    return inv_vec_push(b->a, &b->edge, x);
+}
+
+/* A copy on the host is made once the value is there, whatever becomes of it. */
+static bool add_offload(builder *b, uint32_t v)
+{
+    const inv_recovery *r = b->r;
+    const inv_pb_value *x = &r->p.value[v];
+    if (!x->offload || x->forced || !x->nbytes || (b->favoured && x->shunned)) return true;
+    if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
+    uint32_t *target = INV_ARENA_NEW(b->a, uint32_t, 1);
+    if (!target) return false;
+    *target = v;
+    inv_pb_edge e = {.target = target, .ntarget = 1, .id = r->nnode + (uint32_t)r->nedge + v, .offload = true,
+                     .cost = inv_offload_cost(r->costs, (double)bytes_of(b->g, r->value[v]))};
+    if (counts_guard(b, NULL)) add_guards(b, &r->value[v], &e);
+    return inv_vec_push(b->a, &b->edge, e);
+}
+
+inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e)
+{
+    return e->offload   ? inv_val(r->base, r->value[e->target[0]])->def
+           : e->inverse ? r->edge[e->id - r->nnode].forward
+                        : (inv_id)e->id;
+}
+
+/* Whether v is its operands in another arrangement, so that they can be kept in its place. */
+static bool rearranged(const inv_problem *p, uint32_t v, const inv_pb_edge *e)
+{
+    size_t sum = 0;
+    for (uint32_t i = 0; i < e->nsource; i++) sum += p->value[e->source[i]].nbytes;
+    return !e->inverse && e->moves && sum > 0 && sum <= p->value[v].nbytes + 64 * e->nsource;
+}
+
+static bool index_edges(builder *b)
+{
+    inv_problem *p = &b->r->p;
+    size_t n = 0;
+    for (uint32_t i = 0; i < p->nedge; i++) n += p->edge[i].ntarget;
+    uint32_t *of = INV_ARENA_NEW(b->a, uint32_t, n + 1);
+    if (!of) return false;
+    for (uint32_t i = 0; i < p->nedge; i++)
+        for (uint32_t k = 0; k < p->edge[i].ntarget; k++) p->value[p->edge[i].target[k]].n++;
+    for (uint32_t v = 0, at = 0; v < p->nvalue; v++) {
+        p->value[v].first = at;
+        at += p->value[v].n;
+        p->value[v].n = 0;
+    }
+    for (uint32_t i = 0; i < p->nedge; i++)
+        for (uint32_t k = 0; k < p->edge[i].ntarget; k++) {
+            inv_pb_value *v = &p->value[p->edge[i].target[k]];
+            v->apart |= rearranged(p, p->edge[i].target[k], &p->edge[i]);
+            of[v->first + v->n++] = i;
+        }
+    p->edge_of = of;
+    return true;
+}
+
+static bool list_edges(builder *b)
+{
+    inv_problem *p = &b->r->p;
+    for (size_t i = 0; i < b->g->forward_end; i++)
+        if (!add_recomputation(b, b->g->order.at[i])) return false;
+    for (uint32_t i = 0; i < b->r->nedge; i++)
+        if (!add_inverse(b, i)) return false;
+    for (uint32_t v = 0; v < p->nvalue; v++)
+        if (!add_offload(b, v)) return false;
+    p->edge = b->edge.at;
+    p->nedge = (uint32_t)b->edge.n;
+    for (uint32_t t = 0; t < p->nstep; t++) p->cost += p->step[t].cost;
+    return index_edges(b);
+}
+
+/* What the guard has refused, by number. */
+static bool list_refused(builder *b)
+{
+    inv_recovery *r = b->r;
+    if (!r->policy->doubted) return true;
+    bool *refused = INV_ARENA_NEW(b->a, bool, r->p.nvalue + 1);
+    if (!refused) return false;
+    for (size_t v = 0; v < b->g->value.n; v++)
+        if (r->forward[v] && r->policy->doubted[v]) refused[r->number[v]] = true;
+    r->p.refused = refused;
+    return true;
+}
+
+/* What updates read and give that order.c moves: it ends at, or begins behind, the step of the base's order that they
+ * are moved behind. */
+static inv_status buffers_of_early(builder *b, inv_graph *g)
+{
+    const inv_ids order = g->order;
+    const size_t begin = g->commit_begin, n = order.n;
+    const bool early = g->early;
+    uint32_t *at = INV_ARENA_NEW(b->a, uint32_t, g->node.n + 1), *step = INV_ARENA_NEW(b->a, uint32_t, n + 1);
+    bool *moved = INV_ARENA_NEW(b->a, bool, n + 1);
+    if (!at || !step || !moved) return INV_E_NOMEM;
+    for (size_t i = 0; i < n; i++) at[order.at[i]] = (uint32_t)i;
+    g->early &= !b->r->policy->late;
+    inv_status s = inv_advance_updates(g);
+    g->early = early;
+    if (s == INV_OK) s = inv_buffers_apart(g, b->a, &b->buffers, &b->buffer_of);
+    for (size_t i = 0; i < n && s == INV_OK; i++) {
+        moved[i] = i < g->commit_begin && at[g->order.at[i]] >= begin;
+        step[i] = moved[i] ? step[i - 1] : at[g->order.at[i]];
+    }
+    g->order = order;
+    g->commit_begin = begin;
+    for (size_t i = 0; i < b->buffers.n && s == INV_OK; i++) {
+        inv_buffer *x = &b->buffers.at[i];
+        x->from = step[x->from] + moved[x->from];
+        if (x->to < n) x->to = step[x->to];
+    }
+    return s;
+}
+
+inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy,
+                             const inv_cost_table *costs, inv_arena *a)
+{
+    builder b = {.r = r, .g = base, .a = a,
+                 .guard = inv_registry_op(base->ctx->registry, "", "GuardSum", 0)};
+    const size_t n = base->value.n + 1;
+    memset(r, 0, sizeof *r);
+    r->base = base;
+    r->policy = policy;
+    r->costs = costs;
+    r->a = a;
+    r->nnode = (uint32_t)base->node.n;
+    r->edge = base->matches ? base->matches->edge.at : NULL;
+    r->nedge = base->matches ? base->matches->edge.n : 0;
+    r->p.max_drift = policy->max_drift;
+    r->forward = INV_ARENA_NEW(a, bool, n);
+    r->root = INV_ARENA_NEW(a, inv_id, n);
+    r->number = INV_ARENA_NEW(a, uint32_t, n);
+    r->steep = INV_ARENA_NEW(a, double, n);
+    if (!r->forward || !r->root || !r->number || !r->steep) return INV_E_NOMEM;
+    INV_TRY(base->early ? buffers_of_early(&b, base) : inv_buffers_apart(base, a, &b.buffers, &b.buffer_of));
+    bool ok = list_values(&b) && list_steps(&b) && other_bytes(&b) && list_edges(&b) && list_refused(&b);
+    return ok ? INV_OK : INV_E_NOMEM;
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Plans as JSON, keyed by names, so that one that was searched for once can be looked at and used again: also in a
+ * session that has other nodes beside, as those of the update are. A value is found by its name, and by it what can
+ * give it; the node of backward before which that is to happen by its operator and the node of the file.
+ * "which": of those that are alike in this, counted from 0. The number that a made name ends with says nothing: it
+ * depends on what else was made.
+ * `made_with` says what else may be why a plan does not fit, and refuses none by itself.
+ *   {"invonnx_plan": 1, "memory", "made_with": {option: text, ...}, "plans": [
+ *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
+ *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule", "op", "node",
+ *          "before": {"op", "node", "which"}}]}]}
+ * requires: inv_recovery.  gives: text, or firings that its problem has. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/node.h"
+#include "passes/planner/problem.h"
+#include "passes/recover/recover.h"
+
+enum { VERSION = 1 };
+static const char *const memory_names[] = {"auto", "store", "recompute", "invert"};
+
+#define MISFIT "the saved plan does not fit: "
+
+/* --- by names --- */
+
+/* A node of backward by operator and label, or a value of forward by its name, without a label. */
+typedef struct place {
+    const char *op, *label;
+    uint32_t position, which; /* in the order, or the value's id; of those with these names, from 0 */
+} place;
+typedef INV_VEC(place) places;
+
+static int by_position(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    const int op = strcmp(x->op, y->op), label = op ? op : strcmp(x->label, y->label);
+    return label ? label : (x->position > y->position) - (x->position < y->position);
+}
+
+static int by_which(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    const int op = strcmp(x->op, y->op), label = op ? op : strcmp(x->label, y->label);
+    return label ? label : (x->which > y->which) - (x->which < y->which);
+}
+
+/* In order of names and, of equal ones, as they were: found by by_which then. */
+static void number_places(places *list)
+{
+    if (list->n) qsort(list->at, list->n, sizeof *list->at, by_position);
+    for (size_t i = 1; i < list->n; i++)
+        if (!strcmp(list->at[i].op, list->at[i - 1].op) && !strcmp(list->at[i].label, list->at[i - 1].label))
+            list->at[i].which = list->at[i - 1].which + 1;
+}
+
+static inv_status list_backward(const inv_graph *b, inv_arena *a, places *list)
+{
+    for (size_t i = b->forward_end; i < b->order.n; i++) {
+        const inv_node *n = inv_nod(b, b->order.at[i]);
+        const place x = {n->op->name, inv_node_label(n), (uint32_t)i, 0};
+        if (!inv_vec_push(a, list, x)) return INV_E_NOMEM;
+    }
+    number_places(list);
+    return INV_OK;
+}
+
+/* Without the number at its end, "." and digits. */
+static const char *stem_of(const char *name, inv_arena *a)
+{
+    size_t n = strlen(name), end = n;
+    while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9') end--;
+    char *copy = inv__arena_strdup(a, name);
+    if (copy && end < n && end > 1 && name[end - 1] == '.') copy[end - 1] = 0;
+    return copy;
+}
+
+static inv_status list_values(const inv_graph *b, inv_arena *a, places *list)
+{
+    for (size_t i = 0; i < b->forward_end; i++) {
+        const inv_node *n = inv_nod(b, b->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++) {
+            if (n->out[k] == INV_NONE) continue;
+            const place x = {stem_of(inv_val(b, n->out[k])->name, a), "", n->out[k], 0};
+            if (!x.op || !inv_vec_push(a, list, x)) return INV_E_NOMEM;
+        }
+    }
+    number_places(list);
+    return INV_OK;
+}
+
+/* NULL: there is none. `which` is from a file. */
+static const place *find_place(const places *list, const char *op, const char *label, const json_t *which)
+{
+    const json_int_t nth = json_integer_value(which);
+    const place key = {op, label, 0, (uint32_t)nth};
+    if (!json_is_integer(which) || nth < 0 || nth >= UINT32_MAX || !list->n) return NULL;
+    return bsearch(&key, list->at, list->n, sizeof key, by_which);
+}
+
+/* --- to names --- */
+
+inv_status inv_plan_note(const inv_recovery *r, const inv_firings *firings, inv_plan *plan)
+{
+    inv_arena *a = &plan->g->arena;
+    memset(&plan->fired, 0, sizeof plan->fired);
+    for (size_t k = 0; k < firings->n; k++) {
+        const inv_firing *f = &firings->at[k];
+        const inv_pb_edge *e = &r->p.edge[f->edge];
+        const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
+        inv_id *value = INV_ARENA_NEW(a, inv_id, e->ntarget + 1);
+        inv_fired x = {.step = f->step, .node = inv_edge_node(r, e), .rule = inverse ? inverse->rule : NULL,
+                       .joined = inverse && inverse->joined, .offload = e->offload, .value = value};
+        for (uint32_t i = 0; value && i < e->ntarget; i++)
+            if (f->want >> i & 1) value[x.nvalue++] = r->value[e->target[i]];
+        if (!value || !inv_vec_push(a, &plan->fired, x)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+static const char *how(const inv_inverse_def *rule, bool offload)
+{
+    return offload ? "offload" : rule ? "invert" : "recompute";
+}
+
+/* `before`, `which`: by position and by id. */
+static json_t *to_json(const inv_graph *b, const inv_fired *f, const uint32_t *before, const uint32_t *which)
+{
+    const inv_node *n = inv_nod(b, f->node), *next = inv_nod(b, b->order.at[f->step]);
+    json_t *values = json_array();
+    for (uint32_t i = 0; i < f->nvalue; i++)
+        (void)json_array_append_new(values, json_pack("{s:s, s:I}", "name", inv_val(b, f->value[i])->name, "which",
+                                                      (json_int_t)which[f->value[i]]));
+    return json_pack("{s:o, s:s, s:s*, s:o*, s:s, s:s, s:{s:s, s:s, s:I}}", "values", values, "how",
+                     how(f->rule, f->offload), "rule", f->rule ? f->rule->name : NULL, "joined",
+                     f->joined ? json_true() : NULL, "op", n->op->name,
+                     "node", inv_node_label(n), "before", "op", next->op->name, "node", inv_node_label(next), "which",
+                     (json_int_t)before[f->step]);
+}
+
+/* What the plan was made for: shapes of the inputs, and of the target. */
+static json_t *shapes_of(const inv_plan *p)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < p->feed.n; i++) {
+        const inv_shape *s = &inv_val(p->base, p->feed.at[i].value)->shape;
+        json_t *dims = json_array();
+        for (int32_t d = 0; d < s->rank; d++) (void)json_array_append_new(dims, json_integer(s->dim[d]));
+        (void)json_object_set_new(all, p->feed.at[i].is_target ? "(target)" : p->feed.at[i].name, dims);
+    }
+    return all;
+}
+
+/* The numbers of places by what `position` says; NULL: no memory. */
+static uint32_t *numbers(const places *list, size_t n, inv_arena *a)
+{
+    uint32_t *which = INV_ARENA_NEW(a, uint32_t, n + 1);
+    for (size_t i = 0; which && i < list->n; i++) which[list->at[i].position] = list->at[i].which;
+    return which;
+}
+
+static json_t *entry_of(const inv_plan *p, inv_arena *a)
+{
+    const inv_graph *b = p->base;
+    places backward = {0}, value = {0};
+    if (list_backward(b, a, &backward) != INV_OK || list_values(b, a, &value) != INV_OK) return NULL;
+    const uint32_t *before = numbers(&backward, b->order.n, a), *which = numbers(&value, b->value.n, a);
+    json_t *list = before && which ? json_array() : NULL;
+    for (size_t i = 0; list && i < p->fired.n; i++) {
+        if (json_array_append_new(list, to_json(b, &p->fired.at[i], before, which)) == 0) continue;
+        json_decref(list);
+        list = NULL;
+    }
+    if (!list) return NULL;
+    return json_pack("{s:o, s:I, s:o}", "shapes", shapes_of(p), "forward", (json_int_t)b->forward_end, "firings", list);
+}
+
+static json_t *joined(const char *const *text, size_t n, inv_context *ctx)
+{
+    inv_str s;
+    inv__str_init(&s, ctx);
+    for (size_t i = 0; i < n; i++) inv__str_add(&s, "%s'%s'", i ? " " : "", text[i]);
+    json_t *all = json_string(n ? s.s : "none");
+    inv__str_fini(&s);
+    return all;
+}
+
+/* Options that make other nodes, or other ways, of the same model, by their fields. */
+static json_t *made_with(const inv_session_options *o, inv_context *ctx)
+{
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:s}", "device", o->device ? o->device : "cpu", "arithmetic",
+                     o->float64 ? "float64" : "float32", "train_only", joined(o->train_only, o->ntrain_only, ctx),
+                     "freeze", joined(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no",
+                     "no_dropout", o->no_dropout ? "yes" : "no", "untie", o->untie ? "yes" : "no");
+}
+
+inv_status inv_plan_save(const inv_program *program, char **out)
+{
+    inv_context *ctx = program->ctx;
+    *out = NULL;
+    INV_CHECK(program->options.purpose == INV_FOR_TRAIN, ctx, INV_E_ARG,
+              "this session is not for training: there is no plan to save");
+    inv_arena scratch;
+    inv__arena_init(&scratch, ctx);
+    json_t *plans = json_array();
+    bool ok = true;
+    for (int k = INV_PLAN_MAIN; k <= INV_PLAN_TAIL && ok; k++)
+        if (program->plan[k].g) ok = json_array_append_new(plans, entry_of(&program->plan[k], &scratch)) == 0;
+    inv__arena_fini(&scratch);
+    json_t *root = json_pack("{s:i, s:s, s:o, s:o}", "invonnx_plan", VERSION, "memory",
+                             memory_names[program->options.memory], "made_with", made_with(&program->options, ctx),
+                             "plans", plans);
+    char *text = ok && root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    json_decref(root);
+    if (text && (*out = inv__alloc(ctx, strlen(text) + 1))) memcpy(*out, text, strlen(text) + 1);
+    free(text);
+    return *out ? INV_OK : inv__fail(ctx, INV_E_NOMEM, "out of memory while a plan was written");
+}
+
+/* --- and back --- */
+
+typedef struct loader {
+    const inv_recovery *r;
+    inv_context *ctx;
+    places value, backward;
+    uint32_t k;    /* the firing that is read, from 0 */
+    bool needless; /* some firings, or parts of them, are not needed here */
+} loader;
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+/* Before which node of backward. */
+static inv_status read_step(const loader *x, const json_t *before, uint32_t first, uint32_t *step)
+{
+    const json_t *which = json_object_get(before, "which");
+    const char *op = text_of(before, "op"), *label = text_of(before, "node");
+    const place *at = find_place(&x->backward, op, label, which);
+    INV_CHECK(at, x->ctx, INV_E_ARG,
+              MISFIT "firing %u is before node '%s' (%s, number %lld) of backward, which is not there", x->k, label, op,
+              (long long)json_integer_value(which));
+    INV_CHECK(at->position >= first, x->ctx, INV_E_ARG,
+              MISFIT "firing %u is before node '%s' (%s), and comes earlier than the firing in front of it", x->k,
+              label, op);
+    *step = at->position;
+    return INV_OK;
+}
+
+static bool is_way(const inv_recovery *r, const inv_pb_edge *e, const json_t *o)
+{
+    const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
+    const inv_node *n = inv_nod(r->base, inv_edge_node(r, e));
+    return strcmp(text_of(o, "how"), how(inverse ? inverse->rule : NULL, e->offload)) == 0 &&
+           strcmp(text_of(o, "rule"), inverse ? inverse->rule->name : "") == 0 &&
+           json_is_true(json_object_get(o, "joined")) == (inverse && inverse->joined) &&
+           strcmp(text_of(o, "op"), n->op->name) == 0 && strcmp(text_of(o, "node"), inv_node_label(n)) == 0;
+}
+
+/* The edge that gives the value so; INV_NO_FIRING: there is none. */
+static uint32_t find_way(const inv_recovery *r, uint32_t v, const json_t *o)
+{
+    for (uint32_t i = 0; i < r->p.value[v].n; i++) {
+        const uint32_t e = r->p.edge_of[r->p.value[v].first + i];
+        if (is_way(r, &r->p.edge[e], o)) return e;
+    }
+    return INV_NO_FIRING;
+}
+
+/* Whether the value is there to the end of the step, as outputs of the model are where they are asked for. */
+static bool is_result(const inv_recovery *r, uint32_t number)
+{
+    bool any = false;
+    for (size_t v = 0; v < r->base->value.n && !any; v++)
+        any = r->forward[v] && r->number[v] == number && inv_val(r->base, (inv_id)v)->keep;
+    return any;
+}
+
+/* One of those that the firing gives; what is a result here need not be given. */
+static inv_status read_value(loader *x, const json_t *o, const json_t *value, inv_firing *f)
+{
+    const inv_recovery *r = x->r;
+    const char *name = text_of(value, "name"), *stem = stem_of(name, r->a), *rule = text_of(o, "rule");
+    const place *v = stem ? find_place(&x->value, stem, "", json_object_get(value, "which")) : NULL;
+    INV_CHECK(v && r->root[v->position] == v->position, x->ctx, INV_E_ARG,
+              MISFIT "firing %u gives '%s', which is no value of forward here", x->k, name);
+    const uint32_t number = r->number[v->position];
+    if (r->p.value[number].forced && is_result(r, number)) {
+        x->needless = true;
+        return INV_OK;
+    }
+    INV_CHECK(!r->p.value[number].forced, x->ctx, INV_E_ARG,
+              MISFIT "firing %u gives '%s', which is stored ({keep} or {modes})", x->k, name);
+    const uint32_t e = find_way(r, number, o);
+    INV_CHECK(e != INV_NO_FIRING && (f->edge == INV_NO_FIRING || e == f->edge), x->ctx, INV_E_ARG,
+              MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here (other rules or a lower "
+              "{max_drift} than the plan was made with may be why)", x->k, text_of(o, "how"), name,
+              text_of(o, "node"), text_of(o, "op"), *rule ? " and rule " : "", rule);
+    f->edge = e;
+    for (uint32_t t = 0; t < r->p.edge[e].ntarget; t++)
+        if (r->p.edge[e].target[t] == number) f->want |= 1u << t;
+    return INV_OK;
+}
+
+/* Edge INV_NO_FIRING: nothing of it is needed. */
+static inv_status read_firing(loader *x, const json_t *o, uint32_t first, inv_firing *f)
+{
+    const json_t *values = json_object_get(o, "values");
+    *f = (inv_firing){0, INV_NO_FIRING, 0};
+    INV_CHECK(json_array_size(values) > 0, x->ctx, INV_E_ARG, MISFIT "firing %u names no value", x->k);
+    INV_TRY(read_step(x, json_object_get(o, "before"), first, &f->step));
+    for (size_t i = 0; i < json_array_size(values); i++) INV_TRY(read_value(x, o, json_array_get(values, i), f));
+    return INV_OK;
+}
+
+static inv_status read_firings(loader *x, const json_t *list, inv_firings *out)
+{
+    const inv_recovery *r = x->r;
+    INV_TRY(list_values(r->base, r->a, &x->value));
+    INV_TRY(list_backward(r->base, r->a, &x->backward));
+    INV_CHECK(json_is_array(list), x->ctx, INV_E_ARG, MISFIT "it has no list of firings");
+    memset(out, 0, sizeof *out);
+    inv_firing f = {0};
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        x->k = (uint32_t)i;
+        INV_TRY(read_firing(x, json_array_get(list, i), f.step, &f));
+        if (f.edge != INV_NO_FIRING && !inv_vec_push(r->a, out, f)) return INV_E_NOMEM;
+    }
+    const size_t n = out->n;
+    INV_TRY(inv_plan_prune(r->a, &r->p, out));
+    INV_CHECK(out->n == n || x->needless, x->ctx, INV_E_ARG,
+              MISFIT "%zu of its %zu firings give what nothing reads", n - out->n, n);
+    return INV_OK;
+}
+
+/* The entry for these shapes; NULL: there is none. */
+static const json_t *entry_for(const json_t *plans, const json_t *shapes)
+{
+    for (size_t i = 0; i < json_array_size(plans); i++) {
+        const json_t *entry = json_array_get(plans, i);
+        if (json_equal(json_object_get(entry, "shapes"), shapes)) return entry;
+    }
+    return NULL;
+}
+
+static inv_status no_entry(const loader *x, const json_t *plans, const json_t *shapes)
+{
+    const json_t *first = json_object_get(json_array_get(plans, 0), "shapes");
+    char *made = json_dumps(first, JSON_ENCODE_ANY), *wanted = json_dumps(shapes, JSON_ENCODE_ANY);
+    inv_status st = inv__fail(x->ctx, INV_E_ARG, MISFIT "it was made for inputs of %s, the session's are %s",
+                              made ? made : "no shape", wanted ? wanted : "others");
+    free(made);
+    free(wanted);
+    return st;
+}
+
+static inv_status load(loader *x, const json_t *root, const inv_plan *plan, const inv_request *rq, inv_firings *out,
+                       bool *found)
+{
+    const inv_graph *b = plan->base;
+    const char *memory = memory_names[rq->options->memory];
+    const json_t *plans = json_object_get(root, "plans");
+    INV_CHECK(json_integer_value(json_object_get(root, "invonnx_plan")) == VERSION && json_is_array(plans), x->ctx,
+              INV_E_ARG, "this is no saved plan, or one of another version of the program (invonnx_plan is not %d)",
+              VERSION);
+    INV_CHECK(strcmp(text_of(root, "memory"), memory) == 0, x->ctx, INV_E_ARG,
+              MISFIT "it was made with {memory} %s, the session is in mode %s", text_of(root, "memory"), memory);
+    json_t *shapes = shapes_of(plan);
+    if (!shapes) return INV_E_NOMEM;
+    const json_t *entry = entry_for(plans, shapes);
+    *found = entry != NULL;
+    inv_status st = entry || rq->batch > 0 ? INV_OK : no_entry(x, plans, shapes);
+    json_decref(shapes);
+    if (st != INV_OK || !entry) return st;
+    const json_int_t forward = json_integer_value(json_object_get(entry, "forward"));
+    INV_CHECK(forward == (json_int_t)b->forward_end, x->ctx, INV_E_ARG,
+              MISFIT "it is of a model with %lld steps in forward, this one has %zu", (long long)forward,
+              b->forward_end);
+    return read_firings(x, json_object_get(entry, "firings"), out);
+}
+
+/* Why it does not fit may be that it was made for something else. */
+static inv_status explain(const json_t *root, const inv_session_options *o, inv_context *ctx, inv_status st)
+{
+    json_t *here = made_with(o, ctx), *wanted;
+    const json_t *made = json_object_get(root, "made_with");
+    const char *key, *link = ". It was made with";
+    inv_str text;
+    inv__str_init(&text, ctx);
+    inv__str_add(&text, "%s", inv_context_message(ctx));
+    json_object_foreach(here, key, wanted)
+    {
+        if (!json_is_string(json_object_get(made, key)) || json_equal(json_object_get(made, key), wanted)) continue;
+        inv__str_add(&text, "%s %s %s (here %s)", link, inv__option(ctx, key), text_of(made, key),
+                     json_string_value(wanted));
+        link = ",";
+    }
+    if (*link == ',') st = inv__fail(ctx, st, "%s", text.s);
+    inv__str_fini(&text);
+    json_decref(here);
+    return st;
+}
+
+inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_firings *out,
+                         bool *found)
+{
+    loader x = {.r = r, .ctx = r->base->ctx};
+    json_error_t error;
+    *found = false;
+    json_t *root = json_loads(rq->options->plan, JSON_REJECT_DUPLICATES, &error);
+    INV_CHECK(root, x.ctx, INV_E_ARG, "the saved plan is no JSON, or cut short: line %d: %s", error.line, error.text);
+    inv_status st = load(&x, root, plan, rq, out, found);
+    if (st == INV_E_ARG) st = explain(root, rq->options, x.ctx, st);
+    json_decref(root);
+    return st;
+}

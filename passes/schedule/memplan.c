@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Liveness and offsets. A buffer is a set of values that share bytes: views and parts of one value, and outputs written
+ * over an input that nobody reads later. The arena's transient part is what the placement (place.c) needs; nothing
+ * allocates in a step.
+ * requires: order.  gives: buffer and offset of every transient value; plan->live and peaks. */
+#include "core/cost.h"
+#include "passes/schedule/place.h"
+#include "passes/schedule/schedule.h"
+
+typedef inv_buffer buffer;
+
+typedef struct planner {
+    inv_graph *g;
+    inv_arena scratch;
+    bool apart;        /* nothing is written over a forward value behind forward */
+    uint32_t *last;    /* per value: position of the last read */
+    uint32_t *of;      /* per value: buffer index */
+    size_t *at;        /* per value: offset in its buffer */
+    bool parts;        /* what is a run of another value's bytes stands there */
+    size_t held;       /* of the first so many values that are offloaded, bytes are not reused at once */
+    INV_VEC(buffer) buf;
+} planner;
+
+static size_t align_up(size_t n) { return (n + INV_PLACE_ALIGN - 1) / INV_PLACE_ALIGN * INV_PLACE_ALIGN; }
+
+static bool transient(const inv_value *v) { return v->role == INV_ROLE_NODE; }
+
+static inv_status last_reads(planner *p)
+{
+    inv_graph *g = p->g;
+    p->last = INV_ARENA_NEW(&p->scratch, uint32_t, g->value.n + 1);
+    p->of = INV_ARENA_NEW(&p->scratch, uint32_t, g->value.n + 1);
+    p->at = INV_ARENA_NEW(&p->scratch, size_t, g->value.n + 1);
+    if (!p->last || !p->of || !p->at) return INV_E_NOMEM;
+    for (size_t v = 0; v < g->value.n; v++) p->of[v] = UINT32_MAX;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) p->last[n->out[k]] = (uint32_t)i;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE) p->last[n->in[k]] = (uint32_t)i;
+    }
+    for (size_t v = 0; v < g->value.n; v++)
+        if (g->value.at[v].keep) p->last[v] = (uint32_t)g->order.n;
+    return INV_OK;
+}
+
+static bool offloads(const inv_graph *g, const inv_node *n)
+{
+    return n->op->flags & INV_OP_TRANSFER && inv_val(g, n->out[0])->mem == INV_MEM_HOST;
+}
+
+/* While a copy to the host is on its way, its bytes are better not taken: what would, has to wait for it. */
+static void hold_offloaded(planner *p)
+{
+    const inv_graph *g = p->g;
+    size_t held = 0;
+    for (size_t i = 0; i < g->forward_end && held < p->held; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t nbytes = 0;
+        if (!offloads(g, n) || !inv_shape_nbytes(&inv_val(g, n->in[0])->shape, inv_val(g, n->in[0])->dtype, &nbytes))
+            continue;
+        const double takes = inv_offload_cost(NULL, (double)nbytes);
+        double meanwhile = 0;
+        uint32_t *last = &p->last[n->in[0]];
+        held++;
+        for (size_t k = i + 1; k < g->forward_end && meanwhile < takes; k++) {
+            meanwhile += inv_node_flops(g, inv_nod(g, g->order.at[k]));
+            if (k > *last) *last = (uint32_t)k;
+        }
+    }
+}
+
+/* Whether output k stands in the bytes of input 0, *offset behind their beginning. */
+static bool shown(const planner *p, const inv_node *n, uint32_t k, size_t *offset)
+{
+    *offset = 0;
+    if (n->nin == 0 || n->in[0] == INV_NONE || !transient(inv_val(p->g, n->in[0]))) return false;
+    if (n->op->flags & INV_OP_VIEW) return k == 0;
+    return p->parts && n->op->part && n->op->part(p->g, n, k, offset) && *offset % INV_PLACE_ALIGN == 0;
+}
+
+/* Views are read where their source is: a buffer ends with the last read of any value in it. */
+static void extend_over_views(planner *p)
+{
+    inv_graph *g = p->g;
+    for (size_t i = g->order.n; i-- > 0;) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++) {
+            size_t offset;
+            if (n->out[k] == INV_NONE || !shown(p, n, k, &offset)) continue;
+            if (p->last[n->out[k]] > p->last[n->in[0]]) p->last[n->in[0]] = p->last[n->out[k]];
+        }
+    }
+}
+
+/* Another operand in the same buffer has another shape, so the kernel would read what it has overwritten. */
+static bool aliased(const planner *p, const inv_node *n, uint32_t k)
+{
+    for (uint32_t j = 0; j < n->nin; j++)
+        if (n->in[j] != INV_NONE && n->in[j] != n->in[k] && p->of[n->in[j]] == p->of[n->in[k]]) return true;
+    return false;
+}
+
+/* The input whose bytes output `out` may take over, or INV_NONE. */
+static inv_id overwritten(const planner *p, const inv_node *n, inv_id out, uint32_t at, size_t nbytes)
+{
+    const inv_graph *g = p->g;
+    for (uint32_t k = 0; k < n->nin && k < 32; k++) {
+        if (!(n->op->inplace >> k & 1) || n->in[k] == INV_NONE) continue;
+        const inv_value *v = inv_val(g, n->in[k]);
+        if (!transient(v) || p->of[n->in[k]] == UINT32_MAX || v->dtype != inv_val(g, out)->dtype) continue;
+        if (v->mem != inv_val(g, out)->mem || aliased(p, n, k)) continue;
+        const buffer *b = &p->buf.at[p->of[n->in[k]]];
+        size_t used = 0;
+        if (p->apart && at >= g->forward_end && b->from < g->forward_end) continue;
+        if (b->to == at && inv_shape_nbytes(&v->shape, v->dtype, &used) && used == nbytes && b->nbytes == nbytes)
+            return n->in[k];
+    }
+    return INV_NONE;
+}
+
+static inv_status place_output(planner *p, const inv_node *n, uint32_t k, uint32_t at)
+{
+    inv_graph *g = p->g;
+    inv_id out = n->out[k];
+    inv_value *v = inv_val(g, out);
+    size_t nbytes = 0, offset = 0;
+    if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
+        return inv_node_fail(g, n, INV_E_SHAPE, "its output is too large to address");
+    inv_id shared = INV_NONE;
+    if (shown(p, n, k, &offset)) shared = n->in[0];
+    else if (k == n->op->inplace_out) shared = overwritten(p, n, out, at, nbytes);
+    if (shared != INV_NONE) {
+        p->of[out] = p->of[shared];
+        p->at[out] = p->at[shared] + offset;
+        buffer *b = &p->buf.at[p->of[shared]];
+        if (p->last[out] > b->to) b->to = p->last[out];
+        if (v->mem != INV_MEM_ACT) b->mem = v->mem;
+        v->buffer = inv_val(g, shared)->buffer;
+        return INV_OK;
+    }
+    buffer b = {nbytes, at, p->last[out], v->mem, out};
+    p->of[out] = (uint32_t)p->buf.n;
+    v->buffer = out;
+    return inv_vec_push(&p->scratch, &p->buf, b) ? INV_OK : INV_E_NOMEM;
+}
+
+static inv_status buffers(planner *p)
+{
+    inv_graph *g = p->g;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) INV_TRY(place_output(p, n, k, (uint32_t)i));
+        size_t ws = n->op->workspace ? n->op->workspace(g, n) : 0;
+        inv_nod(g, g->order.at[i])->ws_nbytes = ws;
+        if (!ws) continue;
+        buffer b = {ws, (uint32_t)i, (uint32_t)i, INV_MEM_ACT, INV_NONE};
+        if (!inv_vec_push(&p->scratch, &p->buf, b)) return INV_E_NOMEM;
+    }
+    return INV_OK;
+}
+
+/* --- peaks --- */
+
+static inv_status measure(planner *p, inv_plan *plan)
+{
+    inv_graph *g = p->g;
+    size_t n = g->order.n + 1;
+    plan->live = INV_ARENA_NEW(&g->arena, inv_live, n);
+    int64_t *delta = INV_ARENA_NEW(&p->scratch, int64_t, (n + 1) * INV_MEM_CLASSES);
+    if (!plan->live || !delta) return INV_E_NOMEM;
+    for (size_t i = 0; i < p->buf.n; i++) {
+        const buffer *b = &p->buf.at[i];
+        size_t size = align_up(b->nbytes);
+        if (b->value == INV_NONE) {
+            plan->live[b->from].workspace = size;
+            continue;
+        }
+        delta[b->from * INV_MEM_CLASSES + b->mem] += (int64_t)size;
+        if (b->to + 1u <= n) delta[(b->to + 1u) * INV_MEM_CLASSES + b->mem] -= (int64_t)size;
+    }
+    int64_t now[INV_MEM_CLASSES] = {0};
+    plan->activation_peak = plan->workspace_peak = plan->load = 0;
+    plan->peak_at = plan->activation_peak_at = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t all = plan->live[i].workspace;
+        for (int c = 0; c < INV_MEM_CLASSES; c++) {
+            now[c] += delta[i * INV_MEM_CLASSES + (size_t)c];
+            plan->live[i].bytes[c] = (size_t)now[c];
+            if (c != INV_MEM_HOST) all += (size_t)now[c];
+        }
+        size_t act = plan->live[i].bytes[INV_MEM_ACT] + plan->live[i].workspace;
+        if (act > plan->activation_peak) {
+            plan->activation_peak = act;
+            plan->activation_peak_at = i;
+        }
+        if (plan->live[i].workspace > plan->workspace_peak) plan->workspace_peak = plan->live[i].workspace;
+        if (all > plan->load) {
+            plan->load = all;
+            plan->peak_at = i;
+        }
+    }
+    return INV_OK;
+}
+
+/* --- offsets --- */
+
+/* The buffers of the arena on the host, or those of the other one. */
+static inv_status place_arena(planner *p, bool host, size_t *offset, size_t *nbytes)
+{
+    inv_box *box = INV_ARENA_NEW(&p->scratch, inv_box, p->buf.n + 1);
+    size_t n = 0;
+    if (!box) return INV_E_NOMEM;
+    for (size_t i = 0; i < p->buf.n; i++) {
+        const buffer *b = &p->buf.at[i];
+        if ((b->mem == INV_MEM_HOST) == host) box[n++] = (inv_box){align_up(b->nbytes), 0, b->from, b->to};
+    }
+    INV_TRY(inv_place(p->g->ctx, box, n, nbytes));
+    for (size_t i = 0, k = 0; i < p->buf.n; i++)
+        if ((p->buf.at[i].mem == INV_MEM_HOST) == host) offset[i] = box[k++].offset;
+    return INV_OK;
+}
+
+static inv_status place(planner *p, inv_plan *plan)
+{
+    inv_graph *g = p->g;
+    size_t *offset = INV_ARENA_NEW(&p->scratch, size_t, p->buf.n + 1);
+    if (!offset) return INV_E_NOMEM;
+    INV_TRY(place_arena(p, false, offset, &plan->transient));
+    INV_TRY(place_arena(p, true, offset, &plan->host));
+    for (size_t v = 0; v < g->value.n; v++)
+        if (p->of[v] != UINT32_MAX) g->value.at[v].offset = offset[p->of[v]] + p->at[v];
+    for (size_t i = 0; i < p->buf.n; i++)
+        if (p->buf.at[i].value == INV_NONE) inv_nod(g, g->order.at[p->buf.at[i].from])->ws_offset = offset[i];
+    g->arena_nbytes = plan->transient;
+    g->host_nbytes = plan->host;
+    return INV_OK;
+}
+
+static inv_status run(planner *p, inv_plan *plan, bool offsets)
+{
+    INV_TRY(last_reads(p));
+    hold_offloaded(p);
+    extend_over_views(p);
+    INV_TRY(buffers(p));
+    INV_TRY(measure(p, plan));
+    return offsets ? place(p, plan) : INV_OK;
+}
+
+inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of)
+{
+    planner p = {.g = g, .apart = true};
+    inv__arena_init(&p.scratch, g->ctx);
+    inv_status s = last_reads(&p);
+    if (s == INV_OK) extend_over_views(&p);
+    if (s == INV_OK) s = buffers(&p);
+    memset(out, 0, sizeof *out);
+    *of = INV_ARENA_NEW(a, uint32_t, g->value.n + 1);
+    if (s == INV_OK && !*of) s = INV_E_NOMEM;
+    if (s == INV_OK) memcpy(*of, p.of, g->value.n * sizeof **of);
+    for (size_t i = 0; s == INV_OK && i < p.buf.n; i++)
+        if (!inv_vec_push(a, out, p.buf.at[i])) s = INV_E_NOMEM;
+    inv__arena_fini(&p.scratch);
+    return s;
+}
+
+static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t held, bool offsets)
+{
+    planner p = {.g = g, .parts = parts, .held = held};
+    inv__arena_init(&p.scratch, g->ctx);
+    inv_status s = run(&p, plan, offsets);
+    inv__arena_fini(&p.scratch);
+    return s;
+}
+
+/* Parts that stand in another value are not copied, but hold all of it as long as they are read: whichever takes
+ * less. */
+static inv_status choose_parts(inv_graph *g, inv_plan *plan, bool *parts)
+{
+    *parts = false;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t offset;
+        for (uint32_t k = 0; k < n->nout && n->op->part && !*parts; k++)
+            *parts = n->out[k] != INV_NONE && n->op->part(g, n, k, &offset);
+    }
+    if (!*parts) return INV_OK;
+    INV_TRY(plan_with(g, plan, false, 0, false));
+    const size_t apart = plan->load;
+    INV_TRY(plan_with(g, plan, true, 0, false));
+    *parts = plan->load <= apart;
+    return INV_OK;
+}
+
+/* The bytes of as many offloaded values are held for a while as that takes no more memory: those that come first, since
+ * forward has memory to spare before its end. */
+static inv_status choose_held(inv_graph *g, inv_plan *plan, bool parts, size_t *held)
+{
+    *held = 0;
+    for (size_t i = 0; i < g->forward_end; i++) *held += offloads(g, inv_nod(g, g->order.at[i]));
+    if (!*held) return INV_OK;
+    INV_TRY(plan_with(g, plan, parts, 0, false));
+    const size_t load = plan->load;
+    for (; *held; *held /= 2) {
+        INV_TRY(plan_with(g, plan, parts, *held, false));
+        if (plan->load <= load) return INV_OK;
+    }
+    return INV_OK;
+}
+
+inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan)
+{
+    bool parts;
+    size_t held;
+    INV_TRY(inv_advance_updates(g));
+    INV_TRY(choose_parts(g, plan, &parts));
+    INV_TRY(choose_held(g, plan, parts, &held));
+    INV_TRY(plan_with(g, plan, parts, held, true));
+    if (!held || plan->transient <= plan->load + plan->load / 200) return INV_OK;
+    return plan_with(g, plan, parts, 0, true); /* buffers go together better without */
+}

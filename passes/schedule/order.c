@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The fixed total order that recovery works against: forward, backward, commit; a Feed stands just before its first
+ * reader, so that a target is not held through the whole forward part.
+ * After recovery, with early updates, each update moves to where its gradient is complete and its parameter has been
+ * read for the last time, clones and inverses included. Where a guard may refuse the step, updates stay where they are,
+ * and the counts of what is not finite move alone.
+ * requires: nodes in a valid order.  gives: g->forward_end, g->commit_begin. */
+#include <string.h>
+
+#include "passes/schedule/schedule.h"
+
+static inv_status reorder(inv_graph *g, inv_arena *scratch)
+{
+    inv_ids old = g->order, empty = {0};
+    inv_uses uses;
+    inv_id *feed_before = INV_ARENA_NEW(scratch, inv_id, old.n + 1);
+    if (!feed_before) return INV_E_NOMEM;
+    inv_ids sources = {0};
+    INV_TRY(inv_graph_uses(g, scratch, &uses));
+    for (size_t i = 0; i < old.n; i++) {
+        const inv_node *n = inv_nod(g, old.at[i]);
+        if (!(n->op->flags & INV_OP_SOURCE)) continue;
+        feed_before[sources.n] =
+            uses.start[n->out[0]] < uses.start[n->out[0] + 1] ? uses.node[uses.start[n->out[0]]] : INV_NONE;
+        if (!inv_vec_push(scratch, &sources, old.at[i])) return INV_E_NOMEM;
+    }
+    g->order = empty;
+    for (size_t i = 0; i < sources.n; i++) /* read by nobody: an output by itself, or unused */
+        if (feed_before[i] == INV_NONE && !inv_vec_push(&g->arena, &g->order, sources.at[i])) return INV_E_NOMEM;
+    for (int phase = INV_FORWARD; phase <= INV_COMMIT; phase++) {
+        if (phase == INV_BACKWARD) g->forward_end = g->order.n;
+        if (phase == INV_COMMIT) g->commit_begin = g->order.n;
+        for (size_t i = 0; i < old.n; i++) {
+            const inv_node *n = inv_nod(g, old.at[i]);
+            if (n->phase != phase || n->op->flags & INV_OP_SOURCE) continue;
+            for (size_t f = 0; f < sources.n; f++)
+                if (feed_before[f] == old.at[i] && !inv_vec_push(&g->arena, &g->order, sources.at[f]))
+                    return INV_E_NOMEM;
+            if (!inv_vec_push(&g->arena, &g->order, old.at[i])) return INV_E_NOMEM;
+        }
+    }
+    return INV_OK;
+}
+
+inv_status inv_pass_order(inv_graph *g)
+{
+    inv_arena scratch;
+    inv__arena_init(&scratch, g->ctx);
+    inv_status s = reorder(g, &scratch);
+    inv__arena_fini(&scratch);
+    return s;
+}
+
+/* --- early updates --- */
+
+typedef struct schedule {
+    inv_graph *g;
+    size_t *at;      /* per value: behind which position it is there */
+    size_t *read;    /* per value: position of the last reader */
+    bool *moves;     /* per value: it is given, or read, by a node that moves */
+    size_t *behind;  /* per commit node: the position that it is moved behind; SIZE_MAX: it stays */
+} schedule;
+
+static bool any_moves(const schedule *s, const inv_id *v, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < n && !any; k++) any = v[k] != INV_NONE && s->moves[v[k]];
+    return any;
+}
+
+static void set_moves(const schedule *s, const inv_id *v, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        if (v[k] != INV_NONE) s->moves[v[k]] = true;
+}
+
+/* Counts of what is not finite move, what depends on them, as updates if they are early, and what these read, as a
+ * gradient in its parameter's shape. */
+static bool find_movers(schedule *s)
+{
+    const inv_graph *g = s->g;
+    bool any = false;
+    for (size_t i = g->commit_begin; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        const bool moves = strcmp(n->op->name, "CountNonFinite") == 0 ||
+                           (any_moves(s, n->in, n->nin) && (g->early || !n->op->writes));
+        s->behind[i - g->commit_begin] = moves ? 0 : SIZE_MAX;
+        if (moves) set_moves(s, n->out, n->nout);
+        any |= moves;
+    }
+    for (size_t i = g->order.n; i-- > g->commit_begin;) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t *behind = &s->behind[i - g->commit_begin];
+        if (any_moves(s, n->out, n->nout)) *behind = 0;
+        if (*behind == 0) set_moves(s, n->in, n->nin);
+    }
+    return any;
+}
+
+static void find_places(schedule *s)
+{
+    inv_graph *g = s->g;
+    for (size_t i = 0; i < g->order.n; i++) {
+        const inv_node *n = inv_nod(g, g->order.at[i]);
+        size_t *behind = i < g->commit_begin ? NULL : &s->behind[i - g->commit_begin], at = i;
+        for (uint32_t k = 0; k < n->nin && behind && *behind != SIZE_MAX; k++) {
+            if (n->in[k] == INV_NONE) continue;
+            const size_t there = k < 32 && n->op->writes >> k & 1 ? s->read[n->in[k]] : s->at[n->in[k]];
+            if (there > *behind) *behind = there;
+        }
+        if (behind && *behind != SIZE_MAX) at = *behind;
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (n->out[k] != INV_NONE) s->at[n->out[k]] = at;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != INV_NONE && at > s->read[n->in[k]]) s->read[n->in[k]] = at;
+    }
+}
+
+static inv_status advance(schedule *s, inv_arena *scratch)
+{
+    inv_graph *g = s->g;
+    const inv_ids old = g->order;
+    const size_t begin = g->commit_begin, ncommit = old.n - begin;
+    s->at = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
+    s->read = INV_ARENA_NEW(scratch, size_t, g->value.n + 1);
+    s->moves = INV_ARENA_NEW(scratch, bool, g->value.n + 1);
+    s->behind = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
+    size_t *first = INV_ARENA_NEW(scratch, size_t, begin + 1), *next = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
+    if (!s->at || !s->read || !s->moves || !s->behind || !first || !next) return INV_E_NOMEM;
+    if (!find_movers(s)) return INV_OK;
+    find_places(s);
+    for (size_t i = ncommit; i-- > 0;) { /* lists by position, in the order of before; 0 ends them */
+        if (s->behind[i] == SIZE_MAX) continue;
+        next[i] = first[s->behind[i]];
+        first[s->behind[i]] = i + 1;
+    }
+    memset(&g->order, 0, sizeof g->order);
+    bool ok = true;
+    for (size_t i = 0; i < begin && ok; i++) {
+        ok = inv_vec_push(&g->arena, &g->order, old.at[i]);
+        for (size_t k = first[i]; k && ok; k = next[k - 1])
+            ok = inv_vec_push(&g->arena, &g->order, old.at[begin + k - 1]);
+    }
+    g->commit_begin = g->order.n;
+    for (size_t i = 0; i < ncommit && ok; i++)
+        if (s->behind[i] == SIZE_MAX) ok = inv_vec_push(&g->arena, &g->order, old.at[begin + i]);
+    return ok ? INV_OK : INV_E_NOMEM;
+}
+
+inv_status inv_advance_updates(inv_graph *g)
+{
+    inv_arena scratch;
+    if (!g->commit_begin) return INV_OK;
+    inv__arena_init(&scratch, g->ctx);
+    inv_status s = advance(&(schedule){.g = g}, &scratch);
+    inv__arena_fini(&scratch);
+    return s;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What nodes and plans cost: by measured rates (core/cost.h) where there are some, else by counted arithmetic. */
+#include "core/cost.h"
+
+#include "passes/schedule/schedule.h"
+
+/* What a byte counts without rates, where a value goes to host memory and comes back: the arithmetic of the time that
+ * one way takes; the other is hidden behind what runs meanwhile. By data sheets, float32 arithmetic over the bandwidth
+ * of PCI Express, of GPUs that are in use: 500 to 2000. */
+#define FLOPS_PER_BYTE 1000
+
+double inv_offload_cost(const inv_cost_table *t, double nbytes)
+{
+    return t ? inv_copy_seconds(nbytes) : FLOPS_PER_BYTE * nbytes;
+}
+
+/* Of a copy to host memory and back, the way back alone. */
+static double transfer_cost(const inv_graph *g, const inv_node *n)
+{
+    size_t nbytes = 0;
+    const inv_value *v = inv_val(g, n->out[0]);
+    (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
+    return v->mem == INV_MEM_HOST ? 0 : inv_offload_cost(NULL, (double)nbytes);
+}
+
+double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
+{
+    if (t) return inv_node_seconds(t, g, n);
+    return n->op->flags & INV_OP_TRANSFER ? transfer_cost(g, n) : inv_node_flops(g, n);
+}
+
+inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t)
+{
+    plan->seconds = NULL;
+    plan->store_seconds = 0;
+    if (!t) return INV_OK;
+    inv_graph *g = plan->g;
+    plan->seconds = INV_ARENA_NEW(&g->arena, double, g->order.n + 1);
+    if (!plan->seconds) return INV_E_NOMEM;
+    for (size_t i = 0; i < g->order.n; i++) plan->seconds[i] = inv_node_seconds(t, g, inv_nod(g, g->order.at[i]));
+    const inv_graph *b = plan->base;
+    for (size_t i = 0; i < b->order.n; i++) plan->store_seconds += inv_node_seconds(t, b, inv_nod(b, b->order.at[i]));
+    return INV_OK;
+}
