@@ -132,7 +132,7 @@ typedef struct runner {
     double lr;
     inv_result result;
     int refused; /* reconstructions that the guards have refused so far; each had the session planned again */
-    int steps; /* before it says that it is ready */
+    int steps;   /* before it says that it is ready */
     int reps;
 } runner;
 
@@ -220,8 +220,13 @@ static int step(runner *r)
 static int begin(runner *r, int argc, char **argv)
 {
     const char *output = NULL;
-    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .optimizer = INV_OPT_SGD, .momentum = 0.9,
-                             .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
+    inv_session_options o = {.size = sizeof o,
+                             .purpose = INV_FOR_TRAIN,
+                             .optimizer = INV_OPT_SGD,
+                             .momentum = 0.9,
+                             .beta1 = 0.9,
+                             .beta2 = 0.999,
+                             .epsilon = 1e-8};
     const inv_allocator allocator = {give, take, &r->blocks};
     const inv_context_options context = {.size = sizeof context, .allocator = &allocator};
     for (int i = 2; i < argc; i++)

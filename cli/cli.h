@@ -192,8 +192,8 @@ typedef struct cli_data {
     size_t ninputs;
     npy_array *inputs;
     const char **files; /* per input, then of the target */
-    bool *whole;  /* per input: not made of rows; every step gets all of it */
-    bool stacked; /* rows are entries: what a step gets has all axes but the first */
+    bool *whole;        /* per input: not made of rows; every step gets all of it */
+    bool stacked;       /* rows are entries: what a step gets has all axes but the first */
     npy_array target;
     bool has_target;
     int64_t nrows;

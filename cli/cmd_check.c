@@ -35,8 +35,8 @@ static void show_blocks(const json_t *report)
     if (json_array_size(list))
         printf("relative error of the round trip (L2), how much errors are magnified as recovery expects, at most by\n"
                "the rule, and as measured, condition number of the matrix; the worst of each block's inverses\n"
-               "  %9s  %9s  %9s  %9s  %9s  %9s\n", "float32", "float64", "expected", "at most", "measured",
-               "condition");
+               "  %9s  %9s  %9s  %9s  %9s  %9s\n",
+               "float32", "float64", "expected", "at most", "measured", "condition");
     json_array_foreach(list, i, row)
     {
         cell(row, "float32", 9, true);
@@ -87,7 +87,8 @@ static void show_chain(const json_t *report)
     }
     if (n == 0) return;
     printf("\none after the other, from the end of the model on (--memory invert without a limit): relative error so "
-           "far\n  %5s  %9s  %9s\n", "", "float32", "float64");
+           "far\n  %5s  %9s  %9s\n",
+           "", "float32", "float64");
     json_array_foreach(list, i, row)
     {
         if (i % every && i + 1 < n) continue;
@@ -119,8 +120,8 @@ static void show(const json_t *report)
     show_chain(report);
     if (json_is_object(gradient))
         printf("\ngradient, relative distance from that of float64 with everything stored: %.2e with store, %.2e with "
-               "invert, %.2e without a guard\n", cli_number(gradient, "store"), cli_number(gradient, "invert"),
-               cli_number(gradient, "invert_unguarded"));
+               "invert, %.2e without a guard\n",
+               cli_number(gradient, "store"), cli_number(gradient, "invert"), cli_number(gradient, "invert_unguarded"));
     if (json_array_size(refusals))
         printf("\n%zu refused before the run (`invonnx explain`)\n", json_array_size(refusals));
     printf("\n%s\n", json_array_size(list) ? "suggestions" : "nothing to suggest");

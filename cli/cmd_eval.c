@@ -37,7 +37,7 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
         if (s != INV_OK) return cli_library_failed(job, s);
         const char *cut = cli_watch_cut();
         if (cut) return cli_fail("'%s' was cut short while it was read", cut);
-        if (result.weight > 0) { /* else no label counts here, and the loss is NaN */
+        if (result.weight > 0) {                           /* else no label counts here, and the loss is NaN */
             if (!isfinite(result.loss) && isfinite(sum)) { /* the first, so that it is said once */
                 const int status = not_finite(job, data, at, n, result.loss);
                 if (status != CLI_OK) return status;

@@ -187,8 +187,7 @@ static int deliver(const cli_options *o, const json_t *explanation)
     int status = CLI_OK;
     if (name && found == 0)
         status = cli_fail("the model has no node, value or block named '%s' that a rule looks at", name);
-    else
-        status = o->json ? cli_print_json(answer) : show(answer, name, o->loss != INV_LOSS_NONE);
+    else status = o->json ? cli_print_json(answer) : show(answer, name, o->loss != INV_LOSS_NONE);
     json_decref(answer);
     return status;
 }

@@ -27,10 +27,8 @@ static void show_shape(const json_t *shape)
     json_array_foreach(shape, i, dim)
     {
         if (i) putchar(',');
-        if (json_is_integer(dim))
-            printf("%lld", (long long)json_integer_value(dim));
-        else
-            fputs(json_string_value(dim) ? json_string_value(dim) : "?", stdout);
+        if (json_is_integer(dim)) printf("%lld", (long long)json_integer_value(dim));
+        else fputs(json_string_value(dim) ? json_string_value(dim) : "?", stdout);
     }
     putchar(']');
 }
@@ -49,10 +47,8 @@ static void show_entry(const json_t *entry)
         printf("  %s", strcmp(key, "why") == 0 ? "not trained:" : key);
         if (json_is_true(v)) continue;
         putchar(' ');
-        if (json_is_array(v) && strcmp(key, "shape") == 0)
-            show_shape(v);
-        else
-            show_value(v);
+        if (json_is_array(v) && strcmp(key, "shape") == 0) show_shape(v);
+        else show_value(v);
     }
     putchar('\n');
 }
@@ -97,12 +93,10 @@ static void show_constants(const json_t *list)
     json_t *names = json_array();
     const json_t *entry;
     size_t i;
-    json_array_foreach(list, i, entry)
-        if (strcmp(cli_string(entry, "why"), "a single number") == 0)
-            json_array_append(names, json_object_get(entry, "name"));
+    json_array_foreach(list, i, entry) if (strcmp(cli_string(entry, "why"), "a single number") == 0)
+        json_array_append(names, json_object_get(entry, "name"));
     printf("constants: %zu, of them %zu single numbers\n", json_array_size(list), json_array_size(names));
-    json_array_foreach(list, i, entry)
-        if (strcmp(cli_string(entry, "why"), "a single number") != 0) show_entry(entry);
+    json_array_foreach(list, i, entry) if (strcmp(cli_string(entry, "why"), "a single number") != 0) show_entry(entry);
     if (json_array_size(names)) {
         fputs("  single numbers: ", stdout);
         cli_show_names(stdout, names, 64);

@@ -22,8 +22,8 @@ static int write_plan(const cli_job *job)
 
 static int add_point(json_t *curve, const inv_trial *t)
 {
-    json_t *point = json_pack("{s:I, s:f, s:f}", "peak_bytes", (json_int_t)t->peak, "overhead", t->overhead, "bound",
-                              t->bound);
+    json_t *point =
+        json_pack("{s:I, s:f, s:f}", "peak_bytes", (json_int_t)t->peak, "overhead", t->overhead, "bound", t->bound);
     return json_array_append_new(curve, point) == 0 ? CLI_OK : cli_fail("out of memory");
 }
 
@@ -95,10 +95,8 @@ static int stored(cli_job *job, json_t **report)
     so.nmodes = 0;
     so.budget = 0;
     inv_status s = inv_session_create(job->model, &so, &job->session);
-    if (s != INV_OK)
-        status = cli_library_failed(job, s);
-    else if (!(*report = cli_report(job)))
-        status = CLI_FAILED;
+    if (s != INV_OK) status = cli_library_failed(job, s);
+    else if (!(*report = cli_report(job))) status = CLI_FAILED;
     if (s == INV_OK) inv_session_destroy(job->session);
     job->session = planned;
     cli_hold_fini(&hold);
@@ -111,8 +109,9 @@ static int draw(cli_job *job, json_t *report)
     int status = stored(job, &store);
     if (status == CLI_OK && !(explanation = cli_explanation(job))) status = CLI_FAILED;
     if (status == CLI_OK) {
-        const cli_drawn drawn = {job->path, {store, report}, {"all values stored", "as planned"}, 2,
-                                 json_object_get(report, "curve"), explanation};
+        const cli_drawn drawn = {
+            job->path,  {store, report}, {"all values stored", "as planned"}, 2, json_object_get(report, "curve"),
+            explanation};
         status = cli_picture(job->o->html, &drawn);
     }
     json_decref(store);
@@ -126,8 +125,7 @@ static int show(const cli_options *o, const json_t *report)
     if (o->verbose) cli_show_choices(report);
     show_curve(report);
     cli_show_peaks(report);
-    if (!o->verbose && json_array_size(json_object_get(report, "choices")) > 0)
-        printf("  choices of each value: -v\n");
+    if (!o->verbose && json_array_size(json_object_get(report, "choices")) > 0) printf("  choices of each value: -v\n");
     cli_show_saving(report);
     return CLI_OK;
 }

@@ -68,8 +68,11 @@ static void show_inverse(const json_t *report)
 static int invert(cli_job *job, const inv_session_options *so, const char *path, json_t **report)
 {
     const cli_options *o = job->o;
-    const inv_reverse_options ro = {.size = sizeof ro, .given = (const char *const *)o->given.item,
-                                    .ngiven = o->given.n, .logdet = o->logdet, .with_logdet = o->with_logdet};
+    const inv_reverse_options ro = {.size = sizeof ro,
+                                    .given = (const char *const *)o->given.item,
+                                    .ngiven = o->given.n,
+                                    .logdet = o->logdet,
+                                    .with_logdet = o->with_logdet};
     char *text = NULL;
     inv_status s = inv_model_write_inverse(job->model, so, &ro, path, &text);
     if (s != INV_OK) return cli_library_failed(job, s);
@@ -90,8 +93,8 @@ static int outline(cli_job *job, const inv_session_options *so, const char *path
 /* `path` or `inverse_path` may be NULL: that is not written then. */
 static int rewrite(cli_job *job, const char *path, const char *inverse_path, FILE *to)
 {
-    const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs,
-                                    .constants_as_needed = true};
+    const inv_session_options so = {
+        .size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs, .constants_as_needed = true};
     json_t *inverse = NULL, *report = path ? NULL : json_object();
     /* the inverse direction first: if there is none, nothing is written */
     int status = inverse_path ? invert(job, &so, inverse_path, &inverse) : CLI_OK;

@@ -52,10 +52,8 @@ static void show_op(const json_t *op)
     char since[32] = "";
     const char *domain = cli_string(op, "domain");
     double until = cli_number(op, "until");
-    if (until > 0 && until < 1000)
-        snprintf(since, sizeof since, "%.0f-%.0f", cli_number(op, "since"), until);
-    else
-        snprintf(since, sizeof since, "%.0f-", cli_number(op, "since"));
+    if (until > 0 && until < 1000) snprintf(since, sizeof since, "%.0f-%.0f", cli_number(op, "since"), until);
+    else snprintf(since, sizeof since, "%.0f-", cli_number(op, "since"));
     printf("%-22s %-8s %-8s %-8s %-8s %-4s %-6s %-14s ", cli_string(op, "name"), since, cli_string(op, "forward"),
            cli_string(op, "gradient"), json_is_true(json_object_get(op, "inverse")) ? "yes" : "-",
            json_is_true(json_object_get(op, "cpu")) ? "yes" : "no", cli_string(op, "cuda"),
@@ -103,22 +101,14 @@ static int show_registry(const cli_options *o, const char *what)
                    "inverse", "cpu", "cuda", "domain", "types  doc -> what runs in its place");
         json_array_foreach(json_object_get(report, what), i, entry)
         {
-            if (ops)
-                show_op(entry);
-            else
-                show_rule(entry);
+            if (ops) show_op(entry);
+            else show_rule(entry);
         }
     }
     json_decref(report);
     return status;
 }
 
-int cli_main_rules(const cli_options *o)
-{
-    return show_registry(o, "rules");
-}
+int cli_main_rules(const cli_options *o) { return show_registry(o, "rules"); }
 
-int cli_main_ops(const cli_options *o)
-{
-    return show_registry(o, "ops");
-}
+int cli_main_ops(const cli_options *o) { return show_registry(o, "ops"); }

@@ -81,8 +81,8 @@ static int write_index(const char *dump, const json_t *report, json_t *files)
         json_array_foreach(json_object_get(report, kinds[k].key), i, entry)
         {
             const char *file = cli_string(entry, "file"), *slash = strrchr(file, '/');
-            json_array_append_new(list, json_pack("{s:s, s:s}", "name", cli_string(entry, "name"), "file",
-                                                  slash ? slash + 1 : file));
+            json_array_append_new(
+                list, json_pack("{s:s, s:s}", "name", cli_string(entry, "name"), "file", slash ? slash + 1 : file));
         }
         if (json_array_size(list)) json_object_set(index, kinds[k].key, list);
         json_decref(list);
@@ -196,13 +196,11 @@ static int deliver(cli_job *job, const inv_result *result)
     if (backward) json_object_set_new(report, "loss", cli_json_real(result->loss));
     json_object_set_new(report, "files", files);
     if (status == CLI_OK) {
-        if (o->json)
-            status = cli_print_json(report);
+        if (o->json) status = cli_print_json(report);
         else if (o->dump)
             cli_note("wrote %zu .npy to %s%s", json_array_size(files) - shortened, o->dump,
                      shortened ? "; some names are too long for files: index.json there says which is which" : "");
-        else
-            show(job, report);
+        else show(job, report);
     }
     json_decref(report);
     return status;

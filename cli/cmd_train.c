@@ -27,10 +27,7 @@ static void on_signal(int number)
     /* not SIGHUP: shell and terminal may both send one */
 }
 
-static bool stop_asked(void)
-{
-    return interrupted != 0;
-}
+static bool stop_asked(void) { return interrupted != 0; }
 
 typedef struct training {
     cli_job job;
@@ -339,10 +336,7 @@ static void show_end(const cli_options *o, const json_t *report)
 }
 
 /* as a shell counts a program that a signal has ended, though the file is written */
-static int end_status(int status)
-{
-    return status == CLI_OK && stop_asked() ? 128 + (int)interrupted : status;
-}
+static int end_status(int status) { return status == CLI_OK && stop_asked() ? 128 + (int)interrupted : status; }
 
 static int report_end(const training *t, double seconds)
 {

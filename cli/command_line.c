@@ -140,7 +140,9 @@ const char *cli_option_name(const char *field)
 #undef CHOICE
 #undef LATER
         /* fields that are called otherwise, or are made of several options */
-        {"loss_outputs", "--loss-output"}, {"modes", "--mode"}, {"inputs", "--batch, --dim, --feed"},
+        {"loss_outputs", "--loss-output"},
+        {"modes", "--mode"},
+        {"inputs", "--batch, --dim, --feed"},
         {"tail_batch", "--drop-last"},
         {"constant_inputs", "--feed; of `train` and `eval` --data, a file that goes whole with every step"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -248,30 +250,17 @@ static int apply(cli_options *o, const row *r, char *text)
     char *field = (char *)o + r->offset;
     int status = CLI_OK;
     switch (r->kind) {
-    case ROW_FLAG:
-        *(bool *)(void *)field = true;
-        break;
+    case ROW_FLAG: *(bool *)(void *)field = true; break;
     case ROW_TEXT:
         free(*(char **)(void *)field);
         *(char **)(void *)field = text;
         return CLI_OK;
-    case ROW_LIST:
-        append((cli_list *)(void *)field, text);
-        return CLI_OK;
-    case ROW_INT:
-        status = read_int(o, r, text);
-        break;
-    case ROW_SIZE:
-        status = read_size(o, r, text);
-        break;
-    case ROW_REAL:
-        status = read_real(o, r, text);
-        break;
-    case ROW_CHOICE:
-        status = read_choice(o, r, text);
-        break;
-    default:
-        status = cli_usage(o, "--%s: not in this version", r->name);
+    case ROW_LIST: append((cli_list *)(void *)field, text); return CLI_OK;
+    case ROW_INT: status = read_int(o, r, text); break;
+    case ROW_SIZE: status = read_size(o, r, text); break;
+    case ROW_REAL: status = read_real(o, r, text); break;
+    case ROW_CHOICE: status = read_choice(o, r, text); break;
+    default: status = cli_usage(o, "--%s: not in this version", r->name);
     }
     free(text);
     return status;
@@ -327,10 +316,8 @@ int cli_options_read(cli_options *o, int command, int argc, char **argv)
     if (!context) return cli_fail("out of memory");
     int status = CLI_OK, code;
     while (status == CLI_OK && (code = poptGetNextOpt(context)) != -1) {
-        if (code < -1)
-            status = popt_complaint(o, context, code);
-        else
-            status = apply(o, &rows[code - 1], poptGetOptArg(context));
+        if (code < -1) status = popt_complaint(o, context, code);
+        else status = apply(o, &rows[code - 1], poptGetOptArg(context));
     }
     const char *word;
     while (status == CLI_OK && (word = poptGetArg(context))) append(&o->argument, strdup(word));
@@ -368,10 +355,8 @@ static void print_option(const row *r)
         describe_choices(f, r->choices);
     }
     fclose(f);
-    if (strlen(left) > 30)
-        printf("  %s\n  %-30s  %s\n", left, "", r->help);
-    else
-        printf("  %-30s  %s\n", left, r->help);
+    if (strlen(left) > 30) printf("  %s\n  %-30s  %s\n", left, "", r->help);
+    else printf("  %-30s  %s\n", left, r->help);
 }
 
 void cli_help(int command)

@@ -123,8 +123,7 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     data->dims = calloc(job->ninputs + 1, sizeof *data->dims);
     data->target_array.name = "target";
     int status = CLI_OK;
-    if (!file || !why || !data->inputs || !data->files || !data->whole || !data->arrays || !data->copies ||
-        !data->dims)
+    if (!file || !why || !data->inputs || !data->files || !data->whole || !data->arrays || !data->copies || !data->dims)
         status = cli_fail("out of memory");
     if (status == CLI_OK && files->n == 0)
         status = cli_usage(job->o, "`%s` wants --%s FILE", cli_commands[job->o->command].name, what);
@@ -163,10 +162,7 @@ static const npy_array *array_at(const cli_data *data, size_t i)
     return i < data->ninputs ? &data->inputs[i] : &data->target;
 }
 
-static size_t row_nbytes(const npy_array *a)
-{
-    return a->rank ? a->nbytes / (size_t)a->dims[0] : a->nbytes;
-}
+static size_t row_nbytes(const npy_array *a) { return a->rank ? a->nbytes / (size_t)a->dims[0] : a->nbytes; }
 
 int cli_data_reserve(cli_data *data, int64_t batch)
 {
@@ -446,7 +442,8 @@ int cli_check_labels(const cli_job *job, const npy_array *labels, const char *pa
         if (v == (double)job->o->ignore_index) continue;
         if (v < 0)
             return cli_fail("%s: label %.0f at element %zu; labels count from 0, and --ignore-index %.0f leaves such "
-                            "rows out", path, v, i, v);
+                            "rows out",
+                            path, v, i, v);
         if (classes > 0 && v >= (double)classes)
             return cli_fail("%s: label %.0f at element %zu, but output '%s' has %lld classes (labels 0 to %lld)", path,
                             v, i, port->label, (long long)classes, (long long)classes - 1);

@@ -9,7 +9,7 @@
 enum { EACH_NODE = 300, MOST_BOXES = 1200, WIDTH = 172, HEIGHT = 36, LAYER = 74, LETTERS = 22, TITLES = 12 };
 
 typedef struct drawn {
-    const json_t *node;  /* the first of its nodes */
+    const json_t *node;      /* the first of its nodes */
     json_int_t inner, outer; /* blocks; -1: none */
     size_t nodes;
     bool folded; /* several nodes, for lack of room */
@@ -266,8 +266,7 @@ static const char *state_of(const drawing *d, const json_t *names)
     static const char *const states[] = {"stored", "offloaded", "inverted", "recomputed"};
     const json_t *name;
     size_t i;
-    for (size_t s = 0; s < sizeof states / sizeof *states; s++)
-        json_array_foreach(names, i, name)
+    for (size_t s = 0; s < sizeof states / sizeof *states; s++) json_array_foreach(names, i, name)
         {
             const json_t *c = json_object_get(d->choice, json_string_value(name));
             if (strcmp(cli_string(c, "choice"), states[s]) == 0) return states[s];

@@ -16,20 +16,11 @@ void cli_put_xml(FILE *f, const char *text)
         /* U+FFFE and U+FFFF are no characters of XML. */
         bool barred = s[0] == 0xef && s[1] == 0xbf && (s[2] == 0xbe || s[2] == 0xbf);
         switch (*s) {
-        case '&':
-            fputs("&amp;", f);
-            break;
-        case '<':
-            fputs("&lt;", f);
-            break;
-        case '>':
-            fputs("&gt;", f);
-            break;
-        case '"':
-            fputs("&quot;", f);
-            break;
-        default:
-            fputc(barred ? '?' : *s < 0x20 || *s == 0x7f ? ' ' : *s, f);
+        case '&': fputs("&amp;", f); break;
+        case '<': fputs("&lt;", f); break;
+        case '>': fputs("&gt;", f); break;
+        case '"': fputs("&quot;", f); break;
+        default: fputc(barred ? '?' : *s < 0x20 || *s == 0x7f ? ' ' : *s, f);
         }
         if (barred) s += 2;
     }

@@ -32,10 +32,7 @@ static int complaints_close(complaints *c, const cli_options *usage)
     return status;
 }
 
-static const char *plural(size_t n)
-{
-    return n == 1 ? "" : "s";
-}
+static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
 
 static void list_inputs(const cli_job *job, FILE *why)
 {
@@ -61,8 +58,7 @@ bool cli_assign(const cli_job *job, const cli_list *list, const char *option, co
             if (equals)
                 fprintf(why, "--%s %s: the model has no input '%.*s' to feed (it has ", option, text,
                         (int)(equals - text), text);
-            else
-                fprintf(why, "--%s %s: with %zu inputs say NAME=FILE (inputs: ", option, text, job->ninputs);
+            else fprintf(why, "--%s %s: with %zu inputs say NAME=FILE (inputs: ", option, text, job->ninputs);
             list_inputs(job, why);
             fputs(")\n", why);
             ok = false;
@@ -81,18 +77,13 @@ static void print_shape(FILE *f, int rank, const int64_t *dims, const char *cons
     fputc('[', f);
     for (int i = 0; i < rank; i++) {
         fputs(i ? ", " : "", f);
-        if (dims[i] >= 0)
-            fprintf(f, "%lld", (long long)dims[i]);
-        else
-            fputs(symbol && symbol[i] ? symbol[i] : "?", f);
+        if (dims[i] >= 0) fprintf(f, "%lld", (long long)dims[i]);
+        else fputs(symbol && symbol[i] ? symbol[i] : "?", f);
     }
     fputc(']', f);
 }
 
-static bool is_real(inv_dtype t)
-{
-    return t == INV_F32 || t == INV_F64 || t == INV_F16 || t == INV_BF16;
-}
+static bool is_real(inv_dtype t) { return t == INV_F32 || t == INV_F64 || t == INV_F16 || t == INV_BF16; }
 
 bool cli_fits(const cli_port *port, const npy_array *a, bool rows, FILE *why)
 {
@@ -148,10 +139,8 @@ static void load_feed(cli_job *job, size_t i, const char *path, FILE *why)
     bool ok = npy_open(path, members, 2, &job->feeds[i], f) && cli_fits(port, &job->feeds[i], false, f);
     if (ok && !npy_align(&job->feeds[i])) ok = (fprintf(f, "out of memory"), false);
     fclose(f);
-    if (!ok)
-        fprintf(why, "input '%s', %s: %s\n", port->label, path, reason);
-    else
-        job->arrays[i] = cli_array_of(port->name, &job->feeds[i]);
+    if (!ok) fprintf(why, "input '%s', %s: %s\n", port->label, path, reason);
+    else job->arrays[i] = cli_array_of(port->name, &job->feeds[i]);
     if (ok) cli_note_integers(port, &job->feeds[i], path);
     free(reason);
 }
@@ -173,10 +162,8 @@ static int feed_files(cli_job *job, bool all)
         for (size_t i = 0; i < job->ninputs; i++) {
             if (files[i]) continue;
             fprintf(c.f, " '%s' (%s ", job->inputs[i].label, cli_dtype_name(job->inputs[i].dtype));
-            if (job->inputs[i].rank < 0)
-                fputs("of any shape", c.f);
-            else
-                print_shape(c.f, job->inputs[i].rank, job->inputs[i].dims, job->inputs[i].symbol);
+            if (job->inputs[i].rank < 0) fputs("of any shape", c.f);
+            else print_shape(c.f, job->inputs[i].rank, job->inputs[i].dims, job->inputs[i].symbol);
             fputc(')', c.f);
         }
         fputc('\n', c.f);
@@ -188,10 +175,7 @@ static int feed_files(cli_job *job, bool all)
     return complaints_close(&c, usage ? job->o : NULL);
 }
 
-int cli_feed(cli_job *job)
-{
-    return feed_files(job, true);
-}
+int cli_feed(cli_job *job) { return feed_files(job, true); }
 
 /* The number that --dim gives for a symbol, -1 if none, -2 if it is no number. */
 static int64_t number_of(const cli_options *o, const char *symbol)
@@ -285,10 +269,10 @@ static void note_extents(const cli_job *job, const bool (*open)[NPY_MAX_RANK], i
 /* Numbers for what is open yet, as the model takes them. */
 static int find_extents(cli_job *job, int64_t batch)
 {
-    const inv_session_options so = {.size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs,
-                                    .constants_as_needed = true};
+    const inv_session_options so = {
+        .size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs, .constants_as_needed = true};
     int64_t **dims = calloc(job->ninputs + 1, sizeof *dims);
-    bool (*open)[NPY_MAX_RANK] = calloc(job->ninputs + 1, sizeof *open), any = false;
+    bool(*open)[NPY_MAX_RANK] = calloc(job->ninputs + 1, sizeof *open), any = false;
     int status = dims && open ? CLI_OK : cli_fail("out of memory");
     for (size_t i = 0; status == CLI_OK && i < job->ninputs; i++) {
         dims[i] = job->feeds[i].dims;
@@ -296,7 +280,7 @@ static int find_extents(cli_job *job, int64_t batch)
     }
     if (status == CLI_OK && any) {
         const inv_status s = inv_model_find_extents(job->model, &so, batch, dims);
-        if (s == INV_OK) note_extents(job, (const bool (*)[NPY_MAX_RANK])open, batch);
+        if (s == INV_OK) note_extents(job, (const bool(*)[NPY_MAX_RANK])open, batch);
         else if (s != INV_E_NOT_CONSTANT) status = cli_library_failed(job, s); /* who needs to know will say so */
     }
     free(open);
@@ -325,8 +309,7 @@ int cli_shapes(cli_job *job)
 
 bool cli_loss_takes_target(int loss)
 {
-    return loss == INV_LOSS_CROSS_ENTROPY || loss == INV_LOSS_MSE || loss == INV_LOSS_BCE ||
-           loss == INV_LOSS_HUBER;
+    return loss == INV_LOSS_CROSS_ENTROPY || loss == INV_LOSS_MSE || loss == INV_LOSS_BCE || loss == INV_LOSS_HUBER;
 }
 
 int cli_target(cli_job *job, bool required)
@@ -345,10 +328,8 @@ int cli_target(cli_job *job, bool required)
     static const char *const members[] = {"y", "target"};
     complaints c;
     if (!complaints_open(&c)) return cli_fail("out of memory");
-    if (!npy_open(o->target, members, 2, &job->target_file, c.f))
-        fprintf(c.f, " (target %s)\n", o->target);
-    else if (!npy_align(&job->target_file))
-        fputs("out of memory\n", c.f);
+    if (!npy_open(o->target, members, 2, &job->target_file, c.f)) fprintf(c.f, " (target %s)\n", o->target);
+    else if (!npy_align(&job->target_file)) fputs("out of memory\n", c.f);
     int status = complaints_close(&c, NULL);
     if (status != CLI_OK) return status;
     job->target = cli_array_of("target", &job->target_file);

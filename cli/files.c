@@ -149,8 +149,8 @@ int cli_check_writes(const cli_job *job)
     if (status == CLI_OK && o->plan && o->command == CLI_CMD_plan) {
         status = cli_check_write(job, "--plan", o->plan, o->plan);
         if (status == CLI_OK && o->html && same_file(o->plan, o->html))
-            status = cli_fail("--plan %s: would overwrite %s, which --html writes; choose another name", o->plan,
-                              o->html);
+            status =
+                cli_fail("--plan %s: would overwrite %s, which --html writes; choose another name", o->plan, o->html);
     }
     if (status == CLI_OK) status = check_model(job, "-o", o->out);
     if (status == CLI_OK) status = check_model(job, "--inverse-out", o->inverse_out);

@@ -19,7 +19,7 @@ const cli_command cli_commands[CLI_NCOMMANDS] = {
 };
 
 static bool quiet, with_json;
-static char *failure;    /* the first message of a failure */
+static char *failure; /* the first message of a failure */
 static json_t *failure_details;
 static bool has_printed; /* there is a JSON object on stdout */
 
@@ -88,10 +88,8 @@ int cli_usage(const cli_options *o, const char *format, ...)
     va_start(args, format);
     message(true, format, args);
     va_end(args);
-    if (o)
-        fprintf(stderr, "`invonnx %s --help` shows the options\n", cli_commands[o->command].name);
-    else
-        fputs("`invonnx --help` shows the commands\n", stderr);
+    if (o) fprintf(stderr, "`invonnx %s --help` shows the options\n", cli_commands[o->command].name);
+    else fputs("`invonnx --help` shows the commands\n", stderr);
     return CLI_USAGE;
 }
 
@@ -112,10 +110,7 @@ void cli_warn(const char *format, ...)
     va_end(args);
 }
 
-int cli_run_fd(void)
-{
-    return with_json ? STDERR_FILENO : STDOUT_FILENO;
-}
+int cli_run_fd(void) { return with_json ? STDERR_FILENO : STDOUT_FILENO; }
 
 void cli_say(const char *format, ...)
 {
@@ -136,10 +131,7 @@ void cli_say(const char *format, ...)
     free(text);
 }
 
-double cli_unsigned_nan(double x)
-{
-    return isnan(x) ? (double)NAN : x;
-}
+double cli_unsigned_nan(double x) { return isnan(x) ? (double)NAN : x; }
 
 double cli_now(void)
 {
@@ -177,10 +169,7 @@ const char *cli_nearest(const char *word, size_t n, const char *(*name_at)(size_
     return nearest;
 }
 
-static const char *command_at(size_t i)
-{
-    return cli_commands[i].name;
-}
+static const char *command_at(size_t i) { return cli_commands[i].name; }
 
 static int unknown_command(const char *word)
 {

@@ -20,22 +20,17 @@ size_t npy_itemsize(inv_dtype t)
     switch (t) {
     case INV_U8:
     case INV_I8:
-    case INV_BOOL:
-        return 1;
+    case INV_BOOL: return 1;
     case INV_U16:
     case INV_I16:
-    case INV_F16:
-        return 2;
+    case INV_F16: return 2;
     case INV_F32:
     case INV_I32:
-    case INV_U32:
-        return 4;
+    case INV_U32: return 4;
     case INV_F64:
     case INV_I64:
-    case INV_U64:
-        return 8;
-    default:
-        return 0;
+    case INV_U64: return 8;
+    default: return 0;
     }
 }
 

@@ -119,9 +119,11 @@ static void on_progress(void *opaque, const char *stage, double share)
 
 inv_context *cli_context(const cli_options *o)
 {
-    const inv_context_options co = {
-        .size = sizeof co, .log = log_line, .no_rules = o->no_rules, .progress = on_progress,
-        .option_name = cli_option_name};
+    const inv_context_options co = {.size = sizeof co,
+                                    .log = log_line,
+                                    .no_rules = o->no_rules,
+                                    .progress = on_progress,
+                                    .option_name = cli_option_name};
     inv_context *ctx = NULL;
     inv_status s = inv_context_create(&co, &ctx);
     for (size_t i = 0; i < o->plugin.n && s == INV_OK; i++) s = inv_context_load_plugin(ctx, o->plugin.item[i]);
@@ -303,10 +305,7 @@ static int read_costs(const cli_job *job, inv_purpose purpose, inv_session_optio
 }
 
 /* As near as an int comes: what is out of its range is out of the library's. */
-static int whole(int64_t n)
-{
-    return n < INT_MIN ? INT_MIN : n > INT_MAX ? INT_MAX : (int)n;
-}
+static int whole(int64_t n) { return n < INT_MIN ? INT_MIN : n > INT_MAX ? INT_MAX : (int)n; }
 
 int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
 {

@@ -66,10 +66,8 @@ static char *follow(const char *option, const char *given)
     bool link = lstat(given, &st) == 0 && S_ISLNK(st.st_mode);
     char *path = link ? realpath(given, NULL) : strdup(given);
     if (path) return path;
-    if (link)
-        cli_fail("%s %s: is a symbolic link that leads nowhere: %s", option, given, strerror(errno));
-    else
-        cli_fail("out of memory");
+    if (link) cli_fail("%s %s: is a symbolic link that leads nowhere: %s", option, given, strerror(errno));
+    else cli_fail("out of memory");
     return NULL;
 }
 

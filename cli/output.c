@@ -44,10 +44,8 @@ char *cli_dump_path(const char *dir, const char *prefix, const char *name, bool 
     int n = snprintf(path, need, "%s/%s", dir, prefix);
     char *p = path + n;
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
-        if (plain(*c))
-            *p++ = (char)*c;
-        else
-            p += snprintf(p, 4, "%%%02X", *c);
+        if (plain(*c)) *p++ = (char)*c;
+        else p += snprintf(p, 4, "%%%02X", *c);
     }
     *p = 0;
     size_t length = (size_t)(p - path) - folder;
@@ -71,8 +69,7 @@ int cli_make_dir(const char *dir, bool *made)
     }
     int status = CLI_OK;
     struct stat st;
-    if (mkdir(path, 0777) == 0)
-        *made = true;
+    if (mkdir(path, 0777) == 0) *made = true;
     else if (errno != EEXIST || stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         status = cli_fail("%s: directory cannot be made: %s", dir, strerror(errno));
     free(path);
@@ -184,29 +181,18 @@ double cli_element(const void *data, inv_dtype dtype, size_t i)
         return (double)v;        \
     } while (0)
     switch (dtype) {
-    case INV_F32:
-        READ(float);
-    case INV_F64:
-        READ(double);
-    case INV_I8:
-        READ(int8_t);
+    case INV_F32: READ(float);
+    case INV_F64: READ(double);
+    case INV_I8: READ(int8_t);
     case INV_U8:
-    case INV_BOOL:
-        READ(uint8_t);
-    case INV_I16:
-        READ(int16_t);
-    case INV_U16:
-        READ(uint16_t);
-    case INV_I32:
-        READ(int32_t);
-    case INV_U32:
-        READ(uint32_t);
-    case INV_I64:
-        READ(int64_t);
-    case INV_U64:
-        READ(uint64_t);
-    default:
-        return 0;
+    case INV_BOOL: READ(uint8_t);
+    case INV_I16: READ(int16_t);
+    case INV_U16: READ(uint16_t);
+    case INV_I32: READ(int32_t);
+    case INV_U32: READ(uint32_t);
+    case INV_I64: READ(int64_t);
+    case INV_U64: READ(uint64_t);
+    default: return 0;
     }
 #undef READ
 }
@@ -214,32 +200,19 @@ double cli_element(const void *data, inv_dtype dtype, size_t i)
 static const char *descr_of(inv_dtype t)
 {
     switch (t) {
-    case INV_F32:
-        return "<f4";
-    case INV_F64:
-        return "<f8";
-    case INV_F16:
-        return "<f2";
-    case INV_I8:
-        return "|i1";
-    case INV_U8:
-        return "|u1";
-    case INV_BOOL:
-        return "|b1";
-    case INV_I16:
-        return "<i2";
-    case INV_U16:
-        return "<u2";
-    case INV_I32:
-        return "<i4";
-    case INV_U32:
-        return "<u4";
-    case INV_I64:
-        return "<i8";
-    case INV_U64:
-        return "<u8";
-    default:
-        return NULL;
+    case INV_F32: return "<f4";
+    case INV_F64: return "<f8";
+    case INV_F16: return "<f2";
+    case INV_I8: return "|i1";
+    case INV_U8: return "|u1";
+    case INV_BOOL: return "|b1";
+    case INV_I16: return "<i2";
+    case INV_U16: return "<u2";
+    case INV_I32: return "<i4";
+    case INV_U32: return "<u4";
+    case INV_I64: return "<i8";
+    case INV_U64: return "<u8";
+    default: return NULL;
     }
 }
 
@@ -275,10 +248,8 @@ int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank,
         for (size_t i = 0; i < n; i++) {
             double d = cli_element(data, dtype, i);
             float s = (float)d;
-            if (stored == INV_F64)
-                fwrite(&d, sizeof d, 1, file.f);
-            else
-                fwrite(&s, sizeof s, 1, file.f);
+            if (stored == INV_F64) fwrite(&d, sizeof d, 1, file.f);
+            else fwrite(&s, sizeof s, 1, file.f);
         }
     }
     return cli_file_close(&file, true);
@@ -298,8 +269,8 @@ static bool put_entry(zipFile zip, const char *name, const void *data, inv_dtype
     if (f) fclose(f);
     bool ok = file && head;
     if (ok) sprintf(file, "%s.npy", name);
-    ok = ok && zipOpenNewFileInZip4_64(zip, file, NULL, NULL, 0, NULL, 0, NULL, STORED, 0, 0, 0, 0, 0, NULL, 0, 0,
-                                       UTF8, 1) == ZIP_OK;
+    ok = ok && zipOpenNewFileInZip4_64(zip, file, NULL, NULL, 0, NULL, 0, NULL, STORED, 0, 0, 0, 0, 0, NULL, 0, 0, UTF8,
+                                       1) == ZIP_OK;
     ok = ok && zipWriteInFileInZip(zip, head, (unsigned)nhead) == ZIP_OK;
     for (size_t at = 0; ok && at < nbytes; at += PART)
         ok = zipWriteInFileInZip(zip, (const char *)data + at, (unsigned)(nbytes - at < PART ? nbytes - at : PART)) ==

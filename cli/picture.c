@@ -7,8 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = CLI_PICTURE_WIDTH, LEFT = 84, RIGHT = 16, PLOT = 220, HEAD = 46,
-       FOOT = 58, COLUMNS = 1000, ALIVE_LETTERS = 88 };
+enum {
+    WIDTH = CLI_PICTURE_WIDTH,
+    LEFT = 84,
+    RIGHT = 16,
+    PLOT = 220,
+    HEAD = 46,
+    FOOT = 58,
+    COLUMNS = 1000,
+    ALIVE_LETTERS = 88
+};
 
 enum { BAND_PARAMETERS, BAND_OPTIMIZER, BAND_DATA, BAND_GRADIENTS, BAND_ACTIVATIONS, NBANDS };
 static const struct {

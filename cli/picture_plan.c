@@ -19,10 +19,7 @@ static double x_of(const frame *r, double nbytes)
     return LEFT + (CLI_PICTURE_WIDTH - LEFT - RIGHT) * (nbytes - r->least) / (r->most - r->least);
 }
 
-static double y_of(const frame *r, double overhead)
-{
-    return r->y0 - PLOT * fmax(overhead, 0) / r->top;
-}
+static double y_of(const frame *r, double overhead) { return r->y0 - PLOT * fmax(overhead, 0) / r->top; }
 
 static frame frame_of(const json_t *curve, const json_t *report, double y)
 {
@@ -56,7 +53,8 @@ static void put_axes(FILE *f, const frame *r)
     for (double v = 0; v <= r->top; v += tick(r->top))
         fprintf(f,
                 "<path class=\"l\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%+.3g %%"
-                "</text>\n", LEFT, y_of(r, v), CLI_PICTURE_WIDTH - RIGHT, LEFT - 8, y_of(r, v) + 4, 100 * v);
+                "</text>\n",
+                LEFT, y_of(r, v), CLI_PICTURE_WIDTH - RIGHT, LEFT - 8, y_of(r, v) + 4, 100 * v);
     for (int i = 0; i <= 5; i++) {
         const double nbytes = r->least + (r->most - r->least) * i / 5;
         fprintf(f, "<text class=\"s\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x_of(r, nbytes),
@@ -69,9 +67,8 @@ static void put_line(FILE *f, const frame *r, const json_t *curve, const char *k
     const json_t *point;
     size_t i;
     fprintf(f, "<path style=\"fill:none;stroke-width:2;%s\" d=\"", style);
-    json_array_foreach(curve, i, point)
-        fprintf(f, "%c%.1f %.1f", i ? 'L' : 'M', x_of(r, cli_number(point, "peak_bytes")),
-                y_of(r, cli_number(point, key)));
+    json_array_foreach(curve, i, point) fprintf(
+        f, "%c%.1f %.1f", i ? 'L' : 'M', x_of(r, cli_number(point, "peak_bytes")), y_of(r, cli_number(point, key)));
     fputs("\"/>\n", f);
 }
 
@@ -82,7 +79,8 @@ static void put_points(FILE *f, const frame *r, const json_t *curve)
     json_array_foreach(curve, i, point)
     {
         const double nbytes = cli_number(point, "peak_bytes"), overhead = cli_number(point, "overhead");
-        fprintf(f, "<circle class=\"a\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%s: %+.2f %%, no plan below %+.2f %%"
+        fprintf(f,
+                "<circle class=\"a\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%s: %+.2f %%, no plan below %+.2f %%"
                 "</title></circle>\n",
                 x_of(r, nbytes), y_of(r, overhead), cli_bytes(nbytes), 100 * overhead,
                 100 * cli_number(point, "bound"));
@@ -102,15 +100,9 @@ static void put_chosen(FILE *f, const frame *r, const json_t *report)
 }
 
 /* Of one point, where nothing is gained, words are all. */
-static bool is_drawn(const json_t *curve)
-{
-    return json_array_size(curve) > 1;
-}
+static bool is_drawn(const json_t *curve) { return json_array_size(curve) > 1; }
 
-int cli_curve_height(const json_t *curve)
-{
-    return !curve ? 0 : is_drawn(curve) ? 330 : 90;
-}
+int cli_curve_height(const json_t *curve) { return !curve ? 0 : is_drawn(curve) ? 330 : 90; }
 
 void cli_put_curve(FILE *f, const cli_drawn *drawn, double y)
 {
@@ -123,8 +115,10 @@ void cli_put_curve(FILE *f, const cli_drawn *drawn, double y)
             LEFT, y + 16, CLI_PICTURE_WIDTH - RIGHT, y + 16,
             *cli_string(report, "cost") == 't' ? "predicted time" : "arithmetic");
     if (!is_drawn(drawn->curve)) {
-        fprintf(f, "<text x=\"%d\" y=\"%.1f\">No plan that was found takes less memory than storing everything, %s."
-                "</text>\n", LEFT, y + HEAD + 16, cli_bytes(cli_number(report, "store_peak_bytes")));
+        fprintf(f,
+                "<text x=\"%d\" y=\"%.1f\">No plan that was found takes less memory than storing everything, %s."
+                "</text>\n",
+                LEFT, y + HEAD + 16, cli_bytes(cli_number(report, "store_peak_bytes")));
         return;
     }
     put_axes(f, &r);
@@ -175,18 +169,15 @@ static tally *tally_blocks(const json_t *blocks, const json_t *nodes, const json
     const json_t *block, *node, *name, *in;
     size_t i, j, k;
     if (!tallies) return NULL;
-    json_array_foreach(blocks, i, block)
-        json_array_foreach(json_object_get(block, "inputs"), k, name)
-            count(&tallies[i], choices, json_string_value(name));
-    json_array_foreach(nodes, i, node)
-        json_array_foreach(json_object_get(node, "in"), j, in)
-        {
-            const size_t number = (size_t)json_integer_value(in);
-            const json_t *given = json_object_get(json_array_get(blocks, number), "outputs");
-            json_array_foreach(json_object_get(node, "outputs"), k, name)
-                if (!has_name(given, json_string_value(name)))
-                    count(&tallies[number], choices, json_string_value(name));
-        }
+    json_array_foreach(blocks, i, block) json_array_foreach(json_object_get(block, "inputs"), k, name)
+        count(&tallies[i], choices, json_string_value(name));
+    json_array_foreach(nodes, i, node) json_array_foreach(json_object_get(node, "in"), j, in)
+    {
+        const size_t number = (size_t)json_integer_value(in);
+        const json_t *given = json_object_get(json_array_get(blocks, number), "outputs");
+        json_array_foreach(json_object_get(node, "outputs"), k, name) if (!has_name(given, json_string_value(name)))
+            count(&tallies[number], choices, json_string_value(name));
+    }
     return tallies;
 }
 
@@ -226,10 +217,13 @@ void cli_put_block_plans(FILE *f, const json_t *explanation)
     size_t i;
     fputs("<style>body{color:#1d2126;font:13px system-ui,sans-serif}table{border-collapse:collapse}"
           "td,th{padding:3px 12px 3px 0;text-align:left;border-bottom:1px solid #9aa1aa55;overflow-wrap:anywhere}"
-          "@media (prefers-color-scheme:dark){body{color:#e3e6ea}}</style>\n", f);
-    fprintf(f, "<h3>What each block does: %zu</h3>\n<p>Of what it takes and computes inside, the values that backward "
+          "@media (prefers-color-scheme:dark){body{color:#e3e6ea}}</style>\n",
+          f);
+    fprintf(f,
+            "<h3>What each block does: %zu</h3>\n<p>Of what it takes and computes inside, the values that backward "
             "reads.</p>\n<table><thead><tr><th>block</th><th>kind</th><th>stored</th><th>recomputed</th>"
-            "<th>inverted</th><th>offloaded</th><th>not read</th></tr></thead><tbody>\n", json_array_size(blocks));
+            "<th>inverted</th><th>offloaded</th><th>not read</th></tr></thead><tbody>\n",
+            json_array_size(blocks));
     json_array_foreach(blocks, i, block) if (tallies) put_row(f, block, &tallies[i]);
     fputs("</tbody></table>\n", f);
     free(tallies);

@@ -98,8 +98,7 @@ static void add_time_left(char *text, size_t room, double seconds)
     if (s >= 3600)
         add(text, room, "  %lld:%02lld:%02lld left", (long long)(s / 3600), (long long)(s / 60 % 60),
             (long long)(s % 60));
-    else
-        add(text, room, "  %lld:%02lld left", (long long)(s / 60), (long long)(s % 60));
+    else add(text, room, "  %lld:%02lld left", (long long)(s / 60), (long long)(s % 60));
 }
 
 void cli_progress_step(cli_progress *p, int64_t epoch, int64_t done, int64_t samples, double loss)

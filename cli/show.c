@@ -61,8 +61,8 @@ const char *cli_overhead(const json_t *report)
 {
     static char text[96];
     const json_t *plan = json_object_get(report, "plan");
-    (void)snprintf(text, sizeof text, "plan %+.1f %%, bound %+.1f %%, gap %.1f %%",
-                   100 * cli_number(plan, "overhead"), 100 * cli_number(plan, "bound"), 100 * cli_number(plan, "gap"));
+    (void)snprintf(text, sizeof text, "plan %+.1f %%, bound %+.1f %%, gap %.1f %%", 100 * cli_number(plan, "overhead"),
+                   100 * cli_number(plan, "bound"), 100 * cli_number(plan, "gap"));
     return text;
 }
 
@@ -138,10 +138,8 @@ void cli_show_drift(const json_t *report, bool each)
             const char *what = strcmp(kind, "derived") == 0 ? ", as gradients use it"
                                : strcmp(kind, "signs") == 0 ? ", signs that change"
                                                             : "";
-            if (json_is_number(d))
-                printf("  %-10.3g %s%s\n", json_number_value(d), cli_string(b, "value"), what);
-            else
-                printf("  %-10s %s%s\n", "infinite", cli_string(b, "value"), what);
+            if (json_is_number(d)) printf("  %-10.3g %s%s\n", json_number_value(d), cli_string(b, "value"), what);
+            else printf("  %-10s %s%s\n", "infinite", cli_string(b, "value"), what);
         }
         printf("  %-10.3g largest\n", cli_number(drift, "largest"));
     }
@@ -169,10 +167,8 @@ static void show_shares(share *s, size_t n, size_t limit, double all)
     qsort(s, n, sizeof *s, slower);
     for (size_t i = 0; i < n && i < limit; i++) {
         printf("  %10.3f %6.1f  %-20s %-9s", 1e3 * s[i].seconds, 100 * s[i].seconds / all, s[i].op, s[i].phase);
-        if (s[i].node)
-            printf(" %s\n", s[i].node);
-        else
-            printf(" %6d\n", s[i].nodes);
+        if (s[i].node) printf(" %s\n", s[i].node);
+        else printf(" %6d\n", s[i].nodes);
     }
 }
 

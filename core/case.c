@@ -14,8 +14,8 @@ static void head(inv_str *s, const inv_stmts *st)
         for (uint32_t k = 0; k < st->at[i].nin; k++) {
             const inv_data *t = &st->at[i].in_type[k];
             if (t->dtype == INV_DT_NONE || t->bytes != NULL || *st->at[i].in[k] == '\0') continue;
-            inv__str_add(s, "%s%s%s %s", count++ ? ", " : "", inv_dtype_name(t->dtype),
-                         inv_shape_text(&t->shape, dims), st->at[i].in[k]);
+            inv__str_add(s, "%s%s%s %s", count++ ? ", " : "", inv_dtype_name(t->dtype), inv_shape_text(&t->shape, dims),
+                         st->at[i].in[k]);
         }
     }
 }

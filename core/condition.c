@@ -11,6 +11,7 @@
 typedef struct form {
     const char *name, *args, *relations;
 } form;
+/* clang-format off */
 static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "vv", ""},      {"square", "v", ""},
                                   {"tall", "v", ""},            {"wide", "v", ""},            {"cond", "v", "<"},
                                   {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
@@ -54,8 +55,10 @@ static const struct cure {
     {"odd", false, "make '$1' one odd number, so that powers keep the sign", NULL},
     {"attr_count", true, "leave out the attributes of the node of '$1' that the rule does not ask for", NULL},
 };
+/* clang-format on */
 _Static_assert(sizeof cures / sizeof *cures + 1 == sizeof conditions / sizeof *conditions, "a cure for each condition");
 
+/* clang-format off */
 static const form gains[] = {{"max_inv", "v?v", ""},
                              {"max_abs", "v", ""},
                              {"expected_inv", "v", ""},
@@ -66,6 +69,7 @@ static const form gains[] = {{"max_inv", "v?v", ""},
                              {"times", "n", ""},
                              {"unbounded", "", ""},
                              {NULL, NULL, NULL}};
+/* clang-format on */
 static const form logdets[] = {{"0", "", ""},         {"log_abs", "v?v", ""}, {"-log_abs", "v?v", ""},
                                {"log_det", "v", ""},  {"-log_det", "v", ""},  {"-log_std", "v", ""},
                                {"log_deriv", "", ""}, {NULL, NULL, NULL}};
@@ -194,8 +198,10 @@ static char kind_of_argument(const char *args, int k)
 static inv_status check_derivative(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match)
 {
     char op[32];
-    INV_CHECK(match->n == 1, ctx, INV_E_PARSE, "inverse rule '%s', logdet: log_deriv is for a match of one operator, "
-              "this one has %zu", d->name, match->n);
+    INV_CHECK(match->n == 1, ctx, INV_E_PARSE,
+              "inverse rule '%s', logdet: log_deriv is for a match of one operator, "
+              "this one has %zu",
+              d->name, match->n);
     for (const char *p = match->at[0].op; ctx->has_log_derivative; p++) {
         const size_t n = strcspn(p, "|");
         snprintf(op, sizeof op, "%.*s", (int)n, p);
@@ -223,8 +229,8 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
         const char *args = form_of(l, c.name)->args;
         for (int k = 0; k < c.nargs; k++)
             INV_CHECK(kind_of_argument(args, k) != 'v' || in_statements(match, c.arg[k]) ||
-                          (k > 0 && l == INV_IN_GAIN && in_statements(saves, c.arg[k])), ctx, INV_E_PARSE,
-                      "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
+                          (k > 0 && l == INV_IN_GAIN && in_statements(saves, c.arg[k])),
+                      ctx, INV_E_PARSE, "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
     }
     INV_CHECK(got == 0, ctx, INV_E_PARSE, "inverse rule '%s', %s: '%s' is not one of those that plugin.h lists",
               d->name, what, p);

@@ -68,8 +68,10 @@ static inv_status say(const causes *c, const inv_node *n, inv_id v, const char *
                          what, called, computed ? ", computed by node '" : "", computed ? by->origin[0] : "",
                          computed ? "'," : "", c->n ? c->text.s : "what is computed in the run",
                          c->n > MAX_CAUSES ? ", ..." : "",
-                         given ? inv__spell(c->g->ctx, "give that input a value that holds for the session "
-                                                       "({constant_inputs}), or ", remedy, sizeof remedy)
+                         given ? inv__spell(c->g->ctx,
+                                            "give that input a value that holds for the session "
+                                            "({constant_inputs}), or ",
+                                            remedy, sizeof remedy)
                                : "");
 }
 

@@ -91,8 +91,7 @@ static bool positive(double x) { return isfinite(x) && x > 1 && x < 1e18; }
 bool inv_cost_table_sound(const inv_cost_table *t)
 {
     bool sound = (t->real == INV_F32 || t->real == INV_F64) && positive(t->bandwidth) && positive(t->cache);
-    for (int w = 0; w < INV_WORKS; w++)
-        sound = sound && positive(t->rate[w]) && t->fixed[w] >= 0 && t->fixed[w] < 1;
+    for (int w = 0; w < INV_WORKS; w++) sound = sound && positive(t->rate[w]) && t->fixed[w] >= 0 && t->fixed[w] < 1;
     return sound;
 }
 

@@ -12,7 +12,7 @@
 #include "core/op.h"
 
 struct inv_cost_table {
-    inv_dtype real; /* of the arithmetic that was measured: INV_F32 or INV_F64 */
+    inv_dtype real;          /* of the arithmetic that was measured: INV_F32 or INV_F64 */
     double rate[INV_WORKS];  /* amount per second */
     double fixed[INV_WORKS]; /* seconds per node */
     double bandwidth;        /* bytes per second, of memory */

@@ -12,9 +12,9 @@ enum { MOST_STEPS = 4000000, MOST_DEEP = 64 };
 /* A graph and where it stands. */
 typedef struct scope {
     const inv_graph *g;
-    struct scope *outer; /* of a body: the graph around it, ... */
-    const inv_node *node; /* ... the node there ... */
-    const inv_attr *attr; /* ... and its attribute */
+    struct scope *outer;          /* of a body: the graph around it, ... */
+    const inv_node *node;         /* ... the node there ... */
+    const inv_attr *attr;         /* ... and its attribute */
     const inv_function *function; /* whose body it is, if it is one's */
     inv_uses uses;
     uint32_t *left; /* per value: nodes that still read it */

@@ -103,10 +103,7 @@ static inv_id *index_entry(inv_graph *g, inv_id v)
     return NULL;
 }
 
-bool inv_value_carried(const inv_value *v)
-{
-    return v->type || v->dtype == INV_STRING;
-}
+bool inv_value_carried(const inv_value *v) { return v->type || v->dtype == INV_STRING; }
 
 const char *inv_value_type(const inv_value *v) { return v->type ? v->type : inv_dtype_name(v->dtype); }
 
@@ -165,15 +162,11 @@ const char *inv_graph_fresh(inv_graph *g, const char *stem)
 static inv_mem_class mem_of_role(inv_role role)
 {
     switch (role) {
-    case INV_ROLE_NODE:
-        return INV_MEM_ACT;
-    case INV_ROLE_INPUT:
-        return INV_MEM_DATA;
+    case INV_ROLE_NODE: return INV_MEM_ACT;
+    case INV_ROLE_INPUT: return INV_MEM_DATA;
     case INV_ROLE_PARAM:
-    case INV_ROLE_CONST:
-        return INV_MEM_PARAM;
-    case INV_ROLE_OPTIM:
-        return INV_MEM_OPTIM;
+    case INV_ROLE_CONST: return INV_MEM_PARAM;
+    case INV_ROLE_OPTIM: return INV_MEM_OPTIM;
     }
     return INV_MEM_ACT;
 }

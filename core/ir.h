@@ -61,7 +61,7 @@ typedef struct inv_attr {
     uint32_t captured, ncaptured;  /* GRAPH: the node's inputs behind the graph's formal ones */
     const struct inv_attr *args;   /* GRAPH: n attributes that references inside refer to, once the function around is
                                       inlined */
-    const char *ref; /* inside a function body: the attribute of the call that it takes; else NULL */
+    const char *ref;               /* inside a function body: the attribute of the call that it takes; else NULL */
     const char *wanted; /* NULL, or the type that an operator tried in vain to read it as (inv_attr_int, ...) */
 } inv_attr;
 
@@ -133,12 +133,12 @@ typedef struct inv_node {
     uint32_t nin, nout;
     inv_attr *attr;
     uint32_t nattr;
-    uint8_t phase;   /* inv_phase */
-    inv_id clone_of; /* recover: the forward node that this one repeats */
-    inv_id solves;   /* recover: the forward node that this one inverts */
-    bool guards;     /* recover: part of a guard, which nothing else needs */
+    uint8_t phase;               /* inv_phase */
+    inv_id clone_of;             /* recover: the forward node that this one repeats */
+    inv_id solves;               /* recover: the forward node that this one inverts */
+    bool guards;                 /* recover: part of a guard, which nothing else needs */
     size_t ws_offset, ws_nbytes; /* memplan: its workspace */
-    inv_id source;    /* import: number of the file's node: the main graph's first, then function by function */
+    inv_id source; /* import: number of the file's node: the main graph's first, then function by function */
     const char *const *origin; /* names of the model's nodes that it stands for */
     uint32_t norigin;
     const char *origin_type; /* operator of that node, which users know; NULL: its own */
@@ -191,16 +191,16 @@ typedef struct inv_graph {
         uint32_t trained, kept; /* batch normalizations that train by `train_bn`, and that cannot */
         const char *first_kept; /* the name of the first of these */
     } norm;
-    bool gpu;                         /* will run on kernels of the column `cuda` */
-    bool early;                       /* updates stand where their gradients are complete, in the compute part */
-    const char *const *emit_origin;   /* given to emitted nodes (inv_emit_for) */
+    bool gpu;                       /* will run on kernels of the column `cuda` */
+    bool early;                     /* updates stand where their gradients are complete, in the compute part */
+    const char *const *emit_origin; /* given to emitted nodes (inv_emit_for) */
     uint32_t emit_norigin;
     const char *emit_type;
     inv_id emit_source;
     inv_status failed;                /* sticky: first failure of a builder call */
     uint32_t fresh;                   /* counter for fresh names */
     size_t lowered;                   /* 1 + nodes that lowering went through: how far it got; 0: it did not begin */
-    size_t once_from;                /* from that node on nothing computed is repeated for what is stored; 0: it is */
+    size_t once_from;                 /* from that node on nothing computed is repeated for what is stored; 0: it is */
     size_t arena_nbytes, host_nbytes; /* memplan: bytes of the transient part; of the arena in host memory */
     inv_id *name_index;               /* hash of value names (id + 1), for find and fresh */
     size_t name_cap;
@@ -227,7 +227,7 @@ void inv_graph_swap_names(inv_graph *g, inv_id a, inv_id b);
 inv_id inv_graph_stands(const inv_graph *g, inv_id v); /* the value that has taken the place of v, or v */
 void inv_graph_stand_outputs(inv_graph *g);            /* the outputs are those that stand for them */
 void inv_emit_for(inv_graph *g, const inv_node *n);    /* emitted nodes come from where n does; NULL: from nowhere */
-const char *inv_graph_fresh(inv_graph *g, const char *stem);       /* unique name "stem.N" */
+const char *inv_graph_fresh(inv_graph *g, const char *stem);                              /* unique name "stem.N" */
 inv_id inv_graph_const(inv_graph *g, inv_dtype t, const inv_shape *s, const void *bytes); /* copies bytes */
 inv_id inv_graph_const_ints(inv_graph *g, size_t n, const int64_t *v);                    /* int64[n] */
 inv_id inv_graph_const_real(inv_graph *g, inv_dtype t, double v);                         /* scalar */
@@ -262,8 +262,7 @@ const int64_t *inv_attr_ints(const inv_node *n, const char *name, size_t *count)
 inv_id inv_emit(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const inv_id *in, uint32_t nattr,
                 const inv_attr *attr);
 /* One output: returns the value (perhaps a folded constant). */
-inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr,
-                 const inv_attr *attr);
+inv_id inv_emit1(inv_graph *g, const char *op, uint32_t nin, const inv_id *in, uint32_t nattr, const inv_attr *attr);
 /* The same with the row at hand; out[nout] gets the values (perhaps folded constants). */
 inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uint32_t nin, const inv_id *in,
                    uint32_t nattr, const inv_attr *attr, inv_id *out);
@@ -271,9 +270,11 @@ inv_id inv_emit_op(inv_graph *g, const struct inv_op_def *op, uint32_t nout, uin
 bool inv_node_foldable(const inv_graph *g, const inv_node *n);
 /* Output i of a node that was emitted without it, for a gradient that reads what nobody else does: now it is made. */
 inv_id inv_node_want(inv_graph *g, inv_id node, uint32_t i);
+/* clang-format off */
 #define INV_IN(...) (uint32_t)(sizeof((inv_id[]){__VA_ARGS__}) / sizeof(inv_id)), (inv_id[]){__VA_ARGS__}
-#define INV_ATTRS(...)                                                                                                \
-    (uint32_t)(sizeof((inv_attr[]){__VA_ARGS__}) / sizeof(inv_attr)), (inv_attr[]){__VA_ARGS__}
+/* clang-format on */
+#define INV_ATTRS(...) \
+    (uint32_t)(sizeof((inv_attr[]){__VA_ARGS__}) / sizeof(inv_attr)), (inv_attr[]) { __VA_ARGS__ }
 #define INV_NOATTR 0, NULL
 /* e.g. inv_emit1(g, "Add", INV_IN(a, b), INV_NOATTR) */
 
@@ -294,8 +295,7 @@ inv_status inv_graph_varying(const inv_graph *g, inv_arena *scratch, inv_ids *in
 /* Runs op->infer on a node; on failure the message names node, operator, shapes. */
 inv_status inv_node_infer(inv_graph *g, inv_id node);
 /* Error about a node: prefix "node 'NAME' (Op), inputs float[2,3], ...: " + printf text. */
-inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code, const char *fmt, ...)
-    INV_PRINTF(4, 5);
+inv_status inv_node_fail(const inv_graph *g, const inv_node *n, inv_status code, const char *fmt, ...) INV_PRINTF(4, 5);
 
 /* Notes which extent does not fit (inv_misfit), in front of inv_node_fail. */
 static inline void inv_note_misfit(const inv_graph *g, int check, int64_t got, int64_t wanted)
@@ -308,9 +308,9 @@ void inv_note_shapes(const inv_graph *g, int check, const inv_shape *got, const 
 /* --- analysis --- */
 /* Uses of every value by the nodes in order: CSR arrays in `scratch`. */
 typedef struct inv_uses {
-    uint32_t *start;   /* nvalue + 1 */
-    inv_id *node;      /* user node, in execution order */
-    uint32_t *slot;    /* which input */
+    uint32_t *start; /* nvalue + 1 */
+    inv_id *node;    /* user node, in execution order */
+    uint32_t *slot;  /* which input */
 } inv_uses;
 inv_status inv_graph_uses(const inv_graph *g, inv_arena *scratch, inv_uses *out);
 /* Stable topological order of all nodes now in `order`; INV_E_GRAPH names a cycle. */
@@ -329,7 +329,7 @@ typedef struct inv_stmt {
     const char *op, *domain;
     const char **in, **out; /* "" for omitted; a trailing "..." of a variadic is kept in the name */
     uint32_t nin, nout;
-    inv_attr *attr;   /* bare words and calls such as `sizes(xs)`: INV_ATTR_OTHER with the text in s; `*`: name "*" */
+    inv_attr *attr; /* bare words and calls such as `sizes(xs)`: INV_ATTR_OTHER with the text in s; `*`: name "*" */
     uint32_t nattr;
     const char *name; /* of the node: `[name] y = Op(x)`; "" if none */
     /* Per input and output: what is written before the name, `float[2,3] x` or `int64[2] {3, 2}`; dtype

@@ -5,10 +5,7 @@
 #include "core/ir_internal.h"
 #include "core/text.h"
 
-inv_attr inv_attr_of_int(const char *name, int64_t v)
-{
-    return (inv_attr){.name = name, .kind = INV_ATTR_INT, .i = v};
-}
+inv_attr inv_attr_of_int(const char *name, int64_t v) { return (inv_attr){.name = name, .kind = INV_ATTR_INT, .i = v}; }
 
 inv_attr inv_attr_of_float(const char *name, double v)
 {
@@ -32,10 +29,7 @@ const inv_attr *inv_attr_find(const inv_node *n, const char *name)
     return NULL;
 }
 
-const char *inv_attr_kind_name(inv_attr_kind k)
-{
-    return k < INV_ATTR_OTHER ? inv__attr_kinds[k] : "another one";
-}
+const char *inv_attr_kind_name(inv_attr_kind k) { return k < INV_ATTR_OTHER ? inv__attr_kinds[k] : "another one"; }
 
 /* The attribute, if it is of that kind; else that is noted for whoever lowers the node. */
 static const inv_attr *find_kind(const inv_node *n, const char *name, inv_attr_kind kind, inv_attr_kind or_kind)

@@ -24,25 +24,18 @@ typedef struct {
         }                                                    \
     } while (0)
 
-static const char *value_name(const inv_graph *g, inv_id v)
-{
-    return v < g->value.n ? inv_val(g, v)->name : "?";
-}
+static const char *value_name(const inv_graph *g, inv_id v) { return v < g->value.n ? inv_val(g, v)->name : "?"; }
 
 #define NODE "node '%s' (%s): "
 #define NODE_ARGS(c, n) inv_node_called((c)->g, (n)), (n)->op_type
 
-static bool is_source(const inv_value *v)
-{
-    return v->role != INV_ROLE_NODE;
-}
+static bool is_source(const inv_value *v) { return v->role != INV_ROLE_NODE; }
 
 static void check_ids(checker *c, const inv_ids *ids, const char *what, bool sources)
 {
     for (size_t i = 0; i < ids->n; i++) {
         inv_id v = ids->at[i];
-        if (v >= c->g->value.n)
-            PROBLEM(c, "%s %zu: no value %u", what, i, (unsigned)v);
+        if (v >= c->g->value.n) PROBLEM(c, "%s %zu: no value %u", what, i, (unsigned)v);
         else if (sources && (inv_val(c->g, v)->def != INV_NONE || !is_source(inv_val(c->g, v))))
             PROBLEM(c, "%s '%s' is computed by a node", what, value_name(c->g, v));
     }
@@ -124,8 +117,7 @@ static void check_node(checker *c, inv_id id)
     for (uint32_t i = 0; i < n->nin; i++) {
         inv_id v = n->in[i];
         if (v == INV_NONE) continue;
-        if (v >= g->value.n)
-            PROBLEM(c, NODE "input %u: no value %u", NODE_ARGS(c, n), (unsigned)i, (unsigned)v);
+        if (v >= g->value.n) PROBLEM(c, NODE "input %u: no value %u", NODE_ARGS(c, n), (unsigned)i, (unsigned)v);
         else if (!c->defined[v])
             PROBLEM(c, NODE "reads '%s', which %s", NODE_ARGS(c, n), value_name(g, v),
                     inv_val(g, v)->def == INV_NONE                                  ? "nothing defines"
@@ -182,10 +174,8 @@ static inv_status check_all(checker *c, bool canonical)
     check_ids(c, &g->outputs, "output", false);
     for (size_t i = 0; i < g->order.n; i++) {
         inv_id id = g->order.at[i];
-        if (id >= g->node.n)
-            PROBLEM(c, "position %zu of the order: no node %u", i, (unsigned)id);
-        else if (c->live[id]++)
-            PROBLEM(c, NODE "stands twice in the order", NODE_ARGS(c, inv_nod(g, id)));
+        if (id >= g->node.n) PROBLEM(c, "position %zu of the order: no node %u", i, (unsigned)id);
+        else if (c->live[id]++) PROBLEM(c, NODE "stands twice in the order", NODE_ARGS(c, inv_nod(g, id)));
         if (id < g->node.n && c->live[id] > 2) c->live[id] = 2;
     }
     for (size_t i = 0; i < g->order.n; i++) {

@@ -251,9 +251,7 @@ inv_status inv_graph_parse(inv_context *ctx, const char *text, inv_graph **out)
     inv__arena_init(&p.scratch, ctx);
     inv_status s = parse_all(&p, text);
     inv__arena_fini(&p.scratch);
-    if (s == INV_OK)
-        *out = p.g;
-    else
-        inv_graph_destroy(p.g);
+    if (s == INV_OK) *out = p.g;
+    else inv_graph_destroy(p.g);
     return s;
 }

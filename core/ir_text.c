@@ -34,12 +34,9 @@ static void print_quoted(inv_str *b, const char *s)
         if (n) inv__str_add(b, "%.*s", (int)n, s);
         s += n;
         if (!*s) break;
-        if (*s == '"' || *s == '\\')
-            inv__str_add(b, "\\%c", *s);
-        else if (*s == '\n')
-            inv__str_add(b, "\\n");
-        else
-            inv__str_add(b, "\\x%02x", (unsigned)(unsigned char)*s);
+        if (*s == '"' || *s == '\\') inv__str_add(b, "\\%c", *s);
+        else if (*s == '\n') inv__str_add(b, "\\n");
+        else inv__str_add(b, "\\x%02x", (unsigned)(unsigned char)*s);
         s++;
     }
     inv__str_add(b, "\"");
@@ -47,10 +44,8 @@ static void print_quoted(inv_str *b, const char *s)
 
 static void print_name(inv_str *b, const char *name)
 {
-    if (is_plain(name))
-        inv__str_add(b, "%s", name);
-    else
-        print_quoted(b, name);
+    if (is_plain(name)) inv__str_add(b, "%s", name);
+    else print_quoted(b, name);
 }
 
 static void print_value_name(inv_str *b, const inv_graph *g, inv_id v)
@@ -82,8 +77,7 @@ static void print_float_attr(inv_str *b, double v)
     if (isfinite(v) && fabs(v) < 3e38 && (double)(float)v == v &&
         strlen(float_text((float)v, shorter)) + 1 < strlen(exact))
         inv__str_add(b, "%sf", shorter);
-    else
-        inv__str_add(b, "%s%s", exact, strpbrk(exact, ".en") ? "" : ".0");
+    else inv__str_add(b, "%s%s", exact, strpbrk(exact, ".en") ? "" : ".0");
 }
 
 static void print_literal(inv_str *b, const inv_data *d)
@@ -100,14 +94,10 @@ static void print_literal(inv_str *b, const inv_data *d)
         char text[INV_DOUBLE_TEXT];
         const char *sep = i ? ", " : "";
         double v = inv_elem_double(d->bytes, d->dtype, i);
-        if (isnan(v))
-            inv__str_add(b, "%snan", sep);
-        else if (d->dtype == INV_F64)
-            inv__str_add(b, "%s%s", sep, inv__double_text(v, text));
-        else if (inv_dtype_is_float(d->dtype))
-            inv__str_add(b, "%s%s", sep, float_text((float)v, text));
-        else
-            inv__str_add(b, "%s%lld", sep, (long long)inv_elem_int(d->bytes, d->dtype, i));
+        if (isnan(v)) inv__str_add(b, "%snan", sep);
+        else if (d->dtype == INV_F64) inv__str_add(b, "%s%s", sep, inv__double_text(v, text));
+        else if (inv_dtype_is_float(d->dtype)) inv__str_add(b, "%s%s", sep, float_text((float)v, text));
+        else inv__str_add(b, "%s%lld", sep, (long long)inv_elem_int(d->bytes, d->dtype, i));
     }
     inv__str_add(b, "}");
 }
@@ -119,14 +109,10 @@ static void print_type(inv_str *b, inv_dtype t, const inv_shape *s, const char *
     for (int i = 0; i < s->rank; i++) {
         if (i) inv__str_add(b, ",");
         int64_t number;
-        if (s->dim[i] >= 0)
-            inv__str_add(b, "%lld", (long long)s->dim[i]);
-        else if (!dim_param || !dim_param[i] || !*dim_param[i])
-            inv__str_add(b, "?");
-        else if (inv__word_int(dim_param[i], &number))
-            print_quoted(b, dim_param[i]);
-        else
-            print_name(b, dim_param[i]);
+        if (s->dim[i] >= 0) inv__str_add(b, "%lld", (long long)s->dim[i]);
+        else if (!dim_param || !dim_param[i] || !*dim_param[i]) inv__str_add(b, "?");
+        else if (inv__word_int(dim_param[i], &number)) print_quoted(b, dim_param[i]);
+        else print_name(b, dim_param[i]);
     }
     inv__str_add(b, "]");
 }
@@ -138,12 +124,9 @@ static void print_list(inv_str *b, const inv_attr *a)
     inv__str_add(b, "[");
     for (size_t i = 0; i < a->n; i++) {
         if (i) inv__str_add(b, ", ");
-        if (a->kind == INV_ATTR_INTS)
-            inv__str_add(b, "%lld", (long long)a->ints[i]);
-        else if (a->kind == INV_ATTR_FLOATS)
-            print_float_attr(b, a->floats[i]);
-        else
-            print_quoted(b, a->strings[i]);
+        if (a->kind == INV_ATTR_INTS) inv__str_add(b, "%lld", (long long)a->ints[i]);
+        else if (a->kind == INV_ATTR_FLOATS) print_float_attr(b, a->floats[i]);
+        else print_quoted(b, a->strings[i]);
     }
     inv__str_add(b, "]");
 }
@@ -161,29 +144,19 @@ static void print_attr(inv_str *b, const inv_attr *a)
         return;
     }
     switch (a->kind) {
-    case INV_ATTR_INT:
-        inv__str_add(b, "%lld", (long long)a->i);
-        break;
-    case INV_ATTR_FLOAT:
-        print_float_attr(b, a->f);
-        break;
-    case INV_ATTR_STRING:
-        print_quoted(b, a->s);
-        break;
+    case INV_ATTR_INT: inv__str_add(b, "%lld", (long long)a->i); break;
+    case INV_ATTR_FLOAT: print_float_attr(b, a->f); break;
+    case INV_ATTR_STRING: print_quoted(b, a->s); break;
     case INV_ATTR_INTS:
     case INV_ATTR_FLOATS:
-    case INV_ATTR_STRINGS:
-        print_list(b, a);
-        break;
+    case INV_ATTR_STRINGS: print_list(b, a); break;
     case INV_ATTR_TENSOR:
         print_type(b, a->tensor.dtype, &a->tensor.shape, NULL);
         inv__str_add(b, " ");
         print_literal(b, &a->tensor);
         break;
     case INV_ATTR_GRAPH:
-    case INV_ATTR_OTHER:
-        inv__str_add(b, "%s", a->s && *a->s ? a->s : "?");
-        break;
+    case INV_ATTR_OTHER: inv__str_add(b, "%s", a->s && *a->s ? a->s : "?"); break;
     }
 }
 
@@ -218,18 +191,14 @@ static void print_notes(inv_str *b, const inv_graph *g, const inv_node *n)
         if (of[i].node >= g->node.n) continue;
         const inv_node *o = inv_nod(g, of[i].node);
         inv__str_add(b, "  # %s ", of[i].what);
-        if (*o->name)
-            print_name(b, o->name);
-        else
-            print_value_name(b, g, o->nout ? o->out[0] : INV_NONE);
+        if (*o->name) print_name(b, o->name);
+        else print_value_name(b, g, o->nout ? o->out[0] : INV_NONE);
     }
     if (g->arena_nbytes == 0 || n->nout == 0) return;
     inv__str_add(b, "  # at");
     for (uint32_t i = 0; i < n->nout; i++) {
-        if (n->out[i] < g->value.n)
-            inv__str_add(b, "%s %zu", i ? "," : "", inv_val(g, n->out[i])->offset);
-        else
-            inv__str_add(b, "%s -", i ? "," : "");
+        if (n->out[i] < g->value.n) inv__str_add(b, "%s %zu", i ? "," : "", inv_val(g, n->out[i])->offset);
+        else inv__str_add(b, "%s -", i ? "," : "");
     }
 }
 

@@ -73,18 +73,15 @@ void *inv__alloc(inv_context *ctx, size_t nbytes)
     return p;
 }
 
-void inv__free(inv_context *ctx, void *p)
-{
-    raw_free(&ctx->allocator, p);
-}
+void inv__free(inv_context *ctx, void *p) { raw_free(&ctx->allocator, p); }
 
 /* Whether so many bytes of the options end with a field. */
 static bool whole_fields(size_t size)
 {
 #define INV_END(field) (offsetof(inv_context_options, field) + sizeof(((inv_context_options *)0)->field))
-    const size_t ends[] = {INV_END(size), INV_END(allocator), INV_END(log), INV_END(log_opaque), INV_END(no_rules),
-                           offsetof(inv_context_options, progress), INV_END(progress), INV_END(progress_opaque),
-                           INV_END(option_name)};
+    const size_t ends[] = {INV_END(size),       INV_END(allocator),       INV_END(log),
+                           INV_END(log_opaque), INV_END(no_rules),        offsetof(inv_context_options, progress),
+                           INV_END(progress),   INV_END(progress_opaque), INV_END(option_name)};
 #undef INV_END
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (size == ends[i]) return true;
@@ -157,7 +154,7 @@ const char *inv__spell(const inv_context *ctx, const char *text, char *out, size
     while (*s && !field_length(s)) s++;
     if (!*s) return text;
     size_t n = 0;
-    for (s = text; *s; ) {
+    for (s = text; *s;) {
         const size_t k = field_length(s);
         char field[64];
         if (k) snprintf(field, sizeof field, "%.*s", (int)(k - 2), s + 1);
@@ -248,10 +245,7 @@ void inv__fail_details(inv_context *ctx, const char *json)
     ctx->details = strcpy(copy, json);
 }
 
-const char *inv_context_details(const inv_context *ctx)
-{
-    return ctx->details ? ctx->details : "";
-}
+const char *inv_context_details(const inv_context *ctx) { return ctx->details ? ctx->details : ""; }
 
 inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap)
 {
@@ -372,10 +366,7 @@ char *inv__arena_strndup(inv_arena *a, const char *s, size_t n)
     return p;
 }
 
-char *inv__arena_strdup(inv_arena *a, const char *s)
-{
-    return inv__arena_strndup(a, s, strlen(s));
-}
+char *inv__arena_strdup(inv_arena *a, const char *s) { return inv__arena_strndup(a, s, strlen(s)); }
 
 char *inv__arena_printf(inv_arena *a, const char *fmt, ...)
 {
@@ -417,10 +408,7 @@ bool inv__vec_grow(inv_arena *a, void **at, size_t *cap, size_t n, size_t size)
 
 /* --- text --- */
 
-void inv__str_init(inv_str *b, inv_context *ctx)
-{
-    *b = (inv_str){.ctx = ctx, .s = empty_text};
-}
+void inv__str_init(inv_str *b, inv_context *ctx) { *b = (inv_str){.ctx = ctx, .s = empty_text}; }
 
 void inv__str_fini(inv_str *b)
 {

@@ -62,15 +62,15 @@ struct inv_context {
     void *log_opaque;
     inv_progress_fn progress;
     void *progress_opaque;
-    const char *stage;        /* of the progress; NULL: none is told */
-    double from, width;       /* what the work at hand is of the whole */
-    char *details;            /* of the newest error, as JSON; owned; NULL: none */
+    const char *stage;  /* of the progress; NULL: none is told */
+    double from, width; /* what the work at hand is of the whole */
+    char *details;      /* of the newest error, as JSON; owned; NULL: none */
     const char *(*option_name)(const char *field);
-    inv_status code;          /* of the newest error */
-    char *message;            /* of the newest error; owned; NULL: use `fallback` */
-    char fallback[256];       /* when there was no memory for the message */
-    inv_misfit misfit;        /* the newest that was noted */
-    uint32_t not_constant;    /* what the newest INV_E_NOT_CONSTANT is about: a value of the graph */
+    inv_status code;       /* of the newest error */
+    char *message;         /* of the newest error; owned; NULL: use `fallback` */
+    char fallback[256];    /* when there was no memory for the message */
+    inv_misfit misfit;     /* the newest that was noted */
+    uint32_t not_constant; /* what the newest INV_E_NOT_CONSTANT is about: a value of the graph */
     struct inv_registry *registry;
     inv_compile_fn compile;
     inv_rewrite_fn rewrite;  /* all of it */
@@ -117,24 +117,24 @@ inv_span inv__span_enter(inv_context *ctx, const char *stage, double from, doubl
 void inv__span_leave(inv_context *ctx, inv_span around);
 void inv__progress(inv_context *ctx, double share);
 /* INV_TRY of work that is such a part. */
-#define INV_SPAN_TRY(ctx, from, to, call)                                 \
-    do {                                                                  \
+#define INV_SPAN_TRY(ctx, from, to, call)                                  \
+    do {                                                                   \
         const inv_span inv_around_ = inv__span_enter(ctx, NULL, from, to); \
-        const inv_status inv_part_ = (call);                              \
-        inv__span_leave(ctx, inv_around_);                                \
-        if (inv_part_ != INV_OK) return inv_part_;                        \
+        const inv_status inv_part_ = (call);                               \
+        inv__span_leave(ctx, inv_around_);                                 \
+        if (inv_part_ != INV_OK) return inv_part_;                         \
     } while (0)
 /* "512 bytes", "12.3 MiB" */
 const char *inv__bytes_text(size_t nbytes, char text[32]);
 
-#define INV_TRY(call)                                                                              \
-    do {                                                                                           \
-        inv_status inv_try_ = (call);                                                              \
-        if (inv_try_ != INV_OK) return inv_try_;                                                   \
+#define INV_TRY(call)                            \
+    do {                                         \
+        inv_status inv_try_ = (call);            \
+        if (inv_try_ != INV_OK) return inv_try_; \
     } while (0)
-#define INV_CHECK(cond, ctx, code, ...)                                                            \
-    do {                                                                                           \
-        if (!(cond)) return inv__fail((ctx), (code), __VA_ARGS__);                                 \
+#define INV_CHECK(cond, ctx, code, ...)                            \
+    do {                                                           \
+        if (!(cond)) return inv__fail((ctx), (code), __VA_ARGS__); \
     } while (0)
 
 /* What n bytes take in an arena: buffers begin at multiples of 64. */
@@ -161,16 +161,15 @@ void *inv__arena_array(inv_arena *a, size_t n, size_t size);
 
 /* Growable array inside an arena: `INV_VEC(T) v;` zero-initialised; inv_vec_push returns false on
  * no memory. Old storage stays in the arena until it is finished. */
-#define INV_VEC(T)                                                                                 \
-    struct {                                                                                       \
-        T *at;                                                                                     \
-        size_t n, cap;                                                                             \
+#define INV_VEC(T)     \
+    struct {           \
+        T *at;         \
+        size_t n, cap; \
     }
 bool inv__vec_grow(inv_arena *a, void **at, size_t *cap, size_t n, size_t size);
-#define inv_vec_push(a, v, x)                                                                      \
-    (((v)->n < (v)->cap ||                                                                         \
-      inv__vec_grow((a), (void **)(void *)&(v)->at, &(v)->cap, (v)->n + 1, sizeof *(v)->at))       \
-         ? ((v)->at[(v)->n++] = (x), true)                                                         \
+#define inv_vec_push(a, v, x)                                                                                     \
+    (((v)->n < (v)->cap || inv__vec_grow((a), (void **)(void *)&(v)->at, &(v)->cap, (v)->n + 1, sizeof *(v)->at)) \
+         ? ((v)->at[(v)->n++] = (x), true)                                                                        \
          : false)
 
 /* Growable text on the context's allocator; sticky on no memory (`s` stays a valid string). */

@@ -33,10 +33,10 @@ typedef struct finder {
     inv_arena *a;
     inv_callees callees;
     bool train_bn, cut;
-    uint32_t **formal; /* per function and formal input: roles inside */
-    use_list *use;     /* per value of g: of the initializer */
-    size_t looked;     /* nodes and values in frames so far */
-    int8_t *varied;    /* per value: its elements differ; -1: not looked yet; 0: those that were looked at do not */
+    uint32_t **formal;     /* per function and formal input: roles inside */
+    use_list *use;         /* per value of g: of the initializer */
+    size_t looked;         /* nodes and values in frames so far */
+    int8_t *varied;        /* per value: its elements differ; -1: not looked yet; 0: those that were looked at do not */
     const inv_graph *body; /* newest body of control flow that was looked into ... */
     uint32_t *inside;      /* ... and the roles of its values */
     uint32_t *inner;       /* per parameter of g: roles inside of functions and bodies; NULL: it has none there */
@@ -44,17 +44,9 @@ typedef struct finder {
 
 const char *inv_use_role_name(inv_use_role role)
 {
-    static const char *const name[] = {"nothing",
-                                       "running mean",
-                                       "running variance",
-                                       "running statistic",
-                                       "scale",
-                                       "bias",
-                                       "bias",
-                                       "weight",
-                                       "table",
-                                       "quantization scale",
-                                       "operand"};
+    static const char *const name[] = {
+        "nothing", "running mean",       "running variance", "running statistic", "scale", "bias", "bias", "weight",
+        "table",   "quantization scale", "operand"};
     return name[role];
 }
 
@@ -414,7 +406,10 @@ static inv_status find_groups(finder *f, const inv_merge_options *o, inv_merge *
     bool number = inv_shape_nelem(&v->shape) == 1;
     size_t cap = 4;
     while (cap < 2 * (size_t)m->nuse) cap *= 2;
-    struct { uint64_t key; uint32_t group1; } *slot = inv__arena_array(f->a, cap, sizeof *slot);
+    struct {
+        uint64_t key;
+        uint32_t group1;
+    } *slot = inv__arena_array(f->a, cap, sizeof *slot);
     if (!slot) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++) number = number && use[i].role == INV_USE_OPERAND;
     bool shared = number || inv_shape_nelem(&v->shape) == 0 || all_varied(f, m->param) ||
@@ -504,8 +499,11 @@ static inv_status look(finder *f, const frame *x)
             if (r == INV_NONE || inv_val(f->g, r)->within) continue; /* those inside of functions no exporter merges */
             inside = inside || fn != INV_NONE || k >= listed;
             if (fn != INV_NONE || k >= listed) continue;
-            inv_param_use u = {.node = x->outer ? x->node : g->order.at[i], .slot = x->outer ? x->slot[n->in[k]] : k,
-                               .role = role_of(f, g, n, k), .label = label_of(f, x, n), .op_type = n->op_type};
+            inv_param_use u = {.node = x->outer ? x->node : g->order.at[i],
+                               .slot = x->outer ? x->slot[n->in[k]] : k,
+                               .role = role_of(f, g, n, k),
+                               .label = label_of(f, x, n),
+                               .op_type = n->op_type};
             if (!u.label) return INV_E_NOMEM;
             if (!layer) layer = layer_of(f, x, g->order.at[i]);
             u.key = layer_key(layer, n, k, u.label);

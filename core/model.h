@@ -8,14 +8,14 @@
 
 struct inv_model {
     inv_context *ctx;
-    const char *path; /* as given to inv_model_load */
-    inv_graph *graph; /* as in the file; passes work on copies. Its tensors are views of the mapped file */
+    const char *path;   /* as given to inv_model_load */
+    inv_graph *graph;   /* as in the file; passes work on copies. Its tensors are views of the mapped file */
     inv_graph *forward; /* if `graph` is the inverse direction: as in the file; else NULL */
-    inv_layout layout; /* of what is written */
+    inv_layout layout;  /* of what is written */
     inv_form form;
     const char *const *taken; /* names of constants that the caller calls parameters (inv_model_load_with) */
     size_t ntaken;
-    void *impl;       /* importer/: mappings, facts for inspect */
+    void *impl;                        /* importer/: mappings, facts for inspect */
     void (*destroy)(inv_model *model); /* inv_model_destroy, for who does not know the importer */
 };
 

@@ -8,11 +8,11 @@ inv_hands inv_node_hands(const inv_node *n)
         const char *op;
         inv_hands hands;
     } table[] = {
-        {"Identity", INV_HANDS_SAME}, {"Cast", INV_HANDS_SAME},      {"CastLike", INV_HANDS_SAME},
-        {"Transpose", INV_HANDS_ALL}, {"Reshape", INV_HANDS_ALL},    {"Unsqueeze", INV_HANDS_ALL},
-        {"Squeeze", INV_HANDS_ALL},   {"Flatten", INV_HANDS_ALL},    {"Expand", INV_HANDS_SOME},
-        {"Tile", INV_HANDS_SOME},     {"Slice", INV_HANDS_SOME},     {"Split", INV_HANDS_SOME},
-        {"Gather", INV_HANDS_SOME},   {"GatherND", INV_HANDS_SOME},  {"GatherElements", INV_HANDS_SOME},
+        {"Identity", INV_HANDS_SAME}, {"Cast", INV_HANDS_SAME},     {"CastLike", INV_HANDS_SAME},
+        {"Transpose", INV_HANDS_ALL}, {"Reshape", INV_HANDS_ALL},   {"Unsqueeze", INV_HANDS_ALL},
+        {"Squeeze", INV_HANDS_ALL},   {"Flatten", INV_HANDS_ALL},   {"Expand", INV_HANDS_SOME},
+        {"Tile", INV_HANDS_SOME},     {"Slice", INV_HANDS_SOME},    {"Split", INV_HANDS_SOME},
+        {"Gather", INV_HANDS_SOME},   {"GatherND", INV_HANDS_SOME}, {"GatherElements", INV_HANDS_SOME},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (inv_node_is(n, table[i].op)) return table[i].hands;

@@ -38,10 +38,7 @@ static inline const char *inv_node_label(const inv_node *n)
 }
 
 /* The operator that the file's node has, or its own. */
-static inline const char *inv_node_kind(const inv_node *n)
-{
-    return n->origin_type ? n->origin_type : n->op_type;
-}
+static inline const char *inv_node_kind(const inv_node *n) { return n->origin_type ? n->origin_type : n->op_type; }
 
 /* What an operator's result is of its first input: the same elements, at the same places or at others, or some of them,
  * maybe several times. A weight is a weight behind any of these. */

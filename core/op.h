@@ -36,7 +36,7 @@ typedef struct inv_call {
     uint32_t nin, nout;
     void *ws; /* 64-byte aligned, op->workspace bytes */
     size_t ws_nbytes;
-    const inv_step *step; /* NULL while folding constants, and where `gpu` is set */
+    const inv_step *step;      /* NULL while folding constants, and where `gpu` is set */
     const struct inv_gpu *gpu; /* ops/gpu/gpu.h; NULL on the host */
 } inv_call;
 
@@ -65,7 +65,7 @@ enum {
     INV_OP_ATOMS = 1 << 8,
     /* The gradient is computed from the output, where an error counts times the gain of the operator's inverse. */
     INV_OP_FROM_OUT = 1 << 9,
-    INV_OP_CUDA_REAL = 1 << 10, /* the column `cuda` takes float32 and float64 only */
+    INV_OP_CUDA_REAL = 1 << 10,   /* the column `cuda` takes float32 and float64 only */
     INV_OP_ELEMENTWISE = 1 << 11, /* operands broadcast, read at the output's index; no attribute is about axes */
     INV_OP_STRAIGHT = 1 << 12,    /* its gradient is a convention, not the derivative */
     INV_OP_EXPLAINS = 1 << 13,    /* where its kernels fail, the context has a message already */
@@ -76,14 +76,14 @@ enum {
 
 /* What the time of an operator grows with: one measured rate each (core/cost.h). */
 typedef enum inv_work {
-    INV_WORK_STREAM,   /* bytes, in order: element-wise arithmetic. What rows are that say nothing else */
-    INV_WORK_MOVE,     /* bytes, out of order: transposing, splitting, joining, gathering */
-    INV_WORK_SUM,      /* bytes: sums, statistics, gradients with such */
-    INV_WORK_APPLY,    /* bytes: normalising by statistics that are known, or by those of a row */
-    INV_WORK_MATH,     /* elements of the largest operand: exponentials and their like */
-    INV_WORK_SCALAR,   /* flops, in loops of their own */
-    INV_WORK_MATRIX,   /* flops of matrix products */
-    INV_WORK_CONV,     /* flops of convolutions, and of their gradients by the input */
+    INV_WORK_STREAM,     /* bytes, in order: element-wise arithmetic. What rows are that say nothing else */
+    INV_WORK_MOVE,       /* bytes, out of order: transposing, splitting, joining, gathering */
+    INV_WORK_SUM,        /* bytes: sums, statistics, gradients with such */
+    INV_WORK_APPLY,      /* bytes: normalising by statistics that are known, or by those of a row */
+    INV_WORK_MATH,       /* elements of the largest operand: exponentials and their like */
+    INV_WORK_SCALAR,     /* flops, in loops of their own */
+    INV_WORK_MATRIX,     /* flops of matrix products */
+    INV_WORK_CONV,       /* flops of convolutions, and of their gradients by the input */
     INV_WORK_CONV_POINT, /* ... with filters of one element */
     INV_WORK_CONV_DEPTH, /* ... in groups */
     INV_WORK_FILTER,     /* flops of the gradients by the filter, likewise */
@@ -93,8 +93,8 @@ typedef enum inv_work {
 } inv_work;
 
 typedef struct inv_op_def {
-    size_t size;          /* sizeof(inv_op_def) */
-    const char *domain;   /* "" ai.onnx; "ai.invonnx.ir" for operators of our own */
+    size_t size;        /* sizeof(inv_op_def) */
+    const char *domain; /* "" ai.onnx; "ai.invonnx.ir" for operators of our own */
     const char *name;
     int since;            /* first opset of this form */
     int until;            /* last opset of this form; 0: newest */
@@ -105,7 +105,7 @@ typedef struct inv_op_def {
     /* Slot of an optional input of the result's shape that the result is added to, or from which it is taken away if
      * attribute `minus` is 1 (passes/autodiff/grad.c, passes/match/fuse_inverse.c). 0: has none. */
     uint32_t onto;
-    uint32_t writes;  /* bit i: input i is modified (persistent values, commit part only) */
+    uint32_t writes; /* bit i: input i is modified (persistent values, commit part only) */
     /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. Required. */
     inv_status (*infer)(inv_graph *g, inv_node *n);
     /* Rewrites to canonical operators: out[] gets one value per output. NULL: canonical itself.
@@ -120,7 +120,7 @@ typedef struct inv_op_def {
     /* Whether output k is a run of input 0's bytes, from *offset on: where it stands there nothing is copied. NULL: it
      * is not. */
     bool (*part)(const inv_graph *g, const inv_node *n, uint32_t k, size_t *offset);
-    inv_work (*work)(const inv_graph *g, const inv_node *n);    /* NULL: INV_WORK_STREAM */
+    inv_work (*work)(const inv_graph *g, const inv_node *n); /* NULL: INV_WORK_STREAM */
     const char *const *cases; /* NULL-terminated, e.g. "y = LeakyRelu<alpha = 0.1>(float[2,3] x)" */
     const char *doc;          /* one line: what, formula, source */
 } inv_op_def;

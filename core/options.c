@@ -12,6 +12,7 @@
 
 /* --- the size --- */
 
+/* clang-format off */
 /* Every field. A caller's struct may end behind any of them, it may be of an older version, but not within one. */
 static const struct {
     size_t at, nbytes;
@@ -28,6 +29,7 @@ static const struct {
     F(may_commit_opaque)
 #undef F
 };
+/* clang-format on */
 _Static_assert(AT(may_commit_opaque) + sizeof(void *) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
@@ -55,8 +57,10 @@ static inv_status check_enums(inv_context *ctx, const O *o)
     const struct {
         const char *name;
         unsigned value, last;
-    } enums[] = {{"purpose", (unsigned)o->purpose, INV_FOR_TRAIN},       {"loss", (unsigned)o->loss, INV_LOSS_HUBER},
-                 {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},    {"guard", (unsigned)o->guard, INV_GUARD_OFF},
+    } enums[] = {{"purpose", (unsigned)o->purpose, INV_FOR_TRAIN},
+                 {"loss", (unsigned)o->loss, INV_LOSS_HUBER},
+                 {"memory", (unsigned)o->memory, INV_MEMORY_OFFLOAD},
+                 {"guard", (unsigned)o->guard, INV_GUARD_OFF},
                  {"optimizer", (unsigned)o->optimizer, INV_OPT_ADAMW}};
     for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
         INV_CHECK(enums[i].value <= enums[i].last, ctx, INV_E_ARG, "%s is %d: there are 0 to %u",
@@ -115,8 +119,10 @@ static inv_status check_lists(inv_context *ctx, const O *o)
         const char *name;
         const char *const *item;
         size_t n;
-    } lists[] = {{"loss_outputs", o->loss_outputs, o->nloss_outputs}, {"keep", o->keep, o->nkeep},
-                 {"train_only", o->train_only, o->ntrain_only},       {"freeze", o->freeze, o->nfreeze},
+    } lists[] = {{"loss_outputs", o->loss_outputs, o->nloss_outputs},
+                 {"keep", o->keep, o->nkeep},
+                 {"train_only", o->train_only, o->ntrain_only},
+                 {"freeze", o->freeze, o->nfreeze},
                  {"tied", o->tied, o->ntied},
                  {"constant_inputs", o->constant_inputs, o->nconstant_inputs}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
@@ -149,8 +155,8 @@ inv_status inv__modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t
 static inv_status check_array(inv_context *ctx, const char *what, const inv_array *a, int64_t least)
 {
     const char *name = a->name ? a->name : "";
-    INV_CHECK(a->rank >= 0 && a->rank <= INV_MAX_RANK, ctx, INV_E_SHAPE,
-              "%s '%s' has rank %d, at most %d is supported", what, name, a->rank, INV_MAX_RANK);
+    INV_CHECK(a->rank >= 0 && a->rank <= INV_MAX_RANK, ctx, INV_E_SHAPE, "%s '%s' has rank %d, at most %d is supported",
+              what, name, a->rank, INV_MAX_RANK);
     INV_CHECK(!a->rank || a->dims, ctx, INV_E_ARG, "%s '%s' has rank %d, but its dims are NULL", what, name, a->rank);
     for (int d = 0; d < a->rank; d++)
         INV_CHECK(a->dims[d] >= least, ctx, INV_E_SHAPE, "%s '%s' has extent %lld in dimension %d", what, name,

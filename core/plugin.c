@@ -29,7 +29,8 @@ static inv_status missing(inv_registry *r, const char *symbol)
 {
     return inv__fail(r->ctx, INV_E_ABI,
                      "it does not export %s, so it is no plugin of this program: write INV_INVERSES or INV_PLUGIN of "
-                     "invonnx/plugin.h in it, and compile it with -DINV_PLUGIN_SHARED", symbol);
+                     "invonnx/plugin.h in it, and compile it with -DINV_PLUGIN_SHARED",
+                     symbol);
 }
 
 /* A function pointer cannot be had from an object pointer otherwise in standard C. */
@@ -62,8 +63,10 @@ static bool cut_off(const opened *o)
 
 static inv_status load_object(inv_registry *r, inv_plugin *p, const opened *o)
 {
-    INV_CHECK(!cut_off(o), r->ctx, INV_E_IO, "it is a shared object that has been cut off: parts of it that its header "
-              "speaks of lie behind its end, at %zu bytes", o->nbytes);
+    INV_CHECK(!cut_off(o), r->ctx, INV_E_IO,
+              "it is a shared object that has been cut off: parts of it that its header "
+              "speaks of lie behind its end, at %zu bytes",
+              o->nbytes);
     /* Without a slash it would be looked for among the system's libraries. */
     const char *path = strchr(p->path, '/') ? p->path : inv__arena_printf(&r->arena, "./%s", p->path);
     if (!path) return INV_E_NOMEM;
@@ -147,7 +150,8 @@ static inv_status load_by_kind(inv_registry *r, inv_plugin *p)
         else if (ends_with(p->path, ".onnx")) s = r->pairs(r, p->path);
         else if (ends_with(p->path, ".rules") || begins_with_rule(&o)) s = load_text(r, &o);
         else
-            s = inv__fail(r->ctx, INV_E_PARSE, "it is no plugin: neither a shared object, nor a text whose first line "
+            s = inv__fail(r->ctx, INV_E_PARSE,
+                          "it is no plugin: neither a shared object, nor a text whose first line "
                           "is 'rule NAME', nor a model NAME.onnx");
     }
     if (o.f) fclose(o.f);

@@ -34,19 +34,19 @@ typedef struct inv_volume {
  * values of g. */
 typedef struct inv_volumes {
     inv_graph *g;
-    const char *by_rules;                 /* [N] */
-    const char *const *z;                 /* the outputs that it is about */
+    const char *by_rules; /* [N] */
+    const char *const *z; /* the outputs that it is about */
     size_t nz;
-    const char *own, *sum, *difference;   /* if compared: the model's own, [N] or [1]; sum of by_rules, and of that less
-                                             own, over the batch */
+    const char *own, *sum, *difference; /* if compared: the model's own, [N] or [1]; sum of by_rules, and of that less
+                                           own, over the batch */
 } inv_volumes;
 
 /* One way to get a value from others: the nodes are a template outside of the order. */
 typedef struct inv_edge {
     const inv_inverse_def *rule;
-    inv_id frees;     /* forward value */
-    inv_id forward;   /* the node that is solved */
-    inv_id result;    /* template value that equals `frees` */
+    inv_id frees;   /* forward value */
+    inv_id forward; /* the node that is solved */
+    inv_id result;  /* template value that equals `frees` */
     const inv_id *node;
     uint32_t nnode;
     double flops;
@@ -56,16 +56,16 @@ typedef struct inv_edge {
     double kept;        /* bytes of that */
     double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
     const inv_volume *volume;
-    bool joined;       /* the node that gives an operand is part of it (passes/match/fuse_inverse.c) */
+    bool joined; /* the node that gives an operand is part of it (passes/match/fuse_inverse.c) */
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;
     const char *kind;
-    inv_id anchor;                /* last node of the pattern */
-    uint32_t at;                  /* its position */
-    const inv_id *node;           /* pattern nodes and the regions' nodes */
-    uint32_t nnode, npattern;     /* the first npattern are the pattern's own */
-    const inv_id *in, *out;       /* values */
+    inv_id anchor;            /* last node of the pattern */
+    uint32_t at;              /* its position */
+    const inv_id *node;       /* pattern nodes and the regions' nodes */
+    uint32_t nnode, npattern; /* the first npattern are the pattern's own */
+    const inv_id *in, *out;   /* values */
     uint32_t nin, nout;
     uint32_t nrule_in, nrule_out; /* the first of them are those that the rule is about */
     double gain, bound; /* of errors of what leaves, on the way to what is freed, in[0]; INFINITY; NAN: no way */
@@ -118,14 +118,14 @@ typedef enum inv_choice { INV_STORED, INV_RECOMPUTED, INV_INVERTED, INV_OFFLOADE
 
 /* Why a value is stored. */
 typedef enum inv_stored_why {
-    INV_STORED_NOT,    /* it is not */
-    INV_STORED_ALL,    /* everything is */
-    INV_STORED_RESULT, /* the caller reads it */
-    INV_STORED_ASKED,  /* keep or a mode names it */
-    INV_STORED_GUARD,  /* the guard has refused its reconstruction */
-    INV_STORED_ONCE,   /* its operator is never run twice */
-    INV_STORED_INPUT,  /* the caller's: not computed, so it would be copied again */
-    INV_STORED_BASE,   /* others are rebuilt from it */
+    INV_STORED_NOT,     /* it is not */
+    INV_STORED_ALL,     /* everything is */
+    INV_STORED_RESULT,  /* the caller reads it */
+    INV_STORED_ASKED,   /* keep or a mode names it */
+    INV_STORED_GUARD,   /* the guard has refused its reconstruction */
+    INV_STORED_ONCE,    /* its operator is never run twice */
+    INV_STORED_INPUT,   /* the caller's: not computed, so it would be copied again */
+    INV_STORED_BASE,    /* others are rebuilt from it */
     INV_STORED_CHEAPER, /* than the arithmetic that gives it back, within the bytes there are; or all that could is
                          * ruled out */
     INV_STORED_WHYS
@@ -145,8 +145,8 @@ typedef enum inv_way {
 typedef struct inv_choice_row {
     inv_id value;
     inv_choice choice;
-    const char *by; /* rule, for inverted; node, for recomputed */
-    bool moved;     /* without arithmetic */
+    const char *by;      /* rule, for inverted; node, for recomputed */
+    bool moved;          /* without arithmetic */
     uint8_t stored, way; /* inv_stored_why, inv_way */
     const char *rule;    /* the best of those that free it; NULL: none */
 } inv_choice_row;
@@ -177,10 +177,10 @@ typedef struct inv_left_slot {
 /* What the purpose `check` computes of one inverse (passes/match/check_inverses.c): values of the plan. Fingerprints as
  * GuardSum gives them: element 4 is the sum of squares, element 5 the number of elements that are not finite. */
 typedef struct inv_check {
-    uint32_t edge;              /* index in the matches */
-    inv_id value, off;          /* fingerprints: of what is freed, of what comes back less that */
-    inv_id most;                /* largest magnitude of that difference */
-    inv_id spread;              /* largest entry of the edge's `spread`; INV_NONE */
+    uint32_t edge;               /* index in the matches */
+    inv_id value, off;           /* fingerprints: of what is freed, of what comes back less that */
+    inv_id most;                 /* largest magnitude of that difference */
+    inv_id spread;               /* largest entry of the edge's `spread`; INV_NONE */
     inv_id start, moved, change; /* float64: fingerprints of what the inverse starts from, of by how much that was
                                     moved, of by how much its result moved. INV_NONE: not measured */
 } inv_check;
@@ -194,7 +194,7 @@ typedef struct inv_fired {
     const inv_inverse_def *rule; /* NULL: computed again, or offloaded */
     bool joined;                 /* by the edge that fuse_inverse.c has made of the rule's */
     bool offload;
-    const inv_id *value;         /* what is wanted of it */
+    const inv_id *value; /* what is wanted of it */
     uint32_t nvalue;
 } inv_fired;
 
@@ -233,18 +233,18 @@ typedef struct inv_plan {
     INV_VEC(inv_left_slot) left;
     INV_VEC(inv_check) check;
     INV_VEC(inv_guarded_row) guarded; /* by guard slot */
-    inv_id loss, correct;    /* values; INV_NONE */
-    inv_id total;            /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
-    inv_id finite;           /* value: how many entries of the gradients are not finite; INV_NONE */
-    inv_live *live;          /* per position of g->order */
-    double *seconds;         /* likewise: predicted by options.costs; NULL: there are none */
-    double store_seconds;    /* predicted of the step with everything stored */
+    inv_id loss, correct;             /* values; INV_NONE */
+    inv_id total;         /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
+    inv_id finite;        /* value: how many entries of the gradients are not finite; INV_NONE */
+    inv_live *live;       /* per position of g->order */
+    double *seconds;      /* likewise: predicted by options.costs; NULL: there are none */
+    double store_seconds; /* predicted of the step with everything stored */
     double flops, store_flops, guard_flops;
-    double overhead, bound;  /* cost over that of storing everything; that of any plan within these bytes, at least */
+    double overhead, bound; /* cost over that of storing everything; that of any plan within these bytes, at least */
     size_t transient, activation_peak, workspace_peak; /* bytes */
-    size_t host;             /* bytes of host memory, for what is offloaded */
-    size_t load;             /* lower bound of `transient` for this order: most bytes live at once */
-    size_t store_transient;  /* of the same plan with everything stored */
+    size_t host;                                       /* bytes of host memory, for what is offloaded */
+    size_t load;                        /* lower bound of `transient` for this order: most bytes live at once */
+    size_t store_transient;             /* of the same plan with everything stored */
     size_t peak_at, activation_peak_at; /* positions: of `load`, of the activation peak */
 } inv_plan;
 
@@ -273,7 +273,7 @@ typedef struct inv_home {
     const char *name; /* PARAM: the initializer's */
     inv_dtype dtype;  /* in the arena */
     inv_shape shape;
-    inv_data data;    /* initial contents; bytes NULL: zero */
+    inv_data data; /* initial contents; bytes NULL: zero */
     bool trainable;
     size_t offset, nbytes;
 } inv_home;
@@ -301,13 +301,13 @@ typedef struct inv_program {
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_home) home;
     struct inv_home_index *home_index; /* passes/persistent_storage.c */
-    INV_VEC(inv_anchor) anchor; /* values kept because a guard refused what stood for them */
+    INV_VEC(inv_anchor) anchor;        /* values kept because a guard refused what stood for them */
     double max_drift;
-    size_t budget_left; /* of options.budget for control and the transient part; 0: there is none */
-    size_t refused;     /* bytes that the largest of the plans takes that the budget has no room for */
+    size_t budget_left;  /* of options.budget for control and the transient part; 0: there is none */
+    size_t refused;      /* bytes that the largest of the plans takes that the budget has no room for */
     const char *refusal; /* what to say about that one */
     size_t persistent, control, transient, store_peak;
-    size_t host;  /* bytes of host memory for what is offloaded: the largest plan's */
+    size_t host;   /* bytes of host memory for what is offloaded: the largest plan's */
     bool smallest; /* without a budget: the smallest peak, whatever it costs */
     /* Plans again from the graphs at hand, by a search, with the options' memory, keep and modes and the anchors as
      * they are now. `transient` and `control` grow from what they are. On failure the plans are as before. */
@@ -323,9 +323,9 @@ typedef struct inv_program {
 typedef struct inv_request {
     const inv_session_options *options;
     inv_purpose purpose;
-    int64_t batch;      /* rows; 0: as the given shapes say */
-    bool rebatch;       /* dims[0] may differ from the model's fixed extent */
-    bool optimize;      /* emit the update */
+    int64_t batch; /* rows; 0: as the given shapes say */
+    bool rebatch;  /* dims[0] may differ from the model's fixed extent */
+    bool optimize; /* emit the update */
 } inv_request;
 
 /* Turns value v into the output of a Feed node with a new slot; the node. */

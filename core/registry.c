@@ -43,10 +43,8 @@ static size_t lower_bound(const inv_registry *r, const char *domain, const char 
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
         int c = compare_key(r->op.at[mid].def, domain, name);
-        if (c < 0 || (c == 0 && r->op.at[mid].def->since < since))
-            lo = mid + 1;
-        else
-            hi = mid;
+        if (c < 0 || (c == 0 && r->op.at[mid].def->since < since)) lo = mid + 1;
+        else hi = mid;
     }
     return lo;
 }
@@ -88,15 +86,9 @@ const inv_op_def *inv_registry_op(const inv_registry *r, const char *domain, con
     return op || *domain ? op : find_op(r, OWN_DOMAIN, name, 0);
 }
 
-size_t inv_registry_nops(const inv_registry *r)
-{
-    return r->op.n;
-}
+size_t inv_registry_nops(const inv_registry *r) { return r->op.n; }
 
-const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i)
-{
-    return i < r->op.n ? r->op.at[i].def : NULL;
-}
+const inv_op_def *inv_registry_op_at(const inv_registry *r, size_t i) { return i < r->op.n ? r->op.at[i].def : NULL; }
 
 /* --- arity, from the name lists of a row --- */
 

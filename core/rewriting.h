@@ -11,13 +11,13 @@
 
 /* A node of the file, perhaps with other names (raw bytes else), or a new one: a call, or part of an inverse. */
 typedef struct inv_outline_node {
-    uint32_t source;             /* inv_node.source of the file's node; INV_NONE: new */
-    const char *domain, *op_type; /* of new nodes; domain "" is ai.onnx */
-    const char *name;            /* of new nodes; may be "" */
-    bool renamed;                /* ... of a node of the file, too */
+    uint32_t source;                    /* inv_node.source of the file's node; INV_NONE: new */
+    const char *domain, *op_type;       /* of new nodes; domain "" is ai.onnx */
+    const char *name;                   /* of new nodes; may be "" */
+    bool renamed;                       /* ... of a node of the file, too */
     const char *const *in, *const *out; /* value names, "" where omitted; of nodes of either kind */
     uint32_t nin, nout;
-    uint32_t ncaptured;  /* of the inputs, the last: what bodies of control flow read, which the file does not list */
+    uint32_t ncaptured;   /* of the inputs, the last: what bodies of control flow read, which the file does not list */
     const inv_attr *attr; /* of new nodes: ints, floats, strings, lists of them, tensors */
     uint32_t nattr;
 } inv_outline_node;
@@ -39,10 +39,10 @@ typedef struct inv_outline_tensor {
 
 /* An input or output of the main graph. */
 typedef struct inv_outline_port {
-    const char *name;     /* as one of the file's inputs or outputs, whose declaration is taken; */
-    inv_dtype dtype;      /* or, if this is not NONE, a new one, */
-    const char *symbol;   /* of one axis: its symbol; NULL: ... */
-    int64_t extent;       /* ... its extent; below 0: open */
+    const char *name;   /* as one of the file's inputs or outputs, whose declaration is taken; */
+    inv_dtype dtype;    /* or, if this is not NONE, a new one, */
+    const char *symbol; /* of one axis: its symbol; NULL: ... */
+    int64_t extent;     /* ... its extent; below 0: open */
 } inv_outline_port;
 
 typedef struct inv_outline_fact {
@@ -51,19 +51,19 @@ typedef struct inv_outline_fact {
 
 /* What became of a block: a row of the report. */
 typedef struct inv_outline_block {
-    uint32_t block;              /* index in the matches of the graph that was looked at */
-    uint32_t at;                 /* index of the function; its inverse, if it has one, is the next */
-    const char *function;        /* NULL: left as it was, for `reason` */
-    const char *parent;          /* function that calls it; NULL: the main graph */
-    const char *inverse;         /* NULL: has none, for `reason` */
+    uint32_t block;                          /* index in the matches of the graph that was looked at */
+    uint32_t at;                             /* index of the function; its inverse, if it has one, is the next */
+    const char *function;                    /* NULL: left as it was, for `reason` */
+    const char *parent;                      /* function that calls it; NULL: the main graph */
+    const char *inverse;                     /* NULL: has none, for `reason` */
     const char *const *freed, *const *given; /* values that the inverse gives; others that it needs besides outputs */
     uint32_t nfreed, ngiven;
-    double gain;                 /* product of the gains of the inverses used; INFINITY: unbounded */
+    double gain; /* product of the gains of the inverses used; INFINITY: unbounded */
     const char *reason;
 } inv_outline_block;
 
 typedef struct inv_outline {
-    bool rewritten; /* the blocks of an earlier rewriting give way to those here */
+    bool rewritten;         /* the blocks of an earlier rewriting give way to those here */
     inv_outline_nodes node; /* of the main graph, in execution order */
     INV_VEC(inv_outline_function) function;
     INV_VEC(inv_outline_tensor) tensor; /* initializers to add */
@@ -75,8 +75,8 @@ typedef struct inv_outline {
     INV_VEC(inv_outline_fact) fact;
     INV_VEC(inv_outline_block) block;
     INV_VEC(const char *) fixed; /* inputs whose given values decided what was looked at: inverses hold for these */
-    bool inference;                     /* the file's nodes in the form for inference (core/inference.h) */
-    inv_weight_source source; /* of the file's initializers; NULL: none changed */
+    bool inference;              /* the file's nodes in the form for inference (core/inference.h) */
+    inv_weight_source source;    /* of the file's initializers; NULL: none changed */
     void *opaque;
 } inv_outline;
 
@@ -86,10 +86,10 @@ typedef struct inv_rewriting {
     inv_arena a;
     inv_graph *flat, *g; /* the file's nodes, and the canonical ones; may be NULL */
     inv_outline outline;
-    inv_graph *reversed;        /* the inverse direction in memory, in an arena of its own; else NULL */
-    size_t ninverse;            /* of a reversal: local inverses used, ... */
-    double gain;                /* ... product of their gains */
-    const char *const *notes;   /* ... and what else there is to say */
+    inv_graph *reversed;      /* the inverse direction in memory, in an arena of its own; else NULL */
+    size_t ninverse;          /* of a reversal: local inverses used, ... */
+    double gain;              /* ... product of their gains */
+    const char *const *notes; /* ... and what else there is to say */
     size_t nnotes;
     void *maker; /* of the outline's tensors (passes/export/rewrite.c) */
     void (*release)(void *maker);

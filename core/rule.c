@@ -8,10 +8,12 @@
 
 enum { MOST_EXITS = 4 }; /* as matching has room for */
 
+/* clang-format off */
 #define TEXT(field) {#field, offsetof(inv_inverse_def, field)}
 const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve), TEXT(frees), TEXT(when),
                                            TEXT(gain), TEXT(logdet), TEXT(refuse), TEXT(remedy), TEXT(saves),
                                            TEXT(doc),  {NULL, 0}};
+/* clang-format on */
 #undef TEXT
 
 /* Names of a pattern, and what solving adds to them. */
@@ -63,9 +65,8 @@ static bool plain_name(inv_arena *a, const char *name, bool may_be_param, const 
 static inv_status check_form(inv_registry *r, const char *rule, const char *what, const inv_stmt *s)
 {
     const bool region = strcmp(s->op, "region") == 0;
-    INV_CHECK(s->nout && (s->nin || !region), r->ctx, INV_E_PARSE,
-              "inverse rule '%s', %s: %s without %s", rule, what, s->op,
-              s->nout ? "an input" : "a name for what it gives");
+    INV_CHECK(s->nout && (s->nin || !region), r->ctx, INV_E_PARSE, "inverse rule '%s', %s: %s without %s", rule, what,
+              s->op, s->nout ? "an input" : "a name for what it gives");
     INV_CHECK(!region || (s->nin == 1 && s->nout <= MOST_EXITS && strcmp(what, "match") == 0), r->ctx, INV_E_PARSE,
               "inverse rule '%s', %s: a region has one entry and at most %d exits, and stands in match", rule, what,
               MOST_EXITS);
@@ -155,8 +156,7 @@ static inv_status check_saves(inv_registry *r, inv_arena *a, const inv_inverse_d
         INV_TRY(check_form(r, d->name, "saves", s));
         for (uint32_t k = 0; k < s->nin; k++)
             INV_CHECK(has(known, s->in[k]), r->ctx, INV_E_PARSE,
-                      "inverse rule '%s', saves: %s reads '%s', which nothing gives", d->name, s->op,
-                      s->in[k]);
+                      "inverse rule '%s', saves: %s reads '%s', which nothing gives", d->name, s->op, s->in[k]);
         for (uint32_t k = 0; k < s->nout; k++) {
             INV_CHECK(!has(known, s->out[k]), r->ctx, INV_E_PARSE, "inverse rule '%s', saves: '%s' is there already",
                       d->name, s->out[k]);
@@ -184,7 +184,8 @@ static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_d
             const bool frees = strcmp(s->out[k], d->frees) == 0;
             INV_CHECK(frees ? !freed : !has(known, s->out[k]), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', solve: '%s' is there already; what is computed on the way has a name of its "
-                      "own", d->name, s->out[k]);
+                      "own",
+                      d->name, s->out[k]);
             INV_TRY(note(r, a, d->name, known, s->out[k]));
             freed = freed || frees;
         }
@@ -220,8 +221,7 @@ static inv_status check_cases(inv_registry *r, const inv_inverse_def *d)
         inv_status s = inv_graph_parse(r->ctx, d->cases[i], &g);
         if (s == INV_OK) inv_graph_destroy(g);
         else if (s != INV_E_NOMEM)
-            return inv__fail(r->ctx, s, "inverse rule '%s', case %zu: %s", d->name, i + 1,
-                             inv_context_message(r->ctx));
+            return inv__fail(r->ctx, s, "inverse rule '%s', case %zu: %s", d->name, i + 1, inv_context_message(r->ctx));
         else return s;
     }
     return INV_OK;
@@ -353,7 +353,8 @@ static inv_status settle_text(inv_registry *r, inv_arena *a, const char *rule, c
         if (!op) return unknown(r, rule, &st.at[i], st.at[i].op, strlen(st.at[i].op));
         INV_CHECK(inv_op_computes(op), r->ctx, INV_E_UNSUPPORTED_OP,
                   "inverse rule '%s', %s: '%s' is no canonical operator (`invonnx ops`: forward yes) that only "
-                  "computes from its inputs", rule, what, op->name);
+                  "computes from its inputs",
+                  rule, what, op->name);
     }
     return INV_OK;
 }
@@ -427,10 +428,7 @@ inv_status inv_registry_add_inverse(inv_registry *r, const inv_inverse_def *def)
     return INV_OK;
 }
 
-size_t inv_registry_ninverses(const inv_registry *r)
-{
-    return r->inverse.n;
-}
+size_t inv_registry_ninverses(const inv_registry *r) { return r->inverse.n; }
 
 const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i)
 {

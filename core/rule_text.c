@@ -54,11 +54,11 @@ void inv_rule_print(const inv_inverse_def *d, inv_str *out)
 typedef struct reader {
     inv_registry *r;
     inv_arena arena;
-    int line;             /* of the text, from 1 */
-    inv_inverse_def rule; /* name NULL: none yet; its texts are pieces of the file */
+    int line;                                 /* of the text, from 1 */
+    inv_inverse_def rule;                     /* name NULL: none yet; its texts are pieces of the file */
     int rule_line, field_line[16], case_line; /* by index in inv__rule_fields */
     INV_VEC(const char *) cases;
-    char *end;             /* of the text that a line which begins with | goes on with; NULL: there is none */
+    char *end; /* of the text that a line which begins with | goes on with; NULL: there is none */
 } reader;
 
 static inv_status wrong(reader *x, const char *what, const char *word)

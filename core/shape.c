@@ -8,6 +8,7 @@
 
 #include "core/mem.h"
 
+/* clang-format off */
 static const struct {
     const char *name;
     size_t size;
@@ -20,17 +21,12 @@ static const struct {
              /* small types: rounded to, never computed with */
              {"float8e4m3fn", 0},   {"float8e4m3fnuz", 0}, {"float8e5m2", 0}, {"float8e5m2fnuz", 0}, {"uint4", 0},
              {"int4", 0},           {"float4e2m1", 0},     {"float8e8m0", 0}, {"uint2", 0},          {"int2", 0}};
+/* clang-format on */
 #define NTYPES (sizeof types / sizeof *types)
 
-size_t inv_dtype_size(inv_dtype t)
-{
-    return (size_t)t < NTYPES ? types[t].size : 0;
-}
+size_t inv_dtype_size(inv_dtype t) { return (size_t)t < NTYPES ? types[t].size : 0; }
 
-const char *inv_dtype_name(inv_dtype t)
-{
-    return (size_t)t < NTYPES ? types[t].name : "unknown";
-}
+const char *inv_dtype_name(inv_dtype t) { return (size_t)t < NTYPES ? types[t].name : "unknown"; }
 
 bool inv_dtype_parse(const char *name, inv_dtype *out)
 {
@@ -43,22 +39,13 @@ bool inv_dtype_parse(const char *name, inv_dtype *out)
     return false;
 }
 
-bool inv_dtype_is_float(inv_dtype t)
-{
-    return t == INV_F32 || t == INV_F64 || t == INV_F16 || t == INV_BF16;
-}
+bool inv_dtype_is_float(inv_dtype t) { return t == INV_F32 || t == INV_F64 || t == INV_F16 || t == INV_BF16; }
 
 /* --- shapes --- */
 
-inv_shape inv_shape_unknown(void)
-{
-    return (inv_shape){.rank = -1};
-}
+inv_shape inv_shape_unknown(void) { return (inv_shape){.rank = -1}; }
 
-inv_shape inv_shape_scalar(void)
-{
-    return (inv_shape){.rank = 0};
-}
+inv_shape inv_shape_scalar(void) { return (inv_shape){.rank = 0}; }
 
 inv_shape inv_shape_of(int rank, const int64_t *dim)
 {
@@ -123,14 +110,10 @@ bool inv_shape_broadcast(const inv_shape *a, const inv_shape *b, inv_shape *out)
     for (int i = 0; i < s.rank; i++) {
         int ia = i - (s.rank - a->rank), ib = i - (s.rank - b->rank);
         int64_t da = ia < 0 ? 1 : a->dim[ia], db = ib < 0 ? 1 : b->dim[ib];
-        if (da == db || db == 1)
-            s.dim[i] = da;
-        else if (da == 1)
-            s.dim[i] = db;
-        else if (da < 0 || db < 0)
-            s.dim[i] = da < 0 ? db : da; /* the known one, which is more than 1 */
-        else
-            return false;
+        if (da == db || db == 1) s.dim[i] = da;
+        else if (da == 1) s.dim[i] = db;
+        else if (da < 0 || db < 0) s.dim[i] = da < 0 ? db : da; /* the known one, which is more than 1 */
+        else return false;
     }
     *out = s;
     return true;
@@ -183,12 +166,9 @@ static double small_to_double(uint16_t h, int mbits)
     int ebits = 15 - mbits, bias = (1 << (ebits - 1)) - 1;
     int m = h & ((1 << mbits) - 1), e = (h >> mbits) & ((1 << ebits) - 1);
     double v;
-    if (e == (1 << ebits) - 1)
-        v = m ? (double)NAN : (double)INFINITY;
-    else if (e == 0)
-        v = ldexp(m, 1 - bias - mbits);
-    else
-        v = ldexp(m + (1 << mbits), e - bias - mbits);
+    if (e == (1 << ebits) - 1) v = m ? (double)NAN : (double)INFINITY;
+    else if (e == 0) v = ldexp(m, 1 - bias - mbits);
+    else v = ldexp(m + (1 << mbits), e - bias - mbits);
     return h & 0x8000u ? -v : v;
 }
 
@@ -200,12 +180,9 @@ static uint16_t double_to_small(double v, int mbits)
     if (isnan(v)) return (uint16_t)(inf | (1 << (mbits - 1)));
     int e;
     double a = fabs(v), m = frexp(a, &e);
-    if (isinf(v) || e > bias + 1)
-        bits = inf;
-    else if (a == 0.0 || e - 1 < 1 - bias)
-        bits = (int)nearbyint(ldexp(a, bias - 1 + mbits));
-    else
-        bits = ((e - 1 + bias) << mbits) + (int)nearbyint(ldexp(m, mbits + 1)) - (1 << mbits);
+    if (isinf(v) || e > bias + 1) bits = inf;
+    else if (a == 0.0 || e - 1 < 1 - bias) bits = (int)nearbyint(ldexp(a, bias - 1 + mbits));
+    else bits = ((e - 1 + bias) << mbits) + (int)nearbyint(ldexp(m, mbits + 1)) - (1 << mbits);
     if (bits > inf) bits = inf;
     return (uint16_t)(bits | (signbit(v) ? 0x8000 : 0));
 }
@@ -240,56 +217,36 @@ LOADER(int64_t)
 double inv_elem_double(const void *data, inv_dtype t, size_t i)
 {
     switch (t) {
-    case INV_F32:
-        return (double)LOAD(float, data, i);
-    case INV_F64:
-        return LOAD(double, data, i);
-    case INV_F16:
-        return small_to_double(LOAD(uint16_t, data, i), 10);
-    case INV_BF16:
-        return small_to_double(LOAD(uint16_t, data, i), 7);
-    case INV_U64:
-        return (double)LOAD(uint64_t, data, i);
-    default:
-        return inv_dtype_bits(t) ? inv_small_elem(data, t, i) : (double)inv_elem_int(data, t, i);
+    case INV_F32: return (double)LOAD(float, data, i);
+    case INV_F64: return LOAD(double, data, i);
+    case INV_F16: return small_to_double(LOAD(uint16_t, data, i), 10);
+    case INV_BF16: return small_to_double(LOAD(uint16_t, data, i), 7);
+    case INV_U64: return (double)LOAD(uint64_t, data, i);
+    default: return inv_dtype_bits(t) ? inv_small_elem(data, t, i) : (double)inv_elem_int(data, t, i);
     }
 }
 
 int64_t inv_elem_int(const void *data, inv_dtype t, size_t i)
 {
     switch (t) {
-    case INV_U8:
-        return LOAD(uint8_t, data, i);
-    case INV_BOOL:
-        return LOAD(uint8_t, data, i) != 0;
-    case INV_I8:
-        return LOAD(int8_t, data, i);
-    case INV_U16:
-        return LOAD(uint16_t, data, i);
-    case INV_I16:
-        return LOAD(int16_t, data, i);
-    case INV_U32:
-        return LOAD(uint32_t, data, i);
-    case INV_I32:
-        return LOAD(int32_t, data, i);
-    case INV_U64:
-        return (int64_t)LOAD(uint64_t, data, i);
-    case INV_I64:
-        return LOAD(int64_t, data, i);
+    case INV_U8: return LOAD(uint8_t, data, i);
+    case INV_BOOL: return LOAD(uint8_t, data, i) != 0;
+    case INV_I8: return LOAD(int8_t, data, i);
+    case INV_U16: return LOAD(uint16_t, data, i);
+    case INV_I16: return LOAD(int16_t, data, i);
+    case INV_U32: return LOAD(uint32_t, data, i);
+    case INV_I32: return LOAD(int32_t, data, i);
+    case INV_U64: return (int64_t)LOAD(uint64_t, data, i);
+    case INV_I64: return LOAD(int64_t, data, i);
     case INV_F32:
     case INV_F64:
     case INV_F16:
-    case INV_BF16:
-        return to_int(inv_elem_double(data, t, i));
-    default:
-        return inv_dtype_bits(t) ? to_int(inv_small_elem(data, t, i)) : 0;
+    case INV_BF16: return to_int(inv_elem_double(data, t, i));
+    default: return inv_dtype_bits(t) ? to_int(inv_small_elem(data, t, i)) : 0;
     }
 }
 
-static bool is_number(inv_dtype t)
-{
-    return inv_dtype_size(t) > 0 && t != INV_C64 && t != INV_C128;
-}
+static bool is_number(inv_dtype t) { return inv_dtype_size(t) > 0 && t != INV_C64 && t != INV_C128; }
 
 static void store_float(char *dst, inv_dtype t, size_t i, double v)
 {
@@ -312,18 +269,10 @@ static void store_int(char *dst, inv_dtype t, size_t i, int64_t v)
     uint16_t h = (uint16_t)u;
     uint32_t w = (uint32_t)u;
     switch (inv_dtype_size(t)) {
-    case 1:
-        memcpy(dst + i, &b, 1);
-        break;
-    case 2:
-        memcpy(dst + i * 2, &h, 2);
-        break;
-    case 4:
-        memcpy(dst + i * 4, &w, 4);
-        break;
-    default:
-        memcpy(dst + i * 8, &u, 8);
-        break;
+    case 1: memcpy(dst + i, &b, 1); break;
+    case 2: memcpy(dst + i * 2, &h, 2); break;
+    case 4: memcpy(dst + i * 4, &w, 4); break;
+    default: memcpy(dst + i * 8, &u, 8); break;
     }
 }
 

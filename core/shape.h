@@ -17,8 +17,18 @@ bool inv_dtype_parse(const char *name, inv_dtype *out); /* ONNX text names: floa
 bool inv_dtype_is_float(inv_dtype t);                   /* f16, bf16, f32, f64 */
 /* Small types (small.c): floating point of 8 bits and fewer, integers of fewer; ONNX's numbers from 17 on. Packed in
  * files; nothing computes in them, but values are rounded to them and carried in larger types. */
-enum { INV_F8E4M3FN = 17, INV_F8E4M3FNUZ, INV_F8E5M2, INV_F8E5M2FNUZ, INV_U4, INV_I4, INV_F4E2M1, INV_F8E8M0,
-       INV_U2, INV_I2 };
+enum {
+    INV_F8E4M3FN = 17,
+    INV_F8E4M3FNUZ,
+    INV_F8E5M2,
+    INV_F8E5M2FNUZ,
+    INV_U4,
+    INV_I4,
+    INV_F4E2M1,
+    INV_F8E8M0,
+    INV_U2,
+    INV_I2
+};
 unsigned inv_dtype_bits(inv_dtype t); /* of an element of a small type, else 0 */
 /* The type in which values of type t are computed with: `real`, int8, uint8, or t itself. */
 inv_dtype inv_dtype_carrier(inv_dtype t, inv_dtype real);
@@ -35,7 +45,7 @@ inv_shape inv_shape_scalar(void);
 inv_shape inv_shape_of(int rank, const int64_t *dim); /* rank <= INV_MAX_RANK */
 bool inv_shape_is_static(const inv_shape *s);
 bool inv_shape_equal(const inv_shape *a, const inv_shape *b);
-int64_t inv_shape_nelem(const inv_shape *s);                    /* static, checked before */
+int64_t inv_shape_nelem(const inv_shape *s);                         /* static, checked before */
 bool inv_shape_nbytes(const inv_shape *s, inv_dtype t, size_t *out); /* false on overflow */
 bool inv_shape_broadcast(const inv_shape *a, const inv_shape *b, inv_shape *out);
 /* The element of a tensor of shape `own`, which broadcasts against `like`, that stands at element e of that. */

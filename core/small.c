@@ -69,7 +69,7 @@ double inv_small_elem(const void *data, inv_dtype t, size_t i)
     if (!f->is_signed) return ldexp(1, (int)v - f->bias);
     const int exponent = (int)((v & (sign - 1)) >> f->mantissa), one = 1 << f->mantissa;
     const int fraction = (int)v & (one - 1);
-    const double x = exponent ? ldexp(fraction + one, exponent - f->bias - f->mantissa)
-                              : ldexp(fraction, 1 - f->bias - f->mantissa);
+    const double x =
+        exponent ? ldexp(fraction + one, exponent - f->bias - f->mantissa) : ldexp(fraction, 1 - f->bias - f->mantissa);
     return v & sign ? -x : x;
 }

@@ -9,8 +9,7 @@ const char *inv_status_text(inv_status s)
 {
     switch (s) {
 #define STATUS_CASE(name, value, text) \
-    case INV_##name:                   \
-        return text;
+    case INV_##name: return text;
         INV_STATUS_MAP(STATUS_CASE)
 #undef STATUS_CASE
     }

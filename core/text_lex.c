@@ -52,8 +52,7 @@ static inv_status lex_string(inv_lexer *lx)
         if (c == '\n') lx->line++;
         if (c == '\\') {
             c = *++q;
-            if (c == 'n')
-                c = '\n';
+            if (c == 'n') c = '\n';
             else if (c == 'x' && q + 2 < p && hex(q[1]) >= 0 && hex(q[2]) >= 0) {
                 c = (char)(hex(q[1]) * 16 + hex(q[2]));
                 q += 2;

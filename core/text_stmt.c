@@ -105,14 +105,10 @@ static inv_status list_item(inv_lexer *lx, inv_attr *a, size_t cap, int64_t *int
     inv_attr_kind kind;
     int64_t i = 0;
     double d = 0;
-    if (lx->kind == INV_TOK_STRING)
-        kind = INV_ATTR_STRINGS;
-    else if (lx->kind == INV_TOK_WORD && inv__word_int(lx->text, &i))
-        kind = INV_ATTR_INTS, d = (double)i;
-    else if (lx->kind == INV_TOK_WORD && inv__word_double(lx->text, &d))
-        kind = INV_ATTR_FLOATS;
-    else
-        return inv__lex_wanted(lx, "number or string");
+    if (lx->kind == INV_TOK_STRING) kind = INV_ATTR_STRINGS;
+    else if (lx->kind == INV_TOK_WORD && inv__word_int(lx->text, &i)) kind = INV_ATTR_INTS, d = (double)i;
+    else if (lx->kind == INV_TOK_WORD && inv__word_double(lx->text, &d)) kind = INV_ATTR_FLOATS;
+    else return inv__lex_wanted(lx, "number or string");
     bool numbers = kind != INV_ATTR_STRINGS && a->kind != INV_ATTR_STRINGS;
     if (a->n && a->kind != kind && !numbers) return inv__lex_wanted(lx, "list of one kind");
     if (a->n == 0 || kind == INV_ATTR_FLOATS) a->kind = kind; /* one float makes them floats */
@@ -262,10 +258,8 @@ static inv_status parse_operand(inv_lexer *lx, bool input, operands *out)
         inv_attr call; /* `param(W)` of a rule, or a plain name */
         INV_TRY(parse_call(lx, &call));
         name = call.s;
-    } else if (lx->kind == INV_TOK_WORD || lx->kind == INV_TOK_STRING)
-        INV_TRY(inv__parse_name(lx, "name", &name));
-    else if (!typed && lx->kind != ',' && lx->kind != ')')
-        return inv__lex_wanted(lx, "name of a value");
+    } else if (lx->kind == INV_TOK_WORD || lx->kind == INV_TOK_STRING) INV_TRY(inv__parse_name(lx, "name", &name));
+    else if (!typed && lx->kind != ',' && lx->kind != ')') return inv__lex_wanted(lx, "name of a value");
     if (input && typed) {
         INV_TRY(inv__lex_accept(lx, '=', &literal));
         if (literal || lx->kind == '{') INV_TRY(inv__parse_literal(lx, &type));

@@ -16,6 +16,7 @@ static const double FAR = 30, HOPELESS = 1000;
 /* What takes a reason back: nothing, train_only by the whole name, or by a pattern too. */
 typedef enum override { NEVER, IN_FULL, NAMED } override;
 
+/* clang-format off */
 static const struct {
     override by;
     const char *key, *text, *one, *many;
@@ -53,13 +54,11 @@ static const struct {
     [INV_UNTRAINED_UNREACHED] = {NEVER, "not_reached", "not on a differentiable path to the loss",
                                  "not reached by the loss", "not reached by the loss"},
 };
+/* clang-format on */
 
 const char *inv_untrained_key(inv_untrained why) { return reasons[why].key; }
 const char *inv_untrained_text(inv_untrained why) { return reasons[why].text; }
-const char *inv_untrained_noun(inv_untrained why, bool plural)
-{
-    return plural ? reasons[why].many : reasons[why].one;
-}
+const char *inv_untrained_noun(inv_untrained why, bool plural) { return plural ? reasons[why].many : reasons[why].one; }
 
 typedef struct finder {
     const inv_graph *g;
@@ -311,8 +310,8 @@ static bool is_of_waves(const inv_data *d, size_t at, size_t stride, size_t n, d
     for (size_t k = 0; k < n - 1; k++) { /* first the one that the multiple is read from */
         const size_t i = (k == 0 ? top : k) * stride;
         const double x = inv_elem_double(d->bytes, d->dtype, at + i);
-        const double sum = inv_elem_double(d->bytes, d->dtype, at + i - stride) +
-                           inv_elem_double(d->bytes, d->dtype, at + i + stride);
+        const double sum =
+            inv_elem_double(d->bytes, d->dtype, at + i - stride) + inv_elem_double(d->bytes, d->dtype, at + i + stride);
         if (k == 0) *of = sum / x;
         if (fabs(*of) > 2 + off || (fabs(sum - *of * x) > off * most && ++breaks > BREAKS)) return false;
     }
@@ -423,7 +422,8 @@ static inv_status decide(const finder *f, inv_id v, inv_untrained *why)
     *why = INV_UNTRAINED_NONFINITE;
     INV_CHECK(!exactly, f->g->ctx, INV_E_ARG,
               "'%s' is named to be trained, but holds numbers that are not finite, as masks do, and so would what a "
-              "step makes of it; leave it out", x->name);
+              "step makes of it; leave it out",
+              x->name);
     return INV_OK;
 }
 
@@ -478,8 +478,10 @@ inv_status inv_untrained_all(const inv_graph *g)
         left.n ? ", and not trained are" : "", left.n ? left.s : "",
         quantized ? "The weights of a quantized model are integers, which are constants: train the model before it was "
                     "quantized, and quantize the trained one"
-                  : inv__spell(g->ctx, "`inspect` lists them with the reasons; what is named by {train_only} is "
-                                       "trained in spite of most", remedy, sizeof remedy));
+                  : inv__spell(g->ctx,
+                               "`inspect` lists them with the reasons; what is named by {train_only} is "
+                               "trained in spite of most",
+                               remedy, sizeof remedy));
     inv__str_fini(&left);
     return s;
 }

@@ -192,8 +192,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
         while (i < n && strcmp(slot[i].name, name) != 0) i++;
         INV_CHECK(i < n, s->ctx, INV_E_ARG, "'%s' is not among the results of this kind", name);
         const inv_value *v = inv_val(p->g, slot[i].value);
-        INV_CHECK(is_kept(p, &slot[i]), s->ctx, INV_E_ARG,
-                  "'%s' is not kept by a session with an optimizer", name);
+        INV_CHECK(is_kept(p, &slot[i]), s->ctx, INV_E_ARG, "'%s' is not kept by a session with an optimizer", name);
         *dtype = v->dtype;
         shape = &v->shape;
         address = inv_value_address(s, v);

@@ -42,15 +42,16 @@ static void remedy(inv_str *s, const inv_tried *t)
     const char *gain = t->rule->gain;
     if (t->spread > 2)
         inv__str_add(s, "; that is by how much larger its values are than those it is computed back from: bring the "
-                     "data to a spread near 1");
+                        "data to a spread near 1");
     else if (begins(gain, "inv_norm"))
-        inv__str_add(s, "; its matrix has condition number %.3g: orthogonal initialisation, or a lower learning rate, "
-                     "keeps it away from singular", t->cond);
+        inv__str_add(s,
+                     "; its matrix has condition number %.3g: orthogonal initialisation, or a lower learning rate, "
+                     "keeps it away from singular",
+                     t->cond);
     else if (begins(gain, "max_inv"))
         inv__str_add(s, "; it divides by a factor as small as %.3g: initialize it near 1 and keep weight decay off it",
                      t->spread / t->bound);
-    else if (begins(gain, "inv_attr"))
-        inv__str_add(s, "; its slope is %.3g: one nearer to 1 loses less", 1 / t->gain);
+    else if (begins(gain, "inv_attr")) inv__str_add(s, "; its slope is %.3g: one nearer to 1 loses less", 1 / t->gain);
 }
 
 /* A rule without a bound on its gain, where the data show why. */
@@ -134,7 +135,7 @@ static void advise_saturated(advice *a, const inv_findings *f, size_t at)
     if (most >= 0) inv__str_add(&s, ": errors grow up to %.3g-fold on the way back", most);
     if (lost > 0) inv__str_add(&s, ", %.0f elements come back as NaN or infinite", lost);
     inv__str_add(&s, "; such a value is kept or computed again, never inverted. Where that costs too much: an "
-                 "activation with a least slope, as LeakyRelu, or smaller inputs");
+                     "activation with a least slope, as LeakyRelu, or smaller inputs");
     add(a, t->value, &s);
 }
 
@@ -163,13 +164,16 @@ static void advise_depth(advice *a, const inv_findings *f)
     if (f->kept.n == 0) return;
     for (size_t i = 0; i < f->depth.n; i++) most = fmax(most, f->depth.at[i].drift[1]);
     inv__str_init(&s, a->ctx);
-    inv__str_add(&s, "errors that add up pass the limit %.2g: the guard refuses a step, which is run again with %zu "
-                 "value%s more stored. From the first step on with", f->limit[type], f->kept.n,
-                 f->kept.n > 1 ? "s" : "");
+    inv__str_add(&s,
+                 "errors that add up pass the limit %.2g: the guard refuses a step, which is run again with %zu "
+                 "value%s more stored. From the first step on with",
+                 f->limit[type], f->kept.n, f->kept.n > 1 ? "s" : "");
     for (size_t i = 0; i < f->kept.n; i++) inv__str_add(&s, " {keep} '%s'", f->kept.at[i]);
     if (growth > 1.02)
-        inv__str_add(&s, "; from one rebuilt value to the next errors grow %.3g-fold: smaller weights in the branches "
-                     "(initialization, weight decay, a lower learning rate) make that less", growth);
+        inv__str_add(&s,
+                     "; from one rebuilt value to the next errors grow %.3g-fold: smaller weights in the branches "
+                     "(initialization, weight decay, a lower learning rate) make that less",
+                     growth);
     if (type == 0 && most > 0 && most <= f->limit[1]) inv__str_add(&s, "; with {float64} none is over %.2g", most);
     add(a, f->kept.at[0], &s);
 }

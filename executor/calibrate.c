@@ -3,8 +3,8 @@
  * runs, and their nodes are timed. The rate of a kind of work is the median over the nodes of the larger graphs, what a
  * node takes whatever its extent that over the smaller ones. Each node counts with the quickest of its runs: other
  * programs only add to them. */
-#include "core/options.h"
 #include "executor/calibrate.h"
+#include "core/options.h"
 
 #include <math.h>
 #include <omp.h>
@@ -106,7 +106,7 @@ typedef struct bench {
     inv_model model;
     inv_array in[MOST_INPUTS];
     inv_session *session;
-    size_t n; /* nodes that are timed */
+    size_t n;     /* nodes that are timed */
     double *took; /* seconds of each, the quickest run */
 } bench;
 
@@ -129,8 +129,8 @@ static inv_status fill(bench *b, inv_arena *a)
     }
     for (size_t i = 0; i < g->inputs.n; i++) {
         const inv_value *v = inv_val(g, g->inputs.at[i]);
-        b->in[i] = (inv_array){.name = v->name, .dtype = INV_F32, .rank = v->shape.rank, .dims = v->shape.dim,
-                               .data = data};
+        b->in[i] =
+            (inv_array){.name = v->name, .dtype = INV_F32, .rank = v->shape.rank, .dims = v->shape.dim, .data = data};
     }
     return INV_OK;
 }
@@ -167,8 +167,12 @@ static inv_status run_graph(bench *b, inv_arena *a, const char *text, inv_dtype 
     INV_TRY(inv_case_parse(a->ctx, text, 0, INV_F32, &b->model.graph));
     INV_TRY(inv_graph_sort(b->model.graph));
     INV_TRY(fill(b, a));
-    inv_session_options o = {.size = sizeof o, .inputs = b->in, .ninputs = b->model.graph->inputs.n,
-                             .memory = INV_MEMORY_STORE, .float64 = real == INV_F64, .profile = true};
+    inv_session_options o = {.size = sizeof o,
+                             .inputs = b->in,
+                             .ninputs = b->model.graph->inputs.n,
+                             .memory = INV_MEMORY_STORE,
+                             .float64 = real == INV_F64,
+                             .profile = true};
     if (train) {
         o.purpose = INV_FOR_TRAIN;
         o.loss = INV_LOSS_OUTPUT;
@@ -260,8 +264,7 @@ static inv_status measure_both(inv_context *ctx, inv_dtype real, int threads, me
 static void take_rates(measured *m, inv_cost_table *out)
 {
     out->bandwidth = fmax(out->bandwidth, median(m->far.at, m->far.n));
-    for (int w = 0; w < INV_WORKS; w++)
-        out->rate[w] = fmax(out->rate[w], median(m->rate[w].at, m->rate[w].n));
+    for (int w = 0; w < INV_WORKS; w++) out->rate[w] = fmax(out->rate[w], median(m->rate[w].at, m->rate[w].n));
 }
 
 static void take_fixed(measured *m, inv_cost_table *out)

@@ -19,10 +19,10 @@ typedef struct check {
     const char **outputs; /* of the loss that stands in where none was given */
     size_t noutputs;
     INV_VEC(const char *) stored; /* values, in a guarded step as it is planned first */
-    const char *no_steps; /* why no training step could be looked at; NULL: they were */
-    double *reference;    /* gradients in float64, everything stored, one after the other */
+    const char *no_steps;         /* why no training step could be looked at; NULL: they were */
+    double *reference;            /* gradients in float64, everything stored, one after the other */
     size_t nreference;
-    double distance[3];   /* from them, of the type that is trained in; per look; < 0: none */
+    double distance[3]; /* from them, of the type that is trained in; per look; < 0: none */
     json_t *refusals, *advice, *blocks;
 } check;
 
@@ -117,10 +117,17 @@ static inv_status row_for(check *c, const inv_graph *g, const inv_edge *e, inv_t
     }
     const inv_node *n = inv_nod(g, e->forward);
     const inv_block *b = block_of(g, e->forward);
-    const inv_tried t = {.value = copied(c, inv_val(g, e->frees)->name), .node = copied(c, inv_node_label(n)),
-                         .op = n->op->name, .kind = b ? copied(c, b->kind) : NULL,
-                         .block = b ? copied(c, inv_node_label(inv_nod(g, b->anchor))) : NULL, .rule = e->rule,
-                         .gain = e->gain, .bound = e->bound, .cond = e->cond, .spread = 1, .magnified = -1,
+    const inv_tried t = {.value = copied(c, inv_val(g, e->frees)->name),
+                         .node = copied(c, inv_node_label(n)),
+                         .op = n->op->name,
+                         .kind = b ? copied(c, b->kind) : NULL,
+                         .block = b ? copied(c, inv_node_label(inv_nod(g, b->anchor))) : NULL,
+                         .rule = e->rule,
+                         .gain = e->gain,
+                         .bound = e->bound,
+                         .cond = e->cond,
+                         .spread = 1,
+                         .magnified = -1,
                          .relative = -1};
     if (c->arena.failed || !inv_vec_push(&c->arena, &c->found.tried, t)) return INV_E_NOMEM;
     *out = &c->found.tried.at[c->found.tried.n - 1];
@@ -448,9 +455,8 @@ static json_t *depth_json(const check *c)
         (void)json_array_append_new(list, row);
     }
     for (size_t i = 0; i < f->kept.n; i++) (void)json_array_append_new(kept, json_string(f->kept.at[i]));
-    return json_pack("{s:o, s:o, s:o, s:s?}", "values", list, "growth",
-                     at_least_zero(inv_depth_growth(f, f->trained)), "kept_by_guard", kept, "not_looked_at",
-                     c->no_steps);
+    return json_pack("{s:o, s:o, s:o, s:s?}", "values", list, "growth", at_least_zero(inv_depth_growth(f, f->trained)),
+                     "kept_by_guard", kept, "not_looked_at", c->no_steps);
 }
 
 static json_t *report(check *c)
@@ -495,7 +501,8 @@ inv_status inv_model_check(inv_model *model, const inv_session_options *options,
         const size_t bad = not_finite(&o->inputs[i]);
         INV_CHECK(bad == 0, model->ctx, INV_E_ARG,
                   "input '%s' has %zu elements that are not finite, which nothing can be told from: check on data "
-                  "without them", o->inputs[i].name, bad);
+                  "without them",
+                  o->inputs[i].name, bad);
     }
     c.found.trained = o->float64;
     for (int type = 0; type < 2; type++)

@@ -35,7 +35,7 @@ typedef struct inv_findings {
     double limit[2]; /* float32, float64 */
     int trained;     /* which of the two a step would compute in */
     INV_VEC(inv_tried) tried;
-    INV_VEC(inv_depth) depth; /* in the order of backward, so from the model's end */
+    INV_VEC(inv_depth) depth;   /* in the order of backward, so from the model's end */
     INV_VEC(const char *) kept; /* values that are stored once guards have refused others, with the limit as it is */
 } inv_findings;
 

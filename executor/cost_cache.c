@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "executor/calibrate.h"
-#include "ops/onednn/dnnl.h"
 #include "ops/linear/gemm.h"
+#include "ops/onednn/dnnl.h"
 
 #define FORMAT 1
 
@@ -23,8 +23,8 @@
 /* What Linux says of the first processor. */
 static void processor(char *out, size_t nbytes)
 {
-    static const char *const about[] = {"vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer",
-                                        "CPU part", "CPU variant"};
+    static const char *const about[] = {"vendor_id", "cpu family",      "model",    "model name",
+                                        "stepping",  "CPU implementer", "CPU part", "CPU variant"};
     char line[512];
     size_t n = 0;
     FILE *f = fopen("/proc/cpuinfo", "r");
@@ -60,8 +60,7 @@ const char *inv_costs_path(inv_arena *a, const char *folder, const char *key)
     if (!folder && xdg && *xdg == '/') folder = inv__arena_printf(a, "%s/invonnx", xdg);
     else if (!folder && home && *home) folder = inv__arena_printf(a, "%s/.cache/invonnx", home);
     if (!folder) return NULL;
-    return inv__arena_printf(a, "%s/costs-%016llx.json", folder,
-                             (unsigned long long)inv__hash(key, strlen(key), 0));
+    return inv__arena_printf(a, "%s/costs-%016llx.json", folder, (unsigned long long)inv__hash(key, strlen(key), 0));
 }
 
 /* --- the file --- */
@@ -91,7 +90,8 @@ bool inv_costs_read(const char *path, const char *key, inv_cost_table *out)
     const char *real = json_string_value(json_object_get(root, "real"));
     bool fine = of && strcmp(of, key) == 0 && real && number(root, "format") == FORMAT;
     *out = (inv_cost_table){.real = fine && strcmp(real, inv_dtype_name(INV_F64)) == 0 ? INV_F64 : INV_F32,
-                            .cache = number(root, "cache"), .bandwidth = number(root, "bandwidth")};
+                            .cache = number(root, "cache"),
+                            .bandwidth = number(root, "bandwidth")};
     const json_t *work = json_object_get(root, "work");
     for (int w = 0; w < INV_WORKS; w++) {
         const json_t *row = json_object_get(work, inv_work_name((inv_work)w));

@@ -30,10 +30,10 @@ static inv_status fail(const cuda *d, cudaError_t e, const char *what)
     return inv__fail(d->ctx, INV_E_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-#define CUDA_TRY(d, call, what)                                                                                       \
-    do {                                                                                                              \
-        cudaError_t cuda_e_ = (call);                                                                                 \
-        if (cuda_e_ != cudaSuccess) return fail(d, cuda_e_, what);                                                    \
+#define CUDA_TRY(d, call, what)                                    \
+    do {                                                           \
+        cudaError_t cuda_e_ = (call);                              \
+        if (cuda_e_ != cudaSuccess) return fail(d, cuda_e_, what); \
     } while (0)
 
 /* What keeps this machine from having a device, and what to do about it. */
@@ -97,7 +97,8 @@ static inv_status cuda_alloc(void *self, size_t nbytes, void **out)
         (void)cudaMemGetInfo(&free_nbytes, &total);
         return inv__fail(d->ctx, INV_E_NOMEM,
                          "out of device memory: %zu bytes are needed, %zu of %zu are free; a smaller batch, {budget} "
-                         "or {memory} auto needs less", nbytes, free_nbytes, total);
+                         "or {memory} auto needs less",
+                         nbytes, free_nbytes, total);
     }
     CUDA_TRY(d, e, "device memory");
     d->block[slot] = *out;
@@ -162,7 +163,8 @@ static inv_status cuda_finish(void *self)
         if (e != cudaSuccess)
             return inv__fail(d->ctx, INV_E_DEVICE,
                              "the device failed while it ran the step: %s (%s); with CUDA_LAUNCH_BLOCKING=1 in the "
-                             "environment the node is named", cudaGetErrorString(e), cudaGetErrorName(e));
+                             "environment the node is named",
+                             cudaGetErrorString(e), cudaGetErrorName(e));
     }
     return INV_OK;
 }

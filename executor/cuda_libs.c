@@ -25,30 +25,30 @@ enum { KEY = 28, BUCKETS = 256, MOST_BATCH = 32768, LT_ALIGN = 16 };
 #define WS_ALIGN ((uintptr_t)256) /* of scratch memory; the caller's is aligned to 64 */
 
 #ifdef WITH_CUDNN
-#define CUDNN_FUNCTIONS(X)                                                                                            \
-    X(cudnnCreate)                                                                                                    \
-    X(cudnnDestroy)                                                                                                   \
-    X(cudnnSetStream)                                                                                                 \
-    X(cudnnGetErrorString)                                                                                            \
-    X(cudnnCreateTensorDescriptor)                                                                                    \
-    X(cudnnDestroyTensorDescriptor)                                                                                   \
-    X(cudnnSetTensorNdDescriptor)                                                                                     \
-    X(cudnnCreateFilterDescriptor)                                                                                    \
-    X(cudnnDestroyFilterDescriptor)                                                                                   \
-    X(cudnnSetFilterNdDescriptor)                                                                                     \
-    X(cudnnCreateConvolutionDescriptor)                                                                               \
-    X(cudnnDestroyConvolutionDescriptor)                                                                              \
-    X(cudnnSetConvolutionNdDescriptor)                                                                                \
-    X(cudnnSetConvolutionGroupCount)                                                                                  \
-    X(cudnnSetConvolutionMathType)                                                                                    \
-    X(cudnnGetConvolutionForwardAlgorithm_v7)                                                                         \
-    X(cudnnGetConvolutionForwardWorkspaceSize)                                                                        \
-    X(cudnnConvolutionForward)                                                                                        \
-    X(cudnnGetConvolutionBackwardDataAlgorithm_v7)                                                                    \
-    X(cudnnGetConvolutionBackwardDataWorkspaceSize)                                                                   \
-    X(cudnnConvolutionBackwardData)                                                                                   \
-    X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)                                                                  \
-    X(cudnnGetConvolutionBackwardFilterWorkspaceSize)                                                                 \
+#define CUDNN_FUNCTIONS(X)                            \
+    X(cudnnCreate)                                    \
+    X(cudnnDestroy)                                   \
+    X(cudnnSetStream)                                 \
+    X(cudnnGetErrorString)                            \
+    X(cudnnCreateTensorDescriptor)                    \
+    X(cudnnDestroyTensorDescriptor)                   \
+    X(cudnnSetTensorNdDescriptor)                     \
+    X(cudnnCreateFilterDescriptor)                    \
+    X(cudnnDestroyFilterDescriptor)                   \
+    X(cudnnSetFilterNdDescriptor)                     \
+    X(cudnnCreateConvolutionDescriptor)               \
+    X(cudnnDestroyConvolutionDescriptor)              \
+    X(cudnnSetConvolutionNdDescriptor)                \
+    X(cudnnSetConvolutionGroupCount)                  \
+    X(cudnnSetConvolutionMathType)                    \
+    X(cudnnGetConvolutionForwardAlgorithm_v7)         \
+    X(cudnnGetConvolutionForwardWorkspaceSize)        \
+    X(cudnnConvolutionForward)                        \
+    X(cudnnGetConvolutionBackwardDataAlgorithm_v7)    \
+    X(cudnnGetConvolutionBackwardDataWorkspaceSize)   \
+    X(cudnnConvolutionBackwardData)                   \
+    X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)  \
+    X(cudnnGetConvolutionBackwardFilterWorkspaceSize) \
     X(cudnnConvolutionBackwardFilter)
 
 typedef struct cudnn {
@@ -128,10 +128,10 @@ static inv_status lt_failed(const library *lib, cublasStatus_t s, const inv_gemm
                      cublasLtGetStatusString(s));
 }
 
-#define LT_TRY(call)                                                                                                  \
-    do {                                                                                                              \
-        cublasStatus_t lt_s_ = (call);                                                                                \
-        if (lt_s_ != CUBLAS_STATUS_SUCCESS) return lt_s_;                                                             \
+#define LT_TRY(call)                                      \
+    do {                                                  \
+        cublasStatus_t lt_s_ = (call);                    \
+        if (lt_s_ != CUBLAS_STATUS_SUCCESS) return lt_s_; \
     } while (0)
 
 static cublasStatus_t layout(cublasLtMatrixLayoutOpaque_t *l, cudaDataType_t t, int64_t rows, int64_t cols, int64_t ld,
@@ -191,8 +191,8 @@ static cublasStatus_t choose_product(library *lib, product *p, entry *e)
     int found = 0;
     memset(&result, 0, sizeof result);
     LT_TRY(prefer(&preference, p));
-    LT_TRY(cublasLtMatmulAlgoGetHeuristic(lib->lt, &p->op, &p->b, &p->a, &p->c, &p->c, &preference, 1, &result,
-                                          &found));
+    LT_TRY(
+        cublasLtMatmulAlgoGetHeuristic(lib->lt, &p->op, &p->b, &p->a, &p->c, &p->c, &preference, 1, &result, &found));
     if (found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
     LT_TRY(result.state);
     e->gemm = result.algo;
@@ -209,9 +209,8 @@ static inv_status some_products(const inv_gpu *gpu, const inv_gemm *g, void *ws,
     p.ws = ws_nbytes;
     cublasStatus_t s = describe(g, &p);
     if (s != CUBLAS_STATUS_SUCCESS) return lt_failed(lib, s, g);
-    const int64_t key[KEY] = {'m',    g->dtype, g->ta,     g->tb,     g->m,      g->n,    g->k,           g->lda,
-                              g->ldb, g->ldc,   g->step_a, g->step_b, g->step_c, p.align, (int64_t)p.ws, g->batch,
-                              g->add};
+    const int64_t key[KEY] = {'m',    g->dtype,  g->ta,     g->tb,     g->m,    g->n,          g->k,     g->lda, g->ldb,
+                              g->ldc, g->step_a, g->step_b, g->step_c, p.align, (int64_t)p.ws, g->batch, g->add};
     entry *e = find(lib, key);
     if (e == NULL) return INV_E_NOMEM;
     if (!e->chosen) s = choose_product(lib, &p, e);
@@ -269,9 +268,9 @@ static bool cudnn_open(library *lib)
     lib->looked = true;
     void *at, *file = dlopen(NAME_WITH(CUDNN_MAJOR), RTLD_NOW | RTLD_LOCAL);
     if (file == NULL) return false;
-#define LOOK_UP(f)                                                                                                    \
-    at = dlsym(file, #f);                                                                                          \
-    if (at == NULL) return false;                                                                                     \
+#define LOOK_UP(f)                \
+    at = dlsym(file, #f);         \
+    if (at == NULL) return false; \
     memcpy(&d->f, &at, sizeof at);
     CUDNN_FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
@@ -349,21 +348,21 @@ static bool exact_filter(int a)
 }
 
 /* The first algorithm of the library's ranking that is exact, deterministic, without tensor cores, and fits. */
-#define CHOOSE(perf_t, rank, size, exact, one, two, three)                                                            \
-    do {                                                                                                              \
-        perf_t perf[16];                                                                                              \
-        if (d->rank(d->handle, one, two, v->conv, three, 16, &count, perf) != CUDNN_STATUS_SUCCESS) return false;     \
-        for (int i = 0; i < count; i++) {                                                                             \
-            bool fma = perf[i].mathType == CUDNN_FMA_MATH || perf[i].mathType == CUDNN_DEFAULT_MATH;                  \
-            if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC || !fma ||       \
-                !exact((int)perf[i].algo))                                                                            \
-                continue;                                                                                             \
-            if (d->size(d->handle, one, two, v->conv, three, perf[i].algo, &v->ws) != CUDNN_STATUS_SUCCESS ||         \
-                v->ws > ws_nbytes)                                                                                    \
-                continue;                                                                                             \
-            v->algorithm = (int)perf[i].algo;                                                                         \
-            return true;                                                                                              \
-        }                                                                                                             \
+#define CHOOSE(perf_t, rank, size, exact, one, two, three)                                                        \
+    do {                                                                                                          \
+        perf_t perf[16];                                                                                          \
+        if (d->rank(d->handle, one, two, v->conv, three, 16, &count, perf) != CUDNN_STATUS_SUCCESS) return false; \
+        for (int i = 0; i < count; i++) {                                                                         \
+            bool fma = perf[i].mathType == CUDNN_FMA_MATH || perf[i].mathType == CUDNN_DEFAULT_MATH;              \
+            if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC || !fma ||   \
+                !exact((int)perf[i].algo))                                                                        \
+                continue;                                                                                         \
+            if (d->size(d->handle, one, two, v->conv, three, perf[i].algo, &v->ws) != CUDNN_STATUS_SUCCESS ||     \
+                v->ws > ws_nbytes)                                                                                \
+                continue;                                                                                         \
+            v->algorithm = (int)perf[i].algo;                                                                     \
+            return true;                                                                                          \
+        }                                                                                                         \
     } while (0)
 
 static bool conv_choose(const cudnn *d, inv_conv_part part, convolution *v, size_t ws_nbytes)
@@ -393,8 +392,7 @@ static cudnnStatus_t conv_run(const cudnn *d, inv_conv_part part, const convolut
                                           (cudnnConvolutionFwdAlgo_t)v->algorithm, ws, v->ws, beta, v->y, out);
     if (part == INV_CONV_GRAD_X)
         return d->cudnnConvolutionBackwardData(d->handle, alpha, v->filter, second, v->y, first, v->conv,
-                                               (cudnnConvolutionBwdDataAlgo_t)v->algorithm, ws, v->ws, beta, v->x,
-                                               out);
+                                               (cudnnConvolutionBwdDataAlgo_t)v->algorithm, ws, v->ws, beta, v->x, out);
     return d->cudnnConvolutionBackwardFilter(d->handle, alpha, v->x, first, v->y, second, v->conv,
                                              (cudnnConvolutionBwdFilterAlgo_t)v->algorithm, ws, v->ws, beta, v->filter,
                                              out);

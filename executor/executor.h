@@ -27,8 +27,8 @@ typedef struct inv_device {
     void (*free)(void *self, void *p);
     inv_status (*upload)(void *self, void *dst, const void *src, size_t nbytes);   /* done when it returns, after all */
     inv_status (*download)(void *self, void *dst, const void *src, size_t nbytes); /* that was queued before */
-    inv_status (*copy)(void *self, void *dst, const void *src, size_t nbytes); /* on the device; compute queue */
-    inv_status (*run)(void *self, const inv_node *node, const inv_call *call); /* compute queue */
+    inv_status (*copy)(void *self, void *dst, const void *src, size_t nbytes);     /* on the device; compute queue */
+    inv_status (*run)(void *self, const inv_node *node, const inv_call *call);     /* compute queue */
     /* A buffer begins (nothing in it may be read) or ends its life; NULL: nobody cares. */
     inv_status (*begin)(void *self, int queue, void *p, size_t nbytes);
     inv_status (*end)(void *self, int queue, void *p, size_t nbytes);
@@ -38,7 +38,7 @@ typedef struct inv_device {
     void (*unpin)(void *self, void *p);
     /* Device memory, laid out as `control` of the program: step values for kernels, faults and verdicts from them. */
     void (*bind)(void *self, unsigned char *control);
-    inv_status (*send)(void *self, int queue, void *dst, const void *src, size_t nbytes); /* to the device */
+    inv_status (*send)(void *self, int queue, void *dst, const void *src, size_t nbytes);  /* to the device */
     inv_status (*fetch)(void *self, int queue, void *dst, const void *src, size_t nbytes); /* to the host */
     /* The queue goes on after all that stood before the newest `mark` of that event. Events count from 0. */
     inv_status (*mark)(void *self, int queue, size_t event);
@@ -77,13 +77,13 @@ typedef struct inv_event {
  * The copy queue makes it while the compute queue goes on. Positions are those of the order; what is to be before a
  * node may be behind the last one, the end of the compute part. */
 typedef struct inv_transfer {
-    bool out;          /* to the host, OUT; else to the device */
-    bool watched;      /* OUT: that life's end is told to the device by the copy queue, behind the copy */
-    bool again;        /* an earlier one has staged the same feed */
-    size_t at;         /* of its node */
-    size_t from;       /* it is queued before the node there: its bytes on the device are free then; OUT: filled */
-    size_t done;       /* OUT: its buffer's life ends behind the node there */
-    size_t until;      /* the compute queue waits for it before the node there */
+    bool out;              /* to the host, OUT; else to the device */
+    bool watched;          /* OUT: that life's end is told to the device by the copy queue, behind the copy */
+    bool again;            /* an earlier one has staged the same feed */
+    size_t at;             /* of its node */
+    size_t from;           /* it is queued before the node there: its bytes on the device are free then; OUT: filled */
+    size_t done;           /* OUT: its buffer's life ends behind the node there */
+    size_t until;          /* the compute queue waits for it before the node there */
     size_t staged, nbytes; /* offset in the pinned host memory */
     unsigned char *device;
 } inv_transfer;
@@ -108,21 +108,21 @@ struct inv_session {
     unsigned char *persistent, *transient; /* device memory: the two parts of the arena */
     unsigned char *control; /* device memory before `transient`, program->control bytes: step values, guard verdicts */
     size_t persistent_nbytes, transient_nbytes; /* the second counts `control` */
-    uint64_t beside;      /* bytes that the process took beside the arena when the session was made; 0: not known */
-    inv_arena memory;     /* run tables, one per plan; rebuilt when planned again */
+    uint64_t beside;  /* bytes that the process took beside the arena when the session was made; 0: not known */
+    inv_arena memory; /* run tables, one per plan; rebuilt when planned again */
     inv_runnable run[INV_PLAN_KINDS];
     inv_step step;
-    double *drift;        /* per guard slot, of the plan at hand */
+    double *drift;         /* per guard slot, of the plan at hand */
     unsigned char *pinned; /* host memory that queues read and write: a mirror of `control`, results, what is offloaded,
                             * feeds */
     inv_feed *feed;
-    int newest;           /* plan of the newest call, -1: none */
-    const char *lost;     /* why no step can be made any more: planning again or the device has failed; NULL: it can */
+    int newest;       /* plan of the newest call, -1: none */
+    const char *lost; /* why no step can be made any more: planning again or the device has failed; NULL: it can */
     uint64_t steps;
     int fallbacks;
     double worst_drift;
     struct inv_mode_set *modes; /* modes.c: those at hand; behind, what open scopes restore; NULL: never set */
-    void *host;           /* download buffer for inv_session_get, grows */
+    void *host;                 /* download buffer for inv_session_get, grows */
     size_t host_nbytes;
     char bad_node[256];
 };
@@ -210,9 +210,9 @@ inv_status inv_transfers_await(inv_session *s, const inv_runnable *r, size_t fro
 inv_status inv_transfers_end(inv_session *s, const inv_runnable *r, size_t at);
 
 /* queue.c: all of it does what the device needs, on those of the host very little */
-inv_status inv_queues_ready(inv_session *s);  /* after the run tables are built */
-void inv_queues_forget(inv_session *s);       /* before they go */
-void inv_queues_drain(inv_session *s);        /* waits for what is left of a step that failed, whatever comes of it */
+inv_status inv_queues_ready(inv_session *s); /* after the run tables are built */
+void inv_queues_forget(inv_session *s);      /* before they go */
+void inv_queues_drain(inv_session *s);       /* waits for what is left of a step that failed, whatever comes of it */
 inv_status inv_queues_begin(inv_session *s, int kind); /* sends feeds and step values, clears the verdicts */
 inv_status inv_queues_part(inv_session *s, int kind, inv_part part);
 enum { INV_FETCHED = 3 };

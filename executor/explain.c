@@ -104,12 +104,12 @@ json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g)
     for (size_t i = 0; g->matches && i < g->matches->refusal.n; i++) {
         const inv_refusal *r = &g->matches->refusal.at[i];
         const inv_node *n = inv_nod(g, r->node);
-        (void)json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s?, s:s?, s:s?, s:s?}", "kind", r->kind, "rule",
-                            r->rule->name, "node", inv_node_label(n), "op", op_of(&ops, n), "nodes",
-                            origins(g, &r->node, 1), "reason", r->why.reason, "value",
-                            r->value == INV_NONE ? NULL : inv_val(g, r->value)->name, "condition", r->why.condition,
-                            "seen", r->why.seen, "remedy", r->why.remedy));
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s?, s:s?, s:s?, s:s?}", "kind", r->kind,
+                                              "rule", r->rule->name, "node", inv_node_label(n), "op", op_of(&ops, n),
+                                              "nodes", origins(g, &r->node, 1), "reason", r->why.reason, "value",
+                                              r->value == INV_NONE ? NULL : inv_val(g, r->value)->name, "condition",
+                                              r->why.condition, "seen", r->why.seen, "remedy", r->why.remedy));
     }
     inv__free(pr->ctx, ops.op);
     return list;
@@ -117,11 +117,13 @@ json_t *inv_report_refusals(const inv_program *pr, const inv_graph *g)
 
 /* --- choices --- */
 
+/* clang-format off */
 static const char *const stored_names[] = {
     [INV_STORED_NOT] = "",        [INV_STORED_ALL] = "all",     [INV_STORED_RESULT] = "result",
     [INV_STORED_ASKED] = "asked", [INV_STORED_GUARD] = "guard", [INV_STORED_ONCE] = "once",
     [INV_STORED_INPUT] = "input", [INV_STORED_BASE] = "base",
     [INV_STORED_CHEAPER] = "cheaper"};
+/* clang-format on */
 static const char *const stored_texts[] = {
     [INV_STORED_NOT] = "",
     [INV_STORED_ALL] = "everything is stored",
@@ -158,8 +160,8 @@ static json_t *reason_of(const inv_plan *p, const inv_choice_row *c)
         return inv_report_words(ctx, stored_texts[c->stored]);
     const char *rule = c->rule ? c->rule : "";
     char way[256];
-    return json_sprintf("%s%s%s%s; %s", inv__spell(ctx, way_texts[c->way], way, sizeof way),
-                        *rule ? " (rule " : "", rule, *rule ? ")" : "", stored_texts[c->stored]);
+    return json_sprintf("%s%s%s%s; %s", inv__spell(ctx, way_texts[c->way], way, sizeof way), *rule ? " (rule " : "",
+                        rule, *rule ? ")" : "", stored_texts[c->stored]);
 }
 
 json_t *inv_report_choices(const inv_plan *p, json_t *counts)
@@ -174,10 +176,10 @@ json_t *inv_report_choices(const inv_plan *p, json_t *counts)
         n[c->choice]++;
         json_t *row = json_pack("{s:s, s:I, s:s, s:s}", "value", v->name, "bytes", (json_int_t)nbytes, "choice",
                                 choice_names[c->choice], "by", c->by);
-        json_t *why = c->choice == INV_STORED ? json_pack("{s:s, s:s, s:s?, s:o}", "why", stored_names[c->stored],
-                                                          "inverse", way_names[c->way], "rule", c->rule, "reason",
-                                                          reason_of(p, c))
-                                              : NULL;
+        json_t *why = c->choice == INV_STORED
+                          ? json_pack("{s:s, s:s, s:s?, s:o}", "why", stored_names[c->stored], "inverse",
+                                      way_names[c->way], "rule", c->rule, "reason", reason_of(p, c))
+                          : NULL;
         if (row && why) (void)json_object_update(row, why);
         json_decref(why);
         (void)json_array_append_new(list, row);
@@ -205,10 +207,9 @@ static json_t *node_list(const inv_program *pr, const inv_graph *g, size_t end)
     open_ops(&ops, pr);
     for (size_t i = 0; row && i < end; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        row[g->order.at[i]] = json_pack("{s:s, s:s, s:s, s:o, s:o, s:[]}", "name", inv_node_label(n), "op",
-                                        op_of(&ops, n), "computes", n->op->name, "inputs",
-                                        value_names(g, n->in, n->nin), "outputs", value_names(g, n->out, n->nout),
-                                        "in");
+        row[g->order.at[i]] = json_pack(
+            "{s:s, s:s, s:s, s:o, s:o, s:[]}", "name", inv_node_label(n), "op", op_of(&ops, n), "computes", n->op->name,
+            "inputs", value_names(g, n->in, n->nin), "outputs", value_names(g, n->out, n->nout), "in");
         (void)json_array_append_new(list, row[g->order.at[i]]);
     }
     if (row) add_blocks(g, row);
@@ -242,10 +243,10 @@ static json_t *inverse_list(const inv_graph *g)
     json_t *list = json_array();
     for (size_t i = 0; g->matches && i < g->matches->edge.n; i++) {
         const inv_edge *e = &g->matches->edge.at[i];
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o, s:o}", "value", inv_val(g, e->frees)->name,
-                                                    "rule", e->rule->name, "node",
-                                                    inv_node_label(inv_nod(g, e->forward)), "gain",
-                                                    inv_report_number(e->gain), "bound", inv_report_number(e->bound)));
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:s, s:s, s:o, s:o}", "value", inv_val(g, e->frees)->name, "rule",
+                                              e->rule->name, "node", inv_node_label(inv_nod(g, e->forward)), "gain",
+                                              inv_report_number(e->gain), "bound", inv_report_number(e->bound)));
     }
     return list;
 }

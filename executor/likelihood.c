@@ -17,7 +17,7 @@ typedef struct comparison {
     inv_array *in;
     size_t nin;
     bool float64;
-    size_t peak; /* of the session that asks: what may be taken before it */
+    size_t peak;         /* of the session that asks: what may be taken before it */
     double *own, *rules; /* [nown], [rows] */
     int64_t rows, nown;
     double *by_rules, *off; /* per initializer: norms of the gradients of v.sum, v.difference */
@@ -169,8 +169,8 @@ static double mean(const double *x, int64_t n)
     return sum / (double)n;
 }
 
-#define REMEDY                                                                                                         \
-    "That by the rules, from the weights as they are, is had with {logdet} 'rules'; or export the model without "      \
+#define REMEDY                                                                                                    \
+    "That by the rules, from the weights as they are, is had with {logdet} 'rules'; or export the model without " \
     "constant folding. If it is meant so, say that it is to be trusted ({trust_logdet})"
 
 /* Whether it differs from sample to sample. *by: what it differs by from all of them. */
@@ -211,9 +211,9 @@ static inv_status judge_gradients(const comparison *c)
                      "the model's log-determinant '%s' is %.6g on the mean of the first batch, and %.6g by the rules "
                      "of its operators, but it does not follow the weights as they do: with respect to '%s'%s its "
                      "gradient is off by %.3g, where that of the rules is %.3g; an exporter has folded it into a "
-                     "constant, perhaps. " REMEDY, c->o->logdet, mean(c->own, c->nown), mean(c->rules, c->rows),
-                     inv_val(g, g->inits.at[worst])->name, n > 1 ? " and others" : "", c->off[worst],
-                     c->by_rules[worst]);
+                     "constant, perhaps. " REMEDY,
+                     c->o->logdet, mean(c->own, c->nown), mean(c->rules, c->rows), inv_val(g, g->inits.at[worst])->name,
+                     n > 1 ? " and others" : "", c->off[worst], c->by_rules[worst]);
 }
 
 static inv_status compare(comparison *c, const inv_session_options *given, bool *compared)
@@ -231,9 +231,10 @@ static inv_status compare(comparison *c, const inv_session_options *given, bool 
     *compared = true;
     INV_TRY(judge_gradients(c));
     if (by != 0)
-        inv__log(c->ctx, "the model's log-determinant '%s' and that of the rules of its operators, %.6g, differ "
-                 "by %.6g for all samples and weights alike, and so does the loss", c->o->logdet,
-                 mean(c->rules, c->rows), by);
+        inv__log(c->ctx,
+                 "the model's log-determinant '%s' and that of the rules of its operators, %.6g, differ "
+                 "by %.6g for all samples and weights alike, and so does the loss",
+                 c->o->logdet, mean(c->rules, c->rows), by);
     return INV_OK;
 }
 
@@ -242,8 +243,8 @@ static bool is_asked(const inv_program *p, const inv_session_options *given)
 {
     const inv_session_options *o = &p->options;
     bool asked = o->loss == INV_LOSS_NLL && o->logdet && !p->likely && !o->trust_logdet && !o->plan_only &&
-                 given->ninputs > 0 && (o->purpose == INV_FOR_EVAL ||
-                                        (o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE));
+                 given->ninputs > 0 &&
+                 (o->purpose == INV_FOR_EVAL || (o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE));
     for (size_t i = 0; i < given->ninputs; i++) asked = asked && given->inputs[i].data;
     return asked;
 }

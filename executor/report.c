@@ -39,8 +39,7 @@ static json_t *timeline(const inv_plan *p, const inv_ready *ready)
                                 "activation_bytes", bytes(l->bytes[INV_MEM_ACT] + l->workspace), "gradient_bytes",
                                 bytes(l->bytes[INV_MEM_GRAD]), "data_bytes", bytes(l->bytes[INV_MEM_DATA]));
         if (row && n->guards) (void)json_object_set_new(row, "guard", json_true());
-        if (row && p->seconds)
-            (void)json_object_set_new(row, "predicted_seconds", inv_report_number(p->seconds[i]));
+        if (row && p->seconds) (void)json_object_set_new(row, "predicted_seconds", inv_report_number(p->seconds[i]));
         if (row && ready && ready[i].runs)
             (void)json_object_set_new(row, "seconds", inv_report_number(ready[i].seconds / ready[i].runs));
         (void)json_array_append_new(list, row);
@@ -74,10 +73,10 @@ static json_t *drift(const inv_session *s, const inv_plan *p)
     json_t *list = json_array();
     for (size_t i = 0; s->drift && i < p->guarded.n; i++) {
         const inv_guarded_row *row = &p->guarded.at[i];
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o}", "value", inv_val(p->g, row->value)->name,
-                                                    "kind", kind[row->kind], "drift", inv_report_number(s->drift[i]),
-                                                    "limit",
-                                                    inv_report_number(inv_guard_limit(row, s->program->max_drift))));
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:s, s:o, s:o}", "value", inv_val(p->g, row->value)->name, "kind",
+                                              kind[row->kind], "drift", inv_report_number(s->drift[i]), "limit",
+                                              inv_report_number(inv_guard_limit(row, s->program->max_drift))));
     }
     return json_pack("{s:o, s:o}", "largest", inv_report_number(s->worst_drift), "blocks", list);
 }
@@ -103,10 +102,9 @@ static void trainables(const inv_plan *p, json_t *train, json_t *frozen, json_t 
             continue;
         }
         const inv_untrained why = v->untrained == INV_TRAINED ? INV_UNTRAINED_UNREACHED : (inv_untrained)v->untrained;
-        (void)json_array_append_new(frozen, json_pack("{s:s, s:s, s:o, s:I}", "name", v->name, "reason",
-                                                      inv_untrained_key(why), "why",
-                                                      inv_report_words(g->ctx, inv_untrained_text(why)),
-                                                      "elements", (json_int_t)nelem));
+        (void)json_array_append_new(
+            frozen, json_pack("{s:s, s:s, s:o, s:I}", "name", v->name, "reason", inv_untrained_key(why), "why",
+                              inv_report_words(g->ctx, inv_untrained_text(why)), "elements", (json_int_t)nelem));
         if (!of[why])
             of[why] = json_pack("{s:s, s:i, s:s}", "reason", inv_untrained_key(why), "count", 0, "first", v->name);
         const json_int_t n = json_integer_value(json_object_get(of[why], "count")) + 1;
@@ -196,34 +194,32 @@ inv_status inv_session_report(inv_session *s, char **out)
     int64_t trained;
     json_t *choices = inv_report_choices(p, counts);
     trainables(p, train, frozen, reasons, &trained);
-    json_t *root = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory], "device",
-        pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
-        bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
-        bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
-        "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops", inv_report_number(p->flops),
-        "store_flops", inv_report_number(p->store_flops), "guard_flops", inv_report_number(p->guard_flops),
-        "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
+    json_t *root =
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory", memory_names[p->memory],
+                  "device", pr->options.device ? pr->options.device : "cpu", "planned_peak_bytes",
+                  bytes(pr->persistent + pr->control + pr->transient), "peak_bytes",
+                  bytes(s->self ? s->device->peak(s->self) : 0), "activation_peak_bytes", bytes(p->activation_peak),
+                  "store_peak_bytes", bytes(pr->persistent + pr->control + pr->store_peak), "flops",
+                  inv_report_number(p->flops), "store_flops", inv_report_number(p->store_flops), "guard_flops",
+                  inv_report_number(p->guard_flops), "arena_bytes", bytes(p->transient), "live_bytes", bytes(p->load));
     json_t *time = json_pack("{s:O, s:I, s:o, s:o, s:s, s:o, s:o}", "trained", train, "trained_elements",
                              (json_int_t)trained, "not_trained", reasons, "tied", ties(pr), "cost",
-                             pr->options.costs ? "time" : "flops", "predicted_seconds",
-                             predicted(p), "store_predicted_seconds",
-                             p->seconds ? json_real(p->store_seconds) : json_null());
+                             pr->options.costs ? "time" : "flops", "predicted_seconds", predicted(p),
+                             "store_predicted_seconds", p->seconds ? json_real(p->store_seconds) : json_null());
     if (root && time) (void)json_object_update(root, time);
     json_decref(time);
     size_t load = 0;
     for (int k = 0; k < INV_PLAN_KINDS; k++)
         if (pr->plan[k].g && pr->plan[k].load > load) load = pr->plan[k].load;
-    json_t *rest =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "plan",
-                  overhead(p), "values", counts, "choices", choices, "blocks", inv_report_blocks(pr, p->base),
-                  "refusals", inv_report_refusals(pr, p->base), "drift", drift(s, p), "max_drift",
-                  inv_report_number(pr->max_drift), "fallbacks", s->fallbacks, "classes", classes(s, p),
-                  "timeline", timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
-                  alive_at(s->ctx, p, p->peak_at), "alive_at_activation_peak",
-                  alive_at(s->ctx, p, p->activation_peak_at), "host_bytes", bytes(pr->host), "live_peak_bytes",
-                  bytes(pr->persistent + pr->control + load), "constant_inputs", constant_list(pr), "trainable", train,
-                  "frozen", frozen);
+    json_t *rest = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "plan", overhead(p),
+        "values", counts, "choices", choices, "blocks", inv_report_blocks(pr, p->base), "refusals",
+        inv_report_refusals(pr, p->base), "drift", drift(s, p), "max_drift", inv_report_number(pr->max_drift),
+        "fallbacks", s->fallbacks, "classes", classes(s, p), "timeline",
+        timeline(p, pr->options.profile ? s->run[INV_PLAN_MAIN].node : NULL), "alive_at_peak",
+        alive_at(s->ctx, p, p->peak_at), "alive_at_activation_peak", alive_at(s->ctx, p, p->activation_peak_at),
+        "host_bytes", bytes(pr->host), "live_peak_bytes", bytes(pr->persistent + pr->control + load), "constant_inputs",
+        constant_list(pr), "trainable", train, "frozen", frozen);
     if (root && rest) (void)json_object_update(root, rest);
     json_t *facts = process(s);
     if (root && facts) (void)json_object_update(root, facts);
@@ -271,8 +267,11 @@ static json_t *op_entry(const inv_op_def *d, const inv_support *f, const char *p
                      : d->lower ? "lowered"
                                 : "missing",
                      "gradient", gradient[f->gradient], "inverse", f->inverse, "types", type_lists(d, f), "cpu", f->cpu,
-                     "cuda", !f->cuda ? "no" : f->cuda_real ? "float" : "yes", "lowers_to", to, "doc",
-                     d->doc ? d->doc : "", "plugin", plugin);
+                     "cuda",
+                     !f->cuda       ? "no"
+                     : f->cuda_real ? "float"
+                                    : "yes",
+                     "lowers_to", to, "doc", d->doc ? d->doc : "", "plugin", plugin);
 }
 
 static inv_status op_list(inv_context *ctx, json_t *list)

@@ -64,12 +64,10 @@ static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *
                 size_t nbytes = 0;
                 if (lives[v].from == UINT32_MAX || (end ? lives[v].to : lives[v].from) != i) continue;
                 (void)inv_shape_nbytes(&inv_val(g, (inv_id)v)->shape, inv_val(g, (inv_id)v)->dtype, &nbytes);
-                r->event[r->nevent++] =
-                    (inv_event){inv_val(g, (inv_id)v)->offset, inv__round64(nbytes), !end};
+                r->event[r->nevent++] = (inv_event){inv_val(g, (inv_id)v)->offset, inv__round64(nbytes), !end};
             }
             if (r->node[i].call.ws_nbytes)
-                r->event[r->nevent++] =
-                    (inv_event){n->ws_offset, inv__round64(r->node[i].call.ws_nbytes), !end};
+                r->event[r->nevent++] = (inv_event){n->ws_offset, inv__round64(r->node[i].call.ws_nbytes), !end};
         }
         r->node[i].nevents = (uint32_t)r->nevent - r->node[i].first_event;
     }
@@ -107,8 +105,9 @@ static void name_bad(inv_session *s, int kind, const inv_node *n)
     for (size_t i = 0; i < p->feed.n; i++)
         if (p->feed.at[i].is_target && p->feed.at[i].value == n->out[0]) fed = "the target";
     if (n->op->flags & INV_OP_SOURCE) (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (the data fed)", fed);
-    else (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (%s%s)", name, inv_node_kind(n),
-                        n->phase == INV_FORWARD ? "" : ", in backward");
+    else
+        (void)snprintf(s->bad_node, sizeof s->bad_node, "%s (%s%s)", name, inv_node_kind(n),
+                       n->phase == INV_FORWARD ? "" : ", in backward");
 }
 
 inv_status inv_buffers_begin(inv_session *s, const inv_runnable *r, const inv_ready *n, int queue)

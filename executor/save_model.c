@@ -25,9 +25,8 @@ static json_t *block(const inv_rewriting *r, const inv_outline_block *row)
 {
     const inv_outline_function *f = row->function ? &r->outline.function.at[row->at] : NULL;
     json_t *b = inv_report_block(r->g, &r->g->matches->block.at[row->block]);
-    json_t *more = json_pack("{s:o, s:s?, s:o, s:o, s:o, s:o, s:s?}", "function",
-                             signature(f), "called_by", row->parent, "inverse",
-                             signature(row->inverse ? f + 1 : NULL), "frees",
+    json_t *more = json_pack("{s:o, s:s?, s:o, s:o, s:o, s:o, s:s?}", "function", signature(f), "called_by",
+                             row->parent, "inverse", signature(row->inverse ? f + 1 : NULL), "frees",
                              texts(row->freed, row->nfreed), "given", texts(row->given, row->ngiven), "gain",
                              isfinite(row->gain) ? json_real(row->gain) : json_null(), "reason", row->reason);
     if (b && more) (void)json_object_update(b, more);
@@ -296,8 +295,14 @@ static inv_status outline_apart(inv_session *s, inv_arena *a, inv_outline *o)
     }
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        inv_outline_node x = {.source = n->source, .domain = n->domain, .op_type = n->op_type, .name = n->name,
-                              .nin = inv_node_listed(n), .nout = n->nout, .attr = n->attr, .nattr = n->nattr};
+        inv_outline_node x = {.source = n->source,
+                              .domain = n->domain,
+                              .op_type = n->op_type,
+                              .name = n->name,
+                              .nin = inv_node_listed(n),
+                              .nout = n->nout,
+                              .attr = n->attr,
+                              .nattr = n->nattr};
         INV_TRY(value_names(g, a, x.nin, n->in, &x.in));
         INV_TRY(value_names(g, a, n->nout, n->out, &x.out));
         if (!inv_vec_push(a, &o->node, x)) return INV_E_NOMEM;

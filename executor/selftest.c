@@ -17,9 +17,9 @@ bool inv_test(inv_tester *t, bool fine, const char *what, const char *fmt, ...)
     va_start(ap, fmt);
     inv__str_addv(&text, fmt, ap);
     va_end(ap);
-    (void)json_array_append_new(
-        t->failures, json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", t->kind, t->name, "check", what, "case",
-                               (int)t->number, "how", t->how, "message", text.s, "text", t->text, "kind", t->kind));
+    (void)json_array_append_new(t->failures, json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", t->kind, t->name, "check",
+                                                       what, "case", (int)t->number, "how", t->how, "message", text.s,
+                                                       "text", t->text, "kind", t->kind));
     inv__str_fini(&text);
     return false;
 }
@@ -53,9 +53,9 @@ static inv_status one(inv_tester *t, const char *kind, const char *name, const i
     inv_status s = rule ? inv_test_rule(t, rule) : inv_test_operator(t, op);
     inv_registry_favour(t->ctx->registry, NULL);
     INV_TRY(s);
-    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b}", "kind", kind, "name", name, "cases", (int)t->number,
-                          "checks", (int)(t->checks - checks), "failed", (int)(t->failed - failed), "host_only",
-                          t->skipped);
+    json_t *o =
+        json_pack("{s:s, s:s, s:i, s:i, s:i, s:b}", "kind", kind, "name", name, "cases", (int)t->number, "checks",
+                  (int)(t->checks - checks), "failed", (int)(t->failed - failed), "host_only", t->skipped);
     if (rule && t->measured > 0) {
         (void)json_object_set_new(o, "stated_gain", json_real(t->stated));
         (void)json_object_set_new(o, "measured_gain", json_real(t->measured));

@@ -18,14 +18,14 @@ typedef struct inv_tester {
     size_t checks, failed; /* so far */
     /* of the rule or operator being tested */
     const char *kind, *name;
-    size_t number;    /* of the case, from 1 */
-    const char *text; /* of the case */
-    const char *how;  /* device and type of what is checked now, for reports */
-    bool skipped;     /* devices for which an operator of the plugin has no kernel */
-    double stated, measured; /* gain: of the case where they are closest; 0: none was measured */
-    size_t logdets;          /* log-determinants measured; ... */
+    size_t number;                         /* of the case, from 1 */
+    const char *text;                      /* of the case */
+    const char *how;                       /* device and type of what is checked now, for reports */
+    bool skipped;                          /* devices for which an operator of the plugin has no kernel */
+    double stated, measured;               /* gain: of the case where they are closest; 0: none was measured */
+    size_t logdets;                        /* log-determinants measured; ... */
     double stated_logdet, measured_logdet; /* ... those that differ most */
-    char not_exported[256]; /* why one of them was not; empty: nothing to say */
+    char not_exported[256];                /* why one of them was not; empty: nothing to say */
 } inv_tester;
 
 /* Counts one check; if it fails, what was seen goes into the report. Returns `fine`. */
@@ -66,7 +66,7 @@ inv_status inv_test_differences(inv_tester *t, inv_test_case *c, inv_memory memo
 typedef struct inv_test_values {
     const inv_graph *g;
     inv_arena arena;
-    void **at;       /* per value; NULL: not computed */
+    void **at; /* per value; NULL: not computed */
     void *ws;
     size_t ws_nbytes;
     inv_step step;

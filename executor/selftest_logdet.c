@@ -30,14 +30,14 @@ typedef struct volume {
     const inv_edge *e;
     inv_ids freed, run; /* `run`: the nodes between what is freed and the results */
     inv_arena arena;
-    int64_t n, rows;    /* elements of either side; samples that do not depend on each other */
-    place *x, *y;       /* elements, sample by sample */
-    double *jacobian;   /* [n,n], a row per y */
-    inv_graph *p;       /* the pattern alone; ... */
-    inv_id *as;         /* ... per value: what it is there */
-    bool *varies;       /* per value: depends on what the caller gives */
+    int64_t n, rows;  /* elements of either side; samples that do not depend on each other */
+    place *x, *y;     /* elements, sample by sample */
+    double *jacobian; /* [n,n], a row per y */
+    inv_graph *p;     /* the pattern alone; ... */
+    inv_id *as;       /* ... per value: what it is there */
+    bool *varies;     /* per value: depends on what the caller gives */
     INV_VEC(supply) supply;
-    double *stated;     /* [nstated], sample by sample */
+    double *stated; /* [nstated], sample by sample */
     int64_t nstated;
 } volume;
 
@@ -332,8 +332,8 @@ static inv_status feed(const volume *w, const inv_graph *g, inv_id input, inv_ar
         const supply *s = &w->supply.at[i];
         const inv_value *val = inv_val(w->v->g, s->value);
         if (strcmp(s->name, name) != 0) continue;
-        *to = (inv_array){.name = name, .dtype = val->dtype, .rank = val->shape.rank, .dims = val->shape.dim,
-                          .data = s->data};
+        *to = (inv_array){
+            .name = name, .dtype = val->dtype, .rank = val->shape.rank, .dims = val->shape.dim, .data = s->data};
         return INV_OK;
     }
     return inv__fail(g->ctx, INV_E_INTERNAL, "the inverse of the pattern takes '%s', which the pattern has not", name);
@@ -383,7 +383,7 @@ static inv_status state(volume *w)
     if (s == INV_OK) s = run_reversed(w, r->reversed);
     if (s == INV_OK) leave_out_shown(w);
     inv_rewriting_destroy(r);
-inv_graph_destroy(w->p);
+    inv_graph_destroy(w->p);
     return s;
 }
 

@@ -13,8 +13,7 @@ static void put_everywhere(inv_test_values *v, const inv_node *n, double x)
 {
     for (uint32_t k = 0; k < n->nin; k++) {
         if (n->in[k] == INV_NONE || !inv_dtype_is_float(inv_val(v->g, n->in[k])->dtype)) continue;
-        for (int64_t i = 0; i < inv_shape_nelem(&inv_val(v->g, n->in[k])->shape); i++)
-            inv_test_put(v, n->in[k], i, x);
+        for (int64_t i = 0; i < inv_shape_nelem(&inv_val(v->g, n->in[k])->shape); i++) inv_test_put(v, n->in[k], i, x);
     }
 }
 

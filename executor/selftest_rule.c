@@ -8,10 +8,7 @@
 
 #include "executor/selftest.h"
 
-static const char *kind_of(const inv_inverse_def *rule)
-{
-    return rule->kind ? rule->kind : rule->name;
-}
+static const char *kind_of(const inv_inverse_def *rule) { return rule->kind ? rule->kind : rule->name; }
 
 /* --- what matching has found --- */
 
@@ -111,8 +108,7 @@ static bool found(inv_tester *t, const inv_plan *p, const inv_inverse_def *rule,
         if (!inv_test(t, named, "match", "it names no block: %s", reason_in(g, rule))) return false;
     }
     if (!rule->solve)
-        return inv_test(t, b && rebuilt(p, b->in[0]), "match",
-                        "what it frees is not rebuilt by inverses");
+        return inv_test(t, b && rebuilt(p, b->in[0]), "match", "what it frees is not rebuilt by inverses");
     if (!inv_test(t, edges_of(g, rule, gain, &bound) > 0, "match", "%s", reason_in(g, rule))) return false;
     /* What a pattern of several operators frees may be had for less from what it was made of. */
     bool usable = *gain < pow(10, UNUSED_FROM), used = inv_plan_inverts(p, INV_NONE, rule->name);
@@ -322,8 +318,7 @@ static inv_status extremes(inv_tester *t, inv_test_values *v, const inv_plan *p,
     INV_TRY(solve_from(t, v, e, (double)NAN, false));
     if (!(e->bound < 1e6)) return INV_OK; /* it may well overflow, or lead back from infinity */
     INV_TRY(solve_from(t, v, e, (double)INFINITY, false));
-    for (size_t i = 0; i < sizeof ordinary / sizeof *ordinary; i++)
-        INV_TRY(solve_from(t, v, e, ordinary[i], true));
+    for (size_t i = 0; i < sizeof ordinary / sizeof *ordinary; i++) INV_TRY(solve_from(t, v, e, ordinary[i], true));
     return from_far_apart(t, v, p, e, wide);
 }
 
@@ -358,17 +353,18 @@ static inv_status compare_training(inv_tester *t, inv_test_case *c, const char *
         s = inv_test_session(c, (inv_test_how){k ? INV_MEMORY_STORE : INV_MEMORY_INVERT, device, wide}, &by[k]);
         if (s == INV_OK) s = inv_test_gradients(by[k], c, &r[k], &grad[k], &n[k]);
     }
-    if (s == INV_OK && inv_test(t, n[0] == n[1] && n[0] > 0, "training", "it has %zu gradients, without inverses %zu",
-                                n[0], n[1])) {
+    if (s == INV_OK &&
+        inv_test(t, n[0] == n[1] && n[0] > 0, "training", "it has %zu gradients, without inverses %zu", n[0], n[1])) {
         const double fair = 4 * margin(gain, wide);
-        for (size_t i = 0; i < n[0]; i++)
-            off += pow(grad[0][i] - grad[1][i], 2), size += pow(grad[1][i], 2);
+        for (size_t i = 0; i < n[0]; i++) off += pow(grad[0][i] - grad[1][i], 2), size += pow(grad[1][i], 2);
         (void)inv_test(t, r[0].loss == r[1].loss, "training", "loss %.17g, without inverses %.17g", r[0].loss,
                        r[1].loss);
         (void)inv_test(t, r[0].fallbacks == 0 && r[0].drift <= fair, "training",
                        "a rebuilt value is off by %.3g, rounding and gain %.3g explain %.3g", r[0].drift, gain, fair);
-        (void)inv_test(t, sqrt(off) <= fair * sqrt(size), "training", "gradients are off by %.3g, at most %.3g is "
-                       "rounding", sqrt(off / fmax(size, DBL_MIN)), fair);
+        (void)inv_test(t, sqrt(off) <= fair * sqrt(size), "training",
+                       "gradients are off by %.3g, at most %.3g is "
+                       "rounding",
+                       sqrt(off / fmax(size, DBL_MIN)), fair);
     }
     for (int k = 0; k < 2; k++) {
         inv__free(t->ctx, grad[k]);
@@ -426,8 +422,7 @@ inv_status inv_test_rule(inv_tester *t, const inv_inverse_def *rule)
             s = inv_test_open(t, g, &c);
             if (s == INV_OK && !inv_test(t, c.trains, "cases", "input and first output must be floating-point"))
                 s = INV_OK;
-            else if (s == INV_OK)
-                s = check_case(t, rule, &c);
+            else if (s == INV_OK) s = check_case(t, rule, &c);
             inv_test_close(&c);
         }
         if (s == INV_E_NOMEM) return s;
@@ -435,9 +430,10 @@ inv_status inv_test_rule(inv_tester *t, const inv_inverse_def *rule)
     }
     t->how = "";
     if (rule->logdet && rule->solve)
-        (void)inv_test(t, t->logdets > 0, "log-determinant", "it is stated, but in no case could it be measured: in "
+        (void)inv_test(t, t->logdets > 0, "log-determinant",
+                       "it is stated, but in no case could it be measured: in "
                        "one of them the rule has to be found, free as many numbers as it starts from, at most %d, and "
-                       "tell of each sample apart%s%s", INV_TEST_LOGDET, *t->not_exported ? "; " : "",
-                       t->not_exported);
+                       "tell of each sample apart%s%s",
+                       INV_TEST_LOGDET, *t->not_exported ? "; " : "", t->not_exported);
     return INV_OK;
 }

@@ -158,8 +158,7 @@ inv_status inv_test_gradients(inv_session *s, inv_test_case *c, inv_result *r, d
 {
     *out = NULL;
     *n = 0;
-    for (int twice = 0; twice < 2; twice++)
-        INV_TRY(grad_again(s, c, r));
+    for (int twice = 0; twice < 2; twice++) INV_TRY(grad_again(s, c, r));
     inv_status st = append_gradients(s, INV_GET_GRAD, out, n);
     if (st == INV_OK) st = append_gradients(s, INV_GET_INPUT_GRAD, out, n);
     if (st != INV_OK) inv__free(s->ctx, *out);
@@ -328,10 +327,7 @@ static inv_status run_over(inv_test_values *v, inv_id id, int over)
     return inv_run_on_host(v->g->ctx, n, &call);
 }
 
-inv_status inv_test_run(inv_test_values *v, inv_id node)
-{
-    return run_over(v, node, -1);
-}
+inv_status inv_test_run(inv_test_values *v, inv_id node) { return run_over(v, node, -1); }
 
 inv_status inv_test_forward(const inv_plan *p, const inv_test_case *c, inv_test_values *v)
 {

@@ -313,7 +313,8 @@ static inv_status check_constants(inv_session *s, const inv_array *inputs, size_
         const inv_array *a = o->inputs[i].data ? array_named(inputs, n, o->inputs[i].name) : NULL;
         INV_CHECK(!a || !a->data || same_values(&o->inputs[i], a), s->ctx, INV_E_ARG,
                   "input '%s' is a constant of this session, which was planned for the values it had then; for others "
-                  "make another session", o->inputs[i].name);
+                  "make another session",
+                  o->inputs[i].name);
     }
     return INV_OK;
 }
@@ -424,9 +425,10 @@ static inv_status keep(inv_session *s, const inv_plan *plan, size_t slot)
     const inv_guarded_row *row = &plan->guarded.at[slot];
     const bool derived = row->kind != INV_GUARD_REBUILT;
     const char *name = inv_val(plan->g, row->value)->name;
-    inv__log(s->ctx, derived ? "step %llu: what is computed from a reconstruction is off by %.2g (limit %.2g); '%s' is "
-                               "kept from now on"
-                             : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is kept from now on",
+    inv__log(s->ctx,
+             derived ? "step %llu: what is computed from a reconstruction is off by %.2g (limit %.2g); '%s' is "
+                       "kept from now on"
+                     : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is kept from now on",
              (unsigned long long)s->steps, s->drift[slot], inv_guard_limit(row, p->max_drift), name);
     const inv_anchor anchor = {inv__arena_strdup(&p->arena, name), derived}; /* the graph that owns the name goes */
     return anchor.name && inv_vec_push(&p->arena, &p->anchor, anchor) ? INV_OK : INV_E_NOMEM;
@@ -480,9 +482,11 @@ static inv_status compute(inv_session *s, int *kind, int first, int last, const 
                              (unsigned long long)s->steps);
         if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
         if (plan->finite != INV_NONE && as_double(plan, plan->finite, bytes[1]) > 0)
-            return find_bad(s, *kind, plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
-                                      "gradients came before have been updated"
-                                                     : "the loss is finite, but its gradients are not", result);
+            return find_bad(s, *kind,
+                            plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
+                                             "gradients came before have been updated"
+                                           : "the loss is finite, but its gradients are not",
+                            result);
         const bool bad = refused(s, *kind, result);
         result->fallbacks = s->fallbacks - before;
         if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
@@ -544,8 +548,7 @@ inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninp
     int kind;
     INV_CHECK(!train || s->program->plan[INV_PLAN_EVAL].g, s->ctx, INV_E_ARG,
               "this session was planned without evaluation (eval_batch)");
-    INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs,
-                 ninputs, target, &kind));
+    INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs, ninputs, target, &kind));
     const inv_plan *plan = &s->program->plan[kind];
     const inv_id wanted[INV_FETCHED] = {plan->loss, plan->correct, plan->total};
     unsigned char bytes[INV_FETCHED][16];

@@ -75,9 +75,7 @@ static inv_status read_value(inv__loader *l, inv_graph *g, const Onnx__Attribute
         out->kind = INV_ATTR_STRING;
         out->s = inv__arena_strndup(&g->arena, p->s.len ? (const char *)p->s.data : "", p->s.len);
         return out->s ? INV_OK : INV_E_NOMEM;
-    case INV__TYPE_TENSOR:
-        out->kind = INV_ATTR_TENSOR;
-        return out->ref ? INV_OK : read_tensor(l, g, p, what, out);
+    case INV__TYPE_TENSOR: out->kind = INV_ATTR_TENSOR; return out->ref ? INV_OK : read_tensor(l, g, p, what, out);
     case INV__TYPE_GRAPH: out->kind = INV_ATTR_GRAPH; return INV_OK;
     case INV__TYPE_INTS: out->kind = INV_ATTR_INTS; return read_lists(g, p, out);
     case INV__TYPE_FLOATS: out->kind = INV_ATTR_FLOATS; return read_lists(g, p, out);

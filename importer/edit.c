@@ -120,8 +120,7 @@ inv_status inv__edit_replaces(inv__writer *w, const inv_node_edit *e, const inv_
     for (size_t pos = f->body; e->attr && pos < f->end; pos = a.end) {
         INV_TRY(inv__writer_field(w, pos, f->end, &a));
         if (a.id != INV__ATTR_NAME || a.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
-        *replaces = a.end - a.body == strlen(e->attr) &&
-                    !memcmp(w->impl->file.base + a.body, e->attr, a.end - a.body);
+        *replaces = a.end - a.body == strlen(e->attr) && !memcmp(w->impl->file.base + a.body, e->attr, a.end - a.body);
     }
     return INV_OK;
 }

@@ -48,8 +48,8 @@ static inv_status add_place(inv__loader *l, const level *x, const char **text)
     if (!k && x->outer && x->outer->d == &onnx__graph_proto__descriptor && x->id == INV__GRAPH_INITIALIZER)
         kind = "initializer";
     const char *quote = *name ? "'" : "";
-    *text = inv__arena_printf(a, "%s%s%s%s%s%s%s", *text, **text ? " in " : "", kind, *name ? " " : "", quote, name,
-                              quote);
+    *text =
+        inv__arena_printf(a, "%s%s%s%s%s%s%s", *text, **text ? " in " : "", kind, *name ? " " : "", quote, name, quote);
     return *text ? INV_OK : INV_E_NOMEM;
 }
 

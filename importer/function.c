@@ -91,10 +91,8 @@ static inv_status import_body(inv__loader *l, const Onnx__ModelProto *m, const O
     s.where = inv__arena_printf(&l->scratch, " in %s", what);
     if (!s.where) return INV_E_NOMEM;
     /* A function without imports of its own takes the model's. */
-    if (p->n_opset_import)
-        INV_TRY(inv__import_opsets(l, g, p->n_opset_import, p->opset_import, what));
-    else
-        INV_TRY(inv__import_opsets(l, g, m->n_opset_import, m->opset_import, what));
+    if (p->n_opset_import) INV_TRY(inv__import_opsets(l, g, p->n_opset_import, p->opset_import, what));
+    else INV_TRY(inv__import_opsets(l, g, m->n_opset_import, m->opset_import, what));
     INV_TRY(import_defaults(l, g, p, what, f));
     INV_TRY(formal_inputs(l, &s, p, what));
     INV_TRY(inv__import_nodes(l, &s, p->n_node, p->node));
@@ -112,8 +110,8 @@ static inv_status is_block(inv__loader *l, const inv__names *facts, const Onnx__
     *block = false;
     if (strcmp(inv__domain(p->domain), INV_OUTLINE_DOMAIN) != 0 || !n || p->n_attribute) return INV_OK;
     bool inverse = n > k && strcmp(p->name + n - k, suffix) == 0;
-    const char *key = inv__arena_printf(&l->scratch, "%s.fn.%.*s", INV_OUTLINE_DOMAIN, (int)(inverse ? n - k : n),
-                                        p->name);
+    const char *key =
+        inv__arena_printf(&l->scratch, "%s.fn.%.*s", INV_OUTLINE_DOMAIN, (int)(inverse ? n - k : n), p->name);
     if (!key) return INV_E_NOMEM;
     *block = inv__names_get(facts, key) != INV_NONE;
     return INV_OK;

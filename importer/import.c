@@ -13,10 +13,7 @@ enum { OPSET_OLDEST = 1, OPSET_NEWEST = 28 };
 /* More than any exporter writes: some steps take time with their square. */
 enum { MOST_DOMAINS = 64, MOST_ATTRIBUTES = 256, MOST_INPUTS = 65536 };
 
-const char *inv__domain(const char *d)
-{
-    return !d || !strcmp(d, "ai.onnx") ? "" : d;
-}
+const char *inv__domain(const char *d) { return !d || !strcmp(d, "ai.onnx") ? "" : d; }
 
 inv_status inv__import_opsets(inv__loader *l, inv_graph *g, size_t n, Onnx__OperatorSetIdProto *const *p,
                               const char *what)
@@ -75,8 +72,7 @@ static inv_status shape_read(inv__loader *l, inv_graph *g, const Onnx__TensorSha
             if (d->dim_value < -1)
                 inv__defect(&l->defects, INV_E_PARSE, "%s: dimension %zu is negative, %lld", what, i,
                             (long long)d->dim_value);
-            else
-                shape->dim[i] = d->dim_value;
+            else shape->dim[i] = d->dim_value;
         } else if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param &&
                    is_symbol(d->dim_param)) {
             sym[i] = inv__arena_strdup(&g->arena, d->dim_param);
@@ -113,8 +109,7 @@ static inv_status decl_read(inv__loader *l, const inv__scope *s, const Onnx__Val
     if (dt < INV_DT_NONE || !strcmp(inv_dtype_name((inv_dtype)dt), "unknown"))
         inv__defect(&l->defects, INV_E_UNSUPPORTED_TYPE, "%s: element type %d (%s) is not supported", what, dt,
                     inv_dtype_name((inv_dtype)dt));
-    else
-        d->dtype = (inv_dtype)dt;
+    else d->dtype = (inv_dtype)dt;
     return shape_read(l, s->g, t->shape, what, &d->shape, &d->symbols);
 }
 
@@ -194,8 +189,8 @@ static inv_status import_sparse(inv__loader *l, inv__scope *s, const Onnx__Graph
         INV_TRY(define(l, s, t && t->name ? t->name : "", s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, INV_DT_NONE,
                        &shape, "a sparse initializer", &v));
         if (v == INV_NONE) continue;
-        inv_val(g, v)->type = inv__arena_printf(&g->arena, "sparse_tensor(%s)",
-                                                inv_dtype_name((inv_dtype)(t ? t->data_type : 0)));
+        inv_val(g, v)->type =
+            inv__arena_printf(&g->arena, "sparse_tensor(%s)", inv_dtype_name((inv_dtype)(t ? t->data_type : 0)));
         if (!inv_val(g, v)->type) return INV_E_NOMEM;
         inv_val(g, v)->mem = INV_MEM_PARAM;
         if (s->outer) continue;
@@ -220,8 +215,7 @@ static inv_status import_initializers(inv__loader *l, inv__scope *s, const Onnx_
         if (!what || !place) return INV_E_NOMEM;
         if (!*name) inv__defect(&l->defects, INV_E_GRAPH, "initializer %zu has no name%s", i, s->where);
         INV_TRY(inv__tensor_read(l, &g->arena, t, what, &data));
-        INV_TRY(define(l, s, name, s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, data.dtype, &data.shape,
-                       place, &v));
+        INV_TRY(define(l, s, name, s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, data.dtype, &data.shape, place, &v));
         if (v == INV_NONE) continue;
         inv_val(g, v)->data = data;
         inv_val(g, v)->mem = INV_MEM_PARAM;

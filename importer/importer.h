@@ -60,12 +60,12 @@ typedef struct inv__place {
 typedef struct inv__impl {
     inv_arena arena;
     inv__map file;
-    INV_VEC(inv__map) ext;       /* external data, one mapping per file */
-    INV_VEC(const char *) ext_name; /* locations already resolved ... */
-    INV_VEC(uint32_t) ext_at;       /* ... and the mapping of each */
+    INV_VEC(inv__map) ext;           /* external data, one mapping per file */
+    INV_VEC(const char *) ext_name;  /* locations already resolved ... */
+    INV_VEC(uint32_t) ext_at;        /* ... and the mapping of each */
     INV_VEC(inv__external) external; /* all, in the file's order; nothing is added after loading */
     INV_VEC(inv__place) placed;      /* in the file's order */
-    int dir;                     /* the model's folder; -1 */
+    int dir;                         /* the model's folder; -1 */
     int64_t ir_version;
     const char *producer, *producer_version;
     size_t nparam;              /* parameters that the file lists ... */
@@ -283,9 +283,9 @@ typedef struct inv__out {
 inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o);
 inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes);
 inv_status inv__out_skip(inv__out *o, uint64_t nbytes); /* zeros, where possible without taking up space */
-inv_status inv__out_flush(inv__out *o);   /* all in the file, as far as its readers can tell */
-inv_status inv__out_sync(inv__out *o);    /* all on disk under the temporary name */
-inv_status inv__out_publish(inv__out *o); /* renames and makes the rename last */
-void inv__out_close(inv__out *o);         /* removes the temporary file if it is still there */
+inv_status inv__out_flush(inv__out *o);                 /* all in the file, as far as its readers can tell */
+inv_status inv__out_sync(inv__out *o);                  /* all on disk under the temporary name */
+inv_status inv__out_publish(inv__out *o);               /* renames and makes the rename last */
+void inv__out_close(inv__out *o);                       /* removes the temporary file if it is still there */
 
 #endif

@@ -50,20 +50,15 @@ json_t *inv__view_words(view *w, const char *s)
     return json_string(inv__spell(w->ctx, s, spelled, sizeof spelled));
 }
 
-json_t *inv__view_text(view *w, const char *s)
-{
-    return json_string(clean(w, s));
-}
+json_t *inv__view_text(view *w, const char *s) { return json_string(clean(w, s)); }
 
 static json_t *shape_json(view *w, const inv_value *v)
 {
     if (v->shape.rank < 0) return json_null();
     json_t *a = json_array();
     for (int i = 0; i < v->shape.rank; i++) {
-        if (v->shape.dim[i] >= 0)
-            append(w, a, json_integer(v->shape.dim[i]));
-        else
-            append(w, a, text(w, v->dim_param && v->dim_param[i] ? v->dim_param[i] : "?"));
+        if (v->shape.dim[i] >= 0) append(w, a, json_integer(v->shape.dim[i]));
+        else append(w, a, text(w, v->dim_param && v->dim_param[i] ? v->dim_param[i] : "?"));
     }
     return a;
 }
@@ -170,7 +165,6 @@ static bool is_control(const inv_node *n)
     return inv_node_is(n, "If") || inv_node_is(n, "Loop") || inv_node_is(n, "Scan");
 }
 
-
 static void look_at(view *w, const inv_graph *g, const char *prefix, const char *label);
 
 /* `label`: what the names of parameters in g begin with (weights.c). */
@@ -215,13 +209,10 @@ static void look_at(view *w, const inv_graph *g, const char *prefix, const char 
         set(w, w->operators, key, json_integer(json_integer_value(json_object_get(w->operators, key)) + 1));
         inv__traps_look(w, g, n, name);
         for (uint32_t k = 0; k < n->nattr; k++)
-            if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph)
-                look_into(w, g, n, &n->attr[k], name, label);
+            if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph) look_into(w, g, n, &n->attr[k], name, label);
         if (inv_callee(&w->callees, n) != INV_NONE || is_control(n)) continue;
-        if (!n->op)
-            add_missing(w, n, name, "operator");
-        else if (!n->op->lower && !n->op->grad && !(n->op->flags & INV_OP_NO_GRAD))
-            add_missing(w, n, name, "gradient");
+        if (!n->op) add_missing(w, n, name, "operator");
+        else if (!n->op->lower && !n->op->grad && !(n->op->flags & INV_OP_NO_GRAD)) add_missing(w, n, name, "gradient");
     }
 }
 

@@ -21,7 +21,10 @@ inv_status inv__map_fd(inv_context *ctx, int fd, const char *what, inv__map *out
     struct stat st;
     if (fstat(fd, &st) != 0) return inv__fail(ctx, INV_E_IO, "cannot read '%s': %s", what, strerror(errno));
     if (!S_ISREG(st.st_mode)) return inv__fail(ctx, INV_E_IO, "cannot read '%s': not a regular file", what);
-    *out = (inv__map){.base = nothing, .nbytes = (size_t)st.st_size, .dev = st.st_dev, .ino = st.st_ino,
+    *out = (inv__map){.base = nothing,
+                      .nbytes = (size_t)st.st_size,
+                      .dev = st.st_dev,
+                      .ino = st.st_ino,
                       .changed = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec}};
     if (!out->nbytes) return INV_OK;
     void *p = mmap(NULL, out->nbytes, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -69,9 +72,10 @@ inv_status inv__files_unchanged(const inv_model *m)
         if ((size_t)st.st_size == map->nbytes && st.st_mtim.tv_sec == map->changed[0] &&
             st.st_mtim.tv_nsec == map->changed[1])
             continue;
-        return inv__fail(m->ctx, INV_E_IO, "'%s' was changed after it had been loaded (%zu bytes then, %llu now), so "
-                         "nothing can be written that takes over its other parts", path, map->nbytes,
-                         (unsigned long long)st.st_size);
+        return inv__fail(m->ctx, INV_E_IO,
+                         "'%s' was changed after it had been loaded (%zu bytes then, %llu now), so "
+                         "nothing can be written that takes over its other parts",
+                         path, map->nbytes, (unsigned long long)st.st_size);
     }
     return INV_OK;
 }
@@ -107,8 +111,7 @@ static const char *location_refused(const char *loc)
     if (*loc == '/') return "its external data have an absolute path; only files in the model's folder are read";
     for (const char *p = loc;; p++) {
         size_t n = strcspn(p, "/");
-        if (n == 2 && p[0] == '.' && p[1] == '.')
-            return "its external data leave the model's folder by '..'";
+        if (n == 2 && p[0] == '.' && p[1] == '.') return "its external data leave the model's folder by '..'";
         if (!p[n]) return NULL;
         p += n;
     }
@@ -128,8 +131,7 @@ static int open_below(int dir, const char *loc)
         memcpy(part, loc, n);
         part[n] = 0;
         bool last = !loc[n];
-        int fd = openat(at, n ? part : ".",
-                        O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (last ? O_NONBLOCK : O_DIRECTORY));
+        int fd = openat(at, n ? part : ".", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (last ? O_NONBLOCK : O_DIRECTORY));
         int e = errno;
         if (at != dir) close(at);
         errno = e;
@@ -170,10 +172,10 @@ static inv_status find_map(inv__loader *l, const char *loc, const char *what, ui
         return INV_OK;
     }
     struct stat st;
-    const char *wrong = fstat(fd, &st) != 0       ? strerror(errno)
-                        : !S_ISREG(st.st_mode)    ? "is not a regular file"
-                        : st.st_nlink > 1         ? "has another name elsewhere (a hard link); make a copy of it"
-                                                  : NULL;
+    const char *wrong = fstat(fd, &st) != 0    ? strerror(errno)
+                        : !S_ISREG(st.st_mode) ? "is not a regular file"
+                        : st.st_nlink > 1      ? "has another name elsewhere (a hard link); make a copy of it"
+                                               : NULL;
     if (wrong) {
         close(fd);
         inv__defect(&l->defects, INV_E_IO, "%s: its external data file '%s' %s", what, loc, wrong);
@@ -229,11 +231,9 @@ inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const
         inv__defect(&l->defects, INV_E_PARSE, "%s: external data from byte %llu of '%s', which has only %zu", what,
                     (unsigned long long)*offset, loc, m->nbytes);
     else if (length > m->nbytes - *offset)
-        inv__defect(&l->defects, INV_E_PARSE,
-                    "%s: external data at bytes %llu to %llu of '%s', which has only %zu", what,
-                    (unsigned long long)*offset, (unsigned long long)(*offset + length), loc, m->nbytes);
-    else
-        *file = at;
+        inv__defect(&l->defects, INV_E_PARSE, "%s: external data at bytes %llu to %llu of '%s', which has only %zu",
+                    what, (unsigned long long)*offset, (unsigned long long)(*offset + length), loc, m->nbytes);
+    else *file = at;
     return INV_OK;
 }
 

@@ -14,7 +14,7 @@
 static inv_status open_folder(inv_model *m, inv__impl *impl)
 {
     const char *slash = strrchr(m->path, '/');
-    const char *dir = !slash              ? "."
+    const char *dir = !slash             ? "."
                       : slash == m->path ? "/"
                                          : inv__arena_strndup(&impl->arena, m->path, (size_t)(slash - m->path));
     if (!dir) return INV_E_NOMEM;
@@ -31,10 +31,9 @@ static inv_status import(inv__loader *l)
     ProtobufCMessage *message = NULL;
     if (!impl->file.base) INV_TRY(inv__map_path(l->ctx, path, &impl->file));
     INV_TRY(open_folder(l->model, impl));
-    if (!impl->file.nbytes)
-        return inv__fail(l->ctx, INV_E_PARSE, "'%s' is empty: it is not an ONNX model", path);
-    INV_TRY(inv__unpack(&l->scratch, path, &impl->file, &onnx__model_proto__descriptor, 0, impl->file.nbytes,
-                        &message));
+    if (!impl->file.nbytes) return inv__fail(l->ctx, INV_E_PARSE, "'%s' is empty: it is not an ONNX model", path);
+    INV_TRY(
+        inv__unpack(&l->scratch, path, &impl->file, &onnx__model_proto__descriptor, 0, impl->file.nbytes, &message));
     const Onnx__ModelProto *p = (const Onnx__ModelProto *)(const void *)message;
     impl->ir_version = p->has_ir_version ? p->ir_version : 0;
     impl->producer = inv__arena_strdup(&impl->arena, p->producer_name ? p->producer_name : "");
@@ -77,8 +76,8 @@ static inv_status copy_taken(inv_model *m, const char *const *names, size_t n)
 
 /* How a file is loaded. */
 typedef struct manner {
-    bool plain;                /* weights in Constant nodes stay there */
-    const inv__map *file;      /* NULL, or what it consists of, which is the model's then */
+    bool plain;           /* weights in Constant nodes stay there */
+    const inv__map *file; /* NULL, or what it consists of, which is the model's then */
     const char *const *taken;
     size_t ntaken;
 } manner;
@@ -158,7 +157,8 @@ inv_status inv_model_set_layout(inv_model *m, inv_layout layout)
     for (size_t i = 0; i < impl->external.n; i++) nbytes += impl->external.at[i].d.nbytes;
     INV_CHECK(layout != INV_LAYOUT_INLINE || nbytes < INV__INLINE_END, m->ctx, INV_E_ARG,
               "'%s' with all tensors inside would have %llu bytes, and ONNX files end before 2 GiB; keep the layout, "
-              "or put them outside", m->path, (unsigned long long)nbytes);
+              "or put them outside",
+              m->path, (unsigned long long)nbytes);
     m->layout = layout;
     return INV_OK;
 }

@@ -196,7 +196,8 @@ inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path)
     for (size_t i = 0; i < w->ndata; i++)
         w->data[i] = (inv__data_file){.fresh = i == w->impl->ext.n,
                                       .move = !same && i < w->impl->ext.n && m->layout == INV_LAYOUT_KEEP,
-                                      .pieces.a = &w->l.scratch, .out.fd = -1};
+                                      .pieces.a = &w->l.scratch,
+                                      .out.fd = -1};
     for (size_t i = 0; i < w->impl->external.n; i++) {
         const inv__external *e = &w->impl->external.at[i];
         w->data[e->file].tensors += e->d.nbytes;
@@ -230,7 +231,8 @@ static inv_status publish(inv__writer *w, inv__out *model)
 {
     INV_CHECK(w->m->layout != INV_LAYOUT_INLINE || w->model.nbytes < INV__INLINE_END, w->l.ctx, INV_E_ARG,
               "cannot write '%s': with all tensors inside it would have %llu bytes, and ONNX files end before 2 GiB; "
-              "keep the layout or put them outside", w->path, (unsigned long long)w->model.nbytes);
+              "keep the layout or put them outside",
+              w->path, (unsigned long long)w->model.nbytes);
     for (size_t i = 0; i < w->ndata; i++)
         if (w->data[i].move) INV_TRY(write_data(w, &w->data[i]));
     INV_TRY(write_pieces(model, w->path, &w->model));

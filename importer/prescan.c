@@ -62,8 +62,7 @@ static inv_status put(scan *s, const void *data, size_t n)
 
 static void fill_length(uint8_t *at, size_t n)
 {
-    for (int i = 0; i < LENGTH_BYTES; i++, n >>= 7)
-        at[i] = (uint8_t)((n & 0x7f) | (i < LENGTH_BYTES - 1 ? 0x80 : 0));
+    for (int i = 0; i < LENGTH_BYTES; i++, n >>= 7) at[i] = (uint8_t)((n & 0x7f) | (i < LENGTH_BYTES - 1 ? 0x80 : 0));
 }
 
 static inv_status put_raw_record(scan *s, const inv__field *f)
@@ -79,9 +78,9 @@ static inv_status count(scan *s, const ProtobufCMessageDescriptor *d, const inv_
                         const ProtobufCMessageDescriptor *child, bool raw)
 {
     s->small += f->body - f->at + (child || raw ? 0 : f->end - f->body);
-    s->cost += child                                                 ? child->sizeof_message + MESSAGE_COST
+    s->cost += child                                               ? child->sizeof_message + MESSAGE_COST
                : protobuf_c_message_descriptor_get_field(d, f->id) ? FIELD_COST
-                                                                     : UNKNOWN_COST;
+                                                                   : UNKNOWN_COST;
     if (child == &onnx__graph_proto__descriptor || child == &onnx__function_proto__descriptor) s->cost += GRAPH_COST;
     if (child == &onnx__node_proto__descriptor && ++s->nodes > INV_MAX_NODES)
         return inv__fail(s->ctx, INV_E_PARSE, "'%s' has more than %d nodes, which is not supported", s->path,
@@ -98,9 +97,9 @@ static inv_status count(scan *s, const ProtobufCMessageDescriptor *d, const inv_
 static inv_status check_name(scan *s, const ProtobufCMessageDescriptor *d, const inv__field *f)
 {
     size_t n = f->end - f->body;
-    const char *wrong = n > LONGEST_NAME                                ? "is longer than 65535 bytes"
+    const char *wrong = n > LONGEST_NAME                            ? "is longer than 65535 bytes"
                         : n && memchr(s->map->base + f->body, 0, n) ? "has a zero byte in it"
-                                                                        : NULL;
+                                                                    : NULL;
     if (!wrong || d == &onnx__string_string_entry_proto__descriptor) return INV_OK;
     const ProtobufCFieldDescriptor *p = protobuf_c_message_descriptor_get_field(d, f->id);
     if (!p || p->type != PROTOBUF_C_TYPE_STRING || strcmp(p->name, "doc_string") == 0) return INV_OK;

@@ -37,9 +37,9 @@ const char *inv__span_find(inv__span s, const char *what)
 typedef struct reader {
     inv__loader *l;
     inv_graph *g;
-    inv__names param;   /* names of the program's parameters */
+    inv__names param;           /* names of the program's parameters */
     INV_VEC(const char *) name; /* in order */
-    bool *found;        /* per parameter: in the file, by name or as part of something computed */
+    bool *found;                /* per parameter: in the file, by name or as part of something computed */
 } reader;
 
 /* The next of the names in quotes, of which there are `left` bytes; NULL: no more, or no memory. */
@@ -124,8 +124,7 @@ static inv_status settle(reader *r)
 {
     inv_graph *g = r->g;
     inv__impl *impl = r->l->impl;
-    for (size_t i = 0; i < g->inits.n; i++)
-        g->says = g->says || inv_val(g, g->inits.at[i])->said == INV_SAID_PARAMETER;
+    for (size_t i = 0; i < g->inits.n; i++) g->says = g->says || inv_val(g, g->inits.at[i])->said == INV_SAID_PARAMETER;
     g->says = g->says || r->name.n;
     for (size_t i = 0; i < g->inits.n && g->says; i++) {
         inv_value *v = inv_val(g, g->inits.at[i]);

@@ -49,10 +49,7 @@ void inv__defects_init(inv__defects *d, inv_context *ctx)
     inv__str_init(&d->text, ctx);
 }
 
-void inv__defects_fini(inv__defects *d)
-{
-    inv__str_fini(&d->text);
-}
+void inv__defects_fini(inv__defects *d) { inv__str_fini(&d->text); }
 
 void inv__defect(inv__defects *d, inv_status code, const char *fmt, ...)
 {
@@ -78,7 +75,7 @@ inv_status inv__defects_report(const inv__defects *d, const char *path)
     if (d->text.failed) return inv__fail(d->text.ctx, INV_E_NOMEM, "out of memory");
     if (d->n == 1) return inv__fail(d->text.ctx, d->code, "'%s': %s", path, d->text.s + 3);
     if (d->told < d->n)
-        return inv__fail_lines(d->text.ctx, d->code, "'%s': %zu defects:%s\n  ... and %zu more", path, d->n,
-                               d->text.s, d->n - d->told);
+        return inv__fail_lines(d->text.ctx, d->code, "'%s': %zu defects:%s\n  ... and %zu more", path, d->n, d->text.s,
+                               d->n - d->told);
     return inv__fail_lines(d->text.ctx, d->code, "'%s': %zu defects:%s", path, d->n, d->text.s);
 }

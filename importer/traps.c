@@ -121,7 +121,7 @@ static inv_status report_merges(inv__view *w)
         inv__view_set(w, trap, "uses", uses);
         inv__view_set(w, trap, "text",
                       inv__view_words(w, "equal tensors that the exporter has merged: training would tie them and is "
-                                      "refused; {untie} gives each use its own, {tied} keeps them together"));
+                                         "refused; {untie} gives each use its own, {tied} keeps them together"));
         inv__view_append(w, w->traps, trap);
     }
     if (merges.cut) {
@@ -144,7 +144,7 @@ static void report_ties(inv__view *w)
         inv__view_set(w, trap, "of", inv__view_text(w, inv_val(w->g, w->ties.at[i].master)->name));
         inv__view_set(w, trap, "text",
                       inv__view_words(w, "one weight that the exporter has stored twice: trained as one, and both are "
-                                      "written back; {untie} trains them apart"));
+                                         "written back; {untie} trains them apart"));
         inv__view_append(w, w->traps, trap);
     }
 }
@@ -176,8 +176,7 @@ static void note_computed(inv__view *w)
     const inv__impl *impl = w->m->impl;
     const inv_ids *list = &impl->computed;
     for (size_t i = 0; i < list->n; i++)
-        if (w->untrained[list->at[i]] == INV_TRAINED)
-            note(w, "computed_initializer", inv_val(w->g, list->at[i])->name);
+        if (w->untrained[list->at[i]] == INV_TRAINED) note(w, "computed_initializer", inv_val(w->g, list->at[i])->name);
     for (size_t i = 0; i < w->g->inits.n && !w->g->says; i++) {
         inv_id v = w->g->inits.at[i];
         const inv_value *x = inv_val(w->g, v);

@@ -15,15 +15,15 @@ typedef struct inv__view {
     const inv_model *m;
     const inv_graph *g;
     inv_arena scratch;
-    bool *called;           /* per function */
+    bool *called; /* per function */
     inv_callees callees;
-    const uint32_t *roles;  /* per value of g: of its uses, as bits (core/merge.h) */
+    const uint32_t *roles;    /* per value of g: of its uses, as bits (core/merge.h) */
     const uint8_t *untrained; /* per value of g: inv_untrained (core/trained.h) */
     inv_ties ties;            /* initializers that are others transposed */
     json_t *root, *operators, *missing, *groups, *traps, *constants;
-    json_t *trap_nodes;     /* kind of trap -> names of nodes */
-    bool optimized;         /* rules of the exporter's optimizer are named in the file */
-    bool failed;            /* jansson had no memory */
+    json_t *trap_nodes; /* kind of trap -> names of nodes */
+    bool optimized;     /* rules of the exporter's optimizer are named in the file */
+    bool failed;        /* jansson had no memory */
 } inv__view;
 
 /* inspect.c */

@@ -59,7 +59,7 @@ typedef struct lifter {
     inv_callees callees;
     view *function; /* per function; g NULL: not looked at */
     uint32_t depth;
-    bool habit;         /* the file keeps its weights in Constant nodes */
+    bool habit;          /* the file keeps its weights in Constant nodes */
     size_t ours, theirs; /* weights in Constant nodes, in initializers */
     INV_VEC(view) views; /* all, the main graph last, whatever calls behind what it calls */
     inv__names keys;     /* graph's key + value's name -> index in inits */
@@ -153,8 +153,7 @@ static inv_status enter_function(lifter *x, inv_id fn)
     return s;
 }
 
-static inv_status enter_body(lifter *x, const view *around, const inv_node *n, const inv_attr *a, inv_graph *g,
-                             view *w)
+static inv_status enter_body(lifter *x, const view *around, const inv_node *n, const inv_attr *a, inv_graph *g, view *w)
 {
     const char *first = "", *name = inv_node_called(around->g, n);
     uint32_t bodies = 0;

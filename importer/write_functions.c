@@ -21,8 +21,8 @@ typedef struct outliner {
     INV_VEC(span) source; /* the file's nodes, by inv_node.source */
     INV_VEC(span) graph;  /* one, but protobuf allows parts */
     inv__names drop;
-    inv__names gone; /* functions of an earlier rewriting and those that were opened up, "DOMAIN::NAME" */
-    bool foreign;      /* there are others in their domain */
+    inv__names gone;       /* functions of an earlier rewriting and those that were opened up, "DOMAIN::NAME" */
+    bool foreign;          /* there are others in their domain */
     struct edit *in_graph; /* continued from part to part */
 } outliner;
 
@@ -32,7 +32,7 @@ typedef struct edit {
     /* Whether an entry stays; may count it as a new one (e->at++). NULL: none stays. */
     inv_status (*keep)(outliner *x, struct edit *e, const inv__field *f, bool *keep);
     inv_status (*put)(outliner *x, const struct edit *e, size_t i); /* the i-th new entry */
-    size_t n, at; /* new entries; those done */
+    size_t n, at;                                                   /* new entries; those done */
     const void *opaque;
     size_t left; /* entries of the file's message that are still to come */
 } edit;
@@ -49,10 +49,8 @@ static inv_status edit_entry(outliner *x, const ProtobufCMessageDescriptor *d, e
 {
     bool keep = false;
     if (e->keep) INV_TRY(e->keep(x, e, f, &keep));
-    if (keep)
-        INV_TRY(inv__put_field(&x->w, d, f));
-    else if (e->at < e->n)
-        INV_TRY(e->put(x, e, e->at++));
+    if (keep) INV_TRY(inv__put_field(&x->w, d, f));
+    else if (e->at < e->n) INV_TRY(e->put(x, e, e->at++));
     return --e->left ? INV_OK : put_rest(x, e);
 }
 
@@ -183,9 +181,15 @@ static inv_status put_node(outliner *x, uint32_t field, const inv_outline_node *
     const inv_node_edit *s = settled ? settled->node : NULL;
     const uint32_t listed = n->nin - n->ncaptured;
     edit parts[] = {
-        {.field = INV__NODE_INPUT, .keep = same_name, .put = put_name, .n = s && s->nin < listed ? s->nin : listed,
+        {.field = INV__NODE_INPUT,
+         .keep = same_name,
+         .put = put_name,
+         .n = s && s->nin < listed ? s->nin : listed,
          .opaque = n->in},
-        {.field = INV__NODE_OUTPUT, .keep = same_name, .put = put_name, .n = s && s->nout < n->nout ? s->nout : n->nout,
+        {.field = INV__NODE_OUTPUT,
+         .keep = same_name,
+         .put = put_name,
+         .n = s && s->nout < n->nout ? s->nout : n->nout,
          .opaque = n->out},
         {.field = INV__NODE_ATTRIBUTE, .keep = other_attr, .put = put_attr, .n = s && s->attr, .opaque = s},
         {.field = INV__NODE_NAME, .keep = same_label, .put = put_name, .n = n->renamed, .opaque = &n->name},
@@ -193,13 +197,11 @@ static inv_status put_node(outliner *x, uint32_t field, const inv_outline_node *
     inv__mark m;
     if (s && s->gone) return INV_OK;
     INV_TRY(inv__put_open(p, &m));
-    if (n->source == INV_NONE)
-        INV_TRY(put_new(p, n));
+    if (n->source == INV_NONE) INV_TRY(put_new(p, n));
     else if (n->source < x->source.n)
         INV_TRY(edit_message(x, &onnx__node_proto__descriptor, x->source.at[n->source], parts,
                              sizeof parts / sizeof *parts));
-    else
-        return inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no node number %u", x->w.m->path, n->source);
+    else return inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no node number %u", x->w.m->path, n->source);
     INV_TRY(inv__put_close(p, &m, field));
     if (!s) return INV_OK;
     const span at = x->source.at[n->source];
@@ -262,8 +264,7 @@ static inv_status find_declaration(const outliner *x, const char *name, span *ou
             INV_TRY(text_in(x, &f, 1, &s));
             if (is_text(x, s, name)) *out = (span){f.body, f.end};
         }
-    return out->end ? INV_OK
-                    : inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no input or output '%s'", x->w.m->path, name);
+    return out->end ? INV_OK : inv__fail(x->w.l.ctx, INV_E_ARG, "'%s' has no input or output '%s'", x->w.m->path, name);
 }
 
 static inv_status put_port(outliner *x, const edit *e, size_t i)
@@ -402,7 +403,9 @@ static inv_status build(outliner *x)
     edit in_model[] = {
         {.field = INV__MODEL_IR_VERSION, .keep = keep_version, .put = put_version, .n = old},
         {.field = INV__MODEL_GRAPH, .put = put_graph, .n = x->graph.n},
-        {.field = INV__MODEL_OPSET_IMPORT, .keep = keep_import, .put = put_import,
+        {.field = INV__MODEL_OPSET_IMPORT,
+         .keep = keep_import,
+         .put = put_import,
          .n = o->opset.n + (functions && !imported)},
         {.field = INV__MODEL_METADATA, .keep = keep_fact, .put = put_fact, .n = o->fact.n},
         {.field = INV__MODEL_FUNCTION, .keep = keep_function, .put = put_function, .n = o->function.n},

@@ -32,9 +32,8 @@ static inv_status ask_weight(inv__writer *w, inv_weight_source source, void *opa
     if (x->n != (size_t)inv_shape_nelem(&v->shape) || !inv_dtype_size(v->dtype) ||
         (x->n && x->dtype != v->dtype && !inv_convert(probe, v->dtype, zero, x->dtype, 1)))
         return inv__fail(g->ctx, INV_E_ARG,
-                         "initializer '%s': %zu elements of %s do not fit its type %s and %lld elements", v->name,
-                         x->n, inv_dtype_name(x->dtype), inv_dtype_name(v->dtype),
-                         (long long)inv_shape_nelem(&v->shape));
+                         "initializer '%s': %zu elements of %s do not fit its type %s and %lld elements", v->name, x->n,
+                         inv_dtype_name(x->dtype), inv_dtype_name(v->dtype), (long long)inv_shape_nelem(&v->shape));
     return INV_OK;
 }
 
@@ -260,8 +259,10 @@ static inv_status numbers(inv__writer *w, size_t begin, size_t end, const inv_we
         INV_TRY(inv__put(&w->model, base + f.at, (list ? f.body : f.end) - f.at));
         if (!list) continue;
         part.n = (f.end - f.body) / sizeof(float);
-        INV_CHECK(!x->maker.make && part.n <= x->n - done, w->l.ctx, INV_E_INTERNAL, "'%s': byte %zu: more numbers "
-                  "than when it was loaded", w->m->path, pos);
+        INV_CHECK(!x->maker.make && part.n <= x->n - done, w->l.ctx, INV_E_INTERNAL,
+                  "'%s': byte %zu: more numbers "
+                  "than when it was loaded",
+                  w->m->path, pos);
         part.data = (const uint8_t *)x->data + done * size;
         done += part.n;
         INV_TRY(inv__put_elements(&w->model, &part, to));

@@ -61,7 +61,7 @@ typedef struct inv__data_file {
     bool fresh, move;
     bool trained;     /* some of it is new */
     uint64_t tensors; /* bytes that belong to one */
-    uint64_t end; /* of what is in it, if it is fresh */
+    uint64_t end;     /* of what is in it, if it is fresh */
     const char *path, *location;
     INV_VEC(inv__moved) tensor;
     inv__pieces pieces;
@@ -78,8 +78,8 @@ typedef struct inv__writer {
     inv_model *m;
     inv__impl *impl;
     inv__loader l;
-    inv_weight *weight; /* per initializer; neither data nor maker: unchanged */
-    inv__names inits;    /* name -> index */
+    inv_weight *weight;   /* per initializer; neither data nor maker: unchanged */
+    inv__names inits;     /* name -> index */
     inv__data_file *data; /* per file in impl->ext, then the fresh one */
     size_t ndata;
     const char *path;
@@ -92,7 +92,7 @@ inv_status inv__writer_begin(inv__writer *w, inv_model *m, const char *path);
 inv_status inv__writer_publish(inv__writer *w); /* all files, the model last */
 /* The model's file in memory, by a temporary file beside where it would be. */
 inv_status inv__writer_map(inv__writer *w, inv__map *out);
-void inv__writer_end(inv__writer *w);           /* always, also after a failure of begin */
+void inv__writer_end(inv__writer *w); /* always, also after a failure of begin */
 /* The field of the loaded file at `at`. */
 inv_status inv__writer_field(const inv__writer *w, size_t at, size_t end, inv__field *f);
 

@@ -3,26 +3,30 @@
  * block, and recovery leaves it alone. */
 #include "invonnx/plugin.h"
 
+/* clang-format off */
 /* x is wanted by the gradient of LeakyRelu, y by that of the product. */
 #define CASE(statement) "g(float[4,6] in) => (z) { param float[6,5] B; " \
     "x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
+/* clang-format on */
 
-#define ACT(id, label, op, condition, magnifies, text, ...)                                                           \
-    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
-                                       .name = label,                                                                 \
-                                       .priority = 20,                                                                \
-                                       .match = "y = " op "(x)",                                                      \
-                                       .solve = "x = " op "Inverse<*>(y)",                                            \
-                                       .frees = "x",                                                                  \
-                                       .when = condition,                                                             \
-                                       .gain = magnifies,                                                             \
-                                       .logdet = "log_deriv",                                                         \
-                                       .cases = INV_CASES(__VA_ARGS__),                                               \
+#define ACT(id, label, op, condition, magnifies, text, ...)                \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),    \
+                                       .name = label,                      \
+                                       .priority = 20,                     \
+                                       .match = "y = " op "(x)",           \
+                                       .solve = "x = " op "Inverse<*>(y)", \
+                                       .frees = "x",                       \
+                                       .when = condition,                  \
+                                       .gain = magnifies,                  \
+                                       .logdet = "log_deriv",              \
+                                       .cases = INV_CASES(__VA_ARGS__),    \
                                        .doc = text};
 
+/* clang-format off */
 ACT(leaky_relu, "leaky_relu", "LeakyRelu", "attr(alpha, 0.01) > 0", "inv_attr(alpha, 0.01)",
     "x = y where y > 0, else y / alpha",
     CASE("y = LeakyRelu<alpha = 0.1>(x)"), CASE("y = LeakyRelu(x)"), CASE("y = LeakyRelu<alpha = 2.0>(x)"))
+/* clang-format on */
 ACT(elu, "elu", "Elu", "attr(alpha, 1) > 0", "unbounded", "x = y where y > 0, else log(1 + y / alpha)",
     CASE("y = Elu(x)"), CASE("y = Elu<alpha = 0.5>(x)"))
 ACT(selu, "selu", "Selu", "attr(alpha, 1.67326) > 0; attr(gamma, 1.0507) > 0", "unbounded", "inverse of gamma * elu",
@@ -35,11 +39,11 @@ ACT(softplus, "softplus", "Softplus", NULL, "unbounded", "x = log(exp(y) - 1)", 
 ACT(exponential, "exp", "Exp", NULL, "unbounded", "x = log(y)", CASE("y = Exp(x)"))
 
 /* Of what is positive, and wanted by the gradient of what gives it. */
-#define POSITIVE(statement)                                                                                           \
+#define POSITIVE(statement) \
     "g(float[4,6] in) => (z) { param float[6,5] B; x = Softplus(in); " statement "; z = MatMul(y, B) }"
 /* x lies around the middle, as far as the inputs of a test, between -1 and 1, times the size. */
-#define AROUND(middle, size, statement)                                                                               \
-    "g(float[4,6] in) => (z) { param float[6,5] B; v = Mul(in, float[] {" size "}); u = Add(v, float[] {" middle      \
+#define AROUND(middle, size, statement)                                                                          \
+    "g(float[4,6] in) => (z) { param float[6,5] B; v = Mul(in, float[] {" size "}); u = Add(v, float[] {" middle \
     "}); x = LeakyRelu<alpha = 0.9>(u); " statement "; z = MatMul(y, B) }"
 ACT(logarithm, "log", "Log", NULL, "expected_abs(x)", "x = e^y", AROUND("2", "1", "y = Log(x)"))
 ACT(square_root, "sqrt", "Sqrt", NULL, "unbounded", "x = y^2", POSITIVE("y = Sqrt(x)"))
@@ -49,16 +53,16 @@ ACT(asinh_activation, "asinh", "Asinh", NULL, "unbounded", "x = sinh(y)", CASE("
 
 /* The inverse is an operator of its own. What maps infinity to ordinary numbers, as tanh(y) does, is no inverse here: a
  * value that has overflowed is to be seen. */
-#define OTHER(id, label, op, back, magnifies, text, ...)                                                              \
-    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def),                                               \
-                                       .name = label,                                                                 \
-                                       .priority = 20,                                                                \
-                                       .match = "y = " op "(x)",                                                      \
-                                       .solve = "x = " back "(y)",                                                    \
-                                       .frees = "x",                                                                  \
-                                       .gain = magnifies,                                                             \
-                                       .logdet = "log_deriv",                                                         \
-                                       .cases = INV_CASES(__VA_ARGS__),                                               \
+#define OTHER(id, label, op, back, magnifies, text, ...)                \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def), \
+                                       .name = label,                   \
+                                       .priority = 20,                  \
+                                       .match = "y = " op "(x)",        \
+                                       .solve = "x = " back "(y)",      \
+                                       .frees = "x",                    \
+                                       .gain = magnifies,               \
+                                       .logdet = "log_deriv",           \
+                                       .cases = INV_CASES(__VA_ARGS__), \
                                        .doc = text};
 OTHER(arctangent, "atan", "Atan", "Tan", "unbounded", "x = tan(y)", CASE("y = Atan(x)"))
 

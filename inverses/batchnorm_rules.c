@@ -5,10 +5,10 @@
 #include "invonnx/plugin.h"
 
 #define CASE(attributes) CASE_OF("", "in", attributes)
-#define CASE_OF(before, input, attributes)                                                                            \
-    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3] scale = {1.5, -0.5, 0.25}; "                    \
-    "param float[3] bias; param float[3] mean = {0.1, -0.2, 0}; param float[3] var = {0.5, 1, 2}; " \
-    before "x = LeakyRelu<alpha = 0.9>(" input "); "                                                                  \
+#define CASE_OF(before, input, attributes)                                                                 \
+    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3] scale = {1.5, -0.5, 0.25}; "         \
+    "param float[3] bias; param float[3] mean = {0.1, -0.2, 0}; param float[3] var = {0.5, 1, 2}; " before \
+    "x = LeakyRelu<alpha = 0.9>(" input "); "                                                              \
     "y = BatchNormalization<" attributes ">(x, scale, bias, mean, var); z = MatMul(y, B) }"
 
 static const inv_inverse_def batchnorm = {

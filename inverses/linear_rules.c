@@ -2,6 +2,7 @@
  * Sums, differences, scales and linear maps (1x1 convolutions among them), solved for one operand. */
 #include "invonnx/plugin.h"
 
+/* clang-format off */
 /* x is wanted by the gradient of LeakyRelu, y by that of the product. */
 #define CASE(statement) "g(float[4,6] in) => (z) { param float[6,5] B; " \
     "x = LeakyRelu<alpha = 0.9>(in); " statement "; z = MatMul(y, B) }"
@@ -104,20 +105,24 @@ RULE(actnorm_scaled)
     .when = "same_shape(x, y); per_channel(b, x); per_channel(s, x); away_from_zero(s, 1e-6)",
     .cases = INV_CASES(ACTNORM("m = Mul(x, s); y = Add(m, b)")),
     .doc = "y = x * s + b, a number of each per channel: x = (y - b) / s" };
+/* clang-format on */
 
-#define CONV1X1(statements)                                                                                           \
+/* clang-format off */
+#define CONV1X1(statements) \
     "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3,3] V = {2, 0.5, 0, -1, 1, 0.25, 0.5, 0, -1.5}; " \
-    "param float[3] b; const int64[4] k = {3, 3, 1, 1}; W = Reshape(V, k); x = LeakyRelu<alpha = 0.9>(in); "          \
+    "param float[3] b; const int64[4] k = {3, 3, 1, 1}; W = Reshape(V, k); x = LeakyRelu<alpha = 0.9>(in); " \
     statements "; z = MatMul(y, B) }"
+/* clang-format on */
 /* W = P L (U + diag(sign(s) |s|)), of which only L, U and log |s| are trained. */
-#define PLU                                                                                                           \
-    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3,3] l = {7, 8, 9, 0.5, 7, 8, -0.25, 0.5, 7}; "    \
-    "param float[3,3] u = {7, 0.5, -1, 8, 9, 0.25, 7, 8, 9}; param float[3] r = {0.5, -0.25, 0.125}; "                \
-    "const float[3,3] P = {0, 1, 0, 0, 0, 1, 1, 0, 0}; const float[3,3] E = {1, 0, 0, 0, 1, 0, 0, 0, 1}; "            \
-    "const float[3,3] M = {0, 0, 0, 1, 0, 0, 1, 1, 0}; const float[3,3] N = {0, 1, 1, 0, 0, 1, 0, 0, 0}; "            \
-    "const float[3] g = {1, -1, 1}; const int64[4] k = {3, 3, 1, 1}; x = LeakyRelu<alpha = 0.9>(in); "                \
-    "a = Mul(l, M); L = Add(a, E); b = Mul(u, N); e = Exp(r); d = Mul(g, e); D = Mul(E, d); U = Add(b, D); "          \
+#define PLU                                                                                                        \
+    "g(float[4,3,2,2] in) => (z) { param float[2,5] B; param float[3,3] l = {7, 8, 9, 0.5, 7, 8, -0.25, 0.5, 7}; " \
+    "param float[3,3] u = {7, 0.5, -1, 8, 9, 0.25, 7, 8, 9}; param float[3] r = {0.5, -0.25, 0.125}; "             \
+    "const float[3,3] P = {0, 1, 0, 0, 0, 1, 1, 0, 0}; const float[3,3] E = {1, 0, 0, 0, 1, 0, 0, 0, 1}; "         \
+    "const float[3,3] M = {0, 0, 0, 1, 0, 0, 1, 1, 0}; const float[3,3] N = {0, 1, 1, 0, 0, 1, 0, 0, 0}; "         \
+    "const float[3] g = {1, -1, 1}; const int64[4] k = {3, 3, 1, 1}; x = LeakyRelu<alpha = 0.9>(in); "             \
+    "a = Mul(l, M); L = Add(a, E); b = Mul(u, N); e = Exp(r); d = Mul(g, e); D = Mul(E, d); U = Add(b, D); "       \
     "c = MatMul(L, U); V = MatMul(P, c); W = Reshape(V, k); y = Conv(x, W); z = MatMul(y, B) }"
+/* clang-format off */
 RULE(invertible_conv1x1)
     .priority = 30, .frees = "x", .match = "y = ConvN(x, param(W))",
     .solve = "t = Transpose<perm = [0, 2, 3, 1]>(y); V = View<shape = matrix(W)>(W); "
@@ -146,6 +151,7 @@ RULE(invertible_conv1x1_bias)
         .kind = "patch_conv", .priority = prio, .frees = "x", .match = "y = " filter,                                 \
         .solve = "P = FilterInverse<group = group>(W); " solves, .when = "patches(W); " side "; cond(W) < 1e5",       \
         .gain = "inv_norm(W)", .logdet = volume, .cases = INV_CASES(__VA_ARGS__), .doc = text };
+/* clang-format on */
 #define BACK(y) "x = ConvGradX<*, shape = shape(x)>(" y ", P)"
 #define BIAS "B = View<shape = channel(y)>(b); c = Sub(y, B); "
 #define AHEAD "x = ConvN<strides = strides, pads = pads, dilations = dilations, group = group>(y, P)"
@@ -181,6 +187,7 @@ PATCHES(patch_conv_transposed_tall, 24, "ConvGradX(x, param(W))", "tall(W)", AHE
         IMAGE("2,1,2,3", "param float[1,1,2,2] W = {2, 1, -1, 3}; y = ConvTranspose<strides = [2, 2]>(x, W)"),
         IMAGE("2,4,2,3", "param float[4,2,1,2] W = {2, 1, -1, 3, 1, 1, 1, -1, 2, 0, 1, 5, -1, 0.5, 0.25, 1}; "
                          "y = ConvTranspose<strides = [1, 2], group = 2>(x, W)"))
+/* clang-format off */
 RULE(patch_conv_wide)
     .kind = "patch_conv", .priority = 10, .match = "y = ConvN|ConvGradX(x, param(W))", .frees = "x",
     .when = "patches(W); wide(W)",
@@ -219,6 +226,7 @@ RULE(patch_conv_wide)
 FROM_LEFT(linear_square_left, "linear_square", "square(W)", "0", "1", "log_det(W)",
           "y = W x: x = W^-1 y, columns for rows",
           LEFT(SQUARE "y = MatMul(W, x)"))
+/* clang-format on */
 FROM_LEFT(linear_square_left_turned, "linear_square", "square(W)", "1", "0", "log_det(W)", "y = W' x: x = W'^-1 y",
           LEFT(SQUARE "V = Transpose<perm = [1, 0]>(W); y = MatMul(V, x)"))
 FROM_LEFT_OF_TURNED(linear_square_left_of_turned, "linear_square", "square(W)", "0", "1", "log_det(W)",
@@ -253,6 +261,7 @@ OF_TURNED(linear_tall_of_turned, "linear_tall", "tall(W)", NULL, "y = x' W, more
           TURNED("param float[3,4] W = {2, -1, 0.5, 1, 0.5, 1, 0, 1, 0, 0.25, -1.5, 1}; y = MatMul(t, W)"),
           TURNED(TALL43 "V = Transpose(W); y = MatMul(t, V)"))
 
+/* clang-format off */
 RULE(linear_square)
     .priority = 30, .frees = "x",
     .match = "y = MatMulT(x, param(W))", .solve = "x = LinearSolve<transB = transB>(y, W)",
@@ -328,3 +337,4 @@ INV_INVERSES(linear, &householder, &householder_outer, &add_left, &sub_left, &su
              &linear_square_left_turned, &linear_square_left_of_turned, &linear_square_left_both_turned,
              &linear_square_of_turned, &linear_tall_left, &linear_tall_left_turned, &linear_tall_left_of_turned,
              &linear_tall_left_both_turned, &linear_tall_of_turned)
+/* clang-format on */

@@ -3,13 +3,14 @@
 #include "invonnx/plugin.h"
 
 /* x is wanted by the gradient of Tanh, y by that of the product. */
-#define CASE(type, width, statement)                                                                                  \
+#define CASE(type, width, statement)                       \
     "g(" type " in) => (z) { param float[" width ",5] B; " \
     "x = Tanh(in); " statement "; z = MatMul(y, B) }"
 
-#define RULE(id)                                                                                                      \
-    static const inv_inverse_def id = { .size = sizeof(inv_inverse_def), .exactness = INV_EXACT, .name = #id,
+#define RULE(id) \
+    static const inv_inverse_def id = {.size = sizeof(inv_inverse_def), .exactness = INV_EXACT, .name = #id,
 
+/* clang-format off */
 RULE(view) .kind = "",
     .match = "y = View(x)", .solve = "x = View<shape = shape(x)>(y)", .frees = "x",
     .logdet = "0",
@@ -86,6 +87,7 @@ RULE(unsqueeze) .priority = 60,
     .cases = INV_CASES(CASE("float[2,12,2,3]", "6", "y = DepthToSpace<blocksize = 2>(x)"),
                        CASE("float[2,12,2,3]", "6", "y = DepthToSpace<blocksize = 2, mode = \"CRD\">(x)")),
     .doc = "channels become blocks of neighbours in space: the inverse of squeeze" };
+/* clang-format on */
 
 INV_INVERSES(rearrange, &view, &transpose, &permute, &split, &concat, &multiscale_split, &injective_pad, &squeeze,
              &unsqueeze)

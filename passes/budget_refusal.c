@@ -28,8 +28,7 @@ static size_t list_remedies(const inv_program *p, remedy *list)
 {
     const inv_session_options *o = &p->options;
     size_t n = 0;
-    if (o->optimizer != INV_OPT_NONE && !o->early_update)
-        list[n++] = (remedy){"early_update", "true", true, false, *o};
+    if (o->optimizer != INV_OPT_NONE && !o->early_update) list[n++] = (remedy){"early_update", "true", true, false, *o};
     if (o->optimizer != INV_OPT_NONE && o->optimizer != INV_OPT_SGD)
         list[n++] = (remedy){"optimizer", "\"sgd\"", false, true, *o};
     if (n == 2) list[n++] = (remedy){"early_update, optimizer", "\"true, sgd\"", true, true, *o};

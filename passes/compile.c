@@ -329,7 +329,8 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     /* docs/numerics.md: above 2e-5 a float32 reconstruction moves gradients by more than a few 1e-3. */
     p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : p->options.float64 ? 1e-8 : 2e-5;
     if (s == INV_OK && p->options.train_bn && !has_batch_norm(source))
-        s = inv__fail(ctx, INV_E_ARG, "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "
+        s = inv__fail(ctx, INV_E_ARG,
+                      "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "
                       "into convolutions, `inspect` says so, and it has to be exported again without that");
     if (s == INV_OK) s = inv_pass_untie(p);
     if (s == INV_OK) s = inv_pass_likelihood(p);

@@ -80,10 +80,7 @@ static inv_status see_types(inv_context *ctx, const inv_op_def *row, const char 
     return INV_OK;
 }
 
-static bool made_by(const inv_node *n, const char *origin)
-{
-    return n->norigin && strcmp(n->origin[0], origin) == 0;
-}
+static bool made_by(const inv_node *n, const char *origin) { return n->norigin && strcmp(n->origin[0], origin) == 0; }
 
 static bool has_rule(const inv_registry *r, const inv_op_def *op)
 {

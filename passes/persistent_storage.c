@@ -69,8 +69,13 @@ static const inv_home *find(const inv_program *p, const inv_value *v, uint64_t h
 
 static inv_status new_home(inv_program *p, const inv_value *v, size_t nbytes)
 {
-    inv_home h = {.kind = (uint8_t)kind_of(v), .dtype = v->dtype, .shape = v->shape, .offset = p->persistent,
-                  .nbytes = nbytes, .init = v->init, .trainable = v->trainable};
+    inv_home h = {.kind = (uint8_t)kind_of(v),
+                  .dtype = v->dtype,
+                  .shape = v->shape,
+                  .offset = p->persistent,
+                  .nbytes = nbytes,
+                  .init = v->init,
+                  .trainable = v->trainable};
     h.name = inv__arena_strdup(&p->arena, v->name);
     h.data = v->data;
     if (h.kind == INV_HOME_OPTIM) {

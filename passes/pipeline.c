@@ -13,10 +13,10 @@
 #include "passes/schedule/schedule.h"
 
 /* One pass and the checker after it. */
-#define PASS(call, canonical)                                                                                         \
-    do {                                                                                                              \
-        INV_TRY(call);                                                                                                \
-        INV_TRY(inv_graph_check(g, canonical));                                                                       \
+#define PASS(call, canonical)                   \
+    do {                                        \
+        INV_TRY(call);                          \
+        INV_TRY(inv_graph_check(g, canonical)); \
     } while (0)
 
 /* What `run` would have given, in words. */
@@ -28,7 +28,8 @@ static inv_status say_left(const inv_graph *g, const inv_plan *plan)
     if (plan->output.n || !plan->left.n) return INV_OK;
     return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
                      "nothing to compute: every output is of a type that nothing here computes with, such as '%s' of "
-                     "type %s", plan->left.at[0].name, plan->left.at[0].type);
+                     "type %s",
+                     plan->left.at[0].name, plan->left.at[0].type);
 }
 
 static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
@@ -58,9 +59,11 @@ static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_sta
         if (v->shape.rank < 1 || v->shape.dim[0] < 0 || batch == 0 || v->shape.dim[0] == batch) continue;
         inv_str text;
         inv__str_init(&text, p->ctx);
-        inv__str_add(&text, "%s. The model was exported for a batch of %lld and is asked for %lld: use a batch of %lld "
-                     "({inputs}, {tail_batch}), or export it with a dynamic batch axis", inv_context_message(p->ctx),
-                     (long long)v->shape.dim[0], (long long)batch, (long long)v->shape.dim[0]);
+        inv__str_add(&text,
+                     "%s. The model was exported for a batch of %lld and is asked for %lld: use a batch of %lld "
+                     "({inputs}, {tail_batch}), or export it with a dynamic batch axis",
+                     inv_context_message(p->ctx), (long long)v->shape.dim[0], (long long)batch,
+                     (long long)v->shape.dim[0]);
         st = inv__fail(p->ctx, INV_E_SHAPE, "%s", text.s);
         inv__str_fini(&text);
         return st;
@@ -154,10 +157,7 @@ inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
     return explain_rebatch(p, rq, settle(g, passes(g, rq, plan)));
 }
 
-static bool updates_wait(const inv_plan *plan)
-{
-    return plan->base->early && plan->guarded.n > 0;
-}
+static bool updates_wait(const inv_plan *plan) { return plan->base->early && plan->guarded.n > 0; }
 
 /* Weights that have been updated cannot be had back when a guard refuses the step. Mode auto has chosen. */
 static inv_status check_early(const inv_program *p, const inv_plan *plan)
@@ -176,7 +176,7 @@ void inv_tell_early(const inv_program *p)
     for (int k = 0; k < INV_PLAN_KINDS; k++) waits |= p->plan[k].g && updates_wait(&p->plan[k]);
     if (waits)
         inv__log(p->ctx, "weights are not updated early: with what is rebuilt and guards that check it, the step takes "
-                 "less; {guard} off has both");
+                         "less; {guard} off has both");
 }
 
 /* Batch normalizations that were to train and cannot, because the model computes their statistics. */
@@ -186,9 +186,12 @@ inv_status inv_tell_norms(const inv_program *p)
     if (!g->norm.kept) return INV_OK;
     INV_CHECK(g->norm.trained, p->ctx, INV_E_ARG,
               "{train_bn}: batch normalization cannot train on batches: the mean and variance of '%s' are no "
-              "initializers that could be updated, and the model has no other", g->norm.first_kept);
-    inv__log(p->ctx, "batch normalization '%s'%s stays as it is: its mean and variance are no initializers that could "
-             "be updated", g->norm.first_kept, g->norm.kept > 1 ? ", like others," : "");
+              "initializers that could be updated, and the model has no other",
+              g->norm.first_kept);
+    inv__log(p->ctx,
+             "batch normalization '%s'%s stays as it is: its mean and variance are no initializers that could "
+             "be updated",
+             g->norm.first_kept, g->norm.kept > 1 ? ", like others," : "");
     return INV_OK;
 }
 

@@ -6,24 +6,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "importer/model_file.h"
 #include "core/node.h"
 #include "core/plugin.h"
+#include "importer/model_file.h"
 #include "passes/front/front.h"
 
 typedef struct pair {
     inv_context *ctx;
     const inv_function *f, *inverse;
-    inv_graph *g;   /* the example, with both calls, lowered */
+    inv_graph *g; /* the example, with both calls, lowered */
     inv_arena a;
     inv_id *formal, *result, *freed; /* values of g: inputs and outputs of NAME, outputs of NAME_inverse */
     const char **freed_name;
     uint32_t nformal, nresult, nfreed;
-    bool *active;   /* per value: depends on an input of the graph */
-    bool *forward;  /* per value: an active one that NAME computes, or takes */
+    bool *active;         /* per value: depends on an input of the graph */
+    bool *forward;        /* per value: an active one that NAME computes, or takes */
     inv_ids match, solve; /* nodes */
-    struct way *way; /* per value: how errors get there */
-    bool *divisor;   /* per value that NAME computes or takes: there is no inverse where it is zero */
+    struct way *way;      /* per value: how errors get there */
+    bool *divisor;        /* per value that NAME computes or takes: there is no inverse where it is zero */
 } pair;
 
 static inv_status refuse(const pair *p, const char *why, const char *name)
@@ -517,9 +517,16 @@ static inv_status add_rule(pair *p, inv_registry *r, uint32_t which, uint32_t co
     if (s == INV_OK) s = add_case(p, &text[3]);
     if (s == INV_OK && name) {
         const char *const cases[] = {text[3].s, NULL};
-        const inv_inverse_def d = {.size = sizeof d, .name = name, .kind = p->f->name, .priority = 90,
-                                   .match = text[0].s, .solve = text[1].s, .frees = frees,
-                                   .when = text[2].n ? text[2].s : NULL, .gain = gain, .cases = cases,
+        const inv_inverse_def d = {.size = sizeof d,
+                                   .name = name,
+                                   .kind = p->f->name,
+                                   .priority = 90,
+                                   .match = text[0].s,
+                                   .solve = text[1].s,
+                                   .frees = frees,
+                                   .when = text[2].n ? text[2].s : NULL,
+                                   .gain = gain,
+                                   .cases = cases,
                                    .doc = "a pair of functions of an ONNX file"};
         s = inv_registry_add_inverse(r, &d);
     }

@@ -70,7 +70,7 @@ typedef struct inv_context_options {
     const inv_allocator *allocator; /* NULL: malloc and free */
     inv_log_fn log;                 /* NULL: silent */
     void *log_opaque;
-    bool no_rules; /* operators only: inverse rules come from plugins */
+    bool no_rules;            /* operators only: inverse rules come from plugins */
     inv_progress_fn progress; /* NULL: nothing is told */
     void *progress_opaque;
     /* How messages call an option of a session, by the name of its field: a program whose users give options in other
@@ -220,8 +220,8 @@ INV_NODISCARD INV_API inv_status inv_model_find_extents(inv_model *model, const 
 typedef struct inv_cost_table inv_cost_table;
 
 typedef struct inv_calibrate_options {
-    size_t size; /* sizeof(inv_calibrate_options); zero is the default of every field */
-    int threads; /* as in inv_session_options */
+    size_t size;  /* sizeof(inv_calibrate_options); zero is the default of every field */
+    int threads;  /* as in inv_session_options */
     bool float64; /* of arithmetic in float64 */
     bool again;   /* measure, though there is a table in the cache */
     /* Folder where tables are kept, made if it is not there; "": none is. NULL: invonnx in $XDG_CACHE_HOME or in
@@ -299,7 +299,7 @@ typedef struct inv_session_options {
     const inv_array *inputs;
     size_t ninputs;
     const inv_array *target;
-    int64_t tail_batch; /* rows of the last, smaller training batch; 0: none */
+    int64_t tail_batch;            /* rows of the last, smaller training batch; 0: none */
     int64_t eval_batch, eval_tail; /* purpose train: also plan evaluation at these sizes; 0: none */
     inv_loss loss;
     const char *const *loss_outputs; /* NULL: the only floating-point output */
@@ -326,7 +326,7 @@ typedef struct inv_session_options {
     bool input_grads; /* also gradients of floating-point inputs */
     bool float64;     /* compute everything in float64 */
     bool no_dropout;
-    bool plan_only;   /* compile and report; allocate nothing for steps */
+    bool plan_only;     /* compile and report; allocate nothing for steps */
     const char *device; /* "cpu" (default), "cuda"; for tests "checked", "sim". Plans for any need no device */
     inv_guard guard;
     double max_drift; /* relative L2 error of a reconstructed value above which a step is not committed; 0: default */
@@ -334,12 +334,12 @@ typedef struct inv_session_options {
     double momentum, beta1, beta2, epsilon, weight_decay; /* used as given when an optimizer is chosen: none below 0,
                                                              beta1 and beta2 below 1 */
     uint64_t seed;
-    int threads; /* 0: as many as the machine has */
+    int threads;     /* 0: as many as the machine has */
     uint64_t budget; /* bytes for all of session and step, of a device's own memory where it has some: the plan of least
                         cost within it; 0: none */
-    bool train_bn; /* batch normalization that was exported in evaluation mode uses and updates batch statistics */
-    bool untie;    /* initializers that an exporter merged get a copy for each of their uses, and one that it stored
-                    * once more, transposed, is trained apart from that (docs/exporting.md) */
+    bool train_bn;   /* batch normalization that was exported in evaluation mode uses and updates batch statistics */
+    bool untie;      /* initializers that an exporter merged get a copy for each of their uses, and one that it stored
+                      * once more, transposed, is trained apart from that (docs/exporting.md) */
     const char *const *tied; /* globs of initializers that are shared on purpose, though they look merged */
     size_t ntied;
     /* Globs of inputs whose values, which `inputs` gives then, are constants of the session: what follows from them is
@@ -420,12 +420,12 @@ INV_NODISCARD INV_API inv_status inv_model_check(inv_model *model, const struct 
 
 typedef struct inv_result {
     double loss;
-    int64_t rows;     /* rows of logits that the metric counts */
-    int64_t correct;  /* evaluation with cross entropy and integer labels: rows whose largest logit is the label */
-    double drift;     /* largest relative reconstruction error of this step */
-    int fallbacks;    /* values that had to be kept after the guard refused, this step */
-    double weight;    /* evaluation: of the loss in a mean over batches: rows, or, where labels are ignored or classes
-                         weighted, what the labels of this batch count; 0: none of them does, and loss is NaN */
+    int64_t rows;    /* rows of logits that the metric counts */
+    int64_t correct; /* evaluation with cross entropy and integer labels: rows whose largest logit is the label */
+    double drift;    /* largest relative reconstruction error of this step */
+    int fallbacks;   /* values that had to be kept after the guard refused, this step */
+    double weight;   /* evaluation: of the loss in a mean over batches: rows, or, where labels are ignored or classes
+                        weighted, what the labels of this batch count; 0: none of them does, and loss is NaN */
     const char *bad_node; /* loss not finite: first node, in execution order, with a non-finite output; else NULL */
 } inv_result;
 
@@ -454,12 +454,12 @@ INV_NODISCARD INV_API inv_status inv_session_eval(inv_session *session, const in
                                                   const inv_array *target, inv_result *result);
 
 typedef enum inv_what {
-    INV_GET_OUTPUT,   /* graph output of the newest call */
-    INV_GET_PARAM,    /* initializer, present value */
-    INV_GET_GRAD,     /* dLoss/dInitializer of the newest grad */
+    INV_GET_OUTPUT, /* graph output of the newest call */
+    INV_GET_PARAM,  /* initializer, present value */
+    INV_GET_GRAD,   /* dLoss/dInitializer of the newest grad */
     INV_GET_INPUT_GRAD,
-    INV_GET_STATE,    /* running statistic as a commit of the newest grad would leave it */
-    INV_GET_HELD      /* initializer whose present value is in the session's memory, not only in the model's file */
+    INV_GET_STATE, /* running statistic as a commit of the newest grad would leave it */
+    INV_GET_HELD   /* initializer whose present value is in the session's memory, not only in the model's file */
 } inv_what;
 
 /** Names of what can be read, in the model's order; NULL past the end. Borrowed until the next call. Initializers: all

@@ -40,12 +40,12 @@
 typedef enum inv_exactness { INV_BOUNDED, INV_EXACT } inv_exactness;
 
 typedef struct inv_inverse_def {
-    size_t size;        /* sizeof(inv_inverse_def); fields past it read as zero */
-    const char *name;   /* unique, lower_snake_case */
-    const char *kind;   /* what `blocks` calls it; NULL: the name; "": names no block */
-    int32_t priority;   /* higher is tried first */
+    size_t size;      /* sizeof(inv_inverse_def); fields past it read as zero */
+    const char *name; /* unique, lower_snake_case */
+    const char *kind; /* what `blocks` calls it; NULL: the name; "": names no block */
+    int32_t priority; /* higher is tried first */
     const char *match;
-    const char *solve;  /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
+    const char *solve; /* NULL: nothing to solve; the rule only names (longer patterns) or refuses */
     /* The value of the pattern that `solve` computes, with its shape and type; "xs..." each one of a variadic. NULL
      * only in a rule of several statements that neither solves nor refuses. */
     const char *frees;
@@ -74,7 +74,7 @@ typedef struct inv_inverse_def {
      * "inv_attr(alpha)" = max(1, 1/|alpha|), with a default as in attr(); "times(2)" = 2; "unbounded". */
     const char *gain;
     inv_exactness exactness;
-    const char *refuse; /* rule that refuses: the reason in words; solve is NULL */
+    const char *refuse;       /* rule that refuses: the reason in words; solve is NULL */
     const char *const *cases; /* NULL-terminated; graph text on which the rule must match and invert */
     const char *doc;          /* equations, source */
     /* log |det dy/dx| of one sample, x being what is freed and y the results of the pattern's operators that `solve`
@@ -91,8 +91,10 @@ typedef struct inv_inverse_def {
     const char *saves;
 } inv_inverse_def;
 
+/* clang-format off */
 /* For `cases`. In a case, something in backward must want what the rule frees, and the loss is on the first output. */
 #define INV_CASES(...) (const char *const[]){__VA_ARGS__, NULL}
+/* clang-format on */
 
 /* --- operators --- */
 
@@ -129,15 +131,15 @@ typedef struct inv_operator_def {
     size_t size;        /* sizeof(inv_operator_def); fields past it read as zero */
     const char *domain; /* one of your own, as "com.example" */
     const char *name;
-    int32_t since;       /* version of the domain from which on it is so */
-    uint32_t inplace;    /* bit i: the first output may be written over input i, which has its shape and type */
+    int32_t since;        /* version of the domain from which on it is so */
+    uint32_t inplace;     /* bit i: the first output may be written over input i, which has its shape and type */
     const char *in, *out; /* names, separated by blanks, at most 16; "?" after that of an input: it may be left out */
     inv_status (*infer)(const inv_op_call *); /* types and shapes of the outputs */
     inv_status (*cpu)(const inv_op_call *);
-    inv_status (*cuda)(const inv_op_call *);   /* starts kernels on c->stream and returns; data are device memory. NULL:
-                                                  none, and a plan for a device says so */
-    size_t (*workspace)(const inv_op_call *);  /* bytes; NULL: none */
-    double (*flops)(const inv_op_call *);      /* NULL: elements of the largest operand */
+    inv_status (*cuda)(const inv_op_call *);  /* starts kernels on c->stream and returns; data are device memory. NULL:
+                                                 none, and a plan for a device says so */
+    size_t (*workspace)(const inv_op_call *); /* bytes; NULL: none */
+    double (*flops)(const inv_op_call *);     /* NULL: elements of the largest operand */
     /* Statements that compute the gradient `d_NAME` of inputs from inputs, outputs, and the gradients `d_NAME` of
      * outputs. Operators are those that `invonnx ops` calls canonical (forward `yes`), or of a plugin; `<*>` and
      * `k = name` take attributes of the node, `float[] {2}` is a number. What is broadcast is summed by itself. Inputs
@@ -167,26 +169,26 @@ struct inv_api {
 #endif
 #ifdef INV_PLUGIN_SHARED
 #define INV_PLUGIN_EXPORT INV_PLUGIN_EXTERN __attribute__((visibility("default")))
-#define INV_PLUGIN(set)                                                                            \
-    INV_PLUGIN_EXPORT const uint32_t inv_plugin_abi;                                               \
-    const uint32_t inv_plugin_abi = INV_PLUGIN_ABI;                                                \
-    INV_PLUGIN_EXPORT inv_status inv_plugin_init(const inv_api *, struct inv_registry *);          \
+#define INV_PLUGIN(set)                                                                   \
+    INV_PLUGIN_EXPORT const uint32_t inv_plugin_abi;                                      \
+    const uint32_t inv_plugin_abi = INV_PLUGIN_ABI;                                       \
+    INV_PLUGIN_EXPORT inv_status inv_plugin_init(const inv_api *, struct inv_registry *); \
     inv_status inv_plugin_init
 #else
-#define INV_PLUGIN(set)                                                                            \
-    INV_PLUGIN_EXTERN inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *);    \
+#define INV_PLUGIN(set)                                                                         \
+    INV_PLUGIN_EXTERN inv_status inv_plugin_init_##set(const inv_api *, struct inv_registry *); \
     inv_status inv_plugin_init_##set
 #endif
-#define INV_INVERSES(set, ...)                                                                     \
-    INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r)                            \
-    {                                                                                              \
-        const inv_inverse_def *const defs[] = {__VA_ARGS__};                                       \
-        if (api->abi != INV_PLUGIN_ABI) return INV_E_ABI;                                          \
-        for (size_t i = 0; i < sizeof defs / sizeof *defs; i++) {                                  \
-            inv_status s = api->add_inverse(r, defs[i]);                                           \
-            if (s != INV_OK) return s;                                                             \
-        }                                                                                          \
-        return INV_OK;                                                                             \
+#define INV_INVERSES(set, ...)                                    \
+    INV_PLUGIN(set)(const inv_api *api, struct inv_registry *r)   \
+    {                                                             \
+        const inv_inverse_def *const defs[] = {__VA_ARGS__};      \
+        if (api->abi != INV_PLUGIN_ABI) return INV_E_ABI;         \
+        for (size_t i = 0; i < sizeof defs / sizeof *defs; i++) { \
+            inv_status s = api->add_inverse(r, defs[i]);          \
+            if (s != INV_OK) return s;                            \
+        }                                                         \
+        return INV_OK;                                            \
     }
 
 #endif

@@ -4,22 +4,22 @@
 #define INVONNX_STATUS_H
 
 /*        name              value  text */
-#define INV_STATUS_MAP(X)                                                                          \
-    X(OK, 0, "done")                                                                               \
-    X(E_ARG, 1, "wrong argument")                                                                  \
-    X(E_NOMEM, 2, "out of memory")                                                                 \
-    X(E_IO, 3, "file cannot be read or written")                                                   \
-    X(E_PARSE, 4, "malformed file")                                                                \
-    X(E_UNSUPPORTED_OP, 5, "operator, gradient or kernel missing")                                 \
-    X(E_UNSUPPORTED_TYPE, 6, "element type not supported here")                                    \
-    X(E_SHAPE, 7, "shapes do not fit")                                                             \
-    X(E_GRAPH, 8, "graph is not valid")                                                            \
-    X(E_NOT_INVERTIBLE, 9, "no inverse")                                                           \
-    X(E_NUMERIC, 10, "numbers out of bounds")                                                      \
-    X(E_DEVICE, 11, "device failed")                                                               \
-    X(E_ABI, 12, "plugin does not fit this library")                                               \
-    X(E_EXISTS, 13, "name already in use")                                                         \
-    X(E_INTERNAL, 14, "defect in the library")                                                     \
+#define INV_STATUS_MAP(X)                                          \
+    X(OK, 0, "done")                                               \
+    X(E_ARG, 1, "wrong argument")                                  \
+    X(E_NOMEM, 2, "out of memory")                                 \
+    X(E_IO, 3, "file cannot be read or written")                   \
+    X(E_PARSE, 4, "malformed file")                                \
+    X(E_UNSUPPORTED_OP, 5, "operator, gradient or kernel missing") \
+    X(E_UNSUPPORTED_TYPE, 6, "element type not supported here")    \
+    X(E_SHAPE, 7, "shapes do not fit")                             \
+    X(E_GRAPH, 8, "graph is not valid")                            \
+    X(E_NOT_INVERTIBLE, 9, "no inverse")                           \
+    X(E_NUMERIC, 10, "numbers out of bounds")                      \
+    X(E_DEVICE, 11, "device failed")                               \
+    X(E_ABI, 12, "plugin does not fit this library")               \
+    X(E_EXISTS, 13, "name already in use")                         \
+    X(E_INTERNAL, 14, "defect in the library")                     \
     X(E_NOT_CONSTANT, 15, "a value must be known before the run")
 
 typedef enum inv_status {

@@ -6,8 +6,8 @@
 
 #include "core/node.h"
 #include "ops/base/families.h"
-#include "ops/gpu/gpu.h"
 #include "ops/base/util.h"
+#include "ops/gpu/gpu.h"
 
 enum { MOST_OPERANDS = 16, MOST_VALUES = 64 };
 
@@ -69,9 +69,16 @@ static inv_status fail(const inv_op_call *c, inv_status code, const char *why)
 static void begin(running *r, const inv_node *n)
 {
     *r = (running){.node = n};
-    r->call = (inv_op_call){.size = sizeof r->call, .nin = op_of(n)->nin, .nout = op_of(n)->nout, .in = r->in,
-                            .out = r->out, .attr_int = attr_int, .attr_real = attr_real, .attr_text = attr_text,
-                            .attr_ints = attr_ints, .fail = fail};
+    r->call = (inv_op_call){.size = sizeof r->call,
+                            .nin = op_of(n)->nin,
+                            .nout = op_of(n)->nout,
+                            .in = r->in,
+                            .out = r->out,
+                            .attr_int = attr_int,
+                            .attr_real = attr_real,
+                            .attr_text = attr_text,
+                            .attr_ints = attr_ints,
+                            .fail = fail};
 }
 
 static inv_op_tensor operand(inv_dtype t, const inv_shape *s, void *data)
@@ -331,8 +338,8 @@ static const char *shown(const char *s)
 
 static inv_status refuse(inv_registry *r, const inv_operator_def *d, const char *why)
 {
-    return inv__fail(inv_registry_context(r), INV_E_ARG, "operator '%.60s.%.60s': %s", shown(d->domain),
-                     shown(d->name), why);
+    return inv__fail(inv_registry_context(r), INV_E_ARG, "operator '%.60s.%.60s': %s", shown(d->domain), shown(d->name),
+                     why);
 }
 
 /* Letters, digits and "_", as in texts, and what else is given. */
@@ -401,7 +408,8 @@ static inv_status check_grad(inv_registry *r, const plugin_op *p)
         const inv_op_def *op = inv_registry_named(r, s);
         INV_CHECK(op && inv_op_computes(op), ctx, INV_E_UNSUPPORTED_OP,
                   "operator '%s.%s', grad: '%s' is no canonical operator (`invonnx ops`: forward yes) that only "
-                  "computes from its inputs", p->row.domain, p->row.name, s->op);
+                  "computes from its inputs",
+                  p->row.domain, p->row.name, s->op);
         INV_CHECK(s->nin && s->nin <= MOST_OPERANDS && s->nout && s->nout <= MOST_OPERANDS, ctx, INV_E_PARSE,
                   "operator '%s.%s', grad: %s has no operands, or too many", p->row.domain, p->row.name, s->op);
         for (uint32_t k = 0; k < s->nin; k++) {
@@ -444,8 +452,15 @@ static inv_status copy_texts(inv_registry *r, plugin_op *p)
 static void fill_row(plugin_op *p)
 {
     const inv_operator_def *d = &p->def;
-    p->row = (inv_op_def){.size = sizeof(inv_op_def), .domain = d->domain, .name = d->name, .since = d->since,
-                          .in = d->in, .out = d->out, .inplace = d->inplace, .cases = d->cases, .doc = d->doc};
+    p->row = (inv_op_def){.size = sizeof(inv_op_def),
+                          .domain = d->domain,
+                          .name = d->name,
+                          .since = d->since,
+                          .in = d->in,
+                          .out = d->out,
+                          .inplace = d->inplace,
+                          .cases = d->cases,
+                          .doc = d->doc};
     p->row.flags = INV_OP_EXPLAINS | INV_OP_CUDA_REAL;
     p->row.infer = plugin_infer;
     p->row.cpu = plugin_cpu;
@@ -471,8 +486,9 @@ static inv_status add_operator(struct inv_registry *r, const inv_operator_def *d
     p->plugin = inv_registry_loading(r) ? inv_registry_loading(r) : "built in";
     d = &p->def;
     if (!d->domain || !is_word(d->domain, ".-") || !d->name || !is_word(d->name, ""))
-        return refuse(r, d, "domain and name must be words, as com.example and Twice: letters, digits and _, and in a "
-                            "domain . and - too");
+        return refuse(r, d,
+                      "domain and name must be words, as com.example and Twice: letters, digits and _, and in a "
+                      "domain . and - too");
     if (strncmp(d->domain, "ai.onnx", 7) == 0 || strncmp(d->domain, "ai.invonnx", 10) == 0)
         return refuse(r, d, "it must have a domain of its own, as com.example");
     if (d->since < 1 || !d->infer || !d->cpu || !d->cases || !d->cases[0])

@@ -3,8 +3,8 @@
 #ifndef INV_OPS_BASE_STRIDED_COPY_H
 #define INV_OPS_BASE_STRIDED_COPY_H
 
-#include "ops/gpu/copy_gpu.h"
 #include "ops/base/util.h"
+#include "ops/gpu/copy_gpu.h"
 
 /* One row of n elements; steps in elements. */
 static inline void inv__copy_row(char *dst, int64_t sd, const char *src, int64_t ss, int64_t n, size_t esize)
@@ -13,11 +13,11 @@ static inline void inv__copy_row(char *dst, int64_t sd, const char *src, int64_t
         memcpy(dst, src, (size_t)n * esize);
         return;
     }
-#define INV_COPY_AS(T)                                                                                                \
-    do {                                                                                                              \
-        T *d = (T *)(void *)dst;                                                                                      \
-        const T *s = (const T *)(const void *)src;                                                                    \
-        for (int64_t i = 0; i < n; i++) d[i * sd] = s[i * ss];                                                        \
+#define INV_COPY_AS(T)                                         \
+    do {                                                       \
+        T *d = (T *)(void *)dst;                               \
+        const T *s = (const T *)(const void *)src;             \
+        for (int64_t i = 0; i < n; i++) d[i * sd] = s[i * ss]; \
     } while (0)
     switch (esize) {
     case 8: INV_COPY_AS(uint64_t); break;
@@ -25,8 +25,7 @@ static inline void inv__copy_row(char *dst, int64_t sd, const char *src, int64_t
     case 2: INV_COPY_AS(uint16_t); break;
     case 1: INV_COPY_AS(uint8_t); break;
     default:
-        for (int64_t i = 0; i < n; i++)
-            memcpy(dst + i * sd * (int64_t)esize, src + i * ss * (int64_t)esize, esize);
+        for (int64_t i = 0; i < n; i++) memcpy(dst + i * sd * (int64_t)esize, src + i * ss * (int64_t)esize, esize);
     }
 #undef INV_COPY_AS
 }
@@ -51,7 +50,7 @@ static inline inv_status inv__copy_strided(const inv_call *c, void *dst, const i
     inv__copy_loop(&l, sd, ss, shape);
     if (c->gpu) {
         if (esize == 0 || esize > 16) return INV_E_UNSUPPORTED_TYPE;
-        INV_GPU(c->gpu, copy)(c->gpu, &l, esize, dst, src);
+        INV_GPU(c->gpu, copy, &l, esize, dst, src);
         return INV_OK;
     }
     const int64_t e = (int64_t)esize;
@@ -73,7 +72,7 @@ static inline void inv__copy_rows_gpu(const inv_gpu *gpu, void *dst, size_t dst_
     inv_loop l;
     if (rows == 0 || nbytes == 0) return;
     inv__copy_loop(&l, sd, ss, &shape);
-    INV_GPU(gpu, copy)(gpu, &l, 1, dst, src);
+    INV_GPU(gpu, copy, &l, 1, dst, src);
 }
 
 #endif

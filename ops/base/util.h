@@ -227,16 +227,14 @@ static inline int64_t inv__prod(const inv_shape *s, int from, int to)
 
 /* --- making loops (ops/gpu/loop.h) --- */
 /* From explicit strides per operand (in elements; negative and 0 allowed), one per axis of `out`. */
-static inline void inv__loop_strided(inv_loop *l, const inv_shape *out, int nop,
-                                     const int64_t (*stride)[INV_MAX_RANK])
+static inline void inv__loop_strided(inv_loop *l, const inv_shape *out, int nop, const int64_t (*stride)[INV_MAX_RANK])
 {
     memset(l, 0, sizeof *l);
     l->nop = nop;
     for (int i = 0; i < out->rank; i++) {
         if (out->dim[i] == 1) continue;
         bool merge = l->rank > 0;
-        for (int k = 0; k < nop && merge; k++)
-            merge = l->stride[k][l->rank - 1] == stride[k][i] * out->dim[i];
+        for (int k = 0; k < nop && merge; k++) merge = l->stride[k][l->rank - 1] == stride[k][i] * out->dim[i];
         int at = merge ? l->rank - 1 : l->rank++;
         l->dim[at] = merge ? l->dim[at] * out->dim[i] : out->dim[i];
         for (int k = 0; k < nop; k++) l->stride[k][at] = stride[k][i];
@@ -327,12 +325,12 @@ static inline double inv__flops_in(const inv_graph *g, const inv_node *n)
 inv_status inv__add_or_sub(const inv_call *c, bool minus);
 
 /* --- the column `work` of rows that always do the same --- */
-#define INV_WORK_OF(name, NAME)                                                                                        \
-    static inline inv_work inv__work_##name(const inv_graph *g, const inv_node *n)                                     \
-    {                                                                                                                  \
-        (void)g;                                                                                                       \
-        (void)n;                                                                                                       \
-        return INV_WORK_##NAME;                                                                                        \
+#define INV_WORK_OF(name, NAME)                                                    \
+    static inline inv_work inv__work_##name(const inv_graph *g, const inv_node *n) \
+    {                                                                              \
+        (void)g;                                                                   \
+        (void)n;                                                                   \
+        return INV_WORK_##NAME;                                                    \
     }
 INV_WORK_OF(stream, STREAM)
 INV_WORK_OF(move, MOVE)

@@ -77,10 +77,8 @@ const char *inv__window_of(const inv_node *n, int sd, const int64_t *in, const i
         w->in[i] = at < 0 ? 1 : in[at];
         w->k[i] = at < 0 ? 1 : k[at];
         if (w->k[i] < 1 || w->k[i] > INT32_MAX) return "the kernel's extents must be positive";
-        if (upper || lower)
-            same_pads(w, i, lower);
-        else if ((why = extent(w, i, ceil_mode)) != NULL)
-            w->tight = i + 1;
+        if (upper || lower) same_pads(w, i, lower);
+        else if ((why = extent(w, i, ceil_mode)) != NULL) w->tight = i + 1;
         w->invol *= w->in[i];
         w->outvol *= w->out[i];
         w->kvol *= w->k[i];

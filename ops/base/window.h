@@ -11,7 +11,7 @@
 #endif
 
 typedef struct inv_window {
-    int sd;                                            /* spatial axes of the operator */
+    int sd; /* spatial axes of the operator */
     int64_t in[3], out[3], k[3], stride[3], dil[3];
     int64_t pad[3], pad_end[3];
     int64_t invol, outvol, kvol;

@@ -197,7 +197,7 @@ static inv_work conv_work(const inv_graph *g, const inv_node *n)
     const char kind = kind_of(n);
     const inv_work first = kind == 'w' ? INV_WORK_FILTER : INV_WORK_CONV;
     if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return first;
-    return c.group > 1 ? first + (INV_WORK_CONV_DEPTH - INV_WORK_CONV)
+    return c.group > 1     ? first + (INV_WORK_CONV_DEPTH - INV_WORK_CONV)
            : c.w.kvol == 1 ? first + (INV_WORK_CONV_POINT - INV_WORK_CONV)
                            : first;
 }
@@ -206,7 +206,9 @@ static inv_status conv_last_run(const inv_call *k, const inv_conv *c, char kind)
 {
     void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL, *out = k->out[0].data;
     const inv_conv_data d = {kind == 'x' ? out : a, kind == 'w' ? out : b, bias,
-                             kind == 'y' ? out : kind == 'x' ? a : b};
+                             kind == 'y'   ? out
+                             : kind == 'x' ? a
+                                           : b};
     if (k->in[0].dtype != INV_F32) return INV_E_UNSUPPORTED_OP;
     return inv__conv_last(c, part_of(kind), &d, k->ws);
 }
@@ -222,18 +224,13 @@ static inv_status run_kernel(const inv_call *k)
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
     void *out = k->out[0].data;
     bool f32 = k->in[0].dtype == INV_F32, few = inv__winograd_serves(&c, k->in[0].dtype);
-    if (kind == 'y' && f32)
-        (few ? inv__winograd : inv__conv_f32)(&c, a, b, bias, out, k->ws, k->ws_nbytes);
-    else if (kind == 'y')
-        inv__conv_f64(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+    if (kind == 'y' && f32) (few ? inv__winograd : inv__conv_f32)(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'y') inv__conv_f64(&c, a, b, bias, out, k->ws, k->ws_nbytes);
     else if (kind == 'x' && f32)
         (few ? inv__winograd_grad_x : inv__conv_grad_x_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
-    else if (kind == 'x')
-        inv__conv_grad_x_f64(&c, a, b, out, k->ws, k->ws_nbytes);
-    else if (f32)
-        (few ? inv__winograd_grad_w : inv__conv_grad_w_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
-    else
-        inv__conv_grad_w_f64(&c, a, b, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x') inv__conv_grad_x_f64(&c, a, b, out, k->ws, k->ws_nbytes);
+    else if (f32) (few ? inv__winograd_grad_w : inv__conv_grad_w_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
+    else inv__conv_grad_w_f64(&c, a, b, out, k->ws, k->ws_nbytes);
     return INV_OK;
 }
 
@@ -293,9 +290,10 @@ static inv_status conv_grad(inv_grad *b)
     if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, f), &c.w, c.group, &sx));
     if (bias) {
         const int64_t axes[] = {0, 2, 3, 4};
-        inv_grad_set(b, 2, inv_emit1(g, "ReduceSumAxes", INV_IN(gy),
-                                     INV_ATTRS(inv_attr_of_ints("axes", (size_t)c.w.sd + 1, axes),
-                                               inv_attr_of_int("keepdims", 0))));
+        inv_grad_set(
+            b, 2,
+            inv_emit1(g, "ReduceSumAxes", INV_IN(gy),
+                      INV_ATTRS(inv_attr_of_ints("axes", (size_t)c.w.sd + 1, axes), inv_attr_of_int("keepdims", 0))));
     }
     return inv__grad_done(b);
 }
@@ -457,6 +455,7 @@ static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *
     return inv__done(g);
 }
 
+/* clang-format off */
 static const inv_op_def convn = {
     .size = sizeof convn,
     .domain = INV_IR,
@@ -548,5 +547,6 @@ static const inv_op_def conv_transpose = {
         "y = ConvTranspose<pads = [2,1]>(float[2,3,5] x, float[3,4,3] w)",
         "y = ConvTranspose<strides = [2,1,2], group = 2>(float[1,2,2,2,2] x, float[2,1,2,3,1] w)", NULL},
     .doc = "transposed convolution: ConvGradX with the filter as it is, plus the bias. ONNX ConvTranspose-1, -11"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv, &conv_transpose, NULL};

@@ -4,8 +4,8 @@
 #define INV_OPS_CONV_CONV_H
 
 #include "core/op.h"
-#include "ops/conv/conv_gpu.h"
 #include "ops/base/window.h"
+#include "ops/conv/conv_gpu.h"
 
 /* From the shapes of x, the filter and the node's attributes. NULL, or what is wrong. */
 const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c);

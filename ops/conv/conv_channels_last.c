@@ -3,8 +3,8 @@
  * a loop of our own, since the library's is slow for large kernels. */
 #include <string.h>
 
-#include "ops/conv/conv.h"
 #include "ops/base/parallel.h"
+#include "ops/conv/conv.h"
 
 #define WIDE 16    /* channels of one task */
 #define MOST_K 128 /* elements of a kernel */
@@ -64,10 +64,8 @@ static void filter_gradient(const inv_conv *c, const float *x, const float *gy, 
             const float *xr = x + (((n * w->in[0] + iz) * w->in[1] + iy) * w->in[2] + ix) * channels + c0;
             const float *gr = gy + (r * w->out[2] + lo) * channels + c0;
             float sum[WIDE];
-            if (width == WIDE)
-                row_products(xr, w->stride[2] * channels, gr, channels, hi - lo, sum);
-            else
-                few_products(xr, w->stride[2] * channels, gr, channels, hi - lo, width, sum);
+            if (width == WIDE) row_products(xr, w->stride[2] * channels, gr, channels, hi - lo, sum);
+            else few_products(xr, w->stride[2] * channels, gr, channels, hi - lo, width, sum);
             for (int j = 0; j < width; j++) total[k][j] += (double)sum[j];
         }
     }

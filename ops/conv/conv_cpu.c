@@ -3,13 +3,13 @@
  * the column matrix within the cache and the scratch memory small whatever the image size. */
 #include <string.h>
 
+#include "ops/base/parallel.h"
 #include "ops/conv/conv.h"
 #include "ops/linear/gemm.h"
-#include "ops/base/parallel.h"
 
 #define TILE_BYTES (512 * 1024)
 #define LEAST_WORK 5e5 /* multiplications that are worth threads */
-#define TILE_LEAST 32 /* positions; fewer starve the matrix product */
+#define TILE_LEAST 32  /* positions; fewer starve the matrix product */
 
 /* Output positions per tile. */
 static int64_t tile_of(const inv_conv *c, int64_t rows, size_t size)
@@ -36,10 +36,8 @@ static void split_filter(const inv_conv *c, int64_t *cstep, int64_t *mstep)
     *cstep = c->cg;
     *mstep = c->mg;
     if (c->group >= 4) return;
-    if (c->cg >= 16)
-        *cstep = (c->cg + 3) / 4;
-    else if (c->mg >= 16)
-        *mstep = (c->mg + 3) / 4;
+    if (c->cg >= 16) *cstep = (c->cg + 3) / 4;
+    else if (c->mg >= 16) *mstep = (c->mg + 3) / 4;
 }
 
 static size_t scratch(const inv_conv *c, int64_t tasks, int64_t rows, size_t size)

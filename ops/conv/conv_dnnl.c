@@ -7,8 +7,8 @@
 #ifdef INV_HAVE_DNNL
 #include <string.h>
 
-#include "ops/onednn/dnnl_api.h"
 #include "ops/base/parallel.h"
+#include "ops/onednn/dnnl_api.h"
 
 typedef struct shapes {
     inv_dnnl_desc x, f, b, y, plain; /* plain: the filter as the model has it; b: of the bias, or of no dimension */
@@ -19,9 +19,9 @@ typedef struct shapes {
 #if DNNL_VERSION_MAJOR >= 3
 static dnnl_status_t forward_of(const shapes *s, const_dnnl_primitive_attr_t a, dnnl_primitive_desc_t *out)
 {
-    return dnnl_convolution_forward_primitive_desc_create(
-        out, inv__dnnl_engine(), dnnl_forward_training, dnnl_convolution_direct, s->x, s->f, s->bias ? s->b : NULL,
-        s->y, s->stride, s->dilate, s->pad, s->pad_end, a);
+    return dnnl_convolution_forward_primitive_desc_create(out, inv__dnnl_engine(), dnnl_forward_training,
+                                                          dnnl_convolution_direct, s->x, s->f, s->bias ? s->b : NULL,
+                                                          s->y, s->stride, s->dilate, s->pad, s->pad_end, a);
 }
 
 static dnnl_status_t backward_of(const shapes *s, inv_conv_part part, const_dnnl_primitive_attr_t a,
@@ -31,17 +31,16 @@ static dnnl_status_t backward_of(const shapes *s, inv_conv_part part, const_dnnl
     if (part == INV_CONV_GRAD_X)
         return dnnl_convolution_backward_data_primitive_desc_create(out, e, dnnl_convolution_direct, s->x, s->f, s->y,
                                                                     s->stride, s->dilate, s->pad, s->pad_end, hint, a);
-    return dnnl_convolution_backward_weights_primitive_desc_create(out, e, dnnl_convolution_direct, s->x, s->f, NULL,
-                                                                   s->y, s->stride, s->dilate, s->pad, s->pad_end,
-                                                                   hint, a);
+    return dnnl_convolution_backward_weights_primitive_desc_create(
+        out, e, dnnl_convolution_direct, s->x, s->f, NULL, s->y, s->stride, s->dilate, s->pad, s->pad_end, hint, a);
 }
 #else
 static dnnl_status_t forward_of(const shapes *s, const_dnnl_primitive_attr_t a, dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t d;
-    dnnl_status_t r = dnnl_dilated_convolution_forward_desc_init(
-        &d, dnnl_forward_training, dnnl_convolution_direct, &s->x, &s->f, s->bias ? &s->b : NULL, &s->y, s->stride,
-        s->dilate, s->pad, s->pad_end);
+    dnnl_status_t r = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct,
+                                                                 &s->x, &s->f, s->bias ? &s->b : NULL, &s->y, s->stride,
+                                                                 s->dilate, s->pad, s->pad_end);
     return r == dnnl_success ? dnnl_primitive_desc_create(out, &d, a, inv__dnnl_engine(), NULL) : r;
 }
 
@@ -204,12 +203,11 @@ static dnnl_status_t execute(const inv_dnnl_entry *e, inv_conv_part part, bool b
 {
     const bool turned = e->run[TURN] != NULL;
     const dnnl_memory_t f = e->mem[turned ? F : PLAIN];
-    const dnnl_exec_arg_t args[] = {
-        {part == INV_CONV_GRAD_X ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, e->mem[X]},
-        {part == INV_CONV_GRAD_W ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, f},
-        {part == INV_CONV_FORWARD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, e->mem[Y]},
-        {DNNL_ARG_SCRATCHPAD, e->mem[CONV_SCRATCH]},
-        {DNNL_ARG_BIAS, e->mem[B]}};
+    const dnnl_exec_arg_t args[] = {{part == INV_CONV_GRAD_X ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, e->mem[X]},
+                                    {part == INV_CONV_GRAD_W ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, f},
+                                    {part == INV_CONV_FORWARD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, e->mem[Y]},
+                                    {DNNL_ARG_SCRATCHPAD, e->mem[CONV_SCRATCH]},
+                                    {DNNL_ARG_BIAS, e->mem[B]}};
     dnnl_status_t r = dnnl_success;
     if (turned && part != INV_CONV_GRAD_W) r = turn(e, e->mem[PLAIN], f);
     if (r == dnnl_success) r = dnnl_primitive_execute(e->run[CONV], inv__dnnl_stream(), bias ? 5 : 4, args);

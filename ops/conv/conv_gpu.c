@@ -3,8 +3,8 @@
  * images and matrix products (Chellapilla, Puri, Simard 2006) in chunks. Chunks and scratch memory follow from shapes
  * alone; a chunk's columns take half as much memory as the operands, within limits, so that chunks are few and small
  * models stay small. */
-#include "ops/conv/conv.h"
 #include "ops/base/util.h"
+#include "ops/conv/conv.h"
 
 #define LEAST_CHUNK (1 << 20) /* bytes of columns; more for larger operands, */
 #define MOST_CHUNK (64 << 20) /* up to this, */
@@ -142,17 +142,34 @@ static inv_status forward_or_grad_x(const job *j, bool forward, const inv_column
     const char *x = forward ? j->first : j->out;
     char *cols = own ? j->cols : (char *)(uintptr_t)(x + (size_t)(k->first * in) * j->size);
     steps s = {.a = {0, c->mg * rows}, .b = {own ? k->step : in, rows * k->ld}, .c = {outs * vol, c->mg * vol}};
-    inv_gemm g = {.dtype = j->t, .m = c->mg, .n = k->np, .k = rows, .a = j->second, .lda = rows,
-                  .b = cols, .ldb = k->ld, .c = j->out + y, .ldc = vol};
+    inv_gemm g = {.dtype = j->t,
+                  .m = c->mg,
+                  .n = k->np,
+                  .k = rows,
+                  .a = j->second,
+                  .lda = rows,
+                  .b = cols,
+                  .ldb = k->ld,
+                  .c = j->out + y,
+                  .ldc = vol};
     if (forward) {
-        if (own) INV_GPU(gpu, conv_im2col)(gpu, k, j->t, j->first, cols);
+        if (own) INV_GPU(gpu, conv_im2col, k, j->t, j->first, cols);
         return products(gpu, g, k->images, c->group, &s, j->gemm, j->p.gemm);
     }
     s = (steps){.a = {s.a[0], s.a[1]}, .b = {s.c[0], s.c[1]}, .c = {s.b[0], s.b[1]}};
-    g = (inv_gemm){.dtype = j->t, .ta = true, .m = rows, .n = k->np, .k = c->mg, .a = j->second, .lda = rows,
-                   .b = j->first + y, .ldb = vol, .c = cols, .ldc = k->ld};
+    g = (inv_gemm){.dtype = j->t,
+                   .ta = true,
+                   .m = rows,
+                   .n = k->np,
+                   .k = c->mg,
+                   .a = j->second,
+                   .lda = rows,
+                   .b = j->first + y,
+                   .ldb = vol,
+                   .c = cols,
+                   .ldc = k->ld};
     INV_TRY(products(gpu, g, k->images, c->group, &s, j->gemm, j->p.gemm));
-    if (own) INV_GPU(gpu, conv_col2im)(gpu, k, j->t, cols, k->p0 > 0, j->out);
+    if (own) INV_GPU(gpu, conv_col2im, k, j->t, cols, k->p0 > 0, j->out);
     return INV_OK;
 }
 
@@ -165,17 +182,30 @@ static inv_status grad_w(const job *j, const inv_columns *k, bool add)
     const char *gy = j->second + (size_t)(k->first * outs * vol + k->p0) * j->size;
     const char *cols = j->first + (size_t)(k->first * k->channels * c->w.invol) * j->size;
     if (j->p.columns) {
-        INV_GPU(gpu, conv_im2col)(gpu, k, j->t, j->first, j->cols);
+        INV_GPU(gpu, conv_im2col, k, j->t, j->first, j->cols);
         cols = j->cols;
     }
     if (k->images > 1) {
-        INV_GPU(gpu, conv_turn)(gpu, k, j->t, outs, j->second, j->turned);
+        INV_GPU(gpu, conv_turn, k, j->t, outs, j->second, j->turned);
         gy = j->turned;
         lda = k->ld;
     }
-    inv_gemm g = {.dtype = j->t, .tb = true, .add = add, .m = c->mg, .n = rows, .k = k->images * k->np,
-                  .a = gy, .lda = lda, .b = cols, .ldb = k->ld, .c = j->out, .ldc = rows,
-                  .batch = c->group, .step_a = c->mg * lda, .step_b = rows * k->ld, .step_c = c->mg * rows};
+    inv_gemm g = {.dtype = j->t,
+                  .tb = true,
+                  .add = add,
+                  .m = c->mg,
+                  .n = rows,
+                  .k = k->images * k->np,
+                  .a = gy,
+                  .lda = lda,
+                  .b = cols,
+                  .ldb = k->ld,
+                  .c = j->out,
+                  .ldc = rows,
+                  .batch = c->group,
+                  .step_a = c->mg * lda,
+                  .step_b = rows * k->ld,
+                  .step_c = c->mg * rows};
     return gpu->gemm(gpu, &g, j->gemm, j->p.gemm);
 }
 
@@ -187,7 +217,7 @@ static inv_status by_columns(const job *j, inv_conv_part part)
         if (part == INV_CONV_GRAD_W) return grad_w(j, &k, false);
         k.images = c->batch;
         touched(&k);
-        if (part == INV_CONV_GRAD_X) INV_GPU(j->call->gpu, conv_col2im)(j->call->gpu, &k, j->t, j->cols, false, j->out);
+        if (part == INV_CONV_GRAD_X) INV_GPU(j->call->gpu, conv_col2im, &k, j->t, j->cols, false, j->out);
         return INV_OK;
     }
     for (int64_t i = 0; i < c->batch; i += j->p.images) {
@@ -217,7 +247,7 @@ inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part 
     if (gpu->conv && call->in[0].n > 0 && call->in[1].n > 0)
         INV_TRY(gpu->conv(gpu, part, c, t, first, second, out, call->ws, call->ws_nbytes, &done));
     if (!done && c->depthwise) {
-        INV_GPU(gpu, conv_depthwise)(gpu, part, c, t, first, second, out, filter_parts(c), call->ws);
+        INV_GPU(gpu, conv_depthwise, part, c, t, first, second, out, filter_parts(c), call->ws);
     } else if (!done) {
         job j = {call, c, plan_of(c, part, t), t, inv_dtype_size(t), first, second, out, call->ws, NULL, NULL};
         j.turned = j.cols + j.p.cols;
@@ -225,6 +255,6 @@ inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part 
         INV_TRY(by_columns(&j, part));
     }
     if (part == INV_CONV_FORWARD && call->nin > 2 && call->in[2].data)
-        INV_GPU(gpu, conv_bias)(gpu, c, t, call->in[2].data, out);
+        INV_GPU(gpu, conv_bias, c, t, call->in[2].data, out);
     return INV_OK;
 }

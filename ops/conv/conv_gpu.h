@@ -3,8 +3,8 @@
 #ifndef INV_OPS_CONV_CONV_GPU_H
 #define INV_OPS_CONV_CONV_GPU_H
 
-#include "ops/gpu/gpu.h"
 #include "ops/base/window.h"
+#include "ops/gpu/gpu.h"
 
 typedef struct inv_conv {
     inv_window w;

@@ -15,12 +15,12 @@
 
 #include <string.h>
 
-#include "ops/linear/gemm.h"
 #include "ops/base/parallel.h"
+#include "ops/linear/gemm.h"
 
-#define POINTS 16       /* of a tile */
+#define POINTS 16         /* of a tile */
 #define MOST_CHANNELS 128 /* of x and y together */
-#define MOST_ACROSS 256 /* tiles in a row */
+#define MOST_ACROSS 256   /* tiles in a row */
 #define BAND_BYTES (512 * 1024)
 #define SHARES 4 /* of the images, each with a sum of its own of the filter's gradient */
 #define WIDTH (2 * MOST_ACROSS + 2)
@@ -47,11 +47,23 @@ bool inv__winograd_serves(const inv_conv *c, inv_dtype t)
 static plan plan_of(const inv_conv *c, bool to_x)
 {
     const inv_window *w = &c->w;
-    plan p = {.in = c->cg, .out = c->mg, .h = w->in[1], .w = w->in[2], .oh = w->out[1], .ow = w->out[2],
-              .pad_y = w->pad[1], .pad_x = w->pad[2]};
+    plan p = {.in = c->cg,
+              .out = c->mg,
+              .h = w->in[1],
+              .w = w->in[2],
+              .oh = w->out[1],
+              .ow = w->out[2],
+              .pad_y = w->pad[1],
+              .pad_x = w->pad[2]};
     if (to_x)
-        p = (plan){.in = c->mg, .out = c->cg, .h = w->out[1], .w = w->out[2], .oh = w->in[1], .ow = w->in[2],
-                   .pad_y = 2 - w->pad[1], .pad_x = 2 - w->pad[2]};
+        p = (plan){.in = c->mg,
+                   .out = c->cg,
+                   .h = w->out[1],
+                   .w = w->out[2],
+                   .oh = w->in[1],
+                   .ow = w->in[2],
+                   .pad_y = 2 - w->pad[1],
+                   .pad_x = 2 - w->pad[2]};
     p.across = (p.ow + 1) / 2;
     p.down = (p.oh + 1) / 2;
     const int64_t row = POINTS * (p.in + p.out) * p.across;
@@ -66,10 +78,7 @@ static plan plan_of(const inv_conv *c, bool to_x)
 static int64_t step_of(int64_t channels, int64_t tiles) { return channels * tiles + APART; }
 
 /* What all threads share: the transformed filter, or the sums of its gradient. */
-static int64_t shared_floats(const inv_conv *c, bool grad_w)
-{
-    return POINTS * c->cg * c->mg * (grad_w ? SHARES : 1);
-}
+static int64_t shared_floats(const inv_conv *c, bool grad_w) { return POINTS * c->cg * c->mg * (grad_w ? SHARES : 1); }
 
 size_t inv__winograd_workspace(const inv_conv *c, bool grad_w)
 {
@@ -222,10 +231,8 @@ static void spread_band(const plan *p, const float *gy, int64_t r0, int64_t rows
             const float *at = gy + (c * p->oh + 2 * (r0 + r)) * p->ow;
             two[0][2 * p->across - 1] = two[1][2 * p->across - 1] = 0;
             memcpy(two[0], at, nbytes);
-            if (2 * (r0 + r) + 1 < p->oh)
-                memcpy(two[1], at + p->ow, nbytes);
-            else
-                memset(two[1], 0, nbytes);
+            if (2 * (r0 + r) + 1 < p->oh) memcpy(two[1], at + p->ow, nbytes);
+            else memset(two[1], 0, nbytes);
             spread_row(two[0], two[1], p->across, step_of(p->out, tiles), z + c * tiles + r * p->across);
         }
     }
@@ -242,8 +249,8 @@ static void convolve(const plan *p, int64_t batch, const float *x, const float *
         float *v = ws + inv__thread() * p->band, *m = v + POINTS * from;
         take_band(p, x + image * p->in * p->h * p->w, r0, rows, v);
         for (int64_t k = 0; k < POINTS; k++)
-            inv__gemm_f32(false, false, p->out, tiles, p->in, u + k * p->in * p->out, p->in, v + k * from, tiles,
-                          false, m + k * to, tiles);
+            inv__gemm_f32(false, false, p->out, tiles, p->in, u + k * p->in * p->out, p->in, v + k * from, tiles, false,
+                          m + k * to, tiles);
         give_band(p, m, r0, rows, bias, y + image * p->out * p->oh * p->ow);
     }
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Arithmetic with two operands that broadcast (Add, Mul, Pow, PRelu, Min, Mod, ...), the operators that their gradients
  * need, and the variadic forms that lower to them. float, double, and integers for shape arithmetic. */
-#include "ops/elementwise/arith_gpu.h"
-#include "ops/elementwise/bits.h"
 #include "ops/base/families.h"
-#include "ops/gpu/integers.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/elementwise/arith_gpu.h"
+#include "ops/elementwise/bits.h"
+#include "ops/gpu/integers.h"
 
 #define ARITH_PIECE 16384 /* elements in a row on one thread */
 #define INV_BOTH "ops/elementwise/arith_kernels.inc"
@@ -20,7 +20,7 @@ typedef bool (*arith_int)(int64_t a, int64_t b, int64_t *out);
 static arith_int unsigned_form(inv_arith id, arith_int f)
 {
     switch (id) {
-#define UNSIGNED_FORM(f, as)                                                                                          \
+#define UNSIGNED_FORM(f, as) \
     case INV_ARITH_##f: return inv__uint_##as;
         UNSIGNED2_OPS(UNSIGNED_FORM)
 #undef UNSIGNED_FORM
@@ -59,17 +59,17 @@ static inv_status run(const inv_call *c, inv_arith id, arith_loop f32, arith_loo
     if (c->out[0].n == 0) return INV_OK;
     if (f32 == NULL && inv_dtype_is_float(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
     if (c->gpu) {
-        INV_GPU(c->gpu, arith)(c->gpu, c->node, id, c->out[0].dtype, &l, c->out[0].data, in);
+        INV_GPU(c->gpu, arith, c->node, id, c->out[0].dtype, &l, c->out[0].data, in);
         return INV_OK;
     }
     if (c->out[0].dtype == INV_F32) return f32(c->out[0].data, in, &l), INV_OK;
     if (c->out[0].dtype == INV_F64) return f64(c->out[0].data, in, &l), INV_OK;
     return run_ints(c, &l, c->out[0].dtype == INV_U64 ? unsigned_form(id, ints) : ints);
 }
-#define CALL(id, f, ints)                                                                                             \
+#define CALL(id, f, ints) \
     static inv_status id##_run(const inv_call *c) { return run(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints); }
 
-#define BITS(id)                                                                                                      \
+#define BITS(id) \
     static inv_status id##_run(const inv_call *c) { return run(c, INV_ARITH_##id, NULL, NULL, inv__int_##id); }
 
 static inv_status integers_infer(inv_graph *g, inv_node *n)
@@ -243,22 +243,22 @@ static inv_status bitwise_not_lower(inv_graph *g, const inv_node *n, inv_id *out
 }
 
 /* --- rows --- */
-#define CASES2(op)                                                                                                    \
-    "y = " op "(float[2,3] a, float[2,3] b)", "y = " op "(float[2,3] a, float[3] b)",                                 \
-        "y = " op "(float[2,1] a, float[4,1,3] b)", "y = " op "(float[1] a, float b)",                                \
-        "y = " op "(float[0,3] a, float[1,3] b)", "y = " op "(int64[2,3] a, int64[3] b)",                             \
+#define CASES2(op)                                                                        \
+    "y = " op "(float[2,3] a, float[2,3] b)", "y = " op "(float[2,3] a, float[3] b)",     \
+        "y = " op "(float[2,1] a, float[4,1,3] b)", "y = " op "(float[1] a, float b)",    \
+        "y = " op "(float[0,3] a, float[1,3] b)", "y = " op "(int64[2,3] a, int64[3] b)", \
         "y = " op "(int32[2,1] a, int32[4] b)", "y = " op "(int8[5] a, int8[5] b)", NULL
 /* Above half of the range, where the sign would be. */
-#define UNSIGNED2(op)                                                                                                 \
-    "h = Cast<to = 13>(int64[4]{0,-1,5,-9})\na = BitwiseOr(uint64[4] x, h)\n"                                        \
+#define UNSIGNED2(op)                                                         \
+    "h = Cast<to = 13>(int64[4]{0,-1,5,-9})\na = BitwiseOr(uint64[4] x, h)\n" \
     "i = Cast<to = 13>(int64[4]{1,2,-3,3})\nb = BitwiseOr(uint64[4] z, i)\ny = " op "(a, b)"
 static const char *const add_cases[] = {CASES2("Add")};
 static const char *const sub_cases[] = {CASES2("Sub")};
 static const char *const mul_cases[] = {CASES2("Mul")};
 static const char *const max_cases[] = {UNSIGNED2("ai.invonnx.ir.Max"), CASES2("ai.invonnx.ir.Max")};
 static const char *const min_cases[] = {UNSIGNED2("ai.invonnx.ir.Min"), CASES2("ai.invonnx.ir.Min")};
-#define POSITIVE2(op)                                                                                                 \
-    "p = Exp(float[2,3] a)\nq = Exp(float[3] b)\ny = " op "(p, q)",                                                   \
+#define POSITIVE2(op)                                               \
+    "p = Exp(float[2,3] a)\nq = Exp(float[3] b)\ny = " op "(p, q)", \
         "p = Exp(float[1] a)\nq = Exp(float b)\ny = " op "(p, q)", "y = " op "(float[0,3] a, float[1,3] b)", NULL
 static const char *const div_cases[] = {UNSIGNED2("Div"), POSITIVE2("Div")};
 static const char *const pow_cases[] = {UNSIGNED2("ai.invonnx.ir.Pow"), POSITIVE2("ai.invonnx.ir.Pow")};
@@ -270,20 +270,22 @@ static const char *const prelu_cases[] = {
 static const char *const prelu_inv_cases[] = {
     "s = Exp(float[3,1] u)\ny = PRelu(float[2,3,4] v, s)\nx = PReluInverse(y, s)",
     "s = Exp(float[1] u)\ny = PRelu(float[1] v, s)\nx = PReluInverse(y, s)", NULL};
-#define GRAD_CASES(op)                                                                                                \
+#define GRAD_CASES(op) \
     "d = " op "(float[2,3] gy, float[2,3] a, float[3] b)", "d = " op "(float[1] gy, float[1] a, float b)", NULL
 static const char *const div_db_cases[] = {GRAD_CASES("DivGradB")};
 static const char *const pow_dx_cases[] = {"p = Exp(float[2,3] x)\nd = PowGradX(float[2,3] gy, p, float[3] e)",
                                            "p = Exp(float x)\nd = PowGradX(float[1] gy, p, float e)", NULL};
+/* clang-format off */
 static const char *const pow_de_cases[] = {
     "p = Exp(float[2,3] x)\nd = PowGradE(float[2,3] gy, p, float[2,3] y)",
     "p = Exp(float x)\nd = PowGradE(float[1] gy, p, float y)", NULL};
+/* clang-format on */
 static const char *const prelu_dx_cases[] = {GRAD_CASES("PReluGradX")};
 static const char *const dslope_cases[] = {"d = PReluGradSlope(float[2,3] gy, float[2,3] x)",
                                            "d = PReluGradSlope(float[1] gy, float[1] x)", NULL};
 
-#define BITS2(op)                                                                                                     \
-    "y = " op "(int64[2,3] a, int64[3] b)", "y = " op "(uint8[2,3] a, uint8[1] b)", "y = " op "(int8[1] a, int8 b)",  \
+#define BITS2(op)                                                                                                    \
+    "y = " op "(int64[2,3] a, int64[3] b)", "y = " op "(uint8[2,3] a, uint8[1] b)", "y = " op "(int8[1] a, int8 b)", \
         "y = " op "(int32[0,3] a, int32[3] b)", NULL
 static const char *const and_cases[] = {BITS2("BitwiseAnd")};
 static const char *const or_cases[] = {BITS2("BitwiseOr")};
@@ -318,8 +320,9 @@ CALL(pow_de, pow_de, NULL)
 
 inv_status inv__add_or_sub(const inv_call *c, bool minus) { return minus ? sub_run(c) : add_run(c); }
 
-#define ROW(id, dom, op, opset, ins, bits, how, gradient, text)                                                       \
+#define ROW(id, dom, op, opset, ins, bits, how, gradient, text) \
     ROW_OF(stream, id, dom, op, opset, ins, bits, how, gradient, text)
+/* clang-format off */
 #define ROW_OF(load, id, dom, op, opset, ins, bits, how, gradient, text)                                              \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y",                 \
@@ -327,6 +330,7 @@ inv_status inv__add_or_sub(const inv_call *c, bool minus) { return minus ? sub_r
         .cuda = id##_run,                                                                                             \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = text};
+/* clang-format on */
 ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7")
 ROW(sub, "", "Sub", 7, "a b", 0, numbers_infer, sub_grad, "y = a - b. ONNX Sub-7")
 ROW(mul, "", "Mul", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, mul_grad, "y = a b. ONNX Mul-7")
@@ -357,11 +361,13 @@ ROW(shr, INV_IR, "ShiftRight", 1, "a b", INV_OP_NO_GRAD, integers_infer, NULL,
 ROW(shr_logical, INV_IR, "ShiftRightLogical", 1, "a b", INV_OP_NO_GRAD, integers_infer, NULL,
     "a of 64 bits with its bits b places further down; zeros come in")
 
+/* clang-format off */
 #define LOWERED(id, op, opset, ins, how, text, ...)                                                                   \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_broadcast, .lower = how, .cases = id##_cases, .doc = text};
+/* clang-format on */
 LOWERED(onnx_sum, "Sum", 8, "x*", sum_lower, "sum of all inputs. ONNX Sum-8",
         "y = Sum(float[2,3] a, float[3] b, float[2,1] c)", "y = Sum(float[1] a)")
 LOWERED(onnx_mean, "Mean", 8, "x*", mean_lower, "mean of all inputs. ONNX Mean-8",
@@ -376,9 +382,11 @@ LOWERED(onnx_mod, "Mod", 10, "a b", mod_lower, "remainder; fmod: with the sign o
 static const char *const onnx_pow_cases[] = {"y = Pow(float[0,3] a, int64[1,3] b)",
                                              "p = Exp(float[2,3] a)\ny = Pow(p, float[3] b)",
                                              "p = Exp(float[1] a)\ny = Pow(p, float b)", NULL};
+/* clang-format off */
 static const inv_op_def onnx_pow_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Pow", .since = 7, .in = "x e", .out = "y",
     .infer = inv__infer_lowered, .lower = pow_lower, .cases = onnx_pow_cases, .doc = "y = x^e. ONNX Pow-7"};
+/* clang-format on */
 
 LOWERED(bit_shift, "BitShift", 11, "X Y", shift_lower,
         "to ShiftLeft, ShiftRight or ShiftRightLogical. ONNX BitShift-11",
@@ -388,6 +396,7 @@ LOWERED(bit_shift, "BitShift", 11, "X Y", shift_lower,
 LOWERED(bitwise_not, "BitwiseNot", 18, "X", bitwise_not_lower, "to BitwiseXor with ones. ONNX BitwiseNot-18",
         "y = BitwiseNot(int32[3] x)", "y = BitwiseNot(uint16[2]{0,65535})")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_arith[] = {
     &and_row,      &or_row,     &xor_row,    &shl_row,      &shr_row,      &shr_logical_row, &bit_shift_row,
     &bitwise_not_row,
@@ -395,3 +404,4 @@ const inv_op_def *const inv_ops_arith[] = {
     &fmod_row,     &pymod_row,  &prelu_row,  &prelu_inv_row, &dslope_row,  &prelu_dx_row,  &div_db_row,
     &pow_dx_row,   &pow_de_row, &onnx_sum_row, &onnx_mean_row, &onnx_max_row,
     &onnx_min_row, &onnx_mod_row, &onnx_pow_row, NULL};
+/* clang-format on */

@@ -3,10 +3,10 @@
  * bits choose. What Abs, Max, Clip, Where, ReduceMax and their like keep for backward, in place of their operands. */
 #include "ops/elementwise/bits.h"
 
-#include "ops/elementwise/bits_gpu.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/elementwise/bits_gpu.h"
 
 #define BITS_PIECE 8192 /* bytes in a row on one thread */
 
@@ -64,6 +64,7 @@ static inv_bits_walk walk_of(const inv_node *n, const inv_shape *full, int bits,
     return w;
 }
 
+/* clang-format off */
 #define PIECES(nop, ...)                                                                                              \
     const int64_t cuts = (w->l.inner + BITS_PIECE - 1) / BITS_PIECE, pieces = w->l.rows * cuts;                       \
     _Pragma("omp parallel for schedule(static) if (w->l.rows * w->l.inner * w->per > INV_OMP_MIN)")                   \
@@ -75,6 +76,7 @@ static inv_bits_walk walk_of(const inv_node *n, const inv_shape *full, int bits,
         for (int k = 0; k < (nop); k++) at[k] += from * w->l.step[k];                                                 \
         __VA_ARGS__                                                                                                   \
     }
+/* clang-format on */
 
 /* --- CompareBits, EqualBits --- */
 
@@ -117,11 +119,13 @@ static inv_status compare_run(const inv_call *c)
     const inv_dtype t = c->in[0].dtype;
     uint8_t *out = c->out[0].data;
     if (c->gpu) {
-        INV_GPU(c->gpu, compare_bits)(c->gpu, t, w, out, in[0], in[1], in[2]);
+        INV_GPU(c->gpu, compare_bits, t, w, out, in[0], in[1], in[2]);
         return INV_OK;
     }
     void (*const run)(uint8_t *, const void *const *, const inv_bits_walk *, const int64_t *, int64_t) =
-        t == INV_F64 ? compare_piece_f64 : t == INV_F32 ? compare_piece_f32 : compare_piece_u8;
+        t == INV_F64   ? compare_piece_f64
+        : t == INV_F32 ? compare_piece_f32
+                       : compare_piece_u8;
     PIECES(4, run(out + first, in, w, at, n);)
     return INV_OK;
 }
@@ -157,7 +161,7 @@ static inv_status select_run(const inv_call *c)
     void *out = c->out[0].data;
     const void *gy = c->in[0].data;
     if (c->gpu) {
-        INV_GPU(c->gpu, select_bits)(c->gpu, t, w, &f, out, gy, mask);
+        INV_GPU(c->gpu, select_bits, t, w, &f, out, gy, mask);
         return INV_OK;
     }
     PIECES(3, (t == INV_F64 ? select_piece_f64 : select_piece_f32)(out, gy, mask + first, &f, w, at, n);)
@@ -183,8 +187,7 @@ static inv_bits emit(inv_graph *g, const char *op, int bits, uint32_t nin, const
     for (uint32_t i = 0; i < nin; i++) {
         if (in[i] == INV_NONE) return m;
         const inv_shape so_far = m.shape;
-        if (i == 0)
-            m.shape = *inv__shape(g, in[0]);
+        if (i == 0) m.shape = *inv__shape(g, in[0]);
         else if (!inv_shape_broadcast(&so_far, inv__shape(g, in[i]), &m.shape))
             m.shape = so_far; /* the operator says so */
     }
@@ -201,10 +204,7 @@ inv_bits inv_emit_bits(inv_graph *g, int bits, inv_id x, inv_id low, inv_id high
     return emit(g, "CompareBits", bits, high == INV_NONE ? 2 : 3, (inv_id[]){x, low, high});
 }
 
-inv_bits inv_emit_equal_bits(inv_graph *g, inv_id x, inv_id y)
-{
-    return emit(g, "EqualBits", 1, 2, (inv_id[]){x, y});
-}
+inv_bits inv_emit_equal_bits(inv_graph *g, inv_id x, inv_id y) { return emit(g, "EqualBits", 1, 2, (inv_id[]){x, y}); }
 
 inv_id inv_emit_select(inv_graph *g, inv_id gy, const inv_bits *m, const double factor[4])
 {
@@ -225,20 +225,24 @@ CASES(compare, "m = CompareBits<axis = 1>(float[2,17] x, float low, float high)"
       "m = CompareBits<axis = 1, bits = 2>(float[2,8,3] a, float[2,8,3] b)",
       "m = CompareBits<axis = 0, bits = 2>(float[9,5] a, float b)", "m = CompareBits<axis = 0>(float x, float low)",
       "m = CompareBits<axis = 1>(float[0,4] x, float low)", "m = CompareBits<axis = 0>(bool[3,2] x, bool low)")
+/* clang-format off */
 static const inv_op_def compare_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "CompareBits", .since = 1, .in = "x low high?", .out = "m",
     .flags = INV_OP_NO_GRAD, .infer = compare_infer, .cpu = compare_run, .cuda = compare_run,
     .flops = inv__flops_in, .cases = compare_cases,
     .doc = "per element one bit, whether low <= x <= high, or two: below, inside, above, NaN; packed along `axis`"};
+/* clang-format on */
 
 CASES(equal, "m = EqualBits<axis = 1>(float[2,17] x, float[2,1] y)",
       "y = ReduceMaxAxes<axes = [0]>(float[9,3] x)\nm = EqualBits<axis = 0>(x, y)",
       "m = EqualBits<axis = 0>(float x, float y)")
+/* clang-format off */
 static const inv_op_def equal_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "EqualBits", .since = 1, .in = "x y", .out = "m",
     .flags = INV_OP_NO_GRAD | INV_OP_NO_CLONE, .infer = compare_infer, .cpu = compare_run, .cuda = compare_run,
     .flops = inv__flops_in, .cases = equal_cases,
     .doc = "per element one bit, whether x = y; always stored: rebuilt with rounding they would not be equal"};
+/* clang-format on */
 
 CASES(select, "y = SelectBits<shape = [2,17], axis = 1, one = 1.0>(float[2,17] gy, uint8[2,3] m)",
       "y = SelectBits<shape = [2,9], axis = 1, bits = 2, zero = -1.0, two = 1.0, three = 0.5>"
@@ -247,10 +251,12 @@ CASES(select, "y = SelectBits<shape = [2,17], axis = 1, one = 1.0>(float[2,17] g
       "y = SelectBits<shape = [2,8,3], axis = 1, bits = 2, one = 0.5, two = 1.0>(float[2,8,3] gy, uint8[2,2,3] m)",
       "y = SelectBits<shape = [9,5], axis = 0, one = 2.0>(float[1,1] gy, uint8[2,5] m)",
       "y = SelectBits<one = 1.0>(float gy, uint8 m)", "y = SelectBits<shape = [0,4], axis = 1>(float gy, uint8[0,1] m)")
+/* clang-format off */
 static const inv_op_def select_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SelectBits", .since = 1, .in = "gy m", .out = "y",
     .inplace = 1, .infer = select_infer, .grad = select_grad, .cpu = select_run, .cuda = select_run,
     .flops = inv__flops_out, .cases = select_cases,
     .doc = "gy times zero, one, two or three, as the bits of each element say (CompareBits, EqualBits)"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_bits[] = {&compare_row, &equal_row, &select_row, NULL};

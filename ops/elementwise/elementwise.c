@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Element-wise operators of one operand: ops/elementwise/elementwise.inc expanded into loops, infer, gradients and
  * rows; and what needs a few lines more (Neg, Gelu, Identity-like forms). Sources: the ONNX operator specifications. */
-#include "ops/elementwise/bits.h"
 #include "ops/base/families.h"
-#include "ops/elementwise/elementwise_gpu.h"
 #include "ops/base/float_math.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/elementwise/bits.h"
+#include "ops/elementwise/elementwise_gpu.h"
 
 #define EW_PART 16384 /* elements in a row on one thread */
 #define V(f) FN(inv__##f)
@@ -17,9 +17,11 @@ typedef struct ew_attrs {
     const char *name[2];
     double dflt[2];
 } ew_attrs;
+/* clang-format off */
 #define A0 {{NULL, NULL}, {0, 0}}
 #define A1(n0, d0) {{n0, NULL}, {d0, 0}}
 #define A2(n0, d0, n1, d1) {{n0, n1}, {d0, d1}}
+/* clang-format on */
 
 typedef void (*ew_loop)(void *out, const void *x, const void *v, int64_t n, const double *attr);
 
@@ -45,7 +47,7 @@ static inv_status run_ints(const inv_call *c, const inv_tensor *x)
     inv_int1 f;
     if (!takes_ints(c->node->op_type, &f)) return INV_E_UNSUPPORTED_TYPE;
     if (c->gpu) {
-        INV_GPU(c->gpu, integers1)(c->gpu, f, x->dtype, x->n, c->out[0].data, x->data);
+        INV_GPU(c->gpu, integers1, f, x->dtype, x->n, c->out[0].data, x->data);
         return INV_OK;
     }
     for (int64_t i = 0; i < x->n; i++)
@@ -62,7 +64,7 @@ static inv_status run(const inv_call *c, const ew_attrs *spec, inv_ew id, ew_loo
     if (x->dtype != INV_F32 && x->dtype != INV_F64) return run_ints(c, x);
     attrs_of(c->node, spec, a);
     if (c->gpu) {
-        INV_GPU(c->gpu, elementwise)(c->gpu, id, x->dtype, x->n, c->out[0].data, x->data, second, a);
+        INV_GPU(c->gpu, elementwise, id, x->dtype, x->n, c->out[0].data, x->data, second, a);
         return INV_OK;
     }
     (x->dtype == INV_F64 ? f64 : f32)(c->out[0].data, x->data, second, x->n, a);
@@ -127,21 +129,22 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
 }
 
 /* --- functions per row (attributes come last: their text has commas) --- */
-#define CALL(id, f, ...)                                                                                              \
-    static inv_status id##_run(const inv_call *c)                                                                     \
-    {                                                                                                                 \
-        static const ew_attrs spec = __VA_ARGS__;                                                                     \
-        return run(c, &spec, INV_EW_##f, f##_loop_f32, f##_loop_f64);                                                 \
+#define CALL(id, f, ...)                                              \
+    static inv_status id##_run(const inv_call *c)                     \
+    {                                                                 \
+        static const ew_attrs spec = __VA_ARGS__;                     \
+        return run(c, &spec, INV_EW_##f, f##_loop_f32, f##_loop_f64); \
     }
-#define GRAD_FROM(name, v)                                                                                            \
+#define GRAD_FROM(name, v) \
     static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }
 #define EWN(name, since, attrs, load, f, dom, text) CALL(name, f, attrs)
-#define EW(name, since, attrs, load, f, d, dom, text)                                                                 \
+#define EW(name, since, attrs, load, f, d, dom, text) \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_I(b, 0))
-#define EWY(name, since, attrs, load, f, d, dom, text)                                                                \
+#define EWY(name, since, attrs, load, f, d, dom, text) \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0))
-#define EWR(name, since, attrs, load, f, d, inv, dom, text)                                                           \
+#define EWR(name, since, attrs, load, f, d, inv, dom, text) \
     CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0)) CALL(name##Inverse, inv, attrs)
+/* clang-format off */
 #define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
     CALL(name, f, attrs) CALL(name##Grad, dy, attrs) CALL(name##GradX, dx, attrs) CALL(name##Inverse, inv, attrs)     \
     static inv_status name##_grad(inv_grad *b)                                                                        \
@@ -151,24 +154,26 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
         attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
         return (cond) ? emit_grad(b, #name "Grad", inv_O(b, 0)) : emit_grad(b, #name "GradX", inv_I(b, 0));           \
     }
+/* clang-format on */
 /* From bits of v; from the output where `from_out` holds. */
-#define GRAD_BY_STEPS(name, steps, from_out, v, from_grad, ...)                                                       \
-    static inv_status name##_grad(inv_grad *b)                                                                        \
-    {                                                                                                                 \
-        static const ew_attrs spec = __VA_ARGS__;                                                                     \
-        double a[2];                                                                                                  \
-        attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
-        if (from_out) return from_grad;                                                                               \
-        return emit_steps(b, v, &steps);                                                                              \
+#define GRAD_BY_STEPS(name, steps, from_out, v, from_grad, ...) \
+    static inv_status name##_grad(inv_grad *b)                  \
+    {                                                           \
+        static const ew_attrs spec = __VA_ARGS__;               \
+        double a[2];                                            \
+        attrs_of(inv_nod(b->g, b->node), &spec, a);             \
+        if (from_out) return from_grad;                         \
+        return emit_steps(b, v, &steps);                        \
     }
-#define EWS(name, since, attrs, load, f, steps, dom, text)                                                            \
+#define EWS(name, since, attrs, load, f, steps, dom, text) \
     CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
-#define EWT(name, since, attrs, load, f, steps, dom, text)                                                            \
+#define EWT(name, since, attrs, load, f, steps, dom, text) \
     CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_O(b, 0), INV_OK, attrs)
-#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                                              \
-    CALL(name, f, attrs) CALL(name##Grad, d, attrs) CALL(name##Inverse, inv, attrs)                                   \
-    GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0),                                                                     \
-                  emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text) \
+    CALL(name, f, attrs)                                                 \
+    CALL(name##Grad, d, attrs)                                           \
+    CALL(name##Inverse, inv, attrs)                                      \
+    GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0), emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
 #include "ops/elementwise/elementwise.inc"
 CALL(Neg, neg, A0)
 CALL(RoundThrough, round_even, A0)
@@ -183,18 +188,19 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
 #undef EWL
 
 /* --- cases: inputs inside the function's domain, sizes 1 and 0 --- */
-#define CASES_ANY(name)                                                                                               \
+#define CASES_ANY(name) \
     "y = " name "(float[2,3] x)", "y = " name "(float[1] x)", "y = " name "(float[0,4] x)", "y = " name "(float x)"
 #define CASES_POS(name) "p = Exp(float[2,3] x)\ny = " name "(p)", "p = Exp(float[1] x)\ny = " name "(p)"
 #define CASES_UNIT(name) "p = Tanh(float[2,3] x)\ny = " name "(p)", "p = Tanh(float[1] x)\ny = " name "(p)"
-#define CASES_GE1(name)                                                                                               \
+#define CASES_GE1(name) \
     "p = Softplus(float[2,3] x)\nq = Exp(p)\ny = " name "(q)", "p = Softplus(float[1] x)\nq = Exp(p)\ny = " name "(q)"
-#define INVERSE_CASES_ANY(name)                                                                                       \
+#define INVERSE_CASES_ANY(name) \
     "y = " name "(float[2,3] u)\nx = " name "Inverse(y)", "y = " name "(float[1] u)\nx = " name "Inverse(y)"
-#define INVERSE_CASES_POS(name)                                                                                       \
-    "p = Exp(float[2,3] u)\ny = " name "(p)\nx = " name "Inverse(y)",                                                 \
+#define INVERSE_CASES_POS(name)                                       \
+    "p = Exp(float[2,3] u)\ny = " name "(p)\nx = " name "Inverse(y)", \
         "p = Exp(float[1] u)\ny = " name "(p)\nx = " name "Inverse(y)"
 
+/* clang-format off */
 /* --- rows --- */
 #define FORWARD(id, opset, bits, gradient, load, dom, text)                                                           \
     static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
@@ -222,27 +228,28 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
         .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
         .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,    \
         .doc = "the x of y = " #of "(x)"};
+/* clang-format on */
 #define EWN(name, since, attrs, load, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, text)
-#define EW(name, since, attrs, load, f, d, dom, text)                                                                 \
-    FORWARD(name, since, 0, name##_grad, load, dom, text)                                                             \
+#define EW(name, since, attrs, load, f, d, dom, text)     \
+    FORWARD(name, since, 0, name##_grad, load, dom, text) \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, load, dom, "gy times the derivative of " #name " at v = x")
-#define EWY(name, since, attrs, load, f, d, dom, text)         \
+#define EWY(name, since, attrs, load, f, d, dom, text)               \
     FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text) \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y")
-#define EWR(name, since, attrs, load, f, d, inv, dom, text)                       \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                               \
+#define EWR(name, since, attrs, load, f, d, inv, dom, text)                                             \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                 \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
     INVERSE_ROW(name##Inverse, name, load, dom)
-#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)            \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                               \
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                  \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                 \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
-    GRAD_ROW(name##GradX, INV_OP_SLOPE, load, ANY, "gy times the derivative of " #name " at v = x")   \
+    GRAD_ROW(name##GradX, INV_OP_SLOPE, load, ANY, "gy times the derivative of " #name " at v = x")     \
     INVERSE_ROW(name##Inverse, name, load, dom)
 #define EWS(name, since, attrs, load, f, steps, dom, text) FORWARD(name, since, 0, name##_grad, load, dom, text)
-#define EWT(name, since, attrs, load, f, steps, dom, text)                                                            \
+#define EWT(name, since, attrs, load, f, steps, dom, text) \
     FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text)
-#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)          \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                 \
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                               \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                \
     GRAD_ROW(name##Grad, INV_OP_KINK, stream, ANY, "gy times the derivative of " #name ", from v = y") \
     INVERSE_ROW(name##Inverse, name, load, dom)
 #include "ops/elementwise/elementwise.inc"
@@ -287,6 +294,7 @@ static inv_status gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static const char *const gelu_cases[] = {"y = Gelu(float[2,3] x)", "y = Gelu<approximate = \"tanh\">(float[2,3] x)",
                                          "y = Gelu(float[1] x)", NULL};
+/* clang-format off */
 static const inv_op_def gelu_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Gelu", .since = 20, .in = "x", .out = "y",
     .infer = inv__infer_same, .lower = gelu_lower, .cases = gelu_cases,
@@ -305,3 +313,4 @@ const inv_op_def *const inv_ops_elementwise[] = {
     &name##_row, &name##Grad_row, &name##Inverse_row,
 #include "ops/elementwise/elementwise.inc"
     &Neg_row, &RoundThrough_row, &RoundSmall_row, &gelu_row, NULL};
+/* clang-format on */

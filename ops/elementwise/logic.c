@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Comparisons, And, Or, Xor, Not, IsNaN, IsInf, Where, Cast, CastLike, Clip. Any number types; the result of a
  * comparison is bool, one byte of 0 or 1. Sources: the ONNX operator specifications. */
-#include "ops/elementwise/bits.h"
 #include "ops/base/families.h"
 #include "ops/base/strided_copy.h"
+#include "ops/elementwise/bits.h"
 #include "ops/elementwise/logic_gpu.h"
 
 /* --- comparisons and logic of two operands --- */
@@ -29,46 +29,46 @@ static inv_status compare_cuda(const inv_call *c, inv_compare f)
     if (c->out[0].n == 0) return INV_OK;
     if (!is_number(t) || t == INV_F16 || t == INV_BF16) return INV_E_UNSUPPORTED_TYPE;
     inv__loop_init(&l, &c->out[0].shape, 2, shape);
-    INV_GPU(c->gpu, compare)(c->gpu, f, t, &l, c->out[0].data, c->in[0].data, c->in[1].data);
+    INV_GPU(c->gpu, compare, f, t, &l, c->out[0].data, c->in[0].data, c->in[1].data);
     return INV_OK;
 }
 
-#define COMPARE_AS(T, expr)                                                                                           \
-    do {                                                                                                              \
-        const T *pa = (const T *)c->in[0].data + at[0], *pb = (const T *)c->in[1].data + at[1];                       \
-        for (int64_t i = 0; i < l.inner; i++) {                                                                       \
-            const T a = pa[i * l.step[0]], b = pb[i * l.step[1]];                                                     \
-            o[i] = (uint8_t)(expr);                                                                                   \
-        }                                                                                                             \
+#define COMPARE_AS(T, expr)                                                                     \
+    do {                                                                                        \
+        const T *pa = (const T *)c->in[0].data + at[0], *pb = (const T *)c->in[1].data + at[1]; \
+        for (int64_t i = 0; i < l.inner; i++) {                                                 \
+            const T a = pa[i * l.step[0]], b = pb[i * l.step[1]];                               \
+            o[i] = (uint8_t)(expr);                                                             \
+        }                                                                                       \
     } while (0)
-#define COMPARE(name, expr)                                                                                           \
-    static inv_status name##_cuda(const inv_call *c) { return compare_cuda(c, INV_COMPARE_##name); }                  \
-    static inv_status name##_cpu(const inv_call *c)                                                                   \
-    {                                                                                                                 \
-        const inv_shape *shape[2] = {&c->in[0].shape, &c->in[1].shape};                                               \
-        inv_loop l;                                                                                                   \
-        if (c->out[0].n == 0) return INV_OK;                                                                          \
-        inv__loop_init(&l, &c->out[0].shape, 2, shape);                                                               \
-        for (int64_t r = 0; r < l.rows; r++) {                                                                        \
-            int64_t at[INV_LOOP_OPS];                                                                                 \
-            uint8_t *o = (uint8_t *)c->out[0].data + r * l.inner;                                                     \
-            inv__loop_row(&l, r, at);                                                                                 \
-            switch (c->in[0].dtype) {                                                                                 \
-            case INV_F32: COMPARE_AS(float, expr); break;                                                             \
-            case INV_F64: COMPARE_AS(double, expr); break;                                                            \
-            case INV_I64: COMPARE_AS(int64_t, expr); break;                                                           \
-            case INV_I32: COMPARE_AS(int32_t, expr); break;                                                           \
-            case INV_BOOL:                                                                                            \
-            case INV_U8: COMPARE_AS(uint8_t, expr); break;                                                            \
-            case INV_I8: COMPARE_AS(int8_t, expr); break;                                                             \
-            case INV_I16: COMPARE_AS(int16_t, expr); break;                                                           \
-            case INV_U16: COMPARE_AS(uint16_t, expr); break;                                                          \
-            case INV_U32: COMPARE_AS(uint32_t, expr); break;                                                          \
-            case INV_U64: COMPARE_AS(uint64_t, expr); break;                                                          \
-            default: return INV_E_UNSUPPORTED_TYPE;                                                                   \
-            }                                                                                                         \
-        }                                                                                                             \
-        return INV_OK;                                                                                                \
+#define COMPARE(name, expr)                                                                          \
+    static inv_status name##_cuda(const inv_call *c) { return compare_cuda(c, INV_COMPARE_##name); } \
+    static inv_status name##_cpu(const inv_call *c)                                                  \
+    {                                                                                                \
+        const inv_shape *shape[2] = {&c->in[0].shape, &c->in[1].shape};                              \
+        inv_loop l;                                                                                  \
+        if (c->out[0].n == 0) return INV_OK;                                                         \
+        inv__loop_init(&l, &c->out[0].shape, 2, shape);                                              \
+        for (int64_t r = 0; r < l.rows; r++) {                                                       \
+            int64_t at[INV_LOOP_OPS];                                                                \
+            uint8_t *o = (uint8_t *)c->out[0].data + r * l.inner;                                    \
+            inv__loop_row(&l, r, at);                                                                \
+            switch (c->in[0].dtype) {                                                                \
+            case INV_F32: COMPARE_AS(float, expr); break;                                            \
+            case INV_F64: COMPARE_AS(double, expr); break;                                           \
+            case INV_I64: COMPARE_AS(int64_t, expr); break;                                          \
+            case INV_I32: COMPARE_AS(int32_t, expr); break;                                          \
+            case INV_BOOL:                                                                           \
+            case INV_U8: COMPARE_AS(uint8_t, expr); break;                                           \
+            case INV_I8: COMPARE_AS(int8_t, expr); break;                                            \
+            case INV_I16: COMPARE_AS(int16_t, expr); break;                                          \
+            case INV_U16: COMPARE_AS(uint16_t, expr); break;                                         \
+            case INV_U32: COMPARE_AS(uint32_t, expr); break;                                         \
+            case INV_U64: COMPARE_AS(uint64_t, expr); break;                                         \
+            default: return INV_E_UNSUPPORTED_TYPE;                                                  \
+            }                                                                                        \
+        }                                                                                            \
+        return INV_OK;                                                                               \
     }
 COMPARE(equal, a == b)
 COMPARE(less, a < b)
@@ -118,7 +118,7 @@ static inv_status flag_cuda(const inv_call *c, inv_flag f)
 {
     if (c->out[0].n == 0) return INV_OK;
     if (!is_number(c->in[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
-    INV_GPU(c->gpu, flag)(c->gpu, f, c->in[0].dtype, c->out[0].n, c->out[0].data, c->in[0].data);
+    INV_GPU(c->gpu, flag, f, c->in[0].dtype, c->out[0].n, c->out[0].data, c->in[0].data);
     return INV_OK;
 }
 
@@ -130,7 +130,7 @@ static inv_status isinf_cuda(const inv_call *c)
                minus = inv_attr_int(c->node, "detect_negative", 1) != 0;
     if (plus && minus) return flag_cuda(c, INV_FLAG_INF);
     if (plus || minus) return flag_cuda(c, plus ? INV_FLAG_PLUS_INF : INV_FLAG_MINUS_INF);
-    INV_GPU(c->gpu, fill)(c->gpu, c->out[0].n, 1, c->out[0].data, 0);
+    INV_GPU(c->gpu, fill, c->out[0].n, 1, c->out[0].data, 0);
     return INV_OK;
 }
 
@@ -146,11 +146,11 @@ static inv_status where_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-#define WHERE_AS(T)                                                                                                   \
-    do {                                                                                                              \
-        T *o = (T *)c->out[0].data + r * l.inner;                                                                     \
-        const T *x = (const T *)c->in[1].data + at[1], *z = (const T *)c->in[2].data + at[2];                         \
-        for (int64_t i = 0; i < l.inner; i++) o[i] = k[i * l.step[0]] ? x[i * l.step[1]] : z[i * l.step[2]];          \
+#define WHERE_AS(T)                                                                                          \
+    do {                                                                                                     \
+        T *o = (T *)c->out[0].data + r * l.inner;                                                            \
+        const T *x = (const T *)c->in[1].data + at[1], *z = (const T *)c->in[2].data + at[2];                \
+        for (int64_t i = 0; i < l.inner; i++) o[i] = k[i * l.step[0]] ? x[i * l.step[1]] : z[i * l.step[2]]; \
     } while (0)
 static inv_status where_run(const inv_call *c)
 {
@@ -161,8 +161,7 @@ static inv_status where_run(const inv_call *c)
     inv__loop_init(&l, &c->out[0].shape, 3, shape);
     if (c->gpu) {
         if (esize != 1 && esize != 2 && esize != 4 && esize != 8) return INV_E_UNSUPPORTED_TYPE;
-        INV_GPU(c->gpu, where)
-        (c->gpu, esize, &l, c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data);
+        INV_GPU(c->gpu, where, esize, &l, c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data);
         return INV_OK;
     }
 #pragma omp parallel for schedule(static) if (l.rows * l.inner > INV_OMP_MIN)
@@ -170,14 +169,10 @@ static inv_status where_run(const inv_call *c)
         int64_t at[INV_LOOP_OPS];
         inv__loop_row(&l, r, at);
         const uint8_t *k = (const uint8_t *)c->in[0].data + at[0];
-        if (esize == 4)
-            WHERE_AS(uint32_t);
-        else if (esize == 8)
-            WHERE_AS(uint64_t);
-        else if (esize == 2)
-            WHERE_AS(uint16_t);
-        else
-            WHERE_AS(uint8_t);
+        if (esize == 4) WHERE_AS(uint32_t);
+        else if (esize == 8) WHERE_AS(uint64_t);
+        else if (esize == 2) WHERE_AS(uint16_t);
+        else WHERE_AS(uint8_t);
     }
     return INV_OK;
 }
@@ -239,7 +234,7 @@ static inv_status cast_cuda(const inv_call *c)
         return INV_OK;
     }
     if (!is_number(x->dtype) || !is_number(y->dtype)) return INV_E_UNSUPPORTED_TYPE;
-    INV_GPU(c->gpu, cast)(c->gpu, y->n, y->dtype, y->data, x->dtype, x->data);
+    INV_GPU(c->gpu, cast, y->n, y->dtype, y->data, x->dtype, x->data);
     return INV_OK;
 }
 
@@ -385,6 +380,7 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
+/* clang-format off */
 #define COMPARE_ROW(id, op, opset, bits, type, text)                                                                  \
     CASES(id, "y = " op "(" type "[2,3] a, " type "[3] b)", "y = " op "(" type "[1] a, " type " b)",                  \
           "y = " op "(" type "[0,3] a, " type "[1,3] b)", "y = " op "(int64[2,1] a, int64[3] b)")                     \
@@ -393,6 +389,7 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
         .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD | (bits), .infer = compare_infer, .cpu = id##_cpu,               \
         .cuda = id##_cuda,                                                                                            \
         .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
+/* clang-format on */
 COMPARE_ROW(equal, "Equal", 7, INV_OP_COMMUTATIVE, "float", "a = b")
 COMPARE_ROW(less, "Less", 7, 0, "float", "a < b")
 COMPARE_ROW(less_or_equal, "LessOrEqual", 12, 0, "float", "a <= b")
@@ -402,12 +399,14 @@ COMPARE_ROW(and, "And", 7, INV_OP_COMMUTATIVE, "bool", "both")
 COMPARE_ROW(or, "Or", 7, INV_OP_COMMUTATIVE, "bool", "either")
 COMPARE_ROW(xor, "Xor", 7, INV_OP_COMMUTATIVE, "bool", "one of the two")
 
+/* clang-format off */
 #define FLAG_ROW(id, op, opset, type, text)                                                                           \
     CASES(id, "y = " op "(" type "[2,3] x)", "y = " op "(" type "[1] x)", "y = " op "(" type "[0] x)")                \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x", .out = "y",                  \
         .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .cpu = id##_cpu, .cuda = id##_cuda,        \
         .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
+/* clang-format on */
 FLAG_ROW(not, "Not", 1, "bool", "negation")
 FLAG_ROW(isnan, "IsNaN", 9, "float", "x is not a number")
 FLAG_ROW(isinf, "IsInf", 10, "float", "x is infinite")
@@ -416,11 +415,13 @@ CASES(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[2,3] a, 
       "k = Greater(float[1] c, float d)\ny = Where(k, float[1] a, float b)",
       "k = Greater(float[0,3] c, float d)\ny = Where(k, float[1,3] a, float b)",
       "y = Where(bool[2,3] k, int32[3] a, int32 b)", "y = Where(bool[3] k, bool[2,1] a, bool[3] b)")
+/* clang-format off */
 static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
     .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .cpu = where_run, .cuda = where_run,
     .flops = inv__flops_out,
     .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
+/* clang-format on */
 
 CASES(cast, "y = ai.invonnx.ir.Cast<to = 7>(float[2,3] x)", "y = ai.invonnx.ir.Cast<to = 1>(int64[1] x)",
       "y = ai.invonnx.ir.Cast<to = 9>(float[2] x)", "y = ai.invonnx.ir.Cast<to = 1>(bool[5] x)",
@@ -443,6 +444,7 @@ static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
 
 CASES(bits, "y = BitCastTo<to = 12>(int32[2,3] x)", "y = BitCastTo<to = 2>(int8[5] x)",
       "y = BitCastTo<to = 13>(int64[0] x)")
+/* clang-format off */
 static const inv_op_def bits_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BitCastTo", .since = 1, .in = "x", .out = "y",
     .flags = INV_OP_NO_GRAD, .infer = bit_cast_infer, .cpu = bit_cast_run, .cuda = bit_cast_run,
@@ -453,6 +455,7 @@ static const inv_op_def bits_row = {
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 LOWERED(onnx_cast, "Cast", 1, "x", "floating-point types become the graph's. ONNX Cast-1, -6, -9, -13",
         "y = Cast<to = 1>(float[2,3] x)", "y = Cast<to = 1>(int64[1] x)", "y = Cast<to = 6>(float[2] x)")
 LOWERED(cast_like, "CastLike", 15, "x like", "to Cast. ONNX CastLike-15", "y = CastLike(int64[2,3] x, float[1] z)",
@@ -464,8 +467,10 @@ LOWERED(clip, "Clip", 1, "x min? max?", "y = min(max(x, min), max). ONNX Clip-1,
         "y = Clip<min = 0.0>(float[2,3] x)", "y = Clip(float[1] x, , float b)", "y = Clip(float[2] x)",
         "y = Clip<min = 0.5, max = -0.5>(float[2,3] x)")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_logic[] = {
     &equal_row, &less_row,  &less_or_equal_row, &greater_row,   &greater_or_equal_row,
     &and_row,   &or_row,    &xor_row,           &not_row,       &isnan_row,
     &isinf_row, &where_row, &cast_row,          &onnx_cast_row, &cast_like_row,
     &clip_row,  &bits_row,  &bit_cast_row,      NULL};
+/* clang-format on */

@@ -15,17 +15,17 @@
 #define V(f) M(f)
 #endif
 #define R(c) ((REAL)(c))
-#define UN(name, expr)                                                                                                \
-    INV_SCALAR REAL FN(name)(REAL x, const REAL *a)                                                                   \
-    {                                                                                                                 \
-        (void)a;                                                                                                      \
-        return (expr);                                                                                                \
+#define UN(name, expr)                              \
+    INV_SCALAR REAL FN(name)(REAL x, const REAL *a) \
+    {                                               \
+        (void)a;                                    \
+        return (expr);                              \
     }
-#define DY(name, expr)                                                                                                \
-    INV_SCALAR REAL FN(name)(REAL y, const REAL *a)                                                                   \
-    {                                                                                                                 \
-        (void)a;                                                                                                      \
-        return (expr);                                                                                                \
+#define DY(name, expr)                              \
+    INV_SCALAR REAL FN(name)(REAL y, const REAL *a) \
+    {                                               \
+        (void)a;                                    \
+        return (expr);                              \
     }
 
 /* --- rectifiers and their kin --- */
@@ -56,8 +56,8 @@ DY(celu_dy, y > 0 ? R(1) : y / a[0] + R(1))
 DY(celu_inv, y < 0 ? a[0] * M(log1p)(y / a[0]) : y)
 
 /* a = {min, max} */
-UN(clip_range, x < a[0] ? a[0] : x > a[1] ? a[1] : x)
-UN(saturate, x < a[0] ? a[0] : x > a[1] ? a[1] : x)
+UN(clip_range, x<a[0] ? a[0] : x> a[1] ? a[1] : x)
+UN(saturate, x<a[0] ? a[0] : x> a[1] ? a[1] : x)
 
 /* a = {alpha, beta} */
 UN(hard_sigmoid, a[0] * x + a[1] < 0 ? R(0) : a[0] * x + a[1] > 1 ? R(1) : a[0] * x + a[1])
@@ -67,11 +67,11 @@ UN(hard_swish, x <= -3 ? R(0) : x >= 3 ? x : x * (x + 3) / 6)
 UN(hard_swish_dx, x <= -3 ? R(0) : x >= 3 ? R(1) : (2 * x + 3) / 6)
 
 /* a = {lambd, bias} */
-UN(shrink, x < -a[0] ? x + a[1] : x > a[0] ? x - a[1] : x != x ? x : R(0))
+UN(shrink, x<-a[0] ? x + a[1] : x> a[0] ? x - a[1] : x != x ? x : R(0))
 
 /* --- smooth activations --- */
 UN(tanh, V(tanh)(x))
-DY(tanh_dy, R(1) - y *y)
+DY(tanh_dy, R(1) - y * y)
 DY(tanh_inv, M(atanh)(y))
 
 /* exp of what is not positive does not overflow. */
@@ -96,13 +96,15 @@ UN(erf, V(erf)(x))
 UN(erf_dx, R(1.12837916709551257390) * V(exp)(-x * x))
 
 /* 0.5 x (1 + erf(x / sqrt 2)) */
-UN(gelu_erf, R(0.5) * x *(R(1) + V(erf)(x * R(0.70710678118654752440))))
+UN(gelu_erf, R(0.5) * x * (R(1) + V(erf)(x * R(0.70710678118654752440))))
+/* clang-format off */
 UN(gelu_erf_dx, R(0.5) * (R(1) + V(erf)(x * R(0.70710678118654752440))) +
                     x * R(0.39894228040143267794) * V(exp)(R(-0.5) * x * x))
+/* clang-format on */
 
 /* 0.5 x (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3) */
 INV_SCALAR REAL FN(gelu_u)(REAL x) { return R(0.79788456080286535588) * (x + R(0.044715) * x * x * x); }
-UN(gelu_tanh, R(0.5) * x *(R(1) + V(tanh)(FN(gelu_u)(x))))
+UN(gelu_tanh, R(0.5) * x * (R(1) + V(tanh)(FN(gelu_u)(x))))
 INV_SCALAR REAL FN(gelu_tanh_dx)(REAL x, const REAL *a)
 {
     REAL t = V(tanh)(FN(gelu_u)(x)), du = R(0.79788456080286535588) * (R(1) + R(3 * 0.044715) * x * x);
@@ -139,7 +141,7 @@ DY(sqrt_dy, R(0.5) / y)
 DY(sqrt_inv, y *y)
 
 UN(reciprocal, R(1) / x)
-DY(reciprocal_dy, -y * y)
+DY(reciprocal_dy, -y *y)
 DY(reciprocal_inv, R(1) / y)
 
 /* --- trigonometric and hyperbolic --- */
@@ -148,7 +150,7 @@ UN(sin_dx, M(cos)(x))
 UN(cos, M(cos)(x))
 UN(cos_dx, -M(sin)(x))
 UN(tan, M(tan)(x))
-DY(tan_dy, R(1) + y *y)
+DY(tan_dy, R(1) + y * y)
 UN(asin, M(asin)(x))
 UN(asin_dx, R(1) / M(sqrt)(R(1) - x * x))
 UN(acos, M(acos)(x))
@@ -178,7 +180,6 @@ UN(floor, M(floor)(x))
 UN(ceil, M(ceil)(x))
 UN(round_even, M(rint)(x)) /* the rounding mode is never changed: halves go to even */
 
-
 /* The nearest number of a small floating-point type, halves to even. a = {type, saturate}: beyond the largest number
  * that one, or infinity or NaN, whichever the type has. float8e8m0: the power of two above (saturate 1), below (2) or
  * nearest (3); float4e2m1 always saturates. */
@@ -186,8 +187,11 @@ INV_SCALAR REAL FN(round_small)(REAL x, const REAL *a)
 {
     const int type = (int)a[0], how = (int)a[1];
     const int wide = type == INV_F8E5M2 || type == INV_F8E5M2FNUZ, mantissa = type == INV_F4E2M1 ? 1 : wide ? 2 : 3;
-    const int least = type == INV_F4E2M1 ? 0 : type == INV_F8E4M3FN ? -6 : type == INV_F8E4M3FNUZ ? -7
-                      : type == INV_F8E5M2 ? -14 : -15;
+    const int least = type == INV_F4E2M1       ? 0
+                      : type == INV_F8E4M3FN   ? -6
+                      : type == INV_F8E4M3FNUZ ? -7
+                      : type == INV_F8E5M2     ? -14
+                                               : -15;
     const REAL most = type == INV_F4E2M1 ? R(6) : wide ? R(57344) : type == INV_F8E4M3FN ? R(448) : R(240);
     int e = 0;
     if (x != x) return type == INV_F4E2M1 ? R(0) : x;
@@ -208,7 +212,7 @@ INV_SCALAR REAL FN(round_small)(REAL x, const REAL *a)
 #undef DY
 
 /* --- two operands --- */
-#define BI(name, expr)                                                                                                \
+#define BI(name, expr) \
     INV_SCALAR REAL FN(name)(REAL x, REAL z) { return (expr); }
 BI(add, x + z)
 BI(sub, x - z)
@@ -224,17 +228,17 @@ INV_SCALAR REAL FN(pymod)(REAL x, REAL z)
     REAL r = M(fmod)(x, z);
     return r != 0 && (r < 0) != (z < 0) ? r + z : r;
 }
-BI(prelu, x < 0 ? x *z : x)
-BI(prelu_inv, x < 0 ? x / z : x)      /* y, slope */
-BI(prelu_dslope, z > 0 ? R(0) : x *z) /* gy, x */
+BI(prelu, x < 0 ? x * z : x)
+BI(prelu_inv, x < 0 ? x / z : x)       /* y, slope */
+BI(prelu_dslope, z > 0 ? R(0) : x * z) /* gy, x */
 #undef BI
 
 /* --- three operands, the first is the output's gradient --- */
-#define TRI(name, expr)                                                                                               \
+#define TRI(name, expr) \
     INV_SCALAR REAL FN(name)(REAL g, REAL x, REAL z) { return (expr); }
-TRI(prelu_dx, x > 0 ? g : g *z)                               /* gy, x, slope */
-TRI(div_db, -g * x / z)                                       /* gy, y, b */
-TRI(pow_dx, z == 0 ? R(0) : g *z *M(pow)(x, z - R(1)))        /* gy, x, exponent */
-TRI(pow_de, x == 0 ? R(0) : g *z *M(log)(x))                  /* gy, x, y */
+TRI(prelu_dx, x > 0 ? g : g * z)                         /* gy, x, slope */
+TRI(div_db, -g *x / z)                                   /* gy, y, b */
+TRI(pow_dx, z == 0 ? R(0) : g * z * M(pow)(x, z - R(1))) /* gy, x, exponent */
+TRI(pow_de, x == 0 ? R(0) : g * z * M(log)(x))           /* gy, x, y */
 #undef TRI
 #undef R

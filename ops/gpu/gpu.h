@@ -69,14 +69,14 @@ bool inv_emu_failed(void);
 }
 #endif
 
-/* Declares a launcher. In the .cu file: extern "C" void INV_GPU_NAME(name)(...). In C: INV_GPU(c->gpu, name)(...). */
-#define INV_LAUNCHER(name, ...)                                                                                       \
-    void inv_cuda_##name(const inv_gpu *gpu, __VA_ARGS__);                                                            \
+/* Declares a launcher. In the .cu file: extern "C" void INV_GPU_NAME(name)(...). In C: INV_GPU(c->gpu, name, ...). */
+#define INV_LAUNCHER(name, ...)                            \
+    void inv_cuda_##name(const inv_gpu *gpu, __VA_ARGS__); \
     void inv_sim_##name(const inv_gpu *gpu, __VA_ARGS__)
 #ifdef INV_HAVE_CUDA
-#define INV_GPU(gpu, name) ((gpu)->emulated ? inv_sim_##name : inv_cuda_##name)
+#define INV_GPU(gpu, name, ...) ((gpu)->emulated ? inv_sim_##name : inv_cuda_##name)(gpu, __VA_ARGS__)
 #else
-#define INV_GPU(gpu, name) inv_sim_##name
+#define INV_GPU(gpu, name, ...) inv_sim_##name(gpu, __VA_ARGS__)
 #endif
 
 #endif

@@ -151,7 +151,7 @@ INV_HD bool inv__uint_min(int64_t a, int64_t b, int64_t *out)
     return true;
 }
 #define UNSIGNED2_OPS(X) X(div, div) X(fmod, mod) X(pymod, mod) X(pow, pow) X(max, max) X(min, min)
-#define INTEGER2_OPS(X)                                                                                               \
+#define INTEGER2_OPS(X) \
     X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(and) X(or) X(xor) X(shl) X(shr) X(shr_logical)
 
 /* Functions of one integer that exporters use. */

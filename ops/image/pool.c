@@ -3,12 +3,12 @@
  * pool_onnx.c. A window's maximum is its first one (rising index) and takes the whole gradient, as in PyTorch. Which
  * one it is, is the second output of MaxPoolN: a byte, that the gradient reads in place of the whole input. Averages
  * and the gradients of images with their channels last are oneDNN's in float32, where it is built in. */
-#include "ops/base/families.h"
-#include "ops/onednn/dnnl.h"
-#include "ops/base/parallel.h"
 #include "ops/image/pool.h"
-#include "ops/image/pool_gpu.h"
+#include "ops/base/families.h"
+#include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/image/pool_gpu.h"
+#include "ops/onednn/dnnl.h"
 
 #define PART 128 /* windows of a row that are compared together */
 #define LANES 64 /* of one task */
@@ -150,8 +150,10 @@ static bool library_op(const inv_node *n, inv_dtype t, const inv_shape *x, inv_d
     const inv_pool_divide by = divide_by(n);
     const planes l = planes_of(n, x);
     if (t != INV_F32 || space_axis(n) != 1 || by == INV_POOL_SUM || (max && !grad)) return false;
-    *o = inv__dnnl_op(max ? INV_DNNL_MAX_POOL_GRAD : grad ? INV_DNNL_AVERAGE_POOL_GRAD : INV_DNNL_AVERAGE_POOL, l.n,
-                      l.lanes);
+    *o = inv__dnnl_op(max    ? INV_DNNL_MAX_POOL_GRAD
+                      : grad ? INV_DNNL_AVERAGE_POOL_GRAD
+                             : INV_DNNL_AVERAGE_POOL,
+                      l.n, l.lanes);
     o->padded = by == INV_POOL_PADDED;
     return inv__pool_of(n, x, &o->w) == NULL && inv__dnnl_has(o);
 }
@@ -169,12 +171,9 @@ static inv_status max_pool_run(const inv_call *c)
     if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
     const planes l = planes_of(c->node, &c->in[0].shape);
     void *y = c->out[0].data, *taps = c->nout > 1 ? c->out[1].data : NULL;
-    if (c->gpu)
-        INV_GPU(c->gpu, max_pool)(c->gpu, c->in[0].dtype, &w, l.n, c->in[0].data, y, taps);
-    else if (c->in[0].dtype == INV_F32)
-        max_pool_f32(&w, &l, c->in[0].data, y, taps);
-    else
-        max_pool_f64(&w, &l, c->in[0].data, y, taps);
+    if (c->gpu) INV_GPU(c->gpu, max_pool, c->in[0].dtype, &w, l.n, c->in[0].data, y, taps);
+    else if (c->in[0].dtype == INV_F32) max_pool_f32(&w, &l, c->in[0].data, y, taps);
+    else max_pool_f64(&w, &l, c->in[0].data, y, taps);
     return INV_OK;
 }
 
@@ -187,12 +186,9 @@ static inv_status max_pool_grad_run(const inv_call *c)
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, c->out[0].data};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu)
-        INV_GPU(c->gpu, max_pool_grad)(c->gpu, c->in[0].dtype, &w, l.n, taps, gy, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        max_pool_grad_f32(&w, &l, taps, gy, c->out[0].data);
-    else
-        max_pool_grad_f64(&w, &l, taps, gy, c->out[0].data);
+    if (c->gpu) INV_GPU(c->gpu, max_pool_grad, c->in[0].dtype, &w, l.n, taps, gy, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32) max_pool_grad_f32(&w, &l, taps, gy, c->out[0].data);
+    else max_pool_grad_f64(&w, &l, taps, gy, c->out[0].data);
     return INV_OK;
 }
 
@@ -205,7 +201,7 @@ static inv_status indices_run(const inv_call *c)
     if (inv__pool_of(c->node, &x, &w)) return INV_E_SHAPE;
     const int64_t n = inv__prod(&x, 0, 2);
     if (c->gpu) {
-        INV_GPU(c->gpu, pool_indices)(c->gpu, &w, n, first, c->in[0].data, index);
+        INV_GPU(c->gpu, pool_indices, &w, n, first, c->in[0].data, index);
         return INV_OK;
     }
     for (int64_t i = 0; i < n * w.outvol; i++) {
@@ -224,12 +220,9 @@ static inv_status average_pool_run(const inv_call *c)
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->out[0].data};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->in[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu)
-        INV_GPU(c->gpu, average_pool)(c->gpu, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        average_pool_f32(&w, &l, by, c->in[0].data, c->out[0].data);
-    else
-        average_pool_f64(&w, &l, by, c->in[0].data, c->out[0].data);
+    if (c->gpu) INV_GPU(c->gpu, average_pool, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32) average_pool_f32(&w, &l, by, c->in[0].data, c->out[0].data);
+    else average_pool_f64(&w, &l, by, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -242,12 +235,9 @@ static inv_status average_pool_grad_run(const inv_call *c)
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->out[0].data};
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu)
-        INV_GPU(c->gpu, average_pool_grad)(c->gpu, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        average_pool_grad_f32(&w, &l, by, c->in[0].data, c->out[0].data);
-    else
-        average_pool_grad_f64(&w, &l, by, c->in[0].data, c->out[0].data);
+    if (c->gpu) INV_GPU(c->gpu, average_pool_grad, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32) average_pool_grad_f32(&w, &l, by, c->in[0].data, c->out[0].data);
+    else average_pool_grad_f64(&w, &l, by, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -277,15 +267,15 @@ static inv_status pool_grad(inv_grad *b)
     const bool up = inv_attr_int(n, "ceil_mode", 0) != 0, max = strcmp(n->op_type, "MaxPoolN") == 0;
     const inv_attr more[2] = {inv__attr_of_shape("shape", &s),
                               inv_attr_of_int("count_include_pad", by == INV_POOL_PADDED)};
-    if (max)
-        node = inv__emit_pool(g, "MaxPoolGrad", 1, INV_IN(gy, inv_node_want(g, b->node, 1)), &w, up, 1, more);
+    if (max) node = inv__emit_pool(g, "MaxPoolGrad", 1, INV_IN(gy, inv_node_want(g, b->node, 1)), &w, up, 1, more);
     else
-        node = inv__emit_pool(g, by == INV_POOL_SUM ? "SumPoolGrad" : "AveragePoolGrad", 1, INV_IN(gy), &w, up, 2,
-                              more);
+        node =
+            inv__emit_pool(g, by == INV_POOL_SUM ? "SumPoolGrad" : "AveragePoolGrad", 1, INV_IN(gy), &w, up, 2, more);
     if (node != INV_NONE) inv_grad_set(b, 0, inv_nod(g, node)->out[0]);
     return inv__grad_done(b);
 }
 
+/* clang-format off */
 static const inv_op_def max_pool_n = {
     .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y tap?",
     .infer = pool_infer, .grad = pool_grad, .cpu = max_pool_run,
@@ -379,3 +369,4 @@ const inv_op_def *const inv_ops_pool[] = {
     &max_pool_n, &max_pool_g,   &pool_indices,       &average_pool_n, &average_pool_g,      &sum_pool_n,
     &sum_pool_g, &inv__op_max_pool, &inv__op_average_pool, &inv__op_global_max_pool, &inv__op_lp_pool,
     &inv__op_global_lp_pool, &inv__op_max_unpool, NULL};
+/* clang-format on */

@@ -3,9 +3,9 @@
 #ifndef INV_OPS_IMAGE_POOL_GPU_H
 #define INV_OPS_IMAGE_POOL_GPU_H
 
+#include "ops/base/window.h"
 #include "ops/gpu/device_code.h"
 #include "ops/gpu/gpu.h"
-#include "ops/base/window.h"
 
 /* Which element of its window a maximum is: in one byte if windows are that small, else int32. */
 #define INV_POOL_BYTE 255 /* elements of a window; as a number: none */

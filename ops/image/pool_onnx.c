@@ -91,10 +91,7 @@ static inv_id power(inv_graph *g, inv_id x, double p)
 }
 
 /* |x|^p */
-static inv_id terms(inv_graph *g, inv_id x, double p)
-{
-    return power(g, p == 2 ? x : inv__unary(g, "Abs", x), p);
-}
+static inv_id terms(inv_graph *g, inv_id x, double p) { return power(g, p == 2 ? x : inv__unary(g, "Abs", x), p); }
 
 static inv_status lp_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -120,10 +117,11 @@ static inv_status global_lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (rank < 3) return inv_node_fail(g, n, INV_E_SHAPE, "rank 3 or more is wanted: batch, channels, space");
     for (int i = 2; i < rank; i++) axes[i - 2] = i;
     const inv_id x = terms(g, n->in[0], p);
-    out[0] = power(g, inv_emit1(g, "ReduceSumAxes", INV_IN(x),
-                                INV_ATTRS(inv_attr_of_ints("axes", (size_t)rank - 2, axes),
-                                          inv_attr_of_int("keepdims", 1))),
-                   1 / p);
+    out[0] =
+        power(g,
+              inv_emit1(g, "ReduceSumAxes", INV_IN(x),
+                        INV_ATTRS(inv_attr_of_ints("axes", (size_t)rank - 2, axes), inv_attr_of_int("keepdims", 1))),
+              1 / p);
     return inv__done(g);
 }
 
@@ -168,18 +166,19 @@ static inv_status max_unpool_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape flat = inv_shape_of(1, (int64_t[]){inv_shape_nelem(&y)}),
                     list = inv_shape_of(1, (int64_t[]){inv_shape_nelem(&x)}),
                     column = inv_shape_of(2, (int64_t[]){inv_shape_nelem(&x), 1});
-    const inv_id zeros = inv_emit1(g, "BroadcastTo", INV_IN(inv__number(g, n->in[0], 0)),
-                                   INV_ATTRS(inv__attr_of_shape("shape", &flat)));
+    const inv_id zeros =
+        inv_emit1(g, "BroadcastTo", INV_IN(inv__number(g, n->in[0], 0)), INV_ATTRS(inv__attr_of_shape("shape", &flat)));
     const inv_id index = inv__emit_view(g, n->in[1], &column), updates = inv__emit_view(g, n->in[0], &list);
     out[0] = inv__emit_view(g, inv_emit1(g, "ScatterNDN", INV_IN(zeros, index, updates), INV_NOATTR), &y);
     if (!inv_shape_equal(&y, &whole))
-        out[0] = inv_emit1(g, "PadRange", INV_IN(out[0]),
-                           INV_ATTRS(inv__attr_of_shape("shape", &whole),
-                                     inv_attr_of_ints("starts", (size_t)y.rank, starts),
-                                     inv_attr_of_float("value", 0)));
+        out[0] =
+            inv_emit1(g, "PadRange", INV_IN(out[0]),
+                      INV_ATTRS(inv__attr_of_shape("shape", &whole), inv_attr_of_ints("starts", (size_t)y.rank, starts),
+                                inv_attr_of_float("value", 0)));
     return inv__done(g);
 }
 
+/* clang-format off */
 const inv_op_def inv__op_max_pool = {
     .size = sizeof inv__op_max_pool, .domain = "", .name = "MaxPool", .since = 1, .in = "X", .out = "Y Indices?",
     .infer = inv__infer_lowered, .lower = max_pool_lower,
@@ -227,3 +226,4 @@ const inv_op_def inv__op_max_unpool = {
         "y = MaxUnpool<kernel_shape = [2,2], strides = [2,2]>(float[1,1,1,1] x, int64[1,1,1,1] i)", NULL},
     .doc = "elements at their indices in zeros; to ScatterNDN. output_shape must be a constant. ONNX MaxUnpool-9, -11, "
            "-22"};
+/* clang-format on */

@@ -4,8 +4,8 @@
  * is a gather. Wider kernels (cubic, antialias) are products with a constant matrix per axis. Sources: the ONNX
  * operator specifications. */
 #include "ops/base/families.h"
-#include "ops/image/resize_gpu.h"
 #include "ops/base/util.h"
+#include "ops/image/resize_gpu.h"
 
 #define INV_BOTH "ops/image/resize_kernels.inc"
 #include "ops/base/both_reals.inc"
@@ -164,8 +164,8 @@ static inv_status resize_run(const inv_call *c)
     if (c->out[0].n == 0) return INV_OK;
     if (c->ws_nbytes < inv__resize_workspace(&r, grad)) return INV_E_INTERNAL;
     if (c->gpu) {
-        if (grad) INV_GPU(c->gpu, resize_grad)(c->gpu, &r, c->out[0].dtype, c->in[0].data, c->out[0].data, c->ws);
-        else INV_GPU(c->gpu, resize)(c->gpu, &r, c->out[0].dtype, c->in[0].data, c->out[0].data, c->ws);
+        if (grad) INV_GPU(c->gpu, resize_grad, &r, c->out[0].dtype, c->in[0].data, c->out[0].data, c->ws);
+        else INV_GPU(c->gpu, resize, &r, c->out[0].dtype, c->in[0].data, c->out[0].data, c->ws);
         return INV_OK;
     }
     inv_tap *tap = c->ws;
@@ -194,8 +194,9 @@ static double resize_flops(const inv_graph *g, const inv_node *n)
 /* The same resizing, or its gradient to an input of that shape, of v. */
 static inv_id emit_like(inv_graph *g, const char *op, const inv_node *n, inv_id v, const inv_shape *shape)
 {
-    static const char *const names[] = {"mode",      "nearest_mode", "coordinate_transformation_mode", "scales",
-                                        "roi_begin", "roi_end",      "extrapolation_value"};
+    static const char *const names[] = {
+        "mode",    "nearest_mode",       "coordinate_transformation_mode", "scales", "roi_begin",
+        "roi_end", "extrapolation_value"};
     inv_attr attr[8];
     uint32_t count = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -293,8 +294,7 @@ static inv_status wanted_of(const inv_graph *g, const inv_node *n, uint32_t scal
     INV_TRY(numbers_of(g, n, scales, v, INV_MAX_RANK, &count));
     if (count == 0 && reals_of(n, "scales", x->rank, 0, v) && inv_attr_find(n, "scales")) count = x->rank;
     w->scaled = count > 0;
-    if (count != 0 && count != naxis)
-        return inv_node_fail(g, n, INV_E_SHAPE, "%d scales for %d axes", count, naxis);
+    if (count != 0 && count != naxis) return inv_node_fail(g, n, INV_E_SHAPE, "%d scales for %d axes", count, naxis);
     for (int i = 0; i < count; i++) {
         const double d = floor((double)x->dim[axis[i]] * v[i]);
         if (!(v[i] > 0 && d <= INT32_MAX)) return inv_node_fail(g, n, INV_E_SHAPE, "a scale is out of range");
@@ -352,8 +352,8 @@ static inv_status emit_matrix(inv_graph *g, const inv_resize *r, const inv_node 
     for (int64_t o = 0; o < r->out[a]; o++) fill_row(r, n, a, o, w + o * r->in[a]);
     void *real = w;
     const size_t count = (size_t)inv_shape_nelem(&s);
-    if (g->real != INV_F64 && ((real = INV_ARENA_NEW(&g->arena, float, count + 1)) == NULL ||
-                               !inv_convert(real, g->real, w, INV_F64, count)))
+    if (g->real != INV_F64 &&
+        ((real = INV_ARENA_NEW(&g->arena, float, count + 1)) == NULL || !inv_convert(real, g->real, w, INV_F64, count)))
         return INV_E_NOMEM;
     *out = inv_graph_const(g, g->real, &s, real);
     return inv__done(g);
@@ -364,8 +364,10 @@ static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, 
     inv_shape s = *inv__in_shape(g, n, 0);
     inv_resize r = {.rank = s.rank, .coordinate = index_of(coordinates, coordinate)};
     if (r.coordinate < 0 || r.coordinate == INV_TF_CROP_AND_RESIZE)
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "coordinate_transformation_mode = %s is not supported for "
-                             "cubic interpolation and with antialias", coordinate);
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
+                             "coordinate_transformation_mode = %s is not supported for "
+                             "cubic interpolation and with antialias",
+                             coordinate);
     out[0] = n->in[0];
     for (int a = 0; a < s.rank; a++) {
         const int64_t pre = inv__prod(&s, 0, a), post = inv__prod(&s, a + 1, s.rank);
@@ -377,8 +379,8 @@ static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, 
         if (r.in[a] == r.out[a] && r.scale[a] == 1) continue;
         if (r.in[a] < 1) return inv_node_fail(g, n, INV_E_SHAPE, "an axis of extent 0 can not be made longer");
         INV_TRY(emit_matrix(g, &r, n, a, &matrix));
-        const inv_shape flat = post == 1 ? inv_shape_of(2, (int64_t[]){pre, r.in[a]})
-                                         : inv_shape_of(3, (int64_t[]){pre, r.in[a], post});
+        const inv_shape flat =
+            post == 1 ? inv_shape_of(2, (int64_t[]){pre, r.in[a]}) : inv_shape_of(3, (int64_t[]){pre, r.in[a], post});
         const inv_id x = inv__emit_view(g, out[0], &flat);
         s.dim[a] = r.out[a];
         out[0] = post == 1 ? inv_emit1(g, "MatMulT", INV_IN(x, matrix), INV_ATTRS(inv_attr_of_int("transB", 1)))
@@ -430,6 +432,7 @@ static inv_status upsample_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return lower_as(g, n, 1, "asymmetric", "floor", out);
 }
 
+/* clang-format off */
 /* --- rows --- */
 static const char *const resize_cases[] = {
     "y = ResizeN<shape = [2,3,8,6]>(float[2,3,4,3] x)",
@@ -496,6 +499,7 @@ static const inv_op_def upsample_row = {
     .cases = (const char *const[]){"y = Upsample(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,3.0})",
                                    "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(float[1,1,2,2] x)", NULL},
     .doc = "to ResizeN with asymmetric coordinates. ONNX Upsample-7, -9"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_resize[] = {&resize_row,    &resize_grad_row, &onnx_resize_row,
                                             &resize_10_row, &upsample_row,    NULL};

@@ -14,13 +14,13 @@
 #define INV_RESIZE_AXES 3 /* that may be resized with mode linear */
 
 enum { /* coordinate_transformation_mode; the names are in resize.c, in this order */
-    INV_HALF_PIXEL,
-    INV_HALF_PIXEL_SYMMETRIC,
-    INV_PYTORCH_HALF_PIXEL,
-    INV_ALIGN_CORNERS,
-    INV_ASYMMETRIC,
-    INV_TF_HALF_PIXEL_FOR_NN,
-    INV_TF_CROP_AND_RESIZE
+       INV_HALF_PIXEL,
+       INV_HALF_PIXEL_SYMMETRIC,
+       INV_PYTORCH_HALF_PIXEL,
+       INV_ALIGN_CORNERS,
+       INV_ASYMMETRIC,
+       INV_TF_HALF_PIXEL_FOR_NN,
+       INV_TF_CROP_AND_RESIZE
 };
 enum { INV_ROUND_PREFER_FLOOR, INV_ROUND_PREFER_CEIL, INV_NEAREST_FLOOR, INV_NEAREST_CEIL }; /* nearest_mode */
 
@@ -33,7 +33,7 @@ typedef struct inv_range {
 } inv_range;
 
 typedef struct inv_resize {
-    int rank;           /* of x and y; neighbouring axes that stay as they are count as one */
+    int rank; /* of x and y; neighbouring axes that stay as they are count as one */
     int coordinate, nearest;
     bool linear;
     bool same[INV_MAX_RANK]; /* stays as it is: no tables */

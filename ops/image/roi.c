@@ -2,8 +2,8 @@
  * RoiAlign: regions of images, sampled between pixels, and the gradient to the images (none to the regions, as in
  * PyTorch). Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
-#include "ops/image/roi_gpu.h"
 #include "ops/base/util.h"
+#include "ops/image/roi_gpu.h"
 
 #define INV_BOTH "ops/image/roi_kernels.inc"
 #include "ops/base/both_reals.inc"
@@ -66,20 +66,19 @@ static inv_status roi_run(const inv_call *c)
     if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &r)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     if (c->gpu) {
-        INV_GPU(c->gpu, roi)
-        (c->gpu, c->node, &r, c->out[0].dtype, c->in[0].data, c->in[1].data, batch, c->out[0].data);
+        INV_GPU(c->gpu, roi, c->node, &r, c->out[0].dtype, c->in[0].data, c->in[1].data, batch, c->out[0].data);
         return INV_OK;
     }
     for (int64_t k = 0; k < r.regions; k++)
         if (batch[k] < 0 || batch[k] >= r.n) return INV_E_NUMERIC;
     const int64_t bins = r.bins[0] * r.bins[1];
-#define BINS(T, suffix)                                                                                               \
-    do {                                                                                                              \
-        const T *plane = (const T *)c->in[0].data + (batch[k] * r.channels + at) * r.len[0] * r.len[1];               \
-        const inv_roi_axis v = roi_axis_of_##suffix(&r, c->in[1].data, k, 0),                                         \
-                           h = roi_axis_of_##suffix(&r, c->in[1].data, k, 1);                                         \
-        for (int64_t b = 0; b < bins; b++)                                                                            \
-            ((T *)c->out[0].data)[e * bins + b] = roi_bin_##suffix(&r, plane, &v, &h, b / r.bins[1], b % r.bins[1]);  \
+#define BINS(T, suffix)                                                                                              \
+    do {                                                                                                             \
+        const T *plane = (const T *)c->in[0].data + (batch[k] * r.channels + at) * r.len[0] * r.len[1];              \
+        const inv_roi_axis v = roi_axis_of_##suffix(&r, c->in[1].data, k, 0),                                        \
+                           h = roi_axis_of_##suffix(&r, c->in[1].data, k, 1);                                        \
+        for (int64_t b = 0; b < bins; b++)                                                                           \
+            ((T *)c->out[0].data)[e * bins + b] = roi_bin_##suffix(&r, plane, &v, &h, b / r.bins[1], b % r.bins[1]); \
     } while (0)
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN / 16)
     for (int64_t e = 0; e < r.regions * r.channels; e++) {
@@ -109,7 +108,7 @@ static inv_status back_run(const inv_call *c)
     if (c->out[0].n == 0) return INV_OK;
     if (c->ws_nbytes < (size_t)all * sizeof *table) return INV_E_INTERNAL;
     if (c->gpu) {
-        INV_GPU(c->gpu, roi_grad)(c->gpu, &r, c->out[0].dtype, gy, rois, c->in[2].data, gx, c->ws);
+        INV_GPU(c->gpu, roi_grad, &r, c->out[0].dtype, gy, rois, c->in[2].data, gx, c->ws);
         return INV_OK;
     }
 #pragma omp parallel for schedule(static) if (all > INV_OMP_MIN / 16)
@@ -167,8 +166,8 @@ static inv_status onnx_lower(inv_graph *g, const inv_node *n, inv_id *out)
 }
 
 /* --- rows --- */
-#define REGIONS(rows, list)                                                                                           \
-    "l = Constant<value_floats = [" list "]>()\nr = Reshape(l, int64[2]{" rows ",4})\n"
+#define REGIONS(rows, list) "l = Constant<value_floats = [" list "]>()\nr = Reshape(l, int64[2]{" rows ",4})\n"
+/* clang-format off */
 static const char *const roi_cases[] = {
     REGIONS("2", "0.5, 1.0, 3.2, 4.0, -1.0, 0.0, 2.0, 6.0")
     "y = RoiAlignN<output_height = 2, output_width = 3, sampling_ratio = 2>(float[2,2,5,4] x, r, int64[2]{1,0})",
@@ -205,6 +204,7 @@ static const char *const onnx_cases[] = {
         .size = sizeof(inv_op_def), .domain = "", .name = "RoiAlign", .since = first, .until = last,                  \
         .in = "X rois batch_indices", .out = "Y", .infer = inv__infer_lowered, .lower = onnx_lower,                   \
         .cases = onnx_cases, .doc = text};
+/* clang-format on */
 ONNX_ROW(onnx_old, 10, 15, "to RoiAlignN, without a shift by half a pixel. ONNX RoiAlign-10")
 ONNX_ROW(onnx_new, 16, 0, "to RoiAlignN. ONNX RoiAlign-16, -22")
 

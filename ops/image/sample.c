@@ -2,8 +2,8 @@
  * Sampling between pixels at points that are computed: SampleN and its gradients to image and points. GridSample lowers
  * to it; DeformConv samples the columns of a convolution with it. Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
-#include "ops/base/strided_copy.h"
 #include "ops/base/parallel.h"
+#include "ops/base/strided_copy.h"
 #include "ops/image/sample_gpu.h"
 
 #define INV_BOTH "ops/image/sample_kernels.inc"
@@ -69,8 +69,7 @@ static inv_status sample_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_same_type(g, n, to_points ? 3 : 2));
     if (to_x) INV_TRY(inv__infer_attr_shape(g, n));
     const inv_shape *points = inv__in_shape(g, n, to_points ? 2 : 1);
-    const char *why =
-        geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), to_points ? points : NULL, &s);
+    const char *why = geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), to_points ? points : NULL, &s);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape y = *points;
     for (int i = y.rank - 1; i > 1; i--) y.dim[i] = y.dim[i - 1];
@@ -82,8 +81,7 @@ static inv_status sample_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static void places(const inv_call *c, const inv_sample *s, const void *points, int64_t n, int64_t p,
-                   inv_sample_taps *t)
+static void places(const inv_call *c, const inv_sample *s, const void *points, int64_t n, int64_t p, inv_sample_taps *t)
 {
     if (c->out[0].dtype == INV_F64) sample_place_f64(s, points, n, p, t);
     else sample_place_f32(s, points, n, p, t);
@@ -96,7 +94,7 @@ static inv_status sample_run(const inv_call *c)
     if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, NULL, &s)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     if (c->gpu) {
-        INV_GPU(c->gpu, sample)(c->gpu, &s, c->out[0].dtype, x, points, c->out[0].data);
+        INV_GPU(c->gpu, sample, &s, c->out[0].dtype, x, points, c->out[0].data);
         return INV_OK;
     }
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN / 16)
@@ -114,11 +112,11 @@ static inv_status sample_run(const inv_call *c)
 }
 
 /* One plane's share of the points: taps in order. */
-#define SPREAD(T)                                                                                                     \
-    do {                                                                                                              \
-        const T *from = (const T *)gy + (plane * s->points + p);                                                      \
-        T *to = (T *)gx + plane * s->pixels;                                                                          \
-        if (at >= 0) to[at] = (T)((double)to[at] + w * (double)*from);                                                \
+#define SPREAD(T)                                                      \
+    do {                                                               \
+        const T *from = (const T *)gy + (plane * s->points + p);       \
+        T *to = (T *)gx + plane * s->pixels;                           \
+        if (at >= 0) to[at] = (T)((double)to[at] + w * (double)*from); \
     } while (0)
 static void spread(const inv_call *c, const inv_sample *s, const inv_sample_taps *t, int64_t plane, int64_t p)
 {
@@ -138,11 +136,10 @@ static inv_status grad_x_run(const inv_call *c)
     const void *points = c->in[1].data;
     if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, NULL, &s)) return INV_E_SHAPE;
     if (c->gpu) {
-        INV_GPU(c->gpu, fill)(c->gpu, c->out[0].n, inv_dtype_size(c->out[0].dtype), c->out[0].data, 0);
+        INV_GPU(c->gpu, fill, c->out[0].n, inv_dtype_size(c->out[0].dtype), c->out[0].data, 0);
         if (c->in[0].n == 0) return INV_OK;
         if (c->ws == NULL || c->ws_nbytes < inv__sample_workspace(&s)) return INV_E_INTERNAL;
-        INV_GPU(c->gpu, sample_grad_x)
-        (c->gpu, &s, c->out[0].dtype, c->in[0].data, points, c->out[0].data, c->ws);
+        INV_GPU(c->gpu, sample_grad_x, &s, c->out[0].dtype, c->in[0].data, points, c->out[0].data, c->ws);
         return INV_OK;
     }
     memset(c->out[0].data, 0, (size_t)c->out[0].n * inv_dtype_size(c->out[0].dtype));
@@ -178,7 +175,7 @@ static inv_status grad_points_run(const inv_call *c)
     if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &s)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     if (c->gpu) {
-        INV_GPU(c->gpu, sample_grad_points)(c->gpu, &s, c->out[0].dtype, gy, x, points, gp);
+        INV_GPU(c->gpu, sample_grad_points, &s, c->out[0].dtype, gy, x, points, gp);
         return INV_OK;
     }
 #pragma omp parallel for schedule(static) if (c->in[0].n > INV_OMP_MIN / 16)
@@ -255,7 +252,10 @@ static inv_status deform_of(const inv_graph *g, const inv_node *n, deform *d)
     const int64_t *s = inv_attr_ints(n, "strides", &ns), *p = inv_attr_ints(n, "pads", &np),
                   *dil = inv_attr_ints(n, "dilations", &nd), *k = inv_attr_ints(n, "kernel_shape", &nk);
     const size_t axes = x->rank > 2 ? (size_t)x->rank - 2 : 0;
-    *d = (deform){.axes = (int)axes, .taps = 1, .places = 1, .group = inv_attr_int(n, "group", 1),
+    *d = (deform){.axes = (int)axes,
+                  .taps = 1,
+                  .places = 1,
+                  .group = inv_attr_int(n, "group", 1),
                   .offset_group = inv_attr_int(n, "offset_group", 1)};
     if (axes < 1 || axes > INV_SAMPLE_AXES || w->rank != x->rank || (s && ns != axes) || (p && np != 2 * axes) ||
         (dil && nd != axes) || (k && nk != axes))
@@ -341,14 +341,15 @@ static inv_status deform_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
         cols = inv_emit1(g, "Mul", INV_IN(cols, inv__emit_view(g, n->in[4], &mask)), INV_NOATTR);
     }
     cols = view4(g, cols, d.n, d.group, depth, d.places);
-    inv_id y = inv_emit1(g, "MatMulT", INV_IN(view4(g, n->in[1], 1, d.group, d.filters / d.group, depth), cols),
-                         INV_NOATTR);
+    inv_id y =
+        inv_emit1(g, "MatMulT", INV_IN(view4(g, n->in[1], 1, d.group, d.filters / d.group, depth), cols), INV_NOATTR);
     y = inv__emit_view(g, y, &result);
     if (inv__has_in(n, 3)) y = inv_emit1(g, "Add", INV_IN(y, inv__emit_view(g, n->in[3], &bias)), INV_NOATTR);
     out[0] = y;
     return inv__done(g);
 }
 
+/* clang-format off */
 /* --- rows --- */
 #define ROW(id, op, ins, gradient, kernel, scratch, text, ...)                                                        \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
@@ -372,6 +373,7 @@ ROW(sample, "SampleN", "x points", sample_grad, sample_run, NULL,
     "y = SampleN(float[1,2,3,2,4] x, float[1,2,2,3] p)",
     "y = SampleN<unit = \"pixels\">(float[1,1,1] x, float[1,3,1] p)",
     "y = SampleN(float[1,1,2,2] x, float[1,0,2] p)")
+/* clang-format on */
 ROW(grad_x, "SampleGradX", "gy points", NULL, grad_x_run, grad_x_workspace, "gradient of SampleN to the image",
     "d = SampleGradX<shape = [1,2,3,2]>(float[1,2,5] gy, float[1,5,2] p)",
     "d = SampleGradX<shape = [1,1,2,3], mode = \"cubic\">(float[1,1,70] gy, float[1,70,2] p)")
@@ -380,11 +382,13 @@ ROW(grad_points, "SampleGradPoints", "gy x points", NULL, grad_points_run, NULL,
     "d = SampleGradPoints(float[1,2,5] gy, float[1,2,3,2] x, float[1,5,2] p)",
     "d = SampleGradPoints<mode = \"nearest\">(float[1,1,2] gy, float[1,1,3] x, float[1,2,1] p)")
 
+/* clang-format off */
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "Y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 LOWERED(grid_sample, "GridSample", 16, "X grid",
         "to SampleN; cubic with border repeats pixels, as ONNX Runtime and PyTorch do (ONNX's reference holds the "
         "point at the border instead). ONNX GridSample-16, -20, -22",

@@ -5,8 +5,8 @@
  *     U = [U1 u; 0 t], d = det U1:  adj(U) = d [t inv(U1), -inv(U1) u; 0, 1].
  * If d is 0, too, the rank is at most n - 2 and all cofactors are 0. */
 #include "ops/base/families.h"
-#include "ops/linear/det_gpu.h"
 #include "ops/base/util.h"
+#include "ops/linear/det_gpu.h"
 
 typedef struct lu {
     double *a;          /* n x n, row-major: L below the diagonal, U */
@@ -139,7 +139,7 @@ static inv_status det_run(const inv_call *c)
     const int64_t count = matrices(&c->in[0].shape, &n);
     if (count == 0) return INV_OK;
     if (c->gpu) {
-        INV_GPU(c->gpu, det)(c->gpu, c->in[0].dtype, count, n, c->in[0].data, c->out[0].data, c->ws);
+        INV_GPU(c->gpu, det, c->in[0].dtype, count, n, c->in[0].data, c->out[0].data, c->ws);
         return INV_OK;
     }
     const lu f = lu_in(c->ws, n);
@@ -157,8 +157,7 @@ static inv_status det_grad_run(const inv_call *c)
     const int64_t count = matrices(&c->in[1].shape, &n);
     if (count == 0 || n == 0) return INV_OK;
     if (c->gpu) {
-        INV_GPU(c->gpu, det_grad)
-        (c->gpu, c->in[0].dtype, count, n, c->in[0].data, c->in[1].data, c->out[0].data, c->ws);
+        INV_GPU(c->gpu, det_grad, c->in[0].dtype, count, n, c->in[0].data, c->in[1].data, c->out[0].data, c->ws);
         return INV_OK;
     }
     const lu f = lu_in(c->ws, n);
@@ -198,6 +197,7 @@ static inv_status onnx_det_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 static const char *const det_cases[] = {
     "y = DetN(float[3,4,4] x)",   "y = DetN(float[2,2] x)",   "y = DetN(float[2,1,1] x)",
     "y = DetN(float[1,20,20] x)", "y = DetN(float[0,3,3] x)", NULL};
@@ -221,5 +221,6 @@ static const char *const onnx_det_cases[] = {"y = Det(float[2,3,3] x)", NULL};
 static const inv_op_def onnx_det_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Det", .since = 11, .in = "X", .out = "Y",
     .infer = inv__infer_lowered, .lower = onnx_det_lower, .cases = onnx_det_cases, .doc = "to DetN. ONNX Det-11, -22"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_det[] = {&det_row, &det_grad_row, &onnx_det_row, NULL};

@@ -18,9 +18,9 @@ typedef struct term {
 typedef struct einsum {
     inv_graph *g;
     const inv_node *n;
-    int64_t dim[LABELS];   /* the largest extent that a label has */
-    int uses[LABELS];      /* operands that are still to be joined and have it, and the result */
-    int seen[LABELS];      /* how often it is written on the left */
+    int64_t dim[LABELS]; /* the largest extent that a label has */
+    int uses[LABELS];    /* operands that are still to be joined and have it, and the result */
+    int seen[LABELS];    /* how often it is written on the left */
     term out;
 } einsum;
 
@@ -76,8 +76,10 @@ static inv_status read_operand(einsum *e, uint32_t i, const char **at, term *t, 
         e->seen[l]++;
         if (e->dim[l] != s->dim[k] && e->dim[l] > 1 && s->dim[k] != 1) {
             inv_note_misfit(e->g, 1 + (int)i * INV_MAX_RANK + k, s->dim[k], e->dim[l]);
-            return inv_node_fail(e->g, e->n, INV_E_SHAPE, "axis %d of operand %u has %lld entries, others with its "
-                                 "label %lld", k, i, (long long)s->dim[k], (long long)e->dim[l]);
+            return inv_node_fail(e->g, e->n, INV_E_SHAPE,
+                                 "axis %d of operand %u has %lld entries, others with its "
+                                 "label %lld",
+                                 k, i, (long long)s->dim[k], (long long)e->dim[l]);
         }
         if (e->dim[l] <= 1) e->dim[l] = s->dim[k];
     }
@@ -220,8 +222,7 @@ static inv_status join(einsum *e, term *a, term *b, term *out)
         v[k] = inv__emit_view(e->g, t[k]->v, &s[k]);
         if (v[k] == INV_NONE) return failed(e->g);
     }
-    for (int i = 0; i < shared; i++)
-        both.dim[both.rank++] = s[0].dim[i] == 1 ? s[1].dim[i] : s[0].dim[i];
+    for (int i = 0; i < shared; i++) both.dim[both.rank++] = s[0].dim[i] == 1 ? s[1].dim[i] : s[0].dim[i];
     result = both;
     extents(e, a, shared, shared + freed[0], false, &result);
     extents(e, b, shared, shared + freed[1], false, &result);
@@ -281,6 +282,7 @@ static inv_status einsum_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return finish(&e, &joined, &out[0]);
 }
 
+/* clang-format off */
 static const inv_op_def einsum_12 = {
     .size = sizeof einsum_12, .domain = "", .name = "Einsum", .since = 12, .in = "inputs*", .out = "output",
     .infer = inv__infer_lowered, .lower = einsum_lower,
@@ -295,5 +297,6 @@ static const inv_op_def einsum_12 = {
         "y = Einsum<equation = \"ij,ij->\">(float[2,3] a, float[2,3] b)",
         "y = Einsum<equation = \"iij->j\">(float[3,3,2] a)", "y = Einsum<equation = \"->\">(float[] a)", NULL},
     .doc = "sums of products by an equation; to Transpose, View, MatMulT, Mul, ReduceSumAxes, Gather. ONNX Einsum-12"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_einsum[] = {&einsum_12, NULL};

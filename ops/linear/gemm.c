@@ -69,16 +69,11 @@ void inv__gemm_f32(INV_GEMM_ARGS(float))
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < parts; i++) {
         const int64_t at = i * part, count = i + 1 < parts ? part : extent - at;
-        if (rows)
-            alone(ta, tb, count, n, k, a + (ta ? at : at * lda), lda, b, ldb, add, c + at * ldc, ldc);
-        else
-            alone(ta, tb, m, count, k, a, lda, b + (tb ? at * ldb : at), ldb, add, c + at, ldc);
+        if (rows) alone(ta, tb, count, n, k, a + (ta ? at : at * lda), lda, b, ldb, add, c + at * ldc, ldc);
+        else alone(ta, tb, m, count, k, a, lda, b + (tb ? at * ldb : at), ldb, add, c + at, ldc);
     }
 }
 
-void inv__gemm_f64(INV_GEMM_ARGS(double))
-{
-    inv__gemm_plain_f64(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
-}
+void inv__gemm_f64(INV_GEMM_ARGS(double)) { inv__gemm_plain_f64(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc); }
 
 const char *inv__blas_name(void) { return openblas_get_config(); }

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define INV_GEMM_ARGS(REAL)                                                                                           \
-    bool ta, bool tb, int64_t m, int64_t n, int64_t k, const REAL *a, int64_t lda, const REAL *b, int64_t ldb,        \
+#define INV_GEMM_ARGS(REAL)                                                                                    \
+    bool ta, bool tb, int64_t m, int64_t n, int64_t k, const REAL *a, int64_t lda, const REAL *b, int64_t ldb, \
         bool add, REAL *c, int64_t ldc
 
 void inv__gemm_f32(INV_GEMM_ARGS(float));

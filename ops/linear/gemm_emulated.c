@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrix products of the emulated device, by the host's kernels; convolutions are left to the column-matrix form. */
-#include "ops/linear/gemm.h"
 #include "ops/gpu/gpu.h"
+#include "ops/linear/gemm.h"
 
 static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes)
 {

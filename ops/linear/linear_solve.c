@@ -11,18 +11,18 @@
 #include <lapacke.h>
 #include <limits.h>
 
-#include "ops/linear/linear_solve_gpu.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/linear/linear_solve_gpu.h"
 
 #define SOLVE_ROWS 64       /* right-hand sides per call, at most */
 #define QR_BLOCK 32         /* up to so many columns LAPACK takes one at a time and needs a vector; else blocks, */
 #define QR_FACTOR (65 * 64) /* whose triangular factor dormqr keeps there, too */
 
 typedef struct solve {
-    bool trans;          /* W is [n,k], as transB of the product was */
-    int64_t k, n, rows;  /* features of x and y, number of right-hand sides */
-    int64_t chunk;       /* right-hand sides per call */
+    bool trans;                            /* W is [n,k], as transB of the product was */
+    int64_t k, n, rows;                    /* features of x and y, number of right-hand sides */
+    int64_t chunk;                         /* right-hand sides per call */
     size_t matrix, rhs, tau, work, pivots; /* doubles (pivots: ints) of scratch memory */
 } solve;
 
@@ -66,7 +66,10 @@ static inv_solve device_solve(const solve *s)
 {
     double most = fmin(fmax((double)s->rows * (double)s->n * 2, 1 << 20), 16 << 20);
     int64_t fit = (int64_t)(most / (8 * (double)inv__max64(s->n, 1)));
-    return (inv_solve){.trans = s->trans, .k = s->k, .n = s->n, .rows = s->rows,
+    return (inv_solve){.trans = s->trans,
+                       .k = s->k,
+                       .n = s->n,
+                       .rows = s->rows,
                        .chunk = inv__min64(s->rows, inv__max64(fit, 4 * SOLVE_ROWS))};
 }
 
@@ -134,10 +137,8 @@ static bool apply(const solve *s, lapack_int rows, double *a, double *tau, doubl
 
 static void store(inv_tensor *out, int64_t at, double v)
 {
-    if (out->dtype == INV_F32)
-        ((float *)out->data)[at] = (float)v;
-    else
-        ((double *)out->data)[at] = v;
+    if (out->dtype == INV_F32) ((float *)out->data)[at] = (float)v;
+    else ((double *)out->data)[at] = v;
 }
 
 static inv_status solve_cpu(const inv_call *c)
@@ -166,7 +167,7 @@ static inv_status solve_cuda(const inv_call *c)
     if (solve_of(c->node, &c->in[0].shape, &c->in[1].shape, &s)) return INV_E_SHAPE;
     if (s.rows == 0 || s.k == 0) return INV_OK;
     inv_solve d = device_solve(&s);
-    INV_GPU(c->gpu, linear_solve)(c->gpu, &d, c->in[0].dtype, c->in[0].data, c->in[1].data, c->out[0].data, c->ws);
+    INV_GPU(c->gpu, linear_solve, &d, c->in[0].dtype, c->in[0].data, c->in[1].data, c->out[0].data, c->ws);
     return INV_OK;
 }
 
@@ -242,6 +243,7 @@ static inv_status solve_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* clang-format off */
 const inv_op_def inv__op_linear_solve = {
     .size = sizeof inv__op_linear_solve,
     .domain = INV_IR,
@@ -268,6 +270,7 @@ const inv_op_def inv__op_linear_solve = {
                                    "x = LinearSolve(float[0,4] y, float[4,4] W)", NULL},
     .doc =
         "x with x op(W) = y: LU in float64 for square op(W), least squares by QR when it has more columns than rows"};
+/* clang-format on */
 
 /* --- filters: what takes a convolution whose windows do not overlap back, as a filter of the transposed one --- */
 
@@ -314,8 +317,8 @@ static double filter_flops(const inv_graph *g, const inv_node *n)
     int64_t groups;
     if (filter_of(n, inv__in_shape(g, n, 0), &s, &groups)) return 0;
     const double m = (double)s.n, k = (double)s.k;
-    return (double)groups * (s.k == s.n ? 8.0 / 3.0 * m * m * m : 2 * m * k * k - 2.0 / 3.0 * k * k * k +
-                                                                       m * (4 * m * k - k * k));
+    return (double)groups *
+           (s.k == s.n ? 8.0 / 3.0 * m * m * m : 2 * m * k * k - 2.0 / 3.0 * k * k * k + m * (4 * m * k - k * k));
 }
 
 /* One group: x of unit row r is row r of the pseudo-inverse of op(W), and that the row or the column r of the block. */
@@ -344,7 +347,7 @@ static inv_status filter_run(const inv_call *c)
     if (s.rows == 0 || s.k == 0) return INV_OK;
     if (c->gpu) {
         const inv_solve d = device_solve(&s);
-        INV_GPU(c->gpu, filter_inverse)(c->gpu, &d, groups, c->in[0].dtype, c->in[0].data, c->out[0].data, c->ws);
+        INV_GPU(c->gpu, filter_inverse, &d, groups, c->in[0].dtype, c->in[0].data, c->out[0].data, c->ws);
         return INV_OK;
     }
     for (int64_t g = 0; g < groups; g++) {
@@ -419,9 +422,9 @@ const inv_op_def inv__op_filter_inverse = {
 
 /* --- condition numbers --- */
 
-#define SVD_MOST 256 /* columns up to which all singular values are computed */
+#define SVD_MOST 256        /* columns up to which all singular values are computed */
 #define ROWS_ROOM (4 << 20) /* doubles for rows that are taken together, if its shorter side leaves room for 64 */
-#define MOST_TOLD 1e7 /* products of columns square a condition number, and tell it in float64 up to about here */
+#define MOST_TOLD 1e7       /* products of columns square a condition number, and tell it in float64 up to about here */
 #define POWER_STEPS 24
 
 /* Largest and smallest singular value of the triangle r in [k,k]: power iteration on r' r and on its inverse, from a

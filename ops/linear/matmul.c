@@ -2,10 +2,10 @@
  * Matrix products. ONNX MatMul and Gemm lower to MatMulT, Mul and Add; MatMulT multiplies the last two axes (each
  * operand transposed or not) and broadcasts the axes before them. LinearSolve, its inverse, is in linear_solve.c. */
 #include "ops/base/families.h"
-#include "ops/linear/gemm.h"
-#include "ops/linear/linear_solve.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/linear/gemm.h"
+#include "ops/linear/linear_solve.h"
 
 /* How one product runs: `batch` products, operand offsets by the loop over batch axes. */
 typedef struct product {
@@ -15,10 +15,7 @@ typedef struct product {
     inv_shape lead[3]; /* batch axes of a, b, y */
 } product;
 
-static inv_shape without_matrix(const inv_shape *s)
-{
-    return inv_shape_of(s->rank - 2, s->dim);
-}
+static inv_shape without_matrix(const inv_shape *s) { return inv_shape_of(s->rank - 2, s->dim); }
 
 /* NULL or what is wrong. */
 static const char *product_of(const inv_node *node, const inv_shape *a, const inv_shape *b, product *p)
@@ -161,9 +158,19 @@ static inv_status matmult_cuda(const inv_call *c)
     size_t size = inv_dtype_size(c->in[0].dtype);
     for (int64_t r = 0; r < l.rows; r++) {
         inv__loop_row(&l, r, at);
-        inv_gemm g = {.dtype = c->in[0].dtype, .ta = p.ta, .tb = p.tb, .m = p.m, .n = p.n, .k = p.k,
-                      .lda = p.lda, .ldb = p.ldb, .ldc = p.n, .batch = l.inner,
-                      .step_a = l.step[0], .step_b = l.step[1], .step_c = l.step[2],
+        inv_gemm g = {.dtype = c->in[0].dtype,
+                      .ta = p.ta,
+                      .tb = p.tb,
+                      .m = p.m,
+                      .n = p.n,
+                      .k = p.k,
+                      .lda = p.lda,
+                      .ldb = p.ldb,
+                      .ldc = p.n,
+                      .batch = l.inner,
+                      .step_a = l.step[0],
+                      .step_b = l.step[1],
+                      .step_c = l.step[2],
                       .a = (const char *)c->in[0].data + (size_t)at[0] * size,
                       .b = (const char *)c->in[1].data + (size_t)at[1] * size,
                       .c = (char *)c->out[0].data + (size_t)at[2] * size};
@@ -261,8 +268,7 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
                              (long long)p.out.dim[0], (long long)p.out.dim[1]);
     }
     inv_id y = emit_product(g, ta, n->in[0], tb, n->in[1]);
-    if (alpha != 1 && y != INV_NONE)
-        y = inv_emit1(g, "Mul", INV_IN(y, inv_graph_const_real(g, t, alpha)), INV_NOATTR);
+    if (alpha != 1 && y != INV_NONE) y = inv_emit1(g, "Mul", INV_IN(y, inv_graph_const_real(g, t, alpha)), INV_NOATTR);
     if (c != INV_NONE && beta != 0 && y != INV_NONE) {
         if (beta != 1) c = inv_emit1(g, "Mul", INV_IN(c, inv_graph_const_real(g, t, beta)), INV_NOATTR);
         if (c != INV_NONE) y = inv_emit1(g, "Add", INV_IN(y, c), INV_NOATTR);
@@ -271,6 +277,7 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 static const inv_op_def matmult = {
     .size = sizeof matmult, .domain = INV_IR, .name = "MatMulT", .since = 1, .in = "a b", .out = "y",
     .infer = matmult_infer, .grad = matmult_grad, .cpu = matmult_cpu, .cuda = matmult_cuda,
@@ -310,3 +317,4 @@ static const inv_op_def gemm = {
 
 const inv_op_def *const inv_ops_matmul[] = {&matmult, &matmul, &gemm, &inv__op_linear_solve, &inv__op_filter_inverse,
                                          NULL};
+/* clang-format on */

@@ -3,8 +3,8 @@
  * what decides them must be constant when the model is compiled; then only constant indices are left of them.
  * Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
-#include "ops/reduce/topk_gpu.h"
 #include "ops/base/util.h"
+#include "ops/reduce/topk_gpu.h"
 
 /* The data of input i, which decides the result's shape. */
 static inv_status need_data(const inv_graph *g, const inv_node *n, uint32_t i, const char *name, inv_data *out)
@@ -86,9 +86,10 @@ static inv_status compress_lower(inv_graph *g, const inv_node *n, inv_id *out)
         return inv_node_fail(g, n, INV_E_SHAPE, "the condition must be a list of at most %lld", (long long)extent);
     for (int64_t i = 0; i < count; i++)
         if (inv_elem_int(cond.bytes, cond.dtype, (size_t)i) != 0) at[found++] = i;
-    out[0] = inv_emit1(g, "Gather", INV_IN(a ? n->in[0] : inv__emit_view(g, n->in[0], &flat),
-                                           inv_graph_const_ints(g, (size_t)found, at)),
-                       INV_ATTRS(inv_attr_of_int("axis", axis)));
+    out[0] =
+        inv_emit1(g, "Gather",
+                  INV_IN(a ? n->in[0] : inv__emit_view(g, n->in[0], &flat), inv_graph_const_ints(g, (size_t)found, at)),
+                  INV_ATTRS(inv_attr_of_int("axis", axis)));
     return inv__done(g);
 }
 
@@ -143,7 +144,8 @@ static inv_status unique_lower(inv_graph *g, const inv_node *n, inv_id *out)
         of[order[k]] = found - 1;
         times[found - 1]++;
     }
-    if (inv_attr_int(n, "sorted", 1)) for (int64_t k = 0; k < found; k++) order[k] = k;
+    if (inv_attr_int(n, "sorted", 1))
+        for (int64_t k = 0; k < found; k++) order[k] = k;
     else sort_indices(found, order, spare, number_before, first);
     int64_t *lists[3] = {spare, integers(g, s.d), integers(g, s.d)};
     if (!lists[1] || !lists[2]) return INV_E_NOMEM;
@@ -247,21 +249,23 @@ static inv_status suppression_lower(inv_graph *g, const inv_node *n, inv_id *out
     s.result = integers(g, 3 * inv_shape_nelem(c));
     if (!s.order || !s.spare || !s.score || !s.result) return INV_E_NOMEM;
     for (int64_t batch = 0; batch < c->dim[0]; batch++)
-        for (int64_t class = 0; class < c->dim[1]; class++) suppress(&s, batch, class);
+        for (int64_t class = 0; class < c->dim[1]; class ++) suppress(&s, batch, class);
     out[0] = constant_matrix(g, s.found, 3, s.result);
     return inv__done(g);
 }
 
+/* clang-format off */
 /* --- rows --- */
 #define LOWERED(id, op, opset, ins, outs, bits, text, ...)                                                            \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = outs, .flags = bits,  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 #define REALS(name, list) name " = Constant<value_floats = [" list "]>()\n"
-#define BOXES                                                                                                         \
-    REALS("a", "0.0, 0.0, 1.0, 1.0, 0.0, 0.1, 1.0, 1.1, 0.0, 10.0, 1.0, 11.0")                                        \
+#define BOXES                                                                  \
+    REALS("a", "0.0, 0.0, 1.0, 1.0, 0.0, 0.1, 1.0, 1.1, 0.0, 10.0, 1.0, 11.0") \
     "b = Reshape(a, int64[3]{1,3,4})\n" REALS("c", "0.9, 0.75, 0.6") "s = Reshape(c, int64[3]{1,1,3})\n"
 
 LOWERED(nonzero, "NonZero", 9, "X", "Y", INV_OP_NO_GRAD, "where X is not 0; X must be constant. ONNX NonZero-9, -13",
@@ -274,11 +278,13 @@ LOWERED(unique, "Unique", 11, "X", "Y indices? inverse_indices? counts?", INV_OP
         "the different numbers or slices; X must be constant; NaN equals NaN. ONNX Unique-11",
         "y, i, v, c = Unique(int64[6]{2,1,1,3,4,3})", "y, i, v, c = Unique<sorted = 0>(int64[6]{2,1,1,3,4,3})",
         "y, i = Unique<axis = 1>(int64[2,3]{1,0,1,1,0,1})")
+/* clang-format off */
 LOWERED(suppression, "NonMaxSuppression", 10,
         "boxes scores max_output_boxes_per_class? iou_threshold? score_threshold?", "selected_indices", INV_OP_NO_GRAD,
         "the best of boxes that overlap; all inputs must be constant. ONNX NonMaxSuppression-10, -11",
         BOXES INTS("m", "2") REALS("t", "0.5") "y = NonMaxSuppression(b, s, m, t)",
         BOXES INTS("m", "3") REALS("t", "0.5") REALS("u", "0.7")
         "y = NonMaxSuppression<center_point_box = 1>(b, s, m, t, u)")
+/* clang-format on */
 
 const inv_op_def *const inv_ops_dynamic[] = {&nonzero_row, &compress_row, &unique_row, &suppression_row, NULL};

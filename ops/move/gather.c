@@ -85,8 +85,8 @@ static inv_status permute_cuda(const inv_call *c)
     if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
     if (c->ws == NULL || c->ws_nbytes < count * sizeof *index) return INV_E_INTERNAL;
     const inv_gather g = gather_of(s, call_axis(c, s->rank), (int64_t)count, INV_I64);
-    INV_GPU(c->gpu, integers)(c->gpu, g.k, c->ws, index);
-    INV_GPU(c->gpu, gather)(c->gpu, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->ws);
+    INV_GPU(c->gpu, integers, g.k, c->ws, index);
+    INV_GPU(c->gpu, gather, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->ws);
     return INV_OK;
 }
 
@@ -99,9 +99,10 @@ static inv_status permute_grad(inv_grad *b)
     int64_t *back = INV_ARENA_NEW(&b->g->arena, int64_t, count);
     if (back == NULL) return INV_E_NOMEM;
     for (size_t i = 0; i < count; i++) back[index[i]] = (int64_t)i;
-    inv_grad_set(b, 0, inv_emit1(b->g, "Permute", INV_IN(inv_GO(b, 0)),
-                                 INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
-                                           inv_attr_of_ints("indices", count, back))));
+    inv_grad_set(b, 0,
+                 inv_emit1(b->g, "Permute", INV_IN(inv_GO(b, 0)),
+                           INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
+                                     inv_attr_of_ints("indices", count, back))));
     return inv__grad_done(b);
 }
 
@@ -163,8 +164,7 @@ static inv_status gather_cuda(const inv_call *c)
     if (c->out[0].n == 0) return INV_OK;
     if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
     const inv_gather g = gather_of(s, call_axis(c, s->rank), c->in[1].n, c->in[1].dtype);
-    INV_GPU(c->gpu, gather)
-    (c->gpu, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->in[1].data);
+    INV_GPU(c->gpu, gather, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->in[1].data);
     return INV_OK;
 }
 
@@ -172,9 +172,10 @@ static inv_status gather_grad(inv_grad *b)
 {
     const inv_node *n = inv_nod(b->g, b->node);
     if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
-    inv_grad_set(b, 0, inv_emit1(b->g, "GatherGrad", INV_IN(inv_GO(b, 0), inv_I(b, 1)),
-                                 INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
-                                           inv__attr_of_shape("shape", inv__in_shape(b->g, n, 0)))));
+    inv_grad_set(b, 0,
+                 inv_emit1(b->g, "GatherGrad", INV_IN(inv_GO(b, 0), inv_I(b, 1)),
+                           INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
+                                     inv__attr_of_shape("shape", inv__in_shape(b->g, n, 0)))));
     return inv__grad_done(b);
 }
 
@@ -195,11 +196,11 @@ static inv_status gather_back_infer(inv_graph *g, inv_node *n)
 }
 
 /* Rows of one index are added in order: the same sums whatever the threads, which share the columns. */
-#define ADD_AS(T)                                                                                                     \
-    do {                                                                                                              \
-        T *to = (T *)c->out[0].data + ((r * d + at) * block + first);                                                 \
-        const T *from = (const T *)c->in[0].data + ((r * k + i) * block + first);                                     \
-        for (int64_t j = 0; j < count; j++) to[j] += from[j];                                                         \
+#define ADD_AS(T)                                                                 \
+    do {                                                                          \
+        T *to = (T *)c->out[0].data + ((r * d + at) * block + first);             \
+        const T *from = (const T *)c->in[0].data + ((r * k + i) * block + first); \
+        for (int64_t j = 0; j < count; j++) to[j] += from[j];                     \
     } while (0)
 static inv_status gather_back_cpu(const inv_call *c)
 {
@@ -231,19 +232,19 @@ static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
 {
     const inv_shape s = inv__attr_shape(n, "shape");
     const int64_t axis = inv_attr_int(n, "axis", 0);
-    const inv_gather f = gather_of(&s, (int)(axis < 0 ? axis + s.rank : axis),
-                                   inv_shape_nelem(inv__in_shape(g, n, 1)), inv__in_dtype(g, n, 1));
+    const inv_gather f = gather_of(&s, (int)(axis < 0 ? axis + s.rank : axis), inv_shape_nelem(inv__in_shape(g, n, 1)),
+                                   inv__in_dtype(g, n, 1));
     return g->gpu ? inv__gather_grad_workspace(&f) : 0;
 }
 
 static inv_status gather_back_cuda(const inv_call *c)
 {
     const inv_tensor *out = &c->out[0];
-    INV_GPU(c->gpu, fill)(c->gpu, out->n, inv_dtype_size(out->dtype), out->data, 0);
+    INV_GPU(c->gpu, fill, out->n, inv_dtype_size(out->dtype), out->data, 0);
     if (out->n == 0 || c->in[0].n == 0) return INV_OK;
     const inv_gather g = gather_of(&out->shape, call_axis(c, out->shape.rank), c->in[1].n, c->in[1].dtype);
     if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(&g)) return INV_E_INTERNAL;
-    INV_GPU(c->gpu, gather_grad)(c->gpu, &g, out->dtype, out->data, c->in[0].data, c->in[1].data, c->ws);
+    INV_GPU(c->gpu, gather_grad, &g, out->dtype, out->data, c->in[0].data, c->in[1].data, c->ws);
     return INV_OK;
 }
 
@@ -252,8 +253,8 @@ static inv_status gather_back_grad(inv_grad *b)
 {
     const int64_t axis = inv_attr_int(inv_nod(b->g, b->node), "axis", 0);
     if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
-    inv_grad_set(b, 0, inv_emit1(b->g, "Gather", INV_IN(inv_GO(b, 0), inv_I(b, 1)),
-                                 INV_ATTRS(inv_attr_of_int("axis", axis))));
+    inv_grad_set(
+        b, 0, inv_emit1(b->g, "Gather", INV_IN(inv_GO(b, 0), inv_I(b, 1)), INV_ATTRS(inv_attr_of_int("axis", axis))));
     return inv__grad_done(b);
 }
 
@@ -301,8 +302,7 @@ static inv_status gather_constant(inv_graph *g, const inv_node *n, int axis, con
     if (k == in.dim[axis] && is_permutation(index, k, seen))
         out[0] = inv_emit1(g, "Permute", INV_IN(n->in[0]),
                            INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("indices", (size_t)k, index)));
-    else
-        out[0] = inv_emit1(g, "Gather", INV_IN(n->in[0], n->in[1]), INV_ATTRS(inv_attr_of_int("axis", axis)));
+    else out[0] = inv_emit1(g, "Gather", INV_IN(n->in[0], n->in[1]), INV_ATTRS(inv_attr_of_int("axis", axis)));
     return inv__done(g);
 }
 
@@ -338,6 +338,7 @@ static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,
                                             "y = Permute<axis = 0, indices = [1,0]>(float[2,2,2] x)",
                                             "y = Permute<axis = 0, indices = [0]>(float[1] x)",
                                             "y = Permute<axis = 1, indices = [2,1,0]>(bool[2,3,1] x)", NULL};
+/* clang-format off */
 static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
     .infer = permute_infer, .grad = permute_grad, .cpu = permute_cpu, .work = inv__work_move, .cuda = permute_cuda,
@@ -376,5 +377,6 @@ static const inv_op_def onnx_gather_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Gather", .since = 1, .in = "data indices", .out = "y",
     .infer = gather_infer, .lower = onnx_gather_lower, .cases = onnx_gather_cases,
     .doc = "to SliceRange, Permute or Gather. ONNX Gather-1, -11, -13"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_gather[] = {&permute_row, &gather_row, &gather_back_row, &onnx_gather_row, NULL};

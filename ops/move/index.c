@@ -74,11 +74,10 @@ static inv_status one_hot_lower(inv_graph *g, const inv_node *n, inv_id *out)
     for (int i = wide.rank++; i > axis; i--) wide.dim[i] = wide.dim[i - 1];
     wide.dim[axis] = 1;
     const inv_id i = cast(g, n->in[0], INV_I64), negative = op2(g, "Less", i, constant(g, 0));
-    const inv_id at = inv_emit1(g, "Where", INV_IN(negative, op2(g, "Add", i, constant(g, (int64_t)depth)), i),
-                                INV_NOATTR);
+    const inv_id at =
+        inv_emit1(g, "Where", INV_IN(negative, op2(g, "Add", i, constant(g, (int64_t)depth)), i), INV_NOATTR);
     const inv_id hit = op2(g, "Equal", inv__emit_view(g, at, &wide), counted(g, (int64_t)depth, wide.rank, axis));
-    out[0] = inv_emit1(g, "Where", INV_IN(hit, part_of_pair(g, n->in[2], 1), part_of_pair(g, n->in[2], 0)),
-                       INV_NOATTR);
+    out[0] = inv_emit1(g, "Where", INV_IN(hit, part_of_pair(g, n->in[2], 1), part_of_pair(g, n->in[2], 0)), INV_NOATTR);
     return inv__done(g);
 }
 
@@ -117,8 +116,9 @@ static inv_status tensor_scatter_lower(inv_graph *g, const inv_node *n, inv_id *
     inv_shape want = cache;
     want.dim[axis] = update.rank == cache.rank ? update.dim[axis] : -1;
     if (axis < 1 || !inv_shape_equal(&want, &update) || update.dim[axis] > cache.dim[axis])
-        return inv_node_fail(g, n, INV_E_SHAPE, "the update must be shaped as the cache, but for the axis, where it "
-                                                "may be shorter; and the axis is not the first");
+        return inv_node_fail(g, n, INV_E_SHAPE,
+                             "the update must be shaped as the cache, but for the axis, where it "
+                             "may be shorter; and the axis is not the first");
     if (!circular && strcmp(mode, "linear") != 0)
         return inv_node_fail(g, n, INV_E_GRAPH, "mode must be linear or circular");
     const int64_t len = update.dim[axis], rest = inv__prod(&cache, axis + 1, cache.rank);
@@ -133,9 +133,10 @@ static inv_status tensor_scatter_lower(inv_graph *g, const inv_node *n, inv_id *
         index[2] = op2(g, "Add", index[2], inv__emit_view(g, cast(g, n->in[2], INV_I64), &column));
         if (circular) index[2] = op2(g, "ModFloor", index[2], constant(g, cache.dim[axis]));
     }
-    const inv_id y = inv_emit1(g, "ScatterNDN",
-                               INV_IN(inv__emit_view(g, n->in[0], &to), tuples(g, &places, 3, index),
-                                      inv__emit_view(g, n->in[1], &from)), INV_NOATTR);
+    const inv_id y = inv_emit1(
+        g, "ScatterNDN",
+        INV_IN(inv__emit_view(g, n->in[0], &to), tuples(g, &places, 3, index), inv__emit_view(g, n->in[1], &from)),
+        INV_NOATTR);
     out[0] = inv__emit_view(g, y, &cache);
     return inv__done(g);
 }
@@ -181,8 +182,8 @@ static inv_status center_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- Col2Im: what gathering columns from an image would be the gradient of --- */
 typedef struct columns {
     int rank;
-    int64_t image[INV_MAX_RANK], block[INV_MAX_RANK], stride[INV_MAX_RANK], dilation[INV_MAX_RANK],
-        pad[INV_MAX_RANK], steps[INV_MAX_RANK];
+    int64_t image[INV_MAX_RANK], block[INV_MAX_RANK], stride[INV_MAX_RANK], dilation[INV_MAX_RANK], pad[INV_MAX_RANK],
+        steps[INV_MAX_RANK];
     int64_t pixels, taps, places; /* of the image, of a block, of the block in the image */
 } columns;
 
@@ -198,8 +199,9 @@ static inv_status columns_of(const inv_graph *g, const inv_node *n, columns *c)
                   *p = inv_attr_ints(n, "pads", &np);
     if (rank < 1 || rank > INV_MAX_RANK - 2 || nblock != rank || (s && ns != rank) || (d && nd != rank) ||
         (p && np != 2 * rank))
-        return inv_node_fail(g, n, INV_E_SHAPE, "image_shape, block_shape, strides and dilations need one number per "
-                                                "axis of space, pads two");
+        return inv_node_fail(g, n, INV_E_SHAPE,
+                             "image_shape, block_shape, strides and dilations need one number per "
+                             "axis of space, pads two");
     c->rank = (int)rank;
     for (size_t i = 0; i < rank; i++) {
         c->image[i] = image[i];
@@ -243,8 +245,8 @@ static inv_status col2im_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(columns_of(g, n, &c));
     const inv_shape s = *inv__in_shape(g, n, 0);
     if (s.rank != 3 || s.dim[1] % c.taps != 0 || s.dim[2] != c.places)
-        return inv_node_fail(g, n, INV_E_SHAPE, "an input of batch, channels x %lld, %lld is wanted",
-                             (long long)c.taps, (long long)c.places);
+        return inv_node_fail(g, n, INV_E_SHAPE, "an input of batch, channels x %lld, %lld is wanted", (long long)c.taps,
+                             (long long)c.places);
     const int64_t count = c.taps * c.places, rows = s.dim[0] * (s.dim[1] / c.taps);
     int64_t *index = INV_ARENA_NEW(&g->arena, int64_t, (size_t)count + 1);
     if (index == NULL) return INV_E_NOMEM;
@@ -256,8 +258,8 @@ static inv_status col2im_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const int64_t padded = most == c.pixels ? c.pixels + 1 : c.pixels;
     const inv_shape flat = inv_shape_of(2, (int64_t[]){rows, count}),
                     cells = inv_shape_of(2, (int64_t[]){rows, padded});
-    inv_id v = inv_emit1(g, "GatherGrad", INV_IN(inv__emit_view(g, n->in[0], &flat),
-                                                 inv_graph_const_ints(g, (size_t)count, index)),
+    inv_id v = inv_emit1(g, "GatherGrad",
+                         INV_IN(inv__emit_view(g, n->in[0], &flat), inv_graph_const_ints(g, (size_t)count, index)),
                          INV_ATTRS(inv_attr_of_int("axis", 1), inv__attr_of_shape("shape", &cells)));
     if (padded > c.pixels)
         v = inv_emit1(g, "SliceRange", INV_IN(v),
@@ -317,12 +319,14 @@ static inv_status affine_grid_lower(inv_graph *g, const inv_node *n, inv_id *out
     return inv__done(g);
 }
 
+/* clang-format off */
 /* --- rows --- */
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 #define INT(name, v) name " = Constant<value_int = " v ">()\n"
 
@@ -357,5 +361,7 @@ LOWERED(affine_grid, "AffineGrid", 20, "theta size",
         INTS("s", "2, 1, 2, 3") "y = AffineGrid(float[2,2,3] x, s)",
         INTS("s", "1, 2, 2, 1, 3") "y = AffineGrid<align_corners = 1>(float[1,3,4] x, s)")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_index[] = {&one_hot_row, &reverse_sequence_row, &tensor_scatter_row, &center_row,
                                            &col2im_row,  &affine_grid_row,      NULL};
+/* clang-format on */

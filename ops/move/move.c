@@ -17,8 +17,7 @@ static inv_status view_infer(inv_graph *g, inv_node *n)
 
 static inv_status view_grad(inv_grad *b)
 {
-    if (inv_GO(b, 0) != INV_NONE)
-        inv_grad_set(b, 0, inv__emit_view(b->g, inv_GO(b, 0), inv__shape(b->g, inv_I(b, 0))));
+    if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv__emit_view(b->g, inv_GO(b, 0), inv__shape(b->g, inv_I(b, 0))));
     return inv__grad_done(b);
 }
 
@@ -335,11 +334,13 @@ static inv_status space_to_depth_lower(inv_graph *g, const inv_node *n, inv_id *
 
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
+/* clang-format off */
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
 CASES(view, "y = View<shape = [3,2]>(float[2,3] x)", "y = View<shape = [1,1]>(float[1] x)",
@@ -364,21 +365,25 @@ CASES(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)",
       "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,4,6] x)",
       "y = ai.invonnx.ir.Transpose<perm = [2,1,0]>(float[17,2,18] x)",
       "y = ai.invonnx.ir.Transpose<perm = [1,0]>(bool[33,18] x)")
+/* clang-format off */
 static const inv_op_def transpose_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Transpose", .since = 1, .in = "x", .out = "y",
     .infer = transpose_infer, .grad = transpose_grad, .cpu = transpose_run,
     .work = inv__work_move, .cuda = transpose_run,
     .flops = inv__flops_none, .cases = transpose_cases, .doc = "axes of x in the order perm"};
+/* clang-format on */
 
 CASES(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = BroadcastTo<shape = [2,3]>(float x)",
       "y = BroadcastTo<shape = [0,3]>(float[1,3] x)", "y = BroadcastTo<shape = [1]>(float[1] x)",
       "y = BroadcastTo<shape = [3,8]>(float[8] x)")
+/* clang-format off */
 static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
     .infer = broadcast_infer, .grad = broadcast_grad, .cpu = broadcast_run,
     .work = inv__work_move, .cuda = broadcast_run,
     .flops = inv__flops_none, .cases = broadcast_cases,
     .doc = "x repeated along axes where its extent is 1 or missing"};
+/* clang-format on */
 
 LOWERED(reshape, "Reshape", 1, "x shape?", "to View. ONNX Reshape-1, -5, -14",
         INTS("s", "-1, 2") "y = Reshape(float[2,3] x, s)", INTS("s", "0, 1, -1") "y = Reshape(float[2,3] x, s)",
@@ -393,10 +398,12 @@ LOWERED(unsqueeze, "Unsqueeze", 1, "x axes?", "to View. ONNX Unsqueeze-1, -11, -
 LOWERED(identity, "Identity", 1, "x", "the input itself. ONNX Identity-1", "y = Identity(float[2,3] x)",
         "y = Identity(float[1] x)")
 CASES(onnx_transpose, "y = Transpose(float[2,3,4] x)", "y = Transpose<perm = [1,0]>(float[1,5] x)")
+/* clang-format off */
 static const inv_op_def onnx_transpose_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Transpose", .since = 1, .in = "x", .out = "y",
     .infer = transpose_infer, .lower = transpose_lower, .cases = onnx_transpose_cases,
     .doc = "axes permuted; a View where only extents of 1 move. ONNX Transpose-1"};
+/* clang-format on */
 LOWERED(expand, "Expand", 8, "x shape", "to BroadcastTo. ONNX Expand-8",
         INTS("s", "4, 1, 3") "y = Expand(float[2,1] x, s)", INTS("s", "1") "y = Expand(float[2,3] x, s)")
 LOWERED(tile, "Tile", 6, "x repeats", "to View, BroadcastTo, View. ONNX Tile-6",
@@ -408,6 +415,8 @@ LOWERED(space_to_depth, "SpaceToDepth", 1, "x", "to View, Transpose, View. ONNX 
         "y = SpaceToDepth<blocksize = 2, mode = \"CRD\">(float[1,2,4,6] x)",
         "y = SpaceToDepth<blocksize = 2>(float[1,2,4,6] x)", "y = SpaceToDepth<blocksize = 1>(float[1,2,1,1] x)")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_move[] = {
     &view_row,    &transpose_row, &broadcast_row,      &reshape_row, &flatten_row, &squeeze_row,        &unsqueeze_row,
     &identity_row, &onnx_transpose_row, &expand_row,   &tile_row,    &depth_to_space_row, &space_to_depth_row, NULL};
+/* clang-format on */

@@ -2,8 +2,8 @@
  * Pad, all opsets: by a constant to PadRange (slice.c), in the other modes to Gather. */
 #include <string.h>
 
-#include "ops/move/slice.h"
 #include "ops/base/util.h"
+#include "ops/move/slice.h"
 
 /* Source index of position i of a padded axis that mirrors, repeats its edge, or wraps. */
 static int64_t pad_source(const char *mode, int64_t i, int64_t d)
@@ -91,6 +91,7 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
+/* clang-format off */
 const inv_op_def inv__op_pad = {
     .size = sizeof inv__op_pad, .domain = "", .name = "Pad", .since = 2, .in = "x pads? value? axes?", .out = "y",
     .infer = inv__infer_lowered, .lower = pad_lower,
@@ -100,3 +101,4 @@ const inv_op_def inv__op_pad = {
                                    INTS("p", "1, 2") INTS("a", "0") "y = Pad<mode = \"edge\">(float[1,3] x, p, , a)",
                                    NULL},
     .doc = "constant to PadRange, other modes to Gather. ONNX Pad-2, -11, -13, -18, -19"};
+/* clang-format on */

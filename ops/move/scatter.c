@@ -106,15 +106,15 @@ static inv_status places_infer(inv_graph *g, inv_node *n)
     const inv_shape data = data_shape(n, inv__in_shape(g, n, 0)), *index = inv__in_shape(g, n, 1);
     const char *why = geometry(n, inv__in_shape(g, n, 0), index, &p);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    if (p.along)
-        parts = *index;
+    if (p.along) parts = *index;
     else if (!parts_shape(&data, index, (int)inv_attr_int(n, "batch_dims", 0) + p.q, &parts))
         return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
     INV_TRY(inv__need_size(g, n, &parts));
     if ((back && !inv_shape_equal(&parts, inv__in_shape(g, n, 0))) ||
         (scatter && inv__has_in(n, 2) && !inv_shape_equal(&parts, inv__in_shape(g, n, 2))))
-        return inv_node_fail(g, n, INV_E_SHAPE, "updates must have the shape of indices, without its last axis, and of "
-                                                "the axes of data that indices do not reach");
+        return inv_node_fail(g, n, INV_E_SHAPE,
+                             "updates must have the shape of indices, without its last axis, and of "
+                             "the axes of data that indices do not reach");
     if (scatter && inv__has_in(n, 2) && inv__in_dtype(g, n, 2) != t)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "updates must be of the type of data");
     if (!back) inv__set_out(g, n, 0, t, scatter ? &data : &parts);
@@ -132,31 +132,31 @@ static size_t places_workspace(const inv_graph *g, const inv_node *n)
 }
 
 /* --- ScatterNDN, GatherNDGrad --- */
-#define JOIN_AS(T, expr)                                                                                              \
-    do {                                                                                                              \
-        T *to = (T *)out->data + (at * p->block + first);                                                             \
-        const T *from = (const T *)u + (i * p->block + first);                                                        \
-        for (int64_t j = 0; j < count; j++) {                                                                         \
-            const T a = to[j], b = from[j];                                                                           \
-            to[j] = (T)(expr);                                                                                        \
-        }                                                                                                             \
+#define JOIN_AS(T, expr)                                       \
+    do {                                                       \
+        T *to = (T *)out->data + (at * p->block + first);      \
+        const T *from = (const T *)u + (i * p->block + first); \
+        for (int64_t j = 0; j < count; j++) {                  \
+            const T a = to[j], b = from[j];                    \
+            to[j] = (T)(expr);                                 \
+        }                                                      \
     } while (0)
-#define JOIN_REAL(T)                                                                                                  \
-    switch (how) {                                                                                                    \
-    case INV_JOIN_MUL: JOIN_AS(T, a * b); break;                                                                      \
-    case INV_JOIN_MAX: JOIN_AS(T, b > a || b != b ? b : a); break;                                                    \
-    case INV_JOIN_MIN: JOIN_AS(T, b < a || b != b ? b : a); break;                                                    \
-    default: JOIN_AS(T, a + b);                                                                                       \
+#define JOIN_REAL(T)                                               \
+    switch (how) {                                                 \
+    case INV_JOIN_MUL: JOIN_AS(T, a *b); break;                    \
+    case INV_JOIN_MAX: JOIN_AS(T, b > a || b != b ? b : a); break; \
+    case INV_JOIN_MIN: JOIN_AS(T, b < a || b != b ? b : a); break; \
+    default: JOIN_AS(T, a + b);                                    \
     }
-#define JOIN_INT(T, U)                                                                                                \
-    switch (how) {                                                                                                    \
-    case INV_JOIN_MUL: JOIN_AS(T, (U)a * (U)b); break;                                                                \
-    case INV_JOIN_MAX: JOIN_AS(T, b > a ? b : a); break;                                                              \
-    case INV_JOIN_MIN: JOIN_AS(T, b < a ? b : a); break;                                                              \
-    default: JOIN_AS(T, (U)a + (U)b);                                                                                 \
+#define JOIN_INT(T, U)                                   \
+    switch (how) {                                       \
+    case INV_JOIN_MUL: JOIN_AS(T, (U)a *(U)b); break;    \
+    case INV_JOIN_MAX: JOIN_AS(T, b > a ? b : a); break; \
+    case INV_JOIN_MIN: JOIN_AS(T, b < a ? b : a); break; \
+    default: JOIN_AS(T, (U)a + (U)b);                    \
     }
-static void join_part(const inv_places *p, const inv_tensor *out, inv_joining how, const void *u, int64_t i,
-                      int64_t at, int64_t first, int64_t count)
+static void join_part(const inv_places *p, const inv_tensor *out, inv_joining how, const void *u, int64_t i, int64_t at,
+                      int64_t first, int64_t count)
 {
     switch (out->dtype) {
     case INV_F64: JOIN_REAL(double) break;
@@ -167,8 +167,7 @@ static void join_part(const inv_places *p, const inv_tensor *out, inv_joining ho
 }
 
 /* Threads share the columns, so that the order is the same however many there are. */
-static void join_parts(const inv_places *p, const inv_tensor *out, const int64_t *index, const void *u,
-                       inv_joining how)
+static void join_parts(const inv_places *p, const inv_tensor *out, const int64_t *index, const void *u, inv_joining how)
 {
     const int64_t pieces = (p->block + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel for schedule(static) if (p->count * p->block > INV_OMP_MIN && pieces > 1)
@@ -206,7 +205,7 @@ static inv_status scatter_run(const inv_call *c)
     if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     if (out->n == 0) return INV_OK;
     if (back && c->gpu) {
-        INV_GPU(c->gpu, fill)(c->gpu, out->n, esize, out->data, 0);
+        INV_GPU(c->gpu, fill, out->n, esize, out->data, 0);
     } else if (back) {
         memset(out->data, 0, nbytes);
     } else if (out->data != c->in[0].data) {
@@ -218,8 +217,8 @@ static inv_status scatter_run(const inv_call *c)
     if (!c->gpu) return put_parts(&p, out, c->in[1].data, u, how);
     if (c->ws == NULL || c->ws_nbytes < (how == INV_JOIN_LAST ? inv__places_workspace(&p) : inv__join_workspace(&p)))
         return INV_E_INTERNAL;
-    if (how == INV_JOIN_LAST) INV_GPU(c->gpu, scatter)(c->gpu, &p, esize, out->data, c->in[1].data, u, c->ws);
-    else INV_GPU(c->gpu, scatter_join)(c->gpu, &p, how, out->dtype, out->data, c->in[1].data, u, c->ws);
+    if (how == INV_JOIN_LAST) INV_GPU(c->gpu, scatter, &p, esize, out->data, c->in[1].data, u, c->ws);
+    else INV_GPU(c->gpu, scatter_join, &p, how, out->dtype, out->data, c->in[1].data, u, c->ws);
     return INV_OK;
 }
 
@@ -320,8 +319,8 @@ static inv_status gather_run(const inv_call *c)
     if (c->out[0].n == 0) return INV_OK;
     if (only_last && c->ws_nbytes < inv__places_workspace(&p)) return INV_E_INTERNAL;
     if (c->gpu) {
-        INV_GPU(c->gpu, gather_places)
-        (c->gpu, &p, esize, c->out[0].data, c->in[0].data, c->in[1].data, only_last ? c->ws : NULL);
+        INV_GPU(c->gpu, gather_places, &p, esize, c->out[0].data, c->in[0].data, c->in[1].data,
+                only_last ? c->ws : NULL);
         return INV_OK;
     }
     const int64_t *index = c->in[1].data;
@@ -410,11 +409,12 @@ static inv_status gather_elements_lower(inv_graph *g, const inv_node *n, inv_id 
 static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(inv__need(g, n, 2));
-    out[0] = inv_emit1(g, "GatherNDN", 2, n->in,
-                       INV_ATTRS(inv_attr_of_int("batch_dims", inv_attr_int(n, "batch_dims", 0))));
+    out[0] =
+        inv_emit1(g, "GatherNDN", 2, n->in, INV_ATTRS(inv_attr_of_int("batch_dims", inv_attr_int(n, "batch_dims", 0))));
     return inv__done(g);
 }
 
+/* clang-format off */
 /* --- rows --- */
 static const char *const scatter_cases[] = {
     "y = ScatterNDN(float[4,3] x,int64[3,1]{2,-4,2},float[3,3] u)",
@@ -502,12 +502,14 @@ static const inv_op_def onnx_gather_row = {
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "data indices updates",           \
         .out = "output", .infer = inv__infer_lowered, .lower = scatter_elements_lower, .cases = id##_cases,           \
         .doc = text};
+/* clang-format on */
 SCATTER_ELEMENTS(scatter_elements, "ScatterElements", 11, "to ScatterNDN. ONNX ScatterElements-11, -13, -16, -18")
 SCATTER_ELEMENTS(old_scatter, "Scatter", 9, "to ScatterNDN. ONNX Scatter-9, -11")
 
 static const char *const gather_elements_cases[] = {
     "y = GatherElements<axis = -2>(float[2,3,4] x,int64[2,1,4]{1,0,2,-1,0,0,1,2})",
     "y = GatherElements(float[3,2] x,int32[2,2]{2,0,1,1})", NULL};
+/* clang-format off */
 static const inv_op_def gather_elements_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "GatherElements", .since = 11, .in = "data indices",
     .out = "output", .infer = inv__infer_lowered, .lower = gather_elements_lower, .cases = gather_elements_cases,
@@ -516,3 +518,4 @@ static const inv_op_def gather_elements_row = {
 const inv_op_def *const inv_ops_scatter[] = {
     &scatter_row,      &scatter_grad_row, &gather_row,           &gather_grad_row, &onnx_scatter_row,
     &onnx_gather_row,  &old_scatter_row,  &scatter_elements_row, &gather_elements_row, NULL};
+/* clang-format on */

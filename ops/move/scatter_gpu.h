@@ -48,10 +48,7 @@ INV_HD int64_t inv__place(const inv_places *p, const int64_t *index, int64_t i)
 
 /* Scratch memory of scatter and gather_last: an entry per part of data; and of scatter_join. */
 static inline size_t inv__places_workspace(const inv_places *p) { return (size_t)p->parts * sizeof(uint32_t); }
-static inline size_t inv__join_workspace(const inv_places *p)
-{
-    return inv__group_workspace(p->count, p->block);
-}
+static inline size_t inv__join_workspace(const inv_places *p) { return inv__group_workspace(p->count, p->block); }
 
 #ifdef __cplusplus
 extern "C" {

@@ -163,12 +163,9 @@ static inv_status range_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (bytes == NULL) return INV_E_NOMEM;
     for (int64_t i = 0; i < count; i++) {
         const double x = v[0] + (double)i * v[2];
-        if (t == INV_F64)
-            ((double *)(void *)bytes)[i] = x;
-        else if (t == INV_F32)
-            ((float *)(void *)bytes)[i] = (float)x;
-        else
-            inv__put_int(bytes, t, i, (int64_t)x);
+        if (t == INV_F64) ((double *)(void *)bytes)[i] = x;
+        else if (t == INV_F32) ((float *)(void *)bytes)[i] = (float)x;
+        else inv__put_int(bytes, t, i, (int64_t)x);
     }
     out[0] = inv_graph_const(g, t, &s, bytes);
     return inv__done(g);
@@ -389,11 +386,13 @@ static inv_status concat_from_sequence_lower(inv_graph *g, const inv_node *n, in
 
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
+/* clang-format off */
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 #define INT(name, v) name " = Constant<value_int = " v ">()\n"
 
@@ -412,12 +411,14 @@ LOWERED(range, "Range", 11, "start limit delta", "start + i delta, a constant. O
         INT("a", "3") INT("b", "0") INT("c", "-1") "y = Range(a, b, c)")
 
 CASES(sequence, "q = SequenceOf(float[2] a, float[2] b)", "q = SequenceOf(float[1] a)")
+/* clang-format off */
 /* Never folded (INV_OP_RANDOM): the node must stay to be found. It has no kernel and is pruned after lowering. */
 static const inv_op_def sequence_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SequenceOf", .since = 1, .in = "first? rest*",
     .out = "y", .flags = INV_OP_NO_GRAD | INV_OP_RANDOM, .infer = sequence_infer,
     .flops = inv__flops_none, .cases = sequence_cases,
     .doc = "stands for a sequence of tensors, or an optional, while lowering"};
+/* clang-format on */
 LOWERED(sequence_construct, "SequenceConstruct", 11, "x*", "ONNX SequenceConstruct-11",
         INT("i", "0") "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceAt(q, i)",
         INT("i", "-1") "q = SequenceConstruct(float[1] a)\ny = SequenceAt(q, i)")

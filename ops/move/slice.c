@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Movement of parts of tensors: SliceRange (Slice), Concat, SplitSizes (Split), PadRange. Gather is in gather.c.
  * Canonical forms carry all numbers as attributes, one entry per axis. Gradients read shapes only. */
+#include "ops/move/slice.h"
 #include "ops/base/families.h"
 #include "ops/base/strided_copy.h"
-#include "ops/move/slice.h"
 
 /* --- SliceRange<starts,steps,sizes>(x): out[i] = x[starts + i steps] --- */
 static const int64_t *ints_per_axis(const inv_graph *g, const inv_node *n, const char *name, int rank, inv_status *s)
@@ -92,9 +92,10 @@ static inv_status slice_grad(inv_grad *b)
     const inv_attr *starts = inv_attr_find(n, "starts"), *steps = inv_attr_find(n, "steps");
     if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__in_shape(b->g, n, 0);
-    inv_grad_set(b, 0, in.rank == 0 ? inv_GO(b, 0)
-                                    : inv_emit1(b->g, "SliceRangeGrad", INV_IN(inv_GO(b, 0)),
-                                                INV_ATTRS(inv__attr_of_shape("shape", &in), *starts, *steps)));
+    inv_grad_set(b, 0,
+                 in.rank == 0 ? inv_GO(b, 0)
+                              : inv_emit1(b->g, "SliceRangeGrad", INV_IN(inv_GO(b, 0)),
+                                          INV_ATTRS(inv__attr_of_shape("shape", &in), *starts, *steps)));
     return inv__grad_done(b);
 }
 
@@ -132,7 +133,7 @@ static inv_status fill_gpu(const inv_gpu *gpu, const inv_tensor *t, double value
     const size_t esize = inv_dtype_size(t->dtype);
     if (esize == 0 || esize > 8) return INV_E_UNSUPPORTED_TYPE;
     fill(&element, value);
-    INV_GPU(gpu, fill)(gpu, t->n, esize, t->data, one[0]);
+    INV_GPU(gpu, fill, t->n, esize, t->data, one[0]);
     return INV_OK;
 }
 
@@ -160,9 +161,10 @@ static inv_status place_grad(inv_grad *b)
     if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__in_shape(b->g, n, 0);
     const inv_attr steps = given ? *given : inv_attr_of_ints("steps", (size_t)in.rank, ones);
-    inv_grad_set(b, 0, in.rank == 0 ? inv_GO(b, 0)
-                                    : inv_emit1(b->g, "SliceRange", INV_IN(inv_GO(b, 0)),
-                                                INV_ATTRS(*starts, steps, inv__attr_of_shape("sizes", &in))));
+    inv_grad_set(b, 0,
+                 in.rank == 0 ? inv_GO(b, 0)
+                              : inv_emit1(b->g, "SliceRange", INV_IN(inv_GO(b, 0)),
+                                          INV_ATTRS(*starts, steps, inv__attr_of_shape("sizes", &in))));
     return inv__grad_done(b);
 }
 
@@ -270,8 +272,14 @@ static inv_status concat_infer(inv_graph *g, inv_node *n)
 static inv_status onnx_concat_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    INV_TRY(concat_infer(g, &(inv_node){.op = n->op, .op_type = n->op_type, .name = n->name, .domain = n->domain,
-                                        .in = n->in, .nin = n->nin, .attr = n->attr, .nattr = n->nattr}));
+    INV_TRY(concat_infer(g, &(inv_node){.op = n->op,
+                                        .op_type = n->op_type,
+                                        .name = n->name,
+                                        .domain = n->domain,
+                                        .in = n->in,
+                                        .nin = n->nin,
+                                        .attr = n->attr,
+                                        .nattr = n->nattr}));
     INV_TRY(concat_axis(g, n, &axis));
     out[0] = n->nin == 1 ? n->in[0] : inv_emit1(g, "Concat", n->nin, n->in, INV_ATTRS(inv_attr_of_int("axis", axis)));
     return inv__done(g);
@@ -328,10 +336,8 @@ static inv_status concat_grad(inv_grad *b)
                             INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("sizes", n->nin, sizes)));
     if (split == INV_NONE) return inv__grad_done(b);
     for (uint32_t i = 0; i < inv_nod(b->g, split)->nout; i++) {
-        if (inv_wants(b, i))
-            inv_grad_set(b, i, inv_nod(b->g, split)->out[i]);
-        else
-            inv_nod(b->g, split)->out[i] = INV_NONE;
+        if (inv_wants(b, i)) inv_grad_set(b, i, inv_nod(b->g, split)->out[i]);
+        else inv_nod(b->g, split)->out[i] = INV_NONE;
     }
     return inv__grad_done(b);
 }
@@ -380,8 +386,8 @@ static inv_status split_run(const inv_call *c)
     const int rank = c->in[0].shape.rank;
     const int64_t given = inv_attr_int(c->node, "axis", 0);
     const int axis = (int)(given < 0 ? given + rank : given);
-    const size_t whole = row_nbytes(&c->in[0], axis), inner = inv_dtype_size(c->in[0].dtype) *
-                                                              (size_t)inv__prod(&c->in[0].shape, axis + 1, rank);
+    const size_t whole = row_nbytes(&c->in[0], axis),
+                 inner = inv_dtype_size(c->in[0].dtype) * (size_t)inv__prod(&c->in[0].shape, axis + 1, rank);
     const int64_t rows = inv__prod(&c->in[0].shape, 0, axis);
     size_t count, at = 0;
     const int64_t *sizes = inv_attr_ints(c->node, "sizes", &count);
@@ -435,10 +441,11 @@ static inv_status split_grad(inv_grad *b)
     }
     if (have == 0) return INV_OK;
     if (have == 1 && nout > 1) {
-        inv_grad_set(b, 0, inv_emit1(g, "SliceRangeGrad", INV_IN(b->out_grad[one]),
-                                     INV_ATTRS(inv__attr_of_shape("shape", &in),
-                                               inv_attr_of_ints("starts", (size_t)in.rank, starts),
-                                               inv_attr_of_ints("steps", (size_t)in.rank, steps))));
+        inv_grad_set(
+            b, 0,
+            inv_emit1(g, "SliceRangeGrad", INV_IN(b->out_grad[one]),
+                      INV_ATTRS(inv__attr_of_shape("shape", &in), inv_attr_of_ints("starts", (size_t)in.rank, starts),
+                                inv_attr_of_ints("steps", (size_t)in.rank, steps))));
         return inv__grad_done(b);
     }
     inv_id *parts = INV_ARENA_NEW(&g->arena, inv_id, nout);
@@ -504,6 +511,7 @@ static inv_status onnx_split_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
+/* clang-format off */
 #define CANONICAL(id, op, ins, outs, how, gradient, kernel, bits, shown, text, ...)                                   \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
@@ -515,6 +523,7 @@ static inv_status onnx_split_lower(inv_graph *g, const inv_node *n, inv_id *out)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = outs, .flags = bits,  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
 CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_run, 0, slice_part,
@@ -555,5 +564,7 @@ LOWERED(onnx_split, "Split", 1, "x split?", "y*", INV_OP_VARIADIC_OUT, "to Split
         "a, b = Split<axis = 1, split = [1,3]>(float[2,4] x)",
         INTS("s", "1, 3") "a, b = Split<axis = -1>(float[2,4] x, s)", "a, b = Split<axis = 1>(float[2,4] x)",
         "a, b = Split<axis = 1, num_outputs = 2>(float[2,3] x)")
+/* clang-format off */
 const inv_op_def *const inv_ops_slice[] = {&slice_row, &slice_back_row, &pad_range_row, &concat_row, &split_row,
                                            &onnx_slice_row, &onnx_concat_row, &onnx_split_row, &inv__op_pad, NULL};
+/* clang-format on */

@@ -13,12 +13,12 @@
 
 #include "core/node.h"
 #include "ops/base/families.h"
-#include "ops/norm/batchnorm_gpu.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/norm/batchnorm_gpu.h"
 
-#define BLOCK 16         /* channels of one task */
-#define LEAST_ROWS 256   /* of one task, where the channels come last */
+#define BLOCK 16       /* channels of one task */
+#define LEAST_ROWS 256 /* of one task, where the channels come last */
 #define MOST_PARTS 64
 #define TASK_ELEMS 16384 /* of a task that sums nothing */
 
@@ -127,13 +127,11 @@ static inv_status stats_run(const inv_call *c)
     void *mean = c->out[0].data, *var = c->nout > 1 ? c->out[1].data : NULL;
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
-        INV_GPU(c->gpu, batch_stats)(c->gpu, &f, c->in[0].dtype, c->in[0].data, c->ws, mean, var);
+        INV_GPU(c->gpu, batch_stats, &f, c->in[0].dtype, c->in[0].data, c->ws, mean, var);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32)
-        batch_stats_f32(&l, c->in[0].data, c->ws, mean, var);
-    else
-        batch_stats_f64(&l, c->in[0].data, c->ws, mean, var);
+    if (c->in[0].dtype == INV_F32) batch_stats_f32(&l, c->in[0].data, c->ws, mean, var);
+    else batch_stats_f64(&l, c->in[0].data, c->ws, mean, var);
     return INV_OK;
 }
 
@@ -170,16 +168,19 @@ static inv_status normalise(const inv_call *c, bool inverse)
     double eps = inv_attr_float(c->node, "epsilon", 1e-5);
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
-        const inv_norm a = {.dtype = c->in[0].dtype, .eps = eps, .inverse = inverse, .x = c->in[0].data,
-                            .scale = c->in[1].data, .bias = c->in[2].data, .mean = c->in[3].data,
+        const inv_norm a = {.dtype = c->in[0].dtype,
+                            .eps = eps,
+                            .inverse = inverse,
+                            .x = c->in[0].data,
+                            .scale = c->in[1].data,
+                            .bias = c->in[2].data,
+                            .mean = c->in[3].data,
                             .var = c->in[4].data};
-        INV_GPU(c->gpu, batch_norm)(c->gpu, &f, &a, c->out[0].data);
+        INV_GPU(c->gpu, batch_norm, &f, &a, c->out[0].data);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32)
-        normalise_f32(&l, eps, inverse, c->in, c->ws, c->out[0].data);
-    else
-        normalise_f64(&l, eps, inverse, c->in, c->ws, c->out[0].data);
+    if (c->in[0].dtype == INV_F32) normalise_f32(&l, eps, inverse, c->in, c->ws, c->out[0].data);
+    else normalise_f64(&l, eps, inverse, c->in, c->ws, c->out[0].data);
     return INV_OK;
 }
 
@@ -195,16 +196,19 @@ static inv_status grad_run(const inv_call *c)
     for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
-        const inv_norm a = {.dtype = c->in[0].dtype, .eps = eps, .training = training, .x = c->in[0].data,
-                            .gy = c->in[1].data, .scale = c->in[2].data, .mean = c->in[3].data,
+        const inv_norm a = {.dtype = c->in[0].dtype,
+                            .eps = eps,
+                            .training = training,
+                            .x = c->in[0].data,
+                            .gy = c->in[1].data,
+                            .scale = c->in[2].data,
+                            .mean = c->in[3].data,
                             .var = c->in[4].data};
-        INV_GPU(c->gpu, batch_norm_grad)(c->gpu, &f, &a, c->ws, out[0], out[1], out[2]);
+        INV_GPU(c->gpu, batch_norm_grad, &f, &a, c->ws, out[0], out[1], out[2]);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32)
-        batch_grad_f32(&l, training, eps, c->in, c->ws, out);
-    else
-        batch_grad_f64(&l, training, eps, c->in, c->ws, out);
+    if (c->in[0].dtype == INV_F32) batch_grad_f32(&l, training, eps, c->in, c->ws, out);
+    else batch_grad_f64(&l, training, eps, c->in, c->ws, out);
     return INV_OK;
 }
 
@@ -212,14 +216,12 @@ static inv_status mix_run(const inv_call *c)
 {
     double momentum = inv_attr_float(c->node, "momentum", 0.9);
     if (c->gpu) {
-        INV_GPU(c->gpu, running_mix)(c->gpu, c->in[0].dtype, c->in[0].n, momentum, c->in[0].data, c->in[1].data,
-                                     c->out[0].data);
+        INV_GPU(c->gpu, running_mix, c->in[0].dtype, c->in[0].n, momentum, c->in[0].data, c->in[1].data,
+                c->out[0].data);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32)
-        mix_f32(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
-    else
-        mix_f64(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
+    if (c->in[0].dtype == INV_F32) mix_f32(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
+    else mix_f64(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
     return INV_OK;
 }
 
@@ -341,6 +343,7 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 static const inv_op_def batch_stats_op = {
     .size = sizeof batch_stats_op, .domain = INV_IR, .name = "BatchStats", .since = 1, .in = "x", .out = "mean var",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .cpu = stats_run,
@@ -426,3 +429,4 @@ const inv_op_def *const inv_ops_norm[] = {
     &batch_stats_op, &apply_op, &grad_op, &inverse_op, &mix_op, &batch_norm_7, &batch_norm_14, &inv__op_softmax,
     &inv__op_log_softmax, &inv__op_softmax_12, &inv__op_log_softmax_12, &inv__op_softmax_grad,
     &inv__op_log_softmax_grad, NULL};
+/* clang-format on */

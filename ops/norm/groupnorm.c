@@ -8,10 +8,10 @@
  *
  * As in layer normalisation, arithmetic is in double, and the gradient computes mean and variance again. */
 #include "ops/base/families.h"
-#include "ops/gpu/copy_gpu.h"
-#include "ops/norm/layernorm_gpu.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/gpu/copy_gpu.h"
+#include "ops/norm/layernorm_gpu.h"
 
 typedef inv_groupnorm layout;
 
@@ -21,8 +21,12 @@ typedef inv_groupnorm layout;
 static layout layout_of(const inv_node *n, const inv_shape *x, inv_dtype t)
 {
     const int64_t groups = inv_attr_int(n, "groups", 1);
-    return (layout){.dtype = t, .eps = inv_attr_float(n, "epsilon", 1e-5), .images = x->dim[0], .groups = groups,
-                    .channels = x->dim[1] / groups, .area = inv__prod(x, 2, x->rank)};
+    return (layout){.dtype = t,
+                    .eps = inv_attr_float(n, "epsilon", 1e-5),
+                    .images = x->dim[0],
+                    .groups = groups,
+                    .channels = x->dim[1] / groups,
+                    .area = inv__prod(x, 2, x->rank)};
 }
 
 /* Operand 0 has channels that make up the groups; operands first..last-1 have an element per channel. */
@@ -70,12 +74,9 @@ static inv_status apply_run(const inv_call *c)
     l.x = c->in[0].data;
     l.scale = c->in[1].data;
     l.bias = c->in[2].data;
-    if (c->gpu)
-        INV_GPU(c->gpu, group_norm)(c->gpu, &l, c->out[0].data);
-    else if (l.dtype == INV_F32)
-        group_norm_f32(&l, l.x, l.scale, l.bias, c->out[0].data);
-    else
-        group_norm_f64(&l, l.x, l.scale, l.bias, c->out[0].data);
+    if (c->gpu) INV_GPU(c->gpu, group_norm, &l, c->out[0].data);
+    else if (l.dtype == INV_F32) group_norm_f32(&l, l.x, l.scale, l.bias, c->out[0].data);
+    else group_norm_f64(&l, l.x, l.scale, l.bias, c->out[0].data);
     return INV_OK;
 }
 
@@ -83,10 +84,8 @@ static void zero(const inv_call *c, const inv_tensor *t)
 {
     const size_t each = inv_dtype_size(t->dtype);
     if (t->data == NULL || t->n == 0) return;
-    if (c->gpu)
-        INV_GPU(c->gpu, fill)(c->gpu, t->n, each, t->data, 0);
-    else
-        memset(t->data, 0, (size_t)t->n * each);
+    if (c->gpu) INV_GPU(c->gpu, fill, t->n, each, t->data, 0);
+    else memset(t->data, 0, (size_t)t->n * each);
 }
 
 static inv_status grad_run(const inv_call *c)
@@ -101,12 +100,10 @@ static inv_status grad_run(const inv_call *c)
     l.x = c->in[0].data;
     l.gy = c->in[1].data;
     l.scale = c->in[2].data;
-    if (c->gpu)
-        INV_GPU(c->gpu, group_norm_grad)(c->gpu, &l, c->ws, out[0], out[1], out[2]);
+    if (c->gpu) INV_GPU(c->gpu, group_norm_grad, &l, c->ws, out[0], out[1], out[2]);
     else if (l.dtype == INV_F32)
         group_norm_grad_f32(&l, l.x, l.gy, l.scale, c->ws, (float *const[]){out[0], out[1], out[2]});
-    else
-        group_norm_grad_f64(&l, l.x, l.gy, l.scale, c->ws, (double *const[]){out[0], out[1], out[2]});
+    else group_norm_grad_f64(&l, l.x, l.gy, l.scale, c->ws, (double *const[]){out[0], out[1], out[2]});
     return INV_OK;
 }
 
@@ -144,9 +141,9 @@ static inv_status apply_grad(inv_grad *b)
 
 static inv_status emit_groups(inv_graph *g, const inv_node *n, int64_t groups, inv_id scale, inv_id bias, inv_id *out)
 {
-    out[0] = inv_emit1(g, "GroupNormApply", INV_IN(n->in[0], scale, bias),
-                       INV_ATTRS(inv_attr_of_int("groups", groups),
-                                 inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
+    out[0] = inv_emit1(
+        g, "GroupNormApply", INV_IN(n->in[0], scale, bias),
+        INV_ATTRS(inv_attr_of_int("groups", groups), inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
     return inv__done(g);
 }
 
@@ -189,6 +186,7 @@ static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return emit_groups(g, n, groups, scale, bias, out);
 }
 
+/* clang-format off */
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "GroupNormApply", .since = 1, .in = "x scale bias", .out = "y",
     .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
@@ -237,6 +235,7 @@ static const inv_op_def group_norm_21 = {
     .cases = (const char *const[]){
         "y = GroupNormalization<num_groups = 2>(float[2,4,3,2] x, float[4] scale, float[4] bias)", NULL},
     .doc = "to GroupNormApply. ONNX GroupNormalization-21"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_groupnorm[] = {&apply_op,      &grad_op,       &instance_norm,
                                                &group_norm_18, &group_norm_21, NULL};

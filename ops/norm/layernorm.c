@@ -12,10 +12,10 @@
  * mean and variance again: they cost one pass over a row that is read anyway, and stored they would be a tensor per
  * layer. */
 #include "ops/base/families.h"
-#include "ops/onednn/dnnl.h"
-#include "ops/norm/layernorm_gpu.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/norm/layernorm_gpu.h"
+#include "ops/onednn/dnnl.h"
 
 #define TILE 16    /* rows whose statistics are at hand together */
 #define COLUMNS 64 /* elements of a row whose sums over rows are */
@@ -73,10 +73,7 @@ static bool library_serves(const inv_node *n, inv_dtype t, const inv_dnnl_op *o)
 }
 
 /* The extents of a row. */
-static inv_shape row_shape(const inv_shape *x, int axis)
-{
-    return inv_shape_of(x->rank - axis, x->dim + axis);
-}
+static inv_shape row_shape(const inv_shape *x, int axis) { return inv_shape_of(x->rank - axis, x->dim + axis); }
 
 /* On the device, a column is reduced over all rows. */
 static inv_fold fold_of(const layout *l)
@@ -128,9 +125,15 @@ static inv_status apply_run(const inv_call *c)
     const void *bias = c->nin > 2 ? c->in[2].data : NULL;
     if (c->in[0].n == 0) return INV_OK;
     if (c->gpu) {
-        const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .rms = l.rms,
-                                 .x = c->in[0].data, .scale = c->in[1].data, .bias = bias};
-        INV_GPU(c->gpu, layer_norm)(c->gpu, &a, c->out[0].data);
+        const inv_layernorm a = {.dtype = c->in[0].dtype,
+                                 .eps = eps,
+                                 .rows = l.rows,
+                                 .len = l.len,
+                                 .rms = l.rms,
+                                 .x = c->in[0].data,
+                                 .scale = c->in[1].data,
+                                 .bias = bias};
+        INV_GPU(c->gpu, layer_norm, &a, c->out[0].data);
         return INV_OK;
     }
     const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
@@ -157,8 +160,8 @@ static inv_status library_grad(const inv_call *c, const inv_dnnl_op *o)
         mean[i] = (float)m;
         var[i] = (float)(row_squares_f32(x + i * o->lanes, o->lanes, m) / (double)o->lanes);
     }
-    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, c->in[2].data, mean, var,
-                                               c->out[0].data, c->out[1].data, c->out[2].data};
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data,  c->in[2].data,  mean,
+                                               var,           c->out[0].data, c->out[1].data, c->out[2].data};
     return inv__dnnl_run(o, operands, (char *)c->ws + moments_nbytes(o));
 }
 
@@ -171,9 +174,15 @@ static inv_status grad_run(const inv_call *c)
     for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
     if (c->gpu) {
         const inv_fold f = fold_of(&l);
-        const inv_layernorm a = {.dtype = c->in[0].dtype, .eps = eps, .rows = l.rows, .len = l.len, .rms = l.rms,
-                                 .x = x, .gy = gy, .scale = scale};
-        INV_GPU(c->gpu, layer_norm_grad)(c->gpu, &a, &f, c->ws, out[0], out[1], out[2]);
+        const inv_layernorm a = {.dtype = c->in[0].dtype,
+                                 .eps = eps,
+                                 .rows = l.rows,
+                                 .len = l.len,
+                                 .rms = l.rms,
+                                 .x = x,
+                                 .gy = gy,
+                                 .scale = scale};
+        INV_GPU(c->gpu, layer_norm_grad, &a, &f, c->ws, out[0], out[1], out[2]);
         return INV_OK;
     }
     const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
@@ -220,9 +229,9 @@ static inv_status apply_grad(inv_grad *b)
     const bool rms = strncmp(n->op_type, "Rms", 3) == 0;
     const double eps = inv_attr_float(n, "epsilon", 1e-5);
     const int64_t axis = inv_attr_int(n, "axis", -1);
-    const inv_id grad = inv_emit(g, rms ? "RmsNormGrad" : "LayerNormGrad", rms ? 2 : 3,
-                                 INV_IN(inv_I(b, 0), gy, inv_I(b, 1)),
-                                 INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_float("epsilon", eps)));
+    const inv_id grad =
+        inv_emit(g, rms ? "RmsNormGrad" : "LayerNormGrad", rms ? 2 : 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1)),
+                 INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_float("epsilon", eps)));
     if (grad == INV_NONE) return inv__grad_done(b);
     for (uint32_t i = 0; i < (rms ? 2u : 3u); i++) {
         if (i < nin && inv_I(b, i) != INV_NONE && inv_wants(b, i)) {
@@ -319,12 +328,13 @@ static inv_status rms_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape row = row_shape(&x, axis);
     inv_id scale;
     INV_TRY(as_row(g, n, 1, &row, &scale));
-    out[0] = inv_emit1(g, "RmsNormApply", INV_IN(n->in[0], scale),
-                       INV_ATTRS(inv_attr_of_int("axis", axis),
-                                 inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
+    out[0] = inv_emit1(
+        g, "RmsNormApply", INV_IN(n->in[0], scale),
+        INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
     return inv__done(g);
 }
 
+/* clang-format off */
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "LayerNormApply", .since = 1, .in = "x scale bias?", .out = "y",
     .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
@@ -395,6 +405,7 @@ static const inv_op_def rms_norm_23 = {
         "y = RMSNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
         "y = RMSNormalization<axis = 0>(float[2,3] x, float scale)", NULL},
     .doc = "to RmsNormApply. ONNX RMSNormalization-23"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_layernorm[] = {&apply_op,    &grad_op,       &rms_apply_op, &rms_grad_op,
                                                &rms_norm_23, &layer_norm_17, NULL};

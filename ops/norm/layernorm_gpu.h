@@ -10,7 +10,7 @@ typedef struct inv_layernorm {
     inv_dtype dtype;
     double eps;
     int64_t rows, len;
-    bool rms; /* 0 in place of the mean */
+    bool rms;                          /* 0 in place of the mean */
     const void *x, *gy, *scale, *bias; /* bias may be NULL */
 } inv_layernorm;
 

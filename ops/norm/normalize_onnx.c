@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Normalisations of ONNX that lower to other operators: MeanVarianceNormalization, LpNormalization, LRN, Hardmax. */
-#include "ops/base/families.h"
 #include "ops/base/emit.h"
+#include "ops/base/families.h"
 
 static inv_id emit_axes(inv_graph *g, const char *op, inv_id x, size_t n, const int64_t *axes)
 {
@@ -53,11 +53,11 @@ static inv_status mvn_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (moved == INV_NONE) return inv__done(g);
     inv_shape row = inv_shape_scalar();
     for (int i = kept; i < x.rank; i++) row.dim[row.rank++] = inv__shape(g, moved)->dim[i];
-    const inv_id one = inv_emit1(g, "BroadcastTo", INV_IN(inv__number(g, moved, 1)),
-                                 INV_ATTRS(inv__attr_of_shape("shape", &row)));
-    const inv_id y = inv_emit1(g, "LayerNormApply", INV_IN(moved, one),
-                               INV_ATTRS(inv_attr_of_int("axis", kept),
-                                         inv_attr_of_float("epsilon", MVN_EPSILON * MVN_EPSILON)));
+    const inv_id one =
+        inv_emit1(g, "BroadcastTo", INV_IN(inv__number(g, moved, 1)), INV_ATTRS(inv__attr_of_shape("shape", &row)));
+    const inv_id y =
+        inv_emit1(g, "LayerNormApply", INV_IN(moved, one),
+                  INV_ATTRS(inv_attr_of_int("axis", kept), inv_attr_of_float("epsilon", MVN_EPSILON * MVN_EPSILON)));
     out[0] = inv__emit_transpose(g, y, x.rank, back);
     return inv__done(g);
 }
@@ -92,10 +92,10 @@ static inv_status lrn_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape planes = inv_shape_of(4, (int64_t[]){s.dim[0], 1, s.dim[1], inv__prod(&s, 2, s.rank)});
     const int64_t kernel[2] = {size, 1}, pads[4] = {(size - 1) / 2, 0, size / 2, 0};
     const inv_id x = n->in[0], square = inv__emit_view(g, inv__pair(g, "Mul", x, x), &planes);
-    const inv_id mean = inv_emit1(g, "AveragePoolN", INV_IN(square),
-                                  INV_ATTRS(inv_attr_of_ints("kernel_shape", 2, kernel),
-                                            inv_attr_of_ints("pads", 4, pads),
-                                            inv_attr_of_int("count_include_pad", 1)));
+    const inv_id mean =
+        inv_emit1(g, "AveragePoolN", INV_IN(square),
+                  INV_ATTRS(inv_attr_of_ints("kernel_shape", 2, kernel), inv_attr_of_ints("pads", 4, pads),
+                            inv_attr_of_int("count_include_pad", 1)));
     inv_id base = inv__pair(g, "Mul", inv__emit_view(g, mean, &s), inv__number(g, x, alpha));
     base = inv__pair(g, "Add", base, inv__number(g, x, inv_attr_float(n, "bias", 1)));
     const inv_id exponent = inv__number(g, x, beta);
@@ -133,11 +133,11 @@ static inv_status hardmax_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_id top = inv__pair(g, "Equal", x, emit_axes(g, "ReduceMaxAxes", x, 1, &one));
     const inv_id candidates = inv__choose(g, top, at, inv__number(g, n->in[0], (double)len));
     const inv_id first = inv__pair(g, "Equal", at, emit_axes(g, "ReduceMinAxes", candidates, 1, &one));
-    out[0] = inv__emit_view(g, inv__cast(g, first, t),
-                            &s);
+    out[0] = inv__emit_view(g, inv__cast(g, first, t), &s);
     return inv__done(g);
 }
 
+/* clang-format off */
 static const inv_op_def mvn = {
     .size = sizeof mvn, .domain = "", .name = "MeanVarianceNormalization", .since = 9, .in = "X", .out = "Y",
     .infer = inv__infer_lowered, .lower = mvn_lower,
@@ -173,5 +173,6 @@ static const inv_op_def hardmax_13 = {
     .cases = (const char *const[]){"y = Hardmax(float[2,5] x)", "y = Hardmax<axis = 1>(float[2,3,4] x)",
                                    "y = Hardmax<axis = 0>(float[1] x)", NULL},
     .doc = HARDMAX_DOC "13"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_normalize[] = {&mvn, &lp_norm, &lrn, &hardmax_12, &hardmax_13, NULL};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Softmax and LogSoftmax along one axis, with gradients from the output. Before opset 13 the axis meant: everything
  * from it on is one row; that form lowers to a view as a matrix. */
-#include "ops/base/float_math.h"
 #include "ops/norm/softmax.h"
+#include "ops/base/float_math.h"
 #include "ops/base/parallel.h"
-#include "ops/norm/softmax_gpu.h"
 #include "ops/base/util.h"
+#include "ops/norm/softmax_gpu.h"
 
 #define BLOCK 64
 #define V(f) FN(inv__##f)
@@ -43,12 +43,10 @@ static inv_status softmax_run(const inv_call *c)
     if (c->in[0].n == 0) return INV_OK;
     rows r = rows_of(&c->in[0].shape, c->node);
     if (c->gpu)
-        INV_GPU(c->gpu, softmax)(c->gpu, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, NULL,
-                                 c->in[0].data, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        softmax_f32(&r, log_form(c->node), c->in[0].data, c->out[0].data);
-    else
-        softmax_f64(&r, log_form(c->node), c->in[0].data, c->out[0].data);
+        INV_GPU(c->gpu, softmax, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, NULL, c->in[0].data,
+                c->out[0].data);
+    else if (c->in[0].dtype == INV_F32) softmax_f32(&r, log_form(c->node), c->in[0].data, c->out[0].data);
+    else softmax_f64(&r, log_form(c->node), c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -57,12 +55,11 @@ static inv_status softmax_grad_run(const inv_call *c)
     if (c->in[0].n == 0) return INV_OK;
     rows r = rows_of(&c->in[0].shape, c->node);
     if (c->gpu)
-        INV_GPU(c->gpu, softmax)(c->gpu, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, c->in[0].data,
-                                 c->in[1].data, c->out[0].data);
+        INV_GPU(c->gpu, softmax, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, c->in[0].data,
+                c->in[1].data, c->out[0].data);
     else if (c->in[0].dtype == INV_F32)
         softmax_grad_f32(&r, log_form(c->node), c->in[0].data, c->in[1].data, c->out[0].data);
-    else
-        softmax_grad_f64(&r, log_form(c->node), c->in[0].data, c->in[1].data, c->out[0].data);
+    else softmax_grad_f64(&r, log_form(c->node), c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -93,6 +90,7 @@ static inv_status softmax_12_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 const inv_op_def inv__op_softmax = {
     .size = sizeof inv__op_softmax, .domain = "", .name = "Softmax", .since = 13, .in = "input", .out = "output",
     .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .cpu = softmax_run,
@@ -139,3 +137,4 @@ const inv_op_def inv__op_log_softmax_grad = {
     .flops = softmax_flops,
     .cases = (const char *const[]){"gx = LogSoftmaxGrad<axis = 1>(float[2,4,3] gy, float[2,4,3] y)", NULL},
     .doc = "gy - exp(y) sum gy"};
+/* clang-format on */

@@ -166,9 +166,9 @@ static dnnl_status_t norm(const inv_dnnl_op *o, const shapes *s, const_dnnl_prim
     if (hint)
         return dnnl_layer_normalization_backward_primitive_desc_create(out, engine, dnnl_backward, s->x, s->x, s->x,
                                                                        s->column, o->eps, norm_flags(o), hint, a);
-    return dnnl_layer_normalization_forward_primitive_desc_create(
-        out, engine, grad ? dnnl_forward_training : dnnl_forward_inference, s->x, s->x, s->column, o->eps,
-        norm_flags(o), a);
+    return dnnl_layer_normalization_forward_primitive_desc_create(out, engine,
+                                                                  grad ? dnnl_forward_training : dnnl_forward_inference,
+                                                                  s->x, s->x, s->column, o->eps, norm_flags(o), a);
 }
 #else
 static dnnl_status_t pool(const inv_dnnl_op *o, const shapes *s, const_dnnl_primitive_desc_t hint,
@@ -205,6 +205,7 @@ typedef struct operand {
     enum { WHOLE, POOLED, PER_LANE, PER_ROW, TAPS } shape;
 } operand;
 
+/* clang-format off */
 static const struct kind {
     bool is_grad, is_pool;
     int n;
@@ -221,6 +222,7 @@ static const struct kind {
                                   {{DNNL_ARG_SRC, WHOLE}, {DNNL_ARG_DIFF_DST, WHOLE}, {DNNL_ARG_SCALE, PER_LANE},
                                    {DNNL_ARG_MEAN, PER_ROW}, {DNNL_ARG_VARIANCE, PER_ROW}, {DNNL_ARG_DIFF_SRC, WHOLE},
                                    {DNNL_ARG_DIFF_SCALE, PER_LANE}, {DNNL_ARG_DIFF_SHIFT, PER_LANE}}}};
+/* clang-format on */
 
 #define SCRATCH INV_DNNL_OPERANDS
 #define MOST_AVERAGED 64
@@ -275,8 +277,10 @@ static bool is_compiled(const_dnnl_primitive_desc_t d)
 static dnnl_status_t finish(inv_dnnl_entry *e, const inv_dnnl_op *o, const shapes *s, const_dnnl_primitive_desc_t d)
 {
     const struct kind *k = &kinds[o->kind];
-    const inv_dnnl_ref of[] = {[WHOLE] = INV_DNNL_REF(s->x), [POOLED] = INV_DNNL_REF(s->y),
-                               [PER_LANE] = INV_DNNL_REF(s->row), [PER_ROW] = INV_DNNL_REF(s->column),
+    const inv_dnnl_ref of[] = {[WHOLE] = INV_DNNL_REF(s->x),
+                               [POOLED] = INV_DNNL_REF(s->y),
+                               [PER_LANE] = INV_DNNL_REF(s->row),
+                               [PER_ROW] = INV_DNNL_REF(s->column),
                                [TAPS] = dnnl_primitive_desc_query_md(d, dnnl_query_workspace_md, 0)};
     dnnl_status_t r = dnnl_primitive_create(&e->run[0], d);
     for (int i = 0; i < k->n && r == dnnl_success; i++) r = inv__dnnl_memory(e, i, of[k->operand[i].shape], false);
@@ -296,8 +300,8 @@ static bool taps_agree(const inv_dnnl_op *o, const_dnnl_primitive_desc_t d)
     for (int i = 0; i < o->w.sd; i++) y[2 + i] = o->w.out[3 - o->w.sd + i];
     memset(&bytes, 0, sizeof bytes);
     if (inv__dnnl_describe(&bytes, 2 + o->w.sd, y, dnnl_u8, last[o->w.sd - 1]) != dnnl_success) return false;
-    const bool same = dnnl_memory_desc_equal(dnnl_primitive_desc_query_md(d, dnnl_query_workspace_md, 0),
-                                             INV_DNNL_REF(bytes));
+    const bool same =
+        dnnl_memory_desc_equal(dnnl_primitive_desc_query_md(d, dnnl_query_workspace_md, 0), INV_DNNL_REF(bytes));
     INV_DNNL_DROP(bytes);
     return same;
 }

@@ -19,7 +19,7 @@ enum { INV_DNNL_OPERANDS = 8 };
 /* Compared byte by byte: begin with inv__dnnl_op. */
 typedef struct inv_dnnl_op {
     int kind, threads;
-    int padded;         /* averages: elements of the pad count */
+    int padded; /* averages: elements of the pad count */
     int bias;
     float eps;
     int64_t rows, lanes; /* pooling: images, channels; else the matrix that is normalised by rows */

@@ -2,13 +2,13 @@
  * CumSum and CumProd along a constant axis. Real numbers are joined in double, integers wrap around.
  * Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
-#include "ops/reduce/cumulate_gpu.h"
 #include "ops/base/util.h"
+#include "ops/reduce/cumulate_gpu.h"
 
 #include "ops/reduce/cumulate_types.inc"
 
-#define PART 64          /* elements of a piece at least, */
-#define PIECES 65536     /* and pieces in all, on a device */
+#define PART 64      /* elements of a piece at least, */
+#define PIECES 65536 /* and pieces in all, on a device */
 
 static inv_cumulate cumulate_of(const inv_node *n, const inv_shape *s, bool product)
 {
@@ -51,7 +51,7 @@ static inv_status cumulate(const inv_call *call, bool product)
     void *y = call->out[0].data;
     if (call->out[0].n == 0) return INV_OK;
     if (call->gpu) {
-        INV_GPU(call->gpu, cumulate)(call->gpu, &c, call->in[0].dtype, x, y, call->ws);
+        INV_GPU(call->gpu, cumulate, &c, call->in[0].dtype, x, y, call->ws);
         return INV_OK;
     }
 #pragma omp parallel for schedule(static) if (call->out[0].n > INV_OMP_MIN)
@@ -86,7 +86,7 @@ static inv_status product_back_run(const inv_call *call)
     void *dx = call->out[0].data;
     if (call->out[0].n == 0) return INV_OK;
     if (call->gpu) {
-        INV_GPU(call->gpu, cumulate_product_grad)(call->gpu, &c, call->in[0].dtype, gy, x, dx);
+        INV_GPU(call->gpu, cumulate_product_grad, &c, call->in[0].dtype, gy, x, dx);
         return INV_OK;
     }
 #pragma omp parallel for schedule(static) if (call->out[0].n > INV_OMP_MIN)
@@ -111,7 +111,7 @@ static inv_status differences_run(const inv_call *call)
     void *x = call->out[0].data;
     if (call->out[0].n == 0) return INV_OK;
     if (call->gpu) {
-        INV_GPU(call->gpu, cumulate_differences)(call->gpu, &c, call->in[0].dtype, y, x);
+        INV_GPU(call->gpu, cumulate_differences, &c, call->in[0].dtype, y, x);
         return INV_OK;
     }
 #pragma omp parallel for schedule(static) if (call->out[0].n > INV_OMP_MIN)
@@ -183,18 +183,20 @@ static inv_status onnx_product_lower(inv_graph *g, const inv_node *n, inv_id *ou
 
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
-#define LINES(op)                                                                                                     \
-    "y = " op "<axis = 1>(float[2,3,2] x)", "y = " op "<axis = 0, exclusive = 1>(float[4,2] x)",                      \
-        "y = " op "<axis = 1, reverse = 1>(float[2,4] x)",                                                             \
-        "y = " op "<axis = 0, exclusive = 1, reverse = 1>(float[5] x)",                                               \
-        "y = " op "<axis = 0>(float[1] x)", "y = " op "<axis = 1>(float[2,0] x)",                                     \
-        "y = " op "<axis = 0>(int32[4,3] x)", "y = " op "<axis = 1, exclusive = 1>(int64[2,3] x)"
+#define LINES(op)                                                                                           \
+    "y = " op "<axis = 1>(float[2,3,2] x)", "y = " op "<axis = 0, exclusive = 1>(float[4,2] x)",            \
+        "y = " op "<axis = 1, reverse = 1>(float[2,4] x)",                                                  \
+        "y = " op "<axis = 0, exclusive = 1, reverse = 1>(float[5] x)", "y = " op "<axis = 0>(float[1] x)", \
+        "y = " op "<axis = 1>(float[2,0] x)", "y = " op "<axis = 0>(int32[4,3] x)",                         \
+        "y = " op "<axis = 1, exclusive = 1>(int64[2,3] x)"
+/* clang-format off */
 #define CANONICAL(id, op, ins, place, how, gradient, kernel, scratch, text)                                           \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = "y",                  \
         .inplace = place, .infer = how, .grad = gradient, .cpu = kernel,                                              \
         .work = inv__work_scalar, .cuda = kernel, .workspace = scratch,                                               \
         .flops = inv__flops_in, .cases = id##_cases, .doc = text};
+/* clang-format on */
 CASES(sum, LINES("CumSumAxis"), "y = CumSumAxis<axis = 0>(float[300,2] x)",
       "y = CumSumAxis<axis = 1, reverse = 1, exclusive = 1>(float[2,200] x)")
 CANONICAL(sum, "CumSumAxis", "x", 0, cumulate_infer, sum_grad, sum_run, cumulate_workspace,
@@ -211,14 +213,18 @@ CASES(differences, "y = CumSumInverse<axis = 1>(float[2,3,2] x)",
 CANONICAL(differences, "CumSumInverse", "y", 0, differences_infer, NULL, differences_run, NULL,
           "the x of y = CumSumAxis(x), not exclusive: differences of neighbours")
 
+/* clang-format off */
 #define LOWERED(id, op, opset, text)                                                                                  \
     CASES(id, "a = Constant<value_int = -1>()\ny = " op "(float[2,3] x, a)",                                          \
           "a = Constant<value_ints = [0]>()\ny = " op "<exclusive = 1, reverse = 1>(float[2,3] x, a)")                \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x axis", .out = "y",             \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 LOWERED(onnx_sum, "CumSum", 11, "to CumSumAxis; the axis must be constant. ONNX CumSum-11, -14")
 LOWERED(onnx_product, "CumProd", 26, "to CumProdAxis; the axis must be constant. ONNX CumProd-26")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_cumulate[] = {&sum_row,         &product_row,      &product_back_row,
                                               &differences_row, &onnx_sum_row, &onnx_product_row, NULL};
+/* clang-format on */

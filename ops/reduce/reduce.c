@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>,
  * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
-#include "ops/elementwise/bits.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
-#include "ops/reduce/reduce_gpu.h"
 #include "ops/base/util.h"
+#include "ops/elementwise/bits.h"
+#include "ops/reduce/reduce_gpu.h"
 
 #define REDUCE_CHUNK 4096 /* of the reduced index space, per partial result */
 #define REDUCE_WIDTH 64   /* neighbouring results computed together */
 #define REDUCE_LANES 8
 #define FOLD_BLOCKS 768 /* of threads: about what fills a large device */
-#define FOLD_LEAST 16    /* elements per thread, below which shares do not pay */
+#define FOLD_LEAST 16   /* elements per thread, below which shares do not pay */
 
 typedef enum reduce_kind { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD } reduce_kind;
 
@@ -140,11 +140,13 @@ static inv_status reduce_ints(const inv_call *c, const reduce_plan *p, reduce_ki
 
 static inv_status run_gpu(const inv_call *c, const bool *gone, reduce_kind kind, double scale)
 {
-    static const inv_fold_kind fold[] = {[REDUCE_SUM] = INV_FOLD_SUM, [REDUCE_MEAN] = INV_FOLD_SUM,
-                                         [REDUCE_MAX] = INV_FOLD_MAX, [REDUCE_MIN] = INV_FOLD_MIN,
+    static const inv_fold_kind fold[] = {[REDUCE_SUM] = INV_FOLD_SUM,
+                                         [REDUCE_MEAN] = INV_FOLD_SUM,
+                                         [REDUCE_MAX] = INV_FOLD_MAX,
+                                         [REDUCE_MIN] = INV_FOLD_MIN,
                                          [REDUCE_PROD] = INV_FOLD_PROD};
     const inv_fold f = inv__fold_of(&c->in[0].shape, gone);
-    INV_GPU(c->gpu, reduce)(c->gpu, &f, fold[kind], c->in[0].dtype, scale, c->in[0].data, c->ws, c->out[0].data);
+    INV_GPU(c->gpu, reduce, &f, fold[kind], c->in[0].dtype, scale, c->in[0].data, c->ws, c->out[0].data);
     return INV_OK;
 }
 
@@ -154,12 +156,9 @@ static inv_status run(const inv_call *c, const bool *gone, reduce_kind kind)
     const double scale = kind == REDUCE_MEAN ? 1.0 / (double)p.n : 1.0;
     if (c->out[0].data == NULL || c->out[0].n == 0) return INV_OK;
     if (c->gpu) return run_gpu(c, gone, kind, scale);
-    if (c->in[0].dtype == INV_F32)
-        reduce_f32(c, &p, kind, scale);
-    else if (c->in[0].dtype == INV_F64)
-        reduce_f64(c, &p, kind, scale);
-    else
-        return reduce_ints(c, &p, kind);
+    if (c->in[0].dtype == INV_F32) reduce_f32(c, &p, kind, scale);
+    else if (c->in[0].dtype == INV_F64) reduce_f64(c, &p, kind, scale);
+    else return reduce_ints(c, &p, kind);
     return INV_OK;
 }
 
@@ -374,15 +373,15 @@ static inv_id emit_reduce(inv_graph *g, const char *op, inv_id v, const bool *go
 static inv_id unary(inv_graph *g, const char *op, inv_id v) { return inv_emit1(g, op, INV_IN(v), INV_NOATTR); }
 static inv_id square(inv_graph *g, inv_id v) { return inv_emit1(g, "Mul", INV_IN(v, v), INV_NOATTR); }
 
-#define LOWER(id, ...)                                                                                                \
-    static inv_status id##_lower(inv_graph *g, const inv_node *n, inv_id *out)                                        \
-    {                                                                                                                 \
-        bool gone[INV_MAX_RANK] = {false};                                                                            \
-        INV_TRY(onnx_axes(g, n, gone));                                                                               \
-        const bool keep = inv_attr_int(n, "keepdims", 1) != 0;                                                        \
-        const inv_id x = n->in[0];                                                                                    \
-        out[0] = __VA_ARGS__;                                                                                         \
-        return inv__done(g);                                                                                          \
+#define LOWER(id, ...)                                                         \
+    static inv_status id##_lower(inv_graph *g, const inv_node *n, inv_id *out) \
+    {                                                                          \
+        bool gone[INV_MAX_RANK] = {false};                                     \
+        INV_TRY(onnx_axes(g, n, gone));                                        \
+        const bool keep = inv_attr_int(n, "keepdims", 1) != 0;                 \
+        const inv_id x = n->in[0];                                             \
+        out[0] = __VA_ARGS__;                                                  \
+        return inv__done(g);                                                   \
     }
 LOWER(reduce_sum, emit_reduce(g, "ReduceSumAxes", x, gone, keep))
 LOWER(reduce_mean, emit_reduce(g, "ReduceMeanAxes", x, gone, keep))
@@ -420,6 +419,7 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
 
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
+/* clang-format off */
 #define AXES_ROW(id, op, gradient, text)                                                                            \
     CASES(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)",                                                 \
           "y = " op "<axes = [0,2], keepdims = 0>(float[2,3,4] x)",                                                 \
@@ -440,6 +440,7 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
                                         .flops = inv__flops_in,                                                     \
                                         .cases = id##_cases,                                                        \
                                         .doc = text};
+/* clang-format on */
 AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes")
 AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes")
 AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the gradient")
@@ -450,6 +451,7 @@ CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(
       "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)", "y = SumTo<shape = [1]>(float[1,1] x)",
       "y = SumTo<shape = [1,3]>(float[0,3] x)", "y = SumTo<shape = [1,3,1,2,1]>(float[2,3,4,2,5] x)",
       "y = SumTo<shape = [2]>(float[2100,2] x)")
+/* clang-format off */
 static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .domain = INV_IR,
                                       .name = "SumTo",
@@ -465,7 +467,9 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .flops = inv__flops_in,
                                       .cases = sum_to_cases,
                                       .doc = "sum down to a shape that broadcasts to that of x"};
+/* clang-format on */
 CASES(detach, "y = Detach(float[2,3] x)", "y = Detach(float[1] x)")
+/* clang-format off */
 static const inv_op_def detach_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Detach", .since = 1, .in = "x", .out = "y",
     .flags = INV_OP_VIEW | INV_OP_NO_GRAD, .infer = inv__infer_same, .flops = inv__flops_none, .cases = detach_cases,
@@ -476,9 +480,10 @@ static const inv_op_def detach_row = {
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
-#define ONNX_ROW(id, op, text)                                                                                        \
-    LOWERED(id, op, 1, "x axes?", text ". ONNX " op "-1, -11, -13, -18", "y = " op "(float[2,3] x)",                  \
-            "y = " op "<axes = [-1], keepdims = 0>(float[2,3] x)",                                                    \
+/* clang-format on */
+#define ONNX_ROW(id, op, text)                                                                       \
+    LOWERED(id, op, 1, "x axes?", text ". ONNX " op "-1, -11, -13, -18", "y = " op "(float[2,3] x)", \
+            "y = " op "<axes = [-1], keepdims = 0>(float[2,3] x)",                                   \
             "a = Constant<value_ints = [0]>()\ny = " op "(float[2,3,4] x, a)", "y = " op "(float[1] x)")
 ONNX_ROW(reduce_sum, "ReduceSum", "sum over axes")
 ONNX_ROW(reduce_mean, "ReduceMean", "mean over axes")
@@ -495,8 +500,10 @@ LOWERED(reduce_log_sum, "ReduceLogSum", 1, "x axes?", "ln of the sum. ONNX Reduc
 LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "mean over space. ONNX GlobalAveragePool-1",
         "y = GlobalAveragePool(float[2,3,4,5] x)", "y = GlobalAveragePool(float[1,2,1] x)")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_reduce[] = {
     &sum_row,        &mean_row,       &max_row,        &min_row,         &prod_row,          &sum_to_row,
     &detach_row,   &reduce_sum_row, &reduce_mean_row, &reduce_max_row,    &reduce_min_row,
     &reduce_prod_row, &reduce_sum_square_row, &reduce_l1_row, &reduce_l2_row, &reduce_log_sum_exp_row,
     &reduce_log_sum_row, &global_average_pool_row, NULL};
+/* clang-format on */

@@ -20,13 +20,13 @@ typedef struct inv_fold_axes {
 typedef struct inv_fold {
     inv_fold_axes kept, gone;
     int64_t nout, n;
-    int64_t part;       /* elements of every share but the last */
-    int parts;          /* shares */
-    int width, depth;   /* powers of two */
-    int bits;           /* depth = 1 << bits */
-    bool columns;       /* neighbouring threads have neighbouring results, else neighbouring elements */
-    bool direct;        /* gone has at most two axes; the rest serves a step to a thread's next element: */
-    int skip, wrap;     /* columns, taken from the last axis of `wrap` columns */
+    int64_t part;        /* elements of every share but the last */
+    int parts;           /* shares */
+    int width, depth;    /* powers of two */
+    int bits;            /* depth = 1 << bits */
+    bool columns;        /* neighbouring threads have neighbouring results, else neighbouring elements */
+    bool direct;         /* gone has at most two axes; the rest serves a step to a thread's next element: */
+    int skip, wrap;      /* columns, taken from the last axis of `wrap` columns */
     int64_t ahead, jump; /* offset, and what to add to it on wrapping */
 } inv_fold;
 

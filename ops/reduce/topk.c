@@ -2,8 +2,8 @@
  * TopKN: the k largest or smallest along an axis and where they are. TopK, ArgMax and ArgMin lower to it. NaN counts as
  * larger than all numbers. Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
-#include "ops/reduce/topk_gpu.h"
 #include "ops/base/util.h"
+#include "ops/reduce/topk_gpu.h"
 
 static inv_topk topk_of(const inv_node *n, const inv_shape *s, inv_dtype t)
 {
@@ -104,7 +104,7 @@ static inv_status topk_run(const inv_call *c)
     const char *x = c->in[0].data;
     if (p.rows * p.inner == 0 || p.k == 0) return INV_OK;
     if (c->gpu) {
-        INV_GPU(c->gpu, topk)(c->gpu, &p, x, values, indices, c->ws);
+        INV_GPU(c->gpu, topk, &p, x, values, indices, c->ws);
         return INV_OK;
     }
     if (indices == NULL) indices = c->ws;
@@ -127,8 +127,9 @@ static inv_status topk_grad(inv_grad *b)
     if (inv_GO(b, 0) == INV_NONE || !inv_wants(b, 0)) return INV_OK;
     const inv_shape s = *inv__in_shape(b->g, n, 0);
     const int64_t axis = inv_attr_int(n, "axis", 0);
-    inv_grad_set(b, 0, inv_emit1(b->g, "GatherNDGrad", INV_IN(inv_GO(b, 0), inv_O(b, 1)),
-                                 INV_ATTRS(inv_attr_of_int("axis", axis), inv__attr_of_shape("shape", &s))));
+    inv_grad_set(b, 0,
+                 inv_emit1(b->g, "GatherNDGrad", INV_IN(inv_GO(b, 0), inv_O(b, 1)),
+                           INV_ATTRS(inv_attr_of_int("axis", axis), inv__attr_of_shape("shape", &s))));
     return inv__grad_done(b);
 }
 
@@ -181,6 +182,7 @@ static inv_status arg_lower(inv_graph *g, const inv_node *n, bool largest, inv_i
 static inv_status argmax_lower(inv_graph *g, const inv_node *n, inv_id *out) { return arg_lower(g, n, true, out); }
 static inv_status argmin_lower(inv_graph *g, const inv_node *n, inv_id *out) { return arg_lower(g, n, false, out); }
 
+/* clang-format off */
 /* --- rows --- */
 static const char *const topk_cases[] = {
     "v, i = TopKN<axis = 1, k = 2>(float[2,5] x)",
@@ -215,6 +217,7 @@ static const inv_op_def onnx_topk_row = {
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = 1, .in = "data", .out = "reduced",             \
         .flags = INV_OP_NO_GRAD, .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases,               \
         .doc = text ". ONNX " op "-1, -11, -12, -13"};
+/* clang-format on */
 ARG_ROW(argmax, "ArgMax", "where the largest is; to TopKN")
 ARG_ROW(argmin, "ArgMin", "where the smallest is; to TopKN")
 

@@ -48,7 +48,7 @@ static inv_status trilu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 /* --- Attention --- */
 typedef struct heads {
-    int64_t batch, q, kv; /* heads of queries, and of keys and values */
+    int64_t batch, q, kv;     /* heads of queries, and of keys and values */
     int64_t len, past, total; /* queries; keys before and with those given here */
     int64_t d, dv;
     int64_t band[2];
@@ -123,8 +123,9 @@ static inv_status operands(inv_graph *g, const inv_node *n, heads *h, inv_id v[3
     h->batch = q.dim[0], h->q = q.dim[1], h->len = q.dim[2], h->d = q.dim[3];
     h->kv = k.dim[1], h->total = k.dim[2], h->dv = w.dim[3];
     if (k.dim[0] != h->batch || w.dim[0] != h->batch || w.dim[1] != h->kv || w.dim[2] != h->total || k.dim[3] != h->d)
-        return inv_node_fail(g, n, INV_E_SHAPE, "Q, K and V do not go together: one batch, K and V of equal heads and "
-                                                "length, Q and K of equal head size are wanted");
+        return inv_node_fail(g, n, INV_E_SHAPE,
+                             "Q, K and V do not go together: one batch, K and V of equal heads and "
+                             "length, Q and K of equal head size are wanted");
     if (h->kv == 0 || h->q % h->kv != 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "%lld query heads are not a multiple of %lld key heads",
                              (long long)h->q, (long long)h->kv);
@@ -223,8 +224,8 @@ static inv_id emit_scores(inv_graph *g, const heads *h, inv_id q, inv_id k)
     q = inv__emit_view(g, q, &sq);
     k = inv__emit_view(g, k, &sk);
     if (q == INV_NONE || k == INV_NONE) return INV_NONE;
-    const inv_id s = inv_emit1(g, "MatMulT", INV_IN(q, k),
-                               INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
+    const inv_id s =
+        inv_emit1(g, "MatMulT", INV_IN(q, k), INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
     if (s == INV_NONE) return s;
     return inv__emit_view(g, emit_two(g, "Mul", s, inv_graph_const_real(g, inv_val(g, s)->dtype, h->scale)), &y);
 }
@@ -288,6 +289,7 @@ static inv_status attention_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 /* --- rows --- */
 static const inv_op_def trilu_14 = {
     .size = sizeof trilu_14, .domain = "", .name = "Trilu", .since = 14, .in = "input k?", .out = "output",
@@ -318,3 +320,4 @@ static const inv_op_def attention_23 = {
 
 const inv_op_def *const inv_ops_attention[] = {&trilu_14, &attention_23, &inv__op_attention_core,
                                                 &inv__op_attention_grad, NULL};
+/* clang-format on */

@@ -3,16 +3,16 @@
  * and computed again in backward from these two (Rabe and Staats 2021; Dao, Fu, Ermon, Rudra, Re 2022), which stay
  * apart: beside a maximum of -1e9, where all of a row is masked, the logarithm of the sum would be rounded away.
  * Which rows and columns share a tile is fixed, so results do not depend on the number of threads. */
-#include "ops/sequence/attention.h"
-#include "ops/sequence/attention_gpu.h"
 #include "ops/base/float_math.h"
-#include "ops/linear/gemm.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/linear/gemm.h"
+#include "ops/sequence/attention.h"
+#include "ops/sequence/attention_gpu.h"
 
 #define ROWS 64 /* of a tile */
 #define COLS 256
-#define LEAST_WORK 1e5 /* multiplications that are worth threads */
+#define LEAST_WORK 1e5         /* multiplications that are worth threads */
 #define FAR ((int64_t)1 << 48) /* no limit of a band */
 #define V(f) FN(inv__##f)
 
@@ -149,12 +149,9 @@ static inv_status attention_run(const inv_call *c)
     if (of_call(c, &a)) return INV_E_SHAPE;
     void *o = output(c, 0), *stats = output(c, 1);
     if (a.heads == 0 || a.rows == 0) return INV_OK;
-    if (c->gpu)
-        INV_GPU(c->gpu, attention)(c->gpu, &a, o, stats);
-    else if (a.dtype == INV_F32)
-        attention_f32(&a, c->ws, o, stats);
-    else
-        attention_f64(&a, c->ws, o, stats);
+    if (c->gpu) INV_GPU(c->gpu, attention, &a, o, stats);
+    else if (a.dtype == INV_F32) attention_f32(&a, c->ws, o, stats);
+    else attention_f64(&a, c->ws, o, stats);
     return INV_OK;
 }
 
@@ -162,15 +159,17 @@ static inv_status attention_grad_run(const inv_call *c)
 {
     inv_attention a;
     if (of_call(c, &a)) return INV_E_SHAPE;
-    const inv_attention_grad g = {.gy = c->in[0].data, .o = c->in[4].data, .stats = c->in[5].data,
-                                  .dq = output(c, 0), .dk = output(c, 1), .dv = output(c, 2), .ds = output(c, 3)};
+    const inv_attention_grad g = {.gy = c->in[0].data,
+                                  .o = c->in[4].data,
+                                  .stats = c->in[5].data,
+                                  .dq = output(c, 0),
+                                  .dk = output(c, 1),
+                                  .dv = output(c, 2),
+                                  .ds = output(c, 3)};
     if (a.heads == 0) return INV_OK;
-    if (c->gpu)
-        INV_GPU(c->gpu, attention_grad)(c->gpu, &a, &g, c->ws);
-    else if (a.dtype == INV_F32)
-        attention_grad_f32(&a, &g, c->ws);
-    else
-        attention_grad_f64(&a, &g, c->ws);
+    if (c->gpu) INV_GPU(c->gpu, attention_grad, &a, &g, c->ws);
+    else if (a.dtype == INV_F32) attention_grad_f32(&a, &g, c->ws);
+    else attention_grad_f64(&a, &g, c->ws);
     return INV_OK;
 }
 
@@ -211,9 +210,9 @@ static inv_status attention_grad(inv_grad *b)
     const inv_node *n = inv_nod(g, b->node);
     const inv_id mask = inv__has_in(n, 3) ? n->in[3] : INV_NONE;
     if (gy == INV_NONE) return INV_OK;
-    const inv_id grad = inv_emit(g, "AttentionGrad", 4,
-                                 INV_IN(gy, inv_I(b, 0), inv_I(b, 1), inv_I(b, 2), inv_O(b, 0), inv_O(b, 1), mask),
-                                 n->nattr, n->attr);
+    const inv_id grad =
+        inv_emit(g, "AttentionGrad", 4,
+                 INV_IN(gy, inv_I(b, 0), inv_I(b, 1), inv_I(b, 2), inv_O(b, 0), inv_O(b, 1), mask), n->nattr, n->attr);
     if (grad == INV_NONE) return inv__grad_done(b);
     for (uint32_t i = 0; i < 3; i++) {
         const inv_id v = take(g, grad, i, inv_wants(b, i));
@@ -225,6 +224,7 @@ static inv_status attention_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* clang-format off */
 const inv_op_def inv__op_attention_core = {
     .size = sizeof inv__op_attention_core, .domain = INV_IR, .name = "AttentionCore", .since = 1, .in = "q k v mask?",
     .out = "o stats", .infer = attention_infer, .grad = attention_grad, .cpu = attention_run,
@@ -259,3 +259,4 @@ const inv_op_def inv__op_attention_grad = {
         "float[4,1,3,5] k, float[4,1,5,2] v, float[4,2,6,2] o, float[4,2,6,2] scale_stats, "
         "float[4,1,6,1] mask)", NULL},
     .doc = "gradient of AttentionCore, scores computed again a tile at a time; dscores: of the mask, to be summed"};
+/* clang-format on */

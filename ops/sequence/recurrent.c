@@ -14,7 +14,7 @@ typedef struct layer {
     int64_t steps, batch, hidden, gates;
     int directions;
     bool reverse, batch_first, lstm, linear; /* linear: the reset gate of a GRU works on a product */
-    inv_id x, lengths, seen; /* seen: bool [steps, batch, 1], INV_NONE: all */
+    inv_id x, lengths, seen;                 /* seen: bool [steps, batch, 1], INV_NONE: all */
 } layer;
 
 static inv_status failed(const inv_graph *g) { return g->failed != INV_OK ? g->failed : INV_E_NOMEM; }
@@ -147,8 +147,8 @@ static inv_id emit_reads(const layer *y, int d, inv_id *rbias)
     const inv_id w = of_direction(y, W, d, 2, (int64_t[]){gh, in});
     *rbias = INV_NONE;
     if (w == INV_NONE) return INV_NONE;
-    const inv_id xw = inv_emit1(g, "MatMulT", INV_IN(y->x, w),
-                                INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
+    const inv_id xw =
+        inv_emit1(g, "MatMulT", INV_IN(y->x, w), INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
     if (!inv__has_in(y->n, B)) return xw;
     const int64_t both = 2 * gh;
     const inv_id b = of_direction(y, B, d, 1, &both), wb = part_of(g, b, 0, gh);
@@ -168,7 +168,7 @@ static inv_id emit_reads(const layer *y, int d, inv_id *rbias)
 static inv_status activation_attrs(const layer *y, int d, inv_attr *out, uint32_t *count)
 {
     static const char *const name[] = {"f", "g", "h"}, *const arg[2][3] = {{"f_alpha", "g_alpha", "h_alpha"},
-                                                                          {"f_beta", "g_beta", "h_beta"}};
+                                                                           {"f_beta", "g_beta", "h_beta"}};
     static const char *const values[2] = {"activation_alpha", "activation_beta"};
     const int per = y->lstm ? 3 : y->gates == 3 ? 2 : 1;
     const inv_attr *list = inv_attr_find(y->n, "activations");
@@ -197,8 +197,10 @@ static inv_status activation_attrs(const layer *y, int d, inv_attr *out, uint32_
 static inv_status emit_direction(const layer *y, int d, inv_id *hs, inv_id *cs)
 {
     inv_graph *g = y->g;
-    inv_attr attr[16] = {
-        inv_attr_of_string("cell", y->lstm ? "LSTM" : y->gates == 1 ? "RNN" : y->linear ? "GRULinear" : "GRU")};
+    inv_attr attr[16] = {inv_attr_of_string("cell", y->lstm         ? "LSTM"
+                                                    : y->gates == 1 ? "RNN"
+                                                    : y->linear     ? "GRULinear"
+                                                                    : "GRU")};
     uint32_t nattr = 1;
     const double clip = inv_attr_float(y->n, "clip", 0);
     const int64_t h = y->hidden, h3 = 3 * h;
@@ -212,8 +214,8 @@ static inv_status emit_direction(const layer *y, int d, inv_id *hs, inv_id *cs)
     const inv_id c0 = y->lstm ? first_state(y, INITIAL_C, d) : INV_NONE;
     const inv_id p = y->lstm && inv__has_in(y->n, P) ? of_direction(y, P, d, 1, &h3) : INV_NONE;
     if (xw == INV_NONE || r == INV_NONE || h0 == INV_NONE || (y->lstm && c0 == INV_NONE)) return failed(g);
-    const inv_id node = inv_emit(g, "Recurrent", y->lstm ? 2 : 1, INV_IN(xw, r, h0, c0, p, rbias, y->lengths), nattr,
-                                 attr);
+    const inv_id node =
+        inv_emit(g, "Recurrent", y->lstm ? 2 : 1, INV_IN(xw, r, h0, c0, p, rbias, y->lengths), nattr, attr);
     if (node == INV_NONE) return failed(g);
     *hs = inv_nod(g, node)->out[0];
     *cs = y->lstm ? inv_nod(g, node)->out[1] : INV_NONE;
@@ -232,8 +234,8 @@ static inv_id joined(const layer *y, const inv_id *v, bool all_steps)
         each[d] = inv__emit_view(g, v[d], &s);
         if (each[d] == INV_NONE) return INV_NONE;
     }
-    const inv_id all = y->directions == 1 ? each[0]
-                                          : inv_emit1(g, "Concat", 2, each, INV_ATTRS(inv_attr_of_int("axis", axis)));
+    const inv_id all =
+        y->directions == 1 ? each[0] : inv_emit1(g, "Concat", 2, each, INV_ATTRS(inv_attr_of_int("axis", axis)));
     if (!y->batch_first) return all;
     return all_steps ? inv__emit_transpose(g, all, 4, (int64_t[]){2, 0, 1, 3})
                      : inv__emit_transpose(g, all, 3, (int64_t[]){1, 0, 2});
@@ -245,10 +247,11 @@ static inv_id last_state(const layer *y, inv_id states, int d)
     const inv_shape s = inv_shape_of(2, (int64_t[]){y->batch, y->hidden});
     const int64_t start[] = {y->reverse || d == 1 ? 0 : y->steps - 1, 0, 0}, step[] = {1, 1, 1};
     const int64_t size[] = {1, y->batch, y->hidden};
-    return inv__emit_view(y->g, inv_emit1(y->g, "SliceRange", INV_IN(states),
-                                          INV_ATTRS(inv_attr_of_ints("starts", 3, start),
-                                                    inv_attr_of_ints("steps", 3, step),
-                                                    inv_attr_of_ints("sizes", 3, size))), &s);
+    return inv__emit_view(y->g,
+                          inv_emit1(y->g, "SliceRange", INV_IN(states),
+                                    INV_ATTRS(inv_attr_of_ints("starts", 3, start), inv_attr_of_ints("steps", 3, step),
+                                              inv_attr_of_ints("sizes", 3, size))),
+                          &s);
 }
 
 static inv_status recurrent_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -276,6 +279,7 @@ static inv_status recurrent_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 /* --- rows --- */
 static const inv_op_def rnn = {
     .size = sizeof rnn, .domain = "", .name = "RNN", .since = 1, .in = "X W R B? sequence_lens? initial_h?",
@@ -305,5 +309,6 @@ static const inv_op_def lstm = {
         "y, yh, yc = LSTM<hidden_size = 2, direction = \"bidirectional\", layout = 1>(float[2,3,3] x, float[2,8,3] w, "
         "float[2,8,2] r, float[2,16] b, int32[2] {3, 2}, float[2,2,2] h, float[2,2,2] c, float[2,6] p)", NULL},
     .doc = "long short-term memory; to Recurrent. ONNX LSTM-1 to -22"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_recurrent[] = {&rnn, &gru, &lstm, &inv__op_recurrent, &inv__op_recurrent_grad, NULL};

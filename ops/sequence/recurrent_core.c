@@ -3,12 +3,12 @@
  * product for all steps; here a step is the product with the recurrent weights and the cell. Where a gradient will ask
  * for them the gates of all steps are kept, in the place of what the cells have read of x; backward puts the gradients
  * of these reads in the place of the gates. The gradient of the weights is one product for all steps. */
-#include "ops/sequence/recurrent.h"
 #include "ops/base/float_math.h"
-#include "ops/linear/gemm.h"
 #include "ops/base/parallel.h"
-#include "ops/sequence/recurrent_gpu.h"
 #include "ops/base/util.h"
+#include "ops/linear/gemm.h"
+#include "ops/sequence/recurrent.h"
+#include "ops/sequence/recurrent_gpu.h"
 
 #define LANES 64
 #define LEAST_WORK 16384 /* gates that are worth threads */
@@ -91,9 +91,17 @@ static inv_status need_operands(inv_graph *g, const inv_node *n, inv_recurrent *
     const int64_t h = r->hidden;
     const inv_shape state = inv_shape_of(2, (int64_t[]){r->batch, h});
     const inv_shape states = inv_shape_of(3, (int64_t[]){r->steps, r->batch, h});
-    const inv_shape want[] = {*inv__in_shape(g, n, XW), inv_shape_of(2, (int64_t[]){r->gates * h, h}), state, state,
-                              inv_shape_of(1, (int64_t[]){3 * h}), inv_shape_of(1, &h), inv_shape_of(1, &r->batch),
-                              states, states, states, states};
+    const inv_shape want[] = {*inv__in_shape(g, n, XW),
+                              inv_shape_of(2, (int64_t[]){r->gates * h, h}),
+                              state,
+                              state,
+                              inv_shape_of(1, (int64_t[]){3 * h}),
+                              inv_shape_of(1, &h),
+                              inv_shape_of(1, &r->batch),
+                              states,
+                              states,
+                              states,
+                              states};
     for (uint32_t i = 0; i < n->nin; i++) {
         if (!inv__has_in(n, i)) continue;
         const inv_dtype t = i == LENS ? INV_I64 : inv__in_dtype(g, n, XW);
@@ -186,38 +194,42 @@ static inv_status product(const job *w, int64_t m, int64_t n, int64_t k, matrix 
     const inv_call *c = w->c;
     if (m == 0 || n == 0 || (k == 0 && add)) return INV_OK;
     if (c->gpu) {
-        const inv_gemm g = {.dtype = w->r.dtype, .ta = a.t, .tb = b.t, .add = add, .m = m, .n = n, .k = k, .lda = a.ld,
-                            .ldb = b.ld, .ldc = ldc, .batch = 1, .a = a.p, .b = b.p, .c = out};
+        const inv_gemm g = {.dtype = w->r.dtype,
+                            .ta = a.t,
+                            .tb = b.t,
+                            .add = add,
+                            .m = m,
+                            .n = n,
+                            .k = k,
+                            .lda = a.ld,
+                            .ldb = b.ld,
+                            .ldc = ldc,
+                            .batch = 1,
+                            .a = a.p,
+                            .b = b.p,
+                            .c = out};
         return c->gpu->gemm(c->gpu, &g, c->ws, (size_t)(w->scratch - (char *)c->ws));
     }
-    if (w->r.dtype == INV_F32)
-        inv__gemm_f32(a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
-    else
-        inv__gemm_f64(a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
+    if (w->r.dtype == INV_F32) inv__gemm_f32(a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
+    else inv__gemm_f64(a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
     return INV_OK;
 }
 
 static void cell(const job *w, const inv_cell *s)
 {
     if (w->state == 0) return;
-    if (w->c->gpu)
-        INV_GPU(w->c->gpu, cell)(w->c->gpu, &w->r, s);
-    else if (w->r.dtype == INV_F32)
-        cell_f32(&w->r, s);
-    else
-        cell_f64(&w->r, s);
+    if (w->c->gpu) INV_GPU(w->c->gpu, cell, &w->r, s);
+    else if (w->r.dtype == INV_F32) cell_f32(&w->r, s);
+    else cell_f64(&w->r, s);
 }
 
 static void column_sums(const job *w, int64_t rows, int64_t n, const void *a, int64_t lda, const void *b, bool add,
                         void *out)
 {
     const int64_t ldb = w->r.hidden;
-    if (w->c->gpu)
-        INV_GPU(w->c->gpu, column_sums)(w->c->gpu, w->r.dtype, rows, n, a, lda, b, ldb, add, out);
-    else if (w->r.dtype == INV_F32)
-        column_sums_f32(rows, n, a, lda, b, ldb, add, out);
-    else
-        column_sums_f64(rows, n, a, lda, b, ldb, add, out);
+    if (w->c->gpu) INV_GPU(w->c->gpu, column_sums, w->r.dtype, rows, n, a, lda, b, ldb, add, out);
+    else if (w->r.dtype == INV_F32) column_sums_f32(rows, n, a, lda, b, ldb, add, out);
+    else column_sums_f64(rows, n, a, lda, b, ldb, add, out);
 }
 
 /* Time of the step that is done s-th; state before it, from all states and the first one. */
@@ -240,8 +252,12 @@ static matrix weight(const job *w, int64_t k, bool t)
 static inv_cell step_of(const job *w, int part, int64_t s, const void *hs, const void *cs)
 {
     const int64_t t = time_of(w, s);
-    return (inv_cell){.part = part, .t = t, .lens = input(w, LENS), .h = before(w, hs, input(w, H0), s),
-                      .c = input(w, C0) ? before(w, cs, input(w, C0), s) : NULL, .p = input(w, PEEP),
+    return (inv_cell){.part = part,
+                      .t = t,
+                      .lens = input(w, LENS),
+                      .h = before(w, hs, input(w, H0), s),
+                      .c = input(w, C0) ? before(w, cs, input(w, C0), s) : NULL,
+                      .p = input(w, PEEP),
                       .rb = input(w, RBIAS)};
 }
 
@@ -344,8 +360,8 @@ static inv_status weight_grads(const job *w, const run runs[2], const char *rec)
                             at(w, dw, 2 * h * h), h));
     }
     if (dw && resets_state(w))
-        INV_TRY(product(w, h, h, w->r.steps * rows, (matrix){at(w, z, 2 * h), ld, true}, (matrix){rec, h, false},
-                        false, at(w, dw, 2 * h * h), h));
+        INV_TRY(product(w, h, h, w->r.steps * rows, (matrix){at(w, z, 2 * h), ld, true}, (matrix){rec, h, false}, false,
+                        at(w, dw, 2 * h * h), h));
     for (int i = 0; i < 2 && dp; i++) { /* input, output (of the new state), forget */
         const char *part = at(w, z, runs[i].t * w->wide);
         const void *now = at(w, input(w, CS), runs[i].t * w->state);
@@ -425,6 +441,7 @@ static inv_status recurrent_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* clang-format off */
 const inv_op_def inv__op_recurrent = {
     .size = sizeof inv__op_recurrent, .domain = INV_IR, .name = "Recurrent", .since = 1,
     .in = "xw R h0 c0? P? rb? lens?", .out = "hs cs? gates?", .inplace = 1 << XW, .inplace_out = GATES,
@@ -461,3 +478,4 @@ const inv_op_def inv__op_recurrent_grad = {
         "dxw, dr, dh = RecurrentGrad<cell = \"GRULinear\", reverse = 1>(float[3,2,9] gates, float[9,3] r, "
         "float[2,3] h, , , float[3] rb, , float[3,2,3] hs, , float[3,2,3] gh)", NULL},
     .doc = "gradient of Recurrent, from the gates and states of all steps"};
+/* clang-format on */

@@ -125,8 +125,8 @@ static inv_status rotary_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status swiglu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(inv__need(g, n, 2));
-    const inv_id gate = inv_emit1(g, "Swish", INV_IN(n->in[0]),
-                                  INV_ATTRS(inv_attr_of_float("alpha", inv_attr_float(n, "alpha", 1))));
+    const inv_id gate =
+        inv_emit1(g, "Swish", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_float("alpha", inv_attr_float(n, "alpha", 1))));
     out[0] = emit_two(g, "Mul", gate, n->in[1]);
     return inv__done(g);
 }
@@ -141,7 +141,8 @@ static inv_status causal_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
     const char *f = inv_attr_string(n, "activation", "none");
     const bool swish = strcmp(f, "silu") == 0 || strcmp(f, "swish") == 0;
     if (x.rank != 3 || w.rank != 3 || w.dim[0] != x.dim[1] || w.dim[1] != 1 || w.dim[2] < 1)
-        return inv_node_fail(g, n, INV_E_SHAPE, "input [batch, channels, length] and weight [channels, 1, k] are "
+        return inv_node_fail(g, n, INV_E_SHAPE,
+                             "input [batch, channels, length] and weight [channels, 1, k] are "
                              "wanted");
     if (!swish && strcmp(f, "none") != 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "activation \"%s\" is none of silu, swish, none", f);
@@ -222,8 +223,9 @@ static inv_id linear_step(inv_graph *g, const linear_attention *a, inv_id state,
         const inv_shape column = inv_shape_of(5, (int64_t[]){a->batch, a->kv, 1, inv__shape(g, decay)->dim[4], 1});
         y = emit_two(g, "Mul", y, inv__emit_view(g, decay, &column));
     }
-    if (a->delta) v = emit_two(g, "Mul", emit_two(g, "Sub", v, emit_product(g, k, false, y, false)),
-                               part_of(g, a->beta, 3, t, 1));
+    if (a->delta)
+        v = emit_two(g, "Mul", emit_two(g, "Sub", v, emit_product(g, k, false, y, false)),
+                     part_of(g, a->beta, 3, t, 1));
     return emit_two(g, "Add", y, emit_product(g, k, true, v, false));
 }
 
@@ -267,7 +269,8 @@ static inv_status flex_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_shape q = *inv__in_shape(g, n, 0);
     if (q.rank != 4) return inv_node_fail(g, n, INV_E_SHAPE, "Q needs four axes");
     if (inv_attr_find(n, "score_mod") || inv_attr_find(n, "prob_mod"))
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "score_mod and prob_mod are not supported; write the "
+        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
+                             "score_mod and prob_mod are not supported; write the "
                              "attention out as MatMul, Softmax and MatMul");
     const double scale = inv_attr_float(n, "scale", 1 / sqrt((double)q.dim[3]));
     const inv_id node = inv_emit(g, "AttentionCore", 2, INV_IN(n->in[0], n->in[1], n->in[2]),
@@ -276,6 +279,7 @@ static inv_status flex_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 /* --- rows --- */
 static const inv_op_def rotary_23 = {
     .size = sizeof rotary_23, .domain = "", .name = "RotaryEmbedding", .since = 23,
@@ -325,3 +329,4 @@ static const inv_op_def flex_1 = {
 
 const inv_op_def *const inv_ops_sequence[] = {&rotary_23, &swiglu_28, &causal_conv_27, &linear_attention_27, &flex_1,
                                               NULL};
+/* clang-format on */

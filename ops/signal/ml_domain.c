@@ -29,12 +29,14 @@ static inv_status binarizer_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 /* --- rows --- */
 #define LOWERED(id, op, ins, bits, text, ...)                                                                         \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "ai.onnx.ml", .name = op, .since = 1, .in = ins, .out = "Y",            \
         .flags = bits, .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 LOWERED(array_feature_extractor, "ArrayFeatureExtractor", "X Y", 0,
         "parts along the last axis by index; to Gather. ONNX-ML ArrayFeatureExtractor-1",
         "y = ai.onnx.ml.ArrayFeatureExtractor(float[2,3] x, int64[2]{2,0})",

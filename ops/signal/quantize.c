@@ -67,14 +67,18 @@ static inv_status spread(inv_graph *g, const inv_node *n, uint32_t i, const inv_
         return inv_node_fail(g, n, INV_E_SHAPE, "axis %lld is outside rank %d", (long long)axis, x->rank);
     const bool blocks = s.rank == x->rank && (block > 0 || s.rank > 1);
     if (!blocks && (s.rank != 1 || s.dim[0] != x->dim[axis]))
-        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be one number, one per entry of axis %lld, or one per "
-                             "block of it (block_size)", i, (long long)axis);
+        return inv_node_fail(g, n, INV_E_SHAPE,
+                             "input %u must be one number, one per entry of axis %lld, or one per "
+                             "block of it (block_size)",
+                             i, (long long)axis);
     to_shape.rank = x->rank;
     for (int d = 0; d < x->rank; d++) {
         const int64_t want = d != axis ? x->dim[d] : block > 0 ? (x->dim[d] + block - 1) / block : x->dim[d];
         if (blocks && s.dim[d] != want && s.dim[d] != 1)
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u has extent %lld at axis %d; with blocks of %lld it needs "
-                                 "%lld", i, (long long)s.dim[d], d, (long long)block, (long long)want);
+            return inv_node_fail(g, n, INV_E_SHAPE,
+                                 "input %u has extent %lld at axis %d; with blocks of %lld it needs "
+                                 "%lld",
+                                 i, (long long)s.dim[d], d, (long long)block, (long long)want);
         to_shape.dim[d] = d == axis ? s.dim[0] : 1;
     }
     if (!blocks) *out = inv__emit_view(g, *out, &to_shape);
@@ -297,6 +301,7 @@ static inv_status qlinear_conv_lower(inv_graph *g, const inv_node *n, inv_id *ou
     return qlinear_lower(g, n, true, out);
 }
 
+/* clang-format off */
 /* --- rows --- */
 #define ROW(id, op, opset, ins, outs, text, ...)                                                                      \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
@@ -316,6 +321,7 @@ static const inv_op_def quantize_row = {
     .out = "y", .flags = INV_OP_STRAIGHT, .infer = inv__infer_lowered, .lower = quantize_lower,
     .cases = quantize_cases,
     .doc = "round(x / scale) + zero_point, saturated; gradients pass straight through, if DequantizeLinear follows"};
+/* clang-format on */
 ROW(dequantize, "DequantizeLinear", 10, "x x_scale x_zero_point?", "y", "(x - zero_point) scale",
     "y = DequantizeLinear<axis = 1>(int8[2,3,2] x, float[3] s, int8[3] z)",
     "y = DequantizeLinear<axis = -2>(uint8[2,3] x, float[2] s)", "y = DequantizeLinear(int32[2,3] x, float s)",
@@ -331,6 +337,7 @@ ROW(conv_integer, "ConvInteger", 10, "x w x_zero_point? w_zero_point?", "y",
     "convolution of (x - x_zero_point) with (w - w_zero_point), exact; pads stand for x_zero_point",
     "y = ConvInteger<pads = [1,1,1,1]>(uint8[1,2,3,3] x, int8[2,2,2,2] w, uint8 xz, int8[2] wz)",
     "y = ConvInteger(int8[2,1,4] x, int8[1,1,3] w)")
+/* clang-format off */
 ROW(qlinear_matmul, "QLinearMatMul", 10,
     "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "y",
     "product of quantized matrices, quantized again",
@@ -338,6 +345,7 @@ ROW(qlinear_matmul, "QLinearMatMul", 10,
     "float scale_y, uint8 yz)",
     "y = QLinearMatMul(int8[2,2,3] a, float[2] scale_a, int8[2] az, int8[2,3,1] b, float[1] scale_b, int8[1] bz, "
     "float scale_y, int8 yz)")
+/* clang-format on */
 ROW(qlinear_conv, "QLinearConv", 10, "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "y",
     "convolution of quantized tensors, quantized again",
     "y = QLinearConv<pads = [1,1,1,1]>(uint8[1,2,3,3] x, float scale_x, uint8 xz, int8[3,2,2,2] w, float[3] scale_w, "
@@ -345,6 +353,8 @@ ROW(qlinear_conv, "QLinearConv", 10, "x x_scale x_zero_point w w_scale w_zero_po
     "y = QLinearConv(int8[1,1,4] x, float[1] scale_x, int8[1] xz, int8[1,1,3] w, float scale_w, int8 wz, "
     "float scale_y, int8 yz)")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_quantize[] = {&quantize_row,     &dequantize_row,     &dynamic_row,
                                               &matmul_integer_row, &conv_integer_row, &qlinear_matmul_row,
                                               &qlinear_conv_row, NULL};
+/* clang-format on */

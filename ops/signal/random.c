@@ -6,8 +6,8 @@
  * seed give the same numbers. RandomUniform, RandomNormal and their -Like forms lower to RandomDraw, Bernoulli to
  * RandomDraw and Less, Multinomial to Categorical. Sources: ONNX RandomUniform-1, -22 and so on. The numbers are not
  * those of other runtimes. */
-#include "ops/base/families.h"
 #include "ops/signal/random.h"
+#include "ops/base/families.h"
 #include "ops/base/util.h"
 
 static inv_random random_of(const inv_call *c, bool samples, const inv_shape *s)
@@ -44,7 +44,7 @@ static inv_status draw_run(const inv_call *c)
     const inv_random r = random_of(c, inv_attr_int(c->node, "samples", 0) != 0, &y->shape);
     const int64_t quads = (r.each + 3) / 4;
     if (c->gpu) {
-        INV_GPU(c->gpu, random)(c->gpu, y->dtype, &r, y->data);
+        INV_GPU(c->gpu, random, y->dtype, &r, y->data);
         return INV_OK;
     }
     const inv_step *s = c->step;
@@ -87,7 +87,7 @@ static inv_status categorical_run(const inv_call *c)
     const int64_t classes = x->shape.dim[1];
     int64_t *out = c->out[0].data;
     if (c->gpu) {
-        INV_GPU(c->gpu, categorical)(c->gpu, x->dtype, &r, classes, out, x->data);
+        INV_GPU(c->gpu, categorical, x->dtype, &r, classes, out, x->data);
         return INV_OK;
     }
     const inv_step *s = c->step;
@@ -186,6 +186,7 @@ CASES(draw, "y = RandomDraw<shape = [3,10], a = -2.0, b = 3.0, key = 7>()",
       "y = RandomDraw()")
 CASES(categorical, "y = Categorical<count = 5, key = 7>(float[3,6] x)",
       "y = Categorical<key = 8, seeded = 1>(float[1,1] x)", "y = Categorical<count = 2, key = 7>(float[0,3] x)")
+/* clang-format off */
 static const inv_op_def draw_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RandomDraw", .since = 1, .in = "", .out = "y",
     .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = draw_infer, .cpu = draw_run,
@@ -203,6 +204,7 @@ static const inv_op_def categorical_row = {
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
+/* clang-format on */
 LOWERED(uniform, "RandomUniform", 1, "", "uniform in [low, high)",
         "y = RandomUniform<shape = [2,3], low = -1.0, high = 2.0>()", "y = RandomUniform<shape = [1], seed = 3.0>()")
 LOWERED(normal, "RandomNormal", 1, "", "normal of given mean and scale",
@@ -211,11 +213,15 @@ LOWERED(uniform_like, "RandomUniformLike", 1, "input", "uniform in [low, high), 
         "y = RandomUniformLike(float[2,3] x)", "y = RandomUniformLike<dtype = 1, seed = 3.0>(int64[1] x)")
 LOWERED(normal_like, "RandomNormalLike", 1, "input", "normal, of the shape of another tensor",
         "y = RandomNormalLike<scale = 3.0>(float[2,3] x)", "y = RandomNormalLike<dtype = 1>(int64[1] x)")
+/* clang-format off */
 LOWERED(bernoulli, "Bernoulli", 15, "input", "1 with the given probability, else 0",
         "y = Bernoulli(float[2,3] x)", "y = Bernoulli<dtype = 9, seed = 3.0>(float[1] x)")
+/* clang-format on */
 LOWERED(multinomial, "Multinomial", 7, "input", "classes drawn by unnormalized log-probabilities",
         "y = Multinomial<sample_size = 3>(float[2,4] x)", "y = Multinomial<dtype = 7, seed = 3.0>(float[1,2] x)")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_random[] = {&draw_row,         &categorical_row, &uniform_row,   &normal_row,
                                             &uniform_like_row, &normal_like_row, &bernoulli_row, &multinomial_row,
                                             NULL};
+/* clang-format on */

@@ -14,11 +14,11 @@ typedef enum inv_draw { INV_DRAW_UNIFORM, INV_DRAW_NORMAL } inv_draw;
 
 /* What does not change from step to step. */
 typedef struct inv_random {
-    uint64_t key;  /* a hash of the output's name, or of the attribute `seed` */
-    bool seeded;   /* the step's seed does not count */
-    bool samples;  /* axis 0 are samples of the batch: numbered from the step's first one */
+    uint64_t key; /* a hash of the output's name, or of the attribute `seed` */
+    bool seeded;  /* the step's seed does not count */
+    bool samples; /* axis 0 are samples of the batch: numbered from the step's first one */
     inv_draw draw;
-    double a, b;   /* low and high, mean and scale */
+    double a, b; /* low and high, mean and scale */
     int64_t rows, each;
 } inv_random;
 
@@ -91,8 +91,7 @@ INV_HD int64_t inv__random_category(const inv_random *r, uint64_t seed, uint64_t
     double top = 0;
     uint32_t word[4] = {0, 0, 0, 0};
     for (int64_t k = 0; k < classes; k++) {
-        if (k % 4 == 0)
-            inv__random_words(r, seed, step, micro, row, (uint64_t)(e * ((classes + 3) / 4) + k / 4), word);
+        if (k % 4 == 0) inv__random_words(r, seed, step, micro, row, (uint64_t)(e * ((classes + 3) / 4) + k / 4), word);
         const double u = ((double)word[k % 4] + 0.5) * 0x1p-32;
         const double v = (t == INV_F64 ? ((const double *)x)[from + k] : (double)((const float *)x)[from + k]) -
                          inv__random_log(-inv__random_log(u));

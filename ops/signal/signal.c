@@ -42,7 +42,7 @@ typedef struct transform {
     int64_t length, n, k; /* period, inputs, outputs */
     int64_t in, out;      /* numbers per input and output: 1 real, 2 complex */
     double sign, factor;
-    bool half;            /* inputs stand for their mirror images, too */
+    bool half; /* inputs stand for their mirror images, too */
 } transform;
 
 /* What number `a` of input j gives to number `b` of output k. */
@@ -143,8 +143,7 @@ static inv_status filters(inv_graph *g, const inv_node *n, const transform *t, i
         for (int64_t a = 0; a < t->in; a++)
             for (int64_t j = 0; j < t->length; j++) *at++ = entry(t, j, a, k / 2, k % 2);
     INV_TRY(constant(g, INV_F32, &s, v, out));
-    if (inv__has_in(n, 2))
-        *out = inv_emit1(g, "Mul", INV_IN(*out, inv__emit_view(g, n->in[2], &row)), INV_NOATTR);
+    if (inv__has_in(n, 2)) *out = inv_emit1(g, "Mul", INV_IN(*out, inv__emit_view(g, n->in[2], &row)), INV_NOATTR);
     return inv__done(g);
 }
 
@@ -251,11 +250,13 @@ static inv_status mel_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
+/* clang-format off */
 #define ROW(id, op, from, to, ins, text, ...)                                                                         \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = from, .until = to, .in = ins, .out = "y",      \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 #define INT(name, v) name " = Constant<value_int = " v ">()\n"
 #define REAL_NUMBER(name, v) name " = Constant<value_float = " v ">()\n"
 ROW(dft_17, "DFT", 17, 19, "input dft_length?", "discrete Fourier transform along the attribute `axis`",
@@ -275,12 +276,14 @@ ROW(hamming, "HammingWindow", 17, 0, "size", "a constant window, 25/46 - 21/46 c
     INT("n", "10") "y = HammingWindow(n)", INT("n", "3") "y = HammingWindow<periodic = 0>(n)")
 ROW(blackman, "BlackmanWindow", 17, 0, "size", "a constant window, 0.42 - 0.5 cos + 0.08 cos of twice",
     INT("n", "10") "y = BlackmanWindow(n)", INT("n", "3") "y = BlackmanWindow<periodic = 0>(n)")
+/* clang-format off */
 ROW(mel, "MelWeightMatrix", 17, 0, "num_mel_bins dft_length sample_rate lower_edge_hertz upper_edge_hertz",
     "constant weights that take a spectrum to mel bands",
     INT("m", "8") INT("l", "16") INT("r", "8192") REAL_NUMBER("a", "0.0") REAL_NUMBER("b", "4096.0")
     "y = MelWeightMatrix(m, l, r, a, b)",
     INT("m", "1") INT("l", "4") INT("r", "100") REAL_NUMBER("a", "1.0") REAL_NUMBER("b", "40.0")
     "y = MelWeightMatrix(m, l, r, a, b)")
+/* clang-format on */
 
 const inv_op_def *const inv_ops_signal[] = {&dft_17_row,  &dft_20_row,   &stft_row, &hann_row,
                                             &hamming_row, &blackman_row, &mel_row,  NULL};

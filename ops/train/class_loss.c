@@ -8,12 +8,12 @@
  *   CorrectCount(logits, labels)                 rows whose largest logit (the first one) is the label, and rows
  * A label outside the classes makes the loss NaN. ONNX's NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss lower to
  * the first two. */
-#include "ops/base/families.h"
 #include "ops/base/emit.h"
+#include "ops/base/families.h"
 #include "ops/base/float_math.h"
+#include "ops/base/parallel.h"
 #include "ops/train/loss.h"
 #include "ops/train/loss_gpu.h"
-#include "ops/base/parallel.h"
 
 #define PARTS 64
 #define BLOCK 64
@@ -138,13 +138,11 @@ static inv_status mean_run(const inv_call *c)
     const double total = total_of(c->node, &r, t.label != NULL, t.weight != NULL);
     double *loss = c->out[0].data, *all = c->nout > 1 ? c->out[1].data : NULL, sum[2];
     if (c->gpu) {
-        INV_GPU(c->gpu, cross_entropy)(c->gpu, c->in[0].dtype, &r, &t, c->in[0].data, total, c->ws, loss, all);
+        INV_GPU(c->gpu, cross_entropy, c->in[0].dtype, &r, &t, c->in[0].data, total, c->ws, loss, all);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32)
-        cross_entropy_f32(&r, &t, c->in[0].data, sum);
-    else
-        cross_entropy_f64(&r, &t, c->in[0].data, sum);
+    if (c->in[0].dtype == INV_F32) cross_entropy_f32(&r, &t, c->in[0].data, sum);
+    else cross_entropy_f64(&r, &t, c->in[0].data, sum);
     sum[1] = total > 0 ? total : sum[1];
     *loss = sum[0] / sum[1];
     if (all) *all = sum[1];
@@ -155,22 +153,17 @@ static inv_status rows_run(const inv_call *c)
 {
     const rows r = rows_of(c->node, &c->in[0].shape);
     const target t = target_of(c, 2);
-    if (c->gpu)
-        INV_GPU(c->gpu, cross_entropy_rows)(c->gpu, c->in[0].dtype, &r, &t, c->in[0].data, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        each_row_f32(&r, &t, c->in[0].data, c->out[0].data);
-    else
-        each_row_f64(&r, &t, c->in[0].data, c->out[0].data);
+    if (c->gpu) INV_GPU(c->gpu, cross_entropy_rows, c->in[0].dtype, &r, &t, c->in[0].data, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32) each_row_f32(&r, &t, c->in[0].data, c->out[0].data);
+    else each_row_f64(&r, &t, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
 /* share: of every row, or NULL, and gy has one for each */
 static void grad_on_host(const inv_call *c, const rows *r, const target *t, const double *share, const void *gy)
 {
-    if (c->in[0].dtype == INV_F32)
-        cross_entropy_grad_f32(r, t, c->in[0].data, share, gy, c->out[0].data);
-    else
-        cross_entropy_grad_f64(r, t, c->in[0].data, share, gy, c->out[0].data);
+    if (c->in[0].dtype == INV_F32) cross_entropy_grad_f32(r, t, c->in[0].data, share, gy, c->out[0].data);
+    else cross_entropy_grad_f64(r, t, c->in[0].data, share, gy, c->out[0].data);
 }
 
 static inv_status mean_grad_run(const inv_call *c)
@@ -180,8 +173,7 @@ static inv_status mean_grad_run(const inv_call *c)
     const double total = total_of(c->node, &r, t.label != NULL, t.weight != NULL), *g = c->in[2].data,
                  *all = c->nin > 4 ? c->in[4].data : NULL;
     if (c->gpu) {
-        INV_GPU(c->gpu, cross_entropy_grad)
-        (c->gpu, c->in[0].dtype, &r, &t, c->in[0].data, total, all, g, NULL, c->out[0].data);
+        INV_GPU(c->gpu, cross_entropy_grad, c->in[0].dtype, &r, &t, c->in[0].data, total, all, g, NULL, c->out[0].data);
         return INV_OK;
     }
     const double share = *g / (all ? *all : total);
@@ -193,11 +185,12 @@ static inv_status rows_grad_run(const inv_call *c)
 {
     const rows r = rows_of(c->node, &c->in[0].shape);
     const target t = target_of(c, 3);
-    if (c->gpu)
-        INV_GPU(c->gpu, cross_entropy_grad)
-        (c->gpu, c->in[0].dtype, &r, &t, c->in[0].data, 0, NULL, NULL, c->in[2].data, c->out[0].data);
-    else
+    if (!c->gpu) {
         grad_on_host(c, &r, &t, NULL, c->in[2].data);
+        return INV_OK;
+    }
+    INV_GPU(c->gpu, cross_entropy_grad, c->in[0].dtype, &r, &t, c->in[0].data, 0, NULL, NULL, c->in[2].data,
+            c->out[0].data);
     return INV_OK;
 }
 
@@ -228,12 +221,9 @@ static inv_status correct_infer(inv_graph *g, inv_node *n)
 static inv_status correct_run(const inv_call *c)
 {
     const rows r = rows_of(c->node, &c->in[0].shape);
-    if (c->gpu)
-        INV_GPU(c->gpu, correct_count)(c->gpu, c->in[0].dtype, &r, c->in[0].data, c->in[1].data, c->ws, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        correct_count_f32(&r, c->in[0].data, c->in[1].data, c->out[0].data);
-    else
-        correct_count_f64(&r, c->in[0].data, c->in[1].data, c->out[0].data);
+    if (c->gpu) INV_GPU(c->gpu, correct_count, c->in[0].dtype, &r, c->in[0].data, c->in[1].data, c->ws, c->out[0].data);
+    else if (c->in[0].dtype == INV_F32) correct_count_f32(&r, c->in[0].data, c->in[1].data, c->out[0].data);
+    else correct_count_f64(&r, c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -252,8 +242,8 @@ static inv_status emit_loss(inv_graph *g, const inv_node *n, inv_id x, bool know
     if (ignore) attr[nattr++] = inv_attr_of_int("ignore_index", ignore->i);
     const inv_id in[3] = {x, inv__cast(g, n->in[1], INV_I64), inv__has_in(n, 2) ? n->in[2] : INV_NONE};
     const inv_dtype t = inv__in_dtype(g, n, 0);
-    const inv_id loss = inv_emit1(g, mean || sum ? "CrossEntropyMean" : "CrossEntropyRows", in[2] == INV_NONE ? 2 : 3,
-                                  in, nattr, attr);
+    const inv_id loss =
+        inv_emit1(g, mean || sum ? "CrossEntropyMean" : "CrossEntropyRows", in[2] == INV_NONE ? 2 : 3, in, nattr, attr);
     out[0] = inv__cast(g, loss, t);
     return inv__done(g);
 }
@@ -288,6 +278,7 @@ static inv_status sce_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
 
+/* clang-format off */
 static const inv_op_def mean_op = {
     .size = sizeof mean_op, .domain = INV_IR, .name = "CrossEntropyMean", .since = 1, .in = "logits target weight?",
     .out = "loss total?", .flags = INV_OP_NO_CLONE, .infer = mean_infer, .grad = loss_grad, .cpu = mean_run,
@@ -375,6 +366,7 @@ static const inv_op_def sce_12 = {
         "l = SoftmaxCrossEntropyLoss<reduction = \"none\">(float[2,5,3] x, int64[2,3] var_t)", NULL},
     .doc = "cross entropy of softmax(scores); to CrossEntropyMean or CrossEntropyRows, log_prob, where wanted, to "
            "LogSoftmax. ONNX SoftmaxCrossEntropyLoss-12, -13"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_class_loss[] = {&mean_op,       &mean_grad_op, &rows_op, &rows_grad_op,
                                                 &correct_count, &nll_12,       &sce_12,  NULL};

@@ -6,11 +6,11 @@
  * name of the original output. So a mask is the same in every memory mode and for every split of the batch, and the
  * gradient is the operator itself applied to gy. */
 #include "ops/base/families.h"
-#include "ops/train/optim.h"
 #include "ops/base/parallel.h"
+#include "ops/base/util.h"
 #include "ops/gpu/philox.h"
 #include "ops/train/dropout_gpu.h"
-#include "ops/base/util.h"
+#include "ops/train/optim.h"
 
 typedef struct drop {
     uint32_t key[2];
@@ -115,7 +115,7 @@ static inv_status drop_run(const inv_call *c)
     int64_t each, shares, rows = samples_of(&c->in[0], &each, &shares);
     if (c->gpu) {
         const inv_drop k = drop_of_node(c, rows, each);
-        INV_GPU(c->gpu, dropout)(c->gpu, c->in[0].dtype, &k, c->in[0].data, c->out[0].data);
+        INV_GPU(c->gpu, dropout, c->in[0].dtype, &k, c->in[0].data, c->out[0].data);
         return INV_OK;
     }
     if (!drop_of(c, &d)) return INV_E_INTERNAL;
@@ -140,7 +140,7 @@ static inv_status keep_run(const inv_call *c)
     uint8_t *out = c->out[0].data;
     if (c->gpu) {
         const inv_drop k = drop_of_node(c, rows, each);
-        INV_GPU(c->gpu, dropout_keep)(c->gpu, &k, out);
+        INV_GPU(c->gpu, dropout_keep, &k, out);
         return INV_OK;
     }
     if (!drop_of(c, &d)) return INV_E_INTERNAL;
@@ -200,6 +200,7 @@ static inv_status dropout_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 static const inv_op_def feed = {
     .size = sizeof feed, .domain = INV_IR, .name = "Feed", .since = 1, .in = "", .out = "x",
     .flags = INV_OP_SOURCE | INV_OP_NO_GRAD, .infer = feed_infer, .cpu = feed_cpu, .flops = inv__flops_none,
@@ -236,3 +237,4 @@ static const inv_op_def dropout_12 = {
 
 const inv_op_def *const inv_ops_train[] = {&feed, &dropout_mask, &dropout_keep, &dropout_7, &dropout_12,
                                            &inv__op_sgd, &inv__op_momentum, &inv__op_adam, &inv__op_assign, NULL};
+/* clang-format on */

@@ -10,10 +10,10 @@
  *
  * The bits of a fingerprint depend on values only: fixed shares, sixteen lanes each, added in order. */
 #include "ops/base/families.h"
-#include "ops/train/guard_gpu.h"
 #include "ops/base/parallel.h"
-#include "ops/gpu/philox.h"
 #include "ops/base/util.h"
+#include "ops/gpu/philox.h"
+#include "ops/train/guard_gpu.h"
 
 #define PARTS 64   /* shares at most */
 #define SHARE 2048 /* elements of a share at least; a multiple of 64 */
@@ -21,11 +21,13 @@
 #define NSUM INV_GUARD_NSUM
 #define COUNT_SHARE 2048 /* elements per block of the count on a device */
 
+/* clang-format off */
 /* Four signs per nibble. */
 static const double sign[16][4] = {
     {1, 1, 1, 1},   {-1, 1, 1, 1},   {1, -1, 1, 1},   {-1, -1, 1, 1},   {1, 1, -1, 1},   {-1, 1, -1, 1},
     {1, -1, -1, 1}, {-1, -1, -1, 1}, {1, 1, 1, -1},   {-1, 1, 1, -1},   {1, -1, 1, -1},  {-1, -1, 1, -1},
     {1, 1, -1, -1}, {-1, 1, -1, -1}, {1, -1, -1, -1}, {-1, -1, -1, -1}};
+/* clang-format on */
 
 /* x, or -x where the lowest bit of `minus` is set; all in integers, which vectors of any length do at once. */
 static inline float flip_f32(float x, uint32_t minus)
@@ -85,12 +87,9 @@ static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, dou
 
 static void fingerprint(const inv_tensor *v, int64_t every, uint64_t key, double out[NSUM])
 {
-    if (v->dtype == INV_F32)
-        fingerprint_f32(v->data, v->n, every, key, out);
-    else if (v->dtype == INV_F64)
-        fingerprint_f64(v->data, v->n, every, key, out);
-    else
-        fingerprint_bits(v->data, v->n * (int64_t)inv_dtype_size(v->dtype), key, out);
+    if (v->dtype == INV_F32) fingerprint_f32(v->data, v->n, every, key, out);
+    else if (v->dtype == INV_F64) fingerprint_f64(v->data, v->n, every, key, out);
+    else fingerprint_bits(v->data, v->n * (int64_t)inv_dtype_size(v->dtype), key, out);
 }
 
 static int64_t every_of(const inv_node *n) { return inv_attr_int(n, "every", 1); }
@@ -127,19 +126,16 @@ static void on_device(const inv_call *c, double *fp, const double *then, double 
     const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
     const int64_t every = every_of(c->node);
     if (v->dtype == INV_F32 || v->dtype == INV_F64)
-        INV_GPU(c->gpu, guard)(c->gpu, v->dtype, inv__guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then,
-                               drift);
+        INV_GPU(c->gpu, guard, v->dtype, inv__guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then, drift);
     else
-        INV_GPU(c->gpu, guard)(c->gpu, INV_U8, v->n * (int64_t)inv_dtype_size(v->dtype), 1, key, v->data, c->ws, fp,
-                               then, drift);
+        INV_GPU(c->gpu, guard, INV_U8, v->n * (int64_t)inv_dtype_size(v->dtype), 1, key, v->data, c->ws, fp, then,
+                drift);
 }
 
 static inv_status sum_run(const inv_call *c)
 {
-    if (c->gpu)
-        on_device(c, c->out[0].data, NULL, NULL);
-    else
-        fingerprint(&c->in[0], every_of(c->node), (uint64_t)inv_attr_int(c->node, "key", 0), c->out[0].data);
+    if (c->gpu) on_device(c, c->out[0].data, NULL, NULL);
+    else fingerprint(&c->in[0], every_of(c->node), (uint64_t)inv_attr_int(c->node, "key", 0), c->out[0].data);
     return INV_OK;
 }
 
@@ -180,10 +176,8 @@ static inv_status pick_run(const inv_call *c)
     const inv_tensor *v = &c->in[0];
     const int64_t every = every_of(c->node), n = inv__guard_sampled(v->n, every);
     void *one = c->nout > 1 ? c->out[1].data : NULL;
-    if (c->gpu)
-        INV_GPU(c->gpu, guard_pick)(c->gpu, v->dtype, n, every, v->data, c->out[0].data, one);
-    else
-        (v->dtype == INV_F64 ? pick_f64 : pick_f32)(v->data, n, every, c->out[0].data, one);
+    if (c->gpu) INV_GPU(c->gpu, guard_pick, v->dtype, n, every, v->data, c->out[0].data, one);
+    else (v->dtype == INV_F64 ? pick_f64 : pick_f32)(v->data, n, every, c->out[0].data, one);
     return INV_OK;
 }
 
@@ -214,11 +208,11 @@ static inv_status count_gpu(const inv_call *c)
         list.n[list.count] = c->in[i].n;
         list.wide[list.count++] = c->in[i].dtype == INV_F64;
         if (list.count < INV_GUARD_LIST && i + 1 < c->nin) continue;
-        INV_GPU(c->gpu, count_nonfinite)(c->gpu, &list, blocks, first, c->ws);
+        INV_GPU(c->gpu, count_nonfinite, &list, blocks, first, c->ws);
         first = false;
         list.count = 0;
     }
-    INV_GPU(c->gpu, count_nonfinite_end)(c->gpu, first ? 0 : blocks, c->ws, c->out[0].data);
+    INV_GPU(c->gpu, count_nonfinite_end, first ? 0 : blocks, c->ws, c->out[0].data);
     return INV_OK;
 }
 
@@ -245,6 +239,7 @@ static inv_status count_run(const inv_call *c)
     return INV_OK;
 }
 
+/* clang-format off */
 static const inv_op_def guard_sum = {
     .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_run,
@@ -290,5 +285,6 @@ static const inv_op_def count_nonfinite = {
         (const char *const[]){"n = CountNonFinite(float[3,5] x, float[4] y)", "n = CountNonFinite(float[0] x)",
                               "v = Log(float[3,1300] x)\nn = CountNonFinite(v, float[4] y, v)", NULL},
     .doc = "how many elements are NaN or infinite"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_guard[] = {&guard_sum, &guard_pick, &guard_check, &count_nonfinite, NULL};

@@ -17,10 +17,7 @@
 
 /* Of how many elements the fingerprint is. With every > 1 it is of a sample: of each run of `every` times 64 elements
  * one piece of 64, drawn by the key; what is left behind the last run is not in it. Bits are never sampled. */
-INV_HD int64_t inv__guard_sampled(int64_t n, int64_t every)
-{
-    return every > 1 ? n / (64 * every) * 64 : n;
-}
+INV_HD int64_t inv__guard_sampled(int64_t n, int64_t every) { return every > 1 ? n / (64 * every) * 64 : n; }
 
 /* Where in the tensor that element of the sample is. */
 INV_HD int64_t inv__guard_place(uint64_t key, int64_t every, int64_t at)

@@ -3,11 +3,11 @@
  * scalar's gradient g. Those of classes are in class_loss.c.
  *   MseMean(o, t), BceMean(logits, t), HuberMean<delta>(o, t)    means over all elements
  *   NllMean<batch>(logdet?, z...)    mean over the batch of sum (z^2 / 2 + ln(2 pi) / 2) - logdet */
-#include "ops/base/families.h"
 #include "ops/train/loss.h"
-#include "ops/train/loss_gpu.h"
+#include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
+#include "ops/train/loss_gpu.h"
 
 #define PARTS 64
 
@@ -76,28 +76,23 @@ static double sum_of(kind k, const inv_tensor *x, const inv_tensor *t)
 static void scaled_grad(kind k, double factor, const inv_tensor *x, const inv_tensor *t, inv_tensor *out)
 {
     const void *target = t ? t->data : NULL;
-    if (x->dtype == INV_F32)
-        grad_terms_f32(k, x->n, factor, x->data, target, out->data);
-    else
-        grad_terms_f64(k, x->n, factor, x->data, target, out->data);
+    if (x->dtype == INV_F32) grad_terms_f32(k, x->n, factor, x->data, target, out->data);
+    else grad_terms_f64(k, x->n, factor, x->data, target, out->data);
 }
 
 /* The device's part: out = ((add ? out : 0) + factor * sum + constant) / divide. */
 static void sum_on_device(const inv_call *c, kind k, uint32_t x, uint32_t t, inv_loss_sum s)
 {
     const inv_tensor *in = &c->in[x];
-    INV_GPU(c->gpu, loss_terms)(c->gpu, in->dtype, k, in->n, in->data, t ? c->in[t].data : NULL, &s, c->ws,
-                                c->out[0].data);
+    INV_GPU(c->gpu, loss_terms, in->dtype, k, in->n, in->data, t ? c->in[t].data : NULL, &s, c->ws, c->out[0].data);
 }
 
 static inv_status pair_run(const inv_call *c)
 {
     kind k = kind_of(c->node);
     double n = (double)c->in[0].n;
-    if (c->gpu)
-        sum_on_device(c, k, 0, 1, (inv_loss_sum){.factor = 1, .divide = n});
-    else
-        *(double *)c->out[0].data = sum_of(k, &c->in[0], &c->in[1]) / n;
+    if (c->gpu) sum_on_device(c, k, 0, 1, (inv_loss_sum){.factor = 1, .divide = n});
+    else *(double *)c->out[0].data = sum_of(k, &c->in[0], &c->in[1]) / n;
     return INV_OK;
 }
 
@@ -107,10 +102,9 @@ static inv_status pair_grad_run(const inv_call *c)
     double two = k.kind == INV_TERM_SQUARE ? 2.0 : 1.0, n = (double)c->in[0].n;
     const double *g = c->in[2].data;
     if (c->gpu)
-        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, c->in[0].dtype, k, c->in[0].n, two, n, g, c->in[0].data,
-                                         c->in[1].data, c->out[0].data);
-    else
-        scaled_grad(k, two * *g / n, &c->in[0], &c->in[1], &c->out[0]);
+        INV_GPU(c->gpu, loss_terms_grad, c->in[0].dtype, k, c->in[0].n, two, n, g, c->in[0].data, c->in[1].data,
+                c->out[0].data);
+    else scaled_grad(k, two * *g / n, &c->in[0], &c->in[1], &c->out[0]);
     return INV_OK;
 }
 
@@ -122,8 +116,9 @@ static inv_status pair_grad(inv_grad *b)
         [INV_TERM_SQUARE] = "MseGrad", [INV_TERM_LOGISTIC] = "BceGrad", [INV_TERM_HUBER] = "HuberGrad"};
     const kind k = kind_of(inv_nod(g, b->node));
     const inv_attr delta = inv_attr_of_float("delta", k.delta);
-    inv_grad_set(b, 0, inv_emit1(g, op[k.kind], INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)),
-                                 k.kind == INV_TERM_HUBER, &delta));
+    inv_grad_set(
+        b, 0,
+        inv_emit1(g, op[k.kind], INV_IN(inv_I(b, 0), inv_I(b, 1), inv_GO(b, 0)), k.kind == INV_TERM_HUBER, &delta));
     return inv__grad_done(b);
 }
 
@@ -194,9 +189,10 @@ static inv_status nll_grad(inv_grad *b)
     if (inv_I(b, 0) != INV_NONE && inv_wants(b, 0)) {
         inv_shape s = *inv__shape(g, inv_I(b, 0));
         int64_t t = (int64_t)inv_val(g, inv_I(b, 0))->dtype;
-        inv_grad_set(b, 0, inv_emit1(g, "NllGradLogdet", INV_IN(gy),
-                                     INV_ATTRS(inv__attr_of_shape("shape", &s), inv_attr_of_int("dtype", t),
-                                               inv_attr_of_int("batch", batch))));
+        inv_grad_set(b, 0,
+                     inv_emit1(g, "NllGradLogdet", INV_IN(gy),
+                               INV_ATTRS(inv__attr_of_shape("shape", &s), inv_attr_of_int("dtype", t),
+                                         inv_attr_of_int("batch", batch))));
     }
     return inv__grad_done(b);
 }
@@ -213,10 +209,9 @@ static inv_status nll_z_run(const inv_call *c)
 {
     const double *g = c->in[1].data, batch = (double)inv_attr_int(c->node, "batch", 1);
     if (c->gpu)
-        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, c->in[0].dtype, SQUARE, c->in[0].n, 1, batch, g, c->in[0].data, NULL,
-                                         c->out[0].data);
-    else
-        scaled_grad(SQUARE, *g / batch, &c->in[0], NULL, &c->out[0]);
+        INV_GPU(c->gpu, loss_terms_grad, c->in[0].dtype, SQUARE, c->in[0].n, 1, batch, g, c->in[0].data, NULL,
+                c->out[0].data);
+    else scaled_grad(SQUARE, *g / batch, &c->in[0], NULL, &c->out[0]);
     return INV_OK;
 }
 
@@ -236,16 +231,13 @@ static inv_status nll_logdet_run(const inv_call *c)
     const double *g = c->in[0].data, batch = (double)inv_attr_int(c->node, "batch", 1);
     inv_tensor *out = &c->out[0];
     if (c->gpu) {
-        INV_GPU(c->gpu, loss_terms_grad)(c->gpu, out->dtype, PLAIN, out->n, -1, batch, g, NULL, NULL,
-                                         out->data);
+        INV_GPU(c->gpu, loss_terms_grad, out->dtype, PLAIN, out->n, -1, batch, g, NULL, NULL, out->data);
         return INV_OK;
     }
     double v = -*g / batch;
     for (int64_t i = 0; i < out->n; i++) {
-        if (out->dtype == INV_F32)
-            ((float *)out->data)[i] = (float)v;
-        else
-            ((double *)out->data)[i] = v;
+        if (out->dtype == INV_F32) ((float *)out->data)[i] = (float)v;
+        else ((double *)out->data)[i] = v;
     }
     return INV_OK;
 }
@@ -254,6 +246,7 @@ static inv_status nll_logdet_run(const inv_call *c)
 
 static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
 
+/* clang-format off */
 static const inv_op_def mse_mean = {
     .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss",
     .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
@@ -319,6 +312,7 @@ static const inv_op_def nll_grad_logdet = {
     .infer = nll_logdet_infer, .cpu = nll_logdet_run, .cuda = nll_logdet_run,
     .cases = (const char *const[]){"gl = NllGradLogdet<batch = 4, shape = [4], dtype = 1>(double[] g)", NULL},
     .doc = "-g / batch in every element"};
+/* clang-format on */
 
 const inv_op_def *const inv_ops_loss[] = {&mse_mean,   &mse_grad, &bce_mean,   &bce_grad,        &huber_mean,
                                           &huber_grad, &nll_mean, &nll_grad_z, &nll_grad_logdet, NULL};

@@ -12,8 +12,8 @@
 /* Rows of `len` classes, `inner` elements apart. */
 typedef struct inv_loss_rows {
     int64_t outer, len, inner;
-    bool known;     /* the operand is logarithms of probabilities, else logits */
-    bool ignores;   /* rows of this label do not count */
+    bool known;   /* the operand is logarithms of probabilities, else logits */
+    bool ignores; /* rows of this label do not count */
     int64_t ignore;
 } inv_loss_rows;
 INV_HD bool inv__loss_ignored(const inv_loss_rows *r, int64_t label) { return r->ignores && label == r->ignore; }

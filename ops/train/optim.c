@@ -3,10 +3,10 @@
  * learning rate is step->lr; Adam corrects its bias by the number of updates, step->step + 1. */
 #include "ops/train/optim.h"
 
-#include "ops/base/strided_copy.h"
-#include "ops/train/optim_gpu.h"
 #include "ops/base/parallel.h"
+#include "ops/base/strided_copy.h"
 #include "ops/base/util.h"
+#include "ops/train/optim_gpu.h"
 
 #define UPDATE_PIECE 16384 /* elements on one thread */
 
@@ -66,14 +66,12 @@ static inv_status sgd_run(const inv_call *c)
     if (stopped(c)) return INV_OK;
     double decay = inv_attr_float(c->node, "weight_decay", 0);
     if (c->gpu) {
-        INV_GPU(c->gpu, sgd)(c->gpu, c->in[0].dtype, c->in[0].n, decay, bad_count(c), c->in[0].data, c->in[1].data);
+        INV_GPU(c->gpu, sgd, c->in[0].dtype, c->in[0].n, decay, bad_count(c), c->in[0].data, c->in[1].data);
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
-    if (c->in[0].dtype == INV_F32)
-        sgd_f32(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
-    else
-        sgd_f64(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
+    if (c->in[0].dtype == INV_F32) sgd_f32(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
+    else sgd_f64(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
     return INV_OK;
 }
 
@@ -83,15 +81,12 @@ static inv_status momentum_run(const inv_call *c)
     double decay = inv_attr_float(c->node, "weight_decay", 0), m = inv_attr_float(c->node, "momentum", 0.9);
     const inv_tensor *in = c->in;
     if (c->gpu) {
-        INV_GPU(c->gpu, momentum)(c->gpu, in[0].dtype, in[0].n, decay, m, bad_count(c), in[0].data, in[1].data,
-                                 in[2].data);
+        INV_GPU(c->gpu, momentum, in[0].dtype, in[0].n, decay, m, bad_count(c), in[0].data, in[1].data, in[2].data);
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
-    if (in[0].dtype == INV_F32)
-        momentum_f32(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
-    else
-        momentum_f64(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
+    if (in[0].dtype == INV_F32) momentum_f32(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
+    else momentum_f64(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
     return INV_OK;
 }
 
@@ -105,8 +100,7 @@ static inv_status adam_run(const inv_call *c)
                   .decay = inv_attr_float(c->node, "weight_decay", 0),
                   .decoupled = inv_attr_int(c->node, "decoupled", 0) != 0};
     if (c->gpu) {
-        INV_GPU(c->gpu, adam)(c->gpu, in[0].dtype, in[0].n, &a, bad_count(c), in[0].data, in[1].data, in[2].data,
-                             in[3].data);
+        INV_GPU(c->gpu, adam, in[0].dtype, in[0].n, &a, bad_count(c), in[0].data, in[1].data, in[2].data, in[3].data);
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
@@ -118,10 +112,8 @@ static inv_status adam_run(const inv_call *c)
                         .keep = a.decoupled ? 1 - lr * a.decay : 1};
     k.rate = lr / (1 - pow(k.beta1, t));
     k.root = 1 / sqrt(1 - pow(k.beta2, t));
-    if (in[0].dtype == INV_F32)
-        adam_f32(in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
-    else
-        adam_f64(in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
+    if (in[0].dtype == INV_F32) adam_f32(in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
+    else adam_f64(in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
     return INV_OK;
 }
 
@@ -129,16 +121,15 @@ static inv_status assign_run(const inv_call *c)
 {
     size_t nbytes = (size_t)c->in[0].n * inv_dtype_size(c->in[0].dtype);
     if (c->in[0].data == c->in[1].data) return INV_OK;
-    if (c->gpu)
-        inv__copy_rows_gpu(c->gpu, c->in[0].data, nbytes, c->in[1].data, nbytes, nbytes, 1);
-    else if (nbytes > 0)
-        memcpy(c->in[0].data, c->in[1].data, nbytes);
+    if (c->gpu) inv__copy_rows_gpu(c->gpu, c->in[0].data, nbytes, c->in[1].data, nbytes, nbytes, 1);
+    else if (nbytes > 0) memcpy(c->in[0].data, c->in[1].data, nbytes);
     return INV_OK;
 }
 
 static double sgd_flops(const inv_graph *g, const inv_node *n) { return 4 * inv__flops_in(g, n); }
 static double adam_flops(const inv_graph *g, const inv_node *n) { return 12 * inv__flops_in(g, n); }
 
+/* clang-format off */
 const inv_op_def inv__op_sgd = {
     .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g bad?", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .cpu = sgd_run, .cuda = sgd_run,
@@ -163,3 +154,4 @@ const inv_op_def inv__op_assign = {
     .size = sizeof inv__op_assign, .domain = INV_IR, .name = "Assign", .since = 1, .in = "parameter value", .out = "",
     .flags = INV_OP_NO_GRAD, .writes = 1, .infer = assign_infer, .cpu = assign_run, .cuda = assign_run,
     .flops = inv__flops_none, .doc = "parameter = value"};
+/* clang-format on */

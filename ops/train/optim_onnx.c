@@ -3,8 +3,8 @@
  * tensors X1..Xn with gradients G1..Gn, lowered to arithmetic. What the product itself trains with is in optim.c.
  * Inputs are the learning rate R, the number of steps so far T, then all X, all G and the state; outputs are all new X,
  * then the state. */
-#include "ops/base/families.h"
 #include "ops/base/emit.h"
+#include "ops/base/families.h"
 
 /* `states` tensors of state per X. *count: how many X there are. */
 static inv_status operands(const inv_graph *g, const inv_node *n, uint32_t states, uint32_t *count)
@@ -65,8 +65,8 @@ static inv_status momentum_lower(inv_graph *g, const inv_node *n, inv_id *out)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "mode must be standard or nesterov, not %s", mode);
     const double alpha = inv_attr_float(n, "alpha", 0);
     const inv_id rate = scalar_of(g, n, 0), t = scalar_of(g, n, 1);
-    const inv_id beta = inv__choose(g, is_later(g, t), inv__number(g, t, inv_attr_float(n, "beta", 0)),
-                                    inv__number(g, t, 1));
+    const inv_id beta =
+        inv__choose(g, is_later(g, t), inv__number(g, t, inv_attr_float(n, "beta", 0)), inv__number(g, t, 1));
     for (uint32_t i = 0; i < count; i++) {
         const inv_id x = n->in[2 + i], d = penalized(g, n, x, n->in[2 + count + i]), v = n->in[2 + 2 * count + i];
         const inv_id next = inv__pair(g, "Add", scaled(g, v, alpha), inv__pair(g, "Mul", beta, d));
@@ -108,14 +108,13 @@ static inv_status adam_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const inv_id r = scalar_of(g, n, 0), t = scalar_of(g, n, 1);
     /* The correction of a step that is none divides 0 by 0: it is taken of step 1, and not used. */
     const inv_id at = inv__pair(g, "Max", t, inv__number(g, t, 1)), root = inv__unary(g, "Sqrt", fading(g, beta, at));
-    const inv_id rate = inv__choose(g, is_later(g, t),
-                                    inv__pair(g, "Div", inv__pair(g, "Mul", r, root), fading(g, alpha, at)), r);
+    const inv_id rate =
+        inv__choose(g, is_later(g, t), inv__pair(g, "Div", inv__pair(g, "Mul", r, root), fading(g, alpha, at)), r);
     for (uint32_t i = 0; i < count; i++) {
         const inv_id x = n->in[2 + i], d = penalized(g, n, x, n->in[2 + count + i]), v = n->in[2 + 2 * count + i],
                      h = n->in[2 + 3 * count + i];
         const inv_id first = inv__pair(g, "Add", scaled(g, v, alpha), scaled(g, d, 1 - alpha));
-        const inv_id second =
-            inv__pair(g, "Add", scaled(g, h, beta), scaled(g, inv__pair(g, "Mul", d, d), 1 - beta));
+        const inv_id second = inv__pair(g, "Add", scaled(g, h, beta), scaled(g, inv__pair(g, "Mul", d, d), 1 - beta));
         const inv_id by = inv__pair(g, "Add", inv__unary(g, "Sqrt", second), inv__number(g, x, epsilon));
         out[i] = scaled(g, stepped(g, x, rate, inv__pair(g, "Div", first, by)), 1 - post);
         if (count + i < n->nout) out[count + i] = first;
@@ -124,12 +123,14 @@ static inv_status adam_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* clang-format off */
 #define OPTIMIZER(id, op, text, ...)                                                                                  \
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "ai.onnx.preview.training", .name = op, .since = 1,                     \
         .in = "R T inputs*", .out = "outputs*", .flags = INV_OP_VARIADIC_OUT,                                         \
         .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
 #define TRAINING "ai.onnx.preview.training."
 OPTIMIZER(momentum, "Momentum", "gradient step with momentum, standard or nesterov. ONNX Momentum-1 (preview.training)",
           "y, w = " TRAINING "Momentum<alpha = 0.9, beta = 0.8, norm_coefficient = 0.01, mode = \"nesterov\">"

@@ -61,8 +61,9 @@ static inv_status loss_values(inv_graph *g, const inv_request *rq, const inv_pla
             return INV_E_NOMEM;
     }
     if (out->n != 1)
-        return fail_outputs(g, plan, out->n ? "several floating-point outputs: say which with " :
-                                              "no floating-point output for the loss",
+        return fail_outputs(g, plan,
+                            out->n ? "several floating-point outputs: say which with "
+                                   : "no floating-point output for the loss",
                             out->n ? inv__option(g->ctx, "loss_outputs") : "");
     return INV_OK;
 }
@@ -73,8 +74,7 @@ static inv_status feed_target(inv_graph *g, const inv_request *rq, inv_plan *pla
                               inv_id *out)
 {
     const inv_array *t = rq->options->target;
-    if (!t && !rq->options->plan_only)
-        return inv__fail(g->ctx, INV_E_ARG, "this loss needs a target ({target})");
+    if (!t && !rq->options->plan_only) return inv__fail(g->ctx, INV_E_ARG, "this loss needs a target ({target})");
     inv_shape shape = t ? inv_shape_of(t->rank, t->dims) : *usual;
     if (rq->batch > 0 && shape.rank > 0) shape.dim[0] = rq->batch;
     bool real = t ? inv_dtype_is_float(t->dtype) : !labels;
@@ -104,8 +104,8 @@ static void reshape_of(const inv_shape *is, const inv_shape *wanted, char *text,
     if (n < size) (void)snprintf(text + n, size - n, ") fits");
 }
 
-static inv_status fail_target(inv_graph *g, const inv_plan *plan, inv_id output, inv_id target,
-                              const char *want, const inv_shape *wanted)
+static inv_status fail_target(inv_graph *g, const inv_plan *plan, inv_id output, inv_id target, const char *want,
+                              const inv_shape *wanted)
 {
     char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
     const inv_value *o = inv_val(g, output), *t = inv_val(g, target);
@@ -113,8 +113,7 @@ static inv_status fail_target(inv_graph *g, const inv_plan *plan, inv_id output,
     reshape_of(&t->shape, wanted, remedy, sizeof remedy);
     return inv__fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s%s",
                      inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), name_of(g, plan, output),
-                     inv_dtype_name(o->dtype),
-                     inv_shape_text(&o->shape, a), want, remedy);
+                     inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), want, remedy);
 }
 
 static inv_status class_weights(inv_graph *g, const inv_request *rq, const inv_plan *plan, inv_id logits,
@@ -156,8 +155,8 @@ static bool leaves_axis(const inv_shape *x, int axis, const inv_array *t)
     return fits;
 }
 
-static inv_status fail_axes(inv_graph *g, const inv_plan *plan, inv_id logits, const inv_array *t,
-                            int first, int second)
+static inv_status fail_axes(inv_graph *g, const inv_plan *plan, inv_id logits, const inv_array *t, int first,
+                            int second)
 {
     char a[INV_SHAPE_TEXT], b[INV_SHAPE_TEXT];
     const inv_value *o = inv_val(g, logits);
@@ -167,8 +166,7 @@ static inv_status fail_axes(inv_graph *g, const inv_plan *plan, inv_id logits, c
                      "({class_axis}). Of a language model's [batch, time, "
                      "vocabulary] it is 2",
                      name_of(g, plan, logits), inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a),
-                     inv_dtype_name(t->dtype),
-                     inv_shape_text(&shape, b), first, second);
+                     inv_dtype_name(t->dtype), inv_shape_text(&shape, b), first, second);
 }
 
 /* Where it is not said: the one axis that the target leaves for classes, of more than one where there are such. If none
@@ -195,8 +193,9 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv
     if (found <= 1 && t) return INV_OK;
     if (rq->batch) return INV_OK; /* said for the first plan */
     inv__log(g->ctx, "classes are along axis %d of output '%s' %s%s", *axis, name_of(g, plan, logits),
-             inv_shape_text(&x, shape), t ? ", the only one that the target leaves for them"
-                                          : ", as long as no target and no class axis say otherwise");
+             inv_shape_text(&x, shape),
+             t ? ", the only one that the target leaves for them"
+               : ", as long as no target and no class axis say otherwise");
     return INV_OK;
 }
 
@@ -217,10 +216,10 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (!inv_shape_equal(labels ? &rows : &x, &t->shape))
         return fail_target(g, plan, logits, target,
                            labels ? "integer labels of the output's shape without the class axis"
-                                  : inv_shape_equal(&rows, &t->shape)
-                                      ? "soft targets of the output's shape, or labels, which are integers; in NumPy "
-                                        "y.astype(numpy.int64) makes them"
-                                      : "soft targets of the output's shape",
+                           : inv_shape_equal(&rows, &t->shape)
+                               ? "soft targets of the output's shape, or labels, which are integers; in NumPy "
+                                 "y.astype(numpy.int64) makes them"
+                               : "soft targets of the output's shape",
                            labels ? &rows : &x);
     inv_id weights = INV_NONE;
     INV_TRY(class_weights(g, rq, plan, logits, x.dim[axis], &weights));

@@ -21,8 +21,8 @@ typedef struct beside {
 typedef struct reverse {
     inv_graph *g;
     inv_arena scratch;
-    bool *wanted;  /* per value: leads from something trained to here */
-    inv_id *grad;  /* per value: gradient so far */
+    bool *wanted;   /* per value: leads from something trained to here */
+    inv_id *grad;   /* per value: gradient so far */
     inv_id *reader; /* per value: the last node of backward that has been emitted and reads it; INV_NONE */
     bool *done;     /* per value: its gradient is complete, and what gives it has been reversed */
     size_t nvalue, forward, added; /* added: nodes of forward that gradients have asked for */
@@ -130,7 +130,8 @@ static inv_status name_missing(reverse *r, inv_id loss)
     if (text.n)
         s = inv__fail(g->ctx, INV_E_UNSUPPORTED_OP,
                       "operators without a gradient lie between trained weights and the loss: %s. Freeze what comes "
-                      "before them ({freeze}), or train only what follows ({train_only})", text.s + 2);
+                      "before them ({freeze}), or train only what follows ({train_only})",
+                      text.s + 2);
     inv__str_fini(&text);
     return s;
 }
@@ -560,8 +561,8 @@ static inv_status between(reverse *r, const inv_node *n, inv_id y, size_t nx, in
     INV_TRY(name_missing(r, y));
     const inv_shape shape = inv_val(g, y)->shape;
     const inv_id one = inv_graph_const_real(g, inv_val(g, y)->dtype, 1);
-    r->grad[y] = inv_emit1(g, "BroadcastTo", INV_IN(one),
-                           INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
+    r->grad[y] =
+        inv_emit1(g, "BroadcastTo", INV_IN(one), INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
     if (g->failed) return g->failed;
     for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, i));
     for (size_t i = 0; i < nx && i < n->nout; i++) INV_TRY(grad_or_zero(r, n->in[i], &out[i]));

@@ -79,8 +79,8 @@ static inv_node *committing(inv_graph *g, inv_node *n, size_t norder)
 {
     if (!is_read(g, n->out[0], norder)) return n;
     const inv_id in[2] = {n->in[0], n->in[1]};
-    const inv_id again = inv_emit1(g, "RunningMix", 2, in,
-                                   INV_ATTRS(inv_attr_of_float("momentum", inv_attr_float(n, "momentum", 0))));
+    const inv_id again =
+        inv_emit1(g, "RunningMix", 2, in, INV_ATTRS(inv_attr_of_float("momentum", inv_attr_float(n, "momentum", 0))));
     return again == INV_NONE ? NULL : inv_nod(g, inv_val(g, again)->def);
 }
 

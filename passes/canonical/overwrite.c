@@ -96,8 +96,7 @@ inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratc
     }
     inv_shape us = inv_val(g, u)->shape;
     bool same = us.rank == whole.rank && memcmp(us.dim, b.size, (size_t)us.rank * sizeof *us.dim) == 0;
-    if (!same)
-        u = inv_emit1(g, "View", INV_IN(u), INV_ATTRS(inv_attr_of_ints("shape", (size_t)whole.rank, b.size)));
+    if (!same) u = inv_emit1(g, "View", INV_IN(u), INV_ATTRS(inv_attr_of_ints("shape", (size_t)whole.rank, b.size)));
     if (u == INV_NONE || axis < 0) return u; /* all of x is overwritten */
     const inv_node *t = def_of(g, x);
     size_t np = 0;

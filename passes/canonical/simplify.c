@@ -116,9 +116,9 @@ static inv_id fold_rearrangement(simplifier *s, const inv_node *n)
         if (p && q && np == nd && axis_of(g, n) == axis_of(g, d)) {
             int64_t *both = INV_ARENA_NEW(&g->arena, int64_t, np);
             for (size_t i = 0; both && i < np; i++) both[i] = q[p[i]];
-            return both ? inv_emit1(g, "Permute", INV_IN(d->in[0]),
-                                    INV_ATTRS(inv_attr_of_int("axis", axis_of(g, n)),
-                                              inv_attr_of_ints("indices", np, both)))
+            return both ? inv_emit1(
+                              g, "Permute", INV_IN(d->in[0]),
+                              INV_ATTRS(inv_attr_of_int("axis", axis_of(g, n)), inv_attr_of_ints("indices", np, both)))
                         : INV_NONE;
         }
     }

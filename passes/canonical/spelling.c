@@ -110,8 +110,16 @@ static inv_status emit_op(inv_graph *g, const inv_spelling_step *st, const inv_i
     memcpy(ins, in, st->s->nin * sizeof *in);
     if (nattr) memcpy(attrs, attr, nattr * sizeof *attr);
     outs[0] = root;
-    const inv_node n = {.op = st->op, .op_type = st->op->name, .domain = st->op->domain, .name = "", .in = ins,
-                        .out = outs, .nin = st->s->nin, .nout = 1, .attr = attrs, .nattr = nattr};
+    const inv_node n = {.op = st->op,
+                        .op_type = st->op->name,
+                        .domain = st->op->domain,
+                        .name = "",
+                        .in = ins,
+                        .out = outs,
+                        .nin = st->s->nin,
+                        .nout = 1,
+                        .attr = attrs,
+                        .nattr = nattr};
     INV_TRY(st->op->lower(g, &n, out));
     return g->failed;
 }
@@ -156,8 +164,7 @@ static inv_status solve(inv_attempt *a, inv_id *to)
         *copy = *a->node[i];
         a->node[i] = copy;
     }
-    for (uint32_t i = 0; i < a->row->nsolve && st == INV_OK; i++)
-        st = emit_step(a, &a->row->solve[i], &last, out[i]);
+    for (uint32_t i = 0; i < a->row->nsolve && st == INV_OK; i++) st = emit_step(a, &a->row->solve[i], &last, out[i]);
     if (st == INV_E_NOMEM || g->arena.failed) return INV_E_NOMEM;
     inv_id made = st == INV_OK ? out[a->row->nsolve - 1][0] : INV_NONE, was = last.out[0];
     if (made != INV_NONE && made != was && inv_val(g, made)->dtype == inv_val(g, was)->dtype &&

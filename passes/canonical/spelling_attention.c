@@ -12,10 +12,10 @@ enum { STEPS = 8 };
 
 /* One step from the product to the softmax. */
 typedef struct masking {
-    inv_id cond;         /* INV_NONE: `mask` is added */
-    inv_id mask;         /* else what scores are replaced by ... */
-    bool where_true;     /* ... where cond is so */
-    bool finite;         /* that is a finite number */
+    inv_id cond;     /* INV_NONE: `mask` is added */
+    inv_id mask;     /* else what scores are replaced by ... */
+    bool where_true; /* ... where cond is so */
+    bool finite;     /* that is a finite number */
 } masking;
 
 typedef struct found {
@@ -23,7 +23,7 @@ typedef struct found {
     inv_graph *g;
     inv_id q, k, v, mask;
     double scale, cap;
-    int64_t to; /* of the band; FAR: none */
+    int64_t to;          /* of the band; FAR: none */
     masking step[STEPS]; /* from the softmax to the product */
     uint32_t nstep;
 } found;
@@ -265,8 +265,8 @@ static inv_id emit_attention(found *f)
     const int64_t band[2] = {-FAR, f->to};
     if (f->cap != 0) attr[nattr++] = inv_attr_of_float("softcap", f->cap);
     if (f->to < FAR) attr[nattr++] = inv_attr_of_ints("band", 2, band);
-    const inv_id n = inv_emit(g, "AttentionCore", 2, f->mask == INV_NONE ? 3 : 4,
-                              (inv_id[]){f->q, f->k, f->v, f->mask}, nattr, attr);
+    const inv_id n = inv_emit(g, "AttentionCore", 2, f->mask == INV_NONE ? 3 : 4, (inv_id[]){f->q, f->k, f->v, f->mask},
+                              nattr, attr);
     return n == INV_NONE ? INV_NONE : inv_nod(g, n)->out[0];
 }
 

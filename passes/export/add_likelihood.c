@@ -59,7 +59,9 @@ static inv_status find_outputs(volumes *x)
 
 static inv_status reverse_with(volumes *x, const inv_graph *g, const char *const *given, size_t ngiven)
 {
-    const inv_session_options shapes = {.size = sizeof shapes, .inputs = x->o->inputs, .ninputs = x->o->ninputs,
+    const inv_session_options shapes = {.size = sizeof shapes,
+                                        .inputs = x->o->inputs,
+                                        .ninputs = x->o->ninputs,
                                         .constant_inputs = x->o->constant_inputs,
                                         .nconstant_inputs = x->o->nconstant_inputs};
     const inv_reverse_options ro = {.size = sizeof ro, .given = given, .ngiven = ngiven, .with_logdet = x->name};
@@ -220,8 +222,8 @@ static const char *put(inv_graph *g, const char *op, const char *one, const char
 static const char *flat_shape(inv_graph *g)
 {
     static const int64_t all = -1, one = 1;
-    const inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR,
-                            .tensor = {INV_I64, inv_shape_of(1, &one), &all, sizeof all}};
+    const inv_attr value = {
+        .name = "value", .kind = INV_ATTR_TENSOR, .tensor = {INV_I64, inv_shape_of(1, &one), &all, sizeof all}};
     const char *name = inv_graph_fresh(g, "logdet");
     const inv_id out = name ? inv_graph_value(g, name, INV_ROLE_NODE, INV_DT_NONE, NULL) : INV_NONE;
     const inv_id id = out == INV_NONE ? INV_NONE : inv_graph_node(g, "", "Constant", NULL, 0, NULL, 1, &out, 1, &value);

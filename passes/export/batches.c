@@ -98,8 +98,8 @@ static bool same_bytes(const void *a, size_t na, const void *b, size_t nb)
 
 static bool same_shape(const inv_shape *a, const inv_shape *b)
 {
-    return a->rank == b->rank && same_bytes(a->dim, (size_t)a->rank * sizeof *a->dim, b->dim,
-                                            (size_t)b->rank * sizeof *b->dim);
+    return a->rank == b->rank &&
+           same_bytes(a->dim, (size_t)a->rank * sizeof *a->dim, b->dim, (size_t)b->rank * sizeof *b->dim);
 }
 
 bool inv_attr_same(const inv_attr *a, const inv_attr *b)

@@ -86,8 +86,13 @@ inv_status inv_derive_output(inv_derivation *d, inv_id v)
     inv_outliner *o = d->o;
     const inv_dtype type = inv_outline_type(o, v);
     const bool cast = differs(o, o->name_type[called(d, v)], type);
-    inv_outline_node same = {.source = INV_NONE, .domain = "", .op_type = cast ? "Cast" : "Identity", .name = "",
-                             .nin = 1, .nout = 1, .nattr = cast};
+    inv_outline_node same = {.source = INV_NONE,
+                             .domain = "",
+                             .op_type = cast ? "Cast" : "Identity",
+                             .name = "",
+                             .nin = 1,
+                             .nout = 1,
+                             .nattr = cast};
     const char **names = INV_ARENA_NEW(o->a, const char *, 2);
     inv_attr *to = INV_ARENA_NEW(o->a, inv_attr, 1);
     if (!names || !to) return INV_E_NOMEM;
@@ -132,8 +137,16 @@ static inv_status put_settled(inv_derivation *d, const inv_node *n, const char *
     inv_attr *attr = INV_ARENA_NEW(d->o->a, inv_attr, 1);
     if (!attr) return INV_E_NOMEM;
     *attr = inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5));
-    inv_outline_node settled = {.source = INV_NONE, .domain = "", .op_type = n->op_type, .name = n->name, .in = in,
-                                .out = out, .nin = n->nin, .nout = 1, .attr = attr, .nattr = 1};
+    inv_outline_node settled = {.source = INV_NONE,
+                                .domain = "",
+                                .op_type = n->op_type,
+                                .name = n->name,
+                                .in = in,
+                                .out = out,
+                                .nin = n->nin,
+                                .nout = 1,
+                                .attr = attr,
+                                .nattr = 1};
     return inv_vec_push(d->o->a, &d->node, settled) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -168,8 +181,8 @@ static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
     d->o->ran[i] = d->o->stamp;
     *done = true;
     if (d->o->reverse && in_training(n)) return put_settled(d, n, in, out);
-    inv_outline_node copy = {.source = i, .in = in, .out = out, .nin = n->nin, .nout = n->nout,
-                             .ncaptured = n->nin - inv_node_listed(n)};
+    inv_outline_node copy = {
+        .source = i, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .ncaptured = n->nin - inv_node_listed(n)};
     return inv_vec_push(d->o->a, &d->node, copy) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -184,9 +197,9 @@ static bool used_as_matrix(const inv_graph *g, const inv_edge *e, inv_id v)
         for (uint32_t k = 0; k < n->nin; k++) {
             if (n->in[k] != v) continue;
             inv_id out = n->nout == 1 ? n->out[0] : INV_NONE;
-            bool here = inv_raise_matrix(n) == k ||
-                        (out != INV_NONE && out != v && inv_nodes_give(g, e->node, e->nnode, out) &&
-                         strcmp(n->op->name, "View") == 0 && used_as_matrix(g, e, out));
+            bool here =
+                inv_raise_matrix(n) == k || (out != INV_NONE && out != v && inv_nodes_give(g, e->node, e->nnode, out) &&
+                                             strcmp(n->op->name, "View") == 0 && used_as_matrix(g, e, out));
             if (!here) return false;
             matrix = true;
         }
@@ -456,9 +469,16 @@ void inv_derive_begin(inv_derivation *d)
     d->name = o->name;
     o->stamp++;
     for (uint32_t k = 0; k < d->cut->nitem; k++) o->held[d->cut->item[k]] = o->stamp;
-    d->r = (inv_raise){.g = o->g, .a = o->a, .opset = inv_graph_opset(o->flat, ""), .real = inv_outline_work(o),
-                       .name = d->name, .node = &d->node, .names = o->flat, .gone = o->gone,
-                       .by_operator = o->by_operator, .reserved = o->reverse ? o->reverse->with_logdet : NULL};
+    d->r = (inv_raise){.g = o->g,
+                       .a = o->a,
+                       .opset = inv_graph_opset(o->flat, ""),
+                       .real = inv_outline_work(o),
+                       .name = d->name,
+                       .node = &d->node,
+                       .names = o->flat,
+                       .gone = o->gone,
+                       .by_operator = o->by_operator,
+                       .reserved = o->reverse ? o->reverse->with_logdet : NULL};
 }
 
 void inv_derive_end(inv_derivation *d)

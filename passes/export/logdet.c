@@ -20,7 +20,7 @@ typedef struct tally {
     inv_reversal *x;
     const inv_graph *g;
     inv_raise *r;
-    bool *held;      /* per value of g: in the set */
+    bool *held;            /* per value of g: in the set */
     uint32_t *seen, stamp; /* per value of g */
     inv_id *stack;
     const char *sum; /* so far */
@@ -31,7 +31,8 @@ static inv_status cannot(const tally *t, const inv_derived *u, const char *why)
     const inv_node *n = inv_nod(t->g, u->edge->forward);
     return inv__fail(t->x->o->ctx, INV_E_NOT_INVERTIBLE,
                      "the log-determinant cannot be put together: node '%s' (%s): %s. If the model has an output with "
-                     "its log-determinants, name that ({logdet})", inv_node_called(t->g, n), n->op_type, why);
+                     "its log-determinants, name that ({logdet})",
+                     inv_node_called(t->g, n), n->op_type, why);
 }
 
 /* --- whether the sum is right --- */
@@ -118,8 +119,7 @@ static bool keeps_rows(tally *t, const inv_edge *e)
         const inv_node *n = inv_nod(t->g, e->node[i]);
         bool carried = false;
         for (uint32_t k = 0; k < n->nin && !carried; k++)
-            carried = n->in[k] != INV_NONE &&
-                      (t->seen[n->in[k]] == t->stamp || starts_from(e->volume, n->in[k]));
+            carried = n->in[k] != INV_NONE && (t->seen[n->in[k]] == t->stamp || starts_from(e->volume, n->in[k]));
         if (!carried) continue;
         if (moves_rows(n)) return false;
         for (uint32_t k = 0; k < n->nout; k++)
@@ -281,6 +281,7 @@ static const char *power(const derivative *d)
     return op1(r, "Log", op1(r, "Abs", op2(r, "Mul", k, slope)));
 }
 
+/* clang-format off */
 static const struct {
     const char *op;
     const char *(*log)(const derivative *);
@@ -289,6 +290,7 @@ static const struct {
                    {"Exp", exp_},             {"Log", log_},              {"Sqrt", sqrt_},      {"Sinh", sinh_},
                    {"Asinh", asinh_},         {"Reciprocal", reciprocal}, {"Softsign", softsign}, {"Atan", atan_},
                    {"Pow", power}};
+/* clang-format on */
 
 static const char *(*form_for(const char *op))(const derivative *)
 {
@@ -371,10 +373,7 @@ static const char *sum_spread(const tally *t, const char *entries, const inv_sha
     return op2(r, "Mul", sum, op2(r, "Div", all, these));
 }
 
-static const char *logarithm(const tally *t, const char *s)
-{
-    return op1(t->r, "Log", op1(t->r, "Abs", s));
-}
+static const char *logarithm(const tally *t, const char *s) { return op1(t->r, "Log", op1(t->r, "Abs", s)); }
 
 /* s where it counts, else 1: zero times a logarithm that is not finite would be no number. */
 static const char *where(inv_raise *r, const char *times, const char *s)
@@ -444,8 +443,8 @@ static inv_status add_terms(tally *t, const inv_derived *u)
 {
     const inv_volume *v = u->edge->volume;
     if (!v->known)
-        return cannot(t, u, inv__arena_printf(t->x->o->a, "rule '%s' does not say how it changes volumes",
-                                              u->edge->rule->name));
+        return cannot(
+            t, u, inv__arena_printf(t->x->o->a, "rule '%s' does not say how it changes volumes", u->edge->rule->name));
     for (uint32_t i = 0; i < v->nterm; i++) {
         t->r->reason = NULL;
         const char *term = term_of(t, u, &v->term[i]);
@@ -473,8 +472,8 @@ static const char *zeros(inv_reversal *x)
     void *bytes = inv__arena_alloc(r->a, nbytes);
     if (!bytes) return NULL;
     memset(bytes, 0, nbytes);
-    const inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR,
-                            .tensor = {r->real, inv_shape_of(1, &one), bytes, nbytes}};
+    const inv_attr value = {
+        .name = "value", .kind = INV_ATTR_TENSOR, .tensor = {r->real, inv_shape_of(1, &one), bytes, nbytes}};
     const char *shape = op1(r, "Shape", input), *rows = emit_slice(r, inv_raise_fresh(r), shape, 0, 0, 1);
     return emit(r, inv_raise_fresh(r), "ConstantOfShape", NAMES(rows), 1, &value);
 }
@@ -516,7 +515,8 @@ static inv_status by_output(inv_reversal *x, int64_t rows)
     inv_shape_text(s, text);
     INV_CHECK(n == rows || n == 1, o->ctx, INV_E_ARG,
               "output '%s' of the model is %s for a batch of %lld: log-determinants are a number per sample, or one "
-              "for all of them; name another output ({logdet}), or none", o->reverse->logdet, text, (long long)rows);
+              "for all of them; name another output ({logdet}), or none",
+              o->reverse->logdet, text, (long long)rows);
     if (s->rank != 1) own = op2(r, "Reshape", own, ints(r, 1, &flat));
     own = n == rows ? op1(r, "Neg", own) : op2(r, "Sub", zeros(x), own);
     return emit(r, x->logdet_name, "Identity", NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;

@@ -39,8 +39,8 @@ static const char *flaw_of(const opener *x, const inv_function *f, const inv_nod
                                      inv_node_called(f->body, n), n->op_type);
     }
     if (refers && other)
-        return inv__arena_printf(a, "an attribute of its node '%s' (%s) cannot be written",
-                                 inv_node_called(f->body, n), n->op_type);
+        return inv__arena_printf(a, "an attribute of its node '%s' (%s) cannot be written", inv_node_called(f->body, n),
+                                 n->op_type);
     const int64_t own = inv_graph_opset(f->body, n->domain), models = inv_graph_opset(x->source, n->domain);
     if (!models || own == models) return NULL;
     return inv__arena_printf(a, "it is of operator set %s%s%lld, the model of %lld", n->domain, *n->domain ? " " : "",
@@ -85,8 +85,9 @@ static inv_status shut_callees(opener *x)
             for (size_t k = 0; x->o->shut[i] && k < f->body->order.n; k++) {
                 const inv_id to = inv_callee(&x->callees, inv_nod(f->body, f->body->order.at[k]));
                 if (to == INV_NONE || x->o->shut[to]) continue;
-                more = shut_by(x, to, inv__arena_printf(x->o->a, "it is called from function '%s', which stays: %s",
-                                                        f->name, x->o->shut[i]));
+                more = shut_by(x, to,
+                               inv__arena_printf(x->o->a, "it is called from function '%s', which stays: %s", f->name,
+                                                 x->o->shut[i]));
                 if (!more) return INV_E_NOMEM;
             }
         }

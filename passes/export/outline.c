@@ -134,8 +134,8 @@ static inv_status take_constants(inv_cutter *c, inv_ids *items)
             const inv_node *from = inv_item(o, p);
             bool only = true;
             for (uint32_t j = 0; j < from->nin && only; j++)
-                only = from->in[j] == INV_NONE || !o->carries[from->in[j]] ||
-                       within(c, inv_item_giving(o, from->in[j]));
+                only =
+                    from->in[j] == INV_NONE || !o->carries[from->in[j]] || within(c, inv_item_giving(o, from->in[j]));
             for (uint32_t j = 0; j < from->nout && only; j++) {
                 inv_id v = from->out[j];
                 if (v == INV_NONE) continue;
@@ -223,9 +223,10 @@ static inv_status derive(inv_outliner *o, inv_cut *cut)
     cut->made = cut->inverse.nout || !cut->part;
     if (cut->made) return INV_OK;
     const char *shut = inv_outline_shut(o, cut);
-    cut->row.reason = inv__arena_printf(o->a, "it is only a part of what node '%s' (%s) computes, and has no inverse "
-                                        "without the rest%s%s", cut->part->name, cut->part->op_type, shut ? "; " : "",
-                                        shut ? shut : "");
+    cut->row.reason = inv__arena_printf(o->a,
+                                        "it is only a part of what node '%s' (%s) computes, and has no inverse "
+                                        "without the rest%s%s",
+                                        cut->part->name, cut->part->op_type, shut ? "; " : "", shut ? shut : "");
     return cut->row.reason ? INV_OK : INV_E_NOMEM;
 }
 
@@ -302,8 +303,7 @@ static inv_status name_functions(inv_cutter *c)
         }
         camel[n] = 0;
         do cut->row.function = inv__arena_printf(a, "%s_%u", camel, *counter(c, cut->block->rule));
-        while (cut->row.function && is_foreign(c->o->flat, cut->row.function) &&
-               ++*counter(c, cut->block->rule));
+        while (cut->row.function && is_foreign(c->o->flat, cut->row.function) && ++*counter(c, cut->block->rule));
         if (!cut->row.function) return INV_E_NOMEM;
         ++*counter(c, cut->block->rule);
         if (!cut->inverse.nout) continue;
@@ -343,8 +343,8 @@ static inv_status put_unit(inv_cutter *c, uint32_t cut, uint32_t at, inv_outline
     inv_outline_node n = {.source = INV_NONE, .domain = INV_OUTLINE_DOMAIN};
     if (cut == INV_NONE) {
         const inv_node *item = inv_item(o, at);
-        n = (inv_outline_node){.source = at, .nin = item->nin, .nout = item->nout,
-                                .ncaptured = item->nin - inv_node_listed(item)};
+        n = (inv_outline_node){
+            .source = at, .nin = item->nin, .nout = item->nout, .ncaptured = item->nin - inv_node_listed(item)};
         inv_outline_settle(o, &n);
         n.in = names_of(o, item->in, n.nin);
         n.out = names_of(o, item->out, item->nout);
@@ -399,8 +399,8 @@ static const char *encode(inv_arena *a, const char *const *name, size_t n)
         if (i) *t++ = ',';
         for (const char *s = name[i]; *s; s++) {
             unsigned char b = (unsigned char)*s;
-            bool plain = (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') ||
-                         strchr("._/:-", b);
+            bool plain =
+                (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') || strchr("._/:-", b);
             if (plain) *t++ = *s;
             else {
                 *t++ = '%';

@@ -11,16 +11,16 @@
 /* A block as a set of items, nodes of the file. */
 typedef struct inv_cut {
     const inv_block *block;
-    uint32_t *item;  /* positions in flat->order, ascending */
+    uint32_t *item; /* positions in flat->order, ascending */
     uint32_t nitem;
-    inv_ids in, out; /* values of flat that enter and leave; the rule's own in front */
-    inv_ids saved;   /* values of g that the forward function gives besides, for its inverse ... */
+    inv_ids in, out;         /* values of flat that enter and leave; the rule's own in front */
+    inv_ids saved;           /* values of g that the forward function gives besides, for its inverse ... */
     const char **saved_name; /* ... and how they are called */
-    bool made;       /* into a function; else row.reason says why not */
-    const inv_node *part; /* an item that gives others than the block's canonical nodes, too; NULL: none does */
+    bool made;               /* into a function; else row.reason says why not */
+    const inv_node *part;    /* an item that gives others than the block's canonical nodes, too; NULL: none does */
     inv_outline_function inverse;
     inv_outline_block row;
-    uint32_t parent; /* the cut around it; INV_NONE: the main graph */
+    uint32_t parent;               /* the cut around it; INV_NONE: the main graph */
     inv_ids order_cut, order_item; /* how its body is written: functions called (INV_NONE: none) and items */
 } inv_cut;
 
@@ -36,14 +36,14 @@ typedef struct inv_solver {
 /* Value ids of `flat` mean the same values in `g`, where others may have taken their place (inv_graph_stands). */
 typedef struct inv_outliner {
     inv_context *ctx;
-    inv_arena *a;      /* of what is handed out */
+    inv_arena *a; /* of what is handed out */
     inv_arena scratch;
     const inv_graph *source; /* the file's, as it was imported */
-    const char **shut; /* per function of that: why it cannot be opened up; NULL: it can, or is a block */
-    const bool *open;  /* per function: it is to be opened up; NULL: none is */
-    inv_graph *flat;   /* the file's nodes, blocks of an earlier rewriting and such functions opened up; until all is
-                          done, `source` of these and of g's nodes is the item ... */
-    inv_id *file;      /* ... and this, per item, the number in the file; INV_NONE: it is not there as it is */
+    const char **shut;       /* per function of that: why it cannot be opened up; NULL: it can, or is a block */
+    const bool *open;        /* per function: it is to be opened up; NULL: none is */
+    inv_graph *flat; /* the file's nodes, blocks of an earlier rewriting and such functions opened up; until all is
+                        done, `source` of these and of g's nodes is the item ... */
+    inv_id *file;    /* ... and this, per item, the number in the file; INV_NONE: it is not there as it is */
     size_t nitem;
     inv_graph *g;      /* canonical, with what was matched */
     inv_plan plan;     /* of g; nobody reads it */
@@ -53,24 +53,24 @@ typedef struct inv_outliner {
     uint32_t *item_at; /* per node of flat: its item; INV_NONE: not in the order */
     uint32_t *item_of; /* per node of g: its item; INV_NONE: none */
     uint32_t *made_start;
-    bool *live;        /* per node of g: in the order */
-    inv_id *made;      /* nodes of g in order, by item: made[made_start[i]] and on */
+    bool *live;   /* per node of g: in the order */
+    inv_id *made; /* nodes of g in order, by item: made[made_start[i]] and on */
     uint32_t *alias_start;
-    inv_id *alias;     /* values of flat, by the value of g that stands for them */
-    uint32_t *edge_start, *edge; /* indices of local inverses, by the item of the node that they solve */
-    const char **name; /* work space of derive.c, per value of g: all NULL between calls, ... */
-    const char **other; /* ... the same value in another type, if the body has it, ... */
+    inv_id *alias;                     /* values of flat, by the value of g that stands for them */
+    uint32_t *edge_start, *edge;       /* indices of local inverses, by the item of the node that they solve */
+    const char **name;                 /* work space of derive.c, per value of g: all NULL between calls, ... */
+    const char **other;                /* ... the same value in another type, if the body has it, ... */
     inv_dtype *name_type, *other_type; /* ... and of what type these are */
-    uint32_t *held, *ran, stamp; /* the same, per item */
-    inv_dtype real;    /* of the file's floating-point tensors; INV_DT_NONE: they are of several types, or in half
-                          precision: then these are `type`, per value of flat, as far as they are known */
+    uint32_t *held, *ran, stamp;       /* the same, per item */
+    inv_dtype real; /* of the file's floating-point tensors; INV_DT_NONE: they are of several types, or in half
+                       precision: then these are `type`, per value of flat, as far as they are known */
     inv_dtype *type;
     size_t ntype;
-    bool wide;         /* float64 is among them */
+    bool wide; /* float64 is among them */
     INV_VEC(inv_solver) solver;
     const inv_reverse_options *reverse; /* the model is turned round (reverse.c); NULL: no */
-    inv_ids barred;    /* blocks, by their place in the matches, that get no inverse: it would hold for one size */
-    bool by_operator;  /* what solves equations is the operator LinearSolve, not an initializer */
+    inv_ids barred;   /* blocks, by their place in the matches, that get no inverse: it would hold for one size */
+    bool by_operator; /* what solves equations is the operator LinearSolve, not an initializer */
     inv_outline *out;
 } inv_outliner;
 
@@ -109,12 +109,12 @@ typedef struct inv_derivation {
 /* Work on all blocks of a model. */
 typedef struct inv_cutter {
     inv_outliner *o;
-    uint32_t *mark, stamp; /* per item: in the cut that is being made */
-    uint32_t *after;       /* per item: computed from an item of the cut */
-    bool *needed;          /* per item: an item of the cut is computed from it */
-    uint32_t *owner;       /* per item: the innermost cut; INV_NONE */
+    uint32_t *mark, stamp;           /* per item: in the cut that is being made */
+    uint32_t *after;                 /* per item: computed from an item of the cut */
+    bool *needed;                    /* per item: an item of the cut is computed from it */
+    uint32_t *owner;                 /* per item: the innermost cut; INV_NONE */
     uint32_t *unit_of, *unit_of_cut; /* work space of written_order.c */
-    uint32_t *written;     /* per item: its place in the written model */
+    uint32_t *written;               /* per item: its place in the written model */
     inv_cut *cut;
     size_t ncut;
     const inv_inverse_def **rule; /* those that have functions ... */
@@ -123,7 +123,6 @@ typedef struct inv_cutter {
     inv_cut all;  /* the main graph; only its order matters */
     inv_ids turn; /* cuts as they are written: those of the main graph, then what is inside of these, and so on */
 } inv_cutter;
-
 
 /* outline.c: fills o->out from the matches of o->g. */
 inv_status inv_outline_cut(inv_outliner *o);
@@ -194,7 +193,9 @@ inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, 
 /* derive.c: the initializer to be added for a matrix or its log-determinant (`groups` as of inv_solver), by the name of
  * the file's value. NULL: out of memory, or with d->r.reason none of the file's values is that matrix. */
 const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool logdet);
-/* rewrite.c: an initializer for each solver, and the fact that says what it is the inverse of. */
+/* solver_tensors.c: an initializer for each solver, made when it is written ... */
+inv_status inv_outline_put_inverses(inv_outliner *o, inv_rewriting *r);
+/* ... and the fact that says what it is the inverse of. */
 inv_status inv_outline_solvers(inv_outliner *o);
 
 #endif

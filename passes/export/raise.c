@@ -86,8 +86,7 @@ const char *inv_raise_constant(inv_raise *r, const inv_data *data)
 {
     inv_attr value = {.name = "value", .kind = INV_ATTR_TENSOR, .tensor = *data};
     const bool whole = !inv_dtype_is_float(data->dtype);
-    if (r->opset >= CONSTANT_OF_ANY_TYPE || !whole)
-        return emit(r, inv_raise_fresh(r), "Constant", 0, NULL, 1, &value);
+    if (r->opset >= CONSTANT_OF_ANY_TYPE || !whole) return emit(r, inv_raise_fresh(r), "Constant", 0, NULL, 1, &value);
     const size_t n = (size_t)inv_shape_nelem(&data->shape);
     double *numbers = INV_ARENA_NEW(r->a, double, n + 1);
     if (numbers == NULL || !inv_convert(numbers, INV_F64, data->bytes, data->dtype, n)) return NULL;
@@ -123,10 +122,7 @@ static bool leaky_relu_inv(const raising *b)
     return emit(r, output(b, 0), "Where", NAMES(below, steep, y), INV_NOATTR) != NULL;
 }
 
-static bool prelu_inv(const raising *b)
-{
-    return last2(b, "PRelu", input(b, 0), op1(b->r, "Reciprocal", input(b, 1)));
-}
+static bool prelu_inv(const raising *b) { return last2(b, "PRelu", input(b, 0), op1(b->r, "Reciprocal", input(b, 1))); }
 
 /* Runtimes have Atanh for float32 and less, operator sets from 9 on. */
 static bool has_atanh(const inv_raise *r) { return r->real != INV_F64 && r->opset >= HAS_HYPERBOLIC; }
@@ -404,11 +400,11 @@ static bool conv_grad_x(const raising *b)
         more[i] = end < 0 ? -end : 0;
     }
     const size_t n = (size_t)sd;
-    const inv_attr attr[] = {
-        inv_attr_of_ints("strides", n, copy_ints(r, n, s)), inv_attr_of_ints("dilations", n, copy_ints(r, n, d)),
-        inv_attr_of_ints("pads", 2 * n, copy_ints(r, 2 * n, pads)),
-        inv_attr_of_int("group", inv_attr_int(b->n, "group", 1)),
-        inv_attr_of_ints("output_padding", n, copy_ints(r, n, more))};
+    const inv_attr attr[] = {inv_attr_of_ints("strides", n, copy_ints(r, n, s)),
+                             inv_attr_of_ints("dilations", n, copy_ints(r, n, d)),
+                             inv_attr_of_ints("pads", 2 * n, copy_ints(r, 2 * n, pads)),
+                             inv_attr_of_int("group", inv_attr_int(b->n, "group", 1)),
+                             inv_attr_of_ints("output_padding", n, copy_ints(r, n, more))};
     for (int i = 0; i < 5; i++)
         if (attr[i].kind == INV_ATTR_INTS && attr[i].ints == NULL) return false;
     return added(b, emit(r, summand(b), "ConvTranspose", NAMES(input(b, 0), input(b, 1)), 5, attr));
@@ -473,22 +469,25 @@ static bool batch_stats(const raising *b)
 
 /* --- the table --- */
 
+/* clang-format off */
 #define A0 {{NULL, NULL}, {0, 0}}
 #define A1(n0, d0) {{n0, NULL}, {d0, 0}}
 #define A2(n0, d0, n1, d1) {{n0, n1}, {d0, d1}}
+/* clang-format on */
 #define FORM(name, since, function, ...) {name, since, function, __VA_ARGS__},
 #define EWN(name, since, attrs, load, f, dom, text) FORM(#name, since, plain, attrs)
 #define EW(name, since, attrs, load, f, d, dom, text) FORM(#name, since, plain, attrs)
 #define EWY(name, since, attrs, load, f, d, dom, text) FORM(#name, since, plain, attrs)
-#define EWR(name, since, attrs, load, f, d, inv, dom, text)                                                           \
+#define EWR(name, since, attrs, load, f, d, inv, dom, text) \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
-#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text) \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 #define EWS(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
 #define EWT(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
-#define EWL(name, since, attrs, load, f, dy, inv, steps, cond, dom, text)                                             \
+#define EWL(name, since, attrs, load, f, dy, inv, steps, cond, dom, text) \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 
+/* clang-format off */
 static const form forms[] = {
 #include "ops/elementwise/elementwise.inc"
     FORM("Neg", 6, plain, A0) FORM("Add", 7, plain, A0) FORM("Sub", 7, plain, A0) FORM("Mul", 7, plain, A0)
@@ -499,6 +498,7 @@ static const form forms[] = {
     FORM("MatMulT", 1, matmul, A0) FORM("CumSumInverse", 11, cum_sum_inv, A0)
     FORM("ConvN", 1, conv, A0) FORM("ConvGradX", 1, conv_grad_x, A0) FORM("FilterInverse", 5, filter_inverse, A0)
     FORM("BatchStats", 1, batch_stats, A0) FORM("Pow", 7, plain, A0)};
+/* clang-format on */
 
 static const form *form_of(const char *op_type)
 {
@@ -520,13 +520,14 @@ bool inv_raise_node(inv_raise *r, const inv_node *n, const char *solver)
     const form *f = form_of(n->op_type);
     raising b = {.r = r, .n = n, .solver = solver};
     r->reason = NULL;
-    if (strncmp(n->op_type, "Batch", 5) == 0 && inv_attr_int(n, "axis", 1) != 1)
-        return refuse(r, channels_last);
+    if (strncmp(n->op_type, "Batch", 5) == 0 && inv_attr_int(n, "axis", 1) != 1) return refuse(r, channels_last);
     if (f == NULL) return refuse(r, inv__arena_printf(r->a, "%s has no form in ONNX", n->op_type));
     if (r->opset < OLDEST_OPSET || r->opset < f->since)
-        return refuse(r, inv__arena_printf(r->a, "%s needs operator set %d, the model has %lld: convert it "
-                                           "(onnx.version_converter)", n->op_type,
-                                           f->since > OLDEST_OPSET ? f->since : OLDEST_OPSET, (long long)r->opset));
+        return refuse(r, inv__arena_printf(r->a,
+                                           "%s needs operator set %d, the model has %lld: convert it "
+                                           "(onnx.version_converter)",
+                                           n->op_type, f->since > OLDEST_OPSET ? f->since : OLDEST_OPSET,
+                                           (long long)r->opset));
     for (int i = 0; i < 2; i++)
         if (f->attrs.name[i]) b.a[i] = inv_attr_float(n, f->attrs.name[i], f->attrs.dflt[i]);
     return f->raise(&b);

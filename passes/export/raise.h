@@ -8,18 +8,18 @@
 
 /* A function body under construction. */
 typedef struct inv_raise {
-    const inv_graph *g;  /* canonical graph with the nodes to raise */
-    inv_arena *a;        /* of everything that is written */
-    int64_t opset;       /* of ai.onnx, that the body is written for */
-    inv_dtype real;      /* type of the operands and of what is computed */
+    const inv_graph *g;      /* canonical graph with the nodes to raise */
+    inv_arena *a;            /* of everything that is written */
+    int64_t opset;           /* of ai.onnx, that the body is written for */
+    inv_dtype real;          /* type of the operands and of what is computed */
     const char *const *name; /* per value of g: its name in the body, NULL: none (yet) */
     inv_outline_nodes *node; /* appended to */
-    uint32_t fresh;      /* for inv_raise_fresh */
-    const inv_graph *names; /* no value between is called as one here, but for those of nodes that are gone; ... */
-    const bool *gone;       /* ... per value of it. NULL: any name will do */
-    const char *reserved;   /* nor as this; may be NULL */
-    bool by_operator;    /* what solves equations stays the operator that it is, which only this library knows */
-    const char *reason;  /* set when false is returned: in words, why not */
+    uint32_t fresh;          /* for inv_raise_fresh */
+    const inv_graph *names;  /* no value between is called as one here, but for those of nodes that are gone; ... */
+    const bool *gone;        /* ... per value of it. NULL: any name will do */
+    const char *reserved;    /* nor as this; may be NULL */
+    bool by_operator;        /* what solves equations stays the operator that it is, which only this library knows */
+    const char *reason;      /* set when false is returned: in words, why not */
 } inv_raise;
 
 /* A name for a value between: "_v0", "_v1", ... NULL: out of memory. */

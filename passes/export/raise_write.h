@@ -21,18 +21,20 @@ static inline bool is_too_new(inv_raise *r, const char *op)
     static const struct {
         const char *op;
         int since;
-    } young[] = {{"Where", 9}, {"Sinh", 9}, {"Cosh", 9}, {"Asinh", 9}, {"Atanh", 9},
+    } young[] = {{"Where", 9},           {"Sinh", 9}, {"Cosh", 9}, {"Asinh", 9}, {"Atanh", 9},
                  {"ConstantOfShape", 9}, {"Det", 11}};
     for (size_t i = 0; i < sizeof young / sizeof *young; i++)
         if (strcmp(op, young[i].op) == 0 && r->opset < young[i].since)
-            return !refuse(r, inv__arena_printf(r->a, "%s needs operator set %d, the model has %lld: convert it "
-                                                "(onnx.version_converter)", op, young[i].since, (long long)r->opset));
+            return !refuse(r, inv__arena_printf(r->a,
+                                                "%s needs operator set %d, the model has %lld: convert it "
+                                                "(onnx.version_converter)",
+                                                op, young[i].since, (long long)r->opset));
     return false;
 }
 
 /* The names and attributes are copied; what attributes point to is not. */
 static inline bool emit_all(inv_raise *r, const char *op, uint32_t nout, const char *const *out, uint32_t nin,
-                     const char *const *in, uint32_t nattr, const inv_attr *attr)
+                            const char *const *in, uint32_t nattr, const inv_attr *attr)
 {
     for (uint32_t i = 0; i < nin; i++)
         if (in[i] == NULL) return false;
@@ -45,17 +47,25 @@ static inline bool emit_all(inv_raise *r, const char *op, uint32_t nout, const c
     for (uint32_t i = 0; i < nin; i++) names[i] = in[i];
     for (uint32_t i = 0; i < nout; i++) names[nin + i] = out[i];
     for (uint32_t i = 0; i < nattr; i++) attrs[i] = attr[i];
-    const inv_outline_node node = {.source = INV_NONE, .domain = "", .op_type = op, .name = "", .in = names,
-                                   .out = names + nin, .nin = nin, .nout = nout, .attr = attrs, .nattr = nattr};
+    const inv_outline_node node = {.source = INV_NONE,
+                                   .domain = "",
+                                   .op_type = op,
+                                   .name = "",
+                                   .in = names,
+                                   .out = names + nin,
+                                   .nin = nin,
+                                   .nout = nout,
+                                   .attr = attrs,
+                                   .nattr = nattr};
     return inv_vec_push(r->a, r->node, node);
 }
 
-#define NAMES(...)                                                                                                    \
-    (uint32_t)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *const[]){__VA_ARGS__}
+#define NAMES(...) \
+    (uint32_t)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *const[]) { __VA_ARGS__ }
 
 /* The name of the one output. */
 static inline const char *emit(inv_raise *r, const char *out, const char *op, uint32_t nin, const char *const *in,
-                        uint32_t nattr, const inv_attr *attr)
+                               uint32_t nattr, const inv_attr *attr)
 {
     return emit_all(r, op, 1, &out, nin, in, nattr, attr) ? out : NULL;
 }

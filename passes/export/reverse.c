@@ -153,8 +153,7 @@ static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
             const bool made = v == INV_NONE || x->d.name[v] || inv_val(o->g, v)->role == INV_ROLE_CONST ||
                               inv_nodes_give(o->g, e->node, i, v);
             if (made || inv_raise_matrix(n) == k) continue;
-            if (v == e->frees && i >= e->nsave)
-                text = "both of its operands come from the value that is to be derived";
+            if (v == e->frees && i >= e->nsave) text = "both of its operands come from the value that is to be derived";
             else if (o->carries[v])
                 text = "its inverse takes what the model computes of the value that is to be derived, such as the mean "
                        "and variance that a normalization takes out, and its output does not tell them; what can be "
@@ -380,9 +379,14 @@ static inv_status write_nodes(inv_reversal *x)
     INV_TRY(inv_outline_weights(o, h, x->read));
     for (size_t i = 0; i < h->order.n; i++) {
         const inv_node *n = inv_nod(h, h->order.at[i]);
-        inv_outline_node w = {.source = n->source, .domain = "", .op_type = inv__arena_strdup(o->a, n->op_type),
-                              .name = inv__arena_strdup(o->a, n->name), .nin = n->nin, .nout = n->nout,
-                              .ncaptured = n->nin - inv_node_listed(n), .nattr = n->nattr};
+        inv_outline_node w = {.source = n->source,
+                              .domain = "",
+                              .op_type = inv__arena_strdup(o->a, n->op_type),
+                              .name = inv__arena_strdup(o->a, n->name),
+                              .nin = n->nin,
+                              .nout = n->nout,
+                              .ncaptured = n->nin - inv_node_listed(n),
+                              .nattr = n->nattr};
         w.in = names_of(o->a, h, n->in, n->nin);
         w.out = names_of(o->a, h, n->out, n->nout);
         w.attr = n->attr; /* of h, which is kept until it is written */

@@ -11,12 +11,12 @@ typedef struct inv_reversal {
     inv_rewriting *out;
     inv_cut cut; /* all of the file */
     inv_derivation d;
-    inv_ids wanted, given; /* inputs of the model: to be derived, and not */
-    inv_ids known, aside;  /* outputs of the model: to start from, and only if those are not enough */
-    inv_id logdet;         /* the output that is the log-determinant; INV_NONE */
+    inv_ids wanted, given;   /* inputs of the model: to be derived, and not */
+    inv_ids known, aside;    /* outputs of the model: to start from, and only if those are not enough */
+    inv_id logdet;           /* the output that is the log-determinant; INV_NONE */
     const char *logdet_name; /* of the output to add; NULL */
-    inv_graph *h;          /* the inverse */
-    bool *read;            /* per value of h */
+    inv_graph *h;            /* the inverse */
+    bool *read;              /* per value of h */
 } inv_reversal;
 
 /* Whether the wanted inputs come from this inverse; once the graph is pruned. */

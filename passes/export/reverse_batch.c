@@ -60,7 +60,7 @@ static inv_status make(const inv_batch_job *job, const inv_session_options *shap
 static inv_status note_extents(inv_rewriting *made)
 {
     const char *text = inv__arena_printf(&made->a, "dimensions other than the batch are open: it may hold for the "
-                                         "extents alone that it was made for ({inputs})");
+                                                   "extents alone that it was made for ({inputs})");
     const char **notes = INV_ARENA_NEW(&made->a, const char *, made->nnotes + 1);
     if (!notes || !text) return INV_E_NOMEM;
     for (size_t i = 0; i < made->nnotes; i++) notes[i] = made->notes[i];
@@ -79,7 +79,8 @@ static inv_status settle(const inv_batch_job *job, const inv_session_options *sh
         return inv__fail(job->ctx, INV_E_NOT_INVERTIBLE,
                          "the model's batch is open, and its inverse direction would hold for one batch only: what "
                          "gives '%s' has other constants for another batch, since the model does not keep the batch on "
-                         "the first axis. Export the model with a fixed batch", next_known(job->source, g, at));
+                         "the first axis. Export the model with a fixed batch",
+                         next_known(job->source, g, at));
     const bool narrow = others && (!made[2] || differs(g, made[2]->reversed) != SIZE_MAX);
     return narrow ? note_extents(made[0]) : INV_OK;
 }
@@ -87,7 +88,7 @@ static inv_status settle(const inv_batch_job *job, const inv_session_options *sh
 inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
                              const inv_reverse_options *options, bool in_memory, inv_rewriting **out)
 {
-    const inv_batch_job job = {.ctx = ctx, .source = source, .make = make, .settle = settle,
-                               .options = options, .in_memory = in_memory};
+    const inv_batch_job job = {
+        .ctx = ctx, .source = source, .make = make, .settle = settle, .options = options, .in_memory = in_memory};
     return inv_for_every_batch(&job, shapes, out);
 }

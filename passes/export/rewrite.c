@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rewriting a model: what a written model looks like (outline.c, derive.c), and the initializers with pseudo-inverses,
- * which are made here and made anew whenever weights are written. */
+ * Rewriting a model: the file's graph beside the canonical one, and what a written model looks like (outline.c,
+ * derive.c), for one batch and then for others. */
 #include <math.h>
 #include <string.h>
 
@@ -130,126 +130,6 @@ inv_status inv_outline_tables(inv_outliner *o)
     return INV_OK;
 }
 
-/* --- pseudo-inverses --- */
-
-/* Emits nodes that compute the pseudo-inverse of a value as a matrix, or per group of a filter, beside the order. */
-static inv_id emit_inverse(inv_outliner *o, const inv_solver *s)
-{
-    inv_graph *g = o->g;
-    const inv_shape w = inv_val(g, s->matrix)->shape;
-    const int64_t rows = w.rank ? w.dim[0] : 1, columns = inv_shape_nelem(&w) / (rows ? rows : 1);
-    const int64_t flat[2] = {rows, columns}, groups[3] = {s->groups, rows / s->groups, columns}, perm[3] = {0, 2, 1};
-    const bool many = s->groups > 1;
-    inv_id v = inv_emit1(g, "View", INV_IN(s->matrix), INV_ATTRS(inv_attr_of_ints("shape", 2, flat)));
-    if (v != INV_NONE) v = inv_emit1(g, "FilterInverse", INV_IN(v), INV_ATTRS(inv_attr_of_int("group", s->groups)));
-    if (v != INV_NONE && many) v = inv_emit1(g, "View", INV_IN(v), INV_ATTRS(inv_attr_of_ints("shape", 3, groups)));
-    if (v == INV_NONE) return v;
-    const int64_t turned[2] = {1, 0};
-    return inv_emit1(g, "Transpose", INV_IN(v),
-                     INV_ATTRS(inv_attr_of_ints("perm", many ? 3 : 2, many ? perm : turned)));
-}
-
-/* Makes the entries of the pseudo-inverses, one at a time, when they are written. */
-typedef struct maker {
-    inv_context *ctx;
-    inv_matcher m;
-    inv_dtype real;
-    inv_solver *solver;
-    inv_id *value; /* per solver: its pseudo-inverse */
-    void *entries; /* of the newest */
-} maker;
-
-static void release(void *opaque)
-{
-    maker *k = opaque;
-    inv_context *ctx = k->ctx;
-    inv_matcher_fini(&k->m);
-    inv__free(ctx, k->entries);
-    inv__free(ctx, k);
-}
-
-/* The sum of the groups' log |det|; of a matrix that is not known NaN. */
-static inv_status sum_logdets(inv_context *ctx, const inv_data *matrix, int64_t groups, double *sum)
-{
-    const int64_t n = matrix->shape.dim[0] / groups;
-    const size_t nbytes = matrix->nbytes / (size_t)groups;
-    inv_data block = {matrix->dtype, inv_shape_of(2, (int64_t[]){n, inv_shape_nelem(&matrix->shape) / (n * groups)}),
-                      matrix->bytes, nbytes};
-    *sum = matrix->bytes ? 0 : NAN;
-    for (int64_t i = 0; matrix->bytes && i < groups; i++) {
-        double one;
-        block.bytes = (const uint8_t *)matrix->bytes + (size_t)i * nbytes;
-        INV_TRY(inv__linear_logdet(ctx, &block, &one));
-        *sum += one;
-    }
-    return INV_OK;
-}
-
-/* A matrix that training has made singular has none: NaN says so, and nothing else of the model is lost. */
-static inv_status make_inverse(void *opaque, size_t i, const void **data)
-{
-    maker *k = opaque;
-    const inv_value *v = inv_val(k->m.g, k->value[i]);
-    size_t n = (size_t)inv_shape_nelem(&v->shape), nbytes = n * inv_dtype_size(k->real);
-    inv_known_forget(&k->m, 0);
-    inv__free(k->ctx, k->entries);
-    if (!(k->entries = inv__alloc(k->ctx, nbytes + 1))) return INV_E_NOMEM;
-    const void *bytes = inv_known_bytes(&k->m, k->value[i]);
-    if (k->solver[i].logdet) {
-        const inv_data matrix = {v->dtype, v->shape, bytes, n * inv_dtype_size(v->dtype)};
-        double logdet;
-        INV_TRY(sum_logdets(k->ctx, &matrix, k->solver[i].groups, &logdet));
-        (void)inv_convert(k->entries, k->real, &logdet, INV_F64, 1);
-        *data = k->entries;
-        return INV_OK;
-    }
-    bool finite = bytes != NULL;
-    for (size_t e = 0; e < n && finite; e++) finite = isfinite(inv_elem_double(bytes, v->dtype, e));
-    if (finite) (void)inv_convert(k->entries, k->real, bytes, v->dtype, n);
-    else memset(k->entries, 0xff, nbytes);
-    if (!finite)
-        inv__log(k->ctx, "'%s' has no inverse any more: '%s' is filled with NaN", k->solver[i].of, k->solver[i].name);
-    *data = k->entries;
-    return INV_OK;
-}
-
-static inv_status put_inverses(inv_outliner *o, inv_rewriting *r)
-{
-    inv_graph *g = o->g;
-    size_t order = g->order.n, n = o->solver.n;
-    maker *k = n ? inv__alloc(o->ctx, sizeof *k) : NULL;
-    if (!k) return n ? INV_E_NOMEM : INV_OK;
-    *k = (maker){.ctx = o->ctx, .m = {.g = g}, .real = inv_outline_real(o)};
-    r->maker = k;
-    r->release = release;
-    k->solver = INV_ARENA_NEW(o->a, inv_solver, n);
-    k->value = INV_ARENA_NEW(o->a, inv_id, n);
-    if (!k->solver || !k->value) return INV_E_NOMEM;
-    g->fold = false;
-    for (size_t i = 0; i < n; i++) {
-        bool number = o->solver.at[i].logdet;
-        k->solver[i] = o->solver.at[i];
-        k->value[i] = number ? k->solver[i].matrix : emit_inverse(o, &o->solver.at[i]);
-        if (k->value[i] == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
-        inv_shape shape = number ? inv_shape_scalar() : inv_val(g, k->value[i])->shape;
-        size_t nbytes = (size_t)inv_shape_nelem(&shape) * inv_dtype_size(k->real);
-        inv_outline_tensor t = {k->solver[i].name, {k->real, shape, NULL, nbytes}, {make_inverse, k, i}};
-        if (!inv_vec_push(o->a, &o->out->tensor, t)) return INV_E_NOMEM;
-    }
-    g->order.n = order;
-    return inv_matcher_init(&k->m);
-}
-
-inv_status inv_outline_solvers(inv_outliner *o)
-{
-    for (size_t i = 0; i < o->solver.n; i++) {
-        const inv_solver *s = &o->solver.at[i];
-        inv_outline_fact f = {inv__arena_printf(o->a, "ai.invonnx.inv.%s", s->name), s->of};
-        if (!f.key || !inv_vec_push(o->a, &o->out->fact, f)) return INV_E_NOMEM;
-    }
-    return INV_OK;
-}
-
 /* --- the whole --- */
 
 /* What an earlier rewriting has put into functions besides the file's nodes, to save values for inverses. */
@@ -314,10 +194,7 @@ static bool is_inverse(const inv_outliner *o, inv_id v)
     return is->dim[is->rank - 1] * groups == s.dim[0] && is->dim[is->rank - 2] == inv_shape_nelem(&s) / s.dim[0];
 }
 
-static bool is_block(const inv_graph *source, inv_id f)
-{
-    return f != INV_NONE && source->function.at[f].block;
-}
+static bool is_block(const inv_graph *source, inv_id f) { return f != INV_NONE && source->function.at[f].block; }
 
 /* A call of a function that a rewriting made, from where it cannot be opened up; NULL: none. */
 static const inv_node *stray_call(const inv_graph *source, const inv_callees *c, const inv_graph *g, bool here)
@@ -359,10 +236,12 @@ static inv_status refuse_calls(inv_outliner *o, const inv_graph *source)
     }
     INV_CHECK(!stray, o->ctx, INV_E_GRAPH,
               "function '%s' of an earlier rewriting is called from a function or body of control flow; inline "
-              "the model's functions first (onnx.inliner), then rewrite it", stray->op_type);
+              "the model's functions first (onnx.inliner), then rewrite it",
+              stray->op_type);
     INV_CHECK(!second, o->ctx, INV_E_GRAPH,
               "function '%s' of an earlier rewriting is called twice; inline the model's functions first "
-              "(onnx.inliner), then rewrite it", second->op_type);
+              "(onnx.inliner), then rewrite it",
+              second->op_type);
     return INV_OK;
 }
 
@@ -477,7 +356,7 @@ inv_status inv_outline_make(const inv_outliner *flags, const inv_graph *source, 
     inv_session_options all = {0};
     memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     inv_status s = make(&o, source, &all, r);
-    if (s == INV_OK) s = put_inverses(&o, r);
+    if (s == INV_OK) s = inv_outline_put_inverses(&o, r);
     if (s == INV_OK && (r->a.failed || o.scratch.failed)) s = INV_E_NOMEM;
     restore_numbers(&o, o.flat);
     restore_numbers(&o, o.g);

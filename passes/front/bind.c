@@ -50,8 +50,7 @@ static void bind_input(inv_graph *g, const inv_request *rq, inv_id v, symbols *s
         if (!inv_shape_is_static(&val->shape))
             inv__str_add(wrong, "; input '%s' %s%s: no shape given for its open dimensions", val->name,
                          inv_dtype_name(val->dtype), want);
-        else if (rq->batch > 0 && val->shape.rank > 0 && rq->rebatch)
-            val->shape.dim[0] = rq->batch;
+        else if (rq->batch > 0 && val->shape.rank > 0 && rq->rebatch) val->shape.dim[0] = rq->batch;
         return;
     }
     inv_shape got = inv_shape_of(a->rank, a->dims);

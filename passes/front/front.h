@@ -46,16 +46,16 @@ typedef struct inv_expansion {
     inv_graph *g;
     inv_arena *scratch;
     const inv_graph *body;
-    inv_id node;          /* in place of it: where its nodes come from */
-    const char *label;    /* they and their values are called "LABEL/NAME" ... */
-    bool block;           /* ... unless they keep their names */
-    bool open;            /* nodes keep their sources; those that the file does not have as they are have none */
-    const char *tag;      /* further origin of the nodes; NULL: none */
-    const inv_attr *arg;  /* what references in the body refer to */
+    inv_id node;         /* in place of it: where its nodes come from */
+    const char *label;   /* they and their values are called "LABEL/NAME" ... */
+    bool block;          /* ... unless they keep their names */
+    bool open;           /* nodes keep their sources; those that the file does not have as they are have none */
+    const char *tag;     /* further origin of the nodes; NULL: none */
+    const inv_attr *arg; /* what references in the body refer to */
     uint32_t narg;
-    inv_id *map;          /* value of the body -> value of g; INV_NONE: to be made, if a node of the body gives it */
+    inv_id *map; /* value of the body -> value of g; INV_NONE: to be made, if a node of the body gives it */
 } inv_expansion;
-inv_status inv_expand(inv_expansion *x, inv_ids *order); /* nodes of g, appended */
+inv_status inv_expand(inv_expansion *x, inv_ids *order);             /* nodes of g, appended */
 const char *inv_expand_label(const inv_graph *g, const inv_node *n); /* its name, or what stands for it */
 /* The same as the pass, for a list of nodes. */
 inv_status inv_inline_calls(inv_graph *g, inv_arena *scratch, inv_ids *list, bool blocks_only);

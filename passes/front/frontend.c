@@ -26,10 +26,10 @@ static void keep_outputs(inv_graph *g, inv_plan *plan, bool keep)
 }
 
 /* One pass and the checker after it. */
-#define PASS(call, canonical)                                                                                         \
-    do {                                                                                                              \
-        INV_TRY(call);                                                                                                \
-        INV_TRY(inv_graph_check(g, canonical));                                                                       \
+#define PASS(call, canonical)                   \
+    do {                                        \
+        INV_TRY(call);                          \
+        INV_TRY(inv_graph_check(g, canonical)); \
     } while (0)
 
 inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan)

@@ -158,7 +158,7 @@ static inv_status copy_node(inv_expansion *x, size_t at, inv_ids *order)
     inv_id *in = INV_ARENA_NEW(x->scratch, inv_id, b->nin + 1), *out = INV_ARENA_NEW(x->scratch, inv_id, b->nout + 1);
     uint32_t nattr;
     inv_attr *attr = body_attrs(x, b, &nattr);
-    const char *name = x->block  ? b->name
+    const char *name = x->block   ? b->name
                        : *b->name ? inv__arena_printf(x->scratch, "%s/%s", x->label, b->name)
                                   : inv__arena_printf(x->scratch, "%s/%s_%zu", x->label, b->op_type, at);
     if (!in || !out || !attr || !name) return INV_E_NOMEM;
@@ -248,8 +248,8 @@ static inv_status copy_results(inv_expansion *x, inv_ids *order)
         if (out == INV_NONE || from == out) continue;
         if (from == INV_NONE)
             return inv__fail(x->g->ctx, INV_E_GRAPH,
-                             "node '%s' calls function %s without its input '%s', which it returns", x->label,
-                             x->tag, inv_val(body, body->outputs.at[i])->name);
+                             "node '%s' calls function %s without its input '%s', which it returns", x->label, x->tag,
+                             inv_val(body, body->outputs.at[i])->name);
         const char *name = inv__arena_printf(x->scratch, "%s/result_%u", x->label, i);
         if (!name) return INV_E_NOMEM;
         INV_TRY(push_node(x, inv_graph_node(x->g, "", "Identity", name, 1, &from, 1, &out, 0, NULL), order));
@@ -282,10 +282,8 @@ static inv_status sweep(inv_graph *g, const inv_callees *c, inv_arena *scratch, 
         inv_id n = list->at[i], f = inv_callee(c, inv_nod(g, n));
         bool open = f != INV_NONE && (!blocks_only || g->function.at[f].block || g->function.at[f].open);
         *again = *again || open;
-        if (open)
-            INV_TRY(expand_call(g, scratch, n, &g->function.at[f], &order));
-        else if (!inv_vec_push(scratch, &order, n))
-            return INV_E_NOMEM;
+        if (open) INV_TRY(expand_call(g, scratch, n, &g->function.at[f], &order));
+        else if (!inv_vec_push(scratch, &order, n)) return INV_E_NOMEM;
     }
     if (*again) *list = order;
     return INV_OK;

@@ -90,7 +90,7 @@ static inv_status check_attributes(const inv_graph *g, const inv_node *n)
 static inv_status lower_node(inv_graph *g, inv_id id, inv_id *out)
 {
     inv_status s = inv_node_infer(g, id);
-    inv_node n = *inv_nod(g, id); /* a copy: emitting moves the array */
+    inv_node n = *inv_nod(g, id);     /* a copy: emitting moves the array */
     INV_TRY(check_attributes(g, &n)); /* the default that was taken instead may be why it failed */
     INV_TRY(s);
     if (n.op->lower) {

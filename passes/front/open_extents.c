@@ -120,10 +120,8 @@ static inv_status find_open(finder *f)
             f->array[i].data = NULL; /* of how many elements is not known */
             const char *name = symbol && d < rank && symbol[d] && *symbol[d] ? symbol[d] : NULL;
             const int64_t given = name ? number_of(f, name) : -1;
-            if (given >= 0)
-                f->dims[i][d] = given;
-            else
-                INV_TRY(add_group(f, name, d == 0, &f->group_of[i][d]));
+            if (given >= 0) f->dims[i][d] = given;
+            else INV_TRY(add_group(f, name, d == 0, &f->group_of[i][d]));
         }
     }
     f->options.inputs = f->array;
@@ -204,10 +202,7 @@ typedef struct direction {
     int64_t now, least, most;   /* n */
 } direction;
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    return b ? common_divisor(b, a % b) : a;
-}
+static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
 /* False: `set` is empty. */
 static bool direct(const finder *f, const choice *from, const bool *set, direction *d)
@@ -243,15 +238,9 @@ static void keep_better(choice *best, const choice *c)
 
 /* --- what the node wants --- */
 
-static int64_t gap(const choice *c)
-{
-    return c->misfit.got - c->misfit.wanted;
-}
+static int64_t gap(const choice *c) { return c->misfit.got - c->misfit.wanted; }
 
-static bool is_same_fault(const choice *a, const choice *b)
-{
-    return a->score == b->score && a->misfit.check > 0;
-}
+static bool is_same_fault(const choice *a, const choice *b) { return a->score == b->score && a->misfit.check > 0; }
 
 /* A stretch of n, from where the gap is like that at first to where it has the other sign, or what is sought. */
 typedef struct stretch {
@@ -457,10 +446,8 @@ static inv_status scan(finder *f, bool batch, choice *best)
             if (f->group[i].batch != batch) continue;
             pick(f, &from, i, kind == 1 ? i : SIZE_MAX, set);
             for (size_t k = 0; k < f->ngroup && kind != 1; k++) {
-                if (kind == 2)
-                    set[k] = k == i;
-                else if (k < i && set[k])
-                    memset(set, 0, sizeof set); /* these have been varied */
+                if (kind == 2) set[k] = k == i;
+                else if (k < i && set[k]) memset(set, 0, sizeof set); /* these have been varied */
             }
             INV_TRY(vary(f, &from, set, best));
         }

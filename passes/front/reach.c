@@ -92,8 +92,7 @@ inv_status inv_reach_types(const inv_graph *g, const inv_ids *list)
         }
     }
     inv_status s = text.failed ? INV_E_NOMEM : INV_OK;
-    if (text.n)
-        s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "types that cannot be computed with: %s", text.s + 2);
+    if (text.n) s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "types that cannot be computed with: %s", text.s + 2);
     inv__str_fini(&text);
     return s;
 }

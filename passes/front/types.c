@@ -105,8 +105,7 @@ static inv_dtype said(const inv_node *n, const inv_dtype *type)
     static const char *const names[] = {"to", "dtype", "output_dtype"};
     const inv_attr *a;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((a = inv_attr_find(n, names[i])) && a->kind == INV_ATTR_INT && !a->ref && a->i)
-            return (inv_dtype)a->i;
+        if ((a = inv_attr_find(n, names[i])) && a->kind == INV_ATTR_INT && !a->ref && a->i) return (inv_dtype)a->i;
     if (inv_node_is(n, "Constant") || inv_node_is(n, "ConstantOfShape")) {
         if ((a = inv_attr_find(n, "value"))) return a->kind == INV_ATTR_TENSOR ? a->tensor.dtype : INV_DT_NONE;
         bool real = inv_attr_find(n, "value_float") || inv_attr_find(n, "value_floats") || !inv_node_is(n, "Constant");
@@ -156,8 +155,7 @@ static inv_status check_graph(checker *x, const inv_graph *g, inv_dtype *type)
         inv_dtype bound[26] = {INV_DT_NONE};
         if (*n->domain) continue;
         for (uint32_t k = 0; k < n->nattr; k++)
-            if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph)
-                INV_TRY(check_body(x, g, n, &n->attr[k], type));
+            if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph) INV_TRY(check_body(x, g, n, &n->attr[k], type));
         const row *r = row_of(n, opset);
         if (!r) continue;
         bind_inputs(x, g, n, r, type, bound);
@@ -203,7 +201,8 @@ inv_status inv_pass_types(const inv_graph *g)
     if (s == INV_OK && x.wrong)
         s = inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE,
                       "%s%s. The file is not valid ONNX, and other runtimes refuse it; put a Cast in front of one of "
-                      "the inputs, or export in one type", x.text.s, x.wrong > MOST_TOLD ? "; and more" : "");
+                      "the inputs, or export in one type",
+                      x.text.s, x.wrong > MOST_TOLD ? "; and more" : "");
     inv__str_fini(&x.text);
     inv__arena_fini(&x.scratch);
     return s;

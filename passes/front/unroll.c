@@ -30,7 +30,7 @@ typedef struct unroller {
     inv_expansion x;
     const inv_attr *attr; /* the body */
     uint32_t nformal;
-    inv_id *constant;     /* per value of the body: its initializers in g */
+    inv_id *constant;        /* per value of the body: its initializers in g */
     inv_id *formal, *result; /* of one trip */
 } unroller;
 
@@ -44,10 +44,7 @@ static inv_status read_number(unroller *u, const char *what, const char *called,
 
 /* --- bodies --- */
 
-static inv_status wrong(unroller *u, const char *what)
-{
-    return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "%s", what);
-}
+static inv_status wrong(unroller *u, const char *what) { return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "%s", what); }
 
 /* The initializer that a value of the body stands for. A transposed copy (tied_weights.c) is made here: what was to
  * make it is gone where nobody else reads it. */
@@ -89,8 +86,13 @@ static inv_status choose_body(unroller *u, const char *attribute)
     inv_arena *s = &u->l->scratch;
     if (!a || a->kind != INV_ATTR_GRAPH || !a->graph)
         return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "it has no graph of its own as attribute '%s'", attribute);
-    u->x = (inv_expansion){.g = u->g, .scratch = s, .body = a->graph, .node = u->x.node, .label = u->x.label,
-                           .arg = a->args, .narg = (uint32_t)a->n};
+    u->x = (inv_expansion){.g = u->g,
+                           .scratch = s,
+                           .body = a->graph,
+                           .node = u->x.node,
+                           .label = u->x.label,
+                           .arg = a->args,
+                           .narg = (uint32_t)a->n};
     u->nformal = (uint32_t)a->graph->inputs.n - a->ncaptured;
     u->x.map = INV_ARENA_NEW(s, inv_id, a->graph->value.n + 1);
     u->constant = INV_ARENA_NEW(s, inv_id, a->graph->value.n + 1);
@@ -204,8 +206,8 @@ static inv_status trip_label(unroller *u, const char *label, int64_t trip)
 static inv_id counter(unroller *u, uint32_t formal, inv_dtype t, int64_t number)
 {
     const inv_graph *body = u->attr->graph;
-    inv_shape s = inv_val(body, body->inputs.at[formal])->shape.rank == 1 ? inv_shape_of(1, (int64_t[]){1})
-                                                                           : inv_shape_scalar();
+    inv_shape s =
+        inv_val(body, body->inputs.at[formal])->shape.rank == 1 ? inv_shape_of(1, (int64_t[]){1}) : inv_shape_scalar();
     uint8_t one = number != 0;
     return inv_graph_const(u->g, t, &s, t == INV_BOOL ? (const void *)&one : &number);
 }
@@ -225,8 +227,7 @@ static inv_status loop_trips(unroller *u, int64_t most, bool conditional, inv_id
         memcpy(u->formal + 2, u->result + 1, ncarried * sizeof *u->formal);
         for (size_t i = 0; i + 1 + ncarried < body->outputs.n; i++)
             if (!inv_vec_push(&u->l->scratch, &part[i], u->result[1 + ncarried + i])) return INV_E_NOMEM;
-        if (conditional && trip + 1 < most)
-            INV_TRY(read_number(u, "body's condition", condition, u->result[0], &more));
+        if (conditional && trip + 1 < most) INV_TRY(read_number(u, "body's condition", condition, u->result[0], &more));
     }
     u->x.label = label;
     return INV_OK;
@@ -315,8 +316,7 @@ static inv_status unroll_scan(unroller *u, inv_id *out)
     if (!row || !part) return INV_E_NOMEM;
     for (uint32_t i = 0; i < u->listed; i++)
         if (u->n.in[i] == INV_NONE) return wrong(u, "an input is omitted");
-    for (uint32_t i = nstate; i < u->listed; i++)
-        INV_TRY(scan_rows(u, i - nstate, u->n.in[i], &trips, &row[i]));
+    for (uint32_t i = nstate; i < u->listed; i++) INV_TRY(scan_rows(u, i - nstate, u->n.in[i], &trips, &row[i]));
     const char *label = u->x.label;
     for (uint32_t i = 0; i < nstate; i++) u->formal[i] = u->n.in[i];
     for (int64_t trip = 0; trip < trips; trip++) {

@@ -44,8 +44,8 @@ static void name_merge(inv_str *text, const inv_graph *g, const inv_merge *m)
     uint32_t named = 0;
     for (uint32_t i = 0; i < m->nuse && named < MAX_NAMED; i++) {
         if (m->use[i].group != named) continue; /* groups are numbered as they are met */
-        inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role),
-                     m->use[i].label, m->use[i].op_type);
+        inv__str_add(text, "%s%s of '%s' (%s)", named++ ? ", " : "", inv_use_role_name(m->use[i].role), m->use[i].label,
+                     m->use[i].op_type);
     }
     if (m->ngroup > named) inv__str_add(text, " and %u more", m->ngroup - named);
 }
@@ -81,9 +81,9 @@ static inv_status refuse(const inv_graph *g, const inv_merges *merges)
     if (merges->n > MAX_NAMED) inv__str_add(&text, "; and %zu more initializers", merges->n - MAX_NAMED);
     inv__str_add(&text, ". {untie} gives each its own copy");
     add_remedies(&text, merges);
-    inv_status s = inv__fail(g->ctx, INV_E_ARG,
-                             "the exporter has merged tensors whose values were equal, and training would tie them: %s",
-                             text.s);
+    inv_status s =
+        inv__fail(g->ctx, INV_E_ARG,
+                  "the exporter has merged tensors whose values were equal, and training would tie them: %s", text.s);
     inv__str_fini(&text);
     return s;
 }
@@ -96,7 +96,7 @@ typedef struct untier {
     const inv_id *root;
     inv_id param, fresh; /* at hand: the merged initializer, and what takes its place */
     uint32_t group;
-    inv_id *copy;  /* per value: what stands for it in this group; INV_NONE: nothing yet */
+    inv_id *copy;   /* per value: what stands for it in this group; INV_NONE: nothing yet */
     inv_ids copied; /* those that have one */
     size_t nvalue;
     const inv_param_use **by_slot; /* per input of the node at hand: the first use there */

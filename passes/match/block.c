@@ -138,9 +138,14 @@ inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_bindin
     uint32_t nrule_in = (uint32_t)in.n, nrule_out = (uint32_t)outs.n;
     INV_TRY(ends_of_nodes(m, &nodes, &in, &outs));
     inv_id anchor = pattern[npattern - 1];
-    *out = (inv_block){rule->def, rule->def->kind ? rule->def->kind : rule->def->name, anchor, m->pos[anchor],
-                       nodes.at, (uint32_t)nodes.n, npattern, in.at, outs.at, (uint32_t)in.n, (uint32_t)outs.n,
-                       nrule_in, nrule_out, (double)NAN, (double)NAN};
+    *out = (inv_block){rule->def,        rule->def->kind ? rule->def->kind : rule->def->name,
+                       anchor,           m->pos[anchor],
+                       nodes.at,         (uint32_t)nodes.n,
+                       npattern,         in.at,
+                       outs.at,          (uint32_t)in.n,
+                       (uint32_t)outs.n, nrule_in,
+                       nrule_out,        (double)NAN,
+                       (double)NAN};
     return INV_OK;
 }
 

@@ -170,8 +170,8 @@ static inv_status check_all(checker *c)
     const size_t nedge = g->matches ? g->matches->edge.n : 0;
     const inv_ids old = g->order;
     uint32_t *pos = INV_ARENA_NEW(&c->scratch, uint32_t, g->node.n + 1), /* templates: 0 */
-             *first = INV_ARENA_NEW(&c->scratch, uint32_t, old.n + 1), /* 1 + edge; 0: none */
-             *next = INV_ARENA_NEW(&c->scratch, uint32_t, nedge + 1);
+        *first = INV_ARENA_NEW(&c->scratch, uint32_t, old.n + 1),        /* 1 + edge; 0: none */
+            *next = INV_ARENA_NEW(&c->scratch, uint32_t, nedge + 1);
     c->map = INV_ARENA_NEW(&c->scratch, inv_id, c->nvalue + 1);
     if (!pos || !first || !next || !c->map) return INV_E_NOMEM;
     for (size_t v = 0; v < c->nvalue; v++) c->map[v] = INV_NONE;

@@ -18,7 +18,7 @@ static const char *fill(inv_matcher *m, const char *text, const names *n)
     inv_str s;
     inv__str_init(&s, m->g->ctx);
     for (; *text; text++) {
-        const char *name = *text != '$' ? NULL
+        const char *name = *text != '$'     ? NULL
                            : text[1] == '1' ? n->one
                            : text[1] == '2' ? n->two
                            : text[1] == 'x' ? n->freed
@@ -90,12 +90,11 @@ static const char *see_types(inv_matcher *m, inv_id x, inv_id y)
     if (x == INV_NONE) return NULL;
     const inv_value *a = inv_val(m->g, x);
     inv_shape_text(&a->shape, one);
-    if (y == INV_NONE)
-        return inv__arena_printf(&m->g->arena, "'%s' is %s%s", a->name, type_of(m->g, a), one);
+    if (y == INV_NONE) return inv__arena_printf(&m->g->arena, "'%s' is %s%s", a->name, type_of(m->g, a), one);
     const inv_value *b = inv_val(m->g, y);
     inv_shape_text(&b->shape, two);
-    return inv__arena_printf(&m->g->arena, "'%s' is %s%s and '%s' is %s%s", a->name, type_of(m->g, a), one,
-                             b->name, type_of(m->g, b), two);
+    return inv__arena_printf(&m->g->arena, "'%s' is %s%s and '%s' is %s%s", a->name, type_of(m->g, a), one, b->name,
+                             type_of(m->g, b), two);
 }
 
 /* *known: whether its entries, or bounds of them, are. */

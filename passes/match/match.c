@@ -119,7 +119,7 @@ typedef struct attempt {
     uint32_t nnode;
     inv_id *inside; /* region nodes */
     uint32_t ninside;
-    bool *done; /* m->stmt_done */
+    bool *done;   /* m->stmt_done */
     bool step;    /* looks for a step of a longer block */
     bool changed; /* what it frees was changed by the entry of its region before */
     excuse why;
@@ -218,8 +218,8 @@ static bool lost_before(const inv_matcher *m, inv_walk *w)
 {
     for (uint32_t i = 0; i < m->nlost; i++) {
         const inv_walk *l = &m->lost[i];
-        if (l->nexit == w->nexit && memcmp(l->exit, w->exit, w->nexit * sizeof *w->exit) == 0 &&
-            l->entry == w->entry && l->apart == w->apart && l->known == w->known && l->recoverable == w->recoverable &&
+        if (l->nexit == w->nexit && memcmp(l->exit, w->exit, w->nexit * sizeof *w->exit) == 0 && l->entry == w->entry &&
+            l->apart == w->apart && l->known == w->known && l->recoverable == w->recoverable &&
             l->several == w->several) {
             *w = *l;
             return true;
@@ -470,7 +470,11 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
     if (first == rule->match.n) return INV_OK;
     const inv_stmt *s = &rule->match.at[first];
     for (int swap = 0; swap < 2 && !*found; swap++) {
-        attempt a = {.m = m, .rule = rule, .step = longer != INV_NONE, .b = m->pattern, .node = m->pattern_node,
+        attempt a = {.m = m,
+                     .rule = rule,
+                     .step = longer != INV_NONE,
+                     .b = m->pattern,
+                     .node = m->pattern_node,
                      .done = m->stmt_done};
         memset(a.done, 0, rule->match.n * sizeof *a.done);
         if (!inv_pattern_bind(m, s, inv_nod(m->g, node), swap, &a.b) || !all_active(&a, s)) continue;

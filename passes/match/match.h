@@ -63,8 +63,8 @@ typedef struct inv_walk {
     inv_id exit[INV_MAX_EXIT], entry, apart, known;
     uint32_t nexit;
     bool recoverable, several;
-    bool changed;     /* `apart` is computed from the entry, which is there all the same */
-    uint8_t loss;     /* inv_region_loss: why nothing was found */
+    bool changed;      /* `apart` is computed from the entry, which is there all the same */
+    uint8_t loss;      /* inv_region_loss: why nothing was found */
     inv_id at, spoilt; /* the value that it is about; SHARED: the part of it that feeds the branch, INV_NONE: another */
 } inv_walk;
 typedef enum inv_region_loss {
@@ -84,10 +84,10 @@ typedef struct inv_unsolved {
 typedef struct inv_matcher {
     inv_graph *g;
     inv_arena scratch;
-    size_t nvalue;   /* values before templates were added */
+    size_t nvalue; /* values before templates were added */
     inv_uses uses;
-    uint32_t *pos;   /* per node: position in order */
-    bool *active;    /* per value: depends on a graph input */
+    uint32_t *pos; /* per node: position in order */
+    bool *active;  /* per value: depends on a graph input */
     inv_matches *out;
     inv_rule *rule;
     size_t nrule;
@@ -96,14 +96,14 @@ typedef struct inv_matcher {
     inv_binding pattern, solving;
     inv_id *pattern_node;
     bool *stmt_done;
-    bool *paired;    /* per node: in a block of a pattern with several operators */
+    bool *paired;                   /* per node: in a block of a pattern with several operators */
     INV_VEC(inv_unsolved) unsolved; /* longer patterns that were found, where their own solve text does not do */
     /* per node: it adds to a part of a long sum (or the like) that one of the file's nodes gives. That is no half of a
      * model, and looking for a branch at every term would take all terms times all terms. */
     bool *partial;
-    bool *told;      /* per node: of a longer block that values forbid, and that ends there, it was said why */
-    uint32_t *height; /* per value that does not depend on inputs: of its expression */
-    inv_known *known; /* per value */
+    bool *told;        /* per node: of a longer block that values forbid, and that ends there, it was said why */
+    uint32_t *height;  /* per value that does not depend on inputs: of its expression */
+    inv_known *known;  /* per value */
     inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
     size_t nentries;   /* bytes */
     inv_ids tried;     /* values that have been looked at since */

@@ -56,8 +56,7 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
     if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->told || !m->partial ||
-        !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->out ||
-        !find_partial(m))
+        !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->out || !find_partial(m))
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);

@@ -210,8 +210,8 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
         }
         if (alone) {
             w->changed = computed_from(m, w->apart, place(m, v));
-            if (w->changed && !(is_changed_half(m, w->apart, place(m, v)) &&
-                                inv_region_recoverable(m, v, w->apart, w->known))) {
+            if (w->changed &&
+                !(is_changed_half(m, w->apart, place(m, v)) && inv_region_recoverable(m, v, w->apart, w->known))) {
                 if (!lost) lose(w, INV_LOST_SHARED, v);
                 if (!is_piece(m, w->spoilt, v)) w->spoilt = INV_NONE;
                 return INV_OK;
@@ -408,6 +408,6 @@ bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out)
         enter_in_order(m, out, v);
         lowest = place(m, v); /* the walk goes back */
     }
-    return out->nentry > 1 &&
-           (!computed_from(m, w->apart, lowest) || is_changed_half(m, w->apart, lowest)) && solved_in_turn(m, w, out);
+    return out->nentry > 1 && (!computed_from(m, w->apart, lowest) || is_changed_half(m, w->apart, lowest)) &&
+           solved_in_turn(m, w, out);
 }

@@ -20,15 +20,51 @@ static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
 
 /* Nowhere falling functions of one operand and the attributes of its operator, as they are named here with what they
  * are if not given. The strict ones never reach their limit at minus infinity. */
-static double f_exp(double x, const double *a) { (void)a; return exp(x); }
-static double f_sigmoid(double x, const double *a) { (void)a; return 1 / (1 + exp(-x)); }
-static double f_tanh(double x, const double *a) { (void)a; return tanh(x); }
-static double f_softplus(double x, const double *a) { (void)a; return x > 30 ? x : log1p(exp(x)); }
-static double f_log(double x, const double *a) { (void)a; return x > 0 ? log(x) : -INFINITY; }
-static double f_erf(double x, const double *a) { (void)a; return erf(x); }
-static double f_sqrt(double x, const double *a) { (void)a; return x > 0 ? sqrt(x) : 0; }
-static double f_relu(double x, const double *a) { (void)a; return x > 0 ? x : 0; }
-static double f_atan(double x, const double *a) { (void)a; return atan(x); }
+static double f_exp(double x, const double *a)
+{
+    (void)a;
+    return exp(x);
+}
+static double f_sigmoid(double x, const double *a)
+{
+    (void)a;
+    return 1 / (1 + exp(-x));
+}
+static double f_tanh(double x, const double *a)
+{
+    (void)a;
+    return tanh(x);
+}
+static double f_softplus(double x, const double *a)
+{
+    (void)a;
+    return x > 30 ? x : log1p(exp(x));
+}
+static double f_log(double x, const double *a)
+{
+    (void)a;
+    return x > 0 ? log(x) : -INFINITY;
+}
+static double f_erf(double x, const double *a)
+{
+    (void)a;
+    return erf(x);
+}
+static double f_sqrt(double x, const double *a)
+{
+    (void)a;
+    return x > 0 ? sqrt(x) : 0;
+}
+static double f_relu(double x, const double *a)
+{
+    (void)a;
+    return x > 0 ? x : 0;
+}
+static double f_atan(double x, const double *a)
+{
+    (void)a;
+    return atan(x);
+}
 static double f_softsign(double x, const double *a)
 {
     (void)a;
@@ -65,10 +101,12 @@ static const struct monotone {
                  {"Saturate", f_clip, false, {"min", "max"}, {-INFINITY, INFINITY}},
                  {"HardSigmoid", f_hard_sigmoid, false, {"alpha", "beta"}, {0.2, 0.5}}};
 
+/* clang-format off */
 /* Operators whose entries are entries of their first operand, or means of them. */
 static const char *const movers[] = {"View",   "Transpose",   "Permute",        "SplitSizes",    "SliceRange",
                                      "Gather", "BroadcastTo", "ReduceMeanAxes", "ReduceMaxAxes", "ReduceMinAxes",
                                      "MaxPoolN"};
+/* clang-format on */
 
 static inv_range hull(inv_range a, inv_range b)
 {

@@ -11,7 +11,7 @@
 #include "passes/planner/problem.h"
 
 #define NONE INV_NO_SPOT
-enum { RUNS = 6, MORE = 4 }; /* descents; as many times that while nothing fits */
+enum { RUNS = 6, MORE = 4 };      /* descents; as many times that while nothing fits */
 enum { LESS = 32, LEAST = 2048 }; /* parts of the peak that are to go next */
 
 /* What a plan is compared by. */
@@ -27,10 +27,10 @@ typedef struct annealer {
     uint64_t *dice;
     inv_draft d;
     double limit, floor;
-    uint32_t kept; /* shunned values that may be */
-    int64_t less;  /* without a budget: the part of the peak that is to go next */
-    bool done;     /* no smaller peak is looked for */
-    double mean;   /* cost of an edge */
+    uint32_t kept;        /* shunned values that may be */
+    int64_t less;         /* without a budget: the part of the peak that is to go next */
+    bool done;            /* no smaller peak is looked for */
+    double mean;          /* cost of an edge */
     double rate, dearest; /* what a byte over the budget counts, at most */
     uint32_t *choice, nchoice;
     inv_drift *drift;
@@ -39,10 +39,7 @@ typedef struct annealer {
     inv_arena *a;
 } annealer;
 
-static double chance(annealer *x)
-{
-    return inv_chance(x->dice);
-}
+static double chance(annealer *x) { return inv_chance(x->dice); }
 
 static uint32_t roll(annealer *x, uint32_t n)
 {
@@ -60,10 +57,7 @@ static double worth(const annealer *x)
     return part * d->cost + x->rate * (double)d->excess + 4 * fmax(0, d->cost - x->limit);
 }
 
-static bool enough(const annealer *x)
-{
-    return x->d.inverted >= x->floor && x->d.kept <= x->kept;
-}
+static bool enough(const annealer *x) { return x->d.inverted >= x->floor && x->d.kept <= x->kept; }
 
 /* --- changes --- */
 
@@ -326,8 +320,7 @@ static inv_status keep_best(annealer *x)
     x->best = now;
     INV_TRY(inv_draft_list(d, x->a, &x->best_plan));
     x->d.work += d->nfiring;
-    if (!x->goal->budget && now.cost <= x->limit && now.peak > 0)
-        lower(x);
+    if (!x->goal->budget && now.cost <= x->limit && now.peak > 0) lower(x);
     return INV_OK;
 }
 
@@ -361,8 +354,7 @@ static inv_status cool(annealer *x, double hot, double effort)
         while (chance(x) < 0.4);
         d->work += 32;
         const double now = worth(x);
-        if ((now <= old || chance(x) < exp((old - now) / heat)) && enough(x) &&
-            inv_drift_follow(x->drift)) {
+        if ((now <= old || chance(x) < exp((old - now) / heat)) && enough(x) && inv_drift_follow(x->drift)) {
             inv_draft_commit(d);
             INV_TRY(keep_best(x));
         } else {

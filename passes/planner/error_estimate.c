@@ -17,21 +17,18 @@ typedef struct old_error {
 
 struct inv_drift {
     inv_draft *d;
-    bool any;       /* some edge adds an error */
-    uint64_t heed;  /* from that time on, what was rebuilt is as bad as a value that the guard refused */
+    bool any;                /* some edge adds an error */
+    uint64_t heed;           /* from that time on, what was rebuilt is as bad as a value that the guard refused */
     const uint32_t *refused; /* those */
     uint32_t nrefused;
-    bool *waits;    /* per spot: in the queue */
+    bool *waits;             /* per spot: in the queue */
     INV_VEC(uint32_t) queue; /* a binary heap, the earliest first */
     INV_VEC(old_error) old;
 };
 
 /* --- the queue --- */
 
-static bool earlier(const inv_drift *x, uint32_t a, uint32_t b)
-{
-    return x->d->spot[a].label < x->d->spot[b].label;
-}
+static bool earlier(const inv_drift *x, uint32_t a, uint32_t b) { return x->d->spot[a].label < x->d->spot[b].label; }
 
 static void enqueue(inv_drift *x, uint32_t f)
 {

@@ -47,17 +47,17 @@ typedef struct walker {
     double *least;    /* per source of an edge: cost of the cheapest edge that gives it and does not start from what the
                          edge gives */
     uint32_t *cheapest; /* per value: its cheapest edge; KEEP: it has none */
-    uint32_t *first;  /* per edge: where its sources are in `least` */
-    uint64_t *tried;  /* per value: which of its edges the cone has looked at */
+    uint32_t *first;    /* per edge: where its sources are in `least` */
+    uint64_t *tried;    /* per value: which of its edges the cone has looked at */
     double *dist, tick, work;
     uint32_t *stamp, *head, *via, now; /* per value */
-    uint8_t *state;   /* per value: while listing picks */
-    bool *banned;     /* per edge: its result would be off by more than is allowed */
-    bool *anchor;     /* per value: rather kept than what is derived from it */
-    bool *heeded;     /* per value: refused by the guard, and what was rebuilt before it marked */
-    bool doubting;    /* deriving what was to be kept: what that is derived from is not doubted in turn */
-    bool shared;      /* the dearest source of an edge counts for all: they are derived from each other, so that the sum
-                         would double from state to state; then what was picked is added up, each edge once */
+    uint8_t *state;                    /* per value: while listing picks */
+    bool *banned;                      /* per edge: its result would be off by more than is allowed */
+    bool *anchor;                      /* per value: rather kept than what is derived from it */
+    bool *heeded;                      /* per value: refused by the guard, and what was rebuilt before it marked */
+    bool doubting; /* deriving what was to be kept: what that is derived from is not doubted in turn */
+    bool shared;   /* the dearest source of an edge counts for all: they are derived from each other, so that the sum
+                      would double from state to state; then what was picked is added up, each edge once */
     INV_VEC(cone_link) links;
     INV_VEC(cone_edge) cone;
     heap queue;
@@ -526,9 +526,8 @@ static bool prepare(walker *w)
     w->banned = INV_ARENA_NEW(a, bool, p->nedge + 1);
     w->anchor = INV_ARENA_NEW(a, bool, n);
     w->heeded = INV_ARENA_NEW(a, bool, n);
-    if (!w->sum || !w->taken || !w->until || !w->firing || !w->err || !w->dist ||
-        !w->tried || !w->stamp || !w->head || !w->via || !w->state || !w->banned || !w->anchor || !w->heeded ||
-        !list_least(w))
+    if (!w->sum || !w->taken || !w->until || !w->firing || !w->err || !w->dist || !w->tried || !w->stamp || !w->head ||
+        !w->via || !w->state || !w->banned || !w->anchor || !w->heeded || !list_least(w))
         return false;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         w->firing[v] = INV_NO_FIRING;

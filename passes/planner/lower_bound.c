@@ -24,7 +24,7 @@ typedef struct ascent {
     uint32_t now, set[MOST_SET], entry[MOST_ENTRIES], nset, nentry;
     const uint32_t *needed;
     uint32_t nneeded, *last; /* per value: last step that reads it */
-    double fine; /* less than this is nothing */
+    double fine;             /* less than this is nothing */
 } ascent;
 
 static bool enters(const ascent *x, uint32_t edge)
@@ -203,7 +203,9 @@ static void split(splitter *s, uint32_t v)
 
 static bool split_all(inv_arena *a, const inv_problem *p, inv_problem *q)
 {
-    splitter s = {.p = p, .q = q, .nuse = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1),
+    splitter s = {.p = p,
+                  .q = q,
+                  .nuse = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1),
                   .use = INV_ARENA_NEW(a, uint32_t, 2 * (size_t)p->nvalue + 2)};
     if (!s.nuse || !s.use) return false;
     count_uses(&s);

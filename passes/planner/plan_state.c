@@ -21,8 +21,8 @@ typedef INV_VEC(uint32_t) id_list;
 
 typedef struct inv_draft_own {
     uint32_t *free, nfree, most; /* slots of spots */
-    uint32_t *reader;       /* per choice: the step that reads it */
-    int64_t *end;           /* per spot, while loading: bytes that end there */
+    uint32_t *reader;            /* per choice: the step that reads it */
+    int64_t *end;                /* per spot, while loading: bytes that end there */
     bool loading;
     INV_VEC(undo_item) undo;
     id_list fallen;         /* firings that nobody read at some time since the last commit */
@@ -43,10 +43,7 @@ static int64_t bytes_of(const inv_draft *d, uint32_t v)
 }
 
 /* The step before which it is fired, or itself. */
-static uint32_t step_of(const inv_draft *d, uint32_t spot)
-{
-    return (uint32_t)((d->spot[spot].label - 1) >> 32);
-}
+static uint32_t step_of(const inv_draft *d, uint32_t spot) { return (uint32_t)((d->spot[spot].label - 1) >> 32); }
 
 /* --- bytes --- */
 
@@ -65,10 +62,7 @@ static void set_hot(inv_draft *d, uint32_t at, bool on)
     }
 }
 
-static int64_t over(const inv_draft *d, int64_t live)
-{
-    return live > d->budget ? live - d->budget : 0;
-}
+static int64_t over(const inv_draft *d, int64_t live) { return live > d->budget ? live - d->budget : 0; }
 
 static void raise(inv_draft *d, uint32_t at, int64_t by)
 {
@@ -547,9 +541,14 @@ static void clear(inv_draft *d)
     }
     for (uint32_t t = 0, v = 0; t < p->nstep; t++) {
         const inv_pb_step *s = &p->step[t];
-        d->spot[t] = (inv_spot){.label = (uint64_t)(t + 1) << 32, .prev = t ? t - 1 : NONE,
-                                .next = t + 1 < p->nstep ? t + 1 : NONE, .taken = NONE, .place = NONE, .hot = NONE,
-                                .live = (int64_t)(d->activations ? s->act_at : s->at), .counts = true};
+        d->spot[t] = (inv_spot){.label = (uint64_t)(t + 1) << 32,
+                                .prev = t ? t - 1 : NONE,
+                                .next = t + 1 < p->nstep ? t + 1 : NONE,
+                                .taken = NONE,
+                                .place = NONE,
+                                .hot = NONE,
+                                .live = (int64_t)(d->activations ? s->act_at : s->at),
+                                .counts = true};
         for (; v < p->nvalue && p->value[v].def == t; v++) add_access(d, v, (inv_access){t, 0});
         for (uint32_t i = 0; i < s->nread; i++) {
             o->reader[s->read[i]] = t;

@@ -10,14 +10,14 @@
 
 /* A moment of the step: a step of the problem, by its number, or a firing before one. */
 typedef struct inv_spot {
-    uint64_t label;         /* grows with time */
-    int64_t live, across;   /* bytes while it runs; of what is there from it to the next */
-    double err;             /* of what a firing gives (error_estimate.c) */
-    uint32_t prev, next;    /* in time */
-    uint32_t edge, want;    /* of a firing */
-    uint32_t taken;         /* value whose bytes are taken over there */
-    uint32_t place, hot;    /* in draft->firing; in draft->hot */
-    bool counts;            /* a step, or a firing that somebody reads */
+    uint64_t label;       /* grows with time */
+    int64_t live, across; /* bytes while it runs; of what is there from it to the next */
+    double err;           /* of what a firing gives (error_estimate.c) */
+    uint32_t prev, next;  /* in time */
+    uint32_t edge, want;  /* of a firing */
+    uint32_t taken;       /* value whose bytes are taken over there */
+    uint32_t place, hot;  /* in draft->firing; in draft->hot */
+    bool counts;          /* a step, or a firing that somebody reads */
 } inv_spot;
 
 typedef struct inv_access {
@@ -31,27 +31,27 @@ typedef struct inv_stay {
 
 typedef struct inv_draft_value {
     INV_VEC(inv_access) access; /* in order of time */
-    uint32_t stay;      /* its first */
-    uint32_t inverted;  /* firings of inverses that give it */
-    bool kept;          /* shunned, and there for backward */
+    uint32_t stay;              /* its first */
+    uint32_t inverted;          /* firings of inverses that give it */
+    bool kept;                  /* shunned, and there for backward */
     bool dirty, touched;
 } inv_draft_value;
 
 typedef struct inv_draft {
     inv_arena *a;
     const inv_problem *p;
-    bool activations;   /* these bytes alone count */
-    int64_t budget, excess; /* excess: bytes over the budget, added up over spots */
+    bool activations;            /* these bytes alone count */
+    int64_t budget, excess;      /* excess: bytes over the budget, added up over spots */
     double cost, inverted, work; /* work: visits */
-    uint32_t kept;      /* shunned values */
-    uint32_t *pick;     /* per value: the edge of a choice */
+    uint32_t kept;               /* shunned values */
+    uint32_t *pick;              /* per value: the edge of a choice */
     inv_spot *spot;
-    uint32_t nspot;     /* room for them */
+    uint32_t nspot; /* room for them */
     inv_draft_value *value;
     uint32_t *firing, nfiring, *hot, nhot; /* spots; hot: over the budget */
-    INV_VEC(inv_stay) stay; /* those that are not in use have no value */
-    INV_VEC(uint32_t) changed; /* values that were read or given otherwise since the last commit */
-    bool failed;        /* out of memory: of no use any more */
+    INV_VEC(inv_stay) stay;                /* those that are not in use have no value */
+    INV_VEC(uint32_t) changed;             /* values that were read or given otherwise since the last commit */
+    bool failed;                           /* out of memory: of no use any more */
     struct inv_draft_own *own;
 } inv_draft;
 

@@ -8,7 +8,7 @@
 typedef struct mover {
     const inv_problem *p;
     inv_firings *plan;
-    size_t *live, *act;      /* per event */
+    size_t *live, *act; /* per event */
     size_t most, most_act;
 } mover;
 

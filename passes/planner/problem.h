@@ -43,8 +43,8 @@ typedef struct inv_pb_edge {
 typedef struct inv_pb_step {
     const uint32_t *read;
     uint32_t nread;
-    uint32_t overwrites; /* bit i: what it writes may take over the bytes of read i */
-    size_t at, before;   /* bytes of other things: while it runs; between the step before it and it */
+    uint32_t overwrites;       /* bit i: what it writes may take over the bytes of read i */
+    size_t at, before;         /* bytes of other things: while it runs; between the step before it and it */
     size_t act_at, act_before; /* of these, activations and scratch memory */
     double cost;
 } inv_pb_step;
@@ -55,8 +55,8 @@ typedef struct inv_problem {
     inv_pb_step *step;
     const uint32_t *edge_of; /* edges by the value that they give */
     uint32_t nvalue, nedge, nstep, forward;
-    double cost;       /* of all steps, in the unit of edges' costs */
-    double max_drift;  /* largest error allowed of what is rebuilt */
+    double cost;         /* of all steps, in the unit of edges' costs */
+    double max_drift;    /* largest error allowed of what is rebuilt */
     const bool *refused; /* per value: the guard has refused its reconstruction; NULL: of none */
 } inv_problem;
 
@@ -77,7 +77,7 @@ typedef struct inv_score {
 /* --- greedy.c --- */
 
 typedef struct inv_prices {
-    const double *step;  /* per step: of a byte that lives then */
+    const double *step;     /* per step: of a byte that lives then */
     const uint32_t *likely; /* per value: step until which an earlier walk kept it; so far others have it for nothing.
                                NULL: not known */
     bool invert, apart, lean;

@@ -10,8 +10,8 @@ typedef struct replayer {
     const inv_problem *p;
     const inv_firings *plan;
     inv_replay *r;
-    uint32_t *now;  /* per value: its stretch */
-    uint32_t step;  /* which is being replayed */
+    uint32_t *now; /* per value: its stretch */
+    uint32_t step; /* which is being replayed */
 } replayer;
 
 static void use(replayer *x, uint32_t value, uint32_t event)
@@ -155,8 +155,7 @@ static void score(replayer *x)
         const inv_pb_edge *e = &p->edge[f->edge];
         s->cost += e->cost;
         for (uint32_t i = 0; e->inverse && !e->moves && i < e->ntarget; i++)
-            if (f->want >> i & 1 && !x->now[e->target[i]]++)
-                s->inverted += (double)p->value[e->target[i]].nbytes;
+            if (f->want >> i & 1 && !x->now[e->target[i]]++) s->inverted += (double)p->value[e->target[i]].nbytes;
     }
 }
 

@@ -46,15 +46,15 @@ typedef struct refiller {
     inv_firings *plan;
     inv_replay r;
     tree bytes;
-    stretch_more *more;   /* per stretch */
-    uint32_t *firing_at;  /* per event; NONE: a step */
-    uint32_t *event_of;   /* per firing */
-    uint32_t *step_at;    /* per event */
-    uint32_t *source_of;  /* per firing: where its sources' stretches are listed */
+    stretch_more *more;  /* per stretch */
+    uint32_t *firing_at; /* per event; NONE: a step */
+    uint32_t *event_of;  /* per firing */
+    uint32_t *step_at;   /* per event */
+    uint32_t *source_of; /* per firing: where its sources' stretches are listed */
     INV_VEC(uint32_t) source;
     INV_VEC(use_link) link;
-    uint32_t *twice;      /* per event: the stretch whose bytes are counted once there; NONE */
-    bool *dead;           /* per firing */
+    uint32_t *twice; /* per event: the stretch whose bytes are counted once there; NONE */
+    bool *dead;      /* per firing */
     double saved, inverted;
     bool dry; /* only what a move saves is asked, not where its bytes are */
     INV_VEC(entry) journal;

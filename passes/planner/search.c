@@ -29,8 +29,8 @@ typedef struct searcher {
     inv_goal goal;
     inv_arena arena, scratch; /* of the search; of one trial */
     setting now, next;
-    uint32_t *likely;     /* what the last walk kept */
-    size_t *over;         /* per step: most bytes live, of the last walk */
+    uint32_t *likely; /* what the last walk kept */
+    size_t *over;     /* per step: most bytes live, of the last walk */
     inv_firings last, best;
     inv_score score, best_score, at; /* of the last walk; of the best plan; of the settings */
     bool found;

@@ -10,21 +10,21 @@ typedef struct emitter {
     inv_plan *plan;
     inv_graph *g;
     inv_arena scratch;
-    inv_id *rep;        /* per forward value: what backward reads for it ... */
-    uint32_t *version;  /* ... if this is the newest of its root */
-    uint32_t *newest;   /* per number: how often it was fired */
-    inv_id *stands;     /* per number: the value of the base graph that was fired last */
-    inv_id *local;      /* per value of a template: its copy */
-    inv_id *copy;       /* per number: on the host */
-    bool *inexact;      /* per number: what was fired last comes from an inverse that rounds */
-    uint32_t *checked;  /* per number: the newest firing that a guard has looked at */
-    uint32_t *at;       /* per node of forward: where it is in the order */
-    uint8_t *noted;     /* per value: choices on record */
-    uint8_t *way;       /* per value: the best that inverse rules have for it */
+    inv_id *rep;       /* per forward value: what backward reads for it ... */
+    uint32_t *version; /* ... if this is the newest of its root */
+    uint32_t *newest;  /* per number: how often it was fired */
+    inv_id *stands;    /* per number: the value of the base graph that was fired last */
+    inv_id *local;     /* per value of a template: its copy */
+    inv_id *copy;      /* per number: on the host */
+    bool *inexact;     /* per number: what was fired last comes from an inverse that rounds */
+    uint32_t *checked; /* per number: the newest firing that a guard has looked at */
+    uint32_t *at;      /* per node of forward: where it is in the order */
+    uint8_t *noted;    /* per value: choices on record */
+    uint8_t *way;      /* per value: the best that inverse rules have for it */
     const char **rule;
-    bool for_base;      /* what is read now is read by a firing */
-    inv_ids backward;   /* the new backward order */
-    inv_ids behind;     /* what comes behind forward nodes, guards and what edges save: pairs (def node, new node) */
+    bool for_base;    /* what is read now is read by a firing */
+    inv_ids backward; /* the new backward order */
+    inv_ids behind;   /* what comes behind forward nodes, guards and what edges save: pairs (def node, new node) */
 } emitter;
 
 /* That node of forward comes behind the one that gives v. */

@@ -31,8 +31,9 @@ void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t le
     if (least)
         inv__log(program->ctx,
                  "a budget of %s cannot be met: parameters, constants and optimizer state take %s, a step %s or more "
-                 "besides: at least %s together", given, inv__bytes_text(persistent, rest),
-                 inv__bytes_text(least, step), inv__bytes_text(persistent + least, all));
+                 "besides: at least %s together",
+                 given, inv__bytes_text(persistent, rest), inv__bytes_text(least, step),
+                 inv__bytes_text(persistent + least, all));
     else
         inv__log(program->ctx, "a budget of %s cannot be met: parameters and optimizer state alone take %s", given,
                  inv__bytes_text(persistent, rest));

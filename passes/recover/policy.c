@@ -34,10 +34,10 @@ typedef struct search {
     inv_plan best_plan;
     inv_score best_score;
     inv_firings best_firings;
-    size_t budget; /* bytes for the peak; 0: none */
+    size_t budget;     /* bytes for the peak; 0: none */
     size_t persistent; /* bytes that are taken beside the peak, known so far */
-    bool saved;    /* the plan is one that was saved: there was no search */
-    bool hopeless; /* no plan can be within the budget */
+    bool saved;        /* the plan is one that was saved: there was no search */
+    bool hopeless;     /* no plan can be within the budget */
 } search;
 
 static void count_flops(const inv_graph *g, inv_plan *plan)
@@ -134,7 +134,8 @@ static inv_status check_offload(const search *s)
     for (size_t i = 0; i < o->nmodes; i++)
         INV_CHECK(o->modes[i].mode != INV_MEMORY_OFFLOAD || s->plan->base->gpu, s->ctx, INV_E_ARG,
                   "{modes}, %s=offload: device %s computes in host memory, so there is nowhere to offload to; use "
-                  "device cuda, or another mode", o->modes[i].glob, o->device ? o->device : "cpu");
+                  "device cuda, or another mode",
+                  o->modes[i].glob, o->device ? o->device : "cpu");
     return INV_OK;
 }
 
@@ -142,7 +143,7 @@ static inv_status forced(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
     const inv_session_options *o = s->rq->options;
-    const bool any = b->gpu && o->memory == INV_MEMORY_AUTO; /* value may be offloaded */
+    const bool any = b->gpu && o->memory == INV_MEMORY_AUTO;             /* value may be offloaded */
     uint8_t *mode = INV_ARENA_NEW(&s->scratch, uint8_t, b->value.n + 1); /* per value: INV_MEMORY_AUTO, which is 0 */
     bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
@@ -331,10 +332,7 @@ static bool pays(const search *s, double saved, size_t peak, size_t more)
 }
 
 /* What a peak may come to for arithmetic that pays. */
-static size_t wide_of(const search *s, size_t peak)
-{
-    return peak + (s->persistent + peak) / 20;
-}
+static size_t wide_of(const search *s, size_t peak) { return peak + (s->persistent + peak) / 20; }
 
 /* Instead of the best plan one that is clearly cheaper, within 5 % of the smallest peak, whose goal and problem's peak
  * these are. Buffers that do not go together well are asked for less. */
@@ -408,7 +406,8 @@ static bool errors_add_up(const inv_problem *p)
 static inv_status seek(search *s, const inv_program *program, inv_memory memory)
 {
     const double n = s->recovery.p.nstep;
-    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1), .effort = fmin(40 * n, 2e4) * n,
+    inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1),
+                     .effort = fmin(40 * n, 2e4) * n,
                      .invert = s->policy.invert};
     if (program->smallest) return least_bytes(s, &goal, 0);
     if (s->budget) return within(s, &goal, s->budget);

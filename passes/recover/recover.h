@@ -10,11 +10,11 @@
 /* What may be done with forward values; arrays are per value of the base graph. */
 typedef struct inv_policy {
     bool recompute, invert;
-    bool feed_again;     /* inputs may be copied from the caller again */
+    bool feed_again; /* inputs may be copied from the caller again */
     inv_guard guard;
-    bool unguarded;      /* nothing that a guard would check */
-    bool late;           /* early updates were asked for, and are not made */
-    bool guards_aside;   /* what they take is not counted */
+    bool unguarded;    /* nothing that a guard would check */
+    bool late;         /* early updates were asked for, and are not made */
+    bool guards_aside; /* what they take is not counted */
     double max_drift;
     const bool *keep;    /* forced */
     const bool *refused; /* kept because a guard refused what stood for it ... */
@@ -30,14 +30,14 @@ typedef struct inv_recovery {
     const inv_cost_table *costs;
     inv_arena *a;
     inv_problem p;
-    uint32_t nnode;      /* ids of edges: below it a forward node, from it on inverse edges; of offloads their value */
+    uint32_t nnode;       /* ids of edges: below it a forward node, from it on inverse edges; of offloads their value */
     const inv_edge *edge; /* inverse edges */
     size_t nedge;
-    bool *forward;       /* per value: computed in the forward part */
-    inv_id *root;        /* per forward value: the one whose bytes it is a view of, or itself */
-    uint32_t *number;    /* per forward value: the problem's number of its root */
-    inv_id *value;       /* per number: the root */
-    double *steep;       /* per value: what an error of it counts for the gradient's branches */
+    bool *forward;    /* per value: computed in the forward part */
+    inv_id *root;     /* per forward value: the one whose bytes it is a view of, or itself */
+    uint32_t *number; /* per forward value: the problem's number of its root */
+    inv_id *value;    /* per number: the root */
+    double *steep;    /* per value: what an error of it counts for the gradient's branches */
 } inv_recovery;
 
 /* Whether what the edge gives is compared with what forward gave; NULL: not by an inverse. */
@@ -63,8 +63,8 @@ const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 
 /* requires: base graph with matches and order.  gives: r, in r->a. `costs` NULL: flops. */
-inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy,
-                             const inv_cost_table *costs, inv_arena *a);
+inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy, const inv_cost_table *costs,
+                             inv_arena *a);
 /* A copy of base with the plan's firings as nodes, choices and guards noted in `plan`. With guards, weights are not
  * updated early: they could not be had back when a step is refused. */
 inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_plan *plan, inv_graph **out);

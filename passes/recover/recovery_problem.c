@@ -20,8 +20,8 @@ typedef struct builder {
     const inv_graph *g;
     inv_arena *a;
     inv_buffers buffers;
-    uint32_t *buffer_of;  /* per value */
-    uint32_t *seen;       /* per number: stamp while a list is made */
+    uint32_t *buffer_of; /* per value */
+    uint32_t *seen;      /* per number: stamp while a list is made */
     uint32_t now;
     const inv_op_def *guard;         /* GuardSum; GuardCheck does as much */
     const inv_inverse_def *favoured; /* the rule that a conformance suite tries; NULL */
@@ -213,7 +213,8 @@ static bool list_steps(builder *b)
         if (i + 1 == g->order.n && !read_results(b, &list)) return false;
         if (i >= g->forward_end && n->op->flags & INV_OP_VIEW && list.n == 1 && n->out[0] != INV_NONE)
             view_of[n->out[0]] = r->value[list.at[0]];
-        r->p.step[i] = (inv_pb_step){.read = list.at, .nread = (uint32_t)list.n,
+        r->p.step[i] = (inv_pb_step){.read = list.at,
+                                     .nread = (uint32_t)list.n,
                                      .cost = inv_node_cost(r->costs, g, n),
                                      .overwrites = n->op->flags & INV_OP_VIEW ? 0 : may_overwrite(b, n, &list)};
     }
@@ -315,9 +316,14 @@ static bool add_recomputation(builder *b, inv_id node)
         if (!inv_vec_push(b->a, &target, r->number[v]) || !inv_vec_push(b->a, &wanted, v)) return false;
     }
     if (target.n == 0) return true;
-    inv_pb_edge e = {.source = source.at, .nsource = (uint32_t)source.n, .target = target.at,
-                     .ntarget = (uint32_t)target.n, .id = node, .cost = cost_of(b, n, wanted.at, (uint32_t)wanted.n),
-                     .scratch = workspace(b->g, n), .moves = inv_node_flops(b->g, n) <= 0,
+    inv_pb_edge e = {.source = source.at,
+                     .nsource = (uint32_t)source.n,
+                     .target = target.at,
+                     .ntarget = (uint32_t)target.n,
+                     .id = node,
+                     .cost = cost_of(b, n, wanted.at, (uint32_t)wanted.n),
+                     .scratch = workspace(b->g, n),
+                     .moves = inv_node_flops(b->g, n) <= 0,
                      .overwrites = target.n == 1 ? may_overwrite(b, n, &source) : 0};
     if (counts_guard(b, NULL)) add_guards(b, wanted.at, &e);
     for (uint32_t i = 0; i < e.ntarget; i++) {
@@ -337,8 +343,7 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
         const size_t ws = workspace(g, n);
         if (ws > most) most = ws;
         for (uint32_t k = 0; i + 1 < e->nnode && k < n->nout; k++)
-            if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW))
-                sum += inv__round64(bytes_of(g, n->out[k]));
+            if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW)) sum += inv__round64(bytes_of(g, n->out[k]));
     }
     return sum + most;
 }
@@ -410,16 +415,23 @@ static bool add_inverse(builder *b, uint32_t index)
     if (target.n == 0) return true;
     const inv_node *last = inv_nod(b->g, e->node[e->nnode - 1]);
     const bool alone = target.n == 1 && e->nnode == e->nsave + 1, guarded = counts_guard(b, e);
-    inv_pb_edge x = {.source = source.at, .nsource = (uint32_t)source.n, .target = target.at,
-                     .ntarget = (uint32_t)target.n, .id = r->nnode + index,
+    inv_pb_edge x = {.source = source.at,
+                     .nsource = (uint32_t)source.n,
+                     .target = target.at,
+                     .ntarget = (uint32_t)target.n,
+                     .id = r->nnode + index,
                      .cost = solution_cost(b, e, result.at, (uint32_t)result.n),
-                     .scratch = solution_scratch(b->g, e), .side = inv__round64((size_t)e->kept),
-                     .overwrites = alone ? may_overwrite(b, last, &source) : 0, .inverse = true,
-                     .moves = e->flops <= 0, .gain = e->gain, .own = own_error(b->g, e)};
+                     .scratch = solution_scratch(b->g, e),
+                     .side = inv__round64((size_t)e->kept),
+                     .overwrites = alone ? may_overwrite(b, last, &source) : 0,
+                     .inverse = true,
+                     .moves = e->flops <= 0,
+                     .gain = e->gain,
+                     .own = own_error(b->g, e)};
     if (guarded) add_guards(b, freed.at, &x);
     for (uint32_t i = 0; i < x.ntarget; i++)
-        x.spare = fmax(x.spare, x.cost - solution_cost(b, e, &result.at[i], 1) -
-                                    (guarded ? guard_cost(b, freed.at[i]) : 0));
+        x.spare =
+            fmax(x.spare, x.cost - solution_cost(b, e, &result.at[i], 1) - (guarded ? guard_cost(b, freed.at[i]) : 0));
     return inv_vec_push(b->a, &b->edge, x);
 }
 
@@ -433,7 +445,10 @@ static bool add_offload(builder *b, uint32_t v)
     uint32_t *target = INV_ARENA_NEW(b->a, uint32_t, 1);
     if (!target) return false;
     *target = v;
-    inv_pb_edge e = {.target = target, .ntarget = 1, .id = r->nnode + (uint32_t)r->nedge + v, .offload = true,
+    inv_pb_edge e = {.target = target,
+                     .ntarget = 1,
+                     .id = r->nnode + (uint32_t)r->nedge + v,
+                     .offload = true,
                      .cost = inv_offload_cost(r->costs, (double)bytes_of(b->g, r->value[v]))};
     if (counts_guard(b, NULL)) add_guards(b, &r->value[v], &e);
     return inv_vec_push(b->a, &b->edge, e);
@@ -535,11 +550,10 @@ static inv_status buffers_of_early(builder *b, inv_graph *g)
     return s;
 }
 
-inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy,
-                             const inv_cost_table *costs, inv_arena *a)
+inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy, const inv_cost_table *costs,
+                             inv_arena *a)
 {
-    builder b = {.r = r, .g = base, .a = a,
-                 .guard = inv_registry_op(base->ctx->registry, "", "GuardSum", 0)};
+    builder b = {.r = r, .g = base, .a = a, .guard = inv_registry_op(base->ctx->registry, "", "GuardSum", 0)};
     const size_t n = base->value.n + 1;
     memset(r, 0, sizeof *r);
     r->base = base;

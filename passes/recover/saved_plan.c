@@ -110,8 +110,12 @@ inv_status inv_plan_note(const inv_recovery *r, const inv_firings *firings, inv_
         const inv_pb_edge *e = &r->p.edge[f->edge];
         const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
         inv_id *value = INV_ARENA_NEW(a, inv_id, e->ntarget + 1);
-        inv_fired x = {.step = f->step, .node = inv_edge_node(r, e), .rule = inverse ? inverse->rule : NULL,
-                       .joined = inverse && inverse->joined, .offload = e->offload, .value = value};
+        inv_fired x = {.step = f->step,
+                       .node = inv_edge_node(r, e),
+                       .rule = inverse ? inverse->rule : NULL,
+                       .joined = inverse && inverse->joined,
+                       .offload = e->offload,
+                       .value = value};
         for (uint32_t i = 0; value && i < e->ntarget; i++)
             if (f->want >> i & 1) value[x.nvalue++] = r->value[e->target[i]];
         if (!value || !inv_vec_push(a, &plan->fired, x)) return INV_E_NOMEM;
@@ -134,9 +138,8 @@ static json_t *to_json(const inv_graph *b, const inv_fired *f, const uint32_t *b
                                                       (json_int_t)which[f->value[i]]));
     return json_pack("{s:o, s:s, s:s*, s:o*, s:s, s:s, s:{s:s, s:s, s:I}}", "values", values, "how",
                      how(f->rule, f->offload), "rule", f->rule ? f->rule->name : NULL, "joined",
-                     f->joined ? json_true() : NULL, "op", n->op->name,
-                     "node", inv_node_label(n), "before", "op", next->op->name, "node", inv_node_label(next), "which",
-                     (json_int_t)before[f->step]);
+                     f->joined ? json_true() : NULL, "op", n->op->name, "node", inv_node_label(n), "before", "op",
+                     next->op->name, "node", inv_node_label(next), "which", (json_int_t)before[f->step]);
 }
 
 /* What the plan was made for: shapes of the inputs, and of the target. */
@@ -191,8 +194,8 @@ static json_t *made_with(const inv_session_options *o, inv_context *ctx)
 {
     return json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:s}", "device", o->device ? o->device : "cpu", "arithmetic",
                      o->float64 ? "float64" : "float32", "train_only", joined(o->train_only, o->ntrain_only, ctx),
-                     "freeze", joined(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no",
-                     "no_dropout", o->no_dropout ? "yes" : "no", "untie", o->untie ? "yes" : "no");
+                     "freeze", joined(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no", "no_dropout",
+                     o->no_dropout ? "yes" : "no", "untie", o->untie ? "yes" : "no");
 }
 
 inv_status inv_plan_save(const inv_program *program, char **out)
@@ -208,9 +211,9 @@ inv_status inv_plan_save(const inv_program *program, char **out)
     for (int k = INV_PLAN_MAIN; k <= INV_PLAN_TAIL && ok; k++)
         if (program->plan[k].g) ok = json_array_append_new(plans, entry_of(&program->plan[k], &scratch)) == 0;
     inv__arena_fini(&scratch);
-    json_t *root = json_pack("{s:i, s:s, s:o, s:o}", "invonnx_plan", VERSION, "memory",
-                             memory_names[program->options.memory], "made_with", made_with(&program->options, ctx),
-                             "plans", plans);
+    json_t *root =
+        json_pack("{s:i, s:s, s:o, s:o}", "invonnx_plan", VERSION, "memory", memory_names[program->options.memory],
+                  "made_with", made_with(&program->options, ctx), "plans", plans);
     char *text = ok && root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
     if (text && (*out = inv__alloc(ctx, strlen(text) + 1))) memcpy(*out, text, strlen(text) + 1);
@@ -297,8 +300,8 @@ static inv_status read_value(loader *x, const json_t *o, const json_t *value, in
     const uint32_t e = find_way(r, number, o);
     INV_CHECK(e != INV_NO_FIRING && (f->edge == INV_NO_FIRING || e == f->edge), x->ctx, INV_E_ARG,
               MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here (other rules or a lower "
-              "{max_drift} than the plan was made with may be why)", x->k, text_of(o, "how"), name,
-              text_of(o, "node"), text_of(o, "op"), *rule ? " and rule " : "", rule);
+                     "{max_drift} than the plan was made with may be why)",
+              x->k, text_of(o, "how"), name, text_of(o, "node"), text_of(o, "op"), *rule ? " and rule " : "", rule);
     f->edge = e;
     for (uint32_t t = 0; t < r->p.edge[e].ntarget; t++)
         if (r->p.edge[e].target[t] == number) f->want |= 1u << t;
@@ -331,8 +334,8 @@ static inv_status read_firings(loader *x, const json_t *list, inv_firings *out)
     }
     const size_t n = out->n;
     INV_TRY(inv_plan_prune(r->a, &r->p, out));
-    INV_CHECK(out->n == n || x->needless, x->ctx, INV_E_ARG,
-              MISFIT "%zu of its %zu firings give what nothing reads", n - out->n, n);
+    INV_CHECK(out->n == n || x->needless, x->ctx, INV_E_ARG, MISFIT "%zu of its %zu firings give what nothing reads",
+              n - out->n, n);
     return INV_OK;
 }
 

@@ -21,6 +21,8 @@ inv_status inv_glob_fits_nothing(const inv_graph *g, const char *option, const c
             if (n->out[k] != INV_NONE) inv_near_look(&near, inv_val(g, n->out[k])->name);
         for (uint32_t k = 0; k < n->norigin; k++) inv_near_look(&near, n->origin[k]);
     }
-    return inv__fail(g->ctx, INV_E_ARG, "%s %s: no forward value or node of that name, and none of a block "
-                     "(block:NAME, as explain calls it)" INV_NEAR_FORMAT, option, glob, INV_NEAR_ARGS(near));
+    return inv__fail(g->ctx, INV_E_ARG,
+                     "%s %s: no forward value or node of that name, and none of a block "
+                     "(block:NAME, as explain calls it)" INV_NEAR_FORMAT,
+                     option, glob, INV_NEAR_ARGS(near));
 }

@@ -18,7 +18,9 @@
 
 #define MOVE_COST 1.0 /* nanoseconds of one thread per element transposed */
 
-typedef struct group { double gain, cost; } group;
+typedef struct group {
+    double gain, cost;
+} group;
 
 typedef struct moved {
     inv_id node;
@@ -29,12 +31,12 @@ typedef struct turning {
     inv_graph *g;
     inv_arena scratch;
     size_t nvalue, nnode; /* before moves were added */
-    bool *fixed;     /* per value: not to be turned */
-    inv_id *parent;  /* per value: towards the value that stands for its group */
-    inv_id *node_of; /* per node: a value of the group that it is turned with; INV_NONE: it is not */
-    group *groups;   /* per value, of those that stand for one */
-    inv_id *other;   /* per value: the same in the other order, once there is one */
-    inv_ids doubled; /* values that have one */
+    bool *fixed;          /* per value: not to be turned */
+    inv_id *parent;       /* per value: towards the value that stands for its group */
+    inv_id *node_of;      /* per node: a value of the group that it is turned with; INV_NONE: it is not */
+    group *groups;        /* per value, of those that stand for one */
+    inv_id *other;        /* per value: the same in the other order, once there is one */
+    inv_ids doubled;      /* values that have one */
     INV_VEC(moved) moves;
 } turning;
 
@@ -191,8 +193,8 @@ static inv_id move(inv_graph *g, inv_id from, inv_id to, bool back, const inv_no
     int64_t perm[INV_MAX_RANK];
     for (int i = 0; i < rank; i++) perm[i] = back ? inv_layout_axis_back(rank, i) : inv_layout_axis(rank, i);
     const bool view = inv_layout_is_still(&plain);
-    const inv_attr attr = view ? inv__attr_of_shape("shape", &inv_val(g, to)->shape)
-                               : inv_attr_of_ints("perm", (size_t)rank, perm);
+    const inv_attr attr =
+        view ? inv__attr_of_shape("shape", &inv_val(g, to)->shape) : inv_attr_of_ints("perm", (size_t)rank, perm);
     inv_emit_for(g, at);
     const inv_id id = inv_graph_node(g, INV_IR, view ? "View" : "Transpose", NULL, 1, &from, 1, &to, 1, &attr);
     inv_emit_for(g, NULL);
@@ -329,8 +331,16 @@ static inv_status add_edge(turning *t, const moved *m)
     inv_nod(g, list[0])->phase = INV_BACKWARD;
     g->order.n = order;
     const double flops = inv_node_flops(g, inv_nod(g, list[0]));
-    const inv_edge e = {.rule = rule, .frees = n.in[0], .forward = m->node, .result = r, .node = list, .nnode = 1,
-                        .flops = flops, .gain = 1, .bound = 1, .spread = INV_NONE};
+    const inv_edge e = {.rule = rule,
+                        .frees = n.in[0],
+                        .forward = m->node,
+                        .result = r,
+                        .node = list,
+                        .nnode = 1,
+                        .flops = flops,
+                        .gain = 1,
+                        .bound = 1,
+                        .spread = INV_NONE};
     return inv_vec_push(&g->arena, &g->matches->edge, e) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -404,10 +414,8 @@ static void make_groups(turning *t)
         for (uint32_t j = 0; j < fresh_nodes(e, i); j++) fix_broadcast(t, e->node[j]);
     }
     for (const inv_edge *e = m ? m->edge.at : NULL; e && e < m->edge.at + m->edge.n; e++) {
-        if (t->fixed[e->frees] || t->fixed[e->result])
-            t->fixed[e->frees] = t->fixed[e->result] = true;
-        else
-            t->parent[find(t, e->result)] = find(t, e->frees);
+        if (t->fixed[e->frees] || t->fixed[e->result]) t->fixed[e->frees] = t->fixed[e->result] = true;
+        else t->parent[find(t, e->result)] = find(t, e->frees);
     }
     for (size_t i = 0; i < g->order.n; i++) join_node(t, g->order.at[i]);
     for (size_t i = 0; m && i < m->edge.n; i++)

@@ -4,13 +4,12 @@
 #ifndef INV_PASSES_SCHEDULE_CHANNELS_LAST_H
 #define INV_PASSES_SCHEDULE_CHANNELS_LAST_H
 
-
 /* Axis i of the turned value is axis inv_layout_axis(r, i) of the value. */
 static inline int inv_layout_axis(int rank, int i) { return i < 1 ? 0 : i + 1 < rank ? i + 1 : 1; }
 static inline int inv_layout_axis_back(int rank, int i) { return i < 1 ? 0 : i == 1 ? rank - 1 : i - 1; }
 inv_shape inv_layout_turn(const inv_shape *s);
 inv_shape inv_layout_padded(const inv_shape *s, int rank); /* by axes of one in front */
-bool inv_layout_is_still(const inv_shape *s); /* no element moves when a value of that shape is turned */
+bool inv_layout_is_still(const inv_shape *s);              /* no element moves when a value of that shape is turned */
 
 /* Slots of n that hold images, as masks; false: n cannot be turned. */
 bool inv_layout_slots(const inv_graph *g, const inv_node *n, int *rank, uint32_t *in, uint32_t *out);

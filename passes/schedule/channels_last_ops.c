@@ -182,10 +182,8 @@ bool inv_layout_turn_attrs(inv_graph *g, inv_node *n, int rank)
             if (strcmp(attr[j].name, name) == 0) a = &attr[j];
         if (what == MARK || what == LAST_AXIS)
             *(a ? a : &attr[n->nattr++]) = inv_attr_of_int(name, what == MARK ? 1 : rank - 1);
-        else if (a && what == AXIS)
-            a->i = inv_layout_axis_back(rank, (int)(a->i < 0 ? a->i + rank : a->i));
-        else if (a && !turn_ints(g, a, what, rank))
-            return false;
+        else if (a && what == AXIS) a->i = inv_layout_axis_back(rank, (int)(a->i < 0 ? a->i + rank : a->i));
+        else if (a && !turn_ints(g, a, what, rank)) return false;
     }
     return true;
 }

@@ -12,12 +12,12 @@ typedef inv_buffer buffer;
 typedef struct planner {
     inv_graph *g;
     inv_arena scratch;
-    bool apart;        /* nothing is written over a forward value behind forward */
-    uint32_t *last;    /* per value: position of the last read */
-    uint32_t *of;      /* per value: buffer index */
-    size_t *at;        /* per value: offset in its buffer */
-    bool parts;        /* what is a run of another value's bytes stands there */
-    size_t held;       /* of the first so many values that are offloaded, bytes are not reused at once */
+    bool apart;     /* nothing is written over a forward value behind forward */
+    uint32_t *last; /* per value: position of the last read */
+    uint32_t *of;   /* per value: buffer index */
+    size_t *at;     /* per value: offset in its buffer */
+    bool parts;     /* what is a run of another value's bytes stands there */
+    size_t held;    /* of the first so many values that are offloaded, bytes are not reused at once */
     INV_VEC(buffer) buf;
 } planner;
 

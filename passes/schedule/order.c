@@ -55,10 +55,10 @@ inv_status inv_pass_order(inv_graph *g)
 
 typedef struct schedule {
     inv_graph *g;
-    size_t *at;      /* per value: behind which position it is there */
-    size_t *read;    /* per value: position of the last reader */
-    bool *moves;     /* per value: it is given, or read, by a node that moves */
-    size_t *behind;  /* per commit node: the position that it is moved behind; SIZE_MAX: it stays */
+    size_t *at;     /* per value: behind which position it is there */
+    size_t *read;   /* per value: position of the last reader */
+    bool *moves;    /* per value: it is given, or read, by a node that moves */
+    size_t *behind; /* per commit node: the position that it is moved behind; SIZE_MAX: it stays */
 } schedule;
 
 static bool any_moves(const schedule *s, const inv_id *v, uint32_t n)
@@ -82,8 +82,8 @@ static bool find_movers(schedule *s)
     bool any = false;
     for (size_t i = g->commit_begin; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        const bool moves = strcmp(n->op->name, "CountNonFinite") == 0 ||
-                           (any_moves(s, n->in, n->nin) && (g->early || !n->op->writes));
+        const bool moves =
+            strcmp(n->op->name, "CountNonFinite") == 0 || (any_moves(s, n->in, n->nin) && (g->early || !n->op->writes));
         s->behind[i - g->commit_begin] = moves ? 0 : SIZE_MAX;
         if (moves) set_moves(s, n->out, n->nout);
         any |= moves;

@@ -40,15 +40,15 @@ typedef struct raised {
 
 typedef struct placer {
     inv_arena scratch;
-    inv_box *box;          /* the largest first */
+    inv_box *box;              /* the largest first */
     size_t n, big, load, best; /* big: of these, what the canonical search packs */
-    uint32_t *from, *to; /* per box: first and last leaf */
-    size_t *offset;      /* per box: of the best so far */
+    uint32_t *from, *to;       /* per box: first and last leaf */
+    size_t *offset;            /* per box: of the best so far */
     tree tree;
     /* canonical search */
-    size_t *coming;      /* per leaf: bytes of boxes not placed */
-    size_t *low;         /* per box: where it would stand on those placed */
-    double *rank, *blame; /* per box: preferred if small; how often it was in the way */
+    size_t *coming;        /* per leaf: bytes of boxes not placed */
+    size_t *low;           /* per box: where it would stand on those placed */
+    double *rank, *blame;  /* per box: preferred if small; how often it was in the way */
     uint32_t *next, *prev; /* list of the boxes not placed; `big` is its head */
     inv_box **order;       /* for first fit */
     level *level;

@@ -20,7 +20,7 @@ typedef struct inv_buffer {
     size_t nbytes;
     uint32_t from, to;
     uint8_t mem;
-    inv_id value;      /* first value; INV_NONE: workspace of the node at `from` */
+    inv_id value; /* first value; INV_NONE: workspace of the node at `from` */
 } inv_buffer;
 typedef INV_VEC(inv_buffer) inv_buffers;
 /* The buffers if no forward value is written over behind forward; of: per value, UINT32_MAX: none. */

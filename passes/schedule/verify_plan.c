@@ -10,10 +10,10 @@
 #include "passes/schedule/schedule.h"
 
 typedef struct content {
-    size_t from, to;    /* bytes; `to` is behind the last */
-    uint32_t last;      /* position of the last reader, or of the writer */
-    uint32_t slot;      /* index of `from` among all beginnings */
-    inv_id value;       /* what was written; INV_NONE: a workspace */
+    size_t from, to; /* bytes; `to` is behind the last */
+    uint32_t last;   /* position of the last reader, or of the writer */
+    uint32_t slot;   /* index of `from` among all beginnings */
+    inv_id value;    /* what was written; INV_NONE: a workspace */
     bool held;
 } content;
 
@@ -21,12 +21,12 @@ typedef struct replay {
     const inv_graph *g;
     inv_arena scratch;
     INV_VEC(content) content;
-    uint32_t *of;       /* per value: index of its content; UINT32_MAX: not written */
-    uint32_t *work;     /* per position: content of the workspace; UINT32_MAX: has none */
-    uint32_t *read;     /* per value: position of the last reader; of a kept one: behind the order */
-    bool *changed;      /* per value: of the session, and an update has written it */
-    uint32_t slots;     /* power of two */
-    uint32_t *held;     /* tree over slots: content + 1 that is held there; above: how many are */
+    uint32_t *of;   /* per value: index of its content; UINT32_MAX: not written */
+    uint32_t *work; /* per position: content of the workspace; UINT32_MAX: has none */
+    uint32_t *read; /* per value: position of the last reader; of a kept one: behind the order */
+    bool *changed;  /* per value: of the session, and an update has written it */
+    uint32_t slots; /* power of two */
+    uint32_t *held; /* tree over slots: content + 1 that is held there; above: how many are */
     size_t live, most;
 } replay;
 
@@ -234,8 +234,7 @@ static void give_way(replay *r, const inv_node *n, inv_id out, uint32_t at)
         if (!(n->op->inplace >> k & 1) || !computed(g, n->in[k])) continue;
         content *c = &r->content.at[r->of[n->in[k]]];
         bool alone = c->held && c->last == at && inv_val(g, n->in[k])->offset == inv_val(g, out)->offset &&
-                     c->to - c->from == inv__round64(size_of(g, out)) &&
-                     size_of(g, n->in[k]) == size_of(g, out);
+                     c->to - c->from == inv__round64(size_of(g, out)) && size_of(g, n->in[k]) == size_of(g, out);
         for (uint32_t j = 0; j < n->nin; j++)
             alone = alone && (!computed(g, n->in[j]) || n->in[j] == n->in[k] || r->of[n->in[j]] != r->of[n->in[k]]);
         if (alone) {

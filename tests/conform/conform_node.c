@@ -5,8 +5,8 @@
  *   conform_node FOLDER...       folders of tests, or tests: prints what does not pass, and how many do */
 #include <dirent.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,10 +56,7 @@ static bool has_model(const char *folder)
     return there;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const test *)a)->name, ((const test *)b)->name);
-}
+static int by_name(const void *a, const void *b) { return strcmp(((const test *)a)->name, ((const test *)b)->name); }
 
 static void find_tests(test_set *s)
 {
@@ -206,7 +203,8 @@ static void put_document(FILE *f, test_set *set, size_t n)
           "shape that the test states and, for floating-point numbers, values within rtol 1e-3 and atol 1e-5 (NaN\n"
           "equals NaN); for others, equal values. float16 and bfloat16 are computed in float32. Dropout in training\n"
           "is held by the statistics of its mask, since random numbers differ from one implementation to the next.\n\n"
-          "| set | tests | pass |\n| --- | --- | --- |\n", f);
+          "| set | tests | pass |\n| --- | --- | --- |\n",
+          f);
     for (size_t i = 0; i < n; i++) fprintf(f, "| %s | %zu | %zu |\n", set[i].title, set[i].n, set[i].passed);
     fputs("\nWhat does not pass, by reason; names without `test_`.\n", f);
     for (size_t i = 0; i < n; i++) {
@@ -272,7 +270,8 @@ static int document(bool write_it)
     test_set set[] = {
         {.title = "of Debian 12 (ONNX 1.12)", .path = "/usr/share/libonnx-testdata/data/node"},
         {.title = "of the onnx package that `tests/requirements.txt` names", .path = INV_NODE_TESTS},
-        {.title = "gradients as operators (ONNX 1.12)", .path = "/usr/share/libonnx-testdata/data/simple",
+        {.title = "gradients as operators (ONNX 1.12)",
+         .path = "/usr/share/libonnx-testdata/data/simple",
          .only = "test_gradient"},
     };
     const size_t n = sizeof set / sizeof *set;

@@ -222,7 +222,7 @@ static bool same_values(node_case *c, const tensor *got, const tensor *want)
 {
     if (!inv_dtype_is_float(want->dtype))
         return memcmp(got->data, want->data, want->n * inv_dtype_size(want->dtype)) == 0 ? true
-                                                                                          : no(c, "values differ");
+                                                                                         : no(c, "values differ");
     for (size_t i = 0; i < want->n; i++)
         if (!close_to(inv_elem_double(got->data, want->dtype, i), inv_elem_double(want->data, want->dtype, i)))
             return no(c, "values differ");
@@ -272,9 +272,12 @@ static bool run_set(node_case *c, const tensor *in, size_t nin, const tensor *ou
     inv_session *s = NULL;
     inv_result result;
     for (size_t i = 0; i < nin; i++)
-        array[i] = (inv_array){.name = in[i].name, .dtype = in[i].dtype, .rank = in[i].rank, .dims = in[i].dims,
-                               .data = in[i].data};
-    const inv_session_options o = {.size = sizeof o, .inputs = array, .ninputs = nin, .threads = 1,
+        array[i] = (inv_array){
+            .name = in[i].name, .dtype = in[i].dtype, .rank = in[i].rank, .dims = in[i].dims, .data = in[i].data};
+    const inv_session_options o = {.size = sizeof o,
+                                   .inputs = array,
+                                   .ninputs = nin,
+                                   .threads = 1,
                                    .constants_as_needed = true,
                                    .float64 = in_doubles(in, nin) || in_doubles(out, nout)};
     bool ok = refused(c, inv_session_create(c->loaded, &o, &s)) &&

@@ -5,10 +5,7 @@
 
 static char saved_path[64];
 
-static void remove_saved(void)
-{
-    (void)unlink(saved_path);
-}
+static void remove_saved(void) { (void)unlink(saved_path); }
 
 static void save(fuzz_context *f, inv_model *model, const uint8_t *data, size_t size)
 {

@@ -36,7 +36,9 @@ static void plan(fuzz_context *f, inv_model *model, const uint8_t *o)
     inv_session *session = NULL;
     inv_session_options so = {
         .size = sizeof so,
-        .purpose = o[0] % 4 == 0 ? INV_FOR_RUN : o[0] % 4 == 1 ? INV_FOR_EVAL : INV_FOR_TRAIN,
+        .purpose = o[0] % 4 == 0   ? INV_FOR_RUN
+                   : o[0] % 4 == 1 ? INV_FOR_EVAL
+                                   : INV_FOR_TRAIN,
         .loss = (inv_loss)(o[0] / 4 % 6),
         .class_axis = o[0] / 32 % 4,
         .memory = (inv_memory)(o[1] % 4),

@@ -41,8 +41,11 @@ static void compile(inv_context *ctx)
     char *json = NULL;
     if (inv_graph_parse(ctx, model_text, &g) != INV_OK) abort();
     inv_model model = {.ctx = ctx, .path = "text", .graph = g};
-    const inv_session_options options = {.size = sizeof options, .plan_only = true, .purpose = INV_FOR_TRAIN,
-                                         .loss = INV_LOSS_MSE, .memory = INV_MEMORY_INVERT};
+    const inv_session_options options = {.size = sizeof options,
+                                         .plan_only = true,
+                                         .purpose = INV_FOR_TRAIN,
+                                         .loss = INV_LOSS_MSE,
+                                         .memory = INV_MEMORY_INVERT};
     if (inv_session_create(&model, &options, &s) != INV_OK && !*inv_context_message(ctx)) abort();
     if (s && inv_session_explain(s, &json) == INV_OK) inv_free(ctx, json);
     inv_session_destroy(s);

@@ -53,10 +53,7 @@ static UNUSED void pb_bytes(pb *b, unsigned field, const void *data, size_t n)
     pb_varint(b, n);
     pb_raw(b, data, n);
 }
-static UNUSED void pb_str(pb *b, unsigned field, const char *s)
-{
-    pb_bytes(b, field, s, strlen(s));
-}
+static UNUSED void pb_str(pb *b, unsigned field, const char *s) { pb_bytes(b, field, s, strlen(s)); }
 static UNUSED void pb_float(pb *b, unsigned field, float v)
 {
     pb_varint(b, (uint64_t)field << 3 | 5);
@@ -107,10 +104,8 @@ static UNUSED pb value_info(const char *name, int dtype, int rank, const int64_t
     pb v = {0}, type = {0}, tensor = {0}, shape = {0};
     for (int i = 0; i < rank; i++) {
         pb d = {0};
-        if (dims[i] < 0)
-            pb_str(&d, 2, "N");
-        else
-            pb_int(&d, 1, dims[i]);
+        if (dims[i] < 0) pb_str(&d, 2, "N");
+        else pb_int(&d, 1, dims[i]);
         pb_msg(&shape, 1, d);
     }
     pb_int(&tensor, 1, dtype);
@@ -124,10 +119,8 @@ static UNUSED void words(pb *b, unsigned field, const char *list)
 {
     while (*list) {
         size_t n = strcspn(list, " ");
-        if (n == 1 && *list == '-')
-            pb_bytes(b, field, "", 0);
-        else
-            pb_bytes(b, field, list, n);
+        if (n == 1 && *list == '-') pb_bytes(b, field, "", 0);
+        else pb_bytes(b, field, list, n);
         list += n + (list[n] == ' ');
     }
 }
@@ -312,9 +305,9 @@ static UNUSED inv_context *context(failing *f)
     return ctx;
 }
 
-#define assert_has(text, part)                                                                     \
-    do {                                                                                           \
-        if (!strstr((text), (part))) fail_msg("\"%s\" does not contain \"%s\"", (text), (part));   \
+#define assert_has(text, part)                                                                   \
+    do {                                                                                         \
+        if (!strstr((text), (part))) fail_msg("\"%s\" does not contain \"%s\"", (text), (part)); \
     } while (0)
 
 #endif

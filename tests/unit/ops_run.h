@@ -89,12 +89,9 @@ static inline double ops_get(const ops_env *e, inv_id v, int64_t i)
 
 static inline void ops_set(ops_env *e, inv_id v, int64_t i, double x)
 {
-    if (inv_val(e->g, v)->dtype == INV_F32)
-        ((float *)e->data[v])[i] = (float)x;
-    else if (inv_val(e->g, v)->dtype == INV_F64)
-        ((double *)e->data[v])[i] = x;
-    else
-        inv__put_int(e->data[v], inv_val(e->g, v)->dtype, i, (int64_t)x);
+    if (inv_val(e->g, v)->dtype == INV_F32) ((float *)e->data[v])[i] = (float)x;
+    else if (inv_val(e->g, v)->dtype == INV_F64) ((double *)e->data[v])[i] = x;
+    else inv__put_int(e->data[v], inv_val(e->g, v)->dtype, i, (int64_t)x);
 }
 
 static inline int64_t ops_n(const ops_env *e, inv_id v) { return inv_shape_nelem(inv__shape(e->g, v)); }
@@ -174,7 +171,8 @@ static inline void ops_parse_case(ops_env *e, const char *text, const char *real
         while (*p == ' ') p++;
         const char *type = p;
         while (*p && *p != ' ' && *p != ',' && *p != ')') {
-            if (*p == '[') while (*p != ']') p++;
+            if (*p == '[')
+                while (*p != ']') p++;
             p++;
         }
         bool typed = *p == ' ';

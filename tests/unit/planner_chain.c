@@ -24,8 +24,13 @@ static const uint32_t *list(chain *c, uint32_t n, uint32_t a, uint32_t b)
 static void edge(chain *c, uint32_t n, uint32_t a, uint32_t b, uint32_t to, double cost, bool inverse, uint32_t over)
 {
     inv_problem *p = &c->p;
-    p->edge[p->nedge] = (inv_pb_edge){.source = list(c, n, a, b), .nsource = n, .target = list(c, 1, to, 0),
-                                      .ntarget = 1, .id = p->nedge, .cost = cost, .inverse = inverse,
+    p->edge[p->nedge] = (inv_pb_edge){.source = list(c, n, a, b),
+                                      .nsource = n,
+                                      .target = list(c, 1, to, 0),
+                                      .ntarget = 1,
+                                      .id = p->nedge,
+                                      .cost = cost,
+                                      .inverse = inverse,
                                       .overwrites = over};
     p->nedge++;
 }
@@ -56,8 +61,8 @@ static uint32_t block(chain *c, uint32_t x, uint32_t z, size_t s, bool inverse, 
 static void back(chain *c, uint32_t read, size_t at, size_t before)
 {
     inv_problem *p = &c->p;
-    p->step[p->nstep++] = (inv_pb_step){.read = list(c, 1, read, 0), .nread = 1, .at = at, .before = before,
-                                        .act_at = at, .act_before = before};
+    p->step[p->nstep++] = (inv_pb_step){
+        .read = list(c, 1, read, 0), .nread = 1, .at = at, .before = before, .act_at = at, .act_before = before};
 }
 
 static void edges_by_value(chain *c)
@@ -94,7 +99,7 @@ bool chain_make(chain *c, uint32_t blocks, uint32_t stages)
     p->step = calloc(7 * n + stages, sizeof *p->step);
     c->ids = calloc(40 * n + 2 * stages, sizeof *c->ids);
     c->edge_of = calloc(9 * n + stages, sizeof *c->edge_of);
-    uint32_t (*hidden)[3] = calloc(n, sizeof *hidden), *choice = calloc(n, sizeof *choice);
+    uint32_t(*hidden)[3] = calloc(n, sizeof *hidden), *choice = calloc(n, sizeof *choice);
     const bool ok = p->value && p->edge && p->step && c->ids && c->edge_of && hidden && choice;
     if (ok) {
         size_t s = CHAIN_STREAM;
@@ -112,7 +117,7 @@ bool chain_make(chain *c, uint32_t blocks, uint32_t stages)
             choice[b] = new_value(c, 0, INV_NEVER);
             for (int k = 0; k < 2; k++) edge(c, 1, hidden[b][k], 0, choice[b], 0, false, 0);
         }
-        backward(c, blocks, (const uint32_t (*)[3])hidden, choice);
+        backward(c, blocks, (const uint32_t(*)[3])hidden, choice);
         edges_by_value(c);
         p->max_drift = 1;
     }

@@ -21,7 +21,7 @@ typedef struct oracle {
     size_t nbest, room;
     state *heap;
     size_t n, cap;
-    size_t *bytes; /* per set */
+    size_t *bytes;               /* per set */
     uint32_t side[SIDES], nside; /* edges */
 } oracle;
 

@@ -26,10 +26,12 @@
 #define op_workspace 22
 #define op_flops 23
 
+/* clang-format off */
 static const inv_inverse_def good = {
     .size = sizeof good, .name = "good", .match = "y = Neg(x)", .solve = "x = Neg(y)", .frees = "x", .kind = "",
     .cases = INV_CASES("g(float[2,3] in) => (y) { x = LeakyRelu<alpha = 0.9>(in); y = Neg(x) }"),
 };
+/* clang-format on */
 
 #if BAD == no_init || BAD == no_abi || BAD == other_abi
 INV_PLUGIN_EXPORT const uint32_t inv_plugin_abi, another;
@@ -61,6 +63,7 @@ static inv_status lost(const inv_op_call *c)
 }
 static size_t workspace(const inv_op_call *c) { return BAD == op_workspace && c->nin ? SIZE_MAX : 0; }
 static double flops(const inv_op_call *c) { return BAD == op_flops && c->nin ? -1e300 * 1e300 : 1; }
+/* clang-format off */
 static const inv_operator_def operator_def = {
     .size = sizeof operator_def,
     .domain = BAD == op_domain ? "ai.onnx.mine" : BAD == op_blank_domain ? "com. example" : "com.example",
@@ -76,6 +79,7 @@ static const inv_operator_def operator_def = {
                                    : "d_x = Neg(d_y)",
     .cases = INV_CASES("y = com.example.Lost(float[2,3] x)"),
 };
+/* clang-format on */
 #endif
 
 INV_PLUGIN(bad)(const inv_api *api, struct inv_registry *r)

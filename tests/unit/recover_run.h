@@ -49,10 +49,10 @@ typedef struct outcome {
     size_t activation_peak, allocated, planned;
     int fallbacks; /* of both calls */
     size_t nclone, ninverse, nforward;
-    size_t njoined, nonto, nadd;    /* solved by a convolution; gradients added onto others; by Add */
-    size_t nbits, nbits_behind;     /* masks; of them, in backward behind another reader of the same value, the last */
-    char *plan;                     /* as JSON */
-    float *grad; /* all parameter gradients, one after the other */
+    size_t njoined, nonto, nadd; /* solved by a convolution; gradients added onto others; by Add */
+    size_t nbits, nbits_behind;  /* masks; of them, in backward behind another reader of the same value, the last */
+    char *plan;                  /* as JSON */
+    float *grad;                 /* all parameter gradients, one after the other */
     size_t ngrad;
 } outcome;
 

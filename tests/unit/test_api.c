@@ -31,9 +31,17 @@ static const inv_array in = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = d
 
 static inv_session_options usual(void)
 {
-    return (inv_session_options){.size = sizeof(inv_session_options), .purpose = INV_FOR_TRAIN, .inputs = &in,
-                                 .ninputs = 1, .target = &target, .loss = INV_LOSS_MSE, .optimizer = INV_OPT_ADAM,
-                                 .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .momentum = 0.9};
+    return (inv_session_options){.size = sizeof(inv_session_options),
+                                 .purpose = INV_FOR_TRAIN,
+                                 .inputs = &in,
+                                 .ninputs = 1,
+                                 .target = &target,
+                                 .loss = INV_LOSS_MSE,
+                                 .optimizer = INV_OPT_ADAM,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.999,
+                                 .epsilon = 1e-8,
+                                 .momentum = 0.9};
 }
 
 static int set_up(void **state)
@@ -130,22 +138,22 @@ static void test_lists(void **state)
 {
     (void)state;
     const char *const names[] = {"*", NULL};
-#define MISSING(field)                                                     \
-    do {                                                                   \
-        inv_session_options o_ = usual();                                  \
-        o_.n##field = 1;                                                   \
-        refused(&o_, INV_E_ARG, #field " is NULL, but its number is 1");    \
+#define MISSING(field)                                                   \
+    do {                                                                 \
+        inv_session_options o_ = usual();                                \
+        o_.n##field = 1;                                                 \
+        refused(&o_, INV_E_ARG, #field " is NULL, but its number is 1"); \
     } while (0)
     MISSING(keep);
     MISSING(train_only);
     MISSING(class_weights);
     MISSING(modes);
-#define LIST(field)                                              \
-    do {                                                         \
-        inv_session_options o_ = usual();                        \
-        o_.field = names;                                        \
-        o_.n##field = 2;                                         \
-        refused(&o_, INV_E_ARG, "entry 2 of 2 of " #field);      \
+#define LIST(field)                                         \
+    do {                                                    \
+        inv_session_options o_ = usual();                   \
+        o_.field = names;                                   \
+        o_.n##field = 2;                                    \
+        refused(&o_, INV_E_ARG, "entry 2 of 2 of " #field); \
     } while (0)
     LIST(keep);
     LIST(train_only);
@@ -214,14 +222,14 @@ static void test_arrays(void **state)
         inv_array a;
         inv_status code;
         const char *words;
-    } bad[] = {{{.name = "x", .dtype = INV_F32, .rank = 2, .data = x}, INV_E_ARG, "dims"},
-               {{.dtype = INV_F32, .rank = 2, .dims = dims, .data = x}, INV_E_ARG, "name"},
-               {{.name = "x", .dtype = INV_F32, .rank = -1, .dims = dims, .data = x}, INV_E_SHAPE, "rank"},
-               {{.name = "x", .dtype = INV_F32, .rank = 99, .dims = dims, .data = x}, INV_E_SHAPE, "rank"},
-               {{.name = "x", .dtype = INV_F32, .rank = 2, .dims = negative, .data = x}, INV_E_SHAPE, "extent"},
-               {{.name = "x", .dtype = (inv_dtype)77, .rank = 2, .dims = dims, .data = x},
-                INV_E_UNSUPPORTED_TYPE, "77"},
-               {{.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims, .data = x, .rows = rows}, INV_E_ARG, "row"}};
+    } bad[] = {
+        {{.name = "x", .dtype = INV_F32, .rank = 2, .data = x}, INV_E_ARG, "dims"},
+        {{.dtype = INV_F32, .rank = 2, .dims = dims, .data = x}, INV_E_ARG, "name"},
+        {{.name = "x", .dtype = INV_F32, .rank = -1, .dims = dims, .data = x}, INV_E_SHAPE, "rank"},
+        {{.name = "x", .dtype = INV_F32, .rank = 99, .dims = dims, .data = x}, INV_E_SHAPE, "rank"},
+        {{.name = "x", .dtype = INV_F32, .rank = 2, .dims = negative, .data = x}, INV_E_SHAPE, "extent"},
+        {{.name = "x", .dtype = (inv_dtype)77, .rank = 2, .dims = dims, .data = x}, INV_E_UNSUPPORTED_TYPE, "77"},
+        {{.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims, .data = x, .rows = rows}, INV_E_ARG, "row"}};
     inv_session_options o = usual();
     inv_session *s = open_session(&o);
     inv_result r;
@@ -251,10 +259,7 @@ static float first_weight(inv_session *s)
     return *(const float *)data;
 }
 
-static bool yes_or_no(void *opaque)
-{
-    return *(bool *)opaque;
-}
+static bool yes_or_no(void *opaque) { return *(bool *)opaque; }
 
 static void test_steps(void **state)
 {
@@ -306,10 +311,7 @@ static void test_steps(void **state)
     inv_session_destroy(s);
 }
 
-static const char *dashed(const char *field)
-{
-    return strcmp(field, "loss_outputs") == 0 ? "--loss-output" : NULL;
-}
+static const char *dashed(const char *field) { return strcmp(field, "loss_outputs") == 0 ? "--loss-output" : NULL; }
 
 /* One message, in the words of whoever reads it; braces in names stay. */
 /* inputs with open extents: the same checks, and lists for what is found. */
@@ -323,10 +325,10 @@ static void test_extents(void **state)
     a.dims = open;
     a.data = NULL;
     inv_session_options o = {.size = sizeof o, .inputs = &a, .ninputs = 1};
-#define FOUND(code, words, to)                                                \
-    do {                                                                      \
-        assert_int_equal(inv_model_find_extents(model, &o, 3, to), (code));   \
-        if ((code) != INV_OK) says(words);                                    \
+#define FOUND(code, words, to)                                              \
+    do {                                                                    \
+        assert_int_equal(inv_model_find_extents(model, &o, 3, to), (code)); \
+        if ((code) != INV_OK) says(words);                                  \
     } while (0)
     FOUND(INV_OK, "", lists);
     assert_int_equal(found[0], 3);
@@ -432,17 +434,16 @@ static void test_fork(void **state)
     assert_int_equal(inv_session_step(s, &in, 1, &target, 0.1, &r), INV_OK);
     assert_int_equal(in_child(s, 0), 11);
     assert_int_equal(inv_session_step(s, &in, 1, &target, 0.1, &r), INV_OK); /* the parent goes on */
-    omp_set_num_threads(1); /* nobody is waited for */
+    omp_set_num_threads(1);                                                  /* nobody is waited for */
     assert_int_equal(in_child(s, 1), 10);
     inv_session_destroy(s);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers), cmocka_unit_test(test_lists),
-                                       cmocka_unit_test(test_sizes),   cmocka_unit_test(test_arrays),
-                                       cmocka_unit_test(test_steps),   cmocka_unit_test(test_words),
-                                       cmocka_unit_test(test_extents),
-                                       cmocka_unit_test(test_words_of_plans), cmocka_unit_test(test_fork)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_lists),          cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_arrays),  cmocka_unit_test(test_steps),          cmocka_unit_test(test_words),
+        cmocka_unit_test(test_extents), cmocka_unit_test(test_words_of_plans), cmocka_unit_test(test_fork)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

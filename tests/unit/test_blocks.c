@@ -132,72 +132,84 @@ static void test_spellings(void **state)
     /* both halves of the first block are one tensor: the pair is a block, each half of it a step */
     blocks_text("g(float[4,3] in) => (z) { param float[3,3] A; param float[6,5] B; x = Sin(in); f = MatMul(x, A); "
                 "t = Tanh(f); y1 = Add(x, t); h = MatMul(y1, A); u = Sigmoid(h); y2 = Add(x, u); "
-                "y = Concat<axis = 1>(y1, y2);" TAIL, got, sizeof got);
+                "y = Concat<axis = 1>(y1, y2);" TAIL,
+                got, sizeof got);
     assert_non_null(strstr(got, "additive_block_fg x A -> y1 y2"));
     assert_non_null(strstr(got, "additive_coupling x A -> y1"));
     assert_non_null(strstr(got, "additive_coupling x y1 A -> y2"));
     /* three streams, one after the other: a stream that the branch reads is solved for before */
     blocks_text(HEAD "param float[2,2] C; x1, x2, x3 = Split<axis = 1, num_outputs = 3>(x); p = Mul(x3, x2); "
-                "q = MatMul(p, C); t = Tanh(q); y1 = Add(t, x1); k = Mul(x3, y1); u = Tanh(k); y2 = Sub(x2, u); "
-                "l = Mul(y1, y2); v = Tanh(l); y3 = Add(x3, v); y = Concat<axis = 1>(y1, y2, y3);" TAIL,
+                     "q = MatMul(p, C); t = Tanh(q); y1 = Add(t, x1); k = Mul(x3, y1); u = Tanh(k); y2 = Sub(x2, u); "
+                     "l = Mul(y1, y2); v = Tanh(l); y3 = Add(x3, v); y = Concat<axis = 1>(y1, y2, y3);" TAIL,
                 got, sizeof got);
     assert_non_null(strstr(got, "additive_coupling x1 x2 x3 C -> y1 x2 x3"));
     assert_non_null(strstr(got, "additive_coupling x2 x3 y1 -> y2 x3 y1"));
     assert_non_null(strstr(got, "additive_coupling x3 y1 y2 -> y3 y1 y2"));
     /* a step of a Hamiltonian system is one block, and each half of it is a step */
     blocks_text(HALVES "f = MatMul(x2, A); s = Tanh(f); t = Mul(s, float[] {0.1}); y1 = Sub(x1, t); "
-                "u = Mul(float[] {0.1}, y1); y2 = Add(u, x2); y = Concat<axis = 1>(y1, y2);" TAIL, got, sizeof got);
+                       "u = Mul(float[] {0.1}, y1); y2 = Add(u, x2); y = Concat<axis = 1>(y1, y2);" TAIL,
+                got, sizeof got);
     assert_non_null(strstr(got, "leapfrog x1 x2 A -> y1 y2"));
     assert_non_null(strstr(got, "additive_coupling x1 x2 A -> y1 x2"));
     /* momentum and what it pushes on are one block, and so is the step of the momentum; its decay is no block */
     blocks_text(HALVES "a = Mul(x1, float[] {0.9}); f = MatMul(x2, A); t = Tanh(f); w = Add(t, a); y2 = Add(w, x2); "
-                "y = Concat<axis = 1>(w, y2);" TAIL, got, sizeof got);
+                       "y = Concat<axis = 1>(w, y2);" TAIL,
+                got, sizeof got);
     assert_non_null(strstr(got, "momentum_residual x1 x2 A -> "));
     assert_non_null(strstr(got, "additive_coupling a x2 A -> w x2"));
     assert_null(strstr(got, "scale"));
     /* one half is read by three branches: each step is found, and a gate inside of a branch is none */
     blocks_text(HALVES "param float[3,3] C; f = MatMul(x2, A); t = Tanh(f); s = Exp(t); m = Mul(x1, s); "
-                "u = MatMul(x2, C); k = Sigmoid(x2); v = Mul(u, k); w = Add(m, v); h = Sin(x2); y1 = Sub(w, h); "
-                "y = Concat<axis = 1>(y1, x2);" TAIL, got, sizeof got);
+                       "u = MatMul(x2, C); k = Sigmoid(x2); v = Mul(u, k); w = Add(m, v); h = Sin(x2); y1 = Sub(w, h); "
+                       "y = Concat<axis = 1>(y1, x2);" TAIL,
+                got, sizeof got);
     assert_non_null(strstr(got, "affine_coupling x1 x2 C A -> w x2"));
     assert_non_null(strstr(got, "additive_coupling w x2 -> y1 x2"));
     assert_null(strstr(got, "coupling m"));
     assert_null(strstr(got, "coupling u"));
     /* a third branch of what is not there again, but for w, is no step */
     blocks_text(HALVES "f = MatMul(x2, A); t = Tanh(f); w = Add(x1, t); h = Sin(x2); y1 = Sub(w, h); "
-                "y = Concat<axis = 1>(y1, h);" TAIL, got, sizeof got);
+                       "y = Concat<axis = 1>(y1, h);" TAIL,
+                got, sizeof got);
     assert_null(strstr(got, "additive_coupling w"));
     /* scales that are positive as they are computed */
-    static const char *const scales[] = {"Pow(float[] {2}, t)", "Pow(f, float[] {2}); s = Add(p, float[] {0.5})",
-                                         "Cosh(f)", "Sin(f); s = Add(p, float[] {1.5})",
-                                         "Abs(f); s = Add(p, float[] {0.1})", "Softplus(f)"};
+    static const char *const scales[] = {"Pow(float[] {2}, t)",
+                                         "Pow(f, float[] {2}); s = Add(p, float[] {0.5})",
+                                         "Cosh(f)",
+                                         "Sin(f); s = Add(p, float[] {1.5})",
+                                         "Abs(f); s = Add(p, float[] {0.1})",
+                                         "Softplus(f)"};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         char text[1024];
         snprintf(text, sizeof text,
                  HALVES "f = MatMul(x2, A); t = Tanh(f); %s = %s; m = Mul(x1, s); y1 = Add(m, t); "
-                        "y = Concat<axis = 1>(y1, x2);" TAIL, strchr(scales[i], ';') ? "p" : "s", scales[i]);
+                        "y = Concat<axis = 1>(y1, x2);" TAIL,
+                 strchr(scales[i], ';') ? "p" : "s", scales[i]);
         blocks_text(text, got, sizeof got);
         if (!strstr(got, "affine_coupling x1 x2 A -> y1 x2")) fail_msg("%s: %s", scales[i], got);
     }
     blocks_text(HALVES "f = MatMul(x2, A); s = Pow(f, float[] {3}); t = Tanh(f); m = Mul(x1, s); y1 = Add(m, t); "
-                "y = Concat<axis = 1>(y1, x2);" TAIL, got, sizeof got);
+                       "y = Concat<axis = 1>(y1, x2);" TAIL,
+                got, sizeof got);
     assert_null(strstr(got, "affine_coupling"));
     /* an update in place, by indices, with transposes around it */
     blocks_text("g(float[4,6] in) => (z) { param float[6,5] B; param float[3,3] A; const int64[3,1] i = {3, 4, 5}; "
                 "x = Sin(in); x1, x2 = Split<axis = 1, num_outputs = 2>(x); f = MatMul(x1, A); t = Tanh(f); "
                 "c = Add(x2, t); ct = Transpose(c); xt = Transpose(x); st = ScatterND(xt, i, ct); "
-                "y = Transpose(st);" TAIL, got, sizeof got);
+                "y = Transpose(st);" TAIL,
+                got, sizeof got);
     assert_non_null(strstr(got, "additive_coupling x2 x1 A -> c x1"));
     /* what an affine coupling shifts by is no coupling of its own; the log of its scale leaves with the rest */
     blocks_text(HALVES "f = MatMul(x2, A); l = Tanh(f); s = Exp(l); a = Add(x1, f); y1 = Mul(a, s); "
-                "y2 = Concat<axis = 1>(y1, x2); l2 = Concat<axis = 1>(l, l); y = Add(y2, l2);" TAIL, got, sizeof got);
+                       "y2 = Concat<axis = 1>(y1, x2); l2 = Concat<axis = 1>(l, l); y = Add(y2, l2);" TAIL,
+                got, sizeof got);
     assert_non_null(strstr(got, "affine_coupling x1 x2 A -> y1 x2"));
     assert_null(strstr(got, "additive_coupling x1"));
 }
 
 /* --- pieces --- */
 
-#define SLICE(start, end, step)                                                                                        \
+#define SLICE(start, end, step) \
     "Slice(x, int64[1] {" #start "}, int64[1] {" #end "}, int64[1] {1}, int64[1] {" #step "})"
 #define TAKE(...) "Gather<axis = 1>(x, int64[3] {" #__VA_ARGS__ "})"
 
@@ -260,8 +272,7 @@ static void test_many_parts(void **state)
     (void)state;
     char text[8192];
     int n = snprintf(text, sizeof text, "g(float[4,%d] in) => (z) { param float[%d,5] B; x = Tanh(in); ", PARTS, PARTS);
-    for (int i = 0; i < PARTS; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%ss%d", i ? ", " : "", i);
+    for (int i = 0; i < PARTS; i++) n += snprintf(text + n, sizeof text - (size_t)n, "%ss%d", i ? ", " : "", i);
     n += snprintf(text + n, sizeof text - (size_t)n, " = Split<axis = 1, num_outputs = %d>(x); y = Concat<axis = 1>(",
                   PARTS);
     for (int i = PARTS; i-- > 0;) n += snprintf(text + n, sizeof text - (size_t)n, "s%d%s", i, i ? ", " : "");

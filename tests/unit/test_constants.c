@@ -38,8 +38,12 @@ static inv_status begin(call *c, const char *text, const int64_t *shape, bool as
     c->model = (inv_model){.ctx = ctx, .path = "test", .graph = parse(text)};
     c->in[0] = (inv_array){.name = "x", .dtype = INV_F32, .rank = 2, .dims = two_three, .data = six};
     c->in[1] = (inv_array){.name = "s", .dtype = INV_I64, .rank = 1, .dims = two, .data = shape};
-    c->o = (inv_session_options){.size = sizeof c->o, .inputs = c->in, .ninputs = 2, .constants_as_needed = as_needed,
-                                 .constant_inputs = names, .nconstant_inputs = constant ? 1 : 0};
+    c->o = (inv_session_options){.size = sizeof c->o,
+                                 .inputs = c->in,
+                                 .ninputs = 2,
+                                 .constants_as_needed = as_needed,
+                                 .constant_inputs = names,
+                                 .nconstant_inputs = constant ? 1 : 0};
     return inv_session_create(&c->model, &c->o, &c->s);
 }
 
@@ -230,8 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),  cmocka_unit_test(test_as_needed), cmocka_unit_test(test_named),
-        cmocka_unit_test(test_training), cmocka_unit_test(test_parameter),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_training), cmocka_unit_test(test_parameter), cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -144,13 +144,20 @@ static void test_session_predicts(void **state)
     (void)state;
     inv_graph *g;
     assert_int_equal(inv_case_parse(ctx, "a = Tanh(float[8,64] x)\ny = Tanh(a)\nl = ReduceSumSquare<keepdims = 0>(y)",
-                                    0, INV_F32, &g), INV_OK);
+                                    0, INV_F32, &g),
+                     INV_OK);
     inv_model model = {.ctx = ctx, .path = "case", .graph = g};
     const int64_t dims[] = {8, 64};
     const inv_array x = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims};
     inv_cost_table t = sample(INV_F32), of_64 = sample(INV_F64);
-    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .inputs = &x, .ninputs = 1,
-                             .loss = INV_LOSS_OUTPUT, .input_grads = true, .plan_only = true, .costs = &of_64};
+    inv_session_options o = {.size = sizeof o,
+                             .purpose = INV_FOR_TRAIN,
+                             .inputs = &x,
+                             .ninputs = 1,
+                             .loss = INV_LOSS_OUTPUT,
+                             .input_grads = true,
+                             .plan_only = true,
+                             .costs = &of_64};
     inv_session *s;
     assert_int_equal(inv_session_create(&model, &o, &s), INV_E_ARG); /* rates of another type of arithmetic */
     o.costs = &t;
@@ -405,11 +412,11 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_case),    cmocka_unit_test(test_larger_takes_longer),
-        cmocka_unit_test(test_the_form),      cmocka_unit_test(test_session_predicts),
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_unwritable),    cmocka_unit_test(test_default_folder),
-        cmocka_unit_test(test_calibrate),     cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_every_case), cmocka_unit_test(test_larger_takes_longer),
+        cmocka_unit_test(test_the_form),   cmocka_unit_test(test_session_predicts),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_unwritable), cmocka_unit_test(test_default_folder),
+        cmocka_unit_test(test_calibrate),  cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -179,9 +179,17 @@ static inv_conv square(int64_t from, int64_t to, int64_t k, int64_t stride)
 {
     const int64_t out = (SIDE - 1) / stride + 1, p = k / 2;
     inv_conv c = {.batch = BATCH, .group = 1, .cg = from, .mg = to};
-    c.w = (inv_window){.sd = 2, .in = {1, SIDE, SIDE}, .out = {1, out, out}, .k = {1, k, k},
-                       .stride = {1, stride, stride}, .dil = {1, 1, 1}, .pad = {0, p, p}, .pad_end = {0, p, p},
-                       .invol = SIDE * SIDE, .outvol = out * out, .kvol = k * k};
+    c.w = (inv_window){.sd = 2,
+                       .in = {1, SIDE, SIDE},
+                       .out = {1, out, out},
+                       .k = {1, k, k},
+                       .stride = {1, stride, stride},
+                       .dil = {1, 1, 1},
+                       .pad = {0, p, p},
+                       .pad_end = {0, p, p},
+                       .invol = SIDE * SIDE,
+                       .outvol = out * out,
+                       .kvol = k * k};
     return c;
 }
 
@@ -234,8 +242,8 @@ static bool holds(const inv_conv *c, inv_conv_part part)
     assert_int_equal(inv__dnnl_conv(c, part, &d, ws), INV_OK);
     for (size_t i = 0; i < n; i++)
         if (!(fabs(got[i] - sum[i]) <= 1e-5 * size[i]))
-            fail_msg("part %d of %lld to %lld channels: %g, by loops %g", (int)part, (long long)c->cg,
-                     (long long)c->mg, got[i], sum[i]);
+            fail_msg("part %d of %lld to %lld channels: %g, by loops %g", (int)part, (long long)c->cg, (long long)c->mg,
+                     got[i], sum[i]);
     for (size_t i = 0; i < BEHIND; i++)
         if (ws[scratch + i] != 0xa5)
             fail_msg("part %d of %lld to %lld channels writes behind its memory", (int)part, (long long)c->cg,

@@ -218,9 +218,16 @@ typedef struct drifting {
 
 static void make_drifting(drifting *d, double max_drift)
 {
-    *d = (drifting){.p = {.value = d->value, .edge = d->edge, .step = d->step, .edge_of = d->edge_of,
-                          .nvalue = DRIFTING, .nstep = 2 * DRIFTING, .forward = DRIFTING, .cost = 1000,
-                          .max_drift = max_drift, .refused = d->refused}};
+    *d = (drifting){.p = {.value = d->value,
+                          .edge = d->edge,
+                          .step = d->step,
+                          .edge_of = d->edge_of,
+                          .nvalue = DRIFTING,
+                          .nstep = 2 * DRIFTING,
+                          .forward = DRIFTING,
+                          .cost = 1000,
+                          .max_drift = max_drift,
+                          .refused = d->refused}};
     for (uint32_t v = 0; v < DRIFTING; v++) {
         d->id[v] = v;
         d->value[v] = (inv_pb_value){.nbytes = 64, .def = v, .steep = 1};
@@ -231,9 +238,15 @@ static void make_drifting(drifting *d, double max_drift)
         d->value[v].n = 2;
         for (uint32_t exact = 0; exact < 2; exact++) {
             d->edge_of[d->p.nedge] = d->p.nedge;
-            d->edge[d->p.nedge++] = (inv_pb_edge){.source = &d->id[v + 1], .nsource = 1, .target = &d->id[v],
-                                                  .ntarget = 1, .overwrites = 1, .cost = exact ? 50 : 1,
-                                                  .inverse = true, .gain = 1, .own = exact ? 0 : 0.4};
+            d->edge[d->p.nedge++] = (inv_pb_edge){.source = &d->id[v + 1],
+                                                  .nsource = 1,
+                                                  .target = &d->id[v],
+                                                  .ntarget = 1,
+                                                  .overwrites = 1,
+                                                  .cost = exact ? 50 : 1,
+                                                  .inverse = true,
+                                                  .gain = 1,
+                                                  .own = exact ? 0 : 0.4};
         }
     }
 }

@@ -73,10 +73,10 @@ static inv_graph *parse(const char *text)
 
 typedef struct trained {
     inv_status status;
-    size_t gradients;   /* bytes of them, most at once */
-    size_t peak;        /* bytes of all but what outlasts the step */
+    size_t gradients; /* bytes of them, most at once */
+    size_t peak;      /* bytes of all but what outlasts the step */
     double overhead, bound;
-    size_t guarded;     /* values */
+    size_t guarded; /* values */
     bool early;
     int fallbacks;
     float weight[MOST]; /* all parameters, one after the other */
@@ -161,8 +161,13 @@ static void steps_are_the_same(void **state)
     for (size_t d = 0; d < 3; d++)
         for (int opt = INV_OPT_SGD; opt <= INV_OPT_ADAMW; opt++)
             for (int m = INV_MEMORY_STORE; m <= INV_MEMORY_RECOMPUTE; m++) {
-                inv_session_options o = {.device = devices[d], .optimizer = (inv_optimizer)opt, .momentum = 0.9,
-                                         .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01,
+                inv_session_options o = {.device = devices[d],
+                                         .optimizer = (inv_optimizer)opt,
+                                         .momentum = 0.9,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.999,
+                                         .epsilon = 1e-8,
+                                         .weight_decay = 0.01,
                                          .memory = (inv_memory)m};
                 const trained late = train(deep, o, 3, 0.5f);
                 o.early_update = true;
@@ -193,8 +198,8 @@ static void gradients_in_another_shape_move_too(void **state)
 static void budgets_know_of_them(void **state)
 {
     (void)state;
-    const inv_session_options o = {.device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_RECOMPUTE,
-                                   .early_update = true};
+    const inv_session_options o = {
+        .device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_RECOMPUTE, .early_update = true};
     inv_session_options store = o;
     store.memory = INV_MEMORY_STORE;
     const size_t most = train(thin, store, 0, 0.5f).peak;
@@ -218,8 +223,12 @@ static void a_loss_that_is_not_finite_changes_nothing(void **state)
 {
     (void)state;
     for (int d = 0; d < 2; d++) {
-        const inv_session_options o = {.device = d ? "sim" : "cpu", .optimizer = INV_OPT_ADAM, .beta1 = 0.9,
-                                       .beta2 = 0.999, .epsilon = 1e-8, .memory = INV_MEMORY_STORE,
+        const inv_session_options o = {.device = d ? "sim" : "cpu",
+                                       .optimizer = INV_OPT_ADAM,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.999,
+                                       .epsilon = 1e-8,
+                                       .memory = INV_MEMORY_STORE,
                                        .early_update = true};
         const trained t = train(deep, o, 2, NAN);
         assert_int_equal(t.status, INV_E_NUMERIC);
@@ -236,8 +245,10 @@ static void a_gradient_that_is_not_finite_stops_updates(void **state)
     const size_t half = (size_t)WIDTH * WIDTH;
     for (int early = 0; early < 2; early++)
         for (int d = 0; d < 2; d++) {
-            const inv_session_options o = {.device = d ? "sim" : "cpu", .optimizer = INV_OPT_SGD,
-                                           .memory = INV_MEMORY_STORE, .early_update = early};
+            const inv_session_options o = {.device = d ? "sim" : "cpu",
+                                           .optimizer = INV_OPT_SGD,
+                                           .memory = INV_MEMORY_STORE,
+                                           .early_update = early};
             const trained t = train(rooted, o, 2, 0);
             assert_int_equal(t.status, INV_E_NUMERIC);
             assert_non_null(strstr(inv_context_message(ctx), "the loss is finite, but its gradients are not"));
@@ -251,8 +262,8 @@ static void a_gradient_that_is_not_finite_stops_updates(void **state)
 static void guards_forbid_them(void **state)
 {
     (void)state;
-    inv_session_options o = {.device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_INVERT,
-                             .early_update = true};
+    inv_session_options o = {
+        .device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_INVERT, .early_update = true};
     assert_int_equal(train(coupled, o, 1, 0).status, INV_E_ARG);
     assert_non_null(strstr(inv_context_message(ctx), "checked by a guard"));
     assert_non_null(strstr(inv_context_message(ctx), "memory recompute"));
@@ -279,10 +290,11 @@ static void wide(char *text, size_t most, int blocks)
         "u0, v0 = Split<axis = 1, num_outputs = 2>(s)\n");
     for (int i = 0; i < blocks; i++)
         ADD("f%d = MatMul(v%d, a%d)\ng%d = Tanh(f%d)\nj%d = MatMul(g%d, b%d)\nu%d = Add(u%d, j%d)\n"
-            "h%d = MatMul(u%d, c%d)\nk%d = Tanh(h%d)\nl%d = MatMul(k%d, d%d)\nv%d = Add(v%d, l%d)\n", i, i, i, i, i, i,
-            i, i, i + 1, i, i, i, i + 1, i, i, i, i, i, i, i + 1, i, i);
+            "h%d = MatMul(u%d, c%d)\nk%d = Tanh(h%d)\nl%d = MatMul(k%d, d%d)\nv%d = Add(v%d, l%d)\n",
+            i, i, i, i, i, i, i, i, i + 1, i, i, i, i + 1, i, i, i, i, i, i, i + 1, i, i);
     ADD("w = Concat<axis = 1>(u%d, v%d)\nz = Mul(w, float[] {0.01})\ne = Reshape(z, int64[3] {256, 2, 16})\n"
-        "y = ReduceMean<keepdims = 0>(e, int64[1] {0})\n}\n", blocks, blocks);
+        "y = ReduceMean<keepdims = 0>(e, int64[1] {0})\n}\n",
+        blocks, blocks);
 #undef ADD
     assert_true(n < most);
 }
@@ -317,8 +329,11 @@ static void full_guards_forbid_more(void **state)
 {
     (void)state;
     char text[8192];
-    inv_session_options o = {.device = "cpu", .optimizer = INV_OPT_SGD, .memory = INV_MEMORY_RECOMPUTE,
-                             .guard = INV_GUARD_FULL, .early_update = true};
+    inv_session_options o = {.device = "cpu",
+                             .optimizer = INV_OPT_SGD,
+                             .memory = INV_MEMORY_RECOMPUTE,
+                             .guard = INV_GUARD_FULL,
+                             .early_update = true};
     wide(text, sizeof text, 5);
     assert_int_equal(train(text, o, 1, 0.5f).status, INV_E_ARG);
     assert_non_null(strstr(inv_context_message(ctx), "use memory store, or guard off"));

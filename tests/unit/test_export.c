@@ -54,10 +54,7 @@ static void writes(inv_model *m, inv_weight_source source, void *opaque, const c
 
 static const float f3[] = {1, 2, 3};
 
-static pb w3(void)
-{
-    return tensor_raw("w", 1, 1, (const int64_t[]){3}, f3, sizeof f3);
-}
+static pb w3(void) { return tensor_raw("w", 1, 1, (const int64_t[]){3}, f3, sizeof f3); }
 
 /* A model with things that the library does not know: fields from the future, an odd order, a long varint, metadata. */
 static pb odd_model(void)
@@ -465,10 +462,9 @@ static void test_shared_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_unchanged), TEST(test_changed),     TEST(test_conversion), TEST(test_lengths),
-        TEST(test_external),  TEST(test_bad_targets), TEST(test_full_disk),  TEST(test_allocations),
-        TEST(test_constant_nodes),
-        TEST(test_shared_models),
+        TEST(test_unchanged),      TEST(test_changed),       TEST(test_conversion), TEST(test_lengths),
+        TEST(test_external),       TEST(test_bad_targets),   TEST(test_full_disk),  TEST(test_allocations),
+        TEST(test_constant_nodes), TEST(test_shared_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

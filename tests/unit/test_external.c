@@ -47,14 +47,14 @@ static void test_overlaps(void **state)
         {{{"w.bin", "0"}, {"w.bin", "8"}, {"w.bin", "32"}},
          "'w' and initializer 'b' overlap in 'w.bin': bytes 0 to 12 and 8"},
         {{{"w.bin", "36"}, {"w.bin", "0"}, {"w.bin", "11"}}, "'b' and initializer 'c' overlap"},
-        {{{"w.bin", "0"}, {"w.bin", "20"}, {"w.bin", "0"}}, "'w' and initializer 'c' overlap"}, /* the same bytes */
+        {{{"w.bin", "0"}, {"w.bin", "20"}, {"w.bin", "0"}}, "'w' and initializer 'c' overlap"},  /* the same bytes */
         {{{"w.bin", "0"}, {"./w.bin", "4"}, {"v.bin", "0"}}, "'w' and initializer 'b' overlap"}, /* one file */
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSED(model_with(bad[i].p[0], bad[i].p[1], bad[i].p[2]), INV_E_PARSE, bad[i].text);
     inv_context *ctx = context(NULL);
-    inv_model_destroy(load(ctx, save(model_with((place){"w.bin", "12"}, (place){"w.bin", "0"}, (place){"v.bin", "4"}),
-                                     "m.onnx")));
+    inv_model_destroy(
+        load(ctx, save(model_with((place){"w.bin", "12"}, (place){"w.bin", "0"}, (place){"v.bin", "4"}), "m.onnx")));
     inv_context_destroy(ctx);
     REFUSED(model_with((place){"w.bin", "0"}, (place){"w.bin", "53"}, (place){"v.bin", "0"}), INV_E_PARSE, "'b'",
             "bytes 53 to 65", "only 64"); /* short */
@@ -158,8 +158,8 @@ static void test_distance(void **state)
     char far[16];
     snprintf(far, sizeof far, "%d", FAR);
     inv_context *ctx = context(NULL);
-    inv_model *m = load(ctx, save(model_with((place){"big.bin", "4"}, (place){"big.bin", far}, (place){"two.bin", "0"}),
-                                  "m.onnx"));
+    inv_model *m = load(
+        ctx, save(model_with((place){"big.bin", "4"}, (place){"big.bin", far}, (place){"two.bin", "0"}), "m.onnx"));
     written(m, &(change){"w", {-1, -2, -3}}, in_dir("o.onnx"));
     assert_int_equal(stat(in_dir("o.onnx.data"), &st), 0);
     assert_int_equal(st.st_size, FAR + 12);
@@ -180,7 +180,8 @@ static void test_no_overwriting(void **state)
     inv_context *ctx = context(NULL);
     change x = {"w", {1, 1, 1}};
     inv_model *m = load(ctx, save(model_with((place){"o.onnx.data", "4"}, (place){"p.onnx.data.1", "4"},
-                                             (place){"p.onnx.data.1", "16"}), "m.onnx"));
+                                             (place){"p.onnx.data.1", "16"}),
+                                  "m.onnx"));
     int before = count_files(test_dir, false);
     assert_int_equal(inv__model_write(m, give, &x, false, in_dir("m.onnx")), INV_E_IO);
     assert_int_equal(inv__model_write(m, give, &x, false, in_dir("o.onnx")), INV_E_IO);
@@ -240,10 +241,8 @@ static void finds_unread(inv_context *ctx, const char *path, inv_layout layout, 
     const inv__impl *impl = back->impl;
     assert_int_equal(impl->external.n, layout == INV_LAYOUT_INLINE ? 0 : 2);
     for (size_t i = 0; i < impl->external.n; i++)
-        if (strstr(impl->external.at[i].what, "'q'"))
-            assert_memory_equal(impl->external.at[i].d.bytes, want, 12);
-        else
-            assert_non_null(strstr(impl->external.at[i].what, "'w'"));
+        if (strstr(impl->external.at[i].what, "'q'")) assert_memory_equal(impl->external.at[i].d.bytes, want, 12);
+        else assert_non_null(strstr(impl->external.at[i].what, "'w'"));
     inv_model_destroy(back);
 }
 
@@ -307,8 +306,10 @@ static void test_other_keys(void **state)
         bool change;
         inv_layout layout;
         int digests, keys;
-    } cases[] = {{6, false, INV_LAYOUT_KEEP, 2, 2},     {6, true, INV_LAYOUT_KEEP, 0, 2},
-                 {7, false, INV_LAYOUT_KEEP, 0, 2},     {6, false, INV_LAYOUT_EXTERNAL, 0, 2},
+    } cases[] = {{6, false, INV_LAYOUT_KEEP, 2, 2},
+                 {6, true, INV_LAYOUT_KEEP, 0, 2},
+                 {7, false, INV_LAYOUT_KEEP, 0, 2},
+                 {6, false, INV_LAYOUT_EXTERNAL, 0, 2},
                  {6, false, INV_LAYOUT_INLINE, 0, 0}};
     assert_int_equal(mkdir(in_dir("sub"), 0777), 0);
     inv_context *ctx = context(NULL);
@@ -335,8 +336,8 @@ static void test_other_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_overlaps), TEST(test_hard_links), TEST(test_layout), TEST(test_distance), TEST(test_no_overwriting),
-        TEST(test_unread),   TEST(test_unread_moves), TEST(test_other_keys),
+        TEST(test_overlaps),       TEST(test_hard_links), TEST(test_layout),       TEST(test_distance),
+        TEST(test_no_overwriting), TEST(test_unread),     TEST(test_unread_moves), TEST(test_other_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

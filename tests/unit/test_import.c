@@ -59,10 +59,8 @@ static void test_typed_data(void **state)
         for (int packed = 0; packed < 2; packed++) {
             pb t = tensor_head("w", row[i].dtype, 1, (const int64_t[]){2}), list = {0};
             for (unsigned k = 0; k < row[i].n; k++) {
-                if (packed)
-                    pb_varint(&list, (uint64_t)row[i].v[k]);
-                else
-                    pb_int(&t, row[i].field, row[i].v[k]);
+                if (packed) pb_varint(&list, (uint64_t)row[i].v[k]);
+                else pb_int(&t, row[i].field, row[i].v[k]);
             }
             if (packed) pb_msg(&t, row[i].field, list);
             inv_model *m = load(ctx, save(model_of(small_graph(t)), "m.onnx"));
@@ -350,10 +348,20 @@ static void test_shared_models(void **state)
 static void test_shared_bad(void **state)
 {
     (void)state;
-    static const char *const refused_files[] = {
-        "cycle", "duplicate_output", "empty", "external_missing_file", "garbage", "huge_dims_overflow",
-        "length_too_long", "missing_initializer", "negative_dim", "opset_9999", "output_undefined", "raw_data_short",
-        "truncated_half", "wrong_weight_shape"};
+    static const char *const refused_files[] = {"cycle",
+                                                "duplicate_output",
+                                                "empty",
+                                                "external_missing_file",
+                                                "garbage",
+                                                "huge_dims_overflow",
+                                                "length_too_long",
+                                                "missing_initializer",
+                                                "negative_dim",
+                                                "opset_9999",
+                                                "output_undefined",
+                                                "raw_data_short",
+                                                "truncated_half",
+                                                "wrong_weight_shape"};
     static const char *const loaded[] = {"deep_chain_3000", "valid_zero_batch", "unknown_op", "bomb_expand",
                                          "string_tensor"};
     const char *dir = shared_models();
@@ -389,8 +397,8 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_small),         TEST(test_typed_data),  TEST(test_bad_tensors),   TEST(test_bad_graphs),
-        TEST(test_opsets),        TEST(test_graph_forms), TEST(test_attributes),    TEST(test_external),
+        TEST(test_small),         TEST(test_typed_data),  TEST(test_bad_tensors), TEST(test_bad_graphs),
+        TEST(test_opsets),        TEST(test_graph_forms), TEST(test_attributes),  TEST(test_external),
         TEST(test_shared_models), TEST(test_shared_bad),  TEST(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,9 +69,12 @@ static void test_functions(void **state)
         const char *name, *op, *out;
         double alpha;
         unsigned norigin;
-    } want[] = {{"first/call_inner/leak", "LeakyRelu", "first/t", 0.5, 3}, {"first/Clip_1", "Clip", "y", 0, 2},
-                {"second/call_inner/leak", "LeakyRelu", "second/t", 0.25, 3}, {"second/Clip_1", "Clip", "z", 0, 2},
-                {"u/leak", "LeakyRelu", "u", 0.25, 2}, {"both/result_0", "Identity", "v", 0, 2},
+    } want[] = {{"first/call_inner/leak", "LeakyRelu", "first/t", 0.5, 3},
+                {"first/Clip_1", "Clip", "y", 0, 2},
+                {"second/call_inner/leak", "LeakyRelu", "second/t", 0.25, 3},
+                {"second/Clip_1", "Clip", "z", 0, 2},
+                {"u/leak", "LeakyRelu", "u", 0.25, 2},
+                {"both/result_0", "Identity", "v", 0, 2},
                 {"both/result_1", "Identity", "v2", 0, 2}};
     for (size_t i = 0; i < 7; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);

@@ -19,7 +19,8 @@ static char *image_couplings(int blocks)
             "r%d = Conv<pads = [1,1,1,1]>(q%d, b%d, c%d)\nu%d = Add(u%d, r%d)\n",
             i, i + 1, i, i, i, i, i, i, i, i + 2, i, i);
     ADD("w = Concat<axis = 1>(u%d, u%d)\nt = Tanh(w)\nk = GlobalAveragePool(t)\nf = Flatten(k)\n"
-        "y = MatMul(f, head)\n}\n", 2 * blocks, 2 * blocks + 1);
+        "y = MatMul(f, head)\n}\n",
+        2 * blocks, 2 * blocks + 1);
 #undef ADD
     return s;
 }

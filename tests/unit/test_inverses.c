@@ -78,8 +78,8 @@ static double gain_in(const char *rule, const char *text)
 static void test_gains(void **state)
 {
     (void)state;
-#define GAIN(rule, statements, want)                                                                                  \
-    assert_float_equal(gain_in(rule, "g(float[4,2] in) => (y) { x = Sin(in); " statements " }"), want,                \
+#define GAIN(rule, statements, want)                                                                   \
+    assert_float_equal(gain_in(rule, "g(float[4,2] in) => (y) { x = Sin(in); " statements " }"), want, \
                        1e-5f * (float)(want))
     GAIN("leaky_relu", "y = LeakyRelu<alpha = 0.125>(x)", 8);
     GAIN("leaky_relu", "y = LeakyRelu<alpha = 4.0>(x)", 1);
@@ -91,8 +91,10 @@ static void test_gains(void **state)
     GAIN("mul_bounded", "t = Tanh(x); s = Exp(t); y = Mul(x, s)", 1);
     GAIN("mul_bounded", "t = Sigmoid(x); u = Add(t, float[] {1}); v = Neg(u); s = Exp(v); y = Mul(x, s)", exp(1.5));
     GAIN("mul_bounded", "h = Add(in, in); t = Exp(h); s = Add(t, float[] {1}); y = Mul(x, s)", 1);
-    GAIN("invertible_conv1x1", "k = Reshape(x, int64[4] {4, 2, 1, 1}); param float[2,2,1,1] W = {0.5, 0, 0, 8}; "
-                               "y = Conv(k, W)", 2);
+    GAIN("invertible_conv1x1",
+         "k = Reshape(x, int64[4] {4, 2, 1, 1}); param float[2,2,1,1] W = {0.5, 0, 0, 8}; "
+         "y = Conv(k, W)",
+         2);
     assert_true(isinf(gain_in("tanh", "g(float[4,2] in) => (y) { y = Tanh(in) }")));
 #undef GAIN
 }
@@ -253,9 +255,11 @@ static void test_rule_with_region(void **state)
                               "y1 = Add(m, t); y = Concat<axis = 1>(y1, x2);" TAIL;
     FILE *file = fopen("one_step.rules", "w");
     assert_non_null(file);
-    fprintf(file, "rule scaled_in_one_step\n  kind \"\"\n  priority -1\n  match s, t = region(x2); m = Mul(x1, s); "
-                  "y1 = Add(m, t)\n  solve d = Sub(y1, t); x1 = Div(d, s)\n  frees x1\n  when same_shape(x1, y1); "
-                  "recoverable(x2); positive(s)\n  gain max_inv(s)\n  case %s\n", text);
+    fprintf(file,
+            "rule scaled_in_one_step\n  kind \"\"\n  priority -1\n  match s, t = region(x2); m = Mul(x1, s); "
+            "y1 = Add(m, t)\n  solve d = Sub(y1, t); x1 = Div(d, s)\n  frees x1\n  when same_shape(x1, y1); "
+            "recoverable(x2); positive(s)\n  gain max_inv(s)\n  case %s\n",
+            text);
     assert_int_equal(fclose(file), 0);
     if (inv_context_load_plugin(ctx, "one_step.rules") != INV_OK) fail_msg("%s", inv_context_message(ctx));
     suite("one_step.rules");

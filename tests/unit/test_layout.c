@@ -11,8 +11,15 @@
 static bool is_built(void)
 {
     inv_conv c = {.batch = 1, .group = 16, .cg = 1, .mg = 1};
-    c.w = (inv_window){.sd = 2, .in = {1, 8, 8}, .out = {1, 6, 6}, .k = {1, 3, 3}, .stride = {1, 1, 1},
-                       .dil = {1, 1, 1}, .invol = 64, .outvol = 36, .kvol = 9};
+    c.w = (inv_window){.sd = 2,
+                       .in = {1, 8, 8},
+                       .out = {1, 6, 6},
+                       .k = {1, 3, 3},
+                       .stride = {1, 1, 1},
+                       .dil = {1, 1, 1},
+                       .invol = 64,
+                       .outvol = 36,
+                       .kvol = 9};
     c.depthwise = true;
     return inv__dnnl_serves(&c, INV_CONV_FORWARD, INV_F32);
 }
@@ -82,6 +89,7 @@ static void compare(interp *a, inv_id x, interp *b, inv_id y, const char *text)
 #define DEPTH_OF(y, n, x, w) y " = Conv<group = " n ", pads = [1,1,1,1]>(" x ", " w ")\n"
 #define DEPTH(y, x, w) DEPTH_OF(y, "16", x, w)
 
+/* clang-format off */
 static const char *const networks[] = {
     /* batch norm, pooling, squeeze and excitation, joins */
     DEPTH("a", "float[2,16,9,8] x", "float[16,1,3,3] v")
@@ -141,6 +149,7 @@ static const char *const networks[] = {
     "a = Conv<group = 24, pads = [3,3,3,3]>(float[2,24,9,10] x, float[24,1,7,7] v)\nb = Tanh(a)\n"
     "y = Conv<group = 24, strides = [2,1], pads = [1,0,2,1]>(b, float[24,1,5,5] w)",
 };
+/* clang-format on */
 
 static void test_turned(void **state)
 {

@@ -196,14 +196,10 @@ static void test_progress(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_progress),
-        cmocka_unit_test(alloc_is_zeroed_and_aligned),
-        cmocka_unit_test(arena_keeps_contents),
-        cmocka_unit_test(vec_grows),
-        cmocka_unit_test(messages_are_complete),
-        cmocka_unit_test(text_grows_and_is_handed_over),
-        cmocka_unit_test(numbers_read_back),
-        cmocka_unit_test(arithmetic_and_codes),
+        cmocka_unit_test(test_progress),         cmocka_unit_test(alloc_is_zeroed_and_aligned),
+        cmocka_unit_test(arena_keeps_contents),  cmocka_unit_test(vec_grows),
+        cmocka_unit_test(messages_are_complete), cmocka_unit_test(text_grows_and_is_handed_over),
+        cmocka_unit_test(numbers_read_back),     cmocka_unit_test(arithmetic_and_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,13 +290,13 @@ static void refused_changes_nothing(void **state)
     step(&a);
     step(&b);
     size_t bytes = peak(&a), stored = count(&a, INV_STORED);
-    assert_int_equal(inv_session_set_modes(a.session,
-                                           &(inv_modes){.size = sizeof(inv_modes), .rules = bad, .nrules = 2}),
-                     INV_E_ARG);
+    assert_int_equal(
+        inv_session_set_modes(a.session, &(inv_modes){.size = sizeof(inv_modes), .rules = bad, .nrules = 2}),
+        INV_E_ARG);
     assert_non_null(strstr(inv_context_message(a.ctx), "no_such_value"));
-    assert_int_equal(inv_session_push_modes(a.session,
-                                            &(inv_modes){.size = sizeof(inv_modes), .rules = &block, .nrules = 1}),
-                     INV_E_ARG);
+    assert_int_equal(
+        inv_session_push_modes(a.session, &(inv_modes){.size = sizeof(inv_modes), .rules = &block, .nrules = 1}),
+        INV_E_ARG);
     assert_non_null(strstr(inv_context_message(a.ctx), "no_such_block"));
     assert_int_equal(inv_session_set_modes(a.session, &(inv_modes){.size = sizeof(inv_modes), .memory = &none}),
                      INV_E_ARG);
@@ -422,10 +422,14 @@ static void masks_of_a_loop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(toggled_equals_left_alone), cmocka_unit_test(state_stays),
-        cmocka_unit_test(scopes_restore),            cmocka_unit_test(blocks_by_name),
-        cmocka_unit_test(refused_changes_nothing),   cmocka_unit_test(budget_refuses),
-        cmocka_unit_test(out_of_memory),             cmocka_unit_test(masks_of_a_loop),
+        cmocka_unit_test(toggled_equals_left_alone),
+        cmocka_unit_test(state_stays),
+        cmocka_unit_test(scopes_restore),
+        cmocka_unit_test(blocks_by_name),
+        cmocka_unit_test(refused_changes_nothing),
+        cmocka_unit_test(budget_refuses),
+        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(masks_of_a_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,7 +176,10 @@ static void in_turns(void **state)
     begin(&a, &j);
     begin(&b, &j);
     for (int i = 0; i < 9; i++) {
-        const inv_modes modes = {.size = sizeof modes, .memory = &memories[i / 2 % 3], .replace = true, .rules = &all,
+        const inv_modes modes = {.size = sizeof modes,
+                                 .memory = &memories[i / 2 % 3],
+                                 .replace = true,
+                                 .rules = &all,
                                  .nrules = i / 2 % 3 == 0};
         if (i % 2 == 0) check(inv_session_set_modes(b.session, &modes));
         assert_int_equal(count(&b, INV_OFFLOADED) > 0, i / 2 % 3 == 0);
@@ -360,9 +363,10 @@ static void wrong_memory_is_seen(void **state)
 /* Only the shift is trained, so backward goes through all activations and makes no gradients as large as they.
  * A product with 4096 terms takes more time than its result on the way to the host. */
 #define LAYER(x, w, y) "m" y " = MatMul(" x ", " w ")\n" y " = Tanh(m" y ")\n"
-static const char deep[] = "g(float[64,4096] x) => (y) {\nparam float[4096] u\nparam float[4096,4096] v\n"
-                           "s = Add(x, u)\n" LAYER("s", "v", "a") LAYER("a", "v", "b") LAYER("b", "v", "c")
-                           LAYER("c", "v", "d") LAYER("d", "v", "e") LAYER("e", "v", "f") LAYER("f", "v", "y") "}\n";
+static const char deep[] =
+    "g(float[64,4096] x) => (y) {\nparam float[4096] u\nparam float[4096,4096] v\n"
+    "s = Add(x, u)\n" LAYER("s", "v", "a") LAYER("a", "v", "b") LAYER("b", "v", "c") LAYER("c", "v", "d")
+        LAYER("d", "v", "e") LAYER("e", "v", "f") LAYER("f", "v", "y") "}\n";
 
 typedef struct outcome {
     inv_status status;
@@ -381,10 +385,20 @@ static outcome plan_deep(const char *device, inv_memory memory, uint64_t budget,
     inv_session *s;
     const inv_array in = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims},
                     target = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = dims};
-    const inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .inputs = &in, .ninputs = 1,
-                                   .target = &target, .loss = INV_LOSS_MSE, .train_only = &trained, .ntrain_only = 1,
-                                   .memory = memory, .device = device, .budget = budget, .plan_only = true,
-                                   .modes = mode, .nmodes = mode != NULL};
+    const inv_session_options o = {.size = sizeof o,
+                                   .purpose = INV_FOR_TRAIN,
+                                   .inputs = &in,
+                                   .ninputs = 1,
+                                   .target = &target,
+                                   .loss = INV_LOSS_MSE,
+                                   .train_only = &trained,
+                                   .ntrain_only = 1,
+                                   .memory = memory,
+                                   .device = device,
+                                   .budget = budget,
+                                   .plan_only = true,
+                                   .modes = mode,
+                                   .nmodes = mode != NULL};
     got.status = inv_session_create(&model, &o, &s);
     if (got.status == INV_OK) {
         const inv_program *p = s->program;
@@ -441,8 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_of_store),        cmocka_unit_test(in_turns),
         cmocka_unit_test(frees_memory),         cmocka_unit_test(each_wait_matters),
-        cmocka_unit_test(time_to_copy),
-        cmocka_unit_test(wrong_memory_is_seen),
+        cmocka_unit_test(time_to_copy),         cmocka_unit_test(wrong_memory_is_seen),
         cmocka_unit_test(chosen_where_cheaper), cmocka_unit_test(refused_by_name),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -16,8 +16,8 @@
 
 #include "core/model.h"
 #include "core/program.h"
-#include "executor/executor.h"
 #include "counting.h"
+#include "executor/executor.h"
 
 #define NICE INV_TEST_DATA "/models/nice_split_uneven_ts17/model.onnx"
 #define EXTERNAL INV_TEST_DATA "/models/nice_external_data/model.onnx"
@@ -136,8 +136,13 @@ static void goes_on(attempt *a)
 static inv_status check_model(attempt *a)
 {
     const char *first = inv_val(a->model->graph, a->model->graph->outputs.at[0])->name;
-    const inv_session_options o = {.size = sizeof o, .loss = INV_LOSS_MSE, .inputs = &a->in, .ninputs = 1,
-                                   .target = &a->target, .loss_outputs = &first, .nloss_outputs = 1};
+    const inv_session_options o = {.size = sizeof o,
+                                   .loss = INV_LOSS_MSE,
+                                   .inputs = &a->in,
+                                   .ninputs = 1,
+                                   .target = &a->target,
+                                   .loss_outputs = &first,
+                                   .nloss_outputs = 1};
     char *json;
     inv_status s = inv_model_check(a->model, &o, &json);
     inv_free(a->ctx, json);
@@ -151,17 +156,12 @@ static inv_status swept(attempt *a, const sweep *w)
     if (w->check) return check_model(a);
     if (!w->step) return make_session(a, w->memory, w->plan_only);
     inv_status s = inv_session_step(a->session, &a->in, 1, &a->target, 1e-3, &r);
-    if (s == INV_OK)
-        assert_true(r.fallbacks > 0); /* the point of the sweep */
-    else
-        goes_on(a);
+    if (s == INV_OK) assert_true(r.fallbacks > 0); /* the point of the sweep */
+    else goes_on(a);
     return s;
 }
 
-static double seconds(void)
-{
-    return (double)clock() / CLOCKS_PER_SEC;
-}
+static double seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 /* Fails the n-th allocation for every n up to `dense`, then at a stride that keeps to the time given, until one attempt
  * needs fewer. `load` is a model that is loaded in the swept part. */
@@ -173,10 +173,8 @@ static void run_sweep(const sweep *w, const char *load, double time_limit)
     for (size_t n = 0;; n += n && n < total ? stride : 1) { /* n = 0: how many there are */
         attempt a = {0};
         inv_status s;
-        if (load)
-            assert_int_equal(make_context(&a), INV_OK);
-        else
-            assert_int_equal(before(&a, w), INV_OK);
+        if (load) assert_int_equal(make_context(&a), INV_OK);
+        else assert_int_equal(before(&a, w), INV_OK);
         size_t base = a.c.made;
         a.c.fail_at = n ? base + n : 0;
         s = load ? inv_model_load(a.ctx, load, &a.model) : swept(&a, w);
@@ -244,10 +242,8 @@ static void test_step_that_plans_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_context),
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_session),
-        cmocka_unit_test(test_step_that_plans_again),
+        cmocka_unit_test(test_context), cmocka_unit_test(test_load),
+        cmocka_unit_test(test_session), cmocka_unit_test(test_step_that_plans_again),
         cmocka_unit_test(test_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,10 +6,10 @@
 #include "ops/base/families.h"
 #include "with_context.h"
 
-#define CHECK_OK(call, what)                                                                                          \
-    do {                                                                                                              \
-        inv_status check_ = (call);                                                                                   \
-        if (check_ != INV_OK) fail_msg("%s: status %d, %s", what, (int)check_, inv_context_message(ctx));             \
+#define CHECK_OK(call, what)                                                                              \
+    do {                                                                                                  \
+        inv_status check_ = (call);                                                                       \
+        if (check_ != INV_OK) fail_msg("%s: status %d, %s", what, (int)check_, inv_context_message(ctx)); \
     } while (0)
 
 static inv_graph *lowered_at(int opset, const char *text, inv_dtype real)
@@ -20,10 +20,7 @@ static inv_graph *lowered_at(int opset, const char *text, inv_dtype real)
     return g;
 }
 
-static inv_graph *lowered(const char *text, inv_dtype real)
-{
-    return lowered_at(0, text, real);
-}
+static inv_graph *lowered(const char *text, inv_dtype real) { return lowered_at(0, text, real); }
 
 static double weighted(interp *it, const inv_id *seed)
 {
@@ -42,7 +39,7 @@ static void check_differences(interp *it, const char *text, const inv_id *grad, 
         const inv_id x = it->g->inputs.at[i];
         const int64_t n = inv_shape_nelem(&inv_val(it->g, x)->shape);
         if (!inv_dtype_is_float(inv_val(it->g, x)->dtype)) continue;
-        for (int64_t k = 0; k < n; k += n > 256 ? 1 + n / 64 : 1) { /* of long inputs about 64 elements */
+        for (int64_t k = 0; k<n; k += n> 256 ? 1 + n / 64 : 1) { /* of long inputs about 64 elements */
             const double at = interp_get(it, x, k), h = 1e-6;
             const double have = grad[i] == INV_NONE ? 0 : interp_get(it, grad[i], k);
             double side[2];
@@ -147,13 +144,11 @@ static void check_run(const char *text, int opset)
 
 static void cases(void **state)
 {
-    static const inv_op_def *const *const families[] = {inv_ops_elementwise, inv_ops_arith, inv_ops_logic,
-                                                        inv_ops_shape,       inv_ops_move,  inv_ops_slice,
-                                                        inv_ops_gather, inv_ops_reduce, inv_ops_topk,
-                                                        inv_ops_cumulate, inv_ops_index, inv_ops_dynamic,
-                                                        inv_ops_sample, inv_ops_roi, inv_ops_ml, inv_ops_quantize,
-                                                        inv_ops_random, inv_ops_signal, inv_ops_recurrent,
-                                                        inv_ops_einsum, inv_ops_sequence, inv_ops_bits};
+    static const inv_op_def *const *const families[] = {
+        inv_ops_elementwise, inv_ops_arith,  inv_ops_logic,    inv_ops_shape,    inv_ops_move,   inv_ops_slice,
+        inv_ops_gather,      inv_ops_reduce, inv_ops_topk,     inv_ops_cumulate, inv_ops_index,  inv_ops_dynamic,
+        inv_ops_sample,      inv_ops_roi,    inv_ops_ml,       inv_ops_quantize, inv_ops_random, inv_ops_signal,
+        inv_ops_recurrent,   inv_ops_einsum, inv_ops_sequence, inv_ops_bits};
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (const inv_op_def *const *row = families[f]; *row; row++) {
@@ -271,9 +266,11 @@ static void values_by_index(void **state)
     EXPECT("y = NonZero(int64[2,2]{0,5,7,0})", 0, 1, 1, 0);
     EXPECT("y = Compress<axis = 1>(float[2,3] x, bool[3]{0,1,1})", 2, 3, 5, 6);
     EXPECT("c = Constant<value_floats = [0.0, 0.0]>()\np = Reshape(c, int64[4]{1,1,1,2})\n"
-           "y = GridSample(float[1,1,2,2] x, p)", 2.5);
+           "y = GridSample(float[1,1,2,2] x, p)",
+           2.5);
     EXPECT("c = Constant<value_floats = [0.0, 0.0, 2.0, 2.0]>()\nr = Reshape(c, int64[2]{1,4})\n"
-           "y = RoiAlign(float[1,1,2,2] x, r, int64[1]{0})", 2.5);
+           "y = RoiAlign(float[1,1,2,2] x, r, int64[1]{0})",
+           2.5);
 }
 
 /* A reduction long enough for several chunks and threads, against plain sums; the same for any layout of axes. */
@@ -305,7 +302,7 @@ static void folding(void **state)
 {
     static const char *const text =
         "s = Shape(float[2,3,4] x)\n" INTS("i", "0") "b = Gather(s, i)\n" INTS("m", "-1") "t = Concat<axis = 0>(b, m)\n"
-        "y = Reshape(x, t)";
+                                                                                          "y = Reshape(x, t)";
     int64_t ints[4];
     size_t n;
     (void)state;
@@ -414,10 +411,9 @@ static bool build(inv_context *c, const char *text)
 static void out_of_memory(void **state)
 {
     static const inv_op_def *const *const families[] = {
-        inv_ops_shape,   inv_ops_slice,  inv_ops_gather, inv_ops_reduce,  inv_ops_topk,     inv_ops_cumulate,
-        inv_ops_index,
-        inv_ops_dynamic, inv_ops_sample, inv_ops_roi,    inv_ops_scatter, inv_ops_quantize, inv_ops_random,
-        inv_ops_signal,  inv_ops_bits};
+        inv_ops_shape,    inv_ops_slice,    inv_ops_gather,  inv_ops_reduce, inv_ops_topk,
+        inv_ops_cumulate, inv_ops_index,    inv_ops_dynamic, inv_ops_sample, inv_ops_roi,
+        inv_ops_scatter,  inv_ops_quantize, inv_ops_random,  inv_ops_signal, inv_ops_bits};
     failing f = {0};
     const inv_allocator allocator = {failing_alloc, failing_free, &f};
     const inv_context_options options = {.size = sizeof options, .allocator = &allocator};
@@ -443,9 +439,8 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cases),           cmocka_unit_test(values),
-                                       cmocka_unit_test(values_by_index),
-                                       cmocka_unit_test(long_reductions), cmocka_unit_test(folding),
-                                       cmocka_unit_test(inverses),        cmocka_unit_test(refusals),
-                                       cmocka_unit_test(out_of_memory)};
+                                       cmocka_unit_test(values_by_index), cmocka_unit_test(long_reductions),
+                                       cmocka_unit_test(folding),         cmocka_unit_test(inverses),
+                                       cmocka_unit_test(refusals),        cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

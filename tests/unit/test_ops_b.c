@@ -13,11 +13,13 @@
 #include "ops/linear/gemm.h"
 #include "ops/linear/linear_solve.h"
 
+/* clang-format off */
 static const inv_op_def *const *const families[] = {inv_ops_matmul, inv_ops_conv, inv_ops_pool,  inv_ops_norm,
                                                     inv_ops_layernorm, inv_ops_groupnorm, inv_ops_normalize,
                                                     inv_ops_attention, inv_ops_loss, inv_ops_class_loss,
                                                     inv_ops_optim_onnx, inv_ops_train, inv_ops_guard,
                                                     inv_ops_resize, inv_ops_det, inv_ops_scatter};
+/* clang-format on */
 #define NFAMILY (sizeof families / sizeof *families)
 
 static void threads(int n)
@@ -118,10 +120,9 @@ static void linear_solve_solves(void **state)
     ops_env e;
     (void)state;
     ops_begin(&e);
-    static const char *const cases[] = {"x = LinearSolve(float[150,7] y, float[7,7] W)",
-                                        "x = LinearSolve<transB = 1>(float[3,50,7] y, float[7,7] W)",
-                                        "x = LinearSolve(float[150,9] y, float[7,9] W)",
-                                        "x = LinearSolve<transB = 1>(float[150,9] y, float[9,7] W)"};
+    static const char *const cases[] = {
+        "x = LinearSolve(float[150,7] y, float[7,7] W)", "x = LinearSolve<transB = 1>(float[3,50,7] y, float[7,7] W)",
+        "x = LinearSolve(float[150,9] y, float[7,9] W)", "x = LinearSolve<transB = 1>(float[150,9] y, float[9,7] W)"};
     for (int i = 0; i < 4; i++) {
         ops_load(&e, cases[i], "double", 0);
         inv_id y = e.g->inputs.at[0], w = e.g->inputs.at[1], x = e.g->outputs.at[0];
@@ -300,7 +301,9 @@ static void expect_output(ops_env *e, const char *text, int64_t opset, int n, co
         if (!(fabs(got - y[i]) < 1e-6)) fail_msg("%s: element %d is %g, not %g", text, i, got, y[i]);
     }
 }
+/* clang-format off */
 #define ARRAY(...) (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (const double[]){__VA_ARGS__}
+/* clang-format on */
 
 static void pooling_by_hand(void **state)
 {
@@ -338,9 +341,9 @@ static void pooling_by_hand(void **state)
  * meant, and unpooling brings each back to its place. */
 static void pool_indices_by_hand(void **state)
 {
-    static const char *const rows = "y, i = MaxPool<kernel_shape = [2,2], strides = [2,2]>(float[1,2,2,4] x)",
-                      *const columns =
-                          "y, i = MaxPool<kernel_shape = [2,2], strides = [2,2], storage_order = 1>(float[1,2,2,4] x)";
+    static const char *const
+        rows = "y, i = MaxPool<kernel_shape = [2,2], strides = [2,2]>(float[1,2,2,4] x)",
+        *const columns = "y, i = MaxPool<kernel_shape = [2,2], strides = [2,2], storage_order = 1>(float[1,2,2,4] x)";
     static const double x[16] = {1, 5, 2, 2, 5, 0, 2, 2, 0, 0, 0, 7, 0, 3, 0, 7};
     static const double want[2][4] = {{1, 2, 13, 11}, {2, 4, 11, 14}};
     ops_env e;
@@ -488,7 +491,8 @@ static void bits_do_not_depend_on_threads(void **state)
     (void)state;
     ops_begin(&e);
     static const char *const cases[] = {
-        "mean, var = BatchStats(float[8,6,33,31] x)", "mean, var = BatchStats<axis = 3>(float[16,30,10,20] x)",
+        "mean, var = BatchStats(float[8,6,33,31] x)",
+        "mean, var = BatchStats<axis = 3>(float[16,30,10,20] x)",
         "dx, ds, db = BatchNormGrad<training = 1, axis = 3>(float[16,30,10,20] x, float[16,30,10,20] gy, float[20] "
         "scale, float[20] mean, float[20] var)",
         "dx, ds, db = BatchNormGrad<training = 1>(float[64,300] x, float[64,300] gy, float[300] scale, float[300] "
@@ -574,15 +578,20 @@ static void refusals_say_what_is_wrong(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_case_is_differentiated), cmocka_unit_test(float_agrees_with_double),
-        cmocka_unit_test(gemm_matches_the_plain_kernel), cmocka_unit_test(linear_solve_solves),
-        cmocka_unit_test(filter_inverse_inverts),
-        cmocka_unit_test(condition_numbers), cmocka_unit_test(condition_in_parts),
-        cmocka_unit_test(conv_matches_naive_loops),
-        cmocka_unit_test(pooling_by_hand), cmocka_unit_test(pool_indices_by_hand),
-        cmocka_unit_test(attention_where_all_is_masked), cmocka_unit_test(batch_norm_is_inverted),
-        cmocka_unit_test(batch_norm_lowers_by_mode), cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(refusals_say_what_is_wrong)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_case_is_differentiated),
+                                       cmocka_unit_test(float_agrees_with_double),
+                                       cmocka_unit_test(gemm_matches_the_plain_kernel),
+                                       cmocka_unit_test(linear_solve_solves),
+                                       cmocka_unit_test(filter_inverse_inverts),
+                                       cmocka_unit_test(condition_numbers),
+                                       cmocka_unit_test(condition_in_parts),
+                                       cmocka_unit_test(conv_matches_naive_loops),
+                                       cmocka_unit_test(pooling_by_hand),
+                                       cmocka_unit_test(pool_indices_by_hand),
+                                       cmocka_unit_test(attention_where_all_is_masked),
+                                       cmocka_unit_test(batch_norm_is_inverted),
+                                       cmocka_unit_test(batch_norm_lowers_by_mode),
+                                       cmocka_unit_test(bits_do_not_depend_on_threads),
+                                       cmocka_unit_test(refusals_say_what_is_wrong)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

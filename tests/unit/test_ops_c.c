@@ -29,6 +29,7 @@ static int count(const inv_graph *g, const char *op)
 
 /* --- ties, bounds, zeros --- */
 
+/* clang-format off */
 /* x, and gradients of y where those of y are 1, 2, 3, ... (docs/numerics.md). */
 static const struct {
     const char *text;
@@ -56,6 +57,7 @@ static const struct {
     {"z = Constant<value_floats = [0.0, 0.0, 0.0]>()\nk = Greater(float[3] x, z)\nr = Where(k, x, z)\n"
      "y = Sqrt(r)", 3, {-1, 0, 4}, {0, 0, 0.75}},
 };
+/* clang-format on */
 
 static void where_there_is_no_derivative(void **state)
 {
@@ -95,7 +97,8 @@ static void fake_quantization(void **state)
     (void)state;
     inv_graph *g;
     assert_int_equal(interp_parse(ctx, "q = QuantizeLinear(float[9] x, float s, int8 z)\ny = DequantizeLinear(q, s, z)",
-                                  INV_F64, &g), INV_OK);
+                                  INV_F64, &g),
+                     INV_OK);
     assert_int_equal(inv_pass_lower(g), INV_OK);
     assert_int_equal(count(g, "Cast"), 2); /* of the zero points alone */
     assert_int_equal(interp_grad(g, grad, seed), INV_OK);
@@ -114,7 +117,7 @@ static void fake_quantization(void **state)
         assert_true(interp_get(&it, grad[0], i) == (in ? i + 1 : 0));
         want_scale += (i + 1) * (in ? rint(x[i] / 0.5) - x[i] / 0.5 : q - 3);
     }
-    assert_true(interp_get(&it, g->outputs.at[0], 3) == 62);  /* 127 itself is in range */
+    assert_true(interp_get(&it, g->outputs.at[0], 3) == 62); /* 127 itself is in range */
     assert_true(interp_get(&it, grad[0], 3) == 4);
     assert_true(interp_get(&it, grad[0], 5) == 0);
     assert_true(fabs(interp_get(&it, grad[1], 0) - want_scale) < 1e-9);
@@ -249,8 +252,8 @@ static void what_random_numbers_depend_on(void **state)
 
 #define BIT(t) ((uint32_t)1 << (t))
 #define FLOATS (BIT(INV_F32) | BIT(INV_F64))
-#define INTEGERS                                                                                                      \
-    (BIT(INV_I8) | BIT(INV_I16) | BIT(INV_I32) | BIT(INV_I64) | BIT(INV_U8) | BIT(INV_U16) | BIT(INV_U32) |           \
+#define INTEGERS                                                                                            \
+    (BIT(INV_I8) | BIT(INV_I16) | BIT(INV_I32) | BIT(INV_I64) | BIT(INV_U8) | BIT(INV_U16) | BIT(INV_U32) | \
      BIT(INV_U64))
 #define ANY (FLOATS | INTEGERS | BIT(INV_BOOL))
 
@@ -268,7 +271,9 @@ static void support_is_what_cases_show(void **state)
         {"MatMul", {FLOATS, FLOATS}, INV_GRAD_YES, true, "MatMulT"},
         {"DequantizeLinear",
          {BIT(INV_U8) | BIT(INV_I8) | BIT(INV_U16) | BIT(INV_I16) | BIT(INV_I32) | FLOATS, FLOATS},
-         INV_GRAD_YES, false, "Mul"},
+         INV_GRAD_YES,
+         false,
+         "Mul"},
         {"Where", {BIT(INV_BOOL), ANY}, INV_GRAD_YES, false, "Where"},
         {"Reshape", {ANY, 0}, INV_GRAD_YES, true, "View"},
         {"Shape", {ANY}, INV_GRAD_NONE, false, NULL},
@@ -312,7 +317,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(fake_quantization),
                                        cmocka_unit_test(where_there_is_no_derivative),
                                        cmocka_unit_test(integer_products_are_exact),
-                                       cmocka_unit_test(functions_of_random_numbers), cmocka_unit_test(distributions),
+                                       cmocka_unit_test(functions_of_random_numbers),
+                                       cmocka_unit_test(distributions),
                                        cmocka_unit_test(what_random_numbers_depend_on),
                                        cmocka_unit_test(support_is_what_cases_show),
                                        cmocka_unit_test(want_of_kernels_shows)};

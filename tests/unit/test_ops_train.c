@@ -241,11 +241,11 @@ static void guard_samples(void **state)
     ops_begin(&e);
     ops_load(&e, "p, one = GuardPick<every = 4>(float[64,1000] v)", "float", 0);
     const inv_id v = e.g->inputs.at[0], p = e.g->outputs.at[0], one = e.g->outputs.at[1];
-    const inv_id fp = inv_emit1(e.g, "GuardSum", INV_IN(v),
-                                INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("every", 4)));
-    const inv_id check = inv_emit(e.g, "GuardCheck", 0, INV_IN(v, fp),
-                                  INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("every", 4),
-                                            inv_attr_of_int("slot", 2)));
+    const inv_id fp =
+        inv_emit1(e.g, "GuardSum", INV_IN(v), INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("every", 4)));
+    const inv_id check =
+        inv_emit(e.g, "GuardCheck", 0, INV_IN(v, fp),
+                 INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("every", 4), inv_attr_of_int("slot", 2)));
     ops_run(&e, 0);
     assert_int_equal(ops_n(&e, p), 64000 / 4 / 64 * 64);
     const int64_t n = ops_n(&e, v), m = ops_n(&e, p);
@@ -274,8 +274,8 @@ static void guard_counts_bits(void **state)
     ops_begin(&e);
     ops_load(&e, "fp = GuardSum<key = 5>(uint8[3,1001] v)", "float", 0);
     const inv_id v = e.g->inputs.at[0], fp = e.g->outputs.at[0];
-    const inv_id check = inv_emit(e.g, "GuardCheck", 0, INV_IN(v, fp),
-                                  INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("slot", 2)));
+    const inv_id check =
+        inv_emit(e.g, "GuardCheck", 0, INV_IN(v, fp), INV_ATTRS(inv_attr_of_int("key", 5), inv_attr_of_int("slot", 2)));
     const int64_t n = ops_n(&e, v);
     double set = 0, square = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -300,10 +300,14 @@ static void guard_counts_bits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(labels_and_counts), cmocka_unit_test(philox_known_answers), cmocka_unit_test(dropout_masks),
-        cmocka_unit_test(dropout_lowers_by_mode), cmocka_unit_test(optimizers_by_hand),
-        cmocka_unit_test(feeds_pick_and_convert_rows), cmocka_unit_test(guard_measures_the_error),
-        cmocka_unit_test(guard_samples), cmocka_unit_test(guard_counts_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(labels_and_counts),
+                                       cmocka_unit_test(philox_known_answers),
+                                       cmocka_unit_test(dropout_masks),
+                                       cmocka_unit_test(dropout_lowers_by_mode),
+                                       cmocka_unit_test(optimizers_by_hand),
+                                       cmocka_unit_test(feeds_pick_and_convert_rows),
+                                       cmocka_unit_test(guard_measures_the_error),
+                                       cmocka_unit_test(guard_samples),
+                                       cmocka_unit_test(guard_counts_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

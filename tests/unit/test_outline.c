@@ -177,8 +177,8 @@ static void outline_odd(sheet *s, inv_context *ctx)
     made(s, &inv.node, INV_OUTLINE_DOMAIN, "Pair_0", "again", "e w", "x");
     PUSH(s, &s->o.function, f);
     PUSH(s, &s->o.function, inv);
-    PUSH(s, &s->o.tensor, (inv_outline_tensor){"s2", {INV_F32, {.rank = 1, .dim = {3}}, two, sizeof two},
-                                                 {NULL, NULL, 0}});
+    PUSH(s, &s->o.tensor,
+         (inv_outline_tensor){"s2", {INV_F32, {.rank = 1, .dim = {3}}, two, sizeof two}, {NULL, NULL, 0}});
     PUSH(s, &s->o.fact, (inv_outline_fact){"ai.invonnx.version", "1"});
     PUSH(s, &s->o.fact, (inv_outline_fact){"ai.invonnx.fn.Pair_0", "rule=pair;inverse=Pair_0_inverse;free=x"});
     PUSH(s, &s->o.fact, (inv_outline_fact){"ai.invonnx.inv.s2", "s"});
@@ -257,7 +257,10 @@ static void check_node(const inv_graph *g, const inv_node *n, const char *name, 
     for (uint32_t i = 0; i < n->nin + n->nout; i++) {
         inv_id v = i < n->nin ? n->in[i] : n->out[i - n->nin];
         size_t k = strlen(text);
-        snprintf(text + k, sizeof text - k, "%s%s", !k ? "" : i == n->nin ? "|" : " ",
+        snprintf(text + k, sizeof text - k, "%s%s",
+                 !k            ? ""
+                 : i == n->nin ? "|"
+                               : " ",
                  v == INV_NONE ? "-" : inv_val(g, v)->name);
     }
     char want[256];
@@ -318,8 +321,8 @@ static void check_rewritten(inv_context *ctx, const char *path)
     assert_memory_equal(value(m, "s2")->data.bytes, two, sizeof two);
     assert_string_equal(value(m, "s2")->inverse_of, "s");
     assert_null(value(m, "s")->inverse_of);
-    static const char *const there[] = {"the future", "unknown in graph", "unknown in node", "also in clip",
-                                        "doc of add", "unknown in function", "a pair", NULL};
+    static const char *const there[] = {"the future", "unknown in graph",    "unknown in node", "also in clip",
+                                        "doc of add", "unknown in function", "a pair",          NULL};
     for (const char *const *t = there; *t; t++) assert_true(file_has(path, *t));
     char *json;
     assert_int_equal(inv_model_inspect(m, &json), INV_OK);
@@ -341,10 +344,8 @@ static void undo(inv_context *ctx, const char *path, const char *to)
     assert_int_equal(g->order.n, 5);
     for (size_t i = 0; i < 5; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (!strcmp(n->op_type, "Mul"))
-            kept(&s, &s.o.node, n->source, "r s", "y");
-        else
-            as_in(&s, g, n);
+        if (!strcmp(n->op_type, "Mul")) kept(&s, &s.o.node, n->source, "r s", "y");
+        else as_in(&s, g, n);
     }
     PUSH(&s, &s.o.drop, "s2");
     writes(m, &s.o, to);
@@ -394,8 +395,8 @@ static void outline_plain(sheet *s, inv_context *ctx, uint32_t relu)
     f.out = texts(s, "y", &f.nout);
     kept(s, &f.node, relu, "h", "y");
     PUSH(s, &s->o.function, f);
-    PUSH(s, &s->o.tensor, (inv_outline_tensor){"w_inv", {INV_F32, {.rank = 1, .dim = {3}}, two, sizeof two},
-                                                 {NULL, NULL, 0}});
+    PUSH(s, &s->o.tensor,
+         (inv_outline_tensor){"w_inv", {INV_F32, {.rank = 1, .dim = {3}}, two, sizeof two}, {NULL, NULL, 0}});
     PUSH(s, &s->o.drop, "w_inv");
     PUSH(s, &s->o.fact, (inv_outline_fact){"ai.invonnx.fn.R_0", "rule=r"});
     PUSH(s, &s->o.fact, (inv_outline_fact){"ai.invonnx.inv.w_inv", "w"});

@@ -16,9 +16,9 @@
 
 #include "core/model.h"
 #include "executor/executor.h"
+#include "graph_text.h"
 #include "passes/recover/recover.h"
 #include "passes/schedule/schedule.h"
-#include "graph_text.h"
 
 enum { BLOCKS = 3, TEXT = 8192 };
 
@@ -78,11 +78,25 @@ static inv_session *session_of(const job *j)
                     target = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = dims};
     const char *y = "y";
     const inv_mode_rule mode = {j->invert, INV_MEMORY_INVERT};
-    const inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .inputs = &x, .ninputs = 1,
-                                   .target = &target, .loss = INV_LOSS_MSE, .loss_outputs = &y, .nloss_outputs = 1,
-                                   .plan_only = true, .memory = j->memory, .guard = j->guard, .device = j->device,
-                                   .costs = j->costs, .budget = j->budget, .max_drift = 1e-2, .keep = &j->keep,
-                                   .nkeep = j->keep != NULL, .modes = &mode, .nmodes = j->invert != NULL};
+    const inv_session_options o = {.size = sizeof o,
+                                   .purpose = INV_FOR_TRAIN,
+                                   .inputs = &x,
+                                   .ninputs = 1,
+                                   .target = &target,
+                                   .loss = INV_LOSS_MSE,
+                                   .loss_outputs = &y,
+                                   .nloss_outputs = 1,
+                                   .plan_only = true,
+                                   .memory = j->memory,
+                                   .guard = j->guard,
+                                   .device = j->device,
+                                   .costs = j->costs,
+                                   .budget = j->budget,
+                                   .max_drift = 1e-2,
+                                   .keep = &j->keep,
+                                   .nkeep = j->keep != NULL,
+                                   .modes = &mode,
+                                   .nmodes = j->invert != NULL};
     inv_session *s = NULL;
     if (inv_session_create(&model, &o, &s) != INV_OK) fail_msg("%s", inv_context_message(ctx));
     return s;
@@ -126,8 +140,8 @@ static outlay check(const job *j)
     out.guards = p->guarded.n;
     out.peak = s->program->persistent + s->program->transient;
     for (size_t i = 0; i < p->g->forward_end; i++)
-        out.saved += p->g->order.at[i] >= p->base->node.n &&
-                     strcmp(inv_nod(p->g, p->g->order.at[i])->op->name, "GuardSum") != 0;
+        out.saved +=
+            p->g->order.at[i] >= p->base->node.n && strcmp(inv_nod(p->g, p->g->order.at[i])->op->name, "GuardSum") != 0;
     const double sum = added(report, j->costs != NULL);
     if (fabs(out.overhead - sum) > 1e-9)
         fail_msg("memory %d, guard %d, %s: plan +%.9g, its nodes +%.9g", j->memory, j->guard,
@@ -204,8 +218,14 @@ static void the_search_reckons_with_the_same(void **state)
         inv_score score;
         inv_plan made = *p;
         double cost = 0, spare = 0, bound;
-        const inv_policy policy = {.recompute = true, .invert = true, .feed_again = true, .guard = guards[k % 3],
-                                   .max_drift = 1e-2, .keep = none, .no_invert = none, .no_recompute = none};
+        const inv_policy policy = {.recompute = true,
+                                   .invert = true,
+                                   .feed_again = true,
+                                   .guard = guards[k % 3],
+                                   .max_drift = 1e-2,
+                                   .keep = none,
+                                   .no_invert = none,
+                                   .no_recompute = none};
         const inv_goal goal = {.limit = INFINITY, .effort = 1e6, .invert = true};
         inv__arena_init(&a, ctx);
         assert_int_equal(inv_recovery_init(&r, p->base, &policy, k < 3 ? &t : NULL, &a), INV_OK);
@@ -276,8 +296,8 @@ static void what_is_kept_is_not_given_again(void **state)
     const inv_id u = inv_graph_find(p->base, "u0"), v = inv_graph_find(p->base, "v0");
     assert_true(u != INV_NONE && v != INV_NONE);
     keep[u] = true;
-    const inv_policy policy = {.recompute = true, .invert = true, .keep = keep, .no_invert = none, .no_recompute = none,
-                               .max_drift = 1e-2};
+    const inv_policy policy = {
+        .recompute = true, .invert = true, .keep = keep, .no_invert = none, .no_recompute = none, .max_drift = 1e-2};
     inv_arena a;
     inv_recovery r;
     inv__arena_init(&a, ctx);
@@ -299,10 +319,8 @@ static void what_is_kept_is_not_given_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_costs_what_its_nodes_do),
-        cmocka_unit_test(budgets_too),
-        cmocka_unit_test(the_search_reckons_with_the_same),
-        cmocka_unit_test(a_guard_may_tip_the_balance),
+        cmocka_unit_test(a_plan_costs_what_its_nodes_do),   cmocka_unit_test(budgets_too),
+        cmocka_unit_test(the_search_reckons_with_the_same), cmocka_unit_test(a_guard_may_tip_the_balance),
         cmocka_unit_test(what_is_kept_is_not_given_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -52,8 +52,13 @@ static inv_pb_edge *add_edge(random_problem *r, const uint32_t *source, uint32_t
 {
     inv_pb_edge *e = &r->edge[r->p.nedge];
     assert_true(r->p.nedge < MOST_EDGES);
-    *e = (inv_pb_edge){.source = list_of(r, source, nsource), .target = list_of(r, target, ntarget),
-                       .nsource = nsource, .ntarget = ntarget, .id = r->p.nedge, .cost = cost, .inverse = inverse};
+    *e = (inv_pb_edge){.source = list_of(r, source, nsource),
+                       .target = list_of(r, target, ntarget),
+                       .nsource = nsource,
+                       .ntarget = ntarget,
+                       .id = r->p.nedge,
+                       .cost = cost,
+                       .inverse = inverse};
     r->p.nedge++;
     return e;
 }
@@ -539,14 +544,9 @@ static void visits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(oracle),
-        cmocka_unit_test(features),
-        cmocka_unit_test(host_memory),
-        cmocka_unit_test(smallest),
-        cmocka_unit_test(couplings),
-        cmocka_unit_test(residual),
-        cmocka_unit_test(deep),
-        cmocka_unit_test(visits),
+        cmocka_unit_test(oracle),   cmocka_unit_test(features),  cmocka_unit_test(host_memory),
+        cmocka_unit_test(smallest), cmocka_unit_test(couplings), cmocka_unit_test(residual),
+        cmocka_unit_test(deep),     cmocka_unit_test(visits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -148,12 +148,12 @@ static void every_field_is_a_field(void **state)
 static void hostile_solve_texts(void **state)
 {
     (void)state;
-#define RESIZED                                                                                                       \
+#define RESIZED                                                                                               \
     "g(float[2,4] a) => (z) { x = Sin(a); y = Resize<mode = \"linear\">(x, float[0] {}, float[2] {1, 1.3}); " \
     "z = Sin(y) }"
 #define GATHERED "g(float[2,3,4] x, int64[2] i) => (z) { y = Gather<axis = 2>(x, i); z = Sin(y) }"
 #define NEGATED "g(float[4] a) => (z) { x = Sin(a); y = Neg(x); z = Sin(y) }"
-#define SLOPED(axis)                                                                                                  \
+#define SLOPED(axis) \
     "g(float[2,4] a) => (z) { x = Sin(a); y = LeakyRelu<alpha = 0.9, axis = " axis ", groups = 0>(x); z = Sin(y) }"
 #define CONVOLVED "g(float[1,1,4,4] a) => (z) { param float[1,1,1,1] W = {2}; x = Sin(a); y = Conv(x, W); z = Sin(y) }"
 #define NO "cannot be applied here"
@@ -185,9 +185,9 @@ static void hostile_solve_texts(void **state)
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         char text[1024], *json;
         inv_context *ctx = context(true);
-        const int n = snprintf(text, sizeof text,
-                               "rule mine\n  priority 900\n  match %s\n  solve %s\n  frees %s\n  case %s\n",
-                               rules[i].match, rules[i].solve, rules[i].frees, rules[i].text);
+        const int n =
+            snprintf(text, sizeof text, "rule mine\n  priority 900\n  match %s\n  solve %s\n  frees %s\n  case %s\n",
+                     rules[i].match, rules[i].solve, rules[i].frees, rules[i].text);
         load(ctx, write_text("hostile.rules", text, (size_t)n));
         assert_int_equal(inv_selftest(ctx, "hostile.rules", &json), INV_OK);
         if (!strstr(json, "its solve text ") || !strstr(json, rules[i].says)) fail_msg("%s: %s", rules[i].solve, json);
@@ -210,7 +210,8 @@ static void huge_cases(void **state)
         inv_context *ctx = context(true);
         const int n = snprintf(text, sizeof text,
                                "rule mine\n  priority 900\n  match y = Neg(x)\n  solve x = Neg(y)\n  frees x\n"
-                               "  case %s\n", texts[i]);
+                               "  case %s\n",
+                               texts[i]);
         load(ctx, write_text("huge.rules", text, (size_t)n));
         assert_int_equal(inv_selftest(ctx, "huge.rules", &json), INV_OK);
         if (!strstr(json, "has more elements than a case may have")) fail_msg("%s: %s", texts[i], json);
@@ -225,7 +226,7 @@ static void layout_of_texts(void **state)
     (void)state;
     static const char text[] =
         "# two rules\n\n  rule one\r\n\tmatch d = Neg(x)   ;y = Neg(d)\n\tkind \"\"\n doc first\n | second\n |  third\n"
-                               "rule two\n  match\n  | d = Neg(x)\n  | y = Neg(d)\n  frees x\n  priority -7\n";
+        "rule two\n  match\n  | d = Neg(x)\n  | y = Neg(d)\n  frees x\n  priority -7\n";
     static const char marked[] = "\xef\xbb\xbfrule three\n  match y = Neg(x)\n  frees x\n  priority -8\n";
     inv_context *ctx = context(false);
     load(ctx, write_text("layout.rules", text, sizeof text - 1));
@@ -284,6 +285,7 @@ static void many_rules(void **state)
 }
 
 #define RULE "rule mine\n  frees x\n"
+/* clang-format off */
 static const struct refused {
     const char *text, *says;
     inv_status code;
@@ -355,6 +357,7 @@ static const struct refused {
     {RULE "  match y = Neg(\"param(\")\n", "'param(' is no name of a value", INV_E_PARSE},
     {RULE "  match y = Add(x, float[2] {1, 2})\n", "types and numbers do not stand among the inputs", INV_E_PARSE},
 };
+/* clang-format on */
 
 static void refusals(void **state)
 {
@@ -472,10 +475,14 @@ static void failing_callbacks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rule_files_as_shared_objects), cmocka_unit_test(what_is_printed_is_read),
-        cmocka_unit_test(every_field_is_a_field),       cmocka_unit_test(hostile_solve_texts),
-        cmocka_unit_test(huge_cases),                   cmocka_unit_test(layout_of_texts),
-        cmocka_unit_test(many_rules),                   cmocka_unit_test(refusals),
+        cmocka_unit_test(rule_files_as_shared_objects),
+        cmocka_unit_test(what_is_printed_is_read),
+        cmocka_unit_test(every_field_is_a_field),
+        cmocka_unit_test(hostile_solve_texts),
+        cmocka_unit_test(huge_cases),
+        cmocka_unit_test(layout_of_texts),
+        cmocka_unit_test(many_rules),
+        cmocka_unit_test(refusals),
         cmocka_unit_test(bad_shared_objects),
         cmocka_unit_test(failing_callbacks),
     };

@@ -30,7 +30,7 @@ static void refuses(const void *data, size_t n, const char *why)
     inv_context_destroy(ctx);
 }
 
-#define REFUSES(why, ...)                                                                          \
+#define REFUSES(why, ...) \
     refuses((const unsigned char[]){__VA_ARGS__}, sizeof((const unsigned char[]){__VA_ARGS__}), why)
 
 static void test_malformed(void **state)

@@ -64,8 +64,13 @@ static json_t *train(inv_session **s)
     static const int64_t dims[] = {1, 8};
     static inv_model *model;
     const inv_array in = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims, .data = x};
-    const inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .inputs = &in, .ninputs = 1,
-                                   .target = &in, .loss = INV_LOSS_MSE, .optimizer = INV_OPT_SGD};
+    const inv_session_options o = {.size = sizeof o,
+                                   .purpose = INV_FOR_TRAIN,
+                                   .inputs = &in,
+                                   .ninputs = 1,
+                                   .target = &in,
+                                   .loss = INV_LOSS_MSE,
+                                   .optimizer = INV_OPT_SGD};
     char *text;
     if (!model) assert_int_equal(inv_model_load(ctx, MODEL, &model), INV_OK);
     if (!s) {

@@ -18,8 +18,7 @@ static void add_numbers(inv_str *s, const inv_data *t)
         inv__str_add(s, "%s", i ? "," : "");
         if (inv_dtype_is_float(t->dtype))
             inv__str_add(s, "%s", inv__double_text(inv_elem_double(t->bytes, t->dtype, (size_t)i), text));
-        else
-            inv__str_add(s, "%lld", (long long)inv_elem_int(t->bytes, t->dtype, (size_t)i));
+        else inv__str_add(s, "%lld", (long long)inv_elem_int(t->bytes, t->dtype, (size_t)i));
     }
     inv__str_add(s, "]");
 }
@@ -158,13 +157,12 @@ static void test_batch(void **state)
     expect("y = View<shape = [5,4,2,3]>(float[5,4,6] x)", 17, INV_F32, RESHAPE("0,0,-1,3")); /* batch on axis 1 */
     expect("y = View<shape = [3,4,2]>(float[3,8] x)", 17, INV_F32, RESHAPE("0,-1,2"));       /* was split from axis 1 */
     expect("y = View<shape = [4,6,1]>(float[4,6] x)", 17, INV_F32, RESHAPE("0,0,-1"));
-    expect("y = View<shape = [0,6]>(float[0,2,3] x)", 17, INV_F32,
-           "refused: an extent of 0 makes the shape ambiguous");
+    expect("y = View<shape = [0,6]>(float[0,2,3] x)", 17, INV_F32, "refused: an extent of 0 makes the shape ambiguous");
 #undef RESHAPE
     expect("y = SliceRange<starts = [0,0], steps = [1,1], sizes = [4,6]>(float[4,6] x)", 17, INV_F32,
            "y = Identity(x)");
-#define SLICE(from, to, axes, by)                                                                                     \
-    "_v0 = Constant<int64[" from "]>(); _v1 = Constant<int64[" to "]>(); _v2 = Constant<int64[" axes                  \
+#define SLICE(from, to, axes, by)                                                                    \
+    "_v0 = Constant<int64[" from "]>(); _v1 = Constant<int64[" to "]>(); _v2 = Constant<int64[" axes \
     "]>(); _v3 = Constant<int64[" by "]>(); y = Slice(x, _v0, _v1, _v2, _v3)"
     expect("y = SliceRange<starts = [0,1], steps = [1,2], sizes = [4,3]>(float[4,8] x)", 17, INV_F32,
            SLICE("1", "7", "1", "2"));
@@ -247,9 +245,9 @@ static void test_rules(void **state)
 /* --- every form computes what the operator does --- */
 
 typedef struct written {
-    inv_graph *g; /* the same inputs and outputs */
-    inv_arena a;   /* of the nodes */
-    inv_id solver; /* of what solves equations: an input more, */
+    inv_graph *g;     /* the same inputs and outputs */
+    inv_arena a;      /* of the nodes */
+    inv_id solver;    /* of what solves equations: an input more, */
     inv_id solver_of; /* the same as this value of the canonical graph */
 } written;
 
@@ -282,8 +280,7 @@ static inv_id emit_solver(inv_graph *g, const inv_node *n)
     free(eye);
     free(bytes);
     at = inv_emit1(g, "LinearSolve", INV_IN(at, w), INV_ATTRS(inv_attr_of_int("transB", trans)));
-    return trans ? inv_emit1(g, "Transpose", INV_IN(at), INV_ATTRS(inv_attr_of_ints("perm", 2, perm)))
-                 : at;
+    return trans ? inv_emit1(g, "Transpose", INV_IN(at), INV_ATTRS(inv_attr_of_ints("perm", 2, perm))) : at;
 }
 
 static inv_id value_of(inv_graph *g, const char *name)
@@ -372,8 +369,7 @@ static void compare(const char *text, interp *have, interp *want, double limit)
             error += d * d;
             norm += x * x;
         }
-        if (!(sqrt(error) <= limit * sqrt(norm)))
-            fail_msg("%s: output %zu is off by %g", text, i, sqrt(error / norm));
+        if (!(sqrt(error) <= limit * sqrt(norm))) fail_msg("%s: output %zu is off by %g", text, i, sqrt(error / norm));
     }
 }
 

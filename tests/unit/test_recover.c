@@ -99,10 +99,9 @@ static char *shuffled(int blocks, const char *how)
     for (int i = 0; i < blocks; i++) {
         ADD(how, i, i, i, i);
         ADD("p%d = MatMul(v%d, a%d)\nq%d = Tanh(p%d)\nr%d = MatMul(q%d, b%d)\n", i, i, i, i, i, i, i, i);
-        ADD("k%d, h%d = Split<axis = 1, num_outputs = 2>(r%d)\nl%d = Tanh(k%d)\ns%d = Exp(l%d)\n", i, i, i, i, i, i,
+        ADD("k%d, h%d = Split<axis = 1, num_outputs = 2>(r%d)\nl%d = Tanh(k%d)\ns%d = Exp(l%d)\n", i, i, i, i, i, i, i);
+        ADD("m%d = Mul(u%d, s%d)\nn%d = Add(m%d, h%d)\nw%d = Concat<axis = 1>(n%d, v%d)\n", i, i, i, i, i, i, i + 1, i,
             i);
-        ADD("m%d = Mul(u%d, s%d)\nn%d = Add(m%d, h%d)\nw%d = Concat<axis = 1>(n%d, v%d)\n", i, i, i, i, i, i, i + 1,
-            i, i);
     }
     ADD("y = Mul(w%d, w%d)\n}\n", blocks, blocks);
 #undef ADD
@@ -254,8 +253,13 @@ static void test_gradients_that_are_not_finite(void **state)
     int64_t dims[2] = {64, 8};
     inv_array in = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims, .data = x}, target = in;
     target.data = t;
-    inv_session_options opt = {.size = sizeof opt, .purpose = INV_FOR_TRAIN, .inputs = &in, .ninputs = 1,
-                               .target = &target, .loss = INV_LOSS_MSE, .optimizer = INV_OPT_SGD};
+    inv_session_options opt = {.size = sizeof opt,
+                               .purpose = INV_FOR_TRAIN,
+                               .inputs = &in,
+                               .ninputs = 1,
+                               .target = &target,
+                               .loss = INV_LOSS_MSE,
+                               .optimizer = INV_OPT_SGD};
     inv_session *s = NULL;
     inv_result r;
     assert_int_equal(inv_session_create(&model, &opt, &s), INV_OK);
@@ -312,9 +316,15 @@ static void test_names_can_be_read(void **state)
     const int64_t dims[2] = {2, 3};
     const inv_array in = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims, .data = data};
     for (int k = 0; k < 3; k++) { /* gradients, an optimizer, a plan only */
-        const inv_session_options opt = {.size = sizeof opt, .purpose = INV_FOR_TRAIN, .inputs = &in, .ninputs = 1,
-                                         .loss = INV_LOSS_OUTPUT, .loss_outputs = (const char *const[]){"y"},
-                                         .nloss_outputs = 1, .plan_only = k == 2, .device = k == 1 ? "sim" : "cpu",
+        const inv_session_options opt = {.size = sizeof opt,
+                                         .purpose = INV_FOR_TRAIN,
+                                         .inputs = &in,
+                                         .ninputs = 1,
+                                         .loss = INV_LOSS_OUTPUT,
+                                         .loss_outputs = (const char *const[]){"y"},
+                                         .nloss_outputs = 1,
+                                         .plan_only = k == 2,
+                                         .device = k == 1 ? "sim" : "cpu",
                                          .optimizer = k == 1 ? INV_OPT_SGD : INV_OPT_NONE};
         inv_session *s = NULL;
         inv_result res;
@@ -347,12 +357,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_of_values),
-        cmocka_unit_test(test_branches_run_twice),      cmocka_unit_test(test_peak_does_not_grow),
-        cmocka_unit_test(test_values_with_other_readers), cmocka_unit_test(test_value_that_is_an_output),
-        cmocka_unit_test(test_block_used_twice),        cmocka_unit_test(test_dropout_in_a_coupling),
+        cmocka_unit_test(test_branches_run_twice),
+        cmocka_unit_test(test_peak_does_not_grow),
+        cmocka_unit_test(test_values_with_other_readers),
+        cmocka_unit_test(test_value_that_is_an_output),
+        cmocka_unit_test(test_block_used_twice),
+        cmocka_unit_test(test_dropout_in_a_coupling),
         cmocka_unit_test(test_relu_outputs_are_not_rounded),
-        cmocka_unit_test(test_extremes_are_not_looked_for_again), cmocka_unit_test(test_gradients_that_are_not_finite),
-        cmocka_unit_test(test_fallback_keeps_the_promise), cmocka_unit_test(test_shuffled_state),
+        cmocka_unit_test(test_extremes_are_not_looked_for_again),
+        cmocka_unit_test(test_gradients_that_are_not_finite),
+        cmocka_unit_test(test_fallback_keeps_the_promise),
+        cmocka_unit_test(test_shuffled_state),
         cmocka_unit_test(test_names_can_be_read),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

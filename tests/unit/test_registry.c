@@ -133,7 +133,7 @@ static void conditions_and_gains_are_a_closed_list(void **state)
         {"same_shape(x, y); cond(W) < 1e5;\n attr(k, 0.5) == 1", "max_inv(W)", true},
         {"", "unbounded", true},
         {"away_from_zero(W, 1e-3); attr(k) > -1; recoverable(x)", "inv_attr(alpha, 0.01)", true},
-        {"permutation(k)", NULL, false},          /* no such condition */
+        {"permutation(k)", NULL, false},               /* no such condition */
         {"same_shape(x, y) positive(W)", NULL, false}, /* no ';' */
         {"same_shape(x)", NULL, false},
         {"same_shape(x, y, W)", NULL, false},

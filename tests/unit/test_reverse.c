@@ -107,9 +107,17 @@ static void train(fixture *f, inv_memory memory, inv_optimizer optimizer)
     const inv_value *out = inv_val(g, g->outputs.at[0]);
     const inv_value *like = inv_val(f->model->graph, f->model->graph->inputs.at[0]);
     f->data[PORTS] = make(&f->target, "target", &like->shape, 2);
-    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .loss = INV_LOSS_MSE, .inputs = f->in,
-                             .ninputs = f->nin, .target = &f->target, .loss_outputs = &out->name, .nloss_outputs = 1,
-                             .memory = memory, .float64 = true, .optimizer = optimizer,
+    inv_session_options o = {.size = sizeof o,
+                             .purpose = INV_FOR_TRAIN,
+                             .loss = INV_LOSS_MSE,
+                             .inputs = f->in,
+                             .ninputs = f->nin,
+                             .target = &f->target,
+                             .loss_outputs = &out->name,
+                             .nloss_outputs = 1,
+                             .memory = memory,
+                             .float64 = true,
+                             .optimizer = optimizer,
                              .eval_batch = f->in[0].dims[0]};
     check(f, inv_session_create(f->reversed, &o, &f->session));
 }
@@ -330,8 +338,8 @@ static void test_round_trip(void **state)
         for (int i = 0; i < 2; i++) {
             const inv_value *v = inv_val(f.reversed->graph, f.reversed->graph->inputs.at[i]);
             assert_string_equal(v->name, names[i]);
-            z[i] = (inv_array){.name = v->name, .dtype = INV_F64, .rank = v->shape.rank, .dims = v->shape.dim,
-                               .data = out[i]};
+            z[i] = (inv_array){
+                .name = v->name, .dtype = INV_F64, .rank = v->shape.rank, .dims = v->shape.dim, .data = out[i]};
         }
         const inv_session_options bo = {.size = sizeof bo, .inputs = z, .ninputs = 2, .float64 = true};
         check(&f, inv_session_create(f.reversed, &bo, &back));
@@ -432,9 +440,9 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_filters),
-        cmocka_unit_test(test_filter_logdets), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_saving),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_gradients),  cmocka_unit_test(test_filters), cmocka_unit_test(test_filter_logdets),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_saving),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, dir_setup, dir_teardown);
 }

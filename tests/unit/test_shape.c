@@ -4,10 +4,7 @@
 
 #include <math.h>
 
-static inv_shape shape(int rank, int64_t a, int64_t b, int64_t c)
-{
-    return inv_shape_of(rank, (int64_t[]){a, b, c});
-}
+static inv_shape shape(int rank, int64_t a, int64_t b, int64_t c) { return inv_shape_of(rank, (int64_t[]){a, b, c}); }
 
 static void types_have_names(void **state)
 {
@@ -86,10 +83,8 @@ static void half_floats(void **state)
         for (int k = 0; k < 2; k++) {
             double v = inv_elem_double(&in, t[k], 0);
             assert_true(inv_convert(&out, t[k], &v, INV_F64, 1));
-            if (isnan(v))
-                assert_true(isnan(inv_elem_double(&out, t[k], 0)));
-            else
-                assert_int_equal(in, out);
+            if (isnan(v)) assert_true(isnan(inv_elem_double(&out, t[k], 0)));
+            else assert_int_equal(in, out);
         }
     }
     const struct {

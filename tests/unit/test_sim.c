@@ -172,8 +172,11 @@ static void equals_host(void **state)
     for (size_t m = 0; m < sizeof models / sizeof *models; m++)
         for (size_t k = 0; k < (m == 2 ? 3 : 1); k++, turn++) { /* all modes for the small model */
             fixture f;
-            job j = {.model = models[m], .device = "checked", .memory = memories[k],
-                     .optimizer = optimizers[turn % 4], .float64 = true};
+            job j = {.model = models[m],
+                     .device = "checked",
+                     .memory = memories[k],
+                     .optimizer = optimizers[turn % 4],
+                     .float64 = true};
             check(&f, begin(&f, &j));
             size_t n = train(&f, host);
             end(&f);
@@ -355,9 +358,10 @@ static void budgets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_host),       cmocka_unit_test(waits_matter),  cmocka_unit_test(failing_kernels),
-        cmocka_unit_test(failing_allocations),
-        cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_again), cmocka_unit_test(budgets),
+        cmocka_unit_test(equals_host),       cmocka_unit_test(waits_matter),
+        cmocka_unit_test(failing_kernels),   cmocka_unit_test(failing_allocations),
+        cmocka_unit_test(too_little_memory), cmocka_unit_test(planned_again),
+        cmocka_unit_test(budgets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,8 +67,12 @@ static void test_session(void **state)
     for (int i = 0; i < ROWS * DEEP; i++) x[i] = 0.1f * (float)(i - 5), y[i] = 0.3f;
     const inv_array in = {.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims, .data = x},
                     target = {.name = "target", .dtype = INV_F32, .rank = 2, .dims = dims, .data = y};
-    inv_session_options o = {.size = sizeof o, .purpose = INV_FOR_TRAIN, .loss = INV_LOSS_MSE, .inputs = &in,
-                             .ninputs = 1, .target = &target};
+    inv_session_options o = {.size = sizeof o,
+                             .purpose = INV_FOR_TRAIN,
+                             .loss = INV_LOSS_MSE,
+                             .inputs = &in,
+                             .ninputs = 1,
+                             .target = &target};
     inv_session *s = NULL;
     inv_result r;
     if (inv_session_create(&model, &o, &s) != INV_OK) fail_msg("%s", inv_context_message(ctx));
@@ -106,11 +110,13 @@ static void test_transposed(void **state)
     for (int i = 0; i < ROW; i++)
         for (int j = 0; j < COLUMN; j++) assert_true(b[j * ROW + i] == a[i * COLUMN + j]);
     inv_graph *g = NULL;
-    assert_int_equal(inv_graph_parse(ctx, "g(float[1,67] x) => (y) {\nparam float[67,33] a\nparam float[33,67] b\n"
-                                          "h = MatMul(x, a)\ny = MatMul(h, b)\n}\n", &g), INV_OK);
+    assert_int_equal(inv_graph_parse(ctx,
+                                     "g(float[1,67] x) => (y) {\nparam float[67,33] a\nparam float[33,67] b\n"
+                                     "h = MatMul(x, a)\ny = MatMul(h, b)\n}\n",
+                                     &g),
+                     INV_OK);
     inv_value *v[] = {inv_val(g, inv_graph_find(g, "a")), inv_val(g, inv_graph_find(g, "b"))};
-    for (int i = 0; i < 2; i++)
-        v[i]->data = (inv_data){INV_F32, v[i]->shape, i ? b : a, ROW * COLUMN * sizeof *a};
+    for (int i = 0; i < 2; i++) v[i]->data = (inv_data){INV_F32, v[i]->shape, i ? b : a, ROW * COLUMN * sizeof *a};
     const uint8_t *untrained = INV_ARENA_NEW(&g->arena, uint8_t, g->value.n);
     assert_non_null(untrained);
     for (int at = -1; at < ROW * COLUMN; at += 29) {

@@ -225,7 +225,10 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_import), TEST(test_names), TEST(test_bad_bodies), TEST(test_allocations),
+        TEST(test_import),
+        TEST(test_names),
+        TEST(test_bad_bodies),
+        TEST(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
