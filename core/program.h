@@ -188,7 +188,7 @@ typedef struct inv_check {
 #define INV_FOR_CHECK ((inv_purpose)(INV_FOR_TRAIN + 1))
 
 /* What backward has again, how and when, as the search has decided. Ids are the base graph's. */
-typedef struct inv_fired {
+typedef struct inv_remat_row {
     uint32_t step;               /* position in the base's order; it is before the node there */
     inv_id node;                 /* computed again, solved by the rule, or what gave the value that was offloaded */
     const inv_inverse_def *rule; /* NULL: computed again, or offloaded */
@@ -196,7 +196,7 @@ typedef struct inv_fired {
     bool offload;
     const inv_id *value; /* what is wanted of it */
     uint32_t nvalue;
-} inv_fired;
+} inv_remat_row;
 
 /* What a guard compares with what forward had. */
 typedef enum inv_guard_kind {
@@ -227,7 +227,7 @@ typedef struct inv_plan {
     inv_graph *g;    /* the plan: order, offsets */
     inv_memory memory;
     INV_VEC(inv_choice_row) choice;
-    INV_VEC(inv_fired) fired; /* in order; of plans for training */
+    INV_VEC(inv_remat_row) remat; /* in order; of plans for training */
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
     INV_VEC(inv_left_slot) left;
@@ -263,10 +263,10 @@ static inline bool inv_plan_inverts(const inv_plan *p, inv_id v, const char *by)
     return false;
 }
 
-typedef enum inv_home_kind { INV_HOME_PARAM, INV_HOME_OPTIM, INV_HOME_CONST } inv_home_kind;
+typedef enum inv_storage_kind { INV_STORAGE_PARAM, INV_STORAGE_OPTIM, INV_STORAGE_CONST } inv_storage_kind;
 
 /* One value of the persistent region. */
-typedef struct inv_home {
+typedef struct inv_storage {
     uint8_t kind;
     inv_id init;      /* PARAM, OPTIM: index of the initializer in the model */
     uint32_t which;   /* OPTIM: first or second state */
@@ -276,32 +276,32 @@ typedef struct inv_home {
     inv_data data; /* initial contents; bytes NULL: zero */
     bool trainable;
     size_t offset, nbytes;
-} inv_home;
+} inv_storage;
 
 #define INV_CONTROL_STEP 64
 #define INV_CONTROL_FAULT 56 /* within them: the node that met data it cannot use */
 static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV_CONTROL_STEP + 8 * guards); }
 
 /* derived: not rebuilt by recovery, but computed from what was; its own error says nothing of others. */
-typedef struct inv_anchor {
+typedef struct inv_checkpoint {
     const char *name;
     bool derived;
-} inv_anchor;
+} inv_checkpoint;
 
 typedef struct inv_program {
     inv_context *ctx;
     inv_arena arena;
-    const inv_graph *source; /* the model's graph, `own` or `likely` */
+    const inv_graph *source; /* the model's graph, `own` or `likelihood` */
     inv_graph *own;          /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
     size_t surely;           /* of what persists, known before anything is built */
     uint8_t *untrained;      /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
     inv_ties tie;            /* of values of `source`: initializers that follow others (passes/front/tied_weights.c) */
-    inv_graph *likely;       /* `source`, if it is the model with the log-determinant of the rules; else NULL */
+    inv_graph *likelihood;   /* `source`, if it is the model with the log-determinant of the rules; else NULL */
     inv_session_options options; /* deep copy in `arena`; data only of constant inputs */
     inv_plan plan[INV_PLAN_KINDS];
-    INV_VEC(inv_home) home;
-    struct inv_home_index *home_index; /* passes/persistent_storage.c */
-    INV_VEC(inv_anchor) anchor;        /* values kept because a guard refused what stood for them */
+    INV_VEC(inv_storage) storage;
+    struct inv_storage_index *storage_index; /* passes/persistent_storage.c */
+    INV_VEC(inv_checkpoint) checkpoint;      /* values kept because a guard refused what stood for them */
     double max_drift;
     size_t budget_left;  /* of options.budget for control and the transient part; 0: there is none */
     size_t refused;      /* bytes that the largest of the plans takes that the budget has no room for */
@@ -309,7 +309,7 @@ typedef struct inv_program {
     size_t persistent, control, transient, store_peak;
     size_t host;   /* bytes of host memory for what is offloaded: the largest plan's */
     bool smallest; /* without a budget: the smallest peak, whatever it costs */
-    /* Plans again from the graphs at hand, by a search, with the options' memory, keep and modes and the anchors as
+    /* Plans again from the graphs at hand, by a search, with the options' memory, keep and modes and the checkpoints as
      * they are now. `transient` and `control` grow from what they are. On failure the plans are as before. */
     inv_status (*replan)(struct inv_program *p);
     /* Drops what planning has put in the place of `plan`, INV_PLAN_KINDS of them, of an earlier or later state. */

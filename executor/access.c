@@ -39,8 +39,9 @@ const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
     }
     if (what == INV_GET_HELD) {
         const inv_program *p = s->program;
-        for (size_t k = 0; k < p->home.n; k++)
-            if (inv_session_home(s, p->home.at[k].name) == &p->home.at[k] && i-- == 0) return p->home.at[k].name;
+        for (size_t k = 0; k < p->storage.n; k++)
+            if (inv_session_storage(s, p->storage.at[k].name) == &p->storage.at[k] && i-- == 0)
+                return p->storage.at[k].name;
         return NULL;
     }
     size_t n;
@@ -51,25 +52,25 @@ const char *inv_session_name(const inv_session *s, inv_what what, size_t i)
     return NULL;
 }
 
-const inv_home *inv_session_home(const inv_session *s, const char *name)
+const inv_storage *inv_session_storage(const inv_session *s, const char *name)
 {
     const inv_program *p = s->program;
-    for (size_t i = 0; i < p->home.n; i++) {
-        const inv_home *h = &p->home.at[i];
+    for (size_t i = 0; i < p->storage.n; i++) {
+        const inv_storage *h = &p->storage.at[i];
         bool within = h->offset <= s->persistent_nbytes &&
                       h->nbytes <= s->persistent_nbytes - h->offset; /* a plan may have failed */
-        if (h->kind == INV_HOME_PARAM && within && strcmp(h->name, name) == 0) return h;
+        if (h->kind == INV_STORAGE_PARAM && within && strcmp(h->name, name) == 0) return h;
     }
     return NULL;
 }
 
 /* The initializer that `name` follows, transposed (passes/front/tied_weights.c); NULL: none. */
-const inv_home *inv_session_master(const inv_session *s, const char *name)
+const inv_storage *inv_session_master(const inv_session *s, const char *name)
 {
     const inv_program *p = s->program;
     for (size_t i = 0; i < p->tie.n; i++)
         if (!strcmp(inv_val(p->source, p->tie.at[i].copy)->name, name))
-            return inv_session_home(s, inv_val(p->source, p->tie.at[i].master)->name);
+            return inv_session_storage(s, inv_val(p->source, p->tie.at[i].master)->name);
     return NULL;
 }
 
@@ -130,7 +131,7 @@ static inv_status fetch_unused(inv_session *s, const char *name, inv_dtype *dtyp
     return INV_OK;
 }
 
-static inv_status fetch_tied(inv_session *s, const inv_home *h, inv_shape *shape)
+static inv_status fetch_tied(inv_session *s, const inv_storage *h, inv_shape *shape)
 {
     const size_t rows = (size_t)h->shape.dim[0], columns = (size_t)h->shape.dim[1];
     const void *data;
@@ -165,7 +166,7 @@ inv_status inv_session_get(inv_session *s, inv_what what, const char *name, cons
     const void *address = NULL;
     const inv_plan *p = newest_plan(s);
     if (what == INV_GET_PARAM || what == INV_GET_HELD) {
-        const inv_home *h = inv_session_home(s, name), *master = h ? NULL : inv_session_master(s, name);
+        const inv_storage *h = inv_session_storage(s, name), *master = h ? NULL : inv_session_master(s, name);
         if (master && what == INV_GET_PARAM) {
             inv_shape turned;
             INV_TRY(fetch_tied(s, master, &turned));
@@ -207,7 +208,7 @@ inv_status inv_session_set_param(inv_session *s, const char *name, inv_dtype dty
     INV_CHECK(name && (data || !n), s->ctx, INV_E_ARG, "no %s is given of the initializer to be set",
               name ? "data" : "name");
     INV_CHECK(s->persistent, s->ctx, INV_E_ARG, "this session was made for planning only");
-    const inv_home *h = inv_session_home(s, name);
+    const inv_storage *h = inv_session_storage(s, name);
     const bool tied = !h && (h = inv_session_master(s, name)) != NULL;
     if (!h && !initializer_named(s, name)) return no_such_initializer(s, name);
     INV_CHECK(h, s->ctx, INV_E_ARG, "initializer '%s' is not used at run time", name);

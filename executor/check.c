@@ -278,7 +278,7 @@ static inv_status look_at_guarded(check *c, inv_session *s)
         for (size_t k = 0; k < c->found.tried.n; k++)
             if (strcmp(c->found.tried.at[k].value, inv_val(p->base, p->choice.at[i].value)->name) == 0)
                 c->found.tried.at[k].choice = choice_word(&p->choice.at[i], c->found.tried.at[k].rule);
-    for (size_t i = 0; i < p->choice.n && pr->anchor.n; i++) {
+    for (size_t i = 0; i < p->choice.n && pr->checkpoint.n; i++) {
         const char *name = inv_val(p->base, p->choice.at[i].value)->name;
         bool before = p->choice.at[i].choice != INV_STORED;
         for (size_t k = 0; k < c->stored.n && !before; k++) before = strcmp(c->stored.at[k], name) == 0;
@@ -327,9 +327,9 @@ static inv_status look_at_depth(check *c, inv_session *s, int type)
         INV_TRY(depth_for(c, inv_val(p->g, v)->name, by, &d));
         d->drift[type] = s->drift[i];
     }
-    for (size_t i = 0; i < pr->anchor.n; i++) { /* not even finite */
-        if (pr->anchor.at[i].derived) continue;
-        INV_TRY(depth_for(c, pr->anchor.at[i].name, "", &d));
+    for (size_t i = 0; i < pr->checkpoint.n; i++) { /* not even finite */
+        if (pr->checkpoint.at[i].derived) continue;
+        INV_TRY(depth_for(c, pr->checkpoint.at[i].name, "", &d));
         d->drift[type] = INFINITY;
     }
     return INV_OK;

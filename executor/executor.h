@@ -171,8 +171,9 @@ inv_status inv_session_make(inv_model *model, const inv_session_options *options
 inv_status inv_workers_own(inv_context *ctx);
 /* The program as it was; its arena holds what has come since. */
 void inv_program_restore(inv_program *p, const inv_program *former);
-/* session.c: plans again after the program's options, modes or anchors have changed, and moves the arena; parameters
- * and all that persists keep their bytes. `former`: the program as it was before; on failure it is that again. */
+/* session.c: plans again after the program's options, modes or checkpoints have changed, and moves the arena;
+ * parameters and all that persists keep their bytes. `former`: the program as it was before; on failure it is that
+ * again. */
 inv_status inv_session_plan_again(inv_session *s, const inv_program *former);
 /* session.c: waits for what is queued, the newest update too */
 inv_status inv_session_settle(inv_session *s);
@@ -183,8 +184,8 @@ void inv_modes_forget(inv_session *s);
  * s->program alone. INV_E_ARG if they differ */
 inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given);
 /* access.c: where an initializer lives; NULL: nowhere in this session */
-const inv_home *inv_session_home(const inv_session *s, const char *name);
-const inv_home *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */
+const inv_storage *inv_session_storage(const inv_session *s, const char *name);
+const inv_storage *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */
 /* a device tensor in host memory, valid until the next call */
 inv_status inv_session_fetch(inv_session *s, const void *address, inv_dtype dtype, const inv_shape *shape,
                              const void **data);

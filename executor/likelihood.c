@@ -242,7 +242,7 @@ static inv_status compare(comparison *c, const inv_session_options *given, bool 
 static bool is_asked(const inv_program *p, const inv_session_options *given)
 {
     const inv_session_options *o = &p->options;
-    bool asked = o->loss == INV_LOSS_NLL && o->logdet && !p->likely && !o->trust_logdet && !o->plan_only &&
+    bool asked = o->loss == INV_LOSS_NLL && o->logdet && !p->likelihood && !o->trust_logdet && !o->plan_only &&
                  given->ninputs > 0 &&
                  (o->purpose == INV_FOR_EVAL || (o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE));
     for (size_t i = 0; i < given->ninputs; i++) asked = asked && given->inputs[i].data;

@@ -54,9 +54,9 @@ static json_t *classes(const inv_session *s, const inv_plan *p)
     const inv_program *pr = s->program;
     const inv_live *l = &p->live[p->peak_at];
     size_t params = 0, optim = 0;
-    for (size_t i = 0; i < pr->home.n; i++) {
-        const inv_home *h = &pr->home.at[i];
-        *(h->kind == INV_HOME_OPTIM ? &optim : &params) += inv__round64(h->nbytes);
+    for (size_t i = 0; i < pr->storage.n; i++) {
+        const inv_storage *h = &pr->storage.at[i];
+        *(h->kind == INV_STORAGE_OPTIM ? &optim : &params) += inv__round64(h->nbytes);
     }
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "parameters", bytes(params),
                      "gradients", bytes(l->bytes[INV_MEM_GRAD]), "optimizer", bytes(optim), "activations",

@@ -188,8 +188,8 @@ typedef struct source {
     inv_rewriting *inverses; /* of the present weights; NULL: the model has none */
 } source;
 
-/* A copy in `a` of what is in a home, turned over if it is for what follows that transposed. */
-static inv_status copy_home(inv_session *s, inv_arena *a, const inv_home *h, bool turn, const void **data)
+/* A copy in `a` of one storage, turned over if it is for what follows that transposed. */
+static inv_status copy_storage(inv_session *s, inv_arena *a, const inv_storage *h, bool turn, const void **data)
 {
     char *copy = inv__arena_alloc(a, h->nbytes + 1), *turned = turn ? inv__arena_alloc(a, h->nbytes + 1) : NULL;
     if (!copy || (turn && !turned)) return INV_E_NOMEM;
@@ -202,7 +202,7 @@ static inv_status copy_home(inv_session *s, inv_arena *a, const inv_home *h, boo
 /* Trained parameters, what follows them, and running statistics; of others *out stays as it is. */
 static inv_status session_weight(inv_session *s, inv_arena *a, const char *name, inv_weight *out)
 {
-    const inv_home *h = inv_session_home(s, name), *master = h ? NULL : inv_session_master(s, name);
+    const inv_storage *h = inv_session_storage(s, name), *master = h ? NULL : inv_session_master(s, name);
     bool state = false;
     for (size_t i = 0; i < s->program->plan[INV_PLAN_MAIN].state.n; i++)
         state = state || strcmp(s->program->plan[INV_PLAN_MAIN].state.at[i].name, name) == 0;
@@ -210,7 +210,7 @@ static inv_status session_weight(inv_session *s, inv_arena *a, const char *name,
     if (!h || !(h->trainable || state)) return INV_OK;
     out->dtype = h->dtype;
     out->n = (size_t)inv_shape_nelem(&h->shape);
-    if (master || !s->device->host) return copy_home(s, a, h, master != NULL, &out->data);
+    if (master || !s->device->host) return copy_storage(s, a, h, master != NULL, &out->data);
     out->data = s->persistent + h->offset;
     return INV_OK;
 }

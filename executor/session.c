@@ -26,18 +26,18 @@ static inv_status fill_homes(inv_session *s, size_t first)
     enum { OFTEN = 16 << 20 }; /* bytes after which pages are given back: else weights would be in memory twice */
     const inv_program *p = s->program;
     size_t filled = 0;
-    for (size_t i = first; i < p->home.n; i++) {
-        const inv_home *h = &p->home.at[i];
+    for (size_t i = first; i < p->storage.n; i++) {
+        const inv_storage *h = &p->storage.at[i];
         size_t n = (size_t)inv_shape_nelem(&h->shape);
-        void *home = s->persistent + h->offset, *temp = s->device->host ? home : inv__alloc(s->ctx, h->nbytes + 1);
+        void *to = s->persistent + h->offset, *temp = s->device->host ? to : inv__alloc(s->ctx, h->nbytes + 1);
         if (!temp) return INV_E_NOMEM;
         inv_status st = INV_OK;
         if (!h->data.bytes) memset(temp, 0, h->nbytes);
         else if (!inv_convert(temp, h->dtype, h->data.bytes, h->data.dtype, n))
             st = inv__fail(s->ctx, INV_E_UNSUPPORTED_TYPE, "initializer '%s' of type %s cannot be computed with",
                            h->name, inv_dtype_name(h->data.dtype));
-        if (st == INV_OK && temp != home) st = s->device->upload(s->self, home, temp, h->nbytes);
-        if (temp != home) inv__free(s->ctx, temp);
+        if (st == INV_OK && temp != to) st = s->device->upload(s->self, to, temp, h->nbytes);
+        if (temp != to) inv__free(s->ctx, temp);
         INV_TRY(st);
         filled += h->nbytes;
         if (filled < OFTEN) continue;
@@ -406,12 +406,12 @@ inv_status inv_session_plan_again(inv_session *s, const inv_program *former)
 {
     inv_program *p = s->program;
     inv_status st = p->replan(p);
-    if (st == INV_OK && s->self) st = fit_arena(s, former->home.n);
+    if (st == INV_OK && s->self) st = fit_arena(s, former->storage.n);
     inv_program other = *former;
     if (st != INV_OK) {
         other = *p;
         inv_program_restore(p, former);
-        if (s->self && fit_arena(s, p->home.n) != INV_OK)
+        if (s->self && fit_arena(s, p->storage.n) != INV_OK)
             s->lost = "there was not even memory to go on as before when it was planned again; only its parameters "
                       "can be read";
     }
@@ -430,8 +430,9 @@ static inv_status keep(inv_session *s, const inv_plan *plan, size_t slot)
                        "kept from now on"
                      : "step %llu: a reconstruction is off by %.2g (limit %.2g); '%s' is kept from now on",
              (unsigned long long)s->steps, s->drift[slot], inv_guard_limit(row, p->max_drift), name);
-    const inv_anchor anchor = {inv__arena_strdup(&p->arena, name), derived}; /* the graph that owns the name goes */
-    return anchor.name && inv_vec_push(&p->arena, &p->anchor, anchor) ? INV_OK : INV_E_NOMEM;
+    const inv_checkpoint checkpoint = {inv__arena_strdup(&p->arena, name),
+                                       derived}; /* the graph that owns the name goes */
+    return checkpoint.name && inv_vec_push(&p->arena, &p->checkpoint, checkpoint) ? INV_OK : INV_E_NOMEM;
 }
 
 #define NEAR_LIMIT 0.7

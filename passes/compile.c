@@ -59,7 +59,7 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
     inv__arena_init(&q.arena, p->ctx);
     (void)request_for(&q, INV_PLAN_MAIN, &rq);
     inv_status s = inv_plan_base(&q, &rq, plan);
-    if (s == INV_OK) s = inv_house(&q, plan->base);
+    if (s == INV_OK) s = inv_assign_storage(&q, plan->base);
     if (s == INV_OK) s = inv_search_floor(plan, &rq, &q, nbytes);
     if (s == INV_OK) *nbytes += q.persistent;
     drop_plans(&q);
@@ -89,7 +89,7 @@ static inv_status build_all(inv_program *p)
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (!request_for(p, k, &rq)) continue;
         INV_TRY(inv_plan_base(p, &rq, &p->plan[k]));
-        INV_TRY(inv_house(p, p->plan[k].base));
+        INV_TRY(inv_assign_storage(p, p->plan[k].base));
     }
     const inv_span around = inv__span_enter(p->ctx, "searching for a plan", 0, 1);
     const inv_status s = plan_all(p);
@@ -142,7 +142,7 @@ static void destroy(inv_program *p)
     if (!p) return;
     inv_context *ctx = p->ctx;
     drop_plans(p);
-    inv_graph_destroy(p->likely);
+    inv_graph_destroy(p->likelihood);
     inv_graph_destroy(p->own);
     inv__arena_fini(&p->arena);
     inv__free(ctx, p);
@@ -275,7 +275,7 @@ static inv_status fix_varying(inv_program *p, const inv_session_options *given, 
             INV_TRY(copy_data(p, &given->inputs[i], &inputs[i]));
     }
     c->inputs = inputs;
-    p->home.n = 0;
+    p->storage.n = 0;
     p->persistent = p->transient = p->control = p->host = 0;
     return INV_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The list of passes, in order, in one function, with the checker between; and the program around its plans: options,
- * anchors. */
+ * checkpoints. */
 #include <string.h>
 
 #include "core/node.h"
@@ -204,7 +204,7 @@ inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
     INV_TRY(check_kernels(plan->g));
     INV_TRY(settle(plan->g, inv_graph_check(plan->g, true)));
     INV_TRY(inv_plan_verify(plan->g, plan));
-    INV_TRY(inv_house(p, plan->g));
+    INV_TRY(inv_assign_storage(p, plan->g));
     INV_TRY(inv_plan_predict(plan, p->options.costs));
     if (plan->transient > p->transient) p->transient = plan->transient;
     if (plan->host > p->host) p->host = plan->host;

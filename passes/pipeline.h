@@ -9,8 +9,8 @@
 inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
                        inv_program **out);
 
-/* persistent_storage.c: where what the graph's nodes read and do not compute lives, in homes of the program's */
-inv_status inv_house(inv_program *p, inv_graph *g);
+/* persistent_storage.c: where what the graph's nodes read and do not compute lives, in storage of the program's */
+inv_status inv_assign_storage(inv_program *p, inv_graph *g);
 /* operator_support.c: what inv_context.support points to */
 inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out);
 /* pipeline.c: of session and step with other options */

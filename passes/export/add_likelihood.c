@@ -304,7 +304,7 @@ inv_status inv_pass_likelihood(inv_program *p)
         return why ? inv__fail(p->ctx, s, "the rules cannot tell the log-determinant: %s", why) : INV_E_NOMEM;
     }
     INV_TRY(s);
-    p->likely = v.g;
+    p->likelihood = v.g;
     p->source = v.g;
     o->logdet = v.by_rules;
     if (o->nloss_outputs) return INV_OK;

@@ -97,24 +97,25 @@ static bool mark_glob(const inv_graph *g, const char *glob, inv_memory mode, uin
     return mark_blocks(g, glob + sizeof block - 1, mode, mark);
 }
 
-/* What a guard refused is kept, the newest first: an anchor before it in the forward order was found when errors had
- * come from further, and is given up until it is refused again. What was derived from a reconstruction stays kept. */
-static inv_status keep_anchors(search *s, const inv_program *program, bool *keep)
+/* What a guard refused is kept, the newest first: an checkpoint before it in the forward order was found when errors
+ * had come from further, and is given up until it is refused again. What was derived from a reconstruction stays kept.
+ */
+static inv_status keep_checkpoints(search *s, const inv_program *program, bool *keep)
 {
     const inv_graph *b = s->plan->base;
     bool *refused = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *doubted = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
     if (!refused || !doubted) return INV_E_NOMEM;
-    size_t after = 0; /* position of the last anchor that was taken */
-    for (size_t i = program->anchor.n; i-- > 0;) {
-        const inv_anchor *anchor = &program->anchor.at[i];
-        for (size_t at = anchor->derived ? 0 : after; at < b->forward_end; at++) {
+    size_t after = 0; /* position of the last checkpoint that was taken */
+    for (size_t i = program->checkpoint.n; i-- > 0;) {
+        const inv_checkpoint *checkpoint = &program->checkpoint.at[i];
+        for (size_t at = checkpoint->derived ? 0 : after; at < b->forward_end; at++) {
             const inv_node *n = inv_nod(b, b->order.at[at]);
             for (uint32_t k = 0; k < n->nout; k++) {
                 const inv_id v = n->out[k];
-                if (v == INV_NONE || strcmp(inv_val(b, v)->name, anchor->name) != 0) continue;
+                if (v == INV_NONE || strcmp(inv_val(b, v)->name, checkpoint->name) != 0) continue;
                 keep[v] = refused[v] = true;
-                if (anchor->derived) continue;
+                if (checkpoint->derived) continue;
                 doubted[v] = true;
                 after = at;
             }
@@ -171,7 +172,7 @@ static inv_status forced(search *s, const inv_program *program)
         offload[v] = mode[v] == INV_MEMORY_OFFLOAD || (any && mode[v] == INV_MEMORY_AUTO);
     }
     /* what a guard has refused matters where inverses may be used */
-    return o->memory == INV_MEMORY_RECOMPUTE ? INV_OK : keep_anchors(s, program, keep);
+    return o->memory == INV_MEMORY_RECOMPUTE ? INV_OK : keep_checkpoints(s, program, keep);
 }
 
 /* Of the budget: everything transient, and what a device's guards report. */

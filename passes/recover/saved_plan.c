@@ -104,21 +104,21 @@ static const place *find_place(const places *list, const char *op, const char *l
 inv_status inv_plan_note(const inv_recovery *r, const inv_firings *firings, inv_plan *plan)
 {
     inv_arena *a = &plan->g->arena;
-    memset(&plan->fired, 0, sizeof plan->fired);
+    memset(&plan->remat, 0, sizeof plan->remat);
     for (size_t k = 0; k < firings->n; k++) {
         const inv_firing *f = &firings->at[k];
         const inv_pb_edge *e = &r->p.edge[f->edge];
         const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
         inv_id *value = INV_ARENA_NEW(a, inv_id, e->ntarget + 1);
-        inv_fired x = {.step = f->step,
-                       .node = inv_edge_node(r, e),
-                       .rule = inverse ? inverse->rule : NULL,
-                       .joined = inverse && inverse->joined,
-                       .offload = e->offload,
-                       .value = value};
+        inv_remat_row x = {.step = f->step,
+                           .node = inv_edge_node(r, e),
+                           .rule = inverse ? inverse->rule : NULL,
+                           .joined = inverse && inverse->joined,
+                           .offload = e->offload,
+                           .value = value};
         for (uint32_t i = 0; value && i < e->ntarget; i++)
             if (f->want >> i & 1) value[x.nvalue++] = r->value[e->target[i]];
-        if (!value || !inv_vec_push(a, &plan->fired, x)) return INV_E_NOMEM;
+        if (!value || !inv_vec_push(a, &plan->remat, x)) return INV_E_NOMEM;
     }
     return INV_OK;
 }
@@ -129,7 +129,7 @@ static const char *how(const inv_inverse_def *rule, bool offload)
 }
 
 /* `before`, `which`: by position and by id. */
-static json_t *to_json(const inv_graph *b, const inv_fired *f, const uint32_t *before, const uint32_t *which)
+static json_t *to_json(const inv_graph *b, const inv_remat_row *f, const uint32_t *before, const uint32_t *which)
 {
     const inv_node *n = inv_nod(b, f->node), *next = inv_nod(b, b->order.at[f->step]);
     json_t *values = json_array();
@@ -170,8 +170,8 @@ static json_t *entry_of(const inv_plan *p, inv_arena *a)
     if (list_backward(b, a, &backward) != INV_OK || list_values(b, a, &value) != INV_OK) return NULL;
     const uint32_t *before = numbers(&backward, b->order.n, a), *which = numbers(&value, b->value.n, a);
     json_t *list = before && which ? json_array() : NULL;
-    for (size_t i = 0; list && i < p->fired.n; i++) {
-        if (json_array_append_new(list, to_json(b, &p->fired.at[i], before, which)) == 0) continue;
+    for (size_t i = 0; list && i < p->remat.n; i++) {
+        if (json_array_append_new(list, to_json(b, &p->remat.at[i], before, which)) == 0) continue;
         json_decref(list);
         list = NULL;
     }

@@ -126,11 +126,11 @@ static inv_status memory(fixture *f, inv_memory m)
 static void same_state(fixture *a, fixture *b)
 {
     size_t compared = 0;
-    for (size_t i = 0; i < a->session->program->home.n; i++) {
-        const inv_home *h = &a->session->program->home.at[i], *k = NULL;
-        if (h->kind == INV_HOME_CONST) continue;
-        for (size_t j = 0; j < b->session->program->home.n && !k; j++) {
-            k = &b->session->program->home.at[j];
+    for (size_t i = 0; i < a->session->program->storage.n; i++) {
+        const inv_storage *h = &a->session->program->storage.at[i], *k = NULL;
+        if (h->kind == INV_STORAGE_CONST) continue;
+        for (size_t j = 0; j < b->session->program->storage.n && !k; j++) {
+            k = &b->session->program->storage.at[j];
             if (k->kind != h->kind || strcmp(k->name, h->name) != 0) k = NULL;
         }
         assert_non_null(k);
