@@ -191,7 +191,7 @@ typedef struct inv_graph {
         uint32_t trained, kept; /* batch normalizations that train by `train_bn`, and that cannot */
         const char *first_kept; /* the name of the first of these */
     } norm;
-    bool gpu;                       /* will run on kernels of the column `cuda` */
+    bool gpu;                       /* will run on kernels of a device */
     bool early;                     /* updates stand where their gradients are complete, in the compute part */
     const char *const *emit_origin; /* given to emitted nodes (inv_emit_for) */
     uint32_t emit_norigin;

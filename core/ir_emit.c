@@ -87,7 +87,7 @@ bool inv_node_foldable(const inv_graph *g, const inv_node *n)
 {
     const inv_op_def *op = n->op;
     if (!g->fold || op->writes || (op->flags & (INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP))) return false;
-    if (!op->cpu && !(op->flags & INV_OP_VIEW)) return false;
+    if (!op->run && !(op->flags & INV_OP_VIEW)) return false;
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != INV_NONE && !inv_const_known(g, n->in[i])) return false;
     size_t total = 0;
@@ -149,7 +149,7 @@ static inv_status fold_run(inv_graph *g, inv_arena *scratch, inv_node *n, const 
     inv_call call = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout};
     if (op->workspace) call.ws_nbytes = op->workspace(g, n);
     if (call.ws_nbytes && !(call.ws = aligned(scratch, call.ws_nbytes))) return INV_E_NOMEM;
-    return op->cpu(&call);
+    return op->run(&call);
 }
 
 /* Computes the outputs and turns them into constants. *done false: the kernel does not take these types; the

@@ -65,13 +65,14 @@ enum {
     INV_OP_ATOMS = 1 << 8,
     /* The gradient is computed from the output, where an error counts times the gain of the operator's inverse. */
     INV_OP_FROM_OUT = 1 << 9,
-    INV_OP_CUDA_REAL = 1 << 10,   /* the column `cuda` takes float32 and float64 only */
+    INV_OP_DEVICE_REAL = 1 << 10, /* its kernels on a device take float32 and float64 only */
     INV_OP_ELEMENTWISE = 1 << 11, /* operands broadcast, read at the output's index; no attribute is about axes */
     INV_OP_STRAIGHT = 1 << 12,    /* its gradient is a convention, not the derivative */
     INV_OP_EXPLAINS = 1 << 13,    /* where its kernels fail, the context has a message already */
     INV_OP_TRANSFER = 1 << 14,    /* a copy to host memory or back; the device does it, no kernel runs */
-    INV_OP_SLOPE = 1 << 15, /* input 0 times a factor that the same element of the others decides (TanhGrad, Div) */
-    INV_OP_KINK = 1 << 16   /* input 0 times one factor or another, as the sign of input 1 says (LeakyReluGrad) */
+    INV_OP_SLOPE = 1 << 15,    /* input 0 times a factor that the same element of the others decides (TanhGrad, Div) */
+    INV_OP_KINK = 1 << 16,     /* input 0 times one factor or another, as the sign of input 1 says (LeakyReluGrad) */
+    INV_OP_HOST_ONLY = 1 << 17 /* the column `run` has no kernels for a device */
 };
 
 /* What the time of an operator grows with: one measured rate each (core/cost.h). */
@@ -113,8 +114,9 @@ typedef struct inv_op_def {
     inv_status (*lower)(inv_graph *g, const inv_node *n, inv_id *out);
     /* Emits the gradient. NULL without INV_OP_NO_GRAD: not written, and compile says so. */
     inv_status (*grad)(inv_grad *b);
-    inv_status (*cpu)(const inv_call *c);
-    inv_status (*cuda)(const inv_call *c); /* starts kernels on c->gpu and returns (ops/gpu/gpu.h). NULL: has none */
+    /* Computes the outputs. Where c->gpu is set, it starts kernels there instead and returns (ops/gpu/gpu.h), unless
+     * the row has INV_OP_HOST_ONLY. NULL: other operators run in its place (`lower`), or nothing has to. */
+    inv_status (*run)(const inv_call *c);
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
     double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */
     /* Whether output k is a run of input 0's bytes, from *offset on: where it stands there nothing is copied. NULL: it
@@ -124,6 +126,8 @@ typedef struct inv_op_def {
     const char *const *cases; /* NULL-terminated, e.g. "y = LeakyRelu<alpha = 0.1>(float[2,3] x)" */
     const char *doc;          /* one line: what, formula, source */
 } inv_op_def;
+
+static inline bool inv_op_on_device(const inv_op_def *op) { return op->run && !(op->flags & INV_OP_HOST_ONLY); }
 
 /* --- inside grad callbacks --- */
 static inline inv_id inv_I(const inv_grad *b, uint32_t i) { return inv_nod(b->g, b->node)->in[i]; }

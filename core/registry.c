@@ -123,7 +123,7 @@ const char *inv_registry_inverse_plugin(const inv_registry *r, size_t i)
 
 bool inv_op_computes(const inv_op_def *op)
 {
-    return (op->cpu || op->flags & INV_OP_VIEW) && !op->writes &&
+    return (op->run || op->flags & INV_OP_VIEW) && !op->writes &&
            !(op->flags & (INV_OP_SOURCE | INV_OP_STEP | INV_OP_RANDOM));
 }
 

@@ -175,7 +175,7 @@ static inv_status cuda_run(void *self, const inv_node *node, const inv_call *cal
     inv_call c = *call;
     c.gpu = &d->gpu;
     c.step = NULL;
-    inv_status st = node->op->cuda(&c);
+    inv_status st = node->op->run(&c);
     if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(d->ctx, node, st);
     INV_TRY(st);
     cudaError_t e = cudaGetLastError();

@@ -141,7 +141,7 @@ static inline inv_status inv_node_failed(inv_context *ctx, const inv_node *n, in
 
 static inline inv_status inv_run_on_host(inv_context *ctx, const inv_node *n, const inv_call *call)
 {
-    inv_status s = n->op->cpu(call);
+    inv_status s = n->op->run(call);
     return s == INV_OK ? s : inv_node_failed(ctx, n, s);
 }
 

@@ -258,7 +258,7 @@ static json_t *op_entry(const inv_op_def *d, const inv_support *f, const char *p
 {
     static const char *const gradient[] = {
         [INV_GRAD_NONE] = "none", [INV_GRAD_MISSING] = "missing", [INV_GRAD_PARTLY] = "partly", [INV_GRAD_YES] = "yes"};
-    const bool own = d->cpu || d->flags & (INV_OP_VIEW | INV_OP_TRANSFER);
+    const bool own = d->run || d->flags & (INV_OP_VIEW | INV_OP_TRANSFER);
     json_t *to = json_array();
     for (uint32_t i = 0; i < f->nto && d->lower; i++) (void)json_array_append_new(to, json_string(f->to[i]->name));
     return json_pack("{s:s, s:s, s:i, s:i, s:s, s:s, s:b, s:o, s:b, s:s, s:o, s:s, s:s?}", "name", d->name, "domain",

@@ -240,7 +240,7 @@ static inv_status run_kernel(sim *s, const task *t)
     c.gpu = &s->gpu;
     c.step = NULL;
     current = s;
-    inv_status st = t->node->op->cuda(&c);
+    inv_status st = t->node->op->run(&c);
     current = NULL;
     if (st == INV_E_UNSUPPORTED_TYPE || st == INV_E_INTERNAL) return inv_node_failed(s->ctx, t->node, st);
     INV_CHECK(!inv_emu_failed(), s->ctx, INV_E_NOMEM,

@@ -147,9 +147,9 @@ static inv_status see_case(inv_context *ctx, const inv_op_def *row, const char *
 static void see_kernels(const inv_op_def *op, inv_support *out)
 {
     const bool none = op->flags & (INV_OP_VIEW | INV_OP_TRANSFER);
-    out->cpu = out->cpu && (none || op->cpu);
-    out->cuda = out->cuda && (none || op->flags & INV_OP_SOURCE || op->cuda);
-    out->cuda_real = out->cuda_real || (!none && op->flags & INV_OP_CUDA_REAL);
+    out->cpu = out->cpu && (none || op->run);
+    out->cuda = out->cuda && (none || op->flags & INV_OP_SOURCE || inv_op_on_device(op));
+    out->cuda_real = out->cuda_real || (!none && op->flags & INV_OP_DEVICE_REAL);
 }
 
 inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *out)

@@ -89,10 +89,10 @@ static bool has_kernel(const inv_graph *g, const inv_node *n)
 {
     if (n->op->flags & (INV_OP_VIEW | INV_OP_SOURCE | INV_OP_TRANSFER)) return true;
     inv_dtype first = n->nin && n->in[0] != INV_NONE ? inv_val(g, n->in[0])->dtype : INV_F32;
-    if (n->op->flags & INV_OP_CUDA_REAL && first != INV_F32 && first != INV_F64) return false;
+    if (n->op->flags & INV_OP_DEVICE_REAL && first != INV_F32 && first != INV_F64) return false;
     for (uint32_t k = 0; k < n->nin; k++)
         if (n->in[k] != INV_NONE && inv_dtype_size(inv_val(g, n->in[k])->dtype) > 8) return false;
-    return n->op->cuda != NULL;
+    return inv_op_on_device(n->op);
 }
 
 /* Every operator of the plan must have a kernel on its device; those that lack one are named, each with its first

@@ -182,19 +182,13 @@ static void tensors(running *r, const inv_call *c)
     r->call.workspace_nbytes = c->ws_nbytes;
 }
 
-static inv_status plugin_cpu(const inv_call *c)
-{
-    running r;
-    tensors(&r, c);
-    return verdict(&r, op_of(c->node)->def.cpu(&r.call), "cpu");
-}
-
 /* The simulated device has no CUDA: there the kernel for the host stands in for the launcher. */
-static inv_status plugin_cuda(const inv_call *c)
+static inv_status plugin_run(const inv_call *c)
 {
     const plugin_op *p = op_of(c->node);
     running r;
     tensors(&r, c);
+    if (!c->gpu) return verdict(&r, p->def.cpu(&r.call), "cpu");
     r.call.stream = c->gpu->stream;
     if (!c->gpu->emulated) return verdict(&r, p->def.cuda(&r.call), "cuda");
     if (inv_emu_guard) inv_emu_guard(true);
@@ -461,10 +455,9 @@ static void fill_row(plugin_op *p)
                           .inplace = d->inplace,
                           .cases = d->cases,
                           .doc = d->doc};
-    p->row.flags = INV_OP_EXPLAINS | INV_OP_CUDA_REAL;
+    p->row.flags = INV_OP_EXPLAINS | INV_OP_DEVICE_REAL | (d->cuda ? 0 : INV_OP_HOST_ONLY);
     p->row.infer = plugin_infer;
-    p->row.cpu = plugin_cpu;
-    if (d->cuda) p->row.cuda = plugin_cuda;
+    p->row.run = plugin_run;
     if (d->workspace) p->row.workspace = plugin_workspace;
     if (d->flops) {
         p->row.flops = plugin_flops;

@@ -467,8 +467,7 @@ static const inv_op_def convn = {
     .onto = 3,
     .infer = conv_infer,
     .grad = conv_grad,
-    .cpu = conv_run,
-    .cuda = conv_run,
+    .run = conv_run,
     .workspace = conv_workspace,
     .flops = conv_flops, .work = conv_work,
     .cases =
@@ -505,7 +504,7 @@ static const inv_op_def convn = {
 
 static const inv_op_def conv_grad_x = {
     .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w onto?", .out = "gx",
-    .inplace = 1 << 2, .onto = 2, .infer = conv_infer, .grad = conv_grad_x_grad, .cpu = conv_run, .cuda = conv_run,
+    .inplace = 1 << 2, .onto = 2, .infer = conv_infer, .grad = conv_grad_x_grad, .run = conv_run,
     .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
         "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)",
@@ -516,7 +515,7 @@ static const inv_op_def conv_grad_x = {
 
 static const inv_op_def conv_grad_w = {
     .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
-    .infer = conv_infer, .grad = conv_grad_w_grad, .cpu = conv_run, .cuda = conv_run, .workspace = conv_workspace,
+    .infer = conv_infer, .grad = conv_grad_w_grad, .run = conv_run, .workspace = conv_workspace,
     .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
         "gw = ConvGradW<pads = [1,1,1,1], shape = [4,3,3,3]>(float[2,3,5,4] x, float[2,4,5,4] gy)",

@@ -326,8 +326,7 @@ inv_status inv__add_or_sub(const inv_call *c, bool minus) { return minus ? sub_r
 #define ROW_OF(load, id, dom, op, opset, ins, bits, how, gradient, text)                                              \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y",                 \
-        .flags = INV_OP_ELEMENTWISE | (bits), .inplace = 3, .infer = how, .grad = gradient, .cpu = id##_run,          \
-        .cuda = id##_run,                                                                                             \
+        .flags = INV_OP_ELEMENTWISE | (bits), .inplace = 3, .infer = how, .grad = gradient, .run = id##_run,          \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = text};
 /* clang-format on */

@@ -208,7 +208,7 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
         .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
         .grad = gradient,                                                                                             \
-        .cpu = id##_run, .cuda = id##_run,                                                                            \
+        .run = id##_run,                                                                                              \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
 #define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
@@ -219,14 +219,14 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
         .inplace = 3, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_grad_infer,                                   \
-        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,    \
+        .run = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                      \
         .doc = text};
 #define INVERSE_ROW(id, of, load, dom)                                                                                \
     static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                       \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
         .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
-        .cpu = id##_run, .cuda = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,    \
+        .run = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                      \
         .doc = "the x of y = " #of "(x)"};
 /* clang-format on */
 #define EWN(name, since, attrs, load, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, text)

@@ -21,7 +21,7 @@ static inv_status compare_infer(inv_graph *g, inv_node *n)
 /* Numbers that device code reads: all but complex ones. */
 static bool is_number(inv_dtype t) { return inv_dtype_size(t) > 0 && t != INV_C64 && t != INV_C128; }
 
-static inv_status compare_cuda(const inv_call *c, inv_compare f)
+static inv_status compare_on_device(const inv_call *c, inv_compare f)
 {
     const inv_dtype t = c->in[0].dtype;
     const inv_shape *shape[2] = {&c->in[0].shape, &c->in[1].shape};
@@ -41,34 +41,34 @@ static inv_status compare_cuda(const inv_call *c, inv_compare f)
             o[i] = (uint8_t)(expr);                                                             \
         }                                                                                       \
     } while (0)
-#define COMPARE(name, expr)                                                                          \
-    static inv_status name##_cuda(const inv_call *c) { return compare_cuda(c, INV_COMPARE_##name); } \
-    static inv_status name##_cpu(const inv_call *c)                                                  \
-    {                                                                                                \
-        const inv_shape *shape[2] = {&c->in[0].shape, &c->in[1].shape};                              \
-        inv_loop l;                                                                                  \
-        if (c->out[0].n == 0) return INV_OK;                                                         \
-        inv__loop_init(&l, &c->out[0].shape, 2, shape);                                              \
-        for (int64_t r = 0; r < l.rows; r++) {                                                       \
-            int64_t at[INV_LOOP_OPS];                                                                \
-            uint8_t *o = (uint8_t *)c->out[0].data + r * l.inner;                                    \
-            inv__loop_row(&l, r, at);                                                                \
-            switch (c->in[0].dtype) {                                                                \
-            case INV_F32: COMPARE_AS(float, expr); break;                                            \
-            case INV_F64: COMPARE_AS(double, expr); break;                                           \
-            case INV_I64: COMPARE_AS(int64_t, expr); break;                                          \
-            case INV_I32: COMPARE_AS(int32_t, expr); break;                                          \
-            case INV_BOOL:                                                                           \
-            case INV_U8: COMPARE_AS(uint8_t, expr); break;                                           \
-            case INV_I8: COMPARE_AS(int8_t, expr); break;                                            \
-            case INV_I16: COMPARE_AS(int16_t, expr); break;                                          \
-            case INV_U16: COMPARE_AS(uint16_t, expr); break;                                         \
-            case INV_U32: COMPARE_AS(uint32_t, expr); break;                                         \
-            case INV_U64: COMPARE_AS(uint64_t, expr); break;                                         \
-            default: return INV_E_UNSUPPORTED_TYPE;                                                  \
-            }                                                                                        \
-        }                                                                                            \
-        return INV_OK;                                                                               \
+#define COMPARE(name, expr)                                             \
+    static inv_status name##_run(const inv_call *c)                     \
+    {                                                                   \
+        if (c->gpu) return compare_on_device(c, INV_COMPARE_##name);    \
+        const inv_shape *shape[2] = {&c->in[0].shape, &c->in[1].shape}; \
+        inv_loop l;                                                     \
+        if (c->out[0].n == 0) return INV_OK;                            \
+        inv__loop_init(&l, &c->out[0].shape, 2, shape);                 \
+        for (int64_t r = 0; r < l.rows; r++) {                          \
+            int64_t at[INV_LOOP_OPS];                                   \
+            uint8_t *o = (uint8_t *)c->out[0].data + r * l.inner;       \
+            inv__loop_row(&l, r, at);                                   \
+            switch (c->in[0].dtype) {                                   \
+            case INV_F32: COMPARE_AS(float, expr); break;               \
+            case INV_F64: COMPARE_AS(double, expr); break;              \
+            case INV_I64: COMPARE_AS(int64_t, expr); break;             \
+            case INV_I32: COMPARE_AS(int32_t, expr); break;             \
+            case INV_BOOL:                                              \
+            case INV_U8: COMPARE_AS(uint8_t, expr); break;              \
+            case INV_I8: COMPARE_AS(int8_t, expr); break;               \
+            case INV_I16: COMPARE_AS(int16_t, expr); break;             \
+            case INV_U16: COMPARE_AS(uint16_t, expr); break;            \
+            case INV_U32: COMPARE_AS(uint32_t, expr); break;            \
+            case INV_U64: COMPARE_AS(uint64_t, expr); break;            \
+            default: return INV_E_UNSUPPORTED_TYPE;                     \
+            }                                                           \
+        }                                                               \
+        return INV_OK;                                                  \
     }
 COMPARE(equal, a == b)
 COMPARE(less, a < b)
@@ -87,34 +87,7 @@ static inv_status flag_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status not_cpu(const inv_call *c)
-{
-    for (int64_t i = 0; i < c->out[0].n; i++)
-        ((uint8_t *)c->out[0].data)[i] = inv_elem_int(c->in[0].data, c->in[0].dtype, (size_t)i) == 0;
-    return INV_OK;
-}
-
-static inv_status isnan_cpu(const inv_call *c)
-{
-    for (int64_t i = 0; i < c->out[0].n; i++) {
-        const double v = inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)i);
-        ((uint8_t *)c->out[0].data)[i] = v != v;
-    }
-    return INV_OK;
-}
-
-static inv_status isinf_cpu(const inv_call *c)
-{
-    const bool plus = inv_attr_int(c->node, "detect_positive", 1) != 0,
-               minus = inv_attr_int(c->node, "detect_negative", 1) != 0;
-    for (int64_t i = 0; i < c->out[0].n; i++) {
-        double v = inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)i);
-        ((uint8_t *)c->out[0].data)[i] = isinf(v) && (v > 0 ? plus : minus);
-    }
-    return INV_OK;
-}
-
-static inv_status flag_cuda(const inv_call *c, inv_flag f)
+static inv_status flag_on_device(const inv_call *c, inv_flag f)
 {
     if (c->out[0].n == 0) return INV_OK;
     if (!is_number(c->in[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
@@ -122,15 +95,38 @@ static inv_status flag_cuda(const inv_call *c, inv_flag f)
     return INV_OK;
 }
 
-static inv_status not_cuda(const inv_call *c) { return flag_cuda(c, INV_FLAG_NOT); }
-static inv_status isnan_cuda(const inv_call *c) { return flag_cuda(c, INV_FLAG_NAN); }
-static inv_status isinf_cuda(const inv_call *c)
+static inv_status not_run(const inv_call *c)
+{
+    if (c->gpu) return flag_on_device(c, INV_FLAG_NOT);
+    for (int64_t i = 0; i < c->out[0].n; i++)
+        ((uint8_t *)c->out[0].data)[i] = inv_elem_int(c->in[0].data, c->in[0].dtype, (size_t)i) == 0;
+    return INV_OK;
+}
+
+static inv_status isnan_run(const inv_call *c)
+{
+    if (c->gpu) return flag_on_device(c, INV_FLAG_NAN);
+    for (int64_t i = 0; i < c->out[0].n; i++) {
+        const double v = inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)i);
+        ((uint8_t *)c->out[0].data)[i] = v != v;
+    }
+    return INV_OK;
+}
+
+static inv_status isinf_run(const inv_call *c)
 {
     const bool plus = inv_attr_int(c->node, "detect_positive", 1) != 0,
                minus = inv_attr_int(c->node, "detect_negative", 1) != 0;
-    if (plus && minus) return flag_cuda(c, INV_FLAG_INF);
-    if (plus || minus) return flag_cuda(c, plus ? INV_FLAG_PLUS_INF : INV_FLAG_MINUS_INF);
-    INV_GPU(c->gpu, fill, c->out[0].n, 1, c->out[0].data, 0);
+    if (c->gpu && (plus || minus))
+        return flag_on_device(c, plus && minus ? INV_FLAG_INF : plus ? INV_FLAG_PLUS_INF : INV_FLAG_MINUS_INF);
+    if (c->gpu) {
+        INV_GPU(c->gpu, fill, c->out[0].n, 1, c->out[0].data, 0);
+        return INV_OK;
+    }
+    for (int64_t i = 0; i < c->out[0].n; i++) {
+        double v = inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)i);
+        ((uint8_t *)c->out[0].data)[i] = isinf(v) && (v > 0 ? plus : minus);
+    }
     return INV_OK;
 }
 
@@ -211,20 +207,7 @@ static inv_status cast_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status cast_cpu(const inv_call *c)
-{
-    const inv_tensor *x = &c->in[0], *y = &c->out[0];
-    if (y->n == 0) return INV_OK;
-    if (y->dtype == INV_BOOL) { /* NaN and every fraction are true */
-        for (int64_t i = 0; i < y->n; i++)
-            ((uint8_t *)y->data)[i] = inv_dtype_is_float(x->dtype) ? inv_elem_double(x->data, x->dtype, (size_t)i) != 0
-                                                                   : inv_elem_int(x->data, x->dtype, (size_t)i) != 0;
-        return INV_OK;
-    }
-    return inv_convert(y->data, y->dtype, x->data, x->dtype, (size_t)y->n) ? INV_OK : INV_E_UNSUPPORTED_TYPE;
-}
-
-static inv_status cast_cuda(const inv_call *c)
+static inv_status cast_on_device(const inv_call *c)
 {
     const inv_tensor *x = &c->in[0], *y = &c->out[0];
     const size_t nbytes = (size_t)y->n * inv_dtype_size(y->dtype);
@@ -236,6 +219,20 @@ static inv_status cast_cuda(const inv_call *c)
     if (!is_number(x->dtype) || !is_number(y->dtype)) return INV_E_UNSUPPORTED_TYPE;
     INV_GPU(c->gpu, cast, y->n, y->dtype, y->data, x->dtype, x->data);
     return INV_OK;
+}
+
+static inv_status cast_run(const inv_call *c)
+{
+    if (c->gpu) return cast_on_device(c);
+    const inv_tensor *x = &c->in[0], *y = &c->out[0];
+    if (y->n == 0) return INV_OK;
+    if (y->dtype == INV_BOOL) { /* NaN and every fraction are true */
+        for (int64_t i = 0; i < y->n; i++)
+            ((uint8_t *)y->data)[i] = inv_dtype_is_float(x->dtype) ? inv_elem_double(x->data, x->dtype, (size_t)i) != 0
+                                                                   : inv_elem_int(x->data, x->dtype, (size_t)i) != 0;
+        return INV_OK;
+    }
+    return inv_convert(y->data, y->dtype, x->data, x->dtype, (size_t)y->n) ? INV_OK : INV_E_UNSUPPORTED_TYPE;
 }
 
 static inv_status cast_grad(inv_grad *b)
@@ -386,8 +383,7 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
           "y = " op "(" type "[0,3] a, " type "[1,3] b)", "y = " op "(int64[2,1] a, int64[3] b)")                     \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "a b", .out = "y",                \
-        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD | (bits), .infer = compare_infer, .cpu = id##_cpu,               \
-        .cuda = id##_cuda,                                                                                            \
+        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD | (bits), .infer = compare_infer, .run = id##_run,               \
         .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 /* clang-format on */
 COMPARE_ROW(equal, "Equal", 7, INV_OP_COMMUTATIVE, "float", "a = b")
@@ -404,7 +400,7 @@ COMPARE_ROW(xor, "Xor", 7, INV_OP_COMMUTATIVE, "bool", "one of the two")
     CASES(id, "y = " op "(" type "[2,3] x)", "y = " op "(" type "[1] x)", "y = " op "(" type "[0] x)")                \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x", .out = "y",                  \
-        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .cpu = id##_cpu, .cuda = id##_cuda,        \
+        .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .run = id##_run,                           \
         .flops = inv__flops_out, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 /* clang-format on */
 FLAG_ROW(not, "Not", 1, "bool", "negation")
@@ -418,7 +414,7 @@ CASES(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[2,3] a, 
 /* clang-format off */
 static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
-    .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .cpu = where_run, .cuda = where_run,
+    .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .run = where_run,
     .flops = inv__flops_out,
     .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
 /* clang-format on */
@@ -436,8 +432,7 @@ static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .flags = INV_OP_ELEMENTWISE,
                                     .infer = cast_infer,
                                     .grad = cast_grad,
-                                    .cpu = cast_cpu,
-                                    .cuda = cast_cuda,
+                                    .run = cast_run,
                                     .flops = inv__flops_out,
                                     .cases = cast_cases,
                                     .doc = "x as another number type"};
@@ -447,7 +442,7 @@ CASES(bits, "y = BitCastTo<to = 12>(int32[2,3] x)", "y = BitCastTo<to = 2>(int8[
 /* clang-format off */
 static const inv_op_def bits_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BitCastTo", .since = 1, .in = "x", .out = "y",
-    .flags = INV_OP_NO_GRAD, .infer = bit_cast_infer, .cpu = bit_cast_run, .cuda = bit_cast_run,
+    .flags = INV_OP_NO_GRAD, .infer = bit_cast_infer, .run = bit_cast_run,
     .flops = inv__flops_none, .cases = bits_cases, .doc = "the bytes of x as another type of the same size"};
 
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \

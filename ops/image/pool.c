@@ -278,8 +278,8 @@ static inv_status pool_grad(inv_grad *b)
 /* clang-format off */
 static const inv_op_def max_pool_n = {
     .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y tap?",
-    .infer = pool_infer, .grad = pool_grad, .cpu = max_pool_run,
-    .work = inv__work_scalar, .cuda = max_pool_run, .flops = pool_flops,
+    .infer = pool_infer, .grad = pool_grad, .run = max_pool_run,
+    .work = inv__work_scalar, .flops = pool_flops,
     .cases = (const char *const[]){
         "y = MaxPoolN<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
         "y = MaxPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
@@ -293,7 +293,7 @@ static const inv_op_def max_pool_n = {
 
 static const inv_op_def max_pool_g = {
     .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "gy tap", .out = "gx",
-    .infer = pool_grad_infer, .cpu = max_pool_grad_run, .work = inv__work_scalar, .cuda = max_pool_grad_run,
+    .infer = pool_grad_infer, .run = max_pool_grad_run, .work = inv__work_scalar,
     .workspace = pool_workspace, .flops = inv__flops_out,
     .cases = (const char *const[]){
         "gx = MaxPoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy, "
@@ -304,7 +304,7 @@ static const inv_op_def max_pool_g = {
 
 static const inv_op_def pool_indices = {
     .size = sizeof pool_indices, .domain = INV_IR, .name = "PoolIndices", .since = 1, .in = "tap", .out = "index",
-    .flags = INV_OP_NO_GRAD, .infer = indices_infer, .cpu = indices_run, .cuda = indices_run, .flops = inv__flops_none,
+    .flags = INV_OP_NO_GRAD, .infer = indices_infer, .run = indices_run, .flops = inv__flops_none,
     .cases = (const char *const[]){
         "i = PoolIndices<kernel_shape = [2,2], strides = [2,1], shape = [2,3,4,6]>(uint8[2,3,2,5] var_tap)",
         "i = PoolIndices<kernel_shape = [2,3], strides = [2,1], pads = [1,0,0,2], shape = [1,2,5,6], "
@@ -320,8 +320,7 @@ static const inv_op_def average_pool_n = {
     .out = "y",
     .infer = pool_infer,
     .grad = pool_grad,
-    .cpu = average_pool_run, .work = inv__work_scalar,
-    .cuda = average_pool_run,
+    .run = average_pool_run, .work = inv__work_scalar,
     .workspace = pool_workspace,
     .flops = pool_flops,
     .cases =
@@ -339,7 +338,7 @@ static const inv_op_def average_pool_n = {
 
 static const inv_op_def average_pool_g = {
     .size = sizeof average_pool_g, .domain = INV_IR, .name = "AveragePoolGrad", .since = 1, .in = "gy", .out = "gx",
-    .infer = pool_grad_infer, .cpu = average_pool_grad_run, .work = inv__work_scalar, .cuda = average_pool_grad_run,
+    .infer = pool_grad_infer, .run = average_pool_grad_run, .work = inv__work_scalar,
     .workspace = pool_workspace, .flops = pool_flops,
     .cases = (const char *const[]){
         "gx = AveragePoolGrad<kernel_shape = [2,2], strides = [2,2], shape = [2,3,4,6]>(float[2,3,2,3] gy)",
@@ -349,8 +348,8 @@ static const inv_op_def average_pool_g = {
 
 static const inv_op_def sum_pool_n = {
     .size = sizeof sum_pool_n, .domain = INV_IR, .name = "SumPoolN", .since = 1, .in = "x", .out = "y",
-    .infer = pool_infer, .grad = pool_grad, .cpu = average_pool_run,
-    .work = inv__work_scalar, .cuda = average_pool_run, .flops = pool_flops,
+    .infer = pool_infer, .grad = pool_grad, .run = average_pool_run,
+    .work = inv__work_scalar, .flops = pool_flops,
     .cases = (const char *const[]){
         "y = SumPoolN<kernel_shape = [3,2], strides = [2,1], pads = [1,0,1,1], dilations = [1,2]>(float[1,2,6,5] x)",
         "y = SumPoolN<kernel_shape = [3], strides = [2], ceil_mode = 1>(float[1,2,6] x)", NULL},
@@ -358,8 +357,8 @@ static const inv_op_def sum_pool_n = {
 
 static const inv_op_def sum_pool_g = {
     .size = sizeof sum_pool_g, .domain = INV_IR, .name = "SumPoolGrad", .since = 1, .in = "gy", .out = "gx",
-    .infer = pool_grad_infer, .cpu = average_pool_grad_run,
-    .work = inv__work_scalar, .cuda = average_pool_grad_run, .flops = pool_flops,
+    .infer = pool_grad_infer, .run = average_pool_grad_run,
+    .work = inv__work_scalar, .flops = pool_flops,
     .cases = (const char *const[]){
         "gx = SumPoolGrad<kernel_shape = [3,3], strides = [1,2], pads = [1,1,1,1], shape = [1,2,4,5]>(float[1,2,4,3] "
         "gy)", NULL},

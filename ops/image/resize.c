@@ -454,8 +454,8 @@ static const char *const resize_cases[] = {
     "y = ResizeN<shape = [1,2,3,4], mode = \"linear\">(float[1,2,3,4] x)", NULL};
 static const inv_op_def resize_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ResizeN", .since = 1, .in = "x", .out = "y",
-    .infer = resize_infer, .grad = resize_grad, .cpu = resize_run,
-    .work = inv__work_scalar, .cuda = resize_run, .workspace = resize_workspace,
+    .infer = resize_infer, .grad = resize_grad, .run = resize_run,
+    .work = inv__work_scalar, .workspace = resize_workspace,
     .flops = resize_flops, .cases = resize_cases,
     .doc = "x at other resolutions of its axes: nearest or linear (separable), coordinates as in ONNX Resize"};
 
@@ -465,8 +465,8 @@ static const char *const resize_grad_cases[] = {
     "gx = ResizeGrad<shape = [2,6,0]>(float[2,3,0] gy)", NULL};
 static const inv_op_def resize_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ResizeGrad", .since = 1, .in = "gy", .out = "gx",
-    .infer = resize_infer, .cpu = resize_run,
-    .work = inv__work_scalar, .cuda = resize_run, .workspace = resize_workspace,
+    .infer = resize_infer, .run = resize_run,
+    .work = inv__work_scalar, .workspace = resize_workspace,
     .flops = resize_flops, .cases = resize_grad_cases,
     .doc = "gradient of ResizeN to its input, whose shape is an attribute"};
 

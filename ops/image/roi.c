@@ -179,8 +179,8 @@ static const char *const roi_cases[] = {
     "y = RoiAlignN(float[1,1,2,2] x, float[0,4] r, int64[0]{})", NULL};
 static const inv_op_def roi_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RoiAlignN", .since = 1, .in = "x rois batch", .out = "y",
-    .infer = roi_infer, .grad = roi_grad, .cpu = roi_run,
-    .work = inv__work_scalar, .cuda = roi_run, .flops = inv__flops_out,
+    .infer = roi_infer, .grad = roi_grad, .run = roi_run,
+    .work = inv__work_scalar, .flops = inv__flops_out,
     .cases = roi_cases, .doc = "regions of images over bins, sampled between pixels, averaged or (max) the largest"};
 
 static const char *const back_cases[] = {
@@ -190,8 +190,8 @@ static const char *const back_cases[] = {
     "d = RoiAlignGrad<shape = [1,1,3,3], half_pixel = 0>(float[1,1,1,1] gy, r, int64[1]{0})", NULL};
 static const inv_op_def back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RoiAlignGrad", .since = 1, .in = "gy rois batch",
-    .out = "d", .infer = roi_infer, .cpu = back_run,
-    .work = inv__work_scalar, .cuda = back_run, .workspace = back_workspace,
+    .out = "d", .infer = roi_infer, .run = back_run,
+    .work = inv__work_scalar, .workspace = back_workspace,
     .flops = inv__flops_out, .cases = back_cases, .doc = "gradient of the averages of RoiAlignN to the images"};
 
 static const char *const onnx_cases[] = {

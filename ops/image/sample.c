@@ -355,8 +355,8 @@ static inv_status deform_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = "y",                  \
-        .infer = sample_infer, .grad = gradient, .cpu = kernel,                                                       \
-        .work = inv__work_scalar, .cuda = kernel, .workspace = scratch,                                               \
+        .infer = sample_infer, .grad = gradient, .run = kernel,                                                       \
+        .work = inv__work_scalar, .workspace = scratch,                                                               \
         .flops = sample_flops, .cases = id##_cases, .doc = text};
 ROW(sample, "SampleN", "x points", sample_grad, sample_run, NULL,
     "the image at points between its pixels: mode nearest, linear, cubic; padding zeros, border, reflection; points "

@@ -203,8 +203,8 @@ static const char *const det_cases[] = {
     "y = DetN(float[1,20,20] x)", "y = DetN(float[0,3,3] x)", NULL};
 static const inv_op_def det_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "DetN", .since = 1, .in = "x", .out = "y",
-    .infer = det_infer, .grad = det_grad, .cpu = det_run,
-    .work = inv__work_scalar, .cuda = det_run, .workspace = det_workspace,
+    .infer = det_infer, .grad = det_grad, .run = det_run,
+    .work = inv__work_scalar, .workspace = det_workspace,
     .flops = det_flops, .cases = det_cases,
     .doc = "determinants of the last two axes, by LU with partial pivoting in float64"};
 
@@ -212,8 +212,8 @@ static const char *const det_grad_cases[] = {"gx = DetGrad(float[2,3] gy, float[
                                              "gx = DetGrad(float[1] gy, float[1,1,1] x)", NULL};
 static const inv_op_def det_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "DetGrad", .since = 1, .in = "gy x", .out = "gx",
-    .infer = det_infer, .cpu = det_grad_run,
-    .work = inv__work_scalar, .cuda = det_grad_run, .workspace = det_workspace, .flops = det_flops,
+    .infer = det_infer, .run = det_grad_run,
+    .work = inv__work_scalar, .workspace = det_workspace, .flops = det_flops,
     .cases = det_grad_cases,
     .doc = "gy times the cofactors of x: det(x) inv(x)^T, and its limit where x is singular; nothing divides by zero"};
 

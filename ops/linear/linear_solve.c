@@ -141,11 +141,16 @@ static void store(inv_tensor *out, int64_t at, double v)
     else ((double *)out->data)[at] = v;
 }
 
-static inv_status solve_cpu(const inv_call *c)
+static inv_status solve_run(const inv_call *c)
 {
     solve s;
     if (solve_of(c->node, &c->in[0].shape, &c->in[1].shape, &s)) return INV_E_SHAPE;
     if (s.rows == 0 || s.k == 0) return INV_OK;
+    if (c->gpu) {
+        const inv_solve d = device_solve(&s);
+        INV_GPU(c->gpu, linear_solve, &d, c->in[0].dtype, c->in[0].data, c->in[1].data, c->out[0].data, c->ws);
+        return INV_OK;
+    }
     double *a = c->ws, *rhs = a + s.matrix, *tau = rhs + s.rhs, *work = tau + s.tau;
     lapack_int *pivot = (lapack_int *)(void *)(work + s.work);
     load_matrix(&c->in[1], &s, a);
@@ -158,16 +163,6 @@ static inv_status solve_cpu(const inv_call *c)
             for (int64_t j = 0; j < s.k; j++)
                 store(&c->out[0], (r0 + r) * s.k + j, solved ? rhs[r * s.n + j] : (double)NAN);
     }
-    return INV_OK;
-}
-
-static inv_status solve_cuda(const inv_call *c)
-{
-    solve s;
-    if (solve_of(c->node, &c->in[0].shape, &c->in[1].shape, &s)) return INV_E_SHAPE;
-    if (s.rows == 0 || s.k == 0) return INV_OK;
-    inv_solve d = device_solve(&s);
-    INV_GPU(c->gpu, linear_solve, &d, c->in[0].dtype, c->in[0].data, c->in[1].data, c->out[0].data, c->ws);
     return INV_OK;
 }
 
@@ -253,8 +248,7 @@ const inv_op_def inv__op_linear_solve = {
     .out = "x",
     .infer = solve_infer,
     .grad = solve_grad,
-    .cpu = solve_cpu, .work = inv__work_scalar,
-    .cuda = solve_cuda,
+    .run = solve_run, .work = inv__work_scalar,
     .workspace = solve_workspace,
     .flops = solve_flops,
     .cases = (const char *const[]){"x = LinearSolve(float[6,4] y, float[4,4] W)",
@@ -408,9 +402,8 @@ const inv_op_def inv__op_filter_inverse = {
     .out = "P",
     .infer = filter_infer,
     .grad = filter_grad,
-    .cpu = filter_run,
+    .run = filter_run,
     .work = inv__work_scalar,
-    .cuda = filter_run,
     .workspace = filter_workspace,
     .flops = filter_flops,
     .cases = (const char *const[]){"p = FilterInverse(float[4,4] w)", "p = FilterInverse(float[6,2,2] w)",

@@ -104,26 +104,6 @@ static void batch_strides(const inv_call *c, const product *p, int64_t stride[3]
     }
 }
 
-static inv_status matmult_cpu(const inv_call *c)
-{
-    product p;
-    if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
-    int64_t stride[3][INV_MAX_RANK] = {{0}};
-    batch_strides(c, &p, stride);
-    bool outer = p.batch >= 2 * inv__threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5;
-#pragma omp parallel for schedule(static) if (outer)
-    for (int64_t i = 0; i < p.batch; i++) {
-        int64_t offset[INV_LOOP_OPS] = {0}, left = i;
-        for (int d = p.lead[2].rank - 1; d >= 0; d--) {
-            int64_t at = left % p.lead[2].dim[d];
-            left /= p.lead[2].dim[d];
-            for (int o = 0; o < 3; o++) offset[o] += at * stride[o][d];
-        }
-        one_product(c, &p, offset);
-    }
-    return INV_OK;
-}
-
 /* The longest axis becomes the last: one call does all its products. */
 static void longest_inside(inv_loop *l)
 {
@@ -145,7 +125,7 @@ static void longest_inside(inv_loop *l)
     for (int i = 0; i < last; i++) l->rows *= l->dim[i];
 }
 
-static inv_status matmult_cuda(const inv_call *c)
+static inv_status matmult_on_device(const inv_call *c)
 {
     product p;
     inv_loop l;
@@ -175,6 +155,26 @@ static inv_status matmult_cuda(const inv_call *c)
                       .b = (const char *)c->in[1].data + (size_t)at[1] * size,
                       .c = (char *)c->out[0].data + (size_t)at[2] * size};
         INV_TRY(c->gpu->gemm(c->gpu, &g, c->ws, c->ws_nbytes));
+    }
+    return INV_OK;
+}
+static inv_status matmult_run(const inv_call *c)
+{
+    if (c->gpu) return matmult_on_device(c);
+    product p;
+    if (product_of(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
+    int64_t stride[3][INV_MAX_RANK] = {{0}};
+    batch_strides(c, &p, stride);
+    bool outer = p.batch >= 2 * inv__threads() && (double)p.batch * (double)p.m * (double)p.n * (double)p.k > 1e5;
+#pragma omp parallel for schedule(static) if (outer)
+    for (int64_t i = 0; i < p.batch; i++) {
+        int64_t offset[INV_LOOP_OPS] = {0}, left = i;
+        for (int d = p.lead[2].rank - 1; d >= 0; d--) {
+            int64_t at = left % p.lead[2].dim[d];
+            left /= p.lead[2].dim[d];
+            for (int o = 0; o < 3; o++) offset[o] += at * stride[o][d];
+        }
+        one_product(c, &p, offset);
     }
     return INV_OK;
 }
@@ -280,7 +280,7 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def matmult = {
     .size = sizeof matmult, .domain = INV_IR, .name = "MatMulT", .since = 1, .in = "a b", .out = "y",
-    .infer = matmult_infer, .grad = matmult_grad, .cpu = matmult_cpu, .cuda = matmult_cuda,
+    .infer = matmult_infer, .grad = matmult_grad, .run = matmult_run,
     .workspace = matmult_workspace, .flops = matmult_flops,
     .work = inv__work_matrix,
     .cases = (const char *const[]){

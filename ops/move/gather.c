@@ -44,8 +44,24 @@ static inv_status permute_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status permute_cpu(const inv_call *c)
+/* The indices go to the device in scratch memory. */
+static inv_status permute_on_device(const inv_call *c)
 {
+    size_t count;
+    const int64_t *index = inv_attr_ints(c->node, "indices", &count);
+    const inv_shape *s = &c->out[0].shape;
+    if (c->out[0].n == 0) return INV_OK;
+    if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
+    if (c->ws == NULL || c->ws_nbytes < count * sizeof *index) return INV_E_INTERNAL;
+    const inv_gather g = gather_of(s, call_axis(c, s->rank), (int64_t)count, INV_I64);
+    INV_GPU(c->gpu, integers, g.k, c->ws, index);
+    INV_GPU(c->gpu, gather, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->ws);
+    return INV_OK;
+}
+
+static inv_status permute_run(const inv_call *c)
+{
+    if (c->gpu) return permute_on_device(c);
     const inv_shape *s = &c->out[0].shape;
     const int axis = call_axis(c, s->rank);
     const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis];
@@ -73,21 +89,6 @@ static size_t permute_workspace(const inv_graph *g, const inv_node *n)
     size_t count;
     (void)inv_attr_ints(n, "indices", &count);
     return g->gpu ? count * sizeof(int64_t) : 0;
-}
-
-/* The indices go to the device in scratch memory. */
-static inv_status permute_cuda(const inv_call *c)
-{
-    size_t count;
-    const int64_t *index = inv_attr_ints(c->node, "indices", &count);
-    const inv_shape *s = &c->out[0].shape;
-    if (c->out[0].n == 0) return INV_OK;
-    if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
-    if (c->ws == NULL || c->ws_nbytes < count * sizeof *index) return INV_E_INTERNAL;
-    const inv_gather g = gather_of(s, call_axis(c, s->rank), (int64_t)count, INV_I64);
-    INV_GPU(c->gpu, integers, g.k, c->ws, index);
-    INV_GPU(c->gpu, gather, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->ws);
-    return INV_OK;
 }
 
 static inv_status permute_grad(inv_grad *b)
@@ -139,15 +140,21 @@ static inv_status gather_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status gather_cpu(const inv_call *c)
+static inv_status gather_run(const inv_call *c)
 {
     const inv_shape *s = &c->in[0].shape;
     const int axis = call_axis(c, s->rank);
     const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n;
-    const size_t block = (size_t)inv__prod(s, axis + 1, s->rank) * inv_dtype_size(c->out[0].dtype);
+    const size_t size = inv_dtype_size(c->out[0].dtype), block = (size_t)inv__prod(s, axis + 1, s->rank) * size;
     char *out = c->out[0].data;
     const char *in = c->in[0].data;
     if (c->out[0].n == 0) return INV_OK;
+    if (c->gpu) {
+        if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
+        const inv_gather g = gather_of(s, axis, k, c->in[1].dtype);
+        INV_GPU(c->gpu, gather, c->node, &g, size, out, in, c->in[1].data);
+        return INV_OK;
+    }
     for (int64_t i = 0; i < k; i++) {
         int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
         if (at < -d || at >= d) return INV_E_NUMERIC;
@@ -155,16 +162,6 @@ static inv_status gather_cpu(const inv_call *c)
         for (int64_t r = 0; r < rows; r++)
             memcpy(out + (size_t)(r * k + i) * block, in + (size_t)(r * d + at) * block, block);
     }
-    return INV_OK;
-}
-
-static inv_status gather_cuda(const inv_call *c)
-{
-    const inv_shape *s = &c->in[0].shape;
-    if (c->out[0].n == 0) return INV_OK;
-    if (!movable(c->out[0].dtype)) return INV_E_UNSUPPORTED_TYPE;
-    const inv_gather g = gather_of(s, call_axis(c, s->rank), c->in[1].n, c->in[1].dtype);
-    INV_GPU(c->gpu, gather, c->node, &g, inv_dtype_size(c->out[0].dtype), c->out[0].data, c->in[0].data, c->in[1].data);
     return INV_OK;
 }
 
@@ -195,6 +192,26 @@ static inv_status gather_back_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
+static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
+{
+    const inv_shape s = inv__attr_shape(n, "shape");
+    const int64_t axis = inv_attr_int(n, "axis", 0);
+    const inv_gather f = gather_of(&s, (int)(axis < 0 ? axis + s.rank : axis), inv_shape_nelem(inv__in_shape(g, n, 1)),
+                                   inv__in_dtype(g, n, 1));
+    return g->gpu ? inv__gather_grad_workspace(&f) : 0;
+}
+
+static inv_status gather_back_on_device(const inv_call *c)
+{
+    const inv_tensor *out = &c->out[0];
+    INV_GPU(c->gpu, fill, out->n, inv_dtype_size(out->dtype), out->data, 0);
+    if (out->n == 0 || c->in[0].n == 0) return INV_OK;
+    const inv_gather g = gather_of(&out->shape, call_axis(c, out->shape.rank), c->in[1].n, c->in[1].dtype);
+    if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(&g)) return INV_E_INTERNAL;
+    INV_GPU(c->gpu, gather_grad, &g, out->dtype, out->data, c->in[0].data, c->in[1].data, c->ws);
+    return INV_OK;
+}
+
 /* Rows of one index are added in order: the same sums whatever the threads, which share the columns. */
 #define ADD_AS(T)                                                                 \
     do {                                                                          \
@@ -202,8 +219,9 @@ static inv_status gather_back_infer(inv_graph *g, inv_node *n)
         const T *from = (const T *)c->in[0].data + ((r * k + i) * block + first); \
         for (int64_t j = 0; j < count; j++) to[j] += from[j];                     \
     } while (0)
-static inv_status gather_back_cpu(const inv_call *c)
+static inv_status gather_back_run(const inv_call *c)
 {
+    if (c->gpu) return gather_back_on_device(c);
     const inv_shape *s = &c->out[0].shape;
     const int axis = call_axis(c, s->rank);
     const int64_t rows = inv__prod(s, 0, axis), d = s->dim[axis], k = c->in[1].n,
@@ -225,26 +243,6 @@ static inv_status gather_back_cpu(const inv_call *c)
             else ADD_AS(float);
         }
     }
-    return INV_OK;
-}
-
-static size_t gather_back_workspace(const inv_graph *g, const inv_node *n)
-{
-    const inv_shape s = inv__attr_shape(n, "shape");
-    const int64_t axis = inv_attr_int(n, "axis", 0);
-    const inv_gather f = gather_of(&s, (int)(axis < 0 ? axis + s.rank : axis), inv_shape_nelem(inv__in_shape(g, n, 1)),
-                                   inv__in_dtype(g, n, 1));
-    return g->gpu ? inv__gather_grad_workspace(&f) : 0;
-}
-
-static inv_status gather_back_cuda(const inv_call *c)
-{
-    const inv_tensor *out = &c->out[0];
-    INV_GPU(c->gpu, fill, out->n, inv_dtype_size(out->dtype), out->data, 0);
-    if (out->n == 0 || c->in[0].n == 0) return INV_OK;
-    const inv_gather g = gather_of(&out->shape, call_axis(c, out->shape.rank), c->in[1].n, c->in[1].dtype);
-    if (c->ws == NULL || c->ws_nbytes < inv__gather_grad_workspace(&g)) return INV_E_INTERNAL;
-    INV_GPU(c->gpu, gather_grad, &g, out->dtype, out->data, c->in[0].data, c->in[1].data, c->ws);
     return INV_OK;
 }
 
@@ -341,7 +339,7 @@ static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,
 /* clang-format off */
 static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
-    .infer = permute_infer, .grad = permute_grad, .cpu = permute_cpu, .work = inv__work_move, .cuda = permute_cuda,
+    .infer = permute_infer, .grad = permute_grad, .run = permute_run, .work = inv__work_move,
     .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
 static const char *const gather_cases[] = {
@@ -352,7 +350,7 @@ static const char *const gather_cases[] = {
     INTS("i", "1, 1, 0") "y = ai.invonnx.ir.Gather<axis = 1>(bool[3,2,2] x, i)", NULL};
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
-    .infer = gather_infer, .grad = gather_grad, .cpu = gather_cpu, .work = inv__work_move, .cuda = gather_cuda,
+    .infer = gather_infer, .grad = gather_grad, .run = gather_run, .work = inv__work_move,
     .flops = inv__flops_none, .cases = gather_cases,
     .doc = "parts of data along axis by index; negative indices count from the end"};
 static const char *const gather_back_cases[] = {
@@ -363,8 +361,8 @@ static const char *const gather_back_cases[] = {
     "d = GatherGrad<axis = 1, shape = [2,300]>(float[2,700] gy, int64[700] i)", NULL};
 static const inv_op_def gather_back_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherGrad", .since = 1, .in = "gy indices", .out = "d",
-    .infer = gather_back_infer, .grad = gather_back_grad, .cpu = gather_back_cpu,
-    .work = inv__work_move, .cuda = gather_back_cuda,
+    .infer = gather_back_infer, .grad = gather_back_grad, .run = gather_back_run,
+    .work = inv__work_move,
     .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
     .doc = "gy added up at the indices, 0 elsewhere"};
 static const char *const onnx_gather_cases[] = {INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",

@@ -368,8 +368,8 @@ CASES(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)",
 /* clang-format off */
 static const inv_op_def transpose_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Transpose", .since = 1, .in = "x", .out = "y",
-    .infer = transpose_infer, .grad = transpose_grad, .cpu = transpose_run,
-    .work = inv__work_move, .cuda = transpose_run,
+    .infer = transpose_infer, .grad = transpose_grad, .run = transpose_run,
+    .work = inv__work_move,
     .flops = inv__flops_none, .cases = transpose_cases, .doc = "axes of x in the order perm"};
 /* clang-format on */
 
@@ -379,8 +379,8 @@ CASES(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = Broadcas
 /* clang-format off */
 static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
-    .infer = broadcast_infer, .grad = broadcast_grad, .cpu = broadcast_run,
-    .work = inv__work_move, .cuda = broadcast_run,
+    .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run,
+    .work = inv__work_move,
     .flops = inv__flops_none, .cases = broadcast_cases,
     .doc = "x repeated along axes where its extent is 1 or missing"};
 /* clang-format on */

@@ -438,8 +438,8 @@ static const char *const scatter_cases[] = {
     "y = ScatterNDN<axis = 0>(float[3] x,int64[0]{},float[0] u)", NULL};
 static const inv_op_def scatter_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ScatterNDN", .since = 1, .in = "data indices updates?",
-    .out = "y", .inplace = 1, .infer = places_infer, .grad = scatter_grad, .cpu = scatter_run,
-    .work = inv__work_move, .cuda = scatter_run,
+    .out = "y", .inplace = 1, .infer = places_infer, .grad = scatter_grad, .run = scatter_run,
+    .work = inv__work_move,
     .workspace = places_workspace, .flops = inv__flops_none, .cases = scatter_cases,
     .doc = "data with the parts that indices name replaced by updates (absent: zeros; the last one counts) or joined "
            "with them: reduction add, mul, max, min. With axis: an index along it for each element of updates"};
@@ -449,7 +449,7 @@ static const char *const scatter_grad_cases[] = {"gu = ScatterNDGrad(float[4,3] 
                                                  NULL};
 static const inv_op_def scatter_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ScatterNDGrad", .since = 1, .in = "gy indices", .out = "gu",
-    .infer = places_infer, .cpu = gather_run, .work = inv__work_move, .cuda = gather_run, .workspace = places_workspace,
+    .infer = places_infer, .run = gather_run, .work = inv__work_move, .workspace = places_workspace,
     .flops = inv__flops_none, .cases = scatter_grad_cases,
     .doc = "gradient of ScatterNDN to its updates: the parts of gy, 0 for those that a later one replaced"};
 
@@ -464,8 +464,8 @@ static const char *const gather_cases[] = {
     "y = GatherNDN<axis = 0>(float[1] x,int64[1]{-1})", "y = GatherNDN<axis = 0>(float[3] x,int64[0]{})", NULL};
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherNDN", .since = 1, .in = "data indices", .out = "y",
-    .infer = places_infer, .grad = gather_grad, .cpu = gather_run,
-    .work = inv__work_move, .cuda = gather_run, .workspace = places_workspace,
+    .infer = places_infer, .grad = gather_grad, .run = gather_run,
+    .work = inv__work_move, .workspace = places_workspace,
     .flops = inv__flops_none, .cases = gather_cases,
     .doc = "the parts of data that tuples of indices name; with axis: an element for each index along it"};
 
@@ -475,7 +475,7 @@ static const char *const gather_grad_cases[] = {
     "d = GatherNDGrad<shape = [2,3], axis = 1>(float[2,2] gy,int64[2,2]{1,1,0,2})", NULL};
 static const inv_op_def gather_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "GatherNDGrad", .since = 1, .in = "gy indices", .out = "d",
-    .infer = places_infer, .grad = gather_back_grad, .cpu = scatter_run, .work = inv__work_move, .cuda = scatter_run,
+    .infer = places_infer, .grad = gather_back_grad, .run = scatter_run, .work = inv__work_move,
     .workspace = places_workspace,
     .flops = inv__flops_in, .cases = gather_grad_cases, .doc = "gy added up at the indices, 0 elsewhere"};
 

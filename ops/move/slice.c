@@ -516,7 +516,7 @@ static inv_status onnx_split_lower(inv_graph *g, const inv_node *n, inv_id *out)
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = outs, .flags = bits,  \
-        .infer = how, .grad = gradient, .cpu = kernel, .cuda = kernel, .flops = inv__flops_none, .part = shown,       \
+        .infer = how, .grad = gradient, .run = kernel, .flops = inv__flops_none, .part = shown,                       \
         .work = inv__work_move, .cases = id##_cases, .doc = text};
 #define LOWERED(id, op, opset, ins, outs, bits, text, ...)                                                            \
     CASES(id, __VA_ARGS__)                                                                                            \

@@ -346,8 +346,8 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def batch_stats_op = {
     .size = sizeof batch_stats_op, .domain = INV_IR, .name = "BatchStats", .since = 1, .in = "x", .out = "mean var",
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .cpu = stats_run,
-    .work = inv__work_sum, .cuda = stats_run,
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .run = stats_run,
+    .work = inv__work_sum,
     .workspace = stats_workspace, .flops = stats_flops,
     .cases = (const char *const[]){
         "mean, var = BatchStats(float[4,3,2,5] x)", "mean, var = BatchStats(float[6,20] x)",
@@ -357,8 +357,8 @@ static const inv_op_def batch_stats_op = {
 
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
-    .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
-    .work = inv__work_apply, .cuda = apply_run,
+    .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
+    .work = inv__work_apply,
     .workspace = affine_workspace, .flops = apply_flops,
     .cases = (const char *const[]){
         "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
@@ -373,8 +373,8 @@ static const inv_op_def apply_op = {
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1, .in = "x gy scale mean var",
-    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_run,
-    .work = inv__work_sum, .cuda = grad_run,
+    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .run = grad_run,
+    .work = inv__work_sum,
     .workspace = grad_workspace, .flops = grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
@@ -389,9 +389,8 @@ static const inv_op_def grad_op = {
 
 static const inv_op_def inverse_op = {
     .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
-    .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .cpu = inverse_run,
+    .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .run = inverse_run,
     .work = inv__work_apply,
-    .cuda = inverse_run,
     .workspace = affine_workspace, .flops = apply_flops,
     .cases = (const char *const[]){
         "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
@@ -402,7 +401,7 @@ static const inv_op_def inverse_op = {
 
 static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
-    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .cpu = mix_run, .cuda = mix_run, .flops = apply_flops,
+    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .run = mix_run, .flops = apply_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
                                    "m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};

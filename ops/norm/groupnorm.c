@@ -189,8 +189,8 @@ static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "GroupNormApply", .since = 1, .in = "x scale bias", .out = "y",
-    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
-    .work = inv__work_apply, .cuda = apply_run,
+    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
+    .work = inv__work_apply,
     .flops = apply_flops,
     .cases = (const char *const[]){
         "y = GroupNormApply<groups = 2, epsilon = 0.001>(float[2,4,3] x, float[4] scale, float[4] bias)",
@@ -203,8 +203,8 @@ static const inv_op_def apply_op = {
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "GroupNormGrad", .since = 1, .in = "x gy scale",
-    .out = "dx dscale dbias", .inplace = 3, .infer = grad_infer, .cpu = grad_run,
-    .work = inv__work_sum, .cuda = grad_run,
+    .out = "dx dscale dbias", .inplace = 3, .infer = grad_infer, .run = grad_run,
+    .work = inv__work_sum,
     .workspace = grad_workspace, .flops = grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = GroupNormGrad<groups = 2, epsilon = 0.001>(float[2,4,3] x, float[2,4,3] gy, "

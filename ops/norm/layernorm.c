@@ -337,8 +337,8 @@ static inv_status rms_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "LayerNormApply", .since = 1, .in = "x scale bias?", .out = "y",
-    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
-    .work = inv__work_apply, .cuda = apply_run,
+    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
+    .work = inv__work_apply,
     .workspace = apply_workspace, .flops = apply_flops,
     .cases = (const char *const[]){
         "y = LayerNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale, float[5] bias)",
@@ -350,8 +350,8 @@ static const inv_op_def apply_op = {
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "LayerNormGrad", .since = 1, .in = "x gy scale",
-    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .cpu = grad_run,
-    .work = inv__work_sum, .cuda = grad_run,
+    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .run = grad_run,
+    .work = inv__work_sum,
     .workspace = grad_workspace, .flops = grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = LayerNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, "
@@ -376,8 +376,8 @@ static const inv_op_def layer_norm_17 = {
 
 static const inv_op_def rms_apply_op = {
     .size = sizeof rms_apply_op, .domain = INV_IR, .name = "RmsNormApply", .since = 1, .in = "x scale", .out = "y",
-    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .cpu = apply_run,
-    .work = inv__work_apply, .cuda = apply_run,
+    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
+    .work = inv__work_apply,
     .flops = apply_flops,
     .cases = (const char *const[]){
         "y = RmsNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale)",
@@ -389,7 +389,7 @@ static const inv_op_def rms_apply_op = {
 
 static const inv_op_def rms_grad_op = {
     .size = sizeof rms_grad_op, .domain = INV_IR, .name = "RmsNormGrad", .since = 1, .in = "x gy scale",
-    .out = "dx dscale", .inplace = 3, .infer = grad_infer, .cpu = grad_run, .work = inv__work_sum, .cuda = grad_run,
+    .out = "dx dscale", .inplace = 3, .infer = grad_infer, .run = grad_run, .work = inv__work_sum,
     .workspace = grad_workspace, .flops = grad_flops,
     .cases = (const char *const[]){
         "dx, dscale = RmsNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, float[5] scale)",

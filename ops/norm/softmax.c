@@ -93,8 +93,8 @@ static inv_status softmax_12_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 const inv_op_def inv__op_softmax = {
     .size = sizeof inv__op_softmax, .domain = "", .name = "Softmax", .since = 13, .in = "input", .out = "output",
-    .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .cpu = softmax_run,
-    .work = inv__work_math, .cuda = softmax_run,
+    .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .run = softmax_run,
+    .work = inv__work_math,
     .flops = softmax_flops,
     .cases = (const char *const[]){"y = Softmax(float[3,5] x)", "y = Softmax<axis = 1>(float[2,4,3] x)",
                                    "y = Softmax(float[5,40] x)", "y = Softmax(float[1,1100] x)", NULL},
@@ -102,9 +102,8 @@ const inv_op_def inv__op_softmax = {
 
 const inv_op_def inv__op_log_softmax = {
     .size = sizeof inv__op_log_softmax, .domain = "", .name = "LogSoftmax", .since = 13, .in = "input",
-    .out = "output", .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .cpu = softmax_run,
+    .out = "output", .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .run = softmax_run,
     .work = inv__work_math,
-    .cuda = softmax_run,
     .flops = softmax_flops,
     .cases = (const char *const[]){"y = LogSoftmax(float[3,5] x)", "y = LogSoftmax<axis = 1>(float[2,4,3] x)",
                                    "y = LogSoftmax<axis = 0>(float[70,3] x)", NULL},
@@ -124,16 +123,16 @@ const inv_op_def inv__op_log_softmax_12 = {
 
 const inv_op_def inv__op_softmax_grad = {
     .size = sizeof inv__op_softmax_grad, .domain = INV_IR, .name = "SoftmaxGrad", .since = 1, .in = "gy y",
-    .out = "gx", .inplace = 3, .infer = softmax_infer, .cpu = softmax_grad_run,
-    .work = inv__work_sum, .cuda = softmax_grad_run,
+    .out = "gx", .inplace = 3, .infer = softmax_infer, .run = softmax_grad_run,
+    .work = inv__work_sum,
     .flops = softmax_flops,
     .cases = (const char *const[]){"gx = SoftmaxGrad<axis = 1>(float[2,4,3] gy, float[2,4,3] y)", NULL},
     .doc = "y (gy - sum gy y)"};
 
 const inv_op_def inv__op_log_softmax_grad = {
     .size = sizeof inv__op_log_softmax_grad, .domain = INV_IR, .name = "LogSoftmaxGrad", .since = 1, .in = "gy y",
-    .out = "gx", .inplace = 3, .infer = softmax_infer, .cpu = softmax_grad_run,
-    .work = inv__work_sum, .cuda = softmax_grad_run,
+    .out = "gx", .inplace = 3, .infer = softmax_infer, .run = softmax_grad_run,
+    .work = inv__work_sum,
     .flops = softmax_flops,
     .cases = (const char *const[]){"gx = LogSoftmaxGrad<axis = 1>(float[2,4,3] gy, float[2,4,3] y)", NULL},
     .doc = "gy - exp(y) sum gy"};

@@ -193,8 +193,8 @@ static inv_status onnx_product_lower(inv_graph *g, const inv_node *n, inv_id *ou
 #define CANONICAL(id, op, ins, place, how, gradient, kernel, scratch, text)                                           \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = "y",                  \
-        .inplace = place, .infer = how, .grad = gradient, .cpu = kernel,                                              \
-        .work = inv__work_scalar, .cuda = kernel, .workspace = scratch,                                               \
+        .inplace = place, .infer = how, .grad = gradient, .run = kernel,                                              \
+        .work = inv__work_scalar, .workspace = scratch,                                                               \
         .flops = inv__flops_in, .cases = id##_cases, .doc = text};
 /* clang-format on */
 CASES(sum, LINES("CumSumAxis"), "y = CumSumAxis<axis = 0>(float[300,2] x)",

@@ -431,11 +431,10 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
                                         .since = 1,                                                                 \
                                         .in = "x",                                                                  \
                                         .out = "y",                                                                 \
-                                        .flags = INV_OP_CUDA_REAL,                                                  \
+                                        .flags = INV_OP_DEVICE_REAL,                                                \
                                         .infer = axes_infer,                                                        \
                                         .grad = gradient,                                                           \
-                                        .cpu = id##_run, .work = inv__work_sum,                                     \
-                                        .cuda = id##_run,                                                           \
+                                        .run = id##_run, .work = inv__work_sum,                                     \
                                         .workspace = axes_workspace,                                                \
                                         .flops = inv__flops_in,                                                     \
                                         .cases = id##_cases,                                                        \
@@ -458,11 +457,10 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .since = 1,
                                       .in = "x",
                                       .out = "y",
-                                      .flags = INV_OP_CUDA_REAL,
+                                      .flags = INV_OP_DEVICE_REAL,
                                       .infer = sum_to_infer,
                                       .grad = sum_to_grad,
-                                      .cpu = sum_to_run, .work = inv__work_sum,
-                                      .cuda = sum_to_run,
+                                      .run = sum_to_run, .work = inv__work_sum,
                                       .workspace = sum_to_workspace,
                                       .flops = inv__flops_in,
                                       .cases = sum_to_cases,

@@ -196,8 +196,8 @@ static const char *const topk_cases[] = {
     "v, i = TopKN<axis = 1, k = 2>(float[0,3] x)", NULL};
 static const inv_op_def topk_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "TopKN", .since = 1, .in = "x", .out = "values indices",
-    .infer = topk_infer, .grad = topk_grad, .cpu = topk_run,
-    .work = inv__work_scalar, .cuda = topk_run, .workspace = topk_workspace,
+    .infer = topk_infer, .grad = topk_grad, .run = topk_run,
+    .work = inv__work_scalar, .workspace = topk_workspace,
     .flops = inv__flops_in, .cases = topk_cases,
     .doc = "the k largest (smallest) along axis, sorted, and their indices; of equal ones the first (last)"};
 

@@ -227,8 +227,8 @@ static inv_status attention_grad(inv_grad *b)
 /* clang-format off */
 const inv_op_def inv__op_attention_core = {
     .size = sizeof inv__op_attention_core, .domain = INV_IR, .name = "AttentionCore", .since = 1, .in = "q k v mask?",
-    .out = "o stats", .infer = attention_infer, .grad = attention_grad, .cpu = attention_run,
-    .work = inv__work_matrix, .cuda = attention_run,
+    .out = "o stats", .infer = attention_infer, .grad = attention_grad, .run = attention_run,
+    .work = inv__work_matrix,
     .workspace = attention_workspace, .flops = attention_flops,
     .cases = (const char *const[]){
         "o, stats = AttentionCore<scale = 0.5>(float[2,3,4,5] q, float[2,3,6,5] k, float[2,3,6,2] v)",
@@ -249,7 +249,7 @@ const inv_op_def inv__op_attention_core = {
 const inv_op_def inv__op_attention_grad = {
     .size = sizeof inv__op_attention_grad, .domain = INV_IR, .name = "AttentionGrad", .since = 1,
     .in = "gy q k v o stats mask?", .out = "dq dk dv dscores", .infer = attention_grad_infer,
-    .cpu = attention_grad_run, .work = inv__work_matrix, .cuda = attention_grad_run, .workspace = attention_workspace,
+    .run = attention_grad_run, .work = inv__work_matrix, .workspace = attention_workspace,
     .flops = attention_flops,
     .cases = (const char *const[]){
         "dq, dk, dv, ds = AttentionGrad<scale = 0.5, softcap = 2.0, band = [-3, 1]>(float[2,4,5,3] gy, "

@@ -446,8 +446,8 @@ const inv_op_def inv__op_recurrent = {
     .size = sizeof inv__op_recurrent, .domain = INV_IR, .name = "Recurrent", .since = 1,
     .in = "xw R h0 c0? P? rb? lens?", .out = "hs cs? gates?", .inplace = 1 << XW, .inplace_out = GATES,
     .infer = recurrent_infer, .grad = recurrent_grad,
-    .cpu = recurrent_run,
-    .work = inv__work_matrix, .cuda = recurrent_run, .workspace = recurrent_workspace, .flops = recurrent_flops,
+    .run = recurrent_run,
+    .work = inv__work_matrix, .workspace = recurrent_workspace, .flops = recurrent_flops,
     .cases = (const char *const[]){
         "hs, cs = Recurrent<cell = \"LSTM\">(float[3,2,20] xw, float[20,5] r, float[2,5] h, float[2,5] c)",
         "hs, cs = Recurrent<cell = \"LSTM\", reverse = 1, clip = 1.1, coupled = 1, g = \"ScaledTanh\", g_alpha = 1.2, "
@@ -470,7 +470,7 @@ const inv_op_def inv__op_recurrent = {
 const inv_op_def inv__op_recurrent_grad = {
     .size = sizeof inv__op_recurrent_grad, .domain = INV_IR, .name = "RecurrentGrad", .since = 1,
     .in = "gates R h0 c0? P? rb? lens? hs? cs? gh? gc?", .out = "dxw dR? dh0? dc0? dP? drb?", .inplace = 1 << XW,
-    .infer = recurrent_grad_infer, .cpu = recurrent_grad_run, .work = inv__work_matrix, .cuda = recurrent_grad_run,
+    .infer = recurrent_grad_infer, .run = recurrent_grad_run, .work = inv__work_matrix,
     .workspace = recurrent_workspace, .flops = recurrent_flops,
     .cases = (const char *const[]){
         "dxw, dr, dh, dc, dp = RecurrentGrad<cell = \"LSTM\">(float[3,2,12] gates, float[12,3] r, float[2,3] h, "

@@ -189,14 +189,14 @@ CASES(categorical, "y = Categorical<count = 5, key = 7>(float[3,6] x)",
 /* clang-format off */
 static const inv_op_def draw_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RandomDraw", .since = 1, .in = "", .out = "y",
-    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = draw_infer, .cpu = draw_run,
-    .work = inv__work_math, .cuda = draw_run,
+    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = draw_infer, .run = draw_run,
+    .work = inv__work_math,
     .flops = inv__flops_out, .cases = draw_cases,
     .doc = "uniform in [a, b), or normal of mean a and deviation b; a function of seed, step, key, position (Philox)"};
 static const inv_op_def categorical_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Categorical", .since = 1, .in = "x", .out = "y",
-    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = categorical_infer, .cpu = categorical_run, .work = inv__work_math,
-    .cuda = categorical_run, .flops = inv__flops_in, .cases = categorical_cases,
+    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = categorical_infer, .run = categorical_run, .work = inv__work_math,
+    .flops = inv__flops_in, .cases = categorical_cases,
     .doc = "`count` classes per row, drawn with probabilities softmax(row); int64"};
 
 #define LOWERED(id, op, opset, ins, text, ...)                                                                        \

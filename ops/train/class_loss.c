@@ -281,9 +281,9 @@ static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * in
 /* clang-format off */
 static const inv_op_def mean_op = {
     .size = sizeof mean_op, .domain = INV_IR, .name = "CrossEntropyMean", .since = 1, .in = "logits target weight?",
-    .out = "loss total?", .flags = INV_OP_NO_CLONE, .infer = mean_infer, .grad = loss_grad, .cpu = mean_run,
+    .out = "loss total?", .flags = INV_OP_NO_CLONE, .infer = mean_infer, .grad = loss_grad, .run = mean_run,
     .work = inv__work_math,
-    .cuda = mean_run, .workspace = part_workspace, .flops = heavy_flops,
+    .workspace = part_workspace, .flops = heavy_flops,
     .cases = (const char *const[]){
         "l = CrossEntropyMean<axis = 1>(float[4,5] x, float[4,5] t)",
         "l = CrossEntropyMean<axis = 1>(float[2,5,3] x, float[2,5,3] t)",
@@ -303,9 +303,9 @@ static const inv_op_def mean_op = {
 
 static const inv_op_def mean_grad_op = {
     .size = sizeof mean_grad_op, .domain = INV_IR, .name = "CrossEntropyGrad", .since = 1,
-    .in = "logits target g weight? total?", .out = "gx", .inplace = 1, .infer = mean_grad_infer, .cpu = mean_grad_run,
+    .in = "logits target g weight? total?", .out = "gx", .inplace = 1, .infer = mean_grad_infer, .run = mean_grad_run,
     .work = inv__work_math,
-    .cuda = mean_grad_run, .flops = heavy_flops,
+    .flops = heavy_flops,
     .cases = (const char *const[]){
         "gx = CrossEntropyGrad<axis = 1>(float[4,5] x, float[4,5] t, double[] g)",
         "gx = CrossEntropyGrad<axis = 1>(float[2,520] x, float[2,520] t, double[] g)",
@@ -315,8 +315,8 @@ static const inv_op_def mean_grad_op = {
 
 static const inv_op_def rows_op = {
     .size = sizeof rows_op, .domain = INV_IR, .name = "CrossEntropyRows", .since = 1, .in = "logits labels weight?",
-    .out = "loss", .infer = rows_infer, .grad = loss_grad, .cpu = rows_run,
-    .work = inv__work_math, .cuda = rows_run, .flops = heavy_flops,
+    .out = "loss", .infer = rows_infer, .grad = loss_grad, .run = rows_run,
+    .work = inv__work_math, .flops = heavy_flops,
     .cases = (const char *const[]){
         "l = CrossEntropyRows<axis = 1>(float[4,5] x, int64[4] var_label)",
         "l = CrossEntropyRows<axis = 1, ignore_index = 1>(float[2,5,3] x, int64[2,3] var_label, float[5] var_w)",
@@ -327,18 +327,18 @@ static const inv_op_def rows_op = {
 
 static const inv_op_def rows_grad_op = {
     .size = sizeof rows_grad_op, .domain = INV_IR, .name = "CrossEntropyRowsGrad", .since = 1,
-    .in = "logits labels gy weight?", .out = "gx", .inplace = 1, .infer = rows_grad_infer, .cpu = rows_grad_run,
+    .in = "logits labels gy weight?", .out = "gx", .inplace = 1, .infer = rows_grad_infer, .run = rows_grad_run,
     .work = inv__work_math,
-    .cuda = rows_grad_run, .flops = heavy_flops,
+    .flops = heavy_flops,
     .cases = (const char *const[]){
         "gx = CrossEntropyRowsGrad<axis = 1>(float[2,5,3] x, int64[2,3] var_label, float[2,3] gy)", NULL},
     .doc = "gradient of CrossEntropyRows to its logits"};
 
 static const inv_op_def correct_count = {
     .size = sizeof correct_count, .domain = INV_IR, .name = "CorrectCount", .since = 1, .in = "logits labels",
-    .out = "count", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = correct_infer, .cpu = correct_run,
+    .out = "count", .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = correct_infer, .run = correct_run,
     .work = inv__work_sum,
-    .cuda = correct_run, .workspace = part_workspace,
+    .workspace = part_workspace,
     .cases = (const char *const[]){
         "c = CorrectCount<axis = 1>(float[200,3] x, int64[200] var_label)",
         "c = CorrectCount<axis = 1>(float[2,5,3] x, int64[2,3] var_label)",

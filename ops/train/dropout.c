@@ -44,7 +44,7 @@ static inv_status feed_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status feed_cpu(const inv_call *c)
+static inv_status feed_run(const inv_call *c)
 {
     if (c->step == NULL || c->step->feed == NULL) return INV_E_INTERNAL;
     const inv_feed *f = &c->step->feed[inv_attr_int(c->node, "slot", 0)];
@@ -203,22 +203,21 @@ static inv_status dropout_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def feed = {
     .size = sizeof feed, .domain = INV_IR, .name = "Feed", .since = 1, .in = "", .out = "x",
-    .flags = INV_OP_SOURCE | INV_OP_NO_GRAD, .infer = feed_infer, .cpu = feed_cpu, .flops = inv__flops_none,
+    .flags = INV_OP_SOURCE | INV_OP_HOST_ONLY | INV_OP_NO_GRAD, .infer = feed_infer, .run = feed_run,
+    .flops = inv__flops_none,
     .doc = "the caller's array number `slot`, its rows picked and converted to `dtype` and `shape`"};
 
 static const inv_op_def dropout_mask = {
     .size = sizeof dropout_mask, .domain = INV_IR, .name = "DropoutMask", .since = 1, .in = "x", .out = "y",
-    .flags = INV_OP_RANDOM, .inplace = 1, .infer = drop_infer, .grad = drop_grad, .cpu = drop_run,
+    .flags = INV_OP_RANDOM, .inplace = 1, .infer = drop_infer, .grad = drop_grad, .run = drop_run,
     .work = inv__work_math,
-    .cuda = drop_run,
     .cases = (const char *const[]){"y = DropoutMask<ratio = 0.25, key = 7>(float[3,10] x)",
                                   "y = DropoutMask<ratio = 0.5, key = 8>(float[0,3] x)", NULL},
     .doc = "x mask / (1 - ratio); the mask is a function of seed, step, key, global sample and element (Philox)"};
 
 static const inv_op_def dropout_keep = {
     .size = sizeof dropout_keep, .domain = INV_IR, .name = "DropoutKeep", .since = 1, .in = "x", .out = "mask",
-    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = drop_infer, .cpu = keep_run,
-    .cuda = keep_run,
+    .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = drop_infer, .run = keep_run,
     .cases = (const char *const[]){"k = DropoutKeep<ratio = 0.25, key = 7>(float[3,10] x)", NULL},
     .doc = "the mask of DropoutMask with the same attributes, as bool"};
 

@@ -242,8 +242,8 @@ static inv_status count_run(const inv_call *c)
 /* clang-format off */
 static const inv_op_def guard_sum = {
     .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .cpu = sum_run,
-    .work = inv__work_sum, .cuda = sum_run,
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .run = sum_run,
+    .work = inv__work_sum,
     .workspace = guard_workspace, .flops = guard_flops,
     .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
                                    "v = Log(float[3,1300] x)\nfp = GuardSum<key = 5>(v)",
@@ -254,7 +254,7 @@ static const inv_op_def guard_sum = {
 
 static const inv_op_def guard_pick = {
     .size = sizeof guard_pick, .domain = INV_IR, .name = "GuardPick", .since = 1, .in = "v", .out = "sample one?",
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = pick_infer, .cpu = pick_run, .cuda = pick_run,
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = pick_infer, .run = pick_run,
     .flops = inv__flops_none, .work = inv__work_stream,
     .cases = (const char *const[]){"s = GuardPick<every = 3>(float[5000] v)", "s, one = GuardPick(float[3,5] v)", NULL},
     .doc = "a sample of a tensor's elements, in order, and as many ones: to compare what is computed from them; in "
@@ -262,9 +262,9 @@ static const inv_op_def guard_pick = {
 
 static const inv_op_def guard_check = {
     .size = sizeof guard_check, .domain = INV_IR, .name = "GuardCheck", .since = 1, .in = "v fp", .out = "",
-    .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .cpu = check_run,
+    .flags = INV_OP_STEP | INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = check_infer, .run = check_run,
     .work = inv__work_sum,
-    .cuda = check_run, .workspace = guard_workspace,
+    .workspace = guard_workspace,
     .flops = guard_flops,
     .doc = "relative L2 error of a reconstructed tensor, estimated from its fingerprint, into step->drift[slot]"};
 
@@ -277,8 +277,7 @@ static const inv_op_def count_nonfinite = {
     .out = "n",
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD,
     .infer = count_infer,
-    .cpu = count_run, .work = inv__work_sum,
-    .cuda = count_run,
+    .run = count_run, .work = inv__work_sum,
     .workspace = count_workspace,
     .flops = inv__flops_none,
     .cases =

@@ -249,8 +249,8 @@ static double heavy_flops(const inv_graph *g, const inv_node *n) { return 4 * in
 /* clang-format off */
 static const inv_op_def mse_mean = {
     .size = sizeof mse_mean, .domain = INV_IR, .name = "MseMean", .since = 1, .in = "output target", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
-    .work = inv__work_sum, .cuda = pair_run,
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
+    .work = inv__work_sum,
     .workspace = part_workspace,
     .cases = (const char *const[]){"l = MseMean(float[4,5] o, float[4,5] t)",
                                   "l = MseMean(float[10,60] o, float[10,60] t)",
@@ -259,42 +259,42 @@ static const inv_op_def mse_mean = {
 
 static const inv_op_def mse_grad = {
     .size = sizeof mse_grad, .domain = INV_IR, .name = "MseGrad", .since = 1, .in = "output target g", .out = "go",
-    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run,
+    .inplace = 3, .infer = pair_grad_infer, .run = pair_grad_run,
     .cases = (const char *const[]){"go = MseGrad(float[4,5] o, float[4,5] t, double[] g)", NULL},
     .doc = "2 (output - target) g / elements"};
 
 static const inv_op_def bce_mean = {
     .size = sizeof bce_mean, .domain = INV_IR, .name = "BceMean", .since = 1, .in = "logits target", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
-    .work = inv__work_sum, .cuda = pair_run,
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
+    .work = inv__work_sum,
     .workspace = part_workspace, .flops = heavy_flops,
     .cases = (const char *const[]){"l = BceMean(float[4,5] x, float[4,5] t)", NULL},
     .doc = "mean over all elements of max(x,0) - x t + ln(1 + exp(-|x|)), nats"};
 
 static const inv_op_def bce_grad = {
     .size = sizeof bce_grad, .domain = INV_IR, .name = "BceGrad", .since = 1, .in = "logits target g", .out = "gx",
-    .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run, .flops = heavy_flops,
+    .inplace = 3, .infer = pair_grad_infer, .run = pair_grad_run, .flops = heavy_flops,
     .cases = (const char *const[]){"gx = BceGrad(float[4,5] x, float[4,5] t, double[] g)", NULL},
     .doc = "(sigmoid(logits) - target) g / elements"};
 
 static const inv_op_def huber_mean = {
     .size = sizeof huber_mean, .domain = INV_IR, .name = "HuberMean", .since = 1, .in = "output target", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .cpu = pair_run,
-    .work = inv__work_sum, .cuda = pair_run,
+    .flags = INV_OP_NO_CLONE, .infer = pair_infer, .grad = pair_grad, .run = pair_run,
+    .work = inv__work_sum,
     .workspace = part_workspace,
     .cases = (const char *const[]){"l = HuberMean<delta = 0.4>(float[4,5] o, float[4,5] t)", NULL},
     .doc = "mean over all elements of d^2/2, and delta (|d| - delta/2) beyond delta, d = output - target (Huber 1964)"};
 
 static const inv_op_def huber_grad = {
     .size = sizeof huber_grad, .domain = INV_IR, .name = "HuberGrad", .since = 1, .in = "output target g",
-    .out = "go", .inplace = 3, .infer = pair_grad_infer, .cpu = pair_grad_run, .cuda = pair_grad_run,
+    .out = "go", .inplace = 3, .infer = pair_grad_infer, .run = pair_grad_run,
     .cases = (const char *const[]){"go = HuberGrad<delta = 0.4>(float[4,5] o, float[4,5] t, double[] g)", NULL},
     .doc = "output - target, within -delta and delta, times g / elements"};
 
 static const inv_op_def nll_mean = {
     .size = sizeof nll_mean, .domain = INV_IR, .name = "NllMean", .since = 1, .in = "logdet? z*", .out = "loss",
-    .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .cpu = nll_run,
-    .work = inv__work_sum, .cuda = nll_run,
+    .flags = INV_OP_NO_CLONE, .infer = nll_infer, .grad = nll_grad, .run = nll_run,
+    .work = inv__work_sum,
     .workspace = part_workspace,
     .cases = (const char *const[]){
         "l = NllMean(float[4] logdet, float[4,5] z, float[4,2,3] w)",
@@ -303,13 +303,13 @@ static const inv_op_def nll_mean = {
 
 static const inv_op_def nll_grad_z = {
     .size = sizeof nll_grad_z, .domain = INV_IR, .name = "NllGradZ", .since = 1, .in = "z g", .out = "gz",
-    .inplace = 1, .infer = nll_z_infer, .cpu = nll_z_run, .cuda = nll_z_run,
+    .inplace = 1, .infer = nll_z_infer, .run = nll_z_run,
     .cases = (const char *const[]){"gz = NllGradZ<batch = 4>(float[4,5] z, double[] g)", NULL},
     .doc = "z g / batch"};
 
 static const inv_op_def nll_grad_logdet = {
     .size = sizeof nll_grad_logdet, .domain = INV_IR, .name = "NllGradLogdet", .since = 1, .in = "g", .out = "gl",
-    .infer = nll_logdet_infer, .cpu = nll_logdet_run, .cuda = nll_logdet_run,
+    .infer = nll_logdet_infer, .run = nll_logdet_run,
     .cases = (const char *const[]){"gl = NllGradLogdet<batch = 4, shape = [4], dtype = 1>(double[] g)", NULL},
     .doc = "-g / batch in every element"};
 /* clang-format on */

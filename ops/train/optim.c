@@ -132,26 +132,26 @@ static double adam_flops(const inv_graph *g, const inv_node *n) { return 12 * in
 /* clang-format off */
 const inv_op_def inv__op_sgd = {
     .size = sizeof inv__op_sgd, .domain = INV_IR, .name = "SgdUpdate", .since = 1, .in = "w g bad?", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .cpu = sgd_run, .cuda = sgd_run,
+    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = update_infer, .run = sgd_run,
     .flops = sgd_flops,
     .doc = "w -= lr (g + weight_decay w); nothing if bad > 0, as with the other two"};
 
 const inv_op_def inv__op_momentum = {
     .size = sizeof inv__op_momentum, .domain = INV_IR, .name = "MomentumUpdate", .since = 1,
     .in = "w g v bad?", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .cpu = momentum_run,
-    .cuda = momentum_run, .flops = sgd_flops,
+    .flags = INV_OP_NO_GRAD, .writes = 5, .infer = update_infer, .run = momentum_run,
+    .flops = sgd_flops,
     .doc = "v = momentum v + g + weight_decay w; w -= lr v (as PyTorch, dampening 0)"};
 
 const inv_op_def inv__op_adam = {
     .size = sizeof inv__op_adam, .domain = INV_IR, .name = "AdamUpdate", .since = 1,
     .in = "w g m v bad?", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .cpu = adam_run, .cuda = adam_run,
+    .flags = INV_OP_NO_GRAD, .writes = 13, .infer = update_infer, .run = adam_run,
     .flops = adam_flops,
     .doc = "Adam (Kingma, Ba 2015); decoupled = 1: AdamW (Loshchilov, Hutter 2019)"};
 
 const inv_op_def inv__op_assign = {
     .size = sizeof inv__op_assign, .domain = INV_IR, .name = "Assign", .since = 1, .in = "parameter value", .out = "",
-    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = assign_infer, .cpu = assign_run, .cuda = assign_run,
+    .flags = INV_OP_NO_GRAD, .writes = 1, .infer = assign_infer, .run = assign_run,
     .flops = inv__flops_none, .doc = "parameter = value"};
 /* clang-format on */

@@ -142,7 +142,7 @@ static bool run_node(inv_matcher *m, const inv_node *n)
         size_t ws = n->op->workspace ? n->op->workspace(m->g, n) : 0;
         inv_call call = {.node = n, .in = t, .out = out, .nin = n->nin, .nout = n->nout, .ws_nbytes = ws};
         call.ws = ws ? room(m, ws) : NULL;
-        if ((ws && !call.ws) || !n->op->cpu || n->op->cpu(&call) != INV_OK) return false;
+        if ((ws && !call.ws) || !n->op->run || n->op->run(&call) != INV_OK) return false;
     }
     for (uint32_t k = 0; k < n->nout; k++)
         if (n->out[k] != INV_NONE && !m->known[n->out[k]].tried) note_known(m, n->out[k], out[k].data);

@@ -96,7 +96,7 @@ static const inv_op_def toy_ops[] = {
      .in = "A B",
      .out = "C",
      .infer = toy_infer,
-     .cpu = toy_add_cpu,
+     .run = toy_add_cpu,
      .workspace = toy_workspace},
     {.size = sizeof(inv_op_def),
      .domain = "",
@@ -153,7 +153,7 @@ static const inv_op_def toy_ops[] = {
      .out = "y",
      .flags = INV_OP_RANDOM,
      .infer = toy_infer,
-     .cpu = toy_add_cpu},
+     .run = toy_add_cpu},
 };
 
 static inline inv_status toy_registry(inv_context *ctx)

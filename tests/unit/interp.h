@@ -128,11 +128,11 @@ static inline inv_status interp_run(interp *it)
             memcpy(out[0].data, in[0].data, (size_t)in[0].n * inv_dtype_size(in[0].dtype));
             continue;
         }
-        if (n->op->cpu == NULL) continue;
+        if (n->op->run == NULL) continue;
         inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .step = &it->step};
         c.ws_nbytes = n->op->workspace ? n->op->workspace(it->g, n) : 0;
         c.ws = c.ws_nbytes ? aligned_alloc(64, (c.ws_nbytes + 63) / 64 * 64) : NULL;
-        s = n->op->cpu(&c);
+        s = n->op->run(&c);
         free(c.ws);
     }
     return s;

@@ -142,7 +142,7 @@ static inline inv_status ops_call(ops_env *e, inv_id node)
                   .ws = scratch,
                   .ws_nbytes = ws,
                   .step = &e->step};
-    inv_status s = n->op->cpu(&c);
+    inv_status s = n->op->run(&c);
     free(scratch);
     return s;
 }

@@ -81,7 +81,7 @@ static inv_status call_here(interp *it, inv_call *c, bool emulated)
     if (c->ws) memset(c->ws, 0xff, c->ws_nbytes);
     c->gpu = emulated ? &gpu : NULL;
     c->step = emulated ? NULL : &it->step;
-    inv_status s = (emulated ? op->cuda : op->cpu)(c);
+    inv_status s = op->run(c);
     free(c->ws);
     if (inv_emu_failed()) fail_msg("%s: the threads of a kernel do not meet at its barriers", op->name);
     return s;
@@ -175,13 +175,14 @@ static void compare_node(interp *it, const inv_node *n, bool forward, const char
         else memset(result[i].data, 0xff, nbytes_of(&result[i]));
         free(before[i]);
     }
-    const bool runs = op->cuda && !(op->flags & INV_OP_CUDA_REAL && n->nin && !inv_dtype_is_float(in[0].dtype));
+    const bool runs =
+        inv_op_on_device(op) && !(op->flags & INV_OP_DEVICE_REAL && n->nin && !inv_dtype_is_float(in[0].dtype));
     if (runs) {
         if (device) call_there(it, &c);
         else assert_int_equal(call_here(it, &c, true), INV_OK);
         if (!device && forward && !writes) each_alone(it, &c, true, text);
         compared++;
-    } else if (!op->cuda) {
+    } else if (!inv_op_on_device(op)) {
         note_missing(op);
     }
     for (uint32_t i = 0; i < nresult; i++) {

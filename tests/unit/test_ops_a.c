@@ -63,7 +63,7 @@ static void check_inplace(interp *it, const char *text)
 {
     for (size_t i = 0; i < it->g->order.n; i++) {
         const inv_node *n = inv_nod(it->g, it->g->order.at[i]);
-        for (uint32_t k = 0; k < n->nin && n->op->cpu != NULL; k++) {
+        for (uint32_t k = 0; k < n->nin && n->op->run != NULL; k++) {
             if (!(n->op->inplace >> k & 1)) continue;
             const uint32_t to = n->op->inplace_out;
             if (to >= n->nout || n->out[to] == INV_NONE) continue;
@@ -79,7 +79,7 @@ static void check_inplace(interp *it, const char *text)
             inv_call c = {.node = n, .in = in, .out = out, .nin = n->nin, .nout = n->nout, .step = &it->step};
             c.ws_nbytes = n->op->workspace ? n->op->workspace(it->g, n) : 0;
             c.ws = c.ws_nbytes ? aligned_alloc(64, (c.ws_nbytes + 63) / 64 * 64) : NULL;
-            CHECK_OK(n->op->cpu(&c), text);
+            CHECK_OK(n->op->run(&c), text);
             free(c.ws);
             if (memcmp(copy, want.data, nbytes) != 0)
                 fail_msg("%s: %s differs in place of input %u", text, n->op_type, k);

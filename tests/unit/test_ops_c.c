@@ -302,11 +302,11 @@ static void want_of_kernels_shows(void **state)
     inv_support have;
     (void)state;
     inv_op_def row = *inv_registry_op(ctx->registry, "", "Relu", 0);
-    row.cuda = NULL;
+    row.flags |= INV_OP_HOST_ONLY;
     row.grad = NULL;
     assert_int_equal(inv_support_of(ctx, &row, &have), INV_OK);
     assert_true(have.cpu && !have.cuda && have.gradient == INV_GRAD_MISSING);
-    row.cpu = NULL;
+    row.run = NULL;
     row.flags |= INV_OP_NO_GRAD;
     assert_int_equal(inv_support_of(ctx, &row, &have), INV_OK);
     assert_true(!have.cpu && have.gradient == INV_GRAD_NONE);
