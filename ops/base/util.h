@@ -49,11 +49,14 @@ static inline inv_status inv__need(const inv_graph *g, const inv_node *n, uint32
     return INV_OK;
 }
 
-/* Input i is float32 or float64 (what kernels over REAL take). */
+/* What kernels over REAL take. */
+static inline bool inv__is_real(inv_dtype t) { return t == INV_F32 || t == INV_F64; }
+
+/* Input i is of such a type. */
 static inline inv_status inv__need_real(const inv_graph *g, const inv_node *n, uint32_t i)
 {
     inv_dtype t = inv__in_dtype(g, n, i);
-    if (t == INV_F32 || t == INV_F64) return INV_OK;
+    if (inv__is_real(t)) return INV_OK;
     return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "input %u is %s; it must be float or double", i,
                          inv_dtype_name(t));
 }
@@ -264,6 +267,22 @@ static inline void inv__loop_init(inv_loop *l, const inv_shape *out, int nop, co
 }
 
 /* --- single elements --- */
+/* Where element i lies. */
+static inline void *inv__elem_at(const inv_tensor *t, int64_t i)
+{
+    return (char *)t->data + i * (int64_t)inv_dtype_size(t->dtype);
+}
+
+/* Elements of float or double. */
+static inline double inv__real_at(const inv_tensor *t, int64_t i)
+{
+    return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+}
+static inline void inv__put_real(void *data, inv_dtype t, int64_t i, double v)
+{
+    INV_REAL_AS(t, T, ((T *)data)[i] = (T)v);
+}
+
 static inline void inv__put_int(void *data, inv_dtype t, int64_t i, int64_t v)
 {
     switch (t) {

@@ -123,7 +123,7 @@ static inv_tensor images_from(const inv_tensor *x, int64_t first, int64_t count)
 {
     inv_tensor t = *x;
     const int64_t each = x->n / x->shape.dim[0];
-    t.data = (char *)x->data + (size_t)(first * each) * inv_dtype_size(x->dtype);
+    t.data = inv__elem_at(x, first * each);
     t.shape.dim[0] = count;
     t.n = count * each;
     return t;
@@ -223,14 +223,14 @@ static inv_status run_kernel(const inv_call *k)
     if (is_last(k->node)) return conv_last_run(k, &c, kind);
     const void *a = k->in[0].data, *b = k->in[1].data, *bias = k->nin > 2 ? k->in[2].data : NULL;
     void *out = k->out[0].data;
-    bool f32 = k->in[0].dtype == INV_F32, few = inv__winograd_serves(&c, k->in[0].dtype);
-    if (kind == 'y' && f32) (few ? inv__winograd : inv__conv_f32)(&c, a, b, bias, out, k->ws, k->ws_nbytes);
-    else if (kind == 'y') inv__conv_f64(&c, a, b, bias, out, k->ws, k->ws_nbytes);
-    else if (kind == 'x' && f32)
-        (few ? inv__winograd_grad_x : inv__conv_grad_x_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
-    else if (kind == 'x') inv__conv_grad_x_f64(&c, a, b, out, k->ws, k->ws_nbytes);
-    else if (f32) (few ? inv__winograd_grad_w : inv__conv_grad_w_f32)(&c, a, b, out, k->ws, k->ws_nbytes);
-    else inv__conv_grad_w_f64(&c, a, b, out, k->ws, k->ws_nbytes);
+    const inv_dtype t = k->in[0].dtype;
+    const bool few = inv__winograd_serves(&c, t);
+    if (kind == 'y' && few) inv__winograd(&c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'y') INV_REAL(t, inv__conv, &c, a, b, bias, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x' && few) inv__winograd_grad_x(&c, a, b, out, k->ws, k->ws_nbytes);
+    else if (kind == 'x') INV_REAL(t, inv__conv_grad_x, &c, a, b, out, k->ws, k->ws_nbytes);
+    else if (few) inv__winograd_grad_w(&c, a, b, out, k->ws, k->ws_nbytes);
+    else INV_REAL(t, inv__conv_grad_w, &c, a, b, out, k->ws, k->ws_nbytes);
     return INV_OK;
 }
 

@@ -204,48 +204,37 @@ static void depthwise(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c,
     inv_start(gpu, sum_parts<T>, inv_blocks(filter), INV_THREADS, filter, parts, (const double *)ws, out);
 }
 
-#define BOTH(call32, call64)                                                                                          \
-    do {                                                                                                              \
-        if (t == INV_F64) call64;                                                                                     \
-        else call32;                                                                                                  \
-    } while (0)
-
 extern "C" void INV_GPU_NAME(conv_im2col)(const inv_gpu *gpu, const inv_columns *c, inv_dtype t, const void *x,
                                           void *col)
 {
     int64_t blocks = inv_blocks(c->images * c->channels * c->np);
-    BOTH(inv_start(gpu, im2col<float>, blocks, INV_THREADS, *c, (const float *)x, (float *)col),
-         inv_start(gpu, im2col<double>, blocks, INV_THREADS, *c, (const double *)x, (double *)col));
+    INV_REAL_AS(t, T, inv_start(gpu, im2col<T>, blocks, INV_THREADS, *c, (const T *)x, (T *)col));
 }
 
 extern "C" void INV_GPU_NAME(conv_col2im)(const inv_gpu *gpu, const inv_columns *c, inv_dtype t, const void *col,
                                           bool add, void *gx)
 {
     int64_t blocks = inv_blocks(c->images * c->channels * c->n);
-    BOTH(inv_start(gpu, col2im<float>, blocks, INV_THREADS, *c, (const float *)col, add, (float *)gx),
-         inv_start(gpu, col2im<double>, blocks, INV_THREADS, *c, (const double *)col, add, (double *)gx));
+    INV_REAL_AS(t, T, inv_start(gpu, col2im<T>, blocks, INV_THREADS, *c, (const T *)col, add, (T *)gx));
 }
 
 extern "C" void INV_GPU_NAME(conv_turn)(const inv_gpu *gpu, const inv_columns *c, inv_dtype t, int64_t channels,
                                         const void *gy, void *out)
 {
     int64_t blocks = inv_blocks(c->images * channels * c->np);
-    BOTH(inv_start(gpu, turn<float>, blocks, INV_THREADS, *c, channels, (const float *)gy, (float *)out),
-         inv_start(gpu, turn<double>, blocks, INV_THREADS, *c, channels, (const double *)gy, (double *)out));
+    INV_REAL_AS(t, T, inv_start(gpu, turn<T>, blocks, INV_THREADS, *c, channels, (const T *)gy, (T *)out));
 }
 
 extern "C" void INV_GPU_NAME(conv_bias)(const inv_gpu *gpu, const inv_conv *c, inv_dtype t, const void *bias, void *y)
 {
     int64_t channels = c->group * c->mg, outvol = c->w.outvol, n = c->batch * channels * outvol;
     int64_t blocks = inv_blocks(n);
-    BOTH(inv_start(gpu, add_bias<float>, blocks, INV_THREADS, n, channels, outvol, (const float *)bias, (float *)y),
-         inv_start(gpu, add_bias<double>, blocks, INV_THREADS, n, channels, outvol, (const double *)bias, (double *)y));
+    INV_REAL_AS(t, T, inv_start(gpu, add_bias<T>, blocks, INV_THREADS, n, channels, outvol, (const T *)bias, (T *)y));
 }
 
 extern "C" void INV_GPU_NAME(conv_depthwise)(const inv_gpu *gpu, inv_conv_part part, const inv_conv *c, inv_dtype t,
                                              const void *first, const void *second, void *out, int64_t parts,
                                              double *ws)
 {
-    BOTH(depthwise(gpu, part, c, (const float *)first, (const float *)second, (float *)out, parts, ws),
-         depthwise(gpu, part, c, (const double *)first, (const double *)second, (double *)out, parts, ws));
+    INV_REAL_AS(t, T, depthwise(gpu, part, c, (const T *)first, (const T *)second, (T *)out, parts, ws));
 }

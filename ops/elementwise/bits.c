@@ -164,7 +164,7 @@ static inv_status select_run(const inv_call *c)
         INV_GPU(c->gpu, select_bits, t, w, &f, out, gy, mask);
         return INV_OK;
     }
-    PIECES(3, (t == INV_F64 ? select_piece_f64 : select_piece_f32)(out, gy, mask + first, &f, w, at, n);)
+    PIECES(3, INV_REAL(t, select_piece, out, gy, mask + first, &f, w, at, n);)
     return INV_OK;
 }
 

@@ -61,5 +61,5 @@ static void choose(const inv_gpu *gpu, const inv_bits_walk *w, const inv_bits_fa
 extern "C" void INV_GPU_NAME(select_bits)(const inv_gpu *gpu, inv_dtype t, const inv_bits_walk *w,
                                           const inv_bits_factors *f, void *y, const void *gy, const uint8_t *mask)
 {
-    (t == INV_F64 ? choose<double> : choose<float>)(gpu, w, f, y, gy, mask);
+    INV_REAL_AS(t, T, choose<T>(gpu, w, f, y, gy, mask));
 }

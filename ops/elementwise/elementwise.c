@@ -61,7 +61,7 @@ static inv_status run(const inv_call *c, const ew_attrs *spec, inv_ew id, ew_loo
     const inv_tensor *x = &c->in[0];
     const void *second = c->nin > 1 ? c->in[1].data : NULL;
     if (c->out[0].data == NULL) return INV_OK;
-    if (x->dtype != INV_F32 && x->dtype != INV_F64) return run_ints(c, x);
+    if (!inv__is_real(x->dtype)) return run_ints(c, x);
     attrs_of(c->node, spec, a);
     if (c->gpu) {
         INV_GPU(c->gpu, elementwise, id, x->dtype, x->n, c->out[0].data, x->data, second, a);

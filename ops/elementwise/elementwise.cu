@@ -10,7 +10,7 @@
 extern "C" void INV_GPU_NAME(elementwise)(const inv_gpu *gpu, inv_ew f, inv_dtype t, int64_t n, void *out,
                                           const void *x, const void *v, const double attr[2])
 {
-    (t == INV_F64 ? elementwise_f64 : elementwise_f32)(gpu, f, n, out, x, v, attr);
+    INV_REAL(t, elementwise, gpu, f, n, out, x, v, attr);
 }
 
 INV_KERNEL integers1_kernel(inv_int1 f, inv_dtype t, int64_t n, void *out, const void *x)

@@ -9,6 +9,7 @@
 #define INV_OPS_GPU_GPU_H
 
 #include "core/shape.h"
+#include "ops/gpu/device_code.h"
 
 /* What changes from step to step, in device memory: kernels read it, so that a captured graph stays valid. */
 typedef struct inv_gpu_step {

@@ -172,8 +172,7 @@ static inv_status max_pool_run(const inv_call *c)
     const planes l = planes_of(c->node, &c->in[0].shape);
     void *y = c->out[0].data, *taps = c->nout > 1 ? c->out[1].data : NULL;
     if (c->gpu) INV_GPU(c->gpu, max_pool, c->in[0].dtype, &w, l.n, c->in[0].data, y, taps);
-    else if (c->in[0].dtype == INV_F32) max_pool_f32(&w, &l, c->in[0].data, y, taps);
-    else max_pool_f64(&w, &l, c->in[0].data, y, taps);
+    else INV_REAL(c->in[0].dtype, max_pool, &w, &l, c->in[0].data, y, taps);
     return INV_OK;
 }
 
@@ -187,8 +186,7 @@ static inv_status max_pool_grad_run(const inv_call *c)
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
     if (c->gpu) INV_GPU(c->gpu, max_pool_grad, c->in[0].dtype, &w, l.n, taps, gy, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32) max_pool_grad_f32(&w, &l, taps, gy, c->out[0].data);
-    else max_pool_grad_f64(&w, &l, taps, gy, c->out[0].data);
+    else INV_REAL(c->in[0].dtype, max_pool_grad, &w, &l, taps, gy, c->out[0].data);
     return INV_OK;
 }
 
@@ -221,8 +219,7 @@ static inv_status average_pool_run(const inv_call *c)
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->in[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
     if (c->gpu) INV_GPU(c->gpu, average_pool, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32) average_pool_f32(&w, &l, by, c->in[0].data, c->out[0].data);
-    else average_pool_f64(&w, &l, by, c->in[0].data, c->out[0].data);
+    else INV_REAL(c->in[0].dtype, average_pool, &w, &l, by, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -236,8 +233,7 @@ static inv_status average_pool_grad_run(const inv_call *c)
     inv_dnnl_op o;
     if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
     if (c->gpu) INV_GPU(c->gpu, average_pool_grad, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32) average_pool_grad_f32(&w, &l, by, c->in[0].data, c->out[0].data);
-    else average_pool_grad_f64(&w, &l, by, c->in[0].data, c->out[0].data);
+    else INV_REAL(c->in[0].dtype, average_pool_grad, &w, &l, by, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 

@@ -272,13 +272,13 @@ static void start_max_grad(const inv_gpu *gpu, const inv_window *w, int64_t plan
 extern "C" void INV_GPU_NAME(max_pool)(const inv_gpu *gpu, inv_dtype t, const inv_window *w, int64_t planes,
                                        const void *x, void *y, void *taps)
 {
-    (t == INV_F64 ? start_either_max<double> : start_either_max<float>)(gpu, w, planes, x, y, taps);
+    INV_REAL_AS(t, T, start_either_max<T>(gpu, w, planes, x, y, taps));
 }
 
 extern "C" void INV_GPU_NAME(max_pool_grad)(const inv_gpu *gpu, inv_dtype t, const inv_window *w, int64_t planes,
                                             const void *taps, const void *gy, void *gx)
 {
-    (t == INV_F64 ? start_max_grad<double> : start_max_grad<float>)(gpu, w, planes, taps, gy, gx);
+    INV_REAL_AS(t, T, start_max_grad<T>(gpu, w, planes, taps, gy, gx));
 }
 
 extern "C" void INV_GPU_NAME(pool_indices)(const inv_gpu *gpu, const inv_window *w, int64_t planes, bool first_fastest,
@@ -291,19 +291,12 @@ extern "C" void INV_GPU_NAME(pool_indices)(const inv_gpu *gpu, const inv_window 
 extern "C" void INV_GPU_NAME(average_pool)(const inv_gpu *gpu, inv_dtype t, const inv_window *w, int64_t planes,
                                            inv_pool_divide by, const void *x, void *y)
 {
-    if (t == INV_F64)
-        start_average(gpu, w, planes, by, (const double *)x, (double *)y);
-    else
-        start_average(gpu, w, planes, by, (const float *)x, (float *)y);
+    INV_REAL_AS(t, T, start_average(gpu, w, planes, by, (const T *)x, (T *)y));
 }
 
 extern "C" void INV_GPU_NAME(average_pool_grad)(const inv_gpu *gpu, inv_dtype t, const inv_window *w, int64_t planes,
                                                 inv_pool_divide by, const void *gy, void *gx)
 {
     int64_t n = planes * w->invol;
-    if (t == INV_F64)
-        inv_start(gpu, average_gather<double>, inv_blocks(n), INV_THREADS, *w, n, by, (const double *)gy,
-                  (double *)gx);
-    else
-        inv_start(gpu, average_gather<float>, inv_blocks(n), INV_THREADS, *w, n, by, (const float *)gy, (float *)gx);
+    INV_REAL_AS(t, T, inv_start(gpu, average_gather<T>, inv_blocks(n), INV_THREADS, *w, n, by, (const T *)gy, (T *)gx));
 }

@@ -132,18 +132,15 @@ static size_t resize_workspace(const inv_graph *g, const inv_node *n)
 static void resize_host(const inv_call *c, const inv_resize *r, const inv_tap *tap)
 {
     const int64_t inner = r->out[r->rank - 1], rows = c->out[0].n / inner;
-    const bool f32 = c->out[0].dtype == INV_F32;
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN)
     for (int64_t row = 0; row < rows; row++) {
-        if (f32) resize_part_f32(r, tap, c->in[0].data, c->out[0].data, row, 0, inner);
-        else resize_part_f64(r, tap, c->in[0].data, c->out[0].data, row, 0, inner);
+        INV_REAL(c->out[0].dtype, resize_part, r, tap, c->in[0].data, c->out[0].data, row, 0, inner);
     }
 }
 
 static void resize_grad_host(const inv_call *c, const inv_resize *r, const inv_tap *tap, inv_range *range)
 {
     const int64_t inner = r->in[r->rank - 1], rows = c->out[0].n / inner;
-    const bool f32 = c->out[0].dtype == INV_F32;
     for (int64_t e = 0; e < r->ranges; e++) {
         int64_t i;
         const int a = inv__resize_axis(r, r->range, e, &i);
@@ -151,8 +148,7 @@ static void resize_grad_host(const inv_call *c, const inv_resize *r, const inv_t
     }
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN)
     for (int64_t row = 0; row < rows; row++) {
-        if (f32) resize_grad_part_f32(r, tap, range, c->in[0].data, c->out[0].data, row, 0, inner);
-        else resize_grad_part_f64(r, tap, range, c->in[0].data, c->out[0].data, row, 0, inner);
+        INV_REAL(c->out[0].dtype, resize_grad_part, r, tap, range, c->in[0].data, c->out[0].data, row, 0, inner);
     }
 }
 

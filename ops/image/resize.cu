@@ -95,13 +95,11 @@ template <class T> static void start_grad(const inv_gpu *gpu, const inv_resize *
 extern "C" void INV_GPU_NAME(resize)(const inv_gpu *gpu, const inv_resize *r, inv_dtype t, const void *x, void *y,
                                      void *ws)
 {
-    if (t == INV_F64) start(gpu, r, (const double *)x, (double *)y, ws);
-    else start(gpu, r, (const float *)x, (float *)y, ws);
+    INV_REAL_AS(t, T, start(gpu, r, (const T *)x, (T *)y, ws));
 }
 
 extern "C" void INV_GPU_NAME(resize_grad)(const inv_gpu *gpu, const inv_resize *r, inv_dtype t, const void *gy,
                                           void *gx, void *ws)
 {
-    if (t == INV_F64) start_grad(gpu, r, (const double *)gy, (double *)gx, ws);
-    else start_grad(gpu, r, (const float *)gy, (float *)gx, ws);
+    INV_REAL_AS(t, T, start_grad(gpu, r, (const T *)gy, (T *)gx, ws));
 }

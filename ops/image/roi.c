@@ -71,20 +71,9 @@ static inv_status roi_run(const inv_call *c)
     }
     for (int64_t k = 0; k < r.regions; k++)
         if (batch[k] < 0 || batch[k] >= r.n) return INV_E_NUMERIC;
-    const int64_t bins = r.bins[0] * r.bins[1];
-#define BINS(T, suffix)                                                                                              \
-    do {                                                                                                             \
-        const T *plane = (const T *)c->in[0].data + (batch[k] * r.channels + at) * r.len[0] * r.len[1];              \
-        const inv_roi_axis v = roi_axis_of_##suffix(&r, c->in[1].data, k, 0),                                        \
-                           h = roi_axis_of_##suffix(&r, c->in[1].data, k, 1);                                        \
-        for (int64_t b = 0; b < bins; b++)                                                                           \
-            ((T *)c->out[0].data)[e * bins + b] = roi_bin_##suffix(&r, plane, &v, &h, b / r.bins[1], b % r.bins[1]); \
-    } while (0)
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN / 16)
     for (int64_t e = 0; e < r.regions * r.channels; e++) {
-        const int64_t k = e / r.channels, at = e % r.channels;
-        if (c->out[0].dtype == INV_F64) BINS(double, f64);
-        else BINS(float, f32);
+        INV_REAL(c->out[0].dtype, roi_bins, &r, c->in[0].data, c->in[1].data, batch, e, c->out[0].data);
     }
     return INV_OK;
 }
@@ -103,24 +92,23 @@ static inv_status back_run(const inv_call *c)
     void *gx = c->out[0].data;
     if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &r)) return INV_E_SHAPE;
     const int64_t n = inv__roi_table(&r, 0), all = n + inv__roi_table(&r, 1);
-    const bool wide = c->out[0].dtype == INV_F64;
+    const inv_dtype t = c->out[0].dtype;
     double *table = c->ws;
     if (c->out[0].n == 0) return INV_OK;
     if (c->ws_nbytes < (size_t)all * sizeof *table) return INV_E_INTERNAL;
     if (c->gpu) {
-        INV_GPU(c->gpu, roi_grad, &r, c->out[0].dtype, gy, rois, c->in[2].data, gx, c->ws);
+        INV_GPU(c->gpu, roi_grad, &r, t, gy, rois, c->in[2].data, gx, c->ws);
         return INV_OK;
     }
 #pragma omp parallel for schedule(static) if (all > INV_OMP_MIN / 16)
     for (int64_t e = 0; e < all; e++) {
         const int axis = e >= n;
         const int64_t at = axis ? e - n : e;
-        table[e] = wide ? roi_entry_f64(&r, rois, axis, at) : roi_entry_f32(&r, rois, axis, at);
+        table[e] = INV_REAL(t, roi_entry, &r, rois, axis, at);
     }
 #pragma omp parallel for schedule(static) if (c->out[0].n > INV_OMP_MIN / 16)
     for (int64_t e = 0; e < c->out[0].n; e++) {
-        if (wide) ((double *)gx)[e] = roi_pixel_f64(&r, table, table + n, gy, c->in[2].data, e);
-        else ((float *)gx)[e] = roi_pixel_f32(&r, table, table + n, gy, c->in[2].data, e);
+        inv__put_real(gx, t, e, INV_REAL(t, roi_pixel, &r, table, table + n, gy, c->in[2].data, e));
     }
     return INV_OK;
 }

@@ -62,7 +62,7 @@ static void roi_as(const inv_gpu *gpu, const struct inv_node *node, const inv_ro
 extern "C" void INV_GPU_NAME(roi)(const inv_gpu *gpu, const struct inv_node *node, const inv_roi *r, inv_dtype t,
                                   const void *x, const void *rois, const int64_t *batch, void *y)
 {
-    (t == INV_F64 ? roi_as<double> : roi_as<float>)(gpu, node, r, x, rois, batch, y);
+    INV_REAL_AS(t, T, roi_as<T>(gpu, node, r, x, rois, batch, y));
 }
 
 template <class T>
@@ -81,5 +81,5 @@ static void grad_as(const inv_gpu *gpu, const inv_roi *r, const void *gy, const 
 extern "C" void INV_GPU_NAME(roi_grad)(const inv_gpu *gpu, const inv_roi *r, inv_dtype t, const void *gy,
                                        const void *rois, const int64_t *batch, void *gx, void *ws)
 {
-    (t == INV_F64 ? grad_as<double> : grad_as<float>)(gpu, r, gy, rois, batch, gx, ws);
+    INV_REAL_AS(t, T, grad_as<T>(gpu, r, gy, rois, batch, gx, ws));
 }

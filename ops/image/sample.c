@@ -83,8 +83,7 @@ static inv_status sample_infer(inv_graph *g, inv_node *n)
 
 static void places(const inv_call *c, const inv_sample *s, const void *points, int64_t n, int64_t p, inv_sample_taps *t)
 {
-    if (c->out[0].dtype == INV_F64) sample_place_f64(s, points, n, p, t);
-    else sample_place_f32(s, points, n, p, t);
+    INV_REAL(c->out[0].dtype, sample_place, s, points, n, p, t);
 }
 
 static inv_status sample_run(const inv_call *c)
@@ -104,30 +103,10 @@ static inv_status sample_run(const inv_call *c)
         places(c, &s, points, n, p, t);
         for (int64_t k = 0; k < s.channels; k += INV_SAMPLE_CHANNELS) {
             const int64_t end = inv__min64(k + INV_SAMPLE_CHANNELS, s.channels);
-            if (c->out[0].dtype == INV_F64) sample_point_f64(&s, t, x, c->out[0].data, n, p, k, end);
-            else sample_point_f32(&s, t, x, c->out[0].data, n, p, k, end);
+            INV_REAL(c->out[0].dtype, sample_point, &s, t, x, c->out[0].data, n, p, k, end);
         }
     }
     return INV_OK;
-}
-
-/* One plane's share of the points: taps in order. */
-#define SPREAD(T)                                                      \
-    do {                                                               \
-        const T *from = (const T *)gy + (plane * s->points + p);       \
-        T *to = (T *)gx + plane * s->pixels;                           \
-        if (at >= 0) to[at] = (T)((double)to[at] + w * (double)*from); \
-    } while (0)
-static void spread(const inv_call *c, const inv_sample *s, const inv_sample_taps *t, int64_t plane, int64_t p)
-{
-    const void *gy = c->in[0].data;
-    void *gx = c->out[0].data;
-    for (int k = 0; k < inv__sample_count(s); k++) {
-        double w;
-        const int64_t at = inv__sample_tap(s, t, k, -1, &w);
-        if (c->out[0].dtype == INV_F64) SPREAD(double);
-        else SPREAD(float);
-    }
 }
 
 static inv_status grad_x_run(const inv_call *c)
@@ -154,7 +133,9 @@ static inv_status grad_x_run(const inv_call *c)
             const int64_t count = inv__min64(POINTS, s.points - p);
             for (int64_t i = 0; i < count; i++) places(c, &s, points, n, p + i, t[i]);
             for (int64_t k = first; k < last; k++)
-                for (int64_t i = 0; i < count; i++) spread(c, &s, t[i], n * s.channels + k, p + i);
+                for (int64_t i = 0; i < count; i++)
+                    INV_REAL(c->out[0].dtype, sample_spread, c->in[0].data, c->out[0].data, &s, t[i],
+                             n * s.channels + k, p + i);
         }
     }
     return INV_OK;
@@ -182,8 +163,7 @@ static inv_status grad_points_run(const inv_call *c)
     for (int64_t e = 0; e < s.n * s.points; e++) {
         inv_sample_taps t[INV_SAMPLE_AXES];
         places(c, &s, points, e / s.points, e % s.points, t);
-        if (c->out[0].dtype == INV_F64) sample_back_f64(&s, t, gy, x, gp, e / s.points, e % s.points);
-        else sample_back_f32(&s, t, gy, x, gp, e / s.points, e % s.points);
+        INV_REAL(c->out[0].dtype, sample_back, &s, t, gy, x, gp, e / s.points, e % s.points);
     }
     return INV_OK;
 }
@@ -296,8 +276,7 @@ static inv_id plain_places(inv_graph *g, const deform *d, inv_dtype t)
         int64_t k = i / d->places, o = i % d->places;
         for (int a = d->axes - 1; a >= 0; a--) {
             const int64_t at = o % d->out[a] * d->stride[a] + k % d->kernel[a] * d->dilation[a] - d->pad[a];
-            if (t == INV_F64) ((double *)(void *)data)[i * d->axes + a] = (double)at;
-            else ((float *)(void *)data)[i * d->axes + a] = (float)at;
+            inv__put_real(data, t, i * d->axes + a, (double)at);
             k /= d->kernel[a];
             o /= d->out[a];
         }

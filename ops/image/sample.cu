@@ -98,7 +98,7 @@ static void sample_as(const inv_gpu *gpu, const inv_sample *s, const void *x, co
 extern "C" void INV_GPU_NAME(sample)(const inv_gpu *gpu, const inv_sample *s, inv_dtype t, const void *x,
                                      const void *points, void *y)
 {
-    (t == INV_F64 ? sample_as<double> : sample_as<float>)(gpu, s, x, points, y);
+    INV_REAL_AS(t, T, sample_as<T>(gpu, s, x, points, y));
 }
 
 template <class T>
@@ -118,7 +118,7 @@ static void grad_x_as(const inv_gpu *gpu, const inv_sample *s, const void *gy, c
 extern "C" void INV_GPU_NAME(sample_grad_x)(const inv_gpu *gpu, const inv_sample *s, inv_dtype t, const void *gy,
                                             const void *points, void *gx, void *ws)
 {
-    (t == INV_F64 ? grad_x_as<double> : grad_x_as<float>)(gpu, s, gy, points, gx, ws);
+    INV_REAL_AS(t, T, grad_x_as<T>(gpu, s, gy, points, gx, ws));
 }
 
 template <class T>
@@ -132,5 +132,5 @@ static void points_as(const inv_gpu *gpu, const inv_sample *s, const void *gy, c
 extern "C" void INV_GPU_NAME(sample_grad_points)(const inv_gpu *gpu, const inv_sample *s, inv_dtype t, const void *gy,
                                                  const void *x, const void *points, void *gp)
 {
-    (t == INV_F64 ? points_as<double> : points_as<float>)(gpu, s, gy, x, points, gp);
+    INV_REAL_AS(t, T, points_as<T>(gpu, s, gy, x, points, gp));
 }

@@ -19,17 +19,6 @@ static lu lu_in(double *ws, int64_t n)
     return (lu){ws, (int64_t *)(void *)(ws + n * n), (int64_t *)(void *)(ws + n * n + n), n};
 }
 
-static double entry(const inv_tensor *t, int64_t i)
-{
-    return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
-}
-
-static void put(const inv_tensor *t, int64_t i, double v)
-{
-    if (t->dtype == INV_F64) ((double *)t->data)[i] = v;
-    else ((float *)t->data)[i] = (float)v;
-}
-
 static void exchange(const lu *f, int64_t k, int64_t r, int64_t c)
 {
     const int64_t n = f->n, row = f->row[k], col = f->col[k];
@@ -54,7 +43,7 @@ static double factor(const lu *f, const inv_tensor *x, int64_t m, bool complete)
 {
     const int64_t n = f->n;
     double sign = 1;
-    for (int64_t e = 0; e < n * n; e++) f->a[e] = entry(x, m * n * n + e);
+    for (int64_t e = 0; e < n * n; e++) f->a[e] = inv__real_at(x, m * n * n + e);
     for (int64_t i = 0; i < n; i++) f->row[i] = f->col[i] = i;
     for (int64_t k = 0; k < n; k++) {
         double best = -1;
@@ -146,7 +135,7 @@ static inv_status det_run(const inv_call *c)
     for (int64_t m = 0; m < count; m++) {
         double det = factor(&f, &c->in[0], m, false);
         for (int64_t k = 0; k < n; k++) det *= f.a[k * n + k];
-        put(&c->out[0], m, det);
+        inv__put_real(c->out[0].data, c->out[0].dtype, m, det);
     }
     return INV_OK;
 }
@@ -163,13 +152,14 @@ static inv_status det_grad_run(const inv_call *c)
     const lu f = lu_in(c->ws, n);
     double *z = (double *)c->ws + n * n + 2 * n;
     for (int64_t m = 0; m < count; m++) {
-        const double sign = factor(&f, &c->in[1], m, true), g = entry(&c->in[0], m);
+        const double sign = factor(&f, &c->in[1], m, true), g = inv__real_at(&c->in[0], m);
         double rest = 1;
         for (int64_t k = 0; k + 1 < n; k++) rest *= f.a[k * n + k];
         for (int64_t j = 0; j < n; j++) {
             if (rest != 0) adjugate_column(&f, j, rest, z);
             for (int64_t i = 0; i < n; i++)
-                put(&c->out[0], m * n * n + f.row[j] * n + f.col[i], rest != 0 ? g * (sign * z[i]) : 0);
+                inv__put_real(c->out[0].data, c->out[0].dtype, m * n * n + f.row[j] * n + f.col[i],
+                              rest != 0 ? g * (sign * z[i]) : 0);
         }
     }
     return INV_OK;

@@ -151,13 +151,11 @@ static void start_grad(const inv_gpu *gpu, int64_t count, int64_t n, const T *gy
 extern "C" void INV_GPU_NAME(det)(const inv_gpu *gpu, inv_dtype t, int64_t count, int64_t n, const void *x, void *y,
                                   double *ws)
 {
-    if (t == INV_F64) start(gpu, count, n, (const double *)x, (double *)y, ws);
-    else start(gpu, count, n, (const float *)x, (float *)y, ws);
+    INV_REAL_AS(t, T, start(gpu, count, n, (const T *)x, (T *)y, ws));
 }
 
 extern "C" void INV_GPU_NAME(det_grad)(const inv_gpu *gpu, inv_dtype t, int64_t count, int64_t n, const void *gy,
                                        const void *x, void *gx, double *ws)
 {
-    if (t == INV_F64) start_grad(gpu, count, n, (const double *)gy, (const double *)x, (double *)gx, ws);
-    else start_grad(gpu, count, n, (const float *)gy, (const float *)x, (float *)gx, ws);
+    INV_REAL_AS(t, T, start_grad(gpu, count, n, (const T *)gy, (const T *)x, (T *)gx, ws));
 }

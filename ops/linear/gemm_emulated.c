@@ -5,15 +5,13 @@
 
 static inv_status gemm(const inv_gpu *gpu, const inv_gemm *g, void *ws, size_t ws_nbytes)
 {
+    const int64_t size = (int64_t)inv_dtype_size(g->dtype);
     (void)gpu, (void)ws, (void)ws_nbytes;
     if (inv_emu_guard) inv_emu_guard(true);
     for (int64_t i = 0; i < g->batch; i++) {
-        if (g->dtype == INV_F64)
-            inv__gemm_f64(g->ta, g->tb, g->m, g->n, g->k, (const double *)g->a + i * g->step_a, g->lda,
-                          (const double *)g->b + i * g->step_b, g->ldb, g->add, (double *)g->c + i * g->step_c, g->ldc);
-        else
-            inv__gemm_f32(g->ta, g->tb, g->m, g->n, g->k, (const float *)g->a + i * g->step_a, g->lda,
-                          (const float *)g->b + i * g->step_b, g->ldb, g->add, (float *)g->c + i * g->step_c, g->ldc);
+        const char *a = (const char *)g->a + i * g->step_a * size, *b = (const char *)g->b + i * g->step_b * size;
+        INV_REAL(g->dtype, inv__gemm, g->ta, g->tb, g->m, g->n, g->k, (const void *)a, g->lda, (const void *)b, g->ldb,
+                 g->add, (void *)((char *)g->c + i * g->step_c * size), g->ldc);
     }
     if (inv_emu_guard) inv_emu_guard(false);
     return INV_OK;

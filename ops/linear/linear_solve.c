@@ -347,7 +347,7 @@ static inv_status filter_run(const inv_call *c)
     for (int64_t g = 0; g < groups; g++) {
         const int64_t at = g * s.n * s.k;
         inv_tensor block = c->in[0];
-        block.data = (char *)block.data + (size_t)at * inv_dtype_size(block.dtype);
+        block.data = inv__elem_at(&block, at);
         invert_block(&s, &block, &c->out[0], at, c->ws);
     }
     return INV_OK;

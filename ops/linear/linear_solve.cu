@@ -265,8 +265,7 @@ static void solve(const inv_gpu *gpu, const inv_solve *s, const T *y, const T *w
 extern "C" void INV_GPU_NAME(linear_solve)(const inv_gpu *gpu, const inv_solve *s, inv_dtype t, const void *y,
                                            const void *w, void *x, double *ws)
 {
-    if (t == INV_F64) solve(gpu, s, (const double *)y, (const double *)w, (double *)x, ws);
-    else solve(gpu, s, (const float *)y, (const float *)w, (float *)x, ws);
+    INV_REAL_AS(t, T, solve(gpu, s, (const T *)y, (const T *)w, (T *)x, ws));
 }
 
 /* --- filters --- */
@@ -296,6 +295,5 @@ static void invert_filter(const inv_gpu *gpu, const inv_solve *s, int64_t groups
 extern "C" void INV_GPU_NAME(filter_inverse)(const inv_gpu *gpu, const inv_solve *s, int64_t groups, inv_dtype t,
                                              const void *w, void *p, double *ws)
 {
-    if (t == INV_F64) invert_filter(gpu, s, groups, (const double *)w, (double *)p, ws);
-    else invert_filter(gpu, s, groups, (const float *)w, (float *)p, ws);
+    INV_REAL_AS(t, T, invert_filter(gpu, s, groups, (const T *)w, (T *)p, ws));
 }

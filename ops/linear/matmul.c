@@ -81,14 +81,9 @@ static double matmult_flops(const inv_graph *g, const inv_node *n)
 
 static void one_product(const inv_call *c, const product *p, const int64_t offset[INV_LOOP_OPS])
 {
-    if (c->in[0].dtype == INV_F32)
-        inv__gemm_f32(p->ta, p->tb, p->m, p->n, p->k, (const float *)c->in[0].data + offset[0], p->lda,
-                      (const float *)c->in[1].data + offset[1], p->ldb, false, (float *)c->out[0].data + offset[2],
-                      p->n);
-    else
-        inv__gemm_f64(p->ta, p->tb, p->m, p->n, p->k, (const double *)c->in[0].data + offset[0], p->lda,
-                      (const double *)c->in[1].data + offset[1], p->ldb, false, (double *)c->out[0].data + offset[2],
-                      p->n);
+    const void *a = inv__elem_at(&c->in[0], offset[0]), *b = inv__elem_at(&c->in[1], offset[1]);
+    void *y = inv__elem_at(&c->out[0], offset[2]);
+    INV_REAL(c->in[0].dtype, inv__gemm, p->ta, p->tb, p->m, p->n, p->k, a, p->lda, b, p->ldb, false, y, p->n);
 }
 
 /* Elements between matrices that are neighbours along the batch axes of the result, per operand and result. */
@@ -135,7 +130,6 @@ static inv_status matmult_on_device(const inv_call *c)
     inv__loop_strided(&l, &p.lead[2], 3, (const int64_t(*)[INV_MAX_RANK])stride);
     longest_inside(&l);
     if (p.batch == 0 || p.m == 0 || p.n == 0) return INV_OK;
-    size_t size = inv_dtype_size(c->in[0].dtype);
     for (int64_t r = 0; r < l.rows; r++) {
         inv__loop_row(&l, r, at);
         inv_gemm g = {.dtype = c->in[0].dtype,
@@ -151,9 +145,9 @@ static inv_status matmult_on_device(const inv_call *c)
                       .step_a = l.step[0],
                       .step_b = l.step[1],
                       .step_c = l.step[2],
-                      .a = (const char *)c->in[0].data + (size_t)at[0] * size,
-                      .b = (const char *)c->in[1].data + (size_t)at[1] * size,
-                      .c = (char *)c->out[0].data + (size_t)at[2] * size};
+                      .a = inv__elem_at(&c->in[0], at[0]),
+                      .b = inv__elem_at(&c->in[1], at[1]),
+                      .c = inv__elem_at(&c->out[0], at[2])};
         INV_TRY(c->gpu->gemm(c->gpu, &g, c->ws, c->ws_nbytes));
     }
     return INV_OK;

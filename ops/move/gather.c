@@ -213,12 +213,6 @@ static inv_status gather_back_on_device(const inv_call *c)
 }
 
 /* Rows of one index are added in order: the same sums whatever the threads, which share the columns. */
-#define ADD_AS(T)                                                                 \
-    do {                                                                          \
-        T *to = (T *)c->out[0].data + ((r * d + at) * block + first);             \
-        const T *from = (const T *)c->in[0].data + ((r * k + i) * block + first); \
-        for (int64_t j = 0; j < count; j++) to[j] += from[j];                     \
-    } while (0)
 static inv_status gather_back_run(const inv_call *c)
 {
     if (c->gpu) return gather_back_on_device(c);
@@ -239,8 +233,9 @@ static inv_status gather_back_run(const inv_call *c)
         for (int64_t i = 0; i < k; i++) {
             int64_t at = inv_elem_int(c->in[1].data, c->in[1].dtype, (size_t)i);
             if (at < 0) at += d;
-            if (c->out[0].dtype == INV_F64) ADD_AS(double);
-            else ADD_AS(float);
+            void *to = inv__elem_at(&c->out[0], (r * d + at) * block + first);
+            const void *from = inv__elem_at(&c->in[0], (r * k + i) * block + first);
+            INV_REAL_AS(c->out[0].dtype, T, for (int64_t j = 0; j < count; j++)((T *)to)[j] += ((const T *)from)[j]);
         }
     }
     return INV_OK;

@@ -91,7 +91,7 @@ extern "C" void INV_GPU_NAME(gather_grad)(const inv_gpu *gpu, const inv_gather *
     inv__groups_of(&groups, g->k, g->d, g->rows * g->block, ws);
     inv_start(gpu, keys_kernel, inv_blocks(g->k), INV_THREADS, *g, index, groups.unsorted);
     INV_GPU_NAME(group)(gpu, &groups);
-    (t == INV_F64 ? gather_grad_as<double> : gather_grad_as<float>)(gpu, g, x, gy, &groups);
+    INV_REAL_AS(t, T, gather_grad_as<T>(gpu, g, x, gy, &groups));
 }
 
 extern "C" void INV_GPU_NAME(integers)(const inv_gpu *gpu, int64_t n, int64_t *dst, const int64_t *host)

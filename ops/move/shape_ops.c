@@ -163,8 +163,7 @@ static inv_status range_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (bytes == NULL) return INV_E_NOMEM;
     for (int64_t i = 0; i < count; i++) {
         const double x = v[0] + (double)i * v[2];
-        if (t == INV_F64) ((double *)(void *)bytes)[i] = x;
-        else if (t == INV_F32) ((float *)(void *)bytes)[i] = (float)x;
+        if (inv__is_real(t)) inv__put_real(bytes, t, i, x);
         else inv__put_int(bytes, t, i, (int64_t)x);
     }
     out[0] = inv_graph_const(g, t, &s, bytes);

@@ -30,12 +30,6 @@ typedef struct affine {
     double *sub, *mul, *add; /* per channel */
 } affine;
 
-/* Element i of a mean or variance. */
-static double statistic(const inv_tensor *t, int64_t i)
-{
-    return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
-}
-
 /* Channels last: in how many parts rows are summed, and how many rows are a task where nothing is summed. */
 static int64_t parts_of(const layout *l)
 {
@@ -130,8 +124,7 @@ static inv_status stats_run(const inv_call *c)
         INV_GPU(c->gpu, batch_stats, &f, c->in[0].dtype, c->in[0].data, c->ws, mean, var);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32) batch_stats_f32(&l, c->in[0].data, c->ws, mean, var);
-    else batch_stats_f64(&l, c->in[0].data, c->ws, mean, var);
+    INV_REAL(c->in[0].dtype, batch_stats, &l, c->in[0].data, c->ws, mean, var);
     return INV_OK;
 }
 
@@ -179,8 +172,7 @@ static inv_status normalise(const inv_call *c, bool inverse)
         INV_GPU(c->gpu, batch_norm, &f, &a, c->out[0].data);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32) normalise_f32(&l, eps, inverse, c->in, c->ws, c->out[0].data);
-    else normalise_f64(&l, eps, inverse, c->in, c->ws, c->out[0].data);
+    INV_REAL(c->in[0].dtype, normalise, &l, eps, inverse, c->in, c->ws, c->out[0].data);
     return INV_OK;
 }
 
@@ -207,8 +199,7 @@ static inv_status grad_run(const inv_call *c)
         INV_GPU(c->gpu, batch_norm_grad, &f, &a, c->ws, out[0], out[1], out[2]);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32) batch_grad_f32(&l, training, eps, c->in, c->ws, out);
-    else batch_grad_f64(&l, training, eps, c->in, c->ws, out);
+    INV_REAL(c->in[0].dtype, batch_grad, &l, training, eps, c->in, c->ws, out);
     return INV_OK;
 }
 
@@ -220,8 +211,7 @@ static inv_status mix_run(const inv_call *c)
                 c->out[0].data);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32) mix_f32(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
-    else mix_f64(c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
+    INV_REAL(c->in[0].dtype, mix, c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
     return INV_OK;
 }
 

@@ -204,22 +204,22 @@ static void mix(const inv_gpu *gpu, int64_t n, double momentum, const void *runn
 extern "C" void INV_GPU_NAME(batch_stats)(const inv_gpu *gpu, const inv_fold *f, inv_dtype t, const void *x, double *ws,
                                           void *mean, void *var)
 {
-    (t == INV_F64 ? stats<double> : stats<float>)(gpu, f, x, ws, mean, var);
+    INV_REAL_AS(t, T, stats<T>(gpu, f, x, ws, mean, var));
 }
 
 extern "C" void INV_GPU_NAME(batch_norm)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, void *y)
 {
-    (a->dtype == INV_F64 ? affine<double> : affine<float>)(gpu, f, a, y);
+    INV_REAL_AS(a->dtype, T, affine<T>(gpu, f, a, y));
 }
 
 extern "C" void INV_GPU_NAME(batch_norm_grad)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, double *ws,
                                               void *dx, void *dscale, void *dbias)
 {
-    (a->dtype == INV_F64 ? grad<double> : grad<float>)(gpu, f, a, ws, dx, dscale, dbias);
+    INV_REAL_AS(a->dtype, T, grad<T>(gpu, f, a, ws, dx, dscale, dbias));
 }
 
 extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, int64_t n, double momentum,
                                           const void *running, const void *batch, void *out)
 {
-    (t == INV_F64 ? mix<double> : mix<float>)(gpu, n, momentum, running, batch, out);
+    INV_REAL_AS(t, T, mix<T>(gpu, n, momentum, running, batch, out));
 }

@@ -75,8 +75,7 @@ static inv_status apply_run(const inv_call *c)
     l.scale = c->in[1].data;
     l.bias = c->in[2].data;
     if (c->gpu) INV_GPU(c->gpu, group_norm, &l, c->out[0].data);
-    else if (l.dtype == INV_F32) group_norm_f32(&l, l.x, l.scale, l.bias, c->out[0].data);
-    else group_norm_f64(&l, l.x, l.scale, l.bias, c->out[0].data);
+    else INV_REAL(l.dtype, group_norm, &l, l.x, l.scale, l.bias, c->out[0].data);
     return INV_OK;
 }
 
@@ -101,9 +100,7 @@ static inv_status grad_run(const inv_call *c)
     l.gy = c->in[1].data;
     l.scale = c->in[2].data;
     if (c->gpu) INV_GPU(c->gpu, group_norm_grad, &l, c->ws, out[0], out[1], out[2]);
-    else if (l.dtype == INV_F32)
-        group_norm_grad_f32(&l, l.x, l.gy, l.scale, c->ws, (float *const[]){out[0], out[1], out[2]});
-    else group_norm_grad_f64(&l, l.x, l.gy, l.scale, c->ws, (double *const[]){out[0], out[1], out[2]});
+    else INV_REAL(l.dtype, group_norm_grad, &l, l.x, l.gy, l.scale, c->ws, out);
     return INV_OK;
 }
 

@@ -139,11 +139,7 @@ static inv_status apply_run(const inv_call *c)
     const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
     void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, (void *)(uintptr_t)bias, c->out[0].data};
     if (library_serves(c->node, c->in[0].dtype, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->in[0].dtype == INV_F32) {
-        layer_norm_f32(&l, eps, c->in[0].data, c->in[1].data, bias, c->out[0].data);
-    } else {
-        layer_norm_f64(&l, eps, c->in[0].data, c->in[1].data, bias, c->out[0].data);
-    }
+    INV_REAL(c->in[0].dtype, layer_norm, &l, eps, c->in[0].data, c->in[1].data, bias, c->out[0].data);
     return INV_OK;
 }
 
@@ -169,7 +165,7 @@ static inv_status grad_run(const inv_call *c)
 {
     const layout l = layout_of(c->node, &c->in[0].shape);
     const double eps = inv_attr_float(c->node, "epsilon", 1e-5);
-    const void *x = c->in[0].data, *gy = c->in[1].data, *scale = c->in[2].data;
+    const void *const in[] = {c->in[0].data, c->in[1].data, c->in[2].data};
     void *out[3] = {NULL, NULL, NULL};
     for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
     if (c->gpu) {
@@ -179,21 +175,15 @@ static inv_status grad_run(const inv_call *c)
                                  .rows = l.rows,
                                  .len = l.len,
                                  .rms = l.rms,
-                                 .x = x,
-                                 .gy = gy,
-                                 .scale = scale};
+                                 .x = in[0],
+                                 .gy = in[1],
+                                 .scale = in[2]};
         INV_GPU(c->gpu, layer_norm_grad, &a, &f, c->ws, out[0], out[1], out[2]);
         return INV_OK;
     }
     const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
     if (c->in[0].n && library_serves(c->node, c->in[0].dtype, &o)) return library_grad(c, &o);
-    if (c->in[0].dtype == INV_F32) {
-        layer_norm_grad_f32(&l, eps, (const float *const[]){x, gy, scale}, c->ws,
-                            (float *const[]){out[0], out[1], out[2]});
-    } else {
-        layer_norm_grad_f64(&l, eps, (const double *const[]){x, gy, scale}, c->ws,
-                            (double *const[]){out[0], out[1], out[2]});
-    }
+    INV_REAL(c->in[0].dtype, layer_norm_grad, &l, eps, in, c->ws, out);
     return INV_OK;
 }
 

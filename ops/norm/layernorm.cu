@@ -290,22 +290,22 @@ static void group_grad(const inv_gpu *gpu, const inv_groupnorm *a, double *ws, v
 
 extern "C" void INV_GPU_NAME(layer_norm)(const inv_gpu *gpu, const inv_layernorm *a, void *y)
 {
-    (a->dtype == INV_F64 ? apply<double> : apply<float>)(gpu, a, y);
+    INV_REAL_AS(a->dtype, T, apply<T>(gpu, a, y));
 }
 
 extern "C" void INV_GPU_NAME(layer_norm_grad)(const inv_gpu *gpu, const inv_layernorm *a, const inv_fold *f, double *ws,
                                               void *dx, void *dscale, void *dbias)
 {
-    (a->dtype == INV_F64 ? grad<double> : grad<float>)(gpu, a, f, ws, dx, dscale, dbias);
+    INV_REAL_AS(a->dtype, T, grad<T>(gpu, a, f, ws, dx, dscale, dbias));
 }
 
 extern "C" void INV_GPU_NAME(group_norm)(const inv_gpu *gpu, const inv_groupnorm *a, void *y)
 {
-    (a->dtype == INV_F64 ? group_apply<double> : group_apply<float>)(gpu, a, y);
+    INV_REAL_AS(a->dtype, T, group_apply<T>(gpu, a, y));
 }
 
 extern "C" void INV_GPU_NAME(group_norm_grad)(const inv_gpu *gpu, const inv_groupnorm *a, double *ws, void *dx,
                                               void *dscale, void *dbias)
 {
-    (a->dtype == INV_F64 ? group_grad<double> : group_grad<float>)(gpu, a, ws, dx, dscale, dbias);
+    INV_REAL_AS(a->dtype, T, group_grad<T>(gpu, a, ws, dx, dscale, dbias));
 }

@@ -45,8 +45,7 @@ static inv_status softmax_run(const inv_call *c)
     if (c->gpu)
         INV_GPU(c->gpu, softmax, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, NULL, c->in[0].data,
                 c->out[0].data);
-    else if (c->in[0].dtype == INV_F32) softmax_f32(&r, log_form(c->node), c->in[0].data, c->out[0].data);
-    else softmax_f64(&r, log_form(c->node), c->in[0].data, c->out[0].data);
+    else INV_REAL(c->in[0].dtype, softmax, &r, log_form(c->node), c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -57,9 +56,7 @@ static inv_status softmax_grad_run(const inv_call *c)
     if (c->gpu)
         INV_GPU(c->gpu, softmax, c->in[0].dtype, log_form(c->node), r.outer, r.len, r.inner, c->in[0].data,
                 c->in[1].data, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32)
-        softmax_grad_f32(&r, log_form(c->node), c->in[0].data, c->in[1].data, c->out[0].data);
-    else softmax_grad_f64(&r, log_form(c->node), c->in[0].data, c->in[1].data, c->out[0].data);
+    else INV_REAL(c->in[0].dtype, softmax_grad, &r, log_form(c->node), c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 

@@ -101,5 +101,5 @@ static void softmax(const inv_gpu *gpu, bool log_form, int64_t outer, int64_t le
 extern "C" void INV_GPU_NAME(softmax)(const inv_gpu *gpu, inv_dtype t, bool log_form, int64_t outer, int64_t len,
                                       int64_t inner, const void *gy, const void *v, void *y)
 {
-    (t == INV_F64 ? softmax<double> : softmax<float>)(gpu, log_form, outer, len, inner, gy, v, y);
+    INV_REAL_AS(t, T, softmax<T>(gpu, log_form, outer, len, inner, gy, v, y));
 }

@@ -91,8 +91,7 @@ static inv_status product_back_run(const inv_call *call)
     }
 #pragma omp parallel for schedule(static) if (call->out[0].n > INV_OMP_MIN)
     for (int64_t line = 0; line < c.rows * c.inner; line++) {
-        if (call->in[0].dtype == INV_F64) cumulate_product_back_f64(&c, gy, x, dx, line);
-        else cumulate_product_back_f32(&c, gy, x, dx, line);
+        INV_REAL(call->in[0].dtype, cumulate_product_back, &c, gy, x, dx, line);
     }
     return INV_OK;
 }
@@ -117,8 +116,7 @@ static inv_status differences_run(const inv_call *call)
 #pragma omp parallel for schedule(static) if (call->out[0].n > INV_OMP_MIN)
     for (int64_t line = 0; line < c.rows * c.inner; line++) {
         for (int64_t p = 0; p < c.d; p++) {
-            if (call->in[0].dtype == INV_F64) cumulate_difference_f64(&c, y, x, line, p);
-            else cumulate_difference_f32(&c, y, x, line, p);
+            INV_REAL(call->in[0].dtype, cumulate_difference, &c, y, x, line, p);
         }
     }
     return INV_OK;

@@ -102,7 +102,7 @@ static void product_grad_as(const inv_gpu *gpu, const inv_cumulate *c, const voi
 extern "C" void INV_GPU_NAME(cumulate_product_grad)(const inv_gpu *gpu, const inv_cumulate *c, inv_dtype t,
                                                     const void *gy, const void *x, void *dx)
 {
-    (t == INV_F64 ? product_grad_as<double> : product_grad_as<float>)(gpu, c, gy, x, dx);
+    INV_REAL_AS(t, T, product_grad_as<T>(gpu, c, gy, x, dx));
 }
 
 template <class T> static void differences_as(const inv_gpu *gpu, const inv_cumulate *c, const void *y, void *x)
@@ -114,5 +114,5 @@ template <class T> static void differences_as(const inv_gpu *gpu, const inv_cumu
 extern "C" void INV_GPU_NAME(cumulate_differences)(const inv_gpu *gpu, const inv_cumulate *c, inv_dtype t,
                                                    const void *y, void *x)
 {
-    (t == INV_F64 ? differences_as<double> : differences_as<float>)(gpu, c, y, x);
+    INV_REAL_AS(t, T, differences_as<T>(gpu, c, y, x));
 }

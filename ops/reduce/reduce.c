@@ -156,9 +156,8 @@ static inv_status run(const inv_call *c, const bool *gone, reduce_kind kind)
     const double scale = kind == REDUCE_MEAN ? 1.0 / (double)p.n : 1.0;
     if (c->out[0].data == NULL || c->out[0].n == 0) return INV_OK;
     if (c->gpu) return run_gpu(c, gone, kind, scale);
-    if (c->in[0].dtype == INV_F32) reduce_f32(c, &p, kind, scale);
-    else if (c->in[0].dtype == INV_F64) reduce_f64(c, &p, kind, scale);
-    else return reduce_ints(c, &p, kind);
+    if (!inv__is_real(c->in[0].dtype)) return reduce_ints(c, &p, kind);
+    INV_REAL(c->in[0].dtype, reduce, c, &p, kind, scale);
     return INV_OK;
 }
 

@@ -67,5 +67,5 @@ static void reduce(const inv_gpu *gpu, const inv_fold *f, inv_fold_kind kind, do
 extern "C" void INV_GPU_NAME(reduce)(const inv_gpu *gpu, const inv_fold *f, inv_fold_kind kind, inv_dtype t,
                                      double scale, const void *x, double *ws, void *out)
 {
-    (t == INV_F64 ? reduce<double> : reduce<float>)(gpu, f, kind, scale, x, ws, out);
+    INV_REAL_AS(t, T, reduce<T>(gpu, f, kind, scale, x, ws, out));
 }

@@ -150,8 +150,7 @@ static inv_status attention_run(const inv_call *c)
     void *o = output(c, 0), *stats = output(c, 1);
     if (a.heads == 0 || a.rows == 0) return INV_OK;
     if (c->gpu) INV_GPU(c->gpu, attention, &a, o, stats);
-    else if (a.dtype == INV_F32) attention_f32(&a, c->ws, o, stats);
-    else attention_f64(&a, c->ws, o, stats);
+    else INV_REAL(a.dtype, attention, &a, c->ws, o, stats);
     return INV_OK;
 }
 
@@ -168,8 +167,7 @@ static inv_status attention_grad_run(const inv_call *c)
                                   .ds = output(c, 3)};
     if (a.heads == 0) return INV_OK;
     if (c->gpu) INV_GPU(c->gpu, attention_grad, &a, &g, c->ws);
-    else if (a.dtype == INV_F32) attention_grad_f32(&a, &g, c->ws);
-    else attention_grad_f64(&a, &g, c->ws);
+    else INV_REAL(a.dtype, attention_grad, &a, &g, c->ws);
     return INV_OK;
 }
 

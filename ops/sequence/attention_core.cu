@@ -150,10 +150,7 @@ template <class X> INV_KERNEL columns_kernel(inv_attention a, inv_attention_grad
 extern "C" void INV_GPU_NAME(attention)(const inv_gpu *gpu, const inv_attention *a, void *o, void *stats)
 {
     const int64_t rows = a->heads * a->rows;
-    if (a->dtype == INV_F64)
-        inv_start_sync(gpu, attention_kernel<double>, rows, TILE, *a, (double *)o, (double *)stats);
-    else
-        inv_start_sync(gpu, attention_kernel<float>, rows, TILE, *a, (float *)o, (float *)stats);
+    INV_REAL_AS(a->dtype, T, inv_start_sync(gpu, attention_kernel<T>, rows, TILE, *a, (T *)o, (T *)stats));
 }
 
 template <class X>
@@ -167,8 +164,5 @@ static void attention_grad(const inv_gpu *gpu, const inv_attention *a, const inv
 extern "C" void INV_GPU_NAME(attention_grad)(const inv_gpu *gpu, const inv_attention *a, const inv_attention_grad *g,
                                              void *delta)
 {
-    if (a->dtype == INV_F64)
-        attention_grad<double>(gpu, a, g, (double *)delta);
-    else
-        attention_grad<float>(gpu, a, g, (float *)delta);
+    INV_REAL_AS(a->dtype, T, attention_grad<T>(gpu, a, g, (T *)delta));
 }

@@ -210,8 +210,7 @@ static inv_status product(const job *w, int64_t m, int64_t n, int64_t k, matrix 
                             .c = out};
         return c->gpu->gemm(c->gpu, &g, c->ws, (size_t)(w->scratch - (char *)c->ws));
     }
-    if (w->r.dtype == INV_F32) inv__gemm_f32(a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
-    else inv__gemm_f64(a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
+    INV_REAL(w->r.dtype, inv__gemm, a.t, b.t, m, n, k, a.p, a.ld, b.p, b.ld, add, out, ldc);
     return INV_OK;
 }
 
@@ -219,8 +218,7 @@ static void cell(const job *w, const inv_cell *s)
 {
     if (w->state == 0) return;
     if (w->c->gpu) INV_GPU(w->c->gpu, cell, &w->r, s);
-    else if (w->r.dtype == INV_F32) cell_f32(&w->r, s);
-    else cell_f64(&w->r, s);
+    else INV_REAL(w->r.dtype, cell, &w->r, s);
 }
 
 static void column_sums(const job *w, int64_t rows, int64_t n, const void *a, int64_t lda, const void *b, bool add,
@@ -228,8 +226,7 @@ static void column_sums(const job *w, int64_t rows, int64_t n, const void *a, in
 {
     const int64_t ldb = w->r.hidden;
     if (w->c->gpu) INV_GPU(w->c->gpu, column_sums, w->r.dtype, rows, n, a, lda, b, ldb, add, out);
-    else if (w->r.dtype == INV_F32) column_sums_f32(rows, n, a, lda, b, ldb, add, out);
-    else column_sums_f64(rows, n, a, lda, b, ldb, add, out);
+    else INV_REAL(w->r.dtype, column_sums, rows, n, a, lda, b, ldb, add, out);
 }
 
 /* Time of the step that is done s-th; state before it, from all states and the first one. */

@@ -11,11 +11,11 @@
 
 extern "C" void INV_GPU_NAME(cell)(const inv_gpu *gpu, const inv_recurrent *r, const inv_cell *s)
 {
-    (r->dtype == INV_F64 ? cell_f64 : cell_f32)(gpu, r, s);
+    INV_REAL(r->dtype, cell, gpu, r, s);
 }
 
 extern "C" void INV_GPU_NAME(column_sums)(const inv_gpu *gpu, inv_dtype t, int64_t rows, int64_t n, const void *a,
                                           int64_t lda, const void *b, int64_t ldb, bool add, void *out)
 {
-    (t == INV_F64 ? column_sums_f64 : column_sums_f32)(gpu, rows, n, a, lda, b, ldb, add, out);
+    INV_REAL(t, column_sums, gpu, rows, n, a, lda, b, ldb, add, out);
 }

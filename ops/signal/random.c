@@ -58,8 +58,7 @@ static inv_status draw_run(const inv_call *c)
         inv__random_four(&r, word, v);
         for (int64_t j = 0; j < 4 && quad * 4 + j < r.each; j++) {
             const int64_t at = row * r.each + quad * 4 + j;
-            if (y->dtype == INV_F64) ((double *)y->data)[at] = v[j];
-            else ((float *)y->data)[at] = (float)v[j];
+            inv__put_real(y->data, y->dtype, at, v[j]);
         }
     }
     return INV_OK;

@@ -36,10 +36,7 @@ INV_KERNEL categories(inv_random r, const inv_gpu_step *s, int64_t classes, inv_
 extern "C" void INV_GPU_NAME(random)(const inv_gpu *gpu, inv_dtype t, const inv_random *r, void *out)
 {
     const int64_t blocks = inv_blocks(r->rows * ((r->each + 3) / 4));
-    if (t == INV_F64)
-        inv_start(gpu, draw<double>, blocks, INV_THREADS, *r, gpu->step, (double *)out);
-    else
-        inv_start(gpu, draw<float>, blocks, INV_THREADS, *r, gpu->step, (float *)out);
+    INV_REAL_AS(t, T, inv_start(gpu, draw<T>, blocks, INV_THREADS, *r, gpu->step, (T *)out));
 }
 
 extern "C" void INV_GPU_NAME(categorical)(const inv_gpu *gpu, inv_dtype t, const inv_random *r, int64_t classes,

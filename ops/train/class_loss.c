@@ -141,8 +141,7 @@ static inv_status mean_run(const inv_call *c)
         INV_GPU(c->gpu, cross_entropy, c->in[0].dtype, &r, &t, c->in[0].data, total, c->ws, loss, all);
         return INV_OK;
     }
-    if (c->in[0].dtype == INV_F32) cross_entropy_f32(&r, &t, c->in[0].data, sum);
-    else cross_entropy_f64(&r, &t, c->in[0].data, sum);
+    INV_REAL(c->in[0].dtype, cross_entropy, &r, &t, c->in[0].data, sum);
     sum[1] = total > 0 ? total : sum[1];
     *loss = sum[0] / sum[1];
     if (all) *all = sum[1];
@@ -154,16 +153,14 @@ static inv_status rows_run(const inv_call *c)
     const rows r = rows_of(c->node, &c->in[0].shape);
     const target t = target_of(c, 2);
     if (c->gpu) INV_GPU(c->gpu, cross_entropy_rows, c->in[0].dtype, &r, &t, c->in[0].data, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32) each_row_f32(&r, &t, c->in[0].data, c->out[0].data);
-    else each_row_f64(&r, &t, c->in[0].data, c->out[0].data);
+    else INV_REAL(c->in[0].dtype, each_row, &r, &t, c->in[0].data, c->out[0].data);
     return INV_OK;
 }
 
 /* share: of every row, or NULL, and gy has one for each */
 static void grad_on_host(const inv_call *c, const rows *r, const target *t, const double *share, const void *gy)
 {
-    if (c->in[0].dtype == INV_F32) cross_entropy_grad_f32(r, t, c->in[0].data, share, gy, c->out[0].data);
-    else cross_entropy_grad_f64(r, t, c->in[0].data, share, gy, c->out[0].data);
+    INV_REAL(c->in[0].dtype, cross_entropy_grad, r, t, c->in[0].data, share, gy, c->out[0].data);
 }
 
 static inv_status mean_grad_run(const inv_call *c)
@@ -222,8 +219,7 @@ static inv_status correct_run(const inv_call *c)
 {
     const rows r = rows_of(c->node, &c->in[0].shape);
     if (c->gpu) INV_GPU(c->gpu, correct_count, c->in[0].dtype, &r, c->in[0].data, c->in[1].data, c->ws, c->out[0].data);
-    else if (c->in[0].dtype == INV_F32) correct_count_f32(&r, c->in[0].data, c->in[1].data, c->out[0].data);
-    else correct_count_f64(&r, c->in[0].data, c->in[1].data, c->out[0].data);
+    else INV_REAL(c->in[0].dtype, correct_count, &r, c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 

@@ -123,12 +123,8 @@ static inv_status drop_run(const inv_call *c)
     for (int64_t t = 0; t < rows * shares; t++) {
         int64_t r = t / shares, e0 = t % shares * DROP_SHARE, e1 = inv__min64(e0 + DROP_SHARE, each);
         uint64_t row = c->step->first_sample + (uint64_t)r;
-        if (c->in[0].dtype == INV_F32)
-            drop_range_f32(&d, row, e0, e1, (const float *)c->in[0].data + r * each,
-                           (float *)c->out[0].data + r * each);
-        else
-            drop_range_f64(&d, row, e0, e1, (const double *)c->in[0].data + r * each,
-                           (double *)c->out[0].data + r * each);
+        const void *x = inv__elem_at(&c->in[0], r * each);
+        INV_REAL(c->in[0].dtype, drop_range, &d, row, e0, e1, x, inv__elem_at(&c->out[0], r * each));
     }
     return INV_OK;
 }

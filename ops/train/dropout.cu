@@ -41,10 +41,7 @@ INV_KERNEL keep(inv_drop d, const inv_gpu_step *s, uint8_t *mask)
 extern "C" void INV_GPU_NAME(dropout)(const inv_gpu *gpu, inv_dtype t, const inv_drop *d, const void *x, void *y)
 {
     int64_t blocks = inv_blocks(d->rows * ((d->each + 3) / 4));
-    if (t == INV_F64)
-        inv_start(gpu, drop<double>, blocks, INV_THREADS, *d, gpu->step, (const double *)x, (double *)y);
-    else
-        inv_start(gpu, drop<float>, blocks, INV_THREADS, *d, gpu->step, (const float *)x, (float *)y);
+    INV_REAL_AS(t, T, inv_start(gpu, drop<T>, blocks, INV_THREADS, *d, gpu->step, (const T *)x, (T *)y));
 }
 
 extern "C" void INV_GPU_NAME(dropout_keep)(const inv_gpu *gpu, const inv_drop *d, uint8_t *mask)

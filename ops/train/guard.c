@@ -87,8 +87,7 @@ static void fingerprint_bits(const uint8_t *x, int64_t nbytes, uint64_t key, dou
 
 static void fingerprint(const inv_tensor *v, int64_t every, uint64_t key, double out[NSUM])
 {
-    if (v->dtype == INV_F32) fingerprint_f32(v->data, v->n, every, key, out);
-    else if (v->dtype == INV_F64) fingerprint_f64(v->data, v->n, every, key, out);
+    if (inv__is_real(v->dtype)) INV_REAL(v->dtype, fingerprint, v->data, v->n, every, key, out);
     else fingerprint_bits(v->data, v->n * (int64_t)inv_dtype_size(v->dtype), key, out);
 }
 
@@ -100,7 +99,7 @@ static int64_t taken(const inv_graph *g, const inv_node *n)
     size_t nbytes = 0;
     const inv_dtype t = inv__in_dtype(g, n, 0);
     const inv_shape *s = inv__in_shape(g, n, 0);
-    if (t == INV_F32 || t == INV_F64) return inv__guard_sampled(inv_shape_nelem(s), every_of(n));
+    if (inv__is_real(t)) return inv__guard_sampled(inv_shape_nelem(s), every_of(n));
     return inv_shape_nbytes(s, t, &nbytes) ? (int64_t)nbytes : 0;
 }
 
@@ -125,7 +124,7 @@ static void on_device(const inv_call *c, double *fp, const double *then, double 
     const inv_tensor *v = &c->in[0];
     const uint64_t key = (uint64_t)inv_attr_int(c->node, "key", 0);
     const int64_t every = every_of(c->node);
-    if (v->dtype == INV_F32 || v->dtype == INV_F64)
+    if (inv__is_real(v->dtype))
         INV_GPU(c->gpu, guard, v->dtype, inv__guard_sampled(v->n, every), every, key, v->data, c->ws, fp, then, drift);
     else
         INV_GPU(c->gpu, guard, INV_U8, v->n * (int64_t)inv_dtype_size(v->dtype), 1, key, v->data, c->ws, fp, then,
@@ -177,7 +176,7 @@ static inv_status pick_run(const inv_call *c)
     const int64_t every = every_of(c->node), n = inv__guard_sampled(v->n, every);
     void *one = c->nout > 1 ? c->out[1].data : NULL;
     if (c->gpu) INV_GPU(c->gpu, guard_pick, v->dtype, n, every, v->data, c->out[0].data, one);
-    else (v->dtype == INV_F64 ? pick_f64 : pick_f32)(v->data, n, every, c->out[0].data, one);
+    else INV_REAL(v->dtype, pick, v->data, n, every, c->out[0].data, one);
     return INV_OK;
 }
 

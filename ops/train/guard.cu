@@ -153,10 +153,8 @@ extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, 
                                     const void *x, double *ws, double *fp, const double *then, double *drift)
 {
     const int64_t blocks = inv__guard_blocks(n);
-    if (t == INV_F64)
-        inv_start_sync(gpu, guard_kernel<double>, blocks, THREADS, n, every, key, (const double *)x, ws);
-    else if (t == INV_F32)
-        inv_start_sync(gpu, guard_kernel<float>, blocks, THREADS, n, every, key, (const float *)x, ws);
+    if (t == INV_F32 || t == INV_F64)
+        INV_REAL_AS(t, T, inv_start_sync(gpu, guard_kernel<T>, blocks, THREADS, n, every, key, (const T *)x, ws));
     else
         inv_start_sync(gpu, guard_bits_kernel, blocks, THREADS, n, key, (const uint8_t *)x, ws);
     inv_start_sync(gpu, guard_end_kernel, 1, THREADS, blocks, (const double *)ws, fp, then, drift);
@@ -165,12 +163,8 @@ extern "C" void INV_GPU_NAME(guard)(const inv_gpu *gpu, inv_dtype t, int64_t n, 
 extern "C" void INV_GPU_NAME(guard_pick)(const inv_gpu *gpu, inv_dtype t, int64_t n, int64_t every, const void *x,
                                          void *out, void *one)
 {
-    if (t == INV_F64)
-        inv_start(gpu, guard_pick_kernel<double>, inv_blocks(n), INV_THREADS, n, every, (const double *)x,
-                  (double *)out, (double *)one);
-    else
-        inv_start(gpu, guard_pick_kernel<float>, inv_blocks(n), INV_THREADS, n, every, (const float *)x,
-                  (float *)out, (float *)one);
+    INV_REAL_AS(t, T, inv_start(gpu, guard_pick_kernel<T>, inv_blocks(n), INV_THREADS, n, every, (const T *)x,
+                (T *)out, (T *)one));
 }
 
 extern "C" void INV_GPU_NAME(count_nonfinite)(const inv_gpu *gpu, const inv_guard_list *list, int64_t blocks,

@@ -70,14 +70,13 @@ static kind kind_of(const inv_node *n)
 static double sum_of(kind k, const inv_tensor *x, const inv_tensor *t)
 {
     const void *target = t ? t->data : NULL;
-    return x->dtype == INV_F32 ? sum_terms_f32(k, x->n, x->data, target) : sum_terms_f64(k, x->n, x->data, target);
+    return INV_REAL(x->dtype, sum_terms, k, x->n, x->data, target);
 }
 
 static void scaled_grad(kind k, double factor, const inv_tensor *x, const inv_tensor *t, inv_tensor *out)
 {
     const void *target = t ? t->data : NULL;
-    if (x->dtype == INV_F32) grad_terms_f32(k, x->n, factor, x->data, target, out->data);
-    else grad_terms_f64(k, x->n, factor, x->data, target, out->data);
+    INV_REAL(x->dtype, grad_terms, k, x->n, factor, x->data, target, out->data);
 }
 
 /* The device's part: out = ((add ? out : 0) + factor * sum + constant) / divide. */

@@ -330,29 +330,26 @@ extern "C" void INV_GPU_NAME(cross_entropy)(const inv_gpu *gpu, inv_dtype t, con
                                             const inv_loss_target *y, const void *x, double total, double *part,
                                             double *out, double *all)
 {
-    (t == INV_F64 ? start_mean<double> : start_mean<float>)(gpu, r, y, x, total, part, out, all);
+    INV_REAL_AS(t, T, start_mean<T>(gpu, r, y, x, total, part, out, all));
 }
 
 extern "C" void INV_GPU_NAME(cross_entropy_rows)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
                                                  const inv_loss_target *y, const void *x, void *out)
 {
-    (t == INV_F64 ? start_each<double> : start_each<float>)(gpu, r, y, x, out);
+    INV_REAL_AS(t, T, start_each<T>(gpu, r, y, x, out));
 }
 
 extern "C" void INV_GPU_NAME(cross_entropy_grad)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r,
                                                  const inv_loss_target *y, const void *x, double total,
                                                  const double *all, const double *g, const void *gy, void *gx)
 {
-    (t == INV_F64 ? start_grad<double> : start_grad<float>)(gpu, r, y, x, shares{total, all, g, gy}, gx);
+    INV_REAL_AS(t, T, start_grad<T>(gpu, r, y, x, shares{total, all, g, gy}, gx));
 }
 
 extern "C" void INV_GPU_NAME(correct_count)(const inv_gpu *gpu, inv_dtype t, const inv_loss_rows *r, const void *x,
                                             const int64_t *label, int64_t *part, int64_t *out)
 {
-    if (t == INV_F64)
-        start_count(gpu, r, (const double *)x, label, part, out);
-    else
-        start_count(gpu, r, (const float *)x, label, part, out);
+    INV_REAL_AS(t, T, start_count(gpu, r, (const T *)x, label, part, out));
 }
 
 /* --- terms of single elements --- */
@@ -392,10 +389,7 @@ extern "C" void INV_GPU_NAME(loss_terms)(const inv_gpu *gpu, inv_dtype t, inv_lo
                                          const void *target, const inv_loss_sum *s, double *part, double *out)
 {
     int64_t blocks = parts_of(n, INV_THREADS);
-    if (t == INV_F64)
-        inv_start_sync(gpu, terms<double>, blocks, INV_THREADS, k, n, (const double *)x, (const double *)target, part);
-    else
-        inv_start_sync(gpu, terms<float>, blocks, INV_THREADS, k, n, (const float *)x, (const float *)target, part);
+    INV_REAL_AS(t, T, inv_start_sync(gpu, terms<T>, blocks, INV_THREADS, k, n, (const T *)x, (const T *)target, part));
     inv_start_sync(gpu, finish_sum, 1, INV_SYNC_THREADS, blocks, (const double *)part, *s, out);
 }
 
@@ -403,10 +397,6 @@ extern "C" void INV_GPU_NAME(loss_terms_grad)(const inv_gpu *gpu, inv_dtype t, i
                                               double factor, double divide, const double *g, const void *x,
                                               const void *target, void *gx)
 {
-    if (t == INV_F64)
-        inv_start(gpu, terms_grad<double>, inv_blocks(n), INV_THREADS, k, n, factor, divide, g, (const double *)x,
-                  (const double *)target, (double *)gx);
-    else
-        inv_start(gpu, terms_grad<float>, inv_blocks(n), INV_THREADS, k, n, factor, divide, g, (const float *)x,
-                  (const float *)target, (float *)gx);
+    INV_REAL_AS(t, T, inv_start(gpu, terms_grad<T>, inv_blocks(n), INV_THREADS, k, n, factor, divide, g, (const T *)x,
+                (const T *)target, (T *)gx));
 }

@@ -70,8 +70,7 @@ static inv_status sgd_run(const inv_call *c)
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
-    if (c->in[0].dtype == INV_F32) sgd_f32(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
-    else sgd_f64(c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
+    INV_REAL(c->in[0].dtype, sgd, c->in[0].n, c->step->lr, decay, c->in[0].data, c->in[1].data);
     return INV_OK;
 }
 
@@ -85,8 +84,7 @@ static inv_status momentum_run(const inv_call *c)
         return INV_OK;
     }
     if (c->step == NULL) return INV_E_INTERNAL;
-    if (in[0].dtype == INV_F32) momentum_f32(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
-    else momentum_f64(in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
+    INV_REAL(in[0].dtype, momentum, in[0].n, c->step->lr, decay, m, in[0].data, in[1].data, in[2].data);
     return INV_OK;
 }
 
@@ -112,8 +110,7 @@ static inv_status adam_run(const inv_call *c)
                         .keep = a.decoupled ? 1 - lr * a.decay : 1};
     k.rate = lr / (1 - pow(k.beta1, t));
     k.root = 1 / sqrt(1 - pow(k.beta2, t));
-    if (in[0].dtype == INV_F32) adam_f32(in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
-    else adam_f64(in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
+    INV_REAL(in[0].dtype, adam, in[0].n, &k, in[0].data, in[1].data, in[2].data, in[3].data);
     return INV_OK;
 }
 

@@ -55,32 +55,20 @@ INV_KERNEL adam_kernel(int64_t n, const inv_gpu_step *s, inv_adam k, const doubl
 extern "C" void INV_GPU_NAME(sgd)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, const double *bad,
                                   void *w, const void *g)
 {
-    if (t == INV_F64)
-        inv_start(gpu, sgd_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, bad,
-                  (double *)w, (const double *)g);
-    else
-        inv_start(gpu, sgd_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, bad,
-                  (float *)w, (const float *)g);
+    INV_REAL_AS(t, T, inv_start(gpu, sgd_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, bad, (T *)w,
+                (const T *)g));
 }
 
 extern "C" void INV_GPU_NAME(momentum)(const inv_gpu *gpu, inv_dtype t, int64_t n, double decay, double momentum,
                                        const double *bad, void *w, const void *g, void *v)
 {
-    if (t == INV_F64)
-        inv_start(gpu, momentum_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, momentum, bad,
-                  (double *)w, (const double *)g, (double *)v);
-    else
-        inv_start(gpu, momentum_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, momentum, bad,
-                  (float *)w, (const float *)g, (float *)v);
+    INV_REAL_AS(t, T, inv_start(gpu, momentum_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, decay, momentum,
+                bad, (T *)w, (const T *)g, (T *)v));
 }
 
 extern "C" void INV_GPU_NAME(adam)(const inv_gpu *gpu, inv_dtype t, int64_t n, const inv_adam *k, const double *bad,
                                    void *w, const void *g, void *m, void *v)
 {
-    if (t == INV_F64)
-        inv_start_sync(gpu, adam_kernel<double>, inv_blocks(n), INV_THREADS, n, gpu->step, *k, bad,
-                       (double *)w, (const double *)g, (double *)m, (double *)v);
-    else
-        inv_start_sync(gpu, adam_kernel<float>, inv_blocks(n), INV_THREADS, n, gpu->step, *k, bad,
-                       (float *)w, (const float *)g, (float *)m, (float *)v);
+    INV_REAL_AS(t, T, inv_start_sync(gpu, adam_kernel<T>, inv_blocks(n), INV_THREADS, n, gpu->step, *k, bad, (T *)w,
+                (const T *)g, (T *)m, (T *)v));
 }
