@@ -307,16 +307,12 @@ static int read_costs(const cli_job *job, inv_purpose purpose, inv_session_optio
 /* As near as an int comes: what is out of its range is out of the library's. */
 static int whole(int64_t n) { return n < INT_MIN ? INT_MIN : n > INT_MAX ? INT_MAX : (int)n; }
 
-int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
+/* What the command line said, as it stands; what follows from several options is put in behind. */
+static inv_session_options options_as_given(const cli_job *job, inv_purpose purpose, const inv_mode_rule *modes)
 {
     const cli_options *o = job->o;
-    *hold = (cli_hold){0};
-    if (o->loss == INV_LOSS_CROSS_ENTROPY && o->class_axis == 0)
-        return cli_usage(o, "--class-axis 0: axis 0 is the batch");
-    int status = read_modes(o, hold);
-    if (status != CLI_OK) return status;
-    *so = (inv_session_options){
-        .size = sizeof *so,
+    return (inv_session_options){
+        .size = sizeof(inv_session_options),
         .purpose = purpose,
         .inputs = job->arrays,
         .ninputs = job->ninputs,
@@ -334,7 +330,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .budget = (uint64_t)o->budget,
         .keep = (const char *const *)o->keep.item,
         .nkeep = o->keep.n,
-        .modes = hold->modes,
+        .modes = modes,
         .nmodes = o->mode.n,
         .train_only = (const char *const *)o->train_only.item,
         .ntrain_only = o->train_only.n,
@@ -361,6 +357,17 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
         .seed = (uint64_t)o->seed,
         .threads = whole(o->threads),
     };
+}
+
+int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_options *so, cli_hold *hold)
+{
+    const cli_options *o = job->o;
+    *hold = (cli_hold){0};
+    if (o->loss == INV_LOSS_CROSS_ENTROPY && o->class_axis == 0)
+        return cli_usage(o, "--class-axis 0: axis 0 is the batch");
+    int status = read_modes(o, hold);
+    if (status != CLI_OK) return status;
+    *so = options_as_given(job, purpose, hold->modes);
     if ((status = read_class_weights(o, hold, so)) != CLI_OK) return status;
     if (o->plan && o->command != CLI_CMD_plan) {
         if (!(hold->plan = cli_text_of_file(o->plan))) return CLI_FAILED;

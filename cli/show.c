@@ -17,11 +17,7 @@ const char *cli_bytes(double nbytes)
         nbytes /= 1024;
         unit++;
     }
-    snprintf(text, sizeof texts[0], unit ? "%.*f %s" : "%.*f %s",
-             unit == 0     ? 0
-             : nbytes < 10 ? 2
-                           : 1,
-             nbytes, units[unit]);
+    snprintf(text, sizeof texts[0], "%.*f %s", unit == 0 ? 0 : nbytes < 10 ? 2 : 1, nbytes, units[unit]);
     return text;
 }
 

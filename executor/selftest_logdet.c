@@ -414,7 +414,8 @@ static inv_status compare(inv_tester *t, const volume *w)
     }
     char sample[48] = "";
     if (w->rows > 1) snprintf(sample, sizeof sample, "of sample %lld ", (long long)row);
-    (void)inv_test(t, worst <= 1e-5 * (double)(w->n / w->rows), "log-determinant",
+    const int64_t each = w->n / w->rows; /* elements of a sample */
+    (void)inv_test(t, worst <= 1e-5 * (double)each, "log-determinant",
                    "%sit is %.9g by differences, the rule says %.9g", sample, measured, stated);
     return INV_OK;
 }

@@ -232,7 +232,7 @@ inv_status inv__external_place(inv__loader *l, const Onnx__TensorProto *t, const
                     (unsigned long long)*offset, loc, m->nbytes);
     else if (length > m->nbytes - *offset)
         inv__defect(&l->defects, INV_E_PARSE, "%s: external data at bytes %llu to %llu of '%s', which has only %zu",
-                    what, (unsigned long long)*offset, (unsigned long long)(*offset + length), loc, m->nbytes);
+                    what, (unsigned long long)*offset, (unsigned long long)*offset + length, loc, m->nbytes);
     else *file = at;
     return INV_OK;
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Text rules that need no parser: SPDX line, UTF-8, no tabs or trailing blanks in C, lines up to 120 columns, files up to 600
-# lines ("style: long" with a reason in the first five lines allows more), no output or exit in the library.
-# Closes with the number of lines per folder. With --format also asks clang-format.
+# lines ("style: long" with a reason in the first five lines allows more), functions up to 60, no output or exit in the
+# library; and clang-format's, where .venv has it. Closes with the number of lines per folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,6 +27,12 @@ awk '
     / $/ { complain(":" FNR ": blanks at the end") }
     length > 120 { complain(":" FNR ": " length " columns") }
     FNR == 601 && !long { complain(": more than 600 lines") }
+    # A function begins with its first line in column 1 and ends with the next brace there.
+    /^[A-Za-z_].*[(]/ && !/;$/ { first = FNR; name = $0 }
+    /^}/ && first {
+        if (FNR - first >= 60) { complain(":" first ": " FNR - first + 1 " lines, at most 60: " name) }
+        first = 0
+    }
     END { exit bad }' "${files[@]}" || bad=1
 find "${folders[@]}" -type f -empty -printf '%p: empty\n' | grep . && bad=1
 mapfile -t c_files < <(printf '%s\n' "${files[@]}" | grep -v '\.py$')
@@ -47,8 +53,8 @@ if grep -rnE --include='*.c' --include='*.h' --include='*.inc' \
     complain "the library must not print or exit (lines above)"
 fi
 
-if [ "${1:-}" = --format ]; then
-    find "${folders[@]}" -name '*.[ch]' -print0 | xargs -0 clang-format --dry-run --Werror || bad=1
+if [ -x .venv/bin/clang-format ]; then
+    printf '%s\n' "${files[@]}" | grep '\.[ch]$' | xargs -P "$(nproc)" -n 32 .venv/bin/clang-format --dry-run --Werror || bad=1
 fi
 for folder in "${folders[@]}"; do
     printf '%7d lines  %s\n' \

@@ -93,7 +93,7 @@ static inv_status conv_infer(inv_graph *g, inv_node *n)
         const inv_shape *bias = inv__in_shape(g, n, 2);
         if (bias->rank != 1 || bias->dim[0] != c.group * c.mg)
             return inv_node_fail(g, n, INV_E_SHAPE, "the bias needs one number per output channel, %lld",
-                                 (long long)(c.group * c.mg));
+                                 (long long)c.group * c.mg);
     }
     if (kind != 'y') INV_TRY(inv__infer_attr_shape(g, n));
     else inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);

@@ -22,7 +22,7 @@ static arith_int unsigned_form(inv_arith id, arith_int f)
     switch (id) {
 #define UNSIGNED_FORM(f, as) \
     case INV_ARITH_##f: return inv__uint_##as;
-        UNSIGNED2_OPS(UNSIGNED_FORM)
+        UNSIGNED2_OPS(UNSIGNED_FORM) /* NOLINT: without signs two remainders are one */
 #undef UNSIGNED_FORM
     default: return f;
     }

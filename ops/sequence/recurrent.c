@@ -174,7 +174,7 @@ static inv_status activation_attrs(const layer *y, int d, inv_attr *out, uint32_
     const inv_attr *list = inv_attr_find(y->n, "activations");
     size_t next[2] = {0, 0};
     if (!list || list->n == 0) return INV_OK;
-    if (list->kind != INV_ATTR_STRINGS || list->n != (size_t)(per * y->directions))
+    if (list->kind != INV_ATTR_STRINGS || list->n != (size_t)per * (size_t)y->directions)
         return inv_node_fail(y->g, y->n, INV_E_GRAPH, "%d activations are wanted", per * y->directions);
     for (int i = 0; i < per * y->directions; i++) { /* numbers are taken in order by those that need them */
         int nargs = 0;

@@ -168,7 +168,7 @@ static void vote_near(annealer *x, ballot *b)
         for (uint32_t i = 0; i < n; i++)
             if (inv_draft_there(d, list[i], b->at)) vote(x, b, list[i]);
     }
-    x->d.work += FAR / 4;
+    x->d.work += FAR / 4; /* NOLINT: a whole number */
 }
 
 /* A value is derived for its next reader. All that are there are looked at, or where that takes long as a

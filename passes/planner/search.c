@@ -266,7 +266,8 @@ static inv_status refine_prices(searcher *s)
     for (int k = 0; k < FINER && s->work < s->most_work; k++) {
         copy_setting(s, &s->next, &s->now);
         const bool dearer = s->goal.budget && s->at.peak > s->goal.budget;
-        multiply(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, k / 2 + 1) * (k % 2 ? -1 : 1)));
+        const int halvings = k / 2 + 1;
+        multiply(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, halvings) * (k % 2 ? -1 : 1)));
         INV_TRY(propose(s));
     }
     return INV_OK;

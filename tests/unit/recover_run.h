@@ -84,6 +84,23 @@ static void count(const inv_graph *g, outcome *o)
     }
 }
 
+/* All gradients, one behind the other. */
+static void take_gradients(inv_session *s, outcome *o)
+{
+    for (size_t i = 0; inv_session_name(s, INV_GET_GRAD, i); i++) {
+        const void *data;
+        inv_dtype dt;
+        int rank;
+        int64_t dims[8], ne = 1;
+        assert_int_equal(
+            inv_session_get(s, INV_GET_GRAD, inv_session_name(s, INV_GET_GRAD, i), &data, &dt, &rank, dims), INV_OK);
+        for (int d = 0; d < rank; d++) ne *= dims[d];
+        o->grad = realloc(o->grad, (o->ngrad + (size_t)ne) * sizeof *o->grad);
+        memcpy(o->grad + o->ngrad, data, (size_t)ne * sizeof *o->grad);
+        o->ngrad += (size_t)ne;
+    }
+}
+
 static outcome run(inv_graph *g, inv_memory memory, const char *device, const inv_session_options *more)
 {
     outcome o = {0};
@@ -131,18 +148,7 @@ static outcome run(inv_graph *g, inv_memory memory, const char *device, const in
     }
     count(p->g, &o);
     assert_int_equal(inv_session_plan(s, &o.plan), INV_OK);
-    for (size_t i = 0; inv_session_name(s, INV_GET_GRAD, i); i++) {
-        const void *data;
-        inv_dtype dt;
-        int rank;
-        int64_t dims[8], ne = 1;
-        assert_int_equal(
-            inv_session_get(s, INV_GET_GRAD, inv_session_name(s, INV_GET_GRAD, i), &data, &dt, &rank, dims), INV_OK);
-        for (int d = 0; d < rank; d++) ne *= dims[d];
-        o.grad = realloc(o.grad, (o.ngrad + (size_t)ne) * sizeof *o.grad);
-        memcpy(o.grad + o.ngrad, data, (size_t)ne * sizeof *o.grad);
-        o.ngrad += (size_t)ne;
-    }
+    take_gradients(s, &o);
     inv_session_destroy(s);
     free(x);
     return o;

@@ -125,7 +125,7 @@ static void test_boundaries(void **state)
 
 /* --- one form for what exporters write --- */
 
-static void test_spellings(void **state)
+static void test_steps_and_pairs(void **state)
 {
     (void)state;
     char got[2048];
@@ -158,6 +158,12 @@ static void test_spellings(void **state)
     assert_non_null(strstr(got, "momentum_residual x1 x2 A -> "));
     assert_non_null(strstr(got, "additive_coupling a x2 A -> w x2"));
     assert_null(strstr(got, "scale"));
+}
+
+static void test_several_branches(void **state)
+{
+    (void)state;
+    char got[2048];
     /* one half is read by three branches: each step is found, and a gate inside of a branch is none */
     blocks_text(HALVES "param float[3,3] C; f = MatMul(x2, A); t = Tanh(f); s = Exp(t); m = Mul(x1, s); "
                        "u = MatMul(x2, C); k = Sigmoid(x2); v = Mul(u, k); w = Add(m, v); h = Sin(x2); y1 = Sub(w, h); "
@@ -172,6 +178,12 @@ static void test_spellings(void **state)
                        "y = Concat<axis = 1>(y1, h);" TAIL,
                 got, sizeof got);
     assert_null(strstr(got, "additive_coupling w"));
+}
+
+static void test_affine_forms(void **state)
+{
+    (void)state;
+    char got[2048];
     /* scales that are positive as they are computed */
     static const char *const scales[] = {"Pow(float[] {2}, t)",
                                          "Pow(f, float[] {2}); s = Add(p, float[] {0.5})",
@@ -299,7 +311,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_makes_no_difference),
         cmocka_unit_test(test_boundaries),
-        cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_steps_and_pairs),
+        cmocka_unit_test(test_several_branches),
+        cmocka_unit_test(test_affine_forms),
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_many_parts),
     };

@@ -199,10 +199,11 @@ static void test_graph_forms(void **state)
     inv_context_destroy(ctx);
 }
 
-static void test_attributes(void **state)
+static const float three[] = {1, 2, 3};
+
+/* A node with an attribute of each kind. */
+static pb node_of_attributes(void)
 {
-    (void)state;
-    static const float f[] = {1, 2, 3};
     pb n = node("", "Thing", "t", "x w", "y"), a;
     pb_msg(&n, 5, attr_int("i", -5));
     pb_msg(&n, 5, attr_float("f", 0.5f));
@@ -217,7 +218,7 @@ static void test_attributes(void **state)
     pb_msg(&n, 5, a);
     a = (pb){0};
     pb_str(&a, 1, "fs");
-    pb_bytes(&a, 7, f, sizeof f);
+    pb_bytes(&a, 7, three, sizeof three);
     pb_int(&a, 20, 6);
     pb_msg(&n, 5, a);
     a = (pb){0};
@@ -228,7 +229,7 @@ static void test_attributes(void **state)
     pb_msg(&n, 5, a);
     a = (pb){0};
     pb_str(&a, 1, "t");
-    pb_msg(&a, 5, tensor_raw(NULL, 1, 1, (const int64_t[]){3}, f, sizeof f));
+    pb_msg(&a, 5, tensor_raw(NULL, 1, 1, (const int64_t[]){3}, three, sizeof three));
     pb_int(&a, 20, 4);
     pb_msg(&n, 5, a);
     a = (pb){0};
@@ -236,8 +237,14 @@ static void test_attributes(void **state)
     pb_msg(&a, 6, small_graph(w3()));
     pb_int(&a, 20, 5);
     pb_msg(&n, 5, a);
+    return n;
+}
+
+static void test_attributes(void **state)
+{
+    (void)state;
     pb g = {0};
-    pb_msg(&g, 1, n);
+    pb_msg(&g, 1, node_of_attributes());
     pb_msg(&g, 5, w3());
     pb_msg(&g, 11, value_info("x", 1, 0, NULL));
     pb_msg(&g, 12, value_info("y", 1, 0, NULL));
@@ -255,7 +262,7 @@ static void test_attributes(void **state)
     assert_true(inv_attr_find(t, "fs")->floats[2] == 3);
     assert_string_equal(inv_attr_find(t, "ss")->strings[0], "one");
     assert_string_equal(inv_attr_find(t, "ss")->strings[1], "");
-    assert_memory_equal(inv_attr_find(t, "t")->tensor.bytes, f, sizeof f);
+    assert_memory_equal(inv_attr_find(t, "t")->tensor.bytes, three, sizeof three);
     assert_int_equal(inv_attr_find(t, "g")->kind, INV_ATTR_GRAPH);
     inv_model_destroy(m);
     inv_context_destroy(ctx);
