@@ -7,69 +7,19 @@
 
 #include "core/text.h"
 
-/* Arguments: v a value of the pattern, a an attribute, n a number; after '?' they may be left out. */
+/* args: v a value of the pattern, l a list of values, a an attribute, n a number; after '?' they may be left out.
+ * relations: those of `<>=` that compare with a number. */
 typedef struct form {
     const char *name, *args, *relations;
 } form;
-/* clang-format off */
-static const form conditions[] = {{"same_shape", "vv", ""},     {"same_type", "vv", ""},      {"square", "v", ""},
-                                  {"tall", "v", ""},            {"wide", "v", ""},            {"cond", "v", "<"},
-                                  {"positive", "v", ""},        {"away_from_zero", "vn", ""}, {"attr", "a?n", "<>="},
-                                  {"recoverable", "v", ""},     {"per_channel", "vv", ""},    {"some_leave", "v", ""},
-                                  {"space_to_depth", "vv", ""}, {"has_features", "v", ""},    {"reflects", "vv", ""},
-                                  {"complementary", "vv", ""},  {"patches", "v", ""},
-                                  {"same_rank", "vv", ""},      {"odd", "v", ""},             {"attr_count", "v", "="},
-                                  {NULL, NULL, NULL}};
-
-/* What to do where a condition fails (see inv__condition_remedy), a row for each. `computed` NULL: as `remedy`. */
-static const struct cure {
-    const char *name;
-    bool defines;
-    const char *remedy, *computed;
-} cures[] = {
-    {"same_shape", false, "give '$1' and '$2' one shape; an operand that is broadcast can be expanded before",
-     NULL},
-    {"same_type", false, "give '$1' and '$2' one type", NULL},
-    {"square", false, "make '$1' square: as many features out as in, or channels out as a window has entries", NULL},
-    {"tall", false, "let '$1' give more features than it takes", NULL},
-    {"wide", true, "let '$1' give fewer features than it takes", NULL},
-    {"cond", false,
-     "a better conditioned '$1' (orthogonal initialisation, or a penalty on its condition number)", NULL},
-    {"positive", false, "keep every entry of '$1' above zero, for instance as Exp of the parameter",
-     "make '$1' positive by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
-    {"away_from_zero", false,
-     "keep every entry of '$1' away from zero, for instance as Exp of the parameter, or reset those that are near it",
-     "bound '$1' away from zero by how it is computed: Exp(Tanh(s)), or Sigmoid(s) plus a small constant"},
-    {"attr", false, "set attribute $1 so that $c", NULL},
-    {"recoverable", false, "pass '$1' on: as an output of the model, or joined to the result", NULL},
-    {"per_channel", true, "give '$1' one number per channel of '$2'", NULL},
-    {"some_leave", true, "make some of the parts outputs of the model", NULL},
-    {"space_to_depth", true, "let the blocks of neighbours in space become channels", NULL},
-    {"has_features", false, "none is needed: '$1' is one number per row and small", NULL},
-    {"reflects", false,
-     "make it a reflection: what is taken off is 2 (x v) v' / |v|^2 for a direction v, or so for several at right "
-     "angles", NULL},
-    {"complementary", true, "let '$1' be a mask of 0 and 1, and '$2' 1 minus it", NULL},
-    {"patches", false, "let the windows of '$1' stand side by side: strides as its kernel, no dilation", NULL},
-    {"same_rank", true, "give '$1' and '$2' as many axes", NULL},
-    {"odd", false, "make '$1' one odd number, so that powers keep the sign", NULL},
-    {"attr_count", true, "leave out the attributes of the node of '$1' that the rule does not ask for", NULL},
-};
-/* clang-format on */
-_Static_assert(sizeof cures / sizeof *cures + 1 == sizeof conditions / sizeof *conditions, "a cure for each condition");
-
-/* clang-format off */
-static const form gains[] = {{"max_inv", "v?v", ""},
-                             {"max_abs", "v", ""},
-                             {"expected_inv", "v", ""},
-                             {"expected_abs", "v", ""},
-                             {"inv_norm", "v", ""},
-                             {"norm", "v", ""},
-                             {"inv_attr", "a?n", ""},
-                             {"times", "n", ""},
-                             {"unbounded", "", ""},
-                             {NULL, NULL, NULL}};
-/* clang-format on */
+static const form conditions[] = {
+#define CONDITION(name, args, relations, ...) {#name, args, relations},
+#include "core/condition.inc"
+    {NULL, NULL, NULL}};
+static const form gains[] = {
+#define GAIN(name, args, ...) {#name, args, ""},
+#include "core/condition.inc"
+    {NULL, NULL, NULL}};
 static const form logdets[] = {{"0", "", ""},         {"log_abs", "v?v", ""}, {"-log_abs", "v?v", ""},
                                {"log_det", "v", ""},  {"-log_det", "v", ""},  {"-log_std", "v", ""},
                                {"log_deriv", "", ""}, {NULL, NULL, NULL}};
@@ -128,32 +78,17 @@ static const form *form_of(inv_language l, const char *name)
     return NULL;
 }
 
-static const struct cure *cure_of(const char *name)
-{
-    for (size_t i = 0; i < sizeof cures / sizeof *cures; i++)
-        if (strcmp(cures[i].name, name) == 0) return &cures[i];
-    return NULL;
-}
-
-const char *inv__condition_remedy(const inv_condition *c, bool computed)
-{
-    const struct cure *f = cure_of(c->name);
-    return f ? computed && f->computed ? f->computed : f->remedy : NULL;
-}
-
-bool inv__condition_defines(const inv_condition *c)
-{
-    const struct cure *f = cure_of(c->name);
-    return f && f->defines;
-}
-
 int inv__condition_next(const char **p, inv_language l, inv_condition *c)
 {
     memset(c, 0, sizeof *c);
     const char *s = skip(*p);
     if (!*s) return 0;
-    const form *f = word(&s, c->name, sizeof c->name) ? form_of(l, c->name) : NULL;
-    if (!f || !arguments(&s, f->args, c) || !relation(&s, f->relations, c)) return -1;
+    char name[32];
+    const form *f = word(&s, name, sizeof name) ? form_of(l, name) : NULL;
+    if (!f) return -1;
+    c->id = (int)(f - lists[l]);
+    c->name = f->name;
+    if (!arguments(&s, f->args, c) || !relation(&s, f->relations, c)) return -1;
     if (*s && (*s != ';' || l == INV_IN_GAIN)) return -1;
     *p = *s ? s + 1 : s;
     return 1;
@@ -226,9 +161,8 @@ static inv_status check_one(inv_context *ctx, const inv_inverse_def *d, const in
         INV_CHECK(!strstr(c.name, "log_det") || is_parameter(match, c.arg[0]), ctx, INV_E_PARSE,
                   "inverse rule '%s', logdet: %s is of a parameter, and match has no param(%s)", d->name, c.name,
                   c.arg[0]);
-        const char *args = form_of(l, c.name)->args;
         for (int k = 0; k < c.nargs; k++)
-            INV_CHECK(kind_of_argument(args, k) != 'v' || in_statements(match, c.arg[k]) ||
+            INV_CHECK(!strchr("vl", kind_of_argument(lists[l][c.id].args, k)) || in_statements(match, c.arg[k]) ||
                           (k > 0 && l == INV_IN_GAIN && in_statements(saves, c.arg[k])),
                       ctx, INV_E_PARSE, "inverse rule '%s', %s: match names no value '%s'", d->name, what, c.arg[k]);
     }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/condition.h"
 #include "core/text.h"
 #include "passes/canonical/spelling.h"
 #include "passes/match/match.h"
@@ -222,14 +221,10 @@ static bool operand_holds(const inv_attempt *a, const inv_term *t, inv_id v)
     if (strcmp(t->what, "count") == 0) return is_count(a, t, v, false);
     if (strcmp(t->what, "share") == 0) return is_count(a, t, v, true);
     if (strcmp(t->what, "row") == 0) return is_row(a, t, v);
-    bool stored = strcmp(t->what, "stored") == 0, known;
-    if (stored && !is_stored(a->s->g, v)) return false;
-    if (!stored && strcmp(t->what, "per_channel") != 0) return false;
-    inv_condition c = {.name = "per_channel", .nargs = 2};
-    strncpy(c.arg[0], t->arg[0], sizeof c.arg[0] - 1);
-    strncpy(c.arg[1], t->arg[1], sizeof c.arg[1] - 1);
-    inv_matcher m = {.g = a->s->g};
-    return inv_condition_on_shapes(&m, &c, &a->value, NULL, &known);
+    const bool stored = strcmp(t->what, "stored") == 0;
+    if (stored ? !is_stored(a->s->g, v) : strcmp(t->what, "per_channel") != 0) return false;
+    const inv_id x = inv_binding_get(&a->value, t->arg[1]);
+    return x != INV_NONE && inv_shape_per_channel(&inv_val(a->s->g, v)->shape, &inv_val(a->s->g, x)->shape);
 }
 
 static bool among(const inv_attempt *a, inv_id node)

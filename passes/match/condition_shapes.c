@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The conditions of inverse rules that shapes, types and attributes decide. */
+ * Judges the conditions of inverse rules that shapes, types and attributes decide: one function for each row of
+ * core/condition.inc that does not ask for values. What fails one of them is not what the rule is about, so that such a
+ * candidate is only told of if a search has already found the rest of the block. */
 #include <string.h>
 
-#include "core/condition.h"
 #include "passes/match/match.h"
 
 static bool is_op(const inv_node *n, const char *name) { return strcmp(n->op->name, name) == 0; }
@@ -59,26 +60,7 @@ static const char *patch_flaw(inv_matcher *m, const inv_node *node, inv_id w, co
     return NULL;
 }
 
-static bool is_matrix_side(const char *name)
-{
-    return strcmp(name, "square") == 0 || strcmp(name, "tall") == 0 || strcmp(name, "wide") == 0;
-}
-
-const char *inv_condition_flaw(inv_matcher *m, const inv_condition *c, inv_id v, const inv_node *node,
-                               const char **remedy)
-{
-    inv_matrix x;
-    *remedy = NULL;
-    if (v == INV_NONE) return NULL;
-    if (strcmp(c->name, "patches") == 0) return patch_flaw(m, node, v, remedy);
-    if (!is_matrix_side(c->name) || inv_matrix_of(m, v, node, &x)) return NULL;
-    *remedy = "one matrix of two axes for all rows";
-    return inv__arena_printf(&m->g->arena, "'%s' has %d axes, so it is not one matrix", inv_val(m->g, v)->name,
-                             inv_val(m->g, v)->shape.rank);
-}
-
-/* s, broadcast against x, has one entry per index of axis 1 and is constant along the others. */
-static bool per_channel(const inv_shape *s, const inv_shape *x)
+bool inv_shape_per_channel(const inv_shape *s, const inv_shape *x)
 {
     if (x->rank < 2 || s->rank > x->rank || s->rank < x->rank - 1) return false;
     for (int d = x->rank - s->rank; d < x->rank; d++)
@@ -129,72 +111,150 @@ static bool is_space_to_depth(const inv_shape *wide, const inv_shape *blocks, co
     return factor > 1 && deep->dim[1] == wide->dim[1] * factor;
 }
 
-static bool space_to_depth(const inv_matcher *m, inv_id wide, inv_id deep)
+bool inv_judge_space_to_depth(const inv_question *q, inv_finding *f)
 {
     shuffle s;
-    if (wide == INV_NONE || deep == INV_NONE) return false;
-    if (shuffle_of(m, wide, deep, &s)) return is_space_to_depth(&s.from, &s.apart, s.perm, &s.to);
-    if (!shuffle_of(m, deep, wide, &s)) return false;
+    (void)f;
+    if (shuffle_of(q->m, q->v[0], q->v[1], &s)) return is_space_to_depth(&s.from, &s.apart, s.perm, &s.to);
+    if (!shuffle_of(q->m, q->v[1], q->v[0], &s)) return false;
     int64_t back[INV_MAX_RANK];
     for (int i = 0; i < s.turned.rank; i++) back[s.perm[i]] = i;
     return is_space_to_depth(&s.to, &s.turned, back, &s.from);
 }
 
-/* --- the list --- */
+/* --- attributes --- */
 
-/* Of some values of a variadic, not of all, the caller gets to know. */
-static bool some_leave(const inv_matcher *m, const inv_binding *b, const char *list)
+static bool meets(const inv_condition *c, double x)
 {
-    int at = inv_binding_find(b, list);
-    uint32_t n = 0;
-    for (uint32_t k = 0; at >= 0 && k < b->n_ids[at]; k++) {
-        inv_id v = b->id[at][k];
-        n += v != INV_NONE && inv_val(m->g, v)->is_output;
-    }
-    return n > 0 && n < b->n_ids[at];
-}
-
-static bool compare(char relation, double x, double bound)
-{
-    return relation == '<' ? x < bound : relation == '>' ? x > bound : x == bound;
+    return c->relation == '<' ? x < c->bound : c->relation == '>' ? x > c->bound : x == c->bound;
 }
 
 /* All numbers of a list have to meet the condition. */
-static bool on_attribute(const inv_graph *g, const inv_condition *c, const inv_binding *b, const inv_node *node)
+static bool attribute_meets(const inv_condition *c, const inv_attr *at)
 {
-    const inv_attr *at = inv_rule_attr(g, b, node, c->arg[0]);
-    if (!at) return c->nargs >= 2 && compare(c->relation, c->number, c->bound);
-    if (at->kind == INV_ATTR_INT) return compare(c->relation, (double)at->i, c->bound);
-    if (at->kind == INV_ATTR_FLOAT) return compare(c->relation, at->f, c->bound);
+    if (!at) return c->nargs >= 2 && meets(c, c->number);
+    if (at->kind == INV_ATTR_INT) return meets(c, (double)at->i);
+    if (at->kind == INV_ATTR_FLOAT) return meets(c, at->f);
     if (at->kind != INV_ATTR_INTS) return false;
     for (size_t i = 0; i < at->n; i++)
-        if (!compare(c->relation, (double)at->ints[i], c->bound)) return false;
+        if (!meets(c, (double)at->ints[i])) return false;
     return true;
 }
 
-bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
-                             bool *known)
+static const char *attribute_seen(const inv_question *q, const inv_attr *at)
 {
-    inv_id a = inv_binding_get(b, c->arg[0]), z = inv_binding_get(b, c->arg[1]);
-    const inv_value *va = a == INV_NONE ? NULL : inv_val(m->g, a), *vz = z == INV_NONE ? NULL : inv_val(m->g, z);
-    const char *remedy;
-    *known = true;
-    if (strcmp(c->name, "same_shape") == 0) return va && vz && inv_shape_equal(&va->shape, &vz->shape);
-    if (strcmp(c->name, "same_rank") == 0) return va && vz && va->shape.rank == vz->shape.rank;
-    if (strcmp(c->name, "patches") == 0) return va && !patch_flaw(m, node, a, &remedy);
-    if (strcmp(c->name, "same_type") == 0) return va && vz && va->dtype == vz->dtype;
-    if (strcmp(c->name, "per_channel") == 0) return va && vz && per_channel(&va->shape, &vz->shape);
-    if (strcmp(c->name, "has_features") == 0) return va && va->shape.rank > 1;
-    if (strcmp(c->name, "space_to_depth") == 0) return space_to_depth(m, a, z);
-    if (strcmp(c->name, "some_leave") == 0) return some_leave(m, b, c->arg[0]);
-    if (strcmp(c->name, "attr") == 0) return on_attribute(m->g, c, b, node);
-    if (strcmp(c->name, "attr_count") == 0)
-        return va && va->def != INV_NONE && (double)inv_nod(m->g, va->def)->nattr == c->bound;
-    if (is_matrix_side(c->name)) {
-        inv_matrix x;
-        if (!va || !inv_matrix_of(m, a, node, &x)) return false;
-        return c->name[0] == 's' ? x.in == x.out : c->name[0] == 't' ? x.in < x.out : x.in > x.out;
-    }
-    *known = false;
+    const char *name = q->c->arg[0];
+    inv_arena *a = &q->m->g->arena;
+    if (!at) return inv__arena_printf(a, "%s is %s", name, q->c->nargs > 1 ? q->c->arg[1] : "absent");
+    if (at->kind == INV_ATTR_INT) return inv__arena_printf(a, "%s is %lld", name, (long long)at->i);
+    if (at->kind == INV_ATTR_FLOAT) return inv__arena_printf(a, "%s is %g", name, at->f);
+    if (at->kind != INV_ATTR_INTS) return NULL;
+    inv_str s;
+    inv__str_init(&s, q->m->g->ctx);
+    for (size_t i = 0; i < at->n; i++) inv__str_add(&s, "%s%lld", i ? ", " : "", (long long)at->ints[i]);
+    const char *kept = inv__arena_printf(a, "%s is [%s]", name, s.s);
+    inv__str_fini(&s);
+    return kept;
+}
+
+bool inv_judge_attr(const inv_question *q, inv_finding *f)
+{
+    const inv_attr *at = inv_rule_attr(q->m->g, q->b, q->node, q->c->arg[0]);
+    const bool holds = attribute_meets(q->c, at);
+    if (!holds) f->seen = attribute_seen(q, at);
+    return holds;
+}
+
+bool inv_judge_attr_count(const inv_question *q, inv_finding *f)
+{
+    (void)f;
+    return q->x[0]->def != INV_NONE && meets(q->c, (double)inv_nod(q->m->g, q->x[0]->def)->nattr);
+}
+
+/* --- shapes and types --- */
+
+bool inv_judge_same_shape(const inv_question *q, inv_finding *f)
+{
+    (void)f;
+    return inv_shape_equal(&q->x[0]->shape, &q->x[1]->shape);
+}
+
+bool inv_judge_same_rank(const inv_question *q, inv_finding *f)
+{
+    (void)f;
+    return q->x[0]->shape.rank == q->x[1]->shape.rank;
+}
+
+bool inv_judge_same_type(const inv_question *q, inv_finding *f)
+{
+    (void)f;
+    return q->x[0]->dtype == q->x[1]->dtype;
+}
+
+bool inv_judge_per_channel(const inv_question *q, inv_finding *f)
+{
+    (void)f;
+    return inv_shape_per_channel(&q->x[0]->shape, &q->x[1]->shape);
+}
+
+bool inv_judge_has_features(const inv_question *q, inv_finding *f)
+{
+    f->reason = "what would be freed is one number per row";
+    return q->x[0]->shape.rank > 1;
+}
+
+bool inv_judge_patches(const inv_question *q, inv_finding *f)
+{
+    f->seen = patch_flaw(q->m, q->node, q->v[0], &f->remedy);
+    return !f->seen;
+}
+
+/* Reads the value as a matrix; if it is none, says so. */
+static bool find_matrix(const inv_question *q, inv_finding *f, inv_matrix *x)
+{
+    if (inv_matrix_of(q->m, q->v[0], q->node, x)) return true;
+    f->seen = inv__arena_printf(&q->m->g->arena, "'%s' has %d axes, so it is not one matrix", q->x[0]->name,
+                                q->x[0]->shape.rank);
+    f->remedy = "one matrix of two axes for all rows";
     return false;
+}
+
+bool inv_judge_square(const inv_question *q, inv_finding *f)
+{
+    inv_matrix x;
+    return find_matrix(q, f, &x) && x.in == x.out;
+}
+
+bool inv_judge_tall(const inv_question *q, inv_finding *f)
+{
+    inv_matrix x;
+    return find_matrix(q, f, &x) && x.in < x.out;
+}
+
+bool inv_judge_wide(const inv_question *q, inv_finding *f)
+{
+    inv_matrix x;
+    return find_matrix(q, f, &x) && x.in > x.out;
+}
+
+/* --- what leaves --- */
+
+/* The caller gets to know some values of a list, but not all. */
+bool inv_judge_some_leave(const inv_question *q, inv_finding *f)
+{
+    const int at = inv_binding_find(q->b, q->c->arg[0]);
+    uint32_t n = 0;
+    (void)f;
+    for (uint32_t k = 0; at >= 0 && k < q->b->n_ids[at]; k++) {
+        const inv_id v = q->b->id[at][k];
+        n += v != INV_NONE && inv_val(q->m->g, v)->is_output;
+    }
+    return n > 0 && n < q->b->n_ids[at];
+}
+
+/* The search for a region accepts no other entries (match.c), so there is nothing left to judge. */
+bool inv_judge_recoverable(const inv_question *q, inv_finding *f)
+{
+    (void)q, (void)f;
+    return true;
 }

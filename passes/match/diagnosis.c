@@ -61,24 +61,6 @@ static const char *condition_text(inv_matcher *m, const inv_condition *c)
                              c->nargs > 1 ? c->arg[1] : "", relation_text(c, relation));
 }
 
-/* --- what was seen --- */
-
-static const char *see_attribute(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node)
-{
-    const inv_attr *at = inv_rule_attr(m->g, b, node, c->arg[0]);
-    inv_arena *a = &m->g->arena;
-    if (!at) return inv__arena_printf(a, "%s is %s", c->arg[0], c->nargs > 1 ? c->arg[1] : "absent");
-    if (at->kind == INV_ATTR_INT) return inv__arena_printf(a, "%s is %lld", c->arg[0], (long long)at->i);
-    if (at->kind == INV_ATTR_FLOAT) return inv__arena_printf(a, "%s is %g", c->arg[0], at->f);
-    if (at->kind != INV_ATTR_INTS) return NULL;
-    inv_str s;
-    inv__str_init(&s, m->g->ctx);
-    for (size_t i = 0; i < at->n; i++) inv__str_add(&s, "%s%lld", i ? ", " : "", (long long)at->ints[i]);
-    const char *kept = inv__arena_printf(a, "%s is [%s]", c->arg[0], s.s);
-    inv__str_fini(&s);
-    return kept;
-}
-
 static const char *type_of(const inv_graph *g, const inv_value *v)
 {
     return inv_dtype_name(g->told != INV_DT_NONE && v->dtype == g->real ? g->told : v->dtype);
@@ -97,55 +79,28 @@ static const char *see_types(inv_matcher *m, inv_id x, inv_id y)
                              type_of(m->g, b), two);
 }
 
-/* *known: whether its entries, or bounds of them, are. */
-static const char *see_entries(inv_matcher *m, const inv_condition *c, inv_id v, bool *known)
+inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, const inv_finding *f, inv_why *why)
 {
+    inv_matcher *m = q->m;
     inv_arena *a = &m->g->arena;
-    inv_extremes x;
-    *known = true;
-    if (m->known[v].measured && strcmp(c->name, "cond") == 0) return inv__arena_printf(a, "%.3g", m->known[v].cond);
-    if (m->active[v]) {
-        inv_range r = inv_value_range(m, v);
-        return inv__arena_printf(a, "between %.3g and %.3g", r.lo, r.hi);
-    }
-    bool positive = strcmp(c->name, "positive") == 0;
-    *known = strcmp(c->name, "cond") != 0 && inv_known_extremes(m, v, &x);
-    if (!*known) return NULL;
-    return inv__arena_printf(a, "%.3g in entry %zu", positive ? x.least : x.least_abs,
-                             positive ? x.at_least : x.at_abs);
-}
-
-inv_status inv_excuse_condition(inv_matcher *m, const inv_rule *rule, const inv_condition *c, const inv_binding *b,
-                                const inv_node *node, const char *reason, inv_why *why)
-{
-    inv_id x = inv_binding_get(b, c->arg[0]), y = inv_binding_get(b, c->arg[1]);
     char relation[RELATION];
-    const char *text = condition_text(m, c), *seen = NULL, *special;
-    bool known = true, attribute = strcmp(c->name, "attr") == 0;
-    if (!text) return INV_E_NOMEM;
-    const char *flaw = inv_condition_flaw(m, c, x, node, &special);
-    if (flaw) seen = flaw;
-    else if (attribute) seen = see_attribute(m, c, b, node);
-    else if (!reason) seen = see_types(m, x, y);
-    else if (x != INV_NONE && y == INV_NONE) seen = see_entries(m, c, x, &known);
-    const char *wanted = text;
-    if (attribute) wanted = inv__arena_printf(&m->g->arena, "%s%s", c->arg[0], relation_text(c, relation));
-    const bool one = strcmp(c->name, "has_features") == 0;
-    if (!reason && one) reason = "what would be freed is one number per row";
-    if (!reason && seen) reason = inv__arena_printf(&m->g->arena, "%s, so %s does not hold", seen, text);
-    if (!reason) reason = inv__arena_printf(&m->g->arena, "%s does not hold", text);
-    const char *cure = known ? inv__condition_remedy(c, x != INV_NONE && m->active[x])
-                             : "compute '$1' from initializers alone, so that its values are known before the run";
-    if (flaw && special) cure = special;
-    const names n = {attribute ? c->arg[0] : name_of(m, x), name_of(m, y),
-                     name_of(m, inv_binding_get(b, rule->def->frees ? rule->def->frees : "")), wanted};
-    const char *remedy = cure ? fill(m, cure, &n) : NULL;
-    if (!reason || !wanted || (cure && !remedy)) return INV_E_NOMEM;
+    const inv_condition_row *row = q->row;
+    const bool attribute = *row->args == 'a';
+    const char *text = condition_text(m, q->c), *seen = f->seen, *reason = f->reason;
+    if (!seen && !attribute && !(row->values && reason)) seen = see_types(m, q->v[0], q->v[1]);
+    const char *wanted = attribute ? inv__arena_printf(a, "%s%s", q->c->arg[0], relation_text(q->c, relation)) : text;
+    if (!reason && seen) reason = inv__arena_printf(a, "%s, so %s does not hold", seen, text);
+    if (!reason) reason = inv__arena_printf(a, "%s does not hold", text);
+    const bool computed = row->computed && q->x[0] && m->active[q->v[0]];
+    const names n = {attribute ? q->c->arg[0] : name_of(m, q->v[0]), name_of(m, q->v[1]),
+                     name_of(m, inv_binding_get(q->b, rule->def->frees ? rule->def->frees : "")), wanted};
+    const char *remedy = fill(m, f->remedy ? f->remedy : computed ? row->computed : row->remedy, &n);
+    if (!text || !reason || !wanted || !remedy) return INV_E_NOMEM;
     INV_TRY(join(m, &why->reason, reason));
     INV_TRY(join(m, &why->condition, text));
     INV_TRY(join(m, &why->seen, seen));
     INV_TRY(join(m, &why->remedy, remedy));
-    if (inv__condition_defines(c)) why->missed = UINT32_MAX;
+    if (row->defines) why->missed = UINT32_MAX;
     else if (why->missed < UINT32_MAX) why->missed++;
     return INV_OK;
 }
@@ -171,7 +126,7 @@ static const char spoilt_reason[] = "both operands come from the same value, '$1
                                     "does not leave the block, so neither is known without the other";
 static const char spoilt_remedy[] = "pass '$2' on: as an output of the model, or joined to the result";
 
-inv_status inv_excuse_region(inv_matcher *m, const inv_walk *w, inv_why *why)
+inv_status inv_diagnose_region(inv_matcher *m, const inv_walk *w, inv_why *why)
 {
     const bool spoilt = w->loss == INV_LOST_SHARED && w->spoilt != INV_NONE;
     const names n = {name_of(m, w->at), name_of(m, w->spoilt), name_of(m, w->apart), NULL};

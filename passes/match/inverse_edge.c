@@ -116,8 +116,7 @@ static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_bindin
     if (!v->term) return INV_E_NOMEM;
     while (p && v->known && inv__condition_next(&p, INV_IN_LOGDET, &c) > 0) {
         if (strcmp(c.name, "0") == 0) continue;
-        inv_volume_term t = {inv__arena_strdup(&g->arena, c.name), INV_NONE, INV_NONE};
-        if (!t.form) return INV_E_NOMEM;
+        inv_volume_term t = {c.name, INV_NONE, INV_NONE};
         if (c.nargs > 0) t.arg = inv_binding_get(b, c.arg[0]);
         if (c.nargs > 1) t.times = inv_binding_get(b, c.arg[1]);
         v->known = (c.nargs < 1 || t.arg != INV_NONE) && (c.nargs < 2 || t.times != INV_NONE);
@@ -131,8 +130,7 @@ static inv_id spread_of(const inv_matcher *m, const inv_rule *rule, const inv_bi
 {
     const char *p = rule->def->gain;
     inv_condition c;
-    if (!p || inv__condition_next(&p, INV_IN_GAIN, &c) <= 0 || strcmp(c.name, "max_inv") != 0 || c.nargs < 2)
-        return INV_NONE;
+    if (!p || inv__condition_next(&p, INV_IN_GAIN, &c) <= 0 || c.id != INV_GAIN_max_inv || c.nargs < 2) return INV_NONE;
     for (uint32_t i = 0; i < made->nsave; i++)
         for (uint32_t k = 0; k < rule->saves.at[i].nout; k++)
             if (strcmp(rule->saves.at[i].out[k], c.arg[1]) == 0) return inv_nod(m->g, made->node[i])->out[k];

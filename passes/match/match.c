@@ -136,7 +136,7 @@ static inv_status tell(inv_matcher *m, const excuse *e, inv_id node)
 {
     inv_why why = e->why;
     if (e->stage == FORBIDDEN) m->told[e->last] = true;
-    if (e->stage == NO_REGION) INV_TRY(inv_excuse_region(m, &e->walk, &why));
+    if (e->stage == NO_REGION) INV_TRY(inv_diagnose_region(m, &e->walk, &why));
     INV_TRY(add_refusal(m, e->rule, node, e->value, &why));
     m->out->refusal.at[m->out->refusal.n - 1].one_source = e->stage == NO_REGION && e->walk.loss == INV_LOST_SHARED;
     return INV_OK;

@@ -49,7 +49,7 @@ inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_
 inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          double *gain, double *bound);
 
-/* What is known before the run of a value that depends on parameters only (compiled_rule.c). */
+/* What is known before the run of a value that depends on parameters only (known_values.c). */
 typedef struct inv_known {
     bool tried, measured;
     const void *bytes;
@@ -127,13 +127,16 @@ bool inv_pattern_names(const inv_stmt *s, const inv_node *n);
  * may have been added also where it does not. */
 bool inv_pattern_bind(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b);
 
-/* compiled_rule.c: the entries of v, which depends on parameters and constants only, in its own type; NULL if they
+/* known_values.c: the entries of v, which depends on parameters and constants only, in its own type; NULL if they
  * cannot be had. Borrowed from the matcher. */
 const void *inv_known_bytes(inv_matcher *m, inv_id v);
-/* compiled_rule.c: the condition number of a matrix among the bound values, if one was asked for; else 0 */
+/* The condition number of a matrix among the bound values, if one was asked for; else 0 */
 double inv_known_cond(const inv_matcher *m, const inv_binding *b);
+enum { INV_MOST_KNOWN = 16 << 20 };                   /* bytes of entries that are kept for the next question */
 void inv_known_forget(inv_matcher *m, size_t beyond); /* all of these, if they take more bytes than that */
-/* compiled_rule.c: of s, which depends on parameters only: its least magnitude, least and largest entry; false if not
+/* Condition number of the matrix w, and the norm of its inverse; *known false: they cannot be had. */
+inv_status inv_known_matrix(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm, bool *known);
+/* Of s, which depends on parameters only: its least magnitude, least and largest entry; false if not
  * known */
 typedef struct inv_extremes {
     double least_abs, least, most;
@@ -151,9 +154,6 @@ inv_range inv_value_range(inv_matcher *m, inv_id v);
 /* What is to be expected where there are no bounds: that what operators do not bound lies between -2 and 2. */
 inv_range inv_value_typical(inv_matcher *m, inv_id v);
 
-/* condition_shapes.c: the conditions on shapes, types and attributes. *known: whether c is one of them. */
-bool inv_condition_on_shapes(inv_matcher *m, const inv_condition *c, const inv_binding *b, const inv_node *node,
-                             bool *known);
 /* The parameter of a linear map as a matrix, or, of a convolution with groups, as many, one behind the other. */
 typedef struct inv_matrix {
     inv_data block; /* of the first, without bytes */
@@ -162,15 +162,36 @@ typedef struct inv_matrix {
 } inv_matrix;
 bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *out);
 
-/* condition_shapes.c: what keeps it from holding, where shapes alone do not show that, and what would help if that is
- * not what the table of conditions says. NULL: nothing. */
-const char *inv_condition_flaw(inv_matcher *m, const inv_condition *c, inv_id v, const inv_node *node,
-                               const char **remedy);
-/* diagnosis.c: the words for what does not hold. `reason`: what is already known of it in words; NULL: nothing. Another
- * condition is joined to those that *why has. */
-inv_status inv_excuse_condition(inv_matcher *m, const inv_rule *rule, const inv_condition *c, const inv_binding *b,
-                                const inv_node *node, const char *reason, inv_why *why);
-inv_status inv_excuse_region(inv_matcher *m, const inv_walk *w, inv_why *why);
+/* s, broadcast against x, has one entry per index of axis 1 and is constant along the others. */
+bool inv_shape_per_channel(const inv_shape *s, const inv_shape *x);
+
+/* A row of core/condition.inc as matching needs it. */
+struct inv_question;
+struct inv_finding;
+typedef struct inv_condition_row {
+    bool (*judge)(const struct inv_question *q, struct inv_finding *f);
+    const char *args;
+    bool values, defines;
+    const char *remedy, *computed;
+} inv_condition_row;
+/* A condition to be judged where a rule's pattern was found. */
+typedef struct inv_question {
+    inv_matcher *m;
+    const inv_condition *c;
+    const inv_condition_row *row;
+    const inv_binding *b;
+    const inv_node *node;  /* the matched node */
+    inv_id v[2];           /* what the arguments are bound to; INV_NONE, and x NULL, where they are no values */
+    const inv_value *x[2]; /* the same */
+} inv_question;
+/* What a judge found where the condition fails. What it leaves NULL follows from the condition and its row. */
+typedef struct inv_finding {
+    const char *reason, *seen, *remedy;
+    inv_status status; /* not INV_OK: it could not be judged */
+} inv_finding;
+/* diagnosis.c: joins the words for a condition that fails to those that *why has. */
+inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, const inv_finding *f, inv_why *why);
+inv_status inv_diagnose_region(inv_matcher *m, const inv_walk *w, inv_why *why);
 
 /* block.c: a block from the nodes of its pattern and of its regions: with the expressions of parameters that nobody
  * else reads, and what enters and leaves. */

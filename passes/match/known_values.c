@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Entries of the values that depend on parameters and constants only, which are known before the run. Conditions and
+ * gains of rules are judged on them: whether a scale is zero anywhere, how well a matrix is conditioned.
+ *
+ * An expression is computed when it is first asked for, by the operators' own kernels, and each value at most once
+ * until the entries are forgotten: they may be as many as all weights, so they are dropped when they take more than
+ * INV_MOST_KNOWN bytes. What changes during training is watched by the guards, not here.
+ * requires: inv_matcher_init.  gives: inv_matcher.known. */
+#include <math.h>
+#include <string.h>
+
+#include "core/node.h"
+#include "ops/linear/linear_solve.h"
+#include "passes/match/match.h"
+
+/* Of the expression, not of the way that led to it, so that the verdict does not depend on who asks first. */
+enum { MAX_EVAL_HEIGHT = 64 };
+
+/* Room of so many bytes among the computed entries. */
+static void *room(inv_matcher *m, size_t nbytes)
+{
+    void *bytes = inv__arena_alloc(&m->entries, nbytes + 64);
+    if (bytes) m->nentries += nbytes;
+    return bytes ? (void *)(((uintptr_t)bytes + 63) & ~(uintptr_t)63) : NULL;
+}
+
+/* Tensors of the node's values, `in` with their entries, `out` with room for them. */
+static bool tensors_of(inv_matcher *m, const inv_node *n, inv_tensor *in, inv_tensor *out)
+{
+    for (uint32_t i = 0; i < n->nin; i++) {
+        if (n->in[i] == INV_NONE) continue;
+        const inv_value *a = inv_val(m->g, n->in[i]);
+        const void *data = inv_known_bytes(m, n->in[i]);
+        if (!data) return false;
+        void *writable = NULL;
+        memcpy(&writable, &data, sizeof data);
+        in[i] = (inv_tensor){writable, a->dtype, a->shape, inv_shape_nelem(&a->shape)};
+    }
+    for (uint32_t k = 0; k < n->nout; k++) {
+        if (n->out[k] == INV_NONE) continue;
+        const inv_value *a = inv_val(m->g, n->out[k]);
+        size_t nbytes = 0;
+        if (!inv_shape_is_static(&a->shape) || !inv_shape_nbytes(&a->shape, a->dtype, &nbytes)) return false;
+        out[k] = (inv_tensor){room(m, nbytes), a->dtype, a->shape, inv_shape_nelem(&a->shape)};
+        if (!out[k].data) return false;
+    }
+    return true;
+}
+
+static void note_known(inv_matcher *m, inv_id v, const void *bytes)
+{
+    inv_known *k = &m->known[v];
+    k->bytes = bytes;
+    k->tried = inv_vec_push(&m->scratch, &m->tried, v);
+}
+
+/* All that the node gives becomes known at once: of a Split, each part. */
+static bool run_node(inv_matcher *m, const inv_node *n)
+{
+    inv_tensor *t = INV_ARENA_NEW(&m->entries, inv_tensor, n->nin + n->nout + 1), *out = t + n->nin;
+    if (!t || !tensors_of(m, n, t, out)) return false;
+    if (n->op->flags & INV_OP_VIEW) {
+        size_t nbytes = 0;
+        if (!inv_shape_nbytes(&out[0].shape, out[0].dtype, &nbytes)) return false;
+        memcpy(out[0].data, t[0].data, nbytes);
+    } else {
+        size_t ws = n->op->workspace ? n->op->workspace(m->g, n) : 0;
+        inv_call call = {.node = n, .in = t, .out = out, .nin = n->nin, .nout = n->nout, .ws_nbytes = ws};
+        call.ws = ws ? room(m, ws) : NULL;
+        if ((ws && !call.ws) || !n->op->run || n->op->run(&call) != INV_OK) return false;
+    }
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (n->out[k] != INV_NONE && !m->known[n->out[k]].tried) note_known(m, n->out[k], out[k].data);
+    return true;
+}
+
+static void compute(inv_matcher *m, inv_id v)
+{
+    const inv_value *val = inv_val(m->g, v);
+    size_t nbytes = 0;
+    if (m->height[v] > MAX_EVAL_HEIGHT || m->active[v]) return;
+    if (val->role == INV_ROLE_NODE) {
+        const inv_node *n = inv_nod(m->g, val->def);
+        if (!(n->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE))) (void)run_node(m, n);
+        return;
+    }
+    if (val->role != INV_ROLE_PARAM && val->role != INV_ROLE_CONST) return;
+    if (!val->data.bytes || !inv_shape_is_static(&val->shape) || !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
+        return;
+    void *bytes = room(m, nbytes);
+    if (bytes && inv_convert(bytes, val->dtype, val->data.bytes, val->data.dtype, (size_t)inv_shape_nelem(&val->shape)))
+        note_known(m, v, bytes);
+}
+
+/* Each is computed once, until it is forgotten: expressions may share operands, and one that cannot be had is asked for
+ * again as well. */
+const void *inv_known_bytes(inv_matcher *m, inv_id v)
+{
+    inv_known *k = &m->known[v];
+    if (!k->tried) compute(m, v);
+    if (!k->tried) note_known(m, v, NULL);
+    return k->tried ? k->bytes : NULL;
+}
+
+void inv_known_forget(inv_matcher *m, size_t beyond)
+{
+    if (m->nentries <= beyond) return;
+    m->scratch.failed = m->scratch.failed || m->entries.failed;
+    inv__arena_fini(&m->entries);
+    inv__arena_init(&m->entries, m->g->ctx);
+    m->nentries = 0;
+    for (size_t i = 0; i < m->tried.n; i++) {
+        m->known[m->tried.at[i]].tried = false;
+        m->known[m->tried.at[i]].bytes = NULL;
+    }
+    m->tried.n = 0;
+}
+
+bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out)
+{
+    inv_known_forget(m, INV_MOST_KNOWN);
+    const void *bytes = inv_known_bytes(m, s);
+    if (!bytes) return false;
+    const inv_value *val = inv_val(m->g, s);
+    *out = (inv_extremes){INFINITY, INFINITY, -INFINITY, 0, 0};
+    int64_t n = inv_shape_nelem(&val->shape);
+    for (int64_t i = 0; i < n; i++) {
+        double x = inv_elem_double(bytes, val->dtype, (size_t)i);
+        if (!(x == x)) return false;
+        if (fabs(x) < out->least_abs) {
+            out->least_abs = fabs(x);
+            out->at_abs = (size_t)i;
+        }
+        if (x < out->least) {
+            out->least = x;
+            out->at_least = (size_t)i;
+        }
+        out->most = fmax(out->most, x);
+    }
+    return true;
+}
+
+/* `when` and `gain` ask for both numbers, perhaps of several rules, so they are computed once per value. Neither
+ * depends on which way the matrix is used. */
+inv_status inv_known_matrix(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm, bool *known)
+{
+    inv_matrix x;
+    inv_known *k = &m->known[w];
+    *known = inv_matrix_of(m, w, node, &x);
+    if (*known && !k->measured) {
+        inv_known_forget(m, INV_MOST_KNOWN);
+        const inv_value *val = inv_val(m->g, w);
+        bool stored = (val->role == INV_ROLE_PARAM || val->role == INV_ROLE_CONST) && val->data.bytes;
+        x.block.bytes = stored ? val->data.bytes : inv_known_bytes(m, w);
+        if (stored) x.block.dtype = val->data.dtype;
+        *known = x.block.bytes != NULL;
+    }
+    if (!*known) return INV_OK;
+    k->cond = k->measured ? k->cond : 1;
+    for (int64_t g = 0; g < x.groups && !k->measured; g++) {
+        double c, n;
+        (void)inv_shape_nbytes(&x.block.shape, x.block.dtype, &x.block.nbytes);
+        INV_TRY(inv__linear_condition(m->g->ctx, &x.block, x.trans, &c, &n));
+        k->cond = fmax(k->cond, c);
+        k->norm = fmax(k->norm, n);
+        x.block.bytes = (const char *)x.block.bytes + x.block.nbytes;
+    }
+    k->measured = true;
+    *cond = k->cond;
+    *norm = k->norm;
+    return INV_OK;
+}
+
+double inv_known_cond(const inv_matcher *m, const inv_binding *b)
+{
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->n_ids[i] == 1 && b->id[i][0] < m->nvalue && m->known[b->id[i][0]].measured)
+            return m->known[b->id[i][0]].cond;
+    return 0;
+}
