@@ -245,7 +245,7 @@ int cli_check_write(const cli_job *job, const char *option, const char *given, c
  *  is known only with the session. */
 int cli_check_writes(const cli_job *job);
 
-/* --- the trained model's file (out.c) --- */
+/* --- the trained model's file (output_model.c) --- */
 
 /** Whether `-o` can be written; `path`: what to write, caller frees.
  *  @return CLI_OK, or what was said */

@@ -68,7 +68,7 @@ typedef struct inv_merge_options {
 const char *inv_use_role_name(inv_use_role role);
 /* What input `slot` of a node is to it; of calls, control flow and quantization: an operand. */
 inv_use_role inv_use_role_at(const inv_node *n, uint32_t slot, bool train_bn);
-/* marks.c: whether input `slot` of node n of g says how numbers were quantized. */
+/* not_weights.c: whether input `slot` of node n of g says how numbers were quantized. */
 bool inv_use_quantizes(const inv_graph *g, const inv_node *n, uint32_t slot);
 /* What is to be noted beside the role of that input, as bits; `roles`: of the values that n gives. By these and what
  * hands a value on (inv_node_hands), uses are seen through what stands between. */

@@ -179,7 +179,7 @@ const inv_op_def *inv_registry_named(const inv_registry *r, const inv_stmt *s);
  * that follow; its first is required if nothing stands before it. */
 bool inv__op_slot(const char *list, uint32_t i, bool *optional, bool *variadic);
 
-/* case.c: a case as a graph, not lowered. Typed names that nothing defines are inputs, the last statement's results
+/* op_case.c: a case as a graph, not lowered. Typed names that nothing defines are inputs, the last statement's results
  * are outputs; float inputs are of type `real`. opset 0: the newest. */
 inv_status inv_case_parse(inv_context *ctx, const char *text, int opset, inv_dtype real, inv_graph **out);
 

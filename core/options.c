@@ -238,3 +238,5 @@ inv_status inv_session_options_check(inv_context *ctx, const inv_session_options
     inv_session_options complete;
     return inv__options_read(ctx, options, &complete);
 }
+
+double inv__default_max_drift(bool float64) { return float64 ? 1e-8 : 2e-5; }

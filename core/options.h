@@ -17,4 +17,8 @@ inv_status inv__options_read_open(inv_context *ctx, const inv_session_options *g
 inv_status inv__modes_check(inv_context *ctx, const inv_mode_rule *rules, size_t n);
 inv_status inv__arrays_check(inv_context *ctx, const inv_array *inputs, size_t n, const inv_array *target);
 
+/* The largest relative error of a reconstruction where the options name none. docs/numerics.md: above that a
+ * reconstruction moves float32 gradients by more than a few 1e-3. */
+double inv__default_max_drift(bool float64);
+
 #endif

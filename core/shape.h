@@ -15,8 +15,8 @@ size_t inv_dtype_size(inv_dtype t); /* bytes per element; 0: no fixed size or un
 const char *inv_dtype_name(inv_dtype t);
 bool inv_dtype_parse(const char *name, inv_dtype *out); /* ONNX text names: float, int64, ... */
 bool inv_dtype_is_float(inv_dtype t);                   /* f16, bf16, f32, f64 */
-/* Small types (small.c): floating point of 8 bits and fewer, integers of fewer; ONNX's numbers from 17 on. Packed in
- * files; nothing computes in them, but values are rounded to them and carried in larger types. */
+/* Small types (small_types.c): floating point of 8 bits and fewer, integers of fewer; ONNX's numbers from 17 on. Packed
+ * in files; nothing computes in them, but values are rounded to them and carried in larger types. */
 enum {
     INV_F8E4M3FN = 17,
     INV_F8E4M3FNUZ,

@@ -506,7 +506,7 @@ inv_status inv_model_check(inv_model *model, const inv_session_options *options,
     }
     c.found.trained = o->float64;
     for (int type = 0; type < 2; type++)
-        c.found.limit[type] = o->max_drift > 0 && type == c.found.trained ? o->max_drift : type ? 1e-8 : 2e-5;
+        c.found.limit[type] = o->max_drift > 0 && type == c.found.trained ? o->max_drift : inv__default_max_drift(type);
     inv__arena_init(&c.arena, c.ctx);
     inv_status s = all(&c);
     if (s == INV_OK) s = inv_check_advice(c.ctx, &c.found, c.advice);

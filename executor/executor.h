@@ -175,7 +175,12 @@ void inv_program_restore(inv_program *p, const inv_program *former);
  * parameters and all that persists keep their bytes. `former`: the program as it was before; on failure it is that
  * again. */
 inv_status inv_session_plan_again(inv_session *s, const inv_program *former);
-/* session.c: waits for what is queued, the newest update too */
+/* guard_fallback.c: notes the largest error that the guards of plan `kind` have measured, and returns whether one of
+ * them refuses the step. An error that is not a number counts as infinite. */
+bool inv_guards_refuse(inv_session *s, int kind, inv_result *result);
+/* guard_fallback.c: after a refusal; values are kept from now on, and the session is planned again. */
+inv_status inv_guards_fall_back(inv_session *s, int kind);
+/* step.c: waits for what is queued, the newest update too */
 inv_status inv_session_settle(inv_session *s);
 /* modes.c: what inv_session_set_modes has left */
 void inv_modes_forget(inv_session *s);
@@ -183,7 +188,7 @@ void inv_modes_forget(inv_session *s);
 /* likelihood.c: the log-determinant that a flow's loss takes beside that of the rules, on the data of `given`; needs
  * s->program alone. INV_E_ARG if they differ */
 inv_status inv_compare_logdet(inv_session *s, const inv_session_options *given);
-/* access.c: where an initializer lives; NULL: nowhere in this session */
+/* session_values.c: where an initializer lives; NULL: nowhere in this session */
 const inv_storage *inv_session_storage(const inv_session *s, const char *name);
 const inv_storage *inv_session_master(const inv_session *s, const char *name); /* of one that follows another */
 /* a device tensor in host memory, valid until the next call */

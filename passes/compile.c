@@ -5,6 +5,7 @@
 
 #include "core/cost.h"
 #include "core/glob.h"
+#include "core/options.h"
 #include "core/trained.h"
 #include "passes/export/export.h"
 #include "passes/front/front.h"
@@ -326,8 +327,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     p->destroy = destroy;
     inv__arena_init(&p->arena, ctx);
     inv_status s = copy_options(p, options);
-    /* docs/numerics.md: above 2e-5 a float32 reconstruction moves gradients by more than a few 1e-3. */
-    p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : p->options.float64 ? 1e-8 : 2e-5;
+    p->max_drift = p->options.max_drift > 0 ? p->options.max_drift : inv__default_max_drift(p->options.float64);
     if (s == INV_OK && p->options.train_bn && !has_batch_norm(source))
         s = inv__fail(ctx, INV_E_ARG,
                       "{train_bn}: the model has no BatchNormalization. If the exporter has folded it "

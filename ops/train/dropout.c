@@ -25,8 +25,7 @@ static void drop_words(const drop *d, uint64_t row, int64_t e, uint32_t word[4])
     inv__philox(counter, d->key, word);
 }
 
-#define INV_PART_DROPOUT
-#define INV_BOTH "ops/train/train_kernels.inc"
+#define INV_BOTH "ops/train/dropout_kernels.inc"
 #include "ops/base/both_reals.inc"
 
 #define DROP_SHARE 4096 /* elements per task */

@@ -16,8 +16,7 @@ typedef struct adam_constants {
     double rate, root; /* lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t) */
 } adam_constants;
 
-#define INV_PART_OPTIM
-#define INV_BOTH "ops/train/train_kernels.inc"
+#define INV_BOTH "ops/train/optim_kernels.inc"
 #include "ops/base/both_reals.inc"
 
 /* Parameter, gradient and state. Behind them there may be a count of what is wrong with the step so far. */

@@ -159,7 +159,8 @@ inv_status inv_derive_inverse(inv_outliner *o, inv_cut *cut);
 inv_status inv_derive_saved(inv_outliner *o, const inv_cut *cut, inv_outline_function *fn);
 /* outline.c: what item n->source is in the file, or in full where the file does not have it */
 void inv_outline_settle(const inv_outliner *o, inv_outline_node *n);
-/* opened.c: those of o->open (of a reversal all) that can be are to be opened up in `flat`, a copy of `source`. */
+/* opened_functions.c: those of o->open (of a reversal all) that can be are to be opened up in `flat`, a copy of
+ * `source`. */
 inv_status inv_outline_openings(inv_outliner *o, const inv_graph *source, inv_graph *flat);
 /* Whether opening functions up may give inverses to blocks that have none, and which: per function of `source`. */
 bool inv_outline_wants(const inv_rewriting *r, const inv_graph *source, const inv_ids *barred, bool *open);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan of firings on its way to become nodes (recover.c), and the guards that compare what they give (guards.c). */
+ * A plan of firings on its way to become nodes (recover.c), and the guards that compare what they give
+ * (insert_guards.c). */
 #ifndef INV_PASSES_RECOVER_EMITTER_H
 #define INV_PASSES_RECOVER_EMITTER_H
 

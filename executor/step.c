@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Steps of a session: feeds are checked and chosen a plan for, the compute part runs until every guard passes, the
+ * commit part follows. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "executor/executor.h"
+
+/* --- feeding --- */
+
+static const inv_array *array_named(const inv_array *a, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (a[i].name && strcmp(a[i].name, name) == 0) return &a[i];
+    return NULL;
+}
+
+static bool fits(const inv_plan *plan, const inv_feed_slot *slot, const inv_array *a)
+{
+    const inv_shape *shape = &inv_val(plan->g, slot->value)->shape;
+    if (a->rank != shape->rank) return false;
+    for (int d = 0; d < a->rank; d++)
+        if (a->dims[d] != shape->dim[d]) return false;
+    return true;
+}
+
+/* The plan among [first, last] whose shapes the arrays have; -1: none. */
+static int plan_for(const inv_session *s, int first, int last, const inv_array *inputs, size_t n,
+                    const inv_array *target)
+{
+    for (int k = first; k <= last; k++) {
+        const inv_plan *plan = &s->program->plan[k];
+        bool all = plan->g != NULL;
+        for (size_t i = 0; all && i < plan->feed.n; i++) {
+            const inv_feed_slot *slot = &plan->feed.at[i];
+            const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+            all = a && a->data && fits(plan, slot, a);
+        }
+        if (all) return k;
+    }
+    return -1;
+}
+
+static inv_status fail_feeds(inv_session *s, int first, const inv_array *inputs, size_t n, const inv_array *target)
+{
+    const inv_plan *plan = &s->program->plan[first];
+    inv_str text;
+    inv__str_init(&text, s->ctx);
+    for (size_t i = 0; i < plan->feed.n; i++) {
+        const inv_feed_slot *slot = &plan->feed.at[i];
+        const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+        char want[INV_SHAPE_TEXT], got[INV_SHAPE_TEXT] = "nothing";
+        const char *name = slot->is_target ? "target" : slot->name;
+        if (a && a->data && a->rank >= 0 && a->rank <= INV_MAX_RANK) {
+            inv_shape shape = inv_shape_of(a->rank, a->dims);
+            inv_shape_text(&shape, got);
+        }
+        inv__str_add(&text, "%s'%s' wants %s, got %s", i ? "; " : "", name,
+                     inv_shape_text(&inv_val(plan->g, slot->value)->shape, want), got);
+    }
+    inv_status st = inv__fail(s->ctx, INV_E_SHAPE, "no plan of this session has these shapes: %s", text.s);
+    inv__str_fini(&text);
+    return st;
+}
+
+/* Integer labels within the classes; checked here because a kernel cannot report. */
+static inv_status check_labels(inv_session *s, const inv_plan *plan, const inv_array *target)
+{
+    if (!target || inv_dtype_is_float(target->dtype) || s->program->options.loss != INV_LOSS_CROSS_ENTROPY)
+        return INV_OK;
+    const inv_node *loss = inv_nod(plan->g, inv_val(plan->g, plan->loss)->def);
+    const inv_shape *logits = &inv_val(plan->g, loss->in[0])->shape;
+    int64_t classes = logits->dim[inv_attr_int(loss, "axis", 1)], per_row = 1;
+    for (int d = 1; d < target->rank; d++) per_row *= target->dims[d];
+    int64_t nrows = target->rank ? target->dims[0] : 1;
+    for (int64_t r = 0; r < nrows; r++)
+        for (int64_t k = 0; k < per_row; k++) {
+            int64_t row = target->rows ? target->rows[r] : r;
+            int64_t label = inv_elem_int(target->data, target->dtype, (size_t)(row * per_row + k));
+            if (s->program->options.ignores && label == s->program->options.ignore_index) continue;
+            INV_CHECK(label >= 0 && label < classes, s->ctx, INV_E_ARG,
+                      "target row %lld holds label %lld, the output has classes 0 to %lld", (long long)row,
+                      (long long)label, (long long)classes - 1);
+        }
+    return INV_OK;
+}
+
+static bool same_values(const inv_array *kept, const inv_array *a)
+{
+    bool same = a->rank == kept->rank && inv_dtype_is_float(a->dtype) == inv_dtype_is_float(kept->dtype);
+    size_t n = 1, each = 1;
+    for (int d = 0; same && d < a->rank; d++) {
+        same = a->dims[d] == kept->dims[d];
+        n *= (size_t)kept->dims[d];
+        if (d > 0) each *= (size_t)kept->dims[d];
+    }
+    for (size_t i = 0; same && i < n; i++) {
+        const size_t at = a->rows && a->rank ? (size_t)a->rows[i / each] * each + i % each : i;
+        if (inv_dtype_is_float(a->dtype)) {
+            double x = inv_elem_double(kept->data, kept->dtype, i), y = inv_elem_double(a->data, a->dtype, at);
+            same = x == y || (isnan(x) && isnan(y));
+        } else {
+            same = inv_elem_int(kept->data, kept->dtype, i) == inv_elem_int(a->data, a->dtype, at);
+        }
+    }
+    return same;
+}
+
+/* Inputs that are constants of the session have the values that they had when it was made. */
+static inv_status check_constants(inv_session *s, const inv_array *inputs, size_t n)
+{
+    const inv_session_options *o = &s->program->options;
+    for (size_t i = 0; i < o->ninputs; i++) {
+        const inv_array *a = o->inputs[i].data ? array_named(inputs, n, o->inputs[i].name) : NULL;
+        INV_CHECK(!a || !a->data || same_values(&o->inputs[i], a), s->ctx, INV_E_ARG,
+                  "input '%s' is a constant of this session, which was planned for the values it had then; for others "
+                  "make another session",
+                  o->inputs[i].name);
+    }
+    return INV_OK;
+}
+
+static inv_status feed(inv_session *s, int first, int last, const inv_array *inputs, size_t n, const inv_array *target,
+                       int *kind)
+{
+    INV_TRY(inv_session_whole(s));
+    INV_CHECK(s->transient, s->ctx, INV_E_ARG, "this session was made for planning only");
+    INV_TRY(inv_workers_own(s->ctx));
+    INV_TRY(inv__arrays_check(s->ctx, inputs, n, target));
+    *kind = plan_for(s, first, last, inputs, n, target);
+    if (*kind < 0) return fail_feeds(s, first, inputs, n, target);
+    const inv_plan *plan = &s->program->plan[*kind];
+    INV_TRY(check_labels(s, plan, target));
+    INV_TRY(check_constants(s, inputs, n));
+    for (size_t i = 0; i < plan->feed.n; i++) {
+        const inv_feed_slot *slot = &plan->feed.at[i];
+        const inv_array *a = slot->is_target ? target : array_named(inputs, n, slot->name);
+        s->feed[i] = (inv_feed){a->data, a->dtype, a->rows};
+    }
+    return INV_OK;
+}
+
+/* --- steps --- */
+
+static double as_double(const inv_plan *plan, inv_id v, const unsigned char *bytes)
+{
+    return inv_elem_double(bytes, inv_val(plan->g, v)->dtype, 0);
+}
+
+/* What a failure in the middle of a call leaves: nothing that is still queued; no session if the device has failed
+ * (what is in its memory cannot be told) or parameters are half updated. */
+static inv_status call_failed(inv_session *s, inv_status st, inv_part part)
+{
+    if (st == INV_OK) return st;
+    inv_queues_drain(s);
+    if (part == INV_PART_COMMIT) s->lost = "its update failed half way; go on from the newest saved model";
+    if (st == INV_E_DEVICE) s->lost = "its device has failed; go on from the newest saved model";
+    return st;
+}
+
+inv_status inv_session_settle(inv_session *s)
+{
+    return s->self && !s->device->host ? call_failed(s, s->device->finish(s->self), INV_PART_COMMIT) : INV_OK;
+}
+
+static inv_status begin_call(inv_session *s, int kind)
+{
+    s->newest = kind;
+    s->step.step = s->steps;
+    return inv_queues_begin(s, kind);
+}
+
+/* The step is repeated, updates left out, up to the first output that is not finite. */
+static inv_status find_bad(inv_session *s, int kind, const char *what, inv_result *result)
+{
+    bool bad = false;
+    (void)snprintf(s->bad_node, sizeof s->bad_node, "a node that was not found again");
+    INV_TRY(begin_call(s, kind));
+    INV_TRY(inv_runnable_compute(s, kind, 0, s->run[kind].commit_begin, &bad));
+    result->bad_node = s->bad_node;
+    return inv__fail(s->ctx, INV_E_NUMERIC, "step %llu: %s; the first output that is not finite is that of %s",
+                     (unsigned long long)s->steps, what, s->bad_node);
+}
+
+/* Compute part, repeated with more kept until every guard passes. */
+static inv_status compute(inv_session *s, int *kind, int first, int last, const inv_array *inputs, size_t n,
+                          const inv_array *target, inv_result *result)
+{
+    int before = s->fallbacks;
+    for (;;) {
+        INV_TRY(feed(s, first, last, inputs, n, target, kind));
+        const inv_plan *plan = &s->program->plan[*kind];
+        const inv_id wanted[INV_FETCHED] = {plan->loss, plan->finite, plan->total};
+        unsigned char bytes[INV_FETCHED][16];
+        INV_TRY(begin_call(s, *kind));
+        inv_status st = inv_queues_part(s, *kind, INV_PART_COMPUTE);
+        if (st == INV_OK) st = inv_queues_results(s, *kind, wanted, bytes);
+        if (st != INV_OK) return call_failed(s, st, plan->g->early ? INV_PART_COMMIT : INV_PART_COMPUTE);
+        result->drift = 0;
+        if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
+        if (plan->total != INV_NONE && as_double(plan, plan->total, bytes[2]) == 0)
+            return inv__fail(s->ctx, INV_E_NUMERIC,
+                             "step %llu: no label of the batch counts: all are the one of {ignore_index}, or of "
+                             "classes of weight 0",
+                             (unsigned long long)s->steps);
+        if (!isfinite(result->loss)) return find_bad(s, *kind, "the loss is not finite", result);
+        if (plan->finite != INV_NONE && as_double(plan, plan->finite, bytes[1]) > 0)
+            return find_bad(s, *kind,
+                            plan->g->early ? "the loss is finite, but its gradients are not; weights whose "
+                                             "gradients came before have been updated"
+                                           : "the loss is finite, but its gradients are not",
+                            result);
+        const bool bad = inv_guards_refuse(s, *kind, result);
+        result->fallbacks = s->fallbacks - before;
+        if (result->drift > s->worst_drift && !bad) s->worst_drift = result->drift;
+        if (!bad) return INV_OK;
+        INV_TRY(inv_guards_fall_back(s, *kind));
+    }
+}
+
+void inv_session_set_step(inv_session *s, uint64_t number, uint64_t micro)
+{
+    s->steps = number;
+    s->step.micro = micro;
+}
+
+/* A step, all of it: what `compute` and the commit part do, and what a failed device means for the session. */
+static inv_status step(inv_session *s, const inv_array *inputs, size_t n, const inv_array *target, inv_result *result)
+{
+    int kind;
+    inv_status st = compute(s, &kind, INV_PLAN_MAIN, INV_PLAN_TAIL, inputs, n, target, result);
+    if (st != INV_OK) return call_failed(s, st, INV_PART_COMPUTE);
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(!o->may_commit || o->may_commit(o->may_commit_opaque), s->ctx, INV_E_ARG,
+              "step %llu was dropped, as the caller's may_commit wants it", (unsigned long long)s->steps);
+    INV_TRY(call_failed(s, inv_queues_part(s, kind, INV_PART_COMMIT), INV_PART_COMMIT));
+    inv_session_set_step(s, s->steps + 1, 0);
+    return INV_OK;
+}
+
+inv_status inv_session_step(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target, double lr,
+                            inv_result *result)
+{
+    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    memset(result, 0, sizeof *result);
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE, s->ctx, INV_E_ARG,
+              "this session has no optimizer, so there is nothing to step");
+    INV_CHECK(isfinite(lr) && lr >= 0, s->ctx, INV_E_ARG, "{lr} is %g: must be finite and not negative", lr);
+    s->step.lr = lr;
+    return step(s, inputs, ninputs, target, result);
+}
+
+inv_status inv_session_grad(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
+                            inv_result *result)
+{
+    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    memset(result, 0, sizeof *result);
+    const inv_session_options *o = &s->program->options;
+    INV_CHECK(o->purpose == INV_FOR_TRAIN && o->optimizer == INV_OPT_NONE, s->ctx, INV_E_ARG,
+              "gradients are read from sessions made for training without an optimizer");
+    return step(s, inputs, ninputs, target, result); /* running statistics as they would be; nothing is written */
+}
+
+inv_status inv_session_eval(inv_session *s, const inv_array *inputs, size_t ninputs, const inv_array *target,
+                            inv_result *result)
+{
+    INV_CHECK(result, s->ctx, INV_E_ARG, "no place for the result is given");
+    memset(result, 0, sizeof *result);
+    bool train = s->program->options.purpose == INV_FOR_TRAIN;
+    int kind;
+    INV_CHECK(!train || s->program->plan[INV_PLAN_EVAL].g, s->ctx, INV_E_ARG,
+              "this session was planned without evaluation (eval_batch)");
+    INV_TRY(feed(s, train ? INV_PLAN_EVAL : INV_PLAN_MAIN, INV_PLAN_EVAL_TAIL, inputs, ninputs, target, &kind));
+    const inv_plan *plan = &s->program->plan[kind];
+    const inv_id wanted[INV_FETCHED] = {plan->loss, plan->correct, plan->total};
+    unsigned char bytes[INV_FETCHED][16];
+    inv_status st = begin_call(s, kind);
+    if (st == INV_OK) st = inv_queues_part(s, kind, INV_PART_COMPUTE);
+    if (st == INV_OK) st = inv_queues_results(s, kind, wanted, bytes);
+    INV_TRY(call_failed(s, st, INV_PART_COMPUTE));
+    if (plan->loss != INV_NONE) result->loss = as_double(plan, plan->loss, bytes[0]);
+    if (plan->correct != INV_NONE) {
+        int64_t counts[2];
+        memcpy(counts, bytes[1], sizeof counts);
+        result->correct = counts[0];
+        result->rows = counts[1];
+    }
+    result->weight = ninputs && inputs[0].rank ? (double)inputs[0].dims[0] : 1;
+    if (plan->total != INV_NONE) result->weight = as_double(plan, plan->total, bytes[2]);
+    return INV_OK;
+}
