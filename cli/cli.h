@@ -157,6 +157,8 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
 void cli_hold_fini(cli_hold *hold);
 /** The two in one, for commands that change nothing in between. */
 int cli_start(cli_job *job, inv_purpose purpose, bool plan_only);
+/** `--dump-passes`: makes its folder, and has what is compiled with these options written there (dump_passes.c). */
+int cli_dump_passes(const cli_options *o, inv_session_options *so);
 /** A report of the library as JSON; frees the text. NULL after saying why. */
 json_t *cli_parse_report(const cli_job *job, char *text);
 /** The session's report; NULL after saying why. Caller's reference. */

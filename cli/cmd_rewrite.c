@@ -93,11 +93,12 @@ static int outline(cli_job *job, const inv_session_options *so, const char *path
 /* `path` or `inverse_path` may be NULL: that is not written then. */
 static int rewrite(cli_job *job, const char *path, const char *inverse_path, FILE *to)
 {
-    const inv_session_options so = {
+    inv_session_options so = {
         .size = sizeof so, .inputs = job->arrays, .ninputs = job->ninputs, .constants_as_needed = true};
     json_t *inverse = NULL, *report = path ? NULL : json_object();
+    int status = cli_dump_passes(job->o, &so);
     /* the inverse direction first: if there is none, nothing is written */
-    int status = inverse_path ? invert(job, &so, inverse_path, &inverse) : CLI_OK;
+    if (status == CLI_OK && inverse_path) status = invert(job, &so, inverse_path, &inverse);
     if (status == CLI_OK && path) status = outline(job, &so, path, &report);
     if (report && inverse) (void)json_object_set(report, "inverse_direction", inverse);
     if (status == CLI_OK && to &&

@@ -369,6 +369,7 @@ int cli_session_options(const cli_job *job, inv_purpose purpose, inv_session_opt
     if (status != CLI_OK) return status;
     *so = options_as_given(job, purpose, hold->modes);
     if ((status = read_class_weights(o, hold, so)) != CLI_OK) return status;
+    if ((status = cli_dump_passes(o, so)) != CLI_OK) return status;
     if (o->plan && o->command != CLI_CMD_plan) {
         if (!(hold->plan = cli_text_of_file(o->plan))) return CLI_FAILED;
         so->plan = hold->plan;

@@ -42,7 +42,7 @@ static void print_quoted(inv_str *b, const char *s)
     inv__str_add(b, "\"");
 }
 
-static void print_name(inv_str *b, const char *name)
+void inv__print_name(inv_str *b, const char *name)
 {
     if (is_plain(name)) inv__str_add(b, "%s", name);
     else print_quoted(b, name);
@@ -50,7 +50,7 @@ static void print_name(inv_str *b, const char *name)
 
 static void print_value_name(inv_str *b, const inv_graph *g, inv_id v)
 {
-    print_name(b, v < g->value.n ? inv_val(g, v)->name : "");
+    inv__print_name(b, v < g->value.n ? inv_val(g, v)->name : "");
 }
 
 /* Shortest text that gives back this float; buf as for inv__double_text. */
@@ -112,7 +112,7 @@ static void print_type(inv_str *b, inv_dtype t, const inv_shape *s, const char *
         if (s->dim[i] >= 0) inv__str_add(b, "%lld", (long long)s->dim[i]);
         else if (!dim_param || !dim_param[i] || !*dim_param[i]) inv__str_add(b, "?");
         else if (inv__word_int(dim_param[i], &number)) print_quoted(b, dim_param[i]);
-        else print_name(b, dim_param[i]);
+        else inv__print_name(b, dim_param[i]);
     }
     inv__str_add(b, "]");
 }
@@ -137,7 +137,7 @@ static void print_attr(inv_str *b, const inv_attr *a)
         inv__str_add(b, "*");
         return;
     }
-    print_name(b, a->name);
+    inv__print_name(b, a->name);
     inv__str_add(b, " = ");
     if (a->ref) {
         inv__str_add(b, "@%s:%s", inv__attr_kinds[a->kind], a->ref);
@@ -177,7 +177,7 @@ static void print_op(inv_str *b, const inv_graph *g, const inv_node *n)
     inv__str_init(&name, g->ctx);
     inv__str_add(&name, "%s%s%s", needs_domain(g, n) ? n->domain : "", needs_domain(g, n) ? "." : "", n->op_type);
     b->failed |= name.failed;
-    print_name(b, name.s);
+    inv__print_name(b, name.s);
     inv__str_fini(&name);
 }
 
@@ -191,7 +191,7 @@ static void print_notes(inv_str *b, const inv_graph *g, const inv_node *n)
         if (of[i].node >= g->node.n) continue;
         const inv_node *o = inv_nod(g, of[i].node);
         inv__str_add(b, "  # %s ", of[i].what);
-        if (*o->name) print_name(b, o->name);
+        if (*o->name) inv__print_name(b, o->name);
         else print_value_name(b, g, o->nout ? o->out[0] : INV_NONE);
     }
     if (g->arena_nbytes == 0 || n->nout == 0) return;
@@ -202,12 +202,12 @@ static void print_notes(inv_str *b, const inv_graph *g, const inv_node *n)
     }
 }
 
-static void print_node(inv_str *b, const inv_graph *g, const inv_node *n)
+void inv__print_node(inv_str *b, const inv_graph *g, const inv_node *n)
 {
     inv__str_add(b, "  ");
     if (*n->name) {
         inv__str_add(b, "[");
-        print_name(b, n->name);
+        inv__print_name(b, n->name);
         inv__str_add(b, "] ");
     }
     for (uint32_t i = 0; i < n->nout; i++) {
@@ -248,7 +248,7 @@ static void print_declaration(inv_str *b, inv_id id, const inv_graph *g)
         print_type(b, v->dtype, &v->shape, v->dim_param);
         inv__str_add(b, " ");
     }
-    print_name(b, v->name);
+    inv__print_name(b, v->name);
     /* weights are the file's; only what may decide shapes is written out */
     if (v->role == INV_ROLE_CONST || (v->role == INV_ROLE_PARAM && v->data.bytes && !inv_dtype_is_float(v->dtype))) {
         inv__str_add(b, " = ");
@@ -296,17 +296,20 @@ static void print_head(inv_str *b, const inv_graph *g)
         print_quoted(b, g->opset.at[i].domain);
         inv__str_add(b, " : %lld%s", (long long)g->opset.at[i].version, i + 1 == g->opset.n ? "]>\n" : "");
     }
-    print_name(b, g->name);
+    inv__print_name(b, g->name);
     inv__str_add(b, " (");
+    const char *between = "";
     for (size_t i = 0; i < g->inputs.n; i++) {
-        if (i) inv__str_add(b, ", ");
         if (g->inputs.at[i] >= g->value.n) continue;
         const inv_value *v = inv_val(g, g->inputs.at[i]);
+        if (v->role == INV_ROLE_NODE) continue; /* a Feed gives it, which is printed */
+        inv__str_add(b, "%s", between);
+        between = ", ";
         if (v->dtype != INV_DT_NONE) {
             print_type(b, v->dtype, &v->shape, v->dim_param);
             inv__str_add(b, " ");
         }
-        print_name(b, v->name);
+        inv__print_name(b, v->name);
     }
     inv__str_add(b, ") => (");
     for (size_t i = 0; i < g->outputs.n; i++) {
@@ -326,7 +329,7 @@ inv_status inv_graph_print(const inv_graph *g, inv_str *out)
         const inv_node *n = inv_nod(g, g->order.at[i]);
         if (n->phase != phase && n->phase <= INV_COMMIT) inv__str_add(out, "  # %s\n", phases[n->phase]);
         phase = n->phase;
-        print_node(out, g, n);
+        inv__print_node(out, g, n);
     }
     inv__str_add(out, "}\n");
     return out->failed ? INV_E_NOMEM : INV_OK;

@@ -26,11 +26,11 @@ static const struct {
     F(seed), F(threads), F(budget), F(train_bn), F(untie), F(tied), F(ntied), F(constant_inputs), F(nconstant_inputs),
     F(constants_as_needed), F(huber_delta), F(class_weights), F(nclass_weights), F(ignores), F(ignore_index),
     F(profile), F(early_update), F(trust_logdet), F(costs), F(plan), F(may_commit),
-    F(may_commit_opaque)
+    F(may_commit_opaque), F(after_pass), F(after_pass_opaque)
 #undef F
 };
 /* clang-format on */
-_Static_assert(AT(may_commit_opaque) + sizeof(void *) == sizeof(O), "a new field is in the table above and here");
+_Static_assert(AT(after_pass_opaque) + sizeof(void *) == sizeof(O), "a new field is in the table above and here");
 
 inv_status inv__size_check(inv_context *ctx, const char *what, size_t size, size_t known)
 {

@@ -323,9 +323,10 @@ typedef struct inv_program {
 typedef struct inv_request {
     const inv_session_options *options;
     inv_purpose purpose;
-    int64_t batch; /* rows; 0: as the given shapes say */
-    bool rebatch;  /* dims[0] may differ from the model's fixed extent */
-    bool optimize; /* emit the update */
+    int64_t batch;    /* rows; 0: as the given shapes say */
+    bool rebatch;     /* dims[0] may differ from the model's fixed extent */
+    bool optimize;    /* emit the update */
+    const char *plan; /* what options->after_pass is told that it is; NULL: it is told nothing */
 } inv_request;
 
 /* Turns value v into the output of a Feed node with a new slot; the node. */

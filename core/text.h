@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Private to the text form (text_lex.c, ir_parse.c, ir_text.c). */
+ * Private to the text form (text_lex.c, ir_parse.c, ir_text.c) and to what adds comments to it (pass.c). */
 #ifndef INV_CORE_TEXT_H
 #define INV_CORE_TEXT_H
 
@@ -36,6 +36,10 @@ inv_status inv__parse_stmt(inv_lexer *lx, inv_stmt *out);
 inv_status inv__parse_name(inv_lexer *lx, const char *what, const char **out);
 /* The current word is a dtype that begins `float[2] x`, not a value called "float". */
 inv_status inv__at_type(const inv_lexer *lx, bool *yes);
+
+/* A name, quoted where it must be; a node as a line of its own, indented. */
+void inv__print_name(inv_str *b, const char *name);
+void inv__print_node(inv_str *b, const inv_graph *g, const inv_node *n);
 
 extern const char *const inv__attr_kinds[];
 #define INV_TEXT_WORDS "input", "param", "const", "optim" /* begin a declaration */

@@ -77,6 +77,7 @@ static inv_session_options options_for(const comparison *c, const char *const *l
     o.input_grads = o.profile = o.early_update = o.plan_only = false;
     o.costs = NULL;
     o.may_commit = NULL;
+    o.after_pass = NULL;
     o.plan = NULL;
     return o;
 }

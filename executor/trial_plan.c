@@ -19,6 +19,7 @@ inv_status inv_session_try_budget(inv_session *s, uint64_t budget, inv_trial *ou
               "this session is not for training: nothing is planned that a budget would change");
     const inv_program former = *p;
     p->options.budget = budget;
+    p->options.after_pass = NULL;
     p->smallest = budget == 0;
     p->transient = p->control = p->host = 0;
     const inv_status st = p->replan(p);

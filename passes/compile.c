@@ -27,18 +27,23 @@ static bool request_for(const inv_program *p, int k, inv_request *rq)
     const inv_session_options *o = &p->options;
     bool train = o->purpose == INV_FOR_TRAIN;
     const struct {
+        const char *name;
         inv_purpose purpose;
         int64_t batch;
         bool wanted;
     } kinds[INV_PLAN_KINDS] = {
-        {o->purpose, 0, true},
-        {o->purpose, o->tail_batch, o->tail_batch > 0},
-        {INV_FOR_EVAL, o->eval_batch, train && o->eval_batch > 0},
-        {INV_FOR_EVAL, o->eval_tail, o->eval_tail > 0},
+        {"main", o->purpose, 0, true},
+        {"tail", o->purpose, o->tail_batch, o->tail_batch > 0},
+        {"eval", INV_FOR_EVAL, o->eval_batch, train && o->eval_batch > 0},
+        {"eval_tail", INV_FOR_EVAL, o->eval_tail, o->eval_tail > 0},
     };
     bool optimize = kinds[k].purpose == INV_FOR_TRAIN && o->optimizer != INV_OPT_NONE;
-    *rq = (inv_request){o, kinds[k].purpose, kinds[k].batch,
-                        kinds[k].batch > 0 || optimize || kinds[k].purpose == INV_FOR_EVAL, optimize};
+    *rq = (inv_request){.options = o,
+                        .purpose = kinds[k].purpose,
+                        .batch = kinds[k].batch,
+                        .rebatch = kinds[k].batch > 0 || optimize || kinds[k].purpose == INV_FOR_EVAL,
+                        .optimize = optimize,
+                        .plan = kinds[k].name};
     return kinds[k].wanted;
 }
 
@@ -59,6 +64,7 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
     inv_request rq;
     inv__arena_init(&q.arena, p->ctx);
     (void)request_for(&q, INV_PLAN_MAIN, &rq);
+    rq.plan = NULL;
     inv_status s = inv_plan_base(&q, &rq, plan);
     if (s == INV_OK) s = inv_assign_storage(&q, plan->base);
     if (s == INV_OK) s = inv_search_floor(plan, &rq, &q, nbytes);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/node.h"
+#include "core/pass.h"
 #include "core/trained.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/front/front.h"
@@ -11,13 +12,6 @@
 #include "passes/pipeline.h"
 #include "passes/recover/recover.h"
 #include "passes/schedule/schedule.h"
-
-/* One pass and the checker after it. */
-#define PASS(call, canonical)                   \
-    do {                                        \
-        INV_TRY(call);                          \
-        INV_TRY(inv_graph_check(g, canonical)); \
-    } while (0)
 
 /* What `run` would have given, in words. */
 static inv_status say_left(const inv_graph *g, const inv_plan *plan)
@@ -36,14 +30,14 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(inv_compile_front(g, rq, plan));
     if (rq->purpose == INV_FOR_RUN) INV_TRY(say_left(g, plan));
-    if (rq->purpose == INV_FOR_CHECK) PASS(inv_pass_check(g, plan), true);
-    PASS(inv_pass_loss(g, rq, plan), true);
-    PASS(inv_pass_grad(g, rq, plan), true);
-    PASS(inv_pass_update(g, rq, plan), true);
-    PASS(inv_graph_prune(g), true);
-    PASS(inv_pass_layout(g), true);
-    if (rq->purpose == INV_FOR_TRAIN) PASS(inv_pass_join(g), true);
-    PASS(inv_pass_order(g), true);
+    if (rq->purpose == INV_FOR_CHECK) INV_PASS(rq, g, INV_LEFT_CANONICAL, "check", inv_pass_check(g, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "loss", inv_pass_loss(g, rq, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "grad", inv_pass_grad(g, rq, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "update", inv_pass_update(g, rq, plan));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "prune", inv_graph_prune(g));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "layout", inv_pass_layout(g));
+    if (rq->purpose == INV_FOR_TRAIN) INV_PASS(rq, g, INV_LEFT_MATCHED, "join", inv_pass_join(g));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "order", inv_pass_order(g));
     return INV_OK;
 }
 
@@ -195,6 +189,18 @@ inv_status inv_tell_norms(const inv_program *p)
     return INV_OK;
 }
 
+/* The search makes graphs of plans, each with offsets, to compare them. Of the one it chose both are told, first as it
+ * was without offsets. */
+static inv_status plan_done(const inv_request *rq, inv_graph *g)
+{
+    const size_t nbytes = g->arena_nbytes;
+    g->arena_nbytes = 0;
+    const inv_status s = settle(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "recover"));
+    g->arena_nbytes = nbytes;
+    INV_TRY(s);
+    return settle(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
+}
+
 /* The plan from it, and where its persistent values live. */
 inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
 {
@@ -202,7 +208,7 @@ inv_status inv_plan_build(inv_program *p, const inv_request *rq, inv_plan *plan)
     INV_TRY(inv_pass_search(plan, rq, p));
     INV_TRY(check_early(p, plan));
     INV_TRY(check_kernels(plan->g));
-    INV_TRY(settle(plan->g, inv_graph_check(plan->g, true)));
+    INV_TRY(plan_done(rq, plan->g));
     INV_TRY(inv_plan_verify(plan->g, plan));
     INV_TRY(inv_assign_storage(p, plan->g));
     INV_TRY(inv_plan_predict(plan, p->options.costs));

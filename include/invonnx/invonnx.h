@@ -373,6 +373,12 @@ typedef struct inv_session_options {
      * not asked. With early updates some weights have been updated by then. */
     bool (*may_commit)(void *opaque);
     void *may_commit_opaque;
+    /* Told after every pass of compiling, and again when the session plans again, what it has made: which of the
+     * session's plans ("main", "tail", "eval", "eval_tail", "inverse"), the pass by its name, and the graph in text
+     * form (docs/text-form.md), with what was matched and where values lie in comments. The text is borrowed for the
+     * call, which must not use the context. false ends compiling, INV_E_IO. NULL: no such text is made. */
+    bool (*after_pass)(void *opaque, const char *plan, const char *pass, const char *text);
+    void *after_pass_opaque;
 } inv_session_options;
 
 /** Looks at the options alone: sizes, numbers, enumerations, lists and arrays. Whatever takes options does so first.

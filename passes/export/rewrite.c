@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/node.h"
+#include "core/pass.h"
 #include "ops/linear/linear_solve.h"
 #include "passes/export/batches.h"
 #include "passes/export/export.h"
@@ -271,7 +272,7 @@ static void restore_numbers(const inv_outliner *o, inv_graph *g)
 static inv_status compile_flat(inv_outliner *o, const inv_session_options *options, inv_purpose purpose)
 {
     inv_session_options with = *options;
-    const inv_request rq = {.options = &with, .purpose = purpose};
+    const inv_request rq = {.options = &with, .purpose = purpose, .plan = o->reverse ? "inverse" : "main"};
     for (;;) {
         bool more = false;
         inv_graph_destroy(o->g);
@@ -286,7 +287,11 @@ static inv_status compile_flat(inv_outliner *o, const inv_session_options *optio
         for (size_t i = 0; !more && i < with.nconstant_inputs; i++)
             if (!inv_vec_push(o->a, &o->out->fixed, inv__arena_strdup(o->a, with.constant_inputs[i])))
                 return INV_E_NOMEM;
-        if (!more) return s;
+        if (more) continue;
+        INV_TRY(s);
+        /* evaluation matches nothing, but its inverse is made of what is matched */
+        if (o->reverse && !o->g->matches) INV_PASS(&rq, o->g, INV_LEFT_MATCHED, "match", inv_pass_match(o->g));
+        return INV_OK;
     }
 }
 
@@ -302,7 +307,6 @@ inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_
     o->real = real_of_file(o->flat);
     if (o->real == INV_DT_NONE) INV_TRY(find_types(o));
     INV_TRY(compile_flat(o, options, purpose));
-    if (!o->g->matches && o->reverse) INV_TRY(inv_pass_match(o->g));
     INV_TRY(find_data(o));
     for (size_t i = 0; i < o->flat->inits.n; i++) {
         inv_id v = o->flat->inits.at[i];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The first half of the passes, in order: from a copy of the imported graph to canonical forward nodes and what was
  * matched in them. */
+#include "core/pass.h"
 #include "passes/autodiff/autodiff.h"
 #include "passes/canonical/canonical.h"
 #include "passes/front/front.h"
@@ -25,29 +26,24 @@ static void keep_outputs(inv_graph *g, inv_plan *plan, bool keep)
     }
 }
 
-/* One pass and the checker after it. */
-#define PASS(call, canonical)                   \
-    do {                                        \
-        INV_TRY(call);                          \
-        INV_TRY(inv_graph_check(g, canonical)); \
-    } while (0)
-
 inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
     INV_TRY(note_outputs(g, plan));
-    INV_TRY(inv_graph_check(g, false));
-    PASS(inv_pass_inline(g, false), false);
-    PASS(inv_graph_sort(g), false);
-    PASS(inv_pass_reach(g, rq, plan), false);
+    INV_TRY(inv_pass_done(rq, g, INV_LEFT_IMPORTED, "import"));
+    INV_PASS(rq, g, INV_LEFT_IMPORTED, "inline", inv_pass_inline(g, false));
+    INV_PASS(rq, g, INV_LEFT_IMPORTED, "sort", inv_graph_sort(g));
+    INV_PASS(rq, g, INV_LEFT_IMPORTED, "reach", inv_pass_reach(g, rq, plan));
     INV_TRY(inv_pass_types(g));
-    PASS(inv_pass_bind(g, rq, plan), false);
-    PASS(inv_pass_real(g), false);
-    PASS(inv_pass_lower(g), true);
-    PASS(inv_pass_reach(g, rq, plan), true); /* outputs whose type the file does not tell */
+    INV_PASS(rq, g, INV_LEFT_IMPORTED, "bind", inv_pass_bind(g, rq, plan));
+    INV_PASS(rq, g, INV_LEFT_IMPORTED, "real", inv_pass_real(g));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "lower", inv_pass_lower(g));
+    /* outputs whose type the file does not tell */
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "reach", inv_pass_reach(g, rq, plan));
     INV_TRY(inv_reach_tensors(g));
-    PASS(inv_pass_simplify(g), true);
-    PASS(inv_pass_spelling(g), true);
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "simplify", inv_pass_simplify(g));
+    INV_PASS(rq, g, INV_LEFT_CANONICAL, "spelling", inv_pass_spelling(g));
     keep_outputs(g, plan, !rq->optimize);
-    if (rq->purpose != INV_FOR_EVAL) PASS(inv_pass_match(g), true); /* evaluation recovers nothing */
+    /* evaluation recovers nothing */
+    if (rq->purpose != INV_FOR_EVAL) INV_PASS(rq, g, INV_LEFT_MATCHED, "match", inv_pass_match(g));
     return INV_OK;
 }
