@@ -28,6 +28,28 @@
 #define INV_INLINE static inline
 #endif
 
+/* A loop over k < n that sums into eight accumulators, `lane` the one whose turn it is: the order of summation is
+ * fixed, and the compiler can make vectors of it. */
+#define INV_LANES(n, k, lane, ...)                          \
+    do {                                                    \
+        int64_t k##_from = 0;                               \
+        for (; k##_from + 8 <= (n); k##_from += 8) {        \
+            for (int lane = 0; lane < 8; lane++) {          \
+                const int64_t k = k##_from + lane;          \
+                __VA_ARGS__;                                \
+            }                                               \
+        }                                                   \
+        for (int lane = 0; k##_from + lane < (n); lane++) { \
+            const int64_t k = k##_from + lane;              \
+            __VA_ARGS__;                                    \
+        }                                                   \
+    } while (0)
+
+INV_INLINE double inv__join_lanes(const double a[8])
+{
+    return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]));
+}
+
 #define INV_MAX_LANES 8 /* threads that get scratch memory of their own */
 
 /* Threads of the next parallel region; 1 inside of one. */

@@ -273,11 +273,7 @@ static inline void *inv__elem_at(const inv_tensor *t, int64_t i)
     return (char *)t->data + i * (int64_t)inv_dtype_size(t->dtype);
 }
 
-/* Elements of float or double. */
-static inline double inv__real_at(const inv_tensor *t, int64_t i)
-{
-    return t->dtype == INV_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
-}
+/* Element i of float or double. */
 static inline void inv__put_real(void *data, inv_dtype t, int64_t i, double v)
 {
     INV_REAL_AS(t, T, ((T *)data)[i] = (T)v);
@@ -321,6 +317,24 @@ static inline inv_id inv__emit_transpose(inv_graph *g, inv_id v, int rank, const
 /* What lower and grad functions end with: the sticky status of the builder. */
 static inline inv_status inv__done(const inv_graph *g) { return g->failed; }
 static inline inv_status inv__grad_done(const inv_grad *b) { return b->g->failed; }
+
+/* Output i of a node is not computed at all. */
+static inline void inv__drop_out(inv_graph *g, inv_id node, uint32_t i)
+{
+    inv_id *out = &inv_nod(g, node)->out[i];
+    inv_val(g, *out)->def = INV_NONE;
+    *out = INV_NONE;
+}
+
+/* The gradients of inputs 0 to count-1 are the outputs of `node`; those that nobody wants are not computed. */
+static inline inv_status inv__take_grads(inv_grad *b, inv_id node, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && node != INV_NONE; i++) {
+        if (inv__has_in(inv_nod(b->g, b->node), i) && inv_wants(b, i)) inv_grad_set(b, i, inv_nod(b->g, node)->out[i]);
+        else inv__drop_out(b->g, node, i);
+    }
+    return inv__grad_done(b);
+}
 
 /* --- flops --- */
 static inline double inv__flops_none(const inv_graph *g, const inv_node *n)

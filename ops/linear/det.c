@@ -43,7 +43,7 @@ static double factor(const lu *f, const inv_tensor *x, int64_t m, bool complete)
 {
     const int64_t n = f->n;
     double sign = 1;
-    for (int64_t e = 0; e < n * n; e++) f->a[e] = inv__real_at(x, m * n * n + e);
+    for (int64_t e = 0; e < n * n; e++) f->a[e] = inv_elem_double(x->data, x->dtype, (size_t)(m * n * n + e));
     for (int64_t i = 0; i < n; i++) f->row[i] = f->col[i] = i;
     for (int64_t k = 0; k < n; k++) {
         double best = -1;
@@ -152,7 +152,8 @@ static inv_status det_grad_run(const inv_call *c)
     const lu f = lu_in(c->ws, n);
     double *z = (double *)c->ws + n * n + 2 * n;
     for (int64_t m = 0; m < count; m++) {
-        const double sign = factor(&f, &c->in[1], m, true), g = inv__real_at(&c->in[0], m);
+        const double sign = factor(&f, &c->in[1], m, true),
+                     g = inv_elem_double(c->in[0].data, c->in[0].dtype, (size_t)m);
         double rest = 1;
         for (int64_t k = 0; k + 1 < n; k++) rest *= f.a[k * n + k];
         for (int64_t j = 0; j < n; j++) {

@@ -15,7 +15,7 @@
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
-#include "ops/norm/batchnorm_gpu.h"
+#include "ops/norm/norm.h"
 
 #define BLOCK 16       /* channels of one task */
 #define LEAST_ROWS 256 /* of one task, where the channels come last */
@@ -61,21 +61,12 @@ static inv_fold fold_of(const inv_node *n, const inv_shape *x)
 /* Operand 0 has channels; operands first..last are vectors of one number per channel. */
 static inv_status need_channels(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
 {
-    INV_TRY(inv__need(g, n, last));
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, last));
+    INV_TRY(inv__norm_need(g, n, last));
     const inv_shape *x = inv__in_shape(g, n, 0);
     const int a = channel_axis(n);
     if (x->rank < 2 || a < 1 || a >= x->rank)
         return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
-    for (uint32_t i = first; i < last; i++) {
-        const inv_shape *s = inv__in_shape(g, n, i);
-        if (s->rank == 1 && s->dim[0] == x->dim[a]) continue;
-        if (s->rank == 1) inv_note_misfit(g, (int)i, x->dim[a], s->dim[0]);
-        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per channel", i,
-                             (long long)x->dim[a]);
-    }
-    return INV_OK;
+    return inv__norm_need_vectors(g, n, first, last, x->dim[a], "channel");
 }
 
 static inv_status stats_infer(inv_graph *g, inv_node *n)
@@ -96,20 +87,12 @@ static inv_status apply_infer(inv_graph *g, inv_node *n)
 static inv_status grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 2, 5));
-    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
-        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
-    inv_dtype t = inv__in_dtype(g, n, 0);
-    inv__set_out(g, n, 0, t, inv__in_shape(g, n, 0));
-    inv__set_out(g, n, 1, t, inv__in_shape(g, n, 2));
-    inv__set_out(g, n, 2, t, inv__in_shape(g, n, 2));
-    return INV_OK;
+    return inv__norm_infer_grad(g, n);
 }
 
 static inv_status mix_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
+    INV_TRY(inv__norm_need(g, n, 2));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the running and the batch statistic must have one shape");
     return inv__infer_same(g, n);
@@ -158,21 +141,13 @@ static size_t affine_workspace(const inv_graph *g, const inv_node *n)
 static inv_status normalise(const inv_call *c, bool inverse)
 {
     layout l = layout_of(c->node, &c->in[0].shape);
-    double eps = inv_attr_float(c->node, "epsilon", 1e-5);
+    const inv_norm a = inv__norm_of(c, false);
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
-        const inv_norm a = {.dtype = c->in[0].dtype,
-                            .eps = eps,
-                            .inverse = inverse,
-                            .x = c->in[0].data,
-                            .scale = c->in[1].data,
-                            .bias = c->in[2].data,
-                            .mean = c->in[3].data,
-                            .var = c->in[4].data};
-        INV_GPU(c->gpu, batch_norm, &f, &a, c->out[0].data);
+        INV_GPU(c->gpu, batch_norm, &f, &a, inverse, c->out[0].data);
         return INV_OK;
     }
-    INV_REAL(c->in[0].dtype, normalise, &l, eps, inverse, c->in, c->ws, c->out[0].data);
+    INV_REAL(a.dtype, normalise, &l, &a, inverse, c->ws, c->out[0].data);
     return INV_OK;
 }
 
@@ -182,24 +157,16 @@ static inv_status inverse_run(const inv_call *c) { return normalise(c, true); }
 static inv_status grad_run(const inv_call *c)
 {
     layout l = layout_of(c->node, &c->in[0].shape);
-    double eps = inv_attr_float(c->node, "epsilon", 1e-5);
-    bool training = inv_attr_int(c->node, "training", 0) != 0;
-    void *out[3] = {NULL, NULL, NULL};
-    for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
+    const inv_norm a = inv__norm_of(c, true);
+    const bool training = inv_attr_int(c->node, "training", 0) != 0;
+    void *out[3];
+    inv__norm_results(c, out);
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
-        const inv_norm a = {.dtype = c->in[0].dtype,
-                            .eps = eps,
-                            .training = training,
-                            .x = c->in[0].data,
-                            .gy = c->in[1].data,
-                            .scale = c->in[2].data,
-                            .mean = c->in[3].data,
-                            .var = c->in[4].data};
-        INV_GPU(c->gpu, batch_norm_grad, &f, &a, c->ws, out[0], out[1], out[2]);
+        INV_GPU(c->gpu, batch_norm_grad, &f, &a, training, c->ws, out[0], out[1], out[2]);
         return INV_OK;
     }
-    INV_REAL(c->in[0].dtype, batch_grad, &l, training, eps, c->in, c->ws, out);
+    INV_REAL(a.dtype, batch_grad, &l, &a, training, c->ws, out);
     return INV_OK;
 }
 
@@ -211,7 +178,7 @@ static inv_status mix_run(const inv_call *c)
                 c->out[0].data);
         return INV_OK;
     }
-    INV_REAL(c->in[0].dtype, mix, c->in[0].n, momentum, c->in[0].data, &c->in[1], c->out[0].data);
+    INV_REAL(c->in[0].dtype, mix, c->in[0].n, momentum, c->in[0].data, c->in[1].data, c->out[0].data);
     return INV_OK;
 }
 
@@ -221,24 +188,13 @@ static double grad_flops(const inv_graph *g, const inv_node *n) { return 7 * inv
 
 static inv_status apply_grad(inv_grad *b)
 {
-    inv_graph *g = b->g;
-    inv_id gy = inv_GO(b, 0);
+    const inv_id gy = inv_GO(b, 0);
     if (gy == INV_NONE) return INV_OK;
-    const inv_node *n = inv_nod(g, b->node);
-    double eps = inv_attr_float(n, "epsilon", 1e-5);
-    int64_t training = inv_attr_int(n, "training", 0);
-    inv_id grad = inv_emit(g, "BatchNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4)),
-                           INV_ATTRS(inv_attr_of_float("epsilon", eps), inv_attr_of_int("training", training)));
-    if (grad == INV_NONE) return inv__grad_done(b);
-    for (uint32_t i = 0; i < 3; i++) {
-        if (inv_wants(b, i)) {
-            inv_grad_set(b, i, inv_nod(g, grad)->out[i]);
-        } else { /* not computed at all */
-            inv_val(g, inv_nod(g, grad)->out[i])->def = INV_NONE;
-            inv_nod(g, grad)->out[i] = INV_NONE;
-        }
-    }
-    return inv__grad_done(b);
+    const inv_node *n = inv_nod(b->g, b->node);
+    const inv_attr attr[2] = {inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5)),
+                              inv_attr_of_int("training", inv_attr_int(n, "training", 0))};
+    const inv_id in[] = {inv_I(b, 0), gy, inv_I(b, 1), inv_I(b, 3), inv_I(b, 4)};
+    return inv__take_grads(b, inv_emit(b->g, "BatchNormGrad", 3, 5, in, 2, attr), 3);
 }
 
 /* A node that is made to train leaves its statistics in the initializers that it reads. Where the model computes them,
@@ -354,10 +310,6 @@ static const inv_op_def apply_op = {
         "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
         "float[3] var)",
         "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
-        "float[20] var)",
-        "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
-        "float[3] var)",
-        "y = BatchNormApply<epsilon = 0.001>(float[6,20] x, float[20] scale, float[20] bias, float[20] mean, "
         "float[20] var)", NULL},
     .doc = "y = (x - mean) scale / sqrt(var + epsilon) + bias; training: mean and var are those of x"};
 
@@ -392,8 +344,7 @@ static const inv_op_def inverse_op = {
 static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
     .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .run = mix_run, .flops = apply_flops,
-    .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)",
-                                   "m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
+    .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};
 
 static const inv_op_def batch_norm_7 = {

@@ -3,7 +3,7 @@
  * a channel's numbers are read once per thread. Results may overwrite x or gy: elements are read before they are
  * written, by the same thread. */
 #include "ops/gpu/device.cuh"
-#include "ops/norm/batchnorm_gpu.h"
+#include "ops/norm/norm_gpu.h"
 
 #include "ops/reduce/reduce_device.inc"
 
@@ -172,19 +172,19 @@ static void stats(const inv_gpu *gpu, const inv_fold *f, const void *x, double *
     inv_start_sync(gpu, stats_join_kernel<X>, f->nout, CHANNEL_THREADS, *f, (const double *)ws, (X *)mean, (X *)var);
 }
 
-template <class X> static void affine(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, void *y)
+template <class X> static void affine(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool inverse, void *y)
 {
-    inv_start(gpu, affine_kernel<X>, inv__fold_blocks(f), INV_FOLD_THREADS, *f, a->eps, a->inverse, (const X *)a->x,
+    inv_start(gpu, affine_kernel<X>, inv__fold_blocks(f), INV_FOLD_THREADS, *f, a->eps, inverse, (const X *)a->x,
               (const X *)a->scale, (const X *)a->bias, (const X *)a->mean, (const X *)a->var, (X *)y);
 }
 
 template <class X>
-static void grad(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, double *ws, void *dx, void *dscale,
-                 void *dbias)
+static void grad(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool training, double *ws, void *dx,
+                 void *dscale, void *dbias)
 {
-    double *means = a->training ? ws + f->nout * f->parts * 2 : NULL;
+    double *means = training ? ws + f->nout * f->parts * 2 : NULL;
     const X *x = (const X *)a->x, *gy = (const X *)a->gy, *mean = (const X *)a->mean, *var = (const X *)a->var;
-    if (a->training || dscale || dbias) {
+    if (training || dscale || dbias) {
         fold_launch(gpu, products_kernel<X>, f, x, gy, mean, ws);
         inv_start_sync(gpu, products_join_kernel<X>, f->nout, CHANNEL_THREADS, *f, a->eps, var, (const double *)ws,
                        ws + f->nout * f->parts * 2, (X *)dscale, (X *)dbias);
@@ -207,15 +207,16 @@ extern "C" void INV_GPU_NAME(batch_stats)(const inv_gpu *gpu, const inv_fold *f,
     INV_REAL_AS(t, T, stats<T>(gpu, f, x, ws, mean, var));
 }
 
-extern "C" void INV_GPU_NAME(batch_norm)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, void *y)
+extern "C" void INV_GPU_NAME(batch_norm)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, bool inverse,
+                                         void *y)
 {
-    INV_REAL_AS(a->dtype, T, affine<T>(gpu, f, a, y));
+    INV_REAL_AS(a->dtype, T, affine<T>(gpu, f, a, inverse, y));
 }
 
-extern "C" void INV_GPU_NAME(batch_norm_grad)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a, double *ws,
-                                              void *dx, void *dscale, void *dbias)
+extern "C" void INV_GPU_NAME(batch_norm_grad)(const inv_gpu *gpu, const inv_fold *f, const inv_norm *a,
+                                              bool training, double *ws, void *dx, void *dscale, void *dbias)
 {
-    INV_REAL_AS(a->dtype, T, grad<T>(gpu, f, a, ws, dx, dscale, dbias));
+    INV_REAL_AS(a->dtype, T, grad<T>(gpu, f, a, training, ws, dx, dscale, dbias));
 }
 
 extern "C" void INV_GPU_NAME(running_mix)(const inv_gpu *gpu, inv_dtype t, int64_t n, double momentum,

@@ -11,42 +11,38 @@
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
 #include "ops/gpu/copy_gpu.h"
-#include "ops/norm/layernorm_gpu.h"
+#include "ops/norm/norm.h"
 
 typedef inv_groupnorm layout;
 
 #define INV_BOTH "ops/norm/groupnorm_kernels.inc"
 #include "ops/base/both_reals.inc"
 
-static layout layout_of(const inv_node *n, const inv_shape *x, inv_dtype t)
+/* Without the operands. */
+static layout layout_of(const inv_node *n, const inv_shape *x)
 {
     const int64_t groups = inv_attr_int(n, "groups", 1);
-    return (layout){.dtype = t,
-                    .eps = inv_attr_float(n, "epsilon", 1e-5),
-                    .images = x->dim[0],
-                    .groups = groups,
-                    .channels = x->dim[1] / groups,
-                    .area = inv__prod(x, 2, x->rank)};
+    return (layout){
+        .images = x->dim[0], .groups = groups, .channels = x->dim[1] / groups, .area = inv__prod(x, 2, x->rank)};
+}
+
+static layout layout_of_call(const inv_call *c, bool grad)
+{
+    layout l = layout_of(c->node, &c->in[0].shape);
+    l.of = inv__norm_of(c, grad);
+    return l;
 }
 
 /* Operand 0 has channels that make up the groups; operands first..last-1 have an element per channel. */
 static inv_status need_groups(const inv_graph *g, const inv_node *n, int64_t groups, uint32_t first, uint32_t last)
 {
-    INV_TRY(inv__need(g, n, last));
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, last));
+    INV_TRY(inv__norm_need(g, n, last));
     const inv_shape *x = inv__in_shape(g, n, 0);
     if (x->rank < 2) return inv_node_fail(g, n, INV_E_SHAPE, "the input needs a batch and a channel axis");
     if (groups < 1 || x->dim[1] % groups != 0)
         return inv_node_fail(g, n, INV_E_SHAPE, "%lld channels cannot be dealt out to %lld groups",
                              (long long)x->dim[1], (long long)groups);
-    for (uint32_t i = first; i < last; i++) {
-        const inv_shape *s = inv__in_shape(g, n, i);
-        if (s->rank != 1 || s->dim[0] != x->dim[1])
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per channel", i,
-                                 (long long)x->dim[1]);
-    }
-    return INV_OK;
+    return inv__norm_need_vectors(g, n, first, last, x->dim[1], "channel");
 }
 
 static inv_status apply_infer(inv_graph *g, inv_node *n)
@@ -58,24 +54,15 @@ static inv_status apply_infer(inv_graph *g, inv_node *n)
 static inv_status grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_groups(g, n, inv_attr_int(n, "groups", 1), 2, 3));
-    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
-        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
-    const inv_dtype t = inv__in_dtype(g, n, 0);
-    inv__set_out(g, n, 0, t, inv__in_shape(g, n, 0));
-    inv__set_out(g, n, 1, t, inv__in_shape(g, n, 2));
-    inv__set_out(g, n, 2, t, inv__in_shape(g, n, 2));
-    return INV_OK;
+    return inv__norm_infer_grad(g, n);
 }
 
 static inv_status apply_run(const inv_call *c)
 {
-    layout l = layout_of(c->node, &c->in[0].shape, c->in[0].dtype);
+    const layout l = layout_of_call(c, false);
     if (c->in[0].n == 0) return INV_OK;
-    l.x = c->in[0].data;
-    l.scale = c->in[1].data;
-    l.bias = c->in[2].data;
     if (c->gpu) INV_GPU(c->gpu, group_norm, &l, c->out[0].data);
-    else INV_REAL(l.dtype, group_norm, &l, l.x, l.scale, l.bias, c->out[0].data);
+    else INV_REAL(l.of.dtype, group_norm, &l, c->out[0].data);
     return INV_OK;
 }
 
@@ -89,24 +76,21 @@ static void zero(const inv_call *c, const inv_tensor *t)
 
 static inv_status grad_run(const inv_call *c)
 {
-    layout l = layout_of(c->node, &c->in[0].shape, c->in[0].dtype);
-    void *out[3] = {NULL, NULL, NULL};
-    for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
+    const layout l = layout_of_call(c, true);
+    void *out[3];
+    inv__norm_results(c, out);
     if (c->in[0].n == 0) {
         for (uint32_t i = 1; i < c->nout; i++) zero(c, &c->out[i]);
         return INV_OK;
     }
-    l.x = c->in[0].data;
-    l.gy = c->in[1].data;
-    l.scale = c->in[2].data;
     if (c->gpu) INV_GPU(c->gpu, group_norm_grad, &l, c->ws, out[0], out[1], out[2]);
-    else INV_REAL(l.dtype, group_norm_grad, &l, l.x, l.gy, l.scale, c->ws, out);
+    else INV_REAL(l.of.dtype, group_norm_grad, &l, c->ws, out);
     return INV_OK;
 }
 
 static size_t grad_workspace(const inv_graph *g, const inv_node *n)
 {
-    const layout l = layout_of(n, inv__in_shape(g, n, 0), INV_F64);
+    const layout l = layout_of(n, inv__in_shape(g, n, 0));
     return (size_t)(l.images * l.groups * (2 * l.channels + (g->gpu ? 4 : 0))) * sizeof(double);
 }
 
@@ -115,23 +99,12 @@ static double grad_flops(const inv_graph *g, const inv_node *n) { return 18 * in
 
 static inv_status apply_grad(inv_grad *b)
 {
-    inv_graph *g = b->g;
     const inv_id gy = inv_GO(b, 0);
     if (gy == INV_NONE) return INV_OK;
-    const inv_node *n = inv_nod(g, b->node);
+    const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr attr[2] = {inv_attr_of_int("groups", inv_attr_int(n, "groups", 1)),
                               inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
-    const inv_id grad = inv_emit(g, "GroupNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1)), 2, attr);
-    if (grad == INV_NONE) return inv__grad_done(b);
-    for (uint32_t i = 0; i < 3; i++) {
-        if (inv_wants(b, i)) {
-            inv_grad_set(b, i, inv_nod(g, grad)->out[i]);
-        } else { /* not computed at all */
-            inv_val(g, inv_nod(g, grad)->out[i])->def = INV_NONE;
-            inv_nod(g, grad)->out[i] = INV_NONE;
-        }
-    }
-    return inv__grad_done(b);
+    return inv__take_grads(b, inv_emit(b->g, "GroupNormGrad", 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1)), 2, attr), 3);
 }
 
 /* --- ONNX --- */
@@ -166,18 +139,11 @@ static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const bool each = n->op != NULL && n->op->since >= 21;
     const int64_t groups = inv_attr_int(n, "num_groups", 0);
-    const int64_t stash = inv_attr_int(n, "stash_type", 1);
     INV_TRY(need_groups(g, n, groups, 1, each ? 3 : 1));
-    if (stash <= 0 || !inv_dtype_is_float((inv_dtype)stash))
-        return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "stash_type %lld is no floating-point type", (long long)stash);
+    INV_TRY(inv__norm_need_stash(g, n));
     if (each) return emit_groups(g, n, groups, n->in[1], n->in[2], out);
     INV_TRY(inv__need(g, n, 3));
-    for (uint32_t i = 1; i < 3; i++) {
-        const inv_shape *s = inv__in_shape(g, n, i);
-        if (s->rank != 1 || s->dim[0] != groups)
-            return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per group", i,
-                                 (long long)groups);
-    }
+    INV_TRY(inv__norm_need_vectors(g, n, 1, 3, groups, "group"));
     const int64_t channels = inv__in_shape(g, n, 0)->dim[1] / groups;
     const inv_id scale = per_channel(g, n->in[1], groups, channels), bias = per_channel(g, n->in[2], groups, channels);
     return emit_groups(g, n, groups, scale, bias, out);

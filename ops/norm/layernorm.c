@@ -14,17 +14,14 @@
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
-#include "ops/norm/layernorm_gpu.h"
+#include "ops/norm/norm.h"
 #include "ops/onednn/dnnl.h"
 
 #define TILE 16    /* rows whose statistics are at hand together */
 #define COLUMNS 64 /* elements of a row whose sums over rows are */
 #define CHUNKS 16  /* at most so many parts of the rows have sums of their own */
 
-typedef struct layout {
-    int64_t rows, len;
-    bool rms;
-} layout;
+typedef inv_layernorm layout;
 
 /* How rows are dealt out for sums over them, from the shape alone. */
 typedef struct chunks {
@@ -47,10 +44,20 @@ static int axis_of(const inv_node *n, const inv_shape *x)
     return (int)(axis < 0 ? axis + x->rank : axis);
 }
 
+static bool is_rms(const inv_node *n) { return strncmp(n->op_type, "Rms", 3) == 0; }
+
+/* Without the operands. */
 static layout layout_of(const inv_node *n, const inv_shape *x)
 {
     const int at = axis_of(n, x);
-    return (layout){inv__prod(x, 0, at), inv__prod(x, at, x->rank), strncmp(n->op_type, "Rms", 3) == 0};
+    return (layout){.rows = inv__prod(x, 0, at), .len = inv__prod(x, at, x->rank), .rms = is_rms(n)};
+}
+
+static layout layout_of_call(const inv_call *c, bool grad)
+{
+    layout l = layout_of(c->node, &c->in[0].shape);
+    l.of = inv__norm_of(c, grad);
+    return l;
 }
 
 /* What oneDNN is asked for. Its gradient gives all three results. */
@@ -66,7 +73,7 @@ static inv_dnnl_op library_op(const inv_node *n, const inv_shape *x)
 
 static bool library_serves(const inv_node *n, inv_dtype t, const inv_dnnl_op *o)
 {
-    if (t != INV_F32 || strncmp(n->op_type, "Rms", 3) == 0) return false;
+    if (t != INV_F32 || is_rms(n)) return false;
     for (uint32_t i = 0; i < 3 && o->kind == (int)INV_DNNL_LAYER_NORM_GRAD; i++)
         if (!inv__has_out(n, i)) return false;
     return inv__dnnl_has(o);
@@ -109,37 +116,22 @@ static inv_status apply_infer(inv_graph *g, inv_node *n)
 static inv_status grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_rows(g, n, 2, 3));
-    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
-        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
-    const inv_dtype t = inv__in_dtype(g, n, 0);
-    inv__set_out(g, n, 0, t, inv__in_shape(g, n, 0));
-    inv__set_out(g, n, 1, t, inv__in_shape(g, n, 2));
-    inv__set_out(g, n, 2, t, inv__in_shape(g, n, 2));
-    return INV_OK;
+    return inv__norm_infer_grad(g, n);
 }
 
 static inv_status apply_run(const inv_call *c)
 {
-    const layout l = layout_of(c->node, &c->in[0].shape);
-    const double eps = inv_attr_float(c->node, "epsilon", 1e-5);
-    const void *bias = c->nin > 2 ? c->in[2].data : NULL;
+    const layout l = layout_of_call(c, false);
     if (c->in[0].n == 0) return INV_OK;
     if (c->gpu) {
-        const inv_layernorm a = {.dtype = c->in[0].dtype,
-                                 .eps = eps,
-                                 .rows = l.rows,
-                                 .len = l.len,
-                                 .rms = l.rms,
-                                 .x = c->in[0].data,
-                                 .scale = c->in[1].data,
-                                 .bias = bias};
-        INV_GPU(c->gpu, layer_norm, &a, c->out[0].data);
+        INV_GPU(c->gpu, layer_norm, &l, c->out[0].data);
         return INV_OK;
     }
     const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
-    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, (void *)(uintptr_t)bias, c->out[0].data};
-    if (library_serves(c->node, c->in[0].dtype, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    INV_REAL(c->in[0].dtype, layer_norm, &l, eps, c->in[0].data, c->in[1].data, bias, c->out[0].data);
+    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->in[1].data, (void *)(uintptr_t)l.of.bias,
+                                               c->out[0].data};
+    if (library_serves(c->node, l.of.dtype, &o)) return inv__dnnl_run(&o, operands, c->ws);
+    INV_REAL(l.of.dtype, layer_norm, &l, c->out[0].data);
     return INV_OK;
 }
 
@@ -163,27 +155,17 @@ static inv_status library_grad(const inv_call *c, const inv_dnnl_op *o)
 
 static inv_status grad_run(const inv_call *c)
 {
-    const layout l = layout_of(c->node, &c->in[0].shape);
-    const double eps = inv_attr_float(c->node, "epsilon", 1e-5);
-    const void *const in[] = {c->in[0].data, c->in[1].data, c->in[2].data};
-    void *out[3] = {NULL, NULL, NULL};
-    for (uint32_t i = 0; i < c->nout && i < 3; i++) out[i] = c->out[i].data;
+    const layout l = layout_of_call(c, true);
+    void *out[3];
+    inv__norm_results(c, out);
     if (c->gpu) {
         const inv_fold f = fold_of(&l);
-        const inv_layernorm a = {.dtype = c->in[0].dtype,
-                                 .eps = eps,
-                                 .rows = l.rows,
-                                 .len = l.len,
-                                 .rms = l.rms,
-                                 .x = in[0],
-                                 .gy = in[1],
-                                 .scale = in[2]};
-        INV_GPU(c->gpu, layer_norm_grad, &a, &f, c->ws, out[0], out[1], out[2]);
+        INV_GPU(c->gpu, layer_norm_grad, &l, &f, c->ws, out[0], out[1], out[2]);
         return INV_OK;
     }
     const inv_dnnl_op o = library_op(c->node, &c->in[0].shape);
-    if (c->in[0].n && library_serves(c->node, c->in[0].dtype, &o)) return library_grad(c, &o);
-    INV_REAL(c->in[0].dtype, layer_norm_grad, &l, eps, in, c->ws, out);
+    if (c->in[0].n && library_serves(c->node, l.of.dtype, &o)) return library_grad(c, &o);
+    INV_REAL(l.of.dtype, layer_norm_grad, &l, c->ws, out);
     return INV_OK;
 }
 
@@ -211,38 +193,18 @@ static double grad_flops(const inv_graph *g, const inv_node *n) { return 18 * in
 
 static inv_status apply_grad(inv_grad *b)
 {
-    inv_graph *g = b->g;
     const inv_id gy = inv_GO(b, 0);
     if (gy == INV_NONE) return INV_OK;
-    const inv_node *n = inv_nod(g, b->node);
-    const uint32_t nin = n->nin;
-    const bool rms = strncmp(n->op_type, "Rms", 3) == 0;
-    const double eps = inv_attr_float(n, "epsilon", 1e-5);
-    const int64_t axis = inv_attr_int(n, "axis", -1);
-    const inv_id grad =
-        inv_emit(g, rms ? "RmsNormGrad" : "LayerNormGrad", rms ? 2 : 3, INV_IN(inv_I(b, 0), gy, inv_I(b, 1)),
-                 INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_float("epsilon", eps)));
-    if (grad == INV_NONE) return inv__grad_done(b);
-    for (uint32_t i = 0; i < (rms ? 2u : 3u); i++) {
-        if (i < nin && inv_I(b, i) != INV_NONE && inv_wants(b, i)) {
-            inv_grad_set(b, i, inv_nod(g, grad)->out[i]);
-        } else { /* not computed at all */
-            inv_val(g, inv_nod(g, grad)->out[i])->def = INV_NONE;
-            inv_nod(g, grad)->out[i] = INV_NONE;
-        }
-    }
-    return inv__grad_done(b);
+    const inv_node *n = inv_nod(b->g, b->node);
+    const bool rms = is_rms(n);
+    const uint32_t count = rms ? 2 : 3;
+    const inv_attr attr[2] = {inv_attr_of_int("axis", inv_attr_int(n, "axis", -1)),
+                              inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
+    const inv_id in[] = {inv_I(b, 0), gy, inv_I(b, 1)};
+    return inv__take_grads(b, inv_emit(b->g, rms ? "RmsNormGrad" : "LayerNormGrad", count, 3, in, 2, attr), count);
 }
 
 /* --- ONNX LayerNormalization --- */
-
-/* The arithmetic is in double, so any floating-point stash type is served. */
-static inv_status need_float_stash(const inv_graph *g, const inv_node *n)
-{
-    const int64_t t = inv_attr_int(n, "stash_type", 1);
-    if (t > 0 && inv_dtype_is_float((inv_dtype)t)) return INV_OK;
-    return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "stash_type %lld is no floating-point type", (long long)t);
-}
 
 /* Scale or bias in the extents of a row, from what broadcasts to them. */
 static inv_status as_row(inv_graph *g, const inv_node *n, uint32_t i, const inv_shape *row, inv_id *out)
@@ -287,40 +249,22 @@ static void emit_statistics(inv_graph *g, const inv_node *n, inv_id x, int axis,
 
 static inv_status layer_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
+    const bool rms = strcmp(n->op_type, "RMSNormalization") == 0, has_bias = !rms && inv__has_in(n, 2);
     int axis = 0;
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 3));
+    INV_TRY(inv__need_same_type(g, n, rms ? 2 : 3));
     const inv_shape x = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
-    INV_TRY(need_float_stash(g, n));
+    INV_TRY(inv__norm_need_stash(g, n));
     const inv_shape row = row_shape(&x, axis);
-    const bool wants_stats = inv__has_out(n, 1) || inv__has_out(n, 2), has_bias = inv__has_in(n, 2);
     const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
                               inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
     inv_id in[3] = {n->in[0], INV_NONE, INV_NONE};
     INV_TRY(as_row(g, n, 1, &row, &in[1]));
     if (has_bias) INV_TRY(as_row(g, n, 2, &row, &in[2]));
-    if (wants_stats) emit_statistics(g, n, in[0], axis, out);
-    out[0] = inv_emit1(g, "LayerNormApply", has_bias ? 3 : 2, in, 2, attr);
-    return inv__done(g);
-}
-
-static inv_status rms_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
-{
-    int axis = 0;
-    INV_TRY(inv__need(g, n, 2));
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
-    const inv_shape x = *inv__in_shape(g, n, 0);
-    INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
-    INV_TRY(need_float_stash(g, n));
-    const inv_shape row = row_shape(&x, axis);
-    inv_id scale;
-    INV_TRY(as_row(g, n, 1, &row, &scale));
-    out[0] = inv_emit1(
-        g, "RmsNormApply", INV_IN(n->in[0], scale),
-        INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))));
+    if (!rms && (inv__has_out(n, 1) || inv__has_out(n, 2))) emit_statistics(g, n, in[0], axis, out);
+    out[0] = inv_emit1(g, rms ? "RmsNormApply" : "LayerNormApply", has_bias ? 3 : 2, in, 2, attr);
     return inv__done(g);
 }
 
@@ -389,7 +333,7 @@ static const inv_op_def rms_grad_op = {
 
 static const inv_op_def rms_norm_23 = {
     .size = sizeof rms_norm_23, .domain = "", .name = "RMSNormalization", .since = 23, .in = "X scale", .out = "Y",
-    .infer = inv__infer_lowered, .lower = rms_norm_lower,
+    .infer = inv__infer_lowered, .lower = layer_norm_lower,
     .cases = (const char *const[]){
         "y = RMSNormalization(float[2,3,5] x, float[5] scale)",
         "y = RMSNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",

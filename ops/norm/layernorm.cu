@@ -3,7 +3,7 @@
  * of one takes a row and reads it again for each pass, which the cache serves. A result may overwrite an operand: every
  * element is read, then written, by one thread, and sums over rows are taken before. */
 #include "ops/gpu/device.cuh"
-#include "ops/norm/layernorm_gpu.h"
+#include "ops/norm/norm_gpu.h"
 
 #include "ops/reduce/reduce_device.inc"
 
@@ -154,7 +154,7 @@ INV_KERNEL group_apply_kernel(int h, inv_groupnorm a, const X *x, const X *scale
     const row_place p = row_begin(h, a.images * a.groups, len);
     const int64_t channel = p.row % a.groups * a.channels;
     double mean, inv;
-    row_stats(h, p, len, a.eps, false, x, mean, inv);
+    row_stats(h, p, len, a.of.eps, false, x, mean, inv);
     for (int64_t i = p.first; i < p.len; i += h) {
         const int64_t c = channel + part_of(i, a.area);
         y[p.at + i] = (X)(((double)x[p.at + i] - mean) * (inv * (double)scale[c]) + (double)bias[c]);
@@ -239,7 +239,8 @@ static int64_t row_blocks(int64_t rows, int64_t len)
 template <class X> static void apply(const inv_gpu *gpu, const inv_layernorm *a, void *y)
 {
     inv_start_sync(gpu, apply_kernel<X>, row_blocks(a->rows, a->len), INV_ROW_THREADS, row_threads(a->len), a->rows,
-                   a->len, a->eps, a->rms, (const X *)a->x, (const X *)a->scale, (const X *)a->bias, (X *)y);
+                   a->len, a->of.eps, a->rms, (const X *)a->of.x, (const X *)a->of.scale, (const X *)a->of.bias,
+                   (X *)y);
 }
 
 template <class X>
@@ -247,9 +248,9 @@ static void grad(const inv_gpu *gpu, const inv_layernorm *a, const inv_fold *f, 
                  void *dbias)
 {
     const int h = row_threads(a->len);
-    const X *x = (const X *)a->x, *gy = (const X *)a->gy;
+    const X *x = (const X *)a->of.x, *gy = (const X *)a->of.gy;
     double *stats = ws + f->nout * f->parts * 2;
-    inv_start_sync(gpu, stats_kernel<X>, row_blocks(a->rows, a->len), INV_ROW_THREADS, h, a->rows, a->len, a->eps,
+    inv_start_sync(gpu, stats_kernel<X>, row_blocks(a->rows, a->len), INV_ROW_THREADS, h, a->rows, a->len, a->of.eps,
                    a->rms, x, stats);
     if (dscale || dbias) {
         fold_launch(gpu, columns_kernel<X>, f, x, gy, (const double *)stats, ws);
@@ -258,23 +259,23 @@ static void grad(const inv_gpu *gpu, const inv_layernorm *a, const inv_fold *f, 
     }
     if (dx)
         inv_start_sync(gpu, dx_kernel<X>, row_blocks(a->rows, a->len), INV_ROW_THREADS, h, a->rows, a->len, a->rms,
-                       x, gy, (const X *)a->scale, (const double *)stats, (X *)dx);
+                       x, gy, (const X *)a->of.scale, (const double *)stats, (X *)dx);
 }
 
 template <class X> static void group_apply(const inv_gpu *gpu, const inv_groupnorm *a, void *y)
 {
     const int64_t len = a->channels * a->area;
     inv_start_sync(gpu, group_apply_kernel<X>, row_blocks(a->images * a->groups, len), INV_ROW_THREADS,
-                   row_threads(len), *a, (const X *)a->x, (const X *)a->scale, (const X *)a->bias, (X *)y);
+                   row_threads(len), *a, (const X *)a->of.x, (const X *)a->of.scale, (const X *)a->of.bias, (X *)y);
 }
 
 template <class X>
 static void group_grad(const inv_gpu *gpu, const inv_groupnorm *a, double *ws, void *dx, void *dscale, void *dbias)
 {
     const int64_t rows = a->images * a->groups, planes = rows * a->channels, len = a->channels * a->area;
-    const X *x = (const X *)a->x, *gy = (const X *)a->gy, *scale = (const X *)a->scale;
+    const X *x = (const X *)a->of.x, *gy = (const X *)a->of.gy, *scale = (const X *)a->of.scale;
     double *sums = ws, *stats = ws + 2 * planes, *means = stats + 2 * rows;
-    inv_start_sync(gpu, stats_kernel<X>, row_blocks(rows, len), INV_ROW_THREADS, row_threads(len), rows, len, a->eps,
+    inv_start_sync(gpu, stats_kernel<X>, row_blocks(rows, len), INV_ROW_THREADS, row_threads(len), rows, len, a->of.eps,
                    false, x, stats);
     inv_start_sync(gpu, group_sums_kernel<X>, row_blocks(planes, a->area), INV_ROW_THREADS, row_threads(a->area), *a, x,
                    gy, (const double *)stats, sums);
@@ -290,22 +291,22 @@ static void group_grad(const inv_gpu *gpu, const inv_groupnorm *a, double *ws, v
 
 extern "C" void INV_GPU_NAME(layer_norm)(const inv_gpu *gpu, const inv_layernorm *a, void *y)
 {
-    INV_REAL_AS(a->dtype, T, apply<T>(gpu, a, y));
+    INV_REAL_AS(a->of.dtype, T, apply<T>(gpu, a, y));
 }
 
 extern "C" void INV_GPU_NAME(layer_norm_grad)(const inv_gpu *gpu, const inv_layernorm *a, const inv_fold *f, double *ws,
                                               void *dx, void *dscale, void *dbias)
 {
-    INV_REAL_AS(a->dtype, T, grad<T>(gpu, a, f, ws, dx, dscale, dbias));
+    INV_REAL_AS(a->of.dtype, T, grad<T>(gpu, a, f, ws, dx, dscale, dbias));
 }
 
 extern "C" void INV_GPU_NAME(group_norm)(const inv_gpu *gpu, const inv_groupnorm *a, void *y)
 {
-    INV_REAL_AS(a->dtype, T, group_apply<T>(gpu, a, y));
+    INV_REAL_AS(a->of.dtype, T, group_apply<T>(gpu, a, y));
 }
 
 extern "C" void INV_GPU_NAME(group_norm_grad)(const inv_gpu *gpu, const inv_groupnorm *a, double *ws, void *dx,
                                               void *dscale, void *dbias)
 {
-    INV_REAL_AS(a->dtype, T, group_grad<T>(gpu, a, ws, dx, dscale, dbias));
+    INV_REAL_AS(a->of.dtype, T, group_grad<T>(gpu, a, ws, dx, dscale, dbias));
 }

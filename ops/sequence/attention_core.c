@@ -190,16 +190,6 @@ static double attention_flops(const inv_graph *g, const inv_node *n)
     return is_grad(n) ? scores * (6.0 * (double)a.d + 4.0 * (double)a.dv + 8) : 2 * work_of(&a) + 5 * scores;
 }
 
-/* Output i of the gradient: taken, or not computed at all. */
-static inv_id take(inv_graph *g, inv_id grad, uint32_t i, bool wanted)
-{
-    inv_id *out = &inv_nod(g, grad)->out[i], v = *out;
-    if (wanted) return v;
-    inv_val(g, v)->def = INV_NONE;
-    *out = INV_NONE;
-    return INV_NONE;
-}
-
 /* None through `stats`, which nothing but this reads. */
 static inv_status attention_grad(inv_grad *b)
 {
@@ -211,14 +201,8 @@ static inv_status attention_grad(inv_grad *b)
     const inv_id grad =
         inv_emit(g, "AttentionGrad", 4,
                  INV_IN(gy, inv_I(b, 0), inv_I(b, 1), inv_I(b, 2), inv_O(b, 0), inv_O(b, 1), mask), n->nattr, n->attr);
-    if (grad == INV_NONE) return inv__grad_done(b);
-    for (uint32_t i = 0; i < 3; i++) {
-        const inv_id v = take(g, grad, i, inv_wants(b, i));
-        if (v != INV_NONE) inv_grad_set(b, i, v);
-    }
-    const bool wants_mask = mask != INV_NONE && inv_wants(b, 3);
-    const inv_id ds = take(g, grad, 3, wants_mask);
-    if (wants_mask) inv_grad_set(b, 3, inv_emit_sum_to(g, ds, mask));
+    INV_TRY(inv__take_grads(b, grad, 4));
+    if (mask != INV_NONE && inv_wants(b, 3)) inv_grad_set(b, 3, inv_emit_sum_to(g, inv_nod(g, grad)->out[3], mask));
     return inv__grad_done(b);
 }
 

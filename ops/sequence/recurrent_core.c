@@ -430,9 +430,8 @@ static inv_status recurrent_grad(inv_grad *b)
         inv_id *out = &inv_nod(g, grad)->out[i];
         if (i < n.nin && n.in[i] != INV_NONE && inv_wants(b, i)) {
             inv_grad_set(b, i, *out);
-        } else if (i != DXW) { /* not computed at all */
-            inv_val(g, *out)->def = INV_NONE;
-            *out = INV_NONE;
+        } else if (i != DXW) {
+            inv__drop_out(g, grad, i);
         }
     }
     return inv__grad_done(b);

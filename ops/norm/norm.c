@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What batch, layer and group normalisation share (norm.h). */
+#include "ops/norm/norm.h"
+
+#include "ops/base/util.h"
+
+static const void *operand(const inv_call *c, uint32_t i) { return i < c->nin ? c->in[i].data : NULL; }
+
+inv_norm inv__norm_of(const inv_call *c, bool grad)
+{
+    return (inv_norm){.dtype = c->in[0].dtype,
+                      .eps = inv_attr_float(c->node, "epsilon", 1e-5),
+                      .x = c->in[0].data,
+                      .gy = grad ? c->in[1].data : NULL,
+                      .scale = operand(c, grad ? 2 : 1),
+                      .bias = grad ? NULL : operand(c, 2),
+                      .mean = operand(c, 3),
+                      .var = operand(c, 4)};
+}
+
+void inv__norm_results(const inv_call *c, void *out[3])
+{
+    for (uint32_t i = 0; i < 3; i++) out[i] = i < c->nout ? c->out[i].data : NULL;
+}
+
+inv_status inv__norm_need(const inv_graph *g, const inv_node *n, uint32_t last)
+{
+    INV_TRY(inv__need(g, n, last));
+    INV_TRY(inv__need_real(g, n, 0));
+    return inv__need_same_type(g, n, last);
+}
+
+inv_status inv__norm_need_vectors(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last, int64_t count,
+                                  const char *what)
+{
+    for (uint32_t i = first; i < last; i++) {
+        const inv_shape *s = inv__in_shape(g, n, i);
+        if (s->rank == 1 && s->dim[0] == count) continue;
+        if (s->rank == 1) inv_note_misfit(g, (int)i, count, s->dim[0]);
+        return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be [%lld], one number per %s", i, (long long)count,
+                             what);
+    }
+    return INV_OK;
+}
+
+inv_status inv__norm_infer_grad(inv_graph *g, const inv_node *n)
+{
+    if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
+        return inv_node_fail(g, n, INV_E_SHAPE, "x and gy must have one shape");
+    for (uint32_t i = 0; i < 3; i++) inv__set_out(g, n, i, inv__in_dtype(g, n, 0), inv__in_shape(g, n, i ? 2 : 0));
+    return INV_OK;
+}
+
+inv_status inv__norm_need_stash(const inv_graph *g, const inv_node *n)
+{
+    const int64_t t = inv_attr_int(n, "stash_type", 1);
+    if (t > 0 && inv_dtype_is_float((inv_dtype)t)) return INV_OK;
+    return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "stash_type %lld is no floating-point type", (long long)t);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Batch, layer, RMS and group normalisation: what a kernel is told, on the host and on the device. Of batch
+ * normalisation a channel is a result of a fold over batch and space (ops/reduce/reduce_gpu.h); a row of the others has
+ * neighbouring elements, and sums over rows are a fold of a matrix over its first axis. */
+#ifndef INV_OPS_NORM_NORM_GPU_H
+#define INV_OPS_NORM_NORM_GPU_H
+
+#include "ops/reduce/reduce_gpu.h"
+
+/* Operands, all of one type; NULL for those that a node lacks. */
+typedef struct inv_norm {
+    inv_dtype dtype;
+    double eps;
+    const void *x, *gy, *scale, *bias, *mean, *var;
+} inv_norm;
+
+typedef struct inv_layernorm {
+    inv_norm of;
+    int64_t rows, len;
+    bool rms; /* 0 in place of the mean */
+} inv_layernorm;
+
+/* Images of `groups` rows, each `channels` of `area` neighbouring elements. */
+typedef struct inv_groupnorm {
+    inv_norm of;
+    int64_t images, groups, channels, area;
+} inv_groupnorm;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Results may be written over x or gy. Each of mean and var, and each of dx, dscale and dbias, may be NULL.
+ * ws of batch_stats: nout * parts * 2 doubles. */
+INV_LAUNCHER(batch_stats, const inv_fold *f, inv_dtype t, const void *x, double *ws, void *mean, void *var);
+/* inverse: x is y, and y is x. */
+INV_LAUNCHER(batch_norm, const inv_fold *f, const inv_norm *a, bool inverse, void *y);
+/* ws: nout * (parts + 1) * 2 doubles. */
+INV_LAUNCHER(batch_norm_grad, const inv_fold *f, const inv_norm *a, bool training, double *ws, void *dx, void *dscale,
+             void *dbias);
+INV_LAUNCHER(running_mix, inv_dtype t, int64_t n, double momentum, const void *running, const void *batch, void *out);
+
+INV_LAUNCHER(layer_norm, const inv_layernorm *a, void *y);
+/* ws: nout * parts * 2 + rows * 2 doubles. */
+INV_LAUNCHER(layer_norm_grad, const inv_layernorm *a, const inv_fold *f, double *ws, void *dx, void *dscale,
+             void *dbias);
+
+INV_LAUNCHER(group_norm, const inv_groupnorm *a, void *y);
+/* ws: images * groups * (2 * channels + 4) doubles. */
+INV_LAUNCHER(group_norm_grad, const inv_groupnorm *a, double *ws, void *dx, void *dscale, void *dbias);
+#ifdef __cplusplus
+}
+#endif
+
+#endif
