@@ -3,6 +3,8 @@
 #ifndef INV_CORE_OP_H
 #define INV_CORE_OP_H
 
+#include <math.h>
+
 #include "core/ir.h"
 #include "invonnx/plugin.h"
 
@@ -50,6 +52,20 @@ typedef struct inv_grad {
     inv_id *in_grad;        /* per input: set by the row; stays INV_NONE if not wanted */
     const bool *wanted;     /* per input */
 } inv_grad;
+
+/* Bounds of the entries of a value. */
+typedef struct inv_bounds {
+    double lo, hi;
+    bool above; /* lo itself is never taken */
+} inv_bounds;
+#define INV_UNBOUNDED ((inv_bounds){-HUGE_VAL, HUGE_VAL, false})
+static inline bool inv_bounds_positive(inv_bounds b) { return b.lo > 0 || (b.lo == 0 && b.above); }
+
+/* The question what bounds a node's result. Rows ask for the bounds of those operands that they need. */
+typedef struct inv_bounding {
+    const inv_node *node;
+    inv_bounds (*operand)(const struct inv_bounding *q, uint32_t i);
+} inv_bounding;
 
 enum {
     INV_OP_COMMUTATIVE = 1 << 0, /* first two inputs */
@@ -117,6 +133,9 @@ typedef struct inv_op_def {
     /* Computes the outputs. Where c->gpu is set, it starts kernels there instead and returns (ops/gpu/gpu.h), unless
      * the row has INV_OP_HOST_ONLY. NULL: other operators run in its place (`lower`), or nothing has to. */
     inv_status (*run)(const inv_call *c);
+    /* Interval arithmetic: what bounds every output for operands within theirs (passes/match/value_range.c). Rounding
+     * is the caller's concern. INV_UNBOUNDED, or no function: nothing is known. */
+    inv_bounds (*bounds)(const inv_bounding *q);
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
     double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */
     /* Whether output k is a run of input 0's bytes, from *offset on: where it stands there nothing is copied. NULL: it

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Arithmetic with two operands that broadcast (Add, Mul, Pow, PRelu, Min, Mod, ...), the operators that their gradients
  * need, and the variadic forms that lower to them. float, double, and integers for shape arithmetic. */
+#include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
@@ -320,26 +321,101 @@ CALL(pow_de, pow_de, NULL)
 
 inv_status inv__add_or_sub(const inv_call *c, bool minus) { return minus ? sub_run(c) : add_run(c); }
 
-#define ROW(id, dom, op, opset, ins, bits, how, gradient, text) \
-    ROW_OF(stream, id, dom, op, opset, ins, bits, how, gradient, text)
+/* --- bounds --- */
+
+static inv_bounds add_bounds(const inv_bounding *q)
+{
+    const inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
+    return (inv_bounds){a.lo + b.lo, a.hi + b.hi, a.above || b.above};
+}
+
+static inv_bounds sub_bounds(const inv_bounding *q)
+{
+    const inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
+    return (inv_bounds){a.lo - b.hi, a.hi - b.lo, a.above};
+}
+
+static inv_bounds hull_of(const double p[4], bool above)
+{
+    const double lo = fmin(fmin(p[0], p[1]), fmin(p[2], p[3])), hi = fmax(fmax(p[0], p[1]), fmax(p[2], p[3]));
+    return (inv_bounds){lo, hi, above};
+}
+
+/* Zero times what grows without bounds is zero. */
+static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
+
+static inv_bounds product(inv_bounds a, inv_bounds b)
+{
+    const double p[4] = {times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo), times(a.hi, b.hi)};
+    inv_bounds r = hull_of(p, inv_bounds_positive(a) && inv_bounds_positive(b));
+    r.above = r.above && (r.lo == 0 || a.above || b.above);
+    return r;
+}
+
+static inv_bounds mul_bounds(const inv_bounding *q)
+{
+    inv_bounds a = q->operand(q, 0);
+    if (q->node->in[0] != q->node->in[1]) return product(a, q->operand(q, 1));
+    a = inv__bounds_size(a);
+    return product(a, a);
+}
+
+static inv_bounds div_bounds(const inv_bounding *q)
+{
+    const inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
+    if (!inv_bounds_positive(b)) return INV_UNBOUNDED;
+    return product(a, (inv_bounds){1 / b.hi, 1 / b.lo, isinf(b.hi)});
+}
+
+/* Powers of what is positive are at their limits where base and exponent are. */
+static inv_bounds pow_bounds(const inv_bounding *q)
+{
+    inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
+    if (b.lo == b.hi && fmod(b.lo, 2) == 0) a = inv__bounds_size(a);
+    if (!(a.lo >= 0)) return INV_UNBOUNDED;
+    if (a.lo == 0 && !(b.lo >= 0)) return (inv_bounds){0, INFINITY, b.lo > -INFINITY && isfinite(a.hi) && b.hi <= 0};
+    const double p[4] = {pow(a.lo, b.lo), pow(a.lo, b.hi), pow(a.hi, b.lo), pow(a.hi, b.hi)};
+    return hull_of(p, inv_bounds_positive(a));
+}
+
+static inv_bounds min_bounds(const inv_bounding *q)
+{
+    const inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
+    return (inv_bounds){fmin(a.lo, b.lo), fmin(a.hi, b.hi), inv__bounds_either(a, b).above};
+}
+
+static inv_bounds max_bounds(const inv_bounding *q)
+{
+    const inv_bounds a = q->operand(q, 0), b = q->operand(q, 1);
+    const double lo = fmax(a.lo, b.lo);
+    return (inv_bounds){lo, fmax(a.hi, b.hi), (a.above && a.lo == lo) || (b.above && b.lo == lo)};
+}
+
+/* --- rows --- */
+/* The text, and columns that only some have. */
+#define ROW(id, dom, op, opset, ins, bits, how, gradient, ...) \
+    ROW_OF(stream, id, dom, op, opset, ins, bits, how, gradient, __VA_ARGS__)
 /* clang-format off */
-#define ROW_OF(load, id, dom, op, opset, ins, bits, how, gradient, text)                                              \
+#define ROW_OF(load, id, dom, op, opset, ins, bits, how, gradient, ...)                                               \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = dom, .name = op, .since = opset, .in = ins, .out = "y",                 \
         .flags = INV_OP_ELEMENTWISE | (bits), .inplace = 3, .infer = how, .grad = gradient, .run = id##_run,          \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
-        .doc = text};
+        .doc = __VA_ARGS__};
 /* clang-format on */
-ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7")
-ROW(sub, "", "Sub", 7, "a b", 0, numbers_infer, sub_grad, "y = a - b. ONNX Sub-7")
-ROW(mul, "", "Mul", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, mul_grad, "y = a b. ONNX Mul-7")
-ROW(div, "", "Div", 7, "a b", INV_OP_SLOPE, numbers_infer, div_grad, "y = a / b; integers truncate. ONNX Div-7")
+ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7",
+    .bounds = add_bounds)
+ROW(sub, "", "Sub", 7, "a b", 0, numbers_infer, sub_grad, "y = a - b. ONNX Sub-7", .bounds = sub_bounds)
+ROW(mul, "", "Mul", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, mul_grad, "y = a b. ONNX Mul-7", .bounds = mul_bounds)
+ROW(div, "", "Div", 7, "a b", INV_OP_SLOPE, numbers_infer, div_grad, "y = a / b; integers truncate. ONNX Div-7",
+    .bounds = div_bounds)
 ROW(prelu, "", "PRelu", 7, "x slope", 0, reals_infer, prelu_grad, "y = x for x >= 0, slope x below. ONNX PRelu-7")
-ROW_OF(math, pow, INV_IR, "Pow", 1, "x e", 0, numbers_infer, pow_grad, "y = x^e, both of one type")
+ROW_OF(math, pow, INV_IR, "Pow", 1, "x e", 0, numbers_infer, pow_grad, "y = x^e, both of one type",
+       .bounds = pow_bounds)
 ROW(max, INV_IR, "Max", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, max_grad,
-    "the larger of two; a tie shares the gradient")
+    "the larger of two; a tie shares the gradient", .bounds = max_bounds)
 ROW(min, INV_IR, "Min", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, min_grad,
-    "the smaller of two; a tie shares the gradient")
+    "the smaller of two; a tie shares the gradient", .bounds = min_bounds)
 ROW(fmod, INV_IR, "ModTruncate", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of a")
 ROW(pymod, INV_IR, "ModFloor", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of b")
 ROW(prelu_inv, INV_IR, "PReluInverse", 1, "y slope", 0, reals_infer, NULL, "the x of y = PRelu(x, slope), slope > 0")

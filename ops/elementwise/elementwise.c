@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Element-wise operators of one operand: ops/elementwise/elementwise.inc expanded into loops, infer, gradients and
  * rows; and what needs a few lines more (Neg, Gelu, Identity-like forms). Sources: the ONNX operator specifications. */
+#include <float.h>
+
+#include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/float_math.h"
 #include "ops/base/parallel.h"
@@ -128,6 +131,47 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
     return inv__grad_done(b);
 }
 
+/* How a function goes, from which follows what bounds it (ops/elementwise/elementwise.inc). */
+typedef struct ew_course {
+    enum { EW_UNKNOWN, EW_RISES, EW_GROWS, EW_FALLS, EW_EVEN, EW_WITHIN } how;
+    double from, to;
+} ew_course;
+#define UNKNOWN ((ew_course){EW_UNKNOWN, 0, 0})
+#define RISES(c) ((ew_course){EW_RISES, c, 0})
+#define RISES_BY(k) ((ew_course){(k) < 0 ? EW_UNKNOWN : EW_RISES, (k) > 0 ? -HUGE_VAL : 0, 0})
+#define GROWS_BY(k) ((ew_course){(k) < 0 ? EW_UNKNOWN : EW_GROWS, 0, 0})
+#define FALLS(c) ((ew_course){EW_FALLS, c, 0})
+#define EVEN ((ew_course){EW_EVEN, 0, 0})
+#define WITHIN(least, most) ((ew_course){EW_WITHIN, least, most})
+
+/* f(x); at infinity the limit. */
+static double value_at(ew_loop f, double x, const double *a)
+{
+    double y;
+    f(&y, &x, NULL, 1, a);
+    if (isnan(y) && isinf(x)) f(&y, &(double){copysign(DBL_MAX, x)}, NULL, 1, a);
+    return y;
+}
+
+static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loop f, const double *a)
+{
+    if (c->how == EW_UNKNOWN) return INV_UNBOUNDED;
+    if (c->how == EW_WITHIN) return (inv_bounds){c->from, c->to, false};
+    inv_bounds x = q->operand(q, 0);
+    if (c->how == EW_EVEN) x = inv__bounds_size(x);
+    if (c->how == EW_FALLS) {
+        if (!(x.lo > c->from || (x.above && x.lo == c->from) || isinf(c->from))) return INV_UNBOUNDED;
+        return (inv_bounds){value_at(f, x.hi, a), value_at(f, x.lo, a), isinf(x.hi)};
+    }
+    if (c->how == EW_RISES) {
+        x.above = (x.above || isinf(x.lo)) && x.lo >= c->from;
+        x.lo = fmax(x.lo, c->from);
+        x.hi = fmax(x.hi, c->from);
+    }
+    const double least = value_at(f, x.lo, a), most = value_at(f, x.hi, a);
+    return (inv_bounds){least, most, x.above && c->how != EW_GROWS && least < most};
+}
+
 /* --- functions per row (attributes come last: their text has commas) --- */
 #define CALL(id, f, ...)                                              \
     static inv_status id##_run(const inv_call *c)                     \
@@ -135,18 +179,30 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
         static const ew_attrs spec = __VA_ARGS__;                     \
         return run(c, &spec, INV_EW_##f, f##_loop_f32, f##_loop_f64); \
     }
+/* The forward function, and what bounds its result. */
+#define FORWARD_FUNCTIONS(id, f, course, ...)             \
+    CALL(id, f, __VA_ARGS__)                              \
+    static inv_bounds id##_bounds(const inv_bounding *q)  \
+    {                                                     \
+        static const ew_attrs spec = __VA_ARGS__;         \
+        double a[2];                                      \
+        attrs_of(q->node, &spec, a);                      \
+        return bounds_along(q, &course, f##_loop_f64, a); \
+    }
 #define GRAD_FROM(name, v) \
     static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }
-#define EWN(name, since, attrs, load, f, dom, text) CALL(name, f, attrs)
-#define EW(name, since, attrs, load, f, d, dom, text) \
-    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_I(b, 0))
-#define EWY(name, since, attrs, load, f, d, dom, text) \
-    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0))
-#define EWR(name, since, attrs, load, f, d, inv, dom, text) \
-    CALL(name, f, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0)) CALL(name##Inverse, inv, attrs)
+#define EWN(name, since, attrs, load, f, dom, course, text) FORWARD_FUNCTIONS(name, f, course, attrs)
+#define EW(name, since, attrs, load, f, d, dom, course, text) \
+    FORWARD_FUNCTIONS(name, f, course, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_I(b, 0))
+#define EWY(name, since, attrs, load, f, d, dom, course, text) \
+    FORWARD_FUNCTIONS(name, f, course, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0))
+#define EWR(name, since, attrs, load, f, d, inv, dom, course, text) \
+    FORWARD_FUNCTIONS(name, f, course, attrs)                       \
+    CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0)) CALL(name##Inverse, inv, attrs)
 /* clang-format off */
-#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
-    CALL(name, f, attrs) CALL(name##Grad, dy, attrs) CALL(name##GradX, dx, attrs) CALL(name##Inverse, inv, attrs)     \
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, course, text)                                        \
+    FORWARD_FUNCTIONS(name, f, course, attrs)                                                                         \
+    CALL(name##Grad, dy, attrs) CALL(name##GradX, dx, attrs) CALL(name##Inverse, inv, attrs)                          \
     static inv_status name##_grad(inv_grad *b)                                                                        \
     {                                                                                                                 \
         static const ew_attrs spec = attrs;                                                                           \
@@ -165,19 +221,19 @@ static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
         if (from_out) return from_grad;                         \
         return emit_steps(b, v, &steps);                        \
     }
-#define EWS(name, since, attrs, load, f, steps, dom, text) \
-    CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
-#define EWT(name, since, attrs, load, f, steps, dom, text) \
-    CALL(name, f, attrs) GRAD_BY_STEPS(name, steps, false, inv_O(b, 0), INV_OK, attrs)
-#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text) \
-    CALL(name, f, attrs)                                                 \
-    CALL(name##Grad, d, attrs)                                           \
-    CALL(name##Inverse, inv, attrs)                                      \
+#define EWS(name, since, attrs, load, f, steps, dom, course, text) \
+    FORWARD_FUNCTIONS(name, f, course, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
+#define EWT(name, since, attrs, load, f, steps, dom, course, text) \
+    FORWARD_FUNCTIONS(name, f, course, attrs) GRAD_BY_STEPS(name, steps, false, inv_O(b, 0), INV_OK, attrs)
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, course, text) \
+    FORWARD_FUNCTIONS(name, f, course, attrs)                                    \
+    CALL(name##Grad, d, attrs)                                                   \
+    CALL(name##Inverse, inv, attrs)                                              \
     GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0), emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
 #include "ops/elementwise/elementwise.inc"
-CALL(Neg, neg, A0)
-CALL(RoundThrough, round_even, A0)
-CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
+FORWARD_FUNCTIONS(Neg, neg, FALLS(-HUGE_VAL), A0)
+FORWARD_FUNCTIONS(RoundThrough, round_even, GROWS_BY(1), A0)
+FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN, A2("format", 17, "saturate", 1))
 #undef EWN
 #undef EW
 #undef EWY
@@ -208,7 +264,7 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
         .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
         .grad = gradient,                                                                                             \
-        .run = id##_run,                                                                                              \
+        .run = id##_run, .bounds = id##_bounds,                                                                       \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
 #define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
@@ -229,26 +285,26 @@ CALL(RoundSmall, round_small, A2("format", 17, "saturate", 1))
         .run = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                      \
         .doc = "the x of y = " #of "(x)"};
 /* clang-format on */
-#define EWN(name, since, attrs, load, f, dom, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, text)
-#define EW(name, since, attrs, load, f, d, dom, text)     \
-    FORWARD(name, since, 0, name##_grad, load, dom, text) \
+#define EWN(name, since, attrs, load, f, dom, course, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, text)
+#define EW(name, since, attrs, load, f, d, dom, course, text) \
+    FORWARD(name, since, 0, name##_grad, load, dom, text)     \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, load, dom, "gy times the derivative of " #name " at v = x")
-#define EWY(name, since, attrs, load, f, d, dom, text)               \
+#define EWY(name, since, attrs, load, f, d, dom, course, text)       \
     FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text) \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y")
-#define EWR(name, since, attrs, load, f, d, inv, dom, text)                                             \
+#define EWR(name, since, attrs, load, f, d, inv, dom, course, text)                                     \
     FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                 \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
     INVERSE_ROW(name##Inverse, name, load, dom)
-#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                  \
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, course, text)                          \
     FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                 \
     GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
     GRAD_ROW(name##GradX, INV_OP_SLOPE, load, ANY, "gy times the derivative of " #name " at v = x")     \
     INVERSE_ROW(name##Inverse, name, load, dom)
-#define EWS(name, since, attrs, load, f, steps, dom, text) FORWARD(name, since, 0, name##_grad, load, dom, text)
-#define EWT(name, since, attrs, load, f, steps, dom, text) \
+#define EWS(name, since, attrs, load, f, steps, dom, course, text) FORWARD(name, since, 0, name##_grad, load, dom, text)
+#define EWT(name, since, attrs, load, f, steps, dom, course, text) \
     FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text)
-#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                               \
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, course, text)                       \
     FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                \
     GRAD_ROW(name##Grad, INV_OP_KINK, stream, ANY, "gy times the derivative of " #name ", from v = y") \
     INVERSE_ROW(name##Inverse, name, load, dom)
@@ -301,15 +357,15 @@ static const inv_op_def gelu_row = {
     .doc = "y = x Phi(x), exact or by tanh. ONNX Gelu-20"};
 
 const inv_op_def *const inv_ops_elementwise[] = {
-#define EWN(name, since, attrs, load, f, dom, text) &name##_row,
-#define EW(name, since, attrs, load, f, d, dom, text) &name##_row, &name##Grad_row,
-#define EWY(name, since, attrs, load, f, d, dom, text) &name##_row, &name##Grad_row,
-#define EWR(name, since, attrs, load, f, d, inv, dom, text) &name##_row, &name##Grad_row, &name##Inverse_row,
-#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text)                                                \
+#define EWN(name, since, attrs, load, f, ...) &name##_row,
+#define EW(name, since, attrs, load, f, d, ...) &name##_row, &name##Grad_row,
+#define EWY(name, since, attrs, load, f, d, ...) &name##_row, &name##Grad_row,
+#define EWR(name, since, attrs, load, f, d, inv, ...) &name##_row, &name##Grad_row, &name##Inverse_row,
+#define EWI(name, since, attrs, load, f, dx, dy, inv, ...)                                                            \
     &name##_row, &name##Grad_row, &name##GradX_row, &name##Inverse_row,
-#define EWS(name, since, attrs, load, f, steps, dom, text) &name##_row,
-#define EWT(name, since, attrs, load, f, steps, dom, text) &name##_row,
-#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, text)                                              \
+#define EWS(name, since, attrs, load, f, ...) &name##_row,
+#define EWT(name, since, attrs, load, f, ...) &name##_row,
+#define EWL(name, since, attrs, load, f, d, inv, ...)                                                                 \
     &name##_row, &name##Grad_row, &name##Inverse_row,
 #include "ops/elementwise/elementwise.inc"
     &Neg_row, &RoundThrough_row, &RoundSmall_row, &gelu_row, NULL};

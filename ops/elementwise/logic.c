@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Comparisons, And, Or, Xor, Not, IsNaN, IsInf, Where, Cast, CastLike, Clip. Any number types; the result of a
  * comparison is bool, one byte of 0 or 1. Sources: the ONNX operator specifications. */
+#include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/strided_copy.h"
 #include "ops/elementwise/bits.h"
@@ -172,6 +173,8 @@ static inv_status where_run(const inv_call *c)
     }
     return INV_OK;
 }
+
+static inv_bounds where_bounds(const inv_bounding *q) { return inv__bounds_either(q->operand(q, 1), q->operand(q, 2)); }
 
 static inv_status where_grad(inv_grad *b)
 {
@@ -415,6 +418,7 @@ CASES(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[2,3] a, 
 static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
     .flags = INV_OP_ELEMENTWISE, .infer = where_infer, .grad = where_grad, .run = where_run,
+    .bounds = where_bounds,
     .flops = inv__flops_out,
     .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
 /* clang-format on */

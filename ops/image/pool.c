@@ -4,6 +4,7 @@
  * one it is, is the second output of MaxPoolN: a byte, that the gradient reads in place of the whole input. Averages
  * and the gradients of images with their channels last are oneDNN's in float32, where it is built in. */
 #include "ops/image/pool.h"
+#include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
@@ -274,7 +275,7 @@ static inv_status pool_grad(inv_grad *b)
 /* clang-format off */
 static const inv_op_def max_pool_n = {
     .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y tap?",
-    .infer = pool_infer, .grad = pool_grad, .run = max_pool_run,
+    .infer = pool_infer, .grad = pool_grad, .run = max_pool_run, .bounds = inv__bounds_first,
     .work = inv__work_scalar, .flops = pool_flops,
     .cases = (const char *const[]){
         "y = MaxPoolN<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gather along an axis. Constant indices lower to SliceRange (evenly spaced) or Permute (every index once), both of
  * which have inverses. Sources: the ONNX operator specifications. */
+#include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/strided_copy.h"
 #include "ops/move/gather_gpu.h"
@@ -335,7 +336,7 @@ static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,
 static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
     .infer = permute_infer, .grad = permute_grad, .run = permute_run, .work = inv__work_move,
-    .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
+    .bounds = inv__bounds_first, .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
 static const char *const gather_cases[] = {
     INTS("i", "2, -1, 0, 2") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3] x, i)",
@@ -345,7 +346,7 @@ static const char *const gather_cases[] = {
     INTS("i", "1, 1, 0") "y = ai.invonnx.ir.Gather<axis = 1>(bool[3,2,2] x, i)", NULL};
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
-    .infer = gather_infer, .grad = gather_grad, .run = gather_run, .work = inv__work_move,
+    .infer = gather_infer, .grad = gather_grad, .run = gather_run, .bounds = inv__bounds_first, .work = inv__work_move,
     .flops = inv__flops_none, .cases = gather_cases,
     .doc = "parts of data along axis by index; negative indices count from the end"};
 static const char *const gather_back_cases[] = {

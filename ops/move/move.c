@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Movement of whole tensors: View (Reshape, Flatten, Squeeze, Unsqueeze, Identity), Transpose, BroadcastTo (Expand,
  * Tile), DepthToSpace and SpaceToDepth. Gradients read shapes only. Sources: the ONNX operator specifications. */
+#include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/strided_copy.h"
 
@@ -354,6 +355,7 @@ static const inv_op_def view_row = {.size = sizeof(inv_op_def),
                                     .flags = INV_OP_VIEW,
                                     .infer = view_infer,
                                     .grad = view_grad,
+                                    .bounds = inv__bounds_first,
                                     .flops = inv__flops_none,
                                     .cases = view_cases,
                                     .doc = "the bytes of x with another shape"};
@@ -368,7 +370,7 @@ CASES(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)",
 /* clang-format off */
 static const inv_op_def transpose_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Transpose", .since = 1, .in = "x", .out = "y",
-    .infer = transpose_infer, .grad = transpose_grad, .run = transpose_run,
+    .infer = transpose_infer, .grad = transpose_grad, .run = transpose_run, .bounds = inv__bounds_first,
     .work = inv__work_move,
     .flops = inv__flops_none, .cases = transpose_cases, .doc = "axes of x in the order perm"};
 /* clang-format on */
@@ -379,7 +381,7 @@ CASES(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = Broadcas
 /* clang-format off */
 static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
-    .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run,
+    .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run, .bounds = inv__bounds_first,
     .work = inv__work_move,
     .flops = inv__flops_none, .cases = broadcast_cases,
     .doc = "x repeated along axes where its extent is 1 or missing"};

@@ -2,6 +2,7 @@
  * Softmax and LogSoftmax along one axis, with gradients from the output. Before opset 13 the axis meant: everything
  * from it on is one row; that form lowers to a view as a matrix. */
 #include "ops/norm/softmax.h"
+#include "ops/base/bounds.h"
 #include "ops/base/float_math.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
@@ -87,11 +88,23 @@ static inv_status softmax_12_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+static inv_bounds softmax_bounds(const inv_bounding *q)
+{
+    (void)q;
+    return (inv_bounds){0, 1, true};
+}
+
+static inv_bounds log_softmax_bounds(const inv_bounding *q)
+{
+    (void)q;
+    return (inv_bounds){-HUGE_VAL, 0, true};
+}
+
 /* clang-format off */
 const inv_op_def inv__op_softmax = {
     .size = sizeof inv__op_softmax, .domain = "", .name = "Softmax", .since = 13, .in = "input", .out = "output",
     .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .run = softmax_run,
-    .work = inv__work_math,
+    .bounds = softmax_bounds, .work = inv__work_math,
     .flops = softmax_flops,
     .cases = (const char *const[]){"y = Softmax(float[3,5] x)", "y = Softmax<axis = 1>(float[2,4,3] x)",
                                    "y = Softmax(float[5,40] x)", "y = Softmax(float[1,1100] x)", NULL},
@@ -100,7 +113,7 @@ const inv_op_def inv__op_softmax = {
 const inv_op_def inv__op_log_softmax = {
     .size = sizeof inv__op_log_softmax, .domain = "", .name = "LogSoftmax", .since = 13, .in = "input",
     .out = "output", .inplace = 1, .infer = softmax_infer, .grad = softmax_grad, .run = softmax_run,
-    .work = inv__work_math,
+    .bounds = log_softmax_bounds, .work = inv__work_math,
     .flops = softmax_flops,
     .cases = (const char *const[]){"y = LogSoftmax(float[3,5] x)", "y = LogSoftmax<axis = 1>(float[2,4,3] x)",
                                    "y = LogSoftmax<axis = 0>(float[70,3] x)", NULL},

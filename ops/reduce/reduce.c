@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reductions: ReduceSumAxes, ReduceMeanAxes, ReduceMaxAxes, ReduceMinAxes, ReduceProdAxes <axes, keepdims>,
  * SumTo<shape>, and the ONNX operators that lower to them. Sources: the ONNX operator specifications. */
+#include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
@@ -419,7 +420,7 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
-#define AXES_ROW(id, op, gradient, text)                                                                            \
+#define AXES_ROW(id, op, gradient, ...)                                                                             \
     CASES(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)",                                                 \
           "y = " op "<axes = [0,2], keepdims = 0>(float[2,3,4] x)",                                                 \
           "y = " op "<axes = [0], keepdims = 0>(float[1] x)", "y = " op "<axes = [1], keepdims = 1>(float[0,3] x)", \
@@ -437,12 +438,12 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
                                         .workspace = axes_workspace,                                                \
                                         .flops = inv__flops_in,                                                     \
                                         .cases = id##_cases,                                                        \
-                                        .doc = text};
+                                        .doc = __VA_ARGS__};
 /* clang-format on */
 AXES_ROW(sum, "ReduceSumAxes", sum_grad, "sum over axes")
-AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes")
-AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the gradient")
-AXES_ROW(min, "ReduceMinAxes", extreme_grad, "smallest over axes; ties share the gradient")
+AXES_ROW(mean, "ReduceMeanAxes", mean_grad, "mean over axes", .bounds = inv__bounds_first)
+AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the gradient", .bounds = inv__bounds_first)
+AXES_ROW(min, "ReduceMinAxes", extreme_grad, "smallest over axes; ties share the gradient", .bounds = inv__bounds_first)
 AXES_ROW(prod, "ReduceProdAxes", prod_grad, "product over axes; its gradient is right with zeros too")
 
 CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",

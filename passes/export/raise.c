@@ -475,16 +475,16 @@ static bool batch_stats(const raising *b)
 #define A2(n0, d0, n1, d1) {{n0, n1}, {d0, d1}}
 /* clang-format on */
 #define FORM(name, since, function, ...) {name, since, function, __VA_ARGS__},
-#define EWN(name, since, attrs, load, f, dom, text) FORM(#name, since, plain, attrs)
-#define EW(name, since, attrs, load, f, d, dom, text) FORM(#name, since, plain, attrs)
-#define EWY(name, since, attrs, load, f, d, dom, text) FORM(#name, since, plain, attrs)
-#define EWR(name, since, attrs, load, f, d, inv, dom, text) \
+#define EWN(name, since, attrs, load, f, ...) FORM(#name, since, plain, attrs)
+#define EW(name, since, attrs, load, f, d, ...) FORM(#name, since, plain, attrs)
+#define EWY(name, since, attrs, load, f, d, ...) FORM(#name, since, plain, attrs)
+#define EWR(name, since, attrs, load, f, d, inv, ...) \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
-#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, text) \
+#define EWI(name, since, attrs, load, f, dx, dy, inv, ...) \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
-#define EWS(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
-#define EWT(name, since, attrs, load, f, steps, dom, text) FORM(#name, since, plain, attrs)
-#define EWL(name, since, attrs, load, f, dy, inv, steps, cond, dom, text) \
+#define EWS(name, since, attrs, load, f, ...) FORM(#name, since, plain, attrs)
+#define EWT(name, since, attrs, load, f, ...) FORM(#name, since, plain, attrs)
+#define EWL(name, since, attrs, load, f, dy, inv, ...) \
     FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
 
 /* clang-format off */

@@ -12,7 +12,7 @@
 static const char compute_from_initializers[] =
     "compute '$1' from initializers alone, so that its values are known before the run";
 
-static void see_range(const inv_question *q, inv_range r, inv_finding *f)
+static void see_range(const inv_question *q, inv_bounds r, inv_finding *f)
 {
     f->seen = inv__arena_printf(&q->m->g->arena, "between %.3g and %.3g", r.lo, r.hi);
 }
@@ -128,10 +128,10 @@ static const char *giver_kind(const inv_question *q)
 
 static bool range_is_positive(const inv_question *q, inv_finding *f)
 {
-    const inv_range r = inv_value_range(q->m, q->v[0]);
+    const inv_bounds r = inv_value_range(q->m, q->v[0]);
     inv_arena *to = &q->m->g->arena;
     const char *name = q->x[0]->name, *by = giver_kind(q);
-    if (r.lo > 0 || (r.lo == 0 && r.above)) return true;
+    if (inv_bounds_positive(r)) return true;
     see_range(q, r, f);
     if (isinf(r.lo)) f->reason = inv__arena_printf(to, "'%s', given by %s, may be zero or negative", name, by);
     else f->reason = inv__arena_printf(to, "'%s', given by %s, may be as small as %.3g", name, by, r.lo);
@@ -140,7 +140,7 @@ static bool range_is_positive(const inv_question *q, inv_finding *f)
 
 static bool range_is_away(const inv_question *q, inv_finding *f)
 {
-    const inv_range r = inv_value_range(q->m, q->v[0]);
+    const inv_bounds r = inv_value_range(q->m, q->v[0]);
     if (r.lo > q->c->number || r.hi < -q->c->number) return true;
     see_range(q, r, f);
     f->reason = inv__arena_printf(&q->m->g->arena, "'%s', given by %s, may come as near to zero as %.3g", q->x[0]->name,

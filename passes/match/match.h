@@ -144,15 +144,10 @@ typedef struct inv_extremes {
 } inv_extremes;
 bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out);
 
-/* value_range.c: bounds of the entries of any value, from the operators that give it. `above`: lo itself is never
- * taken. */
-typedef struct inv_range {
-    double lo, hi;
-    bool above;
-} inv_range;
-inv_range inv_value_range(inv_matcher *m, inv_id v);
+/* value_range.c: bounds of the entries of any value, from the operators that give it. */
+inv_bounds inv_value_range(inv_matcher *m, inv_id v);
 /* What is to be expected where there are no bounds: that what operators do not bound lies between -2 and 2. */
-inv_range inv_value_typical(inv_matcher *m, inv_id v);
+inv_bounds inv_value_typical(inv_matcher *m, inv_id v);
 
 /* The parameter of a linear map as a matrix, or, of a convolution with groups, as many, one behind the other. */
 typedef struct inv_matrix {

@@ -20,7 +20,7 @@ typedef struct gain_question {
 
 /* Of a factor that is computed from inputs only bounds are known, which no tensor reaches in all its entries, block
  * after block: the geometric mean of the gains at the two bounds is expected, and the guard measures. */
-static double expected_gain(inv_range r, bool inverse)
+static double expected_gain(inv_bounds r, bool inverse)
 {
     double most = fmax(fabs(r.lo), fabs(r.hi)), least = r.lo > 0 ? r.lo : r.hi < 0 ? -r.hi : 0;
     if (least > 0 && isfinite(most)) return inverse ? 1 / sqrt(least * most) : sqrt(least * most);
@@ -48,7 +48,7 @@ static inv_status of_factor(gain_question *q)
     inv_matcher *m = q->m;
     inv_extremes x;
     if (q->v == INV_NONE) return INV_OK;
-    inv_range r = inv_value_range(m, q->v);
+    inv_bounds r = inv_value_range(m, q->v);
     const bool given = !m->active[q->v] && inv_known_extremes(m, q->v, &x);
     if (given && q->inverse) q->bound = 1 / x.least_abs;
     else if (!q->inverse) q->bound = fmax(fabs(r.lo), fabs(r.hi));
