@@ -22,63 +22,42 @@ static const spelling spellings[] = {
 #undef SPELLING
 };
 
-enum { ROWS = sizeof spellings / sizeof *spellings };
-
 /* --- rows, compiled --- */
 
-static inv_status compile_term(inv_arena *a, const char *text, inv_term *out)
-{
-    *out = (inv_term){.text = text, .what = text};
-    out->is_number = inv__word_double(text, &out->number);
-    const char *open = strchr(text, '(');
-    if (!open) return INV_OK;
-    out->is_call = true;
-    out->what = inv__arena_strndup(a, text, (size_t)(open - text));
-    if (!out->what) return INV_E_NOMEM;
-    for (const char *p = open; *p != ')' && out->nargs < INV_SPELLING_ARGS;) {
-        size_t n = strcspn(++p, ",)");
-        const char *arg = inv__arena_strndup(a, p, n);
-        if (!arg) return INV_E_NOMEM;
-        out->arg[out->nargs++] = arg;
-        p += n;
-    }
-    return INV_OK;
-}
-
-static inv_status compile_text(inv_speller *s, const char *text, inv_spelling_step **steps, uint32_t *n)
+/* Reads a text of a row, with alternative `nth` of every operator `A|B`; *n becomes how many there are. */
+static inv_status compile_text(inv_speller *s, const char *text, size_t nth, inv_pattern *out, size_t *n)
 {
     inv_stmts st;
     INV_TRY(inv_text_stmts(s->g->ctx, s->rows, text, &st));
     INV_CHECK(st.n > 0 && st.n <= INV_SPELLING_STEPS, s->g->ctx, INV_E_INTERNAL, "spelling of %zu statements: %s", st.n,
               text);
-    *n = (uint32_t)st.n;
-    *steps = INV_ARENA_NEW(s->rows, inv_spelling_step, st.n);
-    if (!*steps) return INV_E_NOMEM;
+    INV_TRY(inv_pattern_compile(s->rows, &st, true, out));
     for (size_t i = 0; i < st.n; i++) {
-        inv_spelling_step *to = &(*steps)[i];
-        const inv_stmt *from = to->s = &st.at[i];
-        bool any = strcmp(from->domain, "ai.onnx") != 0; /* else what would have to be lowered is meant */
-        to->op = any ? inv_registry_op(s->g->ctx->registry, "ai.invonnx.ir", from->op, 0) : NULL;
-        if (!to->op) to->op = inv_registry_op(s->g->ctx->registry, "", from->op, 0);
-        INV_CHECK(to->op, s->g->ctx, INV_E_INTERNAL, "spelling with an unknown operator %s", from->op);
-        to->in = INV_ARENA_NEW(s->rows, inv_term, from->nin + 1);
-        to->attr = INV_ARENA_NEW(s->rows, inv_term, from->nattr + 1);
-        if (!to->in || !to->attr) return INV_E_NOMEM;
-        for (uint32_t k = 0; k < from->nin; k++) INV_TRY(compile_term(s->rows, from->in[k], &to->in[k]));
-        for (uint32_t k = 0; k < from->nattr; k++)
-            if (from->attr[k].kind == INV_ATTR_OTHER) INV_TRY(compile_term(s->rows, from->attr[k].s, &to->attr[k]));
+        size_t at = 0;
+        const char *name = st.at[i].op, *bar;
+        for (const char *p = name; (bar = strchr(p, '|')) != NULL; p = bar + 1)
+            if (at++ < nth) name = bar + 1;
+        if (at >= *n) *n = at + 1;
+        name = inv__arena_strndup(s->rows, name, strcspn(name, "|"));
+        if (!name) return INV_E_NOMEM;
+        const bool any = strcmp(st.at[i].domain, "ai.onnx") != 0; /* else what would have to be lowered is meant */
+        const inv_op_def *op = any ? inv_registry_op(s->g->ctx->registry, "ai.invonnx.ir", name, 0) : NULL;
+        if (!op) op = inv_registry_op(s->g->ctx->registry, "", name, 0);
+        INV_CHECK(op, s->g->ctx, INV_E_INTERNAL, "spelling with an unknown operator %s", name);
+        out->at[i].op = op;
     }
     return INV_OK;
 }
 
 static inv_status compile_rows(inv_speller *s)
 {
-    s->row = INV_ARENA_NEW(s->rows, inv_spelling_row, ROWS);
-    if (!s->row) return INV_E_NOMEM;
-    for (size_t i = 0; i < ROWS; i++) {
-        INV_TRY(compile_text(s, spellings[i].match, &s->row[i].match, &s->row[i].nmatch));
-        INV_TRY(compile_text(s, spellings[i].solve, &s->row[i].solve, &s->row[i].nsolve));
-    }
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
+        for (size_t nth = 0, n = 1; nth < n; nth++) {
+            inv_spelling_row row;
+            INV_TRY(compile_text(s, spellings[i].match, nth, &row.match, &n));
+            INV_TRY(compile_text(s, spellings[i].solve, nth, &row.solve, &n));
+            if (!inv_vec_push(s->rows, &s->row, row)) return INV_E_NOMEM;
+        }
     return INV_OK;
 }
 
@@ -89,15 +68,15 @@ static inv_id operand(const inv_attempt *a, const inv_term *t, inv_dtype type)
 {
     inv_graph *g = a->s->g;
     if (t->is_number) return inv_graph_const_real(g, type, t->number);
-    const inv_given *n = inv_given_find(a, t->is_call ? t->arg[0] : t->text);
-    if (!n) return t->is_call ? INV_NONE : inv_binding_get(&a->value, t->text);
-    if (n->attr) return INV_NONE;
-    if (t->is_call) return inv_graph_const_real(g, type, strcmp(t->what, "inverse") == 0 ? 1 / n->number : -n->number);
-    return inv_val(g, n->constant)->shape.rank == 0 ? n->constant : inv_graph_const_real(g, type, n->number);
+    const int at = inv_binding_find(&a->value, t->is_call ? t->arg[0] : t->text);
+    const inv_bound *n = at < 0 ? NULL : &a->value.at[at];
+    if (!n || n->attr || (t->is_call && !n->is_number)) return INV_NONE;
+    if (t->is_call) return inv_graph_const_real(g, type, inv_term_is(t, "inverse") ? 1 / n->number : -n->number);
+    return n->is_number && inv_val(g, *n->id)->shape.rank > 0 ? inv_graph_const_real(g, type, n->number) : *n->id;
 }
 
-static inv_status emit_op(inv_graph *g, const inv_spelling_step *st, const inv_id *in, const inv_attr *attr,
-                          inv_id root, inv_id *out)
+static inv_status emit_op(inv_graph *g, const inv_pattern_stmt *st, const inv_id *in, const inv_attr *attr, inv_id root,
+                          inv_id *out)
 {
     const uint32_t nattr = st->s->nattr;
     if (!st->op->lower) {
@@ -124,13 +103,12 @@ static inv_status emit_op(inv_graph *g, const inv_spelling_step *st, const inv_i
     return g->failed;
 }
 
-static inv_status emit_step(inv_attempt *a, const inv_spelling_step *st, const inv_node *last, inv_id *out)
+static inv_status emit_step(inv_attempt *a, const inv_pattern_stmt *st, const inv_node *last, inv_id *out)
 {
     inv_graph *g = a->s->g;
     enum { MAX_IN = 8, MAX_ATTR = 8 };
     inv_id in[MAX_IN];
     inv_attr attr[MAX_ATTR];
-    int64_t ints[MAX_ATTR][INV_MAX_RANK];
     inv_dtype type = inv_val(g, last->out[0])->dtype;
     if (st->s->nin > MAX_IN || st->s->nattr > MAX_ATTR) return INV_E_INTERNAL;
     for (uint32_t k = 0; k < st->s->nin; k++) {
@@ -138,12 +116,12 @@ static inv_status emit_step(inv_attempt *a, const inv_spelling_step *st, const i
         if (in[k] == INV_NONE) return g->failed ? g->failed : INV_E_INTERNAL;
     }
     for (uint32_t k = 0; k < st->s->nattr; k++)
-        if (!inv_spelling_attr(a, st, k, &attr[k], ints[k])) return INV_E_SHAPE;
+        if (!inv_pattern_attr(g, &a->value, NULL, st, k, &attr[k])) return INV_E_SHAPE;
     INV_TRY(emit_op(g, st, in, attr, last->out[0], out));
     for (uint32_t k = 0; k < st->s->nout; k++) {
         /* A result may be called like the pattern's, which is not needed any more. */
         int at = inv_binding_find(&a->value, st->s->out[k]);
-        if (at >= 0) a->value.id[at] = &out[k];
+        if (at >= 0) a->value.at[at] = (inv_bound){.name = st->s->out[k], .id = &out[k], .n = 1};
         else if (!inv_binding_set(&a->value, st->s->out[k], &out[k], 1)) return INV_E_INTERNAL;
         if (out[k] == INV_NONE) return INV_E_INTERNAL;
     }
@@ -154,19 +132,19 @@ static inv_status emit_step(inv_attempt *a, const inv_spelling_step *st, const i
 static inv_status solve(inv_attempt *a, inv_id *to)
 {
     inv_graph *g = a->s->g;
-    const inv_node last = *a->node[a->row->nmatch - 1];
+    const inv_node last = *a->node[a->row->match.n - 1];
     const size_t order = g->order.n;
     inv_id out[INV_SPELLING_STEPS][4];
     inv_status st = INV_OK;
-    for (uint32_t i = 0; i < a->row->nmatch; i++) { /* emitting moves the array of nodes */
+    for (size_t i = 0; i < a->row->match.n; i++) { /* emitting moves the array of nodes */
         inv_node *copy = INV_ARENA_NEW(a->s->scratch, inv_node, 1);
         if (!copy) return INV_E_NOMEM;
         *copy = *a->node[i];
         a->node[i] = copy;
     }
-    for (uint32_t i = 0; i < a->row->nsolve && st == INV_OK; i++) st = emit_step(a, &a->row->solve[i], &last, out[i]);
+    for (size_t i = 0; i < a->row->solve.n && st == INV_OK; i++) st = emit_step(a, &a->row->solve.at[i], &last, out[i]);
     if (st == INV_E_NOMEM || g->arena.failed) return INV_E_NOMEM;
-    inv_id made = st == INV_OK ? out[a->row->nsolve - 1][0] : INV_NONE, was = last.out[0];
+    inv_id made = st == INV_OK ? out[a->row->solve.n - 1][0] : INV_NONE, was = last.out[0];
     if (made != INV_NONE && made != was && inv_val(g, made)->dtype == inv_val(g, was)->dtype &&
         inv_shape_equal(&inv_val(g, made)->shape, &inv_val(g, was)->shape)) {
         *to = made;
@@ -182,18 +160,16 @@ static inv_status solve(inv_attempt *a, inv_id *to)
 static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
 {
     *to = INV_NONE;
-    for (size_t i = 0; i < ROWS && *to == INV_NONE; i++) {
-        const inv_spelling_row *r = &s->row[i];
+    for (size_t i = 0; i < s->row.n && *to == INV_NONE; i++) {
+        const inv_spelling_row *r = &s->row.at[i];
+        const inv_pattern_stmt *last = &r->match.at[r->match.n - 1];
         const inv_node *n = inv_nod(s->g, node);
-        if (r->match[r->nmatch - 1].op != n->op || n->nout != 1 || n->out[0] == INV_NONE) continue;
+        if (last->op != n->op || n->nout != 1 || n->out[0] == INV_NONE) continue;
         inv_dtype t = inv_val(s->g, n->out[0])->dtype;
         if (t != INV_F32 && t != INV_F64) return INV_OK;
-        const char *name[INV_SPELLING_NAMES];
-        const inv_id *id[INV_SPELLING_NAMES];
-        uint32_t n_ids[INV_SPELLING_NAMES];
-        inv_attempt a = {.s = s, .row = r, .value = {name, id, n_ids, 0, INV_SPELLING_NAMES}};
-        if (inv_binding_set(&a.value, r->match[r->nmatch - 1].s->out[0], &n->out[0], 1) && inv_spelling_fits(&a))
-            INV_TRY(solve(&a, to));
+        inv_bound names[INV_SPELLING_NAMES];
+        inv_attempt a = {.s = s, .row = r, .value = {names, 0, INV_SPELLING_NAMES}};
+        if (inv_binding_set(&a.value, last->s->out[0], &n->out[0], 1) && inv_spelling_fits(&a)) INV_TRY(solve(&a, to));
     }
     return *to == INV_NONE ? inv_spell_attention(s, inv_nod(s->g, node), to) : INV_OK;
 }

@@ -55,7 +55,7 @@ static bool scaled(const inv_graph *g, const inv_node *n, double *c, inv_id *x)
     const bool mul = is_op(n, "Mul");
     if (!mul && !is_op(n, "Div")) return false;
     for (uint32_t i = mul ? 0 : 1; i < 2; i++) {
-        if (!inv_spelling_uniform(g, n->in[i], c)) continue;
+        if (!inv_value_uniform(g, n->in[i], c)) continue;
         const inv_id other = n->in[1 - i];
         if (!inv_shape_equal(&inv_val(g, other)->shape, &inv_val(g, n->out[0])->shape) || (!mul && *c == 0)) continue;
         if (!mul) *c = 1 / *c;
@@ -163,7 +163,7 @@ static bool step_up(found *f, const inv_node *d, inv_id *v, uint32_t depth)
     }
     if (!is_op(d, "Where")) return false;
     for (uint32_t i = 1; i < 3; i++) {
-        if (!inv_spelling_uniform(g, d->in[i], &c) || !forbids(c)) continue;
+        if (!inv_value_uniform(g, d->in[i], &c) || !forbids(c)) continue;
         *m = (masking){.cond = d->in[0], .mask = d->in[i], .where_true = i == 1, .finite = isfinite(c)};
         if (!sees_something(g, m, c)) return false;
         f->nstep++;

@@ -18,7 +18,7 @@ static role role_of(const inv_rule *rule, const char *name)
 {
     role r = {0};
     for (size_t i = 0; i < rule->match.n; i++) {
-        const inv_stmt *s = &rule->match.at[i];
+        const inv_stmt *s = rule->match.at[i].s;
         for (uint32_t k = 0; k < s->nin; k++)
             if (strcmp(s->in[k], name) == 0) *(is_region(s) ? &r.entered : &r.read) += 1;
         for (uint32_t k = 0; k < s->nout; k++)
@@ -37,7 +37,7 @@ static inv_status add(inv_matcher *m, inv_ids *to, inv_id v)
 static inv_status take(inv_matcher *m, const inv_binding *b, const char *name, inv_ids *to)
 {
     int at = inv_binding_find(b, name);
-    for (uint32_t j = 0; at >= 0 && j < b->n_ids[at]; j++) INV_TRY(add(m, to, b->id[at][j]));
+    for (uint32_t j = 0; at >= 0 && j < b->at[at].n; j++) INV_TRY(add(m, to, b->at[at].id[j]));
     return INV_OK;
 }
 
@@ -48,16 +48,17 @@ static inv_status ends_of_rule(inv_matcher *m, const inv_rule *rule, const inv_b
 {
     INV_TRY(take(m, b, rule->def->frees ? rule->def->frees : "", in));
     for (size_t i = 0; i < rule->match.n; i++) {
-        const inv_stmt *s = &rule->match.at[i];
+        const inv_stmt *s = rule->match.at[i].s;
         for (uint32_t k = 0; k < s->nin; k++) {
             role r = role_of(rule, s->in[k]);
-            if (strncmp(s->in[k], "param(", 6) != 0 && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[k], in));
+            if (!inv_term_is(&rule->match.at[i].in[k], "param") && !r.made && !r.led_to)
+                INV_TRY(take(m, b, s->in[k], in));
         }
         for (uint32_t k = 0; k < s->nout; k++)
             if (!is_region(s) && !role_of(rule, s->out[k]).read) INV_TRY(take(m, b, s->out[k], out));
     }
     for (size_t i = 0; i < rule->match.n; i++) {
-        const inv_stmt *s = &rule->match.at[i];
+        const inv_stmt *s = rule->match.at[i].s;
         if (!is_region(s)) continue;
         role r = role_of(rule, s->in[0]);
         if (!r.read && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[0], out));

@@ -159,7 +159,7 @@ static const char *attribute_seen(const inv_question *q, const inv_attr *at)
 
 bool inv_judge_attr(const inv_question *q, inv_finding *f)
 {
-    const inv_attr *at = inv_rule_attr(q->m->g, q->b, q->node, q->c->arg[0]);
+    const inv_attr *at = inv_binding_attr(q->m->g, q->b, q->node, q->c->arg[0]);
     const bool holds = attribute_meets(q->c, at);
     if (!holds) f->seen = attribute_seen(q, at);
     return holds;
@@ -245,11 +245,11 @@ bool inv_judge_some_leave(const inv_question *q, inv_finding *f)
     const int at = inv_binding_find(q->b, q->c->arg[0]);
     uint32_t n = 0;
     (void)f;
-    for (uint32_t k = 0; at >= 0 && k < q->b->n_ids[at]; k++) {
-        const inv_id v = q->b->id[at][k];
+    for (uint32_t k = 0; at >= 0 && k < q->b->at[at].n; k++) {
+        const inv_id v = q->b->at[at].id[k];
         n += v != INV_NONE && inv_val(q->m->g, v)->is_output;
     }
-    return n > 0 && n < q->b->n_ids[at];
+    return n > 0 && n < q->b->at[at].n;
 }
 
 /* The search for a region accepts no other entries (match.c), so there is nothing left to judge. */

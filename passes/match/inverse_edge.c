@@ -62,14 +62,14 @@ static inv_status find_from(inv_graph *g, const inv_rule *rule, const inv_bindin
     inv_ids from = {0};
     bool ok = true;
     for (size_t i = 0; i < rule->match.n && ok; i++) {
-        const inv_stmt *s = &rule->match.at[i];
+        const inv_stmt *s = rule->match.at[i].s;
         for (uint32_t k = 0; k < s->nout && ok && strcmp(s->op, "region") != 0; k++) {
             const int at = inv_binding_find(b, s->out[k]);
-            ok = at < 0 || add_read(g, made, b->id[at], b->n_ids[at], &from);
+            ok = at < 0 || add_read(g, made, b->at[at].id, b->at[at].n, &from);
         }
     }
     const int freed = inv_binding_find(b, rule->def->frees);
-    if (ok && elements(g, from.at, from.n) > elements(g, b->id[freed], b->n_ids[freed])) {
+    if (ok && elements(g, from.at, from.n) > elements(g, b->at[freed].id, b->at[freed].n)) {
         from.n = 0;
         ok = add_read(g, made, solved->out, solved->nout, &from);
     }
@@ -81,8 +81,8 @@ static inv_status find_from(inv_graph *g, const inv_rule *rule, const inv_bindin
 static bool pattern_gives(const inv_rule *rule, const char *name)
 {
     for (size_t i = 0; i < rule->match.n; i++)
-        for (uint32_t k = 0; k < rule->match.at[i].nout; k++)
-            if (strcmp(rule->match.at[i].out[k], name) == 0) return true;
+        for (uint32_t k = 0; k < rule->match.at[i].s->nout; k++)
+            if (strcmp(rule->match.at[i].s->out[k], name) == 0) return true;
     return false;
 }
 
@@ -90,9 +90,9 @@ static inv_status find_held(inv_graph *g, const inv_rule *rule, const inv_bindin
 {
     inv_ids held = {0};
     for (uint32_t i = 0; i < b->n; i++) {
-        if (strcmp(b->name[i], rule->def->frees) == 0 || pattern_gives(rule, b->name[i])) continue;
-        for (uint32_t j = 0; j < b->n_ids[i]; j++)
-            if (b->id[i][j] != INV_NONE && !inv_vec_push(&g->arena, &held, b->id[i][j])) return INV_E_NOMEM;
+        if (strcmp(b->at[i].name, rule->def->frees) == 0 || pattern_gives(rule, b->at[i].name)) continue;
+        for (uint32_t j = 0; j < b->at[i].n; j++)
+            if (b->at[i].id[j] != INV_NONE && !inv_vec_push(&g->arena, &held, b->at[i].id[j])) return INV_E_NOMEM;
     }
     v->held = held.at;
     v->nheld = (uint32_t)held.n;
@@ -132,8 +132,8 @@ static inv_id spread_of(const inv_matcher *m, const inv_rule *rule, const inv_bi
     inv_condition c;
     if (!p || inv__condition_next(&p, INV_IN_GAIN, &c) <= 0 || c.id != INV_GAIN_max_inv || c.nargs < 2) return INV_NONE;
     for (uint32_t i = 0; i < made->nsave; i++)
-        for (uint32_t k = 0; k < rule->saves.at[i].nout; k++)
-            if (strcmp(rule->saves.at[i].out[k], c.arg[1]) == 0) return inv_nod(m->g, made->node[i])->out[k];
+        for (uint32_t k = 0; k < rule->saves.at[i].s->nout; k++)
+            if (strcmp(rule->saves.at[i].s->out[k], c.arg[1]) == 0) return inv_nod(m->g, made->node[i])->out[k];
     const inv_id var = inv_binding_get(b, c.arg[1]);
     return var != INV_NONE && m->active[var] ? var : INV_NONE;
 }
@@ -172,7 +172,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     INV_TRY(inv_rule_gain(m, rule, b, &n, &e.gain, &e.bound));
     INV_TRY(inv_template_emit(m, rule, b, &n, &t));
     int freed = inv_binding_find(b, rule->def->frees);
-    INV_TRY(fits(g, &t, freed < 0 ? NULL : b->id[freed], freed < 0 ? 1 : b->n_ids[freed], made, why));
+    INV_TRY(fits(g, &t, freed < 0 ? NULL : b->at[freed].id, freed < 0 ? 1 : b->at[freed].n, made, why));
     if (!*made) return INV_OK;
     e.node = t.node;
     e.nnode = t.nnode;
@@ -183,7 +183,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     e.spread = spread_of(m, rule, b, &t);
     INV_TRY(volume_of(g, rule, b, &n, &t, &e.volume));
     for (uint32_t i = 0; i < t.nresult; i++) {
-        e.frees = b->id[freed][i];
+        e.frees = b->at[freed].id[i];
         e.result = t.result[i];
         if (m->active[e.frees] && !inv_vec_push(&g->arena, &m->out->edge, e)) return INV_E_NOMEM;
     }

@@ -174,7 +174,7 @@ inv_status inv_known_matrix(inv_matcher *m, inv_id w, const inv_node *node, doub
 double inv_known_cond(const inv_matcher *m, const inv_binding *b)
 {
     for (uint32_t i = 0; i < b->n; i++)
-        if (b->n_ids[i] == 1 && b->id[i][0] < m->nvalue && m->known[b->id[i][0]].measured)
-            return m->known[b->id[i][0]].cond;
+        if (b->at[i].n == 1 && b->at[i].id[0] < m->nvalue && m->known[b->at[i].id[0]].measured)
+            return m->known[b->at[i].id[0]].cond;
     return 0;
 }

@@ -33,18 +33,18 @@ static inv_status note_overruled(inv_matcher *m, const inv_inverse_def *rule, in
  * shapes and attributes do. */
 static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id *taken, inv_refusal *misfit)
 {
-    const inv_stmt *s = &rule->match.at[0];
+    const inv_pattern_stmt *s = &rule->match.at[0];
     for (int swap = 0; swap < 2; swap++) {
         inv_binding b = m->pattern;
         const inv_node *n = inv_nod(m->g, node);
-        if (!inv_pattern_bind(m, s, n, swap, &b)) continue;
+        if (!inv_pattern_bind(m->g, m->active, s, n, swap, &b)) continue;
         int freed = inv_binding_find(&b, rule->def->frees);
-        if (freed < 0 || b.n_ids[freed] == 0 || !m->active[b.id[freed][0]]) continue;
+        if (freed < 0 || b.at[freed].n == 0 || !m->active[b.at[freed].id[0]]) continue;
         bool names = *kind_of(rule->def) != 0, made;
         inv_verdict verdict;
         inv_why why;
         inv_node copy = *n;
-        const inv_id value = b.id[freed][0];
+        const inv_id value = b.at[freed].id[0];
         INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &why));
         if (verdict != INV_HOLDS) {
             if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, rule->def, node, value, &why));
@@ -164,14 +164,16 @@ static void region_context(const attempt *a, const inv_stmt *region, inv_id *apa
 {
     *apart = *known = INV_NONE;
     for (size_t i = 0; i < a->rule->match.n; i++) {
-        const inv_stmt *s = &a->rule->match.at[i];
+        const inv_pattern_stmt *p = &a->rule->match.at[i];
+        const inv_stmt *s = p->s;
         uint32_t exits = 0, other = 0;
         for (uint32_t k = 0; k < s->nin && !is_region(s); k++) {
             if (leads_to(region, s->in[k])) exits++;
             else other = k;
         }
         if (!exits) continue;
-        if (*apart == INV_NONE && exits < s->nin) *apart = inv_binding_get(&a->b, s->in[other]);
+        if (*apart == INV_NONE && exits < s->nin && !inv_term_is(&p->in[other], "param"))
+            *apart = inv_binding_get(&a->b, s->in[other]);
         *known = inv_binding_get(&a->b, s->out[0]);
     }
 }
@@ -179,7 +181,7 @@ static void region_context(const attempt *a, const inv_stmt *region, inv_id *apa
 /* All its exits are bound, and it has not been found yet. */
 static bool region_is_next(const attempt *a, size_t i)
 {
-    const inv_stmt *s = &a->rule->match.at[i];
+    const inv_stmt *s = a->rule->match.at[i].s;
     if (a->done[i] || !is_region(s)) return false;
     for (uint32_t k = 0; k < s->nout; k++)
         if (inv_binding_get(&a->b, s->out[k]) == INV_NONE) return false;
@@ -192,7 +194,7 @@ static bool may_be_twins(const attempt *a, const inv_stmt *region)
 {
     bool read = a->step;
     for (size_t i = 0; i < a->rule->match.n && !read; i++) {
-        const inv_stmt *s = &a->rule->match.at[i];
+        const inv_stmt *s = a->rule->match.at[i].s;
         for (uint32_t k = 0; k < s->nin && !is_region(s); k++) read = read || strcmp(s->in[k], region->in[0]) == 0;
     }
     return read;
@@ -203,7 +205,7 @@ static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void
     const attempt *a = opaque;
     const inv_stmt *region = NULL;
     for (size_t i = 0; i < a->rule->match.n && !region; i++)
-        if (region_is_next(a, i)) region = &a->rule->match.at[i];
+        if (region_is_next(a, i)) region = a->rule->match.at[i].s;
     if (!region || r->nnode == 0) return false;
     inv_id apart, known;
     region_context(a, region, &apart, &known);
@@ -232,7 +234,7 @@ static inv_status match_rest(attempt *a, bool *found);
 
 static inv_status match_region(attempt *a, size_t i, bool *found)
 {
-    const inv_stmt *s = &a->rule->match.at[i];
+    const inv_stmt *s = a->rule->match.at[i].s;
     inv_region r;
     bool have = false;
     inv_walk w = {.entry = inv_binding_get(&a->b, s->in[0]), .nexit = s->nout};
@@ -271,17 +273,6 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     return INV_OK;
 }
 
-/* What the statement's operand k, an output behind the inputs, is bound to. */
-static inv_id bound_to(const attempt *a, const inv_stmt *s, uint32_t k)
-{
-    const char *name = k < s->nin ? s->in[k] : s->out[k - s->nin];
-    const size_t n = strlen(name);
-    for (uint32_t i = 0; strncmp(name, "param(", 6) == 0 && i < a->b.n; i++)
-        if (strlen(a->b.name[i]) == n - 7 && strncmp(a->b.name[i], name + 6, n - 7) == 0)
-            return a->b.n_ids[i] ? a->b.id[i][0] : INV_NONE;
-    return inv_binding_get(&a->b, name);
-}
-
 /* Nodes that an operator statement may stand for: what gives a bound output, else the users of that bound input which
  * has fewest. 0: none of its operands is bound, or nothing is left. *one: room for the list of a single one. */
 static uint32_t candidates(const attempt *a, const inv_stmt *s, inv_id *one, const inv_id **list)
@@ -290,13 +281,13 @@ static uint32_t candidates(const attempt *a, const inv_stmt *s, inv_id *one, con
     uint32_t least = UINT32_MAX;
     *list = one;
     for (uint32_t k = 0; k < s->nout; k++) {
-        const inv_id out = bound_to(a, s, s->nin + k);
+        const inv_id out = inv_binding_get(&a->b, s->out[k]);
         if (out == INV_NONE) continue;
         *one = inv_val(m->g, out)->def;
         return *one != INV_NONE;
     }
     for (uint32_t k = 0; k < s->nin; k++) {
-        const inv_id in = bound_to(a, s, k);
+        const inv_id in = inv_binding_get(&a->b, s->in[k]);
         if (in == INV_NONE || m->uses.start[in + 1] - m->uses.start[in] >= least) continue;
         least = m->uses.start[in + 1] - m->uses.start[in];
         *list = &m->uses.node[m->uses.start[in]];
@@ -306,11 +297,11 @@ static uint32_t candidates(const attempt *a, const inv_stmt *s, inv_id *one, con
 
 static inv_status match_operator(attempt *a, size_t i, bool *found)
 {
-    const inv_stmt *s = &a->rule->match.at[i];
+    const inv_pattern_stmt *s = &a->rule->match.at[i];
     inv_matcher *m = a->m;
     inv_id one;
     const inv_id *from;
-    const uint32_t n = candidates(a, s, &one, &from);
+    const uint32_t n = candidates(a, s->s, &one, &from);
     const inv_op_def *other = NULL; /* that the statement is not about: a value may have thousands of users */
     attempt saved = *a;
     for (uint32_t u = 0; u < n && !*found; u++) {
@@ -322,7 +313,7 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
             continue;
         }
         for (int swap = 0; swap < 2 && !*found; swap++) {
-            if (!inv_pattern_bind(m, s, inv_nod(m->g, node), swap, &a->b)) {
+            if (!inv_pattern_bind(m->g, m->active, s, inv_nod(m->g, node), swap, &a->b)) {
                 *a = saved;
                 continue;
             }
@@ -343,14 +334,14 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
  * stand for the fewest nodes; else as many as there are. */
 static size_t next_operator(const attempt *a)
 {
-    const inv_stmts *st = &a->rule->match;
+    const inv_pattern *st = &a->rule->match;
     size_t next = st->n;
     uint32_t fewest = 0;
     for (size_t i = 0; i < st->n; i++) {
         inv_id one;
         const inv_id *list;
-        if (a->done[i] || is_region(&st->at[i])) continue;
-        const uint32_t n = candidates(a, &st->at[i], &one, &list);
+        if (a->done[i] || is_region(st->at[i].s)) continue;
+        const uint32_t n = candidates(a, st->at[i].s, &one, &list);
         if (n == 0 || (next < st->n && n >= fewest)) continue;
         next = i;
         fewest = n;
@@ -363,7 +354,7 @@ static inv_status match_rest(attempt *a, bool *found)
     size_t n = a->rule->match.n, next = n;
     bool regions = false;
     for (size_t i = 0; i < n; i++) {
-        regions = regions || is_region(&a->rule->match.at[i]);
+        regions = regions || is_region(a->rule->match.at[i].s);
         if (next == n && region_is_next(a, i)) next = i;
     }
     if (next < n) return match_region(a, next, found);
@@ -386,11 +377,11 @@ static inv_status match_rest(attempt *a, bool *found)
     return INV_OK;
 }
 
-static bool all_active(const attempt *a, const inv_stmt *s)
+static bool all_active(const attempt *a, const inv_pattern_stmt *s)
 {
-    for (uint32_t k = 0; k < s->nin; k++) {
-        if (strncmp(s->in[k], "param(", 6) == 0) continue;
-        inv_id v = inv_binding_get(&a->b, s->in[k]);
+    for (uint32_t k = 0; k < s->s->nin; k++) {
+        if (inv_term_is(&s->in[k], "param")) continue;
+        inv_id v = inv_binding_get(&a->b, s->s->in[k]);
         if (v == INV_NONE || !a->m->active[v]) return false;
     }
     return true;
@@ -466,9 +457,9 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
                               inv_status (*then)(attempt *, uint32_t longer, bool *found), bool *found, excuse *why)
 {
     size_t first = 0;
-    while (first < rule->match.n && is_region(&rule->match.at[first])) first++;
+    while (first < rule->match.n && is_region(rule->match.at[first].s)) first++;
     if (first == rule->match.n) return INV_OK;
-    const inv_stmt *s = &rule->match.at[first];
+    const inv_pattern_stmt *s = &rule->match.at[first];
     for (int swap = 0; swap < 2 && !*found; swap++) {
         attempt a = {.m = m,
                      .rule = rule,
@@ -477,7 +468,7 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
                      .node = m->pattern_node,
                      .done = m->stmt_done};
         memset(a.done, 0, rule->match.n * sizeof *a.done);
-        if (!inv_pattern_bind(m, s, inv_nod(m->g, node), swap, &a.b) || !all_active(&a, s)) continue;
+        if (!inv_pattern_bind(m->g, m->active, s, inv_nod(m->g, node), swap, &a.b) || !all_active(&a, s)) continue;
         a.node[a.nnode++] = node;
         a.done[first] = true;
         INV_TRY(match_rest(&a, found));
@@ -496,7 +487,7 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
 static bool has_region(const inv_rule *rule)
 {
     bool any = false;
-    for (size_t i = 0; i < rule->match.n && !any; i++) any = is_region(&rule->match.at[i]);
+    for (size_t i = 0; i < rule->match.n && !any; i++) any = is_region(rule->match.at[i].s);
     return any;
 }
 

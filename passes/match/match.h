@@ -5,6 +5,7 @@
 
 #include "core/condition.h"
 #include "core/program.h"
+#include "passes/match/pattern.h"
 
 /* match.c: blocks, refusals and local inverses of the forward nodes, into g->matches */
 inv_status inv_pass_match(inv_graph *g);
@@ -16,27 +17,13 @@ inv_status inv_pass_join(inv_graph *g);
 /* compiled_rule.c: rules compiled for matching */
 typedef struct inv_rule {
     const inv_inverse_def *def;
-    inv_stmts match, solve, saves; /* the last two each behind those that give what it reads */
+    inv_pattern match, solve, saves; /* the last two: each statement behind those that give what it reads */
 } inv_rule;
-/* Names of a pattern and what they stand for; a variadic holds a list. Names are only added: a copy goes back to what
- * was bound when it was made, as long as nothing else is. */
-typedef struct inv_binding {
-    const char **name;
-    const inv_id **id;
-    uint32_t *n_ids;
-    uint32_t n, room;
-} inv_binding;
-bool inv_binding_init(inv_binding *b, inv_arena *a, uint32_t room);
-/* An attribute of the matched node, "name", or of the one that gives another value of the pattern, "value.name". */
-const inv_attr *inv_rule_attr(const inv_graph *g, const inv_binding *b, const inv_node *node, const char *name);
 /* most: names and statements that any of them has */
 typedef struct inv_rule_sizes {
     uint32_t names, stmts;
 } inv_rule_sizes;
 inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n, inv_rule_sizes *most);
-inv_id inv_binding_get(const inv_binding *b, const char *name); /* INV_NONE */
-int inv_binding_find(const inv_binding *b, const char *name);   /* index or -1 */
-bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32_t n);
 /* Whether the conditions hold; if not, *why says so. `node`: the matched node (attributes). */
 typedef enum inv_verdict {
     INV_HOLDS,
@@ -121,12 +108,6 @@ typedef struct inv_matcher {
 /* matcher.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
 inv_status inv_matcher_init(inv_matcher *m);
 void inv_matcher_fini(inv_matcher *m);
-/* matcher.c: whether the statement is about the node's operator */
-bool inv_pattern_names(const inv_stmt *s, const inv_node *n);
-/* matcher.c: binds an operator statement to a node if it fits; `swap`: with the first two inputs exchanged. Names of b
- * may have been added also where it does not. */
-bool inv_pattern_bind(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b);
-
 /* known_values.c: the entries of v, which depends on parameters and constants only, in its own type; NULL if they
  * cannot be had. Borrowed from the matcher. */
 const void *inv_known_bytes(inv_matcher *m, inv_id v);
@@ -204,7 +185,6 @@ typedef struct inv_template {
 } inv_template;
 inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                              inv_template *out);
-bool inv_is_variadic(const char *name); /* "xs..." */
 
 /* inverse_edge.c: an edge for every value that the rule frees, where its pattern is bound and `node` is its last
  * operator. *made: whether the template could be made and gives what it is for; else *why says why not. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What matching works on: of every value whether it depends on inputs, and how high its expression is; the rules,
- * compiled; work space of the searches; what statements of a pattern say of one node.
+ * compiled; work space of the searches.
  * requires: canonical forward graph.  gives: inv_matcher. */
 #include <string.h>
 
@@ -86,67 +86,4 @@ void inv_matcher_fini(inv_matcher *m)
 {
     inv__arena_fini(&m->entries);
     inv__arena_fini(&m->scratch);
-}
-
-/* --- statements and nodes --- */
-
-static bool op_matches(const char *alternatives, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *p = alternatives; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
-        if (strncmp(p, name, n) == 0 && (p[n] == '|' || p[n] == 0)) return true;
-    return false;
-}
-
-/* Binds a name of the pattern, `param(W)` included, to a value. */
-static bool bind_name(inv_matcher *m, inv_binding *b, const char *name, const inv_id *id)
-{
-    if (strncmp(name, "param(", 6) == 0) {
-        if (*id == INV_NONE || m->active[*id]) return false;
-        size_t n = strlen(name) - 7;
-        char *inner = inv__arena_strndup(&m->scratch, name + 6, n);
-        return inner && inv_binding_set(b, inner, id, 1);
-    }
-    return *id != INV_NONE && inv_binding_set(b, name, id, 1);
-}
-
-static bool bind_list(inv_matcher *m, inv_binding *b, const char *const *names, uint32_t n, const inv_id *ids,
-                      uint32_t nids)
-{
-    if (n == 1 && inv_is_variadic(names[0])) return inv_binding_set(b, names[0], ids, nids);
-    uint32_t present = nids;
-    while (present > 0 && ids[present - 1] == INV_NONE) present--;
-    if (n != present) return false;
-    for (uint32_t i = 0; i < n; i++)
-        if (!bind_name(m, b, names[i], &ids[i])) return false;
-    return true;
-}
-
-/* Without a domain a pattern speaks of canonical operators, not of somebody else's of that name. */
-static bool of_domain(const inv_stmt *s, const inv_node *n)
-{
-    const char *d = n->op->domain;
-    return *s->domain ? strcmp(d, s->domain) == 0 : !*d || strcmp(d, "ai.invonnx.ir") == 0;
-}
-
-bool inv_pattern_names(const inv_stmt *s, const inv_node *n)
-{
-    return op_matches(s->op, n->op->name) && of_domain(s, n);
-}
-
-bool inv_pattern_bind(inv_matcher *m, const inv_stmt *s, const inv_node *n, bool swap, inv_binding *b)
-{
-    if (!inv_pattern_names(s, n)) return false;
-    const inv_id *in = n->in;
-    if (swap) {
-        if (!(n->op->flags & INV_OP_COMMUTATIVE) || n->nin < 2) return false;
-        inv_id *turned = INV_ARENA_NEW(&m->scratch, inv_id, n->nin);
-        if (!turned) return false;
-        memcpy(turned, n->in, n->nin * sizeof *turned);
-        turned[0] = n->in[1];
-        turned[1] = n->in[0];
-        in = turned;
-    }
-    return bind_list(m, b, (const char *const *)s->out, s->nout, n->out, n->nout) &&
-           bind_list(m, b, (const char *const *)s->in, s->nin, in, n->nin);
 }

@@ -74,7 +74,7 @@ static inv_status of_matrix(gain_question *q)
 
 static inv_status of_attribute(gain_question *q)
 {
-    const inv_attr *at = inv_rule_attr(q->m->g, q->b, q->node, q->c->arg[0]);
+    const inv_attr *at = inv_binding_attr(q->m->g, q->b, q->node, q->c->arg[0]);
     const double a = fabs(at && at->kind == INV_ATTR_FLOAT ? at->f : q->c->number);
     q->gain = q->bound = a >= 1 ? 1 : 1 / a;
     return INV_OK;
