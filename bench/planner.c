@@ -19,11 +19,11 @@ static double seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
 static inv_status plan(inv_context *ctx, const inv_problem *p, size_t budget, inv_score *score)
 {
     inv_arena a;
-    inv_firings firings;
+    inv_remats remats;
     const inv_goal goal = {
         .budget = budget, .limit = INFINITY, .invert = true, .effort = 2e4 * p->nstep}; /* as search.c asks for */
     inv__arena_init(&a, ctx);
-    const inv_status st = inv_plan_search(ctx, &a, p, &goal, &firings, score);
+    const inv_status st = inv_plan_search(ctx, &a, p, &goal, &remats, score);
     inv__arena_fini(&a);
     return st;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan improved by changes of itself: one firing more, one less, one elsewhere or by another edge, another choice.
- * Any list of firings is a plan, since what it reads is kept for it, so that all plans can be reached; what a list is
- * worth is its arithmetic and, at a price, its bytes over the budget. Changes for the worse are accepted by chance,
- * more seldom as time goes on (simulated annealing, Kirkpatrick et al. 1983), and the price of bytes swings so that
- * the search crosses the budget again and again. plan_state.c says what a change comes to.
+ * A plan improved by changes of itself: one rematerialisation more, one less, one elsewhere or by another edge, another
+ * choice. Any list of rematerialisations is a plan, since what it reads is kept for it, so that all plans can be
+ * reached; what a list is worth is its arithmetic and, at a price, its bytes over the budget. Changes for the worse are
+ * accepted by chance, more seldom as time goes on (simulated annealing, Kirkpatrick et al. 1983), and the price of
+ * bytes swings so that the search crosses the budget again and again. plan_state.c says what a change comes to.
  * requires: inv_problem, a plan.  gives: a plan that is no worse. */
 #include <math.h>
 
@@ -35,7 +35,7 @@ typedef struct annealer {
     uint32_t *choice, nchoice;
     inv_drift *drift;
     figures best;
-    inv_firings best_plan;
+    inv_remats best_plan;
     inv_arena *a;
 } annealer;
 
@@ -126,8 +126,8 @@ static uint32_t some_spot(annealer *x)
 {
     const inv_draft *d = &x->d;
     if (d->nhot && chance(x) < 0.6) return d->hot[roll(x, d->nhot)];
-    const uint32_t back = x->p->nstep - x->p->forward, at = roll(x, back + d->nfiring);
-    return at < back ? x->p->forward + at : d->firing[at - back];
+    const uint32_t back = x->p->nstep - x->p->forward, at = roll(x, back + d->nremat);
+    return at < back ? x->p->forward + at : d->remat[at - back];
 }
 
 /* One of the values that are there at some time, a large one rather than a small one. */
@@ -184,13 +184,13 @@ static void cut(annealer *x)
     if (reader != NONE) derive(x, b.v, reader, 4);
 }
 
-/* A firing: any, or one about where too much is live, as a rule. NONE: there is none. */
-static uint32_t some_firing(annealer *x)
+/* A rematerialisation: any, or one about where too much is live, as a rule. NONE: there is none. */
+static uint32_t random_remat(annealer *x)
 {
     enum { ABOUT = 8, FAR = 64 };
     const inv_draft *d = &x->d;
-    if (!d->nfiring) return NONE;
-    if (!d->nhot || chance(x) < 0.4) return d->firing[roll(x, d->nfiring)];
+    if (!d->nremat) return NONE;
+    if (!d->nhot || chance(x) < 0.4) return d->remat[roll(x, d->nremat)];
     const uint32_t from = d->hot[roll(x, d->nhot)];
     const bool up = roll(x, 2);
     uint32_t nth = 1 + roll(x, ABOUT), found = from >= x->p->nstep ? from : NONE;
@@ -210,23 +210,23 @@ static void replace(annealer *x, uint32_t f, uint32_t before, uint32_t edge)
 static void shift(annealer *x)
 {
     inv_draft *d = &x->d;
-    const uint32_t f = some_firing(x), far = 1 + roll(x, chance(x) < 0.5 ? 2 : 12);
+    const uint32_t f = random_remat(x), far = 1 + roll(x, chance(x) < 0.5 ? 2 : 12);
     if (f == NONE) return;
     const uint32_t edge = d->spot[f].edge, last = x->p->nstep - 1, first = x->p->forward - 1;
     uint32_t before = d->spot[f].next;
-    for (uint32_t i = 0, up = roll(x, 2); i < far; i++) { /* over firings and steps alike */
+    for (uint32_t i = 0, up = roll(x, 2); i < far; i++) { /* over rematerialisations and steps alike */
         if (up && before != last) before = d->spot[before].next;
         else if (!up && d->spot[before].prev != first) before = d->spot[before].prev;
     }
     replace(x, f, before, edge);
 }
 
-/* A firing moves back to where something that it reads was there before, behind the last reader of that: what was
- * derived once more for it may then be for nothing. */
+/* A rematerialisation moves back to where something that it reads was there before, behind the last reader of that:
+ * what was derived once more for it may then be for nothing. */
 static void hoist(annealer *x)
 {
     inv_draft *d = &x->d;
-    const uint32_t f = some_firing(x);
+    const uint32_t f = random_remat(x);
     if (f == NONE) return;
     const uint32_t edge = d->spot[f].edge;
     const inv_pb_edge *e = &x->p->edge[edge];
@@ -244,12 +244,12 @@ static void hoist(annealer *x)
 static void other_edge(annealer *x)
 {
     inv_draft *d = &x->d;
-    if (x->nchoice && (!d->nfiring || roll(x, 3) == 0)) {
+    if (x->nchoice && (!d->nremat || roll(x, 3) == 0)) {
         const uint32_t c = x->choice[roll(x, x->nchoice)], id = some_edge(x, c);
         if (id != NONE && id != d->pick[c]) inv_draft_pick(d, c, id);
         return;
     }
-    const uint32_t f = some_firing(x);
+    const uint32_t f = random_remat(x);
     if (f == NONE) return;
     const inv_pb_edge *e = &x->p->edge[d->spot[f].edge];
     const uint32_t id = some_edge(x, e->target[roll(x, e->ntarget)]), before = d->spot[f].next;
@@ -259,7 +259,7 @@ static void other_edge(annealer *x)
 
 static void leave_out(annealer *x)
 {
-    const uint32_t f = some_firing(x);
+    const uint32_t f = random_remat(x);
     if (f != NONE) take_out(x, f);
 }
 
@@ -319,7 +319,7 @@ static inv_status keep_best(annealer *x)
     if (!beats(x, &now, &x->best)) return INV_OK;
     x->best = now;
     INV_TRY(inv_draft_list(d, x->a, &x->best_plan));
-    x->d.work += d->nfiring;
+    x->d.work += d->nremat;
     if (!x->goal->budget && now.cost <= x->limit && now.peak > 0) lower(x);
     return INV_OK;
 }
@@ -334,10 +334,11 @@ static void swing(annealer *x, int *run)
     if (*run < -LONG) x->rate = fmax(x->rate / 1.3, x->dearest / 1e4), *run = 0;
 }
 
-/* At most, in terms of an edge's cost: a plan of many firings that is shaken needs as many tries to settle again. */
+/* At most, in terms of an edge's cost: a plan of many rematerialisations that is shaken needs as many tries to settle
+ * again. */
 static double heat_for(const annealer *x, double effort)
 {
-    const double tries = effort / 16000 / (x->d.nfiring + 1);
+    const double tries = effort / 16000 / (x->d.nremat + 1);
     return fmax(0.1, fmin(tries, 10));
 }
 
@@ -365,7 +366,7 @@ static inv_status cool(annealer *x, double hot, double effort)
     return d->failed ? INV_E_NOMEM : INV_OK;
 }
 
-static inv_status set_up(annealer *x, const inv_firings *plan)
+static inv_status set_up(annealer *x, const inv_remats *plan)
 {
     const inv_problem *p = x->p;
     double nbytes = 1;
@@ -383,7 +384,7 @@ static inv_status set_up(annealer *x, const inv_firings *plan)
 }
 
 /* False: the plan is not allowed at all. */
-static inv_status load(annealer *x, const inv_firings *plan, int64_t budget, bool *fine)
+static inv_status load(annealer *x, const inv_remats *plan, int64_t budget, bool *fine)
 {
     INV_TRY(inv_draft_load(&x->d, plan));
     inv_draft_set_budget(&x->d, budget);
@@ -392,7 +393,7 @@ static inv_status load(annealer *x, const inv_firings *plan, int64_t budget, boo
 }
 
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *goal, double floor, double effort,
-                           uint64_t *dice, inv_firings *plan)
+                           uint64_t *dice, inv_remats *plan)
 {
     annealer x = {.p = p, .goal = goal, .dice = dice, .floor = floor, .kept = UINT32_MAX, .less = LESS, .a = a};
     bool fine;

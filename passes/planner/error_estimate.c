@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How far off what a draft rebuilds is estimated to be (greedy.c, edge_fits): each firing's error follows from those of
- * what it reads. After a change they are computed anew in order of time, beginning with who reads or gives what was
- * changed, and on from each that is another than before.
- * requires: inv_draft.  gives: spot->err; the verdict. */
+ * How far off what a draft rebuilds is estimated to be (greedy.c, edge_fits): each rematerialisation's error follows
+ * from those of what it reads. After a change they are computed anew in order of time, beginning with who reads or
+ * gives what was changed, and on from each that is another than before. requires: inv_draft.  gives: spot->err; the
+ * verdict. */
 #include <math.h>
 
 #include "passes/planner/plan_state.h"
@@ -60,7 +60,7 @@ static uint32_t dequeue(inv_drift *x)
 
 /* --- errors --- */
 
-/* Of v as that firing reads it. */
+/* Of v as that rematerialisation reads it. */
 static double error_of(const inv_drift *x, uint32_t v, uint32_t f)
 {
     const inv_draft_value *value = &x->d->value[v];
@@ -93,7 +93,7 @@ static bool small_enough(const inv_drift *x, uint32_t f, double err)
     return true;
 }
 
-/* Those that read what the firing gives. */
+/* Those that read what the rematerialisation gives. */
 static void enqueue_readers(inv_drift *x, uint32_t f)
 {
     const inv_pb_edge *e = &x->d->p->edge[x->d->spot[f].edge];
@@ -125,7 +125,7 @@ static bool work_off(inv_drift *x)
     return fine && !x->d->failed;
 }
 
-/* The first firing that reads a value that the guard has refused. */
+/* The first rematerialisation that reads a value that the guard has refused. */
 static uint64_t heeded_from(const inv_drift *x)
 {
     const inv_draft *d = x->d;
@@ -147,9 +147,9 @@ bool inv_drift_load(inv_drift *x)
     if (!x->any) return true;
     x->old.n = 0;
     x->heed = heeded_from(x);
-    for (uint32_t i = 0; i < x->d->nfiring; i++) {
-        x->d->spot[x->d->firing[i]].err = 0;
-        enqueue(x, x->d->firing[i]);
+    for (uint32_t i = 0; i < x->d->nremat; i++) {
+        x->d->spot[x->d->remat[i]].err = 0;
+        enqueue(x, x->d->remat[i]);
     }
     return work_off(x);
 }
@@ -161,7 +161,7 @@ bool inv_drift_follow(inv_drift *x)
     const uint64_t heed = x->heed;
     x->old.n = 0;
     x->heed = heeded_from(x);
-    for (uint32_t i = 0; x->heed != heed && i < d->nfiring; i++) enqueue(x, d->firing[i]);
+    for (uint32_t i = 0; x->heed != heed && i < d->nremat; i++) enqueue(x, d->remat[i]);
     for (size_t i = 0; i < d->changed.n; i++) {
         const inv_draft_value *v = &d->value[d->changed.at[i]];
         for (size_t k = 0; k < v->access.n; k++) enqueue(x, v->access.at[k].spot);

@@ -5,7 +5,7 @@
  * there for the next, so nothing is evaluated twice for the same gradient. A second walk that knows what the first one
  * kept (`likely`) derives from it what did not pay by itself. An edge whose estimated error would exceed the limit is
  * given up, and the next cheapest path is looked for.
- * requires: inv_problem, prices.  gives: firings. */
+ * requires: inv_problem, prices.  gives: rematerialisations. */
 #include <math.h>
 #include <string.h>
 
@@ -37,15 +37,15 @@ typedef struct walker {
     inv_arena *a;
     const inv_problem *p;
     const inv_prices *prices;
-    inv_firings *out;
-    double *sum;      /* per step: prices of those before it */
-    uint32_t t;       /* step that is looked at */
-    uint32_t *until;  /* per value: last step at which it is there */
-    bool *taken;      /* per value: whether its bytes are taken over at that step, if it is there no longer */
-    uint32_t *firing; /* per value: what gave it; INV_NO_FIRING: forward */
-    double *err;      /* per value: estimated relative error */
-    double *least;    /* per source of an edge: cost of the cheapest edge that gives it and does not start from what the
-                         edge gives */
+    inv_remats *out;
+    double *sum;     /* per step: prices of those before it */
+    uint32_t t;      /* step that is looked at */
+    uint32_t *until; /* per value: last step at which it is there */
+    bool *taken;     /* per value: whether its bytes are taken over at that step, if it is there no longer */
+    uint32_t *remat; /* per value: what gave it; INV_NO_FIRING: forward */
+    double *err;     /* per value: estimated relative error */
+    double *least;   /* per source of an edge: cost of the cheapest edge that gives it and does not start from what the
+                        edge gives */
     uint32_t *cheapest; /* per value: its cheapest edge; KEEP: it has none */
     uint32_t *first;    /* per edge: where its sources are in `least` */
     uint64_t *tried;    /* per value: which of its edges the cone has looked at */
@@ -100,7 +100,7 @@ static bool at_hand(const walker *w, uint32_t v)
 static double keeping(const walker *w, uint32_t v, uint32_t t)
 {
     if (w->until[v] == INV_NEVER) return INFINITY;
-    if (w->p->value[v].shunned && w->firing[v] == INV_NO_FIRING) /* dearer than any one way to have it again */
+    if (w->p->value[v].shunned && w->remat[v] == INV_NO_REMAT) /* dearer than any one way to have it again */
         return w->p->cost + (w->cheapest[v] == KEEP ? 0 : w->p->edge[w->cheapest[v]].cost);
     const double nbytes = (double)w->p->value[v].nbytes;
     const uint32_t from = w->until[v] + !w->taken[v]; /* first step that costs; sum[k] is that of the steps before k */
@@ -110,7 +110,7 @@ static double keeping(const walker *w, uint32_t v, uint32_t t)
 static bool likely(const walker *w, uint32_t v)
 {
     const uint32_t *l = w->prices->likely;
-    return l && l[v] != UINT32_MAX && w->firing[v] == INV_NO_FIRING && w->t <= l[v];
+    return l && l[v] != UINT32_MAX && w->remat[v] == INV_NO_REMAT && w->t <= l[v];
 }
 
 static double edge_cost(const walker *w, uint32_t id, uint32_t v)
@@ -370,8 +370,8 @@ static bool hyperpath(walker *w, uint32_t target, double cap, id_list *picks, id
 /* v is read: so it is wanted of what gave it. */
 static void want(walker *w, uint32_t v)
 {
-    if (w->firing[v] == INV_NO_FIRING) return;
-    inv_firing *f = &w->out->at[w->firing[v]];
+    if (w->remat[v] == INV_NO_REMAT) return;
+    inv_remat *f = &w->out->at[w->remat[v]];
     const inv_pb_edge *e = &w->p->edge[f->edge];
     for (uint32_t i = 0; i < e->ntarget; i++)
         if (e->target[i] == v) f->want |= 1u << i;
@@ -386,16 +386,16 @@ static void take(walker *w, const uint32_t *list, uint32_t n, uint32_t bits)
         if (bits >> i & 1 && w->until[list[i]] == w->t) w->taken[list[i]] = true;
 }
 
-static bool fire(walker *w, uint32_t v, uint32_t id)
+static bool add_remat(walker *w, uint32_t v, uint32_t id)
 {
     const inv_pb_edge *e = &w->p->edge[id];
-    const inv_firing f = {w->t, id, 0};
+    const inv_remat f = {w->t, id, 0};
     for (uint32_t i = 0; i < e->nsource; i++) want(w, e->source[i]);
     take(w, e->source, e->nsource, e->overwrites);
     for (uint32_t i = 0; i < e->ntarget; i++) {
         const uint32_t y = e->target[i];
         if (y != v && at_hand(w, y)) continue;
-        w->firing[y] = (uint32_t)w->out->n;
+        w->remat[y] = (uint32_t)w->out->n;
         w->until[y] = w->t;
         w->taken[y] = false;
         w->err[y] = w->err[v];
@@ -412,7 +412,7 @@ static bool need(walker *w, uint32_t v);
 static bool doubted(const walker *w, uint32_t v, uint32_t edge)
 {
     if (edge != KEEP || w->doubting) return false;
-    return w->anchor[v] ? w->firing[v] == INV_NO_FIRING : w->prices->lean && likely(w, v);
+    return w->anchor[v] ? w->remat[v] == INV_NO_REMAT : w->prices->lean && likely(w, v);
 }
 
 static bool derive(walker *w, uint32_t target, double cap, bool *done)
@@ -432,10 +432,10 @@ static bool derive(walker *w, uint32_t target, double cap, bool *done)
         /* what was doubted came with an error */
         if (edges.at[i] != KEEP && !edge_fits(w, v, edges.at[i])) edges.at[i] = KEEP;
         if (edges.at[i] == KEEP) {
-            if (w->firing[v] == INV_NO_FIRING) w->err[v] = 0;
+            if (w->remat[v] == INV_NO_REMAT) w->err[v] = 0;
             w->until[v] = w->t;
             w->taken[v] = false;
-        } else if (!fire(w, v, edges.at[i])) {
+        } else if (!add_remat(w, v, edges.at[i])) {
             return false;
         }
     }
@@ -457,7 +457,7 @@ static bool need(walker *w, uint32_t v)
         uint32_t last = likely(w, v) ? w->prices->likely[v] : w->t;
         const double cap = keeping(w, v, last);
         if (!derive(w, v, cap, &done)) return false;
-        if (!done && w->anchor[v] && w->firing[v] == INV_NO_FIRING) {
+        if (!done && w->anchor[v] && w->remat[v] == INV_NO_REMAT) {
             w->shared = true;
             if (!derive(w, v, cap, &done)) return false;
             w->shared = false;
@@ -515,7 +515,7 @@ static bool prepare(walker *w)
     w->sum = INV_ARENA_NEW(a, double, p->nstep + 2);
     w->taken = INV_ARENA_NEW(a, bool, n);
     w->until = INV_ARENA_NEW(a, uint32_t, n);
-    w->firing = INV_ARENA_NEW(a, uint32_t, n);
+    w->remat = INV_ARENA_NEW(a, uint32_t, n);
     w->err = INV_ARENA_NEW(a, double, n);
     w->dist = INV_ARENA_NEW(a, double, n);
     w->tried = INV_ARENA_NEW(a, uint64_t, n);
@@ -526,11 +526,11 @@ static bool prepare(walker *w)
     w->banned = INV_ARENA_NEW(a, bool, p->nedge + 1);
     w->anchor = INV_ARENA_NEW(a, bool, n);
     w->heeded = INV_ARENA_NEW(a, bool, n);
-    if (!w->sum || !w->taken || !w->until || !w->firing || !w->err || !w->dist || !w->tried || !w->stamp || !w->head ||
+    if (!w->sum || !w->taken || !w->until || !w->remat || !w->err || !w->dist || !w->tried || !w->stamp || !w->head ||
         !w->via || !w->state || !w->banned || !w->anchor || !w->heeded || !list_least(w))
         return false;
     for (uint32_t v = 0; v < p->nvalue; v++) {
-        w->firing[v] = INV_NO_FIRING;
+        w->remat[v] = INV_NO_REMAT;
         w->until[v] = p->value[v].def;
     }
     for (w->t = 0; w->t < p->forward; w->t++) {
@@ -542,7 +542,7 @@ static bool prepare(walker *w)
     return true;
 }
 
-inv_status inv_walk_prices(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_firings *out, double *work)
+inv_status inv_walk_prices(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work)
 {
     walker w = {.a = a, .p = p, .prices = prices, .out = out};
     out->n = 0;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What backward costs at least beside its steps. Only one step counts, at the turn from forward to backward or some
  * time later: what is there for later steps lives then all at once, whatever it took. Of every set of values of which
- * backward reads one, one must be kept, or be given by an edge that is fired and reads none of the set: something is
- * the first of it to be there. Such sets make a linear
- * program of which every plan is a solution, and every solution of its dual is a bound, wherever the ascent ends. Dual:
- * sets have weights; those of the sets that a value is in come to no more than the price of its bytes, and those of
- * the sets that an edge enters to no more than its cost. The sum of all, less the price of what may be kept, is the
- * bound. A set begins with what is read; when an edge into it is used up, a source of that joins, so that derivations
- * that go round in a circle count for nothing (dual ascent for Steiner's problem in graphs, Wong 1984; the budget is
- * relaxed by a price).
- * requires: inv_problem.  gives: a number. */
+ * backward reads one, one must be kept, or be given by an edge that is rematerialised and reads none of the set:
+ * something is the first of it to be there. Such sets make a linear program of which every plan is a solution, and
+ * every solution of its dual is a bound, wherever the ascent ends. Dual: sets have weights; those of the sets that a
+ * value is in come to no more than the price of its bytes, and those of the sets that an edge enters to no more than
+ * its cost. The sum of all, less the price of what may be kept, is the bound. A set begins with what is read; when an
+ * edge into it is used up, a source of that joins, so that derivations that go round in a circle count for nothing
+ * (dual ascent for Steiner's problem in graphs, Wong 1984; the budget is relaxed by a price). requires: inv_problem.
+ * gives: a number. */
 #include <math.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan under change. Time is a list of spots, steps and firings, with labels that grow along it, so that two can be
- * compared at once. Each value knows who gives and who reads it, in order; from when to when it is there follows from
- * that. A change marks the values whose list it alters; their lists are read anew, which may leave other firings
- * without readers or give them some; then the bytes of what is there longer or shorter are changed between its old and
- * its new end, and nowhere else.
- * requires: inv_problem.  gives: what replay.c gives for the same firings (test_draft.c holds both to each other). */
+ * A plan under change. Time is a list of spots, steps and rematerialisations, with labels that grow along it, so that
+ * two can be compared at once. Each value knows who gives and who reads it, in order; from when to when it is there
+ * follows from that. A change marks the values whose list it alters; their lists are read anew, which may leave other
+ * rematerialisations without readers or give them some; then the bytes of what is there longer or shorter are changed
+ * between its old and its new end, and nowhere else. requires: inv_problem.  gives: what replay.c gives for the same
+ * rematerialisations (test_draft.c holds both to each other). */
 #include <string.h>
 
 #include "passes/planner/plan_state.h"
@@ -25,7 +25,7 @@ typedef struct inv_draft_own {
     int64_t *end;                /* per spot, while loading: bytes that end there */
     bool loading;
     INV_VEC(undo_item) undo;
-    id_list fallen;         /* firings that nobody read at some time since the last commit */
+    id_list fallen;         /* rematerialisations that nobody read at some time since the last commit */
     id_list dirty, touched; /* values whose readers may have changed; whose stays may have */
     id_list ends;           /* spots at which some stay ended or ends */
     id_list unused;         /* stays */
@@ -42,7 +42,7 @@ static int64_t bytes_of(const inv_draft *d, uint32_t v)
     return d->activations && value->data ? 0 : (int64_t)value->nbytes;
 }
 
-/* The step before which it is fired, or itself. */
+/* The step before which it is rematerialised, or itself. */
 static uint32_t step_of(const inv_draft *d, uint32_t spot) { return (uint32_t)((d->spot[spot].label - 1) >> 32); }
 
 /* --- bytes --- */
@@ -114,7 +114,7 @@ static void move_end(inv_draft *d, uint32_t old, uint32_t to, int64_t by)
 
 /* --- who reads what --- */
 
-/* Where an access at that spot belongs: what a firing reads before what it gives. */
+/* Where an access at that spot belongs: what a rematerialisation reads before what it gives. */
 static uint32_t place_of(const inv_draft *d, const inv_draft_value *v, inv_access x)
 {
     const uint64_t label = d->spot[x.spot].label + (x.target != NONE);
@@ -161,7 +161,7 @@ static void drop_access(inv_draft *d, uint32_t v, inv_access x)
     mark_dirty(d, v);
 }
 
-/* A firing that is read costs; one that is not reads nothing either. */
+/* A rematerialisation that is read costs; one that is not reads nothing either. */
 static void flip(inv_draft *d, uint32_t f, bool on)
 {
     const inv_pb_edge *e = &d->p->edge[d->spot[f].edge];
@@ -333,7 +333,7 @@ static void settle_all(inv_draft *d)
 
 /* --- time --- */
 
-/* The firings before a step get labels at equal distances. */
+/* The rematerialisations before a step get labels at equal distances. */
 static void label_anew(inv_draft *d, uint32_t step)
 {
     uint32_t n = 0;
@@ -356,8 +356,8 @@ static void link_spot(inv_draft *d, uint32_t f, uint32_t before)
     s->want = 0;
     s->taken = s->hot = NONE;
     s->counts = false;
-    s->place = d->nfiring;
-    d->firing[d->nfiring++] = f;
+    s->place = d->nremat;
+    d->remat[d->nremat++] = f;
     const inv_pb_edge *e = &d->p->edge[s->edge];
     for (uint32_t i = 0; i < e->nsource; i++) add_access(d, e->source[i], (inv_access){f, NONE});
     for (uint32_t i = 0; i < e->ntarget; i++) add_access(d, e->target[i], (inv_access){f, i});
@@ -376,8 +376,8 @@ static void unlink_spot(inv_draft *d, uint32_t f)
     settle_all(d);
     d->spot[s->prev].next = s->next;
     d->spot[s->next].prev = s->prev;
-    const uint32_t last = d->firing[--d->nfiring];
-    d->firing[s->place] = last;
+    const uint32_t last = d->remat[--d->nremat];
+    d->remat[s->place] = last;
     d->spot[last].place = s->place;
     s->place = NONE;
 }
@@ -401,11 +401,11 @@ uint32_t inv_draft_insert(inv_draft *d, uint32_t before, uint32_t edge)
     return f;
 }
 
-void inv_draft_remove(inv_draft *d, uint32_t firing)
+void inv_draft_remove(inv_draft *d, uint32_t remat)
 {
     if (d->failed) return;
-    unlink_spot(d, firing);
-    note(d, REMOVED, firing, d->spot[firing].next);
+    unlink_spot(d, remat);
+    note(d, REMOVED, remat, d->spot[remat].next);
 }
 
 /* The step that reads the choice reads other values. */
@@ -489,7 +489,7 @@ uint32_t inv_draft_steps_since(const inv_draft *d, uint32_t v, uint32_t spot)
     return at ? step_of(d, spot) - step_of(d, d->value[v].access.at[at - 1].spot) : 0;
 }
 
-/* --- from and to a list of firings --- */
+/* --- from and to a list of rematerialisations --- */
 
 void inv_draft_set_budget(inv_draft *d, int64_t budget)
 {
@@ -506,9 +506,9 @@ inv_status inv_draft_init(inv_draft *d, inv_arena *a, const inv_problem *p, bool
     d->pick = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
     d->spot = INV_ARENA_NEW(a, inv_spot, d->nspot);
     d->value = INV_ARENA_NEW(a, inv_draft_value, p->nvalue + 1);
-    d->firing = INV_ARENA_NEW(a, uint32_t, most + 1);
+    d->remat = INV_ARENA_NEW(a, uint32_t, most + 1);
     d->hot = INV_ARENA_NEW(a, uint32_t, d->nspot);
-    if (!d->own || !d->pick || !d->spot || !d->value || !d->firing || !d->hot) return INV_E_NOMEM;
+    if (!d->own || !d->pick || !d->spot || !d->value || !d->remat || !d->hot) return INV_E_NOMEM;
     d->own->most = most;
     d->own->free = INV_ARENA_NEW(a, uint32_t, most + 1);
     d->own->reader = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
@@ -526,7 +526,7 @@ static void clear(inv_draft *d)
     d->cost = d->inverted = 0;
     d->excess = 0;
     d->changed.n = 0;
-    d->kept = d->nfiring = d->nhot = o->nfree = 0;
+    d->kept = d->nremat = d->nhot = o->nfree = 0;
     d->stay.n = o->undo.n = o->fallen.n = o->unused.n = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         inv_draft_value *value = &d->value[v];
@@ -557,12 +557,12 @@ static void clear(inv_draft *d)
     }
 }
 
-inv_status inv_draft_load(inv_draft *d, const inv_firings *plan)
+inv_status inv_draft_load(inv_draft *d, const inv_remats *plan)
 {
     const inv_problem *p = d->p;
     clear(d);
     for (size_t k = 0; k < plan->n && !d->failed; k++) {
-        const inv_firing *f = &plan->at[k];
+        const inv_remat *f = &plan->at[k];
         const inv_pb_edge *e = &p->edge[f->edge];
         if (p->value[e->target[0]].def != INV_NEVER) {
             const uint32_t at = d->own->free[--d->own->nfree];
@@ -579,16 +579,16 @@ inv_status inv_draft_load(inv_draft *d, const inv_firings *plan)
     return d->failed ? INV_E_NOMEM : INV_OK;
 }
 
-inv_status inv_draft_list(const inv_draft *d, inv_arena *a, inv_firings *plan)
+inv_status inv_draft_list(const inv_draft *d, inv_arena *a, inv_remats *plan)
 {
     const inv_problem *p = d->p;
     plan->n = 0;
     for (uint32_t at = p->forward ? p->forward - 1 : 0; at != NONE; at = d->spot[at].next) {
         const inv_pb_step *s = at < p->nstep ? &p->step[at] : NULL;
-        const inv_firing f = {step_of(d, at), d->spot[at].edge, d->spot[at].want};
+        const inv_remat f = {step_of(d, at), d->spot[at].edge, d->spot[at].want};
         if (!s && !inv_vec_push(a, plan, f)) return INV_E_NOMEM;
         for (uint32_t i = 0; s && at >= p->forward && i < s->nread; i++) {
-            const inv_firing c = {at, d->pick[s->read[i]], 1};
+            const inv_remat c = {at, d->pick[s->read[i]], 1};
             if (p->value[s->read[i]].def == INV_NEVER && !inv_vec_push(a, plan, c)) return INV_E_NOMEM;
         }
     }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What comes back from host memory is fetched ahead, so that it is under way while other nodes run: each such firing
- * moves towards the beginning of backward for as long as its bytes fit there, too, but no further than its own cost
- * takes.
- * requires: inv_problem, a plan.  gives: the same firings, some of them earlier, within the same bytes. */
+ * What comes back from host memory is fetched ahead, so that it is under way while other nodes run: each such
+ * rematerialisation moves towards the beginning of backward for as long as its bytes fit there, too, but no further
+ * than its own cost takes. requires: inv_problem, a plan.  gives: the same rematerialisations, some of them earlier,
+ * within the same bytes. */
 #include "passes/planner/problem.h"
 
 typedef struct mover {
     const inv_problem *p;
-    inv_firings *plan;
+    inv_remats *plan;
     size_t *live, *act; /* per event */
     size_t most, most_act;
 } mover;
@@ -34,20 +34,20 @@ static bool reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
 /* Firing *k changes places with the event before it; *cost: what that takes. False: it must not. */
 static bool pass(mover *m, size_t *k, double *cost)
 {
-    inv_firing *f = &m->plan->at[*k], *before = *k > 0 ? f - 1 : NULL;
+    inv_remat *f = &m->plan->at[*k], *before = *k > 0 ? f - 1 : NULL;
     const uint32_t v = m->p->edge[f->edge].target[0], event = f->step + (uint32_t)*k;
-    const bool firing = before && before->step == f->step;
-    const inv_pb_edge *e = firing ? &m->p->edge[before->edge] : NULL;
+    const bool remat = before && before->step == f->step;
+    const inv_pb_edge *e = remat ? &m->p->edge[before->edge] : NULL;
     const inv_pb_step *s = &m->p->step[f->step - 1];
     const size_t nbytes = m->p->value[v].nbytes, act = m->p->value[v].data ? 0 : nbytes;
-    if (!firing && (f->step == m->p->forward || reads(m->p, s, v))) return false;
-    if (firing && (e->offload || among(e->source, e->nsource, v) || among(e->target, e->ntarget, v))) return false;
+    if (!remat && (f->step == m->p->forward || reads(m->p, s, v))) return false;
+    if (remat && (e->offload || among(e->source, e->nsource, v) || among(e->target, e->ntarget, v))) return false;
     if (m->live[event - 1] + nbytes > m->most || m->act[event - 1] + act > m->most_act) return false;
     m->live[event] = m->live[event - 1] += nbytes; /* at most so much, of the two in their new places */
     m->act[event] = m->act[event - 1] += act;
-    *cost = firing ? e->cost : s->cost;
-    if (firing) {
-        const inv_firing moved = *f;
+    *cost = remat ? e->cost : s->cost;
+    if (remat) {
+        const inv_remat moved = *f;
         *f = *before;
         *before = moved;
         --*k;
@@ -57,13 +57,13 @@ static bool pass(mover *m, size_t *k, double *cost)
     return true;
 }
 
-inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_firings *plan)
+inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan)
 {
     bool any = false;
     for (size_t k = 0; k < plan->n; k++) any |= p->edge[plan->at[k].edge].offload;
     if (!any) return INV_OK;
     inv_replay r, after;
-    inv_firings was = {0};
+    inv_remats was = {0};
     for (size_t k = 0; k < plan->n; k++)
         if (!inv_vec_push(a, &was, plan->at[k])) return INV_E_NOMEM;
     INV_TRY(inv_plan_replay(a, p, plan, &r));

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The recovery problem apart from any graph: values with bytes, steps in a fixed order that read them, and edges by
  * which a value is had from others. Forward is steps [0, forward); every value is there once its step has run, and may
- * be kept for as long as it is worth it. Before each later step edges may be fired, which computes their targets again
- * from what is there then. A plan is the list of firings; what is kept follows from who reads what.
- * Formulation: directed hypergraph with B-edges; the derivation of one value is a cheapest hyperpath (Knuth 1977). */
+ * be kept for as long as it is worth it. Before each later step edges may be rematerialised, which computes their
+ * targets again from what is there then. A plan is the list of rematerialisations; what is kept follows from who reads
+ * what. Formulation: directed hypergraph with B-edges; the derivation of one value is a cheapest hyperpath (Knuth
+ * 1977). */
 #ifndef INV_PASSES_PLANNER_PROBLEM_H
 #define INV_PASSES_PLANNER_PROBLEM_H
 
 #include "core/mem.h"
 
-#define INV_NO_FIRING UINT32_MAX
+#define INV_NO_REMAT UINT32_MAX
 #define INV_NEVER UINT32_MAX
 
 /* In the order of the steps that give them. One that forward never gives stands for a choice: it is read
@@ -60,15 +61,15 @@ typedef struct inv_problem {
     const bool *refused; /* per value: the guard has refused its reconstruction; NULL: of none */
 } inv_problem;
 
-/* Edge `edge` is fired before step `step`; bit i of `want`: for target i. */
-typedef struct inv_firing {
+/* Edge `edge` is rematerialised before step `step`; bit i of `want`: for target i. */
+typedef struct inv_remat {
     uint32_t step, edge, want;
-} inv_firing;
-typedef INV_VEC(inv_firing) inv_firings;
+} inv_remat;
+typedef INV_VEC(inv_remat) inv_remats;
 
 typedef struct inv_score {
     size_t peak, activations; /* most bytes live at once: of all, of activations and scratch memory */
-    double cost;              /* of the firings */
+    double cost;              /* of the rematerialisations */
     double inverted;          /* bytes of the values that inverse edges with arithmetic give back */
     uint32_t kept;            /* shunned values that backward reads as forward gave them */
     double excess;            /* bytes over the budget, added up over events (search.c) */
@@ -85,15 +86,14 @@ typedef struct inv_prices {
 
 /* Backward in order: what a step reads is kept from where it was last, or derived by the cheapest hyperpath from what
  * is kept or can be, whichever costs less. INV_E_NOMEM. `work` counts visits. */
-inv_status inv_walk_prices(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_firings *out,
-                           double *work);
+inv_status inv_walk_prices(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work);
 
 /* --- replay.c --- */
 
-/* One stretch of time in which a value is there: from forward, or from a firing. */
+/* One stretch of time in which a value is there: from forward, or from a rematerialisation. */
 typedef struct inv_stretch {
-    uint32_t value, firing; /* INV_NO_FIRING: from forward */
-    uint32_t from, to;      /* events, inclusive */
+    uint32_t value, remat; /* INV_NO_FIRING: from forward */
+    uint32_t from, to;     /* events, inclusive */
     uint32_t nuse;
 } inv_stretch;
 typedef struct inv_replay {
@@ -105,22 +105,23 @@ typedef struct inv_replay {
     inv_score score;
 } inv_replay;
 
-/* Takes out firings that nobody reads. Their order stays. */
-inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_firings *plan);
-/* The bytes over a step. Every source of a firing must be there. INV_E_NOMEM. */
-inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_firings *plan, inv_replay *out);
+/* Takes out rematerialisations that nobody reads. Their order stays. */
+inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan);
+/* The bytes over a step. Every source of a rematerialisation must be there. INV_E_NOMEM. */
+inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats *plan, inv_replay *out);
 
 /* --- retain.c --- */
 
-/* Drops firings whose values can be kept within `budget` bytes (all; or activations alone), dearest per byte first.
- * Stops at `floor` inverted bytes. */
+/* Drops rematerialisations whose values can be kept within `budget` bytes (all; or activations alone), dearest per byte
+ * first. Stops at `floor` inverted bytes. */
 inv_status inv_plan_refill(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
-                           inv_firings *plan);
+                           inv_remats *plan);
 
 /* --- prefetch.c --- */
 
-/* Moves firings from host memory ahead of their readers, within `budget` bytes or what the plan takes anyway. */
-inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_firings *plan);
+/* Moves rematerialisations from host memory ahead of their readers, within `budget` bytes or what the plan takes
+ * anyway. */
+inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan);
 
 /* --- anneal.c --- */
 
@@ -132,25 +133,25 @@ static inline double inv_chance(uint64_t *dice)
     return (double)(*dice >> 11) * 0x1p-53;
 }
 /* Makes `plan` better for the goal by changes of itself, as far as `effort` visits go; up to four times that while
- * none is within the budget, or where there is none. Inverts at least `floor` bytes. The firings' `want` is for
- * inv_plan_prune to set. INV_E_NOMEM. */
+ * none is within the budget, or where there is none. Inverts at least `floor` bytes. The rematerialisations' `want` is
+ * for inv_plan_prune to set. INV_E_NOMEM. */
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_goal *goal, double floor, double effort,
-                           uint64_t *dice, inv_firings *plan);
+                           uint64_t *dice, inv_remats *plan);
 
 /* --- search.c --- */
 
 typedef struct inv_goal {
     size_t budget;    /* bytes that the peak may take, by the least arithmetic; 0: the smallest peak */
-    double limit;     /* without a budget: most arithmetic of the firings, beside those of shunned values */
+    double limit;     /* without a budget: most arithmetic of the rematerialisations, beside those of shunned values */
     double share;     /* without a budget: of the bytes that any trial inverts, what the plan inverts at least */
     double effort;    /* visits that changing the plan may take, after prices; 0: by the problem's size */
     bool invert;      /* by inverses, too */
     bool activations; /* without a budget: activations decide, then all bytes together */
-    const inv_firings *start; /* a plan that is known, to do better than; NULL: none */
+    const inv_remats *start; /* a plan that is known, to do better than; NULL: none */
 } inv_goal;
 /* The best plan that was found, in `out`; over the budget if none within it was. */
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
-                           inv_firings *plan, inv_score *score);
+                           inv_remats *plan, inv_score *score);
 
 /* --- lower_bound.c --- */
 

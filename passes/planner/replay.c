@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a plan of firings comes to: from when to when each value is there, bytes over the step, arithmetic.
- * requires: inv_problem.  gives: inv_replay; inv_plan_prune: a plan without firings that nobody reads. */
+ * What a plan of rematerialisations comes to: from when to when each value is there, bytes over the step, arithmetic.
+ * requires: inv_problem.  gives: inv_replay; inv_plan_prune: a plan without rematerialisations that nobody reads. */
 #include <string.h>
 
 #include "passes/planner/problem.h"
@@ -8,7 +8,7 @@
 typedef struct replayer {
     inv_arena *a;
     const inv_problem *p;
-    const inv_firings *plan;
+    const inv_remats *plan;
     inv_replay *r;
     uint32_t *now; /* per value: its stretch */
     uint32_t step; /* which is being replayed */
@@ -19,7 +19,7 @@ static void use(replayer *x, uint32_t value, uint32_t event)
     inv_stretch *s = &x->r->stretch.at[x->now[value]];
     s->to = event;
     s->nuse++;
-    if (s->firing == INV_NO_FIRING && x->step >= x->p->forward) x->r->kept_until[value] = x->step;
+    if (s->remat == INV_NO_REMAT && x->step >= x->p->forward) x->r->kept_until[value] = x->step;
 }
 
 /* The step reads v; of a choice, it reads what was chosen. */
@@ -27,20 +27,20 @@ static void read_in_step(replayer *x, uint32_t v, uint32_t event)
 {
     use(x, v, event);
     if (x->p->value[v].def != INV_NEVER) return;
-    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r->stretch.at[x->now[v]].firing].edge];
+    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r->stretch.at[x->now[v]].remat].edge];
     for (uint32_t i = 0; i < e->nsource; i++) use(x, e->source[i], event);
 }
 
-static bool begin(replayer *x, uint32_t value, uint32_t firing, uint32_t event)
+static bool begin(replayer *x, uint32_t value, uint32_t remat, uint32_t event)
 {
-    inv_stretch s = {value, firing, event, event, 0};
+    inv_stretch s = {value, remat, event, event, 0};
     x->now[value] = (uint32_t)x->r->stretch.n;
     return inv_vec_push(x->a, &x->r->stretch, s);
 }
 
-static bool fire(replayer *x, uint32_t k, uint32_t event)
+static bool replay_remat(replayer *x, uint32_t k, uint32_t event)
 {
-    const inv_firing *f = &x->plan->at[k];
+    const inv_remat *f = &x->plan->at[k];
     const inv_pb_edge *e = &x->p->edge[f->edge];
     for (uint32_t i = 0; i < e->nsource; i++) use(x, e->source[i], event);
     for (uint32_t i = 0; i < e->ntarget; i++)
@@ -56,9 +56,9 @@ static bool stretches(replayer *x)
     for (uint32_t t = 0, v = 0; t < p->nstep; t++) {
         x->step = t;
         for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++)
-            if (!fire(x, k, event++)) return false;
+            if (!replay_remat(x, k, event++)) return false;
         for (; v < p->nvalue && p->value[v].def == t; v++)
-            if (!begin(x, v, INV_NO_FIRING, event)) return false;
+            if (!begin(x, v, INV_NO_REMAT, event)) return false;
         for (uint32_t i = 0; i < p->step[t].nread; i++) read_in_step(x, p->step[t].read[i], event);
         x->r->event_of_step[t] = event++;
     }
@@ -151,7 +151,7 @@ static void score(replayer *x)
         if (x->r->act[e] > s->activations) s->activations = x->r->act[e];
     }
     for (size_t k = 0; k < x->plan->n; k++) {
-        const inv_firing *f = &x->plan->at[k];
+        const inv_remat *f = &x->plan->at[k];
         const inv_pb_edge *e = &p->edge[f->edge];
         s->cost += e->cost;
         for (uint32_t i = 0; e->inverse && !e->moves && i < e->ntarget; i++)
@@ -171,7 +171,7 @@ static bool set_up(replayer *x)
     return true;
 }
 
-inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_firings *plan, inv_replay *out)
+inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats *plan, inv_replay *out)
 {
     replayer x = {a, p, plan, out, NULL, 0};
     if (!set_up(&x) || !stretches(&x)) return INV_E_NOMEM;
@@ -189,13 +189,14 @@ inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_firings
 
 /* --- pruning --- */
 
-/* The stretches that each firing reads are found again as the replay found them, from the last firing to the first. */
-inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_firings *plan)
+/* The stretches that each rematerialisation reads are found again as the replay found them, from the last
+ * rematerialisation to the first. */
+inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan)
 {
     inv_replay r;
     replayer x = {a, p, plan, &r, NULL, 0};
     if (!set_up(&x) || !stretches(&x)) return INV_E_NOMEM;
-    /* first stretch of a firing; the one that a value had before each */
+    /* first stretch of a rematerialisation; the one that a value had before each */
     uint32_t *before = INV_ARENA_NEW(a, uint32_t, r.stretch.n + 1), *first = INV_ARENA_NEW(a, uint32_t, plan->n + 1);
     if (!before || !first) return INV_E_NOMEM;
     for (uint32_t v = 0; v < p->nvalue; v++) x.now[v] = UINT32_MAX;
@@ -204,9 +205,9 @@ inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_firings *plan)
         x.now[r.stretch.at[i].value] = i;
     }
     for (uint32_t i = (uint32_t)r.stretch.n; i-- > 0;)
-        if (r.stretch.at[i].firing != INV_NO_FIRING) first[r.stretch.at[i].firing] = i;
+        if (r.stretch.at[i].remat != INV_NO_REMAT) first[r.stretch.at[i].remat] = i;
     for (size_t k = plan->n; k-- > 0;) {
-        inv_firing *f = &plan->at[k];
+        inv_remat *f = &plan->at[k];
         const inv_pb_edge *e = &p->edge[f->edge];
         uint32_t at = first[k], kept = 0;
         for (uint32_t i = 0; i < e->ntarget; i++) {

@@ -43,18 +43,18 @@ typedef struct candidate {
 typedef struct refiller {
     inv_arena *a;
     const inv_problem *p;
-    inv_firings *plan;
+    inv_remats *plan;
     inv_replay r;
     tree bytes;
     stretch_more *more;  /* per stretch */
-    uint32_t *firing_at; /* per event; NONE: a step */
-    uint32_t *event_of;  /* per firing */
+    uint32_t *remat_at;  /* per event; NONE: a step */
+    uint32_t *event_of;  /* per rematerialisation */
     uint32_t *step_at;   /* per event */
-    uint32_t *source_of; /* per firing: where its sources' stretches are listed */
+    uint32_t *source_of; /* per rematerialisation: where its sources' stretches are listed */
     INV_VEC(uint32_t) source;
     INV_VEC(use_link) link;
     uint32_t *twice; /* per event: the stretch whose bytes are counted once there; NONE */
-    bool *dead;      /* per firing */
+    bool *dead;      /* per rematerialisation */
     double saved, inverted;
     bool dry; /* only what a move saves is asked, not where its bytes are */
     INV_VEC(entry) journal;
@@ -136,7 +136,7 @@ static void take_back(refiller *x)
 /* Whether what the event writes may take over the stretch, if it ends there. */
 static bool may_take_over(const refiller *x, uint32_t stretch, uint32_t event)
 {
-    const uint32_t k = x->firing_at[event], v = x->r.stretch.at[stretch].value;
+    const uint32_t k = x->remat_at[event], v = x->r.stretch.at[stretch].value;
     const inv_pb_step *s = &x->p->step[x->step_at[event]];
     const inv_pb_edge *e = k == NONE ? NULL : &x->p->edge[x->plan->at[k].edge];
     const uint32_t *list = e ? e->source : s->read, n = e ? e->nsource : s->nread,
@@ -177,7 +177,7 @@ static uint32_t joined(const refiller *x, uint32_t i)
 static uint32_t last_use(const refiller *x, uint32_t i, uint32_t least)
 {
     for (uint32_t l = x->more[i].uses; l != NONE; l = x->link.at[l].next) {
-        const uint32_t event = x->link.at[l].event, k = x->firing_at[event];
+        const uint32_t event = x->link.at[l].event, k = x->remat_at[event];
         if (event > least && (k == NONE || !x->dead[k])) least = event;
     }
     for (uint32_t c = x->more[i].child; c != NONE; c = x->more[c].next) least = last_use(x, c, least);
@@ -192,19 +192,19 @@ static bool read_less(refiller *x, uint32_t i)
     if (!note(x, NUSE, i, s->nuse, 0, 0)) return false;
     s->nuse--;
     if (!set_to(x, i, last_use(x, i, s->from))) return false;
-    if (s->nuse || s->firing == INV_NO_FIRING) return true;
-    inv_firing *f = &x->plan->at[s->firing];
+    if (s->nuse || s->remat == INV_NO_REMAT) return true;
+    inv_remat *f = &x->plan->at[s->remat];
     const inv_pb_edge *e = &x->p->edge[f->edge];
     uint32_t want = f->want;
     for (uint32_t t = 0; t < e->ntarget; t++)
         if (e->target[t] == s->value) want &= ~(1u << t);
-    if (!note(x, WANT, s->firing, f->want, 0, 0)) return false;
+    if (!note(x, WANT, s->remat, f->want, 0, 0)) return false;
     f->want = want;
     if (!add(x, s->from, s->to, -nbytes(x, i))) return false;
-    return want || kill(x, s->firing);
+    return want || kill(x, s->remat);
 }
 
-/* The firing is not needed any more. */
+/* The rematerialisation is not needed any more. */
 static bool kill(refiller *x, uint32_t k)
 {
     const inv_pb_edge *e = &x->p->edge[x->plan->at[k].edge];
@@ -224,8 +224,8 @@ static bool kill(refiller *x, uint32_t k)
 static bool join(refiller *x, uint32_t j)
 {
     inv_stretch *s = &x->r.stretch.at[j];
-    const uint32_t i = joined(x, x->more[j].prev), k = s->firing;
-    inv_firing *f = &x->plan->at[k];
+    const uint32_t i = joined(x, x->more[j].prev), k = s->remat;
+    inv_remat *f = &x->plan->at[k];
     const inv_pb_edge *e = &x->p->edge[f->edge];
     if (x->twice[s->to] == j && !set_twice(x, s->to, NONE)) return false;
     if (!add(x, s->from, s->to, -nbytes(x, j))) return false;
@@ -248,7 +248,7 @@ static bool movable(const refiller *x, uint32_t j)
 {
     const inv_stretch *s = &x->r.stretch.at[j];
     if (x->p->value[s->value].shunned) return false;
-    return s->firing != INV_NO_FIRING && x->more[j].prev != NONE && x->more[j].into == NONE && !x->dead[s->firing] &&
+    return s->remat != INV_NO_REMAT && x->more[j].prev != NONE && x->more[j].into == NONE && !x->dead[s->remat] &&
            s->nuse;
 }
 
@@ -322,7 +322,7 @@ static bool read_by(refiller *x, uint32_t stretch, uint32_t event)
 /* The step reads what was chosen. */
 static bool read_choice(refiller *x, const uint32_t *now, uint32_t stretch, uint32_t event)
 {
-    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r.stretch.at[stretch].firing].edge];
+    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r.stretch.at[stretch].remat].edge];
     for (uint32_t i = 0; i < e->nsource; i++)
         if (!read_by(x, now[e->source[i]], event)) return false;
     return true;
@@ -336,7 +336,7 @@ static bool list_uses(refiller *x)
     if (!now) return false;
     for (uint32_t v = 0; v < p->nvalue; v++) now[v] = NONE;
     for (uint32_t event = 0; event < x->r.nevent; event++) {
-        const uint32_t k = x->firing_at[event];
+        const uint32_t k = x->remat_at[event];
         const inv_pb_step *s = &p->step[x->step_at[event]];
         const inv_pb_edge *e = k == NONE ? NULL : &p->edge[x->plan->at[k].edge];
         const uint32_t *list = e ? e->source : s->read, n = e ? e->nsource : s->nread;
@@ -365,23 +365,23 @@ static bool set_up(refiller *x, bool activations)
     x->bytes.most = INV_ARENA_NEW(x->a, int64_t, 4 * ne + 4);
     x->bytes.lazy = INV_ARENA_NEW(x->a, int64_t, 4 * ne + 4);
     x->more = INV_ARENA_NEW(x->a, stretch_more, ns + 1);
-    x->firing_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
+    x->remat_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
     x->step_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
     x->twice = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
     x->event_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
     x->source_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
     x->dead = INV_ARENA_NEW(x->a, bool, nf + 1);
-    if (!x->bytes.most || !x->bytes.lazy || !x->more || !x->firing_at || !x->step_at || !x->twice || !x->event_of ||
+    if (!x->bytes.most || !x->bytes.lazy || !x->more || !x->remat_at || !x->step_at || !x->twice || !x->event_of ||
         !x->source_of || !x->dead)
         return false;
     for (size_t i = 0; i < ns; i++) x->more[i] = (stretch_more){NONE, NONE, NONE, NONE, NONE};
     for (uint32_t t = 0, k = 0, event = 0; t < x->p->nstep; t++) {
         for (; t >= x->p->forward && k < nf && x->plan->at[k].step == t; k++, event++) {
-            x->firing_at[event] = k;
+            x->remat_at[event] = k;
             x->event_of[k] = event;
             x->step_at[event] = t;
         }
-        x->firing_at[event] = NONE;
+        x->remat_at[event] = NONE;
         x->step_at[event++] = t;
     }
     for (uint32_t e = 0; e < ne; e++) x->twice[e] = NONE;
@@ -390,7 +390,7 @@ static bool set_up(refiller *x, bool activations)
 }
 
 inv_status inv_plan_refill(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
-                           inv_firings *plan)
+                           inv_remats *plan)
 {
     refiller x = {.a = a, .p = p, .plan = plan};
     if (plan->n == 0) return INV_OK;

@@ -6,7 +6,7 @@
  * may be best; the best is then changed itself (anneal.c). All is deterministic: effort is counted in visits, not in
  * seconds.
  * Where activations are to be as small as can be, bytes have a price over all of backward, too.
- * requires: inv_problem, inv_goal.  gives: firings and their score. */
+ * requires: inv_problem, inv_goal.  gives: rematerialisations and their score. */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ typedef struct searcher {
     setting now, next;
     uint32_t *likely; /* what the last walk kept */
     size_t *over;     /* per step: most bytes live, of the last walk */
-    inv_firings last, best;
+    inv_remats last, best;
     inv_score score, best_score, at; /* of the last walk; of the best plan; of the settings */
     bool found;
     double work, most_work, factor, floor, most_inverted; /* factor: between the prices of the scan */
@@ -118,7 +118,7 @@ static void restart(searcher *s)
 
 /* What a plan leaves of the budget is filled, if it may come to something: prices far too high leave much, and less
  * arithmetic than near ones they seldom need. */
-static inv_status fill_budget(searcher *s, inv_firings *plan, inv_score *got)
+static inv_status fill_budget(searcher *s, inv_remats *plan, inv_score *got)
 {
     const size_t budget = s->goal.budget;
     const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
@@ -142,7 +142,7 @@ static inv_status trial(searcher *s, const setting *c, inv_score *got)
     else inv__progress(s->ctx, 0.05);
     INV_TRY(walk(s, c, false));
     *got = s->score;
-    inv_firings plan = s->last; /* a walk makes a list of its own */
+    inv_remats plan = s->last; /* a walk makes a list of its own */
     if (!large) INV_TRY(fill_budget(s, &plan, got));
     for (int k = 0; k < MOST_AGAIN; k++) {
         INV_TRY(walk(s, c, true));
@@ -300,7 +300,7 @@ static inv_status climb(searcher *s)
 }
 
 /* A plan as the last one, to be worked on. */
-static inv_status take(searcher *s, const inv_firings *plan)
+static inv_status take(searcher *s, const inv_remats *plan)
 {
     restart(s);
     memset(&s->last, 0, sizeof s->last);
@@ -407,7 +407,7 @@ static inv_status run(searcher *s)
 }
 
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
-                           inv_firings *plan, inv_score *score)
+                           inv_remats *plan, inv_score *score)
 {
     searcher s = {.ctx = ctx, .p = p, .goal = *goal, .dice = 88172645463325252u};
     inv__arena_init(&s.arena, ctx);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan of firings on its way to become nodes (recover.c), and the guards that compare what they give
- * (insert_guards.c). */
+ * A plan of rematerialisations on its way to become nodes (recover.c), and the guards that compare what they give
+ * (guards.c). */
 #ifndef INV_PASSES_RECOVER_EMITTER_H
 #define INV_PASSES_RECOVER_EMITTER_H
 
@@ -13,17 +13,17 @@ typedef struct emitter {
     inv_arena scratch;
     inv_id *rep;       /* per forward value: what backward reads for it ... */
     uint32_t *version; /* ... if this is the newest of its root */
-    uint32_t *newest;  /* per number: how often it was fired */
-    inv_id *stands;    /* per number: the value of the base graph that was fired last */
+    uint32_t *newest;  /* per number: how often it was rematerialised */
+    inv_id *stands;    /* per number: the value of the base graph that was rematerialised last */
     inv_id *local;     /* per value of a template: its copy */
     inv_id *copy;      /* per number: on the host */
-    bool *inexact;     /* per number: what was fired last comes from an inverse that rounds */
-    uint32_t *checked; /* per number: the newest firing that a guard has looked at */
+    bool *inexact;     /* per number: what was rematerialised last comes from an inverse that rounds */
+    uint32_t *checked; /* per number: the newest rematerialisation that a guard has looked at */
     uint32_t *at;      /* per node of forward: where it is in the order */
     uint8_t *noted;    /* per value: choices on record */
     uint8_t *way;      /* per value: the best that inverse rules have for it */
     const char **rule;
-    bool for_base;    /* what is read now is read by a firing */
+    bool for_base;    /* what is read now is read by a rematerialisation */
     inv_ids backward; /* the new backward order */
     inv_ids behind;   /* what comes behind forward nodes, guards and what edges save: pairs (def node, new node) */
 } emitter;

@@ -33,7 +33,7 @@ typedef struct search {
     inv_graph *best;
     inv_plan best_plan;
     inv_score best_score;
-    inv_firings best_firings;
+    inv_remats best_remats;
     size_t budget;     /* bytes for the peak; 0: none */
     size_t persistent; /* bytes that are taken beside the peak, known so far */
     bool saved;        /* the plan is one that was saved: there was no search */
@@ -204,11 +204,11 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 
 /* The plan as a graph with offsets: what it really needs. It becomes the best one if there is none that is preferred
  * within so many bytes. `need`: its own. */
-static inv_status realize(search *s, const inv_firings *firings, const inv_score *score, size_t nbytes, size_t *need)
+static inv_status realize(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
 {
     inv_plan made = *s->plan;
     made.bound = 0;
-    INV_TRY(inv_recover(&s->recovery, firings, &made, &made.g));
+    INV_TRY(inv_recover(&s->recovery, remats, &made, &made.g));
     inv_status st = inv_pass_memplan(made.g, &made);
     made.overhead = added_cost(&s->recovery, made.g);
     if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
@@ -222,8 +222,8 @@ static inv_status realize(search *s, const inv_firings *firings, const inv_score
     s->best = made.g;
     s->best_plan = made;
     s->best_score = *score;
-    s->best_firings = *firings;
-    return inv_plan_note(&s->recovery, firings, &s->best_plan);
+    s->best_remats = *remats;
+    return inv_plan_note(&s->recovery, remats, &s->best_plan);
 }
 
 static void forget_best(search *s)
@@ -232,21 +232,21 @@ static void forget_best(search *s)
     s->best = NULL;
 }
 
-static inv_status find(search *s, const inv_goal *goal, inv_firings *firings, inv_score *score)
+static inv_status find(search *s, const inv_goal *goal, inv_remats *remats, inv_score *score)
 {
-    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, firings, score));
-    return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, firings);
+    INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, remats, score));
+    return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, remats);
 }
 
 /* Sought, and made a graph of unless its peak is so far above `near` that it comes to nothing: a graph may take a
  * little less than its problem. `need`: the graph's; SIZE_MAX: none was made. */
 static inv_status attempt(search *s, const inv_goal *goal, size_t nbytes, size_t near, inv_score *score, size_t *need)
 {
-    inv_firings firings;
-    INV_TRY(find(s, goal, &firings, score));
+    inv_remats remats;
+    INV_TRY(find(s, goal, &remats, score));
     *need = SIZE_MAX;
     if (score->peak > near + near / 64) return INV_OK;
-    return realize(s, &firings, score, nbytes, need);
+    return realize(s, &remats, score, nbytes, need);
 }
 
 enum { TRIES = 4 };
@@ -314,7 +314,7 @@ static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
     if (needed(&s->best_plan) > nbytes) return INV_OK;
     size_t low = s->best_score.peak;
     for (int i = 0; i < TRIES && high > low + low / 128; i++) {
-        const inv_firings start = s->best_firings;
+        const inv_remats start = s->best_remats;
         goal.start = &start;
         goal.budget = low + (high - low) / 2;
         INV_SPAN_TRY(s->ctx, 0.8 + 0.2 * i / TRIES, 0.8 + 0.2 * (i + 1) / TRIES,
@@ -342,22 +342,22 @@ static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
     const inv_score near = s->best_score;
     const size_t need = needed(&s->best_plan), beyond = wide_of(s, smallest) - smallest;
     const size_t most = need + beyond - (near.peak > smallest ? near.peak - smallest : 0);
-    const inv_firings start = s->best_firings;
+    const inv_remats start = s->best_remats;
     inv_goal wide = *goal;
     wide.budget = smallest + beyond;
     wide.start = &start;
     wide.effort /= 2; /* it begins with a good plan */
     for (int i = 0; i < TRIES; i++) {
-        inv_firings firings;
+        inv_remats remats;
         inv_score got;
         size_t took;
-        INV_TRY(find(s, &wide, &firings, &got));
+        INV_TRY(find(s, &wide, &remats, &got));
         const double saved = near.cost - got.cost;
         if (got.peak > wide.budget || got.peak <= near.peak || !pays(s, saved, near.peak, got.peak - near.peak))
             return INV_OK;
         const size_t worth = (size_t)(saved / s->recovery.p.cost * (double)(s->persistent + need));
         const size_t nbytes = need + worth < most ? need + worth : most;
-        INV_TRY(realize(s, &firings, &got, nbytes, &took));
+        INV_TRY(realize(s, &remats, &got, nbytes, &took));
         if (took <= nbytes || took - nbytes >= wide.budget) return INV_OK;
         wide.budget -= took - nbytes;
     }
@@ -367,16 +367,16 @@ static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
 /* The smallest peak; of modes that say so, the least arithmetic near it. */
 static inv_status smallest(search *s, const inv_goal *goal)
 {
-    inv_firings firings, cheaper;
+    inv_remats remats, cheaper;
     inv_score score, got;
     size_t need;
-    INV_SPAN_TRY(s->ctx, 0, goal->activations ? 1 : 0.4, find(s, goal, &firings, &score));
-    if (goal->activations) return realize(s, &firings, &score, 0, &need);
+    INV_SPAN_TRY(s->ctx, 0, goal->activations ? 1 : 0.4, find(s, goal, &remats, &score));
+    if (goal->activations) return realize(s, &remats, &score, 0, &need);
     inv_goal near = *goal;
     near.budget = score.peak + score.peak / 50;
     INV_SPAN_TRY(s->ctx, 0.4, 0.7, find(s, &near, &cheaper, &got));
     const bool gains = got.peak <= near.budget && got.cost < score.cost;
-    INV_TRY(realize(s, gains ? &cheaper : &firings, gains ? &got : &score, 0, &need));
+    INV_TRY(realize(s, gains ? &cheaper : &remats, gains ? &got : &score, 0, &need));
     /* Buffers that do not go together well are left for others. */
     for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
         near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
@@ -468,7 +468,7 @@ static inv_status recover(search *s, const inv_program *program, inv_memory memo
     inv_plan *plan = s->plan;
     set_policy(s, memory);
     INV_TRY(pose(s));
-    inv_firings saved;
+    inv_remats saved;
     if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &s->saved));
     inv_score none = {0};
     size_t need;
@@ -526,7 +526,7 @@ static inv_status run(search *s, inv_program *program)
 {
     inv_plan *plan = s->plan;
     const inv_memory memory = s->rq->options->memory;
-    const inv_firings none = {0};
+    const inv_remats none = {0};
     const inv_score nothing = {0};
     size_t need;
     s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan of firings as nodes: clones of forward nodes (recomputed), solving nodes (inverted) and copies that come back
- * from host memory (offloaded), each before the node of backward that the plan names; what backward reads is the newest
- * of them, or the original. Nothing is marked as freed: liveness sees who still reads what.
- * requires: inv_recovery, firings.  gives: a copy of the base graph with recovery nodes, guards. */
+ * A plan of rematerialisations as nodes: clones of forward nodes (recomputed), solving nodes (inverted) and copies that
+ * come back from host memory (offloaded), each before the node of backward that the plan names; what backward reads is
+ * the newest of them, or the original. Nothing is marked as freed: liveness sees who still reads what. requires:
+ * inv_recovery, rematerialisations.  gives: a copy of the base graph with recovery nodes, guards. */
 #include <string.h>
 
 #include "core/cost.h"
@@ -39,7 +39,7 @@ static bool record(emitter *x, inv_id v, inv_choice choice, const char *by, doub
 
 /* --- what stands for a value --- */
 
-/* A view of what was fired, as v. */
+/* A view of what was rematerialised, as v. */
 static inv_id view_of(emitter *x, inv_id from, inv_id v)
 {
     inv_graph *g = x->g;
@@ -67,7 +67,7 @@ static inv_id stands_for(emitter *x, inv_id v)
     return x->rep[v];
 }
 
-static void fired(emitter *x, inv_id v, inv_id rep)
+static void note_remat(emitter *x, inv_id v, inv_id rep)
 {
     const uint32_t k = x->r->number[v];
     x->version[v] = ++x->newest[k];
@@ -118,7 +118,7 @@ static inv_id copy_node(emitter *x, inv_id base_node, const inv_id *wanted, uint
     return inv_vec_push(&g->arena, &x->backward, id) ? id : INV_NONE;
 }
 
-/* What copies of nodes are called inside of one firing ends with it. */
+/* What copies of nodes are called inside of one rematerialisation ends with it. */
 static void forget_local(emitter *x, inv_id node)
 {
     const inv_node *n = inv_nod(x->g, node);
@@ -143,7 +143,7 @@ static bool save_node(emitter *x, inv_id node, inv_id v)
     return inv_put_behind(x, v, id);
 }
 
-/* --- firings --- */
+/* --- rematerialisations --- */
 
 static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
 {
@@ -155,7 +155,7 @@ static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
     if (copy_node(x, node, wanted, n, node, INV_NONE) == INV_NONE) return false;
     for (uint32_t i = 0; i < n; i++) {
         const inv_node *of = inv_nod(r->base, node);
-        fired(x, wanted[i], x->local[wanted[i]]);
+        note_remat(x, wanted[i], x->local[wanted[i]]);
         if (!record(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
         if (inv_guarded(r->policy, NULL) && !inv_guard_rebuilt(x, wanted[i])) return false;
     }
@@ -176,7 +176,7 @@ static bool solve(emitter *x, const inv_pb_edge *edge, uint32_t want)
     for (uint32_t i = e->nsave; i < e->nnode; i++)
         if (copy_node(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, INV_NONE, e->forward) == INV_NONE)
             return false;
-    for (uint32_t i = 0; i < n; i++) fired(x, of[i]->frees, x->local[wanted[i]]);
+    for (uint32_t i = 0; i < n; i++) note_remat(x, of[i]->frees, x->local[wanted[i]]);
     for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
     for (uint32_t i = 0; i < n; i++)
         if (!record(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
@@ -212,7 +212,7 @@ static bool fetch(emitter *x, inv_id v)
     g->order.n = order;
     inv_emit_for(g, NULL);
     if (back == INV_NONE || !inv_vec_push(&g->arena, &x->backward, inv_val(g, back)->def)) return false;
-    fired(x, v, back);
+    note_remat(x, v, back);
     return record(x, v, INV_OFFLOADED, "host memory", 0) &&
            (!inv_guarded(x->r->policy, NULL) || inv_guard_rebuilt(x, v));
 }
@@ -225,7 +225,7 @@ static bool reads_inexact(const emitter *x, const inv_pb_edge *e)
     return false;
 }
 
-static bool fire(emitter *x, const inv_firing *f)
+static bool emit_remat(emitter *x, const inv_remat *f)
 {
     const inv_recovery *r = x->r;
     const inv_pb_edge *e = &r->p.edge[f->edge];
@@ -275,14 +275,14 @@ static bool prepare(emitter *x)
     return true;
 }
 
-static bool walk(emitter *x, const inv_firings *firings)
+static bool emit_backward(emitter *x, const inv_remats *remats)
 {
     const inv_graph *b = x->r->base;
     for (size_t i = b->forward_end, k = 0; i < b->order.n; i++) {
         const inv_id id = b->order.at[i];
         const uint32_t nin = inv_nod(x->g, id)->nin;
-        for (; k < firings->n && firings->at[k].step == i; k++)
-            if (!fire(x, &firings->at[k])) return false;
+        for (; k < remats->n && remats->at[k].step == i; k++)
+            if (!emit_remat(x, &remats->at[k])) return false;
         for (uint32_t j = 0; j < nin; j++) {
             const inv_id v = inv_nod(b, id)->in[j];
             if (v == INV_NONE || !x->r->forward[v]) continue;
@@ -321,7 +321,7 @@ static bool assemble(emitter *x)
     return true;
 }
 
-inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_plan *plan, inv_graph **out)
+inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan *plan, inv_graph **out)
 {
     emitter x = {.r = r, .plan = plan};
     inv_context *ctx = r->base->ctx;
@@ -332,7 +332,7 @@ inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_pl
     memset(&plan->choice, 0, sizeof plan->choice);
     memset(&plan->guarded, 0, sizeof plan->guarded);
     inv__arena_init(&x.scratch, ctx);
-    bool ok = prepare(&x) && walk(&x, firings) && assemble(&x);
+    bool ok = prepare(&x) && emit_backward(&x, remats) && assemble(&x);
     inv__arena_fini(&x.scratch);
     inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv__fail(ctx, INV_E_NOMEM, "out of memory in recovery");
     x.g->early &= plan->guarded.n == 0;

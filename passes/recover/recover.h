@@ -65,17 +65,17 @@ inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 /* requires: base graph with matches and order.  gives: r, in r->a. `costs` NULL: flops. */
 inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy, const inv_cost_table *costs,
                              inv_arena *a);
-/* A copy of base with the plan's firings as nodes, choices and guards noted in `plan`. With guards, weights are not
- * updated early: they could not be had back when a step is refused. */
-inv_status inv_recover(const inv_recovery *r, const inv_firings *firings, inv_plan *plan, inv_graph **out);
+/* A copy of base with the plan's rematerialisations as nodes, choices and guards noted in `plan`. With guards, weights
+ * are not updated early: they could not be had back when a step is refused. */
+inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan *plan, inv_graph **out);
 
 /* --- saved_plan.c --- */
 
-/* Notes the firings in plan->fired, allocated in plan->g. */
-inv_status inv_plan_note(const inv_recovery *r, const inv_firings *firings, inv_plan *plan);
-/* The firings that the saved plan has for these shapes, checked. *found: whether it has any for them; if not, that is
- * INV_OK for a smaller last batch, else INV_E_ARG, as for all that does not fit. */
-inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_firings *out,
+/* Notes the rematerialisations in plan->rematerialised, allocated in plan->g. */
+inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_plan *plan);
+/* The rematerialisations that the saved plan has for these shapes, checked. *found: whether it has any for them; if
+ * not, that is INV_OK for a smaller last batch, else INV_E_ARG, as for all that does not fit. */
+inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_remats *out,
                          bool *found);
 
 /* policy.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */

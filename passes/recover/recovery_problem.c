@@ -281,8 +281,8 @@ static double guard_cost(const builder *b, inv_id v)
     return inv_dtype_is_float(inv_val(b->g, v)->dtype) ? 2 * inv_node_cost(b->r->costs, b->g, &n) : 0;
 }
 
-/* What guards add to an edge that gives these values. Of the fingerprints, which wait for what is fired, one is
- * counted: not all need be wanted. */
+/* What guards add to an edge that gives these values. Of the fingerprints, which wait for what is rematerialised, one
+ * is counted: not all need be wanted. */
 static void add_guards(const builder *b, const inv_id *value, inv_pb_edge *e)
 {
     for (uint32_t i = 0; i < e->ntarget; i++) {

@@ -6,10 +6,10 @@
  * depends on what else was made.
  * `made_with` says what else may be why a plan does not fit, and refuses none by itself.
  *   {"invonnx_plan": 1, "memory", "made_with": {option: text, ...}, "plans": [
- *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
+ *      {"shapes": {input: [extent, ...]}, "forward", "rematerialisations": [
  *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule", "op", "node",
  *          "before": {"op", "node", "which"}}]}]}
- * requires: inv_recovery.  gives: text, or firings that its problem has. */
+ * requires: inv_recovery.  gives: text, or rematerialisations that its problem has. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,12 +101,12 @@ static const place *find_place(const places *list, const char *op, const char *l
 
 /* --- to names --- */
 
-inv_status inv_plan_note(const inv_recovery *r, const inv_firings *firings, inv_plan *plan)
+inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_plan *plan)
 {
     inv_arena *a = &plan->g->arena;
     memset(&plan->remat, 0, sizeof plan->remat);
-    for (size_t k = 0; k < firings->n; k++) {
-        const inv_firing *f = &firings->at[k];
+    for (size_t k = 0; k < remats->n; k++) {
+        const inv_remat *f = &remats->at[k];
         const inv_pb_edge *e = &r->p.edge[f->edge];
         const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
         inv_id *value = INV_ARENA_NEW(a, inv_id, e->ntarget + 1);
@@ -227,8 +227,8 @@ typedef struct loader {
     const inv_recovery *r;
     inv_context *ctx;
     places value, backward;
-    uint32_t k;    /* the firing that is read, from 0 */
-    bool needless; /* some firings, or parts of them, are not needed here */
+    uint32_t k;    /* the rematerialisation that is read, from 0 */
+    bool needless; /* some rematerialisations, or parts of them, are not needed here */
 } loader;
 
 static const char *text_of(const json_t *o, const char *key)
@@ -270,7 +270,7 @@ static uint32_t find_way(const inv_recovery *r, uint32_t v, const json_t *o)
         const uint32_t e = r->p.edge_of[r->p.value[v].first + i];
         if (is_way(r, &r->p.edge[e], o)) return e;
     }
-    return INV_NO_FIRING;
+    return INV_NO_REMAT;
 }
 
 /* Whether the value is there to the end of the step, as outputs of the model are where they are asked for. */
@@ -282,8 +282,8 @@ static bool is_result(const inv_recovery *r, uint32_t number)
     return any;
 }
 
-/* One of those that the firing gives; what is a result here need not be given. */
-static inv_status read_value(loader *x, const json_t *o, const json_t *value, inv_firing *f)
+/* One of those that the rematerialisation gives; what is a result here need not be given. */
+static inv_status read_value(loader *x, const json_t *o, const json_t *value, inv_remat *f)
 {
     const inv_recovery *r = x->r;
     const char *name = text_of(value, "name"), *stem = stem_of(name, r->a), *rule = text_of(o, "rule");
@@ -298,7 +298,7 @@ static inv_status read_value(loader *x, const json_t *o, const json_t *value, in
     INV_CHECK(!r->p.value[number].forced, x->ctx, INV_E_ARG,
               MISFIT "firing %u gives '%s', which is stored ({keep} or {modes})", x->k, name);
     const uint32_t e = find_way(r, number, o);
-    INV_CHECK(e != INV_NO_FIRING && (f->edge == INV_NO_FIRING || e == f->edge), x->ctx, INV_E_ARG,
+    INV_CHECK(e != INV_NO_REMAT && (f->edge == INV_NO_REMAT || e == f->edge), x->ctx, INV_E_ARG,
               MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here (other rules or a lower "
                      "{max_drift} than the plan was made with may be why)",
               x->k, text_of(o, "how"), name, text_of(o, "node"), text_of(o, "op"), *rule ? " and rule " : "", rule);
@@ -309,28 +309,28 @@ static inv_status read_value(loader *x, const json_t *o, const json_t *value, in
 }
 
 /* Edge INV_NO_FIRING: nothing of it is needed. */
-static inv_status read_firing(loader *x, const json_t *o, uint32_t first, inv_firing *f)
+static inv_status read_saved_remat(loader *x, const json_t *o, uint32_t first, inv_remat *f)
 {
     const json_t *values = json_object_get(o, "values");
-    *f = (inv_firing){0, INV_NO_FIRING, 0};
+    *f = (inv_remat){0, INV_NO_REMAT, 0};
     INV_CHECK(json_array_size(values) > 0, x->ctx, INV_E_ARG, MISFIT "firing %u names no value", x->k);
     INV_TRY(read_step(x, json_object_get(o, "before"), first, &f->step));
     for (size_t i = 0; i < json_array_size(values); i++) INV_TRY(read_value(x, o, json_array_get(values, i), f));
     return INV_OK;
 }
 
-static inv_status read_firings(loader *x, const json_t *list, inv_firings *out)
+static inv_status read_saved_remats(loader *x, const json_t *list, inv_remats *out)
 {
     const inv_recovery *r = x->r;
     INV_TRY(list_values(r->base, r->a, &x->value));
     INV_TRY(list_backward(r->base, r->a, &x->backward));
     INV_CHECK(json_is_array(list), x->ctx, INV_E_ARG, MISFIT "it has no list of firings");
     memset(out, 0, sizeof *out);
-    inv_firing f = {0};
+    inv_remat f = {0};
     for (size_t i = 0; i < json_array_size(list); i++) {
         x->k = (uint32_t)i;
-        INV_TRY(read_firing(x, json_array_get(list, i), f.step, &f));
-        if (f.edge != INV_NO_FIRING && !inv_vec_push(r->a, out, f)) return INV_E_NOMEM;
+        INV_TRY(read_saved_remat(x, json_array_get(list, i), f.step, &f));
+        if (f.edge != INV_NO_REMAT && !inv_vec_push(r->a, out, f)) return INV_E_NOMEM;
     }
     const size_t n = out->n;
     INV_TRY(inv_plan_prune(r->a, &r->p, out));
@@ -360,7 +360,7 @@ static inv_status no_entry(const loader *x, const json_t *plans, const json_t *s
     return st;
 }
 
-static inv_status load(loader *x, const json_t *root, const inv_plan *plan, const inv_request *rq, inv_firings *out,
+static inv_status load(loader *x, const json_t *root, const inv_plan *plan, const inv_request *rq, inv_remats *out,
                        bool *found)
 {
     const inv_graph *b = plan->base;
@@ -382,7 +382,7 @@ static inv_status load(loader *x, const json_t *root, const inv_plan *plan, cons
     INV_CHECK(forward == (json_int_t)b->forward_end, x->ctx, INV_E_ARG,
               MISFIT "it is of a model with %lld steps in forward, this one has %zu", (long long)forward,
               b->forward_end);
-    return read_firings(x, json_object_get(entry, "firings"), out);
+    return read_saved_remats(x, json_object_get(entry, "firings"), out);
 }
 
 /* Why it does not fit may be that it was made for something else. */
@@ -407,7 +407,7 @@ static inv_status explain(const json_t *root, const inv_session_options *o, inv_
     return st;
 }
 
-inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_firings *out,
+inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_remats *out,
                          bool *found)
 {
     loader x = {.r = r, .ctx = r->base->ctx};

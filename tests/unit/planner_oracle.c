@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* What is there before a step: of values a bit each, of their errors two, of edges that keep something for themselves
- * whether it has been kept for one more firing, or two; whether the refused value has been read. */
+ * whether it has been kept for one more rematerialisation, or two; whether the refused value has been read. */
 enum { SIDES = 2, TWICE = 2, AT_SET = 0, AT_ERR = 20, AT_SIDE = 44, AT_HEED = 48, AT_STEP = 49 };
 
 typedef struct state {
@@ -95,7 +95,7 @@ static uint64_t with_error(uint64_t key, uint32_t v, uint32_t err)
 
 static uint64_t without(uint64_t key, uint32_t v) { return with_error(key & ~((uint64_t)1 << v), v, 0); }
 
-/* Bytes that edges keep for firings to come; at step `t` of forward, or behind it. */
+/* Bytes that edges keep for rematerialisations to come; at step `t` of forward, or behind it. */
 static size_t sides(const oracle *o, uint64_t key, uint32_t t)
 {
     size_t sum = 0;
@@ -196,7 +196,7 @@ static bool may_give(const oracle *o, const inv_pb_edge *e, uint32_t want, uint3
     return true;
 }
 
-static void fire(oracle *o, const state *x, const inv_pb_edge *e)
+static void rematerialise(oracle *o, const state *x, const inv_pb_edge *e)
 {
     const inv_problem *p = o->p;
     const uint32_t t = step_in(x->key), set = set_in(x->key), sources = set_of(e->source, e->nsource);
@@ -258,7 +258,7 @@ static double search(oracle *o)
         if (step_in(x.key) == p->nstep) return x.cost;
         for (uint32_t v = 0; v < p->nvalue; v++)
             if (set_in(x.key) >> v & 1) push(o, x.cost, without(x.key, v));
-        for (uint32_t i = 0; i < p->nedge; i++) fire(o, &x, &p->edge[i]);
+        for (uint32_t i = 0; i < p->nedge; i++) rematerialise(o, &x, &p->edge[i]);
         advance(o, &x);
     }
     return INFINITY;

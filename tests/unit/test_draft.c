@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A draft under random changes comes to what a replay of its firings from the beginning comes to: bytes at every
- * moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, if a change that is taken
+ * A draft under random changes comes to what a replay of its rematerialisations from the beginning comes to: bytes at
+ * every moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, if a change that is taken
  * back leaves a trace, or if annealing lets errors of what is rebuilt add up beyond the limit. */
 #include <math.h>
 #include <setjmp.h>
@@ -50,11 +50,11 @@ static void set_table(table *x, uint32_t blocks, uint32_t stages, bool activatio
     }
     p->max_drift = INFINITY;
     for (uint32_t t = 0; t < p->nstep; t++) p->step[t].act_at = p->step[t].at / 2;
-    inv_firings none = {0}; /* but choices */
+    inv_remats none = {0}; /* but choices */
     for (uint32_t t = p->forward; t < p->nstep; t++)
         for (uint32_t i = 0; i < p->step[t].nread; i++) {
             const inv_pb_value *v = &p->value[p->step[t].read[i]];
-            const inv_firing f = {t, p->edge_of[v->first], 1};
+            const inv_remat f = {t, p->edge_of[v->first], 1};
             if (v->def == INV_NEVER) assert_true(inv_vec_push(&x->a, &none, f));
         }
     assert_int_equal(inv_draft_init(&x->d, &x->a, p, activations, MOST), INV_OK);
@@ -70,13 +70,13 @@ static void clear_table(table *x)
     chain_free(&x->c);
 }
 
-/* A step of backward or a firing, and one of the values that it reads. */
+/* A step of backward or a rematerialisation, and one of the values that it reads. */
 static uint32_t some_reader(table *x, uint32_t *v)
 {
     const inv_problem *p = &x->c.p;
     for (;;) {
-        const uint32_t back = p->nstep - p->forward, k = roll(x, back + x->d.nfiring);
-        const uint32_t at = k < back ? p->forward + k : x->d.firing[k - back];
+        const uint32_t back = p->nstep - p->forward, k = roll(x, back + x->d.nremat);
+        const uint32_t at = k < back ? p->forward + k : x->d.remat[k - back];
         const inv_pb_edge *e = at < p->nstep ? NULL : &p->edge[x->d.spot[at].edge];
         const uint32_t n = e ? e->nsource : p->step[at].nread;
         if (n == 0) continue;
@@ -88,8 +88,8 @@ static uint32_t some_reader(table *x, uint32_t *v)
 static void change(table *x)
 {
     inv_draft *d = &x->d;
-    if (d->nfiring && roll(x, 5) == 0) {
-        inv_draft_remove(d, d->firing[roll(x, d->nfiring)]);
+    if (d->nremat && roll(x, 5) == 0) {
+        inv_draft_remove(d, d->remat[roll(x, d->nremat)]);
         return;
     }
     uint32_t v;
@@ -103,7 +103,7 @@ static void compare(table *x)
 {
     const inv_draft *d = &x->d;
     inv_arena a;
-    inv_firings list = {0};
+    inv_remats list = {0};
     inv_replay r;
     inv__arena_init(&a, ctx);
     assert_int_equal(inv_draft_list(d, &a, &list), INV_OK);
@@ -132,8 +132,8 @@ static void compare(table *x)
 static double errors(const inv_draft *d)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < d->nfiring; i++)
-        if (d->spot[d->firing[i]].counts) sum += d->spot[d->firing[i]].err;
+    for (uint32_t i = 0; i < d->nremat; i++)
+        if (d->spot[d->remat[i]].counts) sum += d->spot[d->remat[i]].err;
     return sum;
 }
 
@@ -146,7 +146,7 @@ static void change_often(uint32_t blocks, uint32_t stages, bool activations)
         const int64_t excess = x.d.excess;
         const double cost = x.d.cost, err = errors(&x.d);
         for (uint32_t n = 1 + roll(&x, 4); n > 0; n--) change(&x);
-        if (roll(&x, 3) == 0 || x.d.nfiring > MOST / 2) {
+        if (roll(&x, 3) == 0 || x.d.nremat > MOST / 2) {
             inv_draft_undo(&x.d);
             assert_int_equal(x.d.excess, excess);
             assert_true(fabs(x.d.cost - cost) < 1e-6 * (1 + cost));
@@ -159,7 +159,7 @@ static void change_often(uint32_t blocks, uint32_t stages, bool activations)
             assert_true(fabs(errors(&x.d) - followed) <= 1e-9 * followed);
         }
         compare(&x);
-        if (x.d.nfiring > most) most = x.d.nfiring;
+        if (x.d.nremat > most) most = x.d.nremat;
     }
     assert_false(x.d.failed);
     assert_true(most >= 10);
@@ -191,11 +191,11 @@ static void limit(void **state)
     for (int i = 0; i < 4 * CHANGES; i++) {
         const double err = errors(&x.d);
         change(&x);
-        if (x.d.nfiring < MOST / 2 && inv_drift_follow(x.drift)) {
+        if (x.d.nremat < MOST / 2 && inv_drift_follow(x.drift)) {
             inv_draft_commit(&x.d);
             taken++;
         } else {
-            refused += x.d.nfiring < MOST / 2;
+            refused += x.d.nremat < MOST / 2;
             inv_draft_undo(&x.d);
             assert_true(fabs(errors(&x.d) - err) <= 1e-9 * err);
         }
@@ -255,13 +255,13 @@ static void make_drifting(drifting *d, double max_drift)
 static double annealed(const drifting *d)
 {
     inv_arena a;
-    inv_firings plan = {0};
+    inv_remats plan = {0};
     inv_replay replay;
     const inv_goal goal = {.budget = 64, .limit = INFINITY, .invert = true};
     uint64_t dice = 1;
     inv__arena_init(&a, ctx);
     for (uint32_t v = DRIFTING - 1; v-- > 0;) {
-        const inv_firing f = {2 * DRIFTING - 1 - v, 2 * v + 1, 1};
+        const inv_remat f = {2 * DRIFTING - 1 - v, 2 * v + 1, 1};
         assert_true(inv_vec_push(&a, &plan, f));
     }
     assert_int_equal(inv_plan_anneal(&a, &d->p, &goal, 0, 1e6, &dice, &plan), INV_OK);

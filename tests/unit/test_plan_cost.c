@@ -198,8 +198,8 @@ static void budgets_too(void **state)
     inv_graph_destroy(j.g);
 }
 
-/* What firings cost in the problem is what the nodes cost that inv_recover makes of them, but for the fingerprints' own
- * bytes, and for what is not wanted of nodes of several results: no bound counts that. */
+/* What rematerialisations cost in the problem is what the nodes cost that inv_recover makes of them, but for the
+ * fingerprints' own bytes, and for what is not wanted of nodes of several results: no bound counts that. */
 static void the_search_reckons_with_the_same(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void the_search_reckons_with_the_same(void **state)
     for (int k = 0; k < 6; k++) {
         inv_arena a;
         inv_recovery r;
-        inv_firings plan;
+        inv_remats plan;
         inv_score score;
         inv_plan made = *p;
         double cost = 0, spare = 0, bound;

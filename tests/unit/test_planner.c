@@ -224,12 +224,12 @@ typedef struct tally {
 
 static double effort(void) { return asked("INVONNX_PLANNER_EFFORT", 1000000); }
 
-static uint32_t fetched, ahead; /* firings from host memory; of these, earlier than their readers want */
+static uint32_t fetched, ahead; /* rematerialisations from host memory; of these, earlier than their readers want */
 
 /* No byte more than the plan or the budget has, the same cost, and each value there when it is read. */
-static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_firings *plan, const inv_score *before)
+static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan, const inv_score *before)
 {
-    inv_firings was = {0};
+    inv_remats was = {0};
     inv_replay r;
     for (size_t k = 0; k < plan->n; k++) assert_true(inv_vec_push(a, &was, plan->at[k]));
     assert_int_equal(inv_plan_prefetch(a, p, budget, plan), INV_OK);
@@ -248,7 +248,7 @@ static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_f
 
 /* Nothing that is forced is derived, and whatever is rebuilt comes close enough (greedy.c, edge_fits; here once more).
  * */
-static void obeys(const inv_problem *p, const inv_firings *plan)
+static void obeys(const inv_problem *p, const inv_remats *plan)
 {
     double err[ORACLE_MOST] = {0};
     bool heeded = false;
@@ -277,7 +277,7 @@ static void obeys(const inv_problem *p, const inv_firings *plan)
 static inv_score plan_of(const inv_problem *p, size_t budget)
 {
     inv_arena a;
-    inv_firings plan;
+    inv_remats plan;
     inv_score score;
     inv_replay replay;
     const inv_goal goal = {.budget = budget, .limit = INFINITY, .effort = effort(), .invert = true};
@@ -494,7 +494,7 @@ static size_t at_turn(uint32_t blocks, double clean)
     assert_non_null(price);
     for (uint32_t t = c.p.forward; t < c.p.nstep; t++) price[t] = t == c.p.forward ? 1e-2 : 1e-5;
     const inv_prices prices = {.step = price, .invert = true};
-    inv_firings plan = {0};
+    inv_remats plan = {0};
     inv_replay r;
     inv_arena a;
     inv__arena_init(&a, ctx);
@@ -527,12 +527,12 @@ static void visits(void **state)
     assert_non_null(price);
     for (double turn = 1e-4; turn < 1; turn *= 10) {
         const inv_prices prices = {.step = price, .invert = true};
-        inv_firings firings = {0};
+        inv_remats remats = {0};
         inv_arena a;
         double work = 0;
         price[c.p.forward] = turn;
         inv__arena_init(&a, ctx);
-        assert_int_equal(inv_walk_prices(&a, &c.p, &prices, &firings, &work), INV_OK);
+        assert_int_equal(inv_walk_prices(&a, &c.p, &prices, &remats, &work), INV_OK);
         inv__arena_fini(&a);
         print_message("price %g: %.1f visits a step\n", turn, work / c.p.nstep);
         assert_true(work < 25 * c.p.nstep);
