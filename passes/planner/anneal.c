@@ -10,7 +10,7 @@
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
-#define NONE INV_NO_SPOT
+#define NONE INV_NO_EVENT
 enum { RUNS = 6, MORE = 4 };      /* descents; as many times that while nothing fits */
 enum { LESS = 32, LEAST = 2048 }; /* parts of the peak that are to go next */
 
@@ -25,15 +25,15 @@ typedef struct annealer {
     const inv_problem *p;
     const inv_goal *goal;
     uint64_t *dice;
-    inv_draft d;
+    inv_plan_state state;
     double limit, floor;
-    uint32_t kept;        /* shunned values that may be */
+    uint32_t kept;        /* no_store values that may be */
     int64_t less;         /* without a budget: the part of the peak that is to go next */
     bool done;            /* no smaller peak is looked for */
     double mean;          /* cost of an edge */
     double rate, dearest; /* what a byte over the budget counts, at most */
     uint32_t *choice, nchoice;
-    inv_drift *drift;
+    inv_error_estimate *estimate;
     figures best;
     inv_remats best_plan;
     inv_arena *a;
@@ -47,17 +47,17 @@ static uint32_t roll(annealer *x, uint32_t n)
     return r < n ? r : n - 1;
 }
 
-/* --- what a draft is worth --- */
+/* --- what a plan state is worth --- */
 
 static double worth(const annealer *x)
 {
-    const inv_draft *d = &x->d;
+    const inv_plan_state *ps = &x->state;
     /* while nothing fits, arithmetic is to count for little */
     const double part = !x->goal->budget ? 0.2 : x->best.fits ? 1 : 0.05;
-    return part * d->cost + x->rate * (double)d->excess + 4 * fmax(0, d->cost - x->limit);
+    return part * ps->cost + x->rate * (double)ps->excess + 4 * fmax(0, ps->cost - x->limit);
 }
 
-static bool enough(const annealer *x) { return x->d.inverted >= x->floor && x->d.kept <= x->kept; }
+static bool enough(const annealer *x) { return x->state.inverted >= x->floor && x->state.kept <= x->kept; }
 
 /* --- changes --- */
 
@@ -66,7 +66,7 @@ static uint32_t some_edge(annealer *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
     uint32_t found = NONE, n = 0;
-    if (value->forced) return NONE;
+    if (value->pinned) return NONE;
     for (uint32_t i = value->first; i < value->first + value->n; i++) {
         const inv_pb_edge *e = &x->p->edge[x->p->edge_of[i]];
         if (e->inverse && !x->goal->invert) continue;
@@ -75,9 +75,9 @@ static uint32_t some_edge(annealer *x, uint32_t v)
     return found;
 }
 
-static uint32_t further(const annealer *x, uint32_t far, uint32_t v, uint32_t spot)
+static uint32_t further(const annealer *x, uint32_t far, uint32_t v, uint32_t event)
 {
-    const uint32_t n = inv_draft_steps_since(&x->d, v, spot);
+    const uint32_t n = inv_plan_state_steps_since(&x->state, v, event);
     return n > far ? n : far;
 }
 
@@ -94,40 +94,41 @@ static uint32_t insert(annealer *x, uint32_t before, uint32_t edge)
     const inv_pb_edge *e = &x->p->edge[edge];
     uint32_t far = 0;
     for (uint32_t i = 0; i < e->nsource; i++)
-        if (!inv_draft_there(&x->d, e->source[i], before)) far = further(x, far, e->source[i], before);
+        if (!inv_plan_state_is_live(&x->state, e->source[i], before)) far = further(x, far, e->source[i], before);
     for (uint32_t i = 0; i < e->ntarget; i++)
-        if (inv_draft_there(&x->d, e->target[i], before)) far = further(x, far, e->target[i], before);
-    return too_far(x, far) ? NONE : inv_draft_insert(&x->d, before, edge);
+        if (inv_plan_state_is_live(&x->state, e->target[i], before)) far = further(x, far, e->target[i], before);
+    return too_far(x, far) ? NONE : inv_plan_state_insert(&x->state, before, edge);
 }
 
 static void take_out(annealer *x, uint32_t f)
 {
-    const inv_spot *s = &x->d.spot[f];
-    const inv_pb_edge *e = &x->p->edge[s->edge];
+    const inv_plan_event *ev = &x->state.event[f];
+    const inv_pb_edge *e = &x->p->edge[ev->edge];
     uint32_t far = 0;
     for (uint32_t i = 0; i < e->ntarget; i++)
-        if (s->want >> i & 1) far = further(x, far, e->target[i], f);
-    if (!too_far(x, far)) inv_draft_remove(&x->d, f);
+        if (ev->want >> i & 1) far = further(x, far, e->target[i], f);
+    if (!too_far(x, far)) inv_plan_state_remove(&x->state, f);
 }
 
-/* v is derived before that spot; so are, perhaps, sources that are not there. */
+/* v is derived before that event; so are, perhaps, sources that are not there. */
 static void derive(annealer *x, uint32_t v, uint32_t before, int depth)
 {
     const uint32_t id = some_edge(x, v);
     if (id == NONE) return;
     const inv_pb_edge *e = &x->p->edge[id];
     for (uint32_t i = 0; depth > 0 && i < e->nsource; i++)
-        if (!inv_draft_there(&x->d, e->source[i], before) && roll(x, 4)) derive(x, e->source[i], before, depth - 1);
+        if (!inv_plan_state_is_live(&x->state, e->source[i], before) && roll(x, 4))
+            derive(x, e->source[i], before, depth - 1);
     (void)insert(x, before, id);
 }
 
 /* Where too much is live, as a rule. */
-static uint32_t some_spot(annealer *x)
+static uint32_t random_event(annealer *x)
 {
-    const inv_draft *d = &x->d;
-    if (d->nhot && chance(x) < 0.6) return d->hot[roll(x, d->nhot)];
-    const uint32_t back = x->p->nstep - x->p->forward, at = roll(x, back + d->nremat);
-    return at < back ? x->p->forward + at : d->remat[at - back];
+    const inv_plan_state *ps = &x->state;
+    if (ps->nover && chance(x) < 0.6) return ps->over_budget[roll(x, ps->nover)];
+    const uint32_t back = x->p->nstep - x->p->forward, at = roll(x, back + ps->nremat);
+    return at < back ? x->p->forward + at : ps->remat[at - back];
 }
 
 /* One of the values that are there at some time, a large one rather than a small one. */
@@ -146,29 +147,30 @@ static void vote(annealer *x, ballot *b, uint32_t v)
 
 static void vote_all(annealer *x, ballot *b)
 {
-    const inv_draft *d = &x->d;
-    const uint64_t label = d->spot[b->at].label;
-    for (size_t i = 0; i < d->stay.n; i++) {
-        const inv_stay *s = &d->stay.at[i];
-        if (s->value != NONE && d->spot[s->from].label <= label && label <= d->spot[s->to].label) vote(x, b, s->value);
+    const inv_plan_state *ps = &x->state;
+    const uint64_t label = ps->event[b->at].label;
+    for (size_t i = 0; i < ps->interval.n; i++) {
+        const inv_plan_interval *s = &ps->interval.at[i];
+        if (s->value != NONE && ps->event[s->from].label <= label && label <= ps->event[s->to].label)
+            vote(x, b, s->value);
     }
-    x->d.work += (double)d->stay.n / 8;
+    x->state.work += (double)ps->interval.n / 8;
 }
 
 /* Of what is read shortly before and after. */
 static void vote_near(annealer *x, ballot *b)
 {
     enum { FAR = 48 };
-    const inv_draft *d = &x->d;
+    const inv_plan_state *ps = &x->state;
     uint32_t at = b->at;
-    for (int k = 0; k < FAR && d->spot[at].prev != NONE; k++) at = d->spot[at].prev;
-    for (int k = 0; k < 2 * FAR && at != NONE; k++, at = d->spot[at].next) {
-        const inv_pb_edge *e = at < x->p->nstep ? NULL : &x->p->edge[d->spot[at].edge];
+    for (int k = 0; k < FAR && ps->event[at].prev != NONE; k++) at = ps->event[at].prev;
+    for (int k = 0; k < 2 * FAR && at != NONE; k++, at = ps->event[at].next) {
+        const inv_pb_edge *e = at < x->p->nstep ? NULL : &x->p->edge[ps->event[at].edge];
         const uint32_t *list = e ? e->source : x->p->step[at].read, n = e ? e->nsource : x->p->step[at].nread;
         for (uint32_t i = 0; i < n; i++)
-            if (inv_draft_there(d, list[i], b->at)) vote(x, b, list[i]);
+            if (inv_plan_state_is_live(ps, list[i], b->at)) vote(x, b, list[i]);
     }
-    x->d.work += FAR / 4; /* NOLINT: a whole number */
+    x->state.work += FAR / 4;
 }
 
 /* A value is derived for its next reader. All that are there are looked at, or where that takes long as a
@@ -176,11 +178,12 @@ static void vote_near(annealer *x, ballot *b)
 static void cut(annealer *x)
 {
     enum { FEW = 512 };
-    ballot b = {some_spot(x), NONE, 0};
-    if (chance(x) * (double)x->d.stay.n < FEW) vote_all(x, &b);
+    ballot b = {random_event(x), NONE, 0};
+    if (chance(x) * (double)x->state.interval.n < FEW) vote_all(x, &b);
     else vote_near(x, &b);
     if (b.v == NONE) return;
-    const uint32_t turn = x->p->forward - 1, reader = inv_draft_reader(&x->d, b.v, b.at < turn ? turn : b.at);
+    const uint32_t turn = x->p->forward - 1,
+                   reader = inv_plan_state_next_reader(&x->state, b.v, b.at < turn ? turn : b.at);
     if (reader != NONE) derive(x, b.v, reader, 4);
 }
 
@@ -188,14 +191,14 @@ static void cut(annealer *x)
 static uint32_t random_remat(annealer *x)
 {
     enum { ABOUT = 8, FAR = 64 };
-    const inv_draft *d = &x->d;
-    if (!d->nremat) return NONE;
-    if (!d->nhot || chance(x) < 0.4) return d->remat[roll(x, d->nremat)];
-    const uint32_t from = d->hot[roll(x, d->nhot)];
+    const inv_plan_state *ps = &x->state;
+    if (!ps->nremat) return NONE;
+    if (!ps->nover || chance(x) < 0.4) return ps->remat[roll(x, ps->nremat)];
+    const uint32_t from = ps->over_budget[roll(x, ps->nover)];
     const bool up = roll(x, 2);
     uint32_t nth = 1 + roll(x, ABOUT), found = from >= x->p->nstep ? from : NONE;
     for (uint32_t at = from, k = 0; k < FAR && nth > 0 && at != NONE; k++) {
-        at = up ? d->spot[at].next : d->spot[at].prev;
+        at = up ? ps->event[at].next : ps->event[at].prev;
         if (at != NONE && at >= x->p->nstep) found = at, nth--;
     }
     return found;
@@ -209,14 +212,14 @@ static void replace(annealer *x, uint32_t f, uint32_t before, uint32_t edge)
 
 static void shift(annealer *x)
 {
-    inv_draft *d = &x->d;
+    inv_plan_state *ps = &x->state;
     const uint32_t f = random_remat(x), far = 1 + roll(x, chance(x) < 0.5 ? 2 : 12);
     if (f == NONE) return;
-    const uint32_t edge = d->spot[f].edge, last = x->p->nstep - 1, first = x->p->forward - 1;
-    uint32_t before = d->spot[f].next;
+    const uint32_t edge = ps->event[f].edge, last = x->p->nstep - 1, first = x->p->forward - 1;
+    uint32_t before = ps->event[f].next;
     for (uint32_t i = 0, up = roll(x, 2); i < far; i++) { /* over rematerialisations and steps alike */
-        if (up && before != last) before = d->spot[before].next;
-        else if (!up && d->spot[before].prev != first) before = d->spot[before].prev;
+        if (up && before != last) before = ps->event[before].next;
+        else if (!up && ps->event[before].prev != first) before = ps->event[before].prev;
     }
     replace(x, f, before, edge);
 }
@@ -225,35 +228,35 @@ static void shift(annealer *x)
  * what was derived once more for it may then be for nothing. */
 static void hoist(annealer *x)
 {
-    inv_draft *d = &x->d;
+    inv_plan_state *ps = &x->state;
     const uint32_t f = random_remat(x);
     if (f == NONE) return;
-    const uint32_t edge = d->spot[f].edge;
+    const uint32_t edge = ps->event[f].edge;
     const inv_pb_edge *e = &x->p->edge[edge];
     uint32_t behind = NONE, n = 0;
     for (uint32_t i = 0; i < e->nsource; i++)
-        for (uint32_t s = d->value[e->source[i]].stay; s != NONE; s = d->stay.at[s].next) {
-            const uint32_t to = d->stay.at[s].to;
-            if (to < x->p->forward || d->spot[to].label >= d->spot[f].label) continue;
+        for (uint32_t s = ps->value[e->source[i]].interval; s != NONE; s = ps->interval.at[s].next) {
+            const uint32_t to = ps->interval.at[s].to;
+            if (to < x->p->forward || ps->event[to].label >= ps->event[f].label) continue;
             if (roll(x, ++n) == 0) behind = to;
         }
     if (behind == NONE) return;
-    replace(x, f, d->spot[behind].next, edge);
+    replace(x, f, ps->event[behind].next, edge);
 }
 
 static void other_edge(annealer *x)
 {
-    inv_draft *d = &x->d;
-    if (x->nchoice && (!d->nremat || roll(x, 3) == 0)) {
+    inv_plan_state *ps = &x->state;
+    if (x->nchoice && (!ps->nremat || roll(x, 3) == 0)) {
         const uint32_t c = x->choice[roll(x, x->nchoice)], id = some_edge(x, c);
-        if (id != NONE && id != d->pick[c]) inv_draft_pick(d, c, id);
+        if (id != NONE && id != ps->pick[c]) inv_plan_state_pick(ps, c, id);
         return;
     }
     const uint32_t f = random_remat(x);
     if (f == NONE) return;
-    const inv_pb_edge *e = &x->p->edge[d->spot[f].edge];
-    const uint32_t id = some_edge(x, e->target[roll(x, e->ntarget)]), before = d->spot[f].next;
-    if (id == NONE || id == d->spot[f].edge) return;
+    const inv_pb_edge *e = &x->p->edge[ps->event[f].edge];
+    const uint32_t id = some_edge(x, e->target[roll(x, e->ntarget)]), before = ps->event[f].next;
+    if (id == NONE || id == ps->event[f].edge) return;
     replace(x, f, before, id);
 }
 
@@ -278,12 +281,12 @@ static void change(annealer *x)
 /* Most bytes; where they are more than `enough`, that is all that is known. */
 static int64_t peak_of(const annealer *x, int64_t enough)
 {
-    const inv_draft *d = &x->d;
+    const inv_plan_state *ps = &x->state;
     int64_t most = 0;
-    for (uint32_t i = 0; i < d->nhot && most <= enough; i++)
-        if (d->spot[d->hot[i]].live > most) most = d->spot[d->hot[i]].live;
-    for (uint32_t at = 0; !d->nhot && at != NONE; at = d->spot[at].next)
-        if (d->spot[at].counts && d->spot[at].live > most) most = d->spot[at].live;
+    for (uint32_t i = 0; i < ps->nover && most <= enough; i++)
+        if (ps->event[ps->over_budget[i]].live > most) most = ps->event[ps->over_budget[i]].live;
+    for (uint32_t at = 0; !ps->nover && at != NONE; at = ps->event[at].next)
+        if (ps->event[at].active && ps->event[at].live > most) most = ps->event[at].live;
     return most;
 }
 
@@ -295,11 +298,11 @@ static bool beats(const annealer *x, const figures *a, const figures *b)
     return a->cost < b->cost || (a->cost <= b->cost && a->peak < b->peak);
 }
 
-/* Without a budget of its own, the draft is to come below the best plan: all bytes near its peak count. */
+/* Without a budget of its own, the plan state is to come below the best plan: all bytes near its peak count. */
 static void lower(annealer *x)
 {
-    inv_draft_set_budget(&x->d, x->best.peak - x->best.peak / x->less);
-    x->best.excess = x->d.excess;
+    inv_plan_state_set_budget(&x->state, x->best.peak - x->best.peak / x->less);
+    x->best.excess = x->state.excess;
 }
 
 /* Smaller steps, down to one beyond which nothing is worth it. */
@@ -312,14 +315,14 @@ static void finer(annealer *x)
 
 static inv_status keep_best(annealer *x)
 {
-    inv_draft *d = &x->d;
-    const bool fits = d->excess <= 0 && d->cost <= x->limit;
-    const bool peaks = !x->goal->budget || (fits && d->cost <= x->best.cost);
-    const figures now = {d->cost, d->excess, peaks ? peak_of(x, x->best.peak) : INT64_MAX, fits};
+    inv_plan_state *ps = &x->state;
+    const bool fits = ps->excess <= 0 && ps->cost <= x->limit;
+    const bool peaks = !x->goal->budget || (fits && ps->cost <= x->best.cost);
+    const figures now = {ps->cost, ps->excess, peaks ? peak_of(x, x->best.peak) : INT64_MAX, fits};
     if (!beats(x, &now, &x->best)) return INV_OK;
     x->best = now;
-    INV_TRY(inv_draft_list(d, x->a, &x->best_plan));
-    x->d.work += d->nremat;
+    INV_TRY(inv_plan_state_list(ps, x->a, &x->best_plan));
+    x->state.work += ps->nremat;
     if (!x->goal->budget && now.cost <= x->limit && now.peak > 0) lower(x);
     return INV_OK;
 }
@@ -329,7 +332,7 @@ static void swing(annealer *x, int *run)
 {
     if (!x->goal->budget || !x->best.fits) return;
     enum { LONG = 40 };
-    *run = x->d.excess > 0 ? (*run > 0 ? *run : 0) + 1 : (*run < 0 ? *run : 0) - 1;
+    *run = x->state.excess > 0 ? (*run > 0 ? *run : 0) + 1 : (*run < 0 ? *run : 0) - 1;
     if (*run > LONG) x->rate = fmin(x->rate * 1.3, x->dearest), *run = 0;
     if (*run < -LONG) x->rate = fmax(x->rate / 1.3, x->dearest / 1e4), *run = 0;
 }
@@ -338,32 +341,33 @@ static void swing(annealer *x, int *run)
  * again. */
 static double heat_for(const annealer *x, double effort)
 {
-    const double tries = effort / 16000 / (x->d.nremat + 1);
+    const double tries = effort / 16000 / (x->state.nremat + 1);
     return fmax(0.1, fmin(tries, 10));
 }
 
 /* From hot to cold. */
 static inv_status cool(annealer *x, double hot, double effort)
 {
-    inv_draft *d = &x->d;
-    const double begin = d->work;
+    inv_plan_state *ps = &x->state;
+    const double begin = ps->work;
     int run = 0;
-    for (uint32_t k = 0; d->work < begin + effort && !d->failed; k++) {
-        if (k % 4096 == 0) inv__progress(x->a->ctx, (d->work - begin) / effort);
-        const double heat = hot * pow(0.01, (d->work - begin) / effort), old = worth(x);
+    for (uint32_t k = 0; ps->work < begin + effort && !ps->failed; k++) {
+        if (k % 4096 == 0) inv__progress(x->a->ctx, (ps->work - begin) / effort);
+        const double heat = hot * pow(0.01, (ps->work - begin) / effort), old = worth(x);
         do change(x);
         while (chance(x) < 0.4);
-        d->work += 32;
+        ps->work += 32;
         const double now = worth(x);
-        if ((now <= old || chance(x) < exp((old - now) / heat)) && enough(x) && inv_drift_follow(x->drift)) {
-            inv_draft_commit(d);
+        if ((now <= old || chance(x) < exp((old - now) / heat)) && enough(x) &&
+            inv_error_estimate_update(x->estimate)) {
+            inv_plan_state_commit(ps);
             INV_TRY(keep_best(x));
         } else {
-            inv_draft_undo(d);
+            inv_plan_state_undo(ps);
         }
         swing(x, &run);
     }
-    return d->failed ? INV_E_NOMEM : INV_OK;
+    return ps->failed ? INV_E_NOMEM : INV_OK;
 }
 
 static inv_status set_up(annealer *x, const inv_remats *plan)
@@ -379,17 +383,17 @@ static inv_status set_up(annealer *x, const inv_remats *plan)
     }
     x->rate = x->mean / nbytes;
     x->dearest = 100 * x->rate;
-    INV_TRY(inv_draft_init(&x->d, x->a, p, x->goal->activations, 2 * (uint32_t)plan->n + p->nvalue + 32));
-    return inv_drift_new(&x->d, &x->drift);
+    INV_TRY(inv_plan_state_init(&x->state, x->a, p, x->goal->activations, 2 * (uint32_t)plan->n + p->nvalue + 32));
+    return inv_error_estimate_new(&x->state, &x->estimate);
 }
 
 /* False: the plan is not allowed at all. */
 static inv_status load(annealer *x, const inv_remats *plan, int64_t budget, bool *fine)
 {
-    INV_TRY(inv_draft_load(&x->d, plan));
-    inv_draft_set_budget(&x->d, budget);
-    *fine = enough(x) && inv_drift_load(x->drift);
-    return x->d.failed ? INV_E_NOMEM : INV_OK;
+    INV_TRY(inv_plan_state_load(&x->state, plan));
+    inv_plan_state_set_budget(&x->state, budget);
+    *fine = enough(x) && inv_error_estimate_load(x->estimate);
+    return x->state.failed ? INV_E_NOMEM : INV_OK;
 }
 
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *goal, double floor, double effort,
@@ -403,7 +407,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     INV_TRY(set_up(&x, plan));
     INV_TRY(load(&x, plan, goal->budget ? (int64_t)goal->budget : INT64_MAX / 4, &fine));
     if (!fine) return INV_OK;
-    x.kept = x.d.kept;
+    x.kept = x.state.kept;
     INV_TRY(keep_best(&x));
     const int most = goal->budget || p->nstep >= 500 ? MORE * RUNS : RUNS; /* small plans are done by then */
     const double part = effort / RUNS, hot[] = {1, 0.3, 0.1}, most_hot = x.mean * heat_for(&x, part);
@@ -418,8 +422,8 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
         INV_TRY(st);
         if (x.best.peak < peak) last = run;
         if (!goal->budget && most > RUNS && run - last >= 3) finer(&x), last = run;
-        if (x.d.excess >= x.best.excess || x.d.cost > x.limit) /* from the best once more */
-            INV_TRY(load(&x, &x.best_plan, x.d.budget, &fine));
+        if (x.state.excess >= x.best.excess || x.state.cost > x.limit) /* from the best once more */
+            INV_TRY(load(&x, &x.best_plan, x.state.budget, &fine));
     }
     *plan = x.best_plan;
     return INV_OK;

@@ -1,40 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How far off what a draft rebuilds is estimated to be (greedy.c, edge_fits): each rematerialisation's error follows
- * from those of what it reads. After a change they are computed anew in order of time, beginning with who reads or
- * gives what was changed, and on from each that is another than before. requires: inv_draft.  gives: spot->err; the
+ * How far off what a plan state rebuilds is estimated to be (greedy.c, edge_fits): each rematerialisation's error
+ * follows from those of what it reads. After a change they are computed anew in order of time, beginning with who reads
+ * or gives what was changed, and on from each that is another than before. requires: inv_draft.  gives: event->err; the
  * verdict. */
 #include <math.h>
 
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
-#define NONE INV_NO_SPOT
+#define NONE INV_NO_EVENT
 
 typedef struct old_error {
-    uint32_t spot;
+    uint32_t event;
     double err;
 } old_error;
 
-struct inv_drift {
-    inv_draft *d;
-    bool any;                /* some edge adds an error */
-    uint64_t heed;           /* from that time on, what was rebuilt is as bad as a value that the guard refused */
-    const uint32_t *refused; /* those */
-    uint32_t nrefused;
-    bool *waits;             /* per spot: in the queue */
+struct inv_error_estimate {
+    inv_plan_state *ps;
+    bool any;                 /* some edge adds an error */
+    uint64_t rejected_from;   /* from that time on, what was rebuilt is as bad as a value that the guard rejected */
+    const uint32_t *rejected; /* those */
+    uint32_t nrejected;
+    bool *waits;             /* per event: in the queue */
     INV_VEC(uint32_t) queue; /* a binary heap, the earliest first */
     INV_VEC(old_error) old;
 };
 
 /* --- the queue --- */
 
-static bool earlier(const inv_drift *x, uint32_t a, uint32_t b) { return x->d->spot[a].label < x->d->spot[b].label; }
-
-static void enqueue(inv_drift *x, uint32_t f)
+static bool earlier(const inv_error_estimate *x, uint32_t a, uint32_t b)
 {
-    if (f < x->d->p->nstep || !x->d->spot[f].counts || x->waits[f]) return;
-    if (!inv_vec_push(x->d->a, &x->queue, f)) {
-        x->d->failed = true;
+    return x->ps->event[a].label < x->ps->event[b].label;
+}
+
+static void enqueue(inv_error_estimate *x, uint32_t f)
+{
+    if (f < x->ps->p->nstep || !x->ps->event[f].active || x->waits[f]) return;
+    if (!inv_vec_push(x->ps->a, &x->queue, f)) {
+        x->ps->failed = true;
         return;
     }
     size_t i = x->queue.n - 1;
@@ -43,7 +46,7 @@ static void enqueue(inv_drift *x, uint32_t f)
     x->waits[f] = true;
 }
 
-static uint32_t dequeue(inv_drift *x)
+static uint32_t dequeue(inv_error_estimate *x)
 {
     const uint32_t top = x->queue.at[0], f = x->queue.at[--x->queue.n];
     size_t i = 0;
@@ -61,128 +64,130 @@ static uint32_t dequeue(inv_drift *x)
 /* --- errors --- */
 
 /* Of v as that rematerialisation reads it. */
-static double error_of(const inv_drift *x, uint32_t v, uint32_t f)
+static double error_of(const inv_error_estimate *x, uint32_t v, uint32_t f)
 {
-    const inv_draft_value *value = &x->d->value[v];
-    for (uint32_t i = inv_draft_access(x->d, v, f); i-- > 0;) {
-        const inv_access a = value->access.at[i];
-        if (a.target != NONE) return a.spot < x->d->p->nstep ? 0 : x->d->spot[a.spot].err;
+    const inv_plan_value *value = &x->ps->value[v];
+    for (uint32_t i = inv_plan_state_access_index(x->ps, v, f); i-- > 0;) {
+        const inv_plan_access a = value->access.at[i];
+        if (a.target != NONE) return a.event < x->ps->p->nstep ? 0 : x->ps->event[a.event].err;
     }
     return 0;
 }
 
-static double worst_source(const inv_drift *x, uint32_t f)
+static double worst_source(const inv_error_estimate *x, uint32_t f)
 {
-    const inv_problem *p = x->d->p;
-    const inv_pb_edge *e = &p->edge[x->d->spot[f].edge];
+    const inv_problem *p = x->ps->p;
+    const inv_pb_edge *e = &p->edge[x->ps->event[f].edge];
     double worst = 0;
     for (uint32_t i = 0; i < e->nsource; i++) {
         const double err = error_of(x, e->source[i], f);
-        worst = fmax(worst, err > 0 && x->d->spot[f].label >= x->heed ? p->max_drift : err);
+        worst = fmax(worst, err > 0 && x->ps->event[f].label >= x->rejected_from ? p->max_drift : err);
     }
     return worst;
 }
 
-static bool small_enough(const inv_drift *x, uint32_t f, double err)
+static bool small_enough(const inv_error_estimate *x, uint32_t f, double err)
 {
-    const inv_problem *p = x->d->p;
-    const inv_pb_edge *e = &p->edge[x->d->spot[f].edge];
+    const inv_problem *p = x->ps->p;
+    const inv_pb_edge *e = &p->edge[x->ps->event[f].edge];
     if (err > p->max_drift) return false;
     for (uint32_t i = 0; e->inverse && err > 0 && i < e->ntarget; i++)
-        if (x->d->spot[f].want >> i & 1 && err * p->value[e->target[i]].steep > p->max_drift) return false;
+        if (x->ps->event[f].want >> i & 1 && err * p->value[e->target[i]].sensitivity > p->max_drift) return false;
     return true;
 }
 
 /* Those that read what the rematerialisation gives. */
-static void enqueue_readers(inv_drift *x, uint32_t f)
+static void enqueue_readers(inv_error_estimate *x, uint32_t f)
 {
-    const inv_pb_edge *e = &x->d->p->edge[x->d->spot[f].edge];
+    const inv_pb_edge *e = &x->ps->p->edge[x->ps->event[f].edge];
     for (uint32_t i = 0; i < e->ntarget; i++) {
-        const inv_draft_value *v = &x->d->value[e->target[i]];
-        uint32_t k = inv_draft_access(x->d, e->target[i], f);
-        while (k < v->access.n && !(v->access.at[k].spot == f && v->access.at[k].target != NONE)) k++;
-        for (k++; k < v->access.n && v->access.at[k].target == NONE; k++) enqueue(x, v->access.at[k].spot);
+        const inv_plan_value *v = &x->ps->value[e->target[i]];
+        uint32_t k = inv_plan_state_access_index(x->ps, e->target[i], f);
+        while (k < v->access.n && !(v->access.at[k].event == f && v->access.at[k].target != NONE)) k++;
+        for (k++; k < v->access.n && v->access.at[k].target == NONE; k++) enqueue(x, v->access.at[k].event);
     }
 }
 
-static bool work_off(inv_drift *x)
+static bool work_off(inv_error_estimate *x)
 {
     bool fine = true;
     while (x->queue.n) {
         const uint32_t f = dequeue(x);
-        inv_spot *s = &x->d->spot[f];
-        const inv_pb_edge *e = &x->d->p->edge[s->edge];
-        const double worst = fine ? worst_source(x, f) : 0, err = e->inverse ? e->gain * worst + e->own : worst;
-        x->d->work += 1;
+        inv_plan_event *ev = &x->ps->event[f];
+        const inv_pb_edge *e = &x->ps->p->edge[ev->edge];
+        const double worst = fine ? worst_source(x, f) : 0,
+                     err = e->inverse ? e->error_gain * worst + e->added_error : worst;
+        x->ps->work += 1;
         if (!fine) continue;
         fine = small_enough(x, f, err);
-        if (!fine || (err <= s->err && err >= s->err)) continue;
-        const old_error old = {f, s->err};
-        if (!inv_vec_push(x->d->a, &x->old, old)) x->d->failed = true;
-        s->err = err;
+        if (!fine || (err <= ev->err && err >= ev->err)) continue;
+        const old_error old = {f, ev->err};
+        if (!inv_vec_push(x->ps->a, &x->old, old)) x->ps->failed = true;
+        ev->err = err;
         enqueue_readers(x, f);
     }
-    return fine && !x->d->failed;
+    return fine && !x->ps->failed;
 }
 
-/* The first rematerialisation that reads a value that the guard has refused. */
-static uint64_t heeded_from(const inv_drift *x)
+/* The first rematerialisation that reads a value that the guard has rejected. */
+static uint64_t first_read_of_rejected(const inv_error_estimate *x)
 {
-    const inv_draft *d = x->d;
+    const inv_plan_state *ps = x->ps;
     uint64_t first = UINT64_MAX;
-    for (uint32_t k = 0; k < x->nrefused; k++) {
-        const inv_draft_value *value = &d->value[x->refused[k]];
+    for (uint32_t k = 0; k < x->nrejected; k++) {
+        const inv_plan_value *value = &ps->value[x->rejected[k]];
         for (size_t i = 0; i < value->access.n; i++) {
-            const inv_spot *s = &d->spot[value->access.at[i].spot];
-            if (value->access.at[i].spot >= d->p->nstep && value->access.at[i].target == NONE && s->counts &&
-                s->label < first)
-                first = s->label;
+            const inv_plan_event *ev = &ps->event[value->access.at[i].event];
+            if (value->access.at[i].event >= ps->p->nstep && value->access.at[i].target == NONE && ev->active &&
+                ev->label < first)
+                first = ev->label;
         }
     }
     return first;
 }
 
-bool inv_drift_load(inv_drift *x)
+bool inv_error_estimate_load(inv_error_estimate *x)
 {
     if (!x->any) return true;
     x->old.n = 0;
-    x->heed = heeded_from(x);
-    for (uint32_t i = 0; i < x->d->nremat; i++) {
-        x->d->spot[x->d->remat[i]].err = 0;
-        enqueue(x, x->d->remat[i]);
+    x->rejected_from = first_read_of_rejected(x);
+    for (uint32_t i = 0; i < x->ps->nremat; i++) {
+        x->ps->event[x->ps->remat[i]].err = 0;
+        enqueue(x, x->ps->remat[i]);
     }
     return work_off(x);
 }
 
-bool inv_drift_follow(inv_drift *x)
+bool inv_error_estimate_update(inv_error_estimate *x)
 {
-    const inv_draft *d = x->d;
+    const inv_plan_state *ps = x->ps;
     if (!x->any) return true;
-    const uint64_t heed = x->heed;
+    const uint64_t rejected_from = x->rejected_from;
     x->old.n = 0;
-    x->heed = heeded_from(x);
-    for (uint32_t i = 0; x->heed != heed && i < d->nremat; i++) enqueue(x, d->remat[i]);
-    for (size_t i = 0; i < d->changed.n; i++) {
-        const inv_draft_value *v = &d->value[d->changed.at[i]];
-        for (size_t k = 0; k < v->access.n; k++) enqueue(x, v->access.at[k].spot);
+    x->rejected_from = first_read_of_rejected(x);
+    for (uint32_t i = 0; x->rejected_from != rejected_from && i < ps->nremat; i++) enqueue(x, ps->remat[i]);
+    for (size_t i = 0; i < ps->changed.n; i++) {
+        const inv_plan_value *v = &ps->value[ps->changed.at[i]];
+        for (size_t k = 0; k < v->access.n; k++) enqueue(x, v->access.at[k].event);
     }
     if (work_off(x)) return true;
-    for (size_t i = x->old.n; i-- > 0;) d->spot[x->old.at[i].spot].err = x->old.at[i].err;
-    x->heed = heed;
+    for (size_t i = x->old.n; i-- > 0;) ps->event[x->old.at[i].event].err = x->old.at[i].err;
+    x->rejected_from = rejected_from;
     return false;
 }
 
-inv_status inv_drift_new(inv_draft *d, inv_drift **out)
+inv_status inv_error_estimate_new(inv_plan_state *ps, inv_error_estimate **out)
 {
-    inv_drift *x = *out = INV_ARENA_NEW(d->a, inv_drift, 1);
+    inv_error_estimate *x = *out = INV_ARENA_NEW(ps->a, inv_error_estimate, 1);
     if (!x) return INV_E_NOMEM;
-    x->d = d;
-    x->waits = INV_ARENA_NEW(d->a, bool, d->nspot);
-    uint32_t *refused = INV_ARENA_NEW(d->a, uint32_t, d->p->nvalue + 1);
-    if (!x->waits || !refused) return INV_E_NOMEM;
-    for (uint32_t v = 0; v < d->p->nvalue; v++)
-        if (d->p->refused && d->p->refused[v]) refused[x->nrefused++] = v;
-    x->refused = refused;
-    for (uint32_t i = 0; i < d->p->nedge; i++) x->any |= d->p->edge[i].own > 0 || d->p->edge[i].gain > 1;
+    x->ps = ps;
+    x->waits = INV_ARENA_NEW(ps->a, bool, ps->nevent);
+    uint32_t *rejected = INV_ARENA_NEW(ps->a, uint32_t, ps->p->nvalue + 1);
+    if (!x->waits || !rejected) return INV_E_NOMEM;
+    for (uint32_t v = 0; v < ps->p->nvalue; v++)
+        if (ps->p->guard_rejected && ps->p->guard_rejected[v]) rejected[x->nrejected++] = v;
+    x->rejected = rejected;
+    for (uint32_t i = 0; i < ps->p->nedge; i++)
+        x->any |= ps->p->edge[i].added_error > 0 || ps->p->edge[i].error_gain > 1;
     return INV_OK;
 }

@@ -41,7 +41,7 @@ static bool join(ascent *x, uint32_t v)
     if (x->nset == MOST_SET || x->nentry + value->n > MOST_ENTRIES) return false;
     x->in[v] = x->now;
     x->set[x->nset++] = v;
-    for (uint32_t i = value->first; i < value->first + value->n && !value->forced; i++) {
+    for (uint32_t i = value->first; i < value->first + value->n && !value->pinned; i++) {
         const uint32_t id = x->p->edge_of[i];
         if (x->listed[id] == x->now) continue;
         x->listed[id] = x->now;
@@ -55,7 +55,7 @@ static double slack(const ascent *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
     double least = x->keep[v];
-    for (uint32_t i = value->first; i < value->first + value->n && !value->forced; i++)
+    for (uint32_t i = value->first; i < value->first + value->n && !value->pinned; i++)
         if (enters(x, x->p->edge_of[i])) least = fmin(least, x->room[x->p->edge_of[i]]);
     return least;
 }
@@ -156,7 +156,7 @@ static bool splits(const splitter *s, uint32_t v)
 {
     const inv_problem *p = s->p;
     const inv_pb_value *value = &p->value[v];
-    if (s->nuse[v] != 2 || value->forced) return false;
+    if (s->nuse[v] != 2 || value->pinned) return false;
     const inv_pb_edge *a = &p->edge[s->use[2 * v]], *b = &p->edge[s->use[2 * v + 1]];
     for (uint32_t i = value->first; i < value->first + value->n; i++)
         if (p->edge[p->edge_of[i]].ntarget > 1) return false;
@@ -290,12 +290,12 @@ static bool price_range(const inv_problem *p, double *price, double *width)
 inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, double *bound)
 {
     enum { FIRST = 8, LATER = 8, TRIES = 8 };
-    inv_problem apart;
-    ascent x = {.p = &apart, .fine = p->cost * 1e-12};
+    inv_problem split_problem;
+    ascent x = {.p = &split_problem, .fine = p->cost * 1e-12};
     double price, width;
     *bound = 0;
     if (p->forward >= p->nstep || !price_range(p, &price, &width)) return INV_OK;
-    if (!split_all(a, p, &apart) || !set_up(&x, a)) return INV_E_NOMEM;
+    if (!split_all(a, p, &split_problem) || !set_up(&x, a)) return INV_E_NOMEM;
     uint32_t at = p->forward - (p->forward > 0);
     double best = search_price(&x, budget, at, &price, width, TRIES);
     const uint32_t first = at, n = p->nstep - at;

@@ -16,15 +16,15 @@
 /* In the order of the steps that give them. One that forward never gives stands for a choice: it is read
  * by one step, has no bytes, and an edge without cost from each of the sets of values of which that step reads one. */
 typedef struct inv_pb_value {
-    size_t nbytes;     /* as the arena counts them; 0: there for nothing */
-    uint32_t def;      /* step that gives it; INV_NEVER: none, only edges do */
-    uint32_t first, n; /* edges that give it: ids in problem->edge_of */
-    bool forced;       /* kept whatever it costs, until its last reader; no edge gives it */
-    bool shunned;      /* derived, if it can be, whatever it costs */
-    bool data;         /* a copy of the caller's: no activation */
-    bool apart;        /* its operands in another arrangement, so that they can be kept in its place */
-    bool offload;      /* may go to host memory and come back */
-    double steep;      /* what an error of it counts for the gradient's branches; INFINITY: must be exact */
+    size_t nbytes;      /* as the arena counts them; 0: there for nothing */
+    uint32_t def;       /* step that gives it; INV_NEVER: none, only edges do */
+    uint32_t first, n;  /* edges that give it: ids in problem->edge_of */
+    bool pinned;        /* kept whatever it costs, until its last reader; no edge gives it */
+    bool no_store;      /* derived, if it can be, whatever it costs */
+    bool data;          /* a copy of the caller's: no activation */
+    bool splittable;    /* its operands in another arrangement, so that they can be kept in its place */
+    bool offload;       /* may go to host memory and come back */
+    double sensitivity; /* what an error of it counts for the gradient's branches; INFINITY: must be exact */
 } inv_pb_value;
 
 typedef struct inv_pb_edge {
@@ -38,7 +38,7 @@ typedef struct inv_pb_edge {
     size_t side;         /* bytes that are kept from its first target's step on for it */
     bool inverse, moves; /* moves: without arithmetic */
     bool offload;        /* from a copy on the host, which is there whatever becomes of its target: no sources */
-    double gain, own;    /* relative error of the target: gain x the sources' worst + own */
+    double error_gain, added_error; /* relative error of the target: gain x the sources' worst + own */
 } inv_pb_edge;
 
 typedef struct inv_pb_step {
@@ -56,9 +56,9 @@ typedef struct inv_problem {
     inv_pb_step *step;
     const uint32_t *edge_of; /* edges by the value that they give */
     uint32_t nvalue, nedge, nstep, forward;
-    double cost;         /* of all steps, in the unit of edges' costs */
-    double max_drift;    /* largest error allowed of what is rebuilt */
-    const bool *refused; /* per value: the guard has refused its reconstruction; NULL: of none */
+    double cost;                /* of all steps, in the unit of edges' costs */
+    double max_drift;           /* largest error allowed of what is rebuilt */
+    const bool *guard_rejected; /* per value: the guard has refused its reconstruction; NULL: of none */
 } inv_problem;
 
 /* Edge `edge` is rematerialised before step `step`; bit i of `want`: for target i. */
@@ -71,33 +71,33 @@ typedef struct inv_score {
     size_t peak, activations; /* most bytes live at once: of all, of activations and scratch memory */
     double cost;              /* of the rematerialisations */
     double inverted;          /* bytes of the values that inverse edges with arithmetic give back */
-    uint32_t kept;            /* shunned values that backward reads as forward gave them */
+    uint32_t kept;            /* no_store values that backward reads as forward gave them */
     double excess;            /* bytes over the budget, added up over events (search.c) */
 } inv_score;
 
 /* --- greedy.c --- */
 
 typedef struct inv_prices {
-    const double *step;     /* per step: of a byte that lives then */
-    const uint32_t *likely; /* per value: step until which an earlier walk kept it; so far others have it for nothing.
-                               NULL: not known */
-    bool invert, apart, lean;
+    const double *step;         /* per step: of a byte that lives then */
+    const uint32_t *warm_start; /* per value: step until which an earlier walk kept it; so far others have it for
+                               nothing. NULL: not known */
+    bool invert, split_operands, rederive_kept;
 } inv_prices;
 
 /* Backward in order: what a step reads is kept from where it was last, or derived by the cheapest hyperpath from what
  * is kept or can be, whichever costs less. INV_E_NOMEM. `work` counts visits. */
-inv_status inv_walk_prices(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work);
+inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work);
 
 /* --- replay.c --- */
 
-/* One stretch of time in which a value is there: from forward, or from a rematerialisation. */
-typedef struct inv_stretch {
+/* One live interval of time in which a value is there: from forward, or from a rematerialisation. */
+typedef struct inv_live_interval {
     uint32_t value, remat; /* INV_NO_FIRING: from forward */
     uint32_t from, to;     /* events, inclusive */
     uint32_t nuse;
-} inv_stretch;
+} inv_live_interval;
 typedef struct inv_replay {
-    INV_VEC(inv_stretch) stretch;
+    INV_VEC(inv_live_interval) interval;
     uint32_t nevent;
     uint32_t *event_of_step; /* per step */
     size_t *live, *act;      /* per event */
@@ -114,7 +114,7 @@ inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats 
 
 /* Drops rematerialisations whose values can be kept within `budget` bytes (all; or activations alone), dearest per byte
  * first. Stops at `floor` inverted bytes. */
-inv_status inv_plan_refill(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
+inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
                            inv_remats *plan);
 
 /* --- prefetch.c --- */
@@ -142,7 +142,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_
 
 typedef struct inv_goal {
     size_t budget;    /* bytes that the peak may take, by the least arithmetic; 0: the smallest peak */
-    double limit;     /* without a budget: most arithmetic of the rematerialisations, beside those of shunned values */
+    double limit;     /* without a budget: most arithmetic of the rematerialisations, beside those of no_store values */
     double share;     /* without a budget: of the bytes that any trial inverts, what the plan inverts at least */
     double effort;    /* visits that changing the plan may take, after prices; 0: by the problem's size */
     bool invert;      /* by inverses, too */

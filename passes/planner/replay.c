@@ -10,13 +10,13 @@ typedef struct replayer {
     const inv_problem *p;
     const inv_remats *plan;
     inv_replay *r;
-    uint32_t *now; /* per value: its stretch */
+    uint32_t *now; /* per value: its live interval */
     uint32_t step; /* which is being replayed */
 } replayer;
 
 static void use(replayer *x, uint32_t value, uint32_t event)
 {
-    inv_stretch *s = &x->r->stretch.at[x->now[value]];
+    inv_live_interval *s = &x->r->interval.at[x->now[value]];
     s->to = event;
     s->nuse++;
     if (s->remat == INV_NO_REMAT && x->step >= x->p->forward) x->r->kept_until[value] = x->step;
@@ -27,15 +27,15 @@ static void read_in_step(replayer *x, uint32_t v, uint32_t event)
 {
     use(x, v, event);
     if (x->p->value[v].def != INV_NEVER) return;
-    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r->stretch.at[x->now[v]].remat].edge];
+    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r->interval.at[x->now[v]].remat].edge];
     for (uint32_t i = 0; i < e->nsource; i++) use(x, e->source[i], event);
 }
 
 static bool begin(replayer *x, uint32_t value, uint32_t remat, uint32_t event)
 {
-    inv_stretch s = {value, remat, event, event, 0};
-    x->now[value] = (uint32_t)x->r->stretch.n;
-    return inv_vec_push(x->a, &x->r->stretch, s);
+    inv_live_interval s = {value, remat, event, event, 0};
+    x->now[value] = (uint32_t)x->r->interval.n;
+    return inv_vec_push(x->a, &x->r->interval, s);
 }
 
 static bool replay_remat(replayer *x, uint32_t k, uint32_t event)
@@ -48,7 +48,7 @@ static bool replay_remat(replayer *x, uint32_t k, uint32_t event)
     return true;
 }
 
-static bool stretches(replayer *x)
+static bool list_intervals(replayer *x)
 {
     const inv_problem *p = x->p;
     uint32_t event = 0, k = 0;
@@ -66,7 +66,7 @@ static bool stretches(replayer *x)
     return k == x->plan->n;
 }
 
-/* Bytes that are counted twice at an event: what is written takes over a source that is read there last. */
+/* Bytes that are counted inplace at an event: what is written takes over a source that is read there last. */
 static uint32_t taken_over(const uint32_t *last, const uint32_t *source, uint32_t n, uint32_t bits, uint32_t event)
 {
     for (uint32_t i = 0; i < n && i < 32; i++)
@@ -92,8 +92,8 @@ static void value_bytes(replayer *x)
 {
     const inv_problem *p = x->p;
     size_t *live = x->r->live, *act = x->r->act;
-    for (size_t i = 0; i < x->r->stretch.n; i++) {
-        const inv_stretch *s = &x->r->stretch.at[i];
+    for (size_t i = 0; i < x->r->interval.n; i++) {
+        const inv_live_interval *s = &x->r->interval.at[i];
         add(live, s->from, s->to, p->value[s->value].nbytes);
         if (!p->value[s->value].data) add(act, s->from, s->to, p->value[s->value].nbytes);
     }
@@ -112,7 +112,7 @@ static void value_bytes(replayer *x)
     }
 }
 
-/* The rest of what lives at each event. `last`: per value, end of its stretch at that time. */
+/* The rest of what lives at each event. `last`: per value, end of its live interval at that time. */
 static void other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
 {
     const inv_problem *p = x->p;
@@ -126,11 +126,11 @@ static void other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
             const bool choice = p->value[e->target[0]].def == INV_NEVER; /* nothing runs */
             r->live[event] += (choice ? 0 : s->before) + e->scratch;
             r->act[event] += (choice ? 0 : s->act_before) + e->scratch;
-            for (; begun < r->stretch.n && r->stretch.at[begun].from == event; begun++)
-                last[r->stretch.at[begun].value] = end_of[begun];
+            for (; begun < r->interval.n && r->interval.at[begun].from == event; begun++)
+                last[r->interval.at[begun].value] = end_of[begun];
         }
-        for (; begun < r->stretch.n && r->stretch.at[begun].from == event; begun++)
-            last[r->stretch.at[begun].value] = end_of[begun];
+        for (; begun < r->interval.n && r->interval.at[begun].from == event; begun++)
+            last[r->interval.at[begun].value] = end_of[begun];
         count_once(x, taken_over(last, s->read, s->nread, s->overwrites, event), event);
         r->live[event] += s->at;
         r->act[event] += s->act_at;
@@ -143,7 +143,7 @@ static void score(replayer *x)
     inv_score *s = &x->r->score;
     memset(s, 0, sizeof *s);
     for (uint32_t v = 0; v < p->nvalue; v++) {
-        s->kept += p->value[v].shunned && x->r->kept_until[v] != UINT32_MAX;
+        s->kept += p->value[v].no_store && x->r->kept_until[v] != UINT32_MAX;
         x->now[v] = 0; /* from here on: whether it has been counted */
     }
     for (uint32_t e = 0; e < x->r->nevent; e++) {
@@ -174,13 +174,13 @@ static bool set_up(replayer *x)
 inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats *plan, inv_replay *out)
 {
     replayer x = {a, p, plan, out, NULL, 0};
-    if (!set_up(&x) || !stretches(&x)) return INV_E_NOMEM;
+    if (!set_up(&x) || !list_intervals(&x)) return INV_E_NOMEM;
     uint32_t *last = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
-    uint32_t *end_of = INV_ARENA_NEW(a, uint32_t, out->stretch.n + 1);
+    uint32_t *end_of = INV_ARENA_NEW(a, uint32_t, out->interval.n + 1);
     out->live = INV_ARENA_NEW(a, size_t, out->nevent + 2);
     out->act = INV_ARENA_NEW(a, size_t, out->nevent + 2);
     if (!last || !end_of || !out->live || !out->act) return INV_E_NOMEM;
-    for (size_t i = 0; i < out->stretch.n; i++) end_of[i] = out->stretch.at[i].to;
+    for (size_t i = 0; i < out->interval.n; i++) end_of[i] = out->interval.at[i].to;
     value_bytes(&x);
     other_bytes(&x, last, end_of);
     score(&x);
@@ -189,34 +189,34 @@ inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats 
 
 /* --- pruning --- */
 
-/* The stretches that each rematerialisation reads are found again as the replay found them, from the last
+/* The live intervals that each rematerialisation reads are found again as the replay found them, from the last
  * rematerialisation to the first. */
 inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan)
 {
     inv_replay r;
     replayer x = {a, p, plan, &r, NULL, 0};
-    if (!set_up(&x) || !stretches(&x)) return INV_E_NOMEM;
-    /* first stretch of a rematerialisation; the one that a value had before each */
-    uint32_t *before = INV_ARENA_NEW(a, uint32_t, r.stretch.n + 1), *first = INV_ARENA_NEW(a, uint32_t, plan->n + 1);
+    if (!set_up(&x) || !list_intervals(&x)) return INV_E_NOMEM;
+    /* first live interval of a rematerialisation; the one that a value had before each */
+    uint32_t *before = INV_ARENA_NEW(a, uint32_t, r.interval.n + 1), *first = INV_ARENA_NEW(a, uint32_t, plan->n + 1);
     if (!before || !first) return INV_E_NOMEM;
     for (uint32_t v = 0; v < p->nvalue; v++) x.now[v] = UINT32_MAX;
-    for (uint32_t i = 0; i < r.stretch.n; i++) {
-        before[i] = x.now[r.stretch.at[i].value];
-        x.now[r.stretch.at[i].value] = i;
+    for (uint32_t i = 0; i < r.interval.n; i++) {
+        before[i] = x.now[r.interval.at[i].value];
+        x.now[r.interval.at[i].value] = i;
     }
-    for (uint32_t i = (uint32_t)r.stretch.n; i-- > 0;)
-        if (r.stretch.at[i].remat != INV_NO_REMAT) first[r.stretch.at[i].remat] = i;
+    for (uint32_t i = (uint32_t)r.interval.n; i-- > 0;)
+        if (r.interval.at[i].remat != INV_NO_REMAT) first[r.interval.at[i].remat] = i;
     for (size_t k = plan->n; k-- > 0;) {
         inv_remat *f = &plan->at[k];
         const inv_pb_edge *e = &p->edge[f->edge];
         uint32_t at = first[k], kept = 0;
         for (uint32_t i = 0; i < e->ntarget; i++) {
             if (!(f->want >> i & 1)) continue;
-            if (r.stretch.at[at].nuse) kept |= 1u << i;
+            if (r.interval.at[at].nuse) kept |= 1u << i;
             x.now[e->target[i]] = before[at++];
         }
         f->want = kept;
-        for (uint32_t i = 0; !kept && i < e->nsource; i++) r.stretch.at[x.now[e->source[i]]].nuse--;
+        for (uint32_t i = 0; !kept && i < e->nsource; i++) r.interval.at[x.now[e->source[i]]].nuse--;
     }
     size_t n = 0;
     for (size_t k = 0; k < plan->n; k++)

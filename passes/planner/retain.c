@@ -18,7 +18,7 @@ typedef struct tree {
     uint32_t n;
 } tree;
 
-typedef enum kind { TREE, TO, NUSE, TWICE, DEAD, WANT, REMOVED, CHILD } kind;
+typedef enum kind { TREE, TO, NUSE, INPLACE, DEAD, WANT, REMOVED, CHILD } kind;
 typedef struct entry {
     uint8_t kind;
     uint32_t at, old, hi;
@@ -29,36 +29,36 @@ typedef struct use_link {
     uint32_t event, next;
 } use_link;
 
-typedef struct stretch_more {
+typedef struct interval_links {
     uint32_t prev;        /* the one before of the same value */
     uint32_t uses, into;  /* list of events; what it was joined to */
     uint32_t child, next; /* those joined to it; the next of these */
-} stretch_more;
+} interval_links;
 
 typedef struct candidate {
-    uint32_t stretch, length;
+    uint32_t interval, length;
     double worth;
 } candidate;
 
-typedef struct refiller {
+typedef struct retainer {
     inv_arena *a;
     const inv_problem *p;
     inv_remats *plan;
     inv_replay r;
     tree bytes;
-    stretch_more *more;  /* per stretch */
-    uint32_t *remat_at;  /* per event; NONE: a step */
-    uint32_t *event_of;  /* per rematerialisation */
-    uint32_t *step_at;   /* per event */
-    uint32_t *source_of; /* per rematerialisation: where its sources' stretches are listed */
+    interval_links *more; /* per live interval */
+    uint32_t *remat_at;   /* per event; NONE: a step */
+    uint32_t *event_of;   /* per rematerialisation */
+    uint32_t *step_at;    /* per event */
+    uint32_t *source_of;  /* per rematerialisation: where its sources' live intervals are listed */
     INV_VEC(uint32_t) source;
     INV_VEC(use_link) link;
-    uint32_t *twice; /* per event: the stretch whose bytes are counted once there; NONE */
-    bool *dead;      /* per rematerialisation */
+    uint32_t *inplace; /* per event: the live interval whose bytes are counted once there; NONE */
+    bool *dead;        /* per rematerialisation */
     double saved, inverted;
     bool dry; /* only what a move saves is asked, not where its bytes are */
     INV_VEC(entry) journal;
-} refiller;
+} retainer;
 
 /* --- bytes --- */
 
@@ -96,35 +96,35 @@ static int64_t tree_most(const tree *t, uint32_t node, uint32_t lo, uint32_t hi,
     return t->lazy[node] + (left > right ? left : right);
 }
 
-static int64_t nbytes(const refiller *x, uint32_t stretch)
+static int64_t nbytes(const retainer *x, uint32_t interval)
 {
-    return (int64_t)x->p->value[x->r.stretch.at[stretch].value].nbytes;
+    return (int64_t)x->p->value[x->r.interval.at[interval].value].nbytes;
 }
 
 /* --- changes, each with an entry --- */
 
-static bool note(refiller *x, kind k, uint32_t at, uint32_t old, uint32_t hi, int64_t delta)
+static bool note(retainer *x, kind k, uint32_t at, uint32_t old, uint32_t hi, int64_t delta)
 {
     entry e = {(uint8_t)k, at, old, hi, delta};
     return inv_vec_push(x->a, &x->journal, e);
 }
 
-static bool add(refiller *x, uint32_t from, uint32_t to, int64_t delta)
+static bool add(retainer *x, uint32_t from, uint32_t to, int64_t delta)
 {
     if (from > to || delta == 0 || x->dry) return true;
     tree_add(&x->bytes, 1, 0, x->bytes.n - 1, from, to, delta);
     return note(x, TREE, from, 0, to, delta);
 }
 
-static void take_back(refiller *x)
+static void take_back(retainer *x)
 {
     while (x->journal.n) {
         const entry *e = &x->journal.at[--x->journal.n];
         switch (e->kind) {
         case TREE: tree_add(&x->bytes, 1, 0, x->bytes.n - 1, e->at, e->hi, -e->delta); break;
-        case TO: x->r.stretch.at[e->at].to = e->old; break;
-        case NUSE: x->r.stretch.at[e->at].nuse = e->old; break;
-        case TWICE: x->twice[e->at] = e->old; break;
+        case TO: x->r.interval.at[e->at].to = e->old; break;
+        case NUSE: x->r.interval.at[e->at].nuse = e->old; break;
+        case INPLACE: x->inplace[e->at] = e->old; break;
         case DEAD: x->dead[e->at] = false; break;
         case WANT: x->plan->at[e->at].want = e->old; break;
         case REMOVED: x->more[e->at].into = NONE; break;
@@ -133,10 +133,10 @@ static void take_back(refiller *x)
     }
 }
 
-/* Whether what the event writes may take over the stretch, if it ends there. */
-static bool may_take_over(const refiller *x, uint32_t stretch, uint32_t event)
+/* Whether what the event writes may take over the live interval, if it ends there. */
+static bool may_take_over(const retainer *x, uint32_t interval, uint32_t event)
 {
-    const uint32_t k = x->remat_at[event], v = x->r.stretch.at[stretch].value;
+    const uint32_t k = x->remat_at[event], v = x->r.interval.at[interval].value;
     const inv_pb_step *s = &x->p->step[x->step_at[event]];
     const inv_pb_edge *e = k == NONE ? NULL : &x->p->edge[x->plan->at[k].edge];
     const uint32_t *list = e ? e->source : s->read, n = e ? e->nsource : s->nread,
@@ -146,35 +146,35 @@ static bool may_take_over(const refiller *x, uint32_t stretch, uint32_t event)
     return false;
 }
 
-static bool set_twice(refiller *x, uint32_t event, uint32_t stretch)
+static bool set_inplace(retainer *x, uint32_t event, uint32_t interval)
 {
-    const uint32_t old = x->twice[event];
+    const uint32_t old = x->inplace[event];
     if (old != NONE && !add(x, event, event, nbytes(x, old))) return false;
-    if (stretch != NONE && !add(x, event, event, -nbytes(x, stretch))) return false;
-    x->twice[event] = stretch;
-    return note(x, TWICE, event, old, 0, 0);
+    if (interval != NONE && !add(x, event, event, -nbytes(x, interval))) return false;
+    x->inplace[event] = interval;
+    return note(x, INPLACE, event, old, 0, 0);
 }
 
-static bool set_to(refiller *x, uint32_t i, uint32_t to)
+static bool set_to(retainer *x, uint32_t i, uint32_t to)
 {
-    inv_stretch *s = &x->r.stretch.at[i];
+    inv_live_interval *s = &x->r.interval.at[i];
     const uint32_t old = s->to;
     if (old == to) return true;
-    if (x->twice[old] == i && !set_twice(x, old, NONE)) return false;
+    if (x->inplace[old] == i && !set_inplace(x, old, NONE)) return false;
     if (to > old ? !add(x, old + 1, to, nbytes(x, i)) : !add(x, to + 1, old, -nbytes(x, i))) return false;
     s->to = to;
     if (!note(x, TO, i, old, 0, 0)) return false;
-    return x->twice[to] != NONE || to == s->from || !may_take_over(x, i, to) || set_twice(x, to, i);
+    return x->inplace[to] != NONE || to == s->from || !may_take_over(x, i, to) || set_inplace(x, to, i);
 }
 
-static uint32_t joined(const refiller *x, uint32_t i)
+static uint32_t joined(const retainer *x, uint32_t i)
 {
     while (x->more[i].into != NONE) i = x->more[i].into;
     return i;
 }
 
-/* Last event that still reads the stretch or one that was joined to it. */
-static uint32_t last_use(const refiller *x, uint32_t i, uint32_t least)
+/* Last event that still reads the live interval or one that was joined to it. */
+static uint32_t last_use(const retainer *x, uint32_t i, uint32_t least)
 {
     for (uint32_t l = x->more[i].uses; l != NONE; l = x->link.at[l].next) {
         const uint32_t event = x->link.at[l].event, k = x->remat_at[event];
@@ -184,11 +184,11 @@ static uint32_t last_use(const refiller *x, uint32_t i, uint32_t least)
     return least;
 }
 
-static bool kill(refiller *x, uint32_t k);
+static bool kill(retainer *x, uint32_t k);
 
-static bool read_less(refiller *x, uint32_t i)
+static bool read_less(retainer *x, uint32_t i)
 {
-    inv_stretch *s = &x->r.stretch.at[i];
+    inv_live_interval *s = &x->r.interval.at[i];
     if (!note(x, NUSE, i, s->nuse, 0, 0)) return false;
     s->nuse--;
     if (!set_to(x, i, last_use(x, i, s->from))) return false;
@@ -205,7 +205,7 @@ static bool read_less(refiller *x, uint32_t i)
 }
 
 /* The rematerialisation is not needed any more. */
-static bool kill(refiller *x, uint32_t k)
+static bool kill(retainer *x, uint32_t k)
 {
     const inv_pb_edge *e = &x->p->edge[x->plan->at[k].edge];
     const uint32_t event = x->event_of[k];
@@ -220,34 +220,34 @@ static bool kill(refiller *x, uint32_t k)
     return true;
 }
 
-/* Readers of the stretch read the one before it, which is kept for them. */
-static bool join(refiller *x, uint32_t j)
+/* Readers of the live interval read the one before it, which is kept for them. */
+static bool join(retainer *x, uint32_t j)
 {
-    inv_stretch *s = &x->r.stretch.at[j];
+    inv_live_interval *s = &x->r.interval.at[j];
     const uint32_t i = joined(x, x->more[j].prev), k = s->remat;
     inv_remat *f = &x->plan->at[k];
     const inv_pb_edge *e = &x->p->edge[f->edge];
-    if (x->twice[s->to] == j && !set_twice(x, s->to, NONE)) return false;
+    if (x->inplace[s->to] == j && !set_inplace(x, s->to, NONE)) return false;
     if (!add(x, s->from, s->to, -nbytes(x, j))) return false;
     if (!note(x, REMOVED, j, 0, 0, 0) || !note(x, CHILD, i, x->more[i].child, 0, 0) ||
-        !note(x, NUSE, i, x->r.stretch.at[i].nuse, 0, 0) || !note(x, WANT, k, f->want, 0, 0))
+        !note(x, NUSE, i, x->r.interval.at[i].nuse, 0, 0) || !note(x, WANT, k, f->want, 0, 0))
         return false;
     x->more[j].into = i;
     x->more[j].next = x->more[i].child;
     x->more[i].child = j;
-    x->r.stretch.at[i].nuse += s->nuse;
+    x->r.interval.at[i].nuse += s->nuse;
     for (uint32_t t = 0; t < e->ntarget; t++)
         if (e->target[t] == s->value) f->want &= ~(1u << t);
-    if (s->to > x->r.stretch.at[i].to && !set_to(x, i, s->to)) return false;
+    if (s->to > x->r.interval.at[i].to && !set_to(x, i, s->to)) return false;
     return f->want || kill(x, k);
 }
 
 /* --- the search --- */
 
-static bool movable(const refiller *x, uint32_t j)
+static bool movable(const retainer *x, uint32_t j)
 {
-    const inv_stretch *s = &x->r.stretch.at[j];
-    if (x->p->value[s->value].shunned) return false;
+    const inv_live_interval *s = &x->r.interval.at[j];
+    if (x->p->value[s->value].no_store) return false;
     return s->remat != INV_NO_REMAT && x->more[j].prev != NONE && x->more[j].into == NONE && !x->dead[s->remat] &&
            s->nuse;
 }
@@ -257,18 +257,18 @@ static int by_worth(const void *a, const void *b)
     const candidate *x = a, *y = b;
     if (x->worth < y->worth || x->worth > y->worth) return x->worth < y->worth ? 1 : -1;
     if (x->length != y->length) return x->length > y->length ? 1 : -1;
-    return x->stretch < y->stretch ? 1 : -1;
+    return x->interval < y->interval ? 1 : -1;
 }
 
-static bool list_candidates(refiller *x, candidate **list, size_t *n)
+static bool list_candidates(retainer *x, candidate **list, size_t *n)
 {
     *n = 0;
-    *list = INV_ARENA_NEW(x->a, candidate, x->r.stretch.n + 1);
+    *list = INV_ARENA_NEW(x->a, candidate, x->r.interval.n + 1);
     if (!*list) return false;
     x->dry = true;
-    for (uint32_t j = 0; j < x->r.stretch.n; j++) {
+    for (uint32_t j = 0; j < x->r.interval.n; j++) {
         if (!movable(x, j)) continue;
-        const inv_stretch *before = &x->r.stretch.at[joined(x, x->more[j].prev)];
+        const inv_live_interval *before = &x->r.interval.at[joined(x, x->more[j].prev)];
         const double inverted = x->inverted;
         x->saved = 0;
         if (!join(x, j)) return false;
@@ -277,7 +277,7 @@ static bool list_candidates(refiller *x, candidate **list, size_t *n)
         x->inverted = inverted;
         uint32_t from = before->to;
         if (!(saved > 0)) continue;
-        candidate c = {j, x->r.stretch.at[j].from > from ? x->r.stretch.at[j].from - from : 0,
+        candidate c = {j, x->r.interval.at[j].from > from ? x->r.interval.at[j].from - from : 0,
                        saved / (double)(nbytes(x, j) + 1)};
         (*list)[(*n)++] = c;
     }
@@ -286,15 +286,15 @@ static bool list_candidates(refiller *x, candidate **list, size_t *n)
     return true;
 }
 
-static bool round_of_moves(refiller *x, int64_t budget, double floor, bool *any)
+static bool round_of_moves(retainer *x, int64_t budget, double floor, bool *any)
 {
     candidate *list;
     size_t n;
     if (!list_candidates(x, &list, &n)) return false;
     for (size_t c = 0; c < n; c++) {
-        const uint32_t j = list[c].stretch;
+        const uint32_t j = list[c].interval;
         if (!movable(x, j)) continue;
-        const uint32_t from = x->r.stretch.at[joined(x, x->more[j].prev)].to, to = x->r.stretch.at[j].to;
+        const uint32_t from = x->r.interval.at[joined(x, x->more[j].prev)].to, to = x->r.interval.at[j].to;
         const double inverted = x->inverted;
         x->saved = 0;
         if (!join(x, j)) return false;
@@ -312,24 +312,24 @@ static bool round_of_moves(refiller *x, int64_t budget, double floor, bool *any)
 
 /* --- set-up --- */
 
-static bool read_by(refiller *x, uint32_t stretch, uint32_t event)
+static bool read_by(retainer *x, uint32_t interval, uint32_t event)
 {
-    use_link l = {event, x->more[stretch].uses};
-    x->more[stretch].uses = (uint32_t)x->link.n;
+    use_link l = {event, x->more[interval].uses};
+    x->more[interval].uses = (uint32_t)x->link.n;
     return inv_vec_push(x->a, &x->link, l);
 }
 
 /* The step reads what was chosen. */
-static bool read_choice(refiller *x, const uint32_t *now, uint32_t stretch, uint32_t event)
+static bool read_choice(retainer *x, const uint32_t *now, uint32_t interval, uint32_t event)
 {
-    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r.stretch.at[stretch].remat].edge];
+    const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r.interval.at[interval].remat].edge];
     for (uint32_t i = 0; i < e->nsource; i++)
         if (!read_by(x, now[e->source[i]], event)) return false;
     return true;
 }
 
-/* Who reads which stretch, as the replay found them. */
-static bool list_uses(refiller *x)
+/* Who reads which live interval, as the replay found them. */
+static bool list_uses(retainer *x)
 {
     const inv_problem *p = x->p;
     uint32_t *now = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1), begun = 0;
@@ -345,36 +345,36 @@ static bool list_uses(refiller *x)
             if (e && !inv_vec_push(x->a, &x->source, now[list[i]])) return false;
             if (!read_by(x, now[list[i]], event)) return false;
             if (!e && p->value[list[i]].def == INV_NEVER && !read_choice(x, now, now[list[i]], event)) return false;
-            inv_stretch *st = &x->r.stretch.at[now[list[i]]];
-            if (x->twice[event] == NONE && st->to == event && st->from != event &&
+            inv_live_interval *st = &x->r.interval.at[now[list[i]]];
+            if (x->inplace[event] == NONE && st->to == event && st->from != event &&
                 may_take_over(x, now[list[i]], event))
-                x->twice[event] = now[list[i]];
+                x->inplace[event] = now[list[i]];
         }
-        for (; begun < x->r.stretch.n && x->r.stretch.at[begun].from == event; begun++) {
-            x->more[begun].prev = now[x->r.stretch.at[begun].value];
-            now[x->r.stretch.at[begun].value] = begun;
+        for (; begun < x->r.interval.n && x->r.interval.at[begun].from == event; begun++) {
+            x->more[begun].prev = now[x->r.interval.at[begun].value];
+            now[x->r.interval.at[begun].value] = begun;
         }
     }
     return true;
 }
 
-static bool set_up(refiller *x, bool activations)
+static bool set_up(retainer *x, bool activations)
 {
-    const size_t ne = x->r.nevent, ns = x->r.stretch.n, nf = x->plan->n;
+    const size_t ne = x->r.nevent, ns = x->r.interval.n, nf = x->plan->n;
     x->bytes.n = (uint32_t)ne;
     x->bytes.most = INV_ARENA_NEW(x->a, int64_t, 4 * ne + 4);
     x->bytes.lazy = INV_ARENA_NEW(x->a, int64_t, 4 * ne + 4);
-    x->more = INV_ARENA_NEW(x->a, stretch_more, ns + 1);
+    x->more = INV_ARENA_NEW(x->a, interval_links, ns + 1);
     x->remat_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
     x->step_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
-    x->twice = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
+    x->inplace = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
     x->event_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
     x->source_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
     x->dead = INV_ARENA_NEW(x->a, bool, nf + 1);
-    if (!x->bytes.most || !x->bytes.lazy || !x->more || !x->remat_at || !x->step_at || !x->twice || !x->event_of ||
+    if (!x->bytes.most || !x->bytes.lazy || !x->more || !x->remat_at || !x->step_at || !x->inplace || !x->event_of ||
         !x->source_of || !x->dead)
         return false;
-    for (size_t i = 0; i < ns; i++) x->more[i] = (stretch_more){NONE, NONE, NONE, NONE, NONE};
+    for (size_t i = 0; i < ns; i++) x->more[i] = (interval_links){NONE, NONE, NONE, NONE, NONE};
     for (uint32_t t = 0, k = 0, event = 0; t < x->p->nstep; t++) {
         for (; t >= x->p->forward && k < nf && x->plan->at[k].step == t; k++, event++) {
             x->remat_at[event] = k;
@@ -384,15 +384,15 @@ static bool set_up(refiller *x, bool activations)
         x->remat_at[event] = NONE;
         x->step_at[event++] = t;
     }
-    for (uint32_t e = 0; e < ne; e++) x->twice[e] = NONE;
+    for (uint32_t e = 0; e < ne; e++) x->inplace[e] = NONE;
     tree_build(&x->bytes, 1, 0, (uint32_t)ne - 1, activations ? x->r.act : x->r.live);
     return list_uses(x);
 }
 
-inv_status inv_plan_refill(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
+inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
                            inv_remats *plan)
 {
-    refiller x = {.a = a, .p = p, .plan = plan};
+    retainer x = {.a = a, .p = p, .plan = plan};
     if (plan->n == 0) return INV_OK;
     INV_TRY(inv_plan_replay(a, p, plan, &x.r));
     x.inverted = x.r.score.inverted;

@@ -20,7 +20,7 @@ enum { MOST_AGAIN = 8, LARGE = 1000 };
 typedef struct setting {
     double *step; /* per step: price of a byte */
     double price; /* that step[] adds up to */
-    bool invert, apart, lean;
+    bool invert, split_operands, rederive_kept;
 } setting;
 
 typedef struct searcher {
@@ -29,8 +29,8 @@ typedef struct searcher {
     inv_goal goal;
     inv_arena arena, scratch; /* of the search; of one trial */
     setting now, next;
-    uint32_t *likely; /* what the last walk kept */
-    size_t *over;     /* per step: most bytes live, of the last walk */
+    uint32_t *warm_start; /* what the last walk kept */
+    size_t *over;         /* per step: most bytes live, of the last walk */
     inv_remats last, best;
     inv_score score, best_score, at; /* of the last walk; of the best plan; of the settings */
     bool found;
@@ -87,22 +87,22 @@ static void note_bytes(searcher *s, inv_replay *r)
             if (n > s->over[t]) s->over[t] = n;
         }
     }
-    memcpy(s->likely, r->kept_until, p->nvalue * sizeof *s->likely);
+    memcpy(s->warm_start, r->kept_until, p->nvalue * sizeof *s->warm_start);
 }
 
-static inv_status walk(searcher *s, const setting *c, bool again)
+static inv_status run_greedy(searcher *s, const setting *c, bool again)
 {
-    inv_prices prices = {c->step, again ? s->likely : NULL, c->invert, c->apart, c->lean};
+    inv_prices prices = {c->step, again ? s->warm_start : NULL, c->invert, c->split_operands, c->rederive_kept};
     uint32_t *kept = NULL;
     inv_replay r;
     if (again) { /* the walk fills it anew */
         kept = INV_ARENA_NEW(&s->scratch, uint32_t, s->p->nvalue + 1);
         if (!kept) return INV_E_NOMEM;
-        memcpy(kept, s->likely, s->p->nvalue * sizeof *kept);
-        prices.likely = kept;
+        memcpy(kept, s->warm_start, s->p->nvalue * sizeof *kept);
+        prices.warm_start = kept;
     }
     memset(&s->last, 0, sizeof s->last);
-    INV_TRY(inv_walk_prices(&s->scratch, s->p, &prices, &s->last, &s->work));
+    INV_TRY(inv_plan_greedy(&s->scratch, s->p, &prices, &s->last, &s->work));
     INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
     note_bytes(s, &r);
     s->score = r.score;
@@ -124,7 +124,7 @@ static inv_status fill_budget(searcher *s, inv_remats *plan, inv_score *got)
     const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
     inv_replay r;
     if (!budget || got->peak > budget || got->cost > s->best_score.cost + near) return INV_OK;
-    INV_TRY(inv_plan_refill(&s->scratch, s->p, budget, false, 0, plan));
+    INV_TRY(inv_plan_retain(&s->scratch, s->p, budget, false, 0, plan));
     INV_TRY(inv_plan_replay(&s->scratch, s->p, plan, &r));
     s->work += (double)plan->n;
     s->last = *plan;
@@ -140,12 +140,12 @@ static inv_status trial(searcher *s, const setting *c, inv_score *got)
     restart(s);
     if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
     else inv__progress(s->ctx, 0.05);
-    INV_TRY(walk(s, c, false));
+    INV_TRY(run_greedy(s, c, false));
     *got = s->score;
     inv_remats plan = s->last; /* a walk makes a list of its own */
     if (!large) INV_TRY(fill_budget(s, &plan, got));
     for (int k = 0; k < MOST_AGAIN; k++) {
-        INV_TRY(walk(s, c, true));
+        INV_TRY(run_greedy(s, c, true));
         inv_score more = s->score;
         if (!large) INV_TRY(fill_budget(s, &s->last, &more));
         if (!better(s, &more, got)) break;
@@ -218,7 +218,7 @@ static inv_status scan_prices(searcher *s, bool invert, double hold)
             s->next.price += s->next.step[t];
         }
         s->next.invert = invert;
-        s->next.apart = s->next.lean = false;
+        s->next.split_operands = s->next.rederive_kept = false;
         INV_TRY(trial(s, &s->next, &got));
         if (s->at.peak && better(s, &s->at, &got)) continue;
         s->at = got;
@@ -232,15 +232,15 @@ static inv_status try_variants(searcher *s)
 {
     for (int k = 1; k < 4; k++) {
         copy_setting(s, &s->next, &s->now);
-        s->next.apart = k & 1;
-        s->next.lean = k & 2;
+        s->next.split_operands = k & 1;
+        s->next.rederive_kept = k & 2;
         INV_TRY(propose(s));
     }
     return INV_OK;
 }
 
 /* Dearer where too many bytes live, cheaper elsewhere; by a factor of e^sharp at most. */
-static void lean_on_peak(searcher *s, double sharp)
+static void reprice_by_peak(searcher *s, double sharp)
 {
     const size_t n = s->p->nstep, best = s->goal.activations ? s->best_score.activations : s->best_score.peak;
     const double target = 1 + (double)(s->goal.budget ? s->goal.budget : best - best / 32);
@@ -288,7 +288,7 @@ static inv_status climb(searcher *s)
         if (same & 1) multiply(s, exp(2 * chance(s) - 1));
         for (int k = 0; k < steps && s->work < s->most_work; k++) {
             if (!s->goal.budget && got.cost > s->goal.limit) multiply(s, 0.7);
-            else lean_on_peak(s, sharp * (1 - (double)k / steps));
+            else reprice_by_peak(s, sharp * (1 - (double)k / steps));
             INV_TRY(trial(s, &s->next, &got));
             if (!better(s, &got, &s->at)) continue;
             s->at = got;
@@ -334,7 +334,7 @@ static inv_status fill_up(searcher *s)
 {
     const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
     INV_TRY(take(s, &s->best));
-    INV_TRY(inv_plan_refill(&s->scratch, s->p, peak, s->goal.activations, s->floor, &s->last));
+    INV_TRY(inv_plan_retain(&s->scratch, s->p, peak, s->goal.activations, s->floor, &s->last));
     return weigh_last(s);
 }
 
@@ -365,22 +365,22 @@ static inv_status run(searcher *s)
     const inv_problem *p = s->p;
     const size_t n = p->nstep + 1;
     inv_arena *a = &s->arena;
-    s->likely = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
+    s->warm_start = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
     s->over = INV_ARENA_NEW(a, size_t, n);
     s->now.step = INV_ARENA_NEW(a, double, n);
     s->next.step = INV_ARENA_NEW(a, double, n);
-    if (!s->likely || !s->over || !s->now.step || !s->next.step) return INV_E_NOMEM;
+    if (!s->warm_start || !s->over || !s->now.step || !s->next.step) return INV_E_NOMEM;
     s->now.invert = s->goal.invert;
-    INV_TRY(walk(s, &s->now, false)); /* everything kept that may be */
-    s->goal.limit += s->score.cost;   /* what is derived whatever it costs is not what the limit is about */
+    INV_TRY(run_greedy(s, &s->now, false)); /* everything kept that may be */
+    s->goal.limit += s->score.cost;         /* what is derived whatever it costs is not what the limit is about */
     if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
     bool inverse = false; /* else the same again */
     for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal.invert && p->edge[i].inverse;
     /* without them by itself where trials are cheap, or where they are of no use */
-    const bool apart = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
-    if (apart) INV_TRY(scan_prices(s, false, 0));
+    const bool alone = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
+    if (alone) INV_TRY(scan_prices(s, false, 0));
     if (inverse) INV_TRY(scan_prices(s, true, 0));
-    if (!apart && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
+    if (!alone && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
     if (s->goal.share > 0 && s->most_inverted > 0) { /* which trial inverts enough is known when all have been made */
         s->floor = s->goal.share * s->most_inverted;
         s->found = false;

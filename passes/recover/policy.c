@@ -103,9 +103,9 @@ static bool mark_glob(const inv_graph *g, const char *glob, inv_memory mode, uin
 static inv_status keep_checkpoints(search *s, const inv_program *program, bool *keep)
 {
     const inv_graph *b = s->plan->base;
-    bool *refused = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
-         *doubted = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
-    if (!refused || !doubted) return INV_E_NOMEM;
+    bool *guard_rejected = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
+         *rebuild_rejected = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
+    if (!guard_rejected || !rebuild_rejected) return INV_E_NOMEM;
     size_t after = 0; /* position of the last checkpoint that was taken */
     for (size_t i = program->checkpoint.n; i-- > 0;) {
         const inv_checkpoint *checkpoint = &program->checkpoint.at[i];
@@ -114,15 +114,15 @@ static inv_status keep_checkpoints(search *s, const inv_program *program, bool *
             for (uint32_t k = 0; k < n->nout; k++) {
                 const inv_id v = n->out[k];
                 if (v == INV_NONE || strcmp(inv_val(b, v)->name, checkpoint->name) != 0) continue;
-                keep[v] = refused[v] = true;
+                keep[v] = guard_rejected[v] = true;
                 if (checkpoint->derived) continue;
-                doubted[v] = true;
+                rebuild_rejected[v] = true;
                 after = at;
             }
         }
     }
-    s->policy.refused = refused;
-    s->policy.doubted = doubted;
+    s->policy.guard_rejected = guard_rejected;
+    s->policy.rebuild_rejected = rebuild_rejected;
     return INV_OK;
 }
 
@@ -140,7 +140,7 @@ static inv_status check_offload(const search *s)
     return INV_OK;
 }
 
-static inv_status forced(search *s, const inv_program *program)
+static inv_status apply_modes(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
     const inv_session_options *o = s->rq->options;
@@ -400,7 +400,7 @@ static inv_status within_budget(search *s, inv_program *program)
 static bool errors_add_up(const inv_problem *p)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < p->nedge; i++) sum += p->edge[i].inverse ? p->edge[i].own : 0;
+    for (uint32_t i = 0; i < p->nedge; i++) sum += p->edge[i].inverse ? p->edge[i].added_error : 0;
     return sum > p->max_drift;
 }
 
@@ -532,7 +532,7 @@ static inv_status run(search *s, inv_program *program)
     s->policy = (inv_policy){.guard = s->rq->options->guard, .max_drift = program->max_drift};
     const bool searches = s->rq->purpose == INV_FOR_TRAIN && (memory != INV_MEMORY_STORE || program->options.plan),
                either = plan->base->early && s->policy.guard != INV_GUARD_OFF && memory == INV_MEMORY_AUTO;
-    INV_TRY(forced(s, program));
+    INV_TRY(apply_modes(s, program));
     s->budget = program->budget_left;
     s->persistent = program->persistent;
     if (s->budget && searches && !program->options.plan) INV_TRY(look_ahead(s, program, memory, either));
@@ -557,7 +557,7 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
     search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
     inv__arena_init(&s.scratch, s.ctx);
     s.policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
-    inv_status st = forced(&s, program);
+    inv_status st = apply_modes(&s, program);
     set_policy(&s, rq->options->memory);
     if (plan->base->early && s.policy.guard != INV_GUARD_OFF) go_early(&s, true);
     if (st == INV_OK) st = pose(&s);

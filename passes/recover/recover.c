@@ -18,7 +18,7 @@ static inv_stored_why why_stored(const emitter *x, inv_id v)
     const inv_policy *p = x->r->policy;
     const inv_value *val = inv_val(x->r->base, v);
     if (val->keep) return INV_STORED_RESULT;
-    if (p->refused && p->refused[v]) return INV_STORED_GUARD;
+    if (p->guard_rejected && p->guard_rejected[v]) return INV_STORED_GUARD;
     if (p->keep[v]) return INV_STORED_ASKED;
     if (!(p->recompute || p->invert)) return INV_STORED_ALL;
     const unsigned flags = inv_nod(x->r->base, val->def)->op->flags;
@@ -229,7 +229,7 @@ static bool emit_remat(emitter *x, const inv_remat *f)
 {
     const inv_recovery *r = x->r;
     const inv_pb_edge *e = &r->p.edge[f->edge];
-    const bool inexact = !e->offload && ((e->inverse && e->own > 0) || reads_inexact(x, e));
+    const bool inexact = !e->offload && ((e->inverse && e->added_error > 0) || reads_inexact(x, e));
     for (uint32_t i = 0; i < e->ntarget; i++)
         if (f->want >> i & 1) x->inexact[e->target[i]] = inexact;
     x->for_base = true;

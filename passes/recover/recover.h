@@ -16,9 +16,10 @@ typedef struct inv_policy {
     bool late;         /* early updates were asked for, and are not made */
     bool guards_aside; /* what they take is not counted */
     double max_drift;
-    const bool *keep;    /* forced */
-    const bool *refused; /* kept because a guard refused what stood for it ... */
-    const bool *doubted; /* ... and that was rebuilt by recovery, so that what was rebuilt up to there is as bad */
+    const bool *keep;           /* pinned */
+    const bool *guard_rejected; /* kept because a guard refused what stood for it ... */
+    const bool
+        *rebuild_rejected; /* ... and that was rebuilt by recovery, so that what was rebuilt up to there is as bad */
     const bool *no_invert, *no_recompute;
     const bool *offload; /* may be copied to host memory and back */
 } inv_policy;
@@ -33,11 +34,11 @@ typedef struct inv_recovery {
     uint32_t nnode;       /* ids of edges: below it a forward node, from it on inverse edges; of offloads their value */
     const inv_edge *edge; /* inverse edges */
     size_t nedge;
-    bool *forward;    /* per value: computed in the forward part */
-    inv_id *root;     /* per forward value: the one whose bytes it is a view of, or itself */
-    uint32_t *number; /* per forward value: the problem's number of its root */
-    inv_id *value;    /* per number: the root */
-    double *steep;    /* per value: what an error of it counts for the gradient's branches */
+    bool *forward;       /* per value: computed in the forward part */
+    inv_id *root;        /* per forward value: the one whose bytes it is a view of, or itself */
+    uint32_t *number;    /* per forward value: the problem's number of its root */
+    inv_id *value;       /* per number: the root */
+    double *sensitivity; /* per value: what an error of it counts for the gradient's branches */
 } inv_recovery;
 
 /* Whether what the edge gives is compared with what forward gave; NULL: not by an inverse. */

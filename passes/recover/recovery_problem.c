@@ -44,8 +44,8 @@ static bool kept_anyway(const inv_recovery *r, inv_id v)
     return p->keep[v] || val->keep || inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE;
 }
 
-/* Per node, from the inverse edges that solve it: whether it only moves elements, so that its outputs are as steep as
- * its inputs; the largest gain. */
+/* Per node, from the inverse edges that solve it: whether it only moves elements, so that its outputs are as sensitive
+ * as its inputs; the largest gain. */
 typedef struct node_facts {
     bool moves;
     double gain;
@@ -68,15 +68,15 @@ static node_facts *list_facts(const inv_recovery *r, inv_arena *a)
 }
 
 /* How an error of each output counts: see INV_OP_ATOMS and INV_OP_FROM_OUT. */
-static void note_steep(inv_recovery *r, inv_id node, const node_facts *f)
+static void note_sensitivity(inv_recovery *r, inv_id node, const node_facts *f)
 {
     const inv_node *n = inv_nod(r->base, node);
-    double steep = n->op->flags & INV_OP_ATOMS ? INFINITY : 1;
+    double sensitivity = n->op->flags & INV_OP_ATOMS ? INFINITY : 1;
     for (uint32_t k = 0; f->moves && k < n->nin; k++)
-        if (n->in[k] != INV_NONE && r->forward[n->in[k]]) steep = fmax(steep, r->steep[n->in[k]]);
-    if (n->op->flags & INV_OP_FROM_OUT) steep = fmax(steep, f->gain);
+        if (n->in[k] != INV_NONE && r->forward[n->in[k]]) sensitivity = fmax(sensitivity, r->sensitivity[n->in[k]]);
+    if (n->op->flags & INV_OP_FROM_OUT) sensitivity = fmax(sensitivity, f->gain);
     for (uint32_t k = 0; k < n->nout; k++)
-        if (n->out[k] != INV_NONE) r->steep[n->out[k]] = steep;
+        if (n->out[k] != INV_NONE) r->sensitivity[n->out[k]] = sensitivity;
 }
 
 /* What the rule that is being tried frees is derived, although keeping it may cost nothing in a small case, and so is
@@ -84,7 +84,7 @@ static void note_steep(inv_recovery *r, inv_id node, const node_facts *f)
 static void favour(builder *b, inv_id v, const node_facts *facts)
 {
     const inv_node *n = inv_nod(b->g, inv_val(b->g, v)->def);
-    b->r->p.value[b->r->number[v]].shunned = true;
+    b->r->p.value[b->r->number[v]].no_store = true;
     for (uint32_t k = 0; facts[inv_val(b->g, v)->def].moves && k < n->nin; k++)
         if (n->in[k] != INV_NONE && b->r->forward[n->in[k]]) favour(b, n->in[k], facts);
 }
@@ -106,15 +106,15 @@ static bool describe_values(builder *b)
     const node_facts *facts = list_facts(r, b->a);
     for (size_t i = 0; facts && i < g->forward_end; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        note_steep(r, g->order.at[i], &facts[g->order.at[i]]);
+        note_sensitivity(r, g->order.at[i], &facts[g->order.at[i]]);
         for (uint32_t k = 0; k < n->nout; k++) {
             const inv_id v = n->out[k];
             if (v == INV_NONE) continue;
             inv_pb_value *x = &r->p.value[r->number[v]];
-            x->shunned |= r->policy->no_recompute[v];
+            x->no_store |= r->policy->no_recompute[v];
             x->offload |= r->policy->offload && r->policy->offload[v];
-            x->forced |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
-            x->steep = fmax(x->steep, r->steep[v]);
+            x->pinned |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
+            x->sensitivity = fmax(x->sensitivity, r->sensitivity[v]);
             if (r->root[v] != v) continue;
             x->nbytes = inv__round64(bytes_of(g, v));
             x->def = (uint32_t)i;
@@ -311,8 +311,8 @@ static bool add_recomputation(builder *b, inv_id node)
     for (uint32_t k = 0; k < n->nout && target.n < 32; k++) {
         const inv_id v = n->out[k];
         if (v == INV_NONE || r->policy->no_recompute[v] || !r->policy->recompute) continue;
-        if (r->p.value[r->number[v]].forced) continue;
-        if (b->favoured && r->p.value[r->number[v]].shunned) continue;
+        if (r->p.value[r->number[v]].pinned) continue;
+        if (b->favoured && r->p.value[r->number[v]].no_store) continue;
         if (!inv_vec_push(b->a, &target, r->number[v]) || !inv_vec_push(b->a, &wanted, v)) return false;
     }
     if (target.n == 0) return true;
@@ -357,7 +357,7 @@ static double solution_cost(const builder *b, const inv_edge *e, const inv_id *r
 }
 
 /* What an inverse adds to the error of what it starts from, which it magnifies as well. */
-static double own_error(const inv_graph *g, const inv_edge *e)
+static double added_error_of(const inv_graph *g, const inv_edge *e)
 {
     if (e->rule->exactness == INV_EXACT) return 0;
     return e->gain * (g->real == INV_F64 ? 0x1p-52 : 0x1p-23);
@@ -365,11 +365,11 @@ static double own_error(const inv_graph *g, const inv_edge *e)
 
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *e)
 {
-    const double own = own_error(r->base, e);
+    const double added = added_error_of(r->base, e);
     if (!r->policy->invert || r->policy->no_invert[e->frees]) return INV_WAY_OFF;
     if (r->policy->unguarded && inv_guarded(r->policy, e)) return INV_WAY_OFF;
     if (!(e->gain < 1e30)) return INV_WAY_UNBOUNDED;
-    return own <= 0 || own * r->steep[e->frees] <= r->policy->max_drift ? INV_WAY_OPEN : INV_WAY_INEXACT;
+    return added <= 0 || added * r->sensitivity[e->frees] <= r->policy->max_drift ? INV_WAY_OPEN : INV_WAY_INEXACT;
 }
 
 const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target)
@@ -383,9 +383,9 @@ static bool may_free(const builder *b, const inv_edge *e)
 {
     const inv_recovery *r = b->r;
     if (!r->forward[e->frees] || inv_way_of(r, e) != INV_WAY_OPEN) return false;
-    if (r->p.value[r->number[e->frees]].forced) return false;
+    if (r->p.value[r->number[e->frees]].pinned) return false;
     return !b->favoured || !b->favoured->solve || e->rule == b->favoured || e->flops <= 0 ||
-           !r->p.value[r->number[e->frees]].shunned;
+           !r->p.value[r->number[e->frees]].no_store;
 }
 
 static bool have(const id_list *list, uint32_t x)
@@ -426,8 +426,8 @@ static bool add_inverse(builder *b, uint32_t index)
                      .overwrites = alone ? may_overwrite(b, last, &source) : 0,
                      .inverse = true,
                      .moves = e->flops <= 0,
-                     .gain = e->gain,
-                     .own = own_error(b->g, e)};
+                     .error_gain = e->gain,
+                     .added_error = added_error_of(b->g, e)};
     if (guarded) add_guards(b, freed.at, &x);
     for (uint32_t i = 0; i < x.ntarget; i++)
         x.spare =
@@ -440,7 +440,7 @@ static bool add_offload(builder *b, uint32_t v)
 {
     const inv_recovery *r = b->r;
     const inv_pb_value *x = &r->p.value[v];
-    if (!x->offload || x->forced || !x->nbytes || (b->favoured && x->shunned)) return true;
+    if (!x->offload || x->pinned || !x->nbytes || (b->favoured && x->no_store)) return true;
     if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
     uint32_t *target = INV_ARENA_NEW(b->a, uint32_t, 1);
     if (!target) return false;
@@ -462,7 +462,7 @@ inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e)
 }
 
 /* Whether v is its operands in another arrangement, so that they can be kept in its place. */
-static bool rearranged(const inv_problem *p, uint32_t v, const inv_pb_edge *e)
+static bool is_rearranged(const inv_problem *p, uint32_t v, const inv_pb_edge *e)
 {
     size_t sum = 0;
     for (uint32_t i = 0; i < e->nsource; i++) sum += p->value[e->source[i]].nbytes;
@@ -486,7 +486,7 @@ static bool index_edges(builder *b)
     for (uint32_t i = 0; i < p->nedge; i++)
         for (uint32_t k = 0; k < p->edge[i].ntarget; k++) {
             inv_pb_value *v = &p->value[p->edge[i].target[k]];
-            v->apart |= rearranged(p, p->edge[i].target[k], &p->edge[i]);
+            v->splittable |= is_rearranged(p, p->edge[i].target[k], &p->edge[i]);
             of[v->first + v->n++] = i;
         }
     p->edge_of = of;
@@ -509,15 +509,15 @@ static bool list_edges(builder *b)
 }
 
 /* What the guard has refused, by number. */
-static bool list_refused(builder *b)
+static bool list_guard_rejected(builder *b)
 {
     inv_recovery *r = b->r;
-    if (!r->policy->doubted) return true;
-    bool *refused = INV_ARENA_NEW(b->a, bool, r->p.nvalue + 1);
-    if (!refused) return false;
+    if (!r->policy->rebuild_rejected) return true;
+    bool *rejected = INV_ARENA_NEW(b->a, bool, r->p.nvalue + 1);
+    if (!rejected) return false;
     for (size_t v = 0; v < b->g->value.n; v++)
-        if (r->forward[v] && r->policy->doubted[v]) refused[r->number[v]] = true;
-    r->p.refused = refused;
+        if (r->forward[v] && r->policy->rebuild_rejected[v]) rejected[r->number[v]] = true;
+    r->p.guard_rejected = rejected;
     return true;
 }
 
@@ -567,9 +567,9 @@ inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy 
     r->forward = INV_ARENA_NEW(a, bool, n);
     r->root = INV_ARENA_NEW(a, inv_id, n);
     r->number = INV_ARENA_NEW(a, uint32_t, n);
-    r->steep = INV_ARENA_NEW(a, double, n);
-    if (!r->forward || !r->root || !r->number || !r->steep) return INV_E_NOMEM;
+    r->sensitivity = INV_ARENA_NEW(a, double, n);
+    if (!r->forward || !r->root || !r->number || !r->sensitivity) return INV_E_NOMEM;
     INV_TRY(base->early ? buffers_of_early(&b, base) : inv_buffers_apart(base, a, &b.buffers, &b.buffer_of));
-    bool ok = list_values(&b) && list_steps(&b) && other_bytes(&b) && list_edges(&b) && list_refused(&b);
+    bool ok = list_values(&b) && list_steps(&b) && other_bytes(&b) && list_edges(&b) && list_guard_rejected(&b);
     return ok ? INV_OK : INV_E_NOMEM;
 }

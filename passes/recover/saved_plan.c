@@ -291,11 +291,11 @@ static inv_status read_value(loader *x, const json_t *o, const json_t *value, in
     INV_CHECK(v && r->root[v->position] == v->position, x->ctx, INV_E_ARG,
               MISFIT "firing %u gives '%s', which is no value of forward here", x->k, name);
     const uint32_t number = r->number[v->position];
-    if (r->p.value[number].forced && is_result(r, number)) {
+    if (r->p.value[number].pinned && is_result(r, number)) {
         x->needless = true;
         return INV_OK;
     }
-    INV_CHECK(!r->p.value[number].forced, x->ctx, INV_E_ARG,
+    INV_CHECK(!r->p.value[number].pinned, x->ctx, INV_E_ARG,
               MISFIT "firing %u gives '%s', which is stored ({keep} or {modes})", x->k, name);
     const uint32_t e = find_way(r, number, o);
     INV_CHECK(e != INV_NO_REMAT && (f->edge == INV_NO_REMAT || e == f->edge), x->ctx, INV_E_ARG,

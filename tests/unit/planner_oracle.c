@@ -135,16 +135,16 @@ static bool forward_fits(const oracle *o, uint64_t key)
 static void start(oracle *o)
 {
     const inv_problem *p = o->p;
-    uint32_t given = 0, shunned = 0;
+    uint32_t given = 0, no_store = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         if (p->value[v].def != INV_NEVER) given |= 1u << v;
-        if (p->value[v].shunned) shunned |= 1u << v;
+        if (p->value[v].no_store) no_store |= 1u << v;
     }
     for (uint32_t set = 0; set < 1u << p->nvalue; set++)
         for (uint32_t k = 0; k < 1u << (o->nside * TWICE) && !(set & ~given); k++) {
             const uint64_t key = set | (uint64_t)k << AT_SIDE;
             double cost = 0;
-            for (uint32_t v = 0; v < p->nvalue; v++) cost += set & shunned & 1u << v ? ORACLE_KEPT : 0;
+            for (uint32_t v = 0; v < p->nvalue; v++) cost += set & no_store & 1u << v ? ORACLE_KEPT : 0;
             if (forward_fits(o, key)) push(o, cost, key | (uint64_t)p->forward << AT_STEP);
         }
 }
@@ -156,7 +156,7 @@ static uint64_t heed(const oracle *o, uint64_t key, const inv_pb_edge *e)
 {
     const inv_problem *p = o->p;
     bool read = false;
-    for (uint32_t i = 0; i < e->nsource; i++) read |= p->refused && p->refused[e->source[i]];
+    for (uint32_t i = 0; i < e->nsource; i++) read |= p->guard_rejected && p->guard_rejected[e->source[i]];
     if (!read || key >> AT_HEED & 1) return key;
     for (uint32_t v = 0; v < p->nvalue; v++)
         if (error_in(key, v)) key = with_error(key, v, (uint32_t)p->max_drift);
@@ -168,7 +168,7 @@ static uint32_t error_of(const oracle *o, uint64_t key, const inv_pb_edge *e)
 {
     double worst = 0;
     for (uint32_t i = 0; i < e->nsource; i++) worst = fmax(worst, error_in(key, e->source[i]));
-    if (e->inverse) worst = e->gain * worst + e->own;
+    if (e->inverse) worst = e->error_gain * worst + e->added_error;
     return worst > o->p->max_drift ? 4 : (uint32_t)worst;
 }
 
@@ -191,7 +191,7 @@ static bool may_give(const oracle *o, const inv_pb_edge *e, uint32_t want, uint3
     for (uint32_t i = 0; i < e->ntarget; i++) {
         const inv_pb_value *v = &o->p->value[e->target[i]];
         if (!(want >> i & 1)) continue;
-        if (v->forced || (e->inverse && err && err * v->steep > o->p->max_drift)) return false;
+        if (v->pinned || (e->inverse && err && err * v->sensitivity > o->p->max_drift)) return false;
     }
     return true;
 }

@@ -10,7 +10,7 @@
 #include "passes/planner/problem.h"
 
 enum { ORACLE_MOST = 20, ORACLE_ERRS = 12 }; /* values */
-#define ORACLE_KEPT 1e6                      /* what a shunned value counts that is kept */
+#define ORACLE_KEPT 1e6                      /* what a no_store value counts that is kept */
 
 /* INFINITY: nothing fits `budget`. */
 double oracle_cost(const inv_problem *p, size_t budget);

@@ -302,7 +302,7 @@ static void what_is_kept_is_not_given_again(void **state)
     inv_recovery r;
     inv__arena_init(&a, ctx);
     assert_int_equal(inv_recovery_init(&r, p->base, &policy, NULL, &a), INV_OK);
-    assert_true(r.p.value[r.number[u]].forced);
+    assert_true(r.p.value[r.number[u]].pinned);
     assert_int_equal(r.p.value[r.number[u]].n, 0);
     size_t halves = 0; /* edges of the node that gives both */
     for (uint32_t i = 0; i < r.p.nedge; i++)

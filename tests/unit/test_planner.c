@@ -28,7 +28,7 @@ typedef struct random_problem {
     inv_pb_edge edge[MOST_EDGES];
     inv_pb_step step[MOST_STEPS];
     uint32_t ids[MOST_IDS], nids, edge_of[MOST_EDGES];
-    bool refused[ORACLE_MOST];
+    bool rejected[ORACLE_MOST];
     uint64_t dice;
 } random_problem;
 
@@ -148,17 +148,17 @@ static void marks(random_problem *r)
 {
     for (uint32_t v = 0; v < r->p.nvalue && r->value[v].def != INV_NEVER; v++) {
         inv_pb_value *x = &r->value[v];
-        x->forced = roll(r, 8) == 0;
-        x->shunned = !x->forced && roll(r, 6) == 0;
+        x->pinned = roll(r, 8) == 0;
+        x->no_store = !x->pinned && roll(r, 6) == 0;
         x->data = v == 0 || roll(r, 16) == 0;
-        x->apart = roll(r, 4) == 0;
+        x->splittable = roll(r, 4) == 0;
     }
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->p.nedge; i++) {
         inv_pb_edge e = r->edge[i];
         uint32_t target[2], left = 0;
         for (uint32_t k = 0; k < e.ntarget; k++)
-            if (!r->value[e.target[k]].forced) target[left++] = e.target[k];
+            if (!r->value[e.target[k]].pinned) target[left++] = e.target[k];
         if (left < e.ntarget) e.target = list_of(r, target, left);
         e.ntarget = left;
         if (left) r->edge[n++] = e;
@@ -170,13 +170,13 @@ static void marks(random_problem *r)
 static void errors(random_problem *r)
 {
     r->p.max_drift = 1 + roll(r, 2);
-    r->p.refused = r->refused;
-    r->refused[roll(r, r->p.nvalue)] = roll(r, 2);
-    for (uint32_t v = 0; v < r->p.nvalue; v++) r->value[v].steep = roll(r, 8) ? 1 : INFINITY;
+    r->p.guard_rejected = r->rejected;
+    r->rejected[roll(r, r->p.nvalue)] = roll(r, 2);
+    for (uint32_t v = 0; v < r->p.nvalue; v++) r->value[v].sensitivity = roll(r, 8) ? 1 : INFINITY;
     for (uint32_t i = 0; i < r->p.nedge; i++) {
         if (!r->edge[i].inverse) continue;
-        r->edge[i].gain = roll(r, 4) ? 1 : 2;
-        r->edge[i].own = roll(r, 5) > 0;
+        r->edge[i].error_gain = roll(r, 4) ? 1 : 2;
+        r->edge[i].added_error = roll(r, 5) > 0;
     }
 }
 
@@ -246,28 +246,28 @@ static void fetch_ahead(inv_arena *a, const inv_problem *p, size_t budget, inv_r
     assert_int_equal(plan->n, was.n);
 }
 
-/* Nothing that is forced is derived, and whatever is rebuilt comes close enough (greedy.c, edge_fits; here once more).
+/* Nothing that is pinned is derived, and whatever is rebuilt comes close enough (greedy.c, edge_fits; here once more).
  * */
 static void obeys(const inv_problem *p, const inv_remats *plan)
 {
     double err[ORACLE_MOST] = {0};
-    bool heeded = false;
+    bool rejection_read = false;
     if (p->nvalue > ORACLE_MOST) return; /* a chain */
     for (size_t k = 0; k < plan->n; k++) {
         const inv_pb_edge *e = &p->edge[plan->at[k].edge];
         double worst = 0;
-        for (uint32_t i = 0; i < e->nsource && !heeded; i++)
-            if (p->refused && p->refused[e->source[i]]) heeded = true;
-        for (uint32_t v = 0; heeded && v < p->nvalue; v++)
+        for (uint32_t i = 0; i < e->nsource && !rejection_read; i++)
+            if (p->guard_rejected && p->guard_rejected[e->source[i]]) rejection_read = true;
+        for (uint32_t v = 0; rejection_read && v < p->nvalue; v++)
             if (err[v] > 0) err[v] = p->max_drift;
         for (uint32_t i = 0; i < e->nsource; i++) worst = fmax(worst, err[e->source[i]]);
-        if (e->inverse) worst = e->gain * worst + e->own;
+        if (e->inverse) worst = e->error_gain * worst + e->added_error;
         assert_true(worst <= p->max_drift);
         for (uint32_t i = 0; i < e->ntarget; i++) {
             const inv_pb_value *v = &p->value[e->target[i]];
             if (!(plan->at[k].want >> i & 1)) continue;
-            assert_false(v->forced);
-            assert_true(!e->inverse || worst <= 0 || v->steep <= 0 || worst * v->steep <= p->max_drift);
+            assert_false(v->pinned);
+            assert_true(!e->inverse || worst <= 0 || v->sensitivity <= 0 || worst * v->sensitivity <= p->max_drift);
             err[e->target[i]] = worst;
         }
     }
@@ -302,7 +302,7 @@ static double bound_of(const inv_problem *p, size_t budget)
     return bound;
 }
 
-/* The oracle's, within the budget, of plans that keep as few shunned values as any does. INFINITY: there is none. */
+/* The oracle's, within the budget, of plans that keep as few no_store values as any does. INFINITY: there is none. */
 static double cost_of(const inv_problem *p, size_t budget, uint32_t *kept)
 {
     const double least = floor(oracle_cost(p, SIZE_MAX / 4) / ORACLE_KEPT), cost = oracle_cost(p, budget);
@@ -354,10 +354,10 @@ static bool matters(random_problem *r, feature has, size_t budget, double cost)
     memcpy(edge, r->edge, sizeof edge);
     memcpy(value, r->value, sizeof value);
     for (uint32_t i = 0; i < r->p.nedge; i++) {
-        if (has == ERRORS) r->edge[i].own = 0;
+        if (has == ERRORS) r->edge[i].added_error = 0;
         if (has == SIDES) r->edge[i].side = 0;
     }
-    for (uint32_t v = 0; v < r->p.nvalue; v++) r->value[v].shunned = false;
+    for (uint32_t v = 0; v < r->p.nvalue; v++) r->value[v].no_store = false;
     const double without = oracle_cost(&r->p, budget);
     memcpy(r->edge, edge, sizeof edge);
     memcpy(r->value, value, sizeof value);
@@ -485,8 +485,8 @@ static size_t at_turn(uint32_t blocks, double clean)
     chain c;
     assert_true(chain_make(&c, blocks, 0));
     for (uint32_t i = 0; i < c.p.nedge; i++) {
-        c.p.edge[i].gain = 1;
-        c.p.edge[i].own = c.p.edge[i].inverse && c.p.edge[i].nsource == 2;
+        c.p.edge[i].error_gain = 1;
+        c.p.edge[i].added_error = c.p.edge[i].inverse && c.p.edge[i].nsource == 2;
     }
     c.p.max_drift = clean;
     c.p.value[0].nbytes = c.p.value[1].nbytes = 64; /* small, as an image is beside what is made of it */
@@ -498,7 +498,7 @@ static size_t at_turn(uint32_t blocks, double clean)
     inv_replay r;
     inv_arena a;
     inv__arena_init(&a, ctx);
-    assert_int_equal(inv_walk_prices(&a, &c.p, &prices, &plan, &work), INV_OK);
+    assert_int_equal(inv_plan_greedy(&a, &c.p, &prices, &plan, &work), INV_OK);
     assert_int_equal(inv_plan_replay(&a, &c.p, &plan, &r), INV_OK);
     const size_t nbytes = r.live[r.event_of_step[c.p.forward]];
     print_message("%u blocks: %zu KiB at the turn\n", blocks, nbytes >> 10);
@@ -532,7 +532,7 @@ static void visits(void **state)
         double work = 0;
         price[c.p.forward] = turn;
         inv__arena_init(&a, ctx);
-        assert_int_equal(inv_walk_prices(&a, &c.p, &prices, &remats, &work), INV_OK);
+        assert_int_equal(inv_plan_greedy(&a, &c.p, &prices, &remats, &work), INV_OK);
         inv__arena_fini(&a);
         print_message("price %g: %.1f visits a step\n", turn, work / c.p.nstep);
         assert_true(work < 25 * c.p.nstep);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A draft under random changes comes to what a replay of its rematerialisations from the beginning comes to: bytes at
- * every moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, if a change that is taken
- * back leaves a trace, or if annealing lets errors of what is rebuilt add up beyond the limit. */
+ * A plan state under random changes comes to what a replay of its rematerialisations from the beginning comes to: bytes
+ * at every moment, arithmetic, what is inverted and kept, errors. Fails if one of these is off, if a change that is
+ * taken back leaves a trace, or if annealing lets errors of what is rebuilt add up beyond the limit. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,8 +22,8 @@ enum { MOST = 400, CHANGES = 500, DRIFTING = 4 };
 typedef struct table {
     inv_arena a;
     chain c;
-    inv_draft d;
-    inv_drift *drift;
+    inv_plan_state state;
+    inv_error_estimate *estimate;
     uint64_t dice;
 } table;
 
@@ -41,12 +41,12 @@ static void set_table(table *x, uint32_t blocks, uint32_t stages, bool activatio
         if (p->value[e->target[0]].def == INV_NEVER) continue;
         e->scratch = 64 * roll(x, 3);
         e->side = e->inverse && roll(x, 3) == 0 ? 64 : 0;
-        if (e->inverse) e->gain = 1 + 0.25 * roll(x, 3), e->own = 1e-7;
+        if (e->inverse) e->error_gain = 1 + 0.25 * roll(x, 3), e->added_error = 1e-7;
     }
     for (uint32_t v = 0; v < p->nvalue; v++) {
-        p->value[v].shunned = roll(x, 5) == 0;
+        p->value[v].no_store = roll(x, 5) == 0;
         p->value[v].data = roll(x, 8) == 0;
-        p->value[v].steep = 1 + roll(x, 3);
+        p->value[v].sensitivity = 1 + roll(x, 3);
     }
     p->max_drift = INFINITY;
     for (uint32_t t = 0; t < p->nstep; t++) p->step[t].act_at = p->step[t].at / 2;
@@ -57,11 +57,11 @@ static void set_table(table *x, uint32_t blocks, uint32_t stages, bool activatio
             const inv_remat f = {t, p->edge_of[v->first], 1};
             if (v->def == INV_NEVER) assert_true(inv_vec_push(&x->a, &none, f));
         }
-    assert_int_equal(inv_draft_init(&x->d, &x->a, p, activations, MOST), INV_OK);
-    assert_int_equal(inv_drift_new(&x->d, &x->drift), INV_OK);
-    assert_int_equal(inv_draft_load(&x->d, &none), INV_OK);
-    inv_draft_set_budget(&x->d, 5 * CHAIN_STREAM);
-    assert_true(inv_drift_load(x->drift));
+    assert_int_equal(inv_plan_state_init(&x->state, &x->a, p, activations, MOST), INV_OK);
+    assert_int_equal(inv_error_estimate_new(&x->state, &x->estimate), INV_OK);
+    assert_int_equal(inv_plan_state_load(&x->state, &none), INV_OK);
+    inv_plan_state_set_budget(&x->state, 5 * CHAIN_STREAM);
+    assert_true(inv_error_estimate_load(x->estimate));
 }
 
 static void clear_table(table *x)
@@ -75,9 +75,9 @@ static uint32_t some_reader(table *x, uint32_t *v)
 {
     const inv_problem *p = &x->c.p;
     for (;;) {
-        const uint32_t back = p->nstep - p->forward, k = roll(x, back + x->d.nremat);
-        const uint32_t at = k < back ? p->forward + k : x->d.remat[k - back];
-        const inv_pb_edge *e = at < p->nstep ? NULL : &p->edge[x->d.spot[at].edge];
+        const uint32_t back = p->nstep - p->forward, k = roll(x, back + x->state.nremat);
+        const uint32_t at = k < back ? p->forward + k : x->state.remat[k - back];
+        const inv_pb_edge *e = at < p->nstep ? NULL : &p->edge[x->state.event[at].edge];
         const uint32_t n = e ? e->nsource : p->step[at].nread;
         if (n == 0) continue;
         *v = (e ? e->source : p->step[at].read)[roll(x, n)];
@@ -87,53 +87,53 @@ static uint32_t some_reader(table *x, uint32_t *v)
 
 static void change(table *x)
 {
-    inv_draft *d = &x->d;
-    if (d->nremat && roll(x, 5) == 0) {
-        inv_draft_remove(d, d->remat[roll(x, d->nremat)]);
+    inv_plan_state *ps = &x->state;
+    if (ps->nremat && roll(x, 5) == 0) {
+        inv_plan_state_remove(ps, ps->remat[roll(x, ps->nremat)]);
         return;
     }
     uint32_t v;
     const uint32_t at = some_reader(x, &v), id = x->c.p.edge_of[x->c.p.value[v].first + roll(x, x->c.p.value[v].n)];
-    if (x->c.p.value[v].def == INV_NEVER) inv_draft_pick(d, v, id);
-    else assert_true(inv_draft_insert(d, at, id) != INV_NO_SPOT);
+    if (x->c.p.value[v].def == INV_NEVER) inv_plan_state_pick(ps, v, id);
+    else assert_true(inv_plan_state_insert(ps, at, id) != INV_NO_EVENT);
 }
 
 /* Bytes, arithmetic and the rest, against a replay. */
 static void compare(table *x)
 {
-    const inv_draft *d = &x->d;
+    const inv_plan_state *ps = &x->state;
     inv_arena a;
     inv_remats list = {0};
     inv_replay r;
     inv__arena_init(&a, ctx);
-    assert_int_equal(inv_draft_list(d, &a, &list), INV_OK);
+    assert_int_equal(inv_plan_state_list(ps, &a, &list), INV_OK);
     const size_t n = list.n;
     assert_int_equal(inv_plan_prune(&a, &x->c.p, &list), INV_OK);
     assert_int_equal(list.n, n); /* a commit leaves nothing that nobody reads */
     assert_int_equal(inv_plan_replay(&a, &x->c.p, &list, &r), INV_OK);
     int64_t excess = 0;
     uint32_t event = 0, at = 0, k = 0;
-    for (; at != INV_NO_SPOT; at = d->spot[at].next, event++) {
-        for (; at < x->c.p.nstep && k < list.n && list.at[k].step == at; k++) event++; /* choices are no spots */
-        const int64_t live = (int64_t)(d->activations ? r.act[event] : r.live[event]);
-        assert_int_equal(d->spot[at].live, live);
-        excess += live > d->budget ? live - d->budget : 0;
-        assert_int_equal(d->spot[at].hot != INV_NO_SPOT, live > d->budget);
+    for (; at != INV_NO_EVENT; at = ps->event[at].next, event++) {
+        for (; at < x->c.p.nstep && k < list.n && list.at[k].step == at; k++) event++; /* choices are no events */
+        const int64_t live = (int64_t)(ps->activations ? r.act[event] : r.live[event]);
+        assert_int_equal(ps->event[at].live, live);
+        excess += live > ps->budget ? live - ps->budget : 0;
+        assert_int_equal(ps->event[at].over_budget != INV_NO_EVENT, live > ps->budget);
         if (at >= x->c.p.nstep) k++;
     }
     assert_int_equal(event, r.nevent);
-    assert_int_equal(d->excess, excess);
-    assert_true(fabs(d->cost - r.score.cost) < 1e-6 * (1 + r.score.cost));
-    assert_true(fabs(d->inverted - r.score.inverted) < 1);
-    assert_int_equal(d->kept, r.score.kept);
+    assert_int_equal(ps->excess, excess);
+    assert_true(fabs(ps->cost - r.score.cost) < 1e-6 * (1 + r.score.cost));
+    assert_true(fabs(ps->inverted - r.score.inverted) < 1);
+    assert_int_equal(ps->kept, r.score.kept);
     inv__arena_fini(&a);
 }
 
-static double errors(const inv_draft *d)
+static double errors(const inv_plan_state *ps)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < d->nremat; i++)
-        if (d->spot[d->remat[i]].counts) sum += d->spot[d->remat[i]].err;
+    for (uint32_t i = 0; i < ps->nremat; i++)
+        if (ps->event[ps->remat[i]].active) sum += ps->event[ps->remat[i]].err;
     return sum;
 }
 
@@ -143,25 +143,25 @@ static void change_often(uint32_t blocks, uint32_t stages, bool activations)
     set_table(&x, blocks, stages, activations);
     uint32_t most = 0;
     for (int i = 0; i < CHANGES; i++) {
-        const int64_t excess = x.d.excess;
-        const double cost = x.d.cost, err = errors(&x.d);
+        const int64_t excess = x.state.excess;
+        const double cost = x.state.cost, err = errors(&x.state);
         for (uint32_t n = 1 + roll(&x, 4); n > 0; n--) change(&x);
-        if (roll(&x, 3) == 0 || x.d.nremat > MOST / 2) {
-            inv_draft_undo(&x.d);
-            assert_int_equal(x.d.excess, excess);
-            assert_true(fabs(x.d.cost - cost) < 1e-6 * (1 + cost));
-            assert_true(fabs(errors(&x.d) - err) <= 1e-9 * err);
+        if (roll(&x, 3) == 0 || x.state.nremat > MOST / 2) {
+            inv_plan_state_undo(&x.state);
+            assert_int_equal(x.state.excess, excess);
+            assert_true(fabs(x.state.cost - cost) < 1e-6 * (1 + cost));
+            assert_true(fabs(errors(&x.state) - err) <= 1e-9 * err);
         } else {
-            assert_true(inv_drift_follow(x.drift));
-            inv_draft_commit(&x.d);
-            const double followed = errors(&x.d);
-            assert_true(inv_drift_load(x.drift));
-            assert_true(fabs(errors(&x.d) - followed) <= 1e-9 * followed);
+            assert_true(inv_error_estimate_update(x.estimate));
+            inv_plan_state_commit(&x.state);
+            const double followed = errors(&x.state);
+            assert_true(inv_error_estimate_load(x.estimate));
+            assert_true(fabs(errors(&x.state) - followed) <= 1e-9 * followed);
         }
         compare(&x);
-        if (x.d.nremat > most) most = x.d.nremat;
+        if (x.state.nremat > most) most = x.state.nremat;
     }
-    assert_false(x.d.failed);
+    assert_false(x.state.failed);
     assert_true(most >= 10);
     clear_table(&x);
 }
@@ -186,22 +186,22 @@ static void limit(void **state)
     (void)state;
     table x;
     set_table(&x, 24, 0, false);
-    uint32_t refused = 0, taken = 0;
+    uint32_t refused = 0, inplace = 0;
     x.c.p.max_drift = 1e-6;
     for (int i = 0; i < 4 * CHANGES; i++) {
-        const double err = errors(&x.d);
+        const double err = errors(&x.state);
         change(&x);
-        if (x.d.nremat < MOST / 2 && inv_drift_follow(x.drift)) {
-            inv_draft_commit(&x.d);
-            taken++;
+        if (x.state.nremat < MOST / 2 && inv_error_estimate_update(x.estimate)) {
+            inv_plan_state_commit(&x.state);
+            inplace++;
         } else {
-            refused += x.d.nremat < MOST / 2;
-            inv_draft_undo(&x.d);
-            assert_true(fabs(errors(&x.d) - err) <= 1e-9 * err);
+            refused += x.state.nremat < MOST / 2;
+            inv_plan_state_undo(&x.state);
+            assert_true(fabs(errors(&x.state) - err) <= 1e-9 * err);
         }
     }
-    assert_true(inv_drift_load(x.drift));
-    assert_true(taken > 100 && refused > 10);
+    assert_true(inv_error_estimate_load(x.estimate));
+    assert_true(inplace > 100 && refused > 10);
     clear_table(&x);
 }
 
@@ -213,7 +213,7 @@ typedef struct drifting {
     inv_pb_edge edge[2 * DRIFTING];
     inv_pb_step step[2 * DRIFTING];
     uint32_t id[DRIFTING], edge_of[2 * DRIFTING];
-    bool refused[DRIFTING];
+    bool rejected[DRIFTING];
 } drifting;
 
 static void make_drifting(drifting *d, double max_drift)
@@ -227,10 +227,10 @@ static void make_drifting(drifting *d, double max_drift)
                           .forward = DRIFTING,
                           .cost = 1000,
                           .max_drift = max_drift,
-                          .refused = d->refused}};
+                          .guard_rejected = d->rejected}};
     for (uint32_t v = 0; v < DRIFTING; v++) {
         d->id[v] = v;
-        d->value[v] = (inv_pb_value){.nbytes = 64, .def = v, .steep = 1};
+        d->value[v] = (inv_pb_value){.nbytes = 64, .def = v, .sensitivity = 1};
         if (v) d->step[v] = (inv_pb_step){.read = &d->id[v - 1], .nread = 1, .overwrites = 1};
         d->step[2 * DRIFTING - 1 - v] = (inv_pb_step){.read = &d->id[v], .nread = 1};
         if (v + 1 == DRIFTING) continue;
@@ -245,8 +245,8 @@ static void make_drifting(drifting *d, double max_drift)
                                                   .overwrites = 1,
                                                   .cost = exact ? 50 : 1,
                                                   .inverse = true,
-                                                  .gain = 1,
-                                                  .own = exact ? 0 : 0.4};
+                                                  .error_gain = 1,
+                                                  .added_error = exact ? 0 : 0.4};
         }
     }
 }
@@ -285,7 +285,7 @@ static void drift(void **state)
     make_drifting(&d, 0.3);
     assert_true(annealed(&d) == 150);
     make_drifting(&d, 2);
-    d.refused[1] = true;
+    d.rejected[1] = true;
     assert_true(annealed(&d) == 52);
 }
 
