@@ -47,7 +47,7 @@ static bool request_for(const inv_program *p, int k, inv_request *rq)
     return kinds[k].wanted;
 }
 
-static inv_status within_budget(const inv_program *p)
+static inv_status transient_within_budget(const inv_program *p)
 {
     INV_CHECK(!p->refused, p->ctx, INV_E_NOMEM, "%s", p->refusal);
     const size_t peak = p->persistent + p->control + p->transient;
@@ -103,13 +103,13 @@ static inv_status build_all(inv_program *p)
     inv__span_leave(p->ctx, around);
     INV_TRY(s);
     if (p->refused) return inv_refuse(p);
-    INV_TRY(within_budget(p));
+    INV_TRY(transient_within_budget(p));
     inv_tell_early(p);
     return inv_tell_norms(p);
 }
 
 /* Graphs of plans that are not among the program's. */
-static void drop(inv_program *p, inv_plan *plan)
+static void drop_replanned(inv_program *p, inv_plan *plan)
 {
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
         if (plan[k].g != p->plan[k].g) inv_graph_destroy(plan[k].g);
@@ -138,9 +138,9 @@ static inv_status replan(inv_program *p)
             if (fresh[k].store_transient > p->store_peak) p->store_peak = fresh[k].store_transient;
         }
     }
-    if (s == INV_OK) s = within_budget(p);
+    if (s == INV_OK) s = transient_within_budget(p);
     if (s == INV_OK) memcpy(p->plan, fresh, sizeof fresh);
-    else drop(p, fresh);
+    else drop_replanned(p, fresh);
     return s;
 }
 
@@ -165,11 +165,11 @@ static inv_status copy_names(inv_arena *a, const char *const **names, size_t n)
     return INV_OK;
 }
 
-static inv_status copy_array(inv_arena *a, inv_array *x)
+static inv_status copy_array_shape(inv_arena *a, inv_array *x)
 {
     int64_t *dims = INV_ARENA_NEW(a, int64_t, (size_t)x->rank + 1);
     const char *name = x->name ? inv__arena_strdup(a, x->name) : "target";
-    if (!dims || !name) return INV_E_NOMEM;
+    if (a->failed) return INV_E_NOMEM;
     if (x->rank) memcpy(dims, x->dims, (size_t)x->rank * sizeof *dims);
     *x = (inv_array){name, x->dtype, x->rank, dims, NULL, NULL};
     return INV_OK;
@@ -192,7 +192,7 @@ static inv_status copy_data(inv_program *p, const inv_array *from, inv_array *to
 }
 
 /* Every glob of constant_inputs must be about inputs that have values. */
-static inv_status check_constants(const inv_program *p, const inv_session_options *given)
+static inv_status check_constant_inputs(const inv_program *p, const inv_session_options *given)
 {
     for (size_t k = 0; k < p->options.nconstant_inputs; k++) {
         const char *glob = p->options.constant_inputs[k];
@@ -231,16 +231,16 @@ static inv_status copy_options(inv_program *p, const inv_session_options *o)
     *c = *o;
     inv_array *inputs = INV_ARENA_NEW(a, inv_array, c->ninputs + 1), *target = INV_ARENA_NEW(a, inv_array, 1);
     inv_mode_rule *modes = INV_ARENA_NEW(a, inv_mode_rule, c->nmodes + 1);
-    if (!inputs || !target || !modes) return INV_E_NOMEM;
+    if (a->failed) return INV_E_NOMEM;
     for (size_t i = 0; i < c->ninputs; i++) {
         inputs[i] = c->inputs[i];
-        INV_TRY(copy_array(a, &inputs[i]));
+        INV_TRY(copy_array_shape(a, &inputs[i]));
         if (inv_input_is_constant(c, &o->inputs[i])) INV_TRY(copy_data(p, &o->inputs[i], &inputs[i]));
     }
     c->inputs = inputs;
     if (c->target) {
         *target = *c->target;
-        INV_TRY(copy_array(a, target));
+        INV_TRY(copy_array_shape(a, target));
         c->target = target;
     }
     for (size_t i = 0; i < c->nmodes; i++) {
@@ -290,7 +290,7 @@ static inv_status fix_varying(inv_program *p, const inv_session_options *given, 
 /* All plans; if the options allow it, with as many inputs as constants as that takes. */
 static inv_status build_with_constants(inv_program *p, const inv_session_options *given)
 {
-    inv_status s = check_constants(p, given);
+    inv_status s = check_constant_inputs(p, given);
     bool more = s == INV_OK;
     while (more) {
         s = build_all(p);
@@ -328,7 +328,7 @@ inv_status inv_compile(inv_context *ctx, const inv_graph *source, const inv_sess
     p->ctx = ctx;
     p->source = source;
     p->replan = replan;
-    p->drop = drop;
+    p->drop = drop_replanned;
     p->save = inv_plan_save;
     p->destroy = destroy;
     inv__arena_init(&p->arena, ctx);

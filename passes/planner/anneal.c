@@ -32,24 +32,24 @@ typedef struct annealer {
     bool done;            /* no smaller peak is looked for */
     double mean;          /* cost of an edge */
     double rate, dearest; /* what a byte over the budget counts, at most */
-    uint32_t *choice, nchoice;
+    uint32_t *alternative, nalternative;
     inv_error_estimate *estimate;
     figures best;
     inv_remats best_plan;
     inv_arena *a;
 } annealer;
 
-static double chance(annealer *x) { return inv_chance(x->dice); }
+static double anneal_chance(annealer *x) { return inv_chance(x->dice); }
 
-static uint32_t roll(annealer *x, uint32_t n)
+static uint32_t anneal_roll(annealer *x, uint32_t n)
 {
-    const uint32_t r = (uint32_t)(chance(x) * n);
+    const uint32_t r = (uint32_t)(anneal_chance(x) * n);
     return r < n ? r : n - 1;
 }
 
 /* --- what a plan state is worth --- */
 
-static double worth(const annealer *x)
+static double state_worth(const annealer *x)
 {
     const inv_plan_state *ps = &x->state;
     /* while nothing fits, arithmetic is to count for little */
@@ -57,12 +57,12 @@ static double worth(const annealer *x)
     return part * ps->cost + x->rate * (double)ps->excess + 4 * fmax(0, ps->cost - x->limit);
 }
 
-static bool enough(const annealer *x) { return x->state.inverted >= x->floor && x->state.kept <= x->kept; }
+static bool state_allowed(const annealer *x) { return x->state.inverted >= x->floor && x->state.kept <= x->kept; }
 
 /* --- changes --- */
 
 /* An edge that may give v, by chance; NONE if there is none. */
-static uint32_t some_edge(annealer *x, uint32_t v)
+static uint32_t random_edge(annealer *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
     uint32_t found = NONE, n = 0;
@@ -70,64 +70,64 @@ static uint32_t some_edge(annealer *x, uint32_t v)
     for (uint32_t i = value->first; i < value->first + value->n; i++) {
         const inv_pb_edge *e = &x->p->edge[x->p->edge_of[i]];
         if (e->inverse && !x->goal->invert) continue;
-        if (roll(x, ++n) == 0) found = x->p->edge_of[i];
+        if (anneal_roll(x, ++n) == 0) found = x->p->edge_of[i];
     }
     return found;
 }
 
-static uint32_t further(const annealer *x, uint32_t far, uint32_t v, uint32_t event)
+static uint32_t further_steps(const annealer *x, uint32_t far, uint32_t v, uint32_t event)
 {
     const uint32_t n = inv_plan_state_steps_since(&x->state, v, event);
     return n > far ? n : far;
 }
 
 /* A change of what is there over so many steps is tried the more seldom the more there are, as it takes as long. */
-static bool too_far(annealer *x, uint32_t steps)
+static bool is_too_far(annealer *x, uint32_t steps)
 {
     enum { NEAR = 256 };
-    return chance(x) * steps > NEAR;
+    return anneal_chance(x) * steps > NEAR;
 }
 
 /* NONE: not done. */
-static uint32_t insert(annealer *x, uint32_t before, uint32_t edge)
+static uint32_t insert_if_near(annealer *x, uint32_t before, uint32_t edge)
 {
     const inv_pb_edge *e = &x->p->edge[edge];
     uint32_t far = 0;
     for (uint32_t i = 0; i < e->nsource; i++)
-        if (!inv_plan_state_is_live(&x->state, e->source[i], before)) far = further(x, far, e->source[i], before);
+        if (!inv_plan_state_is_live(&x->state, e->source[i], before)) far = further_steps(x, far, e->source[i], before);
     for (uint32_t i = 0; i < e->ntarget; i++)
-        if (inv_plan_state_is_live(&x->state, e->target[i], before)) far = further(x, far, e->target[i], before);
-    return too_far(x, far) ? NONE : inv_plan_state_insert(&x->state, before, edge);
+        if (inv_plan_state_is_live(&x->state, e->target[i], before)) far = further_steps(x, far, e->target[i], before);
+    return is_too_far(x, far) ? NONE : inv_plan_state_insert(&x->state, before, edge);
 }
 
-static void take_out(annealer *x, uint32_t f)
+static void remove_if_near(annealer *x, uint32_t r)
 {
-    const inv_plan_event *ev = &x->state.event[f];
+    const inv_plan_event *ev = &x->state.event[r];
     const inv_pb_edge *e = &x->p->edge[ev->edge];
     uint32_t far = 0;
     for (uint32_t i = 0; i < e->ntarget; i++)
-        if (ev->want >> i & 1) far = further(x, far, e->target[i], f);
-    if (!too_far(x, far)) inv_plan_state_remove(&x->state, f);
+        if (ev->want >> i & 1) far = further_steps(x, far, e->target[i], r);
+    if (!is_too_far(x, far)) inv_plan_state_remove(&x->state, r);
 }
 
 /* v is derived before that event; so are, perhaps, sources that are not there. */
-static void derive(annealer *x, uint32_t v, uint32_t before, int depth)
+static void derive_before(annealer *x, uint32_t v, uint32_t before, int depth)
 {
-    const uint32_t id = some_edge(x, v);
+    const uint32_t id = random_edge(x, v);
     if (id == NONE) return;
     const inv_pb_edge *e = &x->p->edge[id];
     for (uint32_t i = 0; depth > 0 && i < e->nsource; i++)
-        if (!inv_plan_state_is_live(&x->state, e->source[i], before) && roll(x, 4))
-            derive(x, e->source[i], before, depth - 1);
-    (void)insert(x, before, id);
+        if (!inv_plan_state_is_live(&x->state, e->source[i], before) && anneal_roll(x, 4))
+            derive_before(x, e->source[i], before, depth - 1);
+    (void)insert_if_near(x, before, id);
 }
 
 /* Where too much is live, as a rule. */
 static uint32_t random_event(annealer *x)
 {
     const inv_plan_state *ps = &x->state;
-    if (ps->nover && chance(x) < 0.6) return ps->over_budget[roll(x, ps->nover)];
-    const uint32_t back = x->p->nstep - x->p->forward, at = roll(x, back + ps->nremat);
+    if (ps->nover && anneal_chance(x) < 0.6) return ps->over_budget[anneal_roll(x, ps->nover)];
+    const uint32_t back = x->p->nstep - x->p->forward, at = anneal_roll(x, back + ps->nremat);
     return at < back ? x->p->forward + at : ps->remat[at - back];
 }
 
@@ -137,28 +137,28 @@ typedef struct ballot {
     double sum;
 } ballot;
 
-static void vote(annealer *x, ballot *b, uint32_t v)
+static void vote_for(annealer *x, ballot *b, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
     const double nbytes = x->goal->activations && value->data ? 0 : (double)value->nbytes;
     b->sum += nbytes;
-    if (chance(x) * b->sum < nbytes) b->v = v;
+    if (anneal_chance(x) * b->sum < nbytes) b->v = v;
 }
 
-static void vote_all(annealer *x, ballot *b)
+static void vote_for_live(annealer *x, ballot *b)
 {
     const inv_plan_state *ps = &x->state;
     const uint64_t label = ps->event[b->at].label;
     for (size_t i = 0; i < ps->interval.n; i++) {
         const inv_plan_interval *s = &ps->interval.at[i];
         if (s->value != NONE && ps->event[s->from].label <= label && label <= ps->event[s->to].label)
-            vote(x, b, s->value);
+            vote_for(x, b, s->value);
     }
     x->state.work += (double)ps->interval.n / 8;
 }
 
 /* Of what is read shortly before and after. */
-static void vote_near(annealer *x, ballot *b)
+static void vote_for_read_nearby(annealer *x, ballot *b)
 {
     enum { FAR = 48 };
     const inv_plan_state *ps = &x->state;
@@ -168,23 +168,23 @@ static void vote_near(annealer *x, ballot *b)
         const inv_pb_edge *e = at < x->p->nstep ? NULL : &x->p->edge[ps->event[at].edge];
         const uint32_t *list = e ? e->source : x->p->step[at].read, n = e ? e->nsource : x->p->step[at].nread;
         for (uint32_t i = 0; i < n; i++)
-            if (inv_plan_state_is_live(ps, list[i], b->at)) vote(x, b, list[i]);
+            if (inv_plan_state_is_live(ps, list[i], b->at)) vote_for(x, b, list[i]);
     }
     x->state.work += FAR / 4;
 }
 
 /* A value is derived for its next reader. All that are there are looked at, or where that takes long as a
  * rule those that are read about that time. */
-static void cut(annealer *x)
+static void derive_for_next_reader(annealer *x)
 {
     enum { FEW = 512 };
     ballot b = {random_event(x), NONE, 0};
-    if (chance(x) * (double)x->state.interval.n < FEW) vote_all(x, &b);
-    else vote_near(x, &b);
+    if (anneal_chance(x) * (double)x->state.interval.n < FEW) vote_for_live(x, &b);
+    else vote_for_read_nearby(x, &b);
     if (b.v == NONE) return;
     const uint32_t turn = x->p->forward - 1,
                    reader = inv_plan_state_next_reader(&x->state, b.v, b.at < turn ? turn : b.at);
-    if (reader != NONE) derive(x, b.v, reader, 4);
+    if (reader != NONE) derive_before(x, b.v, reader, 4);
 }
 
 /* A rematerialisation: any, or one about where too much is live, as a rule. NONE: there is none. */
@@ -193,10 +193,10 @@ static uint32_t random_remat(annealer *x)
     enum { ABOUT = 8, FAR = 64 };
     const inv_plan_state *ps = &x->state;
     if (!ps->nremat) return NONE;
-    if (!ps->nover || chance(x) < 0.4) return ps->remat[roll(x, ps->nremat)];
-    const uint32_t from = ps->over_budget[roll(x, ps->nover)];
-    const bool up = roll(x, 2);
-    uint32_t nth = 1 + roll(x, ABOUT), found = from >= x->p->nstep ? from : NONE;
+    if (!ps->nover || anneal_chance(x) < 0.4) return ps->remat[anneal_roll(x, ps->nremat)];
+    const uint32_t from = ps->over_budget[anneal_roll(x, ps->nover)];
+    const bool up = anneal_roll(x, 2);
+    uint32_t nth = 1 + anneal_roll(x, ABOUT), found = from >= x->p->nstep ? from : NONE;
     for (uint32_t at = from, k = 0; k < FAR && nth > 0 && at != NONE; k++) {
         at = up ? ps->event[at].next : ps->event[at].prev;
         if (at != NONE && at >= x->p->nstep) found = at, nth--;
@@ -205,81 +205,81 @@ static uint32_t random_remat(annealer *x)
 }
 
 /* In this order what f gives need not be kept from long before in between. */
-static void replace(annealer *x, uint32_t f, uint32_t before, uint32_t edge)
+static void replace_remat(annealer *x, uint32_t r, uint32_t before, uint32_t edge)
 {
-    if (insert(x, before, edge) != NONE) take_out(x, f);
+    if (insert_if_near(x, before, edge) != NONE) remove_if_near(x, r);
 }
 
-static void shift(annealer *x)
+static void shift_remat(annealer *x)
 {
     inv_plan_state *ps = &x->state;
-    const uint32_t f = random_remat(x), far = 1 + roll(x, chance(x) < 0.5 ? 2 : 12);
-    if (f == NONE) return;
-    const uint32_t edge = ps->event[f].edge, last = x->p->nstep - 1, first = x->p->forward - 1;
-    uint32_t before = ps->event[f].next;
-    for (uint32_t i = 0, up = roll(x, 2); i < far; i++) { /* over rematerialisations and steps alike */
+    const uint32_t r = random_remat(x), far = 1 + anneal_roll(x, anneal_chance(x) < 0.5 ? 2 : 12);
+    if (r == NONE) return;
+    const uint32_t edge = ps->event[r].edge, last = x->p->nstep - 1, first = x->p->forward - 1;
+    uint32_t before = ps->event[r].next;
+    for (uint32_t i = 0, up = anneal_roll(x, 2); i < far; i++) { /* over rematerialisations and steps alike */
         if (up && before != last) before = ps->event[before].next;
         else if (!up && ps->event[before].prev != first) before = ps->event[before].prev;
     }
-    replace(x, f, before, edge);
+    replace_remat(x, r, before, edge);
 }
 
 /* A rematerialisation moves back to where something that it reads was there before, behind the last reader of that:
  * what was derived once more for it may then be for nothing. */
-static void hoist(annealer *x)
+static void hoist_remat(annealer *x)
 {
     inv_plan_state *ps = &x->state;
-    const uint32_t f = random_remat(x);
-    if (f == NONE) return;
-    const uint32_t edge = ps->event[f].edge;
+    const uint32_t r = random_remat(x);
+    if (r == NONE) return;
+    const uint32_t edge = ps->event[r].edge;
     const inv_pb_edge *e = &x->p->edge[edge];
     uint32_t behind = NONE, n = 0;
     for (uint32_t i = 0; i < e->nsource; i++)
         for (uint32_t s = ps->value[e->source[i]].interval; s != NONE; s = ps->interval.at[s].next) {
             const uint32_t to = ps->interval.at[s].to;
-            if (to < x->p->forward || ps->event[to].label >= ps->event[f].label) continue;
-            if (roll(x, ++n) == 0) behind = to;
+            if (to < x->p->forward || ps->event[to].label >= ps->event[r].label) continue;
+            if (anneal_roll(x, ++n) == 0) behind = to;
         }
     if (behind == NONE) return;
-    replace(x, f, ps->event[behind].next, edge);
+    replace_remat(x, r, ps->event[behind].next, edge);
 }
 
-static void other_edge(annealer *x)
+static void change_edge(annealer *x)
 {
     inv_plan_state *ps = &x->state;
-    if (x->nchoice && (!ps->nremat || roll(x, 3) == 0)) {
-        const uint32_t c = x->choice[roll(x, x->nchoice)], id = some_edge(x, c);
+    if (x->nalternative && (!ps->nremat || anneal_roll(x, 3) == 0)) {
+        const uint32_t c = x->alternative[anneal_roll(x, x->nalternative)], id = random_edge(x, c);
         if (id != NONE && id != ps->pick[c]) inv_plan_state_pick(ps, c, id);
         return;
     }
-    const uint32_t f = random_remat(x);
-    if (f == NONE) return;
-    const inv_pb_edge *e = &x->p->edge[ps->event[f].edge];
-    const uint32_t id = some_edge(x, e->target[roll(x, e->ntarget)]), before = ps->event[f].next;
-    if (id == NONE || id == ps->event[f].edge) return;
-    replace(x, f, before, id);
+    const uint32_t r = random_remat(x);
+    if (r == NONE) return;
+    const inv_pb_edge *e = &x->p->edge[ps->event[r].edge];
+    const uint32_t id = random_edge(x, e->target[anneal_roll(x, e->ntarget)]), before = ps->event[r].next;
+    if (id == NONE || id == ps->event[r].edge) return;
+    replace_remat(x, r, before, id);
 }
 
-static void leave_out(annealer *x)
+static void remove_random_remat(annealer *x)
 {
-    const uint32_t f = random_remat(x);
-    if (f != NONE) take_out(x, f);
+    const uint32_t r = random_remat(x);
+    if (r != NONE) remove_if_near(x, r);
 }
 
-static void change(annealer *x)
+static void change_state(annealer *x)
 {
-    const double d = chance(x);
-    if (d < 0.35) cut(x);
-    else if (d < 0.6) leave_out(x);
-    else if (d < 0.77) shift(x);
-    else if (d < 0.87) hoist(x);
-    else other_edge(x);
+    const double d = anneal_chance(x);
+    if (d < 0.35) derive_for_next_reader(x);
+    else if (d < 0.6) remove_random_remat(x);
+    else if (d < 0.77) shift_remat(x);
+    else if (d < 0.87) hoist_remat(x);
+    else change_edge(x);
 }
 
 /* --- the search --- */
 
 /* Most bytes; where they are more than `enough`, that is all that is known. */
-static int64_t peak_of(const annealer *x, int64_t enough)
+static int64_t state_peak(const annealer *x, int64_t enough)
 {
     const inv_plan_state *ps = &x->state;
     int64_t most = 0;
@@ -290,7 +290,7 @@ static int64_t peak_of(const annealer *x, int64_t enough)
     return most;
 }
 
-static bool beats(const annealer *x, const figures *a, const figures *b)
+static bool state_beats(const annealer *x, const figures *a, const figures *b)
 {
     if (!x->goal->budget && a->cost <= x->limit && b->cost <= x->limit) return a->peak < b->peak;
     if (a->fits != b->fits) return a->fits;
@@ -299,36 +299,36 @@ static bool beats(const annealer *x, const figures *a, const figures *b)
 }
 
 /* Without a budget of its own, the plan state is to come below the best plan: all bytes near its peak count. */
-static void lower(annealer *x)
+static void aim_below_best(annealer *x)
 {
     inv_plan_state_set_budget(&x->state, x->best.peak - x->best.peak / x->less);
     x->best.excess = x->state.excess;
 }
 
 /* Smaller steps, down to one beyond which nothing is worth it. */
-static void finer(annealer *x)
+static void take_finer_steps(annealer *x)
 {
     x->less *= 4;
     x->done = x->less > LEAST;
-    if (!x->done) lower(x);
+    if (!x->done) aim_below_best(x);
 }
 
-static inv_status keep_best(annealer *x)
+static inv_status keep_best_state(annealer *x)
 {
     inv_plan_state *ps = &x->state;
     const bool fits = ps->excess <= 0 && ps->cost <= x->limit;
     const bool peaks = !x->goal->budget || (fits && ps->cost <= x->best.cost);
-    const figures now = {ps->cost, ps->excess, peaks ? peak_of(x, x->best.peak) : INT64_MAX, fits};
-    if (!beats(x, &now, &x->best)) return INV_OK;
+    const figures now = {ps->cost, ps->excess, peaks ? state_peak(x, x->best.peak) : INT64_MAX, fits};
+    if (!state_beats(x, &now, &x->best)) return INV_OK;
     x->best = now;
     INV_TRY(inv_plan_state_list(ps, x->a, &x->best_plan));
     x->state.work += ps->nremat;
-    if (!x->goal->budget && now.cost <= x->limit && now.peak > 0) lower(x);
+    if (!x->goal->budget && now.cost <= x->limit && now.peak > 0) aim_below_best(x);
     return INV_OK;
 }
 
 /* The price of bytes swings about the one at which the budget is just met. */
-static void swing(annealer *x, int *run)
+static void swing_price(annealer *x, int *run)
 {
     if (!x->goal->budget || !x->best.fits) return;
     enum { LONG = 40 };
@@ -339,47 +339,47 @@ static void swing(annealer *x, int *run)
 
 /* At most, in terms of an edge's cost: a plan of many rematerialisations that is shaken needs as many tries to settle
  * again. */
-static double heat_for(const annealer *x, double effort)
+static double highest_heat(const annealer *x, double effort)
 {
     const double tries = effort / 16000 / (x->state.nremat + 1);
     return fmax(0.1, fmin(tries, 10));
 }
 
 /* From hot to cold. */
-static inv_status cool(annealer *x, double hot, double effort)
+static inv_status cool_down(annealer *x, double hot, double effort)
 {
     inv_plan_state *ps = &x->state;
     const double begin = ps->work;
     int run = 0;
-    for (uint32_t k = 0; ps->work < begin + effort && !ps->failed; k++) {
+    for (uint32_t k = 0; ps->work < begin + effort && !ps->a->failed; k++) {
         if (k % 4096 == 0) inv__progress(x->a->ctx, (ps->work - begin) / effort);
-        const double heat = hot * pow(0.01, (ps->work - begin) / effort), old = worth(x);
-        do change(x);
-        while (chance(x) < 0.4);
+        const double heat = hot * pow(0.01, (ps->work - begin) / effort), old = state_worth(x);
+        do change_state(x);
+        while (anneal_chance(x) < 0.4);
         ps->work += 32;
-        const double now = worth(x);
-        if ((now <= old || chance(x) < exp((old - now) / heat)) && enough(x) &&
+        const double now = state_worth(x);
+        if ((now <= old || anneal_chance(x) < exp((old - now) / heat)) && state_allowed(x) &&
             inv_error_estimate_update(x->estimate)) {
             inv_plan_state_commit(ps);
-            INV_TRY(keep_best(x));
+            INV_TRY(keep_best_state(x));
         } else {
             inv_plan_state_undo(ps);
         }
-        swing(x, &run);
+        swing_price(x, &run);
     }
-    return ps->failed ? INV_E_NOMEM : INV_OK;
+    return ps->a->failed ? INV_E_NOMEM : INV_OK;
 }
 
-static inv_status set_up(annealer *x, const inv_remats *plan)
+static inv_status set_up_annealer(annealer *x, const inv_remats *plan)
 {
     const inv_problem *p = x->p;
     double nbytes = 1;
-    x->choice = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1);
-    if (!x->choice) return INV_E_NOMEM;
+    x->alternative = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1);
+    if (!x->alternative) return INV_E_NOMEM;
     for (uint32_t i = 0; i < p->nedge; i++) x->mean += p->edge[i].cost / p->nedge;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         nbytes += (double)p->value[v].nbytes / p->nvalue;
-        if (p->value[v].def == INV_NEVER) x->choice[x->nchoice++] = v;
+        if (p->value[v].def == INV_NEVER) x->alternative[x->nalternative++] = v;
     }
     x->rate = x->mean / nbytes;
     x->dearest = 100 * x->rate;
@@ -388,12 +388,12 @@ static inv_status set_up(annealer *x, const inv_remats *plan)
 }
 
 /* False: the plan is not allowed at all. */
-static inv_status load(annealer *x, const inv_remats *plan, int64_t budget, bool *fine)
+static inv_status load_state(annealer *x, const inv_remats *plan, int64_t budget, bool *fine)
 {
     INV_TRY(inv_plan_state_load(&x->state, plan));
     inv_plan_state_set_budget(&x->state, budget);
-    *fine = enough(x) && inv_error_estimate_load(x->estimate);
-    return x->state.failed ? INV_E_NOMEM : INV_OK;
+    *fine = state_allowed(x) && inv_error_estimate_load(x->estimate);
+    return x->a->failed ? INV_E_NOMEM : INV_OK;
 }
 
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *goal, double floor, double effort,
@@ -404,26 +404,26 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     x.limit = goal->budget ? INFINITY : goal->limit;
     x.best = (figures){INFINITY, INT64_MAX, INT64_MAX, false};
     if (p->forward == p->nstep || !p->forward) return INV_OK;
-    INV_TRY(set_up(&x, plan));
-    INV_TRY(load(&x, plan, goal->budget ? (int64_t)goal->budget : INT64_MAX / 4, &fine));
+    INV_TRY(set_up_annealer(&x, plan));
+    INV_TRY(load_state(&x, plan, goal->budget ? (int64_t)goal->budget : INT64_MAX / 4, &fine));
     if (!fine) return INV_OK;
     x.kept = x.state.kept;
-    INV_TRY(keep_best(&x));
+    INV_TRY(keep_best_state(&x));
     const int most = goal->budget || p->nstep >= 500 ? MORE * RUNS : RUNS; /* small plans are done by then */
-    const double part = effort / RUNS, hot[] = {1, 0.3, 0.1}, most_hot = x.mean * heat_for(&x, part);
+    const double part = effort / RUNS, hot[] = {1, 0.3, 0.1}, most_hot = x.mean * highest_heat(&x, part);
     for (int run = 0, last = 0; run < RUNS || (run < most && !(goal->budget ? x.best.fits : x.done)); run++) {
         const int64_t peak = x.best.peak;
         /* the first runs are most of it; the others seldom are all made */
         const double done = run < RUNS ? 0.8 * run / RUNS : 1 - 0.2 / (2 + run - RUNS),
                      next = run + 1 < RUNS ? 0.8 * (run + 1) / RUNS : 1 - 0.2 / (3 + run - RUNS);
         const inv_span around = inv__span_enter(a->ctx, NULL, done, next > done ? next : done);
-        const inv_status st = cool(&x, most_hot * hot[run % 3], part);
+        const inv_status st = cool_down(&x, most_hot * hot[run % 3], part);
         inv__span_leave(a->ctx, around);
         INV_TRY(st);
         if (x.best.peak < peak) last = run;
-        if (!goal->budget && most > RUNS && run - last >= 3) finer(&x), last = run;
+        if (!goal->budget && most > RUNS && run - last >= 3) take_finer_steps(&x), last = run;
         if (x.state.excess >= x.best.excess || x.state.cost > x.limit) /* from the best once more */
-            INV_TRY(load(&x, &x.best_plan, x.state.budget, &fine));
+            INV_TRY(load_state(&x, &x.best_plan, x.state.budget, &fine));
     }
     *plan = x.best_plan;
     return INV_OK;

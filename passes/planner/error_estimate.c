@@ -28,35 +28,33 @@ struct inv_error_estimate {
 
 /* --- the queue --- */
 
-static bool earlier(const inv_error_estimate *x, uint32_t a, uint32_t b)
+static bool is_earlier(const inv_error_estimate *x, uint32_t a, uint32_t b)
 {
     return x->ps->event[a].label < x->ps->event[b].label;
 }
 
-static void enqueue(inv_error_estimate *x, uint32_t f)
+static void enqueue_remat(inv_error_estimate *x, uint32_t r)
 {
-    if (f < x->ps->p->nstep || !x->ps->event[f].active || x->waits[f]) return;
-    if (!inv_vec_push(x->ps->a, &x->queue, f)) {
-        x->ps->failed = true;
-        return;
-    }
+    if (r < x->ps->p->nstep || !x->ps->event[r].active || x->waits[r]) return;
+    if (!inv_vec_push(x->ps->a, &x->queue, r)) return;
     size_t i = x->queue.n - 1;
-    for (; i > 0 && earlier(x, f, x->queue.at[(i - 1) / 2]); i = (i - 1) / 2) x->queue.at[i] = x->queue.at[(i - 1) / 2];
-    x->queue.at[i] = f;
-    x->waits[f] = true;
+    for (; i > 0 && is_earlier(x, r, x->queue.at[(i - 1) / 2]); i = (i - 1) / 2)
+        x->queue.at[i] = x->queue.at[(i - 1) / 2];
+    x->queue.at[i] = r;
+    x->waits[r] = true;
 }
 
-static uint32_t dequeue(inv_error_estimate *x)
+static uint32_t dequeue_remat(inv_error_estimate *x)
 {
-    const uint32_t top = x->queue.at[0], f = x->queue.at[--x->queue.n];
+    const uint32_t top = x->queue.at[0], r = x->queue.at[--x->queue.n];
     size_t i = 0;
     for (size_t c = 1; c < x->queue.n; c = 2 * i + 1) {
-        if (c + 1 < x->queue.n && earlier(x, x->queue.at[c + 1], x->queue.at[c])) c++;
-        if (!earlier(x, x->queue.at[c], f)) break;
+        if (c + 1 < x->queue.n && is_earlier(x, x->queue.at[c + 1], x->queue.at[c])) c++;
+        if (!is_earlier(x, x->queue.at[c], r)) break;
         x->queue.at[i] = x->queue.at[c];
         i = c;
     }
-    if (x->queue.n) x->queue.at[i] = f;
+    if (x->queue.n) x->queue.at[i] = r;
     x->waits[top] = false;
     return top;
 }
@@ -64,69 +62,69 @@ static uint32_t dequeue(inv_error_estimate *x)
 /* --- errors --- */
 
 /* Of v as that rematerialisation reads it. */
-static double error_of(const inv_error_estimate *x, uint32_t v, uint32_t f)
+static double error_when_read(const inv_error_estimate *x, uint32_t v, uint32_t r)
 {
     const inv_plan_value *value = &x->ps->value[v];
-    for (uint32_t i = inv_plan_state_access_index(x->ps, v, f); i-- > 0;) {
+    for (uint32_t i = inv_plan_state_access_index(x->ps, v, r); i-- > 0;) {
         const inv_plan_access a = value->access.at[i];
         if (a.target != NONE) return a.event < x->ps->p->nstep ? 0 : x->ps->event[a.event].err;
     }
     return 0;
 }
 
-static double worst_source(const inv_error_estimate *x, uint32_t f)
+static double worst_source(const inv_error_estimate *x, uint32_t r)
 {
     const inv_problem *p = x->ps->p;
-    const inv_pb_edge *e = &p->edge[x->ps->event[f].edge];
+    const inv_pb_edge *e = &p->edge[x->ps->event[r].edge];
     double worst = 0;
     for (uint32_t i = 0; i < e->nsource; i++) {
-        const double err = error_of(x, e->source[i], f);
-        worst = fmax(worst, err > 0 && x->ps->event[f].label >= x->rejected_from ? p->max_drift : err);
+        const double err = error_when_read(x, e->source[i], r);
+        worst = fmax(worst, err > 0 && x->ps->event[r].label >= x->rejected_from ? p->max_drift : err);
     }
     return worst;
 }
 
-static bool small_enough(const inv_error_estimate *x, uint32_t f, double err)
+static bool error_allowed(const inv_error_estimate *x, uint32_t r, double err)
 {
     const inv_problem *p = x->ps->p;
-    const inv_pb_edge *e = &p->edge[x->ps->event[f].edge];
+    const inv_pb_edge *e = &p->edge[x->ps->event[r].edge];
     if (err > p->max_drift) return false;
     for (uint32_t i = 0; e->inverse && err > 0 && i < e->ntarget; i++)
-        if (x->ps->event[f].want >> i & 1 && err * p->value[e->target[i]].sensitivity > p->max_drift) return false;
+        if (x->ps->event[r].want >> i & 1 && err * p->value[e->target[i]].sensitivity > p->max_drift) return false;
     return true;
 }
 
 /* Those that read what the rematerialisation gives. */
-static void enqueue_readers(inv_error_estimate *x, uint32_t f)
+static void enqueue_readers(inv_error_estimate *x, uint32_t r)
 {
-    const inv_pb_edge *e = &x->ps->p->edge[x->ps->event[f].edge];
+    const inv_pb_edge *e = &x->ps->p->edge[x->ps->event[r].edge];
     for (uint32_t i = 0; i < e->ntarget; i++) {
         const inv_plan_value *v = &x->ps->value[e->target[i]];
-        uint32_t k = inv_plan_state_access_index(x->ps, e->target[i], f);
-        while (k < v->access.n && !(v->access.at[k].event == f && v->access.at[k].target != NONE)) k++;
-        for (k++; k < v->access.n && v->access.at[k].target == NONE; k++) enqueue(x, v->access.at[k].event);
+        uint32_t k = inv_plan_state_access_index(x->ps, e->target[i], r);
+        while (k < v->access.n && !(v->access.at[k].event == r && v->access.at[k].target != NONE)) k++;
+        for (k++; k < v->access.n && v->access.at[k].target == NONE; k++) enqueue_remat(x, v->access.at[k].event);
     }
 }
 
-static bool work_off(inv_error_estimate *x)
+static bool propagate_errors(inv_error_estimate *x)
 {
     bool fine = true;
     while (x->queue.n) {
-        const uint32_t f = dequeue(x);
-        inv_plan_event *ev = &x->ps->event[f];
+        const uint32_t r = dequeue_remat(x);
+        inv_plan_event *ev = &x->ps->event[r];
         const inv_pb_edge *e = &x->ps->p->edge[ev->edge];
-        const double worst = fine ? worst_source(x, f) : 0,
+        const double worst = fine ? worst_source(x, r) : 0,
                      err = e->inverse ? e->error_gain * worst + e->added_error : worst;
         x->ps->work += 1;
         if (!fine) continue;
-        fine = small_enough(x, f, err);
+        fine = error_allowed(x, r, err);
         if (!fine || (err <= ev->err && err >= ev->err)) continue;
-        const old_error old = {f, ev->err};
-        if (!inv_vec_push(x->ps->a, &x->old, old)) x->ps->failed = true;
+        const old_error old = {r, ev->err};
+        (void)inv_vec_push(x->ps->a, &x->old, old);
         ev->err = err;
-        enqueue_readers(x, f);
+        enqueue_readers(x, r);
     }
-    return fine && !x->ps->failed;
+    return fine && !x->ps->a->failed;
 }
 
 /* The first rematerialisation that reads a value that the guard has rejected. */
@@ -153,9 +151,9 @@ bool inv_error_estimate_load(inv_error_estimate *x)
     x->rejected_from = first_read_of_rejected(x);
     for (uint32_t i = 0; i < x->ps->nremat; i++) {
         x->ps->event[x->ps->remat[i]].err = 0;
-        enqueue(x, x->ps->remat[i]);
+        enqueue_remat(x, x->ps->remat[i]);
     }
-    return work_off(x);
+    return propagate_errors(x);
 }
 
 bool inv_error_estimate_update(inv_error_estimate *x)
@@ -165,12 +163,12 @@ bool inv_error_estimate_update(inv_error_estimate *x)
     const uint64_t rejected_from = x->rejected_from;
     x->old.n = 0;
     x->rejected_from = first_read_of_rejected(x);
-    for (uint32_t i = 0; x->rejected_from != rejected_from && i < ps->nremat; i++) enqueue(x, ps->remat[i]);
+    for (uint32_t i = 0; x->rejected_from != rejected_from && i < ps->nremat; i++) enqueue_remat(x, ps->remat[i]);
     for (size_t i = 0; i < ps->changed.n; i++) {
         const inv_plan_value *v = &ps->value[ps->changed.at[i]];
-        for (size_t k = 0; k < v->access.n; k++) enqueue(x, v->access.at[k].event);
+        for (size_t k = 0; k < v->access.n; k++) enqueue_remat(x, v->access.at[k].event);
     }
-    if (work_off(x)) return true;
+    if (propagate_errors(x)) return true;
     for (size_t i = x->old.n; i-- > 0;) ps->event[x->old.at[i].event].err = x->old.at[i].err;
     x->rejected_from = rejected_from;
     return false;
@@ -183,7 +181,7 @@ inv_status inv_error_estimate_new(inv_plan_state *ps, inv_error_estimate **out)
     x->ps = ps;
     x->waits = INV_ARENA_NEW(ps->a, bool, ps->nevent);
     uint32_t *rejected = INV_ARENA_NEW(ps->a, uint32_t, ps->p->nvalue + 1);
-    if (!x->waits || !rejected) return INV_E_NOMEM;
+    if (ps->a->failed) return INV_E_NOMEM;
     for (uint32_t v = 0; v < ps->p->nvalue; v++)
         if (ps->p->guard_rejected && ps->p->guard_rejected[v]) rejected[x->nrejected++] = v;
     x->rejected = rejected;

@@ -122,7 +122,7 @@ static double edge_cost(const greedy *g, uint32_t id, uint32_t v)
            (e->side ? (double)e->side * (g->price_sum[g->t + 1] - g->price_sum[g->p->value[v].def]) : 0);
 }
 
-static bool usable(const greedy *g, uint32_t id)
+static bool edge_usable(const greedy *g, uint32_t id)
 {
     const inv_pb_edge *e = &g->p->edge[id];
     return !g->banned[id] && (!e->inverse || g->prices->invert);
@@ -130,7 +130,7 @@ static bool usable(const greedy *g, uint32_t id)
 
 /* --- derivation: cone, then hyperpath --- */
 
-static void fresh(greedy *g, uint32_t v)
+static void reset_cone_value(greedy *g, uint32_t v)
 {
     if (g->stamp[v] == g->now) return;
     g->stamp[v] = g->now;
@@ -140,7 +140,7 @@ static void fresh(greedy *g, uint32_t v)
 }
 
 /* What source i of that edge takes at least. */
-static double at_least(const greedy *g, uint32_t id, uint32_t i)
+static double source_at_least(const greedy *g, uint32_t id, uint32_t i)
 {
     const uint32_t v = g->p->edge[id].source[i];
     if (is_available(g, v)) return 0;
@@ -148,10 +148,10 @@ static double at_least(const greedy *g, uint32_t id, uint32_t i)
 }
 
 /* What that edge takes at least, together with its sources. */
-static double all_at_least(const greedy *g, uint32_t id, uint32_t v)
+static double edge_at_least(const greedy *g, uint32_t id, uint32_t v)
 {
     double price_sum = edge_cost(g, id, v);
-    for (uint32_t i = 0; id != KEEP && i < g->p->edge[id].nsource; i++) price_sum += at_least(g, id, i);
+    for (uint32_t i = 0; id != KEEP && i < g->p->edge[id].nsource; i++) price_sum += source_at_least(g, id, i);
     return price_sum;
 }
 
@@ -164,18 +164,18 @@ static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, doubl
     for (uint32_t i = 0; i < n; i++) {
         uint32_t s = g->p->edge[id].source[i];
         if (is_available(g, s)) continue;
-        fresh(g, s);
+        reset_cone_value(g, s);
         cone_link l = {at, g->head[s]};
         g->head[s] = (uint32_t)g->links.n;
         g->cone.at[at].open++;
         if (!inv_vec_push(g->a, &g->links, l)) return false;
         if (g->tried[s] == ALL) continue;
-        if (!heap_push(g->a, &g->queue, path + most - at_least(g, id, i), s, id)) return false;
+        if (!heap_push(g->a, &g->queue, path + most - source_at_least(g, id, i), s, id)) return false;
     }
     return true;
 }
 
-static bool reads(const inv_pb_edge *e, uint32_t v)
+static bool edge_reads(const inv_pb_edge *e, uint32_t v)
 {
     for (uint32_t i = 0; i < e->nsource; i++)
         if (e->source[i] == v) return true;
@@ -183,10 +183,10 @@ static bool reads(const inv_pb_edge *e, uint32_t v)
 }
 
 /* Whether the edge starts from all that `other` gives: then it is no way to a source of that one. */
-static bool circular(const inv_pb_edge *e, const inv_pb_edge *other)
+static bool is_circular(const inv_pb_edge *e, const inv_pb_edge *other)
 {
     for (uint32_t i = 0; i < other->ntarget; i++)
-        if (!reads(e, other->target[i])) return false;
+        if (!edge_reads(e, other->target[i])) return false;
     return true;
 }
 
@@ -203,12 +203,12 @@ static bool add_ways(greedy *g, const heap_item *it, double cap)
     for (uint32_t i = 0; i < v->n; i++) {
         const uint32_t id = g->p->edge_of[v->first + i];
         const uint64_t bit = i < MOST_WAYS ? (uint64_t)1 << i : looked;
-        if (!usable(g, id) || tried & bit) continue;
-        if (bit != looked && !target && circular(&g->p->edge[id], &g->p->edge[it->by])) {
+        if (!edge_usable(g, id) || tried & bit) continue;
+        if (bit != looked && !target && is_circular(&g->p->edge[id], &g->p->edge[it->by])) {
             now &= ~bit;
             continue;
         }
-        const double most = all_at_least(g, id, it->v);
+        const double most = edge_at_least(g, id, it->v);
         if (most < keep && it->cost + most <= cap && !add_cone_edge(g, id, it->v, it->cost, most)) return false;
     }
     g->tried[it->v] = now;
@@ -220,7 +220,7 @@ static bool collect_cone(greedy *g, uint32_t target, double cap)
 {
     g->now++;
     g->links.n = g->cone.n = g->queue.n = 0;
-    fresh(g, target);
+    reset_cone_value(g, target);
     if (!heap_push(g->a, &g->queue, 0, target, KEEP)) return false;
     while (g->queue.n) {
         const heap_item it = heap_pop(&g->queue);
@@ -231,7 +231,7 @@ static bool collect_cone(greedy *g, uint32_t target, double cap)
     return true;
 }
 
-static bool relax(greedy *g, uint32_t at)
+static bool relax_edge(greedy *g, uint32_t at)
 {
     const cone_edge *e = &g->cone.at[at];
     if (e->cost >= g->dist[e->gives]) return true;
@@ -241,11 +241,11 @@ static bool relax(greedy *g, uint32_t at)
 }
 
 /* Cheapest derivation of target over the cone: dist and via. */
-static bool shortest(greedy *g, uint32_t target)
+static bool settle_hyperpath(greedy *g, uint32_t target)
 {
     g->queue.n = 0;
     for (uint32_t i = 0; i < g->cone.n; i++)
-        if (g->cone.at[i].open == 0 && !relax(g, i)) return false;
+        if (g->cone.at[i].open == 0 && !relax_edge(g, i)) return false;
     while (g->queue.n) {
         heap_item it = heap_pop(&g->queue);
         if (it.cost > g->dist[it.v] || g->head[it.v] == SETTLED) continue;
@@ -255,22 +255,22 @@ static bool shortest(greedy *g, uint32_t target)
         for (; l != UINT32_MAX; l = g->links.at[l].next) {
             cone_edge *e = &g->cone.at[g->links.at[l].edge];
             e->cost = g->shared ? fmax(e->cost, edge_cost(g, e->id, e->gives) + it.cost) : e->cost + it.cost;
-            if (--e->open == 0 && !relax(g, g->links.at[l].edge)) return false;
+            if (--e->open == 0 && !relax_edge(g, g->links.at[l].edge)) return false;
         }
     }
     return true;
 }
 
 /* Dist and via of target if it costs no more than cap. Near paths first: the cone of a high cap is large. */
-static bool cheapest(greedy *g, uint32_t target, double cap)
+static bool find_near_path(greedy *g, uint32_t target, double cap)
 {
     const inv_pb_value *v = &g->p->value[target];
     double near = INFINITY;
     for (uint32_t i = v->first; i < v->first + v->n; i++)
-        if (usable(g, g->p->edge_of[i])) near = fmin(near, all_at_least(g, g->p->edge_of[i], target));
+        if (edge_usable(g, g->p->edge_of[i])) near = fmin(near, edge_at_least(g, g->p->edge_of[i], target));
     for (near = 1.5 * near + 64 * g->tick;; near *= 3) {
         double most = near < cap ? near : cap;
-        if (!collect_cone(g, target, most) || !shortest(g, target)) return false;
+        if (!collect_cone(g, target, most) || !settle_hyperpath(g, target)) return false;
         if (g->dist[target] <= most || !(near < cap)) return true;
     }
 }
@@ -326,24 +326,24 @@ static bool list_picks(greedy *g, uint32_t target, id_list *picks)
     return true;
 }
 
-static double sum_of(const greedy *g, const id_list *picks, const id_list *edges)
+static double path_cost(const greedy *g, const id_list *picks, const id_list *edges)
 {
     double price_sum = 0;
     for (size_t i = 0; i < picks->n; i++) price_sum += edge_cost(g, edges->at[i], picks->at[i]);
     return price_sum;
 }
 
-static void take_back(greedy *g, const id_list *picks, size_t n, const double *err)
+static void restore_errors(greedy *g, const id_list *picks, size_t n, const double *err)
 {
     for (size_t i = 0; i < n; i++) g->err[picks->at[i]] = err[i];
 }
 
 /* Picks and, beside them, the edges; none if target costs more than cap. */
-static bool hyperpath(greedy *g, uint32_t target, double cap, id_list *picks, id_list *edges)
+static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *picks, id_list *edges)
 {
     for (;;) {
         picks->n = edges->n = 0;
-        if (!cheapest(g, target, cap)) return false;
+        if (!find_near_path(g, target, cap)) return false;
         if (!(g->dist[target] <= cap)) return true;
         if (!list_picks(g, target, picks)) return false;
         size_t bad = 0;
@@ -354,8 +354,8 @@ static bool hyperpath(greedy *g, uint32_t target, double cap, id_list *picks, id
             if (!inv_vec_push(g->a, edges, g->cone.at[g->via[picks->at[i]]].id)) return false;
         }
         while (bad < picks->n && edge_fits(g, picks->at[bad], edges->at[bad])) bad++;
-        if (bad == picks->n && g->shared && sum_of(g, picks, edges) > cap) {
-            take_back(g, picks, bad, old);
+        if (bad == picks->n && g->shared && path_cost(g, picks, edges) > cap) {
+            restore_errors(g, picks, bad, old);
             picks->n = 0;
         }
         if (bad >= picks->n) return true;
@@ -363,20 +363,20 @@ static bool hyperpath(greedy *g, uint32_t target, double cap, id_list *picks, id
         g->banned[edges->at[bad]] = true;
         /* Errors have added up to this one: kept, it is clean for all that is derived from it later. */
         g->checkpoint[v] = g->err[v] > g->p->max_drift;
-        take_back(g, picks, bad + 1, old);
+        restore_errors(g, picks, bad + 1, old);
     }
 }
 
 /* --- the walk --- */
 
 /* v is read: so it is wanted of what gave it. */
-static void mark_wanted(greedy *g, uint32_t v)
+static void want_of_remat(greedy *g, uint32_t v)
 {
     if (g->remat[v] == INV_NO_REMAT) return;
-    inv_remat *f = &g->out->at[g->remat[v]];
-    const inv_pb_edge *e = &g->p->edge[f->edge];
+    inv_remat *r = &g->out->at[g->remat[v]];
+    const inv_pb_edge *e = &g->p->edge[r->edge];
     for (uint32_t i = 0; i < e->ntarget; i++)
-        if (e->target[i] == v) f->want |= 1u << i;
+        if (e->target[i] == v) r->want |= 1u << i;
 }
 
 /* A reader at this step could write over one of these. */
@@ -391,8 +391,8 @@ static void note_inplace(greedy *g, const uint32_t *list, uint32_t n, uint32_t b
 static bool add_remat(greedy *g, uint32_t v, uint32_t id)
 {
     const inv_pb_edge *e = &g->p->edge[id];
-    const inv_remat f = {g->t, id, 0};
-    for (uint32_t i = 0; i < e->nsource; i++) mark_wanted(g, e->source[i]);
+    const inv_remat r = {g->t, id, 0};
+    for (uint32_t i = 0; i < e->nsource; i++) want_of_remat(g, e->source[i]);
     note_inplace(g, e->source, e->nsource, e->overwrites);
     for (uint32_t i = 0; i < e->ntarget; i++) {
         const uint32_t y = e->target[i];
@@ -402,12 +402,12 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
         g->inplace[y] = false;
         g->err[y] = g->err[v];
     }
-    if (!inv_vec_push(g->a, g->out, f)) return false;
-    mark_wanted(g, v);
+    if (!inv_vec_push(g->a, g->out, r)) return false;
+    want_of_remat(g, v);
     return true;
 }
 
-static bool provide(greedy *g, uint32_t v);
+static bool provide_value(greedy *g, uint32_t v);
 
 /* Whether a pick that is to be kept is first tried to be derived itself; what that takes is not doubted in turn. So is
  * a state in which errors have added up. */
@@ -417,17 +417,17 @@ static bool is_rederived(const greedy *g, uint32_t v, uint32_t edge)
     return g->checkpoint[v] ? g->remat[v] == INV_NO_REMAT : g->prices->rederive_kept && was_kept(g, v);
 }
 
-static bool derive(greedy *g, uint32_t target, double cap, bool *done)
+static bool derive_value(greedy *g, uint32_t target, double cap, bool *done)
 {
     id_list picks = {0}, edges = {0};
     *done = false;
-    if (!hyperpath(g, target, cap, &picks, &edges)) return false;
+    if (!find_allowed_path(g, target, cap, &picks, &edges)) return false;
     for (size_t i = 0; i < picks.n; i++) {
         uint32_t v = picks.at[i];
         if (is_available(g, v)) continue;
         if (is_rederived(g, v, edges.at[i])) {
             g->rederiving = true;
-            if (!provide(g, v)) return false;
+            if (!provide_value(g, v)) return false;
             g->rederiving = false;
             continue;
         }
@@ -445,7 +445,7 @@ static bool derive(greedy *g, uint32_t target, double cap, bool *done)
     return true;
 }
 
-static bool provide(greedy *g, uint32_t v)
+static bool provide_value(greedy *g, uint32_t v)
 {
     const inv_pb_value *value = &g->p->value[v];
     bool done = is_available(g, v);
@@ -453,15 +453,15 @@ static bool provide(greedy *g, uint32_t v)
         const inv_pb_edge *e = &g->p->edge[g->p->edge_of[value->first + i]];
         if (e->inverse) continue;
         for (uint32_t k = 0; k < e->nsource; k++)
-            if (!provide(g, e->source[k])) return false;
+            if (!provide_value(g, e->source[k])) return false;
     }
     if (!done && value->n) {
         uint32_t last = was_kept(g, v) ? g->prices->warm_start[v] : g->t;
         const double cap = keep_cost(g, v, last);
-        if (!derive(g, v, cap, &done)) return false;
+        if (!derive_value(g, v, cap, &done)) return false;
         if (!done && g->checkpoint[v] && g->remat[v] == INV_NO_REMAT) {
             g->shared = true;
-            if (!derive(g, v, cap, &done)) return false;
+            if (!derive_value(g, v, cap, &done)) return false;
             g->shared = false;
         }
     }
@@ -469,7 +469,7 @@ static bool provide(greedy *g, uint32_t v)
         g->live_until[v] = g->t;
         g->inplace[v] = false;
     }
-    mark_wanted(g, v);
+    want_of_remat(g, v);
     return true;
 }
 
@@ -480,20 +480,20 @@ static uint32_t cheapest_edge(const greedy *g, uint32_t v, const inv_pb_edge *ot
     uint32_t found = KEEP;
     for (uint32_t i = p->value[v].first; i < p->value[v].first + p->value[v].n; i++) {
         const uint32_t id = p->edge_of[i];
-        if (!usable(g, id) || (found != KEEP && p->edge[id].cost >= p->edge[found].cost)) continue;
-        if (!other || !circular(&p->edge[id], other)) found = id;
+        if (!edge_usable(g, id) || (found != KEEP && p->edge[id].cost >= p->edge[found].cost)) continue;
+        if (!other || !is_circular(&p->edge[id], other)) found = id;
     }
     return found;
 }
 
-static bool list_least(greedy *g)
+static bool list_least_costs(greedy *g)
 {
     const inv_problem *p = g->p;
     uint32_t n = 0, *any = g->cheapest = INV_ARENA_NEW(g->a, uint32_t, p->nvalue + 1);
     for (uint32_t id = 0; id < p->nedge; id++) n += p->edge[id].nsource;
     g->first = INV_ARENA_NEW(g->a, uint32_t, p->nedge + 1);
     g->least = INV_ARENA_NEW(g->a, double, n + 1);
-    if (!any || !g->first || !g->least) return false;
+    if (g->a->failed) return false;
     for (uint32_t v = 0; v < p->nvalue; v++) any[v] = cheapest_edge(g, v, NULL);
     n = 0;
     for (uint32_t id = 0; id < p->nedge; id++) {
@@ -501,14 +501,14 @@ static bool list_least(greedy *g)
         g->first[id] = n;
         for (uint32_t i = 0; i < e->nsource; i++) {
             uint32_t by = any[e->source[i]];
-            if (by != KEEP && circular(&p->edge[by], e)) by = cheapest_edge(g, e->source[i], e);
+            if (by != KEEP && is_circular(&p->edge[by], e)) by = cheapest_edge(g, e->source[i], e);
             g->least[n++] = by == KEEP ? INFINITY : p->edge[by].cost;
         }
     }
     return true;
 }
 
-static bool prepare(greedy *g)
+static bool prepare_greedy(greedy *g)
 {
     const inv_problem *p = g->p;
     inv_arena *a = g->a;
@@ -528,9 +528,7 @@ static bool prepare(greedy *g)
     g->banned = INV_ARENA_NEW(a, bool, p->nedge + 1);
     g->checkpoint = INV_ARENA_NEW(a, bool, n);
     g->rejection_applied = INV_ARENA_NEW(a, bool, n);
-    if (!g->price_sum || !g->inplace || !g->live_until || !g->remat || !g->err || !g->dist || !g->tried || !g->stamp ||
-        !g->head || !g->via || !g->visit || !g->banned || !g->checkpoint || !g->rejection_applied || !list_least(g))
-        return false;
+    if (a->failed || !list_least_costs(g)) return false;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         g->remat[v] = INV_NO_REMAT;
         g->live_until[v] = p->value[v].def;
@@ -548,10 +546,10 @@ inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices 
 {
     greedy g = {.a = a, .p = p, .prices = prices, .out = out};
     out->n = 0;
-    bool ok = prepare(&g);
+    bool ok = prepare_greedy(&g);
     for (g.t = p->forward; ok && g.t < p->nstep; g.t++) {
         const inv_pb_step *s = &p->step[g.t];
-        for (uint32_t i = 0; ok && i < s->nread; i++) ok = provide(&g, s->read[i]);
+        for (uint32_t i = 0; ok && i < s->nread; i++) ok = provide_value(&g, s->read[i]);
         if (ok) note_inplace(&g, s->read, s->nread, s->overwrites);
     }
     *work += g.work + p->nstep + p->nvalue;

@@ -26,7 +26,7 @@ typedef struct ascent {
     double fine;             /* less than this is nothing */
 } ascent;
 
-static bool enters(const ascent *x, uint32_t edge)
+static bool enters_set(const ascent *x, uint32_t edge)
 {
     const inv_pb_edge *e = &x->p->edge[edge];
     for (uint32_t i = 0; i < e->nsource; i++)
@@ -35,7 +35,7 @@ static bool enters(const ascent *x, uint32_t edge)
 }
 
 /* False: the set is as large as it may be. */
-static bool join(ascent *x, uint32_t v)
+static bool join_set(ascent *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
     if (x->nset == MOST_SET || x->nentry + value->n > MOST_ENTRIES) return false;
@@ -51,40 +51,40 @@ static bool join(ascent *x, uint32_t v)
 }
 
 /* By how much the set's weight could grow if v were all of it. */
-static double slack(const ascent *x, uint32_t v)
+static double set_slack(const ascent *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
     double least = x->keep[v];
     for (uint32_t i = value->first; i < value->first + value->n && !value->pinned; i++)
-        if (enters(x, x->p->edge_of[i])) least = fmin(least, x->room[x->p->edge_of[i]]);
+        if (enters_set(x, x->p->edge_of[i])) least = fmin(least, x->room[x->p->edge_of[i]]);
     return least;
 }
 
-static bool join_source(ascent *x, uint32_t edge)
+static bool join_source_of(ascent *x, uint32_t edge)
 {
     const inv_pb_edge *e = &x->p->edge[edge];
     double most = 0;
     uint32_t found = UINT32_MAX;
     for (uint32_t i = 0; i < e->nsource; i++) {
-        const double s = slack(x, e->source[i]);
+        const double s = set_slack(x, e->source[i]);
         if (x->keep[e->source[i]] <= x->fine || (found != UINT32_MAX && s <= most)) continue;
         found = e->source[i];
         most = s;
     }
-    return found != UINT32_MAX && join(x, found);
+    return found != UINT32_MAX && join_set(x, found);
 }
 
 /* The weights of sets about v, as they grow. */
-static double grow(ascent *x, uint32_t v, uint32_t most)
+static double grow_sets(ascent *x, uint32_t v, uint32_t most)
 {
     double sum = 0;
     x->now++;
     x->nset = x->nentry = 0;
-    for (bool more = join(x, v); more && x->nset <= most;) {
+    for (bool more = join_set(x, v); more && x->nset <= most;) {
         double least = INFINITY;
         for (uint32_t i = 0; i < x->nset; i++) least = fmin(least, x->keep[x->set[i]]);
         for (uint32_t i = 0; i < x->nentry; i++)
-            if (enters(x, x->entry[i])) least = fmin(least, x->room[x->entry[i]]);
+            if (enters_set(x, x->entry[i])) least = fmin(least, x->room[x->entry[i]]);
         if (isinf(least)) break; /* never to be had: no plan */
         sum += least;
         for (uint32_t i = 0; i < x->nset; i++) {
@@ -92,15 +92,15 @@ static double grow(ascent *x, uint32_t v, uint32_t most)
             more &= x->keep[x->set[i]] > x->fine;
         }
         for (uint32_t i = 0; i < x->nentry; i++)
-            if (enters(x, x->entry[i])) x->room[x->entry[i]] -= least;
+            if (enters_set(x, x->entry[i])) x->room[x->entry[i]] -= least;
         for (uint32_t i = 0; more && i < x->nentry; i++)
-            if (x->room[x->entry[i]] <= x->fine && enters(x, x->entry[i])) more = join_source(x, x->entry[i]);
+            if (x->room[x->entry[i]] <= x->fine && enters_set(x, x->entry[i])) more = join_source_of(x, x->entry[i]);
     }
     return sum;
 }
 
 /* What may be there at step t for later ones, beside what the step itself reads and takes. */
-static double most_kept(const inv_problem *p, size_t budget, uint32_t t)
+static double most_kept_bytes(const inv_problem *p, size_t budget, uint32_t t)
 {
     const inv_pb_step *s = &p->step[t];
     double most = (double)budget - (double)s->at, taken = 0;
@@ -117,7 +117,7 @@ static double most_kept(const inv_problem *p, size_t budget, uint32_t t)
 static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
 {
     const inv_problem *p = x->p;
-    double sum = -price * most_kept(p, budget, t);
+    double sum = -price * most_kept_bytes(p, budget, t);
     for (uint32_t v = 0; v < p->nvalue; v++)
         x->keep[v] = p->value[v].def == INV_NEVER   ? INFINITY
                      : p->value[v].def < p->forward ? price * (double)p->value[v].nbytes
@@ -129,7 +129,7 @@ static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
     }
     for (uint32_t pass = 0, most = SMALL; pass < PASSES; pass++, most = LARGE)
         for (uint32_t i = 0; i < x->nneeded; i++)
-            if (x->last[x->needed[i]] > t) sum += grow(x, x->needed[i], most);
+            if (x->last[x->needed[i]] > t) sum += grow_sets(x, x->needed[i], most);
     return sum;
 }
 
@@ -145,14 +145,14 @@ typedef struct splitter {
     uint32_t *edge_of, nlist;
 } splitter;
 
-static bool has(const uint32_t *list, uint32_t n, uint32_t v)
+static bool contains_value(const uint32_t *list, uint32_t n, uint32_t v)
 {
     for (uint32_t i = 0; i < n; i++)
         if (list[i] == v) return true;
     return false;
 }
 
-static bool splits(const splitter *s, uint32_t v)
+static bool is_split_value(const splitter *s, uint32_t v)
 {
     const inv_problem *p = s->p;
     const inv_pb_value *value = &p->value[v];
@@ -160,12 +160,12 @@ static bool splits(const splitter *s, uint32_t v)
     const inv_pb_edge *a = &p->edge[s->use[2 * v]], *b = &p->edge[s->use[2 * v + 1]];
     for (uint32_t i = value->first; i < value->first + value->n; i++)
         if (p->edge[p->edge_of[i]].ntarget > 1) return false;
-    return a != b && a->ntarget == 1 && b->ntarget == 1 && has(b->source, b->nsource, a->target[0]) &&
-           has(a->source, a->nsource, b->target[0]);
+    return a != b && a->ntarget == 1 && b->ntarget == 1 && contains_value(b->source, b->nsource, a->target[0]) &&
+           contains_value(a->source, a->nsource, b->target[0]);
 }
 
 /* Which edges read what. A value that a step reads, or an edge of no target of its own, is as one of many readers. */
-static void count_uses(splitter *s)
+static void count_edge_uses(splitter *s)
 {
     const inv_problem *p = s->p;
     for (uint32_t t = p->forward; t < p->nstep; t++)
@@ -181,7 +181,7 @@ static void count_uses(splitter *s)
 }
 
 /* The second way's f, the edges that give it, and that way with it as a source. */
-static void split(splitter *s, uint32_t v)
+static void split_value(splitter *s, uint32_t v)
 {
     inv_problem *q = s->q;
     const inv_pb_value *value = &q->value[v];
@@ -200,19 +200,19 @@ static void split(splitter *s, uint32_t v)
     s->source += e->nsource;
 }
 
-static bool split_all(inv_arena *a, const inv_problem *p, inv_problem *q)
+static bool split_values(inv_arena *a, const inv_problem *p, inv_problem *q)
 {
     splitter s = {.p = p,
                   .q = q,
                   .nuse = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1),
                   .use = INV_ARENA_NEW(a, uint32_t, 2 * (size_t)p->nvalue + 2)};
-    if (!s.nuse || !s.use) return false;
-    count_uses(&s);
+    if (a->failed) return false;
+    count_edge_uses(&s);
     size_t nvalue = p->nvalue, nedge = p->nedge, nsource = 0;
     uint32_t listed = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         listed = listed > p->value[v].first + p->value[v].n ? listed : p->value[v].first + p->value[v].n;
-        if (!splits(&s, v)) continue;
+        if (!is_split_value(&s, v)) continue;
         nvalue++;
         nedge += p->value[v].n;
         nsource += p->edge[s.use[2 * v + 1]].nsource;
@@ -222,20 +222,20 @@ static bool split_all(inv_arena *a, const inv_problem *p, inv_problem *q)
     q->edge = INV_ARENA_NEW(a, inv_pb_edge, nedge + 1);
     s.edge_of = INV_ARENA_NEW(a, uint32_t, listed + (nedge - p->nedge) + 1);
     s.source = INV_ARENA_NEW(a, uint32_t, nsource + 1);
-    if (!q->value || !q->edge || !s.edge_of || !s.source) return false;
+    if (a->failed) return false;
     memcpy(q->value, p->value, p->nvalue * sizeof *q->value);
     memcpy(q->edge, p->edge, p->nedge * sizeof *q->edge);
     memcpy(s.edge_of, p->edge_of, listed * sizeof *s.edge_of);
     q->edge_of = s.edge_of;
     s.nlist = listed;
     for (uint32_t v = 0; v < p->nvalue; v++)
-        if (splits(&s, v)) split(&s, v);
+        if (is_split_value(&s, v)) split_value(&s, v);
     return true;
 }
 
 /* --- the bound --- */
 
-static bool set_up(ascent *x, inv_arena *a)
+static bool set_up_ascent(ascent *x, inv_arena *a)
 {
     const inv_problem *p = x->p;
     bool *seen = INV_ARENA_NEW(a, bool, p->nvalue + 1);
@@ -245,7 +245,7 @@ static bool set_up(ascent *x, inv_arena *a)
     x->in = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
     x->listed = INV_ARENA_NEW(a, uint32_t, p->nedge + 1);
     x->last = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
-    if (!seen || !needed || !x->last || !x->keep || !x->room || !x->in || !x->listed) return false;
+    if (a->failed) return false;
     for (uint32_t t = p->forward; t < p->nstep; t++)
         for (uint32_t i = 0; i < p->step[t].nread; i++) {
             const uint32_t v = p->step[t].read[i];
@@ -273,7 +273,7 @@ static double search_price(ascent *x, size_t budget, uint32_t t, double *price, 
 }
 
 /* A price in the midst of those of edges, and by which factor they differ. */
-static bool price_range(const inv_problem *p, double *price, double *width)
+static bool bound_price_range(const inv_problem *p, double *price, double *width)
 {
     double least = INFINITY, most = 0, nbytes = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) nbytes = fmax(nbytes, (double)p->value[v].nbytes);
@@ -294,8 +294,8 @@ inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, dou
     ascent x = {.p = &split_problem, .fine = p->cost * 1e-12};
     double price, width;
     *bound = 0;
-    if (p->forward >= p->nstep || !price_range(p, &price, &width)) return INV_OK;
-    if (!split_all(a, p, &split_problem) || !set_up(&x, a)) return INV_E_NOMEM;
+    if (p->forward >= p->nstep || !bound_price_range(p, &price, &width)) return INV_OK;
+    if (!split_values(a, p, &split_problem) || !set_up_ascent(&x, a)) return INV_E_NOMEM;
     uint32_t at = p->forward - (p->forward > 0);
     double best = search_price(&x, budget, at, &price, width, TRIES);
     const uint32_t first = at, n = p->nstep - at;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan under change. Time is a list of events, steps and rematerialisations, with labels that grow along it, so that
- * two can be compared at once. Each value knows who gives and who reads it, in order; from when to when it is there
- * follows from that. A change marks the values whose list it alters; their lists are read anew, which may leave other
- * rematerialisations without readers or give them some; then the bytes of what is there longer or shorter are changed
- * between its old and its new end, and nowhere else. requires: inv_problem.  gives: what replay.c gives for the same
- * rematerialisations (test_draft.c holds both to each other). */
+ * The plan state of local search. Time is a linked list of events, with labels that grow along it so that two events
+ * compare in O(1) (the order-maintenance problem; Dietz and Sleator 1987). Each value has the list of its accesses, who
+ * gives and who reads it, in order of time; its live intervals follow from that list.
+ * A change marks the values whose accesses it alters. Their lists are read anew from the end: this tells which
+ * rematerialisations are read at all, and those that gain or lose their last reader mark their operands in turn. Then
+ * the intervals of all marked values are made anew, and bytes are added to or taken from the events between an old end
+ * and its new one. So a change costs as many visits as events lie there, not as many as the plan has.
+ * requires: inv_problem.
+ * gives: what replay.c counts for the same list (tests/unit/test_plan_state.c holds both to each other). */
 #include <string.h>
 
 #include "passes/planner/plan_state.h"
@@ -15,26 +18,23 @@
 enum undo_kind { INSERTED, REMOVED, PICKED };
 typedef struct undo_item {
     enum undo_kind kind;
-    uint32_t what, before; /* a event, and for REMOVED the one behind it; a choice and its edge */
+    uint32_t what, before; /* an event, and for REMOVED the one behind it; or an alternative and its edge */
 } undo_item;
 typedef INV_VEC(uint32_t) id_list;
 
 typedef struct inv_plan_state_private {
-    uint32_t *free, nfree, most; /* slots of events */
-    uint32_t *reader;            /* per choice: the step that reads it */
-    int64_t *end;                /* per event, while loading: bytes that end there */
+    uint32_t *free, nfree, most; /* free events */
+    uint32_t *reader;            /* per alternative: the step that reads it */
+    int64_t *end;                /* per event, while a plan is loaded: bytes of intervals that end there */
     bool loading;
     INV_VEC(undo_item) undo;
-    id_list unread;         /* rematerialisations that nobody read at some time since the last commit */
-    id_list dirty, touched; /* values whose readers may have changed; whose live intervals may have */
-    id_list ends;           /* events at which some live interval ended or ends */
-    id_list unused;         /* live intervals */
+    id_list unread;         /* rematerialisations that were not read at some time since the last commit */
+    id_list dirty, touched; /* values whose accesses have to be read anew; whose intervals have to be made anew */
+    id_list ends;           /* events at which an interval ends now, or ended before */
+    id_list unused;         /* free intervals */
 } inv_plan_state_private;
 
-static void push_id(inv_plan_state *ps, id_list *l, uint32_t x)
-{
-    if (!inv_vec_push(ps->a, l, x)) ps->failed = true;
-}
+static void push_id(inv_plan_state *ps, id_list *l, uint32_t x) { (void)inv_vec_push(ps->a, l, x); }
 
 static int64_t counted_bytes(const inv_plan_state *ps, uint32_t v)
 {
@@ -42,7 +42,7 @@ static int64_t counted_bytes(const inv_plan_state *ps, uint32_t v)
     return ps->activations && value->data ? 0 : (int64_t)value->nbytes;
 }
 
-/* The step before which it is rematerialised, or itself. */
+/* The step that the event is, or before which it is. */
 static uint32_t step_of_event(const inv_plan_state *ps, uint32_t event)
 {
     return (uint32_t)((ps->event[event].label - 1) >> 32);
@@ -85,8 +85,8 @@ static void set_active(inv_plan_state *ps, uint32_t at, bool on)
     set_over_budget(ps, at, on && ev->live > ps->budget);
 }
 
-/* Bytes that are there from one event to another, both included. While a plan is loaded, where they begin and end is
- * noted, for one pass over all. */
+/* Adds bytes to all events from one to another, both included. While a plan is loaded, only the ends are noted:
+ * sum_loaded_bytes then makes one pass over all events. */
 static void add_bytes_over(inv_plan_state *ps, uint32_t from, uint32_t to, int64_t by)
 {
     uint32_t at = from;
@@ -105,7 +105,7 @@ static void add_bytes_over(inv_plan_state *ps, uint32_t from, uint32_t to, int64
     }
 }
 
-/* They last until `to` instead of `old`. */
+/* Moves the end of an interval of `by` bytes. */
 static void move_interval_end(inv_plan_state *ps, uint32_t old, uint32_t to, int64_t by)
 {
     const bool later = ps->event[to].label > ps->event[old].label;
@@ -115,9 +115,9 @@ static void move_interval_end(inv_plan_state *ps, uint32_t old, uint32_t to, int
     add_bytes_over(ps, ps->event[from].next, upto, by);
 }
 
-/* --- who reads what --- */
+/* --- accesses --- */
 
-/* Where an access at that event belongs: what a rematerialisation reads before what it gives. */
+/* Where an access belongs in the list. An event reads before it gives. */
 static uint32_t access_position(const inv_plan_state *ps, const inv_plan_value *v, inv_plan_access x)
 {
     const uint64_t label = ps->event[x.event].label + (x.target != NONE);
@@ -143,10 +143,7 @@ static void add_access(inv_plan_state *ps, uint32_t v, inv_plan_access x)
     inv_plan_value *value = &ps->value[v];
     if (ps->p->value[v].def == INV_NEVER) return;
     const uint32_t at = access_position(ps, value, x);
-    if (!inv_vec_push(ps->a, &value->access, x)) {
-        ps->failed = true;
-        return;
-    }
+    if (!inv_vec_push(ps->a, &value->access, x)) return;
     memmove(value->access.at + at + 1, value->access.at + at, (value->access.n - 1 - at) * sizeof x);
     value->access.at[at] = x;
     mark_dirty(ps, v);
@@ -164,25 +161,26 @@ static void drop_access(inv_plan_state *ps, uint32_t v, inv_plan_access x)
     mark_dirty(ps, v);
 }
 
-/* A rematerialisation that is read costs; one that is not reads nothing either. */
-static void set_remat_active(inv_plan_state *ps, uint32_t f, bool on)
+/* A rematerialisation that has found a reader begins to count, and one that has lost its last reader ceases to. Its
+ * own reads count only as long as it does. */
+static void set_remat_active(inv_plan_state *ps, uint32_t r, bool on)
 {
-    const inv_pb_edge *e = &ps->p->edge[ps->event[f].edge];
-    const inv_pb_step *s = &ps->p->step[step_of_event(ps, f)];
+    const inv_pb_edge *e = &ps->p->edge[ps->event[r].edge];
+    const inv_pb_step *s = &ps->p->step[step_of_event(ps, r)];
     const int64_t extra = (int64_t)((ps->activations ? s->act_before : s->before) + e->scratch), sign = on ? 1 : -1;
-    if (on) set_active(ps, f, true);
-    add_bytes(ps, f, sign * extra);
-    if (!on) set_active(ps, f, false);
-    if (e->side) add_bytes_over(ps, ps->p->value[e->target[0]].def, f, sign * (int64_t)e->side);
+    if (on) set_active(ps, r, true);
+    add_bytes(ps, r, sign * extra);
+    if (!on) set_active(ps, r, false);
+    if (e->side) add_bytes_over(ps, ps->p->value[e->target[0]].def, r, sign * (int64_t)e->side);
     ps->cost += on ? e->cost : -e->cost;
     for (uint32_t i = 0; i < e->nsource; i++) mark_dirty(ps, e->source[i]);
-    push_id(ps, &ps->priv->ends, f);
-    if (!on) push_id(ps, &ps->priv->unread, f);
+    push_id(ps, &ps->priv->ends, r);
+    if (!on) push_id(ps, &ps->priv->unread, r);
 }
 
-static void set_want(inv_plan_state *ps, uint32_t f, uint32_t target, bool on)
+static void set_want(inv_plan_state *ps, uint32_t r, uint32_t target, bool on)
 {
-    inv_plan_event *ev = &ps->event[f];
+    inv_plan_event *ev = &ps->event[r];
     const inv_pb_edge *e = &ps->p->edge[ev->edge];
     const uint32_t old = ev->want;
     ev->want = on ? old | 1u << target : old & ~(1u << target);
@@ -193,10 +191,10 @@ static void set_want(inv_plan_state *ps, uint32_t f, uint32_t target, bool on)
         if (on && !v->inverted++) ps->inverted += nbytes;
         if (!on && !--v->inverted) ps->inverted -= nbytes;
     }
-    if (!old != !ev->want) set_remat_active(ps, f, on);
+    if (!old != !ev->want) set_remat_active(ps, r, on);
 }
 
-static void update_wants(inv_plan_state *ps, uint32_t v)
+static void update_wanted(inv_plan_state *ps, uint32_t v)
 {
     const inv_plan_value *value = &ps->value[v];
     bool read = false;
@@ -212,7 +210,7 @@ static void update_wants(inv_plan_state *ps, uint32_t v)
     ps->work += (double)value->access.n / 4;
 }
 
-/* --- from when to when --- */
+/* --- live intervals --- */
 
 static uint32_t new_interval(inv_plan_state *ps, uint32_t v, uint32_t from, uint32_t to)
 {
@@ -220,12 +218,13 @@ static uint32_t new_interval(inv_plan_state *ps, uint32_t v, uint32_t from, uint
     const inv_plan_interval x = {v, from, to, ps->value[v].interval};
     uint32_t at = (uint32_t)ps->interval.n;
     if (unused->n) ps->interval.at[at = unused->at[--unused->n]] = x;
-    else if (!inv_vec_push(ps->a, &ps->interval, x)) ps->failed = true;
-    if (!ps->failed) ps->value[v].interval = at;
+    else (void)inv_vec_push(ps->a, &ps->interval, x);
+    if (!ps->a->failed) ps->value[v].interval = at;
     return at;
 }
 
-/* Among `old`, which it leaves; else a new one. */
+/* Makes an interval of v. One with the same beginning is taken from the list `old` and its end moved; else it is new.
+ */
 static void set_interval(inv_plan_state *ps, uint32_t v, uint32_t from, uint32_t to, uint32_t *old)
 {
     const int64_t nbytes = counted_bytes(ps, v);
@@ -249,7 +248,7 @@ static void set_interval(inv_plan_state *ps, uint32_t v, uint32_t from, uint32_t
     push_id(ps, &ps->priv->ends, to);
 }
 
-/* The value's live intervals as its readers say. */
+/* Makes the live intervals of v from its accesses, and drops the bytes of those that are gone. */
 static void rebuild_intervals(inv_plan_state *ps, uint32_t v)
 {
     inv_plan_value *value = &ps->value[v];
@@ -280,15 +279,16 @@ static void rebuild_intervals(inv_plan_state *ps, uint32_t v)
     }
 }
 
-static bool ends_at(const inv_plan_state *ps, uint32_t v, uint32_t event)
+static bool interval_ends_at(const inv_plan_state *ps, uint32_t v, uint32_t event)
 {
     for (uint32_t s = ps->value[v].interval; s != NONE; s = ps->interval.at[s].next)
         if (ps->interval.at[s].to == event) return true;
     return false;
 }
 
-/* What is written there takes over the bytes of the first value that may be taken and ends there. */
-static void set_inplace(inv_plan_state *ps, uint32_t at)
+/* An event may write in place of one of its operands: the first that the operator allows and whose interval ends there.
+ */
+static void update_inplace(inv_plan_state *ps, uint32_t at)
 {
     inv_plan_event *ev = &ps->event[at];
     const inv_pb_edge *e = at < ps->p->nstep ? NULL : &ps->p->edge[ev->edge];
@@ -297,15 +297,15 @@ static void set_inplace(inv_plan_state *ps, uint32_t at)
     const uint32_t bits = !ev->active ? 0 : e ? e->overwrites : t->overwrites;
     uint32_t found = NONE;
     for (uint32_t i = 0; found == NONE && i < n && i < 32 && bits >> i; i++)
-        if (bits >> i & 1 && ends_at(ps, list[i], at)) found = list[i];
+        if (bits >> i & 1 && interval_ends_at(ps, list[i], at)) found = list[i];
     if (found == ev->inplace) return;
     if (ev->inplace != NONE) add_bytes(ps, at, counted_bytes(ps, ev->inplace));
     if (found != NONE) add_bytes(ps, at, -counted_bytes(ps, found));
     ev->inplace = found;
 }
 
-/* Bytes from what begins and ends. */
-static void add_up(inv_plan_state *ps)
+/* Sums up the beginnings and ends that were noted while the plan was loaded. */
+static void sum_loaded_bytes(inv_plan_state *ps)
 {
     int64_t sum = 0;
     for (uint32_t at = 0; at != NONE; at = ps->event[at].next) {
@@ -320,24 +320,24 @@ static void add_up(inv_plan_state *ps)
 static void propagate_changes(inv_plan_state *ps)
 {
     inv_plan_state_private *o = ps->priv;
-    while (o->dirty.n && !ps->failed) {
+    while (o->dirty.n && !ps->a->failed) {
         const uint32_t v = o->dirty.at[--o->dirty.n];
         ps->value[v].dirty = false;
-        update_wants(ps, v);
+        update_wanted(ps, v);
     }
-    for (size_t i = 0; i < o->touched.n && !ps->failed; i++) {
+    for (size_t i = 0; i < o->touched.n && !ps->a->failed; i++) {
         rebuild_intervals(ps, o->touched.at[i]);
-        if (!inv_vec_push(ps->a, &ps->changed, o->touched.at[i])) ps->failed = true;
+        (void)inv_vec_push(ps->a, &ps->changed, o->touched.at[i]);
     }
-    if (o->loading) add_up(ps);
-    for (size_t i = 0; i < o->ends.n && !ps->failed; i++) set_inplace(ps, o->ends.at[i]);
+    if (o->loading) sum_loaded_bytes(ps);
+    for (size_t i = 0; i < o->ends.n && !ps->a->failed; i++) update_inplace(ps, o->ends.at[i]);
     o->touched.n = o->ends.n = 0;
 }
 
 /* --- time --- */
 
-/* The rematerialisations before a step get labels at equal distances. */
-static void label_anew(inv_plan_state *ps, uint32_t step)
+/* Gives the rematerialisations before a step labels at equal distances, when there is no label left between two. */
+static void relabel_step(inv_plan_state *ps, uint32_t step)
 {
     uint32_t n = 0;
     const uint64_t end = ps->event[step].label;
@@ -347,35 +347,35 @@ static void label_anew(inv_plan_state *ps, uint32_t step)
         ps->event[at].label = label -= ((uint64_t)1 << 32) / (n + 1);
 }
 
-static void link_event(inv_plan_state *ps, uint32_t f, uint32_t before)
+static void link_remat(inv_plan_state *ps, uint32_t r, uint32_t before)
 {
-    inv_plan_event *ev = &ps->event[f], *next = &ps->event[before], *prev = &ps->event[next->prev];
-    if (next->label - prev->label < 4) label_anew(ps, step_of_event(ps, before));
+    inv_plan_event *ev = &ps->event[r], *next = &ps->event[before], *prev = &ps->event[next->prev];
+    if (next->label - prev->label < 4) relabel_step(ps, step_of_event(ps, before));
     ev->label = prev->label + (next->label - prev->label) / 2;
     ev->prev = next->prev;
     ev->next = before;
-    prev->next = next->prev = f;
+    prev->next = next->prev = r;
     ev->live = ev->between = prev->between;
     ev->want = 0;
     ev->inplace = ev->over_budget = NONE;
     ev->active = false;
     ev->place = ps->nremat;
-    ps->remat[ps->nremat++] = f;
+    ps->remat[ps->nremat++] = r;
     const inv_pb_edge *e = &ps->p->edge[ev->edge];
-    for (uint32_t i = 0; i < e->nsource; i++) add_access(ps, e->source[i], (inv_plan_access){f, NONE});
-    for (uint32_t i = 0; i < e->ntarget; i++) add_access(ps, e->target[i], (inv_plan_access){f, i});
-    push_id(ps, &ps->priv->unread, f);
+    for (uint32_t i = 0; i < e->nsource; i++) add_access(ps, e->source[i], (inv_plan_access){r, NONE});
+    for (uint32_t i = 0; i < e->ntarget; i++) add_access(ps, e->target[i], (inv_plan_access){r, i});
+    push_id(ps, &ps->priv->unread, r);
 }
 
-static void unlink_event(inv_plan_state *ps, uint32_t f)
+static void unlink_remat(inv_plan_state *ps, uint32_t r)
 {
-    inv_plan_event *ev = &ps->event[f];
+    inv_plan_event *ev = &ps->event[r];
     const inv_pb_edge *e = &ps->p->edge[ev->edge];
     for (uint32_t i = 0; i < e->ntarget; i++) {
-        set_want(ps, f, i, false);
-        drop_access(ps, e->target[i], (inv_plan_access){f, i});
+        set_want(ps, r, i, false);
+        drop_access(ps, e->target[i], (inv_plan_access){r, i});
     }
-    for (uint32_t i = 0; i < e->nsource; i++) drop_access(ps, e->source[i], (inv_plan_access){f, NONE});
+    for (uint32_t i = 0; i < e->nsource; i++) drop_access(ps, e->source[i], (inv_plan_access){r, NONE});
     propagate_changes(ps);
     ps->event[ev->prev].next = ev->next;
     ps->event[ev->next].prev = ev->prev;
@@ -388,59 +388,59 @@ static void unlink_event(inv_plan_state *ps, uint32_t f)
 static void push_undo(inv_plan_state *ps, enum undo_kind kind, uint32_t what, uint32_t before)
 {
     const undo_item x = {kind, what, before};
-    if (!inv_vec_push(ps->a, &ps->priv->undo, x)) ps->failed = true;
+    (void)inv_vec_push(ps->a, &ps->priv->undo, x);
 }
 
 uint32_t inv_plan_state_insert(inv_plan_state *ps, uint32_t before, uint32_t edge)
 {
     inv_plan_state_private *o = ps->priv;
-    if (!o->nfree || ps->failed) return NONE;
-    const uint32_t f = o->free[--o->nfree];
-    ps->event[f].edge = edge;
-    ps->event[f].err = 0;
-    link_event(ps, f, before);
+    if (!o->nfree || ps->a->failed) return NONE;
+    const uint32_t r = o->free[--o->nfree];
+    ps->event[r].edge = edge;
+    ps->event[r].err = 0;
+    link_remat(ps, r, before);
     propagate_changes(ps);
-    push_undo(ps, INSERTED, f, 0);
-    return f;
+    push_undo(ps, INSERTED, r, 0);
+    return r;
 }
 
 void inv_plan_state_remove(inv_plan_state *ps, uint32_t remat)
 {
-    if (ps->failed) return;
-    unlink_event(ps, remat);
+    if (ps->a->failed) return;
+    unlink_remat(ps, remat);
     push_undo(ps, REMOVED, remat, ps->event[remat].next);
 }
 
-/* The step that reads the choice reads other values. */
-static void set_pick(inv_plan_state *ps, uint32_t choice, uint32_t edge)
+/* Picks an edge of an alternative: the step that reads it reads the sources of that edge. */
+static void set_pick(inv_plan_state *ps, uint32_t alternative, uint32_t edge)
 {
-    const inv_plan_access x = {ps->priv->reader[choice], NONE};
-    const inv_pb_edge *old = &ps->p->edge[ps->pick[choice]], *new = &ps->p->edge[edge];
+    const inv_plan_access x = {ps->priv->reader[alternative], NONE};
+    const inv_pb_edge *old = &ps->p->edge[ps->pick[alternative]], *new = &ps->p->edge[edge];
     for (uint32_t i = 0; i < old->nsource; i++) drop_access(ps, old->source[i], x);
     for (uint32_t i = 0; i < new->nsource; i++) add_access(ps, new->source[i], x);
-    ps->pick[choice] = edge;
+    ps->pick[alternative] = edge;
     propagate_changes(ps);
 }
 
-void inv_plan_state_pick(inv_plan_state *ps, uint32_t choice, uint32_t edge)
+void inv_plan_state_pick(inv_plan_state *ps, uint32_t alternative, uint32_t edge)
 {
-    if (ps->failed) return;
-    push_undo(ps, PICKED, choice, ps->pick[choice]);
-    set_pick(ps, choice, edge);
+    if (ps->a->failed) return;
+    push_undo(ps, PICKED, alternative, ps->pick[alternative]);
+    set_pick(ps, alternative, edge);
 }
 
 void inv_plan_state_undo(inv_plan_state *ps)
 {
     inv_plan_state_private *o = ps->priv;
-    while (o->undo.n && !ps->failed) {
+    while (o->undo.n && !ps->a->failed) {
         const undo_item x = o->undo.at[--o->undo.n];
         if (x.kind == PICKED) {
             set_pick(ps, x.what, x.before);
         } else if (x.kind == REMOVED) {
-            link_event(ps, x.what, x.before);
+            link_remat(ps, x.what, x.before);
             propagate_changes(ps);
         } else {
-            unlink_event(ps, x.what);
+            unlink_remat(ps, x.what);
             o->free[o->nfree++] = x.what;
         }
     }
@@ -453,16 +453,16 @@ void inv_plan_state_commit(inv_plan_state *ps)
     for (size_t i = 0; i < o->undo.n; i++)
         if (o->undo.at[i].kind == REMOVED) o->free[o->nfree++] = o->undo.at[i].what;
     o->undo.n = 0;
-    for (size_t i = 0; i < o->unread.n && !ps->failed; i++) {
-        const uint32_t f = o->unread.at[i];
-        if (ps->event[f].place == NONE || ps->event[f].active) continue;
-        unlink_event(ps, f);
-        o->free[o->nfree++] = f;
+    for (size_t i = 0; i < o->unread.n && !ps->a->failed; i++) {
+        const uint32_t r = o->unread.at[i];
+        if (ps->event[r].place == NONE || ps->event[r].active) continue;
+        unlink_remat(ps, r);
+        o->free[o->nfree++] = r;
     }
     o->unread.n = ps->changed.n = 0;
 }
 
-/* --- questions --- */
+/* --- queries --- */
 
 bool inv_plan_state_is_live(const inv_plan_state *ps, uint32_t v, uint32_t event)
 {
@@ -512,7 +512,7 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
     ps->value = INV_ARENA_NEW(a, inv_plan_value, p->nvalue + 1);
     ps->remat = INV_ARENA_NEW(a, uint32_t, most + 1);
     ps->over_budget = INV_ARENA_NEW(a, uint32_t, ps->nevent);
-    if (!ps->priv || !ps->pick || !ps->event || !ps->value || !ps->remat || !ps->over_budget) return INV_E_NOMEM;
+    if (a->failed) return INV_E_NOMEM;
     ps->priv->most = most;
     ps->priv->free = INV_ARENA_NEW(a, uint32_t, most + 1);
     ps->priv->reader = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
@@ -520,7 +520,7 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
     return ps->priv->free && ps->priv->reader && ps->priv->end ? INV_OK : INV_E_NOMEM;
 }
 
-/* Steps alone, and what they read and give. */
+/* Leaves the steps alone, with what they read and give. */
 static void clear_plan_state(inv_plan_state *ps)
 {
     const inv_problem *p = ps->p;
@@ -565,22 +565,22 @@ inv_status inv_plan_state_load(inv_plan_state *ps, const inv_remats *plan)
 {
     const inv_problem *p = ps->p;
     clear_plan_state(ps);
-    for (size_t k = 0; k < plan->n && !ps->failed; k++) {
-        const inv_remat *f = &plan->at[k];
-        const inv_pb_edge *e = &p->edge[f->edge];
+    for (size_t k = 0; k < plan->n && !ps->a->failed; k++) {
+        const inv_remat *r = &plan->at[k];
+        const inv_pb_edge *e = &p->edge[r->edge];
         if (p->value[e->target[0]].def != INV_NEVER) {
             const uint32_t at = ps->priv->free[--ps->priv->nfree];
-            ps->event[at].edge = f->edge;
-            link_event(ps, at, f->step);
+            ps->event[at].edge = r->edge;
+            link_remat(ps, at, r->step);
             continue;
         }
-        ps->pick[e->target[0]] = f->edge;
-        for (uint32_t i = 0; i < e->nsource; i++) add_access(ps, e->source[i], (inv_plan_access){f->step, NONE});
+        ps->pick[e->target[0]] = r->edge;
+        for (uint32_t i = 0; i < e->nsource; i++) add_access(ps, e->source[i], (inv_plan_access){r->step, NONE});
     }
     for (uint32_t v = 0; v < p->nvalue; v++) mark_dirty(ps, v);
     propagate_changes(ps);
     inv_plan_state_commit(ps);
-    return ps->failed ? INV_E_NOMEM : INV_OK;
+    return ps->a->failed ? INV_E_NOMEM : INV_OK;
 }
 
 inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remats *plan)
@@ -589,8 +589,8 @@ inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remat
     plan->n = 0;
     for (uint32_t at = p->forward ? p->forward - 1 : 0; at != NONE; at = ps->event[at].next) {
         const inv_pb_step *s = at < p->nstep ? &p->step[at] : NULL;
-        const inv_remat f = {step_of_event(ps, at), ps->event[at].edge, ps->event[at].want};
-        if (!s && !inv_vec_push(a, plan, f)) return INV_E_NOMEM;
+        const inv_remat r = {step_of_event(ps, at), ps->event[at].edge, ps->event[at].want};
+        if (!s && !inv_vec_push(a, plan, r)) return INV_E_NOMEM;
         for (uint32_t i = 0; s && at >= p->forward && i < s->nread; i++) {
             const inv_remat c = {at, ps->pick[s->read[i]], 1};
             if (p->value[s->read[i]].def == INV_NEVER && !inv_vec_push(a, plan, c)) return INV_E_NOMEM;

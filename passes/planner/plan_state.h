@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan that is being changed (plan_state.c): rematerialisations come, go and move one at a time, and what the plan
- * comes to follows at the price of what that touches. What was changed since the last commit can be undone. */
+ * A plan that is changed in place, for local search (plan_state.c): rematerialisations are inserted and removed one at
+ * a time, and bytes, cost and the rest follow for the price of what a change touches. Changes since the last commit can
+ * be undone. When memory runs out, ps->a->failed is set, and the state is of no use any more. */
 #ifndef INV_PASSES_PLANNER_PLAN_STATE_H
 #define INV_PASSES_PLANNER_PLAN_STATE_H
 
@@ -8,87 +9,88 @@
 
 #define INV_NO_EVENT UINT32_MAX
 
-/* A moment of the step: a step of the problem, by its number, or a rematerialisation before one. */
+/* A point of the plan's timeline: a step of the problem, which has the step's number, or a rematerialisation before
+ * one. */
 typedef struct inv_plan_event {
-    uint64_t label;              /* grows with time */
-    int64_t live, between;       /* bytes while it runs; of what is there from it to the next */
-    double err;                  /* of what a rematerialisation gives (error_estimate.c) */
-    uint32_t prev, next;         /* in time */
-    uint32_t edge, want;         /* of a rematerialisation */
-    uint32_t inplace;            /* value whose bytes are taken over there */
-    uint32_t place, over_budget; /* in plan state->rematerialisation; in plan state->hot */
-    bool active;                 /* a step, or a rematerialisation that somebody reads */
+    uint64_t label;              /* compares events: of two, the later has the larger label */
+    int64_t live, between;       /* bytes: live while it runs; live between it and the next */
+    double err;                  /* estimated error of what a rematerialisation gives (error_estimate.c) */
+    uint32_t prev, next;         /* the events before and behind it */
+    uint32_t edge, want;         /* of a rematerialisation, as in inv_remat */
+    uint32_t inplace;            /* value in place of which it writes; INV_NO_EVENT: none */
+    uint32_t place, over_budget; /* index in ps->remat, and in ps->over_budget; INV_NO_EVENT: not there */
+    bool active;                 /* a step, or a rematerialisation that somebody reads; others count for nothing */
 } inv_plan_event;
 
 typedef struct inv_plan_access {
-    uint32_t event, target; /* target of the event's edge; INV_NO_SPOT: it reads */
+    uint32_t event, target; /* which target of the event's edge is given; INV_NO_EVENT: the event reads the value */
 } inv_plan_access;
 
-/* From when to when a value is there. */
+/* A live interval of a value. */
 typedef struct inv_plan_interval {
-    uint32_t value, from, to, next; /* events, both included; the value's next one */
+    uint32_t value, from, to, next; /* its first and last event, both included; the value's next interval */
 } inv_plan_interval;
 
 typedef struct inv_plan_value {
-    INV_VEC(inv_plan_access) access; /* in order of time */
-    uint32_t interval;               /* its first */
-    uint32_t inverted;               /* rematerialisations of inverses that give it */
-    bool kept;                       /* no_store, and there for backward */
+    INV_VEC(inv_plan_access) access; /* who gives and who reads it, in order of time */
+    uint32_t interval;               /* the first of its live intervals */
+    uint32_t inverted;               /* how many rematerialisations by inverses give it */
+    bool kept;                       /* no_store, but backward reads it as forward gave it */
     bool dirty, touched;
 } inv_plan_value;
 
 typedef struct inv_plan_state {
     inv_arena *a;
     const inv_problem *p;
-    bool activations;            /* these bytes alone count */
-    int64_t budget, excess;      /* excess: bytes over the budget, added up over events */
-    double cost, inverted, work; /* work: visits */
-    uint32_t kept;               /* no_store values */
-    uint32_t *pick;              /* per value: the edge of a choice */
+    bool activations;            /* only bytes of activations are counted */
+    int64_t budget, excess;      /* bytes; excess: those over the budget, summed over events */
+    double cost, inverted, work; /* of the rematerialisations, as in inv_score; work: visits made so far */
+    uint32_t kept;               /* number of no_store values that are kept */
+    uint32_t *pick;              /* per alternative: the edge that is picked */
     inv_plan_event *event;
-    uint32_t nevent; /* room for them */
+    uint32_t nevent; /* length of the array */
     inv_plan_value *value;
-    uint32_t *remat, nremat, *over_budget, nover; /* events; hot: over the budget */
-    INV_VEC(inv_plan_interval) interval;          /* those that are not in use have no value */
-    INV_VEC(uint32_t) changed;                    /* values that were read or given otherwise since the last commit */
-    bool failed;                                  /* out of memory: of no use any more */
+    uint32_t *remat, nremat;
+    /* the rematerialisations */
+    uint32_t *over_budget, nover;        /* the events where the budget is exceeded */
+    INV_VEC(inv_plan_interval) interval; /* free ones have value INV_NO_EVENT */
+    INV_VEC(uint32_t) changed;           /* values whose accesses have changed since the last commit */
     struct inv_plan_state_private *priv;
 } inv_plan_state;
 
-/* For at most `most` rematerialisations. INV_E_NOMEM. */
+/* Prepares a state for at most `most` rematerialisations. INV_E_NOMEM. */
 inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_problem *p, bool activations, uint32_t most);
-/* The plan from scratch, choices among its rematerialisations. */
+/* Loads a plan from scratch. It must pick an edge for each alternative. INV_E_NOMEM. */
 inv_status inv_plan_state_load(inv_plan_state *ps, const inv_remats *plan);
-/* The plan as it is, choices last before their steps. */
+/* Lists the plan; picks of alternatives come last before their steps. INV_E_NOMEM. */
 inv_status inv_plan_state_list(const inv_plan_state *ps, inv_arena *a, inv_remats *plan);
 void inv_plan_state_set_budget(inv_plan_state *ps, int64_t budget);
 
-/* Returns the rematerialisation; INV_NO_SPOT: there is no room. `before`: a rematerialisation, or a step of backward.
- */
+/* Inserts a rematerialisation before another or before a step of backward. Returns its event; INV_NO_EVENT: no room. */
 uint32_t inv_plan_state_insert(inv_plan_state *ps, uint32_t before, uint32_t edge);
 void inv_plan_state_remove(inv_plan_state *ps, uint32_t remat);
-void inv_plan_state_pick(inv_plan_state *ps, uint32_t choice, uint32_t edge);
+void inv_plan_state_pick(inv_plan_state *ps, uint32_t alternative, uint32_t edge);
 void inv_plan_state_undo(inv_plan_state *ps);
-/* Rematerialisations that nobody reads are taken out. */
+/* Makes the changes final, and takes out rematerialisations that nobody reads. */
 void inv_plan_state_commit(inv_plan_state *ps);
 
-/* Whether v is there just before that event. */
+/* Says whether v is live just before the event. */
 bool inv_plan_state_is_live(const inv_plan_state *ps, uint32_t v, uint32_t event);
-/* Who reads v next behind that event; INV_NO_SPOT: nobody. */
+/* Returns the first event behind this one that reads v; INV_NO_EVENT: there is none. */
 uint32_t inv_plan_state_next_reader(const inv_plan_state *ps, uint32_t v, uint32_t event);
-/* Where the event reads v, or would. */
+/* Returns where in the accesses of v a read by the event stands, or would stand. */
 uint32_t inv_plan_state_access_index(const inv_plan_state *ps, uint32_t v, uint32_t event);
-/* Steps since v was read or given last before that event. */
+/* Counts the steps between the event and the last access of v before it; 0: there is none. */
 uint32_t inv_plan_state_steps_since(const inv_plan_state *ps, uint32_t v, uint32_t event);
 
 /* --- error_estimate.c --- */
 
 typedef struct inv_error_estimate inv_error_estimate;
-/* INV_E_NOMEM. */
+/* Follows the errors of this state. INV_E_NOMEM. */
 inv_status inv_error_estimate_new(inv_plan_state *ps, inv_error_estimate **out);
-/* The errors of all rematerialisations; whether all are small enough. */
+/* Computes all errors anew. False: some are too large. */
 bool inv_error_estimate_load(inv_error_estimate *x);
-/* Those that changes since the last commit alter. False: too large, and nothing is altered. */
+/* Computes those anew that changes since the last commit alter. False: some are too large; all are as before then. */
 bool inv_error_estimate_update(inv_error_estimate *x);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct mover {
     size_t most, most_act;
 } mover;
 
-static bool among(const uint32_t *list, uint32_t n, uint32_t v)
+static bool is_listed(const uint32_t *list, uint32_t n, uint32_t v)
 {
     for (uint32_t i = 0; i < n; i++)
         if (list[i] == v) return true;
@@ -20,39 +20,40 @@ static bool among(const uint32_t *list, uint32_t n, uint32_t v)
 }
 
 /* Whether the step reads v, or might by a choice. */
-static bool reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
+static bool step_reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
 {
     for (uint32_t i = 0; i < s->nread; i++) {
         const inv_pb_value *x = &p->value[s->read[i]];
         if (s->read[i] == v) return true;
         for (uint32_t k = x->first; x->def == INV_NEVER && k < x->first + x->n; k++)
-            if (among(p->edge[p->edge_of[k]].source, p->edge[p->edge_of[k]].nsource, v)) return true;
+            if (is_listed(p->edge[p->edge_of[k]].source, p->edge[p->edge_of[k]].nsource, v)) return true;
     }
     return false;
 }
 
 /* Firing *k changes places with the event before it; *cost: what that takes. False: it must not. */
-static bool pass(mover *m, size_t *k, double *cost)
+static bool pass_event(mover *m, size_t *k, double *cost)
 {
-    inv_remat *f = &m->plan->at[*k], *before = *k > 0 ? f - 1 : NULL;
-    const uint32_t v = m->p->edge[f->edge].target[0], event = f->step + (uint32_t)*k;
-    const bool remat = before && before->step == f->step;
+    inv_remat *r = &m->plan->at[*k], *before = *k > 0 ? r - 1 : NULL;
+    const uint32_t v = m->p->edge[r->edge].target[0], event = r->step + (uint32_t)*k;
+    const bool remat = before && before->step == r->step;
     const inv_pb_edge *e = remat ? &m->p->edge[before->edge] : NULL;
-    const inv_pb_step *s = &m->p->step[f->step - 1];
+    const inv_pb_step *s = &m->p->step[r->step - 1];
     const size_t nbytes = m->p->value[v].nbytes, act = m->p->value[v].data ? 0 : nbytes;
-    if (!remat && (f->step == m->p->forward || reads(m->p, s, v))) return false;
-    if (remat && (e->offload || among(e->source, e->nsource, v) || among(e->target, e->ntarget, v))) return false;
+    if (!remat && (r->step == m->p->forward || step_reads(m->p, s, v))) return false;
+    if (remat && (e->offload || is_listed(e->source, e->nsource, v) || is_listed(e->target, e->ntarget, v)))
+        return false;
     if (m->live[event - 1] + nbytes > m->most || m->act[event - 1] + act > m->most_act) return false;
     m->live[event] = m->live[event - 1] += nbytes; /* at most so much, of the two in their new places */
     m->act[event] = m->act[event - 1] += act;
     *cost = remat ? e->cost : s->cost;
     if (remat) {
-        const inv_remat moved = *f;
-        *f = *before;
+        const inv_remat moved = *r;
+        *r = *before;
         *before = moved;
         --*k;
     } else {
-        f->step--;
+        r->step--;
     }
     return true;
 }
@@ -72,7 +73,7 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
     for (size_t k = 0; k < plan->n; k++) {
         const inv_pb_edge *e = &p->edge[plan->at[k].edge];
         double ahead = 0, cost = 0;
-        for (size_t at = k; e->offload && ahead < e->cost && pass(&m, &at, &cost);) ahead += cost;
+        for (size_t at = k; e->offload && ahead < e->cost && pass_event(&m, &at, &cost);) ahead += cost;
     }
     /* What is written over what depends on the order, too, so that bytes are counted once more. */
     INV_TRY(inv_plan_replay(a, p, plan, &after));

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The recovery problem apart from any graph: values with bytes, steps in a fixed order that read them, and edges by
- * which a value is had from others. Forward is steps [0, forward); every value is there once its step has run, and may
- * be kept for as long as it is worth it. Before each later step edges may be rematerialised, which computes their
- * targets again from what is there then. A plan is the list of rematerialisations; what is kept follows from who reads
- * what. Formulation: directed hypergraph with B-edges; the derivation of one value is a cheapest hyperpath (Knuth
- * 1977). */
+ * The planner's problem, which knows no graph: how does backward get the values of forward that it reads, within how
+ * many bytes, for how much arithmetic? A training step is a fixed order of steps that read values. Steps [0, forward)
+ * are forward; each gives its values, which may be kept in memory for later readers. Before any later step, a value
+ * that was not kept can be rematerialised by one of its edges: computed again from its operands, solved from results by
+ * an inverse, or copied back from host memory. A plan is nothing but the list of these rematerialisations: a value is
+ * live from where it is given to its last reader before it is given again, so what is kept follows from who reads what.
+ * Rematerialisation is the word of Checkmate (Jain et al., MLSys 2020) for recomputation, taken here for all three. The
+ * values and edges are a directed hypergraph with B-edges (several sources), in which the cheapest derivation of a
+ * value is a hyperpath (Knuth 1977). Time is counted in events: one for each step and one for each rematerialisation.
+ * The parts: search.c asks greedy.c for plans at many prices of a byte, retain.c fills what they leave of the budget,
+ * anneal.c improves the best by local changes (on plan_state.c, which follows a plan's bytes change by change, and
+ * error_estimate.c, which follows its errors), prefetch.c moves copies ahead. replay.c counts what a plan comes to
+ * from the beginning, and lower_bound.c says what no plan can do better. */
 #ifndef INV_PASSES_PLANNER_PROBLEM_H
 #define INV_PASSES_PLANNER_PROBLEM_H
 
@@ -13,40 +20,42 @@
 #define INV_NO_REMAT UINT32_MAX
 #define INV_NEVER UINT32_MAX
 
-/* In the order of the steps that give them. One that forward never gives stands for a choice: it is read
- * by one step, has no bytes, and an edge without cost from each of the sets of values of which that step reads one. */
+/* Values are numbered in the order of the steps that give them. A value that no step gives (INV_NEVER) is an
+ * alternative: one step reads it, it has no bytes, and each of its edges, which cost nothing, names one set of
+ * values that the step may read. A plan picks one of these edges, as a rematerialisation before the step. */
 typedef struct inv_pb_value {
-    size_t nbytes;      /* as the arena counts them; 0: there for nothing */
-    uint32_t def;       /* step that gives it; INV_NEVER: none, only edges do */
-    uint32_t first, n;  /* edges that give it: ids in problem->edge_of */
-    bool pinned;        /* kept whatever it costs, until its last reader; no edge gives it */
-    bool no_store;      /* derived, if it can be, whatever it costs */
-    bool data;          /* a copy of the caller's: no activation */
-    bool splittable;    /* its operands in another arrangement, so that they can be kept in its place */
-    bool offload;       /* may go to host memory and come back */
-    double sensitivity; /* what an error of it counts for the gradient's branches; INFINITY: must be exact */
+    size_t nbytes;      /* bytes as the arena counts them; 0 if it takes none */
+    uint32_t def;       /* the step that gives it, or INV_NEVER */
+    uint32_t first, n;  /* the edges that give it: problem->edge_of[first], n of them */
+    bool pinned;        /* kept until its last reader, whatever that costs; no edge gives it */
+    bool no_store;      /* rematerialised whatever that costs, if there is a way */
+    bool data;          /* a copy of the caller's data, which is not counted as activation */
+    bool splittable;    /* it rearranges its operands, so that these can be kept in its place */
+    bool offload;       /* may be copied to host memory and back */
+    double sensitivity; /* factor by which its relative error counts in gradients; INFINITY: it must be exact */
 } inv_pb_value;
 
 typedef struct inv_pb_edge {
-    const uint32_t *source, *target; /* values */
-    uint32_t nsource, ntarget;       /* ntarget at most 32 */
-    uint32_t overwrites; /* bit i: the first target may take over the bytes of source i, if that is its last reader */
-    uint32_t id;         /* the caller's */
-    double cost;         /* if all targets are wanted ... */
-    double spare;        /* ... and at most by how much less it is if some are not */
-    size_t scratch;      /* bytes while it runs */
-    size_t side;         /* bytes that are kept from its first target's step on for it */
-    bool inverse, moves; /* moves: without arithmetic */
-    bool offload;        /* from a copy on the host, which is there whatever becomes of its target: no sources */
-    double error_gain, added_error; /* relative error of the target: gain x the sources' worst + own */
+    const uint32_t *source, *target; /* numbers of values */
+    uint32_t nsource, ntarget;       /* ntarget <= 32 */
+    uint32_t overwrites; /* bit i: the first target may be written in place of source i, if nobody reads that later */
+    uint32_t id;         /* the caller's name for it */
+    double cost;         /* cost if all targets are wanted, in the unit of inv_problem.cost */
+    double spare;        /* how much less that can be at most if some targets are not wanted */
+    size_t scratch;      /* bytes that are live only while it runs */
+    size_t side;         /* bytes that are kept for it from the step that gives its first target */
+    bool inverse, moves; /* moves: it does no arithmetic */
+    bool offload;        /* copies its target from host memory, where forward has put it; it has no sources */
+    double error_gain,
+        added_error; /* relative error of the targets = error_gain x the worst of the sources + added_error */
 } inv_pb_edge;
 
 typedef struct inv_pb_step {
     const uint32_t *read;
     uint32_t nread;
-    uint32_t overwrites;       /* bit i: what it writes may take over the bytes of read i */
-    size_t at, before;         /* bytes of other things: while it runs; between the step before it and it */
-    size_t act_at, act_before; /* of these, activations and scratch memory */
+    uint32_t overwrites;       /* bit i: what the step gives may be written in place of read i */
+    size_t at, before;         /* bytes of all that is no value: while it runs; between the step before and it */
+    size_t act_at, act_before; /* the part of these that is activations or scratch memory */
     double cost;
 } inv_pb_step;
 
@@ -54,108 +63,109 @@ typedef struct inv_problem {
     inv_pb_value *value;
     inv_pb_edge *edge;
     inv_pb_step *step;
-    const uint32_t *edge_of; /* edges by the value that they give */
+    const uint32_t *edge_of; /* edges, grouped by the values that they give */
     uint32_t nvalue, nedge, nstep, forward;
-    double cost;                /* of all steps, in the unit of edges' costs */
-    double max_drift;           /* largest error allowed of what is rebuilt */
-    const bool *guard_rejected; /* per value: the guard has refused its reconstruction; NULL: of none */
+    double cost;                /* of all steps: seconds or flops, as the caller counts */
+    double max_drift;           /* the largest relative error that a rematerialised value may be estimated to have */
+    const bool *guard_rejected; /* per value: the guard has rejected its reconstruction in a run; NULL: of none */
 } inv_problem;
 
-/* Edge `edge` is rematerialised before step `step`; bit i of `want`: for target i. */
+/* One rematerialisation: `edge` runs before step `step`. Bit i of `want` is set if its target i is wanted. */
 typedef struct inv_remat {
     uint32_t step, edge, want;
 } inv_remat;
 typedef INV_VEC(inv_remat) inv_remats;
 
 typedef struct inv_score {
-    size_t peak, activations; /* most bytes live at once: of all, of activations and scratch memory */
-    double cost;              /* of the rematerialisations */
-    double inverted;          /* bytes of the values that inverse edges with arithmetic give back */
-    uint32_t kept;            /* no_store values that backward reads as forward gave them */
-    double excess;            /* bytes over the budget, added up over events (search.c) */
+    size_t peak,
+        activations; /* bytes, the most that are live at one event: of all; of activations and scratch memory */
+    double cost;     /* of the rematerialisations, on top of the steps */
+    double inverted; /* bytes of the values that inverses rebuild by arithmetic */
+    uint32_t kept;   /* how many no_store values backward reads as forward gave them */
+    double excess;   /* sum over the events of the bytes that exceed the budget */
 } inv_score;
 
 /* --- greedy.c --- */
 
 typedef struct inv_prices {
-    const double *step;         /* per step: of a byte that lives then */
-    const uint32_t *warm_start; /* per value: step until which an earlier walk kept it; so far others have it for
-                               nothing. NULL: not known */
+    const double *step; /* per step: the price of one byte that is live during it */
+    const uint32_t
+        *warm_start; /* per value: the last step for which an earlier plan kept it, so that keeping it until then costs
+                      * nothing more; UINT32_MAX: it was not kept. NULL: there is no earlier plan */
     bool invert, split_operands, rederive_kept;
 } inv_prices;
 
-/* Backward in order: what a step reads is kept from where it was last, or derived by the cheapest hyperpath from what
- * is kept or can be, whichever costs less. INV_E_NOMEM. `work` counts visits. */
+/* Builds one plan, step by step through backward: what a step reads is kept since it was live last, or derived by the
+ * cheapest hyperpath, whichever costs less at these prices. `work` grows by the visits made. INV_E_NOMEM. */
 inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices *prices, inv_remats *out, double *work);
 
 /* --- replay.c --- */
 
-/* One live interval of time in which a value is there: from forward, or from a rematerialisation. */
+/* A live interval: the events from the one that gives a value to the last that reads it. */
 typedef struct inv_live_interval {
-    uint32_t value, remat; /* INV_NO_FIRING: from forward */
-    uint32_t from, to;     /* events, inclusive */
+    uint32_t value, remat; /* which gives it; INV_NO_REMAT: forward does */
+    uint32_t from, to;     /* events, both included */
     uint32_t nuse;
 } inv_live_interval;
 typedef struct inv_replay {
     INV_VEC(inv_live_interval) interval;
     uint32_t nevent;
-    uint32_t *event_of_step; /* per step */
-    size_t *live, *act;      /* per event */
-    uint32_t *kept_until;    /* per value: last step that reads what forward gave; UINT32_MAX: none of backward */
+    uint32_t *event_of_step; /* per step: its event */
+    size_t *live, *act;      /* per event: bytes of all that is live; of activations and scratch memory */
+    uint32_t *kept_until;    /* per value: last step of backward that reads what forward gave; UINT32_MAX: none */
     inv_score score;
 } inv_replay;
 
-/* Takes out rematerialisations that nobody reads. Their order stays. */
+/* Takes out rematerialisations that nobody reads, and clears bits of `want`. The others stay in order. INV_E_NOMEM. */
 inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan);
-/* The bytes over a step. Every source of a rematerialisation must be there. INV_E_NOMEM. */
+/* Counts what the plan comes to. Each rematerialisation must find its sources live. INV_E_NOMEM. */
 inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats *plan, inv_replay *out);
 
 /* --- retain.c --- */
 
-/* Drops rematerialisations whose values can be kept within `budget` bytes (all; or activations alone), dearest per byte
- * first. Stops at `floor` inverted bytes. */
+/* Takes out rematerialisations whose values can be retained instead within `budget` bytes (of activations alone, or of
+ * all), those first that save most per byte. Leaves at least `floor` bytes that inverses rebuild. INV_E_NOMEM. */
 inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
                            inv_remats *plan);
 
 /* --- prefetch.c --- */
 
-/* Moves rematerialisations from host memory ahead of their readers, within `budget` bytes or what the plan takes
- * anyway. */
+/* Moves copies from host memory ahead of their readers, within `budget` bytes or the plan's own peak. INV_E_NOMEM. */
 inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan);
 
 /* --- anneal.c --- */
 
 struct inv_goal;
-/* The next of equally likely numbers in [0, 1), the same in every run (xorshift64, Marsaglia 2003). */
+/* A random number from [0, 1); the sequence is the same in every run (xorshift64, Marsaglia 2003). */
 static inline double inv_chance(uint64_t *dice)
 {
     *dice ^= *dice << 13, *dice ^= *dice >> 7, *dice ^= *dice << 17;
     return (double)(*dice >> 11) * 0x1p-53;
 }
-/* Makes `plan` better for the goal by changes of itself, as far as `effort` visits go; up to four times that while
- * none is within the budget, or where there is none. Inverts at least `floor` bytes. The rematerialisations' `want` is
- * for inv_plan_prune to set. INV_E_NOMEM. */
+/* Improves `plan` for the goal by local changes, for `effort` visits; for up to four times as many while no plan is
+ * within the budget, or without a budget. Leaves at least `floor` bytes that inverses rebuild. The `want` of the result
+ * is not set: call inv_plan_prune. INV_E_NOMEM. */
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_goal *goal, double floor, double effort,
                            uint64_t *dice, inv_remats *plan);
 
 /* --- search.c --- */
 
 typedef struct inv_goal {
-    size_t budget;    /* bytes that the peak may take, by the least arithmetic; 0: the smallest peak */
-    double limit;     /* without a budget: most arithmetic of the rematerialisations, beside those of no_store values */
-    double share;     /* without a budget: of the bytes that any trial inverts, what the plan inverts at least */
-    double effort;    /* visits that changing the plan may take, after prices; 0: by the problem's size */
-    bool invert;      /* by inverses, too */
-    bool activations; /* without a budget: activations decide, then all bytes together */
-    const inv_remats *start; /* a plan that is known, to do better than; NULL: none */
+    size_t budget; /* bytes: the least cost within this peak is sought; 0: the smallest peak */
+    double limit;  /* without a budget: the most cost, besides what no_store values force */
+    double share;  /* without a budget: the plan inverts at least this share of the most bytes that any trial inverts */
+    double effort; /* visits that annealing may take; 0: by the size of the problem */
+    bool invert;   /* inverses may be used */
+    bool activations;        /* without a budget: the peak of activations decides, then that of all bytes */
+    const inv_remats *start; /* a known plan, from which the search goes on if it is the best; NULL: none */
 } inv_goal;
-/* The best plan that was found, in `out`; over the budget if none within it was. */
+/* Finds the best plan it can, allocated in `out`. If none within the budget was found, it is the one nearest to it. */
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
                            inv_remats *plan, inv_score *score);
 
 /* --- lower_bound.c --- */
 
-/* No plan within `budget` bytes costs less than this on top of the steps. */
+/* A lower bound: no plan within `budget` bytes costs less than *bound on top of the steps. INV_E_NOMEM. */
 inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, double *bound);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct replayer {
     uint32_t step; /* which is being replayed */
 } replayer;
 
-static void use(replayer *x, uint32_t value, uint32_t event)
+static void extend_interval(replayer *x, uint32_t value, uint32_t event)
 {
     inv_live_interval *s = &x->r->interval.at[x->now[value]];
     s->to = event;
@@ -23,15 +23,15 @@ static void use(replayer *x, uint32_t value, uint32_t event)
 }
 
 /* The step reads v; of a choice, it reads what was chosen. */
-static void read_in_step(replayer *x, uint32_t v, uint32_t event)
+static void replay_read(replayer *x, uint32_t v, uint32_t event)
 {
-    use(x, v, event);
+    extend_interval(x, v, event);
     if (x->p->value[v].def != INV_NEVER) return;
     const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r->interval.at[x->now[v]].remat].edge];
-    for (uint32_t i = 0; i < e->nsource; i++) use(x, e->source[i], event);
+    for (uint32_t i = 0; i < e->nsource; i++) extend_interval(x, e->source[i], event);
 }
 
-static bool begin(replayer *x, uint32_t value, uint32_t remat, uint32_t event)
+static bool begin_interval(replayer *x, uint32_t value, uint32_t remat, uint32_t event)
 {
     inv_live_interval s = {value, remat, event, event, 0};
     x->now[value] = (uint32_t)x->r->interval.n;
@@ -40,11 +40,11 @@ static bool begin(replayer *x, uint32_t value, uint32_t remat, uint32_t event)
 
 static bool replay_remat(replayer *x, uint32_t k, uint32_t event)
 {
-    const inv_remat *f = &x->plan->at[k];
-    const inv_pb_edge *e = &x->p->edge[f->edge];
-    for (uint32_t i = 0; i < e->nsource; i++) use(x, e->source[i], event);
+    const inv_remat *r = &x->plan->at[k];
+    const inv_pb_edge *e = &x->p->edge[r->edge];
+    for (uint32_t i = 0; i < e->nsource; i++) extend_interval(x, e->source[i], event);
     for (uint32_t i = 0; i < e->ntarget; i++)
-        if (f->want >> i & 1 && !begin(x, e->target[i], k, event)) return false;
+        if (r->want >> i & 1 && !begin_interval(x, e->target[i], k, event)) return false;
     return true;
 }
 
@@ -58,8 +58,8 @@ static bool list_intervals(replayer *x)
         for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++)
             if (!replay_remat(x, k, event++)) return false;
         for (; v < p->nvalue && p->value[v].def == t; v++)
-            if (!begin(x, v, INV_NO_REMAT, event)) return false;
-        for (uint32_t i = 0; i < p->step[t].nread; i++) read_in_step(x, p->step[t].read[i], event);
+            if (!begin_interval(x, v, INV_NO_REMAT, event)) return false;
+        for (uint32_t i = 0; i < p->step[t].nread; i++) replay_read(x, p->step[t].read[i], event);
         x->r->event_of_step[t] = event++;
     }
     x->r->nevent = event;
@@ -67,43 +67,44 @@ static bool list_intervals(replayer *x)
 }
 
 /* Bytes that are counted inplace at an event: what is written takes over a source that is read there last. */
-static uint32_t taken_over(const uint32_t *last, const uint32_t *source, uint32_t n, uint32_t bits, uint32_t event)
+static uint32_t overwritten_in_place(const uint32_t *last, const uint32_t *source, uint32_t n, uint32_t bits,
+                                     uint32_t event)
 {
     for (uint32_t i = 0; i < n && i < 32; i++)
         if (bits >> i & 1 && last[source[i]] == event) return source[i];
     return UINT32_MAX;
 }
 
-static void count_once(replayer *x, uint32_t value, uint32_t event)
+static void count_inplace_once(replayer *x, uint32_t value, uint32_t event)
 {
     if (value == UINT32_MAX) return;
     x->r->live[event] -= x->p->value[value].nbytes;
     if (!x->p->value[value].data) x->r->act[event] -= x->p->value[value].nbytes;
 }
 
-static void add(size_t *delta, uint32_t from, uint32_t to, size_t nbytes)
+static void add_interval_bytes(size_t *delta, uint32_t from, uint32_t to, size_t nbytes)
 {
     delta[from] += nbytes;
     delta[to + 1] -= nbytes;
 }
 
 /* Per event: bytes of values and of what edges keep for themselves; first as changes, then as sums over time. */
-static void value_bytes(replayer *x)
+static void add_value_bytes(replayer *x)
 {
     const inv_problem *p = x->p;
     size_t *live = x->r->live, *act = x->r->act;
     for (size_t i = 0; i < x->r->interval.n; i++) {
         const inv_live_interval *s = &x->r->interval.at[i];
-        add(live, s->from, s->to, p->value[s->value].nbytes);
-        if (!p->value[s->value].data) add(act, s->from, s->to, p->value[s->value].nbytes);
+        add_interval_bytes(live, s->from, s->to, p->value[s->value].nbytes);
+        if (!p->value[s->value].data) add_interval_bytes(act, s->from, s->to, p->value[s->value].nbytes);
     }
     uint32_t event = p->forward, k = 0;
     for (uint32_t t = p->forward; t < p->nstep; t++, event++) {
         for (; k < x->plan->n && x->plan->at[k].step == t; k++, event++) {
             const inv_pb_edge *e = &p->edge[x->plan->at[k].edge];
             if (!e->side) continue;
-            add(live, p->value[e->target[0]].def, event, e->side);
-            add(act, p->value[e->target[0]].def, event, e->side);
+            add_interval_bytes(live, p->value[e->target[0]].def, event, e->side);
+            add_interval_bytes(act, p->value[e->target[0]].def, event, e->side);
         }
     }
     for (uint32_t e = 1; e < x->r->nevent; e++) {
@@ -113,7 +114,7 @@ static void value_bytes(replayer *x)
 }
 
 /* The rest of what lives at each event. `last`: per value, end of its live interval at that time. */
-static void other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
+static void add_other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
 {
     const inv_problem *p = x->p;
     inv_replay *r = x->r;
@@ -122,22 +123,22 @@ static void other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
         const inv_pb_step *s = &p->step[t];
         for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++, event++) {
             const inv_pb_edge *e = &p->edge[x->plan->at[k].edge];
-            count_once(x, taken_over(last, e->source, e->nsource, e->overwrites, event), event);
-            const bool choice = p->value[e->target[0]].def == INV_NEVER; /* nothing runs */
-            r->live[event] += (choice ? 0 : s->before) + e->scratch;
-            r->act[event] += (choice ? 0 : s->act_before) + e->scratch;
+            count_inplace_once(x, overwritten_in_place(last, e->source, e->nsource, e->overwrites, event), event);
+            const bool alternative = p->value[e->target[0]].def == INV_NEVER; /* nothing runs */
+            r->live[event] += (alternative ? 0 : s->before) + e->scratch;
+            r->act[event] += (alternative ? 0 : s->act_before) + e->scratch;
             for (; begun < r->interval.n && r->interval.at[begun].from == event; begun++)
                 last[r->interval.at[begun].value] = end_of[begun];
         }
         for (; begun < r->interval.n && r->interval.at[begun].from == event; begun++)
             last[r->interval.at[begun].value] = end_of[begun];
-        count_once(x, taken_over(last, s->read, s->nread, s->overwrites, event), event);
+        count_inplace_once(x, overwritten_in_place(last, s->read, s->nread, s->overwrites, event), event);
         r->live[event] += s->at;
         r->act[event] += s->act_at;
     }
 }
 
-static void score(replayer *x)
+static void score_replay(replayer *x)
 {
     const inv_problem *p = x->p;
     inv_score *s = &x->r->score;
@@ -159,14 +160,14 @@ static void score(replayer *x)
     }
 }
 
-static bool set_up(replayer *x)
+static bool set_up_replay(replayer *x)
 {
     const inv_problem *p = x->p;
     memset(x->r, 0, sizeof *x->r);
     x->now = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1);
     x->r->event_of_step = INV_ARENA_NEW(x->a, uint32_t, p->nstep + 1);
     x->r->kept_until = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1);
-    if (!x->now || !x->r->event_of_step || !x->r->kept_until) return false;
+    if (x->a->failed) return false;
     for (uint32_t v = 0; v < p->nvalue; v++) x->r->kept_until[v] = UINT32_MAX;
     return true;
 }
@@ -174,16 +175,16 @@ static bool set_up(replayer *x)
 inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats *plan, inv_replay *out)
 {
     replayer x = {a, p, plan, out, NULL, 0};
-    if (!set_up(&x) || !list_intervals(&x)) return INV_E_NOMEM;
+    if (!set_up_replay(&x) || !list_intervals(&x)) return INV_E_NOMEM;
     uint32_t *last = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
     uint32_t *end_of = INV_ARENA_NEW(a, uint32_t, out->interval.n + 1);
     out->live = INV_ARENA_NEW(a, size_t, out->nevent + 2);
     out->act = INV_ARENA_NEW(a, size_t, out->nevent + 2);
-    if (!last || !end_of || !out->live || !out->act) return INV_E_NOMEM;
+    if (a->failed) return INV_E_NOMEM;
     for (size_t i = 0; i < out->interval.n; i++) end_of[i] = out->interval.at[i].to;
-    value_bytes(&x);
-    other_bytes(&x, last, end_of);
-    score(&x);
+    add_value_bytes(&x);
+    add_other_bytes(&x, last, end_of);
+    score_replay(&x);
     return INV_OK;
 }
 
@@ -195,10 +196,10 @@ inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan)
 {
     inv_replay r;
     replayer x = {a, p, plan, &r, NULL, 0};
-    if (!set_up(&x) || !list_intervals(&x)) return INV_E_NOMEM;
+    if (!set_up_replay(&x) || !list_intervals(&x)) return INV_E_NOMEM;
     /* first live interval of a rematerialisation; the one that a value had before each */
     uint32_t *before = INV_ARENA_NEW(a, uint32_t, r.interval.n + 1), *first = INV_ARENA_NEW(a, uint32_t, plan->n + 1);
-    if (!before || !first) return INV_E_NOMEM;
+    if (a->failed) return INV_E_NOMEM;
     for (uint32_t v = 0; v < p->nvalue; v++) x.now[v] = UINT32_MAX;
     for (uint32_t i = 0; i < r.interval.n; i++) {
         before[i] = x.now[r.interval.at[i].value];

@@ -96,27 +96,27 @@ static int64_t tree_most(const tree *t, uint32_t node, uint32_t lo, uint32_t hi,
     return t->lazy[node] + (left > right ? left : right);
 }
 
-static int64_t nbytes(const retainer *x, uint32_t interval)
+static int64_t interval_bytes(const retainer *x, uint32_t interval)
 {
     return (int64_t)x->p->value[x->r.interval.at[interval].value].nbytes;
 }
 
 /* --- changes, each with an entry --- */
 
-static bool note(retainer *x, kind k, uint32_t at, uint32_t old, uint32_t hi, int64_t delta)
+static bool journal_note(retainer *x, kind k, uint32_t at, uint32_t old, uint32_t hi, int64_t delta)
 {
     entry e = {(uint8_t)k, at, old, hi, delta};
     return inv_vec_push(x->a, &x->journal, e);
 }
 
-static bool add(retainer *x, uint32_t from, uint32_t to, int64_t delta)
+static bool add_range_bytes(retainer *x, uint32_t from, uint32_t to, int64_t delta)
 {
     if (from > to || delta == 0 || x->dry) return true;
     tree_add(&x->bytes, 1, 0, x->bytes.n - 1, from, to, delta);
-    return note(x, TREE, from, 0, to, delta);
+    return journal_note(x, TREE, from, 0, to, delta);
 }
 
-static void take_back(retainer *x)
+static void undo_journal(retainer *x)
 {
     while (x->journal.n) {
         const entry *e = &x->journal.at[--x->journal.n];
@@ -134,7 +134,7 @@ static void take_back(retainer *x)
 }
 
 /* Whether what the event writes may take over the live interval, if it ends there. */
-static bool may_take_over(const retainer *x, uint32_t interval, uint32_t event)
+static bool may_overwrite_interval(const retainer *x, uint32_t interval, uint32_t event)
 {
     const uint32_t k = x->remat_at[event], v = x->r.interval.at[interval].value;
     const inv_pb_step *s = &x->p->step[x->step_at[event]];
@@ -146,91 +146,93 @@ static bool may_take_over(const retainer *x, uint32_t interval, uint32_t event)
     return false;
 }
 
-static bool set_inplace(retainer *x, uint32_t event, uint32_t interval)
+static bool set_event_inplace(retainer *x, uint32_t event, uint32_t interval)
 {
     const uint32_t old = x->inplace[event];
-    if (old != NONE && !add(x, event, event, nbytes(x, old))) return false;
-    if (interval != NONE && !add(x, event, event, -nbytes(x, interval))) return false;
+    if (old != NONE && !add_range_bytes(x, event, event, interval_bytes(x, old))) return false;
+    if (interval != NONE && !add_range_bytes(x, event, event, -interval_bytes(x, interval))) return false;
     x->inplace[event] = interval;
-    return note(x, INPLACE, event, old, 0, 0);
+    return journal_note(x, INPLACE, event, old, 0, 0);
 }
 
-static bool set_to(retainer *x, uint32_t i, uint32_t to)
+static bool set_interval_end(retainer *x, uint32_t i, uint32_t to)
 {
     inv_live_interval *s = &x->r.interval.at[i];
     const uint32_t old = s->to;
     if (old == to) return true;
-    if (x->inplace[old] == i && !set_inplace(x, old, NONE)) return false;
-    if (to > old ? !add(x, old + 1, to, nbytes(x, i)) : !add(x, to + 1, old, -nbytes(x, i))) return false;
+    if (x->inplace[old] == i && !set_event_inplace(x, old, NONE)) return false;
+    if (to > old ? !add_range_bytes(x, old + 1, to, interval_bytes(x, i))
+                 : !add_range_bytes(x, to + 1, old, -interval_bytes(x, i)))
+        return false;
     s->to = to;
-    if (!note(x, TO, i, old, 0, 0)) return false;
-    return x->inplace[to] != NONE || to == s->from || !may_take_over(x, i, to) || set_inplace(x, to, i);
+    if (!journal_note(x, TO, i, old, 0, 0)) return false;
+    return x->inplace[to] != NONE || to == s->from || !may_overwrite_interval(x, i, to) || set_event_inplace(x, to, i);
 }
 
-static uint32_t joined(const retainer *x, uint32_t i)
+static uint32_t merged_interval(const retainer *x, uint32_t i)
 {
     while (x->more[i].into != NONE) i = x->more[i].into;
     return i;
 }
 
 /* Last event that still reads the live interval or one that was joined to it. */
-static uint32_t last_use(const retainer *x, uint32_t i, uint32_t least)
+static uint32_t last_live_use(const retainer *x, uint32_t i, uint32_t least)
 {
     for (uint32_t l = x->more[i].uses; l != NONE; l = x->link.at[l].next) {
         const uint32_t event = x->link.at[l].event, k = x->remat_at[event];
         if (event > least && (k == NONE || !x->dead[k])) least = event;
     }
-    for (uint32_t c = x->more[i].child; c != NONE; c = x->more[c].next) least = last_use(x, c, least);
+    for (uint32_t c = x->more[i].child; c != NONE; c = x->more[c].next) least = last_live_use(x, c, least);
     return least;
 }
 
-static bool kill(retainer *x, uint32_t k);
+static bool drop_remat(retainer *x, uint32_t k);
 
-static bool read_less(retainer *x, uint32_t i)
+static bool drop_read(retainer *x, uint32_t i)
 {
     inv_live_interval *s = &x->r.interval.at[i];
-    if (!note(x, NUSE, i, s->nuse, 0, 0)) return false;
+    if (!journal_note(x, NUSE, i, s->nuse, 0, 0)) return false;
     s->nuse--;
-    if (!set_to(x, i, last_use(x, i, s->from))) return false;
+    if (!set_interval_end(x, i, last_live_use(x, i, s->from))) return false;
     if (s->nuse || s->remat == INV_NO_REMAT) return true;
     inv_remat *f = &x->plan->at[s->remat];
     const inv_pb_edge *e = &x->p->edge[f->edge];
     uint32_t want = f->want;
     for (uint32_t t = 0; t < e->ntarget; t++)
         if (e->target[t] == s->value) want &= ~(1u << t);
-    if (!note(x, WANT, s->remat, f->want, 0, 0)) return false;
+    if (!journal_note(x, WANT, s->remat, f->want, 0, 0)) return false;
     f->want = want;
-    if (!add(x, s->from, s->to, -nbytes(x, i))) return false;
-    return want || kill(x, s->remat);
+    if (!add_range_bytes(x, s->from, s->to, -interval_bytes(x, i))) return false;
+    return want || drop_remat(x, s->remat);
 }
 
 /* The rematerialisation is not needed any more. */
-static bool kill(retainer *x, uint32_t k)
+static bool drop_remat(retainer *x, uint32_t k)
 {
     const inv_pb_edge *e = &x->p->edge[x->plan->at[k].edge];
     const uint32_t event = x->event_of[k];
     x->dead[k] = true;
     x->saved += e->cost;
     if (e->inverse && !e->moves) x->inverted -= (double)x->p->value[e->target[0]].nbytes;
-    if (!note(x, DEAD, k, 0, 0, 0) || !add(x, event, event, -(INT64_MAX / 4)) ||
-        !add(x, x->r.event_of_step[x->p->value[e->target[0]].def], event, -(int64_t)e->side))
+    if (!journal_note(x, DEAD, k, 0, 0, 0) || !add_range_bytes(x, event, event, -(INT64_MAX / 4)) ||
+        !add_range_bytes(x, x->r.event_of_step[x->p->value[e->target[0]].def], event, -(int64_t)e->side))
         return false;
     for (uint32_t i = 0; i < e->nsource; i++)
-        if (!read_less(x, joined(x, x->source.at[x->source_of[k] + i]))) return false;
+        if (!drop_read(x, merged_interval(x, x->source.at[x->source_of[k] + i]))) return false;
     return true;
 }
 
 /* Readers of the live interval read the one before it, which is kept for them. */
-static bool join(retainer *x, uint32_t j)
+static bool merge_interval(retainer *x, uint32_t j)
 {
     inv_live_interval *s = &x->r.interval.at[j];
-    const uint32_t i = joined(x, x->more[j].prev), k = s->remat;
+    const uint32_t i = merged_interval(x, x->more[j].prev), k = s->remat;
     inv_remat *f = &x->plan->at[k];
     const inv_pb_edge *e = &x->p->edge[f->edge];
-    if (x->inplace[s->to] == j && !set_inplace(x, s->to, NONE)) return false;
-    if (!add(x, s->from, s->to, -nbytes(x, j))) return false;
-    if (!note(x, REMOVED, j, 0, 0, 0) || !note(x, CHILD, i, x->more[i].child, 0, 0) ||
-        !note(x, NUSE, i, x->r.interval.at[i].nuse, 0, 0) || !note(x, WANT, k, f->want, 0, 0))
+    if (x->inplace[s->to] == j && !set_event_inplace(x, s->to, NONE)) return false;
+    if (!add_range_bytes(x, s->from, s->to, -interval_bytes(x, j))) return false;
+    if (!journal_note(x, REMOVED, j, 0, 0, 0) || !journal_note(x, CHILD, i, x->more[i].child, 0, 0) ||
+        !journal_note(x, NUSE, i, x->r.interval.at[i].nuse, 0, 0) || !journal_note(x, WANT, k, f->want, 0, 0))
         return false;
     x->more[j].into = i;
     x->more[j].next = x->more[i].child;
@@ -238,13 +240,13 @@ static bool join(retainer *x, uint32_t j)
     x->r.interval.at[i].nuse += s->nuse;
     for (uint32_t t = 0; t < e->ntarget; t++)
         if (e->target[t] == s->value) f->want &= ~(1u << t);
-    if (s->to > x->r.interval.at[i].to && !set_to(x, i, s->to)) return false;
-    return f->want || kill(x, k);
+    if (s->to > x->r.interval.at[i].to && !set_interval_end(x, i, s->to)) return false;
+    return f->want || drop_remat(x, k);
 }
 
 /* --- the search --- */
 
-static bool movable(const retainer *x, uint32_t j)
+static bool is_removable(const retainer *x, uint32_t j)
 {
     const inv_live_interval *s = &x->r.interval.at[j];
     if (x->p->value[s->value].no_store) return false;
@@ -260,25 +262,25 @@ static int by_worth(const void *a, const void *b)
     return x->interval < y->interval ? 1 : -1;
 }
 
-static bool list_candidates(retainer *x, candidate **list, size_t *n)
+static bool list_removals(retainer *x, candidate **list, size_t *n)
 {
     *n = 0;
     *list = INV_ARENA_NEW(x->a, candidate, x->r.interval.n + 1);
     if (!*list) return false;
     x->dry = true;
     for (uint32_t j = 0; j < x->r.interval.n; j++) {
-        if (!movable(x, j)) continue;
-        const inv_live_interval *before = &x->r.interval.at[joined(x, x->more[j].prev)];
+        if (!is_removable(x, j)) continue;
+        const inv_live_interval *before = &x->r.interval.at[merged_interval(x, x->more[j].prev)];
         const double inverted = x->inverted;
         x->saved = 0;
-        if (!join(x, j)) return false;
+        if (!merge_interval(x, j)) return false;
         const double saved = x->saved;
-        take_back(x);
+        undo_journal(x);
         x->inverted = inverted;
         uint32_t from = before->to;
         if (!(saved > 0)) continue;
         candidate c = {j, x->r.interval.at[j].from > from ? x->r.interval.at[j].from - from : 0,
-                       saved / (double)(nbytes(x, j) + 1)};
+                       saved / (double)(interval_bytes(x, j) + 1)};
         (*list)[(*n)++] = c;
     }
     x->dry = false;
@@ -286,25 +288,25 @@ static bool list_candidates(retainer *x, candidate **list, size_t *n)
     return true;
 }
 
-static bool round_of_moves(retainer *x, int64_t budget, double floor, bool *any)
+static bool try_removals(retainer *x, int64_t budget, double floor, bool *any)
 {
     candidate *list;
     size_t n;
-    if (!list_candidates(x, &list, &n)) return false;
+    if (!list_removals(x, &list, &n)) return false;
     for (size_t c = 0; c < n; c++) {
         const uint32_t j = list[c].interval;
-        if (!movable(x, j)) continue;
-        const uint32_t from = x->r.interval.at[joined(x, x->more[j].prev)].to, to = x->r.interval.at[j].to;
+        if (!is_removable(x, j)) continue;
+        const uint32_t from = x->r.interval.at[merged_interval(x, x->more[j].prev)].to, to = x->r.interval.at[j].to;
         const double inverted = x->inverted;
         x->saved = 0;
-        if (!join(x, j)) return false;
+        if (!merge_interval(x, j)) return false;
         if (x->saved > 0 && x->inverted >= floor &&
             tree_most(&x->bytes, 1, 0, x->bytes.n - 1, from, to > from ? to : from) <= budget) {
             x->journal.n = 0;
             *any = true;
             continue;
         }
-        take_back(x);
+        undo_journal(x);
         x->inverted = inverted;
     }
     return true;
@@ -312,7 +314,7 @@ static bool round_of_moves(retainer *x, int64_t budget, double floor, bool *any)
 
 /* --- set-up --- */
 
-static bool read_by(retainer *x, uint32_t interval, uint32_t event)
+static bool note_interval_use(retainer *x, uint32_t interval, uint32_t event)
 {
     use_link l = {event, x->more[interval].uses};
     x->more[interval].uses = (uint32_t)x->link.n;
@@ -320,16 +322,16 @@ static bool read_by(retainer *x, uint32_t interval, uint32_t event)
 }
 
 /* The step reads what was chosen. */
-static bool read_choice(retainer *x, const uint32_t *now, uint32_t interval, uint32_t event)
+static bool read_choice_sources(retainer *x, const uint32_t *now, uint32_t interval, uint32_t event)
 {
     const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r.interval.at[interval].remat].edge];
     for (uint32_t i = 0; i < e->nsource; i++)
-        if (!read_by(x, now[e->source[i]], event)) return false;
+        if (!note_interval_use(x, now[e->source[i]], event)) return false;
     return true;
 }
 
 /* Who reads which live interval, as the replay found them. */
-static bool list_uses(retainer *x)
+static bool list_interval_uses(retainer *x)
 {
     const inv_problem *p = x->p;
     uint32_t *now = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1), begun = 0;
@@ -343,11 +345,12 @@ static bool list_uses(retainer *x)
         if (e) x->source_of[k] = (uint32_t)x->source.n;
         for (uint32_t i = 0; i < n; i++) {
             if (e && !inv_vec_push(x->a, &x->source, now[list[i]])) return false;
-            if (!read_by(x, now[list[i]], event)) return false;
-            if (!e && p->value[list[i]].def == INV_NEVER && !read_choice(x, now, now[list[i]], event)) return false;
+            if (!note_interval_use(x, now[list[i]], event)) return false;
+            if (!e && p->value[list[i]].def == INV_NEVER && !read_choice_sources(x, now, now[list[i]], event))
+                return false;
             inv_live_interval *st = &x->r.interval.at[now[list[i]]];
             if (x->inplace[event] == NONE && st->to == event && st->from != event &&
-                may_take_over(x, now[list[i]], event))
+                may_overwrite_interval(x, now[list[i]], event))
                 x->inplace[event] = now[list[i]];
         }
         for (; begun < x->r.interval.n && x->r.interval.at[begun].from == event; begun++) {
@@ -358,7 +361,7 @@ static bool list_uses(retainer *x)
     return true;
 }
 
-static bool set_up(retainer *x, bool activations)
+static bool set_up_retain(retainer *x, bool activations)
 {
     const size_t ne = x->r.nevent, ns = x->r.interval.n, nf = x->plan->n;
     x->bytes.n = (uint32_t)ne;
@@ -371,9 +374,7 @@ static bool set_up(retainer *x, bool activations)
     x->event_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
     x->source_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
     x->dead = INV_ARENA_NEW(x->a, bool, nf + 1);
-    if (!x->bytes.most || !x->bytes.lazy || !x->more || !x->remat_at || !x->step_at || !x->inplace || !x->event_of ||
-        !x->source_of || !x->dead)
-        return false;
+    if (x->a->failed) return false;
     for (size_t i = 0; i < ns; i++) x->more[i] = (interval_links){NONE, NONE, NONE, NONE, NONE};
     for (uint32_t t = 0, k = 0, event = 0; t < x->p->nstep; t++) {
         for (; t >= x->p->forward && k < nf && x->plan->at[k].step == t; k++, event++) {
@@ -386,7 +387,7 @@ static bool set_up(retainer *x, bool activations)
     }
     for (uint32_t e = 0; e < ne; e++) x->inplace[e] = NONE;
     tree_build(&x->bytes, 1, 0, (uint32_t)ne - 1, activations ? x->r.act : x->r.live);
-    return list_uses(x);
+    return list_interval_uses(x);
 }
 
 inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
@@ -396,11 +397,11 @@ inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bo
     if (plan->n == 0) return INV_OK;
     INV_TRY(inv_plan_replay(a, p, plan, &x.r));
     x.inverted = x.r.score.inverted;
-    if (!set_up(&x, activations)) return INV_E_NOMEM;
+    if (!set_up_retain(&x, activations)) return INV_E_NOMEM;
     bool any = true;
     for (int round = 0; round < ROUNDS && any; round++) {
         any = false;
-        if (!round_of_moves(&x, (int64_t)budget, floor, &any)) return INV_E_NOMEM;
+        if (!try_removals(&x, (int64_t)budget, floor, &any)) return INV_E_NOMEM;
     }
     size_t n = 0;
     for (size_t k = 0; k < plan->n; k++)

@@ -38,10 +38,10 @@ typedef struct searcher {
     uint64_t dice;
 } searcher;
 
-static double chance(searcher *s) { return inv_chance(&s->dice); }
+static double search_chance(searcher *s) { return inv_chance(&s->dice); }
 
 /* By how many bytes a plan is off, first of all; then its arithmetic. */
-static bool better(const searcher *s, const inv_score *a, const inv_score *b)
+static bool score_better(const searcher *s, const inv_score *a, const inv_score *b)
 {
     const inv_goal *g = &s->goal;
     if (a->kept != b->kept) return a->kept < b->kept;
@@ -62,9 +62,9 @@ static bool better(const searcher *s, const inv_score *a, const inv_score *b)
     return a->cost < b->cost;
 }
 
-static inv_status keep_best(searcher *s)
+static inv_status keep_best_plan(searcher *s)
 {
-    if (s->found && !better(s, &s->score, &s->best_score)) return INV_OK;
+    if (s->found && !score_better(s, &s->score, &s->best_score)) return INV_OK;
     s->best.n = 0;
     for (size_t k = 0; k < s->last.n; k++)
         if (!inv_vec_push(&s->arena, &s->best, s->last.at[k])) return INV_E_NOMEM;
@@ -74,7 +74,7 @@ static inv_status keep_best(searcher *s)
 }
 
 /* Where the last plan's bytes are, per step. */
-static void note_bytes(searcher *s, inv_replay *r)
+static void note_live_bytes(searcher *s, inv_replay *r)
 {
     const inv_problem *p = s->p;
     const size_t budget = s->goal.budget;
@@ -104,13 +104,13 @@ static inv_status run_greedy(searcher *s, const setting *c, bool again)
     memset(&s->last, 0, sizeof s->last);
     INV_TRY(inv_plan_greedy(&s->scratch, s->p, &prices, &s->last, &s->work));
     INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
-    note_bytes(s, &r);
+    note_live_bytes(s, &r);
     s->score = r.score;
     s->most_inverted = fmax(s->most_inverted, r.score.inverted);
-    return keep_best(s);
+    return keep_best_plan(s);
 }
 
-static void restart(searcher *s)
+static void reset_scratch(searcher *s)
 {
     inv__arena_fini(&s->scratch);
     inv__arena_init(&s->scratch, s->ctx);
@@ -118,7 +118,7 @@ static void restart(searcher *s)
 
 /* What a plan leaves of the budget is filled, if it may come to something: prices far too high leave much, and less
  * arithmetic than near ones they seldom need. */
-static inv_status fill_budget(searcher *s, inv_remats *plan, inv_score *got)
+static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score *got)
 {
     const size_t budget = s->goal.budget;
     const double near = s->p->forward > LARGE ? 0.03 * s->p->cost : INFINITY;
@@ -129,30 +129,30 @@ static inv_status fill_budget(searcher *s, inv_remats *plan, inv_score *got)
     s->work += (double)plan->n;
     s->last = *plan;
     s->score = *got = r.score;
-    return keep_best(s);
+    return keep_best_plan(s);
 }
 
 /* A walk, and others that know what the one before has kept, as long as that helps: each may derive every second value
  * of a chain that was kept. The best is the setting's; of a large problem, it alone is filled up. */
-static inv_status trial(searcher *s, const setting *c, inv_score *got)
+static inv_status try_prices(searcher *s, const setting *c, inv_score *got)
 {
     const bool large = s->p->forward > LARGE;
-    restart(s);
+    reset_scratch(s);
     if (s->most_work > 0) inv__progress(s->ctx, s->work / s->most_work);
     else inv__progress(s->ctx, 0.05);
     INV_TRY(run_greedy(s, c, false));
     *got = s->score;
     inv_remats plan = s->last; /* a walk makes a list of its own */
-    if (!large) INV_TRY(fill_budget(s, &plan, got));
+    if (!large) INV_TRY(retain_within_budget(s, &plan, got));
     for (int k = 0; k < MOST_AGAIN; k++) {
         INV_TRY(run_greedy(s, c, true));
         inv_score more = s->score;
-        if (!large) INV_TRY(fill_budget(s, &s->last, &more));
-        if (!better(s, &more, got)) break;
+        if (!large) INV_TRY(retain_within_budget(s, &s->last, &more));
+        if (!score_better(s, &more, got)) break;
         *got = more;
         plan = s->last;
     }
-    return large ? fill_budget(s, &plan, got) : INV_OK;
+    return large ? retain_within_budget(s, &plan, got) : INV_OK;
 }
 
 static void copy_setting(const searcher *s, setting *to, const setting *from)
@@ -164,18 +164,18 @@ static void copy_setting(const searcher *s, setting *to, const setting *from)
 }
 
 /* Tries `next`; it becomes `now` if it is no worse. */
-static inv_status propose(searcher *s)
+static inv_status try_setting(searcher *s)
 {
     inv_score got;
-    INV_TRY(trial(s, &s->next, &got));
-    if (better(s, &s->at, &got)) return INV_OK;
+    INV_TRY(try_prices(s, &s->next, &got));
+    if (score_better(s, &s->at, &got)) return INV_OK;
     s->at = got;
     copy_setting(s, &s->now, &s->next);
     return INV_OK;
 }
 
 /* The dearest and the cheapest edge, per byte that it gives. */
-static void price_range(const inv_problem *p, double *least, double *most)
+static void edge_price_range(const inv_problem *p, double *least, double *most)
 {
     *least = INFINITY;
     *most = 0;
@@ -205,7 +205,7 @@ static inv_status scan_prices(searcher *s, bool invert, double hold)
     enum { MOST = 40 };
     const double run = hold > 0 ? 512 : 64;
     double least, most;
-    price_range(s->p, &least, &most);
+    edge_price_range(s->p, &least, &most);
     if (!(most > 0)) return INV_OK;
     const double factor = s->factor = fmax(2, pow(run * most / least, 1.0 / MOST));
     const size_t n = s->p->nstep;
@@ -219,8 +219,8 @@ static inv_status scan_prices(searcher *s, bool invert, double hold)
         }
         s->next.invert = invert;
         s->next.split_operands = s->next.rederive_kept = false;
-        INV_TRY(trial(s, &s->next, &got));
-        if (s->at.peak && better(s, &s->at, &got)) continue;
+        INV_TRY(try_prices(s, &s->next, &got));
+        if (s->at.peak && score_better(s, &s->at, &got)) continue;
         s->at = got;
         copy_setting(s, &s->now, &s->next);
     }
@@ -234,7 +234,7 @@ static inv_status try_variants(searcher *s)
         copy_setting(s, &s->next, &s->now);
         s->next.split_operands = k & 1;
         s->next.rederive_kept = k & 2;
-        INV_TRY(propose(s));
+        INV_TRY(try_setting(s));
     }
     return INV_OK;
 }
@@ -253,7 +253,7 @@ static void reprice_by_peak(searcher *s, double sharp)
     s->next.price = sum;
 }
 
-static void multiply(searcher *s, double by)
+static void scale_prices(searcher *s, double by)
 {
     s->next.price *= by;
     for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
@@ -266,9 +266,8 @@ static inv_status refine_prices(searcher *s)
     for (int k = 0; k < FINER && s->work < s->most_work; k++) {
         copy_setting(s, &s->next, &s->now);
         const bool dearer = s->goal.budget && s->at.peak > s->goal.budget;
-        const int halvings = k / 2 + 1;
-        multiply(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, halvings) * (k % 2 ? -1 : 1)));
-        INV_TRY(propose(s));
+        scale_prices(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, k / 2 + 1) * (k % 2 ? -1 : 1)));
+        INV_TRY(try_setting(s));
     }
     return INV_OK;
 }
@@ -276,21 +275,21 @@ static inv_status refine_prices(searcher *s)
 /* From the best prices, others by what each plan has too much and too little of, in steps that get smaller: the ascent
  * of the Lagrangian dual by multiplicative weights. What lies on the way is often better than where it ends, so it goes
  * on from worse plans, too; and it begins again from the best. */
-static inv_status climb(searcher *s)
+static inv_status ascend_prices(searcher *s)
 {
     const bool large = s->p->forward > LARGE;
     const int steps = large ? 4 : 30, alike = large ? 1 : 4; /* without gain, this often */
     for (int same = 0; same < alike && s->work < s->most_work; same++) {
-        const double sharp = 4 * pow(0.25, chance(s));
+        const double sharp = 4 * pow(0.25, search_chance(s));
         inv_score got;
         copy_setting(s, &s->next, &s->now);
-        INV_TRY(trial(s, &s->next, &got));
-        if (same & 1) multiply(s, exp(2 * chance(s) - 1));
+        INV_TRY(try_prices(s, &s->next, &got));
+        if (same & 1) scale_prices(s, exp(2 * search_chance(s) - 1));
         for (int k = 0; k < steps && s->work < s->most_work; k++) {
-            if (!s->goal.budget && got.cost > s->goal.limit) multiply(s, 0.7);
+            if (!s->goal.budget && got.cost > s->goal.limit) scale_prices(s, 0.7);
             else reprice_by_peak(s, sharp * (1 - (double)k / steps));
-            INV_TRY(trial(s, &s->next, &got));
-            if (!better(s, &got, &s->at)) continue;
+            INV_TRY(try_prices(s, &s->next, &got));
+            if (!score_better(s, &got, &s->at)) continue;
             s->at = got;
             copy_setting(s, &s->now, &s->next);
             if (!large) same = -1;
@@ -300,9 +299,9 @@ static inv_status climb(searcher *s)
 }
 
 /* A plan as the last one, to be worked on. */
-static inv_status take(searcher *s, const inv_remats *plan)
+static inv_status load_last(searcher *s, const inv_remats *plan)
 {
-    restart(s);
+    reset_scratch(s);
     memset(&s->last, 0, sizeof s->last);
     for (size_t k = 0; k < plan->n; k++)
         if (!inv_vec_push(&s->scratch, &s->last, plan->at[k])) return INV_E_NOMEM;
@@ -310,32 +309,32 @@ static inv_status take(searcher *s, const inv_remats *plan)
 }
 
 /* What the last plan comes to. */
-static inv_status weigh_last(searcher *s)
+static inv_status score_last(searcher *s)
 {
     inv_replay r;
     INV_TRY(inv_plan_replay(&s->scratch, s->p, &s->last, &r));
-    note_bytes(s, &r);
+    note_live_bytes(s, &r);
     s->score = r.score;
-    return keep_best(s);
+    return keep_best_plan(s);
 }
 
 /* The best plan improved by changes of itself. */
-static inv_status change_plan(searcher *s, double effort)
+static inv_status anneal_best(searcher *s, double effort)
 {
-    INV_TRY(take(s, &s->best));
+    INV_TRY(load_last(s, &s->best));
     const inv_span around = inv__span_enter(s->ctx, NULL, 0.3, 1);
     const inv_status st = inv_plan_anneal(&s->scratch, s->p, &s->goal, s->floor, effort, &s->dice, &s->last);
     inv__span_leave(s->ctx, around);
-    return st == INV_OK ? weigh_last(s) : st;
+    return st == INV_OK ? score_last(s) : st;
 }
 
 /* A plan of the smallest peak, with what costs no peak kept. */
-static inv_status fill_up(searcher *s)
+static inv_status retain_within_peak(searcher *s)
 {
     const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
-    INV_TRY(take(s, &s->best));
+    INV_TRY(load_last(s, &s->best));
     INV_TRY(inv_plan_retain(&s->scratch, s->p, peak, s->goal.activations, s->floor, &s->last));
-    return weigh_last(s);
+    return score_last(s);
 }
 
 /* Visits for changing the plan: so many that small problems are done exactly as a rule. By default, hundreds of passes
@@ -349,18 +348,18 @@ static double plan_effort(const searcher *s)
 }
 
 /* Whether no plan costs much less: then that of a large problem is left as it is. */
-static inv_status good_enough(searcher *s, bool *good)
+static inv_status near_bound(searcher *s, bool *good)
 {
     double bound;
     *good = false;
     if (s->p->forward <= LARGE || !s->goal.budget || s->best_score.peak > s->goal.budget) return INV_OK;
-    restart(s);
+    reset_scratch(s);
     INV_TRY(inv_plan_bound(&s->scratch, s->p, s->goal.budget, &bound));
     *good = s->best_score.cost - bound <= GAP * (s->p->cost + bound);
     return INV_OK;
 }
 
-static inv_status run(searcher *s)
+static inv_status search_plan(searcher *s)
 {
     const inv_problem *p = s->p;
     const size_t n = p->nstep + 1;
@@ -369,7 +368,7 @@ static inv_status run(searcher *s)
     s->over = INV_ARENA_NEW(a, size_t, n);
     s->now.step = INV_ARENA_NEW(a, double, n);
     s->next.step = INV_ARENA_NEW(a, double, n);
-    if (!s->warm_start || !s->over || !s->now.step || !s->next.step) return INV_E_NOMEM;
+    if (a->failed) return INV_E_NOMEM;
     s->now.invert = s->goal.invert;
     INV_TRY(run_greedy(s, &s->now, false)); /* everything kept that may be */
     s->goal.limit += s->score.cost;         /* what is derived whatever it costs is not what the limit is about */
@@ -393,17 +392,17 @@ static inv_status run(searcher *s)
     s->most_work = s->work + fmax(s->work, effort / 4);
     const inv_span around = inv__span_enter(s->ctx, NULL, 0.1, 0.3);
     inv_status st = refine_prices(s);
-    if (st == INV_OK) st = climb(s);
+    if (st == INV_OK) st = ascend_prices(s);
     inv__span_leave(s->ctx, around);
     INV_TRY(st);
     if (s->goal.start) {
-        INV_TRY(take(s, s->goal.start));
-        INV_TRY(weigh_last(s));
+        INV_TRY(load_last(s, s->goal.start));
+        INV_TRY(score_last(s));
     }
     bool good;
-    INV_TRY(good_enough(s, &good));
-    if (!good) INV_TRY(change_plan(s, effort));
-    return s->goal.budget ? INV_OK : fill_up(s);
+    INV_TRY(near_bound(s, &good));
+    if (!good) INV_TRY(anneal_best(s, effort));
+    return s->goal.budget ? INV_OK : retain_within_peak(s);
 }
 
 inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *p, const inv_goal *goal,
@@ -412,7 +411,7 @@ inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *
     searcher s = {.ctx = ctx, .p = p, .goal = *goal, .dice = 88172645463325252u};
     inv__arena_init(&s.arena, ctx);
     inv__arena_init(&s.scratch, ctx);
-    inv_status st = run(&s);
+    inv_status st = search_plan(&s);
     memset(plan, 0, sizeof *plan);
     for (size_t k = 0; st == INV_OK && k < s.best.n; k++)
         if (!inv_vec_push(out, plan, s.best.at[k])) st = INV_E_NOMEM;

@@ -24,7 +24,7 @@ bool inv_put_behind(emitter *x, inv_id v, inv_id node)
 
 /* A node with the operands and attributes of n: in forward, behind the node that gives v, or at the end of backward, if
  * v is INV_NONE. False: out of memory. */
-static bool emit(emitter *x, inv_id v, const char *name, const inv_node *n, uint32_t nout, inv_id *out)
+static bool emit_guard_node(emitter *x, inv_id v, const char *name, const inv_node *n, uint32_t nout, inv_id *out)
 {
     inv_graph *g = x->g;
     const inv_op_def *op = inv_registry_op(g->ctx->registry, "", name, 0);
@@ -39,7 +39,7 @@ static bool emit(emitter *x, inv_id v, const char *name, const inv_node *n, uint
 }
 
 /* Fingerprint of `then` behind what gives v in forward, comparison with `now`. Of a sample if every > 1. */
-static bool compare(emitter *x, inv_id v, inv_id then, inv_id now, int64_t every, const inv_guarded_row *row)
+static bool emit_comparison(emitter *x, inv_id v, inv_id then, inv_id now, int64_t every, const inv_guarded_row *row)
 {
     inv_graph *g = x->g;
     const int64_t slot = (int64_t)x->plan->guarded.n;
@@ -47,10 +47,10 @@ static bool compare(emitter *x, inv_id v, inv_id then, inv_id now, int64_t every
                         inv_attr_of_int("slot", slot)};
     inv_id in[2] = {then}, sum;
     inv_node n = {.nin = 1, .in = in, .nattr = 2, .attr = attr};
-    if (then == INV_NONE || now == INV_NONE || !emit(x, v, "GuardSum", &n, 1, &sum)) return false;
+    if (then == INV_NONE || now == INV_NONE || !emit_guard_node(x, v, "GuardSum", &n, 1, &sum)) return false;
     inv_val(g, sum)->mem = INV_MEM_GUARD;
     in[0] = now, in[1] = sum, n.nin = 2, n.nattr = 3;
-    return emit(x, INV_NONE, "GuardCheck", &n, 0, NULL) && inv_vec_push(&g->arena, &x->plan->guarded, *row);
+    return emit_guard_node(x, INV_NONE, "GuardCheck", &n, 0, NULL) && inv_vec_push(&g->arena, &x->plan->guarded, *row);
 }
 
 bool inv_guard_rebuilt(emitter *x, inv_id v)
@@ -58,39 +58,39 @@ bool inv_guard_rebuilt(emitter *x, inv_id v)
     const inv_guarded_row row = {v, INV_GUARD_REBUILT, 0};
     if (!inv_dtype_is_float(inv_val(x->g, v)->dtype)) return true;
     x->checked[x->r->number[v]] = x->newest[x->r->number[v]];
-    return compare(x, v, v, x->rep[v], 1, &row);
+    return emit_comparison(x, v, v, x->rep[v], 1, &row);
 }
 
 /* --- what is derived --- */
 
-static bool forward(const emitter *x, inv_id v) { return v != INV_NONE && x->r->forward[v]; }
+static bool is_forward_value(const emitter *x, inv_id v) { return v != INV_NONE && x->r->forward[v]; }
 
 /* Whether backward reads another value for v, and perhaps not the same. */
-static bool inexact(const emitter *x, inv_id v)
+static bool reads_inexactly(const emitter *x, inv_id v)
 {
-    return forward(x, v) && x->newest[x->r->number[v]] && x->inexact[x->r->number[v]];
+    return is_forward_value(x, v) && x->newest[x->r->number[v]] && x->inexact[x->r->number[v]];
 }
 
 /* The operand that forward has last; INV_NONE if one is a value of backward. The first `from` are left out. */
-static inv_id latest(const emitter *x, const inv_node *n, uint32_t from)
+static inv_id latest_operand(const emitter *x, const inv_node *n, uint32_t from)
 {
     inv_id last = INV_NONE;
     for (uint32_t k = from; k < n->nin; k++) {
         const inv_id v = n->in[k];
         if (v == INV_NONE || inv_val(x->g, v)->def == INV_NONE) continue;
-        if (!forward(x, v)) return INV_NONE;
+        if (!is_forward_value(x, v)) return INV_NONE;
         if (last == INV_NONE || x->at[inv_val(x->g, v)->def] > x->at[inv_val(x->g, last)->def]) last = v;
     }
     return last;
 }
 
-static int64_t every_of(const emitter *x, inv_id v, int64_t sample)
+static int64_t sample_stride(const emitter *x, inv_id v, int64_t sample)
 {
     const int64_t every = inv_shape_nelem(&inv_val(x->g, v)->shape) / sample;
     return every < 1 ? 1 : every > SPARSEST ? SPARSEST : every;
 }
 
-static inv_guarded_row signs(const emitter *x, inv_id v, inv_id bits)
+static inv_guarded_row signs_row(const emitter *x, inv_id v, inv_id bits)
 {
     size_t nbytes = 0;
     (void)inv_shape_nbytes(&inv_val(x->g, bits)->shape, inv_val(x->g, bits)->dtype, &nbytes);
@@ -105,12 +105,12 @@ static bool guard_value(emitter *x, inv_id v)
     x->checked[k] = x->newest[k];
     const inv_id made = x->stands[k];
     const bool real = inv_dtype_is_float(inv_val(x->g, made)->dtype);
-    const inv_guarded_row row = real ? (inv_guarded_row){made, INV_GUARD_DERIVED, 0} : signs(x, made, made);
-    return compare(x, made, made, x->rep[made], real ? every_of(x, made, SAMPLE) : 1, &row);
+    const inv_guarded_row row = real ? (inv_guarded_row){made, INV_GUARD_DERIVED, 0} : signs_row(x, made, made);
+    return emit_comparison(x, made, made, x->rep[made], real ? sample_stride(x, made, SAMPLE) : 1, &row);
 }
 
 /* Whether all operands but the first have its shape, or are single numbers. */
-static bool aligned(const emitter *x, const inv_node *n)
+static bool operands_align(const emitter *x, const inv_node *n)
 {
     const inv_shape *s = &inv_val(x->g, n->in[0])->shape;
     for (uint32_t k = 1; k < n->nin; k++) {
@@ -122,7 +122,7 @@ static bool aligned(const emitter *x, const inv_node *n)
 
 /* What operator `name` makes of a sample of n's operands, in rows (GuardPick); with `gradient`, of ones for the first.
  * v: where in forward; INV_NONE: in backward. */
-static inv_id of_sample(emitter *x, inv_id v, const char *name, const inv_node *n, bool gradient, int64_t every)
+static inv_id emit_on_sample(emitter *x, inv_id v, const char *name, const inv_node *n, bool gradient, int64_t every)
 {
     inv_attr pick = inv_attr_of_int("every", every), attr[MOST_ATTRIBUTES];
     inv_id in[MOST_OPERANDS] = {INV_NONE}, out[2];
@@ -130,39 +130,39 @@ static inv_id of_sample(emitter *x, inv_id v, const char *name, const inv_node *
         in[k] = n->in[k];
         if (inv_shape_nelem(&inv_val(x->g, in[k])->shape) == 1) continue;
         const inv_node whole = {.nin = 1, .in = &in[k], .nattr = 1, .attr = &pick};
-        if (!emit(x, v, "GuardPick", &whole, gradient ? 2 : 1, out)) return INV_NONE;
+        if (!emit_guard_node(x, v, "GuardPick", &whole, gradient ? 2 : 1, out)) return INV_NONE;
         in[k] = out[0];
         if (gradient) in[0] = out[1];
     }
     for (uint32_t k = 0; k < n->nattr; k++)
         attr[k] = strcmp(n->attr[k].name, "axis") == 0 ? inv_attr_of_int("axis", 0) : n->attr[k];
     const inv_node sampled = {.nin = n->nin, .in = in, .nattr = n->nattr, .attr = attr};
-    return emit(x, v, name, &sampled, 1, out) ? out[0] : INV_NONE;
+    return emit_guard_node(x, v, name, &sampled, 1, out) ? out[0] : INV_NONE;
 }
 
 /* Bits that operator `name` makes of the operands of `then` in forward, behind v, and of those of `now` in backward,
  * where `made` has them of the whole, unless it is INV_NONE. */
 static bool guard_bits(emitter *x, inv_id v, const char *name, const inv_node *then, const inv_node *now, inv_id made)
 {
-    const int64_t every = aligned(x, then) ? every_of(x, then->in[0], SAMPLE_OF_SIGNS) : 1;
+    const int64_t every = operands_align(x, then) ? sample_stride(x, then->in[0], SAMPLE_OF_SIGNS) : 1;
     inv_id bits[2] = {INV_NONE, made};
     if (every > 1) {
-        bits[0] = of_sample(x, v, name, then, false, every);
-        bits[1] = of_sample(x, INV_NONE, name, now, false, every);
-    } else if (!emit(x, v, name, then, 1, &bits[0]) ||
-               (made == INV_NONE && !emit(x, INV_NONE, name, now, 1, &bits[1]))) {
+        bits[0] = emit_on_sample(x, v, name, then, false, every);
+        bits[1] = emit_on_sample(x, INV_NONE, name, now, false, every);
+    } else if (!emit_guard_node(x, v, name, then, 1, &bits[0]) ||
+               (made == INV_NONE && !emit_guard_node(x, INV_NONE, name, now, 1, &bits[1]))) {
         return false;
     }
     if (bits[0] == INV_NONE) return false;
-    const inv_guarded_row row = signs(x, v, bits[0]);
-    return compare(x, v, bits[0], bits[1], 1, &row);
+    const inv_guarded_row row = signs_row(x, v, bits[0]);
+    return emit_comparison(x, v, bits[0], bits[1], 1, &row);
 }
 
 /* A comparison that backward makes is made in forward as well. */
 static bool guard_comparison(emitter *x, inv_id id)
 {
     const inv_node then = *inv_nod(x->r->base, id), now = *inv_nod(x->g, id);
-    const inv_id v = latest(x, &then, 0);
+    const inv_id v = latest_operand(x, &then, 0);
     return v == INV_NONE || guard_bits(x, v, then.op->name, &then, &now, now.out[0]);
 }
 
@@ -183,13 +183,14 @@ static bool guard_slope(emitter *x, inv_id id)
 {
     const inv_node n = *inv_nod(x->r->base, id), now = *inv_nod(x->g, id);
     const char *name = n.op->name;
-    const inv_id v = latest(x, &n, 1);
-    const int64_t every = every_of(x, n.in[0], SAMPLE);
+    const inv_id v = latest_operand(x, &n, 1);
+    const int64_t every = sample_stride(x, n.in[0], SAMPLE);
     inv_guarded_row row = {v, INV_GUARD_DERIVED, 0};
     for (uint32_t k = 1; k < n.nin; k++)
-        if (inexact(x, n.in[k])) row.value = n.in[k];
-    const inv_id then = of_sample(x, v, name, &n, true, every);
-    return then != INV_NONE && compare(x, v, then, of_sample(x, INV_NONE, name, &now, true, every), 1, &row);
+        if (reads_inexactly(x, n.in[k])) row.value = n.in[k];
+    const inv_id then = emit_on_sample(x, v, name, &n, true, every);
+    return then != INV_NONE &&
+           emit_comparison(x, v, then, emit_on_sample(x, INV_NONE, name, &now, true, every), 1, &row);
 }
 
 bool inv_guard_reader(emitter *x, inv_id id)
@@ -197,14 +198,15 @@ bool inv_guard_reader(emitter *x, inv_id id)
     const inv_node *n = inv_nod(x->r->base, id);
     const char *op = n->op->name;
     bool any = false;
-    for (uint32_t k = 0; k < n->nin; k++) any = any || inexact(x, n->in[k]);
+    for (uint32_t k = 0; k < n->nin; k++) any = any || reads_inexactly(x, n->in[k]);
     if (!any) return true;
     if (strcmp(op, "CompareBits") == 0 || strcmp(op, "EqualBits") == 0) return guard_comparison(x, id);
-    if (n->op->flags & INV_OP_SLOPE && !inexact(x, n->in[0]) && aligned(x, n) && latest(x, n, 1) != INV_NONE)
+    if (n->op->flags & INV_OP_SLOPE && !reads_inexactly(x, n->in[0]) && operands_align(x, n) &&
+        latest_operand(x, n, 1) != INV_NONE)
         return guard_slope(x, id);
-    if (n->op->flags & INV_OP_KINK && inexact(x, n->in[1]) && !guard_kink(x, id)) return false;
+    if (n->op->flags & INV_OP_KINK && reads_inexactly(x, n->in[1]) && !guard_kink(x, id)) return false;
     n = inv_nod(x->r->base, id);
     for (uint32_t k = 0; k < n->nin; k++)
-        if (inexact(x, n->in[k]) && !guard_value(x, n->in[k])) return false;
+        if (reads_inexactly(x, n->in[k]) && !guard_value(x, n->in[k])) return false;
     return true;
 }

@@ -105,7 +105,7 @@ static inv_status keep_checkpoints(search *s, const inv_program *program, bool *
     const inv_graph *b = s->plan->base;
     bool *guard_rejected = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *rebuild_rejected = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
-    if (!guard_rejected || !rebuild_rejected) return INV_E_NOMEM;
+    if (s->scratch.failed) return INV_E_NOMEM;
     size_t after = 0; /* position of the last checkpoint that was taken */
     for (size_t i = program->checkpoint.n; i-- > 0;) {
         const inv_checkpoint *checkpoint = &program->checkpoint.at[i];
@@ -150,7 +150,7 @@ static inv_status apply_modes(search *s, const inv_program *program)
          *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *offload = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
-    if (!mode || !keep || !no_invert || !no_recompute || !offload) return INV_E_NOMEM;
+    if (s->scratch.failed) return INV_E_NOMEM;
     s->policy.keep = keep;
     s->policy.no_invert = no_invert;
     s->policy.no_recompute = no_recompute;
@@ -176,16 +176,16 @@ static inv_status apply_modes(search *s, const inv_program *program)
 }
 
 /* Of the budget: everything transient, and what a device's guards report. */
-static size_t needed(const inv_plan *plan)
+static size_t needed_bytes(const inv_plan *plan)
 {
     return plan->transient + (plan->g->gpu ? inv_control_nbytes(plan->guarded.n) : 0);
 }
 
 /* Whether the first is to be preferred: what fits, of that the cheaper; else what needs less. Before all, values that
  * are not to be kept are not. */
-static bool preferred(const inv_plan *a, uint32_t kept_a, const inv_plan *b, uint32_t kept_b, size_t nbytes)
+static bool plan_preferred(const inv_plan *a, uint32_t kept_a, const inv_plan *b, uint32_t kept_b, size_t nbytes)
 {
-    const size_t need_a = needed(a), need_b = needed(b);
+    const size_t need_a = needed_bytes(a), need_b = needed_bytes(b);
     const bool fits_a = need_a <= nbytes, fits_b = need_b <= nbytes;
     if (kept_a != kept_b) return kept_a < kept_b;
     if (fits_a != fits_b) return fits_a;
@@ -204,7 +204,7 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
 
 /* The plan as a graph with offsets: what it really needs. It becomes the best one if there is none that is preferred
  * within so many bytes. `need`: its own. */
-static inv_status realize(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
+static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
 {
     inv_plan made = *s->plan;
     made.bound = 0;
@@ -212,8 +212,8 @@ static inv_status realize(search *s, const inv_remats *remats, const inv_score *
     inv_status st = inv_pass_memplan(made.g, &made);
     made.overhead = added_cost(&s->recovery, made.g);
     if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
-    *need = needed(&made);
-    if (st != INV_OK || (s->best && !preferred(&made, score->kept, &s->best_plan, s->best_score.kept, nbytes))) {
+    *need = needed_bytes(&made);
+    if (st != INV_OK || (s->best && !plan_preferred(&made, score->kept, &s->best_plan, s->best_score.kept, nbytes))) {
         inv_graph_destroy(made.g);
         return st;
     }
@@ -232,7 +232,7 @@ static void forget_best(search *s)
     s->best = NULL;
 }
 
-static inv_status find(search *s, const inv_goal *goal, inv_remats *remats, inv_score *score)
+static inv_status search_and_prefetch(search *s, const inv_goal *goal, inv_remats *remats, inv_score *score)
 {
     INV_TRY(inv_plan_search(s->ctx, &s->scratch, &s->recovery.p, goal, remats, score));
     return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, remats);
@@ -240,20 +240,20 @@ static inv_status find(search *s, const inv_goal *goal, inv_remats *remats, inv_
 
 /* Sought, and made a graph of unless its peak is so far above `near` that it comes to nothing: a graph may take a
  * little less than its problem. `need`: the graph's; SIZE_MAX: none was made. */
-static inv_status attempt(search *s, const inv_goal *goal, size_t nbytes, size_t near, inv_score *score, size_t *need)
+static inv_status try_goal(search *s, const inv_goal *goal, size_t nbytes, size_t near, inv_score *score, size_t *need)
 {
     inv_remats remats;
-    INV_TRY(find(s, goal, &remats, score));
+    INV_TRY(search_and_prefetch(s, goal, &remats, score));
     *need = SIZE_MAX;
     if (score->peak > near + near / 64) return INV_OK;
-    return realize(s, &remats, score, nbytes, need);
+    return realize_plan(s, &remats, score, nbytes, need);
 }
 
 enum { TRIES = 4 };
 
 /* A plan for `aim` bytes. The problem's peak is not quite the graph's, and buffers may not go together well: what that
  * takes more is taken off what the plan needed, more of it each time, and sought again. `high`: what failed last. */
-static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size_t *need, size_t *high)
+static inv_status fit_bytes(search *s, inv_goal *goal, size_t aim, size_t nbytes, size_t *need, size_t *high)
 {
     inv_score score;
     goal->budget = aim;
@@ -261,7 +261,7 @@ static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size
     *need = SIZE_MAX;
     *high = 0;
     for (int i = 0; i < TRIES; i++) {
-        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), attempt(s, goal, nbytes, aim, &score, need));
+        INV_SPAN_TRY(s->ctx, 1 - pow(0.5, i), 1 - pow(0.5, i + 1), try_goal(s, goal, nbytes, aim, &score, need));
         if (*need <= aim) return INV_OK;
         *high = goal->budget;
         if (score.peak > goal->budget || (*need - aim) << i >= score.peak) return INV_OK;
@@ -274,7 +274,7 @@ static inv_status fit(search *s, inv_goal *goal, size_t aim, size_t nbytes, size
  * no change makes it smaller; so less than that is asked for as a budget, as long as that helps, and in the end as a
  * user would ask for a byte less. It does not depend on `nbytes` but for where it ends, so that what one refusal names
  * every budget has; where there is no hope it ends early, so that the answer comes soon. */
-static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
+static inv_status plan_least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 {
     enum { SOON = 5000000 }; /* visits */
     inv_goal goal = *wanted;
@@ -286,7 +286,7 @@ static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
     for (int i = 0; i < 3 * TRIES && high > low + 64; i++) {
         goal.budget = i == 0 ? 0 : i == 1 ? low : high - (high - low + 2) / 3;
         INV_SPAN_TRY(s->ctx, i / (3.0 * TRIES + 1), (i + 1) / (3.0 * TRIES + 1),
-                     attempt(s, &goal, nbytes, high, &score, &need));
+                     try_goal(s, &goal, nbytes, high, &score, &need));
         if (need <= nbytes || (s->hopeless && (visits += goal.effort) > SOON)) return INV_OK;
         if (score.peak > goal.budget && i > 1) low = goal.budget;
         if (score.peak < high) high = score.peak;
@@ -294,7 +294,7 @@ static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
     }
     for (int i = 0; i < TRIES; i++) {
         goal = *wanted;
-        INV_SPAN_TRY(s->ctx, 3.0 * TRIES / (3.0 * TRIES + 1), 1, fit(s, &goal, least - 1, nbytes, &need, &high));
+        INV_SPAN_TRY(s->ctx, 3.0 * TRIES / (3.0 * TRIES + 1), 1, fit_bytes(s, &goal, least - 1, nbytes, &need, &high));
         if (need <= nbytes || need >= least) return INV_OK;
         least = need;
     }
@@ -303,22 +303,22 @@ static inv_status least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 
 /* The least arithmetic within so many bytes; if none is found, the smallest plan. From what fits, one is sought between
  * it and what failed. */
-static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
+static inv_status plan_within(search *s, const inv_goal *wanted, size_t nbytes)
 {
     inv_goal goal = *wanted;
     inv_score score;
     size_t need, high;
-    if (s->hopeless) return least_bytes(s, wanted, nbytes);
-    INV_SPAN_TRY(s->ctx, 0, 0.3, fit(s, &goal, nbytes, nbytes, &need, &high));
-    if (need > nbytes) INV_SPAN_TRY(s->ctx, 0.3, 0.8, least_bytes(s, wanted, nbytes));
-    if (needed(&s->best_plan) > nbytes) return INV_OK;
+    if (s->hopeless) return plan_least_bytes(s, wanted, nbytes);
+    INV_SPAN_TRY(s->ctx, 0, 0.3, fit_bytes(s, &goal, nbytes, nbytes, &need, &high));
+    if (need > nbytes) INV_SPAN_TRY(s->ctx, 0.3, 0.8, plan_least_bytes(s, wanted, nbytes));
+    if (needed_bytes(&s->best_plan) > nbytes) return INV_OK;
     size_t low = s->best_score.peak;
     for (int i = 0; i < TRIES && high > low + low / 128; i++) {
         const inv_remats start = s->best_remats;
         goal.start = &start;
         goal.budget = low + (high - low) / 2;
         INV_SPAN_TRY(s->ctx, 0.8 + 0.2 * i / TRIES, 0.8 + 0.2 * (i + 1) / TRIES,
-                     attempt(s, &goal, nbytes, nbytes, &score, &need));
+                     try_goal(s, &goal, nbytes, nbytes, &score, &need));
         if (need <= nbytes) low = goal.budget;
         else high = goal.budget;
     }
@@ -327,20 +327,20 @@ static inv_status within(search *s, const inv_goal *wanted, size_t nbytes)
 
 /* Whether it is worth `more` bytes on top of `peak` to save so much of the arithmetic: a share of a plain step that is
  * at least as large as the share of all memory that it takes. */
-static bool pays(const search *s, double saved, size_t peak, size_t more)
+static bool saving_pays(const search *s, double saved, size_t peak, size_t more)
 {
     return saved > 0 && saved * (double)(s->persistent + peak) >= (double)more * s->recovery.p.cost;
 }
 
 /* What a peak may come to for arithmetic that pays. */
-static size_t wide_of(const search *s, size_t peak) { return peak + (s->persistent + peak) / 20; }
+static size_t wider_peak(const search *s, size_t peak) { return peak + (s->persistent + peak) / 20; }
 
 /* Instead of the best plan one that is clearly cheaper, within 5 % of the smallest peak, whose goal and problem's peak
  * these are. Buffers that do not go together well are asked for less. */
 static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
 {
     const inv_score near = s->best_score;
-    const size_t need = needed(&s->best_plan), beyond = wide_of(s, smallest) - smallest;
+    const size_t need = needed_bytes(&s->best_plan), beyond = wider_peak(s, smallest) - smallest;
     const size_t most = need + beyond - (near.peak > smallest ? near.peak - smallest : 0);
     const inv_remats start = s->best_remats;
     inv_goal wide = *goal;
@@ -351,13 +351,13 @@ static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
         inv_remats remats;
         inv_score got;
         size_t took;
-        INV_TRY(find(s, &wide, &remats, &got));
+        INV_TRY(search_and_prefetch(s, &wide, &remats, &got));
         const double saved = near.cost - got.cost;
-        if (got.peak > wide.budget || got.peak <= near.peak || !pays(s, saved, near.peak, got.peak - near.peak))
+        if (got.peak > wide.budget || got.peak <= near.peak || !saving_pays(s, saved, near.peak, got.peak - near.peak))
             return INV_OK;
         const size_t worth = (size_t)(saved / s->recovery.p.cost * (double)(s->persistent + need));
         const size_t nbytes = need + worth < most ? need + worth : most;
-        INV_TRY(realize(s, &remats, &got, nbytes, &took));
+        INV_TRY(realize_plan(s, &remats, &got, nbytes, &took));
         if (took <= nbytes || took - nbytes >= wide.budget) return INV_OK;
         wide.budget -= took - nbytes;
     }
@@ -365,23 +365,23 @@ static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
 }
 
 /* The smallest peak; of modes that say so, the least arithmetic near it. */
-static inv_status smallest(search *s, const inv_goal *goal)
+static inv_status plan_smallest(search *s, const inv_goal *goal)
 {
     inv_remats remats, cheaper;
     inv_score score, got;
     size_t need;
-    INV_SPAN_TRY(s->ctx, 0, goal->activations ? 1 : 0.4, find(s, goal, &remats, &score));
-    if (goal->activations) return realize(s, &remats, &score, 0, &need);
+    INV_SPAN_TRY(s->ctx, 0, goal->activations ? 1 : 0.4, search_and_prefetch(s, goal, &remats, &score));
+    if (goal->activations) return realize_plan(s, &remats, &score, 0, &need);
     inv_goal near = *goal;
     near.budget = score.peak + score.peak / 50;
-    INV_SPAN_TRY(s->ctx, 0.4, 0.7, find(s, &near, &cheaper, &got));
+    INV_SPAN_TRY(s->ctx, 0.4, 0.7, search_and_prefetch(s, &near, &cheaper, &got));
     const bool gains = got.peak <= near.budget && got.cost < score.cost;
-    INV_TRY(realize(s, gains ? &cheaper : &remats, gains ? &got : &score, 0, &need));
+    INV_TRY(realize_plan(s, gains ? &cheaper : &remats, gains ? &got : &score, 0, &need));
     /* Buffers that do not go together well are left for others. */
     for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
         near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
         INV_SPAN_TRY(s->ctx, 0.7 + 0.1 * i / TRIES, 0.7 + 0.1 * (i + 1) / TRIES,
-                     attempt(s, &near, 0, near.budget, &got, &need));
+                     try_goal(s, &near, 0, near.budget, &got, &need));
         if (got.peak > near.budget) break;
     }
     INV_SPAN_TRY(s->ctx, 0.8, 1, cheaper_wide(s, goal, score.peak));
@@ -389,9 +389,9 @@ static inv_status smallest(search *s, const inv_goal *goal)
 }
 
 /* Other plans of the program may take more yet: what is refused in the end is the largest. */
-static inv_status within_budget(search *s, inv_program *program)
+static inv_status refuse_over_budget(search *s, inv_program *program)
 {
-    const size_t rest = program->persistent, need = needed(&s->best_plan);
+    const size_t rest = program->persistent, need = needed_bytes(&s->best_plan);
     if (!s->budget || need <= s->budget || rest + need <= program->refused) return INV_OK;
     return inv_refuse_plan(program, &s->best_plan, need, s->saved ? "saved plan" : "smallest plan found", &s->scratch);
 }
@@ -404,14 +404,14 @@ static bool errors_add_up(const inv_problem *p)
     return sum > p->max_drift;
 }
 
-static inv_status seek(search *s, const inv_program *program, inv_memory memory)
+static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory memory)
 {
     const double n = s->recovery.p.nstep;
     inv_goal goal = {.limit = s->recovery.p.cost * (4.0 / 3 * 1.01 - 1),
                      .effort = fmin(40 * n, 2e4) * n,
                      .invert = s->policy.invert};
-    if (program->smallest) return least_bytes(s, &goal, 0);
-    if (s->budget) return within(s, &goal, s->budget);
+    if (program->smallest) return plan_least_bytes(s, &goal, 0);
+    if (s->budget) return plan_within(s, &goal, s->budget);
     if (memory == INV_MEMORY_INVERT) {
         goal.share = 0.75;
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
@@ -419,11 +419,11 @@ static inv_status seek(search *s, const inv_program *program, inv_memory memory)
         /* The smallest of all, and the same in every block: many changes. */
         goal.effort *= fmin(fmax(n / 100, 1), 2.5);
     }
-    return smallest(s, &goal);
+    return plan_smallest(s, &goal);
 }
 
 /* The problem by the policy as it is now. */
-static inv_status pose(search *s)
+static inv_status pose_problem(search *s)
 {
     return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, s->rq->options->costs, &s->scratch);
 }
@@ -437,7 +437,7 @@ static void set_policy(search *s, inv_memory memory)
 }
 
 /* The two ways of `recover_either`. */
-static void go_early(search *s, bool early)
+static void set_early_way(search *s, bool early)
 {
     s->policy.unguarded = early;
     s->policy.late = !early;
@@ -451,11 +451,11 @@ static size_t floor_bytes(const search *s)
 }
 
 /* Whether there is hope for the budget at all; if not, that is said before anything is sought. */
-static inv_status look_ahead(search *s, inv_program *program, inv_memory memory, bool either)
+static inv_status check_budget_floor(search *s, inv_program *program, inv_memory memory, bool either)
 {
     set_policy(s, memory);
-    if (either) go_early(s, true);
-    INV_TRY(pose(s));
+    if (either) set_early_way(s, true);
+    INV_TRY(pose_problem(s));
     s->hopeless = floor_bytes(s) > s->budget;
     if (s->hopeless && !program->refused && program->surely < program->options.budget)
         inv_refuse_at_once(program, program->persistent, floor_bytes(s));
@@ -463,22 +463,22 @@ static inv_status look_ahead(search *s, inv_program *program, inv_memory memory,
     return INV_OK;
 }
 
-static inv_status recover(search *s, const inv_program *program, inv_memory memory)
+static inv_status recover_by_mode(search *s, const inv_program *program, inv_memory memory)
 {
     inv_plan *plan = s->plan;
     set_policy(s, memory);
-    INV_TRY(pose(s));
+    INV_TRY(pose_problem(s));
     inv_remats saved;
     if (program->options.plan) INV_TRY(inv_plan_load(&s->recovery, plan, s->rq, &saved, &s->saved));
     inv_score none = {0};
     size_t need;
     forget_best(s);
-    INV_TRY(s->saved ? realize(s, &saved, &none, 0, &need) : seek(s, program, memory));
+    INV_TRY(s->saved ? realize_plan(s, &saved, &none, 0, &need) : plan_by_mode(s, program, memory));
     return INV_OK;
 }
 
 /* What any plan of that kind costs at least within the bytes of the best, guards included. */
-static inv_status bound(search *s, double *least)
+static inv_status bound_overhead(search *s, double *least)
 {
     INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : s->best_plan.load, least));
     *least /= s->recovery.p.cost;
@@ -490,22 +490,22 @@ static inv_status bound(search *s, double *least)
 static inv_status recover_either(search *s, const inv_program *program)
 {
     double least[2];
-    go_early(s, false);
-    INV_SPAN_TRY(s->ctx, 0, 0.5, recover(s, program, INV_MEMORY_AUTO));
+    set_early_way(s, false);
+    INV_SPAN_TRY(s->ctx, 0, 0.5, recover_by_mode(s, program, INV_MEMORY_AUTO));
     inv_graph *late = s->best;
     const inv_plan plan = s->best_plan;
     const inv_score score = s->best_score;
     s->best = NULL;
-    go_early(s, true);
+    set_early_way(s, true);
     const inv_span around = inv__span_enter(s->ctx, NULL, 0.5, 1);
-    inv_status st = s->saved ? INV_OK : recover(s, program, INV_MEMORY_AUTO);
+    inv_status st = s->saved ? INV_OK : recover_by_mode(s, program, INV_MEMORY_AUTO);
     inv__span_leave(s->ctx, around);
-    const size_t need = needed(&plan), other = s->best ? needed(&s->best_plan) : need;
+    const size_t need = needed_bytes(&plan), other = s->best ? needed_bytes(&s->best_plan) : need;
     const size_t low = need < other ? need : other, high = need < other ? other : need;
     const double saved = need < other ? plan.overhead - s->best_plan.overhead : s->best_plan.overhead - plan.overhead;
-    const bool worth = high <= wide_of(s, low) && pays(s, saved * s->recovery.p.cost, low, high - low);
+    const bool worth = high <= wider_peak(s, low) && saving_pays(s, saved * s->recovery.p.cost, low, high - low);
     const size_t nbytes = s->budget ? s->budget : worth ? high : low + low / 50;
-    if (!s->best || preferred(&plan, score.kept, &s->best_plan, s->best_score.kept, nbytes)) {
+    if (!s->best || plan_preferred(&plan, score.kept, &s->best_plan, s->best_score.kept, nbytes)) {
         forget_best(s);
         s->best = late;
         s->best_plan = plan;
@@ -514,15 +514,15 @@ static inv_status recover_either(search *s, const inv_program *program)
         inv_graph_destroy(late);
     }
     for (int early = 0; early < 2 && st == INV_OK; early++) {
-        go_early(s, early);
-        st = pose(s);
-        if (st == INV_OK) st = bound(s, &least[early]);
+        set_early_way(s, early);
+        st = pose_problem(s);
+        if (st == INV_OK) st = bound_overhead(s, &least[early]);
     }
     s->best_plan.bound = st == INV_OK ? fmin(least[0], least[1]) : 0;
     return st;
 }
 
-static inv_status run(search *s, inv_program *program)
+static inv_status run_policy(search *s, inv_program *program)
 {
     inv_plan *plan = s->plan;
     const inv_memory memory = s->rq->options->memory;
@@ -535,21 +535,21 @@ static inv_status run(search *s, inv_program *program)
     INV_TRY(apply_modes(s, program));
     s->budget = program->budget_left;
     s->persistent = program->persistent;
-    if (s->budget && searches && !program->options.plan) INV_TRY(look_ahead(s, program, memory, either));
-    INV_TRY(pose(s));
-    INV_TRY(realize(s, &none, &nothing, 0, &need));
+    if (s->budget && searches && !program->options.plan) INV_TRY(check_budget_floor(s, program, memory, either));
+    INV_TRY(pose_problem(s));
+    INV_TRY(realize_plan(s, &none, &nothing, 0, &need));
     plan->store_flops = s->best_plan.flops;
     plan->store_transient = s->best_plan.transient;
     plan->memory = memory;
     if (searches) {
-        INV_TRY(either ? recover_either(s, program) : recover(s, program, memory));
+        INV_TRY(either ? recover_either(s, program) : recover_by_mode(s, program, memory));
         if (s->policy.guards_aside) {
             s->policy.guards_aside = false;
-            INV_TRY(pose(s));
+            INV_TRY(pose_problem(s));
         }
-        if (!either) INV_TRY(bound(s, &s->best_plan.bound));
+        if (!either) INV_TRY(bound_overhead(s, &s->best_plan.bound));
     }
-    return within_budget(s, program);
+    return refuse_over_budget(s, program);
 }
 
 inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes)
@@ -559,8 +559,8 @@ inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *
     s.policy = (inv_policy){.guard = rq->options->guard, .max_drift = program->max_drift};
     inv_status st = apply_modes(&s, program);
     set_policy(&s, rq->options->memory);
-    if (plan->base->early && s.policy.guard != INV_GUARD_OFF) go_early(&s, true);
-    if (st == INV_OK) st = pose(&s);
+    if (plan->base->early && s.policy.guard != INV_GUARD_OFF) set_early_way(&s, true);
+    if (st == INV_OK) st = pose_problem(&s);
     *nbytes = st == INV_OK ? floor_bytes(&s) : 0;
     inv__arena_fini(&s.scratch);
     return st;
@@ -570,7 +570,7 @@ inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *p
 {
     search s = {.plan = plan, .rq = rq, .ctx = plan->base->ctx};
     inv__arena_init(&s.scratch, s.ctx);
-    inv_status st = run(&s, program);
+    inv_status st = run_policy(&s, program);
     if (st == INV_OK) {
         const double store_flops = plan->store_flops;
         const size_t store_transient = plan->store_transient;

@@ -28,7 +28,7 @@ static inv_stored_why why_stored(const emitter *x, inv_id v)
 }
 
 /* Once per value and choice. */
-static bool record(emitter *x, inv_id v, inv_choice choice, const char *by, double flops)
+static bool record_choice(emitter *x, inv_id v, inv_choice choice, const char *by, double flops)
 {
     inv_choice_row row = {v, choice, by, flops <= 0, INV_STORED_NOT, x->way[v], x->rule[v]};
     if (x->noted[v] >> choice & 1) return true;
@@ -59,7 +59,7 @@ static inv_id stands_for(emitter *x, inv_id v)
     const inv_recovery *r = x->r;
     if (!r->forward[v]) return v;
     const uint32_t k = r->number[v];
-    if (x->newest[k] == 0) return record(x, v, INV_STORED, "", 0) ? v : INV_NONE;
+    if (x->newest[k] == 0) return record_choice(x, v, INV_STORED, "", 0) ? v : INV_NONE;
     if (x->rep[v] == INV_NONE || x->version[v] != x->newest[k]) {
         x->rep[v] = view_of(x, x->rep[x->stands[k]], v);
         x->version[v] = x->newest[k];
@@ -79,13 +79,13 @@ static void note_remat(emitter *x, inv_id v, inv_id rep)
 /* --- nodes --- */
 
 /* A copy of a node behind what there is of backward. `wanted`: of its outputs, those alone; NULL: all. */
-static inv_id copy_node(emitter *x, inv_id base_node, const inv_id *wanted, uint32_t nwanted, inv_id clone_of,
+static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint32_t nwanted, inv_id clone_of,
                         inv_id solves)
 {
     inv_graph *g = x->g;
     inv_node n = *inv_nod(g, base_node);
     inv_id *in = INV_ARENA_NEW(&x->scratch, inv_id, n.nin + 1), *out = INV_ARENA_NEW(&x->scratch, inv_id, n.nout + 1);
-    if (!in || !out) return INV_NONE;
+    if (x->scratch.failed) return INV_NONE;
     for (uint32_t k = 0; k < n.nin; k++) {
         const inv_id v = n.in[k];
         in[k] = v == INV_NONE ? v : x->local[v] != INV_NONE ? x->local[v] : stands_for(x, v);
@@ -128,13 +128,13 @@ static void forget_local(emitter *x, inv_id node)
 
 /* A node of a template that belongs to forward: behind the one that gives v, in the order of these calls. It reads
  * forward's own values. */
-static bool save_node(emitter *x, inv_id node, inv_id v)
+static bool emit_saved_node(emitter *x, inv_id node, inv_id v)
 {
     inv_graph *g = x->g;
     const inv_node n = *inv_nod(g, node);
     for (uint32_t k = 0; k < n.nin; k++)
         if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->local[n.in[k]] = n.in[k];
-    inv_id id = copy_node(x, node, NULL, 0, INV_NONE, INV_NONE);
+    inv_id id = emit_copy(x, node, NULL, 0, INV_NONE, INV_NONE);
     for (uint32_t k = 0; k < n.nin; k++)
         if (n.in[k] != INV_NONE && x->r->forward[n.in[k]]) x->local[n.in[k]] = INV_NONE;
     if (id == INV_NONE) return false;
@@ -145,25 +145,25 @@ static bool save_node(emitter *x, inv_id node, inv_id v)
 
 /* --- rematerialisations --- */
 
-static bool recompute(emitter *x, const inv_pb_edge *e, uint32_t want)
+static bool emit_recomputation(emitter *x, const inv_pb_edge *e, uint32_t want)
 {
     const inv_recovery *r = x->r;
     inv_id wanted[32], node = (inv_id)e->id;
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->ntarget; i++)
         if (want >> i & 1) wanted[n++] = r->value[e->target[i]];
-    if (copy_node(x, node, wanted, n, node, INV_NONE) == INV_NONE) return false;
+    if (emit_copy(x, node, wanted, n, node, INV_NONE) == INV_NONE) return false;
     for (uint32_t i = 0; i < n; i++) {
         const inv_node *of = inv_nod(r->base, node);
         note_remat(x, wanted[i], x->local[wanted[i]]);
-        if (!record(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
+        if (!record_choice(x, wanted[i], INV_RECOMPUTED, of->op->name, inv_node_flops(r->base, of))) return false;
         if (inv_guarded(r->policy, NULL) && !inv_guard_rebuilt(x, wanted[i])) return false;
     }
     forget_local(x, node);
     return true;
 }
 
-static bool solve(emitter *x, const inv_pb_edge *edge, uint32_t want)
+static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
 {
     const inv_recovery *r = x->r;
     const inv_edge *e = &r->edge[edge->id - r->nnode], *of[32];
@@ -172,21 +172,21 @@ static bool solve(emitter *x, const inv_pb_edge *edge, uint32_t want)
     for (uint32_t i = 0; i < edge->ntarget; i++)
         if (want >> i & 1) of[n] = inv_edge_for(r, edge, i), wanted[n] = of[n]->result, n++;
     for (uint32_t i = 0; i < e->nsave; i++)
-        if (!save_node(x, e->node[i], e->frees)) return false;
+        if (!emit_saved_node(x, e->node[i], e->frees)) return false;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
-        if (copy_node(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, INV_NONE, e->forward) == INV_NONE)
+        if (emit_copy(x, e->node[i], i + 1 == e->nnode ? wanted : NULL, n, INV_NONE, e->forward) == INV_NONE)
             return false;
     for (uint32_t i = 0; i < n; i++) note_remat(x, of[i]->frees, x->local[wanted[i]]);
     for (uint32_t i = 0; i < e->nnode; i++) forget_local(x, e->node[i]);
     for (uint32_t i = 0; i < n; i++)
-        if (!record(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
+        if (!record_choice(x, of[i]->frees, INV_INVERTED, e->rule->name, e->flops) ||
             (inv_guarded(r->policy, e) && !inv_guard_rebuilt(x, of[i]->frees)))
             return false;
     return true;
 }
 
 /* The copy on the host, begun right behind the node that gives v; one for all that come back. */
-static inv_id host_copy(emitter *x, inv_id v)
+static inv_id emit_host_copy(emitter *x, inv_id v)
 {
     inv_graph *g = x->g;
     inv_id *copy = &x->copy[x->r->number[v]];
@@ -202,18 +202,18 @@ static inv_id host_copy(emitter *x, inv_id v)
     return *copy;
 }
 
-static bool fetch(emitter *x, inv_id v)
+static bool emit_fetch(emitter *x, inv_id v)
 {
     inv_graph *g = x->g;
     inv_emit_for(g, inv_nod(g, inv_val(g, v)->def));
-    const inv_id copy = host_copy(x, v);
+    const inv_id copy = emit_host_copy(x, v);
     const size_t order = g->order.n;
     const inv_id back = copy == INV_NONE ? copy : inv_emit1(g, "Fetch", INV_IN(copy), INV_NOATTR);
     g->order.n = order;
     inv_emit_for(g, NULL);
     if (back == INV_NONE || !inv_vec_push(&g->arena, &x->backward, inv_val(g, back)->def)) return false;
     note_remat(x, v, back);
-    return record(x, v, INV_OFFLOADED, "host memory", 0) &&
+    return record_choice(x, v, INV_OFFLOADED, "host memory", 0) &&
            (!inv_guarded(x->r->policy, NULL) || inv_guard_rebuilt(x, v));
 }
 
@@ -233,16 +233,16 @@ static bool emit_remat(emitter *x, const inv_remat *f)
     for (uint32_t i = 0; i < e->ntarget; i++)
         if (f->want >> i & 1) x->inexact[e->target[i]] = inexact;
     x->for_base = true;
-    const bool ok = e->offload   ? fetch(x, r->value[e->target[0]])
-                    : e->inverse ? solve(x, e, f->want)
-                                 : recompute(x, e, f->want);
+    const bool ok = e->offload   ? emit_fetch(x, r->value[e->target[0]])
+                    : e->inverse ? emit_solution(x, e, f->want)
+                                 : emit_recomputation(x, e, f->want);
     x->for_base = false;
     return ok;
 }
 
 /* --- the order --- */
 
-static bool prepare(emitter *x)
+static bool prepare_emitter(emitter *x)
 {
     const inv_recovery *r = x->r;
     inv_arena *a = &x->scratch;
@@ -259,9 +259,7 @@ static bool prepare(emitter *x)
     x->noted = INV_ARENA_NEW(a, uint8_t, n);
     x->way = INV_ARENA_NEW(a, uint8_t, n);
     x->rule = INV_ARENA_NEW(a, const char *, n);
-    if (!x->rep || !x->version || !x->newest || !x->stands || !x->local || !x->copy || !x->inexact || !x->checked ||
-        !x->at || !x->noted || !x->way || !x->rule)
-        return false;
+    if (a->failed) return false;
     for (size_t v = 0; v < n; v++) x->rep[v] = x->local[v] = INV_NONE;
     for (uint32_t v = 0; v < r->p.nvalue; v++) x->copy[v] = INV_NONE;
     for (uint32_t i = 0; i < r->base->forward_end; i++) x->at[r->base->order.at[i]] = i;
@@ -296,14 +294,14 @@ static bool emit_backward(emitter *x, const inv_remats *remats)
     return true;
 }
 
-static bool assemble(emitter *x)
+static bool assemble_order(emitter *x)
 {
     inv_graph *g = x->g;
     const inv_graph *base = x->r->base;
     inv_ids order = {0};
     uint32_t *first = INV_ARENA_NEW(&x->scratch, uint32_t, base->node.n + 1),
              *next = INV_ARENA_NEW(&x->scratch, uint32_t, x->behind.n + 2);
-    if (!first || !next) return false;
+    if (x->scratch.failed) return false;
     for (uint32_t k = (uint32_t)x->behind.n; k > 0; k -= 2) { /* a list of them per forward node; 0: none */
         next[k / 2 - 1] = first[x->behind.at[k - 2]];
         first[x->behind.at[k - 2]] = k / 2;
@@ -332,7 +330,7 @@ inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan
     memset(&plan->choice, 0, sizeof plan->choice);
     memset(&plan->guarded, 0, sizeof plan->guarded);
     inv__arena_init(&x.scratch, ctx);
-    bool ok = prepare(&x) && emit_backward(&x, remats) && assemble(&x);
+    bool ok = prepare_emitter(&x) && emit_backward(&x, remats) && assemble_order(&x);
     inv__arena_fini(&x.scratch);
     inv_status s = ok ? INV_OK : x.g->failed ? x.g->failed : inv__fail(ctx, INV_E_NOMEM, "out of memory in recovery");
     x.g->early &= plan->guarded.n == 0;

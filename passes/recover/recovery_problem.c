@@ -28,7 +28,7 @@ typedef struct builder {
     INV_VEC(inv_pb_edge) edge;
 } builder;
 
-static size_t bytes_of(const inv_graph *g, inv_id v)
+static size_t value_nbytes(const inv_graph *g, inv_id v)
 {
     size_t nbytes = 0;
     (void)inv_shape_nbytes(&inv_val(g, v)->shape, inv_val(g, v)->dtype, &nbytes);
@@ -81,12 +81,12 @@ static void note_sensitivity(inv_recovery *r, inv_id node, const node_facts *f)
 
 /* What the rule that is being tried frees is derived, although keeping it may cost nothing in a small case, and so is
  * what that is taken from without arithmetic. */
-static void favour(builder *b, inv_id v, const node_facts *facts)
+static void favour_value(builder *b, inv_id v, const node_facts *facts)
 {
     const inv_node *n = inv_nod(b->g, inv_val(b->g, v)->def);
     b->r->p.value[b->r->number[v]].no_store = true;
     for (uint32_t k = 0; facts[inv_val(b->g, v)->def].moves && k < n->nin; k++)
-        if (n->in[k] != INV_NONE && b->r->forward[n->in[k]]) favour(b, n->in[k], facts);
+        if (n->in[k] != INV_NONE && b->r->forward[n->in[k]]) favour_value(b, n->in[k], facts);
 }
 
 static void favour_rule(builder *b, const inv_inverse_def *rule, const node_facts *facts)
@@ -94,9 +94,10 @@ static void favour_rule(builder *b, const inv_inverse_def *rule, const node_fact
     const inv_matches *m = b->g->matches;
     b->favoured = rule;
     for (size_t i = 0; rule && m && i < m->edge.n; i++)
-        if (m->edge.at[i].rule == rule) favour(b, m->edge.at[i].frees, facts);
+        if (m->edge.at[i].rule == rule) favour_value(b, m->edge.at[i].frees, facts);
     for (size_t i = 0; rule && !rule->solve && m && i < m->block.n; i++)
-        if (m->block.at[i].rule == rule && b->r->forward[m->block.at[i].in[0]]) favour(b, m->block.at[i].in[0], facts);
+        if (m->block.at[i].rule == rule && b->r->forward[m->block.at[i].in[0]])
+            favour_value(b, m->block.at[i].in[0], facts);
 }
 
 static bool describe_values(builder *b)
@@ -116,7 +117,7 @@ static bool describe_values(builder *b)
             x->pinned |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
             x->sensitivity = fmax(x->sensitivity, r->sensitivity[v]);
             if (r->root[v] != v) continue;
-            x->nbytes = inv__round64(bytes_of(g, v));
+            x->nbytes = inv__round64(value_nbytes(g, v));
             x->def = (uint32_t)i;
             x->data = inv_val(g, v)->mem == INV_MEM_DATA;
         }
@@ -125,7 +126,7 @@ static bool describe_values(builder *b)
     return facts != NULL;
 }
 
-static bool list_values(builder *b)
+static bool number_values(builder *b)
 {
     inv_recovery *r = b->r;
     const inv_graph *g = b->g;
@@ -158,7 +159,7 @@ static bool add_once(builder *b, id_list *list, uint32_t number)
 }
 
 /* The roots that a node reads, each once. */
-static bool reads(builder *b, const inv_node *n, const inv_id *view_of, id_list *list)
+static bool list_reads(builder *b, const inv_node *n, const inv_id *view_of, id_list *list)
 {
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id v = n->in[k];
@@ -180,7 +181,7 @@ static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list
         if (!(n->op->inplace >> k & 1) || v == INV_NONE) continue;
         if (!b->r->forward[v] && b->buffer_of[v] != UINT32_MAX && b->buffer_of[v] == b->buffer_of[out]) return 0;
         if (!b->r->forward[v] || inv_val(g, v)->dtype != inv_val(g, out)->dtype) continue;
-        if (inv_val(g, v)->mem != inv_val(g, out)->mem || bytes_of(g, v) != bytes_of(g, out)) continue;
+        if (inv_val(g, v)->mem != inv_val(g, out)->mem || value_nbytes(g, v) != value_nbytes(g, out)) continue;
         for (uint32_t i = 0; i < list->n && i < 32; i++)
             if (list->at[i] == b->r->number[v]) bits |= 1u << i;
     }
@@ -203,13 +204,13 @@ static bool list_steps(builder *b)
     r->p.nstep = (uint32_t)g->order.n;
     r->p.forward = (uint32_t)g->forward_end;
     r->p.step = INV_ARENA_NEW(b->a, inv_pb_step, g->order.n + 1);
-    if (!view_of || !r->p.step) return false;
+    if (b->a->failed) return false;
     for (size_t v = 0; v < g->value.n; v++) view_of[v] = INV_NONE;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         id_list list = {0};
         b->now++;
-        if (!reads(b, n, view_of, &list)) return false;
+        if (!list_reads(b, n, view_of, &list)) return false;
         if (i + 1 == g->order.n && !read_results(b, &list)) return false;
         if (i >= g->forward_end && n->op->flags & INV_OP_VIEW && list.n == 1 && n->out[0] != INV_NONE)
             view_of[n->out[0]] = r->value[list.at[0]];
@@ -222,7 +223,7 @@ static bool list_steps(builder *b)
 }
 
 /* What is not of forward: gradients, scratch memory, results of the commit part. */
-static bool other_bytes(builder *b)
+static bool list_other_bytes(builder *b)
 {
     const inv_graph *g = b->g;
     const size_t n = g->order.n;
@@ -254,13 +255,13 @@ static bool other_bytes(builder *b)
 
 /* --- edges --- */
 
-static size_t workspace(const inv_graph *g, const inv_node *n)
+static size_t workspace_nbytes(const inv_graph *g, const inv_node *n)
 {
     return n->op->workspace ? inv__round64(n->op->workspace(g, n)) : 0;
 }
 
 /* Of a node, of whose outputs the listed ones are wanted. */
-static double cost_of(const builder *b, const inv_node *node, const inv_id *wanted, uint32_t nwanted)
+static double node_cost_of(const builder *b, const inv_node *node, const inv_id *wanted, uint32_t nwanted)
 {
     inv_node some = *node;
     some.out = INV_ARENA_NEW(b->a, inv_id, node->nout + 1);
@@ -288,7 +289,7 @@ static void add_guards(const builder *b, const inv_id *value, inv_pb_edge *e)
     for (uint32_t i = 0; i < e->ntarget; i++) {
         inv_id v = value[i];
         const inv_node n = {.op = b->guard, .nin = 1, .in = &v};
-        const size_t scratch = workspace(b->g, &n);
+        const size_t scratch = workspace_nbytes(b->g, &n);
         if (!inv_dtype_is_float(inv_val(b->g, v)->dtype)) continue;
         e->cost += guard_cost(b, v);
         if (scratch > e->scratch) e->scratch = scratch;
@@ -307,7 +308,7 @@ static bool add_recomputation(builder *b, inv_id node)
     if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
     if (n->out[0] != INV_NONE && r->root[n->out[0]] != n->out[0]) return true; /* a view */
     b->now++;
-    if (!reads(b, n, NULL, &source)) return false;
+    if (!list_reads(b, n, NULL, &source)) return false;
     for (uint32_t k = 0; k < n->nout && target.n < 32; k++) {
         const inv_id v = n->out[k];
         if (v == INV_NONE || r->policy->no_recompute[v] || !r->policy->recompute) continue;
@@ -321,13 +322,13 @@ static bool add_recomputation(builder *b, inv_id node)
                      .target = target.at,
                      .ntarget = (uint32_t)target.n,
                      .id = node,
-                     .cost = cost_of(b, n, wanted.at, (uint32_t)wanted.n),
-                     .scratch = workspace(b->g, n),
+                     .cost = node_cost_of(b, n, wanted.at, (uint32_t)wanted.n),
+                     .scratch = workspace_nbytes(b->g, n),
                      .moves = inv_node_flops(b->g, n) <= 0,
                      .overwrites = target.n == 1 ? may_overwrite(b, n, &source) : 0};
     if (counts_guard(b, NULL)) add_guards(b, wanted.at, &e);
     for (uint32_t i = 0; i < e.ntarget; i++) {
-        double alone = cost_of(b, n, &wanted.at[i], 1);
+        double alone = node_cost_of(b, n, &wanted.at[i], 1);
         if (counts_guard(b, NULL)) alone += guard_cost(b, wanted.at[i]);
         e.spare = fmax(e.spare, e.cost - alone);
     }
@@ -340,10 +341,10 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
     size_t sum = 0, most = 0;
     for (uint32_t i = e->nsave; i < e->nnode; i++) {
         const inv_node *n = inv_nod(g, e->node[i]);
-        const size_t ws = workspace(g, n);
+        const size_t ws = workspace_nbytes(g, n);
         if (ws > most) most = ws;
         for (uint32_t k = 0; i + 1 < e->nnode && k < n->nout; k++)
-            if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW)) sum += inv__round64(bytes_of(g, n->out[k]));
+            if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW)) sum += inv__round64(value_nbytes(g, n->out[k]));
     }
     return sum + most;
 }
@@ -351,7 +352,7 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
 /* Of its nodes, those that save in forward too; of the last one, what it is for. */
 static double solution_cost(const builder *b, const inv_edge *e, const inv_id *result, uint32_t n)
 {
-    double sum = cost_of(b, inv_nod(b->g, e->node[e->nnode - 1]), result, n);
+    double sum = node_cost_of(b, inv_nod(b->g, e->node[e->nnode - 1]), result, n);
     for (uint32_t i = 0; i + 1 < e->nnode; i++) sum += inv_node_cost(b->r->costs, b->g, inv_nod(b->g, e->node[i]));
     return sum;
 }
@@ -379,7 +380,7 @@ const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32
     return of;
 }
 
-static bool may_free(const builder *b, const inv_edge *e)
+static bool edge_may_free(const builder *b, const inv_edge *e)
 {
     const inv_recovery *r = b->r;
     if (!r->forward[e->frees] || inv_way_of(r, e) != INV_WAY_OPEN) return false;
@@ -388,7 +389,7 @@ static bool may_free(const builder *b, const inv_edge *e)
            !r->p.value[r->number[e->frees]].no_store;
 }
 
-static bool have(const id_list *list, uint32_t x)
+static bool list_has(const id_list *list, uint32_t x)
 {
     for (uint32_t i = 0; i < list->n; i++)
         if (list->at[i] == x) return true;
@@ -404,10 +405,10 @@ static bool add_inverse(builder *b, uint32_t index)
     if (index > 0 && e[-1].node == e->node) return true;
     b->now++;
     for (uint32_t i = e->nsave; i < e->nnode; i++)
-        if (!reads(b, inv_nod(b->g, e->node[i]), NULL, &source)) return false;
+        if (!list_reads(b, inv_nod(b->g, e->node[i]), NULL, &source)) return false;
     for (uint32_t i = index; i < r->nedge && r->edge[i].node == e->node && target.n < 32; i++) {
         const uint32_t v = r->number[r->edge[i].frees];
-        if (!may_free(b, &r->edge[i]) || have(&source, v) || have(&target, v)) continue; /* a view of it */
+        if (!edge_may_free(b, &r->edge[i]) || list_has(&source, v) || list_has(&target, v)) continue; /* a view of it */
         if (!inv_vec_push(b->a, &target, v) || !inv_vec_push(b->a, &freed, r->edge[i].frees) ||
             !inv_vec_push(b->a, &result, r->edge[i].result))
             return false;
@@ -449,7 +450,7 @@ static bool add_offload(builder *b, uint32_t v)
                      .ntarget = 1,
                      .id = r->nnode + (uint32_t)r->nedge + v,
                      .offload = true,
-                     .cost = inv_offload_cost(r->costs, (double)bytes_of(b->g, r->value[v]))};
+                     .cost = inv_offload_cost(r->costs, (double)value_nbytes(b->g, r->value[v]))};
     if (counts_guard(b, NULL)) add_guards(b, &r->value[v], &e);
     return inv_vec_push(b->a, &b->edge, e);
 }
@@ -530,7 +531,7 @@ static inv_status buffers_of_early(builder *b, inv_graph *g)
     const bool early = g->early;
     uint32_t *at = INV_ARENA_NEW(b->a, uint32_t, g->node.n + 1), *step = INV_ARENA_NEW(b->a, uint32_t, n + 1);
     bool *moved = INV_ARENA_NEW(b->a, bool, n + 1);
-    if (!at || !step || !moved) return INV_E_NOMEM;
+    if (b->a->failed) return INV_E_NOMEM;
     for (size_t i = 0; i < n; i++) at[order.at[i]] = (uint32_t)i;
     g->early &= !b->r->policy->late;
     inv_status s = inv_advance_updates(g);
@@ -568,8 +569,8 @@ inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy 
     r->root = INV_ARENA_NEW(a, inv_id, n);
     r->number = INV_ARENA_NEW(a, uint32_t, n);
     r->sensitivity = INV_ARENA_NEW(a, double, n);
-    if (!r->forward || !r->root || !r->number || !r->sensitivity) return INV_E_NOMEM;
+    if (a->failed) return INV_E_NOMEM;
     INV_TRY(base->early ? buffers_of_early(&b, base) : inv_buffers_apart(base, a, &b.buffers, &b.buffer_of));
-    bool ok = list_values(&b) && list_steps(&b) && other_bytes(&b) && list_edges(&b) && list_guard_rejected(&b);
+    bool ok = number_values(&b) && list_steps(&b) && list_other_bytes(&b) && list_edges(&b) && list_guard_rejected(&b);
     return ok ? INV_OK : INV_E_NOMEM;
 }

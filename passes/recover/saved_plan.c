@@ -32,14 +32,14 @@ typedef struct place {
 } place;
 typedef INV_VEC(place) places;
 
-static int by_position(const void *a, const void *b)
+static int places_by_position(const void *a, const void *b)
 {
     const place *x = a, *y = b;
     const int op = strcmp(x->op, y->op), label = op ? op : strcmp(x->label, y->label);
     return label ? label : (x->position > y->position) - (x->position < y->position);
 }
 
-static int by_which(const void *a, const void *b)
+static int places_by_which(const void *a, const void *b)
 {
     const place *x = a, *y = b;
     const int op = strcmp(x->op, y->op), label = op ? op : strcmp(x->label, y->label);
@@ -49,13 +49,13 @@ static int by_which(const void *a, const void *b)
 /* In order of names and, of equal ones, as they were: found by by_which then. */
 static void number_places(places *list)
 {
-    if (list->n) qsort(list->at, list->n, sizeof *list->at, by_position);
+    if (list->n) qsort(list->at, list->n, sizeof *list->at, places_by_position);
     for (size_t i = 1; i < list->n; i++)
         if (!strcmp(list->at[i].op, list->at[i - 1].op) && !strcmp(list->at[i].label, list->at[i - 1].label))
             list->at[i].which = list->at[i - 1].which + 1;
 }
 
-static inv_status list_backward(const inv_graph *b, inv_arena *a, places *list)
+static inv_status list_backward_places(const inv_graph *b, inv_arena *a, places *list)
 {
     for (size_t i = b->forward_end; i < b->order.n; i++) {
         const inv_node *n = inv_nod(b, b->order.at[i]);
@@ -76,7 +76,7 @@ static const char *stem_of(const char *name, inv_arena *a)
     return copy;
 }
 
-static inv_status list_values(const inv_graph *b, inv_arena *a, places *list)
+static inv_status list_value_places(const inv_graph *b, inv_arena *a, places *list)
 {
     for (size_t i = 0; i < b->forward_end; i++) {
         const inv_node *n = inv_nod(b, b->order.at[i]);
@@ -96,7 +96,7 @@ static const place *find_place(const places *list, const char *op, const char *l
     const json_int_t nth = json_integer_value(which);
     const place key = {op, label, 0, (uint32_t)nth};
     if (!json_is_integer(which) || nth < 0 || nth >= UINT32_MAX || !list->n) return NULL;
-    return bsearch(&key, list->at, list->n, sizeof key, by_which);
+    return bsearch(&key, list->at, list->n, sizeof key, places_by_which);
 }
 
 /* --- to names --- */
@@ -123,13 +123,13 @@ inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_pl
     return INV_OK;
 }
 
-static const char *how(const inv_inverse_def *rule, bool offload)
+static const char *way_name(const inv_inverse_def *rule, bool offload)
 {
     return offload ? "offload" : rule ? "invert" : "recompute";
 }
 
 /* `before`, `which`: by position and by id. */
-static json_t *to_json(const inv_graph *b, const inv_remat_row *f, const uint32_t *before, const uint32_t *which)
+static json_t *remat_to_json(const inv_graph *b, const inv_remat_row *f, const uint32_t *before, const uint32_t *which)
 {
     const inv_node *n = inv_nod(b, f->node), *next = inv_nod(b, b->order.at[f->step]);
     json_t *values = json_array();
@@ -137,7 +137,7 @@ static json_t *to_json(const inv_graph *b, const inv_remat_row *f, const uint32_
         (void)json_array_append_new(values, json_pack("{s:s, s:I}", "name", inv_val(b, f->value[i])->name, "which",
                                                       (json_int_t)which[f->value[i]]));
     return json_pack("{s:o, s:s, s:s*, s:o*, s:s, s:s, s:{s:s, s:s, s:I}}", "values", values, "how",
-                     how(f->rule, f->offload), "rule", f->rule ? f->rule->name : NULL, "joined",
+                     way_name(f->rule, f->offload), "rule", f->rule ? f->rule->name : NULL, "joined",
                      f->joined ? json_true() : NULL, "op", n->op->name, "node", inv_node_label(n), "before", "op",
                      next->op->name, "node", inv_node_label(next), "which", (json_int_t)before[f->step]);
 }
@@ -156,22 +156,23 @@ static json_t *shapes_of(const inv_plan *p)
 }
 
 /* The numbers of places by what `position` says; NULL: no memory. */
-static uint32_t *numbers(const places *list, size_t n, inv_arena *a)
+static uint32_t *which_by_position(const places *list, size_t n, inv_arena *a)
 {
     uint32_t *which = INV_ARENA_NEW(a, uint32_t, n + 1);
     for (size_t i = 0; which && i < list->n; i++) which[list->at[i].position] = list->at[i].which;
     return which;
 }
 
-static json_t *entry_of(const inv_plan *p, inv_arena *a)
+static json_t *plan_entry(const inv_plan *p, inv_arena *a)
 {
     const inv_graph *b = p->base;
     places backward = {0}, value = {0};
-    if (list_backward(b, a, &backward) != INV_OK || list_values(b, a, &value) != INV_OK) return NULL;
-    const uint32_t *before = numbers(&backward, b->order.n, a), *which = numbers(&value, b->value.n, a);
+    if (list_backward_places(b, a, &backward) != INV_OK || list_value_places(b, a, &value) != INV_OK) return NULL;
+    const uint32_t *before = which_by_position(&backward, b->order.n, a),
+                   *which = which_by_position(&value, b->value.n, a);
     json_t *list = before && which ? json_array() : NULL;
     for (size_t i = 0; list && i < p->remat.n; i++) {
-        if (json_array_append_new(list, to_json(b, &p->remat.at[i], before, which)) == 0) continue;
+        if (json_array_append_new(list, remat_to_json(b, &p->remat.at[i], before, which)) == 0) continue;
         json_decref(list);
         list = NULL;
     }
@@ -179,7 +180,7 @@ static json_t *entry_of(const inv_plan *p, inv_arena *a)
     return json_pack("{s:o, s:I, s:o}", "shapes", shapes_of(p), "forward", (json_int_t)b->forward_end, "firings", list);
 }
 
-static json_t *joined(const char *const *text, size_t n, inv_context *ctx)
+static json_t *quoted_names(const char *const *text, size_t n, inv_context *ctx)
 {
     inv_str s;
     inv__str_init(&s, ctx);
@@ -193,9 +194,9 @@ static json_t *joined(const char *const *text, size_t n, inv_context *ctx)
 static json_t *made_with(const inv_session_options *o, inv_context *ctx)
 {
     return json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:s}", "device", o->device ? o->device : "cpu", "arithmetic",
-                     o->float64 ? "float64" : "float32", "train_only", joined(o->train_only, o->ntrain_only, ctx),
-                     "freeze", joined(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no", "no_dropout",
-                     o->no_dropout ? "yes" : "no", "untie", o->untie ? "yes" : "no");
+                     o->float64 ? "float64" : "float32", "train_only", quoted_names(o->train_only, o->ntrain_only, ctx),
+                     "freeze", quoted_names(o->freeze, o->nfreeze, ctx), "train_bn", o->train_bn ? "yes" : "no",
+                     "no_dropout", o->no_dropout ? "yes" : "no", "untie", o->untie ? "yes" : "no");
 }
 
 inv_status inv_plan_save(const inv_program *program, char **out)
@@ -209,7 +210,7 @@ inv_status inv_plan_save(const inv_program *program, char **out)
     json_t *plans = json_array();
     bool ok = true;
     for (int k = INV_PLAN_MAIN; k <= INV_PLAN_TAIL && ok; k++)
-        if (program->plan[k].g) ok = json_array_append_new(plans, entry_of(&program->plan[k], &scratch)) == 0;
+        if (program->plan[k].g) ok = json_array_append_new(plans, plan_entry(&program->plan[k], &scratch)) == 0;
     inv__arena_fini(&scratch);
     json_t *root =
         json_pack("{s:i, s:s, s:o, s:o}", "invonnx_plan", VERSION, "memory", memory_names[program->options.memory],
@@ -238,7 +239,7 @@ static const char *text_of(const json_t *o, const char *key)
 }
 
 /* Before which node of backward. */
-static inv_status read_step(const loader *x, const json_t *before, uint32_t first, uint32_t *step)
+static inv_status read_saved_step(const loader *x, const json_t *before, uint32_t first, uint32_t *step)
 {
     const json_t *which = json_object_get(before, "which");
     const char *op = text_of(before, "op"), *label = text_of(before, "node");
@@ -257,7 +258,7 @@ static bool is_way(const inv_recovery *r, const inv_pb_edge *e, const json_t *o)
 {
     const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
     const inv_node *n = inv_nod(r->base, inv_edge_node(r, e));
-    return strcmp(text_of(o, "how"), how(inverse ? inverse->rule : NULL, e->offload)) == 0 &&
+    return strcmp(text_of(o, "how"), way_name(inverse ? inverse->rule : NULL, e->offload)) == 0 &&
            strcmp(text_of(o, "rule"), inverse ? inverse->rule->name : "") == 0 &&
            json_is_true(json_object_get(o, "joined")) == (inverse && inverse->joined) &&
            strcmp(text_of(o, "op"), n->op->name) == 0 && strcmp(text_of(o, "node"), inv_node_label(n)) == 0;
@@ -283,7 +284,7 @@ static bool is_result(const inv_recovery *r, uint32_t number)
 }
 
 /* One of those that the rematerialisation gives; what is a result here need not be given. */
-static inv_status read_value(loader *x, const json_t *o, const json_t *value, inv_remat *f)
+static inv_status read_saved_value(loader *x, const json_t *o, const json_t *value, inv_remat *f)
 {
     const inv_recovery *r = x->r;
     const char *name = text_of(value, "name"), *stem = stem_of(name, r->a), *rule = text_of(o, "rule");
@@ -314,16 +315,16 @@ static inv_status read_saved_remat(loader *x, const json_t *o, uint32_t first, i
     const json_t *values = json_object_get(o, "values");
     *f = (inv_remat){0, INV_NO_REMAT, 0};
     INV_CHECK(json_array_size(values) > 0, x->ctx, INV_E_ARG, MISFIT "firing %u names no value", x->k);
-    INV_TRY(read_step(x, json_object_get(o, "before"), first, &f->step));
-    for (size_t i = 0; i < json_array_size(values); i++) INV_TRY(read_value(x, o, json_array_get(values, i), f));
+    INV_TRY(read_saved_step(x, json_object_get(o, "before"), first, &f->step));
+    for (size_t i = 0; i < json_array_size(values); i++) INV_TRY(read_saved_value(x, o, json_array_get(values, i), f));
     return INV_OK;
 }
 
 static inv_status read_saved_remats(loader *x, const json_t *list, inv_remats *out)
 {
     const inv_recovery *r = x->r;
-    INV_TRY(list_values(r->base, r->a, &x->value));
-    INV_TRY(list_backward(r->base, r->a, &x->backward));
+    INV_TRY(list_value_places(r->base, r->a, &x->value));
+    INV_TRY(list_backward_places(r->base, r->a, &x->backward));
     INV_CHECK(json_is_array(list), x->ctx, INV_E_ARG, MISFIT "it has no list of firings");
     memset(out, 0, sizeof *out);
     inv_remat f = {0};
@@ -360,8 +361,8 @@ static inv_status no_entry(const loader *x, const json_t *plans, const json_t *s
     return st;
 }
 
-static inv_status load(loader *x, const json_t *root, const inv_plan *plan, const inv_request *rq, inv_remats *out,
-                       bool *found)
+static inv_status load_saved(loader *x, const json_t *root, const inv_plan *plan, const inv_request *rq,
+                             inv_remats *out, bool *found)
 {
     const inv_graph *b = plan->base;
     const char *memory = memory_names[rq->options->memory];
@@ -386,7 +387,7 @@ static inv_status load(loader *x, const json_t *root, const inv_plan *plan, cons
 }
 
 /* Why it does not fit may be that it was made for something else. */
-static inv_status explain(const json_t *root, const inv_session_options *o, inv_context *ctx, inv_status st)
+static inv_status explain_misfit(const json_t *root, const inv_session_options *o, inv_context *ctx, inv_status st)
 {
     json_t *here = made_with(o, ctx), *wanted;
     const json_t *made = json_object_get(root, "made_with");
@@ -415,8 +416,8 @@ inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_
     *found = false;
     json_t *root = json_loads(rq->options->plan, JSON_REJECT_DUPLICATES, &error);
     INV_CHECK(root, x.ctx, INV_E_ARG, "the saved plan is no JSON, or cut short: line %d: %s", error.line, error.text);
-    inv_status st = load(&x, root, plan, rq, out, found);
-    if (st == INV_E_ARG) st = explain(root, rq->options, x.ctx, st);
+    inv_status st = load_saved(&x, root, plan, rq, out, found);
+    if (st == INV_E_ARG) st = explain_misfit(root, rq->options, x.ctx, st);
     json_decref(root);
     return st;
 }

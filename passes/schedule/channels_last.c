@@ -42,7 +42,7 @@ typedef struct turning {
 
 /* --- groups --- */
 
-static inv_id find(turning *t, inv_id v)
+static inv_id find_reads(turning *t, inv_id v)
 {
     while (t->parent[v] != v) v = t->parent[v] = t->parent[t->parent[v]];
     return v;
@@ -53,10 +53,10 @@ static bool may_turn(const turning *t, inv_id v, int rank)
     return v != INV_NONE && !t->fixed[v] && inv_layout_rank(t->g, v) == rank;
 }
 
-static void join(turning *t, inv_id v, inv_id *with)
+static void join_class(turning *t, inv_id v, inv_id *with)
 {
-    if (*with == INV_NONE) *with = find(t, v);
-    t->parent[find(t, v)] = find(t, *with);
+    if (*with == INV_NONE) *with = find_reads(t, v);
+    t->parent[find_reads(t, v)] = find_reads(t, *with);
 }
 
 static void join_node(turning *t, inv_id node)
@@ -70,9 +70,9 @@ static void join_node(turning *t, inv_id node)
     const bool conv = strncmp(n->op->name, "Conv", 4) == 0 && strcmp(n->domain, INV_IR) == 0;
     if (!inv_layout_slots(g, n, &rank, &in, &out) || (conv && !inv_conv_may_be_last(g, n, &gain))) return;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (inv_layout_bit(in, i) && may_turn(t, n->in[i], rank)) join(t, n->in[i], &with);
+        if (inv_layout_bit(in, i) && may_turn(t, n->in[i], rank)) join_class(t, n->in[i], &with);
     for (uint32_t i = 0; i < n->nout; i++)
-        if (inv_layout_bit(out, i) && may_turn(t, n->out[i], rank)) join(t, n->out[i], &with);
+        if (inv_layout_bit(out, i) && may_turn(t, n->out[i], rank)) join_class(t, n->out[i], &with);
     if (with == INV_NONE) return;
     t->node_of[node] = with;
     t->groups[with].gain += gain;
@@ -83,7 +83,7 @@ static bool is_transpose(const inv_node *n) { return strcmp(n->op->name, "Transp
 static bool is_turned(turning *t, inv_id v)
 {
     if (v == INV_NONE || v >= t->nvalue || t->fixed[v]) return false;
-    const group *s = &t->groups[find(t, v)];
+    const group *s = &t->groups[find_reads(t, v)];
     return s->gain > s->cost;
 }
 
@@ -109,9 +109,9 @@ static void count_costs(turning *t)
             const bool slot = k < n->nin ? inv_layout_bit(in, k) : inv_layout_bit(out, k - n->nin);
             if (v == INV_NONE) continue;
             const bool wants = t->node_of[node] != INV_NONE && inv_layout_is_image(g, v, slot, rank);
-            if (wants && t->fixed[v]) t->groups[find(t, t->node_of[node])].cost += move_cost(g, v, rank);
+            if (wants && t->fixed[v]) t->groups[find_reads(t, t->node_of[node])].cost += move_cost(g, v, rank);
             if (!wants && !t->fixed[v] && t->other[v] == INV_NONE) {
-                t->groups[find(t, v)].cost += move_cost(g, v, inv_layout_rank(g, v));
+                t->groups[find_reads(t, v)].cost += move_cost(g, v, inv_layout_rank(g, v));
                 t->other[v] = v; /* counted */
             }
         }
@@ -124,7 +124,7 @@ static void settle_groups(turning *t)
 {
     count_costs(t);
     for (inv_id v = 0; v < t->nvalue; v++) {
-        const inv_id to = find(t, v);
+        const inv_id to = find_reads(t, v);
         if (to == v) continue;
         t->groups[to].gain += t->groups[v].gain;
         t->groups[to].cost += t->groups[v].cost;
@@ -142,7 +142,7 @@ static bool turn_transpose(turning *t, inv_node *n)
     size_t count;
     const int64_t *given = inv_attr_ints(n, "perm", &count);
     inv_attr *attr = INV_ARENA_NEW(&g->arena, inv_attr, 1);
-    if (!perm || !attr) return false;
+    if (g->arena.failed) return false;
     for (int i = 0; i < rank; i++) {
         const int64_t from = given ? given[i] : rank - 1 - i;
         old[i] = is_turned(t, n->in[0]) ? inv_layout_axis_back(rank, (int)from) : from;
@@ -227,7 +227,7 @@ static inv_status place_input(turning *t, inv_id node, uint32_t k, int rank)
     return INV_OK;
 }
 
-static inv_status place_output(turning *t, inv_id node, uint32_t k, int rank)
+static inv_status place_turned_output(turning *t, inv_id node, uint32_t k, int rank)
 {
     inv_graph *g = t->g;
     const inv_node at = *inv_nod(g, node);
@@ -245,7 +245,7 @@ static bool wants_other(turning *t, inv_id v, bool slot, int rank)
 }
 
 /* Appends the node to the order, with moves before and behind it. */
-static inv_status place(turning *t, inv_id node)
+static inv_status place_turn(turning *t, inv_id node)
 {
     inv_graph *g = t->g;
     const inv_node n = *inv_nod(g, node);
@@ -264,7 +264,8 @@ static inv_status place(turning *t, inv_id node)
     if (!inv_vec_push(&g->arena, &g->order, node)) return INV_E_NOMEM;
     for (uint32_t k = 0; k < n.nout; k++)
         if (wants_other(t, n.out[k], inv_layout_bit(out, k), rank))
-            INV_TRY(place_output(t, node, k, with && !is_turned(t, n.out[k]) ? rank : inv_layout_rank(g, n.out[k])));
+            INV_TRY(
+                place_turned_output(t, node, k, with && !is_turned(t, n.out[k]) ? rank : inv_layout_rank(g, n.out[k])));
     return INV_OK;
 }
 
@@ -275,7 +276,7 @@ static inv_status place_all(turning *t, const inv_id *list, size_t n, inv_ids *d
     const inv_ids order = g->order;
     g->order = *done;
     inv_status s = INV_OK;
-    for (size_t i = 0; i < n && s == INV_OK; i++) s = place(t, list[i]);
+    for (size_t i = 0; i < n && s == INV_OK; i++) s = place_turn(t, list[i]);
     *done = g->order;
     g->order = order;
     return s;
@@ -346,7 +347,7 @@ static inv_status add_edge(turning *t, const moved *m)
 
 /* --- the pass --- */
 
-static bool is_fixed(const inv_graph *g, const inv_value *v)
+static bool is_layout_fixed(const inv_graph *g, const inv_value *v)
 {
     if (v->role != INV_ROLE_NODE || v->def == INV_NONE || v->keep || v->is_output) return true;
     return v->shape.rank < 3 || v->shape.rank > 5 || inv_nod(g, v->def)->op->flags & INV_OP_SOURCE;
@@ -362,7 +363,7 @@ static inv_status init(turning *t)
     t->other = INV_ARENA_NEW(&t->scratch, inv_id, t->nvalue + 1);
     t->groups = INV_ARENA_NEW(&t->scratch, group, t->nvalue + 1);
     t->node_of = INV_ARENA_NEW(&t->scratch, inv_id, t->nnode + 1);
-    if (!t->fixed || !t->parent || !t->other || !t->groups || !t->node_of) return INV_E_NOMEM;
+    if (t->scratch.failed) return INV_E_NOMEM;
     for (size_t n = 0; n < t->nnode; n++) t->node_of[n] = INV_NONE;
     for (inv_id v = 0; v < t->nvalue; v++) {
         t->parent[v] = v;
@@ -372,7 +373,7 @@ static inv_status init(turning *t)
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) t->fixed[n->out[k]] = is_fixed(g, inv_val(g, n->out[k]));
+            if (n->out[k] != INV_NONE) t->fixed[n->out[k]] = is_layout_fixed(g, inv_val(g, n->out[k]));
     }
     for (size_t i = 0; i < g->outputs.n; i++) t->fixed[g->outputs.at[i]] = true;
     return INV_OK;
@@ -409,20 +410,20 @@ static void make_groups(turning *t)
         for (uint32_t j = 0; j < fresh_nodes(e, i); j++) {
             const inv_node *n = inv_nod(g, e->node[j]);
             for (uint32_t k = 0; k < n->nout; k++)
-                if (n->out[k] != INV_NONE) t->fixed[n->out[k]] = is_fixed(g, inv_val(g, n->out[k]));
+                if (n->out[k] != INV_NONE) t->fixed[n->out[k]] = is_layout_fixed(g, inv_val(g, n->out[k]));
         }
         for (uint32_t j = 0; j < fresh_nodes(e, i); j++) fix_broadcast(t, e->node[j]);
     }
     for (const inv_edge *e = m ? m->edge.at : NULL; e && e < m->edge.at + m->edge.n; e++) {
         if (t->fixed[e->frees] || t->fixed[e->result]) t->fixed[e->frees] = t->fixed[e->result] = true;
-        else t->parent[find(t, e->result)] = find(t, e->frees);
+        else t->parent[find_reads(t, e->result)] = find_reads(t, e->frees);
     }
     for (size_t i = 0; i < g->order.n; i++) join_node(t, g->order.at[i]);
     for (size_t i = 0; m && i < m->edge.n; i++)
         for (uint32_t j = 0; j < fresh_nodes(&m->edge.at[i], i); j++) join_node(t, m->edge.at[i].node[j]);
 }
 
-static inv_status turn(turning *t)
+static inv_status turn_image(turning *t)
 {
     inv_graph *g = t->g;
     inv_ids now = {0};
@@ -448,7 +449,7 @@ inv_status inv_pass_layout(inv_graph *g)
         settle_groups(&t);
         bool any = false;
         for (inv_id v = 0; v < t.nvalue && !any; v++) any = is_turned(&t, v);
-        if (any) s = turn(&t);
+        if (any) s = turn_image(&t);
     }
     inv__arena_fini(&t.scratch);
     return s;

@@ -99,7 +99,7 @@ bool inv_layout_is_image(const inv_graph *g, inv_id v, bool slot, int rank)
 }
 
 /* Of fewer axes it can take part only if turning it moves nothing. */
-static bool fits(const inv_graph *g, inv_id v, bool slot, int rank)
+static bool shape_fits_image(const inv_graph *g, inv_id v, bool slot, int rank)
 {
     if (!inv_layout_is_image(g, v, slot, rank) || inv_layout_rank(g, v) == rank) return true;
     const inv_shape p = inv_layout_padded(&inv_val(g, v)->shape, rank);
@@ -135,12 +135,12 @@ bool inv_layout_slots(const inv_graph *g, const inv_node *n, int *rank, uint32_t
     *rank = image_rank(g, n);
     if ((!each && !k) || *rank == 0 || !keeps_order(g, n) || has_more_axes(n)) return false;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (!fits(g, n->in[i], inv_layout_bit(*in, i), *rank)) return false;
+        if (!shape_fits_image(g, n->in[i], inv_layout_bit(*in, i), *rank)) return false;
     const bool dropped = n->nout && n->out[0] != INV_NONE && inv_layout_rank(g, n->out[0]) < *rank &&
                          inv_attr_find(n, "keepdims") && !inv_attr_int(n, "keepdims", 1);
     if (dropped) *out = 0;
     for (uint32_t i = 0; i < n->nout; i++)
-        if (!fits(g, n->out[i], inv_layout_bit(*out, i), *rank)) return false;
+        if (!shape_fits_image(g, n->out[i], inv_layout_bit(*out, i), *rank)) return false;
     return true;
 }
 

@@ -23,7 +23,7 @@ typedef struct planner {
 
 static size_t align_up(size_t n) { return (n + INV_PLACE_ALIGN - 1) / INV_PLACE_ALIGN * INV_PLACE_ALIGN; }
 
-static bool transient(const inv_value *v) { return v->role == INV_ROLE_NODE; }
+static bool is_transient(const inv_value *v) { return v->role == INV_ROLE_NODE; }
 
 static inv_status last_reads(planner *p)
 {
@@ -31,7 +31,7 @@ static inv_status last_reads(planner *p)
     p->last = INV_ARENA_NEW(&p->scratch, uint32_t, g->value.n + 1);
     p->of = INV_ARENA_NEW(&p->scratch, uint32_t, g->value.n + 1);
     p->at = INV_ARENA_NEW(&p->scratch, size_t, g->value.n + 1);
-    if (!p->last || !p->of || !p->at) return INV_E_NOMEM;
+    if (p->scratch.failed) return INV_E_NOMEM;
     for (size_t v = 0; v < g->value.n; v++) p->of[v] = UINT32_MAX;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -72,10 +72,10 @@ static void hold_offloaded(planner *p)
 }
 
 /* Whether output k stands in the bytes of input 0, *offset behind their beginning. */
-static bool shown(const planner *p, const inv_node *n, uint32_t k, size_t *offset)
+static bool stands_in_input(const planner *p, const inv_node *n, uint32_t k, size_t *offset)
 {
     *offset = 0;
-    if (n->nin == 0 || n->in[0] == INV_NONE || !transient(inv_val(p->g, n->in[0]))) return false;
+    if (n->nin == 0 || n->in[0] == INV_NONE || !is_transient(inv_val(p->g, n->in[0]))) return false;
     if (n->op->flags & INV_OP_VIEW) return k == 0;
     return p->parts && n->op->part && n->op->part(p->g, n, k, offset) && *offset % INV_PLACE_ALIGN == 0;
 }
@@ -88,7 +88,7 @@ static void extend_over_views(planner *p)
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nout; k++) {
             size_t offset;
-            if (n->out[k] == INV_NONE || !shown(p, n, k, &offset)) continue;
+            if (n->out[k] == INV_NONE || !stands_in_input(p, n, k, &offset)) continue;
             if (p->last[n->out[k]] > p->last[n->in[0]]) p->last[n->in[0]] = p->last[n->out[k]];
         }
     }
@@ -103,13 +103,13 @@ static bool aliased(const planner *p, const inv_node *n, uint32_t k)
 }
 
 /* The input whose bytes output `out` may take over, or INV_NONE. */
-static inv_id overwritten(const planner *p, const inv_node *n, inv_id out, uint32_t at, size_t nbytes)
+static inv_id overwritten_input(const planner *p, const inv_node *n, inv_id out, uint32_t at, size_t nbytes)
 {
     const inv_graph *g = p->g;
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
         if (!(n->op->inplace >> k & 1) || n->in[k] == INV_NONE) continue;
         const inv_value *v = inv_val(g, n->in[k]);
-        if (!transient(v) || p->of[n->in[k]] == UINT32_MAX || v->dtype != inv_val(g, out)->dtype) continue;
+        if (!is_transient(v) || p->of[n->in[k]] == UINT32_MAX || v->dtype != inv_val(g, out)->dtype) continue;
         if (v->mem != inv_val(g, out)->mem || aliased(p, n, k)) continue;
         const buffer *b = &p->buf.at[p->of[n->in[k]]];
         size_t used = 0;
@@ -120,7 +120,7 @@ static inv_id overwritten(const planner *p, const inv_node *n, inv_id out, uint3
     return INV_NONE;
 }
 
-static inv_status place_output(planner *p, const inv_node *n, uint32_t k, uint32_t at)
+static inv_status buffer_output(planner *p, const inv_node *n, uint32_t k, uint32_t at)
 {
     inv_graph *g = p->g;
     inv_id out = n->out[k];
@@ -129,8 +129,8 @@ static inv_status place_output(planner *p, const inv_node *n, uint32_t k, uint32
     if (!inv_shape_nbytes(&v->shape, v->dtype, &nbytes))
         return inv_node_fail(g, n, INV_E_SHAPE, "its output is too large to address");
     inv_id shared = INV_NONE;
-    if (shown(p, n, k, &offset)) shared = n->in[0];
-    else if (k == n->op->inplace_out) shared = overwritten(p, n, out, at, nbytes);
+    if (stands_in_input(p, n, k, &offset)) shared = n->in[0];
+    else if (k == n->op->inplace_out) shared = overwritten_input(p, n, out, at, nbytes);
     if (shared != INV_NONE) {
         p->of[out] = p->of[shared];
         p->at[out] = p->at[shared] + offset;
@@ -146,13 +146,13 @@ static inv_status place_output(planner *p, const inv_node *n, uint32_t k, uint32
     return inv_vec_push(&p->scratch, &p->buf, b) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status buffers(planner *p)
+static inv_status list_buffers(planner *p)
 {
     inv_graph *g = p->g;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE) INV_TRY(place_output(p, n, k, (uint32_t)i));
+            if (n->out[k] != INV_NONE) INV_TRY(buffer_output(p, n, k, (uint32_t)i));
         size_t ws = n->op->workspace ? n->op->workspace(g, n) : 0;
         inv_nod(g, g->order.at[i])->ws_nbytes = ws;
         if (!ws) continue;
@@ -164,7 +164,7 @@ static inv_status buffers(planner *p)
 
 /* --- peaks --- */
 
-static inv_status measure(planner *p, inv_plan *plan)
+static inv_status measure_peaks(planner *p, inv_plan *plan)
 {
     inv_graph *g = p->g;
     size_t n = g->order.n + 1;
@@ -223,7 +223,7 @@ static inv_status place_arena(planner *p, bool host, size_t *offset, size_t *nby
     return INV_OK;
 }
 
-static inv_status place(planner *p, inv_plan *plan)
+static inv_status place_buffers(planner *p, inv_plan *plan)
 {
     inv_graph *g = p->g;
     size_t *offset = INV_ARENA_NEW(&p->scratch, size_t, p->buf.n + 1);
@@ -239,14 +239,14 @@ static inv_status place(planner *p, inv_plan *plan)
     return INV_OK;
 }
 
-static inv_status run(planner *p, inv_plan *plan, bool offsets)
+static inv_status plan_buffers(planner *p, inv_plan *plan, bool offsets)
 {
     INV_TRY(last_reads(p));
     hold_offloaded(p);
     extend_over_views(p);
-    INV_TRY(buffers(p));
-    INV_TRY(measure(p, plan));
-    return offsets ? place(p, plan) : INV_OK;
+    INV_TRY(list_buffers(p));
+    INV_TRY(measure_peaks(p, plan));
+    return offsets ? place_buffers(p, plan) : INV_OK;
 }
 
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of)
@@ -255,7 +255,7 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
     inv__arena_init(&p.scratch, g->ctx);
     inv_status s = last_reads(&p);
     if (s == INV_OK) extend_over_views(&p);
-    if (s == INV_OK) s = buffers(&p);
+    if (s == INV_OK) s = list_buffers(&p);
     memset(out, 0, sizeof *out);
     *of = INV_ARENA_NEW(a, uint32_t, g->value.n + 1);
     if (s == INV_OK && !*of) s = INV_E_NOMEM;
@@ -270,7 +270,7 @@ static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t hel
 {
     planner p = {.g = g, .parts = parts, .held = held};
     inv__arena_init(&p.scratch, g->ctx);
-    inv_status s = run(&p, plan, offsets);
+    inv_status s = plan_buffers(&p, plan, offsets);
     inv__arena_fini(&p.scratch);
     return s;
 }

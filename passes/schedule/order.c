@@ -9,7 +9,7 @@
 
 #include "passes/schedule/schedule.h"
 
-static inv_status reorder(inv_graph *g, inv_arena *scratch)
+static inv_status order_by_phase(inv_graph *g, inv_arena *scratch)
 {
     inv_ids old = g->order, empty = {0};
     inv_uses uses;
@@ -46,7 +46,7 @@ inv_status inv_pass_order(inv_graph *g)
 {
     inv_arena scratch;
     inv__arena_init(&scratch, g->ctx);
-    inv_status s = reorder(g, &scratch);
+    inv_status s = order_by_phase(g, &scratch);
     inv__arena_fini(&scratch);
     return s;
 }
@@ -116,7 +116,7 @@ static void find_places(schedule *s)
     }
 }
 
-static inv_status advance(schedule *s, inv_arena *scratch)
+static inv_status advance_commit_nodes(schedule *s, inv_arena *scratch)
 {
     inv_graph *g = s->g;
     const inv_ids old = g->order;
@@ -126,7 +126,7 @@ static inv_status advance(schedule *s, inv_arena *scratch)
     s->moves = INV_ARENA_NEW(scratch, bool, g->value.n + 1);
     s->behind = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
     size_t *first = INV_ARENA_NEW(scratch, size_t, begin + 1), *next = INV_ARENA_NEW(scratch, size_t, ncommit + 1);
-    if (!s->at || !s->read || !s->moves || !s->behind || !first || !next) return INV_E_NOMEM;
+    if (scratch->failed) return INV_E_NOMEM;
     if (!find_movers(s)) return INV_OK;
     find_places(s);
     for (size_t i = ncommit; i-- > 0;) { /* lists by position, in the order of before; 0 ends them */
@@ -152,7 +152,7 @@ inv_status inv_advance_updates(inv_graph *g)
     inv_arena scratch;
     if (!g->commit_begin) return INV_OK;
     inv__arena_init(&scratch, g->ctx);
-    inv_status s = advance(&(schedule){.g = g}, &scratch);
+    inv_status s = advance_commit_nodes(&(schedule){.g = g}, &scratch);
     inv__arena_fini(&scratch);
     return s;
 }

@@ -79,7 +79,7 @@ static size_t first_free(const ranges *r, size_t at, size_t size)
     return at;
 }
 
-static bool take(inv_arena *a, ranges *r, range x)
+static bool take_range(inv_arena *a, ranges *r, range x)
 {
     const size_t first = first_ending(r, x.from);
     size_t end = first;
@@ -124,13 +124,14 @@ static size_t neighbours(const tree *t, uint32_t from, uint32_t to, const uint32
     return n;
 }
 
-static bool occupy(placer *p, const uint32_t *node, size_t nnode, range x)
+static bool occupy_nodes(placer *p, const uint32_t *node, size_t nnode, range x)
 {
     uint32_t above[MOST_NODES];
     size_t n = 0;
     bool ok = true;
     for (size_t k = 0; k < nnode && ok; k++) {
-        ok = take(&p->scratch, &p->tree.across[node[k]], x) && take(&p->scratch, &p->tree.inside[node[k]], x);
+        ok = take_range(&p->scratch, &p->tree.across[node[k]], x) &&
+             take_range(&p->scratch, &p->tree.inside[node[k]], x);
         for (uint32_t a = node[k] / 2; a; a /= 2) {
             size_t seen = 0;
             while (seen < n && above[seen] != a) seen++;
@@ -138,11 +139,11 @@ static bool occupy(placer *p, const uint32_t *node, size_t nnode, range x)
             above[n++] = a;
         }
     }
-    for (size_t k = 0; k < n && ok; k++) ok = take(&p->scratch, &p->tree.inside[above[k]], x);
+    for (size_t k = 0; k < n && ok; k++) ok = take_range(&p->scratch, &p->tree.inside[above[k]], x);
     return ok;
 }
 
-static void remember(placer *p, size_t need)
+static void remember_packing(placer *p, size_t need)
 {
     p->best = need;
     for (size_t i = 0; i < p->n; i++) p->offset[i] = p->box[i].offset;
@@ -169,13 +170,13 @@ static inv_status first_fit(placer *p, inv_box *const *order, size_t fixed)
         b->offset = at;
         if (at + b->nbytes > need) need = at + b->nbytes;
         if (need >= p->best) return INV_OK;
-        if (!occupy(p, node, nnode, (range){at, at + b->nbytes})) return INV_E_NOMEM;
+        if (!occupy_nodes(p, node, nnode, (range){at, at + b->nbytes})) return INV_E_NOMEM;
     }
-    remember(p, need);
+    remember_packing(p, need);
     return INV_OK;
 }
 
-static int by_size(const void *a, const void *b)
+static int boxes_by_size(const void *a, const void *b)
 {
     const inv_box *x = *(inv_box *const *)a, *y = *(inv_box *const *)b;
     if (x->nbytes != y->nbytes) return x->nbytes < y->nbytes ? 1 : -1;
@@ -183,25 +184,25 @@ static int by_size(const void *a, const void *b)
     if (lx != ly) return lx < ly ? 1 : -1;
     return x < y ? -1 : x > y;
 }
-static int by_area(const void *a, const void *b)
+static int boxes_by_area(const void *a, const void *b)
 {
     const inv_box *x = *(inv_box *const *)a, *y = *(inv_box *const *)b;
     const double ax = (double)x->nbytes * (x->to - x->from + 1.0), ay = (double)y->nbytes * (y->to - y->from + 1.0);
     if (ax < ay || ax > ay) return ax < ay ? 1 : -1;
-    return by_size(a, b);
+    return boxes_by_size(a, b);
 }
-static int by_length(const void *a, const void *b)
+static int boxes_by_length(const void *a, const void *b)
 {
     const inv_box *x = *(inv_box *const *)a, *y = *(inv_box *const *)b;
     const uint32_t lx = x->to - x->from, ly = y->to - y->from;
     if (lx != ly) return lx < ly ? 1 : -1;
-    return by_size(a, b);
+    return boxes_by_size(a, b);
 }
 
 /* --- canonical search --- */
 
 /* Whether a comes before b at a level: the lower one, of two at one height the preferred one. */
-static bool before(const placer *p, uint32_t a, uint32_t b)
+static bool box_before(const placer *p, uint32_t a, uint32_t b)
 {
     if (p->low[a] != p->low[b]) return p->low[a] < p->low[b];
     if (p->rank[a] < p->rank[b] || p->rank[a] > p->rank[b]) return p->rank[a] < p->rank[b];
@@ -210,7 +211,7 @@ static bool before(const placer *p, uint32_t a, uint32_t b)
 
 /* The box to place next at this level, by its rank; UINT32_MAX: there is none. Not one that would leave room below it
  * for a whole other box, nor what lies lower than the last one placed. */
-static uint32_t candidate(placer *p, size_t depth)
+static uint32_t candidate_box(placer *p, size_t depth)
 {
     const level *l = &p->level[depth];
     const size_t last = depth ? p->box[l[-1].box].offset : 0;
@@ -227,15 +228,15 @@ static uint32_t candidate(placer *p, size_t depth)
                 return UINT32_MAX;
             }
             if (top < roof) roof = top;
-            if (p->low[i] < last || (former != end && !before(p, former, i))) continue;
-            if (pick == end || before(p, i, pick)) pick = i;
+            if (p->low[i] < last || (former != end && !box_before(p, former, i))) continue;
+            if (pick == end || box_before(p, i, pick)) pick = i;
         }
         if (pick != end && p->low[pick] >= roof) pick = end;
     }
     return pick == end ? UINT32_MAX : pick;
 }
 
-static void take_back(placer *p, size_t depth)
+static void take_back_box(placer *p, size_t depth)
 {
     const uint32_t i = p->level[depth].box;
     p->next[p->prev[i]] = p->prev[p->next[i]] = i; /* the newest one taken out, so its neighbours are still the same */
@@ -247,7 +248,7 @@ static void take_back(placer *p, size_t depth)
 }
 
 /* false: what is still to come at some time does not fit above it any more. */
-static inv_status put(placer *p, size_t depth, uint32_t i, bool *fits)
+static inv_status place_box(placer *p, size_t depth, uint32_t i, bool *fits)
 {
     const size_t top = p->low[i] + p->box[i].nbytes;
     uint32_t full = UINT32_MAX;
@@ -272,7 +273,7 @@ static inv_status put(placer *p, size_t depth, uint32_t i, bool *fits)
         }
     }
     *fits = full == UINT32_MAX;
-    if (!*fits) take_back(p, depth);
+    if (!*fits) take_back_box(p, depth);
     return INV_OK;
 }
 
@@ -295,14 +296,14 @@ static inv_status descend(placer *p, uint64_t limit, outcome *out)
     for (*out = PACKED; depth < p->big;) {
         *out = GIVEN_UP;
         if (p->steps > until) return INV_OK;
-        const uint32_t i = candidate(p, depth);
+        const uint32_t i = candidate_box(p, depth);
         bool fits = false;
         if (i != UINT32_MAX) {
-            INV_TRY(put(p, depth, i, &fits));
+            INV_TRY(place_box(p, depth, i, &fits));
         } else {
             *out = IMPOSSIBLE;
             if (depth == 0) return INV_OK;
-            take_back(p, --depth);
+            take_back_box(p, --depth);
         }
         if (fits) p->level[++depth].rank = 0;
         else p->level[depth].rank++;
@@ -319,7 +320,7 @@ static double drawn(uint64_t *seed)
 
 /* Preferences of one descent: a product of powers of size and length, drawn after the first few, and what is to
  * blame. */
-static void prefer(placer *p, uint32_t trial)
+static void draw_preferences(placer *p, uint32_t trial)
 {
     static const double fixed[][2] = {{0, 1}, {1, 0}, {1, 1}, {2, 1}};
     enum { FIXED = sizeof fixed / sizeof *fixed };
@@ -342,7 +343,7 @@ static void prefer(placer *p, uint32_t trial)
 
 /* A packing of the big ones into `cap` bytes; what is not big is put into the gaps. It goes on for so many steps, until
  * all take no more than `aim`; *impossible: there is no packing into `cap`. */
-static inv_status search(placer *p, size_t cap, size_t aim, uint64_t steps, bool *impossible)
+static inv_status search_packing(placer *p, size_t cap, size_t aim, uint64_t steps, bool *impossible)
 {
     const uint64_t straight = (uint64_t)p->big * p->big, until = p->steps + steps; /* straight: without turning back */
     outcome found = GIVEN_UP;
@@ -350,7 +351,7 @@ static inv_status search(placer *p, size_t cap, size_t aim, uint64_t steps, bool
     memset(p->blame, 0, p->big * sizeof *p->blame);
     for (uint32_t trial = 0; p->best > aim && found != IMPOSSIBLE && p->steps + straight <= until; trial++) {
         const uint64_t left = until - p->steps, longer = 2 * straight * (1 + trial / 128);
-        prefer(p, trial);
+        draw_preferences(p, trial);
         INV_TRY(descend(p, longer < left ? longer : left, &found));
         if (found == PACKED) INV_TRY(first_fit(p, p->order, p->big));
         if (found == PACKED) p->steps += 16 * (uint64_t)p->n;
@@ -361,18 +362,18 @@ static inv_status search(placer *p, size_t cap, size_t aim, uint64_t steps, bool
 
 /* --- both --- */
 
-static int by_number(const void *a, const void *b)
+static int boxes_by_begin(const void *a, const void *b)
 {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return x < y ? -1 : x > y;
 }
 
 /* Whether two lifetimes meet is decided where one of them begins. */
-static void leaves(placer *p, uint32_t *begins)
+static void index_leaves(placer *p, uint32_t *begins)
 {
     size_t n = 0;
     for (size_t i = 0; i < p->n; i++) begins[i] = p->box[i].from;
-    qsort(begins, p->n, sizeof *begins, by_number);
+    qsort(begins, p->n, sizeof *begins, boxes_by_begin);
     for (size_t i = 0; i < p->n; i++)
         if (i == 0 || begins[i] != begins[n - 1]) begins[n++] = begins[i];
     for (size_t i = 0; i < p->n; i++)
@@ -390,7 +391,7 @@ static void leaves(placer *p, uint32_t *begins)
     while (p->tree.leaves < n) p->tree.leaves *= 2;
 }
 
-static void measure(placer *p)
+static void measure_load(placer *p)
 {
     size_t live = 0;
     for (size_t i = 0; i < p->n; i++) {
@@ -403,7 +404,7 @@ static void measure(placer *p)
     }
 }
 
-static inv_status prepare(placer *p, uint32_t **begins)
+static inv_status prepare_placer(placer *p, uint32_t **begins)
 {
     const size_t n = p->n + 1;
     *begins = INV_ARENA_NEW(&p->scratch, uint32_t, n);
@@ -419,12 +420,12 @@ static inv_status prepare(placer *p, uint32_t **begins)
     p->level = INV_ARENA_NEW(&p->scratch, level, n);
     if (p->scratch.failed) return INV_E_NOMEM;
     for (size_t i = 0; i < p->n; i++) p->order[i] = &p->box[i];
-    leaves(p, *begins);
+    index_leaves(p, *begins);
     p->coming = INV_ARENA_NEW(&p->scratch, size_t, p->tree.leaves + 1);
     p->tree.across = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
     p->tree.inside = INV_ARENA_NEW(&p->scratch, ranges, 2 * (size_t)p->tree.leaves);
     if (p->scratch.failed) return INV_E_NOMEM;
-    measure(p);
+    measure_load(p);
     return INV_OK;
 }
 
@@ -437,15 +438,15 @@ static inv_status pack(placer *p, size_t aim, uint64_t steps, bool *impossible)
         p->big = 0;
         while (p->big < p->n && p->box[p->big].nbytes >= p->load / part) p->big++;
         const size_t cap = aim - p->load / 1600;
-        if (p->big < p->n && cap >= p->load) INV_TRY(search(p, cap, aim, steps / 8, impossible));
+        if (p->big < p->n && cap >= p->load) INV_TRY(search_packing(p, cap, aim, steps / 8, impossible));
     }
     p->big = p->n;
     *impossible = false;
-    return p->best > aim ? search(p, aim, aim, steps, impossible) : INV_OK;
+    return p->best > aim ? search_packing(p, aim, aim, steps, impossible) : INV_OK;
 }
 
 /* Between what has failed and the best so far. */
-static inv_status narrow(placer *p, size_t failed, uint64_t steps)
+static inv_status narrow_cap(placer *p, size_t failed, uint64_t steps)
 {
     bool impossible;
     for (int k = 0; k < 4 && p->best - failed > INV_PLACE_ALIGN; k++) {
@@ -456,14 +457,14 @@ static inv_status narrow(placer *p, size_t failed, uint64_t steps)
     return INV_OK;
 }
 
-static inv_status run(placer *p)
+static inv_status pack_boxes(placer *p)
 {
-    static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
+    static int (*const orders[])(const void *, const void *) = {boxes_by_size, boxes_by_area, boxes_by_length};
     enum { DESCENTS = 800, MOST = 300000000 }; /* half a second */
     const uint64_t square = (uint64_t)p->n * p->n, steps = square < MOST / DESCENTS ? square * DESCENTS : MOST;
     uint32_t *begins;
     bool impossible = true;
-    INV_TRY(prepare(p, &begins));
+    INV_TRY(prepare_placer(p, &begins));
     const size_t near = p->load + p->load / 200;
     for (size_t k = 0; k < sizeof orders / sizeof *orders && p->best > near; k++) {
         qsort(p->order, p->n, sizeof *p->order, orders[k]);
@@ -474,9 +475,9 @@ static inv_status run(placer *p)
     size_t failed = near;
     for (size_t cap = near; p->best > cap && impossible && p->steps < steps; cap += INV_PLACE_ALIGN)
         INV_TRY(pack(p, failed = cap, steps / 2, &impossible));
-    if (p->best > near) INV_TRY(narrow(p, failed, steps / 8));
-    if (p->best > p->load) INV_TRY(search(p, p->load, p->load, steps / 8, &impossible));
-    if (p->best > p->load) INV_TRY(narrow(p, p->load, steps / 16));
+    if (p->best > near) INV_TRY(narrow_cap(p, failed, steps / 8));
+    if (p->best > p->load) INV_TRY(search_packing(p, p->load, p->load, steps / 8, &impossible));
+    if (p->best > p->load) INV_TRY(narrow_cap(p, p->load, steps / 16));
     return INV_OK;
 }
 
@@ -492,10 +493,10 @@ inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, size_t *need)
         box[i].offset = 0;
         if (box[i].nbytes) sorted[p.n++] = &box[i];
     }
-    if (p.n) qsort(sorted, p.n, sizeof *sorted, by_size);
+    if (p.n) qsort(sorted, p.n, sizeof *sorted, boxes_by_size);
     for (size_t k = 0; k < p.n; k++) p.box[k] = *sorted[k];
     *need = 0;
-    if (s == INV_OK && p.n) s = run(&p);
+    if (s == INV_OK && p.n) s = pack_boxes(&p);
     for (size_t k = 0; k < p.n && s == INV_OK; k++) sorted[k]->offset = p.offset[k];
     if (s == INV_OK && p.n) *need = p.best;
     inv__arena_fini(&p.scratch);

@@ -30,16 +30,19 @@ typedef struct replay {
     size_t live, most;
 } replay;
 
-static const char *called(const replay *r, const content *c)
+static const char *content_name(const replay *r, const content *c)
 {
     return c->value == INV_NONE ? "the workspace" : inv_val(r->g, c->value)->name;
 }
 
-static bool computed(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_NODE; }
+static bool is_node_value(const inv_graph *g, inv_id v)
+{
+    return v != INV_NONE && inv_val(g, v)->role == INV_ROLE_NODE;
+}
 
 static bool on_host(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->mem == INV_MEM_HOST; }
 
-static size_t size_of(const inv_graph *g, inv_id v)
+static size_t value_size(const inv_graph *g, inv_id v)
 {
     size_t nbytes = 0;
     return inv_shape_nbytes(&inv_val(g, v)->shape, inv_val(g, v)->dtype, &nbytes) ? nbytes : SIZE_MAX;
@@ -53,7 +56,7 @@ static inv_status note_reads(replay *r)
     for (uint32_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         for (uint32_t k = 0; k < n->nin; k++)
-            if (computed(g, n->in[k])) r->read[n->in[k]] = i;
+            if (is_node_value(g, n->in[k])) r->read[n->in[k]] = i;
     }
     for (size_t v = 0; v < g->value.n; v++)
         if (g->value.at[v].keep) r->read[v] = (uint32_t)g->order.n;
@@ -68,7 +71,7 @@ static inv_status add_content(replay *r, const inv_node *n, inv_id value, size_t
     const content c = {base + offset, base + offset + size, at, 0, value, false};
     if (offset % 64 || offset > room || size > room - offset)
         return inv_node_fail(r->g, n, INV_E_INTERNAL, "the plan puts %s at bytes %zu to %zu of an arena of %zu",
-                             called(r, &c), offset, offset + nbytes, room);
+                             content_name(r, &c), offset, offset + nbytes, room);
     return inv_vec_push(&r->scratch, &r->content, c) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -76,7 +79,7 @@ static inv_status add_content(replay *r, const inv_node *n, inv_id value, size_t
 static bool shows(const inv_graph *g, const inv_node *n, uint32_t k)
 {
     size_t offset = 0;
-    if (n->nin == 0 || !computed(g, n->in[0])) return false;
+    if (n->nin == 0 || !is_node_value(g, n->in[0])) return false;
     if (n->op->flags & INV_OP_VIEW) return k == 0;
     return n->op->part && n->op->part(g, n, k, &offset) &&
            inv_val(g, n->out[k])->offset == inv_val(g, n->in[0])->offset + offset;
@@ -96,7 +99,7 @@ static inv_status write_output(replay *r, const inv_node *n, uint32_t k, uint32_
                                  inv_val(g, out)->name, from->name);
         r->of[out] = r->of[n->in[0]];
     } else {
-        INV_TRY(add_content(r, n, out, inv_val(g, out)->offset, size_of(g, out), at));
+        INV_TRY(add_content(r, n, out, inv_val(g, out)->offset, value_size(g, out), at));
         r->of[out] = (uint32_t)r->content.n - 1;
     }
     content *c = &r->content.at[r->of[out]];
@@ -122,7 +125,7 @@ static inv_status keep_apart(const inv_graph *g, const inv_node *n)
 }
 
 /* Every operand is there when it is read; and parameters are not read after they have been updated. */
-static inv_status read_inputs(replay *r, const inv_node *n)
+static inv_status check_reads(replay *r, const inv_node *n)
 {
     const inv_graph *g = r->g;
     INV_TRY(keep_apart(g, n));
@@ -131,7 +134,7 @@ static inv_status read_inputs(replay *r, const inv_node *n)
         const char *name = inv_val(g, n->in[k])->name;
         if (r->changed[n->in[k]])
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it read '%s' after its update", name);
-        if (computed(g, n->in[k]) && r->of[n->in[k]] == UINT32_MAX)
+        if (is_node_value(g, n->in[k]) && r->of[n->in[k]] == UINT32_MAX)
             return inv_node_fail(g, n, INV_E_INTERNAL, "the plan has it read '%s' before anything writes it", name);
     }
     for (uint32_t k = 0; k < n->nin && k < 32; k++)
@@ -144,7 +147,7 @@ static inv_status note_contents(replay *r)
     const inv_graph *g = r->g;
     for (uint32_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        INV_TRY(read_inputs(r, n));
+        INV_TRY(check_reads(r, n));
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE) INV_TRY(write_output(r, n, k, i));
         r->work[i] = n->ws_nbytes ? (uint32_t)r->content.n : UINT32_MAX;
@@ -155,7 +158,7 @@ static inv_status note_contents(replay *r)
         if (n->ws_nbytes) INV_TRY(add_content(r, n, INV_NONE, n->ws_offset, n->ws_nbytes, i));
     }
     for (size_t v = 0; v < g->value.n; v++)
-        if (g->value.at[v].keep && computed(g, (inv_id)v) && r->of[v] == UINT32_MAX)
+        if (g->value.at[v].keep && is_node_value(g, (inv_id)v) && r->of[v] == UINT32_MAX)
             return inv__fail(g->ctx, INV_E_INTERNAL, "the plan never writes '%s', which is read after the step",
                              g->value.at[v].name);
     return INV_OK;
@@ -199,7 +202,7 @@ static const content *held_beside(const replay *r, uint32_t from, bool up)
     return &r->content.at[r->held[at] - 1];
 }
 
-static void mark(replay *r, content *c, bool held)
+static void mark_held(replay *r, content *c, bool held)
 {
     const size_t size = c->to - c->from;
     c->held = held;
@@ -211,7 +214,7 @@ static void mark(replay *r, content *c, bool held)
     for (at /= 2; at; at /= 2) r->held[at] = held ? r->held[at] + 1 : r->held[at] - 1;
 }
 
-static inv_status hold(replay *r, const inv_node *n, uint32_t index)
+static inv_status hold_content(replay *r, const inv_node *n, uint32_t index)
 {
     content *c = &r->content.at[index];
     const content *below = c->from < c->to ? held_beside(r, c->slot, false) : NULL,
@@ -220,8 +223,8 @@ static inv_status hold(replay *r, const inv_node *n, uint32_t index)
     if (other)
         return inv_node_fail(r->g, n, INV_E_INTERNAL,
                              "the plan has it write %s to bytes %zu to %zu, where %s is still read (bytes %zu to %zu)",
-                             called(r, c), c->from, c->to, called(r, other), other->from, other->to);
-    mark(r, c, true);
+                             content_name(r, c), c->from, c->to, content_name(r, other), other->from, other->to);
+    mark_held(r, c, true);
     return INV_OK;
 }
 
@@ -231,45 +234,48 @@ static void give_way(replay *r, const inv_node *n, inv_id out, uint32_t at)
 {
     const inv_graph *g = r->g;
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
-        if (!(n->op->inplace >> k & 1) || !computed(g, n->in[k])) continue;
+        if (!(n->op->inplace >> k & 1) || !is_node_value(g, n->in[k])) continue;
         content *c = &r->content.at[r->of[n->in[k]]];
         bool alone = c->held && c->last == at && inv_val(g, n->in[k])->offset == inv_val(g, out)->offset &&
-                     c->to - c->from == inv__round64(size_of(g, out)) && size_of(g, n->in[k]) == size_of(g, out);
+                     c->to - c->from == inv__round64(value_size(g, out)) &&
+                     value_size(g, n->in[k]) == value_size(g, out);
         for (uint32_t j = 0; j < n->nin; j++)
-            alone = alone && (!computed(g, n->in[j]) || n->in[j] == n->in[k] || r->of[n->in[j]] != r->of[n->in[k]]);
+            alone =
+                alone && (!is_node_value(g, n->in[j]) || n->in[j] == n->in[k] || r->of[n->in[j]] != r->of[n->in[k]]);
         if (alone) {
-            mark(r, c, false);
+            mark_held(r, c, false);
             return;
         }
     }
 }
 
-static inv_status run_node(replay *r, uint32_t i)
+static inv_status verify_node(replay *r, uint32_t i)
 {
     const inv_graph *g = r->g;
     const inv_node *n = inv_nod(g, g->order.at[i]);
     for (uint32_t k = 0; k < n->nout; k++) {
         if (n->out[k] == INV_NONE || shows(g, n, k)) continue;
         if (k == n->op->inplace_out) give_way(r, n, n->out[k], i);
-        INV_TRY(hold(r, n, r->of[n->out[k]]));
+        INV_TRY(hold_content(r, n, r->of[n->out[k]]));
     }
-    if (r->work[i] != UINT32_MAX) INV_TRY(hold(r, n, r->work[i]));
+    if (r->work[i] != UINT32_MAX) INV_TRY(hold_content(r, n, r->work[i]));
     for (uint32_t k = 0; k < n->nin + n->nout + 1; k++) {
         const inv_id v = k < n->nin ? n->in[k] : k < n->nin + n->nout ? n->out[k - n->nin] : INV_NONE;
-        const uint32_t c = k == n->nin + n->nout ? r->work[i] : computed(g, v) ? r->of[v] : UINT32_MAX;
-        if (c != UINT32_MAX && r->content.at[c].held && r->content.at[c].last == i) mark(r, &r->content.at[c], false);
+        const uint32_t c = k == n->nin + n->nout ? r->work[i] : is_node_value(g, v) ? r->of[v] : UINT32_MAX;
+        if (c != UINT32_MAX && r->content.at[c].held && r->content.at[c].last == i)
+            mark_held(r, &r->content.at[c], false);
     }
     return INV_OK;
 }
 
-static inv_status prepare(replay *r)
+static inv_status prepare_verifier(replay *r)
 {
     const size_t nvalue = r->g->value.n + 1, norder = r->g->order.n + 1;
     r->of = INV_ARENA_NEW(&r->scratch, uint32_t, nvalue);
     r->read = INV_ARENA_NEW(&r->scratch, uint32_t, nvalue);
     r->changed = INV_ARENA_NEW(&r->scratch, bool, nvalue);
     r->work = INV_ARENA_NEW(&r->scratch, uint32_t, norder);
-    if (!r->of || !r->read || !r->changed || !r->work) return INV_E_NOMEM;
+    if (r->scratch.failed) return INV_E_NOMEM;
     memset(r->of, 0xff, nvalue * sizeof *r->of);
     memset(r->read, 0xff, nvalue * sizeof *r->read);
     INV_TRY(note_reads(r));
@@ -277,10 +283,10 @@ static inv_status prepare(replay *r)
     return make_slots(r);
 }
 
-static inv_status run(replay *r, const inv_plan *plan)
+static inv_status verify_order(replay *r, const inv_plan *plan)
 {
-    INV_TRY(prepare(r));
-    for (uint32_t i = 0; i < r->g->order.n; i++) INV_TRY(run_node(r, i));
+    INV_TRY(prepare_verifier(r));
+    for (uint32_t i = 0; i < r->g->order.n; i++) INV_TRY(verify_node(r, i));
     if (r->most > plan->load)
         return inv__fail(r->g->ctx, INV_E_INTERNAL, "the plan says that at most %zu bytes live at once; %zu do",
                          plan->load, r->most);
@@ -291,7 +297,7 @@ inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan)
 {
     replay r = {.g = g};
     inv__arena_init(&r.scratch, g->ctx);
-    inv_status s = run(&r, plan);
+    inv_status s = verify_order(&r, plan);
     inv__arena_fini(&r.scratch);
     return s;
 }

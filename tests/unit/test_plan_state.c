@@ -161,7 +161,7 @@ static void change_often(uint32_t blocks, uint32_t stages, bool activations)
         compare(&x);
         if (x.state.nremat > most) most = x.state.nremat;
     }
-    assert_false(x.state.failed);
+    assert_false(x.a.failed);
     assert_true(most >= 10);
     clear_table(&x);
 }
