@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How far off what a plan state rebuilds is estimated to be (greedy.c, edge_fits): each rematerialisation's error
- * follows from those of what it reads. After a change they are computed anew in order of time, beginning with who reads
- * or gives what was changed, and on from each that is another than before. requires: inv_draft.  gives: event->err; the
- * verdict. */
+ * Estimates how far what a plan state rebuilds is off from what forward had. An inverse multiplies the worst error of
+ * what it reads by its gain and adds its own rounding; a recomputation passes the worst one on. The estimate is
+ * compared with max_drift; drift itself is what guards measure in a run. (greedy.c, edge_fits, does the same for one
+ * pass.)
+ * After a change, errors are computed anew in order of time: first those of the rematerialisations that read or give a
+ * changed value, and then, where an error has changed, those of its readers. A binary heap holds what is still to be
+ * done, so a change costs O(k log k) for k errors that are looked at.
+ * requires: inv_plan_state.
+ * gives: inv_plan_event.err; whether all errors are allowed. */
 #include <math.h>
 
 #include "passes/planner/plan_state.h"
@@ -17,12 +22,12 @@ typedef struct old_error {
 
 struct inv_error_estimate {
     inv_plan_state *ps;
-    bool any;                 /* some edge adds an error */
-    uint64_t rejected_from;   /* from that time on, what was rebuilt is as bad as a value that the guard rejected */
-    const uint32_t *rejected; /* those */
+    bool any;                 /* some edge adds or magnifies an error; else there is nothing to do */
+    uint64_t rejected_from;   /* label: what is rebuilt from here on counts as bad as what the guard rejected */
+    const uint32_t *rejected; /* the values that the guard rejected */
     uint32_t nrejected;
-    bool *waits;             /* per event: in the queue */
-    INV_VEC(uint32_t) queue; /* a binary heap, the earliest first */
+    bool *waits;             /* per event: it is in the queue */
+    INV_VEC(uint32_t) queue; /* binary heap of events, the earliest first */
     INV_VEC(old_error) old;
 };
 
@@ -61,7 +66,7 @@ static uint32_t dequeue_remat(inv_error_estimate *x)
 
 /* --- errors --- */
 
-/* Of v as that rematerialisation reads it. */
+/* The error of v as the rematerialisation reads it: that of who gave it last. */
 static double error_when_read(const inv_error_estimate *x, uint32_t v, uint32_t r)
 {
     const inv_plan_value *value = &x->ps->value[v];
@@ -94,7 +99,7 @@ static bool error_allowed(const inv_error_estimate *x, uint32_t r, double err)
     return true;
 }
 
-/* Those that read what the rematerialisation gives. */
+/* What reads the targets of this rematerialisation may have another error now. */
 static void enqueue_readers(inv_error_estimate *x, uint32_t r)
 {
     const inv_pb_edge *e = &x->ps->p->edge[x->ps->event[r].edge];
@@ -127,7 +132,7 @@ static bool propagate_errors(inv_error_estimate *x)
     return fine && !x->ps->a->failed;
 }
 
-/* The first rematerialisation that reads a value that the guard has rejected. */
+/* A rejection says that estimates were too low before it: the first read of a rejected value is where that begins. */
 static uint64_t first_read_of_rejected(const inv_error_estimate *x)
 {
     const inv_plan_state *ps = x->ps;

@@ -1,63 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One plan for given prices. Backward is walked in order; what a step reads is kept from where it was last, for its
- * bytes times the price of the time between, or derived by the cheapest hyperpath (Knuth 1977, a generalisation of
- * Dijkstra's algorithm) over edges and over values that are kept in the same way. What was computed for one reader is
- * there for the next, so nothing is evaluated twice for the same gradient. A second walk that knows what the first one
- * kept (`likely`) derives from it what did not pay by itself. An edge whose estimated error would exceed the limit is
- * given up, and the next cheapest path is looked for.
- * requires: inv_problem, prices.  gives: rematerialisations. */
+ * Builds one plan at given prices of memory, greedily: it goes through backward once, and gets each value that a step
+ * reads in the cheaper of two ways. To keep it since it was live last costs its bytes times the prices of the steps
+ * between; to derive it costs the cheapest hyperpath (Knuth 1977, Dijkstra's algorithm for B-edges) from values that
+ * are live, or are kept at their own price. What one reader had rematerialised is live for the next, so nothing is
+ * evaluated twice for one gradient. With a warm start, values that an earlier plan kept cost nothing more, and
+ * derivations from them pay that did not pay alone.
+ * The search for a hyperpath looks at a cone only: the edges that can take part in a derivation of at most `cap`, found
+ * backwards from the target by lower bounds, with a cap that grows. An edge whose estimated error would exceed the
+ * limit is banned, and the search repeated. A pass takes some tens of visits per step of backward.
+ * requires: inv_problem, prices.
+ * gives: rematerialisations, pruned. */
 #include <math.h>
 #include <string.h>
 
 #include "passes/planner/problem.h"
 
 enum { MAX_CONE = 20000, MOST_WAYS = 63 };
-#define KEEP UINT32_MAX /* in place of an edge: the value is kept from where it was last */
+#define KEEP UINT32_MAX /* stands for an edge: the value is kept since it was live last */
 #define SETTLED (UINT32_MAX - 1)
 #define ALL UINT64_MAX
 
 typedef struct heap_item {
     double cost;
-    uint32_t v, by; /* a value; of a cone, the edge that wants it */
+    uint32_t v, by; /* a value; while a cone is collected, the edge that wants it */
 } heap_item;
 typedef INV_VEC(heap_item) heap;
 
-/* One use of a value as source of an edge of the cone. */
+/* A list entry: this edge of the cone reads the value. */
 typedef struct cone_link {
     uint32_t edge, next;
 } cone_link;
 typedef struct cone_edge {
-    uint32_t id, open, gives; /* open: sources that are not settled */
+    uint32_t id, open, gives; /* open: number of sources whose cost is not known yet */
     double cost;
 } cone_edge;
 
 typedef INV_VEC(uint32_t) id_list;
+
+/* What the pass knows of a value. */
+typedef struct greedy_value {
+    uint32_t live_until; /* last step at which it is live so far */
+    bool inplace;        /* that step may write in its place, so keeping it longer costs that step, too */
+    uint32_t remat;      /* the rematerialisation that gave it last; INV_NO_REMAT: forward did */
+    double err;          /* estimated relative error */
+    uint32_t cheapest;   /* its cheapest edge; KEEP: it has none */
+    bool checkpoint;     /* errors have added up to it: better kept than derived */
+    bool rejected;       /* the guard has rejected it, and what was rebuilt before it is marked */
+    /* of the derivation under way, valid if `stamp` is g->now */
+    uint32_t stamp, head; /* head: the cone's edges that read it, in g->links; SETTLED: its cost is known */
+    uint32_t via;         /* the cone's edge by which it is had at cost `dist` */
+    double dist;
+    uint64_t tried; /* bit i: its edge i is in the cone, or will not be */
+    uint8_t visit;  /* while picks are listed: 1 on the stack, 2 listed */
+} greedy_value;
 
 typedef struct greedy {
     inv_arena *a;
     const inv_problem *p;
     const inv_prices *prices;
     inv_remats *out;
-    double *price_sum;    /* per step: prices of those before it */
-    uint32_t t;           /* step that is looked at */
-    uint32_t *live_until; /* per value: last step at which it is there */
-    bool *inplace;        /* per value: whether its bytes are taken over at that step, if it is there no longer */
-    uint32_t *remat;      /* per value: what gave it; INV_NO_FIRING: forward */
-    double *err;          /* per value: estimated relative error */
-    double *least; /* per source of an edge: cost of the cheapest edge that gives it and does not start from what the
-                      edge gives */
-    uint32_t *cheapest; /* per value: its cheapest edge; KEEP: it has none */
-    uint32_t *first;    /* per edge: where its sources are in `least` */
-    uint64_t *tried;    /* per value: which of its edges the cone has looked at */
-    double *dist, tick, work;
-    uint32_t *stamp, *head, *via, now; /* per value */
-    uint8_t *visit;                    /* per value: while listing picks */
-    bool *banned;                      /* per edge: its result would be off by more than is allowed */
-    bool *checkpoint;                  /* per value: rather kept than what is derived from it */
-    bool *rejection_applied;           /* per value: refused by the guard, and what was rebuilt before it marked */
-    bool rederiving; /* deriving what was to be kept: what that is derived from is not doubted in turn */
-    bool shared;     /* the dearest source of an edge counts for all: they are derived from each other, so that the sum
-                        would double from state to state; then what was picked is added up, each edge once */
+    greedy_value *value;
+    double *price_sum; /* per step: sum of the prices of the steps before it */
+    uint32_t t;        /* the step that is looked at */
+    double *least;     /* per edge and source: cost of the source's cheapest edge that is not circular for this edge */
+    uint32_t *first;   /* per edge: where its sources begin in `least` */
+    bool *banned;      /* per edge: its result would be off by more than is allowed */
+    double tick, work; /* tick: a small cost for each edge, so that of equal paths the shortest is taken; visits */
+    uint32_t now;      /* number of the derivation under way */
+    bool rederiving; /* a value that was to be kept is being derived: what that takes is not derived instead in turn */
+    bool shared;     /* A derivation costs as much as its dearest source, not as the sum of all: sources of a chain of
+                      * states share ancestors, which a sum would count twice for each state. The picks' true cost is
+                      * summed up afterwards. */
     INV_VEC(cone_link) links;
     INV_VEC(cone_edge) cone;
     heap queue;
@@ -93,30 +106,29 @@ static heap_item heap_pop(heap *h)
 
 static bool is_available(const greedy *g, uint32_t v)
 {
-    return g->p->value[v].pinned || (g->live_until[v] >= g->t && g->live_until[v] != INV_NEVER);
+    return g->p->value[v].pinned || (g->value[v].live_until >= g->t && g->value[v].live_until != INV_NEVER);
 }
 
-/* Of v from where it was last up to step t. */
+/* What it costs to keep v since it was live last up to step t. */
 static double keep_cost(const greedy *g, uint32_t v, uint32_t t)
 {
-    if (g->live_until[v] == INV_NEVER) return INFINITY;
-    if (g->p->value[v].no_store && g->remat[v] == INV_NO_REMAT) /* dearer than any one way to have it again */
-        return g->p->cost + (g->cheapest[v] == KEEP ? 0 : g->p->edge[g->cheapest[v]].cost);
+    if (g->value[v].live_until == INV_NEVER) return INFINITY;
+    if (g->p->value[v].no_store && g->value[v].remat == INV_NO_REMAT) /* dearer than any one way to rematerialise it */
+        return g->p->cost + (g->value[v].cheapest == KEEP ? 0 : g->p->edge[g->value[v].cheapest].cost);
     const double nbytes = (double)g->p->value[v].nbytes;
-    const uint32_t from =
-        g->live_until[v] + !g->inplace[v]; /* first step that costs; sum[k] is that of the steps before k */
+    const uint32_t from = g->value[v].live_until + !g->value[v].inplace; /* the first step that is to be paid */
     return nbytes > 0 ? nbytes * (g->price_sum[t + 1] - g->price_sum[from]) : 0;
 }
 
 static bool was_kept(const greedy *g, uint32_t v)
 {
     const uint32_t *l = g->prices->warm_start;
-    return l && l[v] != UINT32_MAX && g->remat[v] == INV_NO_REMAT && g->t <= l[v];
+    return l && l[v] != UINT32_MAX && g->value[v].remat == INV_NO_REMAT && g->t <= l[v];
 }
 
 static double edge_cost(const greedy *g, uint32_t id, uint32_t v)
 {
-    if (id == KEEP) return g->checkpoint[v] || was_kept(g, v) ? g->tick : keep_cost(g, v, g->t);
+    if (id == KEEP) return g->value[v].checkpoint || was_kept(g, v) ? g->tick : keep_cost(g, v, g->t);
     const inv_pb_edge *e = &g->p->edge[id];
     return g->tick + e->cost +
            (e->side ? (double)e->side * (g->price_sum[g->t + 1] - g->price_sum[g->p->value[v].def]) : 0);
@@ -132,14 +144,14 @@ static bool edge_usable(const greedy *g, uint32_t id)
 
 static void reset_cone_value(greedy *g, uint32_t v)
 {
-    if (g->stamp[v] == g->now) return;
-    g->stamp[v] = g->now;
-    g->dist[v] = INFINITY;
-    g->tried[v] = 0;
-    g->head[v] = g->via[v] = UINT32_MAX;
+    if (g->value[v].stamp == g->now) return;
+    g->value[v].stamp = g->now;
+    g->value[v].dist = INFINITY;
+    g->value[v].tried = 0;
+    g->value[v].head = g->value[v].via = UINT32_MAX;
 }
 
-/* What source i of that edge takes at least. */
+/* A lower bound on the cost of having source i of the edge. */
 static double source_at_least(const greedy *g, uint32_t id, uint32_t i)
 {
     const uint32_t v = g->p->edge[id].source[i];
@@ -147,12 +159,12 @@ static double source_at_least(const greedy *g, uint32_t id, uint32_t i)
     return fmin(g->least[g->first[id] + i], edge_cost(g, KEEP, v));
 }
 
-/* What that edge takes at least, together with its sources. */
+/* A lower bound on the cost of the edge together with its sources. */
 static double edge_at_least(const greedy *g, uint32_t id, uint32_t v)
 {
-    double price_sum = edge_cost(g, id, v);
-    for (uint32_t i = 0; id != KEEP && i < g->p->edge[id].nsource; i++) price_sum += source_at_least(g, id, i);
-    return price_sum;
+    double sum = edge_cost(g, id, v);
+    for (uint32_t i = 0; id != KEEP && i < g->p->edge[id].nsource; i++) sum += source_at_least(g, id, i);
+    return sum;
 }
 
 static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, double most)
@@ -165,11 +177,11 @@ static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, doubl
         uint32_t s = g->p->edge[id].source[i];
         if (is_available(g, s)) continue;
         reset_cone_value(g, s);
-        cone_link l = {at, g->head[s]};
-        g->head[s] = (uint32_t)g->links.n;
+        cone_link l = {at, g->value[s].head};
+        g->value[s].head = (uint32_t)g->links.n;
         g->cone.at[at].open++;
         if (!inv_vec_push(g->a, &g->links, l)) return false;
-        if (g->tried[s] == ALL) continue;
+        if (g->value[s].tried == ALL) continue;
         if (!heap_push(g->a, &g->queue, path + most - source_at_least(g, id, i), s, id)) return false;
     }
     return true;
@@ -182,7 +194,7 @@ static bool edge_reads(const inv_pb_edge *e, uint32_t v)
     return false;
 }
 
-/* Whether the edge starts from all that `other` gives: then it is no way to a source of that one. */
+/* An edge that reads all targets of another is no way to a source of that one. */
 static bool is_circular(const inv_pb_edge *e, const inv_pb_edge *other)
 {
     for (uint32_t i = 0; i < other->ntarget; i++)
@@ -190,13 +202,15 @@ static bool is_circular(const inv_pb_edge *e, const inv_pb_edge *other)
     return true;
 }
 
-/* The ways to a value, beside which the target takes at least it->cost. What takes more than to keep the value is none;
- * neither is what starts from all that the edge gives which wants the value, but it may be one for another edge. */
+/* Adds the ways to a value to the cone, given that the rest of the target's derivation costs at least it->cost. A
+ * way is left out if keeping the value costs less, and, for this time, if it is circular for the edge that wants the
+ * value. */
 static bool add_ways(greedy *g, const heap_item *it, double cap)
 {
     const inv_pb_value *v = &g->p->value[it->v];
     const bool target = it->by == KEEP;
-    const uint64_t tried = g->tried[it->v], looked = (uint64_t)1 << MOST_WAYS; /* that bit is all those behind, too */
+    const uint64_t tried = g->value[it->v].tried,
+                   looked = (uint64_t)1 << MOST_WAYS; /* one bit stands for all edges from the 63rd on */
     const double keep = target ? INFINITY : edge_cost(g, KEEP, it->v);
     uint64_t now = ALL;
     if (!target && !tried && it->cost + keep <= cap && !add_cone_edge(g, KEEP, it->v, it->cost, keep)) return false;
@@ -211,11 +225,11 @@ static bool add_ways(greedy *g, const heap_item *it, double cap)
         const double most = edge_at_least(g, id, it->v);
         if (most < keep && it->cost + most <= cap && !add_cone_edge(g, id, it->v, it->cost, most)) return false;
     }
-    g->tried[it->v] = now;
+    g->value[it->v].tried = now;
     return true;
 }
 
-/* All edges that could take part in deriving `target` for at most `cap`. */
+/* Collects the cone: all edges that could take part in a derivation of `target` for at most `cap`. */
 static bool collect_cone(greedy *g, uint32_t target, double cap)
 {
     g->now++;
@@ -224,7 +238,7 @@ static bool collect_cone(greedy *g, uint32_t target, double cap)
     if (!heap_push(g->a, &g->queue, 0, target, KEEP)) return false;
     while (g->queue.n) {
         const heap_item it = heap_pop(&g->queue);
-        if (g->tried[it.v] == ALL) continue;
+        if (g->value[it.v].tried == ALL) continue;
         g->work++;
         if (!add_ways(g, &it, cap)) return false;
     }
@@ -234,13 +248,13 @@ static bool collect_cone(greedy *g, uint32_t target, double cap)
 static bool relax_edge(greedy *g, uint32_t at)
 {
     const cone_edge *e = &g->cone.at[at];
-    if (e->cost >= g->dist[e->gives]) return true;
-    g->dist[e->gives] = e->cost;
-    g->via[e->gives] = at;
+    if (e->cost >= g->value[e->gives].dist) return true;
+    g->value[e->gives].dist = e->cost;
+    g->value[e->gives].via = at;
     return heap_push(g->a, &g->queue, e->cost, e->gives, 0);
 }
 
-/* Cheapest derivation of target over the cone: dist and via. */
+/* Finds the cheapest derivation of target in the cone. */
 static bool settle_hyperpath(greedy *g, uint32_t target)
 {
     g->queue.n = 0;
@@ -248,10 +262,10 @@ static bool settle_hyperpath(greedy *g, uint32_t target)
         if (g->cone.at[i].open == 0 && !relax_edge(g, i)) return false;
     while (g->queue.n) {
         heap_item it = heap_pop(&g->queue);
-        if (it.cost > g->dist[it.v] || g->head[it.v] == SETTLED) continue;
+        if (it.cost > g->value[it.v].dist || g->value[it.v].head == SETTLED) continue;
         if (it.v == target) return true;
-        uint32_t l = g->head[it.v];
-        g->head[it.v] = SETTLED;
+        uint32_t l = g->value[it.v].head;
+        g->value[it.v].head = SETTLED;
         for (; l != UINT32_MAX; l = g->links.at[l].next) {
             cone_edge *e = &g->cone.at[g->links.at[l].edge];
             e->cost = g->shared ? fmax(e->cost, edge_cost(g, e->id, e->gives) + it.cost) : e->cost + it.cost;
@@ -261,7 +275,8 @@ static bool settle_hyperpath(greedy *g, uint32_t target)
     return true;
 }
 
-/* Dist and via of target if it costs no more than cap. Near paths first: the cone of a high cap is large. */
+/* Finds the cheapest derivation of target if it costs no more than cap. Near caps come first: a large cap has a large
+ * cone. */
 static bool find_near_path(greedy *g, uint32_t target, double cap)
 {
     const inv_pb_value *v = &g->p->value[target];
@@ -271,87 +286,89 @@ static bool find_near_path(greedy *g, uint32_t target, double cap)
     for (near = 1.5 * near + 64 * g->tick;; near *= 3) {
         double most = near < cap ? near : cap;
         if (!collect_cone(g, target, most) || !settle_hyperpath(g, target)) return false;
-        if (g->dist[target] <= most || !(near < cap)) return true;
+        if (g->value[target].dist <= most || !(near < cap)) return true;
     }
 }
 
 /* --- errors --- */
 
-/* A value that the guard refused is read: what was rebuilt up to here is as bad as it was, whatever was estimated. */
+/* Reading a value that the guard has rejected shows that estimates were too low: all that was rebuilt so far counts as
+ * having the largest error allowed. */
 static void apply_rejection(greedy *g, uint32_t s)
 {
-    if (!g->p->guard_rejected || !g->p->guard_rejected[s] || g->rejection_applied[s]) return;
-    g->rejection_applied[s] = true;
+    if (!g->p->guard_rejected || !g->p->guard_rejected[s] || g->value[s].rejected) return;
+    g->value[s].rejected = true;
     for (uint32_t v = 0; v < g->p->nvalue; v++)
-        if (g->err[v] > 0) g->err[v] = g->p->max_drift;
+        if (g->value[v].err > 0) g->value[v].err = g->p->max_drift;
 }
 
-/* Sets the estimated error of v, derived by that edge; whether it is small enough. It covers the rules' own gain; what
- * comes through a branch is measured by the guard (docs/numerics.md). */
+/* Estimates the error of v, if this edge derives it, and says whether it is allowed. The estimate covers what rules
+ * state; what errors grow to on the way through a branch, guards measure in a run (docs/numerics.md). */
 static bool edge_fits(greedy *g, uint32_t v, uint32_t id)
 {
     if (id == KEEP) return true;
     const inv_pb_edge *e = &g->p->edge[id];
     double worst = 0;
     for (uint32_t i = 0; i < e->nsource; i++) apply_rejection(g, e->source[i]);
-    for (uint32_t i = 0; i < e->nsource; i++) worst = fmax(worst, g->err[e->source[i]]);
-    g->err[v] = e->inverse ? e->error_gain * worst + e->added_error : worst;
-    if (g->err[v] > g->p->max_drift) return false;
-    /* An exact inverse passes its source's error on. */
-    return !e->inverse || g->err[v] <= 0 || g->err[v] * g->p->value[v].sensitivity <= g->p->max_drift;
+    for (uint32_t i = 0; i < e->nsource; i++) worst = fmax(worst, g->value[e->source[i]].err);
+    g->value[v].err = e->inverse ? e->error_gain * worst + e->added_error : worst;
+    if (g->value[v].err > g->p->max_drift) return false;
+    /* an exact inverse hands on the error of its source */
+    return !e->inverse || g->value[v].err <= 0 || g->value[v].err * g->p->value[v].sensitivity <= g->p->max_drift;
 }
 
-/* The picked values below target, sources first. */
+/* Lists the values to be derived or kept for target, sources first (depth first, without recursion). */
 static bool list_picks(greedy *g, uint32_t target, id_list *picks)
 {
     id_list stack = {0};
     if (!inv_vec_push(g->a, &stack, target)) return false;
     while (stack.n) {
         uint32_t v = stack.at[stack.n - 1];
-        if (g->visit[v]) {
+        if (g->value[v].visit) {
             stack.n--;
-            if (g->visit[v] != 1) continue;
-            g->visit[v] = 2;
+            if (g->value[v].visit != 1) continue;
+            g->value[v].visit = 2;
             if (!inv_vec_push(g->a, picks, v)) return false;
             continue;
         }
-        g->visit[v] = 1;
-        uint32_t id = g->cone.at[g->via[v]].id;
+        g->value[v].visit = 1;
+        uint32_t id = g->cone.at[g->value[v].via].id;
         for (uint32_t i = 0; id != KEEP && i < g->p->edge[id].nsource; i++) {
             uint32_t s = g->p->edge[id].source[i];
-            if (!is_available(g, s) && !g->visit[s] && !inv_vec_push(g->a, &stack, s)) return false;
+            if (!is_available(g, s) && !g->value[s].visit && !inv_vec_push(g->a, &stack, s)) return false;
         }
     }
-    for (size_t i = 0; i < picks->n; i++) g->visit[picks->at[i]] = 0;
+    for (size_t i = 0; i < picks->n; i++) g->value[picks->at[i]].visit = 0;
     return true;
 }
 
 static double path_cost(const greedy *g, const id_list *picks, const id_list *edges)
 {
-    double price_sum = 0;
-    for (size_t i = 0; i < picks->n; i++) price_sum += edge_cost(g, edges->at[i], picks->at[i]);
-    return price_sum;
+    double sum = 0;
+    for (size_t i = 0; i < picks->n; i++) sum += edge_cost(g, edges->at[i], picks->at[i]);
+    return sum;
 }
 
 static void restore_errors(greedy *g, const id_list *picks, size_t n, const double *err)
 {
-    for (size_t i = 0; i < n; i++) g->err[picks->at[i]] = err[i];
+    for (size_t i = 0; i < n; i++) g->value[picks->at[i]].err = err[i];
 }
 
-/* Picks and, beside them, the edges; none if target costs more than cap. */
+/* Finds the cheapest derivation whose errors are allowed: its values and, beside them, the edges. The list is empty if
+ * target costs more than cap. */
 static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *picks, id_list *edges)
 {
     for (;;) {
         picks->n = edges->n = 0;
         if (!find_near_path(g, target, cap)) return false;
-        if (!(g->dist[target] <= cap)) return true;
+        if (!(g->value[target].dist <= cap)) return true;
         if (!list_picks(g, target, picks)) return false;
         size_t bad = 0;
         double *old = INV_ARENA_NEW(g->a, double, picks->n + 1);
         if (!old) return false;
         for (size_t i = 0; i < picks->n; i++) {
-            old[i] = g->err[picks->at[i]];
-            if (!inv_vec_push(g->a, edges, g->cone.at[g->via[picks->at[i]]].id)) return false;
+            old[i] = g->value[picks->at[i]].err;
+            if (!inv_vec_push(g->a, edges, g->cone.at[g->value[picks->at[i]].via].id)) return false;
         }
         while (bad < picks->n && edge_fits(g, picks->at[bad], edges->at[bad])) bad++;
         if (bad == picks->n && g->shared && path_cost(g, picks, edges) > cap) {
@@ -361,31 +378,31 @@ static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *p
         if (bad >= picks->n) return true;
         uint32_t v = picks->at[bad];
         g->banned[edges->at[bad]] = true;
-        /* Errors have added up to this one: kept, it is clean for all that is derived from it later. */
-        g->checkpoint[v] = g->err[v] > g->p->max_drift;
+        /* kept, it is a state without an error for all that is derived from it later */
+        g->value[v].checkpoint = g->value[v].err > g->p->max_drift;
         restore_errors(g, picks, bad + 1, old);
     }
 }
 
-/* --- the walk --- */
+/* --- backward, step by step --- */
 
-/* v is read: so it is wanted of what gave it. */
+/* A read value is wanted of the rematerialisation that gave it. */
 static void want_of_remat(greedy *g, uint32_t v)
 {
-    if (g->remat[v] == INV_NO_REMAT) return;
-    inv_remat *r = &g->out->at[g->remat[v]];
+    if (g->value[v].remat == INV_NO_REMAT) return;
+    inv_remat *r = &g->out->at[g->value[v].remat];
     const inv_pb_edge *e = &g->p->edge[r->edge];
     for (uint32_t i = 0; i < e->ntarget; i++)
         if (e->target[i] == v) r->want |= 1u << i;
 }
 
-/* A reader at this step could write over one of these. */
+/* Notes which values a reader at this step could write in place of. */
 static void note_inplace(greedy *g, const uint32_t *list, uint32_t n, uint32_t bits)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (g->live_until[list[i]] == g->t) g->inplace[list[i]] = false;
+        if (g->value[list[i]].live_until == g->t) g->value[list[i]].inplace = false;
     for (uint32_t i = 0; i < n && i < 32 && bits; i++)
-        if (bits >> i & 1 && g->live_until[list[i]] == g->t) g->inplace[list[i]] = true;
+        if (bits >> i & 1 && g->value[list[i]].live_until == g->t) g->value[list[i]].inplace = true;
 }
 
 static bool add_remat(greedy *g, uint32_t v, uint32_t id)
@@ -397,10 +414,10 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
     for (uint32_t i = 0; i < e->ntarget; i++) {
         const uint32_t y = e->target[i];
         if (y != v && is_available(g, y)) continue;
-        g->remat[y] = (uint32_t)g->out->n;
-        g->live_until[y] = g->t;
-        g->inplace[y] = false;
-        g->err[y] = g->err[v];
+        g->value[y].remat = (uint32_t)g->out->n;
+        g->value[y].live_until = g->t;
+        g->value[y].inplace = false;
+        g->value[y].err = g->value[v].err;
     }
     if (!inv_vec_push(g->a, g->out, r)) return false;
     want_of_remat(g, v);
@@ -409,12 +426,12 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
 
 static bool provide_value(greedy *g, uint32_t v);
 
-/* Whether a pick that is to be kept is first tried to be derived itself; what that takes is not doubted in turn. So is
- * a state in which errors have added up. */
+/* A pick that would be kept is derived itself instead, if the prices ask for that, or if it is a checkpoint. What that
+ * takes is not derived instead in turn. */
 static bool is_rederived(const greedy *g, uint32_t v, uint32_t edge)
 {
     if (edge != KEEP || g->rederiving) return false;
-    return g->checkpoint[v] ? g->remat[v] == INV_NO_REMAT : g->prices->rederive_kept && was_kept(g, v);
+    return g->value[v].checkpoint ? g->value[v].remat == INV_NO_REMAT : g->prices->rederive_kept && was_kept(g, v);
 }
 
 static bool derive_value(greedy *g, uint32_t target, double cap, bool *done)
@@ -431,12 +448,12 @@ static bool derive_value(greedy *g, uint32_t target, double cap, bool *done)
             g->rederiving = false;
             continue;
         }
-        /* what was doubted came with an error */
+        /* a value that was derived instead of kept has an error now */
         if (edges.at[i] != KEEP && !edge_fits(g, v, edges.at[i])) edges.at[i] = KEEP;
         if (edges.at[i] == KEEP) {
-            if (g->remat[v] == INV_NO_REMAT) g->err[v] = 0;
-            g->live_until[v] = g->t;
-            g->inplace[v] = false;
+            if (g->value[v].remat == INV_NO_REMAT) g->value[v].err = 0;
+            g->value[v].live_until = g->t;
+            g->value[v].inplace = false;
         } else if (!add_remat(g, v, edges.at[i])) {
             return false;
         }
@@ -459,21 +476,21 @@ static bool provide_value(greedy *g, uint32_t v)
         uint32_t last = was_kept(g, v) ? g->prices->warm_start[v] : g->t;
         const double cap = keep_cost(g, v, last);
         if (!derive_value(g, v, cap, &done)) return false;
-        if (!done && g->checkpoint[v] && g->remat[v] == INV_NO_REMAT) {
+        if (!done && g->value[v].checkpoint && g->value[v].remat == INV_NO_REMAT) {
             g->shared = true;
             if (!derive_value(g, v, cap, &done)) return false;
             g->shared = false;
         }
     }
     if (!done) {
-        g->live_until[v] = g->t;
-        g->inplace[v] = false;
+        g->value[v].live_until = g->t;
+        g->value[v].inplace = false;
     }
     want_of_remat(g, v);
     return true;
 }
 
-/* The cheapest edge that gives v and is no way in a circle for `other`; NULL: of any. */
+/* The cheapest edge that gives v and is not circular for `other` (NULL: any edge). */
 static uint32_t cheapest_edge(const greedy *g, uint32_t v, const inv_pb_edge *other)
 {
     const inv_problem *p = g->p;
@@ -489,18 +506,18 @@ static uint32_t cheapest_edge(const greedy *g, uint32_t v, const inv_pb_edge *ot
 static bool list_least_costs(greedy *g)
 {
     const inv_problem *p = g->p;
-    uint32_t n = 0, *any = g->cheapest = INV_ARENA_NEW(g->a, uint32_t, p->nvalue + 1);
+    uint32_t n = 0;
     for (uint32_t id = 0; id < p->nedge; id++) n += p->edge[id].nsource;
     g->first = INV_ARENA_NEW(g->a, uint32_t, p->nedge + 1);
     g->least = INV_ARENA_NEW(g->a, double, n + 1);
     if (g->a->failed) return false;
-    for (uint32_t v = 0; v < p->nvalue; v++) any[v] = cheapest_edge(g, v, NULL);
+    for (uint32_t v = 0; v < p->nvalue; v++) g->value[v].cheapest = cheapest_edge(g, v, NULL);
     n = 0;
     for (uint32_t id = 0; id < p->nedge; id++) {
         const inv_pb_edge *e = &p->edge[id];
         g->first[id] = n;
         for (uint32_t i = 0; i < e->nsource; i++) {
-            uint32_t by = any[e->source[i]];
+            uint32_t by = g->value[e->source[i]].cheapest;
             if (by != KEEP && is_circular(&p->edge[by], e)) by = cheapest_edge(g, e->source[i], e);
             g->least[n++] = by == KEEP ? INFINITY : p->edge[by].cost;
         }
@@ -512,30 +529,18 @@ static bool prepare_greedy(greedy *g)
 {
     const inv_problem *p = g->p;
     inv_arena *a = g->a;
-    const size_t n = p->nvalue + 1;
     g->tick = p->cost * 1e-10;
+    g->value = INV_ARENA_NEW(a, greedy_value, p->nvalue + 1);
     g->price_sum = INV_ARENA_NEW(a, double, p->nstep + 2);
-    g->inplace = INV_ARENA_NEW(a, bool, n);
-    g->live_until = INV_ARENA_NEW(a, uint32_t, n);
-    g->remat = INV_ARENA_NEW(a, uint32_t, n);
-    g->err = INV_ARENA_NEW(a, double, n);
-    g->dist = INV_ARENA_NEW(a, double, n);
-    g->tried = INV_ARENA_NEW(a, uint64_t, n);
-    g->stamp = INV_ARENA_NEW(a, uint32_t, n);
-    g->head = INV_ARENA_NEW(a, uint32_t, n);
-    g->via = INV_ARENA_NEW(a, uint32_t, n);
-    g->visit = INV_ARENA_NEW(a, uint8_t, n);
     g->banned = INV_ARENA_NEW(a, bool, p->nedge + 1);
-    g->checkpoint = INV_ARENA_NEW(a, bool, n);
-    g->rejection_applied = INV_ARENA_NEW(a, bool, n);
     if (a->failed || !list_least_costs(g)) return false;
     for (uint32_t v = 0; v < p->nvalue; v++) {
-        g->remat[v] = INV_NO_REMAT;
-        g->live_until[v] = p->value[v].def;
+        g->value[v].remat = INV_NO_REMAT;
+        g->value[v].live_until = p->value[v].def;
     }
     for (g->t = 0; g->t < p->forward; g->t++) {
         const inv_pb_step *s = &p->step[g->t];
-        for (uint32_t i = 0; i < s->nread; i++) g->live_until[s->read[i]] = g->t;
+        for (uint32_t i = 0; i < s->nread; i++) g->value[s->read[i]].live_until = g->t;
         note_inplace(g, s->read, s->nread, s->overwrites);
     }
     for (uint32_t t = 0; t < p->nstep; t++) g->price_sum[t + 1] = g->price_sum[t] + g->prices->step[t];

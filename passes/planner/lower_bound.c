@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What backward costs at least beside its steps. Only one step counts, at the turn from forward to backward or some
- * time later: what is there for later steps lives then all at once, whatever it took. Of every set of values of which
- * backward reads one, one must be kept, or be given by an edge that is rematerialised and reads none of the set:
- * something is the first of it to be there. Such sets make a linear program of which every plan is a solution, and
- * every solution of its dual is a bound, wherever the ascent ends. Dual: sets have weights; those of the sets that a
- * value is in come to no more than the price of its bytes, and those of the sets that an edge enters to no more than
- * its cost. The sum of all, less the price of what may be kept, is the bound. A set begins with what is read; when an
- * edge into it is used up, a source of that joins, so that derivations that go round in a circle count for nothing
- * (dual ascent for Steiner's problem in graphs, Wong 1984; the budget is relaxed by a price). requires: inv_problem.
- * gives: a number. */
+ * A lower bound on the cost of rematerialisation within a budget, by Lagrangian relaxation and dual ascent (Wong 1984,
+ * for Steiner's problem in graphs). It looks at one step only, at the turn from forward to backward or some time later:
+ * whatever is live then for later steps is live at once, whatever it took to be there.
+ * Take a set of values of which backward reads one. Then one of the set is kept, or an edge gives one and reads none of
+ * the set, since something is the first of it to be there. These conditions, one per set, are a linear program that
+ * every plan satisfies; so every solution of its dual is a lower bound, wherever the ascent ends. In the dual each set
+ * has a weight. The weights of the sets that hold a value sum up to no more than its bytes times the price, those of
+ * the sets that an edge enters to no more than its cost; the sum of all weights, less the price of the bytes that may
+ * be kept, is the bound. A set begins with a value that is read, and gets a source of each edge into it whose cost is
+ * used up, so that derivations in a circle count for nothing.
+ * requires: inv_problem.
+ * gives: a number. Takes O(edges) per set, and one ascent per step and price that is tried. */
 #include <math.h>
 #include <string.h>
 
@@ -18,12 +20,12 @@ enum { PASSES = 2, SMALL = 4, LARGE = 32, MOST_SET = 64, MOST_ENTRIES = 256 };
 
 typedef struct ascent {
     const inv_problem *p;
-    double *keep, *room;   /* what is left: per value, of its bytes' price; per edge, of its cost */
-    uint32_t *in, *listed; /* per value: in the set, if it is `now`; per edge: gives one of it */
+    double *keep, *room;   /* what weights have left: per value, of its bytes' price; per edge, of its cost */
+    uint32_t *in, *listed; /* equal to `now`: the value is in the set; the edge gives one of the set */
     uint32_t now, set[MOST_SET], entry[MOST_ENTRIES], nset, nentry;
     const uint32_t *needed;
-    uint32_t nneeded, *last; /* per value: last step that reads it */
-    double fine;             /* less than this is nothing */
+    uint32_t nneeded, *last; /* per value: the last step that reads it */
+    double fine;             /* a rest smaller than this is none */
 } ascent;
 
 static bool enters_set(const ascent *x, uint32_t edge)
@@ -34,7 +36,7 @@ static bool enters_set(const ascent *x, uint32_t edge)
     return true;
 }
 
-/* False: the set is as large as it may be. */
+/* Puts v into the set. False: the set is as large as it may be. */
 static bool join_set(ascent *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
@@ -50,7 +52,7 @@ static bool join_set(ascent *x, uint32_t v)
     return true;
 }
 
-/* By how much the set's weight could grow if v were all of it. */
+/* By how much the weight could grow of a set that is v alone. */
 static double set_slack(const ascent *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
@@ -74,7 +76,7 @@ static bool join_source_of(ascent *x, uint32_t edge)
     return found != UINT32_MAX && join_set(x, found);
 }
 
-/* The weights of sets about v, as they grow. */
+/* Grows sets about v, one inside the other, and returns the sum of their weights. */
 static double grow_sets(ascent *x, uint32_t v, uint32_t most)
 {
     double sum = 0;
@@ -85,7 +87,7 @@ static double grow_sets(ascent *x, uint32_t v, uint32_t most)
         for (uint32_t i = 0; i < x->nset; i++) least = fmin(least, x->keep[x->set[i]]);
         for (uint32_t i = 0; i < x->nentry; i++)
             if (enters_set(x, x->entry[i])) least = fmin(least, x->room[x->entry[i]]);
-        if (isinf(least)) break; /* never to be had: no plan */
+        if (isinf(least)) break; /* v can neither be kept nor given: there is no plan */
         sum += least;
         for (uint32_t i = 0; i < x->nset; i++) {
             x->keep[x->set[i]] -= least;
@@ -99,7 +101,7 @@ static double grow_sets(ascent *x, uint32_t v, uint32_t most)
     return sum;
 }
 
-/* What may be there at step t for later ones, beside what the step itself reads and takes. */
+/* The bytes that may be kept at step t for later ones, besides what the step itself reads and takes. */
 static double most_kept_bytes(const inv_problem *p, size_t budget, uint32_t t)
 {
     const inv_pb_step *s = &p->step[t];
@@ -112,8 +114,8 @@ static double most_kept_bytes(const inv_problem *p, size_t budget, uint32_t t)
     return most + taken;
 }
 
-/* What later steps cost at least, if a byte that is there at step t has that price. Small sets first: what is near is
- * for nobody else. */
+/* A lower bound on the cost of steps behind t at this price of a byte that is live at t. Small sets come first: what
+ * only near sets can use is left to them. */
 static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
 {
     const inv_problem *p = x->p;
@@ -133,15 +135,16 @@ static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
     return sum;
 }
 
-/* --- two ways to use a value --- */
+/* --- values of two uses --- */
 
-/* With y = x + f, f serves to have y of x or x of y, and never both: one of them is there first. So each way may ask
- * for an f of its own: the sum of what both pay is no more than before, and a plan still pays one of them only. */
+/* From y = x + f, f serves to have y from x, or x from y, but never both: one of them is there first. So each of the
+ * two edges may ask for an f of its own: in the dual they pay no more in sum than before, and a plan still pays
+ * once. */
 typedef struct splitter {
     const inv_problem *p;
     inv_problem *q;
-    uint32_t *nuse, *use; /* per value: edges that read it; two of them */
-    uint32_t *source;     /* of the second way */
+    uint32_t *nuse, *use; /* per value: number of edges that read it; the first two of them */
+    uint32_t *source;     /* room for sources of the second edge */
     uint32_t *edge_of, nlist;
 } splitter;
 
@@ -164,7 +167,7 @@ static bool is_split_value(const splitter *s, uint32_t v)
            contains_value(a->source, a->nsource, b->target[0]);
 }
 
-/* Which edges read what. A value that a step reads, or an edge of no target of its own, is as one of many readers. */
+/* Counts which edges read a value. One that a step reads counts as having many uses. */
 static void count_edge_uses(splitter *s)
 {
     const inv_problem *p = s->p;
@@ -180,7 +183,7 @@ static void count_edge_uses(splitter *s)
     }
 }
 
-/* The second way's f, the edges that give it, and that way with it as a source. */
+/* Makes a second value for the second edge, with edges of its own that give it. */
 static void split_value(splitter *s, uint32_t v)
 {
     inv_problem *q = s->q;
@@ -192,7 +195,7 @@ static void split_value(splitter *s, uint32_t v)
     for (uint32_t i = 0; i < value->n; i++) {
         const uint32_t id = q->nedge++;
         q->edge[id] = q->edge[q->edge_of[first + i]];
-        s->edge_of[s->nlist++] = id; /* what it gives is not asked any more */
+        s->edge_of[s->nlist++] = id; /* its targets are not asked for any more */
     }
     q->value[other] = fresh;
     for (uint32_t i = 0; i < e->nsource; i++) s->source[i] = e->source[i] == v ? other : e->source[i];
@@ -257,7 +260,8 @@ static bool set_up_ascent(ascent *x, inv_arena *a)
     return true;
 }
 
-/* The price of the best bound at step t: it is concave in the price, but for what the ascent misses. */
+/* Finds the price of the best bound at step t by steps that get smaller: the bound is concave in the price, but for
+ * what the ascent misses. */
 static double search_price(ascent *x, size_t budget, uint32_t t, double *price, double width, int tries)
 {
     double best = bound_at(x, budget, t, *price);
@@ -272,7 +276,7 @@ static double search_price(ascent *x, size_t budget, uint32_t t, double *price, 
     return best;
 }
 
-/* A price in the midst of those of edges, and by which factor they differ. */
+/* A price in the middle of those of edges, and the logarithm of the factor up to the outermost. */
 static bool bound_price_range(const inv_problem *p, double *price, double *width)
 {
     double least = INFINITY, most = 0, nbytes = 0;
@@ -299,7 +303,7 @@ inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, dou
     uint32_t at = p->forward - (p->forward > 0);
     double best = search_price(&x, budget, at, &price, width, TRIES);
     const uint32_t first = at, n = p->nstep - at;
-    for (uint32_t k = 1; k < FIRST + LATER; k++) { /* some of the first steps, and some over all of backward */
+    for (uint32_t k = 1; k < FIRST + LATER; k++) { /* the first few steps, and some over all of backward */
         const uint32_t t = first + (k < FIRST ? k : (uint32_t)((uint64_t)n * (k - FIRST + 1) / (LATER + 1)));
         if (t >= p->nstep) continue;
         const double got = bound_at(&x, budget, t, price);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What comes back from host memory is fetched ahead, so that it is under way while other nodes run: each such
- * rematerialisation moves towards the beginning of backward for as long as its bytes fit there, too, but no further
- * than its own cost takes. requires: inv_problem, a plan.  gives: the same rematerialisations, some of them earlier,
- * within the same bytes. */
+ * Prefetches values from host memory, so that they are on their way while other nodes run: each such rematerialisation
+ * moves towards the beginning of backward, past one event after the other, as long as its bytes fit there, too, but no
+ * further than its own cost takes. The plan is replayed in the end, since what may be written in place depends on the
+ * order; if it needs more bytes than before, it stays as it was. O(moves), and two replays.
+ * requires: inv_problem, a plan.
+ * gives: the same rematerialisations, some of them earlier, within the same bytes. */
 #include "passes/planner/problem.h"
 
 typedef struct mover {
     const inv_problem *p;
     inv_remats *plan;
-    size_t *live, *act; /* per event */
+    size_t *live, *act; /* per event: bytes, as in inv_replay */
     size_t most, most_act;
 } mover;
 
@@ -19,7 +21,7 @@ static bool is_listed(const uint32_t *list, uint32_t n, uint32_t v)
     return false;
 }
 
-/* Whether the step reads v, or might by a choice. */
+/* Whether the step reads v, or may by an alternative. */
 static bool step_reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
 {
     for (uint32_t i = 0; i < s->nread; i++) {
@@ -31,7 +33,7 @@ static bool step_reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
     return false;
 }
 
-/* Firing *k changes places with the event before it; *cost: what that takes. False: it must not. */
+/* Exchanges rematerialisation *k with the event before it, which costs *cost. False: they must stay in order. */
 static bool pass_event(mover *m, size_t *k, double *cost)
 {
     inv_remat *r = &m->plan->at[*k], *before = *k > 0 ? r - 1 : NULL;
@@ -44,7 +46,7 @@ static bool pass_event(mover *m, size_t *k, double *cost)
     if (remat && (e->offload || is_listed(e->source, e->nsource, v) || is_listed(e->target, e->ntarget, v)))
         return false;
     if (m->live[event - 1] + nbytes > m->most || m->act[event - 1] + act > m->most_act) return false;
-    m->live[event] = m->live[event - 1] += nbytes; /* at most so much, of the two in their new places */
+    m->live[event] = m->live[event - 1] += nbytes; /* an upper bound for both in their new places */
     m->act[event] = m->act[event - 1] += act;
     *cost = remat ? e->cost : s->cost;
     if (remat) {
@@ -75,7 +77,6 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
         double ahead = 0, cost = 0;
         for (size_t at = k; e->offload && ahead < e->cost && pass_event(&m, &at, &cost);) ahead += cost;
     }
-    /* What is written over what depends on the order, too, so that bytes are counted once more. */
     INV_TRY(inv_plan_replay(a, p, plan, &after));
     if (after.score.peak > m.most || after.score.activations > m.most_act) *plan = was;
     return INV_OK;

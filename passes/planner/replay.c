@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a plan of rematerialisations comes to: from when to when each value is there, bytes over the step, arithmetic.
- * requires: inv_problem.  gives: inv_replay; inv_plan_prune: a plan without rematerialisations that nobody reads. */
+ * Counts what a plan comes to, from the beginning: the live intervals of values, the bytes at each event, the cost. One
+ * pass over the events finds the intervals, a second one sums up their beginnings and ends: O(reads + intervals).
+ * requires: inv_problem, a plan.
+ * gives: inv_replay; by inv_plan_prune, the plan without rematerialisations that nobody reads. */
 #include <string.h>
 
 #include "passes/planner/problem.h"
@@ -10,8 +12,8 @@ typedef struct replayer {
     const inv_problem *p;
     const inv_remats *plan;
     inv_replay *r;
-    uint32_t *now; /* per value: its live interval */
-    uint32_t step; /* which is being replayed */
+    uint32_t *now; /* per value: the interval that it is in */
+    uint32_t step; /* the step that is being replayed */
 } replayer;
 
 static void extend_interval(replayer *x, uint32_t value, uint32_t event)
@@ -22,7 +24,7 @@ static void extend_interval(replayer *x, uint32_t value, uint32_t event)
     if (s->remat == INV_NO_REMAT && x->step >= x->p->forward) x->r->kept_until[value] = x->step;
 }
 
-/* The step reads v; of a choice, it reads what was chosen. */
+/* A step reads v. Of an alternative, it reads the sources of the edge that was picked. */
 static void replay_read(replayer *x, uint32_t v, uint32_t event)
 {
     extend_interval(x, v, event);
@@ -52,7 +54,7 @@ static bool list_intervals(replayer *x)
 {
     const inv_problem *p = x->p;
     uint32_t event = 0, k = 0;
-    /* Values by the step that gives them are in the order of their numbers. */
+    /* values are numbered in the order of the steps that give them */
     for (uint32_t t = 0, v = 0; t < p->nstep; t++) {
         x->step = t;
         for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++)
@@ -66,7 +68,7 @@ static bool list_intervals(replayer *x)
     return k == x->plan->n;
 }
 
-/* Bytes that are counted inplace at an event: what is written takes over a source that is read there last. */
+/* The source that is written in place of at an event, whose bytes would be counted twice there: one that ends there. */
 static uint32_t overwritten_in_place(const uint32_t *last, const uint32_t *source, uint32_t n, uint32_t bits,
                                      uint32_t event)
 {
@@ -88,7 +90,7 @@ static void add_interval_bytes(size_t *delta, uint32_t from, uint32_t to, size_t
     delta[to + 1] -= nbytes;
 }
 
-/* Per event: bytes of values and of what edges keep for themselves; first as changes, then as sums over time. */
+/* Adds the bytes of values, and those that edges keep for themselves: first as changes per event, then as sums. */
 static void add_value_bytes(replayer *x)
 {
     const inv_problem *p = x->p;
@@ -113,7 +115,7 @@ static void add_value_bytes(replayer *x)
     }
 }
 
-/* The rest of what lives at each event. `last`: per value, end of its live interval at that time. */
+/* Adds all other bytes. `last`: per value, the end of the interval that it is in. */
 static void add_other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
 {
     const inv_problem *p = x->p;
@@ -124,7 +126,7 @@ static void add_other_bytes(replayer *x, uint32_t *last, const uint32_t *end_of)
         for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++, event++) {
             const inv_pb_edge *e = &p->edge[x->plan->at[k].edge];
             count_inplace_once(x, overwritten_in_place(last, e->source, e->nsource, e->overwrites, event), event);
-            const bool alternative = p->value[e->target[0]].def == INV_NEVER; /* nothing runs */
+            const bool alternative = p->value[e->target[0]].def == INV_NEVER; /* a pick, which runs nothing */
             r->live[event] += (alternative ? 0 : s->before) + e->scratch;
             r->act[event] += (alternative ? 0 : s->act_before) + e->scratch;
             for (; begun < r->interval.n && r->interval.at[begun].from == event; begun++)
@@ -145,18 +147,18 @@ static void score_replay(replayer *x)
     memset(s, 0, sizeof *s);
     for (uint32_t v = 0; v < p->nvalue; v++) {
         s->kept += p->value[v].no_store && x->r->kept_until[v] != UINT32_MAX;
-        x->now[v] = 0; /* from here on: whether it has been counted */
+        x->now[v] = 0; /* from here on: whether the value has been counted */
     }
     for (uint32_t e = 0; e < x->r->nevent; e++) {
         if (x->r->live[e] > s->peak) s->peak = x->r->live[e];
         if (x->r->act[e] > s->activations) s->activations = x->r->act[e];
     }
     for (size_t k = 0; k < x->plan->n; k++) {
-        const inv_remat *f = &x->plan->at[k];
-        const inv_pb_edge *e = &p->edge[f->edge];
+        const inv_remat *m = &x->plan->at[k];
+        const inv_pb_edge *e = &p->edge[m->edge];
         s->cost += e->cost;
         for (uint32_t i = 0; e->inverse && !e->moves && i < e->ntarget; i++)
-            if (f->want >> i & 1 && !x->now[e->target[i]]++) s->inverted += (double)p->value[e->target[i]].nbytes;
+            if (m->want >> i & 1 && !x->now[e->target[i]]++) s->inverted += (double)p->value[e->target[i]].nbytes;
     }
 }
 
@@ -190,14 +192,14 @@ inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats 
 
 /* --- pruning --- */
 
-/* The live intervals that each rematerialisation reads are found again as the replay found them, from the last
- * rematerialisation to the first. */
+/* Goes back from the last rematerialisation to the first, so that one whose only readers are taken out goes, too. Which
+ * intervals it reads is found as the replay found it, in the opposite order. */
 inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan)
 {
     inv_replay r;
     replayer x = {a, p, plan, &r, NULL, 0};
     if (!set_up_replay(&x) || !list_intervals(&x)) return INV_E_NOMEM;
-    /* first live interval of a rematerialisation; the one that a value had before each */
+    /* per rematerialisation, its first interval; per interval, the one that the value had before */
     uint32_t *before = INV_ARENA_NEW(a, uint32_t, r.interval.n + 1), *first = INV_ARENA_NEW(a, uint32_t, plan->n + 1);
     if (a->failed) return INV_E_NOMEM;
     for (uint32_t v = 0; v < p->nvalue; v++) x.now[v] = UINT32_MAX;
@@ -208,15 +210,15 @@ inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan)
     for (uint32_t i = (uint32_t)r.interval.n; i-- > 0;)
         if (r.interval.at[i].remat != INV_NO_REMAT) first[r.interval.at[i].remat] = i;
     for (size_t k = plan->n; k-- > 0;) {
-        inv_remat *f = &plan->at[k];
-        const inv_pb_edge *e = &p->edge[f->edge];
+        inv_remat *m = &plan->at[k];
+        const inv_pb_edge *e = &p->edge[m->edge];
         uint32_t at = first[k], kept = 0;
         for (uint32_t i = 0; i < e->ntarget; i++) {
-            if (!(f->want >> i & 1)) continue;
+            if (!(m->want >> i & 1)) continue;
             if (r.interval.at[at].nuse) kept |= 1u << i;
             x.now[e->target[i]] = before[at++];
         }
-        f->want = kept;
+        m->want = kept;
         for (uint32_t i = 0; !kept && i < e->nsource; i++) r.interval.at[x.now[e->source[i]]].nuse--;
     }
     size_t n = 0;

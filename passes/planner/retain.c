@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a plan leaves of its budget is filled: a value that is derived is kept from where it was last instead, if the
- * bytes of the time between allow it, and what was only computed for it is not computed any more. The dearest per byte
- * go first, of equals the shortest time. A move is made on trial, with a journal, and taken back if it does not fit.
- * requires: inv_problem, a plan.  gives: a plan of less arithmetic within the same bytes. */
+ * Retains values instead of rematerialising them, in what a plan leaves of its budget. A rematerialised live interval
+ * is merged with the one before it, if the bytes allow the value to be kept over the gap; what was only computed for
+ * the rematerialisation goes with it. Those that save most cost per byte come first, of equal ones the shortest gaps.
+ * A change is made on trial: it is written to a journal, and undone if the peak over its events exceeds the budget. A
+ * segment tree of bytes over events (add to a range, ask for the most in a range, both in O(log n)) tells the peak.
+ * Some rounds are made, since one change may make room for another.
+ * requires: inv_problem, a plan.
+ * gives: a plan of no more cost, within the same bytes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,27 +16,28 @@
 #define NONE UINT32_MAX
 enum { ROUNDS = 4 };
 
-/* Bytes over events: add to a range, ask for the most in one. */
-typedef struct tree {
-    int64_t *most, *lazy; /* lazy: of the whole range below, not passed on */
+/* Segment tree of bytes over events; node 1 is the root. */
+typedef struct peak_tree {
+    int64_t *most, *lazy; /* most: in the node's range; lazy: added to all of the range, not handed down */
     uint32_t n;
-} tree;
+} peak_tree;
 
-typedef enum kind { TREE, TO, NUSE, INPLACE, DEAD, WANT, REMOVED, CHILD } kind;
-typedef struct entry {
+typedef enum change_kind { BYTES, TO, NUSE, INPLACE, DROPPED, WANT, MERGED, CHILD } change_kind;
+typedef struct journal_entry {
     uint8_t kind;
     uint32_t at, old, hi;
     int64_t delta;
-} entry;
+} journal_entry;
 
 typedef struct use_link {
     uint32_t event, next;
 } use_link;
 
 typedef struct interval_links {
-    uint32_t prev;        /* the one before of the same value */
-    uint32_t uses, into;  /* list of events; what it was joined to */
-    uint32_t child, next; /* those joined to it; the next of these */
+    uint32_t prev; /* the value's interval before this one */
+    uint32_t uses,
+        merged_into;      /* its readers, a list of events in retainer.link; the interval that it was merged into */
+    uint32_t child, next; /* the first of those merged into it; the next one merged into the same */
 } interval_links;
 
 typedef struct candidate {
@@ -45,24 +50,25 @@ typedef struct retainer {
     const inv_problem *p;
     inv_remats *plan;
     inv_replay r;
-    tree bytes;
-    interval_links *more; /* per live interval */
-    uint32_t *remat_at;   /* per event; NONE: a step */
-    uint32_t *event_of;   /* per rematerialisation */
-    uint32_t *step_at;    /* per event */
-    uint32_t *source_of;  /* per rematerialisation: where its sources' live intervals are listed */
+    peak_tree bytes;
+    interval_links *links; /* per interval */
+    uint32_t *remat_at;    /* per event: which rematerialisation it is; NONE: a step */
+    uint32_t *event_of;    /* per rematerialisation */
+    uint32_t *step_at;     /* per event: the step that it is or comes before */
+    uint32_t *source_of;   /* per rematerialisation: index of its sources' intervals in `source` */
     INV_VEC(uint32_t) source;
     INV_VEC(use_link) link;
-    uint32_t *inplace; /* per event: the live interval whose bytes are counted once there; NONE */
-    bool *dead;        /* per rematerialisation */
+    uint32_t *inplace; /* per event: the interval in place of which it writes; NONE */
+    bool *removed;     /* per rematerialisation: it is taken out */
     double saved, inverted;
-    bool dry; /* only what a move saves is asked, not where its bytes are */
-    INV_VEC(entry) journal;
+    bool dry_run; /* changes only tell what they save; bytes are left alone */
+    INV_VEC(journal_entry) journal;
 } retainer;
 
 /* --- bytes --- */
 
-static void tree_add(tree *t, uint32_t node, uint32_t lo, uint32_t hi, uint32_t from, uint32_t to, int64_t delta)
+static void peak_tree_add(peak_tree *t, uint32_t node, uint32_t lo, uint32_t hi, uint32_t from, uint32_t to,
+                          int64_t delta)
 {
     if (to < lo || hi < from) return;
     if (from <= lo && hi <= to) {
@@ -71,28 +77,29 @@ static void tree_add(tree *t, uint32_t node, uint32_t lo, uint32_t hi, uint32_t 
         return;
     }
     uint32_t mid = lo + (hi - lo) / 2;
-    tree_add(t, 2 * node, lo, mid, from, to, delta);
-    tree_add(t, 2 * node + 1, mid + 1, hi, from, to, delta);
+    peak_tree_add(t, 2 * node, lo, mid, from, to, delta);
+    peak_tree_add(t, 2 * node + 1, mid + 1, hi, from, to, delta);
     int64_t left = t->most[2 * node], right = t->most[2 * node + 1];
     t->most[node] = t->lazy[node] + (left > right ? left : right);
 }
 
-static void tree_build(tree *t, uint32_t node, uint32_t lo, uint32_t hi, const size_t *nbytes)
+static void peak_tree_build(peak_tree *t, uint32_t node, uint32_t lo, uint32_t hi, const size_t *nbytes)
 {
     t->most[node] = (int64_t)nbytes[lo];
     if (lo == hi) return;
     const uint32_t mid = lo + (hi - lo) / 2;
-    tree_build(t, 2 * node, lo, mid, nbytes);
-    tree_build(t, 2 * node + 1, mid + 1, hi, nbytes);
+    peak_tree_build(t, 2 * node, lo, mid, nbytes);
+    peak_tree_build(t, 2 * node + 1, mid + 1, hi, nbytes);
     t->most[node] = t->most[2 * node] > t->most[2 * node + 1] ? t->most[2 * node] : t->most[2 * node + 1];
 }
 
-static int64_t tree_most(const tree *t, uint32_t node, uint32_t lo, uint32_t hi, uint32_t from, uint32_t to)
+static int64_t peak_tree_most(const peak_tree *t, uint32_t node, uint32_t lo, uint32_t hi, uint32_t from, uint32_t to)
 {
     if (to < lo || hi < from) return INT64_MIN / 4;
     if (from <= lo && hi <= to) return t->most[node];
     uint32_t mid = lo + (hi - lo) / 2;
-    int64_t left = tree_most(t, 2 * node, lo, mid, from, to), right = tree_most(t, 2 * node + 1, mid + 1, hi, from, to);
+    int64_t left = peak_tree_most(t, 2 * node, lo, mid, from, to),
+            right = peak_tree_most(t, 2 * node + 1, mid + 1, hi, from, to);
     return t->lazy[node] + (left > right ? left : right);
 }
 
@@ -101,39 +108,39 @@ static int64_t interval_bytes(const retainer *x, uint32_t interval)
     return (int64_t)x->p->value[x->r.interval.at[interval].value].nbytes;
 }
 
-/* --- changes, each with an entry --- */
+/* --- changes, each with a journal entry --- */
 
-static bool journal_note(retainer *x, kind k, uint32_t at, uint32_t old, uint32_t hi, int64_t delta)
+static bool journal_note(retainer *x, change_kind k, uint32_t at, uint32_t old, uint32_t hi, int64_t delta)
 {
-    entry e = {(uint8_t)k, at, old, hi, delta};
+    journal_entry e = {(uint8_t)k, at, old, hi, delta};
     return inv_vec_push(x->a, &x->journal, e);
 }
 
 static bool add_range_bytes(retainer *x, uint32_t from, uint32_t to, int64_t delta)
 {
-    if (from > to || delta == 0 || x->dry) return true;
-    tree_add(&x->bytes, 1, 0, x->bytes.n - 1, from, to, delta);
-    return journal_note(x, TREE, from, 0, to, delta);
+    if (from > to || delta == 0 || x->dry_run) return true;
+    peak_tree_add(&x->bytes, 1, 0, x->bytes.n - 1, from, to, delta);
+    return journal_note(x, BYTES, from, 0, to, delta);
 }
 
 static void undo_journal(retainer *x)
 {
     while (x->journal.n) {
-        const entry *e = &x->journal.at[--x->journal.n];
+        const journal_entry *e = &x->journal.at[--x->journal.n];
         switch (e->kind) {
-        case TREE: tree_add(&x->bytes, 1, 0, x->bytes.n - 1, e->at, e->hi, -e->delta); break;
+        case BYTES: peak_tree_add(&x->bytes, 1, 0, x->bytes.n - 1, e->at, e->hi, -e->delta); break;
         case TO: x->r.interval.at[e->at].to = e->old; break;
         case NUSE: x->r.interval.at[e->at].nuse = e->old; break;
         case INPLACE: x->inplace[e->at] = e->old; break;
-        case DEAD: x->dead[e->at] = false; break;
+        case DROPPED: x->removed[e->at] = false; break;
         case WANT: x->plan->at[e->at].want = e->old; break;
-        case REMOVED: x->more[e->at].into = NONE; break;
-        case CHILD: x->more[e->at].child = e->old; break;
+        case MERGED: x->links[e->at].merged_into = NONE; break;
+        case CHILD: x->links[e->at].child = e->old; break;
         }
     }
 }
 
-/* Whether what the event writes may take over the live interval, if it ends there. */
+/* Whether the event may write in place of the interval, if that ends there. */
 static bool may_overwrite_interval(const retainer *x, uint32_t interval, uint32_t event)
 {
     const uint32_t k = x->remat_at[event], v = x->r.interval.at[interval].value;
@@ -171,18 +178,18 @@ static bool set_interval_end(retainer *x, uint32_t i, uint32_t to)
 
 static uint32_t merged_interval(const retainer *x, uint32_t i)
 {
-    while (x->more[i].into != NONE) i = x->more[i].into;
+    while (x->links[i].merged_into != NONE) i = x->links[i].merged_into;
     return i;
 }
 
-/* Last event that still reads the live interval or one that was joined to it. */
+/* The last event that reads the interval or one merged into it. */
 static uint32_t last_live_use(const retainer *x, uint32_t i, uint32_t least)
 {
-    for (uint32_t l = x->more[i].uses; l != NONE; l = x->link.at[l].next) {
+    for (uint32_t l = x->links[i].uses; l != NONE; l = x->link.at[l].next) {
         const uint32_t event = x->link.at[l].event, k = x->remat_at[event];
-        if (event > least && (k == NONE || !x->dead[k])) least = event;
+        if (event > least && (k == NONE || !x->removed[k])) least = event;
     }
-    for (uint32_t c = x->more[i].child; c != NONE; c = x->more[c].next) least = last_live_use(x, c, least);
+    for (uint32_t c = x->links[i].child; c != NONE; c = x->links[c].next) least = last_live_use(x, c, least);
     return least;
 }
 
@@ -195,26 +202,26 @@ static bool drop_read(retainer *x, uint32_t i)
     s->nuse--;
     if (!set_interval_end(x, i, last_live_use(x, i, s->from))) return false;
     if (s->nuse || s->remat == INV_NO_REMAT) return true;
-    inv_remat *f = &x->plan->at[s->remat];
-    const inv_pb_edge *e = &x->p->edge[f->edge];
-    uint32_t want = f->want;
+    inv_remat *m = &x->plan->at[s->remat];
+    const inv_pb_edge *e = &x->p->edge[m->edge];
+    uint32_t want = m->want;
     for (uint32_t t = 0; t < e->ntarget; t++)
         if (e->target[t] == s->value) want &= ~(1u << t);
-    if (!journal_note(x, WANT, s->remat, f->want, 0, 0)) return false;
-    f->want = want;
+    if (!journal_note(x, WANT, s->remat, m->want, 0, 0)) return false;
+    m->want = want;
     if (!add_range_bytes(x, s->from, s->to, -interval_bytes(x, i))) return false;
     return want || drop_remat(x, s->remat);
 }
 
-/* The rematerialisation is not needed any more. */
+/* Takes out a rematerialisation, and its reads. */
 static bool drop_remat(retainer *x, uint32_t k)
 {
     const inv_pb_edge *e = &x->p->edge[x->plan->at[k].edge];
     const uint32_t event = x->event_of[k];
-    x->dead[k] = true;
+    x->removed[k] = true;
     x->saved += e->cost;
     if (e->inverse && !e->moves) x->inverted -= (double)x->p->value[e->target[0]].nbytes;
-    if (!journal_note(x, DEAD, k, 0, 0, 0) || !add_range_bytes(x, event, event, -(INT64_MAX / 4)) ||
+    if (!journal_note(x, DROPPED, k, 0, 0, 0) || !add_range_bytes(x, event, event, -(INT64_MAX / 4)) ||
         !add_range_bytes(x, x->r.event_of_step[x->p->value[e->target[0]].def], event, -(int64_t)e->side))
         return false;
     for (uint32_t i = 0; i < e->nsource; i++)
@@ -222,26 +229,26 @@ static bool drop_remat(retainer *x, uint32_t k)
     return true;
 }
 
-/* Readers of the live interval read the one before it, which is kept for them. */
+/* Merges the interval with the one before it, which is kept for its readers. */
 static bool merge_interval(retainer *x, uint32_t j)
 {
     inv_live_interval *s = &x->r.interval.at[j];
-    const uint32_t i = merged_interval(x, x->more[j].prev), k = s->remat;
-    inv_remat *f = &x->plan->at[k];
-    const inv_pb_edge *e = &x->p->edge[f->edge];
+    const uint32_t i = merged_interval(x, x->links[j].prev), k = s->remat;
+    inv_remat *m = &x->plan->at[k];
+    const inv_pb_edge *e = &x->p->edge[m->edge];
     if (x->inplace[s->to] == j && !set_event_inplace(x, s->to, NONE)) return false;
     if (!add_range_bytes(x, s->from, s->to, -interval_bytes(x, j))) return false;
-    if (!journal_note(x, REMOVED, j, 0, 0, 0) || !journal_note(x, CHILD, i, x->more[i].child, 0, 0) ||
-        !journal_note(x, NUSE, i, x->r.interval.at[i].nuse, 0, 0) || !journal_note(x, WANT, k, f->want, 0, 0))
+    if (!journal_note(x, MERGED, j, 0, 0, 0) || !journal_note(x, CHILD, i, x->links[i].child, 0, 0) ||
+        !journal_note(x, NUSE, i, x->r.interval.at[i].nuse, 0, 0) || !journal_note(x, WANT, k, m->want, 0, 0))
         return false;
-    x->more[j].into = i;
-    x->more[j].next = x->more[i].child;
-    x->more[i].child = j;
+    x->links[j].merged_into = i;
+    x->links[j].next = x->links[i].child;
+    x->links[i].child = j;
     x->r.interval.at[i].nuse += s->nuse;
     for (uint32_t t = 0; t < e->ntarget; t++)
-        if (e->target[t] == s->value) f->want &= ~(1u << t);
+        if (e->target[t] == s->value) m->want &= ~(1u << t);
     if (s->to > x->r.interval.at[i].to && !set_interval_end(x, i, s->to)) return false;
-    return f->want || drop_remat(x, k);
+    return m->want || drop_remat(x, k);
 }
 
 /* --- the search --- */
@@ -250,8 +257,8 @@ static bool is_removable(const retainer *x, uint32_t j)
 {
     const inv_live_interval *s = &x->r.interval.at[j];
     if (x->p->value[s->value].no_store) return false;
-    return s->remat != INV_NO_REMAT && x->more[j].prev != NONE && x->more[j].into == NONE && !x->dead[s->remat] &&
-           s->nuse;
+    return s->remat != INV_NO_REMAT && x->links[j].prev != NONE && x->links[j].merged_into == NONE &&
+           !x->removed[s->remat] && s->nuse;
 }
 
 static int by_worth(const void *a, const void *b)
@@ -267,10 +274,10 @@ static bool list_removals(retainer *x, candidate **list, size_t *n)
     *n = 0;
     *list = INV_ARENA_NEW(x->a, candidate, x->r.interval.n + 1);
     if (!*list) return false;
-    x->dry = true;
+    x->dry_run = true;
     for (uint32_t j = 0; j < x->r.interval.n; j++) {
         if (!is_removable(x, j)) continue;
-        const inv_live_interval *before = &x->r.interval.at[merged_interval(x, x->more[j].prev)];
+        const inv_live_interval *before = &x->r.interval.at[merged_interval(x, x->links[j].prev)];
         const double inverted = x->inverted;
         x->saved = 0;
         if (!merge_interval(x, j)) return false;
@@ -283,7 +290,7 @@ static bool list_removals(retainer *x, candidate **list, size_t *n)
                        saved / (double)(interval_bytes(x, j) + 1)};
         (*list)[(*n)++] = c;
     }
-    x->dry = false;
+    x->dry_run = false;
     qsort(*list, *n, sizeof **list, by_worth);
     return true;
 }
@@ -296,12 +303,12 @@ static bool try_removals(retainer *x, int64_t budget, double floor, bool *any)
     for (size_t c = 0; c < n; c++) {
         const uint32_t j = list[c].interval;
         if (!is_removable(x, j)) continue;
-        const uint32_t from = x->r.interval.at[merged_interval(x, x->more[j].prev)].to, to = x->r.interval.at[j].to;
+        const uint32_t from = x->r.interval.at[merged_interval(x, x->links[j].prev)].to, to = x->r.interval.at[j].to;
         const double inverted = x->inverted;
         x->saved = 0;
         if (!merge_interval(x, j)) return false;
         if (x->saved > 0 && x->inverted >= floor &&
-            tree_most(&x->bytes, 1, 0, x->bytes.n - 1, from, to > from ? to : from) <= budget) {
+            peak_tree_most(&x->bytes, 1, 0, x->bytes.n - 1, from, to > from ? to : from) <= budget) {
             x->journal.n = 0;
             *any = true;
             continue;
@@ -316,13 +323,13 @@ static bool try_removals(retainer *x, int64_t budget, double floor, bool *any)
 
 static bool note_interval_use(retainer *x, uint32_t interval, uint32_t event)
 {
-    use_link l = {event, x->more[interval].uses};
-    x->more[interval].uses = (uint32_t)x->link.n;
+    use_link l = {event, x->links[interval].uses};
+    x->links[interval].uses = (uint32_t)x->link.n;
     return inv_vec_push(x->a, &x->link, l);
 }
 
-/* The step reads what was chosen. */
-static bool read_choice_sources(retainer *x, const uint32_t *now, uint32_t interval, uint32_t event)
+/* Notes the reads of the edge that was picked. */
+static bool note_alternative_use(retainer *x, const uint32_t *now, uint32_t interval, uint32_t event)
 {
     const inv_pb_edge *e = &x->p->edge[x->plan->at[x->r.interval.at[interval].remat].edge];
     for (uint32_t i = 0; i < e->nsource; i++)
@@ -330,7 +337,7 @@ static bool read_choice_sources(retainer *x, const uint32_t *now, uint32_t inter
     return true;
 }
 
-/* Who reads which live interval, as the replay found them. */
+/* Lists who reads which interval, as the replay has them. */
 static bool list_interval_uses(retainer *x)
 {
     const inv_problem *p = x->p;
@@ -346,7 +353,7 @@ static bool list_interval_uses(retainer *x)
         for (uint32_t i = 0; i < n; i++) {
             if (e && !inv_vec_push(x->a, &x->source, now[list[i]])) return false;
             if (!note_interval_use(x, now[list[i]], event)) return false;
-            if (!e && p->value[list[i]].def == INV_NEVER && !read_choice_sources(x, now, now[list[i]], event))
+            if (!e && p->value[list[i]].def == INV_NEVER && !note_alternative_use(x, now, now[list[i]], event))
                 return false;
             inv_live_interval *st = &x->r.interval.at[now[list[i]]];
             if (x->inplace[event] == NONE && st->to == event && st->from != event &&
@@ -354,7 +361,7 @@ static bool list_interval_uses(retainer *x)
                 x->inplace[event] = now[list[i]];
         }
         for (; begun < x->r.interval.n && x->r.interval.at[begun].from == event; begun++) {
-            x->more[begun].prev = now[x->r.interval.at[begun].value];
+            x->links[begun].prev = now[x->r.interval.at[begun].value];
             now[x->r.interval.at[begun].value] = begun;
         }
     }
@@ -367,15 +374,15 @@ static bool set_up_retain(retainer *x, bool activations)
     x->bytes.n = (uint32_t)ne;
     x->bytes.most = INV_ARENA_NEW(x->a, int64_t, 4 * ne + 4);
     x->bytes.lazy = INV_ARENA_NEW(x->a, int64_t, 4 * ne + 4);
-    x->more = INV_ARENA_NEW(x->a, interval_links, ns + 1);
+    x->links = INV_ARENA_NEW(x->a, interval_links, ns + 1);
     x->remat_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
     x->step_at = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
     x->inplace = INV_ARENA_NEW(x->a, uint32_t, ne + 1);
     x->event_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
     x->source_of = INV_ARENA_NEW(x->a, uint32_t, nf + 1);
-    x->dead = INV_ARENA_NEW(x->a, bool, nf + 1);
+    x->removed = INV_ARENA_NEW(x->a, bool, nf + 1);
     if (x->a->failed) return false;
-    for (size_t i = 0; i < ns; i++) x->more[i] = (interval_links){NONE, NONE, NONE, NONE, NONE};
+    for (size_t i = 0; i < ns; i++) x->links[i] = (interval_links){NONE, NONE, NONE, NONE, NONE};
     for (uint32_t t = 0, k = 0, event = 0; t < x->p->nstep; t++) {
         for (; t >= x->p->forward && k < nf && x->plan->at[k].step == t; k++, event++) {
             x->remat_at[event] = k;
@@ -386,7 +393,7 @@ static bool set_up_retain(retainer *x, bool activations)
         x->step_at[event++] = t;
     }
     for (uint32_t e = 0; e < ne; e++) x->inplace[e] = NONE;
-    tree_build(&x->bytes, 1, 0, (uint32_t)ne - 1, activations ? x->r.act : x->r.live);
+    peak_tree_build(&x->bytes, 1, 0, (uint32_t)ne - 1, activations ? x->r.act : x->r.live);
     return list_interval_uses(x);
 }
 
@@ -405,7 +412,7 @@ inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bo
     }
     size_t n = 0;
     for (size_t k = 0; k < plan->n; k++)
-        if (!x.dead[k] && plan->at[k].want) plan->at[n++] = plan->at[k];
+        if (!x.removed[k] && plan->at[k].want) plan->at[n++] = plan->at[k];
     plan->n = n;
     return inv_plan_prune(a, p, plan);
 }

@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The search for a plan. Walks are tried with one price for a byte that lives through the turn from forward to
- * backward, on a geometric grid, since the peak is not monotone in the price; each again knowing what the one before
- * kept. From the best of them the search goes on by prices between those of the grid, and by others that are dearer
- * where too many bytes live. Every plan within the budget is filled up (retain.c), of large problems those that
- * may be best; the best is then changed itself (anneal.c). All is deterministic: effort is counted in visits, not in
- * seconds.
- * Where activations are to be as small as can be, bytes have a price over all of backward, too.
- * requires: inv_problem, inv_goal.  gives: rematerialisations and their score. */
+ * The search for a plan. The budget is relaxed by prices of memory (Lagrangian relaxation): at given prices greedy.c
+ * builds one plan in one pass, so the search is one over prices.
+ * 1. scan_prices tries one price, for a byte that is live at the turn from forward to backward, on a geometric grid;
+ * the peak is not monotone in it, so all are tried. Each plan is built again with a warm start, which knows what the
+ * last kept.
+ * 2. try_variants and refine_prices vary the best setting, and ascend_prices goes on with a price per step that rises
+ * where too many bytes are live: ascent of the dual by multiplicative weights.
+ * 3. What a plan leaves of the budget is used to retain values (retain.c); the best plan is improved by simulated
+ * annealing (anneal.c), unless it is one of a large problem and near the lower bound.
+ * All is deterministic: effort is counted in visits, not in seconds. Where activations are to be as small as can be,
+ * bytes have a price over all of backward.
+ * requires: inv_problem, inv_goal.
+ * gives: rematerialisations and their score. */
 #include <math.h>
 #include <string.h>
 
 #include "passes/planner/problem.h"
 
-/* Steps of forward; of larger problems prices find most, and little is changed after them. Steps of the update, of
- * which `plan` may have fewer than `train`, are to make no other plan. */
+/* LARGE: steps of forward, beyond which annealing changes little and prices find nearly all. Steps of the update are
+ * not counted: a plan made without them has to be the same. */
 enum { MOST_AGAIN = 8, LARGE = 1000 };
-#define GAP 0.005 /* of a step: how far from the bound a plan of a large problem may stay */
+#define GAP 0.005 /* share of a step's cost: a large problem's plan this near to the lower bound is not annealed */
 
 typedef struct setting {
-    double *step; /* per step: price of a byte */
-    double price; /* that step[] adds up to */
+    double *step; /* per step: price of a byte that is live */
+    double price; /* sum of step[] */
     bool invert, split_operands, rederive_kept;
 } setting;
 
@@ -27,20 +32,23 @@ typedef struct searcher {
     inv_context *ctx;
     const inv_problem *p;
     inv_goal goal;
-    inv_arena arena, scratch; /* of the search; of one trial */
+    inv_arena arena, scratch; /* for the whole search; for one trial */
     setting now, next;
-    uint32_t *warm_start; /* what the last walk kept */
-    size_t *over;         /* per step: most bytes live, of the last walk */
+    uint32_t *warm_start; /* per value: until when the last plan kept it */
+    size_t *over;         /* per step: most bytes live, by the last plan */
     inv_remats last, best;
-    inv_score score, best_score, at; /* of the last walk; of the best plan; of the settings */
+    inv_score score, best_score, at; /* of the last plan; of the best; of `now` */
     bool found;
-    double work, most_work, factor, floor, most_inverted; /* factor: between the prices of the scan */
+    double work, most_work, factor, floor, most_inverted; /* visits; factor: from one price of the scan to the next */
     uint64_t dice;
 } searcher;
 
 static double search_chance(searcher *s) { return inv_chance(&s->dice); }
 
-/* By how many bytes a plan is off, first of all; then its arithmetic. */
+/* Compares two plans by the goal: first by how many bytes they miss it, then by cost; without a budget, first by
+ * whether they invert enough and keep to the limit of cost, then by peaks. Two other comparisons ask for other things:
+ * state_beats (anneal.c) does without a peak where that is dear to know, and plan_preferred (policy.c) compares
+ * finished plans by the bytes of their arenas. */
 static bool score_better(const searcher *s, const inv_score *a, const inv_score *b)
 {
     const inv_goal *g = &s->goal;
@@ -73,7 +81,7 @@ static inv_status keep_best_plan(searcher *s)
     return INV_OK;
 }
 
-/* Where the last plan's bytes are, per step. */
+/* Notes where the last plan has its bytes, and what it keeps, for the next prices. */
 static void note_live_bytes(searcher *s, inv_replay *r)
 {
     const inv_problem *p = s->p;
@@ -95,7 +103,7 @@ static inv_status run_greedy(searcher *s, const setting *c, bool again)
     inv_prices prices = {c->step, again ? s->warm_start : NULL, c->invert, c->split_operands, c->rederive_kept};
     uint32_t *kept = NULL;
     inv_replay r;
-    if (again) { /* the walk fills it anew */
+    if (again) { /* the pass reads it while s->warm_start is written anew */
         kept = INV_ARENA_NEW(&s->scratch, uint32_t, s->p->nvalue + 1);
         if (!kept) return INV_E_NOMEM;
         memcpy(kept, s->warm_start, s->p->nvalue * sizeof *kept);
@@ -116,8 +124,8 @@ static void reset_scratch(searcher *s)
     inv__arena_init(&s->scratch, s->ctx);
 }
 
-/* What a plan leaves of the budget is filled, if it may come to something: prices far too high leave much, and less
- * arithmetic than near ones they seldom need. */
+/* Uses what a plan leaves of the budget, if the plan may become the best. In a large problem one whose prices were far
+ * too high is not worth it: it leaves much, and seldom ends with less cost than plans of nearer prices. */
 static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score *got)
 {
     const size_t budget = s->goal.budget;
@@ -132,8 +140,8 @@ static inv_status retain_within_budget(searcher *s, inv_remats *plan, inv_score 
     return keep_best_plan(s);
 }
 
-/* A walk, and others that know what the one before has kept, as long as that helps: each may derive every second value
- * of a chain that was kept. The best is the setting's; of a large problem, it alone is filled up. */
+/* Tries prices: a plan, and then others with a warm start from the one before as long as that helps, since each may
+ * drop every second value of a chain that was kept. In a large problem only the best of them is filled up. */
 static inv_status try_prices(searcher *s, const setting *c, inv_score *got)
 {
     const bool large = s->p->forward > LARGE;
@@ -142,7 +150,7 @@ static inv_status try_prices(searcher *s, const setting *c, inv_score *got)
     else inv__progress(s->ctx, 0.05);
     INV_TRY(run_greedy(s, c, false));
     *got = s->score;
-    inv_remats plan = s->last; /* a walk makes a list of its own */
+    inv_remats plan = s->last; /* each pass makes a list of its own */
     if (!large) INV_TRY(retain_within_budget(s, &plan, got));
     for (int k = 0; k < MOST_AGAIN; k++) {
         INV_TRY(run_greedy(s, c, true));
@@ -163,7 +171,7 @@ static void copy_setting(const searcher *s, setting *to, const setting *from)
     memcpy(step, from->step, s->p->nstep * sizeof *step);
 }
 
-/* Tries `next`; it becomes `now` if it is no worse. */
+/* Tries `next`, which becomes `now` unless it is worse. */
 static inv_status try_setting(searcher *s)
 {
     inv_score got;
@@ -174,7 +182,7 @@ static inv_status try_setting(searcher *s)
     return INV_OK;
 }
 
-/* The dearest and the cheapest edge, per byte that it gives. */
+/* The range of costs per byte that edges give. */
 static void edge_price_range(const inv_problem *p, double *least, double *most)
 {
     *least = INFINITY;
@@ -189,7 +197,7 @@ static void edge_price_range(const inv_problem *p, double *least, double *most)
     if (!(*least < *most)) *least = *most;
 }
 
-/* Of a byte at each step of backward: what is not read again within a few operators' time is rather derived again. */
+/* A price for each step of backward at which values are dropped that nobody reads within a few operators' time. */
 static double holding_price(const inv_problem *p)
 {
     double cost = 0, nbytes = 1;
@@ -198,8 +206,8 @@ static double holding_price(const inv_problem *p)
     return cost / nbytes / 2;
 }
 
-/* One price at the turn, up to that of a longer run of evaluations; far beyond, everything would be derived from the
- * input. `hold`: that of each later step, as soon as the one at the turn is well above it. */
+/* Tries prices at the turn, up to that of a long run of recomputations; beyond, everything would be derived from the
+ * input. `hold` is the price of each later step, once the one at the turn is well above it. */
 static inv_status scan_prices(searcher *s, bool invert, double hold)
 {
     enum { MOST = 40 };
@@ -227,7 +235,7 @@ static inv_status scan_prices(searcher *s, bool invert, double hold)
     return INV_OK;
 }
 
-/* The best so far with what a walk can do otherwise. */
+/* Tries the best setting with the two options of the greedy pass. */
 static inv_status try_variants(searcher *s)
 {
     for (int k = 1; k < 4; k++) {
@@ -239,7 +247,8 @@ static inv_status try_variants(searcher *s)
     return INV_OK;
 }
 
-/* Dearer where too many bytes live, cheaper elsewhere; by a factor of e^sharp at most. */
+/* Raises prices where the last plan has too many bytes live, and lowers them elsewhere, by a factor of e^sharp at
+ * most. */
 static void reprice_by_peak(searcher *s, double sharp)
 {
     const size_t n = s->p->nstep, best = s->goal.activations ? s->best_score.activations : s->best_score.peak;
@@ -259,7 +268,7 @@ static void scale_prices(searcher *s, double by)
     for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
 }
 
-/* Between the prices of the scan. */
+/* Tries prices between those of the scan. */
 static inv_status refine_prices(searcher *s)
 {
     enum { FINER = 6 };
@@ -272,13 +281,13 @@ static inv_status refine_prices(searcher *s)
     return INV_OK;
 }
 
-/* From the best prices, others by what each plan has too much and too little of, in steps that get smaller: the ascent
- * of the Lagrangian dual by multiplicative weights. What lies on the way is often better than where it ends, so it goes
- * on from worse plans, too; and it begins again from the best. */
+/* From the best prices on, changes prices by what each plan has too much and too little of, in steps that get smaller
+ * (ascent of the Lagrangian dual by multiplicative weights). What lies on the way is often better than the end, so it
+ * goes on from worse plans, too, and begins again from the best. */
 static inv_status ascend_prices(searcher *s)
 {
     const bool large = s->p->forward > LARGE;
-    const int steps = large ? 4 : 30, alike = large ? 1 : 4; /* without gain, this often */
+    const int steps = large ? 4 : 30, alike = large ? 1 : 4; /* tries from one setting that may bring nothing */
     for (int same = 0; same < alike && s->work < s->most_work; same++) {
         const double sharp = 4 * pow(0.25, search_chance(s));
         inv_score got;
@@ -298,7 +307,7 @@ static inv_status ascend_prices(searcher *s)
     return INV_OK;
 }
 
-/* A plan as the last one, to be worked on. */
+/* Makes a copy of `plan` the last plan, to be worked on. */
 static inv_status load_last(searcher *s, const inv_remats *plan)
 {
     reset_scratch(s);
@@ -308,7 +317,6 @@ static inv_status load_last(searcher *s, const inv_remats *plan)
     return INV_OK;
 }
 
-/* What the last plan comes to. */
 static inv_status score_last(searcher *s)
 {
     inv_replay r;
@@ -318,7 +326,7 @@ static inv_status score_last(searcher *s)
     return keep_best_plan(s);
 }
 
-/* The best plan improved by changes of itself. */
+/* Improves the best plan by annealing. */
 static inv_status anneal_best(searcher *s, double effort)
 {
     INV_TRY(load_last(s, &s->best));
@@ -328,7 +336,7 @@ static inv_status anneal_best(searcher *s, double effort)
     return st == INV_OK ? score_last(s) : st;
 }
 
-/* A plan of the smallest peak, with what costs no peak kept. */
+/* Keeps what the smallest peak leaves room for. */
 static inv_status retain_within_peak(searcher *s)
 {
     const size_t peak = s->goal.activations ? s->best_score.activations : s->best_score.peak;
@@ -337,8 +345,8 @@ static inv_status retain_within_peak(searcher *s)
     return score_last(s);
 }
 
-/* Visits for changing the plan: so many that small problems are done exactly as a rule. By default, hundreds of passes
- * over the step for each of its steps, within limits. Of large problems prices have found most of what there is. */
+/* Visits for annealing, so many that small problems are solved exactly as a rule: by default hundreds of passes over
+ * the step for each of its steps, within limits. */
 static double plan_effort(const searcher *s)
 {
     enum { LEAST = 2000000, USUAL = 15000000, MOST = 30000000, ACTIVATIONS = 60000000 };
@@ -347,7 +355,7 @@ static double plan_effort(const searcher *s)
     return wanted > 0 ? fmax(wanted, s->goal.budget ? LEAST : 0) : usual;
 }
 
-/* Whether no plan costs much less: then that of a large problem is left as it is. */
+/* Asks the lower bound whether a large problem's plan can still be much too dear. */
 static inv_status near_bound(searcher *s, bool *good)
 {
     double bound;
@@ -370,17 +378,17 @@ static inv_status search_plan(searcher *s)
     s->next.step = INV_ARENA_NEW(a, double, n);
     if (a->failed) return INV_E_NOMEM;
     s->now.invert = s->goal.invert;
-    INV_TRY(run_greedy(s, &s->now, false)); /* everything kept that may be */
-    s->goal.limit += s->score.cost;         /* what is derived whatever it costs is not what the limit is about */
+    INV_TRY(run_greedy(s, &s->now, false)); /* keeps whatever may be kept */
+    s->goal.limit += s->score.cost;         /* the cost that no_store values force is not limited */
     if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
-    bool inverse = false; /* else the same again */
+    bool inverse = false; /* without any, the second scan would be the first again */
     for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal.invert && p->edge[i].inverse;
-    /* without them by itself where trials are cheap, or where they are of no use */
+    /* a scan without inverses, where trials are cheap; else only if no inverse turns out to be used */
     const bool alone = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
     if (alone) INV_TRY(scan_prices(s, false, 0));
     if (inverse) INV_TRY(scan_prices(s, true, 0));
     if (!alone && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
-    if (s->goal.share > 0 && s->most_inverted > 0) { /* which trial inverts enough is known when all have been made */
+    if (s->goal.share > 0 && s->most_inverted > 0) { /* only now is it known how much any trial inverts */
         s->floor = s->goal.share * s->most_inverted;
         s->found = false;
         s->at.peak = 0;
