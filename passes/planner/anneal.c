@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan improved by changes of itself: one rematerialisation more, one less, one elsewhere or by another edge, another
- * choice. Any list of rematerialisations is a plan, since what it reads is kept for it, so that all plans can be
- * reached; what a list is worth is its arithmetic and, at a price, its bytes over the budget. Changes for the worse are
- * accepted by chance, more seldom as time goes on (simulated annealing, Kirkpatrick et al. 1983), and the price of
- * bytes swings so that the search crosses the budget again and again. plan_state.c says what a change comes to.
- * requires: inv_problem, a plan.  gives: a plan that is no worse. */
+ * Improves a plan by simulated annealing (Kirkpatrick et al. 1983). A change inserts or removes a rematerialisation,
+ * moves it, replaces its edge, or picks another edge of an alternative. Any list of rematerialisations is a plan, since
+ * what it reads is kept for it; so every plan can be reached by such changes. A state is worth its cost and, at a
+ * price, its bytes over the budget. Changes for the worse are accepted by chance, more seldom as the heat falls, and
+ * the price swings so that the search crosses the budget again and again. Without a budget the aim is some part below
+ * the best peak so far.
+ * plan_state.c tells what a change comes to, for the price of what it touches; changes over many steps are tried more
+ * seldom, so that each takes about the same time. All ends after a given number of visits.
+ * requires: inv_problem, a plan.
+ * gives: a plan that is no worse. */
 #include <math.h>
 
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
 #define NONE INV_NO_EVENT
-enum { RUNS = 6, MORE = 4 };      /* descents; as many times that while nothing fits */
-enum { LESS = 32, LEAST = 2048 }; /* parts of the peak that are to go next */
+enum { RUNS = 6, MORE = 4 };      /* descents from hot to cold; MORE times as many while nothing fits */
+enum { LESS = 32, LEAST = 2048 }; /* the aim is below the best peak by 1/LESS of it at first, by 1/LEAST at last */
 
-/* What a plan is compared by. */
+/* What two states are compared by. */
 typedef struct figures {
     double cost;
     int64_t excess, peak;
-    bool fits; /* within the budget */
+    bool fits; /* cost and bytes are within the goal */
 } figures;
 
 typedef struct annealer {
@@ -27,11 +31,11 @@ typedef struct annealer {
     uint64_t *dice;
     inv_plan_state state;
     double limit, floor;
-    uint32_t kept;        /* no_store values that may be */
-    int64_t less;         /* without a budget: the part of the peak that is to go next */
-    bool done;            /* no smaller peak is looked for */
-    double mean;          /* cost of an edge */
-    double rate, dearest; /* what a byte over the budget counts, at most */
+    uint32_t kept;        /* most no_store values that may be kept */
+    int64_t less;         /* without a budget: the aim is peak - peak / less */
+    bool done;            /* without a budget: no smaller peak is aimed at */
+    double mean;          /* mean cost of an edge */
+    double rate, dearest; /* price of a byte over the budget: now; at most */
     uint32_t *alternative, nalternative;
     inv_error_estimate *estimate;
     figures best;
@@ -52,7 +56,7 @@ static uint32_t anneal_roll(annealer *x, uint32_t n)
 static double state_worth(const annealer *x)
 {
     const inv_plan_state *ps = &x->state;
-    /* while nothing fits, arithmetic is to count for little */
+    /* while nothing fits, cost is to count for little */
     const double part = !x->goal->budget ? 0.2 : x->best.fits ? 1 : 0.05;
     return part * ps->cost + x->rate * (double)ps->excess + 4 * fmax(0, ps->cost - x->limit);
 }
@@ -61,7 +65,7 @@ static bool state_allowed(const annealer *x) { return x->state.inverted >= x->fl
 
 /* --- changes --- */
 
-/* An edge that may give v, by chance; NONE if there is none. */
+/* A random edge that may give v; NONE if there is none. */
 static uint32_t random_edge(annealer *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
@@ -81,14 +85,14 @@ static uint32_t further_steps(const annealer *x, uint32_t far, uint32_t v, uint3
     return n > far ? n : far;
 }
 
-/* A change of what is there over so many steps is tried the more seldom the more there are, as it takes as long. */
+/* Tries changes over many steps more seldom, as they take longer. */
 static bool is_too_far(annealer *x, uint32_t steps)
 {
     enum { NEAR = 256 };
     return anneal_chance(x) * steps > NEAR;
 }
 
-/* NONE: not done. */
+/* Returns the rematerialisation, or NONE if it was not inserted. */
 static uint32_t insert_if_near(annealer *x, uint32_t before, uint32_t edge)
 {
     const inv_pb_edge *e = &x->p->edge[edge];
@@ -110,7 +114,7 @@ static void remove_if_near(annealer *x, uint32_t r)
     if (!is_too_far(x, far)) inv_plan_state_remove(&x->state, r);
 }
 
-/* v is derived before that event; so are, perhaps, sources that are not there. */
+/* Derives v before that event, and perhaps sources that are not live there. */
 static void derive_before(annealer *x, uint32_t v, uint32_t before, int depth)
 {
     const uint32_t id = random_edge(x, v);
@@ -122,7 +126,7 @@ static void derive_before(annealer *x, uint32_t v, uint32_t before, int depth)
     (void)insert_if_near(x, before, id);
 }
 
-/* Where too much is live, as a rule. */
+/* A random event, in most cases one where the budget is exceeded. */
 static uint32_t random_event(annealer *x)
 {
     const inv_plan_state *ps = &x->state;
@@ -131,7 +135,7 @@ static uint32_t random_event(annealer *x)
     return at < back ? x->p->forward + at : ps->remat[at - back];
 }
 
-/* One of the values that are there at some time, a large one rather than a small one. */
+/* Draws one of a sequence of values, with weights by their bytes (reservoir sampling, Chao 1982). */
 typedef struct ballot {
     uint32_t at, v;
     double sum;
@@ -157,7 +161,7 @@ static void vote_for_live(annealer *x, ballot *b)
     x->state.work += (double)ps->interval.n / 8;
 }
 
-/* Of what is read shortly before and after. */
+/* Draws among what is read shortly before and after the event. */
 static void vote_for_read_nearby(annealer *x, ballot *b)
 {
     enum { FAR = 48 };
@@ -173,8 +177,8 @@ static void vote_for_read_nearby(annealer *x, ballot *b)
     x->state.work += FAR / 4;
 }
 
-/* A value is derived for its next reader. All that are there are looked at, or where that takes long as a
- * rule those that are read about that time. */
+/* Derives a value that is live at an event for its next reader, instead of keeping it. It is drawn from all that are
+ * live, or, where that would take long, in most cases from those that are read nearby. */
 static void derive_for_next_reader(annealer *x)
 {
     enum { FEW = 512 };
@@ -187,7 +191,7 @@ static void derive_for_next_reader(annealer *x)
     if (reader != NONE) derive_before(x, b.v, reader, 4);
 }
 
-/* A rematerialisation: any, or one about where too much is live, as a rule. NONE: there is none. */
+/* A random rematerialisation, in most cases one near an event where the budget is exceeded; NONE: there is none. */
 static uint32_t random_remat(annealer *x)
 {
     enum { ABOUT = 8, FAR = 64 };
@@ -204,7 +208,7 @@ static uint32_t random_remat(annealer *x)
     return found;
 }
 
-/* In this order what f gives need not be kept from long before in between. */
+/* Inserts before it removes, so that targets need not be kept across the gap in between. */
 static void replace_remat(annealer *x, uint32_t r, uint32_t before, uint32_t edge)
 {
     if (insert_if_near(x, before, edge) != NONE) remove_if_near(x, r);
@@ -217,15 +221,15 @@ static void shift_remat(annealer *x)
     if (r == NONE) return;
     const uint32_t edge = ps->event[r].edge, last = x->p->nstep - 1, first = x->p->forward - 1;
     uint32_t before = ps->event[r].next;
-    for (uint32_t i = 0, up = anneal_roll(x, 2); i < far; i++) { /* over rematerialisations and steps alike */
+    for (uint32_t i = 0, up = anneal_roll(x, 2); i < far; i++) { /* each step of the way is an event */
         if (up && before != last) before = ps->event[before].next;
         else if (!up && ps->event[before].prev != first) before = ps->event[before].prev;
     }
     replace_remat(x, r, before, edge);
 }
 
-/* A rematerialisation moves back to where something that it reads was there before, behind the last reader of that:
- * what was derived once more for it may then be for nothing. */
+/* Moves a rematerialisation back to where one of its sources was live before, behind the last reader of that. What had
+ * given the source again for it may then be unread. */
 static void hoist_remat(annealer *x)
 {
     inv_plan_state *ps = &x->state;
@@ -278,7 +282,7 @@ static void change_state(annealer *x)
 
 /* --- the search --- */
 
-/* Most bytes; where they are more than `enough`, that is all that is known. */
+/* The peak; if it is more than `enough`, then some number above that. */
 static int64_t state_peak(const annealer *x, int64_t enough)
 {
     const inv_plan_state *ps = &x->state;
@@ -298,14 +302,14 @@ static bool state_beats(const annealer *x, const figures *a, const figures *b)
     return a->cost < b->cost || (a->cost <= b->cost && a->peak < b->peak);
 }
 
-/* Without a budget of its own, the plan state is to come below the best plan: all bytes near its peak count. */
+/* Without a budget, sets one below the best peak, so that all bytes near the peak count. */
 static void aim_below_best(annealer *x)
 {
     inv_plan_state_set_budget(&x->state, x->best.peak - x->best.peak / x->less);
     x->best.excess = x->state.excess;
 }
 
-/* Smaller steps, down to one beyond which nothing is worth it. */
+/* Aims at smaller gains, down to where nothing is worth it. */
 static void take_finer_steps(annealer *x)
 {
     x->less *= 4;
@@ -327,7 +331,7 @@ static inv_status keep_best_state(annealer *x)
     return INV_OK;
 }
 
-/* The price of bytes swings about the one at which the budget is just met. */
+/* Lets the price of bytes swing about the one at which the budget is just met. */
 static void swing_price(annealer *x, int *run)
 {
     if (!x->goal->budget || !x->best.fits) return;
@@ -337,15 +341,14 @@ static void swing_price(annealer *x, int *run)
     if (*run < -LONG) x->rate = fmax(x->rate / 1.3, x->dearest / 1e4), *run = 0;
 }
 
-/* At most, in terms of an edge's cost: a plan of many rematerialisations that is shaken needs as many tries to settle
- * again. */
+/* The heat to begin with, in costs of an edge: a plan of many rematerialisations takes more tries to settle again. */
 static double highest_heat(const annealer *x, double effort)
 {
     const double tries = effort / 16000 / (x->state.nremat + 1);
     return fmax(0.1, fmin(tries, 10));
 }
 
-/* From hot to cold. */
+/* One descent. */
 static inv_status cool_down(annealer *x, double hot, double effort)
 {
     inv_plan_state *ps = &x->state;
@@ -387,7 +390,7 @@ static inv_status set_up_annealer(annealer *x, const inv_remats *plan)
     return inv_error_estimate_new(&x->state, &x->estimate);
 }
 
-/* False: the plan is not allowed at all. */
+/* Loads a plan. False: it is not allowed. */
 static inv_status load_state(annealer *x, const inv_remats *plan, int64_t budget, bool *fine)
 {
     INV_TRY(inv_plan_state_load(&x->state, plan));
@@ -409,11 +412,12 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     if (!fine) return INV_OK;
     x.kept = x.state.kept;
     INV_TRY(keep_best_state(&x));
-    const int most = goal->budget || p->nstep >= 500 ? MORE * RUNS : RUNS; /* small plans are done by then */
+    const int most =
+        goal->budget || p->nstep >= 500 ? MORE * RUNS : RUNS; /* small plans are done after the first runs */
     const double part = effort / RUNS, hot[] = {1, 0.3, 0.1}, most_hot = x.mean * highest_heat(&x, part);
     for (int run = 0, last = 0; run < RUNS || (run < most && !(goal->budget ? x.best.fits : x.done)); run++) {
         const int64_t peak = x.best.peak;
-        /* the first runs are most of it; the others seldom are all made */
+        /* for the progress that is shown: later runs are seldom all made */
         const double done = run < RUNS ? 0.8 * run / RUNS : 1 - 0.2 / (2 + run - RUNS),
                      next = run + 1 < RUNS ? 0.8 * (run + 1) / RUNS : 1 - 0.2 / (3 + run - RUNS);
         const inv_span around = inv__span_enter(a->ctx, NULL, done, next > done ? next : done);
@@ -422,7 +426,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
         INV_TRY(st);
         if (x.best.peak < peak) last = run;
         if (!goal->budget && most > RUNS && run - last >= 3) take_finer_steps(&x), last = run;
-        if (x.state.excess >= x.best.excess || x.state.cost > x.limit) /* from the best once more */
+        if (x.state.excess >= x.best.excess || x.state.cost > x.limit) /* begins from the best once more */
             INV_TRY(load_state(&x, &x.best_plan, x.state.budget, &fine));
     }
     *plan = x.best_plan;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Guards: a fingerprint in forward, compared with that of what stands for the value in backward. What recovery gives
- * back is compared as a whole. An error of it may be far more of what is computed from it; so that is compared as well,
- * in the form in which a gradient uses it: the slope of a function that is applied element by element, the bits of
- * a comparison, else the value that is read.
- * requires: an emitter in the middle of backward.  gives: nodes GuardSum, GuardPick, GuardCheck; plan->guarded. */
+ * Emits guards. A guard computes a fingerprint of a value in forward, and compares it with that of what stands for the
+ * value in backward; if they differ too much, the step is rejected. What is rematerialised is compared as a whole. A
+ * small error of it may become a large one in what is computed from it, so that is compared, too, in the form in which
+ * a gradient uses it: the slope of an element-wise function, the bits of a comparison, or else the value that is read.
+ * requires: an emitter in the middle of backward.
+ * gives: nodes GuardSum, GuardPick and GuardCheck; plan->guarded. */
 #include <string.h>
 
 #include "passes/recover/emitter.h"
 
-/* Elements that are taken of what is derived, if there are as many, but at least one of SPARSEST. Few of many signs
- * change, so it takes more to see them. */
+/* How many elements of a derived value are compared: SAMPLE if it has as many, but one of SPARSEST at least. Of signs
+ * only a few change, so more of them are needed to notice. */
 #define SAMPLE 1024
 #define SAMPLE_OF_SIGNS 65536
 #define SPARSEST 32
-/* Of nodes of which a sample can be taken. */
+/* limits of the nodes of which a sample is computed */
 #define MOST_OPERANDS 4
 #define MOST_ATTRIBUTES 4
 
@@ -22,8 +23,8 @@ bool inv_put_behind(emitter *x, inv_id v, inv_id node)
     return inv_vec_push(&x->scratch, &x->behind, inv_val(x->g, v)->def) && inv_vec_push(&x->scratch, &x->behind, node);
 }
 
-/* A node with the operands and attributes of n: in forward, behind the node that gives v, or at the end of backward, if
- * v is INV_NONE. False: out of memory. */
+/* Emits a node with the operands and attributes of n: in forward, behind the node that gives v, or at the end of
+ * backward if v is INV_NONE. False: out of memory. */
 static bool emit_guard_node(emitter *x, inv_id v, const char *name, const inv_node *n, uint32_t nout, inv_id *out)
 {
     inv_graph *g = x->g;
@@ -38,7 +39,8 @@ static bool emit_guard_node(emitter *x, inv_id v, const char *name, const inv_no
     return v == INV_NONE ? inv_vec_push(&g->arena, &x->backward, node) : inv_put_behind(x, v, node);
 }
 
-/* Fingerprint of `then` behind what gives v in forward, comparison with `now`. Of a sample if every > 1. */
+/* Emits the fingerprint of `then` behind what gives v in forward, and its comparison with `now`. every > 1: of a
+ * sample. */
 static bool emit_comparison(emitter *x, inv_id v, inv_id then, inv_id now, int64_t every, const inv_guarded_row *row)
 {
     inv_graph *g = x->g;
@@ -65,13 +67,13 @@ bool inv_guard_rebuilt(emitter *x, inv_id v)
 
 static bool is_forward_value(const emitter *x, inv_id v) { return v != INV_NONE && x->r->forward[v]; }
 
-/* Whether backward reads another value for v, and perhaps not the same. */
+/* Whether backward reads something else for v, which may not be quite the same. */
 static bool reads_inexactly(const emitter *x, inv_id v)
 {
     return is_forward_value(x, v) && x->newest[x->r->number[v]] && x->inexact[x->r->number[v]];
 }
 
-/* The operand that forward has last; INV_NONE if one is a value of backward. The first `from` are left out. */
+/* The operand from `from` on that forward computes last; INV_NONE if one is computed in backward. */
 static inv_id latest_operand(const emitter *x, const inv_node *n, uint32_t from)
 {
     inv_id last = INV_NONE;
@@ -97,7 +99,7 @@ static inv_guarded_row signs_row(const emitter *x, inv_id v, inv_id bits)
     return (inv_guarded_row){v, INV_GUARD_SIGNS, 8 * (double)nbytes};
 }
 
-/* A value that is read as it is, once for each time that it is computed. */
+/* Guards a value that is read as it is, once for each time that it is computed. */
 static bool guard_value(emitter *x, inv_id v)
 {
     const uint32_t k = x->r->number[v];
@@ -109,7 +111,7 @@ static bool guard_value(emitter *x, inv_id v)
     return emit_comparison(x, made, made, x->rep[made], real ? sample_stride(x, made, SAMPLE) : 1, &row);
 }
 
-/* Whether all operands but the first have its shape, or are single numbers. */
+/* Whether each operand but the first has the first one's shape, or is a single number. */
 static bool operands_align(const emitter *x, const inv_node *n)
 {
     const inv_shape *s = &inv_val(x->g, n->in[0])->shape;
@@ -120,8 +122,8 @@ static bool operands_align(const emitter *x, const inv_node *n)
     return n->nin <= MOST_OPERANDS && n->nattr <= MOST_ATTRIBUTES;
 }
 
-/* What operator `name` makes of a sample of n's operands, in rows (GuardPick); with `gradient`, of ones for the first.
- * v: where in forward; INV_NONE: in backward. */
+/* Emits operator `name` on a sample of n's operands, laid out in rows (GuardPick). With `gradient`, the first operand
+ * is all ones. v: where in forward; INV_NONE: in backward. */
 static inv_id emit_on_sample(emitter *x, inv_id v, const char *name, const inv_node *n, bool gradient, int64_t every)
 {
     inv_attr pick = inv_attr_of_int("every", every), attr[MOST_ATTRIBUTES];
@@ -140,8 +142,8 @@ static inv_id emit_on_sample(emitter *x, inv_id v, const char *name, const inv_n
     return emit_guard_node(x, v, name, &sampled, 1, out) ? out[0] : INV_NONE;
 }
 
-/* Bits that operator `name` makes of the operands of `then` in forward, behind v, and of those of `now` in backward,
- * where `made` has them of the whole, unless it is INV_NONE. */
+/* Guards bits that operator `name` makes of the operands of `then` in forward, behind v, and of `now` in backward.
+ * `made`: the bits of the whole that backward has already, or INV_NONE. */
 static bool guard_bits(emitter *x, inv_id v, const char *name, const inv_node *then, const inv_node *now, inv_id made)
 {
     const int64_t every = operands_align(x, then) ? sample_stride(x, then->in[0], SAMPLE_OF_SIGNS) : 1;
@@ -158,7 +160,7 @@ static bool guard_bits(emitter *x, inv_id v, const char *name, const inv_node *t
     return emit_comparison(x, v, bits[0], bits[1], 1, &row);
 }
 
-/* A comparison that backward makes is made in forward as well. */
+/* Guards a comparison of backward by making it in forward as well. */
 static bool guard_comparison(emitter *x, inv_id id)
 {
     const inv_node then = *inv_nod(x->r->base, id), now = *inv_nod(x->g, id);
@@ -166,7 +168,7 @@ static bool guard_comparison(emitter *x, inv_id id)
     return v == INV_NONE || guard_bits(x, v, then.op->name, &then, &now, now.out[0]);
 }
 
-/* Which side of zero operand 1 is on. */
+/* Guards on which side of zero operand 1 is. */
 static bool guard_kink(emitter *x, inv_id id)
 {
     const inv_id v = inv_nod(x->r->base, id)->in[1];

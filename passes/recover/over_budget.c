@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Budgets that cannot be met: what is said of it, at once where that is clear before any search, and what is alive
- * where the smallest plan needs most. */
+ * Words for a budget that cannot be met: before any search, where a lower bound exceeds it already; after the search,
+ * how much the smallest plan needs, and what is alive where it needs most. (budget_refusal.c says what would help.) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static int by_bytes(const void *a, const void *b)
     return x[0] != y[0] ? (x[0] < y[0] ? 1 : -1) : x[1] < y[1] ? -1 : x[1] > y[1];
 }
 
-/* "x (5 bytes), y (3 bytes) and 7 more": what is alive where the plan needs most, the largest first. */
+/* Lists what is alive where the plan needs most, the largest first: "x (5 bytes), y (3 bytes) and 7 more". */
 static inv_status largest_alive(const inv_plan *p, inv_arena *scratch, inv_str *text)
 {
     enum { NAMED = 4 };

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which recovery: the graph's problem (recovery_problem.c) is searched for the plan that the memory mode asks for
- * (search.c).
+ * The policy of each memory mode: what may be done with which value, and which goal the planner's search is given.
  *   store      everything is kept
- *   recompute  least arithmetic within 2 % of the smallest peak that costs at most 4/3 of a plain step, or within 5 %
- *              where that is clearly less (`pays`), without inverse edges
- *   auto       the same with them, and with copies in host memory where the device's is apart; what rules of single
- *              values ask for may cost more
- *   invert     smallest peak of activations, then of all, among those that rebuild three quarters by inverses of the
- *              bytes that any does and cost at most 4/3 of a plain step; a tenth of a plain step more in deep networks,
- *              where errors add up until a state is computed from the input again. What guards take comes on top
- * With a budget in bytes, all but store take the least arithmetic that fits it, by the means that the mode allows. A
- * saved plan (saved_plan.c) is taken as it is.
- * requires: plan->base.  gives: plan->g with offsets, plan->choice. */
+ *   recompute  the least cost within 2 % of the smallest peak that costs at most 4/3 of a plain step, or within 5 %
+ *              where that saves clearly more (saving_pays); no inverse edges
+ *   auto       the same with inverse edges, and with copies in host memory where the device's is apart; what modes of
+ *              single values ask for may cost more
+ *   invert     the smallest peak of activations, then of all, of the plans that rebuild by inverses three quarters of
+ *              the bytes that any does, and cost at most 4/3 of a plain step, besides guards; a tenth of a plain step
+ *              more in deep networks, where errors add up until a state is computed from the input again
+ * With a budget in bytes, all but store take the least cost within it, by the means of their mode. Plans are made
+ * graphs of (recover.c, memplan.c), since only those tell which bytes are really needed, and the search is repeated
+ * where these are more. A saved plan (saved_plan.c) is taken as it is.
+ * requires: plan->base.
+ * gives: plan->g with offsets, plan->choice. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +35,10 @@ typedef struct search {
     inv_plan best_plan;
     inv_score best_score;
     inv_remats best_remats;
-    size_t budget;     /* bytes for the peak; 0: none */
-    size_t persistent; /* bytes that are taken beside the peak, known so far */
-    bool saved;        /* the plan is one that was saved: there was no search */
-    bool hopeless;     /* no plan can be within the budget */
+    size_t budget;     /* bytes that the peak may take; 0: there is no budget */
+    size_t persistent; /* bytes that are taken besides the peak, as far as known */
+    bool saved;        /* the plan was loaded, not searched for */
+    bool hopeless;     /* a lower bound exceeds the budget */
 } search;
 
 static void count_flops(const inv_graph *g, inv_plan *plan)
@@ -59,8 +60,8 @@ static bool name_fits(const inv_graph *g, inv_id v, const char *glob)
     return false;
 }
 
-/* Blocks by name or kind: what is computed in them, and what they take. A block is inverted for what it takes alone;
- * what its branches compute inside has to be computed again then. */
+/* Marks values of the blocks whose name or kind fits: what is computed in them, and what they take. With mode invert
+ * only what they take is marked, since what their branches compute has to be recomputed then. */
 static bool mark_blocks(const inv_graph *g, const char *glob, inv_memory mode, uint8_t *mark)
 {
     bool any = false;
@@ -80,7 +81,7 @@ static bool mark_blocks(const inv_graph *g, const char *glob, inv_memory mode, u
     return any;
 }
 
-/* Forward values by their own name or that of a node; "block:GLOB": by blocks. */
+/* Marks forward values by their own name or that of their node; after "block:", by blocks. */
 static bool mark_glob(const inv_graph *g, const char *glob, inv_memory mode, uint8_t *mark)
 {
     static const char block[] = "block:";
@@ -97,16 +98,16 @@ static bool mark_glob(const inv_graph *g, const char *glob, inv_memory mode, uin
     return mark_blocks(g, glob + sizeof block - 1, mode, mark);
 }
 
-/* What a guard refused is kept, the newest first: an checkpoint before it in the forward order was found when errors
- * had come from further, and is given up until it is refused again. What was derived from a reconstruction stays kept.
- */
+/* Stores what guards have rejected, the newest checkpoint first. One that lies before a newer one in forward is given
+ * up until it is rejected again: it was found when errors came from further away. What was derived from a
+ * reconstruction is always stored. */
 static inv_status keep_checkpoints(search *s, const inv_program *program, bool *keep)
 {
     const inv_graph *b = s->plan->base;
     bool *guard_rejected = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *rebuild_rejected = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1);
     if (s->scratch.failed) return INV_E_NOMEM;
-    size_t after = 0; /* position of the last checkpoint that was taken */
+    size_t after = 0; /* position behind which rebuilt checkpoints still count */
     for (size_t i = program->checkpoint.n; i-- > 0;) {
         const inv_checkpoint *checkpoint = &program->checkpoint.at[i];
         for (size_t at = checkpoint->derived ? 0 : after; at < b->forward_end; at++) {
@@ -126,7 +127,7 @@ static inv_status keep_checkpoints(search *s, const inv_program *program, bool *
     return INV_OK;
 }
 
-/* Offloading is asked for value by value, and wants two memories. */
+/* Offloading is a mode of single values, and needs a device with memory of its own. */
 static inv_status check_offload(const search *s)
 {
     const inv_session_options *o = s->rq->options;
@@ -144,8 +145,9 @@ static inv_status apply_modes(search *s, const inv_program *program)
 {
     const inv_graph *b = s->plan->base;
     const inv_session_options *o = s->rq->options;
-    const bool any = b->gpu && o->memory == INV_MEMORY_AUTO;             /* value may be offloaded */
-    uint8_t *mode = INV_ARENA_NEW(&s->scratch, uint8_t, b->value.n + 1); /* per value: INV_MEMORY_AUTO, which is 0 */
+    const bool offload_any = b->gpu && o->memory == INV_MEMORY_AUTO;
+    uint8_t *mode =
+        INV_ARENA_NEW(&s->scratch, uint8_t, b->value.n + 1); /* INV_MEMORY_AUTO, which is 0, where no mode is given */
     bool *keep = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_invert = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
          *no_recompute = INV_ARENA_NEW(&s->scratch, bool, b->value.n + 1),
@@ -155,9 +157,10 @@ static inv_status apply_modes(search *s, const inv_program *program)
     s->policy.no_invert = no_invert;
     s->policy.no_recompute = no_recompute;
     s->policy.offload = offload;
-    if (s->rq->purpose != INV_FOR_TRAIN) return INV_OK; /* nothing is recovered, and other values may exist */
+    if (s->rq->purpose != INV_FOR_TRAIN)
+        return INV_OK; /* without training nothing is recovered, and names may be of values that are not there */
     INV_TRY(check_offload(s));
-    for (size_t i = 0; i < o->nmodes; i++) { /* the last that fits counts */
+    for (size_t i = 0; i < o->nmodes; i++) { /* the last mode that fits counts */
         const inv_mode_rule *rule = &o->modes[i];
         if (!mark_glob(b, rule->glob, rule->mode, mode))
             return inv_glob_fits_nothing(b, inv__option(s->ctx, "modes"), rule->glob);
@@ -169,20 +172,20 @@ static inv_status apply_modes(search *s, const inv_program *program)
         keep[v] = mode[v] == INV_MEMORY_STORE;
         no_invert[v] = mode[v] == INV_MEMORY_RECOMPUTE || mode[v] == INV_MEMORY_OFFLOAD;
         no_recompute[v] = mode[v] == INV_MEMORY_INVERT || mode[v] == INV_MEMORY_OFFLOAD;
-        offload[v] = mode[v] == INV_MEMORY_OFFLOAD || (any && mode[v] == INV_MEMORY_AUTO);
+        offload[v] = mode[v] == INV_MEMORY_OFFLOAD || (offload_any && mode[v] == INV_MEMORY_AUTO);
     }
-    /* what a guard has refused matters where inverses may be used */
+    /* without inverses, what a guard has rejected is rebuilt exactly */
     return o->memory == INV_MEMORY_RECOMPUTE ? INV_OK : keep_checkpoints(s, program, keep);
 }
 
-/* Of the budget: everything transient, and what a device's guards report. */
+/* The bytes that the budget is for: all transient ones, and what a device's guards report. */
 static size_t needed_bytes(const inv_plan *plan)
 {
     return plan->transient + (plan->g->gpu ? inv_control_nbytes(plan->guarded.n) : 0);
 }
 
-/* Whether the first is to be preferred: what fits, of that the cheaper; else what needs less. Before all, values that
- * are not to be kept are not. */
+/* Compares finished plans: first by how many values are kept that should not be, then by whether they fit into
+ * `nbytes`. Of those that fit the cheaper is preferred, of others the smaller. */
 static bool plan_preferred(const inv_plan *a, uint32_t kept_a, const inv_plan *b, uint32_t kept_b, size_t nbytes)
 {
     const size_t need_a = needed_bytes(a), need_b = needed_bytes(b);
@@ -193,7 +196,7 @@ static bool plan_preferred(const inv_plan *a, uint32_t kept_a, const inv_plan *b
     return need_a != need_b ? need_a < need_b : a->overhead < b->overhead;
 }
 
-/* What recovery has put into the graph of a plan: its nodes have the numbers behind those of the base graph. */
+/* The cost of the nodes that recovery has added: their ids are behind those of the base graph. */
 static double added_cost(const inv_recovery *r, const inv_graph *g)
 {
     double sum = 0;
@@ -202,8 +205,8 @@ static double added_cost(const inv_recovery *r, const inv_graph *g)
     return sum;
 }
 
-/* The plan as a graph with offsets: what it really needs. It becomes the best one if there is none that is preferred
- * within so many bytes. `need`: its own. */
+/* Makes a graph with offsets of the plan, which tells the bytes that it really needs (*need). It becomes the best plan
+ * unless the one so far is preferred within `nbytes`. */
 static inv_status realize_plan(search *s, const inv_remats *remats, const inv_score *score, size_t nbytes, size_t *need)
 {
     inv_plan made = *s->plan;
@@ -238,8 +241,8 @@ static inv_status search_and_prefetch(search *s, const inv_goal *goal, inv_remat
     return inv_plan_prefetch(&s->scratch, &s->recovery.p, goal->budget, remats);
 }
 
-/* Sought, and made a graph of unless its peak is so far above `near` that it comes to nothing: a graph may take a
- * little less than its problem. `need`: the graph's; SIZE_MAX: none was made. */
+/* Searches for a plan and makes a graph of it, unless its peak is too far above `near`; a graph may take a little less
+ * than its problem says. *need: SIZE_MAX if no graph was made. */
 static inv_status try_goal(search *s, const inv_goal *goal, size_t nbytes, size_t near, inv_score *score, size_t *need)
 {
     inv_remats remats;
@@ -251,8 +254,9 @@ static inv_status try_goal(search *s, const inv_goal *goal, size_t nbytes, size_
 
 enum { TRIES = 4 };
 
-/* A plan for `aim` bytes. The problem's peak is not quite the graph's, and buffers may not go together well: what that
- * takes more is taken off what the plan needed, more of it each time, and sought again. `high`: what failed last. */
+/* Searches for a plan that needs `aim` bytes. The graph's peak is not quite the problem's, and buffers may not fit
+ * together well: what a graph needs more is taken off the budget for the next search, more each time. *high: the budget
+ * that failed last. */
 static inv_status fit_bytes(search *s, inv_goal *goal, size_t aim, size_t nbytes, size_t *need, size_t *high)
 {
     inv_score score;
@@ -270,10 +274,10 @@ static inv_status fit_bytes(search *s, inv_goal *goal, size_t aim, size_t nbytes
     return INV_OK;
 }
 
-/* The smallest peak there is, whatever it costs, or one of so many bytes. Asked for the smallest, a search ends where
- * no change makes it smaller; so less than that is asked for as a budget, as long as that helps, and in the end as a
- * user would ask for a byte less. It does not depend on `nbytes` but for where it ends, so that what one refusal names
- * every budget has; where there is no hope it ends early, so that the answer comes soon. */
+/* Searches for the smallest peak whatever it costs, or for one of `nbytes`. A search for the smallest ends where no
+ * change makes it smaller, so smaller budgets are asked for as long as that helps, and in the end one byte less. Which
+ * plan is found hangs on `nbytes` only in where the search ends, so that a refusal names what every budget has; where
+ * there is no hope it ends early, so that the answer comes soon. */
 static inv_status plan_least_bytes(search *s, const inv_goal *wanted, size_t nbytes)
 {
     enum { SOON = 5000000 }; /* visits */
@@ -301,8 +305,8 @@ static inv_status plan_least_bytes(search *s, const inv_goal *wanted, size_t nby
     return INV_OK;
 }
 
-/* The least arithmetic within so many bytes; if none is found, the smallest plan. From what fits, one is sought between
- * it and what failed. */
+/* Searches for the cheapest plan within `nbytes`; if none is found, for the smallest. Where one fits, budgets between
+ * its peak and what failed are tried. */
 static inv_status plan_within(search *s, const inv_goal *wanted, size_t nbytes)
 {
     inv_goal goal = *wanted;
@@ -325,18 +329,18 @@ static inv_status plan_within(search *s, const inv_goal *wanted, size_t nbytes)
     return INV_OK;
 }
 
-/* Whether it is worth `more` bytes on top of `peak` to save so much of the arithmetic: a share of a plain step that is
- * at least as large as the share of all memory that it takes. */
+/* Whether a saving of cost is worth `more` bytes on top of `peak`: its share of a plain step is at least the share that
+ * these bytes have of all memory. */
 static bool saving_pays(const search *s, double saved, size_t peak, size_t more)
 {
     return saved > 0 && saved * (double)(s->persistent + peak) >= (double)more * s->recovery.p.cost;
 }
 
-/* What a peak may come to for arithmetic that pays. */
+/* The largest peak that a saving may take instead of `peak`. */
 static size_t wider_peak(const search *s, size_t peak) { return peak + (s->persistent + peak) / 20; }
 
-/* Instead of the best plan one that is clearly cheaper, within 5 % of the smallest peak, whose goal and problem's peak
- * these are. Buffers that do not go together well are asked for less. */
+/* Looks for a plan that is clearly cheaper than the best, within 5 % of the smallest peak. Where buffers do not fit
+ * together well, the budget is lowered and the search made again. */
 static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
 {
     const inv_score near = s->best_score;
@@ -346,7 +350,7 @@ static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
     inv_goal wide = *goal;
     wide.budget = smallest + beyond;
     wide.start = &start;
-    wide.effort /= 2; /* it begins with a good plan */
+    wide.effort /= 2; /* it starts from a good plan */
     for (int i = 0; i < TRIES; i++) {
         inv_remats remats;
         inv_score got;
@@ -364,7 +368,7 @@ static inv_status cheaper_wide(search *s, const inv_goal *goal, size_t smallest)
     return INV_OK;
 }
 
-/* The smallest peak; of modes that say so, the least arithmetic near it. */
+/* Searches for the smallest peak, and in modes that say so for the least cost near it. */
 static inv_status plan_smallest(search *s, const inv_goal *goal)
 {
     inv_remats remats, cheaper;
@@ -377,7 +381,7 @@ static inv_status plan_smallest(search *s, const inv_goal *goal)
     INV_SPAN_TRY(s->ctx, 0.4, 0.7, search_and_prefetch(s, &near, &cheaper, &got));
     const bool gains = got.peak <= near.budget && got.cost < score.cost;
     INV_TRY(realize_plan(s, gains ? &cheaper : &remats, gains ? &got : &score, 0, &need));
-    /* Buffers that do not go together well are left for others. */
+    /* other plans may have buffers that fit together better */
     for (int i = 0; i < TRIES && s->best_plan.transient > s->best_plan.load + s->best_plan.load / 200; i++) {
         near.budget = (got.peak < near.budget ? got.peak : near.budget) - 64;
         INV_SPAN_TRY(s->ctx, 0.7 + 0.1 * i / TRIES, 0.7 + 0.1 * (i + 1) / TRIES,
@@ -388,7 +392,7 @@ static inv_status plan_smallest(search *s, const inv_goal *goal)
     return INV_OK;
 }
 
-/* Other plans of the program may take more yet: what is refused in the end is the largest. */
+/* Refuses a budget that the best plan exceeds. Of the program's plans, the largest is named. */
 static inv_status refuse_over_budget(search *s, inv_program *program)
 {
     const size_t rest = program->persistent, need = needed_bytes(&s->best_plan);
@@ -396,7 +400,7 @@ static inv_status refuse_over_budget(search *s, inv_program *program)
     return inv_refuse_plan(program, &s->best_plan, need, s->saved ? "saved plan" : "smallest plan found", &s->scratch);
 }
 
-/* Whether some value may be rebuilt too inexactly, although each inverse by itself is exact enough. */
+/* Whether errors of inverses that are exact enough by themselves may add up to too much. */
 static bool errors_add_up(const inv_problem *p)
 {
     double sum = 0;
@@ -416,13 +420,13 @@ static inv_status plan_by_mode(search *s, const inv_program *program, inv_memory
         goal.share = 0.75;
         if (errors_add_up(&s->recovery.p)) goal.limit += 0.1 * s->recovery.p.cost;
         goal.activations = true;
-        /* The smallest of all, and the same in every block: many changes. */
+        /* the smallest of all, with all blocks treated alike, takes many changes */
         goal.effort *= fmin(fmax(n / 100, 1), 2.5);
     }
     return plan_smallest(s, &goal);
 }
 
-/* The problem by the policy as it is now. */
+/* Poses the problem by the policy as it is now. */
 static inv_status pose_problem(search *s)
 {
     return inv_recovery_init(&s->recovery, s->plan->base, &s->policy, s->rq->options->costs, &s->scratch);
@@ -436,21 +440,21 @@ static void set_policy(search *s, inv_memory memory)
     s->policy.guards_aside = memory == INV_MEMORY_INVERT && !s->budget;
 }
 
-/* The two ways of `recover_either`. */
+/* Chooses one of the two ways of recover_either. */
 static void set_early_way(search *s, bool early)
 {
     s->policy.unguarded = early;
     s->policy.late = !early;
 }
 
-/* A graph may take a little less than its problem. */
+/* A lower bound for graphs, which may take a little less than their problem. */
 static size_t floor_bytes(const search *s)
 {
     const size_t least = inv_problem_floor(&s->recovery.p);
     return least - least / 64;
 }
 
-/* Whether there is hope for the budget at all; if not, that is said before anything is sought. */
+/* Says before any search that the budget cannot be met, if a lower bound exceeds it. */
 static inv_status check_budget_floor(search *s, inv_program *program, inv_memory memory, bool either)
 {
     set_policy(s, memory);
@@ -477,7 +481,7 @@ static inv_status recover_by_mode(search *s, const inv_program *program, inv_mem
     return INV_OK;
 }
 
-/* What any plan of that kind costs at least within the bytes of the best, guards included. */
+/* A lower bound on the overhead of all plans within the best one's bytes, guards included. */
 static inv_status bound_overhead(search *s, double *least)
 {
     INV_TRY(inv_plan_bound(&s->scratch, &s->recovery.p, s->budget ? s->budget : s->best_plan.load, least));
@@ -485,8 +489,8 @@ static inv_status bound_overhead(search *s, double *least)
     return INV_OK;
 }
 
-/* Weights are updated early, or guards may refuse the step: each way has its plan, and the better one is taken, as
- * `smallest` would. A saved plan is one or the other already. */
+/* Makes two plans, one that updates weights early and one whose guards may reject the step, and takes the better one as
+ * plan_smallest would. A saved plan is one or the other. */
 static inv_status recover_either(search *s, const inv_program *program)
 {
     double least[2];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan of rematerialisations as nodes: clones of forward nodes (recomputed), solving nodes (inverted) and copies that
- * come back from host memory (offloaded), each before the node of backward that the plan names; what backward reads is
- * the newest of them, or the original. Nothing is marked as freed: liveness sees who still reads what. requires:
- * inv_recovery, rematerialisations.  gives: a copy of the base graph with recovery nodes, guards. */
+ * Makes nodes of a plan: clones of forward's nodes for what is recomputed, the nodes of an inverse edge's template for
+ * what is inverted, and copies from host memory for what was offloaded, each before the node of backward that the plan
+ * names. Backward is emitted in its order, and reads the newest rematerialisation of a value, or the original if there
+ * is none. Nothing is freed here: liveness in memplan.c follows from who still reads what.
+ * requires: inv_recovery, rematerialisations.
+ * gives: a copy of the base graph with the new nodes, its guards (guards.c), and a record of each value's choice. */
 #include <string.h>
 
 #include "core/cost.h"
@@ -11,7 +13,7 @@
 #include "passes/recover/recover.h"
 #include "passes/schedule/schedule.h"
 
-/* --- what was chosen --- */
+/* --- the record of choices --- */
 
 static inv_stored_why why_stored(const emitter *x, inv_id v)
 {
@@ -27,7 +29,7 @@ static inv_stored_why why_stored(const emitter *x, inv_id v)
     return x->for_base ? INV_STORED_BASE : INV_STORED_CHEAPER;
 }
 
-/* Once per value and choice. */
+/* Records once how backward gets v. */
 static bool record_choice(emitter *x, inv_id v, inv_choice choice, const char *by, double flops)
 {
     inv_choice_row row = {v, choice, by, flops <= 0, INV_STORED_NOT, x->way[v], x->rule[v]};
@@ -39,7 +41,7 @@ static bool record_choice(emitter *x, inv_id v, inv_choice choice, const char *b
 
 /* --- what stands for a value --- */
 
-/* A view of what was rematerialised, as v. */
+/* A view of `from`, which was rematerialised, in the shape of v. */
 static inv_id view_of(emitter *x, inv_id from, inv_id v)
 {
     inv_graph *g = x->g;
@@ -53,7 +55,7 @@ static inv_id view_of(emitter *x, inv_id from, inv_id v)
     return inv_vec_push(&g->arena, &x->backward, inv_val(g, out)->def) ? out : INV_NONE;
 }
 
-/* INV_NONE: out of memory. */
+/* What backward reads for v from here on. INV_NONE: out of memory. */
 static inv_id stands_for(emitter *x, inv_id v)
 {
     const inv_recovery *r = x->r;
@@ -78,7 +80,7 @@ static void note_remat(emitter *x, inv_id v, inv_id rep)
 
 /* --- nodes --- */
 
-/* A copy of a node behind what there is of backward. `wanted`: of its outputs, those alone; NULL: all. */
+/* Copies a node to the end of backward, with those of its outputs that are wanted (NULL: all). */
 static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint32_t nwanted, inv_id clone_of,
                         inv_id solves)
 {
@@ -118,7 +120,7 @@ static inv_id emit_copy(emitter *x, inv_id base_node, const inv_id *wanted, uint
     return inv_vec_push(&g->arena, &x->backward, id) ? id : INV_NONE;
 }
 
-/* What copies of nodes are called inside of one rematerialisation ends with it. */
+/* Ends one rematerialisation, in which copies of the template's values were known by x->local. */
 static void forget_local(emitter *x, inv_id node)
 {
     const inv_node *n = inv_nod(x->g, node);
@@ -126,8 +128,8 @@ static void forget_local(emitter *x, inv_id node)
         if (n->out[k] != INV_NONE) x->local[n->out[k]] = INV_NONE;
 }
 
-/* A node of a template that belongs to forward: behind the one that gives v, in the order of these calls. It reads
- * forward's own values. */
+/* Emits a node of a template that saves something in forward, behind the node that gives v. It reads forward's
+ * values. */
 static bool emit_saved_node(emitter *x, inv_id node, inv_id v)
 {
     inv_graph *g = x->g;
@@ -185,7 +187,7 @@ static bool emit_solution(emitter *x, const inv_pb_edge *edge, uint32_t want)
     return true;
 }
 
-/* The copy on the host, begun right behind the node that gives v; one for all that come back. */
+/* The copy in host memory, made right behind the node that gives v. One copy serves all that come back. */
 static inv_id emit_host_copy(emitter *x, inv_id v)
 {
     inv_graph *g = x->g;
@@ -217,7 +219,7 @@ static bool emit_fetch(emitter *x, inv_id v)
            (!inv_guarded(x->r->policy, NULL) || inv_guard_rebuilt(x, v));
 }
 
-/* Whether some source of the edge, as it is now, comes from an inverse that rounds. */
+/* Whether some source of the edge hangs, as it is now, on an inverse that rounds. */
 static bool reads_inexact(const emitter *x, const inv_pb_edge *e)
 {
     for (uint32_t i = 0; i < e->nsource; i++)
@@ -225,17 +227,17 @@ static bool reads_inexact(const emitter *x, const inv_pb_edge *e)
     return false;
 }
 
-static bool emit_remat(emitter *x, const inv_remat *f)
+static bool emit_remat(emitter *x, const inv_remat *m)
 {
     const inv_recovery *r = x->r;
-    const inv_pb_edge *e = &r->p.edge[f->edge];
+    const inv_pb_edge *e = &r->p.edge[m->edge];
     const bool inexact = !e->offload && ((e->inverse && e->added_error > 0) || reads_inexact(x, e));
     for (uint32_t i = 0; i < e->ntarget; i++)
-        if (f->want >> i & 1) x->inexact[e->target[i]] = inexact;
+        if (m->want >> i & 1) x->inexact[e->target[i]] = inexact;
     x->for_base = true;
     const bool ok = e->offload   ? emit_fetch(x, r->value[e->target[0]])
-                    : e->inverse ? emit_solution(x, e, f->want)
-                                 : emit_recomputation(x, e, f->want);
+                    : e->inverse ? emit_solution(x, e, m->want)
+                                 : emit_recomputation(x, e, m->want);
     x->for_base = false;
     return ok;
 }
@@ -302,7 +304,8 @@ static bool assemble_order(emitter *x)
     uint32_t *first = INV_ARENA_NEW(&x->scratch, uint32_t, base->node.n + 1),
              *next = INV_ARENA_NEW(&x->scratch, uint32_t, x->behind.n + 2);
     if (x->scratch.failed) return false;
-    for (uint32_t k = (uint32_t)x->behind.n; k > 0; k -= 2) { /* a list of them per forward node; 0: none */
+    for (uint32_t k = (uint32_t)x->behind.n; k > 0;
+         k -= 2) { /* per forward node, a list of what comes behind it; 0 ends it */
         next[k / 2 - 1] = first[x->behind.at[k - 2]];
         first[x->behind.at[k - 2]] = k / 2;
     }

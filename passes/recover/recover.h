@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Recovery of one graph: its problem (recovery_problem.c), and a plan made into nodes (recover.c). */
+ * Recovery: backward gets the values of forward that it reads. A policy per memory mode (policy.c) poses the planner's
+ * problem for a graph (recovery_problem.c), and the plan that is found becomes nodes (recover.c). */
 #ifndef INV_PASSES_RECOVER_RECOVER_H
 #define INV_PASSES_RECOVER_RECOVER_H
 
@@ -7,86 +8,88 @@
 #include "core/program.h"
 #include "passes/planner/problem.h"
 
-/* What may be done with forward values; arrays are per value of the base graph. */
+/* What may be done with values of forward. Arrays are per value of the base graph. */
 typedef struct inv_policy {
     bool recompute, invert;
-    bool feed_again; /* inputs may be copied from the caller again */
+    bool feed_again; /* inputs may be copied from the caller's memory again */
     inv_guard guard;
-    bool unguarded;    /* nothing that a guard would check */
-    bool late;         /* early updates were asked for, and are not made */
-    bool guards_aside; /* what they take is not counted */
+    bool unguarded;    /* nothing may be used that a guard would have to check */
+    bool late;         /* early updates were asked for, but updates stay where they are */
+    bool guards_aside; /* the bytes and the cost of guards are not counted */
     double max_drift;
-    const bool *keep;           /* pinned */
-    const bool *guard_rejected; /* kept because a guard refused what stood for it ... */
-    const bool
-        *rebuild_rejected; /* ... and that was rebuilt by recovery, so that what was rebuilt up to there is as bad */
+    const bool *keep;             /* is stored */
+    const bool *guard_rejected;   /* is stored because a guard has rejected what stood for it ... */
+    const bool *rebuild_rejected; /* ... which was rebuilt itself, so that all that was rebuilt before it is suspect */
     const bool *no_invert, *no_recompute;
     const bool *offload; /* may be copied to host memory and back */
 } inv_policy;
 
-/* The problem of a base graph. Views of one value are one value of the problem: its root. */
+/* The problem of a base graph. Views of one value are one value of the problem, called their root. */
 typedef struct inv_recovery {
     const inv_graph *base;
     const inv_policy *policy;
     const inv_cost_table *costs;
     inv_arena *a;
     inv_problem p;
-    uint32_t nnode;       /* ids of edges: below it a forward node, from it on inverse edges; of offloads their value */
-    const inv_edge *edge; /* inverse edges */
+    uint32_t nnode; /* ids of edges: below nnode a node of forward; then the inverse edges; then numbers of values, for
+                       copies */
+    const inv_edge *edge; /* the matches' inverse edges */
     size_t nedge;
-    bool *forward;       /* per value: computed in the forward part */
-    inv_id *root;        /* per forward value: the one whose bytes it is a view of, or itself */
-    uint32_t *number;    /* per forward value: the problem's number of its root */
+    bool *forward;       /* per value: forward computes it */
+    inv_id *root;        /* per forward value: the value whose bytes it is a view of, or itself */
+    uint32_t *number;    /* per forward value: the number in the problem of its root */
     inv_id *value;       /* per number: the root */
-    double *sensitivity; /* per value: what an error of it counts for the gradient's branches */
+    double *sensitivity; /* per value: factor by which its relative error counts in gradients */
 } inv_recovery;
 
-/* Whether what the edge gives is compared with what forward gave; NULL: not by an inverse. */
+/* Whether a guard compares what the edge gives with what forward gave. NULL: it is no inverse edge. */
 static inline bool inv_guarded(const inv_policy *p, const inv_edge *e)
 {
     return p->guard == INV_GUARD_FULL || (p->guard == INV_GUARD_ON && e && e->rule->exactness != INV_EXACT);
 }
-/* unknown_glob.c: fails for a glob of values, nodes or blocks that fits none, with what it may have meant */
+/* unknown_glob.c: fails for a glob that fits no value, node or block, and names the nearest */
 inv_status inv_glob_fits_nothing(const inv_graph *g, const char *option, const char *glob);
 
-/* --- budgets that cannot be met (budget_refusal.c) --- */
+/* --- budgets that cannot be met (over_budget.c) --- */
 
-/* What the problem's peak cannot be below: some step reads and takes that much. */
+/* A lower bound on the peak of any plan: the most bytes that one step reads and takes. */
 size_t inv_problem_floor(const inv_problem *p);
-/* Notes what is to be said of the budget: the plan `p`, called `what`, needs more. */
+/* Notes in the program that plan `p`, called `what` in the message, needs more than the budget. */
 inv_status inv_refuse_plan(inv_program *program, const inv_plan *p, size_t need, const char *what, inv_arena *scratch);
 
 /* The node of the base graph that the edge computes again, solves, or copies the result of. */
 inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e);
-/* The inverse by which that target of the edge is had. */
+/* The inverse edge that gives this target of the problem's edge. */
 const inv_edge *inv_edge_for(const inv_recovery *r, const inv_pb_edge *e, uint32_t target);
-/* What this inverse edge is good for. */
+/* Whether the inverse edge may be used, and if not, why. */
 inv_way inv_way_of(const inv_recovery *r, const inv_edge *edge);
 
-/* requires: base graph with matches and order.  gives: r, in r->a. `costs` NULL: flops. */
+/* Poses the problem, in arena `a`, of a base graph with matches and an order. `costs` NULL: cost is flops. */
 inv_status inv_recovery_init(inv_recovery *r, inv_graph *base, const inv_policy *policy, const inv_cost_table *costs,
                              inv_arena *a);
-/* A copy of base with the plan's rematerialisations as nodes, choices and guards noted in `plan`. With guards, weights
- * are not updated early: they could not be had back when a step is refused. */
+/* Makes a copy of the base graph with the plan's rematerialisations as nodes, and notes choices and guards in
+ * `plan`. Where there are guards, weights are not updated early: when a step is rejected, the old ones could not be
+ * had back. */
 inv_status inv_recover(const inv_recovery *r, const inv_remats *remats, inv_plan *plan, inv_graph **out);
 
 /* --- saved_plan.c --- */
 
-/* Notes the rematerialisations in plan->rematerialised, allocated in plan->g. */
+/* Notes the rematerialisations in plan->remat, allocated in plan->g. */
 inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_plan *plan);
-/* The rematerialisations that the saved plan has for these shapes, checked. *found: whether it has any for them; if
- * not, that is INV_OK for a smaller last batch, else INV_E_ARG, as for all that does not fit. */
+/* Reads the rematerialisations that the saved plan has for these shapes, and checks them. If it has none for them,
+ * *found is false, and that is an error (INV_E_ARG) but for a smaller last batch. All else that does not fit is one,
+ * too. */
 inv_status inv_plan_load(const inv_recovery *r, const inv_plan *plan, const inv_request *rq, inv_remats *out,
                          bool *found);
 
-/* policy.c: recovers a copy of plan->base in the way that suits the memory mode; sets plan->g */
+/* policy.c: sets plan->g to a copy of plan->base that is recovered as the memory mode asks */
 inv_status inv_pass_search(inv_plan *plan, const inv_request *rq, inv_program *program);
-/* policy.c: what no plan of the base graph can take less than, of transient bytes */
+/* policy.c: a lower bound on the transient bytes of any plan of the base graph */
 inv_status inv_search_floor(inv_plan *plan, const inv_request *rq, inv_program *program, size_t *nbytes);
-/* budget_refusal.c: logs that the budget is out of reach: a step takes `least` bytes at least, besides so many that
- * persist, or these alone are more (0) */
+/* over_budget.c: logs that the budget is out of reach: a step takes `least` bytes or more besides the persistent ones;
+ * 0: these alone exceed it */
 void inv_refuse_at_once(const inv_program *program, size_t persistent, size_t least);
-/* saved_plan.c: program->save */
+/* saved_plan.c: the plans for training as JSON (program->save) */
 inv_status inv_plan_save(const inv_program *program, char **json);
 
 #endif

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The recovery problem of a graph: forward values with their bytes, what every node of the order reads, all other
- * bytes as they are over the step, and three kinds of edges: a forward node gives its outputs again, an inverse edge
- * solves a consumer of a value for it, and a copy on the host gives the value back.
- * requires: base graph with matches and order.  gives: inv_recovery. */
+ * Poses the planner's problem for a graph: forward's values with their bytes, what each node of the order reads, all
+ * other bytes over the step, and three kinds of edges. A node of forward computes its outputs again, an inverse edge of
+ * the matches solves a reader of a value for it, and a copy in host memory gives a value back.
+ * What an edge costs, guards included, is what the nodes cost that recover.c makes of it. One pass over the graph per
+ * part.
+ * requires: base graph with matches and order.
+ * gives: inv_recovery. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +14,7 @@
 #include "passes/recover/recover.h"
 #include "passes/schedule/schedule.h"
 
-#define FINGERPRINT 64 /* bytes, as the arena counts them */
+#define FINGERPRINT 64 /* bytes of a guard's fingerprint in the arena */
 
 typedef INV_VEC(uint32_t) id_list;
 
@@ -20,11 +23,11 @@ typedef struct builder {
     const inv_graph *g;
     inv_arena *a;
     inv_buffers buffers;
-    uint32_t *buffer_of; /* per value */
-    uint32_t *seen;      /* per number: stamp while a list is made */
+    uint32_t *buffer_of; /* per value: index in buffers */
+    uint32_t *seen;      /* per number: equal to `now` if it is in the list that is being made */
     uint32_t now;
-    const inv_op_def *guard;         /* GuardSum; GuardCheck does as much */
-    const inv_inverse_def *favoured; /* the rule that a conformance suite tries; NULL */
+    const inv_op_def *guard;         /* GuardSum; GuardCheck costs as much */
+    const inv_inverse_def *favoured; /* the rule that a conformance suite tries, or NULL */
     INV_VEC(inv_pb_edge) edge;
 } builder;
 
@@ -44,8 +47,8 @@ static bool kept_anyway(const inv_recovery *r, inv_id v)
     return p->keep[v] || val->keep || inv_nod(r->base, val->def)->op->flags & INV_OP_NO_CLONE;
 }
 
-/* Per node, from the inverse edges that solve it: whether it only moves elements, so that its outputs are as sensitive
- * as its inputs; the largest gain. */
+/* What inverse edges say of the node that they solve: whether it only moves elements, so that errors of its outputs
+ * count as those of its inputs do; their largest gain. */
 typedef struct node_facts {
     bool moves;
     double gain;
@@ -67,7 +70,7 @@ static node_facts *list_facts(const inv_recovery *r, inv_arena *a)
     return f;
 }
 
-/* How an error of each output counts: see INV_OP_ATOMS and INV_OP_FROM_OUT. */
+/* Notes how errors of the node's outputs count; INV_OP_ATOMS and INV_OP_FROM_OUT say why. */
 static void note_sensitivity(inv_recovery *r, inv_id node, const node_facts *f)
 {
     const inv_node *n = inv_nod(r->base, node);
@@ -79,8 +82,8 @@ static void note_sensitivity(inv_recovery *r, inv_id node, const node_facts *f)
         if (n->out[k] != INV_NONE) r->sensitivity[n->out[k]] = sensitivity;
 }
 
-/* What the rule that is being tried frees is derived, although keeping it may cost nothing in a small case, and so is
- * what that is taken from without arithmetic. */
+/* Forbids to store what the rule that is tried frees, since storing it may cost nothing in a small case; and likewise
+ * what that is rearranged from. */
 static void favour_value(builder *b, inv_id v, const node_facts *facts)
 {
     const inv_node *n = inv_nod(b->g, inv_val(b->g, v)->def);
@@ -158,7 +161,7 @@ static bool add_once(builder *b, id_list *list, uint32_t number)
     return inv_vec_push(b->a, list, number);
 }
 
-/* The roots that a node reads, each once. */
+/* Lists the roots that a node reads, each once. */
 static bool list_reads(builder *b, const inv_node *n, const inv_id *view_of, id_list *list)
 {
     for (uint32_t k = 0; k < n->nin; k++) {
@@ -169,7 +172,7 @@ static bool list_reads(builder *b, const inv_node *n, const inv_id *view_of, id_
     return true;
 }
 
-/* Which of what is read the node's output may be written over. */
+/* Which of the listed values the node's output may be written in place of. */
 static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list *list)
 {
     const inv_graph *g = b->g;
@@ -188,7 +191,7 @@ static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list
     return bits;
 }
 
-/* Results are there to the end of the step. */
+/* Results are live to the end of the step: its last node reads them. */
 static bool read_results(builder *b, id_list *list)
 {
     for (inv_id v = 0; v < b->g->value.n; v++)
@@ -200,7 +203,7 @@ static bool list_steps(builder *b)
 {
     inv_recovery *r = b->r;
     const inv_graph *g = b->g;
-    inv_id *view_of = INV_ARENA_NEW(b->a, inv_id, g->value.n + 1); /* of backward's views of forward values */
+    inv_id *view_of = INV_ARENA_NEW(b->a, inv_id, g->value.n + 1); /* views that backward makes of forward values */
     r->p.nstep = (uint32_t)g->order.n;
     r->p.forward = (uint32_t)g->forward_end;
     r->p.step = INV_ARENA_NEW(b->a, inv_pb_step, g->order.n + 1);
@@ -222,7 +225,7 @@ static bool list_steps(builder *b)
     return true;
 }
 
-/* What is not of forward: gradients, scratch memory, results of the commit part. */
+/* Sums up the bytes of what is no value of forward: gradients, scratch memory, results of the commit part. */
 static bool list_other_bytes(builder *b)
 {
     const inv_graph *g = b->g;
@@ -260,7 +263,7 @@ static size_t workspace_nbytes(const inv_graph *g, const inv_node *n)
     return n->op->workspace ? inv__round64(n->op->workspace(g, n)) : 0;
 }
 
-/* Of a node, of whose outputs the listed ones are wanted. */
+/* The cost of the node if only these of its outputs are wanted. */
 static double node_cost_of(const builder *b, const inv_node *node, const inv_id *wanted, uint32_t nwanted)
 {
     inv_node some = *node;
@@ -275,15 +278,15 @@ static bool counts_guard(const builder *b, const inv_edge *e)
     return inv_guarded(b->r->policy, e) && !b->r->policy->guards_aside;
 }
 
-/* Of both halves of the guard of v, but for the few bytes of the fingerprint itself. */
+/* The cost of both halves of a guard of v, but for the few bytes of the fingerprint. */
 static double guard_cost(const builder *b, inv_id v)
 {
     const inv_node n = {.op = b->guard, .nin = 1, .in = &v};
     return inv_dtype_is_float(inv_val(b->g, v)->dtype) ? 2 * inv_node_cost(b->r->costs, b->g, &n) : 0;
 }
 
-/* What guards add to an edge that gives these values. Of the fingerprints, which wait for what is rematerialised, one
- * is counted: not all need be wanted. */
+/* Adds what guards of these values cost to the edge. Of their fingerprints, which wait for the rematerialisation, one
+ * is counted, since not all values need be wanted. */
 static void add_guards(const builder *b, const inv_id *value, inv_pb_edge *e)
 {
     for (uint32_t i = 0; i < e->ntarget; i++) {
@@ -297,7 +300,7 @@ static void add_guards(const builder *b, const inv_id *value, inv_pb_edge *e)
     }
 }
 
-/* A forward node once more. */
+/* Adds the edge by which a node of forward runs again. */
 static bool add_recomputation(builder *b, inv_id node)
 {
     const inv_recovery *r = b->r;
@@ -306,7 +309,7 @@ static bool add_recomputation(builder *b, inv_id node)
     if (n->op->flags & (INV_OP_NO_CLONE | INV_OP_STEP) || n->nout == 0) return true;
     if (n->op->flags & INV_OP_SOURCE && !r->policy->feed_again) return true;
     if (r->policy->unguarded && inv_guarded(r->policy, NULL)) return true;
-    if (n->out[0] != INV_NONE && r->root[n->out[0]] != n->out[0]) return true; /* a view */
+    if (n->out[0] != INV_NONE && r->root[n->out[0]] != n->out[0]) return true; /* views are their root */
     b->now++;
     if (!list_reads(b, n, NULL, &source)) return false;
     for (uint32_t k = 0; k < n->nout && target.n < 32; k++) {
@@ -335,7 +338,8 @@ static bool add_recomputation(builder *b, inv_id node)
     return inv_vec_push(b->a, &b->edge, e);
 }
 
-/* Bytes that the nodes of a solution need beside what they read and give. Of the last node, nothing else is made. */
+/* The bytes that a solution's nodes need besides what they read and give: workspaces, and what all but the last
+ * make. */
 static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
 {
     size_t sum = 0, most = 0;
@@ -349,7 +353,7 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
     return sum + most;
 }
 
-/* Of its nodes, those that save in forward too; of the last one, what it is for. */
+/* The cost of a solution's nodes, with those that save in forward, if only these results are wanted. */
 static double solution_cost(const builder *b, const inv_edge *e, const inv_id *result, uint32_t n)
 {
     double sum = node_cost_of(b, inv_nod(b->g, e->node[e->nnode - 1]), result, n);
@@ -357,7 +361,7 @@ static double solution_cost(const builder *b, const inv_edge *e, const inv_id *r
     return sum;
 }
 
-/* What an inverse adds to the error of what it starts from, which it magnifies as well. */
+/* The relative error that an inverse adds by rounding, which its gain magnifies. */
 static double added_error_of(const inv_graph *g, const inv_edge *e)
 {
     if (e->rule->exactness == INV_EXACT) return 0;
@@ -396,7 +400,7 @@ static bool list_has(const id_list *list, uint32_t x)
     return false;
 }
 
-/* A consumer solved for its operands: for all that one solution gives. */
+/* Adds the edge that solves a reader for all operands that one solution gives. */
 static bool add_inverse(builder *b, uint32_t index)
 {
     const inv_recovery *r = b->r;
@@ -408,7 +412,8 @@ static bool add_inverse(builder *b, uint32_t index)
         if (!list_reads(b, inv_nod(b->g, e->node[i]), NULL, &source)) return false;
     for (uint32_t i = index; i < r->nedge && r->edge[i].node == e->node && target.n < 32; i++) {
         const uint32_t v = r->number[r->edge[i].frees];
-        if (!edge_may_free(b, &r->edge[i]) || list_has(&source, v) || list_has(&target, v)) continue; /* a view of it */
+        if (!edge_may_free(b, &r->edge[i]) || list_has(&source, v) || list_has(&target, v))
+            continue; /* or a view of it */
         if (!inv_vec_push(b->a, &target, v) || !inv_vec_push(b->a, &freed, r->edge[i].frees) ||
             !inv_vec_push(b->a, &result, r->edge[i].result))
             return false;
@@ -436,7 +441,7 @@ static bool add_inverse(builder *b, uint32_t index)
     return inv_vec_push(b->a, &b->edge, x);
 }
 
-/* A copy on the host is made once the value is there, whatever becomes of it. */
+/* Adds the edge that copies a value from host memory, where forward has put it. */
 static bool add_offload(builder *b, uint32_t v)
 {
     const inv_recovery *r = b->r;
@@ -462,7 +467,7 @@ inv_id inv_edge_node(const inv_recovery *r, const inv_pb_edge *e)
                         : (inv_id)e->id;
 }
 
-/* Whether v is its operands in another arrangement, so that they can be kept in its place. */
+/* Whether the edge only rearranges its operands to give v, so that they can be kept in its place. */
 static bool is_rearranged(const inv_problem *p, uint32_t v, const inv_pb_edge *e)
 {
     size_t sum = 0;
@@ -509,7 +514,7 @@ static bool list_edges(builder *b)
     return index_edges(b);
 }
 
-/* What the guard has refused, by number. */
+/* Lists, by number, whose reconstruction a guard has rejected. */
 static bool list_guard_rejected(builder *b)
 {
     inv_recovery *r = b->r;
@@ -522,8 +527,8 @@ static bool list_guard_rejected(builder *b)
     return true;
 }
 
-/* What updates read and give that order.c moves: it ends at, or begins behind, the step of the base's order that they
- * are moved behind. */
+/* Finds the buffers with updates where order.c will move them: what they read or give ends at, or begins behind, the
+ * step of the base graph's order that they are moved behind. */
 static inv_status buffers_of_early(builder *b, inv_graph *g)
 {
     const inv_ids order = g->order;

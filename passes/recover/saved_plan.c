@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Plans as JSON, keyed by names, so that one that was searched for once can be looked at and used again: also in a
- * session that has other nodes beside, as those of the update are. A value is found by its name, and by it what can
- * give it; the node of backward before which that is to happen by its operator and the node of the file.
- * "which": of those that are alike in this, counted from 0. The number that a made name ends with says nothing: it
- * depends on what else was made.
- * `made_with` says what else may be why a plan does not fit, and refuses none by itself.
+ * Plans as JSON, so that one that was searched for once can be looked at and used again. All is said by names, since a
+ * session may have other nodes besides, as those of the update. A value is found by its name; what gives it again, by
+ * the way ("how"), the rule, the operator and the file's node; the node of backward before which that happens, by its
+ * operator and the file's node. "which" counts those that are alike in this, from 0. The number at the end of a made
+ * name is left out, since it depends on what else was made. `made_with` only helps to explain why a plan does not fit.
  *   {"invonnx_plan": 1, "memory", "made_with": {option: text, ...}, "plans": [
- *      {"shapes": {input: [extent, ...]}, "forward", "rematerialisations": [
+ *      {"shapes": {input: [extent, ...]}, "forward", "firings": [
  *         {"values": [{"name", "which"}, ...], "how": "recompute", "invert" or "offload", "rule", "op", "node",
  *          "before": {"op", "node", "which"}}]}]}
- * requires: inv_recovery.  gives: text, or rematerialisations that its problem has. */
+ * A firing, as files and messages say, is a rematerialisation.
+ * requires: inv_recovery.
+ * gives: text, or rematerialisations of its problem. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,14 @@ static const char *const memory_names[] = {"auto", "store", "recompute", "invert
 
 #define MISFIT "the saved plan does not fit: "
 
-/* --- by names --- */
+/* --- names --- */
 
-/* A node of backward by operator and label, or a value of forward by its name, without a label. */
+/* A name that a plan's file may hold: of a node of backward, its operator and label; of a value of forward, its
+ * name. */
 typedef struct place {
     const char *op, *label;
-    uint32_t position, which; /* in the order, or the value's id; of those with these names, from 0 */
+    uint32_t position,
+        which; /* position in the order, or the value's id; number among those of the same names, from 0 */
 } place;
 typedef INV_VEC(place) places;
 
@@ -46,7 +49,8 @@ static int places_by_which(const void *a, const void *b)
     return label ? label : (x->which > y->which) - (x->which < y->which);
 }
 
-/* In order of names and, of equal ones, as they were: found by by_which then. */
+/* Sorts by names, and numbers those of equal names in the order of their positions, so that places_by_which finds
+ * them. */
 static void number_places(places *list)
 {
     if (list->n) qsort(list->at, list->n, sizeof *list->at, places_by_position);
@@ -66,7 +70,7 @@ static inv_status list_backward_places(const inv_graph *b, inv_arena *a, places 
     return INV_OK;
 }
 
-/* Without the number at its end, "." and digits. */
+/* The name without a number at its end ("." and digits). */
 static const char *stem_of(const char *name, inv_arena *a)
 {
     size_t n = strlen(name), end = n;
@@ -90,7 +94,7 @@ static inv_status list_value_places(const inv_graph *b, inv_arena *a, places *li
     return INV_OK;
 }
 
-/* NULL: there is none. `which` is from a file. */
+/* The place of these names and this number, which comes from a file. NULL: there is none. */
 static const place *find_place(const places *list, const char *op, const char *label, const json_t *which)
 {
     const json_int_t nth = json_integer_value(which);
@@ -99,25 +103,25 @@ static const place *find_place(const places *list, const char *op, const char *l
     return bsearch(&key, list->at, list->n, sizeof key, places_by_which);
 }
 
-/* --- to names --- */
+/* --- writing --- */
 
 inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_plan *plan)
 {
     inv_arena *a = &plan->g->arena;
     memset(&plan->remat, 0, sizeof plan->remat);
     for (size_t k = 0; k < remats->n; k++) {
-        const inv_remat *f = &remats->at[k];
-        const inv_pb_edge *e = &r->p.edge[f->edge];
+        const inv_remat *m = &remats->at[k];
+        const inv_pb_edge *e = &r->p.edge[m->edge];
         const inv_edge *inverse = e->inverse ? &r->edge[e->id - r->nnode] : NULL;
         inv_id *value = INV_ARENA_NEW(a, inv_id, e->ntarget + 1);
-        inv_remat_row x = {.step = f->step,
+        inv_remat_row x = {.step = m->step,
                            .node = inv_edge_node(r, e),
                            .rule = inverse ? inverse->rule : NULL,
                            .joined = inverse && inverse->joined,
                            .offload = e->offload,
                            .value = value};
         for (uint32_t i = 0; value && i < e->ntarget; i++)
-            if (f->want >> i & 1) value[x.nvalue++] = r->value[e->target[i]];
+            if (m->want >> i & 1) value[x.nvalue++] = r->value[e->target[i]];
         if (!value || !inv_vec_push(a, &plan->remat, x)) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -128,21 +132,21 @@ static const char *way_name(const inv_inverse_def *rule, bool offload)
     return offload ? "offload" : rule ? "invert" : "recompute";
 }
 
-/* `before`, `which`: by position and by id. */
-static json_t *remat_to_json(const inv_graph *b, const inv_remat_row *f, const uint32_t *before, const uint32_t *which)
+/* `before` is by position in the order, `which` by id of the value. */
+static json_t *remat_to_json(const inv_graph *b, const inv_remat_row *m, const uint32_t *before, const uint32_t *which)
 {
-    const inv_node *n = inv_nod(b, f->node), *next = inv_nod(b, b->order.at[f->step]);
+    const inv_node *n = inv_nod(b, m->node), *next = inv_nod(b, b->order.at[m->step]);
     json_t *values = json_array();
-    for (uint32_t i = 0; i < f->nvalue; i++)
-        (void)json_array_append_new(values, json_pack("{s:s, s:I}", "name", inv_val(b, f->value[i])->name, "which",
-                                                      (json_int_t)which[f->value[i]]));
+    for (uint32_t i = 0; i < m->nvalue; i++)
+        (void)json_array_append_new(values, json_pack("{s:s, s:I}", "name", inv_val(b, m->value[i])->name, "which",
+                                                      (json_int_t)which[m->value[i]]));
     return json_pack("{s:o, s:s, s:s*, s:o*, s:s, s:s, s:{s:s, s:s, s:I}}", "values", values, "how",
-                     way_name(f->rule, f->offload), "rule", f->rule ? f->rule->name : NULL, "joined",
-                     f->joined ? json_true() : NULL, "op", n->op->name, "node", inv_node_label(n), "before", "op",
-                     next->op->name, "node", inv_node_label(next), "which", (json_int_t)before[f->step]);
+                     way_name(m->rule, m->offload), "rule", m->rule ? m->rule->name : NULL, "joined",
+                     m->joined ? json_true() : NULL, "op", n->op->name, "node", inv_node_label(n), "before", "op",
+                     next->op->name, "node", inv_node_label(next), "which", (json_int_t)before[m->step]);
 }
 
-/* What the plan was made for: shapes of the inputs, and of the target. */
+/* The shapes of inputs and target that the plan was made for. */
 static json_t *shapes_of(const inv_plan *p)
 {
     json_t *all = json_object();
@@ -155,7 +159,7 @@ static json_t *shapes_of(const inv_plan *p)
     return all;
 }
 
-/* The numbers of places by what `position` says; NULL: no memory. */
+/* Per position: the number of its place. NULL: out of memory. */
 static uint32_t *which_by_position(const places *list, size_t n, inv_arena *a)
 {
     uint32_t *which = INV_ARENA_NEW(a, uint32_t, n + 1);
@@ -190,7 +194,7 @@ static json_t *quoted_names(const char *const *text, size_t n, inv_context *ctx)
     return all;
 }
 
-/* Options that make other nodes, or other ways, of the same model, by their fields. */
+/* The options that change a model's nodes, or the ways to have its values, by their fields. */
 static json_t *made_with(const inv_session_options *o, inv_context *ctx)
 {
     return json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:s}", "device", o->device ? o->device : "cpu", "arithmetic",
@@ -222,14 +226,14 @@ inv_status inv_plan_save(const inv_program *program, char **out)
     return *out ? INV_OK : inv__fail(ctx, INV_E_NOMEM, "out of memory while a plan was written");
 }
 
-/* --- and back --- */
+/* --- reading --- */
 
 typedef struct loader {
     const inv_recovery *r;
     inv_context *ctx;
     places value, backward;
-    uint32_t k;    /* the rematerialisation that is read, from 0 */
-    bool needless; /* some rematerialisations, or parts of them, are not needed here */
+    uint32_t k;    /* index of the rematerialisation that is read */
+    bool needless; /* this session does not need all of the rematerialisations */
 } loader;
 
 static const char *text_of(const json_t *o, const char *key)
@@ -238,7 +242,7 @@ static const char *text_of(const json_t *o, const char *key)
     return s ? s : "";
 }
 
-/* Before which node of backward. */
+/* Reads before which node of backward the rematerialisation stands. */
 static inv_status read_saved_step(const loader *x, const json_t *before, uint32_t first, uint32_t *step)
 {
     const json_t *which = json_object_get(before, "which");
@@ -264,7 +268,7 @@ static bool is_way(const inv_recovery *r, const inv_pb_edge *e, const json_t *o)
            strcmp(text_of(o, "op"), n->op->name) == 0 && strcmp(text_of(o, "node"), inv_node_label(n)) == 0;
 }
 
-/* The edge that gives the value so; INV_NO_FIRING: there is none. */
+/* The edge that gives v in this way; INV_NO_REMAT: there is none. */
 static uint32_t find_way(const inv_recovery *r, uint32_t v, const json_t *o)
 {
     for (uint32_t i = 0; i < r->p.value[v].n; i++) {
@@ -274,7 +278,7 @@ static uint32_t find_way(const inv_recovery *r, uint32_t v, const json_t *o)
     return INV_NO_REMAT;
 }
 
-/* Whether the value is there to the end of the step, as outputs of the model are where they are asked for. */
+/* Whether the value is live to the end of the step, as the model's outputs are in sessions that are asked for them. */
 static bool is_result(const inv_recovery *r, uint32_t number)
 {
     bool any = false;
@@ -283,8 +287,8 @@ static bool is_result(const inv_recovery *r, uint32_t number)
     return any;
 }
 
-/* One of those that the rematerialisation gives; what is a result here need not be given. */
-static inv_status read_saved_value(loader *x, const json_t *o, const json_t *value, inv_remat *f)
+/* Reads one of the values that the rematerialisation gives. What is a result in this session need not be given. */
+static inv_status read_saved_value(loader *x, const json_t *o, const json_t *value, inv_remat *m)
 {
     const inv_recovery *r = x->r;
     const char *name = text_of(value, "name"), *stem = stem_of(name, r->a), *rule = text_of(o, "rule");
@@ -299,24 +303,24 @@ static inv_status read_saved_value(loader *x, const json_t *o, const json_t *val
     INV_CHECK(!r->p.value[number].pinned, x->ctx, INV_E_ARG,
               MISFIT "firing %u gives '%s', which is stored ({keep} or {modes})", x->k, name);
     const uint32_t e = find_way(r, number, o);
-    INV_CHECK(e != INV_NO_REMAT && (f->edge == INV_NO_REMAT || e == f->edge), x->ctx, INV_E_ARG,
+    INV_CHECK(e != INV_NO_REMAT && (m->edge == INV_NO_REMAT || e == m->edge), x->ctx, INV_E_ARG,
               MISFIT "firing %u: there is no way to %s '%s' by node '%s' (%s)%s%s here (other rules or a lower "
                      "{max_drift} than the plan was made with may be why)",
               x->k, text_of(o, "how"), name, text_of(o, "node"), text_of(o, "op"), *rule ? " and rule " : "", rule);
-    f->edge = e;
+    m->edge = e;
     for (uint32_t t = 0; t < r->p.edge[e].ntarget; t++)
-        if (r->p.edge[e].target[t] == number) f->want |= 1u << t;
+        if (r->p.edge[e].target[t] == number) m->want |= 1u << t;
     return INV_OK;
 }
 
-/* Edge INV_NO_FIRING: nothing of it is needed. */
-static inv_status read_saved_remat(loader *x, const json_t *o, uint32_t first, inv_remat *f)
+/* Reads one rematerialisation. m->edge is INV_NO_REMAT if nothing of it is needed. */
+static inv_status read_saved_remat(loader *x, const json_t *o, uint32_t first, inv_remat *m)
 {
     const json_t *values = json_object_get(o, "values");
-    *f = (inv_remat){0, INV_NO_REMAT, 0};
+    *m = (inv_remat){0, INV_NO_REMAT, 0};
     INV_CHECK(json_array_size(values) > 0, x->ctx, INV_E_ARG, MISFIT "firing %u names no value", x->k);
-    INV_TRY(read_saved_step(x, json_object_get(o, "before"), first, &f->step));
-    for (size_t i = 0; i < json_array_size(values); i++) INV_TRY(read_saved_value(x, o, json_array_get(values, i), f));
+    INV_TRY(read_saved_step(x, json_object_get(o, "before"), first, &m->step));
+    for (size_t i = 0; i < json_array_size(values); i++) INV_TRY(read_saved_value(x, o, json_array_get(values, i), m));
     return INV_OK;
 }
 
@@ -327,11 +331,11 @@ static inv_status read_saved_remats(loader *x, const json_t *list, inv_remats *o
     INV_TRY(list_backward_places(r->base, r->a, &x->backward));
     INV_CHECK(json_is_array(list), x->ctx, INV_E_ARG, MISFIT "it has no list of firings");
     memset(out, 0, sizeof *out);
-    inv_remat f = {0};
+    inv_remat m = {0};
     for (size_t i = 0; i < json_array_size(list); i++) {
         x->k = (uint32_t)i;
-        INV_TRY(read_saved_remat(x, json_array_get(list, i), f.step, &f));
-        if (f.edge != INV_NO_REMAT && !inv_vec_push(r->a, out, f)) return INV_E_NOMEM;
+        INV_TRY(read_saved_remat(x, json_array_get(list, i), m.step, &m));
+        if (m.edge != INV_NO_REMAT && !inv_vec_push(r->a, out, m)) return INV_E_NOMEM;
     }
     const size_t n = out->n;
     INV_TRY(inv_plan_prune(r->a, &r->p, out));
@@ -386,7 +390,7 @@ static inv_status load_saved(loader *x, const json_t *root, const inv_plan *plan
     return read_saved_remats(x, json_object_get(entry, "firings"), out);
 }
 
-/* Why it does not fit may be that it was made for something else. */
+/* Adds to the message in which options the plan was made with others. */
 static inv_status explain_misfit(const json_t *root, const inv_session_options *o, inv_context *ctx, inv_status st)
 {
     json_t *here = made_with(o, ctx), *wanted;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What is said of a glob of modes that fits nothing: the nearest of what it could have been about. */
+ * The message for a glob of {modes} or {keep} that fits nothing: it names the nearest value, node or block. */
 #include <string.h>
 
 #include "core/glob.h"
