@@ -42,7 +42,7 @@ typedef struct turning {
 
 /* --- groups --- */
 
-static inv_id find_reads(turning *t, inv_id v)
+static inv_id find_group(turning *t, inv_id v)
 {
     while (t->parent[v] != v) v = t->parent[v] = t->parent[t->parent[v]];
     return v;
@@ -53,10 +53,10 @@ static bool may_turn(const turning *t, inv_id v, int rank)
     return v != INV_NONE && !t->fixed[v] && inv_layout_rank(t->g, v) == rank;
 }
 
-static void join_class(turning *t, inv_id v, inv_id *with)
+static void join_groups(turning *t, inv_id v, inv_id *with)
 {
-    if (*with == INV_NONE) *with = find_reads(t, v);
-    t->parent[find_reads(t, v)] = find_reads(t, *with);
+    if (*with == INV_NONE) *with = find_group(t, v);
+    t->parent[find_group(t, v)] = find_group(t, *with);
 }
 
 static void join_node(turning *t, inv_id node)
@@ -70,9 +70,9 @@ static void join_node(turning *t, inv_id node)
     const bool conv = strncmp(n->op->name, "Conv", 4) == 0 && strcmp(n->domain, INV_IR) == 0;
     if (!inv_layout_slots(g, n, &rank, &in, &out) || (conv && !inv_conv_may_be_last(g, n, &gain))) return;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (inv_layout_bit(in, i) && may_turn(t, n->in[i], rank)) join_class(t, n->in[i], &with);
+        if (inv_layout_bit(in, i) && may_turn(t, n->in[i], rank)) join_groups(t, n->in[i], &with);
     for (uint32_t i = 0; i < n->nout; i++)
-        if (inv_layout_bit(out, i) && may_turn(t, n->out[i], rank)) join_class(t, n->out[i], &with);
+        if (inv_layout_bit(out, i) && may_turn(t, n->out[i], rank)) join_groups(t, n->out[i], &with);
     if (with == INV_NONE) return;
     t->node_of[node] = with;
     t->groups[with].gain += gain;
@@ -83,7 +83,7 @@ static bool is_transpose(const inv_node *n) { return strcmp(n->op->name, "Transp
 static bool is_turned(turning *t, inv_id v)
 {
     if (v == INV_NONE || v >= t->nvalue || t->fixed[v]) return false;
-    const group *s = &t->groups[find_reads(t, v)];
+    const group *s = &t->groups[find_group(t, v)];
     return s->gain > s->cost;
 }
 
@@ -109,9 +109,9 @@ static void count_costs(turning *t)
             const bool slot = k < n->nin ? inv_layout_bit(in, k) : inv_layout_bit(out, k - n->nin);
             if (v == INV_NONE) continue;
             const bool wants = t->node_of[node] != INV_NONE && inv_layout_is_image(g, v, slot, rank);
-            if (wants && t->fixed[v]) t->groups[find_reads(t, t->node_of[node])].cost += move_cost(g, v, rank);
+            if (wants && t->fixed[v]) t->groups[find_group(t, t->node_of[node])].cost += move_cost(g, v, rank);
             if (!wants && !t->fixed[v] && t->other[v] == INV_NONE) {
-                t->groups[find_reads(t, v)].cost += move_cost(g, v, inv_layout_rank(g, v));
+                t->groups[find_group(t, v)].cost += move_cost(g, v, inv_layout_rank(g, v));
                 t->other[v] = v; /* counted */
             }
         }
@@ -124,7 +124,7 @@ static void settle_groups(turning *t)
 {
     count_costs(t);
     for (inv_id v = 0; v < t->nvalue; v++) {
-        const inv_id to = find_reads(t, v);
+        const inv_id to = find_group(t, v);
         if (to == v) continue;
         t->groups[to].gain += t->groups[v].gain;
         t->groups[to].cost += t->groups[v].cost;
@@ -416,7 +416,7 @@ static void make_groups(turning *t)
     }
     for (const inv_edge *e = m ? m->edge.at : NULL; e && e < m->edge.at + m->edge.n; e++) {
         if (t->fixed[e->frees] || t->fixed[e->result]) t->fixed[e->frees] = t->fixed[e->result] = true;
-        else t->parent[find_reads(t, e->result)] = find_reads(t, e->frees);
+        else t->parent[find_group(t, e->result)] = find_group(t, e->frees);
     }
     for (size_t i = 0; i < g->order.n; i++) join_node(t, g->order.at[i]);
     for (size_t i = 0; m && i < m->edge.n; i++)

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Liveness and offsets. A buffer is a set of values that share bytes: views and parts of one value, and outputs written
- * over an input that nobody reads later. The arena's transient part is what the placement (place.c) needs; nothing
- * allocates in a step.
- * requires: order.  gives: buffer and offset of every transient value; plan->live and peaks. */
+ * Liveness and offsets. Values that share bytes are one buffer: views and parts of a value, and outputs that are
+ * written in place of an input that nobody reads later. One pass over the order finds the last read of each value,
+ * another makes the buffers; their live intervals are placed in the arena by place.c. Nothing is allocated in a step.
+ * requires: order.
+ * gives: buffer and offset of every transient value; plan->live and the peaks. */
 #include "core/cost.h"
 #include "passes/schedule/place.h"
 #include "passes/schedule/schedule.h"
 
 typedef inv_buffer buffer;
 
-typedef struct planner {
+typedef struct memplanner {
     inv_graph *g;
     inv_arena scratch;
-    bool apart;     /* nothing is written over a forward value behind forward */
-    uint32_t *last; /* per value: position of the last read */
-    uint32_t *of;   /* per value: buffer index */
+    bool apart;     /* backward writes nothing in place of a value of forward */
+    uint32_t *last; /* per value: position of its last read */
+    uint32_t *of;   /* per value: index of its buffer */
     size_t *at;     /* per value: offset in its buffer */
-    bool parts;     /* what is a run of another value's bytes stands there */
-    size_t held;    /* of the first so many values that are offloaded, bytes are not reused at once */
+    bool parts;     /* what is a run of another value's bytes is not copied */
+    size_t held;    /* the bytes of the first so many offloaded values are not reused while they are being copied */
     INV_VEC(buffer) buf;
-} planner;
+} memplanner;
 
 static size_t align_up(size_t n) { return (n + INV_PLACE_ALIGN - 1) / INV_PLACE_ALIGN * INV_PLACE_ALIGN; }
 
 static bool is_transient(const inv_value *v) { return v->role == INV_ROLE_NODE; }
 
-static inv_status last_reads(planner *p)
+static inv_status last_reads(memplanner *p)
 {
     inv_graph *g = p->g;
     p->last = INV_ARENA_NEW(&p->scratch, uint32_t, g->value.n + 1);
@@ -50,8 +51,8 @@ static bool offloads(const inv_graph *g, const inv_node *n)
     return n->op->flags & INV_OP_TRANSFER && inv_val(g, n->out[0])->mem == INV_MEM_HOST;
 }
 
-/* While a copy to the host is on its way, its bytes are better not taken: what would, has to wait for it. */
-static void hold_offloaded(planner *p)
+/* Keeps offloaded values live while their copy is on its way: whatever took their bytes would have to wait for it. */
+static void hold_offloaded(memplanner *p)
 {
     const inv_graph *g = p->g;
     size_t held = 0;
@@ -71,8 +72,8 @@ static void hold_offloaded(planner *p)
     }
 }
 
-/* Whether output k stands in the bytes of input 0, *offset behind their beginning. */
-static bool stands_in_input(const planner *p, const inv_node *n, uint32_t k, size_t *offset)
+/* Whether output k stands in the bytes of input 0, *offset bytes from their beginning. */
+static bool stands_in_input(const memplanner *p, const inv_node *n, uint32_t k, size_t *offset)
 {
     *offset = 0;
     if (n->nin == 0 || n->in[0] == INV_NONE || !is_transient(inv_val(p->g, n->in[0]))) return false;
@@ -80,8 +81,8 @@ static bool stands_in_input(const planner *p, const inv_node *n, uint32_t k, siz
     return p->parts && n->op->part && n->op->part(p->g, n, k, offset) && *offset % INV_PLACE_ALIGN == 0;
 }
 
-/* Views are read where their source is: a buffer ends with the last read of any value in it. */
-static void extend_over_views(planner *p)
+/* A buffer is live until the last read of any value in it. */
+static void extend_over_views(memplanner *p)
 {
     inv_graph *g = p->g;
     for (size_t i = g->order.n; i-- > 0;) {
@@ -94,16 +95,16 @@ static void extend_over_views(planner *p)
     }
 }
 
-/* Another operand in the same buffer has another shape, so the kernel would read what it has overwritten. */
-static bool aliased(const planner *p, const inv_node *n, uint32_t k)
+/* Whether another operand is in the same buffer. It has another shape, so the kernel would read what it has written. */
+static bool aliased(const memplanner *p, const inv_node *n, uint32_t k)
 {
     for (uint32_t j = 0; j < n->nin; j++)
         if (n->in[j] != INV_NONE && n->in[j] != n->in[k] && p->of[n->in[j]] == p->of[n->in[k]]) return true;
     return false;
 }
 
-/* The input whose bytes output `out` may take over, or INV_NONE. */
-static inv_id overwritten_input(const planner *p, const inv_node *n, inv_id out, uint32_t at, size_t nbytes)
+/* The input in place of which the output may be written; INV_NONE: there is none. */
+static inv_id overwritten_input(const memplanner *p, const inv_node *n, inv_id out, uint32_t at, size_t nbytes)
 {
     const inv_graph *g = p->g;
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
@@ -120,7 +121,7 @@ static inv_id overwritten_input(const planner *p, const inv_node *n, inv_id out,
     return INV_NONE;
 }
 
-static inv_status buffer_output(planner *p, const inv_node *n, uint32_t k, uint32_t at)
+static inv_status buffer_output(memplanner *p, const inv_node *n, uint32_t k, uint32_t at)
 {
     inv_graph *g = p->g;
     inv_id out = n->out[k];
@@ -146,7 +147,7 @@ static inv_status buffer_output(planner *p, const inv_node *n, uint32_t k, uint3
     return inv_vec_push(&p->scratch, &p->buf, b) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status list_buffers(planner *p)
+static inv_status list_buffers(memplanner *p)
 {
     inv_graph *g = p->g;
     for (size_t i = 0; i < g->order.n; i++) {
@@ -164,7 +165,7 @@ static inv_status list_buffers(planner *p)
 
 /* --- peaks --- */
 
-static inv_status measure_peaks(planner *p, inv_plan *plan)
+static inv_status measure_peaks(memplanner *p, inv_plan *plan)
 {
     inv_graph *g = p->g;
     size_t n = g->order.n + 1;
@@ -207,8 +208,8 @@ static inv_status measure_peaks(planner *p, inv_plan *plan)
 
 /* --- offsets --- */
 
-/* The buffers of the arena on the host, or those of the other one. */
-static inv_status place_arena(planner *p, bool host, size_t *offset, size_t *nbytes)
+/* Places the buffers of host memory, or all others. */
+static inv_status place_arena(memplanner *p, bool host, size_t *offset, size_t *nbytes)
 {
     inv_box *box = INV_ARENA_NEW(&p->scratch, inv_box, p->buf.n + 1);
     size_t n = 0;
@@ -223,7 +224,7 @@ static inv_status place_arena(planner *p, bool host, size_t *offset, size_t *nby
     return INV_OK;
 }
 
-static inv_status place_buffers(planner *p, inv_plan *plan)
+static inv_status place_buffers(memplanner *p, inv_plan *plan)
 {
     inv_graph *g = p->g;
     size_t *offset = INV_ARENA_NEW(&p->scratch, size_t, p->buf.n + 1);
@@ -239,7 +240,7 @@ static inv_status place_buffers(planner *p, inv_plan *plan)
     return INV_OK;
 }
 
-static inv_status plan_buffers(planner *p, inv_plan *plan, bool offsets)
+static inv_status plan_buffers(memplanner *p, inv_plan *plan, bool offsets)
 {
     INV_TRY(last_reads(p));
     hold_offloaded(p);
@@ -251,7 +252,7 @@ static inv_status plan_buffers(planner *p, inv_plan *plan, bool offsets)
 
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of)
 {
-    planner p = {.g = g, .apart = true};
+    memplanner p = {.g = g, .apart = true};
     inv__arena_init(&p.scratch, g->ctx);
     inv_status s = last_reads(&p);
     if (s == INV_OK) extend_over_views(&p);
@@ -268,15 +269,14 @@ inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint3
 
 static inv_status plan_with(inv_graph *g, inv_plan *plan, bool parts, size_t held, bool offsets)
 {
-    planner p = {.g = g, .parts = parts, .held = held};
+    memplanner p = {.g = g, .parts = parts, .held = held};
     inv__arena_init(&p.scratch, g->ctx);
     inv_status s = plan_buffers(&p, plan, offsets);
     inv__arena_fini(&p.scratch);
     return s;
 }
 
-/* Parts that stand in another value are not copied, but hold all of it as long as they are read: whichever takes
- * less. */
+/* Chooses what takes less. Parts that stand in another value need not be copied, but keep all of it live. */
 static inv_status choose_parts(inv_graph *g, inv_plan *plan, bool *parts)
 {
     *parts = false;
@@ -294,7 +294,7 @@ static inv_status choose_parts(inv_graph *g, inv_plan *plan, bool *parts)
     return INV_OK;
 }
 
-/* The bytes of as many offloaded values are held for a while as that takes no more memory: those that come first, since
+/* Chooses for how many offloaded values bytes are held, as many as take no more memory. The first come first, since
  * forward has memory to spare before its end. */
 static inv_status choose_held(inv_graph *g, inv_plan *plan, bool parts, size_t *held)
 {
@@ -319,5 +319,5 @@ inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan)
     INV_TRY(choose_held(g, plan, parts, &held));
     INV_TRY(plan_with(g, plan, parts, held, true));
     if (!held || plan->transient <= plan->load + plan->load / 200) return INV_OK;
-    return plan_with(g, plan, parts, 0, true); /* buffers go together better without */
+    return plan_with(g, plan, parts, 0, true); /* buffers fit together better without */
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The fixed total order that recovery works against: forward, backward, commit; a Feed stands just before its first
- * reader, so that a target is not held through the whole forward part.
- * After recovery, with early updates, each update moves to where its gradient is complete and its parameter has been
- * read for the last time, clones and inverses included. Where a guard may refuse the step, updates stay where they are,
- * and the counts of what is not finite move alone.
- * requires: nodes in a valid order.  gives: g->forward_end, g->commit_begin. */
+ * The fixed total order that recovery works with: forward, backward, commit. A feed stands just before its first
+ * reader, so that a target is not live through all of forward.
+ * After recovery, early updates move into the compute part: each to where its gradient is complete and its parameter
+ * has had its last reader, clones and inverses included. Where a guard may reject the step, updates stay in the commit
+ * part, and only the counts of non-finite entries move. O(nodes).
+ * requires: nodes in a valid order.
+ * gives: g->forward_end, g->commit_begin. */
 #include <string.h>
 
 #include "passes/schedule/schedule.h"
@@ -25,7 +26,7 @@ static inv_status order_by_phase(inv_graph *g, inv_arena *scratch)
         if (!inv_vec_push(scratch, &sources, old.at[i])) return INV_E_NOMEM;
     }
     g->order = empty;
-    for (size_t i = 0; i < sources.n; i++) /* read by nobody: an output by itself, or unused */
+    for (size_t i = 0; i < sources.n; i++) /* without a reader: an output by itself, or unused */
         if (feed_before[i] == INV_NONE && !inv_vec_push(&g->arena, &g->order, sources.at[i])) return INV_E_NOMEM;
     for (int phase = INV_FORWARD; phase <= INV_COMMIT; phase++) {
         if (phase == INV_BACKWARD) g->forward_end = g->order.n;
@@ -53,30 +54,30 @@ inv_status inv_pass_order(inv_graph *g)
 
 /* --- early updates --- */
 
-typedef struct schedule {
+typedef struct commit_moves {
     inv_graph *g;
-    size_t *at;     /* per value: behind which position it is there */
-    size_t *read;   /* per value: position of the last reader */
-    bool *moves;    /* per value: it is given, or read, by a node that moves */
-    size_t *behind; /* per commit node: the position that it is moved behind; SIZE_MAX: it stays */
-} schedule;
+    size_t *at;     /* per value: the position behind which it is there */
+    size_t *read;   /* per value: position of its last reader */
+    bool *moves;    /* per value: a node that moves gives or reads it */
+    size_t *behind; /* per commit node: the position behind which it goes; SIZE_MAX: it stays */
+} commit_moves;
 
-static bool any_moves(const schedule *s, const inv_id *v, uint32_t n)
+static bool any_moves(const commit_moves *s, const inv_id *v, uint32_t n)
 {
     bool any = false;
     for (uint32_t k = 0; k < n && !any; k++) any = v[k] != INV_NONE && s->moves[v[k]];
     return any;
 }
 
-static void set_moves(const schedule *s, const inv_id *v, uint32_t n)
+static void set_moves(const commit_moves *s, const inv_id *v, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++)
         if (v[k] != INV_NONE) s->moves[v[k]] = true;
 }
 
-/* Counts of what is not finite move, what depends on them, as updates if they are early, and what these read, as a
- * gradient in its parameter's shape. */
-static bool find_movers(schedule *s)
+/* Finds the nodes that move: counts of non-finite entries; what depends on them, updates only if they are early; and
+ * what these read, such as a gradient in its parameter's shape. */
+static bool find_movers(commit_moves *s)
 {
     const inv_graph *g = s->g;
     bool any = false;
@@ -97,7 +98,7 @@ static bool find_movers(schedule *s)
     return any;
 }
 
-static void find_places(schedule *s)
+static void find_places(commit_moves *s)
 {
     inv_graph *g = s->g;
     for (size_t i = 0; i < g->order.n; i++) {
@@ -116,7 +117,7 @@ static void find_places(schedule *s)
     }
 }
 
-static inv_status advance_commit_nodes(schedule *s, inv_arena *scratch)
+static inv_status advance_commit_nodes(commit_moves *s, inv_arena *scratch)
 {
     inv_graph *g = s->g;
     const inv_ids old = g->order;
@@ -129,7 +130,7 @@ static inv_status advance_commit_nodes(schedule *s, inv_arena *scratch)
     if (scratch->failed) return INV_E_NOMEM;
     if (!find_movers(s)) return INV_OK;
     find_places(s);
-    for (size_t i = ncommit; i-- > 0;) { /* lists by position, in the order of before; 0 ends them */
+    for (size_t i = ncommit; i-- > 0;) { /* one list per position, in the former order; 0 ends it */
         if (s->behind[i] == SIZE_MAX) continue;
         next[i] = first[s->behind[i]];
         first[s->behind[i]] = i + 1;
@@ -152,7 +153,7 @@ inv_status inv_advance_updates(inv_graph *g)
     inv_arena scratch;
     if (!g->commit_begin) return INV_OK;
     inv__arena_init(&scratch, g->ctx);
-    inv_status s = advance_commit_nodes(&(schedule){.g = g}, &scratch);
+    inv_status s = advance_commit_nodes(&(commit_moves){.g = g}, &scratch);
     inv__arena_fini(&scratch);
     return s;
 }

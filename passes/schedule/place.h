@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Offsets for lifetimes (place.c). */
+ * Offsets for live intervals (place.c). */
 #ifndef INV_PASSES_SCHEDULE_PLACE_H
 #define INV_PASSES_SCHEDULE_PLACE_H
 
@@ -8,11 +8,11 @@
 enum { INV_PLACE_ALIGN = 64 };
 
 typedef struct inv_box {
-    size_t nbytes, offset; /* nbytes: a multiple of the alignment; offset: out */
-    uint32_t from, to;     /* when it lives, both included */
+    size_t nbytes, offset; /* bytes; a multiple of INV_PLACE_ALIGN; the offset is the result */
+    uint32_t from, to;     /* live interval, both ends included */
 } inv_box;
 
-/* Sets the offsets so that no two boxes that live at once share bytes; *need: end of the highest. INV_E_NOMEM. */
+/* Sets the offsets so that no two boxes that are live at once share a byte. *need: end of the highest. INV_E_NOMEM. */
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, size_t *need);
 
 #endif

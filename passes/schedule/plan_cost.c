@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What nodes and plans cost: by measured rates (core/cost.h) where there are some, else by counted arithmetic. */
+ * The cost of nodes, by which plans are compared: seconds by measured rates (core/cost.h) where there are some, else
+ * flops. */
 #include "core/cost.h"
 
 #include "passes/schedule/schedule.h"
 
-/* What a byte counts without rates, where a value goes to host memory and comes back: the arithmetic of the time that
- * one way takes; the other is hidden behind what runs meanwhile. By data sheets, float32 arithmetic over the bandwidth
- * of PCI Express, of GPUs that are in use: 500 to 2000. */
+/* What a byte costs, in flops, that goes to host memory and comes back: those of the time that one way takes, as if the
+ * other were hidden behind what runs meanwhile. By data sheets, float32 arithmetic over the bandwidth of PCI Express is
+ * 500 to 2000 flops per byte on GPUs in use. */
 #define FLOPS_PER_BYTE 1000
 
 double inv_offload_cost(const inv_cost_table *t, double nbytes)
@@ -14,7 +15,7 @@ double inv_offload_cost(const inv_cost_table *t, double nbytes)
     return t ? inv_copy_seconds(nbytes) : FLOPS_PER_BYTE * nbytes;
 }
 
-/* Of a copy to host memory and back, the way back alone. */
+/* The cost of a copy, all of which is counted on the way back. */
 static double transfer_cost(const inv_graph *g, const inv_node *n)
 {
     size_t nbytes = 0;

@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Order, layout, offsets and predicted time of a graph's nodes. */
+ * The order of a graph's nodes, the layout of its images, offsets in the arena, predicted time; and the check of it
+ * all. */
 #ifndef INV_PASSES_SCHEDULE_SCHEDULE_H
 #define INV_PASSES_SCHEDULE_SCHEDULE_H
 
 #include "core/cost.h"
 #include "core/program.h"
 
-/* channels_last.c: channels last where convolutions gain by it */
+/* channels_last.c: gives images channels last where convolutions gain by it */
 inv_status inv_pass_layout(inv_graph *g);
-/* order.c: forward, backward, commit; feeds sink to their first reader */
+/* order.c: orders forward, backward, commit; each feed stands before its first reader */
 inv_status inv_pass_order(inv_graph *g);
-/* With early updates, after recovery: they move to where they can be made, into the compute part; with guards (not
- * g->early any more), the counts that they read. */
+/* order.c, after recovery: moves early updates into the compute part, to where they can be made; with guards (g->early
+ * is off) only the counts of non-finite entries that updates read. */
 inv_status inv_advance_updates(inv_graph *g);
 /* memplan.c: liveness, peaks and offsets */
 inv_status inv_pass_memplan(inv_graph *g, inv_plan *plan);
-/* Bytes that values share from one position to another, inclusive. */
+/* Bytes that one or several values share, live from one position of the order to another, both included. */
 typedef struct inv_buffer {
     size_t nbytes;
     uint32_t from, to;
     uint8_t mem;
-    inv_id value; /* first value; INV_NONE: workspace of the node at `from` */
+    inv_id value; /* the first value in it; INV_NONE: the workspace of the node at `from` */
 } inv_buffer;
 typedef INV_VEC(inv_buffer) inv_buffers;
-/* The buffers if no forward value is written over behind forward; of: per value, UINT32_MAX: none. */
+/* The buffers for the case that backward writes nothing in place of a value of forward. *of: per value, its buffer;
+ * UINT32_MAX: it has none. */
 inv_status inv_buffers_apart(inv_graph *g, inv_arena *a, inv_buffers *out, uint32_t **of);
-/* verify_plan.c: INV_E_INTERNAL if the order does not read what it has written, or values get into each other's bytes
- * */
+/* verify_plan.c: INV_E_INTERNAL if a node reads what is not there, or two live values share a byte */
 inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan);
-/* plan_cost.c: what plans are compared by: predicted seconds of one node, or without a table its arithmetic */
+/* plan_cost.c: the cost by which plans are compared: predicted seconds of a node, or its flops if `t` is NULL */
 double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n);
-/* The same of so many bytes that go to host memory and back while other nodes run. */
+/* The cost, in the same unit, of bytes that go to host memory and come back while other nodes run. */
 double inv_offload_cost(const inv_cost_table *t, double nbytes);
-/* Predicted times of the plan's nodes, and of the step with everything stored. requires: plan->g, plan->base */
+/* Predicts the times of the plan's nodes (plan->g), and of the step with everything stored (plan->base). */
 inv_status inv_plan_predict(inv_plan *plan, const inv_cost_table *t);
 
 #endif

@@ -1,36 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A finished plan, looked at anew: the order is replayed over the offsets. What is written is a content, with the bytes
- * that it takes and the last node that reads it, by itself or through views. No two contents may hold a byte at once,
- * but for an output that an operator may write over an operand which nobody reads later. Nothing here is shared with
- * what made the plan (memplan.c, place.c), which would repeat its mistakes.
- * requires: offsets.  gives: INV_E_INTERNAL with node and values if the plan is wrong. O(n log n). */
+ * Checks a finished plan by going through its order with the offsets. What a node writes is a content: bytes from an
+ * offset on, live until the last node that reads them, by itself or through views. No two live contents may share a
+ * byte, but for an output that its operator may write in place of an operand that nobody reads later. Live contents are
+ * the leaves of a binary tree by offset, so a new one is compared with its neighbours only: O(n log n). Nothing is
+ * shared with what made the plan (memplan.c, place.c): the check would repeat its mistakes.
+ * requires: offsets.
+ * gives: INV_E_INTERNAL with node and values if the plan is wrong. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "passes/schedule/schedule.h"
 
 typedef struct content {
-    size_t from, to; /* bytes; `to` is behind the last */
-    uint32_t last;   /* position of the last reader, or of the writer */
-    uint32_t slot;   /* index of `from` among all beginnings */
-    inv_id value;    /* what was written; INV_NONE: a workspace */
+    size_t from, to; /* bytes; `to` is the first behind it */
+    uint32_t last;   /* position of its last reader, or else of its writer */
+    uint32_t slot;   /* index of `from` among the beginnings of all contents */
+    inv_id value;    /* the value that was written; INV_NONE: a workspace */
     bool held;
 } content;
 
-typedef struct replay {
+typedef struct verifier {
     const inv_graph *g;
     inv_arena scratch;
     INV_VEC(content) content;
-    uint32_t *of;   /* per value: index of its content; UINT32_MAX: not written */
-    uint32_t *work; /* per position: content of the workspace; UINT32_MAX: has none */
-    uint32_t *read; /* per value: position of the last reader; of a kept one: behind the order */
-    bool *changed;  /* per value: of the session, and an update has written it */
-    uint32_t slots; /* power of two */
-    uint32_t *held; /* tree over slots: content + 1 that is held there; above: how many are */
+    uint32_t *of;   /* per value: index of its content; UINT32_MAX: it is not written yet */
+    uint32_t *work; /* per position: content of the node's workspace; UINT32_MAX: it has none */
+    uint32_t *read; /* per value: position of its last reader; behind the order, if the caller reads it */
+    bool *changed;  /* per value: it persists, and an update has written it */
+    uint32_t slots; /* number of leaves, a power of two */
+    uint32_t
+        *held; /* tree; a leaf: index of the content that is live there + 1, or 0; above: how many are live below */
     size_t live, most;
-} replay;
+} verifier;
 
-static const char *content_name(const replay *r, const content *c)
+static const char *content_name(const verifier *r, const content *c)
 {
     return c->value == INV_NONE ? "the workspace" : inv_val(r->g, c->value)->name;
 }
@@ -48,9 +51,9 @@ static size_t value_size(const inv_graph *g, inv_id v)
     return inv_shape_nbytes(&inv_val(g, v)->shape, inv_val(g, v)->dtype, &nbytes) ? nbytes : SIZE_MAX;
 }
 
-/* --- what is written, and until when it is read --- */
+/* --- contents, and until when they are live --- */
 
-static inv_status note_reads(replay *r)
+static inv_status note_reads(verifier *r)
 {
     const inv_graph *g = r->g;
     for (uint32_t i = 0; i < g->order.n; i++) {
@@ -63,11 +66,11 @@ static inv_status note_reads(replay *r)
     return INV_OK;
 }
 
-static inv_status add_content(replay *r, const inv_node *n, inv_id value, size_t offset, size_t nbytes, uint32_t at)
+static inv_status add_content(verifier *r, const inv_node *n, inv_id value, size_t offset, size_t nbytes, uint32_t at)
 {
     const bool host = on_host(r->g, value);
     const size_t room = host ? r->g->host_nbytes : r->g->arena_nbytes, size = inv__round64(nbytes);
-    const size_t base = host ? inv__round64(r->g->arena_nbytes) : 0; /* behind the other arena */
+    const size_t base = host ? inv__round64(r->g->arena_nbytes) : 0; /* host memory comes behind the arena */
     const content c = {base + offset, base + offset + size, at, 0, value, false};
     if (offset % 64 || offset > room || size > room - offset)
         return inv_node_fail(r->g, n, INV_E_INTERNAL, "the plan puts %s at bytes %zu to %zu of an arena of %zu",
@@ -75,7 +78,7 @@ static inv_status add_content(replay *r, const inv_node *n, inv_id value, size_t
     return inv_vec_push(&r->scratch, &r->content, c) ? INV_OK : INV_E_NOMEM;
 }
 
-/* A view is the content of what it shows; so is a part where it stands in the whole. */
+/* Whether the output has the content of input 0: a view has, and a part that stands in the whole. */
 static bool shows(const inv_graph *g, const inv_node *n, uint32_t k)
 {
     size_t offset = 0;
@@ -85,7 +88,7 @@ static bool shows(const inv_graph *g, const inv_node *n, uint32_t k)
            inv_val(g, n->out[k])->offset == inv_val(g, n->in[0])->offset + offset;
 }
 
-static inv_status write_output(replay *r, const inv_node *n, uint32_t k, uint32_t at)
+static inv_status write_output(verifier *r, const inv_node *n, uint32_t k, uint32_t at)
 {
     const inv_graph *g = r->g;
     const inv_id out = n->out[k];
@@ -107,7 +110,7 @@ static inv_status write_output(replay *r, const inv_node *n, uint32_t k, uint32_
     return INV_OK;
 }
 
-/* What is in host memory is copied there and back, and no kernel sees it. */
+/* Values in host memory may be copied there and back, but no kernel may see them. */
 static inv_status keep_apart(const inv_graph *g, const inv_node *n)
 {
     const bool copies = n->op->flags & INV_OP_TRANSFER;
@@ -124,8 +127,8 @@ static inv_status keep_apart(const inv_graph *g, const inv_node *n)
     return INV_OK;
 }
 
-/* Every operand is there when it is read; and parameters are not read after they have been updated. */
-static inv_status check_reads(replay *r, const inv_node *n)
+/* Each operand must be there when it is read, and no parameter is read after its update. */
+static inv_status check_reads(verifier *r, const inv_node *n)
 {
     const inv_graph *g = r->g;
     INV_TRY(keep_apart(g, n));
@@ -142,7 +145,7 @@ static inv_status check_reads(replay *r, const inv_node *n)
     return INV_OK;
 }
 
-static inv_status note_contents(replay *r)
+static inv_status note_contents(verifier *r)
 {
     const inv_graph *g = r->g;
     for (uint32_t i = 0; i < g->order.n; i++) {
@@ -172,7 +175,7 @@ static int by_offset(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static inv_status make_slots(replay *r)
+static inv_status make_slots(verifier *r)
 {
     size_t n = 0, *begins = INV_ARENA_NEW(&r->scratch, size_t, r->content.n + 1);
     if (!begins) return INV_E_NOMEM;
@@ -189,8 +192,8 @@ static inv_status make_slots(replay *r)
     return r->held ? INV_OK : INV_E_NOMEM;
 }
 
-/* The nearest content that is held at slot `from` or beyond, in the direction; NULL: none. */
-static const content *held_beside(const replay *r, uint32_t from, bool up)
+/* The nearest live content at slot `from` or beyond it, upwards or downwards; NULL: there is none. */
+static const content *held_beside(const verifier *r, uint32_t from, bool up)
 {
     uint32_t at = from + r->slots;
     if (!r->held[at]) {
@@ -202,7 +205,7 @@ static const content *held_beside(const replay *r, uint32_t from, bool up)
     return &r->content.at[r->held[at] - 1];
 }
 
-static void mark_held(replay *r, content *c, bool held)
+static void mark_held(verifier *r, content *c, bool held)
 {
     const size_t size = c->to - c->from;
     c->held = held;
@@ -214,7 +217,7 @@ static void mark_held(replay *r, content *c, bool held)
     for (at /= 2; at; at /= 2) r->held[at] = held ? r->held[at] + 1 : r->held[at] - 1;
 }
 
-static inv_status hold_content(replay *r, const inv_node *n, uint32_t index)
+static inv_status hold_content(verifier *r, const inv_node *n, uint32_t index)
 {
     content *c = &r->content.at[index];
     const content *below = c->from < c->to ? held_beside(r, c->slot, false) : NULL,
@@ -228,9 +231,9 @@ static inv_status hold_content(replay *r, const inv_node *n, uint32_t index)
     return INV_OK;
 }
 
-/* Lets go of the operand that the output is written over: one that the operator may overwrite, of the same bytes,
- * that is read here for the last time, and by this operand alone. */
-static void give_way(replay *r, const inv_node *n, inv_id out, uint32_t at)
+/* Ends the operand that the output is written in place of. The operator must allow it, the bytes must be the same, and
+ * this must be its last read, by this operand alone. */
+static void give_way(verifier *r, const inv_node *n, inv_id out, uint32_t at)
 {
     const inv_graph *g = r->g;
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
@@ -249,7 +252,7 @@ static void give_way(replay *r, const inv_node *n, inv_id out, uint32_t at)
     }
 }
 
-static inv_status verify_node(replay *r, uint32_t i)
+static inv_status verify_node(verifier *r, uint32_t i)
 {
     const inv_graph *g = r->g;
     const inv_node *n = inv_nod(g, g->order.at[i]);
@@ -268,7 +271,7 @@ static inv_status verify_node(replay *r, uint32_t i)
     return INV_OK;
 }
 
-static inv_status prepare_verifier(replay *r)
+static inv_status prepare_verifier(verifier *r)
 {
     const size_t nvalue = r->g->value.n + 1, norder = r->g->order.n + 1;
     r->of = INV_ARENA_NEW(&r->scratch, uint32_t, nvalue);
@@ -283,7 +286,7 @@ static inv_status prepare_verifier(replay *r)
     return make_slots(r);
 }
 
-static inv_status verify_order(replay *r, const inv_plan *plan)
+static inv_status verify_order(verifier *r, const inv_plan *plan)
 {
     INV_TRY(prepare_verifier(r));
     for (uint32_t i = 0; i < r->g->order.n; i++) INV_TRY(verify_node(r, i));
@@ -295,7 +298,7 @@ static inv_status verify_order(replay *r, const inv_plan *plan)
 
 inv_status inv_plan_verify(const inv_graph *g, const inv_plan *plan)
 {
-    replay r = {.g = g};
+    verifier r = {.g = g};
     inv__arena_init(&r.scratch, g->ctx);
     inv_status s = verify_order(&r, plan);
     inv__arena_fini(&r.scratch);
