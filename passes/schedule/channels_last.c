@@ -24,19 +24,19 @@ typedef struct group {
 
 typedef struct moved {
     inv_id node;
-    bool back; /* from the turned order */
+    bool back; /* it leads from the turned order to the plain one */
 } moved;
 
 typedef struct turning {
     inv_graph *g;
     inv_arena scratch;
-    size_t nvalue, nnode; /* before moves were added */
-    bool *fixed;          /* per value: not to be turned */
-    inv_id *parent;       /* per value: towards the value that stands for its group */
-    inv_id *node_of;      /* per node: a value of the group that it is turned with; INV_NONE: it is not */
-    group *groups;        /* per value, of those that stand for one */
-    inv_id *other;        /* per value: the same in the other order, once there is one */
-    inv_ids doubled;      /* values that have one */
+    size_t nvalue, nnode; /* counts before moves were added */
+    bool *fixed;          /* per value: it must not be turned */
+    inv_id *parent;       /* per value: towards the value that stands for its group (union-find) */
+    inv_id *node_of;      /* per node: a value of the group with which it is turned; INV_NONE: of none */
+    group *groups;        /* per value that stands for a group */
+    inv_id *other;        /* per value: the same in the other order, if there is one */
+    inv_ids doubled;      /* values that are there in both orders */
     INV_VEC(moved) moves;
 } turning;
 
@@ -112,14 +112,14 @@ static void count_costs(turning *t)
             if (wants && t->fixed[v]) t->groups[find_group(t, t->node_of[node])].cost += move_cost(g, v, rank);
             if (!wants && !t->fixed[v] && t->other[v] == INV_NONE) {
                 t->groups[find_group(t, v)].cost += move_cost(g, v, inv_layout_rank(g, v));
-                t->other[v] = v; /* counted */
+                t->other[v] = v; /* marks it as counted */
             }
         }
     }
     for (size_t v = 0; v < t->nvalue; v++) t->other[v] = INV_NONE;
 }
 
-/* What was noted at any value of a group counts for the one that stands for it. */
+/* Adds up what was noted at the values of a group. */
 static void settle_groups(turning *t)
 {
     count_costs(t);
@@ -133,7 +133,7 @@ static void settle_groups(turning *t)
 
 /* --- turning --- */
 
-/* A Transpose is itself the move, of what is turned on either side. */
+/* A Transpose is a move itself, of what is turned on either side of it. */
 static bool turn_transpose(turning *t, inv_node *n)
 {
     inv_graph *g = t->g;
@@ -169,7 +169,7 @@ static bool turn_transpose(turning *t, inv_node *n)
 
 /* --- moves between the orders --- */
 
-/* v in the other order; of fewer axes than `rank`: as an image. */
+/* The value v in the other order; of fewer axes than `rank`, it is an image first. */
 static inv_id twin(turning *t, inv_id v, int rank)
 {
     inv_graph *g = t->g;
@@ -184,7 +184,7 @@ static inv_id twin(turning *t, inv_id v, int rank)
     return w;
 }
 
-/* The node that gives `to` from `from`, one of them turned, appended to the order. */
+/* Appends a node to the order that gives `to` from `from`, one of which is turned. */
 static inv_id move(inv_graph *g, inv_id from, inv_id to, bool back, const inv_node *at)
 {
     inv_val(g, to)->def = INV_NONE;
@@ -203,7 +203,7 @@ static inv_id move(inv_graph *g, inv_id from, inv_id to, bool back, const inv_no
     return id;
 }
 
-/* Moves `from` to `to`, which are v and the same in the other order. */
+/* Moves v from one order to the other. */
 static inv_status double_value(turning *t, inv_id v, inv_id from, inv_id to, bool back, const inv_node *at)
 {
     const moved m = {move(t->g, from, to, back, at), back};
@@ -238,13 +238,13 @@ static inv_status place_turned_output(turning *t, inv_id node, uint32_t k, int r
     return double_value(t, v, w, v, !is_turned(t, v), &at);
 }
 
-/* Whether a node that has v in such a slot needs it in the order in which it is not. */
+/* Whether a node that has v in such a slot needs it in the order that v is not in. */
 static bool wants_other(turning *t, inv_id v, bool slot, int rank)
 {
     return v != INV_NONE && inv_layout_is_image(t->g, v, slot, rank) != is_turned(t, v);
 }
 
-/* Appends the node to the order, with moves before and behind it. */
+/* Appends the node to the order, with the moves before and behind it. */
 static inv_status place_turn(turning *t, inv_id node)
 {
     inv_graph *g = t->g;
@@ -269,7 +269,7 @@ static inv_status place_turn(turning *t, inv_id node)
     return INV_OK;
 }
 
-/* Places the nodes of a list behind those of *done. */
+/* Appends the nodes of a list that follow *done. */
 static inv_status place_all(turning *t, const inv_id *list, size_t n, inv_ids *done)
 {
     inv_graph *g = t->g;
@@ -282,7 +282,7 @@ static inv_status place_all(turning *t, const inv_id *list, size_t n, inv_ids *d
     return s;
 }
 
-/* What templates need in the other order, they make for themselves. */
+/* Templates make what they need in the other order themselves. */
 static inv_status place_templates(turning *t)
 {
     inv_matches *m = t->g->matches;
@@ -316,7 +316,7 @@ static const inv_inverse_def *rule_named(const inv_graph *g, const char *name)
     return NULL;
 }
 
-/* A move is undone by the move back, as a Transpose of the model would be. */
+/* Adds the inverse edge of a move, which is the move back, as for a Transpose of the model. */
 static inv_status add_edge(turning *t, const moved *m)
 {
     inv_graph *g = t->g;
@@ -379,13 +379,13 @@ static inv_status init(turning *t)
     return INV_OK;
 }
 
-/* A node with many outputs (a Concat undone) is the template of as many edges: nodes of edge i that are new. */
+/* Of a template that serves several edges (a Concat undone), the nodes that edge i is the first to have. */
 static uint32_t fresh_nodes(const inv_edge *e, size_t i)
 {
     return i && e->nnode == 1 && e[-1].nnode == 1 && e->node[0] == e[-1].node[0] ? 0 : e->nnode;
 }
 
-/* What is broadcast against images of more axes stays in the plain order, from which it is made one of them. */
+/* What is broadcast against images of more axes stays plain; it is made one of them where it is read. */
 static void fix_broadcast(turning *t, inv_id node)
 {
     const inv_node *n = inv_nod(t->g, node);
@@ -399,7 +399,8 @@ static void fix_broadcast(turning *t, inv_id node)
     }
 }
 
-/* Groups over the order and the templates; the result of a template goes with what it frees. */
+/* Makes groups over the order and the templates. The result of a template is in the group of the value that it
+ * frees. */
 static void make_groups(turning *t)
 {
     inv_graph *g = t->g;
@@ -433,7 +434,7 @@ static inv_status turn_image(turning *t)
     INV_TRY(place_all(t, g->order.at, g->order.n, &now));
     g->order = now;
     for (size_t i = 0; i < t->moves.n && g->matches; i++) INV_TRY(add_edge(t, &t->moves.at[i]));
-    for (size_t i = 0; i < g->order.n; i++) /* shapes that operators would give, were they asked again */
+    for (size_t i = 0; i < g->order.n; i++) /* the shapes that operators would infer now */
         if (g->order.at[i] < t->nnode && t->node_of[g->order.at[i]] != INV_NONE)
             INV_TRY(inv_node_infer(g, g->order.at[i]));
     return g->failed;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Channels last, operator by operator (channels_last.c): which of them can do with either order of axes, which of their
- * operands are images, and what becomes of their attributes. */
+ * What operators mean for channels_last.c: which take their images in either order of axes, which operands are images,
+ * and what becomes of the attributes when a node is turned. */
 #include <string.h>
 
 #include "ops/base/util.h"
@@ -8,10 +8,11 @@
 
 #define ALL INV_LAYOUT_ALL
 
-/* What an attribute holds: an axis, axes, one number per axis; or a mark that is set. */
+/* What an attribute holds that turning changes: an axis, axes, a number per axis, the last axis; or a flag to be
+ * set. */
 typedef enum about { AXIS, AXES, PER_AXIS, LAST_AXIS, MARK } about;
 
-/* Operators besides element-wise ones that can do with either order; in, out: slots that hold an image. */
+/* Operators that are not element-wise and take either order. in, out: masks of the slots that hold images. */
 static const struct knowing {
     const char *op;
     uint32_t in, out;
@@ -98,7 +99,7 @@ bool inv_layout_is_image(const inv_graph *g, inv_id v, bool slot, int rank)
     return s->rank == rank || inv_shape_nelem(s) != 1;
 }
 
-/* Of fewer axes it can take part only if turning it moves nothing. */
+/* An operand of fewer axes takes part only if turning it moves nothing. */
 static bool shape_fits_image(const inv_graph *g, inv_id v, bool slot, int rank)
 {
     if (!inv_layout_is_image(g, v, slot, rank) || inv_layout_rank(g, v) == rank) return true;
@@ -106,7 +107,7 @@ static bool shape_fits_image(const inv_graph *g, inv_id v, bool slot, int rank)
     return inv_layout_rank(g, v) < rank && inv_layout_is_still(&p);
 }
 
-/* Axes that a reduction removes are gone from either order; those that stay must stay in order. */
+/* A reduction takes part if the axes that it leaves are in the same sequence in either order. */
 static bool keeps_order(const inv_graph *g, const inv_node *n)
 {
     size_t count;
@@ -120,7 +121,7 @@ static bool keeps_order(const inv_graph *g, const inv_node *n)
     return gone[1] || !space;
 }
 
-/* Lists of a number per axis that the table does not have. */
+/* Whether the node has a list of a number per axis that the table does not know. */
 static bool has_more_axes(const inv_node *n)
 {
     return inv_attr_find(n, "scales") || inv_attr_find(n, "roi_begin") || inv_attr_find(n, "roi_end");

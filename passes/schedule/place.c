@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Offsets for lifetimes. No arena is smaller than the most bytes that live at once (the load); this comes to it, or
- * within half a percent as a rule, in two ways:
- *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), in O(n log n) list operations. On the steps of
+ * Offsets for live intervals, the dynamic storage allocation problem, which is NP-complete: boxes of given sizes and
+ * intervals go into the smallest arena. No arena is smaller than the most bytes that are live at once (the load). This
+ * comes to it, or within half a percent as a rule, in two ways:
+ *   first fit by falling size (Pisarchyk and Lee, arXiv 2001.03288), in O(n log n) list operations; on the steps of
  *   deep networks that is the load already, or next to it.
- *   canonical search (Moffitt, MiniMalloc, ASPLOS 2023): any packing can be pushed down until every box stands on
- *   another or on the ground, and then be built by rising offsets, each box as low as those built before allow. So
- *   only such sequences are tried, depth first, given up where the bytes still to come at some time no longer fit, and
- *   begun anew with other preferences, more of them for boxes that were in the way before. Of many boxes the largest
- *   are packed so, and the others put into the gaps by first fit: it has time to turn back then.
- * Deterministic, and of bounded work. */
+ *   canonical search (Moffitt, MiniMalloc, ASPLOS 2023): any packing can be pushed down until each box stands on
+ *   another or on the ground, and then be built by rising offsets, each box as low as those before allow. Only such
+ *   sequences are tried, depth first. A descent turns back where the bytes still to come at some time do not fit any
+ *   more, and the search begins anew with other preferences, in favour of boxes that were in the way. Of many boxes
+ *   only the largest are packed so, which leaves time to turn back; first fit puts the others into the gaps.
+ * The result is deterministic, and the work bounded.
+ * requires: boxes.
+ * gives: their offsets, and the size of the arena. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,20 +19,20 @@
 #include "passes/schedule/place.h"
 
 typedef struct range {
-    size_t from, to; /* bytes; `to` is behind the last */
+    size_t from, to; /* bytes; `to` is the first behind it */
 } range;
-typedef INV_VEC(range) ranges; /* by offset, apart from each other */
+typedef INV_VEC(range) ranges; /* sorted, with gaps in between */
 
-/* Times at which something begins are the leaves of a binary tree: node 1 is the root, 2i and 2i + 1 are below i. A
- * lifetime is what lies below a few nodes. */
+/* A segment tree over the times at which some box begins: node 1 is the root, 2i and 2i + 1 are below i. A live
+ * interval is the union of the times of a few nodes. */
 typedef struct tree {
     uint32_t leaves;
-    ranges *across; /* per node: taken by boxes over all of its time, of which it is one of those nodes */
-    ranges *inside; /* per node: taken by boxes at some of its time, of which it or a node below is one */
+    ranges *across; /* per node: bytes taken by boxes whose interval has this node among its few */
+    ranges *inside; /* per node: bytes taken by boxes whose interval has this node, or one below it, among its few */
 } tree;
 
 typedef struct level {
-    uint32_t box, rank; /* which candidate, in the order of preference */
+    uint32_t box, rank; /* the box placed at this level, and which candidate it is, in the order of preference */
     size_t undo;
 } level;
 
@@ -40,24 +43,24 @@ typedef struct raised {
 
 typedef struct placer {
     inv_arena scratch;
-    inv_box *box;              /* the largest first */
-    size_t n, big, load, best; /* big: of these, what the canonical search packs */
-    uint32_t *from, *to;       /* per box: first and last leaf */
-    size_t *offset;            /* per box: of the best so far */
+    inv_box *box;              /* sorted, the largest first */
+    size_t n, big, load, best; /* big: how many of these the canonical search packs; load, best: bytes */
+    uint32_t *from, *to;       /* per box: its first and last leaf */
+    size_t *offset;            /* per box: its offset in the best packing so far */
     tree tree;
     /* canonical search */
-    size_t *coming;        /* per leaf: bytes of boxes not placed */
-    size_t *low;           /* per box: where it would stand on those placed */
-    double *rank, *blame;  /* per box: preferred if small; how often it was in the way */
-    uint32_t *next, *prev; /* list of the boxes not placed; `big` is its head */
-    inv_box **order;       /* for first fit */
+    size_t *coming;        /* per leaf: bytes of the boxes that are not placed yet */
+    size_t *low;           /* per box: the lowest offset above the boxes that are placed */
+    double *rank, *blame;  /* per box: smaller ones are preferred; how often it was in the way */
+    uint32_t *next, *prev; /* list of the boxes that are not placed; `big` is its head */
+    inv_box **order;       /* the order in which first fit takes them */
     level *level;
     INV_VEC(raised) undo;
     size_t cap;
     uint64_t steps;
 } placer;
 
-enum { MOST_NODES = 96 }; /* of a lifetime, on the way to the root and beside it: three per level of the tree */
+enum { MOST_NODES = 96 }; /* of an interval, with those beside it on the way to the root: three per level of the tree */
 
 /* --- first fit --- */
 
@@ -72,7 +75,7 @@ static size_t first_ending(const ranges *r, size_t behind)
     return lo;
 }
 
-/* The lowest offset from `at` on with `size` bytes that are not taken. */
+/* The lowest offset from `at` on where `size` bytes are free. */
 static size_t first_free(const ranges *r, size_t at, size_t size)
 {
     for (size_t i = first_ending(r, at + 1); i < r->n && r->at[i].from < at + size; i++) at = r->at[i].to;
@@ -99,7 +102,7 @@ static bool take_range(inv_arena *a, ranges *r, range x)
     return true;
 }
 
-/* The nodes that leaves from..to lie below. */
+/* Lists the few nodes whose union is leaves from..to. */
 static size_t nodes_of(const tree *t, uint32_t from, uint32_t to, uint32_t *node)
 {
     size_t n = 0;
@@ -110,7 +113,7 @@ static size_t nodes_of(const tree *t, uint32_t from, uint32_t to, uint32_t *node
     return n;
 }
 
-/* What has been placed and lives at some time of the leaves: below the nodes, and on the way from them to the root. */
+/* Lists what is taken at some time of the leaves: at the nodes and below, and on the way from them to the root. */
 static size_t neighbours(const tree *t, uint32_t from, uint32_t to, const uint32_t *node, size_t nnode,
                          const ranges **list)
 {
@@ -149,7 +152,7 @@ static void remember_packing(placer *p, size_t need)
     for (size_t i = 0; i < p->n; i++) p->offset[i] = p->box[i].offset;
 }
 
-/* The first `fixed` stand already. */
+/* Places boxes in this order; the first `fixed` have their offsets already. */
 static inv_status first_fit(placer *p, inv_box *const *order, size_t fixed)
 {
     size_t need = 0;
@@ -201,7 +204,7 @@ static int boxes_by_length(const void *a, const void *b)
 
 /* --- canonical search --- */
 
-/* Whether a comes before b at a level: the lower one, of two at one height the preferred one. */
+/* Whether a is preferred to b at a level: the lower one, and of two at one height the one of smaller rank. */
 static bool box_before(const placer *p, uint32_t a, uint32_t b)
 {
     if (p->low[a] != p->low[b]) return p->low[a] < p->low[b];
@@ -209,8 +212,8 @@ static bool box_before(const placer *p, uint32_t a, uint32_t b)
     return a < b;
 }
 
-/* The box to place next at this level, by its rank; UINT32_MAX: there is none. Not one that would leave room below it
- * for a whole other box, nor what lies lower than the last one placed. */
+/* The candidate of this level's rank; UINT32_MAX: there is none. A box is none if it would stand lower than the one
+ * placed last, or leave room below it for a whole other box. */
 static uint32_t candidate_box(placer *p, size_t depth)
 {
     const level *l = &p->level[depth];
@@ -239,7 +242,8 @@ static uint32_t candidate_box(placer *p, size_t depth)
 static void take_back_box(placer *p, size_t depth)
 {
     const uint32_t i = p->level[depth].box;
-    p->next[p->prev[i]] = p->prev[p->next[i]] = i; /* the newest one taken out, so its neighbours are still the same */
+    p->next[p->prev[i]] = p->prev[p->next[i]] =
+        i; /* the one taken out last goes back first, so its neighbours are the same again */
     for (uint32_t s = p->from[i]; s <= p->to[i]; s++) p->coming[s] += p->box[i].nbytes;
     while (p->undo.n > p->level[depth].undo) {
         p->undo.n--;
@@ -247,7 +251,7 @@ static void take_back_box(placer *p, size_t depth)
     }
 }
 
-/* false: what is still to come at some time does not fit above it any more. */
+/* Places a box. *fits is false if the boxes still to come at some time do not fit above it. */
 static inv_status place_box(placer *p, size_t depth, uint32_t i, bool *fits)
 {
     const size_t top = p->low[i] + p->box[i].nbytes;
@@ -318,8 +322,7 @@ static double drawn(uint64_t *seed)
     return (double)(*seed >> 40) / (double)(1u << 24);
 }
 
-/* Preferences of one descent: a product of powers of size and length, drawn after the first few, and what is to
- * blame. */
+/* Sets the preferences of a descent: a product of powers of size and length, random after the first few, and blame. */
 static void draw_preferences(placer *p, uint32_t trial)
 {
     static const double fixed[][2] = {{0, 1}, {1, 0}, {1, 1}, {2, 1}};
@@ -341,11 +344,12 @@ static void draw_preferences(placer *p, uint32_t trial)
     }
 }
 
-/* A packing of the big ones into `cap` bytes; what is not big is put into the gaps. It goes on for so many steps, until
- * all take no more than `aim`; *impossible: there is no packing into `cap`. */
+/* Packs the big boxes into `cap` bytes and puts the others into the gaps, until all take at most `aim` or the steps are
+ * used up. *impossible: there is no packing into `cap`. */
 static inv_status search_packing(placer *p, size_t cap, size_t aim, uint64_t steps, bool *impossible)
 {
-    const uint64_t straight = (uint64_t)p->big * p->big, until = p->steps + steps; /* straight: without turning back */
+    const uint64_t straight = (uint64_t)p->big * p->big,
+                   until = p->steps + steps; /* the steps of a descent that never turns back */
     outcome found = GIVEN_UP;
     p->cap = cap;
     memset(p->blame, 0, p->big * sizeof *p->blame);
@@ -368,7 +372,7 @@ static int boxes_by_begin(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Whether two lifetimes meet is decided where one of them begins. */
+/* Makes the tree: two intervals meet if and only if they meet where one of them begins. */
 static void index_leaves(placer *p, uint32_t *begins)
 {
     size_t n = 0;
@@ -395,7 +399,7 @@ static void measure_load(placer *p)
 {
     size_t live = 0;
     for (size_t i = 0; i < p->n; i++) {
-        p->coming[p->from[i]] += p->box[i].nbytes; /* begins less ends; modulo 2^64 */
+        p->coming[p->from[i]] += p->box[i].nbytes; /* beginnings less ends, modulo 2^64 */
         p->coming[p->to[i] + 1] -= p->box[i].nbytes;
     }
     for (uint32_t s = 0; s < p->tree.leaves; s++) {
@@ -429,11 +433,11 @@ static inv_status prepare_placer(placer *p, uint32_t **begins)
     return INV_OK;
 }
 
-/* All within `aim` bytes. The largest alone are packed sooner, and often leave gaps for the others: so they are tried
- * first, with more and more of the others among them. */
+/* Tries to pack all within `aim` bytes. The largest boxes alone are packed sooner, but often leave gaps too small for
+ * the others; so they come first, then more and more of the others with them. */
 static inv_status pack(placer *p, size_t aim, uint64_t steps, bool *impossible)
 {
-    enum { LEAST = 64, MOST = 512, MANY = 5000 }; /* so many are left to first fit, which is near the load then */
+    enum { LEAST = 64, MOST = 512, MANY = 5000 }; /* MANY: beyond, first fit is near the load, and is left to it */
     for (size_t part = LEAST; p->best > aim && part <= MOST && p->n < MANY; part += part / 2) {
         p->big = 0;
         while (p->big < p->n && p->box[p->big].nbytes >= p->load / part) p->big++;
@@ -445,7 +449,7 @@ static inv_status pack(placer *p, size_t aim, uint64_t steps, bool *impossible)
     return p->best > aim ? search_packing(p, aim, aim, steps, impossible) : INV_OK;
 }
 
-/* Between what has failed and the best so far. */
+/* Tries caps between one that has failed and the best so far. */
 static inv_status narrow_cap(placer *p, size_t failed, uint64_t steps)
 {
     bool impossible;
@@ -460,7 +464,7 @@ static inv_status narrow_cap(placer *p, size_t failed, uint64_t steps)
 static inv_status pack_boxes(placer *p)
 {
     static int (*const orders[])(const void *, const void *) = {boxes_by_size, boxes_by_area, boxes_by_length};
-    enum { DESCENTS = 800, MOST = 300000000 }; /* half a second */
+    enum { DESCENTS = 800, MOST = 300000000 }; /* MOST: half a second */
     const uint64_t square = (uint64_t)p->n * p->n, steps = square < MOST / DESCENTS ? square * DESCENTS : MOST;
     uint32_t *begins;
     bool impossible = true;
@@ -484,7 +488,7 @@ static inv_status pack_boxes(placer *p)
 inv_status inv_place(inv_context *ctx, inv_box *box, size_t n, size_t *need)
 {
     placer p = {.box = box, .best = SIZE_MAX};
-    /* what takes no bytes stands anywhere */
+    /* a box without bytes may stand anywhere */
     inv__arena_init(&p.scratch, ctx);
     inv_box **sorted = INV_ARENA_NEW(&p.scratch, inv_box *, n + 1);
     p.box = INV_ARENA_NEW(&p.scratch, inv_box, n + 1);
