@@ -131,13 +131,13 @@ typedef enum inv_stored_why {
     INV_STORED_WHYS
 } inv_stored_why;
 
-/* What inverse rules have for a value. */
+/* What inverse rules can do for a value. */
 typedef enum inv_way {
     INV_WAY_NONE,      /* no rule frees it */
-    INV_WAY_OFF,       /* the plan uses none, or not here */
-    INV_WAY_UNBOUNDED, /* they magnify errors without bound */
-    INV_WAY_INEXACT,   /* the error would be more than max_drift */
-    INV_WAY_OPEN,      /* one may be used */
+    INV_WAY_OFF,       /* inverses are not to be used, or not for this value */
+    INV_WAY_UNBOUNDED, /* rules that free it magnify errors without bound */
+    INV_WAY_INEXACT,   /* the error would exceed max_drift */
+    INV_WAY_OPEN,      /* a rule may be used */
     INV_WAYS
 } inv_way;
 
@@ -146,9 +146,9 @@ typedef struct inv_choice_row {
     inv_id value;
     inv_choice choice;
     const char *by;      /* rule, for inverted; node, for recomputed */
-    bool moved;          /* without arithmetic */
+    bool moved;          /* by rearranging alone, without arithmetic */
     uint8_t stored, way; /* inv_stored_why, inv_way */
-    const char *rule;    /* the best of those that free it; NULL: none */
+    const char *rule;    /* the best rule that frees it; NULL: none */
 } inv_choice_row;
 
 typedef struct inv_feed_slot {
@@ -187,14 +187,14 @@ typedef struct inv_check {
 /* A purpose of no public name: forward as in training, and every inverse beside it. */
 #define INV_FOR_CHECK ((inv_purpose)(INV_FOR_TRAIN + 1))
 
-/* What backward has again, how and when, as the search has decided. Ids are the base graph's. */
+/* One rematerialisation of the plan, as the search has decided it. Ids are those of the base graph. */
 typedef struct inv_remat_row {
-    uint32_t step;               /* position in the base's order; it is before the node there */
-    inv_id node;                 /* computed again, solved by the rule, or what gave the value that was offloaded */
-    const inv_inverse_def *rule; /* NULL: computed again, or offloaded */
-    bool joined;                 /* by the edge that fuse_inverse.c has made of the rule's */
+    uint32_t step; /* position in the base's order before whose node it comes */
+    inv_id node;   /* the node that runs again, is solved by the rule, or gave the value that was offloaded */
+    const inv_inverse_def *rule; /* NULL: it is recomputed or offloaded */
+    bool joined;                 /* by an edge that fuse_inverse.c has made of the rule's */
     bool offload;
-    const inv_id *value; /* what is wanted of it */
+    const inv_id *value; /* the values that are wanted */
     uint32_t nvalue;
 } inv_remat_row;
 
@@ -223,11 +223,11 @@ static inline double inv_guard_limit(const inv_guarded_row *row, double max_drif
 }
 
 typedef struct inv_plan {
-    inv_graph *base; /* forward and backward before recovery: owns matches; NULL if the plan does not exist */
-    inv_graph *g;    /* the plan: order, offsets */
+    inv_graph *base; /* forward and backward before recovery, with the matches; NULL if the plan does not exist */
+    inv_graph *g;    /* the graph with recovery: order, offsets */
     inv_memory memory;
     INV_VEC(inv_choice_row) choice;
-    INV_VEC(inv_remat_row) remat; /* in order; of plans for training */
+    INV_VEC(inv_remat_row) remat; /* of a plan for training, in order */
     INV_VEC(inv_feed_slot) feed;
     INV_VEC(inv_result_slot) output, grad, input_grad, state;
     INV_VEC(inv_left_slot) left;
@@ -237,22 +237,23 @@ typedef struct inv_plan {
     inv_id total;         /* value: what the labels count that loss is the mean of; INV_NONE: all rows alike */
     inv_id finite;        /* value: how many entries of the gradients are not finite; INV_NONE */
     inv_live *live;       /* per position of g->order */
-    double *seconds;      /* likewise: predicted by options.costs; NULL: there are none */
+    double *seconds;      /* per position: predicted by options.costs; NULL: there are none */
     double store_seconds; /* predicted of the step with everything stored */
     double flops, store_flops, guard_flops;
-    double overhead, bound; /* cost over that of storing everything; that of any plan within these bytes, at least */
+    double overhead, bound; /* cost over that of storing everything, as a share of it; a lower bound on that of any plan
+                               within these bytes */
     size_t transient, activation_peak, workspace_peak; /* bytes */
     size_t host;                                       /* bytes of host memory, for what is offloaded */
-    size_t load;                        /* lower bound of `transient` for this order: most bytes live at once */
+    size_t load;                        /* most bytes live at once: a lower bound of `transient` for this order */
     size_t store_transient;             /* of the same plan with everything stored */
     size_t peak_at, activation_peak_at; /* positions: of `load`, of the activation peak */
 } inv_plan;
 
-/* program.c: the values that begin the buffers alive while position `at` of the order runs. */
+/* program.c: lists the first values of the buffers that are live while position `at` of the order runs. */
 inv_status inv_plan_alive(const inv_plan *p, size_t at, inv_arena *a, inv_ids *out);
 size_t inv_live_total(const inv_live *l);
 
-/* Whether backward gets v, if given, by solving for it, by that rule if one is named. */
+/* Whether backward gets v (INV_NONE: any value) by an inverse, by that rule if one is named. */
 static inline bool inv_plan_inverts(const inv_plan *p, inv_id v, const char *by)
 {
     for (size_t i = 0; i < p->choice.n; i++) {
@@ -265,15 +266,15 @@ static inline bool inv_plan_inverts(const inv_plan *p, inv_id v, const char *by)
 
 typedef enum inv_storage_kind { INV_STORAGE_PARAM, INV_STORAGE_OPTIM, INV_STORAGE_CONST } inv_storage_kind;
 
-/* One value of the persistent region. */
+/* Where a value is in the persistent region of the arena, and what is there at first. */
 typedef struct inv_storage {
     uint8_t kind;
     inv_id init;      /* PARAM, OPTIM: index of the initializer in the model */
     uint32_t which;   /* OPTIM: first or second state */
     const char *name; /* PARAM: the initializer's */
-    inv_dtype dtype;  /* in the arena */
+    inv_dtype dtype;  /* dtype in the arena */
     inv_shape shape;
-    inv_data data; /* initial contents; bytes NULL: zero */
+    inv_data data; /* initial contents; bytes NULL: zeros */
     bool trainable;
     size_t offset, nbytes;
 } inv_storage;
@@ -282,7 +283,8 @@ typedef struct inv_storage {
 #define INV_CONTROL_FAULT 56 /* within them: the node that met data it cannot use */
 static inline size_t inv_control_nbytes(size_t guards) { return inv__round64(INV_CONTROL_STEP + 8 * guards); }
 
-/* derived: not rebuilt by recovery, but computed from what was; its own error says nothing of others. */
+/* A value that is stored because a guard has rejected what stood for it. derived: that was computed from rebuilt
+ * values, so its error says nothing of the others'. */
 typedef struct inv_checkpoint {
     const char *name;
     bool derived;
@@ -293,7 +295,7 @@ typedef struct inv_program {
     inv_arena arena;
     const inv_graph *source; /* the model's graph, `own` or `likelihood` */
     inv_graph *own;          /* with merged initializers apart (passes/front/untie.c); NULL: nothing was merged */
-    size_t surely;           /* of what persists, known before anything is built */
+    size_t surely;           /* a lower bound of what persists, known before anything is built */
     uint8_t *untrained;      /* per value of `source`: inv_untrained (core/trained.h); NULL: nothing is trained */
     inv_ties tie;            /* of values of `source`: initializers that follow others (passes/front/tied_weights.c) */
     inv_graph *likelihood;   /* `source`, if it is the model with the log-determinant of the rules; else NULL */
@@ -301,18 +303,18 @@ typedef struct inv_program {
     inv_plan plan[INV_PLAN_KINDS];
     INV_VEC(inv_storage) storage;
     struct inv_storage_index *storage_index; /* passes/persistent_storage.c */
-    INV_VEC(inv_checkpoint) checkpoint;      /* values kept because a guard refused what stood for them */
+    INV_VEC(inv_checkpoint) checkpoint;      /* values that guards have rejected, in the order in which that happened */
     double max_drift;
     size_t budget_left;  /* of options.budget for control and the transient part; 0: there is none */
-    size_t refused;      /* bytes that the largest of the plans takes that the budget has no room for */
-    const char *refusal; /* what to say about that one */
+    size_t refused;      /* the bytes that the largest plan takes, if the budget has no room for it; else 0 */
+    const char *refusal; /* the message for that plan */
     size_t persistent, control, transient, store_peak;
-    size_t host;   /* bytes of host memory for what is offloaded: the largest plan's */
-    bool smallest; /* without a budget: the smallest peak, whatever it costs */
-    /* Plans again from the graphs at hand, by a search, with the options' memory, keep and modes and the checkpoints as
-     * they are now. `transient` and `control` grow from what they are. On failure the plans are as before. */
+    size_t host;   /* bytes of host memory for offloaded values, of the plan with the most */
+    bool smallest; /* without a budget: the smallest peak is sought, whatever it costs */
+    /* Plans again from the graphs at hand, with the options' memory, keep and modes and the checkpoints as they are
+     * now. `transient` and `control` may grow. On failure the plans are as before. */
     inv_status (*replan)(struct inv_program *p);
-    /* Drops what planning has put in the place of `plan`, INV_PLAN_KINDS of them, of an earlier or later state. */
+    /* Drops the graphs of `plan`, an earlier or later state of the array `plan`, that are not the program's now. */
     void (*drop)(struct inv_program *p, inv_plan *plan);
     /* The plans for training as JSON (passes/recover/saved_plan.c). Owned by the context. */
     inv_status (*save)(const struct inv_program *p, char **json);

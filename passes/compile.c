@@ -74,7 +74,7 @@ inv_status inv_program_floor(const inv_program *p, const inv_session_options *op
     return s;
 }
 
-/* Those for training are searched for, which takes the time. */
+/* Plans for training are searched for, which takes nearly all of the time. */
 static inv_status plan_all(inv_program *p)
 {
     inv_request rq;
@@ -108,7 +108,7 @@ static inv_status build_all(inv_program *p)
     return inv_tell_norms(p);
 }
 
-/* Graphs of plans that are not among the program's. */
+/* Drops the graphs of plans that are not the program's own. */
 static void drop_replanned(inv_program *p, inv_plan *plan)
 {
     for (int k = 0; k < INV_PLAN_KINDS; k++) {
@@ -117,7 +117,7 @@ static void drop_replanned(inv_program *p, inv_plan *plan)
     }
 }
 
-/* Evaluation recovers nothing, so its plans stay. */
+/* Plans for training again. Evaluation recovers nothing, so its plans stay as they are. */
 static inv_status replan(inv_program *p)
 {
     inv_plan fresh[INV_PLAN_KINDS];
