@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What recover.c and guards.c share while they make nodes of a plan: rematerialisations, and guards that compare what
- * these give with what forward had. */
+ * What recover.c and insert_guards.c share while they make nodes of a plan: rematerialisations, and guards that compare
+ * what these give with what forward had. */
 #ifndef INV_PASSES_RECOVER_EMITTER_H
 #define INV_PASSES_RECOVER_EMITTER_H
 

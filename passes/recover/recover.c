@@ -4,7 +4,8 @@
  * names. Backward is emitted in its order, and reads the newest rematerialisation of a value, or the original if there
  * is none. Nothing is freed here: liveness in memplan.c follows from who still reads what.
  * requires: inv_recovery, rematerialisations.
- * gives: a copy of the base graph with the new nodes, its guards (guards.c), and a record of each value's choice. */
+ * gives: a copy of the base graph with the new nodes, its guards (insert_guards.c), and a record of each value's
+ * choice. */
 #include <string.h>
 
 #include "core/cost.h"
