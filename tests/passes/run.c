@@ -77,6 +77,14 @@ static bool note_pass(void *opaque, const char *plan, const char *pass, const ch
     return true;
 }
 
+static void forget(told *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        free(t->pass[i]);
+        free(t->text[i]);
+    }
+}
+
 /* --- what a case is compiled for --- */
 
 #define WORDS(field, ...)                                             \
@@ -233,10 +241,7 @@ static void run_case(void **state)
     }
     if (getenv("UPDATE")) write_case(path, now.s);
     else if (strcmp(text, now.s) != 0) fail_msg("%s is now (UPDATE=1 accepts it):\n%s", path, now.s);
-    for (size_t i = 0; i < t.n; i++) {
-        free(t.pass[i]);
-        free(t.text[i]);
-    }
+    forget(&t);
     free(words);
     free(graph);
     free(text);
@@ -295,10 +300,40 @@ static void test_told_may_refuse(void **state)
     inv_graph_destroy(model.graph);
 }
 
+/* Planning again tells what it makes, and no more. */
+static void test_told_again(void **state)
+{
+    told t = {0};
+    request rq;
+    inv_session *s = NULL;
+    char words[] = "train loss=mse target=float[2,4] memory=invert";
+    const inv_memory store = INV_MEMORY_STORE;
+    const inv_modes modes = {.size = sizeof modes, .memory = &store};
+    const int64_t dims[] = {2, 4};
+    (void)state;
+    inv_model model = {.ctx = ctx,
+                       .path = "text",
+                       .graph = parse("g (float[2,4] x) => (y) { param float[4] w; p = Mul(x, w); y = Tanh(p) }")};
+    read_request(&rq, words, &t);
+    rq.input[0] = (inv_array){.name = "x", .dtype = INV_F32, .rank = 2, .dims = dims};
+    rq.options.ninputs = 1;
+    if (inv_session_create(&model, &rq.options, &s) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    const size_t first = t.n;
+    assert_true(first > 2);
+    if (inv_session_set_modes(s, &modes) != INV_OK) fail_msg("%s", inv_context_message(ctx));
+    assert_int_equal(t.n, first + 2);
+    assert_string_equal(t.pass[first], "recover");
+    assert_string_equal(t.pass[first + 1], "memplan");
+    inv_session_destroy(s);
+    inv_graph_destroy(model.graph);
+    forget(&t);
+}
+
 int main(void)
 {
+    cases[ncases++] = (struct CMUnitTest){"told_again", test_told_again, NULL, NULL, NULL};
     cases[ncases++] = (struct CMUnitTest){"told_may_refuse", test_told_may_refuse, NULL, NULL, NULL};
     find_cases(folder, 0);
-    qsort(cases + 1, ncases - 1, sizeof *cases, by_name);
-    return ncases < 2 || _cmocka_run_group_tests("passes", cases, ncases, setup, teardown);
+    qsort(cases + 2, ncases - 2, sizeof *cases, by_name);
+    return ncases < 3 || _cmocka_run_group_tests("passes", cases, ncases, setup, teardown);
 }
