@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Improves a plan by simulated annealing (Kirkpatrick et al. 1983). A change inserts or removes a rematerialisation,
  * moves it, replaces its edge, or picks another edge of an alternative. Any list of rematerialisations is a plan, since
- * what it reads is kept for it; so every plan can be reached by such changes. A state is worth its cost and, at a
- * price, its bytes over the budget. Changes for the worse are accepted by chance, more seldom as the heat falls, and
- * the price swings so that the search crosses the budget again and again. Without a budget the aim is some part below
- * the best peak so far.
- * plan_state.c tells what a change comes to, for the price of what it touches; changes over many steps are tried more
- * seldom, so that each takes about the same time. All ends after a given number of visits.
- * requires: inv_problem, a plan.
- * gives: a plan that is no worse. */
+ * what it reads is kept for it; so every plan can be reached by such changes. The energy of a state is its cost and, at
+ * a price, its bytes over the budget. Changes for the worse are accepted by chance, more seldom as the temperature
+ * falls, and the price swings so that the search crosses the budget again and again. Without a budget the aim is some
+ * part below the best peak so far. plan_state.c tells what a change comes to, for the price of what it touches; changes
+ * over many steps are tried more seldom, so that each takes about the same time. All ends after a given number of
+ * visits. requires: inv_problem, a plan. gives: a plan that is no worse. */
 #include <math.h>
 
 #include "passes/planner/plan_state.h"
@@ -25,6 +23,7 @@ typedef struct figures {
     bool fits; /* cost and bytes are within the goal */
 } figures;
 
+/* The search: its state, its aim and the best plan so far. */
 typedef struct annealer {
     const inv_problem *p;
     const inv_goal *goal;
@@ -51,9 +50,10 @@ static uint32_t anneal_roll(annealer *x, uint32_t n)
     return r < n ? r : n - 1;
 }
 
-/* --- what a plan state is worth --- */
+/* --- the energy of a state --- */
 
-static double state_worth(const annealer *x)
+/* What annealing minimises: cost, bytes over the budget at their price, cost over the limit. */
+static double state_energy(const annealer *x)
 {
     const inv_plan_state *ps = &x->state;
     /* while nothing fits, cost is to count for little */
@@ -135,13 +135,14 @@ static uint32_t random_event(annealer *x)
     return at < back ? x->p->forward + at : ps->remat[at - back];
 }
 
-/* Draws one of a sequence of values, with weights by their bytes (reservoir sampling, Chao 1982). */
-typedef struct ballot {
+/* Draws a value live at event `at` from a sequence, with weights by bytes (reservoir sampling, Chao 1982). v: the one
+ * drawn so far; sum: the bytes offered so far. */
+typedef struct weighted_draw {
     uint32_t at, v;
     double sum;
-} ballot;
+} weighted_draw;
 
-static void vote_for(annealer *x, ballot *b, uint32_t v)
+static void offer_value(annealer *x, weighted_draw *b, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
     const double nbytes = x->goal->activations && value->data ? 0 : (double)value->nbytes;
@@ -149,20 +150,20 @@ static void vote_for(annealer *x, ballot *b, uint32_t v)
     if (anneal_chance(x) * b->sum < nbytes) b->v = v;
 }
 
-static void vote_for_live(annealer *x, ballot *b)
+static void offer_live(annealer *x, weighted_draw *b)
 {
     const inv_plan_state *ps = &x->state;
     const uint64_t label = ps->event[b->at].label;
     for (size_t i = 0; i < ps->interval.n; i++) {
         const inv_plan_interval *s = &ps->interval.at[i];
         if (s->value != NONE && ps->event[s->from].label <= label && label <= ps->event[s->to].label)
-            vote_for(x, b, s->value);
+            offer_value(x, b, s->value);
     }
     x->state.work += (double)ps->interval.n / 8;
 }
 
-/* Draws among what is read shortly before and after the event. */
-static void vote_for_read_nearby(annealer *x, ballot *b)
+/* Offers what is read shortly before and after the event. */
+static void offer_read_nearby(annealer *x, weighted_draw *b)
 {
     enum { FAR = 48 };
     const inv_plan_state *ps = &x->state;
@@ -172,7 +173,7 @@ static void vote_for_read_nearby(annealer *x, ballot *b)
         const inv_pb_edge *e = at < x->p->nstep ? NULL : &x->p->edge[ps->event[at].edge];
         const uint32_t *list = e ? e->source : x->p->step[at].read, n = e ? e->nsource : x->p->step[at].nread;
         for (uint32_t i = 0; i < n; i++)
-            if (inv_plan_state_is_live(ps, list[i], b->at)) vote_for(x, b, list[i]);
+            if (inv_plan_state_is_live(ps, list[i], b->at)) offer_value(x, b, list[i]);
     }
     x->state.work += FAR / 4;
 }
@@ -182,9 +183,9 @@ static void vote_for_read_nearby(annealer *x, ballot *b)
 static void derive_for_next_reader(annealer *x)
 {
     enum { FEW = 512 };
-    ballot b = {random_event(x), NONE, 0};
-    if (anneal_chance(x) * (double)x->state.interval.n < FEW) vote_for_live(x, &b);
-    else vote_for_read_nearby(x, &b);
+    weighted_draw b = {random_event(x), NONE, 0};
+    if (anneal_chance(x) * (double)x->state.interval.n < FEW) offer_live(x, &b);
+    else offer_read_nearby(x, &b);
     if (b.v == NONE) return;
     const uint32_t turn = x->p->forward - 1,
                    reader = inv_plan_state_next_reader(&x->state, b.v, b.at < turn ? turn : b.at);
@@ -341,27 +342,28 @@ static void swing_price(annealer *x, int *run)
     if (*run < -LONG) x->rate = fmax(x->rate / 1.3, x->dearest / 1e4), *run = 0;
 }
 
-/* The heat to begin with, in costs of an edge: a plan of many rematerialisations takes more tries to settle again. */
-static double highest_heat(const annealer *x, double effort)
+/* The temperature to begin with, in costs of an edge: a plan of many rematerialisations takes more tries to settle
+ * again. */
+static double first_temperature(const annealer *x, double effort)
 {
     const double tries = effort / 16000 / (x->state.nremat + 1);
     return fmax(0.1, fmin(tries, 10));
 }
 
-/* One descent. */
-static inv_status cool_down(annealer *x, double hot, double effort)
+/* One descent from the highest temperature to a hundredth of it. */
+static inv_status cool_down(annealer *x, double highest, double effort)
 {
     inv_plan_state *ps = &x->state;
     const double begin = ps->work;
     int run = 0;
     for (uint32_t k = 0; ps->work < begin + effort && !ps->a->failed; k++) {
         if (k % 4096 == 0) inv__progress(x->a->ctx, (ps->work - begin) / effort);
-        const double heat = hot * pow(0.01, (ps->work - begin) / effort), old = state_worth(x);
+        const double temperature = highest * pow(0.01, (ps->work - begin) / effort), old = state_energy(x);
         do change_state(x);
         while (anneal_chance(x) < 0.4);
         ps->work += 32;
-        const double now = state_worth(x);
-        if ((now <= old || anneal_chance(x) < exp((old - now) / heat)) && state_allowed(x) &&
+        const double now = state_energy(x);
+        if ((now <= old || anneal_chance(x) < exp((old - now) / temperature)) && state_allowed(x) &&
             inv_error_estimate_update(x->estimate)) {
             inv_plan_state_commit(ps);
             INV_TRY(keep_best_state(x));
@@ -414,14 +416,14 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     INV_TRY(keep_best_state(&x));
     const int most =
         goal->budget || p->nstep >= 500 ? MORE * RUNS : RUNS; /* small plans are done after the first runs */
-    const double part = effort / RUNS, hot[] = {1, 0.3, 0.1}, most_hot = x.mean * highest_heat(&x, part);
+    const double part = effort / RUNS, highest[] = {1, 0.3, 0.1}, first_highest = x.mean * first_temperature(&x, part);
     for (int run = 0, last = 0; run < RUNS || (run < most && !(goal->budget ? x.best.fits : x.done)); run++) {
         const int64_t peak = x.best.peak;
         /* for the progress that is shown: later runs are seldom all made */
         const double done = run < RUNS ? 0.8 * run / RUNS : 1 - 0.2 / (2 + run - RUNS),
                      next = run + 1 < RUNS ? 0.8 * (run + 1) / RUNS : 1 - 0.2 / (3 + run - RUNS);
         const inv_span around = inv__span_enter(a->ctx, NULL, done, next > done ? next : done);
-        const inv_status st = cool_down(&x, most_hot * hot[run % 3], part);
+        const inv_status st = cool_down(&x, first_highest * highest[run % 3], part);
         inv__span_leave(a->ctx, around);
         INV_TRY(st);
         if (x.best.peak < peak) last = run;

@@ -15,6 +15,7 @@
 
 #define NONE INV_NO_EVENT
 
+/* An error as it was before the change, to be put back. */
 typedef struct old_error {
     uint32_t event;
     double err;

@@ -20,6 +20,7 @@ enum { MAX_CONE = 20000, MOST_WAYS = 63 };
 #define SETTLED (UINT32_MAX - 1)
 #define ALL UINT64_MAX
 
+/* An entry of the queue: least cost first. */
 typedef struct heap_item {
     double cost;
     uint32_t v, by; /* a value; while a cone is collected, the edge that wants it */
@@ -30,6 +31,7 @@ typedef INV_VEC(heap_item) heap;
 typedef struct cone_link {
     uint32_t edge, next;
 } cone_link;
+/* An edge of the cone, which gives `gives`, with what its sources cost so far. */
 typedef struct cone_edge {
     uint32_t id, open, gives; /* open: number of sources whose cost is not known yet */
     double cost;
@@ -54,6 +56,7 @@ typedef struct greedy_value {
     uint8_t visit;  /* while picks are listed: 1 on the stack, 2 listed */
 } greedy_value;
 
+/* The pass at step t. */
 typedef struct greedy {
     inv_arena *a;
     const inv_problem *p;
@@ -187,18 +190,11 @@ static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, doubl
     return true;
 }
 
-static bool edge_reads(const inv_pb_edge *e, uint32_t v)
-{
-    for (uint32_t i = 0; i < e->nsource; i++)
-        if (e->source[i] == v) return true;
-    return false;
-}
-
 /* An edge that reads all targets of another is no way to a source of that one. */
 static bool is_circular(const inv_pb_edge *e, const inv_pb_edge *other)
 {
     for (uint32_t i = 0; i < other->ntarget; i++)
-        if (!edge_reads(e, other->target[i])) return false;
+        if (!inv_pb_has(e->source, e->nsource, other->target[i])) return false;
     return true;
 }
 

@@ -18,6 +18,7 @@
 
 enum { PASSES = 2, SMALL = 4, LARGE = 32, MOST_SET = 64, MOST_ENTRIES = 256 };
 
+/* The dual ascent; `now` is the number of the set that is grown. */
 typedef struct ascent {
     const inv_problem *p;
     double *keep, *room;   /* what weights have left: per value, of its bytes' price; per edge, of its cost */
@@ -101,17 +102,16 @@ static double grow_sets(ascent *x, uint32_t v, uint32_t most)
     return sum;
 }
 
-/* The bytes that may be kept at step t for later ones, besides what the step itself reads and takes. */
-static double most_kept_bytes(const inv_problem *p, size_t budget, uint32_t t)
+size_t inv_pb_step_bytes(const inv_problem *p, uint32_t t)
 {
     const inv_pb_step *s = &p->step[t];
-    double most = (double)budget - (double)s->at, taken = 0;
+    size_t sum = s->at, inplace = 0;
     for (uint32_t i = 0; i < s->nread; i++) {
-        const double nbytes = (double)p->value[s->read[i]].nbytes;
-        most -= nbytes;
-        if (i < 32 && s->overwrites >> i & 1) taken = fmax(taken, nbytes);
+        const size_t nbytes = p->value[s->read[i]].nbytes;
+        sum += nbytes;
+        if (i < 32 && s->overwrites >> i & 1 && nbytes > inplace) inplace = nbytes;
     }
-    return most + taken;
+    return sum - inplace;
 }
 
 /* A lower bound on the cost of steps behind t at this price of a byte that is live at t. Small sets come first: what
@@ -119,7 +119,7 @@ static double most_kept_bytes(const inv_problem *p, size_t budget, uint32_t t)
 static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
 {
     const inv_problem *p = x->p;
-    double sum = -price * most_kept_bytes(p, budget, t);
+    double sum = -price * ((double)budget - (double)inv_pb_step_bytes(p, t)); /* the bytes that may be kept */
     for (uint32_t v = 0; v < p->nvalue; v++)
         x->keep[v] = p->value[v].def == INV_NEVER   ? INFINITY
                      : p->value[v].def < p->forward ? price * (double)p->value[v].nbytes
@@ -148,13 +148,6 @@ typedef struct splitter {
     uint32_t *edge_of, nlist;
 } splitter;
 
-static bool contains_value(const uint32_t *list, uint32_t n, uint32_t v)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == v) return true;
-    return false;
-}
-
 static bool is_split_value(const splitter *s, uint32_t v)
 {
     const inv_problem *p = s->p;
@@ -163,8 +156,8 @@ static bool is_split_value(const splitter *s, uint32_t v)
     const inv_pb_edge *a = &p->edge[s->use[2 * v]], *b = &p->edge[s->use[2 * v + 1]];
     for (uint32_t i = value->first; i < value->first + value->n; i++)
         if (p->edge[p->edge_of[i]].ntarget > 1) return false;
-    return a != b && a->ntarget == 1 && b->ntarget == 1 && contains_value(b->source, b->nsource, a->target[0]) &&
-           contains_value(a->source, a->nsource, b->target[0]);
+    return a != b && a->ntarget == 1 && b->ntarget == 1 && inv_pb_has(b->source, b->nsource, a->target[0]) &&
+           inv_pb_has(a->source, a->nsource, b->target[0]);
 }
 
 /* Counts which edges read a value. One that a step reads counts as having many uses. */

@@ -16,6 +16,7 @@
 #define NONE UINT32_MAX
 
 enum undo_kind { INSERTED, REMOVED, PICKED };
+/* A change since the last commit. */
 typedef struct undo_item {
     enum undo_kind kind;
     uint32_t what, before; /* an event, and for REMOVED the one behind it; or an alternative and its edge */
@@ -194,6 +195,7 @@ static void set_want(inv_plan_state *ps, uint32_t r, uint32_t target, bool on)
     if (!old != !ev->want) set_remat_active(ps, r, on);
 }
 
+/* Finds out which rematerialisations of v are read, from its last access to its first. */
 static void update_wanted(inv_plan_state *ps, uint32_t v)
 {
     const inv_plan_value *value = &ps->value[v];
@@ -223,8 +225,7 @@ static uint32_t new_interval(inv_plan_state *ps, uint32_t v, uint32_t from, uint
     return at;
 }
 
-/* Makes an interval of v. One with the same beginning is taken from the list `old` and its end moved; else it is new.
- */
+/* Makes an interval of v: takes one with the same beginning from the list `old` and moves its end, or a new one. */
 static void set_interval(inv_plan_state *ps, uint32_t v, uint32_t from, uint32_t to, uint32_t *old)
 {
     const int64_t nbytes = counted_bytes(ps, v);
@@ -286,8 +287,7 @@ static bool interval_ends_at(const inv_plan_state *ps, uint32_t v, uint32_t even
     return false;
 }
 
-/* An event may write in place of one of its operands: the first that the operator allows and whose interval ends there.
- */
+/* Chooses the operand in place of which the event writes: the first that may be, and whose interval ends there. */
 static void update_inplace(inv_plan_state *ps, uint32_t at)
 {
     inv_plan_event *ev = &ps->event[at];

@@ -22,6 +22,7 @@ typedef struct inv_plan_event {
     bool active;                 /* a step, or a rematerialisation that somebody reads; others count for nothing */
 } inv_plan_event;
 
+/* One access of a value: it is given or read there. */
 typedef struct inv_plan_access {
     uint32_t event, target; /* which target of the event's edge is given; INV_NO_EVENT: the event reads the value */
 } inv_plan_access;
@@ -31,14 +32,16 @@ typedef struct inv_plan_interval {
     uint32_t value, from, to, next; /* its first and last event, both included; the value's next interval */
 } inv_plan_interval;
 
+/* What the state knows of a value. */
 typedef struct inv_plan_value {
     INV_VEC(inv_plan_access) access; /* who gives and who reads it, in order of time */
     uint32_t interval;               /* the first of its live intervals */
     uint32_t inverted;               /* how many rematerialisations by inverses give it */
     bool kept;                       /* no_store, but backward reads it as forward gave it */
-    bool dirty, touched;
+    bool dirty, touched;             /* waits in the lists of these names */
 } inv_plan_value;
 
+/* The plan, what it comes to, and where it has its bytes. */
 typedef struct inv_plan_state {
     inv_arena *a;
     const inv_problem *p;

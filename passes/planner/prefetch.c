@@ -7,19 +7,13 @@
  * gives: the same rematerialisations, some of them earlier, within the same bytes. */
 #include "passes/planner/problem.h"
 
+/* The plan and its bytes while copies are moved. */
 typedef struct mover {
     const inv_problem *p;
     inv_remats *plan;
     size_t *live, *act; /* per event: bytes, as in inv_replay */
     size_t most, most_act;
 } mover;
-
-static bool is_listed(const uint32_t *list, uint32_t n, uint32_t v)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == v) return true;
-    return false;
-}
 
 /* Whether the step reads v, or may by an alternative. */
 static bool step_reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
@@ -28,7 +22,7 @@ static bool step_reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
         const inv_pb_value *x = &p->value[s->read[i]];
         if (s->read[i] == v) return true;
         for (uint32_t k = x->first; x->def == INV_NEVER && k < x->first + x->n; k++)
-            if (is_listed(p->edge[p->edge_of[k]].source, p->edge[p->edge_of[k]].nsource, v)) return true;
+            if (inv_pb_has(p->edge[p->edge_of[k]].source, p->edge[p->edge_of[k]].nsource, v)) return true;
     }
     return false;
 }
@@ -43,7 +37,7 @@ static bool pass_event(mover *m, size_t *k, double *cost)
     const inv_pb_step *s = &m->p->step[r->step - 1];
     const size_t nbytes = m->p->value[v].nbytes, act = m->p->value[v].data ? 0 : nbytes;
     if (!remat && (r->step == m->p->forward || step_reads(m->p, s, v))) return false;
-    if (remat && (e->offload || is_listed(e->source, e->nsource, v) || is_listed(e->target, e->ntarget, v)))
+    if (remat && (e->offload || inv_pb_has(e->source, e->nsource, v) || inv_pb_has(e->target, e->ntarget, v)))
         return false;
     if (m->live[event - 1] + nbytes > m->most || m->act[event - 1] + act > m->most_act) return false;
     m->live[event] = m->live[event - 1] += nbytes; /* an upper bound for both in their new places */
@@ -67,8 +61,7 @@ inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, 
     if (!any) return INV_OK;
     inv_replay r, after;
     inv_remats was = {0};
-    for (size_t k = 0; k < plan->n; k++)
-        if (!inv_vec_push(a, &was, plan->at[k])) return INV_E_NOMEM;
+    INV_TRY(inv_plan_copy(a, plan, &was));
     INV_TRY(inv_plan_replay(a, p, plan, &r));
     mover m = {p, plan, r.live, r.act, r.score.peak > budget ? r.score.peak : budget, SIZE_MAX};
     if (!budget) m.most_act = r.score.activations;

@@ -35,6 +35,7 @@ typedef struct inv_pb_value {
     double sensitivity; /* factor by which its relative error counts in gradients; INFINITY: it must be exact */
 } inv_pb_value;
 
+/* One way to rematerialise values. */
 typedef struct inv_pb_edge {
     const uint32_t *source, *target; /* numbers of values */
     uint32_t nsource, ntarget;       /* ntarget <= 32 */
@@ -50,15 +51,17 @@ typedef struct inv_pb_edge {
         added_error; /* relative error of the targets = error_gain x the worst of the sources + added_error */
 } inv_pb_edge;
 
+/* One node of the order. */
 typedef struct inv_pb_step {
     const uint32_t *read;
     uint32_t nread;
     uint32_t overwrites;       /* bit i: what the step gives may be written in place of read i */
     size_t at, before;         /* bytes of all that is no value: while it runs; between the step before and it */
     size_t act_at, act_before; /* the part of these that is activations or scratch memory */
-    double cost;
+    double cost;               /* in the unit of inv_problem.cost */
 } inv_pb_step;
 
+/* The problem: steps, the values that they read, and the edges that rematerialise these. */
 typedef struct inv_problem {
     inv_pb_value *value;
     inv_pb_edge *edge;
@@ -76,6 +79,15 @@ typedef struct inv_remat {
 } inv_remat;
 typedef INV_VEC(inv_remat) inv_remats;
 
+/* Whether a list of values has v. */
+static inline bool inv_pb_has(const uint32_t *list, uint32_t n, uint32_t v)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == v) return true;
+    return false;
+}
+
+/* What a plan comes to. */
 typedef struct inv_score {
     size_t peak,
         activations; /* bytes, the most that are live at one event: of all; of activations and scratch memory */
@@ -87,12 +99,15 @@ typedef struct inv_score {
 
 /* --- greedy.c --- */
 
+/* What the greedy pass goes by. */
 typedef struct inv_prices {
     const double *step; /* per step: the price of one byte that is live during it */
     const uint32_t
         *warm_start; /* per value: the last step for which an earlier plan kept it, so that keeping it until then costs
                       * nothing more; UINT32_MAX: it was not kept. NULL: there is no earlier plan */
-    bool invert, split_operands, rederive_kept;
+    bool invert;     /* inverses may be used */
+    bool split_operands; /* splittable values are had from their operands, which are kept instead */
+    bool rederive_kept;  /* values that the warm start has kept are derived if that pays now */
 } inv_prices;
 
 /* Builds one plan, step by step through backward: what a step reads is kept since it was live last, or derived by the
@@ -101,12 +116,16 @@ inv_status inv_plan_greedy(inv_arena *a, const inv_problem *p, const inv_prices 
 
 /* --- replay.c --- */
 
+/* Makes `to` a copy of the plan. INV_E_NOMEM. */
+inv_status inv_plan_copy(inv_arena *a, const inv_remats *plan, inv_remats *to);
+
 /* A live interval: the events from the one that gives a value to the last that reads it. */
 typedef struct inv_live_interval {
     uint32_t value, remat; /* which gives it; INV_NO_REMAT: forward does */
     uint32_t from, to;     /* events, both included */
-    uint32_t nuse;
+    uint32_t nuse;         /* reads */
 } inv_live_interval;
+/* A plan counted from the beginning. */
 typedef struct inv_replay {
     INV_VEC(inv_live_interval) interval;
     uint32_t nevent;
@@ -150,6 +169,7 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_
 
 /* --- search.c --- */
 
+/* What is sought. */
 typedef struct inv_goal {
     size_t budget; /* bytes: the least cost within this peak is sought; 0: the smallest peak */
     double limit;  /* without a budget: the most cost, besides what no_store values force */
@@ -164,6 +184,9 @@ inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *
                            inv_remats *plan, inv_score *score);
 
 /* --- lower_bound.c --- */
+
+/* The bytes that step t reads and takes by itself; no plan takes less there. */
+size_t inv_pb_step_bytes(const inv_problem *p, uint32_t t);
 
 /* A lower bound: no plan within `budget` bytes costs less than *bound on top of the steps. INV_E_NOMEM. */
 inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, double *bound);

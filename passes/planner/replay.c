@@ -7,6 +7,7 @@
 
 #include "passes/planner/problem.h"
 
+/* The replay at one step. */
 typedef struct replayer {
     inv_arena *a;
     const inv_problem *p;
@@ -190,7 +191,15 @@ inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats 
     return INV_OK;
 }
 
-/* --- pruning --- */
+/* --- lists --- */
+
+inv_status inv_plan_copy(inv_arena *a, const inv_remats *plan, inv_remats *to)
+{
+    to->n = 0;
+    for (size_t k = 0; k < plan->n; k++)
+        if (!inv_vec_push(a, to, plan->at[k])) return INV_E_NOMEM;
+    return INV_OK;
+}
 
 /* Goes back from the last rematerialisation to the first, so that one whose only readers are taken out goes, too. Which
  * intervals it reads is found as the replay found it, in the opposite order. */

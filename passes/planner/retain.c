@@ -23,28 +23,33 @@ typedef struct peak_tree {
 } peak_tree;
 
 typedef enum change_kind { BYTES, TO, NUSE, INPLACE, DROPPED, WANT, MERGED, CHILD } change_kind;
+/* What a change has overwritten, so that it can be undone. */
 typedef struct journal_entry {
     uint8_t kind;
     uint32_t at, old, hi;
     int64_t delta;
 } journal_entry;
 
+/* A list entry: this event reads the interval. */
 typedef struct use_link {
     uint32_t event, next;
 } use_link;
 
+/* How an interval of the replay hangs together with others. */
 typedef struct interval_links {
-    uint32_t prev; /* the value's interval before this one */
-    uint32_t uses,
-        merged_into;      /* its readers, a list of events in retainer.link; the interval that it was merged into */
+    uint32_t prev;        /* the value's interval before this one */
+    uint32_t uses;        /* its readers, a list in retainer.link */
+    uint32_t merged_into; /* the interval that it was merged into */
     uint32_t child, next; /* the first of those merged into it; the next one merged into the same */
 } interval_links;
 
+/* An interval that may be merged with the one before it. */
 typedef struct candidate {
-    uint32_t interval, length;
-    double worth;
+    uint32_t interval, length; /* length: of the gap, in events */
+    double worth;              /* cost saved per byte */
 } candidate;
 
+/* The plan as a replay, and how each change of it can be undone. */
 typedef struct retainer {
     inv_arena *a;
     const inv_problem *p;
@@ -58,10 +63,10 @@ typedef struct retainer {
     uint32_t *source_of;   /* per rematerialisation: index of its sources' intervals in `source` */
     INV_VEC(uint32_t) source;
     INV_VEC(use_link) link;
-    uint32_t *inplace; /* per event: the interval in place of which it writes; NONE */
-    bool *removed;     /* per rematerialisation: it is taken out */
-    double saved, inverted;
-    bool dry_run; /* changes only tell what they save; bytes are left alone */
+    uint32_t *inplace;      /* per event: the interval in place of which it writes; NONE */
+    bool *removed;          /* per rematerialisation: it is taken out */
+    double saved, inverted; /* by the change that is tried: cost saved; by all: bytes that inverses rebuild */
+    bool dry_run;           /* changes only tell what they save; bytes are left alone */
     INV_VEC(journal_entry) journal;
 } retainer;
 

@@ -22,12 +22,14 @@
 enum { MOST_AGAIN = 8, LARGE = 1000 };
 #define GAP 0.005 /* share of a step's cost: a large problem's plan this near to the lower bound is not annealed */
 
+/* What one trial goes by: prices, and options of the greedy pass. */
 typedef struct setting {
     double *step; /* per step: price of a byte that is live */
     double price; /* sum of step[] */
     bool invert, split_operands, rederive_kept;
 } setting;
 
+/* The search: prices, the last plan, and the best so far. */
 typedef struct searcher {
     inv_context *ctx;
     const inv_problem *p;
@@ -73,9 +75,7 @@ static bool score_better(const searcher *s, const inv_score *a, const inv_score 
 static inv_status keep_best_plan(searcher *s)
 {
     if (s->found && !score_better(s, &s->score, &s->best_score)) return INV_OK;
-    s->best.n = 0;
-    for (size_t k = 0; k < s->last.n; k++)
-        if (!inv_vec_push(&s->arena, &s->best, s->last.at[k])) return INV_E_NOMEM;
+    INV_TRY(inv_plan_copy(&s->arena, &s->last, &s->best));
     s->best_score = s->score;
     s->found = true;
     return INV_OK;
@@ -312,9 +312,7 @@ static inv_status load_last(searcher *s, const inv_remats *plan)
 {
     reset_scratch(s);
     memset(&s->last, 0, sizeof s->last);
-    for (size_t k = 0; k < plan->n; k++)
-        if (!inv_vec_push(&s->scratch, &s->last, plan->at[k])) return INV_E_NOMEM;
-    return INV_OK;
+    return inv_plan_copy(&s->scratch, plan, &s->last);
 }
 
 static inv_status score_last(searcher *s)
@@ -421,8 +419,7 @@ inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *
     inv__arena_init(&s.scratch, ctx);
     inv_status st = search_plan(&s);
     memset(plan, 0, sizeof *plan);
-    for (size_t k = 0; st == INV_OK && k < s.best.n; k++)
-        if (!inv_vec_push(out, plan, s.best.at[k])) st = INV_E_NOMEM;
+    if (st == INV_OK) st = inv_plan_copy(out, &s.best, plan);
     *score = s.best_score;
     inv__arena_fini(&s.scratch);
     inv__arena_fini(&s.arena);

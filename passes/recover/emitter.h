@@ -6,6 +6,7 @@
 
 #include "passes/recover/recover.h"
 
+/* The graph that is made: what stands for each value of forward at this point of backward. */
 typedef struct emitter {
     const inv_recovery *r;
     inv_plan *plan;

@@ -12,14 +12,8 @@ size_t inv_problem_floor(const inv_problem *p)
 {
     size_t most = 0;
     for (uint32_t t = 0; t < p->nstep; t++) {
-        const inv_pb_step *s = &p->step[t];
-        size_t sum = s->at, taken = 0;
-        for (uint32_t i = 0; i < s->nread; i++) {
-            const size_t nbytes = p->value[s->read[i]].nbytes;
-            sum += nbytes;
-            if (i < 32 && s->overwrites >> i & 1 && nbytes > taken) taken = nbytes;
-        }
-        if (sum - taken > most) most = sum - taken;
+        const size_t nbytes = inv_pb_step_bytes(p, t);
+        if (nbytes > most) most = nbytes;
     }
     return most;
 }

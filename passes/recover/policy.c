@@ -24,6 +24,7 @@
 #include "passes/recover/recover.h"
 #include "passes/schedule/schedule.h"
 
+/* The way from a memory mode to a finished plan: the problem, and the best plan so far as a graph. */
 typedef struct search {
     inv_plan *plan;
     const inv_request *rq;

@@ -18,6 +18,7 @@
 
 typedef INV_VEC(uint32_t) id_list;
 
+/* The problem while it is made. */
 typedef struct builder {
     inv_recovery *r;
     const inv_graph *g;
@@ -393,13 +394,6 @@ static bool edge_may_free(const builder *b, const inv_edge *e)
            !r->p.value[r->number[e->frees]].no_store;
 }
 
-static bool list_has(const id_list *list, uint32_t x)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        if (list->at[i] == x) return true;
-    return false;
-}
-
 /* Adds the edge that solves a reader for all operands that one solution gives. */
 static bool add_inverse(builder *b, uint32_t index)
 {
@@ -412,7 +406,8 @@ static bool add_inverse(builder *b, uint32_t index)
         if (!list_reads(b, inv_nod(b->g, e->node[i]), NULL, &source)) return false;
     for (uint32_t i = index; i < r->nedge && r->edge[i].node == e->node && target.n < 32; i++) {
         const uint32_t v = r->number[r->edge[i].frees];
-        if (!edge_may_free(b, &r->edge[i]) || list_has(&source, v) || list_has(&target, v))
+        if (!edge_may_free(b, &r->edge[i]) || inv_pb_has(source.at, (uint32_t)source.n, v) ||
+            inv_pb_has(target.at, (uint32_t)target.n, v))
             continue; /* or a view of it */
         if (!inv_vec_push(b->a, &target, v) || !inv_vec_push(b->a, &freed, r->edge[i].frees) ||
             !inv_vec_push(b->a, &result, r->edge[i].result))

@@ -228,6 +228,7 @@ inv_status inv_plan_save(const inv_program *program, char **out)
 
 /* --- reading --- */
 
+/* A plan while it is read. */
 typedef struct loader {
     const inv_recovery *r;
     inv_context *ctx;

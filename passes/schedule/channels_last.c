@@ -18,15 +18,18 @@
 
 #define MOVE_COST 1.0 /* nanoseconds of one thread per element transposed */
 
+/* Values that are turned together: nanoseconds saved by convolutions, and spent on moves. */
 typedef struct group {
     double gain, cost;
 } group;
 
+/* A node that moves a value from one order of axes to the other. */
 typedef struct moved {
     inv_id node;
     bool back; /* it leads from the turned order to the plain one */
 } moved;
 
+/* The pass over one graph. */
 typedef struct turning {
     inv_graph *g;
     inv_arena scratch;

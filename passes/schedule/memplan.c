@@ -10,6 +10,7 @@
 
 typedef inv_buffer buffer;
 
+/* One attempt at a plan of the arena. */
 typedef struct memplanner {
     inv_graph *g;
     inv_arena scratch;

@@ -54,6 +54,7 @@ inv_status inv_pass_order(inv_graph *g)
 
 /* --- early updates --- */
 
+/* Where nodes of the commit part may move to. */
 typedef struct commit_moves {
     inv_graph *g;
     size_t *at;     /* per value: the position behind which it is there */

@@ -18,6 +18,7 @@
 
 #include "passes/schedule/place.h"
 
+/* Bytes of the arena. */
 typedef struct range {
     size_t from, to; /* bytes; `to` is the first behind it */
 } range;
@@ -31,16 +32,19 @@ typedef struct tree {
     ranges *inside; /* per node: bytes taken by boxes whose interval has this node, or one below it, among its few */
 } tree;
 
+/* One decision of a descent. */
 typedef struct level {
     uint32_t box, rank; /* the box placed at this level, and which candidate it is, in the order of preference */
     size_t undo;
 } level;
 
+/* What placing a box has raised: the lowest offset that another had before. */
 typedef struct raised {
     uint32_t box;
     size_t low;
 } raised;
 
+/* The boxes, and the state of both ways to place them. */
 typedef struct placer {
     inv_arena scratch;
     inv_box *box;              /* sorted, the largest first */

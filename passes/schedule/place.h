@@ -7,6 +7,7 @@
 
 enum { INV_PLACE_ALIGN = 64 };
 
+/* Bytes that are live for some time. */
 typedef struct inv_box {
     size_t nbytes, offset; /* bytes; a multiple of INV_PLACE_ALIGN; the offset is the result */
     uint32_t from, to;     /* live interval, both ends included */

@@ -11,6 +11,7 @@
 
 #include "passes/schedule/schedule.h"
 
+/* What a node has written. */
 typedef struct content {
     size_t from, to; /* bytes; `to` is the first behind it */
     uint32_t last;   /* position of its last reader, or else of its writer */
@@ -19,6 +20,7 @@ typedef struct content {
     bool held;
 } content;
 
+/* The order, verified up to some node. */
 typedef struct verifier {
     const inv_graph *g;
     inv_arena scratch;
