@@ -37,9 +37,9 @@ typedef struct searcher {
     inv_arena arena, scratch; /* for the whole search; for one trial */
     setting now, next;
     uint32_t *warm_start; /* per value: until when the last plan kept it */
-    size_t *over;         /* per step: most bytes live, by the last plan */
+    size_t *step_peak;    /* per step: most bytes live, by the last plan */
     inv_remats last, best;
-    inv_score score, best_score, at; /* of the last plan; of the best; of `now` */
+    inv_score score, best_score, now_score; /* of the last plan; of the best; of `now` */
     bool found;
     double work, most_work, factor, floor, most_inverted; /* visits; factor: from one price of the scan to the next */
     uint64_t dice;
@@ -89,10 +89,10 @@ static void note_live_bytes(searcher *s, inv_replay *r)
     for (uint32_t e = 0; budget && e < r->nevent; e++)
         if (r->live[e] > budget) r->score.excess += (double)(r->live[e] - budget);
     for (uint32_t t = 0, event = 0; t < p->nstep; t++) {
-        s->over[t] = 0;
+        s->step_peak[t] = 0;
         for (; event <= r->event_of_step[t]; event++) {
             const size_t n = s->goal.activations ? r->act[event] : r->live[event];
-            if (n > s->over[t]) s->over[t] = n;
+            if (n > s->step_peak[t]) s->step_peak[t] = n;
         }
     }
     memcpy(s->warm_start, r->kept_until, p->nvalue * sizeof *s->warm_start);
@@ -176,8 +176,8 @@ static inv_status try_setting(searcher *s)
 {
     inv_score got;
     INV_TRY(try_prices(s, &s->next, &got));
-    if (score_better(s, &s->at, &got)) return INV_OK;
-    s->at = got;
+    if (score_better(s, &s->now_score, &got)) return INV_OK;
+    s->now_score = got;
     copy_setting(s, &s->now, &s->next);
     return INV_OK;
 }
@@ -228,8 +228,8 @@ static inv_status scan_prices(searcher *s, bool invert, double hold)
         s->next.invert = invert;
         s->next.split_operands = s->next.rederive_kept = false;
         INV_TRY(try_prices(s, &s->next, &got));
-        if (s->at.peak && score_better(s, &s->at, &got)) continue;
-        s->at = got;
+        if (s->now_score.peak && score_better(s, &s->now_score, &got)) continue;
+        s->now_score = got;
         copy_setting(s, &s->now, &s->next);
     }
     return INV_OK;
@@ -255,7 +255,7 @@ static void reprice_by_peak(searcher *s, double sharp)
     const double target = 1 + (double)(s->goal.budget ? s->goal.budget : best - best / 32);
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
-        const double off = fmax(-1, fmin((double)s->over[i] / target - 1, 1));
+        const double off = fmax(-1, fmin((double)s->step_peak[i] / target - 1, 1));
         s->next.step[i] = s->next.step[i] * exp(sharp * off) + 0.1 * sharp * fmax(off, 0) * s->next.price;
         sum += s->next.step[i];
     }
@@ -274,7 +274,7 @@ static inv_status refine_prices(searcher *s)
     enum { FINER = 6 };
     for (int k = 0; k < FINER && s->work < s->most_work; k++) {
         copy_setting(s, &s->next, &s->now);
-        const bool dearer = s->goal.budget && s->at.peak > s->goal.budget;
+        const bool dearer = s->goal.budget && s->now_score.peak > s->goal.budget;
         scale_prices(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, k / 2 + 1) * (k % 2 ? -1 : 1)));
         INV_TRY(try_setting(s));
     }
@@ -298,8 +298,8 @@ static inv_status ascend_prices(searcher *s)
             if (!s->goal.budget && got.cost > s->goal.limit) scale_prices(s, 0.7);
             else reprice_by_peak(s, sharp * (1 - (double)k / steps));
             INV_TRY(try_prices(s, &s->next, &got));
-            if (!score_better(s, &got, &s->at)) continue;
-            s->at = got;
+            if (!score_better(s, &got, &s->now_score)) continue;
+            s->now_score = got;
             copy_setting(s, &s->now, &s->next);
             if (!large) same = -1;
         }
@@ -371,7 +371,7 @@ static inv_status search_plan(searcher *s)
     const size_t n = p->nstep + 1;
     inv_arena *a = &s->arena;
     s->warm_start = INV_ARENA_NEW(a, uint32_t, p->nvalue + 1);
-    s->over = INV_ARENA_NEW(a, size_t, n);
+    s->step_peak = INV_ARENA_NEW(a, size_t, n);
     s->now.step = INV_ARENA_NEW(a, double, n);
     s->next.step = INV_ARENA_NEW(a, double, n);
     if (a->failed) return INV_E_NOMEM;
@@ -389,10 +389,10 @@ static inv_status search_plan(searcher *s)
     if (s->goal.share > 0 && s->most_inverted > 0) { /* only now is it known how much any trial inverts */
         s->floor = s->goal.share * s->most_inverted;
         s->found = false;
-        s->at.peak = 0;
+        s->now_score.peak = 0;
         INV_TRY(scan_prices(s, true, holding_price(s->p)));
     }
-    if (s->best.n == 0 && !s->at.peak) return INV_OK;
+    if (s->best.n == 0 && !s->now_score.peak) return INV_OK;
     INV_TRY(try_variants(s));
     const double effort = plan_effort(s);
     s->most_work = s->work + fmax(s->work, effort / 4);
