@@ -48,7 +48,6 @@ inv_status inv_context_create(const inv_context_options *options, inv_context **
     INV_TRY(inv__context_init(options, &ctx));
     inv_status s = inv_registry_create(ctx, &ctx->registry);
     ctx->api = &inv_plugin_api;
-    ctx->has_log_derivative = inv_has_log_derivative;
     if (s == INV_OK) inv_registry_set_pairs(ctx->registry, inv_pairs_load);
     if (s == INV_OK) s = add_ops(ctx->registry);
     if (s == INV_OK && !bare(options)) s = add_rules(ctx->registry);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/op.h"
 #include "core/text.h"
 
 /* args: v a value of the pattern, l a list of values, a an attribute, n a number; after '?' they may be left out.
@@ -129,22 +130,24 @@ static char kind_of_argument(const char *args, int k)
     return 0;
 }
 
-/* "log_deriv" is of one operator, of which the exporter has to know it; `op` may name several. */
+/* "log_deriv" is of one operator whose row knows it; `op` may name several. */
 static inv_status check_derivative(inv_context *ctx, const inv_inverse_def *d, const inv_stmts *match)
 {
+    inv_stmt one = match->at[0];
     char op[32];
     INV_CHECK(match->n == 1, ctx, INV_E_PARSE,
               "inverse rule '%s', logdet: log_deriv is for a match of one operator, "
               "this one has %zu",
               d->name, match->n);
-    for (const char *p = match->at[0].op; ctx->has_log_derivative; p++) {
+    for (const char *p = one.op; *p; p += *p == '|') {
         const size_t n = strcspn(p, "|");
         snprintf(op, sizeof op, "%.*s", (int)n, p);
-        INV_CHECK(!*match->at[0].domain && n < sizeof op && ctx->has_log_derivative(op), ctx, INV_E_PARSE,
+        one.op = op;
+        const inv_op_def *row = n < sizeof op ? inv_registry_named(ctx->registry, &one) : NULL;
+        INV_CHECK(row && row->log_slope, ctx, INV_E_PARSE,
                   "inverse rule '%s', logdet: log_deriv is not known of %.*s; state it by other forms, or leave it out",
                   d->name, (int)n, p);
         p += n;
-        if (!*p) break;
     }
     return INV_OK;
 }

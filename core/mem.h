@@ -79,7 +79,6 @@ struct inv_context {
     inv_extents_fn extents;
     inv_volumes_fn volumes;
     inv_support_fn support;
-    bool (*has_log_derivative)(const char *op); /* passes/export/logdet.c */
     const struct inv_api *api; /* what plugins and built-in rule sets are given (ops/base/plugin_ops.c) */
 };
 

@@ -67,6 +67,12 @@ typedef struct inv_bounding {
     inv_bounds (*operand)(const struct inv_bounding *q, uint32_t i);
 } inv_bounding;
 
+/* Attributes that are real numbers, and what they are where a node has none. */
+typedef struct inv_reals {
+    const char *name[2];
+    double dflt[2];
+} inv_reals;
+
 enum {
     INV_OP_COMMUTATIVE = 1 << 0, /* first two inputs */
     INV_OP_RANDOM = 1 << 1,      /* reads step->seed; never folded */
@@ -136,6 +142,14 @@ typedef struct inv_op_def {
     /* Interval arithmetic: what bounds every output for operands within theirs (passes/match/value_range.c). Rounding
      * is the caller's concern. INV_UNBOUNDED, or no function: nothing is known. */
     inv_bounds (*bounds)(const inv_bounding *q);
+    /* The same result by operators of ONNX, as a formula (passes/export/formula.h) over the names of `in` and the
+     * attributes of `real`. "": the operator of ONNX that has this name. NULL: passes/export/raise.c may know a form.
+     */
+    const char *onnx;
+    /* The logarithm of |d output / d first input| where that is element-wise, likewise, also over the names of `out`.
+     * NULL: is not known, so no rule may state `log_deriv` of it. */
+    const char *log_slope;
+    inv_reals real; /* read by inv_op_reals, and by formulas; the row may have others besides */
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
     double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */
     /* Whether output k is a run of input 0's bytes, from *offset on: where it stands there nothing is copied. NULL: it
@@ -145,6 +159,13 @@ typedef struct inv_op_def {
     const char *const *cases; /* NULL-terminated, e.g. "y = LeakyRelu<alpha = 0.1>(float[2,3] x)" */
     const char *doc;          /* one line: what, formula, source */
 } inv_op_def;
+
+/* The node's numbers for the column `real`. */
+static inline void inv_op_reals(const inv_node *n, double v[2])
+{
+    const inv_reals *r = &n->op->real;
+    for (int i = 0; i < 2; i++) v[i] = r->name[i] ? inv_attr_float(n, r->name[i], r->dflt[i]) : 0;
+}
 
 static inline bool inv_op_on_device(const inv_op_def *op) { return op->run && !(op->flags & INV_OP_HOST_ONLY); }
 

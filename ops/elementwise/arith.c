@@ -404,21 +404,24 @@ static inv_bounds max_bounds(const inv_bounding *q)
         .doc = __VA_ARGS__};
 /* clang-format on */
 ROW(add, "", "Add", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, add_grad, "y = a + b. ONNX Add-7",
-    .bounds = add_bounds)
-ROW(sub, "", "Sub", 7, "a b", 0, numbers_infer, sub_grad, "y = a - b. ONNX Sub-7", .bounds = sub_bounds)
-ROW(mul, "", "Mul", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, mul_grad, "y = a b. ONNX Mul-7", .bounds = mul_bounds)
+    .bounds = add_bounds, .onnx = "")
+ROW(sub, "", "Sub", 7, "a b", 0, numbers_infer, sub_grad, "y = a - b. ONNX Sub-7", .bounds = sub_bounds, .onnx = "")
+ROW(mul, "", "Mul", 7, "a b", INV_OP_COMMUTATIVE, numbers_infer, mul_grad, "y = a b. ONNX Mul-7", .bounds = mul_bounds,
+    .onnx = "")
 ROW(div, "", "Div", 7, "a b", INV_OP_SLOPE, numbers_infer, div_grad, "y = a / b; integers truncate. ONNX Div-7",
-    .bounds = div_bounds)
-ROW(prelu, "", "PRelu", 7, "x slope", 0, reals_infer, prelu_grad, "y = x for x >= 0, slope x below. ONNX PRelu-7")
+    .bounds = div_bounds, .onnx = "")
+ROW(prelu, "", "PRelu", 7, "x slope", 0, reals_infer, prelu_grad, "y = x for x >= 0, slope x below. ONNX PRelu-7",
+    .onnx = "", .log_slope = "Mul(Below(x), Log(slope))")
 ROW_OF(math, pow, INV_IR, "Pow", 1, "x e", 0, numbers_infer, pow_grad, "y = x^e, both of one type",
-       .bounds = pow_bounds)
+       .bounds = pow_bounds, .onnx = "", .log_slope = "s = Pow(x, Sub(e, 1)); Log(Abs(Mul(e, s)))")
 ROW(max, INV_IR, "Max", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, max_grad,
     "the larger of two; a tie shares the gradient", .bounds = max_bounds)
 ROW(min, INV_IR, "Min", 1, "a b", INV_OP_COMMUTATIVE, numbers_infer, min_grad,
     "the smaller of two; a tie shares the gradient", .bounds = min_bounds)
 ROW(fmod, INV_IR, "ModTruncate", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of a")
 ROW(pymod, INV_IR, "ModFloor", 1, "a b", 0, numbers_infer, mod_grad, "remainder with the sign of b")
-ROW(prelu_inv, INV_IR, "PReluInverse", 1, "y slope", 0, reals_infer, NULL, "the x of y = PRelu(x, slope), slope > 0")
+ROW(prelu_inv, INV_IR, "PReluInverse", 1, "y slope", 0, reals_infer, NULL, "the x of y = PRelu(x, slope), slope > 0",
+    .onnx = "PRelu(y, Reciprocal(slope))")
 ROW(dslope, INV_IR, "PReluGradSlope", 1, "gy x", INV_OP_KINK, reals_infer, NULL, "gy x for x <= 0, else 0")
 ROW(prelu_dx, INV_IR, "PReluGradX", 1, "gy x slope", INV_OP_KINK, reals_infer, NULL, "gy for x > 0, else gy slope")
 ROW(div_db, INV_IR, "DivGradB", 1, "gy y b", INV_OP_SLOPE, reals_infer, NULL, "-gy y / b: gradient of y = a / b by b")

@@ -16,10 +16,6 @@
 #define INV_BOTH "ops/elementwise/elementwise_kernels.inc"
 #include "ops/base/both_reals.inc"
 
-typedef struct ew_attrs {
-    const char *name[2];
-    double dflt[2];
-} ew_attrs;
 /* clang-format off */
 #define A0 {{NULL, NULL}, {0, 0}}
 #define A1(n0, d0) {{n0, NULL}, {d0, 0}}
@@ -27,11 +23,6 @@ typedef struct ew_attrs {
 /* clang-format on */
 
 typedef void (*ew_loop)(void *out, const void *x, const void *v, int64_t n, const double *attr);
-
-static void attrs_of(const inv_node *n, const ew_attrs *spec, double a[2])
-{
-    for (int i = 0; i < 2; i++) a[i] = spec->name[i] ? inv_attr_float(n, spec->name[i], spec->dflt[i]) : 0;
-}
 
 /* Operators that also take integers. */
 static bool takes_ints(const char *op, inv_int1 *f)
@@ -58,14 +49,14 @@ static inv_status run_ints(const inv_call *c, const inv_tensor *x)
     return INV_OK;
 }
 
-static inv_status run(const inv_call *c, const ew_attrs *spec, inv_ew id, ew_loop f32, ew_loop f64)
+static inv_status run(const inv_call *c, inv_ew id, ew_loop f32, ew_loop f64)
 {
     double a[2];
     const inv_tensor *x = &c->in[0];
     const void *second = c->nin > 1 ? c->in[1].data : NULL;
     if (c->out[0].data == NULL) return INV_OK;
     if (!inv__is_real(x->dtype)) return run_ints(c, x);
-    attrs_of(c->node, spec, a);
+    inv_op_reals(c->node, a);
     if (c->gpu) {
         INV_GPU(c->gpu, elementwise, id, x->dtype, x->n, c->out[0].data, x->data, second, a);
         return INV_OK;
@@ -172,68 +163,61 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
     return (inv_bounds){least, most, x.above && c->how != EW_GROWS && least < most};
 }
 
-/* --- functions per row (attributes come last: their text has commas) --- */
-#define CALL(id, f, ...)                                              \
-    static inv_status id##_run(const inv_call *c)                     \
-    {                                                                 \
-        static const ew_attrs spec = __VA_ARGS__;                     \
-        return run(c, &spec, INV_EW_##f, f##_loop_f32, f##_loop_f64); \
-    }
+/* --- functions per row --- */
+#define CALL(id, f) \
+    static inv_status id##_run(const inv_call *c) { return run(c, INV_EW_##f, f##_loop_f32, f##_loop_f64); }
 /* The forward function, and what bounds its result. */
-#define FORWARD_FUNCTIONS(id, f, course, ...)             \
-    CALL(id, f, __VA_ARGS__)                              \
+#define FORWARD_FUNCTIONS(id, f, course)                  \
+    CALL(id, f)                                           \
     static inv_bounds id##_bounds(const inv_bounding *q)  \
     {                                                     \
-        static const ew_attrs spec = __VA_ARGS__;         \
         double a[2];                                      \
-        attrs_of(q->node, &spec, a);                      \
+        inv_op_reals(q->node, a);                         \
         return bounds_along(q, &course, f##_loop_f64, a); \
     }
 #define GRAD_FROM(name, v) \
     static inv_status name##_grad(inv_grad *b) { return emit_grad(b, #name "Grad", v); }
-#define EWN(name, since, attrs, load, f, dom, course, text) FORWARD_FUNCTIONS(name, f, course, attrs)
-#define EW(name, since, attrs, load, f, d, dom, course, text) \
-    FORWARD_FUNCTIONS(name, f, course, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_I(b, 0))
+#define EWN(name, since, attrs, load, f, dom, course, text) FORWARD_FUNCTIONS(name, f, course)
+#define EW(name, since, attrs, load, f, d, dom, course, slope, text) \
+    FORWARD_FUNCTIONS(name, f, course) CALL(name##Grad, d) GRAD_FROM(name, inv_I(b, 0))
 #define EWY(name, since, attrs, load, f, d, dom, course, text) \
-    FORWARD_FUNCTIONS(name, f, course, attrs) CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0))
-#define EWR(name, since, attrs, load, f, d, inv, dom, course, text) \
-    FORWARD_FUNCTIONS(name, f, course, attrs)                       \
-    CALL(name##Grad, d, attrs) GRAD_FROM(name, inv_O(b, 0)) CALL(name##Inverse, inv, attrs)
+    FORWARD_FUNCTIONS(name, f, course) CALL(name##Grad, d) GRAD_FROM(name, inv_O(b, 0))
+#define EWR(name, since, attrs, load, f, d, inv, dom, course, form, slope, text) \
+    FORWARD_FUNCTIONS(name, f, course)                                           \
+    CALL(name##Grad, d) GRAD_FROM(name, inv_O(b, 0)) CALL(name##Inverse, inv)
 /* clang-format off */
-#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, course, text)                                        \
-    FORWARD_FUNCTIONS(name, f, course, attrs)                                                                         \
-    CALL(name##Grad, dy, attrs) CALL(name##GradX, dx, attrs) CALL(name##Inverse, inv, attrs)                          \
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, course, form, slope, text)                           \
+    FORWARD_FUNCTIONS(name, f, course)                                                                                \
+    CALL(name##Grad, dy) CALL(name##GradX, dx) CALL(name##Inverse, inv)                          \
     static inv_status name##_grad(inv_grad *b)                                                                        \
     {                                                                                                                 \
-        static const ew_attrs spec = attrs;                                                                           \
         double a[2];                                                                                                  \
-        attrs_of(inv_nod(b->g, b->node), &spec, a);                                                                   \
+        inv_op_reals(inv_nod(b->g, b->node), a);                                                                      \
         return (cond) ? emit_grad(b, #name "Grad", inv_O(b, 0)) : emit_grad(b, #name "GradX", inv_I(b, 0));           \
     }
 /* clang-format on */
 /* From bits of v; from the output where `from_out` holds. */
-#define GRAD_BY_STEPS(name, steps, from_out, v, from_grad, ...) \
-    static inv_status name##_grad(inv_grad *b)                  \
-    {                                                           \
-        static const ew_attrs spec = __VA_ARGS__;               \
-        double a[2];                                            \
-        attrs_of(inv_nod(b->g, b->node), &spec, a);             \
-        if (from_out) return from_grad;                         \
-        return emit_steps(b, v, &steps);                        \
+#define GRAD_BY_STEPS(name, steps, from_out, v, from_grad) \
+    static inv_status name##_grad(inv_grad *b)             \
+    {                                                      \
+        double a[2];                                       \
+        inv_op_reals(inv_nod(b->g, b->node), a);           \
+        if (from_out) return from_grad;                    \
+        return emit_steps(b, v, &steps);                   \
     }
 #define EWS(name, since, attrs, load, f, steps, dom, course, text) \
-    FORWARD_FUNCTIONS(name, f, course, attrs) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK, attrs)
+    FORWARD_FUNCTIONS(name, f, course) GRAD_BY_STEPS(name, steps, false, inv_I(b, 0), INV_OK)
 #define EWT(name, since, attrs, load, f, steps, dom, course, text) \
-    FORWARD_FUNCTIONS(name, f, course, attrs) GRAD_BY_STEPS(name, steps, false, inv_O(b, 0), INV_OK, attrs)
-#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, course, text) \
-    FORWARD_FUNCTIONS(name, f, course, attrs)                                    \
-    CALL(name##Grad, d, attrs)                                                   \
-    CALL(name##Inverse, inv, attrs)                                              \
-    GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0), emit_grad(b, #name "Grad", inv_O(b, 0)), attrs)
+    FORWARD_FUNCTIONS(name, f, course) GRAD_BY_STEPS(name, steps, false, inv_O(b, 0), INV_OK)
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, course, form, slope, text) \
+    FORWARD_FUNCTIONS(name, f, course)                                                        \
+    CALL(name##Grad, d)                                                                       \
+    CALL(name##Inverse, inv)                                                                  \
+    GRAD_BY_STEPS(name, steps, cond, inv_I(b, 0), emit_grad(b, #name "Grad", inv_O(b, 0)))
 #include "ops/elementwise/elementwise.inc"
-FORWARD_FUNCTIONS(Neg, neg, FALLS(-HUGE_VAL), A0)
-FORWARD_FUNCTIONS(RoundThrough, round_even, GROWS_BY(1), A0)
-FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN, A2("format", 17, "saturate", 1))
+FORWARD_FUNCTIONS(Neg, neg, FALLS(-HUGE_VAL))
+FORWARD_FUNCTIONS(RoundThrough, round_even, GROWS_BY(1))
+FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
 #undef EWN
 #undef EW
 #undef EWY
@@ -258,56 +242,60 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN, A2("format", 17, "saturate",
 
 /* clang-format off */
 /* --- rows --- */
-#define FORWARD(id, opset, bits, gradient, load, dom, text)                                                           \
+#define FORWARD(id, opset, bits, gradient, load, dom, slope, text, ...)                                               \
     static const char *const id##_cases[] = {CASES_##dom(#id), NULL};                                                 \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = (opset) ? "" : INV_IR, .name = #id, .since = (opset) ? (opset) : 1,     \
         .in = "x", .out = "y", .inplace = 1, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_infer,                 \
         .grad = gradient,                                                                                             \
-        .run = id##_run, .bounds = id##_bounds,                                                                       \
+        .run = id##_run, .bounds = id##_bounds, .onnx = (opset) ? "" : NULL, .log_slope = slope,                      \
+        .real = __VA_ARGS__,                                                                                          \
         .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = (opset) ? text ". ONNX " #id "-" #opset : text ". An operator of invonnx"};
 #define GRAD_CASES_ANY(name) "dx = " name "(float[2,3] gy, float[2,3] v)", "dx = " name "(float[1] gy, float[1] v)"
 #define GRAD_CASES_UNIT(name)                                                                                         \
     "v = Tanh(float[2,3] u)\ndx = " name "(float[2,3] gy, v)", "v = Tanh(float[1] u)\ndx = " name "(float[1] gy, v)"
-#define GRAD_ROW(id, bits, load, dom, text)                                                                           \
+#define GRAD_ROW(id, bits, load, dom, text, ...)                                                                      \
     static const char *const id##_cases[] = {GRAD_CASES_##dom(#id), NULL};                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "gy v", .out = "dx",             \
         .inplace = 3, .flags = INV_OP_ELEMENTWISE | (bits), .infer = ew_grad_infer,                                   \
-        .run = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                      \
+        .run = id##_run, .real = __VA_ARGS__, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases, \
         .doc = text};
-#define INVERSE_ROW(id, of, load, dom)                                                                                \
-    static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                       \
+#define INVERSE_ROW(id, of, load, dom, form, ...)                                                                     \
+    static const char *const id##_cases[] = {INVERSE_CASES_##dom(#of), NULL};                                         \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = #id, .since = 1, .in = "y", .out = "x", .inplace = 1,   \
         .flags = INV_OP_ELEMENTWISE, .infer = ew_infer,                                                               \
-        .run = id##_run, .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                      \
+        .run = id##_run, .real = __VA_ARGS__, .onnx = form,                                                           \
+        .flops = inv__flops_out, .work = inv__work_##load, .cases = id##_cases,                                       \
         .doc = "the x of y = " #of "(x)"};
 /* clang-format on */
-#define EWN(name, since, attrs, load, f, dom, course, text) FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, text)
-#define EW(name, since, attrs, load, f, d, dom, course, text) \
-    FORWARD(name, since, 0, name##_grad, load, dom, text)     \
-    GRAD_ROW(name##Grad, INV_OP_SLOPE, load, dom, "gy times the derivative of " #name " at v = x")
-#define EWY(name, since, attrs, load, f, d, dom, course, text)       \
-    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text) \
-    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y")
-#define EWR(name, since, attrs, load, f, d, inv, dom, course, text)                                     \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                 \
-    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
-    INVERSE_ROW(name##Inverse, name, load, dom)
-#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, course, text)                          \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                 \
-    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y") \
-    GRAD_ROW(name##GradX, INV_OP_SLOPE, load, ANY, "gy times the derivative of " #name " at v = x")     \
-    INVERSE_ROW(name##Inverse, name, load, dom)
-#define EWS(name, since, attrs, load, f, steps, dom, course, text) FORWARD(name, since, 0, name##_grad, load, dom, text)
+#define EWN(name, since, attrs, load, f, dom, course, text) \
+    FORWARD(name, since, INV_OP_NO_GRAD, NULL, load, dom, NULL, text, attrs)
+#define EW(name, since, attrs, load, f, d, dom, course, slope, text)    \
+    FORWARD(name, since, 0, name##_grad, load, dom, slope, text, attrs) \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, load, dom, "gy times the derivative of " #name " at v = x", attrs)
+#define EWY(name, since, attrs, load, f, d, dom, course, text)                    \
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, NULL, text, attrs) \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y", attrs)
+#define EWR(name, since, attrs, load, f, d, inv, dom, course, form, slope, text)                               \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, slope, text, attrs)                          \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y", attrs) \
+    INVERSE_ROW(name##Inverse, name, load, dom, form, attrs)
+#define EWI(name, since, attrs, load, f, dx, dy, inv, cond, dom, course, form, slope, text)                    \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, slope, text, attrs)                          \
+    GRAD_ROW(name##Grad, INV_OP_SLOPE, stream, ANY, "gy times the derivative of " #name ", from v = y", attrs) \
+    GRAD_ROW(name##GradX, INV_OP_SLOPE, load, ANY, "gy times the derivative of " #name " at v = x", attrs)     \
+    INVERSE_ROW(name##Inverse, name, load, dom, form, attrs)
+#define EWS(name, since, attrs, load, f, steps, dom, course, text) \
+    FORWARD(name, since, 0, name##_grad, load, dom, NULL, text, attrs)
 #define EWT(name, since, attrs, load, f, steps, dom, course, text) \
-    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, text)
-#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, course, text)                       \
-    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, text)                                \
-    GRAD_ROW(name##Grad, INV_OP_KINK, stream, ANY, "gy times the derivative of " #name ", from v = y") \
-    INVERSE_ROW(name##Inverse, name, load, dom)
+    FORWARD(name, since, INV_OP_ATOMS, name##_grad, load, dom, NULL, text, attrs)
+#define EWL(name, since, attrs, load, f, d, inv, steps, cond, dom, course, form, slope, text)                 \
+    FORWARD(name, since, INV_OP_FROM_OUT, name##_grad, load, dom, slope, text, attrs)                         \
+    GRAD_ROW(name##Grad, INV_OP_KINK, stream, ANY, "gy times the derivative of " #name ", from v = y", attrs) \
+    INVERSE_ROW(name##Inverse, name, load, dom, form, attrs)
 #include "ops/elementwise/elementwise.inc"
 #undef EWN
 #undef EW
@@ -324,7 +312,7 @@ static inv_status neg_grad(inv_grad *b)
     if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv_emit1(b->g, "Neg", INV_IN(inv_GO(b, 0)), INV_NOATTR));
     return inv__grad_done(b);
 }
-FORWARD(Neg, 6, 0, neg_grad, stream, ANY, "y = -x")
+FORWARD(Neg, 6, 0, neg_grad, stream, ANY, NULL, "y = -x", A0)
 
 /* --- RoundThrough: Round for quantized training; by convention (straight-through) the gradient passes --- */
 static inv_status through_grad(inv_grad *b)
@@ -332,11 +320,12 @@ static inv_status through_grad(inv_grad *b)
     inv_grad_set(b, 0, inv_GO(b, 0));
     return inv__grad_done(b);
 }
-FORWARD(RoundThrough, 0, INV_OP_STRAIGHT, through_grad, stream, ANY,
-        "y = the nearest integer, halves to even; its gradient is 1 (Bengio, Leonard, Courville 2013)")
+FORWARD(RoundThrough, 0, INV_OP_STRAIGHT, through_grad, stream, ANY, NULL,
+        "y = the nearest integer, halves to even; its gradient is 1 (Bengio, Leonard, Courville 2013)", A0)
 
-FORWARD(RoundSmall, 0, INV_OP_STRAIGHT, through_grad, stream, ANY,
-        "y = the nearest number of a floating-point type of 8 bits or fewer, given by ONNX's number; its gradient is 1")
+FORWARD(RoundSmall, 0, INV_OP_STRAIGHT, through_grad, stream, ANY, NULL,
+        "y = the nearest number of a floating-point type of 8 bits or fewer, given by ONNX's number; its gradient is 1",
+        A2("format", 17, "saturate", 1))
 
 /* --- Gelu: one operator per formula --- */
 static inv_status gelu_lower(inv_graph *g, const inv_node *n, inv_id *out)

@@ -370,7 +370,7 @@ CASES(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)",
 /* clang-format off */
 static const inv_op_def transpose_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Transpose", .since = 1, .in = "x", .out = "y",
-    .infer = transpose_infer, .grad = transpose_grad, .run = transpose_run, .bounds = inv__bounds_first,
+    .onnx = "", .infer = transpose_infer, .grad = transpose_grad, .run = transpose_run, .bounds = inv__bounds_first,
     .work = inv__work_move,
     .flops = inv__flops_none, .cases = transpose_cases, .doc = "axes of x in the order perm"};
 /* clang-format on */
@@ -403,7 +403,7 @@ CASES(onnx_transpose, "y = Transpose(float[2,3,4] x)", "y = Transpose<perm = [1,
 /* clang-format off */
 static const inv_op_def onnx_transpose_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Transpose", .since = 1, .in = "x", .out = "y",
-    .infer = transpose_infer, .lower = transpose_lower, .cases = onnx_transpose_cases,
+    .onnx = "", .infer = transpose_infer, .lower = transpose_lower, .cases = onnx_transpose_cases,
     .doc = "axes permuted; a View where only extents of 1 move. ONNX Transpose-1"};
 /* clang-format on */
 LOWERED(expand, "Expand", 8, "x shape", "to BroadcastTo. ONNX Expand-8",

@@ -222,7 +222,7 @@ static bool at_hand(const inv_derivation *d, const inv_edge *e, inv_id v)
     if (d->name[v] || inv_val(g, v)->role == INV_ROLE_CONST) return true;
     if (d->o->carries[v] || def == INV_NONE || d->o->item_of[def] != d->o->item_of[e->forward]) return false;
     const inv_node *n = inv_nod(g, def);
-    bool all = n->nin > 0 && inv_raise_knows(n->op_type) && inv_raise_matrix(n) == INV_NONE;
+    bool all = n->nin > 0 && inv_raise_knows(n->op) && inv_raise_matrix(n) == INV_NONE;
     for (uint32_t k = 0; k < n->nin && all; k++) all = n->in[k] == INV_NONE || at_hand(d, e, n->in[k]);
     return all;
 }
@@ -233,7 +233,7 @@ static bool ready(const inv_derivation *d, const inv_edge *e)
     if (inv_derive_name(d, e->frees) || !d->o->carries[e->frees]) return false;
     for (uint32_t i = 0; i < e->nnode; i++) {
         const inv_node *n = inv_nod(g, e->node[i]);
-        if (!inv_raise_knows(n->op_type)) return false;
+        if (!inv_raise_knows(n->op)) return false;
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id v = n->in[k];
             if (v == INV_NONE || inv_nodes_give(g, e->node, e->nnode, v) || is_matrix(d->o, e, v)) continue;

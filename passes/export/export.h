@@ -22,7 +22,5 @@ inv_status inv_pass_likelihood(inv_program *p);
 /* What inv_context.volumes points to. */
 inv_status inv_volumes_by_rules(inv_context *ctx, const inv_graph *source, const inv_session_options *o, bool compared,
                                 inv_volumes *out);
-/* logdet.c: whether it can write the logarithm of the derivative of this canonical operator */
-bool inv_has_log_derivative(const char *op);
 
 #endif

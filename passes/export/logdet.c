@@ -11,6 +11,7 @@
 
 #include "core/node.h"
 #include "passes/export/export.h"
+#include "passes/export/formula.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
 #include "passes/export/raise_write.h"
@@ -175,143 +176,16 @@ static inv_status check_end(const tally *t)
     return INV_OK;
 }
 
-/* --- log of derivatives, from the operator's input x and output y, perhaps with another operand z --- */
-
-typedef struct derivative {
-    inv_raise *r;
-    const inv_node *n;
-    const char *x, *y, *z;
-} derivative;
-
-static double attr(const derivative *d, const char *name, double dflt) { return inv_attr_float(d->n, name, dflt); }
-
-/* 1 where x < 0, else 0. */
-static const char *below(inv_raise *r, const char *x)
-{
-    return inv_raise_cast(r, op2(r, "Less", x, real(r, 0)), r->real);
-}
-
-static const char *negative_part(const derivative *d) { return op2(d->r, "Sub", d->x, op1(d->r, "Relu", d->x)); }
-
-/* x below zero, shifted by log k there. */
-static const char *exponential(const derivative *d, double k)
-{
-    const char *part = negative_part(d);
-    if (k == 1) return part;
-    const char *mask = below(d->r, d->x);
-    return op2(d->r, "Add", part, op2(d->r, "Mul", mask, real(d->r, log(k))));
-}
-
-static const char *leaky_relu(const derivative *d)
-{
-    const char *mask = below(d->r, d->x);
-    return op2(d->r, "Mul", mask, real(d->r, log(attr(d, "alpha", 0.01f))));
-}
-
-static const char *prelu(const derivative *d)
-{
-    const char *mask = below(d->r, d->x);
-    return op2(d->r, "Mul", mask, op1(d->r, "Log", d->z));
-}
-
-static const char *elu(const derivative *d) { return exponential(d, attr(d, "alpha", 1)); }
-
-static const char *selu(const derivative *d)
-{
-    const char *part = exponential(d, attr(d, "alpha", 1.67326319217681884765625));
-    return op2(d->r, "Add", part, real(d->r, log(attr(d, "gamma", 1.05070102214813232421875))));
-}
-
-static const char *celu(const derivative *d)
-{
-    const char *part = negative_part(d);
-    return op2(d->r, "Div", part, real(d->r, attr(d, "alpha", 1)));
-}
-
-/* 1 - tanh^2 x = 4 e^-2x / (1 + e^-2x)^2 */
-static const char *tanh_(const derivative *d)
-{
-    inv_raise *r = d->r;
-    const char *soft = op1(r, "Softplus", op2(r, "Mul", d->x, real(r, -2)));
-    const char *sum = op2(r, "Add", d->x, soft), *half = op2(r, "Sub", real(r, log(2)), sum);
-    return op2(r, "Add", half, half);
-}
-
-static const char *sigmoid(const derivative *d)
-{
-    const char *soft = op1(d->r, "Softplus", d->x);
-    return op2(d->r, "Sub", op2(d->r, "Sub", d->x, soft), soft);
-}
-
-static const char *softplus(const derivative *d) { return op2(d->r, "Sub", d->x, d->y); }
-static const char *exp_(const derivative *d) { return d->x; }
-static const char *log_(const derivative *d) { return op1(d->r, "Neg", d->y); }
-static const char *sqrt_(const derivative *d)
-{
-    return op1(d->r, "Neg", op1(d->r, "Log", op2(d->r, "Add", d->y, d->y)));
-}
-
-static const char *reciprocal(const derivative *d)
-{
-    const char *once = op1(d->r, "Log", op1(d->r, "Abs", d->y));
-    return op2(d->r, "Add", once, once);
-}
-
-static const char *softsign(const derivative *d)
-{
-    const char *once = op1(d->r, "Log", op2(d->r, "Add", op1(d->r, "Abs", d->x), real(d->r, 1)));
-    return op1(d->r, "Neg", op2(d->r, "Add", once, once));
-}
-
-static const char *sinh_(const derivative *d) { return op1(d->r, "Log", op1(d->r, "Cosh", d->x)); }
-static const char *asinh_(const derivative *d) { return op1(d->r, "Neg", op1(d->r, "Log", op1(d->r, "Cosh", d->y))); }
-
-static const char *atan_(const derivative *d)
-{
-    const char *square = op2(d->r, "Mul", d->x, d->x);
-    return op1(d->r, "Neg", op1(d->r, "Log", op2(d->r, "Add", square, real(d->r, 1))));
-}
-
-/* log |k x^(k - 1)| */
-static const char *power(const derivative *d)
-{
-    inv_raise *r = d->r;
-    const char *k = d->z;
-    const char *slope = op2(r, "Pow", d->x, op2(r, "Sub", k, real(r, 1)));
-    return op1(r, "Log", op1(r, "Abs", op2(r, "Mul", k, slope)));
-}
-
-/* clang-format off */
-static const struct {
-    const char *op;
-    const char *(*log)(const derivative *);
-} derivatives[] = {{"LeakyRelu", leaky_relu}, {"PRelu", prelu},           {"Elu", elu},         {"Selu", selu},
-                   {"Celu", celu},            {"Tanh", tanh_},            {"Sigmoid", sigmoid}, {"Softplus", softplus},
-                   {"Exp", exp_},             {"Log", log_},              {"Sqrt", sqrt_},      {"Sinh", sinh_},
-                   {"Asinh", asinh_},         {"Reciprocal", reciprocal}, {"Softsign", softsign}, {"Atan", atan_},
-                   {"Pow", power}};
-/* clang-format on */
-
-static const char *(*form_for(const char *op))(const derivative *)
-{
-    for (size_t i = 0; i < sizeof derivatives / sizeof *derivatives; i++)
-        if (strcmp(derivatives[i].op, op) == 0) return derivatives[i].log;
-    return NULL;
-}
-
-bool inv_has_log_derivative(const char *op) { return form_for(op) != NULL; }
+/* --- the sum --- */
 
 static const char *log_derivative(const tally *t, const inv_derived *u)
 {
     const inv_node *n = inv_nod(t->g, u->edge->forward);
-    const char *x = inv_derive_as(&t->x->d, n->in[0], t->r->real);
-    const char *y = inv_derive_as(&t->x->d, n->out[0], t->r->real);
-    const char *z = n->nin > 1 ? inv_derive_as(&t->x->d, n->in[1], t->r->real) : NULL;
-    const derivative at = {t->r, n, x, y, z};
-    return form_for(n->op->name)(&at); /* for others no rule is taken that states it */
+    const char *value[3] = {NULL}; /* of the operands, then of the result */
+    for (uint32_t i = 0; i < n->nin; i++) value[i] = inv_derive_as(&t->x->d, n->in[i], t->r->real);
+    value[n->nin] = inv_derive_as(&t->x->d, n->out[0], t->r->real);
+    return inv_formula_write(t->r, n, n->op->log_slope, value, NULL);
 }
-
-/* --- the sum --- */
 
 static const char *sum_axes(inv_raise *r, const char *x, int from, int rank)
 {

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Canonical operators as ONNX nodes: one table, operator to function. Its element-wise rows come from the table that
- * makes the operators, so an inverse that is added there without an ONNX form does not compile. The forms keep the
- * precision of the kernels: where ONNX lacks a function (log1p, expm1), a hyperbolic one that is as good near zero
- * stands in. Nothing overflows or takes a negative number's logarithm in a branch that is then not used.
+ * Canonical operators as ONNX nodes: by the formula in an operator's row (formula.c), or by a function here.
  *
  * requires  names for the inputs, static shapes
  * gives     nodes appended to r->node, in execution order
  * breaks    nothing: the graph is only read */
+#include "passes/export/formula.h"
 #include "passes/export/raise_write.h"
 
 #include <math.h>
@@ -14,25 +12,14 @@
 
 #include "core/op.h"
 
-enum { OLDEST_OPSET = 7, HAS_WHERE = 9, HAS_HYPERBOLIC = 9, CONSTANT_OF_ANY_TYPE = 9 };
+enum { OLDEST_OPSET = 7, CONSTANT_OF_ANY_TYPE = 9 };
 
 /* One node being raised. */
 typedef struct raising {
     inv_raise *r;
     const inv_node *n;
     const char *solver;
-    double a[2]; /* attributes of element-wise operators */
 } raising;
-
-typedef struct form {
-    const char *name;
-    int since; /* first operator set that has it; 0: none */
-    bool (*raise)(const raising *b);
-    struct {
-        const char *name[2];
-        double dflt[2];
-    } attrs;
-} form;
 
 /* --- the node's own values --- */
 
@@ -103,104 +90,6 @@ static bool plain(const raising *b)
     for (uint32_t i = 0; i < b->n->nin; i++) in[i] = b->n->in[i] == INV_NONE ? "" : input(b, i);
     return emit(b->r, output(b, 0), b->n->op_type, b->n->nin, in, b->n->nattr, b->n->attr) != NULL;
 }
-
-/* --- inverses of element-wise functions --- */
-
-static bool leaky_relu_inv(const raising *b)
-{
-    inv_raise *r = b->r;
-    const char *y = input(b, 0);
-    if (b->a[0] == 0) return refuse(r, "a slope of 0 has no inverse");
-    if (r->by_operator)
-        return emit(r, output(b, 0), "LeakyRelu", NAMES(y), INV_ATTRS(inv_attr_of_float("alpha", 1 / b->a[0]))) != NULL;
-    /* attributes of files are float32, which the slope is and its reciprocal is not */
-    if (r->opset < HAS_WHERE) { /* a sum of two terms, one of which is 0 */
-        const char *above = op1(r, "Relu", y), *rest = op2(r, "Sub", y, above);
-        return last2(b, "Add", above, op2(r, "Div", rest, real(r, b->a[0])));
-    }
-    const char *below = op2(r, "Less", y, real(r, 0)), *steep = op2(r, "Div", y, real(r, b->a[0]));
-    return emit(r, output(b, 0), "Where", NAMES(below, steep, y), INV_NOATTR) != NULL;
-}
-
-static bool prelu_inv(const raising *b) { return last2(b, "PRelu", input(b, 0), op1(b->r, "Reciprocal", input(b, 1))); }
-
-/* Runtimes have Atanh for float32 and less, operator sets from 9 on. */
-static bool has_atanh(const inv_raise *r) { return r->real != INV_F64 && r->opset >= HAS_HYPERBOLIC; }
-
-/* ln((1 + t) / (1 - t)) = 2 atanh t. In float64 what the logarithm loses near zero is far below what is asked for. */
-static const char *twice_atanh(inv_raise *r, const char *t)
-{
-    if (has_atanh(r)) {
-        const char *once = op1(r, "Atanh", t);
-        return op2(r, "Add", once, once);
-    }
-    inv_raise wide = *r;
-    wide.real = INV_F64;
-    if (r->real != INV_F64) t = inv_raise_cast(&wide, t, INV_F64);
-    const char *one = real(&wide, 1), *above = op2(&wide, "Add", one, t), *below = op2(&wide, "Sub", one, t);
-    const char *twice = op1(&wide, "Log", op2(&wide, "Div", above, below));
-    if (r->real != INV_F64) twice = inv_raise_cast(&wide, twice, r->real);
-    r->fresh = wide.fresh;
-    return twice;
-}
-
-/* ln(1 + u) = 2 atanh(u / (2 + u)) */
-static const char *log1p_of(inv_raise *r, const char *u)
-{
-    return twice_atanh(r, op2(r, "Div", u, op2(r, "Add", u, real(r, 2))));
-}
-
-/* x = u for u = y / g > 0, k ln(1 + u / d) below: a sum of two terms, one of which is 0. */
-static bool exponential_unit(const raising *b, double g, double k, double d)
-{
-    inv_raise *r = b->r;
-    const char *u = input(b, 0);
-    if (g != 1) u = op2(r, "Div", u, real(r, g));
-    const char *above = op1(r, "Relu", u), *below = op2(r, "Sub", u, above);
-    if (d != 1) below = op2(r, "Div", below, real(r, d));
-    below = log1p_of(r, below);
-    if (k != 1) below = op2(r, "Mul", below, real(r, k));
-    return last2(b, "Add", above, below);
-}
-
-static bool elu_inv(const raising *b) { return exponential_unit(b, 1, 1, b->a[0]); }
-static bool selu_inv(const raising *b) { return exponential_unit(b, b->a[1], 1, b->a[0]); }
-static bool celu_inv(const raising *b) { return exponential_unit(b, 1, b->a[0], b->a[0]); }
-
-static bool tanh_inv(const raising *b)
-{
-    if (has_atanh(b->r)) return last1(b, "Atanh", input(b, 0));
-    const char *twice = twice_atanh(b->r, input(b, 0));
-    return last2(b, "Mul", twice, real(b->r, 0.5));
-}
-
-static bool sigmoid_inv(const raising *b)
-{
-    const char *y = input(b, 0);
-    return last1(b, "Log", op2(b->r, "Div", y, op2(b->r, "Sub", real(b->r, 1), y)));
-}
-
-/* ln(e^y - 1) = y + ln(1 - e^-y), and 1 - e^-y = 2t / (1 + t) with t = tanh(y / 2) */
-static bool softplus_inv(const raising *b)
-{
-    inv_raise *r = b->r;
-    const char *y = input(b, 0), *t = op1(r, "Tanh", op2(r, "Mul", y, real(r, 0.5)));
-    const char *above = op2(r, "Add", t, t), *below = op2(r, "Add", t, real(r, 1));
-    return last2(b, "Add", y, op1(r, "Log", op2(r, "Div", above, below)));
-}
-
-static bool softsign_inv(const raising *b)
-{
-    const char *y = input(b, 0), *size = op1(b->r, "Abs", y);
-    return last2(b, "Div", y, op2(b->r, "Sub", real(b->r, 1), size));
-}
-
-static bool exp_inv(const raising *b) { return last1(b, "Log", input(b, 0)); }
-static bool log_inv(const raising *b) { return last1(b, "Exp", input(b, 0)); }
-static bool sqrt_inv(const raising *b) { return last2(b, "Mul", input(b, 0), input(b, 0)); }
-static bool reciprocal_inv(const raising *b) { return last1(b, "Reciprocal", input(b, 0)); }
-static bool sinh_inv(const raising *b) { return last1(b, "Asinh", input(b, 0)); }
-static bool asinh_inv(const raising *b) { return last1(b, "Sinh", input(b, 0)); }
 
 /* --- movement --- */
 
@@ -469,45 +358,25 @@ static bool batch_stats(const raising *b)
 
 /* --- the table --- */
 
+/* Operators whose form depends on more than their operands and numbers: a formula in the row cannot say it. */
 /* clang-format off */
-#define A0 {{NULL, NULL}, {0, 0}}
-#define A1(n0, d0) {{n0, NULL}, {d0, 0}}
-#define A2(n0, d0, n1, d1) {{n0, n1}, {d0, d1}}
-/* clang-format on */
-#define FORM(name, since, function, ...) {name, since, function, __VA_ARGS__},
-#define EWN(name, since, attrs, load, f, ...) FORM(#name, since, plain, attrs)
-#define EW(name, since, attrs, load, f, d, ...) FORM(#name, since, plain, attrs)
-#define EWY(name, since, attrs, load, f, d, ...) FORM(#name, since, plain, attrs)
-#define EWR(name, since, attrs, load, f, d, inv, ...) \
-    FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
-#define EWI(name, since, attrs, load, f, dx, dy, inv, ...) \
-    FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
-#define EWS(name, since, attrs, load, f, ...) FORM(#name, since, plain, attrs)
-#define EWT(name, since, attrs, load, f, ...) FORM(#name, since, plain, attrs)
-#define EWL(name, since, attrs, load, f, dy, inv, ...) \
-    FORM(#name, since, plain, attrs) FORM(#name "Inverse", 1, inv, attrs)
-
-/* clang-format off */
-static const form forms[] = {
-#include "ops/elementwise/elementwise.inc"
-    FORM("Neg", 6, plain, A0) FORM("Add", 7, plain, A0) FORM("Sub", 7, plain, A0) FORM("Mul", 7, plain, A0)
-    FORM("Div", 7, plain, A0) FORM("PRelu", 7, plain, A0) FORM("PReluInverse", 7, prelu_inv, A0)
-    FORM("Transpose", 1, plain, A0) FORM("Concat", 4, plain, A0) FORM("View", 5, view, A0)
-    FORM("Permute", 1, permute, A0) FORM("SplitSizes", 2, split, A0) FORM("SliceRange", 1, slice, A0)
-    FORM("LinearSolve", 1, linear_solve, A0) FORM("BatchNormInverse", 7, batch_norm_inv, A0)
-    FORM("MatMulT", 1, matmul, A0) FORM("CumSumInverse", 11, cum_sum_inv, A0)
-    FORM("ConvN", 1, conv, A0) FORM("ConvGradX", 1, conv_grad_x, A0) FORM("FilterInverse", 5, filter_inverse, A0)
-    FORM("BatchStats", 1, batch_stats, A0) FORM("Pow", 7, plain, A0)};
+static const struct {
+    const char *op;
+    bool (*raise)(const raising *b);
+} forms[] = {{"View", view}, {"Permute", permute}, {"SplitSizes", split}, {"SliceRange", slice},
+             {"LinearSolve", linear_solve}, {"FilterInverse", filter_inverse}, {"MatMulT", matmul},
+             {"CumSumInverse", cum_sum_inv}, {"ConvN", conv}, {"ConvGradX", conv_grad_x},
+             {"BatchNormInverse", batch_norm_inv}, {"BatchStats", batch_stats}};
 /* clang-format on */
 
-static const form *form_of(const char *op_type)
+static bool (*form_of(const inv_op_def *op))(const raising *)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (forms[i].since > 0 && strcmp(forms[i].name, op_type) == 0) return &forms[i];
+        if (strcmp(forms[i].op, op->name) == 0) return forms[i].raise;
     return NULL;
 }
 
-bool inv_raise_knows(const char *op_type) { return form_of(op_type) != NULL; }
+bool inv_raise_knows(const inv_op_def *op) { return op->onnx || form_of(op); }
 
 uint32_t inv_raise_matrix(const inv_node *n)
 {
@@ -517,18 +386,14 @@ uint32_t inv_raise_matrix(const inv_node *n)
 
 bool inv_raise_node(inv_raise *r, const inv_node *n, const char *solver)
 {
-    const form *f = form_of(n->op_type);
-    raising b = {.r = r, .n = n, .solver = solver};
+    const raising b = {.r = r, .n = n, .solver = solver};
+    const char *onnx = n->op->onnx;
+    const int since = onnx && !*n->op->domain && n->op->since > OLDEST_OPSET ? n->op->since : OLDEST_OPSET;
+    bool (*raise)(const raising *) = form_of(n->op);
     r->reason = NULL;
     if (strncmp(n->op_type, "Batch", 5) == 0 && inv_attr_int(n, "axis", 1) != 1) return refuse(r, channels_last);
-    if (f == NULL) return refuse(r, inv__arena_printf(r->a, "%s has no form in ONNX", n->op_type));
-    if (r->opset < OLDEST_OPSET || r->opset < f->since)
-        return refuse(r, inv__arena_printf(r->a,
-                                           "%s needs operator set %d, the model has %lld: convert it "
-                                           "(onnx.version_converter)",
-                                           n->op_type, f->since > OLDEST_OPSET ? f->since : OLDEST_OPSET,
-                                           (long long)r->opset));
-    for (int i = 0; i < 2; i++)
-        if (f->attrs.name[i]) b.a[i] = inv_attr_float(n, f->attrs.name[i], f->attrs.dflt[i]);
-    return f->raise(&b);
+    if (!onnx && !raise) return refuse(r, inv__arena_printf(r->a, "%s has no form in ONNX", n->op_type));
+    if (r->opset < since) return refuse(r, too_old(r, n->op_type, since));
+    if (!onnx) return raise(&b);
+    return *onnx ? inv_formula_raise(r, n, onnx, output(&b, 0)) : plain(&b);
 }

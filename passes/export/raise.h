@@ -4,6 +4,7 @@
 #ifndef INV_PASSES_EXPORT_RAISE_H
 #define INV_PASSES_EXPORT_RAISE_H
 
+#include "core/op.h"
 #include "core/rewriting.h"
 
 /* A function body under construction. */
@@ -44,6 +45,6 @@ const char *inv_raise_constant(inv_raise *r, const inv_data *data);
 uint32_t inv_raise_matrix(const inv_node *n);
 
 /* Whether there is an ONNX form of the operator at all. */
-bool inv_raise_knows(const char *op_type);
+bool inv_raise_knows(const inv_op_def *op);
 
 #endif

@@ -15,6 +15,12 @@ static inline bool refuse(inv_raise *r, const char *reason)
     return false;
 }
 
+static inline const char *too_old(inv_raise *r, const char *op, int since)
+{
+    return inv__arena_printf(r->a, "%s needs operator set %d, the model has %lld: convert it (onnx.version_converter)",
+                             op, since, (long long)r->opset);
+}
+
 /* Operators that bodies take where the model's own may be older. */
 static inline bool is_too_new(inv_raise *r, const char *op)
 {
@@ -22,13 +28,10 @@ static inline bool is_too_new(inv_raise *r, const char *op)
         const char *op;
         int since;
     } young[] = {{"Where", 9},           {"Sinh", 9}, {"Cosh", 9}, {"Asinh", 9}, {"Atanh", 9},
-                 {"ConstantOfShape", 9}, {"Det", 11}};
+                 {"ConstantOfShape", 9}, {"Det", 11}, {"Pad", 11}};
     for (size_t i = 0; i < sizeof young / sizeof *young; i++)
         if (strcmp(op, young[i].op) == 0 && r->opset < young[i].since)
-            return !refuse(r, inv__arena_printf(r->a,
-                                                "%s needs operator set %d, the model has %lld: convert it "
-                                                "(onnx.version_converter)",
-                                                op, young[i].since, (long long)r->opset));
+            return !refuse(r, too_old(r, op, young[i].since));
     return false;
 }
 

@@ -146,7 +146,7 @@ static const char *reason_of_edge(const inv_reversal *x, const inv_edge *e)
     const char *text = NULL;
     for (uint32_t i = 0; i < e->nnode && !text; i++) {
         const inv_node *n = inv_nod(o->g, e->node[i]);
-        if (!inv_raise_knows(n->op_type))
+        if (!inv_raise_knows(n->op))
             text = inv__arena_printf(a, "its inverse takes %s, which has no form in ONNX", n->op_type);
         for (uint32_t k = 0; k < n->nin && !text; k++) {
             const inv_id v = n->in[k];
