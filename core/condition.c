@@ -27,21 +27,21 @@ static const form logdets[] = {{"0", "", ""},         {"log_abs", "v?v", ""}, {"
 static const form *const lists[] = {conditions, gains, logdets};
 static const char *const fields[] = {"when", "gain", "logdet"};
 
-static const char *skip(const char *s) { return s + strspn(s, " \n\t"); }
+static const char *skip_space(const char *s) { return s + strspn(s, " \n\t"); }
 
 /* The word at *p, up to a blank or one of `(),;<>=`. */
-static bool word(const char **p, char *out, size_t room)
+static bool read_word(const char **p, char *out, size_t room)
 {
-    const char *s = skip(*p);
+    const char *s = skip_space(*p);
     size_t n = strcspn(s, "(),;<>= \n\t");
     if (n == 0 || n >= room) return false;
     memcpy(out, s, n);
     out[n] = 0;
-    *p = skip(s + n);
+    *p = skip_space(s + n);
     return true;
 }
 
-static bool arguments(const char **p, const char *kinds, inv_condition *c)
+static bool read_arguments(const char **p, const char *kinds, inv_condition *c)
 {
     if (!*kinds) return true;
     if (*(*p)++ != '(') return false;
@@ -53,26 +53,26 @@ static bool arguments(const char **p, const char *kinds, inv_condition *c)
         }
         if (optional && **p == ')') break;
         if (c->nargs > 0 && *(*p)++ != ',') return false;
-        if (c->nargs == 2 || !word(p, c->arg[c->nargs], sizeof c->arg[0])) return false;
+        if (c->nargs == 2 || !read_word(p, c->arg[c->nargs], sizeof c->arg[0])) return false;
         if (*kinds == 'n' && !inv__word_double(c->arg[c->nargs], &c->number)) return false;
         c->nargs++;
     }
     if (*(*p) != ')') return false;
-    *p = skip(*p + 1);
+    *p = skip_space(*p + 1);
     return true;
 }
 
-static bool relation(const char **p, const char *allowed, inv_condition *c)
+static bool read_relation(const char **p, const char *allowed, inv_condition *c)
 {
     char text[32];
     if (!*allowed) return true;
     if (!**p || !strchr(allowed, **p)) return false;
     c->relation = *(*p)++;
     if (c->relation == '=' && *(*p)++ != '=') return false;
-    return word(p, text, sizeof text) && inv__word_double(text, &c->bound);
+    return read_word(p, text, sizeof text) && inv__word_double(text, &c->bound);
 }
 
-static const form *form_of(inv_language l, const char *name)
+static const form *find_form(inv_language l, const char *name)
 {
     for (const form *f = lists[l]; f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
@@ -82,20 +82,20 @@ static const form *form_of(inv_language l, const char *name)
 int inv__condition_next(const char **p, inv_language l, inv_condition *c)
 {
     memset(c, 0, sizeof *c);
-    const char *s = skip(*p);
+    const char *s = skip_space(*p);
     if (!*s) return 0;
     char name[32];
-    const form *f = word(&s, name, sizeof name) ? form_of(l, name) : NULL;
+    const form *f = read_word(&s, name, sizeof name) ? find_form(l, name) : NULL;
     if (!f) return -1;
     c->id = (int)(f - lists[l]);
     c->name = f->name;
-    if (!arguments(&s, f->args, c) || !relation(&s, f->relations, c)) return -1;
+    if (!read_arguments(&s, f->args, c) || !read_relation(&s, f->relations, c)) return -1;
     if (*s && (*s != ';' || l == INV_IN_GAIN)) return -1;
     *p = *s ? s + 1 : s;
     return 1;
 }
 
-static bool is_name(const char *in_pattern, const char *name)
+static bool is_pattern_name(const char *in_pattern, const char *name)
 {
     size_t n = strlen(name);
     if (strncmp(in_pattern, "param(", 6) == 0) return strncmp(in_pattern + 6, name, n) == 0 && in_pattern[6 + n] == ')';
@@ -108,9 +108,9 @@ static bool in_statements(const inv_stmts *list, const char *name)
     for (size_t i = 0; i < list->n; i++) {
         const inv_stmt *s = &list->at[i];
         for (uint32_t k = 0; k < s->nin; k++)
-            if (is_name(s->in[k], name)) return true;
+            if (is_pattern_name(s->in[k], name)) return true;
         for (uint32_t k = 0; k < s->nout; k++)
-            if (is_name(s->out[k], name)) return true;
+            if (is_pattern_name(s->out[k], name)) return true;
     }
     return false;
 }
@@ -119,7 +119,7 @@ static bool is_parameter(const inv_stmts *match, const char *name)
 {
     for (size_t i = 0; i < match->n; i++)
         for (uint32_t k = 0; k < match->at[i].nin; k++)
-            if (strchr(match->at[i].in[k], '(') && is_name(match->at[i].in[k], name)) return true;
+            if (strchr(match->at[i].in[k], '(') && is_pattern_name(match->at[i].in[k], name)) return true;
     return false;
 }
 

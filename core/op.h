@@ -4,6 +4,7 @@
 #define INV_CORE_OP_H
 
 #include <math.h>
+#include <string.h>
 
 #include "core/ir.h"
 #include "invonnx/plugin.h"
@@ -193,6 +194,16 @@ const inv_inverse_def *inv_registry_inverse_at(const inv_registry *r, size_t i);
 void inv_registry_favour(inv_registry *r, const inv_inverse_def *rule);
 const inv_inverse_def *inv_registry_favoured(const inv_registry *r);
 inv_context *inv_registry_context(const inv_registry *r);
+/* The node runs the canonical operator of that name. */
+static inline bool inv_op_is(const inv_node *n, const char *name)
+{
+    return n && n->op && strcmp(n->op->name, name) == 0;
+}
+/* The node that gives v; NULL: none does. */
+static inline const inv_node *inv_def_node(const inv_graph *g, inv_id v)
+{
+    return v == INV_NONE || inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
+}
 /* Whether texts of rules and gradients may use it: it has a kernel, and does nothing but compute from its inputs. */
 bool inv_op_computes(const inv_op_def *op);
 /* While a plugin is being loaded: its path, else NULL. What is made for it lives in the arena of the registry. */

@@ -56,12 +56,12 @@ typedef struct inv_edge {
     double kept;        /* bytes of that */
     double cond;        /* condition number of the matrix that the rule asked about; 0: of none */
     const inv_volume *volume;
-    bool joined; /* the node that gives an operand is part of it (passes/match/fuse_inverse.c) */
+    bool fused; /* the node that gives an operand is part of it (passes/match/fuse_inverse.c) */
 } inv_edge;
 typedef struct inv_block {
     const inv_inverse_def *rule;
     const char *kind;
-    inv_id anchor;            /* last node of the pattern */
+    inv_id root;              /* last node of the pattern */
     uint32_t at;              /* its position */
     const inv_id *node;       /* pattern nodes and the regions' nodes */
     uint32_t nnode, npattern; /* the first npattern are the pattern's own */
@@ -79,7 +79,7 @@ static inline double inv_edge_bound(const inv_graph *g, const inv_edge *e, doubl
 /* Whether the edge is the block's rule applied to the block, rather than the inverse of one of its operators. */
 static inline bool inv_edge_of_block(const inv_edge *e, const inv_block *b)
 {
-    return e->rule == b->rule && e->forward == b->anchor;
+    return e->rule == b->rule && e->forward == b->root;
 }
 /* Why a rule does not hold somewhere. Several conditions that fail are joined by "; ". */
 typedef struct inv_why {

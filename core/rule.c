@@ -19,16 +19,16 @@ const inv_rule_field inv__rule_fields[] = {TEXT(kind), TEXT(match),  TEXT(solve)
 /* Names of a pattern, and what solving adds to them. */
 typedef INV_VEC(const char *) names;
 
-static bool has(const names *set, const char *name)
+static bool knows_name(const names *set, const char *name)
 {
     for (size_t i = 0; i < set->n; i++)
         if (strcmp(set->at[i], name) == 0) return true;
     return false;
 }
 
-static inv_status note(inv_registry *r, inv_arena *a, const char *rule, names *set, const char *name)
+static inv_status add_rule_name(inv_registry *r, inv_arena *a, const char *rule, names *set, const char *name)
 {
-    if (has(set, name)) return INV_OK;
+    if (knows_name(set, name)) return INV_OK;
     INV_CHECK(strlen(name) < INV_MAX_RULE_NAME, r->ctx, INV_E_PARSE,
               "inverse rule '%s', %s: a name of more than %d bytes: '%.20s...'", rule, r->field, INV_MAX_RULE_NAME - 1,
               name);
@@ -37,8 +37,8 @@ static inv_status note(inv_registry *r, inv_arena *a, const char *rule, names *s
 
 /* --- texts --- */
 
-static inv_status parse(inv_registry *r, inv_arena *scratch, const char *rule, const char *what, const char *text,
-                        inv_stmts *out)
+static inv_status parse_rule_text(inv_registry *r, inv_arena *scratch, const char *rule, const char *what,
+                                  const char *text, inv_stmts *out)
 {
     r->field = what;
     inv_status s = inv_text_stmts(r->ctx, scratch, text, out);
@@ -97,14 +97,14 @@ static inv_status check_connected(inv_registry *r, inv_arena *a, const char *rul
         reached[next] = true;
         for (uint32_t k = 0; k < s->nin + s->nout; k++) {
             (void)plain_name(a, k < s->nin ? s->in[k] : s->out[k - s->nin], true, &plain);
-            if (plain) INV_TRY(note(r, a, rule, &near, plain));
+            if (plain) INV_TRY(add_rule_name(r, a, rule, &near, plain));
         }
         for (next = 0; next < st->n; next++) {
             bool shares = false;
             s = &st->at[next];
             for (uint32_t k = 0; k < s->nin + s->nout && !reached[next] && !shares; k++) {
                 (void)plain_name(a, k < s->nin ? s->in[k] : s->out[k - s->nin], true, &plain);
-                shares = plain && has(&near, plain);
+                shares = plain && knows_name(&near, plain);
             }
             if (shares) break;
         }
@@ -120,27 +120,27 @@ static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_d
 {
     inv_stmts st = {0};
     names given = {0};
-    INV_TRY(parse(r, a, d->name, "match", d->match, &st));
+    INV_TRY(parse_rule_text(r, a, d->name, "match", d->match, &st));
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "match", s));
         for (uint32_t k = 0; k < s->nout; k++) {
-            INV_CHECK(!has(&given, s->out[k]), r->ctx, INV_E_PARSE,
+            INV_CHECK(!knows_name(&given, s->out[k]), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', match: '%s' is given by two statements", d->name, s->out[k]);
-            INV_TRY(note(r, a, d->name, &given, s->out[k]));
+            INV_TRY(add_rule_name(r, a, d->name, &given, s->out[k]));
         }
         for (uint32_t k = 0; k < s->nin + s->nout; k++) {
             const char *plain, *name = k < s->nin ? s->in[k] : s->out[k - s->nin];
             INV_CHECK(plain_name(a, name, k < s->nin, &plain), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', match: '%s' is no name of a value", d->name, name);
-            INV_TRY(note(r, a, d->name, known, plain));
+            INV_TRY(add_rule_name(r, a, d->name, known, plain));
         }
     }
     INV_TRY(check_connected(r, a, d->name, &st));
     r->field = "frees";
     INV_CHECK(d->frees || (st.n > 1 && !d->solve && !d->refuse), r->ctx, INV_E_ARG,
               "inverse rule '%s': frees is required, the value of match that the rule is about", d->name);
-    INV_CHECK(!d->frees || has(known, d->frees), r->ctx, INV_E_PARSE,
+    INV_CHECK(!d->frees || knows_name(known, d->frees), r->ctx, INV_E_PARSE,
               "inverse rule '%s', frees: match names no value '%s'", d->name, d->frees);
     return INV_OK;
 }
@@ -149,18 +149,18 @@ static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_d
 static inv_status check_saves(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
 {
     inv_stmts st = {0};
-    INV_TRY(parse(r, a, d->name, "saves", d->saves, &st));
+    INV_TRY(parse_rule_text(r, a, d->name, "saves", d->saves, &st));
     INV_TRY(inv_stmts_sort(a, &st));
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "saves", s));
         for (uint32_t k = 0; k < s->nin; k++)
-            INV_CHECK(has(known, s->in[k]), r->ctx, INV_E_PARSE,
+            INV_CHECK(knows_name(known, s->in[k]), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', saves: %s reads '%s', which nothing gives", d->name, s->op, s->in[k]);
         for (uint32_t k = 0; k < s->nout; k++) {
-            INV_CHECK(!has(known, s->out[k]), r->ctx, INV_E_PARSE, "inverse rule '%s', saves: '%s' is there already",
-                      d->name, s->out[k]);
-            INV_TRY(note(r, a, d->name, known, s->out[k]));
+            INV_CHECK(!knows_name(known, s->out[k]), r->ctx, INV_E_PARSE,
+                      "inverse rule '%s', saves: '%s' is there already", d->name, s->out[k]);
+            INV_TRY(add_rule_name(r, a, d->name, known, s->out[k]));
         }
     }
     return INV_OK;
@@ -171,22 +171,22 @@ static inv_status check_solve(inv_registry *r, inv_arena *a, const inv_inverse_d
 {
     inv_stmts st = {0};
     bool freed = false;
-    INV_TRY(parse(r, a, d->name, "solve", d->solve, &st));
+    INV_TRY(parse_rule_text(r, a, d->name, "solve", d->solve, &st));
     INV_TRY(inv_stmts_sort(a, &st));
     for (size_t i = 0; i < st.n; i++) {
         const inv_stmt *s = &st.at[i];
         INV_TRY(check_form(r, d->name, "solve", s));
         for (uint32_t k = 0; k < s->nin; k++)
-            INV_CHECK(has(known, s->in[k]) && (freed || strcmp(s->in[k], d->frees) != 0), r->ctx, INV_E_PARSE,
+            INV_CHECK(knows_name(known, s->in[k]) && (freed || strcmp(s->in[k], d->frees) != 0), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', solve: %s reads '%s', which %s", d->name, s->op, s->in[k],
-                      has(known, s->in[k]) ? "is what it is to compute" : "nothing gives");
+                      knows_name(known, s->in[k]) ? "is what it is to compute" : "nothing gives");
         for (uint32_t k = 0; k < s->nout; k++) {
             const bool frees = strcmp(s->out[k], d->frees) == 0;
-            INV_CHECK(frees ? !freed : !has(known, s->out[k]), r->ctx, INV_E_PARSE,
+            INV_CHECK(frees ? !freed : !knows_name(known, s->out[k]), r->ctx, INV_E_PARSE,
                       "inverse rule '%s', solve: '%s' is there already; what is computed on the way has a name of its "
                       "own",
                       d->name, s->out[k]);
-            INV_TRY(note(r, a, d->name, known, s->out[k]));
+            INV_TRY(add_rule_name(r, a, d->name, known, s->out[k]));
             freed = freed || frees;
         }
     }
@@ -249,7 +249,7 @@ static inv_status check_letters(inv_registry *r, const inv_inverse_def *d)
 /* --- names --- */
 
 /* Where a rule of that name stands, or would. */
-static size_t slot_of(const inv_registry *r, const char *name)
+static size_t rule_slot(const inv_registry *r, const char *name)
 {
     size_t at = (size_t)inv__hash(name, strlen(name), 0) & (r->named_cap - 1);
     while (r->named[at] && strcmp(r->named[at]->name, name) != 0) at = (at + 1) & (r->named_cap - 1);
@@ -259,11 +259,11 @@ static size_t slot_of(const inv_registry *r, const char *name)
 static void name_all(inv_registry *r)
 {
     if (r->named_cap) memset(r->named, 0, r->named_cap * sizeof *r->named);
-    for (size_t i = 0; i < r->inverse.n; i++) r->named[slot_of(r, r->inverse.at[i].def->name)] = r->inverse.at[i].def;
+    for (size_t i = 0; i < r->inverse.n; i++) r->named[rule_slot(r, r->inverse.at[i].def->name)] = r->inverse.at[i].def;
 }
 
 /* Room for one name more. */
-static inv_status make_room(inv_registry *r)
+static inv_status grow_names(inv_registry *r)
 {
     if (2 * (r->inverse.n + 1) <= r->named_cap) return INV_OK;
     const size_t cap = r->named_cap ? 2 * r->named_cap : 256;
@@ -277,8 +277,8 @@ static inv_status make_room(inv_registry *r)
 
 static inv_status check_clash(inv_registry *r, const char *name)
 {
-    INV_TRY(make_room(r));
-    const inv_inverse_def *d = r->named[slot_of(r, name)];
+    INV_TRY(grow_names(r));
+    const inv_inverse_def *d = r->named[rule_slot(r, name)];
     const inv_plugin *from = NULL;
     if (!d) return INV_OK;
     for (size_t i = 0; i < r->inverse.n; i++)
@@ -320,7 +320,8 @@ static bool known_operator(const inv_registry *r, const inv_stmt *s, const char 
     return strcmp(one, "region") == 0 || inv_registry_named(r, &(inv_stmt){.op = one, .domain = s->domain});
 }
 
-static inv_status unknown(inv_registry *r, const char *rule, const inv_stmt *s, const char *name, size_t n)
+static inv_status fail_unknown_operator(inv_registry *r, const char *rule, const inv_stmt *s, const char *name,
+                                        size_t n)
 {
     return inv__fail(r->ctx, INV_E_UNSUPPORTED_OP, "inverse rule '%s', %s: there is no operator '%.*s'%s%s", rule,
                      r->field, (int)n, name, *s->domain ? " of domain " : "", s->domain);
@@ -334,7 +335,7 @@ static inv_status settle_match(inv_registry *r, inv_arena *a, const inv_inverse_
     for (size_t i = 0; i < st.n; i++) {
         for (const char *p = st.at[i].op; *p; p += *p == '|') {
             size_t n = strcspn(p, "|");
-            if (!known_operator(r, &st.at[i], p, n, a)) return unknown(r, d->name, &st.at[i], p, n);
+            if (!known_operator(r, &st.at[i], p, n, a)) return fail_unknown_operator(r, d->name, &st.at[i], p, n);
             p += n;
         }
     }
@@ -350,7 +351,7 @@ static inv_status settle_text(inv_registry *r, inv_arena *a, const char *rule, c
     INV_TRY(inv_text_stmts(r->ctx, a, text, &st));
     for (size_t i = 0; i < st.n; i++) {
         const inv_op_def *op = inv_registry_named(r, &st.at[i]);
-        if (!op) return unknown(r, rule, &st.at[i], st.at[i].op, strlen(st.at[i].op));
+        if (!op) return fail_unknown_operator(r, rule, &st.at[i], st.at[i].op, strlen(st.at[i].op));
         INV_CHECK(inv_op_computes(op), r->ctx, INV_E_UNSUPPORTED_OP,
                   "inverse rule '%s', %s: '%s' is no canonical operator (`invonnx ops`: forward yes) that only "
                   "computes from its inputs",
@@ -423,7 +424,7 @@ inv_status inv_registry_add_inverse(inv_registry *r, const inv_inverse_def *def)
     INV_TRY(check_rule(r, &d));
     inv_rule_entry kept = {keep_rule(r, &d), r->loading, r->inverse.n};
     if (!kept.def || !inv_vec_push(&r->arena, &r->inverse, kept)) return INV_E_NOMEM;
-    r->named[slot_of(r, kept.def->name)] = kept.def;
+    r->named[rule_slot(r, kept.def->name)] = kept.def;
     if (!r->loading) sort_rules(r);
     return INV_OK;
 }

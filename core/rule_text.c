@@ -61,7 +61,7 @@ typedef struct reader {
     char *end; /* of the text that a line which begins with | goes on with; NULL: there is none */
 } reader;
 
-static inv_status wrong(reader *x, const char *what, const char *word)
+static inv_status fail_at_line(reader *x, const char *what, const char *word)
 {
     return inv__fail(x->r->ctx, INV_E_PARSE, "line %d: rule '%s': %s '%.60s'", x->line, x->rule.name, what, word);
 }
@@ -103,12 +103,13 @@ static inv_status begin_rule(reader *x, const char *name)
     return INV_OK;
 }
 
-static inv_status number(reader *x, const char *word, int32_t *out)
+static inv_status read_priority(reader *x, const char *word, int32_t *out)
 {
     int64_t v = 0;
     const char *p = word + (*word == '-');
     for (; *p >= '0' && *p <= '9' && v < INT32_MAX; p++) v = 10 * v + (*p - '0');
-    if (p == word + (*word == '-') || *p || v > INT32_MAX) return wrong(x, "priority is a whole number, not", word);
+    if (p == word + (*word == '-') || *p || v > INT32_MAX)
+        return fail_at_line(x, "priority is a whole number, not", word);
     *out = (int32_t)(*word == '-' ? -v : v);
     return INV_OK;
 }
@@ -125,7 +126,7 @@ static inv_status known_names(reader *x, const char *word)
     return s;
 }
 
-static inv_status field(reader *x, const char *word, char *text)
+static inv_status read_field(reader *x, const char *word, char *text)
 {
     x->end = NULL;
     const size_t n = strlen(text);
@@ -134,12 +135,12 @@ static inv_status field(reader *x, const char *word, char *text)
         text[n - 1] = 0;
         text++;
     }
-    if (strcmp(word, "priority") == 0) return number(x, text, &x->rule.priority);
+    if (strcmp(word, "priority") == 0) return read_priority(x, text, &x->rule.priority);
     if (strcmp(word, "exactness") == 0) {
         x->rule.exactness = strcmp(text, "exact") == 0 ? INV_EXACT : INV_BOUNDED;
         return x->rule.exactness == INV_EXACT || strcmp(text, "bounded") == 0
                    ? INV_OK
-                   : wrong(x, "exactness is exact or bounded, not", text);
+                   : fail_at_line(x, "exactness is exact or bounded, not", text);
     }
     x->end = text + strlen(text);
     if (strcmp(word, "case") == 0) {
@@ -148,7 +149,7 @@ static inv_status field(reader *x, const char *word, char *text)
     }
     for (size_t i = 0; inv__rule_fields[i].name; i++) {
         if (strcmp(inv__rule_fields[i].name, word) != 0) continue;
-        if (x->field_line[i]) return wrong(x, "a second", word);
+        if (x->field_line[i]) return fail_at_line(x, "a second", word);
         x->field_line[i] = x->line;
         *(const char **)(void *)((char *)&x->rule + inv__rule_fields[i].offset) = text;
         return INV_OK;
@@ -177,7 +178,7 @@ static inv_status take_line(reader *x, char *s)
     if (s[n]) s[n] = 0;
     if (strcmp(s, "rule") == 0) return begin_rule(x, rest);
     INV_CHECK(x->rule.name, x->r->ctx, INV_E_PARSE, "line %d: 'rule NAME' expected, found '%.60s'", x->line, s);
-    return field(x, s, rest);
+    return read_field(x, s, rest);
 }
 
 static inv_status read_lines(reader *x, char *text)

@@ -121,7 +121,7 @@ static inv_status row_for(check *c, const inv_graph *g, const inv_edge *e, inv_t
                          .node = copied(c, inv_node_label(n)),
                          .op = n->op->name,
                          .kind = b ? copied(c, b->kind) : NULL,
-                         .block = b ? copied(c, inv_node_label(inv_nod(g, b->anchor))) : NULL,
+                         .block = b ? copied(c, inv_node_label(inv_nod(g, b->root))) : NULL,
                          .rule = e->rule,
                          .gain = e->gain,
                          .bound = e->bound,
@@ -171,7 +171,7 @@ static json_t *block_json(const check *c, const inv_graph *g, const inv_block *b
         }
     }
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:s?}", "kind", b->kind, "name",
-                     inv_node_label(inv_nod(g, b->anchor)), "rule", b->rule->name, "float32", at_least_zero(off[0]),
+                     inv_node_label(inv_nod(g, b->root)), "rule", b->rule->name, "float32", at_least_zero(off[0]),
                      "float64", at_least_zero(off[1]), "gain", at_least_zero(gain), "gain_bound", at_least_zero(bound),
                      "gain_measured", at_least_zero(magnified), "condition", at_least_zero(cond > 0 ? cond : -1),
                      "refused", refused);

@@ -77,10 +77,10 @@ static const char *op_of(const file_ops *f, const inv_node *n)
 json_t *inv_report_block(const inv_graph *g, const inv_block *b)
 {
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", b->kind, "name",
-                     inv_node_label(inv_nod(g, b->anchor)), "rule", b->rule->name, "nodes",
-                     origins(g, b->node, b->nnode), "inputs", value_names(g, b->in, b->nin), "outputs",
-                     value_names(g, b->out, b->nout), "frees", value_names(g, b->in, b->nrule_in ? 1 : 0), "gain",
-                     inv_report_number(b->gain), "bound", inv_report_number(b->bound));
+                     inv_node_label(inv_nod(g, b->root)), "rule", b->rule->name, "nodes", origins(g, b->node, b->nnode),
+                     "inputs", value_names(g, b->in, b->nin), "outputs", value_names(g, b->out, b->nout), "frees",
+                     value_names(g, b->in, b->nrule_in ? 1 : 0), "gain", inv_report_number(b->gain), "bound",
+                     inv_report_number(b->bound));
 }
 
 json_t *inv_report_blocks(const inv_program *pr, const inv_graph *g)

@@ -36,7 +36,7 @@ static inv_status passes(inv_graph *g, const inv_request *rq, inv_plan *plan)
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "update", inv_pass_update(g, rq, plan));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "prune", inv_graph_prune(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "layout", inv_pass_layout(g));
-    if (rq->purpose == INV_FOR_TRAIN) INV_PASS(rq, g, INV_LEFT_MATCHED, "join", inv_pass_join(g));
+    if (rq->purpose == INV_FOR_TRAIN) INV_PASS(rq, g, INV_LEFT_MATCHED, "fuse_inverse", inv_pass_fuse_inverse(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "order", inv_pass_order(g));
     return INV_OK;
 }

@@ -9,14 +9,6 @@
 
 enum { MOST_INDICES = 1 << 20 };
 
-static bool is_op(const inv_node *n, const char *name) { return n->op && strcmp(n->op->name, name) == 0; }
-
-static const inv_node *def_of(const inv_graph *g, inv_id v)
-{
-    inv_id d = inv_val(g, v)->def;
-    return d == INV_NONE ? NULL : inv_nod(g, d);
-}
-
 typedef struct box {
     int64_t start[INV_MAX_RANK], size[INV_MAX_RANK];
     int depth; /* axes that the indices name; the others are whole */
@@ -58,7 +50,7 @@ static inv_id transposed(inv_graph *g, inv_id v, int rank, const int64_t *perm)
 }
 
 /* x with `u` in place of what stands at `start` along `axis`. */
-static inv_id replaced(inv_graph *g, inv_id x, inv_id u, int axis, int64_t start)
+static inv_id find_overwritten(inv_graph *g, inv_id x, inv_id u, int axis, int64_t start)
 {
     int64_t extent = inv_val(g, x)->shape.dim[axis], size = inv_val(g, u)->shape.dim[axis], sizes[3];
     inv_id part[3];
@@ -98,10 +90,10 @@ inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratc
     bool same = us.rank == whole.rank && memcmp(us.dim, b.size, (size_t)us.rank * sizeof *us.dim) == 0;
     if (!same) u = inv_emit1(g, "View", INV_IN(u), INV_ATTRS(inv_attr_of_ints("shape", (size_t)whole.rank, b.size)));
     if (u == INV_NONE || axis < 0) return u; /* all of x is overwritten */
-    const inv_node *t = def_of(g, x);
+    const inv_node *t = inv_def_node(g, x);
     size_t np = 0;
-    const int64_t *p = t && is_op(t, "Transpose") ? inv_attr_ints(t, "perm", &np) : NULL;
-    if (!p || (int)np != whole.rank) return replaced(g, x, u, axis, b.start[axis]);
+    const int64_t *p = t && inv_op_is(t, "Transpose") ? inv_attr_ints(t, "perm", &np) : NULL;
+    if (!p || (int)np != whole.rank) return find_overwritten(g, x, u, axis, b.start[axis]);
     int64_t perm[INV_MAX_RANK], back[INV_MAX_RANK];
     for (int d = 0; d < whole.rank; d++) {
         perm[d] = p[d];
@@ -110,6 +102,6 @@ inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratc
     x = t->in[0];
     u = transposed(g, u, whole.rank, back);
     if (u == INV_NONE) return INV_NONE;
-    inv_id y = replaced(g, x, u, (int)perm[axis], b.start[axis]);
+    inv_id y = find_overwritten(g, x, u, (int)perm[axis], b.start[axis]);
     return y == INV_NONE ? INV_NONE : transposed(g, y, whole.rank, perm);
 }

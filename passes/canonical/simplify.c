@@ -20,20 +20,12 @@ typedef struct simplifier {
 } simplifier;
 
 /* `from` is replaced by `to`, which takes over the name if it is new itself; else the name of `from` is given up. */
-static void replace(simplifier *s, inv_id from, inv_id to)
+static void replace_by(simplifier *s, inv_id from, inv_id to)
 {
     if (from == INV_NONE || from == to) return;
     if (to >= s->fresh && from < s->fresh) inv_graph_swap_names(s->g, from, to);
     inv_val(s->g, from)->same = to;
     s->changed = true;
-}
-
-static bool is_op(const inv_node *n, const char *name) { return n->op && strcmp(n->op->name, name) == 0; }
-
-static const inv_node *def_of(const inv_graph *g, inv_id v)
-{
-    inv_id d = inv_val(g, v)->def;
-    return d == INV_NONE ? NULL : inv_nod(g, d);
 }
 
 static bool same_ints(const int64_t *a, const int64_t *b, size_t n)
@@ -55,13 +47,13 @@ static bool same_attr(const inv_attr *a, const inv_attr *b)
     }
 }
 
-static bool same_node(const inv_node *a, const inv_node *b)
+static bool find_same_node(const inv_node *a, const inv_node *b)
 {
     if (a->op != b->op || a->nin != b->nin || a->nout != b->nout || a->nattr != b->nattr) return false;
     if (a->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP) || a->op->writes) return false;
     /* Twins read the same running statistic, but each is to update it once, one after the other:
      * passes/autodiff/optimizer_update.c. */
-    if (is_op(a, "RunningMix")) return false;
+    if (inv_op_is(a, "RunningMix")) return false;
     if (a->nin && memcmp(a->in, b->in, a->nin * sizeof(inv_id)) != 0) return false;
     for (uint32_t i = 0; i < a->nattr; i++)
         if (!same_attr(&a->attr[i], &b->attr[i])) return false;
@@ -78,7 +70,7 @@ static bool identity_perm(const int64_t *p, size_t n)
 }
 
 /* Of a node whose output has its input's rank. */
-static int axis_of(const inv_graph *g, const inv_node *n)
+static int axis_attr(const inv_graph *g, const inv_node *n)
 {
     int64_t axis = inv_attr_int(n, "axis", 0);
     return (int)(axis < 0 ? axis + inv_val(g, n->in[0])->shape.rank : axis);
@@ -89,36 +81,36 @@ static inv_id fold_rearrangement(simplifier *s, const inv_node *n)
 {
     inv_graph *g = s->g;
     const inv_value *x = inv_val(g, n->in[0]), *y = inv_val(g, n->out[0]);
-    const inv_node *d = def_of(g, n->in[0]);
-    if (is_op(n, "View")) {
+    const inv_node *d = inv_def_node(g, n->in[0]);
+    if (inv_op_is(n, "View")) {
         if (inv_shape_equal(&x->shape, &y->shape)) return n->in[0];
-        if (d && is_op(d, "View")) {
+        if (d && inv_op_is(d, "View")) {
             inv_shape shape = y->shape;
             return inv_emit1(g, "View", INV_IN(d->in[0]),
                              INV_ATTRS(inv_attr_of_ints("shape", (size_t)shape.rank, shape.dim)));
         }
     }
     size_t np = 0, nd = 0;
-    if (is_op(n, "Transpose")) {
+    if (inv_op_is(n, "Transpose")) {
         const int64_t *p = inv_attr_ints(n, "perm", &np);
         if (p && identity_perm(p, np)) return n->in[0];
-        const int64_t *q = d && is_op(d, "Transpose") ? inv_attr_ints(d, "perm", &nd) : NULL;
+        const int64_t *q = d && inv_op_is(d, "Transpose") ? inv_attr_ints(d, "perm", &nd) : NULL;
         if (p && q && np == nd && np <= INV_MAX_RANK) {
             int64_t both[INV_MAX_RANK];
             for (size_t i = 0; i < np; i++) both[i] = q[p[i]];
             return inv_emit1(g, "Transpose", INV_IN(d->in[0]), INV_ATTRS(inv_attr_of_ints("perm", np, both)));
         }
     }
-    if (is_op(n, "Permute")) {
+    if (inv_op_is(n, "Permute")) {
         const int64_t *p = inv_attr_ints(n, "indices", &np);
         if (p && identity_perm(p, np)) return n->in[0];
-        const int64_t *q = d && is_op(d, "Permute") ? inv_attr_ints(d, "indices", &nd) : NULL;
-        if (p && q && np == nd && axis_of(g, n) == axis_of(g, d)) {
+        const int64_t *q = d && inv_op_is(d, "Permute") ? inv_attr_ints(d, "indices", &nd) : NULL;
+        if (p && q && np == nd && axis_attr(g, n) == axis_attr(g, d)) {
             int64_t *both = INV_ARENA_NEW(&g->arena, int64_t, np);
             for (size_t i = 0; both && i < np; i++) both[i] = q[p[i]];
-            return both ? inv_emit1(
-                              g, "Permute", INV_IN(d->in[0]),
-                              INV_ATTRS(inv_attr_of_int("axis", axis_of(g, n)), inv_attr_of_ints("indices", np, both)))
+            return both ? inv_emit1(g, "Permute", INV_IN(d->in[0]),
+                                    INV_ATTRS(inv_attr_of_int("axis", axis_attr(g, n)),
+                                              inv_attr_of_ints("indices", np, both)))
                         : INV_NONE;
         }
     }
@@ -127,7 +119,7 @@ static inv_id fold_rearrangement(simplifier *s, const inv_node *n)
 
 static bool swaps_last_two(const inv_graph *g, const inv_node *n)
 {
-    if (!n || !is_op(n, "Transpose")) return false;
+    if (!n || !inv_op_is(n, "Transpose")) return false;
     size_t k = 0;
     const int64_t *p = inv_attr_ints(n, "perm", &k);
     if (!p || k < 2 || (int)k != inv_val(g, n->in[0])->shape.rank) return false;
@@ -137,7 +129,7 @@ static bool swaps_last_two(const inv_graph *g, const inv_node *n)
 static inv_id absorb_transpose(simplifier *s, const inv_node *n)
 {
     inv_graph *g = s->g;
-    const inv_node *a = def_of(g, n->in[0]), *b = def_of(g, n->in[1]);
+    const inv_node *a = inv_def_node(g, n->in[0]), *b = inv_def_node(g, n->in[1]);
     bool ta = swaps_last_two(g, a), tb = swaps_last_two(g, b);
     if (!ta && !tb) return INV_NONE;
     inv_id in[2] = {ta ? a->in[0] : n->in[0], tb ? b->in[0] : n->in[1]};
@@ -153,7 +145,7 @@ typedef struct piece {
     int64_t start, step, size, least;
 } piece;
 
-static int64_t entry(const piece *p, int64_t i) { return p->index ? p->index[i] : p->start + i * p->step; }
+static int64_t constant_entry(const piece *p, int64_t i) { return p->index ? p->index[i] : p->start + i * p->step; }
 static bool contiguous(const piece *p) { return !p->index && p->step == 1; }
 
 static bool piece_of_slice(const inv_graph *g, const inv_node *n, int *axis, piece *p)
@@ -179,7 +171,7 @@ static bool piece_of_slice(const inv_graph *g, const inv_node *n, int *axis, pie
 static bool piece_of_gather(const inv_graph *g, const inv_node *n, inv_arena *scratch, int *axis, piece *p)
 {
     const inv_shape *x = &inv_val(g, n->in[0])->shape, *index = &inv_val(g, n->in[1])->shape;
-    *axis = axis_of(g, n);
+    *axis = axis_attr(g, n);
     int64_t extent = x->dim[*axis];
     if (index->rank != 1 || index->dim[0] < 1 || index->dim[0] > extent || !inv_const_known(g, n->in[1])) return false;
     size_t k = 0;
@@ -196,8 +188,8 @@ static bool piece_of_gather(const inv_graph *g, const inv_node *n, inv_arena *sc
 static bool piece_of(const inv_graph *g, inv_id id, inv_arena *scratch, int *axis, piece *p)
 {
     const inv_node *n = inv_nod(g, id);
-    if (is_op(n, "SliceRange") ? !piece_of_slice(g, n, axis, p)
-                               : !is_op(n, "Gather") || !piece_of_gather(g, n, scratch, axis, p))
+    if (inv_op_is(n, "SliceRange") ? !piece_of_slice(g, n, axis, p)
+                                   : !inv_op_is(n, "Gather") || !piece_of_gather(g, n, scratch, axis, p))
         return false;
     p->node = id;
     return true;
@@ -235,7 +227,7 @@ static const int64_t *entries_once(const cover *c, int64_t extent, inv_arena *sc
     if (!all || !seen) return NULL;
     for (size_t i = 0; i < c->n; i++) {
         for (int64_t k = 0; k < c->part[i].size; k++) {
-            int64_t e = entry(&c->part[i], k);
+            int64_t e = constant_entry(&c->part[i], k);
             if (e < 0 || e >= extent || seen[e]) return NULL;
             seen[e] = true;
             all[at++] = e;
@@ -274,17 +266,17 @@ static inv_status pieces_to_split(simplifier *s, inv_arena *scratch, const inv_i
     }
     *done = true;
     if (c.n == 1) {
-        replace(s, inv_nod(g, c.part[0].node)->out[0], x);
+        replace_by(s, inv_nod(g, c.part[0].node)->out[0], x);
         return INV_OK;
     }
     inv_id split = inv_emit(g, "SplitSizes", (uint32_t)c.n, INV_IN(x),
                             INV_ATTRS(inv_attr_of_int("axis", axis), inv_attr_of_ints("sizes", c.n, sizes)));
     if (split == INV_NONE) return g->failed;
-    for (size_t i = 0; i < c.n; i++) replace(s, inv_nod(g, c.part[i].node)->out[0], inv_nod(g, split)->out[i]);
+    for (size_t i = 0; i < c.n; i++) replace_by(s, inv_nod(g, c.part[i].node)->out[0], inv_nod(g, split)->out[i]);
     return INV_OK;
 }
 
-static bool leaves(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->is_output; }
+static bool leaves_graph(const inv_graph *g, inv_id v) { return v != INV_NONE && inv_val(g, v)->is_output; }
 
 /* Slices along one axis that meet at the joints of a Concat, some of them outputs of the model, some not. */
 static bool scales_part(const inv_graph *g, const inv_ids *nodes, const inv_node *concat, int axis, inv_arena *scratch)
@@ -298,7 +290,7 @@ static bool scales_part(const inv_graph *g, const inv_ids *nodes, const inv_node
         const piece *p = &c.part[i];
         if (!contiguous(p) || p->start != at || p->size != inv_val(g, concat->in[i])->shape.dim[axis]) return false;
         at += p->size;
-        out += leaves(g, inv_nod(g, p->node)->out[0]);
+        out += leaves_graph(g, inv_nod(g, p->node)->out[0]);
     }
     return out > 0 && out < c.n;
 }
@@ -308,23 +300,23 @@ static inv_status through_concat(simplifier *s, inv_arena *scratch, const inv_id
 {
     inv_graph *g = s->g;
     const inv_node *n = inv_nod(g, id);
-    const inv_node *c = def_of(g, n->in[0]);
+    const inv_node *c = inv_def_node(g, n->in[0]);
     *done = false;
-    if (!c || !is_op(c, "Concat")) return INV_OK;
+    if (!c || !inv_op_is(c, "Concat")) return INV_OK;
     int64_t axis = inv_attr_int(c, "axis", 0);
     int rank = inv_val(g, c->out[0])->shape.rank;
     if (axis < 0) axis += rank;
-    if (is_op(n, "SplitSizes")) {
+    if (inv_op_is(n, "SplitSizes")) {
         size_t k = 0;
         const int64_t *sizes = inv_attr_ints(n, "sizes", &k);
         if (inv_attr_int(n, "axis", 0) != axis || k != c->nin) return INV_OK;
         size_t out = 0;
         for (size_t i = 0; i < k; i++) {
             if (inv_val(g, c->in[i])->shape.dim[axis] != sizes[i]) return INV_OK;
-            out += leaves(g, n->out[i]);
+            out += leaves_graph(g, n->out[i]);
         }
         if (out > 0 && out < k) return INV_OK;
-        for (size_t i = 0; i < k; i++) replace(s, n->out[i], c->in[i]);
+        for (size_t i = 0; i < k; i++) replace_by(s, n->out[i], c->in[i]);
         *done = true;
         return INV_OK;
     }
@@ -353,7 +345,7 @@ static inv_status through_concat(simplifier *s, inv_arena *scratch, const inv_id
                                          inv_attr_of_ints("sizes", (size_t)rank, sizes)));
                 if (to == INV_NONE) return g->failed;
             }
-            replace(s, out, to);
+            replace_by(s, out, to);
             *done = true;
             return INV_OK;
         }
@@ -367,7 +359,7 @@ static inv_id earlier_twin(const inv_graph *g, const inv_node *n, const inv_id *
 {
     if (n->nin == 0 || n->in[0] == INV_NONE) return INV_NONE;
     for (inv_id u = last_user[n->in[0]]; u != INV_NONE; u = prev_user[u])
-        if (same_node(inv_nod(g, u), n)) return u;
+        if (find_same_node(inv_nod(g, u), n)) return u;
     return INV_NONE;
 }
 
@@ -388,9 +380,9 @@ static bool windows_reach_in(const inv_node *n)
 static inv_id pool_before(simplifier *s, const inv_ids *nodes, const inv_node *n)
 {
     inv_graph *g = s->g;
-    const inv_node *d = def_of(g, n->in[0]);
+    const inv_node *d = inv_def_node(g, n->in[0]);
     uint32_t uses = 0;
-    if (!d || n->nout != 1 || (!is_op(d, "Relu") && !is_op(d, "ClipRange"))) return INV_NONE;
+    if (!d || n->nout != 1 || (!inv_op_is(d, "Relu") && !inv_op_is(d, "ClipRange"))) return INV_NONE;
     if (inv_val(g, n->in[0])->is_output || !windows_reach_in(n)) return INV_NONE;
     for (size_t i = 0; i < nodes->n; i++) {
         const inv_node *user = inv_nod(g, nodes->at[i]);
@@ -406,30 +398,30 @@ static inv_id pool_before(simplifier *s, const inv_ids *nodes, const inv_node *n
     return to;
 }
 
-static inv_status rewrite(simplifier *s, inv_arena *scratch, const inv_ids *old, inv_id id, bool *done)
+static inv_status simplify_node(simplifier *s, inv_arena *scratch, const inv_ids *old, inv_id id, bool *done)
 {
     inv_graph *g = s->g;
     inv_node n = *inv_nod(g, id);
     inv_id to = INV_NONE;
     *done = false;
-    if (is_op(&n, "View") || is_op(&n, "Transpose") || is_op(&n, "Permute")) to = fold_rearrangement(s, &n);
-    else if (is_op(&n, "MatMulT")) to = absorb_transpose(s, &n);
-    else if (is_op(&n, "MaxPoolN")) to = pool_before(s, old, &n);
-    else if (is_op(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);
-    else if (is_op(&n, "SplitSizes")) return through_concat(s, scratch, old, id, done);
-    else if (is_op(&n, "SliceRange") || is_op(&n, "Gather")) {
+    if (inv_op_is(&n, "View") || inv_op_is(&n, "Transpose") || inv_op_is(&n, "Permute")) to = fold_rearrangement(s, &n);
+    else if (inv_op_is(&n, "MatMulT")) to = absorb_transpose(s, &n);
+    else if (inv_op_is(&n, "MaxPoolN")) to = pool_before(s, old, &n);
+    else if (inv_op_is(&n, "ScatterNDN")) to = inv_simplify_overwrite(g, &n, scratch);
+    else if (inv_op_is(&n, "SplitSizes")) return through_concat(s, scratch, old, id, done);
+    else if (inv_op_is(&n, "SliceRange") || inv_op_is(&n, "Gather")) {
         INV_TRY(through_concat(s, scratch, old, id, done));
         return *done ? INV_OK : pieces_to_split(s, scratch, old, id, done);
     }
     if (g->failed) return g->failed;
     if (to != INV_NONE) {
-        replace(s, n.out[0], to);
+        replace_by(s, n.out[0], to);
         *done = true;
     }
     return INV_OK;
 }
 
-static inv_status sweep(simplifier *s, inv_arena *scratch)
+static inv_status simplify_sweep(simplifier *s, inv_arena *scratch)
 {
     inv_graph *g = s->g;
     inv_ids old = g->order;
@@ -446,11 +438,11 @@ static inv_status sweep(simplifier *s, inv_arena *scratch)
         bool replaced = n->nout > 0 && n->out[0] != INV_NONE && inv_graph_stands(g, n->out[0]) != n->out[0];
         if (replaced) continue; /* a piece that became part of a split */
         bool done = false;
-        INV_TRY(rewrite(s, scratch, &old, old.at[i], &done));
+        INV_TRY(simplify_node(s, scratch, &old, old.at[i], &done));
         n = inv_nod(g, old.at[i]);
         inv_id twin = done ? INV_NONE : earlier_twin(g, n, last_user, prev_user);
         if (twin != INV_NONE) {
-            for (uint32_t k = 0; k < n->nout; k++) replace(s, n->out[k], inv_nod(g, twin)->out[k]);
+            for (uint32_t k = 0; k < n->nout; k++) replace_by(s, n->out[k], inv_nod(g, twin)->out[k]);
             continue;
         }
         if (done) continue;
@@ -471,7 +463,7 @@ inv_status inv_pass_simplify(inv_graph *g)
         inv_arena scratch;
         inv__arena_init(&scratch, g->ctx);
         simplifier s = {.g = g};
-        inv_status st = sweep(&s, &scratch);
+        inv_status st = simplify_sweep(&s, &scratch);
         inv__arena_fini(&scratch);
         INV_TRY(st);
         if (!s.changed) break;

@@ -64,7 +64,7 @@ static inv_status compile_rows(inv_speller *s)
 /* --- replacing --- */
 
 /* A value of the pattern, or a constant: the pattern's own where it is a scalar, so that one stays one. */
-static inv_id operand(const inv_attempt *a, const inv_term *t, inv_dtype type)
+static inv_id result_operand(const inv_attempt *a, const inv_term *t, inv_dtype type)
 {
     inv_graph *g = a->s->g;
     if (t->is_number) return inv_graph_const_real(g, type, t->number);
@@ -112,7 +112,7 @@ static inv_status emit_step(inv_attempt *a, const inv_pattern_stmt *st, const in
     inv_dtype type = inv_val(g, last->out[0])->dtype;
     if (st->s->nin > MAX_IN || st->s->nattr > MAX_ATTR) return INV_E_INTERNAL;
     for (uint32_t k = 0; k < st->s->nin; k++) {
-        in[k] = operand(a, &st->in[k], type);
+        in[k] = result_operand(a, &st->in[k], type);
         if (in[k] == INV_NONE) return g->failed ? g->failed : INV_E_INTERNAL;
     }
     for (uint32_t k = 0; k < st->s->nattr; k++)
@@ -129,7 +129,7 @@ static inv_status emit_step(inv_attempt *a, const inv_pattern_stmt *st, const in
 }
 
 /* Emits what stands for the last value of the pattern; INV_NONE: it cannot be said so here. */
-static inv_status solve(inv_attempt *a, inv_id *to)
+static inv_status emit_result(inv_attempt *a, inv_id *to)
 {
     inv_graph *g = a->s->g;
     const inv_node last = *a->node[a->row->match.n - 1];
@@ -169,7 +169,8 @@ static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
         if (t != INV_F32 && t != INV_F64) return INV_OK;
         inv_bound names[INV_SPELLING_NAMES];
         inv_attempt a = {.s = s, .row = r, .value = {names, 0, INV_SPELLING_NAMES}};
-        if (inv_binding_set(&a.value, last->s->out[0], &n->out[0], 1) && inv_spelling_fits(&a)) INV_TRY(solve(&a, to));
+        if (inv_binding_set(&a.value, last->s->out[0], &n->out[0], 1) && inv_spelling_fits(&a))
+            INV_TRY(emit_result(&a, to));
     }
     return *to == INV_NONE ? inv_spell_attention(s, inv_nod(s->g, node), to) : INV_OK;
 }
@@ -204,7 +205,7 @@ static inv_status tidy(inv_speller *s)
 }
 
 /* A new value takes over the name; else the name is given up. */
-static void replace(inv_speller *s, inv_id from, inv_id to)
+static void replace_value(inv_speller *s, inv_id from, inv_id to)
 {
     if (to >= s->fresh) inv_graph_swap_names(s->g, from, to);
     else s->taken_up[to] = true;
@@ -212,7 +213,7 @@ static void replace(inv_speller *s, inv_id from, inv_id to)
     s->changed = true;
 }
 
-static inv_status sweep(inv_speller *s)
+static inv_status spelling_sweep(inv_speller *s)
 {
     inv_graph *g = s->g;
     inv_ids old = g->order;
@@ -229,21 +230,21 @@ static inv_status sweep(inv_speller *s)
         inv_emit_for(g, n);
         inv_id to;
         INV_TRY(respell(s, old.at[i], &to));
-        if (to != INV_NONE) replace(s, inv_nod(g, old.at[i])->out[0], to);
+        if (to != INV_NONE) replace_value(s, inv_nod(g, old.at[i])->out[0], to);
         else if (!inv_vec_push(&g->arena, &g->order, old.at[i])) return INV_E_NOMEM;
     }
     inv_graph_stand_outputs(g);
     return inv_graph_prune(g);
 }
 
-static inv_status sweeps(inv_speller *s, bool *any)
+static inv_status spelling_sweeps(inv_speller *s, bool *any)
 {
     inv_arena scratch;
     *any = false;
     do {
         inv__arena_init(&scratch, s->g->ctx);
         s->scratch = &scratch;
-        inv_status st = sweep(s);
+        inv_status st = spelling_sweep(s);
         inv__arena_fini(&scratch);
         INV_TRY(st);
         *any = *any || s->changed;
@@ -260,7 +261,7 @@ inv_status inv_pass_spelling(inv_graph *g)
     g->phase = INV_FORWARD;
     for (bool more = true; st == INV_OK && more;) { /* what stands now may let simplification go on, and back again */
         g->fold = true;
-        st = sweeps(&s, &more);
+        st = spelling_sweeps(&s, &more);
         g->fold = false;
         if (st == INV_OK && more) st = inv_pass_simplify(g);
     }

@@ -28,32 +28,25 @@ typedef struct found {
     uint32_t nstep;
 } found;
 
-static const inv_node *def_of(const inv_graph *g, inv_id v)
-{
-    return v == INV_NONE || inv_val(g, v)->def == INV_NONE ? NULL : inv_nod(g, inv_val(g, v)->def);
-}
-
-static bool is_op(const inv_node *n, const char *name) { return n && n->op && strcmp(n->op->name, name) == 0; }
-
 /* The node that gives v, where nothing but one node reads v; else NULL. */
 static const inv_node *only_for(const found *f, inv_id v)
 {
     const inv_speller *s = f->s;
     if (v == INV_NONE || v >= s->fresh || s->taken_up[v] || inv_val(f->g, v)->is_output || inv_val(f->g, v)->keep)
         return NULL;
-    return s->uses.start[v + 1] - s->uses.start[v] == 1 ? def_of(f->g, v) : NULL;
+    return s->uses.start[v + 1] - s->uses.start[v] == 1 ? inv_def_node(f->g, v) : NULL;
 }
 
-static inv_id emit(inv_graph *g, const char *op, inv_id a, inv_id b)
+static inv_id emit_if_both(inv_graph *g, const char *op, inv_id a, inv_id b)
 {
     return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
 }
 
 /* x times a number (or divided by one): the number, and x. */
-static bool scaled(const inv_graph *g, const inv_node *n, double *c, inv_id *x)
+static bool scaled_by_number(const inv_graph *g, const inv_node *n, double *c, inv_id *x)
 {
-    const bool mul = is_op(n, "Mul");
-    if (!mul && !is_op(n, "Div")) return false;
+    const bool mul = inv_op_is(n, "Mul");
+    if (!mul && !inv_op_is(n, "Div")) return false;
     for (uint32_t i = mul ? 0 : 1; i < 2; i++) {
         if (!inv_value_uniform(g, n->in[i], c)) continue;
         const inv_id other = n->in[1 - i];
@@ -74,12 +67,12 @@ static inv_id without_scale(found *f, inv_id v)
     uint32_t n = 0;
     double c;
     for (const inv_node *d = only_for(f, at); d && n < STEPS; d = only_for(f, at)) {
-        if (scaled(g, d, &c, &at)) {
+        if (scaled_by_number(g, d, &c, &at)) {
             f->scale *= c;
             while (n-- > 0 && at != INV_NONE) at = inv_emit1(g, way[n].op->name, 1, &at, way[n].nattr, way[n].attr);
             return at == INV_NONE ? at : without_scale(f, at);
         }
-        if (!is_op(d, "View") && !is_op(d, "Transpose")) return v;
+        if (!inv_op_is(d, "View") && !inv_op_is(d, "Transpose")) return v;
         way[n++] = *d;
         at = d->in[0];
     }
@@ -89,11 +82,11 @@ static inv_id without_scale(found *f, inv_id v)
 /* v with its last two axes exchanged. */
 static inv_id exchanged(inv_graph *g, inv_id v)
 {
-    const inv_node *d = def_of(g, v);
+    const inv_node *d = inv_def_node(g, v);
     const int rank = inv_val(g, v)->shape.rank;
     int64_t perm[INV_MAX_RANK] = {0};
     size_t n = 0;
-    const int64_t *p = is_op(d, "Transpose") ? inv_attr_ints(d, "perm", &n) : NULL;
+    const int64_t *p = inv_op_is(d, "Transpose") ? inv_attr_ints(d, "perm", &n) : NULL;
     bool same = true;
     for (int i = 0; i < rank; i++) {
         const int j = i < rank - 2 ? i : i == rank - 2 ? rank - 1 : rank - 2;
@@ -107,8 +100,8 @@ static inv_id exchanged(inv_graph *g, inv_id v)
 /* Keys or values that groups of heads share, where they were written out per head; else INV_NONE. */
 static bool shared_heads(const inv_graph *g, inv_id v, inv_id *before, inv_shape *shape)
 {
-    const inv_node *view = def_of(g, v), *wide = is_op(view, "View") ? def_of(g, view->in[0]) : NULL;
-    if (!is_op(wide, "BroadcastTo")) return false;
+    const inv_node *view = inv_def_node(g, v), *wide = inv_op_is(view, "View") ? inv_def_node(g, view->in[0]) : NULL;
+    if (!inv_op_is(wide, "BroadcastTo")) return false;
     const inv_shape *narrow = &inv_val(g, wide->in[0])->shape, *all = &inv_val(g, wide->out[0])->shape;
     *shape = inv_val(g, v)->shape;
     const int r = shape->rank;
@@ -151,7 +144,7 @@ static bool step_up(found *f, const inv_node *d, inv_id *v, uint32_t depth)
     double c;
     if (f->nstep == STEPS) return false;
     masking *m = &f->step[f->nstep];
-    if (is_op(d, "Add")) {
+    if (inv_op_is(d, "Add")) {
         for (uint32_t i = 0; i < 2; i++) {
             if (!at_product(f, d->in[i], depth + 1)) continue;
             *m = (masking){.cond = INV_NONE, .mask = d->in[1 - i]};
@@ -161,7 +154,7 @@ static bool step_up(found *f, const inv_node *d, inv_id *v, uint32_t depth)
         }
         return false;
     }
-    if (!is_op(d, "Where")) return false;
+    if (!inv_op_is(d, "Where")) return false;
     for (uint32_t i = 1; i < 3; i++) {
         if (!inv_value_uniform(g, d->in[i], &c) || !forbids(c)) continue;
         *m = (masking){.cond = d->in[0], .mask = d->in[i], .where_true = i == 1, .finite = isfinite(c)};
@@ -187,9 +180,9 @@ static bool at_product(const found *f, inv_id v, uint32_t depth)
     found look = *f;
     double c;
     for (const inv_node *d = only_for(f, v); d && depth < STEPS; d = only_for(f, v), depth++) {
-        if (is_op(d, "MatMulT")) return true;
-        if (is_op(d, "Tanh")) v = d->in[0];
-        else if (!scaled(f->g, d, &c, &v) && !step_up(&look, d, &v, depth)) return false;
+        if (inv_op_is(d, "MatMulT")) return true;
+        if (inv_op_is(d, "Tanh")) v = d->in[0];
+        else if (!scaled_by_number(f->g, d, &c, &v) && !step_up(&look, d, &v, depth)) return false;
     }
     return false;
 }
@@ -199,17 +192,17 @@ static const inv_node *find_product(found *f, inv_id v)
 {
     const inv_node *d = only_for(f, v);
     double c, outer = 1;
-    for (; d && scaled(f->g, d, &c, &v); d = only_for(f, v)) outer *= c;
-    if (is_op(d, "Tanh")) {
+    for (; d && scaled_by_number(f->g, d, &c, &v); d = only_for(f, v)) outer *= c;
+    if (inv_op_is(d, "Tanh")) {
         f->cap = outer;
         v = d->in[0];
-        for (d = only_for(f, v); d && scaled(f->g, d, &c, &v); d = only_for(f, v)) f->scale *= c;
+        for (d = only_for(f, v); d && scaled_by_number(f->g, d, &c, &v); d = only_for(f, v)) f->scale *= c;
         f->scale *= outer;
         if (!(outer > 0)) return NULL;
     } else {
         f->scale *= outer;
     }
-    return is_op(d, "MatMulT") ? d : NULL;
+    return inv_op_is(d, "MatMulT") ? d : NULL;
 }
 
 /* --- the mask --- */
@@ -242,7 +235,7 @@ static bool make_mask(found *f, const inv_shape *scores)
         const masking *m = &f->step[i];
         const inv_dtype t = inv_val(g, m->mask)->dtype;
         if (m->cond == INV_NONE) {
-            mask = mask == INV_NONE ? m->mask : emit(g, "Add", mask, m->mask);
+            mask = mask == INV_NONE ? m->mask : emit_if_both(g, "Add", mask, m->mask);
         } else {
             const inv_id kept = mask == INV_NONE ? inv_graph_const_real(g, t, 0) : mask;
             mask = m->where_true ? inv_emit1(g, "Where", INV_IN(m->cond, m->mask, kept), INV_NOATTR)
@@ -300,9 +293,9 @@ inv_status inv_spell_attention(const inv_speller *s, const inv_node *node, inv_i
     found f = {.s = s, .g = s->g, .scale = 1};
     inv_graph *g = s->g;
     *to = INV_NONE;
-    if (!is_op(node, "MatMulT") || inv_attr_int(node, "transA", 0) != 0) return INV_OK;
+    if (!inv_op_is(node, "MatMulT") || inv_attr_int(node, "transA", 0) != 0) return INV_OK;
     const inv_node last = *node, *soft = only_for(&f, last.in[0]);
-    if (!is_op(soft, "Softmax")) return INV_OK;
+    if (!inv_op_is(soft, "Softmax")) return INV_OK;
     const inv_shape p = inv_val(g, last.in[0])->shape;
     if (p.rank < 3 || inv_attr_int(soft, "axis", -1) != p.rank - 1) return INV_OK;
     inv_id v = soft->in[0];

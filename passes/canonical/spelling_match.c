@@ -51,7 +51,7 @@ static bool operand_holds(const inv_attempt *a, const inv_term *t, inv_id v)
     return x != INV_NONE && inv_shape_per_channel(&inv_val(a->s->g, v)->shape, &inv_val(a->s->g, x)->shape);
 }
 
-static bool among(const inv_attempt *a, inv_id node)
+static bool in_match(const inv_attempt *a, inv_id node)
 {
     for (uint32_t i = 0; i < a->row->match.n; i++)
         if (a->node[i] == inv_nod(a->s->g, node)) return true;
@@ -59,14 +59,14 @@ static bool among(const inv_attempt *a, inv_id node)
 }
 
 /* Nobody else reads what n gives. */
-static bool hidden(const inv_attempt *a, const inv_node *n)
+static bool is_hidden(const inv_attempt *a, const inv_node *n)
 {
     const inv_speller *s = a->s;
     for (uint32_t k = 0; k < n->nout; k++) {
         inv_id v = n->out[k];
         if (v >= s->fresh || s->taken_up[v] || inv_val(s->g, v)->is_output || inv_val(s->g, v)->keep) return false;
         for (uint32_t u = s->uses.start[v]; u < s->uses.start[v + 1]; u++)
-            if (!among(a, s->uses.node[u])) return false;
+            if (!in_match(a, s->uses.node[u])) return false;
     }
     return true;
 }
@@ -76,7 +76,7 @@ static bool all_hold(const inv_attempt *a)
     for (uint32_t i = 0; i < a->row->match.n; i++) {
         const inv_pattern_stmt *st = &a->row->match.at[i];
         const inv_node *n = a->node[i];
-        if (i + 1 < a->row->match.n && !hidden(a, n)) return false;
+        if (i + 1 < a->row->match.n && !is_hidden(a, n)) return false;
         for (uint32_t k = 0; k < n->nin; k++)
             if (!operand_holds(a, &st->in[k], n->in[a->swapped[i] ? 1 - k : k])) return false;
         for (uint32_t k = 0; k < st->s->nattr; k++) {

@@ -7,85 +7,84 @@
 
 #include "passes/match/match.h"
 
-static bool is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
-
 /* In how many ways the pattern uses a name: read by an operator, read by a region, given by either. */
 typedef struct role {
     uint32_t read, entered, made, led_to;
 } role;
 
-static role role_of(const inv_rule *rule, const char *name)
+static role role_in_rule(const inv_rule *rule, const char *name)
 {
     role r = {0};
     for (size_t i = 0; i < rule->match.n; i++) {
         const inv_stmt *s = rule->match.at[i].s;
         for (uint32_t k = 0; k < s->nin; k++)
-            if (strcmp(s->in[k], name) == 0) *(is_region(s) ? &r.entered : &r.read) += 1;
+            if (strcmp(s->in[k], name) == 0) *(inv_stmt_is_region(s) ? &r.entered : &r.read) += 1;
         for (uint32_t k = 0; k < s->nout; k++)
-            if (strcmp(s->out[k], name) == 0) *(is_region(s) ? &r.led_to : &r.made) += 1;
+            if (strcmp(s->out[k], name) == 0) *(inv_stmt_is_region(s) ? &r.led_to : &r.made) += 1;
     }
     return r;
 }
 
-static inv_status add(inv_matcher *m, inv_ids *to, inv_id v)
+static inv_status add_value_once(inv_matcher *m, inv_ids *to, inv_id v)
 {
     for (size_t i = 0; i < to->n; i++)
         if (to->at[i] == v) return INV_OK;
     return v == INV_NONE || inv_vec_push(&m->g->arena, to, v) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status take(inv_matcher *m, const inv_binding *b, const char *name, inv_ids *to)
+static inv_status add_bound_values(inv_matcher *m, const inv_binding *b, const char *name, inv_ids *to)
 {
     int at = inv_binding_find(b, name);
-    for (uint32_t j = 0; at >= 0 && j < b->at[at].n; j++) INV_TRY(add(m, to, b->at[at].id[j]));
+    for (uint32_t j = 0; at >= 0 && j < b->at[at].n; j++) INV_TRY(add_value_once(m, to, b->at[at].id[j]));
     return INV_OK;
 }
 
 /* The values of the rule. In: the freed one, then all that is bound but not made inside; parameters come later. Out:
  * what the operators make and no operator of the pattern takes up again, then what only feeds a region: it passes
  * through the block unchanged. */
-static inv_status ends_of_rule(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_ids *in, inv_ids *out)
+static inv_status add_rule_ends(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_ids *in, inv_ids *out)
 {
-    INV_TRY(take(m, b, rule->def->frees ? rule->def->frees : "", in));
+    INV_TRY(add_bound_values(m, b, rule->def->frees ? rule->def->frees : "", in));
     for (size_t i = 0; i < rule->match.n; i++) {
         const inv_stmt *s = rule->match.at[i].s;
         for (uint32_t k = 0; k < s->nin; k++) {
-            role r = role_of(rule, s->in[k]);
+            role r = role_in_rule(rule, s->in[k]);
             if (!inv_term_is(&rule->match.at[i].in[k], "param") && !r.made && !r.led_to)
-                INV_TRY(take(m, b, s->in[k], in));
+                INV_TRY(add_bound_values(m, b, s->in[k], in));
         }
         for (uint32_t k = 0; k < s->nout; k++)
-            if (!is_region(s) && !role_of(rule, s->out[k]).read) INV_TRY(take(m, b, s->out[k], out));
+            if (!inv_stmt_is_region(s) && !role_in_rule(rule, s->out[k]).read)
+                INV_TRY(add_bound_values(m, b, s->out[k], out));
     }
     for (size_t i = 0; i < rule->match.n; i++) {
         const inv_stmt *s = rule->match.at[i].s;
-        if (!is_region(s)) continue;
-        role r = role_of(rule, s->in[0]);
-        if (!r.read && !r.made && !r.led_to) INV_TRY(take(m, b, s->in[0], out));
+        if (!inv_stmt_is_region(s)) continue;
+        role r = role_in_rule(rule, s->in[0]);
+        if (!r.read && !r.made && !r.led_to) INV_TRY(add_bound_values(m, b, s->in[0], out));
     }
     return INV_OK;
 }
 
 /* Nodes of the block are marked in m->in_region. */
-static bool inside(const inv_matcher *m, inv_id node) { return m->in_region[node] == m->walk; }
+static bool in_block(const inv_matcher *m, inv_id node) { return m->in_region[node] == m->region_stamp; }
 
-static bool leaves(const inv_matcher *m, inv_id v)
+static bool leaves_block(const inv_matcher *m, inv_id v)
 {
     bool out = inv_val(m->g, v)->is_output;
-    for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1] && !out; u++) out = !inside(m, m->uses.node[u]);
+    for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1] && !out; u++) out = !in_block(m, m->uses.node[u]);
     return out;
 }
 
-static inv_status join(inv_matcher *m, inv_ids *nodes, inv_id node)
+static inv_status add_block_node(inv_matcher *m, inv_ids *nodes, inv_id node)
 {
-    if (inside(m, node)) return INV_OK;
-    m->in_region[node] = m->walk;
+    if (in_block(m, node)) return INV_OK;
+    m->in_region[node] = m->region_stamp;
     return inv_vec_push(&m->g->arena, nodes, node) ? INV_OK : INV_E_NOMEM;
 }
 
 /* An expression of parameters that only the block reads belongs to it: the block then reads the parameter. Again, until
  * nothing joins: of two nodes that read one, the later may have joined first. */
-static inv_status join_expressions(inv_matcher *m, inv_ids *nodes)
+static inv_status add_parameter_expressions(inv_matcher *m, inv_ids *nodes)
 {
     for (size_t before = 0; before != nodes->n;) {
         before = nodes->n;
@@ -93,12 +92,12 @@ static inv_status join_expressions(inv_matcher *m, inv_ids *nodes)
             const inv_node *n = inv_nod(m->g, nodes->at[i]);
             for (uint32_t k = 0; k < n->nin; k++) {
                 inv_id v = n->in[k], d = v == INV_NONE ? INV_NONE : inv_val(m->g, v)->def;
-                if (d == INV_NONE || m->active[v] || inside(m, d)) continue;
+                if (d == INV_NONE || m->active[v] || in_block(m, d)) continue;
                 const inv_node *from = inv_nod(m->g, d);
                 bool kept = false;
                 for (uint32_t o = 0; o < from->nout; o++)
-                    kept = kept || (from->out[o] != INV_NONE && leaves(m, from->out[o]));
-                if (!kept) INV_TRY(join(m, nodes, d));
+                    kept = kept || (from->out[o] != INV_NONE && leaves_block(m, from->out[o]));
+                if (!kept) INV_TRY(add_block_node(m, nodes, d));
             }
         }
     }
@@ -106,7 +105,7 @@ static inv_status join_expressions(inv_matcher *m, inv_ids *nodes)
 }
 
 /* What else enters and leaves: first what depends on the model's inputs, then parameters. Constants are no inputs. */
-static inv_status ends_of_nodes(inv_matcher *m, const inv_ids *nodes, inv_ids *in, inv_ids *out)
+static inv_status add_node_ends(inv_matcher *m, const inv_ids *nodes, inv_ids *in, inv_ids *out)
 {
     for (int parameters = 0; parameters < 2; parameters++)
         for (size_t i = 0; i < nodes->n; i++) {
@@ -115,14 +114,14 @@ static inv_status ends_of_nodes(inv_matcher *m, const inv_ids *nodes, inv_ids *i
                 inv_id v = n->in[k];
                 if (v == INV_NONE || m->active[v] == (parameters == 1)) continue;
                 const inv_value *val = inv_val(m->g, v);
-                bool made = val->def != INV_NONE && inside(m, val->def);
-                if (val->role != INV_ROLE_CONST && !made) INV_TRY(add(m, in, v));
+                bool made = val->def != INV_NONE && in_block(m, val->def);
+                if (val->role != INV_ROLE_CONST && !made) INV_TRY(add_value_once(m, in, v));
             }
         }
     for (size_t i = 0; i < nodes->n; i++) {
         const inv_node *n = inv_nod(m->g, nodes->at[i]);
         for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE && leaves(m, n->out[k])) INV_TRY(add(m, out, n->out[k]));
+            if (n->out[k] != INV_NONE && leaves_block(m, n->out[k])) INV_TRY(add_value_once(m, out, n->out[k]));
     }
     return INV_OK;
 }
@@ -131,37 +130,37 @@ inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_bindin
                           uint32_t npattern, const inv_id *region, uint32_t nregion, inv_block *out)
 {
     inv_ids nodes = {0}, in = {0}, outs = {0};
-    m->walk++;
-    for (uint32_t i = 0; i < npattern; i++) INV_TRY(join(m, &nodes, pattern[i]));
-    for (uint32_t i = 0; i < nregion; i++) INV_TRY(join(m, &nodes, region[i]));
-    INV_TRY(join_expressions(m, &nodes));
-    INV_TRY(ends_of_rule(m, rule, b, &in, &outs));
+    m->region_stamp++;
+    for (uint32_t i = 0; i < npattern; i++) INV_TRY(add_block_node(m, &nodes, pattern[i]));
+    for (uint32_t i = 0; i < nregion; i++) INV_TRY(add_block_node(m, &nodes, region[i]));
+    INV_TRY(add_parameter_expressions(m, &nodes));
+    INV_TRY(add_rule_ends(m, rule, b, &in, &outs));
     uint32_t nrule_in = (uint32_t)in.n, nrule_out = (uint32_t)outs.n;
-    INV_TRY(ends_of_nodes(m, &nodes, &in, &outs));
-    inv_id anchor = pattern[npattern - 1];
-    *out = (inv_block){rule->def,        rule->def->kind ? rule->def->kind : rule->def->name,
-                       anchor,           m->pos[anchor],
-                       nodes.at,         (uint32_t)nodes.n,
-                       npattern,         in.at,
-                       outs.at,          (uint32_t)in.n,
-                       (uint32_t)outs.n, nrule_in,
-                       nrule_out,        (double)NAN,
+    INV_TRY(add_node_ends(m, &nodes, &in, &outs));
+    inv_id root = pattern[npattern - 1];
+    *out = (inv_block){rule->def,
+                       rule->def->kind ? rule->def->kind : rule->def->name,
+                       root,
+                       m->pos[root],
+                       nodes.at,
+                       (uint32_t)nodes.n,
+                       npattern,
+                       in.at,
+                       outs.at,
+                       (uint32_t)in.n,
+                       (uint32_t)outs.n,
+                       nrule_in,
+                       nrule_out,
+                       (double)NAN,
                        (double)NAN};
     return INV_OK;
 }
 
 /* --- gains --- */
 
-static bool among(const inv_id *list, uint32_t n, inv_id x)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == x) return true;
-    return false;
-}
-
 /* Of the rule's own solve text; without one, from the freed value on along the inverses of the pattern's operators,
  * until a value that leaves. `head`, `next`: the edges by what they free, counted from 1. */
-static void gain_of(inv_matcher *m, inv_block *b, const uint32_t *head, const uint32_t *next)
+static void find_block_gain(inv_matcher *m, inv_block *b, const uint32_t *head, const uint32_t *next)
 {
     const inv_edge *edge = m->out->edge.at;
     inv_id v = b->nin ? b->in[0] : INV_NONE;
@@ -173,10 +172,10 @@ static void gain_of(inv_matcher *m, inv_block *b, const uint32_t *head, const ui
         b->bound = edge[i - 1].bound;
         return;
     }
-    for (; v != INV_NONE && step <= b->npattern && !among(b->out, b->nout, v); step++) {
+    for (; v != INV_NONE && step <= b->npattern && !inv_ids_have(b->out, b->nout, v); step++) {
         const inv_edge *best = NULL;
         for (uint32_t i = head[v]; i; i = next[i])
-            if (among(b->node, b->npattern, edge[i - 1].forward) && (!best || edge[i - 1].gain < best->gain))
+            if (inv_ids_have(b->node, b->npattern, edge[i - 1].forward) && (!best || edge[i - 1].gain < best->gain))
                 best = &edge[i - 1];
         v = best ? inv_nod(m->g, best->forward)->out[0] : INV_NONE;
         gain *= best ? best->gain : 1;
@@ -198,7 +197,7 @@ static inv_status find_gains(inv_matcher *m)
         next[e + 1] = head[frees];
         head[frees] = e + 1;
     }
-    for (size_t i = 0; i < m->out->block.n; i++) gain_of(m, &m->out->block.at[i], head, next);
+    for (size_t i = 0; i < m->out->block.n; i++) find_block_gain(m, &m->out->block.at[i], head, next);
     return INV_OK;
 }
 
@@ -217,7 +216,7 @@ static inv_status name_branches(inv_matcher *m)
     for (size_t i = 0; i < m->out->block.n; i++) {
         inv_block *b = &m->out->block.at[i];
         bool step = strncmp(b->kind, "batchnorm", 9) == 0 || strcmp(b->kind, "invertible_conv1x1") == 0;
-        if (!step || !branch[b->anchor]) continue;
+        if (!step || !branch[b->root]) continue;
         b->kind = inv__arena_printf(&g->arena, "%s_in_residual_branch", b->kind);
         if (!b->kind) return INV_E_NOMEM;
     }
@@ -230,7 +229,7 @@ static void drop_parts(inv_matcher *m)
     size_t n = 0;
     for (size_t i = 0; i < m->out->block.n; i++) {
         const inv_block *b = &m->out->block.at[i];
-        if (b->npattern > 1 || b->rule->solve == NULL || !m->paired[b->anchor]) m->out->block.at[n++] = *b;
+        if (b->npattern > 1 || b->rule->solve == NULL || !m->paired[b->root]) m->out->block.at[n++] = *b;
     }
     m->out->block.n = n;
 }

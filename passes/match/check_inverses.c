@@ -19,20 +19,20 @@ typedef struct checker {
     inv_ids mapped;
 } checker;
 
-static bool put(checker *c, inv_id v, inv_id by)
+static bool map_value(checker *c, inv_id v, inv_id by)
 {
     c->map[v] = by;
     return inv_vec_push(&c->scratch, &c->mapped, v);
 }
 
-static void forget(checker *c)
+static void forget_mapped(checker *c)
 {
     for (size_t i = 0; i < c->mapped.n; i++) c->map[c->mapped.at[i]] = INV_NONE;
     c->mapped.n = 0;
 }
 
 /* The template's nodes once more, in the order, with the values of `map` in place of those it reads. */
-static inv_id solve(checker *c, const inv_edge *e)
+static inv_id emit_solution(checker *c, const inv_edge *e)
 {
     inv_graph *g = c->g;
     for (uint32_t i = 0; i < e->nnode; i++) {
@@ -44,19 +44,19 @@ static inv_id solve(checker *c, const inv_edge *e)
             in[k] = n.in[k] != INV_NONE && c->map[n.in[k]] != INV_NONE ? c->map[n.in[k]] : n.in[k];
         if (inv_emit_op(g, n.op, n.nout, n.nin, in, n.nattr, n.attr, out) == INV_NONE) return INV_NONE;
         for (uint32_t k = 0; k < n.nout; k++)
-            if (n.out[k] != INV_NONE && !put(c, n.out[k], out[k])) return INV_NONE;
+            if (n.out[k] != INV_NONE && !map_value(c, n.out[k], out[k])) return INV_NONE;
     }
     return c->map[e->result];
 }
 
 /* Of one value: norm and count of non-finite elements (GuardSum), kept to be read. */
-static inv_id measure(inv_graph *g, inv_id v)
+static inv_id emit_norm(inv_graph *g, inv_id v)
 {
     const inv_attr key = inv_attr_of_int("key", 1);
     return v == INV_NONE ? v : inv_emit1(g, "GuardSum", INV_IN(v), 1, &key);
 }
 
-static inv_id largest(inv_graph *g, inv_id v)
+static inv_id emit_largest(inv_graph *g, inv_id v)
 {
     int64_t axes[INV_MAX_RANK];
     if (v == INV_NONE) return v;
@@ -68,24 +68,24 @@ static inv_id largest(inv_graph *g, inv_id v)
                      INV_ATTRS(inv_attr_of_ints("axes", (size_t)rank, axes), inv_attr_of_int("keepdims", 0)));
 }
 
-static inv_id sum(inv_graph *g, inv_id a, inv_id b)
+static inv_id emit_sum_with(inv_graph *g, inv_id a, inv_id b)
 {
     return a == INV_NONE ? b : inv_emit1(g, "Add", INV_IN(a, b), INV_NOATTR);
 }
 
-static inv_id two(inv_graph *g, const char *op, inv_id a, inv_id b)
+static inv_id emit_binary(inv_graph *g, const char *op, inv_id a, inv_id b)
 {
     return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
 }
 
-static inv_id one(inv_graph *g, const char *op, inv_id a)
+static inv_id emit_unary(inv_graph *g, const char *op, inv_id a)
 {
     return a == INV_NONE ? a : inv_emit1(g, op, INV_IN(a), INV_NOATTR);
 }
 
 /* Every element of v nearer to zero, by a share of its own of what is a little of the tensor, but by half of itself at
  * most: errors that come from elsewhere do not look at single elements, and no inverse leaves its domain by that. */
-static inv_id nearer(checker *c, inv_id v, inv_id *moved)
+static inv_id emit_nearer(checker *c, inv_id v, inv_id *moved)
 {
     inv_graph *g = c->g;
     const inv_shape s = inv_val(g, v)->shape;
@@ -94,12 +94,13 @@ static inv_id nearer(checker *c, inv_id v, inv_id *moved)
     const inv_attr all[] = {inv_attr_of_ints("axes", (size_t)s.rank, axes), inv_attr_of_int("keepdims", 0)};
     const inv_attr draw[] = {inv_attr_of_ints("shape", (size_t)s.rank, s.dim), inv_attr_of_float("a", 0),
                              inv_attr_of_float("b", SHIFT), inv_attr_of_int("key", v)};
-    const inv_id square = two(g, "Mul", v, v),
+    const inv_id square = emit_binary(g, "Mul", v, v),
                  mean = s.rank && square != INV_NONE ? inv_emit1(g, "ReduceMeanAxes", INV_IN(square), 2, all) : square,
-                 share = two(g, "Mul", inv_emit1(g, "RandomDraw", 0, NULL, 4, draw), one(g, "Sqrt", mean)),
-                 half = two(g, "Mul", one(g, "Abs", v), inv_graph_const_real(g, g->real, 0.5));
-    *moved = two(g, "Mul", two(g, "Min", share, half), one(g, "Sign", v));
-    return two(g, "Sub", v, *moved);
+                 share =
+                     emit_binary(g, "Mul", inv_emit1(g, "RandomDraw", 0, NULL, 4, draw), emit_unary(g, "Sqrt", mean)),
+                 half = emit_binary(g, "Mul", emit_unary(g, "Abs", v), inv_graph_const_real(g, g->real, 0.5));
+    *moved = emit_binary(g, "Mul", emit_binary(g, "Min", share, half), emit_unary(g, "Sign", v));
+    return emit_binary(g, "Sub", v, *moved);
 }
 
 /* Moves what the edge starts from, the outputs of the node that it solves. False: it reads none of them. */
@@ -115,10 +116,10 @@ static bool move_start(checker *c, const inv_edge *e, inv_check *row)
             for (uint32_t j = 0; j < forward.nout; j++) given = given || forward.out[j] == n.in[k];
             if (!given || n.in[k] == INV_NONE || c->map[n.in[k]] != INV_NONE) continue;
             if (inv_val(g, n.in[k])->dtype != g->real) continue;
-            inv_id moved, by = nearer(c, n.in[k], &moved);
-            if (by == INV_NONE || !put(c, n.in[k], by)) return false;
-            row->start = sum(g, row->start, measure(g, n.in[k]));
-            row->moved = sum(g, row->moved, measure(g, moved));
+            inv_id moved, by = emit_nearer(c, n.in[k], &moved);
+            if (by == INV_NONE || !map_value(c, n.in[k], by)) return false;
+            row->start = emit_sum_with(g, row->start, emit_norm(g, n.in[k]));
+            row->moved = emit_sum_with(g, row->moved, emit_norm(g, moved));
             any = true;
         }
     }
@@ -130,19 +131,19 @@ static inv_status check_edge(checker *c, uint32_t edge)
     inv_graph *g = c->g;
     const inv_edge e = g->matches->edge.at[edge];
     inv_check row = {edge, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE};
-    const inv_id back = solve(c, &e);
-    if (e.spread != INV_NONE) row.spread = largest(g, c->map[e.spread] != INV_NONE ? c->map[e.spread] : e.spread);
-    forget(c);
+    const inv_id back = emit_solution(c, &e);
+    if (e.spread != INV_NONE) row.spread = emit_largest(g, c->map[e.spread] != INV_NONE ? c->map[e.spread] : e.spread);
+    forget_mapped(c);
     if (back == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
     const inv_id off = inv_emit1(g, "Sub", INV_IN(back, e.frees), INV_NOATTR);
-    row.value = measure(g, e.frees);
-    row.off = measure(g, off);
-    row.most = largest(g, off);
+    row.value = emit_norm(g, e.frees);
+    row.off = emit_norm(g, off);
+    row.most = emit_largest(g, off);
     if (g->real == INV_F64 && e.rule->exactness != INV_EXACT && move_start(c, &e, &row)) {
-        const inv_id other = solve(c, &e);
-        if (other != INV_NONE) row.change = measure(g, inv_emit1(g, "Sub", INV_IN(other, back), INV_NOATTR));
+        const inv_id other = emit_solution(c, &e);
+        if (other != INV_NONE) row.change = emit_norm(g, inv_emit1(g, "Sub", INV_IN(other, back), INV_NOATTR));
     }
-    forget(c);
+    forget_mapped(c);
     INV_TRY(g->failed);
     const inv_id results[] = {row.value, row.off, row.most, row.spread, row.start, row.moved, row.change};
     for (size_t i = 0; i < sizeof results / sizeof *results; i++)
@@ -164,7 +165,7 @@ static uint32_t ready_at(const inv_graph *g, const uint32_t *pos, const inv_edge
     return at;
 }
 
-static inv_status check_all(checker *c)
+static inv_status check_all_edges(checker *c)
 {
     inv_graph *g = c->g;
     const size_t nedge = g->matches ? g->matches->edge.n : 0;
@@ -198,7 +199,7 @@ inv_status inv_pass_check(inv_graph *g, inv_plan *plan)
     checker c = {.g = g, .plan = plan, .nvalue = g->value.n};
     inv__arena_init(&c.scratch, g->ctx);
     g->phase = INV_FORWARD;
-    inv_status s = check_all(&c);
+    inv_status s = check_all_edges(&c);
     inv__arena_fini(&c.scratch);
     return s;
 }

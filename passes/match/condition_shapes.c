@@ -6,9 +6,7 @@
 
 #include "passes/match/match.h"
 
-static bool is_op(const inv_node *n, const char *name) { return strcmp(n->op->name, name) == 0; }
-
-static bool is_conv(const inv_node *n) { return is_op(n, "ConvN") || is_op(n, "ConvGradX"); }
+static bool is_conv(const inv_node *n) { return inv_op_is(n, "ConvN") || inv_op_is(n, "ConvGradX"); }
 
 bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *out)
 {
@@ -19,7 +17,7 @@ bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *o
     if (conv && s.rank > 1 && s.dim[0] % out->groups == 0)
         s = inv_shape_of(2, (int64_t[]){s.dim[0] / out->groups, inv_shape_nelem(&s) / (s.dim[0] ? s.dim[0] : 1)});
     if (s.rank != 2) return false;
-    out->trans = is_op(node, "ConvN") || (!conv && inv_attr_int(node, "transB", 0) != 0);
+    out->trans = inv_op_is(node, "ConvN") || (!conv && inv_attr_int(node, "transB", 0) != 0);
     out->in = s.dim[out->trans ? 1 : 0];
     out->out = s.dim[out->trans ? 0 : 1];
     out->block = (inv_data){val->dtype, s, NULL, 0};
@@ -33,7 +31,7 @@ static const char *patch_flaw(inv_matcher *m, const inv_node *node, inv_id w, co
     const inv_graph *g = m->g;
     *remedy = NULL;
     if (!is_conv(node) || node->in[1] != w) return "it is not the filter of a convolution";
-    const bool forward = is_op(node, "ConvN");
+    const bool forward = inv_op_is(node, "ConvN");
     const inv_shape *wide = &inv_val(g, forward ? node->in[0] : node->out[0])->shape, *k = &inv_val(g, w)->shape;
     const inv_shape *deep = &inv_val(g, forward ? node->out[0] : node->in[0])->shape;
     size_t ns, np, nd;
@@ -72,19 +70,19 @@ bool inv_shape_per_channel(const inv_shape *s, const inv_shape *x)
 
 /* View, Transpose, View from `from` to `to`: the two values between, and the permutation. */
 typedef struct shuffle {
-    inv_shape from, apart, turned, to;
+    inv_shape from, split, turned, to;
     const int64_t *perm;
 } shuffle;
 
 static bool shuffle_of(const inv_matcher *m, inv_id from, inv_id to, shuffle *s)
 {
     static const char *const ops[] = {"View", "Transpose", "View"};
-    inv_shape *const shapes[] = {&s->to, &s->turned, &s->apart};
+    inv_shape *const shapes[] = {&s->to, &s->turned, &s->split};
     inv_id v = to;
     size_t n = 0;
     for (int i = 0; i < 3; i++) {
         inv_id d = v == INV_NONE ? INV_NONE : inv_val(m->g, v)->def;
-        if (d == INV_NONE || !is_op(inv_nod(m->g, d), ops[i])) return false;
+        if (d == INV_NONE || !inv_op_is(inv_nod(m->g, d), ops[i])) return false;
         if (i == 1) s->perm = inv_attr_ints(inv_nod(m->g, d), "perm", &n);
         *shapes[i] = inv_val(m->g, v)->shape;
         v = inv_nod(m->g, d)->in[0];
@@ -115,7 +113,7 @@ bool inv_judge_space_to_depth(const inv_question *q, inv_finding *f)
 {
     shuffle s;
     (void)f;
-    if (shuffle_of(q->m, q->v[0], q->v[1], &s)) return is_space_to_depth(&s.from, &s.apart, s.perm, &s.to);
+    if (shuffle_of(q->m, q->v[0], q->v[1], &s)) return is_space_to_depth(&s.from, &s.split, s.perm, &s.to);
     if (!shuffle_of(q->m, q->v[1], q->v[0], &s)) return false;
     int64_t back[INV_MAX_RANK];
     for (int i = 0; i < s.turned.rank; i++) back[s.perm[i]] = i;

@@ -13,7 +13,7 @@ typedef struct names {
     const char *one, *two, *freed, *condition;
 } names;
 
-static const char *fill(inv_matcher *m, const char *text, const names *n)
+static const char *fill_names(inv_matcher *m, const char *text, const names *n)
 {
     inv_str s;
     inv__str_init(&s, m->g->ctx);
@@ -32,10 +32,13 @@ static const char *fill(inv_matcher *m, const char *text, const names *n)
     return kept;
 }
 
-static const char *name_of(const inv_matcher *m, inv_id v) { return v == INV_NONE ? NULL : inv_val(m->g, v)->name; }
+static const char *name_of_value(const inv_matcher *m, inv_id v)
+{
+    return v == INV_NONE ? NULL : inv_val(m->g, v)->name;
+}
 
 /* `b` behind what `a` says already. */
-static inv_status join(inv_matcher *m, const char **a, const char *b)
+static inv_status join_text(inv_matcher *m, const char **a, const char *b)
 {
     if (!b || (*a && strstr(*a, b))) return INV_OK;
     *a = *a ? inv__arena_printf(&m->g->arena, "%s; %s", *a, b) : b;
@@ -61,22 +64,22 @@ static const char *condition_text(inv_matcher *m, const inv_condition *c)
                              c->nargs > 1 ? c->arg[1] : "", relation_text(c, relation));
 }
 
-static const char *type_of(const inv_graph *g, const inv_value *v)
+static const char *told_type_name(const inv_graph *g, const inv_value *v)
 {
     return inv_dtype_name(g->told != INV_DT_NONE && v->dtype == g->real ? g->told : v->dtype);
 }
 
-static const char *see_types(inv_matcher *m, inv_id x, inv_id y)
+static const char *describe_types(inv_matcher *m, inv_id x, inv_id y)
 {
     char one[INV_SHAPE_TEXT], two[INV_SHAPE_TEXT];
     if (x == INV_NONE) return NULL;
     const inv_value *a = inv_val(m->g, x);
     inv_shape_text(&a->shape, one);
-    if (y == INV_NONE) return inv__arena_printf(&m->g->arena, "'%s' is %s%s", a->name, type_of(m->g, a), one);
+    if (y == INV_NONE) return inv__arena_printf(&m->g->arena, "'%s' is %s%s", a->name, told_type_name(m->g, a), one);
     const inv_value *b = inv_val(m->g, y);
     inv_shape_text(&b->shape, two);
-    return inv__arena_printf(&m->g->arena, "'%s' is %s%s and '%s' is %s%s", a->name, type_of(m->g, a), one, b->name,
-                             type_of(m->g, b), two);
+    return inv__arena_printf(&m->g->arena, "'%s' is %s%s and '%s' is %s%s", a->name, told_type_name(m->g, a), one,
+                             b->name, told_type_name(m->g, b), two);
 }
 
 inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, const inv_finding *f, inv_why *why)
@@ -87,19 +90,19 @@ inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, c
     const inv_condition_row *row = q->row;
     const bool attribute = *row->args == 'a';
     const char *text = condition_text(m, q->c), *seen = f->seen, *reason = f->reason;
-    if (!seen && !attribute && !(row->values && reason)) seen = see_types(m, q->v[0], q->v[1]);
+    if (!seen && !attribute && !(row->values && reason)) seen = describe_types(m, q->v[0], q->v[1]);
     const char *wanted = attribute ? inv__arena_printf(a, "%s%s", q->c->arg[0], relation_text(q->c, relation)) : text;
     if (!reason && seen) reason = inv__arena_printf(a, "%s, so %s does not hold", seen, text);
     if (!reason) reason = inv__arena_printf(a, "%s does not hold", text);
     const bool computed = row->computed && q->x[0] && m->active[q->v[0]];
-    const names n = {attribute ? q->c->arg[0] : name_of(m, q->v[0]), name_of(m, q->v[1]),
-                     name_of(m, inv_binding_get(q->b, rule->def->frees ? rule->def->frees : "")), wanted};
-    const char *remedy = fill(m, f->remedy ? f->remedy : computed ? row->computed : row->remedy, &n);
+    const names n = {attribute ? q->c->arg[0] : name_of_value(m, q->v[0]), name_of_value(m, q->v[1]),
+                     name_of_value(m, inv_binding_get(q->b, rule->def->frees ? rule->def->frees : "")), wanted};
+    const char *remedy = fill_names(m, f->remedy ? f->remedy : computed ? row->computed : row->remedy, &n);
     if (!text || !reason || !wanted || !remedy) return INV_E_NOMEM;
-    INV_TRY(join(m, &why->reason, reason));
-    INV_TRY(join(m, &why->condition, text));
-    INV_TRY(join(m, &why->seen, seen));
-    INV_TRY(join(m, &why->remedy, remedy));
+    INV_TRY(join_text(m, &why->reason, reason));
+    INV_TRY(join_text(m, &why->condition, text));
+    INV_TRY(join_text(m, &why->seen, seen));
+    INV_TRY(join_text(m, &why->remedy, remedy));
     if (row->defines) why->missed = UINT32_MAX;
     else if (why->missed < UINT32_MAX) why->missed++;
     return INV_OK;
@@ -107,7 +110,7 @@ inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, c
 
 /* --- regions --- */
 
-/* $1 is inv_walk.at, $2 its `spoilt`. */
+/* $1 is inv_region_query.at, $2 its `part`. */
 static const struct {
     const char *reason, *remedy;
 } losses[] = {
@@ -122,20 +125,20 @@ static const struct {
                          "output of the model, or joined to the result"},
     [INV_LOST_ENTRY] = {"the branch's input, '$1', does not leave the block in a form that can be solved for",
                         "pass '$1' on as it is: as an output of the model, or joined to the result"}};
-static const char spoilt_reason[] = "both operands come from the same value, '$1', and '$2', which feeds the branch, "
-                                    "does not leave the block, so neither is known without the other";
-static const char spoilt_remedy[] = "pass '$2' on: as an output of the model, or joined to the result";
+static const char part_reason[] = "both operands come from the same value, '$1', and '$2', which feeds the branch, "
+                                  "does not leave the block, so neither is known without the other";
+static const char part_remedy[] = "pass '$2' on: as an output of the model, or joined to the result";
 
-inv_status inv_diagnose_region(inv_matcher *m, const inv_walk *w, inv_why *why)
+inv_status inv_diagnose_region(inv_matcher *m, const inv_region_query *w, inv_why *why)
 {
-    const bool spoilt = w->loss == INV_LOST_SHARED && w->spoilt != INV_NONE;
-    const names n = {name_of(m, w->at), name_of(m, w->spoilt), name_of(m, w->apart), NULL};
-    const char *seen = spoilt ? n.two : n.one;
+    const bool part = w->loss == INV_LOST_SHARED && w->part != INV_NONE;
+    const names n = {name_of_value(m, w->at), name_of_value(m, w->part), name_of_value(m, w->partner), NULL};
+    const char *seen = part ? n.two : n.one;
     *why = (inv_why){.missed = 1};
-    why->reason = fill(m, spoilt ? spoilt_reason : losses[w->loss].reason, &n);
-    why->remedy = fill(m, spoilt ? spoilt_remedy : losses[w->loss].remedy, &n);
+    why->reason = fill_names(m, part ? part_reason : losses[w->loss].reason, &n);
+    why->remedy = fill_names(m, part ? part_remedy : losses[w->loss].remedy, &n);
     why->seen = seen ? inv__arena_printf(&m->g->arena, "'%s'", seen) : NULL;
     /* What a walk up to the entry fails by, as rules say it. */
-    why->condition = w->recoverable && (w->loss == INV_LOST_ENTRY || spoilt) ? "recoverable" : "region";
+    why->condition = w->recoverable && (w->loss == INV_LOST_ENTRY || part) ? "recoverable" : "region";
     return why->reason && why->remedy ? INV_OK : INV_E_NOMEM;
 }

@@ -9,27 +9,26 @@
 #include "core/cost.h"
 #include "passes/match/match.h"
 
-static bool is_op(const inv_node *n, const char *name) { return n->op && strcmp(n->op->name, name) == 0; }
-
-static bool same_type(const inv_graph *g, inv_id a, inv_id b)
+static bool same_type_and_shape(const inv_graph *g, inv_id a, inv_id b)
 {
     const inv_value *x = inv_val(g, a), *y = inv_val(g, b);
     return x->dtype == y->dtype && inv_shape_equal(&x->shape, &y->shape);
 }
 
 /* The node of forward that gives operand k of the sum, if it can add that onto the other one; INV_NONE. */
-static inv_id giver(const inv_graph *g, const inv_node *sum, uint32_t k)
+static inv_id summand_giver(const inv_graph *g, const inv_node *sum, uint32_t k)
 {
     const inv_id t = sum->in[k], other = sum->in[1 - k], def = inv_val(g, t)->def;
-    if (def == INV_NONE || t == other || !same_type(g, t, other) || !same_type(g, t, sum->out[0])) return INV_NONE;
+    if (def == INV_NONE || t == other || !same_type_and_shape(g, t, other) || !same_type_and_shape(g, t, sum->out[0]))
+        return INV_NONE;
     const inv_node *n = inv_nod(g, def);
     const uint32_t slot = n->op->onto;
     return slot && n->phase == INV_FORWARD && n->nout == 1 && n->nin <= slot ? def : INV_NONE;
 }
 
-static inv_status join(inv_graph *g, inv_edge e, const inv_node *sum, uint32_t k)
+static inv_status fuse_edge(inv_graph *g, inv_edge e, const inv_node *sum, uint32_t k)
 {
-    const inv_node n = *inv_nod(g, giver(g, sum, k));
+    const inv_node n = *inv_nod(g, summand_giver(g, sum, k));
     const uint32_t slot = n.op->onto;
     const size_t order = g->order.n;
     const uint8_t phase = g->phase;
@@ -39,7 +38,7 @@ static inv_status join(inv_graph *g, inv_edge e, const inv_node *sum, uint32_t k
     for (uint32_t i = 0; i < slot; i++) in[i] = i < n.nin ? n.in[i] : INV_NONE;
     in[slot] = sum->in[1 - k];
     if (n.nattr) memcpy(attr, n.attr, n.nattr * sizeof *attr);
-    attr[n.nattr] = inv_attr_of_int("minus", is_op(sum, "Sub"));
+    attr[n.nattr] = inv_attr_of_int("minus", inv_op_is(sum, "Sub"));
     g->phase = INV_BACKWARD;
     e.result = inv_emit1(g, n.op->name, slot + 1, in, n.nattr + 1, attr);
     g->phase = phase;
@@ -49,21 +48,21 @@ static inv_status join(inv_graph *g, inv_edge e, const inv_node *sum, uint32_t k
     e.node = node;
     e.nnode = 1;
     e.flops = inv_node_flops(g, inv_nod(g, node[0]));
-    e.joined = true;
+    e.fused = true;
     return inv_vec_push(&g->arena, &g->matches->edge, e) ? INV_OK : INV_E_NOMEM;
 }
 
-inv_status inv_pass_join(inv_graph *g)
+inv_status inv_pass_fuse_inverse(inv_graph *g)
 {
     const size_t n = g->matches ? g->matches->edge.n : 0;
     for (size_t i = 0; i < n; i++) {
         const inv_edge e = g->matches->edge.at[i];
         if (e.nnode != 1 || e.nsave > 0) continue;
         const inv_node sum = *inv_nod(g, e.node[0]);
-        const bool sub = is_op(&sum, "Sub");
-        if (!sub && !is_op(&sum, "Add")) continue;
+        const bool sub = inv_op_is(&sum, "Sub");
+        if (!sub && !inv_op_is(&sum, "Add")) continue;
         for (uint32_t k = sub; k < 2; k++) /* of a difference, what is taken away */
-            if (giver(g, &sum, k) != INV_NONE) INV_TRY(join(g, e, &sum, k));
+            if (summand_giver(g, &sum, k) != INV_NONE) INV_TRY(fuse_edge(g, e, &sum, k));
     }
     return INV_OK;
 }

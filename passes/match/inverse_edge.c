@@ -30,14 +30,14 @@ static double kept_bytes(const inv_graph *g, const inv_template *t)
     return sum;
 }
 
-static bool is_read(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
+static bool is_read_by(const inv_graph *g, const inv_id *nodes, uint32_t n, inv_id v)
 {
     for (uint32_t i = 0; i < n; i++)
         if (inv_ids_have(inv_nod(g, nodes[i])->in, inv_nod(g, nodes[i])->nin, v)) return true;
     return false;
 }
 
-static int64_t elements(const inv_graph *g, const inv_id *list, size_t n)
+static int64_t count_elements(const inv_graph *g, const inv_id *list, size_t n)
 {
     int64_t sum = 0;
     for (size_t i = 0; i < n; i++) sum += list[i] == INV_NONE ? 0 : inv_shape_nelem(&inv_val(g, list[i])->shape);
@@ -49,7 +49,7 @@ static bool add_read(inv_graph *g, const inv_template *made, const inv_id *out, 
 {
     bool ok = true;
     for (uint32_t k = 0; k < n && ok; k++)
-        if (out[k] != INV_NONE && is_read(g, made->node + made->nsave, made->nnode - made->nsave, out[k]))
+        if (out[k] != INV_NONE && is_read_by(g, made->node + made->nsave, made->nnode - made->nsave, out[k]))
             ok = inv_vec_push(&g->arena, to, out[k]);
     return ok;
 }
@@ -69,7 +69,7 @@ static inv_status find_from(inv_graph *g, const inv_rule *rule, const inv_bindin
         }
     }
     const int freed = inv_binding_find(b, rule->def->frees);
-    if (ok && elements(g, from.at, from.n) > elements(g, b->at[freed].id, b->at[freed].n)) {
+    if (ok && count_elements(g, from.at, from.n) > count_elements(g, b->at[freed].id, b->at[freed].n)) {
         from.n = 0;
         ok = add_read(g, made, solved->out, solved->nout, &from);
     }
@@ -142,7 +142,8 @@ static const char remedy[] = "give what the rule is about one shape; an operand 
                              "before";
 
 /* Texts of rules may come from anywhere: what they give has to be what it is given for. */
-static inv_status fits(inv_graph *g, const inv_template *t, const inv_id *freed, uint32_t n, bool *fine, inv_why *why)
+static inv_status gives_what_is_freed(inv_graph *g, const inv_template *t, const inv_id *freed, uint32_t n, bool *fine,
+                                      inv_why *why)
 {
     *fine = t->nresult == n;
     *why = (inv_why){.reason = "its solve text cannot be applied here"};
@@ -172,7 +173,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     INV_TRY(inv_rule_gain(m, rule, b, &n, &e.gain, &e.bound));
     INV_TRY(inv_template_emit(m, rule, b, &n, &t));
     int freed = inv_binding_find(b, rule->def->frees);
-    INV_TRY(fits(g, &t, freed < 0 ? NULL : b->at[freed].id, freed < 0 ? 1 : b->at[freed].n, made, why));
+    INV_TRY(gives_what_is_freed(g, &t, freed < 0 ? NULL : b->at[freed].id, freed < 0 ? 1 : b->at[freed].n, made, why));
     if (!*made) return INV_OK;
     e.node = t.node;
     e.nnode = t.nnode;
@@ -190,7 +191,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
     return INV_OK;
 }
 
-void inv_edges_favour(inv_matches *out, const inv_inverse_def *rule)
+void inv_edges_prefer(inv_matches *out, const inv_inverse_def *rule)
 {
     size_t n = 0;
     for (size_t i = 0; i < out->edge.n; i++) {

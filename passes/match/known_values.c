@@ -17,7 +17,7 @@
 enum { MAX_EVAL_HEIGHT = 64 };
 
 /* Room of so many bytes among the computed entries. */
-static void *room(inv_matcher *m, size_t nbytes)
+static void *room_for_entries(inv_matcher *m, size_t nbytes)
 {
     void *bytes = inv__arena_alloc(&m->entries, nbytes + 64);
     if (bytes) m->nentries += nbytes;
@@ -41,7 +41,7 @@ static bool tensors_of(inv_matcher *m, const inv_node *n, inv_tensor *in, inv_te
         const inv_value *a = inv_val(m->g, n->out[k]);
         size_t nbytes = 0;
         if (!inv_shape_is_static(&a->shape) || !inv_shape_nbytes(&a->shape, a->dtype, &nbytes)) return false;
-        out[k] = (inv_tensor){room(m, nbytes), a->dtype, a->shape, inv_shape_nelem(&a->shape)};
+        out[k] = (inv_tensor){room_for_entries(m, nbytes), a->dtype, a->shape, inv_shape_nelem(&a->shape)};
         if (!out[k].data) return false;
     }
     return true;
@@ -55,7 +55,7 @@ static void note_known(inv_matcher *m, inv_id v, const void *bytes)
 }
 
 /* All that the node gives becomes known at once: of a Split, each part. */
-static bool run_node(inv_matcher *m, const inv_node *n)
+static bool run_known_node(inv_matcher *m, const inv_node *n)
 {
     inv_tensor *t = INV_ARENA_NEW(&m->entries, inv_tensor, n->nin + n->nout + 1), *out = t + n->nin;
     if (!t || !tensors_of(m, n, t, out)) return false;
@@ -66,7 +66,7 @@ static bool run_node(inv_matcher *m, const inv_node *n)
     } else {
         size_t ws = n->op->workspace ? n->op->workspace(m->g, n) : 0;
         inv_call call = {.node = n, .in = t, .out = out, .nin = n->nin, .nout = n->nout, .ws_nbytes = ws};
-        call.ws = ws ? room(m, ws) : NULL;
+        call.ws = ws ? room_for_entries(m, ws) : NULL;
         if ((ws && !call.ws) || !n->op->run || n->op->run(&call) != INV_OK) return false;
     }
     for (uint32_t k = 0; k < n->nout; k++)
@@ -74,20 +74,20 @@ static bool run_node(inv_matcher *m, const inv_node *n)
     return true;
 }
 
-static void compute(inv_matcher *m, inv_id v)
+static void compute_known(inv_matcher *m, inv_id v)
 {
     const inv_value *val = inv_val(m->g, v);
     size_t nbytes = 0;
     if (m->height[v] > MAX_EVAL_HEIGHT || m->active[v]) return;
     if (val->role == INV_ROLE_NODE) {
         const inv_node *n = inv_nod(m->g, val->def);
-        if (!(n->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE))) (void)run_node(m, n);
+        if (!(n->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE))) (void)run_known_node(m, n);
         return;
     }
     if (val->role != INV_ROLE_PARAM && val->role != INV_ROLE_CONST) return;
     if (!val->data.bytes || !inv_shape_is_static(&val->shape) || !inv_shape_nbytes(&val->shape, val->dtype, &nbytes))
         return;
-    void *bytes = room(m, nbytes);
+    void *bytes = room_for_entries(m, nbytes);
     if (bytes && inv_convert(bytes, val->dtype, val->data.bytes, val->data.dtype, (size_t)inv_shape_nelem(&val->shape)))
         note_known(m, v, bytes);
 }
@@ -97,7 +97,7 @@ static void compute(inv_matcher *m, inv_id v)
 const void *inv_known_bytes(inv_matcher *m, inv_id v)
 {
     inv_known *k = &m->known[v];
-    if (!k->tried) compute(m, v);
+    if (!k->tried) compute_known(m, v);
     if (!k->tried) note_known(m, v, NULL);
     return k->tried ? k->bytes : NULL;
 }

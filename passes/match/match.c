@@ -12,12 +12,12 @@ enum { MOST_STEPS = 20000000 };
 
 /* --- local inverses --- */
 
-static const char *kind_of(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
+static const char *rule_kind(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
 
 static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
                               const inv_why *why)
 {
-    inv_refusal r = {kind_of(rule), node, rule, value, *why, false};
+    inv_refusal r = {rule_kind(rule), node, rule, value, *why, false};
     return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -25,7 +25,7 @@ static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_i
 static inv_status note_overruled(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
                                  const inv_why *why)
 {
-    inv_refusal r = {kind_of(rule), node, rule, value, *why, false};
+    inv_refusal r = {rule_kind(rule), node, rule, value, *why, false};
     return inv_vec_push(&m->g->arena, &m->out->overruled, r) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -40,7 +40,7 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
         if (!inv_pattern_bind(m->g, m->active, s, n, swap, &b)) continue;
         int freed = inv_binding_find(&b, rule->def->frees);
         if (freed < 0 || b.at[freed].n == 0 || !m->active[b.at[freed].id[0]]) continue;
-        bool names = *kind_of(rule->def) != 0, made;
+        bool names = *rule_kind(rule->def) != 0, made;
         inv_verdict verdict;
         inv_why why;
         inv_node copy = *n;
@@ -50,7 +50,7 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
             if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, rule->def, node, value, &why));
             if (!names && why.reason) INV_TRY(note_overruled(m, rule->def, node, value, &why));
             if (names && !rule->def->refuse && why.missed > 0 && why.missed < misfit->why.missed)
-                *misfit = (inv_refusal){kind_of(rule->def), node, rule->def, value, why, false};
+                *misfit = (inv_refusal){rule_kind(rule->def), node, rule->def, value, why, false};
             continue;
         }
         why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
@@ -71,7 +71,7 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
 
 /* Each candidate is a block or a refusal: what one rule refused and the next one took is a block alone, and what two
  * refuse for one reason is told once. */
-static inv_status tell_once(inv_matcher *m, size_t from, inv_id taken)
+static inv_status report_once(inv_matcher *m, size_t from, inv_id taken)
 {
     inv_refusal *r = m->out->refusal.at;
     size_t n = from;
@@ -93,7 +93,7 @@ static inv_status match_locals(inv_matcher *m, inv_id node)
     inv_id taken = INV_NONE;
     for (size_t r = 0; r < m->nrule && taken == INV_NONE; r++)
         if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken, &misfit));
-    INV_TRY(tell_once(m, before, taken));
+    INV_TRY(report_once(m, before, taken));
     if (taken != INV_NONE || !misfit.rule || m->out->refusal.n > before) return INV_OK;
     return add_refusal(m, misfit.rule, node, misfit.value, &misfit.why);
 }
@@ -102,14 +102,14 @@ static inv_status match_locals(inv_matcher *m, inv_id node)
 
 /* Why an attempt failed, the later the better: there was no region; there was, but shapes do not fit, or values forbid
  * it. */
-enum { NO_EXCUSE, NO_REGION, NO_FIT, FORBIDDEN };
-typedef struct excuse {
+enum { NOT_TRIED, NO_REGION, NO_FIT, FORBIDDEN };
+typedef struct diagnosis {
     int stage;
-    inv_walk walk; /* NO_REGION; put into words when it is told */
-    inv_why why;   /* the others */
+    inv_region_query query; /* NO_REGION; put into words when it is told */
+    inv_why why;            /* the others */
     const inv_inverse_def *rule;
     inv_id value, last; /* the last node of the pattern, if it was found */
-} excuse;
+} diagnosis;
 
 typedef struct attempt {
     inv_matcher *m;
@@ -122,23 +122,21 @@ typedef struct attempt {
     bool *done;   /* m->stmt_done */
     bool step;    /* looks for a step of a longer block */
     bool changed; /* what it frees was changed by the entry of its region before */
-    excuse why;
+    diagnosis why;
 } attempt;
 
-static bool is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
-
-static void excuse_by(excuse *e, const excuse *other)
+static void keep_later(diagnosis *e, const diagnosis *other)
 {
     if (other->stage > e->stage) *e = *other;
 }
 
-static inv_status tell(inv_matcher *m, const excuse *e, inv_id node)
+static inv_status report_diagnosis(inv_matcher *m, const diagnosis *e, inv_id node)
 {
     inv_why why = e->why;
-    if (e->stage == FORBIDDEN) m->told[e->last] = true;
-    if (e->stage == NO_REGION) INV_TRY(inv_diagnose_region(m, &e->walk, &why));
+    if (e->stage == FORBIDDEN) m->reported[e->last] = true;
+    if (e->stage == NO_REGION) INV_TRY(inv_diagnose_region(m, &e->query, &why));
     INV_TRY(add_refusal(m, e->rule, node, e->value, &why));
-    m->out->refusal.at[m->out->refusal.n - 1].one_source = e->stage == NO_REGION && e->walk.loss == INV_LOST_SHARED;
+    m->out->refusal.at[m->out->refusal.n - 1].one_source = e->stage == NO_REGION && e->query.loss == INV_LOST_SHARED;
     return INV_OK;
 }
 
@@ -160,20 +158,20 @@ static bool leads_to(const inv_stmt *region, const char *name)
 
 /* What the region leads up to is bound. Which other operand does the first of its exits meet, and what comes out where
  * the last one is taken up? */
-static void region_context(const attempt *a, const inv_stmt *region, inv_id *apart, inv_id *known)
+static void region_context(const attempt *a, const inv_stmt *region, inv_id *partner, inv_id *known)
 {
-    *apart = *known = INV_NONE;
+    *partner = *known = INV_NONE;
     for (size_t i = 0; i < a->rule->match.n; i++) {
         const inv_pattern_stmt *p = &a->rule->match.at[i];
         const inv_stmt *s = p->s;
         uint32_t exits = 0, other = 0;
-        for (uint32_t k = 0; k < s->nin && !is_region(s); k++) {
+        for (uint32_t k = 0; k < s->nin && !inv_stmt_is_region(s); k++) {
             if (leads_to(region, s->in[k])) exits++;
             else other = k;
         }
         if (!exits) continue;
-        if (*apart == INV_NONE && exits < s->nin && !inv_term_is(&p->in[other], "param"))
-            *apart = inv_binding_get(&a->b, s->in[other]);
+        if (*partner == INV_NONE && exits < s->nin && !inv_term_is(&p->in[other], "param"))
+            *partner = inv_binding_get(&a->b, s->in[other]);
         *known = inv_binding_get(&a->b, s->out[0]);
     }
 }
@@ -182,7 +180,7 @@ static void region_context(const attempt *a, const inv_stmt *region, inv_id *apa
 static bool region_is_next(const attempt *a, size_t i)
 {
     const inv_stmt *s = a->rule->match.at[i].s;
-    if (a->done[i] || !is_region(s)) return false;
+    if (a->done[i] || !inv_stmt_is_region(s)) return false;
     for (uint32_t k = 0; k < s->nout; k++)
         if (inv_binding_get(&a->b, s->out[k]) == INV_NONE) return false;
     return true;
@@ -190,12 +188,13 @@ static bool region_is_next(const attempt *a, size_t i)
 
 /* The value that would be freed may feed the region itself if the block gives it back another way: by an operator of
  * the pattern, or because it is a step of a block that does. */
-static bool may_be_twins(const attempt *a, const inv_stmt *region)
+static bool may_read_freed(const attempt *a, const inv_stmt *region)
 {
     bool read = a->step;
     for (size_t i = 0; i < a->rule->match.n && !read; i++) {
         const inv_stmt *s = a->rule->match.at[i].s;
-        for (uint32_t k = 0; k < s->nin && !is_region(s); k++) read = read || strcmp(s->in[k], region->in[0]) == 0;
+        for (uint32_t k = 0; k < s->nin && !inv_stmt_is_region(s); k++)
+            read = read || strcmp(s->in[k], region->in[0]) == 0;
     }
     return read;
 }
@@ -207,21 +206,21 @@ static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void
     for (size_t i = 0; i < a->rule->match.n && !region; i++)
         if (region_is_next(a, i)) region = a->rule->match.at[i].s;
     if (!region || r->nnode == 0) return false;
-    inv_id apart, known;
-    region_context(a, region, &apart, &known);
+    inv_id partner, known;
+    region_context(a, region, &partner, &known);
     /* A later statement of the pattern that solves for the entry is as good as leaving the block. */
-    if (entry == apart && !may_be_twins(a, region)) return false;
+    if (entry == partner && !may_read_freed(a, region)) return false;
     bool asked = condition_names(a->rule->def->when, "recoverable", region->in[0]);
-    return (!asked && entry != apart) || inv_region_recoverable(m, entry, apart, known);
+    return (!asked && entry != partner) || inv_region_recoverable(m, entry, partner, known);
 }
 
 /* Whether this very search has failed before; it may have been a long one. */
-static bool lost_before(const inv_matcher *m, inv_walk *w)
+static bool lost_before(const inv_matcher *m, inv_region_query *w)
 {
     for (uint32_t i = 0; i < m->nlost; i++) {
-        const inv_walk *l = &m->lost[i];
+        const inv_region_query *l = &m->lost[i];
         if (l->nexit == w->nexit && memcmp(l->exit, w->exit, w->nexit * sizeof *w->exit) == 0 && l->entry == w->entry &&
-            l->apart == w->apart && l->known == w->known && l->recoverable == w->recoverable &&
+            l->partner == w->partner && l->known == w->known && l->recoverable == w->recoverable &&
             l->several == w->several) {
             *w = *l;
             return true;
@@ -237,18 +236,18 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     const inv_stmt *s = a->rule->match.at[i].s;
     inv_region r;
     bool have = false;
-    inv_walk w = {.entry = inv_binding_get(&a->b, s->in[0]), .nexit = s->nout};
+    inv_region_query w = {.entry = inv_binding_get(&a->b, s->in[0]), .nexit = s->nout};
     if (s->nout > INV_MAX_EXIT) return INV_OK;
-    region_context(a, s, &w.apart, &w.known);
+    region_context(a, s, &w.partner, &w.known);
     for (uint32_t k = 0; k < s->nout; k++) w.exit[k] = inv_binding_get(&a->b, s->out[k]);
     w.recoverable = condition_names(a->rule->def->when, "recoverable", s->in[0]);
     w.several = inv_is_variadic(s->in[0]);
     bool lost = lost_before(a->m, &w);
-    if (!lost && w.several) have = inv_region_spread(a->m, &w, &r);
+    if (!lost && w.several) have = inv_region_find_several(a->m, &w, &r);
     else if (!lost) INV_TRY(inv_region_find(a->m, &w, accept_entry, a, &r, &have));
     if (!have) {
         /* Why there is none with one entry says more. */
-        if (!w.several) excuse_by(&a->why, &(excuse){.stage = NO_REGION, .walk = w});
+        if (!w.several) keep_later(&a->why, &(diagnosis){.stage = NO_REGION, .query = w});
         if (!lost && a->m->nlost < sizeof a->m->lost / sizeof *a->m->lost) a->m->lost[a->m->nlost++] = w;
         return INV_OK;
     }
@@ -265,7 +264,7 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     a->done[i] = true;
     if (inv_binding_set(&a->b, s->in[0], entry, r.nentry)) INV_TRY(match_rest(a, found));
     if (!*found) {
-        excuse why = a->why;
+        diagnosis why = a->why;
         *a = saved;
         a->why = why;
         a->done[i] = false;
@@ -275,7 +274,7 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
 
 /* Nodes that an operator statement may stand for: what gives a bound output, else the users of that bound input which
  * has fewest. 0: none of its operands is bound, or nothing is left. *one: room for the list of a single one. */
-static uint32_t candidates(const attempt *a, const inv_stmt *s, inv_id *one, const inv_id **list)
+static uint32_t candidate_nodes(const attempt *a, const inv_stmt *s, inv_id *one, const inv_id **list)
 {
     const inv_matcher *m = a->m;
     uint32_t least = UINT32_MAX;
@@ -301,12 +300,12 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
     inv_matcher *m = a->m;
     inv_id one;
     const inv_id *from;
-    const uint32_t n = candidates(a, s->s, &one, &from);
+    const uint32_t n = candidate_nodes(a, s->s, &one, &from);
     const inv_op_def *other = NULL; /* that the statement is not about: a value may have thousands of users */
     attempt saved = *a;
     for (uint32_t u = 0; u < n && !*found; u++) {
         inv_id node = from[u];
-        if (!inv_region_pay(m, 1)) break;
+        if (!inv_region_spend(m, 1)) break;
         if (inv_nod(m->g, node)->op == other || m->partial[node]) continue;
         if (!inv_pattern_names(s, inv_nod(m->g, node))) {
             other = inv_nod(m->g, node)->op;
@@ -321,7 +320,7 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
             a->done[i] = true;
             INV_TRY(match_rest(a, found));
             if (!*found) {
-                excuse_by(&saved.why, &a->why);
+                keep_later(&saved.why, &a->why);
                 *a = saved;
                 a->done[i] = false;
             }
@@ -340,8 +339,8 @@ static size_t next_operator(const attempt *a)
     for (size_t i = 0; i < st->n; i++) {
         inv_id one;
         const inv_id *list;
-        if (a->done[i] || is_region(st->at[i].s)) continue;
-        const uint32_t n = candidates(a, st->at[i].s, &one, &list);
+        if (a->done[i] || inv_stmt_is_region(st->at[i].s)) continue;
+        const uint32_t n = candidate_nodes(a, st->at[i].s, &one, &list);
         if (n == 0 || (next < st->n && n >= fewest)) continue;
         next = i;
         fewest = n;
@@ -354,7 +353,7 @@ static inv_status match_rest(attempt *a, bool *found)
     size_t n = a->rule->match.n, next = n;
     bool regions = false;
     for (size_t i = 0; i < n; i++) {
-        regions = regions || is_region(a->rule->match.at[i].s);
+        regions = regions || inv_stmt_is_region(a->rule->match.at[i].s);
         if (next == n && region_is_next(a, i)) next = i;
     }
     if (next < n) return match_region(a, next, found);
@@ -366,14 +365,14 @@ static inv_status match_rest(attempt *a, bool *found)
         const inv_id one = a->node[k], end = a->node[a->nnode - 1];
         if (a->m->pos[one] > a->m->pos[end]) a->node[a->nnode - 1] = one, a->node[k] = end;
     }
-    excuse e = {.stage = NO_FIT, .last = a->node[a->nnode - 1]};
+    diagnosis e = {.stage = NO_FIT, .last = a->node[a->nnode - 1]};
     inv_node last = *inv_nod(a->m->g, e.last);
     inv_verdict verdict;
     INV_TRY(inv_rule_when(a->m, a->rule, &a->b, &last, &verdict, &e.why));
     *found = verdict == INV_HOLDS;
     if (verdict == INV_REFUSED) e.stage = FORBIDDEN;
     /* Without a region, operators that do not fit are no candidate at all. */
-    if (e.why.reason && (regions || verdict == INV_REFUSED)) excuse_by(&a->why, &e);
+    if (e.why.reason && (regions || verdict == INV_REFUSED)) keep_later(&a->why, &e);
     return INV_OK;
 }
 
@@ -419,7 +418,7 @@ static bool within_longer(const attempt *a)
 
 /* Blocks of several operators do not overlap. Inside a longer one that begins at the same node, a shorter one is a step
  * if what it gives leaves the longer one. */
-static inv_status claim(attempt *a, uint32_t longer, bool *found)
+static inv_status claim_block(attempt *a, uint32_t longer, bool *found)
 {
     inv_matcher *m = a->m;
     inv_block b;
@@ -446,7 +445,7 @@ static inv_status solve_block(attempt *a)
     bool made;
     inv_why why;
     INV_TRY(inv_edges_add(m, a->rule, &a->b, node, &made, &why));
-    if (made || !*kind_of(rule)) return INV_OK;
+    if (made || !*rule_kind(rule)) return INV_OK;
     const inv_unsolved u = {rule, node, freed_by(a)};
     if (!inv_vec_push(&m->scratch, &m->unsolved, u)) return INV_E_NOMEM;
     return add_refusal(m, rule, node, u.frees, &why);
@@ -454,10 +453,10 @@ static inv_status solve_block(attempt *a)
 
 /* Calls `then` for what the rule matches where its first operator is this node, until *found stays true. */
 static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node, uint32_t longer,
-                              inv_status (*then)(attempt *, uint32_t longer, bool *found), bool *found, excuse *why)
+                              inv_status (*then)(attempt *, uint32_t longer, bool *found), bool *found, diagnosis *why)
 {
     size_t first = 0;
-    while (first < rule->match.n && is_region(rule->match.at[first].s)) first++;
+    while (first < rule->match.n && inv_stmt_is_region(rule->match.at[first].s)) first++;
     if (first == rule->match.n) return INV_OK;
     const inv_pattern_stmt *s = &rule->match.at[first];
     for (int swap = 0; swap < 2 && !*found; swap++) {
@@ -487,7 +486,7 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
 static bool has_region(const inv_rule *rule)
 {
     bool any = false;
-    for (size_t i = 0; i < rule->match.n && !any; i++) any = is_region(rule->match.at[i].s);
+    for (size_t i = 0; i < rule->match.n && !any; i++) any = inv_stmt_is_region(rule->match.at[i].s);
     return any;
 }
 
@@ -504,7 +503,7 @@ static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
         const inv_rule *rule = &m->rule[i];
         if (rule->match.n < 2 || !rule->def->solve || has_region(rule) != regions) continue;
         bool found = false;
-        excuse e = {0};
+        diagnosis e = {0};
         m->nlost = 0;
         INV_TRY(match_block(m, rule, node, INV_NONE, solve_only, &found, &e));
     }
@@ -513,19 +512,19 @@ static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
 
 static inv_status match_node(inv_matcher *m, inv_id node)
 {
-    excuse why = {0};
+    diagnosis why = {0};
     uint32_t longer = INV_NONE;
     bool one = false;
     m->nlost = 0;
     for (size_t i = 0; i < m->nrule && !one; i++) {
         const inv_rule *rule = &m->rule[i];
-        if (rule->match.n < 2 || !*kind_of(rule->def)) continue;
+        if (rule->match.n < 2 || !*rule_kind(rule->def)) continue;
         bool found = false;
-        excuse e = {0};
-        INV_TRY(match_block(m, rule, node, longer, claim, &found, &e));
+        diagnosis e = {0};
+        INV_TRY(match_block(m, rule, node, longer, claim_block, &found, &e));
         /* Of those that came furthest that of the shortest pattern, rules come by falling priority; but of what values
          * forbid, of one kind, that of the longest. */
-        const bool like = e.stage == FORBIDDEN && why.rule && strcmp(kind_of(e.rule), kind_of(why.rule)) == 0;
+        const bool like = e.stage == FORBIDDEN && why.rule && strcmp(rule_kind(e.rule), rule_kind(why.rule)) == 0;
         if (!found && e.stage >= why.stage + like) why = e;
         /* A longer block and the shorter one in it are both named; of one length only the first. */
         if (found && longer == INV_NONE) {
@@ -535,11 +534,11 @@ static inv_status match_node(inv_matcher *m, inv_id node)
         if (found) one = rule->match.n == 2;
     }
     /* A longer block that only values forbid is told of beside the shorter one that there is. */
-    const bool alone = !one && !m->paired[node] && !m->told[node];
-    return why.stage && (alone || (one && why.stage == FORBIDDEN)) ? tell(m, &why, node) : INV_OK;
+    const bool alone = !one && !m->paired[node] && !m->reported[node];
+    return why.stage && (alone || (one && why.stage == FORBIDDEN)) ? report_diagnosis(m, &why, node) : INV_OK;
 }
 
-static int by_position(const void *a, const void *b)
+static int by_block_position(const void *a, const void *b)
 {
     const inv_block *x = a, *y = b;
     if (x->at != y->at) return x->at < y->at ? -1 : 1;
@@ -566,8 +565,8 @@ static inv_status match_all(inv_matcher *m)
         INV_TRY(match_node(m, g->order.at[i]));
     }
     INV_TRY(inv_block_finish(m));
-    if (inv_registry_favoured(g->ctx->registry)) inv_edges_favour(m->out, inv_registry_favoured(g->ctx->registry));
-    if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_position);
+    if (inv_registry_favoured(g->ctx->registry)) inv_edges_prefer(m->out, inv_registry_favoured(g->ctx->registry));
+    if (m->out->block.n) qsort(m->out->block.at, m->out->block.n, sizeof *m->out->block.at, by_block_position);
     return INV_OK;
 }
 

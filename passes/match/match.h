@@ -12,7 +12,7 @@ inv_status inv_pass_match(inv_graph *g);
 /* check_inverses.c: every inverse beside what it frees, and how far it is off */
 inv_status inv_pass_check(inv_graph *g, inv_plan *plan);
 /* fuse_inverse.c */
-inv_status inv_pass_join(inv_graph *g);
+inv_status inv_pass_fuse_inverse(inv_graph *g);
 
 /* compiled_rule.c: rules compiled for matching */
 typedef struct inv_rule {
@@ -43,17 +43,17 @@ typedef struct inv_known {
     double cond, norm; /* as a matrix, if measured: condition number, norm of the inverse */
 } inv_known;
 
-/* A region search: from the exits up to `entry` (INV_NONE: the nearest that is accepted), not through `apart`. Those
+/* A region search: from the exits up to `entry` (INV_NONE: the nearest that is accepted), not through `partner`. Those
  * that found nothing are remembered: rules and swapped operands ask for the same one again. */
 #define INV_MAX_EXIT 4
-typedef struct inv_walk {
-    inv_id exit[INV_MAX_EXIT], entry, apart, known;
+typedef struct inv_region_query {
+    inv_id exit[INV_MAX_EXIT], entry, partner, known;
     uint32_t nexit;
     bool recoverable, several;
-    bool changed;      /* `apart` is computed from the entry, which is there all the same */
-    uint8_t loss;      /* inv_region_loss: why nothing was found */
-    inv_id at, spoilt; /* the value that it is about; SHARED: the part of it that feeds the branch, INV_NONE: another */
-} inv_walk;
+    bool changed;    /* `partner` is computed from the entry, which is there all the same */
+    uint8_t loss;    /* inv_region_loss: why nothing was found */
+    inv_id at, part; /* the value that it is about; SHARED: the part of it that feeds the branch, INV_NONE: another */
+} inv_region_query;
 typedef enum inv_region_loss {
     INV_LOST_NO_ENTRY, /* no single value feeds the branch */
     INV_LOST_LONG,     /* the search has become too long */
@@ -88,7 +88,7 @@ typedef struct inv_matcher {
     /* per node: it adds to a part of a long sum (or the like) that one of the file's nodes gives. That is no half of a
      * model, and looking for a branch at every term would take all terms times all terms. */
     bool *partial;
-    bool *told;        /* per node: of a longer block that values forbid, and that ends there, it was said why */
+    bool *reported;    /* per node: of a longer block that values forbid, and that ends there, it was said why */
     uint32_t *height;  /* per value that does not depend on inputs: of its expression */
     inv_known *known;  /* per value */
     inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
@@ -99,8 +99,8 @@ typedef struct inv_matcher {
     /* work space of the region search, allocated once; marked is what holds the newest stamp */
     inv_id *front, *stack, *inside;
     uint32_t *seen, *visited, *in_region; /* per value, value, node */
-    uint32_t walk, visit;                 /* stamps: of seen and in_region; of visited */
-    inv_walk lost[4];                     /* at the node being looked at */
+    uint32_t region_stamp, visit_stamp;   /* stamps: of seen and in_region; of visited */
+    inv_region_query lost[4];             /* at the node being looked at */
     uint32_t nlost;
     uint64_t steps; /* that searches for blocks may still take: every node adds some (match.c) */
 } inv_matcher;
@@ -167,7 +167,7 @@ typedef struct inv_finding {
 } inv_finding;
 /* diagnosis.c: joins the words for a condition that fails to those that *why has. */
 inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, const inv_finding *f, inv_why *why);
-inv_status inv_diagnose_region(inv_matcher *m, const inv_walk *w, inv_why *why);
+inv_status inv_diagnose_region(inv_matcher *m, const inv_region_query *w, inv_why *why);
 
 /* block.c: a block from the nodes of its pattern and of its regions: with the expressions of parameters that nobody
  * else reads, and what enters and leaves. */
@@ -194,7 +194,7 @@ inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding
 inv_status inv_edges_index(inv_matcher *m);
 
 /* Edges of other rules that free what one of this rule's does go. */
-void inv_edges_favour(inv_matches *out, const inv_inverse_def *rule);
+void inv_edges_prefer(inv_matches *out, const inv_inverse_def *rule);
 
 /* region.c: subgraphs with one entry, or several */
 #define INV_MAX_ENTRY 8
@@ -204,14 +204,14 @@ typedef struct inv_region {
     uint32_t nentry, nnode;
 } inv_region;
 /* Takes steps of a search from what is left; false: nothing is. */
-bool inv_region_pay(inv_matcher *m, uint32_t steps);
-/* The region of a walk, not feeding `apart` either. false: none, w->loss says why. */
-inv_status inv_region_find(inv_matcher *m, inv_walk *w,
+bool inv_region_spend(inv_matcher *m, uint32_t steps);
+/* The region of a walk, not feeding `partner` either. false: none, w->loss says why. */
+inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,
                            inv_region *out, bool *found);
 /* The same with two entries or more, all of which what leaves the block lets be solved for. false: none. */
-bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out);
+bool inv_region_find_several(inv_matcher *m, inv_region_query *w, inv_region *out);
 /* Whether x, entry of the region that is being searched for, can be solved for from what leaves the block. */
-bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known);
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id partner, inv_id known);
 
 #endif

@@ -47,7 +47,7 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->stack = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->inside = INV_ARENA_NEW(&m->scratch, inv_id, nn);
     m->paired = INV_ARENA_NEW(&m->scratch, bool, nn);
-    m->told = INV_ARENA_NEW(&m->scratch, bool, nn);
+    m->reported = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->partial = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->seen = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->visited = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
@@ -55,7 +55,7 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->height = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
-    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->told || !m->partial ||
+    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->reported || !m->partial ||
         !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->out || !find_partial(m))
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {

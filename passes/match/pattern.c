@@ -87,6 +87,8 @@ bool inv_is_variadic(const char *name)
     return n > 3 && strcmp(name + n - 3, "...") == 0;
 }
 
+bool inv_stmt_is_region(const inv_stmt *s) { return strcmp(s->op, "region") == 0; }
+
 bool inv_term_is(const inv_term *t, const char *what) { return t->is_call && strcmp(t->what, what) == 0; }
 
 static inv_status compile_term(inv_arena *a, const char *text, bool numbers, inv_term *out)
@@ -180,7 +182,7 @@ bool inv_pattern_names(const inv_pattern_stmt *s, const inv_node *n)
 }
 
 /* const(c), const(c, lo, hi), power2(c): the number is known as c from then on. */
-static bool bind_constant(const inv_term *t, const inv_id *v, double number, inv_binding *b)
+static bool bind_wanted_constant(const inv_term *t, const inv_id *v, double number, inv_binding *b)
 {
     double lo = -INFINITY, hi = INFINITY;
     int exponent;
@@ -198,7 +200,7 @@ static bool bind_operand(const inv_graph *g, const bool *active, const inv_term 
     if (*v == INV_NONE) return false;
     if (t->is_number) return inv_value_uniform(g, *v, &c) && inv_number_near(c, t->number);
     if (inv_term_is(t, "const") || inv_term_is(t, "power2"))
-        return inv_value_uniform(g, *v, &c) && bind_constant(t, v, c, b);
+        return inv_value_uniform(g, *v, &c) && bind_wanted_constant(t, v, c, b);
     if (inv_term_is(t, "count") || inv_term_is(t, "share")) return true;
     if (inv_term_is(t, "param") && active[*v]) return false;
     return inv_binding_set(b, t->is_call ? t->arg[0] : t->text, v, 1);

@@ -60,6 +60,7 @@ typedef struct inv_pattern {
 inv_status inv_pattern_compile(inv_arena *a, const inv_stmts *list, bool numbers, inv_pattern *out);
 bool inv_term_is(const inv_term *t, const char *what); /* it is a call of that function */
 bool inv_is_variadic(const char *name);                /* "xs..." */
+bool inv_stmt_is_region(const inv_stmt *s);            /* it stands for a subgraph, `y = region(x)` */
 /* The statement is about the node's operator. */
 bool inv_pattern_names(const inv_pattern_stmt *s, const inv_node *n);
 /* Binds the statement to a node if it fits; `swap`: with the first two inputs exchanged. Names of b may have been added

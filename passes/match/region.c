@@ -2,13 +2,13 @@
  * Single-entry regions: what `region(x)` means in a rule.
  *
  *     x1 ------------------(+)-- y1       exit t = F(x2); entry x2 = a dominator of t;
- *     x2 --+--[ region ]---t               apart = x1: not read inside
+ *     x2 --+--[ region ]---t               partner = x1: not read inside
  *          +---------------------->        x2 leaves the block: something else lets it be solved for
  *
  * x1 may be computed from x2 where it is what came of another half by steps like this one, y1 = (x1' + F'(x2)) + F(x2).
  *
  * The walk goes up from the exits, always opening the value that comes last in the order; whenever one value alone is
- * left, that value dominates the exits. The entry may be `apart` itself (x1 = x2 in the picture) if something outside
+ * left, that value dominates the exits. The entry may be `partner` itself (x1 = x2 in the picture) if something outside
  * of the block gives it back.
  *
  * `region(xs...)`: the walk stops wherever something outside might give a value back; then all of them have to be
@@ -23,16 +23,17 @@ typedef struct frontier {
     uint32_t n;
 } frontier;
 
-static uint32_t place(const inv_matcher *m, inv_id v)
+static uint32_t place_in_order(const inv_matcher *m, inv_id v)
 {
     inv_id d = v == INV_NONE ? INV_NONE : inv_val(m->g, v)->def;
     return d == INV_NONE ? 0 : m->pos[d] + 1;
 }
 
-static void push(const inv_matcher *m, frontier *f, inv_id v)
+static void push_frontier(const inv_matcher *m, frontier *f, inv_id v)
 {
     uint32_t i = f->n++;
-    for (; i > 0 && place(m, f->v[(i - 1) / 2]) < place(m, v); i = (i - 1) / 2) f->v[i] = f->v[(i - 1) / 2];
+    for (; i > 0 && place_in_order(m, f->v[(i - 1) / 2]) < place_in_order(m, v); i = (i - 1) / 2)
+        f->v[i] = f->v[(i - 1) / 2];
     f->v[i] = v;
 }
 
@@ -41,8 +42,8 @@ static inv_id pop_last(const inv_matcher *m, frontier *f)
     inv_id top = f->v[0], v = f->v[--f->n];
     uint32_t i = 0;
     for (uint32_t k = 1; k < f->n; k = 2 * i + 1) {
-        if (k + 1 < f->n && place(m, f->v[k + 1]) > place(m, f->v[k])) k++;
-        if (place(m, f->v[k]) <= place(m, v)) break;
+        if (k + 1 < f->n && place_in_order(m, f->v[k + 1]) > place_in_order(m, f->v[k])) k++;
+        if (place_in_order(m, f->v[k]) <= place_in_order(m, v)) break;
         f->v[i] = f->v[k];
         i = k;
     }
@@ -50,7 +51,7 @@ static inv_id pop_last(const inv_matcher *m, frontier *f)
     return top;
 }
 
-bool inv_region_pay(inv_matcher *m, uint32_t steps)
+bool inv_region_spend(inv_matcher *m, uint32_t steps)
 {
     m->steps -= m->steps < steps ? m->steps : steps;
     return m->steps > 0;
@@ -60,28 +61,28 @@ bool inv_region_pay(inv_matcher *m, uint32_t steps)
 static void open_value(inv_matcher *m, frontier *f, inv_region *r, inv_id v)
 {
     inv_id d = inv_val(m->g, v)->def;
-    if (d == INV_NONE || m->in_region[d] == m->walk) return;
+    if (d == INV_NONE || m->in_region[d] == m->region_stamp) return;
     const inv_node *n = inv_nod(m->g, d);
-    inv_region_pay(m, n->nin + 1);
-    m->in_region[d] = m->walk;
+    inv_region_spend(m, n->nin + 1);
+    m->in_region[d] = m->region_stamp;
     r->node[r->nnode++] = d;
     for (uint32_t k = 0; k < n->nin; k++) {
         inv_id in = n->in[k];
-        if (in == INV_NONE || !m->active[in] || m->seen[in] == m->walk) continue;
-        m->seen[in] = m->walk;
-        push(m, f, in);
+        if (in == INV_NONE || !m->active[in] || m->seen[in] == m->region_stamp) continue;
+        m->seen[in] = m->region_stamp;
+        push_frontier(m, f, in);
     }
 }
 
 /* Puts the inputs of `d` that a walk upwards has not met on its stack. */
-static uint32_t climb(inv_matcher *m, inv_id d, uint32_t n)
+static uint32_t push_unvisited_inputs(inv_matcher *m, inv_id d, uint32_t n)
 {
     const inv_node *node = inv_nod(m->g, d);
-    inv_region_pay(m, node->nin + 1);
+    inv_region_spend(m, node->nin + 1);
     for (uint32_t k = 0; k < node->nin; k++) {
         inv_id in = node->in[k];
-        if (in == INV_NONE || !m->active[in] || m->visited[in] == m->visit) continue;
-        m->visited[in] = m->visit;
+        if (in == INV_NONE || !m->active[in] || m->visited[in] == m->visit_stamp) continue;
+        m->visited[in] = m->visit_stamp;
         m->stack[n++] = in;
     }
     return n;
@@ -92,14 +93,14 @@ static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
 {
     if (v == INV_NONE) return false;
     uint32_t n = 0;
-    m->visit++;
+    m->visit_stamp++;
     m->stack[n++] = v;
-    m->visited[v] = m->visit;
+    m->visited[v] = m->visit_stamp;
     while (n) {
         inv_id x = m->stack[--n], d = inv_val(m->g, x)->def;
-        if (m->seen[x] == m->walk) return true;
+        if (m->seen[x] == m->region_stamp) return true;
         if (d == INV_NONE || m->pos[d] + 1 < lowest) continue;
-        n = climb(m, d, n);
+        n = push_unvisited_inputs(m, d, n);
     }
     return false;
 }
@@ -119,7 +120,7 @@ static bool is_changed_half(inv_matcher *m, inv_id v, uint32_t lowest)
         for (uint32_t k = 0; d != INV_NONE && k < inv_nod(m->g, d)->nin; k++) {
             const inv_id x = inv_nod(m->g, d)->in[k];
             bool freed = false;
-            if (x == INV_NONE || !m->active[x] || m->seen[x] == m->walk || n > m->nvalue / 2) continue;
+            if (x == INV_NONE || !m->active[x] || m->seen[x] == m->region_stamp || n > m->nvalue / 2) continue;
             for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1] && !freed; i++)
                 freed = m->out->edge.at[m->edge_of[i]].forward == d;
             if (freed) m->front[n++] = x;
@@ -131,11 +132,11 @@ static bool is_changed_half(inv_matcher *m, inv_id v, uint32_t lowest)
 static bool read_outside(const inv_matcher *m, inv_id v)
 {
     for (uint32_t u = m->uses.start[v]; u < m->uses.start[v + 1]; u++)
-        if (m->in_region[m->uses.node[u]] != m->walk) return true;
+        if (m->in_region[m->uses.node[u]] != m->region_stamp) return true;
     return false;
 }
 
-static bool is_exit(const inv_walk *w, inv_id v)
+static bool is_exit(const inv_region_query *w, inv_id v)
 {
     for (uint32_t i = 0; i < w->nexit; i++)
         if (w->exit[i] == v) return true;
@@ -166,34 +167,34 @@ static bool is_piece(const inv_matcher *m, inv_id v, inv_id of)
     return false;
 }
 
-static void lose(inv_walk *w, inv_region_loss loss, inv_id at)
+static void note_loss(inv_region_query *w, inv_region_loss loss, inv_id at)
 {
     w->loss = (uint8_t)loss;
     w->at = at;
 }
 
-static void enter(inv_region *r, inv_id v) { r->entry[r->nentry++] = v; }
+static void add_entry(inv_region *r, inv_id v) { r->entry[r->nentry++] = v; }
 
-static void begin(inv_matcher *m, inv_walk *w, frontier *f, inv_region *r)
+static void begin_query(inv_matcher *m, inv_region_query *w, frontier *f, inv_region *r)
 {
     *r = (inv_region){.node = m->inside};
-    m->walk++;
+    m->region_stamp++;
     w->loss = INV_LOST_NO_ENTRY;
-    w->at = w->spoilt = INV_NONE;
+    w->at = w->part = INV_NONE;
     for (uint32_t i = 0; i < w->nexit; i++) {
-        if (m->seen[w->exit[i]] == m->walk) continue;
-        m->seen[w->exit[i]] = m->walk;
-        push(m, f, w->exit[i]);
+        if (m->seen[w->exit[i]] == m->region_stamp) continue;
+        m->seen[w->exit[i]] = m->region_stamp;
+        push_frontier(m, f, w->exit[i]);
     }
 }
 
-inv_status inv_region_find(inv_matcher *m, inv_walk *w,
+inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id, void *), void *opaque,
                            inv_region *out, bool *found)
 {
     frontier f = {m->front, 0};
     bool lost = false; /* an entry was refused that something else reads: further up is no better reason */
-    begin(m, w, &f, out);
+    begin_query(m, w, &f, out);
     *found = false;
     while (f.n) {
         inv_id v = pop_last(m, &f);
@@ -202,28 +203,28 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
             return INV_OK;
         }
         bool alone = f.n == 0 && !is_exit(w, v) && (w->entry == INV_NONE || v == w->entry);
-        if (v == w->apart) {
+        if (v == w->partner) {
             *found = alone && accept(m, out, v, opaque);
-            if (*found) enter(out, v);
-            else if (!lost) lose(w, INV_LOST_FREED, v);
+            if (*found) add_entry(out, v);
+            else if (!lost) note_loss(w, INV_LOST_FREED, v);
             return INV_OK;
         }
         if (alone) {
-            w->changed = computed_from(m, w->apart, place(m, v));
-            if (w->changed &&
-                !(is_changed_half(m, w->apart, place(m, v)) && inv_region_recoverable(m, v, w->apart, w->known))) {
-                if (!lost) lose(w, INV_LOST_SHARED, v);
-                if (!is_piece(m, w->spoilt, v)) w->spoilt = INV_NONE;
+            w->changed = computed_from(m, w->partner, place_in_order(m, v));
+            if (w->changed && !(is_changed_half(m, w->partner, place_in_order(m, v)) &&
+                                inv_region_recoverable(m, v, w->partner, w->known))) {
+                if (!lost) note_loss(w, INV_LOST_SHARED, v);
+                if (!is_piece(m, w->part, v)) w->part = INV_NONE;
                 return INV_OK;
             }
             if (accept(m, out, v, opaque)) {
-                enter(out, v);
+                add_entry(out, v);
                 *found = true;
                 return INV_OK;
             }
             bool named = !is_internal(m, v);
-            if (!lost && (named || w->loss != INV_LOST_ENTRY)) lose(w, INV_LOST_ENTRY, v);
-            if (!lost && named) w->spoilt = v;
+            if (!lost && (named || w->loss != INV_LOST_ENTRY)) note_loss(w, INV_LOST_ENTRY, v);
+            if (!lost && named) w->part = v;
             lost = lost || read_outside(m, v);
             if (v == w->entry) return INV_OK;
         }
@@ -234,26 +235,26 @@ inv_status inv_region_find(inv_matcher *m, inv_walk *w,
 
 /* --- what gives an entry back --- */
 
-/* The entry x is to be solved for, without `apart`, when `known` is there. Of a region with several entries also: what
- * has been solved for, a bit for each, and what comes out where the others are taken up. */
+/* The entry x is to be solved for, without `partner`, when `known` is there. Of a region with several entries also:
+ * what has been solved for, a bit for each, and what comes out where the others are taken up. */
 typedef struct goal {
-    inv_id x, apart, known;
+    inv_id x, partner, known;
     const inv_region *among; /* NULL: it has one entry */
     uint32_t solved;
 } goal;
 
-static bool gives(const inv_node *n, inv_id v)
+static bool node_gives(const inv_node *n, inv_id v)
 {
     for (uint32_t k = 0; k < n->nout; k++)
         if (n->out[k] == v) return true;
     return false;
 }
 
-static bool outside(const inv_matcher *m, const inv_edge *e) { return m->in_region[e->forward] != m->walk; }
+static bool is_outside(const inv_matcher *m, const inv_edge *e) { return m->in_region[e->forward] != m->region_stamp; }
 
 /* Whether what the edge frees goes on as it is, or into another coupling: there the edge reads another value. What an
  * activation or a product takes up may be no more than the beginning of a branch. */
-static bool carries(const inv_matcher *m, const inv_edge *e)
+static bool edge_carries_on(const inv_matcher *m, const inv_edge *e)
 {
     const inv_node *user = inv_nod(m->g, e->forward);
     bool on = e->rule->exactness == INV_EXACT;
@@ -261,13 +262,13 @@ static bool carries(const inv_matcher *m, const inv_edge *e)
         const inv_node *n = inv_nod(m->g, e->node[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
             const inv_id v = n->in[k];
-            on = on || (v != INV_NONE && v < m->nvalue && m->active[v] && !gives(user, v));
+            on = on || (v != INV_NONE && v < m->nvalue && m->active[v] && !node_gives(user, v));
         }
     }
-    return on && outside(m, e);
+    return on && is_outside(m, e);
 }
 
-static bool is_there(const inv_matcher *m, const goal *t, inv_id v)
+static bool is_given_or_solved(const inv_matcher *m, const goal *t, inv_id v)
 {
     if (v == t->known) return true;
     for (uint32_t k = 0; t->among && k < t->among->nentry; k++) {
@@ -275,27 +276,27 @@ static bool is_there(const inv_matcher *m, const goal *t, inv_id v)
         if (v == x) return t->solved >> k & 1;
         for (uint32_t i = m->edge_start[x]; i < m->edge_start[x + 1]; i++) {
             const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
-            if (e->forward == inv_val(m->g, v)->def && carries(m, e)) return true;
+            if (e->forward == inv_val(m->g, v)->def && edge_carries_on(m, e)) return true;
         }
     }
     return false;
 }
 
-/* Whether v can be computed from what is there, without x or apart or what they come from. */
+/* Whether v can be computed from what is there, without x or partner or what they come from. */
 static bool computable(inv_matcher *m, inv_id v, const goal *t)
 {
     if (!m->active[v]) return true;
-    uint32_t lowest = place(m, t->x), n = 0;
-    if (t->apart != INV_NONE && place(m, t->apart) < lowest) lowest = place(m, t->apart);
-    m->visit++;
-    m->visited[v] = m->visit;
+    uint32_t lowest = place_in_order(m, t->x), n = 0;
+    if (t->partner != INV_NONE && place_in_order(m, t->partner) < lowest) lowest = place_in_order(m, t->partner);
+    m->visit_stamp++;
+    m->visited[v] = m->visit_stamp;
     m->stack[n++] = v;
     while (n) {
         v = m->stack[--n];
-        if (is_there(m, t, v)) continue;
+        if (is_given_or_solved(m, t, v)) continue;
         const inv_id d = inv_val(m->g, v)->def;
-        if (v == t->x || v == t->apart || place(m, v) < lowest || d == INV_NONE) return false;
-        n = climb(m, d, n);
+        if (v == t->x || v == t->partner || place_in_order(m, v) < lowest || d == INV_NONE) return false;
+        n = push_unvisited_inputs(m, d, n);
     }
     return true;
 }
@@ -308,7 +309,7 @@ static bool solvable(inv_matcher *m, const inv_edge *e, const goal *t)
         const inv_node *n = inv_nod(m->g, e->node[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
             inv_id v = n->in[k];
-            if (v == INV_NONE || v >= m->nvalue || gives(user, v)) continue; /* past nvalue: the template's own */
+            if (v == INV_NONE || v >= m->nvalue || node_gives(user, v)) continue; /* past nvalue: the template's own */
             if (!computable(m, v, t)) return false;
         }
     }
@@ -316,36 +317,37 @@ static bool solvable(inv_matcher *m, const inv_edge *e, const goal *t)
 }
 
 /* Whether v is computed from what the node gives. */
-static bool behind(inv_matcher *m, inv_id v, inv_id node)
+static bool is_computed_behind(inv_matcher *m, inv_id v, inv_id node)
 {
     uint32_t n = 0;
     if (v == INV_NONE) return false;
-    m->visit++;
-    m->visited[v] = m->visit;
+    m->visit_stamp++;
+    m->visited[v] = m->visit_stamp;
     m->stack[n++] = v;
     while (n) {
         const inv_id d = inv_val(m->g, m->stack[--n])->def;
         if (d == node) return true;
-        if (d != INV_NONE && m->pos[d] > m->pos[node]) n = climb(m, d, n);
+        if (d != INV_NONE && m->pos[d] > m->pos[node]) n = push_unvisited_inputs(m, d, n);
     }
     return false;
 }
 
-/* What leads to `apart` is not there before that is. */
+/* What leads to `partner` is not there before that is. */
 static bool recoverable(inv_matcher *m, const goal *t)
 {
     if (inv_val(m->g, t->x)->is_output) return true;
     for (uint32_t i = m->edge_start[t->x]; i < m->edge_start[t->x + 1]; i++) {
         const inv_edge *e = &m->out->edge.at[m->edge_of[i]];
-        if ((t->among ? carries(m, e) : outside(m, e)) && !behind(m, t->apart, e->forward) && solvable(m, e, t))
+        if ((t->among ? edge_carries_on(m, e) : is_outside(m, e)) && !is_computed_behind(m, t->partner, e->forward) &&
+            solvable(m, e, t))
             return true;
     }
     return false;
 }
 
-bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id apart, inv_id known)
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id partner, inv_id known)
 {
-    return recoverable(m, &(goal){x, apart, known, NULL, 0});
+    return recoverable(m, &(goal){x, partner, known, NULL, 0});
 }
 
 /* --- several entries --- */
@@ -354,13 +356,13 @@ static bool may_come_back(const inv_matcher *m, inv_id v)
 {
     bool may = inv_val(m->g, v)->is_output;
     for (uint32_t i = m->edge_start[v]; i < m->edge_start[v + 1] && !may; i++)
-        may = carries(m, &m->out->edge.at[m->edge_of[i]]);
+        may = edge_carries_on(m, &m->out->edge.at[m->edge_of[i]]);
     return may;
 }
 
-static bool solved_in_turn(inv_matcher *m, const inv_walk *w, const inv_region *r)
+static bool solved_in_turn(inv_matcher *m, const inv_region_query *w, const inv_region *r)
 {
-    goal t = {INV_NONE, w->apart, w->known, r, 0};
+    goal t = {INV_NONE, w->partner, w->known, r, 0};
     for (uint32_t before = 1; before != t.solved;) {
         before = t.solved;
         for (uint32_t k = 0; k < r->nentry; k++) {
@@ -371,7 +373,7 @@ static bool solved_in_turn(inv_matcher *m, const inv_walk *w, const inv_region *
     return t.solved == (1u << r->nentry) - 1;
 }
 
-static uint32_t slot_of(const inv_matcher *m, inv_id v)
+static uint32_t output_slot(const inv_matcher *m, inv_id v)
 {
     const inv_node *n = inv_nod(m->g, inv_val(m->g, v)->def);
     uint32_t k = 0;
@@ -385,20 +387,22 @@ static void enter_in_order(const inv_matcher *m, inv_region *r, inv_id v)
     uint32_t i = r->nentry++;
     for (; i > 0; i--) {
         const inv_id w = r->entry[i - 1];
-        if (place(m, w) != place(m, v) ? place(m, w) < place(m, v) : slot_of(m, w) < slot_of(m, v)) break;
+        if (place_in_order(m, w) != place_in_order(m, v) ? place_in_order(m, w) < place_in_order(m, v)
+                                                         : output_slot(m, w) < output_slot(m, v))
+            break;
         r->entry[i] = w;
     }
     r->entry[i] = v;
 }
 
-bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out)
+bool inv_region_find_several(inv_matcher *m, inv_region_query *w, inv_region *out)
 {
     frontier f = {m->front, 0};
     uint32_t lowest = UINT32_MAX;
-    begin(m, w, &f, out);
+    begin_query(m, w, &f, out);
     while (f.n) {
         const inv_id v = pop_last(m, &f), d = inv_val(m->g, v)->def;
-        if (m->steps == 0 || v == w->apart || d == INV_NONE) return false;
+        if (m->steps == 0 || v == w->partner || d == INV_NONE) return false;
         if (is_exit(w, v) || !may_come_back(m, v)) {
             if (inv_nod(m->g, d)->op->flags & INV_OP_SOURCE) return false;
             open_value(m, &f, out, v);
@@ -406,8 +410,8 @@ bool inv_region_spread(inv_matcher *m, inv_walk *w, inv_region *out)
         }
         if (out->nentry == INV_MAX_ENTRY) return false;
         enter_in_order(m, out, v);
-        lowest = place(m, v); /* the walk goes back */
+        lowest = place_in_order(m, v); /* the walk goes back */
     }
-    return out->nentry > 1 && (!computed_from(m, w->apart, lowest) || is_changed_half(m, w->apart, lowest)) &&
+    return out->nentry > 1 && (!computed_from(m, w->partner, lowest) || is_changed_half(m, w->partner, lowest)) &&
            solved_in_turn(m, w, out);
 }

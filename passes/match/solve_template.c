@@ -46,8 +46,8 @@ static inv_status solve_inputs(inv_matcher *m, const inv_stmt *s, const inv_bind
 }
 
 /* Emits statements; false: an operator refuses what is asked of it. The freed list has as many values as b says. */
-static inv_status emit_all(inv_matcher *m, const inv_pattern *list, const inv_binding *b, uint32_t nfreed,
-                           const inv_node *node, inv_binding *local, inv_id *to, uint32_t *n, bool *ok)
+static inv_status emit_statements(inv_matcher *m, const inv_pattern *list, const inv_binding *b, uint32_t nfreed,
+                                  const inv_node *node, inv_binding *local, inv_id *to, uint32_t *n, bool *ok)
 {
     for (size_t i = 0; i < list->n && *ok; i++) {
         const inv_stmt *s = list->at[i].s;
@@ -87,10 +87,10 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
     *out = (inv_template){.node = list};
     if (!list) return INV_E_NOMEM;
     for (uint32_t i = 0; i < b->n; i++) (void)inv_binding_set(&local, b->at[i].name, b->at[i].id, b->at[i].n);
-    INV_TRY(emit_all(m, &rule->saves, b, nfreed, node, &local, list, &out->nnode, &ok));
+    INV_TRY(emit_statements(m, &rule->saves, b, nfreed, node, &local, list, &out->nnode, &ok));
     out->nsave = out->nnode;
     if (ok) local.at[freed].name = ""; /* solve defines it anew */
-    INV_TRY(emit_all(m, &rule->solve, b, nfreed, node, &local, list, &out->nnode, &ok));
+    INV_TRY(emit_statements(m, &rule->solve, b, nfreed, node, &local, list, &out->nnode, &ok));
     g->order.n = order;
     /* An operator that refuses what the template asks of it is a rule that does not apply. */
     if (g->failed == INV_E_NOMEM) return g->failed;

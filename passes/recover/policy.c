@@ -68,7 +68,7 @@ static bool mark_blocks(const inv_graph *g, const char *glob, inv_memory mode, u
     bool any = false;
     for (size_t i = 0; g->matches && i < g->matches->block.n; i++) {
         const inv_block *b = &g->matches->block.at[i];
-        if (!inv_glob_fits(glob, inv_node_label(inv_nod(g, b->anchor))) && !inv_glob_fits(glob, b->kind)) continue;
+        if (!inv_glob_fits(glob, inv_node_label(inv_nod(g, b->root))) && !inv_glob_fits(glob, b->kind)) continue;
         any = true;
         const uint32_t nin = mode == INV_MEMORY_INVERT ? b->nrule_in : b->nin;
         for (uint32_t k = 0; k < nin; k++)

@@ -117,7 +117,7 @@ inv_status inv_plan_note(const inv_recovery *r, const inv_remats *remats, inv_pl
         inv_remat_row x = {.step = m->step,
                            .node = inv_edge_node(r, e),
                            .rule = inverse ? inverse->rule : NULL,
-                           .joined = inverse && inverse->joined,
+                           .joined = inverse && inverse->fused,
                            .offload = e->offload,
                            .value = value};
         for (uint32_t i = 0; value && i < e->ntarget; i++)
@@ -265,7 +265,7 @@ static bool is_way(const inv_recovery *r, const inv_pb_edge *e, const json_t *o)
     const inv_node *n = inv_nod(r->base, inv_edge_node(r, e));
     return strcmp(text_of(o, "how"), way_name(inverse ? inverse->rule : NULL, e->offload)) == 0 &&
            strcmp(text_of(o, "rule"), inverse ? inverse->rule->name : "") == 0 &&
-           json_is_true(json_object_get(o, "joined")) == (inverse && inverse->joined) &&
+           json_is_true(json_object_get(o, "joined")) == (inverse && inverse->fused) &&
            strcmp(text_of(o, "op"), n->op->name) == 0 && strcmp(text_of(o, "node"), inv_node_label(n)) == 0;
 }
 

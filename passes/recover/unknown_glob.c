@@ -12,7 +12,7 @@ inv_status inv_glob_fits_nothing(const inv_graph *g, const char *option, const c
     const bool blocks = strncmp(glob, block, sizeof block - 1) == 0;
     inv_near near = inv_near_to(blocks ? glob + sizeof block - 1 : glob);
     for (size_t i = 0; g->matches && i < g->matches->block.n && blocks; i++) {
-        inv_near_look(&near, inv_node_label(inv_nod(g, g->matches->block.at[i].anchor)));
+        inv_near_look(&near, inv_node_label(inv_nod(g, g->matches->block.at[i].root)));
         inv_near_look(&near, g->matches->block.at[i].kind);
     }
     for (size_t i = 0; i < g->forward_end && !blocks; i++) {

@@ -14,7 +14,7 @@ FRONT = ["import", "inline", "sort", "reach", "bind", "real", "lower", "reach", 
 BASE = ["loss", "grad", "update", "prune", "layout"]
 SEARCH = ["recover", "memplan"]
 RUN = FRONT + ["match"] + BASE + ["order"] + SEARCH
-TRAIN = FRONT + ["match"] + BASE + ["join", "order"] + SEARCH
+TRAIN = FRONT + ["match"] + BASE + ["fuse_inverse", "order"] + SEARCH
 EVAL = FRONT + BASE + ["order"] + SEARCH  # nothing is recovered, so nothing is matched
 
 
