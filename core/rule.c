@@ -145,7 +145,7 @@ static inv_status check_match(inv_registry *r, inv_arena *a, const inv_inverse_d
     return INV_OK;
 }
 
-/* What `saves` reads is there by then: it may be what is freed, too. */
+/* Every value that `saves` reads is there by then, and it may be what is freed, too. */
 static inv_status check_saves(inv_registry *r, inv_arena *a, const inv_inverse_def *d, names *known)
 {
     inv_stmts st = {0};

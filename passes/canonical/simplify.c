@@ -69,7 +69,7 @@ static bool identity_perm(const int64_t *p, size_t n)
     return true;
 }
 
-/* Of a node whose output has its input's rank. */
+/* The node's output must have its input's rank. */
 static int axis_attr(const inv_graph *g, const inv_node *n)
 {
     int64_t axis = inv_attr_int(n, "axis", 0);
@@ -138,7 +138,7 @@ static inv_id absorb_transpose(simplifier *s, const inv_node *n)
                                inv_attr_of_int("transB", inv_attr_int(n, "transB", 0) ^ (int64_t)tb)));
 }
 
-/* What one node takes of its input along one axis: entries at even distances, or those of a list. */
+/* The entries that one node takes of its input along one axis: at even distances, or those of a list. */
 typedef struct piece {
     inv_id node;
     const int64_t *index; /* NULL: start, start + step, ... */

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Spellings: what exporters and authors write in several operators and what one canonical operator says, as data
- * (passes/canonical/spellings.inc). A row is a pattern and what stands for its last value, both statements of the text
- * form (docs/text-form.md). A pattern fits where its operators and attributes are there, no other node reads what lies
- * between, and the new value has type and extents of the old one. Operands of commutative operators match in either
- * order; attributes that the pattern does not list must be absent.
+ * Replaces what exporters and authors spell out in several operators by the one canonical operator that says it. The
+ * spellings are data (passes/canonical/spellings.inc). A row is a pattern and what stands for its last value, both
+ * statements of the text form (docs/text-form.md). A pattern fits where its operators and attributes are there, no
+ * other node reads what lies between, and the new value has type and extents of the old one. Operands of commutative
+ * operators match in either order; attributes that the pattern does not list must be absent.
+ *
+ * The graph is swept in execution order until a sweep changes nothing, with simplification between, as a replacement
+ * may complete another spelling. At each node those rows are tried whose last operator is the node's, and the first
+ * that fits is taken. A sweep takes nodes times rows; most rows fail at their first operator.
  * requires, gives: canonical forward graph, after simplification. */
 #include <math.h>
 #include <string.h>
@@ -183,7 +187,7 @@ static void count_from_front(const inv_graph *g, inv_node *n)
             n->attr[k].i += inv_val(g, n->in[0])->shape.rank;
 }
 
-/* Of two operands that may change places, what does not depend on inputs comes second. */
+/* Puts the operand that does not depend on inputs second, where two operands may change places. */
 static inv_status tidy(inv_speller *s)
 {
     inv_graph *g = s->g;

@@ -116,7 +116,7 @@ static bool shared_heads(const inv_graph *g, inv_id v, inv_id *before, inv_shape
 
 /* --- from the softmax up to the product --- */
 
-/* Whether a number in place of a score, or added to one, leaves it no weight. */
+/* Such a number in place of a score, or added to one, leaves it no weight. */
 static bool forbids(double c) { return c <= -1e9; }
 
 /* Where(c, scores, never) as an addition is the same but in a row that sees nothing: a finite number would give such a
@@ -166,7 +166,7 @@ static bool step_up(found *f, const inv_node *d, inv_id *v, uint32_t depth)
     return false;
 }
 
-/* What steps forbid together may be a whole row, of which sees_something, looking at each alone, knows nothing. */
+/* Several steps together may forbid a whole row; sees_something looks at each alone and would not notice. */
 static bool replaces_among_others(const found *f)
 {
     bool finite = false;
@@ -174,7 +174,7 @@ static bool replaces_among_others(const found *f)
     return finite && f->nstep > 1;
 }
 
-/* Whether steps lead from v up to a product. */
+/* Steps lead from v up to a product. */
 static bool at_product(const found *f, inv_id v, uint32_t depth)
 {
     found look = *f;

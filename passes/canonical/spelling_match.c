@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether a row of the table of spellings fits at a node. From its last statement back, as every other one gives what a
- * later one reads. */
+ * Fits a row of the table of spellings to a node. Statements are bound from the last one back (passes/match/pattern.c):
+ * every other statement gives what a later one reads, so its node is the one that gives the bound value and nothing has
+ * to be searched for; only the order of two operands may have to be tried both ways, 2^n for n commutative operators.
+ * When all are bound, what speaks of several values is judged, and that nobody outside reads what lies between.
+ * requires: compiled rows.  gives: the binding in inv_attempt. */
 #include <string.h>
 
 #include "passes/canonical/spelling.h"
@@ -31,7 +34,7 @@ static bool is_row(const inv_attempt *a, const inv_term *t, inv_id v)
     return inv_shape_equal(&s, &want);
 }
 
-/* Whether the model's own numbers, whatever their extents, are v. */
+/* v holds numbers of the model itself, whatever their extents. */
 static bool is_stored(const inv_graph *g, inv_id v)
 {
     while (inv_val(g, v)->role == INV_ROLE_NODE && inv_nod(g, inv_val(g, v)->def)->op->flags & INV_OP_VIEW)

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A named block: its nodes, and the values at its boundary. What a node of the block reads and none of them makes
- * enters; what one of them makes and another node reads, or the caller, leaves. In front of those stand, in the order
- * of the rule, the values that the rule is about. */
+ * Makes a named block of the nodes that a rule was matched with: which nodes belong to it, and which values cross its
+ * boundary. A value enters if a node of the block reads it and none of them makes it; it leaves if one of them makes it
+ * and another node, or the caller, reads it. The values that the rule is about come first on both lists, in the order
+ * of the rule, so that a reader of the block finds x1, x2, y1 at fixed places.
+ *
+ * When all blocks are there, inv_block_finish takes back those that are parts of longer ones, and multiplies how much
+ * the inverses on the way from what leaves to what is freed magnify errors.
+ * requires: a match of match.c; edges for the gains.  gives: inv_block. Time: nodes of the block times their operands,
+ * once more for each layer of parameter expressions. */
 #include <math.h>
 #include <string.h>
 
@@ -104,7 +110,8 @@ static inv_status add_parameter_expressions(inv_matcher *m, inv_ids *nodes)
     return INV_OK;
 }
 
-/* What else enters and leaves: first what depends on the model's inputs, then parameters. Constants are no inputs. */
+/* Adds the other values that enter and leave: first those that depend on the model's inputs, then parameters. Constants
+ * do not count, as nobody could pass another one. */
 static inv_status add_node_ends(inv_matcher *m, const inv_ids *nodes, inv_ids *in, inv_ids *out)
 {
     for (int parameters = 0; parameters < 2; parameters++)
@@ -158,8 +165,9 @@ inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_bindin
 
 /* --- gains --- */
 
-/* Of the rule's own solve text; without one, from the freed value on along the inverses of the pattern's operators,
- * until a value that leaves. `head`, `next`: the edges by what they free, counted from 1. */
+/* The gain is that of the rule's own solve text. A rule without one leaves solving to the inverses of its operators:
+ * then the best of these are followed from the freed value on, until a value that leaves, and their gains multiplied.
+ * `head`, `next`: the edges by what they free, counted from 1. */
 static void find_block_gain(inv_matcher *m, inv_block *b, const uint32_t *head, const uint32_t *next)
 {
     const inv_edge *edge = m->out->edge.at;
@@ -203,7 +211,8 @@ static inv_status find_gains(inv_matcher *m)
 
 /* --- names --- */
 
-/* What is inside a branch of a coupling is called so, if it is also a step of reversible networks by itself. */
+/* A batch norm or 1x1 convolution is a step of reversible networks by itself. Inside the branch of a coupling it needs
+ * no inverse, so its name says that it is there. */
 static inv_status name_branches(inv_matcher *m)
 {
     inv_graph *g = m->g;

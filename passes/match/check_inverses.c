@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * For `check`: every inverse edge beside the forward nodes that it solves. What it rebuilds is compared with what it
- * frees; in float64 what it starts from is also moved a little, which shows by how much it magnifies errors. Nothing is
- * freed and nothing recovered: each reconstruction stands where all that it reads has just been computed.
+ * The pass of `check`: it runs every inverse edge beside the forward nodes that it solves, and measures how far the
+ * result is off. In float64 it also runs each edge from a start that is moved a little, which shows by how much the
+ * edge magnifies errors. Nothing is freed and nothing recovered: each copy of an edge stands where all that it reads
+ * has just been computed, so one forward run answers for all edges. Time and nodes grow with the nodes of all edges.
  * requires: canonical forward graph with matches.  gives: plan->check, values that the executor reads. */
 #include <string.h>
 
@@ -49,7 +50,7 @@ static inv_id emit_solution(checker *c, const inv_edge *e)
     return c->map[e->result];
 }
 
-/* Of one value: norm and count of non-finite elements (GuardSum), kept to be read. */
+/* Emits the norm of one value and its count of non-finite elements (GuardSum), which the executor reads. */
 static inv_id emit_norm(inv_graph *g, inv_id v)
 {
     const inv_attr key = inv_attr_of_int("key", 1);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inverse rules compiled for matching: their texts as patterns, and whether the conditions of a rule hold where its
- * pattern was found. */
+ * Compiles the texts of inverse rules into patterns, once per compile, and judges the conditions of a rule where its
+ * pattern was found. Conditions are the rows of core/condition.inc; each names its judge, so this file has no case for
+ * any of them. Shapes, types and attributes are judged first and all of them, as what fails is told together; values
+ * only where shapes fit, as that may compute a whole expression of parameters. */
 #include <string.h>
 
 #include "passes/match/match.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Judges the conditions of inverse rules that shapes, types and attributes decide: one function for each row of
- * core/condition.inc that does not ask for values. What fails one of them is not what the rule is about, so that such a
- * candidate is only told of if a search has already found the rest of the block. */
+ * core/condition.inc that does not ask for values. A candidate that fails one of them is not what the rule is about, so
+ * it is only told of where the rest of the pattern fits. Each takes the time of its shapes. */
 #include <string.h>
 
 #include "passes/match/match.h"
@@ -24,8 +24,8 @@ bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *o
     return true;
 }
 
-/* What keeps each entry of the larger side of a convolution, x of ConvN, from being in one window and no other; those
- * of the padding are not missed. NULL: nothing. */
+/* Says why an entry of the larger side of a convolution, x of ConvN, may be in no window or in several; entries of the
+ * padding do not count. NULL: nothing. */
 static const char *patch_flaw(inv_matcher *m, const inv_node *node, inv_id w, const char **remedy)
 {
     const inv_graph *g = m->g;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Judges the conditions of inverse rules that ask for the entries of a value: one function for each such row of
  * core/condition.inc. A value that depends on parameters only is judged by the entries that it has now
- * (known_values.c); one that is computed from inputs by the bounds that its operators give (value_range.c). What fails
- * one of them has the form that the rule is about, so the words say what was found. */
+ * (known_values.c); one that is computed from inputs by the bounds that its operators give (value_range.c). A candidate
+ * that fails one of them has the form that the rule is about, so the words say which entry or bound it was. */
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The words for what does not hold: which condition of a rule, on what it was seen, and what would help. What helps is
- * a fact of the condition (core/condition.c) or of the search for a region (below), never of one rule. */
+ * Puts into words why a rule does not hold: which condition fails, what was seen there, and what would help. The remedy
+ * belongs to the condition (core/condition.inc) or to the search for a region (the table below), never to one rule, so
+ * that new rules have it for nothing.
+ * requires: inv_finding of a judge, or a query that found no region.  gives: inv_why, in the graph's arena. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +10,7 @@
 #include "core/shape.h"
 #include "passes/match/match.h"
 
-/* What remedies and reasons speak of: $1, $2, $x, $c. */
+/* The names that stand for $1, $2, $x and $c of remedies and reasons. */
 typedef struct names {
     const char *one, *two, *freed, *condition;
 } names;
@@ -138,7 +140,7 @@ inv_status inv_diagnose_region(inv_matcher *m, const inv_region_query *w, inv_wh
     why->reason = fill_names(m, part ? part_reason : losses[w->loss].reason, &n);
     why->remedy = fill_names(m, part ? part_remedy : losses[w->loss].remedy, &n);
     why->seen = seen ? inv__arena_printf(&m->g->arena, "'%s'", seen) : NULL;
-    /* What a walk up to the entry fails by, as rules say it. */
+    /* Rules call this condition recoverable(x) where they ask for it. */
     why->condition = w->recoverable && (w->loss == INV_LOST_ENTRY || part) ? "recoverable" : "region";
     return why->reason && why->remedy ? INV_OK : INV_E_NOMEM;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inverses in one piece. Where a solve text takes away, or adds, what an operator of forward gives that can add onto
- * something (core/op.h, onto), the two are one node as well:
+ * Fuses an inverse that is a sum with the operator that gives what is summed. The inverse of y = x + F(h) takes F(h)
+ * away again, and F's last operator may be able to add its result onto something (core/op.h, onto). Then one node does
+ * both:
  *     t = ConvN(h, w)   x = Sub(y, t)      x = ConvN<minus = 1>(h, w, onto y)
- * It is written over y, so that t is never there. This is one more edge for the same value; the search has the choice.
+ * It is written over y, so that t never takes memory. The fused edge stands beside the other one for the same value,
+ * and the planner chooses. One look at each edge.
  * requires: layouts settled.  gives: more of g->matches->edge. */
 #include <string.h>
 

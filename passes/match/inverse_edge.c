@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inverse edges: a rule's solve text where its pattern was found, with what it costs and how much it magnifies errors;
- * and the list of them by the value that they free. */
+ * Makes inverse edges. An edge is one way to get a value back: a rule's solve text, instantiated as nodes outside of
+ * the order where the rule's pattern was found. It carries what a planner has to know: what it computes, what forward
+ * has to keep for it, how much it magnifies errors, and what it contributes to a log-determinant. An edge is added only
+ * if the nodes give values of the type and shape of what they are to free, as texts of rules may come from anywhere.
+ * requires: a pattern that is bound and whose conditions hold.  gives: inv_matches.edge, and its index by value. */
 #include <string.h>
 
 #include "core/condition.h"
@@ -54,8 +57,8 @@ static bool add_read(inv_graph *g, const inv_template *made, const inv_id *out, 
     return ok;
 }
 
-/* What the pattern's operators give and solving starts from. Where that is more than what is freed, some of it only
- * repeats what the solved node's own results tell. */
+/* Finds the results of the pattern's operators that solving starts from. If they have more elements than what is freed,
+ * some of them only repeat what the solved node's own results tell, and those alone are taken. */
 static inv_status find_from(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_node *solved,
                             const inv_template *made, inv_volume *v)
 {

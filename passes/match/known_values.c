@@ -13,7 +13,8 @@
 #include "ops/linear/linear_solve.h"
 #include "passes/match/match.h"
 
-/* Of the expression, not of the way that led to it, so that the verdict does not depend on who asks first. */
+/* The limit is on the expression and not on the recursion that led to it, so that the verdict does not depend on who
+ * asks first. */
 enum { MAX_EVAL_HEIGHT = 64 };
 
 /* Room of so many bytes among the computed entries. */

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Matching: which local inverses hold at which node, which blocks the longer rules name, and why each other candidate
- * was refused. Nothing here depends on the order of nodes or operands. Found is not used: recovery decides that.
+ * Matches inverse rules against the graph. A rule is a pattern of operators and regions (subgraphs of any content),
+ * with conditions and a way to solve for one of its values. Three things come out: inverse edges (ways to get a value
+ * back), blocks (named places, such as a coupling), and refusals (candidates that almost match, with the reason).
+ *
+ * 1. Rules of one operator are tried at each node: match_local.
+ * 2. Longer rules without regions give edges, too, and then edges are indexed: a search for a region asks which of its
+ *    entries can be recovered, so it needs them.
+ * 3. Longer rules are tried at each node that may be their first operator: match_block. An attempt binds one statement
+ *    after the other, always the one that may stand for the fewest nodes, and goes back where nothing fits
+ *    (backtracking over copies of the binding). A region is searched for as soon as its exits are bound (region.c).
+ *
+ * The result does not depend on the order of nodes, operands or statements. What is found need not be used: the planner
+ * decides that. Patterns have a handful of operators, so an attempt is quick; regions may be as long as the graph, so
+ * all searches of a graph share MOST_STEPS steps, twice: once at the start, and once in parts, a part for each node.
  * requires: canonical forward graph.  gives: g->matches; templates of solving nodes, outside of the order. */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +33,8 @@ static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_i
     return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
 }
 
-/* What rules without a name refuse is told of nowhere but where the inverse direction stops. */
+/* A rule without a name refuses nothing that a user would look for, so its reasons are only shown where the inverse
+ * direction stops there. */
 static inv_status note_overruled(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
                                  const inv_why *why)
 {
@@ -29,8 +42,8 @@ static inv_status note_overruled(inv_matcher *m, const inv_inverse_def *rule, in
     return inv_vec_push(&m->g->arena, &m->out->overruled, r) ? INV_OK : INV_E_NOMEM;
 }
 
-/* One local rule at one node. `taken`: the value that it frees. `misfit`: the rule that fewest conditions keep away, if
- * shapes and attributes do. */
+/* Tries one rule of one operator at one node. `taken`: the value that it frees. `misfit`: the rule that fewest
+ * conditions keep away, if shapes and attributes do. */
 static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id *taken, inv_refusal *misfit)
 {
     const inv_pattern_stmt *s = &rule->match.at[0];
@@ -100,9 +113,10 @@ static inv_status match_locals(inv_matcher *m, inv_id node)
 
 /* --- blocks of several nodes --- */
 
-/* Why an attempt failed, the later the better: there was no region; there was, but shapes do not fit, or values forbid
- * it. */
+/* How far an attempt got before it failed; the furthest one is told. There was no region; there was one, but shapes do
+ * not fit; or values forbid it. */
 enum { NOT_TRIED, NO_REGION, NO_FIT, FORBIDDEN };
+/* Why an attempt failed, not yet in words. */
 typedef struct diagnosis {
     int stage;
     inv_region_query query; /* NO_REGION; put into words when it is told */
@@ -111,6 +125,7 @@ typedef struct diagnosis {
     inv_id value, last; /* the last node of the pattern, if it was found */
 } diagnosis;
 
+/* The state of one attempt to match a rule: what is bound and found so far. Going back means to take an older copy. */
 typedef struct attempt {
     inv_matcher *m;
     const inv_rule *rule;
@@ -156,8 +171,8 @@ static bool leads_to(const inv_stmt *region, const char *name)
     return false;
 }
 
-/* What the region leads up to is bound. Which other operand does the first of its exits meet, and what comes out where
- * the last one is taken up? */
+/* All exits of the region are bound here. *partner becomes the other operand that its first exit meets, *known what
+ * comes out of the operator that takes up the last one. */
 static void region_context(const attempt *a, const inv_stmt *region, inv_id *partner, inv_id *known)
 {
     *partner = *known = INV_NONE;
@@ -214,7 +229,7 @@ static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void
     return (!asked && entry != partner) || inv_region_recoverable(m, entry, partner, known);
 }
 
-/* Whether this very search has failed before; it may have been a long one. */
+/* The same search may have failed before, at this node, and it may have been a long one. */
 static bool lost_before(const inv_matcher *m, inv_region_query *w)
 {
     for (uint32_t i = 0; i < m->nlost; i++) {
@@ -329,8 +344,8 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
     return INV_OK;
 }
 
-/* Of the operator statements that are left and meet what is bound, in whatever order the rule has them, that which may
- * stand for the fewest nodes; else as many as there are. */
+/* Chooses, among the operator statements that are left and share a value with what is bound, the one that may stand for
+ * the fewest nodes. If there is none, the result is their number. */
 static size_t next_operator(const attempt *a)
 {
     const inv_pattern *st = &a->rule->match;
@@ -402,7 +417,7 @@ static bool is_unsolved(const attempt *a)
     return is;
 }
 
-/* Whether what would be freed is only on the way from one operator of a longer block to another, this one. */
+/* The value that would be freed may only be on the way from one operator of a longer block to another, this one. */
 static bool within_longer(const attempt *a)
 {
     const inv_matcher *m = a->m;
@@ -522,8 +537,8 @@ static inv_status match_node(inv_matcher *m, inv_id node)
         bool found = false;
         diagnosis e = {0};
         INV_TRY(match_block(m, rule, node, longer, claim_block, &found, &e));
-        /* Of those that came furthest that of the shortest pattern, rules come by falling priority; but of what values
-         * forbid, of one kind, that of the longest. */
+        /* Among those that came furthest the last is told, which has the shortest pattern as rules come by falling
+         * priority; but of those of one kind that values forbid, the first, which has the longest. */
         const bool like = e.stage == FORBIDDEN && why.rule && strcmp(rule_kind(e.rule), rule_kind(why.rule)) == 0;
         if (!found && e.stage >= why.stage + like) why = e;
         /* A longer block and the shorter one in it are both named; of one length only the first. */
@@ -575,7 +590,7 @@ inv_status inv_pass_match(inv_graph *g)
     inv_matcher m = {.g = g};
     inv_status st = inv_matcher_init(&m);
     if (st == INV_OK) st = match_all(&m);
-    /* What could not be looked at for want of memory must not pass for a rule that does not hold. */
+    /* A node that could not be looked at for want of memory must not pass for one where no rule holds. */
     if (m.scratch.failed || m.entries.failed || g->arena.failed)
         st = inv__fail(g->ctx, INV_E_NOMEM, "out of memory while matching inverse rules");
     if (st == INV_OK) g->matches = m.out;

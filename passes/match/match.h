@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inverse rules on canonical graphs: which hold where, and why others do not. */
+ * Inverse rules on canonical graphs: which hold where, and why others do not. A rule (invonnx/plugin.h) has a pattern
+ * (`match`), conditions (`when`), a text that solves for one of the pattern's values (`solve`, which `frees` it), and
+ * says how much that magnifies errors (`gain`). The data's way:
+ *
+ *   rule texts -> inv_rule -> inv_binding (the pattern's names bound to values) -> inv_question (is the condition met?)
+ *              -> inv_template (nodes that solve) -> inv_edge;  inv_block;  or inv_refusal with an inv_why
+ *
+ * inv_edge, inv_block, inv_refusal and inv_why outlive matching and are in core/program.h. */
 #ifndef INV_PASSES_MATCH_MATCH_H
 #define INV_PASSES_MATCH_MATCH_H
 
@@ -7,53 +14,64 @@
 #include "core/program.h"
 #include "passes/match/pattern.h"
 
-/* match.c: blocks, refusals and local inverses of the forward nodes, into g->matches */
+/* Finds blocks, refusals and inverse edges, into g->matches (match.c). */
 inv_status inv_pass_match(inv_graph *g);
-/* check_inverses.c: every inverse beside what it frees, and how far it is off */
+/* Emits every inverse beside what it frees, and what measures how far it is off (check_inverses.c). */
 inv_status inv_pass_check(inv_graph *g, inv_plan *plan);
-/* fuse_inverse.c */
+/* Fuses inverses that are sums with the operator that gives what is summed (fuse_inverse.c). */
 inv_status inv_pass_fuse_inverse(inv_graph *g);
 
-/* compiled_rule.c: rules compiled for matching */
+/* A rule whose texts are patterns (compiled_rule.c). */
 typedef struct inv_rule {
     const inv_inverse_def *def;
     inv_pattern match, solve, saves; /* the last two: each statement behind those that give what it reads */
 } inv_rule;
-/* most: names and statements that any of them has */
+/* How many names and statements the largest rule has, so that work space is allocated once. */
 typedef struct inv_rule_sizes {
     uint32_t names, stmts;
 } inv_rule_sizes;
 inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, size_t *n, inv_rule_sizes *most);
-/* Whether the conditions hold; if not, *why says so. `node`: the matched node (attributes). */
+/* What the conditions of a rule say where its pattern was found. */
 typedef enum inv_verdict {
     INV_HOLDS,
     INV_UNFIT,  /* shapes, types or attributes are not those that the rule is about */
     INV_REFUSED /* they are, but values forbid it */
 } inv_verdict;
 struct inv_matcher;
+/* Judges the conditions; *why says what fails, if any does. `node`: the matched node, for its attributes. */
 inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          inv_verdict *verdict, inv_why *why);
+/* By how much an error of the value started from is magnified: what to expect, and a bound (rule_gain.c). */
 inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          double *gain, double *bound);
 
-/* What is known before the run of a value that depends on parameters only (known_values.c). */
+/* The entries of a value that depends on parameters only, which are known before the run (known_values.c). */
 typedef struct inv_known {
-    bool tried, measured;
-    const void *bytes;
-    double cond, norm; /* as a matrix, if measured: condition number, norm of the inverse */
+    bool tried;        /* bytes are the entries, or NULL if they cannot be had */
+    bool measured;     /* cond and norm are known */
+    const void *bytes; /* in the value's own type */
+    double cond, norm; /* as a matrix: condition number, and norm of the inverse */
 } inv_known;
 
-/* A region search: from the exits up to `entry` (INV_NONE: the nearest that is accepted), not through `partner`. Those
- * that found nothing are remembered: rules and swapped operands ask for the same one again. */
+/* A search for a region, from its exits up to an entry (region.c), and why it found nothing. Searches that found
+ * nothing are remembered, as rules and swapped operands ask for the same one again. */
 #define INV_MAX_EXIT 4
 typedef struct inv_region_query {
-    inv_id exit[INV_MAX_EXIT], entry, partner, known;
+    /* The question. */
+    inv_id exit[INV_MAX_EXIT]; /* values that the region gives */
     uint32_t nexit;
-    bool recoverable, several;
-    bool changed;    /* `partner` is computed from the entry, which is there all the same */
-    uint8_t loss;    /* inv_region_loss: why nothing was found */
-    inv_id at, part; /* the value that it is about; SHARED: the part of it that feeds the branch, INV_NONE: another */
+    inv_id entry;     /* where it has to begin; INV_NONE: at the nearest value that is accepted */
+    inv_id partner;   /* the operand that the exit is combined with, which the block frees: not to be read inside */
+    inv_id known;     /* what comes out where they are combined: there when the entry is solved for */
+    bool recoverable; /* the rule asks that the entry can be solved for */
+    bool several;     /* the region may have several entries */
+    /* The answer. */
+    bool changed; /* `partner` is computed from the entry, but as another half that was changed by it before */
+    uint8_t loss; /* inv_region_loss: why nothing was found */
+    inv_id at;    /* the value that the loss is about */
+    inv_id part;  /* INV_LOST_SHARED: the part of `at` that feeds the branch; INV_NONE: it is no part of it */
 } inv_region_query;
+/* Why a search found no region. */
 typedef enum inv_region_loss {
     INV_LOST_NO_ENTRY, /* no single value feeds the branch */
     INV_LOST_LONG,     /* the search has become too long */
@@ -62,12 +80,14 @@ typedef enum inv_region_loss {
     INV_LOST_ENTRY     /* `at` feeds the branch, but does not leave the block */
 } inv_region_loss;
 
+/* A longer pattern that was found where the rule's own solve text does not fit. */
 typedef struct inv_unsolved {
     const inv_inverse_def *rule;
     inv_id node, frees; /* the pattern's last node, and what it would free */
 } inv_unsolved;
 
-/* What matching works on: graph, uses, positions, dependence. */
+/* All that one run of the pass works with: the graph and facts of its values, the compiled rules, what was found, and
+ * the work space of the searches. */
 typedef struct inv_matcher {
     inv_graph *g;
     inv_arena scratch;
@@ -78,29 +98,30 @@ typedef struct inv_matcher {
     inv_matches *out;
     inv_rule *rule;
     size_t nrule;
-    /* work space of matching one rule at one node, enough for the largest: what its pattern binds and what solving
-     * adds to that; the nodes found, and which statements are */
+    /* Work space of matching one rule at one node, enough for the largest rule: what its pattern binds, and what
+     * solving adds to that; which node each operator is, and which statements are found. */
     inv_binding pattern, solving;
     inv_id *pattern_node;
     bool *stmt_done;
-    bool *paired;                   /* per node: in a block of a pattern with several operators */
-    INV_VEC(inv_unsolved) unsolved; /* longer patterns that were found, where their own solve text does not do */
-    /* per node: it adds to a part of a long sum (or the like) that one of the file's nodes gives. That is no half of a
+    bool *paired; /* per node: in a block of a pattern with several operators */
+    INV_VEC(inv_unsolved) unsolved;
+    /* Per node: it gives only a part of a long sum (or the like) that is one node of the file. That is no half of a
      * model, and looking for a branch at every term would take all terms times all terms. */
     bool *partial;
-    bool *reported;    /* per node: of a longer block that values forbid, and that ends there, it was said why */
-    uint32_t *height;  /* per value that does not depend on inputs: of its expression */
+    bool *reported;    /* per node: a longer block ends there that values forbid, and it was said why */
+    uint32_t *height;  /* per value that does not depend on inputs: nodes on the longest way in its expression */
     inv_known *known;  /* per value */
     inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
     size_t nentries;   /* bytes */
     inv_ids tried;     /* values that have been looked at since */
     /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
     uint32_t *edge_start, *edge_of;
-    /* work space of the region search, allocated once; marked is what holds the newest stamp */
+    /* Work space of the region search, allocated once. A value or node is marked if it holds the newest stamp, so that
+     * nothing has to be cleared. */
     inv_id *front, *stack, *inside;
     uint32_t *seen, *visited, *in_region; /* per value, value, node */
     uint32_t region_stamp, visit_stamp;   /* stamps: of seen and in_region; of visited */
-    inv_region_query lost[4];             /* at the node being looked at */
+    inv_region_query lost[4];             /* searches that found nothing, at the node being looked at */
     uint32_t nlost;
     uint64_t steps; /* that searches for blocks may still take: every node adds some (match.c) */
 } inv_matcher;
@@ -117,17 +138,16 @@ enum { INV_MOST_KNOWN = 16 << 20 };                   /* bytes of entries that a
 void inv_known_forget(inv_matcher *m, size_t beyond); /* all of these, if they take more bytes than that */
 /* Condition number of the matrix w, and the norm of its inverse; *known false: they cannot be had. */
 inv_status inv_known_matrix(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm, bool *known);
-/* Of s, which depends on parameters only: its least magnitude, least and largest entry; false if not
- * known */
+/* Least magnitude, least and largest entry of a value that depends on parameters only. */
 typedef struct inv_extremes {
     double least_abs, least, most;
     size_t at_abs, at_least; /* where the first two are */
 } inv_extremes;
-bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out);
+bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out); /* false: they are not known */
 
 /* value_range.c: bounds of the entries of any value, from the operators that give it. */
 inv_bounds inv_value_range(inv_matcher *m, inv_id v);
-/* What is to be expected where there are no bounds: that what operators do not bound lies between -2 and 2. */
+/* The same, taking for granted that what operators do not bound lies between -2 and 2: what is usual. */
 inv_bounds inv_value_typical(inv_matcher *m, inv_id v);
 
 /* The parameter of a linear map as a matrix, or, of a convolution with groups, as many, one behind the other. */
@@ -146,7 +166,7 @@ struct inv_question;
 struct inv_finding;
 typedef struct inv_condition_row {
     bool (*judge)(const struct inv_question *q, struct inv_finding *f);
-    const char *args;
+    const char *args; /* a letter for each argument: 'v' is one value that has to be bound */
     bool values, defines;
     const char *remedy, *computed;
 } inv_condition_row;
@@ -157,10 +177,11 @@ typedef struct inv_question {
     const inv_condition_row *row;
     const inv_binding *b;
     const inv_node *node;  /* the matched node */
-    inv_id v[2];           /* what the arguments are bound to; INV_NONE, and x NULL, where they are no values */
-    const inv_value *x[2]; /* the same */
+    inv_id v[2];           /* what the arguments are bound to; INV_NONE where they are no values */
+    const inv_value *x[2]; /* these values; NULL */
 } inv_question;
-/* What a judge found where the condition fails. What it leaves NULL follows from the condition and its row. */
+/* What a judge found where the condition fails, as words for inv_why. Where it leaves a text NULL, a general one is
+ * made of the condition and its row. */
 typedef struct inv_finding {
     const char *reason, *seen, *remedy;
     inv_status status; /* not INV_OK: it could not be judged */
@@ -169,49 +190,52 @@ typedef struct inv_finding {
 inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, const inv_finding *f, inv_why *why);
 inv_status inv_diagnose_region(inv_matcher *m, const inv_region_query *w, inv_why *why);
 
-/* block.c: a block from the nodes of its pattern and of its regions: with the expressions of parameters that nobody
- * else reads, and what enters and leaves. */
+/* Makes a block of the nodes of its pattern and of its regions. Expressions of parameters that nobody else reads join
+ * it. What enters and leaves is noted (block.c). */
 inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_id *pattern,
                           uint32_t npattern, const inv_id *inside, uint32_t ninside, inv_block *out);
 
-/* When all blocks and edges have been found: how much each block magnifies errors, and what blocks inside of others are
- * called. */
+/* To be called when all blocks and edges have been found: takes back parts of longer blocks, says what blocks inside of
+ * others are called, and how much each block magnifies errors. */
 inv_status inv_block_finish(inv_matcher *m);
 
-/* solve_template.c: the nodes that save and solve, outside of the order. */
+/* The nodes that save and solve, outside of the order (solve_template.c). */
 typedef struct inv_template {
-    const inv_id *node, *result; /* result: the values that `frees` names; none if it cannot be made here */
-    uint32_t nnode, nsave, nresult;
+    const inv_id *node; /* the first nsave are forward's, the others solve */
+    uint32_t nnode, nsave;
+    const inv_id *result; /* the values that `frees` names; none if it cannot be made here */
+    uint32_t nresult;
 } inv_template;
 inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                              inv_template *out);
 
-/* inverse_edge.c: an edge for every value that the rule frees, where its pattern is bound and `node` is its last
- * operator. *made: whether the template could be made and gives what it is for; else *why says why not. */
+/* Adds an edge for every value that the rule frees, where its pattern is bound and `node` is its last operator. *made
+ * false: the template cannot be made or gives something else, and *why says which (inverse_edge.c). */
 inv_status inv_edges_add(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_id node, bool *made,
                          inv_why *why);
-/* Edges by the value that they free, in the order in which they were found: m->edge_start, m->edge_of. */
+/* Indexes the edges by the value that they free: m->edge_start, m->edge_of. */
 inv_status inv_edges_index(inv_matcher *m);
 
-/* Edges of other rules that free what one of this rule's does go. */
+/* Drops edges of other rules for values that this rule frees. */
 void inv_edges_prefer(inv_matches *out, const inv_inverse_def *rule);
 
-/* region.c: subgraphs with one entry, or several */
+/* A subgraph between entries and exits (region.c). */
 #define INV_MAX_ENTRY 8
 typedef struct inv_region {
     inv_id entry[INV_MAX_ENTRY];
     inv_id *node;
     uint32_t nentry, nnode;
 } inv_region;
-/* Takes steps of a search from what is left; false: nothing is. */
+/* Takes steps from those that searches may still make; false: none are left. */
 bool inv_region_spend(inv_matcher *m, uint32_t steps);
-/* The region of a walk, not feeding `partner` either. false: none, w->loss says why. */
+/* Finds the region of a query; the first entry is taken that `accept` likes. *found false: there is none, and w->loss
+ * says why. */
 inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
                            bool (*accept)(inv_matcher *, const inv_region *, inv_id entry, void *), void *opaque,
                            inv_region *out, bool *found);
-/* The same with two entries or more, all of which what leaves the block lets be solved for. false: none. */
+/* The same with two entries or more, all of which can be solved for from what leaves the block. false: none. */
 bool inv_region_find_several(inv_matcher *m, inv_region_query *w, inv_region *out);
-/* Whether x, entry of the region that is being searched for, can be solved for from what leaves the block. */
+/* x, an entry of the region that is being searched for, can be solved for from what leaves the block. */
 bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id partner, inv_id known);
 
 #endif

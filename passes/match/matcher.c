@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What matching works on: of every value whether it depends on inputs, and how high its expression is; the rules,
- * compiled; work space of the searches.
+ * Prepares what matching works on. It notes for each value whether it depends on the model's inputs, or else how high
+ * its expression of parameters is; compiles the rules; and allocates the work space of all searches once, as there is
+ * one search for each node and rule. Time and memory grow with nodes and their operands.
  * requires: canonical forward graph.  gives: inv_matcher. */
 #include <string.h>
 

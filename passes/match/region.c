@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Single-entry regions: what `region(x)` means in a rule.
+ * Finds regions: what `region(x)` stands for in a rule. A region is the subgraph between one entry and up to four
+ * exits, whatever is in it; a coupling's branch is one. For the block to be invertible its entry must be recoverable
+ * from what leaves the block, and the region must not read the value that the block frees.
  *
  *     x1 ------------------(+)-- y1       exit t = F(x2); entry x2 = a dominator of t;
  *     x2 --+--[ region ]---t               partner = x1: not read inside
  *          +---------------------->        x2 leaves the block: something else lets it be solved for
  *
- * x1 may be computed from x2 where it is what came of another half by steps like this one, y1 = (x1' + F'(x2)) + F(x2).
+ * x1 may itself be computed from x2, if it is another half that was changed by steps like this one before:
+ * y1 = (x1' + F'(x2)) + F(x2).
  *
- * The walk goes up from the exits, always opening the value that comes last in the order; whenever one value alone is
- * left, that value dominates the exits. The entry may be `partner` itself (x1 = x2 in the picture) if something outside
- * of the block gives it back.
+ * The search is a walk up from the exits that always opens the value which comes last in the order (a heap of values,
+ * by position of what gives them). Whenever one value alone is left to be opened, every way from the inputs to the
+ * exits leads through it: it is a dominator of the exits, and a candidate for the entry. This is the usual dominator
+ * walk on a graph that is in topological order; it takes O(n log n) for the n values that it opens, and they count as
+ * steps. The entry may be `partner` itself (x1 = x2 in the picture) if something outside of the block gives it back.
  *
- * `region(xs...)`: the walk stops wherever something outside might give a value back; then all of them have to be
- * solvable, one after the other. */
+ * `region(xs...)`: the walk stops at every value that something outside might give back; in the end all of these have
+ * to be solvable, one after the other.
+ * requires: inverse edges by value (inv_edges_index).  gives: inv_region, or why there is none (query.loss). */
 #include <string.h>
 
 #include "passes/match/match.h"
@@ -88,7 +94,7 @@ static uint32_t push_unvisited_inputs(inv_matcher *m, inv_id d, uint32_t n)
     return n;
 }
 
-/* Whether `v` is computed from any value that the walk has seen; the entry is one of them. */
+/* `v` is computed from a value that the walk has seen; the entry is one of them. */
 static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
 {
     if (v == INV_NONE) return false;
@@ -107,8 +113,8 @@ static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
 
 enum { MOST_CARRIERS = 256 };
 
-/* Whether a way of inverses leads from v up to what is not computed from what the walk has seen: then v is another half
- * that was changed by the entry, and not a branch of it. The frontier's room is free while nothing is in it. */
+/* A chain of inverses leads from v up to a value that is not computed from what the walk has seen. Then v is another
+ * half that was changed by the entry, and not a branch of it. The frontier's room is free while nothing is in it. */
 static bool is_changed_half(inv_matcher *m, inv_id v, uint32_t lowest)
 {
     uint32_t n = 0, looked = 0;
@@ -148,7 +154,7 @@ static bool same_origin(const inv_node *a, const inv_node *b)
     return a->norigin && b->norigin && strcmp(a->origin[0], b->origin[0]) == 0;
 }
 
-/* Whether v only lies between the operators that one of the file's nodes has become: the file has no name for it. */
+/* v lies between operators that one of the file's nodes has become, so the file has no name for it. */
 static bool is_internal(const inv_matcher *m, inv_id v)
 {
     const inv_node *def = inv_nod(m->g, inv_val(m->g, v)->def);
@@ -157,7 +163,7 @@ static bool is_internal(const inv_matcher *m, inv_id v)
     return false;
 }
 
-/* Whether v is `of`, or a part of it, as it is. */
+/* v is a copy of `of`, or of a part of it. */
 static bool is_piece(const inv_matcher *m, inv_id v, inv_id of)
 {
     for (uint32_t i = m->edge_start[of]; v != INV_NONE && i < m->edge_start[of + 1]; i++) {
@@ -252,8 +258,8 @@ static bool node_gives(const inv_node *n, inv_id v)
 
 static bool is_outside(const inv_matcher *m, const inv_edge *e) { return m->in_region[e->forward] != m->region_stamp; }
 
-/* Whether what the edge frees goes on as it is, or into another coupling: there the edge reads another value. What an
- * activation or a product takes up may be no more than the beginning of a branch. */
+/* The value that the edge frees goes on as it is, or into another coupling, where the edge reads another value. One
+ * that an activation or a product takes up may be no more than the beginning of a branch. */
 static bool edge_carries_on(const inv_matcher *m, const inv_edge *e)
 {
     const inv_node *user = inv_nod(m->g, e->forward);
@@ -282,7 +288,7 @@ static bool is_given_or_solved(const inv_matcher *m, const goal *t, inv_id v)
     return false;
 }
 
-/* Whether v can be computed from what is there, without x or partner or what they come from. */
+/* v can be computed from what is given, without x or partner or what they come from. */
 static bool computable(inv_matcher *m, inv_id v, const goal *t)
 {
     if (!m->active[v]) return true;
@@ -301,7 +307,7 @@ static bool computable(inv_matcher *m, inv_id v, const goal *t)
     return true;
 }
 
-/* Whether all that the edge reads, but what it starts from, can be computed. */
+/* All that the edge reads, except what it starts from, can be computed. */
 static bool solvable(inv_matcher *m, const inv_edge *e, const goal *t)
 {
     const inv_node *user = inv_nod(m->g, e->forward);
@@ -316,7 +322,7 @@ static bool solvable(inv_matcher *m, const inv_edge *e, const goal *t)
     return true;
 }
 
-/* Whether v is computed from what the node gives. */
+/* v is computed from a result of the node. */
 static bool is_computed_behind(inv_matcher *m, inv_id v, inv_id node)
 {
     uint32_t n = 0;
@@ -332,7 +338,8 @@ static bool is_computed_behind(inv_matcher *m, inv_id v, inv_id node)
     return false;
 }
 
-/* What leads to `partner` is not there before that is. */
+/* An edge that starts behind an operator which leads to `partner` does not count: it cannot run before partner is
+ * known. */
 static bool recoverable(inv_matcher *m, const goal *t)
 {
     if (inv_val(m->g, t->x)->is_output) return true;

@@ -7,7 +7,7 @@
 #include "core/node.h"
 #include "passes/match/match.h"
 
-/* What a gain is asked about, and the two numbers, which are infinite until something is known. */
+/* One gain to be computed: what it is about, and the two numbers, which are infinite until something is known. */
 typedef struct gain_question {
     inv_matcher *m;
     const inv_condition *c;
@@ -18,8 +18,8 @@ typedef struct gain_question {
     double gain, bound;
 } gain_question;
 
-/* Of a factor that is computed from inputs only bounds are known, which no tensor reaches in all its entries, block
- * after block: the geometric mean of the gains at the two bounds is expected, and the guard measures. */
+/* Only bounds are known of a factor that is computed from inputs, and no tensor reaches them in all its entries, block
+ * after block. So the geometric mean of the gains at the two bounds is expected, and the guard measures. */
 static double expected_gain(inv_bounds r, bool inverse)
 {
     double most = fmax(fabs(r.lo), fabs(r.hi)), least = r.lo > 0 ? r.lo : r.hi < 0 ? -r.hi : 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The nodes that compute a freed value back, from a rule's solve text, at one matched node. */
+ * Instantiates a rule's solve text at a matched node: emits the nodes that compute the freed value back, and those that
+ * forward computes for them (`saves`). They are a template outside of the order; recovery copies it where it is used.
+ * Texts may come from anywhere: an operator that refuses what is asked of it means that the rule does not apply here.
+ * requires: a pattern that is bound.  gives: inv_template. Time: statements times their operands. */
 #include <string.h>
 
 #include "passes/match/match.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Bounds of the entries of a value, by interval arithmetic over the operators that give it, each by its row (column
- * `bounds`, core/op.h). What it is for: a scale
- * that a branch computes may be divided by if it is positive by construction, as Exp and Sigmoid are. */
+ * `bounds`, core/op.h). A scale that a branch computes may be divided by if it is positive by construction, as Exp and
+ * Sigmoid are, and these bounds show that. A question looks at MOST_NODES nodes at most. */
 #include <math.h>
 
 #include "passes/match/match.h"
