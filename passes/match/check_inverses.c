@@ -33,7 +33,7 @@ static void forget_mapped(checker *c)
 }
 
 /* The template's nodes once more, in the order, with the values of `map` in place of those it reads. */
-static inv_id emit_solution(checker *c, const inv_edge *e)
+static inv_id emit_edge_copy(checker *c, const inv_edge *e)
 {
     inv_graph *g = c->g;
     for (uint32_t i = 0; i < e->nnode; i++) {
@@ -132,7 +132,7 @@ static inv_status check_edge(checker *c, uint32_t edge)
     inv_graph *g = c->g;
     const inv_edge e = g->matches->edge.at[edge];
     inv_check row = {edge, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE, INV_NONE};
-    const inv_id back = emit_solution(c, &e);
+    const inv_id back = emit_edge_copy(c, &e);
     if (e.spread != INV_NONE) row.spread = emit_largest(g, c->map[e.spread] != INV_NONE ? c->map[e.spread] : e.spread);
     forget_mapped(c);
     if (back == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
@@ -141,7 +141,7 @@ static inv_status check_edge(checker *c, uint32_t edge)
     row.off = emit_norm(g, off);
     row.most = emit_largest(g, off);
     if (g->real == INV_F64 && e.rule->exactness != INV_EXACT && move_start(c, &e, &row)) {
-        const inv_id other = emit_solution(c, &e);
+        const inv_id other = emit_edge_copy(c, &e);
         if (other != INV_NONE) row.change = emit_norm(g, inv_emit1(g, "Sub", INV_IN(other, back), INV_NOATTR));
     }
     forget_mapped(c);
