@@ -11,6 +11,13 @@ bool inv_glob_fits(const char *glob, const char *name)
     return strcmp(glob, name) == 0 || fnmatch(glob, name, 0) == 0;
 }
 
+bool inv_glob_fits_any(const char *const *globs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (inv_glob_fits(globs[i], name)) return true;
+    return false;
+}
+
 enum { LONGEST = 255 }; /* of names that are looked at */
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }

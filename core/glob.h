@@ -8,6 +8,7 @@
 
 /* Whether a name is the glob to the letter, or fits it. */
 bool inv_glob_fits(const char *glob, const char *name);
+bool inv_glob_fits_any(const char *const *globs, size_t n, const char *name);
 
 typedef struct inv_near {
     const char *glob, *name; /* name: the nearest so far, borrowed; NULL: none is near */

@@ -117,3 +117,24 @@ inv_attr *inv__attrs_copy(inv_arena *a, size_t n, const inv_attr *attr)
         if (!attr_copy(a, &attr[i], &copy[i])) return NULL;
     return copy;
 }
+
+static bool same_bytes(const void *a, size_t na, const void *b, size_t nb)
+{
+    return na == nb && (na == 0 || memcmp(a, b, na) == 0);
+}
+
+bool inv_attr_same(const inv_attr *a, const inv_attr *b)
+{
+    if (strcmp(a->name, b->name) != 0 || a->kind != b->kind) return false;
+    switch (a->kind) {
+    case INV_ATTR_INT: return a->i == b->i;
+    case INV_ATTR_FLOAT: return same_bytes(&a->f, sizeof a->f, &b->f, sizeof b->f);
+    case INV_ATTR_STRING: return strcmp(a->s, b->s) == 0;
+    case INV_ATTR_INTS: return same_bytes(a->ints, a->n * sizeof *a->ints, b->ints, b->n * sizeof *b->ints);
+    case INV_ATTR_FLOATS: return same_bytes(a->floats, a->n * sizeof *a->floats, b->floats, b->n * sizeof *b->floats);
+    case INV_ATTR_TENSOR:
+        return a->tensor.dtype == b->tensor.dtype && inv_shape_equal(&a->tensor.shape, &b->tensor.shape) &&
+               same_bytes(a->tensor.bytes, a->tensor.nbytes, b->tensor.bytes, b->tensor.nbytes);
+    default: return true;
+    }
+}

@@ -11,7 +11,7 @@ static const inv_dtype tried[] = {INV_F32, INV_F64, INV_BOOL, INV_I8,  INV_I16, 
                                   INV_I64, INV_U8,  INV_U16,  INV_U32, INV_U64};
 
 /* The last node of the row's operator, before lowering; INV_NONE: the case is about something else. */
-static inv_id target_of(const inv_graph *g, const inv_op_def *row)
+static inv_id lowered_target_of(const inv_graph *g, const inv_op_def *row)
 {
     for (size_t i = g->order.n; i-- > 0;)
         if (inv_nod(g, g->order.at[i])->op == row) return g->order.at[i];
@@ -31,7 +31,7 @@ static inv_status lower_case(inv_context *ctx, const inv_op_def *row, const char
     inv_graph *g;
     *out = (lowered){0};
     INV_TRY(inv_case_parse(ctx, text, row->until, to == INV_F64 ? to : INV_F32, &g));
-    out->target = target_of(g, row);
+    out->target = lowered_target_of(g, row);
     if (out->target == INV_NONE) {
         inv_graph_destroy(g);
         return INV_OK;
@@ -61,7 +61,7 @@ static void note_types(const lowered *l, inv_support *out)
 }
 
 /* All inputs of the case that are of one type change together. */
-static inv_status see_types(inv_context *ctx, const inv_op_def *row, const char *text, inv_support *out)
+static inv_status note_types_seen(inv_context *ctx, const inv_op_def *row, const char *text, inv_support *out)
 {
     inv_graph *g;
     uint32_t given = (uint32_t)1 << INV_F32;
@@ -157,7 +157,7 @@ inv_status inv_support_of(inv_context *ctx, const inv_op_def *row, inv_support *
     bool some = false, missing = false;
     *out = (inv_support){.cpu = true, .cuda = true};
     for (const char *const *text = row->cases; text && *text; text++) {
-        INV_TRY(see_types(ctx, row, *text, out));
+        INV_TRY(note_types_seen(ctx, row, *text, out));
         if (row->lower) INV_TRY(see_case(ctx, row, *text, out, &some, &missing));
     }
     if (!row->lower) {

@@ -66,7 +66,7 @@ static inv_status explain_rebatch(inv_program *p, const inv_request *rq, inv_sta
 }
 
 /* Whatever went wrong for want of memory is that, also where a pass took it for "does not apply". */
-static inv_status settle(const inv_graph *g, inv_status s)
+static inv_status settle_memory(const inv_graph *g, inv_status s)
 {
     if (!g->arena.failed || s == INV_E_NOMEM) return s;
     return inv__fail(g->ctx, INV_E_NOMEM, "out of memory while compiling");
@@ -148,7 +148,7 @@ inv_status inv_plan_base(inv_program *p, const inv_request *rq, inv_plan *plan)
     g->train_bn = p->options.train_bn && g->train;
     g->gpu = has_queues(&p->options);
     g->early = p->options.early_update && rq->optimize && g->train;
-    return explain_rebatch(p, rq, settle(g, passes(g, rq, plan)));
+    return explain_rebatch(p, rq, settle_memory(g, passes(g, rq, plan)));
 }
 
 static bool updates_wait(const inv_plan *plan) { return plan->base->early && plan->guarded.n > 0; }
@@ -195,10 +195,10 @@ static inv_status plan_done(const inv_request *rq, inv_graph *g)
 {
     const size_t nbytes = g->arena_nbytes;
     g->arena_nbytes = 0;
-    const inv_status s = settle(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "recover"));
+    const inv_status s = settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "recover"));
     g->arena_nbytes = nbytes;
     INV_TRY(s);
-    return settle(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
+    return settle_memory(g, inv_pass_done(rq, g, INV_LEFT_CANONICAL, "memplan"));
 }
 
 /* The plan from it, and where its persistent values live. */

@@ -26,7 +26,7 @@ typedef struct pair {
     bool *divisor;        /* per value that NAME computes or takes: there is no inverse where it is zero */
 } pair;
 
-static inv_status refuse(const pair *p, const char *why, const char *name)
+static inv_status refuse_pair(const pair *p, const char *why, const char *name)
 {
     return inv__fail(p->ctx, INV_E_NOT_INVERTIBLE, "pair '%s': %s%s%s", p->f->name, why, *name ? ", " : "", name);
 }
@@ -81,7 +81,7 @@ static inv_status inverse_attrs(pair *p, const inv_node *call, inv_attr **attr, 
     for (uint32_t i = 0; i < back->ndefaults; i++) {
         const char *name = back->defaults[i].name;
         if (refers_to(f->body, name) && !has_attr(*attr, *n, name))
-            return refuse(p, "an attribute that the example leaves out has a default in the inverse only", name);
+            return refuse_pair(p, "an attribute that the example leaves out has a default in the inverse only", name);
     }
     return INV_OK;
 }
@@ -108,12 +108,12 @@ static inv_status add_inverse_call(pair *p, inv_id call)
         int o = formal_named(body, &body->outputs, name), k = formal_named(body, &body->inputs, name);
         in[i] = o >= 0 && (uint32_t)o < n.nout ? n.out[o] : o < 0 && k >= 0 && (uint32_t)k < n.nin ? n.in[k] : INV_NONE;
         if (in[i] == INV_NONE)
-            return refuse(p, "the inverse takes what is neither output nor input of the function", name);
+            return refuse_pair(p, "the inverse takes what is neither output nor input of the function", name);
     }
     for (uint32_t i = 0; i < p->nfreed; i++) {
         p->freed_name[i] = inv_val(back, back->outputs.at[i])->name;
         if (formal_named(body, &body->inputs, p->freed_name[i]) < 0)
-            return refuse(p, "the inverse gives what is no input of the function", p->freed_name[i]);
+            return refuse_pair(p, "the inverse gives what is no input of the function", p->freed_name[i]);
         const char *fresh = inv_graph_fresh(g, "freed");
         p->freed[i] = fresh ? inv_graph_value(g, fresh, INV_ROLE_NODE, INV_DT_NONE, &unknown) : INV_NONE;
         if (p->freed[i] == INV_NONE || !inv_vec_push(&g->arena, &g->outputs, p->freed[i])) return INV_E_NOMEM;
@@ -139,7 +139,8 @@ static inv_status lower_example(pair *p)
         const inv_node *n = inv_nod(p->g, p->g->order.at[i]);
         if (strcmp(n->op_type, p->f->name) == 0 && strcmp(n->domain, p->f->domain) == 0) call = p->g->order.at[i];
     }
-    if (call == INV_NONE) return refuse(p, "the graph of the file does not call it, so its shapes are not known", "");
+    if (call == INV_NONE)
+        return refuse_pair(p, "the graph of the file does not call it, so its shapes are not known", "");
     INV_TRY(add_inverse_call(p, call));
     const inv_session_options o = {.size = sizeof o};
     const inv_request rq = {.options = &o, .purpose = INV_FOR_RUN};
@@ -157,7 +158,7 @@ static inv_status lower_example(pair *p)
 /* --- which nodes are whose --- */
 
 /* The nodes that lead to `to`, back to values marked in `stop`, in order. */
-static inv_status collect(pair *p, uint32_t n, const inv_id *to, const bool *stop, inv_ids *out)
+static inv_status collect_pairs(pair *p, uint32_t n, const inv_id *to, const bool *stop, inv_ids *out)
 {
     inv_graph *g = p->g;
     bool *need = INV_ARENA_NEW(&p->a, bool, g->value.n + 1), *taken = INV_ARENA_NEW(&p->a, bool, g->node.n + 1);
@@ -193,13 +194,13 @@ static inv_status split_parts(pair *p)
     }
     for (uint32_t k = 0; k < p->nformal; k++)
         if (p->formal[k] != INV_NONE && p->active[p->formal[k]]) p->forward[p->formal[k]] = true;
-    INV_TRY(collect(p, p->nresult, p->result, p->forward, &p->match));
+    INV_TRY(collect_pairs(p, p->nresult, p->result, p->forward, &p->match));
     for (size_t i = 0; i < p->match.n; i++) {
         const inv_node *x = inv_nod(g, p->match.at[i]);
         for (uint32_t k = 0; k < x->nout; k++)
             if (x->out[k] != INV_NONE) p->forward[x->out[k]] = true;
     }
-    return collect(p, p->nfreed, p->freed, p->forward, &p->solve);
+    return collect_pairs(p, p->nfreed, p->freed, p->forward, &p->solve);
 }
 
 /* --- gain --- */
@@ -211,7 +212,7 @@ typedef struct way {
     bool divides;
 } way;
 
-static bool is_op(const inv_node *n, const char *const *names)
+static bool is_operator(const inv_node *n, const char *const *names)
 {
     for (; *names; names++)
         if (strcmp(n->op->name, *names) == 0) return true;
@@ -230,16 +231,16 @@ static way way_of(const pair *p, const inv_node *n, const way *of)
         /* of a sum only the straight way counts, as plugin.h says of `gain`: the other operand is a branch */
         if (w.kind != NONE && (best.kind == NONE || w.kind < best.kind)) best = w;
     }
-    if (best.kind == NONE || is_op(n, sums) || is_op(n, moves)) return best;
+    if (best.kind == NONE || is_operator(n, sums) || is_operator(n, moves)) return best;
     const inv_id s = n->nin == 2 ? n->in[of[n->in[0]].kind == NONE ? 0 : 1] : INV_NONE;
     bool given = s != INV_NONE && (p->forward[s] || !p->active[s]), divides = strcmp(n->op->name, "Div") == 0;
-    if (!is_op(n, products) || all || !given || best.kind != PLAIN || (divides && s == n->in[0]))
+    if (!is_operator(n, products) || all || !given || best.kind != PLAIN || (divides && s == n->in[0]))
         return (way){OTHER, INV_NONE, false};
     return (way){FACTOR, s, divides};
 }
 
 /* A result of NAME changes with what is freed: no condition is on that. */
-static bool is_given(const pair *p, inv_id v)
+static bool is_given_value(const pair *p, inv_id v)
 {
     return v != INV_NONE && (!p->active[v] || (p->forward[v] && !inv_ids_have(p->result, p->nresult, v)));
 }
@@ -249,7 +250,7 @@ static bool name_divides_by(const pair *p, inv_id v)
     static const char *const quotients[] = {"Div", "Reciprocal", NULL};
     for (size_t i = 0; i < p->match.n; i++) {
         const inv_node *n = inv_nod(p->g, p->match.at[i]);
-        if (is_op(n, quotients) && n->in[n->nin - 1] == v) return true;
+        if (is_operator(n, quotients) && n->in[n->nin - 1] == v) return true;
     }
     return false;
 }
@@ -261,7 +262,7 @@ static void find_divisors(pair *p, const inv_node *n)
     for (uint32_t k = 0; k < n->nin && (divides || turns || strcmp(n->op->name, "Mul") == 0); k++) {
         const inv_id v = n->in[k], other = n->nin == 2 ? n->in[1 - k] : INV_NONE;
         const bool meets = other != INV_NONE && p->way[other].kind != NONE;
-        if (!is_given(p, v)) continue;
+        if (!is_given_value(p, v)) continue;
         if (turns || (divides ? k == 1 || meets : meets && name_divides_by(p, v))) p->divisor[v] = true;
     }
 }
@@ -286,7 +287,7 @@ static inv_status find_ways(pair *p)
 }
 
 /* `gain` of solving for this value. */
-static inv_status gain_of(pair *p, inv_id result, const char **gain)
+static inv_status pair_gain(pair *p, inv_id result, const char **gain)
 {
     const way w = p->way[result];
     *gain = w.kind == PLAIN ? NULL : "unbounded";
@@ -302,7 +303,7 @@ static void add_name(const pair *p, inv_str *s, inv_id v, inv_id freed)
     inv__str_add(s, p->active[v] || v == freed ? "v%u" : "param(v%u)", (unsigned)v);
 }
 
-static void add_operator(inv_str *s, const inv_node *n)
+static void add_pattern_operator(inv_str *s, const inv_node *n)
 {
     bool own = strcmp(n->op->domain, "ai.invonnx.ir") == 0;
     inv__str_add(s, "%s%s%s", own ? "" : n->op->domain, own || !*n->op->domain ? "" : ".", n->op->name);
@@ -328,7 +329,7 @@ static inv_status add_conditions(const pair *p, inv_str *s, const inv_node *n)
         for (size_t k = 1; same && k < a->n; k++) same = a->ints[k] == a->ints[0];
         if (is_extent(a->name)) continue;
         if (a->kind != INV_ATTR_INT && a->kind != INV_ATTR_FLOAT && !same)
-            return refuse(p, "an attribute that is no number cannot be compared", a->name);
+            return refuse_pair(p, "an attribute that is no number cannot be compared", a->name);
         inv__str_add(s, "; attr(v%u.%s) == ", (unsigned)n->out[0], a->name);
         if (a->kind == INV_ATTR_FLOAT) add_real(s, a->f);
         else inv__str_add(s, "%lld", (long long)(same ? a->ints[0] : a->i));
@@ -375,7 +376,7 @@ static inv_status add_attributes(const pair *p, inv_str *s, const inv_node *n, b
             for (size_t k = 0; k < a->n; k++) inv__str_add(s, "%s%lld", k ? ", " : "[", (long long)a->ints[k]);
             inv__str_add(s, "]");
         } else if (a->kind != INV_ATTR_INTS || !extent_source(p, a, s)) {
-            return refuse(p, "the inverse has an attribute whose value depends on the example", a->name);
+            return refuse_pair(p, "the inverse has an attribute whose value depends on the example", a->name);
         }
     }
     if (n->nattr) inv__str_add(s, ">");
@@ -389,17 +390,18 @@ static inv_status add_statement(const pair *p, inv_str *s, const inv_node *n, in
     const inv_graph *g = p->g;
     if (s->n) inv__str_add(s, "; ");
     for (uint32_t k = 0; k < n->nout; k++) {
-        if (n->out[k] == INV_NONE) return refuse(p, "an operator in it has a result that is not used", n->op->name);
+        if (n->out[k] == INV_NONE)
+            return refuse_pair(p, "an operator in it has a result that is not used", n->op->name);
         inv__str_add(s, "%sv%u", k ? ", " : "", (unsigned)(n->out[k] == result ? freed : n->out[k]));
     }
     inv__str_add(s, " = ");
-    add_operator(s, n);
+    add_pattern_operator(s, n);
     if (where != IN_MATCH) INV_TRY(add_attributes(p, s, n, where == IN_CASE));
     inv__str_add(s, "(");
     for (uint32_t k = 0; k < n->nin; k++) {
-        if (n->in[k] == INV_NONE) return refuse(p, "an operator in it leaves out an input", n->op->name);
+        if (n->in[k] == INV_NONE) return refuse_pair(p, "an operator in it leaves out an input", n->op->name);
         if (inv_val(g, n->in[k])->role == INV_ROLE_CONST)
-            return refuse(p, "a constant in it, which a rule cannot compare; make it an input", n->op->name);
+            return refuse_pair(p, "a constant in it, which a rule cannot compare; make it an input", n->op->name);
         if (k) inv__str_add(s, ", ");
         if (where == IN_MATCH) add_name(p, s, n->in[k], INV_NONE);
         else inv__str_add(s, "v%u", (unsigned)(n->in[k] == result ? freed : n->in[k]));
@@ -422,7 +424,7 @@ static inv_status order_match(pair *p)
             for (uint32_t k = 0; k < n->nin && !reads; k++) reads = n->in[k] != INV_NONE && known[n->in[k]];
             if (!done[i] && reads) next = i;
         }
-        if (next == p->match.n) return refuse(p, "it is in several pieces that share no value", "");
+        if (next == p->match.n) return refuse_pair(p, "it is in several pieces that share no value", "");
         const inv_node *n = inv_nod(p->g, p->match.at[next]);
         done[next] = true;
         for (uint32_t k = 0; k < n->nin; k++)
@@ -513,7 +515,7 @@ static inv_status add_rule(pair *p, inv_registry *r, uint32_t which, uint32_t co
     add_divisors(p, &text[2]);
     for (size_t i = 0; i < p->solve.n && s == INV_OK; i++)
         s = add_statement(p, &text[1], inv_nod(p->g, p->solve.at[i]), IN_SOLVE, result, freed);
-    if (s == INV_OK) s = gain_of(p, result, &gain);
+    if (s == INV_OK) s = pair_gain(p, result, &gain);
     if (s == INV_OK) s = add_case(p, &text[3]);
     if (s == INV_OK && name) {
         const char *const cases[] = {text[3].s, NULL};
@@ -547,12 +549,12 @@ static inv_status rules_of(pair *p, inv_registry *r)
     for (uint32_t i = 0; i < p->nfreed; i++) {
         int k = formal_named(p->f->body, &p->f->body->inputs, p->freed_name[i]);
         if ((uint32_t)k >= p->nformal || p->formal[k] == INV_NONE || !p->active[p->formal[k]])
-            return refuse(p, "the inverse gives a parameter of the example", p->freed_name[i]);
+            return refuse_pair(p, "the inverse gives a parameter of the example", p->freed_name[i]);
         if (p->freed[i] == p->formal[k]) continue; /* it passes through, so it is there anyway */
         if (p->forward[p->freed[i]]) continue;     /* likewise, as an output */
         INV_TRY(add_rule(p, r, i, count++));
     }
-    return count ? INV_OK : refuse(p, "the inverse computes nothing", "");
+    return count ? INV_OK : refuse_pair(p, "the inverse computes nothing", "");
 }
 
 inv_status inv_pairs_load(inv_registry *r, const char *path)

@@ -15,7 +15,7 @@ static inv_id output_named(const inv_plan *plan, const char *name)
 }
 
 /* What the file calls it: nodes that only hand it on are gone. */
-static const char *name_of(const inv_graph *g, const inv_plan *plan, inv_id output)
+static const char *loss_output_name(const inv_graph *g, const inv_plan *plan, inv_id output)
 {
     for (size_t i = 0; i < plan->output.n; i++)
         if (plan->output.at[i].value == output) return plan->output.at[i].name;
@@ -112,7 +112,7 @@ static inv_status fail_target(inv_graph *g, const inv_plan *plan, inv_id output,
     char remedy[INV_SHAPE_TEXT + 64] = "";
     reshape_of(&t->shape, wanted, remedy, sizeof remedy);
     return inv__fail(g->ctx, INV_E_SHAPE, "target %s%s does not fit output '%s' %s%s: wanted %s%s",
-                     inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), name_of(g, plan, output),
+                     inv_dtype_name(t->dtype), inv_shape_text(&t->shape, b), loss_output_name(g, plan, output),
                      inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a), want, remedy);
 }
 
@@ -125,7 +125,7 @@ static inv_status class_weights(inv_graph *g, const inv_request *rq, const inv_p
     if (!o->nclass_weights) return INV_OK;
     if ((int64_t)o->nclass_weights != classes)
         return inv__fail(g->ctx, INV_E_SHAPE, "%zu class weights are given, output '%s' has %lld classes",
-                         o->nclass_weights, name_of(g, plan, logits), (long long)classes);
+                         o->nclass_weights, loss_output_name(g, plan, logits), (long long)classes);
     double sum = 0;
     for (size_t i = 0; i < o->nclass_weights; sum += o->class_weights[i++])
         INV_CHECK(isfinite(o->class_weights[i]) && o->class_weights[i] >= 0, g->ctx, INV_E_ARG,
@@ -165,7 +165,7 @@ static inv_status fail_axes(inv_graph *g, const inv_plan *plan, inv_id logits, c
                      "which axis of output '%s' %s%s has the classes? With target %s%s it may be %d or %d: say which "
                      "({class_axis}). Of a language model's [batch, time, "
                      "vocabulary] it is 2",
-                     name_of(g, plan, logits), inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a),
+                     loss_output_name(g, plan, logits), inv_dtype_name(o->dtype), inv_shape_text(&o->shape, a),
                      inv_dtype_name(t->dtype), inv_shape_text(&shape, b), first, second);
 }
 
@@ -192,7 +192,7 @@ static inv_status find_class_axis(inv_graph *g, const inv_request *rq, const inv
     if (found) *axis = found;
     if (found <= 1 && t) return INV_OK;
     if (rq->batch) return INV_OK; /* said for the first plan */
-    inv__log(g->ctx, "classes are along axis %d of output '%s' %s%s", *axis, name_of(g, plan, logits),
+    inv__log(g->ctx, "classes are along axis %d of output '%s' %s%s", *axis, loss_output_name(g, plan, logits),
              inv_shape_text(&x, shape),
              t ? ", the only one that the target leaves for them"
                : ", as long as no target and no class axis say otherwise");
@@ -207,7 +207,7 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     if (axis < 0) axis += x.rank;
     if (axis < 0 || axis >= x.rank)
         return inv__fail(g->ctx, INV_E_ARG, "class axis %d is outside of output '%s' of rank %d ({class_axis})", axis,
-                         name_of(g, plan, logits), x.rank);
+                         loss_output_name(g, plan, logits), x.rank);
     inv_id target;
     const inv_shape rows = without_axis(&x, axis);
     INV_TRY(feed_target(g, rq, plan, &rows, true, &target));
@@ -226,7 +226,7 @@ static inv_status cross_entropy(inv_graph *g, const inv_request *rq, inv_plan *p
     const bool ignores = rq->options->ignores;
     INV_CHECK(!ignores || labels, g->ctx, INV_E_ARG,
               "{ignore_index} is about integer labels; the target for '%s' is of soft targets",
-              name_of(g, plan, logits));
+              loss_output_name(g, plan, logits));
     const inv_attr attr[2] = {inv_attr_of_int("axis", axis),
                               inv_attr_of_int("ignore_index", rq->options->ignore_index)};
     plan->loss = inv_emit1(g, "CrossEntropyMean", weights == INV_NONE ? 2 : 3, (inv_id[]){logits, target, weights},

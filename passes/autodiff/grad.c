@@ -29,14 +29,7 @@ typedef struct reverse {
     INV_VEC(beside) beside;
 } reverse;
 
-static bool any_glob(const char *const *globs, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (inv_glob_fits(globs[i], name)) return true;
-    return false;
-}
-
-static bool trains(const inv_value *v)
+static bool trains_initializer(const inv_value *v)
 {
     return v->role == INV_ROLE_PARAM && !v->state && v->untrained == INV_TRAINED && !inv_value_fixed(v);
 }
@@ -48,7 +41,7 @@ static inv_status check_globs(inv_graph *g, const char *option, const char *cons
         bool used = false;
         inv_near near = inv_near_to(globs[i]);
         for (size_t k = 0; k < g->inits.n && !used; k++) {
-            used = any_glob(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
+            used = inv_glob_fits_any(&globs[i], 1, inv_val(g, g->inits.at[k])->name);
             inv_near_look(&near, inv_val(g, g->inits.at[k])->name);
         }
         INV_CHECK(used, g->ctx, INV_E_ARG, "%s %s: the model has no initializer of that name" INV_NEAR_FORMAT,
@@ -78,7 +71,7 @@ static void mark_wanted(reverse *r, const inv_request *rq)
     inv_graph *g = r->g;
     for (size_t v = 0; v < r->nvalue; v++) {
         inv_value *val = inv_val(g, (inv_id)v);
-        val->trainable = trains(val);
+        val->trainable = trains_initializer(val);
         r->wanted[v] = val->trainable;
     }
     for (size_t i = 0; i < g->order.n; i++) {
@@ -254,7 +247,7 @@ static inv_status find_waiting(reverse *r, size_t at, bool *moves)
 }
 
 /* The node at position `at` adds onto `to`; it and others move to the end. moves: NULL: no others. */
-static inv_status add_onto(reverse *r, size_t at, inv_id to, bool *moves)
+static inv_status add_gradient_onto(reverse *r, size_t at, inv_id to, bool *moves)
 {
     inv_graph *g = r->g;
     inv_node *n = inv_nod(g, g->order.at[at]);
@@ -292,9 +285,9 @@ static inv_status accumulate(reverse *r, inv_id v, inv_id d, bool alone)
         if (!moves) return INV_E_NOMEM;
         INV_TRY(find_waiting(r, at, moves));
         if (moves[at]) r->grad[v] = sum;
-        if (moves[at]) return add_onto(r, at, d, moves);
+        if (moves[at]) return add_gradient_onto(r, at, d, moves);
     }
-    if (alone && sum != d && can_add(r, v, d, &at)) return add_onto(r, at, sum, NULL);
+    if (alone && sum != d && can_add(r, v, d, &at)) return add_gradient_onto(r, at, sum, NULL);
     r->grad[v] = inv_emit1(g, "Add", INV_IN(sum, d), INV_NOATTR);
     return g->failed;
 }
@@ -329,7 +322,7 @@ static inv_id reader_of_source(const reverse *r, const inv_node *n)
 
 /* Notes what nodes from position `from` on read, and takes those out of the order that were emitted for forward: they
  * go beside the node at position `at`, or move to backward, where another node reads the same value. */
-static inv_status settle(reverse *r, size_t from, size_t at)
+static inv_status settle_gradients(reverse *r, size_t from, size_t at)
 {
     inv_graph *g = r->g;
     const inv_id node = g->order.at[at];
@@ -407,7 +400,7 @@ static inv_status reverse_node(reverse *r, size_t at)
     inv_emit_for(g, &n);
     inv_grad b = {g, id, out_grad, in_grad, wanted};
     INV_TRY(n.op->grad(&b));
-    INV_TRY(g->failed ? g->failed : settle(r, from, at));
+    INV_TRY(g->failed ? g->failed : settle_gradients(r, from, at));
     for (uint32_t k = 0; k < n.nin; k++)
         if (wanted[k]) INV_TRY(accumulate(r, n.in[k], in_grad[k], is_alone(in_grad, n.nin, k)));
     return INV_OK;
@@ -427,7 +420,7 @@ static inv_status grad_or_zero(reverse *r, inv_id v, inv_id *out)
     return g->failed;
 }
 
-static inv_status collect(reverse *r, const inv_request *rq, inv_plan *plan)
+static inv_status collect_gradients(reverse *r, const inv_request *rq, inv_plan *plan)
 {
     inv_graph *g = r->g;
     bool keep = !rq->optimize;
@@ -457,7 +450,7 @@ static inv_status collect(reverse *r, const inv_request *rq, inv_plan *plan)
     return INV_OK;
 }
 
-static inv_status begin(reverse *r)
+static inv_status begin_reverse(reverse *r)
 {
     r->nvalue = r->g->value.n;
     r->forward = r->g->order.n;
@@ -470,11 +463,11 @@ static inv_status begin(reverse *r)
     return INV_OK;
 }
 
-static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
+static inv_status run_reverse(reverse *r, const inv_request *rq, inv_plan *plan)
 {
     inv_graph *g = r->g;
     const size_t forward = g->order.n;
-    INV_TRY(begin(r));
+    INV_TRY(begin_reverse(r));
     mark_wanted(r, rq);
     INV_TRY(name_missing(r, plan->loss));
     g->phase = INV_BACKWARD;
@@ -487,7 +480,7 @@ static inv_status run(reverse *r, const inv_request *rq, inv_plan *plan)
     if (g->failed) return g->failed;
     for (size_t i = forward; i-- > 0;) INV_TRY(reverse_node(r, i));
     INV_TRY(place_beside(r));
-    INV_TRY(collect(r, rq, plan));
+    INV_TRY(collect_gradients(r, rq, plan));
     g->forward_end = forward + r->added;
     return INV_OK;
 }
@@ -503,7 +496,7 @@ inv_status inv_pass_grad(inv_graph *g, const inv_request *rq, inv_plan *plan)
     INV_CHECK(plan->loss != INV_NONE, g->ctx, INV_E_ARG, "training needs a loss ({loss})");
     reverse r = {.g = g};
     inv__arena_init(&r.scratch, g->ctx);
-    inv_status s = run(&r, rq, plan);
+    inv_status s = run_reverse(&r, rq, plan);
     inv__arena_fini(&r.scratch);
     inv_emit_for(g, NULL);
     INV_TRY(s);
@@ -556,7 +549,7 @@ static inv_status between(reverse *r, const inv_node *n, inv_id y, size_t nx, in
 {
     inv_graph *g = r->g;
     const size_t forward = g->order.n;
-    INV_TRY(begin(r));
+    INV_TRY(begin_reverse(r));
     mark_between(r, n, nx);
     INV_TRY(name_missing(r, y));
     const inv_shape shape = inv_val(g, y)->shape;

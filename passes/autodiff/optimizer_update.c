@@ -64,7 +64,7 @@ static inv_status update_one(inv_graph *g, const inv_session_options *o, inv_id 
     return g->failed;
 }
 
-static bool is_read(const inv_graph *g, inv_id v, size_t norder)
+static bool is_read_later(const inv_graph *g, inv_id v, size_t norder)
 {
     bool any = false;
     for (size_t i = 0; i < norder && !any; i++) {
@@ -77,7 +77,7 @@ static bool is_read(const inv_graph *g, inv_id v, size_t norder)
 /* The node that updates a statistic: another one, where the model itself computes with what this one gives. */
 static inv_node *committing(inv_graph *g, inv_node *n, size_t norder)
 {
-    if (!is_read(g, n->out[0], norder)) return n;
+    if (!is_read_later(g, n->out[0], norder)) return n;
     const inv_id in[2] = {n->in[0], n->in[1]};
     const inv_id again =
         inv_emit1(g, "RunningMix", 2, in, INV_ATTRS(inv_attr_of_float("momentum", inv_attr_float(n, "momentum", 0))));

@@ -28,25 +28,6 @@ static void replace_by(simplifier *s, inv_id from, inv_id to)
     s->changed = true;
 }
 
-static bool same_ints(const int64_t *a, const int64_t *b, size_t n)
-{
-    return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
-}
-
-static bool same_attr(const inv_attr *a, const inv_attr *b)
-{
-    if (strcmp(a->name, b->name) != 0 || a->kind != b->kind) return false;
-    switch (a->kind) {
-    case INV_ATTR_INT: return a->i == b->i;
-    case INV_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0; /* NOLINT: to the bit; -0 is not 0 */
-    case INV_ATTR_STRING: return strcmp(a->s, b->s) == 0;
-    case INV_ATTR_INTS: return a->n == b->n && same_ints(a->ints, b->ints, a->n);
-    case INV_ATTR_FLOATS:
-        return a->n == b->n && (a->n == 0 || memcmp(a->floats, b->floats, a->n * sizeof(double)) == 0);
-    default: return false;
-    }
-}
-
 static bool find_same_node(const inv_node *a, const inv_node *b)
 {
     if (a->op != b->op || a->nin != b->nin || a->nout != b->nout || a->nattr != b->nattr) return false;
@@ -56,7 +37,7 @@ static bool find_same_node(const inv_node *a, const inv_node *b)
     if (inv_op_is(a, "RunningMix")) return false;
     if (a->nin && memcmp(a->in, b->in, a->nin * sizeof(inv_id)) != 0) return false;
     for (uint32_t i = 0; i < a->nattr; i++)
-        if (!same_attr(&a->attr[i], &b->attr[i])) return false;
+        if (!inv_attr_same(&a->attr[i], &b->attr[i])) return false;
     for (uint32_t i = 0; i < a->nout; i++)
         if ((a->out[i] == INV_NONE) != (b->out[i] == INV_NONE)) return false;
     return true;

@@ -28,7 +28,7 @@ typedef struct volumes {
 
 static bool is_wide(const inv_value *v) { return v->shape.rank < 0 || v->shape.rank > 1; }
 
-static bool is_named(const inv_session_options *o, const char *name)
+static bool is_loss_output(const inv_session_options *o, const char *name)
 {
     bool named = false;
     for (size_t i = 0; i < o->nloss_outputs; i++) named = named || strcmp(o->loss_outputs[i], name) == 0;
@@ -36,7 +36,7 @@ static bool is_named(const inv_session_options *o, const char *name)
 }
 
 /* Those that the loss names, else all of floating point, of which numbers per sample come after the others. */
-static inv_status find_outputs(volumes *x)
+static inv_status find_flow_outputs(volumes *x)
 {
     const inv_graph *g = x->source;
     size_t wide = 0;
@@ -47,7 +47,7 @@ static inv_status find_outputs(volumes *x)
     for (size_t i = 0; i < g->outputs.n; i++) {
         const inv_value *v = inv_val(g, g->outputs.at[i]);
         bool taken = inv_dtype_is_float(v->dtype) || v->dtype == INV_DT_NONE;
-        if (x->o->nloss_outputs) taken = is_named(x->o, v->name);
+        if (x->o->nloss_outputs) taken = is_loss_output(x->o, v->name);
         else taken = taken && (!wide || is_wide(v)) && !(x->o->logdet && strcmp(x->o->logdet, v->name) == 0);
         if (taken && !inv_vec_push(&x->a, &x->z, g->outputs.at[i])) return INV_E_NOMEM;
     }
@@ -87,7 +87,7 @@ static inv_status reverse_any(volumes *x, const inv_graph *g)
 }
 
 /* From the outputs of the loss alone: what else leaves the model is not what is likely or not. */
-static inv_status reverse(volumes *x)
+static inv_status reverse_flow(volumes *x)
 {
     inv_graph *g;
     INV_TRY(inv_graph_copy(x->source, &g));
@@ -128,7 +128,7 @@ static inv_status settle_outputs(volumes *x)
 
 /* --- the model with it --- */
 
-static inv_status keep_outputs(volumes *x)
+static inv_status keep_flow_outputs(volumes *x)
 {
     inv_graph *g = x->g;
     g->outputs.n = 0;
@@ -142,7 +142,7 @@ static inv_status keep_outputs(volumes *x)
 }
 
 /* Whether forward has a value of that name. */
-static bool is_there(const inv_graph *g, const char *name)
+static bool is_value_there(const inv_graph *g, const char *name)
 {
     const inv_id v = inv_graph_find(g, name);
     if (v == INV_NONE) return false;
@@ -150,34 +150,20 @@ static bool is_there(const inv_graph *g, const char *name)
     return val->def != INV_NONE || val->role != INV_ROLE_NODE;
 }
 
-static inv_id value_named(inv_graph *g, const char *name)
-{
-    const inv_id v = inv_graph_find(g, name);
-    return v != INV_NONE ? v : inv_graph_value(g, name, INV_ROLE_NODE, INV_DT_NONE, NULL);
-}
-
-static inv_status add_node(volumes *x, const inv_node *n)
+static inv_status add_derived_node(volumes *x, const inv_node *n)
 {
     const inv_graph *h = x->r->reversed;
     inv_graph *g = x->g;
     inv_id *in = INV_ARENA_NEW(&x->a, inv_id, n->nin + 1), *out = INV_ARENA_NEW(&x->a, inv_id, n->nout + 1);
     if (!in || !out) return INV_E_NOMEM;
     for (uint32_t k = 0; k < n->nin; k++)
-        in[k] = n->in[k] == INV_NONE ? INV_NONE : value_named(g, inv_val(h, n->in[k])->name);
+        in[k] = n->in[k] == INV_NONE ? INV_NONE : inv_reverse_value(g, inv_val(h, n->in[k])->name);
     for (uint32_t k = 0; k < n->nout; k++)
-        out[k] = n->out[k] == INV_NONE ? INV_NONE : value_named(g, inv_val(h, n->out[k])->name);
+        out[k] = n->out[k] == INV_NONE ? INV_NONE : inv_reverse_value(g, inv_val(h, n->out[k])->name);
     const inv_id id = inv_graph_node(g, n->domain, n->op_type, NULL, n->nin, in, n->nout, out, n->nattr, n->attr);
     if (id == INV_NONE) return g->failed ? g->failed : INV_E_NOMEM;
-    inv_node *made = inv_nod(g, id);
-    made->source = INV_NONE;
-    for (uint32_t i = 0; i < made->nattr; i++) {
-        inv_data *t = &made->attr[i].tensor;
-        if (made->attr[i].kind != INV_ATTR_TENSOR) continue;
-        void *copy = inv__arena_alloc(&g->arena, t->nbytes + 1);
-        if (!copy) return INV_E_NOMEM;
-        memcpy(copy, t->bytes, t->nbytes);
-        t->bytes = copy;
-    }
+    inv_nod(g, id)->source = INV_NONE;
+    if (!inv_reverse_own_tensors(g, inv_nod(g, id))) return INV_E_NOMEM;
     return inv_vec_push(&g->arena, &g->order, id) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -191,19 +177,19 @@ static inv_status add_nodes(volumes *x)
     for (size_t i = h->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(h, h->order.at[i]);
         for (uint32_t k = 0; k < n->nout; k++)
-            if (n->out[k] != INV_NONE && wanted[n->out[k]] && !is_there(x->g, inv_val(h, n->out[k])->name))
+            if (n->out[k] != INV_NONE && wanted[n->out[k]] && !is_value_there(x->g, inv_val(h, n->out[k])->name))
                 taken[h->order.at[i]] = true;
         for (uint32_t k = 0; k < n->nin && taken[h->order.at[i]]; k++)
             if (n->in[k] != INV_NONE) wanted[n->in[k]] = true;
     }
     for (size_t i = 0; i < h->order.n; i++)
-        if (taken[h->order.at[i]]) INV_TRY(add_node(x, inv_nod(h, h->order.at[i])));
+        if (taken[h->order.at[i]]) INV_TRY(add_derived_node(x, inv_nod(h, h->order.at[i])));
     return INV_OK;
 }
 
 /* One more node, and what it gives as an output; NULL: no memory. */
-static const char *put(inv_graph *g, const char *op, const char *one, const char *two, uint32_t nattr,
-                       const inv_attr *attr, bool is_output)
+static const char *put_output(inv_graph *g, const char *op, const char *one, const char *two, uint32_t nattr,
+                              const inv_attr *attr, bool is_output)
 {
     const char *name = inv_graph_fresh(g, "logdet");
     if (!one || !name) return NULL;
@@ -237,13 +223,13 @@ static inv_status add_sums(volumes *x, inv_volumes *out)
 {
     const inv_attr gone = inv_attr_of_int("keepdims", 0);
     inv_graph *g = x->g;
-    INV_CHECK(is_there(g, x->o->logdet), x->ctx, INV_E_ARG, "no output is called '%s'", x->o->logdet);
+    INV_CHECK(is_value_there(g, x->o->logdet), x->ctx, INV_E_ARG, "no output is called '%s'", x->o->logdet);
     const char *shape = flat_shape(g);
     const char *own = inv_val(g, inv_graph_find(g, x->o->logdet))->name;
-    out->own = shape ? put(g, "Reshape", own, shape, 0, NULL, true) : NULL;
-    out->sum = put(g, "ReduceSum", out->by_rules, NULL, 1, &gone, true);
-    const char *off = out->own ? put(g, "Sub", out->by_rules, out->own, 0, NULL, false) : NULL;
-    out->difference = put(g, "ReduceSum", off, NULL, 1, &gone, true);
+    out->own = shape ? put_output(g, "Reshape", own, shape, 0, NULL, true) : NULL;
+    out->sum = put_output(g, "ReduceSum", out->by_rules, NULL, 1, &gone, true);
+    const char *off = out->own ? put_output(g, "Sub", out->by_rules, out->own, 0, NULL, false) : NULL;
+    out->difference = put_output(g, "ReduceSum", off, NULL, 1, &gone, true);
     return out->own && out->sum && out->difference ? INV_OK : INV_E_NOMEM;
 }
 
@@ -258,19 +244,19 @@ static inv_status name_outputs(const volumes *x, inv_volumes *out)
     return INV_OK;
 }
 
-static inv_status make(volumes *x, bool compared, inv_volumes *out)
+static inv_status make_volumes(volumes *x, bool compared, inv_volumes *out)
 {
     x->name = "log_determinant_by_rules";
     while (inv_graph_find(x->source, x->name) != INV_NONE)
         if (!(x->name = inv__arena_printf(&x->a, "%s_", x->name))) return INV_E_NOMEM;
-    INV_TRY(find_outputs(x));
-    INV_TRY(reverse(x));
+    INV_TRY(find_flow_outputs(x));
+    INV_TRY(reverse_flow(x));
     INV_TRY(settle_outputs(x));
     x->g = x->r->flat; /* the file's nodes, under the names that the inverse has */
     x->r->flat = NULL;
-    INV_TRY(keep_outputs(x));
+    INV_TRY(keep_flow_outputs(x));
     INV_TRY(add_nodes(x));
-    out->by_rules = put(x->g, "Neg", x->name, NULL, 0, NULL, true);
+    out->by_rules = put_output(x->g, "Neg", x->name, NULL, 0, NULL, true);
     if (!out->by_rules) return INV_E_NOMEM;
     INV_TRY(name_outputs(x, out));
     return compared ? add_sums(x, out) : INV_OK;
@@ -282,7 +268,7 @@ inv_status inv_volumes_by_rules(inv_context *ctx, const inv_graph *source, const
     volumes x = {.ctx = ctx, .source = source, .o = o};
     *out = (inv_volumes){0};
     inv__arena_init(&x.a, ctx);
-    inv_status s = make(&x, compared, out);
+    inv_status s = make_volumes(&x, compared, out);
     if (s == INV_OK && x.a.failed) s = INV_E_NOMEM;
     inv_rewriting_destroy(x.r);
     inv__arena_fini(&x.a);

@@ -91,33 +91,6 @@ static inv_status enlarge(inv_arena *a, const inv_graph *g, const inv_session_op
 
 /* --- the same --- */
 
-static bool same_bytes(const void *a, size_t na, const void *b, size_t nb)
-{
-    return na == nb && (na == 0 || memcmp(a, b, na) == 0);
-}
-
-static bool same_shape(const inv_shape *a, const inv_shape *b)
-{
-    return a->rank == b->rank &&
-           same_bytes(a->dim, (size_t)a->rank * sizeof *a->dim, b->dim, (size_t)b->rank * sizeof *b->dim);
-}
-
-bool inv_attr_same(const inv_attr *a, const inv_attr *b)
-{
-    if (strcmp(a->name, b->name) != 0 || a->kind != b->kind) return false;
-    switch (a->kind) {
-    case INV_ATTR_INT: return a->i == b->i;
-    case INV_ATTR_FLOAT: return same_bytes(&a->f, sizeof a->f, &b->f, sizeof b->f);
-    case INV_ATTR_STRING: return strcmp(a->s, b->s) == 0;
-    case INV_ATTR_INTS: return same_bytes(a->ints, a->n * sizeof *a->ints, b->ints, b->n * sizeof *b->ints);
-    case INV_ATTR_FLOATS: return same_bytes(a->floats, a->n * sizeof *a->floats, b->floats, b->n * sizeof *b->floats);
-    case INV_ATTR_TENSOR:
-        return a->tensor.dtype == b->tensor.dtype && same_shape(&a->tensor.shape, &b->tensor.shape) &&
-               same_bytes(a->tensor.bytes, a->tensor.nbytes, b->tensor.bytes, b->tensor.nbytes);
-    default: return true; /* of nodes of the file alone */
-    }
-}
-
 /* Whether the model does not take that batch at all. */
 static bool is_about_shapes(inv_status s)
 {

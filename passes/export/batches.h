@@ -21,7 +21,4 @@ typedef struct inv_batch_job {
 /* What `make` gives, settled for other batches and extents, where these are open and the model takes others. */
 inv_status inv_for_every_batch(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out);
 
-/* Whether two attributes of new nodes say the same. */
-bool inv_attr_same(const inv_attr *a, const inv_attr *b);
-
 #endif

@@ -22,7 +22,7 @@ static inv_status know_all(inv_derivation *d, const inv_ids *values, const inv_i
 }
 
 /* What the inverse shall give: inputs of the rule that do not pass through. */
-static inv_status find_freed(inv_derivation *d, inv_ids *freed)
+static inv_status list_freed(inv_derivation *d, inv_ids *freed)
 {
     const inv_block *b = d->cut->block;
     for (size_t i = 0; i < d->cut->in.n; i++) {
@@ -64,14 +64,14 @@ static inv_status save_statistics(inv_derivation *d)
     return name ? INV_OK : INV_E_NOMEM;
 }
 
-static bool all_known(const inv_derivation *d, const inv_ids *freed, bool first_only)
+static bool all_freed_known(const inv_derivation *d, const inv_ids *freed, bool first_only)
 {
     for (size_t i = 0; i < freed->n; i++)
         if (!inv_derive_name(d, freed->at[i]) && (!first_only || is_first(d, freed->at[i]))) return false;
     return freed->n > 0;
 }
 
-static inv_status derive(inv_derivation *d, inv_ids *freed, bool *ok)
+static inv_status derive_freed(inv_derivation *d, inv_ids *freed, bool *ok)
 {
     const inv_outliner *o = d->o;
     const inv_block *b = d->cut->block;
@@ -83,9 +83,9 @@ static inv_status derive(inv_derivation *d, inv_ids *freed, bool *ok)
         if (level < 2) INV_TRY(know_all(d, &d->cut->out, level ? NULL : b->out, b->nrule_out));
         else INV_TRY(save_statistics(d));
         INV_TRY(inv_derive_close(d, ok));
-        if (!*ok || all_known(d, freed, false)) return INV_OK;
+        if (!*ok || all_freed_known(d, freed, false)) return INV_OK;
     }
-    for (size_t i = 0; i < d->cut->in.n && !all_known(d, freed, true); i++) {
+    for (size_t i = 0; i < d->cut->in.n && !all_freed_known(d, freed, true); i++) {
         inv_id v = d->cut->in.at[i];
         if (inv_derive_name(d, v) || is_first(d, v)) continue;
         INV_TRY(inv_derive_know(d, v, inv_val(o->flat, v)->name)); /* given */
@@ -98,7 +98,7 @@ static inv_status derive(inv_derivation *d, inv_ids *freed, bool *ok)
     for (size_t k = 0; k < freed->n; k++)
         if (inv_derive_name(d, freed->at[k])) freed->at[n++] = freed->at[k];
     freed->n = n;
-    *ok = all_known(d, freed, true);
+    *ok = all_freed_known(d, freed, true);
     return INV_OK;
 }
 
@@ -107,7 +107,7 @@ static inv_status derive(inv_derivation *d, inv_ids *freed, bool *ok)
 typedef INV_VEC(const char *) texts;
 
 /* Drops the nodes that the freed values do not come from; `read` gets the names that the others read. */
-static inv_status prune(inv_derivation *d, const inv_outline_function *fn, inv_outline_nodes *kept, texts *read)
+static inv_status prune_body(inv_derivation *d, const inv_outline_function *fn, inv_outline_nodes *kept, texts *read)
 {
     bool *needed = INV_ARENA_NEW(&d->o->scratch, bool, d->node.n + 1);
     if (!needed) return INV_E_NOMEM;
@@ -134,7 +134,8 @@ static bool is_made(const inv_outline_function *fn, const char *name)
 }
 
 /* The names that are read and not made: outputs of the block, what was saved, what is given, parameters, solvers. */
-static inv_status find_inputs(inv_derivation *d, const texts *read, inv_outline_function *fn, inv_outline_block *row)
+static inv_status find_body_inputs(inv_derivation *d, const texts *read, inv_outline_function *fn,
+                                   inv_outline_block *row)
 {
     const inv_outliner *o = d->o;
     const inv_cut *cut = d->cut;
@@ -159,7 +160,7 @@ static inv_status find_inputs(inv_derivation *d, const texts *read, inv_outline_
     return INV_OK;
 }
 
-static inv_status finish(inv_derivation *d, const inv_ids *freed)
+static inv_status finish_inverse(inv_derivation *d, const inv_ids *freed)
 {
     inv_outliner *o = d->o;
     inv_outline_function *fn = &d->cut->inverse;
@@ -173,9 +174,9 @@ static inv_status finish(inv_derivation *d, const inv_ids *freed)
     }
     fn->out = row->freed = out;
     fn->nout = row->nfreed = (uint32_t)freed->n;
-    INV_TRY(prune(d, fn, &fn->node, &read));
+    INV_TRY(prune_body(d, fn, &fn->node, &read));
     for (size_t i = 0; i < fn->node.n; i++) inv_outline_settle(o, &fn->node.at[i]);
-    INV_TRY(find_inputs(d, &read, fn, row));
+    INV_TRY(find_body_inputs(d, &read, fn, row));
     row->gain = 1;
     for (size_t i = 0; i < d->used.n; i++) row->gain *= fmax(1, d->used.at[i].edge->bound);
     return INV_OK;
@@ -198,10 +199,10 @@ static inv_status inverse(inv_derivation *d)
 {
     inv_ids freed = {0};
     bool ok;
-    INV_TRY(find_freed(d, &freed));
-    INV_TRY(derive(d, &freed, &ok));
+    INV_TRY(list_freed(d, &freed));
+    INV_TRY(derive_freed(d, &freed, &ok));
     if (ok) {
-        INV_TRY(finish(d, &freed));
+        INV_TRY(finish_inverse(d, &freed));
         forget_unread(d, &d->cut->inverse);
         return INV_OK;
     }

@@ -64,7 +64,7 @@ static inv_status solved(inv_derivation *d, inv_id v, const char *name)
 }
 
 /* In a file of one type nothing is cast. */
-static bool differs(const inv_outliner *o, inv_dtype is, inv_dtype wanted)
+static bool type_differs(const inv_outliner *o, inv_dtype is, inv_dtype wanted)
 {
     return o->type && is != INV_DT_NONE && wanted != INV_DT_NONE && is != wanted;
 }
@@ -74,7 +74,7 @@ const char *inv_derive_as(inv_derivation *d, inv_id v, inv_dtype type)
     inv_outliner *o = d->o;
     const inv_id at = called(d, v);
     const char *name = d->name[at];
-    if (!name || !differs(o, o->name_type[at], type)) return name;
+    if (!name || !type_differs(o, o->name_type[at], type)) return name;
     if (o->other[at] && o->other_type[at] == type) return o->other[at];
     o->other[at] = inv_raise_cast(&d->r, name, type);
     o->other_type[at] = type;
@@ -85,7 +85,7 @@ inv_status inv_derive_output(inv_derivation *d, inv_id v)
 {
     inv_outliner *o = d->o;
     const inv_dtype type = inv_outline_type(o, v);
-    const bool cast = differs(o, o->name_type[called(d, v)], type);
+    const bool cast = type_differs(o, o->name_type[called(d, v)], type);
     inv_outline_node same = {.source = INV_NONE,
                              .domain = "",
                              .op_type = cast ? "Cast" : "Identity",
@@ -112,12 +112,12 @@ static const char *label(inv_derivation *d, inv_id c)
     const inv_outliner *o = d->o;
     for (size_t i = 0; i < d->cut->in.n; i++) {
         const inv_id v = d->cut->in.at[i];
-        if (inv_graph_stands(o->g, v) == c && !differs(o, inv_outline_type(o, v), d->r.real))
+        if (inv_graph_stands(o->g, v) == c && !type_differs(o, inv_outline_type(o, v), d->r.real))
             return inv_val(o->flat, v)->name;
     }
     for (uint32_t k = o->alias_start[c]; k < o->alias_start[c + 1]; k++) {
         inv_id def = inv_val(o->flat, o->alias[k])->def;
-        if (differs(o, inv_outline_type(o, o->alias[k]), d->r.real)) continue;
+        if (type_differs(o, inv_outline_type(o, o->alias[k]), d->r.real)) continue;
         if (def != INV_NONE && inv_derive_within(d, o->item_at[def])) return inv_val(o->flat, o->alias[k])->name;
     }
     return inv_raise_fresh(&d->r);
@@ -227,7 +227,7 @@ static bool at_hand(const inv_derivation *d, const inv_edge *e, inv_id v)
     return all;
 }
 
-static bool ready(const inv_derivation *d, const inv_edge *e)
+static bool inverse_ready(const inv_derivation *d, const inv_edge *e)
 {
     const inv_graph *g = d->o->g;
     if (inv_derive_name(d, e->frees) || !d->o->carries[e->frees]) return false;
@@ -424,7 +424,7 @@ static inv_status run_edge(inv_derivation *d, const inv_edge *e, bool *done)
 
 /* The better conditioned; of a block and an operator in it that are equally so the block, whose rule knows how what it
  * reads hangs together. */
-static bool better(const inv_edge *e, const inv_edge *than)
+static bool better_inverse(const inv_edge *e, const inv_edge *than)
 {
     if (e->gain != than->gain) return e->gain < than->gain;
     return e->forward == than->forward && e->rule->priority > than->rule->priority;
@@ -438,7 +438,7 @@ static const inv_edge *best_edge(const inv_derivation *d)
         uint32_t item = d->cut->item[k];
         for (uint32_t i = d->o->edge_start[item]; i < d->o->edge_start[item + 1]; i++) {
             const inv_edge *e = &found->edge.at[d->o->edge[i]];
-            if (ready(d, e) && (!best || better(e, best))) best = e;
+            if (inverse_ready(d, e) && (!best || better_inverse(e, best))) best = e;
         }
     }
     return best;

@@ -26,7 +26,7 @@ static inv_status take_item(inv_cutter *c, inv_ids *items, uint32_t i)
     return inv_vec_push(&c->o->scratch, items, i) ? INV_OK : INV_E_NOMEM;
 }
 
-static bool within(const inv_cutter *c, uint32_t item) { return item != INV_NONE && c->mark[item] == c->stamp; }
+static bool is_within_cut(const inv_cutter *c, uint32_t item) { return item != INV_NONE && c->mark[item] == c->stamp; }
 
 /* What the canonical nodes of the block give, or one of its inputs. */
 static bool belongs(const inv_outliner *o, const inv_block *b, inv_id canonical)
@@ -43,7 +43,7 @@ static inv_status take_merged(inv_cutter *c, const inv_block *b, inv_ids *items,
     uint32_t found = INV_NONE;
     for (uint32_t k = o->alias_start[canonical]; k < o->alias_start[canonical + 1]; k++) {
         uint32_t i = inv_item_giving(o, o->alias[k]);
-        if (within(c, i)) return INV_OK;
+        if (is_within_cut(c, i)) return INV_OK;
         bool inside = i != INV_NONE && found == INV_NONE;
         for (uint32_t j = 0; inside && j < inv_item(o, i)->nin; j++) {
             inv_id v = inv_item(o, i)->in[j];
@@ -94,7 +94,7 @@ static inv_status take_between(inv_cutter *c, const inv_block *b, inv_ids *items
     }
     for (uint32_t i = first; i <= last; i++) {
         const inv_node *n = inv_item(o, i);
-        bool after = within(c, i);
+        bool after = is_within_cut(c, i);
         for (uint32_t k = 0; k < n->nin && !after; k++) {
             uint32_t p = n->in[k] == INV_NONE ? INV_NONE : inv_item_giving(o, n->in[k]);
             after = p != INV_NONE && p >= first && c->after[p] == c->stamp;
@@ -103,7 +103,7 @@ static inv_status take_between(inv_cutter *c, const inv_block *b, inv_ids *items
     }
     for (uint32_t i = last + 1; i-- > first;) {
         const inv_node *n = inv_item(o, i);
-        c->needed[i] = within(c, i);
+        c->needed[i] = is_within_cut(c, i);
         for (uint32_t k = 0; k < n->nout && !c->needed[i]; k++) {
             if (n->out[k] == INV_NONE) continue;
             for (uint32_t u = o->uses.start[n->out[k]]; u < o->uses.start[n->out[k] + 1] && !c->needed[i]; u++) {
@@ -113,7 +113,7 @@ static inv_status take_between(inv_cutter *c, const inv_block *b, inv_ids *items
         }
     }
     for (uint32_t i = first; i <= last; i++) {
-        if (!c->needed[i] || c->after[i] != c->stamp || within(c, i)) continue;
+        if (!c->needed[i] || c->after[i] != c->stamp || is_within_cut(c, i)) continue;
         for (uint32_t k = o->made_start[i]; k < o->made_start[i + 1]; k++)
             if (!inv_ids_have(b->node, b->nnode, o->made[k]))
                 *reason = "between its nodes there are others that do not belong to it";
@@ -130,18 +130,18 @@ static inv_status take_constants(inv_cutter *c, inv_ids *items)
         const inv_node *n = inv_item(o, items->at[at]);
         for (uint32_t k = 0; k < n->nin; k++) {
             uint32_t p = n->in[k] == INV_NONE ? INV_NONE : inv_item_giving(o, n->in[k]);
-            if (p == INV_NONE || within(c, p)) continue;
+            if (p == INV_NONE || is_within_cut(c, p)) continue;
             const inv_node *from = inv_item(o, p);
             bool only = true;
             for (uint32_t j = 0; j < from->nin && only; j++)
-                only =
-                    from->in[j] == INV_NONE || !o->carries[from->in[j]] || within(c, inv_item_giving(o, from->in[j]));
+                only = from->in[j] == INV_NONE || !o->carries[from->in[j]] ||
+                       is_within_cut(c, inv_item_giving(o, from->in[j]));
             for (uint32_t j = 0; j < from->nout && only; j++) {
                 inv_id v = from->out[j];
                 if (v == INV_NONE) continue;
                 only = !inv_val(o->flat, v)->is_output && !o->carries[v];
                 for (uint32_t u = o->uses.start[v]; u < o->uses.start[v + 1] && only; u++)
-                    only = within(c, o->item_at[o->uses.node[u]]);
+                    only = is_within_cut(c, o->item_at[o->uses.node[u]]);
             }
             if (only) INV_TRY(take_item(c, items, p));
         }
@@ -149,12 +149,12 @@ static inv_status take_constants(inv_cutter *c, inv_ids *items)
     return INV_OK;
 }
 
-static bool leaves(const inv_cutter *c, inv_id v)
+static bool leaves_cut(const inv_cutter *c, inv_id v)
 {
     const inv_outliner *o = c->o;
     bool out = inv_val(o->flat, v)->is_output;
     for (uint32_t u = o->uses.start[v]; u < o->uses.start[v + 1] && !out; u++)
-        out = !within(c, o->item_at[o->uses.node[u]]);
+        out = !is_within_cut(c, o->item_at[o->uses.node[u]]);
     return out;
 }
 
@@ -178,18 +178,18 @@ static inv_status find_ends(inv_cutter *c, inv_cut *cut)
     for (uint32_t k = 0; k < cut->nitem; k++) {
         const inv_node *n = inv_item(o, cut->item[k]);
         for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != INV_NONE && !within(c, inv_item_giving(o, n->in[j])) &&
+            if (n->in[j] != INV_NONE && !is_within_cut(c, inv_item_giving(o, n->in[j])) &&
                 !add_new(&o->scratch, &in, n->in[j]))
                 return INV_E_NOMEM;
         for (uint32_t j = 0; j < n->nout; j++)
-            if (n->out[j] != INV_NONE && leaves(c, n->out[j]) && !add_new(&o->scratch, &out, n->out[j]))
+            if (n->out[j] != INV_NONE && leaves_cut(c, n->out[j]) && !add_new(&o->scratch, &out, n->out[j]))
                 return INV_E_NOMEM;
     }
     INV_TRY(sort_ends(o, &in, cut->block->in, cut->block->nin, &cut->in));
     return sort_ends(o, &out, cut->block->out, cut->block->nout, &cut->out);
 }
 
-static int by_number(const void *a, const void *b)
+static int by_item_number(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return x < y ? -1 : x > y;
@@ -206,7 +206,7 @@ static inv_status make_cut(inv_cutter *c, uint32_t index)
     if (items.n) INV_TRY(take_between(c, cut->block, &items, &cut->row.reason));
     else cut->row.reason = "no operator of the file stands for it";
     INV_TRY(take_constants(c, &items));
-    if (items.n) qsort(items.at, items.n, sizeof *items.at, by_number);
+    if (items.n) qsort(items.at, items.n, sizeof *items.at, by_item_number);
     cut->item = items.at;
     cut->nitem = (uint32_t)items.n;
     for (uint32_t k = 0; k < cut->nitem; k++)
@@ -216,7 +216,7 @@ static inv_status make_cut(inv_cutter *c, uint32_t index)
 }
 
 /* The cut with its inverse. Of a part of an operator's work nothing is made if it has none. */
-static inv_status derive(inv_outliner *o, inv_cut *cut)
+static inv_status derive_cut(inv_outliner *o, inv_cut *cut)
 {
     if (cut->row.reason) return INV_OK;
     INV_TRY(inv_derive_inverse(o, cut));
@@ -236,7 +236,7 @@ typedef struct turn {
     uint32_t nitem, cut;
 } turn;
 
-static int by_size(const void *a, const void *b)
+static int by_cut_size(const void *a, const void *b)
 {
     const turn *x = a, *y = b;
     if (x->nitem != y->nitem) return x->nitem > y->nitem ? -1 : 1;
@@ -249,7 +249,7 @@ static inv_status nest(inv_cutter *c)
     turn *t = INV_ARENA_NEW(&c->o->scratch, turn, c->ncut + 1);
     if (!t) return INV_E_NOMEM;
     for (uint32_t i = 0; i < c->ncut; i++) t[i] = (turn){c->cut[i].nitem, i};
-    if (c->ncut) qsort(t, c->ncut, sizeof *t, by_size);
+    if (c->ncut) qsort(t, c->ncut, sizeof *t, by_cut_size);
     for (size_t i = 0; i < c->ncut; i++) {
         inv_cut *cut = &c->cut[t[i].cut];
         if (!cut->made) continue;
@@ -265,7 +265,7 @@ static inv_status nest(inv_cutter *c)
 }
 
 /* How many functions of a rule there are yet. */
-static uint32_t *counter(inv_cutter *c, const inv_inverse_def *rule)
+static uint32_t *rule_counter(inv_cutter *c, const inv_inverse_def *rule)
 {
     size_t i = 0;
     while (i + 1 < c->nrule && c->rule[i] != rule && c->rule[i]) i++;
@@ -302,10 +302,10 @@ static inv_status name_functions(inv_cutter *c)
             camel[n++] = (char)(begins ? rule[k] - 'a' + 'A' : rule[k]);
         }
         camel[n] = 0;
-        do cut->row.function = inv__arena_printf(a, "%s_%u", camel, *counter(c, cut->block->rule));
-        while (cut->row.function && is_foreign(c->o->flat, cut->row.function) && ++*counter(c, cut->block->rule));
+        do cut->row.function = inv__arena_printf(a, "%s_%u", camel, *rule_counter(c, cut->block->rule));
+        while (cut->row.function && is_foreign(c->o->flat, cut->row.function) && ++*rule_counter(c, cut->block->rule));
         if (!cut->row.function) return INV_E_NOMEM;
-        ++*counter(c, cut->block->rule);
+        ++*rule_counter(c, cut->block->rule);
         if (!cut->inverse.nout) continue;
         cut->inverse.name = cut->row.inverse = inv__arena_printf(a, "%s_inverse", cut->row.function);
         cut->inverse.doc = inv__arena_printf(a, "Inverse of %s.", cut->row.function);
@@ -316,7 +316,7 @@ static inv_status name_functions(inv_cutter *c)
 
 /* --- writing down --- */
 
-static const char *const *names_of(inv_outliner *o, const inv_id *v, size_t n)
+static const char *const *file_names_of(inv_outliner *o, const inv_id *v, size_t n)
 {
     const char **name = INV_ARENA_NEW(o->a, const char *, n + 1);
     for (size_t i = 0; name && i < n; i++) name[i] = v[i] == INV_NONE ? "" : inv_val(o->flat, v[i])->name;
@@ -346,8 +346,8 @@ static inv_status put_unit(inv_cutter *c, uint32_t cut, uint32_t at, inv_outline
         n = (inv_outline_node){
             .source = at, .nin = item->nin, .nout = item->nout, .ncaptured = item->nin - inv_node_listed(item)};
         inv_outline_settle(o, &n);
-        n.in = names_of(o, item->in, n.nin);
-        n.out = names_of(o, item->out, item->nout);
+        n.in = file_names_of(o, item->in, n.nin);
+        n.out = file_names_of(o, item->out, item->nout);
     } else {
         const inv_outline_function *f = &o->out->function.at[c->cut[cut].row.at];
         n.op_type = n.name = f->name;
@@ -383,7 +383,7 @@ inv_status inv_outline_weights(inv_outliner *o, const inv_graph *g, const bool *
 
 /* --- all of it --- */
 
-static inv_status put_fact(inv_outliner *o, const char *key, const char *value)
+static inv_status put_outline_fact(inv_outliner *o, const char *key, const char *value)
 {
     return key && value && inv_vec_push(o->a, &o->out->fact, ((inv_outline_fact){key, value})) ? INV_OK : INV_E_NOMEM;
 }
@@ -426,13 +426,13 @@ static inv_status put_facts(inv_outliner *o, const inv_cut *cut)
         value = inv__arena_printf(a, "rule=%s;inverse=%s;free=%s;gain=%.6g%s%s", rule, row->inverse, freed, row->gain,
                                   cut->saved.n ? ";aux=" : "", saved);
     }
-    return put_fact(o, key, value);
+    return put_outline_fact(o, key, value);
 }
 
 static inv_status add_function(inv_outliner *o, inv_cut *cut)
 {
     inv_outline_function forward = {.name = cut->row.function, .doc = cut->block->rule->doc};
-    forward.in = names_of(o, cut->in.at, cut->in.n);
+    forward.in = file_names_of(o, cut->in.at, cut->in.n);
     forward.nin = (uint32_t)cut->in.n;
     const char **out = INV_ARENA_NEW(o->a, const char *, cut->out.n + cut->saved.n + 1);
     if (!forward.in || !out) return INV_E_NOMEM;
@@ -447,12 +447,12 @@ static inv_status add_function(inv_outliner *o, inv_cut *cut)
 }
 
 /* Numbers the items as they are written. */
-static void number_items(inv_cutter *c, const inv_cut *around, uint32_t *next)
+static void number_cut_items(inv_cutter *c, const inv_cut *around, uint32_t *next)
 {
     for (size_t k = 0; k < around->order_cut.n; k++) {
         uint32_t cut = around->order_cut.at[k];
         if (cut == INV_NONE) c->written[around->order_item.at[k]] = (*next)++;
-        else number_items(c, &c->cut[cut], next); /* as deep as blocks are nested */
+        else number_cut_items(c, &c->cut[cut], next); /* as deep as blocks are nested */
     }
 }
 
@@ -480,7 +480,7 @@ static inv_status reorder(inv_cutter *c, inv_cut *cut)
 static inv_status reorder_all(inv_cutter *c)
 {
     uint32_t next = 0;
-    number_items(c, &c->all, &next);
+    number_cut_items(c, &c->all, &next);
     for (size_t i = 0; i < c->turn.n; i++) INV_TRY(reorder(c, &c->cut[c->turn.at[i]]));
     return INV_OK;
 }
@@ -507,7 +507,7 @@ static inv_status cut_all(inv_cutter *c)
     memset(c->owner, 0xff, n * sizeof *c->owner);
     for (uint32_t i = 0; i < c->ncut; i++) {
         INV_TRY(make_cut(c, i));
-        INV_TRY(derive(o, &c->cut[i]));
+        INV_TRY(derive_cut(o, &c->cut[i]));
     }
     INV_TRY(nest(c));
     INV_TRY(inv_outline_order(c));
@@ -532,5 +532,5 @@ inv_status inv_outline_cut(inv_outliner *o)
     INV_TRY(inv_outline_weights(o, o->flat, NULL));
     INV_TRY(put_body(&c, &c.all, &o->out->node));
     INV_TRY(inv_outline_solvers(o));
-    return o->out->function.n ? put_fact(o, "ai.invonnx.version", "1") : INV_OK;
+    return o->out->function.n ? put_outline_fact(o, "ai.invonnx.version", "1") : INV_OK;
 }

@@ -41,7 +41,7 @@ static inv_status no_such(const inv_outliner *o, const inv_ids *list, const char
     return s;
 }
 
-static inv_status find_inputs(inv_reversal *x)
+static inv_status find_wanted_inputs(inv_reversal *x)
 {
     inv_outliner *o = x->o;
     const inv_reverse_options *r = o->reverse;
@@ -68,7 +68,7 @@ static bool is_per_sample(const inv_reversal *x, inv_id v)
 }
 
 /* Outputs to start from, and those of which it is only seen later whether they are needed. */
-static inv_status find_outputs(inv_reversal *x)
+static inv_status find_known_outputs(inv_reversal *x)
 {
     inv_outliner *o = x->o;
     const char *logdet = o->reverse->logdet;
@@ -99,7 +99,7 @@ static inv_status know_names(inv_reversal *x, const inv_ids *values)
     return INV_OK;
 }
 
-static bool all_known(const inv_reversal *x)
+static bool all_wanted_known(const inv_reversal *x)
 {
     for (size_t i = 0; i < x->wanted.n; i++)
         if (!inv_derive_name(&x->d, x->wanted.at[i])) return false;
@@ -127,13 +127,13 @@ static inv_status attempt(inv_reversal *x, bool *ok)
     INV_TRY(know_names(x, &x->given));
     INV_TRY(know_names(x, &x->known));
     INV_TRY(inv_derive_close(&x->d, ok));
-    *ok = *ok && all_known(x);
+    *ok = *ok && all_wanted_known(x);
     return INV_OK;
 }
 
 /* --- why not --- */
 
-static bool is_unknown(const inv_reversal *x, inv_id v)
+static bool is_unknown_value(const inv_reversal *x, inv_id v)
 {
     return v != INV_NONE && x->o->carries[v] && !inv_derive_name(&x->d, v);
 }
@@ -175,7 +175,7 @@ static inv_id other_unknown(const inv_reversal *x, const inv_node *n, inv_id unk
         if (n->out[k] != INV_NONE && !inv_derive_name(&x->d, n->out[k])) return n->out[k];
     *given = false;
     for (uint32_t k = 0; k < n->nin; k++)
-        if (n->in[k] != unknown && is_unknown(x, n->in[k])) return n->in[k];
+        if (n->in[k] != unknown && is_unknown_value(x, n->in[k])) return n->in[k];
     return INV_NONE;
 }
 
@@ -222,7 +222,7 @@ static void say_stops(inv_reversal *x, inv_str *text)
         inv_id unknown = INV_NONE;
         if (!gives_known(x, node)) continue;
         for (uint32_t k = 0; k < node->nin && unknown == INV_NONE; k++)
-            if (is_unknown(x, node->in[k])) unknown = node->in[k];
+            if (is_unknown_value(x, node->in[k])) unknown = node->in[k];
         if (unknown == INV_NONE || n++ >= MOST) continue;
         uint32_t item = o->item_of[o->g->order.at[i]];
         const char *op = item == INV_NONE ? node->op_type : inv_item(o, item)->op_type;
@@ -251,15 +251,14 @@ static inv_status fail_unknown(inv_reversal *x)
 
 /* --- the graph --- */
 
-static inv_id value_named(inv_graph *h, const char *name)
+inv_id inv_reverse_value(inv_graph *h, const char *name)
 {
     if (!*name) return INV_NONE;
     inv_id v = inv_graph_find(h, name);
     return v != INV_NONE ? v : inv_graph_value(h, name, INV_ROLE_NODE, INV_DT_NONE, NULL);
 }
 
-/* Tensors of new nodes live as long as the graph. */
-static bool own_tensors(inv_graph *h, inv_node *n)
+bool inv_reverse_own_tensors(inv_graph *h, inv_node *n)
 {
     for (uint32_t i = 0; i < n->nattr; i++) {
         inv_data *t = &n->attr[i].tensor;
@@ -272,21 +271,21 @@ static bool own_tensors(inv_graph *h, inv_node *n)
     return true;
 }
 
-static inv_status add_node(inv_reversal *x, const inv_outline_node *n)
+static inv_status add_body_node(inv_reversal *x, const inv_outline_node *n)
 {
     inv_graph *h = x->h;
     inv_id *in = INV_ARENA_NEW(&x->o->scratch, inv_id, n->nin + 1);
     inv_id *out = INV_ARENA_NEW(&x->o->scratch, inv_id, n->nout + 1);
     if (!in || !out) return INV_E_NOMEM;
-    for (uint32_t k = 0; k < n->nin; k++) in[k] = value_named(h, n->in[k]);
-    for (uint32_t k = 0; k < n->nout; k++) out[k] = value_named(h, n->out[k]);
+    for (uint32_t k = 0; k < n->nin; k++) in[k] = inv_reverse_value(h, n->in[k]);
+    for (uint32_t k = 0; k < n->nout; k++) out[k] = inv_reverse_value(h, n->out[k]);
     const inv_node *like = n->source == INV_NONE ? NULL : inv_item(x->o, n->source);
     inv_id id = like ? inv_graph_node(h, like->domain, like->op_type, like->name, n->nin, in, n->nout, out, like->nattr,
                                       like->attr)
                      : inv_graph_node(h, n->domain, n->op_type, n->name, n->nin, in, n->nout, out, n->nattr, n->attr);
     if (id == INV_NONE) return h->failed ? h->failed : INV_E_NOMEM;
     inv_nod(h, id)->source = n->source;
-    if (!like && !own_tensors(h, inv_nod(h, id))) return INV_E_NOMEM;
+    if (!like && !inv_reverse_own_tensors(h, inv_nod(h, id))) return INV_E_NOMEM;
     return inv_vec_push(&h->arena, &h->order, id) ? INV_OK : INV_E_NOMEM;
 }
 
@@ -335,12 +334,12 @@ static inv_status build_graph(inv_reversal *x)
     inv_graph_destroy(x->h);
     x->h = NULL;
     INV_TRY(begin_graph(x));
-    for (size_t i = 0; i < x->d.node.n; i++) INV_TRY(add_node(x, &x->d.node.at[i]));
+    for (size_t i = 0; i < x->d.node.n; i++) INV_TRY(add_body_node(x, &x->d.node.at[i]));
     return end_graph(x);
 }
 
 /* Drops what its outputs do not come from. */
-static inv_status prune(inv_reversal *x)
+static inv_status prune_reversal(inv_reversal *x)
 {
     inv_graph *h = x->h;
     bool *read = INV_ARENA_NEW(&x->o->scratch, bool, h->value.n + 1);
@@ -362,7 +361,7 @@ static inv_status prune(inv_reversal *x)
 
 /* --- as a file --- */
 
-static const char *const *names_of(inv_arena *a, const inv_graph *h, const inv_id *v, uint32_t n)
+static const char *const *value_names(inv_arena *a, const inv_graph *h, const inv_id *v, uint32_t n)
 {
     const char **name = INV_ARENA_NEW(a, const char *, n + 1);
     for (uint32_t i = 0; name && i < n; i++) {
@@ -387,8 +386,8 @@ static inv_status write_nodes(inv_reversal *x)
                               .nout = n->nout,
                               .ncaptured = n->nin - inv_node_listed(n),
                               .nattr = n->nattr};
-        w.in = names_of(o->a, h, n->in, n->nin);
-        w.out = names_of(o->a, h, n->out, n->nout);
+        w.in = value_names(o->a, h, n->in, n->nin);
+        w.out = value_names(o->a, h, n->out, n->nout);
         w.attr = n->attr; /* of h, which is kept until it is written */
         inv_outline_settle(o, &w);
         if (!w.op_type || !w.name || !w.in || !w.out || !inv_vec_push(o->a, &o->out->node, w)) return INV_E_NOMEM;
@@ -481,7 +480,7 @@ static inv_status spare(inv_reversal *x)
     return ok ? INV_OK : attempt(x, &ok);
 }
 
-static inv_status derive(inv_reversal *x)
+static inv_status derive_inputs(inv_reversal *x)
 {
     bool ok;
     INV_TRY(take_all(x));
@@ -494,16 +493,16 @@ static inv_status derive(inv_reversal *x)
     return ok ? spare(x) : fail_unknown(x);
 }
 
-static inv_status finish(inv_reversal *x)
+static inv_status finish_reversal(inv_reversal *x)
 {
     x->out->gain = 1;
     for (size_t i = 0; i < x->wanted.n; i++) INV_TRY(inv_derive_output(&x->d, x->wanted.at[i]));
     INV_TRY(build_graph(x));
-    INV_TRY(prune(x));
+    INV_TRY(prune_reversal(x));
     if (x->o->reverse->with_logdet) {
         INV_TRY(inv_reversal_logdet(x));
         INV_TRY(build_graph(x));
-        INV_TRY(prune(x));
+        INV_TRY(prune_reversal(x));
     }
     for (size_t i = 0; i < x->d.used.n; i++) {
         if (!inv_reversal_needs(x, &x->d.used.at[i])) continue;
@@ -531,17 +530,17 @@ bool inv_reversal_needs(const inv_reversal *x, const inv_derived *u)
     return false;
 }
 
-static inv_status reverse(inv_outliner *o, const inv_graph *source, const inv_session_options *shapes,
-                          inv_rewriting *out)
+static inv_status reverse_graph(inv_outliner *o, const inv_graph *source, const inv_session_options *shapes,
+                                inv_rewriting *out)
 {
     inv_reversal x = {.o = o, .out = out, .logdet = INV_NONE};
     o->out->rewritten = true;
     INV_TRY(inv_outline_open(o, source, shapes, INV_FOR_EVAL));
     INV_TRY(inv_outline_tables(o));
-    INV_TRY(find_inputs(&x));
-    INV_TRY(find_outputs(&x));
-    inv_status s = derive(&x);
-    if (s == INV_OK) s = finish(&x);
+    INV_TRY(find_wanted_inputs(&x));
+    INV_TRY(find_known_outputs(&x));
+    inv_status s = derive_inputs(&x);
+    if (s == INV_OK) s = finish_reversal(&x);
     inv_derive_end(&x.d);
     out->reversed = x.h;
     return s;
@@ -553,5 +552,5 @@ inv_status inv_reverse_as_given(inv_context *ctx, const inv_graph *source, const
     inv_reverse_options all = {0};
     if (options) memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     const inv_outliner flags = {.ctx = ctx, .reverse = &all, .by_operator = in_memory};
-    return inv_outline_make(&flags, source, shapes, reverse, out);
+    return inv_outline_make(&flags, source, shapes, reverse_graph, out);
 }

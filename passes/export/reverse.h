@@ -25,6 +25,11 @@ bool inv_reversal_needs(const inv_reversal *x, const inv_derived *u);
 /* logdet.c: appends the log-determinant to the body, as x->logdet_name. The graph is pruned, and made again after. */
 inv_status inv_reversal_logdet(inv_reversal *x);
 
+/* The value of that name in a graph that is being made; it is made if it is not there. INV_NONE for an empty name. */
+inv_id inv_reverse_value(inv_graph *h, const char *name);
+/* Copies the tensors among the attributes of a new node, so that they live as long as its graph. false: no memory. */
+bool inv_reverse_own_tensors(inv_graph *h, inv_node *n);
+
 /* The inverse direction for these shapes. */
 inv_status inv_reverse_as_given(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
                                 const inv_reverse_options *options, bool in_memory, inv_rewriting **out);

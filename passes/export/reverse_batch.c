@@ -19,7 +19,7 @@ static bool same_names(const inv_graph *g, const inv_id *a, uint32_t na, const i
     return na == nb;
 }
 
-static bool same_node(const inv_graph *g, const inv_node *a, const inv_graph *h, const inv_node *b)
+static bool same_reversed_node(const inv_graph *g, const inv_node *a, const inv_graph *h, const inv_node *b)
 {
     if (strcmp(a->op_type, b->op_type) != 0 || a->source != b->source || a->nattr != b->nattr) return false;
     if (!same_names(g, a->in, a->nin, h, b->in, b->nin) || !same_names(g, a->out, a->nout, h, b->out, b->nout))
@@ -42,22 +42,22 @@ static const char *next_known(const inv_graph *source, const inv_graph *g, size_
 }
 
 /* The place of the first node in which they differ; SIZE_MAX: none. */
-static size_t differs(const inv_graph *g, const inv_graph *h)
+static size_t first_difference(const inv_graph *g, const inv_graph *h)
 {
     for (size_t i = 0; i < g->order.n || i < h->order.n; i++)
         if (i >= g->order.n || i >= h->order.n ||
-            !same_node(g, inv_nod(g, g->order.at[i]), h, inv_nod(h, h->order.at[i])))
+            !same_reversed_node(g, inv_nod(g, g->order.at[i]), h, inv_nod(h, h->order.at[i])))
             return i;
     return SIZE_MAX;
 }
 
-static inv_status make(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out)
+static inv_status make_reversal(const inv_batch_job *job, const inv_session_options *shapes, inv_rewriting **out)
 {
     return inv_reverse_as_given(job->ctx, job->source, shapes, job->options, job->in_memory, out);
 }
 
 /* Says that it may hold for the extents alone that it was made for. */
-static inv_status note_extents(inv_rewriting *made)
+static inv_status note_open_extents(inv_rewriting *made)
 {
     const char *text = inv__arena_printf(&made->a, "dimensions other than the batch are open: it may hold for the "
                                                    "extents alone that it was made for ({inputs})");
@@ -69,11 +69,11 @@ static inv_status note_extents(inv_rewriting *made)
     return INV_OK;
 }
 
-static inv_status settle(const inv_batch_job *job, const inv_session_options *shapes, bool others,
-                         inv_rewriting *made[3])
+static inv_status settle_reversal(const inv_batch_job *job, const inv_session_options *shapes, bool others,
+                                  inv_rewriting *made[3])
 {
     const inv_graph *g = made[0]->reversed;
-    const size_t at = made[1] ? differs(g, made[1]->reversed) : SIZE_MAX;
+    const size_t at = made[1] ? first_difference(g, made[1]->reversed) : SIZE_MAX;
     (void)shapes;
     if (at != SIZE_MAX)
         return inv__fail(job->ctx, INV_E_NOT_INVERTIBLE,
@@ -81,14 +81,18 @@ static inv_status settle(const inv_batch_job *job, const inv_session_options *sh
                          "gives '%s' has other constants for another batch, since the model does not keep the batch on "
                          "the first axis. Export the model with a fixed batch",
                          next_known(job->source, g, at));
-    const bool narrow = others && (!made[2] || differs(g, made[2]->reversed) != SIZE_MAX);
-    return narrow ? note_extents(made[0]) : INV_OK;
+    const bool narrow = others && (!made[2] || first_difference(g, made[2]->reversed) != SIZE_MAX);
+    return narrow ? note_open_extents(made[0]) : INV_OK;
 }
 
 inv_status inv_reverse_model(inv_context *ctx, const inv_graph *source, const inv_session_options *shapes,
                              const inv_reverse_options *options, bool in_memory, inv_rewriting **out)
 {
-    const inv_batch_job job = {
-        .ctx = ctx, .source = source, .make = make, .settle = settle, .options = options, .in_memory = in_memory};
+    const inv_batch_job job = {.ctx = ctx,
+                               .source = source,
+                               .make = make_reversal,
+                               .settle = settle_reversal,
+                               .options = options,
+                               .in_memory = in_memory};
     return inv_for_every_batch(&job, shapes, out);
 }

@@ -195,7 +195,10 @@ static bool is_inverse(const inv_outliner *o, inv_id v)
     return is->dim[is->rank - 1] * groups == s.dim[0] && is->dim[is->rank - 2] == inv_shape_nelem(&s) / s.dim[0];
 }
 
-static bool is_block(const inv_graph *source, inv_id f) { return f != INV_NONE && source->function.at[f].block; }
+static bool is_block_function(const inv_graph *source, inv_id f)
+{
+    return f != INV_NONE && source->function.at[f].block;
+}
 
 /* A call of a function that a rewriting made, from where it cannot be opened up; NULL: none. */
 static const inv_node *stray_call(const inv_graph *source, const inv_callees *c, const inv_graph *g, bool here)
@@ -203,7 +206,7 @@ static const inv_node *stray_call(const inv_graph *source, const inv_callees *c,
     const inv_node *found = NULL;
     for (size_t i = 0; i < g->order.n && !found; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (here && is_block(source, inv_callee(c, n))) found = n;
+        if (here && is_block_function(source, inv_callee(c, n))) found = n;
         for (uint32_t k = 0; k < n->nattr && !found; k++)
             if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph)
                 found = stray_call(source, c, n->attr[k].graph, true);
@@ -217,7 +220,7 @@ static const inv_node *second_call(const inv_graph *source, const inv_callees *c
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         const inv_id f = inv_callee(c, n);
-        if (is_block(source, f) && ++calls[f] == 2) return n;
+        if (is_block_function(source, f) && ++calls[f] == 2) return n;
     }
     return NULL;
 }
@@ -247,7 +250,7 @@ static inv_status refuse_calls(inv_outliner *o, const inv_graph *source)
 }
 
 /* From here on nodes have the numbers of items. */
-static inv_status number_items(inv_outliner *o)
+static inv_status renumber_nodes(inv_outliner *o)
 {
     o->nitem = o->flat->order.n;
     o->file = INV_ARENA_NEW(&o->scratch, inv_id, o->nitem + 1);
@@ -302,7 +305,7 @@ inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_
     INV_TRY(inv_outline_openings(o, source, o->flat));
     INV_TRY(inv_pass_inline(o->flat, true));
     INV_TRY(drop_saved(o, source));
-    INV_TRY(number_items(o));
+    INV_TRY(renumber_nodes(o));
     INV_TRY(inv_graph_uses(o->flat, &o->scratch, &o->uses));
     o->real = real_of_file(o->flat);
     if (o->real == INV_DT_NONE) INV_TRY(find_types(o));
@@ -316,8 +319,8 @@ inv_status inv_outline_open(inv_outliner *o, const inv_graph *source, const inv_
     return INV_OK;
 }
 
-static inv_status outline(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
-                          inv_rewriting *out)
+static inv_status make_outline(inv_outliner *o, const inv_graph *source, const inv_session_options *options,
+                               inv_rewriting *out)
 {
     (void)out;
     o->out->rewritten = true;
@@ -382,7 +385,7 @@ static bool same_texts(const char *const *a, uint32_t na, const char *const *b, 
     return same;
 }
 
-static bool same_node(const inv_outline_node *a, const inv_outline_node *b)
+static bool same_outline_node(const inv_outline_node *a, const inv_outline_node *b)
 {
     bool same = a->source == b->source && a->nattr == b->nattr && same_texts(a->in, a->nin, b->in, b->nin) &&
                 same_texts(a->out, a->nout, b->out, b->nout);
@@ -399,7 +402,7 @@ static bool has_function(const inv_outline *o, const inv_outline_function *f)
         if (strcmp(x->name, f->name) != 0) continue;
         bool same = x->node.n == f->node.n && same_texts(x->in, x->nin, f->in, f->nin) &&
                     same_texts(x->out, x->nout, f->out, f->nout);
-        for (size_t k = 0; k < f->node.n && same; k++) same = same_node(&x->node.at[k], &f->node.at[k]);
+        for (size_t k = 0; k < f->node.n && same; k++) same = same_outline_node(&x->node.at[k], &f->node.at[k]);
         return same;
     }
     return false;
@@ -413,7 +416,7 @@ static inv_status open_some(const inv_batch_job *job, inv_outliner *flags, const
     bool all;
     if (!inv_outline_wants(*out, job->source, &flags->barred, open)) return INV_OK;
     flags->open = open;
-    INV_TRY(inv_outline_make(flags, job->source, shapes, outline, &opened));
+    INV_TRY(inv_outline_make(flags, job->source, shapes, make_outline, &opened));
     const bool gains = inv_outline_gains(opened, *out, job->source, open, &all);
     if (gains) {
         inv_rewriting *closed = *out;
@@ -423,7 +426,7 @@ static inv_status open_some(const inv_batch_job *job, inv_outliner *flags, const
     inv_rewriting_destroy(opened);
     if (!gains || all) return INV_OK;
     inv_rewriting_destroy(*out);
-    return inv_outline_make(flags, job->source, shapes, outline, out);
+    return inv_outline_make(flags, job->source, shapes, make_outline, out);
 }
 
 static inv_status make_with(const inv_batch_job *job, inv_outliner *flags, const inv_session_options *shapes,
@@ -432,7 +435,7 @@ static inv_status make_with(const inv_batch_job *job, inv_outliner *flags, const
     inv_arena scratch;
     inv__arena_init(&scratch, job->ctx);
     bool *open = INV_ARENA_NEW(&scratch, bool, job->source->function.n + 1);
-    inv_status s = open ? inv_outline_make(flags, job->source, shapes, outline, out) : INV_E_NOMEM;
+    inv_status s = open ? inv_outline_make(flags, job->source, shapes, make_outline, out) : INV_E_NOMEM;
     if (s == INV_OK) s = open_some(job, flags, shapes, open, out);
     if (s != INV_OK) {
         inv_rewriting_destroy(*out);

@@ -35,7 +35,7 @@ typedef struct maker {
     void *entries; /* of the newest */
 } maker;
 
-static void release(void *opaque)
+static void release_maker(void *opaque)
 {
     maker *k = opaque;
     inv_context *ctx = k->ctx;
@@ -97,7 +97,7 @@ inv_status inv_outline_put_inverses(inv_outliner *o, inv_rewriting *r)
     if (!k) return n ? INV_E_NOMEM : INV_OK;
     *k = (maker){.ctx = o->ctx, .m = {.g = g}, .real = inv_outline_real(o)};
     r->maker = k;
-    r->release = release;
+    r->release = release_maker;
     k->solver = INV_ARENA_NEW(o->a, inv_solver, n);
     k->value = INV_ARENA_NEW(o->a, inv_id, n);
     if (!k->solver || !k->value) return INV_E_NOMEM;

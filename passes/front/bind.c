@@ -105,7 +105,7 @@ inv_status inv_bind_varying(const inv_graph *g, const inv_session_options *given
 }
 
 /* The input's values are known from here on. */
-static inv_status bind_constant(inv_graph *g, inv_id v, const inv_array *a)
+static inv_status bind_constant_input(inv_graph *g, inv_id v, const inv_array *a)
 {
     inv_value *val = inv_val(g, v);
     size_t n = (size_t)inv_shape_nelem(&val->shape), nbytes;
@@ -162,7 +162,7 @@ inv_status inv_pass_bind(inv_graph *g, const inv_request *rq, inv_plan *plan)
         if (inv_value_carried(val)) continue; /* whoever reads it is refused when lowered */
         settle_type(g, val);
         const inv_array *a = given_array(rq, val->name);
-        if (inv_input_is_constant(rq->options, a)) INV_TRY(bind_constant(g, g->inputs.at[i], a));
+        if (inv_input_is_constant(rq->options, a)) INV_TRY(bind_constant_input(g, g->inputs.at[i], a));
         else if (inv_bind_feed(g, plan, g->inputs.at[i], false) == INV_NONE) return INV_E_NOMEM;
     }
     for (size_t i = 0; i < later.n; i++)

@@ -8,7 +8,7 @@
 #include "passes/match/match.h"
 
 /* Names of the outputs are the model's, whatever values come to stand for them. */
-static inv_status note_outputs(inv_graph *g, inv_plan *plan)
+static inv_status note_output_names(inv_graph *g, inv_plan *plan)
 {
     for (size_t i = 0; i < g->outputs.n; i++) {
         inv_result_slot slot = {inv_val(g, g->outputs.at[i])->name, INV_NONE};
@@ -18,7 +18,7 @@ static inv_status note_outputs(inv_graph *g, inv_plan *plan)
 }
 
 /* Outputs are read out after a call, except in training steps, which only report the loss. */
-static void keep_outputs(inv_graph *g, inv_plan *plan, bool keep)
+static void mark_kept_outputs(inv_graph *g, inv_plan *plan, bool keep)
 {
     for (size_t i = 0; i < g->outputs.n; i++) {
         plan->output.at[i].value = g->outputs.at[i];
@@ -28,7 +28,7 @@ static void keep_outputs(inv_graph *g, inv_plan *plan, bool keep)
 
 inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan)
 {
-    INV_TRY(note_outputs(g, plan));
+    INV_TRY(note_output_names(g, plan));
     INV_TRY(inv_pass_done(rq, g, INV_LEFT_IMPORTED, "import"));
     INV_PASS(rq, g, INV_LEFT_IMPORTED, "inline", inv_pass_inline(g, false));
     INV_PASS(rq, g, INV_LEFT_IMPORTED, "sort", inv_graph_sort(g));
@@ -42,7 +42,7 @@ inv_status inv_compile_front(inv_graph *g, const inv_request *rq, inv_plan *plan
     INV_TRY(inv_reach_tensors(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "simplify", inv_pass_simplify(g));
     INV_PASS(rq, g, INV_LEFT_CANONICAL, "spelling", inv_pass_spelling(g));
-    keep_outputs(g, plan, !rq->optimize);
+    mark_kept_outputs(g, plan, !rq->optimize);
     /* evaluation recovers nothing */
     if (rq->purpose != INV_FOR_EVAL) INV_PASS(rq, g, INV_LEFT_MATCHED, "match", inv_pass_match(g));
     return INV_OK;

@@ -39,7 +39,7 @@ static inv_status refuse_cycle(const inv_graph *g, const visit *stack, size_t de
 }
 
 /* Nodes of each function when all is expanded; 0: not known yet. */
-static inv_status measure(const inv_callees *c, inv_arena *scratch, inv_id root, double *size)
+static inv_status measure_body(const inv_callees *c, inv_arena *scratch, inv_id root, double *size)
 {
     const inv_graph *g = c->g;
     size_t nf = g->function.n, depth = 0;
@@ -78,7 +78,7 @@ static inv_status check_calls(const inv_callees *c, const inv_ids *list, inv_are
     if (!size) return INV_E_NOMEM;
     for (size_t i = 0; i < list->n; i++) {
         inv_id f = inv_callee(c, inv_nod(g, list->at[i]));
-        if (f != INV_NONE && size[f] == 0) INV_TRY(measure(c, scratch, f, size));
+        if (f != INV_NONE && size[f] == 0) INV_TRY(measure_body(c, scratch, f, size));
         total += f == INV_NONE ? 1 : size[f];
     }
     if (total > INV_MAX_NODES)
@@ -152,7 +152,7 @@ static inv_status push_node(inv_expansion *x, inv_id id, inv_ids *order)
     return inv_vec_push(x->scratch, order, id) ? INV_OK : INV_E_NOMEM;
 }
 
-static inv_status copy_node(inv_expansion *x, size_t at, inv_ids *order)
+static inv_status copy_body_node(inv_expansion *x, size_t at, inv_ids *order)
 {
     const inv_node *b = inv_nod(x->body, x->body->order.at[at]);
     inv_id *in = INV_ARENA_NEW(x->scratch, inv_id, b->nin + 1), *out = INV_ARENA_NEW(x->scratch, inv_id, b->nout + 1);
@@ -185,7 +185,7 @@ inv_status inv_expand(inv_expansion *x, inv_ids *order)
         x->map[i] = local_value(x, inv_val(x->body, i));
         if (x->map[i] == INV_NONE) return x->g->failed;
     }
-    for (size_t i = 0; i < x->body->order.n; i++) INV_TRY(copy_node(x, i, order));
+    for (size_t i = 0; i < x->body->order.n; i++) INV_TRY(copy_body_node(x, i, order));
     return INV_OK;
 }
 
@@ -198,7 +198,7 @@ const char *inv_expand_label(const inv_graph *g, const inv_node *n)
 
 /* --- one call --- */
 
-static inv_status check_arity(const inv_expansion *x)
+static inv_status check_call_arity(const inv_expansion *x)
 {
     const inv_node *n = inv_nod(x->g, x->node);
     if (n->nin > x->body->inputs.n || n->nout > x->body->outputs.n)
@@ -265,7 +265,7 @@ static inv_status expand_call(inv_graph *g, inv_arena *scratch, inv_id node, con
     x.block = f->block;
     x.open = f->open;
     if (!x.tag) return INV_E_NOMEM;
-    INV_TRY(check_arity(&x));
+    INV_TRY(check_call_arity(&x));
     INV_TRY(call_args(&x, f));
     INV_TRY(map_ends(&x));
     INV_TRY(inv_expand(&x, order));
@@ -273,8 +273,8 @@ static inv_status expand_call(inv_graph *g, inv_arena *scratch, inv_id node, con
 }
 
 /* One sweep over `list`, which is replaced if there is a call in it; *again: there was. */
-static inv_status sweep(inv_graph *g, const inv_callees *c, inv_arena *scratch, inv_ids *list, bool blocks_only,
-                        bool *again)
+static inv_status sweep_calls(inv_graph *g, const inv_callees *c, inv_arena *scratch, inv_ids *list, bool blocks_only,
+                              bool *again)
 {
     inv_ids order = {0};
     *again = false;
@@ -295,7 +295,7 @@ inv_status inv_inline_calls(inv_graph *g, inv_arena *scratch, inv_ids *list, boo
     if (!g->function.n) return INV_OK;
     INV_TRY(inv_callees_init(&c, g, scratch));
     INV_TRY(check_calls(&c, list, scratch));
-    for (bool again = true; again;) INV_TRY(sweep(g, &c, scratch, list, blocks_only, &again));
+    for (bool again = true; again;) INV_TRY(sweep_calls(g, &c, scratch, list, blocks_only, &again));
     return INV_OK;
 }
 

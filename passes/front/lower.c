@@ -9,7 +9,7 @@
 #include "passes/autodiff/autodiff.h"
 #include "passes/front/front.h"
 
-static bool is_unknown(const inv_node *n) { return !n->op && !inv_is_control(n) && !inv_is_gradient(n); }
+static bool is_unknown_operator(const inv_node *n) { return !n->op && !inv_is_control(n) && !inv_is_gradient(n); }
 
 /* The nodes of one operator that is not registered. */
 static void name_nodes(const inv_graph *g, const inv_ids *list, size_t first, inv_str *text)
@@ -20,7 +20,8 @@ static void name_nodes(const inv_graph *g, const inv_ids *list, size_t first, in
     size_t count = 0;
     for (size_t j = first; j < list->n; j++) {
         const inv_node *m = inv_nod(g, list->at[j]);
-        if (!is_unknown(m) || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0) continue;
+        if (!is_unknown_operator(m) || strcmp(m->op_type, n->op_type) != 0 || strcmp(m->domain, n->domain) != 0)
+            continue;
         if (++count <= MOST_NODES) inv__str_add(text, "%s'%s'", count > 1 ? ", " : " ", inv_expand_label(g, m));
     }
     if (count > MOST_NODES) inv__str_add(text, " and %zu more", count - MOST_NODES);
@@ -38,7 +39,7 @@ static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
     inv__str_init(&text, g->ctx);
     for (size_t i = 0; i < list->n; i++) {
         const inv_node *n = inv_nod(g, list->at[i]);
-        if (!is_unknown(n)) continue;
+        if (!is_unknown_operator(n)) continue;
         size_t k = 0;
         while (k < nseen && (strcmp(seen[k]->op_type, n->op_type) != 0 || strcmp(seen[k]->domain, n->domain) != 0)) k++;
         if (k < nseen) continue;
@@ -58,7 +59,7 @@ static inv_status name_unknown(const inv_graph *g, const inv_ids *list)
 }
 
 /* The name of the model goes to the value that now stands for it, unless that one has a name of the model itself. */
-static void take_name(inv_graph *g, inv_id from, inv_id to, const bool *named)
+static void take_file_name(inv_graph *g, inv_id from, inv_id to, const bool *named)
 {
     if (from != to && inv_val(g, to)->role == INV_ROLE_NODE && !named[to]) inv_graph_swap_names(g, from, to);
 }
@@ -149,7 +150,7 @@ static inv_status take_names(inv_graph *g, inv_arena *scratch, size_t nold)
     for (size_t v = 0; v < g->value.n; v++) {
         inv_id to = inv_graph_stands(g, (inv_id)v);
         if (to == v || to < nold || named[to]) continue;
-        take_name(g, (inv_id)v, to, named);
+        take_file_name(g, (inv_id)v, to, named);
         named[to] = true;
     }
     return INV_OK;

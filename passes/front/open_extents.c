@@ -66,7 +66,7 @@ typedef struct finder {
 /* --- what is open --- */
 
 /* The number that an input with this symbol has where it is given, or -1. */
-static int64_t number_of(const finder *f, const char *symbol)
+static int64_t extent_number_of(const finder *f, const char *symbol)
 {
     for (size_t i = 0; i < f->options.ninputs; i++) {
         const inv_array *is = &f->options.inputs[i];
@@ -119,7 +119,7 @@ static inv_status find_open(finder *f)
             if (is->dims[d] >= 0) continue;
             f->array[i].data = NULL; /* of how many elements is not known */
             const char *name = symbol && d < rank && symbol[d] && *symbol[d] ? symbol[d] : NULL;
-            const int64_t given = name ? number_of(f, name) : -1;
+            const int64_t given = name ? extent_number_of(f, name) : -1;
             if (given >= 0) f->dims[i][d] = given;
             else INV_TRY(add_group(f, name, d == 0, &f->group_of[i][d]));
         }
@@ -169,7 +169,7 @@ static void note_fault(finder *f, const choice *c)
     }
 }
 
-static inv_status look(finder *f, choice *c)
+static inv_status look_at_extents(finder *f, choice *c)
 {
     const inv_request rq = {.options = &f->options, .purpose = INV_FOR_EVAL};
     inv_plan plan = {.loss = INV_NONE, .correct = INV_NONE, .total = INV_NONE, .finite = INV_NONE};
@@ -189,7 +189,7 @@ static inv_status look(finder *f, choice *c)
     const bool fixes = s == INV_E_NOT_CONSTANT && f->options.constants_as_needed;
     if (fixes && inv_bind_varying(g, &f->options, f->arena, &f->options, &again) != INV_OK) s = INV_E_NOMEM;
     inv_graph_destroy(g);
-    if (again) return look(f, c);
+    if (again) return look_at_extents(f, c);
     f->varies = s == INV_E_NOT_CONSTANT;
     note_fault(f, c);
     inv__progress(f->ctx, (double)f->work / (double)most_work);
@@ -222,13 +222,13 @@ static bool direct(const finder *f, const choice *from, const bool *set, directi
 }
 
 /* Nothing is tried any more once the work is done that may be done. */
-static inv_status at(finder *f, const choice *from, const direction *d, int64_t n, choice *out)
+static inv_status extent_at(finder *f, const choice *from, const direction *d, int64_t n, choice *out)
 {
     *out = *from;
     out->score = 0;
     for (size_t i = 0; i < f->ngroup; i++)
         if (d->times[i]) out->value[i] = d->times[i] * n;
-    return f->work < most_work ? look(f, out) : INV_OK;
+    return f->work < most_work ? look_at_extents(f, out) : INV_OK;
 }
 
 static void keep_better(choice *best, const choice *c)
@@ -268,7 +268,7 @@ static inv_status find_stretch(finder *f, const choice *from, const direction *d
     s->from = d->now;
     for (s->to = up ? 2 * s->from : s->from / 2; s->to >= d->least && s->to <= d->most && steady < MOST_STEADY;
          s->from = s->to, s->to = up ? 2 * s->from : s->from / 2) {
-        INV_TRY(at(f, from, d, s->to, &s->at_to));
+        INV_TRY(extent_at(f, from, d, s->to, &s->at_to));
         const side is = side_of(from, &s->at_to);
         *found = is == FOUND || is == BEHIND;
         s->found = is == FOUND;
@@ -280,13 +280,14 @@ static inv_status find_stretch(finder *f, const choice *from, const direction *d
 }
 
 /* Halves the stretch down to `unit`. *lost: some number between ends elsewhere. */
-static inv_status narrow(finder *f, const choice *from, const direction *d, int64_t unit, stretch *s, bool *lost)
+static inv_status narrow_extents(finder *f, const choice *from, const direction *d, int64_t unit, stretch *s,
+                                 bool *lost)
 {
     *lost = false;
     while (llabs(s->to - s->from) > unit && !*lost) {
         choice c;
         const int64_t middle = s->from + (s->to - s->from) / unit / 2 * unit;
-        INV_TRY(at(f, from, d, middle, &c));
+        INV_TRY(extent_at(f, from, d, middle, &c));
         const side is = side_of(from, &c);
         if (is == UNKNOWN) *lost = true;
         if (is == BEFORE) s->from = middle;
@@ -299,25 +300,25 @@ static inv_status narrow(finder *f, const choice *from, const direction *d, int6
 }
 
 /* Where more numbers follow that do as well, the first customary one of these, else an even one. */
-static inv_status prefer(finder *f, const choice *from, const direction *d, int64_t n, choice *c)
+static inv_status prefer_extent(finder *f, const choice *from, const direction *d, int64_t n, choice *c)
 {
     choice t;
     for (size_t i = 0; i < NCUSTOMARY && customary[i] < 2 * n && customary[i] <= d->most; i++) {
         if (customary[i] < n) continue;
         if (customary[i] == n) return INV_OK;
-        INV_TRY(at(f, from, d, customary[i], &t));
+        INV_TRY(extent_at(f, from, d, customary[i], &t));
         if (t.score < c->score) break;
         *c = t;
         return INV_OK;
     }
     if (n % 2 == 0) return INV_OK;
-    INV_TRY(at(f, from, d, n + 1, &t));
+    INV_TRY(extent_at(f, from, d, n + 1, &t));
     if (t.score >= c->score) *c = t;
     return INV_OK;
 }
 
 /* Changes n so that the extent becomes the one that is wanted. *past, if no n gives that: the first that gives more. */
-static inv_status solve(finder *f, const choice *from, const direction *d, choice *best, int64_t *past)
+static inv_status solve_extents(finder *f, const choice *from, const direction *d, choice *best, int64_t *past)
 {
     *past = 0;
     for (int up = 1; up >= 0; up--) {
@@ -331,13 +332,13 @@ static inv_status solve(finder *f, const choice *from, const direction *d, choic
         for (int64_t unit = 1; unit <= both && lost; unit++) {
             if (both % unit) continue;
             s = whole;
-            INV_TRY(narrow(f, from, d, unit, &s, &lost));
+            INV_TRY(narrow_extents(f, from, d, unit, &s, &lost));
         }
         if (!s.found) {
             *past = s.to;
             continue;
         }
-        INV_TRY(prefer(f, from, d, s.to, &s.at_to));
+        INV_TRY(prefer_extent(f, from, d, s.to, &s.at_to));
         keep_better(best, &s.at_to);
         return INV_OK;
     }
@@ -359,19 +360,19 @@ static inv_status solve_apart(finder *f, const choice *from, const direction *d,
     past *= d->times[k];
     if (!direct(f, from, first, &one) || !direct(f, from, others, &rest)) return INV_OK;
     for (int64_t n = past; n > past / 4 && n > 1 && best->score <= from->score; n--, c = next) {
-        if (n == past) INV_TRY(at(f, from, &one, n, &c));
-        INV_TRY(at(f, from, &one, n - 1, &next));
+        if (n == past) INV_TRY(extent_at(f, from, &one, n, &c));
+        INV_TRY(extent_at(f, from, &one, n - 1, &next));
         /* the least of those for which the extent is the same */
         if (!is_same_fault(from, &c) || (is_same_fault(from, &next) && gap(&next) == gap(&c))) continue;
-        INV_TRY(solve(f, &c, &rest, best, &none));
+        INV_TRY(solve_extents(f, &c, &rest, best, &none));
         const choice found = *best;
-        if (found.score > from->score) INV_TRY(prefer(f, &found, &one, n, best));
+        if (found.score > from->score) INV_TRY(prefer_extent(f, &found, &one, n, best));
     }
     return INV_OK;
 }
 
 /* The groups on which the extent depends; none if the node says nothing. */
-static inv_status find_causes(finder *f, const choice *from, bool batch, bool *set)
+static inv_status find_misfit_causes(finder *f, const choice *from, bool batch, bool *set)
 {
     for (size_t i = 0; i < f->ngroup; i++) {
         bool alone[MOST_GROUPS] = {false};
@@ -381,26 +382,26 @@ static inv_status find_causes(finder *f, const choice *from, bool batch, bool *s
         if (f->group[i].batch != batch || !from->misfit.check) continue;
         alone[i] = true;
         if (!direct(f, from, alone, &d) || 2 * d.now > d.most) continue;
-        INV_TRY(at(f, from, &d, 2 * d.now, &c));
+        INV_TRY(extent_at(f, from, &d, 2 * d.now, &c));
         set[i] = c.score > from->score || (is_same_fault(from, &c) && gap(&c) != gap(from));
     }
     return INV_OK;
 }
 
-static inv_status follow(finder *f, bool batch, choice *best)
+static inv_status follow_extent(finder *f, bool batch, choice *best)
 {
     const choice from = *best;
     bool set[MOST_GROUPS];
     direction d;
     int64_t past;
-    INV_TRY(find_causes(f, &from, batch, set));
+    INV_TRY(find_misfit_causes(f, &from, batch, set));
     if (!direct(f, &from, set, &d)) return INV_OK;
-    INV_TRY(solve(f, &from, &d, best, &past));
+    INV_TRY(solve_extents(f, &from, &d, best, &past));
     if (past && best->score <= from.score) INV_TRY(solve_apart(f, &from, &d, past, best));
     for (size_t i = 0; i < f->ngroup && best->score <= from.score; i++) {
         bool alone[MOST_GROUPS] = {false};
         alone[i] = set[i];
-        if (direct(f, &from, alone, &d)) INV_TRY(solve(f, &from, &d, best, &past));
+        if (direct(f, &from, alone, &d)) INV_TRY(solve_extents(f, &from, &d, best, &past));
     }
     return INV_OK;
 }
@@ -409,7 +410,7 @@ static inv_status follow(finder *f, bool batch, choice *best)
 
 enum { NNUMBERS = NMULTIPLES + NCUSTOMARY + NSMALL };
 
-static int64_t number(int i, int64_t now)
+static int64_t number_extents(int i, int64_t now)
 {
     if (i < NMULTIPLES) return (i + 2) * now;
     return i < NMULTIPLES + NCUSTOMARY ? customary[i - NMULTIPLES] : i - NMULTIPLES - NCUSTOMARY + 1;
@@ -421,9 +422,9 @@ static inv_status vary(finder *f, const choice *from, const bool *set, choice *b
     choice c;
     if (!direct(f, from, set, &d)) return INV_OK;
     for (int i = 0; i < NNUMBERS && best->score < DONE; i++) {
-        const int64_t n = number(i, d.now);
+        const int64_t n = number_extents(i, d.now);
         if (n < d.least || n > d.most) continue;
-        INV_TRY(at(f, from, &d, n, &c));
+        INV_TRY(extent_at(f, from, &d, n, &c));
         keep_better(best, &c);
     }
     return INV_OK;
@@ -454,24 +455,24 @@ static inv_status scan(finder *f, bool batch, choice *best)
     return INV_OK;
 }
 
-static inv_status climb(finder *f, choice *best)
+static inv_status climb_extents(finder *f, choice *best)
 {
     for (size_t before = 0; best->score < DONE && best->score > before;) {
         before = best->score;
-        INV_TRY(follow(f, false, best));
+        INV_TRY(follow_extent(f, false, best));
         if (best->score == before && best->misfit.repeats) { /* meant so, if no size changes it */
             f->once_from = (before >> 16) + 1;
-            INV_TRY(look(f, best));
+            INV_TRY(look_at_extents(f, best));
         }
         if (best->score == before) INV_TRY(scan(f, false, best));
-        if (best->score == before) INV_TRY(follow(f, true, best));
+        if (best->score == before) INV_TRY(follow_extent(f, true, best));
         if (best->score == before) INV_TRY(scan(f, true, best));
     }
     return INV_OK;
 }
 
 /* What the try that got farthest ended with. */
-static inv_status refuse(finder *f)
+static inv_status refuse_extents(finder *f)
 {
     inv_str text;
     inv__str_init(&text, f->ctx);
@@ -489,25 +490,25 @@ static inv_status refuse(finder *f)
     return s;
 }
 
-static inv_status find(finder *f, int64_t batch)
+static inv_status find_extents(finder *f, int64_t batch)
 {
     choice first, best;
     INV_TRY(find_open(f));
     for (size_t i = 0; i < f->ngroup; i++) first.value[i] = f->group[i].batch ? batch : FIRST;
     f->once_from = 1;
-    INV_TRY(look(f, &first));
+    INV_TRY(look_at_extents(f, &first));
     best = first;
     for (f->least = 2; f->least > 0 && best.score < DONE; f->least--) {
         choice c = first; /* where an extent of 1 is wanted, others may have led astray */
-        INV_TRY(climb(f, &c));
+        INV_TRY(climb_extents(f, &c));
         keep_better(&best, &c);
     }
     const bool theirs = f->other || !f->same || f->given; /* else the fault is the same for all numbers */
     f->once_from = 0;
-    INV_TRY(look(f, &best));
+    INV_TRY(look_at_extents(f, &best));
     if (f->varies) return f->ctx->code; /* what the model accepts depends on values that nobody has given */
     if (best.score >= THROUGH) return INV_OK;
-    return theirs ? refuse(f) : f->ctx->code;
+    return theirs ? refuse_extents(f) : f->ctx->code;
 }
 
 inv_status inv_extents_find(inv_context *ctx, const inv_graph *source, const inv_session_options *options,
@@ -520,7 +521,7 @@ inv_status inv_extents_find(inv_context *ctx, const inv_graph *source, const inv
     if (f) {
         const inv_span around = inv__span_enter(ctx, "finding sizes", 0, 1);
         *f = (finder){.ctx = ctx, .source = source, .options = *options, .arena = &a};
-        s = find(f, batch < 1 ? 1 : batch > LARGEST ? LARGEST : batch);
+        s = find_extents(f, batch < 1 ? 1 : batch > LARGEST ? LARGEST : batch);
         inv__span_leave(ctx, around);
     }
     for (size_t i = 0; (s == INV_OK || s == INV_E_NOT_CONSTANT) && i < f->options.ninputs; i++)

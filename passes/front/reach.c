@@ -28,7 +28,7 @@ static bool *find_missing(const inv_graph *g, inv_arena *a)
     return missing;
 }
 
-static bool is_named(const inv_session_options *o, const char *name)
+static bool is_wanted_output(const inv_session_options *o, const char *name)
 {
     bool found = o->logdet && strcmp(o->logdet, name) == 0;
     for (size_t i = 0; i < o->nloss_outputs && !found; i++) found = strcmp(o->loss_outputs[i], name) == 0;
@@ -38,8 +38,8 @@ static bool is_named(const inv_session_options *o, const char *name)
 /* Whether the loss may be of it, as far as the file tells. */
 static bool may_be_loss(const inv_session_options *o, const inv_value *v, const char *name)
 {
-    if (o->nloss_outputs) return is_named(o, name);
-    return v->dtype == INV_DT_NONE || inv_dtype_is_float(v->dtype) || is_named(o, name);
+    if (o->nloss_outputs) return is_wanted_output(o, name);
+    return v->dtype == INV_DT_NONE || inv_dtype_is_float(v->dtype) || is_wanted_output(o, name);
 }
 
 static inv_status leave_out(inv_graph *g, const inv_request *rq, inv_plan *plan, const bool *missing)
@@ -51,7 +51,7 @@ static inv_status leave_out(inv_graph *g, const inv_request *rq, inv_plan *plan,
         inv_value *val = inv_val(g, v);
         const char *name = plan->output.at[i].name;
         bool carried = inv_value_carried(val);
-        if (carried && o->loss != INV_LOSS_NONE && is_named(o, name))
+        if (carried && o->loss != INV_LOSS_NONE && is_wanted_output(o, name))
             return inv__fail(g->ctx, INV_E_UNSUPPORTED_TYPE, "the loss is to be of output '%s', which is of type %s",
                              name, inv_value_type(val));
         if (carried || (missing[v] && o->loss != INV_LOSS_NONE && !may_be_loss(o, val, name))) {

@@ -30,7 +30,7 @@ typedef struct checker {
     size_t wrong;
 } checker;
 
-static const row *row_of(const inv_node *n, int64_t opset)
+static const row *signature_of(const inv_node *n, int64_t opset)
 {
     size_t low = 0, high = sizeof rows / sizeof *rows;
     const row *found = NULL;
@@ -58,7 +58,7 @@ static inv_dtype type_of_letter(char c)
     return c == 'h' ? INV_F16 : c == 'f' ? INV_F32 : c == 'd' ? INV_F64 : c == 'b' ? INV_BF16 : INV_DT_NONE;
 }
 
-static bool is_real(inv_dtype t) { return t == INV_F16 || t == INV_F32 || t == INV_F64 || t == INV_BF16; }
+static bool is_real_type(inv_dtype t) { return t == INV_F16 || t == INV_F32 || t == INV_F64 || t == INV_BF16; }
 
 static void complain(checker *x, const inv_graph *g, const inv_node *n, uint32_t first, uint32_t second,
                      const inv_dtype *type)
@@ -85,14 +85,14 @@ static void bind_inputs(checker *x, const inv_graph *g, const inv_node *n, const
         const char c = letter_at(r->types, k);
         if (t == INV_DT_NONE || c == '.') continue;
         if (c < 'A' || c > 'Z') {
-            if (is_real(t) && t != type_of_letter(c)) {
+            if (is_real_type(t) && t != type_of_letter(c)) {
                 complain(x, g, n, INV_NONE, k, type);
                 return;
             }
         } else if (bound[c - 'A'] == INV_DT_NONE) {
             bound[c - 'A'] = t;
             from[c - 'A'] = k;
-        } else if (bound[c - 'A'] != t && is_real(t) && is_real(bound[c - 'A'])) {
+        } else if (bound[c - 'A'] != t && is_real_type(t) && is_real_type(bound[c - 'A'])) {
             complain(x, g, n, from[c - 'A'], k, type);
             return;
         }
@@ -156,7 +156,7 @@ static inv_status check_graph(checker *x, const inv_graph *g, inv_dtype *type)
         if (*n->domain) continue;
         for (uint32_t k = 0; k < n->nattr; k++)
             if (n->attr[k].kind == INV_ATTR_GRAPH && n->attr[k].graph) INV_TRY(check_body(x, g, n, &n->attr[k], type));
-        const row *r = row_of(n, opset);
+        const row *r = signature_of(n, opset);
         if (!r) continue;
         bind_inputs(x, g, n, r, type, bound);
         const char *out = strchr(r->types, ':') + 1;

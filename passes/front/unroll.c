@@ -44,11 +44,14 @@ static inv_status read_number(unroller *u, const char *what, const char *called,
 
 /* --- bodies --- */
 
-static inv_status wrong(unroller *u, const char *what) { return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "%s", what); }
+static inv_status wrong_body(unroller *u, const char *what)
+{
+    return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "%s", what);
+}
 
 /* The initializer that a value of the body stands for. A transposed copy (tied_weights.c) is made here: what was to
  * make it is gone where nobody else reads it. */
-static inv_id parameter(unroller *u, const inv_value *from)
+static inv_id formal_parameter(unroller *u, const inv_value *from)
 {
     const inv_id p = inv_graph_param(u->g, from), copy = inv_val(u->g, p)->same;
     const inv_id def = copy == INV_NONE ? INV_NONE : inv_val(u->g, copy)->def;
@@ -64,7 +67,7 @@ static inv_status make_constants(unroller *u)
     for (inv_id v = 0; v < body->value.n; v++) {
         const inv_value *from = inv_val(body, v);
         u->constant[v] = INV_NONE;
-        if (from->role == INV_ROLE_PARAM) u->constant[v] = parameter(u, from);
+        if (from->role == INV_ROLE_PARAM) u->constant[v] = formal_parameter(u, from);
         if (from->role != INV_ROLE_CONST) continue;
         const char *name = inv__arena_printf(&u->l->scratch, "%s/%s", u->x.label, from->name);
         if (!name) return INV_E_NOMEM;
@@ -121,7 +124,7 @@ static inv_status run_body(unroller *u)
     INV_TRY(inv_lower_nodes(l, &list));
     for (size_t i = 0; i < body->outputs.n; i++) {
         u->result[i] = inv_graph_stands(u->g, u->x.map[body->outputs.at[i]]);
-        if (u->result[i] == INV_NONE) return wrong(u, "its body returns an input that is not given");
+        if (u->result[i] == INV_NONE) return wrong_body(u, "its body returns an input that is not given");
     }
     return inv_lower_origin(u->g, &u->n);
 }
@@ -131,11 +134,11 @@ static inv_status run_body(unroller *u)
 static inv_status unroll_if(unroller *u, inv_id *out)
 {
     int64_t condition;
-    if (u->listed != 1 || u->n.in[0] == INV_NONE) return wrong(u, "it takes one input, the condition");
+    if (u->listed != 1 || u->n.in[0] == INV_NONE) return wrong_body(u, "it takes one input, the condition");
     INV_TRY(read_number(u, "condition", inv_val(u->g, u->raw[0])->name, u->n.in[0], &condition));
     INV_TRY(choose_body(u, condition ? "then_branch" : "else_branch"));
     if (u->nformal || u->n.nout > u->attr->graph->outputs.n)
-        return wrong(u, "its branches have no inputs, and as many outputs as it has");
+        return wrong_body(u, "its branches have no inputs, and as many outputs as it has");
     INV_TRY(run_body(u));
     memcpy(out, u->result, u->n.nout * sizeof *out);
     return INV_OK;
@@ -163,9 +166,10 @@ static inv_status join_nothing(unroller *u, inv_id declared, int64_t axis, inv_i
     inv_dtype t = inv_dtype_is_float(v->dtype) ? u->g->real : v->dtype;
     inv_shape s = {.rank = v->shape.rank + 1};
     if (v->dtype == INV_DT_NONE || v->shape.rank < 0 || v->shape.rank >= INV_MAX_RANK)
-        return wrong(u, "it makes no trip, and its body does not declare type and rank of what would be collected");
+        return wrong_body(u,
+                          "it makes no trip, and its body does not declare type and rank of what would be collected");
     if (axis < 0) axis += s.rank;
-    if (axis < 0 || axis >= s.rank) return wrong(u, "an axis of its outputs is out of range");
+    if (axis < 0 || axis >= s.rank) return wrong_body(u, "an axis of its outputs is out of range");
     for (int i = 0; i < s.rank; i++) {
         s.dim[i] = i == axis ? 0 : v->shape.dim[i < axis ? i : i - 1];
         if (s.dim[i] < 0) s.dim[i] = 0; /* of no rows, so it can be anything */
@@ -175,17 +179,18 @@ static inv_status join_nothing(unroller *u, inv_id declared, int64_t axis, inv_i
 }
 
 /* The values of all trips side by side along a new axis. */
-static inv_status join(unroller *u, const inv_ids *part, inv_id declared, int64_t axis, bool backwards, inv_id *out)
+static inv_status join_scanned(unroller *u, const inv_ids *part, inv_id declared, int64_t axis, bool backwards,
+                               inv_id *out)
 {
     if (!part->n) return join_nothing(u, declared, axis, out);
     int rank = inv_val(u->g, part->at[0])->shape.rank + 1;
     inv_id *row = INV_ARENA_NEW(&u->l->scratch, inv_id, part->n);
     if (!row) return INV_E_NOMEM;
     if (axis < 0) axis += rank;
-    if (rank > INV_MAX_RANK || axis < 0 || axis >= rank) return wrong(u, "an axis of its outputs is out of range");
+    if (rank > INV_MAX_RANK || axis < 0 || axis >= rank) return wrong_body(u, "an axis of its outputs is out of range");
     for (size_t i = 0; i < part->n; i++) {
         if (!inv_shape_equal(&inv_val(u->g, part->at[i])->shape, &inv_val(u->g, part->at[0])->shape))
-            return wrong(u, "what it collects has another shape from trip to trip");
+            return wrong_body(u, "what it collects has another shape from trip to trip");
         row[backwards ? part->n - 1 - i : i] = with_axis(u, part->at[i], (int)axis, true);
         if (u->g->failed) return u->g->failed;
     }
@@ -203,7 +208,7 @@ static inv_status trip_label(unroller *u, const char *label, int64_t trip)
 /* --- Loop --- */
 
 /* A constant of type t as the body declares the input that it is for: a scalar, or of one element. */
-static inv_id counter(unroller *u, uint32_t formal, inv_dtype t, int64_t number)
+static inv_id loop_counter(unroller *u, uint32_t formal, inv_dtype t, int64_t number)
 {
     const inv_graph *body = u->attr->graph;
     inv_shape s =
@@ -219,8 +224,8 @@ static inv_status loop_trips(unroller *u, int64_t most, bool conditional, inv_id
     uint32_t ncarried = u->nformal - 2;
     int64_t more = 1;
     for (int64_t trip = 0; trip < most && more; trip++) {
-        u->formal[0] = counter(u, 0, INV_I64, trip);
-        u->formal[1] = counter(u, 1, INV_BOOL, 1);
+        u->formal[0] = loop_counter(u, 0, INV_I64, trip);
+        u->formal[1] = loop_counter(u, 1, INV_BOOL, 1);
         if (u->g->failed) return u->g->failed;
         INV_TRY(trip_label(u, label, trip));
         INV_TRY(run_body(u));
@@ -243,7 +248,7 @@ static inv_status unroll_loop(unroller *u, inv_id *out)
     const inv_graph *body = u->attr->graph;
     uint32_t ncarried = u->listed < 2 ? 0 : u->listed - 2;
     if (u->nformal != ncarried + 2 || body->outputs.n < ncarried + 1 || u->n.nout > body->outputs.n - 1)
-        return wrong(u, "inputs and outputs of its body are not those that it has itself");
+        return wrong_body(u, "inputs and outputs of its body are not those that it has itself");
     inv_ids *part = INV_ARENA_NEW(&u->l->scratch, inv_ids, body->outputs.n);
     if (!part) return INV_E_NOMEM;
     for (uint32_t i = 0; i < ncarried; i++) u->formal[2 + i] = u->n.in[2 + i];
@@ -252,8 +257,8 @@ static inv_status unroll_loop(unroller *u, inv_id *out)
     for (uint32_t i = 0; i < u->n.nout; i++) {
         if (u->n.out[i] == INV_NONE) continue;
         if (i < ncarried) out[i] = u->formal[2 + i];
-        else INV_TRY(join(u, &part[i - ncarried], body->outputs.at[1 + i], 0, false, &out[i]));
-        if (out[i] == INV_NONE) return wrong(u, "it returns an input that is not given");
+        else INV_TRY(join_scanned(u, &part[i - ncarried], body->outputs.at[1 + i], 0, false, &out[i]));
+        if (out[i] == INV_NONE) return wrong_body(u, "it returns an input that is not given");
     }
     return INV_OK;
 }
@@ -273,9 +278,9 @@ static inv_status scan_rows(unroller *u, uint32_t i, inv_id v, int64_t *trips, i
     inv_shape s = inv_val(u->g, v)->shape;
     int64_t axis = listed_int(u, "scan_input_axes", i);
     if (axis < 0) axis += s.rank;
-    if (axis < 0 || axis >= s.rank) return wrong(u, "an axis of its inputs is out of range");
+    if (axis < 0 || axis >= s.rank) return wrong_body(u, "an axis of its inputs is out of range");
     int64_t n = s.dim[axis];
-    if (*trips >= 0 && *trips != n) return wrong(u, "the inputs that it scans have different lengths");
+    if (*trips >= 0 && *trips != n) return wrong_body(u, "the inputs that it scans have different lengths");
     *trips = n;
     if (n > MAX_UNROLLED)
         return inv_node_fail(u->g, &u->n, INV_E_GRAPH, "control flow unrolls to more than %d nodes", MAX_UNROLLED);
@@ -310,12 +315,12 @@ static inv_status unroll_scan(unroller *u, inv_id *out)
     int64_t scanned = inv_attr_int(&u->n, "num_scan_inputs", 0), trips = -1;
     uint32_t nstate = scanned > 0 && scanned <= u->listed ? u->listed - (uint32_t)scanned : u->listed;
     if (nstate == u->listed || u->nformal != u->listed || body->outputs.n < nstate || u->n.nout > body->outputs.n)
-        return wrong(u, "inputs and outputs of its body are not those that it has itself");
+        return wrong_body(u, "inputs and outputs of its body are not those that it has itself");
     inv_id **row = INV_ARENA_NEW(&u->l->scratch, inv_id *, u->listed);
     inv_ids *part = INV_ARENA_NEW(&u->l->scratch, inv_ids, body->outputs.n + 1);
     if (!row || !part) return INV_E_NOMEM;
     for (uint32_t i = 0; i < u->listed; i++)
-        if (u->n.in[i] == INV_NONE) return wrong(u, "an input is omitted");
+        if (u->n.in[i] == INV_NONE) return wrong_body(u, "an input is omitted");
     for (uint32_t i = nstate; i < u->listed; i++) INV_TRY(scan_rows(u, i - nstate, u->n.in[i], &trips, &row[i]));
     const char *label = u->x.label;
     for (uint32_t i = 0; i < nstate; i++) u->formal[i] = u->n.in[i];
@@ -332,8 +337,8 @@ static inv_status unroll_scan(unroller *u, inv_id *out)
         if (u->n.out[i] == INV_NONE) continue;
         out[i] = i < nstate ? u->formal[i] : INV_NONE;
         if (i >= nstate)
-            INV_TRY(join(u, &part[i], body->outputs.at[i], listed_int(u, "scan_output_axes", i - nstate),
-                         listed_int(u, "scan_output_directions", i - nstate) == 1, &out[i]));
+            INV_TRY(join_scanned(u, &part[i], body->outputs.at[i], listed_int(u, "scan_output_axes", i - nstate),
+                                 listed_int(u, "scan_output_directions", i - nstate) == 1, &out[i]));
     }
     return INV_OK;
 }

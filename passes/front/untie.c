@@ -17,23 +17,16 @@
 
 enum { MAX_NAMED = 3 };
 
-static bool any_glob(const char *const *globs, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (inv_glob_fits(globs[i], name)) return true;
-    return false;
-}
-
 static bool is_tied(const void *opaque, const char *name)
 {
     const inv_session_options *o = opaque;
-    return any_glob(o->tied, o->ntied, name);
+    return inv_glob_fits_any(o->tied, o->ntied, name);
 }
 
 static bool is_trained(const inv_session_options *o, const char *name)
 {
-    if (o->ntrain_only && !any_glob(o->train_only, o->ntrain_only, name)) return false;
-    return !any_glob(o->freeze, o->nfreeze, name);
+    if (o->ntrain_only && !inv_glob_fits_any(o->train_only, o->ntrain_only, name)) return false;
+    return !inv_glob_fits_any(o->freeze, o->nfreeze, name);
 }
 
 /* --- refusing --- */
@@ -70,7 +63,7 @@ static void add_remedies(inv_str *text, const inv_merges *merges)
     if (updated && updated < merges->n) inv__str_add(text, ", unless training updates them as running statistics");
 }
 
-static inv_status refuse(const inv_graph *g, const inv_merges *merges)
+static inv_status refuse_merged(const inv_graph *g, const inv_merges *merges)
 {
     inv_str text;
     inv__str_init(&text, g->ctx);
@@ -125,7 +118,7 @@ static inv_status add_param(untier *u)
 }
 
 /* The nodes from the initializer to v, for this group; those that change nothing are left out. */
-static inv_status stand_in(untier *u, inv_id v, inv_id *out)
+static inv_status stand_in_for(untier *u, inv_id v, inv_id *out)
 {
     inv_graph *g = u->g;
     inv_ids chain = {0};
@@ -159,7 +152,7 @@ static inv_status stand_in(untier *u, inv_id v, inv_id *out)
     return INV_OK;
 }
 
-static inv_status cannot(const untier *u, const inv_param_use *a, const inv_param_use *b)
+static inv_status cannot_untie(const untier *u, const inv_param_use *a, const inv_param_use *b)
 {
     return inv__fail(u->g->ctx, INV_E_UNSUPPORTED_OP,
                      "{untie}: '%s' is %s of '%s' (%s) and %s of '%s' (%s), inside of functions or control flow, where "
@@ -170,17 +163,17 @@ static inv_status cannot(const untier *u, const inv_param_use *a, const inv_para
 
 /* What is inside of bodies keeps the name that they read it by: it is of group 0 then. And one input of a call cannot
  * be two. */
-static inv_status arrange(const untier *u, inv_merge *m)
+static inv_status arrange_uses(const untier *u, inv_merge *m)
 {
     const inv_param_use *in_body = NULL;
     for (uint32_t i = 0; i < m->nuse; i++) {
         const inv_param_use *a = &m->use[i];
         bool body = a->slot >= inv_node_listed(inv_nod(u->g, a->node));
-        if (body && in_body && in_body->group != a->group) return cannot(u, in_body, a);
+        if (body && in_body && in_body->group != a->group) return cannot_untie(u, in_body, a);
         if (body) in_body = a;
         const inv_param_use *b = u->by_slot[a->slot];
         bool same = b && b->node == a->node && b->slot == a->slot; /* uses of a node are together */
-        if (same && b->group != a->group) return cannot(u, b, a);
+        if (same && b->group != a->group) return cannot_untie(u, b, a);
         if (!same) u->by_slot[a->slot] = a;
     }
     uint32_t first = in_body ? in_body->group : 0;
@@ -203,7 +196,7 @@ static inv_status separate(untier *u, inv_merge *m)
     u->param = m->param;
     inv_value *first = inv_val(u->g, m->param);
     if (u->g->says && first->said != INV_SAID_PARAMETER) first->said = INV_SAID_OF_PARAMETERS;
-    INV_TRY(arrange(u, m));
+    INV_TRY(arrange_uses(u, m));
     const inv_param_use **use = INV_ARENA_NEW(u->scratch, const inv_param_use *, m->nuse);
     if (!use) return INV_E_NOMEM;
     for (uint32_t i = 0; i < m->nuse; i++) use[i] = &m->use[i];
@@ -220,7 +213,7 @@ static inv_status separate(untier *u, inv_merge *m)
         }
         inv_id old = inv_nod(u->g, use[i]->node)->in[use[i]->slot];
         if (old >= u->nvalue || u->root[old] != u->param) continue; /* done: a call that uses it twice */
-        INV_TRY(stand_in(u, old, &own));
+        INV_TRY(stand_in_for(u, old, &own));
         inv_nod(u->g, use[i]->node)->in[use[i]->slot] = own;
     }
     return INV_OK;
@@ -272,7 +265,7 @@ static inv_status untie(inv_program *p, inv_arena *scratch)
         if (matters(p, &all.at[i], why) && !inv_vec_push(scratch, &merges, all.at[i])) return INV_E_NOMEM;
     }
     if (!merges.n) return INV_OK;
-    return o->untie ? separate_all(p, scratch, &merges) : refuse(p->source, &merges);
+    return o->untie ? separate_all(p, scratch, &merges) : refuse_merged(p->source, &merges);
 }
 
 inv_status inv_pass_untie(inv_program *p)

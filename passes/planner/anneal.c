@@ -175,7 +175,7 @@ static void offer_read_nearby(annealer *x, weighted_draw *b)
         for (uint32_t i = 0; i < n; i++)
             if (inv_plan_state_is_live(ps, list[i], b->at)) offer_value(x, b, list[i]);
     }
-    x->state.work += FAR / 4;
+    x->state.work += FAR / 4; /* NOLINT: a whole number */
 }
 
 /* Derives a value that is live at an event for its next reader, instead of keeping it. It is drawn from all that are

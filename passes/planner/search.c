@@ -275,7 +275,8 @@ static inv_status refine_prices(searcher *s)
     for (int k = 0; k < FINER && s->work < s->most_work; k++) {
         copy_setting(s, &s->next, &s->now);
         const bool dearer = s->goal.budget && s->now_score.peak > s->goal.budget;
-        scale_prices(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, k / 2 + 1) * (k % 2 ? -1 : 1)));
+        const int halvings = k / 2 + 1;
+        scale_prices(s, pow(s->factor, (dearer ? 1 : -1) * pow(0.5, halvings) * (k % 2 ? -1 : 1)));
         INV_TRY(try_setting(s));
     }
     return INV_OK;
