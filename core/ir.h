@@ -240,6 +240,13 @@ bool inv_value_carried(const inv_value *v);
 const char *inv_value_type(const inv_value *v);
 
 static inline inv_value *inv_val(const inv_graph *g, inv_id v) { return &g->value.at[v]; }
+
+/* Of a value of static shape and of a type whose elements have a size; 0 for others. */
+static inline size_t inv_value_nbytes(const inv_value *v)
+{
+    size_t nbytes;
+    return inv_shape_nbytes(&v->shape, v->dtype, &nbytes) ? nbytes : 0;
+}
 static inline inv_node *inv_nod(const inv_graph *g, inv_id n) { return &g->node.at[n]; }
 
 /* --- attributes --- */

@@ -227,7 +227,7 @@ static uint32_t roles_of_result(const inv_node *n, const uint32_t *roles)
         if (n->out[k] != INV_NONE) of |= roles[n->out[k]];
     if (hands != INV_HANDS_SAME && of & statistic) return 0;
     /* what is looked up is a table, whatever is done with it but to scale integers */
-    const uint32_t kept = 1u << INV_USE_QUANTIZATION | ~((1u << INV_USE_SCORES) - 1);
+    const uint32_t kept = 1u << INV_USE_QUANTIZATION | ~INV_USE_ROLES;
     return inv_node_is(n, "Gather") ? of & kept : of;
 }
 
@@ -247,14 +247,14 @@ static void find_body_roles(finder *f, const inv_node *n)
 /* Against the order; what only hands a value on passes the roles of its result. */
 static void find_roles(finder *f, const inv_graph *g, uint32_t *roles)
 {
-    const uint32_t role = (1u << INV_USE_SCORES) - 1;
     for (size_t i = g->order.n; i-- > 0;) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
         uint32_t through = roles_of_result(n, roles);
         find_body_roles(f, n);
         for (uint32_t k = 0; k < n->nin; k++)
             if (n->in[k] != INV_NONE)
-                roles[n->in[k]] |= (k == 0 ? through : 0) | (k || !(through & role) ? roles_at(f, g, n, k) : 0) |
+                roles[n->in[k]] |= (k == 0 ? through : 0) |
+                                   (k || !(through & INV_USE_ROLES) ? roles_at(f, g, n, k) : 0) |
                                    inv_use_marks(g, n, k, roles);
     }
 }
@@ -529,7 +529,7 @@ inv_status inv_param_numbers(const inv_graph *g, inv_arena *a, bool **out)
         inv_id v = g->inits.at[i];
         const inv_shape *s = &inv_val(g, v)->shape;
         (*out)[v] = s->rank > 0 && inv_shape_nelem(s) == 1 && count[v] > 1 &&
-                    (roles[v] & ((1u << INV_USE_SCORES) - 1)) == 1u << INV_USE_OPERAND;
+                    (roles[v] & INV_USE_ROLES) == 1u << INV_USE_OPERAND;
     }
     return INV_OK;
 }

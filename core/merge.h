@@ -38,6 +38,8 @@ typedef enum inv_use_role {
     INV_USE_ADDED      /* added to a product with a weight */
 } inv_use_role;
 
+#define INV_USE_ROLES ((1u << INV_USE_SCORES) - 1) /* as bits: the roles alone */
+
 /* Inside of functions and of bodies of control flow as well, once per call. */
 typedef struct inv_param_use {
     inv_id node; /* of the graph: that which reads it, or that in which it is read */

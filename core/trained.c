@@ -239,9 +239,8 @@ static inv_untrained by_word(const finder *f, const inv_value *x, uint32_t roles
 /* By its values, of what is computed with, or looked up for that. */
 static bool is_mask(const inv_value *x, uint32_t roles)
 {
-    const uint32_t any = bit(INV_USE_SCORES) - 1;
     bool zero, one;
-    if (roles & any & ~(bit(INV_USE_OPERAND) | bit(INV_USE_TABLE))) return false;
+    if (roles & INV_USE_ROLES & ~(bit(INV_USE_OPERAND) | bit(INV_USE_TABLE))) return false;
     if (roles & bit(INV_USE_SCORES) && is_additive_mask(&x->data)) return true;
     if (!(roles & (bit(INV_USE_FACTOR) | bit(INV_USE_SCALED)))) return false;
     return is_zero_or_one(&x->data, &zero, &one) && zero && one;
@@ -251,8 +250,7 @@ static bool is_mask(const inv_value *x, uint32_t roles)
 static bool is_number_of_mask(const inv_value *x, uint32_t roles)
 {
     const uint32_t both = bit(INV_USE_SCORES) | bit(INV_USE_SCALED);
-    return inv_shape_nelem(&x->shape) == 1 && (roles & both) == both &&
-           (roles & (bit(INV_USE_SCORES) - 1)) == bit(INV_USE_OPERAND);
+    return inv_shape_nelem(&x->shape) == 1 && (roles & both) == both && (roles & INV_USE_ROLES) == bit(INV_USE_OPERAND);
 }
 
 /* What is multiplied with, and differs within. */
@@ -260,8 +258,7 @@ static bool is_varied_factor(const finder *f, inv_id v)
 {
     const inv_data *d = &inv_val(f->g, v)->data;
     const size_t size = inv_dtype_size(d->dtype);
-    if ((f->roles[v] & (bit(INV_USE_SCORES) - 1)) != bit(INV_USE_OPERAND) || !(f->roles[v] & bit(INV_USE_FACTOR)))
-        return false;
+    if ((f->roles[v] & INV_USE_ROLES) != bit(INV_USE_OPERAND) || !(f->roles[v] & bit(INV_USE_FACTOR))) return false;
     return d->bytes && d->nbytes > size && memcmp(d->bytes, (const char *)d->bytes + size, d->nbytes - size) != 0;
 }
 
@@ -336,7 +333,7 @@ static bool is_transform(const inv_data *d, size_t stride, size_t n, size_t step
 static bool is_fourier(const inv_value *x, uint32_t roles)
 {
     size_t extent[2], n = 0;
-    if ((roles & (bit(INV_USE_SCORES) - 1)) != bit(INV_USE_WEIGHT)) return false;
+    if ((roles & INV_USE_ROLES) != bit(INV_USE_WEIGHT)) return false;
     for (int i = 0; i < x->shape.rank; i++) {
         if (x->shape.dim[i] == 1) continue;
         if (n == 2) return false;
@@ -350,7 +347,7 @@ static bool is_fourier(const inv_value *x, uint32_t roles)
 /* All ones or all zeros, by a name that an exporter of PyTorch makes up. */
 static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
 {
-    const uint32_t role = roles & (bit(INV_USE_SCORES) - 1);
+    const uint32_t role = roles & INV_USE_ROLES;
     const uint32_t operand = bit(INV_USE_OPERAND) | bit(INV_USE_SCALE) | bit(INV_USE_SHIFT);
     bool zero, one;
     if (!f->g->from_torch || !role || role & ~operand || !inv_name_is_generated(x->name)) return false;
@@ -362,7 +359,7 @@ static bool is_habit(const finder *f, const inv_value *x, uint32_t roles)
 static bool is_folded_number(const inv_value *x, uint32_t roles)
 {
     if (inv_shape_nelem(&x->shape) != 1 || !strstr(x->name, "const_fold_opt__")) return false;
-    return (roles & (bit(INV_USE_SCORES) - 1)) == bit(INV_USE_OPERAND) && !(roles & bit(INV_USE_ADDED));
+    return (roles & INV_USE_ROLES) == bit(INV_USE_OPERAND) && !(roles & bit(INV_USE_ADDED));
 }
 
 /* By its values and its name, where the file says nothing. */

@@ -171,11 +171,9 @@ json_t *inv_report_choices(const inv_plan *p, json_t *counts)
     for (size_t i = 0; i < p->choice.n; i++) {
         const inv_choice_row *c = &p->choice.at[i];
         const inv_value *v = inv_val(p->base, c->value);
-        size_t nbytes = 0;
-        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
         n[c->choice]++;
-        json_t *row = json_pack("{s:s, s:I, s:s, s:s}", "value", v->name, "bytes", (json_int_t)nbytes, "choice",
-                                choice_names[c->choice], "by", c->by);
+        json_t *row = json_pack("{s:s, s:I, s:s, s:s}", "value", v->name, "bytes", (json_int_t)inv_value_nbytes(v),
+                                "choice", choice_names[c->choice], "by", c->by);
         json_t *why = c->choice == INV_STORED
                           ? json_pack("{s:s, s:s, s:s?, s:o}", "why", stored_names[c->stored], "inverse",
                                       way_names[c->way], "rule", c->rule, "reason", reason_of(p, c))
@@ -226,12 +224,10 @@ static json_t *value_list(const inv_graph *g, size_t end)
         for (uint32_t k = 0; k < n->nout; k++) {
             if (n->out[k] == INV_NONE) continue;
             const inv_value *v = inv_val(g, n->out[k]);
-            size_t nbytes = 0;
             char shape[INV_SHAPE_TEXT];
-            (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
             json_t *type = json_sprintf("%s%s", inv_dtype_name(v->dtype), inv_shape_text(&v->shape, shape));
             (void)json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:b, s:b}", "name", v->name, "type", type,
-                                                        "bytes", (json_int_t)nbytes, "input",
+                                                        "bytes", (json_int_t)inv_value_nbytes(v), "input",
                                                         (n->op->flags & INV_OP_SOURCE) != 0, "output", v->is_output));
         }
     }

@@ -107,8 +107,7 @@ inv_status inv_queues_results(inv_session *s, int kind, const inv_id value[INV_F
     for (int i = 0; i < INV_FETCHED; i++) {
         if (value[i] == INV_NONE) continue;
         const inv_value *v = inv_val(plan->g, value[i]);
-        size_t nbytes = 0;
-        (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
+        size_t nbytes = inv_value_nbytes(v);
         if (nbytes > 16) nbytes = 16;
         if (s->device->host) memcpy(bytes[i], inv_value_address(s, v), nbytes);
         else

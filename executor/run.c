@@ -61,10 +61,9 @@ static inv_status note_events(inv_session *s, const inv_graph *g, inv_runnable *
         r->node[i].first_event = (uint32_t)r->nevent;
         for (int end = 0; end < 2; end++) {
             for (size_t v = 0; v < g->value.n; v++) {
-                size_t nbytes = 0;
                 if (lives[v].from == UINT32_MAX || (end ? lives[v].to : lives[v].from) != i) continue;
-                (void)inv_shape_nbytes(&inv_val(g, (inv_id)v)->shape, inv_val(g, (inv_id)v)->dtype, &nbytes);
-                r->event[r->nevent++] = (inv_event){inv_val(g, (inv_id)v)->offset, inv__round64(nbytes), !end};
+                const inv_value *x = inv_val(g, (inv_id)v);
+                r->event[r->nevent++] = (inv_event){x->offset, inv__round64(inv_value_nbytes(x)), !end};
             }
             if (r->node[i].call.ws_nbytes)
                 r->event[r->nevent++] = (inv_event){n->ws_offset, inv__round64(r->node[i].call.ws_nbytes), !end};

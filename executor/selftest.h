@@ -77,7 +77,6 @@ inv_status inv_test_forward(const inv_plan *p, const inv_test_case *c, inv_test_
 void inv_test_values_fini(inv_test_values *v);
 inv_status inv_test_run(inv_test_values *v, inv_id node);
 void *inv_test_copy(inv_test_values *v, inv_id value); /* of its bytes; NULL: no memory */
-size_t inv_test_nbytes(const inv_graph *g, inv_id value);
 double inv_test_get(const inv_test_values *v, inv_id value, int64_t i);
 void inv_test_put(inv_test_values *v, inv_id value, int64_t i, double x); /* floating-point values */
 bool inv_test_finite(const inv_test_values *v, inv_id value);

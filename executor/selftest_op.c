@@ -38,11 +38,12 @@ static inv_status runs_alike(inv_tester *t, inv_test_values *v, inv_id id)
         INV_TRY(inv_test_run(v, id));
         void *once = inv_test_copy(v, n->out[k]);
         if (!once) return INV_E_NOMEM;
-        memset(v->at[n->out[k]], INV_POISON, inv_test_nbytes(v->g, n->out[k])); /* what it leaves unwritten shows */
+        memset(v->at[n->out[k]], INV_POISON,
+               inv_value_nbytes(inv_val(v->g, n->out[k]))); /* what it leaves unwritten shows */
         inv_status s = inv_test_run(v, id);
         if (s == INV_OK)
-            (void)inv_test(t, memcmp(once, v->at[n->out[k]], inv_test_nbytes(v->g, n->out[k])) == 0, "repetition",
-                           "output %u has other bits when it runs again", (unsigned)k);
+            (void)inv_test(t, memcmp(once, v->at[n->out[k]], inv_value_nbytes(inv_val(v->g, n->out[k]))) == 0,
+                           "repetition", "output %u has other bits when it runs again", (unsigned)k);
         inv__free(t->ctx, once);
         INV_TRY(s);
     }

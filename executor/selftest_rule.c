@@ -199,10 +199,10 @@ static inv_status gain_by(inv_tester *t, inv_test_values *v, const inv_edge *e, 
     int64_t ny = inv_shape_nelem(&inv_val(v->g, y)->shape);
     double worst = 0;
     for (int64_t at = -1; at < ny; at += 1 + (at >= 0 ? ny / MOST_ENTRIES : 0)) {
-        double m;
+        double m = 0;
         void *old = inv_test_copy(v, y);
         inv_status s = old ? magnification(v, e, y, at, was, &m) : INV_E_NOMEM;
-        if (old) memcpy(v->at[y], old, inv_test_nbytes(v->g, y));
+        if (old) memcpy(v->at[y], old, inv_value_nbytes(inv_val(v->g, y)));
         inv__free(t->ctx, old);
         INV_TRY(s);
         worst = fmax(worst, m);
@@ -257,7 +257,7 @@ static inv_status solve_from(inv_tester *t, inv_test_values *v, const inv_edge *
     if (s == INV_OK && any && !finite)
         (void)inv_test(t, !inv_test_finite(v, e->result), "extreme values", "from %g it computes ordinary numbers", x);
     for (uint32_t k = 0; k < 8; k++) {
-        if (old[k]) memcpy(v->at[f->out[k]], old[k], inv_test_nbytes(v->g, f->out[k]));
+        if (old[k]) memcpy(v->at[f->out[k]], old[k], inv_value_nbytes(inv_val(v->g, f->out[k])));
         inv__free(t->ctx, old[k]);
     }
     return s;
@@ -305,7 +305,7 @@ static inv_status from_far_apart(inv_tester *t, inv_test_values *v, const inv_pl
             (void)inv_test(t, off <= fair, "extreme values",
                            "numbers from 1e-40 to 1e30 come back off by %.3g, at most %.3g is rounding", off, fair);
     }
-    memcpy(v->at[e->frees], old, inv_test_nbytes(g, e->frees));
+    memcpy(v->at[e->frees], old, inv_value_nbytes(inv_val(g, e->frees)));
     inv__free(t->ctx, old);
     for (size_t i = 0; i < p->base->forward_end && s == INV_OK; i++)
         if (g->order.at[i] != inv_val(g, e->frees)->def) s = inv_test_run(v, g->order.at[i]);

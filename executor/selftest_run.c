@@ -246,13 +246,6 @@ inv_status inv_test_differences(inv_tester *t, inv_test_case *c, inv_memory memo
 
 /* --- values of nodes, one buffer each --- */
 
-size_t inv_test_nbytes(const inv_graph *g, inv_id v)
-{
-    size_t n = 0;
-    (void)inv_shape_nbytes(&inv_val(g, v)->shape, inv_val(g, v)->dtype, &n);
-    return n;
-}
-
 double inv_test_get(const inv_test_values *v, inv_id value, int64_t i)
 {
     return inv_elem_double(v->at[value], inv_val(v->g, value)->dtype, (size_t)i);
@@ -273,8 +266,8 @@ bool inv_test_finite(const inv_test_values *v, inv_id value)
 
 void *inv_test_copy(inv_test_values *v, inv_id value)
 {
-    void *copy = inv__alloc(v->g->ctx, inv_test_nbytes(v->g, value) + 1);
-    if (copy) memcpy(copy, v->at[value], inv_test_nbytes(v->g, value));
+    void *copy = inv__alloc(v->g->ctx, inv_value_nbytes(inv_val(v->g, value)) + 1);
+    if (copy) memcpy(copy, v->at[value], inv_value_nbytes(inv_val(v->g, value)));
     return copy;
 }
 
@@ -285,7 +278,7 @@ static inv_status tensor_of(inv_test_values *v, inv_id id, bool input, inv_tenso
     const inv_value *x = inv_val(v->g, id);
     size_t ne = (size_t)inv_shape_nelem(&x->shape);
     if (!v->at[id]) {
-        unsigned char *room = inv__arena_alloc(&v->arena, inv_test_nbytes(v->g, id) + 64);
+        unsigned char *room = inv__arena_alloc(&v->arena, inv_value_nbytes(inv_val(v->g, id)) + 64);
         if (!room) return INV_E_NOMEM;
         v->at[id] = room + (64 - (uintptr_t)room % 64) % 64;
         INV_CHECK(!input || inv_convert(v->at[id], x->dtype, x->data.bytes, x->data.dtype, ne), v->g->ctx,
@@ -316,7 +309,7 @@ static inv_status run_over(inv_test_values *v, inv_id id, int over)
     for (uint32_t k = 0; k < n->nin; k++) INV_TRY(tensor_of(v, n->in[k], true, &in[k]));
     for (uint32_t k = 0; k < n->nout; k++) INV_TRY(tensor_of(v, n->out[k], false, &out[k]));
     if (n->op->flags & INV_OP_VIEW) {
-        memcpy(out[0].data, in[0].data, inv_test_nbytes(v->g, n->out[0]));
+        memcpy(out[0].data, in[0].data, inv_value_nbytes(inv_val(v->g, n->out[0])));
         return INV_OK;
     }
     if (over >= 0) out[n->op->inplace_out].data = in[over].data;
@@ -358,7 +351,7 @@ void inv_test_values_fini(inv_test_values *v)
 
 static bool same(const inv_test_values *v, inv_id value, const void *bytes)
 {
-    return memcmp(v->at[value], bytes, inv_test_nbytes(v->g, value)) == 0;
+    return memcmp(v->at[value], bytes, inv_value_nbytes(inv_val(v->g, value))) == 0;
 }
 
 static inv_status inputs_stay(inv_tester *t, inv_test_values *v, const inv_node *n, inv_id id)
@@ -385,14 +378,14 @@ inv_status inv_test_aliasing(inv_tester *t, inv_test_values *v, inv_id id)
     for (uint32_t k = 0; k < n->nin && k < 32; k++) {
         inv_id y = n->nout > n->op->inplace_out ? n->out[n->op->inplace_out] : INV_NONE, x = n->in[k];
         if (!(n->op->inplace >> k & 1) || x == INV_NONE || y == INV_NONE) continue;
-        if (inv_test_nbytes(v->g, x) != inv_test_nbytes(v->g, y)) continue;
+        if (inv_value_nbytes(inv_val(v->g, x)) != inv_value_nbytes(inv_val(v->g, y))) continue;
         void *want = inv_test_copy(v, y), *was = inv_test_copy(v, x);
         inv_status s = want && was ? run_over(v, id, (int)k) : INV_E_NOMEM;
         if (s == INV_OK)
             (void)inv_test(t, same(v, x, want), "aliasing", "%s gives other numbers when it writes over its input %u",
                            n->op->name, (unsigned)k);
-        if (was) memcpy(v->at[x], was, inv_test_nbytes(v->g, x));
-        if (want) memcpy(v->at[y], want, inv_test_nbytes(v->g, y));
+        if (was) memcpy(v->at[x], was, inv_value_nbytes(inv_val(v->g, x)));
+        if (want) memcpy(v->at[y], want, inv_value_nbytes(inv_val(v->g, y)));
         inv__free(t->ctx, want);
         inv__free(t->ctx, was);
         INV_TRY(s);

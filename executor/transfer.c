@@ -31,9 +31,7 @@ static bool on_device(const inv_graph *g, inv_id v)
 static range bytes_of(const inv_graph *g, inv_id v)
 {
     const inv_value *x = inv_val(g, v);
-    size_t nbytes = 0;
-    (void)inv_shape_nbytes(&x->shape, x->dtype, &nbytes);
-    return (range){x->offset, x->offset + inv__round64(nbytes)};
+    return (range){x->offset, x->offset + inv__round64(inv_value_nbytes(x))};
 }
 
 static bool meet(range a, range b) { return a.from < b.to && b.from < a.to; }
@@ -137,7 +135,7 @@ inv_status inv_transfers_note(inv_session *s, int kind, size_t host, size_t feed
         inv_transfer *t = &r->transfer[r->ntransfer++];
         const inv_value *x = inv_val(f.g, n->out[0]), *copy = n->nin ? inv_val(f.g, n->in[0]) : NULL;
         *t = (inv_transfer){.out = x->mem == INV_MEM_HOST, .at = i, .from = i, .done = i};
-        (void)inv_shape_nbytes(&x->shape, x->dtype, &t->nbytes);
+        t->nbytes = inv_value_nbytes(x);
         if (t->out) note_out(&f, t);
         else note_in(&f, t);
         if (n->op->flags & INV_OP_SOURCE) stage_feed(r, t, &feeds);

@@ -14,13 +14,6 @@ typedef struct level {
     size_t begin, end;
 } level;
 
-static inv_status next_field(inv__loader *l, size_t at, size_t end, inv__field *f)
-{
-    const char *wrong = inv__wire_field(l->impl->file.base, at, end, f);
-    if (!wrong) return INV_OK;
-    return inv__fail(l->ctx, INV_E_IO, "'%s' was changed while it was loaded: byte %zu: %s", l->model->path, at, wrong);
-}
-
 /* Adds message x to `text`: "initializer 'w'" + " in " + "training_info". */
 static inv_status add_place(inv__loader *l, const level *x, const char **text)
 {
@@ -40,7 +33,7 @@ static inv_status add_place(inv__loader *l, const level *x, const char **text)
     const char *name = "", *kind = kinds[k].kind;
     inv__field f;
     for (size_t pos = x->begin; kinds[k].name && pos < x->end; pos = f.end) {
-        INV_TRY(next_field(l, pos, x->end, &f));
+        INV_TRY(inv__loader_field(l, pos, x->end, &f));
         if (f.id != kinds[k].name || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         name = inv__arena_strndup(a, (const char *)l->impl->file.base + f.body, f.end - f.body);
         if (!name) return INV_E_NOMEM;
@@ -58,7 +51,7 @@ static inv_status is_external(inv__loader *l, const level *x, bool *external)
     uint64_t location = 0;
     inv__field f;
     for (size_t pos = x->begin; pos < x->end; pos = f.end) {
-        INV_TRY(next_field(l, pos, x->end, &f));
+        INV_TRY(inv__loader_field(l, pos, x->end, &f));
         size_t at = f.body;
         if (f.id == INV__TENSOR_DATA_LOCATION && f.wire == PROTOBUF_C_WIRE_TYPE_VARINT)
             (void)inv__wire_varint(l->impl->file.base, &at, f.end, &location);
@@ -89,7 +82,7 @@ static inv_status walk(inv__loader *l, const level *x)
     inv__field f;
     if (x->d == &onnx__tensor_proto__descriptor) return tensor(l, x);
     for (size_t pos = x->begin; pos < x->end; pos = f.end) {
-        INV_TRY(next_field(l, pos, x->end, &f));
+        INV_TRY(inv__loader_field(l, pos, x->end, &f));
         const ProtobufCMessageDescriptor *child =
             f.wire == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED ? inv__wire_child(x->d, f.id) : NULL;
         if (child) INV_TRY(walk(l, &(level){x, child, f.id, f.body, f.end}));

@@ -204,6 +204,9 @@ typedef struct inv__loader {
     bool plain;    /* weights in Constant nodes stay there */
 } inv__loader;
 
+/* wire.c. The next field of the file as it lies in memory, which may have been changed since it was looked at first. */
+inv_status inv__loader_field(inv__loader *l, size_t at, size_t end, inv__field *f);
+
 /* tensor.c. Only a want of memory is a failure; what is wrong with the tensor is a defect, with
  * out->bytes NULL then. String tensors also have bytes NULL. `what` as in "initializer 'w'". */
 inv_status inv__tensor_read(inv__loader *l, inv_arena *into, const Onnx__TensorProto *t, const char *what,

@@ -13,20 +13,13 @@ typedef struct walk {
     size_t begin, end;
 } walk;
 
-static inv_status next_field(inv__loader *l, size_t at, size_t end, inv__field *f)
-{
-    const char *wrong = inv__wire_field(l->impl->file.base, at, end, f);
-    if (!wrong) return INV_OK;
-    return inv__fail(l->ctx, INV_E_IO, "'%s' was changed while it was loaded: byte %zu: %s", l->model->path, at, wrong);
-}
-
 /* The first entry of a text field that is not empty, or the last of one that may be there once; "". */
 static inv_status text_in(inv__loader *l, size_t begin, size_t end, uint32_t id, bool first, const char **out)
 {
     inv__field f;
     *out = "";
     for (size_t pos = begin; pos < end; pos = f.end) {
-        INV_TRY(next_field(l, pos, end, &f));
+        INV_TRY(inv__loader_field(l, pos, end, &f));
         if (f.id != id || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED || (first && **out)) continue;
         *out = inv__arena_strndup(&l->scratch, (const char *)l->impl->file.base + f.body, f.end - f.body);
         if (!*out) return INV_E_NOMEM;
@@ -56,12 +49,12 @@ static inv_status walk_node(const walk *w, const inv__field *node)
     INV_TRY(text_in(l, node->body, node->end, INV__NODE_OP_TYPE, false, &op));
     bool constant = strcmp(op, "Constant") == 0;
     for (size_t pos = node->body; pos < node->end; pos = f.end) {
-        INV_TRY(next_field(l, pos, node->end, &f));
+        INV_TRY(inv__loader_field(l, pos, node->end, &f));
         if (f.id != INV__NODE_ATTRIBUTE || f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         INV_TRY(text_in(l, f.body, f.end, INV__ATTR_NAME, false, &name));
         if (constant && !strcmp(name, "value_floats")) INV_TRY(place(w, out, f.body));
         for (size_t at = f.body; at < f.end; at = t.end) {
-            INV_TRY(next_field(l, at, f.end, &t));
+            INV_TRY(inv__loader_field(l, at, f.end, &t));
             if (t.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
             if (constant && t.id == INV__ATTR_T) INV_TRY(place(w, out, t.body));
             if (t.id != INV__ATTR_G) continue;
@@ -81,7 +74,7 @@ static inv_status walk_graph(const walk *w)
     inv__field f;
     for (size_t pos = w->begin; pos < w->end; pos = f.end) {
         const char *name;
-        INV_TRY(next_field(w->l, pos, w->end, &f));
+        INV_TRY(inv__loader_field(w->l, pos, w->end, &f));
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         if (f.id == (function ? (uint32_t)INV__FUNCTION_NODE : (uint32_t)INV__GRAPH_NODE)) INV_TRY(walk_node(w, &f));
         if (function || f.id != INV__GRAPH_INITIALIZER) continue;
@@ -97,7 +90,7 @@ inv_status inv__place_weights(inv__loader *l, const inv__names *keys)
     inv__field f;
     for (size_t pos = 0; pos < end; pos = f.end) {
         const char *domain, *name, *key = "m";
-        INV_TRY(next_field(l, pos, end, &f));
+        INV_TRY(inv__loader_field(l, pos, end, &f));
         if (f.wire != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) continue;
         if (f.id == INV__MODEL_GRAPH)
             INV_TRY(walk_graph(&(walk){l, keys, &onnx__graph_proto__descriptor, key, f.body, f.end}));

@@ -172,7 +172,6 @@ static inv_status read_nodes(inv__view *w, const inv__field *graph, const char *
 /* Trained though no module has it as it is: what the exporter has computed from parameters, or from constants. */
 static void note_computed(inv__view *w)
 {
-    const uint32_t roles = (1u << INV_USE_SCORES) - 1;
     const inv__impl *impl = w->m->impl;
     const inv_ids *list = &impl->computed;
     for (size_t i = 0; i < list->n; i++)
@@ -181,7 +180,7 @@ static void note_computed(inv__view *w)
         inv_id v = w->g->inits.at[i];
         const inv_value *x = inv_val(w->g, v);
         bool computed = !strncmp(x->name, "onnx::", 6) || strstr(x->name, "const_fold_opt__");
-        if (computed && w->untrained[v] == INV_TRAINED && (w->roles[v] & roles) == 1u << INV_USE_OPERAND)
+        if (computed && w->untrained[v] == INV_TRAINED && (w->roles[v] & INV_USE_ROLES) == 1u << INV_USE_OPERAND)
             note(w, "computed_initializer", x->name);
     }
 }

@@ -63,3 +63,10 @@ const ProtobufCMessageDescriptor *inv__wire_child(const ProtobufCMessageDescript
     const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(d, id);
     return f && f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : NULL;
 }
+
+inv_status inv__loader_field(inv__loader *l, size_t at, size_t end, inv__field *f)
+{
+    const char *wrong = inv__wire_field(l->impl->file.base, at, end, f);
+    if (!wrong) return INV_OK;
+    return inv__fail(l->ctx, INV_E_IO, "'%s' was changed while it was loaded: byte %zu: %s", l->model->path, at, wrong);
+}

@@ -163,6 +163,14 @@ static inline inv_status inv__axis(const inv_graph *g, const inv_node *n, int64_
     return INV_OK;
 }
 
+/* Which of the names, the list ending with NULL, this one is; -1: none. */
+static inline int inv__index_of(const char *const *names, const char *name)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return -1;
+}
+
 static inline inv_attr inv__attr_of_shape(const char *name, const inv_shape *s)
 {
     return inv_attr_of_ints(name, (size_t)s->rank, s->dim);
@@ -303,6 +311,13 @@ static inline inv_id inv__emit_view(inv_graph *g, inv_id v, const inv_shape *s)
 {
     if (v == INV_NONE || inv_shape_equal(inv__shape(g, v), s)) return v;
     return inv_emit1(g, "View", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", s)));
+}
+
+/* v repeated to a shape that it broadcasts to; v itself when the shape is the same. */
+static inline inv_id inv__emit_broadcast(inv_graph *g, inv_id v, const inv_shape *s)
+{
+    if (v == INV_NONE || inv_shape_equal(inv__shape(g, v), s)) return v;
+    return inv_emit1(g, "BroadcastTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", s)));
 }
 
 /* v with its axes permuted; v itself for the identity. */

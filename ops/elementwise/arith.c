@@ -2,9 +2,9 @@
  * Arithmetic with two operands that broadcast (Add, Mul, Pow, PRelu, Min, Mod, ...), the operators that their gradients
  * need, and the variadic forms that lower to them. float, double, and integers for shape arithmetic. */
 #include "ops/base/bounds.h"
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
-#include "ops/base/util.h"
 #include "ops/elementwise/arith_gpu.h"
 #include "ops/elementwise/bits.h"
 #include "ops/gpu/integers.h"
@@ -101,10 +101,6 @@ static inv_status reals_infer(inv_graph *g, inv_node *n)
 
 /* --- gradients --- */
 static inv_id neg(inv_graph *g, inv_id v) { return inv_emit1(g, "Neg", INV_IN(v), INV_NOATTR); }
-static inv_id op2(inv_graph *g, const char *op, inv_id a, inv_id b)
-{
-    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
-}
 static inv_id op3(inv_graph *g, const char *op, inv_id a, inv_id b, inv_id c)
 {
     return inv_emit1(g, op, INV_IN(a, b, c), INV_NOATTR);
@@ -129,14 +125,14 @@ static inv_status sub_grad(inv_grad *b)
 
 static inv_status mul_grad(inv_grad *b)
 {
-    if (WANT(0)) give(b, 0, op2(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
-    if (WANT(1)) give(b, 1, op2(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
+    if (WANT(0)) give(b, 0, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
+    if (WANT(1)) give(b, 1, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
     return inv__grad_done(b);
 }
 
 static inv_status div_grad(inv_grad *b)
 {
-    if (WANT(0)) give(b, 0, op2(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
+    if (WANT(0)) give(b, 0, inv__pair(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
     if (WANT(1)) give(b, 1, op3(b->g, "DivGradB", inv_GO(b, 0), inv_O(b, 0), inv_I(b, 1)));
     return inv__grad_done(b);
 }
@@ -151,7 +147,7 @@ static inv_status pow_grad(inv_grad *b)
 static inv_status prelu_grad(inv_grad *b)
 {
     if (WANT(0)) give(b, 0, op3(b->g, "PReluGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
-    if (WANT(1)) give(b, 1, op2(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
+    if (WANT(1)) give(b, 1, inv__pair(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
     return inv__grad_done(b);
 }
 
@@ -174,8 +170,8 @@ static inv_status mod_grad(inv_grad *b)
     inv_graph *g = b->g;
     if (WANT(0)) give(b, 0, inv_GO(b, 0));
     if (WANT(1)) {
-        inv_id k = op2(g, "Div", op2(g, "Sub", inv_I(b, 0), inv_O(b, 0)), inv_I(b, 1));
-        give(b, 1, neg(g, op2(g, "Mul", inv_GO(b, 0), k)));
+        inv_id k = inv__pair(g, "Div", inv__pair(g, "Sub", inv_I(b, 0), inv_O(b, 0)), inv_I(b, 1));
+        give(b, 1, neg(g, inv__pair(g, "Mul", inv_GO(b, 0), k)));
     }
     return inv__grad_done(b);
 }
@@ -183,9 +179,9 @@ static inv_status mod_grad(inv_grad *b)
 /* --- lowerings --- */
 static inv_status fold_pairs(inv_graph *g, const inv_node *n, const char *op, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__need(g, n, n->nin ? n->nin : 1));
     inv_id v = n->in[0];
-    for (uint32_t i = 1; i < n->nin; i++) v = op2(g, op, v, n->in[i]);
+    for (uint32_t i = 1; i < n->nin; i++) v = inv__pair(g, op, v, n->in[i]);
     out[0] = v;
     return inv__done(g);
 }
@@ -199,7 +195,7 @@ static inv_status mean_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(fold_pairs(g, n, "Add", out));
     if (n->nin > 1) {
         inv_id k = inv_graph_const_real(g, inv__in_dtype(g, n, 0), 1.0 / n->nin);
-        out[0] = op2(g, "Mul", out[0], k);
+        out[0] = inv__pair(g, "Mul", out[0], k);
     }
     return inv__done(g);
 }
@@ -210,14 +206,14 @@ static inv_status pow_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id e = n->in[1];
     inv_dtype t = inv__in_dtype(g, n, 0);
     if (inv__in_dtype(g, n, 1) != t) e = inv_emit1(g, "Cast", INV_IN(e), INV_ATTRS(inv_attr_of_int("to", t)));
-    out[0] = op2(g, "Pow", n->in[0], e);
+    out[0] = inv__pair(g, "Pow", n->in[0], e);
     return inv__done(g);
 }
 
 static inv_status mod_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     INV_TRY(inv__need(g, n, 2));
-    out[0] = op2(g, inv_attr_int(n, "fmod", 0) ? "ModTruncate" : "ModFloor", n->in[0], n->in[1]);
+    out[0] = inv__pair(g, inv_attr_int(n, "fmod", 0) ? "ModTruncate" : "ModFloor", n->in[0], n->in[1]);
     return inv__done(g);
 }
 
@@ -230,7 +226,7 @@ static inv_status shift_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (!right && strcmp(way, "LEFT") != 0)
         return inv_node_fail(g, n, INV_E_GRAPH, "direction must be LEFT or RIGHT, not '%s'", way);
     const char *op = inv__in_dtype(g, n, 0) == INV_U64 ? "ShiftRightLogical" : "ShiftRight";
-    out[0] = op2(g, right ? op : "ShiftLeft", n->in[0], n->in[1]);
+    out[0] = inv__pair(g, right ? op : "ShiftLeft", n->in[0], n->in[1]);
     return inv__done(g);
 }
 
@@ -239,7 +235,7 @@ static inv_status bitwise_not_lower(inv_graph *g, const inv_node *n, inv_id *out
     const inv_shape scalar = inv_shape_scalar();
     const int64_t ones = -1;
     INV_TRY(inv__need(g, n, 1));
-    out[0] = op2(g, "BitwiseXor", n->in[0], inv_graph_const(g, inv__in_dtype(g, n, 0), &scalar, &ones));
+    out[0] = inv__pair(g, "BitwiseXor", n->in[0], inv_graph_const(g, inv__in_dtype(g, n, 0), &scalar, &ones));
     return inv__done(g);
 }
 

@@ -79,6 +79,14 @@ template <class T> INV_DEVICE T inv_block_sum(T v)
     return sum;
 }
 
+/* Sum over `h` neighbouring threads, a power of two up to 32, or the whole block; given to all of them. */
+INV_DEVICE double inv_row_sum(double v, int h)
+{
+    if (h > 32) return inv_block_sum(v);
+    for (int lane = h / 2; lane > 0; lane /= 2) v += __shfl_xor_sync(0xffffffffu, v, lane);
+    return v;
+}
+
 /* The largest over the threads of a block; NaN if any is NaN. */
 template <class T> INV_DEVICE T inv_block_max(T v)
 {

@@ -85,15 +85,23 @@ static inv_shape input_shape(const inv_graph *g, const inv_node *n)
     return inv_attr_find(n, "shape") ? inv__attr_shape(n, "shape") : *inv__in_shape(g, n, 0);
 }
 
+/* What is pooled, and to which shape. */
+static inv_status shapes_of(const inv_graph *g, const inv_node *n, inv_window *w, inv_shape *x, inv_shape *y)
+{
+    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__need_real(g, n, 0));
+    *x = input_shape(g, n);
+    const char *why = inv__pool_of(n, x, w);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    *y = pooled(n, x, w);
+    return INV_OK;
+}
+
 static inv_status pool_infer(inv_graph *g, inv_node *n)
 {
     inv_window w;
-    INV_TRY(inv__need(g, n, 1));
-    INV_TRY(inv__need_real(g, n, 0));
-    inv_shape x = input_shape(g, n);
-    const char *why = inv__pool_of(n, &x, &w);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    inv_shape y = pooled(n, &x, &w);
+    inv_shape x, y;
+    INV_TRY(shapes_of(g, n, &w, &x, &y));
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
     inv__set_out(g, n, 1, tap_type(&w), &y);
     return INV_OK;
@@ -111,12 +119,8 @@ static inv_status need_taps(const inv_graph *g, const inv_node *n, uint32_t i, c
 static inv_status pool_grad_infer(inv_graph *g, inv_node *n)
 {
     inv_window w;
-    INV_TRY(inv__need(g, n, 1));
-    INV_TRY(inv__need_real(g, n, 0));
-    inv_shape x = input_shape(g, n);
-    const char *why = inv__pool_of(n, &x, &w);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    inv_shape y = pooled(n, &x, &w);
+    inv_shape x, y;
+    INV_TRY(shapes_of(g, n, &w, &x, &y));
     if (!inv_shape_equal(&y, inv__in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the gradient has not the shape of the pooled output");
     if (n->nin > 1) INV_TRY(need_taps(g, n, 1, &w, &x));
@@ -210,33 +214,27 @@ static inv_status indices_run(const inv_call *c)
     return INV_OK;
 }
 
-static inv_status average_pool_run(const inv_call *c)
+/* images: the tensor whose windows are averaged, the operand or, of the gradient, the result. */
+static inv_status average(const inv_call *c, const inv_tensor *images, bool grad)
 {
     inv_window w;
-    if (inv__pool_of(c->node, &c->in[0].shape, &w)) return INV_E_SHAPE;
-    const planes l = planes_of(c->node, &c->in[0].shape);
+    if (inv__pool_of(c->node, &images->shape, &w)) return INV_E_SHAPE;
+    const planes l = planes_of(c->node, &images->shape);
     const inv_pool_divide by = divide_by(c->node);
-    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->out[0].data};
+    const inv_dtype t = c->in[0].dtype;
+    const void *from = c->in[0].data;
+    void *to = c->out[0].data, *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, to};
     inv_dnnl_op o;
-    if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->in[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu) INV_GPU(c->gpu, average_pool, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
-    else INV_REAL(c->in[0].dtype, average_pool, &w, &l, by, c->in[0].data, c->out[0].data);
+    if (!c->gpu && library_op(c->node, t, &images->shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
+    if (c->gpu && grad) INV_GPU(c->gpu, average_pool_grad, t, &w, l.n, by, from, to);
+    else if (c->gpu) INV_GPU(c->gpu, average_pool, t, &w, l.n, by, from, to);
+    else if (grad) INV_REAL(t, average_pool_grad, &w, &l, by, from, to);
+    else INV_REAL(t, average_pool, &w, &l, by, from, to);
     return INV_OK;
 }
 
-static inv_status average_pool_grad_run(const inv_call *c)
-{
-    inv_window w;
-    if (inv__pool_of(c->node, &c->out[0].shape, &w)) return INV_E_SHAPE;
-    const planes l = planes_of(c->node, &c->out[0].shape);
-    const inv_pool_divide by = divide_by(c->node);
-    void *const operands[INV_DNNL_OPERANDS] = {c->in[0].data, c->out[0].data};
-    inv_dnnl_op o;
-    if (!c->gpu && library_op(c->node, c->in[0].dtype, &c->out[0].shape, &o)) return inv__dnnl_run(&o, operands, c->ws);
-    if (c->gpu) INV_GPU(c->gpu, average_pool_grad, c->in[0].dtype, &w, l.n, by, c->in[0].data, c->out[0].data);
-    else INV_REAL(c->in[0].dtype, average_pool_grad, &w, &l, by, c->in[0].data, c->out[0].data);
-    return INV_OK;
-}
+static inv_status average_pool_run(const inv_call *c) { return average(c, &c->in[0], false); }
+static inv_status average_pool_grad_run(const inv_call *c) { return average(c, &c->out[0], true); }
 
 inv_id inv__emit_pool(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const inv_id *in, const inv_window *w,
                       bool ceil_mode, uint32_t nmore, const inv_attr *more)

@@ -14,13 +14,6 @@ static const char *const coordinates[] = {"half_pixel", "half_pixel_symmetric", 
                                           "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize", NULL};
 static const char *const roundings[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", NULL};
 
-static int index_of(const char *const *names, const char *name)
-{
-    for (int i = 0; names[i]; i++)
-        if (strcmp(names[i], name) == 0) return i;
-    return -1;
-}
-
 /* `dflt` for every axis, or a list of `rank` numbers. */
 static bool reals_of(const inv_node *n, const char *name, int rank, double dflt, double *out)
 {
@@ -71,8 +64,8 @@ static const char *resize_of(const inv_node *n, const inv_shape *x, const inv_sh
     const char *mode = inv_attr_string(n, "mode", "nearest");
     all.rank = x->rank;
     all.linear = strcmp(mode, "linear") == 0;
-    all.coordinate = index_of(coordinates, inv_attr_string(n, "coordinate_transformation_mode", "half_pixel"));
-    all.nearest = index_of(roundings, inv_attr_string(n, "nearest_mode", "round_prefer_floor"));
+    all.coordinate = inv__index_of(coordinates, inv_attr_string(n, "coordinate_transformation_mode", "half_pixel"));
+    all.nearest = inv__index_of(roundings, inv_attr_string(n, "nearest_mode", "round_prefer_floor"));
     all.outside = inv_attr_float(n, "extrapolation_value", 0);
     if (!all.linear && strcmp(mode, "nearest") != 0) return "mode must be nearest or linear; cubic is not supported";
     if (all.coordinate < 0) return "coordinate_transformation_mode is none of those that ONNX defines";
@@ -358,7 +351,7 @@ static inv_status emit_matrix(inv_graph *g, const inv_resize *r, const inv_node 
 static inv_status by_matrices(inv_graph *g, const inv_node *n, const wanted *w, const char *coordinate, inv_id *out)
 {
     inv_shape s = *inv__in_shape(g, n, 0);
-    inv_resize r = {.rank = s.rank, .coordinate = index_of(coordinates, coordinate)};
+    inv_resize r = {.rank = s.rank, .coordinate = inv__index_of(coordinates, coordinate)};
     if (r.coordinate < 0 || r.coordinate == INV_TF_CROP_AND_RESIZE)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP,
                              "coordinate_transformation_mode = %s is not supported for "

@@ -15,19 +15,12 @@ static const char *const modes[] = {"nearest", "linear", "cubic", NULL};
 static const char *const paddings[] = {"zeros", "border", "reflection", NULL};
 static const char *const units[] = {"edges", "centers", "pixels", NULL};
 
-static int index_of(const char *const *names, const char *name)
-{
-    for (int i = 0; names[i]; i++)
-        if (strcmp(names[i], name) == 0) return i;
-    return -1;
-}
-
 /* NULL, or what is wrong. */
 static const char *sample_of(const inv_node *n, const inv_shape *x, const inv_shape *points, inv_sample *s)
 {
-    const int mode = index_of(modes, inv_attr_string(n, "mode", "linear")),
-              padding = index_of(paddings, inv_attr_string(n, "padding", "zeros")),
-              unit = index_of(units, inv_attr_string(n, "unit", "edges"));
+    const int mode = inv__index_of(modes, inv_attr_string(n, "mode", "linear")),
+              padding = inv__index_of(paddings, inv_attr_string(n, "padding", "zeros")),
+              unit = inv__index_of(units, inv_attr_string(n, "unit", "edges"));
     memset(s, 0, sizeof *s);
     if (mode < 0 || padding < 0 || unit < 0)
         return "mode must be nearest, linear or cubic, padding zeros, border or reflection";

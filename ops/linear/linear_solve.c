@@ -5,6 +5,7 @@
  * every element, which the guard reports; whether W is well enough conditioned is asked before, by
  * inv__linear_condition. Only the _work forms of LAPACKE are called: in column-major order they allocate nothing. */
 #include "ops/linear/linear_solve.h"
+#include "ops/base/emit.h"
 
 #include <cblas.h>
 #include <float.h>
@@ -12,7 +13,6 @@
 #include <limits.h>
 
 #include "ops/base/parallel.h"
-#include "ops/base/util.h"
 #include "ops/linear/linear_solve_gpu.h"
 
 #define SOLVE_ROWS 64       /* right-hand sides per call, at most */
@@ -168,12 +168,6 @@ static inv_status solve_run(const inv_call *c)
 
 /* --- gradient --- */
 
-static inv_id product(inv_graph *g, bool ta, inv_id a, bool tb, inv_id b)
-{
-    return inv_emit1(g, "MatMulT", INV_IN(a, b),
-                     INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
-}
-
 static inv_id solution(inv_graph *g, inv_id y, inv_id w, bool trans)
 {
     return inv_emit1(g, "LinearSolve", INV_IN(y, w), INV_ATTRS(inv_attr_of_int("transB", trans)));
@@ -217,10 +211,10 @@ static inv_status solve_grad(inv_grad *b)
     } else {
         inv_id eye = unit(g, inv_val(g, w)->dtype, m), p = eye == INV_NONE ? eye : solution(g, eye, w, trans);
         if (p == INV_NONE) return inv__grad_done(b);
-        gy = product(g, false, gx, true, p);
+        gy = inv__product(g, false, gx, true, p);
         if (inv_wants(b, 1) && gy != INV_NONE) {
-            inv_id back = product(g, false, x, trans, w);
-            h = rows_of(g, product(g, false, gy, false, p));
+            inv_id back = inv__product(g, false, x, trans, w);
+            h = rows_of(g, inv__product(g, false, gy, false, p));
             r = back == INV_NONE ? back : rows_of(g, inv_emit1(g, "Sub", INV_IN(y, back), INV_NOATTR));
         }
     }
@@ -228,10 +222,10 @@ static inv_status solve_grad(inv_grad *b)
     if (inv_wants(b, 0)) inv_grad_set(b, 0, gy);
     if (!inv_wants(b, 1)) return inv__grad_done(b);
     const inv_id xs = rows_of(g, x), gys = rows_of(g, gy);
-    inv_id gw = trans ? product(g, true, gys, false, xs) : product(g, true, xs, false, gys);
+    inv_id gw = trans ? inv__product(g, true, gys, false, xs) : inv__product(g, true, xs, false, gys);
     if (gw != INV_NONE && k == m) gw = inv_emit1(g, "Neg", INV_IN(gw), INV_NOATTR);
     if (gw != INV_NONE && k != m) {
-        inv_id more = trans ? product(g, true, r, false, h) : product(g, true, h, false, r);
+        inv_id more = trans ? inv__product(g, true, r, false, h) : inv__product(g, true, h, false, r);
         gw = more == INV_NONE ? more : inv_emit1(g, "Sub", INV_IN(more, gw), INV_NOATTR);
     }
     inv_grad_set(b, 1, gw);
@@ -361,8 +355,8 @@ static inv_id minus(inv_graph *g, inv_id a, inv_id b)
 /* a b c, of which b may be transposed. */
 static inv_id product3(inv_graph *g, inv_id a, bool tb, inv_id b, inv_id c)
 {
-    const inv_id ab = product(g, false, a, tb, b);
-    return ab == INV_NONE ? ab : product(g, false, ab, false, c);
+    const inv_id ab = inv__product(g, false, a, tb, b);
+    return ab == INV_NONE ? ab : inv__product(g, false, ab, false, c);
 }
 
 /* P is the transpose of W's pseudo-inverse, G its gradient, for each group [m,k]. Square: gW = -P G' P. Tall:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrix products. ONNX MatMul and Gemm lower to MatMulT, Mul and Add; MatMulT multiplies the last two axes (each
  * operand transposed or not) and broadcasts the axes before them. LinearSolve, its inverse, is in linear_solve.c. */
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
-#include "ops/base/util.h"
 #include "ops/linear/gemm.h"
 #include "ops/linear/linear_solve.h"
 
@@ -180,12 +180,6 @@ static size_t matmult_workspace(const inv_graph *g, const inv_node *n)
     return inv__gpu_gemm_workspace(p.m * p.batch, p.n, p.k, inv__in_dtype(g, n, 0));
 }
 
-static inv_id emit_product(inv_graph *g, bool ta, inv_id a, bool tb, inv_id b)
-{
-    return inv_emit1(g, "MatMulT", INV_IN(a, b),
-                     INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
-}
-
 /* v as a matrix of all its rows. */
 static inv_id emit_rows(inv_graph *g, inv_id v)
 {
@@ -210,11 +204,11 @@ static inv_status matmult_grad(inv_grad *b)
             grows = emit_rows(g, gy);
         }
         if (rows == INV_NONE || grows == INV_NONE) return inv__grad_done(b);
-        inv_id gw = tb ? emit_product(g, true, grows, ta, rows) : emit_product(g, !ta, rows, false, grows);
+        inv_id gw = tb ? inv__product(g, true, grows, ta, rows) : inv__product(g, !ta, rows, false, grows);
         if (gw != INV_NONE) inv_grad_set(b, 1, inv_emit_sum_to(g, gw, w));
     }
     if (inv_wants(b, 0)) {
-        inv_id gx = ta ? emit_product(g, tb, w, true, gy) : emit_product(g, false, gy, !tb, w);
+        inv_id gx = ta ? inv__product(g, tb, w, true, gy) : inv__product(g, false, gy, !tb, w);
         if (gx != INV_NONE) inv_grad_set(b, 0, inv_emit_sum_to(g, gx, x));
     }
     return inv__grad_done(b);
@@ -236,7 +230,7 @@ static inv_status matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
     a = inv__emit_view(g, a, &sa);
     b = inv__emit_view(g, b, &sb);
     if (a == INV_NONE || b == INV_NONE || wanted == INV_NONE) return inv__done(g);
-    inv_id y = emit_product(g, false, a, false, b);
+    inv_id y = inv__product(g, false, a, false, b);
     if (row && !col) p.out.dim[p.out.rank - 2] = p.out.dim[p.out.rank - 1];
     p.out.rank -= (int)row + (int)col;
     out[0] = row || col ? inv__emit_view(g, y, &p.out) : y;
@@ -261,7 +255,7 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
         return inv_node_fail(g, n, INV_E_SHAPE, "C does not broadcast to the result [%lld,%lld]",
                              (long long)p.out.dim[0], (long long)p.out.dim[1]);
     }
-    inv_id y = emit_product(g, ta, n->in[0], tb, n->in[1]);
+    inv_id y = inv__product(g, ta, n->in[0], tb, n->in[1]);
     if (alpha != 1 && y != INV_NONE) y = inv_emit1(g, "Mul", INV_IN(y, inv_graph_const_real(g, t, alpha)), INV_NOATTR);
     if (c != INV_NONE && beta != 0 && y != INV_NONE) {
         if (beta != 1) c = inv_emit1(g, "Mul", INV_IN(c, inv_graph_const_real(g, t, beta)), INV_NOATTR);

@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Operators that are gathers, scatters, slices or comparisons with indices that are counted out here: OneHot,
  * ReverseSequence, TensorScatter, CenterCropPad, Col2Im, AffineGrid. Sources: the ONNX operator specifications. */
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
-#include "ops/base/util.h"
 
-static inv_id op2(inv_graph *g, const char *op, inv_id a, inv_id b)
-{
-    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
-}
-static inv_id cast(inv_graph *g, inv_id v, inv_dtype t)
-{
-    if (v == INV_NONE || inv_val(g, v)->dtype == t) return v;
-    return inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", t)));
-}
 static inv_id constant(inv_graph *g, int64_t v)
 {
     const inv_shape scalar = inv_shape_scalar();
@@ -73,10 +64,10 @@ static inv_status one_hot_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_shape wide = in;
     for (int i = wide.rank++; i > axis; i--) wide.dim[i] = wide.dim[i - 1];
     wide.dim[axis] = 1;
-    const inv_id i = cast(g, n->in[0], INV_I64), negative = op2(g, "Less", i, constant(g, 0));
+    const inv_id i = inv__cast(g, n->in[0], INV_I64), negative = inv__pair(g, "Less", i, constant(g, 0));
     const inv_id at =
-        inv_emit1(g, "Where", INV_IN(negative, op2(g, "Add", i, constant(g, (int64_t)depth)), i), INV_NOATTR);
-    const inv_id hit = op2(g, "Equal", inv__emit_view(g, at, &wide), counted(g, (int64_t)depth, wide.rank, axis));
+        inv_emit1(g, "Where", INV_IN(negative, inv__pair(g, "Add", i, constant(g, (int64_t)depth)), i), INV_NOATTR);
+    const inv_id hit = inv__pair(g, "Equal", inv__emit_view(g, at, &wide), counted(g, (int64_t)depth, wide.rank, axis));
     out[0] = inv_emit1(g, "Where", INV_IN(hit, part_of_pair(g, n->in[2], 1), part_of_pair(g, n->in[2], 0)), INV_NOATTR);
     return inv__done(g);
 }
@@ -95,10 +86,10 @@ static inv_status reverse_sequence_lower(inv_graph *g, const inv_node *n, inv_id
     inv_shape row = both;
     row.dim[time] = 1;
     const inv_id t = counted(g, s.dim[time], 2, (int)time);
-    const inv_id len = inv__emit_view(g, cast(g, n->in[1], INV_I64), &row);
-    const inv_id back = op2(g, "Sub", op2(g, "Sub", len, constant(g, 1)), t);
+    const inv_id len = inv__emit_view(g, inv__cast(g, n->in[1], INV_I64), &row);
+    const inv_id back = inv__pair(g, "Sub", inv__pair(g, "Sub", len, constant(g, 1)), t);
     inv_id index[2];
-    index[time] = inv_emit1(g, "Where", INV_IN(op2(g, "Less", t, len), back, t), INV_NOATTR);
+    index[time] = inv_emit1(g, "Where", INV_IN(inv__pair(g, "Less", t, len), back, t), INV_NOATTR);
     index[batch] = counted(g, s.dim[batch], 2, (int)batch);
     out[0] = inv_emit1(g, "GatherNDN", INV_IN(n->in[0], tuples(g, &both, 2, index)), INV_NOATTR);
     return inv__done(g);
@@ -130,8 +121,8 @@ static inv_status tensor_scatter_lower(inv_graph *g, const inv_node *n, inv_id *
     if (inv__has_in(n, 2)) {
         if (inv__in_shape(g, n, 2)->rank != 1 || inv__in_shape(g, n, 2)->dim[0] != cache.dim[0])
             return inv_node_fail(g, n, INV_E_SHAPE, "write_indices needs one number per sample of the batch");
-        index[2] = op2(g, "Add", index[2], inv__emit_view(g, cast(g, n->in[2], INV_I64), &column));
-        if (circular) index[2] = op2(g, "ModFloor", index[2], constant(g, cache.dim[axis]));
+        index[2] = inv__pair(g, "Add", index[2], inv__emit_view(g, inv__cast(g, n->in[2], INV_I64), &column));
+        if (circular) index[2] = inv__pair(g, "ModFloor", index[2], constant(g, cache.dim[axis]));
     }
     const inv_id y = inv_emit1(
         g, "ScatterNDN",

@@ -244,12 +244,6 @@ static inv_status broadcast_run(const inv_call *c)
                              inv_dtype_size(c->out[0].dtype));
 }
 
-static inv_id emit_broadcast(inv_graph *g, inv_id v, const inv_shape *s)
-{
-    if (v == INV_NONE || inv_shape_equal(inv__shape(g, v), s)) return v;
-    return inv_emit1(g, "BroadcastTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", s)));
-}
-
 static inv_status expand_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int64_t want[INV_MAX_RANK * 2];
@@ -265,7 +259,7 @@ static inv_status expand_lower(inv_graph *g, const inv_node *n, inv_id *out)
         inv_note_shapes(g, 1, inv__in_shape(g, n, 0), &to, true);
         return inv_node_fail(g, n, INV_E_SHAPE, "the input does not broadcast to %s", inv_shape_text(&to, text));
     }
-    out[0] = emit_broadcast(g, n->in[0], &s);
+    out[0] = inv__emit_broadcast(g, n->in[0], &s);
     return inv__done(g);
 }
 
@@ -288,7 +282,7 @@ static inv_status tile_lower(inv_graph *g, const inv_node *n, inv_id *out)
         const int64_t in[3] = {inv__prod(&s, 0, i), 1, inv__prod(&s, i, s.rank)}, wide[3] = {in[0], times[i], in[2]};
         const inv_shape before = inv_shape_of(3, in), after = inv_shape_of(3, wide);
         s.dim[i] *= times[i];
-        v = emit_broadcast(g, inv__emit_view(g, v, &before), &after);
+        v = inv__emit_broadcast(g, inv__emit_view(g, v, &before), &after);
     }
     out[0] = inv__emit_view(g, v, &s);
     return inv__done(g);

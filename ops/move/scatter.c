@@ -3,6 +3,7 @@
  * single elements by one index each (attribute `axis` of the canonical operators). Of tuples that name the same part
  * the last one wins (reduction none), or they are joined in their order; host and device agree. Sources: the ONNX
  * operator specifications. */
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/strided_copy.h"
 #include "ops/move/scatter_gpu.h"
@@ -234,10 +235,6 @@ static inv_id same_places(inv_graph *g, const inv_node *n, const char *op, uint3
     if (last) attr[count++] = *last;
     return inv_emit1(g, op, nin, in, count, attr);
 }
-static inv_id op2(inv_graph *g, const char *op, inv_id a, inv_id b)
-{
-    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
-}
 static inv_id gathered(inv_graph *g, const inv_node *n, inv_id v)
 {
     return same_places(g, n, "GatherNDN", INV_IN(v, n->in[1]), NULL);
@@ -252,7 +249,7 @@ static inv_id as_equal(inv_graph *g, inv_id a, inv_id b)
 {
     if (a == INV_NONE) return INV_NONE;
     const inv_dtype t = inv_val(g, a)->dtype;
-    return inv_emit1(g, "Cast", INV_IN(op2(g, "Equal", a, b)), INV_ATTRS(inv_attr_of_int("to", t)));
+    return inv_emit1(g, "Cast", INV_IN(inv__pair(g, "Equal", a, b)), INV_ATTRS(inv_attr_of_int("to", t)));
 }
 
 /* max, min: all that equal the result share the gradient. */
@@ -260,9 +257,9 @@ static void extreme_grad(inv_grad *b, const inv_node *n)
 {
     inv_graph *g = b->g;
     const inv_id y = inv_O(b, 0), data = as_equal(g, n->in[0], y), u = as_equal(g, n->in[2], gathered(g, n, y));
-    const inv_id share = op2(g, "Div", inv_GO(b, 0), joined_by(g, n, "add", data, u));
-    if (inv_wants(b, 0)) inv_grad_set(b, 0, op2(g, "Mul", share, data));
-    if (inv_wants(b, 2)) inv_grad_set(b, 2, op2(g, "Mul", gathered(g, n, share), u));
+    const inv_id share = inv__pair(g, "Div", inv_GO(b, 0), joined_by(g, n, "add", data, u));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, inv__pair(g, "Mul", share, data));
+    if (inv_wants(b, 2)) inv_grad_set(b, 2, inv__pair(g, "Mul", gathered(g, n, share), u));
 }
 
 /* mul: the product of all others. With updates of 0 left out (p) and counted, that of an update is p / u if none is 0,
@@ -276,15 +273,15 @@ static void product_grad(inv_grad *b, const inv_node *n)
     if (inv_wants(b, 0)) {
         const inv_shape s = *inv__shape(g, x);
         const inv_id ones = inv_emit1(g, "BroadcastTo", INV_IN(one), INV_ATTRS(inv__attr_of_shape("shape", &s)));
-        inv_grad_set(b, 0, op2(g, "Mul", gy, joined_by(g, n, "mul", ones, u)));
+        inv_grad_set(b, 0, inv__pair(g, "Mul", gy, joined_by(g, n, "mul", ones, u)));
     }
     if (inv_wants(b, 2)) {
-        const inv_id is_zero = as_equal(g, u, zero), other = op2(g, "Add", u, is_zero);
-        const inv_id none = op2(g, "Mul", x, zero);
+        const inv_id is_zero = as_equal(g, u, zero), other = inv__pair(g, "Add", u, is_zero);
+        const inv_id none = inv__pair(g, "Mul", x, zero);
         const inv_id zeros = gathered(g, n, joined_by(g, n, "add", none, is_zero));
-        const inv_id p = op2(g, "Div", gathered(g, n, joined_by(g, n, "mul", x, other)), other);
-        const inv_id rest = op2(g, "Mul", p, as_equal(g, zeros, is_zero));
-        inv_grad_set(b, 2, op2(g, "Mul", gathered(g, n, gy), rest));
+        const inv_id p = inv__pair(g, "Div", gathered(g, n, joined_by(g, n, "mul", x, other)), other);
+        const inv_id rest = inv__pair(g, "Mul", p, as_equal(g, zeros, is_zero));
+        inv_grad_set(b, 2, inv__pair(g, "Mul", gathered(g, n, gy), rest));
     }
 }
 

@@ -131,8 +131,7 @@ static inv_id per_channel(inv_graph *g, inv_id v, int64_t groups, int64_t each)
                     flat = inv_shape_of(1, (int64_t[]){groups * each});
     if (each == 1) return v;
     const inv_id rows = inv__emit_view(g, v, &column);
-    return inv__emit_view(g, inv_emit1(g, "BroadcastTo", INV_IN(rows), INV_ATTRS(inv__attr_of_shape("shape", &both))),
-                          &flat);
+    return inv__emit_view(g, inv__emit_broadcast(g, rows, &both), &flat);
 }
 
 static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)

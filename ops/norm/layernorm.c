@@ -216,10 +216,7 @@ static inv_status as_row(inv_graph *g, const inv_node *n, uint32_t i, const inv_
         inv_note_shapes(g, 1, row, &s, true);
         return inv_node_fail(g, n, INV_E_SHAPE, "input %u does not broadcast to the extents of X from axis on", i);
     }
-    v = inv__emit_view(g, v, &s);
-    if (v != INV_NONE && !inv_shape_equal(&s, row))
-        v = inv_emit1(g, "BroadcastTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", row)));
-    *out = v;
+    *out = inv__emit_broadcast(g, inv__emit_view(g, v, &s), row);
     return inv__done(g);
 }
 

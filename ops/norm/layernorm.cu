@@ -26,13 +26,6 @@ INV_DEVICE row_place row_begin(int h, int64_t rows, int64_t len)
     return p;
 }
 
-INV_DEVICE double row_sum(double v, int h)
-{
-    if (h > 32) return inv_block_sum(v);
-    for (int lane = h / 2; lane > 0; lane /= 2) v += __shfl_xor_sync(0xffffffffu, v, lane);
-    return v;
-}
-
 /* Mean, and 1 / sqrt(var + eps); rms: 0 in place of the mean. */
 template <class X>
 INV_DEVICE void row_stats(int h, const row_place &p, int64_t len, double eps, bool rms, const X *x, double &mean,
@@ -40,12 +33,12 @@ INV_DEVICE void row_stats(int h, const row_place &p, int64_t len, double eps, bo
 {
     double sum = 0, square = 0;
     for (int64_t i = p.first; i < p.len && !rms; i += h) sum += (double)x[p.at + i];
-    mean = row_sum(sum, h) / (double)len;
+    mean = inv_row_sum(sum, h) / (double)len;
     for (int64_t i = p.first; i < p.len; i += h) {
         const double d = (double)x[p.at + i] - mean;
         square += d * d;
     }
-    inv = 1 / sqrt(row_sum(square, h) / (double)len + eps);
+    inv = 1 / sqrt(inv_row_sum(square, h) / (double)len + eps);
 }
 
 template <class X>
@@ -86,7 +79,7 @@ INV_KERNEL dx_kernel(int h, int64_t rows, int64_t len, bool rms, const X *x, con
         sum += rms ? 0 : g;
         product += g * ((double)x[p.at + i] - mean);
     }
-    const double k0 = row_sum(sum, h) / (double)len, k1 = row_sum(product, h) / (double)len * inv * inv;
+    const double k0 = inv_row_sum(sum, h) / (double)len, k1 = inv_row_sum(product, h) / (double)len * inv * inv;
     for (int64_t i = p.first; i < p.len; i += h) {
         const double g = (double)gy[p.at + i] * (double)scale[i];
         dx[p.at + i] = (X)(inv * (g - k0 - ((double)x[p.at + i] - mean) * k1));
@@ -173,8 +166,8 @@ INV_KERNEL group_sums_kernel(int h, inv_groupnorm a, const X *x, const X *gy, co
         sum += (double)gy[p.at + i];
         product += (double)gy[p.at + i] * (((double)x[p.at + i] - s[0]) * s[1]);
     }
-    sum = row_sum(sum, h);
-    product = row_sum(product, h);
+    sum = inv_row_sum(sum, h);
+    product = inv_row_sum(product, h);
     if (p.first == 0 && p.row < n) {
         sums[2 * p.row] = sum;
         sums[2 * p.row + 1] = product;

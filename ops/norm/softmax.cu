@@ -9,14 +9,6 @@
 INV_DEVICE float exp_of(float v) { return expf(v); }
 INV_DEVICE double exp_of(double v) { return exp(v); }
 
-/* Over `h` neighbouring threads: a power of two up to 32, or the whole block. */
-INV_DEVICE double row_sum(double v, int h)
-{
-    if (h > 32) return inv_block_sum(v);
-    for (int lane = h / 2; lane > 0; lane /= 2) v += __shfl_xor_sync(0xffffffffu, v, lane);
-    return v;
-}
-
 template <class X> INV_DEVICE X row_max(X v, int h)
 {
     if (h > 32) return inv_block_max(v);
@@ -49,7 +41,7 @@ INV_KERNEL softmax_kernel(int h, bool log_form, int64_t rows, int64_t len, int64
     }
     top = row_max(top, h);
     for (int64_t i = first; i < len; i += h) sum += (double)exp_of(x[at + i * inner] - top);
-    sum = row_sum(sum, h);
+    sum = inv_row_sum(sum, h);
     const X shift = log_form ? (X)log(sum) : (X)0, factor = (X)(1 / sum);
     for (int64_t i = first; i < len; i += h) {
         const X v = x[at + i * inner] - top;
@@ -69,7 +61,7 @@ INV_KERNEL softmax_grad_kernel(int h, bool log_form, int64_t rows, int64_t len, 
         const double g = (double)gy[at + i * inner];
         sum += log_form ? g : g * (double)y[at + i * inner];
     }
-    const X s = (X)row_sum(sum, h);
+    const X s = (X)inv_row_sum(sum, h);
     for (int64_t i = first; i < len; i += h) {
         const X g = gy[at + i * inner], v = y[at + i * inner];
         gx[at + i * inner] = log_form ? g - exp_of(v) * s : v * (g - s);

@@ -259,17 +259,11 @@ static inv_id kept_view(inv_grad *b, inv_id v)
     return inv__emit_view(b->g, v, &s);
 }
 
-static inv_id spread(inv_graph *g, inv_id v, const inv_shape *s)
-{
-    if (v == INV_NONE || inv_shape_equal(inv__shape(g, v), s)) return v;
-    return inv_emit1(g, "BroadcastTo", INV_IN(v), INV_ATTRS(inv__attr_of_shape("shape", s)));
-}
-
 static inv_status sum_grad(inv_grad *b)
 {
     if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
-    inv_grad_set(b, 0, spread(b->g, kept_view(b, inv_GO(b, 0)), &in));
+    inv_grad_set(b, 0, inv__emit_broadcast(b->g, kept_view(b, inv_GO(b, 0)), &in));
     return inv__grad_done(b);
 }
 
@@ -282,7 +276,7 @@ static inv_status mean_grad(inv_grad *b)
     const double each = results ? (double)results / (double)inv_shape_nelem(&in) : 0;
     inv_id k = inv_graph_const_real(b->g, y->dtype, each);
     inv_id v = inv_emit1(b->g, "Mul", INV_IN(inv_GO(b, 0), k), INV_NOATTR);
-    inv_grad_set(b, 0, spread(b->g, kept_view(b, v), &in));
+    inv_grad_set(b, 0, inv__emit_broadcast(b->g, kept_view(b, v), &in));
     return inv__grad_done(b);
 }
 
@@ -333,7 +327,7 @@ static inv_status sum_to_grad(inv_grad *b)
 {
     if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
-    inv_grad_set(b, 0, spread(b->g, inv_GO(b, 0), &in));
+    inv_grad_set(b, 0, inv__emit_broadcast(b->g, inv_GO(b, 0), &in));
     return inv__grad_done(b);
 }
 

@@ -2,8 +2,8 @@
  * ONNX's Attention, to attention of heads (attention_core.c), and Trilu, to Where with a constant mask, which is exact
  * for infinities and NaN. Sources: the ONNX operator specifications. */
 #include "ops/sequence/attention.h"
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
-#include "ops/base/util.h"
 
 /* A constant bool matrix: element [i, j] says whether from <= j - i <= to. */
 static inv_id emit_band(inv_graph *g, int64_t rows, int64_t cols, int64_t from, int64_t to)
@@ -171,11 +171,6 @@ static inv_id emit_ramp(inv_graph *g, int64_t rows, int64_t cols, int64_t with_r
     return inv_graph_const(g, INV_I64, &s, v);
 }
 
-static inv_id emit_two(inv_graph *g, const char *op, inv_id a, inv_id b)
-{
-    return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
-}
-
 /* Where a sample has only so many keys, the queries are the last of its positions: query i stands at count - len + i,
  * and the band, which depends on the sample then, becomes a part of the mask. */
 static inv_status emit_lengths(inv_graph *g, const inv_node *n, heads *h, inv_id *mask)
@@ -187,14 +182,14 @@ static inv_status emit_lengths(inv_graph *g, const inv_node *n, heads *h, inv_id
                              (long long)h->batch);
     inv_id count = inv_emit1(g, "Cast", INV_IN(n->in[6]), INV_ATTRS(inv_attr_of_int("to", 7)));
     count = inv__emit_view(g, count, &column);
-    inv_id seen = emit_two(g, "Less", emit_ramp(g, 1, h->total, 0, 0), count);
+    inv_id seen = inv__pair(g, "Less", emit_ramp(g, 1, h->total, 0, 0), count);
     if (h->band[1] < FAR) { /* j <= i + count - len + band */
         const inv_id ramp = emit_ramp(g, h->len, h->total, -1, h->len - h->band[1]);
-        seen = emit_two(g, "And", seen, emit_two(g, "LessOrEqual", ramp, count));
+        seen = inv__pair(g, "And", seen, inv__pair(g, "LessOrEqual", ramp, count));
     }
     if (h->band[0] > -FAR) {
         const inv_id ramp = emit_ramp(g, h->len, h->total, -1, h->len - h->band[0]);
-        seen = emit_two(g, "And", seen, emit_two(g, "GreaterOrEqual", ramp, count));
+        seen = inv__pair(g, "And", seen, inv__pair(g, "GreaterOrEqual", ramp, count));
     }
     h->band[0] = -FAR, h->band[1] = FAR;
     const inv_id kept = *mask != INV_NONE ? *mask : inv_graph_const_real(g, t, 0);
@@ -227,7 +222,7 @@ static inv_id emit_scores(inv_graph *g, const heads *h, inv_id q, inv_id k)
     const inv_id s =
         inv_emit1(g, "MatMulT", INV_IN(q, k), INV_ATTRS(inv_attr_of_int("transA", 0), inv_attr_of_int("transB", 1)));
     if (s == INV_NONE) return s;
-    return inv__emit_view(g, emit_two(g, "Mul", s, inv_graph_const_real(g, inv_val(g, s)->dtype, h->scale)), &y);
+    return inv__emit_view(g, inv__pair(g, "Mul", s, inv_graph_const_real(g, inv_val(g, s)->dtype, h->scale)), &y);
 }
 
 /* Probabilities: attention to the rows of an identity matrix. */
@@ -251,11 +246,11 @@ static inv_status emit_inside(inv_graph *g, const inv_node *n, const heads *h, c
     const inv_dtype t = inv__in_dtype(g, n, 0);
     inv_id y = mode == 3 ? emit_probabilities(g, h, v[0], v[1], mask) : emit_scores(g, h, v[0], v[1]);
     if ((mode == 1 || mode == 2) && h->cap != 0) {
-        y = emit_two(g, "Mul", y, inv_graph_const_real(g, t, 1 / h->cap));
+        y = inv__pair(g, "Mul", y, inv_graph_const_real(g, t, 1 / h->cap));
         y = y == INV_NONE ? y : inv_emit1(g, "Tanh", INV_IN(y), INV_NOATTR);
-        y = emit_two(g, "Mul", y, inv_graph_const_real(g, t, h->cap));
+        y = inv__pair(g, "Mul", y, inv_graph_const_real(g, t, h->cap));
     }
-    if (mode == 2 && mask != INV_NONE) y = emit_two(g, "Add", y, mask);
+    if (mode == 2 && mask != INV_NONE) y = inv__pair(g, "Add", y, mask);
     if (mode == 2 && (h->band[0] > -FAR || h->band[1] < FAR)) {
         const inv_id seen = emit_band(g, h->len, h->total, h->band[0], h->band[1]);
         const inv_id never = inv_graph_const_real(g, t, -INFINITY);

@@ -2,8 +2,8 @@
  * ONNX's RNN, GRU and LSTM, to a product of all steps with the weights of the input and an operator per direction that
  * does the steps (recurrent_core.c). Sources: the ONNX operator specifications. */
 #include "ops/sequence/recurrent.h"
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
-#include "ops/base/util.h"
 
 enum { X, W, R, B, LENGTHS, INITIAL_H, INITIAL_C, P };
 
@@ -42,11 +42,6 @@ static inv_id part_of(inv_graph *g, inv_id v, int64_t start, int64_t count)
     return inv_emit1(g, "SliceRange", INV_IN(v),
                      INV_ATTRS(inv_attr_of_ints("starts", 1, &start), inv_attr_of_ints("steps", 1, &one),
                                inv_attr_of_ints("sizes", 1, &count)));
-}
-
-static inv_id emit_two(inv_graph *g, const char *op, inv_id a, inv_id b)
-{
-    return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
 }
 
 static inv_status need_shape(const layer *y, uint32_t i, int rank, const int64_t *dim)
@@ -118,7 +113,7 @@ static inv_status emit_sequence(layer *y)
     for (int64_t i = 0; i < y->steps; i++) t[i] = i;
     y->lengths = inv_emit1(g, "Cast", INV_IN(y->n->in[LENGTHS]), INV_ATTRS(inv_attr_of_int("to", 7)));
     if (y->lengths == INV_NONE) return failed(g);
-    y->seen = emit_two(g, "Less", inv_graph_const(g, INV_I64, &ramp, t), inv__emit_view(g, y->lengths, &row));
+    y->seen = inv__pair(g, "Less", inv_graph_const(g, INV_I64, &ramp, t), inv__emit_view(g, y->lengths, &row));
     return y->seen == INV_NONE ? failed(g) : INV_OK;
 }
 
@@ -161,7 +156,7 @@ static inv_id emit_reads(const layer *y, int d, inv_id *rbias)
         if (rb == INV_NONE || rest == INV_NONE) return INV_NONE;
         rb = inv_emit1(g, "Concat", INV_IN(rb, rest), INV_ATTRS(inv_attr_of_int("axis", 0)));
     }
-    return emit_two(g, "Add", xw, emit_two(g, "Add", wb, rb));
+    return inv__pair(g, "Add", xw, inv__pair(g, "Add", wb, rb));
 }
 
 /* Activations of direction d, by the names of the canonical operator, where they are not the usual ones. */

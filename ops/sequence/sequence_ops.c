@@ -2,27 +2,10 @@
  * Smaller parts of sequence models, by operators that exist: RotaryEmbedding, SwiGLU, CausalConvWithState,
  * LinearAttention (its steps unrolled) and FlexAttention without functions of its user. Sources: the ONNX operator
  * specifications. */
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
-#include "ops/base/util.h"
 
 static inv_status failed(const inv_graph *g) { return g->failed != INV_OK ? g->failed : INV_E_NOMEM; }
-
-static inv_id emit_two(inv_graph *g, const char *op, inv_id a, inv_id b)
-{
-    return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
-}
-
-static inv_id emit_one(inv_graph *g, const char *op, inv_id a)
-{
-    return a == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a), INV_NOATTR);
-}
-
-static inv_id emit_product(inv_graph *g, inv_id a, bool ta, inv_id b, bool tb)
-{
-    if (a == INV_NONE || b == INV_NONE) return INV_NONE;
-    return inv_emit1(g, "MatMulT", INV_IN(a, b),
-                     INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
-}
 
 /* `count` entries of v along an axis, from `start` on. */
 static inv_id part_of(inv_graph *g, inv_id v, int axis, int64_t start, int64_t count)
@@ -83,8 +66,8 @@ static inv_id emit_rotated(inv_graph *g, inv_id x, int64_t half, bool interleave
     for (int i = 0; i < 2; i++)
         part[i] = interleaved ? inv__emit_view(g, part_of(g, apart, 4, i, 1), &single)
                               : part_of(g, turned, 3, i * half, half);
-    y[0] = emit_two(g, "Sub", emit_two(g, "Mul", part[0], cosine), emit_two(g, "Mul", part[1], sine));
-    y[1] = emit_two(g, "Add", emit_two(g, "Mul", part[0], sine), emit_two(g, "Mul", part[1], cosine));
+    y[0] = inv__pair(g, "Sub", inv__pair(g, "Mul", part[0], cosine), inv__pair(g, "Mul", part[1], sine));
+    y[1] = inv__pair(g, "Add", inv__pair(g, "Mul", part[0], sine), inv__pair(g, "Mul", part[1], cosine));
     pairs.dim[4] = 1;
     for (int i = 0; i < 2 && interleaved; i++) y[i] = inv__emit_view(g, y[i], &pairs);
     all[0] = inv__emit_view(g, emit_concat(g, 2, y, interleaved ? 4 : 3), &flat);
@@ -127,7 +110,7 @@ static inv_status swiglu_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 2));
     const inv_id gate =
         inv_emit1(g, "Swish", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_float("alpha", inv_attr_float(n, "alpha", 1))));
-    out[0] = emit_two(g, "Mul", gate, n->in[1]);
+    out[0] = inv__pair(g, "Mul", gate, n->in[1]);
     return inv__done(g);
 }
 
@@ -159,7 +142,7 @@ static inv_status causal_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
     inv_id y = inv_emit1(g, "ConvN", inv__has_in(n, 2) ? 3 : 2, in,
                          INV_ATTRS(inv_attr_of_ints("strides", 1, &one), inv_attr_of_ints("pads", 2, none),
                                    inv_attr_of_ints("dilations", 1, &one), inv_attr_of_int("group", x.dim[1])));
-    out[0] = swish ? emit_one(g, "Swish", y) : y;
+    out[0] = swish ? inv__unary(g, "Swish", y) : y;
     return inv__done(g);
 }
 
@@ -203,7 +186,7 @@ static inv_status linear_operands(inv_graph *g, const inv_node *n, linear_attent
     a->value = emit_apart(g, a, n->in[2], a->kv);
     if ((a->gated && !inv__has_in(n, 4)) || (a->delta && !inv__has_in(n, 5)))
         return inv_node_fail(g, n, INV_E_GRAPH, "update_rule \"%s\" needs decay and beta as its name says", rule);
-    if (a->gated) a->decay = emit_one(g, "Exp", emit_apart(g, a, n->in[4], a->kv));
+    if (a->gated) a->decay = inv__unary(g, "Exp", emit_apart(g, a, n->in[4], a->kv));
     if (a->delta) {
         const inv_shape b = *inv__in_shape(g, n, 5);
         const inv_shape one = inv_shape_of(5, (int64_t[]){a->batch, 1, 1, a->steps, 1});
@@ -221,12 +204,12 @@ static inv_id linear_step(inv_graph *g, const linear_attention *a, inv_id state,
         inv_id decay = part_of(g, a->decay, 3, t, 1);
         if (decay == INV_NONE) return INV_NONE;
         const inv_shape column = inv_shape_of(5, (int64_t[]){a->batch, a->kv, 1, inv__shape(g, decay)->dim[4], 1});
-        y = emit_two(g, "Mul", y, inv__emit_view(g, decay, &column));
+        y = inv__pair(g, "Mul", y, inv__emit_view(g, decay, &column));
     }
     if (a->delta)
-        v = emit_two(g, "Mul", emit_two(g, "Sub", v, emit_product(g, k, false, y, false)),
-                     part_of(g, a->beta, 3, t, 1));
-    return emit_two(g, "Add", y, emit_product(g, k, true, v, false));
+        v = inv__pair(g, "Mul", inv__pair(g, "Sub", v, inv__product(g, false, k, false, y)),
+                      part_of(g, a->beta, 3, t, 1));
+    return inv__pair(g, "Add", y, inv__product(g, true, k, false, v));
 }
 
 static inv_status linear_attention_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -245,10 +228,10 @@ static inv_status linear_attention_lower(inv_graph *g, const inv_node *n, inv_id
     double scale = inv_attr_float(n, "scale", 0);
     if (scale == 0) scale = 1 / sqrt((double)a.d);
     if (!row) return INV_E_NOMEM;
-    const inv_id q = emit_two(g, "Mul", a.query, inv_graph_const_real(g, t, scale));
+    const inv_id q = inv__pair(g, "Mul", a.query, inv_graph_const_real(g, t, scale));
     for (int64_t s = 0; s < a.steps; s++) {
         state = linear_step(g, &a, state, s);
-        row[s] = emit_product(g, part_of(g, q, 3, s, 1), false, state, false);
+        row[s] = inv__product(g, false, part_of(g, q, 3, s, 1), false, state);
         if (g->failed != INV_OK) return g->failed;
     }
     if (wants[1]) out[1] = inv__emit_view(g, state, &small);

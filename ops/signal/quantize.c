@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Linear quantization, lowered to floating-point operators:
  *
- *     QuantizeLinear            q = cast(saturate(round(x / scale) + zero_point)), halves to even
+ *     QuantizeLinear            q = inv__cast(saturate(round(x / scale) + zero_point)), halves to even
  *     DequantizeLinear          y = (q - zero_point) scale
  *     DynamicQuantizeLinear     with scale and zero point from the range of x
  *     MatMulInteger, ConvInteger            products of (a - a_zero) and (b - b_zero), exact
@@ -16,18 +16,8 @@
  * Sources: ONNX QuantizeLinear-10 to -25, DequantizeLinear-10 to -25, DynamicQuantizeLinear-11, MatMulInteger-10,
  * ConvInteger-10, QLinearMatMul-10, -21, QLinearConv-10. Small types (core/shape.h) are those of QuantizeLinear and
  * DequantizeLinear only. */
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
-#include "ops/base/util.h"
-
-static inv_id cast(inv_graph *g, inv_id v, inv_dtype to)
-{
-    if (v == INV_NONE || inv_val(g, v)->dtype == to) return v;
-    return inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", to)));
-}
-static inv_id op2(inv_graph *g, const char *op, inv_id a, inv_id b)
-{
-    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
-}
 
 /* Each entry of `axis` repeated `block` times, the last one as often as the extent wants. */
 static inv_id repeat(inv_graph *g, inv_id v, const inv_shape *x, int axis, int64_t block)
@@ -57,7 +47,7 @@ static inv_status spread(inv_graph *g, const inv_node *n, uint32_t i, const inv_
 {
     const inv_shape s = *inv__in_shape(g, n, i);
     inv_shape to_shape = inv_shape_scalar();
-    *out = cast(g, n->in[i], to);
+    *out = inv__cast(g, n->in[i], to);
     if (axis < 0) axis += x->rank;
     if (inv_shape_nelem(&s) == 1 && s.rank <= 1) {
         *out = inv__emit_view(g, *out, &to_shape);
@@ -105,7 +95,7 @@ static inv_id saturated(inv_graph *g, inv_id v, inv_id zero, inv_dtype t)
     const double half = (double)(1u << (bits - 1));
     const bool is_signed = as == INV_I8 || as == INV_I16;
     v = inv_emit1(g, "RoundThrough", INV_IN(v), INV_NOATTR);
-    if (zero != INV_NONE) v = op2(g, "Add", v, zero);
+    if (zero != INV_NONE) v = inv__pair(g, "Add", v, zero);
     return inv_emit1(g, "Saturate", INV_IN(v),
                      INV_ATTRS(inv_attr_of_float("min", is_signed ? -half : 0),
                                inv_attr_of_float("max", is_signed ? half - 1 : 2 * half - 1)));
@@ -137,14 +127,14 @@ static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     if (!inv_dtype_bits(t)) INV_TRY(need_type(g, n, "the result", t, QUANTIZED));
     INV_TRY(spread(g, n, 1, &x, axis, block, g->real, &scale));
     if (inv__has_in(n, 2)) INV_TRY(spread(g, n, 2, &x, axis, block, g->real, &zero));
-    inv_id v = op2(g, "Div", cast(g, n->in[0], g->real), scale);
+    inv_id v = inv__pair(g, "Div", inv__cast(g, n->in[0], g->real), scale);
     if (is_small_float(t)) {
-        if (zero != INV_NONE) v = op2(g, "Add", v, zero);
+        if (zero != INV_NONE) v = inv__pair(g, "Add", v, zero);
         out[0] = inv_emit1(g, "RoundSmall", INV_IN(v),
                            INV_ATTRS(inv_attr_of_float("format", (double)t),
                                      inv_attr_of_float("saturate", (double)inv_attr_int(n, "saturate", 1))));
     } else {
-        out[0] = cast(g, saturated(g, v, zero, t), inv_dtype_carrier(t, g->real));
+        out[0] = inv__cast(g, saturated(g, v, zero, t), inv_dtype_carrier(t, g->real));
     }
     if (out[0] != INV_NONE && inv_dtype_bits(t)) inv_val(g, out[0])->stated = t;
     return inv__done(g);
@@ -158,7 +148,7 @@ static inv_id as_real(inv_graph *g, inv_id v)
         const inv_id from = inv_nod(g, def)->in[0], by = inv_val(g, from)->def;
         if (by != INV_NONE && strcmp(inv_nod(g, by)->op_type, "Saturate") == 0) return from;
     }
-    return cast(g, v, g->real);
+    return inv__cast(g, v, g->real);
 }
 
 static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -174,9 +164,9 @@ static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_id x = as_real(g, n->in[0]);
     if (inv__has_in(n, 2)) {
         INV_TRY(spread(g, n, 2, &shape, axis, block, g->real, &zero));
-        x = op2(g, "Sub", x, zero);
+        x = inv__pair(g, "Sub", x, zero);
     }
-    out[0] = op2(g, "Mul", x, scale);
+    out[0] = inv__pair(g, "Mul", x, scale);
     return inv__done(g);
 }
 
@@ -193,13 +183,13 @@ static inv_status dynamic_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_id x = n->in[0], none = inv_graph_const_real(g, g->real, 0);
-    const inv_id top = op2(g, "Max", reduced(g, "ReduceMaxAxes", x), none);
-    const inv_id bottom = op2(g, "Min", reduced(g, "ReduceMinAxes", x), none);
-    const inv_id scale = op2(g, "Div", op2(g, "Sub", top, bottom), inv_graph_const_real(g, g->real, 255));
-    const inv_id zero = saturated(g, op2(g, "Div", op2(g, "Sub", none, bottom), scale), INV_NONE, INV_U8);
-    out[0] = cast(g, saturated(g, op2(g, "Div", x, scale), zero, INV_U8), INV_U8);
+    const inv_id top = inv__pair(g, "Max", reduced(g, "ReduceMaxAxes", x), none);
+    const inv_id bottom = inv__pair(g, "Min", reduced(g, "ReduceMinAxes", x), none);
+    const inv_id scale = inv__pair(g, "Div", inv__pair(g, "Sub", top, bottom), inv_graph_const_real(g, g->real, 255));
+    const inv_id zero = saturated(g, inv__pair(g, "Div", inv__pair(g, "Sub", none, bottom), scale), INV_NONE, INV_U8);
+    out[0] = inv__cast(g, saturated(g, inv__pair(g, "Div", x, scale), zero, INV_U8), INV_U8);
     out[1] = scale;
-    out[2] = cast(g, zero, INV_U8);
+    out[2] = inv__cast(g, zero, INV_U8);
     return inv__done(g);
 }
 
@@ -218,10 +208,10 @@ static inv_status centred(inv_graph *g, const inv_node *n, uint32_t i, uint32_t 
     inv_id z;
     const inv_shape s = *inv__in_shape(g, n, i);
     INV_TRY(need_type(g, n, i == 0 ? "input 0" : "the second factor", inv__in_dtype(g, n, i), BYTES));
-    *out = cast(g, n->in[i], t);
+    *out = inv__cast(g, n->in[i], t);
     if (!inv__has_in(n, zero)) return inv__done(g);
     INV_TRY(spread(g, n, zero, &s, axis, 0, t, &z));
-    *out = op2(g, "Sub", *out, z);
+    *out = inv__pair(g, "Sub", *out, z);
     return inv__done(g);
 }
 
@@ -256,7 +246,7 @@ static inv_status matmul_integer_lower(inv_graph *g, const inv_node *n, inv_id *
 {
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(product(g, n, 0, 2, 1, 3, false, out));
-    out[0] = cast(g, out[0], INV_I32);
+    out[0] = inv__cast(g, out[0], INV_I32);
     return inv__done(g);
 }
 
@@ -264,7 +254,7 @@ static inv_status conv_integer_lower(inv_graph *g, const inv_node *n, inv_id *ou
 {
     INV_TRY(inv__need(g, n, 2));
     INV_TRY(product(g, n, 0, 2, 1, 3, true, out));
-    out[0] = cast(g, out[0], INV_I32);
+    out[0] = inv__cast(g, out[0], INV_I32);
     return inv__done(g);
 }
 
@@ -282,14 +272,14 @@ static inv_status qlinear_lower(inv_graph *g, const inv_node *n, bool conv, inv_
     if (inv__has_in(n, 8)) {
         inv_id bias;
         INV_TRY(spread(g, n, 8, &y, 1, 0, inv_val(g, acc)->dtype, &bias));
-        acc = op2(g, "Add", acc, bias);
+        acc = inv__pair(g, "Add", acc, bias);
     }
     INV_TRY(spread(g, n, 1, &y, conv ? 0 : y.rank - 2, 0, g->real, &sa));
     INV_TRY(spread(g, n, 4, &y, conv ? 1 : y.rank - 1, 0, g->real, &sb));
     INV_TRY(spread(g, n, 6, &y, conv ? 1 : y.rank - 1, 0, g->real, &sy));
     INV_TRY(spread(g, n, 7, &y, conv ? 1 : y.rank - 1, 0, g->real, &zero));
-    const inv_id factor = op2(g, "Div", op2(g, "Mul", sa, sb), sy);
-    out[0] = cast(g, saturated(g, op2(g, "Mul", cast(g, acc, g->real), factor), zero, t), t);
+    const inv_id factor = inv__pair(g, "Div", inv__pair(g, "Mul", sa, sb), sy);
+    out[0] = inv__cast(g, saturated(g, inv__pair(g, "Mul", inv__cast(g, acc, g->real), factor), zero, t), t);
     return inv__done(g);
 }
 static inv_status qlinear_matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)

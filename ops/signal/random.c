@@ -7,8 +7,8 @@
  * RandomDraw and Less, Multinomial to Categorical. Sources: ONNX RandomUniform-1, -22 and so on. The numbers are not
  * those of other runtimes. */
 #include "ops/signal/random.h"
+#include "ops/base/emit.h"
 #include "ops/base/families.h"
-#include "ops/base/util.h"
 
 static inv_random random_of(const inv_call *c, bool samples, const inv_shape *s)
 {
@@ -148,8 +148,7 @@ static inv_status normal_like_lower(inv_graph *g, const inv_node *n, inv_id *out
 static inv_id cast(inv_graph *g, inv_id v, inv_dtype t)
 {
     if (inv_dtype_is_float(t)) t = g->real;
-    if (v == INV_NONE || inv_val(g, v)->dtype == t) return v;
-    return inv_emit1(g, "Cast", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", t)));
+    return inv__cast(g, v, t);
 }
 
 static inv_status bernoulli_lower(inv_graph *g, const inv_node *n, inv_id *out)

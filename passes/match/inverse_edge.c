@@ -24,10 +24,8 @@ static double kept_bytes(const inv_graph *g, const inv_template *t)
     for (uint32_t i = t->nsave; i < t->nnode; i++) {
         const inv_node *n = inv_nod(g, t->node[i]);
         for (uint32_t k = 0; k < n->nin; k++) {
-            size_t nbytes = 0;
             if (n->in[k] == INV_NONE || !inv_nodes_give(g, t->node, t->nsave, n->in[k])) continue;
-            (void)inv_shape_nbytes(&inv_val(g, n->in[k])->shape, inv_val(g, n->in[k])->dtype, &nbytes);
-            sum += (double)nbytes;
+            sum += (double)inv_value_nbytes(inv_val(g, n->in[k]));
         }
     }
     return sum;

@@ -94,9 +94,7 @@ static int64_t sample_stride(const emitter *x, inv_id v, int64_t sample)
 
 static inv_guarded_row signs_row(const emitter *x, inv_id v, inv_id bits)
 {
-    size_t nbytes = 0;
-    (void)inv_shape_nbytes(&inv_val(x->g, bits)->shape, inv_val(x->g, bits)->dtype, &nbytes);
-    return (inv_guarded_row){v, INV_GUARD_SIGNS, 8 * (double)nbytes};
+    return (inv_guarded_row){v, INV_GUARD_SIGNS, 8 * (double)inv_value_nbytes(inv_val(x->g, bits))};
 }
 
 /* Guards a value that is read as it is, once for each time that it is computed. */

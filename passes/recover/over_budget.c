@@ -50,7 +50,7 @@ static inv_status largest_alive(const inv_plan *p, inv_arena *scratch, inv_str *
     if (!sizes) return INV_E_NOMEM;
     for (size_t i = 0; i < alive.n; i++) {
         const inv_value *v = inv_val(p->g, alive.at[i]);
-        (void)inv_shape_nbytes(&v->shape, v->dtype, &sizes[i][0]);
+        sizes[i][0] = inv_value_nbytes(v);
         sizes[i][1] = alive.at[i];
     }
     qsort(sizes, alive.n, sizeof *sizes, by_bytes);

@@ -32,13 +32,6 @@ typedef struct builder {
     INV_VEC(inv_pb_edge) edge;
 } builder;
 
-static size_t value_nbytes(const inv_graph *g, inv_id v)
-{
-    size_t nbytes = 0;
-    (void)inv_shape_nbytes(&inv_val(g, v)->shape, inv_val(g, v)->dtype, &nbytes);
-    return nbytes;
-}
-
 /* --- values --- */
 
 static bool kept_anyway(const inv_recovery *r, inv_id v)
@@ -121,7 +114,7 @@ static bool describe_values(builder *b)
             x->pinned |= kept_anyway(r, v) || !(r->policy->recompute || r->policy->invert);
             x->sensitivity = fmax(x->sensitivity, r->sensitivity[v]);
             if (r->root[v] != v) continue;
-            x->nbytes = inv__round64(value_nbytes(g, v));
+            x->nbytes = inv__round64(inv_value_nbytes(inv_val(g, v)));
             x->def = (uint32_t)i;
             x->data = inv_val(g, v)->mem == INV_MEM_DATA;
         }
@@ -185,7 +178,9 @@ static uint32_t may_overwrite(const builder *b, const inv_node *n, const id_list
         if (!(n->op->inplace >> k & 1) || v == INV_NONE) continue;
         if (!b->r->forward[v] && b->buffer_of[v] != UINT32_MAX && b->buffer_of[v] == b->buffer_of[out]) return 0;
         if (!b->r->forward[v] || inv_val(g, v)->dtype != inv_val(g, out)->dtype) continue;
-        if (inv_val(g, v)->mem != inv_val(g, out)->mem || value_nbytes(g, v) != value_nbytes(g, out)) continue;
+        if (inv_val(g, v)->mem != inv_val(g, out)->mem ||
+            inv_value_nbytes(inv_val(g, v)) != inv_value_nbytes(inv_val(g, out)))
+            continue;
         for (uint32_t i = 0; i < list->n && i < 32; i++)
             if (list->at[i] == b->r->number[v]) bits |= 1u << i;
     }
@@ -349,7 +344,8 @@ static size_t solution_scratch(const inv_graph *g, const inv_edge *e)
         const size_t ws = workspace_nbytes(g, n);
         if (ws > most) most = ws;
         for (uint32_t k = 0; i + 1 < e->nnode && k < n->nout; k++)
-            if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW)) sum += inv__round64(value_nbytes(g, n->out[k]));
+            if (n->out[k] != INV_NONE && !(n->op->flags & INV_OP_VIEW))
+                sum += inv__round64(inv_value_nbytes(inv_val(g, n->out[k])));
     }
     return sum + most;
 }
@@ -450,7 +446,7 @@ static bool add_offload(builder *b, uint32_t v)
                      .ntarget = 1,
                      .id = r->nnode + (uint32_t)r->nedge + v,
                      .offload = true,
-                     .cost = inv_offload_cost(r->costs, (double)value_nbytes(b->g, r->value[v]))};
+                     .cost = inv_offload_cost(r->costs, (double)inv_value_nbytes(inv_val(b->g, r->value[v])))};
     if (counts_guard(b, NULL)) add_guards(b, &r->value[v], &e);
     return inv_vec_push(b->a, &b->edge, e);
 }

@@ -18,10 +18,8 @@ double inv_offload_cost(const inv_cost_table *t, double nbytes)
 /* The cost of a copy, all of which is counted on the way back. */
 static double transfer_cost(const inv_graph *g, const inv_node *n)
 {
-    size_t nbytes = 0;
     const inv_value *v = inv_val(g, n->out[0]);
-    (void)inv_shape_nbytes(&v->shape, v->dtype, &nbytes);
-    return v->mem == INV_MEM_HOST ? 0 : inv_offload_cost(NULL, (double)nbytes);
+    return v->mem == INV_MEM_HOST ? 0 : inv_offload_cost(NULL, (double)inv_value_nbytes(v));
 }
 
 double inv_node_cost(const inv_cost_table *t, const inv_graph *g, const inv_node *n)
