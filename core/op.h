@@ -68,6 +68,27 @@ typedef struct inv_bounding {
     inv_bounds (*operand)(const struct inv_bounding *q, uint32_t i);
 } inv_bounding;
 
+/* What an attribute holds that changes when a node's images come to have their channels last. */
+typedef enum inv_axes {
+    INV_AXIS,      /* an axis */
+    INV_AXES,      /* axes */
+    INV_PER_AXIS,  /* a number per axis */
+    INV_LAST_AXIS, /* the axis of channels: becomes the last one */
+    INV_MARK       /* whether channels are last: becomes 1 */
+} inv_axes;
+#define INV_ALL_SLOTS 0xffffffffu
+typedef struct inv_images {
+    /* Bit i: slot i holds an image. INV_ALL_SLOTS: each does. No input at all: channels must stay second. */
+    uint32_t in, out;
+    struct {
+        const char *name;
+        inv_axes holds;
+    } attr[3];
+} inv_images;
+/* clang-format off */
+#define INV_IMAGES(in, out, ...) {in, out, {__VA_ARGS__}}
+/* clang-format on */
+
 /* Attributes that are real numbers, and what they are where a node has none. */
 typedef struct inv_reals {
     const char *name[2];
@@ -150,6 +171,9 @@ typedef struct inv_op_def {
     /* The logarithm of |d output / d first input| where that is element-wise, likewise, also over the names of `out`.
      * NULL: is not known, so no rule may state `log_deriv` of it. */
     const char *log_slope;
+    /* Whether images may have either order of axes, and what changes with it (passes/schedule/channels_last_ops.c).
+     * INV_OP_ELEMENTWISE says that of itself: all slots, no attributes. */
+    inv_images images;
     inv_reals real; /* read by inv_op_reals, and by formulas; the row may have others besides */
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
     double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */

@@ -460,6 +460,7 @@ static const inv_op_def convn = {
     .size = sizeof convn,
     .domain = INV_IR,
     .name = "ConvN",
+    .images = INV_IMAGES(9, 1, {"channels_last", INV_MARK}),
     .since = 1,
     .in = "x w b? onto?",
     .out = "y",
@@ -504,6 +505,7 @@ static const inv_op_def convn = {
 
 static const inv_op_def conv_grad_x = {
     .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w onto?", .out = "gx",
+    .images = INV_IMAGES(5, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
     .inplace = 1 << 2, .onto = 2, .infer = conv_infer, .grad = conv_grad_x_grad, .run = conv_run,
     .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
@@ -515,6 +517,7 @@ static const inv_op_def conv_grad_x = {
 
 static const inv_op_def conv_grad_w = {
     .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
+    .images = INV_IMAGES(3, 0, {"channels_last", INV_MARK}),
     .infer = conv_infer, .grad = conv_grad_w_grad, .run = conv_run, .workspace = conv_workspace,
     .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){

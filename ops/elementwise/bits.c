@@ -228,6 +228,7 @@ CASES(compare, "m = CompareBits<axis = 1>(float[2,17] x, float low, float high)"
 /* clang-format off */
 static const inv_op_def compare_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "CompareBits", .since = 1, .in = "x low high?", .out = "m",
+    .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
     .flags = INV_OP_NO_GRAD, .infer = compare_infer, .run = compare_run,
     .flops = inv__flops_in, .cases = compare_cases,
     .doc = "per element one bit, whether low <= x <= high, or two: below, inside, above, NaN; packed along `axis`"};
@@ -239,6 +240,7 @@ CASES(equal, "m = EqualBits<axis = 1>(float[2,17] x, float[2,1] y)",
 /* clang-format off */
 static const inv_op_def equal_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "EqualBits", .since = 1, .in = "x y", .out = "m",
+    .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
     .flags = INV_OP_NO_GRAD | INV_OP_NO_CLONE, .infer = compare_infer, .run = compare_run,
     .flops = inv__flops_in, .cases = equal_cases,
     .doc = "per element one bit, whether x = y; always stored: rebuilt with rounding they would not be equal"};
@@ -254,6 +256,7 @@ CASES(select, "y = SelectBits<shape = [2,17], axis = 1, one = 1.0>(float[2,17] g
 /* clang-format off */
 static const inv_op_def select_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SelectBits", .since = 1, .in = "gy m", .out = "y",
+    .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}, {"shape", INV_PER_AXIS}),
     .inplace = 1, .infer = select_infer, .grad = select_grad, .run = select_run,
     .flops = inv__flops_out, .cases = select_cases,
     .doc = "gy times zero, one, two or three, as the bits of each element say (CompareBits, EqualBits)"};

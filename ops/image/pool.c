@@ -273,6 +273,7 @@ static inv_status pool_grad(inv_grad *b)
 /* clang-format off */
 static const inv_op_def max_pool_n = {
     .size = sizeof max_pool_n, .domain = INV_IR, .name = "MaxPoolN", .since = 1, .in = "x", .out = "y tap?",
+    .images = INV_IMAGES(1, INV_ALL_SLOTS, {"channels_last", INV_MARK}),
     .infer = pool_infer, .grad = pool_grad, .run = max_pool_run, .bounds = inv__bounds_first,
     .work = inv__work_scalar, .flops = pool_flops,
     .cases = (const char *const[]){
@@ -288,6 +289,7 @@ static const inv_op_def max_pool_n = {
 
 static const inv_op_def max_pool_g = {
     .size = sizeof max_pool_g, .domain = INV_IR, .name = "MaxPoolGrad", .since = 1, .in = "gy tap", .out = "gx",
+    .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
     .infer = pool_grad_infer, .run = max_pool_grad_run, .work = inv__work_scalar,
     .workspace = pool_workspace, .flops = inv__flops_out,
     .cases = (const char *const[]){
@@ -310,6 +312,7 @@ static const inv_op_def average_pool_n = {
     .size = sizeof average_pool_n,
     .domain = INV_IR,
     .name = "AveragePoolN",
+    .images = INV_IMAGES(1, 1, {"channels_last", INV_MARK}),
     .since = 1,
     .in = "x",
     .out = "y",
@@ -333,6 +336,7 @@ static const inv_op_def average_pool_n = {
 
 static const inv_op_def average_pool_g = {
     .size = sizeof average_pool_g, .domain = INV_IR, .name = "AveragePoolGrad", .since = 1, .in = "gy", .out = "gx",
+    .images = INV_IMAGES(1, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
     .infer = pool_grad_infer, .run = average_pool_grad_run, .work = inv__work_scalar,
     .workspace = pool_workspace, .flops = pool_flops,
     .cases = (const char *const[]){

@@ -443,6 +443,7 @@ static const char *const resize_cases[] = {
     "y = ResizeN<shape = [1,2,3,4], mode = \"linear\">(float[1,2,3,4] x)", NULL};
 static const inv_op_def resize_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ResizeN", .since = 1, .in = "x", .out = "y",
+    .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
     .infer = resize_infer, .grad = resize_grad, .run = resize_run,
     .work = inv__work_scalar, .workspace = resize_workspace,
     .flops = resize_flops, .cases = resize_cases,
@@ -454,6 +455,7 @@ static const char *const resize_grad_cases[] = {
     "gx = ResizeGrad<shape = [2,6,0]>(float[2,3,0] gy)", NULL};
 static const inv_op_def resize_grad_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "ResizeGrad", .since = 1, .in = "gy", .out = "gx",
+    .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
     .infer = resize_infer, .run = resize_run,
     .work = inv__work_scalar, .workspace = resize_workspace,
     .flops = resize_flops, .cases = resize_grad_cases,

@@ -335,6 +335,7 @@ static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,
 /* clang-format off */
 static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
+    .images = INV_IMAGES(1, 1, {"axis", INV_AXIS}),
     .infer = permute_infer, .grad = permute_grad, .run = permute_run, .work = inv__work_move,
     .bounds = inv__bounds_first, .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};

@@ -375,6 +375,7 @@ CASES(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = Broadcas
 /* clang-format off */
 static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
+    .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
     .infer = broadcast_infer, .grad = broadcast_grad, .run = broadcast_run, .bounds = inv__bounds_first,
     .work = inv__work_move,
     .flops = inv__flops_none, .cases = broadcast_cases,

@@ -520,12 +520,12 @@ static inv_bounds concat_bounds(const inv_bounding *q)
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
-#define CANONICAL(id, op, ins, outs, how, gradient, kernel, bits, shown, limits, form, text, ...)                     \
+#define CANONICAL(id, op, ins, outs, how, gradient, kernel, bits, shown, limits, form, turned, text, ...)             \
     CASES(id, __VA_ARGS__)                                                                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = outs, .flags = bits,  \
         .infer = how, .grad = gradient, .run = kernel, .flops = inv__flops_none, .part = shown, .bounds = limits,     \
-        .onnx = form,                                                                                                 \
+        .onnx = form, .images = turned,                                                                               \
         .work = inv__work_move, .cases = id##_cases, .doc = text};
 #define LOWERED(id, op, opset, ins, outs, bits, text, ...)                                                            \
     CASES(id, __VA_ARGS__)                                                                                            \
@@ -536,29 +536,33 @@ static inv_bounds concat_bounds(const inv_bounding *q)
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
 CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_run, 0, slice_part, inv__bounds_first, NULL,
+          INV_IMAGES(1, 1, {"starts", INV_PER_AXIS}, {"steps", INV_PER_AXIS}, {"sizes", INV_PER_AXIS}),
           "y[i] = x[starts + i steps], sizes elements per axis",
           "y = SliceRange<starts = [0,1], steps = [1,1], sizes = [2,2]>(float[2,3] x)",
           "y = SliceRange<starts = [3,0], steps = [-2,1], sizes = [2,1]>(float[4,1] x)",
           "y = SliceRange<starts = [0], steps = [1], sizes = [0]>(float[3] x)",
           "y = SliceRange<starts = [1,4], steps = [2,1], sizes = [2,4]>(float[4,8] x)")
 CANONICAL(slice_back, "SliceRangeGrad", "gy", "dx", place_infer, place_grad, place_run, 0, NULL, NULL, NULL,
+          INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}, {"starts", INV_PER_AXIS}, {"steps", INV_PER_AXIS}),
           "gy at starts + i steps, 0 elsewhere",
           "d = SliceRangeGrad<shape = [2,3], starts = [0,1], steps = [1,1]>(float[2,2] gy)",
           "d = SliceRangeGrad<shape = [4,1], starts = [3,0], steps = [-2,1]>(float[2,1] gy)",
           "d = SliceRangeGrad<shape = [3], starts = [0], steps = [1]>(float[0] gy)")
 CANONICAL(pad_range, "PadRange", "x", "y", place_infer, place_grad, place_run, 0, NULL, NULL, NULL,
-          "x at starts, value elsewhere", "y = PadRange<shape = [3,5], starts = [1,2], value = 0.5>(float[2,3] x)",
+          INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}, {"starts", INV_PER_AXIS}), "x at starts, value elsewhere",
+          "y = PadRange<shape = [3,5], starts = [1,2], value = 0.5>(float[2,3] x)",
           "y = PadRange<shape = [2], starts = [0], value = 0.0>(float[1] x)",
           "y = PadRange<shape = [3,4], starts = [1,2], value = 7.0>(int64[2,2] x)",
           "y = PadRange<shape = [8], starts = [2], value = 1.0>(bool[3] x)")
 CANONICAL(concat, "Concat", "x*", "y", concat_infer, concat_grad, concat_run, 0, NULL, concat_bounds, "",
-          "the inputs one after the other along axis",
+          INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}), "the inputs one after the other along axis",
           "y = ai.invonnx.ir.Concat<axis = 1>(float[2,3] a, float[2,1] b, float[2,0] c)",
           "y = ai.invonnx.ir.Concat<axis = 0>(float[1] a, float[1] b)",
           "y = ai.invonnx.ir.Concat<axis = 1>(float[3,8] a, float[3,4] b)",
           "y = ai.invonnx.ir.Concat<axis = 1>(bool[3,3] a, bool[3,2] b)")
 CANONICAL(split, "SplitSizes", "x", "y*", split_infer, split_grad, split_run, INV_OP_VARIADIC_OUT, split_part,
-          inv__bounds_first, NULL, "x cut along axis in parts of the given sizes",
+          inv__bounds_first, NULL, INV_IMAGES(1, INV_ALL_SLOTS, {"axis", INV_AXIS}),
+          "x cut along axis in parts of the given sizes",
           "a, b, c = SplitSizes<axis = 1, sizes = [1,2,0]>(float[2,3] x)",
           "a, b = SplitSizes<axis = 0, sizes = [1,1]>(float[2] x)")
 

@@ -292,6 +292,7 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def batch_stats_op = {
     .size = sizeof batch_stats_op, .domain = INV_IR, .name = "BatchStats", .since = 1, .in = "x", .out = "mean var",
+    .images = INV_IMAGES(1, 0, {"axis", INV_LAST_AXIS}),
     .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .run = stats_run,
     .work = inv__work_sum,
     .workspace = stats_workspace, .flops = stats_flops,
@@ -303,6 +304,7 @@ static const inv_op_def batch_stats_op = {
 
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
+    .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
     .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
     .work = inv__work_apply,
     .workspace = affine_workspace, .flops = apply_flops,
@@ -315,6 +317,7 @@ static const inv_op_def apply_op = {
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1, .in = "x gy scale mean var",
+    .images = INV_IMAGES(3, 1, {"axis", INV_LAST_AXIS}),
     .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .run = grad_run,
     .work = inv__work_sum,
     .workspace = grad_workspace, .flops = grad_flops,
@@ -331,6 +334,7 @@ static const inv_op_def grad_op = {
 
 static const inv_op_def inverse_op = {
     .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
+    .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
     .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .run = inverse_run,
     .work = inv__work_apply,
     .workspace = affine_workspace, .flops = apply_flops,

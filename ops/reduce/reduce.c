@@ -429,6 +429,7 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
                                         .infer = axes_infer,                                                        \
                                         .grad = gradient,                                                           \
                                         .run = id##_run, .work = inv__work_sum,                                     \
+                                        .images = INV_IMAGES(1, 1, {"axes", INV_AXES}),                             \
                                         .workspace = axes_workspace,                                                \
                                         .flops = inv__flops_in,                                                     \
                                         .cases = id##_cases,                                                        \
@@ -448,6 +449,7 @@ CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(
 static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .domain = INV_IR,
                                       .name = "SumTo",
+                                      .images = INV_IMAGES(1, 1, {"shape", INV_PER_AXIS}),
                                       .since = 1,
                                       .in = "x",
                                       .out = "y",

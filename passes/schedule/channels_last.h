@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the two parts of the layout pass share. A value is turned if its axes stand in channels-last order, as in
- * [N,H,W,C]; channels_last_ops.c knows which operators take turned operands. */
+ * [N,H,W,C]; channels_last_ops.c asks operators' rows which operands may be. */
 #ifndef INV_PASSES_SCHEDULE_CHANNELS_LAST_H
 #define INV_PASSES_SCHEDULE_CHANNELS_LAST_H
 
@@ -13,10 +13,9 @@ bool inv_layout_is_still(const inv_shape *s);              /* turning a value of
 
 /* Which operands and outputs of n hold images, as bit masks. False: n cannot be turned. */
 bool inv_layout_slots(const inv_graph *g, const inv_node *n, int *rank, uint32_t *in, uint32_t *out);
-#define INV_LAYOUT_ALL 0xffffffffu /* all of them */
 static inline bool inv_layout_bit(uint32_t mask, uint32_t i)
 {
-    return mask == INV_LAYOUT_ALL || (i < 32 && mask >> i & 1);
+    return mask == INV_ALL_SLOTS || (i < 32 && mask >> i & 1);
 }
 /* Whether v, in a slot for an image of that rank, is one. One of fewer axes that is broadcast is, too, but no
  * number. */
