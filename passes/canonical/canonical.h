@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One meaning, one form: simplifying, and operators that were spelled out in several. */
+ * Brings the graph to a canonical form, in which one meaning has one form, so that rules and gradients are written
+ * once: peepholes, and operators that were spelled out in several. */
 #ifndef INV_PASSES_CANONICAL_CANONICAL_H
 #define INV_PASSES_CANONICAL_CANONICAL_H
 
 #include "core/program.h"
 
-/* simplify.c: peepholes on canonical operators, until nothing changes */
+/* Applies peepholes to canonical operators until nothing changes (simplify.c). */
 inv_status inv_pass_simplify(inv_graph *g);
-/* spelling.c: what is written in several operators as the one that says it, by a table */
+/* Replaces what is written in several operators by the one that says it, by a table (spelling.c). */
 inv_status inv_pass_spelling(inv_graph *g);
-/* overwrite.c: what stands for an update in place (ScatterNDN); INV_NONE: nothing, or g->failed */
+/* Emits what stands for an update in place (ScatterNDN); INV_NONE: nothing does, or g->failed (overwrite.c). */
 inv_id inv_simplify_overwrite(inv_graph *g, const inv_node *n, inv_arena *scratch);
 
 #endif

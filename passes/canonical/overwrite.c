@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Simplification of updates in place: exporters write `y[:, :4] = u` as ScatterND with constant indices, some with a
+ * Simplifies updates in place. Exporters write `y[:, :4] = u` as ScatterND with constant indices, some with a
  * Transpose before and after it. Where the indices are a box, in order, that spans all axes but one, it is
  *     Concat(what is in front of the box, u, what is behind)     with the pieces of one SplitSizes of the tensor.
  * The transposes move out, where they meet others and cancel. */
@@ -14,7 +14,7 @@ typedef struct box {
     int depth; /* axes that the indices name; the others are whole */
 } box;
 
-/* The indices as a box of x, row by row as its elements lie. */
+/* Reads the indices as a box of x, row by row as its elements lie. */
 static bool box_of(const int64_t *index, size_t n, const inv_shape *x, box *b)
 {
     size_t k = (size_t)b->depth;
@@ -49,7 +49,7 @@ static inv_id transposed(inv_graph *g, inv_id v, int rank, const int64_t *perm)
     return inv_emit1(g, "Transpose", INV_IN(v), INV_ATTRS(inv_attr_of_ints("perm", (size_t)rank, perm)));
 }
 
-/* x with `u` in place of what stands at `start` along `axis`. */
+/* Emits x with `u` in place of what stands at `start` along `axis`. */
 static inv_id find_overwritten(inv_graph *g, inv_id x, inv_id u, int axis, int64_t start)
 {
     int64_t extent = inv_val(g, x)->shape.dim[axis], size = inv_val(g, u)->shape.dim[axis], sizes[3];

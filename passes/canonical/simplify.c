@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Peepholes on canonical operators, so that one meaning has one form whatever the exporter wrote:
+ * Applies peepholes to canonical operators, so that one meaning has one form whatever the exporter wrote. The graph is
+ * swept in execution order until a sweep changes nothing; a sweep looks at each node and its operands:
  *   the same node twice                      -> once
  *   View/Transpose/Permute that change nothing, View of View, Transpose of Transpose, Permute of Permute
  *   slices and gathers along one axis that take each entry of x once -> SplitSizes(x), or of a Permute of x
@@ -57,7 +58,7 @@ static int axis_attr(const inv_graph *g, const inv_node *n)
     return (int)(axis < 0 ? axis + inv_val(g, n->in[0])->shape.rank : axis);
 }
 
-/* View, Transpose, Permute: what stands for the output, or INV_NONE. */
+/* Finds what stands for the output of a View, Transpose or Permute; INV_NONE: nothing does. */
 static inv_id fold_rearrangement(simplifier *s, const inv_node *n)
 {
     inv_graph *g = s->g;
@@ -184,7 +185,7 @@ typedef struct cover {
     inv_id first; /* of them in execution order */
 } cover;
 
-/* `nodes`: all nodes, inputs resolved. */
+/* `nodes`: all nodes, their inputs resolved. */
 static void collect_cover(const inv_graph *g, const inv_ids *nodes, inv_id x, int axis, inv_arena *scratch, cover *c)
 {
     c->n = 0;

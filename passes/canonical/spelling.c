@@ -16,6 +16,7 @@
 #include "passes/canonical/canonical.h"
 #include "passes/canonical/spelling.h"
 
+/* A row as it is written. */
 typedef struct spelling {
     const char *match, *solve;
 } spelling;
@@ -67,7 +68,8 @@ static inv_status compile_rows(inv_speller *s)
 
 /* --- replacing --- */
 
-/* A value of the pattern, or a constant: the pattern's own where it is a scalar, so that one stays one. */
+/* Finds or makes an operand of a result: a value of the pattern, or a constant. A scalar of the pattern is taken
+ * itself, so that one constant does not become two. */
 static inv_id result_operand(const inv_attempt *a, const inv_term *t, inv_dtype type)
 {
     inv_graph *g = a->s->g;
@@ -179,7 +181,7 @@ static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
     return *to == INV_NONE ? inv_spell_attention(s, inv_nod(s->g, node), to) : INV_OK;
 }
 
-/* Axes count from the front. */
+/* Makes axes count from the front. */
 static void count_from_front(const inv_graph *g, inv_node *n)
 {
     for (uint32_t k = 0; k < n->nattr && n->nin > 0 && n->in[0] != INV_NONE; k++)
@@ -208,7 +210,7 @@ static inv_status tidy(inv_speller *s)
     return INV_OK;
 }
 
-/* A new value takes over the name; else the name is given up. */
+/* Lets `to` stand for `from`. A new value takes over the name; else the name is given up. */
 static void replace_value(inv_speller *s, inv_id from, inv_id to)
 {
     if (to >= s->fresh) inv_graph_swap_names(s->g, from, to);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention spelled out, as one operator that keeps no matrix of scores: two products with a softmax between, where
- * scores may be scaled, capped and masked in any of the usual ways. What stands where varies too much for rows of a
- * table. Dropout of probabilities stays spelled out. */
+ * Replaces attention that is spelled out by the one operator AttentionCore, which keeps no matrix of scores. Attention
+ * is two products with a softmax between, where scores may be scaled, capped and masked in any of the usual ways, in
+ * any order; that varies too much for rows of a table. So the search starts at the second product, goes up through the
+ * softmax to the first one step by step, and notes what each step does to the scores; in the end all masks become one.
+ * Dropout of probabilities stays spelled out. It takes as many steps as STEPS for a product. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +12,7 @@
 enum { STEPS = 8 };
 #define FAR ((int64_t)1 << 48)
 
-/* One step from the product to the softmax. */
+/* One step between the product and the softmax: a mask. */
 typedef struct masking {
     inv_id cond;     /* INV_NONE: `mask` is added */
     inv_id mask;     /* else what scores are replaced by ... */
@@ -42,7 +44,7 @@ static inv_id emit_if_both(inv_graph *g, const char *op, inv_id a, inv_id b)
     return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
 }
 
-/* x times a number (or divided by one): the number, and x. */
+/* The node multiplies *x by the number *c, or divides it by 1 / *c. */
 static bool scaled_by_number(const inv_graph *g, const inv_node *n, double *c, inv_id *x)
 {
     const bool mul = inv_op_is(n, "Mul");
@@ -58,7 +60,7 @@ static bool scaled_by_number(const inv_graph *g, const inv_node *n, double *c, i
     return false;
 }
 
-/* v without the number that it is multiplied by, also where that happens before its axes are rearranged. */
+/* Strips v of the number that it is multiplied by, also where that happens before its axes are rearranged. */
 static inv_id without_scale(found *f, inv_id v)
 {
     inv_graph *g = f->g;
@@ -79,7 +81,7 @@ static inv_id without_scale(found *f, inv_id v)
     return v;
 }
 
-/* v with its last two axes exchanged. */
+/* Emits v with its last two axes exchanged. */
 static inv_id exchanged(inv_graph *g, inv_id v)
 {
     const inv_node *d = inv_def_node(g, v);
@@ -97,7 +99,7 @@ static inv_id exchanged(inv_graph *g, inv_id v)
     return inv_emit1(g, "Transpose", INV_IN(p ? d->in[0] : v), INV_ATTRS(inv_attr_of_ints("perm", (size_t)rank, perm)));
 }
 
-/* Keys or values that groups of heads share, where they were written out per head; else INV_NONE. */
+/* Finds keys or values that groups of heads share, where they were written out per head; else INV_NONE. */
 static bool shared_heads(const inv_graph *g, inv_id v, inv_id *before, inv_shape *shape)
 {
     const inv_node *view = inv_def_node(g, v), *wide = inv_op_is(view, "View") ? inv_def_node(g, view->in[0]) : NULL;
@@ -137,7 +139,7 @@ static bool sees_something(const inv_graph *g, const masking *m, double never)
 
 static bool at_product(const found *f, inv_id v, uint32_t depth);
 
-/* One step up from v to scores in *v; false: it is none. */
+/* Goes one step up, from v to scores in *v; false: there is no such step. */
 static bool step_up(found *f, const inv_node *d, inv_id *v, uint32_t depth)
 {
     const inv_graph *g = f->g;
@@ -187,7 +189,7 @@ static bool at_product(const found *f, inv_id v, uint32_t depth)
     return false;
 }
 
-/* Scores, perhaps cap tanh(scores / cap), perhaps times a number: the product, or NULL. */
+/* Finds the product that gives v: scores, perhaps cap tanh(scores / cap), perhaps times a number. NULL: none does. */
 static const inv_node *find_product(found *f, inv_id v)
 {
     const inv_node *d = only_for(f, v);
@@ -207,7 +209,7 @@ static const inv_node *find_product(found *f, inv_id v)
 
 /* --- the mask --- */
 
-/* A constant that forbids just what lies right of a diagonal: that. */
+/* The constant forbids just what lies right of a diagonal, which it gives. */
 static bool is_causal(const inv_graph *g, inv_id mask, const inv_shape *scores, int64_t *to)
 {
     const inv_value *m = inv_val(g, mask);

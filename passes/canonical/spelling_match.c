@@ -9,7 +9,7 @@
 #include "passes/canonical/spelling.h"
 #include "passes/match/match.h"
 
-/* Elements of x along the axes, the number that means are divided by; by_mean: the factor instead. */
+/* count(x, axes): v is the number of elements of x along the axes, by which means are divided; share: v is 1 / that. */
 static bool is_count(const inv_attempt *a, const inv_term *t, inv_id v, bool share)
 {
     const inv_attr *axes = inv_binding_attr(a->s->g, &a->value, NULL, t->arg[1]);
@@ -20,7 +20,7 @@ static bool is_count(const inv_attempt *a, const inv_term *t, inv_id v, bool sha
     return n > 0 && inv_number_near(c, share ? 1 / n : n);
 }
 
-/* v has the extents of x from axis on; ones before them make no difference. */
+/* row(v, x, axis): v has the extents of x from axis on; ones before them make no difference. */
 static bool is_row(const inv_attempt *a, const inv_term *t, inv_id v)
 {
     const inv_attr *axis = inv_binding_attr(a->s->g, &a->value, NULL, t->arg[2]);
@@ -42,7 +42,8 @@ static bool is_stored(const inv_graph *g, inv_id v)
     return inv_val(g, v)->role != INV_ROLE_NODE;
 }
 
-/* per_channel(v, x): one number per channel of x; stored(v, x): and that is the model's own. */
+/* Judges an operand that speaks of other values, when all of them are bound. per_channel(v, x): one number per channel
+ * of x; stored(v, x): the same, of numbers of the model itself. */
 static bool operand_holds(const inv_attempt *a, const inv_term *t, inv_id v)
 {
     if (!t->is_call || inv_term_is(t, "const") || inv_term_is(t, "power2")) return true;
@@ -92,7 +93,7 @@ static bool all_hold(const inv_attempt *a)
     return true;
 }
 
-/* Steps before `left` still have to be found; what they give is bound by then, as later steps read it. */
+/* Binds the steps before `left`. What they give is bound by then, as later steps read it. */
 static bool match_steps(inv_attempt *a, size_t left)
 {
     if (left == 0) return all_hold(a);

@@ -13,7 +13,7 @@
 
 #include "passes/match/match.h"
 
-/* In how many ways the pattern uses a name: read by an operator, read by a region, given by either. */
+/* How often the pattern uses a name: how often an operator or a region reads it, and how often either gives it. */
 typedef struct role {
     uint32_t read, entered, made, led_to;
 } role;
@@ -45,7 +45,8 @@ static inv_status add_bound_values(inv_matcher *m, const inv_binding *b, const c
     return INV_OK;
 }
 
-/* The values of the rule. In: the freed one, then all that is bound but not made inside; parameters come later. Out:
+/* Adds the values that the rule is about. In: the freed one, then all that is bound but not made inside; parameters
+ * come later. Out:
  * what the operators make and no operator of the pattern takes up again, then what only feeds a region: it passes
  * through the block unchanged. */
 static inv_status add_rule_ends(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_ids *in, inv_ids *out)
@@ -88,8 +89,8 @@ static inv_status add_block_node(inv_matcher *m, inv_ids *nodes, inv_id node)
     return inv_vec_push(&m->g->arena, nodes, node) ? INV_OK : INV_E_NOMEM;
 }
 
-/* An expression of parameters that only the block reads belongs to it: the block then reads the parameter. Again, until
- * nothing joins: of two nodes that read one, the later may have joined first. */
+/* An expression of parameters that only the block reads belongs to it, and the block then reads the parameter. This is
+ * repeated until nothing joins, as the later one of two readers of a node may have joined first. */
 static inv_status add_parameter_expressions(inv_matcher *m, inv_ids *nodes)
 {
     for (size_t before = 0; before != nodes->n;) {
@@ -232,7 +233,7 @@ static inv_status name_branches(inv_matcher *m)
     return INV_OK;
 }
 
-/* A name of one node gives way to that of the longer pattern which it is part of. */
+/* Drops blocks of one node that are part of a longer pattern. */
 static void drop_parts(inv_matcher *m)
 {
     size_t n = 0;

@@ -8,7 +8,7 @@
 
 #include "passes/match/match.h"
 
-/* Far above float64's rounding, far below what changes the result by more than its first order. */
+/* The share by which a start is moved: far above float64's rounding, and so small that only the first order counts. */
 #define SHIFT 0x1p-20
 
 typedef struct checker {
@@ -32,7 +32,7 @@ static void forget_mapped(checker *c)
     c->mapped.n = 0;
 }
 
-/* The template's nodes once more, in the order, with the values of `map` in place of those it reads. */
+/* Emits the nodes of an edge once more, in the order, with the values of `map` in place of those that they read. */
 static inv_id emit_edge_copy(checker *c, const inv_edge *e)
 {
     inv_graph *g = c->g;
@@ -84,8 +84,9 @@ static inv_id emit_unary(inv_graph *g, const char *op, inv_id a)
     return a == INV_NONE ? a : inv_emit1(g, op, INV_IN(a), INV_NOATTR);
 }
 
-/* Every element of v nearer to zero, by a share of its own of what is a little of the tensor, but by half of itself at
- * most: errors that come from elsewhere do not look at single elements, and no inverse leaves its domain by that. */
+/* Moves every element of v nearer to zero, each by a random share of SHIFT times the tensor's root mean square, as
+ * errors from elsewhere do not look at single elements; but by half of itself at most, so that no inverse leaves its
+ * domain. */
 static inv_id emit_nearer(checker *c, inv_id v, inv_id *moved)
 {
     inv_graph *g = c->g;
@@ -152,7 +153,7 @@ static inv_status check_edge(checker *c, uint32_t edge)
     return inv_vec_push(&g->arena, &c->plan->check, row) ? INV_OK : INV_E_NOMEM;
 }
 
-/* Per edge: the position of the last forward node whose result it reads, or that gives what it frees. */
+/* The position of the last forward node whose result the edge reads, or that gives what it frees. */
 static uint32_t ready_at(const inv_graph *g, const uint32_t *pos, const inv_edge *e)
 {
     uint32_t at = pos[e->forward];

@@ -82,8 +82,8 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
     return INV_OK;
 }
 
-/* Each candidate is a block or a refusal: what one rule refused and the next one took is a block alone, and what two
- * refuse for one reason is told once. */
+/* Each candidate becomes a block or a refusal, not both: a refusal is dropped where another rule has taken the same
+ * value, and where two rules refuse one for the same reason. */
 static inv_status report_once(inv_matcher *m, size_t from, inv_id taken)
 {
     inv_refusal *r = m->out->refusal.at;
@@ -135,8 +135,8 @@ typedef struct attempt {
     inv_id *inside; /* region nodes */
     uint32_t ninside;
     bool *done;   /* m->stmt_done */
-    bool step;    /* looks for a step of a longer block */
-    bool changed; /* what it frees was changed by the entry of its region before */
+    bool step;    /* it looks for a step of a longer block that begins at the same node */
+    bool changed; /* what it would free was changed by the entry of its region before (region.c) */
     diagnosis why;
 } attempt;
 
@@ -191,7 +191,7 @@ static void region_context(const attempt *a, const inv_stmt *region, inv_id *par
     }
 }
 
-/* All its exits are bound, and it has not been found yet. */
+/* Statement i is a region that has not been found yet, and all its exits are bound. */
 static bool region_is_next(const attempt *a, size_t i)
 {
     const inv_stmt *s = a->rule->match.at[i].s;
@@ -287,8 +287,8 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     return INV_OK;
 }
 
-/* Nodes that an operator statement may stand for: what gives a bound output, else the users of that bound input which
- * has fewest. 0: none of its operands is bound, or nothing is left. *one: room for the list of a single one. */
+/* Lists the nodes that an operator statement may stand for: the one that gives a bound output, else the users of the
+ * bound input that has fewest. 0: none of its operands is bound, or nothing is left. *one: room for a list of one. */
 static uint32_t candidate_nodes(const attempt *a, const inv_stmt *s, inv_id *one, const inv_id **list)
 {
     const inv_matcher *m = a->m;
@@ -511,7 +511,8 @@ static inv_status solve_only(attempt *a, uint32_t longer, bool *found)
     return solve_block(a);
 }
 
-/* Edges of longer patterns. Those without regions come before regions are looked for, which rely on edges. */
+/* Adds the edges of longer patterns at a node. Those without regions come first, as the search for regions relies on
+ * edges. */
 static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
 {
     for (size_t i = 0; i < m->nrule; i++) {

@@ -23,7 +23,7 @@
 
 #include "passes/match/match.h"
 
-/* Values still to be opened, a heap: the one that comes last in the order on top. */
+/* The values that are still to be opened, as a heap: the one that comes last in the order is on top. */
 typedef struct frontier {
     inv_id *v;
     uint32_t n;
@@ -80,7 +80,7 @@ static void open_value(inv_matcher *m, frontier *f, inv_region *r, inv_id v)
     }
 }
 
-/* Puts the inputs of `d` that a walk upwards has not met on its stack. */
+/* Puts those inputs of `d` on the stack of a walk upwards that it has not met yet; the result is the new height. */
 static uint32_t push_unvisited_inputs(inv_matcher *m, inv_id d, uint32_t n)
 {
     const inv_node *node = inv_nod(m->g, d);
@@ -241,8 +241,8 @@ inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
 
 /* --- what gives an entry back --- */
 
-/* The entry x is to be solved for, without `partner`, when `known` is there. Of a region with several entries also:
- * what has been solved for, a bit for each, and what comes out where the others are taken up. */
+/* What is to be shown: the entry x can be solved for without `partner`, once `known` is there. A region with several
+ * entries adds what has been solved for already, a bit for each, and what comes out where the others are taken up. */
 typedef struct goal {
     inv_id x, partner, known;
     const inv_region *among; /* NULL: it has one entry */
@@ -388,7 +388,7 @@ static uint32_t output_slot(const inv_matcher *m, inv_id v)
     return k;
 }
 
-/* Among the entries so far, in the order in which they are made. */
+/* Inserts an entry among those so far, in the order in which they are made. */
 static void enter_in_order(const inv_matcher *m, inv_region *r, inv_id v)
 {
     uint32_t i = r->nentry++;
