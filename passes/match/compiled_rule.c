@@ -70,8 +70,9 @@ inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding
             bound = bound && (q.x[k] || k >= c.nargs || row->args[k] != 'v');
         }
         if (row->values && *verdict == INV_UNFIT) continue;
-        if (bound && row->judge(&q, &f)) continue;
+        const bool holds = bound && row->judge(&q, &f);
         INV_TRY(f.status);
+        if (holds) continue;
         *verdict = row->values && f.reason ? INV_REFUSED : INV_UNFIT;
         INV_TRY(inv_diagnose_condition(&q, rule, &f, why));
     }
