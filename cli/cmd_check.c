@@ -107,7 +107,7 @@ static void show_chain(const json_t *report)
     }
 }
 
-static void show(const json_t *report)
+static void show_check(const json_t *report)
 {
     const json_t *limit = json_object_get(report, "max_drift");
     const json_t *gradient = json_object_get(report, "gradient_distance");
@@ -145,7 +145,7 @@ int cli_main_check(const cli_options *o)
         else if (!(report = cli_parse_report(&job, text))) status = CLI_FAILED;
     }
     if (report && o->json) status = cli_print_json(report);
-    else if (report) show(report);
+    else if (report) show_check(report);
     json_decref(report);
     cli_hold_fini(&hold);
     cli_close(&job);

@@ -155,7 +155,7 @@ static double drift_of(const outcome *out)
     return json_is_number(d) ? json_number_value(d) : out->result.drift;
 }
 
-static void show(const outcome *outs, size_t n)
+static void show_comparison(const outcome *outs, size_t n)
 {
     printf("%-10s %14s %12s %12s %12s %12s %10s %10s %9s\n", "memory", "loss", "grad dist", "planned", "allocated",
            "activations", "s/step", "drift", "fallbacks");
@@ -203,7 +203,7 @@ static json_t *to_json(const outcome *outs, size_t n)
     return json_pack("{s:o}", "modes", modes);
 }
 
-static int deliver(const cli_job *job, const outcome *outs, size_t n)
+static int deliver_comparison(const cli_job *job, const outcome *outs, size_t n)
 {
     int status = CLI_OK;
     if (job->o->html) {
@@ -216,7 +216,7 @@ static int deliver(const cli_job *job, const outcome *outs, size_t n)
     }
     if (status != CLI_OK) return status;
     if (!job->o->json) {
-        show(outs, n);
+        show_comparison(outs, n);
         return CLI_OK;
     }
     json_t *report = to_json(outs, n);
@@ -266,7 +266,7 @@ int cli_main_compare(const cli_options *o)
         status = run_mode(&job, modes[i], &outs[i]);
         if (status == CLI_OK) measure_distances(&outs[i], &outs[0]);
     }
-    if (status == CLI_OK) status = deliver(&job, outs, n);
+    if (status == CLI_OK) status = deliver_comparison(&job, outs, n);
     for (size_t i = 0; i < n; i++) {
         gradients_fini(&outs[i].grads);
         json_decref(outs[i].report);

@@ -93,7 +93,7 @@ static int start(cli_job *job, cli_data *data, int64_t batch, int64_t *rest)
     return status;
 }
 
-static int deliver(cli_job *job, const cli_score *score, double seconds)
+static int deliver_evaluation(cli_job *job, const cli_score *score, double seconds)
 {
     if (!job->o->json) {
         printf("loss %.6f", cli_unsigned_nan(score->loss));
@@ -133,7 +133,7 @@ int cli_main_eval(const cli_options *o)
         double began = cli_now();
         if (status == CLI_OK)
             status = cli_score_data(&job, &data, batch, data.nrows - data.nrows % batch + rest, NULL, &score);
-        if (status == CLI_OK) status = deliver(&job, &score, cli_now() - began);
+        if (status == CLI_OK) status = deliver_evaluation(&job, &score, cli_now() - began);
     }
     cli_data_close(&data);
     cli_close(&job);

@@ -164,7 +164,7 @@ static void show_things(const json_t *answer, const char *name, bool trained)
     }
 }
 
-static int show(const json_t *answer, const char *name, bool trained)
+static int show_explanation(const json_t *answer, const char *name, bool trained)
 {
     if (name) show_things(answer, name, trained);
     if (name && count(answer, "blocks") + count(answer, "refusals") + count(answer, "choices") == 0) {
@@ -177,7 +177,7 @@ static int show(const json_t *answer, const char *name, bool trained)
     return CLI_OK;
 }
 
-static int deliver(const cli_options *o, const json_t *explanation)
+static int deliver_explanation(const cli_options *o, const json_t *explanation)
 {
     const char *name = o->argument.n > 1 ? o->argument.item[1] : NULL;
     json_t *answer = name ? about(explanation, name) : json_incref((json_t *)(uintptr_t)explanation);
@@ -187,7 +187,7 @@ static int deliver(const cli_options *o, const json_t *explanation)
     int status = CLI_OK;
     if (name && found == 0)
         status = cli_fail("the model has no node, value or block named '%s' that a rule looks at", name);
-    else status = o->json ? cli_print_json(answer) : show(answer, name, o->loss != INV_LOSS_NONE);
+    else status = o->json ? cli_print_json(answer) : show_explanation(answer, name, o->loss != INV_LOSS_NONE);
     json_decref(answer);
     return status;
 }
@@ -202,7 +202,7 @@ int cli_main_explain(const cli_options *o)
     if (status == CLI_OK) status = cli_start(&job, o->loss == INV_LOSS_NONE ? INV_FOR_RUN : INV_FOR_TRAIN, true);
     if (status == CLI_OK && !(explanation = cli_explanation(&job))) status = CLI_FAILED;
     if (explanation && o->html) status = cli_explain_page(o->html, job.path, explanation);
-    if (explanation && status == CLI_OK) status = deliver(o, explanation);
+    if (explanation && status == CLI_OK) status = deliver_explanation(o, explanation);
     json_decref(explanation);
     cli_close(&job);
     return status;

@@ -119,7 +119,7 @@ static int draw(cli_job *job, json_t *report)
     return status;
 }
 
-static int show(const cli_options *o, const json_t *report)
+static int show_plan(const cli_options *o, const json_t *report)
 {
     if (o->json) return cli_print_json(report);
     if (o->verbose) cli_show_choices(report);
@@ -146,7 +146,7 @@ int cli_main_plan(const cli_options *o)
     if (status == CLI_OK && (o->curve || o->html)) status = find_curve(&job, report);
     if (status == CLI_OK && o->html) status = draw(&job, report);
     if (status == CLI_OK && o->plan) status = write_plan(&job);
-    if (status == CLI_OK) status = show(o, report);
+    if (status == CLI_OK) status = show_plan(o, report);
     json_decref(report);
     cli_close(&job);
     return status;

@@ -26,7 +26,7 @@ static void show_fixed(const json_t *report)
     puts(", which decide what is computed");
 }
 
-static void show(const json_t *report)
+static void show_rewritten(const json_t *report)
 {
     const json_t *row;
     size_t i;
@@ -105,7 +105,7 @@ static int rewrite(cli_job *job, const char *path, const char *inverse_path, FIL
         (json_dumpf(report, to, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) || fputc('\n', to) == EOF))
         status = cli_fail("--report %s: cannot be written", job->o->report);
     if (status == CLI_OK && job->o->json) status = cli_print_json(report);
-    else if (status == CLI_OK && path) show(report);
+    else if (status == CLI_OK && path) show_rewritten(report);
     if (status == CLI_OK && inverse && !job->o->json) show_inverse(inverse);
     json_decref(report);
     json_decref(inverse);

@@ -159,7 +159,7 @@ static void show_tensors(const json_t *report, const char *key, const char *titl
     }
 }
 
-static void show(const cli_job *job, const json_t *report)
+static void show_results(const cli_job *job, const json_t *report)
 {
     bool backward = job->o->command == CLI_CMD_grad;
     if (backward) printf("loss %.9g\n", cli_unsigned_nan(cli_number(report, "loss")));
@@ -179,7 +179,7 @@ static void show(const cli_job *job, const json_t *report)
 }
 
 /* After a successful step: files, then JSON or tables. */
-static int deliver(cli_job *job, const inv_result *result)
+static int deliver_results(cli_job *job, const inv_result *result)
 {
     const cli_options *o = job->o;
     bool backward = o->command == CLI_CMD_grad;
@@ -200,7 +200,7 @@ static int deliver(cli_job *job, const inv_result *result)
         else if (o->dump)
             cli_note("wrote %zu .npy to %s%s", json_array_size(files) - shortened, o->dump,
                      shortened ? "; some names are too long for files: index.json there says which is which" : "");
-        else show(job, report);
+        else show_results(job, report);
     }
     json_decref(report);
     return status;
@@ -223,7 +223,7 @@ int cli_main_run(const cli_options *o)
     if (status == CLI_OK) status = check_dump(&job);
     if (status == CLI_OK) {
         inv_status s = inv_session_eval(job.session, job.arrays, job.ninputs, NULL, &result);
-        status = s == INV_OK ? deliver(&job, &result) : not_finite(&job, s, &result);
+        status = s == INV_OK ? deliver_results(&job, &result) : not_finite(&job, s, &result);
     }
     cli_close(&job);
     return status;
@@ -241,7 +241,7 @@ int cli_main_grad(const cli_options *o)
     if (status == CLI_OK) {
         inv_status s =
             inv_session_grad(job.session, job.arrays, job.ninputs, job.has_target ? &job.target : NULL, &result);
-        status = s == INV_OK ? deliver(&job, &result) : not_finite(&job, s, &result);
+        status = s == INV_OK ? deliver_results(&job, &result) : not_finite(&job, s, &result);
     }
     cli_close(&job);
     return status;

@@ -26,7 +26,7 @@ static void show_failure(const json_t *f)
            cli_string(f, "text"));
 }
 
-static void show(const json_t *report)
+static void show_selftest(const json_t *report)
 {
     const json_t *entry;
     size_t i;
@@ -68,7 +68,7 @@ int cli_main_selftest(const cli_options *o)
         status = cli_print_json(root);
         json_decref(root);
     } else if (status == CLI_OK) {
-        json_array_foreach(reports, i, report) show(report);
+        json_array_foreach(reports, i, report) show_selftest(report);
     }
     json_decref(reports);
     return status == CLI_OK && failed > 0 ? cli_fail("%.0f checks failed", failed) : status;

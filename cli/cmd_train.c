@@ -363,7 +363,7 @@ static int report_end(const training *t, double seconds)
     return status;
 }
 
-static int finish(training *t)
+static int finish_training(training *t)
 {
     const cli_options *o = t->job.o;
     int status = cli_out_save(&t->job, t->out);
@@ -406,7 +406,7 @@ int cli_main_train(const cli_options *o)
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
     if (status == CLI_OK) status = run_epochs(&t);
-    if (status == CLI_OK) status = finish(&t);
+    if (status == CLI_OK) status = finish_training(&t);
     cli_data_close(&t.data);
     cli_data_close(&t.held_out);
     cli_close(&t.job);

@@ -65,7 +65,7 @@ static bool add_dummies(work *w)
 }
 
 /* Counting sort of `n` items by key(i) < nkey: start[] and at[]. */
-static void fill(size_t n, const segment *seg, bool by_to, size_t *start, size_t *at)
+static void layout_fill(size_t n, const segment *seg, bool by_to, size_t *start, size_t *at)
 {
     for (size_t i = 0; i < n; i++) start[(by_to ? seg[i].to : seg[i].from) + 2]++;
     for (size_t k = 2; start[k] != SIZE_MAX; k++) start[k] += start[k - 1];
@@ -88,8 +88,8 @@ static bool index_all(work *w)
     w->key = calloc(n + 1, sizeof *w->key);
     if (!w->start || !w->down_start || !w->up || !w->down || !w->layer_start || !w->order || !w->key) return false;
     w->start[n + 2] = w->down_start[n + 2] = SIZE_MAX;
-    fill(w->nseg, w->seg, true, w->start, w->up);
-    fill(w->nseg, w->seg, false, w->down_start, w->down);
+    layout_fill(w->nseg, w->seg, true, w->start, w->up);
+    layout_fill(w->nseg, w->seg, false, w->down_start, w->down);
     for (size_t i = 0; i < n; i++) w->layer_start[l->box[i].layer + 2]++;
     for (size_t k = 2; k < l->nlayer + 2; k++) w->layer_start[k] += w->layer_start[k - 1];
     for (size_t i = 0; i < n; i++) w->order[w->layer_start[l->box[i].layer + 1]++] = i;

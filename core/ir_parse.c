@@ -200,7 +200,7 @@ static inv_status parse_output_names(parser *p, names *out)
     return inv__lex_expect(&p->lx, ')');
 }
 
-static inv_status finish(parser *p, const names *outputs)
+static inv_status finish_parse(parser *p, const names *outputs)
 {
     inv_graph *g = p->g;
     for (size_t i = 0; i < outputs->n; i++) {
@@ -241,7 +241,7 @@ static inv_status parse_all(parser *p, const char *text)
     }
     INV_TRY(inv__lex_next(&p->lx));
     if (p->lx.kind != INV_TOK_END) return inv__lex_wanted(&p->lx, "end of the text");
-    return finish(p, &outputs);
+    return finish_parse(p, &outputs);
 }
 
 inv_status inv_graph_parse(inv_context *ctx, const char *text, inv_graph **out)

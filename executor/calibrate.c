@@ -111,7 +111,7 @@ typedef struct bench {
 } bench;
 
 /* Every input reads the same numbers, between -1 and 1. */
-static inv_status fill(bench *b, inv_arena *a)
+static inv_status calibration_fill(bench *b, inv_arena *a)
 {
     const inv_graph *g = b->model.graph;
     size_t most = 0;
@@ -166,7 +166,7 @@ static inv_status run_graph(bench *b, inv_arena *a, const char *text, inv_dtype 
     static const char *const loss = "loss";
     INV_TRY(inv_case_parse(a->ctx, text, 0, INV_F32, &b->model.graph));
     INV_TRY(inv_graph_sort(b->model.graph));
-    INV_TRY(fill(b, a));
+    INV_TRY(calibration_fill(b, a));
     inv_session_options o = {.size = sizeof o,
                              .inputs = b->in,
                              .ninputs = b->model.graph->inputs.n,

@@ -27,7 +27,7 @@ void inv_modes_forget(inv_session *s)
     }
 }
 
-static bool fill(mode_set *m, const inv_session_options *o, const inv_modes *change)
+static bool modes_fill(mode_set *m, const inv_session_options *o, const inv_modes *change)
 {
     inv_arena *a = &m->arena;
     const size_t nkeep = change->replace ? 0 : o->nkeep, nrule = change->replace ? 0 : o->nmodes;
@@ -51,7 +51,7 @@ static inv_status set_make(inv_session *s, const inv_modes *change, mode_set **o
     mode_set *m = *out = inv__alloc(s->ctx, sizeof *m);
     if (!m) return INV_E_NOMEM;
     inv__arena_init(&m->arena, s->ctx);
-    if (fill(m, &s->program->options, change ? change : &none)) return INV_OK;
+    if (modes_fill(m, &s->program->options, change ? change : &none)) return INV_OK;
     set_free(s->ctx, m);
     *out = NULL;
     return INV_E_NOMEM;

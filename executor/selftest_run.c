@@ -44,7 +44,8 @@ static inv_status fill_params(inv_graph *g)
 }
 
 /* Integers are 0 or 1: good for labels, indices and truth values. */
-static inv_status fill(inv_test_case *c, size_t at, inv_array *a, const char *name, inv_dtype dtype, const inv_shape *s)
+static inv_status test_fill(inv_test_case *c, size_t at, inv_array *a, const char *name, inv_dtype dtype,
+                            const inv_shape *s)
 {
     size_t ne = 0;
     INV_TRY(count(c->model.ctx, name, s, &ne));
@@ -72,7 +73,7 @@ static inv_status fill_feeds(inv_test_case *c)
     for (size_t i = 0; i < c->feeds.n; i++) {
         const inv_value *v = inv_val(g, g->inputs.at[i]);
         c->trains = c->trains || inv_dtype_is_float(v->dtype);
-        INV_TRY(fill(c, i, &c->feeds.in[i], v->name, v->dtype, &v->shape));
+        INV_TRY(test_fill(c, i, &c->feeds.in[i], v->name, v->dtype, &v->shape));
     }
     /* A plan without a loss tells the shape of a target. */
     inv_session *s;
@@ -84,7 +85,7 @@ static inv_status fill_feeds(inv_test_case *c)
     if (c->trains) {
         const inv_value *y = inv_val(p->g, p->output.at[0].value);
         c->trains = inv_dtype_is_float(y->dtype);
-        if (c->trains) st = fill(c, c->feeds.n, &c->feeds.target, "target", y->dtype, &y->shape);
+        if (c->trains) st = test_fill(c, c->feeds.n, &c->feeds.target, "target", y->dtype, &y->shape);
     }
     inv_session_destroy(s);
     return st;

@@ -329,6 +329,9 @@ static inline inv_id inv__emit_transpose(inv_graph *g, inv_id v, int rank, const
     return inv_emit1(g, "Transpose", INV_IN(v), INV_ATTRS(inv_attr_of_ints("perm", (size_t)rank, perm)));
 }
 
+/* Of what failed, for want of memory where the builder has not noted why. */
+static inline inv_status inv__failed(const inv_graph *g) { return g->failed != INV_OK ? g->failed : INV_E_NOMEM; }
+
 /* What lower and grad functions end with: the sticky status of the builder. */
 static inline inv_status inv__done(const inv_graph *g) { return g->failed; }
 static inline inv_status inv__grad_done(const inv_grad *b) { return b->g->failed; }

@@ -59,7 +59,7 @@ static inv_shape output_shape(const inv_node *n, const inv_conv *c)
 }
 
 /* Operators of this file that know the filter's shape and the input's from operands or from `shape`. */
-static const char *geometry(const inv_node *n, char kind, const inv_shape *a, const inv_shape *b, inv_conv *c)
+static const char *conv_geometry(const inv_node *n, char kind, const inv_shape *a, const inv_shape *b, inv_conv *c)
 {
     const inv_shape s = inv__attr_shape(n, "shape"), x = channels_second(n, kind == 'x' ? &s : a);
     return inv__conv_of(n, &x, kind == 'w' ? &s : b, c); /* of x, w; gy, w and shape of x; x, gy and shape of w */
@@ -84,7 +84,7 @@ static inv_status conv_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_same_type(g, n, n->nin));
     const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
     char kind = kind_of(n);
-    const char *why = geometry(n, kind, a, b, &c);
+    const char *why = conv_geometry(n, kind, a, b, &c);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape y = output_shape(n, &c);
     if ((kind == 'x' && !inv_shape_equal(a, &y)) || (kind == 'w' && !inv_shape_equal(b, &y)))
@@ -170,7 +170,7 @@ static size_t kernel_workspace(const inv_graph *g, const inv_node *n, const inv_
 static size_t conv_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_conv c;
-    if (geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (conv_geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
     if (!n->op->onto || !inv__has_in(n, n->op->onto)) return kernel_workspace(g, n, &c);
     inv_shape y = inv_val(g, n->out[0])->shape;
     const inv_dtype t = inv_val(g, n->out[0])->dtype;
@@ -185,7 +185,7 @@ static size_t conv_workspace(const inv_graph *g, const inv_node *n)
 static double conv_flops(const inv_graph *g, const inv_node *n)
 {
     inv_conv c;
-    if (geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
+    if (conv_geometry(n, kind_of(n), inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return 0;
     return 2.0 * (double)c.batch * (double)c.group * (double)c.mg * (double)c.w.outvol * (double)c.cg *
            (double)c.w.kvol;
 }
@@ -196,7 +196,7 @@ static inv_work conv_work(const inv_graph *g, const inv_node *n)
     inv_conv c;
     const char kind = kind_of(n);
     const inv_work first = kind == 'w' ? INV_WORK_FILTER : INV_WORK_CONV;
-    if (geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return first;
+    if (conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return first;
     return c.group > 1     ? first + (INV_WORK_CONV_DEPTH - INV_WORK_CONV)
            : c.w.kvol == 1 ? first + (INV_WORK_CONV_POINT - INV_WORK_CONV)
                            : first;
@@ -217,7 +217,7 @@ static inv_status run_kernel(const inv_call *k)
 {
     inv_conv c;
     char kind = kind_of(k->node);
-    if (geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
+    if (conv_geometry(k->node, kind, &k->in[0].shape, &k->in[1].shape, &c)) return INV_E_SHAPE;
     c.batch = k->in[0].shape.dim[0]; /* of some images attribute `shape` says all */
     if (k->gpu) return inv__conv_gpu(k, &c, part_of(kind));
     if (is_last(k->node)) return conv_last_run(k, &c, kind);
@@ -246,7 +246,7 @@ bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain)
     inv_conv c;
     const char kind = kind_of(n);
     const inv_dtype t = inv__in_dtype(g, n, 0);
-    if (g->gpu || geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
+    if (g->gpu || conv_geometry(n, kind, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &c)) return false;
     if (!inv__dnnl_serves(&c, part_of(kind), t)) return false;
     /* floating-point operations per nanosecond of one thread, as measured */
     const double here = c.depthwise ? 4 : inv__winograd_serves(&c, t) ? 130 : c.direct ? 85 : 70;
@@ -307,7 +307,7 @@ static inv_status conv_grad_x_grad(inv_grad *b)
     if (h == INV_NONE) return INV_OK;
     h = give_onto(b, h);
     const inv_shape sf = *inv__shape(g, f);
-    const char *why = geometry(inv_nod(g, b->node), 'x', inv__shape(g, gy), &sf, &c);
+    const char *why = conv_geometry(inv_nod(g, b->node), 'x', inv__shape(g, gy), &sf, &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
     /* the weights first, as in conv_grad */
     if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvGradW", INV_IN(h, gy), &c.w, c.group, &sf));
@@ -323,7 +323,7 @@ static inv_status conv_grad_w_grad(inv_grad *b)
     inv_id x = inv_I(b, 0), gy = inv_I(b, 1), h = inv_GO(b, 0);
     if (h == INV_NONE) return INV_OK;
     const inv_shape sx = *inv__shape(g, x);
-    const char *why = geometry(inv_nod(g, b->node), 'w', &sx, inv__shape(g, gy), &c);
+    const char *why = conv_geometry(inv_nod(g, b->node), 'w', &sx, inv__shape(g, gy), &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
     if (inv_wants(b, 1)) inv_grad_set(b, 1, emit_conv(g, "ConvN", INV_IN(x, h), &c.w, c.group, NULL));
     if (inv_wants(b, 0)) inv_grad_set(b, 0, emit_conv(g, "ConvGradX", INV_IN(gy, h), &c.w, c.group, &sx));

@@ -118,8 +118,8 @@ static bool overflows(const key *k)
            (w->stride[0] > 1 || w->stride[1] > 1 || w->stride[2] > 1);
 }
 
-static dnnl_status_t finish(inv_dnnl_entry *e, const shapes *s, bool grad_w, const_dnnl_primitive_desc_t conv,
-                            const_dnnl_primitive_attr_t a)
+static dnnl_status_t conv_dnnl_finish(inv_dnnl_entry *e, const shapes *s, bool grad_w, const_dnnl_primitive_desc_t conv,
+                                      const_dnnl_primitive_attr_t a)
 {
     const dnnl_engine_t engine = inv__dnnl_engine();
     inv_dnnl_ref f = dnnl_primitive_desc_query_md(conv, grad_w ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
@@ -145,7 +145,7 @@ static dnnl_status_t finish(inv_dnnl_entry *e, const shapes *s, bool grad_w, con
     return r;
 }
 
-static dnnl_status_t fill(inv_dnnl_entry *e, const void *of, dnnl_primitive_attr_t a)
+static dnnl_status_t conv_dnnl_fill(inv_dnnl_entry *e, const void *of, dnnl_primitive_attr_t a)
 {
     const key *k = of;
     const inv_conv_part part = (inv_conv_part)k->part;
@@ -157,7 +157,7 @@ static dnnl_status_t fill(inv_dnnl_entry *e, const void *of, dnnl_primitive_attr
     if (r == dnnl_success && part != INV_CONV_FORWARD) r = backward_of(&s, part, a, forward, &backward);
     const dnnl_primitive_desc_t conv = part == INV_CONV_FORWARD ? forward : backward;
     e->served = r == dnnl_success && is_compiled(conv) && !overflows(k);
-    if (e->served) r = finish(e, &s, part == INV_CONV_GRAD_W, conv, a);
+    if (e->served) r = conv_dnnl_finish(e, &s, part == INV_CONV_GRAD_W, conv, a);
     if (forward) (void)dnnl_primitive_desc_destroy(forward);
     if (backward) (void)dnnl_primitive_desc_destroy(backward);
     INV_DNNL_DROP(s.x);
@@ -176,7 +176,7 @@ static inv_dnnl_entry *entry_of(const inv_conv *c, inv_conv_part part, bool bias
     k.part = (int)part;
     k.bias = bias;
     k.threads = inv__threads();
-    return inv__dnnl_entry_of(&k, sizeof k, fill);
+    return inv__dnnl_entry_of(&k, sizeof k, conv_dnnl_fill);
 }
 
 bool inv__dnnl_serves(const inv_conv *c, inv_conv_part part, inv_dtype t)

@@ -21,7 +21,7 @@ typedef struct plan {
 
 static size_t rounded(int64_t elements, size_t size) { return ((size_t)elements * size + 255) / 256 * 256; }
 
-static plan plan_of(const inv_conv *c, inv_conv_part part, inv_dtype t)
+static plan conv_gpu_plan(const inv_conv *c, inv_conv_part part, inv_dtype t)
 {
     const inv_window *w = &c->w;
     const size_t size = inv_dtype_size(t);
@@ -67,7 +67,7 @@ size_t inv__conv_gpu_workspace(const inv_conv *c, inv_conv_part part, inv_dtype 
         int64_t filter = c->group * c->mg * c->w.kvol;
         return part == INV_CONV_GRAD_W ? (size_t)(filter * filter_parts(c)) * sizeof(double) : 0;
     }
-    plan p = plan_of(c, part, t);
+    plan p = conv_gpu_plan(c, part, t);
     return p.cols + p.turned + p.gemm;
 }
 
@@ -249,7 +249,7 @@ inv_status inv__conv_gpu(const inv_call *call, const inv_conv *c, inv_conv_part 
     if (!done && c->depthwise) {
         INV_GPU(gpu, conv_depthwise, part, c, t, first, second, out, filter_parts(c), call->ws);
     } else if (!done) {
-        job j = {call, c, plan_of(c, part, t), t, inv_dtype_size(t), first, second, out, call->ws, NULL, NULL};
+        job j = {call, c, conv_gpu_plan(c, part, t), t, inv_dtype_size(t), first, second, out, call->ws, NULL, NULL};
         j.turned = j.cols + j.p.cols;
         j.gemm = j.turned + j.p.turned;
         INV_TRY(by_columns(&j, part));

@@ -44,7 +44,7 @@ bool inv__winograd_serves(const inv_conv *c, inv_dtype t)
     return fits && w->out[2] >= 1 && w->in[2] >= 1 && w->out[2] <= 2 * MOST_ACROSS && w->in[2] <= 2 * MOST_ACROSS;
 }
 
-static plan plan_of(const inv_conv *c, bool to_x)
+static plan winograd_plan(const inv_conv *c, bool to_x)
 {
     const inv_window *w = &c->w;
     plan p = {.in = c->cg,
@@ -82,7 +82,7 @@ static int64_t shared_floats(const inv_conv *c, bool grad_w) { return POINTS * c
 
 size_t inv__winograd_workspace(const inv_conv *c, bool grad_w)
 {
-    const plan p = plan_of(c, false), q = plan_of(c, true);
+    const plan p = winograd_plan(c, false), q = winograd_plan(c, true);
     const int64_t tasks = grad_w ? SHARES : c->batch * inv__max64(p.bands, q.bands);
     const int64_t lanes = inv__min64(inv__threads(), tasks);
     return (size_t)(shared_floats(c, grad_w) + lanes * inv__max64(p.band, q.band)) * sizeof(float);
@@ -258,7 +258,7 @@ static void convolve(const plan *p, int64_t batch, const float *x, const float *
 void inv__winograd(const inv_conv *c, const float *x, const float *f, const float *bias, float *y, void *ws,
                    size_t ws_nbytes)
 {
-    const plan p = plan_of(c, false);
+    const plan p = winograd_plan(c, false);
     const int64_t shared = shared_floats(c, false);
     take_filter(&p, f, false, ws);
     convolve(&p, c->batch, x, ws, bias, y, (float *)ws + shared, lanes_of(&p, c->batch * p.bands, shared, ws_nbytes));
@@ -266,7 +266,7 @@ void inv__winograd(const inv_conv *c, const float *x, const float *f, const floa
 
 void inv__winograd_grad_x(const inv_conv *c, const float *gy, const float *f, float *gx, void *ws, size_t ws_nbytes)
 {
-    const plan p = plan_of(c, true);
+    const plan p = winograd_plan(c, true);
     const int64_t shared = shared_floats(c, false);
     take_filter(&p, f, true, ws);
     convolve(&p, c->batch, gy, ws, NULL, gx, (float *)ws + shared, lanes_of(&p, c->batch * p.bands, shared, ws_nbytes));
@@ -297,7 +297,7 @@ static void give_filter(int64_t count, float *sums, float *gf)
 
 void inv__winograd_grad_w(const inv_conv *c, const float *x, const float *gy, float *gf, void *ws, size_t ws_nbytes)
 {
-    const plan p = plan_of(c, false);
+    const plan p = winograd_plan(c, false);
     const int64_t shared = shared_floats(c, true), count = c->cg * c->mg;
     const int lanes = lanes_of(&p, SHARES, shared, ws_nbytes);
     float *sums = ws;

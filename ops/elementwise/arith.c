@@ -46,7 +46,7 @@ static inv_status run_ints(const inv_call *c, const inv_loop *l, arith_int f)
     return INV_OK;
 }
 
-static inv_status run(const inv_call *c, inv_arith id, arith_loop f32, arith_loop f64, arith_int ints)
+static inv_status run_arith(const inv_call *c, inv_arith id, arith_loop f32, arith_loop f64, arith_int ints)
 {
     const inv_shape *shape[INV_LOOP_OPS];
     const void *in[INV_LOOP_OPS];
@@ -67,11 +67,14 @@ static inv_status run(const inv_call *c, inv_arith id, arith_loop f32, arith_loo
     if (c->out[0].dtype == INV_F64) return f64(c->out[0].data, in, &l), INV_OK;
     return run_ints(c, &l, c->out[0].dtype == INV_U64 ? unsigned_form(id, ints) : ints);
 }
-#define CALL(id, f, ints) \
-    static inv_status id##_run(const inv_call *c) { return run(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints); }
+#define CALL(id, f, ints)                                                     \
+    static inv_status id##_run(const inv_call *c)                             \
+    {                                                                         \
+        return run_arith(c, INV_ARITH_##f, f##_loop_f32, f##_loop_f64, ints); \
+    }
 
 #define BITS(id) \
-    static inv_status id##_run(const inv_call *c) { return run(c, INV_ARITH_##id, NULL, NULL, inv__int_##id); }
+    static inv_status id##_run(const inv_call *c) { return run_arith(c, INV_ARITH_##id, NULL, NULL, inv__int_##id); }
 
 static inv_status integers_infer(inv_graph *g, inv_node *n)
 {

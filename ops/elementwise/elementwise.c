@@ -49,7 +49,7 @@ static inv_status run_ints(const inv_call *c, const inv_tensor *x)
     return INV_OK;
 }
 
-static inv_status run(const inv_call *c, inv_ew id, ew_loop f32, ew_loop f64)
+static inv_status run_elementwise(const inv_call *c, inv_ew id, ew_loop f32, ew_loop f64)
 {
     double a[2];
     const inv_tensor *x = &c->in[0];
@@ -165,7 +165,7 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
 
 /* --- functions per row --- */
 #define CALL(id, f) \
-    static inv_status id##_run(const inv_call *c) { return run(c, INV_EW_##f, f##_loop_f32, f##_loop_f64); }
+    static inv_status id##_run(const inv_call *c) { return run_elementwise(c, INV_EW_##f, f##_loop_f32, f##_loop_f64); }
 /* The forward function, and what bounds its result. */
 #define FORWARD_FUNCTIONS(id, f, course)                  \
     CALL(id, f)                                           \

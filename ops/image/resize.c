@@ -95,13 +95,13 @@ static const char *resize_of(const inv_node *n, const inv_shape *x, const inv_sh
     return NULL;
 }
 
-static bool is_grad(const inv_node *n) { return strcmp(n->op_type, "ResizeGrad") == 0; }
+static bool resize_is_grad(const inv_node *n) { return strcmp(n->op_type, "ResizeGrad") == 0; }
 
 /* `in` is the shape of operand 0: x, or gy; the other one's is an attribute. */
-static const char *geometry(const inv_node *n, const inv_shape *in, inv_resize *r)
+static const char *resize_geometry(const inv_node *n, const inv_shape *in, inv_resize *r)
 {
     const inv_shape other = inv__attr_shape(n, "shape");
-    return is_grad(n) ? resize_of(n, &other, in, r) : resize_of(n, in, &other, r);
+    return resize_is_grad(n) ? resize_of(n, &other, in, r) : resize_of(n, in, &other, r);
 }
 
 static inv_status resize_infer(inv_graph *g, inv_node *n)
@@ -110,7 +110,7 @@ static inv_status resize_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__infer_attr_shape(g, n));
-    const char *why = geometry(n, inv__in_shape(g, n, 0), &r);
+    const char *why = resize_geometry(n, inv__in_shape(g, n, 0), &r);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     return INV_OK;
 }
@@ -118,8 +118,8 @@ static inv_status resize_infer(inv_graph *g, inv_node *n)
 static size_t resize_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_resize r;
-    if (geometry(n, inv__in_shape(g, n, 0), &r)) return 0;
-    return inv__resize_workspace(&r, is_grad(n));
+    if (resize_geometry(n, inv__in_shape(g, n, 0), &r)) return 0;
+    return inv__resize_workspace(&r, resize_is_grad(n));
 }
 
 static void resize_host(const inv_call *c, const inv_resize *r, const inv_tap *tap)
@@ -148,8 +148,8 @@ static void resize_grad_host(const inv_call *c, const inv_resize *r, const inv_t
 static inv_status resize_run(const inv_call *c)
 {
     inv_resize r;
-    const bool grad = is_grad(c->node);
-    if (geometry(c->node, &c->in[0].shape, &r)) return INV_E_SHAPE;
+    const bool grad = resize_is_grad(c->node);
+    if (resize_geometry(c->node, &c->in[0].shape, &r)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     if (c->ws_nbytes < inv__resize_workspace(&r, grad)) return INV_E_INTERNAL;
     if (c->gpu) {
@@ -171,13 +171,13 @@ static inv_status resize_run(const inv_call *c)
 static double resize_flops(const inv_graph *g, const inv_node *n)
 {
     inv_resize r;
-    if (geometry(n, inv__in_shape(g, n, 0), &r)) return 0;
+    if (resize_geometry(n, inv__in_shape(g, n, 0), &r)) return 0;
     double reads = 1, all = 1;
     for (int a = 0; a < r.rank; a++) {
         reads *= r.linear && !r.same[a] ? 2 : 1;
         all *= (double)r.out[a];
     }
-    return reads > 1 ? 2 * reads * all : is_grad(n) ? all : 0;
+    return reads > 1 ? 2 * reads * all : resize_is_grad(n) ? all : 0;
 }
 
 /* The same resizing, or its gradient to an input of that shape, of v. */

@@ -31,13 +31,13 @@ static const char *roi_of(const inv_node *n, const inv_shape *x, const inv_shape
     return NULL;
 }
 
-static bool is_grad(const inv_node *n) { return strcmp(n->op_type, "RoiAlignGrad") == 0; }
+static bool roi_is_grad(const inv_node *n) { return strcmp(n->op_type, "RoiAlignGrad") == 0; }
 
-static const char *geometry(const inv_node *n, const inv_shape *first, const inv_shape *rois, const inv_shape *batch,
-                            inv_roi *r)
+static const char *roi_geometry(const inv_node *n, const inv_shape *first, const inv_shape *rois,
+                                const inv_shape *batch, inv_roi *r)
 {
     const inv_shape shape = inv__attr_shape(n, "shape");
-    return roi_of(n, is_grad(n) ? &shape : first, rois, batch, r);
+    return roi_of(n, roi_is_grad(n) ? &shape : first, rois, batch, r);
 }
 
 static inv_status roi_infer(inv_graph *g, inv_node *n)
@@ -48,14 +48,14 @@ static inv_status roi_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_same_type(g, n, 2));
     if (inv__in_dtype(g, n, 2) != INV_I64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "batch_indices must be int64");
-    if (is_grad(n)) INV_TRY(inv__infer_attr_shape(g, n));
-    const char *why = geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), inv__in_shape(g, n, 2), &r);
+    if (roi_is_grad(n)) INV_TRY(inv__infer_attr_shape(g, n));
+    const char *why = roi_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), inv__in_shape(g, n, 2), &r);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const inv_shape y = inv_shape_of(4, (int64_t[]){r.regions, r.channels, r.bins[0], r.bins[1]});
     INV_TRY(inv__need_size(g, n, &y));
-    if (is_grad(n) && !inv_shape_equal(&y, inv__in_shape(g, n, 0)))
+    if (roi_is_grad(n) && !inv_shape_equal(&y, inv__in_shape(g, n, 0)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy is not of the result's shape");
-    if (!is_grad(n)) inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
+    if (!roi_is_grad(n)) inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &y);
     return INV_OK;
 }
 
@@ -63,7 +63,7 @@ static inv_status roi_run(const inv_call *c)
 {
     inv_roi r;
     const int64_t *batch = c->in[2].data;
-    if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &r)) return INV_E_SHAPE;
+    if (roi_geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &r)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     if (c->gpu) {
         INV_GPU(c->gpu, roi, c->node, &r, c->out[0].dtype, c->in[0].data, c->in[1].data, batch, c->out[0].data);
@@ -81,7 +81,7 @@ static inv_status roi_run(const inv_call *c)
 static size_t back_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_roi r;
-    if (geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), inv__in_shape(g, n, 2), &r)) return 0;
+    if (roi_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), inv__in_shape(g, n, 2), &r)) return 0;
     return (size_t)(inv__roi_table(&r, 0) + inv__roi_table(&r, 1)) * sizeof(double);
 }
 
@@ -90,7 +90,7 @@ static inv_status back_run(const inv_call *c)
     inv_roi r;
     const void *gy = c->in[0].data, *rois = c->in[1].data;
     void *gx = c->out[0].data;
-    if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &r)) return INV_E_SHAPE;
+    if (roi_geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &r)) return INV_E_SHAPE;
     const int64_t n = inv__roi_table(&r, 0), all = n + inv__roi_table(&r, 1);
     const inv_dtype t = c->out[0].dtype;
     double *table = c->ws;

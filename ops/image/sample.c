@@ -45,8 +45,8 @@ static const char *sample_of(const inv_node *n, const inv_shape *x, const inv_sh
 static bool is_op(const inv_node *n, const char *name) { return strcmp(n->op_type, name) == 0; }
 
 /* Image and points: operands 0, 1; of SampleGradX the image's shape is an attribute; of SampleGradPoints 1, 2. */
-static const char *geometry(const inv_node *n, const inv_shape *first, const inv_shape *second, const inv_shape *third,
-                            inv_sample *s)
+static const char *sample_geometry(const inv_node *n, const inv_shape *first, const inv_shape *second,
+                                   const inv_shape *third, inv_sample *s)
 {
     const inv_shape shape = inv__attr_shape(n, "shape");
     if (is_op(n, "SampleGradX")) return sample_of(n, &shape, second, s);
@@ -62,7 +62,7 @@ static inv_status sample_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_same_type(g, n, to_points ? 3 : 2));
     if (to_x) INV_TRY(inv__infer_attr_shape(g, n));
     const inv_shape *points = inv__in_shape(g, n, to_points ? 2 : 1);
-    const char *why = geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), to_points ? points : NULL, &s);
+    const char *why = sample_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), to_points ? points : NULL, &s);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape y = *points;
     for (int i = y.rank - 1; i > 1; i--) y.dim[i] = y.dim[i - 1];
@@ -83,7 +83,7 @@ static inv_status sample_run(const inv_call *c)
 {
     inv_sample s;
     const void *x = c->in[0].data, *points = c->in[1].data;
-    if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, NULL, &s)) return INV_E_SHAPE;
+    if (sample_geometry(c->node, &c->in[0].shape, &c->in[1].shape, NULL, &s)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     if (c->gpu) {
         INV_GPU(c->gpu, sample, &s, c->out[0].dtype, x, points, c->out[0].data);
@@ -106,7 +106,7 @@ static inv_status grad_x_run(const inv_call *c)
 {
     inv_sample s;
     const void *points = c->in[1].data;
-    if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, NULL, &s)) return INV_E_SHAPE;
+    if (sample_geometry(c->node, &c->in[0].shape, &c->in[1].shape, NULL, &s)) return INV_E_SHAPE;
     if (c->gpu) {
         INV_GPU(c->gpu, fill, c->out[0].n, inv_dtype_size(c->out[0].dtype), c->out[0].data, 0);
         if (c->in[0].n == 0) return INV_OK;
@@ -137,7 +137,7 @@ static inv_status grad_x_run(const inv_call *c)
 static size_t grad_x_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_sample s;
-    if (!g->gpu || geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), NULL, &s)) return 0;
+    if (!g->gpu || sample_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), NULL, &s)) return 0;
     return inv__sample_workspace(&s);
 }
 
@@ -146,7 +146,7 @@ static inv_status grad_points_run(const inv_call *c)
     inv_sample s;
     const void *gy = c->in[0].data, *x = c->in[1].data, *points = c->in[2].data;
     void *gp = c->out[0].data;
-    if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &s)) return INV_E_SHAPE;
+    if (sample_geometry(c->node, &c->in[0].shape, &c->in[1].shape, &c->in[2].shape, &s)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     if (c->gpu) {
         INV_GPU(c->gpu, sample_grad_points, &s, c->out[0].dtype, gy, x, points, gp);
@@ -182,7 +182,7 @@ static double sample_flops(const inv_graph *g, const inv_node *n)
     inv_sample s;
     const bool three = is_op(n, "SampleGradPoints");
     const inv_shape *third = three ? inv__in_shape(g, n, 2) : NULL;
-    if (geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), third, &s)) return 0;
+    if (sample_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), third, &s)) return 0;
     return 2.0 * inv__sample_count(&s) * (double)(s.n * s.channels * s.points) * (three ? s.axes : 1);
 }
 

@@ -87,7 +87,7 @@ static void adjugate_column(const lu *f, int64_t c, double rest, double *z)
     for (int64_t i = 0; i < n; i++) z[i] *= rest;
 }
 
-static bool is_grad(const inv_node *n) { return strcmp(n->op_type, "DetGrad") == 0; }
+static bool det_is_grad(const inv_node *n) { return strcmp(n->op_type, "DetGrad") == 0; }
 
 /* Matrices and their order. */
 static int64_t matrices(const inv_shape *x, int64_t *n)
@@ -98,7 +98,7 @@ static int64_t matrices(const inv_shape *x, int64_t *n)
 
 static inv_status det_infer(inv_graph *g, inv_node *n)
 {
-    const uint32_t at = is_grad(n) ? 1 : 0; /* x */
+    const uint32_t at = det_is_grad(n) ? 1 : 0; /* x */
     INV_TRY(inv__need(g, n, at + 1));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, at + 1));
@@ -117,7 +117,7 @@ static inv_status det_infer(inv_graph *g, inv_node *n)
 static size_t det_workspace(const inv_graph *g, const inv_node *n)
 {
     int64_t order;
-    const bool grad = is_grad(n);
+    const bool grad = det_is_grad(n);
     const int64_t count = matrices(inv__in_shape(g, n, grad ? 1 : 0), &order);
     return (size_t)((g->gpu ? count : 1) * inv__det_doubles(order, grad)) * sizeof(double);
 }
@@ -176,7 +176,7 @@ static inv_status det_grad(inv_grad *b)
 static double det_flops(const inv_graph *g, const inv_node *n)
 {
     int64_t order;
-    const bool grad = is_grad(n);
+    const bool grad = det_is_grad(n);
     const double count = (double)matrices(inv__in_shape(g, n, grad ? 1 : 0), &order), k = (double)order;
     return count * k * k * k * (grad ? 3 : 2.0 / 3);
 }

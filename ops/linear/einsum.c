@@ -24,8 +24,6 @@ typedef struct einsum {
     term out;
 } einsum;
 
-static inv_status failed(const inv_graph *g) { return g->failed != INV_OK ? g->failed : INV_E_NOMEM; }
-
 static int find(const term *t, int label)
 {
     for (int i = 0; i < t->n; i++)
@@ -135,16 +133,16 @@ static inv_status take_diagonal(const einsum *e, term *t)
             perm[n] = a, perm[n + 1] = b;
             t->label[n] = label;
             inv_id v = inv__emit_transpose(e->g, t->v, n + 2, perm);
-            if (v == INV_NONE) return failed(e->g);
+            if (v == INV_NONE) return inv__failed(e->g);
             s = *inv__shape(e->g, v);
             s.dim[n] = extent * extent;
             s.rank = t->n = n + 1;
             for (int64_t i = 0; i < extent; i++) at[i] = i * (extent + 1);
             v = inv__emit_view(e->g, v, &s);
             const inv_id index = inv_graph_const_ints(e->g, (size_t)extent, at);
-            if (v == INV_NONE || index == INV_NONE) return failed(e->g);
+            if (v == INV_NONE || index == INV_NONE) return inv__failed(e->g);
             t->v = inv_emit1(e->g, "Gather", INV_IN(v, index), INV_ATTRS(inv_attr_of_int("axis", n)));
-            if (t->v == INV_NONE) return failed(e->g);
+            if (t->v == INV_NONE) return inv__failed(e->g);
             a = -1; /* from the start: a label may be there three times */
             break;
         }
@@ -170,7 +168,7 @@ static inv_status sum_up(einsum *e, term *t, const term *other)
     if (n == 0) return INV_OK;
     t->v = inv_emit1(e->g, "ReduceSumAxes", INV_IN(t->v),
                      INV_ATTRS(inv_attr_of_ints("axes", (size_t)n, axes), inv_attr_of_int("keepdims", 0)));
-    return t->v == INV_NONE ? failed(e->g) : INV_OK;
+    return t->v == INV_NONE ? inv__failed(e->g) : INV_OK;
 }
 
 /* Extents of labels first..last-1 of t, appended to s; as one product if `merge`. */
@@ -209,7 +207,7 @@ static inv_status join(einsum *e, term *a, term *b, term *out)
         return inv_node_fail(e->g, e->n, INV_E_SHAPE, "a product of two operands has more than %d axes", INV_MAX_RANK);
     arrange(e, a, a->n, order[0]);
     arrange(e, b, b->n, order[1]);
-    if (a->v == INV_NONE || b->v == INV_NONE) return failed(e->g);
+    if (a->v == INV_NONE || b->v == INV_NONE) return inv__failed(e->g);
     inv_shape s[2] = {{0}, {0}}, both = {0}, result;
     inv_id v[2] = {a->v, b->v};
     for (int k = 0; k < 2; k++) {
@@ -220,7 +218,7 @@ static inv_status join(einsum *e, term *a, term *b, term *out)
         for (int i = 0; i < freed[1] && k == 0 && summed == 0; i++) s[k].dim[s[k].rank++] = 1;
         if (summed > 0) extents(e, t[k], f, t[k]->n, true, &s[k]);
         v[k] = inv__emit_view(e->g, t[k]->v, &s[k]);
-        if (v[k] == INV_NONE) return failed(e->g);
+        if (v[k] == INV_NONE) return inv__failed(e->g);
     }
     for (int i = 0; i < shared; i++) both.dim[both.rank++] = s[0].dim[i] == 1 ? s[1].dim[i] : s[0].dim[i];
     result = both;
@@ -233,11 +231,11 @@ static inv_status join(einsum *e, term *a, term *b, term *out)
     for (int i = 0; i < shared + freed[0]; i++) out->label[out->n++] = order[0][i];
     for (int i = 0; i < freed[1]; i++) out->label[out->n++] = order[1][shared + i];
     for (int i = 0; i < shared; i++) e->uses[order[0][i]]--;
-    return out->v == INV_NONE ? failed(e->g) : INV_OK;
+    return out->v == INV_NONE ? inv__failed(e->g) : INV_OK;
 }
 
 /* The joined operands with the axes of the result, in their order. */
-static inv_status finish(einsum *e, term *t, inv_id *out)
+static inv_status finish_einsum(einsum *e, term *t, inv_id *out)
 {
     INV_TRY(sum_up(e, t, NULL));
     for (int i = 0; i < e->out.n; i++) {
@@ -247,7 +245,7 @@ static inv_status finish(einsum *e, term *t, inv_id *out)
     if (t->n != e->out.n) return inv_node_fail(e->g, e->n, INV_E_GRAPH, "the equation's result names a label twice");
     arrange(e, t, t->n, e->out.label);
     *out = t->v;
-    return t->v == INV_NONE ? failed(e->g) : INV_OK;
+    return t->v == INV_NONE ? inv__failed(e->g) : INV_OK;
 }
 
 static inv_status einsum_lower(inv_graph *g, const inv_node *n, inv_id *out)
@@ -279,7 +277,7 @@ static inv_status einsum_lower(inv_graph *g, const inv_node *n, inv_id *out)
         INV_TRY(join(&e, &joined, &t[i], &next));
         joined = next;
     }
-    return finish(&e, &joined, &out[0]);
+    return finish_einsum(&e, &joined, &out[0]);
 }
 
 /* clang-format off */

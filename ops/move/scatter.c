@@ -83,7 +83,7 @@ static inv_shape data_shape(const inv_node *n, const inv_shape *first)
     return is_op(n, "GatherNDGrad") ? inv__attr_shape(n, "shape") : *first;
 }
 
-static const char *geometry(const inv_node *n, const inv_shape *first, const inv_shape *index, inv_places *p)
+static const char *scatter_geometry(const inv_node *n, const inv_shape *first, const inv_shape *index, inv_places *p)
 {
     const inv_shape data = data_shape(n, first);
     const inv_attr *axis = inv_attr_find(n, "axis");
@@ -105,7 +105,7 @@ static inv_status places_infer(inv_graph *g, inv_node *n)
     if (inv_dtype_size(t) == 0 || inv__in_dtype(g, n, 1) != INV_I64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "indices must be int64, data of a type of fixed size");
     const inv_shape data = data_shape(n, inv__in_shape(g, n, 0)), *index = inv__in_shape(g, n, 1);
-    const char *why = geometry(n, inv__in_shape(g, n, 0), index, &p);
+    const char *why = scatter_geometry(n, inv__in_shape(g, n, 0), index, &p);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     if (p.along) parts = *index;
     else if (!parts_shape(&data, index, (int)inv_attr_int(n, "batch_dims", 0) + p.q, &parts))
@@ -126,7 +126,7 @@ static inv_status places_infer(inv_graph *g, inv_node *n)
 static size_t places_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_places p;
-    if (geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
+    if (scatter_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
     if (!g->gpu) return is_op(n, "ScatterNDGrad") ? inv__places_workspace(&p) : 0;
     if (joining(n) != INV_JOIN_LAST) return inv__join_workspace(&p);
     return is_op(n, "GatherNDN") ? 0 : inv__places_workspace(&p);
@@ -203,7 +203,7 @@ static inv_status scatter_run(const inv_call *c)
     const inv_joining how = joining(c->node);
     const size_t esize = inv_dtype_size(out->dtype), nbytes = (size_t)out->n * esize;
     const void *u = back ? c->in[0].data : c->nin > 2 ? c->in[2].data : NULL;
-    if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
+    if (scatter_geometry(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     if (out->n == 0) return INV_OK;
     if (back && c->gpu) {
         INV_GPU(c->gpu, fill, out->n, esize, out->data, 0);
@@ -312,7 +312,7 @@ static inv_status gather_run(const inv_call *c)
     inv_places p;
     const bool only_last = is_op(c->node, "ScatterNDGrad");
     const size_t esize = inv_dtype_size(c->out[0].dtype);
-    if (geometry(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
+    if (scatter_geometry(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;
     if (only_last && c->ws_nbytes < inv__places_workspace(&p)) return INV_E_INTERNAL;
     if (c->gpu) {

@@ -114,7 +114,7 @@ static inv_status place_infer(inv_graph *g, inv_node *n)
     return slice_inside(g, n, &whole, starts, steps, in.dim);
 }
 
-static void fill(const inv_tensor *t, double value)
+static void fill_tensor(const inv_tensor *t, double value)
 {
     if (value == 0) {
         memset(t->data, 0, (size_t)t->n * inv_dtype_size(t->dtype));
@@ -133,7 +133,7 @@ static inv_status fill_gpu(const inv_gpu *gpu, const inv_tensor *t, double value
     const inv_tensor element = {.data = one, .dtype = t->dtype, .n = 1};
     const size_t esize = inv_dtype_size(t->dtype);
     if (esize == 0 || esize > 8) return INV_E_UNSUPPORTED_TYPE;
-    fill(&element, value);
+    fill_tensor(&element, value);
     INV_GPU(gpu, fill, t->n, esize, t->data, one[0]);
     return INV_OK;
 }
@@ -145,7 +145,7 @@ static inv_status place_run(const inv_call *c)
     const double value = inv_attr_float(c->node, "value", 0);
     if (c->out[0].n == 0) return INV_OK;
     if (c->in[0].n < c->out[0].n && c->gpu) INV_TRY(fill_gpu(c->gpu, &c->out[0], value));
-    if (c->in[0].n < c->out[0].n && !c->gpu) fill(&c->out[0], value);
+    if (c->in[0].n < c->out[0].n && !c->gpu) fill_tensor(&c->out[0], value);
     if (c->in[0].n == 0) return INV_OK;
     int64_t at = slice_strides(c->node, &c->out[0].shape, sd);
     inv__strides(&c->in[0].shape, ss);

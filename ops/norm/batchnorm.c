@@ -44,7 +44,7 @@ static int64_t rows_of(const layout *l) { return inv__max64(TASK_ELEMS / inv__ma
 /* The channels are axis 1, or those of attribute `axis`. */
 static int channel_axis(const inv_node *n) { return (int)inv_attr_int(n, "axis", 1); }
 
-static layout layout_of(const inv_node *n, const inv_shape *x)
+static layout channel_layout(const inv_node *n, const inv_shape *x)
 {
     const int a = channel_axis(n);
     return (layout){inv__prod(x, 0, a), x->dim[a], inv__prod(x, a + 1, x->rank)};
@@ -78,13 +78,13 @@ static inv_status stats_infer(inv_graph *g, inv_node *n)
     return INV_OK;
 }
 
-static inv_status apply_infer(inv_graph *g, inv_node *n)
+static inv_status batch_norm_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 1, 5));
     return inv__infer_same(g, n);
 }
 
-static inv_status grad_infer(inv_graph *g, inv_node *n)
+static inv_status batch_norm_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_channels(g, n, 2, 5));
     return inv__norm_infer_grad(g, n);
@@ -100,7 +100,7 @@ static inv_status mix_infer(inv_graph *g, inv_node *n)
 
 static inv_status stats_run(const inv_call *c)
 {
-    layout l = layout_of(c->node, &c->in[0].shape);
+    layout l = channel_layout(c->node, &c->in[0].shape);
     void *mean = c->out[0].data, *var = c->nout > 1 ? c->out[1].data : NULL;
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
@@ -114,7 +114,7 @@ static inv_status stats_run(const inv_call *c)
 /* Sums of parts, and `more` numbers per channel. */
 static size_t sums_workspace(const inv_graph *g, const inv_node *n, int64_t more)
 {
-    const layout l = layout_of(n, inv__in_shape(g, n, 0));
+    const layout l = channel_layout(n, inv__in_shape(g, n, 0));
     return (size_t)(l.c * (more + 2 * (l.s == 1 ? parts_of(&l) : 1))) * sizeof(double);
 }
 
@@ -125,7 +125,7 @@ static size_t stats_workspace(const inv_graph *g, const inv_node *n)
     return (size_t)f.nout * (size_t)f.parts * 2 * sizeof(double);
 }
 
-static size_t grad_workspace(const inv_graph *g, const inv_node *n)
+static size_t batch_norm_grad_workspace(const inv_graph *g, const inv_node *n)
 {
     if (!g->gpu) return sums_workspace(g, n, 4);
     const inv_fold f = fold_of(n, inv__in_shape(g, n, 0));
@@ -140,7 +140,7 @@ static size_t affine_workspace(const inv_graph *g, const inv_node *n)
 
 static inv_status normalise(const inv_call *c, bool inverse)
 {
-    layout l = layout_of(c->node, &c->in[0].shape);
+    layout l = channel_layout(c->node, &c->in[0].shape);
     const inv_norm a = inv__norm_of(c, false);
     if (c->gpu) {
         const inv_fold f = fold_of(c->node, &c->in[0].shape);
@@ -151,12 +151,12 @@ static inv_status normalise(const inv_call *c, bool inverse)
     return INV_OK;
 }
 
-static inv_status apply_run(const inv_call *c) { return normalise(c, false); }
+static inv_status batch_norm_run(const inv_call *c) { return normalise(c, false); }
 static inv_status inverse_run(const inv_call *c) { return normalise(c, true); }
 
-static inv_status grad_run(const inv_call *c)
+static inv_status batch_norm_grad_run(const inv_call *c)
 {
-    layout l = layout_of(c->node, &c->in[0].shape);
+    layout l = channel_layout(c->node, &c->in[0].shape);
     const inv_norm a = inv__norm_of(c, true);
     const bool training = inv_attr_int(c->node, "training", 0) != 0;
     void *out[3];
@@ -183,10 +183,10 @@ static inv_status mix_run(const inv_call *c)
 }
 
 static double stats_flops(const inv_graph *g, const inv_node *n) { return 3 * inv__flops_in(g, n); }
-static double apply_flops(const inv_graph *g, const inv_node *n) { return 2 * inv__flops_in(g, n); }
-static double grad_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
+static double batch_norm_flops(const inv_graph *g, const inv_node *n) { return 2 * inv__flops_in(g, n); }
+static double batch_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
 
-static inv_status apply_grad(inv_grad *b)
+static inv_status batch_norm_grad(inv_grad *b)
 {
     const inv_id gy = inv_GO(b, 0);
     if (gy == INV_NONE) return INV_OK;
@@ -305,9 +305,9 @@ static const inv_op_def batch_stats_op = {
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
     .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
-    .out = "y", .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
+    .out = "y", .inplace = 1, .infer = batch_norm_infer, .grad = batch_norm_grad, .run = batch_norm_run,
     .work = inv__work_apply,
-    .workspace = affine_workspace, .flops = apply_flops,
+    .workspace = affine_workspace, .flops = batch_norm_flops,
     .cases = (const char *const[]){
         "y = BatchNormApply<epsilon = 0.001>(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, "
         "float[3] var)",
@@ -318,9 +318,9 @@ static const inv_op_def apply_op = {
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "BatchNormGrad", .since = 1, .in = "x gy scale mean var",
     .images = INV_IMAGES(3, 1, {"axis", INV_LAST_AXIS}),
-    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .run = grad_run,
+    .out = "dx dscale dbias", .inplace = 2, .infer = batch_norm_grad_infer, .run = batch_norm_grad_run,
     .work = inv__work_sum,
-    .workspace = grad_workspace, .flops = grad_flops,
+    .workspace = batch_norm_grad_workspace, .flops = batch_norm_grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = BatchNormGrad<epsilon = 0.001, training = 1>(float[4,3,2,5] x, float[4,3,2,5] gy, "
         "float[3] scale, float[3] mean, float[3] var)",
@@ -335,9 +335,9 @@ static const inv_op_def grad_op = {
 static const inv_op_def inverse_op = {
     .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
     .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
-    .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = apply_infer, .run = inverse_run,
+    .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = batch_norm_infer, .run = inverse_run,
     .work = inv__work_apply,
-    .workspace = affine_workspace, .flops = apply_flops,
+    .workspace = affine_workspace, .flops = batch_norm_flops,
     .cases = (const char *const[]){
         "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "
         "float[3] var)",
@@ -347,7 +347,7 @@ static const inv_op_def inverse_op = {
 
 static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
-    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .run = mix_run, .flops = apply_flops,
+    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .run = mix_run, .flops = batch_norm_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};
 

@@ -19,7 +19,7 @@ typedef inv_groupnorm layout;
 #include "ops/base/both_reals.inc"
 
 /* Without the operands. */
-static layout layout_of(const inv_node *n, const inv_shape *x)
+static layout group_layout(const inv_node *n, const inv_shape *x)
 {
     const int64_t groups = inv_attr_int(n, "groups", 1);
     return (layout){
@@ -28,7 +28,7 @@ static layout layout_of(const inv_node *n, const inv_shape *x)
 
 static layout layout_of_call(const inv_call *c, bool grad)
 {
-    layout l = layout_of(c->node, &c->in[0].shape);
+    layout l = group_layout(c->node, &c->in[0].shape);
     l.of = inv__norm_of(c, grad);
     return l;
 }
@@ -45,19 +45,19 @@ static inv_status need_groups(const inv_graph *g, const inv_node *n, int64_t gro
     return inv__norm_need_vectors(g, n, first, last, x->dim[1], "channel");
 }
 
-static inv_status apply_infer(inv_graph *g, inv_node *n)
+static inv_status group_norm_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_groups(g, n, inv_attr_int(n, "groups", 1), 1, 3));
     return inv__infer_same(g, n);
 }
 
-static inv_status grad_infer(inv_graph *g, inv_node *n)
+static inv_status group_norm_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_groups(g, n, inv_attr_int(n, "groups", 1), 2, 3));
     return inv__norm_infer_grad(g, n);
 }
 
-static inv_status apply_run(const inv_call *c)
+static inv_status group_norm_run(const inv_call *c)
 {
     const layout l = layout_of_call(c, false);
     if (c->in[0].n == 0) return INV_OK;
@@ -74,7 +74,7 @@ static void zero(const inv_call *c, const inv_tensor *t)
     else memset(t->data, 0, (size_t)t->n * each);
 }
 
-static inv_status grad_run(const inv_call *c)
+static inv_status group_norm_grad_run(const inv_call *c)
 {
     const layout l = layout_of_call(c, true);
     void *out[3];
@@ -88,16 +88,16 @@ static inv_status grad_run(const inv_call *c)
     return INV_OK;
 }
 
-static size_t grad_workspace(const inv_graph *g, const inv_node *n)
+static size_t group_norm_grad_workspace(const inv_graph *g, const inv_node *n)
 {
-    const layout l = layout_of(n, inv__in_shape(g, n, 0));
+    const layout l = group_layout(n, inv__in_shape(g, n, 0));
     return (size_t)(l.images * l.groups * (2 * l.channels + (g->gpu ? 4 : 0))) * sizeof(double);
 }
 
-static double apply_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
-static double grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv__flops_in(g, n); }
+static double group_norm_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
+static double group_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv__flops_in(g, n); }
 
-static inv_status apply_grad(inv_grad *b)
+static inv_status group_norm_grad(inv_grad *b)
 {
     const inv_id gy = inv_GO(b, 0);
     if (gy == INV_NONE) return INV_OK;
@@ -151,9 +151,9 @@ static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "GroupNormApply", .since = 1, .in = "x scale bias", .out = "y",
-    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
+    .inplace = 1, .infer = group_norm_infer, .grad = group_norm_grad, .run = group_norm_run,
     .work = inv__work_apply,
-    .flops = apply_flops,
+    .flops = group_norm_flops,
     .cases = (const char *const[]){
         "y = GroupNormApply<groups = 2, epsilon = 0.001>(float[2,4,3] x, float[4] scale, float[4] bias)",
         "y = GroupNormApply<groups = 3, epsilon = 0.001>(float[2,3,2,5] x, float[3] scale, float[3] bias)",
@@ -165,9 +165,9 @@ static const inv_op_def apply_op = {
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "GroupNormGrad", .since = 1, .in = "x gy scale",
-    .out = "dx dscale dbias", .inplace = 3, .infer = grad_infer, .run = grad_run,
+    .out = "dx dscale dbias", .inplace = 3, .infer = group_norm_grad_infer, .run = group_norm_grad_run,
     .work = inv__work_sum,
-    .workspace = grad_workspace, .flops = grad_flops,
+    .workspace = group_norm_grad_workspace, .flops = group_norm_grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = GroupNormGrad<groups = 2, epsilon = 0.001>(float[2,4,3] x, float[2,4,3] gy, "
         "float[4] scale)",

@@ -47,7 +47,7 @@ static int axis_of(const inv_node *n, const inv_shape *x)
 static bool is_rms(const inv_node *n) { return strncmp(n->op_type, "Rms", 3) == 0; }
 
 /* Without the operands. */
-static layout layout_of(const inv_node *n, const inv_shape *x)
+static layout row_layout(const inv_node *n, const inv_shape *x)
 {
     const int at = axis_of(n, x);
     return (layout){.rows = inv__prod(x, 0, at), .len = inv__prod(x, at, x->rank), .rms = is_rms(n)};
@@ -55,7 +55,7 @@ static layout layout_of(const inv_node *n, const inv_shape *x)
 
 static layout layout_of_call(const inv_call *c, bool grad)
 {
-    layout l = layout_of(c->node, &c->in[0].shape);
+    layout l = row_layout(c->node, &c->in[0].shape);
     l.of = inv__norm_of(c, grad);
     return l;
 }
@@ -63,7 +63,7 @@ static layout layout_of_call(const inv_call *c, bool grad)
 /* What oneDNN is asked for. Its gradient gives all three results. */
 static inv_dnnl_op library_op(const inv_node *n, const inv_shape *x)
 {
-    const layout l = layout_of(n, x);
+    const layout l = row_layout(n, x);
     const bool grad = n->nin > 1 && strcmp(n->op_type, "LayerNormGrad") == 0;
     inv_dnnl_op o = inv__dnnl_op(grad ? INV_DNNL_LAYER_NORM_GRAD : INV_DNNL_LAYER_NORM, l.rows, l.len);
     o.eps = (float)inv_attr_float(n, "epsilon", 1e-5);
@@ -107,19 +107,19 @@ static inv_status need_rows(const inv_graph *g, const inv_node *n, uint32_t firs
     return INV_OK;
 }
 
-static inv_status apply_infer(inv_graph *g, inv_node *n)
+static inv_status layer_norm_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_rows(g, n, 1, 3));
     return inv__infer_same(g, n);
 }
 
-static inv_status grad_infer(inv_graph *g, inv_node *n)
+static inv_status layer_norm_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(need_rows(g, n, 2, 3));
     return inv__norm_infer_grad(g, n);
 }
 
-static inv_status apply_run(const inv_call *c)
+static inv_status layer_norm_run(const inv_call *c)
 {
     const layout l = layout_of_call(c, false);
     if (c->in[0].n == 0) return INV_OK;
@@ -153,7 +153,7 @@ static inv_status library_grad(const inv_call *c, const inv_dnnl_op *o)
     return inv__dnnl_run(o, operands, (char *)c->ws + moments_nbytes(o));
 }
 
-static inv_status grad_run(const inv_call *c)
+static inv_status layer_norm_grad_run(const inv_call *c)
 {
     const layout l = layout_of_call(c, true);
     void *out[3];
@@ -169,15 +169,15 @@ static inv_status grad_run(const inv_call *c)
     return INV_OK;
 }
 
-static size_t apply_workspace(const inv_graph *g, const inv_node *n)
+static size_t layer_norm_workspace(const inv_graph *g, const inv_node *n)
 {
     const inv_dnnl_op o = library_op(n, inv__in_shape(g, n, 0));
     return !g->gpu && library_serves(n, inv__in_dtype(g, n, 0), &o) ? inv__dnnl_op_workspace(&o) : 0;
 }
 
-static size_t grad_workspace(const inv_graph *g, const inv_node *n)
+static size_t layer_norm_grad_workspace(const inv_graph *g, const inv_node *n)
 {
-    const layout l = layout_of(n, inv__in_shape(g, n, 0));
+    const layout l = row_layout(n, inv__in_shape(g, n, 0));
     const inv_dnnl_op o = library_op(n, inv__in_shape(g, n, 0));
     if (g->gpu) {
         const inv_fold f = fold_of(&l);
@@ -188,10 +188,10 @@ static size_t grad_workspace(const inv_graph *g, const inv_node *n)
     return c.n == 1 ? 0 : (size_t)c.n * (size_t)l.len * 2 * sizeof(double);
 }
 
-static double apply_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
-static double grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv__flops_in(g, n); }
+static double layer_norm_flops(const inv_graph *g, const inv_node *n) { return 7 * inv__flops_in(g, n); }
+static double layer_norm_grad_flops(const inv_graph *g, const inv_node *n) { return 18 * inv__flops_in(g, n); }
 
-static inv_status apply_grad(inv_grad *b)
+static inv_status layer_norm_grad(inv_grad *b)
 {
     const inv_id gy = inv_GO(b, 0);
     if (gy == INV_NONE) return INV_OK;
@@ -268,9 +268,9 @@ static inv_status layer_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "LayerNormApply", .since = 1, .in = "x scale bias?", .out = "y",
-    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
+    .inplace = 1, .infer = layer_norm_infer, .grad = layer_norm_grad, .run = layer_norm_run,
     .work = inv__work_apply,
-    .workspace = apply_workspace, .flops = apply_flops,
+    .workspace = layer_norm_workspace, .flops = layer_norm_flops,
     .cases = (const char *const[]){
         "y = LayerNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale, float[5] bias)",
         "y = LayerNormApply<axis = 1, epsilon = 0.001>(float[3,4,5] x, float[4,5] scale)",
@@ -281,9 +281,9 @@ static const inv_op_def apply_op = {
 
 static const inv_op_def grad_op = {
     .size = sizeof grad_op, .domain = INV_IR, .name = "LayerNormGrad", .since = 1, .in = "x gy scale",
-    .out = "dx dscale dbias", .inplace = 2, .infer = grad_infer, .run = grad_run,
+    .out = "dx dscale dbias", .inplace = 2, .infer = layer_norm_grad_infer, .run = layer_norm_grad_run,
     .work = inv__work_sum,
-    .workspace = grad_workspace, .flops = grad_flops,
+    .workspace = layer_norm_grad_workspace, .flops = layer_norm_grad_flops,
     .cases = (const char *const[]){
         "dx, dscale, dbias = LayerNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, "
         "float[5] scale)",
@@ -307,9 +307,9 @@ static const inv_op_def layer_norm_17 = {
 
 static const inv_op_def rms_apply_op = {
     .size = sizeof rms_apply_op, .domain = INV_IR, .name = "RmsNormApply", .since = 1, .in = "x scale", .out = "y",
-    .inplace = 1, .infer = apply_infer, .grad = apply_grad, .run = apply_run,
+    .inplace = 1, .infer = layer_norm_infer, .grad = layer_norm_grad, .run = layer_norm_run,
     .work = inv__work_apply,
-    .flops = apply_flops,
+    .flops = layer_norm_flops,
     .cases = (const char *const[]){
         "y = RmsNormApply<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[5] scale)",
         "y = RmsNormApply<axis = 1, epsilon = 0.001>(float[3,4,5] x, float[4,5] scale)",
@@ -320,8 +320,8 @@ static const inv_op_def rms_apply_op = {
 
 static const inv_op_def rms_grad_op = {
     .size = sizeof rms_grad_op, .domain = INV_IR, .name = "RmsNormGrad", .since = 1, .in = "x gy scale",
-    .out = "dx dscale", .inplace = 3, .infer = grad_infer, .run = grad_run, .work = inv__work_sum,
-    .workspace = grad_workspace, .flops = grad_flops,
+    .out = "dx dscale", .inplace = 3, .infer = layer_norm_grad_infer, .run = layer_norm_grad_run, .work = inv__work_sum,
+    .workspace = layer_norm_grad_workspace, .flops = layer_norm_grad_flops,
     .cases = (const char *const[]){
         "dx, dscale = RmsNormGrad<axis = -1, epsilon = 0.001>(float[2,3,5] x, float[2,3,5] gy, float[5] scale)",
         "dx, dscale = RmsNormGrad<axis = 1, epsilon = 0.001>(float[40,70] x, float[40,70] gy, float[70] scale)",

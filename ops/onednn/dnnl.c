@@ -69,18 +69,18 @@ static dnnl_status_t begin(void)
 }
 
 inv_dnnl_entry *inv__dnnl_entry_of(const void *key, size_t nbytes,
-                                   dnnl_status_t (*fill)(inv_dnnl_entry *, const void *, dnnl_primitive_attr_t))
+                                   dnnl_status_t (*dnnl_fill)(inv_dnnl_entry *, const void *, dnnl_primitive_attr_t))
 {
     (void)pthread_mutex_lock(&table_lock);
     inv_dnnl_entry *e = table;
-    while (e && (e->fill != fill || e->key_nbytes != nbytes || memcmp(e->key, key, nbytes) != 0)) e = e->next;
+    while (e && (e->fill != dnnl_fill || e->key_nbytes != nbytes || memcmp(e->key, key, nbytes) != 0)) e = e->next;
     if (!e && nbytes <= INV_DNNL_KEY && (e = calloc(1, sizeof *e)) != NULL) {
-        e->fill = fill;
+        e->fill = dnnl_fill;
         e->key_nbytes = nbytes;
         memcpy(e->key, key, nbytes);
         (void)pthread_mutex_init(&e->busy, NULL);
         dnnl_status_t r = begin();
-        if (r == dnnl_success) r = fill(e, key, attributes);
+        if (r == dnnl_success) r = dnnl_fill(e, key, attributes);
         if (r == dnnl_unimplemented || r == dnnl_invalid_arguments) r = dnnl_success; /* not served, that is all */
         if (r == dnnl_success) {
             e->next = table;
@@ -274,7 +274,8 @@ static bool is_compiled(const_dnnl_primitive_desc_t d)
            (strncmp(name, "jit", 3) == 0 || strncmp(name, "simple_layer_normalization", 26) == 0);
 }
 
-static dnnl_status_t finish(inv_dnnl_entry *e, const inv_dnnl_op *o, const shapes *s, const_dnnl_primitive_desc_t d)
+static dnnl_status_t dnnl_finish(inv_dnnl_entry *e, const inv_dnnl_op *o, const shapes *s,
+                                 const_dnnl_primitive_desc_t d)
 {
     const struct kind *k = &kinds[o->kind];
     const inv_dnnl_ref of[] = {[WHOLE] = INV_DNNL_REF(s->x),
@@ -306,7 +307,7 @@ static bool taps_agree(const inv_dnnl_op *o, const_dnnl_primitive_desc_t d)
     return same;
 }
 
-static dnnl_status_t fill(inv_dnnl_entry *e, const void *key, dnnl_primitive_attr_t a)
+static dnnl_status_t dnnl_fill(inv_dnnl_entry *e, const void *key, dnnl_primitive_attr_t a)
 {
     const inv_dnnl_op *o = key;
     const struct kind *k = &kinds[o->kind];
@@ -320,7 +321,7 @@ static dnnl_status_t fill(inv_dnnl_entry *e, const void *key, dnnl_primitive_att
     if (r == dnnl_success) r = make(o, &s, NULL, a, &forward);
     if (r == dnnl_success && k->is_grad) r = make(o, &s, forward, a, &backward);
     const dnnl_primitive_desc_t d = k->is_grad ? backward : forward;
-    if (r == dnnl_success && is_compiled(d) && taps_agree(o, d)) r = finish(e, o, &s, d);
+    if (r == dnnl_success && is_compiled(d) && taps_agree(o, d)) r = dnnl_finish(e, o, &s, d);
     if (forward) (void)dnnl_primitive_desc_destroy(forward);
     if (backward) (void)dnnl_primitive_desc_destroy(backward);
     INV_DNNL_DROP(s.x);
@@ -332,19 +333,19 @@ static dnnl_status_t fill(inv_dnnl_entry *e, const void *key, dnnl_primitive_att
 
 bool inv__dnnl_has(const inv_dnnl_op *o)
 {
-    const inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, fill);
+    const inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, dnnl_fill);
     return e && e->served;
 }
 
 size_t inv__dnnl_op_workspace(const inv_dnnl_op *o)
 {
-    const inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, fill);
+    const inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, dnnl_fill);
     return e && e->served ? inv__dnnl_place(e) : 0;
 }
 
 inv_status inv__dnnl_run(const inv_dnnl_op *o, void *const *data, void *ws)
 {
-    inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, fill);
+    inv_dnnl_entry *e = inv__dnnl_entry_of(o, sizeof *o, dnnl_fill);
     if (!e) return INV_E_NOMEM;
     if (!e->served) return INV_E_UNSUPPORTED_OP;
     const struct kind *k = &kinds[o->kind];

@@ -66,7 +66,7 @@ static inv_status cumulate(const inv_call *call, bool product)
     }
     return INV_OK;
 }
-static inv_status sum_run(const inv_call *c) { return cumulate(c, false); }
+static inv_status cumulate_sum_run(const inv_call *c) { return cumulate(c, false); }
 static inv_status product_run(const inv_call *c) { return cumulate(c, true); }
 
 static inv_status product_back_infer(inv_graph *g, inv_node *n)
@@ -197,7 +197,7 @@ static inv_status onnx_product_lower(inv_graph *g, const inv_node *n, inv_id *ou
 /* clang-format on */
 CASES(sum, LINES("CumSumAxis"), "y = CumSumAxis<axis = 0>(float[300,2] x)",
       "y = CumSumAxis<axis = 1, reverse = 1, exclusive = 1>(float[2,200] x)")
-CANONICAL(sum, "CumSumAxis", "x", 0, cumulate_infer, sum_grad, sum_run, cumulate_workspace,
+CANONICAL(sum, "CumSumAxis", "x", 0, cumulate_infer, sum_grad, cumulate_sum_run, cumulate_workspace,
           "sums along axis of all elements up to here (exclusive: before here); reverse: from the end")
 CASES(product, LINES("CumProdAxis"), "y = CumProdAxis<axis = 0>(int64[300,2] x)")
 CANONICAL(product, "CumProdAxis", "x", 0, cumulate_infer, product_grad, product_run, cumulate_workspace,

@@ -37,7 +37,7 @@ static double reduce_two(reduce_kind kind, double a, double v)
 #define INV_BOTH "ops/reduce/reduce_kernels.inc"
 #include "ops/base/both_reals.inc"
 
-static reduce_plan plan_of(const inv_shape *in, const bool *gone)
+static reduce_plan reduction_plan(const inv_shape *in, const bool *gone)
 {
     reduce_plan p = {0};
     inv_shape kept = *in, reduced = *in;
@@ -87,7 +87,7 @@ static inv_fold_axes axes_of(const inv_loop *l)
  * enough of them: more per result first, then shares of results. */
 inv_fold inv__fold_of(const inv_shape *in, const bool *gone)
 {
-    const reduce_plan p = plan_of(in, gone);
+    const reduce_plan p = reduction_plan(in, gone);
     inv_fold f = {.kept = axes_of(&p.kept), .gone = axes_of(&p.reduced), .n = p.n, .parts = 1, .part = p.n, .depth = 1};
     f.nout = p.kept.rows * p.kept.inner;
     f.columns = p.kept.step[0] == 1;
@@ -151,9 +151,9 @@ static inv_status run_gpu(const inv_call *c, const bool *gone, reduce_kind kind,
     return INV_OK;
 }
 
-static inv_status run(const inv_call *c, const bool *gone, reduce_kind kind)
+static inv_status run_reduction(const inv_call *c, const bool *gone, reduce_kind kind)
 {
-    const reduce_plan p = plan_of(&c->in[0].shape, gone);
+    const reduce_plan p = reduction_plan(&c->in[0].shape, gone);
     const double scale = kind == REDUCE_MEAN ? 1.0 / (double)p.n : 1.0;
     if (c->out[0].data == NULL || c->out[0].n == 0) return INV_OK;
     if (c->gpu) return run_gpu(c, gone, kind, scale);
@@ -166,7 +166,7 @@ static inv_status run_axes(const inv_call *c, reduce_kind kind)
 {
     bool gone[INV_MAX_RANK] = {false};
     axes_gone(c->node, gone);
-    return run(c, gone, kind);
+    return run_reduction(c, gone, kind);
 }
 static inv_status sum_run(const inv_call *c) { return run_axes(c, REDUCE_SUM); }
 static inv_status mean_run(const inv_call *c) { return run_axes(c, REDUCE_MEAN); }
@@ -177,12 +177,12 @@ static inv_status sum_to_run(const inv_call *c)
 {
     bool gone[INV_MAX_RANK] = {false};
     sum_to_gone(&c->in[0].shape, &c->out[0].shape, gone);
-    return run(c, gone, REDUCE_SUM);
+    return run_reduction(c, gone, REDUCE_SUM);
 }
 
 static size_t partials(const inv_graph *g, const inv_shape *in, const bool *gone, const inv_shape *out)
 {
-    const int64_t shares = g->gpu ? inv__fold_of(in, gone).parts : plan_of(in, gone).chunks;
+    const int64_t shares = g->gpu ? inv__fold_of(in, gone).parts : reduction_plan(in, gone).chunks;
     return shares > 1 ? (size_t)inv_shape_nelem(out) * (size_t)shares * sizeof(double) : 0;
 }
 

@@ -19,9 +19,6 @@ static inv_id emit_band(inv_graph *g, int64_t rows, int64_t cols, int64_t from, 
     return inv_graph_const(g, INV_BOOL, &s, bytes);
 }
 
-/* What a lower function returns when a builder gave nothing. */
-static inv_status failed(const inv_graph *g) { return g->failed != INV_OK ? g->failed : INV_E_NOMEM; }
-
 /* --- Trilu --- */
 static inv_status trilu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
@@ -41,7 +38,7 @@ static inv_status trilu_lower(inv_graph *g, const inv_node *n, inv_id *out)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "%s is not supported", inv_dtype_name(t));
     const inv_id mask = emit_band(g, rows, cols, upper ? k : -rows, upper ? cols : k);
     const inv_id none = mask == INV_NONE ? INV_NONE : inv_graph_const(g, t, &scalar, zero);
-    if (none == INV_NONE) return failed(g);
+    if (none == INV_NONE) return inv__failed(g);
     out[0] = inv_emit1(g, "Where", INV_IN(mask, n->in[0], none), INV_NOATTR);
     return inv__done(g);
 }
@@ -69,7 +66,7 @@ static inv_status emit_heads(inv_graph *g, const inv_node *n, uint32_t i, bool p
                              (long long)s.dim[2], i, (long long)count);
     const inv_shape apart = inv_shape_of(4, (int64_t[]){s.dim[0], s.dim[1], count, s.dim[2] / count});
     *out = inv__emit_transpose(g, inv__emit_view(g, n->in[i], &apart), 4, (int64_t[]){0, 2, 1, 3});
-    return *out == INV_NONE ? failed(g) : INV_OK;
+    return *out == INV_NONE ? inv__failed(g) : INV_OK;
 }
 
 /* Attributes, once shapes are known. Row i of the queries stands at position past + i. */
@@ -117,7 +114,7 @@ static inv_status operands(inv_graph *g, const inv_node *n, heads *h, inv_id v[3
             return inv_node_fail(g, n, INV_E_SHAPE, "input %u differs from input %u in more than its length", 3 + i, i);
         h->past = a->dim[2];
         v[i] = inv_emit1(g, "Concat", INV_IN(n->in[3 + i], v[i]), INV_ATTRS(inv_attr_of_int("axis", 2)));
-        if (v[i] == INV_NONE) return failed(g);
+        if (v[i] == INV_NONE) return inv__failed(g);
     }
     const inv_shape q = *inv__shape(g, v[0]), k = *inv__shape(g, v[1]), w = *inv__shape(g, v[2]);
     h->batch = q.dim[0], h->q = q.dim[1], h->len = q.dim[2], h->d = q.dim[3];
@@ -156,7 +153,7 @@ static inv_status emit_mask(inv_graph *g, const inv_node *n, const heads *h, inv
         return inv_node_fail(g, n, INV_E_SHAPE, "attn_mask does not broadcast to the scores [%lld,%lld,%lld,%lld]",
                              (long long)h->batch, (long long)h->q, (long long)h->len, (long long)h->total);
     *out = mask;
-    return mask == INV_NONE ? failed(g) : INV_OK;
+    return mask == INV_NONE ? inv__failed(g) : INV_OK;
 }
 
 /* int64 [rows, cols], or [1, cols]: element [i, j] is j + with_row * i + start. */
@@ -194,9 +191,9 @@ static inv_status emit_lengths(inv_graph *g, const inv_node *n, heads *h, inv_id
     h->band[0] = -FAR, h->band[1] = FAR;
     const inv_id kept = *mask != INV_NONE ? *mask : inv_graph_const_real(g, t, 0);
     const inv_id never = inv_graph_const_real(g, t, -INFINITY);
-    if (seen == INV_NONE || kept == INV_NONE || never == INV_NONE) return failed(g);
+    if (seen == INV_NONE || kept == INV_NONE || never == INV_NONE) return inv__failed(g);
     *mask = inv_emit1(g, "Where", INV_IN(seen, kept, never), INV_NOATTR);
-    return *mask == INV_NONE ? failed(g) : INV_OK;
+    return *mask == INV_NONE ? inv__failed(g) : INV_OK;
 }
 
 static inv_id emit_core(inv_graph *g, const heads *h, inv_id q, inv_id k, inv_id v, inv_id mask)
@@ -254,11 +251,11 @@ static inv_status emit_inside(inv_graph *g, const inv_node *n, const heads *h, c
     if (mode == 2 && (h->band[0] > -FAR || h->band[1] < FAR)) {
         const inv_id seen = emit_band(g, h->len, h->total, h->band[0], h->band[1]);
         const inv_id never = inv_graph_const_real(g, t, -INFINITY);
-        if (seen == INV_NONE || never == INV_NONE || y == INV_NONE) return failed(g);
+        if (seen == INV_NONE || never == INV_NONE || y == INV_NONE) return inv__failed(g);
         y = inv_emit1(g, "Where", INV_IN(seen, y, never), INV_NOATTR);
     }
     *out = y;
-    return y == INV_NONE ? failed(g) : INV_OK;
+    return y == INV_NONE ? inv__failed(g) : INV_OK;
 }
 
 /* softmax_precision is not looked at: real types are one type at run time, and sums are float64. */

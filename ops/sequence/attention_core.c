@@ -79,12 +79,12 @@ static const char *attention_of(const inv_node *n, const inv_shape *q, const inv
 }
 
 /* Inputs of the gradient begin with gy. */
-static bool is_grad(const inv_node *n) { return n->op == &inv__op_attention_grad; }
-static uint32_t mask_input(const inv_node *n) { return is_grad(n) ? 6 : 3; }
+static bool attention_is_grad(const inv_node *n) { return n->op == &inv__op_attention_grad; }
+static uint32_t mask_input(const inv_node *n) { return attention_is_grad(n) ? 6 : 3; }
 
 static const char *of_node(const inv_graph *g, const inv_node *n, inv_attention *a)
 {
-    const uint32_t first = is_grad(n) ? 1 : 0, m = mask_input(n);
+    const uint32_t first = attention_is_grad(n) ? 1 : 0, m = mask_input(n);
     return attention_of(n, inv__in_shape(g, n, first), inv__in_shape(g, n, first + 1), inv__in_shape(g, n, first + 2),
                         inv__has_in(n, m) ? inv__in_shape(g, n, m) : NULL, a);
 }
@@ -132,7 +132,7 @@ static inv_status attention_grad_infer(inv_graph *g, inv_node *n)
 
 static const char *of_call(const inv_call *c, inv_attention *a)
 {
-    const uint32_t first = is_grad(c->node) ? 1 : 0, m = mask_input(c->node);
+    const uint32_t first = attention_is_grad(c->node) ? 1 : 0, m = mask_input(c->node);
     const inv_tensor *in = c->in + first, *mask = m < c->nin && c->in[m].data ? &c->in[m] : NULL;
     const char *why = attention_of(c->node, &in[0].shape, &in[1].shape, &in[2].shape, mask ? &mask->shape : NULL, a);
     a->dtype = in[0].dtype;
@@ -176,9 +176,9 @@ static size_t attention_workspace(const inv_graph *g, const inv_node *n)
     inv_attention a;
     const size_t size = inv_dtype_size(inv__in_dtype(g, n, 0));
     if (of_node(g, n, &a)) return 0;
-    if (g->gpu) return is_grad(n) ? (size_t)(a.heads * a.rows) * size : 0;
-    const int64_t tasks = is_grad(n) ? a.heads / a.group : a.heads * ((a.rows + ROWS - 1) / ROWS);
-    const int64_t tiles = is_grad(n) ? grad_tiles(&a) : 1;
+    if (g->gpu) return attention_is_grad(n) ? (size_t)(a.heads * a.rows) * size : 0;
+    const int64_t tasks = attention_is_grad(n) ? a.heads / a.group : a.heads * ((a.rows + ROWS - 1) / ROWS);
+    const int64_t tiles = attention_is_grad(n) ? grad_tiles(&a) : 1;
     return (size_t)(lanes_of(tasks) * inv__min64(ROWS, a.rows) * inv__min64(COLS, a.cols) * tiles) * size;
 }
 
@@ -187,7 +187,7 @@ static double attention_flops(const inv_graph *g, const inv_node *n)
     inv_attention a;
     if (of_node(g, n, &a)) return 0;
     const double scores = (double)a.heads * (double)a.rows * (double)a.cols;
-    return is_grad(n) ? scores * (6.0 * (double)a.d + 4.0 * (double)a.dv + 8) : 2 * work_of(&a) + 5 * scores;
+    return attention_is_grad(n) ? scores * (6.0 * (double)a.d + 4.0 * (double)a.dv + 8) : 2 * work_of(&a) + 5 * scores;
 }
 
 /* None through `stats`, which nothing but this reads. */

@@ -17,8 +17,6 @@ typedef struct layer {
     inv_id x, lengths, seen;                 /* seen: bool [steps, batch, 1], INV_NONE: all */
 } layer;
 
-static inv_status failed(const inv_graph *g) { return g->failed != INV_OK ? g->failed : INV_E_NOMEM; }
-
 /* Entry d of the first axis of input i, with the shape given. */
 static inv_id of_direction(const layer *y, uint32_t i, int d, int rank, const int64_t *dim)
 {
@@ -104,7 +102,7 @@ static inv_status emit_sequence(layer *y)
     const int64_t turn[] = {1, 0, 2};
     y->x = y->batch_first ? inv__emit_transpose(g, y->n->in[X], 3, turn) : y->n->in[X];
     y->lengths = y->seen = INV_NONE;
-    if (y->x == INV_NONE) return failed(g);
+    if (y->x == INV_NONE) return inv__failed(g);
     if (!inv__has_in(y->n, LENGTHS)) return INV_OK;
     const inv_shape ramp = inv_shape_of(3, (int64_t[]){y->steps, 1, 1});
     const inv_shape row = inv_shape_of(3, (int64_t[]){1, y->batch, 1});
@@ -112,9 +110,9 @@ static inv_status emit_sequence(layer *y)
     if (!t) return INV_E_NOMEM;
     for (int64_t i = 0; i < y->steps; i++) t[i] = i;
     y->lengths = inv_emit1(g, "Cast", INV_IN(y->n->in[LENGTHS]), INV_ATTRS(inv_attr_of_int("to", 7)));
-    if (y->lengths == INV_NONE) return failed(g);
+    if (y->lengths == INV_NONE) return inv__failed(g);
     y->seen = inv__pair(g, "Less", inv_graph_const(g, INV_I64, &ramp, t), inv__emit_view(g, y->lengths, &row));
-    return y->seen == INV_NONE ? failed(g) : INV_OK;
+    return y->seen == INV_NONE ? inv__failed(g) : INV_OK;
 }
 
 /* State before the first step: [batch, hidden]. */
@@ -208,10 +206,10 @@ static inv_status emit_direction(const layer *y, int d, inv_id *hs, inv_id *cs)
     const inv_id r = of_direction(y, R, d, 2, (int64_t[]){y->gates * h, h}), h0 = first_state(y, INITIAL_H, d);
     const inv_id c0 = y->lstm ? first_state(y, INITIAL_C, d) : INV_NONE;
     const inv_id p = y->lstm && inv__has_in(y->n, P) ? of_direction(y, P, d, 1, &h3) : INV_NONE;
-    if (xw == INV_NONE || r == INV_NONE || h0 == INV_NONE || (y->lstm && c0 == INV_NONE)) return failed(g);
+    if (xw == INV_NONE || r == INV_NONE || h0 == INV_NONE || (y->lstm && c0 == INV_NONE)) return inv__failed(g);
     const inv_id node =
         inv_emit(g, "Recurrent", y->lstm ? 2 : 1, INV_IN(xw, r, h0, c0, p, rbias, y->lengths), nattr, attr);
-    if (node == INV_NONE) return failed(g);
+    if (node == INV_NONE) return inv__failed(g);
     *hs = inv_nod(g, node)->out[0];
     *cs = y->lstm ? inv_nod(g, node)->out[1] : INV_NONE;
     return INV_OK;

@@ -5,8 +5,6 @@
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
 
-static inv_status failed(const inv_graph *g) { return g->failed != INV_OK ? g->failed : INV_E_NOMEM; }
-
 /* `count` entries of v along an axis, from `start` on. */
 static inv_id part_of(inv_graph *g, inv_id v, int axis, int64_t start, int64_t count)
 {
@@ -44,14 +42,14 @@ static inv_status emit_angles(inv_graph *g, const inv_node *n, uint32_t i, int64
 {
     inv_id v = n->in[i];
     if (inv__has_in(n, 3)) v = inv_emit1(g, "Gather", INV_IN(v, n->in[3]), INV_ATTRS(inv_attr_of_int("axis", 0)));
-    if (v == INV_NONE) return failed(g);
+    if (v == INV_NONE) return inv__failed(g);
     const inv_shape s = *inv__shape(g, v);
     if (s.rank != 3 || (s.dim[0] != batch && s.dim[0] != 1) || s.dim[1] != len || s.dim[2] != half)
         return inv_node_fail(g, n, INV_E_SHAPE, "input %u must give [%lld,%lld,%lld] numbers", i, (long long)batch,
                              (long long)len, (long long)half);
     const inv_shape wide = inv_shape_of(4, (int64_t[]){s.dim[0], len, 1, half});
     *out = inv__emit_view(g, v, &wide);
-    return *out == INV_NONE ? failed(g) : INV_OK;
+    return *out == INV_NONE ? inv__failed(g) : INV_OK;
 }
 
 /* x [batch, positions, heads, size]: its first 2 * half entries rotated. */
@@ -97,9 +95,9 @@ static inv_status rotary_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(emit_angles(g, n, 1, batch, len, turned / 2, &cosine));
     INV_TRY(emit_angles(g, n, 2, batch, len, turned / 2, &sine));
     inv_id x = given.rank == 4 ? inv__emit_transpose(g, n->in[0], 4, turn) : inv__emit_view(g, n->in[0], &apart);
-    if (x == INV_NONE) return failed(g);
+    if (x == INV_NONE) return inv__failed(g);
     x = emit_rotated(g, x, turned / 2, interleaved, cosine, sine);
-    if (x == INV_NONE) return failed(g);
+    if (x == INV_NONE) return inv__failed(g);
     out[0] = given.rank == 4 ? inv__emit_transpose(g, x, 4, turn) : inv__emit_view(g, x, &given);
     return inv__done(g);
 }
@@ -135,7 +133,7 @@ static inv_status causal_conv_lower(inv_graph *g, const inv_node *n, inv_id *out
         return inv_node_fail(g, n, INV_E_SHAPE, "past_state must be [batch, channels, k - 1]");
     const inv_id before = inv__has_in(n, 3) ? n->in[3] : zeros(g, inv__in_dtype(g, n, 0), &state);
     const inv_id all = past == 0 ? n->in[0] : emit_concat(g, 2, (inv_id[]){before, n->in[0]}, 2);
-    if (all == INV_NONE) return failed(g);
+    if (all == INV_NONE) return inv__failed(g);
     if (wants[1]) out[1] = past == 0 ? before : part_of(g, all, 2, x.dim[2], past);
     if (!wants[0]) return inv__done(g);
     const inv_id in[3] = {all, n->in[1], inv__has_in(n, 2) ? n->in[2] : INV_NONE};

@@ -131,7 +131,7 @@ static void on_device(const inv_call *c, double *fp, const double *then, double 
                 drift);
 }
 
-static inv_status sum_run(const inv_call *c)
+static inv_status guard_sum_run(const inv_call *c)
 {
     if (c->gpu) on_device(c, c->out[0].data, NULL, NULL);
     else fingerprint(&c->in[0], every_of(c->node), (uint64_t)inv_attr_int(c->node, "key", 0), c->out[0].data);
@@ -241,7 +241,7 @@ static inv_status count_run(const inv_call *c)
 /* clang-format off */
 static const inv_op_def guard_sum = {
     .size = sizeof guard_sum, .domain = INV_IR, .name = "GuardSum", .since = 1, .in = "v", .out = "fp",
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .run = sum_run,
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = sum_infer, .run = guard_sum_run,
     .work = inv__work_sum,
     .workspace = guard_workspace, .flops = guard_flops,
     .cases = (const char *const[]){"fp = GuardSum<key = 5>(float[3,50] v)", "fp = GuardSum<key = 6>(float[5000] v)",
