@@ -43,7 +43,7 @@ static void every_case_is_differentiated(void **state)
         for (const inv_op_def *const *row = families[f]; *row; row++) {
             if (!(*row)->cases || (!(*row)->grad && !(*row)->lower)) continue;
             for (const char *const *c = (*row)->cases; *c; c++) {
-                ops_seed = 1; /* so that what a case is fed does not depend on the cases before it */
+                ops_seed = 0x9e3779b97f4a7c15; /* so that what a case is fed does not depend on the cases before it */
                 ops_load(&e, *c, "double", (*row)->until);
                 if (ops_n(&e, e.g->outputs.at[0]) == 0) continue;
                 checked += ops_check_grad(&e, 2e-7);
