@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Improves a plan by simulated annealing (Kirkpatrick et al. 1983). A change inserts or removes a rematerialisation,
- * moves it, replaces its edge, or picks another edge of an alternative. Any list of rematerialisations is a plan, since
- * what it reads is kept for it; so every plan can be reached by such changes. The energy of a state is its cost and, at
- * a price, its bytes over the budget. Changes for the worse are accepted by chance, more seldom as the temperature
- * falls, and the price swings so that the search crosses the budget again and again. Without a budget the aim is some
- * part below the best peak so far. plan_state.c tells what a change comes to, for the price of what it touches; changes
- * over many steps are tried more seldom, so that each takes about the same time. All ends after a given number of
- * visits. requires: inv_problem, a plan. gives: a plan that is no worse. */
+ * moves it, replaces its edge, or picks another edge of an alternative. Any list of rematerialisations in the order of
+ * steps is a plan, since what it reads, values of forward, has been given before and is kept for it; so every plan can
+ * be reached by such changes. The energy of a state is its cost and, at a price, its bytes over the budget. Changes for
+ * the worse are accepted by chance, more seldom as the temperature falls, and the price swings so that the search
+ * crosses the budget again and again. Without a budget the aim is some part below the best peak so far. plan_state.c
+ * tells what a change comes to, for the price of what it touches; changes over many steps are tried more seldom, so
+ * that each takes about the same time. All ends after a given number of visits.
+ * requires: inv_problem, a plan.
+ * gives: a plan that is no worse. */
 #include <math.h>
 
 #include "passes/planner/plan_state.h"
 #include "passes/planner/problem.h"
 
 #define NONE INV_NO_EVENT
-enum { RUNS = 6, MORE = 4 };      /* descents from hot to cold; MORE times as many while nothing fits */
-enum { LESS = 32, LEAST = 2048 }; /* the aim is below the best peak by 1/LESS of it at first, by 1/LEAST at last */
+enum { RUNS = 6, MORE = 4 }; /* descents from hot to cold; MORE times as many while nothing fits */
+/* Without a budget, the aim is below the best peak by 1/FIRST_DIVISOR of it at first, by 1/LAST_DIVISOR at last. */
+enum { FIRST_DIVISOR = 32, LAST_DIVISOR = 2048 };
 
-/* What two states are compared by. */
+/* The figures by which two states are compared. */
 typedef struct figures {
     double cost;
     int64_t excess, peak;
@@ -29,12 +32,14 @@ typedef struct annealer {
     const inv_goal *goal;
     uint64_t *dice;
     inv_plan_state state;
-    double limit, floor;
-    uint32_t kept;        /* most no_store values that may be kept */
-    int64_t less;         /* without a budget: the aim is peak - peak / less */
-    bool done;            /* without a budget: no smaller peak is aimed at */
-    double mean;          /* mean cost of an edge */
-    double rate, dearest; /* price of a byte over the budget: now; at most */
+    double limit;                /* the most cost, in the problem's unit */
+    double floor;                /* bytes that inverses have to rebuild at least */
+    uint32_t most_kept_no_store; /* the most no_store values that may be kept */
+    int64_t peak_divisor;        /* without a budget: the aim is peak - peak / peak_divisor bytes */
+    bool done;                   /* without a budget: no smaller peak is aimed at */
+    double mean_cost;            /* of an edge */
+    double excess_price;         /* cost of a byte over the budget */
+    double max_excess_price;
     uint32_t *alternative, nalternative;
     inv_error_estimate *estimate;
     figures best;
@@ -52,16 +57,19 @@ static uint32_t anneal_roll(annealer *x, uint32_t n)
 
 /* --- the energy of a state --- */
 
-/* What annealing minimises: cost, bytes over the budget at their price, cost over the limit. */
+/* Returns the energy, which annealing minimises: cost, bytes over the budget at their price, cost over the limit. */
 static double state_energy(const annealer *x)
 {
     const inv_plan_state *ps = &x->state;
     /* while nothing fits, cost is to count for little */
     const double part = !x->goal->budget ? 0.2 : x->best.fits ? 1 : 0.05;
-    return part * ps->cost + x->rate * (double)ps->excess + 4 * fmax(0, ps->cost - x->limit);
+    return part * ps->cost + x->excess_price * (double)ps->excess + 4 * fmax(0, ps->cost - x->limit);
 }
 
-static bool state_allowed(const annealer *x) { return x->state.inverted >= x->floor && x->state.kept <= x->kept; }
+static bool state_allowed(const annealer *x)
+{
+    return x->state.inverted >= x->floor && x->state.kept_no_store <= x->most_kept_no_store;
+}
 
 /* --- changes --- */
 
@@ -162,7 +170,7 @@ static void offer_live(annealer *x, weighted_draw *b)
     x->state.work += (double)ps->interval.n / 8;
 }
 
-/* Offers what is read shortly before and after the event. */
+/* Offers the live values that are read shortly before and after the event. */
 static void offer_read_nearby(annealer *x, weighted_draw *b)
 {
     enum { FAR = 48 };
@@ -229,8 +237,8 @@ static void shift_remat(annealer *x)
     replace_remat(x, r, before, edge);
 }
 
-/* Moves a rematerialisation back to where one of its sources was live before, behind the last reader of that. What had
- * given the source again for it may then be unread. */
+/* Moves a rematerialisation to an earlier time: right behind the end of a live interval of one of its sources, drawn at
+ * random, which then lasts until there. What had given the source again may be unread after that. */
 static void hoist_remat(annealer *x)
 {
     inv_plan_state *ps = &x->state;
@@ -306,15 +314,15 @@ static bool state_beats(const annealer *x, const figures *a, const figures *b)
 /* Without a budget, sets one below the best peak, so that all bytes near the peak count. */
 static void aim_below_best(annealer *x)
 {
-    inv_plan_state_set_budget(&x->state, x->best.peak - x->best.peak / x->less);
+    inv_plan_state_set_budget(&x->state, x->best.peak - x->best.peak / x->peak_divisor);
     x->best.excess = x->state.excess;
 }
 
 /* Aims at smaller gains, down to where nothing is worth it. */
 static void take_finer_steps(annealer *x)
 {
-    x->less *= 4;
-    x->done = x->less > LEAST;
+    x->peak_divisor *= 4;
+    x->done = x->peak_divisor > LAST_DIVISOR;
     if (!x->done) aim_below_best(x);
 }
 
@@ -338,8 +346,8 @@ static void swing_price(annealer *x, int *run)
     if (!x->goal->budget || !x->best.fits) return;
     enum { LONG = 40 };
     *run = x->state.excess > 0 ? (*run > 0 ? *run : 0) + 1 : (*run < 0 ? *run : 0) - 1;
-    if (*run > LONG) x->rate = fmin(x->rate * 1.3, x->dearest), *run = 0;
-    if (*run < -LONG) x->rate = fmax(x->rate / 1.3, x->dearest / 1e4), *run = 0;
+    if (*run > LONG) x->excess_price = fmin(x->excess_price * 1.3, x->max_excess_price), *run = 0;
+    if (*run < -LONG) x->excess_price = fmax(x->excess_price / 1.3, x->max_excess_price / 1e4), *run = 0;
 }
 
 /* The temperature to begin with, in costs of an edge: a plan of many rematerialisations takes more tries to settle
@@ -381,13 +389,13 @@ static inv_status set_up_annealer(annealer *x, const inv_remats *plan)
     double nbytes = 1;
     x->alternative = INV_ARENA_NEW(x->a, uint32_t, p->nvalue + 1);
     if (!x->alternative) return INV_E_NOMEM;
-    for (uint32_t i = 0; i < p->nedge; i++) x->mean += p->edge[i].cost / p->nedge;
+    for (uint32_t i = 0; i < p->nedge; i++) x->mean_cost += p->edge[i].cost / p->nedge;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         nbytes += (double)p->value[v].nbytes / p->nvalue;
         if (p->value[v].def == INV_NEVER) x->alternative[x->nalternative++] = v;
     }
-    x->rate = x->mean / nbytes;
-    x->dearest = 100 * x->rate;
+    x->excess_price = x->mean_cost / nbytes;
+    x->max_excess_price = 100 * x->excess_price;
     INV_TRY(inv_plan_state_init(&x->state, x->a, p, x->goal->activations, 2 * (uint32_t)plan->n + p->nvalue + 32));
     return inv_error_estimate_new(&x->state, &x->estimate);
 }
@@ -404,7 +412,13 @@ static inv_status load_state(annealer *x, const inv_remats *plan, int64_t budget
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *goal, double floor, double effort,
                            uint64_t *dice, inv_remats *plan)
 {
-    annealer x = {.p = p, .goal = goal, .dice = dice, .floor = floor, .kept = UINT32_MAX, .less = LESS, .a = a};
+    annealer x = {.p = p,
+                  .goal = goal,
+                  .dice = dice,
+                  .floor = floor,
+                  .most_kept_no_store = UINT32_MAX,
+                  .peak_divisor = FIRST_DIVISOR,
+                  .a = a};
     bool fine;
     x.limit = goal->budget ? INFINITY : goal->limit;
     x.best = (figures){INFINITY, INT64_MAX, INT64_MAX, false};
@@ -412,11 +426,12 @@ inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const inv_goal *g
     INV_TRY(set_up_annealer(&x, plan));
     INV_TRY(load_state(&x, plan, goal->budget ? (int64_t)goal->budget : INT64_MAX / 4, &fine));
     if (!fine) return INV_OK;
-    x.kept = x.state.kept;
+    x.most_kept_no_store = x.state.kept_no_store;
     INV_TRY(keep_best_state(&x));
     const int most =
         goal->budget || p->nstep >= 500 ? MORE * RUNS : RUNS; /* small plans are done after the first runs */
-    const double part = effort / RUNS, highest[] = {1, 0.3, 0.1}, first_highest = x.mean * first_temperature(&x, part);
+    const double part = effort / RUNS, highest[] = {1, 0.3, 0.1},
+                 first_highest = x.mean_cost * first_temperature(&x, part);
     for (int run = 0, last = 0; run < RUNS || (run < most && !(goal->budget ? x.best.fits : x.done)); run++) {
         const int64_t peak = x.best.peak;
         /* for the progress that is shown: later runs are seldom all made */

@@ -2,7 +2,7 @@
  * Estimates how far what a plan state rebuilds is off from what forward had. An inverse multiplies the worst error of
  * what it reads by its gain and adds its own rounding; a recomputation passes the worst one on. The estimate is
  * compared with max_drift; drift itself is what guards measure in a run. (greedy.c, edge_fits, does the same for one
- * pass.)
+ * pass, but for values that the guard has rejected: see apply_rejection there.)
  * After a change, errors are computed anew in order of time: first those of the rematerialisations that read or give a
  * changed value, and then, where an error has changed, those of its readers. A binary heap holds what is still to be
  * done, so a change costs O(k log k) for k errors that are looked at.
@@ -24,7 +24,7 @@ typedef struct old_error {
 struct inv_error_estimate {
     inv_plan_state *ps;
     bool any;                 /* some edge adds or magnifies an error; else there is nothing to do */
-    uint64_t rejected_from;   /* label: what is rebuilt from here on counts as bad as what the guard rejected */
+    uint64_t rejected_from;   /* label: a rebuilt source that is read from here on counts as off by max_drift */
     const uint32_t *rejected; /* the values that the guard rejected */
     uint32_t nrejected;
     bool *waits;             /* per event: it is in the queue */
@@ -67,7 +67,7 @@ static uint32_t dequeue_remat(inv_error_estimate *x)
 
 /* --- errors --- */
 
-/* The error of v as the rematerialisation reads it: that of who gave it last. */
+/* Returns the error of v as the rematerialisation reads it: that of the event that gave it last. */
 static double error_when_read(const inv_error_estimate *x, uint32_t v, uint32_t r)
 {
     const inv_plan_value *value = &x->ps->value[v];
@@ -100,7 +100,7 @@ static bool error_allowed(const inv_error_estimate *x, uint32_t r, double err)
     return true;
 }
 
-/* What reads the targets of this rematerialisation may have another error now. */
+/* Enqueues the readers of the targets of this rematerialisation, whose errors may have changed. */
 static void enqueue_readers(inv_error_estimate *x, uint32_t r)
 {
     const inv_pb_edge *e = &x->ps->p->edge[x->ps->event[r].edge];
@@ -133,7 +133,8 @@ static bool propagate_errors(inv_error_estimate *x)
     return fine && !x->ps->a->failed;
 }
 
-/* A rejection says that estimates were too low before it: the first read of a rejected value is where that begins. */
+/* Returns the label of the first read of a value that the guard has rejected: a rejection says that estimates were too
+ * low before it. UINT64_MAX: none is read. */
 static uint64_t first_read_of_rejected(const inv_error_estimate *x)
 {
     const inv_plan_state *ps = x->ps;

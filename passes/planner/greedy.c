@@ -20,7 +20,7 @@ enum { MAX_CONE = 20000, MOST_WAYS = 63 };
 #define SETTLED (UINT32_MAX - 1)
 #define ALL UINT64_MAX
 
-/* An entry of the queue: least cost first. */
+/* An entry of the queue, a binary heap whose first entry has the least cost. */
 typedef struct heap_item {
     double cost;
     uint32_t v, by; /* a value; while a cone is collected, the edge that wants it */
@@ -39,20 +39,22 @@ typedef struct cone_edge {
 
 typedef INV_VEC(uint32_t) id_list;
 
-/* What the pass knows of a value. */
+/* A value, as the pass has it so far. */
 typedef struct greedy_value {
     uint32_t live_until; /* last step at which it is live so far */
     bool inplace;        /* that step may write in its place, so keeping it longer costs that step, too */
     uint32_t remat;      /* the rematerialisation that gave it last; INV_NO_REMAT: forward did */
     double err;          /* estimated relative error */
     uint32_t cheapest;   /* its cheapest edge; KEEP: it has none */
-    bool checkpoint;     /* errors have added up to it: better kept than derived */
+    bool checkpoint;     /* deriving it would have added up too much error, so derivations start from it: they may keep
+                          * it at next to no charge */
     bool rejected;       /* the guard has rejected it, and what was rebuilt before it is marked */
     /* of the derivation under way, valid if `stamp` is g->now */
-    uint32_t stamp, head; /* head: the cone's edges that read it, in g->links; SETTLED: its cost is known */
-    uint32_t via;         /* the cone's edge by which it is had at cost `dist` */
-    double dist;
-    uint64_t tried; /* bit i: its edge i is in the cone, or will not be */
+    uint32_t stamp;
+    uint32_t head;  /* the first of the cone's edges that read it, in g->links; SETTLED once its cost is known */
+    uint32_t via;   /* index in g->cone of the edge that gives it at cost `dist` */
+    double dist;    /* the least cost found so far */
+    uint64_t tried; /* bit i: its edge i is in the cone or left out for good; bit MOST_WAYS: so are all others */
     uint8_t visit;  /* while picks are listed: 1 on the stack, 2 listed */
 } greedy_value;
 
@@ -68,18 +70,19 @@ typedef struct greedy {
     double *least;     /* per edge and source: cost of the source's cheapest edge that is not circular for this edge */
     uint32_t *first;   /* per edge: where its sources begin in `least` */
     bool *banned;      /* per edge: its result would be off by more than is allowed */
-    double tick, work; /* tick: a small cost for each edge, so that of equal paths the shortest is taken; visits */
+    double tick;       /* a small cost for each edge, so that of equal paths the shortest is taken */
+    double work;       /* visits */
     uint32_t now;      /* number of the derivation under way */
     bool rederiving; /* a value that was to be kept is being derived: what that takes is not derived instead in turn */
-    bool shared;     /* A derivation costs as much as its dearest source, not as the sum of all: sources of a chain of
-                      * states share ancestors, which a sum would count twice for each state. The picks' true cost is
-                      * summed up afterwards. */
+    bool combine_by_max; /* An edge costs as much as its dearest source, not as the sum of all: sources of a reversible
+                          * chain share ancestors, so a sum would double with each link. path_cost adds up the true
+                          * cost of what is picked. */
     INV_VEC(cone_link) links;
     INV_VEC(cone_edge) cone;
     heap queue;
 } greedy;
 
-/* --- a binary heap, least cost first --- */
+/* --- the queue --- */
 
 static bool heap_push(inv_arena *a, heap *h, double cost, uint32_t v, uint32_t by)
 {
@@ -112,7 +115,7 @@ static bool is_available(const greedy *g, uint32_t v)
     return g->p->value[v].pinned || (g->value[v].live_until >= g->t && g->value[v].live_until != INV_NEVER);
 }
 
-/* What it costs to keep v since it was live last up to step t. */
+/* Returns the cost of keeping v since it was live last up to step t. */
 static double keep_cost(const greedy *g, uint32_t v, uint32_t t)
 {
     if (g->value[v].live_until == INV_NEVER) return INFINITY;
@@ -198,15 +201,15 @@ static bool is_circular(const inv_pb_edge *e, const inv_pb_edge *other)
     return true;
 }
 
-/* Adds the ways to a value to the cone, given that the rest of the target's derivation costs at least it->cost. A
- * way is left out if keeping the value costs less, and, for this time, if it is circular for the edge that wants the
- * value. */
+/* Adds the edges that give a value to the cone, and KEEP, given that the rest of the target's derivation costs at least
+ * it->cost. An edge is left out if keeping the value costs no more, or if the cap is exceeded. One that is circular for
+ * the edge it->by, which wants the value here, is left out for now: another edge may want the value, too. */
 static bool add_ways(greedy *g, const heap_item *it, double cap)
 {
     const inv_pb_value *v = &g->p->value[it->v];
     const bool target = it->by == KEEP;
     const uint64_t tried = g->value[it->v].tried,
-                   looked = (uint64_t)1 << MOST_WAYS; /* one bit stands for all edges from the 63rd on */
+                   looked = (uint64_t)1 << MOST_WAYS; /* one bit for all edges from number MOST_WAYS on */
     const double keep = target ? INFINITY : edge_cost(g, KEEP, it->v);
     uint64_t now = ALL;
     if (!target && !tried && it->cost + keep <= cap && !add_cone_edge(g, KEEP, it->v, it->cost, keep)) return false;
@@ -225,7 +228,8 @@ static bool add_ways(greedy *g, const heap_item *it, double cap)
     return true;
 }
 
-/* Collects the cone: all edges that could take part in a derivation of `target` for at most `cap`. */
+/* Collects the cone: the edges that could take part in a derivation of `target` for at most `cap`, but no more than
+ * MAX_CONE of them. Those of the dearest derivations come last, so it is they that are cut off. */
 static bool collect_cone(greedy *g, uint32_t target, double cap)
 {
     g->now++;
@@ -264,7 +268,7 @@ static bool settle_hyperpath(greedy *g, uint32_t target)
         g->value[it.v].head = SETTLED;
         for (; l != UINT32_MAX; l = g->links.at[l].next) {
             cone_edge *e = &g->cone.at[g->links.at[l].edge];
-            e->cost = g->shared ? fmax(e->cost, edge_cost(g, e->id, e->gives) + it.cost) : e->cost + it.cost;
+            e->cost = g->combine_by_max ? fmax(e->cost, edge_cost(g, e->id, e->gives) + it.cost) : e->cost + it.cost;
             if (--e->open == 0 && !relax_edge(g, g->links.at[l].edge)) return false;
         }
     }
@@ -288,8 +292,9 @@ static bool find_near_path(greedy *g, uint32_t target, double cap)
 
 /* --- errors --- */
 
-/* Reading a value that the guard has rejected shows that estimates were too low: all that was rebuilt so far counts as
- * having the largest error allowed. */
+/* Reading a value that the guard has rejected shows that estimates were too low: all that was rebuilt before this read
+ * counts as having the largest error allowed. What is rebuilt later is estimated as usual, from that. (error_estimate.c
+ * is stricter: from the first such read on, it takes every rebuilt source at the largest error, also a later one.) */
 static void apply_rejection(greedy *g, uint32_t s)
 {
     if (!g->p->guard_rejected || !g->p->guard_rejected[s] || g->value[s].rejected) return;
@@ -367,14 +372,14 @@ static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *p
             if (!inv_vec_push(g->a, edges, g->cone.at[g->value[picks->at[i]].via].id)) return false;
         }
         while (bad < picks->n && edge_fits(g, picks->at[bad], edges->at[bad])) bad++;
-        if (bad == picks->n && g->shared && path_cost(g, picks, edges) > cap) {
+        if (bad == picks->n && g->combine_by_max && path_cost(g, picks, edges) > cap) {
             restore_errors(g, picks, bad, old);
             picks->n = 0;
         }
         if (bad >= picks->n) return true;
         uint32_t v = picks->at[bad];
         g->banned[edges->at[bad]] = true;
-        /* kept, it is a state without an error for all that is derived from it later */
+        /* as forward gave it, it is without an error: all that is derived from it begins anew */
         g->value[v].checkpoint = g->value[v].err > g->p->max_drift;
         restore_errors(g, picks, bad + 1, old);
     }
@@ -382,7 +387,7 @@ static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *p
 
 /* --- backward, step by step --- */
 
-/* A read value is wanted of the rematerialisation that gave it. */
+/* Makes the rematerialisation that gave v last, if any, give it indeed: a reader has come up. */
 static void want_of_remat(greedy *g, uint32_t v)
 {
     if (g->value[v].remat == INV_NO_REMAT) return;
@@ -422,8 +427,10 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
 
 static bool provide_value(greedy *g, uint32_t v);
 
-/* A pick that would be kept is derived itself instead, if the prices ask for that, or if it is a checkpoint. What that
- * takes is not derived instead in turn. */
+/* Returns true if a pick that the path would keep is derived itself after all, where that pays: the path had a
+ * checkpoint, or what the warm start has kept, at next to no charge, and only provide_value compares a derivation with
+ * the full price. A checkpoint is asked about until it is rematerialised once; what the warm start has kept only with
+ * prices->rederive_kept. What such a derivation takes is not derived in turn. */
 static bool is_rederived(const greedy *g, uint32_t v, uint32_t edge)
 {
     if (edge != KEEP || g->rederiving) return false;
@@ -473,9 +480,9 @@ static bool provide_value(greedy *g, uint32_t v)
         const double cap = keep_cost(g, v, last);
         if (!derive_value(g, v, cap, &done)) return false;
         if (!done && g->value[v].checkpoint && g->value[v].remat == INV_NO_REMAT) {
-            g->shared = true;
+            g->combine_by_max = true;
             if (!derive_value(g, v, cap, &done)) return false;
-            g->shared = false;
+            g->combine_by_max = false;
         }
     }
     if (!done) {

@@ -2,15 +2,18 @@
  * A lower bound on the cost of rematerialisation within a budget, by Lagrangian relaxation and dual ascent (Wong 1984,
  * for Steiner's problem in graphs). It looks at one step only, at the turn from forward to backward or some time later:
  * whatever is live then for later steps is live at once, whatever it took to be there.
- * Take a set of values of which backward reads one. Then one of the set is kept, or an edge gives one and reads none of
- * the set, since something is the first of it to be there. These conditions, one per set, are a linear program that
- * every plan satisfies; so every solution of its dual is a lower bound, wherever the ascent ends. In the dual each set
- * has a weight. The weights of the sets that hold a value sum up to no more than its bytes times the price, those of
- * the sets that an edge enters to no more than its cost; the sum of all weights, less the price of the bytes that may
- * be kept, is the bound. A set begins with a value that is read, and gets a source of each edge into it whose cost is
- * used up, so that derivations in a circle count for nothing.
- * requires: inv_problem.
- * gives: a number. Takes O(edges) per set, and one ascent per step and price that is tried. */
+ * Take a set of values of which a later step reads one. An edge enters the set if it gives a member and reads none. In
+ * every plan a member is kept at the step, or an edge that enters the set runs behind it: the member that is there
+ * first is not had from another. (Edges that give members from one another, in a circle, do not enter, so they do not
+ * satisfy this.) These conditions, one per set, are a linear program that every plan satisfies; so every solution of
+ * its dual is a lower bound, wherever the ascent ends.
+ * In the dual each set has a weight. The weights of the sets that a value is a member of sum up to no more than its
+ * bytes times the price, those of the sets that an edge enters to no more than its cost; the sum of all weights, less
+ * the price of the bytes that may be kept, is the bound. A value or edge is tight if nothing is left of that. A set
+ * begins as one value that is read, and its weight grows until a member or an entering edge is tight. A tight member
+ * ends it. A source of each tight edge joins it, so that these edges do not enter any more, and the weight of the
+ * larger set grows in turn. requires: inv_problem. gives: a number. Takes O(edges) per set, and one ascent per step and
+ * price that is tried. */
 #include <math.h>
 #include <string.h>
 
@@ -21,12 +24,13 @@ enum { PASSES = 2, SMALL = 4, LARGE = 32, MOST_SET = 64, MOST_ENTRIES = 256 };
 /* The dual ascent; `now` is the number of the set that is grown. */
 typedef struct ascent {
     const inv_problem *p;
-    double *keep, *room;   /* what weights have left: per value, of its bytes' price; per edge, of its cost */
+    double *keep, *room;   /* the part that no weight has used up yet: per value, of its bytes' price; per edge, of its
+                            * cost */
     uint32_t *in, *listed; /* equal to `now`: the value is in the set; the edge gives one of the set */
     uint32_t now, set[MOST_SET], entry[MOST_ENTRIES], nset, nentry;
     const uint32_t *needed;
     uint32_t nneeded, *last; /* per value: the last step that reads it */
-    double fine;             /* a rest smaller than this is none */
+    double fine;             /* tight: no more than this is left */
 } ascent;
 
 static bool enters_set(const ascent *x, uint32_t edge)
@@ -53,7 +57,7 @@ static bool join_set(ascent *x, uint32_t v)
     return true;
 }
 
-/* By how much the weight could grow of a set that is v alone. */
+/* Returns how far the weight of a set that is v alone could grow. */
 static double set_slack(const ascent *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
@@ -127,7 +131,7 @@ static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
     for (uint32_t i = 0; i < p->step[t].nread; i++) x->keep[p->step[t].read[i]] = 0;
     for (uint32_t i = 0; i < p->nedge; i++) {
         const inv_pb_edge *e = &p->edge[i];
-        x->room[i] = e->cost - e->spare + price * (double)e->side;
+        x->room[i] = e->cost - e->max_saving + price * (double)e->side;
     }
     for (uint32_t pass = 0, most = SMALL; pass < PASSES; pass++, most = LARGE)
         for (uint32_t i = 0; i < x->nneeded; i++)
@@ -137,9 +141,10 @@ static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
 
 /* --- values of two uses --- */
 
-/* From y = x + f, f serves to have y from x, or x from y, but never both: one of them is there first. So each of the
- * two edges may ask for an f of its own: in the dual they pay no more in sum than before, and a plan still pays
- * once. */
+/* In y = x + f, f is read by two edges: one gives y from x, the other x from y. A plan never needs both behind the same
+ * step, since one of x and y is there first. So each edge may read a copy of f of its own: a plan pays for the copy
+ * that it needs, and no condition asks for the other one, so the bound stays valid. It can rise, as weights of sets
+ * about x and of sets about y no longer share the cost of f. */
 typedef struct splitter {
     const inv_problem *p;
     inv_problem *q;

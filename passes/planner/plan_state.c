@@ -43,7 +43,7 @@ static int64_t counted_bytes(const inv_plan_state *ps, uint32_t v)
     return ps->activations && value->data ? 0 : (int64_t)value->nbytes;
 }
 
-/* The step that the event is, or before which it is. */
+/* Returns the step that the event is, or before which it is. */
 static uint32_t step_of_event(const inv_plan_state *ps, uint32_t event)
 {
     return (uint32_t)((ps->event[event].label - 1) >> 32);
@@ -118,7 +118,7 @@ static void move_interval_end(inv_plan_state *ps, uint32_t old, uint32_t to, int
 
 /* --- accesses --- */
 
-/* Where an access belongs in the list. An event reads before it gives. */
+/* Returns the place of an access in the list. An event reads before it gives. */
 static uint32_t access_position(const inv_plan_state *ps, const inv_plan_value *v, inv_plan_access x)
 {
     const uint64_t label = ps->event[x.event].label + (x.target != NONE);
@@ -268,8 +268,8 @@ static void rebuild_intervals(inv_plan_state *ps, uint32_t v)
         if (x.event == def || last != NONE) set_interval(ps, v, x.event, last == NONE ? x.event : last, &old);
         last = NONE;
     }
-    ps->kept += (uint32_t)kept - (uint32_t)value->kept;
-    value->kept = kept;
+    ps->kept_no_store += (uint32_t)kept - (uint32_t)value->kept_no_store;
+    value->kept_no_store = kept;
     for (uint32_t next; old != NONE; old = next) {
         inv_plan_interval *s = &ps->interval.at[old];
         next = s->next;
@@ -520,7 +520,7 @@ inv_status inv_plan_state_init(inv_plan_state *ps, inv_arena *a, const inv_probl
     return ps->priv->free && ps->priv->reader && ps->priv->end ? INV_OK : INV_E_NOMEM;
 }
 
-/* Leaves the steps alone, with what they read and give. */
+/* Resets the state to the plan without rematerialisations: only the steps, with their accesses. */
 static void clear_plan_state(inv_plan_state *ps)
 {
     const inv_problem *p = ps->p;
@@ -530,14 +530,14 @@ static void clear_plan_state(inv_plan_state *ps)
     ps->cost = ps->inverted = 0;
     ps->excess = 0;
     ps->changed.n = 0;
-    ps->kept = ps->nremat = ps->nover = o->nfree = 0;
+    ps->kept_no_store = ps->nremat = ps->nover = o->nfree = 0;
     ps->interval.n = o->undo.n = o->unread.n = o->unused.n = 0;
     for (uint32_t v = 0; v < p->nvalue; v++) {
         inv_plan_value *value = &ps->value[v];
         value->access.n = 0;
         value->interval = NONE;
         value->inverted = 0;
-        value->kept = false;
+        value->kept_no_store = false;
     }
     for (uint32_t i = o->most; i-- > 0;) {
         ps->event[p->nstep + i].place = NONE;

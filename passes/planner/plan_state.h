@@ -24,7 +24,8 @@ typedef struct inv_plan_event {
 
 /* One access of a value: it is given or read there. */
 typedef struct inv_plan_access {
-    uint32_t event, target; /* which target of the event's edge is given; INV_NO_EVENT: the event reads the value */
+    uint32_t event;
+    uint32_t target; /* which target of the event's edge is given; INV_NO_EVENT: the event reads the value */
 } inv_plan_access;
 
 /* A live interval of a value. */
@@ -32,29 +33,31 @@ typedef struct inv_plan_interval {
     uint32_t value, from, to, next; /* its first and last event, both included; the value's next interval */
 } inv_plan_interval;
 
-/* What the state knows of a value. */
+/* The accesses of a value, and what follows from them. */
 typedef struct inv_plan_value {
     INV_VEC(inv_plan_access) access; /* who gives and who reads it, in order of time */
     uint32_t interval;               /* the first of its live intervals */
     uint32_t inverted;               /* how many rematerialisations by inverses give it */
-    bool kept;                       /* no_store, but backward reads it as forward gave it */
-    bool dirty, touched;             /* waits in the lists of these names */
+    bool kept_no_store;              /* it is no_store, but backward reads it as forward gave it */
+    bool dirty;                      /* it is in the private list of this name: its accesses have to be read anew */
+    bool touched;                    /* it is in the private list of this name: its intervals have to be made anew */
 } inv_plan_value;
 
 /* The plan, what it comes to, and where it has its bytes. */
 typedef struct inv_plan_state {
     inv_arena *a;
     const inv_problem *p;
-    bool activations;            /* only bytes of activations are counted */
-    int64_t budget, excess;      /* bytes; excess: those over the budget, summed over events */
-    double cost, inverted, work; /* of the rematerialisations, as in inv_score; work: visits made so far */
-    uint32_t kept;               /* number of no_store values that are kept */
-    uint32_t *pick;              /* per alternative: the edge that is picked */
+    bool activations;       /* only bytes of activations are counted */
+    int64_t budget;         /* bytes */
+    int64_t excess;         /* bytes over the budget, summed over events */
+    double cost, inverted;  /* of the rematerialisations, as in inv_score */
+    double work;            /* visits made so far */
+    uint32_t kept_no_store; /* as in inv_score */
+    uint32_t *pick;         /* per alternative: the edge that is picked */
     inv_plan_event *event;
     uint32_t nevent; /* length of the array */
     inv_plan_value *value;
-    uint32_t *remat, nremat;
-    /* the rematerialisations */
+    uint32_t *remat, nremat;             /* the events of rematerialisations */
     uint32_t *over_budget, nover;        /* the events where the budget is exceeded */
     INV_VEC(inv_plan_interval) interval; /* free ones have value INV_NO_EVENT */
     INV_VEC(uint32_t) changed;           /* values whose accesses have changed since the last commit */

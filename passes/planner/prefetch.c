@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Prefetches values from host memory, so that they are on their way while other nodes run: each such rematerialisation
- * moves towards the beginning of backward, past one event after the other, as long as its bytes fit there, too, but no
- * further than its own cost takes. The plan is replayed in the end, since what may be written in place depends on the
- * order; if it needs more bytes than before, it stays as it was. O(moves), and two replays.
+ * moves towards the beginning of backward, past one event after the other, as long as its bytes fit there, too, until
+ * the events that it has passed cost as much as the copy. The plan is replayed in the end, since what may be written in
+ * place depends on the order; if it then exceeds the bytes allowed, it stays as it was. O(moves), and two replays.
  * requires: inv_problem, a plan.
- * gives: the same rematerialisations, some of them earlier, within the same bytes. */
+ * gives: the same rematerialisations, some of them earlier, at a peak of no more than the larger of the budget and the
+ * plan's own peak; without a budget, no more activations than the plan's own, either. */
 #include "passes/planner/problem.h"
 
 /* The plan and its bytes while copies are moved. */
 typedef struct mover {
     const inv_problem *p;
     inv_remats *plan;
-    size_t *live, *act; /* per event: bytes, as in inv_replay */
-    size_t most, most_act;
+    size_t *live, *act;    /* per event: bytes, as in inv_replay */
+    size_t most, most_act; /* bytes that are allowed at each event */
 } mover;
 
-/* Whether the step reads v, or may by an alternative. */
+/* Returns true if the step reads v, or may read it by an edge of an alternative. */
 static bool step_reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
 {
     for (uint32_t i = 0; i < s->nread; i++) {
@@ -27,7 +28,9 @@ static bool step_reads(const inv_problem *p, const inv_pb_step *s, uint32_t v)
     return false;
 }
 
-/* Exchanges rematerialisation *k with the event before it, which costs *cost. False: they must stay in order. */
+/* Exchanges rematerialisation *k, a copy from host memory, with the event before it, a step or another
+ * rematerialisation, whose cost *cost becomes. False: it stays, since that event reads or gives the value, is a copy as
+ * well, or ends forward, or since the bytes do not fit there. */
 static bool pass_event(mover *m, size_t *k, double *cost)
 {
     inv_remat *r = &m->plan->at[*k], *before = *k > 0 ? r - 1 : NULL;

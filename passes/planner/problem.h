@@ -6,8 +6,13 @@
  * an inverse, or copied back from host memory. A plan is nothing but the list of these rematerialisations: a value is
  * live from where it is given to its last reader before it is given again, so what is kept follows from who reads what.
  * Rematerialisation is the word of Checkmate (Jain et al., MLSys 2020) for recomputation, taken here for all three. The
- * values and edges are a directed hypergraph with B-edges (several sources), in which the cheapest derivation of a
- * value is a hyperpath (Knuth 1977). Time is counted in events: one for each step and one for each rematerialisation.
+ * values and edges are a directed hypergraph with B-edges (several sources). To rematerialise is to run one edge; to
+ * derive a value is to run all edges of a hyperpath to it, from values that are live (Knuth 1977 finds the cheapest).
+ * A guard compares what an inverse has rebuilt with a fingerprint of what forward gave, while a step runs, and rejects
+ * what is too far off (docs/numerics.md).
+ * Time is counted in events: one for each step and one for each rematerialisation. Work and effort are counted in
+ * visits: a visit is roughly one inner step of constant time, such as a look at one event or edge, so that results do
+ * not depend on how fast the machine is.
  * The parts: search.c asks greedy.c for plans at many prices of a byte, retain.c fills what they leave of the budget,
  * anneal.c improves the best by local changes (on plan_state.c, which follows a plan's bytes change by change, and
  * error_estimate.c, which follows its errors), prefetch.c moves copies ahead. replay.c counts what a plan comes to
@@ -27,7 +32,7 @@ typedef struct inv_pb_value {
     size_t nbytes;      /* bytes as the arena counts them; 0 if it takes none */
     uint32_t def;       /* the step that gives it, or INV_NEVER */
     uint32_t first, n;  /* the edges that give it: problem->edge_of[first], n of them */
-    bool pinned;        /* kept until its last reader, whatever that costs; no edge gives it */
+    bool pinned;        /* kept until its last reader, whatever that costs; edges that give it are not used */
     bool no_store;      /* rematerialised whatever that costs, if there is a way */
     bool data;          /* a copy of the caller's data, which is not counted as activation */
     bool splittable;    /* it rearranges its operands, so that these can be kept in its place */
@@ -35,20 +40,20 @@ typedef struct inv_pb_value {
     double sensitivity; /* factor by which its relative error counts in gradients; INFINITY: it must be exact */
 } inv_pb_value;
 
-/* One way to rematerialise values. */
+/* One way to rematerialise values. It reads values of forward, and gives values of forward or one alternative. */
 typedef struct inv_pb_edge {
     const uint32_t *source, *target; /* numbers of values */
     uint32_t nsource, ntarget;       /* ntarget <= 32 */
     uint32_t overwrites; /* bit i: the first target may be written in place of source i, if nobody reads that later */
     uint32_t id;         /* the caller's name for it */
     double cost;         /* cost if all targets are wanted, in the unit of inv_problem.cost */
-    double spare;        /* how much less that can be at most if some targets are not wanted */
+    double max_saving;   /* the most by which it costs less if some targets are not wanted */
     size_t scratch;      /* bytes that are live only while it runs */
-    size_t side;         /* bytes that are kept for it from the step that gives its first target */
+    size_t side;         /* bytes of side results, such as a mask: live from the step that gives its first target */
     bool inverse, moves; /* moves: it does no arithmetic */
     bool offload;        /* copies its target from host memory, where forward has put it; it has no sources */
-    double error_gain,
-        added_error; /* relative error of the targets = error_gain x the worst of the sources + added_error */
+    double error_gain;   /* relative error of the targets = error_gain x the worst of the sources + added_error */
+    double added_error;
 } inv_pb_edge;
 
 /* One node of the order. */
@@ -56,7 +61,7 @@ typedef struct inv_pb_step {
     const uint32_t *read;
     uint32_t nread;
     uint32_t overwrites;       /* bit i: what the step gives may be written in place of read i */
-    size_t at, before;         /* bytes of all that is no value: while it runs; between the step before and it */
+    size_t at, before;         /* fixed bytes, of all that is no value: while it runs; between the step before and it */
     size_t act_at, act_before; /* the part of these that is activations or scratch memory */
     double cost;               /* in the unit of inv_problem.cost */
 } inv_pb_step;
@@ -79,7 +84,7 @@ typedef struct inv_remat {
 } inv_remat;
 typedef INV_VEC(inv_remat) inv_remats;
 
-/* Whether a list of values has v. */
+/* Returns true if v is in a list of values. */
 static inline bool inv_pb_has(const uint32_t *list, uint32_t n, uint32_t v)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -87,19 +92,26 @@ static inline bool inv_pb_has(const uint32_t *list, uint32_t n, uint32_t v)
     return false;
 }
 
-/* What a plan comes to. */
+/* The figures of a plan. */
 typedef struct inv_score {
-    size_t peak,
-        activations; /* bytes, the most that are live at one event: of all; of activations and scratch memory */
-    double cost;     /* of the rematerialisations, on top of the steps */
-    double inverted; /* bytes of the values that inverses rebuild by arithmetic */
-    uint32_t kept;   /* how many no_store values backward reads as forward gave them */
-    double excess;   /* sum over the events of the bytes that exceed the budget */
+    size_t peak;            /* bytes, the most that are live at one event */
+    size_t activations;     /* the same, of activations and scratch memory only */
+    double cost;            /* of the rematerialisations, on top of the steps */
+    double inverted;        /* bytes of the values that inverses rebuild by arithmetic */
+    uint32_t kept_no_store; /* how many no_store values backward reads as forward gave them */
+    double excess;          /* sum over the events of the bytes that exceed the budget; only search.c fills it in */
 } inv_score;
+
+/* A random number from [0, 1); the sequence is the same in every run (xorshift64, Marsaglia 2003). */
+static inline double inv_chance(uint64_t *dice)
+{
+    *dice ^= *dice << 13, *dice ^= *dice >> 7, *dice ^= *dice << 17;
+    return (double)(*dice >> 11) * 0x1p-53;
+}
 
 /* --- greedy.c --- */
 
-/* What the greedy pass goes by. */
+/* Prices and options of the greedy pass. */
 typedef struct inv_prices {
     const double *step; /* per step: the price of one byte that is live during it */
     const uint32_t
@@ -137,39 +149,35 @@ typedef struct inv_replay {
 
 /* Takes out rematerialisations that nobody reads, and clears bits of `want`. The others stay in order. INV_E_NOMEM. */
 inv_status inv_plan_prune(inv_arena *a, const inv_problem *p, inv_remats *plan);
-/* Counts what the plan comes to. Each rematerialisation must find its sources live. INV_E_NOMEM. */
+/* Counts what the plan comes to. The plan has to be sorted by step (one that is not is refused, as INV_E_NOMEM), and
+ * each source has to have been given before it is read; it counts as live from there on. INV_E_NOMEM. */
 inv_status inv_plan_replay(inv_arena *a, const inv_problem *p, const inv_remats *plan, inv_replay *out);
 
 /* --- retain.c --- */
 
 /* Takes out rematerialisations whose values can be retained instead within `budget` bytes (of activations alone, or of
- * all), those first that save most per byte. Leaves at least `floor` bytes that inverses rebuild. INV_E_NOMEM. */
+ * all), those first that save most per byte. Leaves about `floor` bytes that inverses rebuild, or more. INV_E_NOMEM. */
 inv_status inv_plan_retain(inv_arena *a, const inv_problem *p, size_t budget, bool activations, double floor,
                            inv_remats *plan);
 
 /* --- prefetch.c --- */
 
-/* Moves copies from host memory ahead of their readers, within `budget` bytes or the plan's own peak. INV_E_NOMEM. */
+/* Moves copies from host memory ahead of their readers, as long as the peak is no more than the larger of `budget`
+ * bytes and the plan's own. INV_E_NOMEM. */
 inv_status inv_plan_prefetch(inv_arena *a, const inv_problem *p, size_t budget, inv_remats *plan);
 
 /* --- anneal.c --- */
 
 struct inv_goal;
-/* A random number from [0, 1); the sequence is the same in every run (xorshift64, Marsaglia 2003). */
-static inline double inv_chance(uint64_t *dice)
-{
-    *dice ^= *dice << 13, *dice ^= *dice >> 7, *dice ^= *dice << 17;
-    return (double)(*dice >> 11) * 0x1p-53;
-}
-/* Improves `plan` for the goal by local changes, for `effort` visits; for up to four times as many while no plan is
- * within the budget, or without a budget. Leaves at least `floor` bytes that inverses rebuild. The `want` of the result
- * is not set: call inv_plan_prune. INV_E_NOMEM. */
+/* Improves `plan` for the goal by local changes, for `effort` visits. Goes on for up to four times as many while no
+ * plan is within the budget; without a budget, in problems of 500 steps or more, until the peak falls no more. Leaves
+ * at least `floor` bytes that inverses rebuild. INV_E_NOMEM. */
 inv_status inv_plan_anneal(inv_arena *a, const inv_problem *p, const struct inv_goal *goal, double floor, double effort,
                            uint64_t *dice, inv_remats *plan);
 
 /* --- search.c --- */
 
-/* What is sought. */
+/* The aim of a search. */
 typedef struct inv_goal {
     size_t budget; /* bytes: the least cost within this peak is sought; 0: the smallest peak */
     double limit;  /* without a budget: the most cost, besides what no_store values force */

@@ -69,7 +69,8 @@ static bool list_intervals(replayer *x)
     return k == x->plan->n;
 }
 
-/* The source that is written in place of at an event, whose bytes would be counted twice there: one that ends there. */
+/* Returns the source in whose place the event writes: the first that may be overwritten and has its last read there.
+ * Otherwise the bytes of both would be counted at this event. */
 static uint32_t overwritten_in_place(const uint32_t *last, const uint32_t *source, uint32_t n, uint32_t bits,
                                      uint32_t event)
 {
@@ -147,7 +148,7 @@ static void score_replay(replayer *x)
     inv_score *s = &x->r->score;
     memset(s, 0, sizeof *s);
     for (uint32_t v = 0; v < p->nvalue; v++) {
-        s->kept += p->value[v].no_store && x->r->kept_until[v] != UINT32_MAX;
+        s->kept_no_store += p->value[v].no_store && x->r->kept_until[v] != UINT32_MAX;
         x->now[v] = 0; /* from here on: whether the value has been counted */
     }
     for (uint32_t e = 0; e < x->r->nevent; e++) {

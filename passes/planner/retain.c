@@ -6,7 +6,7 @@
  * segment tree of bytes over events (add to a range, ask for the most in a range, both in O(log n)) tells the peak.
  * Some rounds are made, since one change may make room for another.
  * requires: inv_problem, a plan.
- * gives: a plan of no more cost, within the same bytes. */
+ * gives: a plan of less cost or the same one; its peak is more than the budget only at events where it was before. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ typedef struct peak_tree {
 } peak_tree;
 
 typedef enum change_kind { BYTES, TO, NUSE, INPLACE, DROPPED, WANT, MERGED, CHILD } change_kind;
-/* What a change has overwritten, so that it can be undone. */
+/* A field that a change has overwritten, and its old content, so that the change can be undone. */
 typedef struct journal_entry {
     uint8_t kind;
     uint32_t at, old, hi;
@@ -35,7 +35,7 @@ typedef struct use_link {
     uint32_t event, next;
 } use_link;
 
-/* How an interval of the replay hangs together with others. */
+/* The ties of an interval of the replay to others, and to its readers. */
 typedef struct interval_links {
     uint32_t prev;        /* the value's interval before this one */
     uint32_t uses;        /* its readers, a list in retainer.link */
@@ -145,7 +145,7 @@ static void undo_journal(retainer *x)
     }
 }
 
-/* Whether the event may write in place of the interval, if that ends there. */
+/* Returns true if the event may write in place of the interval, provided that this ends there. */
 static bool may_overwrite_interval(const retainer *x, uint32_t interval, uint32_t event)
 {
     const uint32_t k = x->remat_at[event], v = x->r.interval.at[interval].value;
@@ -218,7 +218,11 @@ static bool drop_read(retainer *x, uint32_t i)
     return want || drop_remat(x, s->remat);
 }
 
-/* Takes out a rematerialisation, and its reads. */
+/* Takes out a rematerialisation, and its reads. Its event has no bytes any more: so many are taken off it in the tree
+ * that it is never the peak. The bytes inverted are an estimate, for which only the first target counts, whether or not
+ * another inverse gives it, too; the caller scores the plan anew. Errors are not estimated anew: a reader of the value
+ * now reads what an earlier reader has read. Where that has a larger error than the value given again had, it is left
+ * to the guards. */
 static bool drop_remat(retainer *x, uint32_t k)
 {
     const inv_pb_edge *e = &x->p->edge[x->plan->at[k].edge];

@@ -3,13 +3,13 @@
  * builds one plan in one pass, so the search is one over prices.
  * 1. scan_prices tries one price, for a byte that is live at the turn from forward to backward, on a geometric grid;
  * the peak is not monotone in it, so all are tried. Each plan is built again with a warm start, which knows what the
- * last kept.
+ * last kept. If plans have to invert a share of the most bytes that any trial inverts (goal.share), which is known only
+ * then, a second scan gives bytes a price over all of backward.
  * 2. try_variants and refine_prices vary the best setting, and ascend_prices goes on with a price per step that rises
  * where too many bytes are live: ascent of the dual by multiplicative weights.
  * 3. What a plan leaves of the budget is used to retain values (retain.c); the best plan is improved by simulated
  * annealing (anneal.c), unless it is one of a large problem and near the lower bound.
- * All is deterministic: effort is counted in visits, not in seconds. Where activations are to be as small as can be,
- * bytes have a price over all of backward.
+ * All is deterministic: effort is counted in visits, not in seconds.
  * requires: inv_problem, inv_goal.
  * gives: rematerialisations and their score. */
 #include <math.h>
@@ -22,7 +22,7 @@
 enum { MOST_AGAIN = 8, LARGE = 1000 };
 #define GAP 0.005 /* share of a step's cost: a large problem's plan this near to the lower bound is not annealed */
 
-/* What one trial goes by: prices, and options of the greedy pass. */
+/* Prices of one trial, and options of the greedy pass. */
 typedef struct setting {
     double *step; /* per step: price of a byte that is live */
     double price; /* sum of step[] */
@@ -40,21 +40,25 @@ typedef struct searcher {
     size_t *step_peak;    /* per step: most bytes live, by the last plan */
     inv_remats last, best;
     inv_score score, best_score, now_score; /* of the last plan; of the best; of `now` */
-    bool found;
-    double work, most_work, factor, floor, most_inverted; /* visits; factor: from one price of the scan to the next */
-    uint64_t dice;
+    bool found;                             /* there is a best plan */
+    double work, most_work;                 /* visits: made so far; allowed before annealing */
+    double factor;                          /* from one price of the scan to the next */
+    double floor;                           /* bytes that a plan has to invert at least */
+    double most_inverted;                   /* the most bytes that any plan has inverted */
+    uint64_t dice;                          /* state of inv_chance */
 } searcher;
 
 static double search_chance(searcher *s) { return inv_chance(&s->dice); }
 
-/* Compares two plans by the goal: first by how many bytes they miss it, then by cost; without a budget, first by
- * whether they invert enough and keep to the limit of cost, then by peaks. Two other comparisons ask for other things:
- * state_beats (anneal.c) does without a peak where that is dear to know, and plan_preferred (policy.c) compares
- * finished plans by the bytes of their arenas. */
+/* Returns true if plan a is better than b: if it keeps fewer no_store values, or as many and, with a budget, has the
+ * smaller peak over it, then the smaller excess, then cost, then peak; without a budget, if it alone inverts enough
+ * bytes, then if it alone is within the limit of cost, then by peaks (first that of activations, if the goal says so),
+ * then by cost. Two other comparisons ask for other things: state_beats (anneal.c) does without a peak where that is
+ * dear to know, and plan_preferred (policy.c) compares finished plans by the bytes of their arenas. */
 static bool score_better(const searcher *s, const inv_score *a, const inv_score *b)
 {
     const inv_goal *g = &s->goal;
-    if (a->kept != b->kept) return a->kept < b->kept;
+    if (a->kept_no_store != b->kept_no_store) return a->kept_no_store < b->kept_no_store;
     if (g->budget) {
         const size_t over_a = a->peak > g->budget ? a->peak : 0, over_b = b->peak > g->budget ? b->peak : 0;
         if (over_a != over_b) return over_a < over_b;
@@ -197,7 +201,8 @@ static void edge_price_range(const inv_problem *p, double *least, double *most)
     if (!(*least < *most)) *least = *most;
 }
 
-/* A price for each step of backward at which values are dropped that nobody reads within a few operators' time. */
+/* Returns a price for each step of backward, half the mean cost of recomputing a byte: a value of mean cost is dropped
+ * if nobody reads it within two steps. */
 static double holding_price(const inv_problem *p)
 {
     double cost = 0, nbytes = 1;
@@ -247,8 +252,8 @@ static inv_status try_variants(searcher *s)
     return INV_OK;
 }
 
-/* Raises prices where the last plan has too many bytes live, and lowers them elsewhere, by a factor of e^sharp at
- * most. */
+/* Raises prices where the last plan has too many bytes live, and lowers them elsewhere, by a factor of e^sharp at most.
+ * A step with too many bytes gets a share of the sum of all prices besides, since a price of 0 would stay 0. */
 static void reprice_by_peak(searcher *s, double sharp)
 {
     const size_t n = s->p->nstep, best = s->goal.activations ? s->best_score.activations : s->best_score.peak;
@@ -268,7 +273,7 @@ static void scale_prices(searcher *s, double by)
     for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
 }
 
-/* Tries prices between those of the scan. */
+/* Scales the best prices up and down by ever smaller roots of the scan's factor. */
 static inv_status refine_prices(searcher *s)
 {
     enum { FINER = 6 };
@@ -382,11 +387,12 @@ static inv_status search_plan(searcher *s)
     if (s->goal.budget && s->best_score.peak <= s->goal.budget) return INV_OK;
     bool inverse = false; /* without any, the second scan would be the first again */
     for (uint32_t i = 0; i < p->nedge; i++) inverse |= s->goal.invert && p->edge[i].inverse;
-    /* a scan without inverses, where trials are cheap; else only if no inverse turns out to be used */
-    const bool alone = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
-    if (alone) INV_TRY(scan_prices(s, false, 0));
+    /* Where trials are cheap, plans without inverses are tried, too. Where they are not, or where inverses are asked
+     * for, a scan without them is made only if the one with them has inverted nothing. */
+    const bool recompute_first = !(inverse && (s->goal.share > 0 || p->forward > LARGE));
+    if (recompute_first) INV_TRY(scan_prices(s, false, 0));
     if (inverse) INV_TRY(scan_prices(s, true, 0));
-    if (!alone && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
+    if (!recompute_first && !(s->most_inverted > 0)) INV_TRY(scan_prices(s, false, 0));
     if (s->goal.share > 0 && s->most_inverted > 0) { /* only now is it known how much any trial inverts */
         s->floor = s->goal.share * s->most_inverted;
         s->found = false;

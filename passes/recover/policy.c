@@ -217,7 +217,8 @@ static inv_status realize_plan(search *s, const inv_remats *remats, const inv_sc
     made.overhead = added_cost(&s->recovery, made.g);
     if (made.overhead > 0) made.overhead /= s->recovery.p.cost;
     *need = needed_bytes(&made);
-    if (st != INV_OK || (s->best && !plan_preferred(&made, score->kept, &s->best_plan, s->best_score.kept, nbytes))) {
+    if (st != INV_OK ||
+        (s->best && !plan_preferred(&made, score->kept_no_store, &s->best_plan, s->best_score.kept_no_store, nbytes))) {
         inv_graph_destroy(made.g);
         return st;
     }
@@ -510,7 +511,7 @@ static inv_status recover_either(search *s, const inv_program *program)
     const double saved = need < other ? plan.overhead - s->best_plan.overhead : s->best_plan.overhead - plan.overhead;
     const bool worth = high <= wider_peak(s, low) && saving_pays(s, saved * s->recovery.p.cost, low, high - low);
     const size_t nbytes = s->budget ? s->budget : worth ? high : low + low / 50;
-    if (!s->best || plan_preferred(&plan, score.kept, &s->best_plan, s->best_score.kept, nbytes)) {
+    if (!s->best || plan_preferred(&plan, score.kept_no_store, &s->best_plan, s->best_score.kept_no_store, nbytes)) {
         forget_best(s);
         s->best = late;
         s->best_plan = plan;

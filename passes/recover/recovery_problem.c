@@ -329,7 +329,7 @@ static bool add_recomputation(builder *b, inv_id node)
     for (uint32_t i = 0; i < e.ntarget; i++) {
         double alone = node_cost_of(b, n, &wanted.at[i], 1);
         if (counts_guard(b, NULL)) alone += guard_cost(b, wanted.at[i]);
-        e.spare = fmax(e.spare, e.cost - alone);
+        e.max_saving = fmax(e.max_saving, e.cost - alone);
     }
     return inv_vec_push(b->a, &b->edge, e);
 }
@@ -427,8 +427,8 @@ static bool add_inverse(builder *b, uint32_t index)
                      .added_error = added_error_of(b->g, e)};
     if (guarded) add_guards(b, freed.at, &x);
     for (uint32_t i = 0; i < x.ntarget; i++)
-        x.spare =
-            fmax(x.spare, x.cost - solution_cost(b, e, &result.at[i], 1) - (guarded ? guard_cost(b, freed.at[i]) : 0));
+        x.max_saving = fmax(x.max_saving, x.cost - solution_cost(b, e, &result.at[i], 1) -
+                                              (guarded ? guard_cost(b, freed.at[i]) : 0));
     return inv_vec_push(b->a, &b->edge, x);
 }
 

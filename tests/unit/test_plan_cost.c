@@ -237,8 +237,8 @@ static void the_search_reckons_with_the_same(void **state)
         for (size_t i = 0; i < plan.n; i++) {
             const inv_pb_edge *e = &r.p.edge[plan.at[i].edge];
             const bool all = plan.at[i].want == (1u << e->ntarget) - 1;
-            if (!all) spare += e->spare;
-            partly += !all && e->spare > 0;
+            if (!all) spare += e->max_saving;
+            partly += !all && e->max_saving > 0;
         }
         assert_true(plan.n > 10);
         assert_true(cost <= score.cost * (1 + 1e-3));
