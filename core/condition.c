@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Conditions, gains and log-determinants of inverse rules: `name(arguments) relation number`, separated by ';'. */
+ * Reads conditions, gains and log-determinants of inverse rules: `name(arguments) relation number`, separated by ';'.
+ * Time: the length of the text times the number of forms. */
 #include "core/condition.h"
 
 #include <stdio.h>
@@ -8,8 +9,7 @@
 #include "core/op.h"
 #include "core/text.h"
 
-/* args: v a value of the pattern, l a list of values, a an attribute, n a number; after '?' they may be left out.
- * relations: those of `<>=` that compare with a number. */
+/* `args` and `relations` are written as in core/condition.inc. */
 typedef struct form {
     const char *name, *args, *relations;
 } form;

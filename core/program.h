@@ -87,7 +87,7 @@ typedef struct inv_why {
     const char *condition; /* as the rule has it; NULL: none of its conditions, but its match or the rule itself */
     const char *seen;      /* number, shape or name that fails it; NULL: nothing to show */
     const char *remedy;    /* the smallest change that would make it hold; NULL: none is known */
-    uint32_t missed;       /* conditions that fail; UINT32_MAX: what stands there is not what the rule is about */
+    uint32_t missed;       /* conditions that fail; UINT32_MAX: it is not the kind of thing that the rule inverts */
 } inv_why;
 typedef struct inv_refusal {
     const char *kind;

@@ -75,7 +75,7 @@ static inv_id result_operand(const inv_attempt *a, const inv_term *t, inv_dtype 
     inv_graph *g = a->s->g;
     if (t->is_number) return inv_graph_const_real(g, type, t->number);
     const int at = inv_binding_find(&a->value, t->is_call ? t->arg[0] : t->text);
-    const inv_bound *n = at < 0 ? NULL : &a->value.at[at];
+    const inv_bound_name *n = at < 0 ? NULL : &a->value.at[at];
     if (!n || n->attr || (t->is_call && !n->is_number)) return INV_NONE;
     if (t->is_call) return inv_graph_const_real(g, type, inv_term_is(t, "inverse") ? 1 / n->number : -n->number);
     return n->is_number && inv_val(g, *n->id)->shape.rank > 0 ? inv_graph_const_real(g, type, n->number) : *n->id;
@@ -127,7 +127,7 @@ static inv_status emit_step(inv_attempt *a, const inv_pattern_stmt *st, const in
     for (uint32_t k = 0; k < st->s->nout; k++) {
         /* A result may be called like the pattern's, which is not needed any more. */
         int at = inv_binding_find(&a->value, st->s->out[k]);
-        if (at >= 0) a->value.at[at] = (inv_bound){.name = st->s->out[k], .id = &out[k], .n = 1};
+        if (at >= 0) a->value.at[at] = (inv_bound_name){.name = st->s->out[k], .id = &out[k], .n = 1};
         else if (!inv_binding_set(&a->value, st->s->out[k], &out[k], 1)) return INV_E_INTERNAL;
         if (out[k] == INV_NONE) return INV_E_INTERNAL;
     }
@@ -173,7 +173,7 @@ static inv_status respell(inv_speller *s, inv_id node, inv_id *to)
         if (last->op != n->op || n->nout != 1 || n->out[0] == INV_NONE) continue;
         inv_dtype t = inv_val(s->g, n->out[0])->dtype;
         if (t != INV_F32 && t != INV_F64) return INV_OK;
-        inv_bound names[INV_SPELLING_NAMES];
+        inv_bound_name names[INV_SPELLING_NAMES];
         inv_attempt a = {.s = s, .row = r, .value = {names, 0, INV_SPELLING_NAMES}};
         if (inv_binding_set(&a.value, last->s->out[0], &n->out[0], 1) && inv_spelling_fits(&a))
             INV_TRY(emit_result(&a, to));

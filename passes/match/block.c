@@ -4,8 +4,8 @@
  * and another node, or the caller, reads it. The values that the rule is about come first on both lists, in the order
  * of the rule, so that a reader of the block finds x1, x2, y1 at fixed places.
  *
- * When all blocks are there, inv_block_finish takes back those that are parts of longer ones, and multiplies how much
- * the inverses on the way from what leaves to what is freed magnify errors.
+ * When all blocks are there, inv_block_finish drops those that are parts of longer ones, and multiplies how much the
+ * inverses on the path from what leaves to what is freed magnify errors.
  * requires: a match of match.c; edges for the gains.  gives: inv_block. Time: nodes of the block times their operands,
  * once more for each layer of parameter expressions. */
 #include <math.h>
@@ -13,9 +13,12 @@
 
 #include "passes/match/match.h"
 
-/* How often the pattern uses a name: how often an operator or a region reads it, and how often either gives it. */
+/* Counts how often the pattern uses a name in each place. */
 typedef struct role {
-    uint32_t read, entered, made, led_to;
+    uint32_t read;    /* input of an operator */
+    uint32_t entered; /* entry of a region */
+    uint32_t made;    /* output of an operator */
+    uint32_t led_to;  /* exit of a region */
 } role;
 
 static role role_in_rule(const inv_rule *rule, const char *name)
@@ -45,10 +48,9 @@ static inv_status add_bound_values(inv_matcher *m, const inv_binding *b, const c
     return INV_OK;
 }
 
-/* Adds the values that the rule is about. In: the freed one, then all that is bound but not made inside; parameters
- * come later. Out:
- * what the operators make and no operator of the pattern takes up again, then what only feeds a region: it passes
- * through the block unchanged. */
+/* Adds the values that the rule is about. To `in`: the freed one, then all that the pattern reads and does not make,
+ * except parameters (add_node_ends adds those). To `out`: what its operators make and none of them reads, then what
+ * only enters a region, as that passes through the block unchanged. */
 static inv_status add_rule_ends(inv_matcher *m, const inv_rule *rule, const inv_binding *b, inv_ids *in, inv_ids *out)
 {
     INV_TRY(add_bound_values(m, b, rule->def->frees ? rule->def->frees : "", in));
@@ -72,7 +74,7 @@ static inv_status add_rule_ends(inv_matcher *m, const inv_rule *rule, const inv_
     return INV_OK;
 }
 
-/* Nodes of the block are marked in m->in_region. */
+/* Nodes of the block are marked in m->in_region, as a region's are while it is searched for. */
 static bool in_block(const inv_matcher *m, inv_id node) { return m->in_region[node] == m->region_stamp; }
 
 static bool leaves_block(const inv_matcher *m, inv_id v)
@@ -212,28 +214,28 @@ static inv_status find_gains(inv_matcher *m)
 
 /* --- names --- */
 
-/* A batch norm or 1x1 convolution is a step of reversible networks by itself. Inside the branch of a coupling it needs
- * no inverse, so its name says that it is there. */
-static inv_status name_branches(inv_matcher *m)
+/* Says in the kind of a batch norm or 1x1 convolution that it is in the region of a coupling. By itself it is a step of
+ * reversible networks, but in a region it needs no inverse. */
+static inv_status name_region_steps(inv_matcher *m)
 {
     inv_graph *g = m->g;
-    bool *branch = INV_ARENA_NEW(&m->scratch, bool, g->node.n);
-    if (!branch) return INV_E_NOMEM;
+    bool *of_region = INV_ARENA_NEW(&m->scratch, bool, g->node.n);
+    if (!of_region) return INV_E_NOMEM;
     for (size_t i = 0; i < m->out->block.n; i++) {
         const inv_block *b = &m->out->block.at[i];
-        for (uint32_t k = b->npattern; k < b->nnode; k++) branch[b->node[k]] = true;
+        for (uint32_t k = b->npattern; k < b->nnode; k++) of_region[b->node[k]] = true;
     }
     for (size_t i = 0; i < m->out->block.n; i++) {
         inv_block *b = &m->out->block.at[i];
         bool step = strncmp(b->kind, "batchnorm", 9) == 0 || strcmp(b->kind, "invertible_conv1x1") == 0;
-        if (!step || !branch[b->root]) continue;
+        if (!step || !of_region[b->root]) continue;
         b->kind = inv__arena_printf(&g->arena, "%s_in_residual_branch", b->kind);
         if (!b->kind) return INV_E_NOMEM;
     }
     return INV_OK;
 }
 
-/* Drops blocks of one node that are part of a longer pattern. */
+/* Drops blocks of one node that are part of a longer pattern. Those whose rule has no solve text are kept. */
 static void drop_parts(inv_matcher *m)
 {
     size_t n = 0;
@@ -244,20 +246,21 @@ static void drop_parts(inv_matcher *m)
     m->out->block.n = n;
 }
 
-/* Where a gate inside of a branch is no coupling, nothing is missing: the coupling is the block that has the branch. */
+/* Drops refusals of candidates inside of a block's region whose operands come from one value, such as gates x * s(x).
+ * A region needs no inverse, so nothing is missing there. */
 static inv_status drop_gates(inv_matcher *m)
 {
     inv_graph *g = m->g;
     size_t n = 0;
-    bool *branch = INV_ARENA_NEW(&m->scratch, bool, g->node.n + 1);
-    if (!branch) return INV_E_NOMEM;
+    bool *of_region = INV_ARENA_NEW(&m->scratch, bool, g->node.n + 1);
+    if (!of_region) return INV_E_NOMEM;
     for (size_t i = 0; i < m->out->block.n; i++) {
         const inv_block *b = &m->out->block.at[i];
-        for (uint32_t k = b->npattern; k < b->nnode; k++) branch[b->node[k]] = true;
+        for (uint32_t k = b->npattern; k < b->nnode; k++) of_region[b->node[k]] = true;
     }
     for (size_t i = 0; i < m->out->refusal.n; i++) {
         const inv_refusal r = m->out->refusal.at[i];
-        if (!r.one_source || !branch[r.node]) m->out->refusal.at[n++] = r;
+        if (!r.one_source || !of_region[r.node]) m->out->refusal.at[n++] = r;
         else if (!inv_vec_push(&g->arena, &m->out->overruled, r)) return INV_E_NOMEM;
     }
     m->out->refusal.n = n;
@@ -267,7 +270,7 @@ static inv_status drop_gates(inv_matcher *m)
 inv_status inv_block_finish(inv_matcher *m)
 {
     INV_TRY(drop_gates(m));
-    INV_TRY(name_branches(m));
+    INV_TRY(name_region_steps(m));
     drop_parts(m);
     return find_gains(m);
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Compiles the texts of inverse rules into patterns, once per compile, and judges the conditions of a rule where its
  * pattern was found. Conditions are the rows of core/condition.inc; each names its judge, so this file has no case for
- * any of them. Shapes, types and attributes are judged first and all of them, as what fails is told together; values
- * only where shapes fit, as that may compute a whole expression of parameters. */
+ * any of them. They are judged in the order of the text. One that fails does not end that, as all that fail are
+ * reported together, unless it is a value that refuses; but once one has failed, values are not looked at any more, as
+ * that may compute a whole expression of parameters. So rules have conditions on shapes in front.
+ * requires: rules that were checked when they were registered (core/rule.c); for conditions, a pattern that is bound.
+ * gives: inv_rule; inv_verdict and inv_why. Time: the lengths of the texts, and what the judges take. */
 #include <string.h>
 
 #include "passes/match/match.h"
@@ -46,8 +49,8 @@ inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, s
 
 /* By inv_condition.id. */
 static const inv_condition_row conditions[] = {
-#define CONDITION(name, args, relations, values, defines, remedy, computed) \
-    {inv_judge_##name, args, values, defines, remedy, computed},
+#define CONDITION(name, args, relations, values, identifies, remedy, computed) \
+    {inv_judge_##name, args, values, identifies, remedy, computed},
 #include "core/condition.inc"
 };
 
@@ -58,19 +61,18 @@ inv_status inv_rule_when(inv_matcher *m, const inv_rule *rule, const inv_binding
     inv_condition c;
     *verdict = INV_HOLDS;
     *why = (inv_why){0};
-    /* All shapes that do not fit are named; values are looked at only where shapes do. */
     while (*verdict != INV_REFUSED && inv__condition_next(&p, INV_IN_WHEN, &c) > 0) {
         const inv_condition_row *row = &conditions[c.id];
         inv_question q = {.m = m, .c = &c, .row = row, .b = b, .node = node};
         inv_finding f = {0};
-        bool bound = true;
+        bool all_bound = true;
         for (int k = 0; k < 2; k++) {
             q.v[k] = inv_binding_get(b, c.arg[k]);
             q.x[k] = q.v[k] == INV_NONE ? NULL : inv_val(m->g, q.v[k]);
-            bound = bound && (q.x[k] || k >= c.nargs || row->args[k] != 'v');
+            all_bound = all_bound && (q.x[k] || k >= c.nargs || row->args[k] != 'v');
         }
         if (row->values && *verdict == INV_UNFIT) continue;
-        const bool holds = bound && row->judge(&q, &f);
+        const bool holds = all_bound && row->judge(&q, &f);
         INV_TRY(f.status);
         if (holds) continue;
         *verdict = row->values && f.reason ? INV_REFUSED : INV_UNFIT;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Judges the conditions of inverse rules that shapes, types and attributes decide: one function for each row of
- * core/condition.inc that does not ask for values. A candidate that fails one of them is not what the rule is about, so
- * it is only told of where the rest of the pattern fits. Each takes the time of its shapes. */
+ * core/condition.inc that does not ask for values. A candidate that fails one of them does not fit the rule
+ * (INV_UNFIT). Each takes time in proportion to the ranks of its shapes.
+ * requires: the condition's values are bound.  gives: whether it holds, and words for inv_finding. */
 #include <string.h>
 
 #include "passes/match/match.h"
@@ -24,23 +25,24 @@ bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *o
     return true;
 }
 
-/* Says why an entry of the larger side of a convolution, x of ConvN, may be in no window or in several; entries of the
- * padding do not count. NULL: nothing. */
+/* Says why an entry of a convolution's spatial side (x of ConvN, the result of ConvGradX), whose extents are the
+ * larger ones, may be in no window or in several; entries of the padding do not count. The other side has the channels:
+ * a window becomes one place of it. NULL: every entry is in one. */
 static const char *patch_flaw(inv_matcher *m, const inv_node *node, inv_id w, const char **remedy)
 {
     const inv_graph *g = m->g;
     *remedy = NULL;
     if (!is_conv(node) || node->in[1] != w) return "it is not the filter of a convolution";
     const bool forward = inv_op_is(node, "ConvN");
-    const inv_shape *wide = &inv_val(g, forward ? node->in[0] : node->out[0])->shape, *k = &inv_val(g, w)->shape;
-    const inv_shape *deep = &inv_val(g, forward ? node->out[0] : node->in[0])->shape;
+    const inv_shape *spatial = &inv_val(g, forward ? node->in[0] : node->out[0])->shape, *k = &inv_val(g, w)->shape;
+    const inv_shape *channels = &inv_val(g, forward ? node->out[0] : node->in[0])->shape;
     size_t ns, np, nd;
     const int64_t *strides = inv_attr_ints(node, "strides", &ns), *pads = inv_attr_ints(node, "pads", &np),
                   *dilations = inv_attr_ints(node, "dilations", &nd);
-    const int sd = wide->rank - 2;
+    const int sd = spatial->rank - 2;
     if (sd < 1 || ns != (size_t)sd || np != 2 * (size_t)sd || nd != (size_t)sd) return "it has no windows in space";
     for (int i = 0; i < sd; i++) {
-        const int64_t extent = k->dim[2 + i], rest = wide->dim[2 + i] + pads[i] - deep->dim[2 + i] * extent;
+        const int64_t extent = k->dim[2 + i], rest = spatial->dim[2 + i] + pads[i] - channels->dim[2 + i] * extent;
         if (strides[i] != extent || (extent > 1 && dilations[i] != 1))
             return inv__arena_printf(&m->g->arena, "windows of %lld with stride %lld%s %s along axis %d",
                                      (long long)extent, (long long)strides[i], dilations[i] != 1 ? ", dilated," : "",
@@ -92,21 +94,23 @@ static bool shuffle_of(const inv_matcher *m, inv_id from, inv_id to, shuffle *s)
     return true;
 }
 
-/* `wide` [N, C, H, W], seen as `blocks` [N, C, H', b, W', b], turned by perm to [N, {C, b, b}, H', W'] is `deep`. */
-static bool is_space_to_depth(const inv_shape *wide, const inv_shape *blocks, const int64_t *perm,
-                              const inv_shape *deep)
+/* `spatial` [N, C, H, W], seen as `blocks` [N, C, H', b, W', b], is turned by perm to [N, {C, b, b}, H', W'], and that
+ * seen as [N, C b b, H', W'] is `channels`. */
+static bool is_space_to_depth(const inv_shape *spatial, const inv_shape *blocks, const int64_t *perm,
+                              const inv_shape *channels)
 {
-    int spatial = wide->rank - 2;
-    if (spatial < 1 || blocks->rank != 2 + 2 * spatial || deep->rank != wide->rank || perm[0] != 0) return false;
+    const int sd = spatial->rank - 2;
+    if (sd < 1 || blocks->rank != 2 + 2 * sd || channels->rank != spatial->rank || perm[0] != 0) return false;
     int64_t factor = 1;
-    if (blocks->dim[0] != wide->dim[0] || blocks->dim[1] != wide->dim[1] || deep->dim[0] != wide->dim[0]) return false;
-    for (int i = 0; i < spatial; i++) {
+    if (blocks->dim[0] != spatial->dim[0] || blocks->dim[1] != spatial->dim[1] || channels->dim[0] != spatial->dim[0])
+        return false;
+    for (int i = 0; i < sd; i++) {
         int64_t coarse = blocks->dim[2 + 2 * i], b = blocks->dim[3 + 2 * i];
-        if (perm[2 + spatial + i] != 2 + 2 * i || deep->dim[2 + i] != coarse || wide->dim[2 + i] != coarse * b)
+        if (perm[2 + sd + i] != 2 + 2 * i || channels->dim[2 + i] != coarse || spatial->dim[2 + i] != coarse * b)
             return false;
         factor *= b;
     }
-    return factor > 1 && deep->dim[1] == wide->dim[1] * factor;
+    return factor > 1 && channels->dim[1] == spatial->dim[1] * factor;
 }
 
 bool inv_judge_space_to_depth(const inv_question *q, inv_finding *f)

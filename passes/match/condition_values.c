@@ -2,7 +2,9 @@
  * Judges the conditions of inverse rules that ask for the entries of a value: one function for each such row of
  * core/condition.inc. A value that depends on parameters only is judged by the entries that it has now
  * (known_values.c); one that is computed from inputs by the bounds that its operators give (value_range.c). A candidate
- * that fails one of them has the form that the rule is about, so the words say which entry or bound it was. */
+ * that a value keeps away has the form that the rule inverts, so it is refused (INV_REFUSED), and the words say which
+ * entry or bound it was.
+ * requires: the condition's values are bound.  gives: whether it holds, and words for inv_finding. */
 #include <math.h>
 #include <string.h>
 
@@ -38,7 +40,8 @@ bool inv_judge_cond(const inv_question *q, inv_finding *f)
     return false;
 }
 
-/* op(W)[i,j] of the right operand of a product, MatMulT or an outer one by Mul; NAN if not known. */
+/* Entry [i,j] of the matrix that a node multiplies by from the right: its second operand, transposed if the node says
+ * so; the row of an outer product by Mul is a matrix of one row. NAN: it is not known. */
 static double factor_at(inv_matcher *m, const inv_node *n, int64_t i, int64_t j)
 {
     inv_id w = n->in[1];
@@ -52,8 +55,10 @@ static double factor_at(inv_matcher *m, const inv_node *n, int64_t i, int64_t j)
     return bytes ? inv_elem_double(bytes, v->dtype, (size_t)(i * width + j)) : (double)NAN;
 }
 
-/* d = x U, o = d V: x - o is a reflection at right angles if doing it twice gives x and magnifies nothing, so V U = 2,
- * and U V is no larger than twice a projection. */
+/* d = x U, o = d V, so o = x P with P = U V, of the rank r that U has columns. x - x P is its own inverse if and only
+ * if P P = 2 P, which is V U = 2 I. Then P / 2 is a projection, and x - x P is orthogonal, so that it magnifies
+ * nothing, if and only if that projection is orthogonal: |P|^2 (Frobenius) is 4 r then, and more otherwise. One vector
+ * at a time this is Householder's reflection. Time: n r^2 for x of n features. */
 bool inv_judge_reflects(const inv_question *q, inv_finding *f)
 {
     inv_matcher *m = q->m;

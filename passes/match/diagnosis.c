@@ -105,7 +105,7 @@ inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, c
     INV_TRY(join_text(m, &why->condition, text));
     INV_TRY(join_text(m, &why->seen, seen));
     INV_TRY(join_text(m, &why->remedy, remedy));
-    if (row->defines) why->missed = UINT32_MAX;
+    if (row->identifies) why->missed = UINT32_MAX;
     else if (why->missed < UINT32_MAX) why->missed++;
     return INV_OK;
 }

@@ -10,9 +10,12 @@
  *    after the other, always the one that may stand for the fewest nodes, and goes back where nothing fits
  *    (backtracking over copies of the binding). A region is searched for as soon as its exits are bound (region.c).
  *
- * The result does not depend on the order of nodes, operands or statements. What is found need not be used: the planner
- * decides that. Patterns have a handful of operators, so an attempt is quick; regions may be as long as the graph, so
- * all searches of a graph share MOST_STEPS steps, twice: once at the start, and once in parts, a part for each node.
+ * A statement is tried at every node that it may stand for, and a commutative operator with its operands either way
+ * round, so neither order keeps a pattern from being found. Where several bindings fit, the first is taken, by the
+ * order of nodes; a region begins at the nearest entry that is accepted; and a node is in the pattern of one longer
+ * block, the first that takes it. What is found need not be used: the planner decides that. Patterns have a handful of
+ * operators, so an attempt is quick; regions may be as long as the graph, so all searches of a graph share one budget
+ * (SEARCH_BUDGET), which they get twice: once at the start, and once in parts, a part for each node.
  * requires: canonical forward graph.  gives: g->matches; templates of solving nodes, outside of the order. */
 #include <stdlib.h>
 #include <string.h>
@@ -20,31 +23,23 @@
 #include "core/condition.h"
 #include "passes/match/match.h"
 
-enum { MOST_STEPS = 20000000 };
+/* candidate nodes, and nodes and inputs on walks for regions, that are looked at */
+enum { SEARCH_BUDGET = 20000000 };
 
 /* --- local inverses --- */
 
 static const char *rule_kind(const inv_inverse_def *d) { return d->kind ? d->kind : d->name; }
 
-static inv_status add_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
-                              const inv_why *why)
+static inv_status report_refusal(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
+                                 const inv_why *why)
 {
     inv_refusal r = {rule_kind(rule), node, rule, value, *why, false};
     return inv_vec_push(&m->g->arena, &m->out->refusal, r) ? INV_OK : INV_E_NOMEM;
 }
 
-/* A rule without a name refuses nothing that a user would look for, so its reasons are only shown where the inverse
- * direction stops there. */
-static inv_status note_overruled(inv_matcher *m, const inv_inverse_def *rule, inv_id node, inv_id value,
-                                 const inv_why *why)
-{
-    inv_refusal r = {rule_kind(rule), node, rule, value, *why, false};
-    return inv_vec_push(&m->g->arena, &m->out->overruled, r) ? INV_OK : INV_E_NOMEM;
-}
-
-/* Tries one rule of one operator at one node. `taken`: the value that it frees. `misfit`: the rule that fewest
- * conditions keep away, if shapes and attributes do. */
-static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id *taken, inv_refusal *misfit)
+/* Tries one rule of one operator at one node. *taken becomes the value that it frees, if it names a block; *near_miss
+ * the refusal of the rule with fewest conditions that fail, so far. */
+static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node, inv_id *taken, inv_refusal *near_miss)
 {
     const inv_pattern_stmt *s = &rule->match.at[0];
     for (int swap = 0; swap < 2; swap++) {
@@ -53,25 +48,27 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
         if (!inv_pattern_bind(m->g, m->active, s, n, swap, &b)) continue;
         int freed = inv_binding_find(&b, rule->def->frees);
         if (freed < 0 || b.at[freed].n == 0 || !m->active[b.at[freed].id[0]]) continue;
-        bool names = *rule_kind(rule->def) != 0, made;
+        bool has_kind = *rule_kind(rule->def) != 0, made;
         inv_verdict verdict;
         inv_why why;
         inv_node copy = *n;
         const inv_id value = b.at[freed].id[0];
         INV_TRY(inv_rule_when(m, rule, &b, &copy, &verdict, &why));
         if (verdict != INV_HOLDS) {
-            if (names && verdict == INV_REFUSED) INV_TRY(add_refusal(m, rule->def, node, value, &why));
-            if (!names && why.reason) INV_TRY(note_overruled(m, rule->def, node, value, &why));
-            if (names && !rule->def->refuse && why.missed > 0 && why.missed < misfit->why.missed)
-                *misfit = (inv_refusal){rule_kind(rule->def), node, rule->def, value, why, false};
+            const inv_refusal r = {rule_kind(rule->def), node, rule->def, value, why, false};
+            if (has_kind && verdict == INV_REFUSED) INV_TRY(report_refusal(m, rule->def, node, value, &why));
+            /* A rule whose kind is "" names nothing that a user would look for, so its reasons are only shown where the
+             * inverse direction stops there. */
+            if (!has_kind && why.reason && !inv_vec_push(&m->g->arena, &m->out->overruled, r)) return INV_E_NOMEM;
+            if (has_kind && !rule->def->refuse && why.missed > 0 && why.missed < near_miss->why.missed) *near_miss = r;
             continue;
         }
         why = (inv_why){.reason = rule->def->refuse, .remedy = rule->def->remedy};
-        if (why.reason) return add_refusal(m, rule->def, node, value, &why);
+        if (why.reason) return report_refusal(m, rule->def, node, value, &why);
         INV_TRY(inv_edges_add(m, rule, &b, node, &made, &why));
-        if (!made && !names) return INV_OK;
-        if (!made) return add_refusal(m, rule->def, node, value, &why);
-        if (names) {
+        if (!made && !has_kind) return INV_OK;
+        if (!made) return report_refusal(m, rule->def, node, value, &why);
+        if (has_kind) {
             inv_block block;
             INV_TRY(inv_block_make(m, rule, &b, &node, 1, NULL, 0, &block));
             if (!inv_vec_push(&m->g->arena, &m->out->block, block)) return INV_E_NOMEM;
@@ -82,18 +79,18 @@ static inv_status match_local(inv_matcher *m, const inv_rule *rule, inv_id node,
     return INV_OK;
 }
 
-/* Each candidate becomes a block or a refusal, not both: a refusal is dropped where another rule has taken the same
- * value, and where two rules refuse one for the same reason. */
+/* Reports each candidate as a block or a refusal, not as both: a refusal counts as overruled where another rule has
+ * taken the same value, and where an earlier one has the same reason. */
 static inv_status report_once(inv_matcher *m, size_t from, inv_id taken)
 {
     inv_refusal *r = m->out->refusal.at;
     size_t n = from;
     for (size_t i = from; i < m->out->refusal.n; i++) {
-        bool told = r[i].value == taken;
-        for (size_t k = from; k < n && !told; k++)
-            told = r[k].value == r[i].value && strcmp(r[k].why.reason, r[i].why.reason) == 0;
-        if (told && !inv_vec_push(&m->g->arena, &m->out->overruled, r[i])) return INV_E_NOMEM;
-        if (!told) r[n++] = r[i];
+        bool reported = r[i].value == taken;
+        for (size_t k = from; k < n && !reported; k++)
+            reported = r[k].value == r[i].value && strcmp(r[k].why.reason, r[i].why.reason) == 0;
+        if (reported && !inv_vec_push(&m->g->arena, &m->out->overruled, r[i])) return INV_E_NOMEM;
+        if (!reported) r[n++] = r[i];
     }
     m->out->refusal.n = n;
     return INV_OK;
@@ -101,26 +98,30 @@ static inv_status report_once(inv_matcher *m, size_t from, inv_id taken)
 
 static inv_status match_locals(inv_matcher *m, inv_id node)
 {
-    inv_refusal misfit = {.why.missed = UINT32_MAX};
+    inv_refusal near_miss = {.why.missed = UINT32_MAX};
     const size_t before = m->out->refusal.n;
     inv_id taken = INV_NONE;
     for (size_t r = 0; r < m->nrule && taken == INV_NONE; r++)
-        if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken, &misfit));
+        if (m->rule[r].match.n == 1) INV_TRY(match_local(m, &m->rule[r], node, &taken, &near_miss));
     INV_TRY(report_once(m, before, taken));
-    if (taken != INV_NONE || !misfit.rule || m->out->refusal.n > before) return INV_OK;
-    return add_refusal(m, misfit.rule, node, misfit.value, &misfit.why);
+    if (taken != INV_NONE || !near_miss.rule || m->out->refusal.n > before) return INV_OK;
+    return report_refusal(m, near_miss.rule, node, near_miss.value, &near_miss.why);
 }
 
 /* --- blocks of several nodes --- */
 
-/* How far an attempt got before it failed; the furthest one is told. There was no region; there was one, but shapes do
- * not fit; or values forbid it. */
-enum { NOT_TRIED, NO_REGION, NO_FIT, FORBIDDEN };
-/* Why an attempt failed, not yet in words. */
+/* How far an attempt got before it failed; that which got furthest is reported. */
+enum {
+    NOTHING,   /* operators of the pattern are missing, which is not reported */
+    NO_REGION, /* the operators in front of it are there, but there is no region */
+    NO_FIT,    /* all of the pattern is there, but a condition fails (INV_UNFIT) */
+    FORBIDDEN  /* all of the pattern is there, but values forbid it (INV_REFUSED) */
+};
+/* Why an attempt failed. */
 typedef struct diagnosis {
     int stage;
-    inv_region_query query; /* NO_REGION; put into words when it is told */
-    inv_why why;            /* the others */
+    inv_region_query query; /* of NO_REGION; report_diagnosis puts it into words */
+    inv_why why;            /* of the later stages */
     const inv_inverse_def *rule;
     inv_id value, last; /* the last node of the pattern, if it was found */
 } diagnosis;
@@ -132,11 +133,11 @@ typedef struct attempt {
     inv_binding b;
     inv_id *node; /* m->pattern_node */
     uint32_t nnode;
-    inv_id *inside; /* region nodes */
-    uint32_t ninside;
+    inv_id *region; /* nodes of the regions found so far */
+    uint32_t nregion;
     bool *done;   /* m->stmt_done */
-    bool step;    /* it looks for a step of a longer block that begins at the same node */
-    bool changed; /* what it would free was changed by the entry of its region before (region.c) */
+    bool step;    /* it looks for a shorter block inside of a longer one that begins at the same node */
+    bool changed; /* a region's query had `changed` (match.h) */
     diagnosis why;
 } attempt;
 
@@ -150,7 +151,7 @@ static inv_status report_diagnosis(inv_matcher *m, const diagnosis *e, inv_id no
     inv_why why = e->why;
     if (e->stage == FORBIDDEN) m->reported[e->last] = true;
     if (e->stage == NO_REGION) INV_TRY(inv_diagnose_region(m, &e->query, &why));
-    INV_TRY(add_refusal(m, e->rule, node, e->value, &why));
+    INV_TRY(report_refusal(m, e->rule, node, e->value, &why));
     m->out->refusal.at[m->out->refusal.n - 1].one_source = e->stage == NO_REGION && e->query.loss == INV_LOST_SHARED;
     return INV_OK;
 }
@@ -171,11 +172,11 @@ static bool leads_to(const inv_stmt *region, const char *name)
     return false;
 }
 
-/* All exits of the region are bound here. *partner becomes the other operand that its first exit meets, *known what
- * comes out of the operator that takes up the last one. */
-static void region_context(const attempt *a, const inv_stmt *region, inv_id *partner, inv_id *known)
+/* All exits of the region are bound here. *partner becomes the other operand of the first statement that reads one of
+ * them, *combined what the last such statement gives. */
+static void region_context(const attempt *a, const inv_stmt *region, inv_id *partner, inv_id *combined)
 {
-    *partner = *known = INV_NONE;
+    *partner = *combined = INV_NONE;
     for (size_t i = 0; i < a->rule->match.n; i++) {
         const inv_pattern_stmt *p = &a->rule->match.at[i];
         const inv_stmt *s = p->s;
@@ -187,7 +188,7 @@ static void region_context(const attempt *a, const inv_stmt *region, inv_id *par
         if (!exits) continue;
         if (*partner == INV_NONE && exits < s->nin && !inv_term_is(&p->in[other], "param"))
             *partner = inv_binding_get(&a->b, s->in[other]);
-        *known = inv_binding_get(&a->b, s->out[0]);
+        *combined = inv_binding_get(&a->b, s->out[0]);
     }
 }
 
@@ -201,8 +202,8 @@ static bool region_is_next(const attempt *a, size_t i)
     return true;
 }
 
-/* The value that would be freed may feed the region itself if the block gives it back another way: by an operator of
- * the pattern, or because it is a step of a block that does. */
+/* The value that would be freed may be the region's entry as well if an operator of the pattern reads it, too, and so
+ * can be solved for it; or in a step of a longer block, as that has been found to be invertible. */
 static bool may_read_freed(const attempt *a, const inv_stmt *region)
 {
     bool read = a->step;
@@ -221,12 +222,12 @@ static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void
     for (size_t i = 0; i < a->rule->match.n && !region; i++)
         if (region_is_next(a, i)) region = a->rule->match.at[i].s;
     if (!region || r->nnode == 0) return false;
-    inv_id partner, known;
-    region_context(a, region, &partner, &known);
+    inv_id partner, combined;
+    region_context(a, region, &partner, &combined);
     /* A later statement of the pattern that solves for the entry is as good as leaving the block. */
     if (entry == partner && !may_read_freed(a, region)) return false;
     bool asked = condition_names(a->rule->def->when, "recoverable", region->in[0]);
-    return (!asked && entry != partner) || inv_region_recoverable(m, entry, partner, known);
+    return (!asked && entry != partner) || inv_region_recoverable(m, entry, partner, combined);
 }
 
 /* The same search may have failed before, at this node, and it may have been a long one. */
@@ -235,7 +236,7 @@ static bool lost_before(const inv_matcher *m, inv_region_query *w)
     for (uint32_t i = 0; i < m->nlost; i++) {
         const inv_region_query *l = &m->lost[i];
         if (l->nexit == w->nexit && memcmp(l->exit, w->exit, w->nexit * sizeof *w->exit) == 0 && l->entry == w->entry &&
-            l->partner == w->partner && l->known == w->known && l->recoverable == w->recoverable &&
+            l->partner == w->partner && l->combined == w->combined && l->recoverable == w->recoverable &&
             l->several == w->several) {
             *w = *l;
             return true;
@@ -253,7 +254,7 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     bool have = false;
     inv_region_query w = {.entry = inv_binding_get(&a->b, s->in[0]), .nexit = s->nout};
     if (s->nout > INV_MAX_EXIT) return INV_OK;
-    region_context(a, s, &w.partner, &w.known);
+    region_context(a, s, &w.partner, &w.combined);
     for (uint32_t k = 0; k < s->nout; k++) w.exit[k] = inv_binding_get(&a->b, s->out[k]);
     w.recoverable = condition_names(a->rule->def->when, "recoverable", s->in[0]);
     w.several = inv_is_variadic(s->in[0]);
@@ -261,20 +262,20 @@ static inv_status match_region(attempt *a, size_t i, bool *found)
     if (!lost && w.several) have = inv_region_find_several(a->m, &w, &r);
     else if (!lost) INV_TRY(inv_region_find(a->m, &w, accept_entry, a, &r, &have));
     if (!have) {
-        /* Why there is none with one entry says more. */
+        /* That no set of entries fits has no single value to name, so it is not reported. */
         if (!w.several) keep_later(&a->why, &(diagnosis){.stage = NO_REGION, .query = w});
         if (!lost && a->m->nlost < sizeof a->m->lost / sizeof *a->m->lost) a->m->lost[a->m->nlost++] = w;
         return INV_OK;
     }
     attempt saved = *a;
     inv_id *entry = INV_ARENA_NEW(&a->m->scratch, inv_id, r.nentry);
-    inv_id *inside = INV_ARENA_NEW(&a->m->scratch, inv_id, a->ninside + r.nnode + 1);
-    if (!entry || !inside) return INV_E_NOMEM;
+    inv_id *region = INV_ARENA_NEW(&a->m->scratch, inv_id, a->nregion + r.nnode + 1);
+    if (!entry || !region) return INV_E_NOMEM;
     memcpy(entry, r.entry, r.nentry * sizeof *entry);
-    if (a->ninside) memcpy(inside, a->inside, a->ninside * sizeof *inside);
-    memcpy(inside + a->ninside, r.node, r.nnode * sizeof *inside);
-    a->inside = inside;
-    a->ninside += r.nnode;
+    if (a->nregion) memcpy(region, a->region, a->nregion * sizeof *region);
+    memcpy(region + a->nregion, r.node, r.nnode * sizeof *region);
+    a->region = region;
+    a->nregion += r.nnode;
     a->changed = a->changed || w.changed;
     a->done[i] = true;
     if (inv_binding_set(&a->b, s->in[0], entry, r.nentry)) INV_TRY(match_rest(a, found));
@@ -316,7 +317,8 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
     inv_id one;
     const inv_id *from;
     const uint32_t n = candidate_nodes(a, s->s, &one, &from);
-    const inv_op_def *other = NULL; /* that the statement is not about: a value may have thousands of users */
+    const inv_op_def *other = NULL; /* that the statement is not about, so that users of one kind (there may be
+                                       thousands) are compared once */
     attempt saved = *a;
     for (uint32_t u = 0; u < n && !*found; u++) {
         inv_id node = from[u];
@@ -345,7 +347,7 @@ static inv_status match_operator(attempt *a, size_t i, bool *found)
 }
 
 /* Chooses, among the operator statements that are left and share a value with what is bound, the one that may stand for
- * the fewest nodes. If there is none, the result is their number. */
+ * the fewest nodes. If none is left, the result is the number of statements. */
 static size_t next_operator(const attempt *a)
 {
     const inv_pattern *st = &a->rule->match;
@@ -417,7 +419,8 @@ static bool is_unsolved(const attempt *a)
     return is;
 }
 
-/* The value that would be freed may only be on the way from one operator of a longer block to another, this one. */
+/* The attempt is one operator of a longer block, and another operator of that block gives what it would free. Then the
+ * longer block frees that value already, and the two are one change of a half, not two. */
 static bool within_longer(const attempt *a)
 {
     const inv_matcher *m = a->m;
@@ -431,29 +434,31 @@ static bool within_longer(const attempt *a)
     return within;
 }
 
-/* Blocks of several operators do not overlap. Inside a longer one that begins at the same node, a shorter one is a step
- * if what it gives leaves the longer one. */
+/* Adds the block if it may claim its nodes. Patterns of several operators do not overlap. Inside of a longer block that
+ * begins at the same node, a shorter one is a step if what it gives leaves the longer one. */
 static inv_status claim_block(attempt *a, uint32_t longer, bool *found)
 {
     inv_matcher *m = a->m;
     inv_block b;
-    bool step = longer == INV_NONE;
+    bool may_claim = longer == INV_NONE;
     *found = false;
     for (uint32_t k = 0; k < a->nnode && a->nnode > 1; k++)
         if (m->paired[a->node[k]]) return INV_OK;
     if (is_unsolved(a) || within_longer(a)) return INV_OK;
-    INV_TRY(inv_block_make(m, a->rule, &a->b, a->node, a->nnode, a->inside, a->ninside, &b));
-    for (uint32_t k = 0; !step && b.nout && k < m->out->block.at[longer].nout; k++)
-        step = m->out->block.at[longer].out[k] == b.out[0];
-    if (!step) return INV_OK;
+    INV_TRY(inv_block_make(m, a->rule, &a->b, a->node, a->nnode, a->region, a->nregion, &b));
+    for (uint32_t k = 0; !may_claim && b.nout && k < m->out->block.at[longer].nout; k++)
+        may_claim = m->out->block.at[longer].out[k] == b.out[0];
+    if (!may_claim) return INV_OK;
     for (uint32_t k = 0; k < a->nnode && a->nnode > 1; k++) m->paired[a->node[k]] = true;
     *found = true;
     return inv_vec_push(&m->g->arena, &m->out->block, b) ? INV_OK : INV_E_NOMEM;
 }
 
-/* A pattern that has been found is a way to solve for what it frees, whatever its nodes come to be called. */
-static inv_status solve_block(attempt *a)
+/* Adds the edges of a pattern that has been found: it is a way to solve for what it frees, whatever blocks its nodes
+ * come to be in. */
+static inv_status solve_block(attempt *a, uint32_t longer, bool *found)
 {
+    (void)longer, (void)found;
     inv_matcher *m = a->m;
     const inv_inverse_def *rule = a->rule->def;
     const inv_id node = a->node[a->nnode - 1];
@@ -463,10 +468,11 @@ static inv_status solve_block(attempt *a)
     if (made || !*rule_kind(rule)) return INV_OK;
     const inv_unsolved u = {rule, node, freed_by(a)};
     if (!inv_vec_push(&m->scratch, &m->unsolved, u)) return INV_E_NOMEM;
-    return add_refusal(m, rule, node, u.frees, &why);
+    return report_refusal(m, rule, node, u.frees, &why);
 }
 
-/* Calls `then` for what the rule matches where its first operator is this node, until *found stays true. */
+/* Matches the rule where its first operator statement is this node, and calls `then` for what was found; that may set
+ * *found back to false, and then the other order of the node's operands is tried, too. */
 static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node, uint32_t longer,
                               inv_status (*then)(attempt *, uint32_t longer, bool *found), bool *found, diagnosis *why)
 {
@@ -505,12 +511,6 @@ static bool has_region(const inv_rule *rule)
     return any;
 }
 
-static inv_status solve_only(attempt *a, uint32_t longer, bool *found)
-{
-    (void)longer, (void)found;
-    return solve_block(a);
-}
-
 /* Adds the edges of longer patterns at a node. Those without regions come first, as the search for regions relies on
  * edges. */
 static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
@@ -521,7 +521,7 @@ static inv_status match_edges(inv_matcher *m, inv_id node, bool regions)
         bool found = false;
         diagnosis e = {0};
         m->nlost = 0;
-        INV_TRY(match_block(m, rule, node, INV_NONE, solve_only, &found, &e));
+        INV_TRY(match_block(m, rule, node, INV_NONE, solve_block, &found, &e));
     }
     return INV_OK;
 }
@@ -538,18 +538,19 @@ static inv_status match_node(inv_matcher *m, inv_id node)
         bool found = false;
         diagnosis e = {0};
         INV_TRY(match_block(m, rule, node, longer, claim_block, &found, &e));
-        /* Among those that came furthest the last is told, which has the shortest pattern as rules come by falling
-         * priority; but of those of one kind that values forbid, the first, which has the longest. */
+        /* Of the attempts that got furthest the last is reported: rules come by falling priority, and those with longer
+         * patterns first, so it has the shortest one. But where values forbid several rules of one kind, the first is
+         * reported, which has the longest pattern. */
         const bool like = e.stage == FORBIDDEN && why.rule && strcmp(rule_kind(e.rule), rule_kind(why.rule)) == 0;
         if (!found && e.stage >= why.stage + like) why = e;
         /* A longer block and the shorter one in it are both named; of one length only the first. */
         if (found && longer == INV_NONE) {
             longer = (uint32_t)m->out->block.n - 1;
-            m->nlost = 0; /* a step is looked for in another way */
+            m->nlost = 0; /* regions of steps are looked for with other conditions */
         }
         if (found) one = rule->match.n == 2;
     }
-    /* A longer block that only values forbid is told of beside the shorter one that there is. */
+    /* A longer block that only values forbid is reported beside the shorter one that there is. */
     const bool alone = !one && !m->paired[node] && !m->reported[node];
     return why.stage && (alone || (one && why.stage == FORBIDDEN)) ? report_diagnosis(m, &why, node) : INV_OK;
 }
@@ -567,15 +568,12 @@ static inv_status match_all(inv_matcher *m)
     g->phase = INV_BACKWARD;
     g->fold = false;
     size_t norder = g->order.n;
-    for (size_t i = 0; i < norder; i++) {
-        INV_TRY(match_locals(m, g->order.at[i]));
-    }
-    /* Searches of one node may be as long as the graph, so all of them share what a graph of that size is worth. */
-    m->steps = MOST_STEPS;
+    for (size_t i = 0; i < norder; i++) INV_TRY(match_locals(m, g->order.at[i]));
+    m->budget = SEARCH_BUDGET;
     for (size_t i = 0; i < norder; i++) INV_TRY(match_edges(m, g->order.at[i], false));
     INV_TRY(inv_edges_index(m));
     for (size_t i = 0; i < norder; i++) {
-        m->steps += MOST_STEPS / norder;
+        m->budget += SEARCH_BUDGET / norder;
         if (m->partial[g->order.at[i]]) continue;
         INV_TRY(match_edges(m, g->order.at[i], true));
         INV_TRY(match_node(m, g->order.at[i]));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inverse rules on canonical graphs: which hold where, and why others do not. A rule (invonnx/plugin.h) has a pattern
- * (`match`), conditions (`when`), a text that solves for one of the pattern's values (`solve`, which `frees` it), and
- * says how much that magnifies errors (`gain`). The data's way:
+ * Matches inverse rules against canonical graphs, and says which hold where and why others do not. A rule
+ * (invonnx/plugin.h) has a pattern (`match`), conditions (`when`), a text that solves for one of the pattern's values
+ * (`solve`, which `frees` it), and says how much that magnifies errors (`gain`). Its texts become, one after the other:
  *
  *   rule texts -> inv_rule -> inv_binding (the pattern's names bound to values) -> inv_question (is the condition met?)
  *              -> inv_template (nodes that solve) -> inv_edge;  inv_block;  or inv_refusal with an inv_why
@@ -26,7 +26,7 @@ typedef struct inv_rule {
     const inv_inverse_def *def;
     inv_pattern match, solve, saves; /* the last two: each statement behind those that give what it reads */
 } inv_rule;
-/* How many names and statements the largest rule has, so that work space is allocated once. */
+/* Holds how many names and statements the largest rule has, so that work space is allocated once. */
 typedef struct inv_rule_sizes {
     uint32_t names, stmts;
 } inv_rule_sizes;
@@ -34,8 +34,8 @@ inv_status inv_rules_compile(inv_context *ctx, inv_arena *a, inv_rule **rules, s
 /* What the conditions of a rule say where its pattern was found. */
 typedef enum inv_verdict {
     INV_HOLDS,
-    INV_UNFIT,  /* shapes, types or attributes are not those that the rule is about */
-    INV_REFUSED /* they are, but values forbid it */
+    INV_UNFIT,  /* a condition fails: shapes, types, attributes, or values without a reason (inv_finding) */
+    INV_REFUSED /* what was judged before it fits, but values forbid it, and there is a reason */
 } inv_verdict;
 struct inv_matcher;
 /* Judges the conditions; *why says what fails, if any does. `node`: the matched node, for its attributes. */
@@ -62,11 +62,12 @@ typedef struct inv_region_query {
     uint32_t nexit;
     inv_id entry;     /* where it has to begin; INV_NONE: at the nearest value that is accepted */
     inv_id partner;   /* the operand that the exit is combined with, which the block frees: not to be read inside */
-    inv_id known;     /* what comes out where they are combined: there when the entry is solved for */
+    inv_id combined;  /* what comes out where they are combined: there when the entry is solved for */
     bool recoverable; /* the rule asks that the entry can be solved for */
     bool several;     /* the region may have several entries */
     /* The answer. */
-    bool changed; /* `partner` is computed from the entry, but as another half that was changed by it before */
+    bool changed; /* `partner` is computed from the entry, but as another half that was changed by it before
+                   * (region.c) */
     uint8_t loss; /* inv_region_loss: why nothing was found */
     inv_id at;    /* the value that the loss is about */
     inv_id part;  /* INV_LOST_SHARED: the part of `at` that feeds the branch; INV_NONE: it is no part of it */
@@ -86,8 +87,8 @@ typedef struct inv_unsolved {
     inv_id node, frees; /* the pattern's last node, and what it would free */
 } inv_unsolved;
 
-/* All that one run of the pass works with: the graph and facts of its values, the compiled rules, what was found, and
- * the work space of the searches. */
+/* Holds all that one run of the pass works with: the graph and facts of its values, the compiled rules, what was found,
+ * and the work space of the searches. */
 typedef struct inv_matcher {
     inv_graph *g;
     inv_arena scratch;
@@ -105,25 +106,28 @@ typedef struct inv_matcher {
     bool *stmt_done;
     bool *paired; /* per node: in a block of a pattern with several operators */
     INV_VEC(inv_unsolved) unsolved;
-    /* Per node: it gives only a part of a long sum (or the like) that is one node of the file. That is no half of a
-     * model, and looking for a branch at every term would take all terms times all terms. */
+    /* Per node: it gives only a part of a long sum (or of another chain of one operator) that is one node of the file.
+     * No coupling ends at such a part, and looking for a region at every term would take time that is quadratic in the
+     * terms. */
     bool *partial;
-    bool *reported;    /* per node: a longer block ends there that values forbid, and it was said why */
-    uint32_t *height;  /* per value that does not depend on inputs: nodes on the longest way in its expression */
+    bool *reported;    /* per node: a longer block ends there that values forbid, and this was reported */
+    uint32_t *height;  /* per value: nodes on the longest path to it, which limits what is computed before the run */
     inv_known *known;  /* per value */
     inv_arena entries; /* what `known` points to: weights among them, so it is emptied now and then */
     size_t nentries;   /* bytes */
-    inv_ids tried;     /* values that have been looked at since */
+    inv_ids tried;     /* values whose entries were asked for since */
     /* edges by the value that they free: edge_of[edge_start[v]] and on; filled before blocks are looked for */
     uint32_t *edge_start, *edge_of;
     /* Work space of the region search, allocated once. A value or node is marked if it holds the newest stamp, so that
      * nothing has to be cleared. */
-    inv_id *front, *stack, *inside;
-    uint32_t *seen, *visited, *in_region; /* per value, value, node */
-    uint32_t region_stamp, visit_stamp;   /* stamps: of seen and in_region; of visited */
-    inv_region_query lost[4];             /* searches that found nothing, at the node being looked at */
+    inv_id *front, *stack, *region_node;
+    uint32_t *seen, *visited; /* per value */
+    uint32_t *in_region;      /* per node: it is in the region that is searched for, or in the block that is made */
+    uint32_t region_stamp;    /* of seen and in_region */
+    uint32_t visit_stamp;     /* of visited */
+    inv_region_query lost[4]; /* searches that found nothing, at the node being looked at */
     uint32_t nlost;
-    uint64_t steps; /* that searches for blocks may still take: every node adds some (match.c) */
+    uint64_t budget; /* what searches for blocks may still spend: every node adds some (match.c) */
 } inv_matcher;
 
 /* matcher.c: a matcher over a canonical graph; *m needs m->g only. Free with inv_matcher_fini, also after a failure. */
@@ -132,28 +136,30 @@ void inv_matcher_fini(inv_matcher *m);
 /* known_values.c: the entries of v, which depends on parameters and constants only, in its own type; NULL if they
  * cannot be had. Borrowed from the matcher. */
 const void *inv_known_bytes(inv_matcher *m, inv_id v);
-/* The condition number of a matrix among the bound values, if one was asked for; else 0 */
+/* Gives the condition number of the first matrix among the bound values that one was computed of; else 0. */
 double inv_known_cond(const inv_matcher *m, const inv_binding *b);
-enum { INV_MOST_KNOWN = 16 << 20 };                   /* bytes of entries that are kept for the next question */
-void inv_known_forget(inv_matcher *m, size_t beyond); /* all of these, if they take more bytes than that */
-/* Condition number of the matrix w, and the norm of its inverse; *known false: they cannot be had. */
+enum { INV_MOST_KNOWN = 16 << 20 }; /* bytes of entries that are kept for the next question */
+/* Forgets all entries if they take more bytes than that. What was borrowed is gone then. */
+void inv_known_forget(inv_matcher *m, size_t beyond);
+/* Computes the condition number of the matrix w and the norm of its inverse; *known false: they cannot be had. */
 inv_status inv_known_matrix(inv_matcher *m, inv_id w, const inv_node *node, double *cond, double *norm, bool *known);
-/* Least magnitude, least and largest entry of a value that depends on parameters only. */
+/* Holds the least magnitude and the least and largest entry of a value that depends on parameters only. */
 typedef struct inv_extremes {
     double least_abs, least, most;
     size_t at_abs, at_least; /* where the first two are */
 } inv_extremes;
 bool inv_known_extremes(inv_matcher *m, inv_id s, inv_extremes *out); /* false: they are not known */
 
-/* value_range.c: bounds of the entries of any value, from the operators that give it. */
+/* value_range.c: finds bounds of the entries of any value, from the operators that give it. */
 inv_bounds inv_value_range(inv_matcher *m, inv_id v);
-/* The same, taking for granted that what operators do not bound lies between -2 and 2: what is usual. */
+/* Does the same, but takes what operators do not bound to lie between -2 and 2, as is usual. */
 inv_bounds inv_value_typical(inv_matcher *m, inv_id v);
 
-/* The parameter of a linear map as a matrix, or, of a convolution with groups, as many, one behind the other. */
+/* Describes the parameter of a linear map as a matrix, or that of a convolution with groups as one matrix for each
+ * group, one behind the other. */
 typedef struct inv_matrix {
-    inv_data block; /* of the first, without bytes */
-    bool trans;     /* they are out x in */
+    inv_data block; /* type and shape of the first; bytes stay NULL */
+    bool trans;     /* they are stored as [out, in], not as [in, out] */
     int64_t in, out, groups;
 } inv_matrix;
 bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *out);
@@ -166,8 +172,8 @@ struct inv_question;
 struct inv_finding;
 typedef struct inv_condition_row {
     bool (*judge)(const struct inv_question *q, struct inv_finding *f);
-    const char *args; /* a letter for each argument: 'v' is one value that has to be bound */
-    bool values, defines;
+    const char *args; /* a 'v' is one value that has to be bound */
+    bool values, identifies;
     const char *remedy, *computed;
 } inv_condition_row;
 /* A condition to be judged where a rule's pattern was found. */
@@ -181,7 +187,9 @@ typedef struct inv_question {
     const inv_value *x[2]; /* these values; NULL */
 } inv_question;
 /* What a judge found where the condition fails, as words for inv_why. Where it leaves a text NULL, a general one is
- * made of the condition and its row. */
+ * made of the condition and its row. Of a condition on values, `reason` also decides: with one, values forbid the rule
+ * (INV_REFUSED); without, what stands there only does not fit (INV_UNFIT), such as masks of other numbers than 0 and 1.
+ */
 typedef struct inv_finding {
     const char *reason, *seen, *remedy;
     inv_status status; /* not INV_OK: it could not be judged */
@@ -191,12 +199,12 @@ inv_status inv_diagnose_condition(const inv_question *q, const inv_rule *rule, c
 inv_status inv_diagnose_region(inv_matcher *m, const inv_region_query *w, inv_why *why);
 
 /* Makes a block of the nodes of its pattern and of its regions. Expressions of parameters that nobody else reads join
- * it. What enters and leaves is noted (block.c). */
+ * it. The block lists what enters and what leaves (block.c). */
 inv_status inv_block_make(inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_id *pattern,
-                          uint32_t npattern, const inv_id *inside, uint32_t ninside, inv_block *out);
+                          uint32_t npattern, const inv_id *region, uint32_t nregion, inv_block *out);
 
-/* To be called when all blocks and edges have been found: takes back parts of longer blocks, says what blocks inside of
- * others are called, and how much each block magnifies errors. */
+/* To be called when all blocks and edges have been found: drops parts of longer blocks and refusals inside of regions,
+ * says in the kind of a step that it is in a region, and computes how much each block magnifies errors. */
 inv_status inv_block_finish(inv_matcher *m);
 
 /* The nodes that save and solve, outside of the order (solve_template.c). */
@@ -226,8 +234,8 @@ typedef struct inv_region {
     inv_id *node;
     uint32_t nentry, nnode;
 } inv_region;
-/* Takes steps from those that searches may still make; false: none are left. */
-bool inv_region_spend(inv_matcher *m, uint32_t steps);
+/* Takes from the budget of all searches; false: nothing is left. */
+bool inv_region_spend(inv_matcher *m, uint32_t amount);
 /* Finds the region of a query; the first entry is taken that `accept` likes. *found false: there is none, and w->loss
  * says why. */
 inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
@@ -236,6 +244,6 @@ inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
 /* The same with two entries or more, all of which can be solved for from what leaves the block. false: none. */
 bool inv_region_find_several(inv_matcher *m, inv_region_query *w, inv_region *out);
 /* x, an entry of the region that is being searched for, can be solved for from what leaves the block. */
-bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id partner, inv_id known);
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id partner, inv_id combined);
 
 #endif

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Prepares what matching works on. It notes for each value whether it depends on the model's inputs, or else how high
- * its expression of parameters is; compiles the rules; and allocates the work space of all searches once, as there is
- * one search for each node and rule. Time and memory grow with nodes and their operands.
+ * Prepares what matching works on. It finds for each value whether it depends on the model's inputs and how many nodes
+ * the longest path to it has, and for each node whether it is a part of a long chain; compiles the rules; and allocates
+ * the work space of all searches once, as there is one search for each node and rule. Time and memory grow with nodes
+ * and their operands.
  * requires: canonical forward graph.  gives: inv_matcher. */
 #include <string.h>
 
 #include "passes/match/match.h"
 
-/* Both are of the chain that one of the file's nodes became, as a Sum does. */
+/* Both nodes are links of the chain that one of the file's nodes was lowered to, as a Sum of many is to Adds. */
 static bool same_chain(const inv_node *a, const inv_node *b)
 {
     return a->op == b->op && a->source == b->source && a->norigin && b->norigin &&
            strcmp(a->origin[0], b->origin[0]) == 0;
 }
 
-/* Notes which nodes give no more than a part of what one of the file's nodes gives, some of it being there already. */
+/* Marks the nodes that give only a part of what one of the file's nodes gives, from the MOST_LINKS-th link of its chain
+ * on; shorter sums may be couplings link by link. */
 static bool find_partial(inv_matcher *m)
 {
     enum { MOST_LINKS = 16 };
     const inv_graph *g = m->g;
-    uint32_t *links = INV_ARENA_NEW(&m->scratch, uint32_t, g->node.n + 1); /* of its chain, in front of it */
+    uint32_t *links =
+        INV_ARENA_NEW(&m->scratch, uint32_t, g->node.n + 1); /* how many links of its chain are in front of it */
     if (!links) return false;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_id id = g->order.at[i];
@@ -46,7 +49,7 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->active = INV_ARENA_NEW(&m->scratch, bool, nv);
     m->front = INV_ARENA_NEW(&m->scratch, inv_id, nv);
     m->stack = INV_ARENA_NEW(&m->scratch, inv_id, nv);
-    m->inside = INV_ARENA_NEW(&m->scratch, inv_id, nn);
+    m->region_node = INV_ARENA_NEW(&m->scratch, inv_id, nn);
     m->paired = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->reported = INV_ARENA_NEW(&m->scratch, bool, nn);
     m->partial = INV_ARENA_NEW(&m->scratch, bool, nn);
@@ -56,8 +59,9 @@ inv_status inv_matcher_init(inv_matcher *m)
     m->height = INV_ARENA_NEW(&m->scratch, uint32_t, nv);
     m->known = INV_ARENA_NEW(&m->scratch, inv_known, nv);
     m->out = INV_ARENA_NEW(&g->arena, inv_matches, 1);
-    if (!m->pos || !m->active || !m->front || !m->stack || !m->inside || !m->paired || !m->reported || !m->partial ||
-        !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->out || !find_partial(m))
+    if (!m->pos || !m->active || !m->front || !m->stack || !m->region_node || !m->paired || !m->reported ||
+        !m->partial || !m->seen || !m->visited || !m->in_region || !m->height || !m->known || !m->out ||
+        !find_partial(m))
         return INV_E_NOMEM;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);

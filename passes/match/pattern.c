@@ -18,7 +18,7 @@
 
 bool inv_binding_init(inv_binding *b, inv_arena *a, uint32_t room)
 {
-    *b = (inv_binding){INV_ARENA_NEW(a, inv_bound, room + 1), 0, room};
+    *b = (inv_binding){INV_ARENA_NEW(a, inv_bound_name, room + 1), 0, room};
     return b->at;
 }
 
@@ -35,7 +35,7 @@ inv_id inv_binding_get(const inv_binding *b, const char *name)
     return i >= 0 && b->at[i].n > 0 ? b->at[i].id[0] : INV_NONE;
 }
 
-static bool add_bound(inv_binding *b, inv_bound x)
+static bool add_bound(inv_binding *b, inv_bound_name x)
 {
     if (b->n == b->room) return false;
     b->at[b->n++] = x;
@@ -45,21 +45,22 @@ static bool add_bound(inv_binding *b, inv_bound x)
 bool inv_binding_set(inv_binding *b, const char *name, const inv_id *ids, uint32_t n)
 {
     const int i = inv_binding_find(b, name);
-    if (i < 0) return add_bound(b, (inv_bound){.name = name, .id = ids, .n = n});
+    if (i < 0) return add_bound(b, (inv_bound_name){.name = name, .id = ids, .n = n});
     return !b->at[i].attr && b->at[i].n == n && (n == 0 || memcmp(b->at[i].id, ids, n * sizeof *ids) == 0);
 }
 
 static bool bind_attr(inv_binding *b, const char *name, const inv_attr *attr)
 {
     const int i = inv_binding_find(b, name);
-    if (i < 0) return add_bound(b, (inv_bound){.name = name, .attr = attr});
+    if (i < 0) return add_bound(b, (inv_bound_name){.name = name, .attr = attr});
     return b->at[i].attr && inv_attr_near(attr, b->at[i].attr);
 }
 
 static bool bind_number(inv_binding *b, const char *name, const inv_id *v, double number)
 {
     const int i = inv_binding_find(b, name);
-    if (i < 0) return add_bound(b, (inv_bound){.name = name, .id = v, .n = 1, .is_number = true, .number = number});
+    if (i < 0)
+        return add_bound(b, (inv_bound_name){.name = name, .id = v, .n = 1, .is_number = true, .number = number});
     return b->at[i].is_number && b->at[i].number == number;
 }
 
@@ -70,7 +71,7 @@ const inv_attr *inv_binding_attr(const inv_graph *g, const inv_binding *b, const
     const char *dot = strrchr(name, '.');
     if (!dot) return node ? inv_attr_find(node, name) : NULL;
     for (uint32_t i = 0; i < b->n; i++) {
-        const inv_bound *x = &b->at[i];
+        const inv_bound_name *x = &b->at[i];
         if (strlen(x->name) != (size_t)(dot - name) || memcmp(x->name, name, (size_t)(dot - name)) != 0 || !x->n)
             continue;
         const inv_id def = inv_val(g, x->id[0])->def;

@@ -9,19 +9,19 @@
 
 /* What a name of a pattern stands for: a value, a list of them for a variadic "xs...", an attribute of a matched node,
  * or a constant whose entries are all one number. */
-typedef struct inv_bound {
+typedef struct inv_bound_name {
     const char *name;
     const inv_id *id; /* borrowed from the graph's nodes */
     uint32_t n;       /* values; 0 for an attribute */
     const inv_attr *attr;
     bool is_number;
     double number;
-} inv_bound;
+} inv_bound_name;
 
 /* Names of a pattern and what they stand for. Names are only added: a copy of this struct goes back to what was bound
  * when it was made, as long as nothing else is. */
 typedef struct inv_binding {
-    inv_bound *at;
+    inv_bound_name *at;
     uint32_t n, room;
 } inv_binding;
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Finds regions: what `region(x)` stands for in a rule. A region is the subgraph between one entry and up to four
- * exits, whatever is in it; a coupling's branch is one. For the block to be invertible its entry must be recoverable
- * from what leaves the block, and the region must not read the value that the block frees.
+ * Finds regions: what `region(x)` stands for in a rule. A region is the subgraph between one entry (`region(xs...)`:
+ * several) and up to four exits, whatever operators it has. Most rules with one are couplings: a coupling splits its
+ * input into halves and changes one of them by a function of the other, and that function is the region. For the block
+ * to be invertible the entry must be recoverable from what leaves the block, and the region must not read the value
+ * that the block frees.
  *
  *     x1 ------------------(+)-- y1       exit t = F(x2); entry x2 = a dominator of t;
  *     x2 --+--[ region ]---t               partner = x1: not read inside
@@ -11,10 +13,13 @@
  * y1 = (x1' + F'(x2)) + F(x2).
  *
  * The search is a walk up from the exits that always opens the value which comes last in the order (a heap of values,
- * by position of what gives them). Whenever one value alone is left to be opened, every way from the inputs to the
- * exits leads through it: it is a dominator of the exits, and a candidate for the entry. This is the usual dominator
- * walk on a graph that is in topological order; it takes O(n log n) for the n values that it opens, and they count as
- * steps. The entry may be `partner` itself (x1 = x2 in the picture) if something outside of the block gives it back.
+ * by position of what gives them). Whenever one value alone is left to be opened, every path from the inputs to the
+ * exits leads through it: it is a dominator of the exits, and a candidate for the entry. On a graph in topological
+ * order this finds all dominators of the exits without a tree of them (which Cooper, Harvey and Kennedy, A Simple, Fast
+ * Dominance Algorithm, 2001, build for any graph). Opening n values takes O(n log n); each candidate adds walks of its
+ * own up the graph, for whether `partner` comes from it and whether it can be recovered, one for each operand of each
+ * edge that frees it. All walks spend from the matcher's budget, a unit for each node and each of its inputs.
+ * The entry may be `partner` itself (x1 = x2 in the picture) if something outside of the block gives it back.
  *
  * `region(xs...)`: the walk stops at every value that something outside might give back; in the end all of these have
  * to be solvable, one after the other.
@@ -57,10 +62,10 @@ static inv_id pop_last(const inv_matcher *m, frontier *f)
     return top;
 }
 
-bool inv_region_spend(inv_matcher *m, uint32_t steps)
+bool inv_region_spend(inv_matcher *m, uint32_t amount)
 {
-    m->steps -= m->steps < steps ? m->steps : steps;
-    return m->steps > 0;
+    m->budget -= m->budget < amount ? m->budget : amount;
+    return m->budget > 0;
 }
 
 /* Opens v: its producer joins the region, its active inputs the frontier. */
@@ -94,7 +99,8 @@ static uint32_t push_unvisited_inputs(inv_matcher *m, inv_id d, uint32_t n)
     return n;
 }
 
-/* `v` is computed from a value that the walk has seen; the entry is one of them. */
+/* `v` is computed from a value that the search for the region has seen, its entry among them. Nothing that is made
+ * before `lowest` in the order can be. */
 static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
 {
     if (v == INV_NONE) return false;
@@ -114,12 +120,13 @@ static bool computed_from(inv_matcher *m, inv_id v, uint32_t lowest)
 enum { MOST_CARRIERS = 256 };
 
 /* A chain of inverses leads from v up to a value that is not computed from what the walk has seen. Then v is another
- * half that was changed by the entry, and not a branch of it. The frontier's room is free while nothing is in it. */
+ * half that was changed by the entry, and not computed from it alone. The frontier's room is free while nothing is in
+ * it. */
 static bool is_changed_half(inv_matcher *m, inv_id v, uint32_t lowest)
 {
     uint32_t n = 0, looked = 0;
     m->front[n++] = v;
-    while (n && looked++ < MOST_CARRIERS && m->steps) {
+    while (n && looked++ < MOST_CARRIERS && m->budget) {
         v = m->front[--n];
         const inv_id d = inv_val(m->g, v)->def;
         if (!computed_from(m, v, lowest)) return true;
@@ -183,7 +190,7 @@ static void add_entry(inv_region *r, inv_id v) { r->entry[r->nentry++] = v; }
 
 static void begin_query(inv_matcher *m, inv_region_query *w, frontier *f, inv_region *r)
 {
-    *r = (inv_region){.node = m->inside};
+    *r = (inv_region){.node = m->region_node};
     m->region_stamp++;
     w->loss = INV_LOST_NO_ENTRY;
     w->at = w->part = INV_NONE;
@@ -199,12 +206,14 @@ inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
                            inv_region *out, bool *found)
 {
     frontier f = {m->front, 0};
-    bool lost = false; /* an entry was refused that something else reads: further up is no better reason */
+    /* An entry was not accepted that is read outside of the region, too. Values further up are still tried, but why one
+     * of them is not accepted would say less than this. */
+    bool lost = false;
     begin_query(m, w, &f, out);
     *found = false;
     while (f.n) {
         inv_id v = pop_last(m, &f);
-        if (m->steps == 0) {
+        if (m->budget == 0) {
             w->loss = INV_LOST_LONG;
             return INV_OK;
         }
@@ -218,7 +227,7 @@ inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
         if (alone) {
             w->changed = computed_from(m, w->partner, place_in_order(m, v));
             if (w->changed && !(is_changed_half(m, w->partner, place_in_order(m, v)) &&
-                                inv_region_recoverable(m, v, w->partner, w->known))) {
+                                inv_region_recoverable(m, v, w->partner, w->combined))) {
                 if (!lost) note_loss(w, INV_LOST_SHARED, v);
                 if (!is_piece(m, w->part, v)) w->part = INV_NONE;
                 return INV_OK;
@@ -241,12 +250,13 @@ inv_status inv_region_find(inv_matcher *m, inv_region_query *w,
 
 /* --- what gives an entry back --- */
 
-/* What is to be shown: the entry x can be solved for without `partner`, once `known` is there. A region with several
- * entries adds what has been solved for already, a bit for each, and what comes out where the others are taken up. */
+/* What is to be shown: the entry x can be solved for without `partner`, once `combined` is there. In a region with
+ * several entries those that have been solved for may be used, and so may what comes out of operators that take up an
+ * entry and pass it on (edge_carries_on). */
 typedef struct goal {
-    inv_id x, partner, known;
+    inv_id x, partner, combined;
     const inv_region *among; /* NULL: it has one entry */
-    uint32_t solved;
+    uint32_t solved;         /* bit k: entry k of `among` has been solved for */
 } goal;
 
 static bool node_gives(const inv_node *n, inv_id v)
@@ -258,8 +268,9 @@ static bool node_gives(const inv_node *n, inv_id v)
 
 static bool is_outside(const inv_matcher *m, const inv_edge *e) { return m->in_region[e->forward] != m->region_stamp; }
 
-/* The value that the edge frees goes on as it is, or into another coupling, where the edge reads another value. One
- * that an activation or a product takes up may be no more than the beginning of a branch. */
+/* The operator outside of the region that takes up the freed value passes it on: as it is (the edge is exact), or
+ * changed by another value of the model, as another coupling does (then the edge reads that value). An activation does
+ * neither, nor does an operator with a parameter; they may only begin another region. */
 static bool edge_carries_on(const inv_matcher *m, const inv_edge *e)
 {
     const inv_node *user = inv_nod(m->g, e->forward);
@@ -276,7 +287,7 @@ static bool edge_carries_on(const inv_matcher *m, const inv_edge *e)
 
 static bool is_given_or_solved(const inv_matcher *m, const goal *t, inv_id v)
 {
-    if (v == t->known) return true;
+    if (v == t->combined) return true;
     for (uint32_t k = 0; t->among && k < t->among->nentry; k++) {
         const inv_id x = t->among->entry[k];
         if (v == x) return t->solved >> k & 1;
@@ -352,9 +363,9 @@ static bool recoverable(inv_matcher *m, const goal *t)
     return false;
 }
 
-bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id partner, inv_id known)
+bool inv_region_recoverable(inv_matcher *m, inv_id x, inv_id partner, inv_id combined)
 {
-    return recoverable(m, &(goal){x, partner, known, NULL, 0});
+    return recoverable(m, &(goal){x, partner, combined, NULL, 0});
 }
 
 /* --- several entries --- */
@@ -369,7 +380,7 @@ static bool may_come_back(const inv_matcher *m, inv_id v)
 
 static bool solved_in_turn(inv_matcher *m, const inv_region_query *w, const inv_region *r)
 {
-    goal t = {INV_NONE, w->partner, w->known, r, 0};
+    goal t = {INV_NONE, w->partner, w->combined, r, 0};
     for (uint32_t before = 1; before != t.solved;) {
         before = t.solved;
         for (uint32_t k = 0; k < r->nentry; k++) {
@@ -388,7 +399,7 @@ static uint32_t output_slot(const inv_matcher *m, inv_id v)
     return k;
 }
 
-/* Inserts an entry among those so far, in the order in which they are made. */
+/* Inserts an entry among those so far, in the order of the nodes that make them, and then of the outputs of one. */
 static void enter_in_order(const inv_matcher *m, inv_region *r, inv_id v)
 {
     uint32_t i = r->nentry++;
@@ -409,7 +420,7 @@ bool inv_region_find_several(inv_matcher *m, inv_region_query *w, inv_region *ou
     begin_query(m, w, &f, out);
     while (f.n) {
         const inv_id v = pop_last(m, &f), d = inv_val(m->g, v)->def;
-        if (m->steps == 0 || v == w->partner || d == INV_NONE) return false;
+        if (m->budget == 0 || v == w->partner || d == INV_NONE) return false;
         if (is_exit(w, v) || !may_come_back(m, v)) {
             if (inv_nod(m->g, d)->op->flags & INV_OP_SOURCE) return false;
             open_value(m, &f, out, v);
@@ -417,7 +428,7 @@ bool inv_region_find_several(inv_matcher *m, inv_region_query *w, inv_region *ou
         }
         if (out->nentry == INV_MAX_ENTRY) return false;
         enter_in_order(m, out, v);
-        lowest = place_in_order(m, v); /* the walk goes back */
+        lowest = place_in_order(m, v); /* values are opened in falling order, so this is the least so far */
     }
     return out->nentry > 1 && (!computed_from(m, w->partner, lowest) || is_changed_half(m, w->partner, lowest)) &&
            solved_in_turn(m, w, out);

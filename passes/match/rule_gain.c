@@ -8,7 +8,7 @@
 #include "passes/match/match.h"
 
 /* One gain to be computed: what it is about, and the two numbers, which are infinite until something is known. */
-typedef struct gain_question {
+typedef struct gain_call {
     inv_matcher *m;
     const inv_condition *c;
     const inv_binding *b;
@@ -16,7 +16,7 @@ typedef struct gain_question {
     inv_id v; /* the first argument, if that is a value */
     bool inverse, expected;
     double gain, bound;
-} gain_question;
+} gain_call;
 
 /* Only bounds are known of a factor that is computed from inputs, and no tensor reaches them in all its entries, block
  * after block. So the geometric mean of the gains at the two bounds is expected, and the guard measures. */
@@ -43,7 +43,7 @@ static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *
     return most;
 }
 
-static inv_status of_factor(gain_question *q)
+static inv_status of_factor(gain_call *q)
 {
     inv_matcher *m = q->m;
     inv_extremes x;
@@ -62,7 +62,7 @@ static inv_status of_factor(gain_question *q)
     return INV_OK;
 }
 
-static inv_status of_matrix(gain_question *q)
+static inv_status of_matrix(gain_call *q)
 {
     double cond, norm;
     bool known;
@@ -72,7 +72,7 @@ static inv_status of_matrix(gain_question *q)
     return INV_OK;
 }
 
-static inv_status of_attribute(gain_question *q)
+static inv_status of_attribute(gain_call *q)
 {
     const inv_attr *at = inv_binding_attr(q->m->g, q->b, q->node, q->c->arg[0]);
     const double a = fabs(at && at->kind == INV_ATTR_FLOAT ? at->f : q->c->number);
@@ -80,20 +80,20 @@ static inv_status of_attribute(gain_question *q)
     return INV_OK;
 }
 
-static inv_status of_number(gain_question *q)
+static inv_status of_number(gain_call *q)
 {
     q->gain = q->bound = q->c->number;
     return INV_OK;
 }
 
-static inv_status of_nothing(gain_question *q)
+static inv_status of_nothing(gain_call *q)
 {
     (void)q;
     return INV_OK;
 }
 
 static const struct {
-    inv_status (*measure)(gain_question *);
+    inv_status (*measure)(gain_call *);
     bool inverse, expected;
 } gains[] = {
 #define GAIN(name, args, measure, inverse, expected) {measure, inverse, expected},
@@ -107,8 +107,8 @@ inv_status inv_rule_gain(inv_matcher *m, const inv_rule *rule, const inv_binding
     inv_condition c;
     *gain = *bound = p ? INFINITY : 1;
     if (!p || inv__condition_next(&p, INV_IN_GAIN, &c) <= 0) return INV_OK;
-    gain_question q = {
-        m, &c, b, node, inv_binding_get(b, c.arg[0]), gains[c.id].inverse, gains[c.id].expected, INFINITY, INFINITY};
+    gain_call q = {m,        &c,      b, node, inv_binding_get(b, c.arg[0]), gains[c.id].inverse, gains[c.id].expected,
+                   INFINITY, INFINITY};
     INV_TRY(gains[c.id].measure(&q));
     *gain = q.gain;
     *bound = q.bound;

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Bounds of the entries of a value, by interval arithmetic over the operators that give it, each by its row (column
  * `bounds`, core/op.h). A scale that a branch computes may be divided by if it is positive by construction, as Exp and
- * Sigmoid are, and these bounds show that. A question looks at MOST_NODES nodes at most. */
+ * Sigmoid are, and these bounds show that. A bounds_call looks at MOST_NODES nodes at most. */
 #include <math.h>
 
 #include "passes/match/match.h"
 
 enum { MOST_NODES = 256 };
-typedef struct question {
+typedef struct bounds_call {
     inv_bounding ask;
     inv_matcher *m;
     int *left;          /* nodes that may still be looked at */
     inv_bounds unknown; /* what is taken for anything that no operator bounds */
-} question;
+} bounds_call;
 
-static inv_bounds bounds_of(const question *q, inv_id v);
+static inv_bounds bounds_of(const bounds_call *q, inv_id v);
 
 static inv_bounds operand_bounds(const inv_bounding *ask, uint32_t i)
 {
-    return bounds_of((const question *)ask, ask->node->in[i]);
+    return bounds_of((const bounds_call *)ask, ask->node->in[i]);
 }
 
-static inv_bounds bounds_of(const question *q, inv_id v)
+static inv_bounds bounds_of(const bounds_call *q, inv_id v)
 {
     inv_matcher *m = q->m;
     if (v == INV_NONE || --*q->left < 0) return q->unknown;
     inv_extremes x;
     if (!m->active[v]) return inv_known_extremes(m, v, &x) ? (inv_bounds){x.least, x.most, false} : q->unknown;
     const inv_value *val = inv_val(m->g, v);
-    question next = *q;
+    bounds_call next = *q;
     next.ask.node = val->role == INV_ROLE_NODE ? inv_nod(m->g, val->def) : NULL;
     if (!next.ask.node || next.ask.node->nin == 0) return q->unknown;
     const inv_op_def *op = next.ask.node->op;
@@ -49,7 +49,7 @@ static inv_bounds bounds_of(const question *q, inv_id v)
 static inv_bounds bounds_with(inv_matcher *m, inv_id v, inv_bounds unknown)
 {
     int left = MOST_NODES;
-    const question q = {{NULL, operand_bounds}, m, &left, unknown};
+    const bounds_call q = {{NULL, operand_bounds}, m, &left, unknown};
     return bounds_of(&q, v);
 }
 
