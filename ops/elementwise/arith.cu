@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operators with two or three operands that broadcast, on the device (ops/elementwise/scalar.h). */
+ * Operators with two or three operands that broadcast, on the device (ops/elementwise/scalar_functions.h). */
 #include "ops/elementwise/arith_gpu.h"
 #include "ops/gpu/device.cuh"
 #include "ops/gpu/integers.h"

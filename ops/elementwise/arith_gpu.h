@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Functions of two and three operands that broadcast (ops/elementwise/scalar.h), and their device kernels. */
+ * Functions of two and three operands that broadcast (ops/elementwise/scalar_functions.h), and their device kernels. */
 #ifndef INV_OPS_ELEMENTWISE_ARITH_GPU_H
 #define INV_OPS_ELEMENTWISE_ARITH_GPU_H
 

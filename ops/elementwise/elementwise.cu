@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Element-wise operators on the device, from the scalar functions that the host uses (ops/elementwise/scalar.h). */
+ * Element-wise operators on the device, from the scalar functions that the host uses
+ * (ops/elementwise/scalar_functions.h). */
 #include "ops/gpu/device.cuh"
 #include "ops/elementwise/elementwise_gpu.h"
 
