@@ -84,10 +84,10 @@ static inv_id emit_unary(inv_graph *g, const char *op, inv_id a)
     return a == INV_NONE ? a : inv_emit1(g, op, INV_IN(a), INV_NOATTR);
 }
 
-/* Moves every element of v nearer to zero, each by a random share of SHIFT times the tensor's root mean square, as
- * errors from elsewhere do not look at single elements; but by half of itself at most, so that no inverse leaves its
- * domain. */
-static inv_id emit_nearer(checker *c, inv_id v, inv_id *moved)
+/* Emits v with every element moved nearer to zero by a random share of SHIFT times the tensor's root mean square, as
+ * errors from elsewhere are not in proportion to single elements; but by half of itself at most, so that no inverse
+ * leaves its domain. *shift is what was taken off. */
+static inv_id emit_shrunken(checker *c, inv_id v, inv_id *shift)
 {
     inv_graph *g = c->g;
     const inv_shape s = inv_val(g, v)->shape;
@@ -101,8 +101,8 @@ static inv_id emit_nearer(checker *c, inv_id v, inv_id *moved)
                  share =
                      emit_binary(g, "Mul", inv_emit1(g, "RandomDraw", 0, NULL, 4, draw), emit_unary(g, "Sqrt", mean)),
                  half = emit_binary(g, "Mul", emit_unary(g, "Abs", v), inv_graph_const_real(g, g->real, 0.5));
-    *moved = emit_binary(g, "Mul", emit_binary(g, "Min", share, half), emit_unary(g, "Sign", v));
-    return emit_binary(g, "Sub", v, *moved);
+    *shift = emit_binary(g, "Mul", emit_binary(g, "Min", share, half), emit_unary(g, "Sign", v));
+    return emit_binary(g, "Sub", v, *shift);
 }
 
 /* Moves what the edge starts from, the outputs of the node that it solves. False: it reads none of them. */
@@ -118,10 +118,10 @@ static bool move_start(checker *c, const inv_edge *e, inv_check *row)
             for (uint32_t j = 0; j < forward.nout; j++) given = given || forward.out[j] == n.in[k];
             if (!given || n.in[k] == INV_NONE || c->map[n.in[k]] != INV_NONE) continue;
             if (inv_val(g, n.in[k])->dtype != g->real) continue;
-            inv_id moved, by = emit_nearer(c, n.in[k], &moved);
-            if (by == INV_NONE || !map_value(c, n.in[k], by)) return false;
+            inv_id shift, shrunken = emit_shrunken(c, n.in[k], &shift);
+            if (shrunken == INV_NONE || !map_value(c, n.in[k], shrunken)) return false;
             row->start = emit_sum_with(g, row->start, emit_norm(g, n.in[k]));
-            row->moved = emit_sum_with(g, row->moved, emit_norm(g, moved));
+            row->moved = emit_sum_with(g, row->moved, emit_norm(g, shift));
             any = true;
         }
     }

@@ -39,7 +39,7 @@ static const char *name_of_value(const inv_matcher *m, inv_id v)
     return v == INV_NONE ? NULL : inv_val(m->g, v)->name;
 }
 
-/* `b` behind what `a` says already. */
+/* Appends b to what *a says, unless *a has it already. */
 static inv_status join_text(inv_matcher *m, const char **a, const char *b)
 {
     if (!b || (*a && strstr(*a, b))) return INV_OK;

@@ -2,8 +2,9 @@
  * Makes inverse edges. An edge is one way to get a value back: a rule's solve text, instantiated as nodes outside of
  * the order where the rule's pattern was found. It carries what a planner has to know: what it computes, what forward
  * has to keep for it, how much it magnifies errors, and what it contributes to a log-determinant. An edge is added only
- * if the nodes give values of the type and shape of what they are to free, as texts of rules may come from anywhere.
- * requires: a pattern that is bound and whose conditions hold.  gives: inv_matches.edge, and its index by value. */
+ * if the nodes give values of the type and shape of what they are to free, as texts of rules may come from plugins.
+ * requires: a pattern that is bound and whose conditions hold.  gives: inv_matches.edge, and its index by value. Time:
+ * nodes of the template times their operands; the index takes the values and edges. */
 #include <string.h>
 
 #include "core/condition.h"
@@ -17,7 +18,7 @@ static double template_flops(const inv_graph *g, const inv_id *nodes, uint32_t n
     return sum;
 }
 
-/* Bytes of what the nodes that solve read of those that save. */
+/* Counts the bytes of results of the saving nodes that the solving nodes read, each as often as it is read. */
 static double kept_bytes(const inv_graph *g, const inv_template *t)
 {
     double sum = 0;
@@ -45,7 +46,7 @@ static int64_t count_elements(const inv_graph *g, const inv_id *list, size_t n)
     return sum;
 }
 
-/* Those of the outputs that the solving nodes read. */
+/* Adds those of the values `out` that the solving nodes read. */
 static bool add_read(inv_graph *g, const inv_template *made, const inv_id *out, uint32_t n, inv_ids *to)
 {
     bool ok = true;
@@ -56,7 +57,8 @@ static bool add_read(inv_graph *g, const inv_template *made, const inv_id *out, 
 }
 
 /* Finds the results of the pattern's operators that solving starts from. If they have more elements than what is freed,
- * some of them only repeat what the solved node's own results tell, and those alone are taken. */
+ * some of them only repeat what the results of the solved node tell, so only the latter are taken: a log-determinant is
+ * of a map between equally many elements. */
 static inv_status find_from(inv_graph *g, const inv_rule *rule, const inv_binding *b, const inv_node *solved,
                             const inv_template *made, inv_volume *v)
 {
@@ -87,6 +89,7 @@ static bool pattern_gives(const inv_rule *rule, const char *name)
     return false;
 }
 
+/* Finds what the pattern takes besides that which is freed: the log-determinant is that of the map with these held. */
 static inv_status find_held(inv_graph *g, const inv_rule *rule, const inv_binding *b, inv_volume *v)
 {
     inv_ids held = {0};
@@ -126,7 +129,8 @@ static inv_status volume_of(inv_graph *g, const inv_rule *rule, const inv_bindin
     return INV_OK;
 }
 
-/* The variance that `gain` names, if only a run tells it: of the pattern, or of what forward saves. */
+/* Finds the variance that `gain` names, if it is known in a run only: a value of the pattern, or one that forward
+ * saves. */
 static inv_id spread_of(const inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_template *made)
 {
     const char *p = rule->def->gain;
@@ -142,7 +146,7 @@ static inv_id spread_of(const inv_matcher *m, const inv_rule *rule, const inv_bi
 static const char remedy[] = "give what the rule is about one shape; an operand that is broadcast can be expanded "
                              "before";
 
-/* Texts of rules may come from anywhere: what they give has to be what it is given for. */
+/* Checks that each result has the type and shape of the value that it stands for; if not, *why has both. */
 static inv_status gives_what_is_freed(inv_graph *g, const inv_template *t, const inv_id *freed, uint32_t n, bool *fine,
                                       inv_why *why)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Entries of the values that depend on parameters and constants only, which are known before the run. Conditions and
- * gains of rules are judged on them: whether a scale is zero anywhere, how well a matrix is conditioned.
+ * Computes the entries of the values that depend on parameters and constants only, which are known before the run.
+ * Conditions and gains of rules are judged on them: whether a scale is zero anywhere, how well a matrix is conditioned.
  *
  * An expression is computed when it is first asked for, by the operators' own kernels, and each value at most once
  * until the entries are forgotten: they may be as many as all weights, so they are dropped when they take more than
  * INV_MOST_KNOWN bytes. What changes during training is watched by the guards, not here.
- * requires: inv_matcher_init.  gives: inv_matcher.known. */
+ * requires: inv_matcher_init.  gives: inv_matcher.known. Time: that of the kernels; a condition number takes the
+ * singular values of the matrix (ops/linear/linear_solve.h). */
 #include <math.h>
 #include <string.h>
 
@@ -13,11 +14,12 @@
 #include "ops/linear/linear_solve.h"
 #include "passes/match/match.h"
 
-/* The limit is on the expression and not on the recursion that led to it, so that the verdict does not depend on who
- * asks first. */
+/* Higher expressions are not computed, which bounds the recursion. The limit is on the height of an expression, and not
+ * on the depth of the recursion at hand: with that, whether a value is known would depend on which was asked for
+ * first. */
 enum { MAX_EVAL_HEIGHT = 64 };
 
-/* Room of so many bytes among the computed entries. */
+/* Allocates bytes among the computed entries, at a multiple of 64 as kernels want it. */
 static void *room_for_entries(inv_matcher *m, size_t nbytes)
 {
     void *bytes = inv__arena_alloc(&m->entries, nbytes + 64);
@@ -25,7 +27,7 @@ static void *room_for_entries(inv_matcher *m, size_t nbytes)
     return bytes ? (void *)(((uintptr_t)bytes + 63) & ~(uintptr_t)63) : NULL;
 }
 
-/* Tensors of the node's values, `in` with their entries, `out` with room for them. */
+/* Makes tensors of the node's values, `in` with their entries, `out` with room for them. */
 static bool tensors_of(inv_matcher *m, const inv_node *n, inv_tensor *in, inv_tensor *out)
 {
     for (uint32_t i = 0; i < n->nin; i++) {

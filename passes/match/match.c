@@ -126,7 +126,8 @@ typedef struct diagnosis {
     inv_id value, last; /* the last node of the pattern, if it was found */
 } diagnosis;
 
-/* The state of one attempt to match a rule: what is bound and found so far. Going back means to take an older copy. */
+/* Holds what one attempt to match a rule has bound and found so far. Going back means to take an older copy; copies
+ * share the arrays, of which the older counts say how much is valid, and `done`, which is set back entry by entry. */
 typedef struct attempt {
     inv_matcher *m;
     const inv_rule *rule;
@@ -224,7 +225,7 @@ static bool accept_entry(inv_matcher *m, const inv_region *r, inv_id entry, void
     if (!region || r->nnode == 0) return false;
     inv_id partner, combined;
     region_context(a, region, &partner, &combined);
-    /* A later statement of the pattern that solves for the entry is as good as leaving the block. */
+    /* The freed value may be the entry only there, and then has to be recoverable even if the rule does not ask it. */
     if (entry == partner && !may_read_freed(a, region)) return false;
     bool asked = condition_names(a->rule->def->when, "recoverable", region->in[0]);
     return (!asked && entry != partner) || inv_region_recoverable(m, entry, partner, combined);
@@ -365,14 +366,18 @@ static size_t next_operator(const attempt *a)
     return next;
 }
 
+static bool has_region(const inv_rule *rule)
+{
+    bool any = false;
+    for (size_t i = 0; i < rule->match.n && !any; i++) any = inv_stmt_is_region(rule->match.at[i].s);
+    return any;
+}
+
 static inv_status match_rest(attempt *a, bool *found)
 {
     size_t n = a->rule->match.n, next = n;
-    bool regions = false;
-    for (size_t i = 0; i < n; i++) {
-        regions = regions || inv_stmt_is_region(a->rule->match.at[i].s);
-        if (next == n && region_is_next(a, i)) next = i;
-    }
+    for (size_t i = 0; i < n && next == n; i++)
+        if (region_is_next(a, i)) next = i;
     if (next < n) return match_region(a, next, found);
     next = next_operator(a);
     if (next < n) return match_operator(a, next, found);
@@ -389,7 +394,7 @@ static inv_status match_rest(attempt *a, bool *found)
     *found = verdict == INV_HOLDS;
     if (verdict == INV_REFUSED) e.stage = FORBIDDEN;
     /* Without a region, operators that do not fit are no candidate at all. */
-    if (e.why.reason && (regions || verdict == INV_REFUSED)) keep_later(&a->why, &e);
+    if (e.why.reason && (has_region(a->rule) || verdict == INV_REFUSED)) keep_later(&a->why, &e);
     return INV_OK;
 }
 
@@ -419,8 +424,8 @@ static bool is_unsolved(const attempt *a)
     return is;
 }
 
-/* The attempt is one operator of a longer block, and another operator of that block gives what it would free. Then the
- * longer block frees that value already, and the two are one change of a half, not two. */
+/* The attempt is one operator of a longer block, and another operator of that block gives what it would free. Then that
+ * value is only an intermediate one of the longer block: the two operators make one change of a half, not two. */
 static bool within_longer(const attempt *a)
 {
     const inv_matcher *m = a->m;
@@ -502,13 +507,6 @@ static inv_status match_block(inv_matcher *m, const inv_rule *rule, inv_id node,
         why->value = freed_by(&a);
     }
     return INV_OK;
-}
-
-static bool has_region(const inv_rule *rule)
-{
-    bool any = false;
-    for (size_t i = 0; i < rule->match.n && !any; i++) any = inv_stmt_is_region(rule->match.at[i].s);
-    return any;
 }
 
 /* Adds the edges of longer patterns at a node. Those without regions come first, as the search for regions relies on

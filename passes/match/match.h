@@ -21,7 +21,7 @@ inv_status inv_pass_check(inv_graph *g, inv_plan *plan);
 /* Fuses inverses that are sums with the operator that gives what is summed (fuse_inverse.c). */
 inv_status inv_pass_fuse_inverse(inv_graph *g);
 
-/* A rule whose texts are patterns (compiled_rule.c). */
+/* Holds a rule and its texts as patterns (compiled_rule.c). */
 typedef struct inv_rule {
     const inv_inverse_def *def;
     inv_pattern match, solve, saves; /* the last two: each statement behind those that give what it reads */
@@ -41,11 +41,11 @@ struct inv_matcher;
 /* Judges the conditions; *why says what fails, if any does. `node`: the matched node, for its attributes. */
 inv_status inv_rule_when(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          inv_verdict *verdict, inv_why *why);
-/* By how much an error of the value started from is magnified: what to expect, and a bound (rule_gain.c). */
+/* Computes by how much an error of the value started from is magnified: what to expect, and a bound (rule_gain.c). */
 inv_status inv_rule_gain(struct inv_matcher *m, const inv_rule *rule, const inv_binding *b, const inv_node *node,
                          double *gain, double *bound);
 
-/* The entries of a value that depends on parameters only, which are known before the run (known_values.c). */
+/* Holds the entries of a value that depends on parameters only, as they are known before the run (known_values.c). */
 typedef struct inv_known {
     bool tried;        /* bytes are the entries, or NULL if they cannot be had */
     bool measured;     /* cond and norm are known */
@@ -164,7 +164,7 @@ typedef struct inv_matrix {
 } inv_matrix;
 bool inv_matrix_of(inv_matcher *m, inv_id w, const inv_node *node, inv_matrix *out);
 
-/* s, broadcast against x, has one entry per index of axis 1 and is constant along the others. */
+/* Says whether s, broadcast against x, has one entry per index of axis 1 and is constant along the others. */
 bool inv_shape_per_channel(const inv_shape *s, const inv_shape *x);
 
 /* A row of core/condition.inc as matching needs it. */
@@ -176,7 +176,7 @@ typedef struct inv_condition_row {
     bool values, identifies;
     const char *remedy, *computed;
 } inv_condition_row;
-/* A condition to be judged where a rule's pattern was found. */
+/* Asks whether a condition holds where a rule's pattern was found. */
 typedef struct inv_question {
     inv_matcher *m;
     const inv_condition *c;

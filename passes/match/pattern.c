@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One statement of a pattern and one node: whether it fits, and what its names stand for then.
+ * Finds whether one statement of a pattern fits one node, and what its names stand for then.
  *
  * A statement is compiled once: its operands and attributes become terms. Binding goes through attributes, outputs and
  * inputs; each name is bound to what stands there, and a name that is bound already must stand for the same. That takes
  * time in proportion to the names of the pattern for each operand, and patterns have a dozen at most.
- * requires: statements that were checked when they were registered (core/rule.c), or are the program's own. */
+ * requires: statements that were checked when they were registered (core/rule.c), or are the program's own.
+ * gives: inv_pattern, and names in an inv_binding. */
 #include "passes/match/pattern.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Patterns over a graph: what the statements of inverse rules and of spellings have in common. Both are statements of
- * the text form (docs/text-form.md); this is about one statement and one node. In which order statements are tried, and
- * on which nodes, is the search's own matter (match.c for rules, passes/canonical/spelling_match.c for spellings). */
+ * Compares one statement of a pattern with one node, for the patterns of inverse rules and of spellings alike. Both are
+ * statements of the text form (docs/text-form.md). In which order statements are tried, and on which nodes, is the
+ * search's own matter (match.c for rules, passes/canonical/spelling_match.c for spellings). */
 #ifndef INV_PASSES_MATCH_PATTERN_H
 #define INV_PASSES_MATCH_PATTERN_H
 
@@ -47,8 +47,8 @@ typedef struct inv_term {
 /* A statement with its operands and attributes read. */
 typedef struct inv_pattern_stmt {
     const inv_stmt *s;    /* param(W) stands among its inputs as W */
-    const inv_op_def *op; /* what nodes must have, with the listed attributes and no other; NULL: one of the names in
-                             s->op, with any attributes */
+    const inv_op_def *op; /* a node must be of this operator, and have the listed attributes and no others; NULL: of one
+                             that s->op names, and it may have others */
     inv_term *in, *attr;  /* attr: only of those that are words or calls */
 } inv_pattern_stmt;
 typedef struct inv_pattern {
@@ -64,8 +64,8 @@ bool inv_stmt_is_region(const inv_stmt *s);            /* it stands for a subgra
 /* The statement is about the node's operator. */
 bool inv_pattern_names(const inv_pattern_stmt *s, const inv_node *n);
 /* Binds the statement to a node if it fits; `swap`: with the first two inputs exchanged. Names of b may have been added
- * also where it does not fit. `active`: per value, whether it depends on inputs (for param(W)). Operands that speak of
- * other values, such as count(x, axes), are bound but not judged. */
+ * also where it does not fit. `active`: per value, whether it depends on inputs (for param(W)). An operand that is
+ * computed from other values, count(x, axes) or share(x, axes), is skipped here, neither bound nor checked. */
 bool inv_pattern_bind(const inv_graph *g, const bool *active, const inv_pattern_stmt *s, const inv_node *n, bool swap,
                       inv_binding *b);
 /* Attribute k of a statement, which is written out, or named, or computed. Lists are of the graph's arena. false: it

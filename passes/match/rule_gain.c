@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How much a rule's inverse magnifies an error of what it starts from, by the rule's `gain` (the rows GAIN of
- * core/condition.inc). Two numbers: `gain` is what to expect and what plans are compared by, `bound` cannot be
- * exceeded. They differ where only bounds of a factor are known, or where errors are relative to the spread of data. */
+ * Computes how much a rule's inverse magnifies an error of what it starts from, by the rule's `gain` (the rows GAIN of
+ * core/condition.inc). It gives two numbers: `gain` is what to expect and what plans are compared by, `bound` cannot be
+ * exceeded. They differ where only bounds of a factor are known, or where errors are relative to the spread of data.
+ * requires: a pattern that is bound and whose conditions hold.  gives: gain and bound of an edge. Time: the entries of
+ * the value that the gain is about, or of a matrix its condition number (known_values.c). */
 #include <math.h>
 
 #include "core/node.h"
 #include "passes/match/match.h"
 
-/* One gain to be computed: what it is about, and the two numbers, which are infinite until something is known. */
+/* A gain that is to be computed, and the two numbers, which are infinite until something is known. */
 typedef struct gain_call {
     inv_matcher *m;
     const inv_condition *c;
@@ -28,7 +30,7 @@ static double expected_gain(inv_bounds r, bool inverse)
 }
 
 /* max sqrt(var + epsilon) / |s|, entry by entry: what undoing a normalization by known statistics magnifies. */
-static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *node)
+static double undone_norm_gain(inv_matcher *m, inv_id var, inv_id s, const inv_node *node)
 {
     inv_known_forget(m, INV_MOST_KNOWN);
     const void *v = inv_known_bytes(m, var), *f = inv_known_bytes(m, s);
@@ -36,9 +38,9 @@ static double most_spread(inv_matcher *m, inv_id var, inv_id s, const inv_node *
     double most = 0;
     if (!v || !f || inv_shape_nelem(&inv_val(m->g, var)->shape) != n) return INFINITY;
     for (int64_t i = 0; i < n; i++) {
-        double spread = inv_elem_double(v, inv_val(m->g, var)->dtype, (size_t)i);
-        spread += inv_attr_float(node, "epsilon", 1e-5);
-        most = fmax(most, sqrt(spread) / fabs(inv_elem_double(f, inv_val(m->g, s)->dtype, (size_t)i)));
+        double variance = inv_elem_double(v, inv_val(m->g, var)->dtype, (size_t)i);
+        variance += inv_attr_float(node, "epsilon", 1e-5);
+        most = fmax(most, sqrt(variance) / fabs(inv_elem_double(f, inv_val(m->g, s)->dtype, (size_t)i)));
     }
     return most;
 }
@@ -55,10 +57,11 @@ static inv_status of_factor(gain_call *q)
     else if (r.lo > 0 || r.hi < 0) q->bound = r.lo > 0 ? 1 / r.lo : -1 / r.hi;
     if (!given && q->expected && !(r.lo > 0 && r.hi < INFINITY)) r = inv_value_typical(m, q->v);
     q->gain = given ? q->bound : expected_gain(r, q->inverse);
-    if (q->gain < 1 && !q->inverse) q->gain = 1; /* rounding stays */
+    /* A factor below 1 makes an error of the start smaller, but its product is rounded again. */
+    if (q->gain < 1 && !q->inverse) q->gain = 1;
     if (q->bound < 1 && !q->inverse) q->bound = 1;
     const inv_id var = q->c->nargs == 2 ? inv_binding_get(q->b, q->c->arg[1]) : INV_NONE;
-    if (var != INV_NONE && !m->active[var]) q->bound = most_spread(m, var, q->v, q->node);
+    if (var != INV_NONE && !m->active[var]) q->bound = undone_norm_gain(m, var, q->v, q->node);
     return INV_OK;
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Instantiates a rule's solve text at a matched node: emits the nodes that compute the freed value back, and those that
  * forward computes for them (`saves`). They are a template outside of the order; recovery copies it where it is used.
- * Texts may come from anywhere: an operator that refuses what is asked of it means that the rule does not apply here.
+ * Texts may come from plugins: an operator that refuses what is asked of it means that the rule does not apply here.
  * requires: a pattern that is bound.  gives: inv_template. Time: statements times their operands. */
 #include <string.h>
 
 #include "passes/match/match.h"
 
-/* Attributes of a solving node: copies, all of them or one by one, and what is computed. */
+/* Lists the attributes of a solving node: copies of the matched node's (all for "*", or one by one), and what is
+ * computed. */
 static bool solve_attrs(inv_matcher *m, const inv_pattern_stmt *p, const inv_binding *b, const inv_node *node,
                         inv_attr **list, uint32_t *n)
 {
@@ -27,7 +28,7 @@ static bool solve_attrs(inv_matcher *m, const inv_pattern_stmt *p, const inv_bin
     return true;
 }
 
-/* Inputs of one solving statement; *in stays NULL if the pattern does not bind them. */
+/* Lists the inputs of a solving statement; *in stays NULL if one of their names is not bound. */
 static inv_status solve_inputs(inv_matcher *m, const inv_stmt *s, const inv_binding *b, inv_id **in, uint32_t *nin)
 {
     size_t n = 0;
@@ -92,10 +93,10 @@ inv_status inv_template_emit(inv_matcher *m, const inv_rule *rule, const inv_bin
     for (uint32_t i = 0; i < b->n; i++) (void)inv_binding_set(&local, b->at[i].name, b->at[i].id, b->at[i].n);
     INV_TRY(emit_statements(m, &rule->saves, b, nfreed, node, &local, list, &out->nnode, &ok));
     out->nsave = out->nnode;
-    if (ok) local.at[freed].name = ""; /* solve defines it anew */
+    if (ok) local.at[freed].name = ""; /* the solve text binds this name to what it computes */
     INV_TRY(emit_statements(m, &rule->solve, b, nfreed, node, &local, list, &out->nnode, &ok));
     g->order.n = order;
-    /* An operator that refuses what the template asks of it is a rule that does not apply. */
+    /* If an operator refuses what the template asks of it, the rule does not apply here, and nothing has failed. */
     if (g->failed == INV_E_NOMEM) return g->failed;
     g->failed = INV_OK;
     const int at = inv_binding_find(&local, frees);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Bounds of the entries of a value, by interval arithmetic over the operators that give it, each by its row (column
- * `bounds`, core/op.h). A scale that a branch computes may be divided by if it is positive by construction, as Exp and
- * Sigmoid are, and these bounds show that. A bounds_call looks at MOST_NODES nodes at most. */
+ * Bounds the entries of a value by interval arithmetic (Moore, Interval Analysis, 1966) over the operators that give
+ * it, each by its row (column `bounds`, core/op.h). A scale that a region computes may be divided by if it is positive
+ * by construction, as Exp and Sigmoid are, and these bounds show that.
+ * requires: inv_matcher_init.  gives: inv_bounds. Time: one call looks at MOST_LOOKS operands at most (one that several
+ * nodes read counts for each), and at the entries of those that depend on parameters only (known_values.c). */
 #include <math.h>
 
 #include "passes/match/match.h"
 
-enum { MOST_NODES = 256 };
+enum { MOST_LOOKS = 256 };
 typedef struct bounds_call {
     inv_bounding ask;
     inv_matcher *m;
-    int *left;          /* nodes that may still be looked at */
+    int *left;          /* operands that may still be looked at */
     inv_bounds unknown; /* what is taken for anything that no operator bounds */
 } bounds_call;
 
@@ -33,8 +35,8 @@ static inv_bounds bounds_of(const bounds_call *q, inv_id v)
     if (!next.ask.node || next.ask.node->nin == 0) return q->unknown;
     const inv_op_def *op = next.ask.node->op;
     inv_bounds r = op->bounds ? op->bounds(&next.ask) : INV_UNBOUNDED;
-    /* What such an operator reads counts all the same: with fewer looks bounds would reach further, and so change what
-     * gains are expected, and with them plans. */
+    /* The operands of an operator without bounds tell nothing. They are visited only to spend looks: what else the
+     * question reaches depends on how many are left, and gains and plans were chosen by that. */
     for (uint32_t k = 0; !op->bounds && k < (next.ask.node->nin == 2 ? 2 : 1); k++) (void)operand_bounds(&next.ask, k);
     if (isinf(r.lo) && isinf(r.hi)) r = q->unknown;
     /* What float32 rounds an entry to; what is near zero by cancellation is then not taken for positive. */
@@ -48,7 +50,7 @@ static inv_bounds bounds_of(const bounds_call *q, inv_id v)
 
 static inv_bounds bounds_with(inv_matcher *m, inv_id v, inv_bounds unknown)
 {
-    int left = MOST_NODES;
+    int left = MOST_LOOKS;
     const bounds_call q = {{NULL, operand_bounds}, m, &left, unknown};
     return bounds_of(&q, v);
 }
