@@ -73,7 +73,7 @@ static bool state_allowed(const annealer *x)
 
 /* --- changes --- */
 
-/* A random edge that may give v; NONE if there is none. */
+/* Draws an edge that may give v; NONE: there is none. */
 static uint32_t random_edge(annealer *x, uint32_t v)
 {
     const inv_pb_value *value = &x->p->value[v];
@@ -134,7 +134,7 @@ static void derive_before(annealer *x, uint32_t v, uint32_t before, int depth)
     (void)insert_if_near(x, before, id);
 }
 
-/* A random event, in most cases one where the budget is exceeded. */
+/* Draws an event, in most cases one where the budget is exceeded. */
 static uint32_t random_event(annealer *x)
 {
     const inv_plan_state *ps = &x->state;
@@ -143,11 +143,11 @@ static uint32_t random_event(annealer *x)
     return at < back ? x->p->forward + at : ps->remat[at - back];
 }
 
-/* Draws a value live at event `at` from a sequence, with weights by bytes (reservoir sampling, Chao 1982). v: the one
- * drawn so far; sum: the bytes offered so far. */
+/* A draw of a value from a sequence, with weights by bytes (reservoir sampling, Chao 1982). */
 typedef struct weighted_draw {
-    uint32_t at, v;
-    double sum;
+    uint32_t at; /* the event at which the value has to be live */
+    uint32_t v;  /* the value drawn so far */
+    double sum;  /* bytes offered so far */
 } weighted_draw;
 
 static void offer_value(annealer *x, weighted_draw *b, uint32_t v)
@@ -200,7 +200,7 @@ static void derive_for_next_reader(annealer *x)
     if (reader != NONE) derive_before(x, b.v, reader, 4);
 }
 
-/* A random rematerialisation, in most cases one near an event where the budget is exceeded; NONE: there is none. */
+/* Draws a rematerialisation, in most cases one near an event where the budget is exceeded; NONE: there is none. */
 static uint32_t random_remat(annealer *x)
 {
     enum { ABOUT = 8, FAR = 64 };
@@ -291,7 +291,7 @@ static void change_state(annealer *x)
 
 /* --- the search --- */
 
-/* The peak; if it is more than `enough`, then some number above that. */
+/* Returns the peak or, if it is more than `enough`, some number above that. */
 static int64_t state_peak(const annealer *x, int64_t enough)
 {
     const inv_plan_state *ps = &x->state;
@@ -350,15 +350,15 @@ static void swing_price(annealer *x, int *run)
     if (*run < -LONG) x->excess_price = fmax(x->excess_price / 1.3, x->max_excess_price / 1e4), *run = 0;
 }
 
-/* The temperature to begin with, in costs of an edge: a plan of many rematerialisations takes more tries to settle
- * again. */
+/* Returns the temperature to begin with, in costs of an edge: a plan of many rematerialisations takes more tries to
+ * settle again. */
 static double first_temperature(const annealer *x, double effort)
 {
     const double tries = effort / 16000 / (x->state.nremat + 1);
     return fmax(0.1, fmin(tries, 10));
 }
 
-/* One descent from the highest temperature to a hundredth of it. */
+/* Makes one descent from the highest temperature to a hundredth of it. */
 static inv_status cool_down(annealer *x, double highest, double effort)
 {
     inv_plan_state *ps = &x->state;

@@ -157,7 +157,7 @@ static void reset_cone_value(greedy *g, uint32_t v)
     g->value[v].head = g->value[v].via = UINT32_MAX;
 }
 
-/* A lower bound on the cost of having source i of the edge. */
+/* Returns a lower bound on the cost of having source i of the edge. */
 static double source_at_least(const greedy *g, uint32_t id, uint32_t i)
 {
     const uint32_t v = g->p->edge[id].source[i];
@@ -165,7 +165,7 @@ static double source_at_least(const greedy *g, uint32_t id, uint32_t i)
     return fmin(g->least[g->first[id] + i], edge_cost(g, KEEP, v));
 }
 
-/* A lower bound on the cost of the edge together with its sources. */
+/* Returns a lower bound on the cost of the edge together with its sources. */
 static double edge_at_least(const greedy *g, uint32_t id, uint32_t v)
 {
     double sum = edge_cost(g, id, v);
@@ -193,7 +193,7 @@ static bool add_cone_edge(greedy *g, uint32_t id, uint32_t v, double path, doubl
     return true;
 }
 
-/* An edge that reads all targets of another is no way to a source of that one. */
+/* Returns true if the edge reads all targets of the other, and so is no way to a source of that one. */
 static bool is_circular(const inv_pb_edge *e, const inv_pb_edge *other)
 {
     for (uint32_t i = 0; i < other->ntarget; i++)
@@ -387,8 +387,8 @@ static bool find_allowed_path(greedy *g, uint32_t target, double cap, id_list *p
 
 /* --- backward, step by step --- */
 
-/* Makes the rematerialisation that gave v last, if any, give it indeed: a reader has come up. */
-static void want_of_remat(greedy *g, uint32_t v)
+/* v has found a reader, so the rematerialisation that gave it last, if one did, has to give it. */
+static void mark_wanted_target(greedy *g, uint32_t v)
 {
     if (g->value[v].remat == INV_NO_REMAT) return;
     inv_remat *r = &g->out->at[g->value[v].remat];
@@ -410,7 +410,7 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
 {
     const inv_pb_edge *e = &g->p->edge[id];
     const inv_remat r = {g->t, id, 0};
-    for (uint32_t i = 0; i < e->nsource; i++) want_of_remat(g, e->source[i]);
+    for (uint32_t i = 0; i < e->nsource; i++) mark_wanted_target(g, e->source[i]);
     note_inplace(g, e->source, e->nsource, e->overwrites);
     for (uint32_t i = 0; i < e->ntarget; i++) {
         const uint32_t y = e->target[i];
@@ -421,7 +421,7 @@ static bool add_remat(greedy *g, uint32_t v, uint32_t id)
         g->value[y].err = g->value[v].err;
     }
     if (!inv_vec_push(g->a, g->out, r)) return false;
-    want_of_remat(g, v);
+    mark_wanted_target(g, v);
     return true;
 }
 
@@ -489,11 +489,11 @@ static bool provide_value(greedy *g, uint32_t v)
         g->value[v].live_until = g->t;
         g->value[v].inplace = false;
     }
-    want_of_remat(g, v);
+    mark_wanted_target(g, v);
     return true;
 }
 
-/* The cheapest edge that gives v and is not circular for `other` (NULL: any edge). */
+/* Returns the cheapest edge that gives v and is not circular for `other` (NULL: any edge). */
 static uint32_t cheapest_edge(const greedy *g, uint32_t v, const inv_pb_edge *other)
 {
     const inv_problem *p = g->p;

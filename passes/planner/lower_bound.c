@@ -12,8 +12,9 @@
  * the price of the bytes that may be kept, is the bound. A value or edge is tight if nothing is left of that. A set
  * begins as one value that is read, and its weight grows until a member or an entering edge is tight. A tight member
  * ends it. A source of each tight edge joins it, so that these edges do not enter any more, and the weight of the
- * larger set grows in turn. requires: inv_problem. gives: a number. Takes O(edges) per set, and one ascent per step and
- * price that is tried. */
+ * larger set grows in turn.
+ * requires: inv_problem.
+ * gives: a number. Takes O(edges) per set, and one ascent per step and price that is tried. */
 #include <math.h>
 #include <string.h>
 
@@ -24,8 +25,8 @@ enum { PASSES = 2, SMALL = 4, LARGE = 32, MOST_SET = 64, MOST_ENTRIES = 256 };
 /* The dual ascent; `now` is the number of the set that is grown. */
 typedef struct ascent {
     const inv_problem *p;
-    double *keep, *room;   /* the part that no weight has used up yet: per value, of its bytes' price; per edge, of its
-                            * cost */
+    double *keep;          /* per value: the part of its bytes' price that no weight has used up yet */
+    double *room;          /* per edge: the same part of its cost */
     uint32_t *in, *listed; /* equal to `now`: the value is in the set; the edge gives one of the set */
     uint32_t now, set[MOST_SET], entry[MOST_ENTRIES], nset, nentry;
     const uint32_t *needed;
@@ -118,8 +119,8 @@ size_t inv_pb_step_bytes(const inv_problem *p, uint32_t t)
     return sum - inplace;
 }
 
-/* A lower bound on the cost of steps behind t at this price of a byte that is live at t. Small sets come first: what
- * only near sets can use is left to them. */
+/* Returns a lower bound on the cost of steps behind t at this price of a byte that is live at t. Small sets come first:
+ * what only near sets can use is left to them. */
 static double bound_at(ascent *x, size_t budget, uint32_t t, double price)
 {
     const inv_problem *p = x->p;
@@ -274,7 +275,7 @@ static double search_price(ascent *x, size_t budget, uint32_t t, double *price, 
     return best;
 }
 
-/* A price in the middle of those of edges, and the logarithm of the factor up to the outermost. */
+/* Finds a price in the middle of those of edges, and the logarithm of the factor up to the outermost. */
 static bool bound_price_range(const inv_problem *p, double *price, double *width)
 {
     double least = INFINITY, most = 0, nbytes = 0;

@@ -102,7 +102,7 @@ typedef struct inv_score {
     double excess;          /* sum over the events of the bytes that exceed the budget; only search.c fills it in */
 } inv_score;
 
-/* A random number from [0, 1); the sequence is the same in every run (xorshift64, Marsaglia 2003). */
+/* Draws a number from [0, 1); the sequence is the same in every run (xorshift64, Marsaglia 2003). */
 static inline double inv_chance(uint64_t *dice)
 {
     *dice ^= *dice << 13, *dice ^= *dice >> 7, *dice ^= *dice << 17;
@@ -193,10 +193,10 @@ inv_status inv_plan_search(inv_context *ctx, inv_arena *out, const inv_problem *
 
 /* --- lower_bound.c --- */
 
-/* The bytes that step t reads and takes by itself; no plan takes less there. */
+/* Returns the bytes that step t reads and takes by itself; no plan takes less there. */
 size_t inv_pb_step_bytes(const inv_problem *p, uint32_t t);
 
-/* A lower bound: no plan within `budget` bytes costs less than *bound on top of the steps. INV_E_NOMEM. */
+/* Finds a lower bound: no plan within `budget` bytes costs less than *bound on top of the steps. INV_E_NOMEM. */
 inv_status inv_plan_bound(inv_arena *a, const inv_problem *p, size_t budget, double *bound);
 
 #endif

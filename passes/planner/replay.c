@@ -55,7 +55,6 @@ static bool list_intervals(replayer *x)
 {
     const inv_problem *p = x->p;
     uint32_t event = 0, k = 0;
-    /* values are numbered in the order of the steps that give them */
     for (uint32_t t = 0, v = 0; t < p->nstep; t++) {
         x->step = t;
         for (; t >= p->forward && k < x->plan->n && x->plan->at[k].step == t; k++)

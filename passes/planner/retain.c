@@ -187,7 +187,7 @@ static uint32_t merged_interval(const retainer *x, uint32_t i)
     return i;
 }
 
-/* The last event that reads the interval or one merged into it. */
+/* Returns the last event that reads the interval or one merged into it; `least` if none is later. */
 static uint32_t last_live_use(const retainer *x, uint32_t i, uint32_t least)
 {
     for (uint32_t l = x->links[i].uses; l != NONE; l = x->link.at[l].next) {

@@ -186,7 +186,7 @@ static inv_status try_setting(searcher *s)
     return INV_OK;
 }
 
-/* The range of costs per byte that edges give. */
+/* Finds the range of costs per byte of edges. */
 static void edge_price_range(const inv_problem *p, double *least, double *most)
 {
     *least = INFINITY;
@@ -273,7 +273,8 @@ static void scale_prices(searcher *s, double by)
     for (size_t i = 0; i < s->p->nstep; i++) s->next.step[i] *= by;
 }
 
-/* Scales the best prices up and down by ever smaller roots of the scan's factor. */
+/* Looks between the prices of the scan, on both sides of the best: first for smaller peaks where the budget is
+ * exceeded, first for less cost where it is not. */
 static inv_status refine_prices(searcher *s)
 {
     enum { FINER = 6 };
