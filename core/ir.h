@@ -254,8 +254,8 @@ inv_attr inv_attr_of_int(const char *name, int64_t v);
 inv_attr inv_attr_of_float(const char *name, double v);
 inv_attr inv_attr_of_string(const char *name, const char *v);
 inv_attr inv_attr_of_ints(const char *name, size_t n, const int64_t *v);
-/* Whether two attributes say the same, numbers to the bit. Graphs and lists of strings, which only nodes of the file
- * have, count as the same. */
+/* Whether two attributes say the same, numbers to the bit. Of graphs, which only nodes of the file have, it is not
+ * known: false. */
 bool inv_attr_same(const inv_attr *a, const inv_attr *b);
 const inv_attr *inv_attr_find(const inv_node *n, const char *name); /* NULL */
 const char *inv_attr_kind_name(inv_attr_kind k);

@@ -135,6 +135,11 @@ bool inv_attr_same(const inv_attr *a, const inv_attr *b)
     case INV_ATTR_TENSOR:
         return a->tensor.dtype == b->tensor.dtype && inv_shape_equal(&a->tensor.shape, &b->tensor.shape) &&
                same_bytes(a->tensor.bytes, a->tensor.nbytes, b->tensor.bytes, b->tensor.nbytes);
-    default: return true;
+    case INV_ATTR_STRINGS:
+        if (a->n != b->n) return false;
+        for (size_t i = 0; i < a->n; i++)
+            if (strcmp(a->strings[i], b->strings[i]) != 0) return false;
+        return true;
+    default: return false;
     }
 }

@@ -63,7 +63,7 @@ static inv_status tell(const inv_request *rq, const inv_graph *g, bool matched, 
     if (s == INV_OK && matched && g->matches) print_matches(&b, g, g->matches);
     if (s == INV_OK && b.failed) s = INV_E_NOMEM;
     if (s == INV_OK && !o->after_pass(o->after_pass_opaque, rq->plan, name, b.s))
-        s = inv__fail(g->ctx, INV_E_IO, "compiling ends after pass '%s', as the caller's after_pass wants it", name);
+        s = inv__fail(g->ctx, INV_E_IO, "compiling ends after pass '%s', as it could not be handed on", name);
     inv__str_fini(&b);
     return s;
 }

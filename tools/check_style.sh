@@ -12,7 +12,7 @@ complain() {
     bad=1
 }
 folders=()
-for folder in include core importer ops inverses passes executor api cli examples bench tests/unit tests/conform tests/fuzz; do
+for folder in include core importer ops inverses passes executor api cli examples bench tests/unit tests/conform tests/fuzz tests/passes; do
     [ -d "$folder" ] && folders+=("$folder")
 done
 
@@ -54,7 +54,10 @@ if grep -rnE --include='*.c' --include='*.h' --include='*.inc' \
 fi
 
 if [ -x .venv/bin/clang-format ]; then
-    printf '%s\n' "${files[@]}" | grep '\.[ch]$' | xargs -P "$(nproc)" -n 32 .venv/bin/clang-format --dry-run --Werror || bad=1
+    printf '%s\n' "${files[@]}" | grep '\.[ch]$' |
+        xargs -d '\n' -P "$(nproc)" -n 32 .venv/bin/clang-format --dry-run --Werror || bad=1
+else
+    echo "style: clang-format was not asked; tools/setup.sh makes .venv with it"
 fi
 for folder in "${folders[@]}"; do
     printf '%7d lines  %s\n' \

@@ -7,18 +7,17 @@
 
 static inline inv_id inv__unary(inv_graph *g, const char *op, inv_id x)
 {
-    return x == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(x), INV_NOATTR);
+    return inv_emit1(g, op, INV_IN(x), INV_NOATTR);
 }
 
 static inline inv_id inv__pair(inv_graph *g, const char *op, inv_id a, inv_id b)
 {
-    return a == INV_NONE || b == INV_NONE ? INV_NONE : inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
+    return inv_emit1(g, op, INV_IN(a, b), INV_NOATTR);
 }
 
 /* The matrix product of a and b, each transposed or not. */
 static inline inv_id inv__product(inv_graph *g, bool ta, inv_id a, bool tb, inv_id b)
 {
-    if (a == INV_NONE || b == INV_NONE) return INV_NONE;
     return inv_emit1(g, "MatMulT", INV_IN(a, b),
                      INV_ATTRS(inv_attr_of_int("transA", ta), inv_attr_of_int("transB", tb)));
 }

@@ -146,7 +146,12 @@ static double value_at(ew_loop f, double x, const double *a)
 
 static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loop f, const double *a)
 {
-    if (c->how == EW_UNKNOWN) return INV_UNBOUNDED;
+    if (c->how == EW_UNKNOWN) {
+        /* The operand tells nothing, but a look at it is spent, as for operators without bounds
+         * (passes/match/value_range.c). */
+        (void)q->operand(q, 0);
+        return INV_UNBOUNDED;
+    }
     if (c->how == EW_WITHIN) return (inv_bounds){c->from, c->to, false};
     inv_bounds x = q->operand(q, 0);
     if (c->how == EW_EVEN) x = inv__bounds_size(x);

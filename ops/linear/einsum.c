@@ -255,7 +255,7 @@ static inv_status einsum_lower(inv_graph *g, const inv_node *n, inv_id *out)
     term t[MOST], joined;
     int wild = 0;
     const char *at = inv_attr_string(n, "equation", "");
-    INV_TRY(inv__need(g, n, 1));
+    INV_TRY(inv__need(g, n, n->nin ? n->nin : 1));
     if (n->nin > MOST) return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "more than %d operands", MOST);
     for (uint32_t i = 0; i < n->nin; i++) {
         INV_TRY(inv__need_real(g, n, i));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Linear quantization, lowered to floating-point operators:
  *
- *     QuantizeLinear            q = inv__cast(saturate(round(x / scale) + zero_point)), halves to even
+ *     QuantizeLinear            q = cast(saturate(round(x / scale) + zero_point)), halves to even
  *     DequantizeLinear          y = (q - zero_point) scale
  *     DynamicQuantizeLinear     with scale and zero point from the range of x
  *     MatMulInteger, ConvInteger            products of (a - a_zero) and (b - b_zero), exact
