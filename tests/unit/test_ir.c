@@ -90,6 +90,22 @@ static void attributes_are_read_by_kind(void **state)
     assert_true(count == 1 && l[0] == -4);
 }
 
+/* Nodes that differ in an attribute must not be taken for one, whatever the attribute's kind. */
+static void attributes_are_compared(void **state)
+{
+    (void)state;
+    static const char *ab[] = {"a", "b"}, *ac[] = {"a", "c"};
+    const inv_attr list = {.name = "s", .kind = INV_ATTR_STRINGS, .n = 2, .strings = ab};
+    const inv_attr other = {.name = "s", .kind = INV_ATTR_STRINGS, .n = 2, .strings = ac};
+    const inv_attr body = {.name = "body", .kind = INV_ATTR_GRAPH};
+    const inv_attr zero = inv_attr_of_float("f", 0.0), minus = inv_attr_of_float("f", -0.0);
+    assert_true(inv_attr_same(&list, &list));
+    assert_false(inv_attr_same(&list, &other));
+    assert_false(inv_attr_same(&body, &body)); /* not known */
+    assert_false(inv_attr_same(&zero, &minus));
+    assert_false(inv_attr_same(&zero, &list));
+}
+
 static void emit_infers_and_names(void **state)
 {
     fixture *f = *state;
@@ -428,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(names_are_fresh_and_found),
         T(attributes_are_read_by_kind),
+        T(attributes_are_compared),
         T(emit_infers_and_names),
         T(emit_failure_is_sticky),
         T(emit_checks_its_caller),

@@ -566,6 +566,7 @@ static void refusals_say_what_is_wrong(void **state)
          INV_E_SHAPE},
         {"y = Dropout<ratio = 1.5>(float[4,3] x)", "within", 11, INV_E_ARG},
         {"y = Softmax<axis = 3>(float[4,3] x)", "axis 3", 13, INV_E_SHAPE},
+        {"y = Einsum<equation = \"i,i\">(float[5] x, )", "is required but missing", 13, INV_E_GRAPH},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ops_clear(&e);
