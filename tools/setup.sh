@@ -64,7 +64,7 @@ else
             break
         fi
     done
-    echo "setup: making .venv (numpy, onnx, onnxruntime, clang-format, clang-tidy: for the tests only)"
+    echo "setup: making .venv (numpy, onnx, onnxruntime, clang-format and the like: for the tests only)"
     rm -rf .venv
     "$python" -m venv .venv
     .venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
