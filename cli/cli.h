@@ -56,14 +56,6 @@ typedef struct cli_options {
 #define CHOICE(field, name, letter, on, words, value, help) int field;
 #define LATER(name, takes)
 #include "option_rows.inc"
-#undef FLAG
-#undef TEXT
-#undef LIST
-#undef INT
-#undef SIZE
-#undef REAL
-#undef CHOICE
-#undef LATER
 } cli_options;
 
 typedef struct cli_command {

@@ -76,14 +76,6 @@ typedef struct row {
 static const row rows[] = {
 #include "option_rows.inc"
 };
-#undef FLAG
-#undef TEXT
-#undef LIST
-#undef INT
-#undef SIZE
-#undef REAL
-#undef CHOICE
-#undef LATER
 enum { NROWS = sizeof rows / sizeof *rows };
 
 static void set_defaults(cli_options *o)
@@ -97,14 +89,6 @@ static void set_defaults(cli_options *o)
 #define CHOICE(field, name, letter, on, words, value, help) o->field = (value);
 #define LATER(name, takes)
 #include "option_rows.inc"
-#undef FLAG
-#undef TEXT
-#undef LIST
-#undef INT
-#undef SIZE
-#undef REAL
-#undef CHOICE
-#undef LATER
 }
 
 const char *cli_choice_word(const cli_choice *choices, int value)
@@ -131,14 +115,6 @@ const char *cli_option_name(const char *field)
 #define LATER(name, takes)
 #include "option_rows.inc"
 #undef NAMED
-#undef FLAG
-#undef TEXT
-#undef LIST
-#undef INT
-#undef SIZE
-#undef REAL
-#undef CHOICE
-#undef LATER
         /* fields that are called otherwise, or are made of several options */
         {"loss_outputs", "--loss-output"},
         {"modes", "--mode"},

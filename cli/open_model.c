@@ -401,23 +401,17 @@ int cli_start(cli_job *job, inv_purpose purpose, bool plan_only)
     return status;
 }
 
-json_t *cli_report(const cli_job *job)
+static json_t *parse_given(const cli_job *job, inv_status (*give)(inv_session *, char **))
 {
     char *text = NULL;
-    inv_status s = inv_session_report(job->session, &text);
+    inv_status s = give(job->session, &text);
     if (s == INV_OK) return cli_parse_report(job, text);
     cli_library_failed(job, s);
     return NULL;
 }
 
-json_t *cli_explanation(const cli_job *job)
-{
-    char *text = NULL;
-    inv_status s = inv_session_explain(job->session, &text);
-    if (s == INV_OK) return cli_parse_report(job, text);
-    cli_library_failed(job, s);
-    return NULL;
-}
+json_t *cli_report(const cli_job *job) { return parse_given(job, inv_session_report); }
+json_t *cli_explanation(const cli_job *job) { return parse_given(job, inv_session_explain); }
 
 json_t *cli_json_real(double x)
 {

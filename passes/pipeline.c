@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The list of passes, in order, in one function, with the checker between; and the program around its plans: options,
- * checkpoints. */
+ * The list of passes, in order (its first half is front/frontend.c), with the checker between; the graph before
+ * recovery, and one plan from it. The program around its plans is in compile.c. */
 #include <string.h>
 
 #include "core/node.h"

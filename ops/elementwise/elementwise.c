@@ -223,14 +223,6 @@ static inv_bounds bounds_along(const inv_bounding *q, const ew_course *c, ew_loo
 FORWARD_FUNCTIONS(Neg, neg, FALLS(-HUGE_VAL))
 FORWARD_FUNCTIONS(RoundThrough, round_even, GROWS_BY(1))
 FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
-#undef EWN
-#undef EW
-#undef EWY
-#undef EWR
-#undef EWI
-#undef EWS
-#undef EWT
-#undef EWL
 
 /* --- cases: inputs inside the function's domain, sizes 1 and 0 --- */
 #define CASES_ANY(name) \
@@ -302,14 +294,6 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
     GRAD_ROW(name##Grad, INV_OP_KINK, stream, ANY, "gy times the derivative of " #name ", from v = y", attrs) \
     INVERSE_ROW(name##Inverse, name, load, dom, form, attrs)
 #include "ops/elementwise/elementwise.inc"
-#undef EWN
-#undef EW
-#undef EWY
-#undef EWR
-#undef EWI
-#undef EWS
-#undef EWT
-#undef EWL
 
 /* --- Neg: its gradient reads no value --- */
 static inv_status neg_grad(inv_grad *b)
