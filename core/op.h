@@ -137,6 +137,8 @@ typedef enum inv_work {
     INV_WORKS
 } inv_work;
 
+struct inv_raising; /* core/onnx_body.h */
+
 typedef struct inv_op_def {
     size_t size;        /* sizeof(inv_op_def) */
     const char *domain; /* "" ai.onnx; "ai.invonnx.ir" for operators of our own */
@@ -165,9 +167,13 @@ typedef struct inv_op_def {
      * is the caller's concern. INV_UNBOUNDED, or no function: nothing is known. */
     inv_bounds (*bounds)(const inv_bounding *q);
     /* The same result by operators of ONNX, as a formula (passes/export/formula.h) over the names of `in` and the
-     * attributes of `real`. "": the operator of ONNX that has this name. NULL: passes/export/raise.c may know a form.
-     */
+     * attributes of `real`. "": the operator of ONNX that has this name. NULL: see `raise`. */
     const char *onnx;
+    /* The same where the form depends on shapes and attributes: appends nodes of ONNX that give the outputs
+     * (core/onnx_body.h). What it is added `onto` is the caller's concern. NULL, and `onnx`, too: has no such form. */
+    bool (*raise)(const struct inv_raising *b);
+    /* Bit i: input i is a matrix, or a filter, that the node solves with. */
+    uint32_t inverts;
     /* The logarithm of |d output / d first input| where that is element-wise, likewise, also over the names of `out`.
      * NULL: is not known, so no rule may state `log_deriv` of it. */
     const char *log_slope;

@@ -7,8 +7,8 @@
 
 /* clang-format off */
 #define INV_OP_FAMILIES(X)                                                                                             \
-    X(elementwise) X(arith) X(logic) X(shape) X(move) X(slice) X(gather) X(reduce) X(matmul) X(conv) X(pool)           \
-        X(norm) X(layernorm) X(attention) X(loss) X(train) X(guard) X(resize) X(det) X(scatter) X(quantize)            \
+    X(elementwise) X(arith) X(logic) X(shape) X(move) X(slice) X(concat) X(gather) X(reduce) X(matmul) X(conv)        \
+        X(pool) X(norm) X(layernorm) X(attention) X(loss) X(train) X(guard) X(resize) X(det) X(scatter) X(quantize)    \
         X(topk) X(cumulate) X(index) X(dynamic) X(groupnorm) X(normalize) X(sample) X(class_loss)                      \
         X(optim_onnx) X(random) X(signal) X(roi) X(ml) X(recurrent) X(einsum) X(sequence) X(bits) X(offload)
 /* clang-format on */

@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "core/onnx_body.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
@@ -455,6 +456,50 @@ static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *
     return inv__done(g);
 }
 
+/* --- forms in ONNX --- */
+
+static bool conv_raise(const inv_raising *b)
+{
+    static const char *const names[] = {"strides", "pads", "dilations", "group"};
+    const uint32_t nin = inv__has_in(b->n, 2) ? 3 : 2;
+    inv_attr attr[4];
+    uint32_t nattr = 0;
+    for (int i = 0; i < 4; i++) {
+        const inv_attr *a = inv_attr_find(b->n, names[i]);
+        if (a) attr[nattr++] = *a;
+    }
+    return inv_onnx_node(b->r, b->out[0], "Conv", nin, b->in, nattr, attr) != NULL;
+}
+
+/* The pads at the end are those that give the extents of `shape`, which a stride over 1 leaves open. */
+static bool conv_grad_x_raise(const inv_raising *b)
+{
+    inv_onnx_body *r = b->r;
+    const inv_shape *y = inv_raising_shape(b, 0), *f = inv_raising_shape(b, 1), *x = inv__shape(r->g, b->n->out[0]);
+    const int sd = f->rank - 2;
+    int64_t s[INV_MAX_RANK], d[INV_MAX_RANK], pads[2 * INV_MAX_RANK] = {0}, more[INV_MAX_RANK] = {0};
+    size_t ns, np, nd;
+    const int64_t *strides = inv_attr_ints(b->n, "strides", &ns), *dilations = inv_attr_ints(b->n, "dilations", &nd);
+    const int64_t *front = inv_attr_ints(b->n, "pads", &np);
+    for (int i = 0; i < sd; i++) {
+        s[i] = (size_t)i < ns ? strides[i] : 1;
+        d[i] = (size_t)i < nd ? dilations[i] : 1;
+        pads[i] = (size_t)i < np ? front[i] : 0;
+        const int64_t end = s[i] * (y->dim[2 + i] - 1) + (f->dim[2 + i] - 1) * d[i] + 1 - pads[i] - x->dim[2 + i];
+        pads[sd + i] = end > 0 ? end : 0;
+        more[i] = end < 0 ? -end : 0;
+    }
+    const size_t n = (size_t)sd;
+    const inv_attr attr[] = {inv_attr_of_ints("strides", n, inv_onnx_copy(r, n, s)),
+                             inv_attr_of_ints("dilations", n, inv_onnx_copy(r, n, d)),
+                             inv_attr_of_ints("pads", 2 * n, inv_onnx_copy(r, 2 * n, pads)),
+                             inv_attr_of_int("group", inv_attr_int(b->n, "group", 1)),
+                             inv_attr_of_ints("output_padding", n, inv_onnx_copy(r, n, more))};
+    for (int i = 0; i < 5; i++)
+        if (attr[i].kind == INV_ATTR_INTS && attr[i].ints == NULL) return false;
+    return inv_onnx_node(r, b->out[0], "ConvTranspose", 2, b->in, 5, attr) != NULL;
+}
+
 /* clang-format off */
 static const inv_op_def convn = {
     .size = sizeof convn,
@@ -469,6 +514,7 @@ static const inv_op_def convn = {
     .infer = conv_infer,
     .grad = conv_grad,
     .run = conv_run,
+    .raise = conv_raise,
     .workspace = conv_workspace,
     .flops = conv_flops, .work = conv_work,
     .cases =
@@ -507,7 +553,7 @@ static const inv_op_def conv_grad_x = {
     .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w onto?", .out = "gx",
     .images = INV_IMAGES(5, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
     .inplace = 1 << 2, .onto = 2, .infer = conv_infer, .grad = conv_grad_x_grad, .run = conv_run,
-    .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
+    .raise = conv_grad_x_raise, .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
         "gx = ConvGradX<pads = [1,1,1,1], shape = [2,3,5,4]>(float[2,4,5,4] gy, float[4,3,3,3] w)",
         "gx = ConvGradX<strides = [3,2], shape = [1,2,9,8]>(float[1,4,3,4] gy, float[4,2,2,1] w)",

@@ -5,6 +5,7 @@
  * every element, which the guard reports; whether W is well enough conditioned is asked before, by
  * inv__linear_condition. Only the _work forms of LAPACKE are called: in column-major order they allocate nothing. */
 #include "ops/linear/linear_solve.h"
+#include "core/onnx_body.h"
 #include "ops/base/emit.h"
 
 #include <cblas.h>
@@ -232,6 +233,14 @@ static inv_status solve_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* x = y M+; if x M' = y, then x = y M+'. */
+static bool solve_raise(const inv_raising *b)
+{
+    const char *m = b->in[1];
+    if (inv_attr_int(b->n, "transB", 0)) m = inv_onnx_transposed(b->r, m, 2);
+    return inv_onnx_node(b->r, b->out[0], "MatMul", INV_NAMES(b->in[0], m), INV_NOATTR) != NULL;
+}
+
 /* clang-format off */
 const inv_op_def inv__op_linear_solve = {
     .size = sizeof inv__op_linear_solve,
@@ -242,6 +251,8 @@ const inv_op_def inv__op_linear_solve = {
     .out = "x",
     .infer = solve_infer,
     .grad = solve_grad,
+    .raise = solve_raise,
+    .inverts = 1 << 1,
     .run = solve_run, .work = inv__work_scalar,
     .workspace = solve_workspace,
     .flops = solve_flops,
@@ -387,6 +398,15 @@ static inv_status filter_grad(inv_grad *b)
     return inv__grad_done(b);
 }
 
+/* Of each group the transpose, as a filter. */
+static bool filter_raise(const inv_raising *b)
+{
+    const inv_shape *s = inv_raising_shape(b, 0);
+    const char *m = inv_onnx_transposed(b->r, b->in[0], inv_attr_int(b->n, "group", 1) > 1 ? 3 : 2);
+    const char *shape = inv_onnx_ints(b->r, (size_t)s->rank, s->dim);
+    return inv_onnx_node(b->r, b->out[0], "Reshape", INV_NAMES(m, shape), INV_NOATTR) != NULL;
+}
+
 const inv_op_def inv__op_filter_inverse = {
     .size = sizeof inv__op_filter_inverse,
     .domain = INV_IR,
@@ -396,6 +416,8 @@ const inv_op_def inv__op_filter_inverse = {
     .out = "P",
     .infer = filter_infer,
     .grad = filter_grad,
+    .raise = filter_raise,
+    .inverts = 1 << 0,
     .run = filter_run,
     .work = inv__work_scalar,
     .workspace = filter_workspace,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrix products. ONNX MatMul and Gemm lower to MatMulT, Mul and Add; MatMulT multiplies the last two axes (each
  * operand transposed or not) and broadcasts the axes before them. LinearSolve, its inverse, is in linear_solve.c. */
+#include "core/onnx_body.h"
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
@@ -265,10 +266,18 @@ static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+static bool matmul_raise(const inv_raising *b)
+{
+    const char *x = b->in[0], *y = b->in[1];
+    if (inv_attr_int(b->n, "transA", 0)) x = inv_onnx_transposed(b->r, x, inv_raising_shape(b, 0)->rank);
+    if (inv_attr_int(b->n, "transB", 0)) y = inv_onnx_transposed(b->r, y, inv_raising_shape(b, 1)->rank);
+    return inv_onnx_node(b->r, b->out[0], "MatMul", INV_NAMES(x, y), INV_NOATTR) != NULL;
+}
+
 /* clang-format off */
 static const inv_op_def matmult = {
     .size = sizeof matmult, .domain = INV_IR, .name = "MatMulT", .since = 1, .in = "a b", .out = "y",
-    .infer = matmult_infer, .grad = matmult_grad, .run = matmult_run,
+    .infer = matmult_infer, .grad = matmult_grad, .run = matmult_run, .raise = matmul_raise,
     .workspace = matmult_workspace, .flops = matmult_flops,
     .work = inv__work_matrix,
     .cases = (const char *const[]){

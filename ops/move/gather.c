@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gather along an axis. Constant indices lower to SliceRange (evenly spaced) or Permute (every index once), both of
  * which have inverses. Sources: the ONNX operator specifications. */
+#include "core/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/strided_copy.h"
@@ -326,6 +327,14 @@ static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out
     return inv__done(g);
 }
 
+static bool permute_raise(const inv_raising *b)
+{
+    size_t n;
+    const int64_t *indices = inv_attr_ints(b->n, "indices", &n), axis = inv_attr_int(b->n, "axis", 0);
+    return inv_onnx_node(b->r, b->out[0], "Gather", INV_NAMES(b->in[0], inv_onnx_ints(b->r, n, indices)),
+                         INV_ATTRS(inv_attr_of_int("axis", axis))) != NULL;
+}
+
 /* --- rows --- */
 #define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,0,1]>(float[2,3] x)",
@@ -336,7 +345,7 @@ static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,
 static const inv_op_def permute_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Permute", .since = 1, .in = "x", .out = "y",
     .images = INV_IMAGES(1, 1, {"axis", INV_AXIS}),
-    .infer = permute_infer, .grad = permute_grad, .run = permute_run, .work = inv__work_move,
+    .infer = permute_infer, .grad = permute_grad, .run = permute_run, .raise = permute_raise, .work = inv__work_move,
     .bounds = inv__bounds_first, .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
 static const char *const gather_cases[] = {

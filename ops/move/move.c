@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Movement of whole tensors: View (Reshape, Flatten, Squeeze, Unsqueeze, Identity), Transpose, BroadcastTo (Expand,
  * Tile), DepthToSpace and SpaceToDepth. Gradients read shapes only. Sources: the ONNX operator specifications. */
+#include "core/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/strided_copy.h"
@@ -327,6 +328,27 @@ static inv_status space_to_depth_lower(inv_graph *g, const inv_node *n, inv_id *
     return rearrange(g, n, split, is_crd ? crd_perm : dcr_perm, final, out);
 }
 
+/* --- forms in ONNX --- */
+
+/* Leading extents that agree are copied, the next one is inferred, so that whatever axis the batch is on need not be
+ * known. */
+static bool view_raise(const inv_raising *b)
+{
+    const inv_shape *in = inv_raising_shape(b, 0), *out = &inv_val(b->r->g, b->n->out[0])->shape;
+    int64_t want[INV_MAX_RANK];
+    int same = 0;
+    bool infer = false, ambiguous = false;
+    while (same < out->rank && same < in->rank && in->dim[same] == out->dim[same]) same++;
+    for (int i = 0; i < out->rank; i++) {
+        want[i] = i < same ? 0 : i == same ? -1 : out->dim[i];
+        infer = infer || want[i] == -1;
+    }
+    for (int i = 0; i < out->rank; i++) ambiguous = ambiguous || (infer && out->dim[i] == 0);
+    if (ambiguous) return inv_onnx_refuse(b->r, "an extent of 0 makes the shape ambiguous");
+    const char *shape = inv_onnx_ints(b->r, (size_t)out->rank, want);
+    return inv_onnx_node(b->r, b->out[0], "Reshape", INV_NAMES(b->in[0], shape), INV_NOATTR) != NULL;
+}
+
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
@@ -349,6 +371,7 @@ static const inv_op_def view_row = {.size = sizeof(inv_op_def),
                                     .flags = INV_OP_VIEW,
                                     .infer = view_infer,
                                     .grad = view_grad,
+                                    .raise = view_raise,
                                     .bounds = inv__bounds_first,
                                     .flops = inv__flops_none,
                                     .cases = view_cases,

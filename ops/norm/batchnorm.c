@@ -12,6 +12,7 @@
 #include "ops/norm/softmax.h"
 
 #include "core/node.h"
+#include "core/onnx_body.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
 #include "ops/base/util.h"
@@ -289,11 +290,62 @@ static inv_status batch_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+/* --- forms in ONNX --- */
+
+/* Mean over all axes but 1. */
+static const char *raise_channel_mean(inv_onnx_body *r, const char *x, int rank, bool keep, const char *out)
+{
+    int64_t axes[INV_MAX_RANK];
+    size_t n = 0;
+    for (int i = 0; i < rank; i++)
+        if (i != 1) axes[n++] = i;
+    const inv_attr keepdims = inv_attr_of_int("keepdims", keep);
+    if (r->opset >= 18)
+        return inv_onnx_node(r, out, "ReduceMean", INV_NAMES(x, inv_onnx_ints(r, n, axes)), 1, &keepdims);
+    const int64_t *copy = inv_onnx_copy(r, n, axes);
+    return copy ? inv_onnx_node(r, out, "ReduceMean", INV_NAMES(x),
+                                INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy)))
+                : NULL;
+}
+
+static bool batch_stats_raise(const inv_raising *b)
+{
+    static const int64_t flat = -1;
+    inv_onnx_body *r = b->r;
+    const int rank = inv_raising_shape(b, 0)->rank;
+    const char *x = b->in[0], *mean = raise_channel_mean(r, x, rank, true, inv_onnx_fresh(r));
+    if (mean == NULL) return false;
+    if (b->out[0] && !inv_onnx_node(r, b->out[0], "Reshape", INV_NAMES(mean, inv_onnx_ints(r, 1, &flat)), INV_NOATTR))
+        return false;
+    if (!b->out[1]) return true;
+    const char *d = inv_onnx2(r, "Sub", x, mean);
+    return raise_channel_mean(r, inv_onnx2(r, "Mul", d, d), rank, false, b->out[1]) != NULL;
+}
+
+/* x = (y - bias) (sqrt(var + epsilon) / scale) + mean; the factor is made while it is one number per channel. */
+static bool inverse_raise(const inv_raising *b)
+{
+    static const int64_t to[INV_MAX_RANK] = {-1, 1, 1, 1, 1, 1, 1, 1};
+    inv_onnx_body *r = b->r;
+    const int rank = inv_raising_shape(b, 0)->rank;
+    const char *bias = b->in[2], *mean = b->in[3], *epsilon = inv_onnx_real(r, inv_attr_float(b->n, "epsilon", 1e-5));
+    const char *std = inv_onnx1(r, "Sqrt", inv_onnx2(r, "Add", b->in[4], epsilon));
+    const char *factor = inv_onnx2(r, "Div", std, b->in[1]);
+    if (rank > 2) {
+        const char *shape = inv_onnx_ints(r, (size_t)rank - 1, to);
+        bias = inv_onnx2(r, "Reshape", bias, shape);
+        factor = inv_onnx2(r, "Reshape", factor, shape);
+        mean = inv_onnx2(r, "Reshape", mean, shape);
+    }
+    const char *product = inv_onnx2(r, "Mul", inv_onnx2(r, "Sub", b->in[0], bias), factor);
+    return inv_onnx_node(r, b->out[0], "Add", INV_NAMES(product, mean), INV_NOATTR) != NULL;
+}
+
 /* clang-format off */
 static const inv_op_def batch_stats_op = {
     .size = sizeof batch_stats_op, .domain = INV_IR, .name = "BatchStats", .since = 1, .in = "x", .out = "mean var",
     .images = INV_IMAGES(1, 0, {"axis", INV_LAST_AXIS}),
-    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .run = stats_run,
+    .flags = INV_OP_NO_CLONE | INV_OP_NO_GRAD, .infer = stats_infer, .run = stats_run, .raise = batch_stats_raise,
     .work = inv__work_sum,
     .workspace = stats_workspace, .flops = stats_flops,
     .cases = (const char *const[]){
@@ -336,7 +388,7 @@ static const inv_op_def inverse_op = {
     .size = sizeof inverse_op, .domain = INV_IR, .name = "BatchNormInverse", .since = 1,
     .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
     .in = "y scale bias mean var", .out = "x", .inplace = 1, .infer = batch_norm_infer, .run = inverse_run,
-    .work = inv__work_apply,
+    .raise = inverse_raise, .work = inv__work_apply,
     .workspace = affine_workspace, .flops = batch_norm_flops,
     .cases = (const char *const[]){
         "x = BatchNormInverse<epsilon = 0.001>(float[4,3,2,5] y, float[3] scale, float[3] bias, float[3] mean, "

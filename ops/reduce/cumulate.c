@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * CumSum and CumProd along a constant axis. Real numbers are joined in double, integers wrap around.
  * Sources: the ONNX operator specifications. */
+#include "core/onnx_body.h"
 #include "ops/base/families.h"
 #include "ops/base/util.h"
 #include "ops/reduce/cumulate_gpu.h"
@@ -179,6 +180,22 @@ static inv_status onnx_product_lower(inv_graph *g, const inv_node *n, inv_id *ou
     return cumulate_lower(g, n, "CumProdAxis", out);
 }
 
+/* x = y - (y moved on by one along the axis, 0 in front). */
+static bool differences_raise(const inv_raising *b)
+{
+    inv_onnx_body *r = b->r;
+    const inv_shape *s = inv_raising_shape(b, 0);
+    const int64_t axis = inv_attr_int(b->n, "axis", 0), reverse = inv_attr_int(b->n, "reverse", 0) != 0;
+    const int64_t from = reverse, to = s->dim[axis] - 1 + reverse;
+    int64_t pads[INV_MAX_RANK * 2] = {0};
+    pads[axis + (reverse ? s->rank : 0)] = 1;
+    const char *y = b->in[0];
+    if (s->dim[axis] < 1) return inv_onnx_node(r, b->out[0], "Identity", INV_NAMES(y), INV_NOATTR) != NULL;
+    const char *rest = inv_onnx_slice(r, inv_onnx_fresh(r), y, axis, from, to);
+    rest = inv_onnx2(r, "Pad", rest, inv_onnx_ints(r, (size_t)s->rank * 2, pads));
+    return inv_onnx_node(r, b->out[0], "Sub", INV_NAMES(y, rest), INV_NOATTR) != NULL;
+}
+
 /* --- rows --- */
 #define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 #define LINES(op)                                                                                           \
@@ -188,27 +205,27 @@ static inv_status onnx_product_lower(inv_graph *g, const inv_node *n, inv_id *ou
         "y = " op "<axis = 1>(float[2,0] x)", "y = " op "<axis = 0>(int32[4,3] x)",                         \
         "y = " op "<axis = 1, exclusive = 1>(int64[2,3] x)"
 /* clang-format off */
-#define CANONICAL(id, op, ins, place, how, gradient, kernel, scratch, text)                                           \
+#define CANONICAL(id, op, ins, form, how, gradient, kernel, scratch, text)                                            \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = "y",                  \
-        .inplace = place, .infer = how, .grad = gradient, .run = kernel,                                              \
+        .raise = form, .infer = how,    .grad = gradient, .run = kernel,                                              \
         .work = inv__work_scalar, .workspace = scratch,                                                               \
         .flops = inv__flops_in, .cases = id##_cases, .doc = text};
 /* clang-format on */
 CASES(sum, LINES("CumSumAxis"), "y = CumSumAxis<axis = 0>(float[300,2] x)",
       "y = CumSumAxis<axis = 1, reverse = 1, exclusive = 1>(float[2,200] x)")
-CANONICAL(sum, "CumSumAxis", "x", 0, cumulate_infer, sum_grad, cumulate_sum_run, cumulate_workspace,
+CANONICAL(sum, "CumSumAxis", "x", NULL, cumulate_infer, sum_grad, cumulate_sum_run, cumulate_workspace,
           "sums along axis of all elements up to here (exclusive: before here); reverse: from the end")
 CASES(product, LINES("CumProdAxis"), "y = CumProdAxis<axis = 0>(int64[300,2] x)")
-CANONICAL(product, "CumProdAxis", "x", 0, cumulate_infer, product_grad, product_run, cumulate_workspace,
+CANONICAL(product, "CumProdAxis", "x", NULL, cumulate_infer, product_grad, product_run, cumulate_workspace,
           "products along axis of all elements up to here (exclusive: before here); reverse: from the end")
 CASES(product_back, "y = CumProdGrad<axis = 1>(float[2,3] gy, float[2,3] x)",
       "y = CumProdGrad<axis = 0, exclusive = 1, reverse = 1>(float[4] gy, float[4] x)")
-CANONICAL(product_back, "CumProdGrad", "gy x", 0, product_back_infer, NULL, product_back_run, NULL,
+CANONICAL(product_back, "CumProdGrad", "gy x", NULL, product_back_infer, NULL, product_back_run, NULL,
           "gradient of CumProdAxis, zeros in x included")
 CASES(differences, "y = CumSumInverse<axis = 1>(float[2,3,2] x)",
       "y = CumSumInverse<axis = 0, reverse = 1>(float[4] x)", "y = CumSumInverse<axis = 0>(float[1] x)")
-CANONICAL(differences, "CumSumInverse", "y", 0, differences_infer, NULL, differences_run, NULL,
+CANONICAL(differences, "CumSumInverse", "y", differences_raise, differences_infer, NULL, differences_run, NULL,
           "the x of y = CumSumAxis(x), not exclusive: differences of neighbours")
 
 /* clang-format off */

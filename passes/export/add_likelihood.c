@@ -10,7 +10,6 @@
 
 #include "passes/export/export.h"
 #include "passes/export/outline.h"
-#include "passes/export/raise_write.h"
 #include "passes/export/reverse.h"
 
 typedef struct volumes {

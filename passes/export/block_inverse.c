@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "passes/export/outline.h"
-#include "passes/export/raise_write.h"
 
 /* --- how much has to be known --- */
 

@@ -10,7 +10,6 @@
 #include "ops/linear/linear_solve.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
-#include "passes/export/raise_write.h"
 
 bool inv_texts_have(const char *const *list, size_t n, const char *text)
 {
@@ -76,7 +75,7 @@ const char *inv_derive_as(inv_derivation *d, inv_id v, inv_dtype type)
     const char *name = d->name[at];
     if (!name || !type_differs(o, o->name_type[at], type)) return name;
     if (o->other[at] && o->other_type[at] == type) return o->other[at];
-    o->other[at] = inv_raise_cast(&d->r, name, type);
+    o->other[at] = inv_onnx_cast(&d->r, name, type);
     o->other_type[at] = type;
     return o->other[at];
 }
@@ -120,7 +119,7 @@ static const char *label(inv_derivation *d, inv_id c)
         if (type_differs(o, inv_outline_type(o, o->alias[k]), d->r.real)) continue;
         if (def != INV_NONE && inv_derive_within(d, o->item_at[def])) return inv_val(o->flat, o->alias[k])->name;
     }
-    return inv_raise_fresh(&d->r);
+    return inv_onnx_fresh(&d->r);
 }
 
 /* --- forward: one of the file's nodes again --- */
@@ -174,7 +173,7 @@ static inv_status run_item(inv_derivation *d, uint32_t i, bool *done)
         out[k] = "";
         if (n->out[k] == INV_NONE) continue;
         bool known = inv_derive_name(d, n->out[k]) != NULL;
-        out[k] = known ? inv_raise_fresh(&d->r) : inv_val(d->o->flat, n->out[k])->name;
+        out[k] = known ? inv_onnx_fresh(&d->r) : inv_val(d->o->flat, n->out[k])->name;
         if (!out[k]) return INV_E_NOMEM;
         if (!known) INV_TRY(inv_derive_know(d, n->out[k], out[k]));
     }
@@ -199,7 +198,7 @@ static bool used_as_matrix(const inv_graph *g, const inv_edge *e, inv_id v)
             inv_id out = n->nout == 1 ? n->out[0] : INV_NONE;
             bool here =
                 inv_raise_matrix(n) == k || (out != INV_NONE && out != v && inv_nodes_give(g, e->node, e->nnode, out) &&
-                                             strcmp(n->op->name, "View") == 0 && used_as_matrix(g, e, out));
+                                             (n->op->flags & INV_OP_VIEW) && used_as_matrix(g, e, out));
             if (!here) return false;
             matrix = true;
         }
@@ -246,7 +245,7 @@ static bool inverse_ready(const inv_derivation *d, const inv_edge *e)
 /* Whether the node makes a kernel of a matrix or the other way round: axes of extent 1 behind the first two. */
 static bool same_matrix(const inv_graph *g, inv_id node)
 {
-    if (node == INV_NONE || strcmp(inv_nod(g, node)->op->name, "View") != 0) return false;
+    if (node == INV_NONE || !(inv_nod(g, node)->op->flags & INV_OP_VIEW)) return false;
     inv_shape a = inv_val(g, inv_nod(g, node)->in[0])->shape, b = inv_val(g, inv_nod(g, node)->out[0])->shape;
     return a.rank > 1 && b.rank > 1 && a.dim[0] == b.dim[0];
 }
@@ -284,7 +283,7 @@ const char *inv_derive_solver(inv_derivation *d, inv_id v, int64_t groups, bool 
     for (size_t i = 0; i < d->solver.n; i++)
         if (strcmp(d->solver.at[i], name) == 0 && d->cast_type.at[i] == d->r.real) return d->cast.at[i];
     const char *cast = name;
-    if (inv_outline_real(o) != d->r.real) cast = inv_raise_cast(&d->r, name, d->r.real);
+    if (inv_outline_real(o) != d->r.real) cast = inv_onnx_cast(&d->r, name, d->r.real);
     bool ok = cast && inv_vec_push(&o->scratch, &d->solver, name) && inv_vec_push(&o->scratch, &d->cast, cast) &&
               inv_vec_push(&o->scratch, &d->cast_type, d->r.real);
     return ok ? cast : NULL;
@@ -317,7 +316,7 @@ static inv_status put_constant(inv_derivation *d, inv_id v)
     if (!bytes) return INV_E_NOMEM;
     (void)inv_convert(bytes, to, data.bytes, data.dtype, nelem);
     data = (inv_data){to, data.shape, bytes, nelem * inv_dtype_size(to)};
-    return inv_derive_call(d, v, inv_raise_constant(&d->r, &data));
+    return inv_derive_call(d, v, inv_onnx_constant(&d->r, &data));
 }
 
 /* What is at hand gets its name. *ok false: it cannot be written, d->r.reason. */
@@ -328,7 +327,7 @@ static inv_status put_operand(inv_derivation *d, inv_id v, bool *ok)
     if (inv_val(g, v)->role == INV_ROLE_CONST) return put_constant(d, v);
     const inv_node *n = inv_nod(g, inv_val(g, v)->def);
     for (uint32_t k = 0; k < n->nin; k++) INV_TRY(put_operand(d, n->in[k], ok));
-    INV_TRY(inv_derive_call(d, v, inv_raise_fresh(&d->r)));
+    INV_TRY(inv_derive_call(d, v, inv_onnx_fresh(&d->r)));
     *ok = *ok && inv_derive_raise(d, n, NULL);
     return d->o->a->failed ? INV_E_NOMEM : INV_OK;
 }
@@ -351,7 +350,7 @@ static inv_status name_template(inv_derivation *d, const inv_edge *e, inv_ids *f
         const inv_node *n = inv_nod(g, e->node[i]);
         for (uint32_t k = 0; k < n->nout; k++)
             if (n->out[k] != INV_NONE && !d->name[n->out[k]])
-                INV_TRY(inv_derive_call(d, n->out[k], inv_raise_fresh(&d->r)));
+                INV_TRY(inv_derive_call(d, n->out[k], inv_onnx_fresh(&d->r)));
     }
     return INV_OK;
 }
@@ -469,16 +468,16 @@ void inv_derive_begin(inv_derivation *d)
     d->name = o->name;
     o->stamp++;
     for (uint32_t k = 0; k < d->cut->nitem; k++) o->held[d->cut->item[k]] = o->stamp;
-    d->r = (inv_raise){.g = o->g,
-                       .a = o->a,
-                       .opset = inv_graph_opset(o->flat, ""),
-                       .real = inv_outline_work(o),
-                       .name = d->name,
-                       .node = &d->node,
-                       .names = o->flat,
-                       .gone = o->gone,
-                       .by_operator = o->by_operator,
-                       .reserved = o->reverse ? o->reverse->with_logdet : NULL};
+    d->r = (inv_onnx_body){.g = o->g,
+                           .a = o->a,
+                           .opset = inv_graph_opset(o->flat, ""),
+                           .real = inv_outline_work(o),
+                           .name = d->name,
+                           .node = &d->node,
+                           .names = o->flat,
+                           .gone = o->gone,
+                           .by_operator = o->by_operator,
+                           .reserved = o->reverse ? o->reverse->with_logdet : NULL};
 }
 
 void inv_derive_end(inv_derivation *d)

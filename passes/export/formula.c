@@ -8,8 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "passes/export/raise_write.h"
-
 enum { HAS_WHERE = 9, HAS_HYPERBOLIC = 9, MOST_OPERANDS = 3, MOST_NAMES = 8 };
 
 /* What a part of a formula stands for: a value of the body, or a number that is not written yet. */
@@ -25,7 +23,7 @@ typedef struct named {
 } named;
 
 typedef struct formula {
-    inv_raise *r;
+    inv_onnx_body *r;
     const inv_node *n;
     const char *p; /* what is still to be read */
     named known[MOST_NAMES];
@@ -34,82 +32,85 @@ typedef struct formula {
     bool failed;
 } formula;
 
-static const char *written(inv_raise *r, term t) { return t.name ? t.name : real(r, t.number); }
+static const char *written(inv_onnx_body *r, term t) { return t.name ? t.name : inv_onnx_real(r, t.number); }
 
 /* --- functions that ONNX does not have --- */
 
 /* Runtimes have Atanh for float32 and less, operator sets from 9 on. */
-static bool has_atanh(const inv_raise *r) { return r->real != INV_F64 && r->opset >= HAS_HYPERBOLIC; }
+static bool has_atanh(const inv_onnx_body *r) { return r->real != INV_F64 && r->opset >= HAS_HYPERBOLIC; }
 
 /* ln((1 + t) / (1 - t)) = 2 atanh t. In float64 what the logarithm loses near zero is far below what is asked for. */
-static const char *twice_atanh(inv_raise *r, const char *t)
+static const char *twice_atanh(inv_onnx_body *r, const char *t)
 {
     if (has_atanh(r)) {
-        const char *once = op1(r, "Atanh", t);
-        return op2(r, "Add", once, once);
+        const char *once = inv_onnx1(r, "Atanh", t);
+        return inv_onnx2(r, "Add", once, once);
     }
-    inv_raise wide = *r;
+    inv_onnx_body wide = *r;
     wide.real = INV_F64;
-    if (r->real != INV_F64) t = inv_raise_cast(&wide, t, INV_F64);
-    const char *one = real(&wide, 1), *above = op2(&wide, "Add", one, t), *below = op2(&wide, "Sub", one, t);
-    const char *twice = op1(&wide, "Log", op2(&wide, "Div", above, below));
-    if (r->real != INV_F64) twice = inv_raise_cast(&wide, twice, r->real);
+    if (r->real != INV_F64) t = inv_onnx_cast(&wide, t, INV_F64);
+    const char *one = inv_onnx_real(&wide, 1), *above = inv_onnx2(&wide, "Add", one, t),
+               *below = inv_onnx2(&wide, "Sub", one, t);
+    const char *twice = inv_onnx1(&wide, "Log", inv_onnx2(&wide, "Div", above, below));
+    if (r->real != INV_F64) twice = inv_onnx_cast(&wide, twice, r->real);
     r->fresh = wide.fresh;
     return twice;
 }
 
-static const char *atanh_of(inv_raise *r, const term *t, const char *out)
+static const char *atanh_of(inv_onnx_body *r, const term *t, const char *out)
 {
-    if (has_atanh(r)) return emit(r, out ? out : inv_raise_fresh(r), "Atanh", NAMES(t->name), INV_NOATTR);
-    const char *twice = twice_atanh(r, t->name), *half = real(r, 0.5);
-    return emit(r, out ? out : inv_raise_fresh(r), "Mul", NAMES(twice, half), INV_NOATTR);
+    if (has_atanh(r)) return inv_onnx_node(r, out ? out : inv_onnx_fresh(r), "Atanh", INV_NAMES(t->name), INV_NOATTR);
+    const char *twice = twice_atanh(r, t->name), *half = inv_onnx_real(r, 0.5);
+    return inv_onnx_node(r, out ? out : inv_onnx_fresh(r), "Mul", INV_NAMES(twice, half), INV_NOATTR);
 }
 
 /* ln(1 + u) = 2 atanh(u / (2 + u)) */
-static const char *log1p_of(inv_raise *r, const term *u, const char *out)
+static const char *log1p_of(inv_onnx_body *r, const term *u, const char *out)
 {
     (void)out;
-    return twice_atanh(r, op2(r, "Div", u->name, op2(r, "Add", u->name, real(r, 2))));
+    return twice_atanh(r, inv_onnx2(r, "Div", u->name, inv_onnx2(r, "Add", u->name, inv_onnx_real(r, 2))));
 }
 
 /* 1 where x < 0, else 0. */
-static const char *below_of(inv_raise *r, const term *x, const char *out)
+static const char *below_of(inv_onnx_body *r, const term *x, const char *out)
 {
     (void)out;
-    return inv_raise_cast(r, op2(r, "Less", x->name, real(r, 0)), r->real);
+    return inv_onnx_cast(r, inv_onnx2(r, "Less", x->name, inv_onnx_real(r, 0)), r->real);
 }
 
 /* ln k e^x where x < 0, else 0. */
-static const char *exp_below_of(inv_raise *r, const term *x, const char *out)
+static const char *exp_below_of(inv_onnx_body *r, const term *x, const char *out)
 {
-    const char *part = op2(r, "Sub", x->name, op1(r, "Relu", x->name));
+    const char *part = inv_onnx2(r, "Sub", x->name, inv_onnx1(r, "Relu", x->name));
     if (x[1].number == 1) return part;
-    const char *mask = below_of(r, x, out), *more = op2(r, "Mul", mask, real(r, log(x[1].number)));
-    return op2(r, "Add", part, more);
+    const char *mask = below_of(r, x, out), *more = inv_onnx2(r, "Mul", mask, inv_onnx_real(r, log(x[1].number)));
+    return inv_onnx2(r, "Add", part, more);
 }
 
 /* y where y > 0, else y / k */
-static const char *leaky_relu_inverse_of(inv_raise *r, const term *y, const char *out)
+static const char *leaky_relu_inverse_of(inv_onnx_body *r, const term *y, const char *out)
 {
     const double k = y[1].number;
     if (k == 0) {
-        refuse(r, "a slope of 0 has no inverse");
+        inv_onnx_refuse(r, "a slope of 0 has no inverse");
         return NULL;
     }
-    if (r->by_operator) return emit(r, out, "LeakyRelu", NAMES(y->name), INV_ATTRS(inv_attr_of_float("alpha", 1 / k)));
+    if (r->by_operator)
+        return inv_onnx_node(r, out, "LeakyRelu", INV_NAMES(y->name), INV_ATTRS(inv_attr_of_float("alpha", 1 / k)));
     /* attributes of files are float32, which the slope is and its reciprocal is not */
     if (r->opset < HAS_WHERE) { /* a sum of two terms, one of which is 0 */
-        const char *above = op1(r, "Relu", y->name), *rest = op2(r, "Sub", y->name, above);
-        const char *steep = op2(r, "Div", rest, real(r, k));
-        return emit(r, out, "Add", NAMES(above, steep), INV_NOATTR);
+        const char *above = inv_onnx1(r, "Relu", y->name), *rest = inv_onnx2(r, "Sub", y->name, above);
+        const char *steep = inv_onnx2(r, "Div", rest, inv_onnx_real(r, k));
+        return inv_onnx_node(r, out, "Add", INV_NAMES(above, steep), INV_NOATTR);
     }
-    const char *below = op2(r, "Less", y->name, real(r, 0)), *steep = op2(r, "Div", y->name, real(r, k));
-    return emit(r, out, "Where", NAMES(below, steep, y->name), INV_NOATTR);
+    const char *below = inv_onnx2(r, "Less", y->name, inv_onnx_real(r, 0)),
+               *steep = inv_onnx2(r, "Div", y->name, inv_onnx_real(r, k));
+    return inv_onnx_node(r, out, "Where", INV_NAMES(below, steep, y->name), INV_NOATTR);
 }
 
 static const struct {
     const char *name;
-    const char *(*write)(inv_raise *r, const term *operand, const char *out);
+    const char *(*write)(inv_onnx_body *r, const term *operand, const char *out);
 } functions[] = {{"Atanh", atanh_of},
                  {"Log1p", log1p_of},
                  {"Below", below_of},
@@ -143,7 +144,7 @@ static term call(formula *f, const char *name, const term *operand, uint32_t n, 
     if (n == 2 && !operand[1].name && operand[1].number == 1 && (strcmp(name, "Mul") == 0 || strcmp(name, "Div") == 0))
         return operand[0];
     for (uint32_t i = 0; i < n; i++) in[i] = written(f->r, operand[i]);
-    t.name = emit(f->r, out ? out : inv_raise_fresh(f->r), name, n, in, INV_NOATTR);
+    t.name = inv_onnx_node(f->r, out ? out : inv_onnx_fresh(f->r), name, n, in, INV_NOATTR);
     return t.name ? t : failed(f);
 }
 
@@ -192,7 +193,7 @@ static void know_names(formula *f, const char *list, const char *const **value)
     }
 }
 
-const char *inv_formula_write(inv_raise *r, const inv_node *n, const char *text, const char *const *value,
+const char *inv_formula_write(inv_onnx_body *r, const inv_node *n, const char *text, const char *const *value,
                               const char *out)
 {
     formula f = {.r = r, .n = n, .p = text};
@@ -215,11 +216,9 @@ const char *inv_formula_write(inv_raise *r, const inv_node *n, const char *text,
     return f.failed ? NULL : written(r, t);
 }
 
-bool inv_formula_raise(inv_raise *r, const inv_node *n, const char *text, const char *out)
+bool inv_formula_raise(const inv_raising *b, const char *text)
 {
     const char *value[MOST_NAMES] = {NULL};
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (!(value[i] = n->in[i] == INV_NONE ? NULL : r->name[n->in[i]]))
-            return refuse(r, "an operand has no name in the function");
-    return inv_formula_write(r, n, text, value, out) != NULL;
+    for (uint32_t i = 0; i < b->n->nin; i++) value[i] = b->in[i];
+    return inv_formula_write(b->r, b->n, text, value, b->out[0]) != NULL;
 }

@@ -15,10 +15,10 @@
 
 /* Appends the nodes. `value` has names for what the row's `in` and `out` list, in that order, NULL where there is none.
  * `out` is the name of the result; NULL: any. What the result is called; NULL: r->reason, or out of memory. */
-const char *inv_formula_write(inv_raise *r, const inv_node *n, const char *text, const char *const *value,
+const char *inv_formula_write(inv_onnx_body *r, const inv_node *n, const char *text, const char *const *value,
                               const char *out);
 
-/* Output 0 of the node, called `out`, from its inputs. */
-bool inv_formula_raise(inv_raise *r, const inv_node *n, const char *text, const char *out);
+/* Output 0 of the node from its inputs. */
+bool inv_formula_raise(const inv_raising *b, const char *text);
 
 #endif

@@ -14,13 +14,12 @@
 #include "passes/export/formula.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
-#include "passes/export/raise_write.h"
 #include "passes/export/reverse.h"
 
 typedef struct tally {
     inv_reversal *x;
     const inv_graph *g;
-    inv_raise *r;
+    inv_onnx_body *r;
     bool *held;            /* per value of g: in the set */
     uint32_t *seen, stamp; /* per value of g */
     inv_id *stack;
@@ -101,15 +100,12 @@ static int64_t elements(const inv_graph *g, const inv_id *v, size_t n, int64_t r
     return sum;
 }
 
+/* Whether an attribute makes the node move elements along the first axis. */
 static bool moves_rows(const inv_node *n)
 {
-    size_t count;
-    const bool transposed = strcmp(n->op->name, "Transpose") == 0, sliced = strcmp(n->op->name, "SliceRange") == 0;
-    const int64_t *perm = transposed ? inv_attr_ints(n, "perm", &count) : NULL;
-    const int64_t *steps = sliced ? inv_attr_ints(n, "steps", &count) : NULL;
-    if (strcmp(n->op->name, "Permute") == 0 || strcmp(n->op->name, "CumSumInverse") == 0)
-        return inv_attr_int(n, "axis", 0) == 0;
-    return (perm && perm[0] != 0) || (steps && steps[0] != 1);
+    size_t axes, steps;
+    const int64_t *perm = inv_attr_ints(n, "perm", &axes), *step = inv_attr_ints(n, "steps", &steps);
+    return inv_attr_int(n, "axis", 1) == 0 || (axes && perm[0] != 0) || (steps && step[0] != 1);
 }
 
 /* Whether what is solved from stays in its row; extents do not tell where two of them are equal. */
@@ -187,17 +183,20 @@ static const char *log_derivative(const tally *t, const inv_derived *u)
     return inv_formula_write(t->r, n, n->op->log_slope, value, NULL);
 }
 
-static const char *sum_axes(inv_raise *r, const char *x, int from, int rank)
+static const char *sum_axes(inv_onnx_body *r, const char *x, int from, int rank)
 {
     int64_t axes[INV_MAX_RANK];
     size_t n = 0;
     for (int i = from; i < rank; i++) axes[n++] = i;
     if (n == 0) return x;
     const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
-    const char *out = inv_raise_fresh(r);
-    if (r->opset >= 13) return emit(r, out, "ReduceSum", NAMES(x, ints(r, n, axes)), 1, &keepdims);
-    const int64_t *copy = copy_ints(r, n, axes);
-    return copy ? emit(r, out, "ReduceSum", NAMES(x), INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy))) : NULL;
+    const char *out = inv_onnx_fresh(r);
+    if (r->opset >= 13)
+        return inv_onnx_node(r, out, "ReduceSum", INV_NAMES(x, inv_onnx_ints(r, n, axes)), 1, &keepdims);
+    const int64_t *copy = inv_onnx_copy(r, n, axes);
+    return copy ? inv_onnx_node(r, out, "ReduceSum", INV_NAMES(x),
+                                INV_ATTRS(keepdims, inv_attr_of_ints("axes", n, copy)))
+                : NULL;
 }
 
 /* Whether the model has open dimensions besides the batch: only a run tells extents then. */
@@ -216,27 +215,29 @@ static bool open_inside(const tally *t)
 /* The number of entries of x of that shape, counted along the axes from that one on. */
 static const char *count(const tally *t, const char *x, const inv_shape *s, int from)
 {
-    inv_raise *r = t->r;
+    inv_onnx_body *r = t->r;
     const inv_attr keepdims = inv_attr_of_int("keepdims", 0);
     if (!open_inside(t) || s->rank <= from) {
         double n = 1;
         for (int d = from; d < s->rank; d++) n *= (double)s->dim[d];
-        return real(r, n);
+        return inv_onnx_real(r, n);
     }
-    const char *shape = op1(r, "Shape", x), *extents = emit_slice(r, inv_raise_fresh(r), shape, 0, from, INT64_MAX);
-    const char *n = emit(r, inv_raise_fresh(r), "ReduceProd", NAMES(extents), 1, &keepdims);
-    return inv_raise_cast(r, n, r->real);
+    const char *shape = inv_onnx1(r, "Shape", x),
+               *extents = inv_onnx_slice(r, inv_onnx_fresh(r), shape, 0, from, INT64_MAX);
+    const char *n = inv_onnx_node(r, inv_onnx_fresh(r), "ReduceProd", INV_NAMES(extents), 1, &keepdims);
+    return inv_onnx_cast(r, n, r->real);
 }
 
 /* Per sample, or one number for all, of entries of shape s that are spread over those of value v. `own`: they come from
  * the samples, not from parameters and what is given alone. */
 static const char *sum_spread(const tally *t, const char *entries, const inv_shape *s, bool own, inv_id v)
 {
-    inv_raise *r = t->r;
+    inv_onnx_body *r = t->r;
     const inv_shape *x = &inv_val(t->g, v)->shape;
     bool rows = s->rank > 0 && s->rank == x->rank && s->dim[0] == x->dim[0] && (own || s->dim[0] != 1);
     if (own && !rows) {
-        refuse(r, "its factor is made of the batch as a whole, so that no sample has a log-determinant of its own");
+        inv_onnx_refuse(
+            r, "its factor is made of the batch as a whole, so that no sample has a log-determinant of its own");
         return NULL;
     }
     const int64_t per_row = inv_shape_nelem(x) / (x->dim[0] ? x->dim[0] : 1);
@@ -244,42 +245,46 @@ static const char *sum_spread(const tally *t, const char *entries, const inv_sha
     const char *sum = sum_axes(r, entries, rows, s->rank);
     if ((n == per_row && !open_inside(t)) || !n) return sum;
     const char *all = count(t, inv_derive_as(&t->x->d, v, r->real), x, 1), *these = count(t, entries, s, rows);
-    return op2(r, "Mul", sum, op2(r, "Div", all, these));
+    return inv_onnx2(r, "Mul", sum, inv_onnx2(r, "Div", all, these));
 }
 
-static const char *logarithm(const tally *t, const char *s) { return op1(t->r, "Log", op1(t->r, "Abs", s)); }
+static const char *logarithm(const tally *t, const char *s)
+{
+    return inv_onnx1(t->r, "Log", inv_onnx1(t->r, "Abs", s));
+}
 
 /* s where it counts, else 1: zero times a logarithm that is not finite would be no number. */
-static const char *where(inv_raise *r, const char *times, const char *s)
+static const char *where(inv_onnx_body *r, const char *times, const char *s)
 {
     if (r->opset < 9) {
-        const char *rest = op2(r, "Sub", real(r, 1), times);
-        return op2(r, "Add", op2(r, "Mul", s, times), rest);
+        const char *rest = inv_onnx2(r, "Sub", inv_onnx_real(r, 1), times);
+        return inv_onnx2(r, "Add", inv_onnx2(r, "Mul", s, times), rest);
     }
-    const char *counts = inv_raise_cast(r, times, INV_BOOL), *one = real(r, 1);
-    return emit(r, inv_raise_fresh(r), "Where", NAMES(counts, s, one), INV_NOATTR);
+    const char *counts = inv_onnx_cast(r, times, INV_BOOL), *one = inv_onnx_real(r, 1);
+    return inv_onnx_node(r, inv_onnx_fresh(r), "Where", INV_NAMES(counts, s, one), INV_NOATTR);
 }
 
 /* log |det W|, of all groups of a filter together, as often as W is used for a sample. */
 static const char *determinants(tally *t, inv_id w, int64_t groups, inv_id x)
 {
-    inv_raise *r = t->r;
+    inv_onnx_body *r = t->r;
     const inv_shape *s = &inv_val(t->g, w)->shape;
     const int64_t k = s->dim[0] / groups, squares[3] = {groups, k, k};
     const char *log_det;
     if (t->x->o->by_operator) {
         const char *name = inv_derive_as(&t->x->d, w, r->real);
         if (!name) {
-            refuse(r, "its matrix is not a value of the file");
+            inv_onnx_refuse(r, "its matrix is not a value of the file");
             return NULL;
         }
-        log_det = sum_axes(r, logarithm(t, op1(r, "Det", op2(r, "Reshape", name, ints(r, 3, squares)))), 0, 1);
+        log_det = sum_axes(
+            r, logarithm(t, inv_onnx1(r, "Det", inv_onnx2(r, "Reshape", name, inv_onnx_ints(r, 3, squares)))), 0, 1);
     } else {
         log_det = inv_derive_solver(&t->x->d, w, groups, true);
     }
     if (!log_det) return NULL;
     const char *entries = count(t, inv_derive_as(&t->x->d, x, r->real), &inv_val(t->g, x)->shape, 1);
-    return op2(r, "Mul", log_det, op2(r, "Div", entries, real(r, (double)s->dim[0])));
+    return inv_onnx2(r, "Mul", log_det, inv_onnx2(r, "Div", entries, inv_onnx_real(r, (double)s->dim[0])));
 }
 
 static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term *term)
@@ -298,16 +303,16 @@ static const char *term_of(tally *t, const inv_derived *u, const inv_volume_term
     inv_shape s;
     if (!name || (!times && term->times != INV_NONE) ||
         !inv_shape_broadcast(&inv_val(t->g, term->arg)->shape, times ? &inv_val(t->g, term->times)->shape : &one, &s)) {
-        refuse(t->r, "its factor is not a value of the file");
+        inv_onnx_refuse(t->r, "its factor is not a value of the file");
         return NULL;
     }
     if (strcmp(term->form, "-log_std") == 0) {
         double epsilon = inv_attr_float(inv_nod(t->g, u->edge->forward), "epsilon", 1e-5);
-        name = op1(t->r, "Sqrt", op2(t->r, "Add", name, real(t->r, epsilon)));
+        name = inv_onnx1(t->r, "Sqrt", inv_onnx2(t->r, "Add", name, inv_onnx_real(t->r, epsilon)));
     }
     if (times) name = where(t->r, times, name);
     const char *entries = logarithm(t, name);
-    if (times) entries = op2(t->r, "Mul", entries, times);
+    if (times) entries = inv_onnx2(t->r, "Mul", entries, times);
     t->stamp++;
     const bool shared = stands_apart(t, NULL, term->arg) && (!times || stands_apart(t, NULL, term->times));
     return sum_spread(t, entries, &s, !shared, to);
@@ -325,7 +330,7 @@ static inv_status add_terms(tally *t, const inv_derived *u)
         if (!term && t->x->o->a->failed) return INV_E_NOMEM;
         if (!term) return cannot(t, u, t->r->reason ? t->r->reason : "out of memory");
         /* the inverse shrinks what the model expands */
-        t->sum = op2(t->r, v->term[i].form[0] == '-' ? "Add" : "Sub", t->sum, term);
+        t->sum = inv_onnx2(t->r, v->term[i].form[0] == '-' ? "Add" : "Sub", t->sum, term);
         if (!t->sum) return INV_E_NOMEM;
     }
     return INV_OK;
@@ -335,21 +340,21 @@ static inv_status add_terms(tally *t, const inv_derived *u)
 static const char *zeros(inv_reversal *x)
 {
     static const int64_t one = 1;
-    inv_raise *r = &x->d.r;
+    inv_onnx_body *r = &x->d.r;
     const size_t nbytes = inv_dtype_size(r->real);
     const char *input = inv_derive_as(&x->d, x->wanted.at[0], r->real);
     if (r->opset < 9) { /* where nothing can be filled by a shape: no number is less than itself */
         const inv_shape *s = &inv_val(x->o->g, inv_graph_stands(x->o->g, x->wanted.at[0]))->shape;
         const char *sum = sum_axes(r, input, 1, s->rank);
-        return inv_raise_cast(r, op2(r, "Less", sum, sum), r->real);
+        return inv_onnx_cast(r, inv_onnx2(r, "Less", sum, sum), r->real);
     }
     void *bytes = inv__arena_alloc(r->a, nbytes);
     if (!bytes) return NULL;
     memset(bytes, 0, nbytes);
     const inv_attr value = {
         .name = "value", .kind = INV_ATTR_TENSOR, .tensor = {r->real, inv_shape_of(1, &one), bytes, nbytes}};
-    const char *shape = op1(r, "Shape", input), *rows = emit_slice(r, inv_raise_fresh(r), shape, 0, 0, 1);
-    return emit(r, inv_raise_fresh(r), "ConstantOfShape", NAMES(rows), 1, &value);
+    const char *shape = inv_onnx1(r, "Shape", input), *rows = inv_onnx_slice(r, inv_onnx_fresh(r), shape, 0, 0, 1);
+    return inv_onnx_node(r, inv_onnx_fresh(r), "ConstantOfShape", INV_NAMES(rows), 1, &value);
 }
 
 static inv_status by_rules(inv_reversal *x)
@@ -371,7 +376,7 @@ static inv_status by_rules(inv_reversal *x)
         INV_TRY(add_terms(&t, &u));
     }
     INV_TRY(check_end(&t));
-    return emit(t.r, x->logdet_name, "Identity", NAMES(t.sum), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
+    return inv_onnx_node(t.r, x->logdet_name, "Identity", INV_NAMES(t.sum), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
 }
 
 /* The model's own output, brought to a number per sample: one for all of them holds for each. */
@@ -379,7 +384,7 @@ static inv_status by_output(inv_reversal *x, int64_t rows)
 {
     static const int64_t flat = -1;
     const inv_outliner *o = x->o;
-    inv_raise *r = &x->d.r;
+    inv_onnx_body *r = &x->d.r;
     const inv_shape *s = &inv_val(o->g, inv_graph_stands(o->g, x->logdet))->shape;
     const int64_t n = inv_shape_nelem(s);
     char text[INV_SHAPE_TEXT];
@@ -391,9 +396,9 @@ static inv_status by_output(inv_reversal *x, int64_t rows)
               "output '%s' of the model is %s for a batch of %lld: log-determinants are a number per sample, or one "
               "for all of them; name another output ({logdet}), or none",
               o->reverse->logdet, text, (long long)rows);
-    if (s->rank != 1) own = op2(r, "Reshape", own, ints(r, 1, &flat));
-    own = n == rows ? op1(r, "Neg", own) : op2(r, "Sub", zeros(x), own);
-    return emit(r, x->logdet_name, "Identity", NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
+    if (s->rank != 1) own = inv_onnx2(r, "Reshape", own, inv_onnx_ints(r, 1, &flat));
+    own = n == rows ? inv_onnx1(r, "Neg", own) : inv_onnx2(r, "Sub", zeros(x), own);
+    return inv_onnx_node(r, x->logdet_name, "Identity", INV_NAMES(own), INV_NOATTR) ? INV_OK : INV_E_NOMEM;
 }
 
 inv_status inv_reversal_logdet(inv_reversal *x)

@@ -10,7 +10,6 @@
 
 #include "core/node.h"
 #include "passes/export/outline.h"
-#include "passes/export/raise_write.h"
 
 typedef struct opener {
     inv_outliner *o;

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "passes/export/outline.h"
-#include "passes/export/raise_write.h"
 
 static bool add_new(inv_arena *a, inv_ids *to, inv_id v)
 {

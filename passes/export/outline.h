@@ -98,7 +98,7 @@ typedef struct inv_derivation {
     inv_cut *cut;
     const char **name; /* per value of g: how the body calls it; NULL: not known */
     inv_ids named;     /* values with a name, to be taken back at the end */
-    inv_raise r;
+    inv_onnx_body r;
     inv_outline_nodes node;
     INV_VEC(inv_derived) used;
     INV_VEC(const char *) solver; /* names of initializers that it reads ... */

@@ -13,7 +13,6 @@
 #include "core/node.h"
 #include "passes/export/outline.h"
 #include "passes/export/raise.h"
-#include "passes/export/raise_write.h"
 #include "passes/export/reverse.h"
 
 /* --- which values it is about --- */

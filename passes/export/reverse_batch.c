@@ -6,7 +6,6 @@
 #include "core/node.h"
 #include "passes/export/batches.h"
 #include "passes/export/export.h"
-#include "passes/export/raise_write.h"
 #include "passes/export/reverse.h"
 
 static bool same_names(const inv_graph *g, const inv_id *a, uint32_t na, const inv_graph *h, const inv_id *b,

@@ -80,7 +80,7 @@ static void expect(const char *text, int64_t opset, inv_dtype real, const char *
     inv__arena_init(&a, ctx);
     inv__str_init(&s, ctx);
     const char **name = names_of(&a, g);
-    inv_raise r = {.g = g, .a = &a, .opset = opset, .real = real, .name = name, .node = &nodes};
+    inv_onnx_body r = {.g = g, .a = &a, .opset = opset, .real = real, .name = name, .node = &nodes};
     const inv_node *n = inv_nod(g, g->order.at[g->order.n - 1]);
     for (uint32_t i = 0; i < n->nout; i++)
         if (strcmp(name[n->out[i]], "unwanted") == 0) name[n->out[i]] = NULL;
@@ -177,7 +177,7 @@ static void test_refusals(void **state)
     expect("x = LinearSolve(float[6,4] y, float[4,4] W)", 17, INV_F32,
            "refused: the inverse of the matrix is not known before the run");
     expect("P = FilterInverse(float[4,4] w)", 17, INV_F32,
-           "refused: the inverse of the filter is not known before the run");
+           "refused: the inverse of the matrix is not known before the run");
     expect("y = Neg(float[3] x)", 6, INV_F32,
            "refused: Neg needs operator set 7, the model has 6: convert it (onnx.version_converter)");
     expect("x = AsinhInverse(float[3] y)", 8, INV_F32,
@@ -212,7 +212,7 @@ static void test_no_memory(void **state)
     assert_int_equal(inv_context_create(&o, &poor), INV_OK);
     inv__arena_init(&names, ctx);
     inv__arena_init(&a, poor);
-    inv_raise r = {.g = g, .a = &a, .opset = 17, .real = INV_F32, .name = names_of(&names, g), .node = &nodes};
+    inv_onnx_body r = {.g = g, .a = &a, .opset = 17, .real = INV_F32, .name = names_of(&names, g), .node = &nodes};
     out = true;
     assert_false(inv_raise_node(&r, inv_nod(g, g->order.at[0]), NULL));
     assert_true(a.failed && r.reason == NULL);
@@ -326,7 +326,7 @@ static bool write_graph(written *w, inv_graph *of, int64_t opset, inv_dtype real
         assert_true(inv_vec_push(&w->g->arena, &w->g->inputs, v));
     }
     const char **name = names_of(&w->a, of);
-    inv_raise r = {.g = of, .a = &w->a, .opset = opset, .real = real, .name = name, .node = &nodes};
+    inv_onnx_body r = {.g = of, .a = &w->a, .opset = opset, .real = real, .name = name, .node = &nodes};
     for (size_t i = 0; i < count; i++) {
         const inv_node n = *inv_nod(of, of->order.at[i]);
         if (inv_raise_matrix(&n) != INV_NONE) {
