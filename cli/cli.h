@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "data/loader.h"
 #include "invonnx/invonnx.h"
-#include "npy.h"
 
 /** Exit statuses, as the manual promises them. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
@@ -182,42 +182,72 @@ inv_array cli_array_of(const char *name, const npy_array *a);
 
 /* --- rows of data for train and eval (data.c) --- */
 
+/** One argument of --data, or the target's. */
+typedef struct cli_data_part {
+    data_source source;
+    const char *path;
+    bool whole; /* not made of rows; every step gets all of it */
+    void *copy; /* ... aligned, where the file has it otherwise */
+    size_t fed; /* place among the sources that give rows */
+} cli_data_part;
+
 typedef struct cli_data {
+    cli_job *job;
     size_t ninputs;
-    npy_array *inputs;
-    const char **files; /* per input, then of the target */
-    bool *whole;        /* per input: not made of rows; every step gets all of it */
-    bool stacked;       /* rows are entries: what a step gets has all axes but the first */
-    npy_array target;
+    cli_data_part *input; /* per input, then the target's own, if it has one */
+    size_t target_from;   /* the part that has the target */
     bool has_target;
+    bool stacked;  /* rows are entries: what a step gets has all axes but the first */
+    bool borrowed; /* the sources are another's, as of rows that were split off */
     int64_t nrows;
-    int64_t *order;    /* row numbers, in the order in which they are taken */
-    inv_array *arrays; /* the present batch */
+    int64_t classes;  /* of the output that labels are of; -1: not known */
+    data_order order; /* which row is where in an epoch */
+    uint64_t epoch;
+    data_loader *loader;
+    data_source **fed;
+    bool (*wanted)[DATA_FIELDS];
+    size_t nfed;
+    const data_batch *batch; /* the present batch, and what is given to the library of it */
+    inv_array *arrays;
     inv_array target_array;
     int64_t (*dims)[NPY_MAX_RANK]; /* per input, then of the target: the batch's extents */
-    size_t used;                   /* bytes of rows since pages were last given back */
-    bool shuffled;                 /* rows are not taken in order */
-    void **copies;                 /* likewise: an aligned copy of the batch's rows where the file has them unaligned */
 } cli_data;
 
 int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what);
-/** Room for batches of at most `batch` rows. */
+/** Splits a share of the rows off, by the seed: `held` has them from now on, as long as `data` is open. Before
+ *  cli_data_reserve. @return CLI_OK, or what was said */
+int cli_data_split(cli_data *data, double share, cli_data *held);
+/** How long the steps have waited for data, and reading for the steps. */
+void cli_data_say_waits(const cli_data *data);
+/** Room for batches of at most `batch` rows, and the threads that prepare them. */
 int cli_data_reserve(cli_data *data, int64_t batch);
 void cli_data_close(cli_data *data);
-/** Rows [start, start + n) of the order as arrays and target_array, valid until the next call. */
-void cli_data_batch(cli_data *data, int64_t start, int64_t n);
+/** From now on batches are of this epoch, from 1 on. Order and what is drawn are functions of seed, epoch and place. */
+void cli_data_epoch(cli_data *data, uint64_t epoch);
+/** Rows [start, start + n) of the epoch's order as arrays and target_array, valid until the next call. Any place may be
+ *  asked for, so a run goes on at (epoch, start) without the rows before it. @return CLI_OK, or what was said */
+int cli_data_batch(cli_data *data, int64_t start, int64_t n);
 /** Creates the session. Inputs that go whole into every step may decide shapes and branches: where they do, they are
  *  constants of the session. */
 inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_options *so);
-void cli_data_shuffle(cli_data *data, uint64_t seed, uint64_t epoch);
-/** Writes which rows of the files a batch has, and which of them hold NaN or inf. @return whether any do */
-bool cli_data_blame(const cli_data *data, int64_t start, int64_t n, FILE *f);
+/** Writes which rows of the files the present batch has, and which of them hold NaN or inf. @return whether any do */
+bool cli_data_blame(const cli_data *data, FILE *f);
 /** Rows of a batch: `--batch`, else as the model fixes it, else 32, never more than there are; of stacked files 1. */
 int64_t cli_batch_rows(const cli_job *job, int64_t nrows);
 /** Dimension 0 of the first input as the file fixes it; -1 if it does not. */
 int64_t cli_fixed_batch(const cli_job *job);
-/** Integer labels must lie in [0, classes); classes is known only if the file declares the output. */
-int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path);
+
+/* --- labels (labels.c) --- */
+
+/** The output that the loss is taken of, if it is clear from the declaration; else NULL. */
+const cli_port *cli_loss_port(const cli_job *job);
+/** Classes of that output, which `labels` with their axes are of, if its declaration and they tell; else -1. */
+int64_t cli_classes(const cli_job *job, const npy_array *labels);
+/** Finds the first label that is not in [0, classes) and not left out. @param why says why it is wrong */
+bool cli_bad_label(const cli_job *job, const npy_array *labels, int64_t classes, size_t *at, FILE *why);
+/** Looks at all labels. @param from where they are mapped, NULL: in `labels` itself. @return CLI_OK, or what was said
+ */
+int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path, const data_source *from);
 
 typedef struct cli_score {
     double loss; /* mean over rows, or over the labels that count */
@@ -301,8 +331,6 @@ int cli_file_close(cli_file *file, bool ok);
 /** All of a file, ended by a zero. Caller frees; NULL after saying why. */
 char *cli_text_of_file(const char *path);
 size_t cli_nelem(int rank, const int64_t *dims);
-/** Element i as double, whatever the type. */
-double cli_element(const void *data, inv_dtype dtype, size_t i);
 
 /* --- tables (show.c) --- */
 

@@ -63,7 +63,7 @@ static int take_gradients(cli_job *job, gradients *g)
             free(text);
             return cli_fail("out of memory");
         }
-        for (size_t i = 0; i < count; i++) copy[i] = cli_element(data, dtype, i);
+        for (size_t i = 0; i < count; i++) copy[i] = npy_element(data, dtype, i);
         g->values[g->n] = copy;
         g->names[g->n] = text;
         g->counts[g->n] = count;

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "watch.h"
+#include "data/watch.h"
 
 /* A loss that is not finite is said with the rows of its batch: `eval` has no result then, training goes on. */
-static int not_finite(const cli_job *job, const cli_data *data, int64_t at, int64_t n, double loss)
+static int not_finite(const cli_job *job, const cli_data *data, double loss)
 {
     const bool fails = job->o->command == CLI_CMD_eval;
     char *text = NULL;
     size_t length = 0;
     FILE *f = open_memstream(&text, &length);
-    if (f) cli_data_blame(data, at, n, f);
+    if (f) cli_data_blame(data, f);
     if (f) fclose(f);
     int status = CLI_OK;
     if (fails) status = cli_fail("the loss is %g; %s", cli_unsigned_nan(loss), text ? text : "");
@@ -31,15 +31,15 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
     for (int64_t at = 0; at < nrows && !(stop && stop()); at += batch) {
         int64_t n = nrows - at < batch ? nrows - at : batch;
         inv_result result = {0};
-        cli_data_batch(data, at, n);
+        if (cli_data_batch(data, at, n) != CLI_OK) return CLI_FAILED;
         inv_status s = inv_session_eval(job->session, data->arrays, data->ninputs,
                                         data->has_target ? &data->target_array : NULL, &result);
         if (s != INV_OK) return cli_library_failed(job, s);
-        const char *cut = cli_watch_cut();
+        const char *cut = data_watch_cut();
         if (cut) return cli_fail("'%s' was cut short while it was read", cut);
         if (result.weight > 0) {                           /* else no label counts here, and the loss is NaN */
             if (!isfinite(result.loss) && isfinite(sum)) { /* the first, so that it is said once */
-                const int status = not_finite(job, data, at, n, result.loss);
+                const int status = not_finite(job, data, result.loss);
                 if (status != CLI_OK) return status;
             }
             sum += result.loss * result.weight;
@@ -73,7 +73,7 @@ static int start(cli_job *job, cli_data *data, int64_t batch, int64_t *rest)
 {
     inv_session_options so;
     cli_hold hold;
-    cli_data_batch(data, 0, batch);
+    if (cli_data_batch(data, 0, batch) != CLI_OK) return CLI_FAILED;
     memcpy(job->arrays, data->arrays, job->ninputs * sizeof *job->arrays);
     job->target = data->target_array;
     job->has_target = data->has_target;

@@ -19,7 +19,7 @@ static double norm(const void *data, inv_dtype dtype, size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
-        double v = cli_element(data, dtype, i);
+        double v = npy_element(data, dtype, i);
         sum += v * v;
     }
     return sqrt(sum);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "watch.h"
+#include "data/watch.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -53,6 +53,8 @@ static int check_usage(const cli_options *o, char **out)
     if (o->stacked && o->batch > 1)
         return cli_usage(o, "--batch goes with rows; with --stacked a step takes one entry");
     if (o->val_target && o->val_data.n == 0) return cli_usage(o, "--val-target wants --val-data");
+    if (o->val_split > 0 && o->val_data.n) return cli_usage(o, "--val-split and --val-data exclude each other");
+    if (o->val_split >= 1) return cli_usage(o, "--val-split %g: wants a share between 0 and 1", o->val_split);
     return cli_out_check(o, out);
 }
 
@@ -63,6 +65,9 @@ static int open_data(training *t)
     if (status == CLI_OK && o->val_data.n) {
         t->validates = true;
         status = cli_data_open(&t->job, &t->held_out, &o->val_data, o->val_target, "val-data");
+    } else if (status == CLI_OK && o->val_split > 0) {
+        t->validates = true;
+        status = cli_data_split(&t->data, o->val_split, &t->held_out);
     }
     if (status != CLI_OK) return status;
     int64_t rows = t->data.nrows;
@@ -148,7 +153,7 @@ static void see_memory(training *t)
 static bool may_commit(void *opaque)
 {
     (void)opaque;
-    return !cli_watch_cut();
+    return !data_watch_cut();
 }
 
 /* Constants may be meant as weights, and are not (importer/weights.c). */
@@ -183,7 +188,7 @@ static int start(training *t)
     cli_job *job = &t->job;
     inv_session_options so;
     cli_hold hold;
-    cli_data_batch(&t->data, 0, t->batch);
+    if (cli_data_batch(&t->data, 0, t->batch) != CLI_OK) return CLI_FAILED;
     memcpy(job->arrays, t->data.arrays, job->ninputs * sizeof *job->arrays);
     job->target = t->data.target_array;
     job->has_target = t->data.has_target;
@@ -211,7 +216,7 @@ static int start(training *t)
 
 /* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means
  * nothing, and the rows of the batch. */
-static void put_not_finite(const training *t, int64_t at, int64_t n, const inv_result *result, FILE *f)
+static void put_not_finite(const training *t, const inv_result *result, FILE *f)
 {
     const char *text = inv_context_message(t->job.ctx), *node = result->bad_node;
     const char *colon = text ? strstr(text, ": ") : NULL;
@@ -225,13 +230,13 @@ static void put_not_finite(const training *t, int64_t at, int64_t n, const inv_r
     fprintf(f, "step %lld of %lld: %.*s%s%s%s; ", (long long)t->done + 1, (long long)t->total, head, text,
             sign ? sign + 1 : text, node && !named ? "; first node with a non-finite output: " : "",
             node && !named ? node : "");
-    if (cli_data_blame(&t->data, at, n, f)) fputs(". Mend these rows or leave them out", f);
+    if (cli_data_blame(&t->data, f)) fputs(". Mend these rows or leave them out", f);
     else fputs(node ? ". A smaller --lr may help" : ". Leave them out, or take larger batches (--batch)", f);
 }
 
-static int step_failed(training *t, inv_status s, int64_t at, int64_t n, const inv_result *result)
+static int step_failed(training *t, inv_status s, const inv_result *result)
 {
-    const char *cut = cli_watch_cut();
+    const char *cut = data_watch_cut();
     if (cut)
         return cli_fail("step %lld of %lld: '%s' was cut short while it was read%s", (long long)t->done + 1,
                         (long long)t->total, cut, t->done ? "" : "; nothing was saved");
@@ -239,7 +244,7 @@ static int step_failed(training *t, inv_status s, int64_t at, int64_t n, const i
     char *text = NULL;
     size_t length = 0;
     FILE *f = open_memstream(&text, &length);
-    if (f) put_not_finite(t, at, n, result, f);
+    if (f) put_not_finite(t, result, f);
     if (f) fclose(f);
     int status = cli_fail("%s%s", text ? text : "the loss is not finite", t->done ? "" : "; nothing was saved");
     free(text);
@@ -252,14 +257,14 @@ static int run_epoch(training *t, int64_t epoch, double *loss)
     const cli_options *o = t->job.o;
     double sum = 0;
     int64_t rows = 0;
-    if (!o->no_shuffle) cli_data_shuffle(&t->data, (uint64_t)o->seed, (uint64_t)epoch);
+    cli_data_epoch(&t->data, (uint64_t)epoch);
     for (int64_t at = 0, i = 0; i < t->steps_per_epoch && t->done < t->total && !stop_asked(); i++) {
         int64_t n = t->data.nrows - at < t->batch ? t->rest : t->batch;
         inv_result result = {0};
-        cli_data_batch(&t->data, at, n);
+        if (cli_data_batch(&t->data, at, n) != CLI_OK) return CLI_FAILED;
         inv_status s = inv_session_step(t->job.session, t->data.arrays, t->data.ninputs,
                                         t->data.has_target ? &t->data.target_array : NULL, o->lr, &result);
-        if (s != INV_OK) return step_failed(t, s, at, n, &result);
+        if (s != INV_OK) return step_failed(t, s, &result);
         at += n;
         rows += n;
         sum += result.loss * (double)n;
@@ -299,7 +304,7 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
     json_object_set_new(entry, "seconds", cli_json_real(seconds));
     if (!t->job.o->json) json_array_clear(t->epoch_list); /* the last one is enough */
     json_array_append_new(t->epoch_list, entry);
-    cli_watch_note();
+    data_watch_note(cli_warn);
     return status;
 }
 
@@ -378,6 +383,7 @@ static int finish_training(training *t)
     else
         cli_say("%lld step%s in %.1f s%s; weights saved to %s", (long long)t->done, t->done == 1 ? "" : "s", seconds,
                 memory, o->out);
+    if (o->verbose) cli_data_say_waits(&t->data);
     const bool asked = o->json || ((o->verbose || o->profile) && !o->quiet);
     return end_status(asked ? report_end(t, seconds) : CLI_OK);
 }
@@ -407,8 +413,8 @@ int cli_main_train(const cli_options *o)
     if (status == CLI_OK) status = start(&t);
     if (status == CLI_OK) status = run_epochs(&t);
     if (status == CLI_OK) status = finish_training(&t);
-    cli_data_close(&t.data);
     cli_data_close(&t.held_out);
+    cli_data_close(&t.data);
     cli_close(&t.job);
     json_decref(t.epoch_list);
     json_decref(t.step_list);

@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rows for training and evaluation. The files stay mapped; a batch is a list of row numbers, and rows are copied
- * only where a file holds them unaligned (members of .npz archives usually are). */
+ * Rows for training and evaluation: sources (data/) put together with the model's inputs and the loss's target, and
+ * batches of them as the library takes them. */
 #include "cli.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static bool open_array(npy_array *a, const char *path, const cli_port *port, FILE *why)
+/* A source of one array with the axis that counts rows, as a file would hold it. */
+static npy_array shape_of(const data_source *s, int field)
 {
-    const char *members[] = {port->name, "x"};
-    char *reason = NULL;
-    size_t length = 0;
-    FILE *f = open_memstream(&reason, &length);
-    if (!f) return false;
-    bool ok = npy_open(path, members, 2, a, f);
-    if (ok && (a->rank == 0 ? port->rank != 0 : a->dims[0] == 0)) ok = (fputs("it has no rows", f), false);
-    fclose(f);
-    if (!ok) fprintf(why, "%s: %s\n", path, reason);
-    free(reason);
-    return ok;
+    const data_field *f = &s->field[field];
+    npy_array a = {.dtype = f->dtype, .rank = f->rank + !s->single, .data = f->base};
+    a.dims[0] = s->nrows;
+    memcpy(a.dims + !s->single, f->dims, (size_t)f->rank * sizeof *f->dims);
+    a.nbytes = (size_t)s->nrows * f->nbytes;
+    return a;
 }
 
 /* What the model sees of a file: all axes, or with --stacked those behind the first, which counts entries. */
@@ -41,6 +38,50 @@ static bool is_whole(const cli_job *job, const cli_port *port, const npy_array *
     return port->rank > 0 && port->dims[0] >= 0 && port->dims[0] != cli_fixed_batch(job) && a->dims[0] == port->dims[0];
 }
 
+/* What options and the model say of an input, or of the target (port NULL). */
+static data_request request_for(const cli_job *job, const cli_port *port, const char *const *members, size_t nmembers)
+{
+    data_request q = {.members = members,
+                      .nmembers = nmembers,
+                      .target = !port,
+                      .rank = port ? port->rank : -1,
+                      .dims = port ? port->dims : NULL,
+                      .dtype = port ? port->dtype : INV_DT_NONE,
+                      .labels = job->o->loss == INV_LOSS_CROSS_ENTROPY,
+                      .note = cli_note,
+                      .busy = cli_busy};
+    return q;
+}
+
+static bool open_source(const cli_job *job, const data_request *q, const char *path, data_source *s, FILE *why)
+{
+    if (!data_is_array(q, path) && job->o->stacked) return fputs("--stacked is for .npy and .npz files", why), false;
+    return data_source_open(q, path, s, why);
+}
+
+/* Whether the model takes what the source has, and whether all of it goes into every step. */
+static void look_at_input(cli_job *job, cli_data *data, size_t i, const char *path, FILE *why)
+{
+    const cli_port *port = &job->inputs[i];
+    cli_data_part *part = &data->input[i];
+    const npy_array file = shape_of(&part->source, DATA_INPUT);
+    data_request q = request_for(job, port, NULL, 0);
+    part->whole = data_is_array(&q, path) && is_whole(job, port, &file);
+    const npy_array fed = part->whole ? file : entry_of(job, &file);
+    char *reason = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&reason, &length);
+    if (f && !cli_fits(port, &fed, !job->o->stacked && !part->whole, f)) {
+        fflush(f);
+        fprintf(why, "input '%s', %s: %s\n", port->label, path, reason);
+    } else if (f) {
+        cli_note_integers(port, &file, path);
+    }
+    if (f) fclose(f);
+    free(reason);
+    data->arrays[i].name = port->name;
+}
+
 static void open_inputs(cli_job *job, cli_data *data, const char *const *files, const char *what, FILE *why)
 {
     for (size_t i = 0; i < job->ninputs; i++) {
@@ -49,95 +90,121 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
             fprintf(why, "no %s for input '%s'\n", what, port->label);
             continue;
         }
-        data->files[i] = files[i];
-        if (!open_array(&data->inputs[i], files[i], port, why)) continue;
-        data->whole[i] = is_whole(job, port, &data->inputs[i]);
-        const npy_array fed = data->whole[i] ? data->inputs[i] : entry_of(job, &data->inputs[i]);
+        const char *members[] = {port->name, "x"};
+        const data_request q = request_for(job, port, members, 2);
+        data_source *s = &data->input[i].source;
         char *reason = NULL;
         size_t length = 0;
         FILE *f = open_memstream(&reason, &length);
-        if (f && !cli_fits(port, &fed, !job->o->stacked && !data->whole[i], f)) {
-            fflush(f);
-            fprintf(why, "input '%s', %s: %s\n", port->label, files[i], reason);
-        } else if (f) {
-            cli_note_integers(port, &data->inputs[i], files[i]);
-        }
+        const bool ok = f && open_source(job, &q, files[i], s, f);
         if (f) fclose(f);
+        if (!ok) fprintf(why, "%s: %s\n", files[i], reason ? reason : "out of memory");
         free(reason);
-        data->arrays[i].name = port->name;
-        if (data->whole[i]) continue;
-        if (data->nrows == 0) data->nrows = data->inputs[i].dims[0];
-        if (data->inputs[i].dims[0] != data->nrows)
-            fprintf(why, "%s has %lld rows, %s has %lld\n", files[i], (long long)data->inputs[i].dims[0], files[0],
-                    (long long)data->nrows);
+        if (!ok) continue;
+        data->input[i].path = files[i];
+        look_at_input(job, data, i, files[i], why);
+        if (data->input[i].whole) continue;
+        if (data->order.nrows == 0) data->order.nrows = s->nrows;
+        if (s->nrows != data->order.nrows)
+            fprintf(why, "%s has %lld rows, %s has %lld\n", files[i], (long long)s->nrows, files[0],
+                    (long long)data->order.nrows);
     }
 }
 
+/* The target comes with the rows of an input, or it is a source of its own. */
 static void open_target(cli_job *job, cli_data *data, const char *const *files, const char *target, const char *what,
                         FILE *why)
 {
+    const char *loss = cli_choice_word(cli_losses, job->o->loss);
     if (!cli_loss_takes_target(job->o->loss)) {
-        if (target) fprintf(why, "--loss %s takes no target\n", cli_choice_word(cli_losses, job->o->loss));
+        if (target) fprintf(why, "--loss %s takes no target\n", loss);
+        return;
+    }
+    cli_data_part *own = &data->input[data->ninputs];
+    for (size_t i = 0; i < data->ninputs && !target; i++) {
+        if (data->input[i].source.field[DATA_TARGET].dtype == INV_DT_NONE) continue;
+        data->target_from = i;
+        data->has_target = true;
         return;
     }
     const char *path = target ? target : files[0] && npz_has_suffix(files[0]) ? files[0] : NULL;
     if (!path) {
-        fprintf(why, "--loss %s wants the rows' labels or values, %s FILE\n", cli_choice_word(cli_losses, job->o->loss),
-                what);
+        fprintf(why, "--loss %s wants the rows' labels or values, %s FILE\n", loss, what);
         return;
     }
     static const char *const members[] = {"y", "target"};
-    data->files[data->ninputs] = path;
-    if (!npy_open(path, members, 2, &data->target, why)) {
+    const data_request q = request_for(job, NULL, members, 2);
+    own->path = path;
+    if (!open_source(job, &q, path, &own->source, why)) {
         fprintf(why, " (target %s)\n", path);
-    } else if (data->target.rank == 0 || (data->nrows && data->target.dims[0] != data->nrows)) {
+    } else if (own->source.single || (data->order.nrows && own->source.nrows != data->order.nrows)) {
         fprintf(why, "%s has %lld rows, the data has %lld\n", path,
-                data->target.rank ? (long long)data->target.dims[0] : 0LL, (long long)data->nrows);
+                own->source.single ? 0LL : (long long)own->source.nrows, (long long)data->order.nrows);
     } else {
+        data->target_from = data->ninputs;
         data->has_target = true;
-        if (data->nrows == 0) data->nrows = data->target.dims[0];
+        if (data->order.nrows == 0) data->order.nrows = own->source.nrows;
     }
 }
 
 /* Whether files disagree about how many rows there are. */
 static bool rows_differ(const cli_data *data)
 {
-    for (size_t i = 0; i < data->ninputs; i++)
-        if (data->inputs[i].rank && !data->whole[i] && data->inputs[i].dims[0] != data->nrows) return true;
-    return data->target.rank && data->target.dims[0] != data->nrows;
+    for (size_t i = 0; i <= data->ninputs; i++) {
+        const cli_data_part *p = &data->input[i];
+        if (p->source.calls && !p->source.single && !p->whole && p->source.nrows != data->order.nrows) return true;
+    }
+    return false;
+}
+
+static const data_source *target_source(const cli_data *data) { return &data->input[data->target_from].source; }
+
+/* Labels that are mapped are looked at before anything is run; others when their batch is. */
+static int check_target(cli_job *job, cli_data *data)
+{
+    const data_source *s = target_source(data);
+    const npy_array file = shape_of(s, DATA_TARGET), labels = entry_of(job, &file);
+    data->classes = cli_classes(job, &labels);
+    return file.data ? cli_check_labels(job, &labels, "the target", s) : CLI_OK;
+}
+
+static bool make_room(cli_data *data)
+{
+    const size_t n = data->ninputs + 1;
+    data->input = calloc(n, sizeof *data->input);
+    data->arrays = calloc(n, sizeof *data->arrays);
+    data->dims = calloc(n, sizeof *data->dims);
+    data->fed = calloc(n, sizeof *data->fed);
+    data->wanted = calloc(n, sizeof *data->wanted);
+    return data->input && data->arrays && data->dims && data->fed && data->wanted;
 }
 
 int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what)
 {
-    *data = (cli_data){.ninputs = job->ninputs, .stacked = job->o->stacked};
-    bool validation = strncmp(what, "val", 3) == 0;
+    const cli_options *o = job->o;
+    const bool validation = strncmp(what, "val", 3) == 0;
+    *data = (cli_data){.job = job, .ninputs = job->ninputs, .stacked = o->stacked, .epoch = 1};
+    data->order.shuffled = o->command == CLI_CMD_train && !validation && !o->no_shuffle;
+    data->order.seed = (uint64_t)o->seed;
     const char **file = calloc(job->ninputs + 1, sizeof *file);
     char *text = NULL;
     size_t length = 0;
     FILE *why = open_memstream(&text, &length);
-    data->inputs = calloc(job->ninputs + 1, sizeof *data->inputs);
-    data->files = calloc(job->ninputs + 1, sizeof *data->files);
-    data->whole = calloc(job->ninputs + 1, sizeof *data->whole);
-    data->arrays = calloc(job->ninputs + 1, sizeof *data->arrays);
-    data->copies = calloc(job->ninputs + 1, sizeof *data->copies);
-    data->dims = calloc(job->ninputs + 1, sizeof *data->dims);
-    data->target_array.name = "target";
     int status = CLI_OK;
-    if (!file || !why || !data->inputs || !data->files || !data->whole || !data->arrays || !data->copies || !data->dims)
-        status = cli_fail("out of memory");
+    if (!file || !why || !make_room(data)) status = cli_fail("out of memory");
     if (status == CLI_OK && files->n == 0)
-        status = cli_usage(job->o, "`%s` wants --%s FILE", cli_commands[job->o->command].name, what);
+        status = cli_usage(o, "`%s` wants --%s FILE", cli_commands[o->command].name, what);
     if (status == CLI_OK) {
         cli_assign(job, files, what, file, why);
         char option[32];
         snprintf(option, sizeof option, "--%s", what);
         open_inputs(job, data, file, option, why);
         open_target(job, data, file, target, validation ? "--val-target" : "--target", why);
-        if (data->nrows == 0) data->nrows = 1; /* of inputs that all go whole into every step, and no target */
+        if (data->order.nrows == 0) data->order.nrows = 1; /* all inputs go whole into every step, and no target */
     }
     if (why) fclose(why);
     while (length && text[length - 1] == '\n') text[--length] = 0;
-    const bool hint = length && !data->stacked && data->inputs && rows_differ(data);
+    const bool hint = length && !data->stacked && data->input && rows_differ(data);
     if (status == CLI_OK && length)
         status = cli_fail("%s%s", text,
                           hint ? "\nwhere axis 0 of the model's inputs and outputs is not the batch in all of them, "
@@ -145,93 +212,187 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
                                : "");
     free(text);
     free(file);
-    if (status == CLI_OK && data->has_target) {
-        const npy_array labels = entry_of(job, &data->target);
-        status = cli_check_labels(job, &labels, "the target");
-    }
-    if (status == CLI_OK) {
-        data->order = malloc((size_t)data->nrows * sizeof *data->order);
-        if (!data->order) status = cli_fail("out of memory");
-        for (int64_t r = 0; status == CLI_OK && r < data->nrows; r++) data->order[r] = r;
-    }
-    return status;
+    data->nrows = data_order_count(&data->order);
+    return status == CLI_OK && data->has_target ? check_target(job, data) : status;
 }
 
-static const npy_array *array_at(const cli_data *data, size_t i)
+int cli_data_split(cli_data *data, double share, cli_data *held)
 {
-    return i < data->ninputs ? &data->inputs[i] : &data->target;
-}
-
-static size_t row_nbytes(const npy_array *a) { return a->rank ? a->nbytes / (size_t)a->dims[0] : a->nbytes; }
-
-int cli_data_reserve(cli_data *data, int64_t batch)
-{
-    for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
-        const npy_array *a = array_at(data, i);
-        if ((uintptr_t)a->data % npy_itemsize(a->dtype) == 0) continue;
-        data->copies[i] = malloc(data->whole[i] ? a->nbytes + 1 : (size_t)batch * row_nbytes(a) + 1);
-        if (!data->copies[i]) return cli_fail("out of memory");
+    const int64_t n = data->order.nrows, k = (int64_t)(share * (double)n + 0.5);
+    for (size_t i = 0; i <= data->ninputs; i++) {
+        if (data->input[i].source.stream)
+            return cli_fail("--val-split: %s is a pipe, which is read once; give --val-data", data->input[i].path);
+        data->order.in_sequence |= data->input[i].source.in_sequence;
     }
+    if (k < 1 || k >= n)
+        return cli_fail("--val-split %g: of %lld rows that leaves %lld to validate on and %lld to train on", share,
+                        (long long)n, (long long)k, (long long)(n - k));
+    data->order.nheld = k;
+    data->nrows = data_order_count(&data->order);
+    *held = *data;
+    held->borrowed = held->order.held = true;
+    held->order.shuffled = false;
+    held->nrows = data_order_count(&held->order);
+    if (!make_room(held)) return cli_fail("out of memory");
+    memcpy(held->input, data->input, (data->ninputs + 1) * sizeof *held->input);
+    for (size_t i = 0; i < data->ninputs; i++) held->arrays[i].name = data->arrays[i].name;
+    cli_say("%lld of %lld rows are held out for validation", (long long)k, (long long)n);
     return CLI_OK;
 }
 
-/* Rows that have been used need not stay in the process's memory, or it would grow to the size of the data. With a row
- * the system maps what lies around it, up to a large page: so much more where rows are not taken in order. */
-static void give_back(cli_data *data, int64_t n)
+/* --- batches --- */
+
+/* Threads beside the step: as many as it has itself where rows take arithmetic, one where they are read from files,
+ * none where they lie in memory. */
+static int threads_for(const cli_data *data)
 {
-    enum { OFTEN = 16 << 20, AROUND = 2 << 20 }; /* bytes */
-    for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
-        const npy_array *a = array_at(data, i);
-        const size_t row = row_nbytes(a), each = data->shuffled && row < AROUND ? AROUND : row;
-        if (!data->whole[i] && a->nbytes > OFTEN) data->used += (size_t)n * each;
+    enum { MOST = 16, SMALL = 16 << 20 };
+    const cli_options *o = data->job->o;
+    int threads = 0;
+    for (size_t k = 0; k < data->nfed; k++) {
+        const data_source *s = data->fed[k];
+        bool filled = false;
+        for (int f = 0; f < DATA_FIELDS; f++) filled |= data->wanted[k][f] && !s->field[f].base;
+        if (threads == 0 && (filled || s->mapped_nbytes > SMALL)) threads = 1;
+        if (s->computes) threads = o->threads ? (int)o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
-    if (data->used < OFTEN) return;
-    data->used = 0;
-    for (size_t i = 0; i < data->ninputs + data->has_target; i++)
-        if (!data->whole[i]) npy_give_back(array_at(data, i));
+    if (o->data_threads >= 0) return (int)o->data_threads;
+    return threads < MOST ? threads : MOST;
 }
 
-void cli_data_batch(cli_data *data, int64_t start, int64_t n)
+/* The file's data, aligned for their type. */
+static bool copy_whole(cli_data_part *p)
 {
-    give_back(data, n);
-    for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
-        const npy_array *a = array_at(data, i);
-        inv_array *out = i < data->ninputs ? &data->arrays[i] : &data->target_array;
-        const bool entry = data->stacked && !data->whole[i];
-        memcpy(data->dims[i], a->dims, sizeof a->dims);
-        if (!data->whole[i]) data->dims[i][0] = n;
-        out->dtype = a->dtype;
-        out->rank = a->rank - entry;
-        out->dims = data->dims[i] + entry;
-        out->data = entry ? (const char *)a->data + (size_t)data->order[start] * row_nbytes(a) : a->data;
-        out->rows = data->whole[i] || entry ? NULL : data->order + start;
-        if (!data->copies[i]) continue;
-        if (data->whole[i]) {
-            memcpy(data->copies[i], a->data, a->nbytes);
-            out->data = data->copies[i];
-            continue;
-        }
-        size_t row = row_nbytes(a);
-        for (int64_t r = 0; r < n; r++)
-            memcpy((char *)data->copies[i] + (size_t)r * row,
-                   (const char *)a->data + (size_t)data->order[start + r] * row, row);
-        out->data = data->copies[i];
-        out->rows = NULL;
+    const data_field *f = &p->source.field[DATA_INPUT];
+    if (f->base) return true;
+    p->copy = malloc((size_t)p->source.nrows * f->nbytes + 1);
+    const data_draw draw = {0};
+    for (int64_t r = 0; p->copy && r < p->source.nrows; r++) {
+        void *out[DATA_FIELDS] = {(char *)p->copy + (size_t)r * f->nbytes, NULL};
+        p->source.calls->fill(&p->source, &draw, r, out, stderr);
     }
+    return p->copy != NULL;
+}
+
+int cli_data_reserve(cli_data *data, int64_t batch)
+{
+    for (size_t i = 0; i <= data->ninputs; i++) {
+        cli_data_part *p = &data->input[i];
+        if (!p->source.calls) continue;
+        if (p->whole && !copy_whole(p)) return cli_fail("out of memory");
+        if (p->whole) continue;
+        p->fed = data->nfed;
+        data->wanted[data->nfed][DATA_INPUT] = i < data->ninputs;
+        data->wanted[data->nfed][DATA_TARGET] = data->has_target && i == data->target_from;
+        data->fed[data->nfed++] = &p->source;
+    }
+    const data_loader_options lo = {.sources = data->fed,
+                                    .nsources = data->nfed,
+                                    .wanted = (const bool(*)[DATA_FIELDS])data->wanted,
+                                    .order = data->order,
+                                    .augment = data->order.shuffled,
+                                    .batch = batch,
+                                    .threads = threads_for(data)};
+    char *text = NULL;
+    size_t length = 0;
+    FILE *why = open_memstream(&text, &length);
+    const bool ok = why && data_loader_create(&lo, &data->loader, why);
+    if (why) fclose(why);
+    const int status = ok ? CLI_OK : cli_fail("%s", text ? text : "out of memory");
+    free(text);
+    return status;
+}
+
+/* One array of the batch: where the source has its rows, or where they were put. */
+static void give_array(cli_data *data, const cli_data_part *p, int field, const data_batch *b, size_t slot,
+                       inv_array *out)
+{
+    const data_field *f = &p->source.field[field];
+    const npy_array file = shape_of(&p->source, field);
+    const bool entry = data->stacked && !p->whole;
+    memcpy(data->dims[slot], file.dims, sizeof file.dims);
+    out->dtype = f->dtype;
+    out->rank = file.rank - entry;
+    out->dims = data->dims[slot] + entry;
+    out->rows = NULL;
+    if (p->whole) {
+        out->data = f->base ? f->base : p->copy;
+        return;
+    }
+    data->dims[slot][0] = b->n;
+    out->data = f->base ? f->base : b->buffer[p->fed][field];
+    if (!f->base) return;
+    if (entry) out->data = (const char *)f->base + (size_t)b->rows[0] * f->nbytes;
+    else out->rows = b->rows;
+}
+
+/* Labels that were not looked at before. */
+static int check_batch(cli_data *data)
+{
+    const data_source *s = target_source(data);
+    if (s->field[DATA_TARGET].base) return CLI_OK;
+    npy_array labels = {.dtype = data->target_array.dtype, .data = data->target_array.data};
+    labels.nbytes = (size_t)data->batch->n * s->field[DATA_TARGET].nbytes;
+    size_t at;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *why = open_memstream(&text, &length);
+    const bool bad = why && cli_bad_label(data->job, &labels, data->classes, &at, why);
+    if (why) fclose(why);
+    int status = CLI_OK;
+    if (bad) {
+        const double v = npy_element(labels.data, labels.dtype, at);
+        const int64_t row = data->batch->rows[at / (s->field[DATA_TARGET].nbytes / npy_itemsize(labels.dtype))];
+        char *place = NULL;
+        FILE *f = open_memstream(&place, &length);
+        if (f) data_put_places(f, s, &row, 1);
+        if (f) fclose(f);
+        status = cli_fail("%s: label %.0f%s %s", place ? place : "the target", v, v < 0 ? ";" : ", but", text);
+        free(place);
+    }
+    free(text);
+    return status;
+}
+
+int cli_data_batch(cli_data *data, int64_t start, int64_t n)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *why = open_memstream(&text, &length);
+    const bool ok = why && data_loader_take(data->loader, data->epoch, start, n, &data->batch, why);
+    if (why) fclose(why);
+    int status = ok ? CLI_OK : cli_fail("%s", text ? text : "out of memory");
+    free(text);
+    if (!ok) return status;
+    for (size_t i = 0; i < data->ninputs; i++)
+        give_array(data, &data->input[i], DATA_INPUT, data->batch, i, &data->arrays[i]);
+    if (!data->has_target) return CLI_OK;
+    data->target_array.name = "target";
+    give_array(data, &data->input[data->target_from], DATA_TARGET, data->batch, data->ninputs, &data->target_array);
+    return check_batch(data);
+}
+
+void cli_data_epoch(cli_data *data, uint64_t epoch) { data->epoch = epoch; }
+
+void cli_data_say_waits(const cli_data *data)
+{
+    const data_waits w = data_loader_waits(data->loader);
+    cli_say("data: prepared by %d thread%s; the step waited %.3f s for them, and they %.3f s for the step", w.threads,
+            w.threads == 1 ? "" : "s", w.step, w.reading);
 }
 
 void cli_data_close(cli_data *data)
 {
-    for (size_t i = 0; data->inputs && i < data->ninputs; i++) npy_close(&data->inputs[i]);
-    npy_close(&data->target);
-    for (size_t i = 0; data->copies && i < data->ninputs + 1; i++) free(data->copies[i]);
-    free(data->copies);
-    free(data->dims);
-    free(data->inputs);
-    free(data->files);
-    free(data->whole);
+    data_loader_destroy(data->loader);
+    for (size_t i = 0; data->input && i <= data->ninputs; i++) {
+        if (!data->borrowed) data_source_close(&data->input[i].source);
+        free(data->input[i].copy);
+    }
+    free(data->input);
     free(data->arrays);
-    free(data->order);
+    free(data->dims);
+    free(data->fed);
+    free(data->wanted);
     *data = (cli_data){0};
 }
 
@@ -243,7 +404,7 @@ inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_opti
     if (!names) return INV_E_NOMEM;
     so->constant_inputs = names;
     for (size_t i = 0; i < data->ninputs; i++)
-        if (data->whole[i]) names[so->nconstant_inputs++] = job->inputs[i].name;
+        if (data->input[i].whole) names[so->nconstant_inputs++] = job->inputs[i].name;
     if (so->nconstant_inputs) s = inv_session_create(job->model, so, &job->session);
     so->constant_inputs = NULL;
     so->nconstant_inputs = 0;
@@ -253,88 +414,76 @@ inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_opti
 
 /* --- whose fault it is --- */
 
-enum { LISTED = 64 };
-
 static int by_number(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
 }
 
-/* "rows 3, 5 to 9 and 12"; ascending numbers. */
-static void put_rows(FILE *f, const int64_t *rows, int64_t n)
-{
-    fputs(n == 1 ? "row" : "rows", f);
-    int64_t listed = 0;
-    for (int64_t i = 0, next; i < n; i = next) {
-        next = i + 1;
-        if (listed++ == LISTED) {
-            fprintf(f, " and %lld more", (long long)(n - i));
-            return;
-        }
-        while (next < n && rows[next] == rows[next - 1] + 1) next++;
-        if (next - i == 2) next--; /* two in a row are two rows */
-        fprintf(f, "%s %lld", i == 0 ? "" : next == n ? " and" : ",", (long long)rows[i]);
-        if (next - i > 1) fprintf(f, " to %lld", (long long)rows[next - 1]);
-    }
-}
-
 /* The first of `n` elements that is not finite, "NaN", "inf" or "-inf"; NULL: all are. */
-static const char *not_finite(const npy_array *a, size_t first, size_t n)
+static const char *not_finite(const void *data, inv_dtype dtype, size_t first, size_t n)
 {
-    if (a->dtype != INV_F32 && a->dtype != INV_F64 && a->dtype != INV_F16) return NULL;
+    if (dtype != INV_F32 && dtype != INV_F64 && dtype != INV_F16) return NULL;
     for (size_t i = first; i < first + n; i++) {
         double v = 0;
-        if (a->dtype == INV_F16) {
+        if (dtype == INV_F16) {
             uint16_t bits;
-            memcpy(&bits, (const char *)a->data + 2 * i, sizeof bits);
+            memcpy(&bits, (const char *)data + 2 * i, sizeof bits);
             if ((bits & 0x7c00) == 0x7c00) v = bits & 0x3ff ? (double)NAN : bits & 0x8000 ? -INFINITY : INFINITY;
         } else {
-            v = cli_element(a->data, a->dtype, i);
+            v = npy_element(data, dtype, i);
         }
         if (!isfinite(v)) return isnan(v) ? "NaN" : v < 0 ? "-inf" : "inf";
     }
     return NULL;
 }
 
-/* "row 7 of x.npy holds NaN"; `bad` has room for n rows. */
-static bool blame_file(const cli_data *data, size_t i, const int64_t *rows, int64_t n, int64_t *bad, FILE *f)
+/* "row 7 of x.npy holds NaN"; `bad` has room for the batch's rows. */
+static bool blame_part(const cli_data *data, const cli_data_part *p, int field, int64_t *bad, FILE *f)
 {
-    const npy_array *a = array_at(data, i);
-    const size_t all = a->nbytes / npy_itemsize(a->dtype), each = a->rank ? all / (size_t)a->dims[0] : all;
-    const char *what = NULL;
-    int64_t nbad = 0;
-    if (i < data->ninputs && data->whole[i]) {
-        what = not_finite(a, 0, all);
-        if (what) fprintf(f, "%s holds %s", data->files[i], what);
+    const data_source *s = &p->source;
+    const data_field *a = &s->field[field];
+    const size_t each = a->nbytes / npy_itemsize(a->dtype);
+    if (p->whole) {
+        const void *all = a->base ? a->base : p->copy;
+        const char *what = not_finite(all, a->dtype, 0, (size_t)s->nrows * each);
+        if (what) fprintf(f, "%s holds %s", p->path, what);
         return what != NULL;
     }
-    for (int64_t r = 0; r < n; r++) {
-        const char *found = not_finite(a, (size_t)rows[r] * each, each);
+    const char *what = NULL;
+    int64_t nbad = 0;
+    for (int64_t r = 0; r < data->batch->n; r++) {
+        const int64_t row = data->batch->rows[r];
+        const void *rows = a->base ? a->base : data->batch->buffer[p->fed][field];
+        const char *found = not_finite(rows, a->dtype, (size_t)(a->base ? row : r) * each, each);
         if (!found) continue;
         if (!what) what = found;
-        bad[nbad++] = rows[r];
+        bad[nbad++] = row;
     }
     if (!nbad) return false;
-    put_rows(f, bad, nbad);
-    fprintf(f, " of %s hold%s %s", data->files[i], nbad == 1 ? "s" : "", what);
+    qsort(bad, (size_t)nbad, sizeof *bad, by_number);
+    data_put_places(f, s, bad, nbad);
+    fprintf(f, " hold%s %s", nbad == 1 ? "s" : "", what);
     return true;
 }
 
-bool cli_data_blame(const cli_data *data, int64_t start, int64_t n, FILE *f)
+bool cli_data_blame(const cli_data *data, FILE *f)
 {
+    const int64_t n = data->batch->n;
     int64_t *rows = malloc(2 * (size_t)n * sizeof *rows);
     bool any = false;
     if (!rows) return false;
-    memcpy(rows, data->order + start, (size_t)n * sizeof *rows);
+    memcpy(rows, data->batch->rows, (size_t)n * sizeof *rows);
     qsort(rows, (size_t)n, sizeof *rows, by_number);
     fputs("its batch was ", f);
-    put_rows(f, rows, n);
+    data_put_rows(f, "row", rows, n);
     for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
+        const bool target = i == data->ninputs;
         char *text = NULL;
         size_t length = 0;
         FILE *one = open_memstream(&text, &length);
-        const bool bad = one && blame_file(data, i, rows, n, rows + n, one);
+        const bool bad = one && blame_part(data, &data->input[target ? data->target_from : i],
+                                           target ? DATA_TARGET : DATA_INPUT, rows + n, one);
         if (one) fclose(one);
         if (bad) fprintf(f, "%s%s", any ? ", " : "; ", text);
         any = any || bad;
@@ -342,35 +491,6 @@ bool cli_data_blame(const cli_data *data, int64_t start, int64_t n, FILE *f)
     }
     free(rows);
     return any;
-}
-
-/* Counter-based: the number depends on its place only, so an epoch's order needs no state to be had again.
- * The mixing function is that of SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t random_at(uint64_t seed, uint64_t epoch, uint64_t counter)
-{
-    uint64_t z = seed * 0x9e3779b97f4a7c15u + epoch * 0xd1b54a32d192ed03u + 0x2545f4914f6cdd1du;
-    for (int round = 0; round < 2; round++) {
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        z ^= z >> 31;
-        if (round == 0) z += counter * 0x9e3779b97f4a7c15u;
-    }
-    return z;
-}
-
-void cli_data_shuffle(cli_data *data, uint64_t seed, uint64_t epoch)
-{
-    data->shuffled = true;
-    uint64_t counter = 0;
-    for (int64_t r = 0; r < data->nrows; r++) data->order[r] = r;
-    for (int64_t r = data->nrows - 1; r > 0; r--) {
-        uint64_t range = (uint64_t)r + 1, limit = UINT64_MAX - UINT64_MAX % range, v;
-        do v = random_at(seed, epoch, counter++);
-        while (v >= limit); /* the remainder would favour low rows */
-        int64_t k = (int64_t)(v % range), kept = data->order[r];
-        data->order[r] = data->order[k];
-        data->order[k] = kept;
-    }
 }
 
 int64_t cli_fixed_batch(const cli_job *job)
@@ -384,69 +504,4 @@ int64_t cli_batch_rows(const cli_job *job, int64_t nrows)
     int64_t fixed = cli_fixed_batch(job), batch = job->o->batch > 0 ? job->o->batch : fixed > 0 ? fixed : 32;
     if (batch <= nrows || (fixed > 0 && batch == fixed)) return batch;
     return nrows;
-}
-
-/* The output that the loss is taken of, if it is clear from the declaration. */
-static const cli_port *loss_port(const cli_job *job)
-{
-    const cli_port *found = NULL;
-    for (size_t i = 0; i < job->noutputs; i++) {
-        const cli_port *port = &job->outputs[i];
-        if (job->o->loss_output.n) {
-            if (strcmp(port->name, job->o->loss_output.item[0]) == 0) return port;
-        } else if (port->dtype == INV_F32 || port->dtype == INV_F64 || port->dtype == INV_F16 ||
-                   port->dtype == INV_BF16) {
-            if (found) return NULL;
-            found = port;
-        }
-    }
-    return found;
-}
-
-/* Classes of the output that labels are of, if its declaration and they tell; else -1. */
-static int64_t classes_of(const cli_job *job, const cli_port *port, const npy_array *labels)
-{
-    int64_t axis = job->o->class_axis, found = -1;
-    if (!port || port->rank < 2) return -1;
-    if (axis != INT64_MIN) {
-        if (axis < 0) axis += port->rank;
-        return axis >= 0 && axis < port->rank ? port->dims[axis] : -1;
-    }
-    if (labels->rank != port->rank - 1) return -1;
-    for (int k = 1; k < port->rank; k++) {
-        bool fits = true;
-        for (int d = 1; d < labels->rank && fits; d++) {
-            int64_t is = port->dims[d + (d >= k)];
-            fits = is < 0 || is == labels->dims[d];
-        }
-        if (fits && found >= 0) return -1; /* the library decides, or refuses */
-        if (fits) found = k;
-    }
-    return found < 0 ? -1 : port->dims[found];
-}
-
-int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path)
-{
-    if (job->o->loss != INV_LOSS_CROSS_ENTROPY || labels->dtype == INV_F32 || labels->dtype == INV_F64 ||
-        labels->dtype == INV_F16)
-        return CLI_OK;
-    const cli_port *port = loss_port(job);
-    const int64_t classes = classes_of(job, port, labels);
-    size_t n = labels->nbytes / npy_itemsize(labels->dtype);
-    for (size_t i = 0; i < n; i++) {
-        if (i % (1 << 20) == 0) {
-            cli_busy("checking the labels", (double)i / (double)n);
-            npy_give_back(labels);
-        }
-        double v = cli_element(labels->data, labels->dtype, i);
-        if (v == (double)job->o->ignore_index) continue;
-        if (v < 0)
-            return cli_fail("%s: label %.0f at element %zu; labels count from 0, and --ignore-index %.0f leaves such "
-                            "rows out",
-                            path, v, i, v);
-        if (classes > 0 && v >= (double)classes)
-            return cli_fail("%s: label %.0f at element %zu, but output '%s' has %lld classes (labels 0 to %lld)", path,
-                            v, i, port->label, (long long)classes, (long long)classes - 1);
-    }
-    return CLI_OK;
 }

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "watch.h"
+#include "data/watch.h"
 
 const cli_command cli_commands[CLI_NCOMMANDS] = {
 #define COMMAND(name, args, line, example) {#name, args, line, example, cli_main_##name},
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is a failed write, which is reported */
     for (int i = 1; i < argc; i++) with_json |= strcmp(argv[i], "--json") == 0; /* also where options are wrong */
     int status = dispatch(argc, argv);
-    const char *cut = status == CLI_FAILED ? NULL : cli_watch_cut();
+    const char *cut = status == CLI_FAILED ? NULL : data_watch_cut();
     if (cut) status = cli_fail("'%s' was cut short while it was read, so the results are wrong", cut);
     if (with_json && status != CLI_OK) print_failure(status);
     free(failure);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "watch.h"
+#include "data/watch.h"
 
 static const struct {
     inv_dtype dtype;
@@ -143,8 +143,8 @@ static void watch_model(const cli_job *job)
         char *full = malloc((size_t)folder + strlen(path) + 1);
         if (!full) return;
         sprintf(full, "%.*s%s", i ? folder : 0, job->path, path); /* external data are named from the model's folder */
-        cli_watch(full, base, nbytes,
-                  job->o->command == CLI_CMD_train ? "; trained weights will be saved as arrays, not as a model" : "");
+        data_watch(full, base, nbytes,
+                   job->o->command == CLI_CMD_train ? "; trained weights will be saved as arrays, not as a model" : "");
         free(full);
     }
 }
@@ -154,7 +154,7 @@ static void unwatch_model(const cli_job *job)
     const char *path;
     const void *base;
     size_t nbytes;
-    for (size_t i = 0; job->model && (base = inv_model_file(job->model, i, &path, &nbytes)); i++) cli_unwatch(base);
+    for (size_t i = 0; job->model && (base = inv_model_file(job->model, i, &path, &nbytes)); i++) data_unwatch(base);
 }
 
 /* Constants that are named in full are parameters, whatever part they play. */
@@ -261,7 +261,7 @@ static int read_class_weights(const cli_options *o, cli_hold *hold, inv_session_
     if (!read) return status;
     const size_t n = a.rank == 1 ? (size_t)a.dims[0] : 0;
     hold->weights = calloc(n + 1, sizeof *hold->weights);
-    for (size_t i = 0; hold->weights && i < n; i++) hold->weights[i] = cli_element(a.data, a.dtype, i);
+    for (size_t i = 0; hold->weights && i < n; i++) hold->weights[i] = npy_element(a.data, a.dtype, i);
     npy_close(&a);
     if (!hold->weights) return cli_fail("out of memory");
     if (n == 0) return cli_fail("%s: wants one axis, a number per class", o->class_weights);

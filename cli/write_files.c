@@ -171,32 +171,6 @@ size_t cli_nelem(int rank, const int64_t *dims)
     return n;
 }
 
-double cli_element(const void *data, inv_dtype dtype, size_t i)
-{
-    const unsigned char *p = (const unsigned char *)data + i * npy_itemsize(dtype);
-#define READ(type)               \
-    do {                         \
-        type v;                  \
-        memcpy(&v, p, sizeof v); \
-        return (double)v;        \
-    } while (0)
-    switch (dtype) {
-    case INV_F32: READ(float);
-    case INV_F64: READ(double);
-    case INV_I8: READ(int8_t);
-    case INV_U8:
-    case INV_BOOL: READ(uint8_t);
-    case INV_I16: READ(int16_t);
-    case INV_U16: READ(uint16_t);
-    case INV_I32: READ(int32_t);
-    case INV_U32: READ(uint32_t);
-    case INV_I64: READ(int64_t);
-    case INV_U64: READ(uint64_t);
-    default: return 0;
-    }
-#undef READ
-}
-
 static const char *descr_of(inv_dtype t)
 {
     switch (t) {
@@ -246,7 +220,7 @@ int cli_write_npy(const char *path, const void *data, inv_dtype dtype, int rank,
         if (n) fwrite(data, npy_itemsize(dtype), n, file.f);
     } else {
         for (size_t i = 0; i < n; i++) {
-            double d = cli_element(data, dtype, i);
+            double d = npy_element(data, dtype, i);
             float s = (float)d;
             if (stored == INV_F64) fwrite(&d, sizeof d, 1, file.f);
             else fwrite(&s, sizeof s, 1, file.f);

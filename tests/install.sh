@@ -18,7 +18,7 @@ status=0
 
 # Pages that messages name.
 doc=$folder/usr/share/doc/invonnx
-grep -rhoE 'docs/[a-z-]+\.md' --include='*.[ch]' --include='*.inc' cli core importer passes executor ops inverses | sort -u | while read -r page; do
+grep -rhoE 'docs/[a-z-]+\.md' --include='*.[ch]' --include='*.inc' cli data core importer passes executor ops inverses | sort -u | while read -r page; do
     [ -s "$doc/$page" ] || { echo "$page is not installed"; exit 1; }
 done
 [ -s "$doc/README.md" ]

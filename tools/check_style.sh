@@ -12,7 +12,7 @@ complain() {
     bad=1
 }
 folders=()
-for folder in include core importer ops inverses passes executor api cli examples bench tests/unit tests/conform tests/fuzz tests/passes; do
+for folder in include core importer ops inverses passes executor api data cli examples bench tests/unit tests/conform tests/fuzz tests/passes; do
     [ -d "$folder" ] && folders+=("$folder")
 done
 

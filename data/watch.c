@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Mapped files that change under a run. Where a file has been cut short, the handler of SIGBUS puts zeros in the place
- * of what is gone, so that the reader goes on; whoever uses what was read asks cli_watch_cut before he believes it. */
+ * of what is gone, so that the reader goes on; whoever uses what was read asks data_watch_cut before he believes it. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 
-#include "watch.h"
+#include "data/watch.h"
 
 #include <signal.h>
 #include <stdint.h>
@@ -12,8 +12,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "cli.h"
 
 typedef struct watched {
     struct watched *next;
@@ -44,7 +42,7 @@ static void on_bus(int number, siginfo_t *info, void *context)
     signal(number, SIG_DFL); /* the instruction is run again, and ends the program */
 }
 
-void cli_watch(const char *path, const void *base, size_t nbytes, const char *consequence)
+void data_watch(const char *path, const void *base, size_t nbytes, const char *consequence)
 {
     watched *w = calloc(1, sizeof *w);
     char *name = strdup(path);
@@ -63,7 +61,7 @@ void cli_watch(const char *path, const void *base, size_t nbytes, const char *co
     list = w;
 }
 
-void cli_unwatch(const void *base)
+void data_unwatch(const void *base)
 {
     for (watched *w = list; w; w = w->next)
         if (w->base == (uintptr_t)base) w->base = 0;
@@ -80,7 +78,7 @@ static bool changed(const watched *w, off_t *nbytes)
            st.st_mtim.tv_nsec != w->st.st_mtim.tv_nsec;
 }
 
-const char *cli_watch_cut(void)
+const char *data_watch_cut(void)
 {
     off_t nbytes;
     for (const watched *w = list; w; w = w->next)
@@ -88,13 +86,13 @@ const char *cli_watch_cut(void)
     return NULL;
 }
 
-void cli_watch_note(void)
+void data_watch_note(void (*warn)(const char *format, ...))
 {
     off_t nbytes;
     for (watched *w = list; w; w = w->next) {
         if (w->noted || !changed(w, &nbytes)) continue;
         w->noted = true;
-        cli_warn("'%s' was changed by somebody else after it had been opened (%zu bytes then, %lld now)%s", w->path,
-                 w->nbytes, (long long)nbytes, w->consequence ? w->consequence : "; its rows may be other ones now");
+        warn("'%s' was changed by somebody else after it had been opened (%zu bytes then, %lld now)%s", w->path,
+             w->nbytes, (long long)nbytes, w->consequence ? w->consequence : "; its rows may be other ones now");
     }
 }

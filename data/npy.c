@@ -2,7 +2,7 @@
  * The .npy format: six bytes magic, version, length of the header, a Python dictionary literal as header, data.
  * The header is read as the small grammar it is; nothing in it is trusted before it is compared with the file. */
 #define _GNU_SOURCE /* madvise */
-#include "npy.h"
+#include "data/npy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "watch.h"
+#include "data/watch.h"
 
 size_t npy_itemsize(inv_dtype t)
 {
@@ -32,6 +32,32 @@ size_t npy_itemsize(inv_dtype t)
     case INV_U64: return 8;
     default: return 0;
     }
+}
+
+double npy_element(const void *data, inv_dtype dtype, size_t i)
+{
+    const unsigned char *p = (const unsigned char *)data + i * npy_itemsize(dtype);
+#define READ(type)               \
+    do {                         \
+        type v;                  \
+        memcpy(&v, p, sizeof v); \
+        return (double)v;        \
+    } while (0)
+    switch (dtype) {
+    case INV_F32: READ(float);
+    case INV_F64: READ(double);
+    case INV_I8: READ(int8_t);
+    case INV_U8:
+    case INV_BOOL: READ(uint8_t);
+    case INV_I16: READ(int16_t);
+    case INV_U16: READ(uint16_t);
+    case INV_I32: READ(int32_t);
+    case INV_U32: READ(uint32_t);
+    case INV_I64: READ(int64_t);
+    case INV_U64: READ(uint64_t);
+    default: return 0;
+    }
+#undef READ
 }
 
 typedef struct header {
@@ -145,13 +171,21 @@ static bool read_header(header *h, FILE *why)
     return true;
 }
 
+static const struct {
+    const char *code;
+    inv_dtype dtype;
+} codes[] = {{"f2", INV_F16}, {"f4", INV_F32}, {"f8", INV_F64}, {"i1", INV_I8},  {"i2", INV_I16}, {"i4", INV_I32},
+             {"i8", INV_I64}, {"u1", INV_U8},  {"u2", INV_U16}, {"u4", INV_U32}, {"u8", INV_U64}, {"b1", INV_BOOL}};
+
+const char *npy_type_name(inv_dtype t)
+{
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i].dtype == t) return codes[i].code;
+    return "?";
+}
+
 static bool read_descr(const char *descr, inv_dtype *out, FILE *why)
 {
-    static const struct {
-        const char *code;
-        inv_dtype dtype;
-    } codes[] = {{"f2", INV_F16}, {"f4", INV_F32}, {"f8", INV_F64}, {"i1", INV_I8},  {"i2", INV_I16}, {"i4", INV_I32},
-                 {"i8", INV_I64}, {"u1", INV_U8},  {"u2", INV_U16}, {"u4", INV_U32}, {"u8", INV_U64}, {"b1", INV_BOOL}};
     const char *code = descr;
     char order = '=';
     if (*code == '<' || *code == '>' || *code == '|' || *code == '=') order = *code++;
@@ -222,7 +256,7 @@ static bool map_file(const char *path, npy_array *out, FILE *why)
         } else {
             out->map = map;
             out->map_nbytes = (size_t)st.st_size;
-            cli_watch(path, map, out->map_nbytes, NULL);
+            data_watch(path, map, out->map_nbytes, NULL);
             ok = true;
         }
     }
@@ -248,7 +282,7 @@ void npy_give_back(const npy_array *a)
 void npy_close(npy_array *a)
 {
     if (a->map) {
-        cli_unwatch(a->map);
+        data_unwatch(a->map);
         munmap(a->map, a->map_nbytes);
     }
     free(a->owned);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Arrays from .npy files (mapped) and .npz archives (stored members mapped, compressed ones inflated).
  * NumPy format 1.0 to 3.0, little-endian, C order. What is refused is said in words. */
-#ifndef INVONNX_CLI_NPY_H
-#define INVONNX_CLI_NPY_H
+#ifndef INVONNX_DATA_NPY_H
+#define INVONNX_DATA_NPY_H
 
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
@@ -42,6 +42,10 @@ void npy_give_back(const npy_array *a);
 /** A name out of a file, in quotes, control characters as \u000a. */
 void npy_put_name(FILE *f, const char *name);
 size_t npy_itemsize(inv_dtype t);
+/** numpy's code of a type, "f4"; "?" of one that files cannot have. */
+const char *npy_type_name(inv_dtype t);
+/** Element i as double, whatever the type. */
+double npy_element(const void *data, inv_dtype dtype, size_t i);
 /** Makes the data aligned for its type, by a copy if the file has it otherwise. @return false: no memory */
 bool npy_align(npy_array *a);
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "npy.h"
+#include "data/npy.h"
 
 /* No deflate stream expands further than this; a larger claim is a damaged or hostile archive. */
 #define LARGEST_RATIO 1032
