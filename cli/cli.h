@@ -249,6 +249,12 @@ bool cli_bad_label(const cli_job *job, const npy_array *labels, int64_t classes,
  */
 int cli_check_labels(const cli_job *job, const npy_array *labels, const char *path, const data_source *from);
 
+/** A number by its name: what validation finds out beside the loss. */
+typedef struct cli_metric {
+    const char *name;
+    double value; /* NaN: the rows do not tell */
+} cli_metric;
+
 typedef struct cli_score {
     double loss; /* mean over rows, or over the labels that count */
     int64_t rows, correct;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "data/watch.h"
+#include "run_log.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -41,11 +42,12 @@ typedef struct training {
     double took; /* bytes of private memory, the most that was seen between steps */
     cli_score score;
     cli_progress progress;
-    char *out; /* what is written: -o, or what it links to */
+    cli_log *log; /* NULL: none is written */
+    char *out;    /* what is written: -o, or what it links to */
     json_t *epoch_list, *step_list;
 } training;
 
-static int check_usage(const cli_options *o, char **out)
+static int check_usage(const cli_options *o, char **out, cli_log **log)
 {
     if (o->loss == INV_LOSS_NONE) return cli_usage(o, "`train` wants --loss KIND");
     if (o->epochs && o->steps) return cli_usage(o, "--epochs and --steps exclude each other");
@@ -55,7 +57,8 @@ static int check_usage(const cli_options *o, char **out)
     if (o->val_target && o->val_data.n == 0) return cli_usage(o, "--val-target wants --val-data");
     if (o->val_split > 0 && o->val_data.n) return cli_usage(o, "--val-split and --val-data exclude each other");
     if (o->val_split >= 1) return cli_usage(o, "--val-split %g: wants a share between 0 and 1", o->val_split);
-    return cli_out_check(o, out);
+    const int status = cli_out_check(o, out);
+    return status == CLI_OK ? cli_log_create(o, log) : status;
 }
 
 static int open_data(training *t)
@@ -211,7 +214,7 @@ static int start(training *t)
     note_constants(job->inspection);
     cli_progress_start(&t->progress, t->total, t->epochs);
     drop_report(report);
-    return CLI_OK;
+    return cli_log_begin(t->log, &(cli_run_facts){.total = t->total, .after = -1});
 }
 
 /* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means
@@ -251,6 +254,33 @@ static int step_failed(training *t, inv_status s, const inv_result *result)
     return status;
 }
 
+/* What a record says that is the same of a step and of a validation. */
+static cli_record record_now(const training *t, int64_t epoch, bool validation, double loss)
+{
+    cli_record r = cli_record_of(validation);
+    r.step = t->done;
+    r.epoch = epoch;
+    r.samples = t->samples;
+    r.seconds = cli_now() - t->began;
+    r.value[CLI_LOSS] = loss;
+    return r;
+}
+
+static void log_step(training *t, int64_t epoch, const inv_result *result)
+{
+    cli_record r = record_now(t, epoch, false, result->loss);
+    r.value[CLI_LR] = t->job.o->lr;
+    r.value[CLI_DRIFT] = result->drift;
+    r.value[CLI_FALLBACKS] = result->fallbacks;
+    cli_log_record(t->log, &r);
+}
+
+static void log_validation(training *t, int64_t epoch)
+{
+    cli_record r = record_now(t, epoch, true, t->score.loss);
+    cli_log_record(t->log, &r);
+}
+
 /* Steps of one epoch. `loss`: mean over its rows. */
 static int run_epoch(training *t, int64_t epoch, double *loss)
 {
@@ -274,6 +304,7 @@ static int run_epoch(training *t, int64_t epoch, double *loss)
         if (t->done == 1) see_memory(t); /* now all of the arena has been touched, and libraries have their buffers */
         if (t->done <= STEPS_LISTED) json_array_append_new(t->step_list, cli_json_real(result.loss));
         cli_progress_step(&t->progress, epoch, t->done, t->samples, result.loss);
+        log_step(t, epoch, &result);
     }
     *loss = rows ? sum / (double)rows : 0;
     return CLI_OK;
@@ -291,6 +322,7 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
         status = cli_score_data(&t->job, &t->held_out, t->held_batch, nrows, stop_asked, &t->score);
         if (status == CLI_OK && t->score.samples == nrows) {
             cli_score_json(entry, "val_", &t->score);
+            log_validation(t, epoch);
             int n = snprintf(held_out, sizeof held_out, "  validation loss %.5f", cli_unsigned_nan(t->score.loss));
             if (t->score.rows)
                 snprintf(held_out + n, sizeof held_out - (size_t)n, "  accuracy %.4f",
@@ -406,13 +438,14 @@ static void note_traps(const cli_job *job)
 int cli_main_train(const cli_options *o)
 {
     training t = {.epoch_list = json_array(), .step_list = json_array()};
-    int status = check_usage(o, &t.out);
+    int status = check_usage(o, &t.out, &t.log);
     if (status == CLI_OK) status = cli_open(&t.job, o);
     if (status == CLI_OK) note_traps(&t.job);
     if (status == CLI_OK) status = open_data(&t);
     if (status == CLI_OK) status = start(&t);
     if (status == CLI_OK) status = run_epochs(&t);
     if (status == CLI_OK) status = finish_training(&t);
+    cli_log_end(t.log);
     cli_data_close(&t.held_out);
     cli_data_close(&t.data);
     cli_close(&t.job);

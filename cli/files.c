@@ -103,10 +103,29 @@ int cli_check_write(const cli_job *job, const char *option, const char *given, c
     return cli_fail("%s %s: would overwrite %s, which %s reads; choose another name", option, given, path, reader);
 }
 
-static int check_report(const cli_options *o, const char *path, const char *option)
+/* The i-th file beside models that options name to be written; NULL past the end. */
+static const char *written_text(const cli_options *o, size_t i, const char **option)
 {
-    if (!o->report || !same_file(o->report, path)) return CLI_OK;
-    return cli_fail("--report %s: would overwrite %s, which %s writes; choose another name", o->report, path, option);
+    const struct {
+        const char *option, *path;
+    } texts[] = {{"--report", o->report}, {"--html", o->html}, {"--plan", o->command == CLI_CMD_plan ? o->plan : NULL}};
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        *option = texts[k].option;
+        if (texts[k].path && i-- == 0) return texts[k].path;
+    }
+    *option = "--log";
+    return i < o->log.n ? o->log.item[i] : NULL;
+}
+
+/* None of these files from the first on is `path`, which `writer` writes. */
+static int check_texts(const cli_options *o, size_t first, const char *path, const char *writer)
+{
+    const char *text, *option;
+    for (size_t i = first; (text = written_text(o, i, &option)); i++)
+        if (same_file(text, path))
+            return cli_fail("%s %s: would overwrite %s, which %s writes; choose another name", option, text, path,
+                            writer);
+    return CLI_OK;
 }
 
 /* The files beside `path` that weights go into, if any: as many as the model has, or one. */
@@ -122,7 +141,7 @@ static int check_weights(const cli_job *job, const char *option, const char *giv
         sprintf(data, "%s.data", path);
         if (i) sprintf(data + strlen(data), ".%zu", i);
         status = cli_check_write(job, option, given, data);
-        if (status == CLI_OK) status = check_report(o, data, option);
+        if (status == CLI_OK) status = check_texts(o, 0, data, option);
     }
     free(data);
     return status;
@@ -132,7 +151,7 @@ static int check_model(const cli_job *job, const char *option, const char *path)
 {
     if (!path) return CLI_OK;
     int status = cli_check_write(job, option, path, path);
-    if (status == CLI_OK) status = check_report(job->o, path, option);
+    if (status == CLI_OK) status = check_texts(job->o, 0, path, option);
     if (status != CLI_OK) return status;
     char *linked = realpath(path, NULL); /* weights go beside what it links to */
     status = check_weights(job, option, path, linked ? linked : path);
@@ -143,14 +162,11 @@ static int check_model(const cli_job *job, const char *option, const char *path)
 int cli_check_writes(const cli_job *job)
 {
     const cli_options *o = job->o;
+    const char *text, *option;
     int status = CLI_OK;
-    if (o->report) status = cli_check_write(job, "--report", o->report, o->report);
-    if (status == CLI_OK && o->html) status = cli_check_write(job, "--html", o->html, o->html);
-    if (status == CLI_OK && o->plan && o->command == CLI_CMD_plan) {
-        status = cli_check_write(job, "--plan", o->plan, o->plan);
-        if (status == CLI_OK && o->html && same_file(o->plan, o->html))
-            status =
-                cli_fail("--plan %s: would overwrite %s, which --html writes; choose another name", o->plan, o->html);
+    for (size_t i = 0; status == CLI_OK && (text = written_text(o, i, &option)); i++) {
+        status = cli_check_write(job, option, text, text);
+        if (status == CLI_OK) status = check_texts(o, i + 1, text, option);
     }
     if (status == CLI_OK) status = check_model(job, "-o", o->out);
     if (status == CLI_OK) status = check_model(job, "--inverse-out", o->inverse_out);

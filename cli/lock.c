@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char *held[4]; /* the lock files that go with this run; NULL behind them */
+static char *held[16]; /* the lock files that go with this run; NULL behind them */
 
 static void drop(void)
 {

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that a run is logged to: JSON lines, CSV, and event files as TensorBoard itself reads them; what is on disk
+when the run is killed; a disk that is full. Fails if a number is not the one that --json reports, if a step is missing,
+or if training ends because of its log."""
+import csv
+import glob
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+import common
+
+try:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+except ImportError:
+    EventAccumulator = None
+
+MODEL = os.path.join(common.model("nice_dynbatch_ts17"), "model.onnx")
+
+
+class Log(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        rng = np.random.default_rng(1)
+        np.save(self.at("x.npy"), rng.standard_normal((20, 8)).astype(np.float32))
+        np.save(self.at("y.npy"), rng.standard_normal((20, 8)).astype(np.float32))
+        data = [self.at("x.npy"), "--target", self.at("y.npy"), "--val-data", self.at("x.npy"), "--val-target",
+                self.at("y.npy")]
+        self.train = ["train", MODEL, "--data", *data, "--loss", "mse", "--batch", "8", "-o", self.at("out.onnx")]
+
+    def at(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def lines(self, name):
+        with open(self.at(name), encoding="utf-8") as f:
+            return [json.loads(line) for line in f]
+
+    def test_all_files_say_the_same(self):
+        r = common.report(*self.train, "--epochs", "2", "--lr", "0.01", "--log", self.at("log.jsonl"), "--log",
+                          self.at("log.csv"), "--tensorboard", self.at("a/b"))
+        lines = self.lines("log.jsonl")
+        steps = [line for line in lines if line["split"] == "train"]
+        held = [line for line in lines if line["split"] == "val"]
+        self.assertEqual([s["loss"] for s in steps], r["steps"])  # every digit
+        self.assertEqual([s["step"] for s in steps], [1, 2, 3, 4, 5, 6])
+        self.assertEqual([s["samples"] for s in steps], [8, 16, 20, 28, 36, 40])
+        self.assertEqual([(v["step"], v["epoch"], v["loss"]) for v in held],
+                         [(3, 1, r["epochs"][0]["val_loss"]), (6, 2, r["epochs"][1]["val_loss"])])
+        self.assertTrue(all(s["lr"] == 0.01 and s["drift"] >= 0 and s["fallbacks"] == 0 for s in steps))
+        self.assertTrue(all(s["memory_bytes"] > 1e5 for s in steps) or "memory_bytes" not in steps[0])
+        self.assertEqual([s["seconds"] for s in lines], sorted(s["seconds"] for s in lines))
+        with open(self.at("log.csv"), encoding="utf-8", newline="") as f:
+            rows = list(csv.DictReader(f))
+        self.assertEqual([(row["split"], int(row["step"]), float(row["loss"])) for row in rows],
+                         [(line["split"], line["step"], line["loss"]) for line in lines])
+        self.assertEqual({row["lr"] for row in rows}, {"0.01", ""})
+
+    @unittest.skipUnless(EventAccumulator, "without tensorboard")
+    def test_tensorboard_reads_the_events(self):
+        r = common.report(*self.train, "--epochs", "2", "--tensorboard", self.at("tb"))
+        events = EventAccumulator(self.at("tb")).Reload()
+        self.assertLessEqual({"train/loss", "train/lr", "train/drift", "val/loss"}, set(events.Tags()["scalars"]))
+        loss = events.Scalars("train/loss")
+        self.assertEqual([e.step for e in loss], [1, 2, 3, 4, 5, 6])
+        np.testing.assert_allclose([e.value for e in loss], r["steps"], rtol=1e-6)
+        self.assertLess(abs(loss[0].wall_time - time.time()), 600)
+        self.assertEqual([e.step for e in events.Scalars("val/loss")], [3, 6])
+        # another run in the folder takes the place of the first, and says so
+        status, _, err = common.call(*self.train, "--lr", "0.02", "--tensorboard", self.at("tb"))
+        self.assertEqual(status, 0)
+        self.assertIn("another run", err)
+        self.assertEqual(len(glob.glob(self.at("tb/*"))), 2)
+        rates = EventAccumulator(self.at("tb")).Reload().Scalars("train/lr")
+        self.assertEqual([(e.step, round(e.value, 6)) for e in rates], [(1, 0.02), (2, 0.02), (3, 0.02)])
+
+    def test_every_nth(self):
+        common.report(*self.train, "--epochs", "3", "--log-every", "4", "--log", self.at("l"))
+        self.assertEqual([(line["split"], line["step"]) for line in self.lines("l")],
+                         [("val", 3), ("train", 4), ("val", 6), ("train", 8), ("val", 9)])
+
+    def test_killed(self):
+        """Written as the run goes: what is more than a second old is there."""
+        command = [common.PROGRAM, *self.train, "--epochs", "1000000", "-q", "--log", self.at("log.jsonl")]
+        run = subprocess.Popen(command)
+        try:
+            until = time.time() + 60
+            while time.time() < until and not (os.path.exists(self.at("log.jsonl")) and
+                                               os.path.getsize(self.at("log.jsonl"))):
+                time.sleep(0.05)
+        finally:
+            run.send_signal(signal.SIGKILL)
+            run.wait()
+        steps = [line["step"] for line in self.lines("log.jsonl") if line["split"] == "train"]
+        self.assertGreater(len(steps), 0)
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "wants /dev/full")
+    def test_full_disk_does_not_end_the_run(self):
+        limited = ["bash", "-c", 'ulimit -f 32; exec "$@"', "-", common.PROGRAM]
+        done = subprocess.run([*limited, *self.train, "--epochs", "200", "--log", self.at("log.jsonl")],
+                              capture_output=True)
+        err = done.stderr.decode()
+        self.assertIn("log.jsonl: cannot be written: File too large; training goes on without it", err)
+        self.assertEqual(err.count("training goes on"), 1)
+        self.assertEqual(done.returncode, 0)
+        self.assertTrue(all("loss" in line for line in self.lines("log.jsonl")))
+        self.assertTrue(os.path.exists(self.at("out.onnx")))
+
+    def test_refused(self):
+        for options, word in ((["--log", self.at("x.npy")], "which --data reads"),
+                              (["--log", self.at("out.onnx")], "which -o writes"),
+                              (["--log", self.at("l"), "--log", self.at("l")], "which --log writes"),
+                              (["--log", self.at("no/such/l")], "folder"), (["--tensorboard", MODEL], "directory"),
+                              (["--log-every", 2], "--log or --tensorboard"),
+                              (["--log", self.at("l"), "--log-every", 0], "at least 1")):
+            status, _, err = common.call(*self.train, *options)
+            self.assertIn(status, (1, 2), options)
+            self.assertIn(word, err)
+        self.assertFalse(os.path.exists(self.at("out.onnx")))
+
+
+if __name__ == "__main__":
+    unittest.main()
