@@ -71,13 +71,29 @@ static inv_status check_sizes(const inv_graph *g, const inv_node *n)
     return INV_OK;
 }
 
+/* The inputs that the row requires are given, and the shapes of all given ones are known. */
+static inv_status check_operands(const inv_graph *g, const inv_node *n)
+{
+    bool optional, variadic;
+    for (uint32_t i = 0; inv__op_slot(n->op->in, i, &optional, &variadic); i++) {
+        if ((!optional || (variadic && i < n->nin)) && (i >= n->nin || n->in[i] == INV_NONE))
+            return inv_node_fail(g, n, INV_E_GRAPH, "input %u is required but missing", i);
+        if (variadic && i + 1 >= n->nin) break;
+    }
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != INV_NONE && !inv_shape_is_static(&inv_val(g, n->in[i])->shape))
+            return inv_node_fail(g, n, INV_E_SHAPE, "the shape of input %u is not known; give input shapes", i);
+    return INV_OK;
+}
+
 inv_status inv_node_infer(inv_graph *g, inv_id node)
 {
     inv_node *n = inv_nod(g, node);
     if (!n->op)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_OP, "operator not known at opset %lld of domain '%s'",
                              (long long)inv_graph_opset(g, n->domain), n->domain);
-    INV_TRY(n->op->infer(g, n));
+    INV_TRY(check_operands(g, n));
+    if (n->op->infer) INV_TRY(n->op->infer(g, n));
     return g->failed ? g->failed : check_sizes(g, inv_nod(g, node));
 }
 

@@ -153,10 +153,11 @@ typedef struct inv_op_def {
      * attribute `minus` is 1 (passes/autodiff/grad.c, passes/match/fuse_inverse.c). 0: has none. */
     uint32_t onto;
     uint32_t writes; /* bit i: input i is modified (persistent values, commit part only) */
-    /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. Required. */
+    /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. The inputs that `in` requires are
+     * given, all shapes static. NULL: other operators run in its place, whose functions tell. */
     inv_status (*infer)(inv_graph *g, inv_node *n);
     /* Rewrites to canonical operators: out[] gets one value per output. NULL: canonical itself.
-     * Inputs of n are already lowered, shapes static. */
+     * Inputs of n are already lowered, and as `infer` has them. */
     inv_status (*lower)(inv_graph *g, const inv_node *n, inv_id *out);
     /* Emits the gradient. NULL without INV_OP_NO_GRAD: not written, and compile says so. */
     inv_status (*grad)(inv_grad *b);

@@ -55,7 +55,7 @@ inv_status inv_registry_add_op(inv_registry *r, const inv_op_def *def)
               sizeof *def);
     INV_CHECK(def->name && *def->name && def->domain && def->in && def->out && def->since >= 1, r->ctx, INV_E_ARG,
               "operator row '%s': name, domain, in, out and since are required", def->name ? def->name : "?");
-    INV_CHECK(def->infer, r->ctx, INV_E_ARG, "operator row '%s': infer is required", def->name);
+    INV_CHECK(def->infer || def->lower, r->ctx, INV_E_ARG, "operator row '%s': infer is required", def->name);
     INV_CHECK(def->until == 0 || def->until >= def->since, r->ctx, INV_E_ARG,
               "operator row '%s': until %d before since %d", def->name, def->until, def->since);
     size_t at = lower_bound(r, def->domain, def->name, def->since);

@@ -135,9 +135,6 @@ static inv_status plugin_infer(inv_graph *g, inv_node *n)
     running r;
     if (n->nin > p->nin || n->nout > p->nout)
         return inv_node_fail(g, n, INV_E_GRAPH, "at most %u inputs and %u outputs", p->nin, p->nout);
-    for (uint32_t k = 0; k < n->nin; k++)
-        if (n->in[k] != INV_NONE && !inv_shape_is_static(&inv_val(g, n->in[k])->shape))
-            return inv_node_fail(g, n, INV_E_SHAPE, "the shape of input '%s' is not known", p->in[k]);
     begin(&r, n);
     shapes(&r, g, false);
     INV_TRY(verdict(&r, p->def.infer(&r.call), "infer"));

@@ -36,19 +36,6 @@ static inline void inv__set_out(inv_graph *g, const inv_node *n, uint32_t i, inv
     v->shape = *s;
 }
 
-/* At least `nin` inputs given, every given one with a static shape. */
-static inline inv_status inv__need(const inv_graph *g, const inv_node *n, uint32_t nin)
-{
-    for (uint32_t i = 0; i < nin; i++) {
-        if (!inv__has_in(n, i)) return inv_node_fail(g, n, INV_E_GRAPH, "input %u is required but missing", i);
-    }
-    for (uint32_t i = 0; i < n->nin; i++) {
-        if (n->in[i] != INV_NONE && !inv_shape_is_static(inv__in_shape(g, n, i)))
-            return inv_node_fail(g, n, INV_E_SHAPE, "the shape of input %u is not known; give input shapes", i);
-    }
-    return INV_OK;
-}
-
 /* What kernels over REAL take. */
 static inline bool inv__is_real(inv_dtype t) { return t == INV_F32 || t == INV_F64; }
 
@@ -84,7 +71,6 @@ static inline inv_status inv__need_size(const inv_graph *g, const inv_node *n, c
 /* Output 0 like input 0. */
 static inline inv_status inv__infer_same(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), inv__in_shape(g, n, 0));
     return INV_OK;
 }
@@ -111,7 +97,6 @@ static inline bool inv__repeats(const inv_graph *g, int check, const inv_shape *
 /* The shape that all given inputs broadcast to. */
 static inline inv_status inv__broadcast_all(const inv_graph *g, const inv_node *n, inv_shape *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     *out = *inv__in_shape(g, n, 0);
     const bool once = g->fold && g->once_from && g->lowered >= g->once_from;
     bool constant = inv__is_stored(g, n->in[0]);
@@ -141,14 +126,6 @@ static inline inv_status inv__infer_broadcast(inv_graph *g, inv_node *n)
     INV_TRY(inv__broadcast_all(g, n, &s));
     INV_TRY(inv__need_same_type(g, n, n->nin));
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
-    return INV_OK;
-}
-
-/* For rows that only lower: their outputs are known when they are lowered. */
-static inline inv_status inv__infer_lowered(inv_graph *g, inv_node *n)
-{
-    (void)g;
-    (void)n;
     return INV_OK;
 }
 
@@ -188,7 +165,6 @@ static inline inv_shape inv__attr_shape(const inv_node *n, const char *name)
 /* Output 0: the type of input 0, the shape in attribute `shape`. */
 static inline inv_status inv__infer_attr_shape(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     inv_shape s = inv__attr_shape(n, "shape");
     if (!inv_shape_is_static(&s)) return inv_node_fail(g, n, INV_E_SHAPE, "attribute `shape` is not a static shape");
     INV_TRY(inv__need_size(g, n, &s));

@@ -80,7 +80,6 @@ static inv_conv_part part_of(char kind)
 static inv_status conv_infer(inv_graph *g, inv_node *n)
 {
     inv_conv c;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, n->nin));
     const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
@@ -334,7 +333,6 @@ static inv_status conv_grad_w_grad(inv_grad *b)
 static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     inv_conv c;
-    INV_TRY(inv__need(g, n, 2));
     const inv_shape *f = inv__in_shape(g, n, 1);
     const inv_shape *x = inv__in_shape(g, n, 0);
     const char *why = inv__conv_of(n, x, f, &c);
@@ -433,7 +431,6 @@ static const char *transposed_of(const inv_node *n, const inv_shape *x, const in
 static inv_status conv_transpose_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     transposed t;
-    INV_TRY(inv__need(g, n, 2));
     const inv_shape x = *inv__in_shape(g, n, 0), f = *inv__in_shape(g, n, 1);
     const size_t sd = (size_t)(x.rank - 2);
     const int64_t group = inv_attr_int(n, "group", 1);
@@ -574,7 +571,7 @@ static const inv_op_def conv_grad_w = {
 
 static const inv_op_def conv = {
     .size = sizeof conv, .domain = "", .name = "Conv", .since = 1, .in = "X W B?", .out = "Y",
-    .infer = inv__infer_lowered, .lower = conv_lower,
+    .lower = conv_lower,
     .cases = (const char *const[]){
         "y = Conv<pads = [1,1,1,1], kernel_shape = [3,3]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
         "y = Conv<auto_pad = \"SAME_UPPER\", strides = [2,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
@@ -584,7 +581,7 @@ static const inv_op_def conv = {
 
 static const inv_op_def conv_transpose = {
     .size = sizeof conv_transpose, .domain = "", .name = "ConvTranspose", .since = 1, .in = "X W B?", .out = "Y",
-    .infer = inv__infer_lowered, .lower = conv_transpose_lower,
+    .lower = conv_transpose_lower,
     .cases = (const char *const[]){
         "y = ConvTranspose<strides = [2,2], kernel_shape = [2,2]>(float[2,3,4,3] x, float[3,2,2,2] w, float[2] b)",
         "y = ConvTranspose<strides = [3,2], pads = [1,0,0,2], dilations = [1,2], group = 2, output_padding = [2,1]>"

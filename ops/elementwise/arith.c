@@ -78,7 +78,6 @@ static inv_status run_arith(const inv_call *c, inv_arith id, arith_loop f32, ari
 
 static inv_status integers_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     const inv_dtype t = inv__in_dtype(g, n, 0);
     if (inv_dtype_is_float(t) || t == INV_BOOL || inv_dtype_size(t) == 0 || inv_dtype_size(t) > 8 || t == INV_C64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "integers are wanted, not %s", inv_dtype_name(t));
@@ -87,7 +86,6 @@ static inv_status integers_infer(inv_graph *g, inv_node *n)
 
 static inv_status numbers_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     if (!inv_dtype_is_float(inv__in_dtype(g, n, 0)) && inv_dtype_size(inv__in_dtype(g, n, 0)) != 0)
         return inv__infer_broadcast(g, n);
     INV_TRY(inv__need_real(g, n, 0));
@@ -97,7 +95,6 @@ static inv_status numbers_infer(inv_graph *g, inv_node *n)
 /* Pow: the exponent may be of another type; lowering makes it the base's. */
 static inv_status reals_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     return inv__infer_broadcast(g, n);
 }
@@ -182,7 +179,6 @@ static inv_status mod_grad(inv_grad *b)
 /* --- lowerings --- */
 static inv_status fold_pairs(inv_graph *g, const inv_node *n, const char *op, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, n->nin ? n->nin : 1));
     inv_id v = n->in[0];
     for (uint32_t i = 1; i < n->nin; i++) v = inv__pair(g, op, v, n->in[i]);
     out[0] = v;
@@ -193,7 +189,6 @@ static inv_status max_lower(inv_graph *g, const inv_node *n, inv_id *out) { retu
 static inv_status min_lower(inv_graph *g, const inv_node *n, inv_id *out) { return fold_pairs(g, n, "Min", out); }
 static inv_status mean_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(fold_pairs(g, n, "Add", out));
     if (n->nin > 1) {
@@ -205,7 +200,6 @@ static inv_status mean_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static inv_status pow_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     inv_id e = n->in[1];
     inv_dtype t = inv__in_dtype(g, n, 0);
     if (inv__in_dtype(g, n, 1) != t) e = inv_emit1(g, "Cast", INV_IN(e), INV_ATTRS(inv_attr_of_int("to", t)));
@@ -215,7 +209,6 @@ static inv_status pow_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static inv_status mod_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     out[0] = inv__pair(g, inv_attr_int(n, "fmod", 0) ? "ModTruncate" : "ModFloor", n->in[0], n->in[1]);
     return inv__done(g);
 }
@@ -225,7 +218,6 @@ static inv_status shift_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const char *way = inv_attr_string(n, "direction", "");
     const bool right = strcmp(way, "RIGHT") == 0;
-    INV_TRY(inv__need(g, n, 2));
     if (!right && strcmp(way, "LEFT") != 0)
         return inv_node_fail(g, n, INV_E_GRAPH, "direction must be LEFT or RIGHT, not '%s'", way);
     const char *op = inv__in_dtype(g, n, 0) == INV_U64 ? "ShiftRightLogical" : "ShiftRight";
@@ -237,7 +229,6 @@ static inv_status bitwise_not_lower(inv_graph *g, const inv_node *n, inv_id *out
 {
     const inv_shape scalar = inv_shape_scalar();
     const int64_t ones = -1;
-    INV_TRY(inv__need(g, n, 1));
     out[0] = inv__pair(g, "BitwiseXor", n->in[0], inv_graph_const(g, inv__in_dtype(g, n, 0), &scalar, &ones));
     return inv__done(g);
 }
@@ -462,7 +453,7 @@ static const char *const onnx_pow_cases[] = {"y = Pow(float[0,3] a, int64[1,3] b
 /* clang-format off */
 static const inv_op_def onnx_pow_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Pow", .since = 7, .in = "x e", .out = "y",
-    .infer = inv__infer_lowered, .lower = pow_lower, .cases = onnx_pow_cases, .doc = "y = x^e. ONNX Pow-7"};
+    .lower = pow_lower, .cases = onnx_pow_cases, .doc = "y = x^e. ONNX Pow-7"};
 /* clang-format on */
 
 LOWERED(bit_shift, "BitShift", 11, "X Y", shift_lower,

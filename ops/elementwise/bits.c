@@ -2,6 +2,7 @@
  * CompareBits, EqualBits: a comparison in one or two bits per element. SelectBits: gradients times factors that such
  * bits choose. What Abs, Max, Clip, Where, ReduceMax and their like keep for backward, in place of their operands. */
 #include "ops/elementwise/bits.h"
+#include "ops/base/rows.h"
 
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
@@ -94,7 +95,6 @@ static inv_status check_axis(const inv_graph *g, const inv_node *n, const inv_sh
 static inv_status compare_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_same_type(g, n, n->nin));
     if (inv__in_dtype(g, n, 0) != INV_BOOL) INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__broadcast_all(g, n, &s));
@@ -138,7 +138,6 @@ static inv_status select_infer(inv_graph *g, inv_node *n)
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__infer_attr_shape(g, n));
     const inv_shape s = inv__attr_shape(n, "shape");
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(check_axis(g, n, &s));
     const inv_shape p = packed_shape(&s, (int)inv_attr_int(n, "axis", 0), bits_of(n));
     if (inv__in_dtype(g, n, 1) != INV_U8 || !inv_shape_equal(&p, inv__in_shape(g, n, 1)))
@@ -217,14 +216,14 @@ inv_id inv_emit_select(inv_graph *g, inv_id gy, const inv_bits *m, const double 
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 
-CASES(compare, "m = CompareBits<axis = 1>(float[2,17] x, float low, float high)",
-      "m = CompareBits<axis = 1, bits = 2>(float[2,9] a, float[9] b)",
-      "m = CompareBits<axis = 0, bits = 2>(float[8,1] a, float[4,1,3] b)",
-      "m = CompareBits<axis = 1, bits = 2>(float[2,8,3] a, float[2,8,3] b)",
-      "m = CompareBits<axis = 0, bits = 2>(float[9,5] a, float b)", "m = CompareBits<axis = 0>(float x, float low)",
-      "m = CompareBits<axis = 1>(float[0,4] x, float low)", "m = CompareBits<axis = 0>(bool[3,2] x, bool low)")
+INV_CASE_LIST(compare, "m = CompareBits<axis = 1>(float[2,17] x, float low, float high)",
+              "m = CompareBits<axis = 1, bits = 2>(float[2,9] a, float[9] b)",
+              "m = CompareBits<axis = 0, bits = 2>(float[8,1] a, float[4,1,3] b)",
+              "m = CompareBits<axis = 1, bits = 2>(float[2,8,3] a, float[2,8,3] b)",
+              "m = CompareBits<axis = 0, bits = 2>(float[9,5] a, float b)",
+              "m = CompareBits<axis = 0>(float x, float low)", "m = CompareBits<axis = 1>(float[0,4] x, float low)",
+              "m = CompareBits<axis = 0>(bool[3,2] x, bool low)")
 /* clang-format off */
 static const inv_op_def compare_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "CompareBits", .since = 1, .in = "x low high?", .out = "m",
@@ -234,9 +233,9 @@ static const inv_op_def compare_row = {
     .doc = "per element one bit, whether low <= x <= high, or two: below, inside, above, NaN; packed along `axis`"};
 /* clang-format on */
 
-CASES(equal, "m = EqualBits<axis = 1>(float[2,17] x, float[2,1] y)",
-      "y = ReduceMaxAxes<axes = [0]>(float[9,3] x)\nm = EqualBits<axis = 0>(x, y)",
-      "m = EqualBits<axis = 0>(float x, float y)")
+INV_CASE_LIST(equal, "m = EqualBits<axis = 1>(float[2,17] x, float[2,1] y)",
+              "y = ReduceMaxAxes<axes = [0]>(float[9,3] x)\nm = EqualBits<axis = 0>(x, y)",
+              "m = EqualBits<axis = 0>(float x, float y)")
 /* clang-format off */
 static const inv_op_def equal_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "EqualBits", .since = 1, .in = "x y", .out = "m",
@@ -246,13 +245,14 @@ static const inv_op_def equal_row = {
     .doc = "per element one bit, whether x = y; always stored: rebuilt with rounding they would not be equal"};
 /* clang-format on */
 
-CASES(select, "y = SelectBits<shape = [2,17], axis = 1, one = 1.0>(float[2,17] gy, uint8[2,3] m)",
-      "y = SelectBits<shape = [2,9], axis = 1, bits = 2, zero = -1.0, two = 1.0, three = 0.5>"
-      "(float[2,1] gy, uint8[2,3] m)",
-      "y = SelectBits<shape = [8,3], axis = 0, zero = 0.5>(float[3] gy, uint8[1,3] m)",
-      "y = SelectBits<shape = [2,8,3], axis = 1, bits = 2, one = 0.5, two = 1.0>(float[2,8,3] gy, uint8[2,2,3] m)",
-      "y = SelectBits<shape = [9,5], axis = 0, one = 2.0>(float[1,1] gy, uint8[2,5] m)",
-      "y = SelectBits<one = 1.0>(float gy, uint8 m)", "y = SelectBits<shape = [0,4], axis = 1>(float gy, uint8[0,1] m)")
+INV_CASE_LIST(
+    select, "y = SelectBits<shape = [2,17], axis = 1, one = 1.0>(float[2,17] gy, uint8[2,3] m)",
+    "y = SelectBits<shape = [2,9], axis = 1, bits = 2, zero = -1.0, two = 1.0, three = 0.5>"
+    "(float[2,1] gy, uint8[2,3] m)",
+    "y = SelectBits<shape = [8,3], axis = 0, zero = 0.5>(float[3] gy, uint8[1,3] m)",
+    "y = SelectBits<shape = [2,8,3], axis = 1, bits = 2, one = 0.5, two = 1.0>(float[2,8,3] gy, uint8[2,2,3] m)",
+    "y = SelectBits<shape = [9,5], axis = 0, one = 2.0>(float[1,1] gy, uint8[2,5] m)",
+    "y = SelectBits<one = 1.0>(float gy, uint8 m)", "y = SelectBits<shape = [0,4], axis = 1>(float gy, uint8[0,1] m)")
 /* clang-format off */
 static const inv_op_def select_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SelectBits", .since = 1, .in = "gy m", .out = "y",

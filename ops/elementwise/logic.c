@@ -3,6 +3,7 @@
  * comparison is bool, one byte of 0 or 1. Sources: the ONNX operator specifications. */
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/strided_copy.h"
 #include "ops/elementwise/bits.h"
 #include "ops/elementwise/logic_gpu.h"
@@ -11,7 +12,6 @@
 static inv_status compare_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_same_type(g, n, 2));
     INV_TRY(inv__broadcast_all(g, n, &s));
     if (inv_dtype_size(inv__in_dtype(g, n, 0)) == 0) return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "not numbers");
@@ -83,7 +83,6 @@ COMPARE(xor, (a != 0) != (b != 0))
 /* --- Not, IsNaN, IsInf --- */
 static inv_status flag_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     inv__set_out(g, n, 0, INV_BOOL, inv__in_shape(g, n, 0));
     return INV_OK;
 }
@@ -135,7 +134,6 @@ static inv_status isinf_run(const inv_call *c)
 static inv_status where_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
-    INV_TRY(inv__need(g, n, 3));
     if (inv__in_dtype(g, n, 1) != inv__in_dtype(g, n, 2) || inv__in_dtype(g, n, 0) != INV_BOOL)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "a bool condition and two operands of one type are wanted");
     INV_TRY(inv__broadcast_all(g, n, &s));
@@ -202,7 +200,6 @@ static inv_status where_grad(inv_grad *b)
 /* --- Cast<to>: floating-point types other than the graph's do not exist at run time --- */
 static inv_status cast_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0);
     if (inv_dtype_size(to) == 0 || inv_dtype_size(inv__in_dtype(g, n, 0)) == 0)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "casts between numbers only, not to %s", inv_dtype_name(to));
@@ -292,7 +289,6 @@ static inv_status lower_cast(inv_graph *g, const inv_node *n, inv_dtype to, inv_
 
 static inv_status onnx_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_attr *to = inv_attr_find(n, "to");
     inv_dtype t = to ? (inv_dtype)to->i : INV_DT_NONE;
     if (to && to->kind == INV_ATTR_STRING && !inv_dtype_parse(to->s, &t)) t = INV_DT_NONE; /* opset 1 */
@@ -303,7 +299,6 @@ static inv_status onnx_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static inv_status cast_like_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     const inv_dtype stated = inv_val(g, n->in[1])->stated;
     return lower_cast(g, n, stated ? stated : inv__in_dtype(g, n, 1), out);
 }
@@ -311,7 +306,6 @@ static inv_status cast_like_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- BitCastTo<to>: the bytes are taken for another type of the same size --- */
 static inv_status bit_cast_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0), from = inv__in_dtype(g, n, 0);
     if (inv_dtype_size(to) == 0 || inv_dtype_size(to) != inv_dtype_size(from))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "elements of %s and %s differ in size", inv_dtype_name(from),
@@ -331,7 +325,6 @@ static inv_status bit_cast_run(const inv_call *c)
 /* float16 and bfloat16 do not exist here: they are computed with as the graph's type. */
 static inv_status bit_cast_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_dtype to = (inv_dtype)inv_attr_int(n, "to", 0);
     inv_id v = n->in[0];
     if (to != inv__in_dtype(g, n, 0)) v = inv_emit1(g, "BitCastTo", INV_IN(v), INV_ATTRS(inv_attr_of_int("to", to)));
@@ -363,7 +356,6 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
     bool lo_constant, hi_constant;
     inv_attr attr[2];
     uint32_t nattr = 0;
-    INV_TRY(inv__need(g, n, 1));
     const bool has_lo = bound(g, n, "min", 1, &lo, &lo_constant), has_hi = bound(g, n, "max", 2, &hi, &hi_constant);
     out[0] = n->in[0];
     if (has_lo && has_hi && lo > hi) lo = hi; /* all elements become max */
@@ -379,10 +371,9 @@ static inv_status clip_lower(inv_graph *g, const inv_node *n, inv_id *out)
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
 #define COMPARE_ROW(id, op, opset, bits, type, text)                                                                  \
-    CASES(id, "y = " op "(" type "[2,3] a, " type "[3] b)", "y = " op "(" type "[1] a, " type " b)",                  \
+    INV_CASE_LIST(id, "y = " op "(" type "[2,3] a, " type "[3] b)", "y = " op "(" type "[1] a, " type " b)",          \
           "y = " op "(" type "[0,3] a, " type "[1,3] b)", "y = " op "(int64[2,1] a, int64[3] b)")                     \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "a b", .out = "y",                \
@@ -400,7 +391,7 @@ COMPARE_ROW(xor, "Xor", 7, INV_OP_COMMUTATIVE, "bool", "one of the two")
 
 /* clang-format off */
 #define FLAG_ROW(id, op, opset, type, text)                                                                           \
-    CASES(id, "y = " op "(" type "[2,3] x)", "y = " op "(" type "[1] x)", "y = " op "(" type "[0] x)")                \
+    INV_CASE_LIST(id, "y = " op "(" type "[2,3] x)", "y = " op "(" type "[1] x)", "y = " op "(" type "[0] x)")        \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x", .out = "y",                  \
         .flags = INV_OP_ELEMENTWISE | INV_OP_NO_GRAD, .infer = flag_infer, .run = id##_run,                           \
@@ -410,10 +401,10 @@ FLAG_ROW(not, "Not", 1, "bool", "negation")
 FLAG_ROW(isnan, "IsNaN", 9, "float", "x is not a number")
 FLAG_ROW(isinf, "IsInf", 10, "float", "x is infinite")
 
-CASES(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[2,3] a, float[4,1,3] b)",
-      "k = Greater(float[1] c, float d)\ny = Where(k, float[1] a, float b)",
-      "k = Greater(float[0,3] c, float d)\ny = Where(k, float[1,3] a, float b)",
-      "y = Where(bool[2,3] k, int32[3] a, int32 b)", "y = Where(bool[3] k, bool[2,1] a, bool[3] b)")
+INV_CASE_LIST(where, "k = Greater(float[2,1] c, float[3] d)\ny = Where(k, float[2,3] a, float[4,1,3] b)",
+              "k = Greater(float[1] c, float d)\ny = Where(k, float[1] a, float b)",
+              "k = Greater(float[0,3] c, float d)\ny = Where(k, float[1,3] a, float b)",
+              "y = Where(bool[2,3] k, int32[3] a, int32 b)", "y = Where(bool[3] k, bool[2,1] a, bool[3] b)")
 /* clang-format off */
 static const inv_op_def where_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Where", .since = 9, .in = "cond a b", .out = "y", .inplace = 6,
@@ -423,10 +414,10 @@ static const inv_op_def where_row = {
     .cases = where_cases, .doc = "a where cond holds, else b. ONNX Where-9"};
 /* clang-format on */
 
-CASES(cast, "y = ai.invonnx.ir.Cast<to = 7>(float[2,3] x)", "y = ai.invonnx.ir.Cast<to = 1>(int64[1] x)",
-      "y = ai.invonnx.ir.Cast<to = 9>(float[2] x)", "y = ai.invonnx.ir.Cast<to = 1>(bool[5] x)",
-      "k = ai.invonnx.ir.Cast<to = 3>(int32[5] x)\ny = ai.invonnx.ir.Cast<to = 7>(k)",
-      "k = ai.invonnx.ir.Cast<to = 10>(int64[5] x)\ny = ai.invonnx.ir.Cast<to = 6>(k)")
+INV_CASE_LIST(cast, "y = ai.invonnx.ir.Cast<to = 7>(float[2,3] x)", "y = ai.invonnx.ir.Cast<to = 1>(int64[1] x)",
+              "y = ai.invonnx.ir.Cast<to = 9>(float[2] x)", "y = ai.invonnx.ir.Cast<to = 1>(bool[5] x)",
+              "k = ai.invonnx.ir.Cast<to = 3>(int32[5] x)\ny = ai.invonnx.ir.Cast<to = 7>(k)",
+              "k = ai.invonnx.ir.Cast<to = 10>(int64[5] x)\ny = ai.invonnx.ir.Cast<to = 6>(k)")
 static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .domain = INV_IR,
                                     .name = "Cast",
@@ -441,30 +432,25 @@ static const inv_op_def cast_row = {.size = sizeof(inv_op_def),
                                     .cases = cast_cases,
                                     .doc = "x as another number type"};
 
-CASES(bits, "y = BitCastTo<to = 12>(int32[2,3] x)", "y = BitCastTo<to = 2>(int8[5] x)",
-      "y = BitCastTo<to = 13>(int64[0] x)")
+INV_CASE_LIST(bits, "y = BitCastTo<to = 12>(int32[2,3] x)", "y = BitCastTo<to = 2>(int8[5] x)",
+              "y = BitCastTo<to = 13>(int64[0] x)")
 /* clang-format off */
 static const inv_op_def bits_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BitCastTo", .since = 1, .in = "x", .out = "y",
     .flags = INV_OP_NO_GRAD, .infer = bit_cast_infer, .run = bit_cast_run,
     .flops = inv__flops_none, .cases = bits_cases, .doc = "the bytes of x as another type of the same size"};
 
-#define LOWERED(id, op, opset, ins, text, ...)                                                                        \
-    CASES(id, __VA_ARGS__)                                                                                            \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
-LOWERED(onnx_cast, "Cast", 1, "x", "floating-point types become the graph's. ONNX Cast-1, -6, -9, -13",
-        "y = Cast<to = 1>(float[2,3] x)", "y = Cast<to = 1>(int64[1] x)", "y = Cast<to = 6>(float[2] x)")
-LOWERED(cast_like, "CastLike", 15, "x like", "to Cast. ONNX CastLike-15", "y = CastLike(int64[2,3] x, float[1] z)",
-        "y = CastLike(float[1] x, float z)")
-LOWERED(bit_cast, "BitCast", 26, "x", "to BitCastTo. ONNX BitCast-26", "y = BitCast<to = 12>(int32[2,3] x)",
-        "y = BitCast<to = 7>(int64[1] x)")
-LOWERED(clip, "Clip", 1, "x min? max?", "y = min(max(x, min), max). ONNX Clip-1, -6, -11, -12, -13",
-        "a = Constant<value_float = -0.5>()\nb = Constant<value_float = 0.75>()\ny = Clip(float[2,3] x, a, b)",
-        "y = Clip<min = 0.0>(float[2,3] x)", "y = Clip(float[1] x, , float b)", "y = Clip(float[2] x)",
-        "y = Clip<min = 0.5, max = -0.5>(float[2,3] x)")
+INV_LOWERED(onnx_cast, "Cast", 1, "x", "y", "floating-point types become the graph's. ONNX Cast-1, -6, -9, -13",
+            "y = Cast<to = 1>(float[2,3] x)", "y = Cast<to = 1>(int64[1] x)", "y = Cast<to = 6>(float[2] x)")
+INV_LOWERED(cast_like, "CastLike", 15, "x like", "y", "to Cast. ONNX CastLike-15",
+            "y = CastLike(int64[2,3] x, float[1] z)", "y = CastLike(float[1] x, float z)")
+INV_LOWERED(bit_cast, "BitCast", 26, "x", "y", "to BitCastTo. ONNX BitCast-26", "y = BitCast<to = 12>(int32[2,3] x)",
+            "y = BitCast<to = 7>(int64[1] x)")
+INV_LOWERED(clip, "Clip", 1, "x min? max?", "y", "y = min(max(x, min), max). ONNX Clip-1, -6, -11, -12, -13",
+            "a = Constant<value_float = -0.5>()\nb = Constant<value_float = 0.75>()\ny = Clip(float[2,3] x, a, b)",
+            "y = Clip<min = 0.0>(float[2,3] x)", "y = Clip(float[1] x, , float b)", "y = Clip(float[2] x)",
+            "y = Clip<min = 0.5, max = -0.5>(float[2,3] x)")
 
 /* clang-format off */
 const inv_op_def *const inv_ops_logic[] = {

@@ -88,7 +88,6 @@ static inv_shape input_shape(const inv_graph *g, const inv_node *n)
 /* What is pooled, and to which shape. */
 static inv_status shapes_of(const inv_graph *g, const inv_node *n, inv_window *w, inv_shape *x, inv_shape *y)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     *x = input_shape(g, n);
     const char *why = inv__pool_of(n, x, w);
@@ -111,7 +110,6 @@ static inv_status pool_infer(inv_graph *g, inv_node *n)
 static inv_status need_taps(const inv_graph *g, const inv_node *n, uint32_t i, const inv_window *w, const inv_shape *x)
 {
     const inv_shape y = pooled(n, x, w);
-    INV_TRY(inv__need(g, n, i + 1));
     if (inv__in_dtype(g, n, i) == tap_type(w) && inv_shape_equal(&y, inv__in_shape(g, n, i))) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "input %u must be the second output of MaxPoolN", i);
 }

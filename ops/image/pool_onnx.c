@@ -8,7 +8,6 @@ static inv_id first_out(inv_graph *g, inv_id node) { return node == INV_NONE ? I
 /* The windows of node n over input 0. ceil_mode has a meaning with explicit pads only. */
 static inv_status windows(const inv_graph *g, const inv_node *n, inv_window *w, bool *up)
 {
-    INV_TRY(inv__need(g, n, 1));
     const char *why = inv__pool_of(n, inv__in_shape(g, n, 0), w);
     const char *auto_pad = inv_attr_string(n, "auto_pad", "NOTSET");
     *up = inv_attr_int(n, "ceil_mode", 0) != 0 && strcmp(auto_pad, "NOTSET") == 0;
@@ -63,7 +62,6 @@ static inv_status average_pool_lower(inv_graph *g, const inv_node *n, inv_id *ou
 
 static inv_status global_max_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     inv_shape s = *inv__in_shape(g, n, 0);
     if (s.rank < 3 || s.rank > 5)
         return inv_node_fail(g, n, INV_E_SHAPE, "the input needs one batch, one channel and 1 to 3 spatial axes");
@@ -110,7 +108,6 @@ static inv_status global_lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double p;
     int64_t axes[INV_MAX_RANK];
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(order_of(g, n, &p));
     const int rank = inv__in_shape(g, n, 0)->rank;
@@ -151,7 +148,6 @@ static inv_status max_unpool_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t dims[INV_MAX_RANK * 2], starts[INV_MAX_RANK] = {0};
     size_t count = 0;
     bool given = false;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape x = *inv__in_shape(g, n, 0);
     if (inv__in_dtype(g, n, 1) != INV_I64 || !inv_shape_equal(inv__in_shape(g, n, 1), &x))
@@ -181,7 +177,7 @@ static inv_status max_unpool_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 const inv_op_def inv__op_max_pool = {
     .size = sizeof inv__op_max_pool, .domain = "", .name = "MaxPool", .since = 1, .in = "X", .out = "Y Indices?",
-    .infer = inv__infer_lowered, .lower = max_pool_lower,
+    .lower = max_pool_lower,
     .cases = (const char *const[]){
         "y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
         "y = MaxPool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,2,5,6] x)",
@@ -190,7 +186,7 @@ const inv_op_def inv__op_max_pool = {
 
 const inv_op_def inv__op_average_pool = {
     .size = sizeof inv__op_average_pool, .domain = "", .name = "AveragePool", .since = 1, .in = "X", .out = "Y",
-    .infer = inv__infer_lowered, .lower = average_pool_lower,
+    .lower = average_pool_lower,
     .cases = (const char *const[]){
         "y = AveragePool<kernel_shape = [2,2], strides = [2,2], count_include_pad = 1, pads = [1,1,1,1]>"
         "(float[2,3,4,6] x)",
@@ -199,13 +195,13 @@ const inv_op_def inv__op_average_pool = {
 
 const inv_op_def inv__op_global_max_pool = {
     .size = sizeof inv__op_global_max_pool, .domain = "", .name = "GlobalMaxPool", .since = 1, .in = "X", .out = "Y",
-    .infer = inv__infer_lowered, .lower = global_max_lower,
+    .lower = global_max_lower,
     .cases = (const char *const[]){"y = GlobalMaxPool(float[2,3,4,5] x)", NULL},
     .doc = "to MaxPoolN with a window as large as the input. ONNX GlobalMaxPool-1, -22"};
 
 const inv_op_def inv__op_lp_pool = {
     .size = sizeof inv__op_lp_pool, .domain = "", .name = "LpPool", .since = 1, .in = "X", .out = "Y",
-    .infer = inv__infer_lowered, .lower = lp_pool_lower,
+    .lower = lp_pool_lower,
     .cases = (const char *const[]){
         "y = LpPool<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
         "y = LpPool<kernel_shape = [3], strides = [2], pads = [1,1], p = 3>(float[1,2,5] x)",
@@ -214,14 +210,14 @@ const inv_op_def inv__op_lp_pool = {
 
 const inv_op_def inv__op_global_lp_pool = {
     .size = sizeof inv__op_global_lp_pool, .domain = "", .name = "GlobalLpPool", .since = 1, .in = "X", .out = "Y",
-    .infer = inv__infer_lowered, .lower = global_lp_lower,
+    .lower = global_lp_lower,
     .cases = (const char *const[]){"y = GlobalLpPool(float[2,3,4,5] x)", "y = GlobalLpPool<p = 3>(float[1,2,5] x)",
                                    NULL},
     .doc = "p-th root of the sum of |x|^p over space; to ReduceSumAxes. ONNX GlobalLpPool-1, -2, -22"};
 
 const inv_op_def inv__op_max_unpool = {
     .size = sizeof inv__op_max_unpool, .domain = "", .name = "MaxUnpool", .since = 9, .in = "X I output_shape?",
-    .out = "output", .infer = inv__infer_lowered, .lower = max_unpool_lower,
+    .out = "output", .lower = max_unpool_lower,
     .cases = (const char *const[]){
         "y = MaxUnpool<kernel_shape = [2,2], strides = [2,2]>(float[1,1,1,1] x, int64[1,1,1,1] i)", NULL},
     .doc = "elements at their indices in zeros; to ScatterNDN. output_shape must be a constant. ONNX MaxUnpool-9, -11, "

@@ -107,7 +107,6 @@ static const char *resize_geometry(const inv_node *n, const inv_shape *in, inv_r
 static inv_status resize_infer(inv_graph *g, inv_node *n)
 {
     inv_resize r;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__infer_attr_shape(g, n));
     const char *why = resize_geometry(n, inv__in_shape(g, n, 0), &r);
@@ -385,7 +384,6 @@ static inv_status lower_as(inv_graph *g, const inv_node *n, uint32_t scales, con
     wanted w;
     inv_attr attr[8];
     uint32_t count = 0;
-    INV_TRY(inv__need(g, n, 1));
     const int rank = inv__in_shape(g, n, 0)->rank;
     const char *mode = inv_attr_string(n, "mode", "nearest");
     INV_TRY(wanted_of(g, n, scales, &w));
@@ -475,18 +473,18 @@ static const char *const onnx_resize_cases[] = {
     "(float[2,5] x,float[2]{0.1,0.7},,int64[1]{3})", NULL};
 static const inv_op_def onnx_resize_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Resize", .since = 11, .in = "X roi? scales? sizes?", .out = "Y",
-    .infer = inv__infer_lowered, .lower = onnx_resize_lower, .cases = onnx_resize_cases,
+    .lower = onnx_resize_lower, .cases = onnx_resize_cases,
     .doc = "to ResizeN, cubic and antialias to products with a matrix per axis. ONNX Resize-11, -13, -18, -19"};
 
 static const inv_op_def resize_10_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Resize", .since = 10, .until = 10, .in = "X scales", .out = "Y",
-    .infer = inv__infer_lowered, .lower = upsample_lower,
+    .lower = upsample_lower,
     .cases = (const char *const[]){"y = Resize<mode = \"linear\">(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,0.6})", NULL},
     .doc = "to ResizeN with asymmetric coordinates. ONNX Resize-10"};
 
 static const inv_op_def upsample_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Upsample", .since = 7, .until = 9, .in = "X scales?", .out = "Y",
-    .infer = inv__infer_lowered, .lower = upsample_lower,
+    .lower = upsample_lower,
     .cases = (const char *const[]){"y = Upsample(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,3.0})",
                                    "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(float[1,1,2,2] x)", NULL},
     .doc = "to ResizeN with asymmetric coordinates. ONNX Upsample-7, -9"};

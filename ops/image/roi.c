@@ -43,7 +43,6 @@ static const char *roi_geometry(const inv_node *n, const inv_shape *first, const
 static inv_status roi_infer(inv_graph *g, inv_node *n)
 {
     inv_roi r;
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, 2));
     if (inv__in_dtype(g, n, 2) != INV_I64)
@@ -145,7 +144,6 @@ static inv_status onnx_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const char *mode = inv_attr_string(n, "mode", "avg"),
                *dflt = n->op->since < 16 ? "output_half_pixel" : "half_pixel",
                *how = inv_attr_string(n, "coordinate_transformation_mode", dflt);
-    INV_TRY(inv__need(g, n, 3));
     if (strcmp(mode, "avg") != 0 && strcmp(mode, "max") != 0)
         return inv_node_fail(g, n, INV_E_GRAPH, "mode must be avg or max, not '%s'", mode);
     const uint32_t count = roi_attrs(n, strcmp(how, "half_pixel") == 0, strcmp(mode, "max") == 0, attr);
@@ -190,7 +188,7 @@ static const char *const onnx_cases[] = {
 #define ONNX_ROW(id, first, last, text)                                                                               \
     static const inv_op_def id = {                                                                                    \
         .size = sizeof(inv_op_def), .domain = "", .name = "RoiAlign", .since = first, .until = last,                  \
-        .in = "X rois batch_indices", .out = "Y", .infer = inv__infer_lowered, .lower = onnx_lower,                   \
+        .in = "X rois batch_indices", .out = "Y", .lower = onnx_lower,                   \
         .cases = onnx_cases, .doc = text};
 /* clang-format on */
 ONNX_ROW(onnx_old, 10, 15, "to RoiAlignN, without a shift by half a pixel. ONNX RoiAlign-10")

@@ -3,6 +3,7 @@
  * to it; DeformConv samples the columns of a convolution with it. Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/rows.h"
 #include "ops/base/strided_copy.h"
 #include "ops/image/sample_gpu.h"
 
@@ -57,7 +58,6 @@ static inv_status sample_infer(inv_graph *g, inv_node *n)
 {
     inv_sample s;
     const bool to_x = is_op(n, "SampleGradX"), to_points = is_op(n, "SampleGradPoints");
-    INV_TRY(inv__need(g, n, to_points ? 3 : 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, to_points ? 3 : 2));
     if (to_x) INV_TRY(inv__infer_attr_shape(g, n));
@@ -190,7 +190,6 @@ static double sample_flops(const inv_graph *g, const inv_node *n)
 static inv_status grid_sample_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const char *mode = inv_attr_string(n, "mode", "linear");
-    INV_TRY(inv__need(g, n, 2));
     if (strcmp(mode, "bilinear") == 0) mode = "linear";
     if (strcmp(mode, "bicubic") == 0) mode = "cubic";
     const char *unit = inv_attr_int(n, "align_corners", 0) ? "centers" : "edges";
@@ -295,7 +294,6 @@ static inv_id deform_points(inv_graph *g, const inv_node *n, const deform *d)
 static inv_status deform_conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     deform d;
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(deform_of(g, n, &d));
     const int64_t images = d.n * d.offset_group, depth = d.channels / d.group * d.taps;
@@ -355,23 +353,19 @@ ROW(grad_points, "SampleGradPoints", "gy x points", NULL, grad_points_run, NULL,
     "d = SampleGradPoints<mode = \"nearest\">(float[1,1,2] gy, float[1,1,3] x, float[1,2,1] p)")
 
 /* clang-format off */
-#define LOWERED(id, op, opset, ins, text, ...)                                                                        \
-    static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "Y",                  \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
-LOWERED(grid_sample, "GridSample", 16, "X grid",
-        "to SampleN; cubic with border repeats pixels, as ONNX Runtime and PyTorch do (ONNX's reference holds the "
-        "point at the border instead). ONNX GridSample-16, -20, -22",
-        "y = GridSample(float[2,3,4,5] x, float[2,2,3,2] p)",
-        "y = GridSample<mode = \"bicubic\", align_corners = 1, padding_mode = \"border\">(float[1,2,4,5] x, "
-        "float[1,2,2,2] p)")
-LOWERED(deform_conv, "DeformConv", 19, "X W offset B? mask?", "to SampleN and MatMulT. ONNX DeformConv-19, -22",
-        "y = DeformConv(float[2,2,4,4] x, float[3,2,2,2] w, float[2,8,3,3] o)",
-        "y = DeformConv<group = 2, offset_group = 2, pads = [1,0,0,1], strides = [2,1]>(float[1,4,3,4] x, "
-        "float[2,2,2,2] w, float[1,16,2,4] o, float[2] b, float[1,8,2,4] m)",
-        "y = DeformConv<dilations = [2]>(float[1,1,4] x, float[1,1,2] w, float[1,2,2] o)")
+INV_LOWERED(grid_sample, "GridSample", 16, "X grid", "Y",
+            "to SampleN; cubic with border repeats pixels, as ONNX Runtime and PyTorch do (ONNX's reference holds the "
+            "point at the border instead). ONNX GridSample-16, -20, -22",
+            "y = GridSample(float[2,3,4,5] x, float[2,2,3,2] p)",
+            "y = GridSample<mode = \"bicubic\", align_corners = 1, padding_mode = \"border\">(float[1,2,4,5] x, "
+            "float[1,2,2,2] p)")
+INV_LOWERED(deform_conv, "DeformConv", 19, "X W offset B? mask?", "Y",
+            "to SampleN and MatMulT. ONNX DeformConv-19, -22",
+            "y = DeformConv(float[2,2,4,4] x, float[3,2,2,2] w, float[2,8,3,3] o)",
+            "y = DeformConv<group = 2, offset_group = 2, pads = [1,0,0,1], strides = [2,1]>(float[1,4,3,4] x, "
+            "float[2,2,2,2] w, float[1,16,2,4] o, float[2] b, float[1,8,2,4] m)",
+            "y = DeformConv<dilations = [2]>(float[1,1,4] x, float[1,1,2] w, float[1,2,2] o)")
 
 const inv_op_def *const inv_ops_sample[] = {&sample_row,      &grad_x_row,      &grad_points_row,
                                             &grid_sample_row, &deform_conv_row, NULL};

@@ -99,7 +99,6 @@ static int64_t matrices(const inv_shape *x, int64_t *n)
 static inv_status det_infer(inv_graph *g, inv_node *n)
 {
     const uint32_t at = det_is_grad(n) ? 1 : 0; /* x */
-    INV_TRY(inv__need(g, n, at + 1));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, at + 1));
     const inv_shape *x = inv__in_shape(g, n, at);
@@ -183,7 +182,6 @@ static double det_flops(const inv_graph *g, const inv_node *n)
 
 static inv_status onnx_det_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     out[0] = inv_emit1(g, "DetN", INV_IN(n->in[0]), INV_NOATTR);
     return inv__done(g);
 }
@@ -211,7 +209,7 @@ static const inv_op_def det_grad_row = {
 static const char *const onnx_det_cases[] = {"y = Det(float[2,3,3] x)", NULL};
 static const inv_op_def onnx_det_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Det", .since = 11, .in = "X", .out = "Y",
-    .infer = inv__infer_lowered, .lower = onnx_det_lower, .cases = onnx_det_cases, .doc = "to DetN. ONNX Det-11, -22"};
+    .lower = onnx_det_lower, .cases = onnx_det_cases, .doc = "to DetN. ONNX Det-11, -22"};
 /* clang-format on */
 
 const inv_op_def *const inv_ops_det[] = {&det_row, &det_grad_row, &onnx_det_row, NULL};

@@ -51,7 +51,6 @@ static const char *solve_of(const inv_node *node, const inv_shape *y, const inv_
 static inv_status solve_infer(inv_graph *g, inv_node *n)
 {
     solve s;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, 2));
     const char *why = solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s);
@@ -291,7 +290,6 @@ static inv_status filter_infer(inv_graph *g, inv_node *n)
 {
     solve s;
     int64_t groups;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape *w = inv__in_shape(g, n, 0);
     const char *why = filter_of(n, w, &s, &groups);

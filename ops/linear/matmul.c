@@ -63,7 +63,6 @@ static inv_status product_fail(const inv_graph *g, const inv_node *n, const inv_
 static inv_status matmult_infer(inv_graph *g, inv_node *n)
 {
     product p;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, 2));
     const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
@@ -218,7 +217,6 @@ static inv_status matmult_grad(inv_grad *b)
 /* Rank 1: a row on the left, a column on the right, the extra axis dropped from the result. */
 static inv_status matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     inv_id a = n->in[0], b = n->in[1], wanted = n->out[0];
     inv_shape sa = *inv__shape(g, a), sb = *inv__shape(g, b);
     if (sa.rank == 0 || sb.rank == 0) return inv_node_fail(g, n, INV_E_SHAPE, "operands need one axis or more");
@@ -240,7 +238,6 @@ static inv_status matmul_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static inv_status gemm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     double alpha = inv_attr_float(n, "alpha", 1), beta = inv_attr_float(n, "beta", 1);
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
     inv_dtype t = inv__in_dtype(g, n, 0);
@@ -296,7 +293,7 @@ static const inv_op_def matmult = {
 
 static const inv_op_def matmul = {
     .size = sizeof matmul, .domain = "", .name = "MatMul", .since = 1, .in = "A B", .out = "Y",
-    .infer = inv__infer_lowered, .lower = matmul_lower,
+    .lower = matmul_lower,
     .cases = (const char *const[]){
         "y = MatMul(float[3,4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4,5] b)",
         "y = MatMul(float[4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4] b)",
@@ -305,7 +302,7 @@ static const inv_op_def matmul = {
 
 static const inv_op_def gemm = {
     .size = sizeof gemm, .domain = "", .name = "Gemm", .since = 7, .in = "A B C?", .out = "Y",
-    .infer = inv__infer_lowered, .lower = gemm_lower,
+    .lower = gemm_lower,
     .cases = (const char *const[]){
         "y = Gemm<transB = 1>(float[3,4] a, float[5,4] b, float[5] c)",
         "y = Gemm<alpha = 0.5, beta = 2.0, transA = 1>(float[4,3] a, float[4,5] b, float[3,1] c)",

@@ -4,6 +4,7 @@
 #include "core/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/strided_copy.h"
 
 /* --- Concat<axis>(xs*) --- */
@@ -15,7 +16,6 @@ static inv_status concat_axis(const inv_graph *g, const inv_node *n, int *axis)
 static inv_status concat_infer(inv_graph *g, inv_node *n)
 {
     int axis;
-    INV_TRY(inv__need(g, n, n->nin ? n->nin : 1));
     INV_TRY(inv__need_same_type(g, n, n->nin));
     INV_TRY(concat_axis(g, n, &axis));
     inv_shape s = *inv__in_shape(g, n, 0);
@@ -124,7 +124,6 @@ static inv_status split_infer(inv_graph *g, inv_node *n)
     int axis;
     size_t count;
     int64_t sum = 0;
-    INV_TRY(inv__need(g, n, 1));
     inv_shape s = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
     const int64_t extent = s.dim[axis], *sizes = inv_attr_ints(n, "sizes", &count);
@@ -259,7 +258,6 @@ static inv_status split_sizes(const inv_graph *g, const inv_node *n, int64_t ext
 static inv_status onnx_split_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape in = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
     int64_t *sizes = INV_ARENA_NEW(&g->arena, int64_t, n->nout);
@@ -309,18 +307,17 @@ static bool split_raise(const inv_raising *b)
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 
-CASES(concat, "y = ai.invonnx.ir.Concat<axis = 1>(float[2,3] a, float[2,1] b, float[2,0] c)",
-      "y = ai.invonnx.ir.Concat<axis = 0>(float[1] a, float[1] b)",
-      "y = ai.invonnx.ir.Concat<axis = 1>(float[3,8] a, float[3,4] b)",
-      "y = ai.invonnx.ir.Concat<axis = 1>(bool[3,3] a, bool[3,2] b)")
-CASES(split, "a, b, c = SplitSizes<axis = 1, sizes = [1,2,0]>(float[2,3] x)",
-      "a, b = SplitSizes<axis = 0, sizes = [1,1]>(float[2] x)")
-CASES(onnx_concat, "y = Concat<axis = -1>(float[2,3] a, float[2,1] b)", "y = Concat<axis = 0>(float[1] a)")
-CASES(onnx_split, "a, b = Split<axis = 1, split = [1,3]>(float[2,4] x)",
-      "s = Constant<value_ints = [1, 3]>()\na, b = Split<axis = -1>(float[2,4] x, s)",
-      "a, b = Split<axis = 1>(float[2,4] x)", "a, b = Split<axis = 1, num_outputs = 2>(float[2,3] x)")
+INV_CASE_LIST(concat, "y = ai.invonnx.ir.Concat<axis = 1>(float[2,3] a, float[2,1] b, float[2,0] c)",
+              "y = ai.invonnx.ir.Concat<axis = 0>(float[1] a, float[1] b)",
+              "y = ai.invonnx.ir.Concat<axis = 1>(float[3,8] a, float[3,4] b)",
+              "y = ai.invonnx.ir.Concat<axis = 1>(bool[3,3] a, bool[3,2] b)")
+INV_CASE_LIST(split, "a, b, c = SplitSizes<axis = 1, sizes = [1,2,0]>(float[2,3] x)",
+              "a, b = SplitSizes<axis = 0, sizes = [1,1]>(float[2] x)")
+INV_CASE_LIST(onnx_concat, "y = Concat<axis = -1>(float[2,3] a, float[2,1] b)", "y = Concat<axis = 0>(float[1] a)")
+INV_CASE_LIST(onnx_split, "a, b = Split<axis = 1, split = [1,3]>(float[2,4] x)",
+              "s = Constant<value_ints = [1, 3]>()\na, b = Split<axis = -1>(float[2,4] x, s)",
+              "a, b = Split<axis = 1>(float[2,4] x)", "a, b = Split<axis = 1, num_outputs = 2>(float[2,3] x)")
 
 /* clang-format off */
 static const inv_op_def concat_row = {
@@ -338,12 +335,12 @@ static const inv_op_def split_row = {
 
 static const inv_op_def onnx_concat_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Concat", .since = 1, .in = "x*", .out = "y",
-    .infer = inv__infer_lowered, .lower = onnx_concat_lower, .cases = onnx_concat_cases,
+    .lower = onnx_concat_lower, .cases = onnx_concat_cases,
     .doc = "ONNX Concat-1, -4, -11, -13"};
 
 static const inv_op_def onnx_split_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Split", .since = 1, .in = "x split?", .out = "y*",
-    .flags = INV_OP_VARIADIC_OUT, .infer = inv__infer_lowered, .lower = onnx_split_lower, .cases = onnx_split_cases,
+    .flags = INV_OP_VARIADIC_OUT, .lower = onnx_split_lower, .cases = onnx_split_cases,
     .doc = "to SplitSizes. ONNX Split-1, -2, -11, -13, -18"};
 /* clang-format on */
 

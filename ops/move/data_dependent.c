@@ -3,6 +3,7 @@
  * what decides them must be constant when the model is compiled; then only constant indices are left of them.
  * Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/reduce/topk_gpu.h"
 
@@ -44,7 +45,6 @@ static void sort_indices(int64_t n, int64_t *at, int64_t *spare, before_f before
 static inv_status nonzero_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     inv_data x;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(need_data(g, n, 0, "X", &x));
     const int64_t count = inv_shape_nelem(&x.shape);
     int64_t *at = integers(g, count), found = 0;
@@ -73,7 +73,6 @@ static inv_status compress_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     inv_data cond;
     int axis = 0;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(need_data(g, n, 1, "condition", &cond));
     const inv_shape s = *inv__in_shape(g, n, 0);
     const inv_attr *a = inv_attr_find(n, "axis");
@@ -126,7 +125,6 @@ static inv_status unique_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     slices s;
     int axis = 0;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(need_data(g, n, 0, "X", &s.x));
     const inv_attr *a = inv_attr_find(n, "axis");
     if (a) INV_TRY(inv__axis(g, n, a->i, s.x.shape.rank, &axis));
@@ -233,7 +231,6 @@ static void suppress(suppression *s, int64_t batch, int64_t class)
 static inv_status suppression_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     suppression s = {.center = inv_attr_int(n, "center_point_box", 0) != 0};
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(need_data(g, n, 0, "boxes", &s.boxes));
     INV_TRY(need_data(g, n, 1, "scores", &s.scores));
     INV_TRY(number_of(g, n, 2, "max_output_boxes_per_class", 0, &s.most));
@@ -256,34 +253,30 @@ static inv_status suppression_lower(inv_graph *g, const inv_node *n, inv_id *out
 
 /* clang-format off */
 /* --- rows --- */
-#define LOWERED(id, op, opset, ins, outs, bits, text, ...)                                                            \
-    static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = outs, .flags = bits,  \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
-#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 #define REALS(name, list) name " = Constant<value_floats = [" list "]>()\n"
 #define BOXES                                                                  \
     REALS("a", "0.0, 0.0, 1.0, 1.0, 0.0, 0.1, 1.0, 1.1, 0.0, 10.0, 1.0, 11.0") \
     "b = Reshape(a, int64[3]{1,3,4})\n" REALS("c", "0.9, 0.75, 0.6") "s = Reshape(c, int64[3]{1,1,3})\n"
 
-LOWERED(nonzero, "NonZero", 9, "X", "Y", INV_OP_NO_GRAD, "where X is not 0; X must be constant. ONNX NonZero-9, -13",
-        "y = NonZero(int64[2,3]{1,0,2,0,0,-1})", REALS("x", "0.0, 0.5") "y = NonZero(x)")
-LOWERED(compress, "Compress", 9, "input condition", "output", 0,
-        "parts where the condition, which must be constant, holds; to Gather. ONNX Compress-9, -11",
-        "y = Compress<axis = -1>(float[2,3] x, bool[3]{1,0,1})", "y = Compress(float[2,2] x, bool[3]{0,1,1})",
-        "y = Compress<axis = 0>(float[2,2] x, bool[1]{0})")
-LOWERED(unique, "Unique", 11, "X", "Y indices? inverse_indices? counts?", INV_OP_NO_GRAD,
-        "the different numbers or slices; X must be constant; NaN equals NaN. ONNX Unique-11",
-        "y, i, v, c = Unique(int64[6]{2,1,1,3,4,3})", "y, i, v, c = Unique<sorted = 0>(int64[6]{2,1,1,3,4,3})",
-        "y, i = Unique<axis = 1>(int64[2,3]{1,0,1,1,0,1})")
+INV_LOWERED_FLAGS(nonzero, "NonZero", 9, "X", "Y", INV_OP_NO_GRAD,
+                  "where X is not 0; X must be constant. ONNX NonZero-9, -13", "y = NonZero(int64[2,3]{1,0,2,0,0,-1})",
+                  REALS("x", "0.0, 0.5") "y = NonZero(x)")
+INV_LOWERED(compress, "Compress", 9, "input condition", "output",
+            "parts where the condition, which must be constant, holds; to Gather. ONNX Compress-9, -11",
+            "y = Compress<axis = -1>(float[2,3] x, bool[3]{1,0,1})", "y = Compress(float[2,2] x, bool[3]{0,1,1})",
+            "y = Compress<axis = 0>(float[2,2] x, bool[1]{0})")
+INV_LOWERED_FLAGS(unique, "Unique", 11, "X", "Y indices? inverse_indices? counts?", INV_OP_NO_GRAD,
+                  "the different numbers or slices; X must be constant; NaN equals NaN. ONNX Unique-11",
+                  "y, i, v, c = Unique(int64[6]{2,1,1,3,4,3})",
+                  "y, i, v, c = Unique<sorted = 0>(int64[6]{2,1,1,3,4,3})",
+                  "y, i = Unique<axis = 1>(int64[2,3]{1,0,1,1,0,1})")
 /* clang-format off */
-LOWERED(suppression, "NonMaxSuppression", 10,
+INV_LOWERED_FLAGS(suppression, "NonMaxSuppression", 10,
         "boxes scores max_output_boxes_per_class? iou_threshold? score_threshold?", "selected_indices", INV_OP_NO_GRAD,
         "the best of boxes that overlap; all inputs must be constant. ONNX NonMaxSuppression-10, -11",
-        BOXES INTS("m", "2") REALS("t", "0.5") "y = NonMaxSuppression(b, s, m, t)",
-        BOXES INTS("m", "3") REALS("t", "0.5") REALS("u", "0.7")
+        BOXES INV_INTS("m", "2") REALS("t", "0.5") "y = NonMaxSuppression(b, s, m, t)",
+        BOXES INV_INTS("m", "3") REALS("t", "0.5") REALS("u", "0.7")
         "y = NonMaxSuppression<center_point_box = 1>(b, s, m, t, u)")
 /* clang-format on */
 

@@ -4,6 +4,7 @@
 #include "core/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/strided_copy.h"
 #include "ops/move/gather_gpu.h"
 
@@ -135,7 +136,6 @@ static inv_status gathered_shape(const inv_graph *g, const inv_node *n, const in
 static inv_status gather_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(indices_type(g, n));
     INV_TRY(gathered_shape(g, n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s));
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &s);
@@ -181,7 +181,6 @@ static inv_status gather_grad(inv_grad *b)
 static inv_status gather_back_infer(inv_graph *g, inv_node *n)
 {
     inv_shape s, data;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(indices_type(g, n));
     INV_TRY(inv__infer_attr_shape(g, n));
@@ -305,7 +304,6 @@ static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out
 {
     int axis;
     size_t count;
-    INV_TRY(inv__need(g, n, 2));
     const inv_shape in = *inv__in_shape(g, n, 0), index_shape = *inv__in_shape(g, n, 1);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), in.rank, &axis));
     const int64_t k = inv_shape_nelem(&index_shape);
@@ -336,7 +334,6 @@ static bool permute_raise(const inv_raising *b)
 }
 
 /* --- rows --- */
-#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 static const char *const permute_cases[] = {"y = Permute<axis = 1, indices = [2,0,1]>(float[2,3] x)",
                                             "y = Permute<axis = 0, indices = [1,0]>(float[2,2,2] x)",
                                             "y = Permute<axis = 0, indices = [0]>(float[1] x)",
@@ -349,19 +346,19 @@ static const inv_op_def permute_row = {
     .bounds = inv__bounds_first, .workspace = permute_workspace, .flops = inv__flops_none, .cases = permute_cases,
     .doc = "y[.., i, ..] = x[.., indices[i], ..] with a permutation"};
 static const char *const gather_cases[] = {
-    INTS("i", "2, -1, 0, 2") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3] x, i)",
-    INTS("i", "0, 0") "y = ai.invonnx.ir.Gather<axis = 0>(float[1] x, i)",
-    INTS("i", "1, -1, 1, 0, 2, 1") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3,4] x, i)",
-    INTS("i", "1, 0, -1") "k = ai.invonnx.ir.Cast<to = 6>(i)\ny = ai.invonnx.ir.Gather<axis = 0>(float[2,3] x, k)",
-    INTS("i", "1, 1, 0") "y = ai.invonnx.ir.Gather<axis = 1>(bool[3,2,2] x, i)", NULL};
+    INV_INTS("i", "2, -1, 0, 2") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3] x, i)",
+    INV_INTS("i", "0, 0") "y = ai.invonnx.ir.Gather<axis = 0>(float[1] x, i)",
+    INV_INTS("i", "1, -1, 1, 0, 2, 1") "y = ai.invonnx.ir.Gather<axis = 1>(float[2,3,4] x, i)",
+    INV_INTS("i", "1, 0, -1") "k = ai.invonnx.ir.Cast<to = 6>(i)\ny = ai.invonnx.ir.Gather<axis = 0>(float[2,3] x, k)",
+    INV_INTS("i", "1, 1, 0") "y = ai.invonnx.ir.Gather<axis = 1>(bool[3,2,2] x, i)", NULL};
 static const inv_op_def gather_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Gather", .since = 1, .in = "data indices", .out = "y",
     .infer = gather_infer, .grad = gather_grad, .run = gather_run, .bounds = inv__bounds_first, .work = inv__work_move,
     .flops = inv__flops_none, .cases = gather_cases,
     .doc = "parts of data along axis by index; negative indices count from the end"};
 static const char *const gather_back_cases[] = {
-    INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i)",
-    INTS("i", "0, 0") "d = GatherGrad<axis = 0, shape = [1]>(float[2] gy, i)",
+    INV_INTS("i", "2, -1, 0, 2") "d = GatherGrad<axis = 1, shape = [2,3]>(float[2,4] gy, i)",
+    INV_INTS("i", "0, 0") "d = GatherGrad<axis = 0, shape = [1]>(float[2] gy, i)",
     /* an index with more positions than a chunk and a tile have; several digits */
     "d = GatherGrad<axis = 0, shape = [3,2]>(float[331,2] gy, int64[331] i)",
     "d = GatherGrad<axis = 1, shape = [2,300]>(float[2,700] gy, int64[700] i)", NULL};
@@ -371,11 +368,11 @@ static const inv_op_def gather_back_row = {
     .work = inv__work_move,
     .workspace = gather_back_workspace, .flops = inv__flops_in, .cases = gather_back_cases,
     .doc = "gy added up at the indices, 0 elsewhere"};
-static const char *const onnx_gather_cases[] = {INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",
-                                                INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",
+static const char *const onnx_gather_cases[] = {INV_INTS("i", "2, 0, 1") "y = Gather<axis = 1>(float[2,3] x, i)",
+                                                INV_INTS("i", "0, 2") "y = Gather<axis = -1>(float[2,4] x, i)",
                                                 "i = Constant<value_int = -1>()\ny = Gather(float[2,3] x, i)",
-                                                INTS("i", "1, 1, 0") "y = Gather(float[2,1] x, i)",
-                                                INTS("i", "0") "y = Gather(float[1] x, i)",
+                                                INV_INTS("i", "1, 1, 0") "y = Gather(float[2,1] x, i)",
+                                                INV_INTS("i", "0") "y = Gather(float[1] x, i)",
                                                 NULL};
 static const inv_op_def onnx_gather_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Gather", .since = 1, .in = "data indices", .out = "y",

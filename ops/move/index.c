@@ -3,6 +3,7 @@
  * ReverseSequence, TensorScatter, CenterCropPad, Col2Im, AffineGrid. Sources: the ONNX operator specifications. */
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 
 static inv_id constant(inv_graph *g, int64_t v)
 {
@@ -49,7 +50,6 @@ static inv_id part_of_pair(inv_graph *g, inv_id pair, int64_t at)
 static inv_status one_hot_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    INV_TRY(inv__need(g, n, 3));
     const inv_shape in = *inv__in_shape(g, n, 0), pair = *inv__in_shape(g, n, 2);
     const inv_value *d = inv_val(g, n->in[1]);
     INV_TRY(inv_node_need_const(g, n, n->in[1], "depth"));
@@ -75,7 +75,6 @@ static inv_status one_hot_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- ReverseSequence: GatherNDN by (time, batch) --- */
 static inv_status reverse_sequence_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     const inv_shape s = *inv__in_shape(g, n, 0), lens = *inv__in_shape(g, n, 1);
     const int64_t time = inv_attr_int(n, "time_axis", 0), batch = inv_attr_int(n, "batch_axis", 1);
     if (s.rank < 2 || (time != 0 && time != 1) || batch != 1 - time)
@@ -99,7 +98,6 @@ static inv_status reverse_sequence_lower(inv_graph *g, const inv_node *n, inv_id
 static inv_status tensor_scatter_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    INV_TRY(inv__need(g, n, 2));
     const inv_shape cache = *inv__in_shape(g, n, 0), update = *inv__in_shape(g, n, 1);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -2), cache.rank, &axis));
     const char *mode = inv_attr_string(n, "mode", "linear");
@@ -138,7 +136,6 @@ static inv_status center_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t want[INV_MAX_RANK * 2], starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK], places[INV_MAX_RANK] = {0};
     size_t count, naxes;
     bool given, cut = false, padded = false;
-    INV_TRY(inv__need(g, n, 2));
     const inv_shape s = *inv__in_shape(g, n, 0);
     inv_shape kept = s, result = s;
     INV_TRY(inv__ints_of(g, n, "shape", 1, want, &count, &given));
@@ -232,7 +229,6 @@ static int64_t pixel_of(const columns *c, int64_t k, int64_t l)
 static inv_status col2im_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     columns c;
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(columns_of(g, n, &c));
     const inv_shape s = *inv__in_shape(g, n, 0);
     if (s.rank != 3 || s.dim[1] % c.taps != 0 || s.dim[2] != c.places)
@@ -275,7 +271,6 @@ static inv_status affine_grid_lower(inv_graph *g, const inv_node *n, inv_id *out
     int64_t size[INV_MAX_RANK * 2], pixels = 1;
     size_t count;
     bool given;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__ints_of(g, n, "size", 1, size, &count, &given));
     const int64_t rank = (int64_t)count - 2;
@@ -312,45 +307,40 @@ static inv_status affine_grid_lower(inv_graph *g, const inv_node *n, inv_id *out
 
 /* clang-format off */
 /* --- rows --- */
-#define LOWERED(id, op, opset, ins, text, ...)                                                                        \
-    static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
-#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
-#define INT(name, v) name " = Constant<value_int = " v ">()\n"
 
-LOWERED(one_hot, "OneHot", 9, "indices depth values",
-        "on where the count along a new axis equals the index, else off; depth must be constant. ONNX OneHot-9, -11",
-        INT("d", "3") INTS("i", "0, -1, 5, -4") "y = OneHot(i, d, float[2] v)",
-        INTS("d", "2") "y = OneHot<axis = 1>(float[2,3] x, d, int32[2] v)",
-        INT("d", "1") "y = OneHot<axis = 0>(int32[1] x, d, float[2] v)",
-        INT("d", "4") "y = OneHot(int64[0] x, d, float[2] v)")
-LOWERED(reverse_sequence, "ReverseSequence", 10, "input sequence_lens",
-        "the first elements of each sequence backwards; to GatherNDN. ONNX ReverseSequence-10",
-        INTS("l", "1, 3, 0") "y = ReverseSequence(float[4,3,2] x, l)",
-        INTS("l", "2, 4") "y = ReverseSequence<time_axis = 1, batch_axis = 0>(float[2,4] x, l)",
-        INTS("l", "1") "y = ReverseSequence(float[1,1] x, l)")
-LOWERED(tensor_scatter, "TensorScatter", 24, "past_cache update write_indices?",
-        "the cache with the update written at an index per sample; to ScatterNDN. ONNX TensorScatter-24",
-        INTS("w", "1, 0") "y = TensorScatter(float[2,2,4,3] x, float[2,2,2,3] u, w)",
-        INTS("w", "3, 1") "y = TensorScatter<mode = \"circular\", axis = 1>(float[2,4,1] x, float[2,3,1] u, w)",
-        "y = TensorScatter<axis = -1>(float[1,2,3] x, float[1,2,1] u)")
-LOWERED(center, "CenterCropPad", 18, "input_data shape",
-        "cut or padded on both sides alike to a constant shape. ONNX CenterCropPad-18",
-        INTS("s", "2, 5") "y = CenterCropPad(float[5,2] x, s)",
-        INTS("s", "4") "y = CenterCropPad<axes = [-1]>(float[3,1] x, s)",
-        INTS("s", "1, 3") "y = CenterCropPad<axes = [2,0]>(float[3,2,4] x, s)")
-LOWERED(col2im, "Col2Im", 18, "input image_shape block_shape",
-        "blocks of pixels added up where they overlap; the shapes must be constant; to GatherGrad. ONNX Col2Im-18",
-        INTS("i", "5, 5") INTS("b", "2, 3") "y = Col2Im<strides = [2,1], pads = [1,0,0,1]>(float[2,12,12] x, i, b)",
-        INTS("i", "6") INTS("b", "3") "y = Col2Im<dilations = [2]>(float[1,3,2] x, i, b)",
-        INTS("i", "1, 1, 1") INTS("b", "1, 1, 1") "y = Col2Im(float[1,1,1] x, i, b)")
-LOWERED(affine_grid, "AffineGrid", 20, "theta size",
-        "places of pixels after an affine map; size must be constant; to MatMulT. ONNX AffineGrid-20",
-        INTS("s", "2, 1, 2, 3") "y = AffineGrid(float[2,2,3] x, s)",
-        INTS("s", "1, 2, 2, 1, 3") "y = AffineGrid<align_corners = 1>(float[1,3,4] x, s)")
+INV_LOWERED(
+    one_hot, "OneHot", 9, "indices depth values", "y",
+    "on where the count along a new axis equals the index, else off; depth must be constant. ONNX OneHot-9, -11",
+    INV_INT("d", "3") INV_INTS("i", "0, -1, 5, -4") "y = OneHot(i, d, float[2] v)",
+    INV_INTS("d", "2") "y = OneHot<axis = 1>(float[2,3] x, d, int32[2] v)",
+    INV_INT("d", "1") "y = OneHot<axis = 0>(int32[1] x, d, float[2] v)",
+    INV_INT("d", "4") "y = OneHot(int64[0] x, d, float[2] v)")
+INV_LOWERED(reverse_sequence, "ReverseSequence", 10, "input sequence_lens", "y",
+            "the first elements of each sequence backwards; to GatherNDN. ONNX ReverseSequence-10",
+            INV_INTS("l", "1, 3, 0") "y = ReverseSequence(float[4,3,2] x, l)",
+            INV_INTS("l", "2, 4") "y = ReverseSequence<time_axis = 1, batch_axis = 0>(float[2,4] x, l)",
+            INV_INTS("l", "1") "y = ReverseSequence(float[1,1] x, l)")
+INV_LOWERED(tensor_scatter, "TensorScatter", 24, "past_cache update write_indices?", "y",
+            "the cache with the update written at an index per sample; to ScatterNDN. ONNX TensorScatter-24",
+            INV_INTS("w", "1, 0") "y = TensorScatter(float[2,2,4,3] x, float[2,2,2,3] u, w)",
+            INV_INTS("w", "3, 1") "y = TensorScatter<mode = \"circular\", axis = 1>(float[2,4,1] x, float[2,3,1] u, w)",
+            "y = TensorScatter<axis = -1>(float[1,2,3] x, float[1,2,1] u)")
+INV_LOWERED(center, "CenterCropPad", 18, "input_data shape", "y",
+            "cut or padded on both sides alike to a constant shape. ONNX CenterCropPad-18",
+            INV_INTS("s", "2, 5") "y = CenterCropPad(float[5,2] x, s)",
+            INV_INTS("s", "4") "y = CenterCropPad<axes = [-1]>(float[3,1] x, s)",
+            INV_INTS("s", "1, 3") "y = CenterCropPad<axes = [2,0]>(float[3,2,4] x, s)")
+INV_LOWERED(col2im, "Col2Im", 18, "input image_shape block_shape", "y",
+            "blocks of pixels added up where they overlap; the shapes must be constant; to GatherGrad. ONNX Col2Im-18",
+            INV_INTS("i", "5, 5")
+                INV_INTS("b", "2, 3") "y = Col2Im<strides = [2,1], pads = [1,0,0,1]>(float[2,12,12] x, i, b)",
+            INV_INTS("i", "6") INV_INTS("b", "3") "y = Col2Im<dilations = [2]>(float[1,3,2] x, i, b)",
+            INV_INTS("i", "1, 1, 1") INV_INTS("b", "1, 1, 1") "y = Col2Im(float[1,1,1] x, i, b)")
+INV_LOWERED(affine_grid, "AffineGrid", 20, "theta size", "y",
+            "places of pixels after an affine map; size must be constant; to MatMulT. ONNX AffineGrid-20",
+            INV_INTS("s", "2, 1, 2, 3") "y = AffineGrid(float[2,2,3] x, s)",
+            INV_INTS("s", "1, 2, 2, 1, 3") "y = AffineGrid<align_corners = 1>(float[1,3,4] x, s)")
 
 /* clang-format off */
 const inv_op_def *const inv_ops_index[] = {&one_hot_row, &reverse_sequence_row, &tensor_scatter_row, &center_row,

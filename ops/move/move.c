@@ -4,6 +4,7 @@
 #include "core/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/strided_copy.h"
 
 /* --- View<shape>(x): the same bytes --- */
@@ -42,7 +43,6 @@ static inv_status reshape_lower(inv_graph *g, const inv_node *n, inv_id *out)
     size_t count;
     bool given, allowzero = inv_attr_int(n, "allowzero", 0) != 0;
     int free_axis = -1;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__ints_of(g, n, "shape", 1, want, &count, &given));
     const inv_shape in = *inv__in_shape(g, n, 0);
     if (count > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
@@ -77,7 +77,6 @@ static inv_status reshape_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static inv_status flatten_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape in = *inv__in_shape(g, n, 0);
     int64_t axis = inv_attr_int(n, "axis", 1);
     if (axis < -in.rank || axis > in.rank)
@@ -106,7 +105,6 @@ static inv_status squeeze_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t axes[INV_MAX_RANK * 2];
     size_t count;
     bool given, drop[INV_MAX_RANK] = {false};
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__ints_of(g, n, "axes", 1, axes, &count, &given));
     const inv_shape in = *inv__in_shape(g, n, 0);
     INV_TRY(mark_axes(g, n, axes, count, in.rank, drop));
@@ -124,7 +122,6 @@ static inv_status unsqueeze_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t axes[INV_MAX_RANK * 2];
     size_t count;
     bool given, fresh[INV_MAX_RANK] = {false};
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__ints_of(g, n, "axes", 1, axes, &count, &given));
     const inv_shape in = *inv__in_shape(g, n, 0);
     if (!given) return inv_node_fail(g, n, INV_E_GRAPH, "axes are required");
@@ -138,7 +135,7 @@ static inv_status unsqueeze_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static inv_status identity_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
+    (void)g;
     out[0] = n->in[0];
     return INV_OK;
 }
@@ -165,7 +162,6 @@ static inv_status perm_of(const inv_graph *g, const inv_node *n, int64_t perm[IN
 static inv_status transpose_infer(inv_graph *g, inv_node *n)
 {
     int64_t perm[INV_MAX_RANK];
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(perm_of(g, n, perm));
     inv_shape s = *inv__in_shape(g, n, 0);
     for (int i = 0; i < s.rank; i++) s.dim[i] = inv__in_shape(g, n, 0)->dim[perm[i]];
@@ -177,7 +173,6 @@ static inv_status transpose_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int64_t perm[INV_MAX_RANK], last = -1;
     bool moves = false;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(perm_of(g, n, perm));
     inv_shape s = *inv__in_shape(g, n, 0);
     const inv_shape in = s;
@@ -251,7 +246,6 @@ static inv_status expand_lower(inv_graph *g, const inv_node *n, inv_id *out)
     size_t count;
     bool given;
     inv_shape s;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__ints_of(g, n, "shape", 1, want, &count, &given));
     if (count > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
     const inv_shape to = count ? inv_shape_of((int)count, want) : inv_shape_scalar();
@@ -270,7 +264,6 @@ static inv_status tile_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t times[INV_MAX_RANK * 2];
     size_t count;
     bool given;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__ints_of(g, n, "repeats", 1, times, &count, &given));
     inv_shape s = *inv__in_shape(g, n, 0);
     if (count != (size_t)s.rank)
@@ -300,7 +293,6 @@ static inv_status rearrange(inv_graph *g, const inv_node *n, const int64_t split
 
 static inv_status depth_to_space_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape in = *inv__in_shape(g, n, 0);
     const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0);
     const char *mode = inv_attr_string(n, "mode", "DCR");
@@ -316,7 +308,6 @@ static inv_status depth_to_space_lower(inv_graph *g, const inv_node *n, inv_id *
 
 static inv_status space_to_depth_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape in = *inv__in_shape(g, n, 0);
     const int64_t *d = in.dim, k = inv_attr_int(n, "blocksize", 0);
     const int64_t dcr_perm[6] = {0, 3, 5, 1, 2, 4}, crd_perm[6] = {0, 1, 3, 5, 2, 4};
@@ -350,18 +341,11 @@ static bool view_raise(const inv_raising *b)
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
-#define LOWERED(id, op, opset, ins, text, ...)                                                                        \
-    CASES(id, __VA_ARGS__)                                                                                            \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
-#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
-CASES(view, "y = View<shape = [3,2]>(float[2,3] x)", "y = View<shape = [1,1]>(float[1] x)",
-      "y = View<shape = [0,4]>(float[4,0] x)")
+INV_CASE_LIST(view, "y = View<shape = [3,2]>(float[2,3] x)", "y = View<shape = [1,1]>(float[1] x)",
+              "y = View<shape = [0,4]>(float[4,0] x)")
 static const inv_op_def view_row = {.size = sizeof(inv_op_def),
                                     .domain = INV_IR,
                                     .name = "View",
@@ -377,13 +361,13 @@ static const inv_op_def view_row = {.size = sizeof(inv_op_def),
                                     .cases = view_cases,
                                     .doc = "the bytes of x with another shape"};
 
-CASES(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)",
-      "y = ai.invonnx.ir.Transpose<perm = [1,0]>(float[1,5] x)",
-      "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,0,2] x)",
-      "y = ai.invonnx.ir.Transpose<perm = [0,2,3,1]>(float[2,3,4,5] x)",
-      "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,4,6] x)",
-      "y = ai.invonnx.ir.Transpose<perm = [2,1,0]>(float[17,2,18] x)",
-      "y = ai.invonnx.ir.Transpose<perm = [1,0]>(bool[33,18] x)")
+INV_CASE_LIST(transpose, "y = ai.invonnx.ir.Transpose<perm = [2,0,1]>(float[2,3,4] x)",
+              "y = ai.invonnx.ir.Transpose<perm = [1,0]>(float[1,5] x)",
+              "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,0,2] x)",
+              "y = ai.invonnx.ir.Transpose<perm = [0,2,3,1]>(float[2,3,4,5] x)",
+              "y = ai.invonnx.ir.Transpose<perm = [0,2,1,3]>(float[2,3,4,6] x)",
+              "y = ai.invonnx.ir.Transpose<perm = [2,1,0]>(float[17,2,18] x)",
+              "y = ai.invonnx.ir.Transpose<perm = [1,0]>(bool[33,18] x)")
 /* clang-format off */
 static const inv_op_def transpose_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Transpose", .since = 1, .in = "x", .out = "y",
@@ -392,9 +376,9 @@ static const inv_op_def transpose_row = {
     .flops = inv__flops_none, .cases = transpose_cases, .doc = "axes of x in the order perm"};
 /* clang-format on */
 
-CASES(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = BroadcastTo<shape = [2,3]>(float x)",
-      "y = BroadcastTo<shape = [0,3]>(float[1,3] x)", "y = BroadcastTo<shape = [1]>(float[1] x)",
-      "y = BroadcastTo<shape = [3,8]>(float[8] x)")
+INV_CASE_LIST(broadcast, "y = BroadcastTo<shape = [4,2,3]>(float[2,1] x)", "y = BroadcastTo<shape = [2,3]>(float x)",
+              "y = BroadcastTo<shape = [0,3]>(float[1,3] x)", "y = BroadcastTo<shape = [1]>(float[1] x)",
+              "y = BroadcastTo<shape = [3,8]>(float[8] x)")
 /* clang-format off */
 static const inv_op_def broadcast_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BroadcastTo", .since = 1, .in = "x", .out = "y",
@@ -405,35 +389,36 @@ static const inv_op_def broadcast_row = {
     .doc = "x repeated along axes where its extent is 1 or missing"};
 /* clang-format on */
 
-LOWERED(reshape, "Reshape", 1, "x shape?", "to View. ONNX Reshape-1, -5, -14",
-        INTS("s", "-1, 2") "y = Reshape(float[2,3] x, s)", INTS("s", "0, 1, -1") "y = Reshape(float[2,3] x, s)",
-        "y = Reshape<shape = [3,2]>(float[2,3] x)", INTS("s", "1") "y = Reshape(float x, s)")
-LOWERED(flatten, "Flatten", 1, "x", "to View. ONNX Flatten-1, -9, -11, -13", "y = Flatten(float[2,3,4] x)",
-        "y = Flatten<axis = -1>(float[2,3,4] x)", "y = Flatten<axis = 0>(float[1,2] x)")
-LOWERED(squeeze, "Squeeze", 1, "x axes?", "to View. ONNX Squeeze-1, -11, -13",
-        "y = Squeeze<axes = [0]>(float[1,3,1] x)", INTS("a", "-1") "y = Squeeze(float[1,3,1] x, a)",
-        "y = Squeeze(float[1,3,1] x)")
-LOWERED(unsqueeze, "Unsqueeze", 1, "x axes?", "to View. ONNX Unsqueeze-1, -11, -13",
-        "y = Unsqueeze<axes = [0, 2]>(float[2,3] x)", INTS("a", "-1") "y = Unsqueeze(float[3] x, a)")
-LOWERED(identity, "Identity", 1, "x", "the input itself. ONNX Identity-1", "y = Identity(float[2,3] x)",
-        "y = Identity(float[1] x)")
-CASES(onnx_transpose, "y = Transpose(float[2,3,4] x)", "y = Transpose<perm = [1,0]>(float[1,5] x)")
+INV_LOWERED(reshape, "Reshape", 1, "x shape?", "y", "to View. ONNX Reshape-1, -5, -14",
+            INV_INTS("s", "-1, 2") "y = Reshape(float[2,3] x, s)",
+            INV_INTS("s", "0, 1, -1") "y = Reshape(float[2,3] x, s)", "y = Reshape<shape = [3,2]>(float[2,3] x)",
+            INV_INTS("s", "1") "y = Reshape(float x, s)")
+INV_LOWERED(flatten, "Flatten", 1, "x", "y", "to View. ONNX Flatten-1, -9, -11, -13", "y = Flatten(float[2,3,4] x)",
+            "y = Flatten<axis = -1>(float[2,3,4] x)", "y = Flatten<axis = 0>(float[1,2] x)")
+INV_LOWERED(squeeze, "Squeeze", 1, "x axes?", "y", "to View. ONNX Squeeze-1, -11, -13",
+            "y = Squeeze<axes = [0]>(float[1,3,1] x)", INV_INTS("a", "-1") "y = Squeeze(float[1,3,1] x, a)",
+            "y = Squeeze(float[1,3,1] x)")
+INV_LOWERED(unsqueeze, "Unsqueeze", 1, "x axes?", "y", "to View. ONNX Unsqueeze-1, -11, -13",
+            "y = Unsqueeze<axes = [0, 2]>(float[2,3] x)", INV_INTS("a", "-1") "y = Unsqueeze(float[3] x, a)")
+INV_LOWERED(identity, "Identity", 1, "x", "y", "the input itself. ONNX Identity-1", "y = Identity(float[2,3] x)",
+            "y = Identity(float[1] x)")
+INV_CASE_LIST(onnx_transpose, "y = Transpose(float[2,3,4] x)", "y = Transpose<perm = [1,0]>(float[1,5] x)")
 /* clang-format off */
 static const inv_op_def onnx_transpose_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "Transpose", .since = 1, .in = "x", .out = "y",
     .onnx = "", .infer = transpose_infer, .lower = transpose_lower, .cases = onnx_transpose_cases,
     .doc = "axes permuted; a View where only extents of 1 move. ONNX Transpose-1"};
 /* clang-format on */
-LOWERED(expand, "Expand", 8, "x shape", "to BroadcastTo. ONNX Expand-8",
-        INTS("s", "4, 1, 3") "y = Expand(float[2,1] x, s)", INTS("s", "1") "y = Expand(float[2,3] x, s)")
-LOWERED(tile, "Tile", 6, "x repeats", "to View, BroadcastTo, View. ONNX Tile-6",
-        INTS("r", "2, 3") "y = Tile(float[2,2] x, r)", INTS("r", "1, 1") "y = Tile(float[1,2] x, r)")
-LOWERED(depth_to_space, "DepthToSpace", 1, "x", "to View, Transpose, View. ONNX DepthToSpace-1, -11",
-        "y = DepthToSpace<blocksize = 2>(float[1,8,2,3] x)",
-        "y = DepthToSpace<blocksize = 2, mode = \"CRD\">(float[1,8,2,3] x)")
-LOWERED(space_to_depth, "SpaceToDepth", 1, "x", "to View, Transpose, View. ONNX SpaceToDepth-1, -28",
-        "y = SpaceToDepth<blocksize = 2, mode = \"CRD\">(float[1,2,4,6] x)",
-        "y = SpaceToDepth<blocksize = 2>(float[1,2,4,6] x)", "y = SpaceToDepth<blocksize = 1>(float[1,2,1,1] x)")
+INV_LOWERED(expand, "Expand", 8, "x shape", "y", "to BroadcastTo. ONNX Expand-8",
+            INV_INTS("s", "4, 1, 3") "y = Expand(float[2,1] x, s)", INV_INTS("s", "1") "y = Expand(float[2,3] x, s)")
+INV_LOWERED(tile, "Tile", 6, "x repeats", "y", "to View, BroadcastTo, View. ONNX Tile-6",
+            INV_INTS("r", "2, 3") "y = Tile(float[2,2] x, r)", INV_INTS("r", "1, 1") "y = Tile(float[1,2] x, r)")
+INV_LOWERED(depth_to_space, "DepthToSpace", 1, "x", "y", "to View, Transpose, View. ONNX DepthToSpace-1, -11",
+            "y = DepthToSpace<blocksize = 2>(float[1,8,2,3] x)",
+            "y = DepthToSpace<blocksize = 2, mode = \"CRD\">(float[1,8,2,3] x)")
+INV_LOWERED(space_to_depth, "SpaceToDepth", 1, "x", "y", "to View, Transpose, View. ONNX SpaceToDepth-1, -28",
+            "y = SpaceToDepth<blocksize = 2, mode = \"CRD\">(float[1,2,4,6] x)",
+            "y = SpaceToDepth<blocksize = 2>(float[1,2,4,6] x)", "y = SpaceToDepth<blocksize = 1>(float[1,2,1,1] x)")
 
 /* clang-format off */
 const inv_op_def *const inv_ops_move[] = {

@@ -2,6 +2,7 @@
  * Pad, all opsets: by a constant to PadRange (slice.c), in the other modes to Gather. */
 #include <string.h>
 
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/move/slice.h"
 
@@ -58,7 +59,6 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const int64_t ones[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     const char *mode = inv_attr_string(n, "mode", "constant");
     double value = inv_attr_float(n, "value", 0);
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(pad_amounts(g, n, before, after));
     if (strcmp(mode, "constant") != 0) return pad_by_index(g, n, mode, before, after, out);
     if (inv__has_in(n, 2)) {
@@ -89,16 +89,15 @@ static inv_status pad_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
-
 /* clang-format off */
 const inv_op_def inv__op_pad = {
     .size = sizeof inv__op_pad, .domain = "", .name = "Pad", .since = 2, .in = "x pads? value? axes?", .out = "y",
-    .infer = inv__infer_lowered, .lower = pad_lower,
-    .cases = (const char *const[]){INTS("p", "0, 1, 2, -1") "y = Pad(float[2,3] x, p)",
-                                   INTS("p", "1, 2") INTS("a", "-1")
+    .lower = pad_lower,
+    .cases = (const char *const[]){INV_INTS("p", "0, 1, 2, -1") "y = Pad(float[2,3] x, p)",
+                                   INV_INTS("p", "1, 2") INV_INTS("a", "-1")
                                        "y = Pad<mode = \"reflect\">(float[2,3] x, p, , a)",
-                                   INTS("p", "1, 2") INTS("a", "0") "y = Pad<mode = \"edge\">(float[1,3] x, p, , a)",
+                                   INV_INTS("p", "1, 2") INV_INTS("a", "0")
+                                       "y = Pad<mode = \"edge\">(float[1,3] x, p, , a)",
                                    NULL},
     .doc = "constant to PadRange, other modes to Gather. ONNX Pad-2, -11, -13, -18, -19"};
 /* clang-format on */

@@ -95,7 +95,6 @@ static inv_status places_infer(inv_graph *g, inv_node *n)
 {
     inv_places p;
     inv_shape parts;
-    INV_TRY(inv__need(g, n, 2));
     const bool scatter = is_op(n, "ScatterNDN"), back = is_op(n, "GatherNDGrad");
     const inv_dtype t = inv__in_dtype(g, n, 0);
     if (joining(n) > INV_JOIN_MIN)
@@ -375,14 +374,12 @@ static inv_status scatter_lower(inv_graph *g, const inv_node *n, const int64_t *
 
 static inv_status onnx_scatter_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 3));
     return scatter_lower(g, n, NULL, out);
 }
 
-static inv_status elements_axis(const inv_graph *g, const inv_node *n, uint32_t nin, int64_t *axis)
+static inv_status elements_axis(const inv_graph *g, const inv_node *n, int64_t *axis)
 {
     int a;
-    INV_TRY(inv__need(g, n, nin));
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), inv__in_shape(g, n, 0)->rank, &a));
     *axis = a;
     return INV_OK;
@@ -391,21 +388,20 @@ static inv_status elements_axis(const inv_graph *g, const inv_node *n, uint32_t 
 static inv_status scatter_elements_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int64_t axis;
-    INV_TRY(elements_axis(g, n, 3, &axis));
+    INV_TRY(elements_axis(g, n, &axis));
     return scatter_lower(g, n, &axis, out);
 }
 
 static inv_status gather_elements_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int64_t axis;
-    INV_TRY(elements_axis(g, n, 2, &axis));
+    INV_TRY(elements_axis(g, n, &axis));
     out[0] = inv_emit1(g, "GatherNDN", INV_IN(n->in[0], wide(g, n->in[1])), INV_ATTRS(inv_attr_of_int("axis", axis)));
     return inv__done(g);
 }
 
 static inv_status onnx_gather_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     out[0] =
         inv_emit1(g, "GatherNDN", 2, n->in, INV_ATTRS(inv_attr_of_int("batch_dims", inv_attr_int(n, "batch_dims", 0))));
     return inv__done(g);
@@ -481,14 +477,14 @@ static const char *const onnx_scatter_cases[] = {
     "y = ScatterND<reduction = \"add\">(float[4] x,int64[3,1]{2,0,2},float[3] u)", NULL};
 static const inv_op_def onnx_scatter_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "ScatterND", .since = 11, .in = "data indices updates",
-    .out = "output", .infer = inv__infer_lowered, .lower = onnx_scatter_lower, .cases = onnx_scatter_cases,
+    .out = "output", .lower = onnx_scatter_lower, .cases = onnx_scatter_cases,
     .doc = "to ScatterNDN. ONNX ScatterND-11, -13, -16, -18"};
 
 static const char *const onnx_gather_cases[] = {
     "y = GatherND<batch_dims = 1>(float[2,3,4] x,int64[2,1]{2,0})", NULL};
 static const inv_op_def onnx_gather_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "GatherND", .since = 11, .in = "data indices", .out = "output",
-    .infer = inv__infer_lowered, .lower = onnx_gather_lower, .cases = onnx_gather_cases,
+    .lower = onnx_gather_lower, .cases = onnx_gather_cases,
     .doc = "to GatherNDN. ONNX GatherND-11, -12, -13"};
 
 #define SCATTER_ELEMENTS(id, op, opset, text)                                                                         \
@@ -497,7 +493,7 @@ static const inv_op_def onnx_gather_row = {
         "y = " op "(float[3,2] x,int32[1,2]{2,0},float[1,2] u)", NULL};                                               \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "data indices updates",           \
-        .out = "output", .infer = inv__infer_lowered, .lower = scatter_elements_lower, .cases = id##_cases,           \
+        .out = "output", .lower = scatter_elements_lower, .cases = id##_cases,           \
         .doc = text};
 /* clang-format on */
 SCATTER_ELEMENTS(scatter_elements, "ScatterElements", 11, "to ScatterNDN. ONNX ScatterElements-11, -13, -16, -18")
@@ -509,7 +505,7 @@ static const char *const gather_elements_cases[] = {
 /* clang-format off */
 static const inv_op_def gather_elements_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "GatherElements", .since = 11, .in = "data indices",
-    .out = "output", .infer = inv__infer_lowered, .lower = gather_elements_lower, .cases = gather_elements_cases,
+    .out = "output", .lower = gather_elements_lower, .cases = gather_elements_cases,
     .doc = "to GatherNDN. ONNX GatherElements-11, -13"};
 
 const inv_op_def *const inv_ops_scatter[] = {

@@ -2,6 +2,7 @@
  * Operators that make values out of nothing but shapes and constants (Constant, Shape, Size, ConstantOfShape, Range,
  * EyeLike), and sequences of tensors, which exist only while lowering. Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 
 /* Floating-point constants are of the graph's type. */
@@ -77,7 +78,6 @@ static inv_status constant_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- Shape, Size --- */
 static inv_status shape_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape s = *inv__in_shape(g, n, 0);
     int64_t from = inv_attr_int(n, "start", 0), to = inv_attr_int(n, "end", s.rank);
     from = from < 0 ? from + s.rank : from;
@@ -90,7 +90,6 @@ static inv_status shape_lower(inv_graph *g, const inv_node *n, inv_id *out)
 
 static inv_status size_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape scalar = inv_shape_scalar();
     const int64_t count = inv_shape_nelem(inv__in_shape(g, n, 0));
     out[0] = inv_graph_const(g, INV_I64, &scalar, &count);
@@ -105,7 +104,6 @@ static inv_status constant_of_shape_lower(inv_graph *g, const inv_node *n, inv_i
     const float zero = 0;
     size_t count;
     bool given;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__ints_of(g, n, "input", 0, dim, &count, &given));
     if (count > INV_MAX_RANK) return inv_node_fail(g, n, INV_E_SHAPE, "rank above %d", INV_MAX_RANK);
     for (size_t i = 0; i < count; i++) {
@@ -128,7 +126,6 @@ static inv_status constant_of_shape_lower(inv_graph *g, const inv_node *n, inv_i
 static inv_status eye_like_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     size_t nbytes;
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape s = *inv__in_shape(g, n, 0);
     const inv_dtype t = real_of(g, (inv_dtype)inv_attr_int(n, "dtype", inv__in_dtype(g, n, 0)));
     const int64_t k = inv_attr_int(n, "k", 0);
@@ -147,7 +144,6 @@ static inv_status eye_like_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status range_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double v[3];
-    INV_TRY(inv__need(g, n, 3));
     for (uint32_t i = 0; i < 3; i++) {
         const inv_value *x = inv_val(g, n->in[i]);
         INV_TRY(inv_node_need_const(g, n, n->in[i], i == 0 ? "start" : i == 1 ? "limit" : "delta"));
@@ -240,7 +236,6 @@ static inv_status split_to_sequence_lower(inv_graph *g, const inv_node *n, inv_i
     int axis;
     int64_t *sizes = NULL;
     uint32_t count = 0;
-    INV_TRY(inv__need(g, n, 1));
     inv_shape s = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
     INV_TRY(sequence_sizes(g, n, s.dim[axis], &sizes, &count));
@@ -296,7 +291,6 @@ static inv_status sequence_insert_lower(inv_graph *g, const inv_node *n, inv_id 
 {
     const inv_node *seq = NULL;
     uint32_t at = 0;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(sequence_of(g, n, &seq));
     const uint32_t count = seq->nin;
     /* A negative position counts from the end of the sequence as it is, so -1 is before its last. */
@@ -343,7 +337,6 @@ static inv_status optional_has_lower(inv_graph *g, const inv_node *n, inv_id *ou
 static inv_status optional_get_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const inv_node *made = made_of(g, n, true);
-    INV_TRY(inv__need(g, n, 1));
     if (made != NULL && made->nin == 0) return inv_node_fail(g, n, INV_E_SHAPE, "the optional is empty");
     out[0] = made != NULL ? made->in[0] : n->in[0];
     return INV_OK;
@@ -384,32 +377,25 @@ static inv_status concat_from_sequence_lower(inv_graph *g, const inv_node *n, in
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
-#define LOWERED(id, op, opset, ins, text, ...)                                                                        \
-    CASES(id, __VA_ARGS__)                                                                                            \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
-#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
-#define INT(name, v) name " = Constant<value_int = " v ">()\n"
 
-LOWERED(constant, "Constant", 1, "", "a constant value. ONNX Constant-1, -9, -11, -12, -13",
-        "y = Constant<value_ints = [1, 2]>()", "y = Constant<value_float = 2.5>()")
-LOWERED(shape, "Shape", 1, "x", "the extents, a constant. ONNX Shape-1, -13, -15", "y = Shape(float[2,3] x)",
-        "y = Shape<start = -2, end = 5>(float[2,3,1] x)", "y = Shape(float x)")
-LOWERED(size, "Size", 1, "x", "the number of elements, a constant. ONNX Size-1", "y = Size(float[2,3] x)",
-        "y = Size(float[0] x)")
-LOWERED(constant_of_shape, "ConstantOfShape", 9, "shape", "to BroadcastTo of a constant. ONNX ConstantOfShape-9",
-        INTS("s", "2, 3") "y = ConstantOfShape(s)", INTS("s", "1") "y = ConstantOfShape(s)")
-LOWERED(eye_like, "EyeLike", 9, "x", "ones on the diagonal k, a constant. ONNX EyeLike-9", "y = EyeLike(float[2,3] x)",
-        "y = EyeLike<k = 1>(float[1,2] x)")
-LOWERED(range, "Range", 11, "start limit delta", "start + i delta, a constant. ONNX Range-11",
-        INT("a", "1") INT("b", "8") INT("c", "3") "y = Range(a, b, c)",
-        INT("a", "3") INT("b", "0") INT("c", "-1") "y = Range(a, b, c)")
+INV_LOWERED(constant, "Constant", 1, "", "y", "a constant value. ONNX Constant-1, -9, -11, -12, -13",
+            "y = Constant<value_ints = [1, 2]>()", "y = Constant<value_float = 2.5>()")
+INV_LOWERED(shape, "Shape", 1, "x", "y", "the extents, a constant. ONNX Shape-1, -13, -15", "y = Shape(float[2,3] x)",
+            "y = Shape<start = -2, end = 5>(float[2,3,1] x)", "y = Shape(float x)")
+INV_LOWERED(size, "Size", 1, "x", "y", "the number of elements, a constant. ONNX Size-1", "y = Size(float[2,3] x)",
+            "y = Size(float[0] x)")
+INV_LOWERED(constant_of_shape, "ConstantOfShape", 9, "shape", "y",
+            "to BroadcastTo of a constant. ONNX ConstantOfShape-9", INV_INTS("s", "2, 3") "y = ConstantOfShape(s)",
+            INV_INTS("s", "1") "y = ConstantOfShape(s)")
+INV_LOWERED(eye_like, "EyeLike", 9, "x", "y", "ones on the diagonal k, a constant. ONNX EyeLike-9",
+            "y = EyeLike(float[2,3] x)", "y = EyeLike<k = 1>(float[1,2] x)")
+INV_LOWERED(range, "Range", 11, "start limit delta", "y", "start + i delta, a constant. ONNX Range-11",
+            INV_INT("a", "1") INV_INT("b", "8") INV_INT("c", "3") "y = Range(a, b, c)",
+            INV_INT("a", "3") INV_INT("b", "0") INV_INT("c", "-1") "y = Range(a, b, c)")
 
-CASES(sequence, "q = SequenceOf(float[2] a, float[2] b)", "q = SequenceOf(float[1] a)")
+INV_CASE_LIST(sequence, "q = SequenceOf(float[2] a, float[2] b)", "q = SequenceOf(float[1] a)")
 /* clang-format off */
 /* Never folded (INV_OP_RANDOM): the node must stay to be found. It has no kernel and is pruned after lowering. */
 static const inv_op_def sequence_row = {
@@ -418,42 +404,44 @@ static const inv_op_def sequence_row = {
     .flops = inv__flops_none, .cases = sequence_cases,
     .doc = "stands for a sequence of tensors, or an optional, while lowering"};
 /* clang-format on */
-LOWERED(sequence_construct, "SequenceConstruct", 11, "x*", "ONNX SequenceConstruct-11",
-        INT("i", "0") "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceAt(q, i)",
-        INT("i", "-1") "q = SequenceConstruct(float[1] a)\ny = SequenceAt(q, i)")
-LOWERED(split_to_sequence, "SplitToSequence", 11, "x split?", "to SplitSizes. ONNX SplitToSequence-11",
-        INT("i", "1") INTS("s", "1, 2") "q = SplitToSequence<axis = 1>(float[2,3] x, s)\ny = SequenceAt(q, i)",
-        INT("i", "-1") INT("s", "2") "q = SplitToSequence<axis = -1>(float[2,3] x, s)\ny = SequenceAt(q, i)",
-        INT("i", "0") "q = SplitToSequence<axis = 0, keepdims = 0>(float[2,3] x)\ny = SequenceAt(q, i)")
-LOWERED(sequence_at, "SequenceAt", 11, "q at", "one tensor of a sequence. ONNX SequenceAt-11",
-        INT("i", "1") INT("s", "1") "q = SplitToSequence(float[2,3] x, s)\ny = SequenceAt(q, i)",
-        INT("i", "0") "q = SequenceConstruct(float[1] a)\ny = SequenceAt(q, i)")
-LOWERED(sequence_empty, "SequenceEmpty", 11, "", "ONNX SequenceEmpty-11",
-        "q = SequenceEmpty()\nr = SequenceInsert(q, float[2] x)\ny = ConcatFromSequence<axis = 0>(r)",
-        "q = SequenceEmpty()\ny = SequenceLength(q)")
-LOWERED(sequence_insert, "SequenceInsert", 11, "q x at?", "ONNX SequenceInsert-11",
-        INT("i", "0") "q = SequenceConstruct(float[2] a)\nr = SequenceInsert(q, float[3] b)\n"
-                      "s = SequenceInsert(r, float[1] c, i)\ny = ConcatFromSequence<axis = 0>(s)",
-        INT("i", "-1") "q = SequenceConstruct(float[2] a, float[1] b)\nr = SequenceInsert(q, float[3] c, i)\n"
-                       "y = ConcatFromSequence<axis = 0>(r)")
-LOWERED(sequence_erase, "SequenceErase", 11, "q at?", "ONNX SequenceErase-11",
-        INT("i", "-2") "q = SequenceConstruct(float[2] a, float[1] b, float[3] c)\nr = SequenceErase(q, i)\n"
-                       "y = ConcatFromSequence<axis = 0>(r)",
-        "q = SequenceConstruct(float[2] a, float[1] b)\nr = SequenceErase(q)\ny = ConcatFromSequence<axis = 0>(r)")
-LOWERED(optional, "Optional", 15, "x?", "ONNX Optional-15", "o = Optional(float[2] x)\ny = OptionalGetElement(o)",
-        "o = Optional()\ny = OptionalHasElement(o)")
-LOWERED(optional_has, "OptionalHasElement", 15, "x?", "a constant. ONNX OptionalHasElement-15, -18",
-        "o = Optional(float[2] x)\ny = OptionalHasElement(o)", "y = OptionalHasElement(float[2] x)")
-LOWERED(optional_get, "OptionalGetElement", 15, "x", "ONNX OptionalGetElement-15, -18",
-        "q = SequenceConstruct(float[2] a)\no = Optional(q)\nr = OptionalGetElement(o)\n"
-        "y = ConcatFromSequence<axis = 0>(r)",
-        "y = OptionalGetElement(float[2] x)")
-LOWERED(sequence_length, "SequenceLength", 11, "q", "a constant. ONNX SequenceLength-11",
-        "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceLength(q)",
-        "q = SequenceConstruct(float[1] a)\ny = SequenceLength(q)")
-LOWERED(concat_from_sequence, "ConcatFromSequence", 11, "q", "to Concat. ONNX ConcatFromSequence-11",
-        "q = SequenceConstruct(float[2] a, float[1] b)\ny = ConcatFromSequence<axis = 0>(q)",
-        "q = SequenceConstruct(float[2] a, float[2] b)\ny = ConcatFromSequence<axis = -1, new_axis = 1>(q)")
+INV_LOWERED(sequence_construct, "SequenceConstruct", 11, "x*", "y", "ONNX SequenceConstruct-11",
+            INV_INT("i", "0") "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceAt(q, i)",
+            INV_INT("i", "-1") "q = SequenceConstruct(float[1] a)\ny = SequenceAt(q, i)")
+INV_LOWERED(split_to_sequence, "SplitToSequence", 11, "x split?", "y", "to SplitSizes. ONNX SplitToSequence-11",
+            INV_INT("i", "1")
+                INV_INTS("s", "1, 2") "q = SplitToSequence<axis = 1>(float[2,3] x, s)\ny = SequenceAt(q, i)",
+            INV_INT("i", "-1")
+                INV_INT("s", "2") "q = SplitToSequence<axis = -1>(float[2,3] x, s)\ny = SequenceAt(q, i)",
+            INV_INT("i", "0") "q = SplitToSequence<axis = 0, keepdims = 0>(float[2,3] x)\ny = SequenceAt(q, i)")
+INV_LOWERED(sequence_at, "SequenceAt", 11, "q at", "y", "one tensor of a sequence. ONNX SequenceAt-11",
+            INV_INT("i", "1") INV_INT("s", "1") "q = SplitToSequence(float[2,3] x, s)\ny = SequenceAt(q, i)",
+            INV_INT("i", "0") "q = SequenceConstruct(float[1] a)\ny = SequenceAt(q, i)")
+INV_LOWERED(sequence_empty, "SequenceEmpty", 11, "", "y", "ONNX SequenceEmpty-11",
+            "q = SequenceEmpty()\nr = SequenceInsert(q, float[2] x)\ny = ConcatFromSequence<axis = 0>(r)",
+            "q = SequenceEmpty()\ny = SequenceLength(q)")
+INV_LOWERED(sequence_insert, "SequenceInsert", 11, "q x at?", "y", "ONNX SequenceInsert-11",
+            INV_INT("i", "0") "q = SequenceConstruct(float[2] a)\nr = SequenceInsert(q, float[3] b)\n"
+                              "s = SequenceInsert(r, float[1] c, i)\ny = ConcatFromSequence<axis = 0>(s)",
+            INV_INT("i", "-1") "q = SequenceConstruct(float[2] a, float[1] b)\nr = SequenceInsert(q, float[3] c, i)\n"
+                               "y = ConcatFromSequence<axis = 0>(r)")
+INV_LOWERED(sequence_erase, "SequenceErase", 11, "q at?", "y", "ONNX SequenceErase-11",
+            INV_INT("i", "-2") "q = SequenceConstruct(float[2] a, float[1] b, float[3] c)\nr = SequenceErase(q, i)\n"
+                               "y = ConcatFromSequence<axis = 0>(r)",
+            "q = SequenceConstruct(float[2] a, float[1] b)\nr = SequenceErase(q)\ny = ConcatFromSequence<axis = 0>(r)")
+INV_LOWERED(optional, "Optional", 15, "x?", "y", "ONNX Optional-15",
+            "o = Optional(float[2] x)\ny = OptionalGetElement(o)", "o = Optional()\ny = OptionalHasElement(o)")
+INV_LOWERED(optional_has, "OptionalHasElement", 15, "x?", "y", "a constant. ONNX OptionalHasElement-15, -18",
+            "o = Optional(float[2] x)\ny = OptionalHasElement(o)", "y = OptionalHasElement(float[2] x)")
+INV_LOWERED(optional_get, "OptionalGetElement", 15, "x", "y", "ONNX OptionalGetElement-15, -18",
+            "q = SequenceConstruct(float[2] a)\no = Optional(q)\nr = OptionalGetElement(o)\n"
+            "y = ConcatFromSequence<axis = 0>(r)",
+            "y = OptionalGetElement(float[2] x)")
+INV_LOWERED(sequence_length, "SequenceLength", 11, "q", "y", "a constant. ONNX SequenceLength-11",
+            "q = SequenceConstruct(float[2] a, float[2] b)\ny = SequenceLength(q)",
+            "q = SequenceConstruct(float[1] a)\ny = SequenceLength(q)")
+INV_LOWERED(concat_from_sequence, "ConcatFromSequence", 11, "q", "y", "to Concat. ONNX ConcatFromSequence-11",
+            "q = SequenceConstruct(float[2] a, float[1] b)\ny = ConcatFromSequence<axis = 0>(q)",
+            "q = SequenceConstruct(float[2] a, float[2] b)\ny = ConcatFromSequence<axis = -1, new_axis = 1>(q)")
 
 const inv_op_def *const inv_ops_shape[] = {&constant_row,
                                            &shape_row,

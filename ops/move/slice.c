@@ -5,6 +5,7 @@
 #include "core/onnx_body.h"
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/strided_copy.h"
 
 /* --- SliceRange<starts,steps,sizes>(x): out[i] = x[starts + i steps] --- */
@@ -34,7 +35,6 @@ static inv_status slice_inside(const inv_graph *g, const inv_node *n, const inv_
 static inv_status slice_infer(inv_graph *g, inv_node *n)
 {
     inv_status s = INV_OK;
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape in = *inv__in_shape(g, n, 0);
     const int64_t *starts = ints_per_axis(g, n, "starts", in.rank, &s);
     const int64_t *steps = ints_per_axis(g, n, "steps", in.rank, &s);
@@ -213,7 +213,6 @@ static inv_status onnx_slice_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     slice_args a;
     int64_t starts[INV_MAX_RANK] = {0}, steps[INV_MAX_RANK], sizes[INV_MAX_RANK];
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(slice_read(g, n, &a));
     const inv_shape in = *inv__in_shape(g, n, 0);
     for (int i = 0; i < in.rank; i++) {
@@ -292,17 +291,15 @@ static bool slice_raise(const inv_raising *b)
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
 #define CANONICAL(id, op, ins, outs, how, gradient, kernel, shown, limits, form, turned, text, ...)                   \
-    CASES(id, __VA_ARGS__)                                                                                            \
+    INV_CASE_LIST(id, __VA_ARGS__)                                                                                    \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = INV_IR, .name = op, .since = 1, .in = ins, .out = outs,                 \
         .infer = how, .grad = gradient, .run = kernel, .flops = inv__flops_none, .part = shown, .bounds = limits,     \
         .raise = form, .images = turned,                                                                              \
         .work = inv__work_move, .cases = id##_cases, .doc = text};
 /* clang-format on */
-#define INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
 CANONICAL(slice, "SliceRange", "x", "y", slice_infer, slice_grad, slice_run, slice_part, inv__bounds_first, slice_raise,
           INV_IMAGES(1, 1, {"starts", INV_PER_AXIS}, {"steps", INV_PER_AXIS}, {"sizes", INV_PER_AXIS}),
@@ -324,15 +321,12 @@ CANONICAL(pad_range, "PadRange", "x", "y", place_infer, place_grad, place_run, N
           "y = PadRange<shape = [3,4], starts = [1,2], value = 7.0>(int64[2,2] x)",
           "y = PadRange<shape = [8], starts = [2], value = 1.0>(bool[3] x)")
 
-CASES(onnx_slice, INTS("s", "0, 1") INTS("e", "9223372036854775807, 3") "y = Slice(float[2,3] x, s, e)",
-      INTS("s", "-1") INTS("e", "-9223372036854775807") INTS("a", "-1")
-          INTS("t", "-1") "y = Slice(float[2,3] x, s, e, a, t)",
-      "y = Slice<starts = [1], ends = [-1], axes = [1]>(float[2,4] x)")
+INV_LOWERED(onnx_slice, "Slice", 1, "x starts? ends? axes? steps?", "y", "to SliceRange. ONNX Slice-1, -10, -11, -13",
+            INV_INTS("s", "0, 1") INV_INTS("e", "9223372036854775807, 3") "y = Slice(float[2,3] x, s, e)",
+            INV_INTS("s", "-1") INV_INTS("e", "-9223372036854775807") INV_INTS("a", "-1")
+                INV_INTS("t", "-1") "y = Slice(float[2,3] x, s, e, a, t)",
+            "y = Slice<starts = [1], ends = [-1], axes = [1]>(float[2,4] x)")
 /* clang-format off */
-static const inv_op_def onnx_slice_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "Slice", .since = 1, .in = "x starts? ends? axes? steps?",
-    .out = "y", .infer = inv__infer_lowered, .lower = onnx_slice_lower, .cases = onnx_slice_cases,
-    .doc = "to SliceRange. ONNX Slice-1, -10, -11, -13"};
 const inv_op_def *const inv_ops_slice[] = {&slice_row, &slice_back_row, &pad_range_row, &onnx_slice_row,
                                            &inv__op_pad, NULL};
 /* clang-format on */

@@ -405,16 +405,14 @@ static const inv_op_def mix_op = {
 
 static const inv_op_def batch_norm_7 = {
     .size = sizeof batch_norm_7, .domain = "", .name = "BatchNormalization", .since = 7, .until = 13,
-    .in = "X scale B mean var", .out = "Y mean? var? saved_mean? saved_var?", .infer = inv__infer_lowered,
-    .lower = batch_norm_lower,
+    .in = "X scale B mean var", .out = "Y mean? var? saved_mean? saved_var?", .lower = batch_norm_lower,
     .cases = (const char *const[]){
         "y = BatchNormalization(float[4,3,2] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)", NULL},
     .doc = "lowers to BatchNormApply; with further outputs (training) also to BatchStats and RunningMix"};
 
 static const inv_op_def batch_norm_14 = {
     .size = sizeof batch_norm_14, .domain = "", .name = "BatchNormalization", .since = 14,
-    .in = "X scale B input_mean input_var", .out = "Y running_mean? running_var?", .infer = inv__infer_lowered,
-    .lower = batch_norm_lower,
+    .in = "X scale B input_mean input_var", .out = "Y running_mean? running_var?", .lower = batch_norm_lower,
     .cases = (const char *const[]){
         "y = BatchNormalization(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)",
         "y, m, v = BatchNormalization<training_mode = 1, momentum = 0.75>(float[4,3,2,5] x, float[3] scale, "

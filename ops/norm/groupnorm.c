@@ -141,7 +141,6 @@ static inv_status group_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
     INV_TRY(need_groups(g, n, groups, 1, each ? 3 : 1));
     INV_TRY(inv__norm_need_stash(g, n));
     if (each) return emit_groups(g, n, groups, n->in[1], n->in[2], out);
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(inv__norm_need_vectors(g, n, 1, 3, groups, "group"));
     const int64_t channels = inv__in_shape(g, n, 0)->dim[1] / groups;
     const inv_id scale = per_channel(g, n->in[1], groups, channels), bias = per_channel(g, n->in[2], groups, channels);
@@ -180,7 +179,7 @@ static const inv_op_def grad_op = {
 
 static const inv_op_def instance_norm = {
     .size = sizeof instance_norm, .domain = "", .name = "InstanceNormalization", .since = 1, .in = "input scale B",
-    .out = "output", .infer = inv__infer_lowered, .lower = instance_norm_lower,
+    .out = "output", .lower = instance_norm_lower,
     .cases = (const char *const[]){
         "y = InstanceNormalization<epsilon = 0.001>(float[2,3,4,2] x, float[3] scale, float[3] b)",
         "y = InstanceNormalization(float[2,0,4] x, float[0] scale, float[0] b)", NULL},
@@ -188,12 +187,12 @@ static const inv_op_def instance_norm = {
 
 static const inv_op_def group_norm_18 = {
     .size = sizeof group_norm_18, .domain = "", .name = "GroupNormalization", .since = 18, .until = 20,
-    .in = "X scale bias", .out = "Y", .infer = inv__infer_lowered, .lower = group_norm_lower,
+    .in = "X scale bias", .out = "Y", .lower = group_norm_lower,
     .doc = "to GroupNormApply, scale and bias of a group repeated for its channels. ONNX GroupNormalization-18"};
 
 static const inv_op_def group_norm_21 = {
     .size = sizeof group_norm_21, .domain = "", .name = "GroupNormalization", .since = 21, .in = "X scale bias",
-    .out = "Y", .infer = inv__infer_lowered, .lower = group_norm_lower,
+    .out = "Y", .lower = group_norm_lower,
     .cases = (const char *const[]){
         "y = GroupNormalization<num_groups = 2>(float[2,4,3,2] x, float[4] scale, float[4] bias)", NULL},
     .doc = "to GroupNormApply. ONNX GroupNormalization-21"};

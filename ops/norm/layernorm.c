@@ -93,7 +93,6 @@ static inv_fold fold_of(const layout *l)
 static inv_status need_rows(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
 {
     int axis = 0;
-    INV_TRY(inv__need(g, n, first + 1));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, last));
     const inv_shape *x = inv__in_shape(g, n, 0);
@@ -248,7 +247,6 @@ static inv_status layer_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const bool rms = strcmp(n->op_type, "RMSNormalization") == 0, has_bias = !rms && inv__has_in(n, 2);
     int axis = 0;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, rms ? 2 : 3));
     const inv_shape x = *inv__in_shape(g, n, 0);
@@ -298,7 +296,7 @@ static const inv_op_def grad_op = {
 
 static const inv_op_def layer_norm_17 = {
     .size = sizeof layer_norm_17, .domain = "", .name = "LayerNormalization", .since = 17, .in = "X Scale B?",
-    .out = "Y Mean? InvStdDev?", .infer = inv__infer_lowered, .lower = layer_norm_lower,
+    .out = "Y Mean? InvStdDev?", .lower = layer_norm_lower,
     .cases = (const char *const[]){
         "y = LayerNormalization(float[2,3,5] x, float[5] scale, float[5] bias)",
         "y = LayerNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
@@ -330,7 +328,7 @@ static const inv_op_def rms_grad_op = {
 
 static const inv_op_def rms_norm_23 = {
     .size = sizeof rms_norm_23, .domain = "", .name = "RMSNormalization", .since = 23, .in = "X scale", .out = "Y",
-    .infer = inv__infer_lowered, .lower = layer_norm_lower,
+    .lower = layer_norm_lower,
     .cases = (const char *const[]){
         "y = RMSNormalization(float[2,3,5] x, float[5] scale)",
         "y = RMSNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",

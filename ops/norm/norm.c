@@ -25,7 +25,6 @@ void inv__norm_results(const inv_call *c, void *out[3])
 
 inv_status inv__norm_need(const inv_graph *g, const inv_node *n, uint32_t last)
 {
-    INV_TRY(inv__need(g, n, last));
     INV_TRY(inv__need_real(g, n, 0));
     return inv__need_same_type(g, n, last);
 }

@@ -37,7 +37,6 @@ static inv_status mvn_lower(inv_graph *g, const inv_node *n, inv_id *out)
     uint32_t gone;
     int64_t perm[INV_MAX_RANK] = {0}, back[INV_MAX_RANK] = {0};
     int kept = 0, at;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape x = *inv__in_shape(g, n, 0);
     INV_TRY(mvn_axes(g, n, x.rank, &gone));
@@ -66,7 +65,6 @@ static inv_status mvn_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const int64_t p = inv_attr_int(n, "p", 2);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), inv__in_shape(g, n, 0)->rank, &axis));
@@ -82,7 +80,6 @@ static inv_status lp_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- LRN: the sum of squares over neighbouring channels is an average pooling along them --- */
 static inv_status lrn_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape s = *inv__in_shape(g, n, 0);
     const int64_t size = inv_attr_int(n, "size", 0);
@@ -119,7 +116,6 @@ static inv_status hardmax_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis;
     const bool flat = n->op != NULL && n->op->since < 13;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape s = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", flat ? 1 : -1), s.rank, &axis));
@@ -140,14 +136,14 @@ static inv_status hardmax_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def mvn = {
     .size = sizeof mvn, .domain = "", .name = "MeanVarianceNormalization", .since = 9, .in = "X", .out = "Y",
-    .infer = inv__infer_lowered, .lower = mvn_lower,
+    .lower = mvn_lower,
     .cases = (const char *const[]){"y = MeanVarianceNormalization(float[3,2,2,4] x)",
                                    "y = MeanVarianceNormalization<axes = [-1]>(float[2,5] x)", NULL},
     .doc = "(x - mean) / deviation over `axes`; to LayerNormApply. ONNX MeanVarianceNormalization-9, -13"};
 
 static const inv_op_def lp_norm = {
     .size = sizeof lp_norm, .domain = "", .name = "LpNormalization", .since = 1, .in = "input", .out = "output",
-    .infer = inv__infer_lowered, .lower = lp_lower,
+    .lower = lp_lower,
     .cases = (const char *const[]){"y = LpNormalization(float[2,3,4] x)",
                                    "y = LpNormalization<axis = 1, p = 1>(float[2,3,4] x)",
                                    "y = LpNormalization<axis = 0>(float[3,1] x)",
@@ -155,8 +151,7 @@ static const inv_op_def lp_norm = {
     .doc = "x over its norm of order 1 or 2 along `axis`; to Mul, ReduceSum, Sqrt, Div. ONNX LpNormalization-1, -22"};
 
 static const inv_op_def lrn = {
-    .size = sizeof lrn, .domain = "", .name = "LRN", .since = 1, .in = "X", .out = "Y", .infer = inv__infer_lowered,
-    .lower = lrn_lower,
+    .size = sizeof lrn, .domain = "", .name = "LRN", .since = 1, .in = "X", .out = "Y", .lower = lrn_lower,
     .cases = (const char *const[]){
         "y = LRN<size = 3, alpha = 0.5, beta = 0.6, bias = 2.0>(float[2,5,2,3] x)",
         "y = LRN<size = 4, alpha = 0.5>(float[2,3] x)", "y = LRN<size = 1>(float[1,1,1] x)", NULL},
@@ -165,11 +160,11 @@ static const inv_op_def lrn = {
 #define HARDMAX_DOC "1 at the first largest element, else 0; no gradient. ONNX Hardmax-"
 static const inv_op_def hardmax_12 = {
     .size = sizeof hardmax_12, .domain = "", .name = "Hardmax", .since = 1, .until = 12, .in = "input",
-    .out = "output", .flags = INV_OP_NO_GRAD, .infer = inv__infer_lowered, .lower = hardmax_lower,
+    .out = "output", .flags = INV_OP_NO_GRAD, .lower = hardmax_lower,
     .doc = HARDMAX_DOC "1, -11"};
 static const inv_op_def hardmax_13 = {
     .size = sizeof hardmax_13, .domain = "", .name = "Hardmax", .since = 13, .in = "input", .out = "output",
-    .flags = INV_OP_NO_GRAD, .infer = inv__infer_lowered, .lower = hardmax_lower,
+    .flags = INV_OP_NO_GRAD, .lower = hardmax_lower,
     .cases = (const char *const[]){"y = Hardmax(float[2,5] x)", "y = Hardmax<axis = 1>(float[2,3,4] x)",
                                    "y = Hardmax<axis = 0>(float[1] x)", NULL},
     .doc = HARDMAX_DOC "13"};

@@ -30,7 +30,6 @@ static bool log_form(const inv_node *n) { return strncmp(n->op_type, "Log", 3) =
 static inv_status softmax_infer(inv_graph *g, inv_node *n)
 {
     int axis = 0;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), inv__in_shape(g, n, 0)->rank, &axis));
     INV_TRY(inv__need_same_type(g, n, n->nin));
@@ -77,7 +76,6 @@ static inv_status softmax_grad(inv_grad *b)
 static inv_status softmax_12_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     int axis = 0;
-    INV_TRY(inv__need(g, n, 1));
     inv_shape s = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 1), s.rank, &axis));
     const char *op = log_form(n) ? "LogSoftmax" : "Softmax";
@@ -121,13 +119,13 @@ const inv_op_def inv__op_log_softmax = {
 
 const inv_op_def inv__op_softmax_12 = {
     .size = sizeof inv__op_softmax_12, .domain = "", .name = "Softmax", .since = 1, .until = 12, .in = "input",
-    .out = "output", .infer = inv__infer_lowered, .lower = softmax_12_lower,
+    .out = "output", .lower = softmax_12_lower,
     .cases = (const char *const[]){"y = Softmax(float[2,3,2] x)", "y = Softmax<axis = 2>(float[2,3,2] x)", NULL},
     .doc = "softmax over everything from `axis` on; lowers to a view and Softmax"};
 
 const inv_op_def inv__op_log_softmax_12 = {
     .size = sizeof inv__op_log_softmax_12, .domain = "", .name = "LogSoftmax", .since = 1, .until = 12,
-    .in = "input", .out = "output", .infer = inv__infer_lowered, .lower = softmax_12_lower,
+    .in = "input", .out = "output", .lower = softmax_12_lower,
     .cases = (const char *const[]){"y = LogSoftmax(float[2,3,2] x)", "y = LogSoftmax<axis = -1>(float[2,3] x)", NULL},
     .doc = "log-softmax over everything from `axis` on; lowers to a view and LogSoftmax"};
 

@@ -3,6 +3,7 @@
  * Sources: the ONNX operator specifications. */
 #include "core/onnx_body.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/reduce/cumulate_gpu.h"
 
@@ -72,7 +73,6 @@ static inv_status product_run(const inv_call *c) { return cumulate(c, true); }
 
 static inv_status product_back_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, 2));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
@@ -99,7 +99,6 @@ static inv_status product_back_run(const inv_call *call)
 
 static inv_status differences_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     return cumulate_infer(g, n);
 }
@@ -160,7 +159,6 @@ static inv_status cumulate_lower(inv_graph *g, const inv_node *n, const char *op
     int64_t at;
     size_t count;
     int axis;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv_node_need_const(g, n, n->in[1], "axis"));
     if (!inv_const_ints(g, n->in[1], 1, &at, &count) || count != 1)
         return inv_node_fail(g, n, INV_E_SHAPE, "the axis (input 1) must be one integer");
@@ -197,7 +195,6 @@ static bool differences_raise(const inv_raising *b)
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 #define LINES(op)                                                                                           \
     "y = " op "<axis = 1>(float[2,3,2] x)", "y = " op "<axis = 0, exclusive = 1>(float[4,2] x)",            \
         "y = " op "<axis = 1, reverse = 1>(float[2,4] x)",                                                  \
@@ -212,29 +209,27 @@ static bool differences_raise(const inv_raising *b)
         .work = inv__work_scalar, .workspace = scratch,                                                               \
         .flops = inv__flops_in, .cases = id##_cases, .doc = text};
 /* clang-format on */
-CASES(sum, LINES("CumSumAxis"), "y = CumSumAxis<axis = 0>(float[300,2] x)",
-      "y = CumSumAxis<axis = 1, reverse = 1, exclusive = 1>(float[2,200] x)")
+INV_CASE_LIST(sum, LINES("CumSumAxis"), "y = CumSumAxis<axis = 0>(float[300,2] x)",
+              "y = CumSumAxis<axis = 1, reverse = 1, exclusive = 1>(float[2,200] x)")
 CANONICAL(sum, "CumSumAxis", "x", NULL, cumulate_infer, sum_grad, cumulate_sum_run, cumulate_workspace,
           "sums along axis of all elements up to here (exclusive: before here); reverse: from the end")
-CASES(product, LINES("CumProdAxis"), "y = CumProdAxis<axis = 0>(int64[300,2] x)")
+INV_CASE_LIST(product, LINES("CumProdAxis"), "y = CumProdAxis<axis = 0>(int64[300,2] x)")
 CANONICAL(product, "CumProdAxis", "x", NULL, cumulate_infer, product_grad, product_run, cumulate_workspace,
           "products along axis of all elements up to here (exclusive: before here); reverse: from the end")
-CASES(product_back, "y = CumProdGrad<axis = 1>(float[2,3] gy, float[2,3] x)",
-      "y = CumProdGrad<axis = 0, exclusive = 1, reverse = 1>(float[4] gy, float[4] x)")
+INV_CASE_LIST(product_back, "y = CumProdGrad<axis = 1>(float[2,3] gy, float[2,3] x)",
+              "y = CumProdGrad<axis = 0, exclusive = 1, reverse = 1>(float[4] gy, float[4] x)")
 CANONICAL(product_back, "CumProdGrad", "gy x", NULL, product_back_infer, NULL, product_back_run, NULL,
           "gradient of CumProdAxis, zeros in x included")
-CASES(differences, "y = CumSumInverse<axis = 1>(float[2,3,2] x)",
-      "y = CumSumInverse<axis = 0, reverse = 1>(float[4] x)", "y = CumSumInverse<axis = 0>(float[1] x)")
+INV_CASE_LIST(differences, "y = CumSumInverse<axis = 1>(float[2,3,2] x)",
+              "y = CumSumInverse<axis = 0, reverse = 1>(float[4] x)", "y = CumSumInverse<axis = 0>(float[1] x)")
 CANONICAL(differences, "CumSumInverse", "y", differences_raise, differences_infer, NULL, differences_run, NULL,
           "the x of y = CumSumAxis(x), not exclusive: differences of neighbours")
 
 /* clang-format off */
 #define LOWERED(id, op, opset, text)                                                                                  \
-    CASES(id, "a = Constant<value_int = -1>()\ny = " op "(float[2,3] x, a)",                                          \
-          "a = Constant<value_ints = [0]>()\ny = " op "<exclusive = 1, reverse = 1>(float[2,3] x, a)")                \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = "x axis", .out = "y",             \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+    INV_LOWERED(id, op, opset, "x axis", "y", text,                                                                   \
+                "a = Constant<value_int = -1>()\ny = " op "(float[2,3] x, a)",                                        \
+                "a = Constant<value_ints = [0]>()\ny = " op "<exclusive = 1, reverse = 1>(float[2,3] x, a)")
 /* clang-format on */
 LOWERED(onnx_sum, "CumSum", 11, "to CumSumAxis; the axis must be constant. ONNX CumSum-11, -14")
 LOWERED(onnx_product, "CumProd", 26, "to CumProdAxis; the axis must be constant. ONNX CumProd-26")

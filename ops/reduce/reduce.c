@@ -4,6 +4,7 @@
 #include "ops/base/bounds.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/elementwise/bits.h"
 #include "ops/reduce/reduce_gpu.h"
@@ -225,7 +226,6 @@ static inv_shape reduced_shape(const inv_shape *in, const bool *gone, bool keepd
 static inv_status axes_infer(inv_graph *g, inv_node *n)
 {
     bool gone[INV_MAX_RANK] = {false};
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape in = *inv__in_shape(g, n, 0);
     INV_TRY(check_axes(g, n, &in));
     if (inv_dtype_size(inv__in_dtype(g, n, 0)) == 0) return inv__need_real(g, n, 0);
@@ -338,7 +338,6 @@ static inv_status onnx_axes(const inv_graph *g, const inv_node *n, bool *gone)
     int64_t axes[INV_MAX_RANK * 2];
     size_t count;
     bool given;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__ints_of(g, n, "axes", 1, axes, &count, &given));
     const int rank = inv__in_shape(g, n, 0)->rank;
     if (count == 0 && inv_attr_int(n, "noop_with_empty_axes", 0) == 0) mark_all(rank, gone);
@@ -402,7 +401,6 @@ LOWER(reduce_log_sum_exp, log_sum_exp(g, x, gone, keep))
 static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     bool gone[INV_MAX_RANK] = {false};
-    INV_TRY(inv__need(g, n, 1));
     const int rank = inv__in_shape(g, n, 0)->rank;
     if (rank < 3) return inv_node_fail(g, n, INV_E_SHAPE, "rank 3 or more is wanted: batch, channels, space");
     mark_all(rank, gone);
@@ -412,10 +410,9 @@ static inv_status global_average_pool_lower(inv_graph *g, const inv_node *n, inv
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
 #define AXES_ROW(id, op, gradient, ...)                                                                             \
-    CASES(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)",                                                 \
+    INV_CASE_LIST(id, "y = " op "<axes = [1], keepdims = 1>(float[2,3] x)",                                         \
           "y = " op "<axes = [0,2], keepdims = 0>(float[2,3,4] x)",                                                 \
           "y = " op "<axes = [0], keepdims = 0>(float[1] x)", "y = " op "<axes = [1], keepdims = 1>(float[0,3] x)", \
           "p = Exp(float[2100] x)\ny = " op "<axes = [0], keepdims = 1>(p)")                                         \
@@ -441,10 +438,10 @@ AXES_ROW(max, "ReduceMaxAxes", extreme_grad, "largest over axes; ties share the 
 AXES_ROW(min, "ReduceMinAxes", extreme_grad, "smallest over axes; ties share the gradient", .bounds = inv__bounds_first)
 AXES_ROW(prod, "ReduceProdAxes", prod_grad, "product over axes; its gradient is right with zeros too")
 
-CASES(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",
-      "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)", "y = SumTo<shape = [1]>(float[1,1] x)",
-      "y = SumTo<shape = [1,3]>(float[0,3] x)", "y = SumTo<shape = [1,3,1,2,1]>(float[2,3,4,2,5] x)",
-      "y = SumTo<shape = [2]>(float[2100,2] x)")
+INV_CASE_LIST(sum_to, "y = SumTo<shape = [3]>(float[2,3] x)", "y = SumTo<shape = [2,1]>(float[4,2,3] x)",
+              "y = SumTo<shape = [1,3,1,1]>(float[2,3,4,5] x)", "y = SumTo<shape = [1]>(float[1,1] x)",
+              "y = SumTo<shape = [1,3]>(float[0,3] x)", "y = SumTo<shape = [1,3,1,2,1]>(float[2,3,4,2,5] x)",
+              "y = SumTo<shape = [2]>(float[2100,2] x)")
 /* clang-format off */
 static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .domain = INV_IR,
@@ -462,23 +459,18 @@ static const inv_op_def sum_to_row = {.size = sizeof(inv_op_def),
                                       .cases = sum_to_cases,
                                       .doc = "sum down to a shape that broadcasts to that of x"};
 /* clang-format on */
-CASES(detach, "y = Detach(float[2,3] x)", "y = Detach(float[1] x)")
+INV_CASE_LIST(detach, "y = Detach(float[2,3] x)", "y = Detach(float[1] x)")
 /* clang-format off */
 static const inv_op_def detach_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Detach", .since = 1, .in = "x", .out = "y",
     .flags = INV_OP_VIEW | INV_OP_NO_GRAD, .infer = inv__infer_same, .flops = inv__flops_none, .cases = detach_cases,
     .doc = "x; no gradient goes through"};
 
-#define LOWERED(id, op, opset, ins, text, ...)                                                                        \
-    CASES(id, __VA_ARGS__)                                                                                            \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
-#define ONNX_ROW(id, op, text)                                                                       \
-    LOWERED(id, op, 1, "x axes?", text ". ONNX " op "-1, -11, -13, -18", "y = " op "(float[2,3] x)", \
-            "y = " op "<axes = [-1], keepdims = 0>(float[2,3] x)",                                   \
-            "a = Constant<value_ints = [0]>()\ny = " op "(float[2,3,4] x, a)", "y = " op "(float[1] x)")
+#define ONNX_ROW(id, op, text)                                                                                \
+    INV_LOWERED(id, op, 1, "x axes?", "y", text ". ONNX " op "-1, -11, -13, -18", "y = " op "(float[2,3] x)", \
+                "y = " op "<axes = [-1], keepdims = 0>(float[2,3] x)",                                        \
+                "a = Constant<value_ints = [0]>()\ny = " op "(float[2,3,4] x, a)", "y = " op "(float[1] x)")
 ONNX_ROW(reduce_sum, "ReduceSum", "sum over axes")
 ONNX_ROW(reduce_mean, "ReduceMean", "mean over axes")
 ONNX_ROW(reduce_max, "ReduceMax", "largest over axes")
@@ -488,11 +480,11 @@ ONNX_ROW(reduce_sum_square, "ReduceSumSquare", "sum of x^2")
 ONNX_ROW(reduce_l1, "ReduceL1", "sum of |x|")
 ONNX_ROW(reduce_l2, "ReduceL2", "square root of the sum of x^2")
 ONNX_ROW(reduce_log_sum_exp, "ReduceLogSumExp", "ln of the sum of e^x, by the largest x")
-LOWERED(reduce_log_sum, "ReduceLogSum", 1, "x axes?", "ln of the sum. ONNX ReduceLogSum-1, -11, -13, -18",
-        "p = Exp(float[2,3] x)\ny = ReduceLogSum(p)",
-        "p = Exp(float[1] x)\ny = ReduceLogSum<axes = [0], keepdims = 0>(p)")
-LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "mean over space. ONNX GlobalAveragePool-1",
-        "y = GlobalAveragePool(float[2,3,4,5] x)", "y = GlobalAveragePool(float[1,2,1] x)")
+INV_LOWERED(reduce_log_sum, "ReduceLogSum", 1, "x axes?", "y", "ln of the sum. ONNX ReduceLogSum-1, -11, -13, -18",
+            "p = Exp(float[2,3] x)\ny = ReduceLogSum(p)",
+            "p = Exp(float[1] x)\ny = ReduceLogSum<axes = [0], keepdims = 0>(p)")
+INV_LOWERED(global_average_pool, "GlobalAveragePool", 1, "x", "y", "mean over space. ONNX GlobalAveragePool-1",
+            "y = GlobalAveragePool(float[2,3,4,5] x)", "y = GlobalAveragePool(float[1,2,1] x)")
 
 /* clang-format off */
 const inv_op_def *const inv_ops_reduce[] = {

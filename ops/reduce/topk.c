@@ -19,7 +19,6 @@ static inv_topk topk_of(const inv_node *n, const inv_shape *s, inv_dtype t)
 
 static inv_status topk_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     inv_shape s = *inv__in_shape(g, n, 0);
     const inv_dtype t = inv__in_dtype(g, n, 0);
     const int64_t axis = inv_attr_int(n, "axis", 0), k = inv_attr_int(n, "k", 1);
@@ -151,7 +150,6 @@ static inv_status onnx_topk_lower(inv_graph *g, const inv_node *n, inv_id *out)
     size_t count;
     int64_t k = inv_attr_int(n, "k", 0);
     inv_id both[2];
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), inv__in_shape(g, n, 0)->rank, &axis));
     if (inv__has_in(n, 1)) {
         INV_TRY(inv_node_need_const(g, n, n->in[1], "K"));
@@ -167,7 +165,6 @@ static inv_status arg_lower(inv_graph *g, const inv_node *n, bool largest, inv_i
 {
     int axis;
     inv_id both[2];
-    INV_TRY(inv__need(g, n, 1));
     inv_shape s = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 0), s.rank, &axis));
     INV_TRY(emit_topk(g, n, axis, 1, largest, inv_attr_int(n, "select_last_index", 0) != 0, both));
@@ -206,7 +203,7 @@ static const char *const onnx_topk_cases[] = {
     "k = Constant<value_ints = [3]>()\nv, i = TopK(float[2,5] x, k)", NULL};
 static const inv_op_def onnx_topk_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "TopK", .since = 1, .in = "X K?", .out = "Values Indices?",
-    .infer = inv__infer_lowered, .lower = onnx_topk_lower, .cases = onnx_topk_cases,
+    .lower = onnx_topk_lower, .cases = onnx_topk_cases,
     .doc = "to TopKN; K must be constant. ONNX TopK-1, -10, -11, -24"};
 
 #define ARG_ROW(id, op, text)                                                                                         \
@@ -215,7 +212,7 @@ static const inv_op_def onnx_topk_row = {
                                              "y = " op "<select_last_index = 1>(int32[7,1] x)", NULL};                \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = 1, .in = "data", .out = "reduced",             \
-        .flags = INV_OP_NO_GRAD, .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases,               \
+        .flags = INV_OP_NO_GRAD, .lower = id##_lower, .cases = id##_cases,               \
         .doc = text ". ONNX " op "-1, -11, -12, -13"};
 /* clang-format on */
 ARG_ROW(argmax, "ArgMax", "where the largest is; to TopKN")

@@ -25,7 +25,6 @@ static inv_status trilu_lower(inv_graph *g, const inv_node *n, inv_id *out)
     int64_t k = 0;
     size_t count = 0;
     const double zero[2] = {0, 0}; /* of every type */
-    INV_TRY(inv__need(g, n, 1));
     const inv_shape s = *inv__in_shape(g, n, 0), scalar = inv_shape_scalar();
     const inv_dtype t = inv__in_dtype(g, n, 0);
     const bool upper = inv_attr_int(n, "upper", 1) != 0;
@@ -91,7 +90,6 @@ static inv_status settings(const inv_graph *g, const inv_node *n, heads *h)
 /* Queries, keys (with the past ones) and values in v[0..2], and what their shapes say. */
 static inv_status operands(inv_graph *g, const inv_node *n, heads *h, inv_id v[3])
 {
-    INV_TRY(inv__need(g, n, 3));
     const int rank = inv__in_shape(g, n, 0)->rank;
     memset(h, 0, sizeof *h);
     h->packed = rank == 3;
@@ -285,7 +283,7 @@ static inv_status attention_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- rows --- */
 static const inv_op_def trilu_14 = {
     .size = sizeof trilu_14, .domain = "", .name = "Trilu", .since = 14, .in = "input k?", .out = "output",
-    .infer = inv__infer_lowered, .lower = trilu_lower,
+    .lower = trilu_lower,
     .cases = (const char *const[]){"y = Trilu(float[2,3,4] x)", "y = Trilu<upper = 0>(float[4,3] x)",
                                    "y = Trilu(float[0,3] x)", NULL},
     .doc = "the upper or lower triangle, zeros elsewhere; to Where with a constant. ONNX Trilu-14"};
@@ -293,7 +291,7 @@ static const inv_op_def trilu_14 = {
 static const inv_op_def attention_23 = {
     .size = sizeof attention_23, .domain = "", .name = "Attention", .since = 23,
     .in = "Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen?",
-    .out = "Y present_key? present_value? qk_matmul_output?", .infer = inv__infer_lowered, .lower = attention_lower,
+    .out = "Y present_key? present_value? qk_matmul_output?", .lower = attention_lower,
     .cases = (const char *const[]){
         "y = Attention(float[2,2,3,4] q, float[2,2,5,4] k, float[2,2,5,3] v)",
         "y = Attention<is_causal = 1>(float[1,2,4,3] q, float[1,2,4,3] k, float[1,2,4,3] v)",

@@ -99,7 +99,6 @@ static inv_shape replaced(const inv_shape *s, int64_t last)
 static inv_status attention_infer(inv_graph *g, inv_node *n)
 {
     inv_attention a;
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, n->nin));
     const char *why = of_node(g, n, &a);
@@ -114,7 +113,6 @@ static inv_status attention_infer(inv_graph *g, inv_node *n)
 static inv_status attention_grad_infer(inv_graph *g, inv_node *n)
 {
     inv_attention a;
-    INV_TRY(inv__need(g, n, 6));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, n->nin));
     const char *why = of_node(g, n, &a);

@@ -69,7 +69,6 @@ static inv_status operands(layer *y)
     inv_graph *g = y->g;
     const inv_node *n = y->n;
     const char *direction = inv_attr_string(n, "direction", "forward");
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(inv__need_real(g, n, X));
     const inv_shape x = *inv__in_shape(g, n, X), r = *inv__in_shape(g, n, R);
     if (x.rank != 3 || r.rank != 3) return inv_node_fail(g, n, INV_E_SHAPE, "X, W and R need three axes");
@@ -276,7 +275,7 @@ static inv_status recurrent_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- rows --- */
 static const inv_op_def rnn = {
     .size = sizeof rnn, .domain = "", .name = "RNN", .since = 1, .in = "X W R B? sequence_lens? initial_h?",
-    .out = "Y? Y_h?", .infer = inv__infer_lowered, .lower = recurrent_lower,
+    .out = "Y? Y_h?", .lower = recurrent_lower,
     .cases = (const char *const[]){
         "y, yh = RNN<hidden_size = 4>(float[3,2,3] x, float[1,4,3] w, float[1,4,4] r, float[1,8] b)",
         "y, yh = RNN<hidden_size = 2, direction = \"bidirectional\", activations = [\"Tanh\", \"Softsign\"], layout = "
@@ -285,7 +284,7 @@ static const inv_op_def rnn = {
 
 static const inv_op_def gru = {
     .size = sizeof gru, .domain = "", .name = "GRU", .since = 1, .in = "X W R B? sequence_lens? initial_h?",
-    .out = "Y? Y_h?", .infer = inv__infer_lowered, .lower = recurrent_lower,
+    .out = "Y? Y_h?", .lower = recurrent_lower,
     .cases = (const char *const[]){
         "y, yh = GRU<hidden_size = 2, linear_before_reset = 1, direction = \"bidirectional\">(float[3,2,3] x, "
         "float[2,6,3] w, float[2,6,2] r, float[2,12] b, int32[2] {2, 3}, float[2,2,2] h)",
@@ -295,8 +294,7 @@ static const inv_op_def gru = {
 
 static const inv_op_def lstm = {
     .size = sizeof lstm, .domain = "", .name = "LSTM", .since = 1,
-    .in = "X W R B? sequence_lens? initial_h? initial_c? P?", .out = "Y? Y_h? Y_c?", .infer = inv__infer_lowered,
-    .lower = recurrent_lower,
+    .in = "X W R B? sequence_lens? initial_h? initial_c? P?", .out = "Y? Y_h? Y_c?", .lower = recurrent_lower,
     .cases = (const char *const[]){
         "y, yh, yc = LSTM<hidden_size = 2>(float[3,2,3] x, float[1,8,3] w, float[1,8,2] r, float[1,16] b)",
         "y, yh, yc = LSTM<hidden_size = 2, direction = \"bidirectional\", layout = 1>(float[2,3,3] x, float[2,8,3] w, "

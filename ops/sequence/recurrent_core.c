@@ -84,7 +84,6 @@ static const char *recurrent_of(const inv_node *n, const inv_shape *xw, const in
 
 static inv_status need_operands(inv_graph *g, const inv_node *n, inv_recurrent *r)
 {
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(inv__need_real(g, n, XW));
     const char *why = recurrent_of(n, inv__in_shape(g, n, XW), inv__in_shape(g, n, H0), r);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);

@@ -76,7 +76,6 @@ static inv_id emit_rotated(inv_graph *g, inv_id x, int64_t half, bool interleave
 
 static inv_status rotary_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape given = *inv__in_shape(g, n, 0);
     const int64_t heads = given.rank == 4 ? given.dim[1] : inv_attr_int(n, "num_heads", 0);
@@ -105,7 +104,6 @@ static inv_status rotary_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- SwiGLU --- */
 static inv_status swiglu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     const inv_id gate =
         inv_emit1(g, "Swish", INV_IN(n->in[0]), INV_ATTRS(inv_attr_of_float("alpha", inv_attr_float(n, "alpha", 1))));
     out[0] = inv__pair(g, "Mul", gate, n->in[1]);
@@ -115,7 +113,6 @@ static inv_status swiglu_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- CausalConvWithState --- */
 static inv_status causal_conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape x = *inv__in_shape(g, n, 0), w = *inv__in_shape(g, n, 1);
     const bool wants[2] = {inv__has_out(n, 0), inv__has_out(n, 1)};
@@ -162,7 +159,6 @@ static inv_id emit_apart(inv_graph *g, const linear_attention *a, inv_id v, int6
 static inv_status linear_operands(inv_graph *g, const inv_node *n, linear_attention *a)
 {
     const char *rule = inv_attr_string(n, "update_rule", "gated_delta");
-    INV_TRY(inv__need(g, n, 3));
     for (uint32_t i = 0; i < 3; i++) {
         INV_TRY(inv__need_real(g, n, i));
         if (inv__in_shape(g, n, i)->rank != 3)
@@ -246,7 +242,6 @@ static inv_status linear_attention_lower(inv_graph *g, const inv_node *n, inv_id
 /* --- FlexAttention --- */
 static inv_status flex_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 3));
     const inv_shape q = *inv__in_shape(g, n, 0);
     if (q.rank != 4) return inv_node_fail(g, n, INV_E_SHAPE, "Q needs four axes");
     if (inv_attr_find(n, "score_mod") || inv_attr_find(n, "prob_mod"))
@@ -264,7 +259,7 @@ static inv_status flex_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* --- rows --- */
 static const inv_op_def rotary_23 = {
     .size = sizeof rotary_23, .domain = "", .name = "RotaryEmbedding", .since = 23,
-    .in = "X cos_cache sin_cache position_ids?", .out = "Y", .infer = inv__infer_lowered, .lower = rotary_lower,
+    .in = "X cos_cache sin_cache position_ids?", .out = "Y", .lower = rotary_lower,
     .cases = (const char *const[]){
         "y = RotaryEmbedding(float[2,3,2,4] x, float[7,2] c, float[7,2] s, int64[2,2] {0, 6, 3, 3})",
         "y = RotaryEmbedding<num_heads = 2, interleaved = 1, rotary_embedding_dim = 4>(float[2,3,12] x, "
@@ -273,7 +268,7 @@ static const inv_op_def rotary_23 = {
 
 static const inv_op_def swiglu_28 = {
     .size = sizeof swiglu_28, .domain = "", .name = "SwiGLU", .since = 28, .in = "A B", .out = "Y",
-    .infer = inv__infer_lowered, .lower = swiglu_lower,
+    .lower = swiglu_lower,
     .cases = (const char *const[]){
         "y = SwiGLU(float[2,3] a, float[2,3] b)",
         "y = SwiGLU<alpha = 0.7>(float[4] a, float[4] b)", NULL},
@@ -281,8 +276,7 @@ static const inv_op_def swiglu_28 = {
 
 static const inv_op_def causal_conv_27 = {
     .size = sizeof causal_conv_27, .domain = "", .name = "CausalConvWithState", .since = 27,
-    .in = "input weight bias? past_state?", .out = "output present_state?", .infer = inv__infer_lowered,
-    .lower = causal_conv_lower,
+    .in = "input weight bias? past_state?", .out = "output present_state?", .lower = causal_conv_lower,
     .cases = (const char *const[]){
         "y, p = CausalConvWithState<activation = \"silu\">(float[2,3,4] x, float[3,1,3] w, float[3] b, float[2,3,2] s)",
         "y, p = CausalConvWithState(float[1,2,1] x, float[2,1,4] w)", NULL},
@@ -290,8 +284,7 @@ static const inv_op_def causal_conv_27 = {
 
 static const inv_op_def linear_attention_27 = {
     .size = sizeof linear_attention_27, .domain = "", .name = "LinearAttention", .since = 27,
-    .in = "query key value past_state? decay? beta?", .out = "output present_state?", .infer = inv__infer_lowered,
-    .lower = linear_attention_lower,
+    .in = "query key value past_state? decay? beta?", .out = "output present_state?", .lower = linear_attention_lower,
     .cases = (const char *const[]){
         "y, p = LinearAttention<q_num_heads = 4, kv_num_heads = 2>(float[2,3,8] q, float[2,3,4] k, "
         "float[2,3,6] v, float[2,2,2,3] s, float[2,3,4] g, float[2,3,2] b)",
@@ -302,7 +295,7 @@ static const inv_op_def linear_attention_27 = {
 
 static const inv_op_def flex_1 = {
     .size = sizeof flex_1, .domain = "ai.onnx.preview", .name = "FlexAttention", .since = 1, .in = "Q K V", .out = "Y",
-    .infer = inv__infer_lowered, .lower = flex_lower,
+    .lower = flex_lower,
     .cases = (const char *const[]){
         "y = ai.onnx.preview.FlexAttention(float[2,4,3,5] q, float[2,2,6,5] k, float[2,2,6,3] v)",
         "y = ai.onnx.preview.FlexAttention<scale = 0.3>(float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,4] v)", NULL},

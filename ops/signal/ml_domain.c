@@ -5,7 +5,6 @@
 
 static inv_status array_feature_extractor_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     inv_shape s = *inv__in_shape(g, n, 0);
     const int64_t count = inv_shape_nelem(inv__in_shape(g, n, 1));
     const inv_shape flat = inv_shape_of(1, &count);
@@ -20,7 +19,6 @@ static inv_status array_feature_extractor_lower(inv_graph *g, const inv_node *n,
 
 static inv_status binarizer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_dtype t = inv__in_dtype(g, n, 0);
     const inv_id limit = inv_graph_const_real(g, t, inv_attr_float(n, "threshold", 0));
@@ -35,7 +33,7 @@ static inv_status binarizer_lower(inv_graph *g, const inv_node *n, inv_id *out)
     static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "ai.onnx.ml", .name = op, .since = 1, .in = ins, .out = "Y",            \
-        .flags = bits, .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+        .flags = bits, .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
 LOWERED(array_feature_extractor, "ArrayFeatureExtractor", "X Y", 0,
         "parts along the last axis by index; to Gather. ONNX-ML ArrayFeatureExtractor-1",

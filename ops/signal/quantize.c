@@ -18,6 +18,7 @@
  * DequantizeLinear only. */
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 
 /* Each entry of `axis` repeated `block` times, the last one as often as the extent wants. */
 static inv_id repeat(inv_graph *g, inv_id v, const inv_shape *x, int axis, int64_t block)
@@ -118,7 +119,6 @@ static inv_status quantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
     const int64_t axis = inv_attr_int(n, "axis", 1), block = inv_attr_int(n, "block_size", 0);
     inv_dtype t = (inv_dtype)inv_attr_int(n, "output_dtype", 0);
     inv_id scale, zero = INV_NONE;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 1));
     if (inv__in_dtype(g, n, 0) != INV_I32) INV_TRY(inv__need_real(g, n, 0));
     const inv_shape x = *inv__in_shape(g, n, 0);
@@ -155,7 +155,6 @@ static inv_status dequantize_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const int64_t axis = inv_attr_int(n, "axis", 1), block = inv_attr_int(n, "block_size", 0);
     inv_id scale, zero;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 1));
     const inv_shape shape = *inv__in_shape(g, n, 0);
     if (inv__in_dtype(g, n, 0) != g->real) /* numbers of 8-bit floating-point types are read as such */
@@ -180,7 +179,6 @@ static inv_id reduced(inv_graph *g, const char *op, inv_id x)
 
 static inv_status dynamic_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_id x = n->in[0], none = inv_graph_const_real(g, g->real, 0);
     const inv_id top = inv__pair(g, "Max", reduced(g, "ReduceMaxAxes", x), none);
@@ -244,7 +242,6 @@ static inv_status product(inv_graph *g, const inv_node *n, uint32_t a, uint32_t 
 
 static inv_status matmul_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(product(g, n, 0, 2, 1, 3, false, out));
     out[0] = inv__cast(g, out[0], INV_I32);
     return inv__done(g);
@@ -252,7 +249,6 @@ static inv_status matmul_integer_lower(inv_graph *g, const inv_node *n, inv_id *
 
 static inv_status conv_integer_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(product(g, n, 0, 2, 1, 3, true, out));
     out[0] = inv__cast(g, out[0], INV_I32);
     return inv__done(g);
@@ -262,7 +258,6 @@ static inv_status conv_integer_lower(inv_graph *g, const inv_node *n, inv_id *ou
 static inv_status qlinear_lower(inv_graph *g, const inv_node *n, bool conv, inv_id *out)
 {
     inv_id sa, sb, sy, zero, acc;
-    INV_TRY(inv__need(g, n, 8));
     static const uint32_t scale[] = {1, 4, 6};
     for (int i = 0; i < 3; i++) INV_TRY(inv__need_real(g, n, scale[i]));
     const inv_dtype t = inv__in_dtype(g, n, 7);
@@ -293,11 +288,6 @@ static inv_status qlinear_conv_lower(inv_graph *g, const inv_node *n, inv_id *ou
 
 /* clang-format off */
 /* --- rows --- */
-#define ROW(id, op, opset, ins, outs, text, ...)                                                                      \
-    static const char *const id##_cases[] = {__VA_ARGS__, NULL};                                                      \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = outs,                 \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
 static const char *const quantize_cases[] = {
     "y = QuantizeLinear(float[2,3] x, float scale, int8 z)",
     "y = QuantizeLinear<axis = 0>(float[2,3] x, float[2] scale, uint8[2] z)",
@@ -308,27 +298,27 @@ static const char *const quantize_cases[] = {
     "q = QuantizeLinear(float[2,3] x, float scale, uint8 z)\ny = DequantizeLinear(q, scale, z)", NULL};
 static const inv_op_def quantize_row = {
     .size = sizeof(inv_op_def), .domain = "", .name = "QuantizeLinear", .since = 10, .in = "x y_scale y_zero_point?",
-    .out = "y", .flags = INV_OP_STRAIGHT, .infer = inv__infer_lowered, .lower = quantize_lower,
+    .out = "y", .flags = INV_OP_STRAIGHT, .lower = quantize_lower,
     .cases = quantize_cases,
     .doc = "round(x / scale) + zero_point, saturated; gradients pass straight through, if DequantizeLinear follows"};
 /* clang-format on */
-ROW(dequantize, "DequantizeLinear", 10, "x x_scale x_zero_point?", "y", "(x - zero_point) scale",
-    "y = DequantizeLinear<axis = 1>(int8[2,3,2] x, float[3] s, int8[3] z)",
-    "y = DequantizeLinear<axis = -2>(uint8[2,3] x, float[2] s)", "y = DequantizeLinear(int32[2,3] x, float s)",
-    "y = DequantizeLinear<axis = 0, block_size = 2>(int16[3,2] x, float[2,2] s, int16[2,2] z)")
-ROW(dynamic, "DynamicQuantizeLinear", 11, "x", "y y_scale y_zero_point",
-    "x as uint8, the scale from the range of x and 0", "y, s, z = DynamicQuantizeLinear(float[2,3] x)",
-    "y, s, z = DynamicQuantizeLinear(float[4] x)")
-ROW(matmul_integer, "MatMulInteger", 10, "A B a_zero_point? b_zero_point?", "Y",
-    "product of (A - a_zero_point) and (B - b_zero_point), exact",
-    "y = MatMulInteger(uint8[2,3] a, int8[3,4] b, uint8[2] az, int8[4] bz)",
-    "y = MatMulInteger(int8[2,2,300] a, int8[300,4] b)")
-ROW(conv_integer, "ConvInteger", 10, "x w x_zero_point? w_zero_point?", "y",
-    "convolution of (x - x_zero_point) with (w - w_zero_point), exact; pads stand for x_zero_point",
-    "y = ConvInteger<pads = [1,1,1,1]>(uint8[1,2,3,3] x, int8[2,2,2,2] w, uint8 xz, int8[2] wz)",
-    "y = ConvInteger(int8[2,1,4] x, int8[1,1,3] w)")
+INV_LOWERED(dequantize, "DequantizeLinear", 10, "x x_scale x_zero_point?", "y", "(x - zero_point) scale",
+            "y = DequantizeLinear<axis = 1>(int8[2,3,2] x, float[3] s, int8[3] z)",
+            "y = DequantizeLinear<axis = -2>(uint8[2,3] x, float[2] s)", "y = DequantizeLinear(int32[2,3] x, float s)",
+            "y = DequantizeLinear<axis = 0, block_size = 2>(int16[3,2] x, float[2,2] s, int16[2,2] z)")
+INV_LOWERED(dynamic, "DynamicQuantizeLinear", 11, "x", "y y_scale y_zero_point",
+            "x as uint8, the scale from the range of x and 0", "y, s, z = DynamicQuantizeLinear(float[2,3] x)",
+            "y, s, z = DynamicQuantizeLinear(float[4] x)")
+INV_LOWERED(matmul_integer, "MatMulInteger", 10, "A B a_zero_point? b_zero_point?", "Y",
+            "product of (A - a_zero_point) and (B - b_zero_point), exact",
+            "y = MatMulInteger(uint8[2,3] a, int8[3,4] b, uint8[2] az, int8[4] bz)",
+            "y = MatMulInteger(int8[2,2,300] a, int8[300,4] b)")
+INV_LOWERED(conv_integer, "ConvInteger", 10, "x w x_zero_point? w_zero_point?", "y",
+            "convolution of (x - x_zero_point) with (w - w_zero_point), exact; pads stand for x_zero_point",
+            "y = ConvInteger<pads = [1,1,1,1]>(uint8[1,2,3,3] x, int8[2,2,2,2] w, uint8 xz, int8[2] wz)",
+            "y = ConvInteger(int8[2,1,4] x, int8[1,1,3] w)")
 /* clang-format off */
-ROW(qlinear_matmul, "QLinearMatMul", 10,
+INV_LOWERED(qlinear_matmul, "QLinearMatMul", 10,
     "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point", "y",
     "product of quantized matrices, quantized again",
     "y = QLinearMatMul(uint8[2,3] a, float scale_a, uint8 az, int8[3,4] b, float[4] scale_b, int8[4] bz, "
@@ -336,7 +326,8 @@ ROW(qlinear_matmul, "QLinearMatMul", 10,
     "y = QLinearMatMul(int8[2,2,3] a, float[2] scale_a, int8[2] az, int8[2,3,1] b, float[1] scale_b, int8[1] bz, "
     "float scale_y, int8 yz)")
 /* clang-format on */
-ROW(qlinear_conv, "QLinearConv", 10, "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "y",
+INV_LOWERED(
+    qlinear_conv, "QLinearConv", 10, "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?", "y",
     "convolution of quantized tensors, quantized again",
     "y = QLinearConv<pads = [1,1,1,1]>(uint8[1,2,3,3] x, float scale_x, uint8 xz, int8[3,2,2,2] w, float[3] scale_w, "
     "int8[3] wz, float scale_y, uint8 yz, int32[3] b)",

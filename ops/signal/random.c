@@ -9,6 +9,7 @@
 #include "ops/signal/random.h"
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 
 static inv_random random_of(const inv_call *c, bool samples, const inv_shape *s)
 {
@@ -67,7 +68,6 @@ static inv_status draw_run(const inv_call *c)
 /* --- Categorical<count, key, seeded>(x): count numbers per row of x --- */
 static inv_status categorical_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     inv_shape s = *inv__in_shape(g, n, 0);
     const int64_t count = inv_attr_int(n, "count", 1);
@@ -126,7 +126,6 @@ static inv_status draw_lower(inv_graph *g, const inv_node *n, bool normal, bool 
 {
     const double a = inv_attr_float(n, normal ? "mean" : "low", 0), b = inv_attr_float(n, normal ? "scale" : "high", 1);
     const inv_dtype t = (inv_dtype)inv_attr_int(n, "dtype", INV_F32);
-    if (like) INV_TRY(inv__need(g, n, 1));
     const inv_shape s = like ? *inv__in_shape(g, n, 0) : inv__attr_shape(n, "shape");
     if (!inv_dtype_is_float(t))
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype %s; a floating-point type is wanted",
@@ -153,7 +152,6 @@ static inv_id cast(inv_graph *g, inv_id v, inv_dtype t)
 
 static inv_status bernoulli_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape s = *inv__in_shape(g, n, 0);
     const inv_dtype t = (inv_dtype)inv_attr_int(n, "dtype", inv__in_dtype(g, n, 0));
@@ -168,7 +166,6 @@ static inv_status multinomial_lower(inv_graph *g, const inv_node *n, inv_id *out
 {
     const inv_dtype t = (inv_dtype)inv_attr_int(n, "dtype", INV_I32);
     inv_attr attr[3] = {inv_attr_of_int("count", inv_attr_int(n, "sample_size", 1))};
-    INV_TRY(inv__need(g, n, 1));
     if (t != INV_I32 && t != INV_I64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "dtype %s; int32 or int64 is wanted", inv_dtype_name(t));
     key_of(g, n, attr + 1);
@@ -177,13 +174,12 @@ static inv_status multinomial_lower(inv_graph *g, const inv_node *n, inv_id *out
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
-CASES(draw, "y = RandomDraw<shape = [3,10], a = -2.0, b = 3.0, key = 7>()",
-      "y = RandomDraw<shape = [5,7,3], normal = 1, a = 0.5, b = 2.0, key = 8, samples = 1>()",
-      "y = RandomDraw<shape = [5], normal = 1, key = 9, seeded = 1>()", "y = RandomDraw<shape = [0,3], samples = 1>()",
-      "y = RandomDraw()")
-CASES(categorical, "y = Categorical<count = 5, key = 7>(float[3,6] x)",
-      "y = Categorical<key = 8, seeded = 1>(float[1,1] x)", "y = Categorical<count = 2, key = 7>(float[0,3] x)")
+INV_CASE_LIST(draw, "y = RandomDraw<shape = [3,10], a = -2.0, b = 3.0, key = 7>()",
+              "y = RandomDraw<shape = [5,7,3], normal = 1, a = 0.5, b = 2.0, key = 8, samples = 1>()",
+              "y = RandomDraw<shape = [5], normal = 1, key = 9, seeded = 1>()",
+              "y = RandomDraw<shape = [0,3], samples = 1>()", "y = RandomDraw()")
+INV_CASE_LIST(categorical, "y = Categorical<count = 5, key = 7>(float[3,6] x)",
+              "y = Categorical<key = 8, seeded = 1>(float[1,1] x)", "y = Categorical<count = 2, key = 7>(float[0,3] x)")
 /* clang-format off */
 static const inv_op_def draw_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "RandomDraw", .since = 1, .in = "", .out = "y",
@@ -197,26 +193,25 @@ static const inv_op_def categorical_row = {
     .flops = inv__flops_in, .cases = categorical_cases,
     .doc = "`count` classes per row, drawn with probabilities softmax(row); int64"};
 
-#define LOWERED(id, op, opset, ins, text, ...)                                                                        \
-    CASES(id, __VA_ARGS__)                                                                                            \
-    static const inv_op_def id##_row = {                                                                              \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = "y",                  \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text ". ONNX " op "-" #opset};
 /* clang-format on */
-LOWERED(uniform, "RandomUniform", 1, "", "uniform in [low, high)",
-        "y = RandomUniform<shape = [2,3], low = -1.0, high = 2.0>()", "y = RandomUniform<shape = [1], seed = 3.0>()")
-LOWERED(normal, "RandomNormal", 1, "", "normal of given mean and scale",
-        "y = RandomNormal<shape = [2,3], mean = 1.0, scale = 2.0>()", "y = RandomNormal<shape = [1], seed = 3.0>()")
-LOWERED(uniform_like, "RandomUniformLike", 1, "input", "uniform in [low, high), of the shape of another tensor",
-        "y = RandomUniformLike(float[2,3] x)", "y = RandomUniformLike<dtype = 1, seed = 3.0>(int64[1] x)")
-LOWERED(normal_like, "RandomNormalLike", 1, "input", "normal, of the shape of another tensor",
-        "y = RandomNormalLike<scale = 3.0>(float[2,3] x)", "y = RandomNormalLike<dtype = 1>(int64[1] x)")
+INV_LOWERED(uniform, "RandomUniform", 1, "", "y", "uniform in [low, high). ONNX RandomUniform-1",
+            "y = RandomUniform<shape = [2,3], low = -1.0, high = 2.0>()",
+            "y = RandomUniform<shape = [1], seed = 3.0>()")
+INV_LOWERED(normal, "RandomNormal", 1, "", "y", "normal of given mean and scale. ONNX RandomNormal-1",
+            "y = RandomNormal<shape = [2,3], mean = 1.0, scale = 2.0>()", "y = RandomNormal<shape = [1], seed = 3.0>()")
+INV_LOWERED(uniform_like, "RandomUniformLike", 1, "input", "y",
+            "uniform in [low, high), of the shape of another tensor. ONNX RandomUniformLike-1",
+            "y = RandomUniformLike(float[2,3] x)", "y = RandomUniformLike<dtype = 1, seed = 3.0>(int64[1] x)")
+INV_LOWERED(normal_like, "RandomNormalLike", 1, "input", "y",
+            "normal, of the shape of another tensor. ONNX RandomNormalLike-1",
+            "y = RandomNormalLike<scale = 3.0>(float[2,3] x)", "y = RandomNormalLike<dtype = 1>(int64[1] x)")
 /* clang-format off */
-LOWERED(bernoulli, "Bernoulli", 15, "input", "1 with the given probability, else 0",
+INV_LOWERED(bernoulli, "Bernoulli", 15, "input", "y", "1 with the given probability, else 0. ONNX Bernoulli-15",
         "y = Bernoulli(float[2,3] x)", "y = Bernoulli<dtype = 9, seed = 3.0>(float[1] x)")
 /* clang-format on */
-LOWERED(multinomial, "Multinomial", 7, "input", "classes drawn by unnormalized log-probabilities",
-        "y = Multinomial<sample_size = 3>(float[2,4] x)", "y = Multinomial<dtype = 7, seed = 3.0>(float[1,2] x)")
+INV_LOWERED(multinomial, "Multinomial", 7, "input", "y",
+            "classes drawn by unnormalized log-probabilities. ONNX Multinomial-7",
+            "y = Multinomial<sample_size = 3>(float[2,4] x)", "y = Multinomial<dtype = 7, seed = 3.0>(float[1,2] x)")
 
 /* clang-format off */
 const inv_op_def *const inv_ops_random[] = {&draw_row,         &categorical_row, &uniform_row,   &normal_row,

@@ -4,6 +4,7 @@
  * constants. For signals of some thousand points; there is no fast transform. Sources: ONNX DFT-17, -20, STFT-17,
  * BlackmanWindow-17, HannWindow-17, HammingWindow-17, MelWeightMatrix-17. */
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 
 #define PI 3.14159265358979323846
@@ -91,7 +92,6 @@ static inv_status dft(inv_graph *g, const inv_node *n, double axis_given, inv_id
     int axis;
     transform t;
     inv_id w;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     inv_shape x = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, (int64_t)axis_given, x.rank, &axis));
@@ -151,7 +151,6 @@ static inv_status stft_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double step, length;
     inv_id w;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     inv_shape x = *inv__in_shape(g, n, 0);
     if (x.rank == 2) x.dim[x.rank++] = 1;
@@ -184,7 +183,6 @@ static inv_status stft_lower(inv_graph *g, const inv_node *n, inv_id *out)
 static inv_status window(inv_graph *g, const inv_node *n, double a, double b, double c, inv_id *out)
 {
     double size;
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(number(g, n, 0, 0, &size));
     const inv_dtype t = (inv_dtype)inv_attr_int(n, "output_datatype", INV_F32);
     if (!(size >= 0 && size <= (double)MATRIX_MOST)) return inv_node_fail(g, n, INV_E_SHAPE, "a window of %g", size);
@@ -217,7 +215,6 @@ static double mel(double hertz) { return 2595 * log10(1 + hertz / 700); }
 static inv_status mel_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double bands, length, rate, low, high;
-    INV_TRY(inv__need(g, n, 5));
     INV_TRY(number(g, n, 0, 0, &bands));
     INV_TRY(number(g, n, 1, 0, &length));
     INV_TRY(number(g, n, 2, 0, &rate));
@@ -249,39 +246,37 @@ static inv_status mel_lower(inv_graph *g, const inv_node *n, inv_id *out)
 }
 
 /* --- rows --- */
-#define CASES(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
 /* clang-format off */
 #define ROW(id, op, from, to, ins, text, ...)                                                                         \
-    CASES(id, __VA_ARGS__)                                                                                            \
+    INV_CASE_LIST(id, __VA_ARGS__)                                                                                    \
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "", .name = op, .since = from, .until = to, .in = ins, .out = "y",      \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+        .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
-#define INT(name, v) name " = Constant<value_int = " v ">()\n"
 #define REAL_NUMBER(name, v) name " = Constant<value_float = " v ">()\n"
 ROW(dft_17, "DFT", 17, 19, "input dft_length?", "discrete Fourier transform along the attribute `axis`",
     "y = DFT(float[2,5,1] x)", "y = DFT<axis = 0, onesided = 1>(float[4,3,1] x)")
 ROW(dft_20, "DFT", 20, 0, "input dft_length? axis?", "discrete Fourier transform, real or complex, one- or two-sided",
-    "y = DFT(float[2,5,1] x)", INT("a", "0") "y = DFT<inverse = 1>(float[4,3,2] x,, a)",
-    INT("l", "7") INT("a", "1") "y = DFT<onesided = 1>(float[2,4,3,1] x, l, a)",
-    INT("l", "3") "y = DFT(float[5,2] x, l)", "y = DFT<inverse = 1, onesided = 1>(float[2,4,2] x)",
-    INT("l", "5") "y = DFT<inverse = 1, onesided = 1>(float[1,3,2] x, l)")
+    "y = DFT(float[2,5,1] x)", INV_INT("a", "0") "y = DFT<inverse = 1>(float[4,3,2] x,, a)",
+    INV_INT("l", "7") INV_INT("a", "1") "y = DFT<onesided = 1>(float[2,4,3,1] x, l, a)",
+    INV_INT("l", "3") "y = DFT(float[5,2] x, l)", "y = DFT<inverse = 1, onesided = 1>(float[2,4,2] x)",
+    INV_INT("l", "5") "y = DFT<inverse = 1, onesided = 1>(float[1,3,2] x, l)")
 ROW(stft, "STFT", 17, 0, "signal frame_step window? frame_length?", "Fourier transforms of windowed frames",
-    INT("s", "2") "y = STFT(float[2,9,1] x, s, float[4] w)",
-    INT("s", "3") INT("f", "5") "y = STFT<onesided = 0>(float[1,11,2] x, s,, f)",
-    INT("s", "1") INT("f", "1") "y = STFT(float[1,1,1] x, s,, f)")
-ROW(hann, "HannWindow", 17, 0, "size", "a constant window, 0.5 - 0.5 cos", INT("n", "10") "y = HannWindow(n)",
-    INT("n", "1") "y = HannWindow<periodic = 0>(n)")
+    INV_INT("s", "2") "y = STFT(float[2,9,1] x, s, float[4] w)",
+    INV_INT("s", "3") INV_INT("f", "5") "y = STFT<onesided = 0>(float[1,11,2] x, s,, f)",
+    INV_INT("s", "1") INV_INT("f", "1") "y = STFT(float[1,1,1] x, s,, f)")
+ROW(hann, "HannWindow", 17, 0, "size", "a constant window, 0.5 - 0.5 cos", INV_INT("n", "10") "y = HannWindow(n)",
+    INV_INT("n", "1") "y = HannWindow<periodic = 0>(n)")
 ROW(hamming, "HammingWindow", 17, 0, "size", "a constant window, 25/46 - 21/46 cos",
-    INT("n", "10") "y = HammingWindow(n)", INT("n", "3") "y = HammingWindow<periodic = 0>(n)")
+    INV_INT("n", "10") "y = HammingWindow(n)", INV_INT("n", "3") "y = HammingWindow<periodic = 0>(n)")
 ROW(blackman, "BlackmanWindow", 17, 0, "size", "a constant window, 0.42 - 0.5 cos + 0.08 cos of twice",
-    INT("n", "10") "y = BlackmanWindow(n)", INT("n", "3") "y = BlackmanWindow<periodic = 0>(n)")
+    INV_INT("n", "10") "y = BlackmanWindow(n)", INV_INT("n", "3") "y = BlackmanWindow<periodic = 0>(n)")
 /* clang-format off */
 ROW(mel, "MelWeightMatrix", 17, 0, "num_mel_bins dft_length sample_rate lower_edge_hertz upper_edge_hertz",
     "constant weights that take a spectrum to mel bands",
-    INT("m", "8") INT("l", "16") INT("r", "8192") REAL_NUMBER("a", "0.0") REAL_NUMBER("b", "4096.0")
+    INV_INT("m", "8") INV_INT("l", "16") INV_INT("r", "8192") REAL_NUMBER("a", "0.0") REAL_NUMBER("b", "4096.0")
     "y = MelWeightMatrix(m, l, r, a, b)",
-    INT("m", "1") INT("l", "4") INT("r", "100") REAL_NUMBER("a", "1.0") REAL_NUMBER("b", "40.0")
+    INV_INT("m", "1") INV_INT("l", "4") INV_INT("r", "100") REAL_NUMBER("a", "1.0") REAL_NUMBER("b", "40.0")
     "y = MelWeightMatrix(m, l, r, a, b)")
 /* clang-format on */
 

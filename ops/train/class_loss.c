@@ -29,7 +29,6 @@ typedef inv_loss_target target;
 static inv_status class_operands(const inv_graph *g, const inv_node *n, bool soft_too)
 {
     int axis = 0;
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_shape *x = inv__in_shape(g, n, 0), *t = inv__in_shape(g, n, 1);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", 1), x->rank, &axis));
@@ -123,7 +122,6 @@ static inv_status rows_infer(inv_graph *g, inv_node *n)
 static inv_status rows_grad_infer(inv_graph *g, inv_node *n)
 {
     INV_TRY(class_operands(g, n, false));
-    INV_TRY(inv__need(g, n, 3));
     INV_TRY(need_weight(g, n, 3));
     if (inv__in_dtype(g, n, 2) != inv__in_dtype(g, n, 0) ||
         !inv_shape_equal(inv__in_shape(g, n, 1), inv__in_shape(g, n, 2)))
@@ -247,7 +245,6 @@ static inv_status emit_loss(inv_graph *g, const inv_node *n, inv_id x, bool know
 /* Shapes are checked by what it lowers to. */
 static inv_status onnx_operands(const inv_graph *g, const inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     const inv_dtype t = inv__in_dtype(g, n, 1);
     if (t == INV_I64 || t == INV_I32) return INV_OK;
@@ -346,7 +343,7 @@ static const inv_op_def correct_count = {
 
 static const inv_op_def nll_12 = {
     .size = sizeof nll_12, .domain = "", .name = "NegativeLogLikelihoodLoss", .since = 12,
-    .in = "input target weight?", .out = "loss", .infer = inv__infer_lowered, .lower = nll_lower,
+    .in = "input target weight?", .out = "loss", .lower = nll_lower,
     .cases = (const char *const[]){
         "l = NegativeLogLikelihoodLoss(float[4,5] x, int64[4] var_t, float[5] var_w)",
         "l = NegativeLogLikelihoodLoss<reduction = \"none\", ignore_index = 0>(float[2,5,3] x, int32[2,3] var_t)",
@@ -355,7 +352,7 @@ static const inv_op_def nll_12 = {
 
 static const inv_op_def sce_12 = {
     .size = sizeof sce_12, .domain = "", .name = "SoftmaxCrossEntropyLoss", .since = 12,
-    .in = "scores labels weights?", .out = "output log_prob?", .infer = inv__infer_lowered, .lower = sce_lower,
+    .in = "scores labels weights?", .out = "output log_prob?", .lower = sce_lower,
     .cases = (const char *const[]){
         "l = SoftmaxCrossEntropyLoss(float[4,5] x, int64[4] var_t, float[5] var_w)",
         "l, p = SoftmaxCrossEntropyLoss<ignore_index = 1>(float[2,5,3] x, int32[2,3] var_t)",

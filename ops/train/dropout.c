@@ -91,7 +91,6 @@ static bool drop_of(const inv_call *c, drop *d)
 static inv_status drop_infer(inv_graph *g, inv_node *n)
 {
     double ratio = inv_attr_float(n, "ratio", 0.5);
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     if (!(ratio >= 0 && ratio <= 1)) return inv_node_fail(g, n, INV_E_ARG, "the ratio %g is not within [0, 1]", ratio);
     inv__set_out(g, n, 0, strcmp(n->op_type, "DropoutKeep") == 0 ? INV_BOOL : inv__in_dtype(g, n, 0),
@@ -180,7 +179,6 @@ static inv_status constant(const inv_graph *g, const inv_node *n, uint32_t i, do
 static inv_status dropout_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     double ratio = inv_attr_float(n, "ratio", 0.5), training = g->train; /* before 12 the file does not say */
-    INV_TRY(inv__need(g, n, 1));
     if (n->op != NULL && n->op->since >= 12) {
         INV_TRY(constant(g, n, 1, 0.5, &ratio));
         INV_TRY(constant(g, n, 2, 0, &training));
@@ -218,13 +216,13 @@ static const inv_op_def dropout_keep = {
 
 static const inv_op_def dropout_7 = {
     .size = sizeof dropout_7, .domain = "", .name = "Dropout", .since = 7, .until = 11, .in = "data",
-    .out = "output mask?", .infer = inv__infer_lowered, .lower = dropout_lower,
+    .out = "output mask?", .lower = dropout_lower,
     .cases = (const char *const[]){"y = Dropout<ratio = 0.3>(float[2,3] x)", NULL},
     .doc = "lowers to DropoutMask with ratio an attribute; the identity but when training"};
 
 static const inv_op_def dropout_12 = {
     .size = sizeof dropout_12, .domain = "", .name = "Dropout", .since = 12, .in = "data ratio? training_mode?",
-    .out = "output mask?", .infer = inv__infer_lowered, .lower = dropout_lower,
+    .out = "output mask?", .lower = dropout_lower,
     .cases = (const char *const[]){"y = Dropout(float[2,3] x, float{0.3}, bool{true})",
                                    "y = Dropout(float[2,3] x, float{0.3})", NULL},
     .doc = "lowers to DropoutMask if training_mode is true and ratio > 0 (constants), else to the identity"};

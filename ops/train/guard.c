@@ -105,7 +105,6 @@ static int64_t taken(const inv_graph *g, const inv_node *n)
 
 static inv_status sum_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     inv_shape s = inv_shape_of(1, (int64_t[]){NSUM});
     inv__set_out(g, n, 0, INV_F64, &s);
     return INV_OK;
@@ -113,7 +112,6 @@ static inv_status sum_infer(inv_graph *g, inv_node *n)
 
 static inv_status check_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     const inv_shape *s = inv__in_shape(g, n, 1);
     if (inv__in_dtype(g, n, 1) == INV_F64 && s->rank == 1 && s->dim[0] == NSUM) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "input 1 must be a fingerprint, double[%d]", NSUM);
@@ -162,7 +160,6 @@ static inv_status check_run(const inv_call *c)
 
 static inv_status pick_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 1));
     INV_TRY(inv__need_real(g, n, 0));
     const int64_t all = taken(g, n);
     const inv_shape s = every_of(n) > 1 ? inv_shape_of(2, (int64_t[]){8, all / 8}) : inv_shape_of(1, &all);

@@ -37,7 +37,6 @@ static inv_status scalar_out(inv_graph *g, const inv_node *n)
 
 static inv_status pair_operands(const inv_graph *g, const inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, 2));
     if (inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1))) return INV_OK;
@@ -127,7 +126,6 @@ static inv_status nll_infer(inv_graph *g, inv_node *n)
 {
     bool logdet = inv__has_in(n, 0);
     if (n->nin < 2 || !inv__has_in(n, 1)) return inv_node_fail(g, n, INV_E_GRAPH, "at least one z is needed");
-    INV_TRY(inv__need(g, n, 0));
     int64_t batch = inv__in_shape(g, n, 1)->rank > 0 ? inv__in_shape(g, n, 1)->dim[0] : 1;
     for (uint32_t i = logdet ? 0 : 1; i < n->nin; i++) {
         if (n->in[i] == INV_NONE) return inv_node_fail(g, n, INV_E_GRAPH, "input %u is missing", i);
@@ -198,7 +196,6 @@ static inv_status nll_grad(inv_grad *b)
 
 static inv_status nll_z_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_loss_grad(g, n, 1));
     return inv__infer_same(g, n);

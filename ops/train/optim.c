@@ -26,7 +26,6 @@ static uint32_t noperands(const inv_node *n) { return n->op == &inv__op_sgd ? 2 
 static inv_status update_infer(inv_graph *g, inv_node *n)
 {
     const uint32_t count = noperands(n);
-    INV_TRY(inv__need(g, n, count));
     INV_TRY(inv__need_real(g, n, 0));
     INV_TRY(inv__need_same_type(g, n, count));
     if (inv__has_in(n, count) && (inv_val(g, n->in[count])->dtype != INV_F64 || inv__in_shape(g, n, count)->rank))
@@ -40,7 +39,6 @@ static inv_status update_infer(inv_graph *g, inv_node *n)
 
 static inv_status assign_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need(g, n, 2));
     INV_TRY(inv__need_same_type(g, n, 2));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "the value has not the shape of the parameter");

@@ -10,7 +10,6 @@
 static inv_status operands(const inv_graph *g, const inv_node *n, uint32_t states, uint32_t *count)
 {
     const uint32_t rest = n->nin > 2 ? n->nin - 2 : 0;
-    INV_TRY(inv__need(g, n, n->nin > 2 ? n->nin : 2));
     *count = rest / (2 + states);
     if (rest == 0 || rest % (2 + states) != 0 || n->nout > *count * (1 + states))
         return inv_node_fail(g, n, INV_E_GRAPH, "R, T and then %u inputs and at most %u outputs per tensor are wanted",
@@ -129,7 +128,7 @@ static inv_status adam_lower(inv_graph *g, const inv_node *n, inv_id *out)
     static const inv_op_def id##_row = {                                                                              \
         .size = sizeof(inv_op_def), .domain = "ai.onnx.preview.training", .name = op, .since = 1,                     \
         .in = "R T inputs*", .out = "outputs*", .flags = INV_OP_VARIADIC_OUT,                                         \
-        .infer = inv__infer_lowered, .lower = id##_lower, .cases = id##_cases, .doc = text};
+        .lower = id##_lower, .cases = id##_cases, .doc = text};
 /* clang-format on */
 #define TRAINING "ai.onnx.preview.training."
 OPTIMIZER(momentum, "Momentum", "gradient step with momentum, standard or nesterov. ONNX Momentum-1 (preview.training)",

@@ -202,7 +202,8 @@ static inline inv_status ops_lower(ops_env *e, int64_t opset)
     inv_node n = *inv_nod(g, id);
     n.op = inv_nod(g, id)->op = inv_registry_op(e->ctx->registry, n.domain, n.op_type, opset);
     assert_non_null(n.op);
-    if (!n.op->lower) return inv_node_infer(g, id);
+    const inv_status inferred = inv_node_infer(g, id);
+    if (!n.op->lower || inferred != INV_OK) return inferred;
     for (int i = 0; i < 8; i++) out[i] = INV_NONE;
     g->order.n = 0;
     inv_status s = n.op->lower(g, &n, out);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How rows of operators are written where they are alike: lists of cases, constants in them, and operators of ONNX in
+ * whose place others run. */
+#ifndef INV_OPS_BASE_ROWS_H
+#define INV_OPS_BASE_ROWS_H
+
+#include "core/op.h"
+
+/* clang-format off */
+#define INV_CASE_LIST(id, ...) static const char *const id##_cases[] = {__VA_ARGS__, NULL};
+
+/* Statements of a case that name a constant. */
+#define INV_INT(name, v) name " = Constant<value_int = " v ">()\n"
+#define INV_INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
+
+/* The row `id`_row of an operator of ONNX that `id`_lower rewrites; the cases come last. */
+#define INV_LOWERED(id, op, opset, ins, outs, text, ...)                                                               \
+    INV_LOWERED_FLAGS(id, op, opset, ins, outs, 0, text, __VA_ARGS__)
+#define INV_LOWERED_FLAGS(id, op, opset, ins, outs, bits, text, ...)                                                   \
+    INV_CASE_LIST(id, __VA_ARGS__)                                                                                     \
+    static const inv_op_def id##_row = {                                                                               \
+        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = outs, .flags = bits,   \
+        .lower = id##_lower, .cases = id##_cases, .doc = text};
+/* clang-format on */
+
+#endif
