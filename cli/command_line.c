@@ -34,6 +34,8 @@ const cli_choice cli_modes[] = {{"store", INV_MEMORY_STORE},
                                 {NULL, 0}};
 const cli_choice cli_layouts[] = {
     {"keep", INV_LAYOUT_KEEP}, {"inline", INV_LAYOUT_INLINE}, {"external", INV_LAYOUT_EXTERNAL}, {NULL, 0}};
+const cli_choice cli_windows[] = {{"random", CLI_WINDOWS_RANDOM}, {"sequential", CLI_WINDOWS_SEQUENTIAL}, {NULL, 0}};
+const cli_choice cli_tokens[] = {{"uint8", 1}, {"uint16", 2}, {"uint32", 4}, {NULL, 0}};
 const cli_choice cli_costs[] = {{"time", CLI_COST_TIME}, {"flops", CLI_COST_FLOPS}, {NULL, 0}};
 const cli_choice cli_guards[] = {{"on", INV_GUARD_ON}, {"full", INV_GUARD_FULL}, {"off", INV_GUARD_OFF}, {NULL, 0}};
 
@@ -55,6 +57,7 @@ typedef struct row {
 #define ON_ALL ((1u << CLI_NCOMMANDS) - 1u)
 #define ON_FEED (ON(explain) | ON(check) | ON(rewrite) | ON(run) | ON(grad) | ON(plan) | ON(compare))
 #define ON_DATA (ON(train) | ON(eval) | ON(compare))
+#define ON_ROWS (ON(train) | ON(eval))
 #define ON_LOSS (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(eval) | ON(compare))
 #define ON_SESSION (ON_LOSS | ON(run))
 #define ON_TRAINING (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(compare))

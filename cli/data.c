@@ -47,9 +47,16 @@ static data_request request_for(const cli_job *job, const cli_port *port, const 
                       .rank = port ? port->rank : -1,
                       .dims = port ? port->dims : NULL,
                       .dtype = port ? port->dtype : INV_DT_NONE,
+                      .outputs = -1,
+                      .tokens = job->o->tokens,
+                      .window = job->o->window,
+                      .sequential = job->o->windows == CLI_WINDOWS_SEQUENTIAL,
                       .labels = job->o->loss == INV_LOSS_CROSS_ENTROPY,
                       .note = cli_note,
                       .busy = cli_busy};
+    if (!port) return q;
+    const npy_array labels = {.rank = 2, .dims = {0, port->rank == 2 && port->dims[1] > 0 ? port->dims[1] : q.window}};
+    q.outputs = cli_classes(job, &labels);
     return q;
 }
 

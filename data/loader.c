@@ -73,7 +73,7 @@ static void note_failure(data_loader *l, slot *b, int64_t position, char *text)
 
 static bool fill_row(data_loader *l, slot *b, int64_t i, FILE *why)
 {
-    const data_draw draw = {l->o.order.seed, b->epoch, l->o.augment};
+    const data_draw draw = {l->o.order.seed, b->epoch, &l->o.order, l->o.augment};
     for (size_t k = 0; k < l->o.nsources; k++) {
         const data_source *s = l->o.sources[k];
         void *out[DATA_FIELDS] = {NULL, NULL};

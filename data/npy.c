@@ -236,7 +236,7 @@ bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why)
     return true;
 }
 
-static bool map_file(const char *path, npy_array *out, FILE *why)
+bool npy_map(const char *path, npy_array *out, FILE *why)
 {
     /* O_NONBLOCK: opening a pipe must not wait for a writer */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -267,7 +267,7 @@ static bool map_file(const char *path, npy_array *out, FILE *why)
 bool npy_open(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why)
 {
     *out = (npy_array){0};
-    if (!map_file(path, out, why)) return false;
+    if (!npy_map(path, out, why)) return false;
     bool ok = npz_has_suffix(path) ? npz_member(path, members, nmembers, out, why)
                                    : npy_parse(out->map, out->map_nbytes, out, why);
     if (!ok) npy_close(out);

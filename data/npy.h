@@ -31,6 +31,8 @@ typedef struct npy_array {
 /** Opens a .npy file, or of a .npz archive the first member named in `members` (without .npy), or its only one.
  *  @param why gets the reason on failure, no newline */
 bool npy_open(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why);
+/** Maps a file as it is: `map` and `map_nbytes` alone. */
+bool npy_map(const char *path, npy_array *out, FILE *why);
 /** Fills dtype, dims and data from the bytes of a .npy file. */
 bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why);
 /** The part for archives; `out->map` is the mapped file. */

@@ -44,10 +44,15 @@ int64_t data_permuted(uint64_t seed, uint64_t epoch, int64_t n, int64_t i)
 int64_t data_order_count(const data_order *o) { return o->held ? o->nheld : o->nrows - o->nheld; }
 
 /* A run of rows, at a place that the seed draws. */
-static int64_t split_run(const data_order *o, int64_t at)
+static int64_t first_held(const data_order *o)
 {
     const int64_t places = o->nrows - o->nheld + 1;
-    const int64_t first = (int64_t)(data_random_at(o->seed, split_key, 0) % (uint64_t)places);
+    return (int64_t)(data_random_at(o->seed, split_key, 0) % (uint64_t)places);
+}
+
+static int64_t split_run(const data_order *o, int64_t at)
+{
+    const int64_t first = first_held(o);
     if (o->held) return first + at;
     return at < first ? at : at + o->nheld;
 }
@@ -75,4 +80,20 @@ int64_t data_order_row(const data_order *o, uint64_t epoch, int64_t position)
     const int64_t at = o->shuffled ? data_permuted(o->seed, epoch, count, position) : position;
     if (o->nheld == 0 || count == o->nrows) return at;
     return o->in_sequence ? split_run(o, at) : split_evenly(o, at);
+}
+
+bool data_order_holds(const data_order *o, int64_t row)
+{
+    if (o->nheld == 0 || row >= o->nrows) return false;
+    if (o->in_sequence) return row >= first_held(o) && row < first_held(o) + o->nheld;
+    data_order held = *o;
+    held.held = true;
+    held.shuffled = false;
+    int64_t low = 0, high = o->nheld; /* rows held out are ascending */
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        if (data_order_row(&held, 0, middle) <= row) low = middle;
+        else high = middle;
+    }
+    return data_order_row(&held, 0, low) == row;
 }

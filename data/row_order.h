@@ -21,6 +21,9 @@ int64_t data_order_count(const data_order *o);
 /** The row, from 0 to nrows - 1, at a position, from 0 to data_order_count - 1, of an epoch. */
 int64_t data_order_row(const data_order *o, uint64_t epoch, int64_t position);
 
+/** Whether a row is held out. */
+bool data_order_holds(const data_order *o, int64_t row);
+
 /** A random number that depends on its place only. */
 uint64_t data_random_at(uint64_t seed, uint64_t epoch, uint64_t counter);
 /** Where number i, from 0 to n - 1, goes in a permutation of n numbers that `seed` and `epoch` draw. */

@@ -68,6 +68,19 @@ bool data_is_pattern(const char *path)
 
 /* --- the kinds --- */
 
+static bool has_suffix(const char *path, const char *suffix)
+{
+    const size_t n = strlen(path), m = strlen(suffix);
+    return n > m && strcasecmp(path + n - m, suffix) == 0;
+}
+
+/* An option that speaks of tokens is about inputs: a target beside it is an array. */
+static bool is_tokens(const data_request *q, const char *path)
+{
+    if (has_suffix(path, ".bin")) return true;
+    return q->tokens && !q->target && !has_suffix(path, ".npy") && !has_suffix(path, ".npz");
+}
+
 static bool is_any(const data_request *q, const char *path)
 {
     (void)q;
@@ -81,6 +94,7 @@ static const struct {
     bool (*recognises)(const data_request *q, const char *path);
     bool (*open)(const data_request *q, char *const *paths, size_t npaths, data_source *out, FILE *why);
 } kinds[] = {
+    {"tokens", is_tokens, data_open_tokens},
     {"arrays (.npy)", is_any, data_open_arrays},
 };
 enum { NKINDS = sizeof kinds / sizeof *kinds };

@@ -7,6 +7,7 @@
 #define INVONNX_DATA_SOURCE_H
 
 #include "data/npy.h"
+#include "data/row_order.h"
 
 enum { DATA_INPUT, DATA_TARGET, DATA_FIELDS };
 
@@ -22,7 +23,8 @@ typedef struct data_field {
 /** What a row that is drawn may depend on besides its number. */
 typedef struct data_draw {
     uint64_t seed, epoch;
-    bool augment; /* of rows to be trained on; those to be validated on are taken as they are */
+    const data_order *order; /* says which rows are held out; NULL: none */
+    bool augment;            /* of rows to be trained on; those to be validated on are taken as they are */
 } data_draw;
 
 typedef struct data_source data_source;
@@ -67,7 +69,7 @@ typedef struct data_request {
     bool labels;           /* the loss takes classes by their numbers */
     int64_t outputs;       /* classes of the output, -1: not known */
     bool column;           /* the loss compares [rows, 1], not [rows] */
-    const char *tokens;    /* type of raw token files: "uint16", ...; NULL: the file is to say */
+    int tokens;            /* bytes of a token in raw files: 1, 2, 4; 0: the file is to say */
     int64_t window;        /* tokens of a row; 0: as the model declares it */
     bool sequential;       /* windows are taken as they lie, not at random places */
     int64_t resize;        /* short side of pictures; 0: so that the model's extents are just covered */

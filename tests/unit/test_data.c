@@ -81,11 +81,13 @@ static void test_split_divides_the_rows(void **state)
                 is_permutation(&o, 1, seen);
                 int64_t before = -1;
                 for (int64_t p = 0; p < data_order_count(&o); p++) { /* as they come */
+                    assert_false(data_order_holds(&o, data_order_row(&o, 1, p)));
                     assert_true(data_order_row(&o, 1, p) > before);
                     before = data_order_row(&o, 1, p);
                 }
                 o.held = true;
                 is_permutation(&o, 1, seen);
+                for (int64_t p = 0; p < k; p++) assert_true(data_order_holds(&o, data_order_row(&o, 1, p)));
                 assert_null(memchr(seen, 0, (size_t)n));
                 if (run) assert_int_equal(data_order_row(&o, 1, k - 1) - data_order_row(&o, 1, 0), k - 1);
                 o.held = false;
