@@ -4,6 +4,7 @@
 
 #include "core/merge.h"
 #include "core/node.h"
+#include "core/op.h"
 
 /* How far is looked behind a value: nodes that hand it on, and computations. */
 enum { FAR = 8, DEEP = 6 };
@@ -57,8 +58,8 @@ static bool holds_integers(const inv_graph *g, inv_id v)
 /* Products with weights; 0: node n is none, else how many of its inputs are its factors. */
 static uint32_t factors_of(const inv_node *n)
 {
-    static const char *const names[] = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", NULL};
-    return !inv_node_is_any(n, names) ? 0 : n->nin < 2 || inv_node_is(n, "Einsum") ? n->nin : 2;
+    if (!n->op || !(n->op->flags & INV_OP_PRODUCT)) return 0;
+    return n->nin < 2 || strchr(n->op->in, '*') ? n->nin : 2;
 }
 
 static unsigned lacking(const inv_graph *g, inv_id v, unsigned deep);

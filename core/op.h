@@ -114,9 +114,10 @@ enum {
     INV_OP_STRAIGHT = 1 << 12,    /* its gradient is a convention, not the derivative */
     INV_OP_EXPLAINS = 1 << 13,    /* where its kernels fail, the context has a message already */
     INV_OP_TRANSFER = 1 << 14,    /* a copy to host memory or back; the device does it, no kernel runs */
-    INV_OP_SLOPE = 1 << 15,    /* input 0 times a factor that the same element of the others decides (TanhGrad, Div) */
-    INV_OP_KINK = 1 << 16,     /* input 0 times one factor or another, as the sign of input 1 says (LeakyReluGrad) */
-    INV_OP_HOST_ONLY = 1 << 17 /* the column `run` has no kernels for a device */
+    INV_OP_SLOPE = 1 << 15,     /* input 0 times a factor that the same element of the others decides (TanhGrad, Div) */
+    INV_OP_KINK = 1 << 16,      /* input 0 times one factor or another, as the sign of input 1 says (LeakyReluGrad) */
+    INV_OP_HOST_ONLY = 1 << 17, /* the column `run` has no kernels for a device */
+    INV_OP_PRODUCT = 1 << 18    /* sums of products: of its first two inputs; if the first is variadic, of all */
 };
 
 /* What the time of an operator grows with: one measured rate each (core/cost.h). */

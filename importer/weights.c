@@ -101,16 +101,11 @@ static inv_status candidate(lifter *x, const view *w, inv_id v, inv_data *out)
     return INV_OK;
 }
 
-static bool is_product(const inv_node *n)
-{
-    static const char *const names[] = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "DeformConv", NULL};
-    return inv_node_is_any(n, names);
-}
+static bool is_product(const inv_node *n) { return n->op && n->op->flags & INV_OP_PRODUCT; }
 
 static bool is_weight_slot(const inv_node *n, uint32_t slot)
 {
     if (inv_node_is(n, "Einsum")) return true;
-    if (inv_node_is(n, "DeformConv")) return slot == 1 || slot == 3;
     switch (inv_use_role_at(n, slot, false)) {
     case INV_USE_MEAN:
     case INV_USE_VARIANCE:

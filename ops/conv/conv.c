@@ -571,7 +571,7 @@ static const inv_op_def conv_grad_w = {
 
 static const inv_op_def conv = {
     .size = sizeof conv, .domain = "", .name = "Conv", .since = 1, .in = "X W B?", .out = "Y",
-    .lower = conv_lower,
+    .flags = INV_OP_PRODUCT, .lower = conv_lower,
     .cases = (const char *const[]){
         "y = Conv<pads = [1,1,1,1], kernel_shape = [3,3]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
         "y = Conv<auto_pad = \"SAME_UPPER\", strides = [2,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
@@ -581,7 +581,7 @@ static const inv_op_def conv = {
 
 static const inv_op_def conv_transpose = {
     .size = sizeof conv_transpose, .domain = "", .name = "ConvTranspose", .since = 1, .in = "X W B?", .out = "Y",
-    .lower = conv_transpose_lower,
+    .flags = INV_OP_PRODUCT, .lower = conv_transpose_lower,
     .cases = (const char *const[]){
         "y = ConvTranspose<strides = [2,2], kernel_shape = [2,2]>(float[2,3,4,3] x, float[3,2,2,2] w, float[2] b)",
         "y = ConvTranspose<strides = [3,2], pads = [1,0,0,2], dilations = [1,2], group = 2, output_padding = [2,1]>"

@@ -282,7 +282,7 @@ static inv_status einsum_lower(inv_graph *g, const inv_node *n, inv_id *out)
 /* clang-format off */
 static const inv_op_def einsum_12 = {
     .size = sizeof einsum_12, .domain = "", .name = "Einsum", .since = 12, .in = "inputs*", .out = "output",
-    .lower = einsum_lower,
+    .flags = INV_OP_PRODUCT, .lower = einsum_lower,
     .cases = (const char *const[]){
         "y = Einsum<equation = \"bij,bjk->bik\">(float[2,3,4] a, float[2,4,5] b)",
         "y = Einsum<equation = \"...ii->...i\">(float[2,3,3] a)",

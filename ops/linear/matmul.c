@@ -293,7 +293,7 @@ static const inv_op_def matmult = {
 
 static const inv_op_def matmul = {
     .size = sizeof matmul, .domain = "", .name = "MatMul", .since = 1, .in = "A B", .out = "Y",
-    .lower = matmul_lower,
+    .flags = INV_OP_PRODUCT, .lower = matmul_lower,
     .cases = (const char *const[]){
         "y = MatMul(float[3,4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4,5] b)",
         "y = MatMul(float[4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4] b)",
@@ -302,7 +302,7 @@ static const inv_op_def matmul = {
 
 static const inv_op_def gemm = {
     .size = sizeof gemm, .domain = "", .name = "Gemm", .since = 7, .in = "A B C?", .out = "Y",
-    .lower = gemm_lower,
+    .flags = INV_OP_PRODUCT, .lower = gemm_lower,
     .cases = (const char *const[]){
         "y = Gemm<transB = 1>(float[3,4] a, float[5,4] b, float[5] c)",
         "y = Gemm<alpha = 0.5, beta = 2.0, transA = 1>(float[4,3] a, float[4,5] b, float[3,1] c)",
