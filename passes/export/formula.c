@@ -95,6 +95,7 @@ static const char *leaky_relu_inverse_of(inv_onnx_body *r, const term *y, const 
         inv_onnx_refuse(r, "a slope of 0 has no inverse");
         return NULL;
     }
+    if (out == NULL) out = inv_onnx_fresh(r);
     if (r->by_operator)
         return inv_onnx_node(r, out, "LeakyRelu", INV_NAMES(y->name), INV_ATTRS(inv_attr_of_float("alpha", 1 / k)));
     /* attributes of files are float32, which the slope is and its reciprocal is not */
@@ -139,8 +140,10 @@ static term call(formula *f, const char *name, const term *operand, uint32_t n, 
     term t = {NULL, 0};
     if (strcmp(name, "ln") == 0) return (term){NULL, log(operand[0].number)};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        if (strcmp(functions[i].name, name) == 0) t.name = functions[i].write(f->r, operand, out);
-    if (t.name || f->r->reason) return t.name ? t : failed(f);
+        if (strcmp(functions[i].name, name) == 0) {
+            t.name = functions[i].write(f->r, operand, out);
+            return t.name ? t : failed(f);
+        }
     if (n == 2 && !operand[1].name && operand[1].number == 1 && (strcmp(name, "Mul") == 0 || strcmp(name, "Div") == 0))
         return operand[0];
     for (uint32_t i = 0; i < n; i++) in[i] = written(f->r, operand[i]);
@@ -159,19 +162,23 @@ static term expression(formula *f, const char *out)
         f->p = end;
         return number;
     }
-    f->p += n;
-    if (*f->p != '(') {
+    if (at[n] != '(') {
         for (size_t i = 0; i < f->nknown; i++)
-            if (f->known[i].length == n && strncmp(f->known[i].name, at, n) == 0) return f->known[i].is;
+            if (f->known[i].length == n && strncmp(f->known[i].name, at, n) == 0) {
+                f->p += n;
+                return f->known[i].is;
+            }
         return failed(f);
     }
+    f->p += n;
     term operand[MOST_OPERANDS] = {{NULL, 0}};
     uint32_t count = 0;
     do {
         f->p++;
         operand[count++] = expression(f, NULL);
     } while (!f->failed && *f->p == ',' && count < MOST_OPERANDS);
-    if (f->failed || *f->p++ != ')') return failed(f);
+    if (f->failed || *f->p != ')') return failed(f);
+    f->p++;
     const char *name = inv__arena_printf(f->r->a, "%.*s", (int)n, at);
     return name ? call(f, name, operand, count, out) : failed(f);
 }
@@ -211,9 +218,13 @@ const char *inv_formula_write(inv_onnx_body *r, const inv_node *n, const char *t
         if (step) f.p += length + 3;
         t = expression(&f, step ? NULL : out);
         if (step) know(&f, name, length, t);
-        f.p += strspn(f.p, "; ");
+        if (!f.failed && *f.p == ';') f.p++;
+        else if (*f.p) f.failed = true;
     }
-    return f.failed ? NULL : written(r, t);
+    if (!f.failed) return written(r, t);
+    const char *format = "the row of %s has a formula that cannot be read from '%s' on";
+    if (!r->a->failed && !r->reason) inv_onnx_refuse(r, inv__arena_printf(r->a, format, n->op->name, f.p));
+    return NULL;
 }
 
 bool inv_formula_raise(const inv_raising *b, const char *text)

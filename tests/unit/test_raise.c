@@ -3,6 +3,7 @@
  * computes what the operator's kernel does on the operator's own cases, for all opsets that it is written for; no
  * extent of the batch is in it. */
 #include "interp.h"
+#include "passes/export/formula.h"
 #include "passes/export/raise.h"
 #include "with_context.h"
 
@@ -435,11 +436,73 @@ static void test_values(void **state)
     }
 }
 
+/* --- formulas of rows --- */
+
+/* Its calls are of operators that ONNX has, with as many operands as these take. */
+static void read_formula(const inv_op_def *op, const char *column, const char *text)
+{
+    const char *value[16] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"};
+    const inv_node n = {.op_type = op->name, .op = op, .domain = op->domain};
+    inv_arena a;
+    inv_outline_nodes nodes = {0};
+    inv__arena_init(&a, ctx);
+    inv_onnx_body r = {.a = &a, .opset = 24, .real = INV_F32, .node = &nodes};
+    if (!inv_formula_write(&r, &n, text, value, NULL))
+        fail_msg("row %s, column %s: %s", op->name, column, r.reason ? r.reason : "out of memory");
+    for (size_t i = 0; i < nodes.n; i++) {
+        const inv_op_def *used = inv_registry_op(ctx->registry, "", nodes.at[i].op_type, r.opset);
+        bool optional, variadic;
+        if (!used || *used->domain ||
+            (nodes.at[i].nin && !inv__op_slot(used->in, nodes.at[i].nin - 1, &optional, &variadic)))
+            fail_msg("row %s, column %s: ONNX has no %s of %u operands", op->name, column, nodes.at[i].op_type,
+                     nodes.at[i].nin);
+        if (used && inv__op_slot(used->in, nodes.at[i].nin, &optional, &variadic) && !optional)
+            fail_msg("row %s, column %s: %s takes more operands", op->name, column, nodes.at[i].op_type);
+    }
+    inv__arena_fini(&a);
+}
+
+static void test_formulas(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    for (size_t i = 0; i < inv_registry_nops(ctx->registry); i++) {
+        const inv_op_def *op = inv_registry_op_at(ctx->registry, i);
+        const bool form = op->onnx && *op->onnx;
+        if (form) read_formula(op, "onnx", op->onnx);
+        if (op->log_slope) read_formula(op, "log_slope", op->log_slope);
+        count += (size_t)form + (op->log_slope != NULL);
+    }
+    assert_true(count > 25);
+}
+
+/* What stands where it cannot be read is told by the operator's name. */
+static void test_bad_formulas(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {"Neg(z)", "the row of MinE has a formula that cannot be read from 'z)' on"},
+        {"u = Neg(y; u", "the row of MinE has a formula that cannot be read from '; u' on"},
+        {"Neg(y) Neg(y)", "the row of MinE has a formula that cannot be read from ' Neg(y)' on"}};
+    const inv_op_def op = {.name = "MinE", .in = "y", .out = "x"};
+    const inv_node n = {.op_type = op.name, .op = &op, .domain = ""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        inv_arena a;
+        inv_outline_nodes nodes = {0};
+        inv__arena_init(&a, ctx);
+        inv_onnx_body r = {.a = &a, .opset = 24, .real = INV_F32, .node = &nodes};
+        assert_null(inv_formula_write(&r, &n, bad[i][0], (const char *[]){"y", "x"}, NULL));
+        assert_string_equal(r.reason, bad[i][1]);
+        inv__arena_fini(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),    cmocka_unit_test(test_forms),     cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_values),
+        cmocka_unit_test(test_rules),    cmocka_unit_test(test_forms),        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_formulas), cmocka_unit_test(test_bad_formulas),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
