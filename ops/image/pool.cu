@@ -78,6 +78,15 @@ INV_DEVICE int64_t count_of(const inv_window &w, const visit &v, inv_pool_divide
 
 /* --- forward --- */
 
+/* The window of output i, and the channel of x that it lies in. */
+template <class T> INV_DEVICE const T *window_of(const inv_window &w, int64_t i, const T *x, visit *v)
+{
+    int64_t q = i / w.outvol, o[3];
+    position(w.out, i - q * w.outvol, o);
+    window_at(w, o, v);
+    return x + q * w.invol;
+}
+
 /* The first maximum to y, its kernel element to tap (-1: none); either may be NULL. */
 template <class T, class I> INV_DEVICE void put_best(inv_best<T> best, int64_t i, T *y, I *tap)
 {
@@ -90,11 +99,8 @@ template <class T, class I> INV_KERNEL max_alone(inv_window w, int64_t n, const 
     INV_EACH(i, n)
     {
         visit v;
-        int64_t q = i / w.outvol, o[3];
-        const T *xq = x + q * w.invol;
+        const T *xq = window_of(w, i, x, &v);
         inv_best<T> best = {0, -1};
-        position(w.out, i - q * w.outvol, o);
-        window_at(w, o, &v);
         each_alone(w, v, [&](int64_t j, int64_t k) { inv_best_take(best, xq[j], k); });
         put_best(best, i, y, tap);
     }
@@ -104,11 +110,8 @@ template <class T, class I> INV_KERNEL max_together(inv_window w, int64_t n, con
 {
     for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
         visit v;
-        int64_t q = i / w.outvol, o[3];
-        const T *xq = x + q * w.invol;
+        const T *xq = window_of(w, i, x, &v);
         inv_best<T> best = {0, -1};
-        position(w.out, i - q * w.outvol, o);
-        window_at(w, o, &v);
         each_together(w, v, [&](int64_t j, int64_t k) { inv_best_take(best, xq[j], k); });
         best = inv_block_best(best);
         if (threadIdx.x == 0) put_best(best, i, y, tap);
@@ -120,11 +123,8 @@ template <class T> INV_KERNEL average_alone(inv_window w, int64_t n, inv_pool_di
     INV_EACH(i, n)
     {
         visit v;
-        int64_t q = i / w.outvol, o[3];
-        const T *xq = x + q * w.invol;
+        const T *xq = window_of(w, i, x, &v);
         double sum = 0;
-        position(w.out, i - q * w.outvol, o);
-        window_at(w, o, &v);
         each_alone(w, v, [&](int64_t j, int64_t) { sum += (double)xq[j]; });
         y[i] = (T)(sum / (double)count_of(w, v, by));
     }
@@ -134,11 +134,8 @@ template <class T> INV_KERNEL average_together(inv_window w, int64_t n, inv_pool
 {
     for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
         visit v;
-        int64_t q = i / w.outvol, o[3];
-        const T *xq = x + q * w.invol;
+        const T *xq = window_of(w, i, x, &v);
         double sum = 0;
-        position(w.out, i - q * w.outvol, o);
-        window_at(w, o, &v);
         each_together(w, v, [&](int64_t j, int64_t) { sum += (double)xq[j]; });
         sum = inv_block_sum(sum);
         if (threadIdx.x == 0) y[i] = (T)(sum / (double)count_of(w, v, by));

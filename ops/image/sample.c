@@ -358,18 +358,12 @@ INV_LOWERED(grid_sample, "GridSample", 16, "X grid", "Y",
             "y = GridSample(float[2,3,4,5] x, float[2,2,3,2] p)",
             "y = GridSample<mode = \"bicubic\", align_corners = 1, padding_mode = \"border\">(float[1,2,4,5] x, "
             "float[1,2,2,2] p)")
-
-/* clang-format off */
-static const inv_op_def deform_conv_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "DeformConv", .since = 19, .in = "X W offset B? mask?", .out = "Y",
-    .flags = INV_OP_PRODUCT, .lower = deform_conv_lower,
-    .cases = (const char *const[]){
-        "y = DeformConv(float[2,2,4,4] x, float[3,2,2,2] w, float[2,8,3,3] o)",
-        "y = DeformConv<group = 2, offset_group = 2, pads = [1,0,0,1], strides = [2,1]>(float[1,4,3,4] x, "
-        "float[2,2,2,2] w, float[1,16,2,4] o, float[2] b, float[1,8,2,4] m)",
-        "y = DeformConv<dilations = [2]>(float[1,1,4] x, float[1,1,2] w, float[1,2,2] o)", NULL},
-    .doc = "to SampleN and MatMulT. ONNX DeformConv-19, -22"};
-/* clang-format on */
+INV_LOWERED_FLAGS(deform_conv, "DeformConv", 19, "X W offset B? mask?", "Y", INV_OP_PRODUCT,
+                  "to SampleN and MatMulT. ONNX DeformConv-19, -22",
+                  "y = DeformConv(float[2,2,4,4] x, float[3,2,2,2] w, float[2,8,3,3] o)",
+                  "y = DeformConv<group = 2, offset_group = 2, pads = [1,0,0,1], strides = [2,1]>(float[1,4,3,4] x, "
+                  "float[2,2,2,2] w, float[1,16,2,4] o, float[2] b, float[1,8,2,4] m)",
+                  "y = DeformConv<dilations = [2]>(float[1,1,4] x, float[1,1,2] w, float[1,2,2] o)")
 
 const inv_op_def *const inv_ops_sample[] = {&sample_row,      &grad_x_row,      &grad_points_row,
                                             &grid_sample_row, &deform_conv_row, NULL};

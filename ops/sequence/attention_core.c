@@ -96,15 +96,23 @@ static inv_shape replaced(const inv_shape *s, int64_t last)
     return r;
 }
 
+/* What forward and gradient ask of their operands; the shapes of o and stats. */
+static inv_status infer_operands(inv_graph *g, inv_node *n, inv_attention *a, inv_shape *o, inv_shape *stats)
+{
+    INV_TRY(inv__need_real(g, n, 0));
+    INV_TRY(inv__need_same_type(g, n, n->nin));
+    const char *why = of_node(g, n, a);
+    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
+    const inv_shape *q = inv__in_shape(g, n, attention_is_grad(n) ? 1 : 0);
+    *o = replaced(q, a->dv), *stats = replaced(q, 2);
+    return INV_OK;
+}
+
 static inv_status attention_infer(inv_graph *g, inv_node *n)
 {
     inv_attention a;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, n->nin));
-    const char *why = of_node(g, n, &a);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    const inv_shape q = *inv__in_shape(g, n, 0);
-    const inv_shape o = replaced(&q, a.dv), stats = replaced(&q, 2);
+    inv_shape o, stats;
+    INV_TRY(infer_operands(g, n, &a, &o, &stats));
     inv__set_out(g, n, 0, inv__in_dtype(g, n, 0), &o);
     inv__set_out(g, n, 1, inv__in_dtype(g, n, 0), &stats);
     return INV_OK;
@@ -113,12 +121,9 @@ static inv_status attention_infer(inv_graph *g, inv_node *n)
 static inv_status attention_grad_infer(inv_graph *g, inv_node *n)
 {
     inv_attention a;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, n->nin));
-    const char *why = of_node(g, n, &a);
-    if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
-    const inv_shape q = *inv__in_shape(g, n, 1);
-    const inv_shape o = replaced(&q, a.dv), stats = replaced(&q, 2), s = replaced(&q, a.cols);
+    inv_shape o, stats;
+    INV_TRY(infer_operands(g, n, &a, &o, &stats));
+    const inv_shape s = replaced(inv__in_shape(g, n, 1), a.cols);
     if (!inv_shape_equal(inv__in_shape(g, n, 0), &o) || !inv_shape_equal(inv__in_shape(g, n, 4), &o))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy and o must have the extents of q with the last axis of v");
     if (!inv_shape_equal(inv__in_shape(g, n, 5), &stats))
