@@ -114,6 +114,8 @@ typedef struct cli_port {
     const char *symbol[NPY_MAX_RANK];
 } cli_port;
 
+typedef struct cli_metrics cli_metrics;
+
 typedef struct cli_job {
     const cli_options *o;
     const char *path;
@@ -128,6 +130,7 @@ typedef struct cli_job {
     npy_array target_file;
     inv_array target;
     bool has_target;
+    cli_metrics *metrics; /* what evaluation computes beside the loss; NULL: nothing (metrics.h) */
 } cli_job;
 
 /** A context with the plugins that options name; NULL after saying why not. */
@@ -260,11 +263,14 @@ typedef struct cli_score {
     double loss; /* mean over rows, or over the labels that count */
     int64_t rows, correct;
     int64_t samples;
+    const cli_metric *metrics; /* borrowed from the job, until data are scored again */
+    size_t nmetrics;
+    const json_t *confusion; /* rows of counts per class; NULL: not asked for */
 } cli_score;
 /** Loss and correct rows over the first `nrows` rows of the order, `batch` at a time. `stop`: NULL, or ends it early.
  */
 int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, bool (*stop)(void), cli_score *score);
-/** Adds loss and, where there is one, accuracy to a JSON object, with `prefix` before the names. */
+/** Adds loss and metrics to a JSON object, with `prefix` before the names. */
 void cli_score_json(json_t *object, const char *prefix, const cli_score *score);
 
 /* --- nothing that is read is overwritten (files.c) --- */
@@ -354,6 +360,8 @@ void cli_show_saving(const json_t *report);
 void cli_show_choices(const json_t *report);
 /** Largest drift and fallbacks; `each`: of every value too. */
 void cli_show_drift(const json_t *report, bool each);
+/** Counts per class, and what rows of it were taken for. */
+void cli_show_confusion(const json_t *matrix);
 /* Which operators and which nodes take longest; nothing if nodes were not timed. */
 void cli_show_profile(const json_t *report);
 /** The names of an array, joined by ", ", at most `limit` of them. */

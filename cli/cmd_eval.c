@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/watch.h"
+#include "metrics.h"
 
 /* A loss that is not finite is said with the rows of its batch: `eval` has no result then, training goes on. */
 static int not_finite(const cli_job *job, const cli_data *data, double loss)
@@ -28,6 +29,7 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
 {
     *score = (cli_score){0};
     double sum = 0, weight = 0;
+    cli_metrics_reset(job->metrics);
     for (int64_t at = 0; at < nrows && !(stop && stop()); at += batch) {
         int64_t n = nrows - at < batch ? nrows - at : batch;
         inv_result result = {0};
@@ -45,11 +47,13 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
             sum += result.loss * result.weight;
             weight += result.weight;
         }
+        if (cli_metrics_add(job, &data->target_array) != CLI_OK) return CLI_FAILED;
         score->samples += n;
         score->rows += result.rows;
         score->correct += result.correct;
     }
     if (score->samples) score->loss = sum / weight;
+    cli_metrics_finish(job->metrics, score);
     if (!score->samples || weight > 0) return CLI_OK;
     static const char none[] = "no label counts: all are ignored, or of classes of weight 0";
     if (job->o->command == CLI_CMD_eval) return cli_fail("%s", none);
@@ -59,12 +63,15 @@ int cli_score_data(cli_job *job, cli_data *data, int64_t batch, int64_t nrows, b
 
 void cli_score_json(json_t *object, const char *prefix, const cli_score *score)
 {
-    char key[32];
+    char key[48];
     snprintf(key, sizeof key, "%sloss", prefix);
     json_object_set_new(object, key, cli_json_real(score->loss));
-    if (score->rows == 0) return;
-    snprintf(key, sizeof key, "%saccuracy", prefix);
-    json_object_set_new(object, key, cli_json_real((double)score->correct / (double)score->rows));
+    for (size_t i = 0; i < score->nmetrics; i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, score->metrics[i].name);
+        json_object_set_new(object, key, cli_json_real(score->metrics[i].value));
+    }
+    snprintf(key, sizeof key, "%sconfusion", prefix);
+    if (score->confusion) json_object_set(object, key, (json_t *)(uintptr_t)score->confusion);
 }
 
 /* A session for `batch` rows and, if `*rest` is not 0, for that many. A model whose batch is fixed may refuse the
@@ -77,7 +84,9 @@ static int start(cli_job *job, cli_data *data, int64_t batch, int64_t *rest)
     memcpy(job->arrays, data->arrays, job->ninputs * sizeof *job->arrays);
     job->target = data->target_array;
     job->has_target = data->has_target;
-    int status = cli_session_options(job, INV_FOR_EVAL, &so, &hold);
+    int status = cli_metrics_create(job);
+    if (status != CLI_OK) return status;
+    status = cli_session_options(job, INV_FOR_EVAL, &so, &hold);
     if (status == CLI_OK) {
         so.tail_batch = *rest;
         inv_status s = cli_data_session(job, data, &so);
@@ -93,6 +102,18 @@ static int start(cli_job *job, cli_data *data, int64_t batch, int64_t *rest)
     return status;
 }
 
+/* What the first line has not said, by name. */
+static void show_metrics(const cli_score *score)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < score->nmetrics; i++)
+        if (strlen(score->metrics[i].name) > longest) longest = strlen(score->metrics[i].name);
+    for (size_t i = 0; i < score->nmetrics; i++)
+        if (!score->rows || strcmp(score->metrics[i].name, "accuracy") != 0)
+            printf("  %-*s  %.6g\n", (int)longest, score->metrics[i].name, cli_unsigned_nan(score->metrics[i].value));
+    if (score->confusion) cli_show_confusion(score->confusion);
+}
+
 static int deliver_evaluation(cli_job *job, const cli_score *score, double seconds)
 {
     if (!job->o->json) {
@@ -101,6 +122,7 @@ static int deliver_evaluation(cli_job *job, const cli_score *score, double secon
             printf("  accuracy %.4f (%lld of %lld)", (double)score->correct / (double)score->rows,
                    (long long)score->correct, (long long)score->rows);
         printf("  %lld samples in %.2f s\n", (long long)score->samples, seconds);
+        show_metrics(score);
         return CLI_OK;
     }
     json_t *report = cli_report(job);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "data/watch.h"
+#include "metrics.h"
 #include "run_log.h"
 
 #ifdef __GLIBC__
@@ -56,6 +57,8 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
         return cli_usage(o, "--batch goes with rows; with --stacked a step takes one entry");
     if (o->val_target && o->val_data.n == 0) return cli_usage(o, "--val-target wants --val-data");
     if (o->val_split > 0 && o->val_data.n) return cli_usage(o, "--val-split and --val-data exclude each other");
+    if (o->metric.n && o->val_data.n == 0 && o->val_split <= 0)
+        return cli_usage(o, "--metric is of validation, which wants --val-data or --val-split");
     if (o->val_split >= 1) return cli_usage(o, "--val-split %g: wants a share between 0 and 1", o->val_split);
     const int status = cli_out_check(o, out);
     return status == CLI_OK ? cli_log_create(o, log) : status;
@@ -195,7 +198,9 @@ static int start(training *t)
     memcpy(job->arrays, t->data.arrays, job->ninputs * sizeof *job->arrays);
     job->target = t->data.target_array;
     job->has_target = t->data.has_target;
-    int status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
+    int status = t->validates ? cli_metrics_create(job) : CLI_OK;
+    if (status != CLI_OK) return status;
+    status = cli_session_options(job, INV_FOR_TRAIN, &so, &hold);
     so.may_commit = may_commit;
     if (status == CLI_OK) {
         inv_status s = create_session(t, &so);
@@ -214,7 +219,11 @@ static int start(training *t)
     note_constants(job->inspection);
     cli_progress_start(&t->progress, t->total, t->epochs);
     drop_report(report);
-    return cli_log_begin(t->log, &(cli_run_facts){.total = t->total, .after = -1});
+    const cli_run_facts facts = {.metrics = job->metrics ? job->metrics->value : NULL,
+                                 .nmetrics = job->metrics ? job->metrics->nvalue : 0,
+                                 .total = t->total,
+                                 .after = -1};
+    return cli_log_begin(t->log, &facts);
 }
 
 /* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means
@@ -278,7 +287,24 @@ static void log_step(training *t, int64_t epoch, const inv_result *result)
 static void log_validation(training *t, int64_t epoch)
 {
     cli_record r = record_now(t, epoch, true, t->score.loss);
+    r.metrics = t->score.metrics;
+    r.nmetrics = t->score.nmetrics;
+    r.confusion = t->score.confusion;
     cli_log_record(t->log, &r);
+}
+
+/* "  validation loss 0.12345  accuracy 0.9876"; the caller frees it. */
+static char *text_of_score(const cli_score *score)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return NULL;
+    fprintf(f, "  validation loss %.5f", cli_unsigned_nan(score->loss));
+    for (size_t i = 0; i < score->nmetrics; i++)
+        fprintf(f, "  %s %.4f", score->metrics[i].name, cli_unsigned_nan(score->metrics[i].value));
+    fclose(f);
+    return text;
 }
 
 /* Steps of one epoch. `loss`: mean over its rows. */
@@ -316,23 +342,21 @@ static int end_epoch(training *t, int64_t epoch, double loss, double began)
     json_t *entry = json_object();
     json_object_set_new(entry, "epoch", json_integer(epoch));
     json_object_set_new(entry, "train_loss", cli_json_real(loss));
-    char held_out[96] = "";
+    char *held_out = NULL;
     if (t->validates && !stop_asked()) {
         int64_t nrows = t->held_out.nrows - t->held_out.nrows % t->held_batch + t->held_rest;
         status = cli_score_data(&t->job, &t->held_out, t->held_batch, nrows, stop_asked, &t->score);
         if (status == CLI_OK && t->score.samples == nrows) {
             cli_score_json(entry, "val_", &t->score);
             log_validation(t, epoch);
-            int n = snprintf(held_out, sizeof held_out, "  validation loss %.5f", cli_unsigned_nan(t->score.loss));
-            if (t->score.rows)
-                snprintf(held_out + n, sizeof held_out - (size_t)n, "  accuracy %.4f",
-                         (double)t->score.correct / (double)t->score.rows);
+            held_out = text_of_score(&t->score);
         }
     }
     double seconds = cli_now() - began;
     see_memory(t);
     cli_say("epoch %lld/%lld  train loss %.5f%s  %.2f s", (long long)epoch, (long long)t->epochs,
-            cli_unsigned_nan(loss), held_out, seconds);
+            cli_unsigned_nan(loss), held_out ? held_out : "", seconds);
+    free(held_out);
     json_object_set_new(entry, "seconds", cli_json_real(seconds));
     if (!t->job.o->json) json_array_clear(t->epoch_list); /* the last one is enough */
     json_array_append_new(t->epoch_list, entry);
@@ -383,8 +407,9 @@ static int report_end(const training *t, double seconds)
     if (!report) return CLI_FAILED;
     const json_t *last = json_array_get(t->epoch_list, json_array_size(t->epoch_list) - 1), *v;
     if ((v = json_object_get(last, "train_loss"))) json_object_set(report, "loss", (json_t *)(uintptr_t)v);
-    if ((v = json_object_get(last, "val_loss"))) json_object_set(report, "val_loss", (json_t *)(uintptr_t)v);
-    if ((v = json_object_get(last, "val_accuracy"))) json_object_set(report, "val_accuracy", (json_t *)(uintptr_t)v);
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)last, key, v) if (strncmp(key, "val_", 4) == 0)
+        json_object_set(report, key, (json_t *)(uintptr_t)v);
     json_object_set_new(report, "last_step_loss", cli_json_real(t->last_loss));
     json_object_set_new(report, "steps_done", json_integer(t->done));
     json_object_set_new(report, "interrupted", json_boolean(stop_asked()));

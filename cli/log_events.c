@@ -152,8 +152,9 @@ static long long time_behind_others(const char *folder, bool *others)
     DIR *d = opendir(folder);
     *others = false;
     while (d && (entry = readdir(d))) {
-        long long at;
-        if (sscanf(entry->d_name, "events.out.tfevents.%lld", &at) != 1) continue;
+        static const char start[] = "events.out.tfevents.";
+        if (strncmp(entry->d_name, start, sizeof start - 1) != 0) continue;
+        const long long at = strtoll(entry->d_name + sizeof start - 1, NULL, 10);
         *others = true;
         if (at >= now) now = at + 1;
     }

@@ -112,7 +112,7 @@ static int begin_csv(cli_sink *s, const cli_run_facts *facts)
     if (!f) return cli_fail("out of memory");
     fputs("split,step,epoch,samples,seconds", f);
     for (int i = 0; i < CLI_NSCALARS; i++) fprintf(f, ",%s", cli_scalar_name[i]);
-    for (size_t i = 0; i < facts->nmetrics; i++) fprintf(f, ",%s", facts->metrics[i]);
+    for (size_t i = 0; i < facts->nmetrics; i++) fprintf(f, ",%s", facts->metrics[i].name);
     fputc('\n', f);
     const int status = fclose(f) == 0 ? open_text(s, head, "%5[a-z],%lld,") : cli_fail("out of memory");
     free(head);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "data/watch.h"
+#include "metrics.h"
 
 static const struct {
     inv_dtype dtype;
@@ -205,6 +206,7 @@ void cli_close(cli_job *job)
     inv_context_destroy(job->ctx);
     for (size_t i = 0; job->feeds && i < job->ninputs; i++) npy_close(&job->feeds[i]);
     npy_close(&job->target_file);
+    cli_metrics_destroy(job->metrics);
     free(job->feeds);
     free(job->arrays);
     free(job->inputs);

@@ -27,7 +27,7 @@ cli_record cli_record_of(bool validation);
 
 /** What is known of a run before its first step. */
 typedef struct cli_run_facts {
-    const char *const *metrics; /* names of the metrics that validation has */
+    const cli_metric *metrics; /* what validation has, by name; borrowed */
     size_t nmetrics;
     int64_t total;  /* steps */
     int64_t after;  /* the run goes on behind this step: what files have of later ones is dropped. -1: a new run */

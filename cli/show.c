@@ -119,6 +119,33 @@ void cli_show_choices(const json_t *report)
     putchar('\n');
 }
 
+static json_int_t count_at(const json_t *matrix, size_t row, size_t column)
+{
+    return json_integer_value(json_array_get(json_array_get(matrix, row), column));
+}
+
+void cli_show_confusion(const json_t *matrix)
+{
+    enum { MOST = 20 };
+    const size_t n = json_array_size(matrix);
+    if (n > MOST) {
+        printf("  confusion: %zu classes, too many for a screen; --json and --log have them\n", n);
+        return;
+    }
+    int width = 3;
+    for (size_t i = 0; i < n * n; i++) {
+        const int digits = snprintf(NULL, 0, "%lld", (long long)count_at(matrix, i / n, i % n));
+        if (digits > width) width = digits;
+    }
+    printf("  class, and what its rows were taken for\n  %6s", "");
+    for (size_t j = 0; j < n; j++) printf(" %*zu", width, j);
+    for (size_t i = 0; i < n; i++) {
+        printf("\n  %6zu", i);
+        for (size_t j = 0; j < n; j++) printf(" %*lld", width, (long long)count_at(matrix, i, j));
+    }
+    putchar('\n');
+}
+
 void cli_show_drift(const json_t *report, bool each)
 {
     const json_t *drift = json_object_get(report, "drift"), *blocks = json_object_get(drift, "blocks"), *b;

@@ -83,7 +83,7 @@ double cli_unsigned_nan(double x) { return x; }
 /* --- */
 
 static const char lines[] = "run_log.jsonl", table[] = "run_log.csv", folder[] = ".";
-static const char *const metrics[] = {"accuracy", "f1"};
+static const cli_metric metrics[] = {{"accuracy", 0}, {"f1", 0}};
 
 /* Steps first to last, a validation behind every second one. */
 static int run(const cli_run_facts *facts, int64_t first, int64_t last)
