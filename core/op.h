@@ -160,7 +160,8 @@ typedef struct inv_op_def {
     /* Rewrites to canonical operators: out[] gets one value per output. NULL: canonical itself.
      * Inputs of n are already lowered, and as `infer` has them. */
     inv_status (*lower)(inv_graph *g, const inv_node *n, inv_id *out);
-    /* Emits the gradient. NULL without INV_OP_NO_GRAD: not written, and compile says so. */
+    /* Emits the gradient, if one reaches an output and is wanted of an input. NULL without INV_OP_NO_GRAD: not written,
+     * and compile says so. */
     inv_status (*grad)(inv_grad *b);
     /* Computes the outputs. Where c->gpu is set, it starts kernels there instead and returns (ops/gpu/gpu.h), unless
      * the row has INV_OP_HOST_ONLY. NULL: other operators run in its place (`lower`), or nothing has to. */

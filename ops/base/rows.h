@@ -13,14 +13,16 @@
 #define INV_INT(name, v) name " = Constant<value_int = " v ">()\n"
 #define INV_INTS(name, list) name " = Constant<value_ints = [" list "]>()\n"
 
-/* The row `id`_row of an operator of ONNX that `id`_lower rewrites; the cases come last. */
+/* The row `id`_row of an operator of ONNX that `how`, or `id`_lower, rewrites; the cases come last. */
 #define INV_LOWERED(id, op, opset, ins, outs, text, ...)                                                               \
-    INV_LOWERED_FLAGS(id, op, opset, ins, outs, 0, text, __VA_ARGS__)
+    INV_LOWERED_BY(id##_lower, 0, 0, id, op, opset, ins, outs, text, __VA_ARGS__)
 #define INV_LOWERED_FLAGS(id, op, opset, ins, outs, bits, text, ...)                                                   \
+    INV_LOWERED_BY(id##_lower, 0, bits, id, op, opset, ins, outs, text, __VA_ARGS__)
+#define INV_LOWERED_BY(how, last, bits, id, op, opset, ins, outs, text, ...)                                           \
     INV_CASE_LIST(id, __VA_ARGS__)                                                                                     \
     static const inv_op_def id##_row = {                                                                               \
-        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .in = ins, .out = outs, .flags = bits,   \
-        .lower = id##_lower, .cases = id##_cases, .doc = text};
+        .size = sizeof(inv_op_def), .domain = "", .name = op, .since = opset, .until = last, .in = ins, .out = outs,   \
+        .flags = bits, .lower = how, .cases = id##_cases, .doc = text};
 /* clang-format on */
 
 #endif

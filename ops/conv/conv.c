@@ -3,6 +3,7 @@
  * x, gy) and, for the bias, a sum of gy. Layout [N,C,spatial...], filter [M,C/group,kernel...]. ConvTranspose is
  * ConvGradX with the filter as it is. Kernels: conv_cpu.c, conv_gpu.c. */
 #include "ops/conv/conv.h"
+#include "ops/base/rows.h"
 
 #include <math.h>
 
@@ -279,7 +280,6 @@ static inv_status conv_grad(inv_grad *b)
     inv_graph *g = b->g;
     inv_conv c;
     inv_id x = inv_I(b, 0), f = inv_I(b, 1), gy = inv_GO(b, 0);
-    if (gy == INV_NONE) return INV_OK;
     gy = give_onto(b, gy);
     inv_shape sx = *inv__shape(g, x), sf = *inv__shape(g, f);
     const char *why = inv__conv_of(inv_nod(g, b->node), &sx, &sf, &c);
@@ -304,7 +304,6 @@ static inv_status conv_grad_x_grad(inv_grad *b)
     inv_graph *g = b->g;
     inv_conv c;
     inv_id gy = inv_I(b, 0), f = inv_I(b, 1), h = inv_GO(b, 0);
-    if (h == INV_NONE) return INV_OK;
     h = give_onto(b, h);
     const inv_shape sf = *inv__shape(g, f);
     const char *why = conv_geometry(inv_nod(g, b->node), 'x', inv__shape(g, gy), &sf, &c);
@@ -321,7 +320,6 @@ static inv_status conv_grad_w_grad(inv_grad *b)
     inv_graph *g = b->g;
     inv_conv c;
     inv_id x = inv_I(b, 0), gy = inv_I(b, 1), h = inv_GO(b, 0);
-    if (h == INV_NONE) return INV_OK;
     const inv_shape sx = *inv__shape(g, x);
     const char *why = conv_geometry(inv_nod(g, b->node), 'w', &sx, inv__shape(g, gy), &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
@@ -568,30 +566,24 @@ static const inv_op_def conv_grad_w = {
         "gw = ConvGradW<shape = [4,3,1,1]>(float[2,3,5,4] x, float[2,4,5,4] gy)",
         "gw = ConvGradW<group = 3, pads = [1,1,1,1], shape = [3,1,3,3]>(float[2,3,5,4] x, float[2,3,5,4] gy)", NULL},
     .doc = "gradient of ConvN to its filter, whose shape is an attribute"};
-
-static const inv_op_def conv = {
-    .size = sizeof conv, .domain = "", .name = "Conv", .since = 1, .in = "X W B?", .out = "Y",
-    .flags = INV_OP_PRODUCT, .lower = conv_lower,
-    .cases = (const char *const[]){
-        "y = Conv<pads = [1,1,1,1], kernel_shape = [3,3]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
-        "y = Conv<auto_pad = \"SAME_UPPER\", strides = [2,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
-        "y = Conv<auto_pad = \"SAME_LOWER\">(float[2,3,5,6] x, float[4,3,2,2] w)",
-        "y = Conv<auto_pad = \"VALID\">(float[2,3,5,6] x, float[4,3,2,2] w)", NULL},
-    .doc = "convolution; lowers to ConvN with explicit pads"};
-
-static const inv_op_def conv_transpose = {
-    .size = sizeof conv_transpose, .domain = "", .name = "ConvTranspose", .since = 1, .in = "X W B?", .out = "Y",
-    .flags = INV_OP_PRODUCT, .lower = conv_transpose_lower,
-    .cases = (const char *const[]){
-        "y = ConvTranspose<strides = [2,2], kernel_shape = [2,2]>(float[2,3,4,3] x, float[3,2,2,2] w, float[2] b)",
-        "y = ConvTranspose<strides = [3,2], pads = [1,0,0,2], dilations = [1,2], group = 2, output_padding = [2,1]>"
-        "(float[1,4,3,4] x, float[4,3,3,2] w, float[6] b)",
-        "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
-        "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
-        "y = ConvTranspose<strides = [3,2], output_shape = [10,8]>(float[1,1,3,3] x, float[1,2,3,3] w)",
-        "y = ConvTranspose<pads = [2,1]>(float[2,3,5] x, float[3,4,3] w)",
-        "y = ConvTranspose<strides = [2,1,2], group = 2>(float[1,2,2,2,2] x, float[2,1,2,3,1] w)", NULL},
-    .doc = "transposed convolution: ConvGradX with the filter as it is, plus the bias. ONNX ConvTranspose-1, -11"};
 /* clang-format on */
 
-const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv, &conv_transpose, NULL};
+INV_LOWERED_FLAGS(conv, "Conv", 1, "X W B?", "Y", INV_OP_PRODUCT, "convolution; lowers to ConvN with explicit pads",
+                  "y = Conv<pads = [1,1,1,1], kernel_shape = [3,3]>(float[2,3,5,4] x, float[4,3,3,3] w, float[4] b)",
+                  "y = Conv<auto_pad = \"SAME_UPPER\", strides = [2,2]>(float[2,3,5,6] x, float[4,3,3,2] w)",
+                  "y = Conv<auto_pad = \"SAME_LOWER\">(float[2,3,5,6] x, float[4,3,2,2] w)",
+                  "y = Conv<auto_pad = \"VALID\">(float[2,3,5,6] x, float[4,3,2,2] w)")
+
+INV_LOWERED_FLAGS(
+    conv_transpose, "ConvTranspose", 1, "X W B?", "Y", INV_OP_PRODUCT,
+    "transposed convolution: ConvGradX with the filter as it is, plus the bias. ONNX ConvTranspose-1, -11",
+    "y = ConvTranspose<strides = [2,2], kernel_shape = [2,2]>(float[2,3,4,3] x, float[3,2,2,2] w, float[2] b)",
+    "y = ConvTranspose<strides = [3,2], pads = [1,0,0,2], dilations = [1,2], group = 2, output_padding = [2,1]>"
+    "(float[1,4,3,4] x, float[4,3,3,2] w, float[6] b)",
+    "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
+    "y = ConvTranspose<strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,1,3,3] x, float[1,2,3,3] w)",
+    "y = ConvTranspose<strides = [3,2], output_shape = [10,8]>(float[1,1,3,3] x, float[1,2,3,3] w)",
+    "y = ConvTranspose<pads = [2,1]>(float[2,3,5] x, float[3,4,3] w)",
+    "y = ConvTranspose<strides = [2,1,2], group = 2>(float[1,2,2,2,2] x, float[2,1,2,3,1] w)")
+
+const inv_op_def *const inv_ops_conv[] = {&convn, &conv_grad_x, &conv_grad_w, &conv_row, &conv_transpose_row, NULL};

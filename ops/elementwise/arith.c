@@ -5,6 +5,7 @@
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/rows.h"
 #include "ops/elementwise/arith_gpu.h"
 #include "ops/elementwise/bits.h"
 #include "ops/gpu/integers.h"
@@ -107,47 +108,46 @@ static inv_id op3(inv_graph *g, const char *op, inv_id a, inv_id b, inv_id c)
 }
 /* The gradient of input i is v, summed down to that input's shape. */
 static void give(inv_grad *b, uint32_t i, inv_id v) { inv_grad_set(b, i, inv_emit_sum_to(b->g, v, inv_I(b, i))); }
-#define WANT(i) (inv_GO(b, 0) != INV_NONE && inv_wants(b, i))
 
 static inv_status add_grad(inv_grad *b)
 {
-    if (WANT(0)) give(b, 0, inv_GO(b, 0));
-    if (WANT(1)) give(b, 1, inv_GO(b, 0));
+    if (inv_wants(b, 0)) give(b, 0, inv_GO(b, 0));
+    if (inv_wants(b, 1)) give(b, 1, inv_GO(b, 0));
     return inv__grad_done(b);
 }
 
 static inv_status sub_grad(inv_grad *b)
 {
-    if (WANT(0)) give(b, 0, inv_GO(b, 0));
-    if (WANT(1)) inv_grad_set(b, 1, neg(b->g, inv_emit_sum_to(b->g, inv_GO(b, 0), inv_I(b, 1))));
+    if (inv_wants(b, 0)) give(b, 0, inv_GO(b, 0));
+    if (inv_wants(b, 1)) inv_grad_set(b, 1, neg(b->g, inv_emit_sum_to(b->g, inv_GO(b, 0), inv_I(b, 1))));
     return inv__grad_done(b);
 }
 
 static inv_status mul_grad(inv_grad *b)
 {
-    if (WANT(0)) give(b, 0, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
-    if (WANT(1)) give(b, 1, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
+    if (inv_wants(b, 0)) give(b, 0, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give(b, 1, inv__pair(b->g, "Mul", inv_GO(b, 0), inv_I(b, 0)));
     return inv__grad_done(b);
 }
 
 static inv_status div_grad(inv_grad *b)
 {
-    if (WANT(0)) give(b, 0, inv__pair(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
-    if (WANT(1)) give(b, 1, op3(b->g, "DivGradB", inv_GO(b, 0), inv_O(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 0)) give(b, 0, inv__pair(b->g, "Div", inv_GO(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give(b, 1, op3(b->g, "DivGradB", inv_GO(b, 0), inv_O(b, 0), inv_I(b, 1)));
     return inv__grad_done(b);
 }
 
 static inv_status pow_grad(inv_grad *b)
 {
-    if (WANT(0)) give(b, 0, op3(b->g, "PowGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
-    if (WANT(1)) give(b, 1, op3(b->g, "PowGradE", inv_GO(b, 0), inv_I(b, 0), inv_O(b, 0)));
+    if (inv_wants(b, 0)) give(b, 0, op3(b->g, "PowGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give(b, 1, op3(b->g, "PowGradE", inv_GO(b, 0), inv_I(b, 0), inv_O(b, 0)));
     return inv__grad_done(b);
 }
 
 static inv_status prelu_grad(inv_grad *b)
 {
-    if (WANT(0)) give(b, 0, op3(b->g, "PReluGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
-    if (WANT(1)) give(b, 1, inv__pair(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
+    if (inv_wants(b, 0)) give(b, 0, op3(b->g, "PReluGradX", inv_GO(b, 0), inv_I(b, 0), inv_I(b, 1)));
+    if (inv_wants(b, 1)) give(b, 1, inv__pair(b->g, "PReluGradSlope", inv_GO(b, 0), inv_I(b, 0)));
     return inv__grad_done(b);
 }
 
@@ -155,10 +155,10 @@ static inv_status prelu_grad(inv_grad *b)
 static inv_status extreme_grad(inv_grad *b, bool largest)
 {
     static const double lower[4] = {1, 0.5, 0, 1}, upper[4] = {0, 0.5, 1, 1};
-    if (!WANT(0) && !WANT(1)) return INV_OK;
+    if (!inv_wants(b, 0) && !inv_wants(b, 1)) return INV_OK;
     const inv_bits m = inv_emit_bits(b->g, 2, inv_I(b, 0), inv_I(b, 1), INV_NONE);
-    if (WANT(0)) give(b, 0, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? upper : lower));
-    if (WANT(1)) give(b, 1, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? lower : upper));
+    if (inv_wants(b, 0)) give(b, 0, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? upper : lower));
+    if (inv_wants(b, 1)) give(b, 1, inv_emit_select(b->g, inv_GO(b, 0), &m, largest ? lower : upper));
     return inv__grad_done(b);
 }
 static inv_status max_grad(inv_grad *b) { return extreme_grad(b, true); }
@@ -168,8 +168,8 @@ static inv_status min_grad(inv_grad *b) { return extreme_grad(b, false); }
 static inv_status mod_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
-    if (WANT(0)) give(b, 0, inv_GO(b, 0));
-    if (WANT(1)) {
+    if (inv_wants(b, 0)) give(b, 0, inv_GO(b, 0));
+    if (inv_wants(b, 1)) {
         inv_id k = inv__pair(g, "Div", inv__pair(g, "Sub", inv_I(b, 0), inv_O(b, 0)), inv_I(b, 1));
         give(b, 1, neg(g, inv__pair(g, "Mul", inv_GO(b, 0), k)));
     }
@@ -447,14 +447,9 @@ LOWERED(onnx_min, "Min", 8, "x*", min_lower, "smallest of all inputs. ONNX Min-8
 LOWERED(onnx_mod, "Mod", 10, "a b", mod_lower, "remainder; fmod: with the sign of a. ONNX Mod-10",
         "p = Exp(float[3] b)\ny = Mod<fmod = 1>(float[2,3] a, p)", "p = Exp(float b)\ny = Mod<fmod = 1>(float[1] a, p)",
         "y = Mod<fmod = 1>(float[0,3] a, float[1,3] b)")
-static const char *const onnx_pow_cases[] = {"y = Pow(float[0,3] a, int64[1,3] b)",
-                                             "p = Exp(float[2,3] a)\ny = Pow(p, float[3] b)",
-                                             "p = Exp(float[1] a)\ny = Pow(p, float b)", NULL};
-/* clang-format off */
-static const inv_op_def onnx_pow_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "Pow", .since = 7, .in = "x e", .out = "y",
-    .lower = pow_lower, .cases = onnx_pow_cases, .doc = "y = x^e. ONNX Pow-7"};
-/* clang-format on */
+INV_LOWERED_BY(pow_lower, 0, 0, onnx_pow, "Pow", 7, "x e", "y", "y = x^e. ONNX Pow-7",
+               "y = Pow(float[0,3] a, int64[1,3] b)", "p = Exp(float[2,3] a)\ny = Pow(p, float[3] b)",
+               "p = Exp(float[1] a)\ny = Pow(p, float b)")
 
 LOWERED(bit_shift, "BitShift", 11, "X Y", shift_lower,
         "to ShiftLeft, ShiftRight or ShiftRightLogical. ONNX BitShift-11",

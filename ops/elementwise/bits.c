@@ -172,7 +172,6 @@ static inv_status select_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     const inv_node *n = inv_nod(g, b->node);
-    if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_id v = inv_emit1(g, "SelectBits", INV_IN(inv_GO(b, 0), inv_I(b, 1)), n->nattr, n->attr);
     inv_grad_set(b, 0, inv_emit_sum_to(g, v, inv_I(b, 0)));
     return inv__grad_done(b);

@@ -87,8 +87,7 @@ static inv_status ew_grad_infer(inv_graph *g, inv_node *n)
 static inv_status emit_grad(inv_grad *b, const char *op, inv_id v)
 {
     const inv_node *n = inv_nod(b->g, b->node);
-    if (inv_wants(b, 0) && inv_GO(b, 0) != INV_NONE)
-        inv_grad_set(b, 0, inv_emit1(b->g, op, INV_IN(inv_GO(b, 0), v), n->nattr, n->attr));
+    inv_grad_set(b, 0, inv_emit1(b->g, op, INV_IN(inv_GO(b, 0), v), n->nattr, n->attr));
     return inv__grad_done(b);
 }
 
@@ -110,7 +109,6 @@ static double next_to(const inv_graph *g, double v, double to)
 static inv_status emit_steps(inv_grad *b, inv_id v, const ew_steps *s)
 {
     inv_graph *g = b->g;
-    if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_dtype t = inv_val(g, v)->dtype;
     const inv_id low = inv_graph_const_real(g, t, s->low);
     const inv_id high = s->high == s->low ? low : inv_graph_const_real(g, t, s->high);
@@ -297,7 +295,7 @@ FORWARD_FUNCTIONS(RoundSmall, round_small, UNKNOWN)
 /* --- Neg: its gradient reads no value --- */
 static inv_status neg_grad(inv_grad *b)
 {
-    if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv_emit1(b->g, "Neg", INV_IN(inv_GO(b, 0)), INV_NOATTR));
+    inv_grad_set(b, 0, inv_emit1(b->g, "Neg", INV_IN(inv_GO(b, 0)), INV_NOATTR));
     return inv__grad_done(b);
 }
 FORWARD(Neg, 6, 0, neg_grad, stream, ANY, NULL, "y = -x", A0)

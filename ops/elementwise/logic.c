@@ -178,7 +178,6 @@ static inv_status where_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     const inv_id gy = inv_GO(b, 0), cond = inv_I(b, 0);
-    if (gy == INV_NONE) return INV_OK;
     const inv_value *y = inv_val(g, inv_O(b, 0)), *c = inv_val(g, cond);
     if (c->role == INV_ROLE_NODE && inv_shape_equal(&c->shape, &y->shape)) {
         const inv_shape scalar = inv_shape_scalar();
@@ -238,7 +237,7 @@ static inv_status cast_run(const inv_call *c)
 static inv_status cast_grad(inv_grad *b)
 {
     const inv_dtype from = inv_val(b->g, inv_I(b, 0))->dtype, to = inv_val(b->g, inv_O(b, 0))->dtype;
-    if (inv_GO(b, 0) != INV_NONE && inv_dtype_is_float(from) && inv_dtype_is_float(to))
+    if (inv_dtype_is_float(from) && inv_dtype_is_float(to))
         inv_grad_set(b, 0, inv_emit1(b->g, "Cast", INV_IN(inv_GO(b, 0)), INV_ATTRS(inv_attr_of_int("to", from))));
     return inv__grad_done(b);
 }
@@ -439,8 +438,8 @@ static const inv_op_def bits_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "BitCastTo", .since = 1, .in = "x", .out = "y",
     .flags = INV_OP_NO_GRAD, .infer = bit_cast_infer, .run = bit_cast_run,
     .flops = inv__flops_none, .cases = bits_cases, .doc = "the bytes of x as another type of the same size"};
-
 /* clang-format on */
+
 INV_LOWERED(onnx_cast, "Cast", 1, "x", "y", "floating-point types become the graph's. ONNX Cast-1, -6, -9, -13",
             "y = Cast<to = 1>(float[2,3] x)", "y = Cast<to = 1>(int64[1] x)", "y = Cast<to = 6>(float[2] x)")
 INV_LOWERED(cast_like, "CastLike", 15, "x like", "y", "to Cast. ONNX CastLike-15",

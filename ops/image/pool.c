@@ -363,6 +363,5 @@ static const inv_op_def sum_pool_g = {
 
 const inv_op_def *const inv_ops_pool[] = {
     &max_pool_n, &max_pool_g,   &pool_indices,       &average_pool_n, &average_pool_g,      &sum_pool_n,
-    &sum_pool_g, &inv__op_max_pool, &inv__op_average_pool, &inv__op_global_max_pool, &inv__op_lp_pool,
-    &inv__op_global_lp_pool, &inv__op_max_unpool, NULL};
+    &sum_pool_g, NULL};
 /* clang-format on */

@@ -11,7 +11,4 @@ const char *inv__pool_of(const inv_node *n, const inv_shape *x, inv_window *w);
 inv_id inv__emit_pool(inv_graph *g, const char *op, uint32_t nout, uint32_t nin, const inv_id *in, const inv_window *w,
                       bool ceil_mode, uint32_t nmore, const inv_attr *more);
 
-extern const inv_op_def inv__op_max_pool, inv__op_average_pool, inv__op_global_max_pool, inv__op_lp_pool,
-    inv__op_global_lp_pool, inv__op_max_unpool;
-
 #endif

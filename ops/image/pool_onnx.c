@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ONNX's pooling operators, lowered to those of pool.c. */
 #include "ops/base/emit.h"
+#include "ops/base/rows.h"
 #include "ops/image/pool.h"
 
 static inv_id first_out(inv_graph *g, inv_id node) { return node == INV_NONE ? INV_NONE : inv_nod(g, node)->out[0]; }
@@ -174,52 +175,36 @@ static inv_status max_unpool_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* clang-format off */
-const inv_op_def inv__op_max_pool = {
-    .size = sizeof inv__op_max_pool, .domain = "", .name = "MaxPool", .since = 1, .in = "X", .out = "Y Indices?",
-    .lower = max_pool_lower,
-    .cases = (const char *const[]){
-        "y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
-        "y = MaxPool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,2,5,6] x)",
-        "y, i = MaxPool<kernel_shape = [2,2], storage_order = 1>(float[1,2,3,4] x)", NULL},
-    .doc = "to MaxPoolN; Indices, where wanted, to PoolIndices. ONNX MaxPool-1, -8, -10, -11, -12, -22"};
+INV_LOWERED(max_pool, "MaxPool", 1, "X", "Y Indices?",
+            "to MaxPoolN; Indices, where wanted, to PoolIndices. ONNX MaxPool-1, -8, -10, -11, -12, -22",
+            "y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
+            "y = MaxPool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_UPPER\">(float[1,2,5,6] x)",
+            "y, i = MaxPool<kernel_shape = [2,2], storage_order = 1>(float[1,2,3,4] x)")
 
-const inv_op_def inv__op_average_pool = {
-    .size = sizeof inv__op_average_pool, .domain = "", .name = "AveragePool", .since = 1, .in = "X", .out = "Y",
-    .lower = average_pool_lower,
-    .cases = (const char *const[]){
-        "y = AveragePool<kernel_shape = [2,2], strides = [2,2], count_include_pad = 1, pads = [1,1,1,1]>"
-        "(float[2,3,4,6] x)",
-        "y = AveragePool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,2,5,6] x)", NULL},
-    .doc = "to AveragePoolN. ONNX AveragePool-1, -7, -10, -11, -19, -22"};
+INV_LOWERED(average_pool, "AveragePool", 1, "X", "Y", "to AveragePoolN. ONNX AveragePool-1, -7, -10, -11, -19, -22",
+            "y = AveragePool<kernel_shape = [2,2], strides = [2,2], count_include_pad = 1, pads = [1,1,1,1]>"
+            "(float[2,3,4,6] x)",
+            "y = AveragePool<kernel_shape = [3,3], strides = [2,2], auto_pad = \"SAME_LOWER\">(float[1,2,5,6] x)")
 
-const inv_op_def inv__op_global_max_pool = {
-    .size = sizeof inv__op_global_max_pool, .domain = "", .name = "GlobalMaxPool", .since = 1, .in = "X", .out = "Y",
-    .lower = global_max_lower,
-    .cases = (const char *const[]){"y = GlobalMaxPool(float[2,3,4,5] x)", NULL},
-    .doc = "to MaxPoolN with a window as large as the input. ONNX GlobalMaxPool-1, -22"};
+INV_LOWERED_BY(global_max_lower, 0, 0, global_max_pool, "GlobalMaxPool", 1, "X", "Y",
+               "to MaxPoolN with a window as large as the input. ONNX GlobalMaxPool-1, -22",
+               "y = GlobalMaxPool(float[2,3,4,5] x)")
 
-const inv_op_def inv__op_lp_pool = {
-    .size = sizeof inv__op_lp_pool, .domain = "", .name = "LpPool", .since = 1, .in = "X", .out = "Y",
-    .lower = lp_pool_lower,
-    .cases = (const char *const[]){
-        "y = LpPool<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
-        "y = LpPool<kernel_shape = [3], strides = [2], pads = [1,1], p = 3>(float[1,2,5] x)",
-        "y = LpPool<kernel_shape = [2,3], dilations = [2,1], p = 1>(float[1,2,5,4] x)", NULL},
-    .doc = "p-th root of the sum of |x|^p over each window; to SumPoolN. ONNX LpPool-1, -2, -11, -18, -22"};
+INV_LOWERED(lp_pool, "LpPool", 1, "X", "Y",
+            "p-th root of the sum of |x|^p over each window; to SumPoolN. ONNX LpPool-1, -2, -11, -18, -22",
+            "y = LpPool<kernel_shape = [2,2], strides = [2,2]>(float[2,3,4,6] x)",
+            "y = LpPool<kernel_shape = [3], strides = [2], pads = [1,1], p = 3>(float[1,2,5] x)",
+            "y = LpPool<kernel_shape = [2,3], dilations = [2,1], p = 1>(float[1,2,5,4] x)")
 
-const inv_op_def inv__op_global_lp_pool = {
-    .size = sizeof inv__op_global_lp_pool, .domain = "", .name = "GlobalLpPool", .since = 1, .in = "X", .out = "Y",
-    .lower = global_lp_lower,
-    .cases = (const char *const[]){"y = GlobalLpPool(float[2,3,4,5] x)", "y = GlobalLpPool<p = 3>(float[1,2,5] x)",
-                                   NULL},
-    .doc = "p-th root of the sum of |x|^p over space; to ReduceSumAxes. ONNX GlobalLpPool-1, -2, -22"};
+INV_LOWERED_BY(global_lp_lower, 0, 0, global_lp_pool, "GlobalLpPool", 1, "X", "Y",
+               "p-th root of the sum of |x|^p over space; to ReduceSumAxes. ONNX GlobalLpPool-1, -2, -22",
+               "y = GlobalLpPool(float[2,3,4,5] x)", "y = GlobalLpPool<p = 3>(float[1,2,5] x)")
 
-const inv_op_def inv__op_max_unpool = {
-    .size = sizeof inv__op_max_unpool, .domain = "", .name = "MaxUnpool", .since = 9, .in = "X I output_shape?",
-    .out = "output", .lower = max_unpool_lower,
-    .cases = (const char *const[]){
-        "y = MaxUnpool<kernel_shape = [2,2], strides = [2,2]>(float[1,1,1,1] x, int64[1,1,1,1] i)", NULL},
-    .doc = "elements at their indices in zeros; to ScatterNDN. output_shape must be a constant. ONNX MaxUnpool-9, -11, "
-           "-22"};
-/* clang-format on */
+INV_LOWERED(
+    max_unpool, "MaxUnpool", 9, "X I output_shape?", "output",
+    "elements at their indices in zeros; to ScatterNDN. output_shape must be a constant. ONNX MaxUnpool-9, -11, "
+    "-22",
+    "y = MaxUnpool<kernel_shape = [2,2], strides = [2,2]>(float[1,1,1,1] x, int64[1,1,1,1] i)")
+
+const inv_op_def *const inv_ops_pool_onnx[] = {
+    &max_pool_row, &average_pool_row, &global_max_pool_row, &lp_pool_row, &global_lp_pool_row, &max_unpool_row, NULL};

@@ -4,6 +4,7 @@
  * is a gather. Wider kernels (cubic, antialias) are products with a constant matrix per axis. Sources: the ONNX
  * operator specifications. */
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/image/resize_gpu.h"
 
@@ -458,37 +459,30 @@ static const inv_op_def resize_grad_row = {
     .work = inv__work_scalar, .workspace = resize_workspace,
     .flops = resize_flops, .cases = resize_grad_cases,
     .doc = "gradient of ResizeN to its input, whose shape is an attribute"};
-
-static const char *const onnx_resize_cases[] = {
-    "y = Resize<mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\">"
-    "(float[1,2,3,4] x,,,int64[4]{1,2,6,8})",
-    "y = Resize<mode = \"linear\">(float[1,2,3,4] x,,float[4]{1.0,1.0,2.0,0.6})",
-    "y = Resize<mode = \"cubic\">(float[1,2,3,4] x,,float[4]{1.0,1.0,2.0,0.6})",
-    "y = Resize<mode = \"cubic\", antialias = 1, exclude_outside = 1, cubic_coeff_a = -0.5, "
-    "coordinate_transformation_mode = \"align_corners\">(float[2,5,3] x,,,int64[3]{2,3,7})",
-    "y = Resize<mode = \"linear\", antialias = 1>(float[1,1,9,7] x,,,int64[4]{1,1,4,3})",
-    "y = Resize<mode = \"linear\", axes = [3,1], keep_aspect_ratio_policy = \"not_larger\">"
-    "(float[1,2,3,4] x,,,int64[2]{7,6})",
-    "y = Resize<coordinate_transformation_mode = \"tf_crop_and_resize\", mode = \"linear\", axes = [1]>"
-    "(float[2,5] x,float[2]{0.1,0.7},,int64[1]{3})", NULL};
-static const inv_op_def onnx_resize_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "Resize", .since = 11, .in = "X roi? scales? sizes?", .out = "Y",
-    .lower = onnx_resize_lower, .cases = onnx_resize_cases,
-    .doc = "to ResizeN, cubic and antialias to products with a matrix per axis. ONNX Resize-11, -13, -18, -19"};
-
-static const inv_op_def resize_10_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "Resize", .since = 10, .until = 10, .in = "X scales", .out = "Y",
-    .lower = upsample_lower,
-    .cases = (const char *const[]){"y = Resize<mode = \"linear\">(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,0.6})", NULL},
-    .doc = "to ResizeN with asymmetric coordinates. ONNX Resize-10"};
-
-static const inv_op_def upsample_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "Upsample", .since = 7, .until = 9, .in = "X scales?", .out = "Y",
-    .lower = upsample_lower,
-    .cases = (const char *const[]){"y = Upsample(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,3.0})",
-                                   "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(float[1,1,2,2] x)", NULL},
-    .doc = "to ResizeN with asymmetric coordinates. ONNX Upsample-7, -9"};
 /* clang-format on */
+
+INV_LOWERED(onnx_resize, "Resize", 11, "X roi? scales? sizes?", "Y",
+            "to ResizeN, cubic and antialias to products with a matrix per axis. ONNX Resize-11, -13, -18, -19",
+            "y = Resize<mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\">"
+            "(float[1,2,3,4] x,,,int64[4]{1,2,6,8})",
+            "y = Resize<mode = \"linear\">(float[1,2,3,4] x,,float[4]{1.0,1.0,2.0,0.6})",
+            "y = Resize<mode = \"cubic\">(float[1,2,3,4] x,,float[4]{1.0,1.0,2.0,0.6})",
+            "y = Resize<mode = \"cubic\", antialias = 1, exclude_outside = 1, cubic_coeff_a = -0.5, "
+            "coordinate_transformation_mode = \"align_corners\">(float[2,5,3] x,,,int64[3]{2,3,7})",
+            "y = Resize<mode = \"linear\", antialias = 1>(float[1,1,9,7] x,,,int64[4]{1,1,4,3})",
+            "y = Resize<mode = \"linear\", axes = [3,1], keep_aspect_ratio_policy = \"not_larger\">"
+            "(float[1,2,3,4] x,,,int64[2]{7,6})",
+            "y = Resize<coordinate_transformation_mode = \"tf_crop_and_resize\", mode = \"linear\", axes = [1]>"
+            "(float[2,5] x,float[2]{0.1,0.7},,int64[1]{3})")
+
+INV_LOWERED_BY(upsample_lower, 10, 0, resize_10, "Resize", 10, "X scales", "Y",
+               "to ResizeN with asymmetric coordinates. ONNX Resize-10",
+               "y = Resize<mode = \"linear\">(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,0.6})")
+
+INV_LOWERED_BY(upsample_lower, 9, 0, upsample, "Upsample", 7, "X scales?", "Y",
+               "to ResizeN with asymmetric coordinates. ONNX Upsample-7, -9",
+               "y = Upsample(float[1,2,3,4] x, float[4]{1.0,1.0,2.0,3.0})",
+               "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(float[1,1,2,2] x)")
 
 const inv_op_def *const inv_ops_resize[] = {&resize_row,    &resize_grad_row, &onnx_resize_row,
                                             &resize_10_row, &upsample_row,    NULL};

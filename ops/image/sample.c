@@ -166,7 +166,6 @@ static inv_status sample_grad(inv_grad *b)
     inv_graph *g = b->g;
     const inv_node n = *inv_nod(g, b->node);
     const inv_id gy = inv_GO(b, 0);
-    if (gy == INV_NONE) return INV_OK;
     const inv_shape s = *inv__in_shape(g, &n, 0);
     const inv_attr attr[4] = {inv_attr_of_string("mode", inv_attr_string(&n, "mode", "linear")),
                               inv_attr_of_string("padding", inv_attr_string(&n, "padding", "zeros")),

@@ -5,6 +5,7 @@
  *     U = [U1 u; 0 t], d = det U1:  adj(U) = d [t inv(U1), -inv(U1) u; 0, 1].
  * If d is 0, too, the rank is at most n - 2 and all cofactors are 0. */
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/linear/det_gpu.h"
 
@@ -205,11 +206,8 @@ static const inv_op_def det_grad_row = {
     .work = inv__work_scalar, .workspace = det_workspace, .flops = det_flops,
     .cases = det_grad_cases,
     .doc = "gy times the cofactors of x: det(x) inv(x)^T, and its limit where x is singular; nothing divides by zero"};
-
-static const char *const onnx_det_cases[] = {"y = Det(float[2,3,3] x)", NULL};
-static const inv_op_def onnx_det_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "Det", .since = 11, .in = "X", .out = "Y",
-    .lower = onnx_det_lower, .cases = onnx_det_cases, .doc = "to DetN. ONNX Det-11, -22"};
 /* clang-format on */
+
+INV_LOWERED(onnx_det, "Det", 11, "X", "Y", "to DetN. ONNX Det-11, -22", "y = Det(float[2,3,3] x)")
 
 const inv_op_def *const inv_ops_det[] = {&det_row, &det_grad_row, &onnx_det_row, NULL};

@@ -3,6 +3,7 @@
  * not are summed up, and operands are joined one after the other by matrix products (or, where nothing is summed, by
  * products of elements). Source: the ONNX operator specification. */
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 
 enum { LABELS = 64 };
@@ -279,21 +280,16 @@ static inv_status einsum_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return finish_einsum(&e, &joined, &out[0]);
 }
 
-/* clang-format off */
-static const inv_op_def einsum_12 = {
-    .size = sizeof einsum_12, .domain = "", .name = "Einsum", .since = 12, .in = "inputs*", .out = "output",
-    .flags = INV_OP_PRODUCT, .lower = einsum_lower,
-    .cases = (const char *const[]){
-        "y = Einsum<equation = \"bij,bjk->bik\">(float[2,3,4] a, float[2,4,5] b)",
-        "y = Einsum<equation = \"...ii->...i\">(float[2,3,3] a)",
-        "y = Einsum<equation = \"i,j\">(float[3] a, float[2] b)",
-        "y = Einsum<equation = \"ij,kj,ki->k\">(float[3,2] a, float[4,2] b, float[4,3] c)",
-        "y = Einsum<equation = \"bhqd,bkhd->bhqk\">(float[2,3,4,5] a, float[2,6,3,5] b)",
-        "y = Einsum<equation = \" ...ij , jk -> ...k\">(float[2,1,3,4] a, float[4,2] b)",
-        "y = Einsum<equation = \"a...,...b\">(float[2,3,1] a, float[1,4,2] b)",
-        "y = Einsum<equation = \"ij,ij->\">(float[2,3] a, float[2,3] b)",
-        "y = Einsum<equation = \"iij->j\">(float[3,3,2] a)", "y = Einsum<equation = \"->\">(float[] a)", NULL},
-    .doc = "sums of products by an equation; to Transpose, View, MatMulT, Mul, ReduceSumAxes, Gather. ONNX Einsum-12"};
-/* clang-format on */
+INV_LOWERED_BY(
+    einsum_lower, 0, INV_OP_PRODUCT, einsum_12, "Einsum", 12, "inputs*", "output",
+    "sums of products by an equation; to Transpose, View, MatMulT, Mul, ReduceSumAxes, Gather. ONNX Einsum-12",
+    "y = Einsum<equation = \"bij,bjk->bik\">(float[2,3,4] a, float[2,4,5] b)",
+    "y = Einsum<equation = \"...ii->...i\">(float[2,3,3] a)", "y = Einsum<equation = \"i,j\">(float[3] a, float[2] b)",
+    "y = Einsum<equation = \"ij,kj,ki->k\">(float[3,2] a, float[4,2] b, float[4,3] c)",
+    "y = Einsum<equation = \"bhqd,bkhd->bhqk\">(float[2,3,4,5] a, float[2,6,3,5] b)",
+    "y = Einsum<equation = \" ...ij , jk -> ...k\">(float[2,1,3,4] a, float[4,2] b)",
+    "y = Einsum<equation = \"a...,...b\">(float[2,3,1] a, float[1,4,2] b)",
+    "y = Einsum<equation = \"ij,ij->\">(float[2,3] a, float[2,3] b)",
+    "y = Einsum<equation = \"iij->j\">(float[3,3,2] a)", "y = Einsum<equation = \"->\">(float[] a)")
 
-const inv_op_def *const inv_ops_einsum[] = {&einsum_12, NULL};
+const inv_op_def *const inv_ops_einsum[] = {&einsum_12_row, NULL};

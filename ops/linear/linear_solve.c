@@ -204,7 +204,6 @@ static inv_status solve_grad(inv_grad *b)
     const inv_id y = inv_I(b, 0), w = inv_I(b, 1), x = inv_O(b, 0), gx = inv_GO(b, 0);
     inv_id gy, h = INV_NONE, r = INV_NONE;
     const inv_shape *to = inv__shape(g, y), *from = inv__shape(g, x);
-    if (gx == INV_NONE) return INV_OK;
     const int64_t k = from->dim[from->rank - 1], m = to->dim[to->rank - 1];
     if (k == m) {
         gy = solution(g, gx, w, !trans);

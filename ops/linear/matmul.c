@@ -5,6 +5,7 @@
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/rows.h"
 #include "ops/linear/gemm.h"
 #include "ops/linear/linear_solve.h"
 
@@ -196,7 +197,6 @@ static inv_status matmult_grad(inv_grad *b)
     const inv_node *n = inv_nod(g, b->node);
     bool ta = inv_attr_int(n, "transA", 0) != 0, tb = inv_attr_int(n, "transB", 0) != 0;
     inv_id x = inv_I(b, 0), w = inv_I(b, 1), gy = inv_GO(b, 0);
-    if (gy == INV_NONE) return INV_OK;
     if (inv_wants(b, 1)) { /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
         inv_id rows = x, grows = gy;
         if (!ta && inv__shape(g, w)->rank == 2) { /* one product over all rows, not one per batch and a sum */
@@ -290,25 +290,20 @@ static const inv_op_def matmult = {
         "y = MatMulT<transA = 1>(float[2,0,3] a, float[2,0,5] b)",
         "y = MatMulT(float[0,3,4] a, float[0,4,5] b)", NULL},
     .doc = "y = op(a) op(b) over the last two axes, the others broadcast; transA and transB transpose the last two"};
+/* clang-format on */
 
-static const inv_op_def matmul = {
-    .size = sizeof matmul, .domain = "", .name = "MatMul", .since = 1, .in = "A B", .out = "Y",
-    .flags = INV_OP_PRODUCT, .lower = matmul_lower,
-    .cases = (const char *const[]){
-        "y = MatMul(float[3,4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4,5] b)",
-        "y = MatMul(float[4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4] b)",
-        "y = MatMul(float[4] a, float[4] b)", NULL},
-    .doc = "matrix product as numpy.matmul; lowers to MatMulT"};
+INV_LOWERED_FLAGS(matmul, "MatMul", 1, "A B", "Y", INV_OP_PRODUCT, "matrix product as numpy.matmul; lowers to MatMulT",
+                  "y = MatMul(float[3,4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4,5] b)",
+                  "y = MatMul(float[4] a, float[4,5] b)", "y = MatMul(float[2,3,4] a, float[4] b)",
+                  "y = MatMul(float[4] a, float[4] b)")
 
-static const inv_op_def gemm = {
-    .size = sizeof gemm, .domain = "", .name = "Gemm", .since = 7, .in = "A B C?", .out = "Y",
-    .flags = INV_OP_PRODUCT, .lower = gemm_lower,
-    .cases = (const char *const[]){
-        "y = Gemm<transB = 1>(float[3,4] a, float[5,4] b, float[5] c)",
-        "y = Gemm<alpha = 0.5, beta = 2.0, transA = 1>(float[4,3] a, float[4,5] b, float[3,1] c)",
-        "y = Gemm(float[3,4] a, float[4,5] b)", NULL},
-    .doc = "alpha op(A) op(B) + beta C; lowers to MatMulT, Mul, Add"};
+INV_LOWERED_FLAGS(gemm, "Gemm", 7, "A B C?", "Y", INV_OP_PRODUCT,
+                  "alpha op(A) op(B) + beta C; lowers to MatMulT, Mul, Add",
+                  "y = Gemm<transB = 1>(float[3,4] a, float[5,4] b, float[5] c)",
+                  "y = Gemm<alpha = 0.5, beta = 2.0, transA = 1>(float[4,3] a, float[4,5] b, float[3,1] c)",
+                  "y = Gemm(float[3,4] a, float[4,5] b)")
 
-const inv_op_def *const inv_ops_matmul[] = {&matmult, &matmul, &gemm, &inv__op_linear_solve, &inv__op_filter_inverse,
-                                         NULL};
+/* clang-format off */
+const inv_op_def *const inv_ops_matmul[] = {&matmult, &matmul_row, &gemm_row, &inv__op_linear_solve,
+                                            &inv__op_filter_inverse, NULL};
 /* clang-format on */

@@ -95,7 +95,6 @@ static inv_status concat_grad(inv_grad *b)
     const inv_node *n = inv_nod(b->g, b->node);
     int axis;
     INV_TRY(concat_axis(b->g, n, &axis));
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     int64_t *sizes = INV_ARENA_NEW(&b->g->arena, int64_t, n->nin);
     if (sizes == NULL) return INV_E_NOMEM;
     for (uint32_t i = 0; i < n->nin; i++) sizes[i] = inv__in_shape(b->g, n, i)->dim[axis];
@@ -314,34 +313,54 @@ INV_CASE_LIST(concat, "y = ai.invonnx.ir.Concat<axis = 1>(float[2,3] a, float[2,
               "y = ai.invonnx.ir.Concat<axis = 1>(bool[3,3] a, bool[3,2] b)")
 INV_CASE_LIST(split, "a, b, c = SplitSizes<axis = 1, sizes = [1,2,0]>(float[2,3] x)",
               "a, b = SplitSizes<axis = 0, sizes = [1,1]>(float[2] x)")
-INV_CASE_LIST(onnx_concat, "y = Concat<axis = -1>(float[2,3] a, float[2,1] b)", "y = Concat<axis = 0>(float[1] a)")
-INV_CASE_LIST(onnx_split, "a, b = Split<axis = 1, split = [1,3]>(float[2,4] x)",
-              "s = Constant<value_ints = [1, 3]>()\na, b = Split<axis = -1>(float[2,4] x, s)",
-              "a, b = Split<axis = 1>(float[2,4] x)", "a, b = Split<axis = 1, num_outputs = 2>(float[2,3] x)")
+
+INV_LOWERED_FLAGS(onnx_split, "Split", 1, "x split?", "y*", INV_OP_VARIADIC_OUT,
+                  "to SplitSizes. ONNX Split-1, -2, -11, -13, -18",
+                  "a, b = Split<axis = 1, split = [1,3]>(float[2,4] x)",
+                  "s = Constant<value_ints = [1, 3]>()\na, b = Split<axis = -1>(float[2,4] x, s)",
+                  "a, b = Split<axis = 1>(float[2,4] x)", "a, b = Split<axis = 1, num_outputs = 2>(float[2,3] x)")
 
 /* clang-format off */
 static const inv_op_def concat_row = {
-    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "Concat", .since = 1, .in = "x*", .out = "y",
-    .infer = concat_infer, .grad = concat_grad, .run = concat_run, .bounds = concat_bounds, .onnx = "",
-    .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}), .flops = inv__flops_none, .work = inv__work_move,
-    .cases = concat_cases, .doc = "the inputs one after the other along axis"};
+    .size = sizeof(inv_op_def),
+    .domain = INV_IR,
+    .name = "Concat",
+    .since = 1,
+    .in = "x*",
+    .out = "y",
+    .infer = concat_infer,
+    .grad = concat_grad,
+    .run = concat_run,
+    .bounds = concat_bounds,
+    .onnx = "",
+    .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
+    .flops = inv__flops_none,
+    .work = inv__work_move,
+    .cases = concat_cases,
+    .doc = "the inputs one after the other along axis"};
 
 static const inv_op_def split_row = {
-    .size = sizeof(inv_op_def), .domain = INV_IR, .name = "SplitSizes", .since = 1, .in = "x", .out = "y*",
-    .flags = INV_OP_VARIADIC_OUT, .infer = split_infer, .grad = split_grad, .run = split_run, .part = split_part,
-    .bounds = inv__bounds_first, .raise = split_raise, .images = INV_IMAGES(1, INV_ALL_SLOTS, {"axis", INV_AXIS}),
-    .flops = inv__flops_none, .work = inv__work_move,
-    .cases = split_cases, .doc = "x cut along axis in parts of the given sizes"};
-
-static const inv_op_def onnx_concat_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "Concat", .since = 1, .in = "x*", .out = "y",
-    .lower = onnx_concat_lower, .cases = onnx_concat_cases,
-    .doc = "ONNX Concat-1, -4, -11, -13"};
-
-static const inv_op_def onnx_split_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "Split", .since = 1, .in = "x split?", .out = "y*",
-    .flags = INV_OP_VARIADIC_OUT, .lower = onnx_split_lower, .cases = onnx_split_cases,
-    .doc = "to SplitSizes. ONNX Split-1, -2, -11, -13, -18"};
+    .size = sizeof(inv_op_def),
+    .domain = INV_IR,
+    .name = "SplitSizes",
+    .since = 1,
+    .in = "x",
+    .out = "y*",
+    .flags = INV_OP_VARIADIC_OUT,
+    .infer = split_infer,
+    .grad = split_grad,
+    .run = split_run,
+    .part = split_part,
+    .bounds = inv__bounds_first,
+    .raise = split_raise,
+    .images = INV_IMAGES(1, INV_ALL_SLOTS, {"axis", INV_AXIS}),
+    .flops = inv__flops_none,
+    .work = inv__work_move,
+    .cases = split_cases,
+    .doc = "x cut along axis in parts of the given sizes"};
 /* clang-format on */
+
+INV_LOWERED(onnx_concat, "Concat", 1, "x*", "y", "ONNX Concat-1, -4, -11, -13",
+            "y = Concat<axis = -1>(float[2,3] a, float[2,1] b)", "y = Concat<axis = 0>(float[1] a)")
 
 const inv_op_def *const inv_ops_concat[] = {&concat_row, &split_row, &onnx_concat_row, &onnx_split_row, NULL};

@@ -99,7 +99,6 @@ static inv_status permute_grad(inv_grad *b)
     const inv_node *n = inv_nod(b->g, b->node);
     size_t count;
     const int64_t *index = inv_attr_ints(n, "indices", &count);
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     int64_t *back = INV_ARENA_NEW(&b->g->arena, int64_t, count);
     if (back == NULL) return INV_E_NOMEM;
     for (size_t i = 0; i < count; i++) back[index[i]] = (int64_t)i;
@@ -170,7 +169,7 @@ static inv_status gather_run(const inv_call *c)
 static inv_status gather_grad(inv_grad *b)
 {
     const inv_node *n = inv_nod(b->g, b->node);
-    if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
+    if (!inv_wants(b, 0)) return INV_OK;
     inv_grad_set(b, 0,
                  inv_emit1(b->g, "GatherGrad", INV_IN(inv_GO(b, 0), inv_I(b, 1)),
                            INV_ATTRS(inv_attr_of_int("axis", inv_attr_int(n, "axis", 0)),
@@ -246,7 +245,7 @@ static inv_status gather_back_run(const inv_call *c)
 static inv_status gather_back_grad(inv_grad *b)
 {
     const int64_t axis = inv_attr_int(inv_nod(b->g, b->node), "axis", 0);
-    if (!inv_wants(b, 0) || inv_GO(b, 0) == INV_NONE) return INV_OK;
+    if (!inv_wants(b, 0)) return INV_OK;
     inv_grad_set(
         b, 0, inv_emit1(b->g, "Gather", INV_IN(inv_GO(b, 0), inv_I(b, 1)), INV_ATTRS(inv_attr_of_int("axis", axis))));
     return inv__grad_done(b);

@@ -20,7 +20,7 @@ static inv_status view_infer(inv_graph *g, inv_node *n)
 
 static inv_status view_grad(inv_grad *b)
 {
-    if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv__emit_view(b->g, inv_GO(b, 0), inv__shape(b->g, inv_I(b, 0))));
+    inv_grad_set(b, 0, inv__emit_view(b->g, inv_GO(b, 0), inv__shape(b->g, inv_I(b, 0))));
     return inv__grad_done(b);
 }
 
@@ -193,7 +193,7 @@ static inv_status transpose_grad(inv_grad *b)
     const int rank = inv__in_shape(b->g, n, 0)->rank;
     INV_TRY(perm_of(b->g, n, perm));
     for (int i = 0; i < rank; i++) back[perm[i]] = i;
-    if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv__emit_transpose(b->g, inv_GO(b, 0), rank, back));
+    inv_grad_set(b, 0, inv__emit_transpose(b->g, inv_GO(b, 0), rank, back));
     return inv__grad_done(b);
 }
 
@@ -227,7 +227,7 @@ static inv_status broadcast_infer(inv_graph *g, inv_node *n)
 
 static inv_status broadcast_grad(inv_grad *b)
 {
-    if (inv_GO(b, 0) != INV_NONE) inv_grad_set(b, 0, inv_emit_sum_to(b->g, inv_GO(b, 0), inv_I(b, 0)));
+    inv_grad_set(b, 0, inv_emit_sum_to(b->g, inv_GO(b, 0), inv_I(b, 0)));
     return inv__grad_done(b);
 }
 
@@ -341,8 +341,6 @@ static bool view_raise(const inv_raising *b)
 }
 
 /* --- rows --- */
-/* clang-format off */
-/* clang-format on */
 
 INV_CASE_LIST(view, "y = View<shape = [3,2]>(float[2,3] x)", "y = View<shape = [1,1]>(float[1] x)",
               "y = View<shape = [0,4]>(float[4,0] x)")

@@ -5,6 +5,7 @@
  * operator specifications. */
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/strided_copy.h"
 #include "ops/move/scatter_gpu.h"
 
@@ -291,7 +292,6 @@ static inv_status scatter_grad(inv_grad *b)
     const inv_id gy = inv_GO(b, 0);
     const inv_joining how = joining(&n);
     const bool updates = inv__has_in(&n, 2);
-    if (gy == INV_NONE) return INV_OK;
     if (how > INV_JOIN_ADD && updates) {
         (how == INV_JOIN_MUL ? product_grad : extreme_grad)(b, &n);
         return inv__grad_done(b);
@@ -352,7 +352,7 @@ static inv_status gather_grad(inv_grad *b)
 static inv_status gather_back_grad(inv_grad *b)
 {
     const inv_node n = *inv_nod(b->g, b->node);
-    if (inv_GO(b, 0) != INV_NONE && inv_wants(b, 0)) inv_grad_set(b, 0, gathered(b->g, &n, inv_GO(b, 0)));
+    if (inv_wants(b, 0)) inv_grad_set(b, 0, gathered(b->g, &n, inv_GO(b, 0)));
     return inv__grad_done(b);
 }
 
@@ -471,22 +471,17 @@ static const inv_op_def gather_grad_row = {
     .infer = places_infer, .grad = gather_back_grad, .run = scatter_run, .work = inv__work_move,
     .workspace = places_workspace,
     .flops = inv__flops_in, .cases = gather_grad_cases, .doc = "gy added up at the indices, 0 elsewhere"};
+/* clang-format on */
 
-static const char *const onnx_scatter_cases[] = {
-    "y = ScatterND(float[4,3] x,int64[2,1]{2,0},float[2,3] u)",
-    "y = ScatterND<reduction = \"add\">(float[4] x,int64[3,1]{2,0,2},float[3] u)", NULL};
-static const inv_op_def onnx_scatter_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "ScatterND", .since = 11, .in = "data indices updates",
-    .out = "output", .lower = onnx_scatter_lower, .cases = onnx_scatter_cases,
-    .doc = "to ScatterNDN. ONNX ScatterND-11, -13, -16, -18"};
+INV_LOWERED(onnx_scatter, "ScatterND", 11, "data indices updates", "output",
+            "to ScatterNDN. ONNX ScatterND-11, -13, -16, -18",
+            "y = ScatterND(float[4,3] x,int64[2,1]{2,0},float[2,3] u)",
+            "y = ScatterND<reduction = \"add\">(float[4] x,int64[3,1]{2,0,2},float[3] u)")
 
-static const char *const onnx_gather_cases[] = {
-    "y = GatherND<batch_dims = 1>(float[2,3,4] x,int64[2,1]{2,0})", NULL};
-static const inv_op_def onnx_gather_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "GatherND", .since = 11, .in = "data indices", .out = "output",
-    .lower = onnx_gather_lower, .cases = onnx_gather_cases,
-    .doc = "to GatherNDN. ONNX GatherND-11, -12, -13"};
+INV_LOWERED(onnx_gather, "GatherND", 11, "data indices", "output", "to GatherNDN. ONNX GatherND-11, -12, -13",
+            "y = GatherND<batch_dims = 1>(float[2,3,4] x,int64[2,1]{2,0})")
 
+/* clang-format off */
 #define SCATTER_ELEMENTS(id, op, opset, text)                                                                         \
     static const char *const id##_cases[] = {                                                                         \
         "y = " op "<axis = -1>(float[2,4] x,int64[2,3]{1,-1,1,0,2,3},float[2,3] u)",                                  \
@@ -499,15 +494,12 @@ static const inv_op_def onnx_gather_row = {
 SCATTER_ELEMENTS(scatter_elements, "ScatterElements", 11, "to ScatterNDN. ONNX ScatterElements-11, -13, -16, -18")
 SCATTER_ELEMENTS(old_scatter, "Scatter", 9, "to ScatterNDN. ONNX Scatter-9, -11")
 
-static const char *const gather_elements_cases[] = {
-    "y = GatherElements<axis = -2>(float[2,3,4] x,int64[2,1,4]{1,0,2,-1,0,0,1,2})",
-    "y = GatherElements(float[3,2] x,int32[2,2]{2,0,1,1})", NULL};
-/* clang-format off */
-static const inv_op_def gather_elements_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "GatherElements", .since = 11, .in = "data indices",
-    .out = "output", .lower = gather_elements_lower, .cases = gather_elements_cases,
-    .doc = "to GatherNDN. ONNX GatherElements-11, -13"};
+INV_LOWERED(gather_elements, "GatherElements", 11, "data indices", "output",
+            "to GatherNDN. ONNX GatherElements-11, -13",
+            "y = GatherElements<axis = -2>(float[2,3,4] x,int64[2,1,4]{1,0,2,-1,0,0,1,2})",
+            "y = GatherElements(float[3,2] x,int32[2,2]{2,0,1,1})")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_scatter[] = {
     &scatter_row,      &scatter_grad_row, &gather_row,           &gather_grad_row, &onnx_scatter_row,
     &onnx_gather_row,  &old_scatter_row,  &scatter_elements_row, &gather_elements_row, NULL};

@@ -92,7 +92,6 @@ static inv_status slice_grad(inv_grad *b)
 {
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr *starts = inv_attr_find(n, "starts"), *steps = inv_attr_find(n, "steps");
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__in_shape(b->g, n, 0);
     inv_grad_set(b, 0,
                  in.rank == 0 ? inv_GO(b, 0)
@@ -160,7 +159,6 @@ static inv_status place_grad(inv_grad *b)
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr *starts = inv_attr_find(n, "starts"), *given = inv_attr_find(n, "steps");
     static const int64_t ones[INV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__in_shape(b->g, n, 0);
     const inv_attr steps = given ? *given : inv_attr_of_ints("steps", (size_t)in.rank, ones);
     inv_grad_set(b, 0,

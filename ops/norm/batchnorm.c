@@ -9,6 +9,7 @@
  * kept per layer and must not grow with depth more than it has to. The gradient treats mean and var as functions of x
  * inside BatchNormGrad (training = 1) or as constants (0), so neither gets a gradient of its own. The variance is
  * biased (divided by n), as ONNX defines it. */
+#include "ops/base/rows.h"
 #include "ops/norm/softmax.h"
 
 #include "core/node.h"
@@ -190,7 +191,6 @@ static double batch_norm_grad_flops(const inv_graph *g, const inv_node *n) { ret
 static inv_status batch_norm_grad(inv_grad *b)
 {
     const inv_id gy = inv_GO(b, 0);
-    if (gy == INV_NONE) return INV_OK;
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr attr[2] = {inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5)),
                               inv_attr_of_int("training", inv_attr_int(n, "training", 0))};
@@ -402,25 +402,23 @@ static const inv_op_def mix_op = {
     .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .run = mix_run, .flops = batch_norm_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};
+/* clang-format on */
 
-static const inv_op_def batch_norm_7 = {
-    .size = sizeof batch_norm_7, .domain = "", .name = "BatchNormalization", .since = 7, .until = 13,
-    .in = "X scale B mean var", .out = "Y mean? var? saved_mean? saved_var?", .lower = batch_norm_lower,
-    .cases = (const char *const[]){
-        "y = BatchNormalization(float[4,3,2] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)", NULL},
-    .doc = "lowers to BatchNormApply; with further outputs (training) also to BatchStats and RunningMix"};
+INV_LOWERED_BY(batch_norm_lower, 13, 0, batch_norm_7, "BatchNormalization", 7, "X scale B mean var",
+               "Y mean? var? saved_mean? saved_var?",
+               "lowers to BatchNormApply; with further outputs (training) also to BatchStats and RunningMix",
+               "y = BatchNormalization(float[4,3,2] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)")
 
-static const inv_op_def batch_norm_14 = {
-    .size = sizeof batch_norm_14, .domain = "", .name = "BatchNormalization", .since = 14,
-    .in = "X scale B input_mean input_var", .out = "Y running_mean? running_var?", .lower = batch_norm_lower,
-    .cases = (const char *const[]){
-        "y = BatchNormalization(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)",
-        "y, m, v = BatchNormalization<training_mode = 1, momentum = 0.75>(float[4,3,2,5] x, float[3] scale, "
-        "float[3] bias, float[3] mean, float[3] var)", NULL},
-    .doc = "lowers to BatchNormApply; with training_mode = 1 also to BatchStats and RunningMix"};
+INV_LOWERED_BY(batch_norm_lower, 0, 0, batch_norm_14, "BatchNormalization", 14, "X scale B input_mean input_var",
+               "Y running_mean? running_var?",
+               "lowers to BatchNormApply; with training_mode = 1 also to BatchStats and RunningMix",
+               "y = BatchNormalization(float[4,3,2,5] x, float[3] scale, float[3] bias, float[3] mean, float[3] var)",
+               "y, m, v = BatchNormalization<training_mode = 1, momentum = 0.75>(float[4,3,2,5] x, float[3] scale, "
+               "float[3] bias, float[3] mean, float[3] var)")
 
+/* clang-format off */
 const inv_op_def *const inv_ops_norm[] = {
-    &batch_stats_op, &apply_op, &grad_op, &inverse_op, &mix_op, &batch_norm_7, &batch_norm_14, &inv__op_softmax,
+    &batch_stats_op, &apply_op, &grad_op, &inverse_op, &mix_op, &batch_norm_7_row, &batch_norm_14_row, &inv__op_softmax,
     &inv__op_log_softmax, &inv__op_softmax_12, &inv__op_log_softmax_12, &inv__op_softmax_grad,
     &inv__op_log_softmax_grad, NULL};
 /* clang-format on */

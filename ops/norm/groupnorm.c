@@ -9,6 +9,7 @@
  * As in layer normalisation, arithmetic is in double, and the gradient computes mean and variance again. */
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/gpu/copy_gpu.h"
 #include "ops/norm/norm.h"
@@ -100,7 +101,6 @@ static double group_norm_grad_flops(const inv_graph *g, const inv_node *n) { ret
 static inv_status group_norm_grad(inv_grad *b)
 {
     const inv_id gy = inv_GO(b, 0);
-    if (gy == INV_NONE) return INV_OK;
     const inv_node *n = inv_nod(b->g, b->node);
     const inv_attr attr[2] = {inv_attr_of_int("groups", inv_attr_int(n, "groups", 1)),
                               inv_attr_of_float("epsilon", inv_attr_float(n, "epsilon", 1e-5))};
@@ -176,27 +176,23 @@ static const inv_op_def grad_op = {
         "float[2] scale)",
         "dx, dscale, dbias = GroupNormGrad<groups = 2>(float[2,4,0] x, float[2,4,0] gy, float[4] scale)", NULL},
     .doc = "gradient of GroupNormApply, mean and variance computed again"};
+/* clang-format on */
 
-static const inv_op_def instance_norm = {
-    .size = sizeof instance_norm, .domain = "", .name = "InstanceNormalization", .since = 1, .in = "input scale B",
-    .out = "output", .lower = instance_norm_lower,
-    .cases = (const char *const[]){
-        "y = InstanceNormalization<epsilon = 0.001>(float[2,3,4,2] x, float[3] scale, float[3] b)",
-        "y = InstanceNormalization(float[2,0,4] x, float[0] scale, float[0] b)", NULL},
-    .doc = "to GroupNormApply with a group per channel. ONNX InstanceNormalization-1, -6, -22"};
+INV_LOWERED(instance_norm, "InstanceNormalization", 1, "input scale B", "output",
+            "to GroupNormApply with a group per channel. ONNX InstanceNormalization-1, -6, -22",
+            "y = InstanceNormalization<epsilon = 0.001>(float[2,3,4,2] x, float[3] scale, float[3] b)",
+            "y = InstanceNormalization(float[2,0,4] x, float[0] scale, float[0] b)")
 
+/* clang-format off */
 static const inv_op_def group_norm_18 = {
     .size = sizeof group_norm_18, .domain = "", .name = "GroupNormalization", .since = 18, .until = 20,
     .in = "X scale bias", .out = "Y", .lower = group_norm_lower,
     .doc = "to GroupNormApply, scale and bias of a group repeated for its channels. ONNX GroupNormalization-18"};
-
-static const inv_op_def group_norm_21 = {
-    .size = sizeof group_norm_21, .domain = "", .name = "GroupNormalization", .since = 21, .in = "X scale bias",
-    .out = "Y", .lower = group_norm_lower,
-    .cases = (const char *const[]){
-        "y = GroupNormalization<num_groups = 2>(float[2,4,3,2] x, float[4] scale, float[4] bias)", NULL},
-    .doc = "to GroupNormApply. ONNX GroupNormalization-21"};
 /* clang-format on */
 
-const inv_op_def *const inv_ops_groupnorm[] = {&apply_op,      &grad_op,       &instance_norm,
-                                               &group_norm_18, &group_norm_21, NULL};
+INV_LOWERED_BY(group_norm_lower, 0, 0, group_norm_21, "GroupNormalization", 21, "X scale bias", "Y",
+               "to GroupNormApply. ONNX GroupNormalization-21",
+               "y = GroupNormalization<num_groups = 2>(float[2,4,3,2] x, float[4] scale, float[4] bias)")
+
+const inv_op_def *const inv_ops_groupnorm[] = {&apply_op,      &grad_op,           &instance_norm_row,
+                                               &group_norm_18, &group_norm_21_row, NULL};

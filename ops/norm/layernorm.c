@@ -13,6 +13,7 @@
  * layer. */
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/norm/norm.h"
 #include "ops/onednn/dnnl.h"
@@ -193,7 +194,6 @@ static double layer_norm_grad_flops(const inv_graph *g, const inv_node *n) { ret
 static inv_status layer_norm_grad(inv_grad *b)
 {
     const inv_id gy = inv_GO(b, 0);
-    if (gy == INV_NONE) return INV_OK;
     const inv_node *n = inv_nod(b->g, b->node);
     const bool rms = is_rms(n);
     const uint32_t count = rms ? 2 : 3;
@@ -293,16 +293,15 @@ static const inv_op_def grad_op = {
         "float[1100] scale)",
         "dx, dscale, dbias = LayerNormGrad(float[0,3] x, float[0,3] gy, float[3] scale)", NULL},
     .doc = "gradient of LayerNormApply, mean and variance computed again"};
+/* clang-format on */
 
-static const inv_op_def layer_norm_17 = {
-    .size = sizeof layer_norm_17, .domain = "", .name = "LayerNormalization", .since = 17, .in = "X Scale B?",
-    .out = "Y Mean? InvStdDev?", .lower = layer_norm_lower,
-    .cases = (const char *const[]){
-        "y = LayerNormalization(float[2,3,5] x, float[5] scale, float[5] bias)",
-        "y = LayerNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
-        "y, m = LayerNormalization<axis = 1>(float[2,3,5] x, float[3,5] scale, float[5] bias)", NULL},
-    .doc = "to LayerNormApply; Mean and InvStdDev, where wanted, to reductions. ONNX LayerNormalization-17"};
+INV_LOWERED_BY(layer_norm_lower, 0, 0, layer_norm_17, "LayerNormalization", 17, "X Scale B?", "Y Mean? InvStdDev?",
+               "to LayerNormApply; Mean and InvStdDev, where wanted, to reductions. ONNX LayerNormalization-17",
+               "y = LayerNormalization(float[2,3,5] x, float[5] scale, float[5] bias)",
+               "y = LayerNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
+               "y, m = LayerNormalization<axis = 1>(float[2,3,5] x, float[3,5] scale, float[5] bias)")
 
+/* clang-format off */
 static const inv_op_def rms_apply_op = {
     .size = sizeof rms_apply_op, .domain = INV_IR, .name = "RmsNormApply", .since = 1, .in = "x scale", .out = "y",
     .inplace = 1, .infer = layer_norm_infer, .grad = layer_norm_grad, .run = layer_norm_run,
@@ -325,16 +324,12 @@ static const inv_op_def rms_grad_op = {
         "dx, dscale = RmsNormGrad<axis = 1, epsilon = 0.001>(float[40,70] x, float[40,70] gy, float[70] scale)",
         "dx, dscale = RmsNormGrad(float[0,3] x, float[0,3] gy, float[3] scale)", NULL},
     .doc = "gradient of RmsNormApply, the mean square computed again"};
-
-static const inv_op_def rms_norm_23 = {
-    .size = sizeof rms_norm_23, .domain = "", .name = "RMSNormalization", .since = 23, .in = "X scale", .out = "Y",
-    .lower = layer_norm_lower,
-    .cases = (const char *const[]){
-        "y = RMSNormalization(float[2,3,5] x, float[5] scale)",
-        "y = RMSNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
-        "y = RMSNormalization<axis = 0>(float[2,3] x, float scale)", NULL},
-    .doc = "to RmsNormApply. ONNX RMSNormalization-23"};
 /* clang-format on */
 
-const inv_op_def *const inv_ops_layernorm[] = {&apply_op,    &grad_op,       &rms_apply_op, &rms_grad_op,
-                                               &rms_norm_23, &layer_norm_17, NULL};
+INV_LOWERED_BY(layer_norm_lower, 0, 0, rms_norm_23, "RMSNormalization", 23, "X scale", "Y",
+               "to RmsNormApply. ONNX RMSNormalization-23", "y = RMSNormalization(float[2,3,5] x, float[5] scale)",
+               "y = RMSNormalization<axis = 1, epsilon = 0.001>(float[2,3,5] x, float[1,1,5] scale)",
+               "y = RMSNormalization<axis = 0>(float[2,3] x, float scale)")
+
+const inv_op_def *const inv_ops_layernorm[] = {&apply_op,        &grad_op,           &rms_apply_op, &rms_grad_op,
+                                               &rms_norm_23_row, &layer_norm_17_row, NULL};

@@ -2,6 +2,7 @@
  * Normalisations of ONNX that lower to other operators: MeanVarianceNormalization, LpNormalization, LRN, Hardmax. */
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 
 static inv_id emit_axes(inv_graph *g, const char *op, inv_id x, size_t n, const int64_t *axes)
 {
@@ -133,41 +134,31 @@ static inv_status hardmax_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
+INV_LOWERED(mvn, "MeanVarianceNormalization", 9, "X", "Y",
+            "(x - mean) / deviation over `axes`; to LayerNormApply. ONNX MeanVarianceNormalization-9, -13",
+            "y = MeanVarianceNormalization(float[3,2,2,4] x)",
+            "y = MeanVarianceNormalization<axes = [-1]>(float[2,5] x)")
+
+INV_LOWERED_BY(
+    lp_lower, 0, 0, lp_norm, "LpNormalization", 1, "input", "output",
+    "x over its norm of order 1 or 2 along `axis`; to Mul, ReduceSum, Sqrt, Div. ONNX LpNormalization-1, -22",
+    "y = LpNormalization(float[2,3,4] x)", "y = LpNormalization<axis = 1, p = 1>(float[2,3,4] x)",
+    "y = LpNormalization<axis = 0>(float[3,1] x)", "y = LpNormalization(float[0,3] x)")
+
+INV_LOWERED(lrn, "LRN", 1, "X", "Y",
+            "x / (bias + alpha mean of x^2 over `size` channels)^beta; to AveragePoolN and Pow. ONNX LRN-1, -13",
+            "y = LRN<size = 3, alpha = 0.5, beta = 0.6, bias = 2.0>(float[2,5,2,3] x)",
+            "y = LRN<size = 4, alpha = 0.5>(float[2,3] x)", "y = LRN<size = 1>(float[1,1,1] x)")
+
 /* clang-format off */
-static const inv_op_def mvn = {
-    .size = sizeof mvn, .domain = "", .name = "MeanVarianceNormalization", .since = 9, .in = "X", .out = "Y",
-    .lower = mvn_lower,
-    .cases = (const char *const[]){"y = MeanVarianceNormalization(float[3,2,2,4] x)",
-                                   "y = MeanVarianceNormalization<axes = [-1]>(float[2,5] x)", NULL},
-    .doc = "(x - mean) / deviation over `axes`; to LayerNormApply. ONNX MeanVarianceNormalization-9, -13"};
-
-static const inv_op_def lp_norm = {
-    .size = sizeof lp_norm, .domain = "", .name = "LpNormalization", .since = 1, .in = "input", .out = "output",
-    .lower = lp_lower,
-    .cases = (const char *const[]){"y = LpNormalization(float[2,3,4] x)",
-                                   "y = LpNormalization<axis = 1, p = 1>(float[2,3,4] x)",
-                                   "y = LpNormalization<axis = 0>(float[3,1] x)",
-                                   "y = LpNormalization(float[0,3] x)", NULL},
-    .doc = "x over its norm of order 1 or 2 along `axis`; to Mul, ReduceSum, Sqrt, Div. ONNX LpNormalization-1, -22"};
-
-static const inv_op_def lrn = {
-    .size = sizeof lrn, .domain = "", .name = "LRN", .since = 1, .in = "X", .out = "Y", .lower = lrn_lower,
-    .cases = (const char *const[]){
-        "y = LRN<size = 3, alpha = 0.5, beta = 0.6, bias = 2.0>(float[2,5,2,3] x)",
-        "y = LRN<size = 4, alpha = 0.5>(float[2,3] x)", "y = LRN<size = 1>(float[1,1,1] x)", NULL},
-    .doc = "x / (bias + alpha mean of x^2 over `size` channels)^beta; to AveragePoolN and Pow. ONNX LRN-1, -13"};
-
 #define HARDMAX_DOC "1 at the first largest element, else 0; no gradient. ONNX Hardmax-"
 static const inv_op_def hardmax_12 = {
     .size = sizeof hardmax_12, .domain = "", .name = "Hardmax", .since = 1, .until = 12, .in = "input",
     .out = "output", .flags = INV_OP_NO_GRAD, .lower = hardmax_lower,
     .doc = HARDMAX_DOC "1, -11"};
-static const inv_op_def hardmax_13 = {
-    .size = sizeof hardmax_13, .domain = "", .name = "Hardmax", .since = 13, .in = "input", .out = "output",
-    .flags = INV_OP_NO_GRAD, .lower = hardmax_lower,
-    .cases = (const char *const[]){"y = Hardmax(float[2,5] x)", "y = Hardmax<axis = 1>(float[2,3,4] x)",
-                                   "y = Hardmax<axis = 0>(float[1] x)", NULL},
-    .doc = HARDMAX_DOC "13"};
 /* clang-format on */
+INV_LOWERED_BY(hardmax_lower, 0, INV_OP_NO_GRAD, hardmax_13, "Hardmax", 13, "input", "output", HARDMAX_DOC "13",
+               "y = Hardmax(float[2,5] x)", "y = Hardmax<axis = 1>(float[2,3,4] x)",
+               "y = Hardmax<axis = 0>(float[1] x)")
 
-const inv_op_def *const inv_ops_normalize[] = {&mvn, &lp_norm, &lrn, &hardmax_12, &hardmax_13, NULL};
+const inv_op_def *const inv_ops_normalize[] = {&mvn_row, &lp_norm_row, &lrn_row, &hardmax_12, &hardmax_13_row, NULL};

@@ -261,7 +261,6 @@ static inv_id kept_view(inv_grad *b, inv_id v)
 
 static inv_status sum_grad(inv_grad *b)
 {
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
     inv_grad_set(b, 0, inv__emit_broadcast(b->g, kept_view(b, inv_GO(b, 0)), &in));
     return inv__grad_done(b);
@@ -269,7 +268,6 @@ static inv_status sum_grad(inv_grad *b)
 
 static inv_status mean_grad(inv_grad *b)
 {
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
     const inv_value *y = inv_val(b->g, inv_O(b, 0));
     const int64_t results = inv_shape_nelem(&y->shape);
@@ -290,7 +288,6 @@ static inv_id reduce_alike(inv_grad *b, const char *op, inv_id v)
 
 static inv_status extreme_grad(inv_grad *b)
 {
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     inv_graph *g = b->g;
     static const double equal[4] = {0, 1};
     const uint8_t phase = g->phase;
@@ -310,7 +307,6 @@ static inv_status extreme_grad(inv_grad *b)
 static inv_status prod_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_id x = inv_I(b, 0), gy = kept_view(b, inv_GO(b, 0));
     const inv_id none = inv_graph_const_real(g, g->real, 0), one = inv_graph_const_real(g, g->real, 1);
     const inv_id is_zero = inv_emit1(g, "Equal", INV_IN(x, none), INV_NOATTR);
@@ -325,7 +321,6 @@ static inv_status prod_grad(inv_grad *b)
 
 static inv_status sum_to_grad(inv_grad *b)
 {
-    if (inv_GO(b, 0) == INV_NONE) return INV_OK;
     const inv_shape in = *inv__shape(b->g, inv_I(b, 0));
     inv_grad_set(b, 0, inv__emit_broadcast(b->g, inv_GO(b, 0), &in));
     return inv__grad_done(b);

@@ -2,6 +2,7 @@
  * TopKN: the k largest or smallest along an axis and where they are. TopK, ArgMax and ArgMin lower to it. NaN counts as
  * larger than all numbers. Sources: the ONNX operator specifications. */
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/reduce/topk_gpu.h"
 
@@ -197,15 +198,13 @@ static const inv_op_def topk_row = {
     .work = inv__work_scalar, .workspace = topk_workspace,
     .flops = inv__flops_in, .cases = topk_cases,
     .doc = "the k largest (smallest) along axis, sorted, and their indices; of equal ones the first (last)"};
+/* clang-format on */
 
-static const char *const onnx_topk_cases[] = {
-    "k = Constant<value_ints = [2]>()\nv, i = TopK<axis = 0, largest = 0>(float[4,3] x, k)",
-    "k = Constant<value_ints = [3]>()\nv, i = TopK(float[2,5] x, k)", NULL};
-static const inv_op_def onnx_topk_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "TopK", .since = 1, .in = "X K?", .out = "Values Indices?",
-    .lower = onnx_topk_lower, .cases = onnx_topk_cases,
-    .doc = "to TopKN; K must be constant. ONNX TopK-1, -10, -11, -24"};
+INV_LOWERED(onnx_topk, "TopK", 1, "X K?", "Values Indices?", "to TopKN; K must be constant. ONNX TopK-1, -10, -11, -24",
+            "k = Constant<value_ints = [2]>()\nv, i = TopK<axis = 0, largest = 0>(float[4,3] x, k)",
+            "k = Constant<value_ints = [3]>()\nv, i = TopK(float[2,5] x, k)")
 
+/* clang-format off */
 #define ARG_ROW(id, op, text)                                                                                         \
     static const char *const id##_cases[] = {"y = " op "<axis = 1>(float[2,5] x)",                                    \
                                              "y = " op "<axis = -2, keepdims = 0>(float[2,3,2] x)",                   \

@@ -4,6 +4,7 @@
 #include "ops/sequence/attention.h"
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 
 /* A constant bool matrix: element [i, j] says whether from <= j - i <= to. */
 static inv_id emit_band(inv_graph *g, int64_t rows, int64_t cols, int64_t from, int64_t to)
@@ -279,35 +280,30 @@ static inv_status attention_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* clang-format off */
 /* --- rows --- */
-static const inv_op_def trilu_14 = {
-    .size = sizeof trilu_14, .domain = "", .name = "Trilu", .since = 14, .in = "input k?", .out = "output",
-    .lower = trilu_lower,
-    .cases = (const char *const[]){"y = Trilu(float[2,3,4] x)", "y = Trilu<upper = 0>(float[4,3] x)",
-                                   "y = Trilu(float[0,3] x)", NULL},
-    .doc = "the upper or lower triangle, zeros elsewhere; to Where with a constant. ONNX Trilu-14"};
+INV_LOWERED_BY(trilu_lower, 0, 0, trilu_14, "Trilu", 14, "input k?", "output",
+               "the upper or lower triangle, zeros elsewhere; to Where with a constant. ONNX Trilu-14",
+               "y = Trilu(float[2,3,4] x)", "y = Trilu<upper = 0>(float[4,3] x)", "y = Trilu(float[0,3] x)")
 
-static const inv_op_def attention_23 = {
-    .size = sizeof attention_23, .domain = "", .name = "Attention", .since = 23,
-    .in = "Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen?",
-    .out = "Y present_key? present_value? qk_matmul_output?", .lower = attention_lower,
-    .cases = (const char *const[]){
-        "y = Attention(float[2,2,3,4] q, float[2,2,5,4] k, float[2,2,5,3] v)",
-        "y = Attention<is_causal = 1>(float[1,2,4,3] q, float[1,2,4,3] k, float[1,2,4,3] v)",
-        "y = Attention<is_causal = 1, q_num_heads = 4, kv_num_heads = 2, softcap = 0.5>(float[2,3,8] q, "
-        "float[2,3,4] k, float[2,3,6] v)",
-        "y = Attention<is_causal = 1, scale = 0.3>(float[1,2,3,4] q, float[1,1,3,4] k, float[1,1,3,2] v, "
-        "float[2,1,3] mask)",
-        "y = Attention(float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,2] v, bool[3,3] mask)",
-        "y, pk, pv = Attention<is_causal = 1>(float[1,2,2,4] q, float[1,2,2,4] k, float[1,2,2,3] v, float[2,5] mask, "
-        "float[1,2,3,4] past_k, float[1,2,3,3] past_v)",
-        "y, pk, pv, s = Attention<qk_matmul_output_mode = 1, softcap = 0.7, left_window_size = 1>(float[1,2,2,4] q, "
-        "float[1,2,2,4] k, float[1,2,2,3] v, float[2,5] mask, float[1,2,3,4] past_k, float[1,2,3,3] past_v)",
-        "y, pk, pv, p = Attention<qk_matmul_output_mode = 3>(float[1,2,2,4] q, float[1,1,2,4] k, float[1,1,2,3] v, "
-        "float[2,4] mask, float[1,1,3,4] past_k, float[1,1,3,3] past_v)", NULL},
-    .doc = "softmax(q k' scale + mask) v per head; to AttentionCore. ONNX Attention-23 to -25"};
+INV_LOWERED_BY(
+    attention_lower, 0, 0, attention_23, "Attention", 23, "Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen?",
+    "Y present_key? present_value? qk_matmul_output?",
+    "softmax(q k' scale + mask) v per head; to AttentionCore. ONNX Attention-23 to -25",
+    "y = Attention(float[2,2,3,4] q, float[2,2,5,4] k, float[2,2,5,3] v)",
+    "y = Attention<is_causal = 1>(float[1,2,4,3] q, float[1,2,4,3] k, float[1,2,4,3] v)",
+    "y = Attention<is_causal = 1, q_num_heads = 4, kv_num_heads = 2, softcap = 0.5>(float[2,3,8] q, "
+    "float[2,3,4] k, float[2,3,6] v)",
+    "y = Attention<is_causal = 1, scale = 0.3>(float[1,2,3,4] q, float[1,1,3,4] k, float[1,1,3,2] v, "
+    "float[2,1,3] mask)",
+    "y = Attention(float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,2] v, bool[3,3] mask)",
+    "y, pk, pv = Attention<is_causal = 1>(float[1,2,2,4] q, float[1,2,2,4] k, float[1,2,2,3] v, float[2,5] mask, "
+    "float[1,2,3,4] past_k, float[1,2,3,3] past_v)",
+    "y, pk, pv, s = Attention<qk_matmul_output_mode = 1, softcap = 0.7, left_window_size = 1>(float[1,2,2,4] q, "
+    "float[1,2,2,4] k, float[1,2,2,3] v, float[2,5] mask, float[1,2,3,4] past_k, float[1,2,3,3] past_v)",
+    "y, pk, pv, p = Attention<qk_matmul_output_mode = 3>(float[1,2,2,4] q, float[1,1,2,4] k, float[1,1,2,3] v, "
+    "float[2,4] mask, float[1,1,3,4] past_k, float[1,1,3,3] past_v)")
 
-const inv_op_def *const inv_ops_attention[] = {&trilu_14, &attention_23, &inv__op_attention_core,
+/* clang-format off */
+const inv_op_def *const inv_ops_attention[] = {&trilu_14_row, &attention_23_row, &inv__op_attention_core,
                                                 &inv__op_attention_grad, NULL};
 /* clang-format on */

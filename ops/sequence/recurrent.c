@@ -4,6 +4,7 @@
 #include "ops/sequence/recurrent.h"
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 
 enum { X, W, R, B, LENGTHS, INITIAL_H, INITIAL_C, P };
 
@@ -271,35 +272,27 @@ static inv_status recurrent_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* clang-format off */
 /* --- rows --- */
-static const inv_op_def rnn = {
-    .size = sizeof rnn, .domain = "", .name = "RNN", .since = 1, .in = "X W R B? sequence_lens? initial_h?",
-    .out = "Y? Y_h?", .lower = recurrent_lower,
-    .cases = (const char *const[]){
-        "y, yh = RNN<hidden_size = 4>(float[3,2,3] x, float[1,4,3] w, float[1,4,4] r, float[1,8] b)",
-        "y, yh = RNN<hidden_size = 2, direction = \"bidirectional\", activations = [\"Tanh\", \"Softsign\"], layout = "
-        "1>(float[2,3,3] x, float[2,2,3] w, float[2,2,2] r, float[2,4] b, int32[2] {3, 1}, float[2,2,2] h)", NULL},
-    .doc = "simple recurrent layer; to Recurrent. ONNX RNN-1 to -22"};
+INV_LOWERED_BY(
+    recurrent_lower, 0, 0, rnn, "RNN", 1, "X W R B? sequence_lens? initial_h?", "Y? Y_h?",
+    "simple recurrent layer; to Recurrent. ONNX RNN-1 to -22",
+    "y, yh = RNN<hidden_size = 4>(float[3,2,3] x, float[1,4,3] w, float[1,4,4] r, float[1,8] b)",
+    "y, yh = RNN<hidden_size = 2, direction = \"bidirectional\", activations = [\"Tanh\", \"Softsign\"], layout = "
+    "1>(float[2,3,3] x, float[2,2,3] w, float[2,2,2] r, float[2,4] b, int32[2] {3, 1}, float[2,2,2] h)")
 
-static const inv_op_def gru = {
-    .size = sizeof gru, .domain = "", .name = "GRU", .since = 1, .in = "X W R B? sequence_lens? initial_h?",
-    .out = "Y? Y_h?", .lower = recurrent_lower,
-    .cases = (const char *const[]){
-        "y, yh = GRU<hidden_size = 2, linear_before_reset = 1, direction = \"bidirectional\">(float[3,2,3] x, "
-        "float[2,6,3] w, float[2,6,2] r, float[2,12] b, int32[2] {2, 3}, float[2,2,2] h)",
-        "y, yh = GRU<hidden_size = 2, direction = \"reverse\">(float[3,2,3] x, float[1,6,3] w, float[1,6,2] r, "
-        "float[1,12] b)", NULL},
-    .doc = "gated recurrent layer; to Recurrent. ONNX GRU-1 to -22"};
+INV_LOWERED_BY(recurrent_lower, 0, 0, gru, "GRU", 1, "X W R B? sequence_lens? initial_h?", "Y? Y_h?",
+               "gated recurrent layer; to Recurrent. ONNX GRU-1 to -22",
+               "y, yh = GRU<hidden_size = 2, linear_before_reset = 1, direction = \"bidirectional\">(float[3,2,3] x, "
+               "float[2,6,3] w, float[2,6,2] r, float[2,12] b, int32[2] {2, 3}, float[2,2,2] h)",
+               "y, yh = GRU<hidden_size = 2, direction = \"reverse\">(float[3,2,3] x, float[1,6,3] w, float[1,6,2] r, "
+               "float[1,12] b)")
 
-static const inv_op_def lstm = {
-    .size = sizeof lstm, .domain = "", .name = "LSTM", .since = 1,
-    .in = "X W R B? sequence_lens? initial_h? initial_c? P?", .out = "Y? Y_h? Y_c?", .lower = recurrent_lower,
-    .cases = (const char *const[]){
-        "y, yh, yc = LSTM<hidden_size = 2>(float[3,2,3] x, float[1,8,3] w, float[1,8,2] r, float[1,16] b)",
-        "y, yh, yc = LSTM<hidden_size = 2, direction = \"bidirectional\", layout = 1>(float[2,3,3] x, float[2,8,3] w, "
-        "float[2,8,2] r, float[2,16] b, int32[2] {3, 2}, float[2,2,2] h, float[2,2,2] c, float[2,6] p)", NULL},
-    .doc = "long short-term memory; to Recurrent. ONNX LSTM-1 to -22"};
-/* clang-format on */
+INV_LOWERED_BY(
+    recurrent_lower, 0, 0, lstm, "LSTM", 1, "X W R B? sequence_lens? initial_h? initial_c? P?", "Y? Y_h? Y_c?",
+    "long short-term memory; to Recurrent. ONNX LSTM-1 to -22",
+    "y, yh, yc = LSTM<hidden_size = 2>(float[3,2,3] x, float[1,8,3] w, float[1,8,2] r, float[1,16] b)",
+    "y, yh, yc = LSTM<hidden_size = 2, direction = \"bidirectional\", layout = 1>(float[2,3,3] x, float[2,8,3] w, "
+    "float[2,8,2] r, float[2,16] b, int32[2] {3, 2}, float[2,2,2] h, float[2,2,2] c, float[2,6] p)")
 
-const inv_op_def *const inv_ops_recurrent[] = {&rnn, &gru, &lstm, &inv__op_recurrent, &inv__op_recurrent_grad, NULL};
+const inv_op_def *const inv_ops_recurrent[] = {
+    &rnn_row, &gru_row, &lstm_row, &inv__op_recurrent, &inv__op_recurrent_grad, NULL};

@@ -4,6 +4,7 @@
  * specifications. */
 #include "ops/base/emit.h"
 #include "ops/base/families.h"
+#include "ops/base/rows.h"
 
 /* `count` entries of v along an axis, from `start` on. */
 static inv_id part_of(inv_graph *g, inv_id v, int axis, int64_t start, int64_t count)
@@ -255,44 +256,35 @@ static inv_status flex_lower(inv_graph *g, const inv_node *n, inv_id *out)
     return inv__done(g);
 }
 
-/* clang-format off */
 /* --- rows --- */
-static const inv_op_def rotary_23 = {
-    .size = sizeof rotary_23, .domain = "", .name = "RotaryEmbedding", .since = 23,
-    .in = "X cos_cache sin_cache position_ids?", .out = "Y", .lower = rotary_lower,
-    .cases = (const char *const[]){
-        "y = RotaryEmbedding(float[2,3,2,4] x, float[7,2] c, float[7,2] s, int64[2,2] {0, 6, 3, 3})",
-        "y = RotaryEmbedding<num_heads = 2, interleaved = 1, rotary_embedding_dim = 4>(float[2,3,12] x, "
-        "float[2,3,2] c, float[2,3,2] s)", NULL},
-    .doc = "pairs of entries rotated by angles of their position; to Mul, Add, Sub, Concat. ONNX RotaryEmbedding-23"};
+INV_LOWERED_BY(
+    rotary_lower, 0, 0, rotary_23, "RotaryEmbedding", 23, "X cos_cache sin_cache position_ids?", "Y",
+    "pairs of entries rotated by angles of their position; to Mul, Add, Sub, Concat. ONNX RotaryEmbedding-23",
+    "y = RotaryEmbedding(float[2,3,2,4] x, float[7,2] c, float[7,2] s, int64[2,2] {0, 6, 3, 3})",
+    "y = RotaryEmbedding<num_heads = 2, interleaved = 1, rotary_embedding_dim = 4>(float[2,3,12] x, "
+    "float[2,3,2] c, float[2,3,2] s)")
 
-static const inv_op_def swiglu_28 = {
-    .size = sizeof swiglu_28, .domain = "", .name = "SwiGLU", .since = 28, .in = "A B", .out = "Y",
-    .lower = swiglu_lower,
-    .cases = (const char *const[]){
-        "y = SwiGLU(float[2,3] a, float[2,3] b)",
-        "y = SwiGLU<alpha = 0.7>(float[4] a, float[4] b)", NULL},
-    .doc = "a sigmoid(alpha a) b; to Swish and Mul. ONNX SwiGLU-28"};
+INV_LOWERED_BY(swiglu_lower, 0, 0, swiglu_28, "SwiGLU", 28, "A B", "Y",
+               "a sigmoid(alpha a) b; to Swish and Mul. ONNX SwiGLU-28", "y = SwiGLU(float[2,3] a, float[2,3] b)",
+               "y = SwiGLU<alpha = 0.7>(float[4] a, float[4] b)")
 
-static const inv_op_def causal_conv_27 = {
-    .size = sizeof causal_conv_27, .domain = "", .name = "CausalConvWithState", .since = 27,
-    .in = "input weight bias? past_state?", .out = "output present_state?", .lower = causal_conv_lower,
-    .cases = (const char *const[]){
-        "y, p = CausalConvWithState<activation = \"silu\">(float[2,3,4] x, float[3,1,3] w, float[3] b, float[2,3,2] s)",
-        "y, p = CausalConvWithState(float[1,2,1] x, float[2,1,4] w)", NULL},
-    .doc = "depthwise convolution with what came before; to Concat, ConvN, Swish. ONNX CausalConvWithState-27"};
+INV_LOWERED_BY(
+    causal_conv_lower, 0, 0, causal_conv_27, "CausalConvWithState", 27, "input weight bias? past_state?",
+    "output present_state?",
+    "depthwise convolution with what came before; to Concat, ConvN, Swish. ONNX CausalConvWithState-27",
+    "y, p = CausalConvWithState<activation = \"silu\">(float[2,3,4] x, float[3,1,3] w, float[3] b, float[2,3,2] s)",
+    "y, p = CausalConvWithState(float[1,2,1] x, float[2,1,4] w)")
 
-static const inv_op_def linear_attention_27 = {
-    .size = sizeof linear_attention_27, .domain = "", .name = "LinearAttention", .since = 27,
-    .in = "query key value past_state? decay? beta?", .out = "output present_state?", .lower = linear_attention_lower,
-    .cases = (const char *const[]){
-        "y, p = LinearAttention<q_num_heads = 4, kv_num_heads = 2>(float[2,3,8] q, float[2,3,4] k, "
-        "float[2,3,6] v, float[2,2,2,3] s, float[2,3,4] g, float[2,3,2] b)",
-        "y, p = LinearAttention<q_num_heads = 2, kv_num_heads = 2, update_rule = \"linear\", scale = 0.3>("
-        "float[1,2,4] q, float[1,2,4] k, float[1,2,4] v)", NULL},
-    .doc = "attention with a state that every step writes into, step by step; to MatMulT, Mul, Add. ONNX "
-           "LinearAttention-27"};
+INV_LOWERED_BY(linear_attention_lower, 0, 0, linear_attention_27, "LinearAttention", 27,
+               "query key value past_state? decay? beta?", "output present_state?",
+               "attention with a state that every step writes into, step by step; to MatMulT, Mul, Add. ONNX "
+               "LinearAttention-27",
+               "y, p = LinearAttention<q_num_heads = 4, kv_num_heads = 2>(float[2,3,8] q, float[2,3,4] k, "
+               "float[2,3,6] v, float[2,2,2,3] s, float[2,3,4] g, float[2,3,2] b)",
+               "y, p = LinearAttention<q_num_heads = 2, kv_num_heads = 2, update_rule = \"linear\", scale = 0.3>("
+               "float[1,2,4] q, float[1,2,4] k, float[1,2,4] v)")
 
+/* clang-format off */
 static const inv_op_def flex_1 = {
     .size = sizeof flex_1, .domain = "ai.onnx.preview", .name = "FlexAttention", .since = 1, .in = "Q K V", .out = "Y",
     .lower = flex_lower,
@@ -301,6 +293,6 @@ static const inv_op_def flex_1 = {
         "y = ai.onnx.preview.FlexAttention<scale = 0.3>(float[1,2,3,4] q, float[1,2,3,4] k, float[1,2,3,4] v)", NULL},
     .doc = "attention, without functions of its user; to AttentionCore. ONNX preview FlexAttention-1"};
 
-const inv_op_def *const inv_ops_sequence[] = {&rotary_23, &swiglu_28, &causal_conv_27, &linear_attention_27, &flex_1,
-                                              NULL};
+const inv_op_def *const inv_ops_sequence[] = {&rotary_23_row, &swiglu_28_row, &causal_conv_27_row,
+                                              &linear_attention_27_row, &flex_1, NULL};
 /* clang-format on */

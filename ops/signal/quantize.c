@@ -286,22 +286,17 @@ static inv_status qlinear_conv_lower(inv_graph *g, const inv_node *n, inv_id *ou
     return qlinear_lower(g, n, true, out);
 }
 
-/* clang-format off */
 /* --- rows --- */
-static const char *const quantize_cases[] = {
+INV_LOWERED_FLAGS(
+    quantize, "QuantizeLinear", 10, "x y_scale y_zero_point?", "y", INV_OP_STRAIGHT,
+    "round(x / scale) + zero_point, saturated; gradients pass straight through, if DequantizeLinear follows",
     "y = QuantizeLinear(float[2,3] x, float scale, int8 z)",
     "y = QuantizeLinear<axis = 0>(float[2,3] x, float[2] scale, uint8[2] z)",
     "y = QuantizeLinear<axis = 1, block_size = 2>(float[2,5] x, float[2,3] scale, int16[2,3] z)",
     "y = QuantizeLinear<output_dtype = 22>(float[2,3] x, float scale)",
     "y = QuantizeLinear<output_dtype = 4>(float[0,3] x, float[1] scale)",
     "y = QuantizeLinear(int32[2,3] x, float scale)",
-    "q = QuantizeLinear(float[2,3] x, float scale, uint8 z)\ny = DequantizeLinear(q, scale, z)", NULL};
-static const inv_op_def quantize_row = {
-    .size = sizeof(inv_op_def), .domain = "", .name = "QuantizeLinear", .since = 10, .in = "x y_scale y_zero_point?",
-    .out = "y", .flags = INV_OP_STRAIGHT, .lower = quantize_lower,
-    .cases = quantize_cases,
-    .doc = "round(x / scale) + zero_point, saturated; gradients pass straight through, if DequantizeLinear follows"};
-/* clang-format on */
+    "q = QuantizeLinear(float[2,3] x, float scale, uint8 z)\ny = DequantizeLinear(q, scale, z)")
 INV_LOWERED(dequantize, "DequantizeLinear", 10, "x x_scale x_zero_point?", "y", "(x - zero_point) scale",
             "y = DequantizeLinear<axis = 1>(int8[2,3,2] x, float[3] s, int8[3] z)",
             "y = DequantizeLinear<axis = -2>(uint8[2,3] x, float[2] s)", "y = DequantizeLinear(int32[2,3] x, float s)",

@@ -12,6 +12,7 @@
 #include "ops/base/families.h"
 #include "ops/base/float_math.h"
 #include "ops/base/parallel.h"
+#include "ops/base/rows.h"
 #include "ops/train/loss.h"
 #include "ops/train/loss_gpu.h"
 
@@ -340,26 +341,21 @@ static const inv_op_def correct_count = {
         "c = CorrectCount<axis = 1>(float[3,600] x, int64[3] var_label)",
         "c = CorrectCount<axis = 1>(float[0,4] x, int64[0] var_label)", NULL},
     .doc = "int64[2]: rows whose largest logit along `axis` (the first one) is the label, and rows that count"};
-
-static const inv_op_def nll_12 = {
-    .size = sizeof nll_12, .domain = "", .name = "NegativeLogLikelihoodLoss", .since = 12,
-    .in = "input target weight?", .out = "loss", .lower = nll_lower,
-    .cases = (const char *const[]){
-        "l = NegativeLogLikelihoodLoss(float[4,5] x, int64[4] var_t, float[5] var_w)",
-        "l = NegativeLogLikelihoodLoss<reduction = \"none\", ignore_index = 0>(float[2,5,3] x, int32[2,3] var_t)",
-        "l = NegativeLogLikelihoodLoss<reduction = \"sum\">(float[2,5,3,2] x, int64[2,3,2] var_t)", NULL},
-    .doc = "-w x[target]; to CrossEntropyMean or CrossEntropyRows. ONNX NegativeLogLikelihoodLoss-12, -13, -22"};
-
-static const inv_op_def sce_12 = {
-    .size = sizeof sce_12, .domain = "", .name = "SoftmaxCrossEntropyLoss", .since = 12,
-    .in = "scores labels weights?", .out = "output log_prob?", .lower = sce_lower,
-    .cases = (const char *const[]){
-        "l = SoftmaxCrossEntropyLoss(float[4,5] x, int64[4] var_t, float[5] var_w)",
-        "l, p = SoftmaxCrossEntropyLoss<ignore_index = 1>(float[2,5,3] x, int32[2,3] var_t)",
-        "l = SoftmaxCrossEntropyLoss<reduction = \"none\">(float[2,5,3] x, int64[2,3] var_t)", NULL},
-    .doc = "cross entropy of softmax(scores); to CrossEntropyMean or CrossEntropyRows, log_prob, where wanted, to "
-           "LogSoftmax. ONNX SoftmaxCrossEntropyLoss-12, -13"};
 /* clang-format on */
 
-const inv_op_def *const inv_ops_class_loss[] = {&mean_op,       &mean_grad_op, &rows_op, &rows_grad_op,
-                                                &correct_count, &nll_12,       &sce_12,  NULL};
+INV_LOWERED_BY(
+    nll_lower, 0, 0, nll_12, "NegativeLogLikelihoodLoss", 12, "input target weight?", "loss",
+    "-w x[target]; to CrossEntropyMean or CrossEntropyRows. ONNX NegativeLogLikelihoodLoss-12, -13, -22",
+    "l = NegativeLogLikelihoodLoss(float[4,5] x, int64[4] var_t, float[5] var_w)",
+    "l = NegativeLogLikelihoodLoss<reduction = \"none\", ignore_index = 0>(float[2,5,3] x, int32[2,3] var_t)",
+    "l = NegativeLogLikelihoodLoss<reduction = \"sum\">(float[2,5,3,2] x, int64[2,3,2] var_t)")
+
+INV_LOWERED_BY(sce_lower, 0, 0, sce_12, "SoftmaxCrossEntropyLoss", 12, "scores labels weights?", "output log_prob?",
+               "cross entropy of softmax(scores); to CrossEntropyMean or CrossEntropyRows, log_prob, where wanted, to "
+               "LogSoftmax. ONNX SoftmaxCrossEntropyLoss-12, -13",
+               "l = SoftmaxCrossEntropyLoss(float[4,5] x, int64[4] var_t, float[5] var_w)",
+               "l, p = SoftmaxCrossEntropyLoss<ignore_index = 1>(float[2,5,3] x, int32[2,3] var_t)",
+               "l = SoftmaxCrossEntropyLoss<reduction = \"none\">(float[2,5,3] x, int64[2,3] var_t)")
+
+const inv_op_def *const inv_ops_class_loss[] = {&mean_op,       &mean_grad_op, &rows_op,    &rows_grad_op,
+                                                &correct_count, &nll_12_row,   &sce_12_row, NULL};

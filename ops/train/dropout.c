@@ -7,6 +7,7 @@
  * gradient is the operator itself applied to gy. */
 #include "ops/base/families.h"
 #include "ops/base/parallel.h"
+#include "ops/base/rows.h"
 #include "ops/base/util.h"
 #include "ops/gpu/philox.h"
 #include "ops/train/dropout_gpu.h"
@@ -213,20 +214,17 @@ static const inv_op_def dropout_keep = {
     .flags = INV_OP_RANDOM | INV_OP_NO_GRAD, .infer = drop_infer, .run = keep_run,
     .cases = (const char *const[]){"k = DropoutKeep<ratio = 0.25, key = 7>(float[3,10] x)", NULL},
     .doc = "the mask of DropoutMask with the same attributes, as bool"};
+/* clang-format on */
 
-static const inv_op_def dropout_7 = {
-    .size = sizeof dropout_7, .domain = "", .name = "Dropout", .since = 7, .until = 11, .in = "data",
-    .out = "output mask?", .lower = dropout_lower,
-    .cases = (const char *const[]){"y = Dropout<ratio = 0.3>(float[2,3] x)", NULL},
-    .doc = "lowers to DropoutMask with ratio an attribute; the identity but when training"};
+INV_LOWERED_BY(dropout_lower, 11, 0, dropout_7, "Dropout", 7, "data", "output mask?",
+               "lowers to DropoutMask with ratio an attribute; the identity but when training",
+               "y = Dropout<ratio = 0.3>(float[2,3] x)")
 
-static const inv_op_def dropout_12 = {
-    .size = sizeof dropout_12, .domain = "", .name = "Dropout", .since = 12, .in = "data ratio? training_mode?",
-    .out = "output mask?", .lower = dropout_lower,
-    .cases = (const char *const[]){"y = Dropout(float[2,3] x, float{0.3}, bool{true})",
-                                   "y = Dropout(float[2,3] x, float{0.3})", NULL},
-    .doc = "lowers to DropoutMask if training_mode is true and ratio > 0 (constants), else to the identity"};
+INV_LOWERED_BY(dropout_lower, 0, 0, dropout_12, "Dropout", 12, "data ratio? training_mode?", "output mask?",
+               "lowers to DropoutMask if training_mode is true and ratio > 0 (constants), else to the identity",
+               "y = Dropout(float[2,3] x, float{0.3}, bool{true})", "y = Dropout(float[2,3] x, float{0.3})")
 
-const inv_op_def *const inv_ops_train[] = {&feed, &dropout_mask, &dropout_keep, &dropout_7, &dropout_12,
+/* clang-format off */
+const inv_op_def *const inv_ops_train[] = {&feed, &dropout_mask, &dropout_keep, &dropout_7_row, &dropout_12_row,
                                            &inv__op_sgd, &inv__op_momentum, &inv__op_adam, &inv__op_assign, NULL};
 /* clang-format on */

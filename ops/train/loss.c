@@ -175,7 +175,6 @@ static inv_status nll_grad(inv_grad *b)
 {
     inv_graph *g = b->g;
     inv_id gy = inv_GO(b, 0);
-    if (gy == INV_NONE) return INV_OK;
     uint32_t nin = inv_nod(g, b->node)->nin;
     int64_t batch = inv__shape(g, inv_I(b, 1))->dim[0];
     for (uint32_t i = 1; i < nin; i++) {
