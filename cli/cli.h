@@ -204,8 +204,9 @@ typedef struct cli_data {
     bool stacked;  /* rows are entries: what a step gets has all axes but the first */
     bool borrowed; /* the sources are another's, as of rows that were split off */
     int64_t nrows;
-    int64_t classes;  /* of the output that labels are of; -1: not known */
-    data_order order; /* which row is where in an epoch */
+    const data_source *known; /* names of classes that labels are to count by; NULL: the data's own */
+    int64_t classes;          /* of the output that labels are of; -1: not known */
+    data_order order;         /* which row is where in an epoch */
     uint64_t epoch;
     data_loader *loader;
     data_source **fed;
@@ -217,7 +218,16 @@ typedef struct cli_data {
     int64_t (*dims)[NPY_MAX_RANK]; /* per input, then of the target: the batch's extents */
 } cli_data;
 
-int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what);
+/** Opens what the options name. `like`: NULL, or data whose classes are known by name, which labels then count by.
+ *  @return CLI_OK, or what was said; cli_data_close in any case */
+int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what,
+                  const cli_data *like);
+/** Adds the names of the classes to a report, in the order of their labels, if they have names. */
+void cli_data_classes_json(json_t *report, const cli_data *data);
+/** An array of a source with the axis that counts rows, as a file would hold it. */
+npy_array cli_source_shape(const data_source *s, int field);
+/** Threads that the step has, which is what else is worth having for what computes. */
+int cli_data_threads(const cli_options *o);
 /** Splits a share of the rows off, by the seed: `held` has them from now on, as long as `data` is open. Before
  *  cli_data_reserve. @return CLI_OK, or what was said */
 int cli_data_split(cli_data *data, double share, cli_data *held);

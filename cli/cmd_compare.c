@@ -235,14 +235,14 @@ static int take_batch(cli_job *job, cli_data *data)
         return status == CLI_OK ? cli_feed(job) : status;
     }
     if (o->loss == INV_LOSS_NONE) return cli_usage(o, "`compare` wants --loss KIND");
-    int status = cli_data_open(job, data, &o->data, o->target, "data");
+    int status = cli_data_open(job, data, &o->data, o->target, "data", NULL);
     if (status != CLI_OK) return status;
     int64_t batch = cli_batch_rows(job, data->nrows);
     if (batch > data->nrows)
         return cli_fail("the data has %lld rows, the batch %lld", (long long)data->nrows, (long long)batch);
     status = cli_data_reserve(data, batch);
     if (status != CLI_OK) return status;
-    cli_data_batch(data, 0, batch);
+    if (cli_data_batch(data, 0, batch) != CLI_OK) return CLI_FAILED;
     memcpy(job->arrays, data->arrays, job->ninputs * sizeof *job->arrays);
     job->target = data->target_array;
     job->has_target = data->has_target;

@@ -114,7 +114,7 @@ static void show_metrics(const cli_score *score)
     if (score->confusion) cli_show_confusion(score->confusion);
 }
 
-static int deliver_evaluation(cli_job *job, const cli_score *score, double seconds)
+static int deliver_evaluation(cli_job *job, const cli_data *data, const cli_score *score, double seconds)
 {
     if (!job->o->json) {
         printf("loss %.6f", cli_unsigned_nan(score->loss));
@@ -128,6 +128,7 @@ static int deliver_evaluation(cli_job *job, const cli_score *score, double secon
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
     cli_score_json(report, "", score);
+    cli_data_classes_json(report, data);
     json_object_set_new(report, "samples", json_integer(score->samples));
     json_object_set_new(report, "rows", json_integer(score->rows));
     json_object_set_new(report, "correct", json_integer(score->correct));
@@ -144,7 +145,7 @@ int cli_main_eval(const cli_options *o)
     cli_score score;
     int status = cli_open(&job, o);
     if (status == CLI_OK && o->loss == INV_LOSS_NONE) status = cli_usage(o, "`eval` wants --loss KIND");
-    if (status == CLI_OK) status = cli_data_open(&job, &data, &o->data, o->target, "data");
+    if (status == CLI_OK) status = cli_data_open(&job, &data, &o->data, o->target, "data", NULL);
     if (status == CLI_OK) {
         int64_t batch = cli_batch_rows(&job, data.nrows), rest = data.nrows % batch;
         if (batch > data.nrows)
@@ -155,7 +156,7 @@ int cli_main_eval(const cli_options *o)
         double began = cli_now();
         if (status == CLI_OK)
             status = cli_score_data(&job, &data, batch, data.nrows - data.nrows % batch + rest, NULL, &score);
-        if (status == CLI_OK) status = deliver_evaluation(&job, &score, cli_now() - began);
+        if (status == CLI_OK) status = deliver_evaluation(&job, &data, &score, cli_now() - began);
     }
     cli_data_close(&data);
     cli_close(&job);

@@ -67,10 +67,10 @@ static int check_usage(const cli_options *o, char **out, cli_log **log)
 static int open_data(training *t)
 {
     const cli_options *o = t->job.o;
-    int status = cli_data_open(&t->job, &t->data, &o->data, o->target, "data");
+    int status = cli_data_open(&t->job, &t->data, &o->data, o->target, "data", NULL);
     if (status == CLI_OK && o->val_data.n) {
         t->validates = true;
-        status = cli_data_open(&t->job, &t->held_out, &o->val_data, o->val_target, "val-data");
+        status = cli_data_open(&t->job, &t->held_out, &o->val_data, o->val_target, "val-data", &t->data);
     } else if (status == CLI_OK && o->val_split > 0) {
         t->validates = true;
         status = cli_data_split(&t->data, o->val_split, &t->held_out);
@@ -410,6 +410,7 @@ static int report_end(const training *t, double seconds)
     const char *key;
     json_object_foreach((json_t *)(uintptr_t)last, key, v) if (strncmp(key, "val_", 4) == 0)
         json_object_set(report, key, (json_t *)(uintptr_t)v);
+    cli_data_classes_json(report, &t->data);
     json_object_set_new(report, "last_step_loss", cli_json_real(t->last_loss));
     json_object_set_new(report, "steps_done", json_integer(t->done));
     json_object_set_new(report, "interrupted", json_boolean(stop_asked()));

@@ -57,7 +57,6 @@ typedef struct row {
 #define ON_ALL ((1u << CLI_NCOMMANDS) - 1u)
 #define ON_FEED (ON(explain) | ON(check) | ON(rewrite) | ON(run) | ON(grad) | ON(plan) | ON(compare))
 #define ON_DATA (ON(train) | ON(eval) | ON(compare))
-#define ON_ROWS (ON(train) | ON(eval))
 #define ON_LOSS (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(eval) | ON(compare))
 #define ON_SESSION (ON_LOSS | ON(run))
 #define ON_TRAINING (ON(explain) | ON(check) | ON(grad) | ON(plan) | ON(train) | ON(compare))

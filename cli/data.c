@@ -3,13 +3,11 @@
  * batches of them as the library takes them. */
 #include "cli.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* A source of one array with the axis that counts rows, as a file would hold it. */
-static npy_array shape_of(const data_source *s, int field)
+npy_array cli_source_shape(const data_source *s, int field)
 {
     const data_field *f = &s->field[field];
     npy_array a = {.dtype = f->dtype, .rank = f->rank + !s->single, .data = f->base};
@@ -38,8 +36,20 @@ static bool is_whole(const cli_job *job, const cli_port *port, const npy_array *
     return port->rank > 0 && port->dims[0] >= 0 && port->dims[0] != cli_fixed_batch(job) && a->dims[0] == port->dims[0];
 }
 
+int cli_data_threads(const cli_options *o) { return o->threads ? (int)o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN); }
+
+/* Whether --augment, a list of words, has this one. */
+static bool augments(const cli_options *o, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = o->augment; at && *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == n && strncmp(at, word, n) == 0) return true;
+    return false;
+}
+
 /* What options and the model say of an input, or of the target (port NULL). */
-static data_request request_for(const cli_job *job, const cli_port *port, const char *const *members, size_t nmembers)
+static data_request request_for(const cli_job *job, const cli_data *data, const cli_port *port,
+                                const char *const *members, size_t nmembers)
 {
     data_request q = {.members = members,
                       .nmembers = nmembers,
@@ -53,9 +63,19 @@ static data_request request_for(const cli_job *job, const cli_port *port, const 
                       .sequential = job->o->windows == CLI_WINDOWS_SEQUENTIAL,
                       .labels = job->o->loss == INV_LOSS_CROSS_ENTROPY,
                       .note = cli_note,
+                      .resize = job->o->resize,
+                      .normalize = job->o->normalize,
+                      .augment_crop = augments(job->o, "crop"),
+                      .augment_flip = augments(job->o, "flip"),
+                      .skip_bad = job->o->skip_bad,
+                      .threads = cli_data_threads(job->o),
+                      .classes = data->known ? data->known->classes : job->o->classes.item,
+                      .nclasses = data->known ? data->known->nclasses : (int64_t)job->o->classes.n,
                       .busy = cli_busy};
     if (!port) return q;
-    const npy_array labels = {.rank = 2, .dims = {0, port->rank == 2 && port->dims[1] > 0 ? port->dims[1] : q.window}};
+    /* tokens have a label each, pictures and lines of tables one */
+    const npy_array labels = {.rank = port->rank == 2 && port->dtype != INV_F32 ? 2 : 1,
+                              .dims = {0, port->rank == 2 && port->dims[1] > 0 ? port->dims[1] : q.window}};
     q.outputs = cli_classes(job, &labels);
     return q;
 }
@@ -71,8 +91,8 @@ static void look_at_input(cli_job *job, cli_data *data, size_t i, const char *pa
 {
     const cli_port *port = &job->inputs[i];
     cli_data_part *part = &data->input[i];
-    const npy_array file = shape_of(&part->source, DATA_INPUT);
-    data_request q = request_for(job, port, NULL, 0);
+    const npy_array file = cli_source_shape(&part->source, DATA_INPUT);
+    data_request q = request_for(job, data, port, NULL, 0);
     part->whole = data_is_array(&q, path) && is_whole(job, port, &file);
     const npy_array fed = part->whole ? file : entry_of(job, &file);
     char *reason = NULL;
@@ -98,7 +118,7 @@ static void open_inputs(cli_job *job, cli_data *data, const char *const *files, 
             continue;
         }
         const char *members[] = {port->name, "x"};
-        const data_request q = request_for(job, port, members, 2);
+        const data_request q = request_for(job, data, port, members, 2);
         data_source *s = &data->input[i].source;
         char *reason = NULL;
         size_t length = 0;
@@ -140,7 +160,7 @@ static void open_target(cli_job *job, cli_data *data, const char *const *files, 
         return;
     }
     static const char *const members[] = {"y", "target"};
-    const data_request q = request_for(job, NULL, members, 2);
+    const data_request q = request_for(job, data, NULL, members, 2);
     own->path = path;
     if (!open_source(job, &q, path, &own->source, why)) {
         fprintf(why, " (target %s)\n", path);
@@ -164,13 +184,45 @@ static bool rows_differ(const cli_data *data)
     return false;
 }
 
+/* The source whose labels are classes with names; NULL: none. */
+static const data_source *named_classes(const cli_data *data)
+{
+    const data_source *s = data->has_target ? &data->input[data->target_from].source : NULL;
+    return s && s->nclasses ? s : NULL;
+}
+
+static void say_classes(const cli_data *data)
+{
+    enum { SHOWN = 20 };
+    const data_source *s = named_classes(data);
+    if (!s) return;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&text, &length);
+    if (!f) return;
+    for (int64_t i = 0; i < s->nclasses && i < SHOWN; i++) fprintf(f, "%s%s", i ? ", " : "", s->classes[i]);
+    if (s->nclasses > SHOWN) fprintf(f, " and %lld more", (long long)s->nclasses - SHOWN);
+    fclose(f);
+    cli_say("%lld classes, labels from 0 on: %s", (long long)s->nclasses, text);
+    free(text);
+}
+
+void cli_data_classes_json(json_t *report, const cli_data *data)
+{
+    const data_source *s = named_classes(data);
+    if (!s) return;
+    json_t *names = json_array();
+    for (int64_t i = 0; i < s->nclasses; i++) json_array_append_new(names, json_string(s->classes[i]));
+    json_object_set_new(report, "classes", names);
+}
+
 static const data_source *target_source(const cli_data *data) { return &data->input[data->target_from].source; }
 
 /* Labels that are mapped are looked at before anything is run; others when their batch is. */
 static int check_target(cli_job *job, cli_data *data)
 {
     const data_source *s = target_source(data);
-    const npy_array file = shape_of(s, DATA_TARGET), labels = entry_of(job, &file);
+    const npy_array file = cli_source_shape(s, DATA_TARGET), labels = entry_of(job, &file);
     data->classes = cli_classes(job, &labels);
     return file.data ? cli_check_labels(job, &labels, "the target", s) : CLI_OK;
 }
@@ -186,11 +238,13 @@ static bool make_room(cli_data *data)
     return data->input && data->arrays && data->dims && data->fed && data->wanted;
 }
 
-int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what)
+int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const char *target, const char *what,
+                  const cli_data *like)
 {
     const cli_options *o = job->o;
     const bool validation = strncmp(what, "val", 3) == 0;
     *data = (cli_data){.job = job, .ninputs = job->ninputs, .stacked = o->stacked, .epoch = 1};
+    if (like) data->known = named_classes(like);
     data->order.shuffled = o->command == CLI_CMD_train && !validation && !o->no_shuffle;
     data->order.seed = (uint64_t)o->seed;
     const char **file = calloc(job->ninputs + 1, sizeof *file);
@@ -202,6 +256,9 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     if (status == CLI_OK && files->n == 0)
         status = cli_usage(o, "`%s` wants --%s FILE", cli_commands[o->command].name, what);
     if (status == CLI_OK) {
+        const size_t words = (size_t)augments(o, "crop") + (size_t)augments(o, "flip");
+        if (o->augment && strlen(o->augment) != 5 * words - 1)
+            fprintf(why, "--augment %s: wants crop, flip or crop,flip\n", o->augment);
         cli_assign(job, files, what, file, why);
         char option[32];
         snprintf(option, sizeof option, "--%s", what);
@@ -220,6 +277,7 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     free(text);
     free(file);
     data->nrows = data_order_count(&data->order);
+    if (status == CLI_OK && !like) say_classes(data);
     return status == CLI_OK && data->has_target ? check_target(job, data) : status;
 }
 
@@ -245,259 +303,6 @@ int cli_data_split(cli_data *data, double share, cli_data *held)
     for (size_t i = 0; i < data->ninputs; i++) held->arrays[i].name = data->arrays[i].name;
     cli_say("%lld of %lld rows are held out for validation", (long long)k, (long long)n);
     return CLI_OK;
-}
-
-/* --- batches --- */
-
-/* Threads beside the step: as many as it has itself where rows take arithmetic, one where they are read from files,
- * none where they lie in memory. */
-static int threads_for(const cli_data *data)
-{
-    enum { MOST = 16, SMALL = 16 << 20 };
-    const cli_options *o = data->job->o;
-    int threads = 0;
-    for (size_t k = 0; k < data->nfed; k++) {
-        const data_source *s = data->fed[k];
-        bool filled = false;
-        for (int f = 0; f < DATA_FIELDS; f++) filled |= data->wanted[k][f] && !s->field[f].base;
-        if (threads == 0 && (filled || s->mapped_nbytes > SMALL)) threads = 1;
-        if (s->computes) threads = o->threads ? (int)o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    }
-    if (o->data_threads >= 0) return (int)o->data_threads;
-    return threads < MOST ? threads : MOST;
-}
-
-/* The file's data, aligned for their type. */
-static bool copy_whole(cli_data_part *p)
-{
-    const data_field *f = &p->source.field[DATA_INPUT];
-    if (f->base) return true;
-    p->copy = malloc((size_t)p->source.nrows * f->nbytes + 1);
-    const data_draw draw = {0};
-    for (int64_t r = 0; p->copy && r < p->source.nrows; r++) {
-        void *out[DATA_FIELDS] = {(char *)p->copy + (size_t)r * f->nbytes, NULL};
-        p->source.calls->fill(&p->source, &draw, r, out, stderr);
-    }
-    return p->copy != NULL;
-}
-
-int cli_data_reserve(cli_data *data, int64_t batch)
-{
-    for (size_t i = 0; i <= data->ninputs; i++) {
-        cli_data_part *p = &data->input[i];
-        if (!p->source.calls) continue;
-        if (p->whole && !copy_whole(p)) return cli_fail("out of memory");
-        if (p->whole) continue;
-        p->fed = data->nfed;
-        data->wanted[data->nfed][DATA_INPUT] = i < data->ninputs;
-        data->wanted[data->nfed][DATA_TARGET] = data->has_target && i == data->target_from;
-        data->fed[data->nfed++] = &p->source;
-    }
-    const data_loader_options lo = {.sources = data->fed,
-                                    .nsources = data->nfed,
-                                    .wanted = (const bool(*)[DATA_FIELDS])data->wanted,
-                                    .order = data->order,
-                                    .augment = data->order.shuffled,
-                                    .batch = batch,
-                                    .threads = threads_for(data)};
-    char *text = NULL;
-    size_t length = 0;
-    FILE *why = open_memstream(&text, &length);
-    const bool ok = why && data_loader_create(&lo, &data->loader, why);
-    if (why) fclose(why);
-    const int status = ok ? CLI_OK : cli_fail("%s", text ? text : "out of memory");
-    free(text);
-    return status;
-}
-
-/* One array of the batch: where the source has its rows, or where they were put. */
-static void give_array(cli_data *data, const cli_data_part *p, int field, const data_batch *b, size_t slot,
-                       inv_array *out)
-{
-    const data_field *f = &p->source.field[field];
-    const npy_array file = shape_of(&p->source, field);
-    const bool entry = data->stacked && !p->whole;
-    memcpy(data->dims[slot], file.dims, sizeof file.dims);
-    out->dtype = f->dtype;
-    out->rank = file.rank - entry;
-    out->dims = data->dims[slot] + entry;
-    out->rows = NULL;
-    if (p->whole) {
-        out->data = f->base ? f->base : p->copy;
-        return;
-    }
-    data->dims[slot][0] = b->n;
-    out->data = f->base ? f->base : b->buffer[p->fed][field];
-    if (!f->base) return;
-    if (entry) out->data = (const char *)f->base + (size_t)b->rows[0] * f->nbytes;
-    else out->rows = b->rows;
-}
-
-/* Labels that were not looked at before. */
-static int check_batch(cli_data *data)
-{
-    const data_source *s = target_source(data);
-    if (s->field[DATA_TARGET].base) return CLI_OK;
-    npy_array labels = {.dtype = data->target_array.dtype, .data = data->target_array.data};
-    labels.nbytes = (size_t)data->batch->n * s->field[DATA_TARGET].nbytes;
-    size_t at;
-    char *text = NULL;
-    size_t length = 0;
-    FILE *why = open_memstream(&text, &length);
-    const bool bad = why && cli_bad_label(data->job, &labels, data->classes, &at, why);
-    if (why) fclose(why);
-    int status = CLI_OK;
-    if (bad) {
-        const double v = npy_element(labels.data, labels.dtype, at);
-        const int64_t row = data->batch->rows[at / (s->field[DATA_TARGET].nbytes / npy_itemsize(labels.dtype))];
-        char *place = NULL;
-        FILE *f = open_memstream(&place, &length);
-        if (f) data_put_places(f, s, &row, 1);
-        if (f) fclose(f);
-        status = cli_fail("%s: label %.0f%s %s", place ? place : "the target", v, v < 0 ? ";" : ", but", text);
-        free(place);
-    }
-    free(text);
-    return status;
-}
-
-int cli_data_batch(cli_data *data, int64_t start, int64_t n)
-{
-    char *text = NULL;
-    size_t length = 0;
-    FILE *why = open_memstream(&text, &length);
-    const bool ok = why && data_loader_take(data->loader, data->epoch, start, n, &data->batch, why);
-    if (why) fclose(why);
-    int status = ok ? CLI_OK : cli_fail("%s", text ? text : "out of memory");
-    free(text);
-    if (!ok) return status;
-    for (size_t i = 0; i < data->ninputs; i++)
-        give_array(data, &data->input[i], DATA_INPUT, data->batch, i, &data->arrays[i]);
-    if (!data->has_target) return CLI_OK;
-    data->target_array.name = "target";
-    give_array(data, &data->input[data->target_from], DATA_TARGET, data->batch, data->ninputs, &data->target_array);
-    return check_batch(data);
-}
-
-void cli_data_epoch(cli_data *data, uint64_t epoch) { data->epoch = epoch; }
-
-void cli_data_say_waits(const cli_data *data)
-{
-    const data_waits w = data_loader_waits(data->loader);
-    cli_say("data: prepared by %d thread%s; the step waited %.3f s for them, and they %.3f s for the step", w.threads,
-            w.threads == 1 ? "" : "s", w.step, w.reading);
-}
-
-void cli_data_close(cli_data *data)
-{
-    data_loader_destroy(data->loader);
-    for (size_t i = 0; data->input && i <= data->ninputs; i++) {
-        if (!data->borrowed) data_source_close(&data->input[i].source);
-        free(data->input[i].copy);
-    }
-    free(data->input);
-    free(data->arrays);
-    free(data->dims);
-    free(data->fed);
-    free(data->wanted);
-    *data = (cli_data){0};
-}
-
-inv_status cli_data_session(cli_job *job, const cli_data *data, inv_session_options *so)
-{
-    inv_status s = inv_session_create(job->model, so, &job->session);
-    if (s != INV_E_NOT_CONSTANT) return s;
-    const char **names = calloc(data->ninputs + 1, sizeof *names);
-    if (!names) return INV_E_NOMEM;
-    so->constant_inputs = names;
-    for (size_t i = 0; i < data->ninputs; i++)
-        if (data->input[i].whole) names[so->nconstant_inputs++] = job->inputs[i].name;
-    if (so->nconstant_inputs) s = inv_session_create(job->model, so, &job->session);
-    so->constant_inputs = NULL;
-    so->nconstant_inputs = 0;
-    free(names);
-    return s;
-}
-
-/* --- whose fault it is --- */
-
-static int by_number(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The first of `n` elements that is not finite, "NaN", "inf" or "-inf"; NULL: all are. */
-static const char *not_finite(const void *data, inv_dtype dtype, size_t first, size_t n)
-{
-    if (dtype != INV_F32 && dtype != INV_F64 && dtype != INV_F16) return NULL;
-    for (size_t i = first; i < first + n; i++) {
-        double v = 0;
-        if (dtype == INV_F16) {
-            uint16_t bits;
-            memcpy(&bits, (const char *)data + 2 * i, sizeof bits);
-            if ((bits & 0x7c00) == 0x7c00) v = bits & 0x3ff ? (double)NAN : bits & 0x8000 ? -INFINITY : INFINITY;
-        } else {
-            v = npy_element(data, dtype, i);
-        }
-        if (!isfinite(v)) return isnan(v) ? "NaN" : v < 0 ? "-inf" : "inf";
-    }
-    return NULL;
-}
-
-/* "row 7 of x.npy holds NaN"; `bad` has room for the batch's rows. */
-static bool blame_part(const cli_data *data, const cli_data_part *p, int field, int64_t *bad, FILE *f)
-{
-    const data_source *s = &p->source;
-    const data_field *a = &s->field[field];
-    const size_t each = a->nbytes / npy_itemsize(a->dtype);
-    if (p->whole) {
-        const void *all = a->base ? a->base : p->copy;
-        const char *what = not_finite(all, a->dtype, 0, (size_t)s->nrows * each);
-        if (what) fprintf(f, "%s holds %s", p->path, what);
-        return what != NULL;
-    }
-    const char *what = NULL;
-    int64_t nbad = 0;
-    for (int64_t r = 0; r < data->batch->n; r++) {
-        const int64_t row = data->batch->rows[r];
-        const void *rows = a->base ? a->base : data->batch->buffer[p->fed][field];
-        const char *found = not_finite(rows, a->dtype, (size_t)(a->base ? row : r) * each, each);
-        if (!found) continue;
-        if (!what) what = found;
-        bad[nbad++] = row;
-    }
-    if (!nbad) return false;
-    qsort(bad, (size_t)nbad, sizeof *bad, by_number);
-    data_put_places(f, s, bad, nbad);
-    fprintf(f, " hold%s %s", nbad == 1 ? "s" : "", what);
-    return true;
-}
-
-bool cli_data_blame(const cli_data *data, FILE *f)
-{
-    const int64_t n = data->batch->n;
-    int64_t *rows = malloc(2 * (size_t)n * sizeof *rows);
-    bool any = false;
-    if (!rows) return false;
-    memcpy(rows, data->batch->rows, (size_t)n * sizeof *rows);
-    qsort(rows, (size_t)n, sizeof *rows, by_number);
-    fputs("its batch was ", f);
-    data_put_rows(f, "row", rows, n);
-    for (size_t i = 0; i < data->ninputs + data->has_target; i++) {
-        const bool target = i == data->ninputs;
-        char *text = NULL;
-        size_t length = 0;
-        FILE *one = open_memstream(&text, &length);
-        const bool bad = one && blame_part(data, &data->input[target ? data->target_from : i],
-                                           target ? DATA_TARGET : DATA_INPUT, rows + n, one);
-        if (one) fclose(one);
-        if (bad) fprintf(f, "%s%s", any ? ", " : "; ", text);
-        any = any || bad;
-        free(text);
-    }
-    free(rows);
-    return any;
 }
 
 int64_t cli_fixed_batch(const cli_job *job)

@@ -74,6 +74,13 @@ static bool has_suffix(const char *path, const char *suffix)
     return n > m && strcasecmp(path + n - m, suffix) == 0;
 }
 
+static bool is_folder(const data_request *q, const char *path)
+{
+    struct stat st;
+    (void)q;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* An option that speaks of tokens is about inputs: a target beside it is an array. */
 static bool is_tokens(const data_request *q, const char *path)
 {
@@ -94,6 +101,7 @@ static const struct {
     bool (*recognises)(const data_request *q, const char *path);
     bool (*open)(const data_request *q, char *const *paths, size_t npaths, data_source *out, FILE *why);
 } kinds[] = {
+    {"a folder of pictures", is_folder, data_open_images},
     {"tokens", is_tokens, data_open_tokens},
     {"arrays (.npy)", is_any, data_open_arrays},
 };
