@@ -63,6 +63,8 @@ static data_request request_for(const cli_job *job, const cli_data *data, const 
                       .sequential = job->o->windows == CLI_WINDOWS_SEQUENTIAL,
                       .labels = job->o->loss == INV_LOSS_CROSS_ENTROPY,
                       .note = cli_note,
+                      .columns = job->o->columns,
+                      .target_columns = job->o->target_column,
                       .resize = job->o->resize,
                       .normalize = job->o->normalize,
                       .augment_crop = augments(job->o, "crop"),
@@ -72,6 +74,8 @@ static data_request request_for(const cli_job *job, const cli_data *data, const 
                       .classes = data->known ? data->known->classes : job->o->classes.item,
                       .nclasses = data->known ? data->known->nclasses : (int64_t)job->o->classes.n,
                       .busy = cli_busy};
+    const cli_port *output = cli_loss_port(job);
+    q.column = output && output->rank == 2;
     if (!port) return q;
     /* tokens have a label each, pictures and lines of tables one */
     const npy_array labels = {.rank = port->rank == 2 && port->dtype != INV_F32 ? 2 : 1,
@@ -155,8 +159,13 @@ static void open_target(cli_job *job, cli_data *data, const char *const *files, 
         return;
     }
     const char *path = target ? target : files[0] && npz_has_suffix(files[0]) ? files[0] : NULL;
+    for (size_t i = 0; i < data->ninputs; i++)
+        if (!path && files[i] && !data->input[i].source.calls) return; /* it may have had one */
     if (!path) {
-        fprintf(why, "--loss %s wants the rows' labels or values, %s FILE\n", loss, what);
+        const data_request q = request_for(job, data, NULL, NULL, 0);
+        const bool array = !files[0] || data_is_array(&q, files[0]);
+        fprintf(why, "--loss %s wants the rows' labels or values, %s FILE%s\n", loss, what,
+                array ? "" : ", or --target-column NAME of a table");
         return;
     }
     static const char *const members[] = {"y", "target"};
@@ -213,7 +222,7 @@ void cli_data_classes_json(json_t *report, const cli_data *data)
     if (!s) return;
     json_t *names = json_array();
     for (int64_t i = 0; i < s->nclasses; i++) json_array_append_new(names, json_string(s->classes[i]));
-    json_object_set_new(report, "classes", names);
+    json_object_set_new(report, "class_names", names);
 }
 
 static const data_source *target_source(const cli_data *data) { return &data->input[data->target_from].source; }

@@ -88,6 +88,12 @@ static bool is_tokens(const data_request *q, const char *path)
     return q->tokens && !q->target && !has_suffix(path, ".npy") && !has_suffix(path, ".npz");
 }
 
+static bool is_table(const data_request *q, const char *path)
+{
+    (void)q;
+    return has_suffix(path, ".csv") || has_suffix(path, ".tsv");
+}
+
 static bool is_any(const data_request *q, const char *path)
 {
     (void)q;
@@ -103,6 +109,7 @@ static const struct {
 } kinds[] = {
     {"a folder of pictures", is_folder, data_open_images},
     {"tokens", is_tokens, data_open_tokens},
+    {"a table", is_table, data_open_table},
     {"arrays (.npy)", is_any, data_open_arrays},
 };
 enum { NKINDS = sizeof kinds / sizeof *kinds };

@@ -107,7 +107,7 @@ class Pictures(unittest.TestCase):
         for options in ([], ["--threads", 1], ["--data-threads", 0], ["--data-threads", 5]):
             said, got = self.trained(model, "--data", self.root, *options)
             np.testing.assert_array_equal(got, want)
-        self.assertEqual(said["classes"], CLASSES)
+        self.assertEqual(said["class_names"], CLASSES)
         for normalize, mean, deviation in (("imagenet", [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
                                            ("0.5/0.25", 0.5, 0.25), ("0.1,0.2,0.3/2", [0.1, 0.2, 0.3], 2)):
             f = (x.astype(np.float32) / np.float32(255) - np.float32(mean)) / np.float32(deviation)
