@@ -206,6 +206,7 @@ typedef struct cli_data {
     int64_t nrows;
     const data_source *known; /* names of classes that labels are to count by; NULL: the data's own */
     int64_t classes;          /* of the output that labels are of; -1: not known */
+    bool augment;             /* rows are to be trained on */
     data_order order;         /* which row is where in an epoch */
     uint64_t epoch;
     data_loader *loader;
@@ -224,6 +225,8 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
                   const cli_data *like);
 /** Adds the names of the classes to a report, in the order of their labels, if they have names. */
 void cli_data_classes_json(json_t *report, const cli_data *data);
+/** Refuses more epochs than rows come. @return CLI_OK, or what was said */
+int cli_data_check_epochs(const cli_data *data, int64_t epochs);
 /** An array of a source with the axis that counts rows, as a file would hold it. */
 npy_array cli_source_shape(const data_source *s, int field);
 /** Threads that the step has, which is what else is worth having for what computes. */

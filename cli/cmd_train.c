@@ -212,6 +212,9 @@ static int start(training *t)
     t->steps_per_epoch = t->data.nrows / t->batch + (t->rest > 0);
     t->total = o->steps ? o->steps : (o->epochs ? o->epochs : 1) * t->steps_per_epoch;
     t->epochs = (t->total + t->steps_per_epoch - 1) / t->steps_per_epoch;
+    status = cli_data_check_epochs(&t->data, t->epochs);
+    if (status == CLI_OK) status = cli_data_check_epochs(&t->held_out, t->epochs);
+    if (status != CLI_OK) return status;
     json_t *report = cli_report(job);
     if (!report) return CLI_FAILED;
     cli_say_trained(report);

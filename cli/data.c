@@ -60,7 +60,7 @@ static data_request request_for(const cli_job *job, const cli_data *data, const 
                       .outputs = -1,
                       .tokens = job->o->tokens,
                       .window = job->o->window,
-                      .sequential = job->o->windows == CLI_WINDOWS_SEQUENTIAL,
+                      .sequential = job->o->windows == CLI_WINDOWS_SEQUENTIAL || job->o->no_shuffle,
                       .labels = job->o->loss == INV_LOSS_CROSS_ENTROPY,
                       .note = cli_note,
                       .columns = job->o->columns,
@@ -236,6 +236,27 @@ static int check_target(cli_job *job, cli_data *data)
     return file.data ? cli_check_labels(job, &labels, "the target", s) : CLI_OK;
 }
 
+/* What comes once and in order cannot be shuffled. */
+static int take_streams(cli_data *data)
+{
+    for (size_t i = 0; i <= data->ninputs; i++) {
+        if (!data->input[i].source.stream) continue;
+        if (data->job->o->shuffle)
+            return cli_fail("--shuffle: %s is a pipe, whose rows come once and in order", data->input[i].path);
+        data->order.shuffled = false;
+    }
+    return CLI_OK;
+}
+
+int cli_data_check_epochs(const cli_data *data, int64_t epochs)
+{
+    for (size_t i = 0; data->input && i <= data->ninputs; i++)
+        if (data->input[i].source.stream && epochs > 1)
+            return cli_fail("%s is a pipe, whose rows come once: not for %lld epochs", data->input[i].path,
+                            (long long)epochs);
+    return CLI_OK;
+}
+
 static bool make_room(cli_data *data)
 {
     const size_t n = data->ninputs + 1;
@@ -255,6 +276,7 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
     *data = (cli_data){.job = job, .ninputs = job->ninputs, .stacked = o->stacked, .epoch = 1};
     if (like) data->known = named_classes(like);
     data->order.shuffled = o->command == CLI_CMD_train && !validation && !o->no_shuffle;
+    data->augment = o->command == CLI_CMD_train && !validation;
     data->order.seed = (uint64_t)o->seed;
     const char **file = calloc(job->ninputs + 1, sizeof *file);
     char *text = NULL;
@@ -285,6 +307,7 @@ int cli_data_open(cli_job *job, cli_data *data, const cli_list *files, const cha
                                : "");
     free(text);
     free(file);
+    if (status == CLI_OK) status = take_streams(data);
     data->nrows = data_order_count(&data->order);
     if (status == CLI_OK && !like) say_classes(data);
     return status == CLI_OK && data->has_target ? check_target(job, data) : status;
@@ -305,7 +328,7 @@ int cli_data_split(cli_data *data, double share, cli_data *held)
     data->nrows = data_order_count(&data->order);
     *held = *data;
     held->borrowed = held->order.held = true;
-    held->order.shuffled = false;
+    held->order.shuffled = held->augment = false;
     held->nrows = data_order_count(&held->order);
     if (!make_room(held)) return cli_fail("out of memory");
     memcpy(held->input, data->input, (data->ninputs + 1) * sizeof *held->input);

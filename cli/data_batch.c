@@ -56,7 +56,7 @@ int cli_data_reserve(cli_data *data, int64_t batch)
                                     .nsources = data->nfed,
                                     .wanted = (const bool(*)[DATA_FIELDS])data->wanted,
                                     .order = data->order,
-                                    .augment = data->order.shuffled,
+                                    .augment = data->augment,
                                     .batch = batch,
                                     .threads = threads_for(data)};
     char *text = NULL;

@@ -3,10 +3,13 @@
  * with all others that are written, before anything is done. */
 #include "cli.h"
 
+#include <fnmatch.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#include "data/image.h"
 
 static const struct {
     const char *option;
@@ -49,12 +52,25 @@ static bool same_file(const char *a, const char *b)
     return same;
 }
 
-/* Whether `text`, FILE or NAME=FILE, names the file; names may hold '=' themselves. */
+/* Whether `text` names the file: itself, by a pattern, or as one of a class in a folder of pictures. */
+static bool names_file(const char *path, const char *text)
+{
+    if (same_file(path, text) || fnmatch(text, path, FNM_PATHNAME) == 0) return true;
+    struct stat st;
+    if (stat(text, &st) != 0 || !S_ISDIR(st.st_mode)) return false;
+    char *class_folder = folder_of(path), *folder = class_folder ? folder_of(class_folder) : NULL;
+    const bool named = folder && same_inode(folder, text) && image_has_suffix(path);
+    free(class_folder);
+    free(folder);
+    return named;
+}
+
+/* The same of FILE or NAME=FILE; names may hold '=' themselves. */
 static bool named_in(const char *path, const char *text)
 {
-    bool named = same_file(path, text);
+    bool named = names_file(path, text);
     for (const char *equals = strchr(text, '='); equals && !named; equals = strchr(equals + 1, '='))
-        named = same_file(path, equals + 1);
+        named = names_file(path, equals + 1);
     return named;
 }
 
@@ -91,7 +107,7 @@ static const char *reader_of(const cli_job *job, const char *path)
     for (size_t k = 0; k < sizeof read_texts / sizeof *read_texts; k++) {
         const char *text = *(char *const *)(const void *)(o + read_texts[k].text);
         if (text && text == job->o->plan && job->o->command == CLI_CMD_plan) continue; /* which writes it */
-        if (text && same_file(path, text)) return read_texts[k].option;
+        if (text && names_file(path, text)) return read_texts[k].option;
     }
     return NULL;
 }

@@ -334,6 +334,7 @@ bool data_loader_create(const data_loader_options *o, data_loader **out, FILE *w
 void data_loader_destroy(data_loader *l)
 {
     if (!l) return;
+    for (size_t k = 0; k < l->o.nsources; k++) atomic_store(&l->o.sources[k]->stop, true);
     pthread_mutex_lock(&l->lock);
     l->stop = true;
     pthread_cond_broadcast(&l->work);

@@ -202,7 +202,7 @@ static bool read_descr(const char *descr, inv_dtype *out, FILE *why)
     return false;
 }
 
-bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why)
+bool npy_parse_header(const unsigned char *p, size_t nbytes, npy_array *out, size_t *data, FILE *why)
 {
     if (nbytes < 10 || memcmp(p, "\x93NUMPY", 6) != 0) return fprintf(why, "not a .npy file"), false;
     if (p[6] < 1 || p[6] > 3 || p[7] != 0)
@@ -215,7 +215,7 @@ bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why)
 
     header h = {.p = (const char *)p + at, .end = (const char *)p + at + length};
     if (!read_header(&h, why) || !read_descr(h.descr, &out->dtype, why)) return false;
-    size_t total = npy_itemsize(out->dtype), rest = nbytes - at - length;
+    size_t total = npy_itemsize(out->dtype);
     bool empty = false;
     out->rank = h.rank;
     for (int i = 0; i < h.rank; i++) {
@@ -229,10 +229,18 @@ bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why)
     if (empty) total = 0;
     if (h.fortran && h.rank > 1 && !empty)
         return fprintf(why, "Fortran order is not supported; save numpy.ascontiguousarray(a)"), false;
-    if (total != rest)
-        return fprintf(why, "the header promises %zu bytes of data, the file has %zu", total, rest), false;
-    out->data = p + at + length;
     out->nbytes = total;
+    *data = at + length;
+    return true;
+}
+
+bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why)
+{
+    size_t at;
+    if (!npy_parse_header(p, nbytes, out, &at, why)) return false;
+    if (out->nbytes != nbytes - at)
+        return fprintf(why, "the header promises %zu bytes of data, the file has %zu", out->nbytes, nbytes - at), false;
+    out->data = p + at;
     return true;
 }
 

@@ -33,7 +33,9 @@ typedef struct npy_array {
 bool npy_open(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why);
 /** Maps a file as it is: `map` and `map_nbytes` alone. */
 bool npy_map(const char *path, npy_array *out, FILE *why);
-/** Fills dtype, dims and data from the bytes of a .npy file. */
+/** Fills dtype, dims and nbytes from the first bytes of a .npy file. `data`: where its elements begin. */
+bool npy_parse_header(const unsigned char *p, size_t nbytes, npy_array *out, size_t *data, FILE *why);
+/** The same and `data`, from all bytes of the file. */
 bool npy_parse(const unsigned char *p, size_t nbytes, npy_array *out, FILE *why);
 /** The part for archives; `out->map` is the mapped file. */
 bool npz_member(const char *path, const char *const *members, size_t nmembers, npy_array *out, FILE *why);

@@ -74,6 +74,13 @@ static bool has_suffix(const char *path, const char *suffix)
     return n > m && strcasecmp(path + n - m, suffix) == 0;
 }
 
+static bool is_pipe(const data_request *q, const char *path)
+{
+    struct stat st;
+    (void)q;
+    return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)));
+}
+
 static bool is_folder(const data_request *q, const char *path)
 {
     struct stat st;
@@ -107,9 +114,8 @@ static const struct {
     bool (*recognises)(const data_request *q, const char *path);
     bool (*open)(const data_request *q, char *const *paths, size_t npaths, data_source *out, FILE *why);
 } kinds[] = {
-    {"a folder of pictures", is_folder, data_open_images},
-    {"tokens", is_tokens, data_open_tokens},
-    {"a table", is_table, data_open_table},
+    {"a pipe", is_pipe, data_open_pipe},         {"a folder of pictures", is_folder, data_open_images},
+    {"tokens", is_tokens, data_open_tokens},     {"a table", is_table, data_open_table},
     {"arrays (.npy)", is_any, data_open_arrays},
 };
 enum { NKINDS = sizeof kinds / sizeof *kinds };

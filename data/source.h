@@ -6,6 +6,8 @@
 #ifndef INVONNX_DATA_SOURCE_H
 #define INVONNX_DATA_SOURCE_H
 
+#include <stdatomic.h>
+
 #include "data/npy.h"
 #include "data/row_order.h"
 
@@ -50,6 +52,7 @@ struct data_source {
     size_t mapped_nbytes; /* of files whose pages are read while rows are */
     bool single;          /* one array without an axis of rows, as if it were the only row */
     bool stream;          /* rows come once, in order; one thread at a time */
+    atomic_bool stop;     /* of a stream: nobody wants further rows, and a row that is waited for fails */
     bool in_sequence;     /* neighbouring rows belong together: rows to validate on are a run */
     bool varies;          /* with `augment`, rows depend on the epoch */
     bool computes;        /* a row takes arithmetic, and more than one thread is worth it */

@@ -79,6 +79,10 @@ class Data(unittest.TestCase):
         self.refused(x="part-x-*.npy", says="part-x-3.npy: not a .npy file")
         self.refused(x="none-*.npy", says="none-*.npy: No such file")
 
+    def test_a_shard_is_not_overwritten(self):
+        shutil.copy(self.file("part-x-2.npy"), self.file("out.onnx"))
+        self.refused(x="*.onnx", says="would overwrite")
+
     def test_a_row_of_a_shard_is_named(self):
         self.x[9, 2] = np.nan
         self.x[29, 0] = np.nan
