@@ -364,6 +364,8 @@ size_t cli_nelem(int rank, const int64_t *dims);
 const char *cli_bytes(double nbytes);
 /** What is trained and what is not, with the reasons and an example of each, in one line (trained_line.c). */
 void cli_say_trained(const json_t *report);
+/** The line; the caller frees it. NULL: out of memory. */
+char *cli_trained_text(const json_t *report);
 double cli_number(const json_t *object, const char *key);
 const char *cli_string(const json_t *object, const char *key);
 const char *cli_overhead(const json_t *report); /* "plan +x %, bound +y %, gap z %"; valid until the next call */

@@ -221,12 +221,16 @@ static int start(training *t)
     say_run(t, report);
     note_constants(job->inspection);
     cli_progress_start(&t->progress, t->total, t->epochs);
+    json_t *about = cli_run_about(job, report, t->data.nrows, t->validates ? t->held_out.nrows : 0, t->batch);
     drop_report(report);
-    const cli_run_facts facts = {.metrics = job->metrics ? job->metrics->value : NULL,
+    const cli_run_facts facts = {.about = about,
+                                 .metrics = job->metrics ? job->metrics->value : NULL,
                                  .nmetrics = job->metrics ? job->metrics->nvalue : 0,
                                  .total = t->total,
                                  .after = -1};
-    return cli_log_begin(t->log, &facts);
+    status = cli_log_begin(t->log, &facts);
+    json_decref(about);
+    return status;
 }
 
 /* Why the loss is not finite: the library's message, which counts steps from 0 and whose "-nan" has a sign that means

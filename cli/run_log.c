@@ -30,10 +30,10 @@ cli_record cli_record_of(bool validation)
     return r;
 }
 
-static bool is_csv(const char *path)
+static bool ends_with(const char *s, const char *suffix)
 {
-    const char *dot = strrchr(path, '.');
-    return dot && strcasecmp(dot, ".csv") == 0;
+    const size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && strcasecmp(s + n - m, suffix) == 0;
 }
 
 static int add_file(cli_log *log, const cli_options *o, const cli_sink_kind *kind, const char *option,
@@ -69,6 +69,7 @@ static void free_log(cli_log *log)
         cli_growing_close(&s->file);
         free(s->path);
     }
+    json_decref(log->facts.about);
     free(log->sink);
     free(log);
 }
@@ -76,8 +77,10 @@ static void free_log(cli_log *log)
 int cli_log_create(const cli_options *o, cli_log **out)
 {
     *out = NULL;
-    const size_t n = o->log.n + (o->tensorboard != NULL);
-    if (n == 0) return o->log_every > 1 ? cli_usage(o, "--log-every wants --log or --tensorboard") : CLI_OK;
+    const size_t n = o->log.n + (o->tensorboard != NULL) + (o->html != NULL);
+    if (n == 0) return o->log_every > 1 ? cli_usage(o, "--log-every wants --log, --tensorboard or --html") : CLI_OK;
+    if (o->html && ends_with(o->html, ".svg"))
+        return cli_usage(o, "--html %s: `train` writes a page; name a file that ends in .html", o->html);
     cli_log *log = calloc(1, sizeof *log);
     if (log) log->sink = calloc(n, sizeof *log->sink);
     if (!log || !log->sink) {
@@ -87,9 +90,11 @@ int cli_log_create(const cli_options *o, cli_log **out)
     log->every = o->log_every;
     int status = CLI_OK;
     for (size_t i = 0; i < o->log.n && status == CLI_OK; i++)
-        status = add_file(log, o, is_csv(o->log.item[i]) ? &cli_sink_csv : &cli_sink_lines, "--log", o->log.item[i]);
+        status = add_file(log, o, ends_with(o->log.item[i], ".csv") ? &cli_sink_csv : &cli_sink_lines, "--log",
+                          o->log.item[i]);
     if (status == CLI_OK && o->tensorboard)
         status = add_folder(log, o, &cli_sink_events, "--tensorboard", o->tensorboard);
+    if (status == CLI_OK && o->html) status = add_file(log, o, &cli_sink_page, "--html", o->html);
     if (status == CLI_OK) *out = log;
     else free_log(log);
     return status;
@@ -100,6 +105,7 @@ int cli_log_begin(cli_log *log, const cli_run_facts *facts)
     int status = CLI_OK;
     if (!log) return CLI_OK;
     log->facts = *facts;
+    json_incref(log->facts.about);
     for (size_t i = 0; i < log->n && status == CLI_OK; i++) {
         status = log->sink[i].kind->begin(&log->sink[i], facts);
         log->sink[i].open = status == CLI_OK;

@@ -27,6 +27,7 @@ cli_record cli_record_of(bool validation);
 
 /** What is known of a run before its first step. */
 typedef struct cli_run_facts {
+    json_t *about;             /* names and texts, for the head of a page (cli_run_about) */
     const cli_metric *metrics; /* what validation has, by name; borrowed */
     size_t nmetrics;
     int64_t total;  /* steps */
@@ -35,6 +36,9 @@ typedef struct cli_run_facts {
 } cli_run_facts;
 
 typedef struct cli_log cli_log;
+
+/** What is trained, on what, how, and in how much memory, as names and texts. NULL: out of memory. */
+json_t *cli_run_about(const cli_job *job, const json_t *report, int64_t rows, int64_t held_out, int64_t batch);
 
 /** The files that options name; each can be written, and no other run writes it. *log: NULL if there are none.
  *  @return CLI_OK, or what was said */
@@ -88,6 +92,6 @@ struct cli_sink {
     bool open;   /* begun, and nothing has gone wrong since */
 };
 
-extern const cli_sink_kind cli_sink_lines, cli_sink_csv, cli_sink_events;
+extern const cli_sink_kind cli_sink_lines, cli_sink_csv, cli_sink_events, cli_sink_page;
 
 #endif

@@ -14,14 +14,14 @@ static void put_numbers(FILE *f, double n)
     else fprintf(f, "%.1f M numbers", n / 1e6);
 }
 
-void cli_say_trained(const json_t *report)
+char *cli_trained_text(const json_t *report)
 {
     const json_t *entry, *trained = json_object_get(report, "trained");
     const char *gap = "; not trained: ";
     char *text = NULL;
     size_t i, n = 0, count = json_array_size(trained);
     FILE *f = open_memstream(&text, &n);
-    if (!f) return;
+    if (!f) return NULL;
     fprintf(f, "trains %zu tensor%s (", count, count == 1 ? "" : "s");
     put_numbers(f, cli_number(report, "trained_elements"));
     fputc(')', f);
@@ -40,6 +40,12 @@ void cli_say_trained(const json_t *report)
         gap = ", ";
     }
     fclose(f);
+    return text;
+}
+
+void cli_say_trained(const json_t *report)
+{
+    char *text = cli_trained_text(report);
     if (text) cli_say("%s", text);
     free(text);
 }

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 
@@ -80,6 +81,47 @@ class Log(unittest.TestCase):
         rates = EventAccumulator(self.at("tb")).Reload().Scalars("train/lr")
         self.assertEqual([(e.step, round(e.value, 6)) for e in rates], [(1, 0.02), (2, 0.02), (3, 0.02)])
 
+    def page(self, name):
+        """(text, charts by title, numbers)"""
+        with open(self.at(name), encoding="utf-8") as f:
+            text = f.read()
+        self.assertTrue(text.rstrip().endswith("</html>"))
+        charts = {}
+        for part in text.split("<svg ")[1:]:
+            chart = ElementTree.fromstring("<svg " + part.split("</svg>")[0] + "</svg>")
+            charts["".join(next(chart.iter("{http://www.w3.org/2000/svg}text")).itertext()).split(" (")[0]] = chart
+        numbers = text.split('id="curves">')[1].split("</script>")[0]
+        return text, charts, {(c["split"], c["name"]): c for c in json.loads(numbers)}
+
+    def test_page(self):
+        r = common.report(*self.train, "--epochs", "2", "--html", self.at("run.html"), "--metric", "rmse")
+        text, charts, numbers = self.page("run.html")
+        for word in ("nice_dynbatch", "trains ", "20 rows, 8 a step", "held out", "planned for a step", "sgd, loss mse",
+                     "step 6 of 6", "; ended", "prefers-color-scheme"):
+            self.assertIn(word, text)
+        self.assertNotIn("http-equiv", text)  # of pages that will change
+        self.assertLessEqual({"loss", "learning rate", "rmse"}, set(charts))
+        self.assertNotIn("fallbacks", charts)  # there were none
+        spans = numbers["train", "loss"]["spans"]
+        self.assertEqual([s[0] for s in spans], [1, 2, 3, 4, 5, 6])
+        np.testing.assert_allclose([s[2] for s in spans], r["steps"], rtol=1e-7)
+        self.assertEqual([s[0] for s in numbers["val", "loss"]["spans"]], [3, 6])
+        titles = " ".join(charts["loss"].itertext())
+        self.assertIn("training: last", titles)
+        self.assertIn("step 6: training", titles.replace("\n", " "))
+        status, _, err = common.call(*self.train, "--html", self.at("run.svg"))
+        self.assertEqual(status, 2)
+        self.assertIn(".html", err)
+
+    def test_page_shows_confusion(self):
+        np.save(self.at("y.npy"), np.arange(20) % 8)
+        args = [("cross_entropy" if a == "mse" else a) for a in self.train]
+        common.report(*args, "--html", self.at("run.html"), "--metric", "confusion")
+        text, charts, _ = self.page("run.html")
+        self.assertIn("accuracy", charts)
+        matrix = text.split("Confusion matrix")[1].split("</table>")[0]
+        self.assertEqual(matrix.count("<td "), 64)
+
     def test_every_nth(self):
         common.report(*self.train, "--epochs", "3", "--log-every", "4", "--log", self.at("l"))
         self.assertEqual([(line["split"], line["step"]) for line in self.lines("l")],
@@ -87,7 +129,8 @@ class Log(unittest.TestCase):
 
     def test_killed(self):
         """Written as the run goes: what is more than a second old is there."""
-        command = [common.PROGRAM, *self.train, "--epochs", "1000000", "-q", "--log", self.at("log.jsonl")]
+        command = [common.PROGRAM, *self.train, "--epochs", "1000000", "-q", "--log", self.at("log.jsonl"), "--html",
+                   self.at("run.html")]
         run = subprocess.Popen(command)
         try:
             until = time.time() + 60
@@ -100,6 +143,9 @@ class Log(unittest.TestCase):
         steps = [line["step"] for line in self.lines("log.jsonl") if line["split"] == "train"]
         self.assertGreater(len(steps), 0)
         self.assertEqual(steps, list(range(1, len(steps) + 1)))
+        text, charts, _ = self.page("run.html")
+        self.assertIn("http-equiv", text)
+        self.assertIn("loss", charts)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "wants /dev/full")
     def test_full_disk_does_not_end_the_run(self):
@@ -118,7 +164,7 @@ class Log(unittest.TestCase):
                               (["--log", self.at("out.onnx")], "which -o writes"),
                               (["--log", self.at("l"), "--log", self.at("l")], "which --log writes"),
                               (["--log", self.at("no/such/l")], "folder"), (["--tensorboard", MODEL], "directory"),
-                              (["--log-every", 2], "--log or --tensorboard"),
+                              (["--log-every", 2], "--log, --tensorboard or --html"),
                               (["--log", self.at("l"), "--log-every", 0], "at least 1")):
             status, _, err = common.call(*self.train, *options)
             self.assertIn(status, (1, 2), options)

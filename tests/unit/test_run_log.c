@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/chart.h"
 #include "cli/run_log.h"
 
 /* --- what the rest of the program is for the log --- */
@@ -80,16 +81,50 @@ double cli_now(void)
 
 double cli_unsigned_nan(double x) { return x; }
 
+const char *cli_bytes(double nbytes)
+{
+    static char text[32];
+    (void)snprintf(text, sizeof text, "%.0f B", nbytes);
+    return text;
+}
+
+double cli_number(const json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
+const char *cli_string(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+void cli_put_xml(FILE *f, const char *text) { fputs(text, f); }
+
+char *cli_text_of_file(const char *path)
+{
+    char *text = calloc(1, 1 << 20);
+    FILE *f = fopen(path, "r");
+    assert_non_null(text);
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+int cli_file_open(cli_file *file, const char *path)
+{
+    *file = (cli_file){.f = fopen(path, "w")};
+    return file->f ? CLI_OK : CLI_FAILED;
+}
+
+int cli_file_close(cli_file *file, bool ok) { return fclose(file->f) == 0 && ok ? CLI_OK : CLI_FAILED; }
+
 /* --- */
 
-static const char lines[] = "run_log.jsonl", table[] = "run_log.csv", folder[] = ".";
+static const char lines[] = "run_log.jsonl", table[] = "run_log.csv", drawn[] = "run_log.html", folder[] = ".";
 static const cli_metric metrics[] = {{"accuracy", 0}, {"f1", 0}};
 
 /* Steps first to last, a validation behind every second one. */
 static int run(const cli_run_facts *facts, int64_t first, int64_t last)
 {
     char *item[] = {(char *)(uintptr_t)lines, (char *)(uintptr_t)table};
-    const cli_options o = {.log = {item, 2}, .log_every = 1};
+    char *model[] = {(char *)(uintptr_t) "model.onnx"};
+    const cli_options o = {.argument = {model, 1}, .log = {item, 2}, .html = (char *)(uintptr_t)drawn, .log_every = 1};
     cli_log *log;
     assert_int_equal(cli_log_create(&o, &log), CLI_OK);
     const int status = cli_log_begin(log, facts);
@@ -126,12 +161,56 @@ static void steps_of(const char *path, const char *format, int skip, char *out)
     fclose(f);
 }
 
+static json_t *curves_on_page(void)
+{
+    static const char begin[] = "id=\"curves\">";
+    char *text = cli_text_of_file(drawn), *at = strstr(text, begin);
+    assert_non_null(at);
+    json_t *curves = json_loads(at + sizeof begin - 1, JSON_DISABLE_EOF_CHECK, NULL);
+    free(text);
+    assert_non_null(curves);
+    return curves;
+}
+
+static const json_t *curve_of(const json_t *curves, const char *split, const char *name)
+{
+    const json_t *c;
+    size_t i;
+    json_array_foreach(curves, i,
+                       c) if (!strcmp(cli_string(c, "split"), split) && !strcmp(cli_string(c, "name"), name)) return c;
+    return NULL;
+}
+
+static bool has_step(const json_t *curve, int step)
+{
+    const json_t *span;
+    size_t i;
+    json_array_foreach(json_object_get(curve, "spans"), i,
+                       span) if (json_integer_value(json_array_get(span, 0)) == step) return true;
+    return false;
+}
+
+/* In the same form, of the curves of losses. */
+static void steps_on_page(char *out)
+{
+    json_t *curves = curves_on_page();
+    const json_t *train = curve_of(curves, "train", "loss"), *val = curve_of(curves, "val", "loss");
+    *out = 0;
+    for (int step = 1; step < 10; step++) {
+        if (has_step(train, step)) sprintf(out + strlen(out), "%s%d", *out ? " " : "", step);
+        if (has_step(val, step)) sprintf(out + strlen(out), "%s%dv", *out ? " " : "", step);
+    }
+    json_decref(curves);
+}
+
 static void assert_steps(const char *wanted)
 {
     char got[256];
     steps_of(lines, "{\"split\":\"%5[a-z]\",\"step\":%lld,", 0, got);
     assert_string_equal(got, wanted);
     steps_of(table, "%5[a-z],%lld,", 1, got);
+    assert_string_equal(got, wanted);
+    steps_on_page(got);
     assert_string_equal(got, wanted);
 }
 
@@ -198,6 +277,65 @@ static void test_files_of_others(void **state)
     assert_string_equal(line, "my notes\n");
 }
 
+/* However long a run is, its page stays small, and what stands out is seen. */
+static void test_long_run(void **state)
+{
+    (void)state;
+    char *model[] = {(char *)(uintptr_t) "model.onnx"};
+    const cli_options o = {.argument = {model, 1}, .html = (char *)(uintptr_t)drawn, .log_every = 1};
+    const cli_run_facts facts = facts_after(-1, false);
+    cli_log *log;
+    cli_record r = cli_record_of(false);
+    assert_int_equal(cli_log_create(&o, &log), CLI_OK);
+    assert_int_equal(cli_log_begin(log, &facts), CLI_OK);
+    double sum = 0;
+    for (r.step = 1; r.step <= 30000; r.step++) {
+        r.value[CLI_LOSS] = r.step == 12345 ? 1000 : 1;
+        sum += r.value[CLI_LOSS];
+        cli_log_record(log, &r);
+    }
+    cli_log_end(log);
+    json_t *curves = curves_on_page();
+    const json_t *spans = json_object_get(curve_of(curves, "train", "loss"), "spans"), *span;
+    size_t i;
+    double high = 0;
+    json_int_t n = 0;
+    json_array_foreach(spans, i, span)
+    {
+        high = json_number_value(json_array_get(span, 3)) > high ? json_number_value(json_array_get(span, 3)) : high;
+        sum -= json_number_value(json_array_get(span, 4));
+        n += json_integer_value(json_array_get(span, 5));
+    }
+    assert_in_range(json_array_size(spans), 200, 520);
+    assert_true(high == 1000 && n == 30000 && sum > -1e-3 && sum < 1e-3);
+    json_decref(curves);
+    char *text = cli_text_of_file(drawn);
+    assert_in_range(strlen(text), 1000, 200000);
+    free(text);
+    unlink(drawn);
+}
+
+/* Loss over learning rate: a number that is not finite, where training has gone astray, is left out. */
+static void test_lr_picture(void **state)
+{
+    (void)state;
+    static const char path[] = "run_log_rates.svg";
+    double rate[40], loss[40];
+    for (int i = 0; i < 40; i++) {
+        rate[i] = 1e-5 * (1 << i / 2) * (i % 2 ? 1.4 : 1);
+        loss[i] = i < 38 ? 2 + 100 * (rate[i] - 0.01) * (rate[i] - 0.01) : 1 / 0.0;
+    }
+    assert_int_equal(cli_lr_picture(path, rate, loss, 40, 0.01), CLI_OK);
+    char *text = cli_text_of_file(path);
+    assert_ptr_equal(strstr(text, "<svg"), text);
+    assert_non_null(strstr(text, "suggested: 0.01"));
+    assert_non_null(strstr(text, ">0.001</text>"));
+    assert_null(strstr(text, "inf"));
+    assert_null(strstr(text, "nan"));
+    free(text);
+    unlink(path);
+}
+
 static void remove_files(const char *start)
 {
     const struct dirent *entry;
@@ -212,7 +350,12 @@ static void test_cost(void **state)
     (void)state;
     enum { STEPS = 100000 };
     char *item[] = {(char *)(uintptr_t)lines, (char *)(uintptr_t)table};
-    const cli_options o = {.log = {item, 2}, .tensorboard = (char *)(uintptr_t)folder, .log_every = 1};
+    char *model[] = {(char *)(uintptr_t) "model.onnx"};
+    const cli_options o = {.argument = {model, 1},
+                           .log = {item, 2},
+                           .tensorboard = (char *)(uintptr_t)folder,
+                           .html = (char *)(uintptr_t)drawn,
+                           .log_every = 1};
     const cli_run_facts facts = facts_after(-1, false);
     cli_log *log;
     cli_record r = cli_record_of(false);
@@ -230,16 +373,18 @@ static void test_cost(void **state)
     }
     cli_log_end(log);
     const double each = 1e6 * (double)(clock() - began) / CLOCKS_PER_SEC / STEPS;
-    print_message("a record in JSON, CSV and TensorBoard: %.2f us of processor time\n", each);
+    print_message("a record in JSON, CSV, TensorBoard and a page: %.2f us of processor time\n", each);
     assert_true(each < 500); /* 5 to 10; more under an emulator or sanitizers */
     remove_files("events.out.tfevents.");
     unlink(lines);
     unlink(table);
+    unlink(drawn);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_step_once), cmocka_unit_test(test_files_of_others),
+                                       cmocka_unit_test(test_long_run), cmocka_unit_test(test_lr_picture),
                                        cmocka_unit_test(test_cost)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
