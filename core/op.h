@@ -117,7 +117,9 @@ enum {
     INV_OP_SLOPE = 1 << 15,     /* input 0 times a factor that the same element of the others decides (TanhGrad, Div) */
     INV_OP_KINK = 1 << 16,      /* input 0 times one factor or another, as the sign of input 1 says (LeakyReluGrad) */
     INV_OP_HOST_ONLY = 1 << 17, /* the column `run` has no kernels for a device */
-    INV_OP_PRODUCT = 1 << 18    /* sums of products: of its first two inputs; if the first is variadic, of all */
+    INV_OP_PRODUCT = 1 << 18,   /* sums of products: of its first two inputs; if the first is variadic, of all */
+    INV_OP_COMPARES = 1 << 19,  /* its output is bits that say how its operands compare */
+    INV_OP_UPDATE = 1 << 20     /* output 0 takes the place of statistic `state` after the step, once per node */
 };
 
 /* What the time of an operator grows with: one measured rate each (core/cost.h). */
@@ -154,6 +156,8 @@ typedef struct inv_op_def {
      * attribute `minus` is 1 (passes/autodiff/grad.c, passes/match/fuse_inverse.c). 0: has none. */
     uint32_t onto;
     uint32_t writes; /* bit i: input i is modified (persistent values, commit part only) */
+    /* Bit i: input i is a statistic that training updates and does not train, unless attribute `training` is 1. */
+    uint32_t state;
     /* Sets dtype and shape of the outputs; INV_OK or an error made by inv_node_fail. The inputs that `in` requires are
      * given, all shapes static. NULL: other operators run in its place, whose functions tell. */
     inv_status (*infer)(inv_graph *g, inv_node *n);
@@ -183,6 +187,9 @@ typedef struct inv_op_def {
     /* Whether images may have either order of axes, and what changes with it (passes/schedule/channels_last_ops.c).
      * INV_OP_ELEMENTWISE says that of itself: all slots, no attributes. */
     inv_images images;
+    /* Where only some nodes can have their channels last: whether this one can, which has them second, and what that
+     * saves, in nanoseconds of one thread. NULL: what `images` says holds for all, and none is faster. */
+    bool (*channels_last)(const inv_graph *g, const inv_node *n, double *gain);
     inv_reals real; /* read by inv_op_reals, and by formulas; the row may have others besides */
     size_t (*workspace)(const inv_graph *g, const inv_node *n); /* bytes, for the device of g; NULL: none */
     double (*flops)(const inv_graph *g, const inv_node *n);     /* NULL: elements of the largest operand */

@@ -241,8 +241,7 @@ static inv_status conv_run(const inv_call *k)
     return onto && onto < k->nin && k->in[onto].data ? add_onto(k, onto, run_kernel) : run_kernel(k);
 }
 
-/* For passes/schedule/channels_last.c: the node is not last yet. */
-bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain)
+static bool conv_channels_last(const inv_graph *g, const inv_node *n, double *gain)
 {
     inv_conv c;
     const char kind = kind_of(n);
@@ -501,6 +500,7 @@ static const inv_op_def convn = {
     .domain = INV_IR,
     .name = "ConvN",
     .images = INV_IMAGES(9, 1, {"channels_last", INV_MARK}),
+    .channels_last = conv_channels_last,
     .since = 1,
     .in = "x w b? onto?",
     .out = "y",
@@ -547,6 +547,7 @@ static const inv_op_def convn = {
 static const inv_op_def conv_grad_x = {
     .size = sizeof conv_grad_x, .domain = INV_IR, .name = "ConvGradX", .since = 1, .in = "gy w onto?", .out = "gx",
     .images = INV_IMAGES(5, 1, {"channels_last", INV_MARK}, {"shape", INV_PER_AXIS}),
+    .channels_last = conv_channels_last,
     .inplace = 1 << 2, .onto = 2, .infer = conv_infer, .grad = conv_grad_x_grad, .run = conv_run,
     .raise = conv_grad_x_raise, .workspace = conv_workspace, .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){
@@ -558,7 +559,7 @@ static const inv_op_def conv_grad_x = {
 
 static const inv_op_def conv_grad_w = {
     .size = sizeof conv_grad_w, .domain = INV_IR, .name = "ConvGradW", .since = 1, .in = "x gy", .out = "gw",
-    .images = INV_IMAGES(3, 0, {"channels_last", INV_MARK}),
+    .images = INV_IMAGES(3, 0, {"channels_last", INV_MARK}), .channels_last = conv_channels_last,
     .infer = conv_infer, .grad = conv_grad_w_grad, .run = conv_run, .workspace = conv_workspace,
     .flops = conv_flops, .work = conv_work,
     .cases = (const char *const[]){

@@ -26,7 +26,6 @@ void inv__conv_grad_w_f64(const inv_conv *c, const double *x, const double *gy, 
 
 /* Channels last (attribute `channels_last` of the operators): x, y and their gradients are [N,spatial...,C], the filter
  * is as ever. float32, by oneDNN (conv_dnnl.c); the depthwise filter's gradient by a loop (conv_channels_last.c). */
-bool inv_conv_may_be_last(const inv_graph *g, const inv_node *n, double *gain); /* gain: nanoseconds of one thread */
 typedef struct inv_conv_data {
     void *x, *f, *bias, *y; /* or their gradients; the part says which one is written */
 } inv_conv_data;

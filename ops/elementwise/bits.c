@@ -227,7 +227,7 @@ INV_CASE_LIST(compare, "m = CompareBits<axis = 1>(float[2,17] x, float low, floa
 static const inv_op_def compare_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "CompareBits", .since = 1, .in = "x low high?", .out = "m",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
-    .flags = INV_OP_NO_GRAD, .infer = compare_infer, .run = compare_run,
+    .flags = INV_OP_NO_GRAD | INV_OP_COMPARES, .infer = compare_infer, .run = compare_run,
     .flops = inv__flops_in, .cases = compare_cases,
     .doc = "per element one bit, whether low <= x <= high, or two: below, inside, above, NaN; packed along `axis`"};
 /* clang-format on */
@@ -239,7 +239,7 @@ INV_CASE_LIST(equal, "m = EqualBits<axis = 1>(float[2,17] x, float[2,1] y)",
 static const inv_op_def equal_row = {
     .size = sizeof(inv_op_def), .domain = INV_IR, .name = "EqualBits", .since = 1, .in = "x y", .out = "m",
     .images = INV_IMAGES(INV_ALL_SLOTS, 1, {"axis", INV_AXIS}),
-    .flags = INV_OP_NO_GRAD | INV_OP_NO_CLONE, .infer = compare_infer, .run = compare_run,
+    .flags = INV_OP_NO_GRAD | INV_OP_NO_CLONE | INV_OP_COMPARES, .infer = compare_infer, .run = compare_run,
     .flops = inv__flops_in, .cases = equal_cases,
     .doc = "per element one bit, whether x = y; always stored: rebuilt with rounding they would not be equal"};
 /* clang-format on */

@@ -357,7 +357,8 @@ static const inv_op_def batch_stats_op = {
 static const inv_op_def apply_op = {
     .size = sizeof apply_op, .domain = INV_IR, .name = "BatchNormApply", .since = 1, .in = "x scale bias mean var",
     .images = INV_IMAGES(1, 1, {"axis", INV_LAST_AXIS}),
-    .out = "y", .inplace = 1, .infer = batch_norm_infer, .grad = batch_norm_grad, .run = batch_norm_run,
+    .out = "y", .inplace = 1, .state = 3 << 3,
+    .infer = batch_norm_infer, .grad = batch_norm_grad, .run = batch_norm_run,
     .work = inv__work_apply,
     .workspace = affine_workspace, .flops = batch_norm_flops,
     .cases = (const char *const[]){
@@ -399,7 +400,8 @@ static const inv_op_def inverse_op = {
 
 static const inv_op_def mix_op = {
     .size = sizeof mix_op, .domain = INV_IR, .name = "RunningMix", .since = 1, .in = "running batch", .out = "mixed",
-    .flags = INV_OP_NO_GRAD, .inplace = 1, .infer = mix_infer, .run = mix_run, .flops = batch_norm_flops,
+    .flags = INV_OP_NO_GRAD | INV_OP_UPDATE, .state = 1, .inplace = 1,
+    .infer = mix_infer, .run = mix_run, .flops = batch_norm_flops,
     .cases = (const char *const[]){"m = RunningMix<momentum = 0.75>(float[5] running, float[5] batch)", NULL},
     .doc = "running * momentum + batch * (1 - momentum)"};
 /* clang-format on */

@@ -55,9 +55,9 @@ static void mark_state(inv_graph *g)
 {
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        bool mix = strcmp(n->op->name, "RunningMix") == 0;
-        bool eval = strcmp(n->op->name, "BatchNormApply") == 0 && !inv_attr_int(n, "training", 0);
-        for (uint32_t k = mix ? 0 : 3; k < (mix ? 1u : 5u) && (mix || eval) && k < n->nin; k++) {
+        if (inv_attr_int(n, "training", 0)) continue;
+        for (uint32_t k = 0; n->op->state >> k && k < n->nin; k++) {
+            if (!(n->op->state >> k & 1)) continue;
             inv_value *v = inv_val(g, n->in[k]);
             if (v->role != INV_ROLE_PARAM) continue;
             v->state = true;

@@ -78,9 +78,8 @@ static bool is_read_later(const inv_graph *g, inv_id v, size_t norder)
 static inv_node *committing(inv_graph *g, inv_node *n, size_t norder)
 {
     if (!is_read_later(g, n->out[0], norder)) return n;
-    const inv_id in[2] = {n->in[0], n->in[1]};
-    const inv_id again =
-        inv_emit1(g, "RunningMix", 2, in, INV_ATTRS(inv_attr_of_float("momentum", inv_attr_float(n, "momentum", 0))));
+    const inv_node of = *n;
+    const inv_id again = inv_emit1(g, of.op->name, of.nin, of.in, of.nattr, of.attr);
     return again == INV_NONE ? NULL : inv_nod(g, inv_val(g, again)->def);
 }
 
@@ -90,7 +89,7 @@ static inv_status running_statistics(inv_graph *g, const inv_request *rq, inv_pl
     size_t norder = g->order.n;
     for (size_t i = 0; i < norder; i++) {
         inv_node *n = inv_nod(g, g->order.at[i]);
-        if (strcmp(n->op->name, "RunningMix") != 0) continue;
+        if (!(n->op->flags & INV_OP_UPDATE)) continue;
         inv_value *out = inv_val(g, n->out[0]);
         out->keep = false;
         for (size_t k = 0; k < g->outputs.n && !rq->optimize; k++) out->keep |= g->outputs.at[k] == n->out[0];

@@ -32,10 +32,9 @@ static void replace_by(simplifier *s, inv_id from, inv_id to)
 static bool find_same_node(const inv_node *a, const inv_node *b)
 {
     if (a->op != b->op || a->nin != b->nin || a->nout != b->nout || a->nattr != b->nattr) return false;
-    if (a->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP) || a->op->writes) return false;
-    /* Twins read the same running statistic, but each is to update it once, one after the other:
+    /* Twins of INV_OP_UPDATE read the same statistic, but each is to update it, one after the other:
      * passes/autodiff/optimizer_update.c. */
-    if (inv_op_is(a, "RunningMix")) return false;
+    if (a->op->flags & (INV_OP_RANDOM | INV_OP_SOURCE | INV_OP_STEP | INV_OP_UPDATE) || a->op->writes) return false;
     if (a->nin && memcmp(a->in, b->in, a->nin * sizeof(inv_id)) != 0) return false;
     for (uint32_t i = 0; i < a->nattr; i++)
         if (!inv_attr_same(&a->attr[i], &b->attr[i])) return false;

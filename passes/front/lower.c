@@ -176,7 +176,7 @@ inv_status inv_pass_lower(inv_graph *g)
     /* running statistics have no reader yet: commit nodes come later (optimizer_update.c) */
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (strcmp(n->op->name, "RunningMix") == 0) inv_val(g, n->out[0])->keep = true;
+        if (n->op->flags & INV_OP_UPDATE) inv_val(g, n->out[0])->keep = true;
     }
     return inv_graph_prune(g);
 }

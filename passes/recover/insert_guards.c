@@ -196,11 +196,10 @@ static bool guard_slope(emitter *x, inv_id id)
 bool inv_guard_reader(emitter *x, inv_id id)
 {
     const inv_node *n = inv_nod(x->r->base, id);
-    const char *op = n->op->name;
     bool any = false;
     for (uint32_t k = 0; k < n->nin; k++) any = any || reads_inexactly(x, n->in[k]);
     if (!any) return true;
-    if (strcmp(op, "CompareBits") == 0 || strcmp(op, "EqualBits") == 0) return guard_comparison(x, id);
+    if (n->op->flags & INV_OP_COMPARES) return guard_comparison(x, id);
     if (n->op->flags & INV_OP_SLOPE && !reads_inexactly(x, n->in[0]) && operands_align(x, n) &&
         latest_operand(x, n, 1) != INV_NONE)
         return guard_slope(x, id);

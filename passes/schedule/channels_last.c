@@ -12,7 +12,6 @@
 
 #include "core/cost.h"
 #include "ops/base/util.h"
-#include "ops/conv/conv.h"
 #include "passes/schedule/channels_last.h"
 #include "passes/schedule/schedule.h"
 
@@ -70,8 +69,8 @@ static void join_node(turning *t, inv_id node)
     int rank;
     double gain = 0;
     inv_id with = INV_NONE;
-    const bool conv = strncmp(n->op->name, "Conv", 4) == 0 && strcmp(n->domain, INV_IR) == 0;
-    if (!inv_layout_slots(g, n, &rank, &in, &out) || (conv && !inv_conv_may_be_last(g, n, &gain))) return;
+    if (!inv_layout_slots(g, n, &rank, &in, &out) || (n->op->channels_last && !n->op->channels_last(g, n, &gain)))
+        return;
     for (uint32_t i = 0; i < n->nin; i++)
         if (inv_layout_bit(in, i) && may_turn(t, n->in[i], rank)) join_groups(t, n->in[i], &with);
     for (uint32_t i = 0; i < n->nout; i++)

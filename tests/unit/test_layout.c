@@ -40,9 +40,7 @@ static bool all_gain(const inv_graph *g)
     double gain;
     for (size_t i = 0; i < g->order.n; i++) {
         const inv_node *n = inv_nod(g, g->order.at[i]);
-        if (strncmp(n->op->name, "Conv", 4) == 0 && strcmp(n->domain, INV_IR) == 0 &&
-            (!inv_conv_may_be_last(g, n, &gain) || gain <= 0))
-            return false;
+        if (n->op->channels_last && (!n->op->channels_last(g, n, &gain) || gain <= 0)) return false;
     }
     return true;
 }
