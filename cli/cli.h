@@ -384,8 +384,6 @@ void cli_show_names(FILE *f, const json_t *names, size_t limit);
 
 /* --- explanations (explain*.c) --- */
 
-/** Whether an entry of an explanation's lists speaks of the node, value or block `name`. */
-bool cli_concerns(const json_t *entry, const char *name);
 /** Text for HTML and SVG: what they mark is escaped, characters that they forbid are replaced. */
 void cli_put_xml(FILE *f, const char *text);
 /** The page of `explain --html`: the graph drawn, and the same facts in tables. */

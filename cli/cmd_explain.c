@@ -15,7 +15,8 @@ static bool is_name(const json_t *v, const char *name)
     return s && strcmp(s, name) == 0;
 }
 
-bool cli_concerns(const json_t *entry, const char *name)
+/* Whether an entry of the lists speaks of the node, value or block `name`. */
+static bool concerns(const json_t *entry, const char *name)
 {
     static const char *const keys[] = {"name", "node", "value", "nodes", "inputs", "outputs"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
@@ -39,7 +40,7 @@ static json_t *about(const json_t *explanation, const char *name)
         size_t i;
         json_array_foreach(json_object_get(explanation, lists[k]), i, entry)
         {
-            if (cli_concerns(entry, name)) json_array_append(list, entry);
+            if (concerns(entry, name)) json_array_append(list, entry);
         }
         if (json_object_set_new(answer, lists[k], list) != 0) {
             json_decref(answer);

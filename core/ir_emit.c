@@ -12,7 +12,8 @@
 
 /* --- errors about a node --- */
 
-void inv__str_type(inv_str *b, inv_dtype t, const inv_shape *s)
+/* "float[2,3]" appended. */
+static void append_type(inv_str *b, inv_dtype t, const inv_shape *s)
 {
     char text[INV_SHAPE_TEXT];
     inv__str_add(b, "%s%s", inv_dtype_name(t), inv_shape_text(s, text));
@@ -24,7 +25,7 @@ static void describe(inv_str *b, const inv_graph *g, const inv_node *n)
     inv__str_add(b, "node '%s' (%s%s%s)", inv_node_called(g, n), domain, *domain ? "." : "", inv_node_kind(n));
     for (uint32_t i = 0; i < n->nin && i < LISTED_INPUTS; i++) {
         inv__str_add(b, "%s", i ? ", " : ", inputs ");
-        if (n->in[i] < g->value.n) inv__str_type(b, inv_val(g, n->in[i])->dtype, &inv_val(g, n->in[i])->shape);
+        if (n->in[i] < g->value.n) append_type(b, inv_val(g, n->in[i])->dtype, &inv_val(g, n->in[i])->shape);
         else inv__str_add(b, "none");
     }
     if (n->nin > LISTED_INPUTS) inv__str_add(b, ", ... (%u in all)", (unsigned)n->nin);

@@ -247,12 +247,6 @@ void inv__fail_details(inv_context *ctx, const char *json)
 
 const char *inv_context_details(const inv_context *ctx) { return ctx->details ? ctx->details : ""; }
 
-inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap)
-{
-    vfail(ctx, code, false, fmt, ap);
-    return code;
-}
-
 inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...)
 {
     va_list ap;

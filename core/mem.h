@@ -100,7 +100,6 @@ inv_status inv__fail(inv_context *ctx, inv_status code, const char *fmt, ...) IN
 /* The same for a message of several lines. In others, line breaks and tabs come out as \u000a: they are of names, and a
  * file is not to add lines of its own. */
 inv_status inv__fail_lines(inv_context *ctx, inv_status code, const char *fmt, ...) INV_PRINTF(3, 4);
-inv_status inv__vfail(inv_context *ctx, inv_status code, const char *fmt, va_list ap);
 void inv__log(inv_context *ctx, const char *fmt, ...) INV_PRINTF(2, 3);
 /* Adds details to the error that was recorded last: a JSON object. */
 void inv__fail_details(inv_context *ctx, const char *json);

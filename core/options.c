@@ -169,7 +169,7 @@ static inv_status check_array(inv_context *ctx, const char *what, const inv_arra
     return INV_OK;
 }
 
-inv_status inv__array_check(inv_context *ctx, const char *what, const inv_array *a)
+static inv_status inv__array_check(inv_context *ctx, const char *what, const inv_array *a)
 {
     return check_array(ctx, what, a, 0);
 }

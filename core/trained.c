@@ -442,7 +442,9 @@ inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, in
     return a->failed ? INV_E_NOMEM : INV_OK;
 }
 
-void inv_untrained_list(const inv_graph *g, inv_str *text)
+/* Adds how many initializers of a compiled graph (inv_value.untrained) are left out, as ": 3 buffers ('a', ...), 1 mask
+ * ('m')"; nothing, if none are but for their type. */
+static void list_untrained(const inv_graph *g, inv_str *text)
 {
     const char *gap = ": ";
     for (int why = INV_UNTRAINED_TYPE + 1; why < INV_UNTRAINED_REASONS; why++) {
@@ -466,7 +468,7 @@ inv_status inv_untrained_all(const inv_graph *g)
     char remedy[256];
     inv_str left;
     inv__str_init(&left, g->ctx);
-    inv_untrained_list(g, &left);
+    list_untrained(g, &left);
     for (size_t i = 0; i < g->inits.n; i++)
         quantized = quantized || inv_val(g, g->inits.at[i])->untrained == INV_UNTRAINED_QUANTIZATION;
     inv_status s = inv__fail(

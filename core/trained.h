@@ -47,9 +47,6 @@ bool inv_name_is_generated(const char *name);
  * refused. */
 inv_status inv_trained_find(const inv_graph *g, const inv_session_options *o, inv_arena *a, uint8_t **out);
 
-/* Adds how many initializers of a compiled graph (inv_value.untrained) are left out, as ": 3 buffers ('a', ...), 1 mask
- * ('m')"; nothing, if none are but for their type. */
-void inv_untrained_list(const inv_graph *g, inv_str *text);
 /* The failure that nothing is left to train, with these and what to do. */
 inv_status inv_untrained_all(const inv_graph *g);
 

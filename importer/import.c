@@ -113,13 +113,14 @@ static inv_status decl_read(inv__loader *l, const inv__scope *s, const Onnx__Val
     return shape_read(l, s->g, t->shape, what, &d->shape, &d->symbols);
 }
 
-inv_status inv__scope_find(inv__scope *s, const char *name, inv_id *out)
+/* The value of that name in s->g, captured from outside if need be; INV_NONE: there is none. */
+static inv_status scope_find(inv__scope *s, const char *name, inv_id *out)
 {
     inv_id outside;
     bool taken;
     *out = inv__names_get(&s->names, name);
     if (*out != INV_NONE || !s->outer) return INV_OK;
-    INV_TRY(inv__scope_find(s->outer, name, &outside)); /* as deep as messages may be nested (prescan.c) */
+    INV_TRY(scope_find(s->outer, name, &outside)); /* as deep as messages may be nested (prescan.c) */
     if (outside == INV_NONE) return INV_OK;
     *out = inv_graph_value(s->g, name, INV_ROLE_INPUT, INV_DT_NONE, NULL);
     if (*out == INV_NONE) return s->g->failed;
@@ -173,6 +174,19 @@ static inv_status define(inv__loader *l, inv__scope *scope, const char *name, in
     return *out == INV_NONE ? g->failed : INV_OK;
 }
 
+/* *v is INV_NONE if the name is taken or missing. */
+static inv_status define_initializer(inv__loader *l, inv__scope *s, const char *name, inv_dtype t,
+                                     const inv_shape *shape, const char *place, inv_id *v)
+{
+    inv_graph *g = s->g;
+    INV_TRY(define(l, s, name, s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, t, shape, place, v));
+    if (*v == INV_NONE) return INV_OK;
+    inv_val(g, *v)->mem = INV_MEM_PARAM;
+    if (s->outer) return INV_OK;
+    inv_val(g, *v)->init = (inv_id)g->inits.n;
+    return inv_vec_push(&g->arena, &g->inits, *v) ? INV_OK : INV_E_NOMEM;
+}
+
 /* Sparse initializers are carried along; their elements are not looked at. */
 static inv_status import_sparse(inv__loader *l, inv__scope *s, const Onnx__GraphProto *p)
 {
@@ -186,16 +200,11 @@ static inv_status import_sparse(inv__loader *l, inv__scope *s, const Onnx__Graph
         if (!inv_shape_is_static(&shape) || !inv_shape_nbytes(&shape, INV_C128, &nbytes)) shape = inv_shape_unknown();
         if (!t || !t->name || !*t->name)
             inv__defect(&l->defects, INV_E_GRAPH, "sparse initializer %zu has no name%s", i, s->where);
-        INV_TRY(define(l, s, t && t->name ? t->name : "", s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, INV_DT_NONE,
-                       &shape, "a sparse initializer", &v));
+        INV_TRY(define_initializer(l, s, t && t->name ? t->name : "", INV_DT_NONE, &shape, "a sparse initializer", &v));
         if (v == INV_NONE) continue;
         inv_val(g, v)->type =
             inv__arena_printf(&g->arena, "sparse_tensor(%s)", inv_dtype_name((inv_dtype)(t ? t->data_type : 0)));
         if (!inv_val(g, v)->type) return INV_E_NOMEM;
-        inv_val(g, v)->mem = INV_MEM_PARAM;
-        if (s->outer) continue;
-        inv_val(g, v)->init = (inv_id)g->inits.n;
-        if (!inv_vec_push(&g->arena, &g->inits, v)) return INV_E_NOMEM;
     }
     return INV_OK;
 }
@@ -215,13 +224,8 @@ static inv_status import_initializers(inv__loader *l, inv__scope *s, const Onnx_
         if (!what || !place) return INV_E_NOMEM;
         if (!*name) inv__defect(&l->defects, INV_E_GRAPH, "initializer %zu has no name%s", i, s->where);
         INV_TRY(inv__tensor_read(l, &g->arena, t, what, &data));
-        INV_TRY(define(l, s, name, s->outer ? INV_ROLE_CONST : INV_ROLE_PARAM, data.dtype, &data.shape, place, &v));
-        if (v == INV_NONE) continue;
-        inv_val(g, v)->data = data;
-        inv_val(g, v)->mem = INV_MEM_PARAM;
-        if (s->outer) continue;
-        inv_val(g, v)->init = (inv_id)g->inits.n;
-        if (!inv_vec_push(&g->arena, &g->inits, v)) return INV_E_NOMEM;
+        INV_TRY(define_initializer(l, s, name, data.dtype, &data.shape, place, &v));
+        if (v != INV_NONE) inv_val(g, v)->data = data;
     }
     return import_sparse(l, s, p);
 }
@@ -253,7 +257,7 @@ static inv_status import_outputs(inv__loader *l, inv__scope *s, const Onnx__Grap
         decl d;
         inv_id v;
         INV_TRY(decl_read(l, s, p->output[i], "output", &d));
-        INV_TRY(inv__scope_find(s, d.name, &v));
+        INV_TRY(scope_find(s, d.name, &v));
         if (v == INV_NONE) {
             inv__defect(&l->defects, INV_E_GRAPH, "graph output '%s' is never produced%s", d.name, s->where);
             continue;
@@ -283,7 +287,7 @@ static inv_status read_inputs(inv__loader *l, inv__scope *s, const Onnx__NodePro
 {
     for (size_t i = 0; i < p->n_input; i++) {
         inv_id v = INV_NONE;
-        if (*p->input[i]) INV_TRY(inv__scope_find(s, p->input[i], &v));
+        if (*p->input[i]) INV_TRY(scope_find(s, p->input[i], &v));
         if (*p->input[i] && v == INV_NONE)
             inv__defect(&l->defects, INV_E_GRAPH, "%s reads '%s', which nothing defines", what, p->input[i]);
         if (!inv_vec_push(&l->scratch, in, v)) return INV_E_NOMEM;

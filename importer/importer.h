@@ -236,8 +236,6 @@ typedef struct inv__scope {
     const char *where;        /* for messages: " in function 'f'", or "" */
     bool in_function;         /* references to the call's attributes are allowed */
 } inv__scope;
-/* The value of that name in s->g, captured from outside if need be; INV_NONE: there is none. */
-inv_status inv__scope_find(inv__scope *s, const char *name, inv_id *out);
 
 /* attr.c: an attribute of node `what`. Graphs are left to inv__import_body. */
 inv_status inv__attr_read(inv__loader *l, inv_graph *g, const Onnx__AttributeProto *p, const char *what,

@@ -59,6 +59,13 @@ static inline inv_status inv__need_same_type(const inv_graph *g, const inv_node 
     return INV_OK;
 }
 
+/* Those are of one type, which is real. */
+static inline inv_status inv__need_reals(const inv_graph *g, const inv_node *n, uint32_t nin)
+{
+    INV_TRY(inv__need_real(g, n, 0));
+    return inv__need_same_type(g, n, nin);
+}
+
 /* The result is small enough to have a size in bytes. */
 static inline inv_status inv__need_size(const inv_graph *g, const inv_node *n, const inv_shape *s)
 {

@@ -16,7 +16,8 @@
 #define LEAST_SLICE 4096.0         /* bytes of the images that are added onto something at a time: a 16th, */
 #define MOST_SLICE (1024.0 * 1024) /* within limits */
 
-const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c)
+/* From the shapes of x, the filter and the node's attributes. NULL, or what is wrong. */
+static const char *conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c)
 {
     memset(c, 0, sizeof *c);
     if (x->rank < 3 || x->rank > 5) return "the input needs one batch, one channel and 1 to 3 spatial axes";
@@ -64,7 +65,7 @@ static inv_shape output_shape(const inv_node *n, const inv_conv *c)
 static const char *conv_geometry(const inv_node *n, char kind, const inv_shape *a, const inv_shape *b, inv_conv *c)
 {
     const inv_shape s = inv__attr_shape(n, "shape"), x = channels_second(n, kind == 'x' ? &s : a);
-    return inv__conv_of(n, &x, kind == 'w' ? &s : b, c); /* of x, w; gy, w and shape of x; x, gy and shape of w */
+    return conv_of(n, &x, kind == 'w' ? &s : b, c); /* of x, w; gy, w and shape of x; x, gy and shape of w */
 }
 
 static char kind_of(const inv_node *n)
@@ -81,8 +82,7 @@ static inv_conv_part part_of(char kind)
 static inv_status conv_infer(inv_graph *g, inv_node *n)
 {
     inv_conv c;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, n->nin));
+    INV_TRY(inv__need_reals(g, n, n->nin));
     const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
     char kind = kind_of(n);
     const char *why = conv_geometry(n, kind, a, b, &c);
@@ -281,7 +281,7 @@ static inv_status conv_grad(inv_grad *b)
     inv_id x = inv_I(b, 0), f = inv_I(b, 1), gy = inv_GO(b, 0);
     gy = give_onto(b, gy);
     inv_shape sx = *inv__shape(g, x), sf = *inv__shape(g, f);
-    const char *why = inv__conv_of(inv_nod(g, b->node), &sx, &sf, &c);
+    const char *why = conv_of(inv_nod(g, b->node), &sx, &sf, &c);
     if (why) return inv_node_fail(g, inv_nod(g, b->node), INV_E_SHAPE, "%s", why);
     bool bias = inv__has_in(inv_nod(g, b->node), 2) && inv_wants(b, 2);
     /* the weights first: x may have to be rebuilt for them, and then gx is not alive yet */
@@ -332,7 +332,7 @@ static inv_status conv_lower(inv_graph *g, const inv_node *n, inv_id *out)
     inv_conv c;
     const inv_shape *f = inv__in_shape(g, n, 1);
     const inv_shape *x = inv__in_shape(g, n, 0);
-    const char *why = inv__conv_of(n, x, f, &c);
+    const char *why = conv_of(n, x, f, &c);
     const bool counts = c.cg > 0 && c.group > 0 && c.cg <= INT32_MAX / c.group; /* else hostile numbers */
     if (why && counts && x->dim[1] != c.group * c.cg) inv_note_misfit(g, 1, x->dim[1], c.group * c.cg);
     else if (why) inv__window_note(g, &c.w);

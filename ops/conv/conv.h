@@ -7,9 +7,6 @@
 #include "ops/base/window.h"
 #include "ops/conv/conv_gpu.h"
 
-/* From the shapes of x, the filter and the node's attributes. NULL, or what is wrong. */
-const char *inv__conv_of(const inv_node *n, const inv_shape *x, const inv_shape *filter, inv_conv *c);
-
 size_t inv__conv_workspace(const inv_conv *c, inv_dtype t);
 size_t inv__conv_grad_x_workspace(const inv_conv *c, inv_dtype t);
 size_t inv__conv_grad_w_workspace(const inv_conv *c, inv_dtype t);

@@ -77,8 +77,7 @@ static inv_status ew_infer(inv_graph *g, inv_node *n)
 /* NAMEGrad(gy, v): both of one shape and type. */
 static inv_status ew_grad_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
+    INV_TRY(inv__need_reals(g, n, 2));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gradient and operand must have one shape");
     return inv__infer_same(g, n);

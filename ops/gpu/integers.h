@@ -36,31 +36,19 @@ INV_HD void inv__int_put(void *p, inv_dtype t, int64_t i, int64_t v)
 }
 
 /* Integer arithmetic; false: division by zero. Wraps around, as integers of ONNX do. */
-INV_HD bool inv__int_add(int64_t a, int64_t b, int64_t *out)
-{
-    *out = (int64_t)((uint64_t)a + (uint64_t)b);
-    return true;
-}
-INV_HD bool inv__int_sub(int64_t a, int64_t b, int64_t *out)
-{
-    *out = (int64_t)((uint64_t)a - (uint64_t)b);
-    return true;
-}
-INV_HD bool inv__int_mul(int64_t a, int64_t b, int64_t *out)
-{
-    *out = (int64_t)((uint64_t)a * (uint64_t)b);
-    return true;
-}
-INV_HD bool inv__int_max(int64_t a, int64_t b, int64_t *out)
-{
-    *out = a > b ? a : b;
-    return true;
-}
-INV_HD bool inv__int_min(int64_t a, int64_t b, int64_t *out)
-{
-    *out = a < b ? a : b;
-    return true;
-}
+#define INTEGER2(name, value)                            \
+    INV_HD bool name(int64_t a, int64_t b, int64_t *out) \
+    {                                                    \
+        *out = value;                                    \
+        return true;                                     \
+    }
+/* clang-format off */
+INTEGER2(inv__int_add, (int64_t)((uint64_t)a + (uint64_t)b))
+INTEGER2(inv__int_sub, (int64_t)((uint64_t)a - (uint64_t)b))
+INTEGER2(inv__int_mul, (int64_t)((uint64_t)a * (uint64_t)b))
+INTEGER2(inv__int_max, a > b ? a : b)
+INTEGER2(inv__int_min, a < b ? a : b)
+/* clang-format on */
 INV_HD bool inv__int_div(int64_t a, int64_t b, int64_t *out)
 {
     *out = 0;
@@ -89,37 +77,15 @@ INV_HD bool inv__int_pow(int64_t a, int64_t b, int64_t *out)
     *out = (int64_t)r;
     return true;
 }
-INV_HD bool inv__int_and(int64_t a, int64_t b, int64_t *out)
-{
-    *out = a & b;
-    return true;
-}
-INV_HD bool inv__int_or(int64_t a, int64_t b, int64_t *out)
-{
-    *out = a | b;
-    return true;
-}
-INV_HD bool inv__int_xor(int64_t a, int64_t b, int64_t *out)
-{
-    *out = a ^ b;
-    return true;
-}
+/* clang-format off */
+INTEGER2(inv__int_and, a & b)
+INTEGER2(inv__int_or, a | b)
+INTEGER2(inv__int_xor, a ^ b)
 /* By more bits than there are, or by a negative number: only what comes in from the end is left. */
-INV_HD bool inv__int_shl(int64_t a, int64_t b, int64_t *out)
-{
-    *out = b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b);
-    return true;
-}
-INV_HD bool inv__int_shr(int64_t a, int64_t b, int64_t *out)
-{
-    *out = b < 0 || b > 63 ? (a < 0 ? -1 : 0) : a >> b;
-    return true;
-}
-INV_HD bool inv__int_shr_logical(int64_t a, int64_t b, int64_t *out)
-{
-    *out = b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a >> b);
-    return true;
-}
+INTEGER2(inv__int_shl, b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b))
+INTEGER2(inv__int_shr, b < 0 || b > 63 ? (a < 0 ? -1 : 0) : a >> b)
+INTEGER2(inv__int_shr_logical, b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a >> b))
+/* clang-format on */
 /* The same for 64 bits without a sign: numbers of narrower types keep their value as int64. */
 INV_HD bool inv__uint_div(int64_t a, int64_t b, int64_t *out)
 {
@@ -140,16 +106,9 @@ INV_HD bool inv__uint_pow(int64_t a, int64_t b, int64_t *out)
     *out = (int64_t)r;
     return true;
 }
-INV_HD bool inv__uint_max(int64_t a, int64_t b, int64_t *out)
-{
-    *out = (uint64_t)a > (uint64_t)b ? a : b;
-    return true;
-}
-INV_HD bool inv__uint_min(int64_t a, int64_t b, int64_t *out)
-{
-    *out = (uint64_t)a < (uint64_t)b ? a : b;
-    return true;
-}
+INTEGER2(inv__uint_max, (uint64_t)a > (uint64_t)b ? a : b)
+INTEGER2(inv__uint_min, (uint64_t)a < (uint64_t)b ? a : b)
+#undef INTEGER2
 #define UNSIGNED2_OPS(X) X(div, div) X(fmod, mod) X(pymod, mod) X(pow, pow) X(max, max) X(min, min)
 #define INTEGER2_OPS(X) \
     X(add) X(sub) X(mul) X(div) X(pow) X(max) X(min) X(fmod) X(pymod) X(and) X(or) X(xor) X(shl) X(shr) X(shr_logical)

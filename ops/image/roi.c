@@ -43,8 +43,7 @@ static const char *roi_geometry(const inv_node *n, const inv_shape *first, const
 static inv_status roi_infer(inv_graph *g, inv_node *n)
 {
     inv_roi r;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
+    INV_TRY(inv__need_reals(g, n, 2));
     if (inv__in_dtype(g, n, 2) != INV_I64)
         return inv_node_fail(g, n, INV_E_UNSUPPORTED_TYPE, "batch_indices must be int64");
     if (roi_is_grad(n)) INV_TRY(inv__infer_attr_shape(g, n));

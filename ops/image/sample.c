@@ -43,23 +43,20 @@ static const char *sample_of(const inv_node *n, const inv_shape *x, const inv_sh
     return NULL;
 }
 
-static bool is_op(const inv_node *n, const char *name) { return strcmp(n->op_type, name) == 0; }
-
 /* Image and points: operands 0, 1; of SampleGradX the image's shape is an attribute; of SampleGradPoints 1, 2. */
 static const char *sample_geometry(const inv_node *n, const inv_shape *first, const inv_shape *second,
                                    const inv_shape *third, inv_sample *s)
 {
     const inv_shape shape = inv__attr_shape(n, "shape");
-    if (is_op(n, "SampleGradX")) return sample_of(n, &shape, second, s);
+    if (inv_op_is(n, "SampleGradX")) return sample_of(n, &shape, second, s);
     return third ? sample_of(n, second, third, s) : sample_of(n, first, second, s);
 }
 
 static inv_status sample_infer(inv_graph *g, inv_node *n)
 {
     inv_sample s;
-    const bool to_x = is_op(n, "SampleGradX"), to_points = is_op(n, "SampleGradPoints");
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, to_points ? 3 : 2));
+    const bool to_x = inv_op_is(n, "SampleGradX"), to_points = inv_op_is(n, "SampleGradPoints");
+    INV_TRY(inv__need_reals(g, n, to_points ? 3 : 2));
     if (to_x) INV_TRY(inv__infer_attr_shape(g, n));
     const inv_shape *points = inv__in_shape(g, n, to_points ? 2 : 1);
     const char *why = sample_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), to_points ? points : NULL, &s);
@@ -179,7 +176,7 @@ static inv_status sample_grad(inv_grad *b)
 static double sample_flops(const inv_graph *g, const inv_node *n)
 {
     inv_sample s;
-    const bool three = is_op(n, "SampleGradPoints");
+    const bool three = inv_op_is(n, "SampleGradPoints");
     const inv_shape *third = three ? inv__in_shape(g, n, 2) : NULL;
     if (sample_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), third, &s)) return 0;
     return 2.0 * inv__sample_count(&s) * (double)(s.n * s.channels * s.points) * (three ? s.axes : 1);

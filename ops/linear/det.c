@@ -100,8 +100,7 @@ static int64_t matrices(const inv_shape *x, int64_t *n)
 static inv_status det_infer(inv_graph *g, inv_node *n)
 {
     const uint32_t at = det_is_grad(n) ? 1 : 0; /* x */
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, at + 1));
+    INV_TRY(inv__need_reals(g, n, at + 1));
     const inv_shape *x = inv__in_shape(g, n, at);
     if (x->rank < 2 || x->dim[x->rank - 1] != x->dim[x->rank - 2])
         return inv_node_fail(g, n, INV_E_SHAPE, "the last two extents must be those of a square matrix");

@@ -51,8 +51,7 @@ static const char *solve_of(const inv_node *node, const inv_shape *y, const inv_
 static inv_status solve_infer(inv_graph *g, inv_node *n)
 {
     solve s;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
+    INV_TRY(inv__need_reals(g, n, 2));
     const char *why = solve_of(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &s);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     inv_shape out = *inv__in_shape(g, n, 0);

@@ -64,8 +64,7 @@ static inv_status product_fail(const inv_graph *g, const inv_node *n, const inv_
 static inv_status matmult_infer(inv_graph *g, inv_node *n)
 {
     product p;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
+    INV_TRY(inv__need_reals(g, n, 2));
     const inv_shape *a = inv__in_shape(g, n, 0), *b = inv__in_shape(g, n, 1);
     const char *why = product_of(n, a, b, &p);
     if (why) return product_fail(g, n, a, b, &p, why);

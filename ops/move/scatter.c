@@ -68,11 +68,10 @@ static bool parts_shape(const inv_shape *data, const inv_shape *index, int from,
     return true;
 }
 
-static bool is_op(const inv_node *n, const char *name) { return strcmp(n->op_type, name) == 0; }
 static inv_joining joining(const inv_node *n)
 {
     static const char *const names[] = {"none", "add", "mul", "max", "min"};
-    const char *how = is_op(n, "GatherNDGrad") ? "add" : inv_attr_string(n, "reduction", "none");
+    const char *how = inv_op_is(n, "GatherNDGrad") ? "add" : inv_attr_string(n, "reduction", "none");
     for (int i = 0; i < 5; i++)
         if (strcmp(how, names[i]) == 0) return (inv_joining)i;
     return (inv_joining)-1;
@@ -81,7 +80,7 @@ static inv_joining joining(const inv_node *n)
 /* Of the rows here: operand 0 is data, except that GatherNDGrad has its shape as an attribute. */
 static inv_shape data_shape(const inv_node *n, const inv_shape *first)
 {
-    return is_op(n, "GatherNDGrad") ? inv__attr_shape(n, "shape") : *first;
+    return inv_op_is(n, "GatherNDGrad") ? inv__attr_shape(n, "shape") : *first;
 }
 
 static const char *scatter_geometry(const inv_node *n, const inv_shape *first, const inv_shape *index, inv_places *p)
@@ -96,7 +95,7 @@ static inv_status places_infer(inv_graph *g, inv_node *n)
 {
     inv_places p;
     inv_shape parts;
-    const bool scatter = is_op(n, "ScatterNDN"), back = is_op(n, "GatherNDGrad");
+    const bool scatter = inv_op_is(n, "ScatterNDN"), back = inv_op_is(n, "GatherNDGrad");
     const inv_dtype t = inv__in_dtype(g, n, 0);
     if (joining(n) > INV_JOIN_MIN)
         return inv_node_fail(g, n, INV_E_GRAPH, "reduction must be none, add, mul, max or min");
@@ -127,9 +126,9 @@ static size_t places_workspace(const inv_graph *g, const inv_node *n)
 {
     inv_places p;
     if (scatter_geometry(n, inv__in_shape(g, n, 0), inv__in_shape(g, n, 1), &p)) return 0;
-    if (!g->gpu) return is_op(n, "ScatterNDGrad") ? inv__places_workspace(&p) : 0;
+    if (!g->gpu) return inv_op_is(n, "ScatterNDGrad") ? inv__places_workspace(&p) : 0;
     if (joining(n) != INV_JOIN_LAST) return inv__join_workspace(&p);
-    return is_op(n, "GatherNDN") ? 0 : inv__places_workspace(&p);
+    return inv_op_is(n, "GatherNDN") ? 0 : inv__places_workspace(&p);
 }
 
 /* --- ScatterNDN, GatherNDGrad --- */
@@ -199,7 +198,7 @@ static inv_status scatter_run(const inv_call *c)
 {
     inv_places p;
     const inv_tensor *out = &c->out[0];
-    const bool back = is_op(c->node, "GatherNDGrad");
+    const bool back = inv_op_is(c->node, "GatherNDGrad");
     const inv_joining how = joining(c->node);
     const size_t esize = inv_dtype_size(out->dtype), nbytes = (size_t)out->n * esize;
     const void *u = back ? c->in[0].data : c->nin > 2 ? c->in[2].data : NULL;
@@ -309,7 +308,7 @@ static inv_status scatter_grad(inv_grad *b)
 static inv_status gather_run(const inv_call *c)
 {
     inv_places p;
-    const bool only_last = is_op(c->node, "ScatterNDGrad");
+    const bool only_last = inv_op_is(c->node, "ScatterNDGrad");
     const size_t esize = inv_dtype_size(c->out[0].dtype);
     if (scatter_geometry(c->node, &c->in[0].shape, &c->in[1].shape, &p)) return INV_E_SHAPE;
     if (c->out[0].n == 0) return INV_OK;

@@ -94,8 +94,7 @@ static inv_fold fold_of(const layout *l)
 static inv_status need_rows(const inv_graph *g, const inv_node *n, uint32_t first, uint32_t last)
 {
     int axis = 0;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, last));
+    INV_TRY(inv__need_reals(g, n, last));
     const inv_shape *x = inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x->rank, &axis));
     const inv_shape row = row_shape(x, axis);
@@ -247,8 +246,7 @@ static inv_status layer_norm_lower(inv_graph *g, const inv_node *n, inv_id *out)
 {
     const bool rms = strcmp(n->op_type, "RMSNormalization") == 0, has_bias = !rms && inv__has_in(n, 2);
     int axis = 0;
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, rms ? 2 : 3));
+    INV_TRY(inv__need_reals(g, n, rms ? 2 : 3));
     const inv_shape x = *inv__in_shape(g, n, 0);
     INV_TRY(inv__axis(g, n, inv_attr_int(n, "axis", -1), x.rank, &axis));
     INV_TRY(inv__norm_need_stash(g, n));

@@ -73,8 +73,7 @@ static inv_status product_run(const inv_call *c) { return cumulate(c, true); }
 
 static inv_status product_back_infer(inv_graph *g, inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
+    INV_TRY(inv__need_reals(g, n, 2));
     if (!inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1)))
         return inv_node_fail(g, n, INV_E_SHAPE, "gy and x must have the same shape");
     return cumulate_infer(g, n);

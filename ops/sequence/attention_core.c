@@ -99,8 +99,7 @@ static inv_shape replaced(const inv_shape *s, int64_t last)
 /* What forward and gradient ask of their operands; the shapes of o and stats. */
 static inv_status infer_operands(inv_graph *g, inv_node *n, inv_attention *a, inv_shape *o, inv_shape *stats)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, n->nin));
+    INV_TRY(inv__need_reals(g, n, n->nin));
     const char *why = of_node(g, n, a);
     if (why) return inv_node_fail(g, n, INV_E_SHAPE, "%s", why);
     const inv_shape *q = inv__in_shape(g, n, attention_is_grad(n) ? 1 : 0);

@@ -37,8 +37,7 @@ static inv_status scalar_out(inv_graph *g, const inv_node *n)
 
 static inv_status pair_operands(const inv_graph *g, const inv_node *n)
 {
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, 2));
+    INV_TRY(inv__need_reals(g, n, 2));
     if (inv_shape_equal(inv__in_shape(g, n, 0), inv__in_shape(g, n, 1))) return INV_OK;
     return inv_node_fail(g, n, INV_E_SHAPE, "output and target must have one shape");
 }

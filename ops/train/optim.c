@@ -26,8 +26,7 @@ static uint32_t noperands(const inv_node *n) { return n->op == &inv__op_sgd ? 2 
 static inv_status update_infer(inv_graph *g, inv_node *n)
 {
     const uint32_t count = noperands(n);
-    INV_TRY(inv__need_real(g, n, 0));
-    INV_TRY(inv__need_same_type(g, n, count));
+    INV_TRY(inv__need_reals(g, n, count));
     if (inv__has_in(n, count) && (inv_val(g, n->in[count])->dtype != INV_F64 || inv__in_shape(g, n, count)->rank))
         return inv_node_fail(g, n, INV_E_SHAPE, "input %u is not one number of type double", count);
     for (uint32_t i = 1; i < count; i++) {

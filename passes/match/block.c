@@ -216,15 +216,9 @@ static inv_status find_gains(inv_matcher *m)
 
 /* Says in the kind of a batch norm or 1x1 convolution that it is in the region of a coupling. By itself it is a step of
  * reversible networks, but in a region it needs no inverse. */
-static inv_status name_region_steps(inv_matcher *m)
+static inv_status name_region_steps(inv_matcher *m, const bool *of_region)
 {
     inv_graph *g = m->g;
-    bool *of_region = INV_ARENA_NEW(&m->scratch, bool, g->node.n);
-    if (!of_region) return INV_E_NOMEM;
-    for (size_t i = 0; i < m->out->block.n; i++) {
-        const inv_block *b = &m->out->block.at[i];
-        for (uint32_t k = b->npattern; k < b->nnode; k++) of_region[b->node[k]] = true;
-    }
     for (size_t i = 0; i < m->out->block.n; i++) {
         inv_block *b = &m->out->block.at[i];
         bool step = strncmp(b->kind, "batchnorm", 9) == 0 || strcmp(b->kind, "invertible_conv1x1") == 0;
@@ -248,16 +242,10 @@ static void drop_parts(inv_matcher *m)
 
 /* Drops refusals of candidates inside of a block's region whose operands come from one value, such as gates x * s(x).
  * A region needs no inverse, so nothing is missing there. */
-static inv_status drop_gates(inv_matcher *m)
+static inv_status drop_gates(inv_matcher *m, const bool *of_region)
 {
     inv_graph *g = m->g;
     size_t n = 0;
-    bool *of_region = INV_ARENA_NEW(&m->scratch, bool, g->node.n + 1);
-    if (!of_region) return INV_E_NOMEM;
-    for (size_t i = 0; i < m->out->block.n; i++) {
-        const inv_block *b = &m->out->block.at[i];
-        for (uint32_t k = b->npattern; k < b->nnode; k++) of_region[b->node[k]] = true;
-    }
     for (size_t i = 0; i < m->out->refusal.n; i++) {
         const inv_refusal r = m->out->refusal.at[i];
         if (!r.one_source || !of_region[r.node]) m->out->refusal.at[n++] = r;
@@ -269,8 +257,14 @@ static inv_status drop_gates(inv_matcher *m)
 
 inv_status inv_block_finish(inv_matcher *m)
 {
-    INV_TRY(drop_gates(m));
-    INV_TRY(name_region_steps(m));
+    bool *of_region = INV_ARENA_NEW(&m->scratch, bool, m->g->node.n + 1);
+    if (!of_region) return INV_E_NOMEM;
+    for (size_t i = 0; i < m->out->block.n; i++) {
+        const inv_block *b = &m->out->block.at[i];
+        for (uint32_t k = b->npattern; k < b->nnode; k++) of_region[b->node[k]] = true;
+    }
+    INV_TRY(drop_gates(m, of_region));
+    INV_TRY(name_region_steps(m, of_region));
     drop_parts(m);
     return find_gains(m);
 }
