@@ -14,7 +14,7 @@
  *   function.c model-local functions;  model_file.c  load and destroy
  *   write_weights.c   the file with new weights;  write_functions.c  with blocks as functions;  encode.c  messages that
  * are new
- *   pieces.c   files as lists of pieces (writer.h);  file.c  how they are written: temporary file, fsync, rename
+ *   pieces.c   files as lists of pieces (writer.h), written by core/out_file.c
  *   inspect.c  the model as JSON */
 #ifndef INV_IMPORTER_IMPORTER_H
 #define INV_IMPORTER_IMPORTER_H
@@ -269,24 +269,5 @@ inv_status inv__lift_weights(inv__loader *l);
 inv_status inv__place_weights(inv__loader *l, const inv__names *keys);
 /* The parameter whose message is at `at` (inv__place); INV_NONE. */
 uint32_t inv__placed_at(const inv__impl *impl, size_t at);
-
-/* --- file.c: a file that appears whole or not at all --- */
-typedef struct inv__out {
-    inv_context *ctx;
-    char *path, *temp; /* owned; temp[0] 0: no temporary name is taken */
-    size_t temp_size;
-    bool unnamed;
-    int fd;
-    uint8_t *buf;
-    size_t n;
-    uint64_t total;
-} inv__out;
-inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o);
-inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes);
-inv_status inv__out_skip(inv__out *o, uint64_t nbytes); /* zeros, where possible without taking up space */
-inv_status inv__out_flush(inv__out *o);                 /* all in the file, as far as its readers can tell */
-inv_status inv__out_sync(inv__out *o);                  /* all on disk under the temporary name */
-inv_status inv__out_publish(inv__out *o);               /* renames and makes the rename last */
-void inv__out_close(inv__out *o);                       /* removes the temporary file if it is still there */
 
 #endif

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "importer/importer.h"
+#include "core/out_file.h"
 
 enum { BUFFER = 1 << 16, TRIES = 100 };
 

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A file that appears whole or not at all (out_file.c says how). Every function fails with INV_E_IO, named. */
+#ifndef INV_CORE_OUT_FILE_H
+#define INV_CORE_OUT_FILE_H
+
+#include "core/mem.h"
+
+typedef struct inv__out {
+    inv_context *ctx;
+    char *path, *temp; /* owned; temp[0] 0: no temporary name is taken */
+    size_t temp_size;
+    bool unnamed;
+    int fd;
+    uint8_t *buf;
+    size_t n;
+    uint64_t total;
+} inv__out;
+inv_status inv__out_open(inv_context *ctx, const char *path, inv__out *o);
+inv_status inv__out_write(inv__out *o, const void *data, size_t nbytes);
+inv_status inv__out_skip(inv__out *o, uint64_t nbytes); /* zeros, where possible without taking up space */
+inv_status inv__out_flush(inv__out *o);                 /* all in the file, as far as its readers can tell */
+inv_status inv__out_sync(inv__out *o);                  /* all on disk under the temporary name */
+inv_status inv__out_publish(inv__out *o);               /* renames and makes the rename last */
+void inv__out_close(inv__out *o);                       /* removes the temporary file if it is still there */
+
+#endif
